@@ -1,0 +1,232 @@
+/*
+ * protocol.h - the wire format between libunified, gpushare-daemon and gpusharectl.
+ *
+ * Transport: a UNIX SOCK_SEQPACKET socket. One packet is one struct gs_msg of exactly
+ * GS_MSG_SIZE bytes in host byte order (both ends are on one machine). A packet of another
+ * size, magic or an unknown type costs the sender its connection.
+ *
+ * Threading: plain data, no state. All durations are nanoseconds (_ns), all sizes bytes
+ * (_bytes). Text fields are NUL-terminated, at most their size less one long.
+ *
+ * The core messages (REGISTER, REQ_LOCK, LOCK_OK, DROP_LOCK, LOCK_RELEASED, SCHED_ON, SCHED_OFF,
+ * change of the quantum) are those of the protocol in Alexopoulos' thesis, table 11.9 (nvshare).
+ * New here: every grant carries an epoch, so that a late message can never be taken for a newer
+ * one; permission to submit is given by LOCK_OK and taken by DROP_LOCK alone, while SCHED_ON/OFF
+ * only tell whether turns are being taken.
+ *
+ * A client's life, per GPU:
+ *
+ *     client                          daemon
+ *     REGISTER            ──►
+ *                         ◄──  REGISTERED (job id) | REJECTED (why)
+ *     ATTACH (uuid)       ──►
+ *                         ◄──  ATTACHED (capacity), SCHED_ON | SCHED_OFF
+ *                         ◄──  LOCK_OK at once, unasked, while turns are off
+ *     REQ_LOCK            ──►                    (a thread waits at the gate)
+ *                         ◄──  LOCK_OK (epoch, quantum)
+ *                         ◄──  LOCK_WANTED (epoch)   somebody waits: release when idle
+ *                         ◄──  DROP_LOCK (epoch, evict_bytes)   the quantum is over
+ *     LOCK_RELEASED (epoch)  ──►                 (also unasked: idle, or the GPU is detached)
+ */
+#ifndef GPUSHARE_PROTOCOL_H
+#define GPUSHARE_PROTOCOL_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#define GS_MAGIC 0x52485347u /* "GSHR" */
+#define GS_PROTOCOL_VERSION 1u
+#define GS_MSG_SIZE 128
+#define GS_DEFAULT_SOCKET "/run/gpushare/daemon.sock"
+#define GS_UUID_SIZE 16
+#define GS_NAME_SIZE 32
+#define GS_GPUS_PER_CLIENT 64 /* gpu indices a client may use: 0 .. 63 */
+#define GS_GPU_ALL 0xffffffffu
+
+/* X(name, value). Values are never reused for another meaning. */
+#define GS_MSG_TYPES(X)                                                                                      \
+  /* client to daemon */                                                                                     \
+  X(REGISTER, 1)                                                                                             \
+  X(ATTACH, 2)                                                                                               \
+  X(DETACH, 3)                                                                                               \
+  X(REQ_LOCK, 4)                                                                                             \
+  X(LOCK_RELEASED, 5)                                                                                        \
+  X(LOCK_ACTIVE, 6)                                                                                          \
+  X(MEM_REQUEST, 7)                                                                                          \
+  X(MEM_REPORT, 8)                                                                                           \
+  X(CLIENT_STATE, 9)                                                                                         \
+  /* daemon to client */                                                                                     \
+  X(REGISTERED, 32)                                                                                          \
+  X(REJECTED, 33)                                                                                            \
+  X(ATTACHED, 34)                                                                                            \
+  X(SCHED_ON, 35)                                                                                            \
+  X(SCHED_OFF, 36)                                                                                           \
+  X(LOCK_OK, 37)                                                                                             \
+  X(LOCK_WANTED, 38)                                                                                         \
+  X(DROP_LOCK, 39)                                                                                           \
+  X(MEM_REPLY, 40)                                                                                           \
+  X(CAPACITY, 41)                                                                                            \
+  /* gpusharectl to daemon */                                                                                \
+  X(SET_TQ, 64)                                                                                              \
+  X(SET_MODE, 65)                                                                                            \
+  X(SET_CAPACITY, 66)                                                                                        \
+  X(GET_STATUS, 67)                                                                                          \
+  /* daemon to gpusharectl */                                                                                \
+  X(REPLY, 96)                                                                                               \
+  X(STATUS_DAEMON, 97)                                                                                       \
+  X(STATUS_GPU, 98)                                                                                          \
+  X(STATUS_JOB, 99)                                                                                          \
+  X(STATUS_END, 100)
+
+enum gs_msg_type {
+#define X(name, value) GS_##name = value,
+  GS_MSG_TYPES(X)
+#undef X
+};
+
+/* Whether the jobs of a GPU take turns. */
+enum gs_mode {
+  GS_MODE_AUTO = 0, /* only while their memory does not fit together */
+  GS_MODE_ON = 1,   /* always */
+  GS_MODE_OFF = 2,  /* never */
+};
+
+/* Where a job stands on a GPU, as told in STATUS_JOB. */
+enum gs_job_state {
+  GS_JOB_IDLE = 0,     /* attached, neither holds nor waits */
+  GS_JOB_WAITING = 1,  /* in the queue */
+  GS_JOB_HOLDING = 2,  /* may submit */
+  GS_JOB_DROPPING = 3, /* told to stop, still draining or evicting */
+  GS_JOB_BYPASSED = 4, /* did not answer DROP_LOCK within the grace: others run meanwhile */
+};
+
+enum gs_reject_reason {
+  GS_REJECT_VERSION = 1, /* value: the daemon's protocol version */
+  GS_REJECT_LIMIT = 2,   /* too many clients of this user; value: the limit */
+};
+
+/* flags of ATTACH */
+#define GS_ATTACH_RUNNING 0x1u /* the gate is open (ran without a daemon): counts as a holder, epoch 0 */
+#define GS_ATTACH_MANAGED 0x2u /* memory is managed: a grant to others while it runs is slow but safe */
+
+/* flags of CLIENT_STATE: why a DROP_LOCK is not answered yet */
+#define GS_STATE_CAPTURING 0x1u /* a stream capture is open */
+#define GS_STATE_DRAINING 0x2u  /* submitted work has not finished within the drain bound */
+
+/* flags of STATUS_GPU */
+#define GS_GPU_SERIALIZED 0x1u /* turns are being taken now */
+
+struct gs_msg {
+  uint32_t magic;   /* GS_MAGIC */
+  uint16_t version; /* GS_PROTOCOL_VERSION */
+  uint16_t type;    /* enum gs_msg_type */
+  uint32_t gpu;     /* the client's own index of the GPU (from ATTACH); ctl: index in status order,
+                       or GS_GPU_ALL */
+  int32_t status;   /* replies: 0 or -errno */
+  uint64_t epoch;   /* LOCK_OK, LOCK_WANTED, DROP_LOCK, LOCK_RELEASED, LOCK_ACTIVE: number of the grant */
+  union {
+    struct {       /* REGISTER */
+      int32_t pid; /* in the client's own pid namespace; 0: unknown */
+      uint32_t flags;
+      char name[GS_NAME_SIZE]; /* program name, for people */
+      char cgroup[56];         /* reserved for the job's container; empty for now */
+    } reg;
+    struct {        /* REGISTERED, REJECTED */
+      uint32_t job; /* id of the job, unique in the daemon's life */
+      uint32_t reason;
+      uint64_t value;
+    } registered;
+    struct { /* ATTACH */
+      uint8_t uuid[GS_UUID_SIZE];
+      uint64_t total_bytes; /* of the card */
+      uint64_t used_bytes;  /* already allocated by this client there */
+      uint32_t flags;       /* GS_ATTACH_* */
+      uint32_t pad;
+      char name[GS_NAME_SIZE]; /* of the card, for people */
+    } attach;
+    struct {                   /* ATTACHED, CAPACITY */
+      uint64_t capacity_bytes; /* of the GPU for all jobs together */
+      uint32_t mode;           /* enum gs_mode */
+    } attached;
+    struct {               /* LOCK_OK */
+      uint64_t quantum_ns; /* 0: until told otherwise */
+    } lock_ok;
+    struct {                /* DROP_LOCK */
+      uint64_t evict_bytes; /* so many resident bytes should leave the card before LOCK_RELEASED */
+    } drop;
+    struct { /* LOCK_RELEASED */
+      uint64_t drain_ns;
+      uint64_t evict_ns;
+      uint64_t evict_bytes; /* moved */
+    } released;
+    struct { /* LOCK_ACTIVE: restored, submitting again */
+      uint64_t restore_ns;
+      uint64_t restore_bytes;
+    } active;
+    struct { /* MEM_REQUEST: the client's total on this GPU may grow to total_bytes, answered by MEM_REPLY.
+                MEM_REPORT: it has shrunk to total_bytes, not answered. */
+      uint64_t total_bytes;  /* all of the client's device memory on this GPU */
+      uint64_t pinned_bytes; /* of these, bytes that can never leave the card */
+    } mem;
+    struct {                  /* MEM_REPLY; status 0 or -ENOMEM */
+      uint64_t granted_bytes; /* total that the client may reach without asking again */
+    } mem_reply;
+    struct {          /* CLIENT_STATE */
+      uint32_t flags; /* GS_STATE_* */
+      uint32_t pad;
+      uint64_t submissions; /* calls let through the gate so far */
+    } state;
+    struct { /* SET_TQ, SET_MODE, SET_CAPACITY. All zero uuid: every GPU, and the default for new ones */
+      uint8_t uuid[GS_UUID_SIZE];
+      uint64_t value; /* TQ: ns; mode: enum gs_mode; capacity: bytes, 0: the whole card */
+    } set;
+    struct {                       /* REPLY; status 0 or -errno */
+      char text[GS_MSG_SIZE - 24]; /* one clear line when status is not 0 */
+    } reply;
+    struct { /* STATUS_DAEMON */
+      uint64_t uptime_ns;
+      uint64_t default_tq_ns;
+      uint64_t host_memory_bytes; /* bound for evicted memory, all GPUs together */
+      uint64_t grace_ns;
+      uint32_t gpus;
+      uint32_t jobs; /* registered connections */
+      int32_t pid;
+      char release[28]; /* the daemon's version */
+    } daemon;
+    struct { /* STATUS_GPU; gpu: index */
+      uint8_t uuid[GS_UUID_SIZE];
+      uint64_t total_bytes;
+      uint64_t capacity_bytes;
+      uint64_t used_bytes; /* of all jobs */
+      uint64_t tq_ns;
+      uint64_t handovers;
+      uint64_t moved_bytes; /* evicted and restored in bulk, since start */
+      uint32_t jobs;
+      uint32_t waiting;
+      uint16_t holders;
+      uint8_t mode;
+      uint8_t flags; /* GS_GPU_* */
+      char name[20];
+    } gpu_status;
+    struct { /* STATUS_JOB; gpu: index. One per job and GPU */
+      uint32_t job;
+      int32_t pid; /* as the daemon sees it */
+      uint32_t uid;
+      uint8_t state;  /* enum gs_job_state */
+      uint8_t flags;  /* GS_STATE_* */
+      uint16_t queue; /* place in the queue, from 1; 0: not waiting */
+      uint64_t used_bytes;
+      uint64_t held_ns;   /* time as a holder */
+      uint64_t waited_ns; /* time in the queue */
+      uint64_t turns;     /* grants */
+      uint64_t moved_bytes;
+      uint64_t drain_max_ns;
+      char name[GS_NAME_SIZE];
+    } job_status;
+    uint8_t raw[GS_MSG_SIZE - 24];
+  };
+};
+
+static_assert(sizeof(struct gs_msg) == GS_MSG_SIZE, "one message is GS_MSG_SIZE bytes");
+
+#endif

@@ -1,0 +1,26 @@
+/*
+ * log.h - one line per event, by write(2) on stderr: no allocation, no stdio, no locks, errno kept.
+ * Safe on look-up paths, before constructors, after fork and in signal handlers.
+ */
+#ifndef GS_LOG_H
+#define GS_LOG_H
+
+enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
+
+/* Who speaks, and how much. name must outlive all calls. */
+void log_setup(const char *name, enum log_level level);
+enum log_level log_level(void);
+
+/* "error", "warn", "info", "debug" -> level. 0 or -EINVAL. */
+int log_level_parse(const char *text, enum log_level *level);
+
+/* %s %d %u %ld %lu %lld %llu %zu %x %lx %p %c %% , all without width and precision. Lines are cut at 512
+ * bytes. */
+void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define log_error(...) log_line(LOG_LEVEL_ERROR, __VA_ARGS__)
+#define log_warn(...) log_line(LOG_LEVEL_WARN, __VA_ARGS__)
+#define log_info(...) log_line(LOG_LEVEL_INFO, __VA_ARGS__)
+#define log_debug(...) log_line(LOG_LEVEL_DEBUG, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,144 @@
+/* parse.c - text to values, strictly. */
+#include "common/parse.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "common/clock.h"
+
+struct unit {
+  const char *name;
+  uint64_t factor;
+};
+
+static const struct unit duration_units[] = {
+    {"", NS_PER_S},       {"s", NS_PER_S},        {"ms", NS_PER_MS},      {"us", 1000}, {"ns", 1},
+    {"m", 60 * NS_PER_S}, {"min", 60 * NS_PER_S}, {"h", 3600 * NS_PER_S}, {NULL, 0},
+};
+
+#define KIB UINT64_C(1024)
+static const struct unit byte_units[] = {
+    {"", 1},
+    {"B", 1},
+    {"K", KIB},
+    {"KiB", KIB},
+    {"M", KIB *KIB},
+    {"MiB", KIB *KIB},
+    {"G", KIB *KIB *KIB},
+    {"GiB", KIB *KIB *KIB},
+    {"T", KIB *KIB *KIB *KIB},
+    {"TiB", KIB *KIB *KIB *KIB},
+    {NULL, 0},
+};
+
+static const char *digits(const char *text, uint64_t *value, uint64_t *scale, bool *overflow) {
+  for (; *text >= '0' && *text <= '9'; text++) {
+    *overflow |= __builtin_mul_overflow(*value, UINT64_C(10), value);
+    *overflow |= __builtin_add_overflow(*value, (uint64_t)(*text - '0'), value);
+    if (scale)
+      *scale *= 10;
+  }
+  return text;
+}
+
+/* DIGITS [. up to nine DIGITS] UNIT */
+static int parse_quantity(const char *text, const struct unit *units, uint64_t *result) {
+  uint64_t whole = 0, fraction = 0, scale = 1;
+  bool overflow = false;
+  const char *end = digits(text, &whole, NULL, &overflow);
+  if (end == text)
+    return -EINVAL;
+  if (*end == '.') {
+    const char *start = end + 1;
+    end = digits(start, &fraction, &scale, &overflow);
+    if (end == start || end - start > 9)
+      return -EINVAL;
+  }
+  for (; units->name; units++) {
+    if (strcmp(units->name, end) != 0)
+      continue;
+    uint64_t value;
+    overflow |= __builtin_mul_overflow(whole, units->factor, &value);
+    uint64_t part = (uint64_t)((unsigned __int128)fraction * units->factor / scale);
+    overflow |= __builtin_add_overflow(value, part, &value);
+    if (overflow)
+      return -ERANGE;
+    *result = value;
+    return 0;
+  }
+  return -EINVAL;
+}
+
+int parse_duration_ns(const char *text, uint64_t *ns) { return parse_quantity(text, duration_units, ns); }
+
+int parse_bytes(const char *text, uint64_t *bytes) { return parse_quantity(text, byte_units, bytes); }
+
+int parse_bool(const char *text, bool *value) {
+  static const char *const words[] = {"0", "1", "no", "yes", "false", "true", "off", "on"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (strcmp(text, words[i]) == 0) {
+      *value = i % 2;
+      return 0;
+    }
+  return -EINVAL;
+}
+
+static const char *const mode_names[] = {[GS_MODE_AUTO] = "auto", [GS_MODE_ON] = "on", [GS_MODE_OFF] = "off"};
+
+int parse_mode(const char *text, enum gs_mode *mode) {
+  for (size_t i = 0; i < sizeof mode_names / sizeof *mode_names; i++)
+    if (strcmp(text, mode_names[i]) == 0) {
+      *mode = (enum gs_mode)i;
+      return 0;
+    }
+  return -EINVAL;
+}
+
+const char *mode_name(unsigned mode) {
+  return mode < sizeof mode_names / sizeof *mode_names ? mode_names[mode] : "?";
+}
+
+static int hex_digit(char c) {
+  if (c >= '0' && c <= '9')
+    return c - '0';
+  if (c >= 'a' && c <= 'f')
+    return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F')
+    return c - 'A' + 10;
+  return -1;
+}
+
+static bool dash_follows(int byte) { return byte == 3 || byte == 5 || byte == 7 || byte == 9; }
+
+int parse_uuid(const char *text, uint8_t uuid[GS_UUID_SIZE]) {
+  uint8_t parsed[GS_UUID_SIZE];
+  if (strncmp(text, "GPU-", 4) == 0 || strncmp(text, "MIG-", 4) == 0)
+    text += 4;
+  for (int i = 0; i < GS_UUID_SIZE; i++) {
+    int high = hex_digit(text[0]), low = high < 0 ? -1 : hex_digit(text[1]);
+    if (low < 0)
+      return -EINVAL;
+    parsed[i] = (uint8_t)(high << 4 | low);
+    text += 2;
+    if (dash_follows(i) && *text++ != '-')
+      return -EINVAL;
+  }
+  if (*text)
+    return -EINVAL;
+  memcpy(uuid, parsed, sizeof parsed);
+  return 0;
+}
+
+void format_uuid(const uint8_t uuid[GS_UUID_SIZE], char text[GS_UUID_TEXT_SIZE]) {
+  static const char hex[] = "0123456789abcdef";
+  memcpy(text, "GPU-", 4);
+  text += 4;
+  for (int i = 0; i < GS_UUID_SIZE; i++) {
+    *text++ = hex[uuid[i] >> 4];
+    *text++ = hex[uuid[i] & 15];
+    if (dash_follows(i))
+      *text++ = '-';
+  }
+  *text = '\0';
+}

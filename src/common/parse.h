@@ -1,0 +1,28 @@
+/* parse.h - text to values, strictly: the whole text must be the value. No allocation. */
+#ifndef GS_PARSE_H
+#define GS_PARSE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpushare/protocol.h"
+
+/* "20", "0.5", "20s", "1ms", "250us", "1h", "2m" -> ns; a bare number is seconds. 0, -EINVAL or -ERANGE. */
+int parse_duration_ns(const char *text, uint64_t *ns);
+
+/* "4096", "16G", "16GiB", "512M", "1.5G" -> bytes; units are powers of 1024. 0, -EINVAL or -ERANGE. */
+int parse_bytes(const char *text, uint64_t *bytes);
+
+/* "1", "0", "yes", "no", "true", "false", "on", "off". 0 or -EINVAL. */
+int parse_bool(const char *text, bool *value);
+
+/* "auto", "on", "off". 0 or -EINVAL. */
+int parse_mode(const char *text, enum gs_mode *mode);
+const char *mode_name(unsigned mode);
+
+/* "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", with or without its prefix. 0 or -EINVAL. */
+int parse_uuid(const char *text, uint8_t uuid[GS_UUID_SIZE]);
+#define GS_UUID_TEXT_SIZE 41
+void format_uuid(const uint8_t uuid[GS_UUID_SIZE], char text[GS_UUID_TEXT_SIZE]);
+
+#endif

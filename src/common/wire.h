@@ -1,0 +1,30 @@
+/* wire.h - make, check, send and receive protocol messages. Thread-safe: no state. */
+#ifndef GS_WIRE_H
+#define GS_WIRE_H
+
+#include <stddef.h>
+
+#include "gpushare/protocol.h"
+
+/* A zeroed message of this type with its header filled in. */
+struct gs_msg wire_msg(enum gs_msg_type type, uint32_t gpu);
+
+/* Check a received packet. 0, or -EBADMSG (size, magic), -EPROTONOSUPPORT (version),
+ * -ENOSYS (unknown type). The text fields of a message that passed are NUL-terminated
+ * after this call. */
+int wire_check(struct gs_msg *msg, size_t size);
+
+/* "LOCK_OK", or "?" for an unknown type. */
+const char *wire_type_name(unsigned type);
+
+/* Send one message, never blocking, never raising SIGPIPE. 0 or -errno (-EAGAIN: the peer does not read). */
+int wire_send(int fd, const struct gs_msg *msg);
+
+/* Receive one message. 0; -ECONNRESET at the end of the connection; -EAGAIN on an empty
+ * non-blocking socket; or what wire_check says. */
+int wire_recv(int fd, struct gs_msg *msg);
+
+/* Connect to the daemon's socket: a close-on-exec descriptor, or -errno. Never blocks. */
+int wire_connect(const char *path);
+
+#endif
