@@ -1,0 +1,29 @@
+/*
+ * client.h - the connection to the daemon: registers this process, asks for the lock, obeys DROP_LOCK.
+ *
+ * Devices are CUdevice ordinals (as the process sees them), 0 .. GS_GPUS_PER_CLIENT-1.
+ * Threading: every function here may be called from any thread. Nothing here is called on the hot path.
+ */
+#ifndef GS_CLIENT_H
+#define GS_CLIENT_H
+
+#include <stdint.h>
+
+#include "interpose/cuda_abi.h"
+
+/* A context on this device exists or is about to: attach it to the daemon. Returns at once. */
+void client_attach(CUdevice device);
+
+/* The process' device memory on this device shall become total_bytes, pinned_bytes of which can never leave
+ * the card. 0: granted. -ENOMEM: the daemon refuses (card and host memory are spent). -ENOTCONN: there is no
+ * daemon; the caller applies its own limit. Asks the daemon only when the total passes what it last
+ * granted; may block for a round trip, never longer than two seconds. Call it before allocating. */
+int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes);
+
+/* The process' device memory has shrunk to total_bytes. Returns at once. */
+void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes);
+
+/* How much all jobs together may use of this device, as the daemon says; 0: no daemon, or not yet known. */
+uint64_t client_capacity(CUdevice device);
+
+#endif
