@@ -15,7 +15,8 @@
 #include "interpose/cuda_abi.h"
 
 struct driver {
-#define HOOK(group, name, params, args, stream) CUresult(*name) params;
+#define GATED(group, name, params, args, stream) CUresult(*name) params;
+#define CUSTOM(group, name, params, args) CUresult(*name) params;
 #define CALL(name, params) CUresult(*name) params;
 #include "hooks.def"
 };
@@ -23,7 +24,7 @@ struct driver {
 extern struct driver driver;
 
 /* Find libcuda.so.1 among the loaded libraries and fill in `driver`. True once it is filled in.
- * Allocates nothing, takes no lock. */
+ * Allocates nothing, takes no lock of ours. */
 bool driver_resolve(void);
 
 /* The same, loading libcuda.so.1 if the process has not done so. */
