@@ -1,0 +1,55 @@
+/*
+ * probe.h - what the sections of the driver probe share: a context, three kernels, timing and printing.
+ *
+ * The probe asks a real driver the questions on which the design of libunified depends. Each section runs
+ * in its own process (probe NAME), so that a fault in one cannot spoil the others.
+ */
+#ifndef GS_PROBE_H
+#define GS_PROBE_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "common/clock.h"
+
+#define MIB ((size_t)1 << 20)
+#define GIB ((size_t)1 << 30)
+
+struct probe {
+  CUdevice device;
+  CUcontext context; /* primary, current in the main thread */
+  CUkernel empty;
+  CUkernel fill; /* (ptr, words): word i becomes i */
+  CUkernel spin; /* (ns) */
+  CUstream stream;
+};
+
+/* One line on failure; the result is handed on. */
+CUresult probe_try(const char *what, CUresult result);
+#define TRY(call) probe_try(#call, call)
+const char *result_name(CUresult result);
+
+void launch_empty(const struct probe *p, CUstream stream);
+CUresult launch_fill(const struct probe *p, CUdeviceptr at, size_t bytes, CUstream stream);
+CUresult launch_spin(const struct probe *p, uint64_t ns, CUstream stream);
+
+CUmemLocation location_device(const struct probe *p);
+CUmemLocation location_host(void);
+/* A pool of CUDA 13's managed type whose memory is to lie on the card. */
+CUresult managed_pool(const struct probe *p, CUmemoryPool *pool);
+
+void probe_attributes(struct probe *p);
+void probe_pools(struct probe *p);
+void probe_captures(struct probe *p);
+void probe_syncs(struct probe *p);
+void probe_calls(struct probe *p);
+void probe_driver(struct probe *p);
+void probe_edges(struct probe *p);
+void probe_moves(struct probe *p);
+void probe_placement(struct probe *p);
+void probe_green(struct probe *p);
+
+#endif
