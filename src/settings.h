@@ -10,10 +10,10 @@
 enum memory_mode { MEMORY_MANAGED, MEMORY_OFF };
 
 struct settings {
-  const char *socket;            /* GPUSHARE_SOCKET: the daemon's socket */
-  enum memory_mode memory;       /* GPUSHARE_MEMORY: managed (default) or off: allocations stay as they are */
-  bool required;                 /* GPUSHARE_REQUIRED: wait for a daemon instead of running without one */
-  bool single_oversubscribe;     /* GPUSHARE_SINGLE_OVERSUBSCRIBE: one program may exceed the card */
+  const char *socket;        /* GPUSHARE_SOCKET: the daemon's socket */
+  enum memory_mode memory;   /* GPUSHARE_MEMORY: managed (default) or off: allocations stay as they are */
+  bool required;             /* GPUSHARE_REQUIRED: wait for a daemon instead of running without one */
+  bool single_oversubscribe; /* GPUSHARE_SINGLE_OVERSUBSCRIBE: one program may exceed the card */
 };
 
 const struct settings *settings(void);

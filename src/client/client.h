@@ -11,8 +11,12 @@
 
 #include "interpose/cuda_abi.h"
 
-/* A context on this device exists or is about to: attach it to the daemon. Returns at once. */
+/* A context on this device exists or is about to: attach it to the daemon. Returns at once; the device's gate
+ * stays shut until the daemon grants the lock or turns out to be absent. */
 void client_attach(CUdevice device);
+
+/* A thread waits at the device's gate: ask for the lock, unless that is done. Returns at once. */
+void client_want(CUdevice device);
 
 /* The process' device memory on this device shall become total_bytes, pinned_bytes of which can never leave
  * the card. 0: granted. -ENOMEM: the daemon refuses (card and host memory are spent). -ENOTCONN: there is no
@@ -23,7 +27,11 @@ int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned
 /* The process' device memory has shrunk to total_bytes. Returns at once. */
 void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes);
 
-/* How much all jobs together may use of this device, as the daemon says; 0: no daemon, or not yet known. */
+/* How much all jobs together may use of this device, as the daemon says; 0: there is no daemon. Attaches the
+ * device, and waits for the daemon's answer. */
 uint64_t client_capacity(CUdevice device);
+
+/* In the child of a fork: close the parent's connection and start as a fresh process. */
+void client_fork_child(void);
 
 #endif

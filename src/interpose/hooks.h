@@ -1,4 +1,5 @@
-/* hooks.h - the hand-written bodies that the exported wrappers call: hook_<exported name>, one per CUSTOM row. */
+/* hooks.h - the hand-written bodies that the exported wrappers call: hook_<exported name>, one per CUSTOM
+ * row. */
 #ifndef GS_HOOKS_H
 #define GS_HOOKS_H
 

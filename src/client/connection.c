@@ -1,0 +1,478 @@
+/* connection.c - the connection to the daemon: connect, register, attach, obey, and do without it. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/client.h"
+#include "client/state.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "gate/gate.h"
+#include "interpose/driver.h"
+#include "memory/memory.h"
+#include "settings.h"
+
+#define RETRY_NS (NS_PER_S / 2)           /* between attempts to connect */
+#define RETRY_REFUSED_NS (30 * NS_PER_S)  /* after the daemon has said no */
+#define HANDSHAKE_NS (2 * NS_PER_S)       /* for the daemon to answer REGISTER and ATTACH */
+#define MEMORY_ANSWER_NS (2 * NS_PER_S)   /* for the daemon to answer MEM_REQUEST */
+#define REPORT_BYTES (UINT64_C(16) << 20) /* shrinking by less is not worth a message */
+
+struct client client = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .wake_fd = -1};
+
+/* Of the connection thread alone. */
+static uint64_t retry_at_ns;
+static uint64_t handshake_by_ns; /* 0: nothing outstanding */
+
+static struct gpu *gpu_of(CUdevice device) {
+  return device >= 0 && device < GS_GPUS_PER_CLIENT ? &client.gpus[device] : NULL;
+}
+
+static bool connected(const struct gpu *gpu) { return client.fd >= 0 && gpu->attached; }
+
+void client_send(const struct gs_msg *msg) {
+  if (client.fd < 0)
+    return;
+  int err = wire_send(client.fd, msg);
+  log_debug("sent %s gpu %u epoch %lu: %d", wire_type_name(msg->type), msg->gpu, msg->epoch, err);
+  if (err < 0)
+    shutdown(client.fd, SHUT_RDWR); /* the connection thread sees the end, and cleans up */
+}
+
+void client_wake(void) {
+  uint64_t one = 1;
+  if (client.wake_fd >= 0 && write(client.wake_fd, &one, sizeof one) < 0)
+    log_debug("eventfd: %d", errno);
+}
+
+int client_start_thread(void *(*body)(void *), void *argument) {
+  sigset_t all, before;
+  pthread_t thread;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int err = pthread_create(&thread, NULL, body, argument);
+  if (err == 0)
+    pthread_detach(thread);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return -err;
+}
+
+void client_request_lock(struct gpu *gpu) {
+  if (!connected(gpu) || gpu->holding || gpu->requested || gate_waiting(gpu->device) == 0)
+    return;
+  struct gs_msg msg = wire_msg(GS_REQ_LOCK, (uint32_t)gpu->device);
+  gpu->requested = true;
+  client_send(&msg);
+}
+
+/* ---- doing without a daemon ---- */
+
+/* The gate opens here, or by the worker when it has finished what it is in the middle of. */
+static void hold_without_daemon(struct gpu *gpu) {
+  gpu->holding = true;
+  gpu->epoch = 0;
+  gpu->drop_pending = gpu->wanted = false;
+  gpu->grant_pending = gpu->busy;
+  if (!gpu->busy)
+    gate_open(gpu->device);
+}
+
+static void go_alone(const char *why) {
+  bool wait = settings()->required;
+  if (!client.alone)
+    log_warn(wait ? "no daemon at %s (%s): waiting for it, as GPUSHARE_REQUIRED says"
+                  : "no daemon at %s (%s): running unshared until there is one",
+             settings()->socket, why);
+  client.alone = true;
+  for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
+    if (gpu->used && !gpu->holding && !wait)
+      hold_without_daemon(gpu);
+  condition_wake_all(&client.memory_changed);
+}
+
+/* What the last daemon has said is void. Who held the lock holds on; who did not runs unshared. */
+static void forget_daemon(void) {
+  client.generation++;
+  client.registered = false;
+  for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++) {
+    gpu->attach_sent = gpu->attached = gpu->requested = gpu->wanted = gpu->drop_pending = false;
+    gpu->granted_bytes = gpu->capacity_bytes = 0;
+    gpu->epoch = 0;
+  }
+  condition_wake_all(&client.memory_changed);
+}
+
+static void disconnect(const char *why, uint64_t retry_ns) {
+  close(client.fd);
+  client.fd = -1;
+  client.alone = false;
+  handshake_by_ns = 0;
+  retry_at_ns = clock_now_ns() + retry_ns;
+  forget_daemon();
+  go_alone(why);
+}
+
+/* ---- messages from the daemon ---- */
+
+static void send_attach(struct gpu *gpu) {
+  struct gs_msg msg = wire_msg(GS_ATTACH, (uint32_t)gpu->device);
+  CUuuid uuid;
+  size_t total = 0;
+  CUresult (*get_uuid)(CUuuid *, CUdevice) =
+      driver.cuDeviceGetUuid_v2 ? driver.cuDeviceGetUuid_v2 : driver.cuDeviceGetUuid;
+  if (get_uuid(&uuid, gpu->device) == CUDA_SUCCESS)
+    memcpy(msg.attach.uuid, uuid.bytes, sizeof msg.attach.uuid);
+  driver.cuDeviceTotalMem_v2(&total, gpu->device);
+  driver.cuDeviceGetName(msg.attach.name, sizeof msg.attach.name, gpu->device);
+  msg.attach.total_bytes = total;
+  msg.attach.used_bytes = memory_usage(gpu->device).total_bytes;
+  msg.attach.flags = settings()->memory == MEMORY_MANAGED ? GS_ATTACH_MANAGED : 0;
+  pthread_mutex_lock(&client.lock);
+  if (gpu->holding)
+    msg.attach.flags |= GS_ATTACH_RUNNING;
+  gpu->granted_bytes = msg.attach.used_bytes;
+  client_send(&msg);
+  pthread_mutex_unlock(&client.lock);
+  handshake_by_ns = clock_now_ns() + HANDSHAKE_NS;
+}
+
+/* Attach what is in use and not yet attached. Lock not held: asks the driver. */
+static void attach_all(void) {
+  for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++) {
+    pthread_mutex_lock(&client.lock);
+    bool due = gpu->used && client.registered && !gpu->attached && !gpu->attach_sent;
+    gpu->attach_sent |= due;
+    pthread_mutex_unlock(&client.lock);
+    if (due)
+      send_attach(gpu);
+  }
+}
+
+static void on_granted(struct gpu *gpu, uint64_t epoch) {
+  struct memory_usage usage = memory_usage(gpu->device);
+  pthread_mutex_lock(&client.lock);
+  gpu->epoch = epoch;
+  gpu->requested = false;
+  gpu->holding = true;
+  gpu->wanted = gpu->drop_pending = false;
+  bool away = usage.resident_bytes + usage.pinned_bytes < usage.total_bytes;
+  if (away || gpu->busy) { /* the worker restores, then opens */
+    gpu->grant_pending = true;
+    condition_wake_all(&gpu->changed);
+  } else {
+    gate_open(gpu->device);
+  }
+  pthread_mutex_unlock(&client.lock);
+}
+
+/* DROP_LOCK and LOCK_WANTED. One that speaks of another grant crossed our release on its way. */
+static void on_release_order(struct gpu *gpu, const struct gs_msg *msg) {
+  pthread_mutex_lock(&client.lock);
+  if (gpu->holding && gpu->epoch == msg->epoch) {
+    gpu->evict_bytes = msg->drop.evict_bytes;
+    gpu->wanted = true;
+    gpu->drop_pending |= msg->type == GS_DROP_LOCK;
+    condition_wake_all(&gpu->changed);
+  }
+  pthread_mutex_unlock(&client.lock);
+}
+
+static void on_attached(struct gpu *gpu, const struct gs_msg *msg) {
+  pthread_mutex_lock(&client.lock);
+  gpu->capacity_bytes = msg->attached.capacity_bytes;
+  if (msg->type == GS_ATTACHED) {
+    gpu->attached = true;
+    client_request_lock(gpu);
+    condition_wake_all(&client.memory_changed);
+  }
+  pthread_mutex_unlock(&client.lock);
+}
+
+static void on_memory_reply(struct gpu *gpu, const struct gs_msg *msg) {
+  pthread_mutex_lock(&client.lock);
+  gpu->memory_answered = true;
+  gpu->memory_status = msg->status;
+  if (msg->status == 0)
+    gpu->granted_bytes = msg->mem_reply.granted_bytes;
+  condition_wake_all(&client.memory_changed);
+  pthread_mutex_unlock(&client.lock);
+}
+
+static void on_registered(void) {
+  pthread_mutex_lock(&client.lock);
+  if (client.alone)
+    log_warn("the daemon is there: sharing");
+  client.registered = true;
+  client.alone = false;
+  handshake_by_ns = 0;
+  pthread_mutex_unlock(&client.lock);
+  attach_all();
+}
+
+static void on_rejected(const struct gs_msg *msg) {
+  if (msg->registered.reason == GS_REJECT_VERSION)
+    log_warn(
+        "the daemon speaks protocol %lu, this library %u: running unshared; install the same version of both",
+        msg->registered.value, GS_PROTOCOL_VERSION);
+  else
+    log_warn("the daemon has no room for another client of this user (limit %lu): running unshared",
+             msg->registered.value);
+  pthread_mutex_lock(&client.lock);
+  disconnect("refused", RETRY_REFUSED_NS);
+  pthread_mutex_unlock(&client.lock);
+}
+
+static void handshake_check(void) {
+  bool outstanding = !client.registered;
+  for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
+    outstanding |= gpu->used && !gpu->attached;
+  if (!outstanding)
+    handshake_by_ns = 0;
+}
+
+static void on_message(const struct gs_msg *msg) {
+  struct gpu *gpu = msg->gpu < GS_GPUS_PER_CLIENT ? &client.gpus[msg->gpu] : NULL;
+  log_debug("got %s gpu %u epoch %lu", wire_type_name(msg->type), msg->gpu, msg->epoch);
+  switch (msg->type) {
+  case GS_REGISTERED:
+    on_registered();
+    return;
+  case GS_REJECTED:
+    on_rejected(msg);
+    return;
+  }
+  if (!gpu || !gpu->used)
+    return;
+  switch (msg->type) {
+  case GS_ATTACHED:
+  case GS_CAPACITY:
+    on_attached(gpu, msg);
+    handshake_check();
+    break;
+  case GS_LOCK_OK:
+    on_granted(gpu, msg->epoch);
+    break;
+  case GS_LOCK_WANTED:
+  case GS_DROP_LOCK:
+    on_release_order(gpu, msg);
+    break;
+  case GS_MEM_REPLY:
+    on_memory_reply(gpu, msg);
+    break;
+  default:
+    break; /* SCHED_ON, SCHED_OFF: the grants say it all */
+  }
+}
+
+/* ---- the connection thread ---- */
+
+static void send_register(void) {
+  struct gs_msg msg = wire_msg(GS_REGISTER, 0);
+  msg.reg.pid = getpid();
+  strncpy(msg.reg.name, program_invocation_short_name, sizeof msg.reg.name - 1);
+  client_send(&msg);
+}
+
+static const char *describe(int err, char *buffer, size_t size) { return strerror_r(err, buffer, size); }
+
+static void try_connect(void) {
+  int fd = wire_connect(settings()->socket);
+  pthread_mutex_lock(&client.lock);
+  if (fd < 0) {
+    retry_at_ns = clock_now_ns() + RETRY_NS;
+    go_alone(describe(-fd, (char[64]){0}, 64));
+  } else {
+    client.fd = fd;
+    client.generation++;
+    handshake_by_ns = clock_now_ns() + HANDSHAKE_NS;
+    send_register();
+  }
+  pthread_mutex_unlock(&client.lock);
+}
+
+static void receive_all(void) {
+  struct gs_msg msg;
+  int err;
+  while (client.fd >= 0 && (err = wire_recv(client.fd, &msg)) != -EAGAIN) {
+    if (err == 0 || err == -ENOSYS) {
+      if (err == 0)
+        on_message(&msg);
+      continue;
+    }
+    pthread_mutex_lock(&client.lock);
+    disconnect(err == -EPROTONOSUPPORT ? "it speaks another version" : "the connection ended",
+               err == -EPROTONOSUPPORT ? RETRY_REFUSED_NS : RETRY_NS);
+    pthread_mutex_unlock(&client.lock);
+  }
+}
+
+/* Things that are due; returns when the next one is. */
+static uint64_t run_timers(void) {
+  uint64_t next_ns = UINT64_MAX, now_ns = clock_now_ns();
+  if (client.fd < 0 && now_ns >= retry_at_ns)
+    try_connect();
+  pthread_mutex_lock(&client.lock);
+  if (client.fd >= 0 && handshake_by_ns && now_ns >= handshake_by_ns)
+    disconnect("it does not answer", RETRY_NS);
+  for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++) {
+    uint64_t check_ns = gpu->used ? handover_check(gpu, now_ns) : UINT64_MAX;
+    next_ns = check_ns < next_ns ? check_ns : next_ns;
+  }
+  if (client.fd < 0 && retry_at_ns < next_ns)
+    next_ns = retry_at_ns;
+  if (client.fd >= 0 && handshake_by_ns && handshake_by_ns < next_ns)
+    next_ns = handshake_by_ns;
+  pthread_mutex_unlock(&client.lock);
+  return next_ns;
+}
+
+static void wait_for_events(uint64_t until_ns) {
+  struct pollfd polls[2] = {{.fd = client.wake_fd, .events = POLLIN}, {.fd = client.fd, .events = POLLIN}};
+  uint64_t now_ns = clock_now_ns();
+  struct timespec timeout = {0};
+  if (until_ns > now_ns) {
+    timeout.tv_sec = (time_t)((until_ns - now_ns) / NS_PER_S);
+    timeout.tv_nsec = (long)((until_ns - now_ns) % NS_PER_S);
+  }
+  ppoll(polls, 2, until_ns == UINT64_MAX ? NULL : &timeout, NULL);
+  uint64_t count;
+  if ((polls[0].revents & POLLIN) && read(client.wake_fd, &count, sizeof count) < 0)
+    log_debug("eventfd: %d", errno);
+}
+
+static void *connection_run(void *argument) {
+  (void)argument;
+  prctl(PR_SET_NAME, "gpushare");
+  for (;;) {
+    uint64_t next_ns = run_timers();
+    attach_all();
+    wait_for_events(next_ns);
+    receive_all();
+  }
+  return NULL;
+}
+
+/* ---- what the rest of the library calls ---- */
+
+static bool start(void) {
+  condition_init(&client.memory_changed);
+  client.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  client.started = client.wake_fd >= 0 && client_start_thread(connection_run, NULL) == 0;
+  if (!client.started)
+    log_error("can't start the thread that speaks with the daemon: running unshared");
+  return client.started;
+}
+
+void client_attach(CUdevice device) {
+  struct gpu *gpu = gpu_of(device);
+  if (!gpu || !gate_add(device))
+    return;
+  pthread_mutex_lock(&client.lock);
+  gpu->device = device;
+  gpu->used = true;
+  condition_init(&gpu->changed);
+  bool works = client.started || start();
+  works = works && client_start_thread(handover_run, gpu) == 0;
+  if (!works || (client.alone && !settings()->required))
+    hold_without_daemon(gpu);
+  pthread_mutex_unlock(&client.lock);
+  client_wake();
+}
+
+void client_want(CUdevice device) {
+  pthread_mutex_lock(&client.lock);
+  client_request_lock(gpu_of(device));
+  pthread_mutex_unlock(&client.lock);
+}
+
+/* Wait until the daemon has answered about this GPU, or is known to be absent; the handshake's time limit
+ * bounds it. Lock held. */
+static void wait_settled(const struct gpu *gpu) {
+  while (gpu->used && !gpu->attached && !client.alone && client.started)
+    condition_wait(&client.memory_changed, &client.lock, UINT64_MAX);
+}
+
+uint64_t client_capacity(CUdevice device) {
+  struct gpu *gpu = gpu_of(device);
+  if (!gpu)
+    return 0;
+  client_attach(device);
+  pthread_mutex_lock(&client.lock);
+  wait_settled(gpu);
+  uint64_t bytes = gpu->capacity_bytes;
+  pthread_mutex_unlock(&client.lock);
+  return bytes;
+}
+
+static void send_memory(enum gs_msg_type type, CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
+  struct gs_msg msg = wire_msg(type, (uint32_t)device);
+  msg.mem.total_bytes = total_bytes;
+  msg.mem.pinned_bytes = pinned_bytes;
+  client_send(&msg);
+}
+
+/* Ask and wait. Lock held, on entry and exit. */
+static int ask_memory(struct gpu *gpu, uint64_t total_bytes, uint64_t pinned_bytes) {
+  uint64_t generation = client.generation, deadline_ns = clock_now_ns() + MEMORY_ANSWER_NS;
+  gpu->memory_answered = false;
+  send_memory(GS_MEM_REQUEST, gpu->device, total_bytes, pinned_bytes);
+  while (!gpu->memory_answered && client.generation == generation)
+    if (!condition_wait(&client.memory_changed, &client.lock, deadline_ns))
+      break;
+  if (client.generation != generation)
+    return -ENOTCONN;
+  if (!gpu->memory_answered) {
+    shutdown(client.fd, SHUT_RDWR);
+    return -ENOTCONN;
+  }
+  return gpu->memory_status;
+}
+
+int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
+  struct gpu *gpu = gpu_of(device);
+  int err = 0;
+  if (!gpu)
+    return -ENOTCONN;
+  client_attach(device);
+  pthread_mutex_lock(&client.lock);
+  wait_settled(gpu);
+  while (gpu->memory_asking && connected(gpu))
+    condition_wait(&client.memory_changed, &client.lock, UINT64_MAX);
+  if (!connected(gpu))
+    err = -ENOTCONN;
+  else if (total_bytes > gpu->granted_bytes) {
+    gpu->memory_asking = true;
+    err = ask_memory(gpu, total_bytes, pinned_bytes);
+    gpu->memory_asking = false;
+    condition_wake_all(&client.memory_changed);
+  }
+  pthread_mutex_unlock(&client.lock);
+  return err;
+}
+
+void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
+  struct gpu *gpu = gpu_of(device);
+  if (!gpu)
+    return;
+  pthread_mutex_lock(&client.lock);
+  bool worth = total_bytes == 0 || gpu->granted_bytes >= total_bytes + REPORT_BYTES;
+  if (connected(gpu) && !gpu->memory_asking && worth) {
+    gpu->granted_bytes = total_bytes;
+    send_memory(GS_MEM_REPORT, device, total_bytes, pinned_bytes);
+  }
+  pthread_mutex_unlock(&client.lock);
+}
+
+void client_fork_child(void) {
+  if (client.fd >= 0)
+    close(client.fd);
+  if (client.wake_fd >= 0)
+    close(client.wake_fd);
+  client = (struct client){.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .wake_fd = -1};
+  retry_at_ns = handshake_by_ns = 0;
+}

@@ -1,0 +1,80 @@
+/*
+ * state.h - what the client's two parts share: connection.c (one thread per process, which speaks with the
+ * daemon) and handover.c (one thread per GPU, which does what takes time: drain, evict, restore).
+ * Internal to src/client.
+ */
+#ifndef GS_CLIENT_STATE_H
+#define GS_CLIENT_STATE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/condition.h"
+#include "common/wire.h"
+#include "interpose/cuda_abi.h"
+
+struct gpu {
+  CUdevice device;
+  bool used; /* a context exists or existed */
+  bool attach_sent;
+  bool attached; /* ATTACHED has come on this connection */
+  bool holding;  /* may submit, by a grant or (no daemon) by default; the gate is open or about to be */
+  bool requested;
+  bool busy; /* the worker is in the middle of a hand-over */
+  uint64_t epoch;
+
+  /* orders to the worker */
+  bool grant_pending;
+  bool drop_pending;
+  bool wanted; /* somebody waits: release when idle */
+  uint64_t evict_bytes;
+
+  uint64_t release_since_ns; /* the worker drains since; 0: it does not */
+  uint64_t pulse_at_ns;      /* when to let waiting threads pass, if it still drains then */
+  uint64_t handover_ns;      /* what the last one cost this process: drain, evict, restore */
+
+  uint64_t capacity_bytes;
+  uint64_t granted_bytes; /* memory: may grow to this without asking */
+  bool memory_asking;     /* one question at a time */
+  bool memory_answered;
+  int32_t memory_status;
+
+  struct condition changed; /* wakes the worker */
+};
+
+struct client {
+  pthread_mutex_t lock; /* protects everything here; never held over a call of the driver or of the gate's
+                           waiting functions */
+  bool started;
+  int fd;                          /* the connection; -1: none */
+  int wake_fd;                     /* eventfd: the connection thread should look again */
+  uint64_t generation;             /* counts connections: what was begun under another one is void */
+  bool registered;                 /* REGISTERED has come */
+  bool alone;                      /* there is no daemon: gates are open (unless one is required) */
+  struct condition memory_changed; /* also: an attachment is settled */
+  struct gpu gpus[GS_GPUS_PER_CLIENT];
+};
+
+extern struct client client __attribute__((visibility("hidden")));
+
+/* Send on the present connection, if any; a failure ends the connection. Lock held. */
+void client_send(const struct gs_msg *msg);
+
+/* Ask for the lock if a thread waits for it and nothing else is under way. Lock held. */
+void client_request_lock(struct gpu *gpu);
+
+/* Make the connection thread look again. */
+void client_wake(void);
+
+/* Start a detached thread with all signals blocked. 0 or -errno. */
+int client_start_thread(void *(*body)(void *), void *argument);
+
+/* The worker of a GPU; argument: its struct gpu. */
+void *handover_run(void *gpu);
+
+/* If the worker has drained for too long, let waiting threads pass once and tell the daemon. Returns when to
+ * look again (UINT64_MAX: no need). Lock held. */
+uint64_t handover_check(struct gpu *gpu, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,19 @@
+/* fork.c - the child of a fork is a fresh process: no driver state, no connection and no thread has survived.
+ */
+#include <pthread.h>
+
+#include "client/client.h"
+#include "gate/capture.h"
+#include "gate/contexts.h"
+#include "gate/gate.h"
+#include "memory/memory.h"
+
+static void in_child(void) {
+  client_fork_child();
+  gate_fork_child();
+  contexts_fork_child();
+  capture_fork_child();
+  memory_fork_child();
+}
+
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }

@@ -1,0 +1,207 @@
+/* capture.c - the streams that capture, from the calls that begin and end it. */
+#include "gate/capture.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "common/condition.h"
+#include "gate/gate.h"
+#include "interpose/driver.h"
+#include "interpose/hooks.h"
+
+#define CAPTURES_MAX 1024
+
+/* Protects all below. Never held over a call of the driver. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct condition changed;
+static CUstream streams[CAPTURES_MAX]; /* capturing, or about to */
+static unsigned count;
+static unsigned forbidden;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void set_up(void) { condition_init(&changed); }
+
+/* Streams of one process may be more than the table holds: what does not fit is not waited for. */
+static bool add(CUstream stream) {
+  pthread_once(&once, set_up);
+  pthread_mutex_lock(&lock);
+  bool allowed = !forbidden || count > 0; /* within an open capture, another may belong to the same graph */
+  if (allowed && count < CAPTURES_MAX)
+    streams[count++] = stream;
+  pthread_mutex_unlock(&lock);
+  return allowed;
+}
+
+static void wait_allowed(void) {
+  pthread_mutex_lock(&lock);
+  while (forbidden && count == 0)
+    condition_wait(&changed, &lock, UINT64_MAX);
+  pthread_mutex_unlock(&lock);
+}
+
+static void drop(CUstream stream) {
+  pthread_once(&once, set_up);
+  pthread_mutex_lock(&lock);
+  for (unsigned i = 0; i < count; i++)
+    if (streams[i] == stream) {
+      streams[i] = streams[--count];
+      condition_wake_all(&changed);
+      break;
+    }
+  pthread_mutex_unlock(&lock);
+}
+
+unsigned capture_count(void) {
+  pthread_mutex_lock(&lock);
+  unsigned now = count;
+  pthread_mutex_unlock(&lock);
+  return now;
+}
+
+void capture_forbid(void) {
+  pthread_once(&once, set_up);
+  pthread_mutex_lock(&lock);
+  forbidden++;
+  pthread_mutex_unlock(&lock);
+}
+
+void capture_allow(void) {
+  pthread_mutex_lock(&lock);
+  forbidden--;
+  condition_wake_all(&changed);
+  pthread_mutex_unlock(&lock);
+}
+
+bool capture_wait_none(uint64_t timeout_ns) {
+  uint64_t deadline_ns = clock_now_ns() + timeout_ns;
+  pthread_mutex_lock(&lock);
+  while (count > 0 && condition_wait(&changed, &lock, deadline_ns))
+    ;
+  bool none = count == 0;
+  pthread_mutex_unlock(&lock);
+  return none;
+}
+
+void capture_fork_child(void) {
+  pthread_mutex_init(&lock, NULL);
+  condition_init(&changed);
+  count = forbidden = 0;
+}
+
+/* ---- the hooks ---- */
+
+/* A capture begins as a holder, so that its end is never waited for behind another job's turn. The stream
+ * counts as capturing before the driver knows, so that a hand-over can't slip in between. */
+static void begin(CUstream stream) {
+  int saved = errno;
+  for (;;) {
+    gate_enter(stream);
+    if (add(stream))
+      break;
+    gate_leave();
+    wait_allowed();
+  }
+  errno = saved;
+}
+
+static CUresult begun(CUstream stream, CUresult result) {
+  gate_leave();
+  if (result != CUDA_SUCCESS)
+    drop(stream);
+  return result;
+}
+
+#define BEGIN(stream, call) (begin(stream), begun(stream, call))
+
+CUresult hook_cuStreamBeginCapture(CUstream hStream) {
+  return BEGIN(hStream, driver.cuStreamBeginCapture(hStream));
+}
+
+CUresult hook_cuStreamBeginCapture_ptsz(CUstream hStream) {
+  return BEGIN(PER_THREAD(hStream), driver.cuStreamBeginCapture_ptsz(hStream));
+}
+
+CUresult hook_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
+  return BEGIN(hStream, driver.cuStreamBeginCapture_v2(hStream, mode));
+}
+
+CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode) {
+  return BEGIN(PER_THREAD(hStream), driver.cuStreamBeginCapture_v2_ptsz(hStream, mode));
+}
+
+CUresult hook_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
+                                          const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                          CUstreamCaptureMode mode) {
+  return BEGIN(hStream, driver.cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData,
+                                                           numDependencies, mode));
+}
+
+CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
+                                               const CUgraphNode *dependencies,
+                                               const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                               CUstreamCaptureMode mode) {
+  return BEGIN(PER_THREAD(hStream),
+               driver.cuStreamBeginCaptureToGraph_ptsz(hStream, hGraph, dependencies, dependencyData,
+                                                       numDependencies, mode));
+}
+
+CUresult hook_cuStreamBeginCaptureToCig(CUstream hStream, CUstreamCigCaptureParams *streamCigCaptureParams) {
+  return BEGIN(hStream, driver.cuStreamBeginCaptureToCig(hStream, streamCigCaptureParams));
+}
+
+CUresult hook_cuStreamBeginCaptureToCig_ptsz(CUstream hStream,
+                                             CUstreamCigCaptureParams *streamCigCaptureParams) {
+  return BEGIN(PER_THREAD(hStream), driver.cuStreamBeginCaptureToCig_ptsz(hStream, streamCigCaptureParams));
+}
+
+CUresult hook_cuStreamBeginRecaptureToGraph(CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph,
+                                            CUgraphRecaptureCallback callbackFunc, void *userData) {
+  return BEGIN(hStream, driver.cuStreamBeginRecaptureToGraph(hStream, mode, hGraph, callbackFunc, userData));
+}
+
+CUresult hook_cuStreamBeginRecaptureToGraph_ptsz(CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph,
+                                                 CUgraphRecaptureCallback callbackFunc, void *userData) {
+  return BEGIN(PER_THREAD(hStream),
+               driver.cuStreamBeginRecaptureToGraph_ptsz(hStream, mode, hGraph, callbackFunc, userData));
+}
+
+/* An end from the wrong thread changes nothing; any other end, also a failed one, takes the stream out. */
+static CUresult ended(CUstream stream, CUresult result) {
+  if (result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
+    drop(stream);
+  return result;
+}
+
+CUresult hook_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
+  return ended(hStream, driver.cuStreamEndCapture(hStream, phGraph));
+}
+
+CUresult hook_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph) {
+  return ended(PER_THREAD(hStream), driver.cuStreamEndCapture_ptsz(hStream, phGraph));
+}
+
+CUresult hook_cuStreamEndCaptureToCig(CUstream hStream) {
+  return ended(hStream, driver.cuStreamEndCaptureToCig(hStream));
+}
+
+CUresult hook_cuStreamEndCaptureToCig_ptsz(CUstream hStream) {
+  return ended(PER_THREAD(hStream), driver.cuStreamEndCaptureToCig_ptsz(hStream));
+}
+
+/* Destroying a stream ends its capture. */
+CUresult hook_cuStreamDestroy(CUstream hStream) {
+  CUresult result = driver.cuStreamDestroy(hStream);
+  if (result == CUDA_SUCCESS)
+    drop(hStream);
+  return result;
+}
+
+CUresult hook_cuStreamDestroy_v2(CUstream hStream) {
+  CUresult result = driver.cuStreamDestroy_v2(hStream);
+  if (result == CUDA_SUCCESS)
+    drop(hStream);
+  return result;
+}

@@ -1,0 +1,25 @@
+/*
+ * capture.h - stream captures of this process. A hand-over waits for open captures to end (waiting for a
+ * stream, or the whole context, would invalidate them), and no new one begins meanwhile.
+ *
+ * Threading: any thread.
+ */
+#ifndef GS_CAPTURE_H
+#define GS_CAPTURE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Captures open now. */
+unsigned capture_count(void);
+
+/* Until capture_allow no capture begins (the calls wait). */
+void capture_forbid(void);
+void capture_allow(void);
+
+/* Wait until no capture is open. False after timeout_ns. */
+bool capture_wait_none(uint64_t timeout_ns);
+
+void capture_fork_child(void);
+
+#endif

@@ -1,0 +1,92 @@
+/*
+ * gate.h - may this call submit now? One gate per GPU; a call that is let through is counted while it is in
+ * flight, so that closing the gate can wait until none is.
+ *
+ * The hot path is two plain stores and a load of one word that all threads share for reading: the closer pays
+ * for the ordering with membarrier(2), which makes every running thread's earlier stores visible (the scheme
+ * of asymmetric fences, as in userspace RCU). Where the kernel has no membarrier, a fence stands in.
+ *
+ * Threading: gate_enter and gate_leave from any thread, in pairs, never nested; gate_close and gate_drained
+ * from the GPU's one worker; the rest from any thread.
+ */
+#ifndef GS_GATE_H
+#define GS_GATE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpushare/protocol.h"
+#include "interpose/cuda_abi.h"
+
+/* One per thread that has ever submitted; owned by it. On a cache line of its own. */
+struct gate_slot {
+  _Atomic uint32_t in_flight; /* calls between gate_enter and gate_leave: 0 or 1 */
+  _Atomic int32_t thread;     /* its tid; 0: the slot is free */
+  _Atomic uint64_t calls;     /* let through so far */
+  struct gate_slot *next;     /* constant once the slot is listed */
+} __attribute__((aligned(64)));
+
+extern __thread struct gate_slot *gate_slot __attribute__((tls_model("initial-exec"), visibility("hidden")));
+extern _Atomic uint32_t gate_all_open __attribute__((visibility("hidden"))); /* every GPU in use is open */
+extern bool gate_needs_fence __attribute__((visibility("hidden")));          /* no membarrier here */
+
+void gate_enter_slow(CUstream stream);
+void gate_leave_slow(void);
+
+static inline void gate_order(void) {
+  if (__builtin_expect(gate_needs_fence, 0))
+    atomic_thread_fence(memory_order_seq_cst);
+  else
+    atomic_signal_fence(memory_order_seq_cst);
+}
+
+/* Wait until this process may submit to the GPU of the stream (or of the current context). Keeps errno. */
+static inline void gate_enter(CUstream stream) {
+  struct gate_slot *slot = gate_slot;
+  if (__builtin_expect(slot != NULL, 1)) {
+    atomic_store_explicit(&slot->in_flight, 1, memory_order_relaxed);
+    gate_order();
+    if (__builtin_expect(atomic_load_explicit(&gate_all_open, memory_order_acquire), 1))
+      return;
+  }
+  gate_enter_slow(stream);
+}
+
+static inline void gate_leave(void) {
+  struct gate_slot *slot = gate_slot;
+  uint64_t calls = atomic_load_explicit(&slot->calls, memory_order_relaxed);
+  atomic_store_explicit(&slot->calls, calls + 1, memory_order_relaxed);
+  atomic_store_explicit(&slot->in_flight, 0, memory_order_release);
+  gate_order();
+  if (__builtin_expect(!atomic_load_explicit(&gate_all_open, memory_order_relaxed), 0))
+    gate_leave_slow();
+}
+
+/* The device becomes one of this process', with its gate shut until gate_open. True the first time. */
+bool gate_add(CUdevice device);
+
+void gate_open(CUdevice device);
+
+/* Shut the gate and wait until no call that had passed it is still in flight. Returns false, with the gate
+ * still shut, if calls are in flight after timeout_ns. */
+bool gate_close(CUdevice device, uint64_t timeout_ns);
+
+bool gate_is_open(CUdevice device);
+
+/* Let every thread that waits now pass with one call, though the gate is shut: a drain that waits for work
+ * which waits for such a thread could never end otherwise. */
+void gate_pulse(CUdevice device);
+uint64_t gate_pulses(CUdevice device);
+
+/* Threads that wait at the gate. */
+uint32_t gate_waiting(CUdevice device);
+
+/* Calls let through so far by this process, on all devices; and whether one is in flight now. */
+uint64_t gate_calls(void);
+bool gate_in_flight(void);
+
+/* In the child of a fork: as in a fresh process. */
+void gate_fork_child(void);
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * elf.h - look a symbol up in a loaded object by reading its dynamic section, without dlsym: usable before
+ * constructors have run, inside look-ups, and without allocation.
+ */
+#ifndef GS_ELF_H
+#define GS_ELF_H
+
+#include <link.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The tables of one loaded object. Valid while the object is loaded. */
+struct elf_object {
+  uintptr_t base;
+  const ElfW(Sym) * symbols;
+  const char *strings;
+  const uint32_t *gnu_hash; /* DT_GNU_HASH, or NULL */
+  const uint32_t *sysv_hash;
+  const ElfW(Rela) * plt_relocations;
+  size_t plt_relocation_count;
+  const ElfW(Rela) * relocations;
+  size_t relocation_count;
+};
+
+/* Read the tables of the object loaded at base. False if it has no symbols. */
+bool elf_read(struct elf_object *object, uintptr_t base, const ElfW(Dyn) * dynamic);
+
+/* Address of a function the object defines, of whatever version; NULL if it defines none of that name. */
+void *elf_find_function(const struct elf_object *object, const char *name);
+
+/* Whether a path's last component is `name` or `name` followed by digits and dots ("libcuda.so" ~
+ * "libcuda.so.1"). */
+bool elf_name_matches(const char *path, const char *name);
+
+#endif

@@ -1,0 +1,59 @@
+/*
+ * wrappers.c - the exported wrappers, expanded from hooks.def. cuda.h declares the same names, so the
+ * compiler checks every prototype. A gated call is: gate, the real function, gate; its result is passed on
+ * untouched.
+ */
+#include "interpose/wrappers.h"
+
+#include "common/log.h"
+#include "gate/gate.h"
+#include "interpose/driver.h"
+#include "interpose/hooks.h"
+
+#define EXPORTED __attribute__((visibility("default")))
+#define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+
+/* Newer functions than the header's are exported too, without a declaration of their own. */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+#ifdef __clang__
+#pragma GCC diagnostic ignored "-Wmissing-variable-declarations"
+#endif
+
+/* The real function is not known yet, or the driver does not have it. */
+static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, const char *name) {
+  if (!driver_load())
+    return CUDA_ERROR_NOT_INITIALIZED;
+  if (*real)
+    return CUDA_SUCCESS;
+  log_warn("%s: this driver does not have it", name);
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+#define REQUIRE(name)                                                                                        \
+  if (UNLIKELY(!driver.name)) {                                                                              \
+    CUresult missing = unavailable((void *const *)&driver.name, #name);                                      \
+    if (missing != CUDA_SUCCESS)                                                                             \
+      return missing;                                                                                        \
+  }
+
+#define GATED(group, name, params, args, stream)                                                             \
+  EXPORTED CUresult name params {                                                                            \
+    REQUIRE(name)                                                                                            \
+    gate_enter(stream);                                                                                      \
+    CUresult result = driver.name args;                                                                      \
+    gate_leave();                                                                                            \
+    return result;                                                                                           \
+  }
+#define CUSTOM(group, name, params, args)                                                                    \
+  EXPORTED CUresult name params {                                                                            \
+    REQUIRE(name)                                                                                            \
+    return hook_##name args;                                                                                 \
+  }
+#include "hooks.def"
+
+const struct wrapper wrappers[] = {
+#define GATED(group, name, params, args, stream) {#name, (void *)(name), (void **)&driver.name},
+#define CUSTOM(group, name, params, args) {#name, (void *)(name), (void **)&driver.name},
+#include "hooks.def"
+};
+const size_t wrapper_count = sizeof wrappers / sizeof *wrappers;

@@ -1,0 +1,182 @@
+/* budget.c - reserve before allocating; the arithmetic of what fits, and the daemon's word on it. */
+#include "memory/budget.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "client/client.h"
+#include "common/log.h"
+#include "memory/device.h"
+#include "memory/host.h"
+#include "settings.h"
+
+struct account {
+  pthread_mutex_t order; /* one reservation at a time, the daemon's answer included. Taken before books_lock */
+  uint64_t used_bytes[BACKINGS]; /* under books_lock */
+  _Atomic bool unreported;       /* it has shrunk since the daemon was told */
+};
+
+static struct account accounts[DEVICES] = {
+    [0 ... DEVICES - 1] = {.order = PTHREAD_MUTEX_INITIALIZER},
+};
+static pthread_mutex_t books_lock = PTHREAD_MUTEX_INITIALIZER; /* held for a few instructions */
+static uint64_t host_bytes;                                    /* under books_lock; 0: not asked for yet */
+static atomic_flag refusal_logged = ATOMIC_FLAG_INIT;
+
+static uint64_t add_saturated(uint64_t a, uint64_t b) { return a + b < a ? UINT64_MAX : a + b; }
+
+static uint64_t sum(const struct account *account) {
+  uint64_t total = 0;
+  for (int i = 0; i < BACKINGS; i++)
+    total = add_saturated(total, account->used_bytes[i]);
+  return total;
+}
+
+/* How far all devices together are above their cards. */
+static uint64_t excess_bytes(void) {
+  uint64_t excess = 0;
+  for (CUdevice device = 0; device < DEVICES; device++) {
+    uint64_t used = sum(&accounts[device]);
+    uint64_t card = used ? device_card_bytes(device) : 0;
+    excess = add_saturated(excess, used > card ? used - card : 0);
+  }
+  return excess;
+}
+
+uint64_t budget_total_bytes(CUdevice device) {
+  uint64_t card = device_card_bytes(device), capacity = client_capacity(device);
+  return capacity && capacity < card ? capacity : card;
+}
+
+/* Would the program have more device memory than the card? */
+static bool exceeds_card(const struct account *account, enum backing backing, uint64_t bytes, uint64_t total) {
+  if (backing == BACKING_APP || settings()->single_oversubscribe || !total)
+    return false;
+  uint64_t used = add_saturated(account->used_bytes[BACKING_CONVERTED], account->used_bytes[BACKING_PINNED]);
+  return bytes > total || used > total - bytes;
+}
+
+/* Enter the bytes into the books, unless they can never fit. */
+static int book(CUdevice device, enum backing backing, uint64_t bytes) {
+  struct account *account = &accounts[device];
+  uint64_t total = budget_total_bytes(device);
+  pthread_mutex_lock(&books_lock);
+  int err = exceeds_card(account, backing, bytes, total) || bytes > UINT64_MAX - sum(account) ? -ENOMEM : 0;
+  if (!err)
+    account->used_bytes[backing] += bytes;
+  pthread_mutex_unlock(&books_lock);
+  return err;
+}
+
+static void unbook(CUdevice device, enum backing backing, uint64_t bytes) {
+  uint64_t *used = &accounts[device].used_bytes[backing];
+  pthread_mutex_lock(&books_lock);
+  *used -= bytes < *used ? bytes : *used;
+  pthread_mutex_unlock(&books_lock);
+}
+
+static void read_books(CUdevice device, uint64_t *total, uint64_t *pinned) {
+  pthread_mutex_lock(&books_lock);
+  *total = sum(&accounts[device]);
+  *pinned = accounts[device].used_bytes[BACKING_PINNED];
+  pthread_mutex_unlock(&books_lock);
+}
+
+/* Without a daemon: what the cards don't hold, the host must. */
+static int check_host(uint64_t bytes) {
+  pthread_mutex_lock(&books_lock);
+  uint64_t excess = excess_bytes();
+  uint64_t bound = host_bytes;
+  pthread_mutex_unlock(&books_lock);
+  if (!excess)
+    return 0;
+  uint64_t available = host_available_bytes();
+  if (!bound) {
+    bound = available;
+    pthread_mutex_lock(&books_lock);
+    host_bytes = bound;
+    pthread_mutex_unlock(&books_lock);
+  }
+  uint64_t new_excess = bytes < excess ? bytes : excess;
+  return excess > bound || new_excess > available ? -ENOMEM : 0;
+}
+
+/* Tell the daemon what is used now, unless a reservation is under way: that one does it when it is done. */
+static void report(CUdevice device) {
+  struct account *account = &accounts[device];
+  while (atomic_load(&account->unreported) && pthread_mutex_trylock(&account->order) == 0) {
+    uint64_t total, pinned;
+    atomic_store(&account->unreported, false);
+    read_books(device, &total, &pinned);
+    client_memory_report(device, total, pinned);
+    pthread_mutex_unlock(&account->order);
+  }
+}
+
+static void log_refusal(CUdevice device, uint64_t bytes, const char *why) {
+  if (!atomic_flag_test_and_set(&refusal_logged))
+    log_warn("GPU %d: no room for %llu more bytes beside the %llu in use: %s", device, (unsigned long long)bytes,
+             (unsigned long long)budget_sum_bytes(device), why);
+}
+
+/* With the order lock held. */
+static int reserve(CUdevice device, enum backing backing, uint64_t bytes) {
+  int err = book(device, backing, bytes);
+  if (err) {
+    log_refusal(device, bytes, "one program may not exceed the card (GPUSHARE_SINGLE_OVERSUBSCRIBE=1 lets it)");
+    return err;
+  }
+  uint64_t total, pinned;
+  read_books(device, &total, &pinned);
+  err = client_memory_request(device, total, pinned);
+  if (err == -ENOTCONN)
+    err = check_host(bytes);
+  if (err == -ENOMEM) {
+    unbook(device, backing, bytes);
+    log_refusal(device, bytes, "the memory of card and host is spent");
+  }
+  return err == -ENOMEM ? err : 0;
+}
+
+int budget_reserve(CUdevice device, enum backing backing, uint64_t bytes) {
+  struct account *account = &accounts[device];
+  pthread_mutex_lock(&account->order);
+  int err = reserve(device, backing, bytes);
+  pthread_mutex_unlock(&account->order);
+  report(device);
+  return err;
+}
+
+void budget_release(CUdevice device, enum backing backing, uint64_t bytes) {
+  if (!bytes)
+    return;
+  unbook(device, backing, bytes);
+  atomic_store(&accounts[device].unreported, true);
+  report(device);
+}
+
+uint64_t budget_sum_bytes(CUdevice device) {
+  uint64_t total, pinned;
+  read_books(device, &total, &pinned);
+  return total;
+}
+
+uint64_t budget_free_bytes(CUdevice device) {
+  uint64_t total = budget_total_bytes(device), used = budget_sum_bytes(device);
+  return used < total ? total - used : 0;
+}
+
+uint64_t budget_used_bytes(CUdevice device, enum backing backing) {
+  pthread_mutex_lock(&books_lock);
+  uint64_t used = accounts[device].used_bytes[backing];
+  pthread_mutex_unlock(&books_lock);
+  return used;
+}
+
+void budget_fork_child(void) {
+  for (int i = 0; i < DEVICES; i++)
+    accounts[i] = (struct account){.order = PTHREAD_MUTEX_INITIALIZER};
+  books_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  host_bytes = 0;
+}

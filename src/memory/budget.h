@@ -1,0 +1,41 @@
+/*
+ * budget.h - how much device memory this process may have, has, and says that there is. Every allocation is
+ * reserved here before the driver is asked, and released when it is gone (or was refused).
+ *
+ * Limits, in this order:
+ *   - what the program asked for as device memory may not exceed the card (its capacity for all jobs, where
+ *     the daemon says), unless GPUSHARE_SINGLE_OVERSUBSCRIBE is set. Its own unified memory never had this
+ *     limit;
+ *   - with a daemon, the daemon decides on the sum;
+ *   - without, all of it may use the cards and what the host could spare when the first byte did not fit.
+ *
+ * Threading: any thread. budget_reserve may block for a round trip to the daemon; nothing else blocks.
+ */
+#ifndef GS_BUDGET_H
+#define GS_BUDGET_H
+
+#include <stdint.h>
+
+#include "interpose/cuda_abi.h"
+#include "memory/ledger.h"
+
+/* 0, or -ENOMEM (said once in the log). */
+int budget_reserve(CUdevice device, enum backing backing, uint64_t bytes);
+
+void budget_release(CUdevice device, enum backing backing, uint64_t bytes);
+
+/* The card as the program sees it; 0 if unknown. */
+uint64_t budget_total_bytes(CUdevice device);
+
+/* Of this, what the process does not use itself. Never wraps around. */
+uint64_t budget_free_bytes(CUdevice device);
+
+/* What the process uses, by backing. */
+uint64_t budget_used_bytes(CUdevice device, enum backing backing);
+
+/* Used by all backings together; saturates. */
+uint64_t budget_sum_bytes(CUdevice device);
+
+void budget_fork_child(void);
+
+#endif

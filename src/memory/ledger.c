@@ -1,0 +1,268 @@
+/* ledger.c - the ledger as a treap: a search tree by base whose random priorities keep it balanced. */
+#include "memory/ledger.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct ledger_node {
+  struct allocation allocation;
+  struct ledger_node *left, *right;
+  uint64_t priority;
+  unsigned pins;
+  bool doomed; /* a thread is in ledger_take, waiting for the pins to go */
+};
+
+/* The tree. All of it under the ledger's lock. */
+
+static uint64_t next_random(struct ledger *ledger) {
+  uint64_t x = ledger->random;
+  x ^= x << 13;
+  x ^= x >> 7;
+  x ^= x << 17;
+  return ledger->random = x;
+}
+
+/* Divide a tree into keys below `base` and the others. */
+static void split(struct ledger_node *node, uint64_t base, struct ledger_node **low, struct ledger_node **high) {
+  while (node) {
+    if (node->allocation.base < base) {
+      *low = node;
+      low = &node->right;
+      node = node->right;
+    } else {
+      *high = node;
+      high = &node->left;
+      node = node->left;
+    }
+  }
+  *low = *high = NULL;
+}
+
+/* All keys of `low` are below those of `high`. */
+static struct ledger_node *merge(struct ledger_node *low, struct ledger_node *high) {
+  struct ledger_node *root;
+  struct ledger_node **link = &root;
+  while (low && high) {
+    if (low->priority > high->priority) {
+      *link = low;
+      link = &low->right;
+      low = low->right;
+    } else {
+      *link = high;
+      link = &high->left;
+      high = high->left;
+    }
+  }
+  *link = low ? low : high;
+  return root;
+}
+
+static struct ledger_node **find_link(struct ledger *ledger, uint64_t base) {
+  struct ledger_node **link = &ledger->root;
+  while (*link && (*link)->allocation.base != base)
+    link = base < (*link)->allocation.base ? &(*link)->left : &(*link)->right;
+  return link;
+}
+
+static struct ledger_node *find_exact(struct ledger *ledger, uint64_t base) { return *find_link(ledger, base); }
+
+static void link_node(struct ledger *ledger, struct ledger_node *node) {
+  uint64_t base = node->allocation.base;
+  struct ledger_node **link = &ledger->root;
+  while (*link && (*link)->priority > node->priority)
+    link = base < (*link)->allocation.base ? &(*link)->left : &(*link)->right;
+  split(*link, base, &node->left, &node->right);
+  *link = node;
+  ledger->count++;
+}
+
+static void remove_node(struct ledger *ledger, struct ledger_node *node) {
+  struct ledger_node **link = find_link(ledger, node->allocation.base);
+  *link = merge(node->left, node->right);
+  ledger->count--;
+  free(node);
+}
+
+/* The node with the highest base that is not above `key`. */
+static struct ledger_node *find_floor(struct ledger *ledger, uint64_t key) {
+  struct ledger_node *best = NULL;
+  for (struct ledger_node *node = ledger->root; node;) {
+    if (node->allocation.base <= key) {
+      best = node;
+      node = node->right;
+    } else {
+      node = node->left;
+    }
+  }
+  return best;
+}
+
+/* The node with the lowest base that is not below `key`. */
+static struct ledger_node *find_ceiling(struct ledger *ledger, uint64_t key) {
+  struct ledger_node *best = NULL;
+  for (struct ledger_node *node = ledger->root; node;) {
+    if (node->allocation.base >= key) {
+      best = node;
+      node = node->left;
+    } else {
+      node = node->right;
+    }
+  }
+  return best;
+}
+
+static bool contains(const struct allocation *allocation, uint64_t key) {
+  return key >= allocation->base && key - allocation->base < allocation->span;
+}
+
+/* A node that shares a key with [base, base + span). */
+static struct ledger_node *find_overlap(struct ledger *ledger, uint64_t base, uint64_t span) {
+  struct ledger_node *node = find_floor(ledger, base);
+  if (node && contains(&node->allocation, base))
+    return node;
+  node = find_ceiling(ledger, base);
+  return node && node->allocation.base - base < span ? node : NULL;
+}
+
+/* Public functions. */
+
+static void remove_overlaps(struct ledger *ledger, const struct allocation *new,
+                            void (*stale)(const struct allocation *, void *), void *argument) {
+  struct ledger_node *node;
+  while ((node = find_overlap(ledger, new->base, new->span))) {
+    if (node->pins) { /* the mover lets go of it soon */
+      pthread_cond_wait(&ledger->unpinned, &ledger->lock);
+      continue;
+    }
+    if (node->doomed) /* its taker finds it gone */
+      pthread_cond_broadcast(&ledger->unpinned);
+    if (stale)
+      stale(&node->allocation, argument);
+    remove_node(ledger, node);
+  }
+}
+
+int ledger_insert(struct ledger *ledger, const struct allocation *allocation,
+                  void (*stale)(const struct allocation *, void *), void *argument) {
+  struct ledger_node *node = calloc(1, sizeof *node);
+  if (!node)
+    return -ENOMEM;
+  node->allocation = *allocation;
+  pthread_mutex_lock(&ledger->lock);
+  remove_overlaps(ledger, allocation, stale, argument);
+  node->allocation.sequence = ++ledger->next_sequence;
+  node->priority = next_random(ledger);
+  link_node(ledger, node);
+  pthread_mutex_unlock(&ledger->lock);
+  return 0;
+}
+
+bool ledger_find(struct ledger *ledger, uint64_t key, struct allocation *found) {
+  pthread_mutex_lock(&ledger->lock);
+  struct ledger_node *node = find_floor(ledger, key);
+  bool hit = node && contains(&node->allocation, key);
+  if (hit && found)
+    *found = node->allocation;
+  pthread_mutex_unlock(&ledger->lock);
+  return hit;
+}
+
+bool ledger_take(struct ledger *ledger, uint64_t base, struct allocation *taken) {
+  pthread_mutex_lock(&ledger->lock);
+  struct ledger_node *node = find_exact(ledger, base);
+  if (node && node->doomed)
+    node = NULL;
+  if (node) {
+    uint64_t sequence = node->allocation.sequence;
+    node->doomed = true;
+    while (node && node->allocation.sequence == sequence && node->pins) {
+      pthread_cond_wait(&ledger->unpinned, &ledger->lock);
+      node = find_exact(ledger, base);
+    }
+    if (node && node->allocation.sequence != sequence)
+      node = NULL;
+  }
+  if (node) {
+    *taken = node->allocation;
+    remove_node(ledger, node);
+  }
+  pthread_mutex_unlock(&ledger->lock);
+  return node != NULL;
+}
+
+void ledger_remove_context(struct ledger *ledger, CUcontext context,
+                           void (*gone)(const struct allocation *, void *), void *argument) {
+  pthread_mutex_lock(&ledger->lock);
+  struct ledger_node *node = find_ceiling(ledger, 0);
+  while (node) {
+    uint64_t base = node->allocation.base;
+    if (node->allocation.context != context) {
+      node = base == UINT64_MAX ? NULL : find_ceiling(ledger, base + 1);
+      continue;
+    }
+    if (node->pins) {
+      pthread_cond_wait(&ledger->unpinned, &ledger->lock);
+    } else {
+      if (gone)
+        gone(&node->allocation, argument);
+      remove_node(ledger, node);
+    }
+    node = find_ceiling(ledger, base);
+  }
+  pthread_mutex_unlock(&ledger->lock);
+}
+
+bool ledger_pin(struct ledger *ledger, uint64_t base, uint64_t sequence, struct allocation *pinned) {
+  pthread_mutex_lock(&ledger->lock);
+  struct ledger_node *node = find_exact(ledger, base);
+  bool alive = node && node->allocation.sequence == sequence && !node->doomed;
+  if (alive) {
+    node->pins++;
+    *pinned = node->allocation;
+  }
+  pthread_mutex_unlock(&ledger->lock);
+  return alive;
+}
+
+void ledger_unpin(struct ledger *ledger, uint64_t base, uint64_t away_bytes) {
+  pthread_mutex_lock(&ledger->lock);
+  struct ledger_node *node = find_exact(ledger, base);
+  if (node && node->pins) { /* a pinned node cannot have gone */
+    node->allocation.away_bytes = away_bytes;
+    if (--node->pins == 0)
+      pthread_cond_broadcast(&ledger->unpinned);
+  }
+  pthread_mutex_unlock(&ledger->lock);
+}
+
+int ledger_snapshot(struct ledger *ledger, bool (*wanted)(const struct allocation *, void *), void *argument,
+                    struct allocation **copy, size_t *count) {
+  pthread_mutex_lock(&ledger->lock);
+  size_t used = 0;
+  struct allocation *list = malloc((ledger->count + 1) * sizeof *list);
+  for (struct ledger_node *node = list ? find_ceiling(ledger, 0) : NULL; node;) {
+    uint64_t base = node->allocation.base;
+    if (!wanted || wanted(&node->allocation, argument))
+      list[used++] = node->allocation;
+    node = base == UINT64_MAX ? NULL : find_ceiling(ledger, base + 1);
+  }
+  pthread_mutex_unlock(&ledger->lock);
+  if (!list)
+    return -ENOMEM;
+  *copy = list;
+  *count = used;
+  return 0;
+}
+
+size_t ledger_count(struct ledger *ledger) {
+  pthread_mutex_lock(&ledger->lock);
+  size_t count = ledger->count;
+  pthread_mutex_unlock(&ledger->lock);
+  return count;
+}
+
+void ledger_fork_child(struct ledger *ledger) {
+  uint64_t random = ledger->random;
+  *ledger = (struct ledger)LEDGER_INITIALIZER;
+  ledger->random = random;
+}

@@ -1,0 +1,58 @@
+/* settings.c - the environment, read once when the library is loaded. */
+#include "settings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/parse.h"
+#include "gpushare/protocol.h"
+
+static struct settings current = {.socket = GS_DEFAULT_SOCKET, .memory = MEMORY_MANAGED};
+
+const struct settings *settings(void) { return &current; }
+
+static void complain(const char *name, const char *value, const char *allowed) {
+  log_warn("%s=%s is not understood (%s): the default is taken", name, value, allowed);
+}
+
+static void read_bool(const char *name, bool *setting) {
+  const char *value = getenv(name);
+  if (value && *value && parse_bool(value, setting) != 0)
+    complain(name, value, "0 or 1");
+}
+
+static void read_memory(void) {
+  static const char name[] = "GPUSHARE_MEMORY";
+  const char *value = getenv(name);
+  if (!value || !*value || strcmp(value, "managed") == 0)
+    current.memory = MEMORY_MANAGED;
+  else if (strcmp(value, "off") == 0)
+    current.memory = MEMORY_OFF;
+  else
+    complain(name, value, "managed or off");
+}
+
+static void read_log(void) {
+  static const char name[] = "GPUSHARE_LOG";
+  const char *value = getenv(name);
+  enum log_level level = LOG_LEVEL_WARN;
+  bool wrong = value && *value && log_level_parse(value, &level) != 0;
+  log_setup("gpushare", level);
+  if (wrong)
+    complain(name, value, "error, warn, info or debug");
+}
+
+static void read_socket(void) {
+  const char *value = getenv("GPUSHARE_SOCKET");
+  if (value && *value)
+    current.socket = value;
+}
+
+__attribute__((constructor)) static void read_environment(void) {
+  read_log();
+  read_socket();
+  read_memory();
+  read_bool("GPUSHARE_REQUIRED", &current.required);
+  read_bool("GPUSHARE_SINGLE_OVERSUBSCRIBE", &current.single_oversubscribe);
+}
