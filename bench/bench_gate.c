@@ -1,0 +1,114 @@
+/*
+ * bench_gate.c - what the gate adds to a call that may pass: nanoseconds of a gate_enter/gate_leave pair,
+ * beside an uncontended pthread mutex pair, with one thread and with two.
+ *
+ * The gate's own sources are linked in, with a client that opens the gate at once. Each figure is the median
+ * of several interleaved rounds.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "client/client.h"
+#include "common/clock.h"
+#include "gate/contexts.h"
+#include "gate/gate.h"
+#include "interpose/driver.h"
+#include "report.h"
+
+#define ROUNDS 15
+#define CALLS 4000000u
+
+struct driver driver;
+
+void client_attach(CUdevice device) {
+  gate_add(device);
+  gate_open(device);
+}
+void client_want(CUdevice device) { (void)device; }
+CUdevice contexts_device(CUcontext context) {
+  (void)context;
+  return 0;
+}
+
+static CUresult current_device(CUdevice *device) {
+  *device = 0;
+  return CUDA_SUCCESS;
+}
+
+static double gate_pair_ns(void) {
+  uint64_t start_ns = clock_now_ns();
+  for (unsigned i = 0; i < CALLS; i++) {
+    gate_enter(NULL);
+    atomic_signal_fence(memory_order_seq_cst); /* where the driver's function would be called */
+    gate_leave();
+  }
+  return (double)(clock_now_ns() - start_ns) / CALLS;
+}
+
+static double mutex_pair_ns(void) {
+  static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  uint64_t start_ns = clock_now_ns();
+  for (unsigned i = 0; i < CALLS; i++) {
+    pthread_mutex_lock(&mutex);
+    atomic_signal_fence(memory_order_seq_cst);
+    pthread_mutex_unlock(&mutex);
+  }
+  return (double)(clock_now_ns() - start_ns) / CALLS;
+}
+
+static pthread_barrier_t together;
+
+static void *gate_thread(void *result) {
+  gate_enter(NULL); /* makes this thread's slot */
+  gate_leave();
+  pthread_barrier_wait(&together);
+  *(double *)result = gate_pair_ns();
+  return NULL;
+}
+
+/* The slower of two threads that run at the same time. */
+static double gate_pair_two_ns(void) {
+  pthread_t threads[2];
+  double ns[2];
+  pthread_barrier_init(&together, NULL, 2);
+  for (int i = 0; i < 2; i++)
+    pthread_create(&threads[i], NULL, gate_thread, &ns[i]);
+  for (int i = 0; i < 2; i++)
+    pthread_join(threads[i], NULL);
+  pthread_barrier_destroy(&together);
+  return ns[0] > ns[1] ? ns[0] : ns[1];
+}
+
+static int compare(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double median(double *values) {
+  qsort(values, ROUNDS, sizeof *values, compare);
+  return values[ROUNDS / 2];
+}
+
+int main(int argc, char **argv) {
+  double gate[ROUNDS], mutex[ROUNDS], two[ROUNDS];
+  driver.cuCtxGetDevice = current_device;
+  report_begin(argc, argv);
+  gate_enter(NULL);
+  gate_leave();
+  for (int i = 0; i < ROUNDS; i++) {
+    gate[i] = gate_pair_ns();
+    mutex[i] = mutex_pair_ns();
+    two[i] = gate_pair_two_ns();
+  }
+  double gate_ns = median(gate), mutex_ns = median(mutex), two_ns = median(two);
+  report("gate_ns", gate_ns, "ns");
+  report("mutex_ns", mutex_ns, "ns");
+  report("gate_over_mutex", gate_ns / mutex_ns, "");
+  report("gate_two_threads_ns", two_ns, "ns");
+  report("gate_two_over_one", two_ns / gate_ns, "");
+  report("membarrier", !gate_needs_fence, "");
+  report_end();
+  return 0;
+}

@@ -1,0 +1,278 @@
+/* test_gate.c - the gate alone: who may pass, what closing waits for, pulses, captures, forks. */
+#include <check.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/client.h"
+#include "common/clock.h"
+#include "gate/contexts.h"
+#include "gate/gate.h"
+#include "interpose/driver.h"
+
+struct driver driver;
+
+static _Atomic unsigned attached, wanted;
+static _Thread_local CUdevice current;
+static _Thread_local CUresult current_result;
+
+void client_attach(CUdevice device) {
+  attached++;
+  gate_add(device);
+}
+void client_want(CUdevice device) {
+  (void)device;
+  wanted++;
+}
+CUdevice contexts_device(CUcontext context) { return (CUdevice)(intptr_t)context - 1; }
+
+static CUresult get_device(CUdevice *device) {
+  *device = current;
+  errno = EXDEV; /* whatever the driver does to errno must not show */
+  return current_result;
+}
+static CUresult get_context(CUstream stream, CUcontext *context) { /* stream 100 + n belongs to device n */
+  *context = (CUcontext)((intptr_t)stream - 99);
+  return CUDA_SUCCESS;
+}
+static CUstream capturing;
+static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *status) {
+  *status = stream == capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+static CUstream stream_on(int device) { return (CUstream)(intptr_t)(100 + device); }
+
+static void set_up(void) {
+  driver.cuCtxGetDevice = get_device;
+  driver.cuStreamGetCtx = get_context;
+  driver.cuStreamIsCapturing = is_capturing;
+  gate_fork_child(); /* a fresh gate for every test */
+  attached = wanted = 0;
+  current = 0;
+  current_result = CUDA_SUCCESS;
+  capturing = NULL;
+}
+
+/* A thread that passes once and says so. */
+struct passer {
+  pthread_t thread;
+  CUstream stream;
+  _Atomic bool passed;
+};
+
+static void *pass_once(void *argument) {
+  struct passer *p = argument;
+  gate_enter(p->stream);
+  atomic_store(&p->passed, true);
+  gate_leave();
+  return NULL;
+}
+
+static void passer_start(struct passer *p, CUstream stream) {
+  p->stream = stream;
+  atomic_store(&p->passed, false);
+  ck_assert_int_eq(pthread_create(&p->thread, NULL, pass_once, p), 0);
+}
+
+static void await_waiting(CUdevice device, uint32_t count) {
+  while (gate_waiting(device) != count)
+    sched_yield();
+}
+
+START_TEST(first_call_attaches_and_waits) {
+  struct passer p;
+  passer_start(&p, NULL);
+  await_waiting(0, 1);
+  ck_assert_uint_eq(attached, 1);
+  ck_assert_uint_ge(wanted, 1);
+  ck_assert(!p.passed);
+  gate_open(0);
+  pthread_join(p.thread, NULL);
+  ck_assert(p.passed);
+  ck_assert_uint_eq(gate_calls(), 1);
+}
+END_TEST
+
+START_TEST(errno_survives_the_slow_path) {
+  gate_add(0);
+  gate_open(0);
+  errno = ENOTTY;
+  gate_enter(NULL); /* no slot yet: slow */
+  gate_leave();
+  ck_assert_int_eq(errno, ENOTTY);
+}
+END_TEST
+
+START_TEST(no_context_is_the_drivers_business) {
+  current_result = CUDA_ERROR_INVALID_CONTEXT;
+  gate_enter(NULL);
+  gate_leave();
+  ck_assert_uint_eq(attached, 0);
+}
+END_TEST
+
+START_TEST(each_device_has_its_gate) {
+  struct passer open, shut;
+  gate_add(0);
+  gate_add(1);
+  gate_open(0);
+  passer_start(&shut, stream_on(1));
+  await_waiting(1, 1);
+  passer_start(&open, stream_on(0));
+  pthread_join(open.thread, NULL);
+  ck_assert(open.passed && !shut.passed);
+  gate_open(1);
+  pthread_join(shut.thread, NULL);
+}
+END_TEST
+
+START_TEST(capturing_streams_pass) {
+  struct passer p;
+  gate_add(0);
+  capturing = stream_on(0);
+  passer_start(&p, stream_on(0));
+  pthread_join(p.thread, NULL);
+  ck_assert(p.passed);
+}
+END_TEST
+
+START_TEST(a_pulse_lets_each_waiter_pass_once) {
+  struct passer first, second;
+  gate_add(0);
+  passer_start(&first, NULL);
+  await_waiting(0, 1);
+  gate_pulse(0);
+  pthread_join(first.thread, NULL);
+  ck_assert_uint_eq(gate_pulses(0), 1);
+  passer_start(&second, NULL);
+  await_waiting(0, 1);
+  ck_assert(!second.passed);
+  gate_open(0);
+  pthread_join(second.thread, NULL);
+}
+END_TEST
+
+static _Atomic bool leave_now;
+static _Atomic bool inside_now;
+static void *stay_inside(void *argument) {
+  gate_enter(argument);
+  atomic_store(&inside_now, true);
+  while (!atomic_load(&leave_now))
+    sched_yield();
+  gate_leave();
+  return NULL;
+}
+
+START_TEST(closing_waits_for_calls_in_flight) {
+  pthread_t thread;
+  leave_now = inside_now = false;
+  gate_add(0);
+  gate_open(0);
+  pthread_create(&thread, NULL, stay_inside, NULL);
+  while (!atomic_load(&inside_now))
+    sched_yield();
+  ck_assert(gate_in_flight());
+  ck_assert(!gate_close(0, NS_PER_MS));
+  ck_assert(!gate_is_open(0));
+  leave_now = true;
+  ck_assert(gate_close(0, UINT64_MAX));
+  ck_assert(!gate_in_flight());
+  pthread_join(thread, NULL);
+}
+END_TEST
+
+/* The race that the gate exists for: many threads pass all the time, the gate is shut at any moment, and once
+ * gate_close has returned nobody may be, or come, inside. */
+static _Atomic unsigned inside;
+static _Atomic bool stop;
+static void *pass_for_ever(void *argument) {
+  (void)argument;
+  while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
+    gate_enter(NULL);
+    atomic_fetch_add_explicit(&inside, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&inside, 1, memory_order_relaxed);
+    gate_leave();
+  }
+  return NULL;
+}
+
+START_TEST(nothing_slips_out_after_closing) {
+  enum { THREADS = 4, ROUNDS = 2000 };
+  pthread_t threads[THREADS];
+  gate_needs_fence = _i == 0; /* with and without membarrier */
+  stop = false;
+  gate_add(0);
+  gate_open(0);
+  for (int i = 0; i < THREADS; i++)
+    pthread_create(&threads[i], NULL, pass_for_ever, NULL);
+  for (int round = 0; round < ROUNDS; round++) {
+    ck_assert(gate_close(0, UINT64_MAX));
+    for (int look = 0; look < 50; look++)
+      ck_assert_uint_eq(atomic_load(&inside), 0);
+    gate_open(0);
+    sched_yield();
+  }
+  stop = true;
+  for (int i = 0; i < THREADS; i++)
+    pthread_join(threads[i], NULL);
+  ck_assert_uint_gt(gate_calls(), 0);
+}
+END_TEST
+
+static void *die_inside(void *argument) {
+  gate_enter(argument);
+  pthread_exit(NULL); /* as a thread that is cancelled inside the driver */
+}
+
+START_TEST(a_thread_that_died_inside_is_not_waited_for) {
+  pthread_t thread;
+  gate_add(0);
+  gate_open(0);
+  pthread_create(&thread, NULL, die_inside, NULL);
+  pthread_join(thread, NULL);
+  ck_assert(gate_close(0, NS_PER_S));
+}
+END_TEST
+
+START_TEST(a_forked_child_starts_afresh) {
+  gate_add(0);
+  gate_open(0);
+  gate_enter(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    gate_fork_child();
+    _exit(!gate_in_flight() && gate_waiting(0) == 0 && gate_add(0) && !gate_is_open(0) ? 0 : 1);
+  }
+  gate_leave();
+  int status;
+  waitpid(child, &status, 0);
+  ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("gate");
+  TCase *tests = tcase_create("gate");
+  tcase_add_checked_fixture(tests, set_up, NULL);
+  tcase_set_timeout(tests, 60);
+  tcase_add_test(tests, first_call_attaches_and_waits);
+  tcase_add_test(tests, errno_survives_the_slow_path);
+  tcase_add_test(tests, no_context_is_the_drivers_business);
+  tcase_add_test(tests, each_device_has_its_gate);
+  tcase_add_test(tests, capturing_streams_pass);
+  tcase_add_test(tests, a_pulse_lets_each_waiter_pass_once);
+  tcase_add_test(tests, closing_waits_for_calls_in_flight);
+  tcase_add_loop_test(tests, nothing_slips_out_after_closing, 0, 2);
+  tcase_add_test(tests, a_thread_that_died_inside_is_not_waited_for);
+  tcase_add_test(tests, a_forked_child_starts_afresh);
+  suite_add_tcase(suite, tests);
+  SRunner *runner = srunner_create(suite);
+  srunner_run_all(runner, CK_ENV);
+  int failed = srunner_ntests_failed(runner);
+  srunner_free(runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
