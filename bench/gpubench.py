@@ -1,0 +1,351 @@
+"""What the GPU benchmarks share: figures, the time budget, the bound on managed memory, jobs and a private daemon.
+
+Nothing here needs a GPU or a package outside the standard library, so bench/selftest.py can test it anywhere.
+
+A *job* is a child that speaks in stages: it prints "@NAME" when it has reached a stage (with JSON after it, if it
+has something to tell) and, when it was started with --held, goes on only when it reads a line. So the parent decides
+when which job uses the GPU, and nobody guesses with sleeps.
+"""
+import json
+import os
+import pathlib
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+MANAGED_LIMIT_GIB = 40  # more unified memory at once than this could hang a card that others use
+KILL_GRACE_S = 5
+
+
+class BenchError(Exception):
+    """Something that makes a figure impossible; its text is one clear line."""
+
+
+class Stages:
+    """The child's side of a job. Silent when nobody holds it (a person runs the program)."""
+
+    def __init__(self, held):
+        self.held = held
+
+    def reach(self, name, data=None):
+        if not self.held:
+            return
+        print("@" + name + ("" if data is None else " " + json.dumps(data)), flush=True)
+        if not sys.stdin.readline():
+            raise SystemExit("the benchmark that started this program has gone")
+
+
+class Figures:
+    """Prints each figure as `name value [unit]` the moment it is known; with json_only one object at the end."""
+
+    def __init__(self, json_only=False):
+        self.json_only = json_only
+        self.values = {}
+
+    def add(self, name, value, unit=""):
+        self.values[name] = {"value": value, "unit": unit} if unit else {"value": value}
+        if not self.json_only:
+            text = f"{value:.4g}" if isinstance(value, float) else str(value)
+            print(" ".join(part for part in (name, text, unit) if part), flush=True)
+
+    def finish(self):
+        if self.json_only:
+            print(json.dumps(self.values, indent=1), flush=True)
+
+
+def note(text):
+    """Progress for people; never part of the figures."""
+    print(f"# {text}", file=sys.stderr, flush=True)
+
+
+class Budget:
+    """How much time the whole program may still take."""
+
+    def __init__(self, seconds):
+        self.end = time.monotonic() + seconds
+
+    def left(self):
+        return self.end - time.monotonic()
+
+    def clip(self, seconds):
+        left = self.left()
+        if left <= 1:
+            raise BenchError("the time budget is spent")
+        return min(seconds, left)
+
+
+class MemoryGuard:
+    """Adds up the managed memory that running jobs may ask for and refuses beyond the limit."""
+
+    def __init__(self, limit_gib=MANAGED_LIMIT_GIB):
+        self.limit_gib = limit_gib
+        self.claimed_gib = 0
+        self.lock = threading.Lock()
+
+    def claim(self, gib):
+        with self.lock:
+            if self.claimed_gib + gib > self.limit_gib:
+                raise BenchError(f"refused: {self.claimed_gib + gib:g} GiB of managed memory at once, "
+                                 f"the bound is {self.limit_gib:g} GiB")
+            self.claimed_gib += gib
+
+    def release(self, gib):
+        with self.lock:
+            self.claimed_gib -= gib
+
+
+class Build:
+    """Where the programs under test lie: a build directory, or what `scripts/gpu-test --pack` made of one."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder).resolve()
+        self.library = self.folder / "src" / "libunified.so"
+        self.daemon = self.folder / "daemon" / "gpushare-daemon"
+        self.ctl = self.folder / "daemon" / "gpusharectl"
+
+    def check(self):
+        for path in (self.library, self.daemon, self.ctl):
+            if not path.exists():
+                raise BenchError(f"{path} is missing: build first, or name the build directory with --build")
+
+    def env(self):
+        """For the daemon and gpusharectl: libraries that were packed beside them are found."""
+        env = clean_env()
+        packed = self.folder / "lib"
+        if packed.is_dir():
+            env["LD_LIBRARY_PATH"] = ":".join(filter(None, (str(packed), env.get("LD_LIBRARY_PATH"))))
+        return env
+
+
+def clean_env():
+    """The environment of a program that knows nothing of us."""
+    return {name: value for name, value in os.environ.items()
+            if not name.startswith("GPUSHARE_") and name != "LD_PRELOAD"}
+
+
+class Daemon:
+    """A private daemon on a socket of its own; ends with the `with` block."""
+
+    START_S = 10
+
+    def __init__(self, build, out, options=()):
+        self.build = build
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gpushare-bench-"))
+        self.socket = self.folder / "daemon.sock"
+        self.log_path = pathlib.Path(out) / "daemon.log"
+        self.options = list(options)
+        self.process = None
+        self.log = None
+
+    def __enter__(self):
+        self.log = open(self.log_path, "ab")
+        self.process = subprocess.Popen([str(self.build.daemon), "--socket", str(self.socket), *self.options],
+                                        stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+                                        env=self.build.env(), start_new_session=True)
+        try:
+            self.wait_started()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def wait_started(self):
+        end = time.monotonic() + self.START_S
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise BenchError(f"gpushare-daemon ended with {self.process.returncode}: {tail(self.log_path)}")
+            if self.socket.exists() and self.ctl_run("status").returncode == 0:
+                return
+            time.sleep(0.02)
+        raise BenchError(f"gpushare-daemon did not answer within {self.START_S} s: {tail(self.log_path)}")
+
+    def __exit__(self, *_):
+        kill_group(self.process)
+        self.log.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def ctl_run(self, *args):
+        return subprocess.run([str(self.build.ctl), "--socket", str(self.socket), *args], capture_output=True,
+                              text=True, timeout=10, env=self.build.env(), check=False)
+
+    def ctl(self, *args):
+        done = self.ctl_run(*args)
+        if done.returncode != 0:
+            raise BenchError(f"gpusharectl {' '.join(args)}: exit {done.returncode}: "
+                             f"{(done.stderr or done.stdout).strip()}")
+        return done.stdout
+
+    def status(self):
+        return json.loads(self.ctl("status", "--json"))
+
+    def configure(self, mode, tq_s=None, capacity=None):
+        """Settings for every GPU, also those that no program has used yet."""
+        if capacity is not None:
+            self.ctl("set-capacity", str(capacity))
+        if tq_s is not None:
+            self.ctl("set-tq", str(tq_s))
+        self.ctl(mode)
+
+    def knows(self, pid):
+        return any(item.get("pid") == pid for item in objects(self.status()))
+
+
+def objects(value):
+    """Every JSON object within value."""
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from objects(item)
+
+
+def counter(status, name):
+    """The sum of a counter over all GPUs (not over their jobs)."""
+    gpus = status.get("gpus", []) if isinstance(status, dict) else []
+    return sum(int(gpu.get(name, 0)) for gpu in gpus)
+
+
+def tail(path, lines=3):
+    try:
+        text = pathlib.Path(path).read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return "(no output)"
+    return " | ".join(text[-lines:]) or "(no output)"
+
+
+def kill_group(process):
+    """End a process and all that it started: politely, then not."""
+    if process is None:
+        return
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, sign)
+        except ProcessLookupError:
+            pass
+        try:
+            process.wait(timeout=KILL_GRACE_S)
+        except subprocess.TimeoutExpired:
+            continue
+    process.wait()
+
+
+VARIANTS = ("stock", "unified", "daemon")
+
+
+def variant_env(variant, build, daemon=None, base=None):
+    """stock: without us. unified: libunified, no daemon to be found. daemon: libunified and this daemon."""
+    env = dict(clean_env() if base is None else base)
+    if variant == "stock":
+        return env
+    env["LD_PRELOAD"] = str(build.library)
+    env["GPUSHARE_SOCKET"] = str(daemon.socket) if variant == "daemon" else "/nonexistent/gpushare.sock"
+    return env
+
+
+class Job:
+    """One child that speaks in stages; `with` makes sure that it is gone afterwards."""
+
+    def __init__(self, name, command, env, out, budget, guard=None, managed_gib=0):
+        self.name = name
+        self.command = [str(word) for word in command]
+        self.env = env
+        self.budget = budget
+        self.guard = guard
+        self.managed_gib = managed_gib if guard else 0
+        self.error_path = pathlib.Path(out) / f"{name}.stderr"
+        self.lines = queue.Queue()
+        self.process = None
+        self.errors = None
+
+    def __enter__(self):
+        if self.guard:
+            self.guard.claim(self.managed_gib)
+        self.errors = open(self.error_path, "wb")  # closed in __exit__
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.errors, env=self.env, start_new_session=True, text=True)
+        threading.Thread(target=self.read_lines, daemon=True).start()
+        return self
+
+    def read_lines(self):
+        for line in self.process.stdout:
+            self.lines.put(line.rstrip("\n"))
+        self.lines.put(None)
+
+    def __exit__(self, *_):
+        kill_group(self.process)
+        self.errors.close()
+        if self.guard:
+            self.guard.release(self.managed_gib)
+            self.guard = None  # once only
+
+    def trouble(self, what):
+        return BenchError(f"{self.name}: {what}: {tail(self.error_path)}")
+
+    def expect(self, stage, timeout_s):
+        """Wait for a stage; what it told, or None."""
+        end = time.monotonic() + self.budget.clip(timeout_s)
+        while True:
+            try:
+                line = self.lines.get(timeout=max(0.01, end - time.monotonic()))
+            except queue.Empty:
+                raise self.trouble(f"no @{stage} in time") from None
+            if line is None:
+                raise self.trouble(f"ended with {self.process.wait()} before @{stage}")
+            word, _, data = line.partition(" ")
+            if word == "@" + stage:
+                return json.loads(data) if data else None
+
+    def go(self):
+        try:
+            self.process.stdin.write("go\n")
+            self.process.stdin.flush()
+        except OSError:
+            raise self.trouble("ended while held") from None
+
+    def finish(self, timeout_s):
+        """Let it end, and insist that it ends well."""
+        self.go()
+        try:
+            code = self.process.wait(timeout=self.budget.clip(timeout_s))
+        except subprocess.TimeoutExpired:
+            raise self.trouble("did not end in time") from None
+        if code != 0:
+            raise self.trouble(f"exit status {code} after its result")
+
+
+def is_preloaded():
+    """Whether libunified is in this process (asked by the children)."""
+    return "libunified" in pathlib.Path("/proc/self/maps").read_text()
+
+
+def check_guest(variant, told, job, daemon=None):
+    """A comparison means something only if the job ran with us in it, or without."""
+    if told.get("preloaded") != (variant != "stock"):
+        raise job.trouble(f"libunified is {'not ' if variant != 'stock' else ''}loaded")
+    if variant == "daemon" and not daemon.knows(job.process.pid):
+        raise job.trouble("the daemon does not know it")
+
+
+def common_arguments(parser):
+    parser.add_argument("--build", default=str(HERE.parent / "build"), metavar="DIR",
+                        help="build directory with src/libunified.so and daemon/ (default: build)")
+    parser.add_argument("--out", metavar="DIR", help="where logs go (default: a new folder under /tmp)")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    parser.add_argument("--deadline", type=float, default=480, metavar="SECONDS",
+                        help="time for all of it (default: %(default)g)")
+
+
+def prepare(args):
+    """Build, output folder, budget, guard and figures of one benchmark program."""
+    build = Build(args.build)
+    build.check()
+    out = pathlib.Path(args.out or tempfile.mkdtemp(prefix="gpushare-bench-out-"))
+    out.mkdir(parents=True, exist_ok=True)
+    return build, out, Budget(args.deadline), MemoryGuard(), Figures(args.json)

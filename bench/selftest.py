@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""Tests of the GPU benchmarks' own machinery, without a GPU: fake jobs, a fake daemon, a library that does nothing.
+
+What matters here is that a wrong result is called wrong: DIFFERENT hashes, programs that fail, hang, or run without
+libunified, and more managed memory than allowed.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import framework_checks
+import gpubench
+
+FAKE_JOB = r'''#!/usr/bin/env python3
+"""Speaks like framework_checks.py and train.py. What it does under libunified is told by FAKE."""
+import json, os, pathlib, subprocess, sys, time
+words = sys.argv[1:]
+ours = "LD_PRELOAD" in os.environ
+fake = os.environ.get("FAKE", "same") if ours else os.environ.get("FAKE_STOCK", "same")
+daemon = os.environ.get("GPUSHARE_SOCKET", "")
+if os.path.exists(daemon) and fake != "unknown":
+    with open(daemon + ".pids", "a") as pids:
+        pids.write(f"{os.getpid()}\n")
+def reach(name, data=None):
+    print("@" + name + ("" if data is None else " " + json.dumps(data)), flush=True)
+    if not sys.stdin.readline():
+        sys.exit("alone")
+if fake == "failed":
+    sys.exit("it went wrong")
+if fake == "hang":
+    pathlib.Path(os.environ["FAKE_PID"]).write_text(str(subprocess.Popen(["sleep", "1000"]).pid))
+    time.sleep(1000)
+seed = words[words.index("--seed") + 1] if "--seed" in words else "1"
+value = seed + {"same": "", "DIFFERENT": "x", "unstable": str(time.monotonic_ns())}.get(fake, "")
+preloaded = "libunified" in pathlib.Path("/proc/self/maps").read_text()
+if not words[0].endswith("train.py"):
+    reach("result", {"hash": value, "preloaded": preloaded})
+    sys.exit(3 if fake == "crash_at_end" else 0)
+reach("imported")
+count = int(words[words.index("--iterations") + 1]) if "--iterations" in words else 100
+for batch in words[words.index("--batch") + 1].split(","):
+    reach("ready")
+    start = time.monotonic()
+    time.sleep(0.05)
+    rate = 50.0 if ours else 100.0
+    reach("result", {"hash": value, "preloaded": preloaded, "rate": rate, "iterations": count, "start_s": start,
+                     "end_s": start + count / rate, "ballast_right": fake != "ballast", "batch": int(batch)})
+'''
+
+FAKE_DAEMON = '''#!/usr/bin/env python3
+import pathlib, signal, sys
+pathlib.Path(sys.argv[sys.argv.index("--socket") + 1]).write_text("")
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+signal.pause()
+'''
+
+FAKE_CTL = '''#!/usr/bin/env python3
+import json, pathlib, sys
+socket = pathlib.Path(sys.argv[sys.argv.index("--socket") + 1])
+pids = pathlib.Path(str(socket) + ".pids")
+known = [int(text) for text in pids.read_text().split()] if pids.exists() else []
+if "status" in sys.argv:
+    print(json.dumps({"gpus": [{"handovers": 3, "moved_bytes": 9, "jobs": [{"pid": pid} for pid in known]}]}))
+'''
+
+
+def write_program(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+class Fakes(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="gpushare-selftest-")
+        root = cls.root = pathlib.Path(cls.folder.name)
+        write_program(root / "python", FAKE_JOB)
+        write_program(root / "build/daemon/gpushare-daemon", FAKE_DAEMON)
+        write_program(root / "build/daemon/gpusharectl", FAKE_CTL)
+        (root / "build/src").mkdir()
+        (root / "empty.c").write_text("int gpushare_selftest_empty;\n")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", root / "build/src/libunified.so", root / "empty.c"], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def run_bench(self, program, *options, **env):
+        """Exit status, figures and stderr of a benchmark program over the fakes."""
+        done = subprocess.run([sys.executable, gpubench.HERE / program, "--build", self.root / "build", "--python",
+                               self.root / "python", "--json", "--out", self.root / "out", *options],
+                              env=os.environ | env, capture_output=True, text=True, timeout=60, check=False)
+        figures = json.loads(done.stdout) if done.stdout.strip() else {}
+        return done.returncode, {name: item["value"] for name, item in figures.items()}, done.stderr
+
+
+class FrameworksTest(Fakes):
+    def verdicts(self, *options, **env):
+        code, figures, errors = self.run_bench("frameworks.py", "--only", "jax,numba", *options, **env)
+        return code, {figures[f"{name}_{variant}"] for name in ("jax", "numba")
+                      for variant in ("unified", "daemon", "turns")}, errors
+
+    def test_same(self):
+        code, said, _ = self.verdicts()
+        self.assertEqual((code, said), (0, {"same"}))
+
+    def test_different(self):
+        code, said, _ = self.verdicts(FAKE="DIFFERENT")
+        self.assertEqual((code, said), (1, {"DIFFERENT"}))
+
+    def test_stock_that_does_not_repeat_itself(self):
+        code, said, _ = self.verdicts(FAKE="DIFFERENT", FAKE_STOCK="unstable")
+        self.assertEqual((code, said), (1, {"unstable"}))  # nothing was the same, so nothing was shown
+
+    def test_failure_and_its_reason(self):
+        code, said, errors = self.verdicts(FAKE="failed")
+        self.assertEqual((code, said), (1, {"failed"}))
+        self.assertIn("it went wrong", errors)
+
+    def test_crash_after_the_result(self):
+        code, said, errors = self.verdicts(FAKE="crash_at_end")
+        self.assertEqual((code, said), (1, {"failed"}))
+        self.assertIn("exit status 3", errors)
+
+    def test_stock_failure_is_no_verdict(self):
+        code, said, _ = self.verdicts(FAKE_STOCK="failed")
+        self.assertEqual((code, said), (1, {"no_stock"}))
+
+    def test_program_that_the_daemon_does_not_know(self):
+        _, figures, errors = self.run_bench("frameworks.py", "--only", "jax", FAKE="unknown")
+        self.assertEqual((figures["jax_unified"], figures["jax_daemon"]), ("same", "failed"))
+        self.assertIn("the daemon does not know it", errors)
+
+    def test_hanging_program_is_ended_with_its_children(self):
+        pid_file = self.root / "grandchild"
+        start = time.monotonic()
+        code, figures, _ = self.run_bench("frameworks.py", "--only", "jax", "--variants", "unified", "--deadline", "4",
+                                          FAKE="hang", FAKE_PID=str(pid_file))
+        self.assertEqual((code, figures["jax_unified"]), (1, "failed"))
+        self.assertLess(time.monotonic() - start, 20)
+        state = pathlib.Path(f"/proc/{pid_file.read_text()}/stat")
+        self.assertTrue(not state.exists() or ") Z" in state.read_text())
+
+    def test_library_that_is_not_loaded(self):
+        library = self.root / "build/src/libunified.so"
+        content = library.read_bytes()
+        try:
+            library.write_bytes(b"not a library")
+            code, said, errors = self.verdicts()
+        finally:
+            library.write_bytes(content)
+        self.assertEqual((code, said), (1, {"failed"}))
+        self.assertIn("libunified is not loaded", errors)
+
+
+class OverheadTest(Fakes):
+    QUICK = ("--repeat", "2", "--seconds", "0.1", "--pair-seconds", "1", "--tight-iterations", "20")
+
+    def test_figures(self):
+        code, figures, errors = self.run_bench("overhead.py", *self.QUICK)
+        self.assertEqual(code, 0, errors)
+        self.assertEqual(figures["alone_b4_daemon_over_stock"], 0.5)
+        self.assertEqual(figures["alone_b64_stock"], 100)
+        self.assertEqual(figures["tight_auto_results"], "same")
+        self.assertEqual(figures["tight_on_handovers"], 0)
+        self.assertLess(figures["pair_tq1_over_alone"], 1.01)  # two at half the speed, side by side
+        self.assertGreater(figures["pair_tq1_over_alone"], 0.9)
+
+    def test_wrong_weights(self):
+        code, figures, errors = self.run_bench("overhead.py", "--only", "tight", *self.QUICK, FAKE="DIFFERENT")
+        self.assertEqual((code, figures["tight_on_results"]), (1, "DIFFERENT"))
+        self.assertIn("WRONG tight_auto_results", errors)
+
+    def test_wrong_memory(self):
+        code, figures, _ = self.run_bench("overhead.py", "--only", "tight", *self.QUICK, FAKE="ballast")
+        self.assertEqual((code, figures["tight_on_results"]), (1, "DIFFERENT"))
+
+    def test_part_that_fails_does_not_stop_the_others(self):
+        code, figures, errors = self.run_bench("overhead.py", "--only", "tight,pairs", *self.QUICK, FAKE="failed")
+        self.assertEqual(code, 1)
+        self.assertEqual(figures["overhead_wrong"], 2)
+        self.assertIn("WRONG pairs", errors)
+
+
+class MachineryTest(unittest.TestCase):
+    def test_guard_refuses_and_remembers(self):
+        guard = gpubench.MemoryGuard(10)
+        guard.claim(6)
+        with self.assertRaises(gpubench.BenchError):
+            guard.claim(5)
+        guard.release(6)
+        guard.claim(10)
+
+    def test_checks_fit_the_bound_at_once(self):
+        sizes = sorted((item["managed_gib"] for item in framework_checks.CHECKS.values()), reverse=True)
+        self.assertLessEqual(sum(sizes[:8]), gpubench.MANAGED_LIMIT_GIB)
+
+    def test_variant_environment(self):
+        build = gpubench.Build("/some/build")
+        base = {"PATH": "/bin"}
+        self.assertEqual(gpubench.variant_env("stock", build, base=base), base)
+        ours = gpubench.variant_env("unified", build, base=base)
+        self.assertEqual(ours["LD_PRELOAD"], "/some/build/src/libunified.so")
+        self.assertFalse(os.path.exists(ours["GPUSHARE_SOCKET"]))
+
+    def test_spent_budget(self):
+        with self.assertRaises(gpubench.BenchError):
+            gpubench.Budget(0).clip(5)
+
+
+if __name__ == "__main__":
+    unittest.main()
