@@ -294,6 +294,7 @@ def cupy_graph():
     x = cp.zeros(100_000, dtype=cp.int64)
     stream = cp.cuda.Stream(non_blocking=True)
     with stream:
+        x *= 3  # kernels are compiled before the capture
         x += 1
         stream.begin_capture()
         x *= 3

@@ -342,8 +342,14 @@ def common_arguments(parser):
                         help="time for all of it (default: %(default)g)")
 
 
+def end_on_sigterm(*_):
+    """As an exception, so that every `with` ends its job or daemon."""
+    raise SystemExit("ended by SIGTERM")
+
+
 def prepare(args):
     """Build, output folder, budget, guard and figures of one benchmark program."""
+    signal.signal(signal.SIGTERM, end_on_sigterm)
     build = Build(args.build)
     build.check()
     out = pathlib.Path(args.out or tempfile.mkdtemp(prefix="gpushare-bench-out-"))

@@ -188,6 +188,35 @@ class OverheadTest(Fakes):
         self.assertIn("WRONG pairs", errors)
 
 
+    def test_sigterm_takes_the_daemon_along(self):
+        pid_file = self.root / "grandchild-of-overhead"
+        bench = subprocess.Popen([sys.executable, gpubench.HERE / "overhead.py", "--build", self.root / "build",
+                                  "--python", self.root / "python", "--out", self.root / "out", "--only", "pairs"],
+                                 env=os.environ | {"FAKE": "hang", "FAKE_PID": str(pid_file)},
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 20
+        while not pid_file.exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        own = [str(self.root)]
+        self.assertTrue(running(own))
+        bench.terminate()
+        self.assertNotEqual(bench.wait(timeout=30), 0)
+        self.assertFalse(running(own))
+
+
+def running(words):
+    """Processes with these words in their command lines, other than this one."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = entry.read_text(errors="replace")
+        except OSError:
+            continue
+        if all(word in text for word in words) and entry.parent.name != str(os.getpid()):
+            found.append(text.replace("\0", " "))
+    return found
+
+
 class MachineryTest(unittest.TestCase):
     def test_guard_refuses_and_remembers(self):
         guard = gpubench.MemoryGuard(10)
