@@ -12,7 +12,8 @@
 #include "settings.h"
 
 struct account {
-  pthread_mutex_t order; /* one reservation at a time, the daemon's answer included. Taken before books_lock */
+  pthread_mutex_t
+      order; /* one reservation at a time, the daemon's answer included. Taken before books_lock */
   uint64_t used_bytes[BACKINGS]; /* under books_lock */
   _Atomic bool unreported;       /* it has shrunk since the daemon was told */
 };
@@ -50,7 +51,8 @@ uint64_t budget_total_bytes(CUdevice device) {
 }
 
 /* Would the program have more device memory than the card? */
-static bool exceeds_card(const struct account *account, enum backing backing, uint64_t bytes, uint64_t total) {
+static bool exceeds_card(const struct account *account, enum backing backing, uint64_t bytes,
+                         uint64_t total) {
   if (backing == BACKING_APP || settings()->single_oversubscribe || !total)
     return false;
   uint64_t used = add_saturated(account->used_bytes[BACKING_CONVERTED], account->used_bytes[BACKING_PINNED]);
@@ -116,15 +118,16 @@ static void report(CUdevice device) {
 
 static void log_refusal(CUdevice device, uint64_t bytes, const char *why) {
   if (!atomic_flag_test_and_set(&refusal_logged))
-    log_warn("GPU %d: no room for %llu more bytes beside the %llu in use: %s", device, (unsigned long long)bytes,
-             (unsigned long long)budget_sum_bytes(device), why);
+    log_warn("GPU %d: no room for %llu more bytes beside the %llu in use: %s", device,
+             (unsigned long long)bytes, (unsigned long long)budget_sum_bytes(device), why);
 }
 
 /* With the order lock held. */
 static int reserve(CUdevice device, enum backing backing, uint64_t bytes) {
   int err = book(device, backing, bytes);
   if (err) {
-    log_refusal(device, bytes, "one program may not exceed the card (GPUSHARE_SINGLE_OVERSUBSCRIBE=1 lets it)");
+    log_refusal(device, bytes,
+                "one program may not exceed the card (GPUSHARE_SINGLE_OVERSUBSCRIBE=1 lets it)");
     return err;
   }
   uint64_t total, pinned;

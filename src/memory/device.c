@@ -32,9 +32,10 @@ static int ask_managed(CUdevice device) {
   bool managed = has_attribute(device, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
   int known = 0;
   if (atomic_compare_exchange_strong(&facts[device].managed, &known, managed ? 1 : -1) && !managed)
-    log_warn("GPU %d cannot page unified memory (no concurrent managed access): its memory stays as it is and "
-             "cannot leave the card",
-             device);
+    log_warn(
+        "GPU %d cannot page unified memory (no concurrent managed access): its memory stays as it is and "
+        "cannot leave the card",
+        device);
   return managed ? 1 : -1;
 }
 

@@ -21,7 +21,8 @@ bool device_current(CUdevice *device, CUcontext *context);
 
 bool device_valid(CUdevice device);
 
-/* Whether program memory on this device becomes unified memory. When the device rules it out, says so once. */
+/* Whether program memory on this device becomes unified memory. When the device rules it out, says so once.
+ */
 bool device_converts(CUdevice device);
 
 /* What the driver says the card has; 0 if it does not say. */

@@ -17,7 +17,8 @@ static bool read_text(const char *path, char *text, size_t size) {
     return false;
   size_t used = 0;
   ssize_t got;
-  while (used + 1 < size && ((got = read(fd, text + used, size - 1 - used)) > 0 || (got < 0 && errno == EINTR)))
+  while (used + 1 < size &&
+         ((got = read(fd, text + used, size - 1 - used)) > 0 || (got < 0 && errno == EINTR)))
     used += got > 0 ? (size_t)got : 0;
   close(fd);
   while (used && text[used - 1] == '\n')

@@ -23,7 +23,8 @@ static uint64_t next_random(struct ledger *ledger) {
 }
 
 /* Divide a tree into keys below `base` and the others. */
-static void split(struct ledger_node *node, uint64_t base, struct ledger_node **low, struct ledger_node **high) {
+static void split(struct ledger_node *node, uint64_t base, struct ledger_node **low,
+                  struct ledger_node **high) {
   while (node) {
     if (node->allocation.base < base) {
       *low = node;
@@ -64,7 +65,9 @@ static struct ledger_node **find_link(struct ledger *ledger, uint64_t base) {
   return link;
 }
 
-static struct ledger_node *find_exact(struct ledger *ledger, uint64_t base) { return *find_link(ledger, base); }
+static struct ledger_node *find_exact(struct ledger *ledger, uint64_t base) {
+  return *find_link(ledger, base);
+}
 
 static void link_node(struct ledger *ledger, struct ledger_node *node) {
   uint64_t base = node->allocation.base;
@@ -162,6 +165,16 @@ bool ledger_find(struct ledger *ledger, uint64_t key, struct allocation *found) 
   struct ledger_node *node = find_floor(ledger, key);
   bool hit = node && contains(&node->allocation, key);
   if (hit && found)
+    *found = node->allocation;
+  pthread_mutex_unlock(&ledger->lock);
+  return hit;
+}
+
+bool ledger_find_in(struct ledger *ledger, uint64_t from, uint64_t end, struct allocation *found) {
+  pthread_mutex_lock(&ledger->lock);
+  struct ledger_node *node = find_ceiling(ledger, from);
+  bool hit = node && node->allocation.base < end;
+  if (hit)
     *found = node->allocation;
   pthread_mutex_unlock(&ledger->lock);
   return hit;

@@ -27,7 +27,8 @@ enum backing {
 enum origin {
   ORIGIN_PLAIN,  /* cuMemAlloc and its like */
   ORIGIN_POOL,   /* a pool of the driver: stream-ordered */
-  ORIGIN_STREAM, /* stream-ordered for the program, plain unified memory underneath: drivers without managed pools */
+  ORIGIN_STREAM, /* stream-ordered for the program, plain unified memory underneath: drivers without managed
+                    pools */
   ORIGIN_OBJECT, /* a physical handle or an array: the key is a handle, not an address */
 };
 
@@ -39,6 +40,7 @@ struct allocation {
   uint64_t sequence;   /* unique in the ledger's life: tells a later allocation at the same base apart */
   CUcontext context;   /* it dies with this context; NULL: belongs to none */
   CUmemoryPool pool;   /* ORIGIN_POOL, ORIGIN_STREAM: where the program believes it comes from, or NULL */
+  void *object;        /* what the owner of the ledger keeps with it */
   CUdevice device;
   uint8_t backing; /* enum backing */
   uint8_t origin;  /* enum origin */
@@ -65,6 +67,9 @@ int ledger_insert(struct ledger *ledger, const struct allocation *allocation,
 
 /* The allocation that contains `key`. `found` may be NULL. */
 bool ledger_find(struct ledger *ledger, uint64_t key, struct allocation *found);
+
+/* The first allocation that starts in [from, end). */
+bool ledger_find_in(struct ledger *ledger, uint64_t from, uint64_t end, struct allocation *found);
 
 /* Remove the allocation that starts at `base`. False if there is none, or if another thread is taking it. */
 bool ledger_take(struct ledger *ledger, uint64_t base, struct allocation *taken);

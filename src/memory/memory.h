@@ -28,7 +28,8 @@ uint64_t memory_evict(CUdevice device, uint64_t bytes);
  * a context of the device is current. Returns the bytes moved; 0 at once when nothing is away. */
 uint64_t memory_restore(CUdevice device);
 
-/* The context is gone, and all its allocations with it. */
+/* The context is about to be destroyed, or its device reset: what was allocated in it goes with it. Called
+ * before the driver does it where that is known by then, else right after. */
 void memory_context_destroyed(CUcontext context);
 
 /* In the child of a fork: forget everything; no driver state has survived. */

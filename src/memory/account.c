@@ -1,0 +1,78 @@
+/* account.c - keeps ledgers and budget in step. */
+#include "memory/account.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "memory/device.h"
+
+struct ledger account_addresses = LEDGER_INITIALIZER;
+struct ledger account_objects = LEDGER_INITIALIZER;
+static _Atomic uint64_t away[DEVICES]; /* the sum of away_bytes of the entries of account_addresses */
+
+/* Bytes to give back once the ledger is unlocked again. */
+struct refund {
+  uint64_t bytes[DEVICES][BACKINGS];
+};
+
+static void note_refund(const struct allocation *allocation, void *argument) {
+  struct refund *refund = argument;
+  refund->bytes[allocation->device][allocation->backing] += allocation->bytes;
+  atomic_fetch_sub(&away[allocation->device], allocation->away_bytes);
+}
+
+static void pay_refund(const struct refund *refund) {
+  for (CUdevice device = 0; device < DEVICES; device++)
+    for (int backing = 0; backing < BACKINGS; backing++)
+      budget_release(device, backing, refund->bytes[device][backing]);
+}
+
+static void insert(struct ledger *ledger, const struct allocation *allocation) {
+  struct refund refund;
+  memset(&refund, 0, sizeof refund);
+  atomic_fetch_add(&away[allocation->device], allocation->away_bytes);
+  if (ledger_insert(ledger, allocation, note_refund, &refund)) {
+    log_warn("no memory for bookkeeping: %llu bytes at 0x%llx go unlisted",
+             (unsigned long long)allocation->bytes, (unsigned long long)allocation->base);
+    note_refund(allocation, &refund);
+  }
+  pay_refund(&refund);
+}
+
+void account_add(struct ledger *ledger, const struct allocation *allocation) { insert(ledger, allocation); }
+
+bool account_take(struct ledger *ledger, uint64_t base, struct allocation *taken) {
+  if (!ledger_take(ledger, base, taken))
+    return false;
+  atomic_fetch_sub(&away[taken->device], taken->away_bytes);
+  return true;
+}
+
+void account_gone(const struct allocation *taken) {
+  budget_release(taken->device, taken->backing, taken->bytes);
+}
+
+void account_put_back(struct ledger *ledger, const struct allocation *taken) { insert(ledger, taken); }
+
+void account_unpin(const struct allocation *pinned, uint64_t away_bytes) {
+  atomic_fetch_add(&away[pinned->device], away_bytes - pinned->away_bytes);
+  ledger_unpin(&account_addresses, pinned->base, away_bytes);
+}
+
+uint64_t account_away_bytes(CUdevice device) { return atomic_load(&away[device]); }
+
+void account_context_destroyed(CUcontext context) {
+  struct refund refund;
+  memset(&refund, 0, sizeof refund);
+  ledger_remove_context(&account_addresses, context, note_refund, &refund);
+  ledger_remove_context(&account_objects, context, note_refund, &refund);
+  pay_refund(&refund);
+}
+
+void account_fork_child(void) {
+  ledger_fork_child(&account_addresses);
+  ledger_fork_child(&account_objects);
+  for (int i = 0; i < DEVICES; i++)
+    atomic_store(&away[i], 0);
+}

@@ -1,0 +1,37 @@
+/*
+ * account.h - the process' two ledgers (addresses, and handles of objects) together with its budget: who adds
+ * an allocation has reserved its bytes; who removes it gives them back here.
+ *
+ * Threading: any thread; allocates, so never from function look-ups.
+ */
+#ifndef GS_ACCOUNT_H
+#define GS_ACCOUNT_H
+
+#include "memory/budget.h"
+#include "memory/ledger.h"
+
+extern struct ledger account_addresses;
+extern struct ledger account_objects;
+
+/* Enter an allocation whose bytes budget_reserve has granted. It cannot fail: without memory for the entry
+ * the bytes are given back and the allocation lives on unlisted. */
+void account_add(struct ledger *ledger, const struct allocation *allocation);
+
+/* For a free: take the allocation out before the driver is called, because its address may be handed out anew
+ * the moment the driver returns; then either account_gone, or account_put_back if the driver refused. */
+bool account_take(struct ledger *ledger, uint64_t base, struct allocation *taken);
+void account_gone(const struct allocation *taken);
+void account_put_back(struct ledger *ledger, const struct allocation *taken);
+
+/* Unpin an allocation after a move; `pinned` is what ledger_pin said. */
+void account_unpin(const struct allocation *pinned, uint64_t away_bytes);
+
+/* Converted and other movable bytes believed to be in host memory. */
+uint64_t account_away_bytes(CUdevice device);
+
+/* Forget what died with a context. */
+void account_context_destroyed(CUcontext context);
+
+void account_fork_child(void);
+
+#endif

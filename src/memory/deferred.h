@@ -1,0 +1,25 @@
+/*
+ * deferred.h - frees of unified memory in stream order, which the driver does not do: the memory is freed
+ * once the stream has come to the point of the free.
+ *
+ * Threading: any thread.
+ */
+#ifndef GS_DEFERRED_H
+#define GS_DEFERRED_H
+
+#include "memory/ledger.h"
+
+/* Free the allocation, which is out of the ledger and still reserved, when what the stream has been given so
+ * far has finished. The driver's result; on failure nothing has happened. */
+CUresult deferred_free(const struct allocation *allocation, CUstream stream);
+
+/* Free what is due. Costs one comparison when nothing is waiting. */
+void deferred_reap(void);
+
+/* Wait for everything that is waiting, and free it. False if there was nothing. */
+bool deferred_reap_all(void);
+
+void deferred_context_destroyed(CUcontext context);
+void deferred_fork_child(void);
+
+#endif

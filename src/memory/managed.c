@@ -1,0 +1,112 @@
+/*
+ * managed.c - plain allocations: cuMemAlloc and cuMemAllocPitch become unified memory with the card as its
+ * preferred location, so that their pages can leave the card; the program's own unified memory is only
+ * booked.
+ */
+#include "memory/managed.h"
+
+#include "interpose/driver.h"
+#include "interpose/hooks.h"
+#include "memory/deferred.h"
+#include "memory/device.h"
+#include "memory/populate.h"
+
+/* The advice is a hint: without it the memory works just as well, only slower at first. */
+static void advise(CUdeviceptr address, size_t bytes, CUdevice device) {
+  CUstreamCaptureMode mode = capture_relax();
+  driver.cuMemAdvise(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, device);
+  capture_unrelax(mode);
+}
+
+static CUresult alloc_once(CUdeviceptr *address, size_t bytes, CUdevice device) {
+  if (budget_reserve(device, BACKING_CONVERTED, bytes))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = driver.cuMemAllocManaged(address, bytes, CU_MEM_ATTACH_GLOBAL);
+  if (result != CUDA_SUCCESS)
+    budget_release(device, BACKING_CONVERTED, bytes);
+  return result;
+}
+
+CUresult managed_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
+  CUdeviceptr base;
+  deferred_reap();
+  CUresult result = alloc_once(&base, bytes, like->device);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && deferred_reap_all())
+    result = alloc_once(&base, bytes, like->device);
+  if (result != CUDA_SUCCESS)
+    return result;
+  advise(base, bytes, like->device);
+  struct allocation new = *like;
+  new.base = base;
+  new.span = new.bytes = bytes;
+  new.backing = BACKING_CONVERTED;
+  new.away_bytes = populate(base, bytes, like->device, like->context);
+  account_add(&account_addresses, &new);
+  *address = base;
+  return CUDA_SUCCESS;
+}
+
+/* Enter an allocation that stays what it is, once its bytes are reserved and the driver has answered. */
+static CUresult enter(CUresult result, const CUdeviceptr *address, size_t bytes,
+                      struct allocation *allocation) {
+  if (result != CUDA_SUCCESS) {
+    budget_release(allocation->device, allocation->backing, bytes);
+    return result;
+  }
+  allocation->base = *address;
+  allocation->span = allocation->bytes = bytes;
+  account_add(&account_addresses, allocation);
+  return result;
+}
+
+CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
+  struct allocation new = {.origin = ORIGIN_PLAIN, .backing = BACKING_PINNED};
+  if (!dptr || !bytesize || !device_current(&new.device, &new.context))
+    return driver.cuMemAlloc_v2(dptr, bytesize);
+  if (device_converts(new.device))
+    return managed_alloc(dptr, bytesize, &new);
+  if (budget_reserve(new.device, BACKING_PINNED, bytesize))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  return enter(driver.cuMemAlloc_v2(dptr, bytesize), dptr, bytesize, &new);
+}
+
+CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+                                 unsigned int ElementSizeBytes) {
+  struct allocation new = {.origin = ORIGIN_PLAIN, .backing = BACKING_PINNED};
+  size_t pitch, bytes;
+  if (!dptr || !pPitch || !WidthInBytes || !Height || !device_current(&new.device, &new.context))
+    return driver.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+  size_t step = device_pitch_bytes(new.device);
+  if (__builtin_add_overflow(WidthInBytes, step - 1, &pitch) ||
+      __builtin_mul_overflow(pitch -= pitch % step, Height, &bytes))
+    return driver.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (device_converts(new.device)) {
+    result = managed_alloc(dptr, bytes, &new);
+    *pPitch = result == CUDA_SUCCESS ? pitch : *pPitch;
+  } else if (budget_reserve(new.device, BACKING_PINNED, bytes) == 0) {
+    result = driver.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+    result = enter(result, dptr, bytes, &new);
+  }
+  return result;
+}
+
+CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
+  struct allocation new = {.origin = ORIGIN_PLAIN, .backing = BACKING_APP};
+  if (!dptr || !bytesize || !device_current(&new.device, &new.context))
+    return driver.cuMemAllocManaged(dptr, bytesize, flags);
+  if (budget_reserve(new.device, BACKING_APP, bytesize))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  return enter(driver.cuMemAllocManaged(dptr, bytesize, flags), dptr, bytesize, &new);
+}
+
+CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
+  struct allocation old;
+  bool ours = dptr && account_take(&account_addresses, dptr, &old);
+  CUresult result = driver.cuMemFree_v2(dptr);
+  if (ours && result == CUDA_SUCCESS)
+    account_gone(&old);
+  else if (ours)
+    account_put_back(&account_addresses, &old);
+  return result;
+}

@@ -1,0 +1,252 @@
+/* pools.c - the table of the program's pools, and the hooks that make, name and destroy them. */
+#include "memory/pools.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "interpose/driver.h"
+#include "interpose/hooks.h"
+#include "memory/device.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held while a default pool is made */
+static struct pool *table;
+static size_t table_count, table_room;
+static struct {
+  bool tried;
+  CUmemoryPool pool; /* ours, in place of the driver's; NULL: this device has no managed pools */
+} defaults[DEVICES];
+
+/* The table. With the lock held. */
+
+static struct pool *find(CUmemoryPool handle) {
+  for (size_t i = 0; i < table_count; i++)
+    if (table[i].handle == handle)
+      return &table[i];
+  return NULL;
+}
+
+/* An unlisted pool is treated as a plain one, so a lack of memory does no harm. */
+static void list(CUmemoryPool handle, CUdevice device, enum pool_kind kind) {
+  struct pool *entry = find(handle);
+  if (!entry) {
+    if (table_count == table_room) {
+      size_t room = table_room ? 2 * table_room : 8;
+      struct pool *larger = realloc(table, room * sizeof *table);
+      if (!larger)
+        return;
+      table = larger;
+      table_room = room;
+    }
+    entry = &table[table_count++];
+  }
+  *entry = (struct pool){.handle = handle, .device = device, .kind = kind};
+}
+
+static void unlist(CUmemoryPool handle) {
+  struct pool *entry = find(handle);
+  if (entry)
+    *entry = table[--table_count];
+}
+
+/* Managed pools of the driver. */
+
+static CUresult create_managed(CUmemoryPool *pool, const CUmemPoolProps *like) {
+  CUmemPoolProps props = *like;
+  props.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED;
+  return driver.cuMemPoolCreate(pool, &props);
+}
+
+/* With the lock held. */
+static CUmemoryPool make_default(CUdevice device) {
+  CUmemPoolProps props;
+  CUmemoryPool pool;
+  memset(&props, 0, sizeof props);
+  props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  props.location.id = device;
+  if (!driver.cuMemPoolCreate || create_managed(&pool, &props) != CUDA_SUCCESS)
+    return NULL;
+  if (driver.cuDeviceSetMemPool(device, pool) != CUDA_SUCCESS) {
+    driver.cuMemPoolDestroy(pool);
+    return NULL;
+  }
+  list(pool, device, POOL_MANAGED);
+  return pool;
+}
+
+/* The pool that stands in for the driver's default pool; NULL: none does. */
+static CUmemoryPool default_pool(CUdevice device) {
+  if (!device_valid(device) || !device_converts(device))
+    return NULL;
+  pthread_mutex_lock(&lock);
+  if (!defaults[device].tried) {
+    CUstreamCaptureMode mode = capture_relax();
+    defaults[device].pool = make_default(device);
+    defaults[device].tried = true;
+    capture_unrelax(mode);
+  }
+  CUmemoryPool pool = defaults[device].pool;
+  pthread_mutex_unlock(&lock);
+  return pool;
+}
+
+/* What the rest of the room asks. */
+
+struct pool pools_find(CUmemoryPool handle, CUdevice device) {
+  pthread_mutex_lock(&lock);
+  struct pool *entry = find(handle);
+  struct pool found = entry ? *entry : (struct pool){.handle = handle, .device = device, .kind = POOL_PLAIN};
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+
+struct pool pools_current(CUdevice device) {
+  CUmemoryPool current = NULL;
+  bool managed = default_pool(device) != NULL;
+  bool known = driver.cuDeviceGetMemPool && driver.cuDeviceGetMemPool(&current, device) == CUDA_SUCCESS;
+  struct pool pool = pools_find(known ? current : NULL, device);
+  CUmemoryPool original;
+  if (!managed && device_converts(device) && pool.kind == POOL_PLAIN && known &&
+      driver.cuDeviceGetDefaultMemPool(&original, device) == CUDA_SUCCESS && original == current)
+    pool.kind = POOL_EMULATED;
+  return pool;
+}
+
+bool pools_grew(CUmemoryPool handle) {
+  cuuint64_t reserved = 0;
+  if (driver.cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) != CUDA_SUCCESS)
+    return false;
+  pthread_mutex_lock(&lock);
+  struct pool *entry = find(handle);
+  bool grew = entry && reserved > entry->reserved_bytes;
+  if (entry)
+    entry->reserved_bytes = reserved;
+  pthread_mutex_unlock(&lock);
+  return grew;
+}
+
+void pools_trim(CUdevice device) {
+  CUmemoryPool pools[16];
+  size_t count = 0;
+  pthread_mutex_lock(&lock);
+  for (size_t i = 0; i < table_count && count < sizeof pools / sizeof *pools; i++)
+    if (table[i].device == device && table[i].kind == POOL_MANAGED)
+      pools[count++] = table[i].handle;
+  pthread_mutex_unlock(&lock);
+  for (size_t i = 0; i < count; i++)
+    driver.cuMemPoolTrimTo(pools[i], 0);
+}
+
+void pools_fork_child(void) {
+  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  table = NULL;
+  table_count = table_room = 0;
+  memset(defaults, 0, sizeof defaults);
+}
+
+/* Hooks. */
+
+CUresult hook_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev) {
+  CUmemoryPool ours = pool_out ? default_pool(dev) : NULL;
+  CUresult result = driver.cuDeviceGetDefaultMemPool(pool_out, dev);
+  if (result == CUDA_SUCCESS && ours)
+    *pool_out = ours;
+  return result;
+}
+
+CUresult hook_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
+  default_pool(dev);
+  return driver.cuDeviceGetMemPool(pool, dev);
+}
+
+CUresult hook_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
+  default_pool(dev); /* so that it does not replace the program's choice later */
+  return driver.cuDeviceSetMemPool(dev, pool);
+}
+
+/* Is this question about a device's plain memory, which we stand in for? */
+static bool is_device_memory(const CUmemLocation *location, CUmemAllocationType type) {
+  return location && type == CU_MEM_ALLOCATION_TYPE_PINNED && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
+         device_valid(location->id) && default_pool(location->id);
+}
+
+CUresult hook_cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
+                                     CUmemAllocationType type) {
+  if (pool_out && is_device_memory(location, type))
+    return hook_cuDeviceGetDefaultMemPool(pool_out, location->id);
+  return driver.cuMemGetDefaultMemPool(pool_out, location, type);
+}
+
+CUresult hook_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
+  if (is_device_memory(location, type))
+    return driver.cuDeviceGetMemPool(pool, location->id);
+  return driver.cuMemGetMemPool(pool, location, type);
+}
+
+CUresult hook_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
+  if (is_device_memory(location, type))
+    return driver.cuDeviceSetMemPool(location->id, pool);
+  return driver.cuMemSetMemPool(location, type, pool);
+}
+
+/* Pools for export, or with a special use, stay what they are. The usage flags follow maxSize; headers before
+ * CUDA 12.8 call both reserved. */
+static bool is_convertible(const CUmemPoolProps *props) {
+  uint16_t usage;
+  const char *after_pointer = (const char *)(&props->win32SecurityAttributes + 1);
+  memcpy(&usage, after_pointer + sizeof(size_t), sizeof usage);
+  return props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED && props->handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
+         props->location.type == CU_MEM_LOCATION_TYPE_DEVICE && device_valid(props->location.id) && !usage &&
+         device_converts(props->location.id);
+}
+
+CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
+  bool convertible = pool && poolProps && is_convertible(poolProps);
+  bool managed = convertible && default_pool(poolProps->location.id);
+  CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+  if (managed)
+    result = create_managed(pool, poolProps);
+  if (result != CUDA_SUCCESS) {
+    managed = false;
+    result = driver.cuMemPoolCreate(pool, poolProps);
+  }
+  if (result == CUDA_SUCCESS && convertible) {
+    bool emulated = !managed && !default_pool(poolProps->location.id);
+    pthread_mutex_lock(&lock);
+    list(*pool, poolProps->location.id, managed ? POOL_MANAGED : emulated ? POOL_EMULATED : POOL_PLAIN);
+    pthread_mutex_unlock(&lock);
+  }
+  return result;
+}
+
+/* Destroying a device's current pool makes the driver's default pool current: ours must be. */
+static void reinstate_default(CUdevice device) {
+  CUmemoryPool current, original, ours = default_pool(device);
+  if (ours && driver.cuDeviceGetMemPool(&current, device) == CUDA_SUCCESS &&
+      driver.cuDeviceGetDefaultMemPool(&original, device) == CUDA_SUCCESS && current == original)
+    driver.cuDeviceSetMemPool(device, ours);
+}
+
+CUresult hook_cuMemPoolDestroy(CUmemoryPool pool) {
+  struct pool known = pools_find(pool, -1);
+  CUmemoryPool original;
+  if (!device_valid(known.device))
+    return driver.cuMemPoolDestroy(pool);
+  if (known.kind == POOL_MANAGED &&
+      pool == default_pool(known.device)) { /* as the driver answers for its own */
+    CUresult result = driver.cuDeviceGetDefaultMemPool(&original, known.device);
+    return result == CUDA_SUCCESS ? driver.cuMemPoolDestroy(original) : result;
+  }
+  pthread_mutex_lock(&lock);
+  unlist(pool);
+  pthread_mutex_unlock(&lock);
+  CUresult result = driver.cuMemPoolDestroy(pool);
+  if (result == CUDA_SUCCESS) {
+    reinstate_default(known.device);
+  } else {
+    pthread_mutex_lock(&lock);
+    list(pool, known.device, known.kind);
+    pthread_mutex_unlock(&lock);
+  }
+  return result;
+}

@@ -1,0 +1,43 @@
+/*
+ * pools.h - which memory pools are whose. Where the driver has managed pools, the program gets one in place
+ * of each device's default pool, and its own pools are made managed; all else about them is the driver's.
+ * Where it has none (before CUDA 13), stream-ordered allocation is emulated.
+ *
+ * Threading: any thread.
+ */
+#ifndef GS_POOLS_H
+#define GS_POOLS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "interpose/cuda_abi.h"
+
+enum pool_kind {
+  POOL_PLAIN,    /* memory that cannot leave the card */
+  POOL_MANAGED,  /* converted */
+  POOL_EMULATED, /* converted, by allocating and freeing ourselves */
+};
+
+struct pool {
+  CUmemoryPool handle;
+  CUdevice device;
+  enum pool_kind kind;
+  uint64_t reserved_bytes; /* when last looked at */
+};
+
+/* What is known about a pool of the program; a plain one of the given device if nothing. */
+struct pool pools_find(CUmemoryPool handle, CUdevice device);
+
+/* The pool that plain cuMemAllocAsync draws on. */
+struct pool pools_current(CUdevice device);
+
+/* Has the pool taken more memory from the driver since the last call? New memory has no pages yet. */
+bool pools_grew(CUmemoryPool handle);
+
+/* Give unused memory of the device's converted pools back. */
+void pools_trim(CUdevice device);
+
+void pools_fork_child(void);
+
+#endif

@@ -1,0 +1,110 @@
+/*
+ * stream_alloc.c - allocation and free in stream order. Out of a managed pool the driver keeps the order;
+ * where there are none, memory is allocated at once and freed when the stream has come to the free. In a
+ * capture both become nodes of a graph, which owns the memory: passed through.
+ */
+#include "interpose/driver.h"
+#include "interpose/hooks.h"
+#include "memory/account.h"
+#include "memory/deferred.h"
+#include "memory/device.h"
+#include "memory/managed.h"
+#include "memory/pools.h"
+#include "memory/populate.h"
+
+/* A stream that cannot be asked is left to the driver, too. */
+static bool is_capturing(CUstream stream) {
+  CUstreamCaptureStatus status;
+  return driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* The program's call, as it was; pool NULL: the current one. */
+static CUresult ask_driver(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream) {
+  return pool ? driver.cuMemAllocFromPoolAsync(dptr, bytes, pool, stream)
+              : driver.cuMemAllocAsync(dptr, bytes, stream);
+}
+
+static CUresult alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemoryPool asked, const struct pool *pool,
+                                CUstream stream, CUcontext context) {
+  struct allocation new = {
+      .origin = ORIGIN_POOL,
+      .backing = pool->kind == POOL_MANAGED ? BACKING_CONVERTED : BACKING_PINNED,
+      .device = pool->device,
+      .context = context,
+      .pool = pool->handle,
+  };
+  if (budget_reserve(new.device, new.backing, bytes))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = ask_driver(dptr, bytes, asked, stream);
+  if (result != CUDA_SUCCESS || !*dptr) {
+    budget_release(new.device, new.backing, bytes);
+    return result;
+  }
+  new.base = *dptr;
+  new.span = new.bytes = bytes;
+  if (pool->kind == POOL_MANAGED && pools_grew(pool->handle))
+    new.away_bytes = populate_on(stream, new.base, bytes, new.device);
+  account_add(&account_addresses, &new);
+  return result;
+}
+
+static CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, CUmemoryPool asked, CUstream stream) {
+  CUdevice device;
+  CUcontext context;
+  if (!dptr || !bytes || !device_current(&device, &context) || is_capturing(stream))
+    return ask_driver(dptr, bytes, asked, stream);
+  struct pool pool = asked ? pools_find(asked, device) : pools_current(device);
+  if (pool.kind != POOL_EMULATED)
+    return alloc_from_pool(dptr, bytes, asked, &pool, stream, context);
+  struct allocation like = {
+      .origin = ORIGIN_STREAM, .device = pool.device, .context = context, .pool = pool.handle};
+  return managed_alloc(dptr, bytes, &like);
+}
+
+/* The driver frees what comes from its pools, and device memory, in stream order; unified memory it does not.
+ */
+static bool needs_deferral(const struct allocation *allocation) {
+  return allocation->backing == BACKING_CONVERTED && allocation->origin != ORIGIN_POOL;
+}
+
+static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
+  struct allocation old;
+  if (is_capturing(stream) || !account_take(&account_addresses, dptr, &old))
+    return driver.cuMemFreeAsync(dptr, stream);
+  deferred_reap();
+  bool deferred = needs_deferral(&old);
+  CUresult result = deferred ? deferred_free(&old, stream) : driver.cuMemFreeAsync(dptr, stream);
+  if (result != CUDA_SUCCESS)
+    account_put_back(&account_addresses, &old);
+  else if (!deferred)
+    account_gone(&old);
+  return result;
+}
+
+CUresult hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
+  return alloc_async(dptr, bytesize, NULL, hStream);
+}
+
+CUresult hook_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
+  return alloc_async(dptr, bytesize, NULL, PER_THREAD(hStream));
+}
+
+/* A NULL pool is an error that the driver words. */
+CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+                                      CUstream hStream) {
+  if (!pool)
+    return driver.cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream);
+  return alloc_async(dptr, bytesize, pool, hStream);
+}
+
+CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+                                           CUstream hStream) {
+  return hook_cuMemAllocFromPoolAsync(dptr, bytesize, pool, PER_THREAD(hStream));
+}
+
+CUresult hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) { return free_async(dptr, hStream); }
+
+CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
+  return free_async(dptr, PER_THREAD(hStream));
+}
