@@ -188,10 +188,10 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx) {
 static CUresult destroy(CUresult (*real)(CUcontext), CUcontext context) {
   CUdevice device = contexts_device(context);
   contexts_remove(context);
-  CUresult result = real(context);
-  if (result == CUDA_SUCCESS)
+  if (device >= 0)
     memory_context_destroyed(context);
-  else if (device >= 0)
+  CUresult result = real(context);
+  if (result != CUDA_SUCCESS && device >= 0)
     contexts_add(context, device); /* it lives on */
   return result;
 }
@@ -236,11 +236,13 @@ static CUcontext primary_of(CUdevice device) {
 static CUresult primary_leave(CUresult (*real)(CUdevice), CUdevice device, bool memory_goes) {
   CUcontext context = primary_of(device);
   contexts_remove(context);
+  if (context && memory_goes)
+    memory_context_destroyed(context);
   CUresult result = real(device);
   bool lives = context && primary_of(device) == context; /* retained by others, or the call failed */
   if (lives)
     contexts_add(context, device);
-  if (context && result == CUDA_SUCCESS && (!lives || memory_goes))
+  if (context && !lives && !memory_goes)
     memory_context_destroyed(context);
   return result;
 }

@@ -152,6 +152,12 @@ void gate_enter_slow(CUstream stream) {
   errno = saved;
 }
 
+bool gate_try_enter(CUstream stream) {
+  struct gate_slot *slot = slots_mine();
+  struct gate *gate = gate_of(device_of(stream));
+  return gate && try_enter(slot, gate);
+}
+
 void gate_leave_slow(void) {
   int saved = errno;
   slots_notify();

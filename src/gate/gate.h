@@ -53,6 +53,11 @@ static inline void gate_enter(CUstream stream) {
   gate_enter_slow(stream);
 }
 
+/* As gate_enter where the gate is open; false at once, with nothing to leave, where it is shut. For work of
+ * our own that is not worth waiting for. */
+#define HAVE_GATE_TRY_ENTER
+bool gate_try_enter(CUstream stream);
+
 static inline void gate_leave(void) {
   struct gate_slot *slot = gate_slot;
   uint64_t calls = atomic_load_explicit(&slot->calls, memory_order_relaxed);
