@@ -48,6 +48,23 @@ static void contexts_add(CUcontext context, CUdevice device) {
   client_attach(device);
 }
 
+CUdevice contexts_device(CUcontext context) {
+  pthread_mutex_lock(&lock);
+  struct entry *e = context ? find(context) : NULL;
+  CUdevice device = e ? e->device : -1;
+  pthread_mutex_unlock(&lock);
+  return device;
+}
+
+void contexts_learn_current(void) {
+  CUcontext context;
+  CUdevice device;
+  if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context || contexts_device(context) >= 0)
+    return;
+  if (driver.cuCtxGetDevice(&device) == CUDA_SUCCESS)
+    contexts_add(context, device);
+}
+
 /* The context is about to go: no drain may touch it from here on. */
 static void contexts_remove(CUcontext context) {
   pthread_mutex_lock(&lock);
@@ -57,14 +74,6 @@ static void contexts_remove(CUcontext context) {
   if (e)
     e->context = NULL;
   pthread_mutex_unlock(&lock);
-}
-
-CUdevice contexts_device(CUcontext context) {
-  pthread_mutex_lock(&lock);
-  struct entry *e = context ? find(context) : NULL;
-  CUdevice device = e ? e->device : -1;
-  pthread_mutex_unlock(&lock);
-  return device;
 }
 
 /* Take the first entry of the device from `start` on into use. */

@@ -14,6 +14,9 @@
 /* The device of a context we have seen made; -1 otherwise. */
 CUdevice contexts_device(CUcontext context);
 
+/* Note the calling thread's current context, should it have been made in a way that we don't hook. */
+void contexts_learn_current(void);
+
 /* Wait until all work submitted to the device's contexts has finished. */
 void contexts_synchronize(CUdevice device);
 

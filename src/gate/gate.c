@@ -135,6 +135,7 @@ void gate_enter_slow(CUstream stream) {
   struct gate_slot *slot = slots_mine();
   if (atomic_exchange(&slot->in_flight, 0))
     slots_notify();
+  contexts_learn_current();
   CUdevice device = device_of(stream);
   struct gate *gate = gate_of(device);
   if (gate && !atomic_load(&gate->used))
