@@ -1,0 +1,123 @@
+/*
+ * test_modes.c - every way in which a program can reach the driver: its allocations must be converted and its
+ * work gated. Two programs of the mode, which do not fit on the card together, take turns.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "runner.h"
+#include "scene.h"
+
+#define CARD "small,capacity=32MiB"
+#define BYTES "25165824"
+#define ROUNDS "30"
+
+static struct scene scene;
+
+static void begin(void) {
+  scene_begin(&scene, CARD);
+  scene_start_daemon(&scene, NULL);
+  CHECK(scene_ctl(&scene, NULL, 0, "on", NULL) == 0);
+  CHECK(scene_ctl(&scene, NULL, 0, "set-tq", "0.005", NULL) == 0);
+}
+
+static void check_converted(struct process *program) {
+  struct scene_status status;
+  struct gs_sim_process counters = scene_process(&scene, program, 0);
+  CHECK(counters.pinned_bytes == 0, "%llu bytes were not converted",
+        (unsigned long long)counters.pinned_bytes);
+  CHECK(scene_ask_status(&scene, &status) == 0);
+  const struct gs_msg *job = scene_job_of(&status, program->pid);
+  CHECK(job, "the daemon does not know %s", program->name);
+  CHECK(job->job_status.used_bytes >= strtoull(BYTES, NULL, 10), "the daemon knows of %llu bytes",
+        (unsigned long long)job->job_status.used_bytes);
+}
+
+static void run_both(struct process *programs[2]) {
+  for (int i = 0; i < 2; i++)
+    process_expect(programs[i], "ready", NULL, 0);
+  for (int i = 0; i < 2; i++)
+    check_converted(programs[i]);
+  for (int i = 0; i < 2; i++)
+    process_say(programs[i], "go");
+  for (int i = 0; i < 2; i++)
+    process_expect(programs[i], "ok", NULL, 0);
+  for (int i = 0; i < 2; i++) {
+    process_wait_exit(programs[i], 0);
+    CHECK(scene_process(&scene, programs[i], 0).counters[GS_SIM_kernels] > 30, "it has run no kernels");
+  }
+  scene_check_no_overlaps(&scene, 0);
+}
+
+static void run_mode(environment_list environment, const char *program, const char *script) {
+  struct process *programs[2];
+  begin();
+  for (int i = 0; i < 2; i++)
+    programs[i] = script ? scene_start(&scene, environment, program, script, BYTES, ROUNDS, NULL)
+                         : scene_start(&scene, environment, program, BYTES, ROUNDS, NULL);
+  run_both(programs);
+  scene_end(&scene);
+}
+
+TEST(driver_linked) { run_mode(NULL, "mode_linked", NULL); }
+TEST(driver_dlopened) { run_mode(NULL, "mode_dlopen", NULL); }
+TEST(runtime_static) { run_mode(NULL, "mode_runtime_static", NULL); }
+TEST(runtime_shared) { run_mode(NULL, "mode_runtime_shared", NULL); }
+TEST(runtime_dlopened) { run_mode(NULL, "mode_runtime_dlopen", NULL); }
+TEST(both_dlopened) { run_mode(NULL, "mode_both_dlopen", NULL); }
+TEST(python_ctypes) { run_mode(NULL, GS_PYTHON, GS_SOURCES "/mode_ctypes.py"); }
+TEST(proc_address) { run_mode(NULL, "mode_proc_address", NULL); }
+TEST(per_thread_stream) { run_mode(NULL, "mode_per_thread", NULL); }
+TEST(deepbind_plugin) { run_mode(NULL, "mode_deepbind", NULL); }
+
+TEST(cuda_python) {
+  static const char *const plain[] = {"LD_PRELOAD=", NULL};
+  scene_begin(&scene, CARD);
+  struct process *probe = scene_start(&scene, plain, GS_PYTHON, "-c", "import cuda.bindings.driver", NULL);
+  int status = process_wait(probe);
+  scene_end(&scene);
+  if (WEXITSTATUS(status) != 0)
+    test_skip("no cuda-bindings in %s", GS_PYTHON);
+  run_mode(NULL, GS_PYTHON, GS_SOURCES "/mode_cuda_python.py");
+}
+
+/* Both orders of preloading; the other library must have seen calls as well. */
+static void run_with_other(const char *program, const char *before, const char *after, const char *seen) {
+  char preload[2048];
+  struct process *programs[2];
+  snprintf(preload, sizeof preload, "LD_PRELOAD=%s%s%s", before, scene_preload(), after);
+  const char *const environment[] = {preload, NULL};
+  begin();
+  for (int i = 0; i < 2; i++)
+    programs[i] = scene_start(&scene, environment, program, BYTES, ROUNDS, NULL);
+  run_both(programs);
+  for (int i = 0; i < 2; i++)
+    CHECK(process_log_count(programs[i], seen) == 1, "expected: %s", seen);
+  scene_end(&scene);
+}
+
+/* Two allocations per program: the memory and the counter of mismatches. */
+TEST(other_hook_after_us) {
+  run_with_other("mode_linked", "", ":" GS_PROGRAMS "/libhook_next.so", "hook_next saw ");
+}
+TEST(other_hook_before_us) {
+  /* The sanitizer's runtime has to stay first. */
+  const char *first = getenv("GS_TEST_PRELOAD_FIRST");
+  char before[1024];
+  snprintf(before, sizeof before, "%s%s" GS_PROGRAMS "/libhook_next.so:", first ? first : "",
+           first ? ":" : "");
+  run_with_other("mode_linked", before, "", "hook_next saw 2 calls");
+}
+TEST(other_dlsym_after_us) {
+  run_with_other("mode_dlopen", "", ":" GS_PROGRAMS "/libhook_dlsym.so", "hook_dlsym saw ");
+}
+TEST(other_dlsym_before_us) {
+  const char *first = getenv("GS_TEST_PRELOAD_FIRST");
+  char before[1024];
+  snprintf(before, sizeof before, "%s%s" GS_PROGRAMS "/libhook_dlsym.so:", first ? first : "",
+           first ? ":" : "");
+  run_with_other("mode_dlopen", before, "", "hook_dlsym saw 12 look-ups");
+}
