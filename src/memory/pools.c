@@ -221,32 +221,39 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProp
 
 /* Destroying a device's current pool makes the driver's default pool current: ours must be. */
 static void reinstate_default(CUdevice device) {
-  CUmemoryPool current, original, ours = default_pool(device);
+  CUmemoryPool current, original;
+  pthread_mutex_lock(&lock);
+  CUmemoryPool ours = defaults[device].pool;
+  pthread_mutex_unlock(&lock);
   if (ours && driver.cuDeviceGetMemPool(&current, device) == CUDA_SUCCESS &&
       driver.cuDeviceGetDefaultMemPool(&original, device) == CUDA_SUCCESS && current == original)
     driver.cuDeviceSetMemPool(device, ours);
 }
 
+/* Out of the table first: the driver may hand the same handle out anew. */
+static CUresult destroy(const struct pool *pool) {
+  pthread_mutex_lock(&lock);
+  unlist(pool->handle);
+  pthread_mutex_unlock(&lock);
+  CUresult result = driver.cuMemPoolDestroy(pool->handle);
+  if (result != CUDA_SUCCESS && pool->kind != POOL_PLAIN) {
+    pthread_mutex_lock(&lock);
+    list(pool->handle, pool->device, pool->kind);
+    pthread_mutex_unlock(&lock);
+  }
+  return result;
+}
+
 CUresult hook_cuMemPoolDestroy(CUmemoryPool pool) {
   struct pool known = pools_find(pool, -1);
   CUmemoryPool original;
-  if (!device_valid(known.device))
-    return driver.cuMemPoolDestroy(pool);
   if (known.kind == POOL_MANAGED &&
       pool == default_pool(known.device)) { /* as the driver answers for its own */
     CUresult result = driver.cuDeviceGetDefaultMemPool(&original, known.device);
     return result == CUDA_SUCCESS ? driver.cuMemPoolDestroy(original) : result;
   }
-  pthread_mutex_lock(&lock);
-  unlist(pool);
-  pthread_mutex_unlock(&lock);
-  CUresult result = driver.cuMemPoolDestroy(pool);
-  if (result == CUDA_SUCCESS) {
-    reinstate_default(known.device);
-  } else {
-    pthread_mutex_lock(&lock);
-    list(pool, known.device, known.kind);
-    pthread_mutex_unlock(&lock);
-  }
+  CUresult result = destroy(&known);
+  for (CUdevice device = 0; result == CUDA_SUCCESS && device < DEVICES; device++)
+    reinstate_default(device);
   return result;
 }

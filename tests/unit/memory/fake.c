@@ -1,0 +1,452 @@
+/* fake.c - the fake driver: allocations are rows of a table, addresses only count up. */
+#include "fake.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "client/client.h"
+#include "gate/gate.h"
+#include "interpose/driver.h"
+#include "settings.h"
+
+struct fake fake;
+struct driver driver;
+
+/* The rest of the library. */
+
+static struct settings set = {.memory = MEMORY_MANAGED};
+bool fake_gate_open = true;
+static struct gate_slot slot;
+__thread struct gate_slot *gate_slot = &slot;
+_Atomic uint32_t gate_all_open = 1;
+bool gate_needs_fence;
+
+const struct settings *settings(void) { return &set; }
+void fake_set_memory_off(bool off) { set.memory = off ? MEMORY_OFF : MEMORY_MANAGED; }
+void gate_enter_slow(CUstream stream) { (void)stream; }
+void gate_leave_slow(void) {}
+bool gate_is_open(CUdevice device) { return device == 0 && fake_gate_open; }
+uint64_t client_capacity(CUdevice device) { return device ? 1 : 0; }
+
+int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
+  (void)device, (void)total_bytes, (void)pinned_bytes;
+  return -ENOTCONN;
+}
+
+void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
+  (void)device, (void)total_bytes, (void)pinned_bytes;
+}
+
+/* Allocations. */
+
+#define ROWS 4096
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+  uint64_t base, bytes;
+  enum fake_kind kind;
+} rows[ROWS];
+static uint64_t next_base = UINT64_C(0x700000000000);
+
+static CUresult alloc(CUdeviceptr *address, size_t bytes, enum fake_kind kind) {
+  if (!address || !bytes)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (fake.refuse_alloc)
+    return fake.refuse_alloc;
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < ROWS && result; i++)
+    if (!rows[i].kind) {
+      rows[i].base = *address = next_base;
+      rows[i].bytes = bytes;
+      rows[i].kind = kind;
+      next_base += (bytes + 511) / 512 * 512;
+      result = CUDA_SUCCESS;
+    }
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+static int find(CUdeviceptr address) {
+  for (int i = 0; i < ROWS; i++)
+    if (rows[i].kind && address >= rows[i].base && address - rows[i].base < rows[i].bytes)
+      return i;
+  return -1;
+}
+
+enum fake_kind fake_kind(CUdeviceptr address) {
+  int i = find(address);
+  return i < 0 ? FAKE_NONE : rows[i].kind;
+}
+
+unsigned fake_live(void) {
+  unsigned live = 0;
+  for (int i = 0; i < ROWS; i++)
+    live += rows[i].kind != FAKE_NONE;
+  return live;
+}
+
+static CUresult release(CUdeviceptr address) {
+  if (fake.refuse_free)
+    return fake.refuse_free;
+  pthread_mutex_lock(&lock);
+  int i = find(address);
+  CUresult result = i >= 0 && rows[i].base == address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS)
+    rows[i].kind = FAKE_NONE;
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+static CUresult fake_alloc(CUdeviceptr *dptr, size_t bytes) {
+  fake.plain_allocs++;
+  return alloc(dptr, bytes, FAKE_DEVICE);
+}
+
+static CUresult fake_alloc_pitch(CUdeviceptr *dptr, size_t *pitch, size_t width, size_t height,
+                                 unsigned element) {
+  (void)element;
+  fake.plain_allocs++;
+  if (!dptr || !pitch || !width || !height)
+    return CUDA_ERROR_INVALID_VALUE;
+  *pitch = (width + 511) / 512 * 512;
+  return alloc(dptr, *pitch * height, FAKE_DEVICE);
+}
+
+static CUresult fake_alloc_managed(CUdeviceptr *dptr, size_t bytes, unsigned flags) {
+  fake.managed_allocs++;
+  return flags == CU_MEM_ATTACH_GLOBAL ? alloc(dptr, bytes, FAKE_MANAGED) : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_free(CUdeviceptr address) {
+  fake.frees++;
+  return address ? release(address) : CUDA_SUCCESS;
+}
+
+/* Calls of the library's own must leave captures alone. */
+static void note_own_call(void) { fake.strict_calls += fake.mode != CU_STREAM_CAPTURE_MODE_RELAXED; }
+
+static CUresult fake_advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device) {
+  (void)bytes, (void)device;
+  note_own_call();
+  fake.advices += advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
+  return fake_kind(address) == FAKE_MANAGED ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult fake_prefetch(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream) {
+  enum fake_kind kind = fake_kind(address);
+  if (fake.on_prefetch)
+    fake.on_prefetch();
+  if (fake.refuse_prefetch)
+    return fake.refuse_prefetch;
+  if ((kind != FAKE_MANAGED && kind != FAKE_MANAGED_POOL) || find(address) != find(address + bytes - 1))
+    return CUDA_ERROR_INVALID_VALUE;
+  fake.last_stream = stream;
+  *(device == CU_DEVICE_CPU ? &fake.prefetches_out : &fake.prefetches_in) += 1;
+  *(device == CU_DEVICE_CPU ? &fake.bytes_out : &fake.bytes_in) += bytes;
+  return CUDA_SUCCESS;
+}
+
+/* Pools. */
+
+static struct {
+  CUmemoryPool handle;
+  bool managed;
+} pools[16];
+static CUmemoryPool current_pool = FAKE_DEFAULT_POOL;
+
+static bool is_managed(CUmemoryPool pool) {
+  for (int i = 0; i < 16; i++)
+    if (pools[i].handle == pool)
+      return pools[i].managed;
+  return false;
+}
+
+static CUresult fake_pool_create(CUmemoryPool *pool, const CUmemPoolProps *props) {
+  bool managed = props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+  if (managed && fake.no_managed_pools)
+    return CUDA_ERROR_INVALID_VALUE;
+  fake.created_type = props->allocType;
+  unsigned i = fake.pool_creates++;
+  pools[i].handle = *pool = (CUmemoryPool)(uintptr_t)(0x300 + i);
+  pools[i].managed = managed;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_pool_destroy(CUmemoryPool pool) {
+  if (pool == FAKE_DEFAULT_POOL)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (pool == current_pool)
+    current_pool = FAKE_DEFAULT_POOL;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_default_pool(CUmemoryPool *pool, CUdevice device) {
+  *pool = FAKE_DEFAULT_POOL;
+  return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+static CUresult fake_get_pool(CUmemoryPool *pool, CUdevice device) {
+  *pool = current_pool;
+  return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+static CUresult fake_set_pool(CUdevice device, CUmemoryPool pool) {
+  current_pool = pool;
+  return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+static CUresult fake_pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+  (void)pool;
+  if (attribute != CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+    return CUDA_ERROR_INVALID_VALUE;
+  *(cuuint64_t *)value = fake.reserved_bytes;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_trim(CUmemoryPool pool, size_t keep) {
+  (void)pool, (void)keep;
+  fake.trims++;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream) {
+  fake.pool_allocs++;
+  fake.last_stream = stream;
+  if (!bytes) {
+    *dptr = 0;
+    return CUDA_SUCCESS;
+  }
+  return alloc(dptr, bytes, is_managed(pool) ? FAKE_MANAGED_POOL : FAKE_POOL);
+}
+
+static CUresult fake_alloc_async(CUdeviceptr *dptr, size_t bytes, CUstream stream) {
+  return fake_alloc_from_pool(dptr, bytes, current_pool, stream);
+}
+
+static CUresult fake_free_async(CUdeviceptr address, CUstream stream) {
+  fake.stream_frees++;
+  fake.last_stream = stream;
+  return fake_kind(address) == FAKE_MANAGED ? CUDA_ERROR_NOT_SUPPORTED : release(address);
+}
+
+/* Streams, events, context, device. */
+
+static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *status) {
+  (void)stream;
+  *status = fake.capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_exchange_mode(CUstreamCaptureMode *mode) {
+  CUstreamCaptureMode old = fake.mode;
+  fake.mode = *mode;
+  *mode = old;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_stream_create(CUstream *stream, unsigned flags) {
+  *stream = (CUstream)0x400;
+  return flags == CU_STREAM_NON_BLOCKING ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_stream_destroy(CUstream stream) {
+  return stream == (CUstream)0x400 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+static CUresult fake_stream_synchronize(CUstream stream) {
+  (void)stream;
+  note_own_call();
+  fake.synchronizations++;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_event_create(CUevent *event, unsigned flags) {
+  (void)flags;
+  fake.events++;
+  *event = (CUevent)0x500;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_event_record(CUevent event, CUstream stream) {
+  (void)event;
+  fake.last_stream = stream;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_event_query(CUevent event) {
+  (void)event;
+  note_own_call();
+  return fake.events_pending ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+static CUresult fake_event_done(CUevent event) {
+  (void)event;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_get_device(CUdevice *device) {
+  *device = 0;
+  return fake.no_context ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+
+static CUresult fake_get_current(CUcontext *context) {
+  *context = FAKE_CONTEXT;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_attribute(int *value, CUdevice_attribute attribute, CUdevice device) {
+  (void)device;
+  *value = attribute == CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT ? 512 : !fake.no_concurrent_access;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_total(size_t *bytes, CUdevice device) {
+  *bytes = FAKE_CARD_BYTES;
+  return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+static CUresult fake_info(size_t *left, size_t *total) {
+  *left = FAKE_CARD_BYTES / 2; /* others use the rest */
+  *total = FAKE_CARD_BYTES;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_info_old(unsigned *left, unsigned *total) {
+  *left = *total = 0;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_pointer(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
+  enum fake_kind kind = fake_kind(address);
+  bool managed = kind == FAKE_MANAGED || kind == FAKE_MANAGED_POOL;
+  if (!kind)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED)
+    *(unsigned *)data = managed;
+  else if (attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER && managed)
+    *(CUdeviceptr *)data = address;
+  else if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER)
+    *(CUdeviceptr *)data = address;
+  else
+    return CUDA_ERROR_INVALID_VALUE;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_pointers(unsigned count, CUpointer_attribute *attributes, void **data,
+                              CUdeviceptr address) {
+  for (unsigned i = 0; i < count; i++)
+    if (fake_pointer(data[i], attributes[i], address) != CUDA_SUCCESS)
+      *(void **)data[i] = NULL;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_ipc(CUipcMemHandle *handle, CUdeviceptr address) {
+  (void)handle;
+  return fake_kind(address) == FAKE_DEVICE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Physical memory and arrays: handles are small numbers that are used again. */
+
+static bool handles[64];
+static unsigned handle_references[64];
+
+static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                            const CUmemAllocationProp *prop, unsigned long long flags) {
+  (void)bytes, (void)prop, (void)flags;
+  if (fake.refuse_alloc)
+    return fake.refuse_alloc;
+  unsigned i = 1;
+  while (handles[i])
+    i++;
+  handles[i] = true;
+  handle_references[i] = 1;
+  *handle = i;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_release(CUmemGenericAllocationHandle handle) {
+  if (fake.refuse_free || handle >= 64 || !handles[handle])
+    return CUDA_ERROR_INVALID_VALUE;
+  handles[handle] = --handle_references[handle] > 0;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_map(CUdeviceptr address, size_t bytes, size_t offset,
+                         CUmemGenericAllocationHandle handle, unsigned long long flags) {
+  (void)address, (void)bytes, (void)offset, (void)flags;
+  return handle < 64 && handles[handle] ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_unmap(CUdeviceptr address, size_t bytes) {
+  (void)address, (void)bytes;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_retain(CUmemGenericAllocationHandle *handle, void *address) {
+  unsigned i = (unsigned)((uintptr_t)address >> 32); /* the tests put the handle there */
+  handles[i] = true;
+  handle_references[i]++;
+  *handle = i;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_array(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *shape) {
+  static uintptr_t next = 0x600;
+  (void)shape;
+  *array = (CUarray)next++;
+  return fake.refuse_alloc;
+}
+
+static CUresult fake_array_destroy(CUarray array) {
+  (void)array;
+  return fake.refuse_free;
+}
+
+void fake_install(void) {
+  driver = (struct driver){
+      .cuMemAlloc_v2 = fake_alloc,
+      .cuMemAllocPitch_v2 = fake_alloc_pitch,
+      .cuMemAllocManaged = fake_alloc_managed,
+      .cuMemFree_v2 = fake_free,
+      .cuMemAdvise = fake_advise,
+      .cuMemPrefetchAsync = fake_prefetch,
+      .cuMemPoolCreate = fake_pool_create,
+      .cuMemPoolDestroy = fake_pool_destroy,
+      .cuDeviceGetDefaultMemPool = fake_default_pool,
+      .cuDeviceGetMemPool = fake_get_pool,
+      .cuDeviceSetMemPool = fake_set_pool,
+      .cuMemPoolGetAttribute = fake_pool_attribute,
+      .cuMemPoolTrimTo = fake_trim,
+      .cuMemAllocAsync = fake_alloc_async,
+      .cuMemAllocFromPoolAsync = fake_alloc_from_pool,
+      .cuMemFreeAsync = fake_free_async,
+      .cuStreamIsCapturing = fake_is_capturing,
+      .cuThreadExchangeStreamCaptureMode = fake_exchange_mode,
+      .cuStreamCreate = fake_stream_create,
+      .cuStreamDestroy_v2 = fake_stream_destroy,
+      .cuStreamSynchronize = fake_stream_synchronize,
+      .cuEventCreate = fake_event_create,
+      .cuEventRecord = fake_event_record,
+      .cuEventQuery = fake_event_query,
+      .cuEventSynchronize = fake_event_done,
+      .cuEventDestroy_v2 = fake_event_done,
+      .cuCtxGetDevice = fake_get_device,
+      .cuCtxGetCurrent = fake_get_current,
+      .cuDeviceGetAttribute = fake_attribute,
+      .cuDeviceTotalMem_v2 = fake_total,
+      .cuMemGetInfo_v2 = fake_info,
+      .cuMemGetInfo = fake_info_old,
+      .cuPointerGetAttribute = fake_pointer,
+      .cuPointerGetAttributes = fake_pointers,
+      .cuIpcGetMemHandle = fake_ipc,
+      .cuMemCreate = fake_create,
+      .cuMemRelease = fake_release,
+      .cuMemMap = fake_map,
+      .cuMemUnmap = fake_unmap,
+      .cuMemRetainAllocationHandle = fake_retain,
+      .cuArrayCreate_v2 = fake_array,
+      .cuArrayDestroy = fake_array_destroy,
+  };
+}

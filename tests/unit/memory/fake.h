@@ -1,0 +1,53 @@
+/*
+ * fake.h - a table of fake driver functions, and the rest of the library as far as the memory room uses it.
+ * It books allocations without memory behind them and notes what it was asked to do.
+ */
+#ifndef FAKE_H
+#define FAKE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "interpose/cuda_abi.h"
+
+#define FAKE_CARD_BYTES (UINT64_C(16) << 30)
+#define FAKE_CONTEXT ((CUcontext)0x100)
+#define FAKE_DEFAULT_POOL ((CUmemoryPool)0x200)
+
+enum fake_kind { FAKE_NONE, FAKE_DEVICE, FAKE_MANAGED, FAKE_POOL, FAKE_MANAGED_POOL };
+
+struct fake {
+  /* how it is to behave */
+  bool no_concurrent_access; /* the device has no concurrentManagedAccess */
+  bool no_managed_pools;     /* a driver before CUDA 13 */
+  bool capturing;            /* every stream is */
+  bool events_pending;       /* no event has completed yet */
+  CUresult refuse_alloc;     /* what allocations answer, until reset */
+  CUresult refuse_free;
+  CUresult refuse_prefetch;
+  bool no_context;
+  /* what it was asked */
+  unsigned plain_allocs, managed_allocs, pool_allocs, advices, frees, stream_frees, events, trims;
+  unsigned prefetches_in, prefetches_out, synchronizations, pool_creates;
+  uint64_t bytes_in, bytes_out;
+  CUmemAllocationType created_type; /* of the last pool */
+  CUstream last_stream;
+  CUstreamCaptureMode mode;  /* of this thread, as it is now */
+  unsigned strict_calls;     /* own calls made outside the relaxed mode */
+  void (*on_prefetch)(void); /* called within cuMemPrefetchAsync */
+  uint64_t reserved_bytes;   /* of every pool */
+};
+
+extern struct fake fake;
+
+/* What lives at an address. */
+enum fake_kind fake_kind(CUdeviceptr address);
+unsigned fake_live(void);
+
+/* Settings and gate. */
+extern bool fake_gate_open;
+void fake_set_memory_off(bool off);
+
+void fake_install(void);
+
+#endif

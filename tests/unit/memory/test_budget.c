@@ -1,0 +1,206 @@
+/* test_budget.c - the budget's arithmetic at its edges, its word with the daemon, and racing threads. */
+#include <check.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "client/client.h"
+#include "memory/budget.h"
+#include "memory/device.h"
+#include "memory/host.h"
+#include "settings.h"
+
+#define GIB (UINT64_C(1) << 30)
+
+/* The world that the budget sees. */
+
+static struct settings set = {.memory = MEMORY_MANAGED};
+static uint64_t card_bytes = 16 * GIB, capacity_bytes, spare_bytes = 64 * GIB;
+static int answer = -ENOTCONN; /* the daemon's, up to its limit; -ENOTCONN: there is none */
+static uint64_t daemon_limit = UINT64_MAX;
+static _Atomic uint64_t told_bytes; /* what the daemon was last told */
+static _Atomic uint64_t told_pinned_bytes;
+
+const struct settings *settings(void) { return &set; }
+uint64_t device_card_bytes(CUdevice device) { return device < 2 ? card_bytes : 0; }
+uint64_t client_capacity(CUdevice device) { return device == 0 ? capacity_bytes : 0; }
+uint64_t host_available_bytes(void) { return spare_bytes; }
+
+int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
+  (void)device;
+  if (answer == 0 && total_bytes > daemon_limit)
+    return -ENOMEM;
+  atomic_store(&told_bytes, total_bytes);
+  atomic_store(&told_pinned_bytes, pinned_bytes);
+  return answer;
+}
+
+void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
+  (void)device;
+  atomic_store(&told_bytes, total_bytes);
+  atomic_store(&told_pinned_bytes, pinned_bytes);
+}
+
+static void expect(uint64_t total, uint64_t left) {
+  ck_assert_uint_eq(budget_total_bytes(0), total);
+  ck_assert_uint_eq(budget_free_bytes(0), left);
+}
+
+START_TEST(free_and_used_make_the_total) {
+  expect(16 * GIB, 16 * GIB);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 5 * GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, GIB), 0);
+  expect(16 * GIB, 10 * GIB);
+  ck_assert_uint_eq(budget_free_bytes(1), 16 * GIB); /* per card */
+  budget_release(0, BACKING_CONVERTED, 5 * GIB);
+  expect(16 * GIB, 15 * GIB);
+  ck_assert_uint_eq(budget_used_bytes(0, BACKING_PINNED), GIB);
+}
+END_TEST
+
+START_TEST(all_that_is_free_can_be_had_and_no_byte_more) {
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 3 * GIB + 1), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, budget_free_bytes(0) + 1), -ENOMEM);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, budget_free_bytes(0)), 0);
+  expect(16 * GIB, 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, 1), -ENOMEM);
+  expect(16 * GIB, 0);
+}
+END_TEST
+
+START_TEST(the_capacity_bounds_the_card_and_not_the_reverse) {
+  capacity_bytes = 4 * GIB;
+  expect(4 * GIB, 4 * GIB);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 4 * GIB + 1), -ENOMEM);
+  capacity_bytes = 400 * GIB;
+  expect(16 * GIB, 16 * GIB);
+}
+END_TEST
+
+START_TEST(a_shrinking_capacity_never_underflows) {
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 10 * GIB), 0);
+  capacity_bytes = 4 * GIB;
+  expect(4 * GIB, 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 1), -ENOMEM);
+  budget_release(0, BACKING_CONVERTED, 10 * GIB);
+  budget_release(0, BACKING_CONVERTED, 10 * GIB); /* too much: must not wrap around */
+  expect(4 * GIB, 4 * GIB);
+}
+END_TEST
+
+START_TEST(sizes_near_2_to_the_64_are_refused) {
+  uint64_t huge[] = {UINT64_MAX, UINT64_MAX - 1, UINT64_MAX - 16 * GIB, UINT64_C(1) << 63, 16 * GIB + 1};
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, GIB), 0);
+  for (int oversubscribe = 0; oversubscribe < 2; oversubscribe++) {
+    set.single_oversubscribe = oversubscribe;
+    for (size_t i = 0; i + oversubscribe < sizeof huge / sizeof *huge; i++)
+      for (int backing = 0; backing < BACKINGS; backing++)
+        if (backing != BACKING_APP || huge[i] > 100 * GIB)
+          ck_assert_int_eq(budget_reserve(0, backing, huge[i]), -ENOMEM);
+  }
+  expect(16 * GIB, 15 * GIB);
+}
+END_TEST
+
+START_TEST(sums_near_2_to_the_64_are_refused) {
+  answer = 0; /* a daemon that grants everything */
+  set.single_oversubscribe = true;
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, UINT64_MAX - 10), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 11), -ENOMEM);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, 11), -ENOMEM);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, 10), 0);
+  ck_assert_uint_eq(budget_sum_bytes(0), UINT64_MAX);
+  expect(16 * GIB, 0);
+}
+END_TEST
+
+START_TEST(unified_memory_of_the_program_may_exceed_the_card) {
+  ck_assert_int_eq(budget_reserve(0, BACKING_APP, 40 * GIB), 0);
+  expect(16 * GIB, 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB), 0); /* the driver makes room, as ever */
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 1), -ENOMEM);
+}
+END_TEST
+
+START_TEST(without_a_daemon_the_host_bounds_the_rest) {
+  set.single_oversubscribe = true;
+  spare_bytes = 8 * GIB;
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 5 * GIB), 0);
+  spare_bytes = 7 * GIB; /* untouched memory costs the host nothing yet: the first answer counts */
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 3 * GIB + 1), -ENOMEM);
+  ck_assert_int_eq(budget_reserve(1, BACKING_CONVERTED, 19 * GIB + 1), -ENOMEM); /* one host for all cards */
+  ck_assert_int_eq(budget_reserve(1, BACKING_CONVERTED, 16 * GIB), 0);
+  spare_bytes = GIB;
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 2 * GIB), -ENOMEM);
+  spare_bytes = 7 * GIB;
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 3 * GIB), 0);
+}
+END_TEST
+
+START_TEST(the_daemon_decides_on_the_sum_and_hears_of_frees) {
+  answer = 0;
+  daemon_limit = 6 * GIB;
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 4 * GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, GIB), 0);
+  ck_assert_uint_eq(told_bytes, 5 * GIB);
+  ck_assert_uint_eq(told_pinned_bytes, GIB);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 2 * GIB), -ENOMEM);
+  expect(16 * GIB, 11 * GIB); /* a refusal leaves no trace */
+  budget_release(0, BACKING_CONVERTED, 4 * GIB);
+  ck_assert_uint_eq(told_bytes, GIB);
+}
+END_TEST
+
+#define THREADS 8
+#define ROUNDS 2000
+
+static atomic_int over;
+
+static void *reserve_and_release(void *argument) {
+  uint64_t bytes = (uint64_t)(uintptr_t)argument * GIB;
+  for (int round = 0; round < ROUNDS; round++) {
+    if (budget_reserve(0, BACKING_CONVERTED, bytes))
+      continue;
+    if (budget_sum_bytes(0) > card_bytes)
+      atomic_store(&over, 1);
+    budget_release(0, BACKING_CONVERTED, bytes);
+  }
+  return NULL;
+}
+
+START_TEST(racing_threads_never_exceed_the_card_and_leave_nothing) {
+  pthread_t threads[THREADS];
+  answer = _i ? 0 : -ENOTCONN;
+  for (uintptr_t i = 0; i < THREADS; i++)
+    pthread_create(&threads[i], NULL, reserve_and_release, (void *)(i + 1));
+  for (int i = 0; i < THREADS; i++)
+    pthread_join(threads[i], NULL);
+  ck_assert_int_eq(atomic_load(&over), 0);
+  expect(16 * GIB, 16 * GIB);
+  ck_assert_uint_eq(told_bytes, 0); /* the last word to the daemon is the truth */
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("budget");
+  TCase *cases = tcase_create("budget");
+  tcase_set_timeout(cases, 60);
+  tcase_add_test(cases, free_and_used_make_the_total);
+  tcase_add_test(cases, all_that_is_free_can_be_had_and_no_byte_more);
+  tcase_add_test(cases, the_capacity_bounds_the_card_and_not_the_reverse);
+  tcase_add_test(cases, a_shrinking_capacity_never_underflows);
+  tcase_add_test(cases, sizes_near_2_to_the_64_are_refused);
+  tcase_add_test(cases, sums_near_2_to_the_64_are_refused);
+  tcase_add_test(cases, unified_memory_of_the_program_may_exceed_the_card);
+  tcase_add_test(cases, without_a_daemon_the_host_bounds_the_rest);
+  tcase_add_test(cases, the_daemon_decides_on_the_sum_and_hears_of_frees);
+  tcase_add_loop_test(cases, racing_threads_never_exceed_the_card_and_leave_nothing, 0, 2);
+  suite_add_tcase(suite, cases);
+  SRunner *runner = srunner_create(suite);
+  srunner_run_all(runner, CK_NORMAL);
+  int failed = srunner_ntests_failed(runner);
+  srunner_free(runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

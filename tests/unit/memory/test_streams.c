@@ -1,0 +1,213 @@
+/* test_streams.c - stream-ordered allocation, out of managed pools and without them. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "fake.h"
+#include "interpose/hooks.h"
+#include "memory/memory.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define STREAM ((CUstream)0x10)
+
+static CUdeviceptr get(size_t bytes) {
+  CUdeviceptr address = 0;
+  ck_assert_int_eq(hook_cuMemAllocAsync(&address, bytes, STREAM), CUDA_SUCCESS);
+  return address;
+}
+
+static uint64_t used(void) { return memory_usage(0).total_bytes; }
+
+START_TEST(the_default_pool_is_managed) {
+  CUmemoryPool shown, current;
+  CUdeviceptr address = get(MIB);
+  ck_assert_int_eq(fake_kind(address), FAKE_MANAGED_POOL);
+  ck_assert_ptr_eq(fake.last_stream, STREAM);
+  ck_assert_uint_eq(used(), MIB);
+  ck_assert_int_eq(hook_cuDeviceGetDefaultMemPool(&shown, 0), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuDeviceGetMemPool(&current, 0), CUDA_SUCCESS);
+  ck_assert_ptr_ne(shown, FAKE_DEFAULT_POOL);
+  ck_assert_ptr_eq(shown, current);
+  ck_assert_int_eq(hook_cuMemPoolDestroy(shown), CUDA_ERROR_INVALID_VALUE);
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM), CUDA_SUCCESS);
+  ck_assert_uint_eq(fake.stream_frees, 1);
+  ck_assert_uint_eq(used(), 0);
+}
+END_TEST
+
+START_TEST(nothing_is_allocated_for_zero_bytes) {
+  ck_assert_uint_eq(get(0), 0);
+  ck_assert_uint_eq(used(), 0);
+}
+END_TEST
+
+START_TEST(per_thread_variants_name_the_per_thread_stream) {
+  CUdeviceptr address;
+  ck_assert_int_eq(hook_cuMemAllocAsync_ptsz(&address, MIB, NULL), CUDA_SUCCESS);
+  ck_assert_ptr_eq(fake.last_stream, CU_STREAM_PER_THREAD);
+  ck_assert_int_eq(hook_cuMemFreeAsync_ptsz(address, NULL), CUDA_SUCCESS);
+  ck_assert_ptr_eq(fake.last_stream, CU_STREAM_PER_THREAD);
+  ck_assert_int_eq(hook_cuMemAllocAsync(&address, MIB, NULL), CUDA_SUCCESS);
+  ck_assert_ptr_null(fake.last_stream);
+}
+END_TEST
+
+START_TEST(user_pools_are_made_managed_unless_they_are_for_export) {
+  CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+  CUmemoryPool mine, exported;
+  CUdeviceptr address;
+  ck_assert_int_eq(hook_cuMemPoolCreate(&mine, &props), CUDA_SUCCESS);
+  ck_assert_int_eq(fake.created_type, CU_MEM_ALLOCATION_TYPE_MANAGED);
+  props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  ck_assert_int_eq(hook_cuMemPoolCreate(&exported, &props), CUDA_SUCCESS);
+  ck_assert_int_eq(fake.created_type, CU_MEM_ALLOCATION_TYPE_PINNED);
+  ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, mine, STREAM), CUDA_SUCCESS);
+  ck_assert_uint_eq(memory_usage(0).pinned_bytes, 0);
+  ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, exported, STREAM), CUDA_SUCCESS);
+  ck_assert_uint_eq(memory_usage(0).pinned_bytes, MIB);
+}
+END_TEST
+
+START_TEST(the_programs_choice_of_a_pool_stands_until_it_is_destroyed) {
+  CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                          .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+  CUmemoryPool mine;
+  ck_assert_int_eq(hook_cuMemPoolCreate(&mine, &props), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuDeviceSetMemPool(0, mine), CUDA_SUCCESS);
+  ck_assert_int_eq(fake_kind(get(MIB)), FAKE_POOL);
+  ck_assert_int_eq(hook_cuMemPoolDestroy(mine), CUDA_SUCCESS);
+  ck_assert_int_eq(fake_kind(get(MIB)), FAKE_MANAGED_POOL);
+}
+END_TEST
+
+START_TEST(in_a_capture_both_are_the_drivers) {
+  CUdeviceptr address;
+  fake.capturing = true;
+  ck_assert_int_eq(hook_cuMemAllocAsync(&address, MIB, STREAM), CUDA_SUCCESS);
+  ck_assert_uint_eq(used(), 0);
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM), CUDA_SUCCESS);
+  ck_assert_uint_eq(fake.events, 0);
+}
+END_TEST
+
+START_TEST(a_refused_allocation_or_free_leaves_the_books_as_they_were) {
+  CUdeviceptr address = get(MIB);
+  fake.refuse_alloc = CUDA_ERROR_OUT_OF_MEMORY;
+  CUdeviceptr other;
+  ck_assert_int_eq(hook_cuMemAllocAsync(&other, MIB, STREAM), CUDA_ERROR_OUT_OF_MEMORY);
+  ck_assert_uint_eq(used(), MIB);
+  fake.refuse_free = CUDA_ERROR_INVALID_VALUE;
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM), CUDA_ERROR_INVALID_VALUE);
+  ck_assert_uint_eq(used(), MIB);
+}
+END_TEST
+
+START_TEST(fresh_pool_memory_is_populated_in_stream_order_and_reused_memory_is_not) {
+  fake.reserved_bytes = 32 * MIB;
+  CUdeviceptr address = get(MIB);
+  ck_assert_uint_eq(fake.prefetches_in, 1);
+  ck_assert_ptr_eq(fake.last_stream, STREAM);
+  hook_cuMemFreeAsync(address, STREAM);
+  get(MIB);
+  ck_assert_uint_eq(fake.prefetches_in, 1);
+}
+END_TEST
+
+/* Without managed pools. */
+
+START_TEST(emulated_memory_is_freed_only_after_the_streams_work) {
+  fake.no_managed_pools = true;
+  CUdeviceptr address = get(MIB);
+  ck_assert_int_eq(fake_kind(address), FAKE_MANAGED);
+  fake.events_pending = true;
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM), CUDA_SUCCESS);
+  ck_assert_ptr_eq(fake.last_stream, STREAM);
+  CUdeviceptr other = get(MIB);
+  ck_assert_int_eq(fake_kind(address), FAKE_MANAGED); /* the stream may still use it */
+  ck_assert_uint_eq(used(), 2 * MIB);
+  fake.events_pending = false;
+  ck_assert_int_eq(hook_cuMemFreeAsync(other, STREAM), CUDA_SUCCESS);
+  ck_assert_int_eq(fake_kind(address), FAKE_NONE);
+  ck_assert_uint_eq(used(), MIB);
+  ck_assert_uint_eq(fake.strict_calls, 0);
+}
+END_TEST
+
+START_TEST(a_double_free_in_stream_order_is_an_error) {
+  fake.no_managed_pools = true;
+  CUdeviceptr address = get(MIB);
+  fake.events_pending = true;
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM), CUDA_SUCCESS);
+  ck_assert_int_ne(hook_cuMemFreeAsync(address, STREAM), CUDA_SUCCESS);
+}
+END_TEST
+
+START_TEST(memory_that_waits_for_its_free_is_waited_for_before_an_allocation_fails) {
+  fake.no_managed_pools = true;
+  CUdeviceptr address = get(FAKE_CARD_BYTES);
+  fake.events_pending = true;
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM), CUDA_SUCCESS);
+  get(FAKE_CARD_BYTES);
+  ck_assert_uint_eq(used(), FAKE_CARD_BYTES);
+  ck_assert_uint_eq(fake_live(), 1);
+}
+END_TEST
+
+START_TEST(plain_memory_may_be_freed_in_stream_order) {
+  CUdeviceptr address;
+  ck_assert_int_eq(hook_cuMemAlloc_v2(&address, MIB), CUDA_SUCCESS);
+  fake.events_pending = true;
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM), CUDA_SUCCESS);
+  ck_assert_int_eq(fake_kind(address), FAKE_MANAGED);
+  fake.events_pending = false;
+  get(MIB);
+  hook_cuMemFreeAsync(get(MIB), STREAM);
+  ck_assert_int_eq(fake_kind(address), FAKE_NONE);
+}
+END_TEST
+
+START_TEST(the_programs_own_unified_memory_may_not) {
+  CUdeviceptr own;
+  ck_assert_int_eq(hook_cuMemAllocManaged(&own, MIB, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemFreeAsync(own, STREAM), CUDA_ERROR_NOT_SUPPORTED);
+  ck_assert_uint_eq(used(), MIB);
+}
+END_TEST
+
+START_TEST(what_waits_dies_with_its_context) {
+  fake.no_managed_pools = true;
+  CUdeviceptr address = get(MIB);
+  fake.events_pending = true;
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM), CUDA_SUCCESS);
+  memory_context_destroyed(FAKE_CONTEXT);
+  ck_assert_uint_eq(used(), 0);
+  ck_assert_uint_eq(fake.frees, 0);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("streams");
+  TCase *cases = tcase_create("streams");
+  tcase_add_checked_fixture(cases, fake_install, NULL);
+  tcase_add_test(cases, the_default_pool_is_managed);
+  tcase_add_test(cases, nothing_is_allocated_for_zero_bytes);
+  tcase_add_test(cases, per_thread_variants_name_the_per_thread_stream);
+  tcase_add_test(cases, user_pools_are_made_managed_unless_they_are_for_export);
+  tcase_add_test(cases, the_programs_choice_of_a_pool_stands_until_it_is_destroyed);
+  tcase_add_test(cases, in_a_capture_both_are_the_drivers);
+  tcase_add_test(cases, a_refused_allocation_or_free_leaves_the_books_as_they_were);
+  tcase_add_test(cases, fresh_pool_memory_is_populated_in_stream_order_and_reused_memory_is_not);
+  tcase_add_test(cases, emulated_memory_is_freed_only_after_the_streams_work);
+  tcase_add_test(cases, a_double_free_in_stream_order_is_an_error);
+  tcase_add_test(cases, memory_that_waits_for_its_free_is_waited_for_before_an_allocation_fails);
+  tcase_add_test(cases, plain_memory_may_be_freed_in_stream_order);
+  tcase_add_test(cases, the_programs_own_unified_memory_may_not);
+  tcase_add_test(cases, what_waits_dies_with_its_context);
+  suite_add_tcase(suite, cases);
+  SRunner *runner = srunner_create(suite);
+  srunner_run_all(runner, CK_NORMAL);
+  int failed = srunner_ntests_failed(runner);
+  srunner_free(runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
