@@ -76,8 +76,21 @@ static int find(CUdeviceptr address) {
 }
 
 enum fake_kind fake_kind(CUdeviceptr address) {
+  pthread_mutex_lock(&lock);
   int i = find(address);
-  return i < 0 ? FAKE_NONE : rows[i].kind;
+  enum fake_kind kind = i < 0 ? FAKE_NONE : rows[i].kind;
+  pthread_mutex_unlock(&lock);
+  return kind;
+}
+
+/* Is it all one living allocation of unified memory? */
+static bool is_one_managed(CUdeviceptr address, size_t bytes) {
+  pthread_mutex_lock(&lock);
+  int i = find(address);
+  bool one = i >= 0 && i == find(address + bytes - 1) &&
+             (rows[i].kind == FAKE_MANAGED || rows[i].kind == FAKE_MANAGED_POOL);
+  pthread_mutex_unlock(&lock);
+  return one;
 }
 
 unsigned fake_live(void) {
@@ -120,7 +133,7 @@ static CUresult fake_alloc_managed(CUdeviceptr *dptr, size_t bytes, unsigned fla
 }
 
 static CUresult fake_free(CUdeviceptr address) {
-  fake.frees++;
+  __atomic_fetch_add(&fake.frees, 1, __ATOMIC_RELAXED);
   return address ? release(address) : CUDA_SUCCESS;
 }
 
@@ -135,12 +148,11 @@ static CUresult fake_advise(CUdeviceptr address, size_t bytes, CUmem_advise advi
 }
 
 static CUresult fake_prefetch(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream) {
-  enum fake_kind kind = fake_kind(address);
   if (fake.on_prefetch)
     fake.on_prefetch();
   if (fake.refuse_prefetch)
     return fake.refuse_prefetch;
-  if ((kind != FAKE_MANAGED && kind != FAKE_MANAGED_POOL) || find(address) != find(address + bytes - 1))
+  if (!is_one_managed(address, bytes))
     return CUDA_ERROR_INVALID_VALUE;
   fake.last_stream = stream;
   *(device == CU_DEVICE_CPU ? &fake.prefetches_out : &fake.prefetches_in) += 1;

@@ -239,6 +239,7 @@ START_TEST(a_forked_child_starts_empty) {
   pthread_mutex_lock(&ledger.lock); /* as if another thread had held it at the fork */
   ledger_fork_child(&ledger);
   ck_assert_uint_eq(ledger_count(&ledger), 0);
+  ck_assert_ptr_nonnull(parents);
   insert(1000, 100);
   ck_assert(ledger_find(&ledger, 1050, NULL));
 }

@@ -145,6 +145,7 @@ START_TEST(a_forked_child_knows_nothing) {
   memory_fork_child();
   ck_assert_uint_eq(memory_usage(0).total_bytes, 0);
   ck_assert_uint_eq(memory_restore(0), 0);
+  ck_assert_ptr_nonnull(parents);
   get(MIB);
   ck_assert_uint_eq(resident(), MIB);
 }
