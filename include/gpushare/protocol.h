@@ -112,6 +112,7 @@ enum gs_reject_reason {
 /* flags of CLIENT_STATE: why a DROP_LOCK is not answered yet */
 #define GS_STATE_CAPTURING 0x1u /* a stream capture is open */
 #define GS_STATE_DRAINING 0x2u  /* submitted work has not finished within the drain bound */
+#define GS_STATE_OVERDUE 0x4u   /* STATUS_JOB only: DROP_LOCK has not been answered within the grace */
 
 /* flags of STATUS_GPU */
 #define GS_GPU_SERIALIZED 0x1u /* turns are being taken now */

@@ -1,0 +1,182 @@
+/* config.c - the daemon's settings. One table of keys serves the file, the command line and --help. */
+#include "config.h"
+
+#include <errno.h>
+#include <ini.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/parse.h"
+#include "core/scheduler.h"
+
+/* ---- setters ---- */
+
+static const char *set_text(char *field, size_t size, const char *text) {
+  if (*text == '\0')
+    return "must not be empty";
+  if (strlen(text) >= size)
+    return "is too long";
+  strcpy(field, text);
+  return NULL;
+}
+
+static const char *set_socket(struct config *config, const char *text) {
+  return set_text(config->socket, sizeof config->socket, text);
+}
+
+static const char *set_group(struct config *config, const char *text) {
+  return set_text(config->group, sizeof config->group, text);
+}
+
+static const char *set_tq(struct config *config, const char *text) {
+  uint64_t ns;
+  if (parse_duration_ns(text, &ns) < 0)
+    return "is not a duration (for example 20, 0.5, 250ms, 2m)";
+  if (ns < SCHED_TQ_MIN_NS)
+    return "is shorter than 1 ms";
+  config->tq_ns = ns;
+  return NULL;
+}
+
+static const char *set_grace(struct config *config, const char *text) {
+  uint64_t ns;
+  if (parse_duration_ns(text, &ns) < 0)
+    return "is not a duration (for example 30, 500ms, 2m)";
+  config->grace_ns = ns;
+  return NULL;
+}
+
+static const char *set_mode(struct config *config, const char *text) {
+  return parse_mode(text, &config->mode) < 0 ? "is none of auto, on, off" : NULL;
+}
+
+static const char *set_capacity(struct config *config, const char *text) {
+  uint64_t bytes;
+  if (parse_bytes(text, &bytes) < 0 || bytes > SCHED_BYTES_MAX)
+    return "is not a size (for example 16G; 0: the whole card)";
+  config->capacity_bytes = bytes;
+  return NULL;
+}
+
+static const char *set_max_clients(struct config *config, const char *text) {
+  uint64_t count;
+  char *end;
+  errno = 0;
+  count = strtoull(text, &end, 10);
+  if (*text < '0' || *text > '9' || *end || errno || count < 1 || count > 1000000)
+    return "is not a number from 1 to 1000000";
+  config->max_clients_per_user = count;
+  return NULL;
+}
+
+static const char *set_log(struct config *config, const char *text) {
+  return log_level_parse(text, &config->log) < 0 ? "is none of error, warn, info, debug" : NULL;
+}
+
+/* What the machine could give when the daemon started; a percentage must not shrink with each reading. */
+static uint64_t available_bytes(void) {
+  static uint64_t bytes;
+  char line[128];
+  unsigned long long kib;
+  FILE *file = bytes ? NULL : fopen("/proc/meminfo", "re");
+  if (!file)
+    return bytes;
+  while (bytes == 0 && fgets(line, sizeof line, file))
+    if (sscanf(line, "MemAvailable: %llu", &kib) == 1)
+      bytes = kib * 1024;
+  fclose(file);
+  return bytes;
+}
+
+static const char *set_host_memory(struct config *config, const char *text) {
+  uint64_t bytes;
+  char *end;
+  unsigned long percent = strtoul(text, &end, 10);
+  if (*text >= '0' && *text <= '9' && strcmp(end, "%") == 0) {
+    if (percent > 100)
+      return "is more than 100 %";
+    config->host_memory_bytes = available_bytes() / 100 * percent;
+    return NULL;
+  }
+  if (parse_bytes(text, &bytes) < 0)
+    return "is neither a size (for example 64G) nor a percentage";
+  config->host_memory_bytes = bytes;
+  return NULL;
+}
+
+const struct config_key config_keys[] = {
+    {"socket", "PATH", "where programs find the daemon (default " GS_DEFAULT_SOCKET ")", set_socket},
+    {"tq", "DURATION", "how long a job keeps a GPU while others wait, from 1ms (default 20)", set_tq},
+    {"mode", "auto|on|off", "jobs take turns: only if their memory does not fit together, always, never",
+     set_mode},
+    {"grace", "DURATION", "for a job to stop when told, before others go on without it (default 30)",
+     set_grace},
+    {"capacity", "BYTES", "memory of each GPU for all jobs together (default 0: the whole card)",
+     set_capacity},
+    {"host_memory", "BYTES|N%", "host memory for what is not on the cards (default 80% of what is free)",
+     set_host_memory},
+    {"max_clients_per_user", "N", "programs of one user at a time (default 2048)", set_max_clients},
+    {"group", "NAME|GID", "whose members may change settings (default gpushare)", set_group},
+    {"log", "LEVEL", "error, warn, info or debug (default info)", set_log},
+};
+const size_t config_key_count = sizeof config_keys / sizeof *config_keys;
+
+struct config config_default(void) {
+  struct config config = {.socket = GS_DEFAULT_SOCKET,
+                          .tq_ns = 20 * NS_PER_S,
+                          .mode = GS_MODE_AUTO,
+                          .grace_ns = 30 * NS_PER_S,
+                          .max_clients_per_user = 2048,
+                          .group = "gpushare",
+                          .log = LOG_LEVEL_INFO};
+  set_host_memory(&config, "80%");
+  return config;
+}
+
+/* ---- by name, and from a file ---- */
+
+const char *config_set(struct config *config, const char *key, const char *text) {
+  for (size_t i = 0; i < config_key_count; i++)
+    if (strcmp(config_keys[i].name, key) == 0)
+      return config_keys[i].set(config, text);
+  return "is not a setting";
+}
+
+struct reading {
+  struct config *config;
+  char reason[160]; /* of the first error */
+};
+
+static int on_setting(void *argument, const char *section, const char *name, const char *value) {
+  struct reading *reading = argument;
+  char reason[sizeof reading->reason] = "";
+  const char *wrong;
+  if (*section && strcmp(section, "gpushare") != 0)
+    snprintf(reason, sizeof reason, "section [%.40s]: the only section is [gpushare]", section);
+  else if ((wrong = config_set(reading->config, name, value)))
+    snprintf(reason, sizeof reason, "%.40s: '%.60s' %s", name, wrong[0] == 'i' && !*value ? "" : value,
+             wrong);
+  if (*reason && !*reading->reason)
+    memcpy(reading->reason, reason, sizeof reason);
+  return *reason == '\0';
+}
+
+int config_read(struct config *config, const char *path, char *error, size_t error_size) {
+  struct config read = *config;
+  struct reading reading = {.config = &read};
+  FILE *file = fopen(path, "re");
+  if (!file)
+    return -errno;
+  int line = ini_parse_file(file, on_setting, &reading);
+  fclose(file);
+  if (line != 0) {
+    snprintf(error, error_size, "%s:%d: %s", path, line,
+             *reading.reason ? reading.reason : "neither a comment nor 'key = value'");
+    return -EINVAL;
+  }
+  *config = read;
+  return 0;
+}

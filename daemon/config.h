@@ -1,0 +1,45 @@
+/* config.h - the daemon's settings: defaults, configuration file, command line. */
+#ifndef GS_CONFIG_H
+#define GS_CONFIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/log.h"
+#include "gpushare/protocol.h"
+
+#define CONFIG_DEFAULT_PATH "/etc/gpushare/gpushare.conf"
+
+struct config {
+  char socket[108]; /* as long as a UNIX socket's address can be */
+  uint64_t tq_ns;
+  enum gs_mode mode;
+  uint64_t grace_ns;
+  uint64_t capacity_bytes; /* 0: the whole card */
+  uint64_t host_memory_bytes;
+  uint64_t max_clients_per_user;
+  char group[64];
+  enum log_level log;
+};
+
+struct config_key {
+  const char *name;     /* in the file; on the command line with '-' for '_' */
+  const char *argument; /* for people */
+  const char *help;
+  /* NULL, or what is wrong with the text. */
+  const char *(*set)(struct config *config, const char *text);
+};
+
+extern const struct config_key config_keys[];
+extern const size_t config_key_count;
+
+/* The defaults. Looks at the machine's memory the first time. */
+struct config config_default(void);
+
+/* NULL, or what is wrong. */
+const char *config_set(struct config *config, const char *key, const char *text);
+
+/* Read a file into config. 0, or -errno, or -EINVAL with a line "FILE:LINE: reason" in error. */
+int config_read(struct config *config, const char *path, char *error, size_t error_size);
+
+#endif

@@ -1,0 +1,90 @@
+/* control.c - what gpusharectl asks for: status, and changes of settings by those who may. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/wire.h"
+#include "daemon.h"
+
+/* A status costs the daemon as much as so many messages of one job. */
+#define STATUS_COST_DIVISOR 16
+
+static void reply(struct peer *peer, int status, const char *text) {
+  struct gs_msg msg = wire_msg(GS_REPLY, GS_GPU_ALL);
+  msg.status = status;
+  strncpy(msg.reply.text, text, sizeof msg.reply.text - 1);
+  peer_send(peer, &msg);
+}
+
+static void send_status(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+  size_t count;
+  struct gs_msg *msgs = status_collect(daemon, now_ns, &count);
+  if (!msgs) {
+    reply(peer, -ENOMEM, "the daemon is out of memory");
+    return;
+  }
+  uint64_t cost = count / STATUS_COST_DIVISOR;
+  peer->tokens -= cost < peer->tokens ? cost : peer->tokens;
+  peer_send_many(peer, msgs, count);
+}
+
+static bool names_all(const uint8_t uuid[GS_UUID_SIZE]) {
+  static const uint8_t zero[GS_UUID_SIZE];
+  return memcmp(uuid, zero, sizeof zero) == 0;
+}
+
+/* NULL, or what is wrong with the value. */
+static const char *value_wrong(const struct gs_msg *msg, const struct sched_gpu *gpu) {
+  if (msg->type == GS_SET_TQ)
+    return msg->set.value < SCHED_TQ_MIN_NS ? "the quantum must be at least 1 ms" : NULL;
+  if (msg->type == GS_SET_MODE)
+    return msg->set.value > GS_MODE_OFF ? "the mode must be auto, on or off" : NULL;
+  return gpu && gpu->total_bytes && msg->set.value > gpu->total_bytes
+             ? "the capacity is more than the card has"
+             : NULL;
+}
+
+static void set(struct daemon *daemon, struct sched_gpu *gpu, const struct gs_msg *msg, uint64_t now_ns) {
+  struct sched_change change;
+  change_init(&change);
+  if (msg->type == GS_SET_TQ)
+    scheduler_set_tq(&daemon->scheduler, gpu, msg->set.value, now_ns, &change);
+  else if (msg->type == GS_SET_MODE)
+    scheduler_set_mode(&daemon->scheduler, gpu, (enum gs_mode)msg->set.value, now_ns, &change);
+  else
+    scheduler_set_capacity(&daemon->scheduler, gpu, msg->set.value, now_ns, &change);
+  daemon_execute(&change);
+}
+
+static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  if (!peer_may_change(peer)) {
+    reply(peer, -EACCES, "not permitted: be root, the daemon's user, or in the group of its setting 'group'");
+    return;
+  }
+  bool all = names_all(msg->set.uuid);
+  struct sched_gpu *gpu = all ? NULL : scheduler_find_gpu(&daemon->scheduler, msg->set.uuid);
+  if (!all && !gpu) {
+    reply(peer, -ENOENT, "no program has used this GPU yet: see gpusharectl status");
+    return;
+  }
+  const char *wrong = value_wrong(msg, gpu);
+  if (wrong) {
+    reply(peer, -EINVAL, wrong);
+    return;
+  }
+  log_info("%s %lu for %s, by uid %u (pid %d)", wire_type_name(msg->type), msg->set.value,
+           all ? "all GPUs" : gpu->name, peer->uid, peer->pid);
+  set(daemon, gpu, msg, now_ns);
+  reply(peer, 0, "");
+}
+
+void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  if (peer->role == PEER_FRESH)
+    peer_settle(peer, PEER_CTL);
+  if (msg->type == GS_GET_STATUS)
+    send_status(daemon, peer, now_ns);
+  else
+    on_set(daemon, peer, msg, now_ns);
+}

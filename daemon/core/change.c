@@ -1,0 +1,34 @@
+/* change.c - the change record: which jobs must be told what, in which order. */
+#include "core/internal.h"
+
+void change_init(struct sched_change *change) { list_init(&change->jobs); }
+
+void change_add(struct sched_change *change, struct sched_job *job, enum sched_action_type type) {
+  if (job->todo == 0)
+    list_append(&change->jobs, &job->todo_link);
+  job->todo |= 1u << type;
+}
+
+void change_forget(struct sched_job *job) {
+  list_remove(&job->todo_link);
+  job->todo = 0;
+}
+
+bool change_next(struct sched_change *change, struct sched_action *action) {
+  struct list *node = list_first(&change->jobs);
+  if (!node)
+    return false;
+  struct sched_job *job = list_entry(node, struct sched_job, todo_link);
+  const struct sched_gpu *gpu = job->gpu;
+  *action = (struct sched_action){
+      .type = (enum sched_action_type)__builtin_ctz(job->todo),
+      .job = job,
+      .epoch = job->epoch,
+      .quantum_ns = gpu->serialized ? gpu->settings.tq_ns : 0,
+      .evict_bytes = job->evict_bytes,
+  };
+  job->todo &= job->todo - 1;
+  if (job->todo == 0)
+    list_remove(&job->todo_link);
+  return true;
+}

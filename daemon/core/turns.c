@@ -1,0 +1,210 @@
+/*
+ * turns.c - the lock of one GPU: when turns are taken, who holds, who is told to stop.
+ *
+ * While turns are taken (serialized), at most one job holds. Nobody is granted before everybody who was told
+ * to stop has answered, died, or been bypassed. While turns are not taken, every job holds, but for those
+ * that still owe an answer to DROP_LOCK: they are granted when it comes. A job that holds is never granted
+ * again, so a client never gets two grants without a release between them.
+ */
+#include "core/internal.h"
+
+static struct sched_job *job_of_turn(struct list *node) {
+  return node ? list_entry(node, struct sched_job, turn) : NULL;
+}
+
+static struct sched_job *holder_of(const struct sched_gpu *gpu) {
+  return job_of_turn(list_first(&gpu->holders));
+}
+
+static struct sched_job *next_of(const struct sched_gpu *gpu) { return job_of_turn(list_first(&gpu->queue)); }
+
+/* ---- states ---- */
+
+uint64_t sched_job_held_ns(const struct sched_job *job, uint64_t now_ns) {
+  bool holds = job->state == GS_JOB_HOLDING || job->state == GS_JOB_DROPPING;
+  return job->held_ns + (holds ? now_ns - job->since_ns : 0);
+}
+
+uint64_t sched_job_waited_ns(const struct sched_job *job, uint64_t now_ns) {
+  return job->waited_ns + (job->state == GS_JOB_WAITING ? now_ns - job->since_ns : 0);
+}
+
+static void enter_list(struct sched_job *job) {
+  struct sched_gpu *gpu = job->gpu;
+  struct list *lists[] = {
+      [GS_JOB_WAITING] = &gpu->queue, [GS_JOB_HOLDING] = &gpu->holders, [GS_JOB_DROPPING] = &gpu->dropping};
+  list_remove(&job->turn);
+  if (job->state != GS_JOB_IDLE && job->state != GS_JOB_BYPASSED)
+    list_append(lists[job->state], &job->turn);
+}
+
+void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t now_ns) {
+  struct sched_gpu *gpu = job->gpu;
+  job->held_ns = sched_job_held_ns(job, now_ns);
+  job->waited_ns = sched_job_waited_ns(job, now_ns);
+  job->since_ns = now_ns;
+  gpu->waiting_count += (state == GS_JOB_WAITING) - (job->state == GS_JOB_WAITING);
+  gpu->holder_count += (state == GS_JOB_HOLDING) - (job->state == GS_JOB_HOLDING);
+  job->state = state;
+  enter_list(job);
+}
+
+void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
+  turns_set_state(job, GS_JOB_HOLDING, now_ns);
+  job->epoch = ++gpu->epoch;
+  job->turns++;
+  job->wanted_told = false;
+  job->flags = 0;
+  residency_set_resident(job, job->used_bytes);
+  gpu->turn_ns = now_ns;
+  gpu->handovers += gpu->serialized && gpu->last_job != 0 && gpu->last_job != job->id;
+  gpu->last_job = job->id;
+  change_add(change, job, SCHED_TELL_LOCK_OK);
+}
+
+static void drop(struct sched_job *job, uint64_t evict_bytes, uint64_t now_ns, struct sched_change *change) {
+  job->evict_bytes = evict_bytes;
+  turns_set_state(job, GS_JOB_DROPPING, now_ns);
+  change_add(change, job, SCHED_TELL_DROP_LOCK);
+}
+
+void turns_admit_running(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
+                         struct sched_change *change) {
+  struct sched_job *holder = holder_of(gpu);
+  turns_set_state(job, GS_JOB_HOLDING, now_ns); /* epoch 0: nobody has granted it */
+  job->turns++;
+  if (holder) {
+    drop(job, residency_plan(gpu, job, holder), now_ns, change);
+  } else {
+    gpu->turn_ns = now_ns;
+    gpu->last_job = job->id;
+  }
+}
+
+/* ---- turns begin and end ---- */
+
+static bool wants_turns(const struct sched_gpu *gpu) {
+  return gpu->settings.mode == GS_MODE_ON || (gpu->settings.mode == GS_MODE_AUTO && !residency_fits(gpu));
+}
+
+static uint64_t settled_ns(const struct scheduler *scheduler, const struct sched_gpu *gpu) {
+  return gpu->settings.mode == GS_MODE_AUTO ? add_u64(gpu->serialized_ns, scheduler->settle_ns) : 0;
+}
+
+void turns_tell_all(struct sched_gpu *gpu, enum sched_action_type type, struct sched_change *change) {
+  list_each(node, &gpu->jobs) { change_add(change, list_entry(node, struct sched_job, link), type); }
+}
+
+/* Everybody but the first holder stops. Together they evict what the first one lacks: the later ones are
+ * asked for what the earlier ones cannot give. */
+static void keep_one_holder(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  struct sched_job *kept = holder_of(gpu);
+  uint64_t lacking_bytes = kept ? residency_lacking_bytes(gpu, kept) : 0;
+  while (gpu->holder_count > 1) {
+    struct sched_job *job = job_of_turn(kept->turn.next);
+    uint64_t evict_bytes = min_u64(residency_plan(gpu, job, kept), lacking_bytes);
+    lacking_bytes -= evict_bytes;
+    drop(job, evict_bytes, now_ns, change);
+  }
+}
+
+static void begin_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  gpu->serialized = true;
+  gpu->serialized_ns = gpu->turn_ns = now_ns;
+  turns_tell_all(gpu, SCHED_TELL_SCHED, change);
+  if (holder_of(gpu))
+    gpu->last_job = holder_of(gpu)->id;
+  keep_one_holder(gpu, now_ns, change);
+}
+
+static void end_turns(struct sched_gpu *gpu, struct sched_change *change) {
+  gpu->serialized = false;
+  turns_tell_all(gpu, SCHED_TELL_SCHED, change);
+}
+
+static void switch_turns(const struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t now_ns,
+                         struct sched_change *change) {
+  bool wants = wants_turns(gpu);
+  if (wants && !gpu->serialized)
+    begin_turns(gpu, now_ns, change);
+  else if (!wants && gpu->serialized && now_ns >= settled_ns(scheduler, gpu))
+    end_turns(gpu, change);
+}
+
+/* ---- what follows from the state ---- */
+
+static uint64_t quantum_end_ns(const struct sched_gpu *gpu) {
+  return add_u64(gpu->turn_ns, gpu->settings.tq_ns);
+}
+
+static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  struct sched_job *next = next_of(gpu);
+  if (next && !holder_of(gpu) && list_empty(&gpu->dropping) && list_empty(&gpu->overdue)) {
+    turns_grant(gpu, next, now_ns, change);
+    next = next_of(gpu);
+  }
+  struct sched_job *holder = holder_of(gpu);
+  if (!next || !holder)
+    return;
+  if (now_ns >= quantum_end_ns(gpu)) {
+    drop(holder, residency_plan(gpu, holder, next), now_ns, change);
+  } else if (!holder->wanted_told) {
+    holder->wanted_told = true;
+    holder->evict_bytes = residency_plan(gpu, holder, next);
+    change_add(change, holder, SCHED_TELL_LOCK_WANTED);
+  }
+}
+
+/* Turns have ended: who neither holds nor owes an answer holds now. */
+static void grant_all(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  list_each(node, &gpu->jobs) {
+    struct sched_job *job = list_entry(node, struct sched_job, link);
+    if (job->state == GS_JOB_IDLE || job->state == GS_JOB_WAITING)
+      turns_grant(gpu, job, now_ns, change);
+  }
+}
+
+void turns_update(const struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t now_ns,
+                  struct sched_change *change) {
+  bool serialized = gpu->serialized;
+  switch_turns(scheduler, gpu, now_ns, change);
+  if (gpu->serialized)
+    take_turns(gpu, now_ns, change);
+  else if (serialized)
+    grant_all(gpu, now_ns, change);
+}
+
+/* ---- time ---- */
+
+uint64_t turns_deadline_ns(const struct scheduler *scheduler, const struct sched_gpu *gpu) {
+  uint64_t deadline_ns = SCHED_NEVER;
+  if (gpu->serialized && next_of(gpu) && holder_of(gpu))
+    deadline_ns = quantum_end_ns(gpu);
+  if (!list_empty(&gpu->dropping))
+    deadline_ns =
+        min_u64(deadline_ns, add_u64(job_of_turn(list_first(&gpu->dropping))->since_ns, scheduler->grace_ns));
+  if (gpu->serialized && !wants_turns(gpu))
+    deadline_ns = min_u64(deadline_ns, settled_ns(scheduler, gpu));
+  return deadline_ns;
+}
+
+static void judge(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
+                  struct sched_change *change) {
+  job->flags |= GS_STATE_OVERDUE;
+  if (job->managed) {
+    turns_set_state(job, GS_JOB_BYPASSED, now_ns);
+    change_add(change, job, SCHED_NOTE_BYPASSED);
+  } else {
+    list_remove(&job->turn);
+    list_append(&gpu->overdue, &job->turn);
+    change_add(change, job, SCHED_NOTE_OVERDUE);
+  }
+}
+
+void turns_expire_grace(const struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t now_ns,
+                        struct sched_change *change) {
+  struct sched_job *job;
+  while ((job = job_of_turn(list_first(&gpu->dropping))) &&
+         now_ns >= add_u64(job->since_ns, scheduler->grace_ns))
+    judge(gpu, job, now_ns, change);
+}

@@ -1,0 +1,163 @@
+/* main.c - gpusharectl: the command line. */
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/parse.h"
+#include "common/wire.h"
+#include "ctl/ctl.h"
+
+struct request {
+  const char *socket;
+  const char *gpu; /* NULL: all */
+  bool json;
+  char *const *words; /* command and its argument */
+  int word_count;
+};
+
+static void print_help(void) {
+  printf(
+      "usage: gpusharectl [OPTION]... COMMAND\n\n"
+      "  status                 GPUs and jobs: who holds, who waits, memory, shares\n"
+      "  set-tq DURATION        how long a job keeps a GPU while others wait: 20, 0.5, 250ms, 2m (from 1ms)\n"
+      "  auto | on | off        jobs take turns: only if their memory does not fit together, always, never\n"
+      "  set-capacity BYTES     memory of the GPU for all jobs together: 16G; 0: the whole card\n\n"
+      "  --gpu UUID|all         which GPU a change is for (default all; all is also for GPUs yet to come)\n"
+      "  --json                 status as JSON\n"
+      "  --socket PATH          of the daemon (default $GPUSHARE_SOCKET, or " GS_DEFAULT_SOCKET ")\n"
+      "  --help, --version\n\n");
+  printf("Keys of the JSON (times in ns, sizes in bytes; more may be added, none will change its meaning):\n"
+         "  daemon: release pid uptime_ns default_tq_ns grace_ns host_memory_bytes jobs\n"
+         "  gpus[]: index uuid name mode serialized tq_ns total_bytes capacity_bytes used_bytes holders "
+         "waiting\n"
+         "          handovers moved_bytes jobs[]\n"
+         "  gpus[].jobs[]: job pid uid user name state (idle waiting holding dropping bypassed) queue "
+         "(place, 0: \n"
+         "          not waiting) capturing draining overdue used_bytes held_ns held_share (of all jobs' "
+         "held_ns)\n"
+         "          waited_ns turns moved_bytes drain_max_ns\n\n"
+         "exit codes: %d done; %d the daemon refused; %d usage; %d no daemon, or it does not answer.\n",
+         CTL_OK, CTL_REFUSED, CTL_USAGE, CTL_NO_DAEMON);
+}
+
+static int usage_error(const char *what, const char *word) {
+  fprintf(stderr, "gpusharectl: %s%s%s%s; try --help\n", what, word ? " '" : "", word ? word : "",
+          word ? "'" : "");
+  return CTL_USAGE;
+}
+
+/* ---- commands ---- */
+
+static int run_status(const struct request *request) {
+  struct gs_msg *msgs;
+  size_t count;
+  int fd, code = ask_connect(request->socket, &fd);
+  if (code != CTL_OK)
+    return code;
+  code = ask_status(fd, &msgs, &count);
+  close(fd);
+  if (code != CTL_OK)
+    return code;
+  if (request->json)
+    code = show_json(msgs, count);
+  else
+    show_table(msgs, count);
+  free(msgs);
+  return code;
+}
+
+static int run_change(const struct request *request, enum gs_msg_type type, uint64_t value) {
+  struct gs_msg msg = wire_msg(type, GS_GPU_ALL);
+  msg.set.value = value;
+  if (request->gpu && strcmp(request->gpu, "all") != 0 && parse_uuid(request->gpu, msg.set.uuid) < 0)
+    return usage_error("not the UUID of a GPU, nor all:", request->gpu);
+  int fd, code = ask_connect(request->socket, &fd);
+  if (code != CTL_OK)
+    return code;
+  code = ask_change(fd, &msg);
+  close(fd);
+  return code;
+}
+
+static int run_set_tq(const struct request *request) {
+  uint64_t ns;
+  if (parse_duration_ns(request->words[1], &ns) < 0)
+    return usage_error("not a duration (20, 0.5, 250ms, 2m):", request->words[1]);
+  return run_change(request, GS_SET_TQ, ns);
+}
+
+static int run_mode(const struct request *request) {
+  enum gs_mode mode = GS_MODE_AUTO;
+  parse_mode(request->words[0], &mode); /* the command is a mode's name */
+  return run_change(request, GS_SET_MODE, mode);
+}
+
+static int run_set_capacity(const struct request *request) {
+  uint64_t bytes;
+  if (parse_bytes(request->words[1], &bytes) < 0)
+    return usage_error("not a size (16G, 512M, 0):", request->words[1]);
+  return run_change(request, GS_SET_CAPACITY, bytes);
+}
+
+static const struct command {
+  const char *name;
+  int words; /* with its argument */
+  int (*run)(const struct request *request);
+} commands[] = {
+    {"status", 1, run_status}, {"set-tq", 2, run_set_tq}, {"auto", 1, run_mode},
+    {"on", 1, run_mode},       {"off", 1, run_mode},      {"set-capacity", 2, run_set_capacity},
+};
+
+static int run(const struct request *request) {
+  if (request->word_count == 0)
+    return usage_error("what shall be done?", NULL);
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    const struct command *command = &commands[i];
+    if (strcmp(command->name, request->words[0]) != 0)
+      continue;
+    if (request->word_count < command->words)
+      return usage_error("an argument is missing after", request->words[0]);
+    if (request->word_count > command->words)
+      return usage_error("too much:", request->words[command->words]);
+    return command->run(request);
+  }
+  return usage_error("not a command:", request->words[0]);
+}
+
+int main(int argc, char **argv) {
+  static const struct option options[] = {
+      {"socket", required_argument, NULL, 's'}, {"gpu", required_argument, NULL, 'g'},
+      {"json", no_argument, NULL, 'j'},         {"help", no_argument, NULL, 'h'},
+      {"version", no_argument, NULL, 'v'},      {0},
+  };
+  const char *environment = getenv("GPUSHARE_SOCKET");
+  struct request request = {.socket = environment && *environment ? environment : GS_DEFAULT_SOCKET};
+  int option;
+  while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+    switch (option) {
+    case 's':
+      request.socket = optarg;
+      break;
+    case 'g':
+      request.gpu = optarg;
+      break;
+    case 'j':
+      request.json = true;
+      break;
+    case 'h':
+      print_help();
+      return CTL_OK;
+    case 'v':
+      printf("gpusharectl %s (protocol %u)\n", GPUSHARE_VERSION, GS_PROTOCOL_VERSION);
+      return CTL_OK;
+    default:
+      return usage_error("unknown option", NULL);
+    }
+  }
+  request.words = argv + optind;
+  request.word_count = argc - optind;
+  return run(&request);
+}

@@ -1,0 +1,60 @@
+/* daemon.h - the daemon's state beside its sockets, and what can happen to it. */
+#ifndef GS_DAEMON_H
+#define GS_DAEMON_H
+
+#include "core/scheduler.h"
+#include "peer.h"
+
+/* More GPUs than a host has, MIG instances included: what a client claims must have a bound. */
+#define DAEMON_GPUS_MAX 256u
+
+struct daemon {
+  struct scheduler scheduler;
+  uint64_t started_ns;
+  uint64_t max_clients_per_user;
+  uint32_t gpu_count;
+  uint32_t client_count;
+  uint32_t last_job_id;
+};
+
+/* A client on a GPU. */
+struct attachment {
+  struct sched_job job; /* owner: this attachment */
+  struct peer *peer;
+  uint32_t index; /* the client's own, of the GPU */
+};
+
+static inline struct attachment *attachment_of(const struct sched_job *job) { return job->owner; }
+
+/* ---- wiring.c: messages of clients, and what the scheduler wants them to be told ---- */
+
+void daemon_init(struct daemon *daemon, uint64_t now_ns);
+
+/* All peers are gone. */
+void daemon_end(struct daemon *daemon);
+
+/* A message, checked by wire_check, from a peer that is not closed. */
+void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns);
+
+/* A packet that wire_check refused with this error. */
+void daemon_on_bad_message(struct peer *peer, int error);
+
+/* The peer is closed; its jobs leave. */
+void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
+
+uint64_t daemon_deadline_ns(const struct daemon *daemon);
+void daemon_on_time(struct daemon *daemon, uint64_t now_ns);
+
+/* Carry out what the scheduler has decided. */
+void daemon_execute(struct sched_change *change);
+
+/* ---- control.c: messages of gpusharectl ---- */
+
+void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns);
+
+/* ---- status.c ---- */
+
+/* STATUS_DAEMON, a STATUS_GPU and its STATUS_JOBs for each GPU, STATUS_END. From malloc; NULL: no memory. */
+struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *count);
+
+#endif

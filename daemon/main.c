@@ -1,0 +1,229 @@
+/* main.c - gpushare-daemon: command line, configuration, signals. */
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "config.h"
+#include "permission.h"
+#include "server.h"
+
+enum { EXIT_ANOTHER = 3, EXIT_USAGE = 64, EXIT_CONFIG = 78 };
+enum { OPTION_CONFIG = 256, OPTION_HELP, OPTION_VERSION, OPTION_KEY }; /* OPTION_KEY + n: config_keys[n] */
+#define KEYS_MAX 32
+
+struct arguments {
+  const char *config_path; /* NULL: the default, which may be absent */
+  const char *values[KEYS_MAX];
+};
+
+struct program {
+  struct server server; /* first: a server's program */
+  struct daemon daemon;
+  struct arguments arguments;
+  struct config config;
+};
+
+/* ---- command line ---- */
+
+/* "host_memory" -> "host-memory" */
+static const char *option_name(const char *key, char name[32]) {
+  size_t i = 0;
+  for (; key[i] && i < 31; i++)
+    name[i] = key[i] == '_' ? '-' : key[i];
+  name[i] = '\0';
+  return name;
+}
+
+static void print_help(void) {
+  char name[32], option[80];
+  printf("usage: gpushare-daemon [OPTION]...\n\n"
+         "Decides which of the programs that run with libunified.so preloaded use a GPU, and when.\n\n"
+         "  --config FILE                 settings, 'key = value' lines (default " CONFIG_DEFAULT_PATH ")\n");
+  for (size_t i = 0; i < config_key_count; i++) {
+    snprintf(option, sizeof option, "--%s %s", option_name(config_keys[i].name, name),
+             config_keys[i].argument);
+    printf("  %-29s %s\n", option, config_keys[i].help);
+  }
+  printf("  --help, --version\n\n"
+         "The keys of the file are the options without the dashes (host_memory = 80%%); the command line "
+         "counts\n"
+         "more than the file. Stays in the foreground and logs to stderr.\n\n"
+         "signals: TERM, INT end it; HUP rereads the file and applies it to all GPUs; USR1 lets jobs take "
+         "turns\n"
+         "(mode on), USR2 does not (mode off).\n\n"
+         "exit codes: 0 ended by a signal; 1 failure; %d another daemon answers on the socket; %d usage;\n"
+         "%d an error in the configuration.\n",
+         EXIT_ANOTHER, EXIT_USAGE, EXIT_CONFIG);
+}
+
+static void build_options(struct option options[KEYS_MAX + 4], char names[KEYS_MAX][32]) {
+  struct option *option = options;
+  *option++ = (struct option){"config", required_argument, NULL, OPTION_CONFIG};
+  *option++ = (struct option){"help", no_argument, NULL, OPTION_HELP};
+  *option++ = (struct option){"version", no_argument, NULL, OPTION_VERSION};
+  for (size_t i = 0; i < config_key_count && i < KEYS_MAX; i++)
+    *option++ = (struct option){option_name(config_keys[i].name, names[i]), required_argument, NULL,
+                                OPTION_KEY + (int)i};
+  *option = (struct option){0};
+}
+
+/* Returns, or exits: the process has nothing to lose yet. */
+static struct arguments read_arguments(int argc, char **argv) {
+  struct arguments arguments = {0};
+  struct option options[KEYS_MAX + 4];
+  char names[KEYS_MAX][32];
+  int option;
+  build_options(options, names);
+  while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    if (option == OPTION_HELP) {
+      print_help();
+      exit(0);
+    } else if (option == OPTION_VERSION) {
+      printf("gpushare-daemon %s (protocol %u)\n", GPUSHARE_VERSION, GS_PROTOCOL_VERSION);
+      exit(0);
+    } else if (option == OPTION_CONFIG) {
+      arguments.config_path = optarg;
+    } else if (option >= OPTION_KEY) {
+      arguments.values[option - OPTION_KEY] = optarg;
+    } else {
+      fprintf(stderr, "try gpushare-daemon --help\n");
+      exit(EXIT_USAGE);
+    }
+  }
+  if (optind < argc) {
+    fprintf(stderr, "gpushare-daemon: '%s' is too much; try --help\n", argv[optind]);
+    exit(EXIT_USAGE);
+  }
+  return arguments;
+}
+
+/* ---- configuration ---- */
+
+static int read_file(const struct arguments *arguments, struct config *config) {
+  char error[512];
+  const char *path = arguments->config_path ? arguments->config_path : CONFIG_DEFAULT_PATH;
+  int err = config_read(config, path, error, sizeof error);
+  if (err == -ENOENT && !arguments->config_path)
+    return 0;
+  if (err == -EINVAL)
+    log_error("%s", error);
+  else if (err < 0)
+    log_error("can't read %s: %s", path, strerror(-err));
+  return err;
+}
+
+/* Defaults, then the file, then the command line. 0, or -errno after a line in the log. */
+static int read_config(const struct arguments *arguments, struct config *config) {
+  struct config fresh = config_default();
+  char name[32];
+  int err = read_file(arguments, &fresh);
+  for (size_t i = 0; err == 0 && i < config_key_count; i++) {
+    const char *value = arguments->values[i];
+    const char *wrong = value ? config_keys[i].set(&fresh, value) : NULL;
+    if (wrong) {
+      log_error("--%s: '%s' %s", option_name(config_keys[i].name, name), value, wrong);
+      err = -EINVAL;
+    }
+  }
+  if (err == 0)
+    *config = fresh;
+  return err;
+}
+
+static void apply_config(struct program *program) {
+  const struct config *config = &program->config;
+  struct scheduler *scheduler = &program->daemon.scheduler;
+  struct sched_change change;
+  uint64_t now_ns = clock_now_ns();
+  log_setup("gpushare-daemon", config->log);
+  change_init(&change);
+  scheduler->grace_ns = config->grace_ns;
+  scheduler->host_memory_bytes = config->host_memory_bytes;
+  scheduler_set_capacity(scheduler, NULL, config->capacity_bytes, now_ns, &change);
+  scheduler_set_mode(scheduler, NULL, config->mode, now_ns, &change);
+  scheduler_set_tq(scheduler, NULL, config->tq_ns, now_ns, &change);
+  program->daemon.max_clients_per_user = config->max_clients_per_user;
+  program->server.group = permission_find_group(config->group);
+  if (program->server.group == PERMISSION_NO_GROUP)
+    log_info("there is no group '%s': only root and uid %d may change settings", config->group, geteuid());
+  daemon_execute(&change);
+}
+
+static void reload_config(struct program *program) {
+  struct config fresh;
+  if (read_config(&program->arguments, &fresh) < 0) {
+    log_error("the configuration stays as it was");
+    return;
+  }
+  if (strcmp(fresh.socket, program->config.socket) != 0) {
+    log_warn("another socket needs a restart: it stays %s", program->config.socket);
+    strcpy(fresh.socket, program->config.socket);
+  }
+  program->config = fresh;
+  apply_config(program);
+  log_info("the configuration has been read again");
+}
+
+/* ---- signals ---- */
+
+static void set_mode(struct program *program, enum gs_mode mode) {
+  struct sched_change change;
+  change_init(&change);
+  scheduler_set_mode(&program->daemon.scheduler, NULL, mode, clock_now_ns(), &change);
+  daemon_execute(&change);
+  log_info("by signal: mode %s", mode == GS_MODE_ON ? "on" : "off");
+}
+
+static void on_signal(struct server *server, int signal) {
+  struct program *program = (struct program *)(void *)server;
+  switch (signal) {
+  case SIGHUP:
+    reload_config(program);
+    break;
+  case SIGUSR1:
+    set_mode(program, GS_MODE_ON);
+    break;
+  case SIGUSR2:
+    set_mode(program, GS_MODE_OFF);
+    break;
+  default:
+    log_info("ending");
+    server->stop = true;
+  }
+}
+
+static sigset_t block_signals(void) {
+  static const int heard[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (size_t i = 0; i < sizeof heard / sizeof *heard; i++)
+    sigaddset(&signals, heard[i]);
+  sigprocmask(SIG_BLOCK, &signals, NULL);
+  signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
+
+int main(int argc, char **argv) {
+  static struct program program;
+  log_setup("gpushare-daemon", LOG_LEVEL_INFO);
+  program.arguments = read_arguments(argc, argv);
+  if (read_config(&program.arguments, &program.config) < 0)
+    return EXIT_CONFIG;
+  sigset_t signals = block_signals();
+  daemon_init(&program.daemon, clock_now_ns());
+  int err = server_open(&program.server, &program.daemon, program.config.socket, &signals);
+  if (err < 0)
+    return err == -EADDRINUSE ? EXIT_ANOTHER : EXIT_FAILURE;
+  program.server.on_signal = on_signal;
+  apply_config(&program);
+  log_info("listening on %s", program.config.socket);
+  err = server_run(&program.server);
+  server_close(&program.server);
+  daemon_end(&program.daemon);
+  return err < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

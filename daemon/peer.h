@@ -1,0 +1,66 @@
+/*
+ * peer.h - one connection: what the socket side (server.c) and the meaning side (wiring.c, control.c) know of
+ * it.
+ *
+ * A peer that is closed stays valid, and silent, until the end of the loop turn: nobody needs to look out for
+ * a peer that vanishes under its hands.
+ */
+#ifndef GS_PEER_H
+#define GS_PEER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "core/list.h"
+#include "gpushare/protocol.h"
+#include "users.h"
+
+enum peer_role {
+  PEER_FRESH,  /* has not said what it is */
+  PEER_CLIENT, /* has registered */
+  PEER_CTL,    /* has asked for status or a change */
+};
+
+struct attachment;
+struct server;
+
+struct peer {
+  /* server.c */
+  struct server *server;
+  struct list link;     /* of the server's open or closed peers */
+  struct list due_link; /* must register, or read what it asked for, until due_ns */
+  uint64_t due_ns;
+  int fd;
+  uid_t uid;
+  pid_t pid;
+  bool closed;
+  uint64_t tokens, tokens_ns; /* messages it may still send, as of then */
+  struct gs_msg *out;         /* what it has not read yet; NULL: nothing */
+  size_t out_count, out_sent;
+  struct user *user;
+  /* wiring.c */
+  enum peer_role role;
+  uint32_t job_id;
+  char name[GS_NAME_SIZE];
+  struct attachment *attachments[GS_GPUS_PER_CLIENT];
+};
+
+/* Send. A peer that does not read is closed. */
+void peer_send(struct peer *peer, const struct gs_msg *msg);
+
+/* Send many, as fast as the peer reads. Takes over `msgs`, from malloc. Nothing else is received meanwhile.
+ */
+void peer_send_many(struct peer *peer, struct gs_msg *msgs, size_t count);
+
+/* End the connection, with a line in the log. */
+void peer_close(struct peer *peer, const char *why);
+
+/* May it change settings? Root, the daemon's user, members of the group. */
+bool peer_may_change(const struct peer *peer);
+
+/* It has said what it is. */
+void peer_settle(struct peer *peer, enum peer_role role);
+
+#endif

@@ -1,0 +1,229 @@
+/* peers.c - connections: receive fairly, send without blocking, close who breaks a limit. */
+#include "peers.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/wire.h"
+#include "permission.h"
+
+#define READS_PER_TURN 64             /* of one peer, then others have their turn */
+#define PATIENCE_NS (10 * NS_PER_S)   /* to register, or to read what was asked for */
+#define FLOOD_RATE UINT64_C(20000)    /* messages per second, sustained */
+#define FLOOD_BURST UINT64_C(50000)   /* messages at once */
+#define CONNECTIONS_BESIDE_CLIENTS 64 /* of one user: gpusharectl, and those about to register */
+
+static struct peer *peer_of(struct list *node) { return list_entry(node, struct peer, link); }
+
+/* ---- coming ---- */
+
+static void set_due(struct peer *peer, uint64_t now_ns) {
+  peer->due_ns = now_ns + PATIENCE_NS;
+  list_remove(&peer->due_link);
+  list_append(&peer->server->due, &peer->due_link); /* the same patience for all keeps the list in order */
+}
+
+/* 0, or why it must leave at once. */
+static const char *admit(struct server *server, struct peer *peer) {
+  struct ucred credentials;
+  socklen_t size = sizeof credentials;
+  if (getsockopt(peer->fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0)
+    return "no credentials";
+  peer->uid = credentials.uid;
+  peer->pid = credentials.pid;
+  peer->user = users_enter(&server->users, peer->uid);
+  if (!peer->user)
+    return "out of memory";
+  if (peer->user->connections > server->daemon->max_clients_per_user + CONNECTIONS_BESIDE_CLIENTS)
+    return "too many connections of this user";
+  struct epoll_event event = {.events = EPOLLIN, .data.ptr = peer};
+  return epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, peer->fd, &event) < 0 ? "epoll has no room" : NULL;
+}
+
+void peers_add(struct server *server, int fd, uint64_t now_ns) {
+  struct peer *peer = calloc(1, sizeof *peer);
+  if (!peer) {
+    log_warn("out of memory for a connection");
+    close(fd);
+    return;
+  }
+  peer->server = server;
+  peer->fd = fd;
+  peer->tokens = FLOOD_BURST;
+  peer->tokens_ns = now_ns;
+  list_append(&server->open, &peer->link);
+  list_init(&peer->due_link);
+  set_due(peer, now_ns);
+  const char *wrong = admit(server, peer);
+  if (wrong)
+    peer_close(peer, wrong);
+}
+
+void peer_settle(struct peer *peer, enum peer_role role) {
+  peer->role = role;
+  list_remove(&peer->due_link);
+}
+
+/* ---- going ---- */
+
+static void set_closed(struct peer *peer) {
+  peer->closed = true;
+  list_remove(&peer->due_link);
+  list_remove(&peer->link);
+  list_append(&peer->server->closed, &peer->link);
+}
+
+void peer_close(struct peer *peer, const char *why) {
+  if (peer->closed)
+    return;
+  log_info("closing the connection of pid %d, uid %u%s%s: %s", peer->pid, peer->uid, *peer->name ? ", " : "",
+           peer->name, why);
+  set_closed(peer);
+}
+
+/* The other end has hung up: what every program does in the end. */
+static void on_hang_up(struct peer *peer) {
+  log_debug("pid %d is gone (job %u)", peer->pid, peer->job_id);
+  set_closed(peer);
+}
+
+/* What it has sent and nobody reads would make the kernel drop what it has not read yet. */
+static void discard_input(struct peer *peer) {
+  char byte;
+  for (int i = 0; i < READS_PER_TURN; i++)
+    if (recv(peer->fd, &byte, sizeof byte, MSG_DONTWAIT) <= 0)
+      return;
+}
+
+static void bury(struct server *server, struct peer *peer, uint64_t now_ns) {
+  list_remove(&peer->link);
+  daemon_on_gone(server->daemon, peer, now_ns); /* may close others */
+  discard_input(peer);
+  close(peer->fd);
+  if (peer->user)
+    users_leave(peer->user);
+  free(peer->out);
+  free(peer);
+  if (server->accept_ns)
+    server->accept_ns = now_ns; /* there is a descriptor again */
+}
+
+void peers_bury(struct server *server, uint64_t now_ns) {
+  while (!list_empty(&server->closed))
+    bury(server, peer_of(list_first(&server->closed)), now_ns);
+}
+
+void peers_close_all(struct server *server) {
+  while (!list_empty(&server->open))
+    set_closed(peer_of(list_first(&server->open)));
+  peers_bury(server, clock_now_ns());
+}
+
+/* ---- sending ---- */
+
+void peer_send(struct peer *peer, const struct gs_msg *msg) {
+  if (peer->closed)
+    return;
+  int err = wire_send(peer->fd, msg);
+  if (err == -EAGAIN)
+    peer_close(peer, "it does not read its messages");
+  else if (err < 0)
+    on_hang_up(peer);
+}
+
+static void set_events(struct peer *peer, uint32_t events) {
+  struct epoll_event event = {.events = events, .data.ptr = peer};
+  epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_MOD, peer->fd, &event);
+}
+
+static void send_more(struct peer *peer) {
+  int err = 0;
+  while (peer->out_sent < peer->out_count && (err = wire_send(peer->fd, &peer->out[peer->out_sent])) == 0)
+    peer->out_sent++;
+  if (err == -EAGAIN)
+    return;
+  free(peer->out);
+  peer->out = NULL;
+  list_remove(&peer->due_link);
+  if (err < 0)
+    on_hang_up(peer);
+  else
+    set_events(peer, EPOLLIN);
+}
+
+void peer_send_many(struct peer *peer, struct gs_msg *msgs, size_t count) {
+  peer->out = msgs;
+  peer->out_count = count;
+  peer->out_sent = 0;
+  set_due(peer, clock_now_ns());
+  set_events(peer, EPOLLOUT);
+}
+
+/* ---- receiving ---- */
+
+static bool within_rate(struct peer *peer, uint64_t now_ns) {
+  uint64_t earned = (now_ns - peer->tokens_ns) / (NS_PER_S / FLOOD_RATE);
+  if (earned > 0) {
+    peer->tokens = earned > FLOOD_BURST - peer->tokens ? FLOOD_BURST : peer->tokens + earned;
+    peer->tokens_ns = now_ns;
+  }
+  if (peer->tokens == 0)
+    return false;
+  peer->tokens--;
+  return true;
+}
+
+/* One message. False: no more for now. */
+static bool receive(struct peer *peer) {
+  struct gs_msg msg;
+  int err = wire_recv(peer->fd, &msg);
+  uint64_t now_ns = clock_now_ns();
+  if (err == -EAGAIN)
+    return false;
+  if (err == -ECONNRESET || err == -EPIPE)
+    on_hang_up(peer);
+  else if (!within_rate(peer, now_ns))
+    peer_close(peer, "it floods the daemon with messages");
+  else if (err < 0)
+    daemon_on_bad_message(peer, err);
+  else
+    daemon_on_message(peer->server->daemon, peer, &msg, now_ns);
+  return !peer->closed && !peer->out;
+}
+
+void peers_on_event(struct peer *peer, uint32_t events) {
+  if (peer->closed)
+    return;
+  if (peer->out) {
+    if (events & (EPOLLHUP | EPOLLERR))
+      on_hang_up(peer);
+    else
+      send_more(peer);
+    return;
+  }
+  for (int i = 0; i < READS_PER_TURN; i++)
+    if (!receive(peer))
+      return;
+}
+
+/* ---- time ---- */
+
+uint64_t peers_deadline_ns(const struct server *server) {
+  struct list *first = list_first(&server->due);
+  return first ? list_entry(first, struct peer, due_link)->due_ns : UINT64_MAX;
+}
+
+void peers_on_time(struct server *server, uint64_t now_ns) {
+  while (now_ns >= peers_deadline_ns(server)) {
+    struct peer *peer = list_entry(list_first(&server->due), struct peer, due_link);
+    peer_close(peer, peer->out ? "it does not read its answer" : "it has not said what it is");
+  }
+}
+
+bool peer_may_change(const struct peer *peer) { return permission_granted(peer->fd, peer->server->group); }

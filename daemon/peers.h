@@ -1,0 +1,22 @@
+/* peers.h - the connections of a server: their coming and going, their limits. See peer.h for one of them. */
+#ifndef GS_PEERS_H
+#define GS_PEERS_H
+
+#include "server.h"
+
+/* A connection has been accepted. Takes over fd. */
+void peers_add(struct server *server, int fd, uint64_t now_ns);
+
+/* epoll says so. The peer may be closed already. */
+void peers_on_event(struct peer *peer, uint32_t events);
+
+/* When the first of those that must do something has run out of time; UINT64_MAX. */
+uint64_t peers_deadline_ns(const struct server *server);
+void peers_on_time(struct server *server, uint64_t now_ns);
+
+/* Take apart what was closed in this turn. Once no event can name a closed peer any more. */
+void peers_bury(struct server *server, uint64_t now_ns);
+
+void peers_close_all(struct server *server);
+
+#endif

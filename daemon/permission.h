@@ -1,0 +1,16 @@
+/* permission.h - who may change settings. */
+#ifndef GS_PERMISSION_H
+#define GS_PERMISSION_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#define PERMISSION_NO_GROUP ((gid_t)-1)
+
+/* The id of a group given by name or number; PERMISSION_NO_GROUP if there is none. */
+gid_t permission_find_group(const char *name);
+
+/* The process at the other end of the socket: root, of our own user, or in the group. */
+bool permission_granted(int fd, gid_t group);
+
+#endif

@@ -1,0 +1,37 @@
+/*
+ * server.h - the daemon's sockets: one thread, one epoll set. Accepts, receives, sends, keeps the limits that
+ * protect the daemon and everybody else from one peer, and tells daemon.h what happens.
+ */
+#ifndef GS_SERVER_H
+#define GS_SERVER_H
+
+#include <sys/stat.h>
+
+#include "daemon.h"
+
+struct server {
+  struct daemon *daemon;
+  void (*on_signal)(struct server *server, int signal);
+  bool stop;
+  gid_t group; /* whose members may change settings */
+  const char *path;
+  struct stat identity; /* of our socket file: another daemon's is not ours to remove */
+  int epoll_fd, listen_fd, timer_fd, signal_fd;
+  uint64_t timer_ns;        /* for when the timer is set */
+  uint64_t accept_ns;       /* no descriptors left: accept again then; 0: accepting */
+  struct list open, closed; /* peers */
+  struct list due;          /* peers that must do something, the first one first */
+  struct list users;
+};
+
+/* 0, or -errno after a line in the log; -EADDRINUSE: another daemon answers on this path.
+ * The signals to hear of are blocked already. */
+int server_open(struct server *server, struct daemon *daemon, const char *path, const sigset_t *signals);
+
+/* Until stop is set. 0 or -errno. */
+int server_run(struct server *server);
+
+/* End all connections and remove the socket. */
+void server_close(struct server *server);
+
+#endif

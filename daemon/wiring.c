@@ -1,0 +1,323 @@
+/* wiring.c - clients' messages become events of the scheduler; its decisions become messages. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/wire.h"
+#include "daemon.h"
+
+/* ---- decisions to messages ---- */
+
+static struct gs_msg attached_msg(enum gs_msg_type type, const struct attachment *attachment) {
+  const struct sched_gpu *gpu = attachment->job.gpu;
+  struct gs_msg msg = wire_msg(type, attachment->index);
+  msg.attached.capacity_bytes = sched_gpu_capacity_bytes(gpu);
+  msg.attached.mode = gpu->settings.mode;
+  return msg;
+}
+
+static struct gs_msg turn_msg(enum gs_msg_type type, const struct attachment *attachment,
+                              const struct sched_action *action) {
+  struct gs_msg msg = wire_msg(type, attachment->index);
+  msg.epoch = action->epoch;
+  if (type == GS_LOCK_OK)
+    msg.lock_ok.quantum_ns = action->quantum_ns;
+  else
+    msg.drop.evict_bytes = action->evict_bytes;
+  return msg;
+}
+
+static void log_unanswered(const struct attachment *attachment, const char *consequence) {
+  const struct peer *peer = attachment->peer;
+  log_warn("job %u (pid %d, %s) has not answered DROP_LOCK within the grace: %s", peer->job_id, peer->pid,
+           peer->name, consequence);
+}
+
+static void tell(const struct sched_action *action) {
+  const struct attachment *attachment = attachment_of(action->job);
+  struct gs_msg msg;
+  switch (action->type) {
+  case SCHED_TELL_ATTACHED:
+    msg = attached_msg(GS_ATTACHED, attachment);
+    break;
+  case SCHED_TELL_CAPACITY:
+    msg = attached_msg(GS_CAPACITY, attachment);
+    break;
+  case SCHED_TELL_SCHED:
+    msg = wire_msg(action->job->gpu->serialized ? GS_SCHED_ON : GS_SCHED_OFF, attachment->index);
+    break;
+  case SCHED_TELL_LOCK_OK:
+    msg = turn_msg(GS_LOCK_OK, attachment, action);
+    break;
+  case SCHED_TELL_LOCK_WANTED:
+    msg = turn_msg(GS_LOCK_WANTED, attachment, action);
+    break;
+  case SCHED_TELL_DROP_LOCK:
+    msg = turn_msg(GS_DROP_LOCK, attachment, action);
+    break;
+  case SCHED_NOTE_BYPASSED:
+    log_unanswered(attachment, "others go on without it");
+    return;
+  case SCHED_NOTE_OVERDUE:
+    log_unanswered(attachment, "others wait, because its memory is not managed");
+    return;
+  default:
+    return;
+  }
+  peer_send(attachment->peer, &msg);
+}
+
+void daemon_execute(struct sched_change *change) {
+  struct sched_action action;
+  while (change_next(change, &action))
+    tell(&action);
+}
+
+/* ---- a client comes and goes ---- */
+
+/* Names are shown on terminals: nothing but printable ASCII. */
+static void copy_name(char *to, const char *from, size_t size) {
+  size_t i = 0;
+  for (; i < size - 1 && from[i]; i++)
+    to[i] = from[i] >= ' ' && from[i] <= '~' ? from[i] : '?';
+  to[i] = '\0';
+}
+
+static void reject(struct peer *peer, enum gs_reject_reason reason, uint64_t value, const char *why) {
+  struct gs_msg msg = wire_msg(GS_REJECTED, 0);
+  msg.status = reason == GS_REJECT_VERSION ? -EPROTONOSUPPORT : -EUSERS;
+  msg.registered.reason = reason;
+  msg.registered.value = value;
+  peer_send(peer, &msg);
+  peer_close(peer, why);
+}
+
+static uint32_t new_job_id(struct daemon *daemon) {
+  if (++daemon->last_job_id == 0)
+    daemon->last_job_id = 1;
+  return daemon->last_job_id;
+}
+
+static void on_register(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg) {
+  if (peer->role != PEER_FRESH) {
+    peer_close(peer, "REGISTER twice");
+    return;
+  }
+  if (peer->user->clients >= daemon->max_clients_per_user) {
+    reject(peer, GS_REJECT_LIMIT, daemon->max_clients_per_user, "too many clients of this user");
+    return;
+  }
+  peer->user->clients++;
+  daemon->client_count++;
+  peer_settle(peer, PEER_CLIENT);
+  peer->job_id = new_job_id(daemon);
+  copy_name(peer->name, msg->reg.name, sizeof peer->name);
+  log_debug("job %u: pid %d, uid %u, %s", peer->job_id, peer->pid, peer->uid, peer->name);
+  struct gs_msg answer = wire_msg(GS_REGISTERED, 0);
+  answer.registered.job = peer->job_id;
+  peer_send(peer, &answer);
+}
+
+/* A GPU that nobody uses makes room for one that somebody does. */
+static void forget_unused_gpu(struct daemon *daemon) {
+  list_each(node, &daemon->scheduler.gpus) {
+    struct sched_gpu *gpu = list_entry(node, struct sched_gpu, link);
+    if (gpu->job_count > 0)
+      continue;
+    scheduler_remove_gpu(&daemon->scheduler, gpu);
+    free(gpu);
+    daemon->gpu_count--;
+    return;
+  }
+}
+
+static struct sched_gpu *provide_gpu(struct daemon *daemon, const struct gs_msg *msg) {
+  struct sched_gpu *gpu = scheduler_find_gpu(&daemon->scheduler, msg->attach.uuid);
+  if (gpu)
+    return gpu;
+  if (daemon->gpu_count >= DAEMON_GPUS_MAX)
+    forget_unused_gpu(daemon);
+  gpu = daemon->gpu_count < DAEMON_GPUS_MAX ? malloc(sizeof *gpu) : NULL;
+  if (!gpu)
+    return NULL;
+  char name[GS_NAME_SIZE];
+  copy_name(name, msg->attach.name, sizeof name);
+  scheduler_add_gpu(&daemon->scheduler, gpu, msg->attach.uuid, name, msg->attach.total_bytes);
+  daemon->gpu_count++;
+  return gpu;
+}
+
+static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  if (msg->gpu >= GS_GPUS_PER_CLIENT || peer->attachments[msg->gpu]) {
+    peer_close(peer, "ATTACH of an impossible or attached GPU");
+    return;
+  }
+  struct attachment *attachment = malloc(sizeof *attachment);
+  struct sched_gpu *gpu = attachment ? provide_gpu(daemon, msg) : NULL;
+  if (!gpu) {
+    free(attachment);
+    peer_close(peer, "no room for another GPU");
+    return;
+  }
+  struct sched_change change;
+  change_init(&change);
+  *attachment = (struct attachment){.peer = peer, .index = msg->gpu};
+  peer->attachments[msg->gpu] = attachment;
+  scheduler_attach(&daemon->scheduler, gpu, &attachment->job,
+                   &(struct sched_attach){.id = peer->job_id,
+                                          .owner = attachment,
+                                          .used_bytes = msg->attach.used_bytes,
+                                          .flags = msg->attach.flags},
+                   now_ns, &change);
+  daemon_execute(&change);
+}
+
+static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uint64_t now_ns) {
+  struct attachment *attachment = peer->attachments[index];
+  struct sched_change change;
+  change_init(&change);
+  peer->attachments[index] = NULL;
+  scheduler_detach(&daemon->scheduler, &attachment->job, now_ns, &change);
+  free(attachment);
+  daemon_execute(&change);
+}
+
+void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+  if (peer->role != PEER_CLIENT)
+    return;
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
+    if (peer->attachments[i])
+      detach(daemon, peer, i, now_ns);
+  peer->user->clients--;
+  daemon->client_count--;
+}
+
+/* ---- messages to events ---- */
+
+static void on_memory_request(struct daemon *daemon, struct attachment *attachment, const struct gs_msg *msg,
+                              uint64_t now_ns) {
+  struct sched_change change;
+  uint64_t granted_bytes = 0;
+  change_init(&change);
+  struct gs_msg reply = wire_msg(GS_MEM_REPLY, attachment->index);
+  reply.status = scheduler_memory_request(&daemon->scheduler, &attachment->job, msg->mem.total_bytes,
+                                          msg->mem.pinned_bytes, now_ns, &change, &granted_bytes);
+  reply.mem_reply.granted_bytes = granted_bytes;
+  if (reply.status < 0)
+    log_info("job %u (pid %d, %s) is refused %lu bytes: card and host memory are spent",
+             attachment->peer->job_id, attachment->peer->pid, attachment->peer->name, msg->mem.total_bytes);
+  peer_send(attachment->peer, &reply);
+  daemon_execute(&change);
+}
+
+static void on_released(struct daemon *daemon, struct attachment *attachment, const struct gs_msg *msg,
+                        uint64_t now_ns) {
+  struct sched_change change;
+  change_init(&change);
+  scheduler_release(&daemon->scheduler, &attachment->job,
+                    &(struct sched_release){.epoch = msg->epoch,
+                                            .drain_ns = msg->released.drain_ns,
+                                            .evict_bytes = msg->released.evict_bytes},
+                    now_ns, &change);
+  daemon_execute(&change);
+}
+
+static void on_request(struct daemon *daemon, struct attachment *attachment, uint64_t now_ns) {
+  struct sched_change change;
+  change_init(&change);
+  scheduler_request(&daemon->scheduler, &attachment->job, now_ns, &change);
+  daemon_execute(&change);
+}
+
+static void on_memory_report(struct daemon *daemon, struct attachment *attachment, const struct gs_msg *msg,
+                             uint64_t now_ns) {
+  struct sched_change change;
+  change_init(&change);
+  scheduler_memory_report(&daemon->scheduler, &attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes,
+                          now_ns, &change);
+  daemon_execute(&change);
+}
+
+static void on_gpu_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
+                           uint64_t now_ns) {
+  struct attachment *attachment = msg->gpu < GS_GPUS_PER_CLIENT ? peer->attachments[msg->gpu] : NULL;
+  if (!attachment) {
+    peer_close(peer, "a message about a GPU that is not attached");
+    return;
+  }
+  switch (msg->type) {
+  case GS_DETACH:
+    detach(daemon, peer, msg->gpu, now_ns);
+    break;
+  case GS_REQ_LOCK:
+    on_request(daemon, attachment, now_ns);
+    break;
+  case GS_LOCK_RELEASED:
+    on_released(daemon, attachment, msg, now_ns);
+    break;
+  case GS_LOCK_ACTIVE:
+    scheduler_active(&attachment->job, msg->epoch, msg->active.restore_bytes);
+    break;
+  case GS_MEM_REQUEST:
+    on_memory_request(daemon, attachment, msg, now_ns);
+    break;
+  case GS_MEM_REPORT:
+    on_memory_report(daemon, attachment, msg, now_ns);
+    break;
+  case GS_CLIENT_STATE:
+    scheduler_set_flags(&attachment->job, msg->state.flags);
+    break;
+  }
+}
+
+static bool is_control(unsigned type) { return type >= GS_SET_TQ && type <= GS_GET_STATUS; }
+
+static bool is_from_client(unsigned type) { return type >= GS_REGISTER && type <= GS_CLIENT_STATE; }
+
+void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  if (msg->type == GS_REGISTER)
+    on_register(daemon, peer, msg);
+  else if (is_control(msg->type) && peer->role != PEER_CLIENT)
+    control_on_message(daemon, peer, msg, now_ns);
+  else if (!is_from_client(msg->type) || peer->role != PEER_CLIENT)
+    peer_close(peer, "a message out of place");
+  else if (msg->type == GS_ATTACH)
+    on_attach(daemon, peer, msg, now_ns);
+  else
+    on_gpu_message(daemon, peer, msg, now_ns);
+}
+
+void daemon_on_bad_message(struct peer *peer, int error) {
+  if (error == -EPROTONOSUPPORT)
+    reject(peer, GS_REJECT_VERSION, GS_PROTOCOL_VERSION, "another protocol version");
+  else
+    peer_close(peer, error == -EBADMSG ? "not a message" : "an unknown message");
+}
+
+/* ---- time ---- */
+
+void daemon_init(struct daemon *daemon, uint64_t now_ns) {
+  *daemon = (struct daemon){.started_ns = now_ns, .max_clients_per_user = 2048};
+  scheduler_init(&daemon->scheduler);
+}
+
+uint64_t daemon_deadline_ns(const struct daemon *daemon) { return scheduler_deadline_ns(&daemon->scheduler); }
+
+void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
+  struct sched_change change;
+  if (now_ns < daemon_deadline_ns(daemon))
+    return;
+  change_init(&change);
+  scheduler_expire(&daemon->scheduler, now_ns, &change);
+  daemon_execute(&change);
+}
+
+void daemon_end(struct daemon *daemon) {
+  struct list *node;
+  while ((node = list_first(&daemon->scheduler.gpus))) {
+    struct sched_gpu *gpu = list_entry(node, struct sched_gpu, link);
+    scheduler_remove_gpu(&daemon->scheduler, gpu);
+    free(gpu);
+  }
+}
