@@ -66,8 +66,8 @@ def run_variant(runner, names, variant, args):
     gpubench.note(f"{variant}: {len(names)} checks, {args.jobs} at once")
     if variant in ("stock", "unified"):
         return run_all(runner, names, variant, args.jobs)
-    with gpubench.Daemon(runner.build, runner.out) as daemon:
-        daemon.configure("on" if variant == "turns" else "auto", args.tq if variant == "turns" else None)
+    settings = {"mode": "on", "tq_s": args.tq} if variant == "turns" else {"mode": "auto"}
+    with gpubench.Daemon(runner.build, runner.out, **settings) as daemon:
         results = run_all(runner, names, variant, args.jobs, daemon)
         if variant == "turns":
             gpubench.note(f"turns: {gpubench.counter(daemon.status(), 'handovers')} hand-overs")

@@ -134,18 +134,22 @@ class Daemon:
 
     START_S = 10
 
-    def __init__(self, build, out, options=()):
+    def __init__(self, build, out, mode, tq_s=None, capacity=None):
         self.build = build
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gpushare-bench-"))
         self.socket = self.folder / "daemon.sock"
         self.log_path = pathlib.Path(out) / "daemon.log"
-        self.options = list(options)
+        config = self.folder / "empty.conf"  # not what this machine's administrator has set
+        config.touch()
+        self.command = [build.daemon, "--config", config, "--socket", self.socket, "--mode", mode]
+        self.command += ["--tq", f"{tq_s:g}"] if tq_s else []
+        self.command += ["--capacity", capacity] if capacity else []
         self.process = None
         self.log = None
 
     def __enter__(self):
         self.log = open(self.log_path, "ab")
-        self.process = subprocess.Popen([str(self.build.daemon), "--socket", str(self.socket), *self.options],
+        self.process = subprocess.Popen([str(word) for word in self.command],
                                         stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
                                         env=self.build.env(), start_new_session=True)
         try:
@@ -184,14 +188,6 @@ class Daemon:
     def status(self):
         return json.loads(self.ctl("status", "--json"))
 
-    def configure(self, mode, tq_s=None, capacity=None):
-        """Settings for every GPU, also those that no program has used yet."""
-        if capacity is not None:
-            self.ctl("set-capacity", str(capacity))
-        if tq_s is not None:
-            self.ctl("set-tq", str(tq_s))
-        self.ctl(mode)
-
     def knows(self, pid):
         return any(item.get("pid") == pid for item in objects(self.status()))
 
@@ -207,9 +203,8 @@ def objects(value):
 
 
 def counter(status, name):
-    """The sum of a counter over all GPUs (not over their jobs)."""
-    gpus = status.get("gpus", []) if isinstance(status, dict) else []
-    return sum(int(gpu.get(name, 0)) for gpu in gpus)
+    """The sum of a counter over all GPUs: the objects that count hand-overs."""
+    return sum(int(item.get(name, 0)) for item in objects(status) if "handovers" in item)
 
 
 def tail(path, lines=3):

@@ -139,8 +139,7 @@ def print_alone(bench, rates):
 
 
 def run_alone(bench):
-    with gpubench.Daemon(bench.build, bench.out) as daemon:
-        daemon.configure("auto")
+    with gpubench.Daemon(bench.build, bench.out, "auto") as daemon:
         rates = alone_runs(bench, daemon)
     bench.alone_rate = statistics.median(rates["stock"][64])
     print_alone(bench, rates)
@@ -156,8 +155,6 @@ def stock_rate(bench):
 
 
 def run_pair(bench, daemon, tq_s):
-    daemon.configure("on", tq_s)
-    before = gpubench.counter(daemon.status(), "handovers")
     count = max(20, int(bench.alone_rate * bench.args.pair_seconds / 2))
     jobs = [bench.job("daemon", daemon, ALONE_GIB, "--batch", 64, "--iterations", count, "--seed", seed)
             for seed in (1, 2)]
@@ -169,16 +166,16 @@ def run_pair(bench, daemon, tq_s):
     bench.figures.add(name + "_first_done_at", min(r["end_s"] for r in results) - min(r["start_s"] for r in results),
                       "s")
     bench.figures.add(name + "_all_done_at", wall, "s")
-    bench.figures.add(name + "_handovers", gpubench.counter(daemon.status(), "handovers") - before)
+    bench.figures.add(name + "_handovers", gpubench.counter(daemon.status(), "handovers"))
 
 
 def run_pairs(bench):
     if bench.alone_rate is None:
         bench.alone_rate = stock_rate(bench)
         bench.figures.add("pair_stock_alone", bench.alone_rate, "it/s")
-    with gpubench.Daemon(bench.build, bench.out) as daemon:
-        for tq_s in (float(text) for text in bench.args.pair_tq.split(",")):
-            gpubench.note(f"pairs: TQ {tq_s:g} s")
+    for tq_s in (float(text) for text in bench.args.pair_tq.split(",")):
+        gpubench.note(f"pairs: TQ {tq_s:g} s")
+        with gpubench.Daemon(bench.build, bench.out, "on", tq_s) as daemon:
             run_pair(bench, daemon, tq_s)
     bench.figures.add("pair_target", PAIR_TARGET)
 
@@ -193,11 +190,9 @@ def tight_jobs(bench, variant, daemon):
 
 
 def run_tight_mode(bench, daemon, mode, expected):
-    daemon.configure(mode, bench.args.tight_tq, TIGHT_CAPACITY)
-    before = daemon.status()
     gpubench.note(f"tight: mode {mode}, capacity {TIGHT_CAPACITY}, TQ {bench.args.tight_tq:g} s")
     results = run_together(bench, tight_jobs(bench, "daemon", daemon), "daemon", daemon, 150)
-    after = daemon.status()
+    status = daemon.status()
     name = f"tight_{mode}"
     hashes = [r["hash"] for r in results]
     bench.is_right(name + "_results", hashes == expected and all(r["ballast_right"] for r in results),
@@ -205,7 +200,7 @@ def run_tight_mode(bench, daemon, mode, expected):
     bench.figures.add(name + "_all_done_at",
                       max(r["end_s"] for r in results) - min(r["start_s"] for r in results), "s")
     for figure, unit in (("handovers", ""), ("moved_bytes", "B")):
-        bench.figures.add(f"{name}_{figure}", gpubench.counter(after, figure) - gpubench.counter(before, figure), unit)
+        bench.figures.add(f"{name}_{figure}", gpubench.counter(status, figure), unit)
 
 
 def tight_expected(bench):
@@ -220,7 +215,7 @@ def run_tight(bench):
     if expected[0] == expected[1]:
         bench.wrong.append("tight: two seeds gave the same weights, the comparison would mean nothing")
     for mode in ("auto", "on"):
-        with gpubench.Daemon(bench.build, bench.out) as daemon:
+        with gpubench.Daemon(bench.build, bench.out, mode, bench.args.tight_tq, TIGHT_CAPACITY) as daemon:
             run_tight_mode(bench, daemon, mode, expected)
 
 

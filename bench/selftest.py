@@ -168,7 +168,7 @@ class OverheadTest(Fakes):
         self.assertEqual(figures["alone_b4_daemon_over_stock"], 0.5)
         self.assertEqual(figures["alone_b64_stock"], 100)
         self.assertEqual(figures["tight_auto_results"], "same")
-        self.assertEqual(figures["tight_on_handovers"], 0)
+        self.assertEqual(figures["tight_on_handovers"], 3)
         self.assertLess(figures["pair_tq1_over_alone"], 1.01)  # two at half the speed, side by side
         self.assertGreater(figures["pair_tq1_over_alone"], 0.9)
 
