@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/client.h"
@@ -41,11 +42,13 @@ void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned
 /* Allocations. */
 
 #define ROWS 4096
+#define PAGE (UINT64_C(2) << 20)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
   uint64_t base, bytes;
   enum fake_kind kind;
+  bool *away; /* per page */
 } rows[ROWS];
 static uint64_t next_base = UINT64_C(0x700000000000);
 
@@ -61,6 +64,7 @@ static CUresult alloc(CUdeviceptr *address, size_t bytes, enum fake_kind kind) {
       rows[i].base = *address = next_base;
       rows[i].bytes = bytes;
       rows[i].kind = kind;
+      rows[i].away = calloc(bytes / PAGE + 1, sizeof(bool));
       next_base += (bytes + 511) / 512 * 512;
       result = CUDA_SUCCESS;
     }
@@ -83,14 +87,17 @@ enum fake_kind fake_kind(CUdeviceptr address) {
   return kind;
 }
 
-/* Is it all one living allocation of unified memory? */
-static bool is_one_managed(CUdeviceptr address, size_t bytes) {
+/* Move a range, if it is all one living allocation of unified memory. */
+static CUresult move(CUdeviceptr address, size_t bytes, bool away) {
   pthread_mutex_lock(&lock);
   int i = find(address);
   bool one = i >= 0 && i == find(address + bytes - 1) &&
              (rows[i].kind == FAKE_MANAGED || rows[i].kind == FAKE_MANAGED_POOL);
+  if (one)
+    for (uint64_t at = address - rows[i].base; at < address - rows[i].base + bytes; at += PAGE)
+      rows[i].away[at / PAGE] = away;
   pthread_mutex_unlock(&lock);
-  return one;
+  return one ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 unsigned fake_live(void) {
@@ -100,6 +107,21 @@ unsigned fake_live(void) {
   return live;
 }
 
+static void drop(int i) {
+  rows[i].kind = FAKE_NONE;
+  free(rows[i].away);
+  rows[i].away = NULL;
+}
+
+uint64_t fake_away_bytes(void) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < ROWS; i++)
+    for (uint64_t at = 0; rows[i].kind && at < rows[i].bytes; at += PAGE)
+      if (rows[i].away[at / PAGE])
+        bytes += rows[i].bytes - at < PAGE ? rows[i].bytes - at : PAGE;
+  return bytes;
+}
+
 static CUresult release(CUdeviceptr address) {
   if (fake.refuse_free)
     return fake.refuse_free;
@@ -107,7 +129,7 @@ static CUresult release(CUdeviceptr address) {
   int i = find(address);
   CUresult result = i >= 0 && rows[i].base == address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS)
-    rows[i].kind = FAKE_NONE;
+    drop(i);
   pthread_mutex_unlock(&lock);
   return result;
 }
@@ -152,7 +174,7 @@ static CUresult fake_prefetch(CUdeviceptr address, size_t bytes, CUdevice device
     fake.on_prefetch();
   if (fake.refuse_prefetch)
     return fake.refuse_prefetch;
-  if (!is_one_managed(address, bytes))
+  if (move(address, bytes, device == CU_DEVICE_CPU) != CUDA_SUCCESS)
     return CUDA_ERROR_INVALID_VALUE;
   fake.last_stream = stream;
   *(device == CU_DEVICE_CPU ? &fake.prefetches_out : &fake.prefetches_in) += 1;

@@ -44,6 +44,9 @@ extern struct fake fake;
 enum fake_kind fake_kind(CUdeviceptr address);
 unsigned fake_live(void);
 
+/* Unified memory that prefetches have moved to the host and not back. */
+uint64_t fake_away_bytes(void);
+
 /* Settings and gate. */
 extern bool fake_gate_open;
 void fake_set_memory_off(bool off);
