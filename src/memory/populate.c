@@ -49,9 +49,8 @@ static bool worth_it(uint64_t bytes) { return bytes >= POPULATE_MIN_BYTES && byt
 uint64_t populate_on(CUstream stream, CUdeviceptr address, uint64_t bytes, CUdevice device) {
   if (!worth_it(bytes))
     return 0;
-  if (!gate_is_open(device))
+  if (!gate_is_open(device) || !gate_try_enter(stream))
     return bytes;
-  gate_enter(stream); /* should the gate shut right now, this waits for the next turn, as a launch would */
   driver.cuMemPrefetchAsync(address, bytes, device, stream);
   gate_leave();
   return 0;
@@ -64,10 +63,9 @@ uint64_t populate(CUdeviceptr address, uint64_t bytes, CUdevice device, CUcontex
     return bytes;
   CUstreamCaptureMode mode = capture_relax();
   CUstream stream = stream_of(context);
-  if (stream)
-    populate_on(stream, address, bytes, device);
+  uint64_t left = stream ? populate_on(stream, address, bytes, device) : 0;
   capture_unrelax(mode);
-  return 0;
+  return left;
 }
 
 void populate_context_destroyed(CUcontext context) {

@@ -153,7 +153,7 @@ START_TEST(a_forked_child_knows_nothing) {
   ck_assert_uint_eq(memory_restore(0), 0);
   ck_assert_ptr_nonnull(parents);
   get(MIB);
-  ck_assert_uint_eq(resident(), MIB);
+  ck_assert_uint_eq(memory_usage(0).resident_bytes, MIB);
 }
 END_TEST
 
