@@ -51,8 +51,7 @@ def torch_ready():
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.deterministic = True
     torch.manual_seed(7)
-    total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, (2 << 30) / total))
+    gpubench.limit_torch(torch, 2)
     return torch
 
 

@@ -315,6 +315,13 @@ class Job:
             raise self.trouble(f"exit status {code} after its result")
 
 
+def limit_torch(torch, gib):
+    """Keep PyTorch's allocator below so many GiB. With a capacity, the card's two totals may differ; PyTorch takes its
+    fraction of one of them, so the smaller one makes the bound loose rather than the program fail."""
+    total = min(torch.cuda.get_device_properties(0).total_memory, torch.cuda.mem_get_info()[1])
+    torch.cuda.set_per_process_memory_fraction(min(1.0, gib * (1 << 30) / total))
+
+
 def is_preloaded():
     """Whether libunified is in this process (asked by the children)."""
     return "libunified" in pathlib.Path("/proc/self/maps").read_text()

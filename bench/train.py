@@ -47,8 +47,7 @@ def set_environment(args):
 
 def set_torch(args):
     import torch
-    total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, args.limit_gib * GIB / total))
+    gpubench.limit_torch(torch, args.limit_gib)
     if args.deterministic:
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.backends.cudnn.deterministic = True
