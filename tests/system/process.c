@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runner.h"
@@ -182,6 +183,36 @@ int process_log_count(const struct process *process, const char *needle) {
 }
 
 int process_log_lines(const struct process *process) { return process_log_count(process, "\n"); }
+
+/* Logs and other people's processes give no event to wait for. */
+static void pause_briefly(uint64_t deadline, const char *what) {
+  CHECK(deadline_left_ms(deadline) > 0, "waited in vain: %s", what);
+  nanosleep(&(struct timespec){.tv_nsec = 2000 * 1000}, NULL);
+}
+
+void process_await_log(const struct process *process, const char *text) {
+  uint64_t deadline = deadline_in(PROCESS_LIMIT_S);
+  while (process_log_count(process, text) == 0)
+    pause_briefly(deadline, text);
+}
+
+static bool is_gone(pid_t pid) {
+  char path[32], state = 'Z';
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+  FILE *file = fopen(path, "r");
+  if (!file)
+    return true;
+  if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+    state = 'Z';
+  fclose(file);
+  return state == 'Z';
+}
+
+void process_await_gone(pid_t pid) {
+  uint64_t deadline = deadline_in(PROCESS_LIMIT_S);
+  while (!is_gone(pid))
+    pause_briefly(deadline, "the end of a process");
+}
 
 void process_dump_all(void) {
   for (int i = 0; i < process_count; i++) {

@@ -62,6 +62,11 @@ int process_log_count(const struct process *process, const char *text);
 /* Lines that it wrote to stderr. */
 int process_log_lines(const struct process *process);
 
+/* Wait until the text is in its log. */
+void process_await_log(const struct process *process, const char *text);
+/* Wait until this process, which need not be our child, has ended. */
+void process_await_gone(pid_t pid);
+
 /* Print the logs of all processes of the test. */
 void process_dump_all(void);
 void process_check_none_left(void);

@@ -14,9 +14,7 @@ static struct scene scene;
 
 static void begin(const char *card, const char *mode, const char *quantum) {
   scene_begin(&scene, card);
-  scene_start_daemon(&scene, NULL);
-  CHECK(scene_ctl(&scene, NULL, 0, mode, NULL) == 0);
-  CHECK(scene_ctl(&scene, NULL, 0, "set-tq", quantum, NULL) == 0);
+  scene_start_daemon(&scene, "--mode", mode, "--tq", quantum, NULL);
 }
 
 static struct process *start_job(const char *bytes, const char *rounds, const char *option) {
@@ -146,9 +144,7 @@ TEST(captures) { run_captures("1"); }
 TEST(stopped_holder) {
   struct process *jobs[2];
   scene_begin(&scene, "small,capacity=32MiB");
-  scene_start_daemon(&scene, "--grace", "200ms", NULL);
-  CHECK(scene_ctl(&scene, NULL, 0, "on", NULL) == 0);
-  CHECK(scene_ctl(&scene, NULL, 0, "set-tq", "0.005", NULL) == 0);
+  scene_start_daemon(&scene, "--mode", "on", "--tq", "5ms", "--grace", "200ms", NULL);
   jobs[0] = scene_start(&scene, NULL, "job", "--bytes", "24M", "--rounds", "0", "--spin", "1ms", "--progress",
                         NULL);
   process_expect(jobs[0], "round 2", NULL, 0);

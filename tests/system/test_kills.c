@@ -18,15 +18,11 @@
 
 static struct scene scene;
 
-static void configure(void) {
-  CHECK(scene_ctl(&scene, NULL, 0, "on", NULL) == 0);
-  CHECK(scene_ctl(&scene, NULL, 0, "set-tq", "0.003", NULL) == 0);
-}
+static void start_daemon(void) { scene_start_daemon(&scene, "--mode", "on", "--tq", "3ms", NULL); }
 
 static void begin(void) {
   scene_begin(&scene, "small,capacity=32MiB");
-  scene_start_daemon(&scene, NULL);
-  configure();
+  start_daemon();
 }
 
 static struct process *endless_job(environment_list environment) {
@@ -105,8 +101,7 @@ TEST(daemon_at_random) {
     scene_kill_daemon(&scene);
     if (kills % 2)
       check_progress(jobs, JOBS); /* without a daemon, as if alone */
-    scene_start_daemon(&scene, NULL);
-    configure();
+    start_daemon();
     for (int i = 0; i < JOBS; i++)
       scene_await(&scene, scene_job_known, jobs[i], "the job has come back");
   }
@@ -125,7 +120,7 @@ TEST(daemon_stopped_and_started) {
   check_progress(jobs, 2);
   scene_stop_daemon(&scene);
   check_progress(jobs, 2);
-  scene_start_daemon(&scene, NULL);
+  start_daemon();
   for (int i = 0; i < 2; i++)
     scene_await(&scene, scene_job_known, jobs[i], "the job has come back");
   for (int i = 0; i < 2; i++)
@@ -212,8 +207,7 @@ static void kill_at(const struct victim *victim) {
   CHECK(await_hit(proxy, 8000), "no %s has passed", wire_type_name(victim->type));
   if (!victim_is_client(victim)) {
     process_wait(scene.daemon);
-    scene_start_daemon(&scene, NULL);
-    configure();
+    start_daemon();
   }
   int killed = -1;
   for (int i = 0; i < 2 && victim_is_client(victim) && killed < 0; i = (i + 1) % 2)

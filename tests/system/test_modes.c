@@ -19,9 +19,7 @@ static struct scene scene;
 
 static void begin(void) {
   scene_begin(&scene, CARD);
-  scene_start_daemon(&scene, NULL);
-  CHECK(scene_ctl(&scene, NULL, 0, "on", NULL) == 0);
-  CHECK(scene_ctl(&scene, NULL, 0, "set-tq", "0.005", NULL) == 0);
+  scene_start_daemon(&scene, "--mode", "on", "--tq", "5ms", NULL);
 }
 
 static void check_converted(struct process *program) {
