@@ -1,0 +1,241 @@
+"""The second half of scripts/demo: runs and measures. usage: demo.py BUILD-FOLDER [--simulate]"""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+MIB = 1 << 20
+LIMIT_S = 50  # for one run
+
+
+class Setup:
+    """What is run on which driver."""
+
+    def __init__(self, build, folder, simulate):
+        self.build, self.folder, self.simulate = build, folder, simulate
+        self.environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "GPUSHARE_MEMORY")}
+        self.state = os.path.join(folder, "state")
+        if simulate:
+            self.bytes, self.capacity, self.rounds, self.spin = 48 * MIB, 64 * MIB, 150, "0.0003"
+            self.tq = "0.25"
+            self.environment["LD_LIBRARY_PATH"] = os.path.join(build, "tests", "sim")
+            self.environment["GPUSHARE_SIM_CARD"] = f"p100,capacity={self.capacity // MIB}MiB"
+            self.environment["GPUSHARE_SIM_STATE"] = self.state
+        else:
+            self.bytes, self.capacity, self.rounds, self.spin = 2048 * MIB, 3072 * MIB, 400, "0.01"
+            self.tq = "1"
+            self.environment["GS_TEST_MODULE"] = os.path.join(ROOT, "tests", "system", "kernels.ptx")
+
+    def program(self, *path):
+        return os.path.join(self.build, *path)
+
+    def job_command(self, rounds, size):
+        return [self.program("tests", "system", "job"), "--bytes", str(size), "--buffers", "4", "--rounds", str(rounds),
+                "--spin", self.spin, "--progress", "--wait"]
+
+
+def gpu_works(build, folder):
+    """Does a small job on the real driver come to its end?"""
+    setup = Setup(build, folder, simulate=False)
+    try:
+        result = subprocess.run(setup.job_command(1, MIB), env=setup.environment, input="go\n", text=True,
+                                capture_output=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return result.returncode == 0 and result.stdout.endswith("ok\n")
+
+
+class Daemon:
+    """A private daemon."""
+
+    def __init__(self, setup, mode):
+        self.setup = setup
+        self.socket = os.path.join(setup.folder, "daemon.sock")
+        self.log = open(os.path.join(setup.folder, f"daemon-{mode}.log"), "w+", encoding="utf-8")
+        command = [setup.program("daemon", "gpushare-daemon"), "--socket", self.socket, "--mode", mode, "--tq", setup.tq,
+                   "--capacity", str(setup.capacity)]
+        self.process = subprocess.Popen(command, env=setup.environment, stderr=self.log)
+        deadline = time.monotonic() + 10
+        while self.status() is None:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.log.seek(0)
+                raise RuntimeError("the daemon does not run:\n" + self.log.read())
+            time.sleep(0.01)
+
+    def status(self):
+        command = [self.setup.program("daemon", "gpusharectl"), "--socket", self.socket, "status", "--json"]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        return json.loads(result.stdout) if result.returncode == 0 else None
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.log.close()
+
+
+class Job:
+    """One of the two programs; what it says goes to a file that is looked at while it runs."""
+
+    def __init__(self, setup, daemon, name):
+        self.name, self.setup = name, setup
+        self.output = open(os.path.join(setup.folder, f"{name}.out"), "w+", encoding="utf-8")
+        self.errors = open(os.path.join(setup.folder, f"{name}.err"), "w+", encoding="utf-8")
+        environment = dict(setup.environment, GPUSHARE_SOCKET=daemon.socket,
+                           LD_PRELOAD=setup.program("src", "libunified.so"))
+        self.process = subprocess.Popen(setup.job_command(setup.rounds, setup.bytes), env=environment, text=True,
+                                        stdin=subprocess.PIPE, stdout=self.output, stderr=self.errors)
+
+    def text(self):
+        self.output.seek(0)
+        return self.output.read()
+
+    def rounds(self):
+        found = re.findall(r"^round (\d+)$", self.text(), flags=re.M)
+        return int(found[-1]) if found else 0
+
+    def go(self):
+        self.process.stdin.write("go\n")
+        self.process.stdin.close()
+
+    def running(self):
+        return self.process.poll() is None
+
+    def verified_bytes(self):
+        found = re.search(r"^verified (\d+)$", self.text(), flags=re.M)
+        if self.process.returncode != 0 or not found:
+            self.errors.seek(0)
+            last = self.text().strip().splitlines()[-1:] or ["nothing"]
+            raise RuntimeError(f"{self.name} failed with {self.process.returncode}: {last[0]}\n{self.errors.read()}")
+        return int(found.group(1))
+
+    def stop(self):
+        if self.running():
+            self.process.kill()
+            self.process.wait()
+        self.output.close()
+        self.errors.close()
+
+
+def wait_until_ready(jobs):
+    deadline = time.monotonic() + 30
+    while not all("ready" in job.text() for job in jobs):
+        if time.monotonic() > deadline or not all(job.running() for job in jobs):
+            for job in jobs:
+                if not job.running():
+                    job.verified_bytes()
+            raise RuntimeError("the programs do not get their memory")
+        time.sleep(0.01)
+
+
+def show(text, end="\n"):
+    if sys.stdout.isatty():
+        print(f"\r\033[K{text}", end=end, flush=True)
+    else:
+        print(text, flush=True)
+
+
+def follow(jobs, title):
+    """Until both have ended: progress on the screen. Returns the share of each when the first was done."""
+    start, shown, shares = time.monotonic(), 0.0, None
+    while any(job.running() for job in jobs):
+        done = [job.rounds() for job in jobs]
+        if shares is None and (max(done) >= jobs[0].setup.rounds or not all(job.running() for job in jobs)):
+            shares = [count / max(1, sum(done)) for count in done]
+        elapsed = time.monotonic() - start
+        if elapsed - shown >= (0.2 if sys.stdout.isatty() else 2):
+            shown = elapsed
+            progress = ", ".join(f"{job.name} {count}/{job.setup.rounds}" for job, count in zip(jobs, done))
+            show(f"{title}: {elapsed:5.1f} s  {progress}", end="")
+        if elapsed > LIMIT_S:
+            raise RuntimeError(f"{title}: not finished after {LIMIT_S} s")
+        time.sleep(0.02)
+    return time.monotonic() - start, shares or [0.5, 0.5]
+
+
+def simulated_counters(setup):
+    command = [setup.program("tests", "sim", "simstat"), setup.state]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {name: int(value) for name, value in re.findall(r"^gpu0\.(\w+) (\d+)$", text, flags=re.M)}
+
+
+def run(setup, mode):
+    """One row of the table."""
+    title = f"lock {mode}"
+    if setup.simulate and os.path.exists(setup.state):
+        os.unlink(setup.state)
+    daemon, jobs = Daemon(setup, mode), []
+    try:
+        jobs = [Job(setup, daemon, name) for name in ("A", "B")]
+        wait_until_ready(jobs)
+        for job in jobs:
+            job.go()
+        seconds, shares = follow(jobs, title)
+        verified = sum(job.verified_bytes() for job in jobs)
+        gpu = daemon.status()["gpus"][0]
+        row = {"title": title, "seconds": seconds, "shares": shares, "verified": verified,
+               "handovers": gpu["handovers"], "moved": gpu["moved_bytes"], "faults": None}
+        if setup.simulate:
+            counters = simulated_counters(setup)
+            row["faults"] = counters["faults"]
+            row["moved"] = sum(counters[name] for name in ("fault_bytes", "evicted_bytes", "prefetched_in_bytes",
+                                                           "prefetched_out_bytes", "remote_bytes"))
+        show(f"{title}: {seconds:.1f} s, {verified // MIB} MiB verified")
+        return row
+    finally:
+        for job in jobs:
+            job.stop()
+        daemon.stop()
+
+
+def print_table(setup, rows):
+    print()
+    print(f"{'':10} {'total time':>12} {'bytes moved':>14} {'faults':>9} {'hand-overs':>11}  {'share of A / B':>14}  verified")
+    for row in rows:
+        faults = "n/a" if row["faults"] is None else str(row["faults"])
+        share = " / ".join(f"{share:.0%}" for share in row["shares"])
+        print(f"{row['title']:10} {row['seconds']:10.1f} s {row['moved'] / MIB:10.0f} MiB {faults:>9} {row['handovers']:>11}"
+              f"  {share:>14}  every byte of {row['verified'] // MIB} MiB")
+    print()
+    print("share: of the rounds done when the first program had finished its rounds")
+    if setup.simulate:
+        print("bytes moved: by page faults, evictions, prefetches and remote access, both directions, as the simulated driver counts")
+        print("These are figures of a simulated card, not of a real GPU.")
+    else:
+        print("bytes moved: by hand-overs, as the daemon counts; the driver does not tell of page faults (n/a)")
+        print(f"The card has more memory than the {setup.capacity // MIB} MiB given to the jobs here: with the lock off nothing has to leave it.")
+
+
+def main():
+    build = os.path.abspath(sys.argv[1])
+    folder = tempfile.mkdtemp(prefix="gpushare-demo-")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
+    try:
+        simulate = "--simulate" in sys.argv[2:] or not gpu_works(build, folder)
+        setup = Setup(build, folder, simulate)
+        print("demo: " + ("no GPU here: the SIMULATED driver is used" if simulate else "on this machine's GPU"))
+        print(f"demo: two programs of {setup.bytes // MIB} MiB each, capacity {setup.capacity // MIB} MiB, TQ {setup.tq} s,"
+              f" {setup.rounds} rounds over all of their memory")
+        print_table(setup, [run(setup, mode) for mode in ("off", "on")])
+    except KeyboardInterrupt:
+        return 130
+    except RuntimeError as error:
+        print(f"\ndemo: {error}", file=sys.stderr)
+        return 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+sys.exit(main())
