@@ -310,6 +310,9 @@ def cupy_graph():
 @check()
 def numba():
     import numpy
+
+    if not hasattr(numpy, "row_stack"):  # numba-cuda of 2025 still asks for it, NumPy 2.5 has dropped it
+        numpy.row_stack = numpy.vstack
     from numba import cuda
 
     @cuda.jit

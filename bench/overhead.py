@@ -40,6 +40,7 @@ class Bench:
         self.build, self.out, self.budget, self.guard, self.figures = gpubench.prepare(args)
         self.serial = 0
         self.wrong = []
+        self.batches = args.batches
         self.alone_rate = None  # stock, batch 64, it/s
 
     def job(self, variant, daemon, managed_gib, *options):
@@ -94,13 +95,14 @@ def measure(bench, job, variant, daemon, upcoming):
     """Rates by batch of a job that was imported; the upcoming job imports while this one warms up."""
     rates = {}
     job.go()
-    for index, batch in enumerate(BATCHES):
+    batches = bench.batches
+    for index, batch in enumerate(batches):
         job.expect("ready", START_S)
         if index == 0 and upcoming:
             upcoming.expect("imported", START_S)
         job.go()
         rates[batch] = bench.result(job, variant, daemon, bench.args.seconds * 4 + 60)["rate"]
-        if index + 1 < len(BATCHES):
+        if index + 1 < len(batches):
             job.go()
     job.finish(60)
     return rates
@@ -109,8 +111,8 @@ def measure(bench, job, variant, daemon, upcoming):
 def alone_runs(bench, daemon):
     """variant -> batch -> rates, in fresh processes: ABCABC…; only the running one has touched the GPU."""
     order = list(gpubench.VARIANTS) * bench.args.repeat
-    rates = {variant: {batch: [] for batch in BATCHES} for variant in gpubench.VARIANTS}
-    options = ("--batch", ",".join(map(str, BATCHES)), "--seconds", bench.args.seconds)
+    rates = {variant: {batch: [] for batch in bench.batches} for variant in gpubench.VARIANTS}
+    options = ("--batch", ",".join(map(str, bench.batches)), "--seconds", bench.args.seconds)
     with contextlib.ExitStack() as stack:
         upcoming = stack.enter_context(bench.job(order[0], daemon, ALONE_GIB, *options))
         upcoming.expect("imported", START_S)
@@ -126,7 +128,7 @@ def alone_runs(bench, daemon):
 
 
 def print_alone(bench, rates):
-    for batch in BATCHES:
+    for batch in bench.batches:
         stock = statistics.median(rates["stock"][batch])
         for variant in gpubench.VARIANTS:
             values = rates[variant][batch]
@@ -226,6 +228,8 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     gpubench.common_arguments(parser)
     parser.add_argument("--only", default=",".join(PARTS), help="parts, in this order (default: %(default)s)")
+    parser.add_argument("--batches", default=BATCHES, type=lambda text: tuple(map(int, text.split(","))),
+                        help="of the part alone: 64,4 or one of them (default: both)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each variant alone (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=5, help="of each measurement alone (default: %(default)g)")
     parser.add_argument("--pair-seconds", type=float, default=20, help="of two together (default: %(default)g)")
