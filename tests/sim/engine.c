@@ -1,0 +1,93 @@
+/* engine.c - fair turns on a card's engines, safe against the death or stop of whoever has the turn. */
+#include "engine.h"
+
+#include <errno.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "process.h"
+
+enum { SHORTEST_SLEEP_NS = 50 * 1000, STOPPED_CHECK_MS = 200 };
+
+void engine_wait_until(uint64_t due_ns) {
+  if (due_ns <= clock_now_ns() + SHORTEST_SLEEP_NS)
+    return;
+  struct timespec due = {.tv_sec = (time_t)(due_ns / NS_PER_S), .tv_nsec = (long)(due_ns % NS_PER_S)};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL) == EINTR)
+    ;
+}
+
+static struct timespec wall_deadline(void) {
+  struct timespec at;
+  clock_gettime(CLOCK_REALTIME, &at); /* the only clock that pthread_mutex_timedlock knows */
+  at.tv_nsec += STOPPED_CHECK_MS * 1000000L;
+  at.tv_sec += at.tv_nsec / 1000000000L;
+  at.tv_nsec %= 1000000000L;
+  return at;
+}
+
+/*
+ * False if the owner is a stopped process: a real GPU goes on with its work then, and lets others in, so the
+ * caller goes ahead without the turn.
+ */
+static bool turn_lock(pthread_mutex_t *mutex, struct turnstile *engine) {
+  for (;;) {
+    struct timespec deadline = wall_deadline();
+    int result = pthread_mutex_timedlock(mutex, &deadline);
+    if (result == EOWNERDEAD)
+      pthread_mutex_consistent(mutex);
+    if (result != ETIMEDOUT)
+      return true;
+    if (process_stopped(atomic_load(&engine->owner)))
+      return false;
+  }
+}
+
+static void turn_take(struct engine_session *session) {
+  struct turnstile *engine = session->engine;
+  if (turn_lock(&engine->next, engine)) {
+    session->held = turn_lock(&engine->turn, engine);
+    pthread_mutex_unlock(&engine->next);
+  } else {
+    session->held = false;
+  }
+  if (session->held)
+    atomic_store(&engine->owner, getpid());
+  session->started_ns = clock_now_ns();
+  session->slice_end_ns = session->started_ns + session->slice_ns;
+  if (session->due_ns < session->started_ns)
+    session->due_ns = session->started_ns;
+}
+
+static void turn_give(struct engine_session *session) {
+  uint64_t busy_ns = clock_now_ns() - session->started_ns;
+  process_count(session->gpu, GS_SIM_gpu_busy_ns, busy_ns);
+  if (session->held)
+    pthread_mutex_unlock(&session->engine->turn);
+  session->held = false;
+}
+
+void engine_begin(struct engine_session *session, unsigned gpu, enum engine_kind kind, uint64_t due_ns) {
+  *session = (struct engine_session){
+      .engine = &sim.state->gpu[gpu].engines[kind], .gpu = gpu, .slice_ns = sim.card.slice_ns, .due_ns = due_ns};
+  turn_take(session);
+}
+
+void engine_spend(struct engine_session *session, uint64_t cost_ns) {
+  session->due_ns += cost_ns;
+  while (session->due_ns > session->slice_end_ns || clock_now_ns() > session->slice_end_ns) {
+    uint64_t rest_ns = session->due_ns > session->slice_end_ns ? session->due_ns - session->slice_end_ns : 0;
+    engine_wait_until(rest_ns ? session->slice_end_ns : session->due_ns);
+    turn_give(session);
+    session->due_ns = 0;
+    turn_take(session);
+    session->due_ns += rest_ns;
+  }
+}
+
+uint64_t engine_end(struct engine_session *session) {
+  engine_wait_until(session->due_ns);
+  turn_give(session);
+  return session->due_ns;
+}

@@ -1,0 +1,32 @@
+/*
+ * engine.h - the engines of a card (compute, copy in, copy out), each used by one stream of one process at a time,
+ * in slices; and the passing of simulated time.
+ *
+ * A session is one piece of work on one engine: begin, then real work and engine_spend(its cost) in turns, then
+ * end. Time spent really working counts; only what is missing to the cost is slept. The turn is given up
+ * after each slice, so that the work of several processes interleaves.
+ */
+#ifndef SIM_ENGINE_H
+#define SIM_ENGINE_H
+
+#include "state.h"
+
+struct engine_session {
+  struct turnstile *engine;
+  unsigned gpu;
+  bool held;
+  uint64_t slice_ns, slice_end_ns;
+  uint64_t due_ns; /* when what was spent so far is over */
+  uint64_t started_ns;
+};
+
+/* due_ns: what the stream still owes from costs too small to sleep for; 0 for none. */
+void engine_begin(struct engine_session *session, unsigned gpu, enum engine_kind kind, uint64_t due_ns);
+void engine_spend(struct engine_session *session, uint64_t cost_ns);
+/* Returns what is still owed, for the stream's next engine_begin. */
+uint64_t engine_end(struct engine_session *session);
+
+/* Sleep until the clock shows due_ns, if that is long enough from now to be worth a sleep. */
+void engine_wait_until(uint64_t due_ns);
+
+#endif

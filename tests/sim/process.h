@@ -1,0 +1,40 @@
+/*
+ * process.h - this process as a user of the simulated card: its card, the shared state, its slot, and the state of
+ * being initialised.
+ */
+#ifndef SIM_PROCESS_H
+#define SIM_PROCESS_H
+
+#include "cuda_all.h"
+#include "state.h"
+
+struct sim {
+  struct card card;
+  struct state *state;
+  struct slot *slot;
+  int32_t slot_index;
+  _Atomic int ready; /* cuInit succeeded */
+  _Atomic int forked; /* this is a child of an initialised process: nothing works any more */
+  int device_count;
+  unsigned gpu_of[STATE_GPUS]; /* device ordinal -> card, by CUDA_VISIBLE_DEVICES */
+};
+
+extern struct sim sim;
+
+CUresult process_init(void);
+/* CUDA_SUCCESS, CUDA_ERROR_NOT_INITIALIZED or what else every call must return first. */
+CUresult process_check(void);
+
+/* Add to the counters of this process and of the card. */
+void process_count(unsigned gpu, enum gs_sim_counter counter, uint64_t by);
+
+/* Work of this process on a GPU: from its submission to its end. */
+void process_submit(unsigned gpu);
+void process_finish(unsigned gpu);
+/* Call when a piece of work starts: is another living process's work in flight on the same GPU? */
+void process_note_start(unsigned gpu);
+
+/* A wild access by the GPU: say so and crash, as the process would on a real card (there: a sticky error). */
+_Noreturn void process_illegal_address(uint64_t address, const char *who);
+
+#endif
