@@ -1,0 +1,178 @@
+/* daemon_process.c - a real daemon on a socket of its own, and connections to it, for tests. */
+#include "daemon_process.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/wire.h"
+
+#define PATIENCE_MS 20000
+#define CARD_BYTES (UINT64_C(16) << 30)
+
+static void run_daemon(const struct daemon_process *daemon, const char *const *arguments) {
+  const char *argv[32] = {"gpushare-daemon", "--socket", daemon->socket, "--config",
+                          daemon->config,    "--log",    "warn"};
+  int count = 7;
+  while (*arguments && count < 31)
+    argv[count++] = *arguments++;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  execv(GS_DAEMON, (char *const *)argv);
+  _exit(127);
+}
+
+static void wait_until_it_answers(const struct daemon_process *daemon) {
+  uint64_t end_ns = clock_now_ns() + 20 * NS_PER_S;
+  int fd, status;
+  while ((fd = wire_connect(daemon->socket)) < 0) {
+    ck_assert_msg(waitpid(daemon->pid, &status, WNOHANG) == 0, "the daemon has ended");
+    ck_assert_msg(clock_now_ns() < end_ns, "the daemon does not answer");
+    poll(NULL, 0, 1); /* nothing tells when another process listens */
+  }
+  close(fd);
+}
+
+void daemon_start(struct daemon_process *daemon, const char *const *arguments) {
+  if (!*daemon->folder) {
+    strcpy(daemon->folder, "/tmp/gpushare-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(daemon->folder));
+    chmod(daemon->folder, 0755);
+    snprintf(daemon->socket, sizeof daemon->socket, "%s/daemon.sock", daemon->folder);
+    snprintf(daemon->config, sizeof daemon->config, "%s/gpushare.conf", daemon->folder);
+    close(open(daemon->config, O_CREAT | O_WRONLY, 0644));
+  }
+  daemon->pid = fork();
+  if (daemon->pid == 0)
+    run_daemon(daemon, arguments);
+  wait_until_it_answers(daemon);
+}
+
+int daemon_wait(struct daemon_process *daemon) {
+  int status = 0;
+  ck_assert_int_eq(waitpid(daemon->pid, &status, 0), daemon->pid);
+  daemon->pid = 0;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void daemon_clean_up(struct daemon_process *daemon) {
+  if (daemon->pid > 0) {
+    kill(daemon->pid, SIGTERM);
+    waitpid(daemon->pid, NULL, 0);
+  }
+  unlink(daemon->socket);
+  unlink(daemon->config);
+  rmdir(daemon->folder);
+  *daemon = (struct daemon_process){0};
+}
+
+int connect_to(const struct daemon_process *daemon) {
+  int fd = wire_connect(daemon->socket);
+  ck_assert_msg(fd >= 0, "connect: %s", strerror(-fd));
+  return fd;
+}
+
+/* ---- messages ---- */
+
+void tell(int fd, const struct gs_msg *msg) { ck_assert_int_eq(wire_send(fd, msg), 0); }
+
+static int receive(int fd, struct gs_msg *msg) {
+  struct pollfd readable = {.fd = fd, .events = POLLIN};
+  ck_assert_msg(poll(&readable, 1, PATIENCE_MS) == 1, "nothing comes");
+  return wire_recv(fd, msg);
+}
+
+struct gs_msg hear(int fd) {
+  struct gs_msg msg;
+  int err = receive(fd, &msg);
+  ck_assert_msg(err == 0, "receive: %s", strerror(-err));
+  return msg;
+}
+
+struct gs_msg expect(int fd, enum gs_msg_type type) {
+  struct gs_msg msg = hear(fd);
+  ck_assert_msg(msg.type == type, "%s came instead of %s", wire_type_name(msg.type), wire_type_name(type));
+  return msg;
+}
+
+void expect_silence(const struct daemon_process *daemon, int fd) {
+  struct gs_msg msg;
+  get_status(daemon, GS_STATUS_DAEMON); /* what the daemon did before this it has done */
+  int err = wire_recv(fd, &msg);
+  ck_assert_msg(err == -EAGAIN, "%s came", err ? strerror(-err) : wire_type_name(msg.type));
+}
+
+void expect_end(int fd) {
+  struct gs_msg msg;
+  int err;
+  do
+    err = receive(fd, &msg);
+  while (err == 0);
+  ck_assert_msg(err == -ECONNRESET, "%s instead of the end", strerror(-err));
+  close(fd);
+}
+
+/* ---- conversations ---- */
+
+int register_client(const struct daemon_process *daemon) {
+  int fd = connect_to(daemon);
+  struct gs_msg msg = wire_msg(GS_REGISTER, 0);
+  strcpy(msg.reg.name, "test");
+  tell(fd, &msg);
+  ck_assert_uint_ne(expect(fd, GS_REGISTERED).registered.job, 0);
+  return fd;
+}
+
+void attach_card(int fd, uint8_t card, uint64_t used_bytes, uint32_t flags) {
+  struct gs_msg msg = wire_msg(GS_ATTACH, 0);
+  msg.attach.uuid[0] = card;
+  msg.attach.total_bytes = CARD_BYTES;
+  msg.attach.used_bytes = used_bytes;
+  msg.attach.flags = flags;
+  strcpy(msg.attach.name, "card");
+  tell(fd, &msg);
+  expect(fd, GS_ATTACHED);
+  msg = hear(fd);
+  ck_assert(msg.type == GS_SCHED_ON || msg.type == GS_SCHED_OFF);
+}
+
+void tell_simple(int fd, enum gs_msg_type type) {
+  struct gs_msg msg = wire_msg(type, 0);
+  tell(fd, &msg);
+}
+
+void tell_released(int fd, uint64_t epoch) {
+  struct gs_msg msg = wire_msg(GS_LOCK_RELEASED, 0);
+  msg.epoch = epoch;
+  tell(fd, &msg);
+}
+
+int change_setting(const struct daemon_process *daemon, enum gs_msg_type type, uint64_t value) {
+  int fd = connect_to(daemon);
+  struct gs_msg msg = wire_msg(type, GS_GPU_ALL);
+  msg.set.value = value;
+  tell(fd, &msg);
+  msg = expect(fd, GS_REPLY);
+  close(fd);
+  ck_assert(msg.status == 0 || *msg.reply.text);
+  return msg.status;
+}
+
+struct gs_msg get_status(const struct daemon_process *daemon, enum gs_msg_type type) {
+  int fd = connect_to(daemon);
+  struct gs_msg msg, found = {0};
+  tell_simple(fd, GS_GET_STATUS);
+  while ((msg = hear(fd)).type != GS_STATUS_END)
+    if (msg.type == type && found.type == 0)
+      found = msg;
+  close(fd);
+  return found;
+}

@@ -1,0 +1,53 @@
+/* daemon_process.h - a real daemon on a socket of its own, and connections to it, for tests. */
+#ifndef GS_TEST_DAEMON_PROCESS_H
+#define GS_TEST_DAEMON_PROCESS_H
+
+#include <sys/types.h>
+
+#include "common/clock.h"
+#include "gpushare/protocol.h"
+
+struct daemon_process {
+  pid_t pid;
+  char folder[64];
+  char socket[96];
+  char config[96];
+};
+
+/* Start one with these arguments (up to NULL), and wait until it answers. Its folder is new, or that of a
+ * daemon that ended. A test that fails here fails. */
+void daemon_start(struct daemon_process *daemon, const char *const *arguments);
+
+/* Its exit code, or 128 + the signal that ended it. Waits. */
+int daemon_wait(struct daemon_process *daemon);
+
+/* End it, orderly, and remove what is left. */
+void daemon_clean_up(struct daemon_process *daemon);
+
+/* Connect. */
+int connect_to(const struct daemon_process *daemon);
+
+void tell(int fd, const struct gs_msg *msg);
+/* The next message, whatever it is. */
+struct gs_msg hear(int fd);
+/* The next message must be of this type. */
+struct gs_msg expect(int fd, enum gs_msg_type type);
+/* Nothing has come, and nothing comes after a round trip to the daemon. */
+void expect_silence(const struct daemon_process *daemon, int fd);
+/* The daemon ends the connection; messages before that are ignored. */
+void expect_end(int fd);
+
+/* REGISTER, REGISTERED. */
+int register_client(const struct daemon_process *daemon);
+/* ATTACH as index 0 to the card `card`; hears ATTACHED and SCHED_ON or SCHED_OFF. */
+void attach_card(int fd, uint8_t card, uint64_t used_bytes, uint32_t flags);
+
+void tell_simple(int fd, enum gs_msg_type type);
+void tell_released(int fd, uint64_t epoch);
+
+/* gpusharectl's way: the status of a REPLY to a change. */
+int change_setting(const struct daemon_process *daemon, enum gs_msg_type type, uint64_t value);
+/* The first STATUS_GPU, or, if daemon_status, STATUS_DAEMON. */
+struct gs_msg get_status(const struct daemon_process *daemon, enum gs_msg_type type);
+
+#endif

@@ -1,0 +1,208 @@
+/* test_common.c - parsing, messages and log lines, as both sides use them. */
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/parse.h"
+#include "common/wire.h"
+#include "suite.h"
+
+START_TEST(durations) {
+  static const struct {
+    const char *text;
+    uint64_t ns;
+  } good[] = {{"20", 20 * NS_PER_S},
+              {"0.5", NS_PER_S / 2},
+              {"20s", 20 * NS_PER_S},
+              {"1ms", NS_PER_MS},
+              {"250us", 250000},
+              {"7ns", 7},
+              {"2m", 120 * NS_PER_S},
+              {"1.5h", 5400 * NS_PER_S},
+              {"0.000000001", 1},
+              {"2min", 120 * NS_PER_S},
+              {"0", 0}};
+  static const char *const bad[] = {"",   "s",  "-1", "+1",           " 1",  "1 ",
+                                    "1x", "1.", ".5", "1.0000000001", "1e3", "0x1"};
+  for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+    uint64_t ns = UINT64_MAX;
+    ck_assert_msg(parse_duration_ns(good[i].text, &ns) == 0, "%s", good[i].text);
+    ck_assert_uint_eq(ns, good[i].ns);
+  }
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    uint64_t ns = 42;
+    ck_assert_msg(parse_duration_ns(bad[i], &ns) == -EINVAL, "'%s'", bad[i]);
+    ck_assert_uint_eq(ns, 42);
+  }
+  uint64_t ns;
+  ck_assert_int_eq(parse_duration_ns("18446744074", &ns), -ERANGE);
+  ck_assert_int_eq(parse_duration_ns("99999999999999999999999", &ns), -ERANGE);
+}
+END_TEST
+
+START_TEST(sizes) {
+  uint64_t bytes;
+  ck_assert_int_eq(parse_bytes("1.5GiB", &bytes), 0);
+  ck_assert_uint_eq(bytes, UINT64_C(3) << 29);
+  ck_assert_int_eq(parse_bytes("16G", &bytes), 0);
+  ck_assert_uint_eq(bytes, UINT64_C(16) << 30);
+  ck_assert_int_eq(parse_bytes("18446744073709551615", &bytes), 0);
+  ck_assert_uint_eq(bytes, UINT64_MAX);
+  ck_assert_int_eq(parse_bytes("18446744073709551616", &bytes), -ERANGE);
+  ck_assert_int_eq(parse_bytes("16777216T", &bytes), -ERANGE);
+  ck_assert_int_eq(parse_bytes("16GB", &bytes), -EINVAL);
+}
+END_TEST
+
+START_TEST(modes_and_truth) {
+  enum gs_mode mode;
+  bool value;
+  for (unsigned i = GS_MODE_AUTO; i <= GS_MODE_OFF; i++) {
+    ck_assert_int_eq(parse_mode(mode_name(i), &mode), 0);
+    ck_assert_uint_eq(mode, i);
+  }
+  ck_assert_int_eq(parse_mode("ON", &mode), -EINVAL);
+  ck_assert_str_eq(mode_name(99), "?");
+  ck_assert_int_eq(parse_bool("yes", &value), 0);
+  ck_assert(value);
+  ck_assert_int_eq(parse_bool("off", &value), 0);
+  ck_assert(!value);
+  ck_assert_int_eq(parse_bool("maybe", &value), -EINVAL);
+}
+END_TEST
+
+START_TEST(uuids) {
+  static const char text[] = "GPU-00010203-0405-0607-0809-0a0b0c0dfeff";
+  uint8_t uuid[GS_UUID_SIZE];
+  char again[GS_UUID_TEXT_SIZE];
+  ck_assert_int_eq(parse_uuid(text, uuid), 0);
+  ck_assert_uint_eq(uuid[15], 0xff);
+  format_uuid(uuid, again);
+  ck_assert_str_eq(again, text);
+  ck_assert_int_eq(parse_uuid(text + 4, uuid), 0);
+  ck_assert_int_eq(parse_uuid("GPU-0001", uuid), -EINVAL);
+  ck_assert_int_eq(parse_uuid("GPU-00010203-0405-0607-0809-0a0b0c0dfefff", uuid), -EINVAL);
+  ck_assert_int_eq(parse_uuid("GPU-00010203+0405-0607-0809-0a0b0c0dfeff", uuid), -EINVAL);
+  ck_assert_int_eq(parse_uuid("GPU-0001020g-0405-0607-0809-0a0b0c0dfeff", uuid), -EINVAL);
+}
+END_TEST
+
+START_TEST(messages_are_checked) {
+  struct gs_msg msg = wire_msg(GS_REGISTER, 3);
+  ck_assert_uint_eq(msg.gpu, 3);
+  memset(msg.reg.name, 'x', sizeof msg.reg.name);
+  ck_assert_int_eq(wire_check(&msg, sizeof msg), 0);
+  ck_assert_uint_eq(strlen(msg.reg.name), sizeof msg.reg.name - 1);
+  ck_assert_int_eq(wire_check(&msg, sizeof msg - 1), -EBADMSG);
+  msg.type = 1000;
+  ck_assert_int_eq(wire_check(&msg, sizeof msg), -ENOSYS);
+  msg.version++;
+  ck_assert_int_eq(wire_check(&msg, sizeof msg), -EPROTONOSUPPORT);
+  msg.magic++;
+  ck_assert_int_eq(wire_check(&msg, sizeof msg), -EBADMSG);
+  ck_assert_str_eq(wire_type_name(GS_DROP_LOCK), "DROP_LOCK");
+  ck_assert_str_eq(wire_type_name(31), "?");
+}
+END_TEST
+
+START_TEST(messages_travel) {
+  int fds[2];
+  struct gs_msg msg = wire_msg(GS_LOCK_OK, 1), got;
+  ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, fds), 0);
+  ck_assert_int_eq(wire_recv(fds[1], &got), -EAGAIN);
+  msg.epoch = 7;
+  ck_assert_int_eq(wire_send(fds[0], &msg), 0);
+  ck_assert_int_eq(wire_recv(fds[1], &got), 0);
+  ck_assert_mem_eq(&got, &msg, sizeof msg);
+  char large[GS_MSG_SIZE + 1] = {0};
+  memcpy(large, &msg, sizeof msg);
+  ck_assert_int_eq(send(fds[0], large, sizeof large, 0), sizeof large);
+  ck_assert_int_eq(wire_recv(fds[1], &got), -EBADMSG);
+  int err;
+  while ((err = wire_send(fds[0], &msg)) == 0)
+    ;
+  ck_assert_int_eq(err, -EAGAIN);
+  while (wire_recv(fds[1], &got) == 0)
+    ;
+  close(fds[1]);
+  ck_assert_int_eq(wire_send(fds[0], &msg), -EPIPE); /* and no signal */
+  ck_assert_int_eq(wire_recv(fds[0], &got), -ECONNRESET);
+  close(fds[0]);
+}
+END_TEST
+
+START_TEST(connecting_fails_clearly) {
+  char path[200];
+  memset(path, 'x', sizeof path);
+  path[sizeof path - 1] = '\0';
+  ck_assert_int_eq(wire_connect(path), -ENAMETOOLONG);
+  ck_assert_int_eq(wire_connect("/nonexistent/socket"), -ENOENT);
+}
+END_TEST
+
+/* What log_line writes to stderr. */
+#define logged(text, ...)                                                                                    \
+  do {                                                                                                       \
+    char got[600];                                                                                           \
+    int fds[2], saved = dup(STDERR_FILENO);                                                                  \
+    ck_assert_int_eq(pipe(fds), 0);                                                                          \
+    dup2(fds[1], STDERR_FILENO);                                                                             \
+    close(fds[1]);                                                                                           \
+    errno = EXDEV;                                                                                           \
+    log_line(__VA_ARGS__);                                                                                   \
+    ck_assert_int_eq(errno, EXDEV);                                                                          \
+    dup2(saved, STDERR_FILENO);                                                                              \
+    close(saved);                                                                                            \
+    ssize_t size = read(fds[0], got, sizeof got - 1);                                                        \
+    close(fds[0]);                                                                                           \
+    got[size > 0 ? size : 0] = '\0';                                                                         \
+    const char *line = strchr(got, ']');                                                                     \
+    ck_assert_str_eq(line ? line : "", text);                                                                \
+  } while (0)
+
+START_TEST(log_lines) {
+  log_setup("test", LOG_LEVEL_INFO);
+  logged("] error: a -1 18446744073709551615 ff c %\n", LOG_LEVEL_ERROR, "%s %d %lu %x %c %%", "a", -1,
+         ULONG_MAX, 255, 'c');
+  logged("] info: -9223372036854775808 4294967295 0x10 7\n", LOG_LEVEL_INFO, "%ld %u %p %zu", LONG_MIN,
+         UINT_MAX, (void *)16, (size_t)7);
+  logged("", LOG_LEVEL_DEBUG, "quiet");
+  enum log_level level;
+  ck_assert_int_eq(log_level_parse("warn", &level), 0);
+  ck_assert_int_eq(level, LOG_LEVEL_WARN);
+  ck_assert_int_eq(log_level_parse("loud", &level), -EINVAL);
+}
+END_TEST
+
+START_TEST(long_log_lines_are_cut) {
+  char text[1000], got[1200];
+  int fds[2], saved = dup(STDERR_FILENO);
+  memset(text, 'x', sizeof text);
+  text[sizeof text - 1] = '\0';
+  ck_assert_int_eq(pipe(fds), 0);
+  dup2(fds[1], STDERR_FILENO);
+  log_error("%s", text);
+  dup2(saved, STDERR_FILENO);
+  ssize_t size = read(fds[0], got, sizeof got);
+  ck_assert_int_eq(size, 512);
+  ck_assert_int_eq(got[511], '\n');
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {durations,
+                                sizes,
+                                modes_and_truth,
+                                uuids,
+                                messages_are_checked,
+                                messages_travel,
+                                connecting_fails_clearly,
+                                log_lines,
+                                long_log_lines_are_cut,
+                                NULL};
+  return suite_main("common", tests, NULL, NULL);
+}

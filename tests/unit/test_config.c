@@ -1,0 +1,150 @@
+/* test_config.c - the configuration file: what is read, and what is said of mistakes. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "config.h"
+#include "suite.h"
+
+static char path[] = "/tmp/gpushare-config-XXXXXX";
+static struct config config;
+static char error[512];
+
+static void set_up(void) {
+  strcpy(path + sizeof path - 7, "XXXXXX");
+  close(mkstemp(path));
+  config = config_default();
+}
+
+static void tear_down(void) { unlink(path); }
+
+static int read_text(const char *text) {
+  FILE *file = fopen(path, "w");
+  fputs(text, file);
+  fclose(file);
+  error[0] = '\0';
+  return config_read(&config, path, error, sizeof error);
+}
+
+START_TEST(defaults) {
+  ck_assert_uint_eq(config.tq_ns, 20 * NS_PER_S);
+  ck_assert_uint_eq(config.grace_ns, 30 * NS_PER_S);
+  ck_assert_int_eq(config.mode, GS_MODE_AUTO);
+  ck_assert_uint_eq(config.capacity_bytes, 0);
+  ck_assert_uint_gt(config.host_memory_bytes, 0);
+  ck_assert_str_eq(config.socket, GS_DEFAULT_SOCKET);
+}
+END_TEST
+
+START_TEST(all_keys_are_read) {
+  ck_assert_int_eq(read_text("# comment\n[gpushare]\nsocket = /run/x.sock\ntq=250ms ; comment\nmode = off\n"
+                             "grace = 1m\ncapacity = 16G\nhost_memory = 1T\nmax_clients_per_user = 7\n"
+                             "group = users\nlog = debug\n"),
+                   0);
+  ck_assert_str_eq(config.socket, "/run/x.sock");
+  ck_assert_uint_eq(config.tq_ns, 250 * NS_PER_MS);
+  ck_assert_int_eq(config.mode, GS_MODE_OFF);
+  ck_assert_uint_eq(config.grace_ns, 60 * NS_PER_S);
+  ck_assert_uint_eq(config.capacity_bytes, UINT64_C(16) << 30);
+  ck_assert_uint_eq(config.host_memory_bytes, UINT64_C(1) << 40);
+  ck_assert_uint_eq(config.max_clients_per_user, 7);
+  ck_assert_str_eq(config.group, "users");
+  ck_assert_int_eq(config.log, LOG_LEVEL_DEBUG);
+}
+END_TEST
+
+START_TEST(mistakes_are_named_and_change_nothing) {
+  static const struct {
+    const char *text, *line, *reason;
+  } mistakes[] = {
+      {"tq = 5\ntq = soon\n", ":2: ", "tq: 'soon' is not a duration"},
+      {"tq = 0.5ms\n", ":1: ", "shorter than 1 ms"},
+      {"\n\nspeed = 9\n", ":3: ", "is not a setting"},
+      {"[other]\ntq = 5\n", ":2: ", "section [other]"},
+      {"just words\n", ":1: ", "neither a comment"},
+      {"mode = ON\n", ":1: ", "auto, on, off"},
+      {"host_memory = 101%\n", ":1: ", "100 %"},
+      {"max_clients_per_user = 0\n", ":1: ", "number"},
+      {"max_clients_per_user = 5x\n", ":1: ", "number"},
+      {"group =\n", ":1: ", "empty"},
+      {"capacity = 9000T\n", ":1: ", "not a size"},
+      {"log = loud\n", ":1: ", "error, warn"},
+      {"mode = never\ntq = soon\n", ":1: ", "mode"},
+  };
+  for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
+    ck_assert_msg(read_text(mistakes[i].text) == -EINVAL, "%s", mistakes[i].text);
+    ck_assert_msg(strstr(error, mistakes[i].line) && strstr(error, mistakes[i].reason), "%s", error);
+    ck_assert_uint_eq(config.tq_ns, 20 * NS_PER_S);
+  }
+}
+END_TEST
+
+START_TEST(a_path_longer_than_an_address_is_refused) {
+  char text[300] = "socket = ";
+  memset(text + 9, 'x', 108);
+  ck_assert_int_eq(read_text(text), -EINVAL);
+  text[9 + 107] = '\0';
+  ck_assert_int_eq(read_text(text), 0);
+}
+END_TEST
+
+START_TEST(percentages_do_not_depend_on_when_they_are_read) {
+  ck_assert_int_eq(read_text("host_memory = 50%"), 0);
+  uint64_t half = config.host_memory_bytes;
+  ck_assert_int_eq(read_text("host_memory = 100%"), 0);
+  ck_assert_uint_eq(config.host_memory_bytes, 2 * half);
+}
+END_TEST
+
+START_TEST(a_file_that_is_not_there_says_so) {
+  ck_assert_int_eq(config_read(&config, "/nonexistent/file", error, sizeof error), -ENOENT);
+}
+END_TEST
+
+static void expect_same(const struct config *a, const struct config *b) {
+  ck_assert_str_eq(a->socket, b->socket);
+  ck_assert_uint_eq(a->tq_ns, b->tq_ns);
+  ck_assert_int_eq(a->mode, b->mode);
+  ck_assert_uint_eq(a->grace_ns, b->grace_ns);
+  ck_assert_uint_eq(a->capacity_bytes, b->capacity_bytes);
+  ck_assert_uint_eq(a->host_memory_bytes, b->host_memory_bytes);
+  ck_assert_uint_eq(a->max_clients_per_user, b->max_clients_per_user);
+  ck_assert_str_eq(a->group, b->group);
+  ck_assert_int_eq(a->log, b->log);
+}
+
+START_TEST(the_example_is_right_and_shows_the_defaults) {
+  struct config before = config;
+  ck_assert_int_eq(config_read(&config, GS_EXAMPLE, error, sizeof error), 0);
+  expect_same(&config, &before);
+  /* With its settings switched on it must be right, too. */
+  char text[8192] = "", line[256];
+  FILE *file = fopen(GS_EXAMPLE, "r");
+  while (fgets(line, sizeof line, file))
+    strcat(text, line[0] == '#' && line[1] != ' ' && line[1] != '\n' ? line + 1 : line);
+  fclose(file);
+  ck_assert_msg(read_text(text) == 0, "%s", error);
+  expect_same(&config, &before);
+  for (size_t i = 0; i < config_key_count; i++) {
+    snprintf(line, sizeof line, "\n#%s = ", config_keys[i].name);
+    file = fopen(GS_EXAMPLE, "r");
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    ck_assert_msg(strstr(text, line), "%s is missing", config_keys[i].name);
+  }
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {defaults,
+                                all_keys_are_read,
+                                mistakes_are_named_and_change_nothing,
+                                a_path_longer_than_an_address_is_refused,
+                                percentages_do_not_depend_on_when_they_are_read,
+                                a_file_that_is_not_there_says_so,
+                                the_example_is_right_and_shows_the_defaults,
+                                NULL};
+  return suite_main("config", tests, set_up, tear_down);
+}

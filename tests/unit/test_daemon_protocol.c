@@ -1,0 +1,485 @@
+/* test_daemon_protocol.c - the real daemon, asked over its socket: conversations, limits, permissions, death.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/wire.h"
+#include "daemon_process.h"
+#include "suite.h"
+
+#define GIB (UINT64_C(1) << 30)
+#define MANAGED GS_ATTACH_MANAGED
+
+static struct daemon_process daemon_process, *const it = &daemon_process;
+
+static void start(const char *const *arguments) {
+  if (it->pid)
+    daemon_clean_up(it);
+  daemon_start(it, arguments);
+}
+
+static void set_up(void) { start((const char *const[]){NULL}); }
+
+static void tear_down(void) { daemon_clean_up(it); }
+
+static void start_on(void) { start((const char *const[]){"--mode", "on", "--tq", "10ms", NULL}); }
+
+static int new_client(uint64_t used_bytes) {
+  int fd = register_client(it);
+  attach_card(fd, 1, used_bytes, MANAGED);
+  return fd;
+}
+
+/* ---- conversations ---- */
+
+START_TEST(turns_off_grant_at_once) {
+  int fd = new_client(GIB);
+  struct gs_msg msg = expect(fd, GS_LOCK_OK);
+  ck_assert_uint_eq(msg.lock_ok.quantum_ns, 0);
+  ck_assert_uint_eq(msg.epoch, 1);
+}
+END_TEST
+
+START_TEST(two_clients_take_turns) {
+  start_on();
+  int a = new_client(10 * GIB), b = new_client(10 * GIB);
+  tell_simple(a, GS_REQ_LOCK);
+  uint64_t first = expect(a, GS_LOCK_OK).epoch;
+  expect_silence(it, a);
+  tell_simple(b, GS_REQ_LOCK);
+  struct gs_msg msg = hear(a);
+  if (msg.type == GS_LOCK_WANTED) /* or the quantum is over already */
+    msg = hear(a);
+  ck_assert_uint_eq(msg.type, GS_DROP_LOCK);
+  ck_assert_uint_eq(msg.epoch, first);
+  ck_assert_uint_eq(msg.drop.evict_bytes, 4 * GIB);
+  expect_silence(it, b);
+  tell_released(a, first);
+  msg = expect(b, GS_LOCK_OK);
+  ck_assert_uint_eq(msg.lock_ok.quantum_ns, 10 * NS_PER_MS);
+}
+END_TEST
+
+START_TEST(memory_requests_are_answered) {
+  start((const char *const[]){"--host-memory", "4G", NULL});
+  int fd = new_client(0);
+  expect(fd, GS_LOCK_OK);
+  struct gs_msg msg = wire_msg(GS_MEM_REQUEST, 0);
+  msg.mem.total_bytes = 20 * GIB;
+  tell(fd, &msg);
+  struct gs_msg reply = expect(fd, GS_MEM_REPLY);
+  ck_assert_int_eq(reply.status, 0);
+  ck_assert_uint_eq(reply.mem_reply.granted_bytes, 20 * GIB);
+  expect(fd, GS_SCHED_ON);
+  msg.mem.total_bytes++;
+  tell(fd, &msg);
+  ck_assert_int_eq(expect(fd, GS_MEM_REPLY).status, -ENOMEM);
+}
+END_TEST
+
+START_TEST(status_shows_gpus_and_jobs) {
+  int fd = new_client(3 * GIB);
+  expect(fd, GS_LOCK_OK);
+  struct gs_msg gpu = get_status(it, GS_STATUS_GPU), job = get_status(it, GS_STATUS_JOB);
+  ck_assert_uint_eq(gpu.gpu_status.used_bytes, 3 * GIB);
+  ck_assert_uint_eq(gpu.gpu_status.holders, 1);
+  ck_assert_str_eq(gpu.gpu_status.name, "card");
+  ck_assert_int_eq(job.job_status.pid, getpid());
+  ck_assert_uint_eq(job.job_status.state, GS_JOB_HOLDING);
+  ck_assert_str_eq(job.job_status.name, "test");
+  ck_assert_uint_eq(get_status(it, GS_STATUS_DAEMON).daemon.jobs, 1);
+}
+END_TEST
+
+START_TEST(a_status_larger_than_the_socket_buffer_arrives) {
+  enum { CLIENTS = 900 };
+  for (int i = 0; i < CLIENTS; i++)
+    expect(new_client(1), GS_LOCK_OK);
+  int fd = connect_to(it);
+  tell_simple(fd, GS_GET_STATUS);
+  int jobs = 0;
+  struct gs_msg msg;
+  while ((msg = hear(fd)).type != GS_STATUS_END)
+    jobs += msg.type == GS_STATUS_JOB;
+  ck_assert_int_eq(jobs, CLIENTS);
+}
+END_TEST
+
+START_TEST(detach_gives_up_the_lock) {
+  start_on();
+  int a = new_client(GIB), b = new_client(GIB);
+  tell_simple(a, GS_REQ_LOCK);
+  expect(a, GS_LOCK_OK);
+  tell_simple(a, GS_DETACH);
+  tell_simple(b, GS_REQ_LOCK);
+  expect(b, GS_LOCK_OK);
+  attach_card(a, 1, GIB, MANAGED); /* and it may come back */
+}
+END_TEST
+
+START_TEST(names_are_made_harmless) {
+  int fd = connect_to(it);
+  struct gs_msg msg = wire_msg(GS_REGISTER, 0);
+  strcpy(msg.reg.name, "a\033[2Jb\n");
+  tell(fd, &msg);
+  expect(fd, GS_REGISTERED);
+  attach_card(fd, 1, 0, MANAGED);
+  expect(fd, GS_LOCK_OK);
+  ck_assert_str_eq(get_status(it, GS_STATUS_JOB).job_status.name, "a?[2Jb?");
+}
+END_TEST
+
+/* ---- who breaks the rules loses the connection, and nobody else anything ---- */
+
+START_TEST(another_version_is_told_so) {
+  int fd = connect_to(it);
+  struct gs_msg msg = wire_msg(GS_REGISTER, 0);
+  msg.version = GS_PROTOCOL_VERSION + 1;
+  tell(fd, &msg);
+  tell(fd, &msg); /* what it says before it reads must not lose it the answer */
+  msg = expect(fd, GS_REJECTED);
+  ck_assert_uint_eq(msg.registered.reason, GS_REJECT_VERSION);
+  ck_assert_uint_eq(msg.registered.value, GS_PROTOCOL_VERSION);
+  expect_end(fd);
+}
+END_TEST
+
+static void send_bytes_and_end(const void *bytes, size_t size) {
+  int fd = connect_to(it);
+  ck_assert_int_eq(send(fd, bytes, size, MSG_NOSIGNAL), (ssize_t)size);
+  expect_end(fd);
+}
+
+START_TEST(malformed_packets_cost_the_connection) {
+  int bystander = new_client(GIB);
+  char bytes[256] = {0};
+  struct gs_msg msg = wire_msg(GS_REGISTER, 0);
+  memcpy(bytes, &msg, sizeof msg);
+  send_bytes_and_end(bytes, sizeof msg - 1);
+  send_bytes_and_end(bytes, sizeof msg + 1);
+  send_bytes_and_end(bytes, 1);
+  msg.magic++;
+  send_bytes_and_end(&msg, sizeof msg);
+  msg = wire_msg((enum gs_msg_type)77, 0);
+  send_bytes_and_end(&msg, sizeof msg);
+  expect(bystander, GS_LOCK_OK);
+  expect_silence(it, bystander);
+}
+END_TEST
+
+START_TEST(an_empty_packet_costs_the_connection) {
+  int fd = connect_to(it);
+  ck_assert_int_eq(send(fd, "", 0, MSG_NOSIGNAL), 0);
+  expect_end(fd);
+}
+END_TEST
+
+START_TEST(messages_out_of_place_cost_the_connection) {
+  static const enum gs_msg_type before_register[] = {
+      GS_ATTACH,     GS_DETACH, GS_REQ_LOCK,   GS_LOCK_RELEASED, GS_LOCK_OK,
+      GS_MEM_REPORT, GS_REPLY,  GS_STATUS_END, GS_REJECTED,      GS_MEM_REQUEST};
+  for (size_t i = 0; i < sizeof before_register / sizeof *before_register; i++) {
+    int fd = connect_to(it);
+    tell_simple(fd, before_register[i]);
+    expect_end(fd);
+  }
+  static const enum gs_msg_type before_attach[] = {
+      GS_REGISTER,     GS_REQ_LOCK,   GS_DETACH,   GS_MEM_REQUEST, GS_MEM_REPORT,
+      GS_CLIENT_STATE, GS_GET_STATUS, GS_SET_MODE, GS_LOCK_ACTIVE, GS_LOCK_WANTED};
+  for (size_t i = 0; i < sizeof before_attach / sizeof *before_attach; i++) {
+    int fd = register_client(it);
+    tell_simple(fd, before_attach[i]);
+    expect_end(fd);
+  }
+}
+END_TEST
+
+START_TEST(an_impossible_gpu_costs_the_connection) {
+  int fd = register_client(it);
+  struct gs_msg msg = wire_msg(GS_ATTACH, GS_GPUS_PER_CLIENT);
+  tell(fd, &msg);
+  expect_end(fd);
+  fd = new_client(0);
+  tell_simple(fd, GS_ATTACH); /* twice */
+  expect_end(fd);
+}
+END_TEST
+
+START_TEST(a_flood_costs_the_connection) {
+  int bystander = new_client(GIB);
+  expect(bystander, GS_LOCK_OK);
+  int fd = new_client(GIB);
+  struct gs_msg msg = wire_msg(GS_CLIENT_STATE, 0);
+  struct pollfd writable = {.fd = fd, .events = POLLOUT};
+  int err, sent = 0;
+  while ((err = wire_send(fd, &msg)) == 0 || err == -EAGAIN) {
+    if (err == -EAGAIN)
+      poll(&writable, 1, -1);
+    ck_assert_msg(++sent < 5000000, "it can flood for ever");
+  }
+  ck_assert_int_gt(sent, 20000);
+  expect_end(fd);
+  tell_simple(bystander, GS_REQ_LOCK);
+  expect_silence(it, bystander);
+}
+END_TEST
+
+START_TEST(who_does_not_read_is_closed) {
+  int bystander = new_client(GIB), fd = new_client(GIB);
+  expect(bystander, GS_LOCK_OK);
+  struct gs_msg msg = wire_msg(GS_MEM_REQUEST, 0);
+  struct pollfd state = {.fd = fd, .events = POLLOUT};
+  int err, sent = 0;
+  while ((err = wire_send(fd, &msg)) == 0 || err == -EAGAIN) {
+    if (err == -EAGAIN)
+      poll(&state, 1, -1);
+    ck_assert_msg(++sent < 20000, "its answers pile up"); /* too few for a flood */
+  }
+  ck_assert(err == -EPIPE || err == -ECONNRESET);
+  expect_silence(it, bystander);
+}
+END_TEST
+
+START_TEST(clients_per_user_are_limited) {
+  start((const char *const[]){"--max-clients-per-user", "3", NULL});
+  int clients[3];
+  for (int i = 0; i < 3; i++)
+    clients[i] = register_client(it);
+  int fd = connect_to(it);
+  tell_simple(fd, GS_REGISTER);
+  struct gs_msg msg = expect(fd, GS_REJECTED);
+  ck_assert_uint_eq(msg.registered.reason, GS_REJECT_LIMIT);
+  ck_assert_uint_eq(msg.registered.value, 3);
+  expect_end(fd);
+  close(clients[0]);
+  get_status(it, GS_STATUS_DAEMON);
+  register_client(it);
+}
+END_TEST
+
+/* ---- permissions ---- */
+
+/* What a process of another user gets as answer to SET_TQ. */
+static int change_as(uid_t uid, gid_t gid) {
+  pid_t child = fork();
+  if (child == 0) {
+    if (setgid(gid) < 0 || setuid(uid) < 0)
+      _exit(255);
+    struct gs_msg msg = wire_msg(GS_SET_TQ, GS_GPU_ALL);
+    int fd = wire_connect(it->socket);
+    struct pollfd readable = {.fd = fd, .events = POLLIN};
+    msg.set.value = NS_PER_S;
+    if (fd < 0 || wire_send(fd, &msg) < 0 || poll(&readable, 1, -1) != 1 || wire_recv(fd, &msg) < 0)
+      _exit(254);
+    _exit(-msg.status);
+  }
+  int status;
+  waitpid(child, &status, 0);
+  return -WEXITSTATUS(status);
+}
+
+START_TEST(strangers_may_not_change_settings) {
+  if (geteuid() != 0)
+    return; /* only root can be somebody else */
+  start((const char *const[]){"--group", "64000", NULL});
+  ck_assert_int_eq(change_as(65534, 65534), -EACCES);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_DAEMON).daemon.default_tq_ns, 20 * NS_PER_S);
+  ck_assert_int_eq(change_as(65534, 64000), 0);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_DAEMON).daemon.default_tq_ns, NS_PER_S);
+  ck_assert_int_eq(change_as(0, 0), 0);
+}
+END_TEST
+
+START_TEST(settings_are_checked) {
+  ck_assert_int_eq(change_setting(it, GS_SET_TQ, NS_PER_MS - 1), -EINVAL);
+  ck_assert_int_eq(change_setting(it, GS_SET_TQ, NS_PER_MS), 0);
+  ck_assert_int_eq(change_setting(it, GS_SET_MODE, 3), -EINVAL);
+  ck_assert_int_eq(change_setting(it, GS_SET_MODE, GS_MODE_ON), 0);
+  ck_assert_int_eq(change_setting(it, GS_SET_CAPACITY, GIB), 0);
+  int fd = new_client(0);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.capacity_bytes, GIB);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.tq_ns, NS_PER_MS);
+  close(fd);
+  struct gs_msg msg = wire_msg(GS_SET_TQ, 0);
+  msg.set.value = NS_PER_S;
+  msg.set.uuid[0] = 200; /* nobody has used it */
+  fd = connect_to(it);
+  tell(fd, &msg);
+  ck_assert_int_eq(expect(fd, GS_REPLY).status, -ENOENT);
+}
+END_TEST
+
+/* ---- death and signals ---- */
+
+START_TEST(a_killed_holder_loses_the_lock) {
+  start_on();
+  int told[2];
+  ck_assert_int_eq(pipe(told), 0);
+  pid_t holder = fork();
+  if (holder == 0) {
+    int fd = new_client(GIB);
+    tell_simple(fd, GS_REQ_LOCK);
+    expect(fd, GS_LOCK_OK);
+    (void)!write(told[1], "", 1);
+    for (;;)
+      pause();
+  }
+  char byte;
+  ck_assert_int_eq(read(told[0], &byte, 1), 1);
+  int fd = new_client(GIB);
+  tell_simple(fd, GS_REQ_LOCK);
+  expect_silence(it, fd);
+  kill(holder, SIGKILL);
+  expect(fd, GS_LOCK_OK);
+  waitpid(holder, NULL, 0);
+}
+END_TEST
+
+START_TEST(who_does_not_answer_is_bypassed) {
+  start((const char *const[]){"--mode", "on", "--tq", "1ms", "--grace", "20ms", NULL});
+  int a = new_client(GIB), b = new_client(GIB);
+  tell_simple(a, GS_REQ_LOCK);
+  expect(a, GS_LOCK_OK);
+  tell_simple(b, GS_REQ_LOCK);
+  expect(b, GS_LOCK_OK);
+  struct gs_msg job = get_status(it, GS_STATUS_JOB);
+  ck_assert_uint_eq(job.job_status.state, GS_JOB_BYPASSED);
+  ck_assert_uint_eq(job.job_status.flags, GS_STATE_OVERDUE);
+}
+END_TEST
+
+START_TEST(sigterm_ends_it_orderly) {
+  int fd = new_client(GIB);
+  kill(it->pid, SIGTERM);
+  ck_assert_int_eq(daemon_wait(it), 0);
+  ck_assert_int_ne(access(it->socket, F_OK), 0);
+  expect_end(fd);
+}
+END_TEST
+
+START_TEST(signals_switch_turns) {
+  int a = new_client(GIB), b = new_client(GIB);
+  expect(a, GS_LOCK_OK);
+  expect(b, GS_LOCK_OK);
+  kill(it->pid, SIGUSR1);
+  ck_assert_uint_eq(expect(a, GS_CAPACITY).attached.mode, GS_MODE_ON);
+  expect(a, GS_SCHED_ON);
+  expect(b, GS_CAPACITY);
+  expect(b, GS_SCHED_ON);
+  struct gs_msg drop = expect(b, GS_DROP_LOCK);
+  tell_released(b, drop.epoch);
+  kill(it->pid, SIGUSR2);
+  expect(b, GS_CAPACITY);
+  expect(b, GS_SCHED_OFF);
+  expect(b, GS_LOCK_OK);
+}
+END_TEST
+
+static void write_config(const char *text) {
+  FILE *file = fopen(it->config, "w");
+  fputs(text, file);
+  fclose(file);
+}
+
+START_TEST(sighup_rereads_the_configuration) {
+  int fd = new_client(0);
+  expect(fd, GS_LOCK_OK);
+  write_config("tq = 3\nmode = on\ngrace = 7\n");
+  kill(it->pid, SIGHUP);
+  ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.mode, GS_MODE_ON);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.tq_ns, 3 * NS_PER_S);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_DAEMON).daemon.grace_ns, 7 * NS_PER_S);
+  write_config("tq = 4\nmode = sometimes\n"); /* wrong: nothing changes */
+  expect(fd, GS_SCHED_ON);
+  kill(it->pid, SIGHUP);
+  kill(it->pid, SIGUSR2);
+  ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.mode, GS_MODE_OFF);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.tq_ns, 3 * NS_PER_S);
+}
+END_TEST
+
+START_TEST(a_restart_finds_its_clients_again) {
+  start_on();
+  int fd = new_client(GIB);
+  kill(it->pid, SIGKILL);
+  ck_assert_int_eq(daemon_wait(it), 128 + SIGKILL);
+  expect_end(fd);
+  ck_assert_int_eq(access(it->socket, F_OK), 0); /* stale, and replaced */
+  daemon_start(it, (const char *const[]){"--mode", "on", NULL});
+  int a = register_client(it), b = register_client(it);
+  attach_card(a, 1, GIB, MANAGED | GS_ATTACH_RUNNING);
+  attach_card(b, 1, GIB, MANAGED | GS_ATTACH_RUNNING);
+  ck_assert_uint_eq(expect(b, GS_DROP_LOCK).epoch, 0);
+  tell_released(b, 0);
+  tell_simple(b, GS_REQ_LOCK);
+  ck_assert_uint_eq(expect(a, GS_LOCK_WANTED).epoch, 0);
+  tell_released(a, 0);
+  expect(b, GS_LOCK_OK);
+}
+END_TEST
+
+static int exit_code_of(const char *const *arguments) {
+  struct daemon_process other = {0};
+  pid_t child = fork();
+  if (child == 0) {
+    close(STDERR_FILENO);
+    execv(GS_DAEMON, (char *const *)arguments);
+    _exit(127);
+  }
+  other.pid = child;
+  return daemon_wait(&other);
+}
+
+START_TEST(a_second_daemon_is_refused) {
+  ck_assert_int_eq(
+      exit_code_of((const char *const[]){"d", "--socket", it->socket, "--config", it->config, NULL}), 3);
+  get_status(it, GS_STATUS_DAEMON); /* the first one is unharmed */
+}
+END_TEST
+
+START_TEST(a_wrong_configuration_is_refused) {
+  write_config("tq = soon\n");
+  ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--config", it->config, NULL}), 78);
+  ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--config", "/nonexistent/file", NULL}), 78);
+  ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--mode", "sometimes", NULL}), 78);
+  ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--nonsense", NULL}), 64);
+  ck_assert_int_eq(
+      exit_code_of((const char *const[]){"d", "--config", "/dev/null", "--socket", "/dev/null", NULL}), 1);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {turns_off_grant_at_once,
+                                two_clients_take_turns,
+                                memory_requests_are_answered,
+                                status_shows_gpus_and_jobs,
+                                a_status_larger_than_the_socket_buffer_arrives,
+                                detach_gives_up_the_lock,
+                                names_are_made_harmless,
+                                another_version_is_told_so,
+                                malformed_packets_cost_the_connection,
+                                an_empty_packet_costs_the_connection,
+                                messages_out_of_place_cost_the_connection,
+                                an_impossible_gpu_costs_the_connection,
+                                a_flood_costs_the_connection,
+                                who_does_not_read_is_closed,
+                                clients_per_user_are_limited,
+                                strangers_may_not_change_settings,
+                                settings_are_checked,
+                                a_killed_holder_loses_the_lock,
+                                who_does_not_answer_is_bypassed,
+                                sigterm_ends_it_orderly,
+                                signals_switch_turns,
+                                sighup_rereads_the_configuration,
+                                a_restart_finds_its_clients_again,
+                                a_second_daemon_is_refused,
+                                a_wrong_configuration_is_refused,
+                                NULL};
+  return suite_main("daemon_protocol", tests, set_up, tear_down);
+}
