@@ -8,9 +8,9 @@
 #include "interpose/driver.h"
 #include "memory/device.h"
 
-/* Less shares its pages with others and is not worth a call; more is a program that takes the whole card in
- * advance, much of which it may never touch. */
-#define POPULATE_MIN_BYTES (UINT64_C(64) << 10)
+/* Less shares its page with others, whose moves would repeat each other's work (60 us each, measured); more
+ * is a program that takes the whole card in advance, much of which it may never touch. */
+#define POPULATE_MIN_BYTES (UINT64_C(2) << 20)
 #define POPULATE_MAX_BYTES (UINT64_C(2) << 30)
 #define CONTEXTS 16 /* further contexts do without */
 

@@ -186,6 +186,18 @@ static CUresult fake_prefetch(CUdeviceptr address, size_t bytes, CUdevice device
   return CUDA_SUCCESS;
 }
 
+static CUresult fake_prefetch_batch(CUdeviceptr *addresses, size_t *sizes, size_t count, CUmemLocation *to,
+                                    size_t *first, size_t locations, unsigned long long flags,
+                                    CUstream stream) {
+  if (locations != 1 || *first || flags || to->type != CU_MEM_LOCATION_TYPE_DEVICE || fake.refuse_batch)
+    return CUDA_ERROR_INVALID_VALUE;
+  fake.batches++;
+  for (size_t i = 0; i < count; i++)
+    if (fake_prefetch(addresses[i], sizes[i], to->id, stream) != CUDA_SUCCESS)
+      return CUDA_ERROR_INVALID_VALUE;
+  return CUDA_SUCCESS;
+}
+
 /* Pools. */
 
 static struct {
@@ -450,6 +462,7 @@ void fake_install(void) {
       .cuMemFree_v2 = fake_free,
       .cuMemAdvise = fake_advise,
       .cuMemPrefetchAsync = fake_prefetch,
+      .cuMemPrefetchBatchAsync = fake_prefetch_batch,
       .cuMemPoolCreate = fake_pool_create,
       .cuMemPoolDestroy = fake_pool_destroy,
       .cuDeviceGetDefaultMemPool = fake_default_pool,

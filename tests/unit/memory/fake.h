@@ -25,10 +25,11 @@ struct fake {
   CUresult refuse_alloc;     /* what allocations answer, until reset */
   CUresult refuse_free;
   CUresult refuse_prefetch;
+  bool refuse_batch;
   bool no_context;
   /* what it was asked */
   unsigned plain_allocs, managed_allocs, pool_allocs, advices, frees, stream_frees, events, trims;
-  unsigned prefetches_in, prefetches_out, synchronizations, pool_creates;
+  unsigned prefetches_in, prefetches_out, batches, synchronizations, pool_creates;
   uint64_t bytes_in, bytes_out;
   CUmemAllocationType created_type; /* of the last pool */
   CUstream last_stream;

@@ -53,6 +53,17 @@ START_TEST(out_and_back) {
 }
 END_TEST
 
+START_TEST(many_small_ones_come_in_together) {
+  for (int i = 0; i < 300; i++)
+    get(2 * MIB);
+  ck_assert_uint_eq(memory_evict(0, UINT64_MAX), 600 * MIB);
+  fake.refuse_batch = _i == 1; /* one by one, then */
+  ck_assert_uint_eq(memory_restore(0), 600 * MIB);
+  ck_assert_uint_eq(resident(), 600 * MIB);
+  ck_assert_uint_eq(fake.batches, _i == 1 ? 0 : 3);
+}
+END_TEST
+
 START_TEST(only_as_much_as_asked_for_in_whole_pages) {
   get(GIB);
   get(2 * GIB);
@@ -163,6 +174,7 @@ int main(void) {
   tcase_set_timeout(cases, 60);
   tcase_add_checked_fixture(cases, setup, NULL);
   tcase_add_test(cases, out_and_back);
+  tcase_add_loop_test(cases, many_small_ones_come_in_together, 0, 2);
   tcase_add_test(cases, only_as_much_as_asked_for_in_whole_pages);
   tcase_add_test(cases, pinned_memory_stays_and_the_programs_own_goes_last);
   tcase_add_test(cases, memory_made_while_others_hold_the_card_comes_with_the_grant);

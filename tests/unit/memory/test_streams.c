@@ -105,11 +105,11 @@ END_TEST
 
 START_TEST(fresh_pool_memory_is_populated_in_stream_order_and_reused_memory_is_not) {
   fake.reserved_bytes = 32 * MIB;
-  CUdeviceptr address = get(MIB);
+  CUdeviceptr address = get(4 * MIB);
   ck_assert_uint_eq(fake.prefetches_in, 1);
   ck_assert_ptr_eq(fake.last_stream, STREAM);
   hook_cuMemFreeAsync(address, STREAM);
-  get(MIB);
+  get(4 * MIB);
   ck_assert_uint_eq(fake.prefetches_in, 1);
 }
 END_TEST
