@@ -1,0 +1,68 @@
+"""Memory: pools keep the streams' order, contents survive evictions, and a program is told what it would be told
+without us."""
+import harness
+
+CAPACITY = 4 * harness.GIB
+# Memory that can leave the card is not fit for these, and says so; identifiers differ from run to run anyway.
+MAY_DIFFER = {"LEGACY_IPC_CAPABLE", "GPU_DIRECT_RDMA", "HW_DECOMPRESS", "BUFFER_ID", "MEMORY_BLOCK_ID"}
+INFO_BYTES = 256 * harness.MIB  # what attributes.c allocates
+SLACK_BYTES = 2 * harness.MIB
+
+
+def pools(test):
+    with test.daemon() as daemon:
+        harness.run_together(test, daemon, [("pools", (), test.env(daemon))] * 2)
+
+
+def evictions(test):
+    """Two jobs of 1.25 GiB on a card of 2 GiB: at each turn memory leaves and comes back, and every word is right."""
+    arguments = ("--bytes", "1280M", "--rounds", "300", "--wait")
+    with test.daemon(tq_s=0.1, capacity="2G") as daemon:
+        harness.run_together(test, daemon, [("job", arguments, test.env(daemon))] * 2, 1280 * harness.MIB)
+        moved = harness.moved_of(daemon.status())
+    harness.check(moved > 0, "nothing was moved: the memory was not converted")
+
+
+def answers(test, daemon):
+    """What attributes.c was told: {question: answer}."""
+    lines = harness.run_alone(test, "attributes", env=test.env(daemon))
+    return {" ".join(line.split()[:2]): " ".join(line.split()[2:]) for line in lines}
+
+
+def attributes(test):
+    with test.daemon() as daemon:
+        stock, ours = answers(test, None), answers(test, daemon)
+    harness.check(len(stock) > 40 and stock.keys() == ours.keys(), "the two runs answer different questions")
+    differ = [f"{question}: {stock[question]} is now {ours[question]}" for question in stock
+              if stock[question] != ours[question] and question.split()[1] not in MAY_DIFFER
+              and not question.startswith("meminfo")]
+    harness.check(not differ, "; ".join(differ))
+
+
+def memory_info(told, when):
+    free, total = map(int, told[f"meminfo {when}"].split())
+    return free, total
+
+
+def meminfo(test):
+    """The card is the capacity; what one allocates is what is no longer free, to the byte as far as pages go."""
+    with test.daemon() as daemon:
+        told = answers(test, daemon)
+    total = memory_info(told, "device")[1]
+    free = {when: memory_info(told, when)[0] for when in ("before", "with", "after")}
+    totals = {memory_info(told, when)[1] for when in free}
+    harness.check(totals == {total} and total == CAPACITY, f"the card has {total} or {totals} bytes, not {CAPACITY}")
+    harness.check(free["before"] <= total, f"{free['before']} bytes are free of {total}")
+    taken = free["before"] - free["with"]
+    harness.check(abs(taken - INFO_BYTES) <= SLACK_BYTES, f"{INFO_BYTES} bytes take {taken}")
+    harness.check(abs(free["after"] - free["before"]) <= SLACK_BYTES, f"not all is free again: {free}")
+
+
+def run_all(test):
+    test.case("pools", lambda: pools(test), lambda: harness.run_alone(test, "pools", env=test.env()))
+    test.case("evictions", lambda: evictions(test))
+    test.case("attributes", lambda: attributes(test))
+    test.case("meminfo", lambda: meminfo(test))
+
+
+harness.main(run_all)
