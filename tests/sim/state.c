@@ -165,6 +165,7 @@ int state_open(struct state **state, const char *path, const struct card *card) 
   if (fd < 0)
     return -errno;
   int result = flock(fd, LOCK_EX) == 0 ? state_attach(state, fd, path, card) : -errno;
+  flock(fd, LOCK_UN); /* the mapping keeps the open file, and with it the lock */
   close(fd);
   return result;
 }
