@@ -14,7 +14,8 @@ static struct pool *table;
 static size_t table_count, table_room;
 static struct {
   bool tried;
-  CUmemoryPool pool; /* ours, in place of the driver's; NULL: this device has no managed pools */
+  CUmemoryPool pool;    /* ours, in place of the driver's; NULL: this device has no managed pools */
+  CUmemoryPool current; /* what the program takes for the device's current pool; NULL: ask the driver */
 } defaults[DEVICES];
 
 /* The table. With the lock held. */
@@ -66,10 +67,6 @@ static CUmemoryPool make_default(CUdevice device) {
   props.location.id = device;
   if (!driver.cuMemPoolCreate || create_managed(&pool, &props) != CUDA_SUCCESS)
     return NULL;
-  if (driver.cuDeviceSetMemPool(device, pool) != CUDA_SUCCESS) {
-    driver.cuMemPoolDestroy(pool);
-    return NULL;
-  }
   list(pool, device, POOL_MANAGED);
   return pool;
 }
@@ -81,7 +78,7 @@ static CUmemoryPool default_pool(CUdevice device) {
   pthread_mutex_lock(&lock);
   if (!defaults[device].tried) {
     CUstreamCaptureMode mode = capture_relax();
-    defaults[device].pool = make_default(device);
+    defaults[device].current = defaults[device].pool = make_default(device);
     defaults[device].tried = true;
     capture_unrelax(mode);
   }
@@ -100,14 +97,31 @@ struct pool pools_find(CUmemoryPool handle, CUdevice device) {
   return found;
 }
 
-struct pool pools_current(CUdevice device) {
-  CUmemoryPool current = NULL;
-  bool managed = default_pool(device) != NULL;
-  bool known = driver.cuDeviceGetMemPool && driver.cuDeviceGetMemPool(&current, device) == CUDA_SUCCESS;
-  struct pool pool = pools_find(known ? current : NULL, device);
+/* What the program takes for the current pool; NULL: whatever the driver says. */
+static CUmemoryPool current_pool(CUdevice device) {
+  if (!default_pool(device))
+    return NULL;
+  pthread_mutex_lock(&lock);
+  CUmemoryPool current = defaults[device].current;
+  pthread_mutex_unlock(&lock);
+  return current;
+}
+
+/* Without managed pools: is the driver's default pool the current one? */
+static bool is_emulated(CUdevice device, CUmemoryPool current) {
   CUmemoryPool original;
-  if (!managed && device_converts(device) && pool.kind == POOL_PLAIN && known &&
-      driver.cuDeviceGetDefaultMemPool(&original, device) == CUDA_SUCCESS && original == current)
+  return device_converts(device) && driver.cuDeviceGetDefaultMemPool(&original, device) == CUDA_SUCCESS &&
+         original == current;
+}
+
+struct pool pools_current(CUdevice device) {
+  CUmemoryPool current = current_pool(device);
+  if (current)
+    return pools_find(current, device);
+  if (!driver.cuDeviceGetMemPool || driver.cuDeviceGetMemPool(&current, device) != CUDA_SUCCESS)
+    return (struct pool){.device = device, .kind = POOL_PLAIN};
+  struct pool pool = pools_find(current, device);
+  if (pool.kind == POOL_PLAIN && is_emulated(device, current))
     pool.kind = POOL_EMULATED;
   return pool;
 }
@@ -155,13 +169,32 @@ CUresult hook_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev) {
 }
 
 CUresult hook_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
-  default_pool(dev);
-  return driver.cuDeviceGetMemPool(pool, dev);
+  CUresult result = driver.cuDeviceGetMemPool(pool, dev);
+  CUmemoryPool current = result == CUDA_SUCCESS ? current_pool(dev) : NULL;
+  if (current)
+    *pool = current;
+  return result;
 }
 
+static void set_current(CUdevice device, CUmemoryPool pool) {
+  pthread_mutex_lock(&lock);
+  defaults[device].current = pool;
+  pthread_mutex_unlock(&lock);
+}
+
+/* A converted pool is remembered by us alone; a plain one by the driver, too, so that captures draw on it. */
 CUresult hook_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
-  default_pool(dev); /* so that it does not replace the program's choice later */
-  return driver.cuDeviceSetMemPool(dev, pool);
+  struct pool known = pools_find(pool, dev);
+  if (!default_pool(dev) || known.kind == POOL_APP)
+    return driver.cuDeviceSetMemPool(dev, pool);
+  CUresult result = CUDA_SUCCESS;
+  if (known.kind != POOL_MANAGED)
+    result = driver.cuDeviceSetMemPool(dev, pool);
+  else if (known.device != dev)
+    result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS)
+    set_current(dev, pool);
+  return result;
 }
 
 /* Is this question about a device's plain memory, which we stand in for? */
@@ -179,13 +212,13 @@ CUresult hook_cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *loca
 
 CUresult hook_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
   if (is_device_memory(location, type))
-    return driver.cuDeviceGetMemPool(pool, location->id);
+    return hook_cuDeviceGetMemPool(pool, location->id);
   return driver.cuMemGetMemPool(pool, location, type);
 }
 
 CUresult hook_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
   if (is_device_memory(location, type))
-    return driver.cuDeviceSetMemPool(location->id, pool);
+    return hook_cuDeviceSetMemPool(location->id, pool);
   return driver.cuMemSetMemPool(location, type, pool);
 }
 
@@ -200,34 +233,39 @@ static bool is_convertible(const CUmemPoolProps *props) {
          device_converts(props->location.id);
 }
 
+/* What a pool is that the driver has made just as the program asked. */
+static enum pool_kind kind_of(const CUmemPoolProps *props) {
+  if (props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)
+    return POOL_APP;
+  return is_convertible(props) && !default_pool(props->location.id) ? POOL_EMULATED : POOL_PLAIN;
+}
+
 CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
-  bool convertible = pool && poolProps && is_convertible(poolProps);
-  bool managed = convertible && default_pool(poolProps->location.id);
+  if (!pool || !poolProps)
+    return driver.cuMemPoolCreate(pool, poolProps);
+  enum pool_kind kind = POOL_MANAGED;
   CUresult result = CUDA_ERROR_NOT_SUPPORTED;
-  if (managed)
+  if (is_convertible(poolProps) && default_pool(poolProps->location.id))
     result = create_managed(pool, poolProps);
   if (result != CUDA_SUCCESS) {
-    managed = false;
+    kind = kind_of(poolProps);
     result = driver.cuMemPoolCreate(pool, poolProps);
   }
-  if (result == CUDA_SUCCESS && convertible) {
-    bool emulated = !managed && !default_pool(poolProps->location.id);
+  if (result == CUDA_SUCCESS && kind != POOL_PLAIN) {
     pthread_mutex_lock(&lock);
-    list(*pool, poolProps->location.id, managed ? POOL_MANAGED : emulated ? POOL_EMULATED : POOL_PLAIN);
+    list(*pool, poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? poolProps->location.id : -1, kind);
     pthread_mutex_unlock(&lock);
   }
   return result;
 }
 
-/* Destroying a device's current pool makes the driver's default pool current: ours must be. */
-static void reinstate_default(CUdevice device) {
-  CUmemoryPool current, original;
+/* A pool that is destroyed while it is current makes the default pool current. */
+static void reinstate_default(CUmemoryPool destroyed) {
   pthread_mutex_lock(&lock);
-  CUmemoryPool ours = defaults[device].pool;
+  for (CUdevice device = 0; device < DEVICES; device++)
+    if (defaults[device].current == destroyed)
+      defaults[device].current = defaults[device].pool;
   pthread_mutex_unlock(&lock);
-  if (ours && driver.cuDeviceGetMemPool(&current, device) == CUDA_SUCCESS &&
-      driver.cuDeviceGetDefaultMemPool(&original, device) == CUDA_SUCCESS && current == original)
-    driver.cuDeviceSetMemPool(device, ours);
 }
 
 /* Out of the table first: the driver may hand the same handle out anew. */
@@ -236,7 +274,9 @@ static CUresult destroy(const struct pool *pool) {
   unlist(pool->handle);
   pthread_mutex_unlock(&lock);
   CUresult result = driver.cuMemPoolDestroy(pool->handle);
-  if (result != CUDA_SUCCESS && pool->kind != POOL_PLAIN) {
+  if (result == CUDA_SUCCESS) {
+    reinstate_default(pool->handle);
+  } else if (pool->kind != POOL_PLAIN) {
     pthread_mutex_lock(&lock);
     list(pool->handle, pool->device, pool->kind);
     pthread_mutex_unlock(&lock);
@@ -252,8 +292,5 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool) {
     CUresult result = driver.cuDeviceGetDefaultMemPool(&original, known.device);
     return result == CUDA_SUCCESS ? driver.cuMemPoolDestroy(original) : result;
   }
-  CUresult result = destroy(&known);
-  for (CUdevice device = 0; result == CUDA_SUCCESS && device < DEVICES; device++)
-    reinstate_default(device);
-  return result;
+  return destroy(&known);
 }

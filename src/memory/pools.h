@@ -15,6 +15,7 @@
 
 enum pool_kind {
   POOL_PLAIN,    /* memory that cannot leave the card */
+  POOL_APP,      /* unified memory by the program's own wish */
   POOL_MANAGED,  /* converted */
   POOL_EMULATED, /* converted, by allocating and freeing ourselves */
 };
@@ -29,7 +30,9 @@ struct pool {
 /* What is known about a pool of the program; a plain one of the given device if nothing. */
 struct pool pools_find(CUmemoryPool handle, CUdevice device);
 
-/* The pool that plain cuMemAllocAsync draws on. */
+/* The pool that plain cuMemAllocAsync draws on; handle NULL: the driver knows. A device can have a current
+ * pool of device memory and one of unified memory, so a converted pool can never be the driver's own current
+ * one: who allocates must name it. */
 struct pool pools_current(CUdevice device);
 
 /* Has the pool taken more memory from the driver since the last call? New memory has no pages yet. */

@@ -25,13 +25,15 @@ static CUresult ask_driver(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, C
               : driver.cuMemAllocAsync(dptr, bytes, stream);
 }
 
+/* Memory of a pool outlives the contexts: its entry belongs to none. */
 static CUresult alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemoryPool asked, const struct pool *pool,
-                                CUstream stream, CUcontext context) {
+                                CUstream stream) {
+  static const enum backing backings[] = {
+      [POOL_PLAIN] = BACKING_PINNED, [POOL_APP] = BACKING_APP, [POOL_MANAGED] = BACKING_CONVERTED};
   struct allocation new = {
       .origin = ORIGIN_POOL,
-      .backing = pool->kind == POOL_MANAGED ? BACKING_CONVERTED : BACKING_PINNED,
+      .backing = backings[pool->kind],
       .device = pool->device,
-      .context = context,
       .pool = pool->handle,
   };
   if (budget_reserve(new.device, new.backing, bytes))
@@ -55,8 +57,12 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, CUmemoryPool asked,
   if (!dptr || !bytes || !device_current(&device, &context) || is_capturing(stream))
     return ask_driver(dptr, bytes, asked, stream);
   struct pool pool = asked ? pools_find(asked, device) : pools_current(device);
+  if (!device_valid(pool.device))
+    pool.device = device;
+  if (pool.kind == POOL_MANAGED)
+    asked = pool.handle;
   if (pool.kind != POOL_EMULATED)
-    return alloc_from_pool(dptr, bytes, asked, &pool, stream, context);
+    return alloc_from_pool(dptr, bytes, asked, &pool, stream);
   struct allocation like = {
       .origin = ORIGIN_STREAM, .device = pool.device, .context = context, .pool = pool.handle};
   return managed_alloc(dptr, bytes, &like);

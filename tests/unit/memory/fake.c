@@ -242,8 +242,10 @@ static CUresult fake_get_pool(CUmemoryPool *pool, CUdevice device) {
   return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
+/* A managed pool becomes the current one for unified memory, which is another. */
 static CUresult fake_set_pool(CUdevice device, CUmemoryPool pool) {
-  current_pool = pool;
+  if (!is_managed(pool))
+    current_pool = pool;
   return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
@@ -263,6 +265,7 @@ static CUresult fake_trim(CUmemoryPool pool, size_t keep) {
 
 static CUresult fake_alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream) {
   fake.pool_allocs++;
+  fake.last_pool = pool;
   fake.last_stream = stream;
   if (!bytes) {
     *dptr = 0;

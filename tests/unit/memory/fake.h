@@ -33,6 +33,7 @@ struct fake {
   uint64_t bytes_in, bytes_out;
   CUmemAllocationType created_type; /* of the last pool */
   CUstream last_stream;
+  CUmemoryPool last_pool;    /* allocated from */
   CUstreamCaptureMode mode;  /* of this thread, as it is now */
   unsigned strict_calls;     /* own calls made outside the relaxed mode */
   void (*on_prefetch)(void); /* called within cuMemPrefetchAsync */

@@ -81,6 +81,53 @@ START_TEST(the_programs_choice_of_a_pool_stands_until_it_is_destroyed) {
 }
 END_TEST
 
+START_TEST(a_converted_pool_can_be_the_current_one) {
+  CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+  CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemoryPool mine, shown, first;
+  ck_assert_int_eq(hook_cuDeviceGetMemPool(&first, 0), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemPoolCreate(&mine, &props), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuDeviceSetMemPool(0, mine), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuDeviceGetMemPool(&shown, 0), CUDA_SUCCESS);
+  ck_assert_ptr_eq(shown, mine);
+  ck_assert_int_eq(hook_cuMemGetMemPool(&shown, &here, CU_MEM_ALLOCATION_TYPE_PINNED), CUDA_SUCCESS);
+  ck_assert_ptr_eq(shown, mine);
+  get(MIB);
+  ck_assert_ptr_eq(fake.last_pool, mine);
+  ck_assert_int_eq(hook_cuMemPoolDestroy(mine), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuDeviceGetMemPool(&shown, 0), CUDA_SUCCESS);
+  ck_assert_ptr_eq(shown, first);
+  get(MIB);
+  ck_assert_ptr_eq(fake.last_pool, first);
+}
+END_TEST
+
+START_TEST(a_managed_pool_of_the_programs_own_is_left_alone) {
+  CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED,
+                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+  CUmemoryPool mine, before, after;
+  CUdeviceptr address;
+  unsigned managed = 7;
+  ck_assert_int_eq(hook_cuDeviceGetMemPool(&before, 0), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemPoolCreate(&mine, &props), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuDeviceSetMemPool(0, mine), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuDeviceGetMemPool(&after, 0), CUDA_SUCCESS);
+  ck_assert_ptr_eq(before, after);
+  ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, mine, STREAM), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address),
+                   CUDA_SUCCESS);
+  ck_assert_uint_eq(managed, 1);
+}
+END_TEST
+
+START_TEST(pool_memory_outlives_contexts) {
+  get(MIB);
+  memory_context_destroyed(FAKE_CONTEXT);
+  ck_assert_uint_eq(used(), MIB);
+}
+END_TEST
+
 START_TEST(in_a_capture_both_are_the_drivers) {
   CUdeviceptr address;
   fake.capturing = true;
@@ -195,6 +242,9 @@ int main(void) {
   tcase_add_test(cases, per_thread_variants_name_the_per_thread_stream);
   tcase_add_test(cases, user_pools_are_made_managed_unless_they_are_for_export);
   tcase_add_test(cases, the_programs_choice_of_a_pool_stands_until_it_is_destroyed);
+  tcase_add_test(cases, a_converted_pool_can_be_the_current_one);
+  tcase_add_test(cases, a_managed_pool_of_the_programs_own_is_left_alone);
+  tcase_add_test(cases, pool_memory_outlives_contexts);
   tcase_add_test(cases, in_a_capture_both_are_the_drivers);
   tcase_add_test(cases, a_refused_allocation_or_free_leaves_the_books_as_they_were);
   tcase_add_test(cases, fresh_pool_memory_is_populated_in_stream_order_and_reused_memory_is_not);
