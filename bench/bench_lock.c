@@ -120,6 +120,24 @@ static int new_client(uint8_t card) {
   return fd;
 }
 
+/* Until the daemon has buried all clients: that is work which must not disturb the next round. */
+static void wait_until_alone(void) {
+  int fd = wire_connect(socket_path);
+  uint32_t jobs;
+  if (fd < 0)
+    die("connect", fd);
+  fcntl(fd, F_SETFL, 0);
+  do {
+    struct gs_msg msg;
+    tell(fd, GS_GET_STATUS, 0);
+    jobs = receive(fd).daemon.jobs; /* STATUS_DAEMON comes first */
+    do
+      msg = receive(fd);
+    while (msg.type != GS_STATUS_END);
+  } while (jobs > 0);
+  close(fd);
+}
+
 /* ---- two processes, in turns ---- */
 
 static void note_sending(void) { __atomic_store_n(&shared->sent_ns, clock_now_ns(), __ATOMIC_RELEASE); }
@@ -231,6 +249,7 @@ static double report_figures(struct figures *figures, const char *p50_name, cons
 
 static void measure(void) {
   for (int round = 0; round < ROUNDS; round++) {
+    wait_until_alone();
     pingpong_round();
     collect(&pingpong, round);
     lock_round(new_client(1), new_client(1));

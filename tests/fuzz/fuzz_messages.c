@@ -1,0 +1,320 @@
+/*
+ * fuzz_messages.c - bytes as the messages of several clients: through wire_check and the daemon's handling
+ * into the scheduler, its invariants checked after each.
+ *
+ * Input: records of one byte and one message. The byte says who sends it (bits 0-2) and what happens: bit 3,
+ * the header is made right first, so that mutations get past it; bits 4-5, how much time passes; bit 6, the
+ * sender may change settings; bit 7, the sender's connection ends afterwards.
+ *
+ * Built with -fsanitize=fuzzer this is a libFuzzer target. Otherwise it has a main:
+ *   fuzz_messages FILE...              replays files
+ *   fuzz_messages --random SEED RUNS   random messages, mostly sensible ones; the seed of a failure is
+ * printed fuzz_messages --corpus FOLDER      writes a small corpus to start fuzzing from
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/wire.h"
+#include "daemon.h"
+
+#define PEERS 8
+#define RECORD (1 + GS_MSG_SIZE)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+struct world {
+  struct daemon daemon;
+  struct list users;
+  struct peer peers[PEERS];
+  bool connected[PEERS];
+  bool permitted;
+  uint64_t now_ns;
+};
+
+static struct world world;
+
+static void require(bool right, const char *what) {
+  if (right)
+    return;
+  fprintf(stderr, "broken: %s\n", what);
+  abort();
+}
+
+/* ---- the socket side, as peer.h wants it ---- */
+
+void peer_send(struct peer *peer, const struct gs_msg *msg) {
+  struct gs_msg copy = *msg;
+  if (peer->closed)
+    return;
+  require(wire_check(&copy, sizeof copy) == 0, "the daemon sends what it would not take");
+  require(msg->gpu < GS_GPUS_PER_CLIENT || msg->gpu == GS_GPU_ALL, "a message about no GPU");
+}
+
+void peer_send_many(struct peer *peer, struct gs_msg *msgs, size_t count) {
+  require(count >= 2 && msgs[count - 1].type == GS_STATUS_END, "a status without an end");
+  for (size_t i = 0; i < count; i++)
+    peer_send(peer, &msgs[i]);
+  free(msgs);
+}
+
+void peer_close(struct peer *peer, const char *why) {
+  require(*why, "a connection ends without a reason");
+  peer->closed = true;
+}
+
+void peer_settle(struct peer *peer, enum peer_role role) { peer->role = role; }
+
+bool peer_may_change(const struct peer *peer) {
+  (void)peer;
+  return world.permitted;
+}
+
+static void connect_peer(int i) {
+  struct peer *peer = &world.peers[i];
+  *peer = (struct peer){.uid = (uid_t)i % 2, .pid = i + 1, .tokens = 1};
+  peer->user = users_enter(&world.users, peer->uid);
+  if (!peer->user)
+    abort();
+  world.connected[i] = true;
+}
+
+static void end_peer(int i) {
+  world.peers[i].closed = true;
+  daemon_on_gone(&world.daemon, &world.peers[i], world.now_ns);
+  users_leave(world.peers[i].user);
+  world.connected[i] = false;
+}
+
+static void bury_closed(void) {
+  for (int i = 0; i < PEERS; i++)
+    if (world.connected[i] && world.peers[i].closed)
+      end_peer(i);
+}
+
+/* ---- invariants ---- */
+
+static void check_gpu(const struct sched_gpu *gpu) {
+  uint64_t used_bytes = 0;
+  uint32_t holding = 0, waiting = 0, jobs = 0;
+  list_each(node, &gpu->jobs) {
+    const struct sched_job *job = list_entry(node, struct sched_job, link);
+    used_bytes += job->used_bytes;
+    holding += job->state == GS_JOB_HOLDING;
+    waiting += job->state == GS_JOB_WAITING;
+    jobs++;
+    require(job->todo == 0, "a decision was not carried out");
+    require(job->resident_bytes <= job->used_bytes && job->pinned_bytes <= job->used_bytes,
+            "impossible sizes");
+  }
+  bool owed = !list_empty(&gpu->dropping) || !list_empty(&gpu->overdue);
+  require(used_bytes == gpu->used_bytes && jobs == gpu->job_count, "a sum is wrong");
+  require(holding == gpu->holder_count && waiting == gpu->waiting_count, "a count is wrong");
+  require(!gpu->serialized || holding <= 1, "two hold");
+  require(!gpu->serialized || holding == 1 || waiting == 0 || owed, "somebody waits for nothing");
+  require(gpu->serialized || waiting == 0, "somebody waits without turns");
+}
+
+static void check(void) {
+  list_each(node, &world.daemon.scheduler.gpus) { check_gpu(list_entry(node, struct sched_gpu, link)); }
+  require(daemon_deadline_ns(&world.daemon) >= world.now_ns, "a deadline was missed");
+}
+
+/* ---- one input ---- */
+
+static void begin(void) {
+  memset(&world, 0, sizeof world);
+  world.now_ns = NS_PER_S;
+  log_setup("fuzz", LOG_LEVEL_ERROR);
+  daemon_init(&world.daemon, world.now_ns);
+  world.daemon.max_clients_per_user = 3;
+  list_init(&world.users);
+}
+
+static void end(void) {
+  for (int i = 0; i < PEERS; i++)
+    if (world.connected[i])
+      end_peer(i);
+  require(list_empty(&world.users) && world.daemon.client_count == 0, "a client is left over");
+  require(world.daemon.scheduler.overflow_bytes == 0, "memory of nobody");
+  daemon_end(&world.daemon);
+}
+
+static void pass_time(unsigned choice) {
+  static const uint64_t steps_ns[] = {0, NS_PER_MS, NS_PER_S, 40 * NS_PER_S};
+  world.now_ns += steps_ns[choice];
+  daemon_on_time(&world.daemon, world.now_ns);
+  bury_closed();
+}
+
+static void deliver(int i, struct gs_msg *msg) {
+  int err = wire_check(msg, sizeof *msg);
+  if (err < 0)
+    daemon_on_bad_message(&world.peers[i], err);
+  else
+    daemon_on_message(&world.daemon, &world.peers[i], msg, world.now_ns);
+}
+
+static void play(const uint8_t record[RECORD]) {
+  struct gs_msg msg;
+  int i = record[0] & 7;
+  memcpy(&msg, record + 1, sizeof msg);
+  if (record[0] & 8) {
+    msg.magic = GS_MAGIC;
+    msg.version = GS_PROTOCOL_VERSION;
+  }
+  pass_time(record[0] >> 4 & 3);
+  check();
+  world.permitted = record[0] & 64;
+  if (!world.connected[i])
+    connect_peer(i);
+  deliver(i, &msg);
+  if (record[0] & 128)
+    world.peers[i].closed = true;
+  bury_closed();
+  pass_time(0);
+  check();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  begin();
+  for (; size >= RECORD; data += RECORD, size -= RECORD)
+    play(data);
+  end();
+  return 0;
+}
+
+#ifndef GS_LIBFUZZER
+
+/* ---- without libFuzzer ---- */
+
+#define RECORDS 400
+
+static uint64_t random_state;
+
+/* splitmix64 */
+static uint64_t random_bits(void) {
+  uint64_t z = random_state += UINT64_C(0x9e3779b97f4a7c15);
+  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+  return z ^ (z >> 31);
+}
+
+static unsigned random_below(unsigned bound) { return (unsigned)(random_bits() % bound); }
+
+static void randomize(void *bytes, size_t size) {
+  for (size_t i = 0; i < size; i++)
+    ((uint8_t *)bytes)[i] = (uint8_t)random_bits();
+}
+
+/* A message that a client in this state might send, some of its fields random. */
+static struct gs_msg sensible_msg(const struct peer *peer, bool connected) {
+  static const enum gs_msg_type types[] = {GS_REQ_LOCK,    GS_LOCK_RELEASED, GS_LOCK_RELEASED, GS_LOCK_ACTIVE,
+                                           GS_MEM_REQUEST, GS_MEM_REPORT,    GS_CLIENT_STATE,  GS_REQ_LOCK};
+  uint32_t gpu = random_below(2);
+  if (!connected || peer->role == PEER_FRESH)
+    return wire_msg(random_below(8) ? GS_REGISTER : GS_GET_STATUS, 0);
+  if (peer->role == PEER_CTL)
+    return wire_msg((enum gs_msg_type)(GS_SET_TQ + random_below(4)), 0);
+  if (!peer->attachments[gpu])
+    return wire_msg(GS_ATTACH, gpu);
+  struct gs_msg msg = wire_msg(types[random_below(sizeof types / sizeof *types)], gpu);
+  msg.epoch = random_below(8) ? peer->attachments[gpu]->job.epoch : random_below(4);
+  return msg;
+}
+
+static void fill_in(struct gs_msg *msg) {
+  if (msg->type == GS_ATTACH) {
+    msg->attach.uuid[0] = (uint8_t)(1 + msg->gpu);
+    msg->attach.total_bytes = 1000;
+    msg->attach.used_bytes = random_below(800);
+    msg->attach.flags = random_below(4);
+  } else if (msg->type == GS_MEM_REQUEST || msg->type == GS_MEM_REPORT) {
+    msg->mem.total_bytes = random_below(1000);
+    msg->mem.pinned_bytes = random_below(200);
+  } else if (msg->type >= GS_SET_TQ && msg->type <= GS_SET_CAPACITY) {
+    msg->set.value = random_below(4);
+    if (msg->type == GS_SET_TQ)
+      msg->set.value *= NS_PER_S;
+  }
+}
+
+static void make_record(uint8_t record[RECORD], const struct world *seen) {
+  record[0] = (uint8_t)(random_bits() & (random_below(20) ? 0x5f : 0xff));
+  int i = record[0] & 7;
+  struct gs_msg msg = sensible_msg(&seen->peers[i], seen->connected[i]);
+  fill_in(&msg);
+  if (random_below(30) == 0)
+    randomize((uint8_t *)&msg + 8 + random_below(100), 8);
+  if (random_below(100) == 0)
+    randomize(&msg, 8);
+  memcpy(record + 1, &msg, sizeof msg);
+}
+
+/* A random history, each record chosen by what the ones before have led to. */
+static void random_history(uint8_t *data, unsigned records) {
+  begin();
+  for (unsigned i = 0; i < records; i++) {
+    make_record(data + i * RECORD, &world);
+    play(data + i * RECORD);
+  }
+  end();
+}
+
+static uint8_t history[RECORDS * RECORD];
+
+static int run_random(uint64_t seed, uint64_t runs) {
+  for (uint64_t i = 0; i < runs; i++) {
+    random_state = seed + i;
+    fprintf(stderr, "\rseed %llu ", (unsigned long long)random_state);
+    random_history(history, RECORDS);
+    LLVMFuzzerTestOneInput(history, sizeof history); /* and again, as a fuzzer would */
+    randomize(history, sizeof history);
+    LLVMFuzzerTestOneInput(history, sizeof history);
+  }
+  fprintf(stderr, "\n");
+  return EXIT_SUCCESS;
+}
+
+static int write_corpus(const char *folder) {
+  char path[4096];
+  for (unsigned i = 0; i < 32; i++) {
+    random_state = i;
+    random_history(history, 8 + i);
+    snprintf(path, sizeof path, "%s/history-%u", folder, i);
+    FILE *file = fopen(path, "wb");
+    if (!file || fwrite(history, RECORD, 8 + i, file) != 8 + i || fclose(file) != 0) {
+      perror(path);
+      return EXIT_FAILURE;
+    }
+  }
+  return EXIT_SUCCESS;
+}
+
+static int replay(const char *path) {
+  static uint8_t data[1 << 20];
+  FILE *file = fopen(path, "rb");
+  if (!file) {
+    perror(path);
+    return EXIT_FAILURE;
+  }
+  LLVMFuzzerTestOneInput(data, fread(data, 1, sizeof data, file));
+  fclose(file);
+  return EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv) {
+  int result = EXIT_SUCCESS;
+  if (argc == 4 && strcmp(argv[1], "--random") == 0)
+    return run_random(strtoull(argv[2], NULL, 0), strtoull(argv[3], NULL, 0));
+  if (argc == 3 && strcmp(argv[1], "--corpus") == 0)
+    return write_corpus(argv[2]);
+  for (int i = 1; i < argc; i++)
+    result |= replay(argv[i]);
+  return result;
+}
+
+#endif

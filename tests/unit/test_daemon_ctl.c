@@ -1,0 +1,165 @@
+/* test_daemon_ctl.c - gpusharectl as a person or a script uses it: output, exit codes, what it says when it fails.
+ */
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/parse.h"
+#include "common/wire.h"
+#include "daemon_process.h"
+#include "suite.h"
+
+#define GIB (UINT64_C(1) << 30)
+#define CARD "GPU-01000000-0000-0000-0000-000000000000"
+
+static struct daemon_process daemon_process, *const it = &daemon_process;
+static char output[65536]; /* of the last command, stderr included */
+
+static void set_up(void) { daemon_start(it, (const char *const[]){"--mode", "on", NULL}); }
+
+static void tear_down(void) { daemon_clean_up(it); }
+
+/* Run gpusharectl with these arguments, a line for the shell. Its exit code. */
+static int ctl(const char *arguments) {
+  char command[512];
+  snprintf(command, sizeof command, "GPUSHARE_SOCKET=%s %s %s 2>&1", it->socket, GS_CTL, arguments);
+  FILE *pipe = popen(command, "r");
+  ck_assert_ptr_nonnull(pipe);
+  output[fread(output, 1, sizeof output - 1, pipe)] = '\0';
+  int status = pclose(pipe);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+#define output_has(text) ck_assert_msg(strstr(output, text), "'%s' is not in: %s", text, output)
+
+static json_t *status_json(void) {
+  json_error_t error;
+  ck_assert_int_eq(ctl("status --json"), 0);
+  json_t *root = json_loads(output, 0, &error);
+  ck_assert_msg(root != NULL, "%s: %s", error.text, output);
+  return root;
+}
+
+static int holding_client(void) {
+  int fd = register_client(it);
+  attach_card(fd, 1, 3 * GIB, GS_ATTACH_MANAGED);
+  tell_simple(fd, GS_REQ_LOCK);
+  return fd;
+}
+
+START_TEST(status_is_readable) {
+  ck_assert_int_eq(ctl("status"), 0);
+  output_has("no program has used a GPU yet");
+  expect(holding_client(), GS_LOCK_OK);
+  holding_client();
+  get_status(it, GS_STATUS_GPU);
+  ck_assert_int_eq(ctl("status"), 0);
+  output_has(CARD);
+  output_has("mode on (taking turns), quantum 20 s, memory 6.0 GiB of 16.0 GiB");
+  output_has("holding");
+  output_has("waiting (1)");
+  output_has("100.0%");
+}
+END_TEST
+
+START_TEST(status_json_has_the_promised_keys) {
+  static const char *const gpu_keys[] = {"index",   "uuid",        "name",       "mode",    "serialized",
+                                         "tq_ns",   "total_bytes", "used_bytes", "holders", "capacity_bytes",
+                                         "waiting", "handovers",   "moved_bytes"};
+  static const char *const job_keys[] = {
+      "job",       "pid",        "uid",         "user",       "name",        "state",
+      "queue",     "capturing",  "draining",    "overdue",    "turns",       "held_ns",
+      "waited_ns", "held_share", "moved_bytes", "used_bytes", "drain_max_ns"};
+  expect(holding_client(), GS_LOCK_OK);
+  json_t *root = status_json();
+  json_t *gpu = json_array_get(json_object_get(root, "gpus"), 0);
+  json_t *job = json_array_get(json_object_get(gpu, "jobs"), 0);
+  for (size_t i = 0; i < sizeof gpu_keys / sizeof *gpu_keys; i++)
+    ck_assert_msg(json_object_get(gpu, gpu_keys[i]) != NULL, "%s", gpu_keys[i]);
+  for (size_t i = 0; i < sizeof job_keys / sizeof *job_keys; i++)
+    ck_assert_msg(json_object_get(job, job_keys[i]) != NULL, "%s", job_keys[i]);
+  ck_assert_str_eq(json_string_value(json_object_get(gpu, "uuid")), CARD);
+  ck_assert_str_eq(json_string_value(json_object_get(job, "state")), "holding");
+  ck_assert_int_eq(json_integer_value(json_object_get(job, "pid")), getpid());
+  ck_assert_int_eq(json_integer_value(json_object_get(gpu, "used_bytes")), 3 * GIB);
+  ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(root, "daemon"), "jobs")), 1);
+  json_decref(root);
+}
+END_TEST
+
+static json_int_t gpu_number(const char *key) {
+  json_t *root = status_json();
+  json_int_t value =
+      json_integer_value(json_object_get(json_array_get(json_object_get(root, "gpus"), 0), key));
+  json_decref(root);
+  return value;
+}
+
+START_TEST(settings_can_be_changed) {
+  int fd = holding_client();
+  expect(fd, GS_LOCK_OK);
+  ck_assert_int_eq(ctl("set-tq 250ms"), 0);
+  ck_assert_str_eq(output, "");
+  ck_assert_int_eq(gpu_number("tq_ns"), 250 * (json_int_t)NS_PER_MS);
+  ck_assert_int_eq(ctl("set-tq 2 --gpu " CARD), 0);
+  ck_assert_int_eq(gpu_number("tq_ns"), 2 * (json_int_t)NS_PER_S);
+  ck_assert_int_eq(ctl("set-capacity 1G --gpu all"), 0);
+  ck_assert_int_eq(gpu_number("capacity_bytes"), GIB);
+  ck_assert_int_eq(expect(fd, GS_CAPACITY).attached.capacity_bytes, GIB);
+  for (int i = 0; i < 3; i++) {
+    static const char *const modes[] = {"off", "on", "auto"};
+    ck_assert_int_eq(ctl(modes[i]), 0);
+    ck_assert_str_eq(mode_name(expect(fd, GS_CAPACITY).attached.mode), modes[i]);
+    if (i < 2)
+      expect(fd, i == 0 ? GS_SCHED_OFF : GS_SCHED_ON);
+  }
+}
+END_TEST
+
+START_TEST(what_the_daemon_refuses_is_said) {
+  ck_assert_int_eq(ctl("set-tq 1us"), 1);
+  output_has("at least 1 ms");
+  ck_assert_int_eq(ctl("on --gpu " CARD), 1);
+  output_has("no program has used this GPU yet");
+}
+END_TEST
+
+START_TEST(wrong_usage_is_said) {
+  static const char *const wrong[] = {"",           "juggle",         "set-tq",       "set-tq soon",
+                                      "set-tq 1 2", "on --gpu x",     "status extra", "set-capacity",
+                                      "--nonsense", "set-capacity 1X"};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    ck_assert_msg(ctl(wrong[i]) == 2, "%s: %s", wrong[i], output);
+    output_has("--help");
+  }
+  ck_assert_int_eq(ctl("--help"), 0);
+  output_has("exit codes");
+  ck_assert_int_eq(ctl("--version"), 0);
+  output_has("protocol");
+}
+END_TEST
+
+START_TEST(no_daemon_is_one_clear_line) {
+  ck_assert_int_eq(ctl("status --socket /nonexistent/socket"), 3);
+  output_has("no daemon at /nonexistent/socket: start it");
+  ck_assert_ptr_eq(strchr(output, '\n'), output + strlen(output) - 1);
+  kill(it->pid, SIGKILL);
+  daemon_wait(it);
+  ck_assert_int_eq(ctl("on"), 3);
+  output_has("no daemon at");
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {status_is_readable,
+                                status_json_has_the_promised_keys,
+                                settings_can_be_changed,
+                                what_the_daemon_refuses_is_said,
+                                wrong_usage_is_said,
+                                no_daemon_is_one_clear_line,
+                                NULL};
+  return suite_main("daemon_ctl", tests, set_up, tear_down);
+}
