@@ -70,6 +70,9 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
   return enter(driver.cuMemAlloc_v2(dptr, bytesize), dptr, bytesize, &new);
 }
 
+static bool is_element_size(unsigned int bytes) { return bytes == 4 || bytes == 8 || bytes == 16; }
+
+/* The driver judges what it may refuse: other element sizes, and sizes beyond all bounds. */
 CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
                                  unsigned int ElementSizeBytes) {
   struct allocation new = {.origin = ORIGIN_PLAIN, .backing = BACKING_PINNED};
@@ -81,7 +84,7 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
       __builtin_mul_overflow(pitch -= pitch % step, Height, &bytes))
     return driver.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (device_converts(new.device)) {
+  if (is_element_size(ElementSizeBytes) && device_converts(new.device)) {
     result = managed_alloc(dptr, bytes, &new);
     *pPitch = result == CUDA_SUCCESS ? pitch : *pPitch;
   } else if (budget_reserve(new.device, BACKING_PINNED, bytes) == 0) {

@@ -145,9 +145,8 @@ static CUresult fake_alloc(CUdeviceptr *dptr, size_t bytes) {
 
 static CUresult fake_alloc_pitch(CUdeviceptr *dptr, size_t *pitch, size_t width, size_t height,
                                  unsigned element) {
-  (void)element;
   fake.plain_allocs++;
-  if (!dptr || !pitch || !width || !height)
+  if (!dptr || !pitch || !width || !height || (element != 4 && element != 8 && element != 16))
     return CUDA_ERROR_INVALID_VALUE;
   *pitch = (width + 511) / 512 * 512;
   return alloc(dptr, *pitch * height, FAKE_DEVICE);

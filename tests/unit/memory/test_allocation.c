@@ -116,6 +116,8 @@ START_TEST(a_pitched_allocation_has_the_drivers_pitch) {
   CUdeviceptr address;
   size_t pitch;
   ck_assert_int_ne(hook_cuMemAllocPitch_v2(&address, &pitch, SIZE_MAX / 2, 4, 4), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemAllocPitch_v2(&address, &pitch, 100, 100, 3), CUDA_ERROR_INVALID_VALUE);
+  expect_usage(0, 0);
 }
 END_TEST
 
