@@ -108,11 +108,11 @@ static void live_on(void) {
   char line[16];
   pid_t pid = fork_one();
   if (pid == 0) {
+    printf("child %d\n", (int)getpid());
     while (fgets(line, sizeof line, stdin))
       ;
     _exit(0);
   }
-  printf("child %d\n", (int)pid);
   for (;;)
     add_one();
 }

@@ -125,7 +125,7 @@ TEST(daemon_of_another_version) {
   struct process *job = scene_start(&scene, NULL, "job", "--bytes", "24M", "--rounds", "5", NULL);
   finish(job);
   check_lines(job, 1);
-  CHECK(process_log_count(job, "protocol") == 1);
+  CHECK(process_log_count(job, "version") == 1);
   process_close_input(stranger);
   process_wait_exit(stranger, 0);
   scene_end(&scene);

@@ -50,7 +50,6 @@ static void trace_copies(void) {
   TRACE(cuMemAlloc(&address, SIZE));
   TRACE(cuMemcpyHtoD(address, host, sizeof host));
   TRACE(cuMemcpyDtoH(host, address, sizeof host));
-  TRACE(cuMemcpyDtoH(NULL, address, sizeof host));
   TRACE(cuMemcpyDtoH(host, 0x10, sizeof host));
   TRACE(cuMemcpyDtoDAsync(address + 4096, address, 4096, NULL));
   TRACE(cuMemsetD8(address, 1, SIZE));
@@ -149,6 +148,7 @@ static void trace_look_ups(void) {
 int main(void) {
   CUcontext context;
   CUdeviceptr address;
+  setvbuf(stdout, NULL, _IOLBF, 0);
   errno = ERRNO_MARK;
   TRACE(cuMemAlloc(&address, SIZE)); /* before cuInit */
   TRACE(cuInit(1));
