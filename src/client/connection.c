@@ -17,11 +17,12 @@
 #include "memory/memory.h"
 #include "settings.h"
 
-#define RETRY_NS (NS_PER_S / 2)           /* between attempts to connect */
-#define RETRY_REFUSED_NS (30 * NS_PER_S)  /* after the daemon has said no */
-#define HANDSHAKE_NS (2 * NS_PER_S)       /* for the daemon to answer REGISTER and ATTACH */
-#define MEMORY_ANSWER_NS (2 * NS_PER_S)   /* for the daemon to answer MEM_REQUEST */
-#define REPORT_BYTES (UINT64_C(16) << 20) /* shrinking by less is not worth a message */
+#define RETRY_NS (NS_PER_S / 2)          /* between attempts to connect */
+#define RETRY_REFUSED_NS (30 * NS_PER_S) /* after the daemon has said no */
+#define HANDSHAKE_NS (2 * NS_PER_S)      /* for the daemon to answer REGISTER and ATTACH */
+#define MEMORY_ANSWER_NS (2 * NS_PER_S)  /* for the daemon to answer MEM_REQUEST */
+#define REPORT_BYTES (UINT64_C(1) << 20) /* a change by less is not worth a message */
+#define SLACK_BYTES (UINT64_C(16) << 20) /* what is kept of a grant when memory is given back */
 
 struct client client = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .wake_fd = -1};
 
@@ -82,9 +83,10 @@ static void hold_without_daemon(struct gpu *gpu) {
     gate_open(gpu->device);
 }
 
+/* why: for the log; NULL where that is done. */
 static void go_alone(const char *why) {
   bool wait = settings()->required;
-  if (!client.alone)
+  if (!client.alone && why)
     log_warn(wait ? "no daemon at %s (%s): waiting for it, as GPUSHARE_REQUIRED says"
                   : "no daemon at %s (%s): running unshared until there is one",
              settings()->socket, why);
@@ -135,7 +137,7 @@ static void send_attach(struct gpu *gpu) {
   pthread_mutex_lock(&client.lock);
   if (gpu->holding)
     msg.attach.flags |= GS_ATTACH_RUNNING;
-  gpu->granted_bytes = msg.attach.used_bytes;
+  gpu->granted_bytes = gpu->told_bytes = msg.attach.used_bytes;
   client_send(&msg);
   pthread_mutex_unlock(&client.lock);
   handshake_by_ns = clock_now_ns() + HANDSHAKE_NS;
@@ -214,16 +216,24 @@ static void on_registered(void) {
   attach_all();
 }
 
-static void on_rejected(const struct gs_msg *msg) {
-  if (msg->registered.reason == GS_REJECT_VERSION)
-    log_warn(
-        "the daemon speaks protocol %lu, this library %u: running unshared; install the same version of both",
-        msg->registered.value, GS_PROTOCOL_VERSION);
-  else
-    log_warn("the daemon has no room for another client of this user (limit %lu): running unshared",
-             msg->registered.value);
+static void on_other_version(uint64_t version) {
+  log_warn(
+      "the daemon speaks protocol %lu, this library %u: running unshared; install the same version of both",
+      version, GS_PROTOCOL_VERSION);
   pthread_mutex_lock(&client.lock);
-  disconnect("refused", RETRY_REFUSED_NS);
+  disconnect(NULL, RETRY_REFUSED_NS);
+  pthread_mutex_unlock(&client.lock);
+}
+
+static void on_rejected(const struct gs_msg *msg) {
+  if (msg->registered.reason == GS_REJECT_VERSION) {
+    on_other_version(msg->registered.value);
+    return;
+  }
+  log_warn("the daemon has no room for another client of this user (limit %lu): running unshared",
+           msg->registered.value);
+  pthread_mutex_lock(&client.lock);
+  disconnect(NULL, RETRY_REFUSED_NS);
   pthread_mutex_unlock(&client.lock);
 }
 
@@ -304,9 +314,12 @@ static void receive_all(void) {
         on_message(&msg);
       continue;
     }
+    if (err == -EPROTONOSUPPORT) {
+      on_other_version(msg.version);
+      continue;
+    }
     pthread_mutex_lock(&client.lock);
-    disconnect(err == -EPROTONOSUPPORT ? "it speaks another version" : "the connection ended",
-               err == -EPROTONOSUPPORT ? RETRY_REFUSED_NS : RETRY_NS);
+    disconnect("the connection ended", RETRY_NS);
     pthread_mutex_unlock(&client.lock);
   }
 }
@@ -416,10 +429,16 @@ static void send_memory(enum gs_msg_type type, CUdevice device, uint64_t total_b
   client_send(&msg);
 }
 
+static void tell_memory(struct gpu *gpu, uint64_t total_bytes, uint64_t pinned_bytes) {
+  gpu->told_bytes = total_bytes;
+  send_memory(GS_MEM_REPORT, gpu->device, total_bytes, pinned_bytes);
+}
+
 /* Ask and wait. Lock held, on entry and exit. */
 static int ask_memory(struct gpu *gpu, uint64_t total_bytes, uint64_t pinned_bytes) {
   uint64_t generation = client.generation, deadline_ns = clock_now_ns() + MEMORY_ANSWER_NS;
   gpu->memory_answered = false;
+  gpu->told_bytes = total_bytes;
   send_memory(GS_MEM_REQUEST, gpu->device, total_bytes, pinned_bytes);
   while (!gpu->memory_answered && client.generation == generation)
     if (!condition_wait(&client.memory_changed, &client.lock, deadline_ns))
@@ -445,7 +464,10 @@ int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned
     condition_wait(&client.memory_changed, &client.lock, UINT64_MAX);
   if (!connected(gpu))
     err = -ENOTCONN;
-  else if (total_bytes > gpu->granted_bytes) {
+  else if (total_bytes <= gpu->granted_bytes) {
+    if (total_bytes >= gpu->told_bytes + REPORT_BYTES)
+      tell_memory(gpu, total_bytes, pinned_bytes);
+  } else {
     gpu->memory_asking = true;
     err = ask_memory(gpu, total_bytes, pinned_bytes);
     gpu->memory_asking = false;
@@ -460,10 +482,11 @@ void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned
   if (!gpu)
     return;
   pthread_mutex_lock(&client.lock);
-  bool worth = total_bytes == 0 || gpu->granted_bytes >= total_bytes + REPORT_BYTES;
+  bool worth = gpu->told_bytes >= total_bytes + REPORT_BYTES || (total_bytes == 0 && gpu->told_bytes > 0);
   if (connected(gpu) && !gpu->memory_asking && worth) {
-    gpu->granted_bytes = total_bytes;
-    send_memory(GS_MEM_REPORT, device, total_bytes, pinned_bytes);
+    tell_memory(gpu, total_bytes, pinned_bytes);
+    if (gpu->granted_bytes > total_bytes + SLACK_BYTES)
+      gpu->granted_bytes = total_bytes + SLACK_BYTES;
   }
   pthread_mutex_unlock(&client.lock);
 }

@@ -36,6 +36,7 @@ struct gpu {
 
   uint64_t capacity_bytes;
   uint64_t granted_bytes; /* memory: may grow to this without asking */
+  uint64_t told_bytes;    /* what the daemon believes is used */
   bool memory_asking;     /* one question at a time */
   bool memory_answered;
   int32_t memory_status;
