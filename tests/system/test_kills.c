@@ -65,8 +65,22 @@ static struct process *holder_of(struct process **jobs, int count) {
   return NULL;
 }
 
+/* While a killed process is on its way out, its last work may still be in flight when the next holder starts:
+ * its connection is closed first. No other overlap is excused. */
+static uint64_t overlaps_excused;
+
+static void excuse_overlaps_with(pid_t dead) {
+  struct gs_sim_card card = scene_card(&scene, 0);
+  uint64_t overlaps = card.counters[GS_SIM_overlaps];
+  CHECK(overlaps == overlaps_excused || card.overlap_other_pid == dead, "%d started while %d was in flight",
+        card.overlap_pid, card.overlap_other_pid);
+  overlaps_excused = overlaps;
+}
+
 static void replace(struct process **jobs, struct process *victim) {
+  excuse_overlaps_with(0);
   process_kill(victim);
+  excuse_overlaps_with(victim->pid);
   for (int i = 0; i < JOBS; i++)
     if (jobs[i] == victim)
       jobs[i] = endless_job(NULL);
@@ -86,7 +100,7 @@ TEST(jobs_at_random) {
   check_progress(jobs, JOBS);
   for (int i = 0; i < JOBS; i++)
     finish(jobs[i]);
-  scene_check_no_overlaps(&scene, 0);
+  excuse_overlaps_with(0);
   scene_end(&scene);
 }
 
