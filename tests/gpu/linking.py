@@ -2,7 +2,7 @@
 import harness
 
 BYTES = 64 * harness.MIB  # of each job
-ROUNDS = 2000  # kernels of one job: several quanta
+ROUNDS = 60 if harness.is_simulated() else 2000  # kernels of one job: several quanta
 
 
 def run_mode(test, daemon, mode, libraries):
