@@ -1,6 +1,6 @@
 /*
  * bench_gate.c - what the gate adds to a call that may pass: nanoseconds of a gate_enter/gate_leave pair,
- * beside an uncontended pthread mutex pair, with one thread and with two.
+ * beside an uncontended pthread mutex pair, with one thread and with two that share nothing.
  *
  * The gate's own sources are linked in, with a client that opens the gate at once. Each figure is the median
  * of several interleaved rounds.
@@ -49,37 +49,45 @@ static double gate_pair_ns(void) {
 }
 
 static double mutex_pair_ns(void) {
-  static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  struct {
+    _Alignas(128) pthread_mutex_t mutex; /* on lines of its own */
+  } own = {PTHREAD_MUTEX_INITIALIZER};
   uint64_t start_ns = clock_now_ns();
   for (unsigned i = 0; i < CALLS; i++) {
-    pthread_mutex_lock(&mutex);
+    pthread_mutex_lock(&own.mutex);
     atomic_signal_fence(memory_order_seq_cst);
-    pthread_mutex_unlock(&mutex);
+    pthread_mutex_unlock(&own.mutex);
   }
   return (double)(clock_now_ns() - start_ns) / CALLS;
 }
 
 static pthread_barrier_t together;
 
-static void *gate_thread(void *result) {
+struct run {
+  double (*pair_ns)(void);
+  double ns;
+};
+
+static void *timed_thread(void *argument) {
+  struct run *run = argument;
   gate_enter(NULL); /* makes this thread's slot */
   gate_leave();
   pthread_barrier_wait(&together);
-  *(double *)result = gate_pair_ns();
+  run->ns = run->pair_ns();
   return NULL;
 }
 
-/* The slower of two threads that run at the same time. */
-static double gate_pair_two_ns(void) {
+/* The slower of two threads that run at the same time, each on what is its own. */
+static double two_threads_ns(double (*pair_ns)(void)) {
   pthread_t threads[2];
-  double ns[2];
+  struct run runs[2] = {{pair_ns, 0}, {pair_ns, 0}};
   pthread_barrier_init(&together, NULL, 2);
   for (int i = 0; i < 2; i++)
-    pthread_create(&threads[i], NULL, gate_thread, &ns[i]);
+    pthread_create(&threads[i], NULL, timed_thread, &runs[i]);
   for (int i = 0; i < 2; i++)
     pthread_join(threads[i], NULL);
   pthread_barrier_destroy(&together);
-  return ns[0] > ns[1] ? ns[0] : ns[1];
+  return runs[0].ns > runs[1].ns ? runs[0].ns : runs[1].ns;
 }
 
 static int compare(const void *a, const void *b) {
@@ -93,7 +101,7 @@ static double median(double *values) {
 }
 
 int main(int argc, char **argv) {
-  double gate[ROUNDS], mutex[ROUNDS], two[ROUNDS];
+  double gate[ROUNDS], mutex[ROUNDS], gate_two[ROUNDS], mutex_two[ROUNDS];
   driver.cuCtxGetDevice = current_device;
   report_begin(argc, argv);
   gate_enter(NULL);
@@ -101,14 +109,17 @@ int main(int argc, char **argv) {
   for (int i = 0; i < ROUNDS; i++) {
     gate[i] = gate_pair_ns();
     mutex[i] = mutex_pair_ns();
-    two[i] = gate_pair_two_ns();
+    gate_two[i] = two_threads_ns(gate_pair_ns);
+    mutex_two[i] = two_threads_ns(mutex_pair_ns);
   }
-  double gate_ns = median(gate), mutex_ns = median(mutex), two_ns = median(two);
+  double gate_ns = median(gate), mutex_ns = median(mutex), two_ns = median(gate_two);
   report("gate_ns", gate_ns, "ns");
   report("mutex_ns", mutex_ns, "ns");
   report("gate_over_mutex", gate_ns / mutex_ns, "");
   report("gate_two_threads_ns", two_ns, "ns");
   report("gate_two_over_one", two_ns / gate_ns, "");
+  report("mutex_two_over_one", median(mutex_two) / mutex_ns,
+         ""); /* what the machine itself does to two threads */
   report("membarrier", !gate_needs_fence, "");
   report_end();
   return 0;
