@@ -95,26 +95,40 @@ void turns_tell_all(struct sched_gpu *gpu, enum sched_action_type type, struct s
   list_each(node, &gpu->jobs) { change_add(change, list_entry(node, struct sched_job, link), type); }
 }
 
-/* Everybody but the first holder stops. Together they evict what the first one lacks: the later ones are
- * asked for what the earlier ones cannot give. */
-static void keep_one_holder(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
-  struct sched_job *kept = holder_of(gpu);
-  uint64_t lacking_bytes = kept ? residency_lacking_bytes(gpu, kept) : 0;
-  while (gpu->holder_count > 1) {
-    struct sched_job *job = job_of_turn(kept->turn.next);
+/* The holder that has held for the shortest time so far, so that switching to and fro favours nobody. */
+static struct sched_job *least_served(const struct sched_gpu *gpu, uint64_t now_ns) {
+  struct sched_job *least = NULL;
+  list_each(node, &gpu->holders) {
+    struct sched_job *job = job_of_turn(node);
+    if (!least || sched_job_held_ns(job, now_ns) < sched_job_held_ns(least, now_ns))
+      least = job;
+  }
+  return least;
+}
+
+/* Everybody but one holder stops. Together they evict what that one lacks: the later ones are asked for what
+ * the earlier ones cannot give. */
+static void keep_one_holder(struct sched_gpu *gpu, struct sched_job *kept, uint64_t now_ns,
+                            struct sched_change *change) {
+  uint64_t lacking_bytes = residency_lacking_bytes(gpu, kept);
+  list_remove(&kept->turn);
+  while (!list_empty(&gpu->holders)) {
+    struct sched_job *job = holder_of(gpu);
     uint64_t evict_bytes = min_u64(residency_plan(gpu, job, kept), lacking_bytes);
     lacking_bytes -= evict_bytes;
     drop(job, evict_bytes, now_ns, change);
   }
+  list_append(&gpu->holders, &kept->turn);
+  gpu->last_job = kept->id;
 }
 
 static void begin_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   gpu->serialized = true;
   gpu->serialized_ns = gpu->turn_ns = now_ns;
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
-  if (holder_of(gpu))
-    gpu->last_job = holder_of(gpu)->id;
-  keep_one_holder(gpu, now_ns, change);
+  struct sched_job *kept = least_served(gpu, now_ns);
+  if (kept)
+    keep_one_holder(gpu, kept, now_ns, change);
 }
 
 static void end_turns(struct sched_gpu *gpu, struct sched_change *change) {

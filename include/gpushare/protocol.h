@@ -24,7 +24,7 @@
  *                         ◄──  LOCK_OK at once, unasked, while turns are off
  *     REQ_LOCK            ──►                    (a thread waits at the gate)
  *                         ◄──  LOCK_OK (epoch, quantum)
- *                         ◄──  LOCK_WANTED (epoch)   somebody waits: release when idle
+ *                         ◄──  LOCK_WANTED (epoch, evict_bytes)   somebody waits: release when idle
  *                         ◄──  DROP_LOCK (epoch, evict_bytes)   the quantum is over
  *     LOCK_RELEASED (epoch)  ──►                 (also unasked: idle, or the GPU is detached)
  */
@@ -152,7 +152,7 @@ struct gs_msg {
     struct {               /* LOCK_OK */
       uint64_t quantum_ns; /* 0: until told otherwise */
     } lock_ok;
-    struct {                /* DROP_LOCK */
+    struct {                /* DROP_LOCK, LOCK_WANTED */
       uint64_t evict_bytes; /* so many resident bytes should leave the card before LOCK_RELEASED */
     } drop;
     struct { /* LOCK_RELEASED */

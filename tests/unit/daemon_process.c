@@ -66,7 +66,8 @@ int daemon_wait(struct daemon_process *daemon) {
 void daemon_clean_up(struct daemon_process *daemon) {
   if (daemon->pid > 0) {
     kill(daemon->pid, SIGTERM);
-    waitpid(daemon->pid, NULL, 0);
+    ck_assert_msg(daemon_wait(daemon) == 0,
+                  "the daemon did not end orderly"); /* or leaked, says a sanitizer */
   }
   unlink(daemon->socket);
   unlink(daemon->config);

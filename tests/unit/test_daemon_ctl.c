@@ -1,4 +1,5 @@
-/* test_daemon_ctl.c - gpusharectl as a person or a script uses it: output, exit codes, what it says when it fails.
+/* test_daemon_ctl.c - gpusharectl as a person or a script uses it: output, exit codes, what it says when it
+ * fails.
  */
 #include <jansson.h>
 #include <signal.h>

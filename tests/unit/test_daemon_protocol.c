@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -263,6 +264,38 @@ START_TEST(clients_per_user_are_limited) {
 }
 END_TEST
 
+START_TEST(who_says_nothing_is_closed) {
+  int fd = connect_to(it), client = register_client(it);
+  uint64_t start_ns = clock_now_ns();
+  expect_end(fd);
+  ck_assert_uint_ge(clock_now_ns() - start_ns, 9 * NS_PER_S);
+  expect_silence(it, client);
+}
+END_TEST
+
+START_TEST(running_out_of_descriptors_is_survived) {
+  enum { ROOM = 16, CONNECTIONS = 40 };
+  struct rlimit limit;
+  int fds[CONNECTIONS];
+  ck_assert_int_eq(prlimit(it->pid, RLIMIT_NOFILE, NULL, &limit), 0);
+  limit.rlim_cur = ROOM;
+  ck_assert_int_eq(prlimit(it->pid, RLIMIT_NOFILE, &limit, NULL), 0);
+  int early = new_client(GIB);
+  expect(early, GS_LOCK_OK);
+  for (int i = 0; i < CONNECTIONS; i++) {
+    fds[i] = connect_to(it);
+    tell_simple(fds[i], GS_REGISTER);
+  }
+  expect(fds[0], GS_REGISTERED);
+  struct gs_msg request = wire_msg(GS_MEM_REQUEST, 0);
+  tell(early, &request);
+  expect(early, GS_MEM_REPLY); /* those who are in are served */
+  for (int i = 0; i < CONNECTIONS - 1; i++)
+    close(fds[i]);
+  expect(fds[CONNECTIONS - 1], GS_REGISTERED); /* and there is room again */
+}
+END_TEST
+
 /* ---- permissions ---- */
 
 /* What a process of another user gets as answer to SET_TQ. */
@@ -372,12 +405,12 @@ START_TEST(signals_switch_turns) {
   expect(a, GS_SCHED_ON);
   expect(b, GS_CAPACITY);
   expect(b, GS_SCHED_ON);
-  struct gs_msg drop = expect(b, GS_DROP_LOCK);
-  tell_released(b, drop.epoch);
+  struct gs_msg drop = expect(a, GS_DROP_LOCK); /* it has held for longer */
+  tell_released(a, drop.epoch);
   kill(it->pid, SIGUSR2);
-  expect(b, GS_CAPACITY);
-  expect(b, GS_SCHED_OFF);
-  expect(b, GS_LOCK_OK);
+  expect(a, GS_CAPACITY);
+  expect(a, GS_SCHED_OFF);
+  expect(a, GS_LOCK_OK);
 }
 END_TEST
 
@@ -470,6 +503,8 @@ int main(void) {
                                 a_flood_costs_the_connection,
                                 who_does_not_read_is_closed,
                                 clients_per_user_are_limited,
+                                who_says_nothing_is_closed,
+                                running_out_of_descriptors_is_survived,
                                 strangers_may_not_change_settings,
                                 settings_are_checked,
                                 a_killed_holder_loses_the_lock,

@@ -295,6 +295,18 @@ START_TEST(mode_on_keeps_one_holder) {
 }
 END_TEST
 
+START_TEST(the_least_served_holder_is_kept) {
+  world_attach(&world, 1, 4, MANAGED);
+  world_pass(&world, NS_PER_S);
+  world_attach(&world, 2, 4, MANAGED);
+  world_pass(&world, NS_PER_S);
+  world_attach(&world, 3, 4, MANAGED);
+  world_said(&world);
+  world_set_mode(&world, GS_MODE_ON);
+  said("1:capacity 1:on 1:drop(1,0) 2:capacity 2:on 2:drop(2,0) 3:capacity 3:on");
+}
+END_TEST
+
 START_TEST(mode_off_grants_all_but_those_who_owe_an_answer) {
   take_turns(3);
   world_request(&world, 1);
@@ -600,6 +612,7 @@ int main(void) {
                               other_memory_is_waited_for,
                               the_clients_reasons_are_kept_for_people,
                               mode_on_keeps_one_holder,
+                              the_least_served_holder_is_kept,
                               mode_off_grants_all_but_those_who_owe_an_answer,
                               auto_takes_turns_when_memory_grows,
                               auto_takes_turns_when_a_job_comes,
