@@ -179,7 +179,7 @@ END_TEST
 
 START_TEST(physical_memory_counts_until_its_last_reference) {
   CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                              .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+                              .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
   CUmemGenericAllocationHandle handle, again, other;
   CUdeviceptr place;
   ck_assert_int_eq(hook_cuMemCreate(&handle, 4 * MIB, &prop, 0), CUDA_SUCCESS);
@@ -206,7 +206,7 @@ END_TEST
 
 START_TEST(a_refused_release_keeps_the_books) {
   CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                              .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+                              .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
   CUmemGenericAllocationHandle handle;
   ck_assert_int_eq(hook_cuMemCreate(&handle, 4 * MIB, &prop, 0), CUDA_SUCCESS);
   fake.refuse_free = CUDA_ERROR_INVALID_VALUE;

@@ -53,7 +53,7 @@ END_TEST
 
 START_TEST(user_pools_are_made_managed_unless_they_are_for_export) {
   CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+                          .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
   CUmemoryPool mine, exported;
   CUdeviceptr address;
   ck_assert_int_eq(hook_cuMemPoolCreate(&mine, &props), CUDA_SUCCESS);
@@ -71,7 +71,7 @@ END_TEST
 START_TEST(the_programs_choice_of_a_pool_stands_until_it_is_destroyed) {
   CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                           .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+                          .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
   CUmemoryPool mine;
   ck_assert_int_eq(hook_cuMemPoolCreate(&mine, &props), CUDA_SUCCESS);
   ck_assert_int_eq(hook_cuDeviceSetMemPool(0, mine), CUDA_SUCCESS);
@@ -83,8 +83,8 @@ END_TEST
 
 START_TEST(a_converted_pool_can_be_the_current_one) {
   CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
-  CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+                          .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+  CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
   CUmemoryPool mine, shown, first;
   ck_assert_int_eq(hook_cuDeviceGetMemPool(&first, 0), CUDA_SUCCESS);
   ck_assert_int_eq(hook_cuMemPoolCreate(&mine, &props), CUDA_SUCCESS);
@@ -105,7 +105,7 @@ END_TEST
 
 START_TEST(a_managed_pool_of_the_programs_own_is_left_alone) {
   CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED,
-                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+                          .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
   CUmemoryPool mine, before, after;
   CUdeviceptr address;
   unsigned managed = 7;
