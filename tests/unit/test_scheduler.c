@@ -96,6 +96,18 @@ START_TEST(wanted_is_told_once_per_grant) {
 }
 END_TEST
 
+START_TEST(wanted_is_told_again_with_the_next_grant) {
+  take_turns(2);
+  world_request(&world, 1);
+  world_request(&world, 2);
+  world_release(&world, 1);
+  world_request(&world, 1);
+  world_release(&world, 2);
+  world_request(&world, 2);
+  said("1:ok(1) 1:wanted(1) 2:ok(2) 2:wanted(2) 1:ok(3) 1:wanted(3)");
+}
+END_TEST
+
 START_TEST(the_queue_is_first_come_first_served) {
   take_turns(4);
   world_request(&world, 1);
@@ -451,6 +463,16 @@ START_TEST(only_what_the_next_job_lacks_is_evicted) {
 }
 END_TEST
 
+START_TEST(several_that_stop_evict_together_what_one_lacks) {
+  world_init(&world, GS_MODE_OFF);
+  for (int i = 1; i <= 4; i++)
+    world_attach(&world, i, 6, MANAGED); /* 24 of 16 */
+  world_said(&world);
+  world_set_mode(&world, GS_MODE_AUTO);
+  said("1:capacity 1:on 2:capacity 2:on 2:drop(2,6) 3:capacity 3:on 3:drop(3,2) 4:capacity 4:on 4:drop(4,0)");
+}
+END_TEST
+
 START_TEST(nothing_is_evicted_while_all_fit) {
   take_turns(0);
   world_attach(&world, 1, 8, MANAGED);
@@ -598,6 +620,7 @@ int main(void) {
                               a_second_request_waits_for_the_quantum,
                               a_quantum_that_has_passed_ends_when_somebody_comes,
                               wanted_is_told_once_per_grant,
+                              wanted_is_told_again_with_the_next_grant,
                               the_queue_is_first_come_first_served,
                               a_stale_release_is_ignored,
                               a_repeated_request_counts_once,
@@ -625,6 +648,7 @@ int main(void) {
                               a_running_job_that_makes_turns_begin_must_stop,
                               a_running_job_without_turns_is_granted,
                               only_what_the_next_job_lacks_is_evicted,
+                              several_that_stop_evict_together_what_one_lacks,
                               nothing_is_evicted_while_all_fit,
                               pinned_bytes_are_not_asked_for,
                               memory_is_granted_up_to_card_and_host,

@@ -32,8 +32,9 @@ struct letter {
 struct client {
   bool attached, holding, releasing, wants, requested, stalled, managed;
   uint64_t epoch;
-  uint64_t release_ns; /* when its drain ends */
-  uint64_t waiting_since_ns;
+  uint64_t release_ns;   /* when its drain ends */
+  uint64_t wanted_epoch; /* of the last LOCK_WANTED */
+  bool wanted;           /* there was one */
   struct letter letters[MESSAGES];
   unsigned first, count;
 };
@@ -112,6 +113,10 @@ static void execute(void) {
       check_grant(action.job);
       post(client, GRANT, action.epoch);
     } else if (action.type == SCHED_TELL_LOCK_WANTED) {
+      if (client->wanted && client->wanted_epoch == action.epoch)
+        fail("job %u is told twice that somebody waits", action.job->id);
+      client->wanted = true;
+      client->wanted_epoch = action.epoch;
       post(client, WANTED, action.epoch);
     } else if (action.type == SCHED_TELL_DROP_LOCK) {
       post(client, DROP, action.epoch);
@@ -247,6 +252,17 @@ static void check_turns(void) {
     fail("a deadline has been missed");
 }
 
+/* While somebody waits, the holder knows. */
+static void check_wanted(void) {
+  const struct sched_gpu *gpu = &run.gpu;
+  for (int i = 0; i < CLIENTS && gpu->serialized && gpu->waiting_count > 0; i++) {
+    const struct client *client = &run.clients[i];
+    if (client->attached && run.jobs[i].state == GS_JOB_HOLDING &&
+        !(client->wanted && client->wanted_epoch == run.jobs[i].epoch))
+      fail("job %d does not know that somebody waits", i + 1);
+  }
+}
+
 /* Nobody waits for longer than all the others' turns take. */
 static void check_waits(void) {
   for (int i = 0; i < CLIENTS && run.fair; i++) {
@@ -261,6 +277,7 @@ static void check_waits(void) {
 static void check(void) {
   check_sums();
   check_turns();
+  check_wanted();
   check_waits();
 }
 
