@@ -74,7 +74,7 @@ static void fork_child(void) {
   int status;
   pid_t child = fork();
   if (child == 0)
-    exit(0);
+    _exit(0);
   if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
     fail("the child did not end well");
 }

@@ -1,4 +1,5 @@
-/* kernels.cu - the test kernels for a real GPU; what each computes is told in tests/sim/kernels.h. Any grid will do. */
+/* kernels.cu - the test kernels for a real GPU; what each computes is told in tests/sim/kernels.h. Any grid
+ * will do. */
 #include <stdint.h>
 
 #include "sim/kernels.h"

@@ -1,6 +1,6 @@
 /*
- * launches.cu - fakert.h (what the runtime modes of tests/system need) as most CUDA programs are made: kernels
- * compiled in by nvcc and launched with <<<>>>.
+ * launches.cu - fakert.h (what the runtime modes of tests/system need) as most CUDA programs are made:
+ * kernels compiled in by nvcc and launched with <<<>>>.
  */
 #include <string.h>
 
