@@ -8,7 +8,7 @@
 #include "common/clock.h"
 #include "process.h"
 
-enum { SHORTEST_SLEEP_NS = 50 * 1000, STOPPED_CHECK_MS = 200 };
+enum { SHORTEST_SLEEP_NS = 50 * 1000, STOPPED_CHECK_MS = 20 };
 
 void engine_wait_until(uint64_t due_ns) {
   if (due_ns <= clock_now_ns() + SHORTEST_SLEEP_NS)

@@ -108,14 +108,23 @@ static void *stream_main(void *argument) {
   return NULL;
 }
 
+/* The program's signals are not for the driver's threads; faults of their own are. */
+static void signals_block(sigset_t *before) {
+  static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
+  sigset_t blocked;
+  sigfillset(&blocked);
+  for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+    sigdelset(&blocked, faults[i]);
+  pthread_sigmask(SIG_SETMASK, &blocked, before);
+}
+
 static void stream_start(CUstream stream) {
   pthread_t worker;
   pthread_attr_t attributes;
-  sigset_t all, before;
+  sigset_t before;
   if (stream->running)
     return;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  signals_block(&before);
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_attr_setstacksize(&attributes, WORKER_STACK_BYTES);
