@@ -4,14 +4,18 @@
  * same kind of socket.
  *
  * The two clients are two processes, and so are the two players of the ping-pong; the daemon is a third. A
- * hand-over and a round trip of the ping-pong both wake two processes up. The rounds of all three are
- * interleaved. Each process notes the time at which it sends where the other one can read it.
+ * hand-over and a round trip of the ping-pong both wake two processes up. Waking a process on another core
+ * can cost ten times as much as on the same one, and where processes run is luck, so it is fixed, the same
+ * way for both: first every message crosses from core to core (clients on one core, daemon on the other; one
+ * player on each), then all is on one core (figures named one_core). The rounds are interleaved. Each process
+ * notes the time at which it sends where the other one can read it.
  *
  * usage: bench_lock [--json] [--daemon PATH]
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +81,30 @@ static void start_daemon(const char *path) {
     poll(NULL, 0, 1); /* nothing tells when another process listens */
   }
   close(fd);
+}
+
+/* ---- where processes run ---- */
+
+static int cores[2]; /* two that we may use, or the same one twice */
+
+static void find_cores(void) {
+  cpu_set_t allowed;
+  int found = 0;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) < 0)
+    die("sched_getaffinity", errno);
+  for (int core = 0; core < CPU_SETSIZE && found < 2; core++)
+    if (CPU_ISSET(core, &allowed))
+      cores[found++] = core;
+  if (found == 1)
+    cores[1] = cores[0];
+}
+
+static void pin(pid_t pid, int core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  if (sched_setaffinity(pid, sizeof set, &set) < 0)
+    die("sched_setaffinity", errno);
 }
 
 /* ---- messages ---- */
@@ -185,13 +213,15 @@ static void echo(int fd) {
   _exit(0);
 }
 
-static void pingpong_round(void) {
+static void pingpong_round(int other_core) {
   int fds[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
     die("socketpair", errno);
   pid_t child = fork();
-  if (child == 0)
+  if (child == 0) {
+    pin(0, other_core);
     echo(fds[1]);
+  }
   for (int turn = 0; turn < TURNS; turn++) {
     note_sending();
     tell(fds[0], GS_LOCK_RELEASED, 0);
@@ -211,7 +241,12 @@ struct figures {
   double p99_us[ROUNDS];
 };
 
-static struct figures pingpong, lock_2, lock_1000;
+/* Of one placement. */
+struct results {
+  struct figures pingpong, lock_2, lock_1000;
+};
+
+static struct results two_cores, one_core;
 
 static int compare_ns(const void *a, const void *b) {
   uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -247,20 +282,37 @@ static double report_figures(struct figures *figures, const char *p50_name, cons
   return p99_us;
 }
 
-static void measure(void) {
-  for (int round = 0; round < ROUNDS; round++) {
-    wait_until_alone();
-    pingpong_round();
-    collect(&pingpong, round);
-    lock_round(new_client(1), new_client(1));
-    collect(&lock_2, round);
-    for (int i = 0; i < IDLE; i++)
-      idle_fds[i] = new_client(1);
-    lock_round(new_client(1), new_client(1));
-    collect(&lock_1000, round);
-    for (int i = 0; i < IDLE; i++)
-      close(idle_fds[i]);
-  }
+static void measure(struct results *results, int round, int other_core) {
+  pin(daemon_pid, other_core);
+  wait_until_alone();
+  pingpong_round(other_core);
+  collect(&results->pingpong, round);
+  lock_round(new_client(1), new_client(1));
+  collect(&results->lock_2, round);
+  for (int i = 0; i < IDLE; i++)
+    idle_fds[i] = new_client(1);
+  lock_round(new_client(1), new_client(1));
+  collect(&results->lock_1000, round);
+  for (int i = 0; i < IDLE; i++)
+    close(idle_fds[i]);
+}
+
+static void report_two_cores(void) {
+  double pingpong_us = report_figures(&two_cores.pingpong, "pingpong_p50_us", "pingpong_p99_us");
+  double few_us = report_figures(&two_cores.lock_2, "lock_p50_us_2", "lock_p99_us_2");
+  double many_us = report_figures(&two_cores.lock_1000, "lock_p50_us_1000", "lock_p99_us_1000");
+  report("lock_over_pingpong", few_us / pingpong_us, "");
+  report("idle_dependence", many_us / few_us, "");
+}
+
+static void report_one_core(void) {
+  double pingpong_us =
+      report_figures(&one_core.pingpong, "one_core_pingpong_p50_us", "one_core_pingpong_p99_us");
+  double few_us = report_figures(&one_core.lock_2, "one_core_lock_p50_us_2", "one_core_lock_p99_us_2");
+  double many_us =
+      report_figures(&one_core.lock_1000, "one_core_lock_p50_us_1000", "one_core_lock_p99_us_1000");
+  report("one_core_lock_over_pingpong", few_us / pingpong_us, "");
+  report("one_core_idle_dependence", many_us / few_us, "");
 }
 
 int main(int argc, char **argv) {
@@ -271,16 +323,17 @@ int main(int argc, char **argv) {
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED)
     die("mmap", errno);
+  find_cores();
   start_daemon(path);
-  measure();
+  pin(0, cores[0]);
+  for (int round = 0; round < ROUNDS; round++) {
+    measure(&two_cores, round, cores[1]);
+    measure(&one_core, round, cores[0]);
+  }
   stop_daemon();
   report_begin(argc, argv);
-  double pingpong_us = report_figures(&pingpong, "pingpong_p50_us", "pingpong_p99_us");
-  double few_us = report_figures(&lock_2, "lock_p50_us_2", "lock_p99_us_2");
-  double many_us = report_figures(&lock_1000, "lock_p50_us_1000", "lock_p99_us_1000");
-  report("lock_over_pingpong", few_us / pingpong_us, "");
-  report("lock_over_pingpong_1000", many_us / pingpong_us, "");
-  report("idle_dependence", many_us / few_us, "");
+  report_two_cores();
+  report_one_core();
   report_end();
   return 0;
 }
