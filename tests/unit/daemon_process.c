@@ -145,6 +145,12 @@ void attach_card(int fd, uint8_t card, uint64_t used_bytes, uint32_t flags) {
   ck_assert(msg.type == GS_SCHED_ON || msg.type == GS_SCHED_OFF);
 }
 
+int attach_client(const struct daemon_process *daemon, uint64_t used_bytes) {
+  int fd = register_client(daemon);
+  attach_card(fd, 1, used_bytes, GS_ATTACH_MANAGED);
+  return fd;
+}
+
 void tell_simple(int fd, enum gs_msg_type type) {
   struct gs_msg msg = wire_msg(type, 0);
   tell(fd, &msg);

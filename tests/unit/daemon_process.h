@@ -42,6 +42,9 @@ int register_client(const struct daemon_process *daemon);
 /* ATTACH as index 0 to the card `card`; hears ATTACHED and SCHED_ON or SCHED_OFF. */
 void attach_card(int fd, uint8_t card, uint64_t used_bytes, uint32_t flags);
 
+/* Both, on card 1, with managed memory. */
+int attach_client(const struct daemon_process *daemon, uint64_t used_bytes);
+
 void tell_simple(int fd, enum gs_msg_type type);
 void tell_released(int fd, uint64_t epoch);
 

@@ -2,8 +2,6 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -31,16 +29,10 @@ static void tear_down(void) { daemon_clean_up(it); }
 
 static void start_on(void) { start((const char *const[]){"--mode", "on", "--tq", "10ms", NULL}); }
 
-static int new_client(uint64_t used_bytes) {
-  int fd = register_client(it);
-  attach_card(fd, 1, used_bytes, MANAGED);
-  return fd;
-}
-
 /* ---- conversations ---- */
 
 START_TEST(turns_off_grant_at_once) {
-  int fd = new_client(GIB);
+  int fd = attach_client(it, GIB);
   struct gs_msg msg = expect(fd, GS_LOCK_OK);
   ck_assert_uint_eq(msg.lock_ok.quantum_ns, 0);
   ck_assert_uint_eq(msg.epoch, 1);
@@ -49,7 +41,7 @@ END_TEST
 
 START_TEST(two_clients_take_turns) {
   start_on();
-  int a = new_client(10 * GIB), b = new_client(10 * GIB);
+  int a = attach_client(it, 10 * GIB), b = attach_client(it, 10 * GIB);
   tell_simple(a, GS_REQ_LOCK);
   uint64_t first = expect(a, GS_LOCK_OK).epoch;
   expect_silence(it, a);
@@ -69,7 +61,7 @@ END_TEST
 
 START_TEST(memory_requests_are_answered) {
   start((const char *const[]){"--host-memory", "4G", NULL});
-  int fd = new_client(0);
+  int fd = attach_client(it, 0);
   expect(fd, GS_LOCK_OK);
   struct gs_msg msg = wire_msg(GS_MEM_REQUEST, 0);
   msg.mem.total_bytes = 20 * GIB;
@@ -85,7 +77,7 @@ START_TEST(memory_requests_are_answered) {
 END_TEST
 
 START_TEST(status_shows_gpus_and_jobs) {
-  int fd = new_client(3 * GIB);
+  int fd = attach_client(it, 3 * GIB);
   expect(fd, GS_LOCK_OK);
   struct gs_msg gpu = get_status(it, GS_STATUS_GPU), job = get_status(it, GS_STATUS_JOB);
   ck_assert_uint_eq(gpu.gpu_status.used_bytes, 3 * GIB);
@@ -101,7 +93,7 @@ END_TEST
 START_TEST(a_status_larger_than_the_socket_buffer_arrives) {
   enum { CLIENTS = 900 };
   for (int i = 0; i < CLIENTS; i++)
-    expect(new_client(1), GS_LOCK_OK);
+    expect(attach_client(it, 1), GS_LOCK_OK);
   int fd = connect_to(it);
   tell_simple(fd, GS_GET_STATUS);
   int jobs = 0;
@@ -114,7 +106,7 @@ END_TEST
 
 START_TEST(detach_gives_up_the_lock) {
   start_on();
-  int a = new_client(GIB), b = new_client(GIB);
+  int a = attach_client(it, GIB), b = attach_client(it, GIB);
   tell_simple(a, GS_REQ_LOCK);
   expect(a, GS_LOCK_OK);
   tell_simple(a, GS_DETACH);
@@ -158,7 +150,7 @@ static void send_bytes_and_end(const void *bytes, size_t size) {
 }
 
 START_TEST(malformed_packets_cost_the_connection) {
-  int bystander = new_client(GIB);
+  int bystander = attach_client(it, GIB);
   char bytes[256] = {0};
   struct gs_msg msg = wire_msg(GS_REGISTER, 0);
   memcpy(bytes, &msg, sizeof msg);
@@ -206,16 +198,16 @@ START_TEST(an_impossible_gpu_costs_the_connection) {
   struct gs_msg msg = wire_msg(GS_ATTACH, GS_GPUS_PER_CLIENT);
   tell(fd, &msg);
   expect_end(fd);
-  fd = new_client(0);
+  fd = attach_client(it, 0);
   tell_simple(fd, GS_ATTACH); /* twice */
   expect_end(fd);
 }
 END_TEST
 
 START_TEST(a_flood_costs_the_connection) {
-  int bystander = new_client(GIB);
+  int bystander = attach_client(it, GIB);
   expect(bystander, GS_LOCK_OK);
-  int fd = new_client(GIB);
+  int fd = attach_client(it, GIB);
   struct gs_msg msg = wire_msg(GS_CLIENT_STATE, 0);
   struct pollfd writable = {.fd = fd, .events = POLLOUT};
   int err, sent = 0;
@@ -232,7 +224,7 @@ START_TEST(a_flood_costs_the_connection) {
 END_TEST
 
 START_TEST(who_does_not_read_is_closed) {
-  int bystander = new_client(GIB), fd = new_client(GIB);
+  int bystander = attach_client(it, GIB), fd = attach_client(it, GIB);
   expect(bystander, GS_LOCK_OK);
   struct gs_msg msg = wire_msg(GS_MEM_REQUEST, 0);
   struct pollfd state = {.fd = fd, .events = POLLOUT};
@@ -280,7 +272,7 @@ START_TEST(running_out_of_descriptors_is_survived) {
   ck_assert_int_eq(prlimit(it->pid, RLIMIT_NOFILE, NULL, &limit), 0);
   limit.rlim_cur = ROOM;
   ck_assert_int_eq(prlimit(it->pid, RLIMIT_NOFILE, &limit, NULL), 0);
-  int early = new_client(GIB);
+  int early = attach_client(it, GIB);
   expect(early, GS_LOCK_OK);
   for (int i = 0; i < CONNECTIONS; i++) {
     fds[i] = connect_to(it);
@@ -335,7 +327,7 @@ START_TEST(settings_are_checked) {
   ck_assert_int_eq(change_setting(it, GS_SET_MODE, 3), -EINVAL);
   ck_assert_int_eq(change_setting(it, GS_SET_MODE, GS_MODE_ON), 0);
   ck_assert_int_eq(change_setting(it, GS_SET_CAPACITY, GIB), 0);
-  int fd = new_client(0);
+  int fd = attach_client(it, 0);
   ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.capacity_bytes, GIB);
   ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.tq_ns, NS_PER_MS);
   close(fd);
@@ -345,145 +337,6 @@ START_TEST(settings_are_checked) {
   fd = connect_to(it);
   tell(fd, &msg);
   ck_assert_int_eq(expect(fd, GS_REPLY).status, -ENOENT);
-}
-END_TEST
-
-/* ---- death and signals ---- */
-
-START_TEST(a_killed_holder_loses_the_lock) {
-  start_on();
-  int told[2];
-  ck_assert_int_eq(pipe(told), 0);
-  pid_t holder = fork();
-  if (holder == 0) {
-    int fd = new_client(GIB);
-    tell_simple(fd, GS_REQ_LOCK);
-    expect(fd, GS_LOCK_OK);
-    (void)!write(told[1], "", 1);
-    for (;;)
-      pause();
-  }
-  char byte;
-  ck_assert_int_eq(read(told[0], &byte, 1), 1);
-  int fd = new_client(GIB);
-  tell_simple(fd, GS_REQ_LOCK);
-  expect_silence(it, fd);
-  kill(holder, SIGKILL);
-  expect(fd, GS_LOCK_OK);
-  waitpid(holder, NULL, 0);
-}
-END_TEST
-
-START_TEST(who_does_not_answer_is_bypassed) {
-  start((const char *const[]){"--mode", "on", "--tq", "1ms", "--grace", "20ms", NULL});
-  int a = new_client(GIB), b = new_client(GIB);
-  tell_simple(a, GS_REQ_LOCK);
-  expect(a, GS_LOCK_OK);
-  tell_simple(b, GS_REQ_LOCK);
-  expect(b, GS_LOCK_OK);
-  struct gs_msg job = get_status(it, GS_STATUS_JOB);
-  ck_assert_uint_eq(job.job_status.state, GS_JOB_BYPASSED);
-  ck_assert_uint_eq(job.job_status.flags, GS_STATE_OVERDUE);
-}
-END_TEST
-
-START_TEST(sigterm_ends_it_orderly) {
-  int fd = new_client(GIB);
-  kill(it->pid, SIGTERM);
-  ck_assert_int_eq(daemon_wait(it), 0);
-  ck_assert_int_ne(access(it->socket, F_OK), 0);
-  expect_end(fd);
-}
-END_TEST
-
-START_TEST(signals_switch_turns) {
-  int a = new_client(GIB), b = new_client(GIB);
-  expect(a, GS_LOCK_OK);
-  expect(b, GS_LOCK_OK);
-  kill(it->pid, SIGUSR1);
-  ck_assert_uint_eq(expect(a, GS_CAPACITY).attached.mode, GS_MODE_ON);
-  expect(a, GS_SCHED_ON);
-  expect(b, GS_CAPACITY);
-  expect(b, GS_SCHED_ON);
-  struct gs_msg drop = expect(a, GS_DROP_LOCK); /* it has held for longer */
-  tell_released(a, drop.epoch);
-  kill(it->pid, SIGUSR2);
-  expect(a, GS_CAPACITY);
-  expect(a, GS_SCHED_OFF);
-  expect(a, GS_LOCK_OK);
-}
-END_TEST
-
-static void write_config(const char *text) {
-  FILE *file = fopen(it->config, "w");
-  fputs(text, file);
-  fclose(file);
-}
-
-START_TEST(sighup_rereads_the_configuration) {
-  int fd = new_client(0);
-  expect(fd, GS_LOCK_OK);
-  write_config("tq = 3\nmode = on\ngrace = 7\n");
-  kill(it->pid, SIGHUP);
-  ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.mode, GS_MODE_ON);
-  ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.tq_ns, 3 * NS_PER_S);
-  ck_assert_uint_eq(get_status(it, GS_STATUS_DAEMON).daemon.grace_ns, 7 * NS_PER_S);
-  write_config("tq = 4\nmode = sometimes\n"); /* wrong: nothing changes */
-  expect(fd, GS_SCHED_ON);
-  kill(it->pid, SIGHUP);
-  kill(it->pid, SIGUSR2);
-  ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.mode, GS_MODE_OFF);
-  ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.tq_ns, 3 * NS_PER_S);
-}
-END_TEST
-
-START_TEST(a_restart_finds_its_clients_again) {
-  start_on();
-  int fd = new_client(GIB);
-  kill(it->pid, SIGKILL);
-  ck_assert_int_eq(daemon_wait(it), 128 + SIGKILL);
-  expect_end(fd);
-  ck_assert_int_eq(access(it->socket, F_OK), 0); /* stale, and replaced */
-  daemon_start(it, (const char *const[]){"--mode", "on", NULL});
-  int a = register_client(it), b = register_client(it);
-  attach_card(a, 1, GIB, MANAGED | GS_ATTACH_RUNNING);
-  attach_card(b, 1, GIB, MANAGED | GS_ATTACH_RUNNING);
-  ck_assert_uint_eq(expect(b, GS_DROP_LOCK).epoch, 0);
-  tell_released(b, 0);
-  tell_simple(b, GS_REQ_LOCK);
-  ck_assert_uint_eq(expect(a, GS_LOCK_WANTED).epoch, 0);
-  tell_released(a, 0);
-  expect(b, GS_LOCK_OK);
-}
-END_TEST
-
-static int exit_code_of(const char *const *arguments) {
-  struct daemon_process other = {0};
-  pid_t child = fork();
-  if (child == 0) {
-    close(STDERR_FILENO);
-    execv(GS_DAEMON, (char *const *)arguments);
-    _exit(127);
-  }
-  other.pid = child;
-  return daemon_wait(&other);
-}
-
-START_TEST(a_second_daemon_is_refused) {
-  ck_assert_int_eq(
-      exit_code_of((const char *const[]){"d", "--socket", it->socket, "--config", it->config, NULL}), 3);
-  get_status(it, GS_STATUS_DAEMON); /* the first one is unharmed */
-}
-END_TEST
-
-START_TEST(a_wrong_configuration_is_refused) {
-  write_config("tq = soon\n");
-  ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--config", it->config, NULL}), 78);
-  ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--config", "/nonexistent/file", NULL}), 78);
-  ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--mode", "sometimes", NULL}), 78);
-  ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--nonsense", NULL}), 64);
-  ck_assert_int_eq(
-      exit_code_of((const char *const[]){"d", "--config", "/dev/null", "--socket", "/dev/null", NULL}), 1);
 }
 END_TEST
 
@@ -507,14 +360,6 @@ int main(void) {
                                 running_out_of_descriptors_is_survived,
                                 strangers_may_not_change_settings,
                                 settings_are_checked,
-                                a_killed_holder_loses_the_lock,
-                                who_does_not_answer_is_bypassed,
-                                sigterm_ends_it_orderly,
-                                signals_switch_turns,
-                                sighup_rereads_the_configuration,
-                                a_restart_finds_its_clients_again,
-                                a_second_daemon_is_refused,
-                                a_wrong_configuration_is_refused,
                                 NULL};
   return suite_main("daemon_protocol", tests, set_up, tear_down);
 }

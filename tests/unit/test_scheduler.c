@@ -1,6 +1,4 @@
 /* test_scheduler.c - the rules of the lock, one test each. */
-#include <errno.h>
-
 #include "suite.h"
 #include "world.h"
 
@@ -446,219 +444,41 @@ START_TEST(a_running_job_without_turns_is_granted) {
 }
 END_TEST
 
-/* ---- memory ---- */
-
-START_TEST(only_what_the_next_job_lacks_is_evicted) {
-  world_init(&world, GS_MODE_ON);
-  world_attach(&world, 1, 12, MANAGED);
-  world_attach(&world, 2, 6, MANAGED);
-  world_request(&world, 1);
-  world_request(&world, 2);
-  world_pass(&world, TQ);
-  said("1:attached 1:on 2:attached 2:on 1:ok(1) 1:wanted(1) 1:drop(1,2)"); /* 12 + 6 of 16 */
-  world_release_with(&world, 1, 1, 2);
-  world_request(&world, 1);
-  world_pass(&world, TQ);
-  said("2:ok(2) 2:wanted(2) 2:drop(2,2)"); /* 10 are still there, 12 are needed, beside 6 */
-}
-END_TEST
-
-START_TEST(several_that_stop_evict_together_what_one_lacks) {
-  world_init(&world, GS_MODE_OFF);
-  for (int i = 1; i <= 4; i++)
-    world_attach(&world, i, 6, MANAGED); /* 24 of 16 */
-  world_said(&world);
-  world_set_mode(&world, GS_MODE_AUTO);
-  said("1:capacity 1:on 2:capacity 2:on 2:drop(2,6) 3:capacity 3:on 3:drop(3,2) 4:capacity 4:on 4:drop(4,0)");
-}
-END_TEST
-
-START_TEST(nothing_is_evicted_while_all_fit) {
-  take_turns(0);
-  world_attach(&world, 1, 8, MANAGED);
-  world_attach(&world, 2, 8, MANAGED);
-  world_request(&world, 1);
-  world_request(&world, 2);
-  world_said(&world);
-  world_pass(&world, TQ);
-  said("1:drop(1,0)");
-}
-END_TEST
-
-START_TEST(pinned_bytes_are_not_asked_for) {
-  uint64_t granted;
-  take_turns(2);
-  ck_assert_int_eq(scheduler_memory_request(&world.scheduler, &world.jobs[1], 10 * GIB, 9 * GIB, world.now_ns,
-                                            &world.change, &granted),
-                   0);
-  world_request(&world, 1);
-  world_request(&world, 2);
-  world_said(&world);
-  world_pass(&world, TQ);
-  said("1:drop(1,1)");
-}
-END_TEST
-
-static int request_memory(int job, double total_gib, double pinned_gib, uint64_t *granted) {
-  return scheduler_memory_request(&world.scheduler, &world.jobs[job], (uint64_t)(total_gib * GIB),
-                                  (uint64_t)(pinned_gib * GIB), world.now_ns, &world.change, granted);
-}
-
-START_TEST(memory_is_granted_up_to_card_and_host) {
-  uint64_t granted = 0;
-  world.scheduler.host_memory_bytes = 8 * GIB;
-  world_attach(&world, 1, 0, MANAGED);
-  world_attach(&world, 2, 10, MANAGED);
-  ck_assert_int_eq(request_memory(1, 14, 0, &granted), 0);
-  ck_assert_uint_eq(granted, 14 * GIB);
-  ck_assert_int_eq(request_memory(1, 14.001, 0, &granted), -ENOMEM);
-  ck_assert_uint_eq(world.jobs[1].used_bytes, 14 * GIB);
-  world_detach(&world, 2);
-  ck_assert_int_eq(request_memory(1, 24, 0, &granted), 0);
-}
-END_TEST
-
-START_TEST(host_memory_is_shared_by_the_gpus) {
-  uint64_t granted;
-  world.scheduler.host_memory_bytes = 8 * GIB;
-  world_attach_at(&world, 0, 1, 16 + 6, MANAGED);
-  world_attach_at(&world, 1, 2, 0, MANAGED);
-  ck_assert_int_eq(request_memory(2, 16 + 2, 0, &granted), 0);
-  ck_assert_int_eq(request_memory(2, 16 + 2.5, 0, &granted), -ENOMEM);
-  world_memory(&world, 1, 3);
-  ck_assert_int_eq(request_memory(2, 16 + 8, 0, &granted), 0);
-}
-END_TEST
-
-START_TEST(grants_have_slack_within_the_bound) {
-  uint64_t granted;
-  world.scheduler.host_memory_bytes = 0;
-  world_attach(&world, 1, 0, MANAGED);
-  ck_assert_int_eq(request_memory(1, 1.0 / GIB, 0, &granted), 0);
-  ck_assert_uint_eq(granted, SCHED_SLACK_BYTES);
-  ck_assert_uint_eq(world.jobs[1].used_bytes, 1); /* the slack is not used */
-  world_set_capacity(&world, 1 + 1.0 / 128);      /* 8 MiB more than 1 GiB */
-  ck_assert_int_eq(request_memory(1, 1 + 1.0 / 1024, 0, &granted), 0);
-  ck_assert_uint_eq(granted, GIB + (8 << 20));
-}
-END_TEST
-
-START_TEST(pinned_memory_must_fit_the_card) {
-  uint64_t granted;
-  world_attach(&world, 1, 0, MANAGED);
-  world_attach(&world, 2, 0, MANAGED);
-  ck_assert_int_eq(request_memory(1, 10, 10, &granted), 0);
-  ck_assert_int_eq(request_memory(2, 7, 7, &granted), -ENOMEM);
-  ck_assert_int_eq(request_memory(2, 7, 6, &granted), 0);
-}
-END_TEST
-
-START_TEST(shrinking_is_never_refused) {
-  uint64_t granted;
-  world_attach(&world, 1, 100, MANAGED);
-  world.scheduler.host_memory_bytes = 0;
-  ck_assert_int_eq(request_memory(1, 90, 0, &granted), 0);
-  ck_assert_uint_eq(granted, 90 * GIB);
-}
-END_TEST
-
-START_TEST(absurd_sizes_do_not_overflow) {
-  uint64_t granted;
-  world_attach(&world, 1, 0, MANAGED);
-  world_attach(&world, 2, 1, MANAGED);
-  ck_assert_int_eq(scheduler_memory_request(&world.scheduler, &world.jobs[1], UINT64_MAX, UINT64_MAX,
-                                            world.now_ns, &world.change, &granted),
-                   -ENOMEM);
-  scheduler_memory_report(&world.scheduler, &world.jobs[1], UINT64_MAX, UINT64_MAX, world.now_ns,
-                          &world.change);
-  ck_assert_uint_eq(world.gpus[0].used_bytes, SCHED_BYTES_MAX + GIB);
-  world_memory(&world, 1, 0);
-  ck_assert_uint_eq(world.gpus[0].used_bytes, GIB);
-  ck_assert_uint_eq(world.scheduler.overflow_bytes, 0);
-}
-END_TEST
-
-/* ---- figures ---- */
-
-START_TEST(times_turns_and_handovers_are_counted) {
-  take_turns(2);
-  world_request(&world, 1);
-  world_request(&world, 2);
-  world_pass(&world, TQ);
-  world_release_with(&world, 1, 1, 4);
-  world_pass(&world, NS_PER_S);
-  scheduler_active(&world.jobs[2], 2, 3 * GIB);
-  scheduler_active(&world.jobs[2], 1, 3 * GIB); /* stale */
-  ck_assert_uint_eq(sched_job_held_ns(&world.jobs[1], world.now_ns), TQ);
-  ck_assert_uint_eq(sched_job_held_ns(&world.jobs[2], world.now_ns), NS_PER_S);
-  ck_assert_uint_eq(sched_job_waited_ns(&world.jobs[2], world.now_ns), TQ);
-  ck_assert_uint_eq(world.jobs[2].turns, 1);
-  ck_assert_uint_eq(world.gpus[0].handovers, 1);
-  ck_assert_uint_eq(world.gpus[0].moved_bytes, 7 * GIB);
-  ck_assert_uint_eq(world.jobs[1].moved_bytes, 4 * GIB);
-  ck_assert_uint_eq(world.jobs[1].drain_max_ns, NS_PER_MS);
-}
-END_TEST
-
-START_TEST(places_in_the_queue_are_numbered) {
-  take_turns(3);
-  world_request(&world, 2);
-  world_request(&world, 3);
-  world_request(&world, 1);
-  scheduler_number_queue(&world.gpus[0]);
-  ck_assert_uint_eq(world.jobs[2].place, 0);
-  ck_assert_uint_eq(world.jobs[3].place, 1);
-  ck_assert_uint_eq(world.jobs[1].place, 2);
-}
-END_TEST
-
 int main(void) {
-  const TTest *const all[] = {off_everybody_holds_at_once,
-                              off_a_release_is_granted_again,
-                              off_a_request_that_crossed_the_grant_is_ignored,
-                              a_request_of_a_free_lock_is_granted,
-                              a_second_request_waits_for_the_quantum,
-                              a_quantum_that_has_passed_ends_when_somebody_comes,
-                              wanted_is_told_once_per_grant,
-                              wanted_is_told_again_with_the_next_grant,
-                              the_queue_is_first_come_first_served,
-                              a_stale_release_is_ignored,
-                              a_repeated_request_counts_once,
-                              a_changed_quantum_takes_effect_at_once,
-                              quanta_of_a_millisecond_work,
-                              gpus_have_locks_of_their_own,
-                              a_dead_holder_loses_the_lock_at_once,
-                              a_holder_that_dies_while_dropping_too,
-                              a_dead_waiter_leaves_the_queue,
-                              what_a_dead_job_should_be_told_is_forgotten,
-                              managed_memory_is_bypassed,
-                              other_memory_is_waited_for,
-                              the_clients_reasons_are_kept_for_people,
-                              mode_on_keeps_one_holder,
-                              the_least_served_holder_is_kept,
-                              mode_off_grants_all_but_those_who_owe_an_answer,
-                              auto_takes_turns_when_memory_grows,
-                              auto_takes_turns_when_a_job_comes,
-                              auto_ends_turns_when_memory_shrinks_or_jobs_go,
-                              auto_settles_before_it_ends_turns,
-                              a_smaller_capacity_makes_turns_and_a_larger_one_ends_them,
-                              the_quantum_of_the_kept_holder_begins_with_the_turns,
-                              a_running_job_holds,
-                              a_second_running_job_must_stop,
-                              a_running_job_that_makes_turns_begin_must_stop,
-                              a_running_job_without_turns_is_granted,
-                              only_what_the_next_job_lacks_is_evicted,
-                              several_that_stop_evict_together_what_one_lacks,
-                              nothing_is_evicted_while_all_fit,
-                              pinned_bytes_are_not_asked_for,
-                              memory_is_granted_up_to_card_and_host,
-                              host_memory_is_shared_by_the_gpus,
-                              grants_have_slack_within_the_bound,
-                              pinned_memory_must_fit_the_card,
-                              shrinking_is_never_refused,
-                              absurd_sizes_do_not_overflow,
-                              times_turns_and_handovers_are_counted,
-                              places_in_the_queue_are_numbered,
-                              NULL};
-  return suite_main("scheduler", all, set_up, NULL);
+  const TTest *const tests[] = {off_everybody_holds_at_once,
+                                off_a_release_is_granted_again,
+                                off_a_request_that_crossed_the_grant_is_ignored,
+                                a_request_of_a_free_lock_is_granted,
+                                a_second_request_waits_for_the_quantum,
+                                a_quantum_that_has_passed_ends_when_somebody_comes,
+                                wanted_is_told_once_per_grant,
+                                wanted_is_told_again_with_the_next_grant,
+                                the_queue_is_first_come_first_served,
+                                a_stale_release_is_ignored,
+                                a_repeated_request_counts_once,
+                                a_changed_quantum_takes_effect_at_once,
+                                quanta_of_a_millisecond_work,
+                                gpus_have_locks_of_their_own,
+                                a_dead_holder_loses_the_lock_at_once,
+                                a_holder_that_dies_while_dropping_too,
+                                a_dead_waiter_leaves_the_queue,
+                                what_a_dead_job_should_be_told_is_forgotten,
+                                managed_memory_is_bypassed,
+                                other_memory_is_waited_for,
+                                the_clients_reasons_are_kept_for_people,
+                                mode_on_keeps_one_holder,
+                                the_least_served_holder_is_kept,
+                                mode_off_grants_all_but_those_who_owe_an_answer,
+                                auto_takes_turns_when_memory_grows,
+                                auto_takes_turns_when_a_job_comes,
+                                auto_ends_turns_when_memory_shrinks_or_jobs_go,
+                                auto_settles_before_it_ends_turns,
+                                a_smaller_capacity_makes_turns_and_a_larger_one_ends_them,
+                                the_quantum_of_the_kept_holder_begins_with_the_turns,
+                                a_running_job_holds,
+                                a_second_running_job_must_stop,
+                                a_running_job_that_makes_turns_begin_must_stop,
+                                a_running_job_without_turns_is_granted,
+                                NULL};
+  return suite_main("scheduler", tests, set_up, NULL);
 }

@@ -1,0 +1,174 @@
+/* test_daemon_life.c - the real daemon: who dies, who does not answer, signals, configuration, restarts. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/wire.h"
+#include "daemon_process.h"
+#include "suite.h"
+
+#define GIB (UINT64_C(1) << 30)
+#define MANAGED GS_ATTACH_MANAGED
+
+static struct daemon_process daemon_process, *const it = &daemon_process;
+
+static void start(const char *const *arguments) {
+  if (it->pid)
+    daemon_clean_up(it);
+  daemon_start(it, arguments);
+}
+
+static void set_up(void) { start((const char *const[]){NULL}); }
+
+static void tear_down(void) { daemon_clean_up(it); }
+
+static void start_on(void) { start((const char *const[]){"--mode", "on", "--tq", "10ms", NULL}); }
+
+/* ---- death and signals ---- */
+
+START_TEST(a_killed_holder_loses_the_lock) {
+  start_on();
+  int told[2];
+  ck_assert_int_eq(pipe(told), 0);
+  pid_t holder = fork();
+  if (holder == 0) {
+    int fd = attach_client(it, GIB);
+    tell_simple(fd, GS_REQ_LOCK);
+    expect(fd, GS_LOCK_OK);
+    (void)!write(told[1], "", 1);
+    for (;;)
+      pause();
+  }
+  char byte;
+  ck_assert_int_eq(read(told[0], &byte, 1), 1);
+  int fd = attach_client(it, GIB);
+  tell_simple(fd, GS_REQ_LOCK);
+  expect_silence(it, fd);
+  kill(holder, SIGKILL);
+  expect(fd, GS_LOCK_OK);
+  waitpid(holder, NULL, 0);
+}
+END_TEST
+
+START_TEST(who_does_not_answer_is_bypassed) {
+  start((const char *const[]){"--mode", "on", "--tq", "1ms", "--grace", "20ms", NULL});
+  int a = attach_client(it, GIB), b = attach_client(it, GIB);
+  tell_simple(a, GS_REQ_LOCK);
+  expect(a, GS_LOCK_OK);
+  tell_simple(b, GS_REQ_LOCK);
+  expect(b, GS_LOCK_OK);
+  struct gs_msg job = get_status(it, GS_STATUS_JOB);
+  ck_assert_uint_eq(job.job_status.state, GS_JOB_BYPASSED);
+  ck_assert_uint_eq(job.job_status.flags, GS_STATE_OVERDUE);
+}
+END_TEST
+
+START_TEST(sigterm_ends_it_orderly) {
+  int fd = attach_client(it, GIB);
+  kill(it->pid, SIGTERM);
+  ck_assert_int_eq(daemon_wait(it), 0);
+  ck_assert_int_ne(access(it->socket, F_OK), 0);
+  expect_end(fd);
+}
+END_TEST
+
+START_TEST(signals_switch_turns) {
+  int a = attach_client(it, GIB), b = attach_client(it, GIB);
+  expect(a, GS_LOCK_OK);
+  expect(b, GS_LOCK_OK);
+  kill(it->pid, SIGUSR1);
+  ck_assert_uint_eq(expect(a, GS_CAPACITY).attached.mode, GS_MODE_ON);
+  expect(a, GS_SCHED_ON);
+  expect(b, GS_CAPACITY);
+  expect(b, GS_SCHED_ON);
+  struct gs_msg drop = expect(a, GS_DROP_LOCK); /* it has held for longer */
+  tell_released(a, drop.epoch);
+  kill(it->pid, SIGUSR2);
+  expect(a, GS_CAPACITY);
+  expect(a, GS_SCHED_OFF);
+  expect(a, GS_LOCK_OK);
+}
+END_TEST
+
+static void write_config(const char *text) {
+  FILE *file = fopen(it->config, "w");
+  fputs(text, file);
+  fclose(file);
+}
+
+START_TEST(sighup_rereads_the_configuration) {
+  int fd = attach_client(it, 0);
+  expect(fd, GS_LOCK_OK);
+  write_config("tq = 3\nmode = on\ngrace = 7\n");
+  kill(it->pid, SIGHUP);
+  ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.mode, GS_MODE_ON);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.tq_ns, 3 * NS_PER_S);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_DAEMON).daemon.grace_ns, 7 * NS_PER_S);
+  write_config("tq = 4\nmode = sometimes\n"); /* wrong: nothing changes */
+  expect(fd, GS_SCHED_ON);
+  kill(it->pid, SIGHUP);
+  kill(it->pid, SIGUSR2);
+  ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.mode, GS_MODE_OFF);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.tq_ns, 3 * NS_PER_S);
+}
+END_TEST
+
+START_TEST(a_restart_finds_its_clients_again) {
+  start_on();
+  int fd = attach_client(it, GIB);
+  kill(it->pid, SIGKILL);
+  ck_assert_int_eq(daemon_wait(it), 128 + SIGKILL);
+  expect_end(fd);
+  ck_assert_int_eq(access(it->socket, F_OK), 0); /* stale, and replaced */
+  daemon_start(it, (const char *const[]){"--mode", "on", NULL});
+  int a = register_client(it), b = register_client(it);
+  attach_card(a, 1, GIB, MANAGED | GS_ATTACH_RUNNING);
+  attach_card(b, 1, GIB, MANAGED | GS_ATTACH_RUNNING);
+  ck_assert_uint_eq(expect(b, GS_DROP_LOCK).epoch, 0);
+  tell_released(b, 0);
+  tell_simple(b, GS_REQ_LOCK);
+  ck_assert_uint_eq(expect(a, GS_LOCK_WANTED).epoch, 0);
+  tell_released(a, 0);
+  expect(b, GS_LOCK_OK);
+}
+END_TEST
+
+static int exit_code_of(const char *const *arguments) {
+  struct daemon_process other = {0};
+  pid_t child = fork();
+  if (child == 0) {
+    close(STDERR_FILENO);
+    execv(GS_DAEMON, (char *const *)arguments);
+    _exit(127);
+  }
+  other.pid = child;
+  return daemon_wait(&other);
+}
+
+START_TEST(a_second_daemon_is_refused) {
+  ck_assert_int_eq(
+      exit_code_of((const char *const[]){"d", "--socket", it->socket, "--config", it->config, NULL}), 3);
+  get_status(it, GS_STATUS_DAEMON); /* the first one is unharmed */
+}
+END_TEST
+
+START_TEST(a_wrong_configuration_is_refused) {
+  write_config("tq = soon\n");
+  ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--config", it->config, NULL}), 78);
+  ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--config", "/nonexistent/file", NULL}), 78);
+  ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--mode", "sometimes", NULL}), 78);
+  ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--nonsense", NULL}), 64);
+  ck_assert_int_eq(
+      exit_code_of((const char *const[]){"d", "--config", "/dev/null", "--socket", "/dev/null", NULL}), 1);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {
+      a_killed_holder_loses_the_lock, who_does_not_answer_is_bypassed,  sigterm_ends_it_orderly,
+      signals_switch_turns,           sighup_rereads_the_configuration, a_restart_finds_its_clients_again,
+      a_second_daemon_is_refused,     a_wrong_configuration_is_refused, NULL};
+  return suite_main("daemon_life", tests, set_up, tear_down);
+}
