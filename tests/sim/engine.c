@@ -8,6 +8,15 @@
 #include "common/clock.h"
 #include "process.h"
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
+
 enum { SHORTEST_SLEEP_NS = 50 * 1000, STOPPED_CHECK_MS = 20 };
 
 void engine_wait_until(uint64_t due_ns) {
@@ -27,6 +36,15 @@ static struct timespec wall_deadline(void) {
   return at;
 }
 
+/* The thread sanitizer does not know that a timed lock which reports its owner's death has been taken. */
+static void turn_taken_over(pthread_mutex_t *mutex) {
+#ifdef __SANITIZE_THREAD__
+  __tsan_mutex_pre_lock(mutex, __tsan_mutex_try_lock);
+  __tsan_mutex_post_lock(mutex, __tsan_mutex_try_lock, 0);
+#endif
+  pthread_mutex_consistent(mutex);
+}
+
 /*
  * False if the owner is a stopped process: a real GPU goes on with its work then, and lets others in, so the
  * caller goes ahead without the turn.
@@ -36,7 +54,7 @@ static bool turn_lock(pthread_mutex_t *mutex, struct turnstile *engine) {
     struct timespec deadline = wall_deadline();
     int result = pthread_mutex_timedlock(mutex, &deadline);
     if (result == EOWNERDEAD)
-      pthread_mutex_consistent(mutex);
+      turn_taken_over(mutex);
     if (result != ETIMEDOUT)
       return true;
     if (process_stopped(atomic_load(&engine->owner)))
