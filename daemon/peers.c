@@ -158,6 +158,10 @@ static void send_more(struct peer *peer) {
 }
 
 void peer_send_many(struct peer *peer, struct gs_msg *msgs, size_t count) {
+  if (peer->closed) {
+    free(msgs);
+    return;
+  }
   peer->out = msgs;
   peer->out_count = count;
   peer->out_sent = 0;

@@ -40,7 +40,10 @@ static int refuse_version(const struct gs_msg *msg) {
 
 static int receive(int fd, struct gs_msg *msg) {
   struct pollfd readable = {.fd = fd, .events = POLLIN};
-  int ready = poll(&readable, 1, ANSWER_MS);
+  int ready;
+  do
+    ready = poll(&readable, 1, ANSWER_MS);
+  while (ready < 0 && errno == EINTR); /* stopped and continued */
   if (ready == 0)
     return complain("the daemon does not answer");
   int err = ready < 0 ? -errno : wire_recv(fd, msg);
