@@ -125,7 +125,8 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *pHandle, const CUDA_ARRAY3D_DE
                                 unsigned int numMipmapLevels) {
   CUDA_ARRAY3D_DESCRIPTOR shape = *pMipmappedArrayDesc;
   CUmipmappedArray made = calloc(1, sizeof(*made));
-  CUresult result = made && numMipmapLevels > 0 && numMipmapLevels <= MIP_LEVELS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  CUresult result =
+      made && numMipmapLevels > 0 && numMipmapLevels <= MIP_LEVELS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   for (unsigned i = 0; result == CUDA_SUCCESS && i < numMipmapLevels; i++) {
     result = array_create(&made->level[i], &shape);
     made->levels += result == CUDA_SUCCESS;
@@ -142,7 +143,8 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *pHandle, const CUDA_ARRAY3D_DE
   return result;
 }
 
-CUresult cuMipmappedArrayGetLevel(CUarray *pLevelArray, CUmipmappedArray hMipmappedArray, unsigned int level) {
+CUresult cuMipmappedArrayGetLevel(CUarray *pLevelArray, CUmipmappedArray hMipmappedArray,
+                                  unsigned int level) {
   if (level >= hMipmappedArray->levels)
     return CUDA_ERROR_INVALID_VALUE;
   *pLevelArray = hMipmappedArray->level[level];

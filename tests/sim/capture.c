@@ -275,7 +275,9 @@ void capture_stream_destroyed_locked(CUstream stream) {
     capture_finish(capture, NULL);
 }
 
-CUresult cuStreamBeginCapture(CUstream hStream) { return begin(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL, NULL, NULL, 0); }
+CUresult cuStreamBeginCapture(CUstream hStream) {
+  return begin(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL, NULL, NULL, 0);
+}
 CUresult cuStreamBeginCapture_ptsz(CUstream hStream) {
   return begin(PER_THREAD(hStream), CU_STREAM_CAPTURE_MODE_GLOBAL, NULL, NULL, 0);
 }
@@ -286,7 +288,9 @@ CUresult cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode
   return begin(PER_THREAD(hStream), mode, NULL, NULL, 0);
 }
 CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) { return end(hStream, phGraph); }
-CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph) { return end(PER_THREAD(hStream), phGraph); }
+CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph) {
+  return end(PER_THREAD(hStream), phGraph);
+}
 
 #if CUDA_VERSION >= 12030
 CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
@@ -298,7 +302,8 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUg
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
                                           const CUgraphEdgeData *dependencyData, size_t numDependencies,
                                           CUstreamCaptureMode mode) {
-  return cuStreamBeginCaptureToGraph(PER_THREAD(hStream), hGraph, dependencies, dependencyData, numDependencies, mode);
+  return cuStreamBeginCaptureToGraph(PER_THREAD(hStream), hGraph, dependencies, dependencyData,
+                                     numDependencies, mode);
 }
 #endif
 
@@ -348,13 +353,14 @@ static CUresult ask(CUstream handle, const struct capture_answer *out) {
 }
 
 #define ANSWER_V1 (&(struct capture_answer){captureStatus_out, id_out, NULL, NULL, NULL})
-#define ANSWER_V2 (&(struct capture_answer){captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out})
+#define ANSWER_V2                                                                                            \
+  (&(struct capture_answer){captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out})
 #define INFO_V1_PARAMETERS CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out
-#define INFO_V2_PARAMETERS                                                                                          \
+#define INFO_V2_PARAMETERS                                                                                   \
   INFO_V1_PARAMETERS, CUgraph *graph_out, const CUgraphNode **dependencies_out, size_t *numDependencies_out
-#define INFO_V3_PARAMETERS                                                                                          \
-  INFO_V1_PARAMETERS, CUgraph *graph_out, const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out, \
-      size_t *numDependencies_out
+#define INFO_V3_PARAMETERS                                                                                   \
+  INFO_V1_PARAMETERS, CUgraph *graph_out, const CUgraphNode **dependencies_out,                              \
+      const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out
 
 CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus) {
   return ask(hStream, &(struct capture_answer){.status = captureStatus});
@@ -395,12 +401,12 @@ static CUresult update(CUstream handle, const CUgraphNode *nodes, size_t count, 
   return result;
 }
 
-CUresult cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies, size_t numDependencies,
-                                           unsigned int flags) {
+CUresult cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies,
+                                           size_t numDependencies, unsigned int flags) {
   return update(hStream, dependencies, numDependencies, flags);
 }
-CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream hStream, CUgraphNode *dependencies, size_t numDependencies,
-                                                unsigned int flags) {
+CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream hStream, CUgraphNode *dependencies,
+                                                size_t numDependencies, unsigned int flags) {
   return update(PER_THREAD(hStream), dependencies, numDependencies, flags);
 }
 #if CUDA_VERSION >= 12030
@@ -411,8 +417,8 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *dep
   return update(hStream, dependencies, numDependencies, flags);
 }
 CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream hStream, CUgraphNode *dependencies,
-                                                   const CUgraphEdgeData *dependencyData, size_t numDependencies,
-                                                   unsigned int flags) {
+                                                   const CUgraphEdgeData *dependencyData,
+                                                   size_t numDependencies, unsigned int flags) {
   (void)dependencyData;
   return update(PER_THREAD(hStream), dependencies, numDependencies, flags);
 }

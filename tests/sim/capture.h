@@ -1,9 +1,9 @@
 /*
  * capture.h - stream captures: what is recorded, and which calls break them.
  *
- * The rules are those observed on a real driver (580): a potentially unsafe call by a thread whose mode forbids it
- * fails with STREAM_CAPTURE_UNSUPPORTED and invalidates the captures in question; cuCtxSynchronize does so whatever
- * the modes are; the legacy stream must not be used while a blocking stream captures.
+ * The rules are those observed on a real driver (580): a potentially unsafe call by a thread whose mode
+ * forbids it fails with STREAM_CAPTURE_UNSUPPORTED and invalidates the captures in question; cuCtxSynchronize
+ * does so whatever the modes are; the legacy stream must not be used while a blocking stream captures.
  */
 #ifndef SIM_CAPTURE_H
 #define SIM_CAPTURE_H

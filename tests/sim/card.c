@@ -17,8 +17,10 @@ static const struct {
 
 enum field_kind { FIELD_TEXT, FIELD_COUNT, FIELD_REAL };
 
-#define COUNT_FIELD(name) {#name, FIELD_COUNT, offsetof(struct card, name)}
-#define REAL_FIELD(name) {#name, FIELD_REAL, offsetof(struct card, name)}
+#define COUNT_FIELD(name)                                                                                    \
+  { #name, FIELD_COUNT, offsetof(struct card, name) }
+#define REAL_FIELD(name)                                                                                     \
+  { #name, FIELD_REAL, offsetof(struct card, name) }
 
 static const struct field {
   const char *key;
@@ -50,8 +52,8 @@ static uint64_t unit_of(const char *text) {
   static const struct {
     const char *name;
     uint64_t factor;
-  } units[] = {{"", 1},           {"KiB", 1 << 10},           {"MiB", 1 << 20}, {"GiB", 1 << 30},
-               {"ns", 1},         {"us", 1000},               {"ms", 1000000}};
+  } units[] = {{"", 1},   {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30},
+               {"ns", 1}, {"us", 1000},     {"ms", 1000000}};
   for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
     if (strcmp(text, units[i].name) == 0)
       return units[i].factor;

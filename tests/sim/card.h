@@ -2,8 +2,8 @@
  * card.h - the description of the simulated card(s): sizes, speeds, what the driver claims to be.
  *
  * GPUSHARE_SIM_CARD is the name of a preset or the path of a file, optionally followed by overrides:
- * "small,gpus=2,scale=0". A file holds `key = value` lines and # comments. Keys are the fields below; sizes take
- * KiB, MiB, GiB; speeds are in GB/s.
+ * "small,gpus=2,scale=0". A file holds `key = value` lines and # comments. Keys are the fields below; sizes
+ * take KiB, MiB, GiB; speeds are in GB/s.
  */
 #ifndef SIM_CARD_H
 #define SIM_CARD_H
@@ -25,9 +25,9 @@ struct card {
   double copy_in_pageable_gbps, copy_out_pageable_gbps;
   double prefetch_in_gbps, prefetch_out_gbps;
   double fault_gbps, first_touch_gbps, evict_gbps, remote_gbps;
-  double memory_gbps;         /* the card's own memory, as kernels and copies on the card see it */
-  uint64_t kernel_launch_ns;  /* what an empty kernel takes on the GPU */
-  uint64_t slice_ns;          /* how long one stream keeps an engine while others wait */
+  double memory_gbps;        /* the card's own memory, as kernels and copies on the card see it */
+  uint64_t kernel_launch_ns; /* what an empty kernel takes on the GPU */
+  uint64_t slice_ns;         /* how long one stream keeps an engine while others wait */
 };
 
 /* Read what `spec` (NULL: the default preset) describes. 0, or -errno after a line on stderr. */

@@ -1,4 +1,5 @@
-/* context.c - contexts: primary and created ones, each thread's stack of them, and waiting for all their work. */
+/* context.c - contexts: primary and created ones, each thread's stack of them, and waiting for all their
+ * work. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,8 +156,12 @@ static CUresult context_create(CUcontext *context, unsigned flags, CUdevice devi
   return result;
 }
 
-CUresult cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev) { return context_create(pctx, flags, dev); }
-CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) { return context_create(pctx, flags, dev); }
+CUresult cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev) {
+  return context_create(pctx, flags, dev);
+}
+CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) {
+  return context_create(pctx, flags, dev);
+}
 
 CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags,
                         CUdevice dev) {
@@ -165,7 +170,8 @@ CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int n
 }
 
 #if CUDA_VERSION >= 12050
-CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev) {
+CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
+                        CUdevice dev) {
   (void)ctxCreateParams;
   return context_create(pctx, flags, dev);
 }

@@ -22,13 +22,13 @@ static bool stream_captures(CUstream stream) {
 }
 
 /*
- * Copies of pageable memory are not asynchronous: a small source is staged, so that the program may reuse it at once;
- * else the call returns when the copy is done.
+ * Copies of pageable memory are not asynchronous: a small source is staged, so that the program may reuse it
+ * at once; else the call returns when the copy is done.
  */
 static bool stage(struct work *work) {
   size_t bytes = work->copy.width;
-  if (!pageable(work->copy.from.at) || pageable(work->copy.to.at) || work->copy.height * work->copy.depth != 1 ||
-      bytes > STAGED_BYTES)
+  if (!pageable(work->copy.from.at) || pageable(work->copy.to.at) ||
+      work->copy.height * work->copy.depth != 1 || bytes > STAGED_BYTES)
     return false;
   work->copy.staged = malloc(bytes);
   if (work->copy.staged == NULL)
@@ -62,7 +62,8 @@ struct work copy_line(uintptr_t to, uintptr_t from, size_t bytes) {
 
 enum ends { ENDS_ANY, ENDS_TO_DEVICE = 1, ENDS_FROM_DEVICE = 2 };
 
-static CUresult line(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes, unsigned ends, bool wait) {
+static CUresult line(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes, unsigned ends,
+                     bool wait) {
   CUresult result = process_check();
   if (result != CUDA_SUCCESS)
     return result;
@@ -75,18 +76,18 @@ static CUresult line(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t b
 
 #define HOST(pointer) ((CUdeviceptr)(uintptr_t)(pointer))
 
-#define LINES(name, to_type, to, from_type, from, to_address, from_address, ends)                                   \
-  CUresult name##_v2(to_type to, from_type from, size_t ByteCount) {                                                \
-    return line(CU_STREAM_LEGACY, to_address, from_address, ByteCount, ends, true);                                 \
-  }                                                                                                                 \
-  CUresult name##_v2_ptds(to_type to, from_type from, size_t ByteCount) {                                           \
-    return line(CU_STREAM_PER_THREAD, to_address, from_address, ByteCount, ends, true);                             \
-  }                                                                                                                 \
-  CUresult name##Async_v2(to_type to, from_type from, size_t ByteCount, CUstream hStream) {                         \
-    return line(hStream, to_address, from_address, ByteCount, ends, false);                                         \
-  }                                                                                                                 \
-  CUresult name##Async_v2_ptsz(to_type to, from_type from, size_t ByteCount, CUstream hStream) {                    \
-    return line(PER_THREAD(hStream), to_address, from_address, ByteCount, ends, false);                             \
+#define LINES(name, to_type, to, from_type, from, to_address, from_address, ends)                            \
+  CUresult name##_v2(to_type to, from_type from, size_t ByteCount) {                                         \
+    return line(CU_STREAM_LEGACY, to_address, from_address, ByteCount, ends, true);                          \
+  }                                                                                                          \
+  CUresult name##_v2_ptds(to_type to, from_type from, size_t ByteCount) {                                    \
+    return line(CU_STREAM_PER_THREAD, to_address, from_address, ByteCount, ends, true);                      \
+  }                                                                                                          \
+  CUresult name##Async_v2(to_type to, from_type from, size_t ByteCount, CUstream hStream) {                  \
+    return line(hStream, to_address, from_address, ByteCount, ends, false);                                  \
+  }                                                                                                          \
+  CUresult name##Async_v2_ptsz(to_type to, from_type from, size_t ByteCount, CUstream hStream) {             \
+    return line(PER_THREAD(hStream), to_address, from_address, ByteCount, ends, false);                      \
   }
 
 LINES(cuMemcpyHtoD, CUdeviceptr, dstDevice, const void *, srcHost, dstDevice, HOST(srcHost), ENDS_TO_DEVICE)
@@ -108,18 +109,18 @@ CUresult cuMemcpyAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, 
 }
 
 #define PEER_ENDS (ENDS_TO_DEVICE | ENDS_FROM_DEVICE)
-CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
-                      size_t ByteCount) {
+CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                      CUcontext srcContext, size_t ByteCount) {
   (void)dstContext, (void)srcContext;
   return line(CU_STREAM_LEGACY, dstDevice, srcDevice, ByteCount, PEER_ENDS, true);
 }
-CUresult cuMemcpyPeer_ptds(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
-                           size_t ByteCount) {
+CUresult cuMemcpyPeer_ptds(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                           CUcontext srcContext, size_t ByteCount) {
   (void)dstContext, (void)srcContext;
   return line(CU_STREAM_PER_THREAD, dstDevice, srcDevice, ByteCount, PEER_ENDS, true);
 }
-CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
-                           size_t ByteCount, CUstream hStream) {
+CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                           CUcontext srcContext, size_t ByteCount, CUstream hStream) {
   (void)dstContext, (void)srcContext;
   return line(hStream, dstDevice, srcDevice, ByteCount, PEER_ENDS, false);
 }
@@ -135,31 +136,33 @@ static bool array_holds(CUarray array, size_t offset, size_t bytes) {
   return array && offset <= array->bytes && bytes <= array->bytes - offset;
 }
 
-static CUresult to_array(CUstream stream, CUarray array, size_t offset, CUdeviceptr from, size_t bytes, bool wait) {
+static CUresult to_array(CUstream stream, CUarray array, size_t offset, CUdeviceptr from, size_t bytes,
+                         bool wait) {
   if (!array_holds(array, offset, bytes))
     return CUDA_ERROR_INVALID_VALUE;
   return line(stream, array->at + offset, from, bytes, ENDS_TO_DEVICE, wait);
 }
 
-static CUresult from_array(CUstream stream, CUdeviceptr to, CUarray array, size_t offset, size_t bytes, bool wait) {
+static CUresult from_array(CUstream stream, CUdeviceptr to, CUarray array, size_t offset, size_t bytes,
+                           bool wait) {
   if (!array_holds(array, offset, bytes))
     return CUDA_ERROR_INVALID_VALUE;
   return line(stream, to, array->at + offset, bytes, ENDS_FROM_DEVICE, wait);
 }
 
-#define TO_ARRAY(name, type, from, address)                                                                         \
-  CUresult name(CUarray dstArray, size_t dstOffset, type from, size_t ByteCount) {                                  \
-    return to_array(CU_STREAM_LEGACY, dstArray, dstOffset, address, ByteCount, true);                               \
-  }                                                                                                                 \
-  CUresult name##_ptds(CUarray dstArray, size_t dstOffset, type from, size_t ByteCount) {                           \
-    return to_array(CU_STREAM_PER_THREAD, dstArray, dstOffset, address, ByteCount, true);                           \
+#define TO_ARRAY(name, type, from, address)                                                                  \
+  CUresult name(CUarray dstArray, size_t dstOffset, type from, size_t ByteCount) {                           \
+    return to_array(CU_STREAM_LEGACY, dstArray, dstOffset, address, ByteCount, true);                        \
+  }                                                                                                          \
+  CUresult name##_ptds(CUarray dstArray, size_t dstOffset, type from, size_t ByteCount) {                    \
+    return to_array(CU_STREAM_PER_THREAD, dstArray, dstOffset, address, ByteCount, true);                    \
   }
-#define FROM_ARRAY(name, type, to, address)                                                                         \
-  CUresult name(type to, CUarray srcArray, size_t srcOffset, size_t ByteCount) {                                    \
-    return from_array(CU_STREAM_LEGACY, address, srcArray, srcOffset, ByteCount, true);                             \
-  }                                                                                                                 \
-  CUresult name##_ptds(type to, CUarray srcArray, size_t srcOffset, size_t ByteCount) {                             \
-    return from_array(CU_STREAM_PER_THREAD, address, srcArray, srcOffset, ByteCount, true);                         \
+#define FROM_ARRAY(name, type, to, address)                                                                  \
+  CUresult name(type to, CUarray srcArray, size_t srcOffset, size_t ByteCount) {                             \
+    return from_array(CU_STREAM_LEGACY, address, srcArray, srcOffset, ByteCount, true);                      \
+  }                                                                                                          \
+  CUresult name##_ptds(type to, CUarray srcArray, size_t srcOffset, size_t ByteCount) {                      \
+    return from_array(CU_STREAM_PER_THREAD, address, srcArray, srcOffset, ByteCount, true);                  \
   }
 
 TO_ARRAY(cuMemcpyDtoA_v2, CUdeviceptr, srcDevice, srcDevice)
@@ -175,7 +178,8 @@ CUresult cuMemcpyHtoAAsync_v2_ptsz(CUarray dstArray, size_t dstOffset, const voi
                                    CUstream hStream) {
   return to_array(PER_THREAD(hStream), dstArray, dstOffset, HOST(srcHost), ByteCount, false);
 }
-CUresult cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount, CUstream hStream) {
+CUresult cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount,
+                              CUstream hStream) {
   return from_array(hStream, HOST(dstHost), srcArray, srcOffset, ByteCount, false);
 }
 CUresult cuMemcpyAtoHAsync_v2_ptsz(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount,
@@ -183,14 +187,15 @@ CUresult cuMemcpyAtoHAsync_v2_ptsz(void *dstHost, CUarray srcArray, size_t srcOf
   return from_array(PER_THREAD(hStream), HOST(dstHost), srcArray, srcOffset, ByteCount, false);
 }
 
-static CUresult array_to_array(CUstream stream, CUarray to, size_t to_offset, CUarray from, size_t from_offset,
-                               size_t bytes) {
+static CUresult array_to_array(CUstream stream, CUarray to, size_t to_offset, CUarray from,
+                               size_t from_offset, size_t bytes) {
   if (!array_holds(from, from_offset, bytes))
     return CUDA_ERROR_INVALID_VALUE;
   return to_array(stream, to, to_offset, from->at + from_offset, bytes, true);
 }
 
-CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
+CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset,
+                         size_t ByteCount) {
   return array_to_array(CU_STREAM_LEGACY, dstArray, dstOffset, srcArray, srcOffset, ByteCount);
 }
 CUresult cuMemcpyAtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset,

@@ -43,18 +43,18 @@ static CUresult box_resolve(struct work *work, const struct end *from, const str
   return result == CUDA_SUCCESS ? end_resolve(to, width, height, &work->copy.to) : result;
 }
 
-#define SOURCE_2D(c)                                                                                                \
-  (&(struct end){(c)->srcMemoryType, (uintptr_t)(c)->srcHost, (c)->srcDevice, (c)->srcArray, (c)->srcXInBytes,      \
-                 (c)->srcY, 0, (c)->srcPitch, 0})
-#define TARGET_2D(c)                                                                                                \
-  (&(struct end){(c)->dstMemoryType, (uintptr_t)(c)->dstHost, (c)->dstDevice, (c)->dstArray, (c)->dstXInBytes,      \
-                 (c)->dstY, 0, (c)->dstPitch, 0})
-#define SOURCE_3D(c)                                                                                                \
-  (&(struct end){(c)->srcMemoryType, (uintptr_t)(c)->srcHost, (c)->srcDevice, (c)->srcArray, (c)->srcXInBytes,      \
-                 (c)->srcY, (c)->srcZ, (c)->srcPitch, (c)->srcHeight})
-#define TARGET_3D(c)                                                                                                \
-  (&(struct end){(c)->dstMemoryType, (uintptr_t)(c)->dstHost, (c)->dstDevice, (c)->dstArray, (c)->dstXInBytes,      \
-                 (c)->dstY, (c)->dstZ, (c)->dstPitch, (c)->dstHeight})
+#define SOURCE_2D(c)                                                                                         \
+  (&(struct end){(c)->srcMemoryType, (uintptr_t)(c)->srcHost, (c)->srcDevice, (c)->srcArray,                 \
+                 (c)->srcXInBytes, (c)->srcY, 0, (c)->srcPitch, 0})
+#define TARGET_2D(c)                                                                                         \
+  (&(struct end){(c)->dstMemoryType, (uintptr_t)(c)->dstHost, (c)->dstDevice, (c)->dstArray,                 \
+                 (c)->dstXInBytes, (c)->dstY, 0, (c)->dstPitch, 0})
+#define SOURCE_3D(c)                                                                                         \
+  (&(struct end){(c)->srcMemoryType, (uintptr_t)(c)->srcHost, (c)->srcDevice, (c)->srcArray,                 \
+                 (c)->srcXInBytes, (c)->srcY, (c)->srcZ, (c)->srcPitch, (c)->srcHeight})
+#define TARGET_3D(c)                                                                                         \
+  (&(struct end){(c)->dstMemoryType, (uintptr_t)(c)->dstHost, (c)->dstDevice, (c)->dstArray,                 \
+                 (c)->dstXInBytes, (c)->dstY, (c)->dstZ, (c)->dstPitch, (c)->dstHeight})
 
 CUresult copy_from_3d(struct work *work, const CUDA_MEMCPY3D *copy) {
   return box_resolve(work, SOURCE_3D(copy), TARGET_3D(copy), copy->WidthInBytes, copy->Height, copy->Depth);
@@ -62,8 +62,9 @@ CUresult copy_from_3d(struct work *work, const CUDA_MEMCPY3D *copy) {
 
 static CUresult plane(CUstream stream, const CUDA_MEMCPY2D *copy, bool wait) {
   struct work work;
-  CUresult result = copy ? box_resolve(&work, SOURCE_2D(copy), TARGET_2D(copy), copy->WidthInBytes, copy->Height, 1)
-                         : CUDA_ERROR_INVALID_VALUE;
+  CUresult result =
+      copy ? box_resolve(&work, SOURCE_2D(copy), TARGET_2D(copy), copy->WidthInBytes, copy->Height, 1)
+           : CUDA_ERROR_INVALID_VALUE;
   return result == CUDA_SUCCESS ? copy_submit(stream, &work, wait) : result;
 }
 
@@ -75,18 +76,20 @@ static CUresult box(CUstream stream, const CUDA_MEMCPY3D *copy, bool wait) {
 
 static CUresult peer_box(CUstream stream, const CUDA_MEMCPY3D_PEER *copy, bool wait) {
   struct work work;
-  CUresult result = copy ? box_resolve(&work, SOURCE_3D(copy), TARGET_3D(copy), copy->WidthInBytes, copy->Height,
-                                       copy->Depth)
+  CUresult result = copy ? box_resolve(&work, SOURCE_3D(copy), TARGET_3D(copy), copy->WidthInBytes,
+                                       copy->Height, copy->Depth)
                          : CUDA_ERROR_INVALID_VALUE;
   return result == CUDA_SUCCESS ? copy_submit(stream, &work, wait) : result;
 }
 
-#define BOX_SYNC(name, per_thread, type, call)                                                                      \
-  CUresult name(const type *pCopy) { return call(CU_STREAM_LEGACY, pCopy, true); }                                  \
+#define BOX_SYNC(name, per_thread, type, call)                                                               \
+  CUresult name(const type *pCopy) { return call(CU_STREAM_LEGACY, pCopy, true); }                           \
   CUresult per_thread(const type *pCopy) { return call(CU_STREAM_PER_THREAD, pCopy, true); }
-#define BOX_ASYNC(name, type, call)                                                                                 \
-  CUresult name(const type *pCopy, CUstream hStream) { return call(hStream, pCopy, false); }                        \
-  CUresult name##_ptsz(const type *pCopy, CUstream hStream) { return call(PER_THREAD(hStream), pCopy, false); }
+#define BOX_ASYNC(name, type, call)                                                                          \
+  CUresult name(const type *pCopy, CUstream hStream) { return call(hStream, pCopy, false); }                 \
+  CUresult name##_ptsz(const type *pCopy, CUstream hStream) {                                                \
+    return call(PER_THREAD(hStream), pCopy, false);                                                          \
+  }
 
 BOX_SYNC(cuMemcpy2D_v2, cuMemcpy2D_v2_ptds, CUDA_MEMCPY2D, plane)
 BOX_SYNC(cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds, CUDA_MEMCPY2D, plane)
@@ -113,7 +116,8 @@ static CUresult batch(CUstream stream, const CUdeviceptr *to, const CUdeviceptr 
   return CUDA_SUCCESS;
 }
 
-static CUresult operand_resolve(const CUmemcpy3DOperand *operand, const CUextent3D *extent, struct work_side *side) {
+static CUresult operand_resolve(const CUmemcpy3DOperand *operand, const CUextent3D *extent,
+                                struct work_side *side) {
   const bool array = operand->type == CU_MEMCPY_OPERAND_TYPE_ARRAY;
   const struct end end = {.type = array ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_DEVICE,
                           .device = array ? 0 : operand->op.ptr.ptr,
@@ -147,9 +151,9 @@ static CUresult batch_3d(CUstream stream, const CUDA_MEMCPY3D_BATCH_OP *ops, siz
 /* Not allowed on the legacy stream. */
 #define BATCH_STREAM(stream) ((stream) == NULL || (stream) == CU_STREAM_LEGACY)
 
-#define BATCH_PARAMETERS                                                                                            \
-  CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs,  \
-      size_t numAttrs
+#define BATCH_PARAMETERS                                                                                     \
+  CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs,              \
+      size_t *attrsIdxs, size_t numAttrs
 
 CUresult cuMemcpyBatchAsync(BATCH_PARAMETERS, size_t *failIdx, CUstream hStream) {
   (void)attrs, (void)attrsIdxs, (void)numAttrs;
@@ -161,7 +165,8 @@ CUresult cuMemcpyBatchAsync_ptsz(BATCH_PARAMETERS, size_t *failIdx, CUstream hSt
 }
 CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx,
                               unsigned long long flags, CUstream hStream) {
-  return flags || BATCH_STREAM(hStream) ? CUDA_ERROR_INVALID_VALUE : batch_3d(hStream, opList, numOps, failIdx);
+  return flags || BATCH_STREAM(hStream) ? CUDA_ERROR_INVALID_VALUE
+                                        : batch_3d(hStream, opList, numOps, failIdx);
 }
 CUresult cuMemcpy3DBatchAsync_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx,
                                    unsigned long long flags, CUstream hStream) {

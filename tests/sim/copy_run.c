@@ -1,4 +1,5 @@
-/* copy_run.c - doing copies and memory sets: real bytes, faults of managed pages, time on the right engine. */
+/* copy_run.c - doing copies and memory sets: real bytes, faults of managed pages, time on the right engine.
+ */
 #include <string.h>
 
 #include "engine.h"
@@ -55,8 +56,8 @@ static void piece_copy(const struct work *work, const struct route *route, struc
   engine_spend(session, cost_ns);
 }
 
-static void row_copy(const struct work *work, const struct route *route, struct engine_session *session, size_t y,
-                     size_t z) {
+static void row_copy(const struct work *work, const struct route *route, struct engine_session *session,
+                     size_t y, size_t z) {
   const struct work_side *f = &work->copy.from, *t = &work->copy.to;
   uintptr_t from = f->at + z * f->slice + y * f->pitch, to = t->at + z * t->slice + y * t->pitch;
   for (size_t done = 0, piece; done < work->copy.width; done += piece) {

@@ -1,6 +1,6 @@
 /*
- * cuda_all.h - cuda.h with every ABI version visible, its functions exported while all else is hidden, and the
- * few constants that older headers lack.
+ * cuda_all.h - cuda.h with every ABI version visible, its functions exported while all else is hidden, and
+ * the few constants that older headers lack.
  */
 #ifndef SIM_CUDA_ALL_H
 #define SIM_CUDA_ALL_H

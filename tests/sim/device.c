@@ -134,8 +134,9 @@ static void uuid_bytes(unsigned gpu, unsigned char bytes[16]) {
 void device_uuid_text(unsigned gpu, char text[GPU_UUID_TEXT_SIZE]) {
   unsigned char b[16];
   uuid_bytes(gpu, b);
-  snprintf(text, GPU_UUID_TEXT_SIZE, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
-           b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+  snprintf(text, GPU_UUID_TEXT_SIZE,
+           "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2], b[3],
+           b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev) {

@@ -49,29 +49,27 @@ static void turn_taken_over(pthread_mutex_t *mutex) {
  * False if the owner is a stopped process: a real GPU goes on with its work then, and lets others in, so the
  * caller goes ahead without the turn.
  */
-static bool turn_lock(pthread_mutex_t *mutex, struct turnstile *engine) {
+static bool turn_lock(pthread_mutex_t *mutex, _Atomic pid_t *owner) {
   for (;;) {
     struct timespec deadline = wall_deadline();
     int result = pthread_mutex_timedlock(mutex, &deadline);
     if (result == EOWNERDEAD)
       turn_taken_over(mutex);
-    if (result != ETIMEDOUT)
+    if (result != ETIMEDOUT) {
+      atomic_store(owner, getpid());
       return true;
-    if (process_stopped(atomic_load(&engine->owner)))
+    }
+    if (process_stopped(atomic_load(owner)))
       return false;
   }
 }
 
 static void turn_take(struct engine_session *session) {
   struct turnstile *engine = session->engine;
-  if (turn_lock(&engine->next, engine)) {
-    session->held = turn_lock(&engine->turn, engine);
+  bool next = turn_lock(&engine->next, &engine->waiter);
+  session->held = next && turn_lock(&engine->turn, &engine->owner);
+  if (next)
     pthread_mutex_unlock(&engine->next);
-  } else {
-    session->held = false;
-  }
-  if (session->held)
-    atomic_store(&engine->owner, getpid());
   session->started_ns = clock_now_ns();
   session->slice_end_ns = session->started_ns + session->slice_ns;
   if (session->due_ns < session->started_ns)
@@ -87,8 +85,10 @@ static void turn_give(struct engine_session *session) {
 }
 
 void engine_begin(struct engine_session *session, unsigned gpu, enum engine_kind kind, uint64_t due_ns) {
-  *session = (struct engine_session){
-      .engine = &sim.state->gpu[gpu].engines[kind], .gpu = gpu, .slice_ns = sim.card.slice_ns, .due_ns = due_ns};
+  *session = (struct engine_session){.engine = &sim.state->gpu[gpu].engines[kind],
+                                     .gpu = gpu,
+                                     .slice_ns = sim.card.slice_ns,
+                                     .due_ns = due_ns};
   turn_take(session);
 }
 

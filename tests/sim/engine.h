@@ -1,9 +1,9 @@
 /*
- * engine.h - the engines of a card (compute, copy in, copy out), each used by one stream of one process at a time,
- * in slices; and the passing of simulated time.
+ * engine.h - the engines of a card (compute, copy in, copy out), each used by one stream of one process at a
+ * time, in slices; and the passing of simulated time.
  *
- * A session is one piece of work on one engine: begin, then real work and engine_spend(its cost) in turns, then
- * end. Time spent really working counts; only what is missing to the cost is slept. The turn is given up
+ * A session is one piece of work on one engine: begin, then real work and engine_spend(its cost) in turns,
+ * then end. Time spent really working counts; only what is missing to the cost is slept. The turn is given up
  * after each slice, so that the work of several processes interleaves.
  */
 #ifndef SIM_ENGINE_H

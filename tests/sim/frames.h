@@ -12,7 +12,8 @@
 
 enum arrival { ARRIVAL_PRESENT, ARRIVAL_NEW, ARRIVAL_NO_ROOM };
 
-/* Bring this process's page `key` to the card; *frame is where it was last, and is. *evicted counts pages that left. */
+/* Bring this process's page `key` to the card; *frame is where it was last, and is. *evicted counts pages
+ * that left. */
 enum arrival frames_admit(unsigned gpu, uint64_t key, int32_t *frame, bool preferred, bool refresh,
                           uint64_t *evicted);
 bool frames_resident(unsigned gpu, uint64_t key, int32_t frame);

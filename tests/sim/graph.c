@@ -83,7 +83,8 @@ CUgraphNode graph_add(CUgraph graph, const struct work *work, const CUgraphNode 
     memcpy(node->after, after, count * sizeof(CUgraphNode));
     node->after_count = count;
   }
-  if (work->kind == WORK_FREE) { /* the memory stays as long as the graph: there is nothing to do in a launch */
+  if (work->kind ==
+      WORK_FREE) { /* the memory stays as long as the graph: there is nothing to do in a launch */
     graph_own_memory(graph, work->free.at);
     node->work.kind = WORK_EMPTY;
   }

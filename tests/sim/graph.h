@@ -40,7 +40,8 @@ CUgraphNodeType graph_type_of(const struct work *work);
 /* The memory goes with the graph. */
 void graph_own_memory(CUgraph graph, CUdeviceptr address);
 void graph_memory_release(struct graph_memory *memory);
-/* The works in an order that respects the edges. `nodes`, if not NULL, receives a malloc'ed array. NULL on a cycle. */
+/* The works in an order that respects the edges. `nodes`, if not NULL, receives a malloc'ed array. NULL on a
+ * cycle. */
 struct work_list *graph_order(CUgraph graph, CUgraphNode **nodes);
 
 #endif

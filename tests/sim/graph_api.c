@@ -48,7 +48,8 @@ static CUresult gpu_of_context(CUcontext context, unsigned *gpu) {
   return result;
 }
 
-#define NODE_PARAMETERS CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies
+#define NODE_PARAMETERS                                                                                      \
+  CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies
 #define ADD(work) node_add(phGraphNode, hGraph, dependencies, numDependencies, work)
 
 CUresult cuGraphAddEmptyNode(NODE_PARAMETERS) {
@@ -56,7 +57,8 @@ CUresult cuGraphAddEmptyNode(NODE_PARAMETERS) {
   return ADD(&work);
 }
 
-static CUresult kernel_work(struct work *work, CUfunction function, void **params, void **extra, CUcontext context) {
+static CUresult kernel_work(struct work *work, CUfunction function, void **params, void **extra,
+                            CUcontext context) {
   CUresult result = kernel_bind(work, function, params, extra);
   return result == CUDA_SUCCESS ? gpu_of_context(context, &work->gpu) : result;
 }
@@ -223,17 +225,17 @@ static CUresult exec_replace(CUgraphExec exec, CUgraphNode node, const struct wo
   return result;
 }
 
-#define REPLACES(suffix, type, make)                                                                                \
-  CUresult cuGraphKernelNodeSetParams##suffix(CUgraphNode hNode, const type *nodeParams) {                          \
-    struct work work;                                                                                               \
-    CUresult result = make(&work, nodeParams);                                                                      \
-    return result == CUDA_SUCCESS ? node_replace(hNode, &work) : result;                                            \
-  }                                                                                                                 \
-  CUresult cuGraphExecKernelNodeSetParams##suffix(CUgraphExec hGraphExec, CUgraphNode hNode,                        \
-                                                  const type *nodeParams) {                                         \
-    struct work work;                                                                                               \
-    CUresult result = make(&work, nodeParams);                                                                      \
-    return result == CUDA_SUCCESS ? exec_replace(hGraphExec, hNode, &work) : result;                                \
+#define REPLACES(suffix, type, make)                                                                         \
+  CUresult cuGraphKernelNodeSetParams##suffix(CUgraphNode hNode, const type *nodeParams) {                   \
+    struct work work;                                                                                        \
+    CUresult result = make(&work, nodeParams);                                                               \
+    return result == CUDA_SUCCESS ? node_replace(hNode, &work) : result;                                     \
+  }                                                                                                          \
+  CUresult cuGraphExecKernelNodeSetParams##suffix(CUgraphExec hGraphExec, CUgraphNode hNode,                 \
+                                                  const type *nodeParams) {                                  \
+    struct work work;                                                                                        \
+    CUresult result = make(&work, nodeParams);                                                               \
+    return result == CUDA_SUCCESS ? exec_replace(hGraphExec, hNode, &work) : result;                         \
   }
 
 REPLACES(, CUDA_KERNEL_NODE_PARAMS_v1, kernel_work_v1)
@@ -264,8 +266,8 @@ static CUresult instantiate(CUgraphExec *out, CUgraph graph, unsigned long long 
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
-                            size_t bufferSize) {
+CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
+                            char *logBuffer, size_t bufferSize) {
   if (phErrorNode)
     *phErrorNode = NULL;
   if (logBuffer && bufferSize)
@@ -273,8 +275,8 @@ CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNod
   return instantiate(phGraphExec, hGraph, 0);
 }
 
-CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
-                               size_t bufferSize) {
+CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
+                               char *logBuffer, size_t bufferSize) {
   return cuGraphInstantiate(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
 }
 
@@ -286,7 +288,8 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
                                       CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams) {
   CUresult result = instantiate(phGraphExec, hGraph, instantiateParams->flags);
   instantiateParams->hErrNode_out = NULL;
-  instantiateParams->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+  instantiateParams->result_out =
+      result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
   return result;
 }
 
@@ -348,7 +351,8 @@ CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *
   return fits ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 }
 
-CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo) {
+CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
+                              CUgraphExecUpdateResultInfo *resultInfo) {
   bool fits = exec_update(hGraphExec, hGraph);
   memset(resultInfo, 0, sizeof(*resultInfo));
   resultInfo->result = fits ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;

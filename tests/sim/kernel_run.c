@@ -1,4 +1,5 @@
-/* kernel_run.c - the built-in kernels of kernels.h, computed for real, page by page, on the compute engine. */
+/* kernel_run.c - the built-in kernels of kernels.h, computed for real, page by page, on the compute engine.
+ */
 #include <string.h>
 
 #include "engine.h"

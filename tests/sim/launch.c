@@ -42,7 +42,8 @@ static bool shape_fits(const struct shape *shape) {
   return shape->grid[0] && shape->grid[1] && shape->grid[2] && threads >= 1 && threads <= 1024;
 }
 
-static CUresult launch(CUstream handle, CUfunction function, const struct shape *shape, void **params, void **extra) {
+static CUresult launch(CUstream handle, CUfunction function, const struct shape *shape, void **params,
+                       void **extra) {
   struct work work;
   CUstream stream;
   CUresult result = stream_resolve(handle, &stream);
@@ -57,8 +58,8 @@ static CUresult launch(CUstream handle, CUfunction function, const struct shape 
 }
 
 #define SHAPE (&(struct shape){{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}})
-#define CONFIG_SHAPE                                                                                                \
-  (&(struct shape){{config->gridDimX, config->gridDimY, config->gridDimZ},                                          \
+#define CONFIG_SHAPE                                                                                         \
+  (&(struct shape){{config->gridDimX, config->gridDimY, config->gridDimZ},                                   \
                    {config->blockDimX, config->blockDimY, config->blockDimZ}})
 
 CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
@@ -68,16 +69,18 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDi
   return launch(hStream, f, SHAPE, kernelParams, extra);
 }
 
-CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
-                             unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
-                             unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra) {
+CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                             unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                             unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                             void **kernelParams, void **extra) {
   (void)sharedMemBytes;
   return launch(PER_THREAD(hStream), f, SHAPE, kernelParams, extra);
 }
 
-CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
-                                   unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
-                                   unsigned int sharedMemBytes, CUstream hStream, void **kernelParams) {
+CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                   unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                                   unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                                   void **kernelParams) {
   (void)sharedMemBytes;
   return launch(hStream, f, SHAPE, kernelParams, NULL);
 }
@@ -94,7 +97,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **ker
   return launch(config->hStream, f, CONFIG_SHAPE, kernelParams, extra);
 }
 
-CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra) {
+CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
+                               void **extra) {
   return launch(PER_THREAD(config->hStream), f, CONFIG_SHAPE, kernelParams, extra);
 }
 
@@ -103,10 +107,10 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsLi
   (void)flags;
   for (unsigned i = 0; i < numDevices; i++) {
     const CUDA_LAUNCH_PARAMS *p = &launchParamsList[i];
-    CUresult result =
-        launch(p->hStream, p->function,
-               &(struct shape){{p->gridDimX, p->gridDimY, p->gridDimZ}, {p->blockDimX, p->blockDimY, p->blockDimZ}},
-               p->kernelParams, NULL);
+    CUresult result = launch(
+        p->hStream, p->function,
+        &(struct shape){{p->gridDimX, p->gridDimY, p->gridDimZ}, {p->blockDimX, p->blockDimY, p->blockDimZ}},
+        p->kernelParams, NULL);
     if (result != CUDA_SUCCESS)
       return result;
   }
@@ -151,7 +155,8 @@ static CUresult launch_legacy(CUfunction function, int width, int height, CUstre
     return CUDA_ERROR_INVALID_VALUE;
   for (int i = 0; i < KERNEL_ARGS; i++)
     params[i] = &function->legacy_parameters[i];
-  return launch(stream, function, &(struct shape){{(unsigned)width, (unsigned)height, 1}, {1, 1, 1}}, params, NULL);
+  return launch(stream, function, &(struct shape){{(unsigned)width, (unsigned)height, 1}, {1, 1, 1}}, params,
+                NULL);
 }
 
 CUresult cuLaunch(CUfunction f) { return launch_legacy(f, 1, 1, NULL); }

@@ -20,7 +20,8 @@ static void touch_remote(struct touch *touch, struct page *page) {
   touch->cost_ns += card_cost_ns(&sim.card, PAGE_BYTES, sim.card.remote_gbps);
 }
 
-/* A page that wants to stay in host memory, or is mapped for this card where it is, is not moved by an access. */
+/* A page that wants to stay in host memory, or is mapped for this card where it is, is not moved by an
+ * access. */
 static bool page_stays_remote(const struct page *page, unsigned gpu) {
   return page->preferred == PREFER_HOST || (page->populated && (page->accessed_by & (1u << gpu)));
 }
@@ -85,8 +86,7 @@ static void prefetch_in(struct move *move, struct page *page, uint64_t key) {
   uint64_t evicted = 0;
   if (page->gpu != PAGE_NO_GPU && page->gpu != move->to)
     frames_drop((unsigned)page->gpu, key, page->frame);
-  enum arrival arrival =
-      frames_admit(gpu, key, &page->frame, page->preferred == move->to, true, &evicted);
+  enum arrival arrival = frames_admit(gpu, key, &page->frame, page->preferred == move->to, true, &evicted);
   if (arrival != ARRIVAL_NEW)
     return;
   page->gpu = move->to;
@@ -133,9 +133,11 @@ static enum page_visit discard_page(struct page *page, uint64_t key, void *conte
   return VISIT_GO_ON;
 }
 
-/* Only whole pages lose their contents; what is left of them is zero, so that a program that still needs them fails. */
+/* Only whole pages lose their contents; what is left of them is zero, so that a program that still needs them
+ * fails. */
 void managed_discard(CUdeviceptr address, size_t bytes, unsigned gpu) {
-  CUdeviceptr from = (address + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES, to = (address + bytes) / PAGE_BYTES * PAGE_BYTES;
+  CUdeviceptr from = (address + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES,
+              to = (address + bytes) / PAGE_BYTES * PAGE_BYTES;
   process_note_start(gpu);
   if (from >= to)
     return;

@@ -1,7 +1,9 @@
 /*
- * managed.h - unified memory: what an access, a prefetch, a discard or an advice does to the pages of a range.
+ * managed.h - unified memory: what an access, a prefetch, a discard or an advice does to the pages of a
+ * range.
  *
- * Places are card numbers or PREFER_HOST. Called by the threads that run the streams; what takes time sleeps for it.
+ * Places are card numbers or PREFER_HOST. Called by the threads that run the streams; what takes time sleeps
+ * for it.
  */
 #ifndef SIM_MANAGED_H
 #define SIM_MANAGED_H

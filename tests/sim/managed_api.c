@@ -1,4 +1,5 @@
-/* managed_api.c - the API of unified memory: advice, prefetch, discard, in both ABIs, and questions about ranges. */
+/* managed_api.c - the API of unified memory: advice, prefetch, discard, in both ABIs, and questions about
+ * ranges. */
 #include <string.h>
 
 #include "capture.h"
@@ -24,7 +25,8 @@ static CUmemLocation location_of_device(CUdevice device) {
 }
 
 static CUresult range_check(CUdeviceptr address, size_t bytes, struct memory_info *info) {
-  if (bytes == 0 || !memory_find(address, info) || info->kind != MEMORY_MANAGED || !memory_covers(address, bytes))
+  if (bytes == 0 || !memory_find(address, info) || info->kind != MEMORY_MANAGED ||
+      !memory_covers(address, bytes))
     return CUDA_ERROR_INVALID_VALUE;
   return CUDA_SUCCESS;
 }
@@ -64,7 +66,8 @@ CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, C
 
 /* ---- prefetch ---- */
 
-static CUresult range_submit(CUstream handle, enum work_kind kind, CUdeviceptr address, size_t bytes, int to) {
+static CUresult range_submit(CUstream handle, enum work_kind kind, CUdeviceptr address, size_t bytes,
+                             int to) {
   CUstream stream;
   CUresult result = stream_resolve(handle, &stream);
   if (result != CUDA_SUCCESS)
@@ -96,7 +99,7 @@ CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice dstD
   return prefetch(devPtr, count, location_of_device(dstDevice), PER_THREAD(hStream));
 }
 
-#define PREFETCH_V2_PARAMETERS                                                                                      \
+#define PREFETCH_V2_PARAMETERS                                                                               \
   CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream hStream
 CUresult cuMemPrefetchAsync_v2(PREFETCH_V2_PARAMETERS);
 CUresult cuMemPrefetchAsync_v2(PREFETCH_V2_PARAMETERS) {
@@ -110,7 +113,8 @@ CUresult cuMemPrefetchAsync_v2_ptsz(PREFETCH_V2_PARAMETERS) {
 /* ---- discard, and batches ---- */
 
 #if CUDA_VERSION >= 13000
-static CUresult batch_check(const CUdeviceptr *addresses, const size_t *sizes, size_t count, unsigned long long flags) {
+static CUresult batch_check(const CUdeviceptr *addresses, const size_t *sizes, size_t count,
+                            unsigned long long flags) {
   struct memory_info info;
   CUresult result = process_check();
   if (result == CUDA_SUCCESS && (flags || count == 0))
@@ -135,7 +139,8 @@ struct prefetch_places { /* place n holds from address index[n] on */
 };
 
 static CUresult prefetch_batch(const CUdeviceptr *addresses, const size_t *sizes, size_t count,
-                               const struct prefetch_places *places, unsigned long long flags, CUstream stream) {
+                               const struct prefetch_places *places, unsigned long long flags,
+                               CUstream stream) {
   size_t place = 0;
   CUresult result = batch_check(addresses, sizes, count, flags);
   if (result == CUDA_SUCCESS && places->count == 0)
@@ -152,13 +157,13 @@ CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
                                 CUstream hStream) {
   return discard_batch(dptrs, sizes, count, flags, hStream);
 }
-CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags,
-                                     CUstream hStream) {
+CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count,
+                                     unsigned long long flags, CUstream hStream) {
   return discard_batch(dptrs, sizes, count, flags, PER_THREAD(hStream));
 }
 
-#define PREFETCH_BATCH_PARAMETERS                                                                                   \
-  CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs,            \
+#define PREFETCH_BATCH_PARAMETERS                                                                            \
+  CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs,     \
       size_t numPrefetchLocs, unsigned long long flags, CUstream hStream
 #define PLACES (&(struct prefetch_places){prefetchLocs, prefetchLocIdxs, numPrefetchLocs})
 
@@ -174,7 +179,8 @@ CUresult cuMemDiscardAndPrefetchBatchAsync(PREFETCH_BATCH_PARAMETERS) {
 }
 CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(PREFETCH_BATCH_PARAMETERS) {
   CUresult result = discard_batch(dptrs, sizes, count, flags, PER_THREAD(hStream));
-  return result == CUDA_SUCCESS ? prefetch_batch(dptrs, sizes, count, PLACES, flags, PER_THREAD(hStream)) : result;
+  return result == CUDA_SUCCESS ? prefetch_batch(dptrs, sizes, count, PLACES, flags, PER_THREAD(hStream))
+                                : result;
 }
 #endif
 
@@ -213,7 +219,8 @@ static void accessed_by(int32_t *out, size_t count, unsigned cards) {
     out[filled++] = CU_DEVICE_INVALID;
 }
 
-static CUresult range_attribute(int32_t *out, size_t bytes, int attribute, const struct managed_range *range) {
+static CUresult range_attribute(int32_t *out, size_t bytes, int attribute,
+                                const struct managed_range *range) {
   switch (attribute) {
   case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
     *out = 0;
@@ -244,13 +251,14 @@ static CUresult range_attribute(int32_t *out, size_t bytes, int attribute, const
   }
 }
 
-CUresult cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute, CUdeviceptr devPtr,
-                                size_t count) {
+CUresult cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute,
+                                CUdeviceptr devPtr, size_t count) {
   struct memory_info info;
   struct managed_range range;
   CUresult result = process_check();
   if (result == CUDA_SUCCESS)
-    result = data && dataSize >= 4 && dataSize % 4 == 0 ? range_check(devPtr, count, &info) : CUDA_ERROR_INVALID_VALUE;
+    result = data && dataSize >= 4 && dataSize % 4 == 0 ? range_check(devPtr, count, &info)
+                                                        : CUDA_ERROR_INVALID_VALUE;
   if (result != CUDA_SUCCESS)
     return result;
   managed_range(devPtr, count, &range);

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "engine.h"
 #include "common/clock.h"
+#include "engine.h"
 #include "frames.h"
 #include "pool.h"
 
@@ -164,7 +164,8 @@ static CUresult block_pin(const struct memory_request *request, size_t bytes, ui
   return CUDA_SUCCESS;
 }
 
-static CUresult block_map(const struct memory_request *request, size_t bytes, struct block **out, uint64_t *due_ns) {
+static CUresult block_map(const struct memory_request *request, size_t bytes, struct block **out,
+                          uint64_t *due_ns) {
   CUresult result = block_pin(request, bytes, due_ns);
   if (result != CUDA_SUCCESS)
     return result;
@@ -230,7 +231,8 @@ static bool allocate_in_present(const struct memory_request *request, CUdevicept
   return false;
 }
 
-static CUresult allocate_in_new(const struct memory_request *request, CUdeviceptr *address, uint64_t *due_ns) {
+static CUresult allocate_in_new(const struct memory_request *request, CUdeviceptr *address,
+                                uint64_t *due_ns) {
   struct block *block = NULL;
   CUresult result = block_map(request, round_up(request->bytes, PAGE_BYTES), &block, due_ns);
   if (result != CUDA_SUCCESS)
@@ -327,7 +329,8 @@ CUresult memory_free(CUdeviceptr address, unsigned kinds) {
 
 /* ---- questions ---- */
 
-static void info_fill(struct memory_info *info, const struct block *block, const struct allocation *allocation) {
+static void info_fill(struct memory_info *info, const struct block *block,
+                      const struct allocation *allocation) {
   *info = (struct memory_info){.kind = block->owner.kind,
                                .gpu = block->owner.gpu,
                                .context = block->owner.context,

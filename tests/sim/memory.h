@@ -1,8 +1,10 @@
 /*
- * memory.h - all memory that the driver knows: blocks of address space with real bytes, and allocations in them.
+ * memory.h - all memory that the driver knows: blocks of address space with real bytes, and allocations in
+ * them.
  *
- * As in the real driver, an allocation smaller than 2 MiB shares a 2 MiB block with others of its kind, in steps of
- * 512 bytes. Residency, placement advice and the room that plain memory takes are those of whole 2 MiB pages.
+ * As in the real driver, an allocation smaller than 2 MiB shares a 2 MiB block with others of its kind, in
+ * steps of 512 bytes. Residency, placement advice and the room that plain memory takes are those of whole 2
+ * MiB pages.
  *
  * One lock (inside) protects it all. No function here calls back, or waits for streams.
  */
@@ -14,7 +16,14 @@
 
 #include "process.h"
 
-enum memory_kind { MEMORY_PLAIN, MEMORY_MANAGED, MEMORY_HOST, MEMORY_REGISTERED, MEMORY_RESERVED, MEMORY_ARRAY };
+enum memory_kind {
+  MEMORY_PLAIN,
+  MEMORY_MANAGED,
+  MEMORY_HOST,
+  MEMORY_REGISTERED,
+  MEMORY_RESERVED,
+  MEMORY_ARRAY
+};
 
 enum { PAGE_NO_GPU = -1, PREFER_NOTHING = -1, PREFER_HOST = -2 };
 

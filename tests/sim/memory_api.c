@@ -25,7 +25,9 @@ static CUresult allocate(enum memory_kind kind, size_t bytes, unsigned flags, CU
   return memory_allocate(&request, address);
 }
 
-CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) { return allocate(MEMORY_PLAIN, bytesize, 0, dptr); }
+CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
+  return allocate(MEMORY_PLAIN, bytesize, 0, dptr);
+}
 
 CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
   if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)

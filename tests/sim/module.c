@@ -1,4 +1,5 @@
-/* module.c - modules and libraries: any image will do; their functions are the built-in kernels, found by name. */
+/* module.c - modules and libraries: any image will do; their functions are the built-in kernels, found by
+ * name. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,13 +50,15 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
   return image ? module_create(module) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions, CUjit_option *options,
-                            void **optionValues) {
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions,
+                            CUjit_option *options, void **optionValues) {
   (void)numOptions, (void)options, (void)optionValues;
   return cuModuleLoadData(module, image);
 }
 
-CUresult cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin) { return cuModuleLoadData(module, fatCubin); }
+CUresult cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin) {
+  return cuModuleLoadData(module, fatCubin);
+}
 
 CUresult cuModuleUnload(CUmodule hmod) {
   CUresult result = process_check();
@@ -101,8 +104,9 @@ static CUresult library_create(CUlibrary *library) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions, void **jitOptionsValues,
-                           unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues,
+CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions,
+                           void **jitOptionsValues, unsigned int numJitOptions,
+                           CUlibraryOption *libraryOptions, void **libraryOptionValues,
                            unsigned int numLibraryOptions) {
   (void)jitOptions, (void)jitOptionsValues, (void)numJitOptions;
   (void)libraryOptions, (void)libraryOptionValues, (void)numLibraryOptions;
@@ -110,8 +114,9 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *j
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_option *jitOptions,
-                               void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions,
-                               void **libraryOptionValues, unsigned int numLibraryOptions) {
+                               void **jitOptionsValues, unsigned int numJitOptions,
+                               CUlibraryOption *libraryOptions, void **libraryOptionValues,
+                               unsigned int numLibraryOptions) {
   (void)jitOptions, (void)jitOptionsValues, (void)numJitOptions;
   (void)libraryOptions, (void)libraryOptionValues, (void)numLibraryOptions;
   return fileName ? library_create(library) : CUDA_ERROR_INVALID_VALUE;

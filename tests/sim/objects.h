@@ -1,9 +1,9 @@
 /*
- * objects.h - devices, contexts, streams and events, and the one lock that protects them, their queues, captures and
- * graphs.
+ * objects.h - devices, contexts, streams and events, and the one lock that protects them, their queues,
+ * captures and graphs.
  *
- * objects_lock is held for short moments only: never while work runs, and never while a function of the program
- * is called. Waiting is done on objects_done, which is broadcast whenever a piece of work ends.
+ * objects_lock is held for short moments only: never while work runs, and never while a function of the
+ * program is called. Waiting is done on objects_done, which is broadcast whenever a piece of work ends.
  */
 #ifndef SIM_OBJECTS_H
 #define SIM_OBJECTS_H

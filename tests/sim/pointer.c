@@ -1,4 +1,5 @@
-/* pointer.c - what the driver says about an address; the answers per kind of memory are those of driver 580. */
+/* pointer.c - what the driver says about an address; the answers per kind of memory are those of driver 580.
+ */
 #include <string.h>
 #include <unistd.h>
 
@@ -20,12 +21,17 @@ static struct answer whole(uint64_t value) { return (struct answer){value, 8}; }
 static struct answer word(uint32_t value) { return (struct answer){value, 4}; }
 static struct answer flag(bool value) { return (struct answer){value, 1}; }
 
-static bool host_visible(const struct memory_info *info) { return info->kind != MEMORY_PLAIN && info->kind != MEMORY_RESERVED; }
+static bool host_visible(const struct memory_info *info) {
+  return info->kind != MEMORY_PLAIN && info->kind != MEMORY_RESERVED;
+}
 
 /* A plain cuMemAlloc, which alone can be shared with other processes and devices. */
-static bool plain_own(const struct memory_info *info) { return info->kind == MEMORY_PLAIN && info->pool == NULL; }
+static bool plain_own(const struct memory_info *info) {
+  return info->kind == MEMORY_PLAIN && info->pool == NULL;
+}
 
-static bool answer_find(const struct memory_info *info, CUdeviceptr at, int attribute, struct answer *answer) {
+static bool answer_find(const struct memory_info *info, CUdeviceptr at, int attribute,
+                        struct answer *answer) {
   bool device = memory_is_device(info);
   switch (attribute) {
   case CU_POINTER_ATTRIBUTE_CONTEXT:
@@ -146,7 +152,8 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
   if (result != CUDA_SUCCESS)
     return result;
   bool settable = value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
-  return settable && memory_find(ptr, &info) && memory_is_device(&info) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return settable && memory_find(ptr, &info) && memory_is_device(&info) ? CUDA_SUCCESS
+                                                                        : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {

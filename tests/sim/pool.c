@@ -16,7 +16,9 @@ void pool_init(CUmemoryPool pool, unsigned gpu, bool managed, bool permanent) {
 }
 
 uint64_t pool_threshold(CUmemoryPool pool) { return atomic_load(&pool->threshold_bytes); }
-struct pool_usage *pool_usage_of(CUmemoryPool pool) { return &pool->usage; }
+struct pool_usage *pool_usage_of(CUmemoryPool pool) {
+  return &pool->usage;
+}
 
 /* ---- pools ---- */
 
@@ -165,7 +167,8 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
     return CUDA_SUCCESS;
   }
   memory_pool_usage(pool, &usage, false, false);
-  *(cuuint64_t *)value = attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD ? pool_threshold(pool) : usage_value(&usage, attr);
+  *(cuuint64_t *)value =
+      attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD ? pool_threshold(pool) : usage_value(&usage, attr);
   return CUDA_SUCCESS;
 }
 
@@ -183,7 +186,8 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
   else if (*(cuuint64_t *)value != 0) /* the high marks can only be reset */
     return CUDA_ERROR_INVALID_VALUE;
   else
-    memory_pool_usage(pool, &usage, attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH);
+    memory_pool_usage(pool, &usage, attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH,
+                      attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH);
   return CUDA_SUCCESS;
 }
 
@@ -270,7 +274,8 @@ CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStre
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream) {
   return pool ? allocate(dptr, bytesize, pool, hStream) : CUDA_ERROR_INVALID_VALUE;
 }
-CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream) {
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+                                      CUstream hStream) {
   return pool ? allocate(dptr, bytesize, pool, PER_THREAD(hStream)) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -295,4 +300,6 @@ static CUresult free_async(CUdeviceptr address, CUstream handle) {
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) { return free_async(dptr, hStream); }
-CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) { return free_async(dptr, PER_THREAD(hStream)); }
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
+  return free_async(dptr, PER_THREAD(hStream));
+}

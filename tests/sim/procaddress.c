@@ -1,15 +1,16 @@
 /*
- * procaddress.c - cuGetProcAddress: base name, CUDA version and stream flag to the exported symbol; the same addresses
- * that dlsym gives.
+ * procaddress.c - cuGetProcAddress: base name, CUDA version and stream flag to the exported symbol; the same
+ * addresses that dlsym gives.
  *
- * As documented, CUDA_SUCCESS with a NULL pointer for what is unknown or too new, CUDA_ERROR_INVALID_VALUE for a version above
- * the driver's. Functions newer than the card's driver_version are not found here (dlsym still sees them).
+ * As documented, CUDA_SUCCESS with a NULL pointer for what is unknown or too new, CUDA_ERROR_INVALID_VALUE
+ * for a version above the driver's. Functions newer than the card's driver_version are not found here (dlsym
+ * still sees them).
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "process.h"
 #include "driver_version.h"
+#include "process.h"
 
 static const struct {
   const char *base;
@@ -63,7 +64,8 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cu
   bool exists = false;
   void *found = NULL;
   if (symbol == NULL || pfn == NULL || cudaVersion > (int)driver_version() ||
-      (flags & ~(cuuint64_t)(CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)))
+      (flags &
+       ~(cuuint64_t)(CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)))
     return CUDA_ERROR_INVALID_VALUE;
   if (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
     found = version_find(symbol, true, cudaVersion, &exists);

@@ -1,6 +1,6 @@
 /*
- * process.h - this process as a user of the simulated card: its card, the shared state, its slot, and the state of
- * being initialised.
+ * process.h - this process as a user of the simulated card: its card, the shared state, its slot, and the
+ * state of being initialised.
  */
 #ifndef SIM_PROCESS_H
 #define SIM_PROCESS_H
@@ -13,7 +13,7 @@ struct sim {
   struct state *state;
   struct slot *slot;
   int32_t slot_index;
-  _Atomic int ready; /* cuInit succeeded */
+  _Atomic int ready;  /* cuInit succeeded */
   _Atomic int forked; /* this is a child of an initialised process: nothing works any more */
   int device_count;
   unsigned gpu_of[STATE_GPUS]; /* device ordinal -> card, by CUDA_VISIBLE_DEVICES */

@@ -28,34 +28,34 @@ static CUresult set_submit(CUstream handle, const struct set *set, bool wait) {
 #define LINE(bytes) (&(struct set){dstDevice, 0, N, 1, value, bytes})
 #define PLANE(bytes) (&(struct set){dstDevice, dstPitch, Width, Height, value, bytes})
 
-#define SETS(bits, type)                                                                                            \
-  CUresult cuMemsetD##bits##_v2(CUdeviceptr dstDevice, type value, size_t N) {                                      \
-    return set_submit(CU_STREAM_LEGACY, LINE(bits / 8), true);                                                      \
-  }                                                                                                                 \
-  CUresult cuMemsetD##bits##_v2_ptds(CUdeviceptr dstDevice, type value, size_t N) {                                 \
-    return set_submit(CU_STREAM_PER_THREAD, LINE(bits / 8), true);                                                  \
-  }                                                                                                                 \
-  CUresult cuMemsetD##bits##Async(CUdeviceptr dstDevice, type value, size_t N, CUstream hStream) {                  \
-    return set_submit(hStream, LINE(bits / 8), false);                                                              \
-  }                                                                                                                 \
-  CUresult cuMemsetD##bits##Async_ptsz(CUdeviceptr dstDevice, type value, size_t N, CUstream hStream) {             \
-    return set_submit(PER_THREAD(hStream), LINE(bits / 8), false);                                                  \
-  }                                                                                                                 \
-  CUresult cuMemsetD2D##bits##_v2(CUdeviceptr dstDevice, size_t dstPitch, type value, size_t Width,                 \
-                                  size_t Height) {                                                                  \
-    return set_submit(CU_STREAM_LEGACY, PLANE(bits / 8), true);                                                     \
-  }                                                                                                                 \
-  CUresult cuMemsetD2D##bits##_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, type value, size_t Width,            \
-                                       size_t Height) {                                                             \
-    return set_submit(CU_STREAM_PER_THREAD, PLANE(bits / 8), true);                                                 \
-  }                                                                                                                 \
-  CUresult cuMemsetD2D##bits##Async(CUdeviceptr dstDevice, size_t dstPitch, type value, size_t Width,               \
-                                    size_t Height, CUstream hStream) {                                              \
-    return set_submit(hStream, PLANE(bits / 8), false);                                                             \
-  }                                                                                                                 \
-  CUresult cuMemsetD2D##bits##Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, type value, size_t Width,          \
-                                         size_t Height, CUstream hStream) {                                         \
-    return set_submit(PER_THREAD(hStream), PLANE(bits / 8), false);                                                 \
+#define SETS(bits, type)                                                                                     \
+  CUresult cuMemsetD##bits##_v2(CUdeviceptr dstDevice, type value, size_t N) {                               \
+    return set_submit(CU_STREAM_LEGACY, LINE(bits / 8), true);                                               \
+  }                                                                                                          \
+  CUresult cuMemsetD##bits##_v2_ptds(CUdeviceptr dstDevice, type value, size_t N) {                          \
+    return set_submit(CU_STREAM_PER_THREAD, LINE(bits / 8), true);                                           \
+  }                                                                                                          \
+  CUresult cuMemsetD##bits##Async(CUdeviceptr dstDevice, type value, size_t N, CUstream hStream) {           \
+    return set_submit(hStream, LINE(bits / 8), false);                                                       \
+  }                                                                                                          \
+  CUresult cuMemsetD##bits##Async_ptsz(CUdeviceptr dstDevice, type value, size_t N, CUstream hStream) {      \
+    return set_submit(PER_THREAD(hStream), LINE(bits / 8), false);                                           \
+  }                                                                                                          \
+  CUresult cuMemsetD2D##bits##_v2(CUdeviceptr dstDevice, size_t dstPitch, type value, size_t Width,          \
+                                  size_t Height) {                                                           \
+    return set_submit(CU_STREAM_LEGACY, PLANE(bits / 8), true);                                              \
+  }                                                                                                          \
+  CUresult cuMemsetD2D##bits##_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, type value, size_t Width,     \
+                                       size_t Height) {                                                      \
+    return set_submit(CU_STREAM_PER_THREAD, PLANE(bits / 8), true);                                          \
+  }                                                                                                          \
+  CUresult cuMemsetD2D##bits##Async(CUdeviceptr dstDevice, size_t dstPitch, type value, size_t Width,        \
+                                    size_t Height, CUstream hStream) {                                       \
+    return set_submit(hStream, PLANE(bits / 8), false);                                                      \
+  }                                                                                                          \
+  CUresult cuMemsetD2D##bits##Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, type value, size_t Width,   \
+                                         size_t Height, CUstream hStream) {                                  \
+    return set_submit(PER_THREAD(hStream), PLANE(bits / 8), false);                                          \
   }
 
 SETS(8, unsigned char)

@@ -1,12 +1,13 @@
 /*
  * sim.h - what tests may ask the simulated driver beyond the CUDA API: its counters.
  *
- * Every counter exists per process and GPU and per GPU; those of a process stay readable after it has died, until
- * its slot in the state is taken by a later process (there are 256). All functions may be called from any thread.
+ * Every counter exists per process and GPU and per GPU; those of a process stay readable after it has died,
+ * until its slot in the state is taken by a later process (there are 256). All functions may be called from
+ * any thread.
  *
- * `state` is the path of the state file, or NULL for the one that this process has opened by cuInit (or would).
- * Exported from the simulated libcuda.so.1, and in the static library gpushare_sim_reader for programs that are
- * not to load a driver.
+ * `state` is the path of the state file, or NULL for the one that this process has opened by cuInit (or
+ * would). Exported from the simulated libcuda.so.1, and in the static library gpushare_sim_reader for
+ * programs that are not to load a driver.
  */
 #ifndef GS_SIM_H
 #define GS_SIM_H
@@ -16,23 +17,24 @@
 #include <sys/types.h>
 
 /* name: what it counts */
-#define GS_SIM_COUNTERS(X)                                                                                          \
-  X(faults)              /* 2 MiB pages brought to the card because the GPU touched them */                         \
-  X(fault_bytes)         /* the same in bytes, only those that had contents to bring */                             \
-  X(first_touch_bytes)   /* populated on the card by the GPU's first touch */                                       \
-  X(evicted_bytes)       /* pages of this process (or on this card) that had to leave for others */                 \
-  X(remote_bytes)        /* accessed by the GPU where they were, in host memory */                                  \
-  X(prefetched_in_bytes) /* moved to the card by prefetches */                                                      \
-  X(prefetched_out_bytes)                                                                                           \
-  X(discarded_bytes)                                                                                                \
-  X(copied_in_bytes) /* host to card, by copies */                                                                  \
-  X(copied_out_bytes)                                                                                               \
-  X(copied_within_bytes)                                                                                            \
-  X(kernels)   /* kernels run to their end */                                                                       \
-  X(copies)    /* copies and memory sets run to their end */                                                        \
-  X(prefetches)                                                                                                     \
-  X(submitted) /* pieces of work handed to streams */                                                               \
-  X(overlaps)  /* kernels, copies, sets, prefetches of this process that started while another one had work in flight */ \
+#define GS_SIM_COUNTERS(X)                                                                                   \
+  X(faults)              /* 2 MiB pages brought to the card because the GPU touched them */                  \
+  X(fault_bytes)         /* the same in bytes, only those that had contents to bring */                      \
+  X(first_touch_bytes)   /* populated on the card by the GPU's first touch */                                \
+  X(evicted_bytes)       /* pages of this process (or on this card) that had to leave for others */          \
+  X(remote_bytes)        /* accessed by the GPU where they were, in host memory */                           \
+  X(prefetched_in_bytes) /* moved to the card by prefetches */                                               \
+  X(prefetched_out_bytes)                                                                                    \
+  X(discarded_bytes)                                                                                         \
+  X(copied_in_bytes) /* host to card, by copies */                                                           \
+  X(copied_out_bytes)                                                                                        \
+  X(copied_within_bytes)                                                                                     \
+  X(kernels) /* kernels run to their end */                                                                  \
+  X(copies)  /* copies and memory sets run to their end */                                                   \
+  X(prefetches)                                                                                              \
+  X(submitted) /* pieces of work handed to streams */                                                        \
+  X(overlaps)  /* kernels, copies, sets, prefetches of this process that started while another one had work  \
+                  in flight */                                                                               \
   X(gpu_busy_ns)
 
 enum gs_sim_counter {
@@ -62,9 +64,11 @@ struct gs_sim_card {
 
 /* 0, or -errno: -ENOENT for an unknown process or GPU or when there is no such state. */
 GS_SIM_API int gs_sim_card_read(const char *state, unsigned gpu, struct gs_sim_card *card);
-GS_SIM_API int gs_sim_process_read(const char *state, pid_t pid, unsigned gpu, struct gs_sim_process *process);
+GS_SIM_API int gs_sim_process_read(const char *state, pid_t pid, unsigned gpu,
+                                   struct gs_sim_process *process);
 
-/* Fills at most `max` pids, in order of their start, dead ones included. Returns how many there are, or -errno. */
+/* Fills at most `max` pids, in order of their start, dead ones included. Returns how many there are, or
+ * -errno. */
 GS_SIM_API int gs_sim_processes(const char *state, pid_t *pids, int max);
 
 /* All counters (not residency) back to zero. */

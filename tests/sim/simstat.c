@@ -9,7 +9,8 @@ enum { PIDS = 256 };
 
 static void print_counters(const char *prefix, const uint64_t *counters) {
   for (int c = 0; c < GS_SIM_COUNTER_COUNT; c++)
-    printf("%s.%s %llu\n", prefix, gs_sim_counter_name((enum gs_sim_counter)c), (unsigned long long)counters[c]);
+    printf("%s.%s %llu\n", prefix, gs_sim_counter_name((enum gs_sim_counter)c),
+           (unsigned long long)counters[c]);
 }
 
 static void print_value(const char *prefix, const char *name, uint64_t value) {

@@ -205,9 +205,9 @@ static bool process_stat(pid_t pid, struct process_stat *stat) {
     return false;
   text[length] = '\0';
   const char *rest = strrchr(text, ')'); /* the command's name may hold anything */
-  return rest && sscanf(rest + 1,
-                        " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu",
-                        &stat->state, &stat->threads, &stat->start_time) == 3;
+  return rest &&
+         sscanf(rest + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu",
+                &stat->state, &stat->threads, &stat->start_time) == 3;
 }
 
 /* 0 when there is no such process, or only a zombie of it. */
@@ -225,7 +225,8 @@ bool process_stopped(pid_t pid) {
 
 bool slot_alive(struct slot *slot) {
   pid_t pid = atomic_load(&slot->pid);
-  return atomic_load(&slot->alive) && pid != 0 && (pid == getpid() || process_start_time(pid) == slot->start_time);
+  return atomic_load(&slot->alive) && pid != 0 &&
+         (pid == getpid() || process_start_time(pid) == slot->start_time);
 }
 
 /* ---- slots; the lock is held ---- */

@@ -1,12 +1,14 @@
 /*
- * state.h - what all processes that use the same simulated card share: who they are, what is on the card, counters.
+ * state.h - what all processes that use the same simulated card share: who they are, what is on the card,
+ * counters.
  *
- * One file, mapped by everybody. Counters and in-flight counts are atomics; everything else is protected by `lock`,
- * a robust mutex: whoever gets it after its owner has died rebuilds the derived parts (state_repair). A process owns
- * a slot from cuInit on; slots of dead processes are reaped, their memory on the card with them, whenever somebody
- * needs a slot or room, or looks.
+ * One file, mapped by everybody. Counters and in-flight counts are atomics; everything else is protected by
+ * `lock`, a robust mutex: whoever gets it after its owner has died rebuilds the derived parts (state_repair).
+ * A process owns a slot from cuInit on; slots of dead processes are reaped, their memory on the card with
+ * them, whenever somebody needs a slot or room, or looks.
  *
- * Lock order: every lock of a process, then the engines (engine.h), then `lock`.
+ * Lock order: objects_lock, memory's lock, `lock`. An engine's turn (engine.h) is taken with none of them
+ * held.
  */
 #ifndef SIM_STATE_H
 #define SIM_STATE_H
@@ -33,7 +35,7 @@ enum engine_kind { ENGINE_COMPUTE, ENGINE_IN, ENGINE_OUT, ENGINE_COUNT };
 /* Two robust mutexes that make a fair turn: one waits for `turn` while holding `next`. */
 struct turnstile {
   pthread_mutex_t next, turn;
-  _Atomic pid_t owner; /* who has the turn; meaningful while it is taken */
+  _Atomic pid_t owner, waiter; /* who has `turn` and `next`; meaningful while they are taken */
 };
 
 /* 2 MiB of the card that hold a managed page. The page is (slot, key); key never repeats within a process. */
@@ -80,7 +82,8 @@ struct state {
   struct frame frames[];
 };
 
-/* Map the state at `path`, creating it for `card` where it is missing; card NULL: it must exist. 0 or -errno. */
+/* Map the state at `path`, creating it for `card` where it is missing; card NULL: it must exist. 0 or -errno.
+ */
 int state_open(struct state **state, const char *path, const struct card *card);
 void state_close(struct state *state);
 /* The path in GPUSHARE_SIM_STATE, or one derived from the user and the card. */

@@ -1,4 +1,5 @@
-/* stream.c - streams as queues: submission, order between streams, and the thread that does a stream's work. */
+/* stream.c - streams as queues: submission, order between streams, and the thread that does a stream's work.
+ */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,9 @@ static void op_after(struct op *op, struct op *other) {
   op->after[op->after_count++] = other;
 }
 
-static bool stream_blocks(const struct CUstream_st *stream) { return !(stream->flags & CU_STREAM_NON_BLOCKING); }
+static bool stream_blocks(const struct CUstream_st *stream) {
+  return !(stream->flags & CU_STREAM_NON_BLOCKING);
+}
 
 /* The legacy stream waits for all blocking streams, and they for it. */
 static void op_order(struct op *op, CUstream stream) {

@@ -78,15 +78,15 @@ CUresult cuStreamQuery_ptsz(CUstream hStream) { return query(PER_THREAD(hStream)
 
 /* ---- what a stream is ---- */
 
-#define STREAM_GETTER(name, type, expression)                                                                       \
-  static CUresult name##_of(CUstream handle, type *out) {                                                           \
-    CUstream stream;                                                                                                \
-    CUresult result = stream_resolve(handle, &stream);                                                              \
-    if (result == CUDA_SUCCESS)                                                                                     \
-      *out = (expression);                                                                                          \
-    return result;                                                                                                  \
-  }                                                                                                                 \
-  CUresult name(CUstream hStream, type *out) { return name##_of(hStream, out); }                                    \
+#define STREAM_GETTER(name, type, expression)                                                                \
+  static CUresult name##_of(CUstream handle, type *out) {                                                    \
+    CUstream stream;                                                                                         \
+    CUresult result = stream_resolve(handle, &stream);                                                       \
+    if (result == CUDA_SUCCESS)                                                                              \
+      *out = (expression);                                                                                   \
+    return result;                                                                                           \
+  }                                                                                                          \
+  CUresult name(CUstream hStream, type *out) { return name##_of(hStream, out); }                             \
   CUresult name##_ptsz(CUstream hStream, type *out) { return name##_of(PER_THREAD(hStream), out); }
 
 STREAM_GETTER(cuStreamGetFlags, unsigned int, stream->flags)
@@ -138,7 +138,8 @@ static CUresult callback(CUstream handle, CUstreamCallback function, void *data)
   return result == CUDA_SUCCESS ? submit_to(handle, &work) : result;
 }
 
-CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback_function, void *userData, unsigned int flags) {
+CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback_function, void *userData,
+                             unsigned int flags) {
   return flags ? CUDA_ERROR_INVALID_VALUE : callback(hStream, callback_function, userData);
 }
 CUresult cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback callback_function, void *userData,
@@ -162,12 +163,12 @@ static CUresult value_operation(CUstream handle, enum work_kind kind, CUdevicept
   return submit_to(handle, &work);
 }
 
-#define VALUE_OPERATION(name, kind, type)                                                                           \
-  CUresult name(CUstream stream, CUdeviceptr addr, type value, unsigned int flags) {                                \
-    return value_operation(stream, kind, addr, value, sizeof(type), flags);                                         \
-  }                                                                                                                 \
-  CUresult name##_ptsz(CUstream stream, CUdeviceptr addr, type value, unsigned int flags) {                         \
-    return value_operation(PER_THREAD(stream), kind, addr, value, sizeof(type), flags);                             \
+#define VALUE_OPERATION(name, kind, type)                                                                    \
+  CUresult name(CUstream stream, CUdeviceptr addr, type value, unsigned int flags) {                         \
+    return value_operation(stream, kind, addr, value, sizeof(type), flags);                                  \
+  }                                                                                                          \
+  CUresult name##_ptsz(CUstream stream, CUdeviceptr addr, type value, unsigned int flags) {                  \
+    return value_operation(PER_THREAD(stream), kind, addr, value, sizeof(type), flags);                      \
   }
 
 VALUE_OPERATION(cuStreamWaitValue32, WORK_WAIT_VALUE, cuuint32_t)
@@ -182,7 +183,8 @@ VALUE_OPERATION(cuStreamWriteValue64_v2, WORK_WRITE_VALUE, cuuint64_t)
 static CUresult batch_one(CUstream stream, const CUstreamBatchMemOpParams *p) {
   switch (p->operation) {
   case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-    return value_operation(stream, WORK_WAIT_VALUE, p->waitValue.address, p->waitValue.value, 4, p->waitValue.flags);
+    return value_operation(stream, WORK_WAIT_VALUE, p->waitValue.address, p->waitValue.value, 4,
+                           p->waitValue.flags);
   case CU_STREAM_MEM_OP_WAIT_VALUE_64:
     return value_operation(stream, WORK_WAIT_VALUE, p->waitValue.address, p->waitValue.value64, 8,
                            p->waitValue.flags);
@@ -200,20 +202,22 @@ static CUresult batch_one(CUstream stream, const CUstreamBatchMemOpParams *p) {
   }
 }
 
-static CUresult batch(CUstream stream, unsigned count, const CUstreamBatchMemOpParams *params, unsigned flags) {
+static CUresult batch(CUstream stream, unsigned count, const CUstreamBatchMemOpParams *params,
+                      unsigned flags) {
   CUresult result = flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
   for (unsigned i = 0; result == CUDA_SUCCESS && i < count; i++)
     result = batch_one(stream, &params[i]);
   return result;
 }
 
-#define BATCH(name)                                                                                                 \
-  CUresult name(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags) {    \
-    return batch(stream, count, paramArray, flags);                                                                 \
-  }                                                                                                                 \
-  CUresult name##_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray,                   \
-                       unsigned int flags) {                                                                        \
-    return batch(PER_THREAD(stream), count, paramArray, flags);                                                     \
+#define BATCH(name)                                                                                          \
+  CUresult name(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray,                   \
+                unsigned int flags) {                                                                        \
+    return batch(stream, count, paramArray, flags);                                                          \
+  }                                                                                                          \
+  CUresult name##_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray,            \
+                       unsigned int flags) {                                                                 \
+    return batch(PER_THREAD(stream), count, paramArray, flags);                                              \
   }
 
 BATCH(cuStreamBatchMemOp)

@@ -1,4 +1,5 @@
-/* test_sim.h - what the simulator's tests share: checks that end the test, a private state, processes, kernels. */
+/* test_sim.h - what the simulator's tests share: checks that end the test, a private state, processes,
+ * kernels. */
 #ifndef TEST_SIM_H
 #define TEST_SIM_H
 
@@ -20,22 +21,23 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-#define CHECK(condition)                                                                                            \
-  do {                                                                                                              \
-    if (!(condition)) {                                                                                             \
-      fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                                     \
-      exit(1);                                                                                                      \
-    }                                                                                                               \
+#define CHECK(condition)                                                                                     \
+  do {                                                                                                       \
+    if (!(condition)) {                                                                                      \
+      fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                              \
+      exit(1);                                                                                               \
+    }                                                                                                        \
   } while (0)
 
 /* Both sides are evaluated once, and shown. */
-#define CHECK_EQ(left, right)                                                                                       \
-  do {                                                                                                              \
-    unsigned long long left_ = (unsigned long long)(left), right_ = (unsigned long long)(right);                    \
-    if (left_ != right_) {                                                                                          \
-      fprintf(stderr, "%s:%d: %s is %llu, not %llu (%s)\n", __FILE__, __LINE__, #left, left_, right_, #right);      \
-      exit(1);                                                                                                      \
-    }                                                                                                               \
+#define CHECK_EQ(left, right)                                                                                \
+  do {                                                                                                       \
+    unsigned long long left_ = (unsigned long long)(left), right_ = (unsigned long long)(right);             \
+    if (left_ != right_) {                                                                                   \
+      fprintf(stderr, "%s:%d: %s is %llu, not %llu (%s)\n", __FILE__, __LINE__, #left, left_, right_,        \
+              #right);                                                                                       \
+      exit(1);                                                                                               \
+    }                                                                                                        \
   } while (0)
 
 #define OK(call) CHECK_EQ(call, CUDA_SUCCESS)

@@ -1,4 +1,5 @@
-/* test_sim_capture.c - what a capture records, what breaks it (as probed on a real driver), and launching graphs. */
+/* test_sim_capture.c - what a capture records, what breaks it (as probed on a real driver), and launching
+ * graphs. */
 #include "test_sim.h"
 
 static struct gpu gpu;
@@ -180,11 +181,12 @@ static const struct {
   CUresult (*call)(void);
   CUresult in_global; /* by a thread in mode GLOBAL */
   CUresult otherwise;
-} unsafe_calls[] = {{call_ctx_sync, LOST, LOST},      {call_stream_sync, LOST, FINE},   {call_null_sync, LOST, FINE},
-                    {call_query, LOST, FINE},         {call_event_query, LOST, FINE},   {call_event_sync, LOST, FINE},
-                    {call_alloc, LOST, FINE},         {call_alloc_managed, LOST, FINE}, {call_alloc_async, LOST, FINE},
-                    {call_launch, FINE, FINE},        {call_set, FINE, FINE},           {call_attribute, FINE, FINE},
-                    {call_info, FINE, FINE},          {call_is_capturing, FINE, FINE}};
+} unsafe_calls[] = {
+    {call_ctx_sync, LOST, LOST}, {call_stream_sync, LOST, FINE},   {call_null_sync, LOST, FINE},
+    {call_query, LOST, FINE},    {call_event_query, LOST, FINE},   {call_event_sync, LOST, FINE},
+    {call_alloc, LOST, FINE},    {call_alloc_managed, LOST, FINE}, {call_alloc_async, LOST, FINE},
+    {call_launch, FINE, FINE},   {call_set, FINE, FINE},           {call_attribute, FINE, FINE},
+    {call_info, FINE, FINE},     {call_is_capturing, FINE, FINE}};
 
 struct order {
   size_t call;
@@ -224,8 +226,8 @@ static void test_call(CUstream capturing, size_t call, CUstreamCaptureMode mode,
 }
 
 static void test_unsafe_calls(void) {
-  static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-                                              CU_STREAM_CAPTURE_MODE_RELAXED};
+  static const CUstreamCaptureMode modes[] = {
+      CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED};
   CUstream capturing;
   OK(cuStreamCreate(&capturing, CU_STREAM_NON_BLOCKING));
   OK(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));

@@ -22,7 +22,8 @@ static void *symbol(const char *name) {
 }
 
 static void test_look_up(void) {
-  const cuuint64_t legacy = CU_GET_PROC_ADDRESS_LEGACY_STREAM, own = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+  const cuuint64_t legacy = CU_GET_PROC_ADDRESS_LEGACY_STREAM,
+                   own = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
   CUdriverProcAddressQueryResult status;
   void *found = NULL;
   driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);

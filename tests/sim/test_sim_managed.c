@@ -159,7 +159,8 @@ static void with_partner(int fd) {
   CHECK_EQ(mismatches(&gpu, at, 200 * MIB, 9), 0);
   turn(ends[0]);
   CHECK_EQ(card_counter(GS_SIM_overlaps), 0);
-  CHECK_EQ(resident(getpid()) + resident(other), 254 * MIB); /* the counter of mismatches needed a plain page */
+  CHECK_EQ(resident(getpid()) + resident(other),
+           254 * MIB); /* the counter of mismatches needed a plain page */
   CHECK_EQ(kill(other, SIGKILL), 0);
   CHECK(WIFSIGNALED(child_status(other)));
   size_t free_bytes, total;

@@ -1,4 +1,5 @@
-/* test_sim_memory.c - allocations, attributes, pools, copies of all shapes, and mapped memory with its protection. */
+/* test_sim_memory.c - allocations, attributes, pools, copies of all shapes, and mapped memory with its
+ * protection. */
 #include "test_sim.h"
 
 static struct gpu gpu;
@@ -105,7 +106,8 @@ static void test_managed_pool(void) {
   OK(cuMemAllocFromPoolAsync(&at, 4 * MIB, pool, NULL));
   OK(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, at));
   CHECK_EQ(managed, 1);
-  CHECK_EQ(cuMemAdvise(at, 4 * MIB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, props.location), CUDA_ERROR_NOT_SUPPORTED);
+  CHECK_EQ(cuMemAdvise(at, 4 * MIB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, props.location),
+           CUDA_ERROR_NOT_SUPPORTED);
   OK(fill(&gpu, NULL, at, 4 * MIB, 2));
   OK(cuMemPrefetchAsync(at, 4 * MIB, (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST}, 0, NULL));
   CHECK_EQ(mismatches(&gpu, at, 4 * MIB, 2), 0);
@@ -157,7 +159,8 @@ static void test_plane_and_array(void) {
                         .WidthInBytes = WIDTH,
                         .Height = HEIGHT};
   OK(cuMemcpy2D(&copy));
-  CUDA_ARRAY_DESCRIPTOR shape = {.Width = WIDTH, .Height = HEIGHT, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
+  CUDA_ARRAY_DESCRIPTOR shape = {
+      .Width = WIDTH, .Height = HEIGHT, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
   OK(cuArrayCreate(&array, &shape));
   CUDA_MEMCPY2D into = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
                         .srcDevice = at,
@@ -201,7 +204,8 @@ static void test_sets(void) {
 /* ---- mapped memory ---- */
 
 static CUdeviceptr map(CUmemGenericAllocationHandle *handle, uint64_t bytes) {
-  CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+  CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                              .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
   CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   CUdeviceptr at;
   OK(cuMemAddressReserve(&at, bytes, 0, 0, 0));
@@ -222,7 +226,8 @@ static void test_mapping(void) {
   CHECK_EQ(mismatches(&gpu, at, 8 * MIB, 3), 0);
   CHECK_EQ(cuMemAddressFree(at, 8 * MIB), CUDA_ERROR_INVALID_VALUE); /* still mapped */
   OK(cuMemUnmap(at, 8 * MIB));
-  CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                            .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   OK(cuMemMap(at, 8 * MIB, 0, handle, 0)); /* the bytes are the handle's */
   OK(cuMemSetAccess(at, 8 * MIB, &access, 1));
   CHECK_EQ(mismatches(&gpu, at, 8 * MIB, 3), 0);

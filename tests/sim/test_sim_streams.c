@@ -156,12 +156,14 @@ static void test_launch_forms(void) {
     uint64_t words, seed;
   } packed = {at, words, seed};
   size_t size = sizeof(packed);
-  void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
+  void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+                   CU_LAUNCH_PARAM_END};
   OK(cuLaunchKernel(gpu.fill, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra));
   CHECK_EQ(mismatches(&gpu, at, MIB, 3), 0);
   CHECK_EQ(mismatches(&gpu, at, MIB, 4), words);
   seed = 4;
-  CUlaunchConfig config = {.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
+  CUlaunchConfig config = {
+      .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
   OK(cuLaunchKernelEx(&config, gpu.fill, (void *[]){&at, &words, &seed}, NULL));
   CHECK_EQ(mismatches(&gpu, at, MIB, 4), 0);
   CHECK_EQ(cuLaunchKernel(gpu.fill, 0, 1, 1, 1, 1, 1, 0, NULL, NULL, extra), CUDA_ERROR_INVALID_VALUE);

@@ -1,6 +1,6 @@
 /*
- * vmm.c - address ranges and physical memory, mapped by hand, with real protection: memory that is not mapped, or has
- * no access set, crashes whoever touches it, a kernel too.
+ * vmm.c - address ranges and physical memory, mapped by hand, with real protection: memory that is not
+ * mapped, or has no access set, crashes whoever touches it, a kernel too.
  *
  * Physical memory is one sparse file in memory per process; a handle is an extent of it.
  */
@@ -39,7 +39,9 @@ static struct {
   struct mapping *mappings;
 } vmm = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = -1};
 
-static struct physical *physical_of(CUmemGenericAllocationHandle handle) { return (struct physical *)(uintptr_t)handle; }
+static struct physical *physical_of(CUmemGenericAllocationHandle handle) {
+  return (struct physical *)(uintptr_t)handle;
+}
 static CUmemGenericAllocationHandle handle_of(struct physical *physical) {
   return (CUmemGenericAllocationHandle)(uintptr_t)physical;
 }
@@ -93,7 +95,8 @@ CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
   pthread_mutex_lock(&vmm.lock);
   bool mapped = *mapping_find(ptr, size) != NULL;
   pthread_mutex_unlock(&vmm.lock);
-  if (mapped || !memory_find(ptr, &info) || info.kind != MEMORY_RESERVED || info.base != ptr || info.bytes != size)
+  if (mapped || !memory_find(ptr, &info) || info.kind != MEMORY_RESERVED || info.base != ptr ||
+      info.bytes != size)
     return CUDA_ERROR_INVALID_VALUE;
   memory_free(ptr, KIND_BIT(MEMORY_RESERVED));
   munmap((void *)(uintptr_t)ptr, size);
@@ -186,7 +189,8 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle) {
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+                                                CUmemGenericAllocationHandle handle) {
   *prop = physical_of(handle)->properties;
   return process_check();
 }
@@ -269,8 +273,8 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
   pthread_mutex_lock(&vmm.lock);
   if (size == 0 || !range_is_mapped(ptr, size)) {
     result = CUDA_ERROR_INVALID_VALUE;
-  } else if (mmap((void *)(uintptr_t)ptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-                  0) == MAP_FAILED) {
+  } else if (mmap((void *)(uintptr_t)ptr, size, PROT_NONE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
     result = CUDA_ERROR_OUT_OF_MEMORY;
   } else {
     unmap_all(ptr, size);

@@ -1,5 +1,6 @@
 /*
- * work.h - one piece of work that a stream does or a graph node records: what, with all its parameters by value.
+ * work.h - one piece of work that a stream does or a graph node records: what, with all its parameters by
+ * value.
  */
 #ifndef SIM_WORK_H
 #define SIM_WORK_H
