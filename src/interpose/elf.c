@@ -1,7 +1,9 @@
 /* elf.c - symbol look-up in loaded objects, by hand. */
 #include "interpose/elf.h"
 
-#include <string.h>
+#include <stddef.h>
+
+#include "interpose/text.h"
 
 /* glibc relocates the addresses in the dynamic section on most machines, not for every object (vdso). */
 static const void *table(uintptr_t base, ElfW(Addr) address) {
@@ -9,7 +11,7 @@ static const void *table(uintptr_t base, ElfW(Addr) address) {
 }
 
 bool elf_read(struct elf_object *object, uintptr_t base, const ElfW(Dyn) * dynamic) {
-  memset(object, 0, sizeof *object);
+  *object = (struct elf_object){0};
   object->base = base;
   for (const ElfW(Dyn) *d = dynamic; d && d->d_tag != DT_NULL; d++)
     switch (d->d_tag) {
@@ -45,7 +47,7 @@ static void *function_at(const struct elf_object *object, uint32_t index, const 
   const ElfW(Sym) *symbol = &object->symbols[index];
   if (symbol->st_shndx == SHN_UNDEF || ELF64_ST_TYPE(symbol->st_info) != STT_FUNC)
     return NULL;
-  if (strcmp(object->strings + symbol->st_name, name) != 0)
+  if (!text_equal(object->strings + symbol->st_name, name))
     return NULL;
   return (void *)(object->base + symbol->st_value);
 }
@@ -110,10 +112,8 @@ void *elf_find_function(const struct elf_object *object, const char *name) {
 }
 
 bool elf_name_matches(const char *path, const char *name) {
-  const char *slash = strrchr(path, '/');
-  const char *file = slash ? slash + 1 : path;
-  size_t length = strlen(name);
-  if (strncmp(file, name, length) != 0)
-    return false;
-  return strspn(file + length, ".0123456789") == strlen(file + length);
+  const char *version = text_after(text_file_name(path), name);
+  while (version && (*version == '.' || (*version >= '0' && *version <= '9')))
+    version++;
+  return version && !*version;
 }

@@ -8,12 +8,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 #include "interpose/deepbind.h"
 #include "interpose/driver.h"
 #include "interpose/elf.h"
 #include "interpose/hooks.h"
+#include "interpose/text.h"
 #include "interpose/wrappers.h"
 
 /* Real address -> wrapper: open addressing, at most half full, entered once and in one order, so that two
@@ -104,16 +104,16 @@ static void *linker_wrapper(void *real) {
 
 /* What the name is known to mean wherever it is looked up from, or NULL. */
 static void *wrapper_by_name(const char *name) {
-  if (strcmp(name, "dlsym") == 0)
+  if (text_equal(name, "dlsym"))
     return (void *)trampoline_dlsym;
-  if (strcmp(name, "dlvsym") == 0)
+  if (text_equal(name, "dlvsym"))
     return (void *)trampoline_dlvsym;
-  if (strcmp(name, "dlopen") == 0)
+  if (text_equal(name, "dlopen"))
     return (void *)trampoline_dlopen;
   if (name[0] != 'c' || name[1] != 'u' || !driver_resolve())
     return NULL;
   for (size_t i = 0; i < wrapper_count; i++)
-    if (*wrappers[i].real && strcmp(name, wrappers[i].name) == 0)
+    if (*wrappers[i].real && text_equal(name, wrappers[i].name))
       return wrappers[i].function;
   return NULL;
 }
