@@ -2,9 +2,9 @@
  * kernels.cu - the test kernels of tests/sim/kernels.h for real GPUs. Every parameter is 64 bits wide, so
  * that the same launch code serves both.
  *
- *   nvcc -arch=sm_90 -fatbin -I tests/sim tests/gpu/kernels.cu
+ *   nvcc -arch=sm_90 -fatbin -I tests tests/gpu/kernels.cu
  */
-#include "kernels.h"
+#include "sim/kernels.h"
 
 typedef unsigned long long word;
 
