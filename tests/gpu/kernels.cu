@@ -1,49 +1,44 @@
-/*
- * kernels.cu - the test kernels of tests/sim/kernels.h for real GPUs. Every parameter is 64 bits wide, so
- * that the same launch code serves both.
- *
- *   nvcc -arch=sm_90 -fatbin -I tests tests/gpu/kernels.cu
- */
+/* kernels.cu - the test kernels for a real GPU; what each computes is told in tests/sim/kernels.h. Any grid
+ * will do. */
+#include <stdint.h>
+
 #include "sim/kernels.h"
 
-typedef unsigned long long word;
+static __device__ uint64_t first_index() { return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; }
+static __device__ uint64_t index_step() { return (uint64_t)gridDim.x * blockDim.x; }
 
-static __device__ word thread_index() { return (word)blockIdx.x * blockDim.x + threadIdx.x; }
-static __device__ word thread_count() { return (word)gridDim.x * blockDim.x; }
-
-extern "C" __global__ void gs_fill(word *p, word words, word seed) {
-  for (word i = thread_index(); i < words; i += thread_count())
+extern "C" __global__ void gs_fill(uint64_t *p, uint64_t words, uint64_t seed) {
+  for (uint64_t i = first_index(); i < words; i += index_step())
     p[i] = gs_hash(seed, i);
 }
 
-extern "C" __global__ void gs_check(const word *p, word words, word seed, word *mismatches) {
-  word found = 0;
-  for (word i = thread_index(); i < words; i += thread_count())
+extern "C" __global__ void gs_check(const uint64_t *p, uint64_t words, uint64_t seed, uint64_t *mismatches) {
+  unsigned long long found = 0;
+  for (uint64_t i = first_index(); i < words; i += index_step())
     found += p[i] != gs_hash(seed, i);
   if (found)
-    atomicAdd(mismatches, found);
+    atomicAdd((unsigned long long *)mismatches, found);
 }
 
-extern "C" __global__ void gs_add(word *p, word words, word delta) {
-  for (word i = thread_index(); i < words; i += thread_count())
+extern "C" __global__ void gs_add(uint64_t *p, uint64_t words, uint64_t delta) {
+  for (uint64_t i = first_index(); i < words; i += index_step())
     p[i] += delta;
 }
 
-static __device__ word now_ns() {
-  word now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
+/* In nanoseconds of the GPU's own clock, so that its frequency does not matter. */
+extern "C" __global__ void gs_spin(uint64_t ns) {
+  uint64_t start, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+  do
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  while (now - start < ns);
 }
 
-extern "C" __global__ void gs_spin(word ns) {
-  word start = now_ns();
-  while (now_ns() - start < ns)
-    ;
-}
-
-extern "C" __global__ void gs_touch(const volatile char *p, word bytes) {
-  for (word at = thread_index() * GS_TOUCH_STRIDE; at < bytes; at += thread_count() * GS_TOUCH_STRIDE)
-    (void)p[at];
+/* volatile: a read whose value nobody uses stays a read. */
+extern "C" __global__ void gs_touch(const uint64_t *p, uint64_t bytes) {
+  const uint64_t stride = GS_TOUCH_STRIDE / sizeof(uint64_t), words = bytes / sizeof(uint64_t);
+  for (uint64_t i = first_index() * stride; i < words; i += index_step() * stride)
+    (void)*(const volatile uint64_t *)(p + i);
 }
 
 extern "C" __global__ void gs_empty() {}
