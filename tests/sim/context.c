@@ -133,27 +133,28 @@ static void context_stop(CUcontext context) {
   memory_free_context(context);
 }
 
-static CUresult context_create(CUcontext *context, unsigned flags, CUdevice device) {
+CUresult context_make(CUcontext *context, unsigned flags, CUdevice device, CUcontext parent) {
   CUresult result = device_check(device);
-  if (result != CUDA_SUCCESS)
-    return result;
+  if (result != CUDA_SUCCESS || context == NULL)
+    return context ? result : CUDA_ERROR_INVALID_VALUE;
   CUcontext made = calloc(1, sizeof(*made));
-  if (context == NULL || made == NULL) {
-    free(made);
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (made == NULL)
+    return CUDA_ERROR_OUT_OF_MEMORY;
   made->device = (unsigned)device;
   made->gpu = devices[device].gpu;
   made->references = 1;
+  made->parent = parent;
   pthread_mutex_lock(&objects_lock);
   result = context_start_locked(made, flags);
   context_list_locked(made);
   pthread_mutex_unlock(&objects_lock);
-  if (result == CUDA_SUCCESS)
-    result = context_push(made);
-  if (result == CUDA_SUCCESS)
-    *context = made;
+  *context = made;
   return result;
+}
+
+static CUresult context_create(CUcontext *context, unsigned flags, CUdevice device) {
+  CUresult result = context_make(context, flags, device, NULL);
+  return result == CUDA_SUCCESS ? context_push(*context) : result;
 }
 
 CUresult cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev) {
@@ -316,6 +317,9 @@ void context_drain(CUcontext context) {
   struct op_set set = {0};
   pthread_mutex_lock(&objects_lock);
   op_set_add_locked(&set, context);
+  for (CUcontext green = contexts; green; green = green->next)
+    if (green->parent == context)
+      op_set_add_locked(&set, green);
   op_set_wait_locked(&set);
   pthread_mutex_unlock(&objects_lock);
 }

@@ -60,6 +60,7 @@ struct CUctx_st {
   bool primary, alive;
   unsigned flags, references;
   uint64_t id;
+  CUcontext parent; /* of a green context: the primary one, whose synchronisation includes it */
   CUstream legacy_stream;
   CUstream streams; /* all of them, the legacy one too */
   CUcontext next;
@@ -80,6 +81,8 @@ void devices_init(void);
 CUresult device_check(CUdevice device);
 void device_uuid_text(unsigned gpu, char text[GPU_UUID_TEXT_SIZE]);
 
+/* A new context that is not made current. */
+CUresult context_make(CUcontext *context, unsigned flags, CUdevice device, CUcontext parent);
 /* Initialised, and a living context current to this thread. */
 CUresult context_current(CUcontext *context);
 /* The same without the need: NULL if there is none. */

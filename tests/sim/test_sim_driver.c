@@ -166,6 +166,38 @@ static void contexts(int fd) {
   gpu_close(&gpu);
 }
 
+/* The primary context's synchronisation includes green contexts, theirs does not include it. */
+static void green_context(int fd) {
+#if CUDA_VERSION >= 12050
+  struct gpu gpu;
+  CUdevResource all;
+  CUdevResourceDesc description;
+  CUgreenCtx green;
+  CUcontext context, found;
+  CUstream stream;
+  gpu_open(&gpu);
+  OK(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+  OK(cuDevResourceGenerateDesc(&description, &all, 1));
+  OK(cuGreenCtxCreate(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+  OK(cuCtxFromGreenCtx(&context, green));
+  OK(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+  OK(cuStreamGetCtx(stream, &found));
+  CHECK(found == context && context != gpu.context);
+  OK(spin(&gpu, NULL, 30 * NS_PER_MS));
+  OK(cuCtxPushCurrent(context));
+  OK(cuCtxSynchronize());
+  OK(cuCtxPopCurrent(&found));
+  CHECK_EQ(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
+  OK(spin(&gpu, stream, 30 * NS_PER_MS));
+  OK(cuCtxSynchronize());
+  OK(cuStreamQuery(stream));
+  OK(cuStreamDestroy(stream));
+  OK(cuGreenCtxDestroy(green));
+  gpu_close(&gpu);
+#endif
+  (void)fd;
+}
+
 /* Work of a process that is stopped must not keep others from the card. */
 static void spins_for_long(int fd) {
   struct gpu gpu;
@@ -193,6 +225,7 @@ int main(void) {
   run(old_driver); /* first: a process never sees the version change */
   test_look_up();
   run(contexts);
+  run(green_context);
   test_unsupported();
   test_stopped_process();
   unlink(state_path);
