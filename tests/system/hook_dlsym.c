@@ -2,7 +2,6 @@
  * profilers and overlays do. Says at the end how many look-ups of driver functions it saw. */
 #include <dlfcn.h>
 #include <stdio.h>
-#include <string.h>
 
 static int lookups;
 
@@ -18,7 +17,7 @@ void *dlsym(void *restrict handle, const char *restrict name) {
   static void *(*next)(void *, const char *);
   if (!next)
     *(void **)&next = real_dlsym();
-  lookups += strncmp(name, "cu", 2) == 0;
+  lookups += name[0] == 'c' && name[1] == 'u'; /* no strncmp: a sanitizer may be looking for its own */
   return next ? next(handle, name) : NULL;
 }
 
