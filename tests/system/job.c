@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cuda.h>
@@ -119,6 +120,7 @@ static void capture_round(struct worker *worker, uint64_t round) {
   CUgraph graph;
   CUgraphExec executable;
   must(cuStreamBeginCapture(worker->stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
+  nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL); /* recording takes its time in Python, too */
   submit_round(worker, round);
   must(cuStreamEndCapture(worker->stream, &graph), "cuStreamEndCapture");
   must(cuGraphInstantiateWithFlags(&executable, graph, 0), "cuGraphInstantiate");
