@@ -6,14 +6,18 @@
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
+#include "gate/streams.h"
 #include "memory/memory.h"
 
 static void in_child(void) {
   client_fork_child();
   gate_fork_child();
   contexts_fork_child();
+  streams_fork_child();
   capture_fork_child();
   memory_fork_child();
 }
 
-__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
+__attribute__((constructor)) static void watch_forks(void) {
+  pthread_atfork(client_fork_prepare, client_fork_parent, in_child);
+}

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/un.h>
 
 #include "common/log.h"
 #include "common/parse.h"
@@ -44,9 +45,18 @@ static void read_log(void) {
 }
 
 static void read_socket(void) {
-  const char *value = getenv("GPUSHARE_SOCKET");
-  if (value && *value)
-    current.socket = value;
+  static const char name[] = "GPUSHARE_SOCKET";
+  static char
+      copy[sizeof((struct sockaddr_un){0}.sun_path)]; /* programs overwrite their environment (titles) */
+  const char *value = getenv(name);
+  if (!value || !*value)
+    return;
+  if (strlen(value) >= sizeof copy) {
+    complain(name, value, "a path of at most 107 bytes");
+    return;
+  }
+  strcpy(copy, value);
+  current.socket = copy;
 }
 
 __attribute__((constructor)) static void read_environment(void) {

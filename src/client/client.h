@@ -31,6 +31,10 @@ void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned
  * device, and waits for the daemon's answer. */
 uint64_t client_capacity(CUdevice device);
 
+/* Around a fork, in the parent. */
+void client_fork_prepare(void);
+void client_fork_parent(void);
+
 /* In the child of a fork: close the parent's connection and start as a fresh process. */
 void client_fork_child(void);
 

@@ -20,9 +20,6 @@
 #define RETRY_NS (NS_PER_S / 2)          /* between attempts to connect */
 #define RETRY_REFUSED_NS (30 * NS_PER_S) /* after the daemon has said no */
 #define HANDSHAKE_NS (2 * NS_PER_S)      /* for the daemon to answer REGISTER and ATTACH */
-#define MEMORY_ANSWER_NS (2 * NS_PER_S)  /* for the daemon to answer MEM_REQUEST */
-#define REPORT_BYTES (UINT64_C(1) << 20) /* a change by less is not worth a message */
-#define SLACK_BYTES (UINT64_C(16) << 20) /* what is kept of a grant when memory is given back */
 
 struct client client = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .wake_fd = -1};
 
@@ -30,11 +27,11 @@ struct client client = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .wake_fd = 
 static uint64_t retry_at_ns;
 static uint64_t handshake_by_ns; /* 0: nothing outstanding */
 
-static struct gpu *gpu_of(CUdevice device) {
+struct gpu *client_gpu(CUdevice device) {
   return device >= 0 && device < GS_GPUS_PER_CLIENT ? &client.gpus[device] : NULL;
 }
 
-static bool connected(const struct gpu *gpu) { return client.fd >= 0 && gpu->attached; }
+bool client_connected(const struct gpu *gpu) { return client.fd >= 0 && gpu->attached; }
 
 void client_send(const struct gs_msg *msg) {
   if (client.fd < 0)
@@ -64,7 +61,7 @@ int client_start_thread(void *(*body)(void *), void *argument) {
 }
 
 void client_request_lock(struct gpu *gpu) {
-  if (!connected(gpu) || gpu->holding || gpu->requested || gate_waiting(gpu->device) == 0)
+  if (!client_connected(gpu) || gpu->holding || gpu->requested || gate_waiting(gpu->device) == 0)
     return;
   struct gs_msg msg = wire_msg(GS_REQ_LOCK, (uint32_t)gpu->device);
   gpu->requested = true;
@@ -138,6 +135,7 @@ static void send_attach(struct gpu *gpu) {
   if (gpu->holding)
     msg.attach.flags |= GS_ATTACH_RUNNING;
   gpu->granted_bytes = gpu->told_bytes = msg.attach.used_bytes;
+  gpu->report_at_ns = gpu->total_bytes == gpu->told_bytes ? 0 : 1;
   client_send(&msg);
   pthread_mutex_unlock(&client.lock);
   handshake_by_ns = clock_now_ns() + HANDSHAKE_NS;
@@ -291,8 +289,8 @@ static void send_register(void) {
 static const char *describe(int err, char *buffer, size_t size) { return strerror_r(err, buffer, size); }
 
 static void try_connect(void) {
-  int fd = wire_connect(settings()->socket);
   pthread_mutex_lock(&client.lock);
+  int fd = wire_connect(settings()->socket);
   if (fd < 0) {
     retry_at_ns = clock_now_ns() + RETRY_NS;
     go_alone(describe(-fd, (char[64]){0}, 64));
@@ -324,6 +322,13 @@ static void receive_all(void) {
   }
 }
 
+static uint64_t earlier(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* What is due for one GPU. Lock held. */
+static uint64_t run_gpu_timers(struct gpu *gpu, uint64_t now_ns) {
+  return gpu->used ? earlier(handover_check(gpu, now_ns), memory_check(gpu, now_ns)) : UINT64_MAX;
+}
+
 /* Things that are due; returns when the next one is. */
 static uint64_t run_timers(void) {
   uint64_t next_ns = UINT64_MAX, now_ns = clock_now_ns();
@@ -332,14 +337,12 @@ static uint64_t run_timers(void) {
   pthread_mutex_lock(&client.lock);
   if (client.fd >= 0 && handshake_by_ns && now_ns >= handshake_by_ns)
     disconnect("it does not answer", RETRY_NS);
-  for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++) {
-    uint64_t check_ns = gpu->used ? handover_check(gpu, now_ns) : UINT64_MAX;
-    next_ns = check_ns < next_ns ? check_ns : next_ns;
-  }
-  if (client.fd < 0 && retry_at_ns < next_ns)
-    next_ns = retry_at_ns;
-  if (client.fd >= 0 && handshake_by_ns && handshake_by_ns < next_ns)
-    next_ns = handshake_by_ns;
+  for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
+    next_ns = earlier(next_ns, run_gpu_timers(gpu, now_ns));
+  if (client.fd < 0)
+    next_ns = earlier(next_ns, retry_at_ns);
+  if (client.fd >= 0 && handshake_by_ns)
+    next_ns = earlier(next_ns, handshake_by_ns);
   pthread_mutex_unlock(&client.lock);
   return next_ns;
 }
@@ -362,8 +365,8 @@ static void *connection_run(void *argument) {
   (void)argument;
   prctl(PR_SET_NAME, "gpushare");
   for (;;) {
-    uint64_t next_ns = run_timers();
     attach_all();
+    uint64_t next_ns = run_timers();
     wait_for_events(next_ns);
     receive_all();
   }
@@ -381,115 +384,39 @@ static bool start(void) {
   return client.started;
 }
 
-void client_attach(CUdevice device) {
-  struct gpu *gpu = gpu_of(device);
-  if (!gpu || !gate_add(device))
+void client_attach_device(struct gpu *gpu, CUdevice device) {
+  if (gpu->used || gpu->unshared)
     return;
-  pthread_mutex_lock(&client.lock);
   gpu->device = device;
-  gpu->used = true;
   condition_init(&gpu->changed);
   bool works = client.started || start();
-  works = works && client_start_thread(handover_run, gpu) == 0;
-  if (!works || (client.alone && !settings()->required))
+  gpu->used = works && client_start_thread(handover_run, gpu) == 0;
+  gpu->unshared = !gpu->used;
+  if (gpu->unshared || (client.alone && !settings()->required))
     hold_without_daemon(gpu);
-  pthread_mutex_unlock(&client.lock);
   client_wake();
+}
+
+void client_attach(CUdevice device) {
+  struct gpu *gpu = client_gpu(device);
+  if (!gpu || gate_is_used(device))
+    return;
+  pthread_mutex_lock(&client.lock);
+  gate_add(device);
+  client_attach_device(gpu, device);
+  pthread_mutex_unlock(&client.lock);
 }
 
 void client_want(CUdevice device) {
   pthread_mutex_lock(&client.lock);
-  client_request_lock(gpu_of(device));
+  client_request_lock(client_gpu(device));
   pthread_mutex_unlock(&client.lock);
 }
 
-/* Wait until the daemon has answered about this GPU, or is known to be absent; the handshake's time limit
- * bounds it. Lock held. */
-static void wait_settled(const struct gpu *gpu) {
-  while (gpu->used && !gpu->attached && !client.alone && client.started)
-    condition_wait(&client.memory_changed, &client.lock, UINT64_MAX);
-}
-
-uint64_t client_capacity(CUdevice device) {
-  struct gpu *gpu = gpu_of(device);
-  if (!gpu)
-    return 0;
-  client_attach(device);
-  pthread_mutex_lock(&client.lock);
-  wait_settled(gpu);
-  uint64_t bytes = gpu->capacity_bytes;
-  pthread_mutex_unlock(&client.lock);
-  return bytes;
-}
-
-static void send_memory(enum gs_msg_type type, CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
-  struct gs_msg msg = wire_msg(type, (uint32_t)device);
-  msg.mem.total_bytes = total_bytes;
-  msg.mem.pinned_bytes = pinned_bytes;
-  client_send(&msg);
-}
-
-static void tell_memory(struct gpu *gpu, uint64_t total_bytes, uint64_t pinned_bytes) {
-  gpu->told_bytes = total_bytes;
-  send_memory(GS_MEM_REPORT, gpu->device, total_bytes, pinned_bytes);
-}
-
-/* Ask and wait. Lock held, on entry and exit. */
-static int ask_memory(struct gpu *gpu, uint64_t total_bytes, uint64_t pinned_bytes) {
-  uint64_t generation = client.generation, deadline_ns = clock_now_ns() + MEMORY_ANSWER_NS;
-  gpu->memory_answered = false;
-  gpu->told_bytes = total_bytes;
-  send_memory(GS_MEM_REQUEST, gpu->device, total_bytes, pinned_bytes);
-  while (!gpu->memory_answered && client.generation == generation)
-    if (!condition_wait(&client.memory_changed, &client.lock, deadline_ns))
-      break;
-  if (client.generation != generation)
-    return -ENOTCONN;
-  if (!gpu->memory_answered) {
-    shutdown(client.fd, SHUT_RDWR);
-    return -ENOTCONN;
-  }
-  return gpu->memory_status;
-}
-
-int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
-  struct gpu *gpu = gpu_of(device);
-  int err = 0;
-  if (!gpu)
-    return -ENOTCONN;
-  client_attach(device);
-  pthread_mutex_lock(&client.lock);
-  wait_settled(gpu);
-  while (gpu->memory_asking && connected(gpu))
-    condition_wait(&client.memory_changed, &client.lock, UINT64_MAX);
-  if (!connected(gpu))
-    err = -ENOTCONN;
-  else if (total_bytes <= gpu->granted_bytes) {
-    if (total_bytes >= gpu->told_bytes + REPORT_BYTES)
-      tell_memory(gpu, total_bytes, pinned_bytes);
-  } else {
-    gpu->memory_asking = true;
-    err = ask_memory(gpu, total_bytes, pinned_bytes);
-    gpu->memory_asking = false;
-    condition_wake_all(&client.memory_changed);
-  }
-  pthread_mutex_unlock(&client.lock);
-  return err;
-}
-
-void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
-  struct gpu *gpu = gpu_of(device);
-  if (!gpu)
-    return;
-  pthread_mutex_lock(&client.lock);
-  bool worth = gpu->told_bytes >= total_bytes + REPORT_BYTES || (total_bytes == 0 && gpu->told_bytes > 0);
-  if (connected(gpu) && !gpu->memory_asking && worth) {
-    tell_memory(gpu, total_bytes, pinned_bytes);
-    if (gpu->granted_bytes > total_bytes + SLACK_BYTES)
-      gpu->granted_bytes = total_bytes + SLACK_BYTES;
-  }
-  pthread_mutex_unlock(&client.lock);
-}
+/* No connection may be half made, or half gone, at the moment of a fork: the child closes what it inherits.
+ */
+void client_fork_prepare(void) { pthread_mutex_lock(&client.lock); }
+void client_fork_parent(void) { pthread_mutex_unlock(&client.lock); }
 
 void client_fork_child(void) {
   if (client.fd >= 0)

@@ -16,7 +16,8 @@
 
 struct gpu {
   CUdevice device;
-  bool used; /* a context exists or existed */
+  bool used;     /* known to the daemon, or to be made so; it has a worker */
+  bool unshared; /* there could be no worker: the gate stays open */
   bool attach_sent;
   bool attached; /* ATTACHED has come on this connection */
   bool holding;  /* may submit, by a grant or (no daemon) by default; the gate is open or about to be */
@@ -36,7 +37,11 @@ struct gpu {
 
   uint64_t capacity_bytes;
   uint64_t granted_bytes; /* memory: may grow to this without asking */
+  uint64_t total_bytes;   /* what is used */
+  uint64_t pinned_bytes;  /* of it, what can't leave the card */
   uint64_t told_bytes;    /* what the daemon believes is used */
+  uint64_t report_at_ns;  /* when to tell it; 0: no need */
+  uint64_t reported_ns;   /* when it was told last */
   bool memory_asking;     /* one question at a time */
   bool memory_answered;
   int32_t memory_status;
@@ -64,6 +69,19 @@ void client_send(const struct gs_msg *msg);
 
 /* Ask for the lock if a thread waits for it and nothing else is under way. Lock held. */
 void client_request_lock(struct gpu *gpu);
+
+/* The device's entry, or NULL. */
+struct gpu *client_gpu(CUdevice device);
+
+/* Attached on the present connection. Lock held. */
+bool client_connected(const struct gpu *gpu);
+
+/* The device becomes known to the daemon. Lock held. */
+void client_attach_device(struct gpu *gpu, CUdevice device);
+
+/* Tell the daemon about the GPU's memory if that is due. Returns when it will be (UINT64_MAX: no need). Lock
+ * held. */
+uint64_t memory_check(struct gpu *gpu, uint64_t now_ns);
 
 /* Make the connection thread look again. */
 void client_wake(void);

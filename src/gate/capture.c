@@ -17,7 +17,10 @@
 /* Protects all below. Never held over a call of the driver. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct condition changed;
-static CUstream streams[CAPTURES_MAX]; /* capturing, or about to */
+static struct {
+  CUstream stream;
+  CUcontext context;
+} captures[CAPTURES_MAX]; /* capturing, or about to */
 static unsigned count;
 static unsigned forbidden;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -25,12 +28,14 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void set_up(void) { condition_init(&changed); }
 
 /* Streams of one process may be more than the table holds: what does not fit is not waited for. */
-static bool add(CUstream stream) {
+static bool add(CUstream stream, CUcontext context) {
   pthread_once(&once, set_up);
   pthread_mutex_lock(&lock);
   bool allowed = !forbidden || count > 0; /* within an open capture, another may belong to the same graph */
-  if (allowed && count < CAPTURES_MAX)
-    streams[count++] = stream;
+  if (allowed && count < CAPTURES_MAX) {
+    captures[count].stream = stream;
+    captures[count++].context = context;
+  }
   pthread_mutex_unlock(&lock);
   return allowed;
 }
@@ -42,15 +47,49 @@ static void wait_allowed(void) {
   pthread_mutex_unlock(&lock);
 }
 
-static void drop(CUstream stream) {
+static bool drop(CUstream stream) {
+  bool found = false;
   pthread_once(&once, set_up);
   pthread_mutex_lock(&lock);
-  for (unsigned i = 0; i < count; i++)
-    if (streams[i] == stream) {
-      streams[i] = streams[--count];
+  for (unsigned i = 0; i < count && !found; i++)
+    if (captures[i].stream == stream) {
+      captures[i] = captures[--count];
+      found = true;
       condition_wake_all(&changed);
-      break;
     }
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+
+bool capture_stream_leaves(CUstream stream) { return drop(stream); }
+
+static CUcontext context_of(CUstream stream) {
+  CUcontext context = NULL;
+  bool is_handle = stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
+  if (!is_handle || driver.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS)
+    driver.cuCtxGetCurrent(&context);
+  return context;
+}
+
+void capture_stream_stays(CUstream stream) {
+  CUcontext context = context_of(stream);
+  pthread_mutex_lock(&lock);
+  if (count < CAPTURES_MAX) {
+    captures[count].stream = stream;
+    captures[count++].context = context;
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+void capture_context_gone(CUcontext context) {
+  pthread_once(&once, set_up);
+  pthread_mutex_lock(&lock);
+  for (unsigned i = 0; i < count;)
+    if (captures[i].context == context)
+      captures[i] = captures[--count];
+    else
+      i++;
+  condition_wake_all(&changed);
   pthread_mutex_unlock(&lock);
 }
 
@@ -76,7 +115,7 @@ void capture_allow(void) {
 }
 
 bool capture_wait_none(uint64_t timeout_ns) {
-  uint64_t deadline_ns = clock_now_ns() + timeout_ns;
+  uint64_t deadline_ns = timeout_ns == UINT64_MAX ? UINT64_MAX : clock_now_ns() + timeout_ns;
   pthread_mutex_lock(&lock);
   while (count > 0 && condition_wait(&changed, &lock, deadline_ns))
     ;
@@ -97,9 +136,10 @@ void capture_fork_child(void) {
  * counts as capturing before the driver knows, so that a hand-over can't slip in between. */
 static void begin(CUstream stream) {
   int saved = errno;
+  CUcontext context = context_of(stream);
   for (;;) {
     gate_enter(stream);
-    if (add(stream))
+    if (add(stream, context))
       break;
     gate_leave();
     wait_allowed();
@@ -189,19 +229,4 @@ CUresult hook_cuStreamEndCaptureToCig(CUstream hStream) {
 
 CUresult hook_cuStreamEndCaptureToCig_ptsz(CUstream hStream) {
   return ended(PER_THREAD(hStream), driver.cuStreamEndCaptureToCig_ptsz(hStream));
-}
-
-/* Destroying a stream ends its capture. */
-CUresult hook_cuStreamDestroy(CUstream hStream) {
-  CUresult result = driver.cuStreamDestroy(hStream);
-  if (result == CUDA_SUCCESS)
-    drop(hStream);
-  return result;
-}
-
-CUresult hook_cuStreamDestroy_v2(CUstream hStream) {
-  CUresult result = driver.cuStreamDestroy_v2(hStream);
-  if (result == CUDA_SUCCESS)
-    drop(hStream);
-  return result;
 }

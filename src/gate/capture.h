@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "interpose/cuda_abi.h"
+
 /* Captures open now. */
 unsigned capture_count(void);
 
@@ -19,6 +21,13 @@ void capture_allow(void);
 
 /* Wait until no capture is open. False after timeout_ns. */
 bool capture_wait_none(uint64_t timeout_ns);
+
+/* The stream is about to be destroyed: whether it was capturing; and that it was not destroyed after all. */
+bool capture_stream_leaves(CUstream stream);
+void capture_stream_stays(CUstream stream);
+
+/* The context is gone, and its captures with it. */
+void capture_context_gone(CUcontext context);
 
 void capture_fork_child(void);
 

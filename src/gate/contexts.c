@@ -7,6 +7,8 @@
 
 #include "client/client.h"
 #include "common/log.h"
+#include "gate/capture.h"
+#include "gate/streams.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/memory.h"
@@ -16,14 +18,19 @@
 struct entry {
   CUcontext context; /* NULL: free */
   CUdevice device;
-  unsigned users;       /* drains that use it now: its destruction waits */
+  bool primary;
+  bool leaving;         /* the driver is asked to destroy it: visitors wait for the outcome */
+  unsigned visitors;    /* that use it now: its destruction waits */
   unsigned attachments; /* beyond the first (cuCtxAttach, deprecated): cuCtxDetach destroys at the last */
 };
 
 /* Protects the table. Never held over a call of the driver that may wait. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t unused = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct entry table[CONTEXTS_MAX];
+
+/* Makes a release of a primary context and the question what became of it one step. Taken before `lock`. */
+static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct entry *find(CUcontext context) {
   for (struct entry *e = table; e < table + CONTEXTS_MAX; e++)
@@ -32,16 +39,11 @@ static struct entry *find(CUcontext context) {
   return NULL;
 }
 
-static void contexts_add(CUcontext context, CUdevice device) {
+static void add(CUcontext context, CUdevice device, bool primary) {
   pthread_mutex_lock(&lock);
   struct entry *e = find(context);
-  if (!e)
-    e = find(NULL);
-  if (e) {
-    e->attachments = e->context == context ? e->attachments : 0;
-    e->context = context;
-    e->device = device;
-  }
+  if (!e && (e = find(NULL)))
+    *e = (struct entry){.context = context, .device = device, .primary = primary};
   pthread_mutex_unlock(&lock);
   if (!e)
     log_error("more than %d contexts: a hand-over does not wait for the work of this one", CONTEXTS_MAX);
@@ -62,85 +64,170 @@ void contexts_learn_current(void) {
   if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context || contexts_device(context) >= 0)
     return;
   if (driver.cuCtxGetDevice(&device) == CUDA_SUCCESS)
-    contexts_add(context, device);
+    add(context, device, false);
 }
 
-/* The context is about to go: no drain may touch it from here on. */
-static void contexts_remove(CUcontext context) {
-  pthread_mutex_lock(&lock);
-  struct entry *e = context ? find(context) : NULL;
-  while (e && e->users > 0)
-    pthread_cond_wait(&unused, &lock);
-  if (e)
-    e->context = NULL;
-  pthread_mutex_unlock(&lock);
-}
+/* ---- visits ---- */
 
-/* Take the first entry of the device from `start` on into use. */
-static struct entry *acquire(CUdevice device, struct entry *start) {
-  pthread_mutex_lock(&lock);
+/* The first entry of the device from `start` on, so that it stays until visit_end. */
+static struct entry *visit_begin(CUdevice device, struct entry *start) {
   struct entry *e = start;
-  while (e < table + CONTEXTS_MAX && !(e->context && e->device == device))
-    e++;
-  if (e < table + CONTEXTS_MAX)
-    e->users++;
-  else
-    e = NULL;
+  pthread_mutex_lock(&lock);
+  while (e < table + CONTEXTS_MAX && (!e->context || e->device != device || e->leaving))
+    if (e->context && e->device == device)
+      pthread_cond_wait(&changed, &lock);
+    else
+      e++;
+  e = e < table + CONTEXTS_MAX ? e : NULL;
+  if (e)
+    e->visitors++;
   pthread_mutex_unlock(&lock);
   return e;
 }
 
-static void release(struct entry *e) {
+static void visit_end(struct entry *e) {
   pthread_mutex_lock(&lock);
-  if (--e->users == 0)
-    pthread_cond_broadcast(&unused);
+  if (--e->visitors == 0)
+    pthread_cond_broadcast(&changed);
   pthread_mutex_unlock(&lock);
 }
 
-void contexts_synchronize(CUdevice device) {
-  for (struct entry *e = acquire(device, table); e; e = acquire(device, e + 1)) {
+bool contexts_each(CUdevice device, bool (*visit)(CUcontext context, void *argument), void *argument) {
+  bool more = true;
+  for (struct entry *e = visit_begin(device, table); e; e = more ? visit_begin(device, e + 1) : NULL) {
     if (driver.cuCtxPushCurrent_v2(e->context) == CUDA_SUCCESS) {
-      driver.cuCtxSynchronize(); /* an error is the program's, and sticky: it will see it itself */
+      more = visit(e->context, argument);
       driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
     }
-    release(e);
+    visit_end(e);
   }
+  return more;
 }
 
-/* The entry that contexts_use has made current in this thread. */
-static __thread struct entry *used;
-
-bool contexts_use(CUdevice device) {
-  struct entry *e = acquire(device, table);
-  if (!e)
-    return false;
-  if (driver.cuCtxPushCurrent_v2(e->context) != CUDA_SUCCESS) {
-    release(e);
-    return false;
-  }
-  used = e;
+static bool synchronize(CUcontext context, void *argument) {
+  (void)context;
+  (void)argument;
+  driver.cuCtxSynchronize(); /* an error is the program's, and sticky: it will see it itself */
   return true;
 }
 
-void contexts_leave(CUdevice device) {
-  (void)device;
-  driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
-  release(used);
-  used = NULL;
+void contexts_synchronize(CUdevice device) { contexts_each(device, synchronize, NULL); }
+
+struct action {
+  void (*run)(void *argument);
+  void *argument;
+};
+
+static bool run_once(CUcontext context, void *argument) {
+  struct action *action = argument;
+  (void)context;
+  action->run(action->argument);
+  return false;
+}
+
+bool contexts_any(CUdevice device, void (*run)(void *argument), void *argument) {
+  return !contexts_each(device, run_once, &(struct action){run, argument});
 }
 
 void contexts_fork_child(void) {
-  pthread_mutex_init(&lock, NULL);
-  pthread_cond_init(&unused, NULL);
+  lock = primary_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
   for (struct entry *e = table; e < table + CONTEXTS_MAX; e++)
     *e = (struct entry){0};
+}
+
+/* ---- destruction ---- */
+
+/* No visitor is, or gets, inside until leave_end. NULL for a context that we don't know. */
+static struct entry *leave_begin(CUcontext context) {
+  pthread_mutex_lock(&lock);
+  struct entry *e = context ? find(context) : NULL;
+  if (e) {
+    e->leaving = true;
+    while (e->visitors > 0)
+      pthread_cond_wait(&changed, &lock);
+  }
+  pthread_mutex_unlock(&lock);
+  return e;
+}
+
+static void leave_end(struct entry *e, bool gone) {
+  if (!e)
+    return;
+  if (gone) {
+    streams_context_gone(e->context);
+    capture_context_gone(e->context);
+  }
+  pthread_mutex_lock(&lock);
+  e->leaving = false;
+  if (gone)
+    e->context = NULL;
+  pthread_cond_broadcast(&changed);
+  pthread_mutex_unlock(&lock);
+}
+
+static bool is_primary(CUcontext context) {
+  pthread_mutex_lock(&lock);
+  struct entry *e = context ? find(context) : NULL;
+  bool primary = e && e->primary;
+  pthread_mutex_unlock(&lock);
+  return primary;
+}
+
+/* The driver refuses to destroy a primary context this way. */
+static CUresult destroy(CUresult (*real)(CUcontext), CUcontext context) {
+  struct entry *e = is_primary(context) ? NULL : leave_begin(context);
+  if (e)
+    memory_context_destroyed(context);
+  CUresult result = real(context);
+  leave_end(e, result == CUDA_SUCCESS);
+  return result;
+}
+
+/* Add to the attachments of a context; what they were before. */
+static unsigned attachments_add(CUcontext context, int change) {
+  pthread_mutex_lock(&lock);
+  struct entry *e = context ? find(context) : NULL;
+  unsigned before = e ? e->attachments : 0;
+  if (e && (change > 0 || before > 0))
+    e->attachments += (unsigned)change;
+  pthread_mutex_unlock(&lock);
+  return before;
+}
+
+/* The device's primary context if there is one. */
+static CUcontext primary_of(CUdevice device) {
+  CUcontext context = NULL;
+  unsigned int flags;
+  int active = 0;
+  if (driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active)
+    return NULL;
+  if (driver.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
+    return NULL;
+  driver.cuDevicePrimaryCtxRelease(device);
+  return context;
+}
+
+static CUresult primary_leave(CUresult (*real)(CUdevice), CUdevice device, bool memory_goes) {
+  pthread_mutex_lock(&primary_lock);
+  CUcontext context = primary_of(device);
+  struct entry *e = leave_begin(context);
+  if (context && memory_goes)
+    memory_context_destroyed(context);
+  CUresult result = real(device);
+  bool gone = primary_of(device) != context; /* else it is retained by others, or the call failed */
+  if (context && gone && !memory_goes)
+    memory_context_destroyed(context);
+  leave_end(e, gone);
+  pthread_mutex_unlock(&primary_lock);
+  return result;
 }
 
 /* ---- the hooks ---- */
 
 static CUresult created(CUresult result, CUcontext *context, CUdevice device) {
-  if (result == CUDA_SUCCESS && context)
-    contexts_add(*context, device);
+  if (result == CUDA_SUCCESS)
+    add(*context, device, false);
   return result;
 }
 
@@ -162,63 +249,6 @@ CUresult hook_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams
   return created(driver.cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev), pctx, dev);
 }
 
-CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
-  return created(driver.cuDevicePrimaryCtxRetain(pctx, dev), pctx, dev);
-}
-
-CUresult hook_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx) {
-  CUresult result = driver.cuCtxFromGreenCtx(pContext, hCtx);
-  CUdevice device;
-  if (result == CUDA_SUCCESS && driver.cuCtxPushCurrent_v2(*pContext) == CUDA_SUCCESS) {
-    if (driver.cuCtxGetDevice(&device) == CUDA_SUCCESS)
-      contexts_add(*pContext, device);
-    driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
-  }
-  return result;
-}
-
-/* The context view of a green context is one object for its whole life, so asking for it here costs nothing.
- */
-CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags) {
-  CUresult result = driver.cuGreenCtxCreate(phCtx, desc, dev, flags);
-  CUcontext context;
-  if (result == CUDA_SUCCESS && driver.cuCtxFromGreenCtx(&context, *phCtx) == CUDA_SUCCESS)
-    contexts_add(context, dev);
-  return result;
-}
-
-CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx) {
-  CUcontext context;
-  if (hCtx && driver.cuCtxFromGreenCtx(&context, hCtx) == CUDA_SUCCESS)
-    contexts_remove(context);
-  return driver.cuGreenCtxDestroy(hCtx);
-}
-
-static CUresult destroy(CUresult (*real)(CUcontext), CUcontext context) {
-  CUdevice device = contexts_device(context);
-  contexts_remove(context);
-  if (device >= 0)
-    memory_context_destroyed(context);
-  CUresult result = real(context);
-  if (result != CUDA_SUCCESS && device >= 0)
-    contexts_add(context, device); /* it lives on */
-  return result;
-}
-
-CUresult hook_cuCtxDestroy(CUcontext ctx) { return destroy(driver.cuCtxDestroy, ctx); }
-CUresult hook_cuCtxDestroy_v2(CUcontext ctx) { return destroy(driver.cuCtxDestroy_v2, ctx); }
-
-/* Add to the attachments of a context; what they were before. */
-static unsigned attachments_add(CUcontext context, int change) {
-  pthread_mutex_lock(&lock);
-  struct entry *e = context ? find(context) : NULL;
-  unsigned before = e ? e->attachments : 0;
-  if (e && (change > 0 || before > 0))
-    e->attachments += (unsigned)change;
-  pthread_mutex_unlock(&lock);
-  return before;
-}
-
 CUresult hook_cuCtxAttach(CUcontext *pctx, unsigned int flags) {
   CUresult result = driver.cuCtxAttach(pctx, flags);
   if (result == CUDA_SUCCESS)
@@ -230,29 +260,15 @@ CUresult hook_cuCtxDetach(CUcontext ctx) {
   return attachments_add(ctx, -1) > 0 ? driver.cuCtxDetach(ctx) : destroy(driver.cuCtxDetach, ctx);
 }
 
-static CUcontext primary_of(CUdevice device) {
-  CUcontext context = NULL;
-  unsigned int flags;
-  int active = 0;
-  if (driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active)
-    return NULL;
-  if (driver.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
-    return NULL;
-  driver.cuDevicePrimaryCtxRelease(device);
-  return context;
-}
+CUresult hook_cuCtxDestroy(CUcontext ctx) { return destroy(driver.cuCtxDestroy, ctx); }
+CUresult hook_cuCtxDestroy_v2(CUcontext ctx) { return destroy(driver.cuCtxDestroy_v2, ctx); }
 
-static CUresult primary_leave(CUresult (*real)(CUdevice), CUdevice device, bool memory_goes) {
-  CUcontext context = primary_of(device);
-  contexts_remove(context);
-  if (context && memory_goes)
-    memory_context_destroyed(context);
-  CUresult result = real(device);
-  bool lives = context && primary_of(device) == context; /* retained by others, or the call failed */
-  if (lives)
-    contexts_add(context, device);
-  if (context && !lives && !memory_goes)
-    memory_context_destroyed(context);
+CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
+  pthread_mutex_lock(&primary_lock);
+  CUresult result = driver.cuDevicePrimaryCtxRetain(pctx, dev);
+  if (result == CUDA_SUCCESS)
+    add(*pctx, dev, true);
+  pthread_mutex_unlock(&primary_lock);
   return result;
 }
 
@@ -267,4 +283,35 @@ CUresult hook_cuDevicePrimaryCtxReset(CUdevice dev) {
 }
 CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   return primary_leave(driver.cuDevicePrimaryCtxReset_v2, dev, true);
+}
+
+CUresult hook_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx) {
+  CUresult result = driver.cuCtxFromGreenCtx(pContext, hCtx);
+  CUdevice device;
+  if (result == CUDA_SUCCESS && driver.cuCtxPushCurrent_v2(*pContext) == CUDA_SUCCESS) {
+    if (driver.cuCtxGetDevice(&device) == CUDA_SUCCESS)
+      add(*pContext, device, false);
+    driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
+  }
+  return result;
+}
+
+/* The context view of a green context is one object for its whole life, so asking for it here costs nothing.
+ */
+CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags) {
+  CUresult result = driver.cuGreenCtxCreate(phCtx, desc, dev, flags);
+  CUcontext context;
+  if (result == CUDA_SUCCESS && driver.cuCtxFromGreenCtx(&context, *phCtx) == CUDA_SUCCESS)
+    add(context, dev, false);
+  return result;
+}
+
+CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx) {
+  CUcontext context;
+  struct entry *e = NULL;
+  if (hCtx && driver.cuCtxFromGreenCtx(&context, hCtx) == CUDA_SUCCESS)
+    e = leave_begin(context);
+  CUresult result = driver.cuGreenCtxDestroy(hCtx);
+  leave_end(e, result == CUDA_SUCCESS);
+  return result;
 }

@@ -1,8 +1,9 @@
 /*
- * contexts.h - the process' contexts: which device each belongs to, and how to wait for all work on one
- * device.
+ * contexts.h - the process' contexts: which device each belongs to, and how to reach all of one device's
+ * work.
  *
- * Threading: any thread. No lock is held while the driver waits.
+ * Threading: any thread. No lock is held while the driver waits. A context that is being destroyed waits for
+ * who visits it, and who visits waits for the outcome of a destruction that has begun.
  */
 #ifndef GS_CONTEXTS_H
 #define GS_CONTEXTS_H
@@ -11,19 +12,21 @@
 
 #include "interpose/cuda_abi.h"
 
-/* The device of a context we have seen made; -1 otherwise. */
+/* The device of a context we have seen; -1 otherwise. */
 CUdevice contexts_device(CUcontext context);
 
 /* Note the calling thread's current context, should it have been made in a way that we don't hook. */
 void contexts_learn_current(void);
 
+/* Call `visit` for each context of the device, current in this thread, until one call returns false.
+ * False if one did. */
+bool contexts_each(CUdevice device, bool (*visit)(CUcontext context, void *argument), void *argument);
+
 /* Wait until all work submitted to the device's contexts has finished. */
 void contexts_synchronize(CUdevice device);
 
-/* Make one of the device's contexts current in this thread; false if there is none. Undo with contexts_leave.
- */
-bool contexts_use(CUdevice device);
-void contexts_leave(CUdevice device);
+/* Call `action` with one of the device's contexts current; false if there is none. */
+bool contexts_any(CUdevice device, void (*action)(void *argument), void *argument);
 
 void contexts_fork_child(void);
 

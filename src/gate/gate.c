@@ -9,6 +9,7 @@
 #include "common/futex.h"
 #include "gate/contexts.h"
 #include "gate/slots.h"
+#include "gate/streams.h"
 #include "interpose/driver.h"
 
 struct gate {
@@ -16,7 +17,8 @@ struct gate {
   _Atomic uint32_t open;
   _Atomic uint32_t change;  /* futex: moves with every opening and pulse */
   _Atomic uint32_t waiting; /* threads in wait_open */
-  _Atomic uint64_t pulses;
+  _Atomic uint64_t pulses;  /* so far */
+  _Atomic uint64_t permit;  /* the number of the pulse in force; 0: none */
 };
 
 static struct gate gates[GS_GPUS_PER_CLIENT];
@@ -48,15 +50,16 @@ static void set_open(struct gate *gate, uint32_t open) {
   pthread_mutex_unlock(&lock);
 }
 
-bool gate_add(CUdevice device) {
-  struct gate *gate = gate_of(device);
-  if (!gate || atomic_load(&gate->used))
-    return false;
+void gate_add(CUdevice device) {
   pthread_mutex_lock(&lock);
-  bool first = !atomic_exchange(&gate->used, 1);
+  atomic_store(&gate_of(device)->used, 1);
   sum_up();
   pthread_mutex_unlock(&lock);
-  return first;
+}
+
+bool gate_is_used(CUdevice device) {
+  struct gate *gate = gate_of(device);
+  return gate && atomic_load(&gate->used);
 }
 
 static void wake(struct gate *gate) {
@@ -80,8 +83,15 @@ uint32_t gate_waiting(CUdevice device) { return atomic_load(&gate_of(device)->wa
 uint64_t gate_pulses(CUdevice device) { return atomic_load(&gate_of(device)->pulses); }
 
 void gate_pulse(CUdevice device) {
-  atomic_fetch_add(&gate_of(device)->pulses, 1);
-  wake(gate_of(device));
+  struct gate *gate = gate_of(device);
+  atomic_store(&gate->permit, atomic_fetch_add(&gate->pulses, 1) + 1);
+  wake(gate);
+}
+
+bool gate_revoke_pulse(CUdevice device, uint64_t timeout_ns) {
+  atomic_store(&gate_of(device)->permit, 0);
+  slots_barrier();
+  return slots_wait_empty(timeout_ns);
 }
 
 /* The GPU that a call on this stream reaches; -1 when the driver will refuse the call anyway. */
@@ -105,13 +115,16 @@ static bool is_capturing(CUstream stream) {
          status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-/* Wait until the gate is open, or a pulse lets this thread through. */
-static void wait_open(struct gate *gate, CUdevice device) {
-  uint64_t pulses = atomic_load(&gate->pulses);
+/* May a call that has come after `pulses` pulses pass now? */
+static bool may_pass(struct gate *gate, uint64_t pulses) {
+  return !gate || atomic_load(&gate->open) || atomic_load(&gate->permit) > pulses;
+}
+
+static void wait_open(struct gate *gate, CUdevice device, uint64_t pulses) {
   atomic_fetch_add(&gate->waiting, 1);
   for (;;) {
     uint32_t seen = atomic_load(&gate->change);
-    if (atomic_load(&gate->open) || atomic_load(&gate->pulses) != pulses)
+    if (may_pass(gate, pulses))
       break;
     client_want(device);
     futex_wait(&gate->change, seen, UINT64_MAX);
@@ -119,11 +132,11 @@ static void wait_open(struct gate *gate, CUdevice device) {
   atomic_fetch_sub(&gate->waiting, 1);
 }
 
-/* Enter once: true if the gate is (still) open with this call counted. */
-static bool try_enter(struct gate_slot *slot, struct gate *gate) {
+/* Count the call as in flight, then look: true if it may (still) pass. */
+static bool try_enter(struct gate_slot *slot, struct gate *gate, uint64_t pulses) {
   atomic_store(&slot->in_flight, 1);
   atomic_thread_fence(memory_order_seq_cst);
-  if (!gate || atomic_load(&gate->open))
+  if (may_pass(gate, pulses))
     return true;
   atomic_store(&slot->in_flight, 0);
   slots_notify();
@@ -135,28 +148,25 @@ void gate_enter_slow(CUstream stream) {
   struct gate_slot *slot = slots_mine();
   if (atomic_exchange(&slot->in_flight, 0))
     slots_notify();
+  streams_note(stream);
   contexts_learn_current();
   CUdevice device = device_of(stream);
   struct gate *gate = gate_of(device);
   if (gate && !atomic_load(&gate->used))
     client_attach(device);
-  while (!try_enter(slot, gate)) {
-    uint64_t pulses = atomic_load(&gate->pulses);
-    if (is_capturing(stream)) {
+  uint64_t pulses = gate ? atomic_load(&gate->pulses) : 0;
+  while (!try_enter(slot, gate, pulses))
+    if (is_capturing(stream))
       gate = NULL;
-      continue;
-    }
-    wait_open(gate, device);
-    if (atomic_load(&gate->pulses) != pulses)
-      gate = NULL;
-  }
+    else
+      wait_open(gate, device, pulses);
   errno = saved;
 }
 
 bool gate_try_enter(CUstream stream) {
   struct gate_slot *slot = slots_mine();
   struct gate *gate = gate_of(device_of(stream));
-  return gate && try_enter(slot, gate);
+  return gate && try_enter(slot, gate, UINT64_MAX);
 }
 
 void gate_leave_slow(void) {

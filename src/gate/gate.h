@@ -68,8 +68,9 @@ static inline void gate_leave(void) {
     gate_leave_slow();
 }
 
-/* The device becomes one of this process', with its gate shut until gate_open. True the first time. */
-bool gate_add(CUdevice device);
+/* The device becomes one that this process submits to: from now on calls pass only if its gate is open. */
+void gate_add(CUdevice device);
+bool gate_is_used(CUdevice device);
 
 void gate_open(CUdevice device);
 
@@ -79,10 +80,15 @@ bool gate_close(CUdevice device, uint64_t timeout_ns);
 
 bool gate_is_open(CUdevice device);
 
-/* Let every thread that waits now pass with one call, though the gate is shut: a drain that waits for work
- * which waits for such a thread could never end otherwise. */
+/* A pulse: every thread that waits now may pass with one call, though the gate is shut, until the pulse is
+ * revoked: a drain that waits for work which waits for such a thread could never end otherwise. */
 void gate_pulse(CUdevice device);
+
+/* How many there have been. */
 uint64_t gate_pulses(CUdevice device);
+
+/* From here on nobody passes by an earlier pulse. False if a call is in flight after timeout_ns. */
+bool gate_revoke_pulse(CUdevice device, uint64_t timeout_ns);
 
 /* Threads that wait at the gate. */
 uint32_t gate_waiting(CUdevice device);

@@ -85,8 +85,10 @@ void slots_notify(void) {
 
 void slots_barrier(void) {
   atomic_thread_fence(memory_order_seq_cst);
-  if (!gate_needs_fence)
-    membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+  if (gate_needs_fence || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0)
+    return;
+  gate_needs_fence = true; /* forbidden since it was registered for: threads that pass fence from now on */
+  membarrier(MEMBARRIER_CMD_GLOBAL);
 }
 
 /* A thread that was killed or cancelled inside the driver never leaves: it is not waited for. */

@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,9 +17,11 @@
 #if defined(__x86_64__)
 #define RELOCATION_SLOT R_X86_64_JUMP_SLOT
 #define RELOCATION_DATA R_X86_64_GLOB_DAT
+#define RELOCATION_POINTER R_X86_64_64
 #else
 #define RELOCATION_SLOT R_AARCH64_JUMP_SLOT
 #define RELOCATION_DATA R_AARCH64_GLOB_DAT
+#define RELOCATION_POINTER R_AARCH64_ABS64
 #endif
 
 /* The slot's page may have been made read-only (RELRO): make it writable for the store, and leave it so, as
@@ -41,7 +45,7 @@ static void *wanted(const char *name) {
 static void patch_table(const struct elf_object *object, const ElfW(Rela) * table, size_t count) {
   for (size_t i = 0; i < count; i++) {
     uint64_t type = ELF64_R_TYPE(table[i].r_info);
-    if (type != RELOCATION_SLOT && type != RELOCATION_DATA)
+    if (type != RELOCATION_SLOT && type != RELOCATION_DATA && type != RELOCATION_POINTER)
       continue;
     const ElfW(Sym) *symbol = &object->symbols[ELF64_R_SYM(table[i].r_info)];
     void *wrapper = symbol->st_shndx == SHN_UNDEF ? wanted(object->strings + symbol->st_name) : NULL;
@@ -57,15 +61,28 @@ static int is_left_alone(const char *path) {
          strstr(path, "/ld-linux");
 }
 
-void deepbind_patch(void *handle) {
-  struct link_map *map = NULL;
-  if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0)
-    return;
-  for (; map; map = map->l_next) { /* it, and what was loaded after it */
+/* This object and what was loaded after it. */
+static void patch_from(const struct link_map *map) {
+  for (; map; map = map->l_next) {
     struct elf_object object;
     if (is_left_alone(map->l_name) || !elf_read(&object, map->l_addr, map->l_ld))
       continue;
     patch_table(&object, object.plt_relocations, object.plt_relocation_count);
     patch_table(&object, object.relocations, object.relocation_count);
   }
+}
+
+void deepbind_patch(void *handle) {
+  struct link_map *map = NULL;
+  if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0)
+    patch_from(map);
+}
+
+static _Atomic bool expected;
+
+void deepbind_expect(void) { atomic_store(&expected, true); }
+
+void deepbind_patch_pending(void) {
+  if (atomic_load_explicit(&expected, memory_order_relaxed) && atomic_exchange(&expected, false))
+    patch_from(_r_debug.r_map);
 }

@@ -9,4 +9,9 @@
 /* Patch the library of this handle and those it was loaded with. */
 void deepbind_patch(void *handle);
 
+/* Something is about to be loaded by a call that we can't see the end of: deepbind_patch_pending, at the next
+ * look-up, patches whatever is loaded by then. */
+void deepbind_expect(void);
+void deepbind_patch_pending(void);
+
 #endif

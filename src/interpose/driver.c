@@ -54,6 +54,9 @@ bool driver_resolve(void) {
   return true;
 }
 
+/* A program linked to libcuda may call it from several threads at once first thing. */
+__attribute__((constructor)) static void resolve_early(void) { driver_resolve(); }
+
 bool driver_load(void) {
   if (driver_resolve())
     return true;

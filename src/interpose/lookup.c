@@ -128,6 +128,7 @@ static void *replace(void *real, const char *name) {
 
 struct verdict lookup_dlsym(void *handle, const char *name) {
   const struct linker *linker = lookup_linker();
+  deepbind_patch_pending();
   void *const pass_on = (void *)linker->dlsym;
   if (!may_be_ours(name))
     return (struct verdict){NULL, pass_on};
@@ -140,6 +141,7 @@ struct verdict lookup_dlsym(void *handle, const char *name) {
 
 struct verdict lookup_dlvsym(void *handle, const char *name, const char *version) {
   const struct linker *linker = lookup_linker();
+  deepbind_patch_pending();
   void *const pass_on = (void *)linker->dlvsym;
   if (!may_be_ours(name))
     return (struct verdict){NULL, pass_on};
@@ -150,10 +152,17 @@ struct verdict lookup_dlvsym(void *handle, const char *name, const char *version
   return (struct verdict){replace(linker->dlvsym(handle, name, version), name), NULL};
 }
 
+/* A plain name is searched for along the caller's own paths, so that call must be a jump, and what it loads
+ * is patched at the next look-up, which usually is for a function in it. */
 struct verdict lookup_dlopen(const char *file, int mode) {
   const struct linker *linker = lookup_linker();
-  if (!(mode & RTLD_DEEPBIND))
+  deepbind_patch_pending();
+  if (!(mode & RTLD_DEEPBIND) || !file)
     return (struct verdict){NULL, (void *)linker->dlopen};
+  if (text_file_name(file) == file) {
+    deepbind_expect();
+    return (struct verdict){NULL, (void *)linker->dlopen};
+  }
   void *handle = linker->dlopen(file, mode);
   if (handle)
     deepbind_patch(handle);

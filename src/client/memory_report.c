@@ -1,0 +1,123 @@
+/* memory_report.c - what the daemon is told, and asked, about this process' device memory. */
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "client/client.h"
+#include "client/state.h"
+#include "common/clock.h"
+
+#define MEMORY_ANSWER_NS (2 * NS_PER_S)  /* for the daemon to answer MEM_REQUEST */
+#define REPORT_BYTES (UINT64_C(1) << 20) /* a change by less is not worth a message */
+#define REPORT_NS (20 * NS_PER_MS)       /* between two reports */
+#define SLACK_BYTES (UINT64_C(16) << 20) /* what is kept of a grant when memory is given back */
+
+static void send_memory(enum gs_msg_type type, struct gpu *gpu) {
+  struct gs_msg msg = wire_msg(type, (uint32_t)gpu->device);
+  msg.mem.total_bytes = gpu->told_bytes = gpu->total_bytes;
+  msg.mem.pinned_bytes = gpu->pinned_bytes;
+  gpu->report_at_ns = 0;
+  gpu->reported_ns = clock_now_ns();
+  client_send(&msg);
+}
+
+/* Programs may allocate and free thousands of times a second: the daemon is told of it now and then. The time
+ * when it is due; UINT64_MAX: no need. Lock held. */
+uint64_t memory_check(struct gpu *gpu, uint64_t now_ns) {
+  if (!gpu->report_at_ns || !client_connected(gpu) || gpu->memory_asking)
+    return UINT64_MAX;
+  if (now_ns < gpu->report_at_ns)
+    return gpu->report_at_ns;
+  send_memory(GS_MEM_REPORT, gpu);
+  if (gpu->granted_bytes > gpu->total_bytes + SLACK_BYTES)
+    gpu->granted_bytes = gpu->total_bytes + SLACK_BYTES;
+  return UINT64_MAX;
+}
+
+/* The program's total has changed. Lock held. */
+static void memory_note(struct gpu *gpu, uint64_t total_bytes, uint64_t pinned_bytes) {
+  gpu->total_bytes = total_bytes;
+  gpu->pinned_bytes = pinned_bytes;
+  uint64_t change =
+      total_bytes > gpu->told_bytes ? total_bytes - gpu->told_bytes : gpu->told_bytes - total_bytes;
+  if (gpu->report_at_ns || (change < REPORT_BYTES && (total_bytes > 0 || change == 0)))
+    return;
+  gpu->report_at_ns = gpu->reported_ns + REPORT_NS;
+  if (memory_check(gpu, clock_now_ns()) != UINT64_MAX)
+    client_wake();
+}
+
+/* Wait until the daemon has answered about this GPU, or is known to be absent; the handshake's time limit
+ * bounds it. Lock held. */
+static void wait_settled(const struct gpu *gpu) {
+  while (gpu->used && !gpu->attached && !client.alone && client.started)
+    condition_wait(&client.memory_changed, &client.lock, UINT64_MAX);
+}
+
+uint64_t client_capacity(CUdevice device) {
+  struct gpu *gpu = client_gpu(device);
+  if (!gpu)
+    return 0;
+  pthread_mutex_lock(&client.lock);
+  client_attach_device(gpu, device); /* not the gate: a program may only be looking around */
+  wait_settled(gpu);
+  uint64_t bytes = gpu->capacity_bytes;
+  pthread_mutex_unlock(&client.lock);
+  return bytes;
+}
+
+/* Ask and wait. Lock held, on entry and exit. */
+static int ask_memory(struct gpu *gpu) {
+  uint64_t generation = client.generation, deadline_ns = clock_now_ns() + MEMORY_ANSWER_NS;
+  gpu->memory_answered = false;
+  send_memory(GS_MEM_REQUEST, gpu);
+  while (!gpu->memory_answered && client.generation == generation)
+    if (!condition_wait(&client.memory_changed, &client.lock, deadline_ns))
+      break;
+  if (client.generation != generation)
+    return -ENOTCONN;
+  if (!gpu->memory_answered) {
+    shutdown(client.fd, SHUT_RDWR);
+    return -ENOTCONN;
+  }
+  return gpu->memory_status;
+}
+
+int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
+  struct gpu *gpu = client_gpu(device);
+  int err = 0;
+  if (!gpu)
+    return -ENOTCONN;
+  pthread_mutex_lock(&client.lock);
+  client_attach_device(gpu, device);
+  wait_settled(gpu);
+  while (gpu->memory_asking && client_connected(gpu))
+    condition_wait(&client.memory_changed, &client.lock, UINT64_MAX);
+  if (!client_connected(gpu)) {
+    err = -ENOTCONN;
+  } else if (total_bytes <= gpu->granted_bytes) {
+    memory_note(gpu, total_bytes, pinned_bytes);
+  } else {
+    uint64_t before_bytes = gpu->total_bytes, pinned_before_bytes = gpu->pinned_bytes;
+    gpu->total_bytes = total_bytes;
+    gpu->pinned_bytes = pinned_bytes;
+    gpu->memory_asking = true;
+    err = ask_memory(gpu);
+    gpu->memory_asking = false;
+    if (err == -ENOMEM) {
+      gpu->total_bytes = gpu->told_bytes = before_bytes;
+      gpu->pinned_bytes = pinned_before_bytes;
+    }
+    condition_wake_all(&client.memory_changed);
+  }
+  pthread_mutex_unlock(&client.lock);
+  return err;
+}
+
+void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
+  struct gpu *gpu = client_gpu(device);
+  if (!gpu)
+    return;
+  pthread_mutex_lock(&client.lock);
+  memory_note(gpu, total_bytes, pinned_bytes);
+  pthread_mutex_unlock(&client.lock);
+}

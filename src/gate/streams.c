@@ -1,0 +1,134 @@
+/* streams.c - a table of streams, from the calls that make and destroy them. */
+#include "gate/streams.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "common/log.h"
+#include "gate/capture.h"
+#include "gate/contexts.h"
+#include "interpose/driver.h"
+#include "interpose/hooks.h"
+
+struct entry {
+  CUstream stream;
+  CUcontext context;
+};
+
+/* Protects the table; held over cuStreamQuery, which does not wait, so that no stream is destroyed meanwhile.
+ */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct entry *table;
+static size_t count, room;
+static _Atomic bool per_thread_seen;
+static _Atomic bool incomplete; /* memory was out: not every stream is known */
+
+static void add(CUstream stream, CUcontext context) {
+  pthread_mutex_lock(&lock);
+  if (count == room) {
+    size_t larger = room ? 2 * room : 64;
+    struct entry *grown = realloc(table, larger * sizeof *table);
+    if (grown) {
+      table = grown;
+      room = larger;
+    }
+  }
+  if (count < room)
+    table[count++] = (struct entry){stream, context};
+  else
+    atomic_store(&incomplete, true);
+  pthread_mutex_unlock(&lock);
+}
+
+static bool remove_stream(CUstream stream, CUcontext *context) {
+  bool found = false;
+  pthread_mutex_lock(&lock);
+  for (size_t i = 0; i < count && !found; i++)
+    if (table[i].stream == stream) {
+      *context = table[i].context;
+      table[i] = table[--count];
+      found = true;
+    }
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+
+void streams_context_gone(CUcontext context) {
+  pthread_mutex_lock(&lock);
+  for (size_t i = 0; i < count;)
+    if (table[i].context == context)
+      table[i] = table[--count];
+    else
+      i++;
+  pthread_mutex_unlock(&lock);
+}
+
+void streams_note(CUstream stream) {
+  if (stream == CU_STREAM_PER_THREAD)
+    atomic_store(&per_thread_seen, true);
+}
+
+/* With the context current. */
+static bool context_idle(CUcontext context, void *argument) {
+  (void)argument;
+  bool busy = driver.cuStreamQuery(CU_STREAM_LEGACY) == CUDA_ERROR_NOT_READY;
+  pthread_mutex_lock(&lock);
+  for (size_t i = 0; i < count && !busy; i++)
+    busy = table[i].context == context && driver.cuStreamQuery(table[i].stream) == CUDA_ERROR_NOT_READY;
+  pthread_mutex_unlock(&lock);
+  return !busy;
+}
+
+bool streams_idle(CUdevice device) {
+  if (!contexts_each(device, context_idle, NULL))
+    return false;
+  if (atomic_load(&per_thread_seen) || atomic_load(&incomplete))
+    contexts_synchronize(device);
+  return true;
+}
+
+void streams_fork_child(void) {
+  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  count = 0;
+  atomic_store(&per_thread_seen, false);
+}
+
+/* ---- the hooks ---- */
+
+static CUresult created(CUresult result, const CUstream *stream) {
+  CUcontext context;
+  if (result == CUDA_SUCCESS && driver.cuStreamGetCtx(*stream, &context) == CUDA_SUCCESS)
+    add(*stream, context);
+  return result;
+}
+
+CUresult hook_cuStreamCreate(CUstream *phStream, unsigned int Flags) {
+  return created(driver.cuStreamCreate(phStream, Flags), phStream);
+}
+
+CUresult hook_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority) {
+  return created(driver.cuStreamCreateWithPriority(phStream, flags, priority), phStream);
+}
+
+CUresult hook_cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, unsigned int flags,
+                                     int priority) {
+  return created(driver.cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority), phStream);
+}
+
+/* It leaves the tables before the driver may give its handle to a new stream. Its capture ends with it. */
+static CUresult destroy(CUresult (*real)(CUstream), CUstream stream) {
+  CUcontext context;
+  bool known = remove_stream(stream, &context);
+  bool captured = capture_stream_leaves(stream);
+  CUresult result = real(stream);
+  if (result != CUDA_SUCCESS && known)
+    add(stream, context);
+  if (result != CUDA_SUCCESS && captured)
+    capture_stream_stays(stream);
+  return result;
+}
+
+CUresult hook_cuStreamDestroy(CUstream hStream) { return destroy(driver.cuStreamDestroy, hStream); }
+CUresult hook_cuStreamDestroy_v2(CUstream hStream) { return destroy(driver.cuStreamDestroy_v2, hStream); }

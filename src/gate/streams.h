@@ -1,0 +1,26 @@
+/*
+ * streams.h - the process' streams, to tell whether a GPU has unfinished work without waiting for it.
+ *
+ * Threading: any thread.
+ */
+#ifndef GS_STREAMS_H
+#define GS_STREAMS_H
+
+#include <stdbool.h>
+
+#include "interpose/cuda_abi.h"
+
+/* Whether all work submitted to the device has finished. Call it while no capture is open and none can begin.
+ * It only asks, but for programs that use per-thread default streams, which other threads can't ask about:
+ * for these it waits. */
+bool streams_idle(CUdevice device);
+
+/* A call on this stream has been seen. */
+void streams_note(CUstream stream);
+
+/* The context is gone, its streams with it. */
+void streams_context_gone(CUcontext context);
+
+void streams_fork_child(void);
+
+#endif
