@@ -80,7 +80,7 @@ static void environment_free(struct environment *environment) {
 }
 
 static void environment_inherit(struct environment *environment) {
-  static const char *const names[] = {"PATH",          "HOME",           "TMPDIR",
+  static const char *const names[] = {"PYTHONPATH", "PATH",          "HOME",           "TMPDIR",
                                       "ASAN_OPTIONS",  "LSAN_OPTIONS",   "TSAN_OPTIONS",
                                       "UBSAN_OPTIONS", "GS_TEST_MODULE", "GS_TEST_SCALE"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
