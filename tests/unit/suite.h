@@ -5,6 +5,14 @@
 #include <check.h>
 #include <stdlib.h>
 
+static inline int suite_run(Suite *suite) {
+  SRunner *runner = srunner_create(suite);
+  srunner_run_all(runner, CK_ENV);
+  int failed = srunner_ntests_failed(runner);
+  srunner_free(runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
 /* Tests end with NULL. */
 static inline int suite_main(const char *name, const TTest *const *tests, void (*set_up)(void),
                              void (*tear_down)(void)) {
@@ -15,11 +23,7 @@ static inline int suite_main(const char *name, const TTest *const *tests, void (
   for (; *tests; tests++)
     tcase_add_test(cases, *tests);
   suite_add_tcase(suite, cases);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_ENV);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_run(suite);
 }
 
 #endif

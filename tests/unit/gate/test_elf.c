@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../suite.h"
 #include "interpose/elf.h"
 
 static struct elf_object libc_object(void) {
@@ -54,9 +55,5 @@ int main(void) {
   tcase_add_test(tests, finds_nothing_that_is_not_there);
   tcase_add_test(tests, names_match_by_last_component);
   suite_add_tcase(suite, tests);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_ENV);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_run(suite);
 }

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../suite.h"
 #include "client/client.h"
 #include "common/clock.h"
 #include "gate/contexts.h"
@@ -294,9 +295,5 @@ int main(void) {
   tcase_add_test(tests, a_thread_that_died_inside_is_not_waited_for);
   tcase_add_test(tests, a_forked_child_starts_afresh);
   suite_add_tcase(suite, tests);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_ENV);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_run(suite);
 }
