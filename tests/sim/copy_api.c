@@ -67,6 +67,8 @@ static CUresult line(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t b
   CUresult result = process_check();
   if (result != CUDA_SUCCESS)
     return result;
+  if (bytes && (!to || !from))
+    return CUDA_ERROR_INVALID_VALUE;
   if (bytes && (((ends & ENDS_TO_DEVICE) && !memory_covers(to, bytes)) ||
                 ((ends & ENDS_FROM_DEVICE) && !memory_covers(from, bytes))))
     return CUDA_ERROR_INVALID_VALUE;

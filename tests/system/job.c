@@ -10,12 +10,14 @@
  *   --gpus N         and over so many GPUs (1)        --async       allocate in stream order
  *   --capture        capture each round in a graph    --managed     allocate unified memory
  *   --wait           after "ready", wait for a line   --progress    say "round N"
+ *   --retain         two more threads retain and release the primary context all the while
  *
  * Says on stdout: ready, filled, round N, verified BYTES, ok; or "error ..." and exits with 1.
  */
 #include <getopt.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -38,7 +40,7 @@
 static struct {
   uint64_t bytes, spin_ns;
   int buffers, rounds, workers, contexts, gpus;
-  int async, capture, managed, wait, progress;
+  int async, capture, managed, wait, progress, retain;
 } options = {.bytes = 64 << 20, .buffers = 2, .rounds = 10, .workers = 1, .contexts = 1, .gpus = 1};
 
 struct worker {
@@ -52,9 +54,11 @@ struct worker {
   uint64_t rounds_done;
 };
 
+#define RETAINERS 2
+
 static struct worker workers[WORKERS_MAX];
 static pthread_barrier_t allocated, started;
-static atomic_bool stopped;
+static atomic_bool stopped, finished;
 
 static void must(CUresult result, const char *what) {
   const char *name = "?";
@@ -260,6 +264,28 @@ static void make_contexts(void) {
     }
 }
 
+static void *retain_and_release(void *unused) {
+  CUcontext context;
+  while (!atomic_load(&finished)) {
+    must(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
+    must(cuDevicePrimaryCtxRelease(0), "cuDevicePrimaryCtxRelease");
+    sched_yield();
+  }
+  return unused;
+}
+
+static void run_workers(void) {
+  pthread_t retainers[RETAINERS];
+  for (int i = 0; i < RETAINERS && options.retain; i++)
+    pthread_create(&retainers[i], NULL, retain_and_release, NULL);
+  pthread_barrier_wait(&started);
+  for (int w = 0; w < options.workers; w++)
+    pthread_join(workers[w].thread, NULL);
+  atomic_store(&finished, true);
+  for (int i = 0; i < RETAINERS && options.retain; i++)
+    pthread_join(retainers[i], NULL);
+}
+
 static void wait_for_line(void) {
   char line[64];
   if (!fgets(line, sizeof line, stdin))
@@ -288,6 +314,7 @@ static void parse_options(int argc, char **argv) {
                                        {"managed", 0, &options.managed, 1},
                                        {"wait", 0, &options.wait, 1},
                                        {"progress", 0, &options.progress, 1},
+                                       {"retain", 0, &options.retain, 1},
                                        {NULL, 0, NULL, 0}};
   for (int option; (option = getopt_long(argc, argv, "", list, NULL)) != -1;) {
     bool wrong = option == '?' || (option == 'b' && parse_bytes(optarg, &options.bytes) != 0) ||
@@ -321,9 +348,7 @@ int main(int argc, char **argv) {
   say("ready");
   if (options.wait)
     wait_for_line();
-  pthread_barrier_wait(&started);
-  for (int w = 0; w < options.workers; w++)
-    pthread_join(workers[w].thread, NULL);
+  run_workers();
   printf("verified %llu\n", (unsigned long long)options.bytes * (unsigned)options.workers);
   say("ok");
   return 0;

@@ -302,3 +302,7 @@ bool scene_job_holds(const struct scene_status *status, const void *process) {
 bool scene_job_waits(const struct scene_status *status, const void *process) {
   return job_is(status, process, GS_JOB_WAITING);
 }
+
+bool scene_job_drops(const struct scene_status *status, const void *process) {
+  return job_is(status, process, GS_JOB_DROPPING);
+}

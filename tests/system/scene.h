@@ -77,5 +77,6 @@ bool scene_job_known(const struct scene_status *status, const void *process);
 bool scene_job_gone(const struct scene_status *status, const void *process);
 bool scene_job_holds(const struct scene_status *status, const void *process);
 bool scene_job_waits(const struct scene_status *status, const void *process);
+bool scene_job_drops(const struct scene_status *status, const void *process);
 
 #endif

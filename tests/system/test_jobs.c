@@ -124,6 +124,20 @@ TEST(two_gpus) { run_shapes("small,capacity=32MiB,gpus=2", 2, "4", "1", NULL); }
 TEST(stream_ordered_allocation) { run_shapes("small,capacity=32MiB", 1, "4", "1", "--async"); }
 TEST(own_unified_memory) { run_shapes("small,capacity=32MiB", 1, "2", "1", "--managed"); }
 
+/* Threads that retain and release the context all the time: at no moment may a hand-over miss its work. */
+TEST(retainers) {
+  struct process *jobs[2];
+  begin("small,capacity=32MiB", "on", "0.002");
+  for (int i = 0; i < 2; i++)
+    jobs[i] = scene_start(&scene, NULL, "job", "--wait", "--bytes", "4M", "--rounds", "150", "--spin", "1ms",
+                          i == 0 ? "--retain" : NULL, NULL);
+  release_all(jobs, 2);
+  finish_all(jobs, 2);
+  scene_check_no_overlaps(&scene, 0);
+  CHECK(handovers() >= 20, "only %llu hand-overs", (unsigned long long)handovers());
+  scene_end(&scene);
+}
+
 /* Captures all the time, hand-overs all the time: no capture may be invalidated. */
 static void run_captures(const char *workers) {
   struct process *jobs[2];

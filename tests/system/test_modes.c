@@ -74,6 +74,11 @@ TEST(deepbind_plugin) {
     test_skip("sanitizers refuse RTLD_DEEPBIND");
   run_mode(NULL, "mode_deepbind", NULL);
 }
+TEST(deepbind_by_name) {
+  if (getenv("GS_TEST_PRELOAD_FIRST"))
+    test_skip("sanitizers refuse RTLD_DEEPBIND");
+  run_mode(NULL, "mode_deepbind_name", NULL);
+}
 
 TEST(cuda_python) {
   static const char *const plain[] = {"LD_PRELOAD=", NULL};

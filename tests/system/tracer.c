@@ -51,6 +51,8 @@ static void trace_copies(void) {
   TRACE(cuMemcpyHtoD(address, host, sizeof host));
   TRACE(cuMemcpyDtoH(host, address, sizeof host));
   TRACE(cuMemcpyDtoH(host, 0x10, sizeof host));
+  TRACE(cuMemcpyDtoH(NULL, address, sizeof host));
+  TRACE(cuMemcpyHtoD(address, NULL, sizeof host));
   TRACE(cuMemcpyDtoDAsync(address + 4096, address, 4096, NULL));
   TRACE(cuMemsetD8(address, 1, SIZE));
   TRACE(cuMemsetD8(0, 1, SIZE));
@@ -133,6 +135,22 @@ static void trace_memory_info(void) {
   printf("given back %d\n", free_after == free_before);
 }
 
+/* The driver refuses to destroy a primary context: nothing may have changed. */
+static void trace_refused_destruction(CUcontext context) {
+  size_t free_before = 0, free_after = 0, total;
+  CUdeviceptr address;
+  TRACE(cuMemAlloc(&address, SIZE));
+  TRACE(cuMemGetInfo(&free_before, &total));
+  TRACE(cuCtxDestroy(context));
+  TRACE(cuMemGetInfo(&free_after, &total));
+  printf("used as before %d\n", free_before == free_after);
+  trace_attribute(address, CU_POINTER_ATTRIBUTE_IS_MANAGED, "is managed");
+  TRACE(cuMemsetD8(address, 1, SIZE));
+  TRACE(cuMemFree(address));
+  TRACE(cuMemGetInfo(&free_after, &total));
+  printf("given back %zu\n", free_after - free_before);
+}
+
 static void trace_look_ups(void) {
   void *found = &found;
   CUdriverProcAddressQueryResult status;
@@ -167,6 +185,7 @@ int main(void) {
   trace_launches();
   trace_captures();
   trace_attributes();
+  trace_refused_destruction(context);
   TRACE(cuDevicePrimaryCtxRelease(0));
   printf("errno changed %d times\n", failures_of_errno);
   return 0;

@@ -1,0 +1,191 @@
+/*
+ * waiter.c - holds the GPU with work that does not end soon, and meanwhile other threads of it want to
+ * submit.
+ *
+ * usage: waiter SITUATION. Says "busy", waits for a line, plays the situation, says "ok".
+ *
+ *   capture   a long kernel; another thread records a graph meanwhile, and for longer than the kernel runs
+ *   released  the stream waits, in a host function, for another thread, which records graphs before it goes
+ * on locked    the stream waits, in a host function, for another thread, which launches before it goes on; a
+ * third thread, which launches as well, gets to run late
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "gpu.h"
+
+#define WORDS (UINT64_C(1) << 17)
+#define LONG_NS (7 * NS_PER_S / 2) /* longer than a drain waits before it lets calls pass */
+#define SEED 5
+
+static struct gpu gpu;
+static CUstream busy_stream, other_stream, late_stream;
+static CUdeviceptr other_words, late_words;
+
+/* Something has happened. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int happened;
+
+static void happen(void *unused) {
+  (void)unused;
+  pthread_mutex_lock(&lock);
+  happened = 1;
+  pthread_cond_broadcast(&changed);
+  pthread_mutex_unlock(&lock);
+}
+
+static void await_happened(void *unused) {
+  (void)unused;
+  pthread_mutex_lock(&lock);
+  while (!happened)
+    pthread_cond_wait(&changed, &lock);
+  pthread_mutex_unlock(&lock);
+}
+
+static void take_time(uint64_t ns) {
+  nanosleep(&(struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)}, NULL);
+}
+
+/* ---- capture ---- */
+
+static void *record(void *unused) {
+  CUgraph graph;
+  CUgraphExec executable;
+  MUST(cuCtxSetCurrent(gpu.context));
+  MUST(cuStreamBeginCapture(other_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  gpu_add(&gpu, other_stream, other_words, WORDS, 1);
+  await_happened(NULL);
+  take_time(NS_PER_S / 5); /* so that whoever waits for the kernel would wait again within the capture */
+  gpu_add(&gpu, other_stream, other_words, WORDS, 2);
+  MUST(cuStreamEndCapture(other_stream, &graph));
+  MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));
+  MUST(cuGraphLaunch(executable, other_stream));
+  MUST(cuStreamSynchronize(other_stream));
+  gpu_verify(other_words, WORDS, SEED, 3);
+  return unused;
+}
+
+static void be_busy_long(void) {
+  gpu_spin(&gpu, busy_stream, LONG_NS);
+  MUST(cuLaunchHostFunc(busy_stream, happen, NULL));
+}
+
+/* ---- released ---- */
+
+static void be_busy_until_happened(void) { MUST(cuLaunchHostFunc(busy_stream, await_happened, NULL)); }
+
+static void *record_often(void *unused) {
+  MUST(cuCtxSetCurrent(gpu.context));
+  for (int i = 0; i < 10; i++) {
+    CUgraph graph;
+    MUST(cuStreamBeginCapture(other_stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    MUST(cuStreamEndCapture(other_stream, &graph));
+    MUST(cuGraphDestroy(graph));
+    take_time(NS_PER_S / 10); /* long enough to look idle */
+  }
+  happen(NULL);
+  return unused;
+}
+
+/* ---- locked ---- */
+
+static atomic_bool late_has_run;
+
+static int first_processor(cpu_set_t *one) {
+  cpu_set_t allowed;
+  CPU_ZERO(one);
+  sched_getaffinity(0, sizeof allowed, &allowed);
+  for (int i = 0; i < CPU_SETSIZE; i++)
+    if (CPU_ISSET(i, &allowed)) {
+      CPU_SET(i, one);
+      return i;
+    }
+  return -1;
+}
+
+static void stay_on_first_processor(void) {
+  cpu_set_t one;
+  if (first_processor(&one) >= 0)
+    sched_setaffinity(0, sizeof one, &one);
+}
+
+/* It shares a processor with one that never rests, and gives way to it: it runs some milliseconds after it
+ * has been woken. */
+static void *launch_late(void *unused) {
+  MUST(cuCtxSetCurrent(gpu.context));
+  stay_on_first_processor();
+  sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){.sched_priority = 0});
+  gpu_add(&gpu, late_stream, late_words, WORDS, 1);
+  atomic_store(&late_has_run, true);
+  return unused;
+}
+
+static void *never_rest(void *unused) {
+  stay_on_first_processor();
+  for (uint64_t end_ns = clock_now_ns() + LONG_NS; !atomic_load(&late_has_run) && clock_now_ns() < end_ns;)
+    ;
+  return unused;
+}
+
+static void *launch_and_go_on(void *unused) {
+  MUST(cuCtxSetCurrent(gpu.context));
+  gpu_add(&gpu, other_stream, other_words, WORDS, 1);
+  happen(NULL);
+  return unused;
+}
+
+static void *launch_all(void *unused) {
+  void *(*const bodies[])(void *) = {never_rest, launch_late, launch_and_go_on};
+  pthread_t threads[3];
+  for (int i = 0; i < 3; i++)
+    pthread_create(&threads[i], NULL, bodies[i], NULL);
+  for (int i = 0; i < 3; i++)
+    pthread_join(threads[i], NULL);
+  MUST(cuCtxSetCurrent(gpu.context));
+  gpu_verify(other_words, WORDS, SEED, 1);
+  gpu_verify(late_words, WORDS, SEED, 1);
+  return unused;
+}
+
+static const struct situation {
+  const char *name;
+  void (*be_busy)(void);
+  void *(*meanwhile)(void *);
+} situations[] = {{"capture", be_busy_long, record},
+                  {"released", be_busy_until_happened, record_often},
+                  {"locked", be_busy_until_happened, launch_all}};
+
+static void play(const struct situation *situation) {
+  pthread_t thread;
+  situation->be_busy();
+  gpu_say("busy");
+  gpu_await_line();
+  pthread_create(&thread, NULL, situation->meanwhile, NULL);
+  pthread_join(thread, NULL);
+  MUST(cuStreamSynchronize(busy_stream));
+  gpu_say("ok");
+}
+
+int main(int argc, char **argv) {
+  gpu_start(&gpu, 0);
+  busy_stream = gpu_stream();
+  other_stream = gpu_stream();
+  late_stream = gpu_stream();
+  other_words = gpu_alloc(WORDS);
+  late_words = gpu_alloc(WORDS);
+  gpu_fill(&gpu, other_stream, other_words, WORDS, SEED);
+  gpu_fill(&gpu, late_stream, late_words, WORDS, SEED);
+  MUST(cuCtxSynchronize());
+  for (size_t i = 0; i < sizeof situations / sizeof situations[0]; i++)
+    if (argc == 2 && strcmp(argv[1], situations[i].name) == 0) {
+      play(&situations[i]);
+      return 0;
+    }
+  return 2;
+}
