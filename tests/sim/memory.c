@@ -16,6 +16,7 @@ struct allocation {
   struct allocation *next; /* by offset */
   size_t offset, bytes;    /* as asked for */
   uint64_t id;
+  bool sync_memops;
 };
 
 struct block {
@@ -207,7 +208,11 @@ static CUresult block_allocate(struct block *block, size_t bytes, CUdeviceptr *a
   allocation = malloc(sizeof(*allocation));
   if (allocation == NULL)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  *allocation = (struct allocation){.next = *link, .offset = offset, .bytes = bytes, .id = memory.next_id++};
+  *allocation = (struct allocation){.next = *link,
+                                    .offset = offset,
+                                    .bytes = bytes,
+                                    .id = memory.next_id++,
+                                    .sync_memops = block->owner.kind == MEMORY_MANAGED};
   *link = allocation;
   *address = block->base + offset;
   return CUDA_SUCCESS;
@@ -341,7 +346,8 @@ static void info_fill(struct memory_info *info, const struct block *block,
                                .block_bytes = block->bytes,
                                .id = allocation->id,
                                .block_id = block->id,
-                               .flags = block->owner.flags};
+                               .flags = block->owner.flags,
+                               .sync_memops = allocation->sync_memops};
 }
 
 bool memory_find(CUdeviceptr address, struct memory_info *info) {
@@ -352,6 +358,17 @@ bool memory_find(CUdeviceptr address, struct memory_info *info) {
     info_fill(info, block, *link);
   pthread_mutex_unlock(&memory.lock);
   return link != NULL;
+}
+
+bool memory_set_sync_memops(CUdeviceptr address, bool value) {
+  pthread_mutex_lock(&memory.lock);
+  struct block *block = table_find((uintptr_t)address);
+  struct allocation **link = block ? allocation_at(block, address) : NULL;
+  bool settable = link && block->owner.kind != MEMORY_HOST && block->owner.kind != MEMORY_REGISTERED;
+  if (settable)
+    (*link)->sync_memops = value;
+  pthread_mutex_unlock(&memory.lock);
+  return settable;
 }
 
 bool memory_covers(CUdeviceptr address, size_t bytes) {

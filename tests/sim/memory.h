@@ -57,6 +57,7 @@ struct memory_info {
   size_t block_bytes;
   uint64_t id, block_id;
   unsigned flags;
+  bool sync_memops;
 };
 
 CUresult memory_allocate(const struct memory_request *request, CUdeviceptr *address);
@@ -67,6 +68,8 @@ CUresult memory_free(CUdeviceptr address, unsigned kinds);
 #define KIND_BIT(kind) (1u << (kind))
 
 bool memory_find(CUdeviceptr address, struct memory_info *info);
+/* False unless it is in device memory. */
+bool memory_set_sync_memops(CUdeviceptr address, bool value);
 /* Whether all of the range is known memory. */
 bool memory_covers(CUdeviceptr address, size_t bytes);
 bool memory_is_device(const struct memory_info *info);

@@ -50,13 +50,13 @@ static bool answer_find(const struct memory_info *info, CUdeviceptr at, int attr
     *answer = (struct answer){0, sizeof(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS)};
     return device;
   case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-    *answer = flag(device);
+    *answer = flag(info->sync_memops); /* 0 until set; 1 from the start on unified memory */
     return true;
   case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     *answer = whole(info->id);
     return true;
   case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-    *answer = flag(info->kind == MEMORY_MANAGED);
+    *answer = word(info->kind == MEMORY_MANAGED);
     return true;
   case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
     *answer = word(device_of_gpu(info->gpu));
@@ -147,13 +147,13 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute 
 }
 
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr) {
-  struct memory_info info;
   CUresult result = process_check();
   if (result != CUDA_SUCCESS)
     return result;
-  bool settable = value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
-  return settable && memory_find(ptr, &info) && memory_is_device(&info) ? CUDA_SUCCESS
-                                                                        : CUDA_ERROR_INVALID_VALUE;
+  if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
+      !memory_set_sync_memops(ptr, *(const unsigned *)value != 0))
+    return CUDA_ERROR_INVALID_VALUE;
+  return CUDA_SUCCESS;
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {

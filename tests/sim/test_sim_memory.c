@@ -37,6 +37,25 @@ static void test_attributes(void) {
   OK(cuMemFree(unified));
 }
 
+static void test_sync_memops(void) {
+  CUdeviceptr plain, unified;
+  unsigned value = 0, managed = 0xffffffff;
+  const unsigned one = 1;
+  OK(cuMemAlloc(&plain, 4 * MIB));
+  OK(cuMemAllocManaged(&unified, 4 * MIB, CU_MEM_ATTACH_GLOBAL));
+  OK(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, unified));
+  CHECK_EQ(value, 1);
+  OK(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, plain));
+  CHECK_EQ(value, 0);
+  OK(cuPointerSetAttribute(&one, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, plain + 100));
+  OK(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, plain));
+  CHECK_EQ(value, 1);
+  OK(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, plain));
+  CHECK_EQ(managed, 0); /* all 4 bytes are written */
+  OK(cuMemFree(plain));
+  OK(cuMemFree(unified));
+}
+
 static void test_edges(void) {
   CUdeviceptr at = 1, small[2];
   size_t pitch;
@@ -276,6 +295,7 @@ int main(void) {
   test_wild_access();
   gpu_open(&gpu);
   test_attributes();
+  test_sync_memops();
   test_edges();
   test_pool();
   test_managed_pool();
