@@ -14,29 +14,43 @@
 #include "memory/device.h"
 #include "settings.h"
 
+static bool find_converted(CUdeviceptr address, struct allocation *found) {
+  return ledger_find(&account_addresses, address, found) && found->backing == BACKING_CONVERTED;
+}
+
 static bool is_converted(CUdeviceptr address) {
   struct allocation found;
-  return ledger_find(&account_addresses, address, &found) && found.backing == BACKING_CONVERTED;
+  return find_converted(address, &found);
 }
 
 /* Pointer attributes. */
 
-/* Some programs pass a bool, some an int: the driver has written 1, of which one byte is not zero. */
-static void write_false(void *data) {
+/* Some programs pass a bool, some an int: the driver has written 0 or 1, of which one byte can differ. */
+static void write_flag(void *data, bool value) {
   const union {
     int value;
     unsigned char first_byte;
   } one = {.value = 1};
   if (one.first_byte)
-    *(unsigned char *)data = 0;
+    *(unsigned char *)data = value;
   else
-    *(int *)data = 0;
+    *(int *)data = value;
+}
+
+static bool is_flag(CUpointer_attribute attribute) {
+  return attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED || attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
+}
+
+/* Plain memory is not managed, and its operations synchronize only if the program has said so; those of
+ * unified memory always do. */
+static bool flag_of(const struct allocation *allocation, CUpointer_attribute attribute) {
+  return attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && allocation->sync_memops;
 }
 
 CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
-  bool differs =
-      attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED || attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER;
-  if (!differs || !data || !is_converted(ptr))
+  struct allocation found;
+  bool differs = is_flag(attribute) || attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER;
+  if (!differs || !data || !find_converted(ptr, &found))
     return driver.cuPointerGetAttribute(data, attribute, ptr);
   if (attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER) {
     void *unused;
@@ -45,21 +59,30 @@ CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, C
   }
   CUresult result = driver.cuPointerGetAttribute(data, attribute, ptr);
   if (result == CUDA_SUCCESS)
-    write_false(data);
+    write_flag(data, flag_of(&found, attribute));
   return result;
 }
 
 CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
                                      CUdeviceptr ptr) {
   CUresult result = driver.cuPointerGetAttributes(numAttributes, attributes, data, ptr);
-  if (result != CUDA_SUCCESS || !attributes || !data || !is_converted(ptr))
+  struct allocation found;
+  if (result != CUDA_SUCCESS || !attributes || !data || !find_converted(ptr, &found))
     return result;
   for (unsigned int i = 0; i < numAttributes; i++) {
-    if (data[i] && attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED)
-      write_false(data[i]);
+    if (data[i] && is_flag(attributes[i]))
+      write_flag(data[i], flag_of(&found, attributes[i]));
     else if (data[i] && attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
       *(void **)data[i] = NULL;
   }
+  return result;
+}
+
+/* The value is a 4-byte boolean; what the driver has accepted is not NULL. */
+CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr) {
+  CUresult result = driver.cuPointerSetAttribute(value, attribute, ptr);
+  if (result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && is_converted(ptr))
+    ledger_set_sync_memops(&account_addresses, ptr, *(const unsigned int *)value != 0);
   return result;
 }
 

@@ -14,33 +14,90 @@ struct deferred {
   struct allocation allocation;
   CUcontext event_context;
   CUevent event;
+  bool held; /* its holder looks at it outside the lock: it stays in the list, and the context alive */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while the driver is called */
-static struct deferred *list;                            /* oldest first */
+static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
+static struct deferred *list; /* oldest first */
 static struct deferred **tail = &list;
 static _Atomic size_t waiting; /* length of the list */
 
-static void append(struct deferred *item) {
-  pthread_mutex_lock(&lock);
+/* With the lock held. */
+
+static void link_last(struct deferred *item) {
   item->next = NULL;
   *tail = item;
   tail = &item->next;
   atomic_fetch_add(&waiting, 1);
+}
+
+static void unlink_at(struct deferred **link) {
+  *link = (*link)->next;
+  if (!*link)
+    tail = link;
+  atomic_fetch_sub(&waiting, 1);
+}
+
+static struct deferred **find_of(CUcontext context) {
+  struct deferred **link = &list;
+  while (*link && (*link)->event_context != context && (*link)->allocation.context != context)
+    link = &(*link)->next;
+  return link;
+}
+
+/* Taking the lock. */
+
+static void append(struct deferred *item) {
+  pthread_mutex_lock(&lock);
+  link_last(item);
   pthread_mutex_unlock(&lock);
 }
 
-static struct deferred *take_first(void) {
+static struct deferred *hold_first(void) {
   pthread_mutex_lock(&lock);
   struct deferred *item = list;
-  if (item) {
-    list = item->next;
-    if (!list)
-      tail = &list;
-    atomic_fetch_sub(&waiting, 1);
-  }
+  while (item && item->held)
+    item = item->next;
+  if (item)
+    item->held = true;
   pthread_mutex_unlock(&lock);
   return item;
+}
+
+/* A held item goes to the end of the list if it is to be looked at again, else out of it. */
+static void release(struct deferred *item, bool again) {
+  struct deferred **link = &list;
+  pthread_mutex_lock(&lock);
+  while (*link != item)
+    link = &(*link)->next;
+  unlink_at(link);
+  item->held = false;
+  if (again)
+    link_last(item);
+  pthread_cond_broadcast(&released);
+  pthread_mutex_unlock(&lock);
+}
+
+/* Out of the list, and held by nobody; NULL: the context has none. */
+static struct deferred *take_of(CUcontext context) {
+  struct deferred **link;
+  pthread_mutex_lock(&lock);
+  while (*(link = find_of(context)) && (*link)->held)
+    pthread_cond_wait(&released, &lock);
+  struct deferred *item = *link;
+  if (item)
+    unlink_at(link);
+  pthread_mutex_unlock(&lock);
+  return item;
+}
+
+/* An event belongs to the context it is made in, which must be its stream's. */
+static bool enter_context_of(CUstream stream) {
+  CUcontext context;
+  bool is_handle = stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
+  return is_handle && driver.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS &&
+         driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
 }
 
 static CUresult record(CUevent *event, CUstream stream) {
@@ -57,10 +114,13 @@ CUresult deferred_free(const struct allocation *allocation, CUstream stream) {
   struct deferred *item = malloc(sizeof *item);
   if (!item)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  item->allocation = *allocation;
+  *item = (struct deferred){.allocation = *allocation};
   CUstreamCaptureMode mode = capture_relax();
+  bool entered = enter_context_of(stream);
   driver.cuCtxGetCurrent(&item->event_context);
   CUresult result = record(&item->event, stream);
+  if (entered)
+    driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
   capture_unrelax(mode);
   if (result == CUDA_SUCCESS)
     append(item);
@@ -74,19 +134,20 @@ static void free_now(struct deferred *item) {
   driver.cuEventDestroy_v2(item->event);
   driver.cuMemFree_v2(item->allocation.base);
   account_gone(&item->allocation);
+  release(item, false);
   free(item);
 }
 
-/* Look at each item that waits now once; what is not due goes to the end of the list again. */
+/* Look at each item that waits now once, but for those that others look at. */
 static void reap(bool wait) {
   CUstreamCaptureMode mode = capture_relax();
   for (size_t left = atomic_load(&waiting); left; left--) {
-    struct deferred *item = take_first();
+    struct deferred *item = hold_first();
     if (!item)
       break;
     CUresult result = wait ? driver.cuEventSynchronize(item->event) : driver.cuEventQuery(item->event);
     if (result == CUDA_ERROR_NOT_READY)
-      append(item);
+      release(item, true);
     else
       free_now(item);
   }
@@ -106,16 +167,11 @@ bool deferred_reap_all(void) {
 }
 
 void deferred_context_destroyed(CUcontext context) {
-  for (size_t left = atomic_load(&waiting); left; left--) {
-    struct deferred *item = take_first();
-    if (!item)
-      break;
-    if (item->event_context != context && item->allocation.context != context) {
-      append(item);
-      continue;
-    }
+  for (struct deferred *item; (item = take_of(context));) {
     if (item->allocation.context != context) /* the event dies, the memory does not */
       driver.cuMemFree_v2(item->allocation.base);
+    if (item->event_context != context)
+      driver.cuEventDestroy_v2(item->event);
     account_gone(&item->allocation);
     free(item);
   }
@@ -123,6 +179,7 @@ void deferred_context_destroyed(CUcontext context) {
 
 void deferred_fork_child(void) {
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  released = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
   list = NULL;
   tail = &list;
   atomic_store(&waiting, 0);

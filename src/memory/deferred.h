@@ -19,6 +19,7 @@ void deferred_reap(void);
 /* Wait for everything that is waiting, and free it. False if there was nothing. */
 bool deferred_reap_all(void);
 
+/* What dies with the context is forgotten, and nobody looks at it any more; other memory is freed. */
 void deferred_context_destroyed(CUcontext context);
 void deferred_fork_child(void);
 

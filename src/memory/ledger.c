@@ -170,6 +170,14 @@ bool ledger_find(struct ledger *ledger, uint64_t key, struct allocation *found) 
   return hit;
 }
 
+void ledger_set_sync_memops(struct ledger *ledger, uint64_t key, bool value) {
+  pthread_mutex_lock(&ledger->lock);
+  struct ledger_node *node = find_floor(ledger, key);
+  if (node && contains(&node->allocation, key))
+    node->allocation.sync_memops = value;
+  pthread_mutex_unlock(&ledger->lock);
+}
+
 bool ledger_find_in(struct ledger *ledger, uint64_t from, uint64_t end, struct allocation *found) {
   pthread_mutex_lock(&ledger->lock);
   struct ledger_node *node = find_ceiling(ledger, from);

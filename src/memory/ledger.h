@@ -42,8 +42,9 @@ struct allocation {
   CUmemoryPool pool;   /* ORIGIN_POOL, ORIGIN_STREAM: where the program believes it comes from, or NULL */
   void *object;        /* what the owner of the ledger keeps with it */
   CUdevice device;
-  uint8_t backing; /* enum backing */
-  uint8_t origin;  /* enum origin */
+  uint8_t backing;  /* enum backing */
+  uint8_t origin;   /* enum origin */
+  bool sync_memops; /* the program has set this attribute of it (cuPointerSetAttribute) */
 };
 
 struct ledger_node;
@@ -83,6 +84,9 @@ bool ledger_pin(struct ledger *ledger, uint64_t base, uint64_t sequence, struct 
 
 /* Undo ledger_pin, noting how many bytes are away now. */
 void ledger_unpin(struct ledger *ledger, uint64_t base, uint64_t away_bytes);
+
+/* Note the attribute of the allocation that contains `key`, if there is one. */
+void ledger_set_sync_memops(struct ledger *ledger, uint64_t key, bool value);
 
 /* A copy of all wanted allocations, by ascending base, to be freed by the caller. 0 or -ENOMEM. */
 int ledger_snapshot(struct ledger *ledger, bool (*wanted)(const struct allocation *, void *), void *argument,

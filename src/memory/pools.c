@@ -10,6 +10,7 @@
 #include "memory/device.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held while a default pool is made */
+static pthread_cond_t unused = PTHREAD_COND_INITIALIZER; /* a pool has lost its last user */
 static struct pool *table;
 static size_t table_count, table_room;
 static struct {
@@ -40,12 +41,15 @@ static void list(CUmemoryPool handle, CUdevice device, enum pool_kind kind) {
       table_room = room;
     }
     entry = &table[table_count++];
+    entry->users = 0;
   }
-  *entry = (struct pool){.handle = handle, .device = device, .kind = kind};
+  *entry = (struct pool){.handle = handle, .device = device, .kind = kind, .users = entry->users};
 }
 
 static void unlist(CUmemoryPool handle) {
-  struct pool *entry = find(handle);
+  struct pool *entry;
+  while ((entry = find(handle)) && entry->users > 0)
+    pthread_cond_wait(&unused, &lock);
   if (entry)
     *entry = table[--table_count];
 }
@@ -139,20 +143,38 @@ bool pools_grew(CUmemoryPool handle) {
   return grew;
 }
 
-void pools_trim(CUdevice device) {
-  CUmemoryPool pools[16];
+/* A used pool stays in the table, and alive: its destruction waits. */
+static size_t use_managed(CUdevice device, CUmemoryPool *pools, size_t room) {
   size_t count = 0;
   pthread_mutex_lock(&lock);
-  for (size_t i = 0; i < table_count && count < sizeof pools / sizeof *pools; i++)
-    if (table[i].device == device && table[i].kind == POOL_MANAGED)
+  for (size_t i = 0; i < table_count && count < room; i++)
+    if (table[i].device == device && table[i].kind == POOL_MANAGED) {
+      table[i].users++;
       pools[count++] = table[i].handle;
+    }
   pthread_mutex_unlock(&lock);
-  for (size_t i = 0; i < count; i++)
+  return count;
+}
+
+static void unuse(CUmemoryPool handle) {
+  pthread_mutex_lock(&lock);
+  if (--find(handle)->users == 0)
+    pthread_cond_broadcast(&unused);
+  pthread_mutex_unlock(&lock);
+}
+
+void pools_trim(CUdevice device) {
+  CUmemoryPool pools[16];
+  size_t count = use_managed(device, pools, sizeof pools / sizeof *pools);
+  for (size_t i = 0; i < count; i++) {
     driver.cuMemPoolTrimTo(pools[i], 0);
+    unuse(pools[i]);
+  }
 }
 
 void pools_fork_child(void) {
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  unused = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
   table = NULL;
   table_count = table_room = 0;
   memset(defaults, 0, sizeof defaults);
@@ -268,7 +290,7 @@ static void reinstate_default(CUmemoryPool destroyed) {
   pthread_mutex_unlock(&lock);
 }
 
-/* Out of the table first: the driver may hand the same handle out anew. */
+/* Out of the table first, once nobody uses it: the driver may hand the same handle out anew. */
 static CUresult destroy(const struct pool *pool) {
   pthread_mutex_lock(&lock);
   unlist(pool->handle);

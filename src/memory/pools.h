@@ -25,6 +25,7 @@ struct pool {
   CUdevice device;
   enum pool_kind kind;
   uint64_t reserved_bytes; /* when last looked at */
+  unsigned users;          /* calls of ours that use it now: its destruction waits */
 };
 
 /* What is known about a pool of the program; a plain one of the given device if nothing. */

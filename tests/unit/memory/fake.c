@@ -47,6 +47,7 @@ void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned
 
 #define ROWS 4096
 #define PAGE (UINT64_C(2) << 20)
+#define FAKE_EVENT 0x1000
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -201,7 +202,7 @@ static CUresult fake_prefetch_batch(CUdeviceptr *addresses, size_t *sizes, size_
 
 static struct {
   CUmemoryPool handle;
-  bool managed;
+  bool managed, destroyed;
 } pools[16];
 static CUmemoryPool current_pool = FAKE_DEFAULT_POOL;
 
@@ -228,6 +229,9 @@ static CUresult fake_pool_destroy(CUmemoryPool pool) {
     return CUDA_ERROR_INVALID_VALUE;
   if (pool == current_pool)
     current_pool = FAKE_DEFAULT_POOL;
+  for (int i = 0; i < 16; i++)
+    if (pools[i].handle == pool)
+      pools[i].destroyed = true;
   return CUDA_SUCCESS;
 }
 
@@ -257,8 +261,12 @@ static CUresult fake_pool_attribute(CUmemoryPool pool, CUmemPool_attribute attri
 }
 
 static CUresult fake_trim(CUmemoryPool pool, size_t keep) {
-  (void)pool, (void)keep;
+  (void)keep;
   fake.trims++;
+  if (fake.on_trim)
+    fake.on_trim(pool);
+  for (int i = 0; i < 16; i++)
+    fake.uses_of_dead += pools[i].handle == pool && pools[i].destroyed;
   return CUDA_SUCCESS;
 }
 
@@ -283,7 +291,34 @@ static CUresult fake_free_async(CUdeviceptr address, CUstream stream) {
   return fake_kind(address) == FAKE_MANAGED ? CUDA_ERROR_NOT_SUPPORTED : release(address);
 }
 
-/* Streams, events, context, device. */
+/* Streams, events, context, device. An event tells its context by its handle. */
+
+static __thread CUcontext pushed; /* one level deep */
+
+static CUcontext current_context(void) { return pushed ? pushed : FAKE_CONTEXT; }
+
+static CUcontext context_of(CUstream stream) {
+  if (stream == FAKE_OTHER_STREAM)
+    return FAKE_OTHER_CONTEXT;
+  bool is_handle = stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
+  return is_handle ? FAKE_CONTEXT : current_context();
+}
+
+static CUresult fake_stream_context(CUstream stream, CUcontext *context) {
+  *context = context_of(stream);
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_push(CUcontext context) {
+  pushed = context;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_pop(CUcontext *context) {
+  *context = pushed;
+  pushed = NULL;
+  return CUDA_SUCCESS;
+}
 
 static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *status) {
   (void)stream;
@@ -317,19 +352,23 @@ static CUresult fake_stream_synchronize(CUstream stream) {
 static CUresult fake_event_create(CUevent *event, unsigned flags) {
   (void)flags;
   fake.events++;
-  *event = (CUevent)0x500;
+  *event = (CUevent)((uintptr_t)current_context() + FAKE_EVENT);
   return CUDA_SUCCESS;
 }
 
+static CUcontext context_of_event(CUevent event) { return (CUcontext)((uintptr_t)event - FAKE_EVENT); }
+
 static CUresult fake_event_record(CUevent event, CUstream stream) {
-  (void)event;
   fake.last_stream = stream;
-  return CUDA_SUCCESS;
+  return context_of_event(event) == context_of(stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 static CUresult fake_event_query(CUevent event) {
-  (void)event;
+  CUcontext context = context_of_event(event);
   note_own_call();
+  if (fake.on_query)
+    fake.on_query();
+  fake.uses_of_dead += context == FAKE_OTHER_CONTEXT && fake.other_context_dead;
   return fake.events_pending ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
@@ -344,7 +383,7 @@ static CUresult fake_get_device(CUdevice *device) {
 }
 
 static CUresult fake_get_current(CUcontext *context) {
-  *context = FAKE_CONTEXT;
+  *context = current_context();
   return CUDA_SUCCESS;
 }
 
@@ -375,7 +414,7 @@ static CUresult fake_pointer(void *data, CUpointer_attribute attribute, CUdevice
   bool managed = kind == FAKE_MANAGED || kind == FAKE_MANAGED_POOL;
   if (!kind)
     return CUDA_ERROR_INVALID_VALUE;
-  if (attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED)
+  if (attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED || attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
     *(unsigned *)data = managed;
   else if (attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER && managed)
     *(CUdeviceptr *)data = address;
@@ -392,6 +431,11 @@ static CUresult fake_pointers(unsigned count, CUpointer_attribute *attributes, v
     if (fake_pointer(data[i], attributes[i], address) != CUDA_SUCCESS)
       *(void **)data[i] = NULL;
   return CUDA_SUCCESS;
+}
+
+static CUresult fake_set_pointer(const void *value, CUpointer_attribute attribute, CUdeviceptr address) {
+  bool settable = value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && fake_kind(address);
+  return settable ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult fake_ipc(CUipcMemHandle *handle, CUdeviceptr address) {
@@ -475,6 +519,7 @@ void fake_install(void) {
       .cuMemAllocAsync = fake_alloc_async,
       .cuMemAllocFromPoolAsync = fake_alloc_from_pool,
       .cuMemFreeAsync = fake_free_async,
+      .cuStreamGetCtx = fake_stream_context,
       .cuStreamIsCapturing = fake_is_capturing,
       .cuThreadExchangeStreamCaptureMode = fake_exchange_mode,
       .cuStreamCreate = fake_stream_create,
@@ -487,12 +532,15 @@ void fake_install(void) {
       .cuEventDestroy_v2 = fake_event_done,
       .cuCtxGetDevice = fake_get_device,
       .cuCtxGetCurrent = fake_get_current,
+      .cuCtxPushCurrent_v2 = fake_push,
+      .cuCtxPopCurrent_v2 = fake_pop,
       .cuDeviceGetAttribute = fake_attribute,
       .cuDeviceTotalMem_v2 = fake_total,
       .cuMemGetInfo_v2 = fake_info,
       .cuMemGetInfo = fake_info_old,
       .cuPointerGetAttribute = fake_pointer,
       .cuPointerGetAttributes = fake_pointers,
+      .cuPointerSetAttribute = fake_set_pointer,
       .cuIpcGetMemHandle = fake_ipc,
       .cuMemCreate = fake_create,
       .cuMemRelease = fake_release,

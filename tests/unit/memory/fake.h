@@ -12,6 +12,8 @@
 
 #define FAKE_CARD_BYTES (UINT64_C(16) << 30)
 #define FAKE_CONTEXT ((CUcontext)0x100)
+#define FAKE_OTHER_CONTEXT ((CUcontext)0x101)
+#define FAKE_OTHER_STREAM ((CUstream)0x11) /* in the other context; all the rest are in FAKE_CONTEXT */
 #define FAKE_DEFAULT_POOL ((CUmemoryPool)0x200)
 
 enum fake_kind { FAKE_NONE, FAKE_DEVICE, FAKE_MANAGED, FAKE_POOL, FAKE_MANAGED_POOL };
@@ -27,17 +29,21 @@ struct fake {
   CUresult refuse_prefetch;
   bool refuse_batch;
   bool no_context;
+  bool other_context_dead;
   /* what it was asked */
   unsigned plain_allocs, managed_allocs, pool_allocs, advices, frees, stream_frees, events, trims;
   unsigned prefetches_in, prefetches_out, batches, synchronizations, pool_creates;
   uint64_t bytes_in, bytes_out;
   CUmemAllocationType created_type; /* of the last pool */
   CUstream last_stream;
-  CUmemoryPool last_pool;    /* allocated from */
-  CUstreamCaptureMode mode;  /* of this thread, as it is now */
-  unsigned strict_calls;     /* own calls made outside the relaxed mode */
-  void (*on_prefetch)(void); /* called within cuMemPrefetchAsync */
-  uint64_t reserved_bytes;   /* of every pool */
+  CUmemoryPool last_pool;             /* allocated from */
+  CUstreamCaptureMode mode;           /* of this thread, as it is now */
+  unsigned strict_calls;              /* own calls made outside the relaxed mode */
+  void (*on_prefetch)(void);          /* called within cuMemPrefetchAsync */
+  void (*on_trim)(CUmemoryPool pool); /* within cuMemPoolTrimTo */
+  void (*on_query)(void);             /* within cuEventQuery */
+  unsigned uses_of_dead;              /* pools and events that were gone before the call returned */
+  uint64_t reserved_bytes;            /* of every pool */
 };
 
 extern struct fake fake;

@@ -149,6 +149,36 @@ START_TEST(converted_memory_looks_plain_and_the_programs_own_does_not) {
 }
 END_TEST
 
+static unsigned sync_memops(CUdeviceptr address) {
+  unsigned single = 0, together = 0;
+  CUpointer_attribute name = CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
+  void *data = &together;
+  ck_assert_int_eq(hook_cuPointerGetAttribute(&single, name, address), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuPointerGetAttributes(1, &name, &data, address), CUDA_SUCCESS);
+  ck_assert_uint_eq(single, together);
+  return single;
+}
+
+START_TEST(plain_memory_synchronizes_only_when_told_to) {
+  const unsigned no = 0, yes = 0x100;
+  CUdeviceptr plain = get(MIB), next = get(MIB), own;
+  ck_assert_int_eq(hook_cuMemAllocManaged(&own, MIB, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  ck_assert_uint_eq(sync_memops(plain), 0);
+  ck_assert_uint_eq(sync_memops(own), 1);
+  ck_assert_int_eq(hook_cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, plain + 100),
+                   CUDA_SUCCESS);
+  ck_assert_uint_eq(sync_memops(plain), 1);
+  ck_assert_uint_eq(sync_memops(next), 0);
+  ck_assert_int_eq(hook_cuPointerSetAttribute(&no, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, plain), CUDA_SUCCESS);
+  ck_assert_uint_eq(sync_memops(plain), 0);
+  ck_assert_int_eq(hook_cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_IS_MANAGED, plain),
+                   CUDA_ERROR_INVALID_VALUE);
+  ck_assert_int_eq(hook_cuPointerSetAttribute(NULL, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, plain),
+                   CUDA_ERROR_INVALID_VALUE);
+  ck_assert_uint_eq(sync_memops(plain), 0);
+}
+END_TEST
+
 START_TEST(a_bool_is_not_written_beyond_its_byte) {
   CUdeviceptr plain = get(MIB);
   unsigned managed = 0x01020301; /* the driver writes 4 bytes, we must not change more than it takes */
@@ -251,6 +281,7 @@ int main(void) {
   tcase_add_test(cases, free_plus_own_use_is_the_card);
   tcase_add_test(cases, a_pitched_allocation_has_the_drivers_pitch);
   tcase_add_test(cases, converted_memory_looks_plain_and_the_programs_own_does_not);
+  tcase_add_test(cases, plain_memory_synchronizes_only_when_told_to);
   tcase_add_test(cases, a_bool_is_not_written_beyond_its_byte);
   tcase_add_test(cases, ipc_of_converted_memory_is_not_supported);
   tcase_add_test(cases, a_context_takes_its_memory_along);

@@ -1,8 +1,12 @@
 /* test_streams.c - stream-ordered allocation, out of managed pools and without them. */
 #include <check.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "fake.h"
+#include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/memory.h"
 
@@ -161,6 +165,79 @@ START_TEST(fresh_pool_memory_is_populated_in_stream_order_and_reused_memory_is_n
 }
 END_TEST
 
+/* What another thread does while a call of ours is on its way. */
+
+static pthread_t other_thread;
+static sem_t other_done;
+
+/* Run it, and give it the time to do harm if nothing holds it up. */
+static void meanwhile(void *(*run)(void *), void *argument) {
+  struct timespec deadline;
+  sem_init(&other_done, 0, 0);
+  pthread_create(&other_thread, NULL, run, argument);
+  clock_gettime(CLOCK_REALTIME, &deadline);
+  deadline.tv_nsec += 100000000;
+  deadline.tv_sec += deadline.tv_nsec / 1000000000;
+  deadline.tv_nsec %= 1000000000;
+  sem_timedwait(&other_done, &deadline);
+}
+
+static void *destroy_pool(void *pool) {
+  CUresult result = hook_cuMemPoolDestroy(pool);
+  sem_post(&other_done);
+  return (void *)(uintptr_t)result;
+}
+
+static CUmemoryPool doomed_pool;
+
+static void destroy_pool_meanwhile(CUmemoryPool trimmed) {
+  if (trimmed == doomed_pool)
+    meanwhile(destroy_pool, trimmed);
+}
+
+START_TEST(a_pool_is_not_destroyed_while_it_is_trimmed) {
+  CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                          .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+  void *result;
+  ck_assert_int_eq(hook_cuMemPoolCreate(&doomed_pool, &props), CUDA_SUCCESS);
+  fake.on_trim = destroy_pool_meanwhile;
+  memory_evict(0, MIB);
+  pthread_join(other_thread, &result);
+  ck_assert_ptr_eq(result, (void *)CUDA_SUCCESS);
+  ck_assert_uint_eq(fake.uses_of_dead, 0);
+  unsigned trims = fake.trims;
+  memory_evict(0, MIB);
+  ck_assert_uint_eq(fake.trims, trims + 1); /* the default pool is left */
+}
+END_TEST
+
+static void *destroy_other_context(void *unused) {
+  memory_context_destroyed(FAKE_OTHER_CONTEXT);
+  fake.other_context_dead = true;
+  sem_post(&other_done);
+  return unused;
+}
+
+static void destroy_other_context_meanwhile(void) {
+  fake.on_query = NULL;
+  meanwhile(destroy_other_context, NULL);
+}
+
+START_TEST(a_context_is_not_destroyed_while_an_event_of_it_is_looked_at) {
+  CUdeviceptr address, next;
+  ck_assert_int_eq(hook_cuMemAlloc_v2(&address, MIB), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, FAKE_OTHER_STREAM), CUDA_SUCCESS);
+  fake.events_pending = _i; /* else the one who looks frees the memory */
+  fake.on_query = destroy_other_context_meanwhile;
+  ck_assert_int_eq(hook_cuMemAlloc_v2(&next, 2 * MIB), CUDA_SUCCESS);
+  pthread_join(other_thread, NULL);
+  ck_assert_uint_eq(fake.uses_of_dead, 0);
+  ck_assert_uint_eq(fake.frees, 1);
+  ck_assert_int_eq(fake_kind(address), FAKE_NONE);
+  ck_assert_uint_eq(used(), 2 * MIB);
+}
+END_TEST
+
 /* Without managed pools. */
 
 START_TEST(emulated_memory_is_freed_only_after_the_streams_work) {
@@ -214,6 +291,19 @@ START_TEST(plain_memory_may_be_freed_in_stream_order) {
 }
 END_TEST
 
+START_TEST(plain_memory_may_be_freed_on_a_stream_of_another_context) {
+  CUdeviceptr address, next;
+  CUcontext current;
+  ck_assert_int_eq(hook_cuMemAlloc_v2(&address, MIB), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, FAKE_OTHER_STREAM), CUDA_SUCCESS);
+  driver.cuCtxGetCurrent(&current);
+  ck_assert_ptr_eq(current, FAKE_CONTEXT);
+  ck_assert_int_eq(hook_cuMemAlloc_v2(&next, MIB), CUDA_SUCCESS);
+  ck_assert_int_eq(fake_kind(address), FAKE_NONE);
+  ck_assert_int_eq(hook_cuMemFreeAsync(next, NULL), CUDA_SUCCESS);
+}
+END_TEST
+
 START_TEST(the_programs_own_unified_memory_may_not) {
   CUdeviceptr own;
   ck_assert_int_eq(hook_cuMemAllocManaged(&own, MIB, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
@@ -248,10 +338,13 @@ int main(void) {
   tcase_add_test(cases, in_a_capture_both_are_the_drivers);
   tcase_add_test(cases, a_refused_allocation_or_free_leaves_the_books_as_they_were);
   tcase_add_test(cases, fresh_pool_memory_is_populated_in_stream_order_and_reused_memory_is_not);
+  tcase_add_test(cases, a_pool_is_not_destroyed_while_it_is_trimmed);
+  tcase_add_loop_test(cases, a_context_is_not_destroyed_while_an_event_of_it_is_looked_at, 0, 2);
   tcase_add_test(cases, emulated_memory_is_freed_only_after_the_streams_work);
   tcase_add_test(cases, a_double_free_in_stream_order_is_an_error);
   tcase_add_test(cases, memory_that_waits_for_its_free_is_waited_for_before_an_allocation_fails);
   tcase_add_test(cases, plain_memory_may_be_freed_in_stream_order);
+  tcase_add_test(cases, plain_memory_may_be_freed_on_a_stream_of_another_context);
   tcase_add_test(cases, the_programs_own_unified_memory_may_not);
   tcase_add_test(cases, what_waits_dies_with_its_context);
   suite_add_tcase(suite, cases);
