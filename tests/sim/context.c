@@ -89,6 +89,8 @@ CUresult cuCtxGetCurrent(CUcontext *pctx) {
   if (pctx == NULL)
     return CUDA_ERROR_INVALID_VALUE;
   *pctx = context_peek();
+  if (*pctx)
+    process_count((*pctx)->gpu, GS_SIM_context_queries, 1);
   return CUDA_SUCCESS;
 }
 

@@ -32,9 +32,10 @@
   X(kernels) /* kernels run to their end */                                                                  \
   X(copies)  /* copies and memory sets run to their end */                                                   \
   X(prefetches)                                                                                              \
-  X(submitted) /* pieces of work handed to streams */                                                        \
-  X(overlaps)  /* kernels, copies, sets, prefetches of this process that started while another one had work  \
-                  in flight */                                                                               \
+  X(submitted)       /* pieces of work handed to streams */                                                  \
+  X(context_queries) /* cuCtxGetCurrent with one current: what a gate that is not open has to ask */         \
+  X(overlaps) /* kernels, copies, sets, prefetches of this process that started while another one had work   \
+                 in flight */                                                                                \
   X(gpu_busy_ns)
 
 enum gs_sim_counter {

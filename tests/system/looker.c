@@ -6,7 +6,7 @@
 
 #include "gpu.h"
 
-#define SPIN_NS 1000000
+#define SPIN_NS 100000
 
 static void look_at_all(void) {
   int count;
