@@ -1,6 +1,7 @@
 /* test_idle.c - who does nothing on a GPU holds nobody up there, and finding out whether he does disturbs
  * nobody. */
 #include <stdio.h>
+#include <time.h>
 
 #include "common/clock.h"
 #include "runner.h"
@@ -76,9 +77,14 @@ static void check_has_not_held(const struct process *looker) {
 
 /* It doesn't stand at a gate for the second GPU either: its calls need not ask the driver where they go. */
 static void check_passes_freely(const struct process *looker) {
-  struct gs_sim_process counters = scene_process(&scene, looker, 0);
-  uint64_t rounds = counters.counters[GS_SIM_kernels] / 2;
-  CHECK(rounds >= 30, "%llu rounds", (unsigned long long)rounds);
+  struct gs_sim_process counters;
+  uint64_t rounds, deadline = deadline_in(PROCESS_LIMIT_S);
+  do {
+    CHECK(deadline_left_ms(deadline) > 0, "it does not go on");
+    nanosleep(&(struct timespec){.tv_nsec = 2000 * 1000}, NULL);
+    counters = scene_process(&scene, looker, 0);
+    rounds = counters.counters[GS_SIM_kernels] / 2;
+  } while (rounds < 200);
   CHECK(counters.counters[GS_SIM_context_queries] < rounds, "%llu questions in %llu rounds",
         (unsigned long long)counters.counters[GS_SIM_context_queries], (unsigned long long)rounds);
 }
