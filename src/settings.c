@@ -13,8 +13,26 @@ static struct settings current = {.socket = GS_DEFAULT_SOCKET, .memory = MEMORY_
 
 const struct settings *settings(void) { return &current; }
 
+/* Wrong values, for the log of programs that use CUDA; others that inherit the environment stay silent. */
+static struct {
+  const char *name, *allowed;
+  char value[64];
+} complaints[8];
+static int complaint_count;
+
 static void complain(const char *name, const char *value, const char *allowed) {
-  log_warn("%s=%s is not understood (%s): the default is taken", name, value, allowed);
+  if (complaint_count == sizeof complaints / sizeof *complaints)
+    return;
+  complaints[complaint_count].name = name;
+  complaints[complaint_count].allowed = allowed;
+  strncpy(complaints[complaint_count++].value, value, sizeof complaints->value - 1);
+}
+
+void settings_complain(void) {
+  for (int i = 0; i < complaint_count; i++)
+    log_warn("%s=%s is not understood (%s): the default is taken", complaints[i].name, complaints[i].value,
+             complaints[i].allowed);
+  complaint_count = 0;
 }
 
 static void read_bool(const char *name, bool *setting) {

@@ -18,4 +18,7 @@ struct settings {
 
 const struct settings *settings(void);
 
+/* Log the wrong values that were found, once. For the first use of the GPU. */
+void settings_complain(void);
+
 #endif

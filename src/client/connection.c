@@ -80,13 +80,16 @@ static void hold_without_daemon(struct gpu *gpu) {
     gate_open(gpu->device);
 }
 
+/* What this program does meanwhile. */
+static const char *without_daemon(void) {
+  return settings()->required ? "waiting, as GPUSHARE_REQUIRED says" : "running unshared until there is one";
+}
+
 /* why: for the log; NULL where that is done. */
 static void go_alone(const char *why) {
   bool wait = settings()->required;
   if (!client.alone && why)
-    log_warn(wait ? "no daemon at %s (%s): waiting for it, as GPUSHARE_REQUIRED says"
-                  : "no daemon at %s (%s): running unshared until there is one",
-             settings()->socket, why);
+    log_warn("no daemon at %s (%s): %s", settings()->socket, why, without_daemon());
   client.alone = true;
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
     if (gpu->used && !gpu->holding && !wait)
@@ -215,9 +218,8 @@ static void on_registered(void) {
 }
 
 static void on_other_version(uint64_t version) {
-  log_warn(
-      "the daemon speaks protocol %lu, this library %u: running unshared; install the same version of both",
-      version, GS_PROTOCOL_VERSION);
+  log_warn("the daemon speaks protocol %lu, this library %u: %s; install the same version of both", version,
+           GS_PROTOCOL_VERSION, without_daemon());
   pthread_mutex_lock(&client.lock);
   disconnect(NULL, RETRY_REFUSED_NS);
   pthread_mutex_unlock(&client.lock);
@@ -228,19 +230,28 @@ static void on_rejected(const struct gs_msg *msg) {
     on_other_version(msg->registered.value);
     return;
   }
-  log_warn("the daemon has no room for another client of this user (limit %lu): running unshared",
-           msg->registered.value);
+  log_warn("the daemon has no room for another client of this user (limit %lu): %s", msg->registered.value,
+           without_daemon());
   pthread_mutex_lock(&client.lock);
   disconnect(NULL, RETRY_REFUSED_NS);
   pthread_mutex_unlock(&client.lock);
 }
 
 static void handshake_check(void) {
+  pthread_mutex_lock(&client.lock);
   bool outstanding = !client.registered;
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
     outstanding |= gpu->used && !gpu->attached;
+  pthread_mutex_unlock(&client.lock);
   if (!outstanding)
     handshake_by_ns = 0;
+}
+
+static bool is_used(struct gpu *gpu) {
+  pthread_mutex_lock(&client.lock);
+  bool used = gpu->used;
+  pthread_mutex_unlock(&client.lock);
+  return used;
 }
 
 static void on_message(const struct gs_msg *msg) {
@@ -254,7 +265,7 @@ static void on_message(const struct gs_msg *msg) {
     on_rejected(msg);
     return;
   }
-  if (!gpu || !gpu->used)
+  if (!gpu || !is_used(gpu))
     return;
   switch (msg->type) {
   case GS_ATTACHED:
@@ -376,6 +387,7 @@ static void *connection_run(void *argument) {
 /* ---- what the rest of the library calls ---- */
 
 static bool start(void) {
+  settings_complain();
   condition_init(&client.memory_changed);
   client.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   client.started = client.wake_fd >= 0 && client_start_thread(connection_run, NULL) == 0;

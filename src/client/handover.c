@@ -164,6 +164,8 @@ static void take_up(struct gpu *gpu) {
 
 /* True if nothing was submitted since `calls` were counted, and the GPU has finished all that was. */
 static bool is_idle(struct gpu *gpu, uint64_t calls) {
+  if (!gate_is_used(gpu->device))
+    return true; /* a program that has only looked at it */
   if (gate_calls() != calls || gate_in_flight())
     return false;
   capture_forbid();

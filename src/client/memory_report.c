@@ -93,6 +93,8 @@ int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned
   while (gpu->memory_asking && client_connected(gpu))
     condition_wait(&client.memory_changed, &client.lock, UINT64_MAX);
   if (!client_connected(gpu)) {
+    gpu->total_bytes = total_bytes;
+    gpu->pinned_bytes = pinned_bytes;
     err = -ENOTCONN;
   } else if (total_bytes <= gpu->granted_bytes) {
     memory_note(gpu, total_bytes, pinned_bytes);

@@ -55,7 +55,6 @@ static inline void gate_enter(CUstream stream) {
 
 /* As gate_enter where the gate is open; false at once, with nothing to leave, where it is shut. For work of
  * our own that is not worth waiting for. */
-#define HAVE_GATE_TRY_ENTER
 bool gate_try_enter(CUstream stream);
 
 static inline void gate_leave(void) {
