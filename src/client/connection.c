@@ -431,6 +431,7 @@ void client_fork_prepare(void) { pthread_mutex_lock(&client.lock); }
 void client_fork_parent(void) { pthread_mutex_unlock(&client.lock); }
 
 void client_fork_child(void) {
+  client_fork_parent(); /* the lock is ours here too */
   if (client.fd >= 0)
     close(client.fd);
   if (client.wake_fd >= 0)
