@@ -170,8 +170,12 @@ int config_read(struct config *config, const char *path, char *error, size_t err
   FILE *file = fopen(path, "re");
   if (!file)
     return -errno;
+  errno = 0;
   int line = ini_parse_file(file, on_setting, &reading);
+  int err = ferror(file) ? errno : 0; /* to inih, a read that fails is the end of the file */
   fclose(file);
+  if (err != 0)
+    return err == EINVAL ? -EIO : -err; /* -EINVAL says that there is a text in error */
   if (line != 0) {
     snprintf(error, error_size, "%s:%d: %s", path, line,
              *reading.reason ? reading.reason : "neither a comment nor 'key = value'");

@@ -19,10 +19,14 @@ static void make_parent(const char *path) {
   if (!slash || slash == parent)
     return;
   *slash = '\0';
-  if (mkdir(parent, 0755) == 0)
-    log_info("made %s", parent);
-  else if (errno != EEXIST)
-    log_error("can't make %s: %s", parent, strerror(errno));
+  if (mkdir(parent, 0755) < 0) {
+    if (errno != EEXIST)
+      log_error("can't make %s: %s", parent, strerror(errno));
+    return;
+  }
+  log_info("made %s", parent);
+  if (chmod(parent, 0755) < 0) /* every user must get to the socket, whatever the umask has taken away */
+    log_error("can't open %s to all users: %s", parent, strerror(errno));
 }
 
 /* 0: nothing is in the way (any more). */

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -154,10 +155,40 @@ START_TEST(a_second_daemon_is_refused) {
 }
 END_TEST
 
+START_TEST(the_folder_that_it_makes_is_open_to_all) {
+  char folder[sizeof it->socket];
+  struct stat status;
+  kill(it->pid, SIGTERM);
+  ck_assert_int_eq(daemon_wait(it), 0);
+  ck_assert_int_lt(snprintf(folder, sizeof folder, "%s/made", it->folder), (int)sizeof folder);
+  ck_assert_int_lt(snprintf(it->socket, sizeof it->socket, "%s/made/s", it->folder), (int)sizeof it->socket);
+  mode_t before = umask(0077);
+  daemon_start(it, (const char *const[]){NULL});
+  umask(before);
+  ck_assert_int_eq(stat(folder, &status), 0);
+  ck_assert_uint_eq(status.st_mode & 07777, 0755);
+  kill(it->pid, SIGTERM);
+  ck_assert_int_eq(daemon_wait(it), 0);
+  ck_assert_int_eq(rmdir(folder), 0);
+}
+END_TEST
+
+START_TEST(a_folder_that_is_there_stays_as_it_is) {
+  struct stat status;
+  kill(it->pid, SIGTERM);
+  ck_assert_int_eq(daemon_wait(it), 0);
+  ck_assert_int_eq(chmod(it->folder, 0700), 0);
+  daemon_start(it, (const char *const[]){NULL});
+  ck_assert_int_eq(stat(it->folder, &status), 0);
+  ck_assert_uint_eq(status.st_mode & 07777, 0700);
+}
+END_TEST
+
 START_TEST(a_wrong_configuration_is_refused) {
   write_config("tq = soon\n");
   ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--config", it->config, NULL}), 78);
   ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--config", "/nonexistent/file", NULL}), 78);
+  ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--config", it->folder, NULL}), 78);
   ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--mode", "sometimes", NULL}), 78);
   ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--nonsense", NULL}), 64);
   ck_assert_int_eq(
@@ -166,9 +197,16 @@ START_TEST(a_wrong_configuration_is_refused) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {
-      a_killed_holder_loses_the_lock, who_does_not_answer_is_bypassed,  sigterm_ends_it_orderly,
-      signals_switch_turns,           sighup_rereads_the_configuration, a_restart_finds_its_clients_again,
-      a_second_daemon_is_refused,     a_wrong_configuration_is_refused, NULL};
+  const TTest *const tests[] = {a_killed_holder_loses_the_lock,
+                                who_does_not_answer_is_bypassed,
+                                sigterm_ends_it_orderly,
+                                signals_switch_turns,
+                                sighup_rereads_the_configuration,
+                                a_restart_finds_its_clients_again,
+                                a_second_daemon_is_refused,
+                                the_folder_that_it_makes_is_open_to_all,
+                                a_folder_that_is_there_stays_as_it_is,
+                                a_wrong_configuration_is_refused,
+                                NULL};
   return suite_main("daemon_life", tests, set_up, tear_down);
 }
