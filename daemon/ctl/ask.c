@@ -19,8 +19,8 @@ int ask_connect(const char *path, int *fd) {
   if (result == -ENOENT || result == -ECONNREFUSED)
     fprintf(
         stderr,
-        "gpusharectl: no daemon at %s: start it (systemctl start gpushare-daemon), or name its socket with "
-        "--socket or GPUSHARE_SOCKET\n",
+        "gpusharectl: no daemon at %s: start gpushare-daemon (as root for the default socket), or name its "
+        "socket with --socket\n",
         path);
   else
     fprintf(stderr, "gpusharectl: can't reach a daemon at %s: %s\n", path, strerror(-result));

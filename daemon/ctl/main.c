@@ -1,4 +1,5 @@
 /* main.c - gpusharectl: the command line. */
+#include <errno.h>
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -6,9 +7,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/parse.h"
 #include "common/wire.h"
+#include "core/scheduler.h"
 #include "ctl/ctl.h"
+
+/* The most whole hours that 64 bits of ns hold. */
+#define TQ_MAX_HOURS UINT64_C(5124095)
+#define TQ_MAX_NS (TQ_MAX_HOURS * 3600 * NS_PER_S)
 
 struct request {
   const char *socket;
@@ -69,12 +76,30 @@ static int run_status(const struct request *request) {
   return code;
 }
 
+/* On the wire a UUID of zeros means all GPUs; a GPU that is called so there is none. */
+static bool names_no_gpu(const uint8_t uuid[GS_UUID_SIZE]) {
+  static const uint8_t zero[GS_UUID_SIZE];
+  return memcmp(uuid, zero, sizeof zero) == 0;
+}
+
+/* CTL_OK: uuid is what the request is for. */
+static int read_gpu(const struct request *request, uint8_t uuid[GS_UUID_SIZE]) {
+  if (!request->gpu || strcmp(request->gpu, "all") == 0)
+    return CTL_OK;
+  if (parse_uuid(request->gpu, uuid) < 0)
+    return usage_error("not the UUID of a GPU, nor all:", request->gpu);
+  if (!names_no_gpu(uuid))
+    return CTL_OK;
+  fprintf(stderr, "gpusharectl: no GPU has the UUID %s: see gpusharectl status\n", request->gpu);
+  return CTL_REFUSED;
+}
+
 static int run_change(const struct request *request, enum gs_msg_type type, uint64_t value) {
   struct gs_msg msg = wire_msg(type, GS_GPU_ALL);
   msg.set.value = value;
-  if (request->gpu && strcmp(request->gpu, "all") != 0 && parse_uuid(request->gpu, msg.set.uuid) < 0)
-    return usage_error("not the UUID of a GPU, nor all:", request->gpu);
-  int fd, code = ask_connect(request->socket, &fd);
+  int fd, code = read_gpu(request, msg.set.uuid);
+  if (code == CTL_OK)
+    code = ask_connect(request->socket, &fd);
   if (code != CTL_OK)
     return code;
   code = ask_change(fd, &msg);
@@ -84,7 +109,13 @@ static int run_change(const struct request *request, enum gs_msg_type type, uint
 
 static int run_set_tq(const struct request *request) {
   uint64_t ns;
-  if (parse_duration_ns(request->words[1], &ns) < 0)
+  int err = parse_duration_ns(request->words[1], &ns);
+  if (err == -ERANGE || (err == 0 && (ns < SCHED_TQ_MIN_NS || ns > TQ_MAX_NS))) {
+    char what[64];
+    snprintf(what, sizeof what, "the quantum must be from 1ms to %luh, not", TQ_MAX_HOURS);
+    return usage_error(what, request->words[1]);
+  }
+  if (err < 0)
     return usage_error("not a duration (20, 0.5, 250ms, 2m):", request->words[1]);
   return run_change(request, GS_SET_TQ, ns);
 }
@@ -127,37 +158,65 @@ static int run(const struct request *request) {
   return usage_error("not a command:", request->words[0]);
 }
 
-int main(int argc, char **argv) {
+/* ---- the command line ---- */
+
+/* Above every character: optopt tells them from a short option that there is not. */
+enum { OPTION_SOCKET = 256, OPTION_GPU, OPTION_JSON, OPTION_VERSION };
+
+static int option_error(int option, char **argv) {
+  const char letter[] = {'-', (char)optopt, '\0'};
+  if (option == ':')
+    return usage_error("the value is missing after", argv[optind - 1]);
+  return usage_error("unknown option", optopt > 0 && optopt < OPTION_SOCKET ? letter : argv[optind - 1]);
+}
+
+static int print_version(void) {
+  printf("gpusharectl %s (protocol %u)\n", GPUSHARE_VERSION, GS_PROTOCOL_VERSION);
+  return CTL_OK;
+}
+
+static int execute(int argc, char **argv) {
   static const struct option options[] = {
-      {"socket", required_argument, NULL, 's'}, {"gpu", required_argument, NULL, 'g'},
-      {"json", no_argument, NULL, 'j'},         {"help", no_argument, NULL, 'h'},
-      {"version", no_argument, NULL, 'v'},      {0},
+      {"socket", required_argument, NULL, OPTION_SOCKET}, {"gpu", required_argument, NULL, OPTION_GPU},
+      {"json", no_argument, NULL, OPTION_JSON},           {"help", no_argument, NULL, 'h'},
+      {"version", no_argument, NULL, OPTION_VERSION},     {0},
   };
   const char *environment = getenv("GPUSHARE_SOCKET");
   struct request request = {.socket = environment && *environment ? environment : GS_DEFAULT_SOCKET};
   int option;
-  while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+  while ((option = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
     switch (option) {
-    case 's':
+    case OPTION_SOCKET:
+      if (!*optarg)
+        return usage_error("the value is missing after", "--socket");
       request.socket = optarg;
       break;
-    case 'g':
+    case OPTION_GPU:
       request.gpu = optarg;
       break;
-    case 'j':
+    case OPTION_JSON:
       request.json = true;
       break;
     case 'h':
       print_help();
       return CTL_OK;
-    case 'v':
-      printf("gpusharectl %s (protocol %u)\n", GPUSHARE_VERSION, GS_PROTOCOL_VERSION);
-      return CTL_OK;
+    case OPTION_VERSION:
+      return print_version();
     default:
-      return usage_error("unknown option", NULL);
+      return option_error(option, argv);
     }
   }
   request.words = argv + optind;
   request.word_count = argc - optind;
   return run(&request);
+}
+
+int main(int argc, char **argv) {
+  int code = execute(argc, argv);
+  errno = 0;
+  bool lost = fflush(stdout) != 0 || ferror(stdout);
+  if (!lost || code > CTL_REFUSED)
+    return code;
+  fprintf(stderr, "gpusharectl: can't write the answer: %s\n", strerror(errno ? errno : EIO));
+  return CTL_REFUSED;
 }

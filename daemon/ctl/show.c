@@ -198,6 +198,8 @@ int show_json(const struct gs_msg *msgs, size_t count) {
   }
   json_object_set_new(root, "gpus", gpus);
   int failed = json_dumpf(root, stdout, JSON_INDENT(2)) < 0;
+  if (failed && !ferror(stdout)) /* a write error is told by main.c, for all commands */
+    fprintf(stderr, "gpusharectl: out of memory\n");
   printf("\n");
   json_decref(root);
   return failed ? CTL_REFUSED : CTL_OK;

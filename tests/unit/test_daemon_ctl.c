@@ -1,6 +1,7 @@
 /* test_daemon_ctl.c - gpusharectl as a person or a script uses it: output, exit codes, what it says when it
  * fails.
  */
+#include <errno.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,15 +24,19 @@ static void set_up(void) { daemon_start(it, (const char *const[]){"--mode", "on"
 
 static void tear_down(void) { daemon_clean_up(it); }
 
-/* Run gpusharectl with these arguments, a line for the shell. Its exit code. */
-static int ctl(const char *arguments) {
-  char command[512];
-  snprintf(command, sizeof command, "GPUSHARE_SOCKET=%s %s %s 2>&1", it->socket, GS_CTL, arguments);
+static int run_shell(const char *command) {
   FILE *pipe = popen(command, "r");
   ck_assert_ptr_nonnull(pipe);
   output[fread(output, 1, sizeof output - 1, pipe)] = '\0';
   int status = pclose(pipe);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Run gpusharectl with these arguments, a line for the shell. Its exit code. */
+static int ctl(const char *arguments) {
+  char command[512];
+  snprintf(command, sizeof command, "GPUSHARE_SOCKET=%s %s %s 2>&1", it->socket, GS_CTL, arguments);
+  return run_shell(command);
 }
 
 #define output_has(text) ck_assert_msg(strstr(output, text), "'%s' is not in: %s", text, output)
@@ -121,10 +126,60 @@ START_TEST(settings_can_be_changed) {
 END_TEST
 
 START_TEST(what_the_daemon_refuses_is_said) {
-  ck_assert_int_eq(ctl("set-tq 1us"), 1);
-  output_has("at least 1 ms");
-  ck_assert_int_eq(ctl("on --gpu " CARD), 1);
+  ck_assert_int_eq(change_setting(it, GS_SET_TQ, 1000), -EINVAL);
+  holding_client();
+  ck_assert_int_eq(ctl("set-capacity 17G --gpu " CARD), 1);
+  output_has("more than the card has");
+  ck_assert_int_eq(ctl("on --gpu GPU-02000000-0000-0000-0000-000000000000"), 1);
   output_has("no program has used this GPU yet");
+}
+END_TEST
+
+START_TEST(a_uuid_of_zeros_is_no_gpu) {
+  holding_client();
+  ck_assert_int_eq(ctl("set-tq 3 --gpu GPU-00000000-0000-0000-0000-000000000000"), 1);
+  output_has("no GPU has the UUID GPU-00000000");
+  ck_assert_int_eq(gpu_number("tq_ns"), 20 * (json_int_t)NS_PER_S);
+}
+END_TEST
+
+START_TEST(a_quantum_out_of_range_is_wrong_usage) {
+  static const char *const wrong[] = {"set-tq 1us", "set-tq 0", "set-tq 5124096h",
+                                      "set-tq 99999999999999999999"};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    ck_assert_msg(ctl(wrong[i]) == 2, "%s: %s", wrong[i], output);
+    output_has("from 1ms to 5124095h");
+  }
+  ck_assert_int_eq(ctl("set-tq 1ms"), 0);
+  ck_assert_int_eq(ctl("set-tq 5124095h"), 0);
+}
+END_TEST
+
+START_TEST(what_cannot_be_written_is_said) {
+  static const char *const commands[] = {"status", "status --json", "--help", "--version"};
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    char command[512];
+    snprintf(command, sizeof command, "GPUSHARE_SOCKET=%s %s %s 2>&1 >/dev/full", it->socket, GS_CTL,
+             commands[i]);
+    ck_assert_int_eq(run_shell(command), 1);
+    output_has("can't write the answer: No space left on device");
+  }
+}
+END_TEST
+
+START_TEST(wrong_options_are_one_line) {
+  static const struct {
+    const char *arguments, *line;
+  } wrong[] = {{"status --socket", "the value is missing after '--socket'"},
+               {"status --socket=", "the value is missing after '--socket'"},
+               {"status --gpu", "the value is missing after '--gpu'"},
+               {"--nonsense status", "unknown option '--nonsense'"},
+               {"--json -xh", "unknown option '-x'"}};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    ck_assert_int_eq(ctl(wrong[i].arguments), 2);
+    output_has(wrong[i].line);
+    ck_assert_ptr_eq(strchr(output, '\n'), output + strlen(output) - 1);
+  }
 }
 END_TEST
 
@@ -145,7 +200,7 @@ END_TEST
 
 START_TEST(no_daemon_is_one_clear_line) {
   ck_assert_int_eq(ctl("status --socket /nonexistent/socket"), 3);
-  output_has("no daemon at /nonexistent/socket: start it");
+  output_has("no daemon at /nonexistent/socket: start gpushare-daemon (as root");
   ck_assert_ptr_eq(strchr(output, '\n'), output + strlen(output) - 1);
   kill(it->pid, SIGKILL);
   daemon_wait(it);
@@ -159,6 +214,10 @@ int main(void) {
                                 status_json_has_the_promised_keys,
                                 settings_can_be_changed,
                                 what_the_daemon_refuses_is_said,
+                                a_uuid_of_zeros_is_no_gpu,
+                                a_quantum_out_of_range_is_wrong_usage,
+                                what_cannot_be_written_is_said,
+                                wrong_options_are_one_line,
                                 wrong_usage_is_said,
                                 no_daemon_is_one_clear_line,
                                 NULL};
