@@ -126,11 +126,9 @@ struct gs_msg {
   int32_t status;   /* replies: 0 or -errno */
   uint64_t epoch;   /* LOCK_OK, LOCK_WANTED, DROP_LOCK, LOCK_RELEASED, LOCK_ACTIVE: number of the grant */
   union {
-    struct {       /* REGISTER */
-      int32_t pid; /* in the client's own pid namespace; 0: unknown */
-      uint32_t flags;
+    struct {                   /* REGISTER */
+      int32_t pid;             /* in the client's own pid namespace; 0: unknown */
       char name[GS_NAME_SIZE]; /* program name, for people */
-      char cgroup[56];         /* reserved for the job's container; empty for now */
     } reg;
     struct {        /* REGISTERED, REJECTED */
       uint32_t job; /* id of the job, unique in the daemon's life */

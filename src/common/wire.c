@@ -33,7 +33,6 @@ static void terminate_texts(struct gs_msg *msg) {
   switch (msg->type) {
   case GS_REGISTER:
     msg->reg.name[sizeof msg->reg.name - 1] = '\0';
-    msg->reg.cgroup[sizeof msg->reg.cgroup - 1] = '\0';
     break;
   case GS_ATTACH:
     msg->attach.name[sizeof msg->attach.name - 1] = '\0';
