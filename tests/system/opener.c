@@ -4,7 +4,8 @@
 
 #include <dlfcn.h>
 
-static void *volatile opened; /* something to do after dlopen, lest it be a jump, and so its caller our caller */
+/* Something to do after dlopen, lest it be a jump, and so its caller our caller. */
+static void *volatile opened;
 
 void *opener_open(const char *name) {
   opened = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
