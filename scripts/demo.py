@@ -1,4 +1,5 @@
-"""The second half of scripts/demo: runs and measures. usage: demo.py BUILD-FOLDER [--simulate]"""
+"""The second half of scripts/demo: runs and measures."""
+import argparse
 import json
 import os
 import re
@@ -40,15 +41,47 @@ class Setup:
                 "--spin", self.spin, "--progress", "--wait"]
 
 
-def gpu_works(build, folder):
-    """Does a small job on the real driver come to its end?"""
-    setup = Setup(build, folder, simulate=False)
+# In a process of its own: a driver may keep threads and files, or not return.
+ASK_DRIVER = """
+import ctypes, sys
+try:
+    driver = ctypes.CDLL("libcuda.so.1")
+except OSError as error:
+    sys.exit(77 if str(error).startswith("libcuda.so.1: cannot open") else str(error))
+count = ctypes.c_int(0)
+result = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+if result == 100 or (result == 0 and count.value == 0):  # CUDA_ERROR_NO_DEVICE
+    sys.exit(77)
+if result:
+    text = ctypes.c_char_p()
+    driver.cuGetErrorString(result, ctypes.byref(text))
+    sys.exit(f"cuInit: error {result}: {(text.value or b'').decode()}")
+"""
+
+
+def output_of(command, **options):
     try:
-        result = subprocess.run(setup.job_command(1, MIB), env=setup.environment, input="go\n", text=True,
-                                capture_output=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return result.returncode == 0 and result.stdout.endswith("ok\n")
+        return subprocess.run(command, text=True, capture_output=True, timeout=30, check=False, **options)
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError("the GPU does not work: no answer within 30 s (--simulate: without it)") from error
+
+
+def gpu_there():
+    """False: there is no driver, or it knows of no GPU. One that fails is an error, not a reason to simulate."""
+    result = output_of([sys.executable, "-c", ASK_DRIVER])
+    if result.returncode not in (0, 77):
+        said = result.stderr.strip() or f"asking the driver ended with {result.returncode}"
+        raise RuntimeError(f"the GPU does not work (--simulate: without it): {said}")
+    return result.returncode == 0
+
+
+def try_gpu(build, folder):
+    """A small job on the real driver comes to its end, or RuntimeError."""
+    setup = Setup(build, folder, simulate=False)
+    result = output_of(setup.job_command(1, MIB), env=setup.environment, input="go\n")
+    if result.returncode != 0 or not result.stdout.endswith("ok\n"):
+        raise RuntimeError("the GPU does not work (--simulate: without it): a small program failed with "
+                           f"{result.returncode}:\n{(result.stdout + result.stderr).strip()}")
 
 
 class Daemon:
@@ -147,13 +180,13 @@ def show(text, end="\n"):
 
 def follow(jobs, title):
     """Until both have ended: progress on the screen. Returns the share of each when the first was done."""
-    start, shown, shares = time.monotonic(), 0.0, None
+    start, shown, shares = time.monotonic(), None, None
     while any(job.running() for job in jobs):
         done = [job.rounds() for job in jobs]
         if shares is None and (max(done) >= jobs[0].setup.rounds or not all(job.running() for job in jobs)):
             shares = [count / max(1, sum(done)) for count in done]
         elapsed = time.monotonic() - start
-        if elapsed - shown >= (0.2 if sys.stdout.isatty() else 2):
+        if shown is None or elapsed - shown >= (0.2 if sys.stdout.isatty() else 1):
             shown = elapsed
             progress = ", ".join(f"{job.name} {count}/{job.setup.rounds}" for job, count in zip(jobs, done))
             show(f"{title}: {elapsed:5.1f} s  {progress}", end="")
@@ -217,16 +250,23 @@ def print_table(setup, rows):
 
 
 def main():
-    build = os.path.abspath(sys.argv[1])
+    parser = argparse.ArgumentParser(prog="demo.py", description=__doc__, allow_abbrev=False)
+    parser.add_argument("build", help="the build folder")
+    parser.add_argument("--simulate", action="store_true", help="the simulated driver, even where there is a GPU")
+    options = parser.parse_args()
+    build = os.path.abspath(options.build)
     folder = tempfile.mkdtemp(prefix="gpushare-demo-")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
     try:
-        simulate = "--simulate" in sys.argv[2:] or not gpu_works(build, folder)
+        simulate = options.simulate or not gpu_there()
+        if not simulate:
+            try_gpu(build, folder)
         setup = Setup(build, folder, simulate)
-        print("demo: " + ("no GPU here: the SIMULATED driver is used" if simulate else "on this machine's GPU"))
+        why = "as asked" if options.simulate else "no GPU here"
+        print("demo: " + (f"{why}: the SIMULATED driver is used" if simulate else "on this machine's GPU"))
         print(f"demo: two programs of {setup.bytes // MIB} MiB each, capacity {setup.capacity // MIB} MiB, TQ {setup.tq} s,"
-              f" {setup.rounds} rounds over all of their memory")
+              f" {setup.rounds} rounds over all of their memory", flush=True)
         print_table(setup, [run(setup, mode) for mode in ("off", "on")])
     except KeyboardInterrupt:
         return 130
