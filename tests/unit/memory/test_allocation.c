@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "../suite.h"
 #include "fake.h"
 #include "interpose/hooks.h"
 #include "memory/memory.h"
@@ -289,9 +290,5 @@ int main(void) {
   tcase_add_test(cases, a_refused_release_keeps_the_books);
   tcase_add_test(cases, arrays_count_by_their_shape);
   suite_add_tcase(suite, cases);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_run(suite);
 }

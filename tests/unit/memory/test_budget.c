@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "../suite.h"
 #include "client/client.h"
 #include "memory/budget.h"
 #include "memory/device.h"
@@ -198,9 +199,5 @@ int main(void) {
   tcase_add_test(cases, the_daemon_decides_on_the_sum_and_hears_of_frees);
   tcase_add_loop_test(cases, racing_threads_never_exceed_the_card_and_leave_nothing, 0, 2);
   suite_add_tcase(suite, cases);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_run(suite);
 }

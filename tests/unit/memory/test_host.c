@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "../suite.h"
 #include "memory/host.h"
 
 START_TEST(meminfo_lines) {
@@ -33,9 +34,5 @@ int main(void) {
   tcase_add_test(cases, meminfo_lines);
   tcase_add_test(cases, this_host_has_some_and_errno_is_kept);
   suite_add_tcase(suite, cases);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_run(suite);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "../suite.h"
 #include "memory/ledger.h"
 
 static struct ledger ledger = LEDGER_INITIALIZER;
@@ -258,9 +259,5 @@ int main(void) {
   tcase_add_test(cases, frees_race_with_a_mover);
   tcase_add_test(cases, a_forked_child_starts_empty);
   suite_add_tcase(suite, cases);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_run(suite);
 }

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "../suite.h"
 #include "fake.h"
 #include "interpose/hooks.h"
 #include "memory/account.h"
@@ -183,9 +184,5 @@ int main(void) {
   tcase_add_test(cases, frees_during_a_move);
   tcase_add_test(cases, a_forked_child_knows_nothing);
   suite_add_tcase(suite, cases);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_run(suite);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "../suite.h"
 #include "fake.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
@@ -348,9 +349,5 @@ int main(void) {
   tcase_add_test(cases, the_programs_own_unified_memory_may_not);
   tcase_add_test(cases, what_waits_dies_with_its_context);
   suite_add_tcase(suite, cases);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_run(suite);
 }
