@@ -35,7 +35,7 @@
 #include <stdint.h>
 
 #define GS_MAGIC 0x52485347u /* "GSHR" */
-#define GS_PROTOCOL_VERSION 1u
+#define GS_PROTOCOL_VERSION 2u
 #define GS_MSG_SIZE 128
 #define GS_DEFAULT_SOCKET "/run/gpushare/daemon.sock"
 #define GS_UUID_SIZE 16
@@ -55,6 +55,8 @@
   X(MEM_REQUEST, 7)                                                                                          \
   X(MEM_REPORT, 8)                                                                                           \
   X(CLIENT_STATE, 9)                                                                                         \
+  X(RESIDENT, 10)                                                                                            \
+  X(MEM_SHORT, 11)                                                                                           \
   /* daemon to client */                                                                                     \
   X(REGISTERED, 32)                                                                                          \
   X(REJECTED, 33)                                                                                            \
@@ -66,6 +68,7 @@
   X(DROP_LOCK, 39)                                                                                           \
   X(MEM_REPLY, 40)                                                                                           \
   X(CAPACITY, 41)                                                                                            \
+  X(ROOM, 42)                                                                                                \
   /* gpusharectl to daemon */                                                                                \
   X(SET_TQ, 64)                                                                                              \
   X(SET_MODE, 65)                                                                                            \
@@ -76,7 +79,8 @@
   X(STATUS_DAEMON, 97)                                                                                       \
   X(STATUS_GPU, 98)                                                                                          \
   X(STATUS_JOB, 99)                                                                                          \
-  X(STATUS_END, 100)
+  X(STATUS_END, 100)                                                                                         \
+  X(STATUS_HANDOVER, 101)
 
 enum gs_msg_type {
 #define X(name, value) GS_##name = value,
@@ -89,6 +93,13 @@ enum gs_mode {
   GS_MODE_AUTO = 0, /* only while their memory does not fit together */
   GS_MODE_ON = 1,   /* always */
   GS_MODE_OFF = 2,  /* never */
+};
+
+/* How a job's device memory leaves the card and comes back (GPUSHARE_MEMORY). */
+enum gs_memory {
+  GS_MEMORY_MANAGED = 0, /* unified memory, moved by prefetch; page faults keep it right */
+  GS_MEMORY_SWAP = 1,    /* mapped while on the card, in pinned host memory while away */
+  GS_MEMORY_OFF = 2,     /* it does not: allocations stay as they are */
 };
 
 /* Where a job stands on a GPU, as told in STATUS_JOB. */
@@ -113,6 +124,7 @@ enum gs_reject_reason {
 #define GS_STATE_CAPTURING 0x1u /* a stream capture is open */
 #define GS_STATE_DRAINING 0x2u  /* submitted work has not finished within the drain bound */
 #define GS_STATE_OVERDUE 0x4u   /* STATUS_JOB only: DROP_LOCK has not been answered within the grace */
+#define GS_STATE_TOO_BIG 0x8u   /* STATUS_JOB only: uses more than the capacity, so it cannot run */
 
 /* flags of STATUS_GPU */
 #define GS_GPU_SERIALIZED 0x1u /* turns are being taken now */
@@ -142,15 +154,35 @@ struct gs_msg {
       uint32_t flags;       /* GS_ATTACH_* */
       uint32_t pad;
       char name[GS_NAME_SIZE]; /* of the card, for people */
+      uint64_t resident_bytes; /* of used_bytes: on the card */
     } attach;
     struct {                   /* ATTACHED, CAPACITY */
       uint64_t capacity_bytes; /* of the GPU for all jobs together */
       uint32_t mode;           /* enum gs_mode */
+      uint32_t memory;         /* enum gs_memory: for programs that do not choose themselves */
+      uint32_t host_tight;     /* not 0: host memory is scarce; keep no more of it pinned than is in use */
     } attached;
-    struct {               /* LOCK_OK */
+    struct { /* ROOM, LOCK_OK, DROP_LOCK: what the job may have on the card from now on. More than
+                that leaves, as soon as the job does not hold the GPU; what is away comes back as far
+                as there is room, also while others run. */
+      uint64_t room_bytes;
+      uint64_t room_seq;     /* counts the rooms told to this job on this GPU, from 1 */
+      uint64_t quantum_ns;   /* LOCK_OK; 0: until told otherwise */
+      uint64_t target_bytes; /* LOCK_OK: the room that will come as others leave */
+    } room;
+    struct { /* RESIDENT: progress of moves; sent every 64 MiB or so and when the room is reached */
+      uint64_t resident_bytes; /* on the card now, pinned bytes included */
+      uint64_t room_seq;       /* of the last room seen */
+      uint64_t evicted_bytes;  /* moved out and in since the last RESIDENT of this connection */
+      uint64_t restored_bytes;
+    } resident;
+    struct { /* MEM_SHORT: the driver has refused so many bytes that are within the room */
+      uint64_t short_bytes;
+    } mem_short;
+    struct {               /* the former LOCK_OK */
       uint64_t quantum_ns; /* 0: until told otherwise */
     } lock_ok;
-    struct {                /* DROP_LOCK, LOCK_WANTED */
+    struct {                /* the former DROP_LOCK, LOCK_WANTED */
       uint64_t evict_bytes; /* so many resident bytes should leave the card before LOCK_RELEASED */
     } drop;
     struct { /* LOCK_RELEASED */
@@ -221,7 +253,16 @@ struct gs_msg {
       uint64_t moved_bytes;
       uint64_t drain_max_ns;
       char name[GS_NAME_SIZE];
+      uint64_t resident_bytes; /* on the card */
     } job_status;
+    struct { /* STATUS_HANDOVER; gpu: index. Hand-overs since start; the last one in *_last */
+      uint64_t drain_ns, move_ns; /* GPU idle: until the release, and from then until the next one runs */
+      uint64_t evicted_bytes, restored_bytes; /* moved in hand-overs */
+      uint64_t hidden_bytes;                  /* moved behind turns, both directions */
+      uint64_t drain_last_ns, move_last_ns;
+      uint64_t evicted_last_bytes, restored_last_bytes;
+      uint64_t overhead_bytes; /* what the driver has refused: the card has that much less than it says */
+    } handover_status;
     uint8_t raw[GS_MSG_SIZE - 24];
   };
 };

@@ -31,6 +31,21 @@ void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned
  * device, and waits for the daemon's answer. */
 uint64_t client_capacity(CUdevice device);
 
+/* What the process may have on the card; UINT64_MAX without a daemon. */
+uint64_t client_room_bytes(CUdevice device);
+
+/* For an allocation: wait until the process, which holds the GPU, may have so many bytes on the card. False,
+ * at once, if it does not hold it or is giving it back. May block as long as others take to leave. No lock
+ * of the memory room is held. */
+bool client_room_wait(CUdevice device, uint64_t bytes);
+
+/* The driver has refused so many bytes that are within the room. Returns at once. */
+void client_memory_short(CUdevice device, uint64_t bytes);
+
+/* How this device's memory shall be kept, for a program that does not say: enum gs_memory. Waits like
+ * client_capacity. */
+int client_memory_mode(CUdevice device);
+
 /* Around a fork, in the parent. */
 void client_fork_prepare(void);
 void client_fork_parent(void);

@@ -21,6 +21,7 @@ enum backing {
   BACKING_CONVERTED, /* the program asked for device memory and has got unified memory from us */
   BACKING_APP,       /* the program's own unified memory */
   BACKING_PINNED,    /* device memory that cannot leave the card */
+  BACKING_SWAP,      /* mapped while on the card, in host memory while away: see swap/swap.h */
   BACKINGS,
 };
 

@@ -19,6 +19,39 @@ struct memory_usage {
 
 struct memory_usage memory_usage(CUdevice device);
 
+struct memory_moved {
+  uint64_t out_bytes, in_bytes;
+  uint64_t short_bytes; /* MEMORY_SHORT: what the driver has refused */
+};
+
+enum memory_progress {
+  MEMORY_SETTLED, /* nothing to do for this room */
+  MEMORY_MOVED,   /* something was done; there may be more */
+  MEMORY_SHORT,   /* the card has less than the room says */
+  MEMORY_FAILED,  /* the driver does not work any more (a dead context, the end of the process) */
+};
+
+/* One bounded step (about the copy of one piece) towards having at most room_bytes of this process on the
+ * card, or as much of what is away as fits into them. Adds to `moved`. By the GPU's worker, which does not
+ * hold the GPU, or holds it with its gate still shut; a context of the device is current. */
+enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved);
+
+/* The process is about to submit: true if everything it needs is on the card; from then on new memory gets
+ * there at once. `enough_bytes`: resident bytes that do for memory whose page faults fetch the rest. */
+bool memory_open(CUdevice device, uint64_t enough_bytes);
+
+/* After the drain: new memory stays off the card until memory_open. */
+void memory_close(CUdevice device);
+
+/* Turns are being taken (or not any more): moves may come. */
+void memory_expect_moves(CUdevice device, bool expected);
+
+/* The daemon says that host memory is scarce. */
+void memory_set_host_tight(bool tight);
+
+/* What is due by time. Returns when the next is (UINT64_MAX: nothing). */
+uint64_t memory_run_timers(uint64_t now_ns);
+
 /* Move up to `bytes` converted resident bytes of this process to host memory in bulk, and wait for it.
  * Called by the client's worker after the drain, gate closed; a context of the device is current.
  * Returns the bytes moved. */

@@ -1,0 +1,38 @@
+/*
+ * slabs.h - pinned host memory for what is away from the card: slabs of 256 MiB on huge pages, registered
+ * with the driver, divided into slots. Made as needed or ahead of need, reused, and given back when they have
+ * not been used for a while, or at once where host memory is scarce.
+ *
+ * Threading: any thread. slabs_get makes a new slab when nothing is free, which takes some 50 ms; a context
+ * is current.
+ */
+#ifndef GS_SLABS_H
+#define GS_SLABS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SLABS_GRAIN_BYTES (UINT64_C(2) << 20)
+#define SLABS_SLAB_BYTES (UINT64_C(256) << 20)
+
+/* Room for `bytes` (a multiple of SLABS_GRAIN_BYTES, at most SLABS_SLAB_BYTES) in one piece; NULL: the host
+ * has no more. The contents of a slot are undefined. */
+void *slabs_get(uint64_t bytes);
+void slabs_put(void *slot, uint64_t bytes);
+
+/* Have slabs for so many bytes ready, in the background; those that are in use count. */
+void slabs_prepare(uint64_t bytes);
+
+/* Scarce: give back what is not in use, and keep nothing from now on. */
+void slabs_set_tight(bool tight);
+
+/* Give back what has not been used since `idle_ns` ago. Returns when to look again (UINT64_MAX: no need). */
+uint64_t slabs_trim(uint64_t now_ns);
+
+/* Pinned now, and of these in use. */
+uint64_t slabs_pinned_bytes(void);
+uint64_t slabs_used_bytes(void);
+
+void slabs_fork_child(void);
+
+#endif

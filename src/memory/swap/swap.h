@@ -1,0 +1,60 @@
+/*
+ * swap.h - device memory whose addresses stay while its bytes come and go: reserved ranges, with physical
+ * memory mapped under them while they are on the card, and the bytes in pinned host memory while they are
+ * not. Touching what is away crashes the program that does it, so the gate must let nothing through.
+ *
+ * A space (one per device) is open while the process may submit and everything is on the card: new memory is
+ * then mapped at once. It is closed otherwise: new memory gets its pages with the next restore.
+ *
+ * Threading: any thread, but for swap_step, swap_open and swap_close, which are the GPU's worker's. One mutex
+ * per space protects it; it is held for at most about the copy of one piece (32 MiB).
+ */
+#ifndef GS_SWAP_H
+#define GS_SWAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "interpose/cuda_abi.h"
+#include "memory/ledger.h"
+#include "memory/memory.h"
+
+/* Whether the device and its driver can do this. */
+bool swap_supported(CUdevice device);
+
+/* New memory of `like->device`, entered into the ledger as `like` says (BACKING_SWAP; it costs the budget
+ * whole blocks, so `bytes` of the entry is 0). Waits for room on the card while the process holds the GPU.
+ * The driver's result, or CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like);
+
+/* Free an allocation of BACKING_SWAP that has been taken out of the ledger: waits for the work of its context
+ * as cuMemFree does, unless `finished` says that no work uses it any more. */
+void swap_free(const struct allocation *taken, bool finished);
+
+/* One step towards having at most room_bytes on the card, or as much of what is away as fits into them. A
+ * context of the device is current, nothing of this process runs on it, or it is not what moves. */
+enum memory_progress swap_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved);
+
+/* Open the space, if everything is on the card. */
+bool swap_open(CUdevice device);
+
+/* New memory stays off the card until the space is opened again. */
+void swap_close(CUdevice device);
+
+/* Mapped on the card now (whole pieces), and what all blocks together take when they are. */
+uint64_t swap_resident_bytes(CUdevice device);
+uint64_t swap_total_bytes(CUdevice device);
+
+/* From now on `peer` may (may no longer) reach the memory of `device`. */
+void swap_set_peer(CUdevice device, CUdevice peer, bool access);
+
+/* Turns are being taken: host memory may be needed soon, so it is made ready in the background. */
+void swap_expect_moves(CUdevice device);
+
+/* The context is about to be destroyed; its allocations have been removed from the ledger by
+ * account_context_destroyed after this. */
+void swap_context_destroyed(CUcontext context);
+
+void swap_fork_child(void);
+
+#endif
