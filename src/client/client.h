@@ -7,6 +7,7 @@
 #ifndef GS_CLIENT_H
 #define GS_CLIENT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "interpose/cuda_abi.h"

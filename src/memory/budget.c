@@ -55,7 +55,7 @@ static bool exceeds_card(const struct account *account, enum backing backing, ui
                          uint64_t total) {
   if (backing == BACKING_APP || settings()->single_oversubscribe || !total)
     return false;
-  uint64_t used = add_saturated(account->used_bytes[BACKING_CONVERTED], account->used_bytes[BACKING_PINNED]);
+  uint64_t used = sum(account) - account->used_bytes[BACKING_APP];
   return bytes > total || used > total - bytes;
 }
 

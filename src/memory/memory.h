@@ -7,6 +7,7 @@
 #ifndef GS_MEMORY_H
 #define GS_MEMORY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "interpose/cuda_abi.h"
