@@ -43,8 +43,7 @@ static void attribute_text(const struct probe *p, CUdeviceptr at, int attribute,
     snprintf(text, size, "%#lx", (long)value[0]);
 }
 
-static void attribute_table(const struct probe *p, const char *const *names, const CUdeviceptr *at,
-                            int count) {
+void attribute_table(const struct probe *p, const char *const *names, const CUdeviceptr *at, int count) {
   char text[32];
   printf("  %-20s", "attribute");
   for (int k = 0; k < count; k++)

@@ -30,11 +30,16 @@ static const char module_text[] =
 static const struct {
   const char *name;
   void (*run)(struct probe *p);
+  enum { OPEN, BARE } start; /* BARE: makes its own processes, so nothing may be open in this one */
 } sections[] = {
-    {"driver", probe_driver},     {"attributes", probe_attributes}, {"pools", probe_pools},
-    {"captures", probe_captures}, {"syncs", probe_syncs},           {"calls", probe_calls},
-    {"edges", probe_edges},       {"moves", probe_moves},           {"placement", probe_placement},
-    {"green", probe_green},
+    {"driver", probe_driver, OPEN},         {"attributes", probe_attributes, OPEN},
+    {"pools", probe_pools, OPEN},           {"captures", probe_captures, OPEN},
+    {"syncs", probe_syncs, OPEN},           {"calls", probe_calls, OPEN},
+    {"edges", probe_edges, OPEN},           {"moves", probe_moves, OPEN},
+    {"placement", probe_placement, OPEN},   {"green", probe_green, OPEN},
+    {"physical", probe_physical, OPEN},     {"pinning", probe_pinning, OPEN},
+    {"handover", probe_handover, BARE},     {"vmmpointers", probe_vmmpointers, BARE},
+    {"checkpoint", probe_checkpoint, BARE},
 };
 enum { SECTIONS = sizeof(sections) / sizeof(sections[0]), SECTION_SECONDS = 60 };
 
@@ -79,7 +84,7 @@ CUresult launch_spin(const struct probe *p, uint64_t ns, CUstream stream) {
   return cuLaunchKernel((CUfunction)p->spin, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL);
 }
 
-static bool probe_open(struct probe *p) {
+bool probe_open(struct probe *p) {
   CUlibrary library;
   if (TRY(cuInit(0)) || TRY(cuDeviceGet(&p->device, 0)) ||
       TRY(cuDevicePrimaryCtxRetain(&p->context, p->device)) || TRY(cuCtxSetCurrent(p->context)) ||
@@ -98,7 +103,7 @@ static int section_run(size_t index) {
   struct probe p = {0};
   alarm(SECTION_SECONDS);
   setvbuf(stdout, NULL, _IOLBF, 0);
-  if (!probe_open(&p))
+  if (sections[index].start == OPEN && !probe_open(&p))
     return 1;
   sections[index].run(&p);
   return 0;
@@ -121,10 +126,18 @@ static int section_fork(size_t index) {
   return status != 0;
 }
 
+static bool section_wanted(size_t index, int argc, char **argv) {
+  for (int i = 1; i < argc; i++)
+    if (strcmp(argv[i], sections[index].name) == 0)
+      return true;
+  return argc < 2;
+}
+
+/* usage: probe [SECTION...] */
 int main(int argc, char **argv) {
   int failed = 0;
   for (size_t i = 0; i < SECTIONS; i++)
-    if (argc < 2 || strcmp(argv[1], sections[i].name) == 0)
+    if (section_wanted(i, argc, argv))
       failed |= section_fork(i);
   return failed;
 }

@@ -27,6 +27,9 @@ struct probe {
   CUstream stream;
 };
 
+/* A context on the first card; false: a line has told why. */
+bool probe_open(struct probe *p);
+
 /* One line on failure; the result is handed on. */
 CUresult probe_try(const char *what, CUresult result);
 #define TRY(call) probe_try(#call, call)
@@ -41,6 +44,9 @@ CUmemLocation location_host(void);
 /* A pool of CUDA 13's managed type whose memory is to lie on the card. */
 CUresult managed_pool(const struct probe *p, CUmemoryPool *pool);
 
+/* One row per pointer attribute, one column per pointer. */
+void attribute_table(const struct probe *p, const char *const *names, const CUdeviceptr *at, int count);
+
 void probe_attributes(struct probe *p);
 void probe_pools(struct probe *p);
 void probe_captures(struct probe *p);
@@ -51,5 +57,10 @@ void probe_edges(struct probe *p);
 void probe_moves(struct probe *p);
 void probe_placement(struct probe *p);
 void probe_green(struct probe *p);
+void probe_physical(struct probe *p);
+void probe_pinning(struct probe *p);
+void probe_handover(struct probe *p);
+void probe_vmmpointers(struct probe *p);
+void probe_checkpoint(struct probe *p);
 
 #endif

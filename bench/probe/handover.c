@@ -1,0 +1,213 @@
+/* handover.c - how fast one process's memory can leave the card while another's comes, and what a third
+ * feels. */
+#include "holder.h"
+
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { SECONDS = 34, SAMPLE_US = 500000 };
+
+struct table { /* the three processes; this one never touches the driver */
+  int out, in, bystander;
+  struct board *board;
+  size_t bytes; /* each holder's */
+  uint64_t start_ns;
+};
+
+static int holder_start(struct board *board) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    return -1;
+  pid_t pid = child_fork();
+  if (pid == 0) {
+    close(ends[0]);
+    holder_run(ends[1], board);
+    fflush(stdout);
+    _exit(0);
+  }
+  close(ends[1]);
+  return pid < 0 ? -1 : ends[0];
+}
+
+static bool order_send(int fd, struct order order) {
+  return send(fd, &order, sizeof(order), MSG_NOSIGNAL) == sizeof(order);
+}
+
+static bool report_get(int fd, struct report *report) {
+  if (read(fd, report, sizeof(*report)) != sizeof(*report)) {
+    printf("  a holder is gone\n");
+    return false;
+  }
+  if (report->result)
+    printf("  a holder failed: %d\n", (int)report->result);
+  return report->result == CUDA_SUCCESS;
+}
+
+/* One order to each, obeyed at the same time. */
+static bool both_do(const struct table *t, struct order out, struct order in, struct report reports[2]) {
+  if (!order_send(t->in, in) || !order_send(t->out, out))
+    return false;
+  bool out_ok = report_get(t->out, &reports[0]);
+  return report_get(t->in, &reports[1]) && out_ok;
+}
+
+static bool one_do(int fd, struct order order, struct report *report) {
+  return order_send(fd, order) && report_get(fd, report);
+}
+
+static uint64_t whole_ns(const struct report reports[2]) {
+  uint64_t start = reports[0].start_ns < reports[1].start_ns ? reports[0].start_ns : reports[1].start_ns;
+  uint64_t end = reports[0].end_ns > reports[1].end_ns ? reports[0].end_ns : reports[1].end_ns;
+  return end - start;
+}
+
+static bool table_open(struct table *t) {
+  struct report reports[2];
+  t->board = mmap(NULL, sizeof(*t->board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (t->board == MAP_FAILED)
+    return false;
+  t->out = holder_start(t->board);
+  t->in = holder_start(t->board);
+  struct order open = {.op = HOLDER_OPEN};
+  if (t->out < 0 || t->in < 0 || !both_do(t, open, open, reports))
+    return false;
+  t->bytes = reports[0].bytes < reports[1].bytes ? reports[0].bytes : reports[1].bytes;
+  if (t->bytes < GIB) {
+    printf("  skipped: not 2 GiB free on the card for the two processes\n");
+    return false;
+  }
+  struct order slab = {.op = HOLDER_SLAB, .bytes = t->bytes};
+  if (!both_do(t, slab, slab, reports))
+    return false;
+  printf("  two processes, %zu GiB each; touching and pinning that much host memory, both at once: %.1f s\n",
+         t->bytes / GIB, (double)whole_ns(reports) / 1e9);
+  return true;
+}
+
+static void ceiling_print(const struct table *t, const char *what, size_t out_bytes, size_t in_bytes) {
+  struct order copy = {.op = HOLDER_COPY, .out_bytes = out_bytes, .in_bytes = in_bytes};
+  size_t bytes = out_bytes ? out_bytes : in_bytes;
+  struct report report;
+  for (int i = 0; i < 2; i++)
+    if (one_do(t->out, copy, &report))
+      printf("  one process, %s: %.1f GB/s each way\n", what,
+             gb_per_s(bytes, report.end_ns - report.start_ns));
+}
+
+/* One after the other, and both at once, with no memory made or given back. */
+static bool ceilings_print(const struct table *t) {
+  struct order ready = {.op = HOLDER_PREPARE, .piece = 32 * MIB, .resident = true};
+  struct order out = {.op = HOLDER_COPY, .out_bytes = t->bytes},
+               in = {.op = HOLDER_COPY, .in_bytes = t->bytes};
+  struct report reports[2];
+  if (!both_do(t, ready, ready, reports))
+    return false;
+  ceiling_print(t, "out", t->bytes, 0);
+  ceiling_print(t, "in", 0, t->bytes);
+  ceiling_print(t, "out and in on two streams", t->bytes / 2, t->bytes / 2);
+  for (int i = 0; i < 2; i++)
+    if (both_do(t, out, in, reports))
+      printf("  two processes, one out %.1f GB/s, one in %.1f GB/s, bytes of one / whole time %.1f GB/s\n",
+             gb_per_s(t->bytes, reports[0].end_ns - reports[0].start_ns),
+             gb_per_s(t->bytes, reports[1].end_ns - reports[1].start_ns),
+             gb_per_s(t->bytes, whole_ns(reports)));
+  return true;
+}
+
+static void phases_print(const struct report reports[2]) {
+  double ms[2][PHASES];
+  for (int r = 0; r < 2; r++)
+    for (int phase = 0; phase < PHASES; phase++)
+      ms[r][phase] = (double)reports[r].spent_ns[phase] / 1e6;
+  printf(" | ms out: copies %.0f unmap %.1f release %.1f | in: room %.0f copies %.0f create %.1f map %.1f "
+         "access %.1f",
+         ms[0][WAIT_COPY], ms[0][UNMAPPING], ms[0][RELEASING], ms[1][WAIT_ROOM], ms[1][WAIT_COPY],
+         ms[1][CREATING], ms[1][MAPPING], ms[1][OPENING]);
+}
+
+static void bystander_reset(const struct table *t) {
+  atomic_store(&t->board->launches, 0);
+  atomic_store(&t->board->longest_ns, 0);
+}
+
+static void bystander_print(const struct table *t, uint64_t ns) {
+  printf(" | third: %.0f launches/s, longest %.2f ms",
+         (double)atomic_load(&t->board->launches) * 1e9 / (double)ns,
+         (double)atomic_load(&t->board->longest_ns) / 1e6);
+}
+
+/* The same pieces leave one process and come to the other, which may have no more than the first has freed.
+ */
+static bool handover_print(const struct table *t, size_t piece, int window, bool bystander) {
+  struct order full = {.op = HOLDER_PREPARE, .piece = piece, .resident = true};
+  struct order none = {.op = HOLDER_PREPARE, .piece = piece};
+  struct order out = {.op = HOLDER_EVICT, .window = window}, in = {.op = HOLDER_RESTORE, .window = window};
+  struct report reports[2];
+  if (!both_do(t, full, none, reports))
+    return false;
+  atomic_store(&t->board->freed_bytes, 0);
+  bystander_reset(t);
+  uint64_t start = clock_now_ns();
+  bool done = both_do(t, out, in, reports);
+  uint64_t took = clock_now_ns() - start;
+  if (!done)
+    return false;
+  printf("  %3zu MiB W=%d: %.1f GB/s each way in %.0f ms (out alone %.1f)", piece / MIB, window,
+         gb_per_s(t->bytes, whole_ns(reports)), (double)whole_ns(reports) / 1e6,
+         gb_per_s(t->bytes, reports[0].end_ns - reports[0].start_ns));
+  phases_print(reports);
+  if (bystander)
+    bystander_print(t, took);
+  putchar('\n');
+  return true;
+}
+
+static bool handovers_print(const struct table *t, bool bystander) {
+  static const size_t sizes[] = {16 * MIB, 32 * MIB, 64 * MIB, 128 * MIB};
+  for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+    for (int window = 2; window <= 8; window *= 2) {
+      if (ms_since(t->start_ns) > SECONDS * 1e3) {
+        printf("  the rest is left out: %d s are over\n", SECONDS);
+        return false;
+      }
+      if (!handover_print(t, sizes[i], window, bystander))
+        return false;
+    }
+  return true;
+}
+
+static void bystander_sample(const struct table *t, const char *when) {
+  bystander_reset(t);
+  uint64_t start = clock_now_ns();
+  usleep(SAMPLE_US);
+  printf("  %s", when);
+  bystander_print(t, clock_now_ns() - start);
+  putchar('\n');
+}
+
+static void disturbed_print(struct table *t) {
+  struct report report;
+  t->bystander = holder_start(t->board);
+  if (t->bystander < 0 || !one_do(t->bystander, (struct order){.op = HOLDER_OPEN}, &report) ||
+      !order_send(t->bystander, (struct order){.op = HOLDER_SPIN}))
+    return;
+  usleep(SAMPLE_US);
+  bystander_sample(t, "before");
+  handovers_print(t, true);
+  bystander_sample(t, "after");
+  atomic_store(&t->board->stop, true);
+  report_get(t->bystander, &report);
+}
+
+void probe_handover(struct probe *p) {
+  struct table t = {.start_ns = clock_now_ns()};
+  (void)p;
+  if (!table_open(&t) || !ceilings_print(&t))
+    return;
+  printf("  hand-over by the piece, W copies in flight on each side\n");
+  if (!handovers_print(&t, false))
+    return;
+  printf("  the same while a third process launches kernels of 0.5 ms\n");
+  disturbed_print(&t);
+}
