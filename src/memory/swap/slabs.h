@@ -20,13 +20,15 @@
 void *slabs_get(uint64_t bytes);
 void slabs_put(void *slot, uint64_t bytes);
 
-/* Have slabs for so many bytes ready, in the background; those that are in use count. */
+/* Have slabs for so many bytes ready from now on, in the background; those that are in use count. 0: no moves
+ * are expected any more. */
 void slabs_prepare(uint64_t bytes);
 
-/* Scarce: give back what is not in use, and keep nothing from now on. */
+/* Scarce: give back what is not in use, in the background, and keep nothing from now on. */
 void slabs_set_tight(bool tight);
 
-/* Give back what has not been used since `idle_ns` ago. Returns when to look again (UINT64_MAX: no need). */
+/* Give back what has not been used for 30 s, and is more than slabs_prepare has asked for. Returns when to
+ * look again (UINT64_MAX: no need). */
 uint64_t slabs_trim(uint64_t now_ns);
 
 /* Pinned now, and of these in use. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/client.h"
+#include "gate/contexts.h"
 #include "gate/gate.h"
 #include "interpose/driver.h"
 #include "settings.h"
@@ -32,6 +33,13 @@ bool gate_try_enter(CUstream stream) {
 }
 void gate_leave_slow(void) {}
 bool gate_is_open(CUdevice device) { return device == 0 && fake_gate_open; }
+bool contexts_any(CUdevice device, void (*action)(void *argument), void *argument) {
+  if (device || fake.no_context)
+    return false;
+  action(argument);
+  return true;
+}
+
 uint64_t client_capacity(CUdevice device) { return device ? 1 : 0; }
 
 int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {

@@ -1,0 +1,360 @@
+/*
+ * slabs.c - the slots in the slabs, first fit, and the thread that makes slabs ahead of need and gives them
+ * back: both take long, and need a context.
+ */
+#include "memory/swap/slabs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+#include "common/clock.h"
+#include "common/thread.h"
+#include "gate/contexts.h"
+#include "memory/device.h"
+#include "memory/host.h"
+#include "memory/swap/pinned.h"
+
+#define GRAINS (SLABS_SLAB_BYTES / SLABS_GRAIN_BYTES)
+#define SMALLEST_BYTES (SLABS_SLAB_BYTES / 8)
+#define IDLE_NS (30 * NS_PER_S)
+
+struct slab {
+  struct slab *next;
+  char *memory;
+  uint64_t bytes;
+  uint64_t idle_since_ns; /* while used_bytes is 0 */
+  uint64_t used_bytes;
+  bool registered;
+  bool taken[GRAINS];
+};
+
+/* One slab is made at a time, so that two threads don't make two where one does. Taken before `lock`, and by
+ * who visits a context: never visit one with it. */
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+
+/* Protects all below. Never held while the driver is called or memory is touched. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct slab *slabs;   /* oldest first, which fill first */
+static struct slab *leaving; /* to be given back */
+static uint64_t pinned_bytes, used_bytes;
+static uint64_t prepared_bytes; /* kept ready */
+static bool tight;
+static bool keeper_runs;
+
+/* The list. With the lock held. */
+
+static void link_last(struct slab *slab) {
+  struct slab **end = &slabs;
+  while (*end)
+    end = &(*end)->next;
+  slab->next = NULL;
+  *end = slab;
+}
+
+static void leave(struct slab **link) {
+  struct slab *slab = *link;
+  *link = slab->next;
+  slab->next = leaving;
+  leaving = slab;
+}
+
+static void leave_all_idle(void) {
+  for (struct slab **link = &slabs; *link;)
+    if ((*link)->used_bytes == 0)
+      leave(link);
+    else
+      link = &(*link)->next;
+}
+
+/* The first run of free grains that is long enough; GRAINS: there is none. */
+static size_t find_run(const struct slab *slab, size_t grains) {
+  size_t free_grains = 0;
+  if (slab->bytes - slab->used_bytes < grains * SLABS_GRAIN_BYTES)
+    return GRAINS;
+  for (size_t i = 0; i < slab->bytes / SLABS_GRAIN_BYTES; i++) {
+    free_grains = slab->taken[i] ? 0 : free_grains + 1;
+    if (free_grains == grains)
+      return i + 1 - grains;
+  }
+  return GRAINS;
+}
+
+static void mark(struct slab *slab, size_t first, uint64_t bytes, bool taken) {
+  for (size_t i = first; i < first + bytes / SLABS_GRAIN_BYTES; i++)
+    slab->taken[i] = taken;
+  slab->used_bytes += taken ? bytes : -bytes;
+  used_bytes += taken ? bytes : -bytes;
+}
+
+/* Slots. */
+
+static void *take_slot(uint64_t bytes) {
+  void *slot = NULL;
+  pthread_mutex_lock(&lock);
+  for (struct slab *slab = slabs; slab && !slot; slab = slab->next) {
+    size_t first = find_run(slab, bytes / SLABS_GRAIN_BYTES);
+    if (first == GRAINS)
+      continue;
+    mark(slab, first, bytes, true);
+    slot = slab->memory + first * SLABS_GRAIN_BYTES;
+  }
+  pthread_mutex_unlock(&lock);
+  return slot;
+}
+
+/* A slab large enough for `needed_bytes`, better for `wanted_bytes`, and best not larger than what the host
+ * can spare; 0: the host has no more. */
+static uint64_t choose_bytes(uint64_t needed_bytes, uint64_t wanted_bytes) {
+  uint64_t bytes = SMALLEST_BYTES, available = host_available_bytes();
+  while (bytes < SLABS_SLAB_BYTES && bytes < wanted_bytes)
+    bytes *= 2;
+  while (bytes > available && bytes / 2 >= needed_bytes && bytes > SMALLEST_BYTES)
+    bytes /= 2;
+  return bytes <= available ? bytes : 0;
+}
+
+/* With the making lock held, and a context current. */
+static bool add_slab(uint64_t needed_bytes, uint64_t wanted_bytes) {
+  uint64_t bytes = choose_bytes(needed_bytes, wanted_bytes);
+  struct slab *slab = bytes ? calloc(1, sizeof *slab) : NULL;
+  if (!slab || !(slab->memory = pinned_make(bytes, &slab->registered))) {
+    free(slab);
+    return false;
+  }
+  slab->bytes = bytes;
+  slab->idle_since_ns = clock_now_ns();
+  pthread_mutex_lock(&lock);
+  link_last(slab);
+  pinned_bytes += bytes;
+  pthread_mutex_unlock(&lock);
+  return true;
+}
+
+/* Slabs grow with what there is, so that a small program pins little. */
+static void *make_slot(uint64_t bytes) {
+  void *slot;
+  int saved = errno;
+  pthread_mutex_lock(&making);
+  while (!(slot = take_slot(bytes))) {
+    uint64_t wanted_bytes = slabs_pinned_bytes() + SLABS_GRAIN_BYTES;
+    if (!add_slab(bytes, wanted_bytes > bytes ? wanted_bytes : bytes))
+      break;
+  }
+  pthread_mutex_unlock(&making);
+  errno = saved;
+  return slot;
+}
+
+void *slabs_get(uint64_t bytes) {
+  if (!bytes || bytes > SLABS_SLAB_BYTES || bytes % SLABS_GRAIN_BYTES)
+    return NULL;
+  void *slot = take_slot(bytes);
+  return slot ? slot : make_slot(bytes);
+}
+
+/* The keeper: a thread that ends when nothing is left to do. */
+
+static struct slab *take_leaving(void) {
+  pthread_mutex_lock(&lock);
+  struct slab *slab = leaving;
+  if (slab)
+    leaving = slab->next;
+  pthread_mutex_unlock(&lock);
+  return slab;
+}
+
+static void give_back(struct slab *slab) {
+  uint64_t bytes = slab->bytes;
+  bool gone = pinned_give_back(slab->memory, bytes, slab->registered);
+  pthread_mutex_lock(&lock);
+  if (gone) {
+    pinned_bytes -= bytes;
+  } else {
+    slab->idle_since_ns = clock_now_ns();
+    link_last(slab);
+  }
+  pthread_mutex_unlock(&lock);
+  if (gone)
+    free(slab);
+}
+
+static uint64_t missing_bytes(void) {
+  pthread_mutex_lock(&lock);
+  uint64_t missing = prepared_bytes > pinned_bytes && !tight ? prepared_bytes - pinned_bytes : 0;
+  pthread_mutex_unlock(&lock);
+  return missing;
+}
+
+/* What can't be made now is made when it is needed, or asked for again. */
+static void stop_preparing(void) {
+  pthread_mutex_lock(&lock);
+  if (prepared_bytes > pinned_bytes)
+    prepared_bytes = pinned_bytes;
+  pthread_mutex_unlock(&lock);
+}
+
+static void prepare_one(void) {
+  pthread_mutex_lock(&making);
+  uint64_t missing = missing_bytes();
+  bool added = !missing || add_slab(SLABS_GRAIN_BYTES, missing);
+  pthread_mutex_unlock(&making);
+  if (!added)
+    stop_preparing();
+}
+
+/* In a context. */
+static void keep(void *unused) {
+  struct slab *slab = take_leaving();
+  (void)unused;
+  if (slab)
+    give_back(slab);
+  else
+    prepare_one();
+}
+
+/* With the lock held. */
+static bool has_work(void) { return leaving || (prepared_bytes > pinned_bytes && !tight); }
+
+static bool keeper_may_end(void) {
+  pthread_mutex_lock(&lock);
+  keeper_runs = has_work();
+  bool ends = !keeper_runs;
+  pthread_mutex_unlock(&lock);
+  return ends;
+}
+
+/* Without a context: nothing can be made, and what is registered must stay. */
+static void give_up(void) {
+  stop_preparing();
+  pthread_mutex_lock(&lock);
+  while (leaving) {
+    struct slab *slab = leaving;
+    leaving = slab->next;
+    slab->idle_since_ns = clock_now_ns();
+    link_last(slab);
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+static bool in_any_context(void (*action)(void *argument)) {
+  for (CUdevice device = 0; device < DEVICES; device++)
+    if (contexts_any(device, action, NULL))
+      return true;
+  return false;
+}
+
+static void *keeper(void *unused) {
+  prctl(PR_SET_NAME, "gpushare-slabs");
+  while (!keeper_may_end())
+    if (!in_any_context(keep))
+      give_up();
+  return unused;
+}
+
+static void start_keeper(void) {
+  pthread_t thread;
+  pthread_mutex_lock(&lock);
+  bool start = has_work() && !keeper_runs;
+  keeper_runs |= start;
+  pthread_mutex_unlock(&lock);
+  if (!start)
+    return;
+  if (thread_start(&thread, keeper, NULL) == 0) {
+    pthread_detach(thread);
+    return;
+  }
+  pthread_mutex_lock(&lock);
+  keeper_runs = false;
+  pthread_mutex_unlock(&lock);
+}
+
+/* What the rest of the room asks. */
+
+/* With the lock held: the slab becomes free in part. True: it is to be given back. */
+static bool put(struct slab **link, const char *slot, uint64_t bytes) {
+  struct slab *slab = *link;
+  mark(slab, (size_t)(slot - slab->memory) / SLABS_GRAIN_BYTES, bytes, false);
+  if (slab->used_bytes)
+    return false;
+  slab->idle_since_ns = clock_now_ns();
+  if (tight)
+    leave(link);
+  return tight;
+}
+
+void slabs_put(void *slot, uint64_t bytes) {
+  struct slab **link = &slabs;
+  pthread_mutex_lock(&lock);
+  while (*link && ((char *)slot < (*link)->memory || (char *)slot >= (*link)->memory + (*link)->bytes))
+    link = &(*link)->next;
+  bool left = *link && put(link, slot, bytes);
+  pthread_mutex_unlock(&lock);
+  if (left)
+    start_keeper();
+}
+
+void slabs_prepare(uint64_t bytes) {
+  pthread_mutex_lock(&lock);
+  prepared_bytes = bytes;
+  pthread_mutex_unlock(&lock);
+  start_keeper();
+}
+
+void slabs_set_tight(bool now_tight) {
+  pthread_mutex_lock(&lock);
+  tight = now_tight;
+  if (tight)
+    leave_all_idle();
+  pthread_mutex_unlock(&lock);
+  start_keeper();
+}
+
+/* With the lock held: when the slab may go. */
+static uint64_t due_ns(const struct slab *slab) {
+  return slab->used_bytes ? UINT64_MAX : slab->idle_since_ns + IDLE_NS;
+}
+
+uint64_t slabs_trim(uint64_t now_ns) {
+  uint64_t next_ns = UINT64_MAX;
+  pthread_mutex_lock(&lock);
+  uint64_t staying = pinned_bytes;
+  for (struct slab *slab = leaving; slab; slab = slab->next)
+    staying -= slab->bytes;
+  for (struct slab **link = &slabs; *link;) {
+    uint64_t bytes = (*link)->bytes, due = due_ns(*link);
+    bool spare = staying >= bytes && (tight || staying - bytes >= prepared_bytes);
+    if (spare && due <= now_ns) {
+      staying -= bytes;
+      leave(link);
+      continue;
+    }
+    next_ns = spare && due < next_ns ? due : next_ns;
+    link = &(*link)->next;
+  }
+  pthread_mutex_unlock(&lock);
+  start_keeper();
+  return next_ns;
+}
+
+uint64_t slabs_pinned_bytes(void) {
+  pthread_mutex_lock(&lock);
+  uint64_t bytes = pinned_bytes;
+  pthread_mutex_unlock(&lock);
+  return bytes;
+}
+
+uint64_t slabs_used_bytes(void) {
+  pthread_mutex_lock(&lock);
+  uint64_t bytes = used_bytes;
+  pthread_mutex_unlock(&lock);
+  return bytes;
+}
+
+/* The slabs are not mapped in the child. */
+void slabs_fork_child(void) {
+  making = lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  slabs = leaving = NULL;
+  pinned_bytes = used_bytes = prepared_bytes = 0;
+  tight = keeper_runs = false;
+}
