@@ -39,7 +39,7 @@ static const struct {
     {"placement", probe_placement, OPEN},   {"green", probe_green, OPEN},
     {"physical", probe_physical, OPEN},     {"pinning", probe_pinning, OPEN},
     {"handover", probe_handover, BARE},     {"vmmpointers", probe_vmmpointers, BARE},
-    {"checkpoint", probe_checkpoint, BARE},
+    {"checkpoint", probe_checkpoint, BARE}, {"mapping", probe_mapping, BARE},
 };
 enum { SECTIONS = sizeof(sections) / sizeof(sections[0]), SECTION_SECONDS = 60 };
 

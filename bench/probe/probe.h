@@ -62,5 +62,6 @@ void probe_pinning(struct probe *p);
 void probe_handover(struct probe *p);
 void probe_vmmpointers(struct probe *p);
 void probe_checkpoint(struct probe *p);
+void probe_mapping(struct probe *p);
 
 #endif

@@ -1,0 +1,223 @@
+/* mapping.c - what keeps cuMemSetAccess waiting: one process copies out in some way while another one
+ * restores pieces (create, map, set access, copy in). */
+#include "pieces.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char copy_text[] =
+    ".version 7.0\n.target sm_70\n.address_size 64\n"
+    ".visible .entry copy(.param .u64 to, .param .u64 from, .param .u64 units) {\n"
+    "  .reg .u64 %p<9>; .reg .u32 %r<8>; .reg .pred %q;\n"
+    "  ld.param.u64 %p0, [to]; ld.param.u64 %p1, [from]; ld.param.u64 %p2, [units];\n"
+    "  mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ntid.x; mov.u32 %r2, %tid.x; mov.u32 %r3, %nctaid.x;\n"
+    "  mul.wide.u32 %p3, %r0, %r1; cvt.u64.u32 %p4, %r2; add.u64 %p3, %p3, %p4;\n"
+    "  mul.wide.u32 %p4, %r3, %r1;\n"
+    "again:\n"
+    "  setp.ge.u64 %q, %p3, %p2; @%q bra done;\n"
+    "  shl.b64 %p5, %p3, 4; add.u64 %p6, %p1, %p5; add.u64 %p7, %p0, %p5;\n"
+    "  ld.global.v4.u32 {%r4, %r5, %r6, %r7}, [%p6]; st.global.v4.u32 [%p7], {%r4, %r5, %r6, %r7};\n"
+    "  add.u64 %p3, %p3, %p4; bra again;\n"
+    "done: ret; }\n";
+
+enum way {
+  NOTHING,
+  PIECES_32,
+  PIECES_2,
+  HIGH_PRIORITY,
+  COPY_2D,
+  COPY_BATCH,
+  KERNEL_16,
+  KERNEL_64,
+  KERNEL_132,
+  DRY,
+  WAYS
+};
+static const char *const way_names[WAYS] = {"nothing",
+                                            "DtoH 32 MiB",
+                                            "DtoH 2 MiB",
+                                            "DtoH, high priority",
+                                            "2D DtoH",
+                                            "batch",
+                                            "kernel, 16 blocks",
+                                            "kernel, 64 blocks",
+                                            "kernel, 132 blocks",
+                                            "DtoH 32 MiB, waits for each"};
+enum { PIECE_MIB = 32, WINDOW = 4 };
+
+struct shared {
+  _Atomic int go, stop, ready;
+  double gb_per_s;
+};
+
+struct out {
+  struct probe p;
+  CUstream stream;
+  CUfunction copy;
+  CUdeviceptr card;
+  char *host;
+  size_t bytes;
+};
+
+static CUresult copy_out(struct out *o, enum way way, size_t offset) {
+  size_t size = PIECE_MIB * MIB;
+  CUdeviceptr from = o->card + offset, to = (CUdeviceptr)(uintptr_t)(o->host + offset);
+  unsigned blocks = way == KERNEL_16 ? 16 : way == KERNEL_64 ? 64 : 132;
+  uint64_t units = size / 16;
+  void *args[] = {&to, &from, &units};
+  CUDA_MEMCPY2D box = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                       .srcDevice = from,
+                       .srcPitch = 1 << 20,
+                       .dstMemoryType = CU_MEMORYTYPE_HOST,
+                       .dstHost = o->host + offset,
+                       .dstPitch = 1 << 20,
+                       .WidthInBytes = (1 << 20) - 64,
+                       .Height = PIECE_MIB};
+  CUmemcpyAttributes how = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+                            .flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE};
+  size_t first = 0;
+  switch (way) {
+  case PIECES_2:
+    for (size_t at = 0; at < size; at += 2 * MIB)
+      cuMemcpyDtoHAsync(o->host + offset + at, from + at, 2 * MIB, o->stream);
+    return CUDA_SUCCESS;
+  case COPY_2D:
+    return cuMemcpy2DAsync(&box, o->stream);
+  case COPY_BATCH:
+    return cuMemcpyBatchAsync(&to, &from, &size, 1, &how, &first, 1, o->stream);
+  case KERNEL_16:
+  case KERNEL_64:
+  case KERNEL_132:
+    return cuLaunchKernel(o->copy, blocks, 1, 1, 512, 1, 1, 0, o->stream, args, NULL);
+  default:
+    return cuMemcpyDtoHAsync(o->host + offset, from, size, o->stream);
+  }
+}
+
+static void out_run(struct shared *shared, enum way way) {
+  struct out o = {.bytes = 1 * GIB};
+  CUmodule module;
+  int least = 0, greatest = 0;
+  CUevent events[WINDOW];
+  if (!probe_open(&o.p) || TRY(cuModuleLoadData(&module, copy_text)) ||
+      TRY(cuModuleGetFunction(&o.copy, module, "copy")) || TRY(cuMemAlloc(&o.card, o.bytes)))
+    return;
+  cuCtxGetStreamPriorityRange(&least, &greatest);
+  cuStreamCreateWithPriority(&o.stream, CU_STREAM_NON_BLOCKING, way == HIGH_PRIORITY ? greatest : least);
+  o.host = slab_map(o.bytes, 4);
+  if (!o.host || TRY(cuMemHostRegister(o.host, o.bytes, CU_MEMHOSTREGISTER_PORTABLE)))
+    return;
+  for (int i = 0; i < WINDOW; i++)
+    cuEventCreate(&events[i], CU_EVENT_DISABLE_TIMING);
+  shared->ready = 1;
+  while (!shared->go)
+    usleep(100);
+  uint64_t start = clock_now_ns();
+  size_t count = 0;
+  for (; !shared->stop && way != NOTHING; count++) {
+    if (count >= WINDOW)
+      cuEventSynchronize(events[count % WINDOW]);
+    if (copy_out(&o, way, count * PIECE_MIB * MIB % o.bytes))
+      break;
+    cuEventRecord(events[count % WINDOW], o.stream);
+    if (way == DRY)
+      cuStreamSynchronize(o.stream);
+  }
+  cuStreamSynchronize(o.stream);
+  shared->gb_per_s = gb_per_s(count * PIECE_MIB * MIB, clock_now_ns() - start);
+}
+
+struct in_figures {
+  double access_us, access_copying_us, gb_per_s, longest_us;
+};
+
+static double accesses(struct pieces *s, double *longest) {
+  uint64_t sum = 0, most = 0;
+  for (size_t i = 0; i < s->count; i++) {
+    piece_create(s, i);
+    piece_map(s, i);
+    uint64_t start = clock_now_ns();
+    piece_access(s, i, 1);
+    uint64_t took = clock_now_ns() - start;
+    sum += took;
+    most = took > most ? took : most;
+  }
+  *longest = (double)most / 1e3;
+  return (double)sum / 1e3 / (double)s->count;
+}
+
+static double restore(const struct probe *p, struct pieces *s, char *host) {
+  CUevent events[WINDOW];
+  for (int i = 0; i < WINDOW; i++)
+    cuEventCreate(&events[i], CU_EVENT_DISABLE_TIMING);
+  uint64_t start = clock_now_ns();
+  for (size_t i = 0; i < s->count; i++) {
+    if (i >= WINDOW)
+      cuEventSynchronize(events[i % WINDOW]);
+    piece_create(s, i);
+    piece_map(s, i);
+    piece_access(s, i, 1);
+    cuMemcpyHtoDAsync(piece_at(s, i), host + i * s->size % (1 * GIB), s->size, p->stream);
+    cuEventRecord(events[i % WINDOW], p->stream);
+  }
+  cuStreamSynchronize(p->stream);
+  return gb_per_s(s->count * s->size, clock_now_ns() - start);
+}
+
+static void in_run(struct probe *p, size_t size, char *host, struct in_figures *f) {
+  struct pieces s = {0};
+  if (pieces_reserve(&s, p, size, 4 * GIB) == CUDA_SUCCESS)
+    f->access_us = accesses(&s, &f->longest_us);
+  pieces_drop(&s);
+  s = (struct pieces){0};
+  if (pieces_reserve(&s, p, size, 4 * GIB) == CUDA_SUCCESS)
+    f->gb_per_s = restore(p, &s, host);
+  pieces_drop(&s);
+}
+
+static void way_print(enum way way) {
+  struct shared *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  static const size_t sizes[] = {32 * MIB, 128 * MIB};
+  struct in_figures f[2];
+  memset(f, 0, sizeof f);
+  pid_t pid = child_fork();
+  if (pid == 0) {
+    out_run(shared, way);
+    shared->ready = 1;
+    _exit(0);
+  }
+  struct probe p = {0};
+  char *host = slab_map(1 * GIB, 4);
+  if (!probe_open(&p) || TRY(cuMemHostRegister(host, 1 * GIB, CU_MEMHOSTREGISTER_PORTABLE)))
+    return;
+  while (!shared->ready)
+    usleep(100);
+  shared->go = 1;
+  usleep(50000);
+  for (int i = 0; i < 2; i++)
+    in_run(&p, sizes[i], host, &f[i]);
+  shared->stop = 1;
+  waitpid(pid, NULL, 0);
+  printf("  %-28s out %5.1f GB/s | 32 MiB: access %6.1f us (%.0f), restore %4.1f GB/s | 128 MiB: access "
+         "%6.1f us (%.0f), "
+         "restore %4.1f GB/s\n",
+         way_names[way], shared->gb_per_s, f[0].access_us, f[0].longest_us, f[0].gb_per_s, f[1].access_us,
+         f[1].longest_us, f[1].gb_per_s);
+}
+
+void probe_mapping(struct probe *unused) {
+  (void)unused;
+  for (int way = 0; way < WAYS; way++) {
+    fflush(stdout);
+    pid_t pid = child_fork();
+    if (pid == 0) {
+      way_print((enum way)way);
+      fflush(stdout);
+      _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+  }
+}
