@@ -5,6 +5,7 @@
 #include "client/client.h"
 #include "client/state.h"
 #include "common/clock.h"
+#include "common/log.h"
 
 #define MEMORY_ANSWER_NS (2 * NS_PER_S)  /* for the daemon to answer MEM_REQUEST */
 #define REPORT_BYTES (UINT64_C(1) << 20) /* a change by less is not worth a message */
@@ -122,4 +123,19 @@ void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned
   pthread_mutex_lock(&client.lock);
   memory_note(gpu, total_bytes, pinned_bytes);
   pthread_mutex_unlock(&client.lock);
+}
+
+/* The daemon does not tell rooms yet: what it has granted may be on the card. */
+uint64_t client_room_bytes(CUdevice device) {
+  (void)device;
+  return UINT64_MAX;
+}
+
+bool client_room_wait(CUdevice device, uint64_t bytes) {
+  (void)device, (void)bytes;
+  return true;
+}
+
+void client_memory_short(CUdevice device, uint64_t bytes) {
+  log_warn("GPU %d: the card has less than it says: %llu bytes", device, (unsigned long long)bytes);
 }

@@ -7,6 +7,7 @@
 #include "memory/physical.h"
 #include "memory/pools.h"
 #include "memory/populate.h"
+#include "memory/swap/swap.h"
 
 struct memory_usage memory_usage(CUdevice device) {
   if (!device_valid(device))
@@ -25,6 +26,7 @@ void memory_context_destroyed(CUcontext context) {
     return;
   populate_context_destroyed(context);
   deferred_context_destroyed(context);
+  swap_context_destroyed(context);
   account_context_destroyed(context);
 }
 
@@ -35,5 +37,6 @@ void memory_fork_child(void) {
   physical_fork_child();
   pools_fork_child();
   populate_fork_child();
+  swap_fork_child();
   device_fork_child();
 }

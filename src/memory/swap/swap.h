@@ -48,8 +48,9 @@ uint64_t swap_total_bytes(CUdevice device);
 /* From now on `peer` may (may no longer) reach the memory of `device`. */
 void swap_set_peer(CUdevice device, CUdevice peer, bool access);
 
-/* Turns are being taken: host memory may be needed soon, so it is made ready in the background. */
-void swap_expect_moves(CUdevice device);
+/* Turns are being taken (or not any more): host memory may be needed soon, so it is made ready in the
+ * background. */
+void swap_expect_moves(CUdevice device, bool expected);
 
 /* The context is about to be destroyed; its allocations have been removed from the ledger by
  * account_context_destroyed after this. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/client.h"
+#include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
 #include "interpose/driver.h"
@@ -40,7 +41,18 @@ bool contexts_any(CUdevice device, void (*action)(void *argument), void *argumen
   return true;
 }
 
+bool contexts_each(CUdevice device, bool (*visit)(CUcontext context, void *argument), void *argument) {
+  return device || fake.no_context || visit(FAKE_CONTEXT, argument);
+}
+
+unsigned capture_count(void) { return fake.capturing; }
+void capture_forbid(void) {}
+void capture_allow(void) {}
+
 uint64_t client_capacity(CUdevice device) { return device ? 1 : 0; }
+uint64_t client_room_bytes(CUdevice device) { return device ? 0 : UINT64_MAX; }
+bool client_room_wait(CUdevice device, uint64_t bytes) { return bytes <= client_room_bytes(device); }
+void client_memory_short(CUdevice device, uint64_t bytes) { (void)device, (void)bytes; }
 
 int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
   (void)device, (void)total_bytes, (void)pinned_bytes;

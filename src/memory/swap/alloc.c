@@ -1,0 +1,226 @@
+/* alloc.c - new swap memory: a hole or a block, and while the process runs, room on the card. */
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "client/client.h"
+#include "common/clock.h"
+#include "memory/account.h"
+#include "memory/deferred.h"
+#include "memory/device.h"
+#include "memory/swap/blocks.h"
+#include "memory/swap/extents.h"
+#include "memory/swap/free.h"
+#include "memory/swap/pieces.h"
+#include "memory/swap/swap.h"
+
+#define REFUSED_NS (10 * NS_PER_S) /* how long the card may lack what the daemon has promised */
+#define FIRST_PAUSE_NS NS_PER_MS
+#define LONGEST_PAUSE_NS (200 * NS_PER_MS)
+#define CLOSING_NS (2 * NS_PER_S)
+
+/* ---- which memory ---- */
+
+static uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+static CUresult take_new(struct space *space, uint64_t block_bytes, uint64_t bytes, bool shared,
+                         struct extent **extent) {
+  struct block *block;
+  CUresult result = block_new(space, block_bytes, shared, &block);
+  if (result != CUDA_SUCCESS)
+    return result;
+  space_lock(space);
+  space_link(space, block);
+  *extent = extents_take_first(space, block, bytes);
+  space_unlock(space);
+  return CUDA_SUCCESS;
+}
+
+/* Each shared block is as large as those before it together. */
+static uint64_t next_shared_bytes(struct space *space) {
+  space_lock(space);
+  uint64_t bytes = space->shared_bytes;
+  space_unlock(space);
+  return bytes < GRAIN_BYTES ? GRAIN_BYTES : bytes > PIECE_BYTES ? PIECE_BYTES : bytes;
+}
+
+static CUresult take_small(struct space *space, uint64_t bytes, struct extent **extent) {
+  space_lock(space);
+  *extent = extents_take(space, bytes);
+  space_unlock(space);
+  if (*extent)
+    return CUDA_SUCCESS;
+  uint64_t block_bytes = next_shared_bytes(space);
+  CUresult result = take_new(space, block_bytes, bytes, true, extent);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && block_bytes > GRAIN_BYTES)
+    result = take_new(space, GRAIN_BYTES, bytes, true, extent);
+  return result;
+}
+
+static CUresult take_large(struct space *space, uint64_t bytes, struct extent **extent) {
+  if (bytes > UINT64_MAX - GRAIN_BYTES)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  return take_new(space, round_up(bytes, GRAIN_BYTES), bytes, false, extent);
+}
+
+/* ---- onto the card ---- */
+
+/* An allocation on its way to the card, while the process runs. */
+struct arrival {
+  struct space *space;
+  struct block *block;
+  uint64_t need_bytes;  /* that the process must be allowed for it */
+  uint64_t lacks_bytes; /* of the block */
+  bool regardless;      /* of the room: see wait_for_room */
+  bool refused;         /* by the driver, and not for lack of room */
+  uint64_t give_up_ns, pause_ns;
+};
+
+/* What the process has on the card besides. */
+static uint64_t other_bytes(CUdevice device) {
+  uint64_t movable = budget_used_bytes(device, BACKING_CONVERTED) + budget_used_bytes(device, BACKING_APP);
+  uint64_t away = account_away_bytes(device);
+  return budget_used_bytes(device, BACKING_PINNED) + (movable > away ? movable - away : 0);
+}
+
+static uint64_t fresh_bytes(const struct block *block) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < block->pieces; i++)
+    bytes += block->piece[i].state == PIECE_FRESH ? piece_bytes(block, i) : 0;
+  return bytes;
+}
+
+static size_t fresh_run(const struct block *block, size_t i) {
+  size_t start = i;
+  while (i < block->pieces && block->piece[i].state == PIECE_FRESH)
+    i++;
+  return i - start;
+}
+
+static CUresult map_fresh(struct space *space, struct block *block) {
+  CUresult result = CUDA_SUCCESS;
+  for (size_t i = 0; i < block->pieces && result == CUDA_SUCCESS; i++) {
+    size_t run = fresh_run(block, i), mapped = 0;
+    if (run)
+      result = pieces_map(space, block, i, run, &mapped);
+    for (size_t k = i; k < i + mapped; k++)
+      piece_become(space, block, k, PIECE_RESIDENT);
+  }
+  return result;
+}
+
+/* Map the block, if that is to be done now. True: `result` is the outcome. */
+static bool arrive(struct arrival *arrival, CUresult *result) {
+  struct space *space = arrival->space;
+  uint64_t room_bytes = client_room_bytes(space->device), others = other_bytes(space->device);
+  space_lock(space);
+  arrival->lacks_bytes = fresh_bytes(arrival->block);
+  arrival->need_bytes = others + atomic_load(&space->resident_bytes) + arrival->lacks_bytes;
+  bool fits = arrival->need_bytes <= room_bytes || arrival->regardless;
+  *result = CUDA_SUCCESS;
+  if (space->open && arrival->lacks_bytes && fits)
+    *result = map_fresh(space, arrival->block);
+  bool done = !space->open || !arrival->lacks_bytes || (fits && *result != CUDA_ERROR_OUT_OF_MEMORY);
+  arrival->refused = fits && !done;
+  space_unlock(space);
+  return done;
+}
+
+/* Until something changes here. False once it is too late. */
+static bool pause_until(struct space *space, uint64_t deadline_ns) {
+  space_lock(space);
+  bool woken = space->open && condition_wait(&space->changed, &space->lock, deadline_ns);
+  bool more = woken && space->open;
+  space_unlock(space);
+  return more;
+}
+
+/* When the process is giving the GPU back, the gate may still be open, or let single calls pass so that the
+ * drain can end. So nobody gets unmapped memory before the space is closed. But this very thread may be what
+ * the drain waits for: then better a little too much on the card than a standstill. */
+static void wait_for_room(struct arrival *arrival) {
+  if (client_room_wait(arrival->space->device, arrival->need_bytes))
+    return;
+  uint64_t deadline_ns = clock_now_ns() + CLOSING_NS;
+  while (pause_until(arrival->space, deadline_ns))
+    ;
+  arrival->regardless = true;
+}
+
+static bool drop_spare(struct space *space) {
+  space_lock(space);
+  bool dropped = block_drop_spare(space);
+  space_unlock(space);
+  return dropped;
+}
+
+/* The card has less than the daemon believes: tell it, so that others leave, and try again for a while. */
+static bool wait_for_card(struct arrival *arrival) {
+  struct space *space = arrival->space;
+  if (drop_spare(space))
+    return true;
+  if (client_room_bytes(space->device) == UINT64_MAX)
+    return false;
+  uint64_t now_ns = clock_now_ns();
+  if (!arrival->give_up_ns) {
+    client_memory_short(space->device, arrival->lacks_bytes);
+    arrival->give_up_ns = now_ns + REFUSED_NS;
+    arrival->pause_ns = FIRST_PAUSE_NS;
+  }
+  if (now_ns >= arrival->give_up_ns)
+    return false;
+  pause_until(space, now_ns + arrival->pause_ns);
+  arrival->pause_ns = arrival->pause_ns * 2 < LONGEST_PAUSE_NS ? arrival->pause_ns * 2 : LONGEST_PAUSE_NS;
+  return true;
+}
+
+/* In a closed space there is nothing to do: the memory comes with the next restore. */
+static CUresult make_resident(struct space *space, struct block *block) {
+  struct arrival arrival = {.space = space, .block = block};
+  CUresult result;
+  while (!arrive(&arrival, &result))
+    if (!arrival.refused)
+      wait_for_room(&arrival);
+    else if (!wait_for_card(&arrival))
+      return CUDA_ERROR_OUT_OF_MEMORY;
+  return result;
+}
+
+/* ---- all of it ---- */
+
+static CUresult alloc_once(struct space *space, uint64_t bytes, struct extent **extent) {
+  CUresult result =
+      bytes < SHARED_BELOW_BYTES ? take_small(space, bytes, extent) : take_large(space, bytes, extent);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = make_resident(space, (*extent)->block);
+  if (result != CUDA_SUCCESS) {
+    space_lock(space);
+    block_release(space, *extent);
+    space_unlock(space);
+  }
+  return result;
+}
+
+CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
+  struct space *space = space_of(like->device);
+  struct extent *extent;
+  uint64_t span = bytes < SHARED_BELOW_BYTES ? round_up(bytes, UNIT_BYTES) : bytes;
+  CUstreamCaptureMode mode = capture_relax();
+  free_reap(space);
+  deferred_reap();
+  CUresult result = alloc_once(space, span, &extent);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && deferred_reap_all())
+    result = alloc_once(space, span, &extent);
+  capture_unrelax(mode);
+  if (result != CUDA_SUCCESS)
+    return result;
+  struct allocation new = *like;
+  new.base = extent->block->base + extent->at;
+  new.span = span;
+  new.bytes = new.away_bytes = 0;
+  new.backing = BACKING_SWAP;
+  new.object = extent;
+  account_add(&account_addresses, &new);
+  *address = new.base;
+  return CUDA_SUCCESS;
+}

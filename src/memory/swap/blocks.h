@@ -1,0 +1,21 @@
+/*
+ * blocks.h - making blocks and getting rid of them.
+ *
+ * Threading: as space.h, but for block_new.
+ */
+#ifndef GS_BLOCKS_H
+#define GS_BLOCKS_H
+
+#include "memory/swap/space.h"
+
+/* Reserve addresses for a block and book its bytes; not yet one of the space, whose mutex is free. */
+CUresult block_new(struct space *space, uint64_t bytes, bool shared, struct block **block);
+
+/* Make the allocation a hole; a block without allocations goes, but for one that is shared and on the card.
+ */
+void block_release(struct space *space, struct extent *extent);
+
+/* Give up the shared block that is kept for the next small allocation. False: there is none. */
+bool block_drop_spare(struct space *space);
+
+#endif

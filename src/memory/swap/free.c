@@ -1,0 +1,113 @@
+/*
+ * free.c - the end of swap memory. Like cuMemFree, a free waits for the work that may use the memory. Waiting
+ * for a context would invalidate the captures in it, so while one is open in the process, the free is put
+ * off: the address stays taken and the bytes stay booked.
+ */
+#include "memory/swap/free.h"
+
+#include "gate/capture.h"
+#include "gate/contexts.h"
+#include "interpose/driver.h"
+#include "memory/device.h"
+#include "memory/swap/blocks.h"
+#include "memory/swap/swap.h"
+
+struct target {
+  CUcontext context;
+  bool found;
+};
+
+static bool synchronize_if(CUcontext context, void *argument) {
+  struct target *target = argument;
+  if (target->context && target->context != context)
+    return true;
+  target->found = true;
+  driver.cuCtxSynchronize(); /* an error is the program's: it will see it itself */
+  return true;
+}
+
+/* By way of the table of contexts, which keeps it from being destroyed meanwhile, if it is in there. */
+static void synchronize(CUdevice device, CUcontext context) {
+  struct target target = {.context = context};
+  contexts_each(device, synchronize_if, &target);
+  if (target.found || !context || driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
+    return;
+  driver.cuCtxSynchronize();
+  driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
+}
+
+static bool is_open(struct space *space) {
+  space_lock(space);
+  bool open = space->open;
+  space_unlock(space);
+  return open;
+}
+
+/* Until no work of the context uses its memory. In a closed space there is none: it has been drained. False:
+ * not as long as a capture is open. */
+static bool wait_for_work(struct space *space, CUcontext context) {
+  if (!is_open(space))
+    return true;
+  capture_forbid();
+  bool may_wait = capture_count() == 0;
+  if (may_wait)
+    synchronize(space->device, context);
+  capture_allow();
+  return may_wait;
+}
+
+static void doom(struct space *space, struct extent *extent) {
+  space_lock(space);
+  extent->next = space->doomed;
+  space->doomed = extent;
+  space_unlock(space);
+}
+
+static struct extent *take_doomed(struct space *space) {
+  space_lock(space);
+  struct extent *extent = space->doomed;
+  if (extent)
+    space->doomed = extent->next;
+  space_unlock(space);
+  return extent;
+}
+
+/* True unless it was put off. */
+static bool free_or_doom(struct space *space, struct extent *extent, bool finished) {
+  if (!finished && !wait_for_work(space, extent->context)) {
+    doom(space, extent);
+    return false;
+  }
+  extent->next = NULL;
+  space_lock(space);
+  block_release(space, extent);
+  space_unlock(space);
+  return true;
+}
+
+void free_reap(struct space *space) {
+  struct extent *extent;
+  while ((extent = take_doomed(space)) && free_or_doom(space, extent, false))
+    ;
+}
+
+void free_doomed(struct space *space, CUcontext context) {
+  for (struct extent **link = &space->doomed, *extent; (extent = *link);)
+    if (!context || extent->context == context) {
+      *link = extent->next;
+      extent->next = NULL;
+      block_release(space, extent);
+    } else {
+      link = &extent->next;
+    }
+}
+
+void swap_free(const struct allocation *taken, bool finished) {
+  struct space *space = space_of(taken->device);
+  struct extent *extent = taken->object;
+  extent->context = taken->context;
+  CUstreamCaptureMode mode = capture_relax();
+  if (free_or_doom(space, extent, finished))
+    free_reap(space);
+  capture_unrelax(mode);
+}

@@ -1,0 +1,21 @@
+/*
+ * pieces.h - physical memory under pieces: the driver calls, which change no state of ours.
+ *
+ * Threading: as space.h. A context of the device is current for pieces_map.
+ */
+#ifndef GS_PIECES_H
+#define GS_PIECES_H
+
+#include "memory/swap/space.h"
+
+/* Give pieces [first, first + count) physical memory, as many of them as the driver has memory for; `mapped`
+ * of them have it afterwards, also when the result is an error. */
+CUresult pieces_map(const struct space *space, const struct block *block, size_t first, size_t count,
+                    size_t *mapped);
+
+CUresult pieces_unmap(const struct block *block, size_t first, size_t count);
+
+/* Let `peer` reach the mapped pieces [first, first + count), or not any more. */
+CUresult pieces_set_peer(const struct block *block, size_t first, size_t count, CUdevice peer, bool access);
+
+#endif

@@ -1,0 +1,141 @@
+/* space.c - the list of blocks, and the one place where a piece changes its state, so that all sums agree. */
+#include "memory/swap/space.h"
+
+#include <stdatomic.h>
+
+#include "memory/budget.h"
+#include "memory/device.h"
+#include "memory/swap/slabs.h"
+
+static struct space spaces[DEVICES];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void set_up(void) {
+  for (CUdevice device = 0; device < DEVICES; device++) {
+    spaces[device] = (struct space){.lock = PTHREAD_MUTEX_INITIALIZER, .device = device};
+    condition_init(&spaces[device].changed);
+  }
+}
+
+struct space *space_of(CUdevice device) {
+  pthread_once(&once, set_up);
+  return &spaces[device];
+}
+
+void space_lock(struct space *space) { pthread_mutex_lock(&space->lock); }
+
+void space_prepare_host(void) {
+  uint64_t bytes = 0;
+  for (CUdevice device = 0; device < DEVICES; device++)
+    if (atomic_load(&spaces[device].expecting))
+      bytes += atomic_load(&spaces[device].total_bytes);
+  slabs_prepare(bytes);
+}
+
+void space_unlock(struct space *space) {
+  uint64_t refund_bytes = space->refund_bytes;
+  bool resized = space->resized && atomic_load(&space->expecting);
+  space->refund_bytes = 0;
+  space->resized = false;
+  pthread_mutex_unlock(&space->lock);
+  budget_release(space->device, BACKING_SWAP, refund_bytes);
+  if (resized)
+    space_prepare_host();
+}
+
+void space_fork_child(void) {
+  pthread_once(&once, set_up);
+  set_up();
+}
+
+/* ---- pieces ---- */
+
+CUdeviceptr piece_at(const struct block *block, size_t i) { return block->base + i * PIECE_BYTES; }
+
+uint64_t piece_bytes(const struct block *block, size_t i) {
+  uint64_t rest = block->bytes - i * PIECE_BYTES;
+  return rest < PIECE_BYTES ? rest : PIECE_BYTES;
+}
+
+static bool is_absent(enum piece_state state) { return state == PIECE_FRESH || state == PIECE_AWAY; }
+
+bool piece_is_absent(const struct block *block, size_t i) { return is_absent(block->piece[i].state); }
+
+/* Add the piece to the sums as it is (sign 1), or take it out (-1). */
+static void count(struct space *space, struct block *block, size_t i, int sign) {
+  enum piece_state state = block->piece[i].state;
+  uint64_t change = (uint64_t)sign * piece_bytes(block, i);
+  block->resident += state == PIECE_RESIDENT ? (size_t)sign : 0;
+  block->absent += is_absent(state) ? (size_t)sign : 0;
+  space->missing_bytes += state == PIECE_RESIDENT ? 0 : change;
+  if (!is_absent(state))
+    atomic_fetch_add(&space->resident_bytes, change);
+}
+
+void piece_become(struct space *space, struct block *block, size_t i, enum piece_state state) {
+  count(space, block, i, -1);
+  block->piece[i].state = state;
+  count(space, block, i, 1);
+  if (state == PIECE_RESIDENT && (!space->evict_from || block->age > space->evict_from->age))
+    space->evict_from = block;
+  if (is_absent(state) && (!space->restore_from || block->age < space->restore_from->age))
+    space->restore_from = block;
+}
+
+/* ---- blocks ---- */
+
+void space_link(struct space *space, struct block *block) {
+  block->age = ++space->next_age;
+  block->older = space->newest;
+  *(space->newest ? &space->newest->newer : &space->oldest) = block;
+  space->newest = block;
+  if (!space->restore_from)
+    space->restore_from = block;
+  for (size_t i = 0; i < block->pieces; i++)
+    count(space, block, i, 1);
+  atomic_fetch_add(&space->total_bytes, block->bytes);
+  space->resized = true;
+  space->shared_bytes += block->shared ? block->bytes : 0;
+}
+
+void space_unlink(struct space *space, struct block *block) {
+  for (size_t i = 0; i < block->pieces; i++)
+    count(space, block, i, -1);
+  *(block->newer ? &block->newer->older : &space->newest) = block->older;
+  *(block->older ? &block->older->newer : &space->oldest) = block->newer;
+  if (space->evict_from == block)
+    space->evict_from = block->older;
+  if (space->restore_from == block)
+    space->restore_from = block->newer;
+  atomic_fetch_sub(&space->total_bytes, block->bytes);
+  space->resized = true;
+  space->shared_bytes -= block->shared ? block->bytes : 0;
+}
+
+bool space_next_out(struct space *space, struct block **block, size_t *piece) {
+  struct block *found = space->evict_from;
+  while (found && !found->resident)
+    found = found->older;
+  space->evict_from = found;
+  if (!found)
+    return false;
+  *block = found;
+  *piece = found->pieces - 1;
+  while (found->piece[*piece].state != PIECE_RESIDENT)
+    --*piece;
+  return true;
+}
+
+bool space_next_in(struct space *space, struct block **block, size_t *piece) {
+  struct block *found = space->restore_from;
+  while (found && !found->absent)
+    found = found->newer;
+  space->restore_from = found;
+  if (!found)
+    return false;
+  *block = found;
+  *piece = 0;
+  while (!piece_is_absent(found, *piece))
+    ++*piece;
+  return true;
+}

@@ -1,0 +1,136 @@
+/*
+ * space.h - what the swap memory of a device consists of, and the mutex that protects it.
+ *
+ * A block is a reserved range of addresses, divided into pieces that are mapped and unmapped on their own. It
+ * holds one allocation, or (shared) many small ones: its extents cover it without gaps. A space is all blocks
+ * of a device by age.
+ *
+ * Two rules hold whenever the mutex is free:
+ *   - contents are in exactly one place: on the card (RESIDENT, LEAVING) or in a slot (AWAY, COMING);
+ *   - while the space is open, what is not RESIDENT belongs to allocations that swap_alloc has yet to return.
+ *
+ * Threading: everything here is protected by space.lock, but for what is atomic. No lock that anybody holds
+ * while he waits is taken under it.
+ */
+#ifndef GS_SPACE_H
+#define GS_SPACE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/condition.h"
+#include "interpose/cuda_abi.h"
+
+#define GRAIN_BYTES (UINT64_C(2) << 20)  /* the driver's unit of physical memory */
+#define PIECE_BYTES (UINT64_C(32) << 20) /* 64 and 128 MiB are no faster, and make everybody wait longer */
+#define SHARED_BELOW_BYTES (UINT64_C(1) << 20) /* smaller allocations share blocks */
+#define UNIT_BYTES UINT64_C(512)               /* these are multiples of this, and aligned to it */
+
+#define HOLE_CLASSES 24 /* by the power of two of UNIT_BYTES */
+#define WINDOW_COPIES 16
+#define WINDOW_BYTES (4 * PIECE_BYTES)
+
+enum piece_state {
+  PIECE_FRESH,    /* no contents, not mapped */
+  PIECE_RESIDENT, /* mapped */
+  PIECE_LEAVING,  /* mapped, being copied to its slot */
+  PIECE_AWAY,     /* in its slot, not mapped */
+  PIECE_COMING,   /* mapped, being copied from its slot */
+};
+
+struct piece {
+  void *slot; /* of slabs.h: LEAVING, AWAY, COMING */
+  enum piece_state state;
+};
+
+struct block;
+
+/* A part of a block: an allocation, or a hole. */
+struct extent {
+  struct block *block;
+  uint64_t at, bytes;            /* where in the block */
+  struct extent *before, *after; /* its neighbours there */
+  struct extent *next, **link; /* a hole: others of its class; an allocation whose free was put off: others */
+  CUcontext context;           /* in the latter case: whose work may still use it */
+  bool used;
+};
+
+struct block {
+  struct block *older, *newer;
+  uint64_t age; /* counts up: the newest has the highest */
+  CUdeviceptr base;
+  uint64_t bytes; /* all but the last piece have PIECE_BYTES; a multiple of GRAIN_BYTES */
+  bool shared;
+  size_t used;             /* extents that are allocations */
+  struct extent *extents;  /* the first */
+  size_t resident, absent; /* pieces that are RESIDENT; that are FRESH or AWAY */
+  size_t pieces;
+  struct piece piece[];
+};
+
+/* The copies in flight, oldest first: see mover.h. */
+struct mover {
+  CUcontext context; /* of the streams and events; NULL: there are none */
+  CUstream out, in;
+  CUevent done[WINDOW_COPIES];
+  struct copy {
+    struct block *block;
+    size_t piece;
+  } copies[WINDOW_COPIES]; /* a ring */
+  unsigned first, count;
+  uint64_t flying_bytes;
+  bool outward;                      /* the direction of them all */
+  uint64_t moved_out, moved_in;      /* since swap_step last told */
+  bool slots_missed, failure_logged; /* said once */
+};
+
+struct space {
+  pthread_mutex_t lock;
+  struct condition changed; /* it was closed, or something has left the card */
+  CUdevice device;
+  bool open;
+  bool dead;              /* the driver fails at everything: the program shall see it */
+  _Atomic bool expecting; /* moves: host memory is made ready */
+  bool resized;           /* total_bytes has changed since space_lock */
+  uint64_t peers;         /* one bit per device that may reach the memory */
+  struct block *oldest, *newest;
+  struct block *evict_from;   /* no newer block has RESIDENT pieces */
+  struct block *restore_from; /* no older block has FRESH or AWAY ones */
+  uint64_t next_age;
+  uint64_t missing_bytes; /* in pieces that are not RESIDENT */
+  uint64_t shared_bytes;  /* of shared blocks */
+  struct block *spare;    /* a shared block without allocations, kept for the next */
+  struct extent *holes[HOLE_CLASSES];
+  struct extent *doomed; /* frees that were put off (free.c) */
+  uint64_t refund_bytes; /* to be given back to the budget when the mutex is free again */
+  _Atomic uint64_t resident_bytes, total_bytes;
+  struct mover mover;
+};
+
+struct space *space_of(CUdevice device);
+
+void space_lock(struct space *space);
+void space_unlock(struct space *space);
+
+/* In and out of the list of blocks: all pieces are FRESH. */
+void space_link(struct space *space, struct block *block);
+void space_unlink(struct space *space, struct block *block);
+
+CUdeviceptr piece_at(const struct block *block, size_t i);
+uint64_t piece_bytes(const struct block *block, size_t i);
+bool piece_is_absent(const struct block *block, size_t i); /* FRESH or AWAY: not mapped */
+void piece_become(struct space *space, struct block *block, size_t i, enum piece_state state);
+
+/* The last RESIDENT piece of the newest block that has one; the first FRESH or AWAY one of the oldest. False:
+ * there is none. */
+bool space_next_out(struct space *space, struct block **block, size_t *piece);
+bool space_next_in(struct space *space, struct block **block, size_t *piece);
+
+/* Have host memory made ready for all swap memory that is expected to move. With the mutex free. */
+void space_prepare_host(void);
+
+void space_fork_child(void);
+
+#endif

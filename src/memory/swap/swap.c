@@ -1,0 +1,174 @@
+/* swap.c - what the rest of the library asks of swap memory. */
+#include "memory/swap/swap.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "common/log.h"
+#include "interpose/driver.h"
+#include "memory/account.h"
+#include "memory/device.h"
+#include "memory/swap/blocks.h"
+#include "memory/swap/free.h"
+#include "memory/swap/mover.h"
+#include "memory/swap/pieces.h"
+#include "memory/swap/slabs.h"
+
+static _Atomic int supported[DEVICES]; /* 0: unknown, 1: yes, -1: no */
+
+static int ask_supported(CUdevice device) {
+  CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                              .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
+  size_t grain = 0;
+  int can = 0;
+  CUresult result =
+      driver.cuDeviceGetAttribute(&can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
+  if (result == CUDA_SUCCESS && can)
+    result = driver.cuMemGetAllocationGranularity(&grain, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+  return result == CUDA_SUCCESS && grain && GRAIN_BYTES % grain == 0 ? 1 : -1;
+}
+
+bool swap_supported(CUdevice device) {
+  int known = atomic_load_explicit(&supported[device], memory_order_relaxed);
+  if (!known) {
+    known = ask_supported(device);
+    atomic_store_explicit(&supported[device], known, memory_order_relaxed);
+  }
+  return known > 0;
+}
+
+enum memory_progress swap_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
+  struct space *space = space_of(device);
+  struct mover *mover = &space->mover;
+  CUstreamCaptureMode mode = capture_relax();
+  space_lock(space);
+  enum memory_progress progress =
+      space->open ? MEMORY_SETTLED : mover_step(space, room_bytes, &moved->short_bytes);
+  moved->out_bytes += mover->moved_out;
+  moved->in_bytes += mover->moved_in;
+  mover->moved_out = mover->moved_in = 0;
+  space_unlock(space);
+  capture_unrelax(mode);
+  return progress;
+}
+
+bool swap_open(CUdevice device) {
+  struct space *space = space_of(device);
+  space_lock(space);
+  space->open = space->open || !space->missing_bytes || space->dead;
+  bool open = space->open;
+  space_unlock(space);
+  return open;
+}
+
+void swap_close(CUdevice device) {
+  struct space *space = space_of(device);
+  CUstreamCaptureMode mode = capture_relax();
+  space_lock(space);
+  space->open = false;
+  condition_wake_all(&space->changed);
+  free_doomed(space, NULL);
+  space_unlock(space);
+  capture_unrelax(mode);
+}
+
+uint64_t swap_resident_bytes(CUdevice device) { return atomic_load(&space_of(device)->resident_bytes); }
+uint64_t swap_total_bytes(CUdevice device) { return atomic_load(&space_of(device)->total_bytes); }
+
+static void set_peer(const struct block *block, CUdevice peer, bool access) {
+  for (size_t i = 0, end; i < block->pieces; i = end + 1) {
+    for (end = i; end < block->pieces && !piece_is_absent(block, end);)
+      end++;
+    if (end > i && pieces_set_peer(block, i, end - i, peer, access) != CUDA_SUCCESS)
+      log_warn("memory at 0x%llx: the access of GPU %d could not be changed", (unsigned long long)block->base,
+               peer);
+  }
+}
+
+void swap_set_peer(CUdevice device, CUdevice peer, bool access) {
+  struct space *space = space_of(device);
+  uint64_t bit = UINT64_C(1) << peer;
+  CUstreamCaptureMode mode = capture_relax();
+  space_lock(space);
+  bool had = space->peers & bit;
+  space->peers = access ? space->peers | bit : space->peers & ~bit;
+  for (struct block *block = space->oldest; block && had != access; block = block->newer)
+    set_peer(block, peer, access);
+  space_unlock(space);
+  capture_unrelax(mode);
+}
+
+void swap_expect_moves(CUdevice device, bool expected) {
+  if (atomic_exchange(&space_of(device)->expecting, expected) != expected)
+    space_prepare_host();
+}
+
+/* ---- the end of a context ---- */
+
+static bool is_of_context(const struct allocation *allocation, void *argument) {
+  return allocation->backing == BACKING_SWAP && allocation->context == argument;
+}
+
+/* Out of the ledger one by one: whoever takes an allocation frees it, this thread or another. */
+static void free_listed(CUcontext context) {
+  struct allocation *list, taken;
+  size_t count;
+  if (ledger_snapshot(&account_addresses, is_of_context, context, &list, &count))
+    return;
+  for (size_t i = 0; i < count; i++) {
+    if (!account_take(&account_addresses, list[i].base, &taken))
+      continue;
+    if (is_of_context(&taken, context))
+      swap_free(&taken, true);
+    else
+      account_put_back(&account_addresses, &taken);
+  }
+  free(list);
+}
+
+static bool anything(void) {
+  for (CUdevice device = 0; device < DEVICES; device++)
+    if (swap_total_bytes(device))
+      return true;
+  return false;
+}
+
+static void finish_work(CUcontext context) {
+  if (driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
+    return;
+  driver.cuCtxSynchronize();
+  driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
+}
+
+static void forget_work(struct space *space, CUcontext context) {
+  space_lock(space);
+  mover_context_destroyed(space, context);
+  free_doomed(space, context);
+  space_unlock(space);
+}
+
+static void drop_spare(struct space *space) {
+  space_lock(space);
+  block_drop_spare(space);
+  space_unlock(space);
+}
+
+void swap_context_destroyed(CUcontext context) {
+  if (!anything())
+    return;
+  CUstreamCaptureMode mode = capture_relax();
+  finish_work(context);
+  for (CUdevice device = 0; device < DEVICES; device++)
+    forget_work(space_of(device), context);
+  free_listed(context);
+  for (CUdevice device = 0; device < DEVICES; device++)
+    drop_spare(space_of(device));
+  capture_unrelax(mode);
+}
+
+void swap_fork_child(void) {
+  space_fork_child();
+  slabs_fork_child();
+  for (CUdevice device = 0; device < DEVICES; device++)
+    atomic_store(&supported[device], 0);
+}
