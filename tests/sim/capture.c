@@ -119,6 +119,8 @@ CUresult capture_record_locked(CUstream stream, const struct work *work) {
   struct capture *capture = stream->capture;
   if (capture->invalid)
     return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  if (work_lacks_memory(work))
+    return CUDA_ERROR_INVALID_VALUE;
   CUgraphNode node = graph_add(capture->graph, work, stream->frontier, stream->frontier_count);
   frontier_set(stream, &node, 1);
   return CUDA_SUCCESS;

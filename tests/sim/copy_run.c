@@ -4,9 +4,10 @@
 
 #include "engine.h"
 #include "managed.h"
+#include "vmm.h"
 #include "work.h"
 
-enum place { PLACE_PAGEABLE, PLACE_PINNED, PLACE_PLAIN, PLACE_MANAGED };
+enum place { PLACE_PAGEABLE, PLACE_PINNED, PLACE_PLAIN, PLACE_MAPPED, PLACE_MANAGED };
 
 static enum place place_of(uintptr_t at) {
   struct memory_info info;
@@ -14,7 +15,15 @@ static enum place place_of(uintptr_t at) {
     return PLACE_PAGEABLE;
   if (!memory_is_device(&info))
     return PLACE_PINNED;
-  return info.kind == MEMORY_MANAGED ? PLACE_MANAGED : PLACE_PLAIN;
+  return info.kind == MEMORY_MANAGED    ? PLACE_MANAGED
+         : info.kind == MEMORY_RESERVED ? PLACE_MAPPED
+                                        : PLACE_PLAIN;
+}
+
+/* What the page tables would tell as well, but without a word. */
+static void check_mapped(enum place place, uintptr_t at, size_t bytes) {
+  if (place == PLACE_MAPPED && vmm_lacks(at, bytes))
+    process_illegal_address(at, "copy or memory set");
 }
 
 static bool on_card(enum place place) { return place >= PLACE_PLAIN; }
@@ -51,6 +60,8 @@ static void piece_copy(const struct work *work, const struct route *route, struc
     cost_ns += managed_touch(from, bytes, work->gpu);
   if (route->to == PLACE_MANAGED)
     cost_ns += managed_touch(to, bytes, work->gpu);
+  check_mapped(route->from, from, bytes);
+  check_mapped(route->to, to, bytes);
   memmove((void *)to, (const void *)from, bytes);
   process_count(work->gpu, route->counter, bytes);
   engine_spend(session, cost_ns);
@@ -95,13 +106,14 @@ static void piece_set(const struct work *work, uintptr_t at, size_t bytes) {
   }
 }
 
-static void row_set(const struct work *work, struct engine_session *session, uintptr_t at, bool managed) {
+static void row_set(const struct work *work, struct engine_session *session, uintptr_t at, enum place place) {
   size_t bytes = work->set.width * work->set.element_bytes;
   for (size_t done = 0, piece; done < bytes; done += piece) {
     piece = bytes - done < PAGE_BYTES ? bytes - done : PAGE_BYTES;
     uint64_t cost_ns = card_cost_ns(&sim.card, piece, sim.card.memory_gbps);
-    if (managed)
+    if (place == PLACE_MANAGED)
       cost_ns += managed_touch(at + done, piece, work->gpu);
+    check_mapped(place, at + done, piece);
     piece_set(work, at + done, piece);
     engine_spend(session, cost_ns);
   }
@@ -109,11 +121,11 @@ static void row_set(const struct work *work, struct engine_session *session, uin
 
 uint64_t set_run(const struct work *work, uint64_t due_ns) {
   struct engine_session session;
-  bool managed = place_of(work->set.at) == PLACE_MANAGED;
+  enum place place = place_of(work->set.at);
   process_note_start(work->gpu);
   engine_begin(&session, work->gpu, ENGINE_COMPUTE, due_ns);
   for (size_t y = 0; y < work->set.height; y++)
-    row_set(work, &session, work->set.at + y * work->set.pitch, managed);
+    row_set(work, &session, work->set.at + y * work->set.pitch, place);
   process_count(work->gpu, GS_SIM_copies, 1);
   return engine_end(&session);
 }

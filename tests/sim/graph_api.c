@@ -30,7 +30,8 @@ CUresult cuGraphDestroy(CUgraph hGraph) {
 static CUresult node_add(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count,
                          const struct work *work) {
   CUresult result = process_check();
-  if (result == CUDA_SUCCESS && (out == NULL || graph == NULL || (count && after == NULL)))
+  if (result == CUDA_SUCCESS &&
+      (out == NULL || graph == NULL || (count && after == NULL) || work_lacks_memory(work)))
     result = CUDA_ERROR_INVALID_VALUE;
   if (result != CUDA_SUCCESS)
     return result;
@@ -83,11 +84,14 @@ CUresult cuGraphAddKernelNode_v2(NODE_PARAMETERS, const CUDA_KERNEL_NODE_PARAMS 
   return result == CUDA_SUCCESS ? ADD(&work) : result;
 }
 
+static CUresult copy_work(struct work *work, const CUDA_MEMCPY3D *params, CUcontext context) {
+  CUresult result = copy_from_3d(work, params);
+  return result == CUDA_SUCCESS ? gpu_of_context(context, &work->gpu) : result;
+}
+
 CUresult cuGraphAddMemcpyNode(NODE_PARAMETERS, const CUDA_MEMCPY3D *copyParams, CUcontext ctx) {
   struct work work;
-  CUresult result = copy_from_3d(&work, copyParams);
-  if (result == CUDA_SUCCESS)
-    result = gpu_of_context(ctx, &work.gpu);
+  CUresult result = copy_work(&work, copyParams, ctx);
   return result == CUDA_SUCCESS ? ADD(&work) : result;
 }
 
@@ -191,6 +195,8 @@ CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type) {
 /* ---- new parameters ---- */
 
 static CUresult node_replace(CUgraphNode node, const struct work *work) {
+  if (work_lacks_memory(work))
+    return CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&objects_lock);
   bool fits = node->work.kind == work->kind;
   if (fits)
@@ -211,6 +217,8 @@ static struct work_list *list_copy(const struct work_list *list) {
 
 static CUresult exec_replace(CUgraphExec exec, CUgraphNode node, const struct work *work) {
   CUresult result = CUDA_ERROR_INVALID_VALUE;
+  if (work_lacks_memory(work))
+    return result;
   pthread_mutex_lock(&objects_lock);
   for (size_t i = 0; i < exec->list->count; i++) {
     if (exec->nodes[i] != node || exec->list->works[i].kind != work->kind)
@@ -240,6 +248,22 @@ static CUresult exec_replace(CUgraphExec exec, CUgraphNode node, const struct wo
 
 REPLACES(, CUDA_KERNEL_NODE_PARAMS_v1, kernel_work_v1)
 REPLACES(_v2, CUDA_KERNEL_NODE_PARAMS, kernel_work_v2)
+
+#define REPLACES_MEMORY(kind, type, make)                                                                    \
+  CUresult cuGraph##kind##NodeSetParams(CUgraphNode hNode, const type *nodeParams) {                         \
+    struct work work;                                                                                        \
+    CUresult result = make(&work, nodeParams, NULL);                                                         \
+    return result == CUDA_SUCCESS ? node_replace(hNode, &work) : result;                                     \
+  }                                                                                                          \
+  CUresult cuGraphExec##kind##NodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const type *params,   \
+                                            CUcontext ctx) {                                                 \
+    struct work work;                                                                                        \
+    CUresult result = make(&work, params, ctx);                                                              \
+    return result == CUDA_SUCCESS ? exec_replace(hGraphExec, hNode, &work) : result;                         \
+  }
+
+REPLACES_MEMORY(Memcpy, CUDA_MEMCPY3D, copy_work)
+REPLACES_MEMORY(Memset, CUDA_MEMSET_NODE_PARAMS, set_work)
 
 /* ---- instantiation ---- */
 

@@ -6,6 +6,7 @@
 #include "kernel.h"
 #include "kernels.h"
 #include "managed.h"
+#include "vmm.h"
 
 enum { SPIN_PIECE_NS = 100 * 1000 };
 
@@ -19,7 +20,7 @@ struct walk {
 typedef void (*walker)(struct walk *walk, uint64_t *at, uint64_t first, uint64_t words);
 
 static void check_access(const struct work *work, CUdeviceptr at, size_t bytes) {
-  if (!memory_covers(at, bytes))
+  if (!memory_covers(at, bytes) || vmm_forbids(at, bytes, work->gpu))
     process_illegal_address(at, work->kernel.kernel->name);
 }
 

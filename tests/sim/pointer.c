@@ -4,12 +4,29 @@
 #include <unistd.h>
 
 #include "objects.h"
+#include "vmm.h"
 
 static unsigned device_of_gpu(unsigned gpu) {
   for (int d = 0; d < sim.device_count; d++)
     if (devices[d].gpu == gpu)
       return (unsigned)d;
   return 0;
+}
+
+/* Of memory that is mapped by hand: the mapping's. False where there is no memory. */
+static bool pointer_find(CUdeviceptr at, struct memory_info *info) {
+  struct vmm_info mapping;
+  if (!memory_find(at, info))
+    return false;
+  if (info->kind != MEMORY_RESERVED)
+    return true;
+  if (!vmm_find(at, &mapping))
+    return false;
+  info->base = mapping.base;
+  info->bytes = mapping.bytes;
+  info->gpu = mapping.gpu;
+  info->id = info->block_id = mapping.id;
+  return true;
 }
 
 struct answer {
@@ -114,7 +131,7 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
   CUresult result = process_check();
   if (result != CUDA_SUCCESS)
     return result;
-  if (data == NULL || !memory_find(ptr, &info) || !answer_find(&info, ptr, (int)attribute, &answer))
+  if (data == NULL || !pointer_find(ptr, &info) || !answer_find(&info, ptr, (int)attribute, &answer))
     return CUDA_ERROR_INVALID_VALUE;
   answer_store(&answer, data);
   return CUDA_SUCCESS;
@@ -134,7 +151,7 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute 
   CUresult result = process_check();
   if (result != CUDA_SUCCESS)
     return result;
-  bool known = memory_find(ptr, &info);
+  bool known = pointer_find(ptr, &info);
   for (unsigned i = 0; i < numAttributes; i++) {
     if (known && answer_find(&info, ptr, (int)attributes[i], &answer))
       answer_store(&answer, data[i]);
@@ -161,7 +178,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
   CUresult result = process_check();
   if (result != CUDA_SUCCESS)
     return result;
-  if (!memory_find(dptr, &info))
+  if (!pointer_find(dptr, &info))
     return CUDA_ERROR_NOT_FOUND;
   if (pbase)
     *pbase = info.base;
@@ -176,7 +193,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
   CUresult result = process_check();
   if (result != CUDA_SUCCESS)
     return result;
-  if (!memory_find(dptr, &info) || !plain_own(&info))
+  if (!pointer_find(dptr, &info) || !plain_own(&info))
     return CUDA_ERROR_INVALID_VALUE;
   const uint64_t parts[3] = {(uint64_t)getpid(), info.base, info.bytes};
   memset(pHandle, 0, sizeof(*pHandle));

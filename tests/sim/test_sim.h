@@ -61,9 +61,9 @@ struct gpu {
   CUfunction fill, check, add, spin, touch;
 };
 
-static inline void gpu_open(struct gpu *gpu) {
+static inline void gpu_open_on(struct gpu *gpu, CUdevice device) {
   OK(cuInit(0));
-  OK(cuDevicePrimaryCtxRetain(&gpu->context, 0));
+  OK(cuDevicePrimaryCtxRetain(&gpu->context, device));
   OK(cuCtxSetCurrent(gpu->context));
   OK(cuModuleLoadData(&gpu->module, "any image"));
   OK(cuModuleGetFunction(&gpu->fill, gpu->module, "gs_fill"));
@@ -72,6 +72,8 @@ static inline void gpu_open(struct gpu *gpu) {
   OK(cuModuleGetFunction(&gpu->spin, gpu->module, "gs_spin"));
   OK(cuModuleGetFunction(&gpu->touch, gpu->module, "gs_touch"));
 }
+
+static inline void gpu_open(struct gpu *gpu) { gpu_open_on(gpu, 0); }
 
 static inline void gpu_close(struct gpu *gpu) {
   OK(cuModuleUnload(gpu->module));

@@ -1,5 +1,4 @@
-/* test_sim_memory.c - allocations, attributes, pools, copies of all shapes, and mapped memory with its
- * protection. */
+/* test_sim_memory.c - allocations, attributes, pools, copies of all shapes. */
 #include "test_sim.h"
 
 static struct gpu gpu;
@@ -220,79 +219,8 @@ static void test_sets(void) {
   OK(cuMemFree(at));
 }
 
-/* ---- mapped memory ---- */
-
-static CUdeviceptr map(CUmemGenericAllocationHandle *handle, uint64_t bytes) {
-  CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                              .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-  CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  CUdeviceptr at;
-  OK(cuMemAddressReserve(&at, bytes, 0, 0, 0));
-  OK(cuMemCreate(handle, bytes, &prop, 0));
-  OK(cuMemMap(at, bytes, 0, *handle, 0));
-  OK(cuMemSetAccess(at, bytes, &access, 1));
-  return at;
-}
-
-static void test_mapping(void) {
-  CUmemGenericAllocationHandle handle;
-  size_t before, during, after, total;
-  OK(cuMemGetInfo(&before, &total));
-  CUdeviceptr at = map(&handle, 8 * MIB);
-  OK(cuMemGetInfo(&during, &total));
-  CHECK_EQ(before - during, 8 * MIB);
-  OK(fill(&gpu, NULL, at, 8 * MIB, 3));
-  CHECK_EQ(mismatches(&gpu, at, 8 * MIB, 3), 0);
-  CHECK_EQ(cuMemAddressFree(at, 8 * MIB), CUDA_ERROR_INVALID_VALUE); /* still mapped */
-  OK(cuMemUnmap(at, 8 * MIB));
-  CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
-                            .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  OK(cuMemMap(at, 8 * MIB, 0, handle, 0)); /* the bytes are the handle's */
-  OK(cuMemSetAccess(at, 8 * MIB, &access, 1));
-  CHECK_EQ(mismatches(&gpu, at, 8 * MIB, 3), 0);
-  OK(cuMemRelease(handle));
-  CHECK_EQ(mismatches(&gpu, at, 8 * MIB, 3), 0);
-  OK(cuMemUnmap(at, 8 * MIB));
-  OK(cuMemGetInfo(&after, &total));
-  CHECK_EQ(after, before);
-  OK(cuMemAddressFree(at, 8 * MIB));
-}
-
-/* What touches memory that is unmapped, without access, or freed must not survive it. */
-enum wild { WILD_UNMAPPED, WILD_NO_ACCESS, WILD_FREED, WILD_COPY_UNMAPPED };
-
-static void wild_access(int which) {
-  CUmemGenericAllocationHandle handle;
-  CUdeviceptr at;
-  char byte = 0;
-  gpu_open(&gpu);
-  if (which == WILD_FREED) {
-    OK(cuMemAlloc(&at, 4 * MIB));
-    OK(cuMemFree(at));
-  } else {
-    at = map(&handle, 4 * MIB);
-    OK(cuMemUnmap(at, 4 * MIB));
-  }
-  if (which == WILD_NO_ACCESS)
-    OK(cuMemMap(at, 4 * MIB, 0, handle, 0));
-  signal(SIGSEGV, SIG_DFL); /* sanitizers have their own idea of it */
-  if (which == WILD_COPY_UNMAPPED)
-    cuMemcpyHtoD(at, &byte, 1);
-  else
-    fill(&gpu, NULL, at, 4 * MIB, 1);
-  cuCtxSynchronize();
-}
-
-static void test_wild_access(void) {
-  for (int which = WILD_UNMAPPED; which <= WILD_COPY_UNMAPPED; which++) {
-    int status = child_status(child_start(wild_access, which));
-    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
-  }
-}
-
 int main(void) {
   use_card("small");
-  test_wild_access();
   gpu_open(&gpu);
   test_attributes();
   test_sync_memops();
@@ -302,7 +230,6 @@ int main(void) {
   test_small_source_may_be_reused();
   test_plane_and_array();
   test_sets();
-  test_mapping();
   gpu_close(&gpu);
   return 0;
 }

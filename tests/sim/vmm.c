@@ -11,24 +11,27 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "capture.h"
+#include "common/clock.h"
+#include "engine.h"
 #include "frames.h"
 #include "objects.h"
+#include "vmm.h"
 
 struct physical {
-  unsigned references; /* the program's handles, and mappings */
+  struct physical *next;
+  unsigned handles, mappings; /* it is gone with the last of them */
   bool on_card;
   unsigned gpu;
   size_t bytes;
   off_t offset;
+  uint64_t id;
   CUmemAllocationProp properties;
 };
 
 struct mapping {
-  struct mapping *next;
   CUdeviceptr at;
   size_t bytes;
-  unsigned long long access;
+  unsigned char access[STATE_GPUS]; /* CUmemAccess_flags */
   struct physical *physical;
 };
 
@@ -36,15 +39,24 @@ static struct {
   pthread_mutex_t lock;
   int file;
   off_t end;
-  struct mapping *mappings;
-} vmm = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = -1};
+  uint64_t next_id;
+  struct physical *physicals;
+  struct mapping *mappings; /* by address */
+  size_t count, room;
+} vmm = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = -1, .next_id = 1};
 
-static struct physical *physical_of(CUmemGenericAllocationHandle handle) {
-  return (struct physical *)(uintptr_t)handle;
-}
 static CUmemGenericAllocationHandle handle_of(struct physical *physical) {
   return (CUmemGenericAllocationHandle)(uintptr_t)physical;
 }
+
+/* NULL for what is no handle, or no longer one. vmm.lock is held. */
+static struct physical *physical_of(CUmemGenericAllocationHandle handle) {
+  for (struct physical *p = vmm.physicals; p; p = p->next)
+    if (handle_of(p) == handle && p->handles > 0)
+      return p;
+  return NULL;
+}
+
 static bool aligned(uint64_t value) { return value % PAGE_BYTES == 0; }
 
 /* ---- address ranges ---- */
@@ -80,11 +92,60 @@ CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CU
   return result;
 }
 
-static struct mapping **mapping_find(CUdeviceptr at, size_t bytes) {
-  struct mapping **link = &vmm.mappings;
-  while (*link && ((*link)->at + (*link)->bytes <= at || at + bytes <= (*link)->at))
-    link = &(*link)->next;
-  return link;
+/* ---- the table of mappings; vmm.lock is held ---- */
+
+/* Index of the first mapping whose end is above the address. */
+static size_t mapping_lower(CUdeviceptr at) {
+  size_t low = 0, high = vmm.count;
+  while (low < high) {
+    size_t middle = (low + high) / 2;
+    if (vmm.mappings[middle].at + vmm.mappings[middle].bytes <= at)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+static struct mapping *mapping_find(CUdeviceptr at) {
+  size_t index = mapping_lower(at);
+  return index < vmm.count && vmm.mappings[index].at <= at ? &vmm.mappings[index] : NULL;
+}
+
+static bool range_is_free(CUdeviceptr at, size_t bytes) {
+  size_t index = mapping_lower(at);
+  return index == vmm.count || at + bytes <= vmm.mappings[index].at;
+}
+
+/* Whole mappings that fill the range exactly: the first and how many, or 0. */
+static size_t range_mappings(CUdeviceptr at, size_t bytes, struct mapping **first) {
+  size_t index = mapping_lower(at), count = 0;
+  CUdeviceptr next = at;
+  while (index + count < vmm.count && next < at + bytes && vmm.mappings[index + count].at == next)
+    next += vmm.mappings[index + count++].bytes;
+  *first = &vmm.mappings[index];
+  return next == at + bytes ? count : 0;
+}
+
+static bool mapping_insert(const struct mapping *mapping) {
+  size_t index = mapping_lower(mapping->at), larger = vmm.room ? vmm.room * 2 : 64;
+  if (vmm.count == vmm.room) {
+    struct mapping *grown = realloc(vmm.mappings, larger * sizeof(struct mapping));
+    if (grown == NULL)
+      return false;
+    vmm.mappings = grown;
+    vmm.room = larger;
+  }
+  memmove(&vmm.mappings[index + 1], &vmm.mappings[index], (vmm.count - index) * sizeof(struct mapping));
+  vmm.mappings[index] = *mapping;
+  vmm.count++;
+  return true;
+}
+
+static void mappings_remove(struct mapping *first, size_t count) {
+  size_t index = (size_t)(first - vmm.mappings);
+  memmove(first, first + count, (vmm.count - index - count) * sizeof(struct mapping));
+  vmm.count -= count;
 }
 
 CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
@@ -93,7 +154,7 @@ CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
   if (result != CUDA_SUCCESS)
     return result;
   pthread_mutex_lock(&vmm.lock);
-  bool mapped = *mapping_find(ptr, size) != NULL;
+  bool mapped = !range_is_free(ptr, size);
   pthread_mutex_unlock(&vmm.lock);
   if (mapped || !memory_find(ptr, &info) || info.kind != MEMORY_RESERVED || info.base != ptr ||
       info.bytes != size)
@@ -134,13 +195,34 @@ static CUresult properties_check(const CUmemAllocationProp *prop) {
   return prop->location.type >= SIM_LOCATION_HOST ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult physical_pin(struct physical *physical) {
-  uint64_t evicted;
+/* Unified memory that left the card for it was copied out first. */
+static CUresult physical_pin(const struct physical *physical) {
+  uint64_t evicted = 0;
   if (!physical->on_card)
     return CUDA_SUCCESS;
   if (physical->bytes > sim.card.capacity_bytes || frames_pin(physical->gpu, physical->bytes, &evicted) != 0)
     return CUDA_ERROR_OUT_OF_MEMORY;
+  if (evicted)
+    engine_wait_until(clock_now_ns() + card_cost_ns(&sim.card, evicted * PAGE_BYTES, sim.card.evict_gbps));
   return CUDA_SUCCESS;
+}
+
+static CUresult physical_fill(struct physical *physical) {
+  CUresult result = physical_pin(physical);
+  if (result != CUDA_SUCCESS || file_extend(physical))
+    return result;
+  if (physical->on_card)
+    frames_unpin(physical->gpu, physical->bytes);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUmemGenericAllocationHandle physical_publish(struct physical *physical) {
+  pthread_mutex_lock(&vmm.lock);
+  physical->id = vmm.next_id++;
+  physical->next = vmm.physicals;
+  vmm.physicals = physical;
+  pthread_mutex_unlock(&vmm.lock);
+  return handle_of(physical);
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
@@ -153,26 +235,25 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
   struct physical *made = result == CUDA_SUCCESS ? calloc(1, sizeof(*made)) : NULL;
   if (made == NULL)
     return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
-  *made = (struct physical){.references = 1, .bytes = size, .properties = *prop};
+  *made = (struct physical){.handles = 1, .bytes = size, .properties = *prop};
   made->on_card = prop->location.type == SIM_LOCATION_DEVICE;
   made->gpu = made->on_card ? devices[prop->location.id].gpu : 0;
-  result = physical_pin(made);
-  if (result == CUDA_SUCCESS && !file_extend(made)) {
-    if (made->on_card)
-      frames_unpin(made->gpu, size);
-    result = CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  result = physical_fill(made);
   if (result == CUDA_SUCCESS)
-    *handle = handle_of(made);
+    *handle = physical_publish(made);
   else
     free(made);
   return result;
 }
 
-/* vmm.lock is held. The bytes are gone with the last reference. */
-static void physical_release(struct physical *physical) {
-  if (--physical->references > 0)
+/* If nothing refers to it any more, its bytes are gone, from the host's memory too. vmm.lock is held. */
+static void physical_settle(struct physical *physical) {
+  struct physical **link = &vmm.physicals;
+  if (physical->handles > 0 || physical->mappings > 0)
     return;
+  while (*link != physical)
+    link = &(*link)->next;
+  *link = physical->next;
   fallocate(vmm.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, physical->offset, (off_t)physical->bytes);
   if (physical->on_card)
     frames_unpin(physical->gpu, physical->bytes);
@@ -181,18 +262,29 @@ static void physical_release(struct physical *physical) {
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   CUresult result = process_check();
-  if (result != CUDA_SUCCESS || handle == 0)
-    return handle ? result : CUDA_ERROR_INVALID_VALUE;
+  if (result != CUDA_SUCCESS)
+    return result;
   pthread_mutex_lock(&vmm.lock);
-  physical_release(physical_of(handle));
+  struct physical *physical = physical_of(handle);
+  if (physical) {
+    physical->handles--;
+    physical_settle(physical);
+  }
   pthread_mutex_unlock(&vmm.lock);
-  return CUDA_SUCCESS;
+  return physical ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
                                                 CUmemGenericAllocationHandle handle) {
-  *prop = physical_of(handle)->properties;
-  return process_check();
+  CUresult result = process_check();
+  if (result != CUDA_SUCCESS)
+    return result;
+  pthread_mutex_lock(&vmm.lock);
+  struct physical *physical = physical_of(handle);
+  if (physical)
+    *prop = physical->properties;
+  pthread_mutex_unlock(&vmm.lock);
+  return physical ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr) {
@@ -200,9 +292,9 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
   if (result != CUDA_SUCCESS)
     return result;
   pthread_mutex_lock(&vmm.lock);
-  struct mapping *mapping = *mapping_find((CUdeviceptr)(uintptr_t)addr, 1);
+  struct mapping *mapping = mapping_find((CUdeviceptr)(uintptr_t)addr);
   if (mapping) {
-    mapping->physical->references++;
+    mapping->physical->handles++;
     *handle = handle_of(mapping->physical);
   }
   pthread_mutex_unlock(&vmm.lock);
@@ -211,59 +303,53 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 
 /* ---- mapping ---- */
 
-static CUresult map_locked(CUdeviceptr at, size_t bytes, size_t offset, struct physical *physical) {
-  if (*mapping_find(at, bytes))
+static CUresult map_locked(CUdeviceptr at, size_t bytes, CUmemGenericAllocationHandle handle) {
+  struct physical *physical = physical_of(handle);
+  if (physical == NULL || bytes > physical->bytes || !range_is_free(at, bytes))
     return CUDA_ERROR_INVALID_VALUE;
-  struct mapping *mapping = malloc(sizeof(*mapping));
-  if (mapping == NULL || mmap((void *)(uintptr_t)at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, vmm.file,
-                              physical->offset + (off_t)offset) == MAP_FAILED) {
-    free(mapping);
+  const struct mapping mapping = {.at = at, .bytes = bytes, .physical = physical};
+  if (!mapping_insert(&mapping))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (mmap((void *)(uintptr_t)at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, vmm.file, physical->offset) ==
+      MAP_FAILED) {
+    mappings_remove(mapping_find(at), 1);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  *mapping = (struct mapping){.next = vmm.mappings, .at = at, .bytes = bytes, .physical = physical};
-  vmm.mappings = mapping;
-  physical->references++;
+  physical->mappings++;
   return CUDA_SUCCESS;
 }
 
+/* As in the real driver, the offset has to be 0. */
 CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
   struct memory_info info;
-  struct physical *physical = physical_of(handle);
   CUresult result = process_check();
   if (result != CUDA_SUCCESS)
     return result;
-  if (physical == NULL || size == 0 || flags || !aligned(ptr) || !aligned(size) || !aligned(offset) ||
-      offset + size > physical->bytes)
+  if (size == 0 || offset || flags || !aligned(ptr) || !aligned(size))
     return CUDA_ERROR_INVALID_VALUE;
   if (!memory_find(ptr, &info) || info.kind != MEMORY_RESERVED || !memory_covers(ptr, size))
     return CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&vmm.lock);
-  result = map_locked(ptr, size, offset, physical);
+  result = map_locked(ptr, size, handle);
   pthread_mutex_unlock(&vmm.lock);
   return result;
 }
 
-/* Whole mappings that fill the range exactly, or nothing. */
-static bool range_is_mapped(CUdeviceptr at, size_t bytes) {
-  size_t covered = 0;
-  for (struct mapping *m = vmm.mappings; m; m = m->next)
-    if (m->at >= at && m->at + m->bytes <= at + bytes)
-      covered += m->bytes;
-  return covered == bytes;
-}
-
-static void unmap_all(CUdeviceptr at, size_t bytes) {
-  for (struct mapping **link = &vmm.mappings; *link;) {
-    struct mapping *mapping = *link;
-    if (mapping->at < at || mapping->at >= at + bytes) {
-      link = &mapping->next;
-      continue;
-    }
-    *link = mapping->next;
-    physical_release(mapping->physical);
-    free(mapping);
+static CUresult unmap_locked(CUdeviceptr at, size_t bytes) {
+  struct mapping *first;
+  size_t count = range_mappings(at, bytes, &first);
+  if (count == 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (mmap((void *)(uintptr_t)at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+           -1, 0) == MAP_FAILED)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  for (size_t i = 0; i < count; i++) {
+    first[i].physical->mappings--;
+    physical_settle(first[i].physical);
   }
+  mappings_remove(first, count);
+  return CUDA_SUCCESS;
 }
 
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
@@ -271,67 +357,108 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
   if (result != CUDA_SUCCESS)
     return result;
   pthread_mutex_lock(&vmm.lock);
-  if (size == 0 || !range_is_mapped(ptr, size)) {
-    result = CUDA_ERROR_INVALID_VALUE;
-  } else if (mmap((void *)(uintptr_t)ptr, size, PROT_NONE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
-    result = CUDA_ERROR_OUT_OF_MEMORY;
-  } else {
-    unmap_all(ptr, size);
-  }
+  result = unmap_locked(ptr, size);
   pthread_mutex_unlock(&vmm.lock);
   return result;
 }
 
-static int protection(CUmemAccess_flags flags) {
-  return flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE
-         : flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ
-                                                     : PROT_NONE;
+/* ---- access ---- */
+
+static CUresult access_check(const CUmemAccessDesc *desc, size_t count) {
+  if (desc == NULL || count == 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; i++)
+    if (desc[i].location.type == SIM_LOCATION_DEVICE && device_check(desc[i].location.id) != CUDA_SUCCESS)
+      return CUDA_ERROR_INVALID_DEVICE;
+  return CUDA_SUCCESS;
 }
 
-/* Any part of mappings, as long as all of it is mapped. */
-static bool range_has_memory(CUdeviceptr at, size_t bytes) {
-  CUdeviceptr end = at + bytes;
-  while (at < end) {
-    struct mapping *mapping = *mapping_find(at, 1);
-    if (mapping == NULL)
-      return false;
-    at = mapping->at + mapping->bytes;
-  }
-  return true;
-}
-
-static void access_note(CUdeviceptr at, size_t bytes, CUmemAccess_flags flags) {
-  for (struct mapping *m = vmm.mappings; m; m = m->next)
-    if (m->at < at + bytes && at < m->at + m->bytes)
-      m->access = (unsigned long long)flags;
+/* The host's processor reads and writes for all GPUs: what one of them may, the mapping must allow. */
+static bool mapping_open(struct mapping *mapping, const CUmemAccessDesc *desc, size_t count) {
+  unsigned any = 0;
+  for (size_t i = 0; i < count; i++)
+    if (desc[i].location.type == SIM_LOCATION_DEVICE)
+      mapping->access[devices[desc[i].location.id].gpu] = (unsigned char)desc[i].flags;
+    else
+      any |= (unsigned)desc[i].flags;
+  for (int g = 0; g < STATE_GPUS; g++)
+    any |= mapping->access[g];
+  int protection = any == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE
+                   : any == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ
+                                                             : PROT_NONE;
+  return mprotect((void *)(uintptr_t)mapping->at, mapping->bytes, protection) == 0;
 }
 
 CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count) {
+  struct mapping *first;
   CUresult result = process_check();
+  if (result == CUDA_SUCCESS)
+    result = access_check(desc, count);
   if (result != CUDA_SUCCESS)
     return result;
-  if (desc == NULL || count == 0 || size == 0 || !aligned(ptr) || !aligned(size))
-    return CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&vmm.lock);
-  if (!range_has_memory(ptr, size) ||
-      mprotect((void *)(uintptr_t)ptr, size, protection(desc[count - 1].flags)) != 0)
-    result = CUDA_ERROR_INVALID_VALUE;
-  else
-    access_note(ptr, size, desc[count - 1].flags);
+  size_t mappings = range_mappings(ptr, size, &first);
+  result = mappings ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < mappings && result == CUDA_SUCCESS; i++)
+    if (!mapping_open(&first[i], desc, count))
+      result = CUDA_ERROR_OUT_OF_MEMORY;
   pthread_mutex_unlock(&vmm.lock);
   return result;
 }
 
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr) {
   CUresult result = process_check();
-  (void)location;
+  if (result == CUDA_SUCCESS && location->type == SIM_LOCATION_DEVICE)
+    result = device_check(location->id);
   if (result != CUDA_SUCCESS)
     return result;
   pthread_mutex_lock(&vmm.lock);
-  struct mapping *mapping = *mapping_find(ptr, 1);
+  struct mapping *mapping = mapping_find(ptr);
   if (mapping)
-    *flags = mapping->access;
+    *flags = location->type == SIM_LOCATION_DEVICE ? mapping->access[devices[location->id].gpu] : 0;
   pthread_mutex_unlock(&vmm.lock);
   return mapping ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- for the rest of the simulator ---- */
+
+bool vmm_find(CUdeviceptr at, struct vmm_info *info) {
+  pthread_mutex_lock(&vmm.lock);
+  struct mapping *mapping = mapping_find(at);
+  if (mapping)
+    *info = (struct vmm_info){.base = mapping->at,
+                              .bytes = mapping->bytes,
+                              .on_card = mapping->physical->on_card,
+                              .gpu = mapping->physical->gpu,
+                              .id = mapping->physical->id};
+  pthread_mutex_unlock(&vmm.lock);
+  return mapping != NULL;
+}
+
+static bool mapping_opens(const struct mapping *mapping, int gpu) {
+  return gpu < 0 || mapping->access[gpu] == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
+/* gpu < 0: mapped is enough. */
+static bool range_holds(CUdeviceptr at, size_t bytes, int gpu) {
+  pthread_mutex_lock(&vmm.lock);
+  CUdeviceptr end = at + bytes;
+  for (struct mapping *mapping; at < end; at = mapping->at + mapping->bytes) {
+    mapping = mapping_find(at);
+    if (mapping == NULL || !mapping_opens(mapping, gpu))
+      break;
+  }
+  pthread_mutex_unlock(&vmm.lock);
+  return at >= end;
+}
+
+static bool is_reserved(CUdeviceptr at) {
+  struct memory_info info;
+  return memory_find(at, &info) && info.kind == MEMORY_RESERVED;
+}
+
+bool vmm_lacks(CUdeviceptr at, size_t bytes) { return is_reserved(at) && !range_holds(at, bytes, -1); }
+
+bool vmm_forbids(CUdeviceptr at, size_t bytes, unsigned gpu) {
+  return is_reserved(at) && !range_holds(at, bytes, (int)gpu);
 }

@@ -8,6 +8,7 @@
 #include "engine.h"
 #include "managed.h"
 #include "objects.h"
+#include "vmm.h"
 
 bool work_counts(const struct work *work) {
   switch (work->kind) {
@@ -18,6 +19,23 @@ bool work_counts(const struct work *work) {
   default:
     return true;
   }
+}
+
+static bool side_lacks(const struct work_side *side, const struct work *work) {
+  size_t width = work->copy.width, height = work->copy.height, depth = work->copy.depth;
+  return width && height && depth &&
+         vmm_lacks(side->at, (depth - 1) * side->slice + (height - 1) * side->pitch + width);
+}
+
+static bool set_lacks(const struct work *work) {
+  size_t width = work->set.width * work->set.element_bytes, height = work->set.height;
+  return width && height && vmm_lacks(work->set.at, (height - 1) * work->set.pitch + width);
+}
+
+bool work_lacks_memory(const struct work *work) {
+  if (work->kind == WORK_COPY)
+    return side_lacks(&work->copy.from, work) || side_lacks(&work->copy.to, work);
+  return work->kind == WORK_SET && set_lacks(work);
 }
 
 struct work_list *work_list_create(size_t count) {
