@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/host.h"
 #include "common/parse.h"
 #include "core/scheduler.h"
 
@@ -77,17 +78,10 @@ static const char *set_log(struct config *config, const char *text) {
 }
 
 /* What the machine could give when the daemon started; a percentage must not shrink with each reading. */
-static uint64_t available_bytes(void) {
+static uint64_t spare_bytes(void) {
   static uint64_t bytes;
-  char line[128];
-  unsigned long long kib;
-  FILE *file = bytes ? NULL : fopen("/proc/meminfo", "re");
-  if (!file)
-    return bytes;
-  while (bytes == 0 && fgets(line, sizeof line, file))
-    if (sscanf(line, "MemAvailable: %llu", &kib) == 1)
-      bytes = kib * 1024;
-  fclose(file);
+  if (bytes == 0)
+    bytes = host_spare_bytes();
   return bytes;
 }
 
@@ -98,7 +92,7 @@ static const char *set_host_memory(struct config *config, const char *text) {
   if (*text >= '0' && *text <= '9' && strcmp(end, "%") == 0) {
     if (percent > 100)
       return "is more than 100 %";
-    config->host_memory_bytes = available_bytes() / 100 * percent;
+    config->host_memory_bytes = spare_bytes() / 100 * percent;
     return NULL;
   }
   if (parse_bytes(text, &bytes) < 0)

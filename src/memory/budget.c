@@ -6,9 +6,9 @@
 #include <stdbool.h>
 
 #include "client/client.h"
+#include "common/host.h"
 #include "common/log.h"
 #include "memory/device.h"
-#include "memory/host.h"
 #include "settings.h"
 
 struct account {

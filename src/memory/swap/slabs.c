@@ -9,10 +9,10 @@
 #include <sys/prctl.h>
 
 #include "common/clock.h"
+#include "common/host.h"
 #include "common/thread.h"
 #include "gate/contexts.h"
 #include "memory/device.h"
-#include "memory/host.h"
 #include "memory/swap/pinned.h"
 
 #define GRAINS (SLABS_SLAB_BYTES / SLABS_GRAIN_BYTES)

@@ -7,9 +7,9 @@
 
 #include "../suite.h"
 #include "client/client.h"
+#include "common/host.h"
 #include "memory/budget.h"
 #include "memory/device.h"
-#include "memory/host.h"
 #include "settings.h"
 
 #define GIB (UINT64_C(1) << 30)

@@ -11,10 +11,10 @@
 
 #include "../suite.h"
 #include "common/clock.h"
+#include "common/host.h"
 #include "gate/contexts.h"
 #include "interpose/driver.h"
 #include "memory/device.h"
-#include "memory/host.h"
 #include "memory/swap/pinned.h"
 #include "memory/swap/slabs.h"
 
