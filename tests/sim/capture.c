@@ -119,7 +119,7 @@ CUresult capture_record_locked(CUstream stream, const struct work *work) {
   struct capture *capture = stream->capture;
   if (capture->invalid)
     return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  if (work_lacks_memory(work))
+  if (work->kind == WORK_COPY && work_lacks_memory(work)) /* but not of a memory set */
     return CUDA_ERROR_INVALID_VALUE;
   CUgraphNode node = graph_add(capture->graph, work, stream->frontier, stream->frontier_count);
   frontier_set(stream, &node, 1);

@@ -13,20 +13,16 @@ static unsigned device_of_gpu(unsigned gpu) {
   return 0;
 }
 
-/* Of memory that is mapped by hand: the mapping's. False where there is no memory. */
-static bool pointer_find(CUdeviceptr at, struct memory_info *info) {
-  struct vmm_info mapping;
-  if (!memory_find(at, info))
+struct pointer { /* what is known of an address */
+  struct memory_info info;
+  struct vmm_info mapping; /* of reserved addresses */
+};
+
+/* False where there is no memory, as in a part of a reservation that nothing is mapped to. */
+static bool pointer_find(CUdeviceptr at, struct pointer *pointer) {
+  if (!memory_find(at, &pointer->info))
     return false;
-  if (info->kind != MEMORY_RESERVED)
-    return true;
-  if (!vmm_find(at, &mapping))
-    return false;
-  info->base = mapping.base;
-  info->bytes = mapping.bytes;
-  info->gpu = mapping.gpu;
-  info->id = info->block_id = mapping.id;
-  return true;
+  return pointer->info.kind != MEMORY_RESERVED || vmm_find(at, &pointer->mapping);
 }
 
 struct answer {
@@ -47,9 +43,35 @@ static bool plain_own(const struct memory_info *info) {
   return info->kind == MEMORY_PLAIN && info->pool == NULL;
 }
 
-static bool answer_find(const struct memory_info *info, CUdeviceptr at, int attribute,
-                        struct answer *answer) {
+/* Where memory that is mapped by hand differs: the range is the reservation, the rest is the mapping's. */
+static bool answer_mapped(const struct vmm_info *mapping, int attribute, struct answer *answer) {
+  switch (attribute) {
+  case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    *answer = flag(true);
+    return true;
+  case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+    *answer = word(device_of_gpu(mapping->gpu));
+    return true;
+  case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+  case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+    *answer = whole(mapping->id);
+    return true;
+  case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+    *answer = whole(mapping->bytes);
+    return true;
+  case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+    *answer = whole(mapping->base);
+    return true;
+  default:
+    return false;
+  }
+}
+
+static bool answer_find(const struct pointer *pointer, CUdeviceptr at, int attribute, struct answer *answer) {
+  const struct memory_info *info = &pointer->info;
   bool device = memory_is_device(info);
+  if (info->kind == MEMORY_RESERVED && answer_mapped(&pointer->mapping, attribute, answer))
+    return true;
   switch (attribute) {
   case CU_POINTER_ATTRIBUTE_CONTEXT:
     *answer = whole((uintptr_t)info->context);
@@ -126,19 +148,19 @@ static void answer_store(const struct answer *answer, void *data) {
 }
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
-  struct memory_info info;
+  struct pointer pointer;
   struct answer answer;
   CUresult result = process_check();
   if (result != CUDA_SUCCESS)
     return result;
-  if (data == NULL || !pointer_find(ptr, &info) || !answer_find(&info, ptr, (int)attribute, &answer))
+  if (data == NULL || !pointer_find(ptr, &pointer) || !answer_find(&pointer, ptr, (int)attribute, &answer))
     return CUDA_ERROR_INVALID_VALUE;
   answer_store(&answer, data);
   return CUDA_SUCCESS;
 }
 
 static size_t attribute_bytes(CUpointer_attribute attribute) {
-  const struct memory_info none = {.kind = MEMORY_MANAGED};
+  const struct pointer none = {.info.kind = MEMORY_MANAGED};
   struct answer answer;
   return answer_find(&none, 0, (int)attribute, &answer) ? answer.bytes : 0;
 }
@@ -146,14 +168,14 @@ static size_t attribute_bytes(CUpointer_attribute attribute) {
 /* Unlike the single question, this one answers with zeroes where there is nothing to say. */
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
                                 CUdeviceptr ptr) {
-  struct memory_info info;
+  struct pointer pointer;
   struct answer answer;
   CUresult result = process_check();
   if (result != CUDA_SUCCESS)
     return result;
-  bool known = pointer_find(ptr, &info);
+  bool known = pointer_find(ptr, &pointer);
   for (unsigned i = 0; i < numAttributes; i++) {
-    if (known && answer_find(&info, ptr, (int)attributes[i], &answer))
+    if (known && answer_find(&pointer, ptr, (int)attributes[i], &answer))
       answer_store(&answer, data[i]);
     else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
       memset(data[i], 0xfe, 4); /* CU_DEVICE_INVALID's relative: no device */
@@ -164,9 +186,12 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute 
 }
 
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr) {
+  struct pointer pointer;
   CUresult result = process_check();
   if (result != CUDA_SUCCESS)
     return result;
+  if (pointer_find(ptr, &pointer) && pointer.info.kind == MEMORY_RESERVED)
+    return CUDA_ERROR_NOT_SUPPORTED;
   if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
       !memory_set_sync_memops(ptr, *(const unsigned *)value != 0))
     return CUDA_ERROR_INVALID_VALUE;
@@ -174,16 +199,17 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
-  struct memory_info info;
+  struct pointer pointer;
   CUresult result = process_check();
   if (result != CUDA_SUCCESS)
     return result;
-  if (!pointer_find(dptr, &info))
+  if (!pointer_find(dptr, &pointer))
     return CUDA_ERROR_NOT_FOUND;
+  bool mapped = pointer.info.kind == MEMORY_RESERVED;
   if (pbase)
-    *pbase = info.base;
+    *pbase = mapped ? pointer.mapping.base : pointer.info.base;
   if (psize)
-    *psize = info.bytes;
+    *psize = mapped ? pointer.mapping.bytes : pointer.info.bytes;
   return CUDA_SUCCESS;
 }
 
@@ -193,7 +219,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
   CUresult result = process_check();
   if (result != CUDA_SUCCESS)
     return result;
-  if (!pointer_find(dptr, &info) || !plain_own(&info))
+  if (!memory_find(dptr, &info) || !plain_own(&info))
     return CUDA_ERROR_INVALID_VALUE;
   const uint64_t parts[3] = {(uint64_t)getpid(), info.base, info.bytes};
   memset(pHandle, 0, sizeof(*pHandle));

@@ -326,21 +326,44 @@ static void test_registered_memory(void) {
 
 /* ---- what the driver says of addresses ---- */
 
+static uint64_t asked(CUdeviceptr at, CUpointer_attribute attribute) {
+  uint64_t value = 0;
+  OK(cuPointerGetAttribute(&value, attribute, at));
+  return value;
+}
+
+/* As measured on driver 580: the range is the reservation, the mapping and the rest are the piece's. */
 static void test_pointers(void) {
+  CUdeviceptr run = run_open(), base, second = piece_at(run, 1);
+  size_t bytes;
+  const unsigned one = 1;
+  CHECK_EQ(asked(second + 100, CU_POINTER_ATTRIBUTE_MEMORY_TYPE), CU_MEMORYTYPE_DEVICE);
+  CHECK_EQ(asked(second + 100, CU_POINTER_ATTRIBUTE_CONTEXT), 0);
+  CHECK_EQ(asked(second + 100, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR), run);
+  CHECK_EQ(asked(second + 100, CU_POINTER_ATTRIBUTE_RANGE_SIZE), RUN_BYTES);
+  CHECK_EQ(asked(second + 100, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR), second);
+  CHECK_EQ(asked(second + 100, CU_POINTER_ATTRIBUTE_MAPPING_SIZE), PIECE_BYTES);
+  CHECK(asked(second, CU_POINTER_ATTRIBUTE_BUFFER_ID) != asked(run, CU_POINTER_ATTRIBUTE_BUFFER_ID));
+  CHECK_EQ(asked(run, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE), 0);
+  CHECK_EQ(cuPointerSetAttribute(&one, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, run), CUDA_ERROR_NOT_SUPPORTED);
+  OK(cuMemGetAddressRange(&base, &bytes, second + 100));
+  CHECK_EQ(base, second);
+  CHECK_EQ(bytes, PIECE_BYTES);
+  run_close(run);
+}
+
+static void test_pointers_to_nothing(void) {
+  CUmemGenericAllocationHandle handle;
   CUdeviceptr run = run_open(), base;
   size_t bytes;
   uint64_t value = 0;
-  OK(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, run + 100));
-  CHECK_EQ(value, CU_MEMORYTYPE_DEVICE);
-  OK(cuMemGetAddressRange(&base, &bytes, piece_at(run, 1) + 100));
-  CHECK_EQ(base, piece_at(run, 1));
-  CHECK_EQ(bytes, PIECE_BYTES);
   OK(cuMemUnmap(run, PIECE_BYTES));
-  CHECK_EQ(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, run + 100),
-           CUDA_ERROR_INVALID_VALUE);
+  for (int attribute = 1; attribute <= CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE; attribute++)
+    CHECK_EQ(cuPointerGetAttribute(&value, (CUpointer_attribute)attribute, run + 100),
+             CUDA_ERROR_INVALID_VALUE);
   CHECK_EQ(cuMemGetAddressRange(&base, &bytes, run + 100), CUDA_ERROR_NOT_FOUND);
-  CUmemGenericAllocationHandle handle;
   CHECK_EQ(cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)run), CUDA_ERROR_INVALID_VALUE);
+  CHECK_EQ(cuMemFree(run), CUDA_ERROR_INVALID_VALUE);
   piece_map(run, PIECE_BYTES);
   run_close(run);
 }
@@ -397,9 +420,8 @@ static void test_captures(void) {
   OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   OK(cuMemUnmap(run, PIECE_BYTES));
   OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-  CHECK_EQ(cuMemsetD8Async(run, 1, 100, stream), CUDA_ERROR_INVALID_VALUE);
   CHECK_EQ(cuMemcpyDtoDAsync(piece_at(run, 1), run, 100, stream), CUDA_ERROR_INVALID_VALUE);
-  OK(cuMemsetD8Async(piece_at(run, 1), 1, 100, stream));
+  OK(cuMemsetD8Async(run, 1, 100, stream));
   OK(cuStreamEndCapture(stream, &graph));
   OK(cuGraphGetNodes(graph, NULL, &nodes));
   CHECK_EQ(nodes, 1);
@@ -427,6 +449,7 @@ int main(void) {
   test_released_bytes_are_gone();
   test_registered_memory();
   test_pointers();
+  test_pointers_to_nothing();
   test_graphs();
   test_captures();
   gpu_close(&gpu);

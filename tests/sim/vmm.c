@@ -1,6 +1,8 @@
 /*
  * vmm.c - address ranges and physical memory, mapped by hand, with real protection: memory that is not
- * mapped, or has no access set, crashes whoever touches it, a kernel too.
+ * mapped, or has no access set, crashes whoever touches it, a kernel too. (A real driver looks at the
+ * addresses of a copy when it is submitted, and refuses it if nothing is mapped there; here that is a crash
+ * as well.)
  *
  * Physical memory is one sparse file in memory per process; a handle is an extent of it.
  */

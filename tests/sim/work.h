@@ -89,7 +89,7 @@ struct work {
 uint64_t work_run(struct work *work, uint64_t due_ns);
 /* Give back what the work holds (staged bytes, a graph). */
 void work_release(struct work *work);
-/* A copy or set of memory that is to be mapped by hand, and is not: nodes and captures of it are refused. */
+/* A copy or set of memory that is to be mapped by hand, and is not: nodes of it are refused. */
 bool work_lacks_memory(const struct work *work);
 /* Does it keep the process "in flight"? */
 bool work_counts(const struct work *work);
