@@ -21,6 +21,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 MANAGED_LIMIT_GIB = 40  # more unified memory at once than this could hang a card that others use
 KILL_GRACE_S = 5
+SKIPPED = 77  # exit status: no GPU here
 
 
 class BenchError(Exception):
@@ -34,25 +35,46 @@ class Stages:
         self.held = held
 
     def reach(self, name, data=None):
+        """Goes on when told to; returns what came with it, or None."""
         if not self.held:
-            return
+            return None
         print("@" + name + ("" if data is None else " " + json.dumps(data)), flush=True)
-        if not sys.stdin.readline():
+        word, _, order = sys.stdin.readline().partition(" ")
+        if not word:
             raise SystemExit("the benchmark that started this program has gone")
+        return json.loads(order) if order.strip() else None
 
 
 class Figures:
-    """Prints each figure as `name value [unit]` the moment it is known; with json_only one object at the end."""
+    """Prints each figure as `name value [unit]` the moment it is known; with json_only one object at the end. What is
+    known so far also lies in a file, whatever becomes of the program."""
 
-    def __init__(self, json_only=False):
+    def __init__(self, json_only=False, path=None):
         self.json_only = json_only
+        self.path = path
         self.values = {}
+        self.missed = []  # names of figures that are not what they should be
 
     def add(self, name, value, unit=""):
         self.values[name] = {"value": value, "unit": unit} if unit else {"value": value}
         if not self.json_only:
             text = f"{value:.4g}" if isinstance(value, float) else str(value)
             print(" ".join(part for part in (name, text, unit) if part), flush=True)
+        if self.path:
+            self.path.write_text(json.dumps(self.values, indent=1) + "\n")
+
+    def value(self, name):
+        return self.values[name]["value"] if name in self.values else None
+
+    def judge(self, name, at_most=None, at_least=None, judged=True):
+        """A figure's target, and whether it is reached. Not judged: the run is too short to tell."""
+        target = at_most if at_least is None else at_least
+        self.add(name + "_target", target)
+        value = self.value(name)
+        right = value <= target if at_least is None else value >= target
+        self.add(name + "_verdict", ("pass" if right else "MISSED") if judged else "not_judged")
+        if judged and not right:
+            self.missed.append(f"{name} is {value:.4g}, the target is {target:g}")
 
     def finish(self):
         if self.json_only:
@@ -134,7 +156,7 @@ class Daemon:
 
     START_S = 10
 
-    def __init__(self, build, out, mode, tq_s=None, capacity=None):
+    def __init__(self, build, out, mode, tq_s=None, capacity=None, host_memory=None):
         self.build = build
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gpushare-bench-"))
         self.socket = self.folder / "daemon.sock"
@@ -144,6 +166,7 @@ class Daemon:
         self.command = [build.daemon, "--config", config, "--socket", self.socket, "--mode", mode]
         self.command += ["--tq", f"{tq_s:g}"] if tq_s else []
         self.command += ["--capacity", capacity] if capacity else []
+        self.command += ["--host-memory", host_memory] if host_memory else []
         self.process = None
         self.log = None
 
@@ -207,6 +230,15 @@ def counter(status, name):
     return sum(int(item.get(name, 0)) for item in objects(status) if "handovers" in item)
 
 
+MOVES = ("drain_ns", "move_ns", "evicted_bytes", "restored_bytes", "hidden_bytes")
+
+
+def moves(status):
+    """What hand-overs have cost and moved, all GPUs together; {} if this daemon does not tell."""
+    told = [item for item in objects(status) if "hidden_bytes" in item]
+    return {name: sum(int(item.get(name, 0)) for item in told) for name in MOVES} if told else {}
+
+
 def tail(path, lines=3):
     try:
         text = pathlib.Path(path).read_text(errors="replace").strip().splitlines()
@@ -234,13 +266,16 @@ def kill_group(process):
 VARIANTS = ("stock", "unified", "daemon")
 
 
-def variant_env(variant, build, daemon=None, base=None):
-    """stock: without us. unified: libunified, no daemon to be found. daemon: libunified and this daemon."""
+def variant_env(variant, build, daemon=None, base=None, memory=None):
+    """stock: without us. unified: libunified, no daemon to be found. daemon: libunified and this daemon. memory: how it
+    leaves the card (managed, swap, off), if not by default."""
     env = dict(clean_env() if base is None else base)
     if variant == "stock":
         return env
     env["LD_PRELOAD"] = str(build.library)
     env["GPUSHARE_SOCKET"] = str(daemon.socket) if variant == "daemon" else "/nonexistent/gpushare.sock"
+    if memory:
+        env["GPUSHARE_MEMORY"] = memory
     return env
 
 
@@ -297,9 +332,9 @@ class Job:
             if word == "@" + stage:
                 return json.loads(data) if data else None
 
-    def go(self):
+    def go(self, order=None):
         try:
-            self.process.stdin.write("go\n")
+            self.process.stdin.write("go\n" if order is None else f"go {json.dumps(order)}\n")
             self.process.stdin.flush()
         except OSError:
             raise self.trouble("ended while held") from None
@@ -331,16 +366,45 @@ def check_guest(variant, told, job, daemon=None):
     """A comparison means something only if the job ran with us in it, or without."""
     if told.get("preloaded") != (variant != "stock"):
         raise job.trouble(f"libunified is {'not ' if variant != 'stock' else ''}loaded")
+    if b" is not understood (" in job.error_path.read_bytes():
+        raise job.trouble("libunified does not know a setting")
     if variant == "daemon" and not daemon.knows(job.process.pid):
         raise job.trouble("the daemon does not know it")
 
 
-def common_arguments(parser):
+# In a process of its own: a driver may keep threads and files, or not return.
+ASK_DRIVER = """
+import ctypes, sys
+try:
+    driver = ctypes.CDLL("libcuda.so.1")
+except OSError:
+    sys.exit(77)
+count = ctypes.c_int(0)
+result = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+sys.exit(77 if result == 100 or not (result or count.value) else f"cuInit: error {result}" if result else 0)
+"""
+
+
+def require_gpu(python):
+    """Exit status 77 where there is no GPU; one that fails is an error."""
+    try:
+        asked = subprocess.run([python, "-c", ASK_DRIVER], env=clean_env(), capture_output=True, text=True, timeout=60,
+                               check=False)
+    except subprocess.TimeoutExpired:
+        raise BenchError("the GPU's driver does not answer") from None
+    if asked.returncode == SKIPPED:
+        note("no NVIDIA GPU on this machine: skipped")
+        raise SystemExit(SKIPPED)
+    if asked.returncode != 0:
+        raise BenchError(f"the GPU does not work: {asked.stderr.strip()[-300:]}")
+
+
+def common_arguments(parser, budget="--deadline"):
     parser.add_argument("--build", default=str(HERE.parent / "build"), metavar="DIR",
                         help="build directory with src/libunified.so and daemon/ (default: build)")
     parser.add_argument("--out", metavar="DIR", help="where logs go (default: a new folder under /tmp)")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
-    parser.add_argument("--deadline", type=float, default=480, metavar="SECONDS",
+    parser.add_argument(budget, dest="deadline", type=float, default=480, metavar="SECONDS",
                         help="time for all of it (default: %(default)g)")
 
 
@@ -349,11 +413,11 @@ def end_on_sigterm(*_):
     raise SystemExit("ended by SIGTERM")
 
 
-def prepare(args):
-    """Build, output folder, budget, guard and figures of one benchmark program."""
+def prepare(args, name=None):
+    """Build, output folder, budget, guard and figures (also in NAME.json there) of one benchmark program."""
     signal.signal(signal.SIGTERM, end_on_sigterm)
     build = Build(args.build)
     build.check()
     out = pathlib.Path(args.out or tempfile.mkdtemp(prefix="gpushare-bench-out-"))
     out.mkdir(parents=True, exist_ok=True)
-    return build, out, Budget(args.deadline), MemoryGuard(), Figures(args.json)
+    return build, out, Budget(args.deadline), MemoryGuard(), Figures(args.json, out / f"{name}.json" if name else None)
