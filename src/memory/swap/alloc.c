@@ -119,6 +119,7 @@ static bool arrive(struct arrival *arrival, CUresult *result) {
   *result = CUDA_SUCCESS;
   if (space->open && arrival->lacks_bytes && fits)
     *result = map_fresh(space, arrival->block);
+  arrival->lacks_bytes = fresh_bytes(arrival->block);
   bool done = !space->open || !arrival->lacks_bytes || (fits && *result != CUDA_ERROR_OUT_OF_MEMORY);
   arrival->refused = fits && !done;
   space_unlock(space);

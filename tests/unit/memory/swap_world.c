@@ -1,0 +1,175 @@
+/* swap_world.c - the simulated driver, and stand-ins for client, gate and host. */
+#include "swap_world.h"
+
+#include <check.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/client.h"
+#include "common/host.h"
+#include "gate/capture.h"
+#include "gate/contexts.h"
+#include "interpose/driver.h"
+#include "memory/swap/swap.h"
+#include "settings.h"
+#include "sim.h"
+
+struct world world;
+struct driver driver;
+static struct settings set = {.memory = MEMORY_MANAGED};
+
+/* ---- the rest of the library ---- */
+
+const struct settings *settings(void) { return &set; }
+uint64_t host_available_bytes(void) { return world.host_bytes; }
+uint64_t client_capacity(CUdevice device) { return device < 0; }
+uint64_t client_room_bytes(CUdevice device) { return device < 0 ? 0 : world.room_bytes; }
+
+int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
+  (void)device, (void)total_bytes, (void)pinned_bytes;
+  return 0;
+}
+
+void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
+  (void)device, (void)total_bytes, (void)pinned_bytes;
+}
+
+bool client_room_wait(CUdevice device, uint64_t bytes) {
+  world.room_waits++;
+  return device == 0 && world.room_wait && world.room_wait(bytes);
+}
+
+void client_memory_short(CUdevice device, uint64_t bytes) {
+  world.short_bytes += device ? 0 : bytes;
+  if (world.on_short)
+    world.on_short();
+}
+
+unsigned capture_count(void) { return world.capturing; }
+void capture_forbid(void) { world.captures_forbidden++; }
+void capture_allow(void) { world.captures_forbidden--; }
+
+bool contexts_each(CUdevice device, bool (*visit)(CUcontext context, void *argument), void *argument) {
+  bool more = true;
+  for (int i = 0; i < CONTEXTS && more && device == 0; i++)
+    if (world.context[i] && driver.cuCtxPushCurrent_v2(world.context[i]) == CUDA_SUCCESS) {
+      more = visit(world.context[i], argument);
+      driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
+    }
+  return more;
+}
+
+struct action {
+  void (*run)(void *argument);
+  void *argument;
+};
+
+static bool run_once(CUcontext context, void *argument) {
+  struct action *action = argument;
+  (void)context;
+  action->run(action->argument);
+  return false;
+}
+
+bool contexts_any(CUdevice device, void (*action)(void *argument), void *argument) {
+  return !contexts_each(device, run_once, &(struct action){action, argument});
+}
+
+/* ---- the driver ---- */
+
+static char state_path[64];
+
+static void fill_driver(void) {
+#define GATED(group, name, params, args, stream) *(void **)&driver.name = dlsym(RTLD_DEFAULT, #name);
+#define CUSTOM(group, name, params, args) *(void **)&driver.name = dlsym(RTLD_DEFAULT, #name);
+#define CALL(name, params) *(void **)&driver.name = dlsym(RTLD_DEFAULT, #name);
+#include "hooks.def"
+}
+
+void world_start(const char *card) {
+  snprintf(state_path, sizeof state_path, "/tmp/swap-test-%d", (int)getpid());
+  setenv("GPUSHARE_SIM_STATE", state_path, 1);
+  setenv("GPUSHARE_SIM_CARD", card, 1);
+  fill_driver();
+  world = (struct world){.room_bytes = UINT64_MAX, .host_bytes = 4 * GIB};
+  ck_assert_int_eq(driver.cuInit(0), CUDA_SUCCESS);
+  ck_assert_int_eq(driver.cuDevicePrimaryCtxRetain(&world.context[0], 0), CUDA_SUCCESS);
+  ck_assert_int_eq(driver.cuCtxPushCurrent_v2(world.context[0]), CUDA_SUCCESS);
+  ck_assert(swap_supported(0));
+}
+
+void world_end(void) { unlink(state_path); }
+
+CUresult world_try(CUcontext context, size_t bytes, void **memory) {
+  CUdeviceptr address = 0;
+  struct allocation like = {.context = context, .origin = ORIGIN_PLAIN};
+  CUresult result = swap_alloc(&address, bytes, &like);
+  *memory = (void *)(uintptr_t)address;
+  return result;
+}
+
+void *world_get(size_t bytes) {
+  void *memory;
+  return world_try(world.context[0], bytes, &memory) == CUDA_SUCCESS ? memory : NULL;
+}
+
+void world_free(void *memory) {
+  struct allocation taken;
+  ck_assert(account_take(&account_addresses, (uintptr_t)memory, &taken));
+  ck_assert_uint_eq(taken.backing, BACKING_SWAP);
+  swap_free(&taken, false);
+}
+
+enum memory_progress world_settle(uint64_t room_bytes, struct memory_moved *moved) {
+  struct memory_moved ignored = {0};
+  enum memory_progress progress;
+  do
+    progress = swap_step(0, room_bytes, moved ? moved : &ignored);
+  while (progress == MEMORY_MOVED);
+  return progress;
+}
+
+void world_open(void) {
+  ck_assert_int_eq(world_settle(UINT64_MAX, NULL), MEMORY_SETTLED);
+  ck_assert(swap_open(0));
+}
+
+uint64_t world_card_bytes(CUdevice device) {
+  struct gs_sim_process process;
+  ck_assert_int_eq(gs_sim_process_read(NULL, getpid(), (unsigned)device, &process), 0);
+  return process.pinned_bytes;
+}
+
+void world_check_books(void) {
+  ck_assert_uint_eq(swap_resident_bytes(0), world_card_bytes(0));
+  ck_assert_uint_eq(swap_total_bytes(0), budget_used_bytes(0, BACKING_SWAP));
+  ck_assert_uint_le(swap_resident_bytes(0), swap_total_bytes(0));
+}
+
+/* ---- contents ---- */
+
+static uint64_t word(uint64_t seed, uint64_t i) { return (seed + i) * UINT64_C(0x9e3779b97f4a7c15); }
+
+void world_fill(void *memory, size_t bytes, uint64_t seed) {
+  char *at = memory;
+  size_t whole = bytes / 8 * 8;
+  for (size_t i = 0; i < whole; i += 8)
+    *(uint64_t *)(at + i) = word(seed, i);
+  for (size_t i = whole; i < bytes; i++)
+    at[i] = (char)word(seed, i);
+}
+
+bool world_intact(const void *memory, size_t bytes, uint64_t seed) {
+  const char *at = memory;
+  size_t whole = bytes / 8 * 8;
+  for (size_t i = 0; i < whole; i += 8)
+    if (*(const uint64_t *)(at + i) != word(seed, i))
+      return false;
+  for (size_t i = whole; i < bytes; i++)
+    if (at[i] != (char)word(seed, i))
+      return false;
+  return true;
+}
