@@ -33,7 +33,12 @@ enum way {
   KERNEL_16,
   KERNEL_64,
   KERNEL_132,
-  DRY,
+  DRY_32,
+  DRY_16,
+  DRY_8,
+  ALTERNATE_32,
+  ALTERNATE_16,
+  ALTERNATE_8,
   WAYS
 };
 static const char *const way_names[WAYS] = {"nothing",
@@ -45,7 +50,12 @@ static const char *const way_names[WAYS] = {"nothing",
                                             "kernel, 16 blocks",
                                             "kernel, 64 blocks",
                                             "kernel, 132 blocks",
-                                            "DtoH 32 MiB, waits for each"};
+                                            "32 MiB, waits for each",
+                                            "16 MiB, waits for each",
+                                            "8 MiB, waits for each",
+                                            "32 MiB, two streams in turn",
+                                            "16 MiB, two streams in turn",
+                                            "8 MiB, two streams in turn"};
 enum { PIECE_MIB = 32, WINDOW = 4 };
 
 struct shared {
@@ -55,12 +65,31 @@ struct shared {
 
 struct out {
   struct probe p;
-  CUstream stream;
+  CUstream stream, other;
+  CUevent turn;
   CUfunction copy;
   CUdeviceptr card;
   char *host;
   size_t bytes;
 };
+
+/* A part of a piece at a time; in between, the copy engine has nothing to do: for as long as it takes this
+ * thread to see the end, or the card to go from one stream to another. */
+static CUresult copy_parts(struct out *o, size_t part, bool wait, size_t offset) {
+  for (size_t at = offset; at < offset + PIECE_MIB * MIB; at += part) {
+    cuMemcpyDtoHAsync(o->host + at, o->card + at, part, o->stream);
+    if (wait) {
+      cuStreamSynchronize(o->stream);
+      continue;
+    }
+    CUstream next = o->other;
+    cuEventRecord(o->turn, o->stream);
+    cuStreamWaitEvent(next, o->turn, 0);
+    o->other = o->stream;
+    o->stream = next;
+  }
+  return CUDA_SUCCESS;
+}
 
 static CUresult copy_out(struct out *o, enum way way, size_t offset) {
   size_t size = PIECE_MIB * MIB;
@@ -84,6 +113,17 @@ static CUresult copy_out(struct out *o, enum way way, size_t offset) {
     for (size_t at = 0; at < size; at += 2 * MIB)
       cuMemcpyDtoHAsync(o->host + offset + at, from + at, 2 * MIB, o->stream);
     return CUDA_SUCCESS;
+  case DRY_16:
+  case DRY_8:
+    return copy_parts(o, way == DRY_16 ? 16 * MIB : 8 * MIB, true, offset);
+  case ALTERNATE_32:
+  case ALTERNATE_16:
+  case ALTERNATE_8:
+    return copy_parts(o,
+                      way == ALTERNATE_32   ? 32 * MIB
+                      : way == ALTERNATE_16 ? 16 * MIB
+                                            : 8 * MIB,
+                      false, offset);
   case COPY_2D:
     return cuMemcpy2DAsync(&box, o->stream);
   case COPY_BATCH:
@@ -107,6 +147,8 @@ static void out_run(struct shared *shared, enum way way) {
     return;
   cuCtxGetStreamPriorityRange(&least, &greatest);
   cuStreamCreateWithPriority(&o.stream, CU_STREAM_NON_BLOCKING, way == HIGH_PRIORITY ? greatest : least);
+  cuStreamCreate(&o.other, CU_STREAM_NON_BLOCKING);
+  cuEventCreate(&o.turn, CU_EVENT_DISABLE_TIMING);
   o.host = slab_map(o.bytes, 4);
   if (!o.host || TRY(cuMemHostRegister(o.host, o.bytes, CU_MEMHOSTREGISTER_PORTABLE)))
     return;
@@ -123,16 +165,12 @@ static void out_run(struct shared *shared, enum way way) {
     if (copy_out(&o, way, count * PIECE_MIB * MIB % o.bytes))
       break;
     cuEventRecord(events[count % WINDOW], o.stream);
-    if (way == DRY)
+    if (way == DRY_32)
       cuStreamSynchronize(o.stream);
   }
   cuStreamSynchronize(o.stream);
   shared->gb_per_s = gb_per_s(count * PIECE_MIB * MIB, clock_now_ns() - start);
 }
-
-struct in_figures {
-  double access_us, access_copying_us, gb_per_s, longest_us;
-};
 
 static double accesses(struct pieces *s, double *longest) {
   uint64_t sum = 0, most = 0;
@@ -149,40 +187,57 @@ static double accesses(struct pieces *s, double *longest) {
   return (double)sum / 1e3 / (double)s->count;
 }
 
-static double restore(const struct probe *p, struct pieces *s, char *host) {
+/* How a restore goes: what of it has been done beforehand. */
+enum how { AS_IS, RESTED, CREATED, MAPPED, READY, TWO_STREAMS, HOWS };
+static const char *const how_names[HOWS] = {"as is",         "after a rest",      "created before",
+                                            "mapped before", "accessible before", "two streams"};
+
+static double restore(const struct probe *p, struct pieces *s, char *host, enum how how) {
   CUevent events[WINDOW];
+  CUstream streams[2] = {p->stream, p->stream};
   for (int i = 0; i < WINDOW; i++)
     cuEventCreate(&events[i], CU_EVENT_DISABLE_TIMING);
+  if (how == TWO_STREAMS)
+    cuStreamCreate(&streams[1], CU_STREAM_NON_BLOCKING);
+  for (size_t i = 0; i < s->count && how >= CREATED && how <= READY; i++) {
+    piece_create(s, i);
+    if (how >= MAPPED)
+      piece_map(s, i);
+    if (how >= READY)
+      piece_access(s, i, 1);
+  }
+  if (how >= RESTED && how <= READY)
+    usleep(300000);
   uint64_t start = clock_now_ns();
   for (size_t i = 0; i < s->count; i++) {
     if (i >= WINDOW)
       cuEventSynchronize(events[i % WINDOW]);
-    piece_create(s, i);
-    piece_map(s, i);
-    piece_access(s, i, 1);
-    cuMemcpyHtoDAsync(piece_at(s, i), host + i * s->size % (1 * GIB), s->size, p->stream);
-    cuEventRecord(events[i % WINDOW], p->stream);
+    if (how < CREATED || how == TWO_STREAMS)
+      piece_create(s, i);
+    if (how < MAPPED || how == TWO_STREAMS)
+      piece_map(s, i);
+    if (how != READY)
+      piece_access(s, i, 1);
+    cuMemcpyHtoDAsync(piece_at(s, i), host + i * s->size % (1 * GIB), s->size, streams[i % 2]);
+    cuEventRecord(events[i % WINDOW], streams[i % 2]);
   }
-  cuStreamSynchronize(p->stream);
+  cuStreamSynchronize(streams[0]);
+  cuStreamSynchronize(streams[1]);
   return gb_per_s(s->count * s->size, clock_now_ns() - start);
 }
 
-static void in_run(struct probe *p, size_t size, char *host, struct in_figures *f) {
-  struct pieces s = {0};
-  if (pieces_reserve(&s, p, size, 4 * GIB) == CUDA_SUCCESS)
-    f->access_us = accesses(&s, &f->longest_us);
-  pieces_drop(&s);
-  s = (struct pieces){0};
-  if (pieces_reserve(&s, p, size, 4 * GIB) == CUDA_SUCCESS)
-    f->gb_per_s = restore(p, &s, host);
-  pieces_drop(&s);
+static void ways_of_restoring(struct probe *p, size_t size, char *host) {
+  for (int how = 0; how < HOWS; how++) {
+    struct pieces s = {0};
+    if (pieces_reserve(&s, p, size, 4 * GIB) == CUDA_SUCCESS)
+      printf(" %s %.1f,", how_names[how], restore(p, &s, host, (enum how)how));
+    pieces_drop(&s);
+  }
 }
 
 static void way_print(enum way way) {
   struct shared *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  static const size_t sizes[] = {32 * MIB, 128 * MIB};
-  struct in_figures f[2];
-  memset(f, 0, sizeof f);
+  static const size_t sizes[] = {32 * MIB, 64 * MIB};
   pid_t pid = child_fork();
   if (pid == 0) {
     out_run(shared, way);
@@ -197,15 +252,18 @@ static void way_print(enum way way) {
     usleep(100);
   shared->go = 1;
   usleep(50000);
-  for (int i = 0; i < 2; i++)
-    in_run(&p, sizes[i], host, &f[i]);
+  double longest;
+  struct pieces s = {0};
+  if (pieces_reserve(&s, &p, sizes[0], 4 * GIB) == CUDA_SUCCESS)
+    printf("  %s: access %.0f us; restore, GB/s:", way_names[way], accesses(&s, &longest));
+  pieces_drop(&s);
+  for (int i = 0; i < 2; i++) {
+    printf(" | %zu MiB:", sizes[i] / MIB);
+    ways_of_restoring(&p, sizes[i], host);
+  }
   shared->stop = 1;
   waitpid(pid, NULL, 0);
-  printf("  %-28s out %5.1f GB/s | 32 MiB: access %6.1f us (%.0f), restore %4.1f GB/s | 128 MiB: access "
-         "%6.1f us (%.0f), "
-         "restore %4.1f GB/s\n",
-         way_names[way], shared->gb_per_s, f[0].access_us, f[0].longest_us, f[0].gb_per_s, f[1].access_us,
-         f[1].longest_us, f[1].gb_per_s);
+  printf(" out %.1f\n", shared->gb_per_s);
 }
 
 void probe_mapping(struct probe *unused) {
