@@ -54,7 +54,8 @@ void control_on_message(struct daemon *daemon, struct peer *peer, const struct g
 
 /* ---- status.c ---- */
 
-/* STATUS_DAEMON, a STATUS_GPU and its STATUS_JOBs for each GPU, STATUS_END. From malloc; NULL: no memory. */
+/* STATUS_DAEMON; a STATUS_GPU, its STATUS_HANDOVER and its STATUS_JOBs for each GPU; STATUS_END. From malloc;
+ * NULL: no memory. */
 struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *count);
 
 #endif

@@ -37,6 +37,22 @@ static struct gs_msg describe_gpu(const struct sched_gpu *gpu, uint32_t index) {
   return msg;
 }
 
+static struct gs_msg describe_handovers(const struct sched_gpu *gpu, uint32_t index) {
+  struct gs_msg msg = wire_msg(GS_STATUS_HANDOVER, index);
+  const struct sched_cost *sum = &gpu->handover.sum, *last = &gpu->handover.last;
+  msg.handover_status.drain_ns = sum->drain_ns;
+  msg.handover_status.move_ns = sum->move_ns;
+  msg.handover_status.evicted_bytes = sum->evicted_bytes;
+  msg.handover_status.restored_bytes = sum->restored_bytes;
+  msg.handover_status.hidden_bytes = gpu->handover.hidden_bytes;
+  msg.handover_status.drain_last_ns = last->drain_ns;
+  msg.handover_status.move_last_ns = last->move_ns;
+  msg.handover_status.evicted_last_bytes = last->evicted_bytes;
+  msg.handover_status.restored_last_bytes = last->restored_bytes;
+  msg.handover_status.overhead_bytes = gpu->overhead_bytes;
+  return msg;
+}
+
 static struct gs_msg describe_job(const struct sched_job *job, uint32_t index, uint64_t now_ns) {
   const struct peer *peer = attachment_of(job)->peer;
   struct gs_msg msg = wire_msg(GS_STATUS_JOB, index);
@@ -44,9 +60,10 @@ static struct gs_msg describe_job(const struct sched_job *job, uint32_t index, u
   msg.job_status.pid = peer->pid;
   msg.job_status.uid = peer->uid;
   msg.job_status.state = (uint8_t)job->state;
-  msg.job_status.flags = (uint8_t)job->flags;
+  msg.job_status.flags = (uint8_t)sched_job_flags(job);
   msg.job_status.queue = (uint16_t)(job->place < UINT16_MAX ? job->place : UINT16_MAX);
   msg.job_status.used_bytes = job->used_bytes;
+  msg.job_status.resident_bytes = job->resident_bytes;
   msg.job_status.held_ns = sched_job_held_ns(job, now_ns);
   msg.job_status.waited_ns = sched_job_waited_ns(job, now_ns);
   msg.job_status.turns = job->turns;
@@ -59,7 +76,7 @@ static struct gs_msg describe_job(const struct sched_job *job, uint32_t index, u
 static size_t count_messages(const struct daemon *daemon) {
   size_t count = 2;
   list_each(node, &daemon->scheduler.gpus) {
-    count += 1 + list_entry(node, struct sched_gpu, link)->job_count;
+    count += 2 + list_entry(node, struct sched_gpu, link)->job_count;
   }
   return count;
 }
@@ -74,6 +91,7 @@ struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *co
     struct sched_gpu *gpu = list_entry(gpu_node, struct sched_gpu, link);
     scheduler_number_queue(gpu);
     *msg++ = describe_gpu(gpu, index);
+    *msg++ = describe_handovers(gpu, index);
     list_each(job_node, &gpu->jobs) {
       *msg++ = describe_job(list_entry(job_node, struct sched_job, link), index, now_ns);
     }

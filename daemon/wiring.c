@@ -12,8 +12,10 @@
 static struct gs_msg attached_msg(enum gs_msg_type type, const struct attachment *attachment) {
   const struct sched_gpu *gpu = attachment->job.gpu;
   struct gs_msg msg = wire_msg(type, attachment->index);
-  msg.attached.capacity_bytes = sched_gpu_capacity_bytes(gpu);
+  msg.attached.capacity_bytes = sched_gpu_usable_bytes(gpu);
   msg.attached.mode = gpu->settings.mode;
+  msg.attached.memory = gpu->settings.memory;
+  msg.attached.host_tight = gpu->scheduler->host_tight;
   return msg;
 }
 
@@ -21,17 +23,20 @@ static struct gs_msg turn_msg(enum gs_msg_type type, const struct attachment *at
                               const struct sched_action *action) {
   struct gs_msg msg = wire_msg(type, attachment->index);
   msg.epoch = action->epoch;
+  if (type == GS_LOCK_WANTED)
+    return msg;
+  msg.room.room_bytes = action->room_bytes;
+  msg.room.room_seq = action->room_seq;
+  msg.room.target_bytes = action->target_bytes;
   if (type == GS_LOCK_OK)
-    msg.lock_ok.quantum_ns = action->quantum_ns;
-  else
-    msg.drop.evict_bytes = action->evict_bytes;
+    msg.room.quantum_ns = action->quantum_ns;
   return msg;
 }
 
-static void log_unanswered(const struct attachment *attachment, const char *consequence) {
+/* What a person may want to know about a job. */
+static void note(const struct attachment *attachment, const char *what) {
   const struct peer *peer = attachment->peer;
-  log_warn("job %u (pid %d, %s) has not answered DROP_LOCK within the grace: %s", peer->job_id, peer->pid,
-           peer->name, consequence);
+  log_warn("job %u (pid %d, %s) %s", peer->job_id, peer->pid, peer->name, what);
 }
 
 static void tell(const struct sched_action *action) {
@@ -56,11 +61,22 @@ static void tell(const struct sched_action *action) {
   case SCHED_TELL_DROP_LOCK:
     msg = turn_msg(GS_DROP_LOCK, attachment, action);
     break;
+  case SCHED_TELL_ROOM:
+    msg = turn_msg(GS_ROOM, attachment, action);
+    msg.epoch = 0;
+    break;
   case SCHED_NOTE_BYPASSED:
-    log_unanswered(attachment, "others go on without it");
+    note(attachment, "has not answered DROP_LOCK within the grace: others go on without it");
     return;
   case SCHED_NOTE_OVERDUE:
-    log_unanswered(attachment, "others wait, because its memory is not managed");
+    note(attachment,
+         "has not answered DROP_LOCK within the grace: others wait, because its memory is not managed");
+    return;
+  case SCHED_NOTE_STAYS:
+    note(attachment, "does not leave the card's memory: others are asked instead");
+    return;
+  case SCHED_NOTE_TOO_BIG:
+    note(attachment, "uses more memory than the GPU has for it: it waits until there is more, others go on");
     return;
   default:
     return;
@@ -164,21 +180,22 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
   change_init(&change);
   *attachment = (struct attachment){.peer = peer, .index = msg->gpu};
   peer->attachments[msg->gpu] = attachment;
-  scheduler_attach(&daemon->scheduler, gpu, &attachment->job,
+  scheduler_attach(gpu, &attachment->job,
                    &(struct sched_attach){.id = peer->job_id,
                                           .owner = attachment,
                                           .used_bytes = msg->attach.used_bytes,
+                                          .resident_bytes = msg->attach.resident_bytes,
                                           .flags = msg->attach.flags},
                    now_ns, &change);
   daemon_execute(&change);
 }
 
-static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uint64_t now_ns) {
+static void detach(struct peer *peer, uint32_t index, uint64_t now_ns) {
   struct attachment *attachment = peer->attachments[index];
   struct sched_change change;
   change_init(&change);
   peer->attachments[index] = NULL;
-  scheduler_detach(&daemon->scheduler, &attachment->job, now_ns, &change);
+  scheduler_detach(&attachment->job, now_ns, &change);
   free(attachment);
   daemon_execute(&change);
 }
@@ -188,92 +205,98 @@ void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
     return;
   for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
     if (peer->attachments[i])
-      detach(daemon, peer, i, now_ns);
+      detach(peer, i, now_ns);
   peer->user->clients--;
   daemon->client_count--;
 }
 
 /* ---- messages to events ---- */
 
-static void on_memory_request(struct daemon *daemon, struct attachment *attachment, const struct gs_msg *msg,
-                              uint64_t now_ns) {
+/* What comes of the request is told before its answer: so who may use the memory knows of its room by then.
+ */
+static void on_memory_request(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns) {
   struct sched_change change;
   uint64_t granted_bytes = 0;
   change_init(&change);
   struct gs_msg reply = wire_msg(GS_MEM_REPLY, attachment->index);
-  reply.status = scheduler_memory_request(&daemon->scheduler, &attachment->job, msg->mem.total_bytes,
-                                          msg->mem.pinned_bytes, now_ns, &change, &granted_bytes);
+  reply.status = scheduler_memory_request(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes,
+                                          now_ns, &change, &granted_bytes);
   reply.mem_reply.granted_bytes = granted_bytes;
   if (reply.status < 0)
     log_info("job %u (pid %d, %s) is refused %lu bytes: card and host memory are spent",
              attachment->peer->job_id, attachment->peer->pid, attachment->peer->name, msg->mem.total_bytes);
+  daemon_execute(&change);
   peer_send(attachment->peer, &reply);
-  daemon_execute(&change);
 }
 
-static void on_released(struct daemon *daemon, struct attachment *attachment, const struct gs_msg *msg,
-                        uint64_t now_ns) {
+static void on_released(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
+                        struct sched_change *change) {
+  struct sched_release release = {.epoch = msg->epoch, .drain_ns = msg->released.drain_ns};
+  scheduler_release(job, &release, now_ns, change);
+}
+
+static void on_active(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
+                      struct sched_change *change) {
+  struct sched_active active = {
+      .epoch = msg->epoch, .restore_ns = msg->active.restore_ns, .restore_bytes = msg->active.restore_bytes};
+  scheduler_active(job, &active, now_ns, change);
+}
+
+static void on_resident(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
+                        struct sched_change *change) {
+  struct sched_residence residence = {.resident_bytes = msg->resident.resident_bytes,
+                                      .room_seq = msg->resident.room_seq,
+                                      .evicted_bytes = msg->resident.evicted_bytes,
+                                      .restored_bytes = msg->resident.restored_bytes};
+  scheduler_resident(job, &residence, now_ns, change);
+}
+
+static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns) {
   struct sched_change change;
   change_init(&change);
-  scheduler_release(&daemon->scheduler, &attachment->job,
-                    &(struct sched_release){.epoch = msg->epoch,
-                                            .drain_ns = msg->released.drain_ns,
-                                            .evict_bytes = msg->released.evict_bytes},
-                    now_ns, &change);
+  switch (msg->type) {
+  case GS_REQ_LOCK:
+    scheduler_request(job, now_ns, &change);
+    break;
+  case GS_LOCK_RELEASED:
+    on_released(job, msg, now_ns, &change);
+    break;
+  case GS_LOCK_ACTIVE:
+    on_active(job, msg, now_ns, &change);
+    break;
+  case GS_RESIDENT:
+    on_resident(job, msg, now_ns, &change);
+    break;
+  case GS_MEM_SHORT:
+    scheduler_short(job, msg->mem_short.short_bytes, now_ns, &change);
+    break;
+  case GS_MEM_REPORT:
+    scheduler_memory_report(job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns, &change);
+    break;
+  case GS_CLIENT_STATE:
+    scheduler_set_flags(job, msg->state.flags);
+    break;
+  }
   daemon_execute(&change);
 }
 
-static void on_request(struct daemon *daemon, struct attachment *attachment, uint64_t now_ns) {
-  struct sched_change change;
-  change_init(&change);
-  scheduler_request(&daemon->scheduler, &attachment->job, now_ns, &change);
-  daemon_execute(&change);
-}
-
-static void on_memory_report(struct daemon *daemon, struct attachment *attachment, const struct gs_msg *msg,
-                             uint64_t now_ns) {
-  struct sched_change change;
-  change_init(&change);
-  scheduler_memory_report(&daemon->scheduler, &attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes,
-                          now_ns, &change);
-  daemon_execute(&change);
-}
-
-static void on_gpu_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
-                           uint64_t now_ns) {
+static void on_gpu_message(struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   struct attachment *attachment = msg->gpu < GS_GPUS_PER_CLIENT ? peer->attachments[msg->gpu] : NULL;
   if (!attachment) {
     peer_close(peer, "a message about a GPU that is not attached");
     return;
   }
-  switch (msg->type) {
-  case GS_DETACH:
-    detach(daemon, peer, msg->gpu, now_ns);
-    break;
-  case GS_REQ_LOCK:
-    on_request(daemon, attachment, now_ns);
-    break;
-  case GS_LOCK_RELEASED:
-    on_released(daemon, attachment, msg, now_ns);
-    break;
-  case GS_LOCK_ACTIVE:
-    scheduler_active(&attachment->job, msg->epoch, msg->active.restore_bytes);
-    break;
-  case GS_MEM_REQUEST:
-    on_memory_request(daemon, attachment, msg, now_ns);
-    break;
-  case GS_MEM_REPORT:
-    on_memory_report(daemon, attachment, msg, now_ns);
-    break;
-  case GS_CLIENT_STATE:
-    scheduler_set_flags(&attachment->job, msg->state.flags);
-    break;
-  }
+  if (msg->type == GS_DETACH)
+    detach(peer, msg->gpu, now_ns);
+  else if (msg->type == GS_MEM_REQUEST)
+    on_memory_request(attachment, msg, now_ns);
+  else
+    on_job_message(&attachment->job, msg, now_ns);
 }
 
 static bool is_control(unsigned type) { return type >= GS_SET_TQ && type <= GS_GET_STATUS; }
 
-static bool is_from_client(unsigned type) { return type >= GS_REGISTER && type <= GS_CLIENT_STATE; }
+static bool is_from_client(unsigned type) { return type >= GS_REGISTER && type <= GS_MEM_SHORT; }
 
 void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (msg->type == GS_REGISTER)
@@ -285,7 +308,7 @@ void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs
   else if (msg->type == GS_ATTACH)
     on_attach(daemon, peer, msg, now_ns);
   else
-    on_gpu_message(daemon, peer, msg, now_ns);
+    on_gpu_message(peer, msg, now_ns);
 }
 
 void daemon_on_bad_message(struct peer *peer, int error) {

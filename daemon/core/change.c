@@ -1,12 +1,20 @@
 /* change.c - the change record: which jobs must be told what, in which order. */
 #include "core/internal.h"
 
+/* These carry the room, and this one the capacity. */
+#define WITH_ROOM (1u << SCHED_TELL_LOCK_OK | 1u << SCHED_TELL_DROP_LOCK)
+#define WITH_CAPACITY (1u << SCHED_TELL_ATTACHED)
+
 void change_init(struct sched_change *change) { list_init(&change->jobs); }
 
 void change_add(struct sched_change *change, struct sched_job *job, enum sched_action_type type) {
   if (job->todo == 0)
     list_append(&change->jobs, &job->todo_link);
   job->todo |= 1u << type;
+  if (job->todo & WITH_ROOM)
+    job->todo &= ~(1u << SCHED_TELL_ROOM);
+  if (job->todo & WITH_CAPACITY)
+    job->todo &= ~(1u << SCHED_TELL_CAPACITY);
 }
 
 void change_forget(struct sched_job *job) {
@@ -25,7 +33,9 @@ bool change_next(struct sched_change *change, struct sched_action *action) {
       .job = job,
       .epoch = job->epoch,
       .quantum_ns = gpu->serialized ? gpu->settings.tq_ns : 0,
-      .evict_bytes = job->evict_bytes,
+      .room_bytes = job->room_bytes,
+      .room_seq = job->room_seq,
+      .target_bytes = job->target_bytes,
   };
   job->todo &= job->todo - 1;
   if (job->todo == 0)

@@ -1,4 +1,5 @@
-/* internal.h - what the parts of the scheduler share: change.c, turns.c, residency.c, scheduler.c. */
+/* internal.h - what the parts of the scheduler share: books.c, change.c, handover.c, residency.c, turns.c,
+ * scheduler.c. */
 #ifndef GS_SCHEDULER_INTERNAL_H
 #define GS_SCHEDULER_INTERNAL_H
 
@@ -21,40 +22,98 @@ void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, 
 void turns_admit_running(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
                          struct sched_change *change);
 
-/* Decide what follows from the present state of the GPU. The last step of every event. */
-void turns_update(const struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t now_ns,
-                  struct sched_change *change);
+/* Decide what follows from the present state of the GPU. The last step of every event, but for the plan. */
+void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
 
 void turns_tell_all(struct sched_gpu *gpu, enum sched_action_type type, struct sched_change *change);
 
-uint64_t turns_deadline_ns(const struct scheduler *scheduler, const struct sched_gpu *gpu);
+uint64_t turns_deadline_ns(const struct sched_gpu *gpu);
 
 /* Judge those that have not answered within the grace. */
-void turns_expire_grace(const struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t now_ns,
-                        struct sched_change *change);
+void turns_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
+
+/* The only holder while turns are taken; NULL: nobody. */
+struct sched_job *turns_holder(const struct sched_gpu *gpu);
+
+/* The first in the queue that can run; NULL: nobody. */
+struct sched_job *turns_next(const struct sched_gpu *gpu);
 
 /* ---- residency.c ---- */
 
+/* Make everybody's room follow from the present state. The very last step of every event. */
+void residency_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
+
+/* While there is room for all, only the job whose memory has changed gets another room. */
+void residency_update_job(struct sched_job *job, uint64_t now_ns, struct sched_change *change);
+
+void residency_set_room(struct sched_job *job, uint64_t room_bytes, uint64_t now_ns,
+                        struct sched_change *change);
+
+/* The job says what it has on the card, and which room it knows of. */
+void residency_acknowledge(struct sched_job *job, const struct sched_residence *residence, uint64_t now_ns);
+
+/* The driver has refused it so many bytes of its room. */
+void residency_refuse(struct sched_job *job, uint64_t short_bytes, uint64_t now_ns,
+                      struct sched_change *change);
+
+/* The job's room, claim or state has changed: does it have to give back room, and since when? */
+void residency_watch(struct sched_job *job, uint64_t now_ns);
+
+uint64_t residency_deadline_ns(const struct sched_gpu *gpu);
+
+/* Those that give nothing back for longer than the grace are not counted on any more. */
+void residency_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
+
+/* ---- books.c ---- */
+
 /* Whether the memory of all jobs fits the GPU together. */
-bool residency_fits(const struct sched_gpu *gpu);
+bool books_fit(const struct sched_gpu *gpu);
 
-/* How many bytes others must evict so that next fits. */
-uint64_t residency_lacking_bytes(const struct sched_gpu *gpu, const struct sched_job *next);
+/* What the job must have on the card to run undisturbed: all that it may allocate unasked, if that fits. */
+uint64_t books_need_bytes(const struct sched_job *job);
 
-/* How many of these the holder can give. */
-uint64_t residency_plan(const struct sched_gpu *gpu, const struct sched_job *holder,
-                        const struct sched_job *next);
+/* What it must have there to begin. */
+uint64_t books_target_bytes(const struct sched_job *job);
 
-void residency_set_used(struct scheduler *scheduler, struct sched_job *job, uint64_t used_bytes,
-                        uint64_t pinned_bytes);
-void residency_set_resident(struct sched_job *job, uint64_t resident_bytes);
-void residency_set_capacity(struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t capacity_bytes);
+/* It does not answer, but what it has on the card makes way by itself. */
+bool books_gives_way(const struct sched_job *job);
+
+/* Count the job's claim again. */
+void books_claim(struct sched_job *job);
+
+void books_set_resident(struct sched_job *job, uint64_t resident_bytes);
+
+/* Who runs uses all of its room, as far as its memory goes. */
+void books_assume_resident(struct sched_job *job);
+
+void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes, uint64_t reach_bytes);
+void books_set_capacity(struct sched_gpu *gpu, uint64_t capacity_bytes);
 
 /* 0, and how far the job may grow; or -ENOMEM. */
-int residency_admit(const struct scheduler *scheduler, const struct sched_job *job, uint64_t total_bytes,
-                    uint64_t pinned_bytes, uint64_t *granted_bytes);
+int books_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
+                uint64_t *granted_bytes);
+
+/* True if host_tight has changed. */
+bool books_update_tight(struct scheduler *scheduler);
+
+/* ---- handover.c ---- */
+
+/* Somebody is told to stop; or nobody runs, and somebody could. */
+void handover_begin(struct sched_gpu *gpu, uint64_t now_ns);
+
+/* It has stopped. */
+void handover_drained(struct sched_gpu *gpu, uint64_t drain_ns, uint64_t now_ns);
+
+void handover_moved(struct sched_gpu *gpu, uint64_t evicted_bytes, uint64_t restored_bytes);
+
+/* The next one runs. */
+void handover_end(struct sched_gpu *gpu, const struct sched_active *active, uint64_t now_ns);
+
+/* How long the GPU would stand idle for so many bytes. */
+uint64_t handover_cost_ns(const struct sched_gpu *gpu, uint64_t bytes);
 
 static inline uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static inline uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static inline uint64_t less_u64(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 static inline uint64_t add_u64(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 

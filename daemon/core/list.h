@@ -16,6 +16,10 @@ struct list {
 /* Every node of `head`, in order. The present node must stay linked; see list_first for emptying a list. */
 #define list_each(node, head) for (struct list *node = (head)->next; node != (head); node = node->next)
 
+/* The same from the last to the first. */
+#define list_each_back(node, head)                                                                           \
+  for (struct list *node = (head)->previous; node != (head); node = node->previous)
+
 static inline void list_init(struct list *node) { node->next = node->previous = node; }
 
 static inline bool list_empty(const struct list *head) { return head->next == head; }

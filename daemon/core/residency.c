@@ -1,82 +1,318 @@
 /*
- * residency.c - how many bytes there are, may be, and must leave the card.
+ * residency.c - the plan: who may have how many bytes on the card now, decided anew after each event.
  *
- * All jobs of a GPU may use its capacity; what goes beyond lives in host memory, of which all GPUs together
- * may use host_memory_bytes. Sums are kept up to date, never recomputed.
+ * While everything that jobs may allocate unasked (their reach) fits the card together, everybody's room is
+ * his reach, nothing moves, and an event costs the same however many jobs there are. Otherwise:
+ *
+ *   1. The first job is the one that holds, or the next one while a holder stops. It gets what it needs: its
+ *      reach, so that small allocations need no question. What is lacking leaves victims: of those that do
+ *      not hold, the one that runs furthest in the future first (Belady, 1966): idle jobs, the longest idle
+ *      first, since they may never run again; then who is stopping, since it runs last; then the queue from
+ *      its tail. Only as many bytes as are lacking, and never pinned ones. Who is no victim keeps what it has
+ *      on the card: it is not asked to bring back more until its turn is near.
+ *   2. The second job, the head of the queue while the first one runs, gets room behind that turn: from what
+ *      is free, and from idle jobs. From waiting jobs only if their bytes and its own would otherwise keep
+ *      the GPU idle for more than a twentieth of the quantum. For taking from waiting jobs early moves more:
+ *      with three jobs of 8 GiB on 16 GiB in round robin, the job that is to leave for the second one is the
+ *      one that runs furthest in the future. During the first job's turn that is the third, which has just
+ *      run: each turn moves 8 GiB out and in, as with LRU. At the end of the turn it is the first job itself:
+ *      then 8 GiB move at every other hand-over only. But while copy engines work, others compute at no cost:
+ *      so what is short beside the quantum is paid with an idle GPU, half as often; what is not is hidden.
+ *      The second job waits with its moves until the first one runs: those are paid, and share the bus.
+ *
+ * Rooms are lowered at once. They are raised only by what is not claimed (books.c), the first job's before
+ * the second's, so that the sum of all claims stays within what the card has. A room that is not complete yet
+ * grows in steps of SCHED_SLACK_BYTES or more, as its victims report.
+ *
+ * A victim that gives nothing back for the length of the grace is not counted on any more (`overdue`): others
+ * are asked. If it has page faults, its memory counts as gone, since the driver makes it so when others touch
+ * theirs. For the same reason a holder with page faults gets all its room after the grace, whatever is
+ * claimed, and so do all jobs with page faults when jobs run at the same time though they do not fit.
  */
 #include "core/internal.h"
 
-#include <errno.h>
+/* Moves that would cost more than this part of a quantum are hidden. */
+#define HIDE_DIVISOR 20
 
-uint64_t sched_gpu_capacity_bytes(const struct sched_gpu *gpu) {
-  uint64_t set_bytes = gpu->settings.capacity_bytes;
-  if (set_bytes == 0)
-    return gpu->total_bytes;
-  return gpu->total_bytes ? min_u64(set_bytes, gpu->total_bytes) : set_bytes;
+struct plan {
+  struct sched_gpu *gpu;
+  uint64_t now_ns;
+  struct sched_change *change;
+  bool fits;              /* all that jobs have; only what they may allocate unasked does not */
+  uint64_t planned_bytes; /* sum of what jobs are to have */
+  struct sched_job *first, *second;
+};
+
+static struct sched_job *job_of_turn(struct list *node) { return list_entry(node, struct sched_job, turn); }
+static struct sched_job *job_of(struct list *node) { return list_entry(node, struct sched_job, link); }
+
+static bool holds(const struct sched_job *job) {
+  return job->state == GS_JOB_HOLDING || job->state == GS_JOB_DROPPING;
 }
 
-static uint64_t overflow_bytes(const struct sched_gpu *gpu) {
-  return less_u64(gpu->used_bytes, sched_gpu_capacity_bytes(gpu));
+/* ---- rooms, and who owes some ---- */
+
+/* It has, or may yet get, more on the card than its room. */
+static bool owes(const struct sched_job *job) {
+  return max_u64(job->resident_bytes, min_u64(job->promised_bytes, job->reach_bytes)) > job->room_bytes;
 }
 
-bool residency_fits(const struct sched_gpu *gpu) { return overflow_bytes(gpu) == 0; }
-
-uint64_t residency_lacking_bytes(const struct sched_gpu *gpu, const struct sched_job *next) {
-  uint64_t stays_bytes = gpu->resident_bytes - next->resident_bytes;
-  return less_u64(stays_bytes + next->used_bytes, sched_gpu_capacity_bytes(gpu));
+void residency_watch(struct sched_job *job, uint64_t now_ns) {
+  bool leaves = owes(job) && !job->overdue && !holds(job) && job->state != GS_JOB_BYPASSED;
+  bool watched = !list_empty(&job->leaving_link);
+  if (leaves && !watched) {
+    job->leaving_ns = now_ns;
+    list_append(&job->gpu->leaving, &job->leaving_link);
+  } else if (!leaves) {
+    list_remove(&job->leaving_link);
+  }
 }
 
-uint64_t residency_plan(const struct sched_gpu *gpu, const struct sched_job *holder,
-                        const struct sched_job *next) {
-  uint64_t movable_bytes = less_u64(holder->resident_bytes, holder->pinned_bytes);
-  return min_u64(residency_lacking_bytes(gpu, next), movable_bytes);
+/* It waits for a room that will never come, or knows of none. */
+static bool must_hear(const struct sched_job *job, uint64_t room_bytes) {
+  bool waits = job->state == GS_JOB_HOLDING && !job->active;
+  return job->room_seq == 0 || room_bytes != job->room_bytes ||
+         (waits && job->target_bytes != books_target_bytes(job));
 }
 
-void residency_set_resident(struct sched_job *job, uint64_t resident_bytes) {
-  job->gpu->resident_bytes = job->gpu->resident_bytes - job->resident_bytes + resident_bytes;
-  job->resident_bytes = resident_bytes;
+void residency_set_room(struct sched_job *job, uint64_t room_bytes, uint64_t now_ns,
+                        struct sched_change *change) {
+  if (!must_hear(job, room_bytes))
+    return;
+  job->room_seq++;
+  if (room_bytes < job->room_bytes)
+    job->lowered_seq = job->room_seq;
+  job->room_bytes = room_bytes;
+  job->promised_bytes = max_u64(job->promised_bytes, room_bytes);
+  job->target_bytes = books_target_bytes(job);
+  job->overdue = job->overdue && owes(job);
+  books_claim(job);
+  books_assume_resident(job);
+  residency_watch(job, now_ns);
+  change_add(change, job, SCHED_TELL_ROOM);
 }
 
-void residency_set_used(struct scheduler *scheduler, struct sched_job *job, uint64_t used_bytes,
-                        uint64_t pinned_bytes) {
-  struct sched_gpu *gpu = job->gpu;
-  used_bytes = min_u64(used_bytes, SCHED_BYTES_MAX);
-  pinned_bytes = min_u64(pinned_bytes, used_bytes);
-  scheduler->overflow_bytes -= overflow_bytes(gpu);
-  gpu->used_bytes = gpu->used_bytes - job->used_bytes + used_bytes;
-  gpu->pinned_bytes = gpu->pinned_bytes - job->pinned_bytes + pinned_bytes;
-  scheduler->overflow_bytes += overflow_bytes(gpu);
-  job->used_bytes = used_bytes;
-  job->pinned_bytes = pinned_bytes;
-  residency_set_resident(job, min_u64(job->resident_bytes, used_bytes));
+void residency_acknowledge(struct sched_job *job, const struct sched_residence *residence, uint64_t now_ns) {
+  uint64_t before_bytes = job->resident_bytes;
+  if (residence->room_seq >= job->lowered_seq && residence->room_seq <= job->room_seq)
+    job->promised_bytes = job->room_bytes;
+  books_set_resident(job, residence->resident_bytes);
+  if (job->resident_bytes < before_bytes || !owes(job)) { /* it moves */
+    job->overdue = false;
+    books_claim(job);
+    list_remove(&job->leaving_link);
+  }
+  residency_watch(job, now_ns);
 }
 
-void residency_set_capacity(struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t capacity_bytes) {
-  scheduler->overflow_bytes -= overflow_bytes(gpu);
-  gpu->settings.capacity_bytes = capacity_bytes;
-  scheduler->overflow_bytes += overflow_bytes(gpu);
+void residency_refuse(struct sched_job *job, uint64_t short_bytes, uint64_t now_ns,
+                      struct sched_change *change) {
+  uint64_t room_bytes = job->room_bytes - short_bytes;
+  books_set_resident(job, min_u64(job->resident_bytes, room_bytes));
+  job->promised_bytes = room_bytes; /* the driver sees to that */
+  job->gpu->roomy = false;          /* its room is to be looked at again */
+  residency_set_room(job, room_bytes, now_ns, change);
 }
 
-/* How much the jobs of this GPU may use together: its card, and the host memory that other GPUs leave. */
-static uint64_t bound_bytes(const struct scheduler *scheduler, const struct sched_gpu *gpu) {
-  uint64_t others_bytes = scheduler->overflow_bytes - overflow_bytes(gpu);
-  return add_u64(sched_gpu_capacity_bytes(gpu), less_u64(scheduler->host_memory_bytes, others_bytes));
+/* ---- what jobs keep, and what is taken from them ---- */
+
+static bool runs_unfitting(const struct plan *plan, const struct sched_job *job) {
+  return !plan->fits && !plan->gpu->serialized && job->state == GS_JOB_HOLDING;
 }
 
-int residency_admit(const struct scheduler *scheduler, const struct sched_job *job, uint64_t total_bytes,
-                    uint64_t pinned_bytes, uint64_t *granted_bytes) {
-  const struct sched_gpu *gpu = job->gpu;
-  uint64_t others_bytes = gpu->used_bytes - job->used_bytes;
-  uint64_t reach_bytes = min_u64(less_u64(bound_bytes(scheduler, gpu), others_bytes), SCHED_BYTES_MAX);
-  uint64_t pinned_reach_bytes =
-      less_u64(sched_gpu_capacity_bytes(gpu), gpu->pinned_bytes - job->pinned_bytes);
-  if (total_bytes > job->used_bytes && total_bytes > reach_bytes)
-    return -ENOMEM;
-  if (pinned_bytes > job->pinned_bytes && pinned_bytes > pinned_reach_bytes)
-    return -ENOMEM;
-  uint64_t rounded_bytes = (total_bytes + SCHED_SLACK_BYTES - 1) / SCHED_SLACK_BYTES * SCHED_SLACK_BYTES;
-  *granted_bytes = rounded_bytes <= reach_bytes ? rounded_bytes
-                   : total_bytes > reach_bytes  ? total_bytes
-                                                : reach_bytes;
-  return 0;
+/* What it has already, in memory or in promises; not large promises that it has made no use of. */
+static uint64_t kept_bytes(const struct plan *plan, const struct sched_job *job) {
+  uint64_t room_bytes = min_u64(job->room_bytes, job->reach_bytes);
+  if (plan->gpu->roomy || runs_unfitting(plan, job))
+    return job->reach_bytes;
+  if (plan->fits)
+    return max_u64(job->used_bytes, room_bytes);
+  if (job->overdue || books_gives_way(job))
+    return room_bytes;
+  return room_bytes > job->resident_bytes + SCHED_SLACK_BYTES ? job->resident_bytes
+                                                              : max_u64(room_bytes, job->resident_bytes);
+}
+
+static void plan_kept(struct plan *plan) {
+  plan->planned_bytes = 0;
+  list_each(node, &plan->gpu->jobs) {
+    struct sched_job *job = job_of(node);
+    job->want_bytes = kept_bytes(plan, job);
+    plan->planned_bytes += job->overdue ? max_u64(job->want_bytes, job->claim_bytes) : job->want_bytes;
+  }
+}
+
+/* Returns how many bytes are still lacking. */
+static uint64_t take(struct plan *plan, struct sched_job *victim, uint64_t lacking_bytes) {
+  uint64_t floor_bytes = plan->fits ? victim->used_bytes : victim->pinned_bytes;
+  if (victim == plan->first || victim == plan->second || victim->overdue)
+    return lacking_bytes;
+  uint64_t taken_bytes = min_u64(lacking_bytes, less_u64(victim->want_bytes, floor_bytes));
+  victim->want_bytes -= taken_bytes;
+  plan->planned_bytes -= taken_bytes;
+  return lacking_bytes - taken_bytes;
+}
+
+static uint64_t take_from_idle(struct plan *plan, uint64_t lacking_bytes) {
+  list_each(node, &plan->gpu->idle) {
+    if (lacking_bytes == 0)
+      break;
+    lacking_bytes = take(plan, job_of_turn(node), lacking_bytes);
+  }
+  return lacking_bytes;
+}
+
+/* Those that have stopped last, or run last, first. */
+static uint64_t take_from_tail(struct plan *plan, const struct list *jobs, uint64_t lacking_bytes) {
+  list_each_back(node, jobs) {
+    if (lacking_bytes == 0)
+      break;
+    lacking_bytes = take(plan, job_of_turn(node), lacking_bytes);
+  }
+  return lacking_bytes;
+}
+
+/* ---- the plan ---- */
+
+static void plan_job(struct plan *plan, struct sched_job *job, uint64_t want_bytes) {
+  plan->planned_bytes = plan->planned_bytes - job->want_bytes + want_bytes;
+  job->want_bytes = want_bytes;
+}
+
+static uint64_t lacking_bytes(const struct plan *plan) {
+  return less_u64(plan->planned_bytes, sched_gpu_usable_bytes(plan->gpu));
+}
+
+static void plan_first(struct plan *plan) {
+  struct sched_gpu *gpu = plan->gpu;
+  if (plan->first)
+    plan_job(plan, plan->first, books_need_bytes(plan->first));
+  uint64_t lacking = take_from_idle(plan, lacking_bytes(plan));
+  lacking = take_from_tail(plan, &gpu->dropping, lacking);
+  lacking = take_from_tail(plan, &gpu->queue, lacking);
+  if (plan->fits)
+    take_from_tail(plan, &gpu->holders, lacking);
+}
+
+/* Once moves are worth hiding they stay so for that turn: what is left to move gets less. */
+static bool worth_hiding(struct sched_gpu *gpu, struct sched_job *job, uint64_t bytes) {
+  job->hidden |= handover_cost_ns(gpu, bytes) > gpu->settings.tq_ns / HIDE_DIVISOR;
+  return job->hidden;
+}
+
+static void plan_second(struct plan *plan) {
+  struct sched_job *second = plan->second;
+  uint64_t before_bytes = second->want_bytes;
+  plan_job(plan, second, max_u64(before_bytes, books_need_bytes(second)));
+  uint64_t lacking = take_from_idle(plan, lacking_bytes(plan));
+  if (lacking > 0 && worth_hiding(plan->gpu, second, lacking))
+    lacking = take_from_tail(plan, &plan->gpu->queue, lacking);
+  plan_job(plan, second, max_u64(before_bytes, less_u64(second->want_bytes, lacking)));
+}
+
+/* Everything fits but for what jobs may allocate unasked: who gets to do so? */
+static void plan_slack(struct plan *plan) {
+  uint64_t free_bytes = less_u64(sched_gpu_usable_bytes(plan->gpu), plan->planned_bytes);
+  list_each(node, &plan->gpu->jobs) {
+    struct sched_job *job = job_of(node);
+    uint64_t more_bytes = min_u64(less_u64(job->reach_bytes, job->want_bytes), free_bytes);
+    job->want_bytes += more_bytes;
+    free_bytes -= more_bytes;
+  }
+}
+
+static void make_plan(struct plan *plan) {
+  struct sched_gpu *gpu = plan->gpu;
+  struct sched_job *holder = turns_holder(gpu);
+  plan->fits = books_fit(gpu);
+  plan->first = !gpu->serialized ? NULL : holder ? holder : turns_next(gpu);
+  plan_kept(plan);
+  if (gpu->roomy || (!plan->fits && !gpu->serialized))
+    return;
+  plan_first(plan);
+  if (plan->fits) {
+    plan_slack(plan);
+  } else if (holder && holder->active) {
+    plan->second = turns_next(gpu);
+    if (plan->second)
+      plan_second(plan);
+  }
+}
+
+/* ---- from the plan to the rooms ---- */
+
+/* Page faults make it right. */
+static bool may_exceed(const struct plan *plan, const struct sched_job *job) {
+  return job->managed && job->state == GS_JOB_HOLDING &&
+         (!plan->gpu->serialized || (!job->active && plan->now_ns >= plan->gpu->turn_ns));
+}
+
+static void raise(const struct plan *plan, struct sched_job *job) {
+  uint64_t free_bytes = less_u64(sched_gpu_usable_bytes(plan->gpu), plan->gpu->claim_bytes);
+  uint64_t most_bytes = may_exceed(plan, job) ? UINT64_MAX : job->claim_bytes + free_bytes;
+  uint64_t room_bytes = max_u64(min_u64(job->want_bytes, most_bytes), job->room_bytes);
+  bool complete = room_bytes == job->want_bytes;
+  if (complete || job->room_seq == 0 || room_bytes - job->room_bytes >= SCHED_SLACK_BYTES)
+    residency_set_room(job, room_bytes, plan->now_ns, plan->change);
+}
+
+static void tell_rooms(const struct plan *plan) {
+  list_each(node, &plan->gpu->jobs) {
+    struct sched_job *job = job_of(node);
+    if (job->want_bytes < job->room_bytes)
+      residency_set_room(job, job->want_bytes, plan->now_ns, plan->change);
+  }
+  if (plan->first)
+    raise(plan, plan->first);
+  if (plan->second)
+    raise(plan, plan->second);
+  list_each(node, &plan->gpu->jobs) { raise(plan, job_of(node)); }
+}
+
+void residency_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  bool was_roomy = gpu->roomy;
+  gpu->roomy = gpu->reach_bytes <= sched_gpu_usable_bytes(gpu);
+  if (gpu->roomy && was_roomy)
+    return;
+  struct plan plan = {.gpu = gpu, .now_ns = now_ns, .change = change};
+  make_plan(&plan);
+  tell_rooms(&plan);
+}
+
+void residency_update_job(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
+  if (job->gpu->roomy && job->gpu->reach_bytes <= sched_gpu_usable_bytes(job->gpu))
+    residency_set_room(job, job->reach_bytes, now_ns, change);
+  else
+    residency_watch(job, now_ns);
+}
+
+/* ---- time ---- */
+
+/* When a holder with page faults gets its room whatever is claimed. */
+static uint64_t exceeding_ns(const struct sched_gpu *gpu) {
+  const struct sched_job *holder = gpu->serialized ? turns_holder(gpu) : NULL;
+  bool lacks = holder && holder->managed && !holder->active && holder->room_bytes < holder->target_bytes;
+  return lacks ? gpu->turn_ns : SCHED_NEVER;
+}
+
+uint64_t residency_deadline_ns(const struct sched_gpu *gpu) {
+  struct list *node = list_first(&gpu->leaving);
+  uint64_t deadline_ns = exceeding_ns(gpu);
+  if (!node)
+    return deadline_ns;
+  uint64_t since_ns = list_entry(node, struct sched_job, leaving_link)->leaving_ns;
+  return min_u64(deadline_ns, add_u64(since_ns, gpu->scheduler->grace_ns));
+}
+
+void residency_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  struct list *node;
+  while ((node = list_first(&gpu->leaving))) {
+    struct sched_job *job = list_entry(node, struct sched_job, leaving_link);
+    if (now_ns < add_u64(job->leaving_ns, gpu->scheduler->grace_ns))
+      break;
+    job->overdue = true;
+    list_remove(node);
+    books_claim(job);
+    change_add(change, job, SCHED_NOTE_STAYS);
+  }
 }

@@ -1,4 +1,5 @@
-/* scheduler.c - the events of the scheduler; each changes its part of the state, then lets turns.c decide. */
+/* scheduler.c - the events of the scheduler; each changes its part of the state, then lets turns.c decide on
+ * the lock and residency.c on the memory. */
 #include "core/scheduler.h"
 
 #include <string.h>
@@ -27,15 +28,20 @@ struct sched_gpu *scheduler_find_gpu(const struct scheduler *scheduler, const ui
 
 void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const uint8_t uuid[GS_UUID_SIZE],
                        const char *name, uint64_t total_bytes) {
-  *gpu = (struct sched_gpu){.settings = scheduler->defaults,
-                            .total_bytes = min_u64(total_bytes, SCHED_BYTES_MAX)};
+  *gpu = (struct sched_gpu){.scheduler = scheduler,
+                            .settings = scheduler->defaults,
+                            .total_bytes = min_u64(total_bytes, SCHED_BYTES_MAX),
+                            .roomy = true,
+                            .handover.bytes_per_s = SCHED_BYTES_PER_S};
   memcpy(gpu->uuid, uuid, GS_UUID_SIZE);
   strncpy(gpu->name, name, sizeof gpu->name - 1);
   list_init(&gpu->jobs);
+  list_init(&gpu->idle);
   list_init(&gpu->queue);
   list_init(&gpu->holders);
   list_init(&gpu->dropping);
   list_init(&gpu->overdue);
+  list_init(&gpu->leaving);
   gpu->serialized = gpu->settings.mode == GS_MODE_ON;
   list_append(&scheduler->gpus, &gpu->link);
 }
@@ -45,140 +51,198 @@ void scheduler_remove_gpu(struct scheduler *scheduler, struct sched_gpu *gpu) {
   list_remove(&gpu->link);
 }
 
+/* ---- what follows from an event ---- */
+
+static void tell_everybody(struct scheduler *scheduler, enum sched_action_type type,
+                           struct sched_change *change) {
+  list_each(node, &scheduler->gpus) { turns_tell_all(gpu_of(node), type, change); }
+}
+
+/* The last step of every event. */
+static void conclude(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  turns_update(gpu, now_ns, change);
+  residency_update(gpu, now_ns, change);
+  if (books_update_tight(gpu->scheduler))
+    tell_everybody(gpu->scheduler, SCHED_TELL_CAPACITY, change);
+}
+
 /* ---- jobs come and go ---- */
 
-static void admit_job(struct scheduler *scheduler, struct sched_gpu *gpu, struct sched_job *job,
-                      const struct sched_attach *attach, uint64_t now_ns) {
+static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct sched_attach *attach,
+                      uint64_t now_ns, struct sched_change *change) {
   *job = (struct sched_job){.gpu = gpu,
                             .owner = attach->owner,
                             .id = attach->id,
                             .since_ns = now_ns,
                             .managed = attach->flags & GS_ATTACH_MANAGED};
   list_init(&job->turn);
+  list_init(&job->leaving_link);
   list_init(&job->todo_link);
   list_append(&gpu->jobs, &job->link);
   gpu->job_count++;
-  residency_set_used(scheduler, job, attach->used_bytes, 0);
-  residency_set_resident(job, job->used_bytes);
-}
-
-void scheduler_attach(struct scheduler *scheduler, struct sched_gpu *gpu, struct sched_job *job,
-                      const struct sched_attach *attach, uint64_t now_ns, struct sched_change *change) {
-  admit_job(scheduler, gpu, job, attach, now_ns);
+  turns_set_state(job, GS_JOB_IDLE, now_ns);
+  books_set_used(job, attach->used_bytes, 0, attach->used_bytes);
+  books_set_resident(job, attach->resident_bytes);
   change_add(change, job, SCHED_TELL_ATTACHED);
   change_add(change, job, SCHED_TELL_SCHED);
-  turns_update(scheduler, gpu, now_ns, change); /* its memory may be what makes turns begin */
+  residency_update_job(job, now_ns, change);
+}
+
+void scheduler_attach(struct sched_gpu *gpu, struct sched_job *job, const struct sched_attach *attach,
+                      uint64_t now_ns, struct sched_change *change) {
+  admit_job(gpu, job, attach, now_ns, change);
+  turns_update(gpu, now_ns, change); /* its memory may be what makes turns begin */
   if (!gpu->serialized && job->state == GS_JOB_IDLE)
     turns_grant(gpu, job, now_ns, change);
   else if (gpu->serialized && (attach->flags & GS_ATTACH_RUNNING))
     turns_admit_running(gpu, job, now_ns, change);
-  turns_update(scheduler, gpu, now_ns, change);
+  conclude(gpu, now_ns, change);
 }
 
-void scheduler_detach(struct scheduler *scheduler, struct sched_job *job, uint64_t now_ns,
-                      struct sched_change *change) {
+/* Who leaves takes its context along: the card may have more again. */
+static void forget_overhead(struct sched_gpu *gpu, struct sched_change *change) {
+  if (gpu->overhead_bytes == 0)
+    return;
+  gpu->overhead_bytes = 0;
+  turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
+}
+
+void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
   struct sched_gpu *gpu = job->gpu;
   turns_set_state(job, GS_JOB_IDLE, now_ns);
+  books_set_used(job, 0, 0, 0);
   change_forget(job);
+  list_remove(&job->turn);
+  list_remove(&job->leaving_link);
   list_remove(&job->link);
   gpu->job_count--;
-  residency_set_used(scheduler, job, 0, 0);
-  turns_update(scheduler, gpu, now_ns, change);
+  forget_overhead(gpu, change);
+  conclude(gpu, now_ns, change);
 }
 
 /* ---- the lock ---- */
 
-void scheduler_request(struct scheduler *scheduler, struct sched_job *job, uint64_t now_ns,
-                       struct sched_change *change) {
+void scheduler_request(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
   if (job->state != GS_JOB_IDLE)
     return; /* it crossed a grant, or is a repetition; who is being dropped asks again after its release */
   if (job->gpu->serialized)
     turns_set_state(job, GS_JOB_WAITING, now_ns);
   else
     turns_grant(job->gpu, job, now_ns, change);
-  turns_update(scheduler, job->gpu, now_ns, change);
+  conclude(job->gpu, now_ns, change);
 }
 
-static void account_release(struct sched_job *job, const struct sched_release *release) {
-  uint64_t moved_bytes = min_u64(release->evict_bytes, SCHED_BYTES_MAX);
-  job->moved_bytes = add_u64(job->moved_bytes, moved_bytes);
-  job->gpu->moved_bytes = add_u64(job->gpu->moved_bytes, moved_bytes);
-  if (release->drain_ns > job->drain_max_ns)
-    job->drain_max_ns = release->drain_ns;
-  residency_set_resident(job, less_u64(job->resident_bytes, moved_bytes));
+static void account_release(struct sched_job *job, uint64_t drain_ns, uint64_t now_ns) {
+  struct sched_gpu *gpu = job->gpu;
+  job->drain_max_ns = max_u64(job->drain_max_ns, drain_ns);
+  if (gpu->serialized && job->state == GS_JOB_HOLDING)
+    handover_drained(gpu, drain_ns, now_ns);
+  else if (gpu->handover.open && job->state == GS_JOB_DROPPING)
+    handover_drained(gpu, now_ns - job->since_ns, now_ns);
 }
 
-void scheduler_release(struct scheduler *scheduler, struct sched_job *job,
-                       const struct sched_release *release, uint64_t now_ns, struct sched_change *change) {
+void scheduler_release(struct sched_job *job, const struct sched_release *release, uint64_t now_ns,
+                       struct sched_change *change) {
   if (job->state == GS_JOB_IDLE || job->state == GS_JOB_WAITING || release->epoch != job->epoch)
     return;
-  account_release(job, release);
+  account_release(job, release->drain_ns, now_ns);
   job->flags = 0;
   turns_set_state(job, GS_JOB_IDLE, now_ns);
   if (!job->gpu->serialized)
     turns_grant(job->gpu, job, now_ns, change);
-  turns_update(scheduler, job->gpu, now_ns, change);
+  conclude(job->gpu, now_ns, change);
 }
 
-void scheduler_active(struct sched_job *job, uint64_t epoch, uint64_t restore_bytes) {
-  if (epoch != job->epoch)
+void scheduler_active(struct sched_job *job, const struct sched_active *active, uint64_t now_ns,
+                      struct sched_change *change) {
+  struct sched_gpu *gpu = job->gpu;
+  if (active->epoch != job->epoch || job->state != GS_JOB_HOLDING || job->active)
     return;
-  restore_bytes = min_u64(restore_bytes, SCHED_BYTES_MAX);
-  job->moved_bytes = add_u64(job->moved_bytes, restore_bytes);
-  job->gpu->moved_bytes = add_u64(job->gpu->moved_bytes, restore_bytes);
+  job->active = true;
+  gpu->turn_ns = min_u64(gpu->turn_ns, now_ns);
+  books_assume_resident(job);
+  handover_end(gpu, active, now_ns);
+  conclude(gpu, now_ns, change);
 }
 
 void scheduler_set_flags(struct sched_job *job, uint32_t flags) {
   job->flags = (flags & (GS_STATE_CAPTURING | GS_STATE_DRAINING)) | (job->flags & GS_STATE_OVERDUE);
 }
 
-/* ---- memory ---- */
-
-static void set_memory(struct scheduler *scheduler, struct sched_job *job, uint64_t total_bytes,
-                       uint64_t pinned_bytes, uint64_t now_ns, struct sched_change *change) {
-  uint64_t grown_bytes = less_u64(min_u64(total_bytes, SCHED_BYTES_MAX), job->used_bytes);
-  bool holds = job->state == GS_JOB_HOLDING || job->state == GS_JOB_DROPPING;
-  residency_set_used(scheduler, job, total_bytes, pinned_bytes);
-  if (holds) /* what others allocate is touched first, and gets to the card, in their turn */
-    residency_set_resident(job, job->resident_bytes + grown_bytes);
-  turns_update(scheduler, job->gpu, now_ns, change);
+uint32_t sched_job_flags(const struct sched_job *job) {
+  return job->flags | (job->overdue ? GS_STATE_OVERDUE : 0) | (sched_job_too_big(job) ? GS_STATE_TOO_BIG : 0);
 }
 
-int scheduler_memory_request(struct scheduler *scheduler, struct sched_job *job, uint64_t total_bytes,
-                             uint64_t pinned_bytes, uint64_t now_ns, struct sched_change *change,
-                             uint64_t *granted_bytes) {
-  int err = residency_admit(scheduler, job, total_bytes, pinned_bytes, granted_bytes);
+/* ---- memory ---- */
+
+static void set_memory(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
+                       uint64_t reach_bytes, uint64_t now_ns, struct sched_change *change) {
+  books_set_used(job, total_bytes, pinned_bytes, reach_bytes);
+  residency_update_job(job, now_ns, change);
+  conclude(job->gpu, now_ns, change);
+}
+
+int scheduler_memory_request(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
+                             uint64_t now_ns, struct sched_change *change, uint64_t *granted_bytes) {
+  int err = books_admit(job, total_bytes, pinned_bytes, granted_bytes);
   if (err == 0)
-    set_memory(scheduler, job, total_bytes, pinned_bytes, now_ns, change);
+    set_memory(job, total_bytes, pinned_bytes, *granted_bytes, now_ns, change);
   return err;
 }
 
-void scheduler_memory_report(struct scheduler *scheduler, struct sched_job *job, uint64_t total_bytes,
-                             uint64_t pinned_bytes, uint64_t now_ns, struct sched_change *change) {
-  set_memory(scheduler, job, total_bytes, pinned_bytes, now_ns, change);
+void scheduler_memory_report(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
+                             uint64_t now_ns, struct sched_change *change) {
+  uint64_t reach_bytes = min_u64(job->reach_bytes, add_u64(total_bytes, SCHED_SLACK_BYTES));
+  set_memory(job, total_bytes, pinned_bytes, reach_bytes, now_ns, change);
+}
+
+static void account_moves(struct sched_job *job, const struct sched_residence *residence) {
+  uint64_t evicted_bytes = min_u64(residence->evicted_bytes, SCHED_BYTES_MAX);
+  uint64_t restored_bytes = min_u64(residence->restored_bytes, SCHED_BYTES_MAX);
+  job->moved_bytes = add_u64(job->moved_bytes, evicted_bytes + restored_bytes);
+  handover_moved(job->gpu, evicted_bytes, restored_bytes);
+}
+
+void scheduler_resident(struct sched_job *job, const struct sched_residence *residence, uint64_t now_ns,
+                        struct sched_change *change) {
+  account_moves(job, residence);
+  residency_acknowledge(job, residence, now_ns);
+  conclude(job->gpu, now_ns, change);
+}
+
+void scheduler_short(struct sched_job *job, uint64_t short_bytes, uint64_t now_ns,
+                     struct sched_change *change) {
+  struct sched_gpu *gpu = job->gpu;
+  short_bytes = min_u64(short_bytes, job->room_bytes);
+  if (short_bytes == 0)
+    return;
+  gpu->overhead_bytes = min_u64(gpu->overhead_bytes + short_bytes, sched_gpu_capacity_bytes(gpu));
+  residency_refuse(job, short_bytes, now_ns, change);
+  change_add(change, job, SCHED_TELL_CAPACITY);
+  conclude(gpu, now_ns, change);
 }
 
 /* ---- settings ---- */
 
 enum setting { SETTING_TQ, SETTING_MODE, SETTING_CAPACITY };
 
-static void set_one(struct scheduler *scheduler, struct sched_gpu *gpu, enum setting setting, uint64_t value,
-                    uint64_t now_ns, struct sched_change *change) {
+static void set_one(struct sched_gpu *gpu, enum setting setting, uint64_t value, uint64_t now_ns,
+                    struct sched_change *change) {
   if (setting == SETTING_TQ)
     gpu->settings.tq_ns = value;
   else if (setting == SETTING_MODE)
     gpu->settings.mode = (enum gs_mode)value;
   else
-    residency_set_capacity(scheduler, gpu, value);
+    books_set_capacity(gpu, value);
   if (setting != SETTING_TQ)
     turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
-  turns_update(scheduler, gpu, now_ns, change);
+  conclude(gpu, now_ns, change);
 }
 
 static void set(struct scheduler *scheduler, struct sched_gpu *gpu, enum setting setting, uint64_t value,
                 uint64_t now_ns, struct sched_change *change) {
   if (gpu) {
-    set_one(scheduler, gpu, setting, value, now_ns, change);
+    set_one(gpu, setting, value, now_ns, change);
     return;
   }
   if (setting == SETTING_TQ)
@@ -187,7 +251,7 @@ static void set(struct scheduler *scheduler, struct sched_gpu *gpu, enum setting
     scheduler->defaults.mode = (enum gs_mode)value;
   else
     scheduler->defaults.capacity_bytes = value;
-  list_each(node, &scheduler->gpus) { set_one(scheduler, gpu_of(node), setting, value, now_ns, change); }
+  list_each(node, &scheduler->gpus) { set_one(gpu_of(node), setting, value, now_ns, change); }
 }
 
 void scheduler_set_tq(struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t tq_ns, uint64_t now_ns,
@@ -205,20 +269,31 @@ void scheduler_set_capacity(struct scheduler *scheduler, struct sched_gpu *gpu, 
   set(scheduler, gpu, SETTING_CAPACITY, min_u64(bytes, SCHED_BYTES_MAX), now_ns, change);
 }
 
+void scheduler_set_memory(struct scheduler *scheduler, struct sched_gpu *gpu, enum gs_memory memory) {
+  if (gpu) {
+    gpu->settings.memory = memory;
+    return;
+  }
+  scheduler->defaults.memory = memory;
+  list_each(node, &scheduler->gpus) { gpu_of(node)->settings.memory = memory; }
+}
+
 /* ---- time and figures ---- */
 
 uint64_t scheduler_deadline_ns(const struct scheduler *scheduler) {
   uint64_t deadline_ns = SCHED_NEVER;
   list_each(node, &scheduler->gpus) {
-    deadline_ns = min_u64(deadline_ns, turns_deadline_ns(scheduler, gpu_of(node)));
+    deadline_ns = min_u64(deadline_ns, turns_deadline_ns(gpu_of(node)));
+    deadline_ns = min_u64(deadline_ns, residency_deadline_ns(gpu_of(node)));
   }
   return deadline_ns;
 }
 
 void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
   list_each(node, &scheduler->gpus) {
-    turns_expire_grace(scheduler, gpu_of(node), now_ns, change);
-    turns_update(scheduler, gpu_of(node), now_ns, change);
+    turns_expire_grace(gpu_of(node), now_ns, change);
+    residency_expire_grace(gpu_of(node), now_ns, change);
+    conclude(gpu_of(node), now_ns, change);
   }
 }
 

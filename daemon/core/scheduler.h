@@ -7,7 +7,7 @@
  *
  * The caller owns the memory of GPUs and jobs. A job here is one client on one GPU. All events cost the same
  * however many jobs are attached and idle, but for those that concern every job (serialization begins or
- * ends, capacity or mode changes).
+ * ends, capacity or mode changes) and while the card is short of memory (residency.c).
  *
  * Times: now_ns of one monotonic clock, never decreasing from call to call.
  */
@@ -24,13 +24,17 @@
 #define SCHED_NEVER UINT64_MAX
 /* No job uses more on one GPU; larger figures from clients are cut, so that sums cannot overflow. */
 #define SCHED_BYTES_MAX (UINT64_C(1) << 43)
-/* What a memory grant is rounded up to, so that small allocations need no question. */
+/* What a memory grant is rounded up to, so that small allocations need no question; and the smallest amount
+ * by which a room grows that is not complete yet. */
 #define SCHED_SLACK_BYTES (UINT64_C(16) << 20)
+/* How fast memory moves, until it has been measured. */
+#define SCHED_BYTES_PER_S UINT64_C(25000000000)
 
 struct sched_settings {
   uint64_t tq_ns;
   uint64_t capacity_bytes; /* 0: the whole card */
   enum gs_mode mode;
+  enum gs_memory memory; /* for programs that do not choose themselves */
 };
 
 struct scheduler {
@@ -40,9 +44,29 @@ struct scheduler {
   uint64_t settle_ns;         /* auto: turns, once begun, go on at least so long (against flapping) */
   uint64_t host_memory_bytes; /* how far all jobs together may exceed their cards */
   uint64_t overflow_bytes;    /* how far they do */
+  uint64_t movable_bytes;     /* what all jobs together could have to keep in host memory */
+  bool host_tight;            /* that is more than host_memory_bytes */
+};
+
+/* What one hand-over, or all of them, cost. */
+struct sched_cost {
+  uint64_t drain_ns; /* from the order to stop, or an idle job's last work, until the release */
+  uint64_t move_ns;  /* from then until the next job runs */
+  uint64_t evicted_bytes, restored_bytes;
+};
+
+/* A hand-over is under way from the order to stop (or an unasked release) until the next job runs. What moves
+ * then is paid for with an idle GPU; what moves at other times is hidden behind somebody's turn. */
+struct sched_handover {
+  bool open;
+  uint64_t since_ns; /* of its present part: the drain, then the moves */
+  struct sched_cost now, last, sum;
+  uint64_t hidden_bytes;
+  uint64_t bytes_per_s; /* moving average of what restores reach */
 };
 
 struct sched_gpu {
+  struct scheduler *scheduler;
   struct list link;
   uint8_t uuid[GS_UUID_SIZE];
   char name[GS_NAME_SIZE];
@@ -50,17 +74,22 @@ struct sched_gpu {
   uint64_t total_bytes;
   bool serialized;        /* turns are being taken */
   uint64_t serialized_ns; /* since when */
-  uint64_t turn_ns;       /* when the present holder's quantum began */
+  uint64_t turn_ns;       /* when the present holder's quantum began, or will at the latest */
   uint64_t epoch;         /* of the last grant */
   uint32_t last_job;      /* id of who got the last turn; 0: nobody yet */
   struct list jobs;       /* all */
+  struct list idle;       /* IDLE and BYPASSED, the longest first */
   struct list queue;      /* WAITING, the next one first */
   struct list holders;    /* HOLDING; at most one while serialized */
   struct list dropping;   /* DROPPING, within the grace, the oldest order first */
   struct list overdue;    /* DROPPING, past the grace, and their memory forbids to go on without them */
   uint32_t job_count, waiting_count, holder_count;
-  uint64_t used_bytes, pinned_bytes, resident_bytes; /* sums over the jobs */
+  struct list leaving; /* that have yet to give room back, the longest without progress first */
+  uint64_t used_bytes, pinned_bytes, resident_bytes, reach_bytes, claim_bytes; /* sums over the jobs */
+  uint64_t overhead_bytes; /* what the driver has refused: the card has that much less than it says */
+  bool roomy;              /* the last plan: everybody has all the room that he may ask for */
   uint64_t handovers, moved_bytes;
+  struct sched_handover handover;
 };
 
 struct sched_job {
@@ -68,7 +97,8 @@ struct sched_job {
   void *owner;      /* the caller's */
   uint32_t id;      /* the caller's, not 0; survives on no other job of the GPU */
   struct list link; /* gpu->jobs */
-  struct list turn; /* queue, holders, dropping or overdue */
+  struct list turn; /* idle, queue, holders, dropping or overdue */
+  struct list leaving_link;
   struct list todo_link;
   uint32_t todo; /* actions to take, by bit */
   enum gs_job_state state;
@@ -77,10 +107,22 @@ struct sched_job {
   uint32_t flags;   /* GS_STATE_*, as the client says, and OVERDUE */
   uint32_t place;   /* in the queue, from 1, after scheduler_number_queue */
   uint64_t epoch;
-  uint64_t since_ns;    /* in this state */
-  uint64_t evict_bytes; /* asked for with DROP_LOCK or LOCK_WANTED */
+  uint64_t since_ns; /* in this state */
+  bool active;       /* it holds, and has said that it runs */
   uint64_t used_bytes, pinned_bytes;
-  uint64_t resident_bytes;                                       /* believed to be on the card */
+  uint64_t reach_bytes;    /* how far used_bytes may grow unasked */
+  uint64_t resident_bytes; /* believed to be on the card */
+  uint64_t room_bytes;     /* told: what it may have there */
+  uint64_t room_seq;       /* of that; 0: nothing told yet */
+  uint64_t target_bytes;   /* told: what its room will become */
+  uint64_t lowered_seq;    /* of the last room that was less than the one before */
+  uint64_t promised_bytes; /* the largest room that it may still believe in */
+  uint64_t claim_bytes;    /* what must be counted as taken by it */
+  uint64_t want_bytes;     /* the plan's: the room that it is to have */
+  uint64_t leaving_ns;     /* since when it has made no progress with giving back room */
+  bool overdue;            /* for longer than the grace */
+  bool hidden;             /* its moves are worth hiding behind the turn before its own */
+  bool too_big_noted;
   uint64_t held_ns, waited_ns, turns, moved_bytes, drain_max_ns; /* up to since_ns */
 };
 
@@ -93,16 +135,19 @@ enum sched_action_type { /* in the order in which one job gets them */
                          SCHED_TELL_LOCK_OK,
                          SCHED_TELL_LOCK_WANTED,
                          SCHED_TELL_DROP_LOCK,
+                         SCHED_TELL_ROOM,     /* not when LOCK_OK or DROP_LOCK carries it */
                          SCHED_NOTE_BYPASSED, /* for the log: others go on without this job */
                          SCHED_NOTE_OVERDUE,  /* for the log: does not answer, and others cannot go on */
+                         SCHED_NOTE_STAYS,    /* for the log: does not leave the card; others are asked */
+                         SCHED_NOTE_TOO_BIG,  /* for the log: needs more than the card has for it */
 };
 
 struct sched_action {
   enum sched_action_type type;
   struct sched_job *job;
-  uint64_t epoch;       /* LOCK_OK, LOCK_WANTED, DROP_LOCK */
-  uint64_t quantum_ns;  /* LOCK_OK; 0: until told otherwise */
-  uint64_t evict_bytes; /* LOCK_WANTED, DROP_LOCK */
+  uint64_t epoch;                              /* LOCK_OK, LOCK_WANTED, DROP_LOCK */
+  uint64_t quantum_ns;                         /* LOCK_OK; 0: until told otherwise */
+  uint64_t room_bytes, room_seq, target_bytes; /* LOCK_OK, DROP_LOCK, ROOM */
 };
 
 struct sched_change {
@@ -132,44 +177,61 @@ void scheduler_remove_gpu(struct scheduler *scheduler, struct sched_gpu *gpu);
 struct sched_attach {
   uint32_t id;
   void *owner;
-  uint64_t used_bytes;
+  uint64_t used_bytes, resident_bytes;
   uint32_t flags; /* GS_ATTACH_* */
 };
 
-void scheduler_attach(struct scheduler *scheduler, struct sched_gpu *gpu, struct sched_job *job,
-                      const struct sched_attach *attach, uint64_t now_ns, struct sched_change *change);
+void scheduler_attach(struct sched_gpu *gpu, struct sched_job *job, const struct sched_attach *attach,
+                      uint64_t now_ns, struct sched_change *change);
 
 /* The job leaves: it detached, or its process died. Its memory is the caller's again. */
-void scheduler_detach(struct scheduler *scheduler, struct sched_job *job, uint64_t now_ns,
-                      struct sched_change *change);
+void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_change *change);
 
-void scheduler_request(struct scheduler *scheduler, struct sched_job *job, uint64_t now_ns,
-                       struct sched_change *change);
+void scheduler_request(struct sched_job *job, uint64_t now_ns, struct sched_change *change);
 
 struct sched_release {
   uint64_t epoch;
   uint64_t drain_ns;
-  uint64_t evict_bytes;
 };
 
-/* A release of another epoch than the job's is ignored. */
-void scheduler_release(struct scheduler *scheduler, struct sched_job *job,
-                       const struct sched_release *release, uint64_t now_ns, struct sched_change *change);
+/* The job has stopped; what it must evict leaves from now on. A release of another epoch than the job's is
+ * ignored. */
+void scheduler_release(struct sched_job *job, const struct sched_release *release, uint64_t now_ns,
+                       struct sched_change *change);
 
-/* The holder has restored so many bytes. */
-void scheduler_active(struct sched_job *job, uint64_t epoch, uint64_t restore_bytes);
+struct sched_active {
+  uint64_t epoch;
+  uint64_t restore_ns, restore_bytes; /* since its LOCK_OK */
+};
+
+/* The holder has all that it needs, and runs. */
+void scheduler_active(struct sched_job *job, const struct sched_active *active, uint64_t now_ns,
+                      struct sched_change *change);
+
+struct sched_residence {
+  uint64_t resident_bytes;                /* pinned bytes included */
+  uint64_t room_seq;                      /* of the last room that the job knows of */
+  uint64_t evicted_bytes, restored_bytes; /* since it said so the last time */
+};
+
+/* The job has moved memory, or has seen a room that it had to say so for. */
+void scheduler_resident(struct sched_job *job, const struct sched_residence *residence, uint64_t now_ns,
+                        struct sched_change *change);
+
+/* The driver has refused the job so many bytes that are within its room. */
+void scheduler_short(struct sched_job *job, uint64_t short_bytes, uint64_t now_ns,
+                     struct sched_change *change);
 
 /* Why the job does not answer, as it says: GS_STATE_*. */
 void scheduler_set_flags(struct sched_job *job, uint32_t flags);
 
 /* The job wants to grow. 0, and what it may reach without asking again; or -ENOMEM. */
-int scheduler_memory_request(struct scheduler *scheduler, struct sched_job *job, uint64_t total_bytes,
-                             uint64_t pinned_bytes, uint64_t now_ns, struct sched_change *change,
-                             uint64_t *granted_bytes);
+int scheduler_memory_request(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
+                             uint64_t now_ns, struct sched_change *change, uint64_t *granted_bytes);
 
 /* The job has shrunk. (One that says it has grown is believed: the memory is taken already.) */
-void scheduler_memory_report(struct scheduler *scheduler, struct sched_job *job, uint64_t total_bytes,
-                             uint64_t pinned_bytes, uint64_t now_ns, struct sched_change *change);
+void scheduler_memory_report(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
+                             uint64_t now_ns, struct sched_change *change);
 
 /* Settings. gpu NULL: of every GPU, and the default for new ones. */
 void scheduler_set_tq(struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t tq_ns, uint64_t now_ns,
@@ -178,6 +240,8 @@ void scheduler_set_mode(struct scheduler *scheduler, struct sched_gpu *gpu, enum
                         uint64_t now_ns, struct sched_change *change);
 void scheduler_set_capacity(struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t bytes,
                             uint64_t now_ns, struct sched_change *change);
+/* Only what attaches later hears of it: a program cannot change its mind. */
+void scheduler_set_memory(struct scheduler *scheduler, struct sched_gpu *gpu, enum gs_memory memory);
 
 /* When scheduler_expire has something to do; SCHED_NEVER. */
 uint64_t scheduler_deadline_ns(const struct scheduler *scheduler);
@@ -187,7 +251,14 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
 
 /* ---- figures ---- */
 
+/* As set, or the card's. */
 uint64_t sched_gpu_capacity_bytes(const struct sched_gpu *gpu);
+/* What of it there really is. */
+uint64_t sched_gpu_usable_bytes(const struct sched_gpu *gpu);
+/* It cannot run: it has no page faults, and more memory than fits. */
+bool sched_job_too_big(const struct sched_job *job);
+/* GS_STATE_*, those of the client and ours. */
+uint32_t sched_job_flags(const struct sched_job *job);
 uint64_t sched_job_held_ns(const struct sched_job *job, uint64_t now_ns);
 uint64_t sched_job_waited_ns(const struct sched_job *job, uint64_t now_ns);
 

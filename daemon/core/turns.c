@@ -2,7 +2,9 @@
  * turns.c - the lock of one GPU: when turns are taken, who holds, who is told to stop.
  *
  * While turns are taken (serialized), at most one job holds. Nobody is granted before everybody who was told
- * to stop has answered, died, or been bypassed. While turns are not taken, every job holds, but for those
+ * to stop has answered, died, or been bypassed; what must leave the card for the next one leaves after that,
+ * and the next one waits for it with its gate shut (residency.c). So the quantum begins when it says that it
+ * runs, or the grace after its grant. While turns are not taken, every job holds, but for those
  * that still owe an answer to DROP_LOCK: they are granted when it comes. A job that holds is never granted
  * again, so a client never gets two grants without a release between them.
  */
@@ -12,11 +14,17 @@ static struct sched_job *job_of_turn(struct list *node) {
   return node ? list_entry(node, struct sched_job, turn) : NULL;
 }
 
-static struct sched_job *holder_of(const struct sched_gpu *gpu) {
+struct sched_job *turns_holder(const struct sched_gpu *gpu) {
   return job_of_turn(list_first(&gpu->holders));
 }
 
-static struct sched_job *next_of(const struct sched_gpu *gpu) { return job_of_turn(list_first(&gpu->queue)); }
+struct sched_job *turns_next(const struct sched_gpu *gpu) {
+  list_each(node, &gpu->queue) {
+    if (!sched_job_too_big(job_of_turn(node)))
+      return job_of_turn(node);
+  }
+  return NULL;
+}
 
 /* ---- states ---- */
 
@@ -31,11 +39,13 @@ uint64_t sched_job_waited_ns(const struct sched_job *job, uint64_t now_ns) {
 
 static void enter_list(struct sched_job *job) {
   struct sched_gpu *gpu = job->gpu;
-  struct list *lists[] = {
-      [GS_JOB_WAITING] = &gpu->queue, [GS_JOB_HOLDING] = &gpu->holders, [GS_JOB_DROPPING] = &gpu->dropping};
+  struct list *lists[] = {[GS_JOB_IDLE] = &gpu->idle,
+                          [GS_JOB_WAITING] = &gpu->queue,
+                          [GS_JOB_HOLDING] = &gpu->holders,
+                          [GS_JOB_DROPPING] = &gpu->dropping,
+                          [GS_JOB_BYPASSED] = &gpu->idle};
   list_remove(&job->turn);
-  if (job->state != GS_JOB_IDLE && job->state != GS_JOB_BYPASSED)
-    list_append(lists[job->state], &job->turn);
+  list_append(lists[job->state], &job->turn);
 }
 
 void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t now_ns) {
@@ -46,35 +56,40 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   gpu->waiting_count += (state == GS_JOB_WAITING) - (job->state == GS_JOB_WAITING);
   gpu->holder_count += (state == GS_JOB_HOLDING) - (job->state == GS_JOB_HOLDING);
   job->state = state;
+  job->active = false;
   enter_list(job);
+  books_claim(job);
+  residency_watch(job, now_ns);
 }
 
 void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
   turns_set_state(job, GS_JOB_HOLDING, now_ns);
   job->epoch = ++gpu->epoch;
   job->turns++;
-  job->wanted_told = false;
+  job->wanted_told = job->hidden = job->too_big_noted = false;
   job->flags = 0;
-  residency_set_resident(job, job->used_bytes);
-  gpu->turn_ns = now_ns;
+  job->target_bytes = books_target_bytes(job);
+  gpu->turn_ns = add_u64(now_ns, gpu->scheduler->grace_ns);
+  if (gpu->serialized)
+    handover_begin(gpu, now_ns);
   gpu->handovers += gpu->serialized && gpu->last_job != 0 && gpu->last_job != job->id;
   gpu->last_job = job->id;
   change_add(change, job, SCHED_TELL_LOCK_OK);
 }
 
-static void drop(struct sched_job *job, uint64_t evict_bytes, uint64_t now_ns, struct sched_change *change) {
-  job->evict_bytes = evict_bytes;
+static void drop(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
   turns_set_state(job, GS_JOB_DROPPING, now_ns);
   change_add(change, job, SCHED_TELL_DROP_LOCK);
 }
 
 void turns_admit_running(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
                          struct sched_change *change) {
-  struct sched_job *holder = holder_of(gpu);
+  struct sched_job *holder = turns_holder(gpu);
   turns_set_state(job, GS_JOB_HOLDING, now_ns); /* epoch 0: nobody has granted it */
   job->turns++;
+  job->active = true;
   if (holder) {
-    drop(job, residency_plan(gpu, job, holder), now_ns, change);
+    drop(job, now_ns, change);
   } else {
     gpu->turn_ns = now_ns;
     gpu->last_job = job->id;
@@ -84,11 +99,12 @@ void turns_admit_running(struct sched_gpu *gpu, struct sched_job *job, uint64_t 
 /* ---- turns begin and end ---- */
 
 static bool wants_turns(const struct sched_gpu *gpu) {
-  return gpu->settings.mode == GS_MODE_ON || (gpu->settings.mode == GS_MODE_AUTO && !residency_fits(gpu));
+  return gpu->settings.mode == GS_MODE_ON || (gpu->settings.mode == GS_MODE_AUTO && !books_fit(gpu));
 }
 
-static uint64_t settled_ns(const struct scheduler *scheduler, const struct sched_gpu *gpu) {
-  return gpu->settings.mode == GS_MODE_AUTO ? add_u64(gpu->serialized_ns, scheduler->settle_ns) : 0;
+static uint64_t settled_ns(const struct sched_gpu *gpu) {
+  uint64_t settle_ns = gpu->scheduler->settle_ns;
+  return gpu->settings.mode == GS_MODE_AUTO ? add_u64(gpu->serialized_ns, settle_ns) : 0;
 }
 
 void turns_tell_all(struct sched_gpu *gpu, enum sched_action_type type, struct sched_change *change) {
@@ -106,25 +122,21 @@ static struct sched_job *least_served(const struct sched_gpu *gpu, uint64_t now_
   return least;
 }
 
-/* Everybody but one holder stops. Together they evict what that one lacks: the later ones are asked for what
- * the earlier ones cannot give. */
+/* Everybody but one holder stops. */
 static void keep_one_holder(struct sched_gpu *gpu, struct sched_job *kept, uint64_t now_ns,
                             struct sched_change *change) {
-  uint64_t lacking_bytes = residency_lacking_bytes(gpu, kept);
+  struct sched_job *job;
   list_remove(&kept->turn);
-  while (!list_empty(&gpu->holders)) {
-    struct sched_job *job = holder_of(gpu);
-    uint64_t evict_bytes = min_u64(residency_plan(gpu, job, kept), lacking_bytes);
-    lacking_bytes -= evict_bytes;
-    drop(job, evict_bytes, now_ns, change);
-  }
+  while ((job = turns_holder(gpu)))
+    drop(job, now_ns, change);
   list_append(&gpu->holders, &kept->turn);
   gpu->last_job = kept->id;
+  gpu->turn_ns = kept->active ? now_ns : add_u64(now_ns, gpu->scheduler->grace_ns);
 }
 
 static void begin_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   gpu->serialized = true;
-  gpu->serialized_ns = gpu->turn_ns = now_ns;
+  gpu->serialized_ns = now_ns;
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
   struct sched_job *kept = least_served(gpu, now_ns);
   if (kept)
@@ -136,12 +148,11 @@ static void end_turns(struct sched_gpu *gpu, struct sched_change *change) {
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
 }
 
-static void switch_turns(const struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t now_ns,
-                         struct sched_change *change) {
+static void switch_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   bool wants = wants_turns(gpu);
   if (wants && !gpu->serialized)
     begin_turns(gpu, now_ns, change);
-  else if (!wants && gpu->serialized && now_ns >= settled_ns(scheduler, gpu))
+  else if (!wants && gpu->serialized && now_ns >= settled_ns(gpu))
     end_turns(gpu, change);
 }
 
@@ -151,20 +162,51 @@ static uint64_t quantum_end_ns(const struct sched_gpu *gpu) {
   return add_u64(gpu->turn_ns, gpu->settings.tq_ns);
 }
 
-static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
-  struct sched_job *next = next_of(gpu);
-  if (next && !holder_of(gpu) && list_empty(&gpu->dropping) && list_empty(&gpu->overdue)) {
-    turns_grant(gpu, next, now_ns, change);
-    next = next_of(gpu);
+static void note_too_big(struct sched_job *job, struct sched_change *change) {
+  if (!job->too_big_noted)
+    change_add(change, job, SCHED_NOTE_TOO_BIG);
+  job->too_big_noted = true;
+}
+
+/* The next one that can run; those before it are noted. */
+static struct sched_job *pass_over(const struct sched_gpu *gpu, struct sched_change *change) {
+  struct sched_job *next = turns_next(gpu);
+  list_each(node, &gpu->queue) {
+    if (job_of_turn(node) == next)
+      break;
+    note_too_big(job_of_turn(node), change);
   }
-  struct sched_job *holder = holder_of(gpu);
+  return next;
+}
+
+static void stop_holder(struct sched_job *holder, uint64_t now_ns, struct sched_change *change) {
+  handover_begin(holder->gpu, now_ns);
+  drop(holder, now_ns, change);
+}
+
+/* One that holds and has come to need more than the card has cannot go on. */
+static void stop_too_big(const struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  struct sched_job *holder = turns_holder(gpu);
+  if (!holder || !sched_job_too_big(holder))
+    return;
+  note_too_big(holder, change);
+  stop_holder(holder, now_ns, change);
+}
+
+static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  stop_too_big(gpu, now_ns, change);
+  struct sched_job *next = pass_over(gpu, change);
+  if (next && !turns_holder(gpu) && list_empty(&gpu->dropping) && list_empty(&gpu->overdue)) {
+    turns_grant(gpu, next, now_ns, change);
+    next = pass_over(gpu, change);
+  }
+  struct sched_job *holder = turns_holder(gpu);
   if (!next || !holder)
     return;
   if (now_ns >= quantum_end_ns(gpu)) {
-    drop(holder, residency_plan(gpu, holder, next), now_ns, change);
+    stop_holder(holder, now_ns, change);
   } else if (!holder->wanted_told) {
     holder->wanted_told = true;
-    holder->evict_bytes = residency_plan(gpu, holder, next);
     change_add(change, holder, SCHED_TELL_LOCK_WANTED);
   }
 }
@@ -178,10 +220,9 @@ static void grant_all(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chang
   }
 }
 
-void turns_update(const struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t now_ns,
-                  struct sched_change *change) {
+void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   bool serialized = gpu->serialized;
-  switch_turns(scheduler, gpu, now_ns, change);
+  switch_turns(gpu, now_ns, change);
   if (gpu->serialized)
     take_turns(gpu, now_ns, change);
   else if (serialized)
@@ -190,22 +231,28 @@ void turns_update(const struct scheduler *scheduler, struct sched_gpu *gpu, uint
 
 /* ---- time ---- */
 
-uint64_t turns_deadline_ns(const struct scheduler *scheduler, const struct sched_gpu *gpu) {
+static uint64_t grace_end_ns(const struct sched_job *job) {
+  return add_u64(job->since_ns, job->gpu->scheduler->grace_ns);
+}
+
+uint64_t turns_deadline_ns(const struct sched_gpu *gpu) {
   uint64_t deadline_ns = SCHED_NEVER;
-  if (gpu->serialized && next_of(gpu) && holder_of(gpu))
+  if (gpu->serialized && turns_holder(gpu) && turns_next(gpu))
     deadline_ns = quantum_end_ns(gpu);
   if (!list_empty(&gpu->dropping))
-    deadline_ns =
-        min_u64(deadline_ns, add_u64(job_of_turn(list_first(&gpu->dropping))->since_ns, scheduler->grace_ns));
+    deadline_ns = min_u64(deadline_ns, grace_end_ns(job_of_turn(list_first(&gpu->dropping))));
   if (gpu->serialized && !wants_turns(gpu))
-    deadline_ns = min_u64(deadline_ns, settled_ns(scheduler, gpu));
+    deadline_ns = min_u64(deadline_ns, settled_ns(gpu));
   return deadline_ns;
 }
 
 static void judge(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
                   struct sched_change *change) {
+  struct sched_handover *handover = &gpu->handover;
   job->flags |= GS_STATE_OVERDUE;
   if (job->managed) {
+    if (handover->open)
+      handover_drained(gpu, now_ns - job->since_ns, now_ns);
     turns_set_state(job, GS_JOB_BYPASSED, now_ns);
     change_add(change, job, SCHED_NOTE_BYPASSED);
   } else {
@@ -215,10 +262,8 @@ static void judge(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
   }
 }
 
-void turns_expire_grace(const struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t now_ns,
-                        struct sched_change *change) {
+void turns_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   struct sched_job *job;
-  while ((job = job_of_turn(list_first(&gpu->dropping))) &&
-         now_ns >= add_u64(job->since_ns, scheduler->grace_ns))
+  while ((job = job_of_turn(list_first(&gpu->dropping))) && now_ns >= grace_end_ns(job))
     judge(gpu, job, now_ns, change);
 }

@@ -98,24 +98,31 @@ static void bury_closed(void) {
 /* ---- invariants ---- */
 
 static void check_gpu(const struct sched_gpu *gpu) {
-  uint64_t used_bytes = 0;
+  uint64_t used_bytes = 0, resident_bytes = 0, claim_bytes = 0, reach_bytes = 0;
   uint32_t holding = 0, waiting = 0, jobs = 0;
   list_each(node, &gpu->jobs) {
     const struct sched_job *job = list_entry(node, struct sched_job, link);
     used_bytes += job->used_bytes;
+    resident_bytes += job->resident_bytes;
+    claim_bytes += job->claim_bytes;
+    reach_bytes += job->reach_bytes;
     holding += job->state == GS_JOB_HOLDING;
-    waiting += job->state == GS_JOB_WAITING;
+    waiting += job->state == GS_JOB_WAITING && !sched_job_too_big(job);
     jobs++;
+    require(job->room_seq > 0 && job->room_bytes <= job->reach_bytes, "an impossible room");
     require(job->todo == 0, "a decision was not carried out");
     require(job->resident_bytes <= job->used_bytes && job->pinned_bytes <= job->used_bytes,
             "impossible sizes");
   }
   bool owed = !list_empty(&gpu->dropping) || !list_empty(&gpu->overdue);
   require(used_bytes == gpu->used_bytes && jobs == gpu->job_count, "a sum is wrong");
-  require(holding == gpu->holder_count && waiting == gpu->waiting_count, "a count is wrong");
+  require(resident_bytes == gpu->resident_bytes && claim_bytes == gpu->claim_bytes &&
+              reach_bytes == gpu->reach_bytes,
+          "a sum is wrong");
+  require(holding == gpu->holder_count, "a count is wrong");
   require(!gpu->serialized || holding <= 1, "two hold");
   require(!gpu->serialized || holding == 1 || waiting == 0 || owed, "somebody waits for nothing");
-  require(gpu->serialized || waiting == 0, "somebody waits without turns");
+  require(gpu->serialized || gpu->waiting_count == 0, "somebody waits without turns");
 }
 
 static void check(void) {
@@ -139,7 +146,8 @@ static void end(void) {
     if (world.connected[i])
       end_peer(i);
   require(list_empty(&world.users) && world.daemon.client_count == 0, "a client is left over");
-  require(world.daemon.scheduler.overflow_bytes == 0, "memory of nobody");
+  require(world.daemon.scheduler.overflow_bytes == 0 && world.daemon.scheduler.movable_bytes == 0,
+          "memory of nobody");
   daemon_end(&world.daemon);
 }
 
@@ -192,6 +200,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 /* ---- without libFuzzer ---- */
 
 #define RECORDS 400
+#define UNIT (UINT64_C(1) << 22)
 
 static uint64_t random_state;
 
@@ -213,7 +222,8 @@ static void randomize(void *bytes, size_t size) {
 /* A message that a client in this state might send, some of its fields random. */
 static struct gs_msg sensible_msg(const struct peer *peer, bool connected) {
   static const enum gs_msg_type types[] = {GS_REQ_LOCK,    GS_LOCK_RELEASED, GS_LOCK_RELEASED, GS_LOCK_ACTIVE,
-                                           GS_MEM_REQUEST, GS_MEM_REPORT,    GS_CLIENT_STATE,  GS_REQ_LOCK};
+                                           GS_MEM_REQUEST, GS_MEM_REPORT,    GS_CLIENT_STATE,  GS_REQ_LOCK,
+                                           GS_RESIDENT,    GS_RESIDENT,      GS_RESIDENT,      GS_MEM_SHORT};
   uint32_t gpu = random_below(2);
   if (!connected || peer->role == PEER_FRESH)
     return wire_msg(random_below(8) ? GS_REGISTER : GS_GET_STATUS, 0);
@@ -222,23 +232,33 @@ static struct gs_msg sensible_msg(const struct peer *peer, bool connected) {
   if (!peer->attachments[gpu])
     return wire_msg(GS_ATTACH, gpu);
   struct gs_msg msg = wire_msg(types[random_below(sizeof types / sizeof *types)], gpu);
-  msg.epoch = random_below(8) ? peer->attachments[gpu]->job.epoch : random_below(4);
+  const struct sched_job *job = &peer->attachments[gpu]->job;
+  msg.epoch = random_below(8) ? job->epoch : random_below(4);
+  if (msg.type == GS_RESIDENT) {
+    msg.resident.resident_bytes = random_below(2) ? job->room_bytes : random_below(1000) * UNIT;
+    msg.resident.room_seq = job->room_seq - random_below(2);
+  }
   return msg;
 }
 
 static void fill_in(struct gs_msg *msg) {
   if (msg->type == GS_ATTACH) {
     msg->attach.uuid[0] = (uint8_t)(1 + msg->gpu);
-    msg->attach.total_bytes = 1000;
-    msg->attach.used_bytes = random_below(800);
+    msg->attach.total_bytes = 1000 * UNIT;
+    msg->attach.used_bytes = random_below(800) * UNIT;
+    msg->attach.resident_bytes = random_below(800) * UNIT;
     msg->attach.flags = random_below(4);
   } else if (msg->type == GS_MEM_REQUEST || msg->type == GS_MEM_REPORT) {
-    msg->mem.total_bytes = random_below(1000);
-    msg->mem.pinned_bytes = random_below(200);
+    msg->mem.total_bytes = random_below(1000) * UNIT;
+    msg->mem.pinned_bytes = random_below(200) * UNIT;
+  } else if (msg->type == GS_MEM_SHORT) {
+    msg->mem_short.short_bytes = random_below(50) * UNIT;
   } else if (msg->type >= GS_SET_TQ && msg->type <= GS_SET_CAPACITY) {
     msg->set.value = random_below(4);
     if (msg->type == GS_SET_TQ)
       msg->set.value *= NS_PER_S;
+    else if (msg->type == GS_SET_CAPACITY)
+      msg->set.value *= 300 * UNIT;
   }
 }
 

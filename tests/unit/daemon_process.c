@@ -91,15 +91,23 @@ static int receive(int fd, struct gs_msg *msg) {
   return wire_recv(fd, msg);
 }
 
-struct gs_msg hear(int fd) {
+static struct gs_msg hear_any(int fd) {
   struct gs_msg msg;
   int err = receive(fd, &msg);
   ck_assert_msg(err == 0, "receive: %s", strerror(-err));
   return msg;
 }
 
+struct gs_msg hear(int fd) {
+  struct gs_msg msg;
+  do
+    msg = hear_any(fd);
+  while (msg.type == GS_ROOM);
+  return msg;
+}
+
 struct gs_msg expect(int fd, enum gs_msg_type type) {
-  struct gs_msg msg = hear(fd);
+  struct gs_msg msg = type == GS_ROOM ? hear_any(fd) : hear(fd);
   ck_assert_msg(msg.type == type, "%s came instead of %s", wire_type_name(msg.type), wire_type_name(type));
   return msg;
 }
@@ -107,7 +115,10 @@ struct gs_msg expect(int fd, enum gs_msg_type type) {
 void expect_silence(const struct daemon_process *daemon, int fd) {
   struct gs_msg msg;
   get_status(daemon, GS_STATUS_DAEMON); /* what the daemon did before this it has done */
-  int err = wire_recv(fd, &msg);
+  int err;
+  do
+    err = wire_recv(fd, &msg);
+  while (err == 0 && msg.type == GS_ROOM);
   ck_assert_msg(err == -EAGAIN, "%s came", err ? strerror(-err) : wire_type_name(msg.type));
 }
 
@@ -132,17 +143,22 @@ int register_client(const struct daemon_process *daemon) {
   return fd;
 }
 
-void attach_card(int fd, uint8_t card, uint64_t used_bytes, uint32_t flags) {
+void attach_card_with(int fd, uint8_t card, uint64_t used_bytes, uint64_t resident_bytes, uint32_t flags) {
   struct gs_msg msg = wire_msg(GS_ATTACH, 0);
   msg.attach.uuid[0] = card;
   msg.attach.total_bytes = CARD_BYTES;
   msg.attach.used_bytes = used_bytes;
+  msg.attach.resident_bytes = resident_bytes;
   msg.attach.flags = flags;
   strcpy(msg.attach.name, "card");
   tell(fd, &msg);
   expect(fd, GS_ATTACHED);
   msg = hear(fd);
   ck_assert(msg.type == GS_SCHED_ON || msg.type == GS_SCHED_OFF);
+}
+
+void attach_card(int fd, uint8_t card, uint64_t used_bytes, uint32_t flags) {
+  attach_card_with(fd, card, used_bytes, used_bytes, flags);
 }
 
 int attach_client(const struct daemon_process *daemon, uint64_t used_bytes) {
@@ -153,6 +169,19 @@ int attach_client(const struct daemon_process *daemon, uint64_t used_bytes) {
 
 void tell_simple(int fd, enum gs_msg_type type) {
   struct gs_msg msg = wire_msg(type, 0);
+  tell(fd, &msg);
+}
+
+void tell_active(int fd, uint64_t epoch) {
+  struct gs_msg msg = wire_msg(GS_LOCK_ACTIVE, 0);
+  msg.epoch = epoch;
+  tell(fd, &msg);
+}
+
+void tell_resident(int fd, uint64_t resident_bytes, uint64_t room_seq) {
+  struct gs_msg msg = wire_msg(GS_RESIDENT, 0);
+  msg.resident.resident_bytes = resident_bytes;
+  msg.resident.room_seq = room_seq;
   tell(fd, &msg);
 }
 

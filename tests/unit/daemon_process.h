@@ -28,24 +28,28 @@ void daemon_clean_up(struct daemon_process *daemon);
 int connect_to(const struct daemon_process *daemon);
 
 void tell(int fd, const struct gs_msg *msg);
-/* The next message, whatever it is. */
+/* The next message, whatever it is; but a ROOM is passed over. */
 struct gs_msg hear(int fd);
-/* The next message must be of this type. */
+/* The next message must be of this type. Unless it is ROOM, a ROOM is passed over. */
 struct gs_msg expect(int fd, enum gs_msg_type type);
-/* Nothing has come, and nothing comes after a round trip to the daemon. */
+/* Nothing but ROOM has come, and nothing else comes after a round trip to the daemon. */
 void expect_silence(const struct daemon_process *daemon, int fd);
 /* The daemon ends the connection; messages before that are ignored. */
 void expect_end(int fd);
 
 /* REGISTER, REGISTERED. */
 int register_client(const struct daemon_process *daemon);
-/* ATTACH as index 0 to the card `card`; hears ATTACHED and SCHED_ON or SCHED_OFF. */
+/* ATTACH as index 0 to the card `card`, all its memory on it; hears ATTACHED and SCHED_ON or SCHED_OFF. */
 void attach_card(int fd, uint8_t card, uint64_t used_bytes, uint32_t flags);
+/* With less of it on the card. */
+void attach_card_with(int fd, uint8_t card, uint64_t used_bytes, uint64_t resident_bytes, uint32_t flags);
 
 /* Both, on card 1, with managed memory. */
 int attach_client(const struct daemon_process *daemon, uint64_t used_bytes);
 
 void tell_simple(int fd, enum gs_msg_type type);
+void tell_active(int fd, uint64_t epoch);
+void tell_resident(int fd, uint64_t resident_bytes, uint64_t room_seq);
 void tell_released(int fd, uint64_t epoch);
 
 /* gpusharectl's way: the status of a REPLY to a change. */

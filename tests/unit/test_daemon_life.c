@@ -25,7 +25,9 @@ static void set_up(void) { start((const char *const[]){NULL}); }
 
 static void tear_down(void) { daemon_clean_up(it); }
 
-static void start_on(void) { start((const char *const[]){"--mode", "on", "--tq", "10ms", NULL}); }
+static void start_on(void) {
+  start((const char *const[]){"--mode", "on", "--tq", "10ms", "--host-memory", "1T", NULL});
+}
 
 /* ---- death and signals ---- */
 
@@ -57,7 +59,7 @@ START_TEST(who_does_not_answer_is_bypassed) {
   start((const char *const[]){"--mode", "on", "--tq", "1ms", "--grace", "20ms", NULL});
   int a = attach_client(it, GIB), b = attach_client(it, GIB);
   tell_simple(a, GS_REQ_LOCK);
-  expect(a, GS_LOCK_OK);
+  tell_active(a, expect(a, GS_LOCK_OK).epoch);
   tell_simple(b, GS_REQ_LOCK);
   expect(b, GS_LOCK_OK);
   struct gs_msg job = get_status(it, GS_STATUS_JOB);

@@ -27,23 +27,27 @@ static void set_up(void) { start((const char *const[]){NULL}); }
 
 static void tear_down(void) { daemon_clean_up(it); }
 
-static void start_on(void) { start((const char *const[]){"--mode", "on", "--tq", "10ms", NULL}); }
+static void start_on(void) {
+  start((const char *const[]){"--mode", "on", "--tq", "10ms", "--host-memory", "1T", NULL});
+}
 
 /* ---- conversations ---- */
 
 START_TEST(turns_off_grant_at_once) {
   int fd = attach_client(it, GIB);
   struct gs_msg msg = expect(fd, GS_LOCK_OK);
-  ck_assert_uint_eq(msg.lock_ok.quantum_ns, 0);
+  ck_assert_uint_eq(msg.room.quantum_ns, 0);
   ck_assert_uint_eq(msg.epoch, 1);
 }
 END_TEST
 
 START_TEST(two_clients_take_turns) {
   start_on();
-  int a = attach_client(it, 10 * GIB), b = attach_client(it, 10 * GIB);
+  int a = attach_client(it, 10 * GIB), b = register_client(it);
+  attach_card_with(b, 1, 10 * GIB, 6 * GIB, MANAGED);
   tell_simple(a, GS_REQ_LOCK);
   uint64_t first = expect(a, GS_LOCK_OK).epoch;
+  tell_active(a, first);
   expect_silence(it, a);
   tell_simple(b, GS_REQ_LOCK);
   struct gs_msg msg = hear(a);
@@ -51,11 +55,20 @@ START_TEST(two_clients_take_turns) {
     msg = hear(a);
   ck_assert_uint_eq(msg.type, GS_DROP_LOCK);
   ck_assert_uint_eq(msg.epoch, first);
-  ck_assert_uint_eq(msg.drop.evict_bytes, 4 * GIB);
+  ck_assert_uint_eq(msg.room.room_bytes, 6 * GIB);
+  uint64_t seq = msg.room.room_seq;
   expect_silence(it, b);
   tell_released(a, first);
   msg = expect(b, GS_LOCK_OK);
-  ck_assert_uint_eq(msg.lock_ok.quantum_ns, 10 * NS_PER_MS);
+  ck_assert_uint_eq(msg.room.room_bytes, 6 * GIB);
+  ck_assert_uint_eq(msg.room.target_bytes, 10 * GIB);
+  ck_assert_uint_eq(msg.room.quantum_ns, 10 * NS_PER_MS);
+  tell_resident(a, 8 * GIB, seq); /* on its way out */
+  msg = expect(b, GS_ROOM);
+  ck_assert_uint_eq(msg.room.room_bytes, 8 * GIB);
+  tell_resident(a, 6 * GIB, seq);
+  msg = expect(b, GS_ROOM);
+  ck_assert_uint_eq(msg.room.room_bytes, 10 * GIB);
 }
 END_TEST
 
@@ -66,10 +79,11 @@ START_TEST(memory_requests_are_answered) {
   struct gs_msg msg = wire_msg(GS_MEM_REQUEST, 0);
   msg.mem.total_bytes = 20 * GIB;
   tell(fd, &msg);
+  ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.host_tight, 1); /* what comes of it is told first */
+  expect(fd, GS_SCHED_ON);
   struct gs_msg reply = expect(fd, GS_MEM_REPLY);
   ck_assert_int_eq(reply.status, 0);
   ck_assert_uint_eq(reply.mem_reply.granted_bytes, 20 * GIB);
-  expect(fd, GS_SCHED_ON);
   msg.mem.total_bytes++;
   tell(fd, &msg);
   ck_assert_int_eq(expect(fd, GS_MEM_REPLY).status, -ENOMEM);

@@ -11,85 +11,81 @@ static struct world world;
 #define TQ (20 * NS_PER_S)
 #define MANAGED GS_ATTACH_MANAGED
 
-/* Jobs 1 .. n of 10 GiB each, in mode on: they take turns. */
-static void take_turns(int jobs) {
+/* Mode on: jobs take turns. */
+static void take_turns(void) {
   world_init(&world, GS_MODE_ON);
-  for (int i = 1; i <= jobs; i++)
-    world_attach(&world, i, 10, MANAGED);
-  world_said(&world);
+  world.rooms_shown = true;
 }
 
-static void set_up(void) { world_init(&world, GS_MODE_AUTO); }
+static void set_up(void) {
+  world_init(&world, GS_MODE_AUTO);
+  world.rooms_shown = true;
+}
 
-/* ---- memory ---- */
+/* ---- rooms ---- */
 
-START_TEST(only_what_the_next_job_lacks_is_evicted) {
-  world_init(&world, GS_MODE_ON);
+START_TEST(only_what_the_next_job_lacks_leaves) {
+  take_turns();
   world_attach(&world, 1, 12, MANAGED);
+  world_request(&world, 1);
+  said("1:attached 1:on 1:room(12) 1:ok(1,12)");
   world_attach(&world, 2, 6, MANAGED);
-  world_request(&world, 1);
   world_request(&world, 2);
+  said("2:attached 2:on 2:room(0) 1:wanted(1) 2:room(4)"); /* what is free, behind the turn */
   world_pass(&world, TQ);
-  said("1:attached 1:on 2:attached 2:on 1:ok(1) 1:wanted(1) 1:drop(1,2)"); /* 12 + 6 of 16 */
-  world_release_with(&world, 1, 1, 2);
-  world_request(&world, 1);
-  world_pass(&world, TQ);
-  said("2:ok(2) 2:wanted(2) 2:drop(2,2)"); /* 10 are still there, 12 are needed, beside 6 */
+  said("1:drop(1,10)"); /* 12 + 6 of 16 */
+  world_release(&world, 1);
+  said("2:ok(2,4) 2:room(6)"); /* granted before anything moves; more room as it leaves */
 }
 END_TEST
 
 START_TEST(several_that_stop_evict_together_what_one_lacks) {
   world_init(&world, GS_MODE_OFF);
+  world.rooms_shown = true;
   for (int i = 1; i <= 4; i++)
     world_attach(&world, i, 6, MANAGED); /* 24 of 16 */
   world_said(&world);
   world_set_mode(&world, GS_MODE_AUTO);
-  said("1:capacity 1:on 2:capacity 2:on 2:drop(2,6) 3:capacity 3:on 3:drop(3,2) 4:capacity 4:on 4:drop(4,0)");
+  said("1:capacity 1:on 2:capacity 2:on 2:drop(2,6) 3:capacity 3:on 3:drop(3,4) 4:capacity 4:on 4:drop(4,0)");
 }
 END_TEST
 
 START_TEST(nothing_is_evicted_while_all_fit) {
-  take_turns(0);
+  take_turns();
   world_attach(&world, 1, 8, MANAGED);
   world_attach(&world, 2, 8, MANAGED);
   world_request(&world, 1);
   world_request(&world, 2);
   world_said(&world);
   world_pass(&world, TQ);
-  said("1:drop(1,0)");
+  said("1:drop(1,8)");
 }
 END_TEST
 
 START_TEST(pinned_bytes_are_not_asked_for) {
-  uint64_t granted;
-  take_turns(2);
-  ck_assert_int_eq(scheduler_memory_request(&world.scheduler, &world.jobs[1], 10 * GIB, 9 * GIB, world.now_ns,
-                                            &world.change, &granted),
-                   0);
+  take_turns();
+  world_attach(&world, 1, 10, MANAGED);
+  world_attach(&world, 2, 10, MANAGED);
   world_request(&world, 1);
+  world_memory_pinned(&world, 1, 10, 9);
   world_request(&world, 2);
   world_said(&world);
   world_pass(&world, TQ);
-  said("1:drop(1,1)");
+  said("1:drop(1,9)");
 }
 END_TEST
-
-static int request_memory(int job, double total_gib, double pinned_gib, uint64_t *granted) {
-  return scheduler_memory_request(&world.scheduler, &world.jobs[job], (uint64_t)(total_gib * GIB),
-                                  (uint64_t)(pinned_gib * GIB), world.now_ns, &world.change, granted);
-}
 
 START_TEST(memory_is_granted_up_to_card_and_host) {
   uint64_t granted = 0;
   world.scheduler.host_memory_bytes = 8 * GIB;
   world_attach(&world, 1, 0, MANAGED);
   world_attach(&world, 2, 10, MANAGED);
-  ck_assert_int_eq(request_memory(1, 14, 0, &granted), 0);
+  ck_assert_int_eq(world_ask(&world, 1, 14, 0, &granted), 0);
   ck_assert_uint_eq(granted, 14 * GIB);
-  ck_assert_int_eq(request_memory(1, 14.001, 0, &granted), -ENOMEM);
+  ck_assert_int_eq(world_ask(&world, 1, 14.001, 0, &granted), -ENOMEM);
   ck_assert_uint_eq(world.jobs[1].used_bytes, 14 * GIB);
   world_detach(&world, 2);
-  ck_assert_int_eq(request_memory(1, 24, 0, &granted), 0);
+  ck_assert_int_eq(world_ask(&world, 1, 24, 0, &granted), 0);
 }
 END_TEST
 
@@ -98,10 +94,10 @@ START_TEST(host_memory_is_shared_by_the_gpus) {
   world.scheduler.host_memory_bytes = 8 * GIB;
   world_attach_at(&world, 0, 1, 16 + 6, MANAGED);
   world_attach_at(&world, 1, 2, 0, MANAGED);
-  ck_assert_int_eq(request_memory(2, 16 + 2, 0, &granted), 0);
-  ck_assert_int_eq(request_memory(2, 16 + 2.5, 0, &granted), -ENOMEM);
+  ck_assert_int_eq(world_ask(&world, 2, 16 + 2, 0, &granted), 0);
+  ck_assert_int_eq(world_ask(&world, 2, 16 + 2.5, 0, &granted), -ENOMEM);
   world_memory(&world, 1, 3);
-  ck_assert_int_eq(request_memory(2, 16 + 8, 0, &granted), 0);
+  ck_assert_int_eq(world_ask(&world, 2, 16 + 8, 0, &granted), 0);
 }
 END_TEST
 
@@ -109,11 +105,11 @@ START_TEST(grants_have_slack_within_the_bound) {
   uint64_t granted;
   world.scheduler.host_memory_bytes = 0;
   world_attach(&world, 1, 0, MANAGED);
-  ck_assert_int_eq(request_memory(1, 1.0 / GIB, 0, &granted), 0);
+  ck_assert_int_eq(world_ask(&world, 1, 1.0 / GIB, 0, &granted), 0);
   ck_assert_uint_eq(granted, SCHED_SLACK_BYTES);
   ck_assert_uint_eq(world.jobs[1].used_bytes, 1); /* the slack is not used */
   world_set_capacity(&world, 1 + 1.0 / 128);      /* 8 MiB more than 1 GiB */
-  ck_assert_int_eq(request_memory(1, 1 + 1.0 / 1024, 0, &granted), 0);
+  ck_assert_int_eq(world_ask(&world, 1, 1 + 1.0 / 1024, 0, &granted), 0);
   ck_assert_uint_eq(granted, GIB + (8 << 20));
 }
 END_TEST
@@ -122,9 +118,9 @@ START_TEST(pinned_memory_must_fit_the_card) {
   uint64_t granted;
   world_attach(&world, 1, 0, MANAGED);
   world_attach(&world, 2, 0, MANAGED);
-  ck_assert_int_eq(request_memory(1, 10, 10, &granted), 0);
-  ck_assert_int_eq(request_memory(2, 7, 7, &granted), -ENOMEM);
-  ck_assert_int_eq(request_memory(2, 7, 6, &granted), 0);
+  ck_assert_int_eq(world_ask(&world, 1, 10, 10, &granted), 0);
+  ck_assert_int_eq(world_ask(&world, 2, 7, 7, &granted), -ENOMEM);
+  ck_assert_int_eq(world_ask(&world, 2, 7, 6, &granted), 0);
 }
 END_TEST
 
@@ -132,7 +128,7 @@ START_TEST(shrinking_is_never_refused) {
   uint64_t granted;
   world_attach(&world, 1, 100, MANAGED);
   world.scheduler.host_memory_bytes = 0;
-  ck_assert_int_eq(request_memory(1, 90, 0, &granted), 0);
+  ck_assert_int_eq(world_ask(&world, 1, 90, 0, &granted), 0);
   ck_assert_uint_eq(granted, 90 * GIB);
 }
 END_TEST
@@ -141,11 +137,10 @@ START_TEST(absurd_sizes_do_not_overflow) {
   uint64_t granted;
   world_attach(&world, 1, 0, MANAGED);
   world_attach(&world, 2, 1, MANAGED);
-  ck_assert_int_eq(scheduler_memory_request(&world.scheduler, &world.jobs[1], UINT64_MAX, UINT64_MAX,
-                                            world.now_ns, &world.change, &granted),
-                   -ENOMEM);
-  scheduler_memory_report(&world.scheduler, &world.jobs[1], UINT64_MAX, UINT64_MAX, world.now_ns,
-                          &world.change);
+  ck_assert_int_eq(
+      scheduler_memory_request(&world.jobs[1], UINT64_MAX, UINT64_MAX, world.now_ns, &world.change, &granted),
+      -ENOMEM);
+  scheduler_memory_report(&world.jobs[1], UINT64_MAX, UINT64_MAX, world.now_ns, &world.change);
   ck_assert_uint_eq(world.gpus[0].used_bytes, SCHED_BYTES_MAX + GIB);
   world_memory(&world, 1, 0);
   ck_assert_uint_eq(world.gpus[0].used_bytes, GIB);
@@ -156,27 +151,29 @@ END_TEST
 /* ---- figures ---- */
 
 START_TEST(times_turns_and_handovers_are_counted) {
-  take_turns(2);
+  take_turns();
+  world_attach(&world, 1, 10, MANAGED);
   world_request(&world, 1);
+  world_attach(&world, 2, 9, MANAGED);
   world_request(&world, 2);
   world_pass(&world, TQ);
-  world_release_with(&world, 1, 1, 4);
+  world_release(&world, 1);
   world_pass(&world, NS_PER_S);
-  scheduler_active(&world.jobs[2], 2, 3 * GIB);
-  scheduler_active(&world.jobs[2], 1, 3 * GIB); /* stale */
   ck_assert_uint_eq(sched_job_held_ns(&world.jobs[1], world.now_ns), TQ);
   ck_assert_uint_eq(sched_job_held_ns(&world.jobs[2], world.now_ns), NS_PER_S);
   ck_assert_uint_eq(sched_job_waited_ns(&world.jobs[2], world.now_ns), TQ);
   ck_assert_uint_eq(world.jobs[2].turns, 1);
   ck_assert_uint_eq(world.gpus[0].handovers, 1);
-  ck_assert_uint_eq(world.gpus[0].moved_bytes, 7 * GIB);
-  ck_assert_uint_eq(world.jobs[1].moved_bytes, 4 * GIB);
+  ck_assert_uint_eq(world.gpus[0].moved_bytes, (10 + 9 + 3) * GIB);
+  ck_assert_uint_eq(world.jobs[1].moved_bytes, 13 * GIB);
   ck_assert_uint_eq(world.jobs[1].drain_max_ns, NS_PER_MS);
 }
 END_TEST
 
 START_TEST(places_in_the_queue_are_numbered) {
-  take_turns(3);
+  take_turns();
+  for (int i = 1; i <= 3; i++)
+    world_attach(&world, i, 10, MANAGED);
   world_request(&world, 2);
   world_request(&world, 3);
   world_request(&world, 1);
@@ -188,7 +185,7 @@ START_TEST(places_in_the_queue_are_numbered) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {only_what_the_next_job_lacks_is_evicted,
+  const TTest *const tests[] = {only_what_the_next_job_lacks_leaves,
                                 several_that_stop_evict_together_what_one_lacks,
                                 nothing_is_evicted_while_all_fit,
                                 pinned_bytes_are_not_asked_for,

@@ -68,8 +68,8 @@ START_TEST(a_second_request_waits_for_the_quantum) {
   world_pass(&world, TQ - NS_PER_S - 1);
   said("");
   world_pass(&world, 1);
-  said("1:drop(1,4)");
-  world_release_with(&world, 1, 1, 4);
+  said("1:drop(1)");
+  world_release_with(&world, 1, 1);
   said("2:ok(2)");
 }
 END_TEST
@@ -79,7 +79,7 @@ START_TEST(a_quantum_that_has_passed_ends_when_somebody_comes) {
   world_request(&world, 1);
   world_pass(&world, 2 * TQ);
   world_request(&world, 2);
-  said("1:ok(1) 1:drop(1,4)");
+  said("1:ok(1) 1:drop(1)");
 }
 END_TEST
 
@@ -128,9 +128,9 @@ START_TEST(a_stale_release_is_ignored) {
   world_request(&world, 1);
   world_request(&world, 2);
   world_said(&world);
-  world_release_with(&world, 1, 0, 0);
-  world_release_with(&world, 1, 2, 0);
-  world_release_with(&world, 2, 0, 0); /* it waits: it has nothing to release */
+  world_release_with(&world, 1, 0);
+  world_release_with(&world, 1, 2);
+  world_release_with(&world, 2, 0); /* it waits: it has nothing to release */
   said("");
   world_release(&world, 1);
   said("2:ok(2)");
@@ -160,13 +160,13 @@ START_TEST(a_changed_quantum_takes_effect_at_once) {
   world_set_tq(&world, 6 * NS_PER_S);
   said("");
   world_pass(&world, NS_PER_S);
-  said("1:drop(1,4)");
+  said("1:drop(1)");
   world_release(&world, 1);
   world_request(&world, 1);
   world_said(&world);
   world_pass(&world, 3 * NS_PER_S);
   world_set_tq(&world, NS_PER_S);
-  said("2:drop(2,4)");
+  said("2:drop(2)");
 }
 END_TEST
 
@@ -176,7 +176,7 @@ START_TEST(quanta_of_a_millisecond_work) {
   world_request(&world, 1);
   world_request(&world, 2);
   world_pass(&world, NS_PER_MS);
-  said("1:ok(1) 1:wanted(1) 1:drop(1,4)");
+  said("1:ok(1) 1:wanted(1) 1:drop(1)");
   world_set_tq(&world, 1); /* too short: the shortest */
   ck_assert_uint_eq(world.gpus[0].settings.tq_ns, NS_PER_MS);
 }
@@ -231,7 +231,7 @@ END_TEST
 START_TEST(what_a_dead_job_should_be_told_is_forgotten) {
   take_turns(1);
   struct sched_attach attach = {.id = 2};
-  scheduler_attach(&world.scheduler, &world.gpus[0], &world.jobs[2], &attach, world.now_ns, &world.change);
+  scheduler_attach(&world.gpus[0], &world.jobs[2], &attach, world.now_ns, &world.change);
   world_detach(&world, 2); /* before anybody has carried out the change */
   said("");
   ck_assert_uint_eq(world.gpus[0].job_count, 1);
@@ -294,7 +294,7 @@ START_TEST(mode_on_keeps_one_holder) {
     world_attach(&world, i, 4, MANAGED);
   world_said(&world);
   world_set_mode(&world, GS_MODE_ON);
-  said("1:capacity 1:on 2:capacity 2:on 2:drop(2,0) 3:capacity 3:on 3:drop(3,0)");
+  said("1:capacity 1:on 2:capacity 2:on 2:drop(2) 3:capacity 3:on 3:drop(3)");
   world_release(&world, 2);
   world_request(&world, 2);
   said("1:wanted(1)");
@@ -313,7 +313,7 @@ START_TEST(the_least_served_holder_is_kept) {
   world_attach(&world, 3, 4, MANAGED);
   world_said(&world);
   world_set_mode(&world, GS_MODE_ON);
-  said("1:capacity 1:on 1:drop(1,0) 2:capacity 2:on 2:drop(2,0) 3:capacity 3:on");
+  said("1:capacity 1:on 1:drop(1) 2:capacity 2:on 2:drop(2) 3:capacity 3:on");
 }
 END_TEST
 
@@ -322,7 +322,7 @@ START_TEST(mode_off_grants_all_but_those_who_owe_an_answer) {
   world_request(&world, 1);
   world_pass(&world, TQ);
   world_request(&world, 2);
-  said("1:ok(1) 1:drop(1,10)");
+  said("1:ok(1) 1:drop(1)");
   world_set_mode(&world, GS_MODE_OFF);
   said("1:capacity 1:off 2:capacity 2:off 2:ok(2) 3:capacity 3:off 3:ok(3)");
   world_release(&world, 1);
@@ -337,7 +337,7 @@ START_TEST(auto_takes_turns_when_memory_grows) {
   world_memory(&world, 2, 12); /* 16 of 16 */
   said("");
   world_memory(&world, 2, 12.5);
-  said("1:on 2:on 2:drop(2,0.5)");
+  said("1:on 2:on 2:drop(2)");
 }
 END_TEST
 
@@ -358,7 +358,7 @@ START_TEST(auto_ends_turns_when_memory_shrinks_or_jobs_go) {
   world_memory(&world, 1, 6);
   said("1:off 2:off 2:ok(2)");
   world_memory(&world, 1, 10);
-  said("1:on 2:on 2:drop(2,4)");
+  said("1:on 2:on 2:drop(2)");
   world_detach(&world, 1);
   said("2:off");
   world_release(&world, 2);
@@ -384,7 +384,7 @@ START_TEST(a_smaller_capacity_makes_turns_and_a_larger_one_ends_them) {
   world_attach(&world, 2, 4, MANAGED);
   world_said(&world);
   world_set_capacity(&world, 6);
-  said("1:capacity 1:on 2:capacity 2:on 2:drop(2,2)");
+  said("1:capacity 1:on 2:capacity 2:on 2:drop(2)");
   world_release(&world, 2);
   world_set_capacity(&world, 0);
   said("1:capacity 1:off 2:capacity 2:off 2:ok(3)");
@@ -402,7 +402,7 @@ START_TEST(the_quantum_of_the_kept_holder_begins_with_the_turns) {
   world_pass(&world, TQ - 1);
   said("");
   world_pass(&world, 1);
-  said("1:drop(1,0)");
+  said("1:drop(1)");
 }
 END_TEST
 
@@ -414,7 +414,7 @@ START_TEST(a_running_job_holds) {
   world_attach(&world, 2, 10, MANAGED);
   world_request(&world, 2);
   said("1:attached 1:on 2:attached 2:on 1:wanted(0)");
-  world_release_with(&world, 1, 0, 0);
+  world_release_with(&world, 1, 0);
   said("2:ok(1)");
 }
 END_TEST
@@ -423,8 +423,8 @@ START_TEST(a_second_running_job_must_stop) {
   world_init(&world, GS_MODE_ON);
   world_attach(&world, 1, 10, RUNNING);
   world_attach(&world, 2, 10, RUNNING);
-  said("1:attached 1:on 2:attached 2:on 2:drop(0,4)");
-  world_release_with(&world, 2, 0, 4);
+  said("1:attached 1:on 2:attached 2:on 2:drop(0)");
+  world_release_with(&world, 2, 0);
   world_request(&world, 2);
   said("1:wanted(0)");
 }
@@ -434,7 +434,7 @@ START_TEST(a_running_job_that_makes_turns_begin_must_stop) {
   world_attach(&world, 1, 10, MANAGED);
   world_said(&world);
   world_attach(&world, 2, 10, RUNNING);
-  said("2:attached 2:on 2:drop(0,4) 1:on");
+  said("2:attached 2:on 2:drop(0) 1:on");
 }
 END_TEST
 

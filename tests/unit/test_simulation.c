@@ -105,10 +105,8 @@ static void execute(void) {
     digest(action.type);
     digest(action.job->id);
     digest(action.epoch);
-    digest(action.evict_bytes);
-    bool asks = action.type == SCHED_TELL_LOCK_WANTED || action.type == SCHED_TELL_DROP_LOCK;
-    if (asks && action.evict_bytes > action.job->used_bytes)
-      fail("job %u is to evict more than it has", action.job->id);
+    digest(action.room_bytes);
+    digest(action.room_seq);
     if (action.type == SCHED_TELL_LOCK_OK) {
       check_grant(action.job);
       post(client, GRANT, action.epoch);
@@ -131,7 +129,7 @@ static void request(int i) {
   if (!client->attached || client->holding || client->releasing || client->requested || !client->wants)
     return;
   client->requested = true;
-  scheduler_request(&run.scheduler, &run.jobs[i], run.now_ns, &run.change);
+  scheduler_request(&run.jobs[i], run.now_ns, &run.change);
   execute();
 }
 
@@ -146,8 +144,7 @@ static void end_release(int i) {
   struct client *client = &run.clients[i];
   client->holding = client->releasing = client->requested = false;
   client->wants = chance(80);
-  struct sched_release release = {.epoch = client->epoch, .evict_bytes = random_below(CAPACITY)};
-  scheduler_release(&run.scheduler, &run.jobs[i], &release, run.now_ns, &run.change);
+  scheduler_release(&run.jobs[i], &(struct sched_release){.epoch = client->epoch}, run.now_ns, &run.change);
   execute();
   request(i);
 }
@@ -163,6 +160,8 @@ static void receive(int i) {
     client->holding = true;
     client->requested = false;
     client->epoch = letter.epoch;
+    scheduler_active(&run.jobs[i], &(struct sched_active){.epoch = letter.epoch}, run.now_ns, &run.change);
+    execute();
   } else if (client->holding && client->epoch == letter.epoch) {
     if (letter.what == DROP || chance(30))
       begin_release(client);
@@ -180,7 +179,7 @@ static void attach(int i) {
                                          (client->managed ? GS_ATTACH_MANAGED : 0)};
   /* A grant that answers a running job's ATTACH replaces its epoch. */
   client->holding = false;
-  scheduler_attach(&run.scheduler, &run.gpu, &run.jobs[i], &attach, run.now_ns, &run.change);
+  scheduler_attach(&run.gpu, &run.jobs[i], &attach, run.now_ns, &run.change);
   bool granted = run.jobs[i].epoch != 0;
   client->holding = running && !granted;
   execute();
@@ -188,7 +187,7 @@ static void attach(int i) {
 }
 
 static void detach(int i) {
-  scheduler_detach(&run.scheduler, &run.jobs[i], run.now_ns, &run.change);
+  scheduler_detach(&run.jobs[i], run.now_ns, &run.change);
   run.clients[i] = (struct client){0};
   memset(&run.jobs[i], 0xa5, sizeof run.jobs[i]);
   execute();
@@ -197,9 +196,8 @@ static void detach(int i) {
 static void grow_or_shrink(int i) {
   uint64_t granted, total = random_below(CAPACITY);
   if (chance(50))
-    scheduler_memory_report(&run.scheduler, &run.jobs[i], total, total / 8, run.now_ns, &run.change);
-  else if (scheduler_memory_request(&run.scheduler, &run.jobs[i], total, total / 8, run.now_ns, &run.change,
-                                    &granted) == 0 &&
+    scheduler_memory_report(&run.jobs[i], total, total / 8, run.now_ns, &run.change);
+  else if (scheduler_memory_request(&run.jobs[i], total, total / 8, run.now_ns, &run.change, &granted) == 0 &&
            granted < total)
     fail("granted less than asked for");
   execute();
@@ -216,6 +214,13 @@ static void change_settings(void) {
 }
 
 /* ---- what must always hold ---- */
+
+/* Those that wait and can run. */
+static unsigned fitting_waiters(void) {
+  unsigned count = 0;
+  list_each(node, &run.gpu.queue) { count += !sched_job_too_big(list_entry(node, struct sched_job, turn)); }
+  return count;
+}
 
 static void check_sums(void) {
   uint64_t used = 0, resident = 0, pinned = 0;
@@ -244,7 +249,7 @@ static void check_turns(void) {
   bool owed = !list_empty(&gpu->dropping) || !list_empty(&gpu->overdue);
   if (gpu->serialized && gpu->holder_count > 1)
     fail("%u jobs hold while turns are being taken", gpu->holder_count);
-  if (gpu->serialized && gpu->holder_count == 0 && gpu->waiting_count > 0 && !owed)
+  if (gpu->serialized && gpu->holder_count == 0 && fitting_waiters() > 0 && !owed)
     fail("the GPU is free and somebody waits");
   if (!gpu->serialized && gpu->waiting_count > 0)
     fail("somebody waits though no turns are being taken");
@@ -255,7 +260,7 @@ static void check_turns(void) {
 /* While somebody waits, the holder knows. */
 static void check_wanted(void) {
   const struct sched_gpu *gpu = &run.gpu;
-  for (int i = 0; i < CLIENTS && gpu->serialized && gpu->waiting_count > 0; i++) {
+  for (int i = 0; i < CLIENTS && gpu->serialized && fitting_waiters() > 0; i++) {
     const struct client *client = &run.clients[i];
     if (client->attached && run.jobs[i].state == GS_JOB_HOLDING &&
         !(client->wanted && client->wanted_epoch == run.jobs[i].epoch))
@@ -357,7 +362,7 @@ static void settle(void) {
   pass_time(4 * CLIENTS * (run.gpu.settings.tq_ns + 50 * NS_PER_MS));
   for (int i = 0; i < CLIENTS; i++)
     if (run.clients[i].attached && run.jobs[i].turns == turns[i] && run.jobs[i].state != GS_JOB_HOLDING &&
-        run.clients[i].wants)
+        run.clients[i].wants && !sched_job_too_big(&run.jobs[i]))
       fail("job %d never got a turn", i + 1);
 }
 

@@ -15,6 +15,13 @@ static void say(struct world *world, const char *format, ...) {
   va_end(args);
 }
 
+static void say_turn(struct world *world, const char *what, const struct sched_action *action) {
+  if (world->rooms_shown)
+    say(world, "%u:%s(%lu,%g)", action->job->id, what, action->epoch, (double)action->room_bytes / GIB);
+  else
+    say(world, "%u:%s(%lu)", action->job->id, what, action->epoch);
+}
+
 static void say_action(struct world *world, const struct sched_action *action) {
   unsigned id = action->job->id;
   unsigned long epoch = action->epoch;
@@ -29,13 +36,17 @@ static void say_action(struct world *world, const struct sched_action *action) {
     say(world, action->job->gpu->serialized ? "%u:on" : "%u:off", id);
     break;
   case SCHED_TELL_LOCK_OK:
-    say(world, "%u:ok(%lu)", id, epoch);
+    say_turn(world, "ok", action);
     break;
   case SCHED_TELL_LOCK_WANTED:
     say(world, "%u:wanted(%lu)", id, epoch);
     break;
   case SCHED_TELL_DROP_LOCK:
-    say(world, "%u:drop(%lu,%g)", id, epoch, (double)action->evict_bytes / GIB);
+    say_turn(world, "drop", action);
+    break;
+  case SCHED_TELL_ROOM:
+    if (world->rooms_shown)
+      say(world, "%u:room(%g)", id, (double)action->room_bytes / GIB);
     break;
   case SCHED_NOTE_BYPASSED:
     say(world, "%u:bypassed", id);
@@ -43,14 +54,91 @@ static void say_action(struct world *world, const struct sched_action *action) {
   case SCHED_NOTE_OVERDUE:
     say(world, "%u:overdue", id);
     break;
+  case SCHED_NOTE_STAYS:
+    say(world, "%u:stays", id);
+    break;
+  case SCHED_NOTE_TOO_BIG:
+    say(world, "%u:toobig", id);
+    break;
+  }
+}
+
+/* ---- the clients' memory ---- */
+
+static void obey(struct world *world, const struct sched_action *action) {
+  struct world_client *client = &world->clients[action->job->id];
+  bool grant = action->type == SCHED_TELL_LOCK_OK;
+  if (!grant && action->type != SCHED_TELL_DROP_LOCK && action->type != SCHED_TELL_ROOM)
+    return;
+  client->room_bytes = action->room_bytes;
+  client->room_seq = action->room_seq;
+  client->target_bytes = action->target_bytes;
+  if (grant) {
+    client->epoch = action->epoch;
+    client->holds = true;
+    client->active = false;
   }
 }
 
 static void hear(struct world *world) {
   struct sched_action action;
-  while (change_next(&world->change, &action))
+  while (change_next(&world->change, &action)) {
     say_action(world, &action);
+    obey(world, &action);
+  }
 }
+
+static void tell_resident(struct world *world, int id, uint64_t resident_bytes) {
+  struct world_client *client = &world->clients[id];
+  uint64_t before_bytes = client->resident_bytes;
+  struct sched_residence residence = {
+      .resident_bytes = resident_bytes,
+      .room_seq = client->room_seq,
+      .evicted_bytes = resident_bytes < before_bytes ? before_bytes - resident_bytes : 0,
+      .restored_bytes = resident_bytes > before_bytes ? resident_bytes - before_bytes : 0};
+  client->resident_bytes = resident_bytes;
+  client->said_seq = client->room_seq;
+  scheduler_resident(&world->jobs[id], &residence, world->now_ns, &world->change);
+  hear(world);
+}
+
+/* Moves what there is to move. True if it has said something. */
+static bool move(struct world *world, int id) {
+  struct world_client *client = &world->clients[id];
+  const struct sched_job *job = &world->jobs[id];
+  uint64_t bytes = client->room_bytes < job->used_bytes ? client->room_bytes : job->used_bytes;
+  bytes = bytes > job->pinned_bytes ? bytes : job->pinned_bytes;
+  if (client->active) /* what it allocates is there, and nothing leaves */
+    bytes = bytes > client->resident_bytes ? bytes : client->resident_bytes;
+  if (bytes == client->resident_bytes && client->said_seq == client->room_seq)
+    return false;
+  tell_resident(world, id, bytes);
+  return true;
+}
+
+static bool begin(struct world *world, int id) {
+  struct world_client *client = &world->clients[id];
+  const struct sched_job *job = &world->jobs[id];
+  if (!client->holds || client->active ||
+      client->resident_bytes < (job->managed ? client->target_bytes : job->used_bytes))
+    return false;
+  client->active = true;
+  scheduler_active(&world->jobs[id], &(struct sched_active){.epoch = client->epoch}, world->now_ns,
+                   &world->change);
+  hear(world);
+  return true;
+}
+
+static void settle(struct world *world) {
+  hear(world);
+  for (int id = 1; id <= WORLD_JOBS; id++) {
+    const struct world_client *client = &world->clients[id];
+    if (client->there && !client->stuck && (move(world, id) || begin(world, id)))
+      id = 0; /* from the beginning: it may concern anybody */
+  }
+}
+
+/* ---- events ---- */
 
 void world_init(struct world *world, enum gs_mode mode) {
   memset(world, 0, sizeof *world);
@@ -68,10 +156,13 @@ void world_init(struct world *world, enum gs_mode mode) {
 static uint64_t bytes(double gib) { return (uint64_t)(gib * GIB); }
 
 void world_attach_at(struct world *world, int gpu, int job, double used_gib, uint32_t flags) {
+  bool running = flags & GS_ATTACH_RUNNING;
   struct sched_attach attach = {.id = (uint32_t)job, .used_bytes = bytes(used_gib), .flags = flags};
-  scheduler_attach(&world->scheduler, &world->gpus[gpu], &world->jobs[job], &attach, world->now_ns,
-                   &world->change);
-  hear(world);
+  attach.resident_bytes = running ? attach.used_bytes : 0;
+  world->clients[job] = (struct world_client){
+      .there = true, .holds = running, .active = running, .resident_bytes = attach.resident_bytes};
+  scheduler_attach(&world->gpus[gpu], &world->jobs[job], &attach, world->now_ns, &world->change);
+  settle(world);
 }
 
 void world_attach(struct world *world, int job, double used_gib, uint32_t flags) {
@@ -79,45 +170,67 @@ void world_attach(struct world *world, int job, double used_gib, uint32_t flags)
 }
 
 void world_detach(struct world *world, int job) {
-  scheduler_detach(&world->scheduler, &world->jobs[job], world->now_ns, &world->change);
+  scheduler_detach(&world->jobs[job], world->now_ns, &world->change);
   memset(&world->jobs[job], 0xa5, sizeof world->jobs[job]); /* it is not the scheduler's any more */
-  hear(world);
+  world->clients[job].there = false;
+  settle(world);
 }
 
 void world_request(struct world *world, int job) {
-  scheduler_request(&world->scheduler, &world->jobs[job], world->now_ns, &world->change);
-  hear(world);
+  scheduler_request(&world->jobs[job], world->now_ns, &world->change);
+  settle(world);
 }
 
-void world_release_with(struct world *world, int job, uint64_t epoch, double evicted_gib) {
-  struct sched_release release = {.epoch = epoch, .drain_ns = NS_PER_MS, .evict_bytes = bytes(evicted_gib)};
-  scheduler_release(&world->scheduler, &world->jobs[job], &release, world->now_ns, &world->change);
-  hear(world);
+void world_release_with(struct world *world, int job, uint64_t epoch) {
+  struct sched_release release = {.epoch = epoch, .drain_ns = NS_PER_MS};
+  if (epoch == world->clients[job].epoch)
+    world->clients[job].holds = world->clients[job].active = false;
+  scheduler_release(&world->jobs[job], &release, world->now_ns, &world->change);
+  settle(world);
 }
 
-void world_release(struct world *world, int job) {
-  world_release_with(world, job, world->jobs[job].epoch, 0);
+void world_release(struct world *world, int job) { world_release_with(world, job, world->jobs[job].epoch); }
+
+void world_memory_pinned(struct world *world, int job, double total_gib, double pinned_gib) {
+  scheduler_memory_report(&world->jobs[job], bytes(total_gib), bytes(pinned_gib), world->now_ns,
+                          &world->change);
+  settle(world);
 }
 
 void world_memory(struct world *world, int job, double total_gib) {
-  scheduler_memory_report(&world->scheduler, &world->jobs[job], bytes(total_gib), 0, world->now_ns,
-                          &world->change);
-  hear(world);
+  world_memory_pinned(world, job, total_gib, 0);
+}
+
+int world_ask(struct world *world, int job, double total_gib, double pinned_gib, uint64_t *granted_bytes) {
+  int err = scheduler_memory_request(&world->jobs[job], bytes(total_gib), bytes(pinned_gib), world->now_ns,
+                                     &world->change, granted_bytes);
+  settle(world);
+  return err;
+}
+
+void world_resident(struct world *world, int job, double gib) {
+  tell_resident(world, job, bytes(gib));
+  settle(world);
+}
+
+void world_short(struct world *world, int job, double gib) {
+  scheduler_short(&world->jobs[job], bytes(gib), world->now_ns, &world->change);
+  settle(world);
 }
 
 void world_set_mode(struct world *world, enum gs_mode mode) {
   scheduler_set_mode(&world->scheduler, NULL, mode, world->now_ns, &world->change);
-  hear(world);
+  settle(world);
 }
 
 void world_set_tq(struct world *world, uint64_t tq_ns) {
   scheduler_set_tq(&world->scheduler, NULL, tq_ns, world->now_ns, &world->change);
-  hear(world);
+  settle(world);
 }
 
 void world_set_capacity(struct world *world, double gib) {
   scheduler_set_capacity(&world->scheduler, NULL, bytes(gib), world->now_ns, &world->change);
-  hear(world);
+  settle(world);
 }
 
 void world_pass(struct world *world, uint64_t ns) {
@@ -126,7 +239,7 @@ void world_pass(struct world *world, uint64_t ns) {
   while ((due_ns = scheduler_deadline_ns(&world->scheduler)) <= end_ns) {
     world->now_ns = due_ns > world->now_ns ? due_ns : world->now_ns;
     scheduler_expire(&world->scheduler, world->now_ns, &world->change);
-    hear(world);
+    settle(world);
   }
   world->now_ns = end_ns;
 }

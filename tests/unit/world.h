@@ -2,7 +2,12 @@
  * world.h - a scheduler with GPUs, jobs and a clock, for tests: events by name, decisions as text.
  *
  * A decision is JOB:WHAT, WHAT one of attached, capacity, on, off (turns), ok(EPOCH), wanted(EPOCH),
- * drop(EPOCH,GIB to evict), bypassed, overdue.
+ * drop(EPOCH), bypassed, overdue, stays, toobig. With rooms shown also room(GIB), and ok(EPOCH,GIB) and
+ * drop(EPOCH,GIB).
+ *
+ * The memory of jobs moves as libunified moves it, but at once: who has stopped evicts down to its room, who
+ * waits or holds brings back what its room allows, who holds and has enough says that it is active. Tests
+ * that want a job to be slower set `stuck`, and say by themselves what it does.
  */
 #ifndef GS_TEST_WORLD_H
 #define GS_TEST_WORLD_H
@@ -15,11 +20,22 @@
 #define WORLD_GPUS 2
 #define WORLD_CARD_GIB 16
 
+/* What the job's process knows and has. */
+struct world_client {
+  bool there, stuck;
+  bool holds, active;
+  uint64_t epoch;
+  uint64_t resident_bytes, room_bytes, room_seq, target_bytes;
+  uint64_t said_seq; /* of the last RESIDENT */
+};
+
 struct world {
   struct scheduler scheduler;
   struct sched_gpu gpus[WORLD_GPUS];
   struct sched_job jobs[WORLD_JOBS + 1]; /* by id, from 1 */
+  struct world_client clients[WORLD_JOBS + 1];
   struct sched_change change;
+  bool rooms_shown;
   uint64_t now_ns;
   char said[4096]; /* decisions since the last look */
 };
@@ -33,8 +49,15 @@ void world_detach(struct world *world, int job);
 void world_request(struct world *world, int job);
 /* Answers the job's present epoch. */
 void world_release(struct world *world, int job);
-void world_release_with(struct world *world, int job, uint64_t epoch, double evicted_gib);
+void world_release_with(struct world *world, int job, uint64_t epoch);
+/* What the job has is that much, and has been reported; pinned_gib of it. */
+void world_memory_pinned(struct world *world, int job, double total_gib, double pinned_gib);
 void world_memory(struct world *world, int job, double total_gib);
+/* It asks first: 0 or -ENOMEM. */
+int world_ask(struct world *world, int job, double total_gib, double pinned_gib, uint64_t *granted_bytes);
+/* RESIDENT of a stuck job, which has seen its last room. */
+void world_resident(struct world *world, int job, double gib);
+void world_short(struct world *world, int job, double gib);
 void world_set_mode(struct world *world, enum gs_mode mode);
 void world_set_tq(struct world *world, uint64_t tq_ns);
 void world_set_capacity(struct world *world, double gib);

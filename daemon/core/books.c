@@ -1,0 +1,161 @@
+/*
+ * books.c - how many bytes there are and may be: what jobs have, hold of the card and may grow to.
+ *
+ * All jobs of a GPU may use its capacity; what goes beyond lives in host memory, of which all GPUs together
+ * may use host_memory_bytes. Sums are kept up to date, never recomputed.
+ *
+ * A job's claim is what must be counted as taken on the card: what is there, and what may get there at any
+ * moment because it has been told so. A room that was lowered counts only when the job has acknowledged it
+ * (RESIDENT with its number, or a later one); until then the largest one that it may still believe in does.
+ * Nothing beyond its reach gets there either way, since for that it must ask. Of a job with page faults that
+ * does not answer, only its room counts: what it has beyond that makes way by itself, page by page, when
+ * others need the memory.
+ */
+#include <errno.h>
+
+#include "core/internal.h"
+
+/* ---- what there is ---- */
+
+uint64_t sched_gpu_capacity_bytes(const struct sched_gpu *gpu) {
+  uint64_t set_bytes = gpu->settings.capacity_bytes;
+  if (set_bytes == 0)
+    return gpu->total_bytes;
+  return gpu->total_bytes ? min_u64(set_bytes, gpu->total_bytes) : set_bytes;
+}
+
+uint64_t sched_gpu_usable_bytes(const struct sched_gpu *gpu) {
+  return less_u64(sched_gpu_capacity_bytes(gpu), gpu->overhead_bytes);
+}
+
+bool books_fit(const struct sched_gpu *gpu) { return gpu->used_bytes <= sched_gpu_usable_bytes(gpu); }
+
+/* The most that the job could ever have on the card: nobody else's pinned bytes leave for it. */
+static uint64_t fitting_bytes(const struct sched_job *job) {
+  uint64_t others_bytes = job->gpu->pinned_bytes - job->pinned_bytes;
+  return max_u64(less_u64(sched_gpu_usable_bytes(job->gpu), others_bytes), job->pinned_bytes);
+}
+
+bool sched_job_too_big(const struct sched_job *job) {
+  return !job->managed && job->used_bytes > fitting_bytes(job);
+}
+
+uint64_t books_need_bytes(const struct sched_job *job) {
+  return min_u64(job->reach_bytes, fitting_bytes(job));
+}
+
+uint64_t books_target_bytes(const struct sched_job *job) {
+  return min_u64(job->used_bytes, fitting_bytes(job));
+}
+
+/* ---- claims ---- */
+
+bool books_gives_way(const struct sched_job *job) {
+  return job->managed && (job->overdue || job->state == GS_JOB_BYPASSED);
+}
+
+static uint64_t claim_bytes(const struct sched_job *job) {
+  uint64_t bytes = max_u64(job->resident_bytes, min_u64(job->promised_bytes, job->reach_bytes));
+  return books_gives_way(job) ? min_u64(bytes, job->room_bytes) : bytes;
+}
+
+void books_claim(struct sched_job *job) {
+  job->gpu->claim_bytes -= job->claim_bytes;
+  job->claim_bytes = claim_bytes(job);
+  job->gpu->claim_bytes += job->claim_bytes;
+}
+
+void books_set_resident(struct sched_job *job, uint64_t resident_bytes) {
+  resident_bytes = max_u64(min_u64(resident_bytes, job->used_bytes), job->pinned_bytes);
+  job->gpu->resident_bytes = job->gpu->resident_bytes - job->resident_bytes + resident_bytes;
+  job->resident_bytes = resident_bytes;
+  books_claim(job);
+}
+
+void books_assume_resident(struct sched_job *job) {
+  if (job->active && job->resident_bytes < job->room_bytes)
+    books_set_resident(job, job->room_bytes);
+}
+
+/* ---- what jobs have ---- */
+
+static uint64_t overflow_bytes(const struct sched_gpu *gpu) {
+  return less_u64(gpu->used_bytes, sched_gpu_capacity_bytes(gpu));
+}
+
+static void enter_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes) {
+  struct sched_gpu *gpu = job->gpu;
+  struct scheduler *scheduler = gpu->scheduler;
+  scheduler->overflow_bytes -= overflow_bytes(gpu);
+  scheduler->movable_bytes -= job->used_bytes - job->pinned_bytes;
+  gpu->used_bytes = gpu->used_bytes - job->used_bytes + used_bytes;
+  gpu->pinned_bytes = gpu->pinned_bytes - job->pinned_bytes + pinned_bytes;
+  job->used_bytes = used_bytes;
+  job->pinned_bytes = pinned_bytes;
+  scheduler->movable_bytes += used_bytes - pinned_bytes;
+  scheduler->overflow_bytes += overflow_bytes(gpu);
+}
+
+void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes, uint64_t reach_bytes) {
+  struct sched_gpu *gpu = job->gpu;
+  used_bytes = min_u64(used_bytes, SCHED_BYTES_MAX);
+  enter_used(job, used_bytes, min_u64(pinned_bytes, used_bytes));
+  /* What was promised beyond the old reach is void: before the new one gets to the job, all rooms do. */
+  job->promised_bytes = min_u64(job->promised_bytes, job->reach_bytes);
+  gpu->reach_bytes -= job->reach_bytes;
+  job->reach_bytes = max_u64(reach_bytes, used_bytes);
+  gpu->reach_bytes += job->reach_bytes;
+  books_set_resident(job, job->resident_bytes);
+  books_assume_resident(job);
+}
+
+void books_set_capacity(struct sched_gpu *gpu, uint64_t capacity_bytes) {
+  struct scheduler *scheduler = gpu->scheduler;
+  scheduler->overflow_bytes -= overflow_bytes(gpu);
+  gpu->settings.capacity_bytes = capacity_bytes;
+  scheduler->overflow_bytes += overflow_bytes(gpu);
+}
+
+/* ---- what they may have ---- */
+
+/* How much the jobs of this GPU may use together: its card, and the host memory that other GPUs leave. */
+static uint64_t bound_bytes(const struct sched_gpu *gpu) {
+  const struct scheduler *scheduler = gpu->scheduler;
+  uint64_t others_bytes = scheduler->overflow_bytes - overflow_bytes(gpu);
+  return add_u64(sched_gpu_capacity_bytes(gpu), less_u64(scheduler->host_memory_bytes, others_bytes));
+}
+
+/* How far one may grow: a job without page faults could never run with more than fits. */
+static uint64_t furthest_bytes(const struct sched_job *job) {
+  uint64_t others_bytes = job->gpu->used_bytes - job->used_bytes;
+  uint64_t bytes = min_u64(less_u64(bound_bytes(job->gpu), others_bytes), SCHED_BYTES_MAX);
+  return job->managed ? bytes : min_u64(bytes, fitting_bytes(job));
+}
+
+int books_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
+                uint64_t *granted_bytes) {
+  const struct sched_gpu *gpu = job->gpu;
+  uint64_t reach_bytes = furthest_bytes(job);
+  uint64_t pinned_reach_bytes =
+      less_u64(sched_gpu_capacity_bytes(gpu), gpu->pinned_bytes - job->pinned_bytes);
+  if (total_bytes > job->used_bytes && total_bytes > reach_bytes)
+    return -ENOMEM;
+  if (pinned_bytes > job->pinned_bytes && pinned_bytes > pinned_reach_bytes)
+    return -ENOMEM;
+  uint64_t rounded_bytes = (total_bytes + SCHED_SLACK_BYTES - 1) / SCHED_SLACK_BYTES * SCHED_SLACK_BYTES;
+  *granted_bytes = rounded_bytes <= reach_bytes ? rounded_bytes
+                   : total_bytes > reach_bytes  ? total_bytes
+                                                : reach_bytes;
+  return 0;
+}
+
+bool books_update_tight(struct scheduler *scheduler) {
+  uint64_t bound_bytes = scheduler->host_memory_bytes;
+  bool tight = scheduler->movable_bytes > bound_bytes;
+  /* Once tight, it must have become clearly less, or every small allocation would be told to everybody. */
+  if (scheduler->host_tight && scheduler->movable_bytes > bound_bytes - bound_bytes / 16)
+    tight = true;
+  bool changed = tight != scheduler->host_tight;
+  scheduler->host_tight = tight;
+  return changed;
+}

@@ -1,0 +1,60 @@
+/*
+ * handover.c - what hand-overs cost: how long the GPU stood idle for them, what moved meanwhile, and what
+ * moved for nothing, behind somebody's turn.
+ */
+#include "core/internal.h"
+
+/* Restores of less say nothing about how fast memory moves. */
+#define MEASURED_BYTES (UINT64_C(64) << 20)
+#define BYTES_PER_S_MIN UINT64_C(1000000)
+
+void handover_begin(struct sched_gpu *gpu, uint64_t now_ns) {
+  struct sched_handover *handover = &gpu->handover;
+  if (!handover->open)
+    handover->now = (struct sched_cost){0};
+  handover->open = true;
+  handover->since_ns = now_ns;
+}
+
+void handover_drained(struct sched_gpu *gpu, uint64_t drain_ns, uint64_t now_ns) {
+  handover_begin(gpu, now_ns);
+  gpu->handover.now.drain_ns = add_u64(gpu->handover.now.drain_ns, drain_ns);
+}
+
+void handover_moved(struct sched_gpu *gpu, uint64_t evicted_bytes, uint64_t restored_bytes) {
+  struct sched_handover *handover = &gpu->handover;
+  gpu->moved_bytes = add_u64(gpu->moved_bytes, evicted_bytes + restored_bytes);
+  if (handover->open) {
+    handover->now.evicted_bytes = add_u64(handover->now.evicted_bytes, evicted_bytes);
+    handover->now.restored_bytes = add_u64(handover->now.restored_bytes, restored_bytes);
+  } else {
+    handover->hidden_bytes = add_u64(handover->hidden_bytes, evicted_bytes + restored_bytes);
+  }
+}
+
+static void measure(struct sched_handover *handover, uint64_t restore_ns, uint64_t restore_bytes) {
+  if (restore_bytes < MEASURED_BYTES || restore_ns < 1000)
+    return;
+  uint64_t bytes_per_s = restore_bytes * 1000000 / (restore_ns / 1000);
+  bytes_per_s = max_u64(bytes_per_s, BYTES_PER_S_MIN);
+  handover->bytes_per_s = handover->bytes_per_s - handover->bytes_per_s / 8 + bytes_per_s / 8;
+}
+
+void handover_end(struct sched_gpu *gpu, const struct sched_active *active, uint64_t now_ns) {
+  struct sched_handover *handover = &gpu->handover;
+  measure(handover, active->restore_ns, min_u64(active->restore_bytes, SCHED_BYTES_MAX));
+  if (!handover->open)
+    return;
+  struct sched_cost *last = &handover->last, *sum = &handover->sum;
+  *last = handover->now;
+  last->move_ns = now_ns - handover->since_ns;
+  sum->drain_ns = add_u64(sum->drain_ns, last->drain_ns);
+  sum->move_ns = add_u64(sum->move_ns, last->move_ns);
+  sum->evicted_bytes = add_u64(sum->evicted_bytes, last->evicted_bytes);
+  sum->restored_bytes = add_u64(sum->restored_bytes, last->restored_bytes);
+  handover->open = false;
+}
+
+uint64_t handover_cost_ns(const struct sched_gpu *gpu, uint64_t bytes) {
+  return min_u64(bytes, SCHED_BYTES_MAX) * 1000 / (gpu->handover.bytes_per_s / 1000) * 1000;
+}
