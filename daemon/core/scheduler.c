@@ -68,13 +68,17 @@ static void conclude(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change
 
 /* ---- jobs come and go ---- */
 
+static bool is_managed(const struct sched_gpu *gpu, uint32_t flags) {
+  return flags & GS_ATTACH_DEFAULT ? gpu->settings.memory == GS_MEMORY_MANAGED : flags & GS_ATTACH_MANAGED;
+}
+
 static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct sched_attach *attach,
                       uint64_t now_ns, struct sched_change *change) {
   *job = (struct sched_job){.gpu = gpu,
                             .owner = attach->owner,
                             .id = attach->id,
                             .since_ns = now_ns,
-                            .managed = attach->flags & GS_ATTACH_MANAGED};
+                            .managed = is_managed(gpu, attach->flags)};
   list_init(&job->turn);
   list_init(&job->leaving_link);
   list_init(&job->todo_link);

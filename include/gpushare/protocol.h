@@ -119,6 +119,7 @@ enum gs_reject_reason {
 /* flags of ATTACH */
 #define GS_ATTACH_RUNNING 0x1u /* the gate is open (ran without a daemon): counts as a holder, epoch 0 */
 #define GS_ATTACH_MANAGED 0x2u /* memory is managed: a grant to others while it runs is slow but safe */
+#define GS_ATTACH_DEFAULT 0x4u /* memory will be as ATTACHED says: the program has not chosen */
 
 /* flags of CLIENT_STATE: why a DROP_LOCK is not answered yet */
 #define GS_STATE_CAPTURING 0x1u /* a stream capture is open */
@@ -164,13 +165,15 @@ struct gs_msg {
     } attached;
     struct { /* ROOM, LOCK_OK, DROP_LOCK: what the job may have on the card from now on. More than
                 that leaves, as soon as the job does not hold the GPU; what is away comes back as far
-                as there is room, also while others run. */
+                as there is room, also while others run. Until the first one: nothing more than is there. */
       uint64_t room_bytes;
       uint64_t room_seq;     /* counts the rooms told to this job on this GPU, from 1 */
       uint64_t quantum_ns;   /* LOCK_OK; 0: until told otherwise */
-      uint64_t target_bytes; /* LOCK_OK: the room that will come as others leave */
+      uint64_t target_bytes; /* what the room of a job that holds will become as others leave */
     } room;
-    struct { /* RESIDENT: progress of moves; sent every 64 MiB or so and when the room is reached */
+    struct { /* RESIDENT: progress of moves; sent every 64 MiB or so and when the room is reached. Also when
+                a room is less than the one before, though nothing has to move for it, whoever holds: others
+                may have what is no longer promised only when this says so. Before LOCK_ACTIVE. */
       uint64_t resident_bytes; /* on the card now, pinned bytes included */
       uint64_t room_seq;       /* of the last room seen */
       uint64_t evicted_bytes;  /* moved out and in since the last RESIDENT of this connection */
