@@ -76,13 +76,15 @@ def write_program(path, text):
 
 
 class Fakes(unittest.TestCase):
+    JOB, DAEMON, CTL = FAKE_JOB, FAKE_DAEMON, FAKE_CTL
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="gpushare-selftest-")
         root = cls.root = pathlib.Path(cls.folder.name)
-        write_program(root / "python", FAKE_JOB)
-        write_program(root / "build/daemon/gpushare-daemon", FAKE_DAEMON)
-        write_program(root / "build/daemon/gpusharectl", FAKE_CTL)
+        write_program(root / "python", cls.JOB)
+        write_program(root / "build/daemon/gpushare-daemon", cls.DAEMON)
+        write_program(root / "build/daemon/gpusharectl", cls.CTL)
         (root / "build/src").mkdir()
         (root / "empty.c").write_text("int gpushare_selftest_empty;\n")
         subprocess.run(["cc", "-shared", "-fPIC", "-o", root / "build/src/libunified.so", root / "empty.c"], check=True)

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Moves behind turns: four jobs of 7 GiB in a capacity of 16 GiB, quantum 1 s, beside the same jobs one after another.
+
+Two of the jobs fit at once. While one runs, the one before it can leave and the next one can come, so that a hand-over
+has nothing left to move. Every second 7 GiB go each way, and the throughput of all together is to stay what it is when
+the jobs follow each other on an empty card.
+
+The jobs are bench/bursts.py without CPU bursts; alone, stock, once before and once after. Prints what was moved
+behind turns (hidden) and within hand-overs (paid), as the daemon tells it. Every byte is compared with the stock run's.
+"""
+import argparse
+
+import sharing
+
+TARGET = 0.97
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sharing.arguments(parser)
+    parser.add_argument("--jobs", type=int, default=4, help="default: %(default)s")
+    parser.add_argument("--gib", type=float, default=7, help="of each (default: %(default)g)")
+    parser.add_argument("--capacity", default="16GiB", help="default: %(default)s")
+    parser.add_argument("--tq", type=float, default=1, help="quantum in seconds (default: %(default)g)")
+    parser.add_argument("--memory", choices=("swap", "managed"), default="swap", help="default: %(default)s")
+    parser.add_argument("--job-seconds", type=float, default=15, help="of each job alone (default: %(default)g)")
+    args = parser.parse_args()
+    if args.quick:
+        args.job_seconds = min(args.job_seconds, 4)
+    return args
+
+
+def run(bench):
+    args, figures = bench.args, bench.figures
+    alone, work = sharing.run_alone(
+        bench, args.gib,
+        lambda pass_s: {"rounds": 1, "passes": max(1, round(args.job_seconds / pass_s)), "cpu_s": 0}, 300)
+    figures.add("hidden_alone", alone.wall_s, "s")
+    with bench.daemon("on", args.tq, args.capacity) as daemon:
+        together = sharing.run_copies(bench, args.jobs, args.gib, work, 60 + 5 * args.jobs * alone.wall_s, daemon,
+                                      args.memory)
+    figures.add("hidden_together", together.wall_s, "s")
+    sharing.check_hashes(bench, "hidden", together, alone.hashes[0])
+    sharing.add_moves(figures, "hidden", together)
+    alone_s = [alone.wall_s]
+    with sharing.noted(bench, "alone again"):
+        again, _ = sharing.run_alone(bench, args.gib, lambda _: work, 300)
+        alone_s.append(again.wall_s)
+        figures.add("hidden_alone_again", again.wall_s, "s")
+    ratio = args.jobs * (sum(alone_s) / len(alone_s)) / together.wall_s
+    figures.add("hidden_over_serial", round(ratio, 4))
+    figures.judge("hidden_over_serial", at_least=TARGET, judged=not args.quick)
+
+
+if __name__ == "__main__":
+    sharing.main("hidden", parse_arguments, run)

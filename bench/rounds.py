@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""How much a turn moves: three jobs of which two fit at once, in turn, on one card.
+
+Least-recently-used puts out whom the turns reach next, so with it every turn moves one whole job out and one in. Putting
+out whom they reach last (who has just run) lets every second turn find its job on the card. The daemon prefers that where the move would cost
+less than a twentieth of the quantum, so the quantum must be several seconds.
+
+Prints the bytes moved from the middle of each turn to that of the next, from the daemon's counters, and over an even
+number of turns after the first round, while all jobs run, their sum over what least-recently-used would have moved. The jobs are bench/bursts.py without
+CPU bursts; every byte is compared with a stock run's.
+"""
+import argparse
+import subprocess
+import threading
+import time
+
+import gpubench
+import sharing
+
+TARGET = 0.5
+SAMPLE_S = 0.1
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sharing.arguments(parser)
+    parser.add_argument("--jobs", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--gib", type=float, default=7.9,
+                        help="of each (default: %(default)g: with what the driver rounds up, two fit)")
+    parser.add_argument("--capacity", default="16GiB", help="default: %(default)s")
+    parser.add_argument("--tq", type=float, default=5, help="quantum in seconds (default: %(default)g)")
+    parser.add_argument("--memory", choices=("swap", "managed"), default="swap", help="default: %(default)s")
+    parser.add_argument("--turns", type=int, default=5, help="of each job, about (default: %(default)s)")
+    args = parser.parse_args()
+    if args.quick:
+        args.turns = min(args.turns, 3)
+    return args
+
+
+class Sampler:
+    """Looks at the daemon's counters until the `with` block ends."""
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        self.samples = []  # (time, hand-overs, bytes moved)
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self.look, daemon=True)
+
+    def look(self):
+        while not self.stopped.wait(SAMPLE_S):
+            try:
+                status = self.daemon.status()
+            except (gpubench.BenchError, ValueError, OSError, subprocess.SubprocessError):
+                continue
+            self.samples.append((time.monotonic(), gpubench.counter(status, "handovers"),
+                                 gpubench.counter(status, "moved_bytes")))
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopped.set()
+        self.thread.join()
+
+
+def moved_in_turns(samples, start_s, end_s):
+    """Bytes moved from the middle of one turn to the middle of the next: whichever of the two a hand-over's moves are
+    counted in, by then they are all told."""
+    looks = {}
+    for at_s, turn, moved in samples:
+        if start_s <= at_s <= end_s:
+            looks.setdefault(turn, []).append(moved)
+    middles = {turn: seen[len(seen) // 2] for turn, seen in looks.items()}
+    turns = sorted(middles)[:-1]  # the last one has no middle yet
+    return [middles[turn] - middles[turn - 1] for turn in turns if turn - 1 in middles]
+
+
+def judge_turns(bench, turns, size_bytes):
+    """turns: bytes moved in each."""
+    args, figures = bench.args, bench.figures
+    figures.add("rounds_turns", " ".join(f"{moved / sharing.GIB:.1f}" for moved in turns) or "none", "GiB")
+    seen = turns[args.jobs:]  # the first round: whoever was on the card
+    seen = seen[:len(seen) // 2 * 2]
+    if not seen:
+        raise gpubench.BenchError(f"only {len(turns)} whole turns were seen: more --turns")
+    figures.add("rounds_turns_counted", len(seen))
+    figures.add("rounds_moved_per_turn", sum(seen) / len(seen) / sharing.GIB, "GiB")
+    figures.add("rounds_lru_per_turn", 2 * size_bytes / sharing.GIB, "GiB")
+    figures.add("rounds_over_lru", round(sum(seen) / (len(seen) * 2 * size_bytes), 4))
+    figures.judge("rounds_over_lru", at_most=TARGET, judged=not args.quick)
+
+
+def run(bench):
+    args = bench.args
+    seconds = args.tq * args.turns
+    alone, work = sharing.run_alone(
+        bench, args.gib, lambda pass_s: {"rounds": 1, "passes": max(1, round(seconds / pass_s)), "cpu_s": 0}, 300)
+    bench.figures.add("rounds_alone", alone.wall_s, "s")
+    with bench.daemon("on", args.tq, args.capacity) as daemon, Sampler(daemon) as sampler:
+        together = sharing.run_copies(bench, args.jobs, args.gib, work, 60 + 5 * args.jobs * alone.wall_s, daemon,
+                                      args.memory)
+    bench.figures.add("rounds_together", together.wall_s, "s")
+    sharing.check_hashes(bench, "rounds", together, alone.hashes[0])
+    sharing.add_moves(bench.figures, "rounds", together)
+    turns = moved_in_turns(sampler.samples, together.start_s, together.first_end_s)
+    judge_turns(bench, turns, alone.memory_gib * sharing.GIB)
+
+
+if __name__ == "__main__":
+    sharing.main("rounds", parse_arguments, run)

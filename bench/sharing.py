@@ -1,0 +1,185 @@
+"""What thesis.py, hidden.py and rounds.py share: copies of bench/bursts.py at once, and the same job by itself.
+
+A *work* is what each copy does in its measured part: rounds, passes of each GPU burst, seconds of each CPU burst. It is
+fixed by the first run, which is stock; every later run does the same and must end with the same memory.
+"""
+import contextlib
+import signal
+import sys
+
+import gpubench
+
+PROGRAM = gpubench.HERE / "bursts.py"
+IMPORT_S = 90
+PREPARE_S = 150  # allocate, fill and go round the memory once, with hand-overs and the making of pinned memory
+GIB = 1 << 30
+
+
+class Bench:
+    """Where things are, what may still be spent, and what was wrong."""
+
+    def __init__(self, args, name):
+        gpubench.require_gpu(args.python)
+        self.args = args
+        self.name = name
+        self.build, self.out, self.budget, self.guard, self.figures = gpubench.prepare(args, name)
+        self.serial = 0
+        self.wrong = []
+        gpubench.note(f"logs in {self.out}")
+
+    def job(self, copy, gib, variant, daemon, memory):
+        self.serial += 1
+        env = gpubench.variant_env(variant, self.build, daemon, memory=memory)
+        guard = self.guard if variant != "stock" and memory != "swap" else None
+        command = [self.args.python, PROGRAM, "--held", "--gib", f"{gib:g}", "--copy", copy]
+        return gpubench.Job(f"{self.name}-{self.serial:02}-{variant}", command, env, self.out, self.budget, guard, gib)
+
+    def daemon(self, mode, tq_s, capacity):
+        return gpubench.Daemon(self.build, self.out, mode, tq_s, capacity, self.args.host_memory)
+
+    def finish(self):
+        """The exit status; all that is known is printed, whatever happened."""
+        self.wrong += self.figures.missed
+        self.figures.add(f"{self.name}_wrong", len(self.wrong))
+        self.figures.finish()
+        for line in self.wrong:
+            gpubench.note(f"WRONG {line}")
+        return 1 if self.wrong else 0
+
+
+@contextlib.contextmanager
+def noted(bench, what):
+    """A part that can't be had does not stop the others."""
+    try:
+        yield
+    except gpubench.BenchError as error:
+        bench.wrong.append(f"{what}: {error}")
+        gpubench.note(bench.wrong[-1])
+
+
+class Run:
+    """What came of some copies at once."""
+
+    def __init__(self, results):
+        self.start_s = min(result["start_s"] for result in results)
+        self.first_end_s = min(result["end_s"] for result in results)
+        self.end_s = max(result["end_s"] for result in results)
+        self.wall_s = self.end_s - self.start_s
+        self.gpu_s = sum(result["gpu_s"] for result in results)
+        self.memory_gib = max(result["memory_gib"] for result in results)
+        self.hashes = [result["hash"] for result in results]
+        self.before = self.after = None  # the daemon's status around the measured part
+
+    def told(self, name):
+        """How much a counter of the daemon has grown."""
+        return gpubench.counter(self.after, name) - gpubench.counter(self.before, name)
+
+    def moves(self):
+        before, after = gpubench.moves(self.before), gpubench.moves(self.after)
+        return {name: after[name] - before.get(name, 0) for name in after}
+
+
+def prepare(stack, jobs):
+    """Bring all jobs to their measured part, one after the other: each has then been off the card and on it again.
+    What they tell about the time of a pass."""
+    for job in jobs:
+        stack.enter_context(job)
+    for job in jobs:
+        job.expect("imported", IMPORT_S)
+    for stage in ("allocated", "ready"):
+        told = []
+        for job in jobs:
+            job.go()
+            told.append(job.expect(stage, PREPARE_S))
+    return [item["pass_s"] for item in told]
+
+
+def measure(jobs, work, timeout_s):
+    """Let prepared jobs do their work at once. The last one starts first: its memory is on the card."""
+    for job in reversed(jobs):
+        job.go(work)
+    for job in jobs:
+        job.expect("done", timeout_s)
+
+
+def conclude(jobs, variant, daemon):
+    """The results of jobs that are done. One that has told its own does not end before all have."""
+    results = []
+    for job in jobs:
+        job.go()
+        results.append(job.expect("result", PREPARE_S))
+        gpubench.check_guest(variant, results[-1], job, daemon)
+    for job in jobs:
+        job.finish(60)
+    return results
+
+
+def run_alone(bench, gib, make_work, timeout_s):
+    """The stock program by itself: its run, and the work that make_work(seconds of a pass) has given it."""
+    with contextlib.ExitStack() as stack:
+        jobs = [bench.job(0, gib, "stock", None, None)]
+        work = make_work(prepare(stack, jobs)[0])
+        measure(jobs, work, timeout_s)
+        return Run(conclude(jobs, "stock", None)), work
+
+
+def run_copies(bench, count, gib, work, timeout_s, daemon=None, memory=None):
+    """Copies at once: under this daemon, or stock."""
+    variant = "daemon" if daemon else "stock"
+    with contextlib.ExitStack() as stack:
+        jobs = [bench.job(copy, gib, variant, daemon, memory) for copy in range(count)]
+        prepare(stack, jobs)
+        before = daemon.status() if daemon else {}
+        measure(jobs, work, timeout_s)
+        after = daemon.status() if daemon else {}
+        run = Run(conclude(jobs, variant, daemon))
+        run.before, run.after = before, after
+        return run
+
+
+def check_hashes(bench, name, run, expected):
+    """All copies must have ended as the stock program did by itself."""
+    same = set(run.hashes) == {expected}
+    bench.figures.add(name + "_results", "same" if same else "DIFFERENT")
+    if not same:
+        bench.wrong.append(f"{name}_results: {run.hashes} is not {expected}")
+
+
+def add_moves(figures, name, run):
+    """What the daemon tells about the hand-overs of a run."""
+    count = run.told("handovers")
+    figures.add(name + "_handovers", count)
+    moves = run.moves()
+    if not moves:
+        figures.add(name + "_moved", run.told("moved_bytes") / GIB, "GiB")
+        return
+    figures.add(name + "_paid", (moves["evicted_bytes"] + moves["restored_bytes"]) / GIB, "GiB")
+    figures.add(name + "_hidden", moves["hidden_bytes"] / GIB, "GiB")
+    if count:
+        figures.add(name + "_drain", moves["drain_ns"] / count / 1e6, "ms/hand-over")
+        figures.add(name + "_move", moves["move_ns"] / count / 1e6, "ms/hand-over")
+
+
+def arguments(parser):
+    gpubench.common_arguments(parser, "--seconds")
+    parser.add_argument("--quick", action="store_true", help="short runs for a first look: targets are not judged")
+    parser.add_argument("--host-memory", metavar="SIZE", help="the daemon's bound (default: the daemon's own)")
+    parser.add_argument("--python", default=sys.executable, help="with PyTorch (default: this one)")
+
+
+def main(name, parse_arguments, run):
+    """The whole of a program: 0 all right, 1 something wrong or missed, 77 no GPU."""
+    signal.signal(signal.SIGTERM, gpubench.end_on_sigterm)
+    try:
+        args = parse_arguments()
+        bench = Bench(args, name)
+    except gpubench.BenchError as error:
+        raise SystemExit(f"{name}.py: {error}") from None
+    try:
+        with noted(bench, name):
+            run(bench)
+    except BaseException:
+        bench.wrong.append("ended before its end")
+        bench.finish()
+        raise
+    raise SystemExit(bench.finish())

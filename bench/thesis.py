@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""The measurements of table 12.2 of Alexopoulos' thesis (nvshare), on this GPU and in minutes.
+
+Four programs, two copies of each at once, in a capacity of 16 GiB:
+
+  big    needs 15.3 GiB, so that two do not fit           _90   90 % of the time on the GPU, 10 % on the CPU
+  small  needs 7.2 GiB, so that two do                    _50   half and half
+
+  serial  the stock program by itself, twice its time, as in the thesis
+  pair    stock, two at once (small only): what the GPU's own time slicing makes of them
+  off     libunified, no turns (managed only: page faults keep it right; with a capacity that is only a number the card
+          does not thrash as a full one would, so this is no measure of thrashing)
+  auto    turns only if memory does not fit           1000 to 1   always turns, with this quantum in seconds
+
+A program is --rounds times a burst on the GPU and one on the CPU (bench/bursts.py), --program-seconds in all. The thesis
+does not tell how its programs alternate; its figures for turns of 1000 s (0.96 and 0.74 of serial) are close to what one
+burst of each gives when only the CPU's bursts overlap (0.95 and 0.75). Ours have two of each by default: bursts of many
+seconds as there, 18 on the GPU and 2 on the CPU, or 10 and 10; --rounds 1 has one of each. What such bursts allow at
+best is f + (1 - f) / (2 * rounds) of serial, f being the GPU's share: 0.925 and 0.625, told beside the results.
+
+What is measured begins when each copy has been on the card and off it, because a program of 40 s can't make up for the
+first making of host memory as one of 720 s can. All copies must end with the memory that the stock program ends with.
+
+Points (--only, or chosen from the whole table by --programs, --memory, --modes and --tq): MEMORY:PROGRAM:MODE, for
+example swap:big_90:20, managed:big_50:auto, stock:small_90:pair. Default: those that have a target. Results: lines, a table
+in the thesis' order, a chart thesis.png and thesis.json in --out. Managed memory: at most 31 GiB at once.
+"""
+import argparse
+import collections
+
+import gpubench
+import sharing
+import table122
+
+Program = collections.namedtuple("Program", "gib gpu_share")
+PROGRAMS = {"big_90": Program(15.3, 0.9), "big_50": Program(15.3, 0.5),
+            "small_90": Program(7.2, 0.9), "small_50": Program(7.2, 0.5)}
+CAPACITY = "16GiB"
+QUANTA = (1000, 60, 20, 10, 5, 2, 1)
+TARGETS = {"swap:big_90:20": 0.97, "swap:big_90:5": 1.05, "swap:big_90:2": 1.15, "swap:big_50:20": 0.75,
+           "managed:big_90:20": 1.02, "managed:big_90:5": 1.25}  # of serial
+PAIR_TARGET = 1.02  # auto, of stock co-running
+REQUIRED = ("swap:big_90:20 swap:big_90:5 swap:big_90:2 swap:big_50:20 stock:small_90:pair swap:small_90:auto "
+            "managed:big_90:20 managed:big_90:5 stock:small_50:pair swap:small_50:auto").split()
+
+
+class Point(collections.namedtuple("Point", "memory program mode")):
+    """One run. mode: a quantum in seconds, or pair, off, auto."""
+
+    @classmethod
+    def parse(cls, text):
+        point = cls(*text.split(":")) if text.count(":") == 2 else None
+        if point is None or not point.is_possible():
+            raise gpubench.BenchError(f"{text} is no point of the table (--help tells)")
+        return point
+
+    def is_possible(self):
+        if self.program not in PROGRAMS:
+            return False
+        if self.mode == "pair":
+            return self.memory == "stock" and self.program.startswith("small")
+        if self.memory not in ("swap", "managed"):
+            return False
+        if self.mode == "off":
+            return self.memory == "managed"
+        return self.mode == "auto" or self.quantum_s() > 0
+
+    def quantum_s(self):
+        """0: none."""
+        try:
+            return float(self.mode)
+        except ValueError:
+            return 0
+
+    def figure(self):
+        mode = f"tq{self.mode}" if self.quantum_s() else self.mode
+        return "_".join(("thesis", self.program, mode) if self.memory == "stock" else
+                        ("thesis", self.memory, self.program, mode))
+
+    def __str__(self):
+        return ":".join(self)
+
+
+def whole_table():
+    modes = ("pair", "off", "auto") + tuple(map(str, QUANTA))
+    points = (Point(memory, program, mode) for program in PROGRAMS for memory in ("stock", "swap", "managed")
+              for mode in modes)
+    return [point for point in points if point.is_possible()]
+
+
+def chosen_points(args):
+    """In the order of running."""
+    if args.only:
+        names = REQUIRED if args.only == "required" else args.only.split(",")
+        points = whole_table() if args.only == "all" else [Point.parse(name) for name in names]
+    elif args.programs or args.memory or args.modes or args.tq:
+        points = whole_table()
+    else:
+        points = [Point.parse(name) for name in REQUIRED]
+    if args.programs:
+        points = [point for point in points if point.program in args.programs.split(",")]
+    if args.memory:
+        points = [point for point in points if point.memory in args.memory.split(",")]
+    if args.modes:
+        points = [point for point in points if ("tq" if point.quantum_s() else point.mode) in args.modes.split(",")]
+    if args.tq:
+        wanted = {float(text) for text in args.tq.split(",")}
+        points = [point for point in points if not point.quantum_s() or point.quantum_s() in wanted]
+    if not points:
+        raise gpubench.BenchError("no point of the table is like this")
+    return points
+
+
+def make_work(program, seconds, rounds):
+    """What a run does, once it is known how long a pass takes."""
+    def work(pass_s):
+        gpu_s = program.gpu_share * seconds / rounds
+        passes = max(1, round(gpu_s / pass_s))
+        return {"rounds": rounds, "passes": passes,
+                "cpu_s": passes * pass_s * (1 - program.gpu_share) / program.gpu_share}
+    return work
+
+
+def least(program, rounds):
+    """Of serial, if bursts of the two overlap as far as they can and nothing else costs time."""
+    return program.gpu_share + (1 - program.gpu_share) / (2 * rounds)
+
+
+class Series:
+    """The points measured so far."""
+
+    def __init__(self, bench):
+        self.bench = bench
+        self.alone = {}  # program -> (Run, work)
+        self.wall_s = {}  # point -> seconds
+
+    def seconds(self, name):
+        args = self.bench.args
+        return args.small_seconds if name.startswith("small") else args.program_seconds
+
+    def measure_alone(self, name):
+        """Once per program."""
+        if name in self.alone:
+            return self.alone[name]
+        program, args, figures = PROGRAMS[name], self.bench.args, self.bench.figures
+        gpubench.note(f"{name}, stock, alone")
+        self.alone[name] = run, _ = sharing.run_alone(
+            self.bench, program.gib, make_work(program, self.seconds(name), args.rounds), 60 + 5 * self.seconds(name))
+        figures.add(f"thesis_{name}_solo", run.wall_s, "s")
+        figures.add(f"thesis_{name}_gpu_share", run.gpu_s / run.wall_s)
+        figures.add(f"thesis_{name}_memory", run.memory_gib, "GiB")
+        figures.add(f"thesis_{name}_least_over_serial", least(program, args.rounds))
+        return self.alone[name]
+
+    def expected_s(self, point):
+        """About how long it takes, with what must come before it."""
+        start_s = 20
+        seconds = self.seconds(point.program)
+        return start_s + 2.2 * seconds + (0 if point.program in self.alone else start_s + seconds)
+
+    def run_point(self, point, work, timeout_s):
+        gib = PROGRAMS[point.program].gib
+        if point.mode == "pair":
+            return sharing.run_copies(self.bench, 2, gib, work, timeout_s)
+        tq_s = point.quantum_s()
+        with self.bench.daemon("on" if tq_s else point.mode, tq_s or 20, CAPACITY) as daemon:
+            return sharing.run_copies(self.bench, 2, gib, work, timeout_s, daemon, point.memory)
+
+    def measure(self, point):
+        bench = self.bench
+        if bench.budget.left() < self.expected_s(point):
+            raise gpubench.BenchError(f"no time left for it ({bench.budget.left():.0f} of "
+                                      f"{self.expected_s(point):.0f} s): --seconds")
+        alone, work = self.measure_alone(point.program)
+        gpubench.note(f"{point}, {bench.budget.left():.0f} s left")
+        run = self.run_point(point, work, 60 + 6 * self.seconds(point.program))
+        self.wall_s[point] = run.wall_s
+        name = point.figure()
+        bench.figures.add(name, run.wall_s, "s")
+        sharing.check_hashes(bench, name, run, alone.hashes[0])
+        if run.after:
+            sharing.add_moves(bench.figures, name, run)
+        self.judge(point, run.wall_s / (2 * alone.wall_s))
+
+    def judge(self, point, ratio):
+        bench, name = self.bench, point.figure()
+        bench.figures.add(name + "_over_serial", round(ratio, 4))
+        if str(point) in TARGETS:
+            bench.figures.judge(name + "_over_serial", at_most=TARGETS[str(point)], judged=not bench.args.quick)
+        pair_s = self.wall_s.get(Point("stock", point.program, "pair"))
+        if point.mode == "auto" and pair_s:
+            bench.figures.add(name + "_over_pair", round(self.wall_s[point] / pair_s, 4))
+            bench.figures.judge(name + "_over_pair", at_most=PAIR_TARGET, judged=not bench.args.quick)
+
+    def ratios(self):
+        """(memory, program, mode) -> of serial."""
+        return {point: wall_s / (2 * self.alone[point.program][0].wall_s) for point, wall_s in self.wall_s.items()}
+
+
+def show(series):
+    """The table and the chart, of whatever there is."""
+    bench = series.bench
+    floors = {name: least(program, bench.args.rounds) for name, program in PROGRAMS.items()}
+    text = table122.text(series.ratios(), floors)
+    (bench.out / "thesis.txt").write_text(text)
+    if not bench.args.json:
+        print("\n" + text, flush=True)
+    table122.draw(bench.out / "thesis.png", series.ratios(), floors)
+    gpubench.note(f"table and chart: {bench.out}/thesis.txt, {bench.out}/thesis.png")
+
+
+def run(bench):
+    series = Series(bench)
+    try:
+        for point in bench.points:
+            with sharing.noted(bench, str(point)):
+                series.measure(point)
+    finally:
+        show(series)
+
+
+def run_chosen(bench):
+    bench.points = chosen_points(bench.args)
+    if any(point.mode == "off" for point in bench.points):
+        gpubench.note("off: the capacity is only a number here, so a card with more memory than that does not thrash")
+    run(bench)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sharing.arguments(parser)
+    parser.add_argument("--only", metavar="POINTS", help="these points, `required` or `all`")
+    parser.add_argument("--programs", metavar="NAMES", help="of the table: big_90,small_50")
+    parser.add_argument("--memory", metavar="NAMES", help="of the table: stock,swap,managed")
+    parser.add_argument("--modes", metavar="NAMES", help="of the table: pair,off,auto,tq")
+    parser.add_argument("--tq", metavar="SECONDS", help="quanta of the table: 20,5")
+    parser.add_argument("--program-seconds", type=float, default=40, help="of a big program (default: %(default)g)")
+    parser.add_argument("--small-seconds", type=float, default=20, help="of a small one (default: %(default)g)")
+    parser.add_argument("--rounds", type=int, default=2, help="of bursts per program (default: %(default)s)")
+    args = parser.parse_args()
+    if args.quick:
+        args.program_seconds, args.small_seconds = min(args.program_seconds, 8), min(args.small_seconds, 5)
+    return args
+
+
+if __name__ == "__main__":
+    sharing.main("thesis", parse_arguments, run_chosen)
