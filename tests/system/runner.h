@@ -41,6 +41,9 @@ uint64_t random_next(uint64_t *state);
 /* How much slower than usual things may be here (sanitizers): GS_TEST_SCALE, default 1. */
 unsigned test_scale(void);
 
+/* For how long a test goes on that could do so for ever: GS_TEST_SECONDS, or what is usual. */
+unsigned test_seconds(unsigned usual);
+
 /* CLOCK_MONOTONIC deadline, `seconds` (times the scale) from now. */
 uint64_t deadline_in(unsigned seconds);
 /* Milliseconds left, for poll(2); 0 when it has passed. */

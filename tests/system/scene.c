@@ -228,13 +228,28 @@ void scene_check_no_overlaps(const struct scene *scene, unsigned gpu) {
         gpu, (unsigned long long)card.counters[GS_SIM_overlaps], card.overlap_pid, card.overlap_other_pid);
 }
 
+static int receive_soon(int fd, struct gs_msg *msg) {
+  struct pollfd readable = {.fd = fd, .events = POLLIN};
+  return poll(&readable, 1, 5000) > 0 ? wire_recv(fd, msg) : -ETIMEDOUT;
+}
+
+int scene_order(const struct scene *scene, enum gs_msg_type type, uint64_t value) {
+  struct gs_msg order = wire_msg(type, GS_GPU_ALL), reply;
+  order.set.value = value;
+  int fd = wire_connect(scene->socket);
+  if (fd < 0)
+    return fd;
+  int error = wire_send(fd, &order);
+  if (!error)
+    error = receive_soon(fd, &reply);
+  close(fd);
+  return error ? error : reply.status;
+}
+
 static int receive_status(int fd, struct scene_status *status) {
   struct gs_msg msg;
   for (;;) {
-    struct pollfd readable = {.fd = fd, .events = POLLIN};
-    if (poll(&readable, 1, 5000) <= 0)
-      return -ETIMEDOUT;
-    int error = wire_recv(fd, &msg);
+    int error = receive_soon(fd, &msg);
     if (error)
       return error;
     if (msg.type == GS_STATUS_DAEMON)

@@ -54,6 +54,9 @@ struct gs_sim_process scene_process(const struct scene *scene, const struct proc
 /* No two processes had work on the GPU at the same time. */
 void scene_check_no_overlaps(const struct scene *scene, unsigned gpu);
 
+/* What gpusharectl would send: GS_SET_TQ, GS_SET_MODE or GS_SET_CAPACITY, for all GPUs. 0 or -errno. */
+int scene_order(const struct scene *scene, enum gs_msg_type type, uint64_t value);
+
 /* The daemon's answer to GET_STATUS. */
 #define SCENE_STATUS_MAX 160
 struct scene_status {
