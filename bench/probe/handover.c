@@ -1,19 +1,12 @@
 /* handover.c - how fast one process's memory can leave the card while another's comes, and what a third
  * feels. */
-#include "holder.h"
+#include "table.h"
 
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum { SECONDS = 34, SAMPLE_US = 500000 };
-
-struct table { /* the three processes; this one never touches the driver */
-  int out, in, bystander;
-  struct board *board;
-  size_t bytes; /* each holder's */
-  uint64_t start_ns;
-};
 
 static int holder_start(struct board *board) {
   int ends[2];
@@ -28,38 +21,6 @@ static int holder_start(struct board *board) {
   }
   close(ends[1]);
   return pid < 0 ? -1 : ends[0];
-}
-
-static bool order_send(int fd, struct order order) {
-  return send(fd, &order, sizeof(order), MSG_NOSIGNAL) == sizeof(order);
-}
-
-static bool report_get(int fd, struct report *report) {
-  if (read(fd, report, sizeof(*report)) != sizeof(*report)) {
-    printf("  a holder is gone\n");
-    return false;
-  }
-  if (report->result)
-    printf("  a holder failed: %d\n", (int)report->result);
-  return report->result == CUDA_SUCCESS;
-}
-
-/* One order to each, obeyed at the same time. */
-static bool both_do(const struct table *t, struct order out, struct order in, struct report reports[2]) {
-  if (!order_send(t->in, in) || !order_send(t->out, out))
-    return false;
-  bool out_ok = report_get(t->out, &reports[0]);
-  return report_get(t->in, &reports[1]) && out_ok;
-}
-
-static bool one_do(int fd, struct order order, struct report *report) {
-  return order_send(fd, order) && report_get(fd, report);
-}
-
-static uint64_t whole_ns(const struct report reports[2]) {
-  uint64_t start = reports[0].start_ns < reports[1].start_ns ? reports[0].start_ns : reports[1].start_ns;
-  uint64_t end = reports[0].end_ns > reports[1].end_ns ? reports[0].end_ns : reports[1].end_ns;
-  return end - start;
 }
 
 static bool table_open(struct table *t) {
@@ -77,8 +38,7 @@ static bool table_open(struct table *t) {
     printf("  skipped: not 2 GiB free on the card for the two processes\n");
     return false;
   }
-  struct order slab = {.op = HOLDER_SLAB, .bytes = t->bytes};
-  if (!both_do(t, slab, slab, reports))
+  if (!slabs_make(t, reports))
     return false;
   printf("  two processes, %zu GiB each; touching and pinning that much host memory, both at once: %.1f s\n",
          t->bytes / GIB, (double)whole_ns(reports) / 1e9);
@@ -86,32 +46,24 @@ static bool table_open(struct table *t) {
 }
 
 static void ceiling_print(const struct table *t, const char *what, size_t out_bytes, size_t in_bytes) {
-  struct order copy = {.op = HOLDER_COPY, .out_bytes = out_bytes, .in_bytes = in_bytes};
-  size_t bytes = out_bytes ? out_bytes : in_bytes;
-  struct report report;
+  double rate;
   for (int i = 0; i < 2; i++)
-    if (one_do(t->out, copy, &report))
-      printf("  one process, %s: %.1f GB/s each way\n", what,
-             gb_per_s(bytes, report.end_ns - report.start_ns));
+    if (one_copy(t->out, out_bytes, in_bytes, &rate))
+      printf("  one process, %s: %.1f GB/s each way\n", what, rate);
 }
 
 /* One after the other, and both at once, with no memory made or given back. */
 static bool ceilings_print(const struct table *t) {
-  struct order ready = {.op = HOLDER_PREPARE, .piece = 32 * MIB, .resident = true};
-  struct order out = {.op = HOLDER_COPY, .out_bytes = t->bytes},
-               in = {.op = HOLDER_COPY, .in_bytes = t->bytes};
-  struct report reports[2];
-  if (!both_do(t, ready, ready, reports))
+  struct copies copies;
+  if (!copies_prepare(t))
     return false;
   ceiling_print(t, "out", t->bytes, 0);
   ceiling_print(t, "in", 0, t->bytes);
   ceiling_print(t, "out and in on two streams", t->bytes / 2, t->bytes / 2);
   for (int i = 0; i < 2; i++)
-    if (both_do(t, out, in, reports))
+    if (both_copy(t, &copies))
       printf("  two processes, one out %.1f GB/s, one in %.1f GB/s, bytes of one / whole time %.1f GB/s\n",
-             gb_per_s(t->bytes, reports[0].end_ns - reports[0].start_ns),
-             gb_per_s(t->bytes, reports[1].end_ns - reports[1].start_ns),
-             gb_per_s(t->bytes, whole_ns(reports)));
+             copies.out, copies.in, copies.both);
   return true;
 }
 

@@ -1,5 +1,5 @@
 /*
- * probe.h - what the sections of the driver probe share: a context, three kernels, timing and printing.
+ * probe.h - what the sections of the driver probe share: a context, the test kernels, timing and printing.
  *
  * The probe asks a real driver the questions on which the design of libunified depends. Each section runs
  * in its own process (probe NAME), so that a fault in one cannot spoil the others.
@@ -20,10 +20,8 @@
 
 struct probe {
   CUdevice device;
-  CUcontext context; /* primary, current in the main thread */
-  CUkernel empty;
-  CUkernel fill; /* (ptr, words): word i becomes i */
-  CUkernel spin; /* (ns) */
+  CUcontext context;                      /* primary, current in the main thread */
+  CUkernel empty, fill, check, add, spin; /* of tests/sim/kernels.h */
   CUstream stream;
 };
 
@@ -36,7 +34,11 @@ CUresult probe_try(const char *what, CUresult result);
 const char *result_name(CUresult result);
 
 void launch_empty(const struct probe *p, CUstream stream);
-CUresult launch_fill(const struct probe *p, CUdeviceptr at, size_t bytes, CUstream stream);
+/* fill (by seed) or add (delta), for all 64-bit words of the memory. */
+CUresult launch_words(CUkernel kernel, CUdeviceptr at, size_t bytes, uint64_t value, CUstream stream);
+CUresult launch_fill(const struct probe *p, CUdeviceptr at, size_t bytes, CUstream stream); /* seed 0 */
+CUresult launch_check(const struct probe *p, CUdeviceptr at, size_t bytes, uint64_t seed,
+                      CUdeviceptr mismatches, CUstream stream);
 CUresult launch_spin(const struct probe *p, uint64_t ns, CUstream stream);
 
 CUmemLocation location_device(const struct probe *p);
