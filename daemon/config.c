@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <ini.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,13 +33,13 @@ static const char *set_group(struct config *config, const char *text) {
   return set_text(config->group, sizeof config->group, text);
 }
 
-static const char *set_tq(struct config *config, const char *text) {
+static const char *set_tq(struct sched_settings *settings, const char *text) {
   uint64_t ns;
   if (parse_duration_ns(text, &ns) < 0)
     return "is not a duration (for example 20, 0.5, 250ms, 2m)";
   if (ns < SCHED_TQ_MIN_NS)
     return "is shorter than 1 ms";
-  config->tq_ns = ns;
+  settings->tq_ns = ns;
   return NULL;
 }
 
@@ -50,16 +51,20 @@ static const char *set_grace(struct config *config, const char *text) {
   return NULL;
 }
 
-static const char *set_mode(struct config *config, const char *text) {
-  return parse_mode(text, &config->mode) < 0 ? "is none of auto, on, off" : NULL;
+static const char *set_mode(struct sched_settings *settings, const char *text) {
+  return parse_mode(text, &settings->mode) < 0 ? "is none of auto, on, off" : NULL;
 }
 
-static const char *set_capacity(struct config *config, const char *text) {
+static const char *set_capacity(struct sched_settings *settings, const char *text) {
   uint64_t bytes;
   if (parse_bytes(text, &bytes) < 0 || bytes > SCHED_BYTES_MAX)
     return "is not a size (for example 16G; 0: the whole card)";
-  config->capacity_bytes = bytes;
+  settings->capacity_bytes = bytes;
   return NULL;
+}
+
+static const char *set_memory(struct sched_settings *settings, const char *text) {
+  return parse_memory(text, &settings->memory) < 0 ? "is none of managed, swap, off" : NULL;
 }
 
 static const char *set_max_clients(struct config *config, const char *text) {
@@ -102,41 +107,56 @@ static const char *set_host_memory(struct config *config, const char *text) {
 }
 
 const struct config_key config_keys[] = {
-    {"socket", "PATH", "where programs find the daemon (default " GS_DEFAULT_SOCKET ")", set_socket},
-    {"tq", "DURATION", "how long a job keeps a GPU while others wait, from 1ms (default 20)", set_tq},
+    {"socket", "PATH", "where programs find the daemon (default " GS_DEFAULT_SOCKET ")", .set = set_socket},
+    {"tq", "DURATION", "how long a job keeps a GPU while others wait, from 1ms (default 20)",
+     .set_for_gpu = set_tq, .field = OVERRIDE_TQ},
     {"mode", "auto|on|off", "jobs take turns: only if their memory does not fit together, always, never",
-     set_mode},
+     .set_for_gpu = set_mode, .field = OVERRIDE_MODE},
     {"grace", "DURATION", "for a job to stop when told, before others go on without it (default 30)",
-     set_grace},
+     .set = set_grace},
     {"capacity", "BYTES", "memory of each GPU for all jobs together (default 0: the whole card)",
-     set_capacity},
+     .set_for_gpu = set_capacity, .field = OVERRIDE_CAPACITY},
+    {"memory", "managed|swap|off",
+     "how memory leaves the card, where a program does not say (default managed)", .set_for_gpu = set_memory,
+     .field = OVERRIDE_MEMORY},
     {"host_memory", "BYTES|N%", "host memory for what is not on the cards (default 80% of what is free)",
-     set_host_memory},
-    {"max_clients_per_user", "N", "programs of one user at a time (default 2048)", set_max_clients},
-    {"group", "NAME|GID", "whose members may change settings (default gpushare)", set_group},
-    {"log", "LEVEL", "error, warn, info or debug (default info)", set_log},
+     .set = set_host_memory},
+    {"max_clients_per_user", "N", "programs of one user at a time (default 2048)", .set = set_max_clients},
+    {"group", "NAME|GID", "whose members may change settings (default gpushare)", .set = set_group},
+    {"log", "LEVEL", "error, warn, info or debug (default info)", .set = set_log},
 };
 const size_t config_key_count = sizeof config_keys / sizeof *config_keys;
 
 struct config config_default(void) {
-  struct config config = {.socket = GS_DEFAULT_SOCKET,
-                          .tq_ns = 20 * NS_PER_S,
-                          .mode = GS_MODE_AUTO,
-                          .grace_ns = 30 * NS_PER_S,
-                          .max_clients_per_user = 2048,
-                          .group = "gpushare",
-                          .log = LOG_LEVEL_INFO};
+  struct config config = {
+      .socket = GS_DEFAULT_SOCKET,
+      .general = {.tq_ns = 20 * NS_PER_S, .mode = GS_MODE_AUTO, .memory = GS_MEMORY_MANAGED},
+      .grace_ns = 30 * NS_PER_S,
+      .max_clients_per_user = 2048,
+      .group = "gpushare",
+      .log = LOG_LEVEL_INFO};
   set_host_memory(&config, "80%");
   return config;
 }
 
 /* ---- by name, and from a file ---- */
 
-const char *config_set(struct config *config, const char *key, const char *text) {
+static const struct config_key *find_key(const char *name) {
   for (size_t i = 0; i < config_key_count; i++)
-    if (strcmp(config_keys[i].name, key) == 0)
-      return config_keys[i].set(config, text);
-  return "is not a setting";
+    if (strcmp(config_keys[i].name, name) == 0)
+      return &config_keys[i];
+  return NULL;
+}
+
+const char *config_set(struct config *config, const struct config_key *key, const char *text) {
+  return key->set ? key->set(config, text) : key->set_for_gpu(&config->general, text);
+}
+
+static const char *set_for_gpu(struct override *gpu, const struct config_key *key, const char *text) {
+  if (!key->set_for_gpu)
+    return "is no setting of a single GPU";
+  gpu->fields |= key->field;
+  return key->set_for_gpu(&gpu->settings, text);
 }
 
 struct reading {
@@ -144,18 +164,42 @@ struct reading {
   char reason[160]; /* of the first error */
 };
 
+static int complain(struct reading *reading, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int complain(struct reading *reading, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  if (!*reading->reason)
+    vsnprintf(reading->reason, sizeof reading->reason, format, list);
+  va_end(list);
+  return 0;
+}
+
+/* "gpu UUID" -> the GPU's own settings. NULL, after a complaint. */
+static struct override *section_gpu(struct reading *reading, const char *section) {
+  static const uint8_t zero[GS_UUID_SIZE];
+  uint8_t uuid[GS_UUID_SIZE];
+  const char *text = section + strlen("gpu");
+  struct override *gpu = NULL;
+  if (parse_uuid(text + strspn(text, " \t"), uuid) < 0 || memcmp(uuid, zero, sizeof uuid) == 0)
+    complain(reading, "section [%.60s] names no GPU: its UUID is in gpusharectl status", section);
+  else if (!(gpu = overrides_provide(&reading->config->overrides, uuid)))
+    complain(reading, "section [%.60s]: more than %d GPUs", section, OVERRIDES_MAX);
+  return gpu;
+}
+
+/* For inih: not 0 if the line is right. */
 static int on_setting(void *argument, const char *section, const char *name, const char *value) {
   struct reading *reading = argument;
-  char reason[sizeof reading->reason] = "";
-  const char *wrong;
-  if (*section && strcmp(section, "gpushare") != 0)
-    snprintf(reason, sizeof reason, "section [%.40s]: the only section is [gpushare]", section);
-  else if ((wrong = config_set(reading->config, name, value)))
-    snprintf(reason, sizeof reason, "%.40s: '%.60s' %s", name, wrong[0] == 'i' && !*value ? "" : value,
-             wrong);
-  if (*reason && !*reading->reason)
-    memcpy(reading->reason, reason, sizeof reason);
-  return *reason == '\0';
+  struct override *gpu = NULL;
+  const struct config_key *key = find_key(name);
+  if (strncmp(section, "gpu ", 4) == 0 && !(gpu = section_gpu(reading, section)))
+    return 0;
+  if (!gpu && *section && strcmp(section, "gpushare") != 0)
+    return complain(reading, "section [%.40s]: there are only [gpushare] and [gpu UUID]", section);
+  const char *wrong = !key  ? "is not a setting"
+                      : gpu ? set_for_gpu(gpu, key, value)
+                            : config_set(reading->config, key, value);
+  return wrong ? complain(reading, "%.40s: '%.60s' %s", name, value, wrong) : 1;
 }
 
 int config_read(struct config *config, const char *path, char *error, size_t error_size) {

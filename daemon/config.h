@@ -6,16 +6,17 @@
 #include <stdint.h>
 
 #include "common/log.h"
+#include "core/scheduler.h"
 #include "gpushare/protocol.h"
+#include "overrides.h"
 
 #define CONFIG_DEFAULT_PATH "/etc/gpushare/gpushare.conf"
 
 struct config {
-  char socket[108]; /* as long as a UNIX socket's address can be */
-  uint64_t tq_ns;
-  enum gs_mode mode;
+  char socket[108];              /* as long as a UNIX socket's address can be */
+  struct sched_settings general; /* of every GPU, but for the overrides */
+  struct overrides overrides;
   uint64_t grace_ns;
-  uint64_t capacity_bytes; /* 0: the whole card */
   uint64_t host_memory_bytes;
   uint64_t max_clients_per_user;
   char group[64];
@@ -26,8 +27,10 @@ struct config_key {
   const char *name;     /* in the file; on the command line with '-' for '_' */
   const char *argument; /* for people */
   const char *help;
-  /* NULL, or what is wrong with the text. */
+  /* Each returns NULL, or what is wrong with the text. One of them is there: */
   const char *(*set)(struct config *config, const char *text);
+  const char *(*set_for_gpu)(struct sched_settings *settings, const char *text); /* also in [gpu UUID] */
+  unsigned field;                                                                /* of that: OVERRIDE_* */
 };
 
 extern const struct config_key config_keys[];
@@ -36,8 +39,8 @@ extern const size_t config_key_count;
 /* The defaults. Looks at the machine's memory the first time. */
 struct config config_default(void);
 
-/* NULL, or what is wrong. */
-const char *config_set(struct config *config, const char *key, const char *text);
+/* Set it for every GPU without a section of its own. NULL, or what is wrong. */
+const char *config_set(struct config *config, const struct config_key *key, const char *text);
 
 /* Read a file into config. 0, or -errno, or -EINVAL with a line "FILE:LINE: reason" in error. */
 int config_read(struct config *config, const char *path, char *error, size_t error_size);

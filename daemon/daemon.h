@@ -3,6 +3,7 @@
 #define GS_DAEMON_H
 
 #include "core/scheduler.h"
+#include "overrides.h"
 #include "peer.h"
 
 /* More GPUs than a host has, MIG instances included: what a client claims must have a bound. */
@@ -10,6 +11,7 @@
 
 struct daemon {
   struct scheduler scheduler;
+  struct overrides overrides; /* for GPUs yet to come */
   uint64_t started_ns;
   uint64_t max_clients_per_user;
   uint32_t gpu_count;

@@ -52,7 +52,9 @@ static void print_help(void) {
   printf("  --help, --version\n\n"
          "The keys of the file are the options without the dashes (host_memory = 80%%); the command line "
          "counts\n"
-         "more than the file. Stays in the foreground and logs to stderr.\n\n"
+         "more than the file. In a section [gpu UUID] of it, tq, mode, capacity and memory are for that GPU "
+         "only,\n"
+         "and count more than both. Stays in the foreground and logs to stderr.\n\n"
          "signals: TERM, INT end it; HUP rereads the file and applies it to all GPUs; USR1 lets jobs take "
          "turns\n"
          "(mode on), USR2 does not (mode off).\n\n"
@@ -124,7 +126,7 @@ static int read_config(const struct arguments *arguments, struct config *config)
   int err = read_file(arguments, &fresh);
   for (size_t i = 0; err == 0 && i < config_key_count; i++) {
     const char *value = arguments->values[i];
-    const char *wrong = value ? config_keys[i].set(&fresh, value) : NULL;
+    const char *wrong = value ? config_set(&fresh, &config_keys[i], value) : NULL;
     if (wrong) {
       log_error("--%s: '%s' %s", option_name(config_keys[i].name, name), value, wrong);
       err = -EINVAL;
@@ -144,9 +146,11 @@ static void apply_config(struct program *program) {
   change_init(&change);
   scheduler->grace_ns = config->grace_ns;
   scheduler->host_memory_bytes = config->host_memory_bytes;
-  scheduler_set_capacity(scheduler, NULL, config->capacity_bytes, now_ns, &change);
-  scheduler_set_mode(scheduler, NULL, config->mode, now_ns, &change);
-  scheduler_set_tq(scheduler, NULL, config->tq_ns, now_ns, &change);
+  scheduler->defaults = config->general;
+  program->daemon.overrides = config->overrides;
+  list_each(node, &scheduler->gpus) {
+    overrides_apply(&config->overrides, list_entry(node, struct sched_gpu, link), now_ns, &change);
+  }
   program->daemon.max_clients_per_user = config->max_clients_per_user;
   program->server.group = permission_find_group(config->group);
   if (program->server.group == PERMISSION_NO_GROUP)

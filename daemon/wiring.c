@@ -148,7 +148,14 @@ static void forget_unused_gpu(struct daemon *daemon) {
   }
 }
 
-static struct sched_gpu *provide_gpu(struct daemon *daemon, const struct gs_msg *msg) {
+/* Nobody uses it yet, so nobody needs to be told. */
+static void settle_gpu(const struct daemon *daemon, struct sched_gpu *gpu, uint64_t now_ns) {
+  struct sched_change change;
+  change_init(&change);
+  overrides_apply(&daemon->overrides, gpu, now_ns, &change);
+}
+
+static struct sched_gpu *provide_gpu(struct daemon *daemon, const struct gs_msg *msg, uint64_t now_ns) {
   struct sched_gpu *gpu = scheduler_find_gpu(&daemon->scheduler, msg->attach.uuid);
   if (gpu)
     return gpu;
@@ -161,6 +168,7 @@ static struct sched_gpu *provide_gpu(struct daemon *daemon, const struct gs_msg 
   copy_name(name, msg->attach.name, sizeof name);
   scheduler_add_gpu(&daemon->scheduler, gpu, msg->attach.uuid, name, msg->attach.total_bytes);
   daemon->gpu_count++;
+  settle_gpu(daemon, gpu, now_ns);
   return gpu;
 }
 
@@ -170,7 +178,7 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
     return;
   }
   struct attachment *attachment = malloc(sizeof *attachment);
-  struct sched_gpu *gpu = attachment ? provide_gpu(daemon, msg) : NULL;
+  struct sched_gpu *gpu = attachment ? provide_gpu(daemon, msg, now_ns) : NULL;
   if (!gpu) {
     free(attachment);
     peer_close(peer, "no room for another GPU");

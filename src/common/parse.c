@@ -99,6 +99,17 @@ const char *mode_name(unsigned mode) {
   return mode < sizeof mode_names / sizeof *mode_names ? mode_names[mode] : "?";
 }
 
+int parse_memory(const char *text, enum gs_memory *memory) {
+  static const char *const names[] = {
+      [GS_MEMORY_MANAGED] = "managed", [GS_MEMORY_SWAP] = "swap", [GS_MEMORY_OFF] = "off"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(text, names[i]) == 0) {
+      *memory = (enum gs_memory)i;
+      return 0;
+    }
+  return -EINVAL;
+}
+
 static int hex_digit(char c) {
   if (c >= '0' && c <= '9')
     return c - '0';

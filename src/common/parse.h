@@ -20,6 +20,9 @@ int parse_bool(const char *text, bool *value);
 int parse_mode(const char *text, enum gs_mode *mode);
 const char *mode_name(unsigned mode);
 
+/* "managed", "swap", "off". 0 or -EINVAL. */
+int parse_memory(const char *text, enum gs_memory *memory);
+
 /* "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", with or without its prefix. 0 or -EINVAL. */
 int parse_uuid(const char *text, uint8_t uuid[GS_UUID_SIZE]);
 #define GS_UUID_TEXT_SIZE 41

@@ -143,7 +143,8 @@ int register_client(const struct daemon_process *daemon) {
   return fd;
 }
 
-void attach_card_with(int fd, uint8_t card, uint64_t used_bytes, uint64_t resident_bytes, uint32_t flags) {
+struct gs_msg attach_card_with(int fd, uint8_t card, uint64_t used_bytes, uint64_t resident_bytes,
+                               uint32_t flags) {
   struct gs_msg msg = wire_msg(GS_ATTACH, 0);
   msg.attach.uuid[0] = card;
   msg.attach.total_bytes = CARD_BYTES;
@@ -152,13 +153,14 @@ void attach_card_with(int fd, uint8_t card, uint64_t used_bytes, uint64_t reside
   msg.attach.flags = flags;
   strcpy(msg.attach.name, "card");
   tell(fd, &msg);
-  expect(fd, GS_ATTACHED);
+  struct gs_msg attached = expect(fd, GS_ATTACHED);
   msg = hear(fd);
   ck_assert(msg.type == GS_SCHED_ON || msg.type == GS_SCHED_OFF);
+  return attached;
 }
 
-void attach_card(int fd, uint8_t card, uint64_t used_bytes, uint32_t flags) {
-  attach_card_with(fd, card, used_bytes, used_bytes, flags);
+struct gs_msg attach_card(int fd, uint8_t card, uint64_t used_bytes, uint32_t flags) {
+  return attach_card_with(fd, card, used_bytes, used_bytes, flags);
 }
 
 int attach_client(const struct daemon_process *daemon, uint64_t used_bytes) {

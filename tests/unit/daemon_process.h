@@ -39,10 +39,12 @@ void expect_end(int fd);
 
 /* REGISTER, REGISTERED. */
 int register_client(const struct daemon_process *daemon);
-/* ATTACH as index 0 to the card `card`, all its memory on it; hears ATTACHED and SCHED_ON or SCHED_OFF. */
-void attach_card(int fd, uint8_t card, uint64_t used_bytes, uint32_t flags);
+/* ATTACH as index 0 to the card `card`, all its memory on it; hears ATTACHED, which it
+ * returns, and SCHED_ON or SCHED_OFF. */
+struct gs_msg attach_card(int fd, uint8_t card, uint64_t used_bytes, uint32_t flags);
 /* With less of it on the card. */
-void attach_card_with(int fd, uint8_t card, uint64_t used_bytes, uint64_t resident_bytes, uint32_t flags);
+struct gs_msg attach_card_with(int fd, uint8_t card, uint64_t used_bytes, uint64_t resident_bytes,
+                               uint32_t flags);
 
 /* Both, on card 1, with managed memory. */
 int attach_client(const struct daemon_process *daemon, uint64_t used_bytes);

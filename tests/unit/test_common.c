@@ -66,6 +66,16 @@ START_TEST(modes_and_truth) {
     ck_assert_uint_eq(mode, i);
   }
   ck_assert_int_eq(parse_mode("ON", &mode), -EINVAL);
+  enum gs_memory memory = GS_MEMORY_MANAGED;
+  ck_assert_int_eq(parse_memory("swap", &memory), 0);
+  ck_assert_int_eq(memory, GS_MEMORY_SWAP);
+  ck_assert_int_eq(parse_memory("off", &memory), 0);
+  ck_assert_int_eq(memory, GS_MEMORY_OFF);
+  ck_assert_int_eq(parse_memory("", &memory), -EINVAL);
+  ck_assert_int_eq(parse_memory("swapped", &memory), -EINVAL);
+  ck_assert_int_eq(memory, GS_MEMORY_OFF);
+  ck_assert_int_eq(parse_memory("managed", &memory), 0);
+  ck_assert_int_eq(memory, GS_MEMORY_MANAGED);
   ck_assert_str_eq(mode_name(99), "?");
   ck_assert_int_eq(parse_bool("yes", &value), 0);
   ck_assert(value);

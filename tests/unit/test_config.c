@@ -5,8 +5,13 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/parse.h"
 #include "config.h"
 #include "suite.h"
+
+#define CARD "GPU-01000000-0000-0000-0000-000000000000"
+#define OTHER "02000000-0000-0000-0000-00000000000f"
+#define THIRD "GPU-03000000-0000-0000-0000-000000000000"
 
 static char path[] = "/tmp/gpushare-config-XXXXXX";
 static struct config config;
@@ -29,25 +34,29 @@ static int read_text(const char *text) {
 }
 
 START_TEST(defaults) {
-  ck_assert_uint_eq(config.tq_ns, 20 * NS_PER_S);
+  ck_assert_uint_eq(config.general.tq_ns, 20 * NS_PER_S);
   ck_assert_uint_eq(config.grace_ns, 30 * NS_PER_S);
-  ck_assert_int_eq(config.mode, GS_MODE_AUTO);
-  ck_assert_uint_eq(config.capacity_bytes, 0);
+  ck_assert_int_eq(config.general.mode, GS_MODE_AUTO);
+  ck_assert_uint_eq(config.general.capacity_bytes, 0);
+  ck_assert_int_eq(config.general.memory, GS_MEMORY_MANAGED);
+  ck_assert_uint_eq(config.overrides.count, 0);
   ck_assert_uint_gt(config.host_memory_bytes, 0);
   ck_assert_str_eq(config.socket, GS_DEFAULT_SOCKET);
 }
 END_TEST
 
 START_TEST(all_keys_are_read) {
-  ck_assert_int_eq(read_text("# comment\n[gpushare]\nsocket = /run/x.sock\ntq=250ms ; comment\nmode = off\n"
-                             "grace = 1m\ncapacity = 16G\nhost_memory = 1T\nmax_clients_per_user = 7\n"
-                             "group = users\nlog = debug\n"),
-                   0);
+  ck_assert_int_eq(
+      read_text("# comment\n[gpushare]\nsocket = /run/x.sock\ntq=250ms ; comment\nmode = off\n"
+                "grace = 1m\ncapacity = 16G\nmemory = swap\nhost_memory = 1T\nmax_clients_per_user = 7\n"
+                "group = users\nlog = debug\n"),
+      0);
   ck_assert_str_eq(config.socket, "/run/x.sock");
-  ck_assert_uint_eq(config.tq_ns, 250 * NS_PER_MS);
-  ck_assert_int_eq(config.mode, GS_MODE_OFF);
+  ck_assert_uint_eq(config.general.tq_ns, 250 * NS_PER_MS);
+  ck_assert_int_eq(config.general.mode, GS_MODE_OFF);
   ck_assert_uint_eq(config.grace_ns, 60 * NS_PER_S);
-  ck_assert_uint_eq(config.capacity_bytes, UINT64_C(16) << 30);
+  ck_assert_uint_eq(config.general.capacity_bytes, UINT64_C(16) << 30);
+  ck_assert_int_eq(config.general.memory, GS_MEMORY_SWAP);
   ck_assert_uint_eq(config.host_memory_bytes, UINT64_C(1) << 40);
   ck_assert_uint_eq(config.max_clients_per_user, 7);
   ck_assert_str_eq(config.group, "users");
@@ -71,13 +80,59 @@ START_TEST(mistakes_are_named_and_change_nothing) {
       {"group =\n", ":1: ", "empty"},
       {"capacity = 9000T\n", ":1: ", "not a size"},
       {"log = loud\n", ":1: ", "error, warn"},
+      {"memory = Swap\n", ":1: ", "memory: 'Swap' is none of managed, swap, off"},
+      {"[gpu]\ntq = 5\n", ":2: ", "section [gpu]"},
+      {"[gpu 0]\ntq = 5\n", ":2: ", "section [gpu 0] names no GPU"},
+      {"[gpu " CARD "0]\ntq = 5\n", ":2: ", "0] names no GPU"},
+      {"[gpu GPU-00000000-0000-0000-0000-000000000000]\ntq = 5\n", ":2: ", "names no GPU"},
+      {"[gpu " CARD "]\ngrace = 5\n", ":2: ", "grace: '5' is no setting of a single GPU"},
+      {"[gpu " CARD "]\nspeed = 5\n", ":2: ", "speed: '5' is not a setting"},
+      {"[gpu " CARD "]\ntq = 5\nmode = maybe\n", ":3: ", "mode: 'maybe' is none of auto, on, off"},
       {"mode = never\ntq = soon\n", ":1: ", "mode"},
   };
   for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
     ck_assert_msg(read_text(mistakes[i].text) == -EINVAL, "%s", mistakes[i].text);
     ck_assert_msg(strstr(error, mistakes[i].line) && strstr(error, mistakes[i].reason), "%s", error);
-    ck_assert_uint_eq(config.tq_ns, 20 * NS_PER_S);
+    ck_assert_uint_eq(config.general.tq_ns, 20 * NS_PER_S);
+    ck_assert_uint_eq(config.overrides.count, 0);
   }
+}
+END_TEST
+
+static struct sched_settings settings_of(const char *uuid_text) {
+  uint8_t uuid[GS_UUID_SIZE];
+  ck_assert_int_eq(parse_uuid(uuid_text, uuid), 0);
+  return overrides_settings(&config.overrides, uuid, config.general);
+}
+
+START_TEST(a_gpu_has_settings_of_its_own) {
+  ck_assert_int_eq(read_text("tq = 3\n[gpu " CARD "]\nmode = off\ntq = 7\n"
+                             "[gpu   " OTHER "]\ncapacity = 4G\nmemory = swap\n"
+                             "[gpushare]\nmode = on\n[gpu " CARD "]\ntq = 9\n"),
+                   0);
+  struct sched_settings one = settings_of(CARD), other = settings_of(OTHER), third = settings_of(THIRD);
+  ck_assert_uint_eq(config.overrides.count, 2);
+  ck_assert_int_eq(one.mode, GS_MODE_OFF);
+  ck_assert_uint_eq(one.tq_ns, 9 * NS_PER_S);
+  ck_assert_uint_eq(one.capacity_bytes, 0);
+  ck_assert_int_eq(one.memory, GS_MEMORY_MANAGED);
+  ck_assert_int_eq(other.mode, GS_MODE_ON);
+  ck_assert_uint_eq(other.tq_ns, 3 * NS_PER_S);
+  ck_assert_uint_eq(other.capacity_bytes, UINT64_C(4) << 30);
+  ck_assert_int_eq(other.memory, GS_MEMORY_SWAP);
+  ck_assert_int_eq(third.mode, GS_MODE_ON);
+  ck_assert_uint_eq(third.capacity_bytes, 0);
+  ck_assert_int_eq(third.memory, GS_MEMORY_MANAGED);
+}
+END_TEST
+
+START_TEST(more_gpus_than_the_daemon_knows_are_refused) {
+  static char text[(OVERRIDES_MAX + 1) * 64];
+  for (int i = 0, length = 0; i <= OVERRIDES_MAX; i++)
+    length += snprintf(text + length, sizeof text - (size_t)length,
+                       "[gpu GPU-%08x-0000-0000-0000-000000000000]\ntq = 1\n", i + 1);
+  ck_assert_int_eq(read_text(text), -EINVAL);
+  ck_assert_msg(strstr(error, "more than 256 GPUs"), "%s", error);
 }
 END_TEST
 
@@ -105,10 +160,11 @@ END_TEST
 
 static void expect_same(const struct config *a, const struct config *b) {
   ck_assert_str_eq(a->socket, b->socket);
-  ck_assert_uint_eq(a->tq_ns, b->tq_ns);
-  ck_assert_int_eq(a->mode, b->mode);
+  ck_assert_int_eq(a->general.memory, b->general.memory);
+  ck_assert_uint_eq(a->general.tq_ns, b->general.tq_ns);
+  ck_assert_int_eq(a->general.mode, b->general.mode);
   ck_assert_uint_eq(a->grace_ns, b->grace_ns);
-  ck_assert_uint_eq(a->capacity_bytes, b->capacity_bytes);
+  ck_assert_uint_eq(a->general.capacity_bytes, b->general.capacity_bytes);
   ck_assert_uint_eq(a->host_memory_bytes, b->host_memory_bytes);
   ck_assert_uint_eq(a->max_clients_per_user, b->max_clients_per_user);
   ck_assert_str_eq(a->group, b->group);
@@ -141,6 +197,8 @@ int main(void) {
   const TTest *const tests[] = {defaults,
                                 all_keys_are_read,
                                 mistakes_are_named_and_change_nothing,
+                                a_gpu_has_settings_of_its_own,
+                                more_gpus_than_the_daemon_knows_are_refused,
                                 a_path_longer_than_an_address_is_refused,
                                 percentages_do_not_depend_on_when_they_are_read,
                                 a_file_that_is_not_there_says_so,

@@ -118,6 +118,45 @@ START_TEST(sighup_rereads_the_configuration) {
 }
 END_TEST
 
+#define CARD_3 "[gpu GPU-03000000-0000-0000-0000-000000000000]\n"
+
+static void expect_attached(const struct gs_msg *msg, enum gs_mode mode, enum gs_memory memory,
+                            uint64_t capacity_bytes) {
+  ck_assert_uint_eq(msg->attached.mode, mode);
+  ck_assert_uint_eq(msg->attached.memory, memory);
+  ck_assert_uint_eq(msg->attached.capacity_bytes, capacity_bytes);
+}
+
+/* Card 3 is known before the configuration is read, and again after it; card 4 has only the general settings.
+ */
+START_TEST(a_gpu_has_settings_of_its_own) {
+  int fd = register_client(it), early = register_client(it);
+  struct gs_msg msg = attach_card(early, 3, 0, MANAGED);
+  expect_attached(&msg, GS_MODE_AUTO, GS_MEMORY_MANAGED, 16 * GIB);
+  expect(early, GS_LOCK_OK);
+  write_config("memory = swap\ncapacity = 8G\n" CARD_3 "mode = on\ntq = 3\ncapacity = 2G\nmemory = off\n");
+  kill(it->pid, SIGHUP);
+  ck_assert_uint_eq(expect(early, GS_CAPACITY).attached.capacity_bytes, 2 * GIB);
+  expect(early, GS_SCHED_ON);
+  msg = attach_card(fd, 3, 0, MANAGED);
+  expect_attached(&msg, GS_MODE_ON, GS_MEMORY_OFF, 2 * GIB);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.tq_ns, 3 * NS_PER_S);
+  msg = attach_card(register_client(it), 4, 0, MANAGED);
+  expect_attached(&msg, GS_MODE_AUTO, GS_MEMORY_SWAP, 8 * GIB);
+}
+END_TEST
+
+START_TEST(a_new_gpu_has_settings_of_its_own) {
+  kill(it->pid, SIGTERM);
+  daemon_wait(it);
+  write_config(CARD_3 "mode = on\ntq = 3\n");
+  daemon_start(it, (const char *const[]){"--memory", "swap", "--tq", "9", NULL});
+  struct gs_msg msg = attach_card(register_client(it), 3, 0, MANAGED);
+  expect_attached(&msg, GS_MODE_ON, GS_MEMORY_SWAP, 16 * GIB);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.tq_ns, 3 * NS_PER_S);
+}
+END_TEST
+
 START_TEST(a_restart_finds_its_clients_again) {
   start_on();
   int fd = attach_client(it, GIB);
@@ -204,6 +243,8 @@ int main(void) {
                                 sigterm_ends_it_orderly,
                                 signals_switch_turns,
                                 sighup_rereads_the_configuration,
+                                a_gpu_has_settings_of_its_own,
+                                a_new_gpu_has_settings_of_its_own,
                                 a_restart_finds_its_clients_again,
                                 a_second_daemon_is_refused,
                                 the_folder_that_it_makes_is_open_to_all,

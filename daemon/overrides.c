@@ -1,0 +1,48 @@
+/* overrides.c - the settings that single GPUs have of their own. */
+#include "overrides.h"
+
+#include <string.h>
+
+static const struct override *find(const struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE]) {
+  for (size_t i = 0; i < overrides->count; i++)
+    if (memcmp(overrides->list[i].uuid, uuid, GS_UUID_SIZE) == 0)
+      return &overrides->list[i];
+  return NULL;
+}
+
+struct override *overrides_provide(struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE]) {
+  const struct override *found = find(overrides, uuid);
+  if (found)
+    return &overrides->list[found - overrides->list];
+  if (overrides->count == OVERRIDES_MAX)
+    return NULL;
+  struct override *added = &overrides->list[overrides->count++];
+  *added = (struct override){.fields = 0};
+  memcpy(added->uuid, uuid, GS_UUID_SIZE);
+  return added;
+}
+
+struct sched_settings overrides_settings(const struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE],
+                                         struct sched_settings general) {
+  const struct override *own = find(overrides, uuid);
+  unsigned fields = own ? own->fields : 0;
+  if (fields & OVERRIDE_TQ)
+    general.tq_ns = own->settings.tq_ns;
+  if (fields & OVERRIDE_MODE)
+    general.mode = own->settings.mode;
+  if (fields & OVERRIDE_CAPACITY)
+    general.capacity_bytes = own->settings.capacity_bytes;
+  if (fields & OVERRIDE_MEMORY)
+    general.memory = own->settings.memory;
+  return general;
+}
+
+void overrides_apply(const struct overrides *overrides, struct sched_gpu *gpu, uint64_t now_ns,
+                     struct sched_change *change) {
+  struct scheduler *scheduler = gpu->scheduler;
+  struct sched_settings settings = overrides_settings(overrides, gpu->uuid, scheduler->defaults);
+  scheduler_set_memory(scheduler, gpu, settings.memory);
+  scheduler_set_capacity(scheduler, gpu, settings.capacity_bytes, now_ns, change);
+  scheduler_set_mode(scheduler, gpu, settings.mode, now_ns, change);
+  scheduler_set_tq(scheduler, gpu, settings.tq_ns, now_ns, change);
+}
