@@ -18,8 +18,9 @@
 #define TQ_MAX_NS (TQ_MAX_HOURS * 3600 * NS_PER_S)
 
 struct request {
-  const char *socket;
-  const char *gpu; /* NULL: all */
+  const char *socket;           /* NULL: what the environment says, or the default */
+  const char *gpu;              /* NULL: all */
+  const char *memory, *library; /* of run; NULL: not given */
   bool json;
   char *const *words; /* command and its argument */
   int word_count;
@@ -28,26 +29,50 @@ struct request {
 static void print_help(void) {
   printf(
       "usage: gpusharectl [OPTION]... COMMAND\n\n"
-      "  status                 GPUs and jobs: who holds, who waits, memory, shares\n"
+      "  status                 GPUs and jobs: who holds, who waits, memory, shares, what hand-overs cost\n"
       "  set-tq DURATION        how long a job keeps a GPU while others wait: 20, 0.5, 250ms, 2m (from 1ms)\n"
       "  auto | on | off        jobs take turns: only if their memory does not fit together, always, never\n"
-      "  set-capacity BYTES     memory of the GPU for all jobs together: 16G; 0: the whole card\n\n"
+      "  set-capacity BYTES     memory of the GPU for all jobs together: 16G; 0: the whole card\n"
+      "  run [--memory managed|swap|off] [--lib PATH] [--] PROGRAM [ARGUMENT]...\n"
+      "                         start a program that shares the GPU: with libunified.so preloaded\n\n"
       "  --gpu UUID|all         which GPU a change is for (default all; all is also for GPUs yet to come)\n"
       "  --json                 status as JSON\n"
       "  --socket PATH          of the daemon (default $GPUSHARE_SOCKET, or " GS_DEFAULT_SOCKET ")\n"
+      "  --memory HOW           run: how the program's memory leaves the card (default $GPUSHARE_MEMORY, or "
+      "what "
+      "the\n"
+      "                         daemon says for the GPU)\n"
+      "  --lib PATH             run: the library (default $GPUSHARE_LIB, or the one that belongs to "
+      "gpusharectl)\n"
       "  --help, --version\n\n");
-  printf("Keys of the JSON (times in ns, sizes in bytes; more may be added, none will change its meaning):\n"
-         "  daemon: release pid uptime_ns default_tq_ns grace_ns host_memory_bytes jobs\n"
-         "  gpus[]: index uuid name mode serialized tq_ns total_bytes capacity_bytes used_bytes holders "
-         "waiting\n"
-         "          handovers moved_bytes jobs[]\n"
-         "  gpus[].jobs[]: job pid uid user name state (idle waiting holding dropping bypassed) queue "
-         "(place, 0: \n"
-         "          not waiting) capturing draining overdue used_bytes held_ns held_share (of all jobs' "
-         "held_ns)\n"
-         "          waited_ns turns moved_bytes drain_max_ns\n\n"
-         "exit codes: %d done; %d the daemon refused; %d usage; %d no daemon, or it does not answer.\n",
-         CTL_OK, CTL_REFUSED, CTL_USAGE, CTL_NO_DAEMON);
+  printf(
+      "Keys of the JSON (times in ns, sizes in bytes; more may be added, none will change its meaning):\n"
+      "  daemon: release pid uptime_ns default_tq_ns grace_ns host_memory_bytes jobs\n"
+      "  gpus[]: index uuid name mode serialized tq_ns total_bytes capacity_bytes used_bytes holders "
+      "waiting\n"
+      "          handovers moved_bytes handover jobs[]\n"
+      "  gpus[].handover: count, drain_ns move_ns (sums; the GPU is idle until the old holder is done, and "
+      "from then\n"
+      "          until the new one runs), evicted_bytes restored_bytes (moved meanwhile); drain_mean_ns "
+      "move_mean_ns;\n"
+      "          of the last one: drain_last_ns move_last_ns evicted_last_bytes restored_last_bytes; "
+      "evicted_bytes_per_s\n"
+      "          restored_bytes_per_s evicted_last_bytes_per_s restored_last_bytes_per_s (bytes / (drain + "
+      "move));\n"
+      "          hidden_bytes (moved behind turns), overhead_bytes (of the capacity, that the driver has "
+      "refused)\n");
+  printf(
+      "  gpus[].jobs[]: job pid uid user name state (idle waiting holding dropping bypassed) queue "
+      "(place, 0:\n"
+      "          not waiting) capturing draining overdue too_big (for the capacity: waits until it is more)\n"
+      "          waits_for_room (holds, until others have left the card) used_bytes resident_bytes (on the "
+      "card)\n"
+      "          held_ns held_share (of all jobs' held_ns) waited_ns turns moved_bytes drain_max_ns\n\n"
+      "exit codes: %d done; %d the daemon refused; %d usage; %d no daemon, or it does not answer; of run: "
+      "the "
+      "program's,\n"
+      "or %d it can't be run; %d it is not there.\n",
+      CTL_OK, CTL_REFUSED, CTL_USAGE, CTL_NO_DAEMON, CTL_NOT_RUN, CTL_NOT_FOUND);
 }
 
 static int usage_error(const char *what, const char *word) {
@@ -58,10 +83,16 @@ static int usage_error(const char *what, const char *word) {
 
 /* ---- commands ---- */
 
+static int connect_daemon(const struct request *request, int *fd) {
+  const char *environment = getenv("GPUSHARE_SOCKET");
+  const char *path = environment && *environment ? environment : GS_DEFAULT_SOCKET;
+  return ask_connect(request->socket ? request->socket : path, fd);
+}
+
 static int run_status(const struct request *request) {
   struct gs_msg *msgs;
   size_t count;
-  int fd, code = ask_connect(request->socket, &fd);
+  int fd, code = connect_daemon(request, &fd);
   if (code != CTL_OK)
     return code;
   code = ask_status(fd, &msgs, &count);
@@ -69,9 +100,9 @@ static int run_status(const struct request *request) {
   if (code != CTL_OK)
     return code;
   if (request->json)
-    code = show_json(msgs, count);
+    code = json_show(msgs, count);
   else
-    show_table(msgs, count);
+    table_show(msgs, count);
   free(msgs);
   return code;
 }
@@ -99,7 +130,7 @@ static int run_change(const struct request *request, enum gs_msg_type type, uint
   msg.set.value = value;
   int fd, code = read_gpu(request, msg.set.uuid);
   if (code == CTL_OK)
-    code = ask_connect(request->socket, &fd);
+    code = connect_daemon(request, &fd);
   if (code != CTL_OK)
     return code;
   code = ask_change(fd, &msg);
@@ -153,6 +184,8 @@ static int run(const struct request *request) {
       return usage_error("an argument is missing after", request->words[0]);
     if (request->word_count > command->words)
       return usage_error("too much:", request->words[command->words]);
+    if (request->memory || request->library)
+      return usage_error("--memory and --lib are for run, not for", request->words[0]);
     return command->run(request);
   }
   return usage_error("not a command:", request->words[0]);
@@ -161,9 +194,16 @@ static int run(const struct request *request) {
 /* ---- the command line ---- */
 
 /* Above every character: optopt tells them from a short option that there is not. */
-enum { OPTION_SOCKET = 256, OPTION_GPU, OPTION_JSON, OPTION_VERSION };
+enum { OPTION_SOCKET = 256, OPTION_GPU, OPTION_MEMORY, OPTION_LIBRARY, OPTION_JSON, OPTION_VERSION };
 
-static int option_error(int option, char **argv) {
+static const struct option option_table[] = {
+    {"socket", required_argument, NULL, OPTION_SOCKET}, {"gpu", required_argument, NULL, OPTION_GPU},
+    {"memory", required_argument, NULL, OPTION_MEMORY}, {"lib", required_argument, NULL, OPTION_LIBRARY},
+    {"json", no_argument, NULL, OPTION_JSON},           {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, OPTION_VERSION},     {0},
+};
+
+static int option_error(int option, char *const *argv) {
   const char letter[] = {'-', (char)optopt, '\0'};
   if (option == ':')
     return usage_error("the value is missing after", argv[optind - 1]);
@@ -175,40 +215,84 @@ static int print_version(void) {
   return CTL_OK;
 }
 
-static int execute(int argc, char **argv) {
-  static const struct option options[] = {
-      {"socket", required_argument, NULL, OPTION_SOCKET}, {"gpu", required_argument, NULL, OPTION_GPU},
-      {"json", no_argument, NULL, OPTION_JSON},           {"help", no_argument, NULL, 'h'},
-      {"version", no_argument, NULL, OPTION_VERSION},     {0},
-  };
-  const char *environment = getenv("GPUSHARE_SOCKET");
-  struct request request = {.socket = environment && *environment ? environment : GS_DEFAULT_SOCKET};
-  int option;
-  while ((option = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-    switch (option) {
-    case OPTION_SOCKET:
-      if (!*optarg)
-        return usage_error("the value is missing after", "--socket");
-      request.socket = optarg;
-      break;
-    case OPTION_GPU:
-      request.gpu = optarg;
-      break;
-    case OPTION_JSON:
-      request.json = true;
-      break;
-    case 'h':
-      print_help();
-      return CTL_OK;
-    case OPTION_VERSION:
-      return print_version();
-    default:
-      return option_error(option, argv);
-    }
+/* Where the value of an option goes; NULL: it has none. */
+static const char **option_value(struct request *request, int option) {
+  switch (option) {
+  case OPTION_SOCKET:
+    return &request->socket;
+  case OPTION_GPU:
+    return &request->gpu;
+  case OPTION_MEMORY:
+    return &request->memory;
+  case OPTION_LIBRARY:
+    return &request->library;
+  default:
+    return NULL;
   }
-  request.words = argv + optind;
-  request.word_count = argc - optind;
-  return run(&request);
+}
+
+static int no_value(int option) {
+  char name[32] = "?";
+  for (const struct option *entry = option_table; entry->name; entry++)
+    if (entry->val == option)
+      snprintf(name, sizeof name, "--%s", entry->name);
+  return usage_error("the value is missing after", name);
+}
+
+enum { GO_ON = -1 }; /* no exit code */
+
+static int take_option(struct request *request, int option, char *const *argv) {
+  const char **value = option_value(request, option);
+  if (value && !*optarg)
+    return no_value(option);
+  if (value) {
+    *value = optarg;
+  } else if (option == OPTION_JSON) {
+    request->json = true;
+  } else if (option == OPTION_VERSION) {
+    return print_version();
+  } else if (option == 'h') {
+    print_help();
+    return CTL_OK;
+  } else {
+    return option_error(option, argv);
+  }
+  return GO_ON;
+}
+
+/* Letters that begin with '+': only the options before the first word. Words are what follows. */
+static int read_options(struct request *request, int argc, char *const *argv, const char *letters) {
+  int option, code = GO_ON;
+  optind = 0; /* getopt begins anew */
+  while (code == GO_ON && (option = getopt_long(argc, argv, letters, option_table, NULL)) != -1)
+    code = take_option(request, option, argv);
+  request->words = argv + optind;
+  request->word_count = argc - optind;
+  return code;
+}
+
+/* The words: "run", its options, the program and its arguments. */
+static int execute_run(struct request *request) {
+  int code = read_options(request, request->word_count, request->words, "+:h");
+  if (code != GO_ON)
+    return code;
+  if (request->word_count == 0)
+    return usage_error("an argument is missing after", "run");
+  return run_command(&(struct run_request){.socket = request->socket,
+                                           .memory = request->memory,
+                                           .library = request->library,
+                                           .command = request->words});
+}
+
+/* Options may stand anywhere, but those behind the program of `run` are the program's. */
+static int execute(int argc, char **argv) {
+  struct request request = {0};
+  int code = read_options(&request, argc, argv, "+:h");
+  if (code == GO_ON && request.word_count > 0 && strcmp(request.words[0], "run") == 0)
+    return execute_run(&request);
+  if (code == GO_ON)
+    code = read_options(&request, argc, argv, ":h");
+  return code == GO_ON ? run(&request) : code;
 }
 
 int main(int argc, char **argv) {

@@ -1,0 +1,75 @@
+/* figures.c - what a status shows of GPUs and jobs beyond what the daemon's messages say as such. */
+#include "ctl/figures.h"
+
+#include <pwd.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "common/clock.h"
+
+/* ---- a GPU ---- */
+
+struct gpu_figures figures_of_gpu(const struct gs_msg *gpu, const struct gs_msg *end) {
+  static const struct gs_msg none;
+  struct gpu_figures figures = {.gpu = gpu, .handover = &none};
+  for (const struct gs_msg *msg = gpu + 1; msg < end && msg->type != GS_STATUS_GPU; msg++) {
+    if (msg->type == GS_STATUS_HANDOVER)
+      figures.handover = msg;
+    else if (msg->type == GS_STATUS_JOB)
+      figures.held_sum_ns += msg->job_status.held_ns;
+  }
+  return figures;
+}
+
+uint64_t figures_mean_ns(const struct gpu_figures *figures, uint64_t sum_ns) {
+  uint64_t count = figures->gpu->gpu_status.handovers;
+  return count ? sum_ns / count : 0;
+}
+
+static uint64_t per_s(uint64_t bytes, uint64_t ns) {
+  return ns ? (uint64_t)((unsigned __int128)bytes * NS_PER_S / ns) : 0;
+}
+
+struct handover_rates figures_rates(const struct gpu_figures *figures) {
+  const struct gs_msg *msg = figures->handover;
+  uint64_t sum_ns = msg->handover_status.drain_ns + msg->handover_status.move_ns;
+  uint64_t last_ns = msg->handover_status.drain_last_ns + msg->handover_status.move_last_ns;
+  return (struct handover_rates){
+      .evicted_per_s = per_s(msg->handover_status.evicted_bytes, sum_ns),
+      .restored_per_s = per_s(msg->handover_status.restored_bytes, sum_ns),
+      .evicted_last_per_s = per_s(msg->handover_status.evicted_last_bytes, last_ns),
+      .restored_last_per_s = per_s(msg->handover_status.restored_last_bytes, last_ns),
+  };
+}
+
+/* ---- a job ---- */
+
+static const char *const states[] = {
+    [GS_JOB_IDLE] = "idle",         [GS_JOB_WAITING] = "waiting",   [GS_JOB_HOLDING] = "holding",
+    [GS_JOB_DROPPING] = "dropping", [GS_JOB_BYPASSED] = "bypassed",
+};
+
+const char *figures_state_name(unsigned state) {
+  return state < sizeof states / sizeof *states ? states[state] : "?";
+}
+
+double figures_share(const struct gpu_figures *figures, const struct gs_msg *job) {
+  return figures->held_sum_ns ? (double)job->job_status.held_ns / (double)figures->held_sum_ns : 0;
+}
+
+bool figures_waits_for_room(const struct gpu_figures *figures, const struct gs_msg *job) {
+  uint64_t needs = job->job_status.used_bytes, most = figures->gpu->gpu_status.capacity_bytes;
+  most -= figures->handover->handover_status.overhead_bytes < most
+              ? figures->handover->handover_status.overhead_bytes
+              : most;
+  return job->job_status.state == GS_JOB_HOLDING && figures->gpu->gpu_status.flags & GS_GPU_SERIALIZED &&
+         job->job_status.resident_bytes < (needs < most ? needs : most);
+}
+
+const char *figures_user_name(uint32_t uid, char buffer[16]) {
+  const struct passwd *user = getpwuid(uid);
+  if (user)
+    return user->pw_name;
+  snprintf(buffer, 16, "%u", uid);
+  return buffer;
+}

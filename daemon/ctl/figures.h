@@ -1,0 +1,39 @@
+/* figures.h - what a status shows of GPUs and jobs beyond what the daemon's messages say as such. */
+#ifndef GS_CTL_FIGURES_H
+#define GS_CTL_FIGURES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpushare/protocol.h"
+
+struct gpu_figures {
+  const struct gs_msg *gpu;      /* STATUS_GPU */
+  const struct gs_msg *handover; /* its STATUS_HANDOVER */
+  uint64_t held_sum_ns;          /* time that its jobs have held it, all together */
+};
+
+/* Of the GPU whose STATUS_GPU `gpu` is, in messages that end at `end`. */
+struct gpu_figures figures_of_gpu(const struct gs_msg *gpu, const struct gs_msg *end);
+
+/* A hand-over's mean; 0 if there was none. */
+uint64_t figures_mean_ns(const struct gpu_figures *figures, uint64_t sum_ns);
+
+/* Bytes moved in hand-overs, by their time, the drain included. */
+struct handover_rates {
+  uint64_t evicted_per_s, restored_per_s;
+  uint64_t evicted_last_per_s, restored_last_per_s; /* of the last one */
+};
+struct handover_rates figures_rates(const struct gpu_figures *figures);
+
+const char *figures_state_name(unsigned state);
+
+/* The job's share of the time that its GPU was held. */
+double figures_share(const struct gpu_figures *figures, const struct gs_msg *job);
+
+/* It holds the GPU, and waits for others to leave the card. */
+bool figures_waits_for_room(const struct gpu_figures *figures, const struct gs_msg *job);
+
+const char *figures_user_name(uint32_t uid, char buffer[16]);
+
+#endif

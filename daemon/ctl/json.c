@@ -1,0 +1,138 @@
+/* json.c - the daemon's state for programs. The keys are promised in gpusharectl --help. */
+#include <jansson.h>
+#include <stdio.h>
+
+#include "common/parse.h"
+#include "ctl/ctl.h"
+#include "ctl/figures.h"
+
+static void put_number(json_t *object, const char *key, uint64_t value) {
+  json_object_set_new(object, key, json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value));
+}
+
+static void put_text(json_t *object, const char *key, const char *text) {
+  json_object_set_new(object, key, json_string(text));
+}
+
+static void put_bool(json_t *object, const char *key, bool value) {
+  json_object_set_new(object, key, json_boolean(value));
+}
+
+static json_t *daemon_json(const struct gs_msg *msg) {
+  json_t *object = json_object();
+  put_text(object, "release", msg->daemon.release);
+  put_number(object, "pid", (uint64_t)msg->daemon.pid);
+  put_number(object, "uptime_ns", msg->daemon.uptime_ns);
+  put_number(object, "default_tq_ns", msg->daemon.default_tq_ns);
+  put_number(object, "grace_ns", msg->daemon.grace_ns);
+  put_number(object, "host_memory_bytes", msg->daemon.host_memory_bytes);
+  put_number(object, "jobs", msg->daemon.jobs);
+  return object;
+}
+
+static json_t *handover_json(const struct gpu_figures *figures) {
+  const struct gs_msg *msg = figures->handover;
+  struct handover_rates rates = figures_rates(figures);
+  json_t *object = json_object();
+  put_number(object, "count", figures->gpu->gpu_status.handovers);
+  put_number(object, "drain_ns", msg->handover_status.drain_ns);
+  put_number(object, "drain_mean_ns", figures_mean_ns(figures, msg->handover_status.drain_ns));
+  put_number(object, "drain_last_ns", msg->handover_status.drain_last_ns);
+  put_number(object, "move_ns", msg->handover_status.move_ns);
+  put_number(object, "move_mean_ns", figures_mean_ns(figures, msg->handover_status.move_ns));
+  put_number(object, "move_last_ns", msg->handover_status.move_last_ns);
+  put_number(object, "evicted_bytes", msg->handover_status.evicted_bytes);
+  put_number(object, "evicted_last_bytes", msg->handover_status.evicted_last_bytes);
+  put_number(object, "evicted_bytes_per_s", rates.evicted_per_s);
+  put_number(object, "evicted_last_bytes_per_s", rates.evicted_last_per_s);
+  put_number(object, "restored_bytes", msg->handover_status.restored_bytes);
+  put_number(object, "restored_last_bytes", msg->handover_status.restored_last_bytes);
+  put_number(object, "restored_bytes_per_s", rates.restored_per_s);
+  put_number(object, "restored_last_bytes_per_s", rates.restored_last_per_s);
+  put_number(object, "hidden_bytes", msg->handover_status.hidden_bytes);
+  put_number(object, "overhead_bytes", msg->handover_status.overhead_bytes);
+  return object;
+}
+
+static json_t *gpu_json(const struct gpu_figures *figures) {
+  const struct gs_msg *msg = figures->gpu;
+  char uuid[GS_UUID_TEXT_SIZE];
+  json_t *object = json_object();
+  format_uuid(msg->gpu_status.uuid, uuid);
+  put_number(object, "index", msg->gpu);
+  put_text(object, "uuid", uuid);
+  put_text(object, "name", msg->gpu_status.name);
+  put_text(object, "mode", mode_name(msg->gpu_status.mode));
+  put_bool(object, "serialized", msg->gpu_status.flags & GS_GPU_SERIALIZED);
+  put_number(object, "tq_ns", msg->gpu_status.tq_ns);
+  put_number(object, "total_bytes", msg->gpu_status.total_bytes);
+  put_number(object, "capacity_bytes", msg->gpu_status.capacity_bytes);
+  put_number(object, "used_bytes", msg->gpu_status.used_bytes);
+  put_number(object, "holders", msg->gpu_status.holders);
+  put_number(object, "waiting", msg->gpu_status.waiting);
+  put_number(object, "handovers", msg->gpu_status.handovers);
+  put_number(object, "moved_bytes", msg->gpu_status.moved_bytes);
+  json_object_set_new(object, "handover", handover_json(figures));
+  json_object_set_new(object, "jobs", json_array());
+  return object;
+}
+
+static void put_state(json_t *object, const struct gpu_figures *figures, const struct gs_msg *msg) {
+  unsigned flags = msg->job_status.flags;
+  put_text(object, "state", figures_state_name(msg->job_status.state));
+  put_number(object, "queue", msg->job_status.queue);
+  put_bool(object, "capturing", flags & GS_STATE_CAPTURING);
+  put_bool(object, "draining", flags & GS_STATE_DRAINING);
+  put_bool(object, "overdue", flags & GS_STATE_OVERDUE);
+  put_bool(object, "too_big", flags & GS_STATE_TOO_BIG);
+  put_bool(object, "waits_for_room", figures_waits_for_room(figures, msg));
+}
+
+static json_t *job_json(const struct gpu_figures *figures, const struct gs_msg *msg) {
+  char user[16];
+  json_t *object = json_object();
+  put_number(object, "job", msg->job_status.job);
+  put_number(object, "pid", (uint64_t)msg->job_status.pid);
+  put_number(object, "uid", msg->job_status.uid);
+  put_text(object, "user", figures_user_name(msg->job_status.uid, user));
+  put_text(object, "name", msg->job_status.name);
+  put_state(object, figures, msg);
+  put_number(object, "used_bytes", msg->job_status.used_bytes);
+  put_number(object, "resident_bytes", msg->job_status.resident_bytes);
+  put_number(object, "held_ns", msg->job_status.held_ns);
+  json_object_set_new(object, "held_share", json_real(figures_share(figures, msg)));
+  put_number(object, "waited_ns", msg->job_status.waited_ns);
+  put_number(object, "turns", msg->job_status.turns);
+  put_number(object, "moved_bytes", msg->job_status.moved_bytes);
+  put_number(object, "drain_max_ns", msg->job_status.drain_max_ns);
+  return object;
+}
+
+static json_t *status_json(const struct gs_msg *msgs, const struct gs_msg *end) {
+  json_t *root = json_object(), *gpus = json_array(), *jobs = NULL;
+  struct gpu_figures figures = {0};
+  for (const struct gs_msg *msg = msgs; msg < end; msg++) {
+    if (msg->type == GS_STATUS_DAEMON) {
+      json_object_set_new(root, "daemon", daemon_json(msg));
+    } else if (msg->type == GS_STATUS_GPU) {
+      figures = figures_of_gpu(msg, end);
+      json_t *gpu = gpu_json(&figures);
+      jobs = json_object_get(gpu, "jobs");
+      json_array_append_new(gpus, gpu);
+    } else if (msg->type == GS_STATUS_JOB) {
+      json_array_append_new(jobs, job_json(&figures, msg));
+    }
+  }
+  json_object_set_new(root, "gpus", gpus);
+  return root;
+}
+
+int json_show(const struct gs_msg *msgs, size_t count) {
+  json_t *root = status_json(msgs, msgs + count);
+  int failed = json_dumpf(root, stdout, JSON_INDENT(2)) < 0;
+  if (failed && !ferror(stdout)) /* a write error is told by main.c, for all commands */
+    fprintf(stderr, "gpusharectl: out of memory\n");
+  printf("\n");
+  json_decref(root);
+  return failed ? CTL_REFUSED : CTL_OK;
+}

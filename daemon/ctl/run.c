@@ -1,0 +1,121 @@
+/* run.c - gpusharectl run: becomes a command with libunified.so preloaded. */
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/parse.h"
+#include "ctl/ctl.h"
+
+#define LIBRARY "libunified.so"
+
+/* Where it is installed, and where it is built, from the folder of this program on. */
+static const char *const neighbours[] = {GPUSHARE_LIBRARY_FOLDER "/" LIBRARY, "../lib/" LIBRARY,
+                                         "../src/" LIBRARY};
+
+static int complain(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int complain(int code, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  fprintf(stderr, "gpusharectl: ");
+  vfprintf(stderr, format, list);
+  fprintf(stderr, "\n");
+  va_end(list);
+  return code;
+}
+
+/* ---- the library ---- */
+
+/* From the folder of this program. */
+static bool find_neighbour(const char *name, char path[PATH_MAX]) {
+  char wanted[PATH_MAX];
+  ssize_t length = readlink("/proc/self/exe", wanted, sizeof wanted - 1);
+  if (length < 0)
+    return false;
+  wanted[length] = '\0';
+  char *end = strrchr(wanted, '/') + 1;
+  size_t room = sizeof wanted - (size_t)(end - wanted);
+  return snprintf(end, room, "%s", name) < (int)room && realpath(wanted, path);
+}
+
+/* A path that the command finds wherever it goes; or, for the loader to look for, the plain name. */
+static int find_library(const char *named, char path[PATH_MAX]) {
+  const char *environment = getenv("GPUSHARE_LIB");
+  if (!named && environment && *environment)
+    named = environment;
+  if (named)
+    return realpath(named, path)
+               ? CTL_OK
+               : complain(CTL_USAGE, "can't find the library %s: %s", named, strerror(errno));
+  for (size_t i = 0; i < sizeof neighbours / sizeof *neighbours; i++)
+    if (find_neighbour(neighbours[i], path))
+      return CTL_OK;
+  strcpy(path, LIBRARY);
+  return CTL_OK;
+}
+
+/* ---- the environment ---- */
+
+static int set_variable(const char *name, const char *value) {
+  return setenv(name, value, 1) == 0 ? CTL_OK
+                                     : complain(CTL_REFUSED, "can't set %s: %s", name, strerror(errno));
+}
+
+/* In front of what is preloaded already. */
+static int set_preload(const char *library) {
+  const char *present = getenv("LD_PRELOAD");
+  char *all = NULL;
+  if (strpbrk(library, ": "))
+    return complain(CTL_USAGE, "a library with a colon or a space in its path can't be preloaded: %s",
+                    library);
+  if (!present || !*present)
+    return set_variable("LD_PRELOAD", library);
+  if (asprintf(&all, "%s:%s", library, present) < 0)
+    return complain(CTL_REFUSED, "out of memory");
+  int code = set_variable("LD_PRELOAD", all);
+  free(all);
+  return code;
+}
+
+/* A path that stays right when the command changes its folder. */
+static int set_socket(const char *path) {
+  char folder[PATH_MAX], whole[2 * PATH_MAX];
+  if (*path == '/')
+    return set_variable("GPUSHARE_SOCKET", path);
+  if (!getcwd(folder, sizeof folder))
+    return complain(CTL_REFUSED, "can't tell the present folder: %s", strerror(errno));
+  snprintf(whole, sizeof whole, "%s/%s", folder, path);
+  return set_variable("GPUSHARE_SOCKET", whole);
+}
+
+static int set_memory(const char *text) {
+  enum gs_memory memory;
+  return parse_memory(text, &memory) == 0
+             ? set_variable("GPUSHARE_MEMORY", text)
+             : complain(CTL_USAGE, "--memory is managed, swap or off, not '%s'; try --help", text);
+}
+
+static int set_environment(const struct run_request *request) {
+  char library[PATH_MAX];
+  int code = find_library(request->library, library);
+  if (code == CTL_OK)
+    code = set_preload(library);
+  if (code == CTL_OK && request->memory)
+    code = set_memory(request->memory);
+  if (code == CTL_OK && request->socket)
+    code = set_socket(request->socket);
+  return code;
+}
+
+int run_command(const struct run_request *request) {
+  int code = set_environment(request);
+  if (code != CTL_OK)
+    return code;
+  execvp(request->command[0], request->command);
+  return complain(errno == ENOENT ? CTL_NOT_FOUND : CTL_NOT_RUN, "can't run %s: %s", request->command[0],
+                  strerror(errno));
+}

@@ -1,0 +1,124 @@
+/* table.c - the daemon's state for people. */
+#include <stdio.h>
+
+#include "common/clock.h"
+#include "common/parse.h"
+#include "ctl/ctl.h"
+#include "ctl/figures.h"
+
+static double seconds(uint64_t ns) { return (double)ns / (double)NS_PER_S; }
+
+static double milliseconds(uint64_t ns) { return (double)ns / (double)NS_PER_MS; }
+
+static double gigabytes(uint64_t bytes) { return (double)bytes / 1e9; }
+
+static const char *bytes_text(uint64_t bytes, char buffer[24]) {
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = (double)bytes;
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++)
+    value /= 1024;
+  snprintf(buffer, 24, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+  return buffer;
+}
+
+static void show_daemon(const struct gs_msg *msg) {
+  char host[24];
+  printf("gpushare-daemon %s, pid %d, up %.0f s: %u job%s, host memory %s, grace %g s\n", msg->daemon.release,
+         msg->daemon.pid, seconds(msg->daemon.uptime_ns), msg->daemon.jobs, msg->daemon.jobs == 1 ? "" : "s",
+         bytes_text(msg->daemon.host_memory_bytes, host), seconds(msg->daemon.grace_ns));
+  if (msg->daemon.gpus == 0)
+    printf("no program has used a GPU yet; the quantum will be %g s\n", seconds(msg->daemon.default_tq_ns));
+}
+
+/* ---- a GPU ---- */
+
+static void show_settings(const struct gs_msg *msg) {
+  char uuid[GS_UUID_TEXT_SIZE], used[24], capacity[24], moved[24];
+  format_uuid(msg->gpu_status.uuid, uuid);
+  printf("\nGPU %u  %s  %s\n", msg->gpu, uuid, msg->gpu_status.name);
+  printf("  mode %s (%s), quantum %g s, memory %s of %s, %lu hand-overs, %s moved\n",
+         mode_name(msg->gpu_status.mode),
+         msg->gpu_status.flags & GS_GPU_SERIALIZED ? "taking turns" : "all run",
+         seconds(msg->gpu_status.tq_ns), bytes_text(msg->gpu_status.used_bytes, used),
+         bytes_text(msg->gpu_status.capacity_bytes, capacity), (unsigned long)msg->gpu_status.handovers,
+         bytes_text(msg->gpu_status.moved_bytes, moved));
+}
+
+static void show_direction(const char *name, uint64_t bytes, uint64_t per_s, uint64_t last_per_s) {
+  char text[24];
+  printf("; %s %s at %.1f GB/s (last %.1f)", name, bytes_text(bytes, text), gigabytes(per_s),
+         gigabytes(last_per_s));
+}
+
+static void show_handovers(const struct gpu_figures *figures) {
+  const struct gs_msg *msg = figures->handover;
+  struct handover_rates rates = figures_rates(figures);
+  printf("  hand-over: drain %.1f ms (last %.1f), moves %.1f ms (last %.1f)",
+         milliseconds(figures_mean_ns(figures, msg->handover_status.drain_ns)),
+         milliseconds(msg->handover_status.drain_last_ns),
+         milliseconds(figures_mean_ns(figures, msg->handover_status.move_ns)),
+         milliseconds(msg->handover_status.move_last_ns));
+  show_direction("out", msg->handover_status.evicted_bytes, rates.evicted_per_s, rates.evicted_last_per_s);
+  show_direction("in", msg->handover_status.restored_bytes, rates.restored_per_s, rates.restored_last_per_s);
+  printf("\n");
+}
+
+static void show_gpu(const struct gpu_figures *figures) {
+  char text[24];
+  uint64_t hidden_bytes = figures->handover->handover_status.hidden_bytes;
+  uint64_t overhead_bytes = figures->handover->handover_status.overhead_bytes;
+  show_settings(figures->gpu);
+  if (figures->gpu->gpu_status.handovers > 0)
+    show_handovers(figures);
+  if (hidden_bytes > 0)
+    printf("  moved behind turns: %s\n", bytes_text(hidden_bytes, text));
+  if (overhead_bytes > 0)
+    printf("  the driver has refused %s of the capacity\n", bytes_text(overhead_bytes, text));
+  if (figures->gpu->gpu_status.jobs > 0)
+    printf("  %6s %8s %-10s %-16s %10s %10s %6s %9s %6s %10s  %s\n", "JOB", "PID", "USER", "NAME", "MEMORY",
+           "ON CARD", "SHARE", "WAITED", "TURNS", "MOVED", "STATE");
+}
+
+/* ---- a job ---- */
+
+static void show_state(const struct gpu_figures *figures, const struct gs_msg *msg) {
+  static const struct {
+    unsigned flag;
+    const char *text;
+  } flags[] = {{GS_STATE_CAPTURING, "capturing"},
+               {GS_STATE_DRAINING, "draining"},
+               {GS_STATE_OVERDUE, "overdue"},
+               {GS_STATE_TOO_BIG, "too big for the capacity"}};
+  printf("%s", figures_state_name(msg->job_status.state));
+  if (msg->job_status.queue)
+    printf(" (%u)", msg->job_status.queue);
+  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+    if (msg->job_status.flags & flags[i].flag)
+      printf(", %s", flags[i].text);
+  printf("%s\n", figures_waits_for_room(figures, msg) ? ", waits for room" : "");
+}
+
+static void show_job(const struct gpu_figures *figures, const struct gs_msg *msg) {
+  char user[16], used[24], resident[24], moved[24];
+  printf("  %6u %8d %-10s %-16s %10s %10s %5.1f%% %8.1fs %6lu %10s  ", msg->job_status.job,
+         msg->job_status.pid, figures_user_name(msg->job_status.uid, user), msg->job_status.name,
+         bytes_text(msg->job_status.used_bytes, used), bytes_text(msg->job_status.resident_bytes, resident),
+         100 * figures_share(figures, msg), seconds(msg->job_status.waited_ns),
+         (unsigned long)msg->job_status.turns, bytes_text(msg->job_status.moved_bytes, moved));
+  show_state(figures, msg);
+}
+
+void table_show(const struct gs_msg *msgs, size_t count) {
+  struct gpu_figures figures = {0};
+  for (const struct gs_msg *msg = msgs; msg < msgs + count; msg++) {
+    if (msg->type == GS_STATUS_DAEMON) {
+      show_daemon(msg);
+    } else if (msg->type == GS_STATUS_GPU) {
+      figures = figures_of_gpu(msg, msgs + count);
+      show_gpu(&figures);
+    } else if (msg->type == GS_STATUS_JOB) {
+      show_job(&figures, msg);
+    }
+  }
+}

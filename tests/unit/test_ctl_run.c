@@ -1,0 +1,143 @@
+/* test_ctl_run.c - gpusharectl run: what the command gets, finds and returns. No daemon, no GPU. */
+#include <stdlib.h>
+
+#include "shell.h"
+#include "suite.h"
+
+/* The library is an empty file here: the loader complains about it on stderr and goes on. */
+static char folder[] = "/tmp/gpushare-run-XXXXXX";
+
+static void set_up(void) {
+  strcpy(folder + sizeof folder - 7, "XXXXXX");
+  ck_assert_ptr_nonnull(mkdtemp(folder));
+  ck_assert_int_eq(run_shell("cd %s && mkdir -p bin lib deep/alone && : >lib/libunified.so && : >other.so && "
+                             "cp %s bin/gpusharectl && cp %s deep/alone/gpusharectl",
+                             folder, GS_CTL, GS_CTL),
+                   0);
+  for (const char *const *name =
+           (const char *const[]){"LD_PRELOAD", "GPUSHARE_LIB", "GPUSHARE_MEMORY", "GPUSHARE_SOCKET", NULL};
+       *name; name++)
+    unsetenv(*name);
+}
+
+static void tear_down(void) { ck_assert_int_eq(run_shell("rm -r %s", folder), 0); }
+
+#define SHOW "sh -c 'echo preload=$LD_PRELOAD, memory=$GPUSHARE_MEMORY, socket=$GPUSHARE_SOCKET,' 2>/dev/null"
+
+static void expect_preload(const char *path) {
+  char wanted[256];
+  snprintf(wanted, sizeof wanted, "preload=%s%s,", *path == '/' ? folder : "", path);
+  output_has(wanted);
+}
+
+START_TEST(the_library_belongs_to_the_program) {
+  ck_assert_int_eq(run_shell("%s/bin/gpusharectl run " SHOW, folder), 0);
+  expect_preload("/lib/libunified.so");
+  output_has("memory=, socket=,");
+  ck_assert_int_eq(run_shell("%s/deep/alone/gpusharectl run " SHOW, folder), 0);
+  expect_preload("libunified.so");
+}
+END_TEST
+
+START_TEST(a_named_library_counts_more) {
+  ck_assert_int_eq(run_shell("cd %s && GPUSHARE_LIB=other.so bin/gpusharectl run " SHOW, folder), 0);
+  expect_preload("/other.so");
+  ck_assert_int_eq(run_shell("cd %s && GPUSHARE_LIB= bin/gpusharectl run " SHOW, folder), 0);
+  expect_preload("/lib/libunified.so");
+  ck_assert_int_eq(
+      run_shell("cd %s/bin && GPUSHARE_LIB=/nonexistent ./gpusharectl run --lib ../other.so " SHOW, folder),
+      0);
+  expect_preload("/other.so");
+}
+END_TEST
+
+START_TEST(what_is_preloaded_stays_behind_it) {
+  char wanted[256];
+  ck_assert_int_eq(run_shell("LD_PRELOAD=/a.so:/b.so %s/bin/gpusharectl run " SHOW " 2>&1", folder), 0);
+  snprintf(wanted, sizeof wanted, "preload=%s/lib/libunified.so:/a.so:/b.so,", folder);
+  output_has(wanted);
+}
+END_TEST
+
+START_TEST(memory_and_socket_are_passed_on) {
+  ck_assert_int_eq(run_shell("%s/bin/gpusharectl run --memory swap --socket /x/y -- " SHOW, folder), 0);
+  output_has("memory=swap, socket=/x/y,");
+  ck_assert_int_eq(run_shell("%s/bin/gpusharectl --socket=/x/y --memory=off run " SHOW, folder), 0);
+  output_has("memory=off, socket=/x/y,");
+  ck_assert_int_eq(
+      run_shell("GPUSHARE_MEMORY=managed GPUSHARE_SOCKET=/s %s/bin/gpusharectl run " SHOW, folder), 0);
+  output_has("memory=managed, socket=/s,");
+  ck_assert_int_eq(run_shell("cd %s/bin && ./gpusharectl run --socket s " SHOW, folder), 0);
+  char wanted[256];
+  snprintf(wanted, sizeof wanted, "socket=%s/bin/s,", folder);
+  output_has(wanted);
+}
+END_TEST
+
+START_TEST(what_follows_the_program_is_its_own) {
+  ck_assert_int_eq(
+      run_shell("%s/bin/gpusharectl run echo --json --memory x -- --help -n 2>/dev/null", folder), 0);
+  ck_assert_str_eq(output, "--json --memory x -- --help -n\n");
+  ck_assert_int_eq(run_shell("%s/bin/gpusharectl run -- sh -c 'echo $0' --help 2>/dev/null", folder), 0);
+  ck_assert_str_eq(output, "--help\n");
+}
+END_TEST
+
+START_TEST(it_becomes_the_program) {
+  ck_assert_int_eq(run_shell("%s/bin/gpusharectl run sh -c 'exit 7' 2>&1", folder), 7);
+  ck_assert_int_eq(run_shell("exec %s/bin/gpusharectl run sh -c 'kill -9 $$' 2>&1", folder), -1);
+  ck_assert_int_eq(
+      run_shell("sh -c 'echo $$; exec %s/bin/gpusharectl run sh -c \"echo \\$\\$\"' 2>/dev/null", folder), 0);
+  int before, then;
+  ck_assert_int_eq(sscanf(output, "%d %d", &before, &then), 2);
+  ck_assert_int_eq(before, then);
+}
+END_TEST
+
+START_TEST(what_cannot_be_run_is_said) {
+  ck_assert_int_eq(run_shell("%s/bin/gpusharectl run no-such-program 2>&1", folder), 127);
+  output_has("gpusharectl: can't run no-such-program: No such file or directory");
+  ck_assert_int_eq(run_shell("%s/bin/gpusharectl run %s/other.so 2>&1", folder, folder), 126);
+  output_has("other.so: Permission denied");
+}
+END_TEST
+
+START_TEST(wrong_usage_is_said) {
+  static const struct {
+    const char *arguments, *text;
+  } wrong[] = {
+      {"run", "an argument is missing after 'run'"},
+      {"run --", "an argument is missing after 'run'"},
+      {"run --memory", "the value is missing after '--memory'"},
+      {"run --memory= true", "the value is missing after '--memory'"},
+      {"run --memory Swap true", "--memory is managed, swap or off, not 'Swap'"},
+      {"run --lib /nonexistent/lib.so true", "can't find the library /nonexistent/lib.so: No such file"},
+      {"run --nonsense true", "unknown option '--nonsense'"},
+      {"status --memory swap", "--memory and --lib are for run, not for 'status'"},
+      {"set-tq 5 --lib x", "--memory and --lib are for run, not for 'set-tq'"}};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    ck_assert_msg(run_shell("%s/bin/gpusharectl %s 2>&1", folder, wrong[i].arguments) == 2, "%s: %s",
+                  wrong[i].arguments, output);
+    output_has(wrong[i].text);
+  }
+  ck_assert_int_eq(
+      run_shell(
+          "cd %s && mkdir 'a b' && cp other.so 'a b' && bin/gpusharectl run --lib 'a b/other.so' true 2>&1",
+          folder),
+      2);
+  output_has("can't be preloaded");
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {the_library_belongs_to_the_program,
+                                a_named_library_counts_more,
+                                what_is_preloaded_stays_behind_it,
+                                memory_and_socket_are_passed_on,
+                                what_follows_the_program_is_its_own,
+                                it_becomes_the_program,
+                                what_cannot_be_run_is_said,
+                                wrong_usage_is_said,
+                                NULL};
+  return suite_main("ctl_run", tests, set_up, tear_down);
+}

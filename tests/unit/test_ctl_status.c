@@ -1,0 +1,263 @@
+/* test_ctl_status.c - gpusharectl status: what it makes of a daemon's figures. The daemon is played here. */
+#include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/wire.h"
+#include "shell.h"
+#include "suite.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define GIB (UINT64_C(1) << 30)
+
+static struct sockaddr_un address = {.sun_family = AF_UNIX};
+static struct gs_msg msgs[16];
+static int count;
+
+static void set_up(void) {
+  count = 0;
+  strcpy(address.sun_path, "/tmp/gpushare-status-XXXXXX");
+  ck_assert_int_ge(mkstemp(address.sun_path), 0);
+  unlink(address.sun_path);
+}
+
+static void tear_down(void) { unlink(address.sun_path); }
+
+static struct gs_msg *add(enum gs_msg_type type) {
+  msgs[count] = wire_msg(type, 0);
+  return &msgs[count++];
+}
+
+static void answer(int listener) {
+  struct gs_msg question;
+  int fd = accept(listener, NULL, NULL);
+  struct pollfd readable = {.fd = fd, .events = POLLIN};
+  if (poll(&readable, 1, 10000) == 1 && wire_recv(fd, &question) == 0 && question.type == GS_GET_STATUS)
+    for (int i = 0; i < count; i++)
+      wire_send(fd, &msgs[i]);
+  recv(fd, &question, sizeof question, 0); /* until the other end has closed */
+}
+
+/* Ask the daemon that says `msgs`, once. */
+static void ask(const char *options) {
+  int status, listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+  ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+  ck_assert_int_eq(listen(listener, 1), 0);
+  pid_t daemon = fork();
+  if (daemon == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    answer(listener);
+    _exit(0);
+  }
+  close(listener);
+  ck_assert_int_eq(run_shell("%s --socket %s status %s 2>&1", GS_CTL, address.sun_path, options), 0);
+  waitpid(daemon, &status, 0);
+  unlink(address.sun_path);
+}
+
+/* ---- what the daemon says ---- */
+
+static struct gs_msg *add_gpu(uint64_t handovers) {
+  struct gs_msg *gpu = add(GS_STATUS_GPU);
+  gpu->gpu_status.uuid[0] = (uint8_t)count;
+  gpu->gpu_status.capacity_bytes = gpu->gpu_status.total_bytes = 16 * GIB;
+  gpu->gpu_status.flags = GS_GPU_SERIALIZED;
+  gpu->gpu_status.handovers = handovers;
+  gpu->gpu_status.jobs = 1;
+  return gpu;
+}
+
+static struct gs_msg *add_job(enum gs_job_state state, unsigned flags, uint64_t used_bytes,
+                              uint64_t resident_bytes) {
+  struct gs_msg *job = add(GS_STATUS_JOB);
+  job->job_status.state = (uint8_t)state;
+  job->job_status.flags = (uint8_t)flags;
+  job->job_status.used_bytes = used_bytes;
+  job->job_status.resident_bytes = resident_bytes;
+  job->job_status.held_ns = NS_PER_S;
+  return job;
+}
+
+/* Four hand-overs in 2 s: 0.4 s drains, 1.6 s moves, 40 GB out, 30 GB in. The last: 0.5 s, 12 GB and 6 GB. */
+static void add_handovers(void) {
+  struct gs_msg *msg = add(GS_STATUS_HANDOVER);
+  msg->handover_status.drain_ns = 400 * NS_PER_MS;
+  msg->handover_status.move_ns = 1600 * NS_PER_MS;
+  msg->handover_status.evicted_bytes = UINT64_C(40000000000);
+  msg->handover_status.restored_bytes = UINT64_C(30000000000);
+  msg->handover_status.drain_last_ns = 50 * NS_PER_MS;
+  msg->handover_status.move_last_ns = 450 * NS_PER_MS;
+  msg->handover_status.evicted_last_bytes = UINT64_C(12000000000);
+  msg->handover_status.restored_last_bytes = UINT64_C(6000000000);
+  msg->handover_status.hidden_bytes = 3 * GIB;
+  msg->handover_status.overhead_bytes = 512 * MIB;
+}
+
+/* ---- tests ---- */
+
+static json_t *root;
+
+static json_t *first_gpu(void) {
+  json_error_t error;
+  root = json_loads(output, JSON_REJECT_DUPLICATES, &error);
+  ck_assert_msg(root != NULL, "%s: %s", error.text, output);
+  return json_array_get(json_object_get(root, "gpus"), 0);
+}
+
+static void expect_number(const json_t *object, const char *key, uint64_t value) {
+  const json_t *found = json_object_get(object, key);
+  ck_assert_msg(json_is_integer(found), "%s is missing in %s", key, output);
+  ck_assert_msg((uint64_t)json_integer_value(found) == value, "%s: %lld", key,
+                (long long)json_integer_value(found));
+}
+
+START_TEST(hand_overs_as_json) {
+  add_gpu(4);
+  add_handovers();
+  add(GS_STATUS_END);
+  ask("--json");
+  const json_t *gpu = first_gpu(), *handover = json_object_get(gpu, "handover");
+  expect_number(gpu, "handovers", 4);
+  expect_number(handover, "count", 4);
+  expect_number(handover, "drain_ns", 400 * NS_PER_MS);
+  expect_number(handover, "drain_mean_ns", 100 * NS_PER_MS);
+  expect_number(handover, "drain_last_ns", 50 * NS_PER_MS);
+  expect_number(handover, "move_ns", 1600 * NS_PER_MS);
+  expect_number(handover, "move_mean_ns", 400 * NS_PER_MS);
+  expect_number(handover, "move_last_ns", 450 * NS_PER_MS);
+  expect_number(handover, "evicted_bytes", UINT64_C(40000000000));
+  expect_number(handover, "evicted_last_bytes", UINT64_C(12000000000));
+  expect_number(handover, "evicted_bytes_per_s", UINT64_C(20000000000));
+  expect_number(handover, "evicted_last_bytes_per_s", UINT64_C(24000000000));
+  expect_number(handover, "restored_bytes", UINT64_C(30000000000));
+  expect_number(handover, "restored_last_bytes", UINT64_C(6000000000));
+  expect_number(handover, "restored_bytes_per_s", UINT64_C(15000000000));
+  expect_number(handover, "restored_last_bytes_per_s", UINT64_C(12000000000));
+  expect_number(handover, "hidden_bytes", 3 * GIB);
+  expect_number(handover, "overhead_bytes", 512 * MIB);
+  json_decref(root);
+}
+END_TEST
+
+START_TEST(hand_overs_in_the_table) {
+  add_gpu(4);
+  add_handovers();
+  add(GS_STATUS_END);
+  ask("");
+  output_has("4 hand-overs");
+  output_has("hand-over: drain 100.0 ms (last 50.0), moves 400.0 ms (last 450.0); out 37.3 GiB at 20.0 GB/s "
+             "(last 24.0); in 27.9 GiB at 15.0 GB/s (last 12.0)\n");
+  output_has("moved behind turns: 3.0 GiB\n");
+  output_has("the driver has refused 512.0 MiB of the capacity\n");
+}
+END_TEST
+
+START_TEST(no_hand_over_has_no_figures) {
+  add_gpu(0);
+  add(GS_STATUS_HANDOVER);
+  add(GS_STATUS_END);
+  ask("");
+  output_lacks("hand-over:");
+  output_lacks("behind turns");
+  output_lacks("refused");
+  ask("--json");
+  const json_t *handover = json_object_get(first_gpu(), "handover");
+  expect_number(handover, "move_mean_ns", 0);
+  expect_number(handover, "evicted_bytes_per_s", 0);
+  json_decref(root);
+}
+END_TEST
+
+START_TEST(each_gpu_has_its_own_figures) {
+  add_gpu(4);
+  add_handovers();
+  add_job(GS_JOB_HOLDING, 0, GIB, GIB);
+  add_gpu(0);
+  add(GS_STATUS_HANDOVER);
+  add_job(GS_JOB_HOLDING, 0, GIB, GIB);
+  add_job(GS_JOB_IDLE, 0, GIB, 0);
+  add(GS_STATUS_END);
+  ask("--json");
+  first_gpu();
+  const json_t *gpus = json_object_get(root, "gpus"), *one = json_array_get(gpus, 0),
+               *two = json_array_get(gpus, 1);
+  ck_assert_uint_eq(json_array_size(json_object_get(one, "jobs")), 1);
+  ck_assert_uint_eq(json_array_size(json_object_get(two, "jobs")), 2);
+  const json_t *job = json_array_get(json_object_get(one, "jobs"), 0);
+  ck_assert(json_real_value(json_object_get(job, "held_share")) > 0.99);
+  expect_number(json_object_get(two, "handover"), "evicted_bytes", 0);
+  json_decref(root);
+}
+END_TEST
+
+static const json_t *ask_job(void) {
+  add(GS_STATUS_END);
+  ask("--json");
+  return json_array_get(json_object_get(first_gpu(), "jobs"), 0);
+}
+
+START_TEST(a_job_that_is_too_big) {
+  add_gpu(0);
+  add(GS_STATUS_HANDOVER);
+  add_job(GS_JOB_WAITING, GS_STATE_TOO_BIG | GS_STATE_OVERDUE, 20 * GIB, 5 * GIB)->job_status.queue = 2;
+  const json_t *job = ask_job();
+  ck_assert(json_is_true(json_object_get(job, "too_big")));
+  ck_assert(json_is_true(json_object_get(job, "overdue")));
+  ck_assert(json_is_false(json_object_get(job, "waits_for_room")));
+  expect_number(job, "resident_bytes", 5 * GIB);
+  json_decref(root);
+  ask("");
+  output_has("ON CARD");
+  output_has("20.0 GiB    5.0 GiB");
+  output_has("waiting (2), overdue, too big for the capacity\n");
+}
+END_TEST
+
+/* Uses, has on the card, of a capacity of 16 GiB; while turns are taken, or not. */
+START_TEST(a_holder_may_wait_for_room) {
+  static const struct {
+    uint64_t used_bytes, resident_bytes;
+    enum gs_job_state state;
+    bool turns, waits;
+  } cases[] = {
+      {8 * GIB, 7 * GIB, GS_JOB_HOLDING, true, true},    {8 * GIB, 8 * GIB, GS_JOB_HOLDING, true, false},
+      {20 * GIB, 16 * GIB, GS_JOB_HOLDING, true, false}, {20 * GIB, 15 * GIB, GS_JOB_HOLDING, true, true},
+      {8 * GIB, 7 * GIB, GS_JOB_HOLDING, false, false},  {8 * GIB, 7 * GIB, GS_JOB_IDLE, true, false}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    count = 0;
+    add_gpu(0)->gpu_status.flags = cases[i].turns ? GS_GPU_SERIALIZED : 0;
+    add(GS_STATUS_HANDOVER);
+    add_job(cases[i].state, 0, cases[i].used_bytes, cases[i].resident_bytes);
+    const json_t *job = ask_job();
+    ck_assert_msg(json_is_true(json_object_get(job, "waits_for_room")) == cases[i].waits, "case %zu", i);
+    json_decref(root);
+    ask("");
+    ck_assert_msg((strstr(output, "holding, waits for room\n") != NULL) == cases[i].waits, "%s", output);
+  }
+}
+END_TEST
+
+/* The driver has refused 512 MiB: nobody waits for these. */
+START_TEST(overhead_is_no_room) {
+  add_gpu(4);
+  add_handovers();
+  add_job(GS_JOB_HOLDING, 0, 16 * GIB, 16 * GIB - 512 * MIB);
+  ck_assert(json_is_false(json_object_get(ask_job(), "waits_for_room")));
+  json_decref(root);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {hand_overs_as_json,          hand_overs_in_the_table,
+                                no_hand_over_has_no_figures, each_gpu_has_its_own_figures,
+                                a_job_that_is_too_big,       a_holder_may_wait_for_room,
+                                overhead_is_no_room,         NULL};
+  return suite_main("ctl_status", tests, set_up, tear_down);
+}
