@@ -9,7 +9,7 @@
 #include "common/parse.h"
 #include "gpushare/protocol.h"
 
-static struct settings current = {.socket = GS_DEFAULT_SOCKET, .memory = MEMORY_MANAGED};
+static struct settings current = {.socket = GS_DEFAULT_SOCKET};
 
 const struct settings *settings(void) { return &current; }
 
@@ -44,12 +44,16 @@ static void read_bool(const char *name, bool *setting) {
 static void read_memory(void) {
   static const char name[] = "GPUSHARE_MEMORY";
   const char *value = getenv(name);
-  if (!value || !*value || strcmp(value, "managed") == 0)
+  if (!value || !*value)
+    return;
+  if (strcmp(value, "managed") == 0)
     current.memory = MEMORY_MANAGED;
+  else if (strcmp(value, "swap") == 0)
+    current.memory = MEMORY_SWAP;
   else if (strcmp(value, "off") == 0)
     current.memory = MEMORY_OFF;
   else
-    complain(name, value, "managed or off");
+    complain(name, value, "managed, swap or off");
 }
 
 static void read_log(void) {

@@ -7,11 +7,16 @@
 
 #include <stdbool.h>
 
-enum memory_mode { MEMORY_MANAGED, MEMORY_OFF };
+enum memory_mode {
+  MEMORY_UNSET,   /* as the daemon says for the GPU */
+  MEMORY_MANAGED, /* unified memory, moved by prefetch */
+  MEMORY_SWAP,    /* mapped while on the card, in pinned host memory while away */
+  MEMORY_OFF,     /* allocations stay as they are */
+};
 
 struct settings {
   const char *socket;        /* GPUSHARE_SOCKET: the daemon's socket */
-  enum memory_mode memory;   /* GPUSHARE_MEMORY: managed (default) or off: allocations stay as they are */
+  enum memory_mode memory;   /* GPUSHARE_MEMORY: managed, swap or off */
   bool required;             /* GPUSHARE_REQUIRED: wait for a daemon instead of running without one */
   bool single_oversubscribe; /* GPUSHARE_SINGLE_OVERSUBSCRIBE: one program may exceed the card */
 };

@@ -133,7 +133,9 @@ static void send_attach(struct gpu *gpu) {
   driver.cuDeviceGetName(msg.attach.name, sizeof msg.attach.name, gpu->device);
   msg.attach.total_bytes = total;
   msg.attach.used_bytes = memory_usage(gpu->device).total_bytes;
-  msg.attach.flags = settings()->memory == MEMORY_MANAGED ? GS_ATTACH_MANAGED : 0;
+  msg.attach.flags = settings()->memory == MEMORY_MANAGED ? GS_ATTACH_MANAGED
+                     : settings()->memory == MEMORY_UNSET ? GS_ATTACH_DEFAULT
+                                                          : 0;
   pthread_mutex_lock(&client.lock);
   if (gpu->holding)
     msg.attach.flags |= GS_ATTACH_RUNNING;
@@ -163,7 +165,7 @@ static void on_granted(struct gpu *gpu, uint64_t epoch) {
   gpu->requested = false;
   gpu->holding = true;
   gpu->wanted = gpu->drop_pending = false;
-  bool away = usage.resident_bytes + usage.pinned_bytes < usage.total_bytes;
+  bool away = usage.resident_bytes < usage.total_bytes;
   if (away || gpu->busy) { /* the worker restores, then opens */
     gpu->grant_pending = true;
     condition_wake_all(&gpu->changed);

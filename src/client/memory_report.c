@@ -139,3 +139,9 @@ bool client_room_wait(CUdevice device, uint64_t bytes) {
 void client_memory_short(CUdevice device, uint64_t bytes) {
   log_warn("GPU %d: the card has less than it says: %llu bytes", device, (unsigned long long)bytes);
 }
+
+/* Nor how memory shall be kept. */
+int client_memory_mode(CUdevice device) {
+  (void)device;
+  return GS_MEMORY_MANAGED;
+}

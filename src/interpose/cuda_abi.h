@@ -12,6 +12,9 @@
 #if CUDA_VERSION < 12000
 #error "gpushare needs the headers of CUDA 12.0 or later"
 #endif
+#if CUDA_VERSION < 12020
+typedef struct gs_opaque_graph_node_params CUgraphNodeParams;
+#endif
 #if CUDA_VERSION < 12030
 typedef struct gs_opaque_edge_data CUgraphEdgeData;
 #endif

@@ -62,6 +62,12 @@ void account_unpin(const struct allocation *pinned, uint64_t away_bytes) {
 
 uint64_t account_away_bytes(CUdevice device) { return atomic_load(&away[device]); }
 
+uint64_t account_unified_bytes(CUdevice device) {
+  uint64_t movable = budget_used_bytes(device, BACKING_CONVERTED) + budget_used_bytes(device, BACKING_APP);
+  uint64_t elsewhere = account_away_bytes(device);
+  return elsewhere < movable ? movable - elsewhere : 0;
+}
+
 void account_context_destroyed(CUcontext context) {
   struct refund refund;
   memset(&refund, 0, sizeof refund);

@@ -29,6 +29,9 @@ void account_unpin(const struct allocation *pinned, uint64_t away_bytes);
 /* Converted and other movable bytes believed to be in host memory. */
 uint64_t account_away_bytes(CUdevice device);
 
+/* Unified memory, converted or the program's own, that is believed to be on the card. */
+uint64_t account_unified_bytes(CUdevice device);
+
 /* Forget what died with a context. */
 void account_context_destroyed(CUcontext context);
 

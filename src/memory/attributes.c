@@ -1,6 +1,6 @@
 /*
- * attributes.c - what the program is told: the card as its own, and converted memory as the plain device
- * memory that it asked for. Only what would lead it onto a path that cannot work stays as the driver has it:
+ * attributes.c - what the program is told: the card as its own, and memory that can leave it as the plain
+ * device memory that it asked for. Only what would lead it onto a path that cannot work is said as it is:
  * that the memory is not fit for IPC, GPUDirect RDMA or hardware decompression.
  */
 #include <limits.h>
@@ -12,15 +12,21 @@
 #include "interpose/hooks.h"
 #include "memory/account.h"
 #include "memory/device.h"
-#include "settings.h"
+#include "memory/pointers.h"
 
-static bool find_converted(CUdeviceptr address, struct allocation *found) {
-  return ledger_find(&account_addresses, address, found) && found->backing == BACKING_CONVERTED;
+static bool find(CUdeviceptr address, enum backing backing, struct allocation *found) {
+  return ledger_find(&account_addresses, address, found) && found->backing == backing;
 }
 
-static bool is_converted(CUdeviceptr address) {
+static bool find_swap(CUdeviceptr address, struct allocation *found) {
+  return find(address, BACKING_SWAP, found);
+}
+
+/* Whether we have put something else in the place of device memory. */
+static bool is_ours(CUdeviceptr address) {
   struct allocation found;
-  return find_converted(address, &found);
+  return ledger_find(&account_addresses, address, &found) &&
+         (found.backing == BACKING_CONVERTED || found.backing == BACKING_SWAP);
 }
 
 /* Pointer attributes. */
@@ -49,8 +55,10 @@ static bool flag_of(const struct allocation *allocation, CUpointer_attribute att
 
 CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
   struct allocation found;
+  if (find_swap(ptr, &found))
+    return pointers_attribute(&found, ptr, attribute, data);
   bool differs = is_flag(attribute) || attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER;
-  if (!differs || !data || !find_converted(ptr, &found))
+  if (!differs || !data || !find(ptr, BACKING_CONVERTED, &found))
     return driver.cuPointerGetAttribute(data, attribute, ptr);
   if (attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER) {
     void *unused;
@@ -65,9 +73,11 @@ CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, C
 
 CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
                                      CUdeviceptr ptr) {
-  CUresult result = driver.cuPointerGetAttributes(numAttributes, attributes, data, ptr);
   struct allocation found;
-  if (result != CUDA_SUCCESS || !attributes || !data || !find_converted(ptr, &found))
+  if (find_swap(ptr, &found))
+    return pointers_attributes(&found, ptr, numAttributes, attributes, data);
+  CUresult result = driver.cuPointerGetAttributes(numAttributes, attributes, data, ptr);
+  if (result != CUDA_SUCCESS || !attributes || !data || !find(ptr, BACKING_CONVERTED, &found))
     return result;
   for (unsigned int i = 0; i < numAttributes; i++) {
     if (data[i] && is_flag(attributes[i]))
@@ -78,31 +88,63 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
   return result;
 }
 
-/* The value is a 4-byte boolean; what the driver has accepted is not NULL. */
+/* The value is a 4-byte boolean; what the driver has accepted is not NULL. It refuses mapped memory, so for
+ * that the attribute is only remembered. */
 CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr) {
-  CUresult result = driver.cuPointerSetAttribute(value, attribute, ptr);
-  if (result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && is_converted(ptr))
+  struct allocation found;
+  bool sync = value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
+  CUresult result =
+      sync && find_swap(ptr, &found) ? CUDA_SUCCESS : driver.cuPointerSetAttribute(value, attribute, ptr);
+  if (result == CUDA_SUCCESS && sync && is_ours(ptr))
     ledger_set_sync_memops(&account_addresses, ptr, *(const unsigned int *)value != 0);
   return result;
 }
 
-/* Sharing with other processes. */
+/* Without a current context the driver says so. */
+CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
+  struct allocation found;
+  CUdevice device;
+  if (!find_swap(dptr, &found) || driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+    return driver.cuMemGetAddressRange_v2(pbase, psize, dptr);
+  if (pbase)
+    *pbase = found.base;
+  if (psize)
+    *psize = found.span;
+  return CUDA_SUCCESS;
+}
+
+/* Plain memory has no access flags of its own: the driver says 0. */
+CUresult hook_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr) {
+  struct allocation found;
+  if (!flags || !location || !find_swap(ptr, &found))
+    return driver.cuMemGetAccess(flags, location, ptr);
+  *flags = 0;
+  return CUDA_SUCCESS;
+}
+
+/* Sharing with other processes and devices. */
 
 static CUresult refuse_sharing(void) {
   static atomic_flag said = ATOMIC_FLAG_INIT;
   if (!atomic_flag_test_and_set(&said))
     log_warn(
-        "this program shares device memory with other processes (CUDA IPC), which memory that can leave the "
-        "card does not support: set GPUSHARE_MEMORY=off for it");
+        "this program shares device memory with other processes or devices (CUDA IPC, dma-buf), which memory "
+        "that can leave the card does not support: set GPUSHARE_MEMORY=off for it");
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
-  return is_converted(dptr) ? refuse_sharing() : driver.cuIpcGetMemHandle(pHandle, dptr);
+  return is_ours(dptr) ? refuse_sharing() : driver.cuIpcGetMemHandle(pHandle, dptr);
 }
 
 CUresult hook_cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr) {
-  return is_converted(ptr) ? refuse_sharing() : driver.cuMemPoolExportPointer(shareData_out, ptr);
+  return is_ours(ptr) ? refuse_sharing() : driver.cuMemPoolExportPointer(shareData_out, ptr);
+}
+
+CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
+                                            CUmemRangeHandleType handleType, unsigned long long flags) {
+  return is_ours(dptr) ? refuse_sharing()
+                       : driver.cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
 }
 
 /* How much memory there is. */

@@ -8,6 +8,7 @@
 #include "interpose/driver.h"
 #include "memory/account.h"
 #include "memory/device.h"
+#include "memory/swap/swap.h"
 
 struct deferred {
   struct deferred *next;
@@ -130,9 +131,16 @@ CUresult deferred_free(const struct allocation *allocation, CUstream stream) {
 }
 
 /* The driver may refuse only if the memory went with its context: then it is gone just the same. */
+static void free_memory(const struct allocation *allocation) {
+  if (allocation->backing == BACKING_SWAP)
+    swap_free(allocation, true);
+  else
+    driver.cuMemFree_v2(allocation->base);
+}
+
 static void free_now(struct deferred *item) {
   driver.cuEventDestroy_v2(item->event);
-  driver.cuMemFree_v2(item->allocation.base);
+  free_memory(&item->allocation);
   account_gone(&item->allocation);
   release(item, false);
   free(item);
@@ -166,15 +174,35 @@ bool deferred_reap_all(void) {
   return true;
 }
 
+/* The driver waits by itself before it frees; swap memory goes at once. An event that dies with its context
+ * is not asked any more: it may be dead already. */
+static void wait_for_work(const struct deferred *item, CUcontext dying) {
+  if (item->event_context != dying) {
+    driver.cuEventSynchronize(item->event);
+  } else if (driver.cuCtxPushCurrent_v2(dying) == CUDA_SUCCESS) {
+    driver.cuCtxSynchronize();
+    driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
+  }
+}
+
+static void free_at_end(const struct deferred *item, CUcontext dying) {
+  bool swap = item->allocation.backing == BACKING_SWAP;
+  if (swap)
+    wait_for_work(item, dying);
+  if (swap || item->allocation.context != dying) /* all else goes with its context */
+    free_memory(&item->allocation);
+}
+
 void deferred_context_destroyed(CUcontext context) {
+  CUstreamCaptureMode mode = capture_relax();
   for (struct deferred *item; (item = take_of(context));) {
-    if (item->allocation.context != context) /* the event dies, the memory does not */
-      driver.cuMemFree_v2(item->allocation.base);
+    free_at_end(item, context);
     if (item->event_context != context)
       driver.cuEventDestroy_v2(item->event);
     account_gone(&item->allocation);
     free(item);
   }
+  capture_unrelax(mode);
 }
 
 void deferred_fork_child(void) {

@@ -1,6 +1,6 @@
 /*
- * deferred.h - frees of unified memory in stream order, which the driver does not do: the memory is freed
- * once the stream has come to the point of the free.
+ * deferred.h - frees in stream order of memory that the driver does not free so (unified memory, and swap
+ * memory, which it does not know): once the stream has come to the point of the free.
  *
  * Threading: any thread.
  */

@@ -12,6 +12,7 @@
 
 #include "gpushare/protocol.h"
 #include "interpose/cuda_abi.h"
+#include "settings.h"
 
 #define DEVICES GS_GPUS_PER_CLIENT
 
@@ -21,9 +22,17 @@ bool device_current(CUdevice *device, CUcontext *context);
 
 bool device_valid(CUdevice device);
 
-/* Whether program memory on this device becomes unified memory. When the device rules it out, says so once.
- */
-bool device_converts(CUdevice device);
+/* What stands behind the program's plain memory on this device: MEMORY_MANAGED, MEMORY_SWAP or MEMORY_OFF.
+ * Decided when first asked, and kept: by the environment, else by the daemon (may wait for its answer), and
+ * by what the device can do, which is logged where it differs. */
+enum memory_mode device_memory(CUdevice device);
+
+/* Whether the program's plain memory on this device can leave the card. */
+static inline bool device_converts(CUdevice device) { return device_memory(device) != MEMORY_OFF; }
+
+/* Whether unified memory stands in for device memory: all of it under MEMORY_MANAGED, that of pools under
+ * MEMORY_SWAP where the device can page. */
+bool device_pages(CUdevice device);
 
 /* What the driver says the card has; 0 if it does not say. */
 uint64_t device_card_bytes(CUdevice device);

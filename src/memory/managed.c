@@ -1,12 +1,8 @@
-/*
- * managed.c - plain allocations: cuMemAlloc and cuMemAllocPitch become unified memory with the card as its
- * preferred location, so that their pages can leave the card; the program's own unified memory is only
- * booked.
- */
+/* managed.c - unified memory in place of device memory: the card is its preferred location, and its pages can
+ * leave. */
 #include "memory/managed.h"
 
 #include "interpose/driver.h"
-#include "interpose/hooks.h"
 #include "memory/deferred.h"
 #include "memory/device.h"
 #include "memory/populate.h"
@@ -44,72 +40,4 @@ CUresult managed_alloc(CUdeviceptr *address, size_t bytes, const struct allocati
   account_add(&account_addresses, &new);
   *address = base;
   return CUDA_SUCCESS;
-}
-
-/* Enter an allocation that stays what it is, once its bytes are reserved and the driver has answered. */
-static CUresult enter(CUresult result, const CUdeviceptr *address, size_t bytes,
-                      struct allocation *allocation) {
-  if (result != CUDA_SUCCESS) {
-    budget_release(allocation->device, allocation->backing, bytes);
-    return result;
-  }
-  allocation->base = *address;
-  allocation->span = allocation->bytes = bytes;
-  account_add(&account_addresses, allocation);
-  return result;
-}
-
-CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
-  struct allocation new = {.origin = ORIGIN_PLAIN, .backing = BACKING_PINNED};
-  if (!dptr || !bytesize || !device_current(&new.device, &new.context))
-    return driver.cuMemAlloc_v2(dptr, bytesize);
-  if (device_converts(new.device))
-    return managed_alloc(dptr, bytesize, &new);
-  if (budget_reserve(new.device, BACKING_PINNED, bytesize))
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  return enter(driver.cuMemAlloc_v2(dptr, bytesize), dptr, bytesize, &new);
-}
-
-static bool is_element_size(unsigned int bytes) { return bytes == 4 || bytes == 8 || bytes == 16; }
-
-/* The driver judges what it may refuse: other element sizes, and sizes beyond all bounds. */
-CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
-                                 unsigned int ElementSizeBytes) {
-  struct allocation new = {.origin = ORIGIN_PLAIN, .backing = BACKING_PINNED};
-  size_t pitch, bytes;
-  if (!dptr || !pPitch || !WidthInBytes || !Height || !device_current(&new.device, &new.context))
-    return driver.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
-  size_t step = device_pitch_bytes(new.device);
-  if (__builtin_add_overflow(WidthInBytes, step - 1, &pitch) ||
-      __builtin_mul_overflow(pitch -= pitch % step, Height, &bytes))
-    return driver.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
-  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (is_element_size(ElementSizeBytes) && device_converts(new.device)) {
-    result = managed_alloc(dptr, bytes, &new);
-    *pPitch = result == CUDA_SUCCESS ? pitch : *pPitch;
-  } else if (budget_reserve(new.device, BACKING_PINNED, bytes) == 0) {
-    result = driver.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
-    result = enter(result, dptr, bytes, &new);
-  }
-  return result;
-}
-
-CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
-  struct allocation new = {.origin = ORIGIN_PLAIN, .backing = BACKING_APP};
-  if (!dptr || !bytesize || !device_current(&new.device, &new.context))
-    return driver.cuMemAllocManaged(dptr, bytesize, flags);
-  if (budget_reserve(new.device, BACKING_APP, bytesize))
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  return enter(driver.cuMemAllocManaged(dptr, bytesize, flags), dptr, bytesize, &new);
-}
-
-CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
-  struct allocation old;
-  bool ours = dptr && account_take(&account_addresses, dptr, &old);
-  CUresult result = driver.cuMemFree_v2(dptr);
-  if (ours && result == CUDA_SUCCESS)
-    account_gone(&old);
-  else if (ours)
-    account_put_back(&account_addresses, &old);
-  return result;
 }

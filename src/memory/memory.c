@@ -4,22 +4,64 @@
 #include "memory/account.h"
 #include "memory/deferred.h"
 #include "memory/device.h"
+#include "memory/peers.h"
 #include "memory/physical.h"
 #include "memory/pools.h"
 #include "memory/populate.h"
+#include "memory/residency.h"
+#include "memory/swap/slabs.h"
 #include "memory/swap/swap.h"
 
+static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 struct memory_usage memory_usage(CUdevice device) {
   if (!device_valid(device))
     return (struct memory_usage){0};
-  uint64_t movable = budget_used_bytes(device, BACKING_CONVERTED) + budget_used_bytes(device, BACKING_APP);
-  uint64_t away = account_away_bytes(device);
+  uint64_t pinned = budget_used_bytes(device, BACKING_PINNED);
   return (struct memory_usage){
       .total_bytes = budget_sum_bytes(device),
-      .pinned_bytes = budget_used_bytes(device, BACKING_PINNED),
-      .resident_bytes = away < movable ? movable - away : 0,
+      .pinned_bytes = pinned,
+      .resident_bytes = pinned + account_unified_bytes(device) + swap_resident_bytes(device),
   };
 }
+
+/* Swap memory must be on the card before the process runs, unified memory need not: so it comes first at what
+ * room there is, and unified memory leaves for it. */
+enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
+  if (!device_valid(device))
+    return MEMORY_SETTLED;
+  enum memory_progress progress = MEMORY_SETTLED;
+  uint64_t room = less(room_bytes, budget_used_bytes(device, BACKING_PINNED));
+  uint64_t unified_room = less(room, swap_total_bytes(device));
+  bool leaves = account_unified_bytes(device) > unified_room;
+  if (leaves)
+    progress = residency_step(device, unified_room, moved);
+  if (progress == MEMORY_SETTLED)
+    progress = swap_step(device, less(room, account_unified_bytes(device)), moved);
+  if (progress == MEMORY_SETTLED && !leaves)
+    progress = residency_step(device, unified_room, moved);
+  return progress;
+}
+
+bool memory_open(CUdevice device, uint64_t enough_bytes) {
+  if (!device_valid(device))
+    return true;
+  bool enough = !account_away_bytes(device) || memory_usage(device).resident_bytes >= enough_bytes;
+  return enough && swap_open(device);
+}
+
+void memory_close(CUdevice device) {
+  if (device_valid(device))
+    swap_close(device);
+}
+
+void memory_expect_moves(CUdevice device, bool expected) {
+  if (device_valid(device))
+    swap_expect_moves(device, expected);
+}
+
+void memory_set_host_tight(bool tight) { slabs_set_tight(tight); }
+
+uint64_t memory_run_timers(uint64_t now_ns) { return slabs_trim(now_ns); }
 
 void memory_context_destroyed(CUcontext context) {
   if (!context)
@@ -34,6 +76,7 @@ void memory_fork_child(void) {
   account_fork_child();
   budget_fork_child();
   deferred_fork_child();
+  peers_fork_child();
   physical_fork_child();
   pools_fork_child();
   populate_fork_child();

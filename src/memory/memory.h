@@ -15,9 +15,10 @@
 struct memory_usage {
   uint64_t total_bytes;    /* all device memory of this process on the device that we know of */
   uint64_t pinned_bytes;   /* of these: cannot leave the card (passed through unconverted) */
-  uint64_t resident_bytes; /* converted bytes believed to be on the card */
+  uint64_t resident_bytes; /* of these: on the card, as far as is known; what is pinned is */
 };
 
+/* Takes no lock that anybody holds while he waits. */
 struct memory_usage memory_usage(CUdevice device);
 
 struct memory_moved {

@@ -112,8 +112,16 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle) {
   return result;
 }
 
+/* Swap memory is mapped, too, but the program must not know: plain memory has no handle. */
+static bool is_swap(const void *address) {
+  struct allocation found;
+  return ledger_find(&account_addresses, (uintptr_t)address, &found) && found.backing == BACKING_SWAP;
+}
+
 /* A further handle of mapped memory; the driver gives the same number while the first one lives. */
 CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr) {
+  if (is_swap(addr))
+    return CUDA_ERROR_INVALID_VALUE;
   CUresult result = driver.cuMemRetainAllocationHandle(handle, addr);
   if (result != CUDA_SUCCESS)
     return result;

@@ -77,7 +77,7 @@ static CUmemoryPool make_default(CUdevice device) {
 
 /* The pool that stands in for the driver's default pool; NULL: none does. */
 static CUmemoryPool default_pool(CUdevice device) {
-  if (!device_valid(device) || !device_converts(device))
+  if (!device_valid(device) || !device_pages(device))
     return NULL;
   pthread_mutex_lock(&lock);
   if (!defaults[device].tried) {

@@ -1,10 +1,12 @@
 /*
- * residency.c - moves the process' unified memory out of a card and back, in bulk, around a hand-over.
+ * residency.c - moves the process' unified memory out of a card and back, in bulk, step by step.
  *
  * Contents survive any mistake here: a prefetch only says where pages should be. The moves must leave the
  * program free to allocate and free meanwhile, so one allocation at a time is pinned, for the time it takes
  * to queue a piece of it.
  */
+#include "memory/residency.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -12,14 +14,14 @@
 #include "interpose/driver.h"
 #include "memory/account.h"
 #include "memory/device.h"
-#include "memory/memory.h"
 #include "memory/pools.h"
+#include "memory/swap/swap.h"
 
-/* Larger pieces are faster (one call for 4 GiB: 50 GB/s, in 32 MiB pieces 33 GB/s on an H200), but a free of
- * the allocation waits while one is queued, and any free may wait for what has been queued since the last
- * wait. */
-#define PIECE_BYTES (UINT64_C(256) << 20)
-#define QUEUED_BYTES (UINT64_C(1) << 30)
+/* How much a step moves: a call takes some 0.3 ms besides, so larger pieces are faster (one call for 4 GiB:
+ * 50 GB/s, in 32 MiB pieces 33 GB/s on an H200); but orders wait for a step to end, any free of the program
+ * may do so too, and what leaves makes room for others only then. Out is half as fast as in. */
+#define STEP_OUT_BYTES (UINT64_C(256) << 20)
+#define STEP_IN_BYTES (UINT64_C(1) << 30)
 #define PAGE_BYTES (UINT64_C(2) << 20) /* the driver's unit of residency */
 
 /* One call for many pieces brings in 20 MiB pieces at 43 GB/s and 2 MiB pieces at 25 GB/s, instead of 29 and
@@ -32,23 +34,35 @@ struct part {
   uint8_t backing;
 };
 
+/* What there was to move when it was made, in the order to do it. Kept from step to step until it is done
+ * with, for there may be many thousands of allocations. */
+struct plan {
+  bool out;
+  struct part *parts;
+  size_t count, next;
+};
+
+static struct plan plans[DEVICES]; /* each of its GPU's worker alone */
+static bool failure_logged[DEVICES];
+
 /* Part of an allocation that is pinned until it is queued. */
 struct piece {
   struct allocation pinned;
   uint64_t start, bytes;
+  bool last; /* nothing of the allocation is left to move */
 };
 
 struct mover {
   CUstream stream;
   CUdevice device;
-  bool out;
+  struct plan *plan;
   uint64_t left_bytes;
   uint64_t queued_bytes;
-  uint64_t moved_bytes;
   size_t most_pieces, pieces; /* of a batch: at most, and so far */
-  uint64_t batch_bytes;
   struct piece batch[BATCH_PIECES];
 };
+
+/* ---- the plan ---- */
 
 struct question {
   CUdevice device;
@@ -59,85 +73,121 @@ static uint64_t movable_bytes(const struct allocation *allocation, bool out) {
   return out ? allocation->bytes - allocation->away_bytes : allocation->away_bytes;
 }
 
+static bool is_unified(const struct allocation *allocation) {
+  return allocation->backing == BACKING_CONVERTED || allocation->backing == BACKING_APP;
+}
+
 static bool is_wanted(const struct allocation *allocation, void *argument) {
   const struct question *question = argument;
-  return allocation->device == question->device && allocation->backing != BACKING_PINNED &&
+  return allocation->device == question->device && is_unified(allocation) &&
          movable_bytes(allocation, question->out);
 }
 
-/* The program's own unified memory last: it may well be on the host by the program's will. Then the largest,
- * for the fewest and fastest moves. */
-static int compare_parts(const void *a, const void *b) {
+/* The program's own unified memory last: it may well be on the host by the program's will. */
+static int compare_backings(const struct part *a, const struct part *b) {
+  return (a->backing == BACKING_APP) - (b->backing == BACKING_APP);
+}
+
+/* Out: the largest first, for the fewest and fastest moves. */
+static int compare_leaving(const void *a, const void *b) {
   const struct part *x = a, *y = b;
-  if (x->backing != y->backing)
-    return x->backing == BACKING_APP ? 1 : -1;
+  int order = compare_backings(x, y);
+  if (order)
+    return order;
   if (x->bytes != y->bytes)
     return x->bytes < y->bytes ? 1 : -1;
-  return x->base < y->base ? -1 : x->base > y->base;
+  return x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
 }
 
-/* What there is to move, in the order to do it. 0 or -errno. */
-static int plan(CUdevice device, bool out, struct part **parts, size_t *count) {
+/* In: by age, for programs use first what they have made first. */
+static int compare_coming(const void *a, const void *b) {
+  const struct part *x = a, *y = b;
+  int order = compare_backings(x, y);
+  return order ? order : x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
+}
+
+static void plan_drop(struct plan *plan) {
+  free(plan->parts);
+  *plan = (struct plan){.parts = NULL};
+}
+
+static void plan_fill(struct plan *plan, const struct allocation *list, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    plan->parts[i] = (struct part){.base = list[i].base,
+                                   .sequence = list[i].sequence,
+                                   .bytes = movable_bytes(&list[i], plan->out),
+                                   .backing = list[i].backing};
+  plan->count = count;
+  qsort(plan->parts, count, sizeof *plan->parts, plan->out ? compare_leaving : compare_coming);
+}
+
+/* 0 or -errno. */
+static int plan_make(struct plan *plan, CUdevice device, bool out) {
   struct question question = {.device = device, .out = out};
   struct allocation *list;
-  int err = ledger_snapshot(&account_addresses, is_wanted, &question, &list, count);
+  size_t count;
+  plan_drop(plan);
+  int err = ledger_snapshot(&account_addresses, is_wanted, &question, &list, &count);
   if (err)
     return err;
-  *parts = malloc((*count + 1) * sizeof **parts);
-  for (size_t i = 0; *parts && i < *count; i++)
-    (*parts)[i] = (struct part){.base = list[i].base,
-                                .sequence = list[i].sequence,
-                                .bytes = movable_bytes(&list[i], out),
-                                .backing = list[i].backing};
+  plan->out = out;
+  plan->parts = malloc((count + 1) * sizeof *plan->parts);
+  if (plan->parts)
+    plan_fill(plan, list, count);
   free(list);
-  if (!*parts)
-    return -ENOMEM;
-  qsort(*parts, *count, sizeof **parts, compare_parts);
-  return 0;
+  return plan->parts ? 0 : -ENOMEM;
 }
 
-static bool wait_for_queued(struct mover *mover) {
-  CUresult result = driver.cuStreamSynchronize(mover->stream);
-  if (result != CUDA_SUCCESS)
-    log_warn("GPU %d: moving memory failed with CUDA error %d", mover->device, result);
-  mover->queued_bytes = 0;
-  return result == CUDA_SUCCESS;
+static bool plan_is_over(const struct plan *plan, bool out) {
+  return plan->next >= plan->count || plan->out != out;
 }
+
+/* ---- one step ---- */
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* Whole pages, or up to the end. */
-static uint64_t piece_bytes(const struct mover *mover, uint64_t rest) {
-  uint64_t wanted = least(PIECE_BYTES, mover->left_bytes);
-  wanted += (PAGE_BYTES - wanted % PAGE_BYTES) % PAGE_BYTES;
-  return least(wanted, rest);
+/* What is away is always a part at the start of an allocation, which grows when moving out and shrinks, from
+ * its end, when moving in: by whole pages, a little more out or a little less in than is asked for. */
+static void choose_range(struct piece *piece, bool out, uint64_t wanted) {
+  uint64_t away = piece->pinned.away_bytes, bytes = piece->pinned.bytes;
+  uint64_t from = out || wanted >= away ? 0 : away - wanted, to = away;
+  if (out) {
+    from = away;
+    to = wanted >= bytes - away ? bytes : away + wanted;
+    to = least((to + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES, bytes);
+  } else {
+    from = least((from + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES, away);
+  }
+  piece->start = from;
+  piece->bytes = to - from;
+  piece->last = out ? to == bytes : from == 0;
 }
 
-/* Pin the next piece of an allocation: what is away is always a part at its start, which grows when moving
- * out and shrinks, from its end, when moving in. False when there is nothing left of it to do. */
-static bool add_piece(struct mover *mover, const struct part *part) {
+/* Pin the plan's next allocation for the batch. True: done with it. */
+static bool add_piece(struct mover *mover) {
+  const struct part *part = &mover->plan->parts[mover->plan->next];
   struct piece *piece = &mover->batch[mover->pieces];
-  struct allocation *pinned = &piece->pinned;
-  if (!mover->left_bytes || !ledger_pin(&account_addresses, part->base, part->sequence, pinned))
-    return false;
-  piece->bytes = piece_bytes(mover, movable_bytes(pinned, mover->out));
-  piece->start = mover->out ? pinned->away_bytes : pinned->away_bytes - piece->bytes;
+  if (!ledger_pin(&account_addresses, part->base, part->sequence, &piece->pinned))
+    return true;
+  choose_range(piece, mover->plan->out, mover->left_bytes);
   if (!piece->bytes) {
-    account_unpin(pinned, pinned->away_bytes);
-    return false;
+    account_unpin(&piece->pinned, piece->pinned.away_bytes);
+    mover->left_bytes = piece->last ? mover->left_bytes : 0;
+    return piece->last;
   }
   mover->pieces++;
-  mover->batch_bytes += piece->bytes;
   mover->left_bytes -= least(piece->bytes, mover->left_bytes);
-  return true;
+  return piece->last;
 }
 
 static void queue_piece(struct mover *mover, struct piece *piece) {
-  CUdevice to = mover->out ? CU_DEVICE_CPU : mover->device;
+  CUdevice to = mover->plan->out ? CU_DEVICE_CPU : mover->device;
   CUresult result =
       driver.cuMemPrefetchAsync(piece->pinned.base + piece->start, piece->bytes, to, mover->stream);
-  if (result != CUDA_SUCCESS)
-    piece->bytes = 0;
+  if (result == CUDA_SUCCESS)
+    return;
+  mover->left_bytes += piece->bytes;
+  piece->bytes = 0;
 }
 
 /* All pieces of the batch by one call, into the card. */
@@ -153,86 +203,125 @@ static bool queue_together(struct mover *mover) {
          CUDA_SUCCESS;
 }
 
-/* Queue what has been pinned, note where it will be, and let go of it. False: moving does not work any more.
- */
-static bool flush(struct mover *mover) {
+/* Queue what has been pinned, note where it will be, and let go of it. What the driver refuses stays where it
+ * is until the next plan. */
+static void flush(struct mover *mover) {
   if (mover->pieces < 2 || !queue_together(mover))
     for (size_t i = 0; i < mover->pieces; i++)
       queue_piece(mover, &mover->batch[i]);
   for (size_t i = 0; i < mover->pieces; i++) {
     struct piece *piece = &mover->batch[i];
     uint64_t away = piece->pinned.away_bytes;
-    account_unpin(&piece->pinned, mover->out ? away + piece->bytes : away - piece->bytes);
+    account_unpin(&piece->pinned, mover->plan->out ? away + piece->bytes : away - piece->bytes);
     mover->queued_bytes += piece->bytes;
-    mover->moved_bytes += piece->bytes;
+    mover->plan->next += !piece->bytes && !piece->last;
   }
   mover->pieces = 0;
-  mover->batch_bytes = 0;
-  return mover->queued_bytes < QUEUED_BYTES || wait_for_queued(mover);
 }
 
-/* A piece that is not the last one of its allocation fills the batch, so no allocation is in it twice. */
-static bool move_part(struct mover *mover, const struct part *part) {
-  while (add_piece(mover, part)) {
-    bool full =
-        mover->pieces == mover->most_pieces || mover->batch_bytes >= PIECE_BYTES || !mover->left_bytes;
-    uint64_t before = mover->moved_bytes;
-    if (full && (!flush(mover) || mover->moved_bytes == before))
-      return false;
-    if (!full)
-      return true;
-  }
-  return true;
+static bool has_more(const struct mover *mover) {
+  return mover->left_bytes && mover->plan->next < mover->plan->count;
 }
 
-static uint64_t move_parts(struct mover *mover, const struct part *parts, size_t count) {
+/* A piece that is not the last of its allocation is the last of its step, so no allocation is in it twice. */
+static void queue_step(struct mover *mover) {
+  do {
+    while (has_more(mover) && mover->pieces < mover->most_pieces)
+      mover->plan->next += add_piece(mover);
+    flush(mover);
+  } while (has_more(mover));
+}
+
+static CUresult move_queued(struct mover *mover) {
   CUresult result = driver.cuStreamCreate(&mover->stream, CU_STREAM_NON_BLOCKING);
-  if (result != CUDA_SUCCESS) {
-    log_warn("GPU %d: no stream to move memory on: CUDA error %d", mover->device, result);
-    return 0;
-  }
-  mover->most_pieces = mover->out || !driver.cuMemPrefetchBatchAsync ? 1 : BATCH_PIECES;
-  for (size_t i = 0; i < count && mover->left_bytes; i++)
-    if (!move_part(mover, &parts[i]))
-      break;
-  flush(mover);
-  wait_for_queued(mover);
+  if (result != CUDA_SUCCESS)
+    return result;
+  mover->most_pieces = mover->plan->out || !driver.cuMemPrefetchBatchAsync ? 1 : BATCH_PIECES;
+  queue_step(mover);
+  result = driver.cuStreamSynchronize(mover->stream);
   driver.cuStreamDestroy_v2(mover->stream);
-  return mover->moved_bytes;
+  return result;
 }
 
-static uint64_t move(CUdevice device, bool out, uint64_t bytes) {
-  struct mover mover = {.device = device, .out = out, .left_bytes = bytes};
-  struct part *parts;
-  size_t count;
-  if (plan(device, out, &parts, &count))
-    return 0;
-  CUstreamCaptureMode mode = capture_relax();
-  uint64_t moved = count ? move_parts(&mover, parts, count) : 0;
-  capture_unrelax(mode);
-  free(parts);
-  return moved;
+static CUresult move_by_plan(struct mover *mover, uint64_t bytes) {
+  mover->left_bytes = least(bytes, mover->plan->out ? STEP_OUT_BYTES : STEP_IN_BYTES);
+  return has_more(mover) ? move_queued(mover) : CUDA_SUCCESS;
 }
 
-uint64_t memory_evict(CUdevice device, uint64_t bytes) {
-  if (!device_valid(device) || !bytes || !device_converts(device))
-    return 0;
-  CUstreamCaptureMode mode = capture_relax();
-  pools_trim(device); /* what nobody uses need not be moved */
-  capture_unrelax(mode);
-  return move(device, true, bytes);
+static int renew_plan(struct plan *plan, CUdevice device, bool out) {
+  if (out)
+    pools_trim(device); /* what nobody uses need not be moved */
+  return plan_make(plan, device, out);
+}
+
+/* By the plan, and by a new one when that is over, or of no use any more: all of it may be gone by now. */
+static CUresult move(CUdevice device, bool out, uint64_t bytes, uint64_t *moved_bytes) {
+  struct mover mover = {.device = device, .plan = &plans[device]};
+  bool fresh = plan_is_over(mover.plan, out);
+  if (fresh && renew_plan(mover.plan, device, out))
+    return CUDA_SUCCESS;
+  CUresult result = move_by_plan(&mover, bytes);
+  if (result == CUDA_SUCCESS && !mover.queued_bytes && !fresh && renew_plan(mover.plan, device, out) == 0)
+    result = move_by_plan(&mover, bytes);
+  *moved_bytes = mover.queued_bytes;
+  return result;
+}
+
+static enum memory_progress progress_of(CUdevice device, CUresult result, bool any) {
+  if (result != CUDA_SUCCESS && !failure_logged[device])
+    log_warn("GPU %d: moving memory failed with CUDA error %d", device, result);
+  failure_logged[device] = result != CUDA_SUCCESS;
+  return result != CUDA_SUCCESS ? MEMORY_FAILED : any ? MEMORY_MOVED : MEMORY_SETTLED;
 }
 
 /* No more comes in than the card holds: the rest would only push out what has just come. */
-static uint64_t room_bytes(CUdevice device) {
-  struct memory_usage usage = memory_usage(device);
-  uint64_t total = budget_total_bytes(device), taken = usage.pinned_bytes + usage.resident_bytes;
-  return taken < total ? total - taken : 0;
+static uint64_t card_room_bytes(CUdevice device) {
+  uint64_t card = device_card_bytes(device);
+  uint64_t taken = budget_used_bytes(device, BACKING_PINNED) + swap_resident_bytes(device);
+  return taken < card ? card - taken : 0;
+}
+
+static uint64_t coming_bytes(CUdevice device, uint64_t resident_bytes, uint64_t room_bytes) {
+  uint64_t room = least(room_bytes, card_room_bytes(device)), away = account_away_bytes(device);
+  uint64_t bytes = resident_bytes < room ? least(away, room - resident_bytes) : 0;
+  return bytes < away && bytes < PAGE_BYTES ? 0 : bytes;
+}
+
+enum memory_progress residency_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
+  uint64_t resident_bytes = account_unified_bytes(device), moved_bytes = 0;
+  bool out = resident_bytes > room_bytes;
+  uint64_t bytes = out ? resident_bytes - room_bytes : coming_bytes(device, resident_bytes, room_bytes);
+  if (!bytes || (out && !device_converts(device))) {
+    plan_drop(&plans[device]);
+    return MEMORY_SETTLED;
+  }
+  CUstreamCaptureMode mode = capture_relax();
+  CUresult result = move(device, out, bytes, &moved_bytes);
+  capture_unrelax(mode);
+  *(out ? &moved->out_bytes : &moved->in_bytes) += moved_bytes;
+  return progress_of(device, result, moved_bytes > 0);
+}
+
+/* Another thread may have been changing the plans. */
+void residency_fork_child(void) {
+  for (int i = 0; i < DEVICES; i++)
+    plans[i] = (struct plan){.parts = NULL};
+}
+
+/* ---- all steps at once ---- */
+
+uint64_t memory_evict(CUdevice device, uint64_t bytes) {
+  uint64_t resident_bytes = device_valid(device) ? account_unified_bytes(device) : 0;
+  struct memory_moved moved = {.out_bytes = 0};
+  while (moved.out_bytes < least(bytes, resident_bytes) &&
+         residency_step(device, resident_bytes - least(bytes, resident_bytes), &moved) == MEMORY_MOVED)
+    ;
+  return moved.out_bytes;
 }
 
 uint64_t memory_restore(CUdevice device) {
-  if (!device_valid(device) || !account_away_bytes(device))
-    return 0;
-  uint64_t bytes = room_bytes(device);
-  return bytes ? move(device, false, bytes) : 0;
+  struct memory_moved moved = {.in_bytes = 0};
+  while (device_valid(device) && residency_step(device, UINT64_MAX, &moved) == MEMORY_MOVED)
+    ;
+  return moved.in_bytes;
 }

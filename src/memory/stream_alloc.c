@@ -8,7 +8,7 @@
 #include "memory/account.h"
 #include "memory/deferred.h"
 #include "memory/device.h"
-#include "memory/managed.h"
+#include "memory/plain.h"
 #include "memory/pools.h"
 #include "memory/populate.h"
 
@@ -65,13 +65,14 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, CUmemoryPool asked,
     return alloc_from_pool(dptr, bytes, asked, &pool, stream);
   struct allocation like = {
       .origin = ORIGIN_STREAM, .device = pool.device, .context = context, .pool = pool.handle};
-  return managed_alloc(dptr, bytes, &like);
+  return plain_alloc(dptr, bytes, &like);
 }
 
-/* The driver frees what comes from its pools, and device memory, in stream order; unified memory it does not.
- */
+/* The driver frees what comes from its pools, and device memory, in stream order; unified memory it does not,
+ * and swap memory it does not know. */
 static bool needs_deferral(const struct allocation *allocation) {
-  return allocation->backing == BACKING_CONVERTED && allocation->origin != ORIGIN_POOL;
+  return allocation->backing == BACKING_SWAP ||
+         (allocation->backing == BACKING_CONVERTED && allocation->origin != ORIGIN_POOL);
 }
 
 static CUresult free_async(CUdeviceptr dptr, CUstream stream) {

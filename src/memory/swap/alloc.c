@@ -217,7 +217,7 @@ CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation 
     return result;
   struct allocation new = *like;
   new.base = extent->block->base + extent->at;
-  new.span = span;
+  new.span = bytes; /* what the program may ask about */
   new.bytes = new.away_bytes = 0;
   new.backing = BACKING_SWAP;
   new.object = extent;

@@ -26,7 +26,7 @@ _Atomic uint32_t gate_all_open = 1;
 bool gate_needs_fence;
 
 const struct settings *settings(void) { return &set; }
-void fake_set_memory_off(bool off) { set.memory = off ? MEMORY_OFF : MEMORY_MANAGED; }
+void fake_set_memory(enum memory_mode mode) { set.memory = mode; }
 void gate_enter_slow(CUstream stream) { (void)stream; }
 bool gate_try_enter(CUstream stream) {
   (void)stream;
@@ -45,6 +45,10 @@ bool contexts_each(CUdevice device, bool (*visit)(CUcontext context, void *argum
   return device || fake.no_context || visit(FAKE_CONTEXT, argument);
 }
 
+CUdevice contexts_device(CUcontext context) {
+  return context == FAKE_CONTEXT || context == FAKE_OTHER_CONTEXT ? 0 : context == FAKE_PEER_CONTEXT ? 1 : -1;
+}
+
 unsigned capture_count(void) { return fake.capturing; }
 void capture_forbid(void) {}
 void capture_allow(void) {}
@@ -53,6 +57,11 @@ uint64_t client_capacity(CUdevice device) { return device ? 1 : 0; }
 uint64_t client_room_bytes(CUdevice device) { return device ? 0 : UINT64_MAX; }
 bool client_room_wait(CUdevice device, uint64_t bytes) { return bytes <= client_room_bytes(device); }
 void client_memory_short(CUdevice device, uint64_t bytes) { (void)device, (void)bytes; }
+
+int client_memory_mode(CUdevice device) {
+  fake.mode_questions += device == 0;
+  return fake.daemon_memory;
+}
 
 int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
   (void)device, (void)total_bytes, (void)pinned_bytes;
@@ -398,7 +407,7 @@ static CUresult fake_event_done(CUevent event) {
 }
 
 static CUresult fake_get_device(CUdevice *device) {
-  *device = 0;
+  *device = fake.current_device;
   return fake.no_context ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
@@ -409,7 +418,10 @@ static CUresult fake_get_current(CUcontext *context) {
 
 static CUresult fake_attribute(int *value, CUdevice_attribute attribute, CUdevice device) {
   (void)device;
-  *value = attribute == CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT ? 512 : !fake.no_concurrent_access;
+  *value = attribute == CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT ? 512
+           : attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+               ? !fake.no_mapping
+               : !fake.no_concurrent_access;
   return CUDA_SUCCESS;
 }
 
@@ -430,6 +442,7 @@ static CUresult fake_info_old(unsigned *left, unsigned *total) {
 }
 
 static CUresult fake_pointer(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
+  fake.pointer_questions++;
   enum fake_kind kind = fake_kind(address);
   bool managed = kind == FAKE_MANAGED || kind == FAKE_MANAGED_POOL;
   if (!kind)
@@ -456,6 +469,22 @@ static CUresult fake_pointers(unsigned count, CUpointer_attribute *attributes, v
 static CUresult fake_set_pointer(const void *value, CUpointer_attribute attribute, CUdeviceptr address) {
   bool settable = value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && fake_kind(address);
   return settable ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
+  (void)base, (void)bytes, (void)address;
+  return CUDA_ERROR_NOT_FOUND; /* pieces that are away */
+}
+
+static CUresult fake_access(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address) {
+  (void)flags, (void)location, (void)address;
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_share_range(void *handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
+                                 unsigned long long flags) {
+  (void)handle, (void)bytes, (void)type, (void)flags;
+  return fake_kind(address) == FAKE_DEVICE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult fake_ipc(CUipcMemHandle *handle, CUdeviceptr address) {
@@ -491,13 +520,84 @@ static CUresult fake_release(CUmemGenericAllocationHandle handle) {
 
 static CUresult fake_map(CUdeviceptr address, size_t bytes, size_t offset,
                          CUmemGenericAllocationHandle handle, unsigned long long flags) {
-  (void)address, (void)bytes, (void)offset, (void)flags;
-  return handle < 64 && handles[handle] ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  (void)address, (void)offset, (void)flags;
+  if (handle >= 64 || !handles[handle])
+    return CUDA_ERROR_INVALID_VALUE;
+  fake.mapped_bytes += bytes;
+  return CUDA_SUCCESS;
 }
 
 static CUresult fake_unmap(CUdeviceptr address, size_t bytes) {
-  (void)address, (void)bytes;
+  (void)address;
+  fake.mapped_bytes -= bytes;
   return CUDA_SUCCESS;
+}
+
+static CUresult fake_reserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted,
+                             unsigned long long flags) {
+  (void)alignment, (void)wanted, (void)flags;
+  next_base = (next_base + PAGE - 1) / PAGE * PAGE;
+  *address = next_base;
+  next_base += bytes;
+  fake.reserved_ranges++;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_unreserve(CUdeviceptr address, size_t bytes) {
+  (void)address, (void)bytes;
+  fake.reserved_ranges--;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_granularity(size_t *bytes, const CUmemAllocationProp *prop,
+                                 CUmemAllocationGranularity_flags option) {
+  (void)prop, (void)option;
+  *bytes = PAGE;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
+                                size_t count) {
+  (void)address, (void)bytes;
+  fake.last_access = access[count - 1];
+  fake.access_calls++;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_copy_out(void *host, CUdeviceptr address, size_t bytes, CUstream stream) {
+  (void)host, (void)address, (void)bytes, (void)stream;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_copy_in(CUdeviceptr address, const void *host, size_t bytes, CUstream stream) {
+  (void)host, (void)address, (void)bytes, (void)stream;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_pin(void *host, size_t bytes, unsigned flags) {
+  (void)host, (void)bytes, (void)flags;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_unpin(void *host) {
+  (void)host;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_synchronize(void) {
+  note_own_call();
+  fake.context_synchronizations++;
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_enable_peer(CUcontext context, unsigned flags) {
+  (void)context, (void)flags;
+  return fake.refuse_peer;
+}
+
+static CUresult fake_disable_peer(CUcontext context) {
+  (void)context;
+  return fake.refuse_peer;
 }
 
 static CUresult fake_retain(CUmemGenericAllocationHandle *handle, void *address) {
@@ -567,6 +667,20 @@ void fake_install(void) {
       .cuMemMap = fake_map,
       .cuMemUnmap = fake_unmap,
       .cuMemRetainAllocationHandle = fake_retain,
+      .cuMemAddressReserve = fake_reserve,
+      .cuMemAddressFree = fake_unreserve,
+      .cuMemGetAllocationGranularity = fake_granularity,
+      .cuMemSetAccess = fake_set_access,
+      .cuMemcpyDtoHAsync_v2 = fake_copy_out,
+      .cuMemcpyHtoDAsync_v2 = fake_copy_in,
+      .cuMemHostRegister_v2 = fake_pin,
+      .cuMemHostUnregister = fake_unpin,
+      .cuCtxSynchronize = fake_synchronize,
+      .cuCtxEnablePeerAccess = fake_enable_peer,
+      .cuCtxDisablePeerAccess = fake_disable_peer,
+      .cuMemGetAddressRange_v2 = fake_range,
+      .cuMemGetAccess = fake_access,
+      .cuMemGetHandleForAddressRange = fake_share_range,
       .cuArrayCreate_v2 = fake_array,
       .cuArrayDestroy = fake_array_destroy,
   };

@@ -9,11 +9,13 @@
 #include <stdint.h>
 
 #include "interpose/cuda_abi.h"
+#include "settings.h"
 
 #define FAKE_CARD_BYTES (UINT64_C(16) << 30)
 #define FAKE_CONTEXT ((CUcontext)0x100)
 #define FAKE_OTHER_CONTEXT ((CUcontext)0x101)
-#define FAKE_OTHER_STREAM ((CUstream)0x11) /* in the other context; all the rest are in FAKE_CONTEXT */
+#define FAKE_PEER_CONTEXT ((CUcontext)0x102) /* on the second device */
+#define FAKE_OTHER_STREAM ((CUstream)0x11)   /* in the other context; all the rest are in FAKE_CONTEXT */
 #define FAKE_DEFAULT_POOL ((CUmemoryPool)0x200)
 
 enum fake_kind { FAKE_NONE, FAKE_DEVICE, FAKE_MANAGED, FAKE_POOL, FAKE_MANAGED_POOL };
@@ -22,14 +24,18 @@ struct fake {
   /* how it is to behave */
   bool no_concurrent_access; /* the device has no concurrentManagedAccess */
   bool no_managed_pools;     /* a driver before CUDA 13 */
-  bool capturing;            /* every stream is */
-  bool events_pending;       /* no event has completed yet */
-  CUresult refuse_alloc;     /* what allocations answer, until reset */
+  bool no_mapping;           /* no physical memory that can be mapped */
+  CUresult refuse_peer;
+  bool capturing;        /* every stream is */
+  bool events_pending;   /* no event has completed yet */
+  CUresult refuse_alloc; /* what allocations answer, until reset */
   CUresult refuse_free;
   CUresult refuse_prefetch;
   bool refuse_batch;
   bool no_context;
+  CUdevice current_device; /* of the current context */
   bool other_context_dead;
+  int daemon_memory; /* enum gs_memory */
   /* what it was asked */
   unsigned plain_allocs, managed_allocs, pool_allocs, advices, frees, stream_frees, events, trims;
   unsigned prefetches_in, prefetches_out, batches, synchronizations, pool_creates;
@@ -44,6 +50,10 @@ struct fake {
   void (*on_query)(void);             /* within cuEventQuery */
   unsigned uses_of_dead;              /* pools and events that were gone before the call returned */
   uint64_t reserved_bytes;            /* of every pool */
+  unsigned pointer_questions, reserved_ranges, access_calls, context_synchronizations;
+  uint64_t mapped_bytes;
+  CUmemAccessDesc last_access;
+  unsigned mode_questions; /* to the daemon, about the first device */
 };
 
 extern struct fake fake;
@@ -57,7 +67,7 @@ uint64_t fake_away_bytes(void);
 
 /* Settings and gate. */
 extern bool fake_gate_open;
-void fake_set_memory_off(bool off);
+void fake_set_memory(enum memory_mode mode);
 
 void fake_install(void);
 

@@ -12,6 +12,7 @@
 #include "common/host.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
+#include "gpushare/protocol.h"
 #include "interpose/driver.h"
 #include "memory/swap/swap.h"
 #include "settings.h"
@@ -27,6 +28,11 @@ const struct settings *settings(void) { return &set; }
 uint64_t host_available_bytes(void) { return world.host_bytes; }
 uint64_t client_capacity(CUdevice device) { return device < 0; }
 uint64_t client_room_bytes(CUdevice device) { return device < 0 ? 0 : world.room_bytes; }
+
+int client_memory_mode(CUdevice device) {
+  (void)device;
+  return GS_MEMORY_SWAP;
+}
 
 int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
   (void)device, (void)total_bytes, (void)pinned_bytes;

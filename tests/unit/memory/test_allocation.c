@@ -41,7 +41,7 @@ START_TEST(plain_memory_becomes_unified_memory_on_the_card) {
 END_TEST
 
 START_TEST(switched_off_or_unable_it_stays_what_it_is) {
-  fake_set_memory_off(_i == 0);
+  fake_set_memory(_i == 0 ? MEMORY_OFF : MEMORY_MANAGED);
   fake.no_concurrent_access = _i == 1;
   CUdeviceptr address = get(8 * MIB);
   ck_assert_int_eq(fake_kind(address), FAKE_DEVICE);
@@ -189,12 +189,20 @@ START_TEST(a_bool_is_not_written_beyond_its_byte) {
 }
 END_TEST
 
-START_TEST(ipc_of_converted_memory_is_not_supported) {
+START_TEST(memory_that_can_leave_the_card_is_not_shared) {
+  static const enum memory_mode modes[] = {MEMORY_MANAGED, MEMORY_SWAP, MEMORY_OFF};
   CUipcMemHandle handle;
-  CUdeviceptr address = get(MIB);
-  ck_assert_int_eq(hook_cuIpcGetMemHandle(&handle, address), CUDA_ERROR_NOT_SUPPORTED);
-  fake_set_memory_off(true);
-  ck_assert_int_eq(hook_cuIpcGetMemHandle(&handle, get(MIB)), CUDA_SUCCESS);
+  CUmemPoolPtrExportData data;
+  int file;
+  fake_set_memory(modes[_i]);
+  CUdeviceptr address = get(2 * MIB);
+  CUresult expected = modes[_i] == MEMORY_OFF ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  ck_assert_int_eq(hook_cuIpcGetMemHandle(&handle, address), expected);
+  ck_assert_int_eq(
+      hook_cuMemGetHandleForAddressRange(&file, address + MIB, MIB, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+      expected);
+  if (modes[_i] != MEMORY_OFF)
+    ck_assert_int_eq(hook_cuMemPoolExportPointer(&data, address), CUDA_ERROR_NOT_SUPPORTED);
 }
 END_TEST
 
@@ -284,7 +292,7 @@ int main(void) {
   tcase_add_test(cases, converted_memory_looks_plain_and_the_programs_own_does_not);
   tcase_add_test(cases, plain_memory_synchronizes_only_when_told_to);
   tcase_add_test(cases, a_bool_is_not_written_beyond_its_byte);
-  tcase_add_test(cases, ipc_of_converted_memory_is_not_supported);
+  tcase_add_loop_test(cases, memory_that_can_leave_the_card_is_not_shared, 0, 3);
   tcase_add_test(cases, a_context_takes_its_memory_along);
   tcase_add_test(cases, physical_memory_counts_until_its_last_reference);
   tcase_add_test(cases, a_refused_release_keeps_the_books);

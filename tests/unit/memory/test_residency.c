@@ -6,9 +6,11 @@
 
 #include "../suite.h"
 #include "fake.h"
+#include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/account.h"
 #include "memory/memory.h"
+#include "memory/residency.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -21,10 +23,34 @@ static CUdeviceptr get(size_t bytes) {
 
 /* What the books say; and it must be what the driver has been told. */
 static uint64_t resident(void) {
-  struct memory_usage usage = memory_usage(0);
   if (fake_gate_open)
-    ck_assert_uint_eq(usage.total_bytes - usage.pinned_bytes - usage.resident_bytes, fake_away_bytes());
-  return usage.resident_bytes;
+    ck_assert_uint_eq(account_away_bytes(0), fake_away_bytes());
+  return account_unified_bytes(0);
+}
+
+/* Steps up to the end; what they have moved, and how many have moved something. */
+static uint64_t steps;
+
+static struct memory_moved move_to(uint64_t room_bytes) {
+  struct memory_moved moved = {.out_bytes = 0};
+  enum memory_progress progress;
+  steps = 0;
+  while ((progress = residency_step(0, room_bytes, &moved)) == MEMORY_MOVED)
+    steps++;
+  ck_assert_int_eq(progress, MEMORY_SETTLED);
+  return moved;
+}
+
+static uint64_t leave(uint64_t room_bytes) {
+  struct memory_moved moved = move_to(room_bytes);
+  ck_assert_uint_eq(moved.in_bytes, 0);
+  return moved.out_bytes;
+}
+
+static uint64_t come(uint64_t room_bytes) {
+  struct memory_moved moved = move_to(room_bytes);
+  ck_assert_uint_eq(moved.out_bytes, 0);
+  return moved.in_bytes;
 }
 
 static void setup(void) {
@@ -38,17 +64,19 @@ START_TEST(out_and_back) {
     get(10 * MIB + 512);
   uint64_t all = resident();
   ck_assert_uint_eq(all, 3 * GIB + 10 * (10 * MIB + 512));
-  ck_assert_uint_eq(memory_evict(0, UINT64_MAX), all);
+  ck_assert_uint_eq(leave(0), all);
+  ck_assert_uint_ge(steps, 12); /* orders come between them */
+  ck_assert_uint_ge(fake.synchronizations, steps);
   ck_assert_uint_eq(fake.bytes_out, all);
   ck_assert_uint_eq(resident(), 0);
   ck_assert_uint_eq(memory_usage(0).total_bytes, all);
-  ck_assert_uint_eq(memory_evict(0, UINT64_MAX), 0);
+  ck_assert_uint_eq(leave(0), 0);
   uint64_t before = fake.bytes_in;
-  ck_assert_uint_eq(memory_restore(0), all);
+  ck_assert_uint_eq(come(all), all);
+  ck_assert_uint_ge(steps, 3);
   ck_assert_uint_eq(fake.bytes_in - before, all);
   ck_assert_uint_eq(resident(), all);
-  ck_assert_uint_eq(memory_restore(0), 0);
-  ck_assert_uint_gt(fake.synchronizations, 3); /* what is queued is bounded */
+  ck_assert_uint_eq(come(UINT64_MAX), 0);
   ck_assert_uint_eq(fake.strict_calls, 0);
   ck_assert_int_eq(fake.mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
@@ -57,22 +85,66 @@ END_TEST
 START_TEST(many_small_ones_come_in_together) {
   for (int i = 0; i < 300; i++)
     get(2 * MIB);
-  ck_assert_uint_eq(memory_evict(0, UINT64_MAX), 600 * MIB);
+  ck_assert_uint_eq(leave(0), 600 * MIB);
   fake.refuse_batch = _i == 1; /* one by one, then */
-  ck_assert_uint_eq(memory_restore(0), 600 * MIB);
+  ck_assert_uint_eq(come(UINT64_MAX), 600 * MIB);
   ck_assert_uint_eq(resident(), 600 * MIB);
   ck_assert_uint_eq(fake.batches, _i == 1 ? 0 : 3);
 }
 END_TEST
 
-START_TEST(only_as_much_as_asked_for_in_whole_pages) {
+/* A little less on the card than is allowed, never more. */
+START_TEST(up_to_the_room_in_whole_pages) {
   get(GIB);
   get(2 * GIB);
-  ck_assert_uint_eq(memory_evict(0, 5 * MIB), 6 * MIB);
-  ck_assert_uint_eq(memory_evict(0, 2 * GIB), 2 * GIB);
-  ck_assert_uint_eq(resident(), GIB - 6 * MIB);
-  ck_assert_uint_eq(memory_restore(0), 2 * GIB + 6 * MIB);
+  ck_assert_uint_eq(leave(3 * GIB - 5 * MIB), 6 * MIB);
+  ck_assert_uint_eq(leave(GIB), 2 * GIB - 6 * MIB);
+  ck_assert_uint_eq(come(GIB + MIB), 0);
+  ck_assert_uint_eq(come(GIB + 5 * MIB), 4 * MIB);
+  ck_assert_uint_eq(come(3 * GIB - 1), 2 * GIB - 6 * MIB);
+  ck_assert_uint_eq(come(3 * GIB), 2 * MIB);
   ck_assert_uint_eq(resident(), 3 * GIB);
+}
+END_TEST
+
+/* New orders turn a move round before it is through. */
+START_TEST(the_direction_turns) {
+  struct memory_moved moved = {.out_bytes = 0};
+  get(3 * GIB);
+  for (int i = 0; i < 100; i++)
+    get(3 * MIB);
+  uint64_t all = resident();
+  ck_assert_int_eq(residency_step(0, 0, &moved), MEMORY_MOVED);
+  ck_assert_uint_gt(moved.out_bytes, 0);
+  ck_assert_uint_lt(moved.out_bytes, all);
+  ck_assert_uint_eq(come(UINT64_MAX), moved.out_bytes);
+  leave(0);
+  ck_assert_int_eq(residency_step(0, UINT64_MAX, &moved), MEMORY_MOVED);
+  ck_assert_uint_eq(leave(0), moved.in_bytes);
+  ck_assert_uint_eq(come(UINT64_MAX), all);
+}
+END_TEST
+
+/* What is made between two steps is not forgotten. */
+START_TEST(the_plan_is_renewed) {
+  struct memory_moved moved = {.out_bytes = 0};
+  get(600 * MIB);
+  ck_assert_int_eq(residency_step(0, 0, &moved), MEMORY_MOVED);
+  get(600 * MIB);
+  ck_assert_uint_eq(leave(0) + moved.out_bytes, 1200 * MIB);
+  ck_assert_uint_eq(resident(), 0);
+}
+END_TEST
+
+/* In the order in which it was made. */
+START_TEST(the_oldest_comes_first) {
+  CUdeviceptr first = get(8 * MIB);
+  get(64 * MIB);
+  leave(0);
+  ck_assert_uint_eq(come(8 * MIB), 8 * MIB);
+  struct allocation found;
+  ck_assert(ledger_find(&account_addresses, first, &found));
+  ck_assert_uint_eq(found.away_bytes, 0);
 }
 END_TEST
 
@@ -84,10 +156,10 @@ START_TEST(pinned_memory_stays_and_the_programs_own_goes_last) {
   ck_assert_int_eq(hook_cuMemAllocManaged(&own, 64 * MIB, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
   ck_assert_int_eq(hook_cuArrayCreate_v2(&array, &shape), CUDA_SUCCESS);
   CUdeviceptr converted = get(2 * MIB);
-  ck_assert_uint_eq(memory_evict(0, 2 * MIB), 2 * MIB);
+  ck_assert_uint_eq(leave(64 * MIB), 2 * MIB);
   ck_assert_int_eq(hook_cuMemFree_v2(converted), CUDA_SUCCESS);
   ck_assert_uint_eq(resident(), 64 * MIB);
-  ck_assert_uint_eq(memory_evict(0, UINT64_MAX), 64 * MIB);
+  ck_assert_uint_eq(leave(0), 64 * MIB);
   ck_assert_uint_eq(memory_usage(0).pinned_bytes, 4 * MIB);
 }
 END_TEST
@@ -97,7 +169,7 @@ START_TEST(memory_made_while_others_hold_the_card_comes_with_the_grant) {
   get(8 * MIB);
   ck_assert_uint_eq(fake.prefetches_in, 0);
   ck_assert_uint_eq(resident(), 0);
-  ck_assert_uint_eq(memory_restore(0), 8 * MIB);
+  ck_assert_uint_eq(come(8 * MIB), 8 * MIB);
   ck_assert_uint_eq(fake.bytes_in, 8 * MIB);
 }
 END_TEST
@@ -106,16 +178,44 @@ START_TEST(no_more_comes_back_than_the_card_holds) {
   CUdeviceptr own;
   get(15 * GIB);
   ck_assert_int_eq(hook_cuMemAllocManaged(&own, 3 * GIB, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
-  ck_assert_uint_eq(memory_evict(0, UINT64_MAX), 18 * GIB);
-  ck_assert_uint_eq(memory_restore(0), 16 * GIB);
+  ck_assert_uint_eq(leave(0), 18 * GIB);
+  ck_assert_uint_eq(come(UINT64_MAX), 16 * GIB);
   ck_assert_uint_eq(resident(), 16 * GIB);
 }
 END_TEST
 
-START_TEST(a_failing_move_ends_and_is_not_counted) {
+/* The larger allocation, which is always tried first. */
+static void refuse_every_other(void) {
+  fake.refuse_prefetch = fake.refuse_prefetch ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* It does not keep the rest. */
+START_TEST(what_is_refused_stays) {
   get(GIB);
+  get(64 * MIB);
+  fake.on_prefetch = refuse_every_other;
+  ck_assert_uint_eq(leave(0), 64 * MIB);
+  ck_assert_uint_eq(resident(), GIB);
+  fake.on_prefetch = NULL;
   fake.refuse_prefetch = CUDA_ERROR_OUT_OF_MEMORY;
-  ck_assert_uint_eq(memory_evict(0, UINT64_MAX), 0);
+  ck_assert_uint_eq(leave(0), 0);
+  ck_assert_uint_eq(resident(), GIB);
+  fake.refuse_prefetch = CUDA_SUCCESS;
+  ck_assert_uint_eq(leave(0), GIB);
+}
+END_TEST
+
+static CUresult refuse_stream(CUstream *stream, unsigned flags) {
+  (void)stream, (void)flags;
+  return CUDA_ERROR_DEINITIALIZED;
+}
+
+START_TEST(a_dead_driver_is_told_apart) {
+  struct memory_moved moved = {.out_bytes = 0};
+  get(GIB);
+  driver.cuStreamCreate = refuse_stream;
+  ck_assert_int_eq(residency_step(0, 0, &moved), MEMORY_FAILED);
+  ck_assert_uint_eq(moved.out_bytes, 0);
   ck_assert_uint_eq(resident(), GIB);
 }
 END_TEST
@@ -142,7 +242,7 @@ START_TEST(frees_during_a_move) {
   for (int i = 0; i < 64; i++)
     doomed[i] = get(64 * MIB);
   fake.on_prefetch = free_meanwhile;
-  uint64_t moved = memory_evict(0, UINT64_MAX);
+  uint64_t moved = leave(0);
   pthread_join(freer, NULL);
   ck_assert_uint_eq(moved, fake.bytes_out);
   ck_assert_int_eq(atomic_load(&freed), 1);
@@ -158,14 +258,16 @@ END_TEST
 START_TEST(a_forked_child_knows_nothing) {
   static struct ledger_node *volatile parents; /* what the child abandons is not a leak */
   get(GIB);
-  memory_evict(0, GIB);
+  struct memory_moved moved = {.out_bytes = 0};
+  get(GIB);
+  ck_assert_int_eq(residency_step(0, 0, &moved), MEMORY_MOVED);
   parents = account_addresses.root;
   memory_fork_child();
   ck_assert_uint_eq(memory_usage(0).total_bytes, 0);
-  ck_assert_uint_eq(memory_restore(0), 0);
+  ck_assert_uint_eq(come(UINT64_MAX), 0);
   ck_assert_ptr_nonnull(parents);
   get(MIB);
-  ck_assert_uint_eq(memory_usage(0).resident_bytes, MIB);
+  ck_assert_uint_eq(account_unified_bytes(0), MIB);
 }
 END_TEST
 
@@ -176,11 +278,15 @@ int main(void) {
   tcase_add_checked_fixture(cases, setup, NULL);
   tcase_add_test(cases, out_and_back);
   tcase_add_loop_test(cases, many_small_ones_come_in_together, 0, 2);
-  tcase_add_test(cases, only_as_much_as_asked_for_in_whole_pages);
+  tcase_add_test(cases, up_to_the_room_in_whole_pages);
+  tcase_add_test(cases, the_direction_turns);
+  tcase_add_test(cases, the_plan_is_renewed);
+  tcase_add_test(cases, the_oldest_comes_first);
   tcase_add_test(cases, pinned_memory_stays_and_the_programs_own_goes_last);
   tcase_add_test(cases, memory_made_while_others_hold_the_card_comes_with_the_grant);
   tcase_add_test(cases, no_more_comes_back_than_the_card_holds);
-  tcase_add_test(cases, a_failing_move_ends_and_is_not_counted);
+  tcase_add_test(cases, what_is_refused_stays);
+  tcase_add_test(cases, a_dead_driver_is_told_apart);
   tcase_add_test(cases, frees_during_a_move);
   tcase_add_test(cases, a_forked_child_knows_nothing);
   suite_add_tcase(suite, cases);

@@ -10,6 +10,7 @@
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/memory.h"
+#include "memory/residency.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define STREAM ((CUstream)0x10)
@@ -200,14 +201,17 @@ START_TEST(a_pool_is_not_destroyed_while_it_is_trimmed) {
   CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                           .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
   void *result;
+  struct memory_moved moved = {.out_bytes = 0};
+  get(4 * MIB);
   ck_assert_int_eq(hook_cuMemPoolCreate(&doomed_pool, &props), CUDA_SUCCESS);
   fake.on_trim = destroy_pool_meanwhile;
-  memory_evict(0, MIB);
+  residency_step(0, 0, &moved);
   pthread_join(other_thread, &result);
   ck_assert_ptr_eq(result, (void *)CUDA_SUCCESS);
   ck_assert_uint_eq(fake.uses_of_dead, 0);
   unsigned trims = fake.trims;
-  memory_evict(0, MIB);
+  get(4 * MIB);
+  residency_step(0, 0, &moved);
   ck_assert_uint_eq(fake.trims, trims + 1); /* the default pool is left */
 }
 END_TEST

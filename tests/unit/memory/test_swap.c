@@ -134,7 +134,7 @@ START_TEST(the_ledger_knows_sizes_and_inner_addresses) {
   ck_assert_uint_eq((uintptr_t)small % UNIT_BYTES, 0);
   ck_assert(ledger_find(&account_addresses, (uintptr_t)small + 99, &found));
   ck_assert_uint_eq(found.base, (uintptr_t)small);
-  ck_assert_uint_eq(found.span, 512);
+  ck_assert_uint_eq(found.span, 100);
   ck_assert(ledger_find(&account_addresses, (uintptr_t)large + 3 * MIB, &found));
   ck_assert_uint_eq(found.span, 3 * MIB + 100);
   ck_assert_uint_eq(found.bytes, 0);

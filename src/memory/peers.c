@@ -1,0 +1,56 @@
+/*
+ * peers.c - access between cards. The driver opens plain memory to a peer by itself; swap memory is mapped
+ * piece by piece, each for the cards that may reach it, so it must be told.
+ */
+#include "memory/peers.h"
+
+#include <pthread.h>
+
+#include "gate/contexts.h"
+#include "interpose/driver.h"
+#include "interpose/hooks.h"
+#include "memory/device.h"
+#include "memory/swap/swap.h"
+
+/* Pairs of contexts for which the program has enabled access to the first device from the second. The lock
+ * is held while the access is changed, so that the last change is the one that counts. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned enabled[DEVICES][DEVICES];
+
+/* Both beside each other and of different devices; false: swap memory is not concerned. */
+static bool find_devices(CUcontext owner_context, CUdevice *owner, CUdevice *peer) {
+  *owner = contexts_device(owner_context);
+  return device_valid(*owner) && device_current(peer, NULL) && *owner != *peer;
+}
+
+static void count(CUdevice owner, CUdevice peer, int change) {
+  pthread_mutex_lock(&lock);
+  unsigned before = enabled[owner][peer];
+  unsigned after = enabled[owner][peer] = change < 0 && !before ? 0 : before + (unsigned)change;
+  if (!before != !after)
+    swap_set_peer(owner, peer, after);
+  pthread_mutex_unlock(&lock);
+}
+
+CUresult hook_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
+  CUdevice owner, peer;
+  CUresult result = driver.cuCtxEnablePeerAccess(peerContext, Flags);
+  if (result == CUDA_SUCCESS && find_devices(peerContext, &owner, &peer))
+    count(owner, peer, 1);
+  return result;
+}
+
+CUresult hook_cuCtxDisablePeerAccess(CUcontext peerContext) {
+  CUdevice owner, peer;
+  CUresult result = driver.cuCtxDisablePeerAccess(peerContext);
+  if (result == CUDA_SUCCESS && find_devices(peerContext, &owner, &peer))
+    count(owner, peer, -1);
+  return result;
+}
+
+void peers_fork_child(void) {
+  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  for (CUdevice owner = 0; owner < DEVICES; owner++)
+    for (CUdevice peer = 0; peer < DEVICES; peer++)
+      enabled[owner][peer] = 0;
+}

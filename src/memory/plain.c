@@ -1,0 +1,89 @@
+/*
+ * plain.c - plain allocations: what cuMemAlloc and cuMemAllocPitch ask for comes out of the device's backend,
+ * so that it can leave the card; the program's own unified memory is only booked.
+ */
+#include "memory/plain.h"
+
+#include "interpose/driver.h"
+#include "interpose/hooks.h"
+#include "memory/device.h"
+#include "memory/managed.h"
+#include "memory/swap/swap.h"
+
+CUresult plain_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
+  return device_memory(like->device) == MEMORY_SWAP ? swap_alloc(address, bytes, like)
+                                                    : managed_alloc(address, bytes, like);
+}
+
+/* Enter an allocation that stays what it is, once its bytes are reserved and the driver has answered. */
+static CUresult enter(CUresult result, const CUdeviceptr *address, size_t bytes,
+                      struct allocation *allocation) {
+  if (result != CUDA_SUCCESS) {
+    budget_release(allocation->device, allocation->backing, bytes);
+    return result;
+  }
+  allocation->base = *address;
+  allocation->span = allocation->bytes = bytes;
+  account_add(&account_addresses, allocation);
+  return result;
+}
+
+CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
+  struct allocation new = {.origin = ORIGIN_PLAIN, .backing = BACKING_PINNED};
+  if (!dptr || !bytesize || !device_current(&new.device, &new.context))
+    return driver.cuMemAlloc_v2(dptr, bytesize);
+  if (device_converts(new.device))
+    return plain_alloc(dptr, bytesize, &new);
+  if (budget_reserve(new.device, BACKING_PINNED, bytesize))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  return enter(driver.cuMemAlloc_v2(dptr, bytesize), dptr, bytesize, &new);
+}
+
+static bool is_element_size(unsigned int bytes) { return bytes == 4 || bytes == 8 || bytes == 16; }
+
+/* The driver judges what it may refuse: other element sizes, and sizes beyond all bounds. */
+CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+                                 unsigned int ElementSizeBytes) {
+  struct allocation new = {.origin = ORIGIN_PLAIN, .backing = BACKING_PINNED};
+  size_t pitch, bytes;
+  if (!dptr || !pPitch || !WidthInBytes || !Height || !device_current(&new.device, &new.context))
+    return driver.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+  size_t step = device_pitch_bytes(new.device);
+  if (__builtin_add_overflow(WidthInBytes, step - 1, &pitch) ||
+      __builtin_mul_overflow(pitch -= pitch % step, Height, &bytes))
+    return driver.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (is_element_size(ElementSizeBytes) && device_converts(new.device)) {
+    result = plain_alloc(dptr, bytes, &new);
+    *pPitch = result == CUDA_SUCCESS ? pitch : *pPitch;
+  } else if (budget_reserve(new.device, BACKING_PINNED, bytes) == 0) {
+    result = driver.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+    result = enter(result, dptr, bytes, &new);
+  }
+  return result;
+}
+
+CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
+  struct allocation new = {.origin = ORIGIN_PLAIN, .backing = BACKING_APP};
+  if (!dptr || !bytesize || !device_current(&new.device, &new.context))
+    return driver.cuMemAllocManaged(dptr, bytesize, flags);
+  if (budget_reserve(new.device, BACKING_APP, bytesize))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  return enter(driver.cuMemAllocManaged(dptr, bytesize, flags), dptr, bytesize, &new);
+}
+
+/* Swap memory is ours alone: the driver knows nothing of the allocation. */
+CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
+  struct allocation old;
+  bool ours = dptr && account_take(&account_addresses, dptr, &old);
+  if (ours && old.backing == BACKING_SWAP) {
+    swap_free(&old, false);
+    return CUDA_SUCCESS;
+  }
+  CUresult result = driver.cuMemFree_v2(dptr);
+  if (ours && result == CUDA_SUCCESS)
+    account_gone(&old);
+  else if (ours)
+    account_put_back(&account_addresses, &old);
+  return result;
+}

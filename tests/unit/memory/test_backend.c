@@ -1,0 +1,341 @@
+/* test_backend.c - which memory stands behind the program's allocations, and the room as a whole. */
+#include <check.h>
+
+#include "../suite.h"
+#include "fake.h"
+#include "gpushare/protocol.h"
+#include "interpose/hooks.h"
+#include "memory/device.h"
+#include "memory/memory.h"
+#include "memory/swap/slabs.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static CUdeviceptr get(size_t bytes) {
+  CUdeviceptr address = 0;
+  ck_assert_int_eq(hook_cuMemAlloc_v2(&address, bytes), CUDA_SUCCESS);
+  return address;
+}
+
+static CUdeviceptr get_async(size_t bytes) {
+  CUdeviceptr address = 0;
+  ck_assert_int_eq(hook_cuMemAllocAsync(&address, bytes, NULL), CUDA_SUCCESS);
+  return address;
+}
+
+static void start(enum memory_mode mode) {
+  fake_set_memory(mode);
+  ck_assert(memory_open(0, 0));
+}
+
+static void expect_usage(uint64_t total, uint64_t pinned, uint64_t resident) {
+  struct memory_usage usage = memory_usage(0);
+  ck_assert_uint_eq(usage.total_bytes, total);
+  ck_assert_uint_eq(usage.pinned_bytes, pinned);
+  ck_assert_uint_eq(usage.resident_bytes, resident);
+}
+
+static struct memory_moved settle(uint64_t room_bytes) {
+  struct memory_moved moved = {0};
+  enum memory_progress progress;
+  int steps = 0;
+  while ((progress = memory_step(0, room_bytes, &moved)) == MEMORY_MOVED)
+    ck_assert_int_lt(++steps, 1000);
+  ck_assert_int_eq(progress, MEMORY_SETTLED);
+  return moved;
+}
+
+/* The choice. */
+
+START_TEST(the_environment_says_it_else_the_daemon) {
+  static const struct {
+    enum memory_mode set;
+    int daemon;
+    enum memory_mode expected;
+  } rows[] = {{MEMORY_MANAGED, GS_MEMORY_OFF, MEMORY_MANAGED},
+              {MEMORY_SWAP, GS_MEMORY_OFF, MEMORY_SWAP},
+              {MEMORY_OFF, GS_MEMORY_SWAP, MEMORY_OFF},
+              {MEMORY_UNSET, GS_MEMORY_SWAP, MEMORY_SWAP},
+              {MEMORY_UNSET, GS_MEMORY_OFF, MEMORY_OFF},
+              {MEMORY_UNSET, GS_MEMORY_MANAGED, MEMORY_MANAGED},
+              {MEMORY_UNSET, 99, MEMORY_MANAGED}};
+  fake_set_memory(rows[_i].set);
+  fake.daemon_memory = rows[_i].daemon;
+  ck_assert_int_eq(device_memory(0), rows[_i].expected);
+  ck_assert_uint_eq(fake.mode_questions, rows[_i].set == MEMORY_UNSET);
+  fake.daemon_memory = (rows[_i].daemon + 1) % 3; /* too late */
+  ck_assert_int_eq(device_memory(0), rows[_i].expected);
+  ck_assert_uint_eq(fake.mode_questions, rows[_i].set == MEMORY_UNSET);
+  device_fork_child();
+  device_memory(0);
+  ck_assert_uint_eq(fake.mode_questions, 2 * (rows[_i].set == MEMORY_UNSET));
+}
+END_TEST
+
+START_TEST(what_the_device_cannot_do_it_does_not) {
+  fake_set_memory(MEMORY_SWAP);
+  fake.no_mapping = true;
+  fake.no_concurrent_access = _i;
+  ck_assert_int_eq(device_memory(0), _i ? MEMORY_OFF : MEMORY_MANAGED);
+  get(4 * MIB);
+  ck_assert_uint_eq(fake.managed_allocs, !_i);
+  ck_assert_uint_eq(fake.plain_allocs, _i);
+}
+END_TEST
+
+/* Allocations. */
+
+START_TEST(plain_memory_comes_and_goes_by_the_piece) {
+  start(MEMORY_SWAP);
+  CUdeviceptr address = get(40 * MIB);
+  ck_assert_uint_eq(fake.plain_allocs + fake.managed_allocs, 0);
+  ck_assert_uint_eq(fake.mapped_bytes, 40 * MIB);
+  expect_usage(40 * MIB, 0, 40 * MIB);
+  ck_assert_int_eq(hook_cuMemFree_v2(address), CUDA_SUCCESS);
+  ck_assert_uint_eq(fake.frees, 0); /* the driver does not know it */
+  ck_assert_uint_eq(fake.mapped_bytes + fake.reserved_ranges, 0);
+  expect_usage(0, 0, 0);
+}
+END_TEST
+
+START_TEST(pitched_memory_too) {
+  CUdeviceptr address;
+  size_t pitch;
+  start(MEMORY_SWAP);
+  ck_assert_int_eq(hook_cuMemAllocPitch_v2(&address, &pitch, 1000, 4096, 4), CUDA_SUCCESS);
+  ck_assert_uint_eq(pitch, 1024);
+  ck_assert_uint_eq(fake.mapped_bytes, 4 * MIB);
+  ck_assert_int_eq(hook_cuMemFree_v2(address), CUDA_SUCCESS);
+  ck_assert_uint_eq(fake.mapped_bytes, 0);
+}
+END_TEST
+
+START_TEST(the_card_is_told_as_its_own) {
+  size_t left, total;
+  start(MEMORY_SWAP);
+  get(40 * MIB);
+  ck_assert_int_eq(hook_cuMemGetInfo_v2(&left, &total), CUDA_SUCCESS);
+  ck_assert_uint_eq(total, FAKE_CARD_BYTES);
+  ck_assert_uint_eq(left, FAKE_CARD_BYTES - 40 * MIB);
+}
+END_TEST
+
+START_TEST(a_free_in_stream_order_waits_for_the_stream) {
+  start(MEMORY_SWAP);
+  CUdeviceptr address = get(8 * MIB);
+  fake.events_pending = true;
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, NULL), CUDA_SUCCESS);
+  ck_assert_uint_eq(fake.stream_frees, 0);
+  get(2 * MIB); /* looks whether something is due */
+  ck_assert_uint_eq(fake.mapped_bytes, 10 * MIB);
+  fake.events_pending = false;
+  get(2 * MIB);
+  ck_assert_uint_eq(fake.mapped_bytes, 4 * MIB);
+  ck_assert_uint_eq(fake.context_synchronizations, 0);
+  ck_assert_uint_eq(fake.strict_calls, 0);
+}
+END_TEST
+
+START_TEST(pools_stay_managed_where_the_driver_has_such) {
+  start(MEMORY_SWAP);
+  CUdeviceptr address = get_async(8 * MIB);
+  ck_assert_int_eq(fake_kind(address), FAKE_MANAGED_POOL);
+  ck_assert_uint_eq(fake.mapped_bytes, 0);
+  expect_usage(8 * MIB, 0, 8 * MIB);
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, NULL), CUDA_SUCCESS);
+  expect_usage(0, 0, 0);
+}
+END_TEST
+
+START_TEST(emulated_pools_draw_on_swap_memory) {
+  CUmemoryPool pool;
+  fake.no_managed_pools = _i == 0;
+  fake.no_concurrent_access = _i == 1; /* nothing could page it */
+  start(MEMORY_SWAP);
+  CUdeviceptr address = get_async(8 * MIB);
+  ck_assert_uint_eq(fake.mapped_bytes, 8 * MIB);
+  ck_assert_int_eq(hook_cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address),
+                   CUDA_SUCCESS);
+  ck_assert_ptr_eq(pool, FAKE_DEFAULT_POOL);
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, NULL), CUDA_SUCCESS);
+  get(2 * MIB);
+  ck_assert_uint_eq(fake.mapped_bytes, 2 * MIB);
+}
+END_TEST
+
+START_TEST(a_context_takes_its_memory_along) {
+  start(MEMORY_SWAP);
+  get(8 * MIB);
+  CUdeviceptr address = get(4 * MIB);
+  fake.events_pending = true;
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, NULL), CUDA_SUCCESS);
+  memory_context_destroyed(FAKE_OTHER_CONTEXT);
+  ck_assert_uint_eq(fake.mapped_bytes, 12 * MIB);
+  memory_context_destroyed(FAKE_CONTEXT);
+  ck_assert_uint_eq(fake.mapped_bytes + fake.reserved_ranges, 0);
+  ck_assert_uint_ge(fake.context_synchronizations, 1);
+  expect_usage(0, 0, 0);
+}
+END_TEST
+
+START_TEST(a_free_waits_for_a_stream_whose_context_ends) {
+  start(MEMORY_SWAP);
+  CUdeviceptr address = get(4 * MIB);
+  fake.events_pending = true;
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, FAKE_OTHER_STREAM), CUDA_SUCCESS);
+  memory_context_destroyed(FAKE_OTHER_CONTEXT);
+  ck_assert_uint_eq(fake.context_synchronizations, 1);
+  ck_assert_uint_eq(fake.mapped_bytes, 0);
+  expect_usage(0, 0, 0);
+}
+END_TEST
+
+/* The room as a whole. */
+
+START_TEST(the_process_runs_when_everything_is_there) {
+  start(MEMORY_SWAP);
+  get(64 * MIB);
+  memory_close(0);
+  struct memory_moved moved = settle(40 * MIB);
+  ck_assert_uint_eq(moved.out_bytes, 32 * MIB);
+  expect_usage(64 * MIB, 0, 32 * MIB);
+  ck_assert(!memory_open(0, 0));
+  moved = settle(63 * MIB);
+  ck_assert_uint_eq(moved.in_bytes, 0);
+  moved = settle(64 * MIB);
+  ck_assert_uint_eq(moved.in_bytes, 32 * MIB);
+  ck_assert(memory_open(0, 64 * MIB));
+  get(2 * MIB);
+  ck_assert_uint_eq(fake.mapped_bytes, 66 * MIB);
+}
+END_TEST
+
+START_TEST(unified_memory_opens_with_enough) {
+  start(MEMORY_MANAGED);
+  get(64 * MIB);
+  memory_close(0);
+  ck_assert_uint_eq(settle(32 * MIB).out_bytes, 32 * MIB);
+  expect_usage(64 * MIB, 0, 32 * MIB);
+  ck_assert(!memory_open(0, 33 * MIB));
+  ck_assert(memory_open(0, 32 * MIB));
+  ck_assert_uint_eq(settle(UINT64_MAX).in_bytes, 32 * MIB);
+  ck_assert(memory_open(0, UINT64_MAX)); /* nothing is away */
+}
+END_TEST
+
+START_TEST(pinned_memory_takes_of_the_room) {
+  CUDA_ARRAY_DESCRIPTOR shape = {
+      .Width = 1024, .Height = 512, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 4};
+  CUarray array;
+  start(MEMORY_SWAP);
+  ck_assert_int_eq(hook_cuArrayCreate_v2(&array, &shape), CUDA_SUCCESS);
+  get(32 * MIB);
+  get(32 * MIB);
+  expect_usage(72 * MIB, 8 * MIB, 72 * MIB);
+  memory_close(0);
+  settle(64 * MIB);
+  expect_usage(72 * MIB, 8 * MIB, 40 * MIB);
+  settle(0);
+  expect_usage(72 * MIB, 8 * MIB, 8 * MIB);
+  settle(UINT64_MAX);
+  expect_usage(72 * MIB, 8 * MIB, 72 * MIB);
+}
+END_TEST
+
+START_TEST(unified_memory_makes_way_for_swap_memory) {
+  start(MEMORY_SWAP);
+  get(64 * MIB);
+  get_async(32 * MIB);
+  expect_usage(96 * MIB, 0, 96 * MIB);
+  memory_close(0);
+  settle(80 * MIB); /* half of the unified memory leaves */
+  ck_assert_uint_eq(fake.mapped_bytes, 64 * MIB);
+  ck_assert_uint_eq(fake_away_bytes(), 16 * MIB);
+  ck_assert(memory_open(0, 80 * MIB));
+  memory_close(0);
+  settle(40 * MIB);
+  ck_assert_uint_eq(fake.mapped_bytes, 32 * MIB);
+  ck_assert_uint_eq(fake_away_bytes(), 32 * MIB);
+  settle(96 * MIB);
+  expect_usage(96 * MIB, 0, 96 * MIB);
+}
+END_TEST
+
+START_TEST(host_memory_is_made_ready_while_moves_may_come) {
+  start(MEMORY_SWAP);
+  get(64 * MIB);
+  memory_set_host_tight(true);
+  memory_expect_moves(0, true);
+  ck_assert_uint_eq(slabs_pinned_bytes(), 0);
+  memory_close(0);
+  settle(0);
+  ck_assert_uint_eq(slabs_used_bytes(), 64 * MIB);
+  ck_assert_uint_eq(memory_run_timers(UINT64_MAX), UINT64_MAX); /* all of it is in use */
+}
+END_TEST
+
+/* Peers. */
+
+static void expect_access(unsigned calls, CUmemAccess_flags flags) {
+  ck_assert_uint_eq(fake.access_calls, calls);
+  ck_assert_int_eq(fake.last_access.location.id, 1);
+  ck_assert_int_eq(fake.last_access.flags, flags);
+}
+
+START_TEST(a_peer_reaches_swap_memory_once_the_program_has_said_so) {
+  start(MEMORY_SWAP);
+  get(4 * MIB);
+  ck_assert_uint_eq(fake.access_calls, 1);
+  fake.current_device = 1; /* it is the second device that wants to reach the first one's memory */
+  ck_assert_int_eq(hook_cuCtxEnablePeerAccess(FAKE_CONTEXT, 0), CUDA_SUCCESS);
+  expect_access(2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  ck_assert_int_eq(hook_cuCtxEnablePeerAccess(FAKE_OTHER_CONTEXT, 0), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuCtxDisablePeerAccess(FAKE_CONTEXT), CUDA_SUCCESS);
+  expect_access(2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE); /* another pair of contexts still has it */
+  fake.current_device = 0;
+  get(4 * MIB); /* new memory is open to it from the start */
+  expect_access(3, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  fake.current_device = 1;
+  ck_assert_int_eq(hook_cuCtxDisablePeerAccess(FAKE_OTHER_CONTEXT), CUDA_SUCCESS);
+  expect_access(5, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  ck_assert_int_eq(hook_cuCtxDisablePeerAccess(FAKE_OTHER_CONTEXT), CUDA_SUCCESS);
+  expect_access(5, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+}
+END_TEST
+
+START_TEST(what_the_driver_refuses_changes_no_access) {
+  start(MEMORY_SWAP);
+  get(4 * MIB);
+  hook_cuCtxEnablePeerAccess(FAKE_CONTEXT, 0); /* the device itself */
+  hook_cuCtxEnablePeerAccess((CUcontext)0x999, 0);
+  fake.current_device = 1;
+  fake.refuse_peer = CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  ck_assert_int_eq(hook_cuCtxEnablePeerAccess(FAKE_CONTEXT, 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+  ck_assert_uint_eq(fake.access_calls, 1);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("backend");
+  TCase *cases = tcase_create("backend");
+  tcase_add_checked_fixture(cases, fake_install, NULL);
+  tcase_add_loop_test(cases, the_environment_says_it_else_the_daemon, 0, 7);
+  tcase_add_loop_test(cases, what_the_device_cannot_do_it_does_not, 0, 2);
+  tcase_add_test(cases, plain_memory_comes_and_goes_by_the_piece);
+  tcase_add_test(cases, pitched_memory_too);
+  tcase_add_test(cases, the_card_is_told_as_its_own);
+  tcase_add_test(cases, a_free_in_stream_order_waits_for_the_stream);
+  tcase_add_test(cases, pools_stay_managed_where_the_driver_has_such);
+  tcase_add_loop_test(cases, emulated_pools_draw_on_swap_memory, 0, 2);
+  tcase_add_test(cases, a_context_takes_its_memory_along);
+  tcase_add_test(cases, a_free_waits_for_a_stream_whose_context_ends);
+  tcase_add_test(cases, the_process_runs_when_everything_is_there);
+  tcase_add_test(cases, unified_memory_opens_with_enough);
+  tcase_add_test(cases, pinned_memory_takes_of_the_room);
+  tcase_add_test(cases, unified_memory_makes_way_for_swap_memory);
+  tcase_add_test(cases, host_memory_is_made_ready_while_moves_may_come);
+  tcase_add_test(cases, a_peer_reaches_swap_memory_once_the_program_has_said_so);
+  tcase_add_test(cases, what_the_driver_refuses_changes_no_access);
+  suite_add_tcase(suite, cases);
+  return suite_run(suite);
+}
