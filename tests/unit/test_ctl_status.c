@@ -249,7 +249,8 @@ START_TEST(overhead_is_no_room) {
   add_gpu(4);
   add_handovers();
   add_job(GS_JOB_HOLDING, 0, 16 * GIB, 16 * GIB - 512 * MIB);
-  ck_assert(json_is_false(json_object_get(ask_job(), "waits_for_room")));
+  const json_t *job = ask_job();
+  ck_assert(json_is_false(json_object_get(job, "waits_for_room")));
   json_decref(root);
 }
 END_TEST
