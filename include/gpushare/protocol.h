@@ -179,7 +179,9 @@ struct gs_msg {
       uint64_t evicted_bytes;  /* moved out and in since the last RESIDENT of this connection */
       uint64_t restored_bytes;
     } resident;
-    struct { /* MEM_SHORT: the driver has refused so many bytes that are within the room */
+    struct { /* MEM_SHORT: the driver has refused so many bytes that are within the room. The client waits for
+                the next ROOM before it tries again. CAPACITY tells what is left for all: no allocation beyond
+                that will ever get its room. */
       uint64_t short_bytes;
     } mem_short;
     struct {               /* the former LOCK_OK */
