@@ -8,8 +8,9 @@ enum { SHOWN = 4 };
 
 /* ---- what differs ---- */
 
-static void print_difference(const struct buffer *buffer, uint64_t at, const unsigned char *got,
-                             const unsigned char *expected, uint64_t bytes) {
+/* Where the first byte is that differs. */
+static uint64_t print_difference(const struct buffer *buffer, uint64_t at, const unsigned char *got,
+                                 const unsigned char *expected, uint64_t bytes) {
   uint64_t first = bytes, last = 0, wrong = 0;
   for (uint64_t i = 0; i < bytes; i++) {
     if (got[i] == expected[i])
@@ -29,6 +30,7 @@ static void print_difference(const struct buffer *buffer, uint64_t at, const uns
     printf("  byte %llu: %016llx, not %016llx\n", (unsigned long long)(at + i), (unsigned long long)is,
            (unsigned long long)should);
   }
+  return at + first;
 }
 
 static void compare(struct worker *worker, const struct buffer *buffer, uint64_t at, uint64_t bytes,
@@ -39,8 +41,9 @@ static void compare(struct worker *worker, const struct buffer *buffer, uint64_t
   worker->tally.checked_bytes += bytes;
   if (memcmp(expected, got, bytes) == 0)
     return;
-  const struct run *run = model_run(&buffer->model, at / 8);
-  print_difference(buffer, at, (const unsigned char *)got, (const unsigned char *)expected, bytes);
+  uint64_t wrong =
+      print_difference(buffer, at, (const unsigned char *)got, (const unsigned char *)expected, bytes);
+  const struct run *run = model_run(&buffer->model, wrong / 8);
   printf("  thread %d; a run of words %llu to %llu, %s, seed %#llx, base %llu, added %#llx\n", worker->index,
          (unsigned long long)run->first, (unsigned long long)(run->first + run->words),
          run->constant ? "constant" : "hashed", (unsigned long long)run->seed, (unsigned long long)run->base,

@@ -232,7 +232,7 @@ static void make_context(CUcontext *context, int index) {
 static void make_place(struct place *place, int index) {
   const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-  cuuint64_t keep = UINT64_MAX;
+  cuuint64_t keep = options.bytes / 16;
   CUmodule module;
   MUST(cuDeviceGet(&place->device, 0));
   make_context(&place->context, index);
@@ -242,7 +242,7 @@ static void make_place(struct place *place, int index) {
   MUST(cuModuleGetFunction(&place->check, module, "gs_check"));
   MUST(cuModuleGetFunction(&place->spin, module, "gs_spin"));
   MUST(cuMemPoolCreate(&place->pool, &props));
-  if (index == 0) /* what is freed stays with this one */
+  if (index == 0) /* some of what is freed stays with this one */
     MUST(cuMemPoolSetAttribute(place->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
 }
 
