@@ -32,12 +32,11 @@ enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct me
   enum memory_progress progress = MEMORY_SETTLED;
   uint64_t room = less(room_bytes, budget_used_bytes(device, BACKING_PINNED));
   uint64_t unified_room = less(room, swap_total_bytes(device));
-  bool leaves = account_unified_bytes(device) > unified_room;
-  if (leaves)
+  if (account_unified_bytes(device) > unified_room)
     progress = residency_step(device, unified_room, moved);
   if (progress == MEMORY_SETTLED)
     progress = swap_step(device, less(room, account_unified_bytes(device)), moved);
-  if (progress == MEMORY_SETTLED && !leaves)
+  if (progress == MEMORY_SETTLED)
     progress = residency_step(device, unified_room, moved);
   return progress;
 }
@@ -80,6 +79,7 @@ void memory_fork_child(void) {
   physical_fork_child();
   pools_fork_child();
   populate_fork_child();
+  residency_fork_child();
   swap_fork_child();
   device_fork_child();
 }

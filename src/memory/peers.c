@@ -17,7 +17,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned enabled[DEVICES][DEVICES];
 
-/* Both beside each other and of different devices; false: swap memory is not concerned. */
+/* False: swap memory is not concerned. */
 static bool find_devices(CUcontext owner_context, CUdevice *owner, CUdevice *peer) {
   *owner = contexts_device(owner_context);
   return device_valid(*owner) && device_current(peer, NULL) && *owner != *peer;
@@ -26,9 +26,8 @@ static bool find_devices(CUcontext owner_context, CUdevice *owner, CUdevice *pee
 static void count(CUdevice owner, CUdevice peer, int change) {
   pthread_mutex_lock(&lock);
   unsigned before = enabled[owner][peer];
-  unsigned after = enabled[owner][peer] = change < 0 && !before ? 0 : before + (unsigned)change;
-  if (!before != !after)
-    swap_set_peer(owner, peer, after);
+  enabled[owner][peer] = change < 0 && !before ? 0 : before + (unsigned)change;
+  swap_set_peer(owner, peer, enabled[owner][peer]);
   pthread_mutex_unlock(&lock);
 }
 

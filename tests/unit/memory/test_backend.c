@@ -93,6 +93,7 @@ START_TEST(plain_memory_comes_and_goes_by_the_piece) {
   expect_usage(40 * MIB, 0, 40 * MIB);
   ck_assert_int_eq(hook_cuMemFree_v2(address), CUDA_SUCCESS);
   ck_assert_uint_eq(fake.frees, 0); /* the driver does not know it */
+  ck_assert_uint_eq(fake.context_synchronizations, 1);
   ck_assert_uint_eq(fake.mapped_bytes + fake.reserved_ranges, 0);
   expect_usage(0, 0, 0);
 }

@@ -84,6 +84,7 @@ START_TEST(it_is_not_fit_to_be_shared) {
   ck_assert_uint_eq(ask(HW_DECOMPRESS, plain, 4), 0);
   ck_assert_int_eq(hook_cuPointerGetAttribute(&tokens, CU_POINTER_ATTRIBUTE_P2P_TOKENS, plain),
                    CUDA_ERROR_INVALID_VALUE);
+  ck_assert_uint_eq(fake.pointer_questions, 0);
 }
 END_TEST
 
