@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of thesis.py, hidden.py and rounds.py without a GPU: fake copies of bursts.py, a fake daemon.
+"""Tests of thesis.py, hidden.py, rounds.py and alone.py without a GPU: fake copies of bursts.py and workloads.py, a fake
+daemon.
 
 What matters: wrong memory, a missed target and a run that did not happen are told and end with status 1; whatever was
 measured before is still there; without a GPU the status is 77.
@@ -10,6 +11,7 @@ import types
 import unittest
 import zlib
 
+import alone
 import gpubench
 import rounds
 import selftest
@@ -50,6 +52,38 @@ reach("done")
 reach("result", {"start_s": start, "end_s": end, "gpu_s": gpu_s, "memory_gib": 8,
                  "hash": "x" if ours and fake == "DIFFERENT" else f"h{work}",
                  "preloaded": "libunified" in pathlib.Path("/proc/self/maps").read_text()})
+'''
+
+FAKE_WORKLOADS = r'''#!/usr/bin/env python3
+"""Speaks like workloads.py. Under libunified an iteration takes as much longer as FAKE_MANAGED and FAKE_SWAP say."""
+import json, os, pathlib, sys
+if sys.argv[1] == "-c":
+    sys.exit(int(os.environ.get("FAKE_GPU", "0")))
+memory = os.environ.get("GPUSHARE_MEMORY", "stock")
+daemon = os.environ.get("GPUSHARE_SOCKET", "")
+if os.path.exists(daemon):
+    with open(daemon + ".pids", "a") as pids:
+        pids.write(f"{os.getpid()}\n")
+slower = float(os.environ.get("FAKE_" + memory.upper(), "1"))
+fails = os.environ.get("FAKE_FAILS", "").split(":")  # VARIANT:WORKLOAD:error or dead
+def reach(name, data=None):
+    print("@" + name + ("" if data is None else " " + json.dumps(data)), flush=True)
+    word, _, order = sys.stdin.readline().partition(" ")
+    if not word:
+        sys.exit("alone")
+    return json.loads(order) if order.strip() else None
+reach("imported")
+answer = {"preloaded": "libunified" in pathlib.Path("/proc/self/maps").read_text()}
+while order := reach("ready", answer):
+    answer = {}
+    if order["do"] == "build":
+        if fails[:2] == [memory, order["workload"]]:
+            if fails[2] == "dead":
+                sys.exit("it went wrong")
+            answer = {"error": "no such kernel"}
+    if order["do"] == "run":
+        count = order.get("iterations", 50)
+        answer = {"iterations": count, "seconds": count * 0.01 * slower}
 '''
 
 FAKE_DAEMON = '''#!/usr/bin/env python3
@@ -205,6 +239,49 @@ class RoundsTest(SharingFakes):
         self.assertEqual(rounds.moved_in_turns(samples, 0, 9), [15, 1])
         self.assertEqual(rounds.moved_in_turns(samples, 3, 9), [1])
         self.assertEqual(rounds.moved_in_turns([], 0, 9), [])
+
+
+class AloneTest(SharingFakes):
+    JOB = FAKE_WORKLOADS
+
+    def test_figures(self):
+        code, figures, errors = self.run_bench("alone.py", "--control", FAKE_MANAGED="1.005", FAKE_SWAP="1.001")
+        self.assertEqual(code, 0, errors)
+        self.assertEqual((figures["alone_cohorts"], figures["alone_mlp_train_b256_stock"]), (3, 100))
+        self.assertEqual(figures["alone_managed_geomean_over_stock"], 0.995)
+        self.assertEqual(figures["alone_gpt_train_b8_swap_over_stock"], 0.999)
+        self.assertEqual(figures["alone_control_geomean_over_stock"], 1)
+
+    def test_missed(self):
+        code, figures, _ = self.run_bench("alone.py", "--cohorts", "1", "--daemon", FAKE_SWAP="1.03")
+        self.assertEqual(code, 1)
+        self.assertEqual(figures["alone_swap_geomean_over_stock_verdict"], "MISSED")
+        self.assertEqual(figures["alone_swap_worst_over_stock_verdict"], "MISSED")
+        self.assertEqual(figures["alone_managed_worst_over_stock_verdict"], "pass")
+
+    def test_workload_that_fails_in_one(self):
+        code, figures, errors = self.run_bench("alone.py", FAKE_FAILS="swap:gpt_train_b8:error")
+        self.assertEqual((code, figures["alone_cohorts"]), (1, 1))
+        self.assertIn("WRONG cohort 1, gpt_train_b8: swap: no such kernel", errors)
+        self.assertIn("alone_mlp_train_b256_swap_over_stock", figures)
+        self.assertNotIn("alone_gpt_train_b8_swap_over_stock", figures)
+
+    def test_process_that_dies(self):
+        code, figures, errors = self.run_bench("alone.py", FAKE_FAILS="managed:gpt_train_b8:dead")
+        self.assertEqual(code, 1)
+        self.assertIn("it went wrong", errors)
+        self.assertIn("alone_resnet50_train_b64_managed_over_stock", figures)
+        self.assertIn("only 7 workloads were measured", errors)
+
+    def test_no_gpu(self):
+        self.assertEqual(self.run_bench("alone.py", FAKE_GPU="77")[0], 77)
+
+    def test_median_and_spread(self):
+        ratios = alone.Ratios(["swap"])
+        for values in ([0.9, 1.0, 1.1], [0.98, 0.99, 3.0], [1.01, 1.02, 1.03]):
+            ratios.add("x", {"swap": values})
+        self.assertEqual(ratios.figure("x", "swap")[0], 1.01)
+        self.assertAlmostEqual(ratios.figure("x", "swap")[1], 0.03)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What thesis.py, hidden.py and rounds.py share: copies of bench/bursts.py at once, and the same job by itself.
+"""What thesis.py, hidden.py and rounds.py share: copies of bench/bursts.py at once, and the same job by itself. Of
+alone.py it is the frame.
 
 A *work* is what each copy does in its measured part: rounds, passes of each GPU burst, seconds of each CPU burst. It is
 fixed by the first run, which is stock; every later run does the same and must end with the same memory.
@@ -48,11 +49,11 @@ class Bench:
 
 
 @contextlib.contextmanager
-def noted(bench, what):
+def noted(bench, what, kind=gpubench.BenchError):
     """A part that can't be had does not stop the others."""
     try:
         yield
-    except gpubench.BenchError as error:
+    except kind as error:
         bench.wrong.append(f"{what}: {error}")
         gpubench.note(bench.wrong[-1])
 

@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+"""Single workloads, as bench/alone.py times them: stock PyTorch programs, some bound by the GPU, some by launching.
+
+Alone:   bench/workloads.py --only gpt_train,resnet50_train_b4
+Prints   NAME_rate 31.1 it/s  for each.
+
+With --held it obeys orders from its stdin: {"do": "build", "workload": NAME}, {"do": "run", "iterations": N} or
+{"do": "run", "seconds": S}, {"do": "drop"}; a bare line ends it. A workload that fails is an answer, not an end.
+"""
+import argparse
+import gc
+import time
+
+import gpubench
+
+LIMIT_GIB = 12  # what a process may have; the largest workload needs about 10
+WARMUP_S = 0.4
+WARMUP_STEPS = 8
+SETTLE_STEPS = 2  # before each run: another process has had the GPU meanwhile
+
+
+class Workloads:
+    """Each method makes ready one workload and returns its step. Names end with the batch size where it matters."""
+
+    def __init__(self, torch, models):
+        self.torch, self.models = torch, models
+        self.kept = []  # what only the step knows must live as long
+
+    def images(self, batch):
+        return self.torch.randn(batch, 3, 224, 224, device="cuda")
+
+    def train_images(self, model, batch):
+        torch = self.torch
+        images, labels = self.images(batch), torch.randint(1000, (batch,), device="cuda")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+        loss_of = torch.nn.CrossEntropyLoss()
+
+        def step():
+            optimizer.zero_grad(set_to_none=True)
+            loss_of(model(images), labels).backward()
+            optimizer.step()
+        return step
+
+    def resnet50_train_b64(self):
+        return self.train_images(self.models.resnet50(), 64)
+
+    def resnet50_train_b4(self):
+        return self.train_images(self.models.resnet50(), 4)
+
+    def mobilenet_train_b32(self):
+        return self.train_images(self.models.mobilenet(), 32)
+
+    def resnet50_infer_b1(self):
+        """A server's: each answer goes to the host before the next question comes."""
+        model, image = self.models.resnet50().eval(), self.images(1)
+
+        def step():
+            with self.torch.inference_mode():
+                return int(model(image).argmax())
+        return step
+
+    def resnet50_infer_b128(self):
+        model, images = self.models.resnet50().eval(), self.images(128)
+
+        def step():
+            with self.torch.inference_mode(), self.torch.autocast("cuda", self.torch.bfloat16):
+                model(images)
+        return step
+
+    def resnet50_graph_infer_b8(self):
+        torch = self.torch
+        model, images = self.models.resnet50().eval(), self.images(8)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.inference_mode(), torch.cuda.stream(side):
+            for _ in range(3):
+                model(images)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.inference_mode(), torch.cuda.graph(graph):
+            self.kept = [model, images, model(images)]
+        return graph.replay
+
+    def encoder_train_b32(self):
+        torch = self.torch
+        layer = torch.nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True)
+        model = torch.nn.Sequential(torch.nn.Embedding(8192, 512), torch.nn.TransformerEncoder(layer, 6),
+                                    torch.nn.Linear(512, 8192))
+        tokens = torch.randint(8192, (32, 128), device="cuda")
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+
+        def step():
+            optimizer.zero_grad(set_to_none=True)
+            torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+            optimizer.step()
+        return step
+
+    def gpt_train_b8(self):
+        torch = self.torch
+        model = self.models.Gpt()
+        tokens = torch.randint(16384, (8, 513), device="cuda")
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+        def step():
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast("cuda", torch.bfloat16):
+                found = model(tokens[:, :-1])
+                loss = torch.nn.functional.cross_entropy(found.flatten(0, 1).float(), tokens[:, 1:].flatten())
+            loss.backward()
+            optimizer.step()
+        return step
+
+    def gpt_generate_b1(self):
+        """One word after the other; each goes to the host."""
+        torch = self.torch
+        model = self.models.Gpt().to(torch.bfloat16).eval()
+        caches = torch.zeros(12, 2, 1, 12, 512, 64, dtype=torch.bfloat16, device="cuda")
+        state = {"token": torch.zeros(1, 1, dtype=torch.int64, device="cuda"), "place": 0}
+
+        def step():
+            with torch.inference_mode():
+                found = model(state["token"], caches, state["place"])
+                state["token"] = found[:, -1:].argmax(-1)
+            state["place"] = (state["place"] + 1) % 512
+            return int(state["token"])
+        return step
+
+    def recommender_train_b4096(self):
+        """Its input comes from pinned host memory."""
+        torch = self.torch
+        model = self.models.Recommender()
+        inputs = [torch.randint(500_000, (8, 4096, 4), device="cpu").pin_memory() for _ in range(4)]
+        wanted = torch.rand(4096, device="cuda")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        state = {"next": 0}
+
+        def step():
+            state["next"] = (state["next"] + 1) % len(inputs)
+            places = inputs[state["next"]].to("cuda", non_blocking=True)
+            optimizer.zero_grad(set_to_none=True)
+            torch.nn.functional.binary_cross_entropy_with_logits(model(places), wanted).backward()
+            optimizer.step()
+        return step
+
+    def mlp_train_b256(self):
+        """Hardly any work in each launch."""
+        torch = self.torch
+        model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256),
+                                    torch.nn.ReLU(), torch.nn.Linear(256, 10))
+        data, labels = torch.randn(256, 256, device="cuda"), torch.randint(10, (256,), device="cuda")
+        optimizer = torch.optim.Adam(model.parameters())
+
+        def step():
+            optimizer.zero_grad(set_to_none=True)
+            torch.nn.functional.cross_entropy(model(data), labels).backward()
+            optimizer.step()
+        return step
+
+
+NAMES = tuple(name for name in vars(Workloads) if "_train" in name or "_infer" in name or "_generate" in name)
+
+
+class Player:
+    """Builds, runs and drops one workload at a time."""
+
+    def __init__(self, torch, models):
+        self.torch, self.models = torch, models
+        self.workloads = self.step = None
+
+    def build(self, order):
+        self.drop(order)
+        self.workloads = Workloads(self.torch, self.models)
+        self.torch.manual_seed(1)
+        with self.torch.device("cuda"):
+            self.step = getattr(self.workloads, order["workload"])()
+        end = time.perf_counter() + WARMUP_S
+        steps = 0
+        while steps < WARMUP_STEPS or time.perf_counter() < end:
+            self.step()
+            steps += 1
+        self.torch.cuda.synchronize()
+        return {}
+
+    def run(self, order):
+        """So many iterations, or as many as take so long."""
+        step, count, clock = self.step, 0, time.perf_counter
+        for _ in range(SETTLE_STEPS):
+            step()
+        self.torch.cuda.synchronize()
+        start = clock()
+        if "iterations" in order:
+            for count in range(1, order["iterations"] + 1):
+                step()
+        else:
+            while clock() - start < order["seconds"]:
+                step()
+                count += 1
+        self.torch.cuda.synchronize()
+        return {"iterations": count, "seconds": clock() - start}
+
+    def drop(self, _):
+        self.workloads = self.step = None
+        gc.collect()
+        self.torch.cuda.empty_cache()
+        return {}
+
+    def obey(self, order):
+        try:
+            return {"build": self.build, "run": self.run, "drop": self.drop}[order["do"]](order)
+        except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+            self.step = None
+            return {"error": (str(error).strip().splitlines() or [type(error).__name__])[0]}
+
+
+def run_orders(player, stages, answer):
+    while True:
+        order = stages.reach("ready", answer)
+        if order is None:
+            return
+        answer = player.obey(order)
+
+
+def run_by_hand(player, names, seconds, figures):
+    for name in names:
+        answer = player.obey({"do": "build", "workload": name})
+        if "error" not in answer:
+            answer = player.obey({"do": "run", "seconds": seconds})
+        if "error" in answer:
+            gpubench.note(f"{name}: {answer['error']}")
+            continue
+        figures.add(name + "_rate", answer["iterations"] / answer["seconds"], "it/s")
+        figures.add(name + "_memory", player.torch.cuda.memory_reserved() / (1 << 30), "GiB")
+    figures.finish()
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(NAMES), help="default: %(default)s")
+    parser.add_argument("--seconds", type=float, default=2, help="for each (default: %(default)g)")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--held", action="store_true", help="wait for a line on stdin at each stage")
+    args = parser.parse_args()
+    args.only = args.only.split(",")
+    if set(args.only) - set(NAMES):
+        parser.error(f"unknown workloads: {' '.join(sorted(set(args.only) - set(NAMES)))}")
+    return args
+
+
+def main():
+    args = parse_arguments()
+    import torch
+
+    import models
+    stages = gpubench.Stages(args.held)
+    stages.reach("imported")
+    if not torch.cuda.is_available():
+        raise SystemExit("workloads.py: PyTorch finds no GPU")
+    gpubench.limit_torch(torch, LIMIT_GIB)
+    gc.disable()
+    player = Player(torch, models)
+    if args.held:
+        run_orders(player, stages, {"preloaded": gpubench.is_preloaded()})
+    else:
+        run_by_hand(player, args.only, args.seconds, gpubench.Figures(args.json))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
