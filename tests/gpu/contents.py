@@ -79,7 +79,8 @@ class Storm:
                 next_kill += KILL_EVERY_S
 
     def finish(self):
-        """Every job compares all of its memory once more; what each has done."""
+        """Every job compares all of its memory once more, with room for all; what each has done."""
+        self.daemon.ctl("set-capacity", f"{len(self.jobs) * self.sizes.job * 2}M")
         for job in self.jobs.values():
             job.say("stop")
         return [job.finish()[-1] for job in self.jobs.values()]

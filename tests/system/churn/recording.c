@@ -115,11 +115,13 @@ static void build(struct worker *worker, struct recording *recording) {
     node_add(worker, recording, i);
 }
 
-/* One node of the executable graph gets other parameters. */
+/* One node of the executable graph gets other parameters; but a memory set keeps the size of its elements, or
+ * driver 580 sets some of the former range as well. */
 static void node_change(struct worker *worker, struct recording *recording) {
   int i = (int)random_below(worker, (uint64_t)recording->count);
   const struct operation changed = operation_like(worker, &recording->operations[i]);
-  if (changed.kind != recording->operations[i].kind || recording->operations[i].rows > 1)
+  if (changed.kind != recording->operations[i].kind || recording->operations[i].rows > 1 ||
+      changed.element != recording->operations[i].element)
     return;
   if (changed.kind == OPERATION_COPY) {
     const CUDA_MEMCPY3D box = copy_box(&changed);
