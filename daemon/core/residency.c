@@ -6,10 +6,10 @@
  *
  *   1. The first job is the one that holds, or the next one while a holder stops. It gets what it needs: its
  *      reach, so that small allocations need no question. What is lacking leaves victims: of those that do
- *      not hold, the one that runs furthest in the future first (Belady, 1966): idle jobs, the longest idle
- *      first, since they may never run again; then who is stopping, since it runs last; then the queue from
- *      its tail. Only as many bytes as are lacking, and never pinned ones. Who is no victim keeps what it has
- *      on the card: it is not asked to bring back more until its turn is near.
+ *      not hold, the one that runs furthest in the future first (Belady, 1966): who waits but is too big to
+ *      run; idle jobs, the longest idle first, since they may never run again; then who is stopping, since it
+ *      runs last; then the queue from its tail. Only as many bytes as are lacking, and never pinned ones. Who
+ * is no victim keeps what it has on the card: it is not asked to bring back more until its turn is near.
  *   2. The second job, the head of the queue while the first one runs, gets room behind that turn: from what
  *      is free, and from idle jobs. From waiting jobs only if their bytes and its own would otherwise keep
  *      the GPU idle for more than a twentieth of the quantum. For taking from waiting jobs early moves more:
@@ -153,7 +153,19 @@ static uint64_t take(struct plan *plan, struct sched_job *victim, uint64_t lacki
   return lacking_bytes - taken_bytes;
 }
 
+/* Those that cannot run, whenever their turn comes. */
+static uint64_t take_from_too_big(struct plan *plan, uint64_t lacking_bytes) {
+  list_each(node, &plan->gpu->queue) {
+    if (lacking_bytes == 0)
+      break;
+    if (sched_job_too_big(job_of_turn(node)))
+      lacking_bytes = take(plan, job_of_turn(node), lacking_bytes);
+  }
+  return lacking_bytes;
+}
+
 static uint64_t take_from_idle(struct plan *plan, uint64_t lacking_bytes) {
+  lacking_bytes = take_from_too_big(plan, lacking_bytes);
   list_each(node, &plan->gpu->idle) {
     if (lacking_bytes == 0)
       break;

@@ -170,6 +170,93 @@ START_TEST(times_turns_and_handovers_are_counted) {
 }
 END_TEST
 
+START_TEST(hand_overs_are_measured) {
+  const struct sched_handover *handover = &world.gpus[0].handover;
+  take_turns();
+  world_attach(&world, 1, 10, 0);
+  world_request(&world, 1);
+  world_attach(&world, 2, 10, 0);
+  world_request(&world, 2);
+  ck_assert_uint_eq(handover->sum.restored_bytes, 0);
+  ck_assert_uint_eq(handover->hidden_bytes, 16 * GIB); /* 10 came while nobody ran, 6 behind the turn */
+  world.clients[1].stuck = true;
+  world_pass(&world, TQ); /* drop */
+  world_pass(&world, 3 * NS_PER_MS);
+  world_release(&world, 1);
+  world_pass(&world, 5 * NS_PER_MS);
+  ck_assert(handover->open);
+  world_resident(&world, 1, 6); /* the second one runs */
+  ck_assert(!handover->open);
+  ck_assert_uint_eq(handover->last.drain_ns, 3 * NS_PER_MS);
+  ck_assert_uint_eq(handover->last.move_ns, 5 * NS_PER_MS);
+  ck_assert_uint_eq(handover->last.evicted_bytes, 4 * GIB);
+  ck_assert_uint_eq(handover->last.restored_bytes, 4 * GIB);
+  ck_assert_uint_eq(handover->hidden_bytes, 16 * GIB);
+  world.clients[1].stuck = false;
+  world_request(&world, 1);
+  world_release(&world, 2); /* unasked: it says how long its drain took */
+  ck_assert_uint_eq(handover->last.drain_ns, NS_PER_MS);
+  ck_assert_uint_eq(handover->last.move_ns, 0);
+  ck_assert_uint_eq(handover->sum.drain_ns, 4 * NS_PER_MS);
+  ck_assert_uint_eq(handover->sum.move_ns, 5 * NS_PER_MS);
+  ck_assert_uint_eq(handover->sum.evicted_bytes, 8 * GIB);
+}
+END_TEST
+
+START_TEST(the_speed_of_restores_is_averaged) {
+  const struct sched_handover *handover = &world.gpus[0].handover;
+  take_turns();
+  world_attach(&world, 1, 10, 0);
+  world.clients[1].stuck = true;
+  for (int i = 0; i < 100; i++) {
+    world_request(&world, 1);
+    struct sched_active active = {
+        .epoch = world.jobs[1].epoch, .restore_ns = NS_PER_S, .restore_bytes = UINT64_C(40000000000)};
+    scheduler_active(&world.jobs[1], &active, world.now_ns, &world.change);
+    if (i == 0)
+      ck_assert_uint_eq(handover->bytes_per_s, SCHED_BYTES_PER_S + (40000000000 - SCHED_BYTES_PER_S) / 8);
+    world_release(&world, 1);
+  }
+  ck_assert_uint_ge(handover->bytes_per_s, 39990000000);
+  ck_assert_uint_le(handover->bytes_per_s, 40000000000);
+}
+END_TEST
+
+/* ---- what programs are told ---- */
+
+START_TEST(scarce_host_memory_is_told_to_all) {
+  world.scheduler.host_memory_bytes = 16 * GIB;
+  world_attach_at(&world, 0, 1, 10, MANAGED);
+  world_attach_at(&world, 1, 2, 6, MANAGED);
+  world_said(&world);
+  world_memory(&world, 2, 7);
+  said("2:capacity 2:room(7) 1:capacity");
+  ck_assert(world.scheduler.host_tight);
+  world_memory(&world, 2, 6); /* not much less */
+  said("2:room(6.01562)");
+  world_memory_pinned(&world, 2, 6, 1); /* pinned memory never gets there */
+  said("1:capacity 2:capacity");
+  ck_assert(!world.scheduler.host_tight);
+  world_memory(&world, 2, 7);
+  world_said(&world);
+  world_detach(&world, 1);
+  said("2:capacity");
+}
+END_TEST
+
+START_TEST(who_has_not_chosen_gets_the_memory_of_the_gpu) {
+  scheduler_set_memory(&world.scheduler, NULL, GS_MEMORY_SWAP);
+  ck_assert_int_eq(world.scheduler.defaults.memory, GS_MEMORY_SWAP);
+  scheduler_set_memory(&world.scheduler, &world.gpus[1], GS_MEMORY_MANAGED);
+  world_attach_at(&world, 0, 1, 1, GS_ATTACH_DEFAULT);
+  world_attach_at(&world, 1, 2, 1, GS_ATTACH_DEFAULT);
+  world_attach_at(&world, 0, 3, 1, GS_ATTACH_MANAGED);
+  ck_assert(!world.jobs[1].managed);
+  ck_assert(world.jobs[2].managed);
+  ck_assert(world.jobs[3].managed);
+}
+END_TEST
+
 START_TEST(places_in_the_queue_are_numbered) {
   take_turns();
   for (int i = 1; i <= 3; i++)
@@ -196,6 +283,10 @@ int main(void) {
                                 shrinking_is_never_refused,
                                 absurd_sizes_do_not_overflow,
                                 times_turns_and_handovers_are_counted,
+                                hand_overs_are_measured,
+                                the_speed_of_restores_is_averaged,
+                                scarce_host_memory_is_told_to_all,
+                                who_has_not_chosen_gets_the_memory_of_the_gpu,
                                 places_in_the_queue_are_numbered,
                                 NULL};
   return suite_main("sched_memory", tests, set_up, NULL);

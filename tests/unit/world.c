@@ -116,16 +116,21 @@ static bool move(struct world *world, int id) {
   return true;
 }
 
+static void make_active(struct world *world, int id) {
+  struct world_client *client = &world->clients[id];
+  client->active = true;
+  scheduler_active(&world->jobs[id], &(struct sched_active){.epoch = client->epoch}, world->now_ns,
+                   &world->change);
+  hear(world);
+}
+
 static bool begin(struct world *world, int id) {
   struct world_client *client = &world->clients[id];
   const struct sched_job *job = &world->jobs[id];
   if (!client->holds || client->active ||
       client->resident_bytes < (job->managed ? client->target_bytes : job->used_bytes))
     return false;
-  client->active = true;
-  scheduler_active(&world->jobs[id], &(struct sched_active){.epoch = client->epoch}, world->now_ns,
-                   &world->change);
-  hear(world);
+  make_active(world, id);
   return true;
 }
 
@@ -181,12 +186,22 @@ void world_request(struct world *world, int job) {
   settle(world);
 }
 
-void world_release_with(struct world *world, int job, uint64_t epoch) {
-  struct sched_release release = {.epoch = epoch, .drain_ns = NS_PER_MS};
+static void release(struct world *world, int job, uint64_t epoch) {
+  struct sched_release what = {.epoch = epoch, .drain_ns = NS_PER_MS};
   if (epoch == world->clients[job].epoch)
     world->clients[job].holds = world->clients[job].active = false;
-  scheduler_release(&world->jobs[job], &release, world->now_ns, &world->change);
+  scheduler_release(&world->jobs[job], &what, world->now_ns, &world->change);
+  hear(world);
+}
+
+void world_release_with(struct world *world, int job, uint64_t epoch) {
+  release(world, job, epoch);
   settle(world);
+}
+
+void world_yield(struct world *world, int job) {
+  release(world, job, world->jobs[job].epoch);
+  world_request(world, job);
 }
 
 void world_release(struct world *world, int job) { world_release_with(world, job, world->jobs[job].epoch); }
@@ -210,6 +225,11 @@ int world_ask(struct world *world, int job, double total_gib, double pinned_gib,
 
 void world_resident(struct world *world, int job, double gib) {
   tell_resident(world, job, bytes(gib));
+  settle(world);
+}
+
+void world_active(struct world *world, int job) {
+  make_active(world, job);
   settle(world);
 }
 

@@ -49,6 +49,8 @@ void world_detach(struct world *world, int job);
 void world_request(struct world *world, int job);
 /* Answers the job's present epoch. */
 void world_release(struct world *world, int job);
+/* It asks again at once. */
+void world_yield(struct world *world, int job);
 void world_release_with(struct world *world, int job, uint64_t epoch);
 /* What the job has is that much, and has been reported; pinned_gib of it. */
 void world_memory_pinned(struct world *world, int job, double total_gib, double pinned_gib);
@@ -57,6 +59,8 @@ void world_memory(struct world *world, int job, double total_gib);
 int world_ask(struct world *world, int job, double total_gib, double pinned_gib, uint64_t *granted_bytes);
 /* RESIDENT of a stuck job, which has seen its last room. */
 void world_resident(struct world *world, int job, double gib);
+/* LOCK_ACTIVE of a stuck job. */
+void world_active(struct world *world, int job);
 void world_short(struct world *world, int job, double gib);
 void world_set_mode(struct world *world, enum gs_mode mode);
 void world_set_tq(struct world *world, uint64_t tq_ns);

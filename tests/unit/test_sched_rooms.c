@@ -1,0 +1,522 @@
+/* test_sched_rooms.c - the plan of who may have how many bytes on the card, a rule at a time. */
+#include <errno.h>
+
+#include "suite.h"
+#include "world.h"
+
+static struct world world;
+
+#define said(text) ck_assert_str_eq(world_said(&world), text)
+#define TQ (20 * NS_PER_S)
+#define GRACE (30 * NS_PER_S)
+#define MANAGED GS_ATTACH_MANAGED
+#define SWAP 0
+
+/* Jobs 1 .. n of so many GiB take turns; they have attached and moved what there was to move. */
+static void take_turns(int jobs, double gib, uint32_t flags) {
+  world_init(&world, GS_MODE_ON);
+  world.rooms_shown = true;
+  for (int i = 1; i <= jobs; i++)
+    world_attach(&world, i, gib, flags);
+  world_said(&world);
+}
+
+/* These ask for the lock, in this order. */
+static void request_all(int jobs) {
+  for (int i = 1; i <= jobs; i++)
+    world_request(&world, i);
+  world_said(&world);
+}
+
+/* The holder's quantum ends; it stops, and asks again. */
+static void end_turn(int job) {
+  world_pass(&world, TQ);
+  world_yield(&world, job);
+}
+
+static double resident(int job) { return (double)world.clients[job].resident_bytes / GIB; }
+
+static void set_up(void) { take_turns(0, 0, 0); }
+
+/* ---- who leaves ---- */
+
+START_TEST(while_all_fits_rooms_are_told_once) {
+  take_turns(4, 4, SWAP);
+  request_all(4);
+  for (int i = 1; i <= 4; i++)
+    end_turn(i);
+  said("1:drop(1,4) 2:ok(2,4) 2:wanted(2) 2:drop(2,4) 3:ok(3,4) 3:wanted(3) 3:drop(3,4) 4:ok(4,4) "
+       "4:wanted(4) 4:drop(4,4) 1:ok(5,4) 1:wanted(5)");
+}
+END_TEST
+
+START_TEST(the_longest_idle_leaves_first) {
+  take_turns(3, 5, SWAP); /* all of 3 fit */
+  request_all(3);
+  world_release(&world, 1);
+  world_release(&world, 2);
+  world_release(&world, 3);
+  world_attach(&world, 4, 7, SWAP);
+  world_said(&world);
+  world_request(&world, 4); /* 1 of 7 is free */
+  said("4:ok(4,1) 1:room(0) 2:room(4) 4:room(6) 4:room(7)");
+}
+END_TEST
+
+START_TEST(who_stops_leaves_before_those_who_wait) {
+  take_turns(3, 8, SWAP); /* 1 and 2 are there */
+  request_all(3);
+  world_pass(&world, TQ);
+  said("1:drop(1,8)"); /* 2 lacks nothing */
+  world_yield(&world, 1);
+  said("2:ok(2,8) 2:wanted(2)");
+  world_pass(&world, TQ);
+  said("2:drop(2,0)"); /* for 3. Not 1: it runs before 2 does */
+  world_yield(&world, 2);
+  said("3:ok(3,0) 3:wanted(3) 3:room(8)");
+}
+END_TEST
+
+START_TEST(the_queue_leaves_from_its_tail) {
+  take_turns(1, 4, SWAP);
+  for (int i = 2; i <= 4; i++)
+    world_attach(&world, i, 4, SWAP);
+  request_all(4);
+  uint64_t granted;
+  ck_assert_int_eq(world_ask(&world, 1, 10, 0, &granted), 0); /* it holds, and lacks 6 */
+  said("3:room(2) 4:room(0) 1:room(6) 1:room(10)");
+}
+END_TEST
+
+START_TEST(the_next_one_leaves_last) {
+  take_turns(3, 5, SWAP);
+  request_all(3);
+  uint64_t granted;
+  ck_assert_int_eq(world_ask(&world, 1, 14, 0, &granted), 0);
+  ck_assert_double_eq(resident(3), 0);
+  ck_assert_double_eq(resident(2), 2);
+  ck_assert_double_eq(resident(1), 14);
+}
+END_TEST
+
+START_TEST(pinned_bytes_stay) {
+  take_turns(2, 8, SWAP);
+  world_memory_pinned(&world, 2, 8, 3);
+  request_all(1);
+  uint64_t granted;
+  ck_assert_int_eq(world_ask(&world, 1, 13, 0, &granted), 0);
+  ck_assert_double_eq(resident(2), 3);
+  ck_assert_double_eq(resident(1), 13);
+  ck_assert_int_eq(world_ask(&world, 1, 13.1, 0, &granted), -ENOMEM);
+}
+END_TEST
+
+START_TEST(what_is_over_a_smaller_capacity_leaves) {
+  take_turns(3, 5, SWAP);
+  request_all(2);
+  world_set_capacity(&world, 12);
+  said("1:capacity 2:capacity 3:capacity 3:room(2)");
+  world_set_capacity(&world, 6);
+  said("1:capacity 2:capacity 2:room(1) 3:capacity 3:room(0)");
+}
+END_TEST
+
+START_TEST(who_need_not_leave_any_more_stays) {
+  take_turns(2, 8, SWAP);
+  request_all(1);
+  world.clients[2].stuck = true;
+  uint64_t granted;
+  ck_assert_int_eq(world_ask(&world, 1, 16, 0, &granted), 0);
+  said("2:room(0)");
+  world_resident(&world, 2, 5);
+  said("1:room(11)");
+  world_memory(&world, 1, 12); /* and 16 MiB that it need not ask for */
+  said("2:room(3.98438)");
+}
+END_TEST
+
+/* ---- behind the turn ---- */
+
+START_TEST(the_second_gets_what_is_free_and_what_idle_jobs_have) {
+  take_turns(3, 6, SWAP); /* 2 of them are there */
+  world_request(&world, 1);
+  world_said(&world);
+  world_request(&world, 3);
+  said("1:wanted(1) 2:room(4) 3:room(4) 3:room(6)");
+}
+END_TEST
+
+START_TEST(the_second_waits_until_the_first_one_runs) {
+  take_turns(3, 6, SWAP);
+  world.clients[1].stuck = true;
+  world_request(&world, 1);
+  world_said(&world);
+  world_request(&world, 3);
+  said("1:wanted(1)");
+  world_active(&world, 1);
+  said("2:room(4) 3:room(4) 3:room(6)");
+}
+END_TEST
+
+START_TEST(waiting_jobs_leave_early_only_if_it_is_worth_it) {
+  take_turns(3, 8, SWAP);
+  request_all(3);
+  end_turn(1);
+  said("1:drop(1,8) 2:ok(2,8) 2:wanted(2)"); /* 8 GiB are a third of a second of 20 */
+  world_set_tq(&world, 5 * NS_PER_S);        /* of 5: to be hidden */
+  said("1:room(0) 3:room(8)");
+}
+END_TEST
+
+START_TEST(hiding_goes_on_until_it_is_done) {
+  take_turns(3, 8, SWAP);
+  request_all(3);
+  end_turn(1);
+  world.clients[1].stuck = true;
+  world_set_tq(&world, 5 * NS_PER_S);
+  world_said(&world);
+  for (int left = 7; left > 0; left--) {
+    world_resident(&world, 1, left);
+    ck_assert_double_eq(resident(3), 8 - left);
+  }
+  ck_assert_uint_eq(world.jobs[1].room_bytes, 0);
+}
+END_TEST
+
+START_TEST(what_moves_slower_is_worth_hiding_sooner) {
+  take_turns(3, 8, SWAP);
+  request_all(3);
+  end_turn(1);
+  world_said(&world);
+  world.gpus[0].handover.bytes_per_s = 5 * GIB; /* 1.6 s of 20 */
+  world_set_tq(&world, TQ);
+  said("1:room(0) 3:room(8)");
+}
+END_TEST
+
+/* ---- as others leave ---- */
+
+START_TEST(room_comes_as_it_is_given_back) {
+  take_turns(2, 12, SWAP);
+  request_all(2);
+  world.clients[1].stuck = true;
+  world_pass(&world, TQ);
+  world_release(&world, 1);
+  said("1:drop(1,4) 2:ok(2,4)");
+  world_resident(&world, 1, 11);
+  said("2:room(5)");
+  world_resident(&world, 1, 11 - 1.0 / 128); /* 8 MiB are not worth a message */
+  said("");
+  world_resident(&world, 1, 11 - 1.0 / 64);
+  said("2:room(5.01562)");
+  world_resident(&world, 1, 4 + 1.0 / 128);
+  said("2:room(11.9922)");
+  world_resident(&world, 1, 4); /* but the last ones are */
+  said("2:room(12)");
+}
+END_TEST
+
+START_TEST(a_room_that_was_not_used_must_be_acknowledged) {
+  take_turns(2, 12, SWAP); /* nothing of the second is there */
+  world.clients[2].stuck = true;
+  world_detach(&world, 1);
+  said("2:room(12)"); /* it may have taken it in by now */
+  world_attach(&world, 3, 10, SWAP);
+  world_request(&world, 3);
+  said("3:attached 3:on 3:room(0) 2:room(0) 3:ok(1,4)");
+  world.clients[2].room_seq--; /* a report that has crossed the lower room */
+  world_resident(&world, 2, 0);
+  said("");
+  world.clients[2].room_seq++;
+  world_resident(&world, 2, 0);
+  said("3:room(10)");
+}
+END_TEST
+
+START_TEST(a_death_makes_room_at_once) {
+  take_turns(2, 12, SWAP);
+  request_all(2);
+  world.clients[1].stuck = true;
+  world_pass(&world, TQ);
+  world_release(&world, 1);
+  world_resident(&world, 1, 9);
+  world_said(&world);
+  world_detach(&world, 1);
+  said("2:room(12)");
+}
+END_TEST
+
+START_TEST(growth_within_the_reach_is_not_asked_for) {
+  world_init(&world, GS_MODE_AUTO);
+  world.rooms_shown = true;
+  uint64_t granted;
+  world_attach(&world, 1, 0, SWAP);
+  ck_assert_int_eq(world_ask(&world, 1, 1 + 1.0 / 1024, 0, &granted), 0);
+  said("1:attached 1:off 1:ok(1,0) 1:room(1.01562)"); /* room for all that is granted, before the answer */
+  world_memory(&world, 1, 0.5);
+  said("1:room(0.515625)");
+}
+END_TEST
+
+START_TEST(what_is_granted_but_not_used_makes_nobody_leave) {
+  uint64_t granted;
+  take_turns(0, 0, 0);
+  world_attach(&world, 1, 0, SWAP);
+  ck_assert_int_eq(world_ask(&world, 1, 8 - 1.0 / 1024, 0, &granted), 0);
+  world_attach(&world, 2, 8, SWAP);
+  ck_assert_double_eq(resident(2), 8);
+  ck_assert_int_eq(world_ask(&world, 1, 6, 0, &granted), 0);
+  world_attach(&world, 3, 2 - 1.0 / 1024, SWAP);
+  world_memory(&world, 1, 6 + 1.0 / 1024); /* its reach would be more than there is */
+  ck_assert_double_eq(resident(2), 8);
+  ck_assert_uint_le(world.gpus[0].claim_bytes, 16 * GIB);
+}
+END_TEST
+
+/* ---- who does not answer ---- */
+
+/* Three of 5; the first one has grown to 10. The one that has been idle for longer is stuck. */
+static void ask_a_stuck_victim(void) {
+  uint64_t granted;
+  take_turns(3, 5, SWAP);
+  world.clients[2].stuck = true;
+  world_request(&world, 1);
+  world_said(&world);
+  ck_assert_int_eq(world_ask(&world, 1, 10, 0, &granted), 0);
+  said("2:room(1) 1:room(6)");
+}
+
+START_TEST(a_victim_that_stays_is_replaced) {
+  ask_a_stuck_victim();
+  world_pass(&world, GRACE - 1);
+  said("");
+  world_pass(&world, 1);
+  said("2:stays 3:room(1) 1:room(10)");
+  ck_assert_uint_eq(sched_job_flags(&world.jobs[2]), GS_STATE_OVERDUE);
+  world_resident(&world, 2, 1);
+  ck_assert_uint_eq(sched_job_flags(&world.jobs[2]), 0);
+}
+END_TEST
+
+START_TEST(progress_is_waited_for) {
+  ask_a_stuck_victim();
+  world_pass(&world, GRACE - 1);
+  world_resident(&world, 2, 4);
+  said("1:room(7)");
+  world_pass(&world, GRACE - 1);
+  said("");
+  world_pass(&world, 1);
+  said("2:stays 3:room(2) 1:room(10)");
+}
+END_TEST
+
+START_TEST(managed_memory_that_stays_makes_way_by_itself) {
+  take_turns(2, 12, MANAGED);
+  request_all(2);
+  world.clients[1].stuck = true;
+  world_pass(&world, TQ);
+  world_release(&world, 1);
+  said("1:drop(1,4) 2:ok(2,4)");
+  world_pass(&world, GRACE);
+  said("1:stays 2:room(12)");
+}
+END_TEST
+
+START_TEST(managed_memory_beside_memory_that_stays_gets_its_room_anyway) {
+  take_turns(1, 12, SWAP);
+  world_attach(&world, 2, 12, MANAGED);
+  request_all(2);
+  world.clients[1].stuck = true;
+  world_pass(&world, TQ);
+  world_pass(&world, NS_PER_S);
+  world_release(&world, 1);
+  said("1:drop(1,4) 2:ok(2,4)");
+  world_pass(&world, GRACE);
+  said("1:stays 2:room(12)");
+}
+END_TEST
+
+START_TEST(a_bypassed_job_makes_way) {
+  take_turns(2, 12, MANAGED);
+  request_all(2);
+  world.clients[1].stuck = true;
+  world_pass(&world, TQ + GRACE);
+  said("1:drop(1,4) 1:bypassed 2:ok(2,12)");
+}
+END_TEST
+
+/* ---- when the quantum begins ---- */
+
+START_TEST(the_quantum_begins_when_the_job_runs) {
+  take_turns(2, 12, SWAP);
+  request_all(2);
+  world.clients[1].stuck = true;
+  world_pass(&world, TQ);
+  world_release(&world, 1);
+  world_request(&world, 1);
+  world_pass(&world, 5 * NS_PER_S);
+  world_resident(&world, 1, 4);
+  world_said(&world);
+  world_pass(&world, TQ - 1);
+  said("");
+  world_pass(&world, 1);
+  said("2:drop(2,4)");
+}
+END_TEST
+
+START_TEST(or_the_grace_after_its_grant) {
+  take_turns(2, 4, SWAP);
+  world.clients[1].stuck = true;
+  request_all(2);
+  world_pass(&world, GRACE + TQ - 1);
+  said("");
+  world_pass(&world, 1);
+  said("1:drop(1,4)");
+}
+END_TEST
+
+/* ---- too big ---- */
+
+START_TEST(a_job_that_cannot_fit_is_passed_over) {
+  take_turns(3, 8, SWAP);
+  world_set_capacity(&world, 10);
+  world_memory(&world, 1, 12);
+  world_request(&world, 1);
+  world_request(&world, 2);
+  world_request(&world, 3);
+  ck_assert_uint_eq(sched_job_flags(&world.jobs[1]), GS_STATE_TOO_BIG);
+  ck_assert_uint_eq(sched_job_flags(&world.jobs[2]), 0);
+  world_said(&world);
+  end_turn(2);
+  end_turn(3);
+  said("2:drop(1,2) 3:ok(2,2) 3:wanted(2) 3:room(8) 3:drop(2,2) 2:ok(3,2) 2:wanted(3) 2:room(8)");
+  ck_assert_double_eq(resident(1), 0); /* who cannot run leaves first */
+  world_set_capacity(&world, 12);      /* its turn has long come */
+  ck_assert_uint_eq(sched_job_flags(&world.jobs[1]), 0);
+  world_said(&world);
+  world_release(&world, 2);
+  ck_assert_int_eq(world.jobs[1].state, GS_JOB_HOLDING);
+}
+END_TEST
+
+START_TEST(it_is_noted_once) {
+  take_turns(1, 8, SWAP);
+  world_set_capacity(&world, 6);
+  world_said(&world);
+  world_request(&world, 1);
+  world_set_tq(&world, TQ);
+  said("1:toobig");
+  world_set_capacity(&world, 8);
+  said("1:capacity 1:ok(1,8)");
+  world_set_capacity(&world, 6); /* also when it holds: it stops */
+  said("1:capacity 1:drop(1,6) 1:toobig");
+}
+END_TEST
+
+START_TEST(growth_that_cannot_fit_is_refused) {
+  uint64_t granted;
+  take_turns(1, 8, SWAP);
+  ck_assert_int_eq(world_ask(&world, 1, 16.5, 0, &granted), -ENOMEM);
+  ck_assert_int_eq(world_ask(&world, 1, 16, 0, &granted), 0);
+  world_attach(&world, 2, 8, MANAGED);
+  ck_assert_int_eq(world_ask(&world, 2, 16.5, 0, &granted), 0); /* faults make it possible, if slow */
+}
+END_TEST
+
+START_TEST(managed_memory_beyond_the_card_runs) {
+  take_turns(1, 8, SWAP);
+  world_attach(&world, 2, 20, MANAGED);
+  world_request(&world, 2);
+  said("2:attached 2:on 2:room(0) 2:ok(1,8) 1:room(0) 2:room(16)");
+  ck_assert(world.jobs[2].active);
+}
+END_TEST
+
+/* ---- the card has less than it says ---- */
+
+START_TEST(what_the_driver_refuses_is_taken_from_others) {
+  take_turns(2, 8, SWAP);
+  world_request(&world, 1);
+  world_said(&world);
+  world_short(&world, 1, 1);
+  said("1:capacity 1:room(7) 2:room(7) 1:room(8)");
+  ck_assert_uint_eq(sched_gpu_usable_bytes(&world.gpus[0]), 15 * GIB);
+  world_detach(&world, 2); /* its context is gone, too */
+  said("1:capacity");
+  ck_assert_uint_eq(sched_gpu_usable_bytes(&world.gpus[0]), 16 * GIB);
+}
+END_TEST
+
+START_TEST(what_nobody_could_have_lacked_is_not_believed) {
+  take_turns(2, 8, SWAP);
+  world_request(&world, 1);
+  world_short(&world, 1, 100);
+  ck_assert_uint_eq(world.gpus[0].overhead_bytes, 8 * GIB); /* its room was no larger */
+}
+END_TEST
+
+/* ---- without turns ---- */
+
+START_TEST(without_turns_faults_decide_and_others_wait_for_room) {
+  world_init(&world, GS_MODE_OFF);
+  world.rooms_shown = true;
+  world_attach(&world, 1, 10, MANAGED);
+  world_attach(&world, 2, 10, MANAGED);
+  world_attach(&world, 3, 10, SWAP);
+  said("1:attached 1:off 1:ok(1,10) 2:attached 2:off 2:ok(2,10) 3:attached 3:off 3:ok(3,0)");
+  world_detach(&world, 1);
+  said("3:room(6)");
+  world_detach(&world, 2);
+  said("3:room(10)");
+}
+END_TEST
+
+START_TEST(everything_comes_back_when_all_fits) {
+  world_init(&world, GS_MODE_AUTO);
+  world.rooms_shown = true;
+  for (int i = 1; i <= 3; i++)
+    world_attach(&world, i, 8, SWAP);
+  ck_assert_double_eq(resident(3), 0);
+  world_said(&world);
+  world_detach(&world, 1);
+  said("2:off 3:off 3:ok(3,8)");
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {while_all_fits_rooms_are_told_once,
+                                the_longest_idle_leaves_first,
+                                who_stops_leaves_before_those_who_wait,
+                                the_queue_leaves_from_its_tail,
+                                the_next_one_leaves_last,
+                                pinned_bytes_stay,
+                                what_is_over_a_smaller_capacity_leaves,
+                                who_need_not_leave_any_more_stays,
+                                the_second_gets_what_is_free_and_what_idle_jobs_have,
+                                the_second_waits_until_the_first_one_runs,
+                                waiting_jobs_leave_early_only_if_it_is_worth_it,
+                                hiding_goes_on_until_it_is_done,
+                                what_moves_slower_is_worth_hiding_sooner,
+                                room_comes_as_it_is_given_back,
+                                a_room_that_was_not_used_must_be_acknowledged,
+                                a_death_makes_room_at_once,
+                                growth_within_the_reach_is_not_asked_for,
+                                what_is_granted_but_not_used_makes_nobody_leave,
+                                a_victim_that_stays_is_replaced,
+                                progress_is_waited_for,
+                                managed_memory_that_stays_makes_way_by_itself,
+                                managed_memory_beside_memory_that_stays_gets_its_room_anyway,
+                                a_bypassed_job_makes_way,
+                                the_quantum_begins_when_the_job_runs,
+                                or_the_grace_after_its_grant,
+                                a_job_that_cannot_fit_is_passed_over,
+                                it_is_noted_once,
+                                growth_that_cannot_fit_is_refused,
+                                managed_memory_beyond_the_card_runs,
+                                what_the_driver_refuses_is_taken_from_others,
+                                what_nobody_could_have_lacked_is_not_believed,
+                                without_turns_faults_decide_and_others_wait_for_room,
+                                everything_comes_back_when_all_fits,
+                                NULL};
+  return suite_main("sched_rooms", tests, set_up, NULL);
+}
