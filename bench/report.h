@@ -25,6 +25,25 @@ static inline void report(const char *name, double value, const char *unit) {
   fflush(stdout);
 }
 
+/* A word without quotes or backslashes. */
+static inline void report_text(const char *name, const char *text) {
+  if (report_json)
+    printf("%s\"%s\": \"%s\"", report_count++ ? ", " : "", name, text);
+  else
+    printf("%s %s\n", name, text);
+  fflush(stdout);
+}
+
+/* A figure with its target, which it should reach; judged: the machine and the run can tell. */
+static inline void report_at_least(const char *name, double value, double target, bool judged) {
+  char other[128];
+  report(name, value, "");
+  snprintf(other, sizeof other, "%s_target", name);
+  report(other, target, "");
+  snprintf(other, sizeof other, "%s_verdict", name);
+  report_text(other, !judged ? "not_judged" : value >= target ? "pass" : "MISSED");
+}
+
 static inline void report_end(void) {
   if (report_json)
     printf("}\n");

@@ -1,0 +1,186 @@
+/* stage.c - paths, workers, and the daemon and its socket; see stage.h. */
+#include "stage.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/wire.h"
+
+static struct {
+  char folder[40], socket[64];
+  char *worker, *daemon;
+  int control; /* a connection to the daemon */
+  /* "NAME=value"; packed: NULL where nothing is packed */
+  char *preload, *libraries, *packed, state[80], socket_setting[96];
+  bool simulate;
+} stage = {.folder = "/tmp/gpushare-bench-XXXXXX", .control = -1};
+
+/* Stays for the life of the program. */
+static char *join(const char *before, const char *middle, const char *after) {
+  char *text = NULL;
+  if (asprintf(&text, "%s%s%s", before, middle, after) < 0)
+    abort();
+  return text;
+}
+
+/* The folder that the folder of this program is in. */
+static bool find_build(char build[PATH_MAX]) {
+  ssize_t length = readlink("/proc/self/exe", build, PATH_MAX - 1);
+  if (length < 0)
+    return complain("/proc/self/exe: %s", strerror(errno));
+  build[length] = '\0';
+  for (int up = 0; up < 2; up++)
+    *strrchr(build, '/') = '\0';
+  return true;
+}
+
+static void find_programs(const char *build, const struct stage_paths *paths) {
+  stage.worker = join(build, "/bench/handover_worker", "");
+  stage.daemon = paths->daemon ? join(paths->daemon, "", "") : join(build, "/daemon/gpushare-daemon", "");
+  stage.preload = paths->library ? join("LD_PRELOAD=", paths->library, "")
+                                 : join("LD_PRELOAD=", build, "/src/libunified.so");
+  stage.libraries = join("LD_LIBRARY_PATH=", build, "/tests/sim");
+  char *packed = join(build, "/lib", "");
+  stage.packed = access(packed, F_OK) == 0 ? join("LD_LIBRARY_PATH=", packed, "") : NULL;
+  free(packed);
+}
+
+bool stage_begin(const struct stage_paths *paths, bool simulate) {
+  char build[PATH_MAX];
+  if (!find_build(build))
+    return false;
+  find_programs(build, paths);
+  if (!mkdtemp(stage.folder))
+    return complain("mkdtemp: %s", strerror(errno));
+  snprintf(stage.socket, sizeof stage.socket, "%s/daemon.sock", stage.folder);
+  snprintf(stage.socket_setting, sizeof stage.socket_setting, "GPUSHARE_SOCKET=%s", stage.socket);
+  snprintf(stage.state, sizeof stage.state, "GPUSHARE_SIM_STATE=%s/card", stage.folder);
+  stage.simulate = simulate;
+  return true;
+}
+
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *walk) {
+  (void)status, (void)type, (void)walk;
+  return remove(path);
+}
+
+void stage_end(void) { nftw(stage.folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS); }
+
+/* ---- workers ---- */
+
+static void add(const char **list, int *count, const char *entry) {
+  list[(*count)++] = entry;
+  list[*count] = NULL;
+}
+
+static bool start(struct child *child, const char *role, uint64_t bytes, const char **environment,
+                  int count) {
+  char size[32];
+  char *argv[] = {stage.worker, (char *)(uintptr_t)role, bytes ? size : NULL, NULL};
+  snprintf(size, sizeof size, "%llu", (unsigned long long)bytes);
+  if (stage.simulate) {
+    add(environment, &count, stage.libraries);
+    add(environment, &count, stage.state);
+    if (!getenv("GPUSHARE_SIM_CARD"))
+      add(environment, &count, "GPUSHARE_SIM_CARD=h200");
+  }
+  return child_start(child, role, argv, environment);
+}
+
+bool stage_worker(struct child *child, const char *role, uint64_t bytes) {
+  const char *environment[CHILD_ENVIRONMENT_MAX] = {"LD_PRELOAD"};
+  return start(child, role, bytes, environment, 1);
+}
+
+bool stage_job(struct child *child, const char *role, uint64_t bytes, const char *memory) {
+  char setting[64];
+  const char *environment[CHILD_ENVIRONMENT_MAX] = {stage.preload, stage.socket_setting, setting,
+                                                    "GPUSHARE_REQUIRED=1"};
+  snprintf(setting, sizeof setting, "GPUSHARE_MEMORY=%s", memory);
+  return start(child, role, bytes, environment, 4);
+}
+
+/* ---- the daemon ---- */
+
+static bool await_daemon(const struct child *daemon) {
+  while ((stage.control = wire_connect(stage.socket)) < 0) {
+    if (deadline_left_ns() == 0)
+      return complain_late("the daemon");
+    if (child_stirs(daemon))
+      return complain("%s does not start", stage.daemon);
+    poll(NULL, 0, 1); /* nothing tells when another process listens */
+  }
+  return true;
+}
+
+bool daemon_start(struct child *daemon, uint64_t capacity_bytes, uint64_t tq_ns) {
+  char capacity[32], tq[32];
+  char *argv[] = {stage.daemon, "--socket", stage.socket, "--config", "/dev/null", "--mode", "on",
+                  "--tq",       tq,         "--capacity", capacity,   "--log",     "error",  NULL};
+  const char *environment[] = {"LD_PRELOAD", stage.packed, NULL};
+  snprintf(capacity, sizeof capacity, "%llu", (unsigned long long)capacity_bytes);
+  snprintf(tq, sizeof tq, "%lluus", (unsigned long long)tq_ns / 1000);
+  return child_start(daemon, "daemon", argv, environment) && await_daemon(daemon);
+}
+
+void daemon_stop(struct child *daemon) {
+  if (stage.control >= 0)
+    close(stage.control);
+  stage.control = -1;
+  if (daemon->pid <= 0)
+    return;
+  kill(daemon->pid, SIGTERM);
+  child_wait(daemon);
+}
+
+static bool exchange_failed(int err) { return complain("the daemon does not answer: %s", strerror(-err)); }
+
+static bool receive(struct gs_msg *msg) {
+  struct pollfd readable = {.fd = stage.control, .events = POLLIN};
+  int err = -EAGAIN;
+  while (err == -EAGAIN && deadline_left_ns() > 0)
+    if (poll(&readable, 1, deadline_poll_ms(1000)) > 0)
+      err = wire_recv(stage.control, msg);
+  if (err == -EAGAIN)
+    return complain_late("the daemon");
+  return err == 0 || exchange_failed(err);
+}
+
+static bool send_to_daemon(const struct gs_msg *msg) {
+  int err = wire_send(stage.control, msg);
+  return err == 0 || exchange_failed(err);
+}
+
+bool daemon_ask(struct status *status) {
+  struct gs_msg msg = wire_msg(GS_GET_STATUS, GS_GPU_ALL);
+  *status = (struct status){.gpu_count = 0};
+  if (!send_to_daemon(&msg))
+    return false;
+  for (;;) {
+    if (!receive(&msg))
+      return false;
+    if (msg.type == GS_STATUS_END)
+      return true;
+    if (msg.type == GS_STATUS_GPU && status->gpu_count++ == 0)
+      status->gpu = msg;
+    if (msg.type == GS_STATUS_HANDOVER && status->gpu_count == 1)
+      status->handover = msg;
+    if (msg.type == GS_STATUS_JOB && status->job_count < STATUS_JOBS)
+      status->jobs[status->job_count++] = msg;
+  }
+}
+
+bool daemon_set_capacity(uint64_t bytes) {
+  struct gs_msg msg = wire_msg(GS_SET_CAPACITY, GS_GPU_ALL);
+  msg.set.value = bytes;
+  if (!send_to_daemon(&msg) || !receive(&msg))
+    return false;
+  return msg.status == 0 || complain("set-capacity: %s", msg.reply.text);
+}

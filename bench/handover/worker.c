@@ -1,0 +1,122 @@
+/* worker.c - bench_handover's processes that use the card: what they have in common, and the small roles. */
+#include "worker.h"
+
+#include <poll.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/parse.h"
+#include "probe/holder.h"
+#include "probe/subject.h"
+
+enum { SOCKET = 0, CHECKPOINTS = 2 };
+
+bool worker_say(const char *format, ...) {
+  char text[WORKER_TEXT_SIZE];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(text, sizeof(text), format, list);
+  va_end(list);
+  return send(SOCKET, text, strlen(text), MSG_NOSIGNAL) >= 0;
+}
+
+bool worker_hear(char text[WORKER_TEXT_SIZE]) {
+  ssize_t got = recv(SOCKET, text, WORKER_TEXT_SIZE - 1, 0);
+  text[got > 0 ? got : 0] = '\0';
+  return got > 0;
+}
+
+bool worker_has_order(void) {
+  struct pollfd order = {.fd = SOCKET, .events = POLLIN};
+  return poll(&order, 1, 0) > 0;
+}
+
+/* The counter does not begin with 0: memory that has lost its contents must not look right. */
+int64_t worker_mismatches(const struct probe *p, CUdeviceptr at, size_t bytes, uint64_t seed,
+                          CUdeviceptr counter) {
+  const uint64_t before = seed ^ UINT64_C(0x5a5a5a5a5a5a5a);
+  uint64_t after = 0;
+  if (TRY(cuMemcpyHtoD(counter, &before, sizeof(before))) ||
+      TRY(launch_check(p, at, bytes, seed, counter, p->stream)) || TRY(cuStreamSynchronize(p->stream)) ||
+      TRY(cuMemcpyDtoH(&after, counter, sizeof(after))))
+    return -1;
+  return (int64_t)((after - before) & INT64_MAX);
+}
+
+/* What there is on the card, and its name. */
+static int card_tell(void) {
+  struct probe p = {0};
+  size_t unused, total;
+  char name[64];
+  if (!probe_open(&p) || TRY(cuMemGetInfo(&unused, &total)) ||
+      TRY(cuDeviceGetName(name, sizeof(name), p.device)))
+    return 1;
+  return !worker_say("%zu %zu %s", unused, total, name);
+}
+
+static int holder_play(void) {
+  static struct board board; /* nobody else looks: no piece is handed over here */
+  holder_run(SOCKET, &board);
+  return 0;
+}
+
+static CUresult checkpoint_round(const struct subject *s, uint64_t took_ns[SUBJECT_STEPS]) {
+  for (enum subject_step step = 0; step < SUBJECT_STEPS; step++) {
+    uint64_t start = clock_now_ns();
+    CUresult result = subject_do(s, step);
+    if (result != CUDA_ERROR_NOT_SUPPORTED)
+      probe_try(subject_step_name(step), result);
+    if (result)
+      return result;
+    took_ns[step] = clock_now_ns() - start;
+  }
+  return CUDA_SUCCESS;
+}
+
+/* The last round counts: host memory is there by then. */
+int checkpoint_run(size_t bytes) {
+  uint64_t took_ns[SUBJECT_STEPS] = {0};
+  struct subject s;
+  struct probe p = {0};
+  if (!subject_start(&s, bytes) || !probe_open(&p))
+    return 1;
+  CUresult result = subject_calls_find() ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  for (int round = 0; round < CHECKPOINTS && !result; round++)
+    result = checkpoint_round(&s, took_ns);
+  bool right = !result && subject_is_right(&s);
+  subject_end(&s);
+  if (result == CUDA_ERROR_NOT_SUPPORTED)
+    return !worker_say("missing");
+  uint64_t out_ns = took_ns[SUBJECT_LOCK] + took_ns[SUBJECT_CHECKPOINT];
+  uint64_t in_ns = took_ns[SUBJECT_RESTORE] + took_ns[SUBJECT_UNLOCK];
+  return !right || !worker_say("%.6g %.6g", gb_per_s(bytes, out_ns), gb_per_s(bytes, in_ns));
+}
+
+static int role_run(const char *role, uint64_t bytes) {
+  if (strcmp(role, "card") == 0)
+    return card_tell();
+  if (strcmp(role, "holder") == 0)
+    return holder_play();
+  if (strcmp(role, "paging") == 0)
+    return paging_run(bytes);
+  if (strcmp(role, "checkpoint") == 0)
+    return checkpoint_run(bytes);
+  if (strcmp(role, "busy") == 0 || strcmp(role, "idle") == 0)
+    return job_run(bytes, strcmp(role, "busy") == 0);
+  fprintf(stderr, "handover_worker: no role %s\n", role);
+  return 2;
+}
+
+/* Standard output is for what has failed: the socket is for what has not. */
+int main(int argc, char **argv) {
+  uint64_t bytes = 0;
+  if (argc < 2 || (argc > 2 && parse_bytes(argv[2], &bytes) != 0)) {
+    fprintf(stderr, "handover_worker: a part of bench_handover, which starts it\n");
+    return 2;
+  }
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  return role_run(argv[1], bytes);
+}
