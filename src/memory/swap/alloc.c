@@ -75,13 +75,6 @@ struct arrival {
   uint64_t give_up_ns, pause_ns;
 };
 
-/* What the process has on the card besides. */
-static uint64_t other_bytes(CUdevice device) {
-  uint64_t movable = budget_used_bytes(device, BACKING_CONVERTED) + budget_used_bytes(device, BACKING_APP);
-  uint64_t away = account_away_bytes(device);
-  return budget_used_bytes(device, BACKING_PINNED) + (movable > away ? movable - away : 0);
-}
-
 static uint64_t fresh_bytes(const struct block *block) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < block->pieces; i++)
@@ -111,7 +104,8 @@ static CUresult map_fresh(struct space *space, struct block *block) {
 /* Map the block, if that is to be done now. True: `result` is the outcome. */
 static bool arrive(struct arrival *arrival, CUresult *result) {
   struct space *space = arrival->space;
-  uint64_t room_bytes = client_room_bytes(space->device), others = other_bytes(space->device);
+  uint64_t room_bytes = client_room_bytes(space->device);
+  uint64_t others = budget_used_bytes(space->device, BACKING_PINNED) + account_unified_bytes(space->device);
   space_lock(space);
   arrival->lacks_bytes = fresh_bytes(arrival->block);
   arrival->need_bytes = others + atomic_load(&space->resident_bytes) + arrival->lacks_bytes;
@@ -154,12 +148,13 @@ static bool drop_spare(struct space *space) {
   return dropped;
 }
 
-/* The card has less than the daemon believes: tell it, so that others leave, and try again for a while. */
+/* The card has less than the daemon believes: tell it, so that others leave, and try again for a while.
+ * False: there is no daemon, it has not promised as much, or the time is up. */
 static bool wait_for_card(struct arrival *arrival) {
   struct space *space = arrival->space;
   if (drop_spare(space))
     return true;
-  if (client_room_bytes(space->device) == UINT64_MAX)
+  if (arrival->regardless || client_room_bytes(space->device) == UINT64_MAX)
     return false;
   uint64_t now_ns = clock_now_ns();
   if (!arrival->give_up_ns) {

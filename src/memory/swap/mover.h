@@ -17,7 +17,8 @@ enum memory_progress mover_step(struct space *space, uint64_t room_bytes, uint64
 /* Finish what is in flight if some of it is of this block. Any thread, whatever context is current. */
 void mover_finish_block(struct space *space, const struct block *block);
 
-/* The context is gone, or will be right away and has no work left: undo what is in flight. */
-void mover_context_destroyed(struct space *space, CUcontext context);
+/* The context has no work left and will be destroyed right away (alive), or that has happened: undo what is
+ * in flight. */
+void mover_context_destroyed(struct space *space, CUcontext context, bool alive);
 
 #endif

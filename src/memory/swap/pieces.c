@@ -25,7 +25,7 @@ static uint64_t run_bytes(const struct block *block, size_t first, size_t count)
   return piece_at(block, first + count - 1) + piece_bytes(block, first + count - 1) - piece_at(block, first);
 }
 
-/* One call for a run of pieces: it costs as much as for one. */
+/* One call for a run of pieces. */
 static CUresult open_up(const struct space *space, const struct block *block, size_t first, size_t count) {
   CUmemAccessDesc access[DEVICES + 1];
   size_t users = 0;

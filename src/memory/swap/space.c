@@ -12,7 +12,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void set_up(void) {
   for (CUdevice device = 0; device < DEVICES; device++) {
-    spaces[device] = (struct space){.lock = PTHREAD_MUTEX_INITIALIZER, .device = device};
+    spaces[device] = (struct space){
+        .turn = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER, .device = device};
     condition_init(&spaces[device].changed);
   }
 }
@@ -22,7 +23,11 @@ struct space *space_of(CUdevice device) {
   return &spaces[device];
 }
 
-void space_lock(struct space *space) { pthread_mutex_lock(&space->lock); }
+void space_lock(struct space *space) {
+  pthread_mutex_lock(&space->turn);
+  pthread_mutex_lock(&space->lock);
+  pthread_mutex_unlock(&space->turn);
+}
 
 void space_prepare_host(void) {
   uint64_t bytes = 0;

@@ -75,9 +75,11 @@ struct mover {
   CUcontext context; /* of the streams and events; NULL: there are none */
   CUstream out, in;
   CUevent done[WINDOW_COPIES];
+  CUevent part_done; /* the end of the last part on the way out */
   struct copy {
     struct block *block;
     size_t piece;
+    uint64_t queued_bytes; /* outward: the parts so far */
   } copies[WINDOW_COPIES]; /* a ring */
   unsigned first, count;
   uint64_t flying_bytes;
@@ -87,11 +89,12 @@ struct mover {
 };
 
 struct space {
+  pthread_mutex_t turn; /* held while waiting for the lock: who comes first, has it first */
   pthread_mutex_t lock;
   struct condition changed; /* it was closed, or something has left the card */
   CUdevice device;
   bool open;
-  bool dead;              /* the driver fails at everything: the program shall see it */
+  bool dead;              /* the last step has failed, as all calls of the driver will */
   _Atomic bool expecting; /* moves: host memory is made ready */
   bool resized;           /* total_bytes has changed since space_lock */
   uint64_t peers;         /* one bit per device that may reach the memory */
@@ -111,6 +114,7 @@ struct space {
 
 struct space *space_of(CUdevice device);
 
+/* In the order of arrival: the mover, who takes the mutex anew at once, does not starve the program. */
 void space_lock(struct space *space);
 void space_unlock(struct space *space);
 

@@ -56,6 +56,7 @@ bool swap_open(CUdevice device) {
   struct space *space = space_of(device);
   space_lock(space);
   space->open = space->open || !space->missing_bytes || space->dead;
+  space->dead = false;
   bool open = space->open;
   space_unlock(space);
   return open;
@@ -133,16 +134,19 @@ static bool anything(void) {
   return false;
 }
 
-static void finish_work(CUcontext context) {
+/* False: it is destroyed already, or broken. */
+static bool finish_work(CUcontext context) {
   if (driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
-    return;
-  driver.cuCtxSynchronize();
+    return false;
+  CUresult result = driver.cuCtxSynchronize();
   driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
+  return result == CUDA_SUCCESS;
 }
 
-static void forget_work(struct space *space, CUcontext context) {
+static void forget_work(struct space *space, CUcontext context, bool alive) {
   space_lock(space);
-  mover_context_destroyed(space, context);
+  space->dead = false;
+  mover_context_destroyed(space, context, alive);
   free_doomed(space, context);
   space_unlock(space);
 }
@@ -157,9 +161,9 @@ void swap_context_destroyed(CUcontext context) {
   if (!anything())
     return;
   CUstreamCaptureMode mode = capture_relax();
-  finish_work(context);
+  bool alive = finish_work(context);
   for (CUdevice device = 0; device < DEVICES; device++)
-    forget_work(space_of(device), context);
+    forget_work(space_of(device), context, alive);
   free_listed(context);
   for (CUdevice device = 0; device < DEVICES; device++)
     drop_spare(space_of(device));

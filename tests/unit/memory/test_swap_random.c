@@ -15,7 +15,7 @@
 #include "memory/swap/swap.h"
 #include "swap_world.h"
 
-#define MOST_BYTES (700 * MIB) /* of all allocations together */
+#define MOST_BYTES (400 * MIB) /* of all allocations together */
 
 struct random {
   uint64_t state;
@@ -123,7 +123,7 @@ static void turn(struct program *p) {
 START_TEST(one_thread) {
   struct program p = {.random.state = seed()};
   world_open();
-  for (int i = 0; i < 800; i++) {
+  for (int i = 0; i < 250; i++) {
     uint64_t what = random_below(&p.random, 10);
     if (what < 6)
       get_or_drop(&p, MOST_BYTES);
@@ -148,9 +148,9 @@ END_TEST
 /* ---- several threads, and the GPU's worker ---- */
 
 #define THREADS 3
-#define TURNS 60
+#define TURNS 25
 
-static pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_rwlock_t gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 static _Atomic bool ended;
 static struct program programs[THREADS];
 
@@ -172,8 +172,8 @@ static void *run_program(void *argument) {
   struct program *p = argument;
   ck_assert_int_eq(driver.cuCtxPushCurrent_v2(world.context[0]), CUDA_SUCCESS);
   while (!ended) {
-    get_or_drop(p, MOST_BYTES / THREADS);
-    get_or_drop(p, MOST_BYTES / THREADS);
+    get_or_drop(p, MOST_BYTES / 2 / THREADS);
+    get_or_drop(p, MOST_BYTES / 2 / THREADS);
     pass_gate(p);
   }
   for (size_t i = 0; i < SLOTS; i++)
