@@ -122,7 +122,7 @@ static void allocate(struct worker *worker) {
 
 static void release(struct worker *worker) {
   struct buffer *buffer = buffer_random(worker);
-  if (one_in(worker, 3))
+  if (one_in(worker, 4))
     check_buffer(worker, buffer);
   buffer_destroy(worker, buffer);
 }

@@ -4,7 +4,7 @@
 
 #include "worker.h"
 
-enum { ROWS_MAX = 12, ROW_BYTES_MAX = 2048, UPLOAD_BYTES_MAX = CHUNK_BYTES / 4 };
+enum { ROWS_MAX = 12, ROW_BYTES_MAX = 2048, UPLOAD_BYTES_MAX = 256 * 1024 };
 
 struct range {
   uint64_t at, bytes;
@@ -26,7 +26,7 @@ static struct range range_words(struct range range) {
 
 /* ---- choosing ---- */
 
-static uint64_t pattern_random(struct worker *worker, unsigned element) {
+uint64_t pattern_random(struct worker *worker, unsigned element) {
   uint64_t value = random_number(worker);
   if (element == 1)
     return (value & 0xff) * UINT64_C(0x0101010101010101);
@@ -155,14 +155,8 @@ struct operation operation_random(struct worker *worker) {
 }
 
 struct operation operation_like(struct worker *worker, const struct operation *operation) {
-  switch (operation->kind) {
-  case OPERATION_SET:
-    return set_random(worker, operation->to);
-  case OPERATION_COPY:
-    return copy_between(worker, operation->to, operation->from, false);
-  default:
-    return kernel_random(worker, operation->kind, operation->to);
-  }
+  return operation->kind == OPERATION_COPY ? copy_between(worker, operation->to, operation->from, false)
+                                           : kernel_random(worker, operation->kind, operation->to);
 }
 
 /* ---- submitting ---- */

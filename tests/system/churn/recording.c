@@ -115,13 +115,21 @@ static void build(struct worker *worker, struct recording *recording) {
     node_add(worker, recording, i);
 }
 
-/* One node of the executable graph gets other parameters; but a memory set keeps the size of its elements, or
- * driver 580 sets some of the former range as well. */
+/* Another change for a node. A memory set keeps its range: given a new one, driver 580 sets some of the
+ * former as well. */
+static struct operation operation_changed(struct worker *worker, const struct operation *operation) {
+  struct operation changed = *operation;
+  if (operation->kind != OPERATION_SET)
+    return operation_like(worker, operation);
+  changed.value = pattern_random(worker, operation->element);
+  return changed;
+}
+
+/* One node of the executable graph gets other parameters. */
 static void node_change(struct worker *worker, struct recording *recording) {
   int i = (int)random_below(worker, (uint64_t)recording->count);
-  const struct operation changed = operation_like(worker, &recording->operations[i]);
-  if (changed.kind != recording->operations[i].kind || recording->operations[i].rows > 1 ||
-      changed.element != recording->operations[i].element)
+  const struct operation changed = operation_changed(worker, &recording->operations[i]);
+  if (changed.kind != recording->operations[i].kind || recording->operations[i].rows > 1)
     return;
   if (changed.kind == OPERATION_COPY) {
     const CUDA_MEMCPY3D box = copy_box(&changed);

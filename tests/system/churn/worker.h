@@ -16,7 +16,7 @@
 #include "model.h"
 
 enum { BUFFERS_MAX = 96, RECORDINGS_MAX = 6, RECORDED_MAX = 6, RUNS_MAX = 400 };
-#define CHUNK_BYTES ((uint64_t)1 << 20)
+#define CHUNK_BYTES ((uint64_t)4 << 20)
 
 enum lane_name { LANE_LEGACY, LANE_PER_THREAD, LANE_BLOCKING, LANE_FIRST, LANE_SECOND, LANES };
 
@@ -125,7 +125,10 @@ void buffer_check_address(struct worker *worker, const struct buffer *buffer);
 
 /* Some change of a random range. */
 struct operation operation_random(struct worker *worker);
-/* Another of the same kind, on the same buffers, in one dimension. */
+/* What a word holds that has been set by elements of this size. */
+uint64_t pattern_random(struct worker *worker, unsigned element);
+/* Another copy or kernel on the same buffers, in one dimension; perhaps something else where that is too
+ * short. */
 struct operation operation_like(struct worker *worker, const struct operation *operation);
 /* All of the buffer gets known contents. */
 void buffer_fill_all(struct worker *worker, struct buffer *buffer);
