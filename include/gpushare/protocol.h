@@ -20,13 +20,17 @@
  *     REGISTER            ──►
  *                         ◄──  REGISTERED (job id) | REJECTED (why)
  *     ATTACH (uuid)       ──►
- *                         ◄──  ATTACHED (capacity), SCHED_ON | SCHED_OFF
+ *                         ◄──  ATTACHED (capacity), SCHED_ON | SCHED_OFF, ROOM
  *                         ◄──  LOCK_OK at once, unasked, while turns are off
  *     REQ_LOCK            ──►                    (a thread waits at the gate)
- *                         ◄──  LOCK_OK (epoch, quantum)
- *                         ◄──  LOCK_WANTED (epoch, evict_bytes)   somebody waits: release when idle
- *                         ◄──  DROP_LOCK (epoch, evict_bytes)   the quantum is over
+ *                         ◄──  LOCK_OK (epoch, quantum, room)
+ *     RESIDENT            ──►                    (it restores)
+ *                         ◄──  ROOM              as others leave
+ *     LOCK_ACTIVE (epoch) ──►                    (all that it needs is there: it runs)
+ *                         ◄──  LOCK_WANTED (epoch)      somebody waits: release when idle
+ *                         ◄──  DROP_LOCK (epoch, room)  the quantum is over
  *     LOCK_RELEASED (epoch)  ──►                 (also unasked: idle, or the GPU is detached)
+ *     RESIDENT            ──►                    (it evicts, down to its room)
  */
 #ifndef GPUSHARE_PROTOCOL_H
 #define GPUSHARE_PROTOCOL_H
@@ -107,7 +111,7 @@ enum gs_job_state {
   GS_JOB_IDLE = 0,     /* attached, neither holds nor waits */
   GS_JOB_WAITING = 1,  /* in the queue */
   GS_JOB_HOLDING = 2,  /* may submit */
-  GS_JOB_DROPPING = 3, /* told to stop, still draining or evicting */
+  GS_JOB_DROPPING = 3, /* told to stop, still draining */
   GS_JOB_BYPASSED = 4, /* did not answer DROP_LOCK within the grace: others run meanwhile */
 };
 
@@ -165,7 +169,8 @@ struct gs_msg {
     } attached;
     struct { /* ROOM, LOCK_OK, DROP_LOCK: what the job may have on the card from now on. More than
                 that leaves, as soon as the job does not hold the GPU; what is away comes back as far
-                as there is room, also while others run. Until the first one: nothing more than is there. */
+                as there is room, also while others run. Until the first one: nothing more than is there.
+                Each replaces the one before, whatever the epoch that it comes with. */
       uint64_t room_bytes;
       uint64_t room_seq;     /* counts the rooms told to this job on this GPU, from 1 */
       uint64_t quantum_ns;   /* LOCK_OK; 0: until told otherwise */
