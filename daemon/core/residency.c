@@ -263,8 +263,10 @@ static void raise(const struct plan *plan, struct sched_job *job) {
   uint64_t free_bytes = less_u64(sched_gpu_usable_bytes(plan->gpu), plan->gpu->claim_bytes);
   uint64_t most_bytes = may_exceed(plan, job) ? UINT64_MAX : job->claim_bytes + free_bytes;
   uint64_t room_bytes = max_u64(min_u64(job->want_bytes, most_bytes), job->room_bytes);
+  uint64_t target_bytes = books_target_bytes(job);
   bool complete = room_bytes == job->want_bytes;
-  if (complete || job->room_seq == 0 || room_bytes - job->room_bytes >= SCHED_SLACK_BYTES)
+  bool enough = room_bytes >= target_bytes && job->room_bytes < target_bytes; /* to begin */
+  if (complete || enough || job->room_seq == 0 || room_bytes - job->room_bytes >= SCHED_SLACK_BYTES)
     residency_set_room(job, room_bytes, plan->now_ns, plan->change);
 }
 
