@@ -19,6 +19,7 @@ enum { GPU_UUID_TEXT_SIZE = 41, CONTEXT_STACK = 32 };
 struct op { /* a piece of work in a stream's queue */
   unsigned references;
   bool done;
+  bool counts; /* keeps the process "in flight" */
   uint64_t done_ns;
   struct op *next;
   struct work work;
@@ -31,6 +32,7 @@ struct CUstream_st {
   unsigned flags;
   int priority;
   bool legacy;        /* the default stream that all blocking streams synchronise with */
+  bool moves;         /* made by the thread with which gpushare moves memory while others run */
   bool closing, gone; /* destroyed by the program; its thread has ended */
   uint64_t thread;    /* whose per-thread default stream it is, or 0 */
   uint64_t id;

@@ -113,8 +113,12 @@ void process_submit(unsigned gpu) {
 
 void process_finish(unsigned gpu) { atomic_fetch_sub(&sim.slot->in_flight[gpu], 1); }
 
+static __thread bool overlaps_ignored;
+
+void process_ignore_overlaps(bool ignore) { overlaps_ignored = ignore; }
+
 void process_note_start(unsigned gpu) {
-  for (int32_t i = 0; i < STATE_SLOTS; i++) {
+  for (int32_t i = 0; i < STATE_SLOTS && !overlaps_ignored; i++) {
     struct slot *other = &sim.state->slots[i];
     if (i == sim.slot_index || atomic_load(&other->in_flight[gpu]) == 0 || !slot_alive(other))
       continue;

@@ -33,6 +33,8 @@ void process_submit(unsigned gpu);
 void process_finish(unsigned gpu);
 /* Call when a piece of work starts: is another living process's work in flight on the same GPU? */
 void process_note_start(unsigned gpu);
+/* For the calling thread: what it starts may overlap. */
+void process_ignore_overlaps(bool ignore);
 
 /* A wild access by the GPU: say so and crash, as the process would on a real card (there: a sticky error). */
 _Noreturn void process_illegal_address(uint64_t address, const char *who);

@@ -35,7 +35,7 @@
   X(submitted)       /* pieces of work handed to streams */                                                  \
   X(context_queries) /* cuCtxGetCurrent with one current: what a gate that is not open has to ask */         \
   X(overlaps) /* kernels, copies, sets, prefetches of this process that started while another one had work   \
-                 in flight */                                                                                \
+                 in flight; not those with which gpushare moves memory */                                    \
   X(gpu_busy_ns)
 
 enum gs_sim_counter {

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "capture.h"
 #include "common/clock.h"
@@ -60,7 +61,7 @@ static void op_order(struct op *op, CUstream stream) {
 }
 
 static void op_finish(struct op *op) {
-  if (work_counts(&op->work))
+  if (op->counts)
     process_finish(op->work.gpu);
   op->done = true;
   op->done_ns = clock_now_ns();
@@ -98,6 +99,7 @@ static void stream_run_head(CUstream stream) {
 
 static void *stream_main(void *argument) {
   CUstream stream = argument;
+  process_ignore_overlaps(stream->moves);
   pthread_mutex_lock(&objects_lock);
   for (;;) {
     while (stream->head == NULL && !stream->closing)
@@ -146,7 +148,8 @@ struct op *stream_submit_locked(CUstream stream, const struct work *work, struct
   op->work = *work;
   op_order(op, stream);
   op_after(op, after);
-  if (work_counts(work))
+  op->counts = work_counts(work) && !stream->moves;
+  if (op->counts)
     process_submit(work->gpu);
   if (stream->tail_queued)
     stream->tail_queued->next = op;
@@ -192,6 +195,13 @@ CUresult stream_submit_wait(CUstream stream, const struct work *work) {
 
 /* ---- life ---- */
 
+/* gpushare moves memory on streams of its own, which are meant to overlap other processes' work. */
+static bool is_mover(void) {
+  char name[16] = "";
+  prctl(PR_GET_NAME, name);
+  return strcmp(name, "gpushare-gpu") == 0;
+}
+
 CUresult stream_create_locked(CUcontext context, unsigned flags, int priority, CUstream *stream) {
   CUstream made = calloc(1, sizeof(*made));
   if (made == NULL)
@@ -200,6 +210,7 @@ CUresult stream_create_locked(CUcontext context, unsigned flags, int priority, C
   made->flags = flags;
   made->priority = priority;
   made->id = ++next_stream_id;
+  made->moves = is_mover();
   pthread_cond_init(&made->wake, NULL);
   made->next = context->streams;
   context->streams = made;
