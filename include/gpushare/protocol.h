@@ -189,19 +189,11 @@ struct gs_msg {
                 that will ever get its room. */
       uint64_t short_bytes;
     } mem_short;
-    struct {               /* the former LOCK_OK */
-      uint64_t quantum_ns; /* 0: until told otherwise */
-    } lock_ok;
-    struct {                /* the former DROP_LOCK, LOCK_WANTED */
-      uint64_t evict_bytes; /* so many resident bytes should leave the card before LOCK_RELEASED */
-    } drop;
-    struct { /* LOCK_RELEASED */
+    struct { /* LOCK_RELEASED: stopped; what must leave leaves from now on */
       uint64_t drain_ns;
-      uint64_t evict_ns;
-      uint64_t evict_bytes; /* moved */
     } released;
-    struct { /* LOCK_ACTIVE: restored, submitting again */
-      uint64_t restore_ns;
+    struct { /* LOCK_ACTIVE: all that is needed is on the card; submitting again. Answers every LOCK_OK. */
+      uint64_t restore_ns; /* since the LOCK_OK */
       uint64_t restore_bytes;
     } active;
     struct { /* MEM_REQUEST: the client's total on this GPU may grow to total_bytes, answered by MEM_REPLY.

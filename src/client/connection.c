@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "gate/gate.h"
 #include "interpose/driver.h"
+#include "memory/device.h"
 #include "memory/memory.h"
 #include "settings.h"
 
@@ -70,14 +71,12 @@ void client_request_lock(struct gpu *gpu) {
 
 /* ---- doing without a daemon ---- */
 
-/* The gate opens here, or by the worker when it has finished what it is in the middle of. */
+/* The worker opens the gate. */
 static void hold_without_daemon(struct gpu *gpu) {
   gpu->holding = true;
   gpu->epoch = 0;
   gpu->drop_pending = gpu->wanted = false;
-  gpu->grant_pending = gpu->busy;
-  if (!gpu->busy)
-    gate_open(gpu->device);
+  handover_begin(gpu);
 }
 
 /* What this program does meanwhile. */
@@ -105,6 +104,7 @@ static void forget_daemon(void) {
     gpu->attach_sent = gpu->attached = gpu->requested = gpu->wanted = gpu->drop_pending = false;
     gpu->granted_bytes = gpu->capacity_bytes = 0;
     gpu->epoch = 0;
+    room_forget(gpu);
   }
   condition_wake_all(&client.memory_changed);
 }
@@ -121,26 +121,44 @@ static void disconnect(const char *why, uint64_t retry_ns) {
 
 /* ---- messages from the daemon ---- */
 
-static void send_attach(struct gpu *gpu) {
-  struct gs_msg msg = wire_msg(GS_ATTACH, (uint32_t)gpu->device);
+/* How memory is kept may be undecided until the answer comes. */
+static uint32_t memory_flags(CUdevice device) {
+  switch (device_memory_if_decided(device)) {
+  case MEMORY_UNSET:
+    return GS_ATTACH_DEFAULT;
+  case MEMORY_MANAGED:
+    return GS_ATTACH_MANAGED;
+  default:
+    return 0;
+  }
+}
+
+/* What the driver says about the device. */
+static void describe_device(struct gs_msg *msg, CUdevice device) {
   CUuuid uuid;
   size_t total = 0;
   CUresult (*get_uuid)(CUuuid *, CUdevice) =
       driver.cuDeviceGetUuid_v2 ? driver.cuDeviceGetUuid_v2 : driver.cuDeviceGetUuid;
-  if (get_uuid(&uuid, gpu->device) == CUDA_SUCCESS)
-    memcpy(msg.attach.uuid, uuid.bytes, sizeof msg.attach.uuid);
-  driver.cuDeviceTotalMem_v2(&total, gpu->device);
-  driver.cuDeviceGetName(msg.attach.name, sizeof msg.attach.name, gpu->device);
-  msg.attach.total_bytes = total;
-  msg.attach.used_bytes = memory_usage(gpu->device).total_bytes;
-  msg.attach.flags = settings()->memory == MEMORY_MANAGED ? GS_ATTACH_MANAGED
-                     : settings()->memory == MEMORY_UNSET ? GS_ATTACH_DEFAULT
-                                                          : 0;
+  if (get_uuid(&uuid, device) == CUDA_SUCCESS)
+    memcpy(msg->attach.uuid, uuid.bytes, sizeof msg->attach.uuid);
+  driver.cuDeviceTotalMem_v2(&total, device);
+  driver.cuDeviceGetName(msg->attach.name, sizeof msg->attach.name, device);
+  msg->attach.total_bytes = total;
+  msg->attach.flags = memory_flags(device);
+}
+
+static void send_attach(struct gpu *gpu) {
+  struct gs_msg msg = wire_msg(GS_ATTACH, (uint32_t)gpu->device);
+  describe_device(&msg, gpu->device);
   pthread_mutex_lock(&client.lock);
+  struct memory_usage usage = memory_usage(gpu->device);
+  msg.attach.used_bytes = usage.total_bytes;
+  msg.attach.resident_bytes = usage.resident_bytes;
   if (gpu->holding)
     msg.attach.flags |= GS_ATTACH_RUNNING;
-  gpu->granted_bytes = gpu->told_bytes = msg.attach.used_bytes;
+  gpu->granted_bytes = gpu->told_bytes = usage.total_bytes;
   gpu->report_at_ns = gpu->total_bytes == gpu->told_bytes ? 0 : 1;
+  room_begin(gpu, usage.resident_bytes);
   client_send(&msg);
   pthread_mutex_unlock(&client.lock);
   handshake_by_ns = clock_now_ns() + HANDSHAKE_NS;
@@ -158,32 +176,35 @@ static void attach_all(void) {
   }
 }
 
-static void on_granted(struct gpu *gpu, uint64_t epoch) {
-  struct memory_usage usage = memory_usage(gpu->device);
+static void on_granted(struct gpu *gpu, const struct gs_msg *msg) {
   pthread_mutex_lock(&client.lock);
-  gpu->epoch = epoch;
+  gpu->epoch = msg->epoch;
   gpu->requested = false;
   gpu->holding = true;
   gpu->wanted = gpu->drop_pending = false;
-  bool away = usage.resident_bytes < usage.total_bytes;
-  if (away || gpu->busy) { /* the worker restores, then opens */
-    gpu->grant_pending = true;
-    condition_wake_all(&gpu->changed);
-  } else {
-    gate_open(gpu->device);
-  }
+  room_take(gpu, msg);
+  handover_begin_at_once(gpu);
   pthread_mutex_unlock(&client.lock);
 }
 
 /* DROP_LOCK and LOCK_WANTED. One that speaks of another grant crossed our release on its way. */
 static void on_release_order(struct gpu *gpu, const struct gs_msg *msg) {
+  bool drop = msg->type == GS_DROP_LOCK;
   pthread_mutex_lock(&client.lock);
   if (gpu->holding && gpu->epoch == msg->epoch) {
-    gpu->evict_bytes = msg->drop.evict_bytes;
     gpu->wanted = true;
-    gpu->drop_pending |= msg->type == GS_DROP_LOCK;
     condition_wake_all(&gpu->changed);
+    if (drop)
+      handover_order_drop(gpu);
   }
+  if (drop)
+    room_take(gpu, msg);
+  pthread_mutex_unlock(&client.lock);
+}
+
+static void on_room(struct gpu *gpu, const struct gs_msg *msg) {
+  pthread_mutex_lock(&client.lock);
+  room_take(gpu, msg);
   pthread_mutex_unlock(&client.lock);
 }
 
@@ -192,10 +213,12 @@ static void on_attached(struct gpu *gpu, const struct gs_msg *msg) {
   gpu->capacity_bytes = msg->attached.capacity_bytes;
   if (msg->type == GS_ATTACHED) {
     gpu->attached = true;
+    gpu->memory_mode = (int)msg->attached.memory;
     client_request_lock(gpu);
-    condition_wake_all(&client.memory_changed);
   }
+  condition_wake_all(&client.memory_changed);
   pthread_mutex_unlock(&client.lock);
+  memory_set_host_tight(msg->attached.host_tight);
 }
 
 static void on_memory_reply(struct gpu *gpu, const struct gs_msg *msg) {
@@ -276,7 +299,10 @@ static void on_message(const struct gs_msg *msg) {
     handshake_check();
     break;
   case GS_LOCK_OK:
-    on_granted(gpu, msg->epoch);
+    on_granted(gpu, msg);
+    break;
+  case GS_ROOM:
+    on_room(gpu, msg);
     break;
   case GS_LOCK_WANTED:
   case GS_DROP_LOCK:
@@ -285,8 +311,10 @@ static void on_message(const struct gs_msg *msg) {
   case GS_MEM_REPLY:
     on_memory_reply(gpu, msg);
     break;
-  default:
-    break; /* SCHED_ON, SCHED_OFF: the grants say it all */
+  case GS_SCHED_ON:
+  case GS_SCHED_OFF:
+    memory_expect_moves(gpu->device, msg->type == GS_SCHED_ON);
+    break;
   }
 }
 
@@ -344,7 +372,7 @@ static uint64_t run_gpu_timers(struct gpu *gpu, uint64_t now_ns) {
 
 /* Things that are due; returns when the next one is. */
 static uint64_t run_timers(void) {
-  uint64_t next_ns = UINT64_MAX, now_ns = clock_now_ns();
+  uint64_t now_ns = clock_now_ns(), next_ns = memory_run_timers(now_ns);
   if (client.fd < 0 && now_ns >= retry_at_ns)
     try_connect();
   pthread_mutex_lock(&client.lock);
@@ -402,6 +430,7 @@ void client_attach_device(struct gpu *gpu, CUdevice device) {
   if (gpu->used || gpu->unshared)
     return;
   gpu->device = device;
+  gpu->step_again_ns = UINT64_MAX;
   condition_init(&gpu->changed);
   bool works = client.started || start();
   gpu->used = works && client_start_thread(handover_run, gpu) == 0;
@@ -418,7 +447,12 @@ void client_attach(CUdevice device) {
   pthread_mutex_lock(&client.lock);
   gate_add(device);
   client_attach_device(gpu, device);
+  bool unshared = gpu->unshared;
   pthread_mutex_unlock(&client.lock);
+  if (unshared) {
+    memory_open(device, 0);
+    gate_open(device);
+  }
 }
 
 void client_want(CUdevice device) {

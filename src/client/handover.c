@@ -1,4 +1,5 @@
-/* handover.c - a GPU's worker: gives the lock back (close, drain, evict) and takes it up (restore, open). */
+/* handover.c - a GPU's worker: gives the lock back (shut the gate, drain), moves memory (room.c), and takes
+ * the lock up (open the gate when everything is there). New orders come between any two of these. */
 #include <sys/prctl.h>
 
 #include "client/state.h"
@@ -23,12 +24,6 @@
 /* An idle holder keeps the lock for what a hand-over costs, within these bounds. */
 #define IDLE_MIN_NS (2 * NS_PER_MS)
 #define IDLE_MAX_NS (500 * NS_PER_MS)
-
-struct release {
-  uint64_t drain_ns;
-  uint64_t evict_ns;
-  uint64_t evict_bytes;
-};
 
 /* Why DROP_LOCK is not answered yet. Lock held. */
 static void tell_state(struct gpu *gpu) {
@@ -59,23 +54,6 @@ static void set_draining(struct gpu *gpu, uint64_t since_ns) {
     client_wake();
 }
 
-/* What is moved with a context current, and how much it was. */
-struct move {
-  CUdevice device;
-  uint64_t bytes;
-  uint64_t moved_bytes;
-};
-
-static void evict(void *argument) {
-  struct move *move = argument;
-  move->moved_bytes = memory_evict(move->device, move->bytes);
-}
-
-static void restore(void *argument) {
-  struct move *move = argument;
-  move->moved_bytes = memory_restore(move->device);
-}
-
 /* With the gate shut and all work done: true if nobody has passed by a pulse meanwhile, and nobody can any
  * more. */
 static bool settle(struct gpu *gpu, uint64_t pulses) {
@@ -96,70 +74,111 @@ static void drain(struct gpu *gpu) {
   capture_allow(); /* they begin behind the gate */
 }
 
-static struct release stop_submitting(struct gpu *gpu, uint64_t evict_bytes) {
-  struct move out = {.device = gpu->device, .bytes = evict_bytes};
+/* A gate that was not opened since the last drain needs none. Returns what the drain took. */
+static uint64_t stop_submitting(struct gpu *gpu) {
   uint64_t start_ns = clock_now_ns();
-  drain(gpu);
-  uint64_t drained_ns = clock_now_ns();
-  if (evict_bytes > 0)
-    contexts_any(gpu->device, evict, &out);
-  return (struct release){.drain_ns = drained_ns - start_ns,
-                          .evict_ns = clock_now_ns() - drained_ns,
-                          .evict_bytes = out.moved_bytes};
+  if (gate_is_open(gpu->device))
+    drain(gpu);
+  uint64_t drain_ns = clock_now_ns() - start_ns;
+  memory_close(gpu->device);
+  return drain_ns;
 }
 
-static void tell_released(struct gpu *gpu, const struct release *done) {
+static void tell_released(struct gpu *gpu, uint64_t drain_ns) {
   struct gs_msg msg = wire_msg(GS_LOCK_RELEASED, (uint32_t)gpu->device);
   msg.epoch = gpu->epoch;
-  msg.released.drain_ns = done->drain_ns;
-  msg.released.evict_ns = done->evict_ns;
-  msg.released.evict_bytes = done->evict_bytes;
+  msg.released.drain_ns = drain_ns;
   client_send(&msg);
 }
 
-/* Lock held, on entry and exit. */
+void handover_order_drop(struct gpu *gpu) {
+  gpu->drop_pending = true;
+  condition_wake_all(&gpu->changed);
+  condition_wake_all(&client.memory_changed);
+}
+
+/* What must leave the card leaves afterwards. Lock held, on entry and exit. */
 static void give_back(struct gpu *gpu) {
-  uint64_t generation = client.generation, evict_bytes = gpu->evict_bytes;
-  gpu->drop_pending = false;
-  gpu->busy = true;
+  uint64_t generation = client.generation;
+  gpu->drop_pending = gpu->grant_pending = false;
+  gpu->busy = gpu->releasing = true;
   pthread_mutex_unlock(&client.lock);
-  struct release done = stop_submitting(gpu, evict_bytes);
+  uint64_t drain_ns = stop_submitting(gpu);
   pthread_mutex_lock(&client.lock);
-  gpu->busy = false;
+  gpu->busy = gpu->releasing = false;
   if (client.generation != generation) { /* the daemon went away meanwhile */
     if (gpu->holding)
-      gpu->grant_pending = true;
+      handover_begin(gpu);
     return;
   }
   gpu->holding = gpu->drop_pending = gpu->wanted = false;
-  gpu->handover_ns = done.drain_ns + done.evict_ns;
-  tell_released(gpu, &done);
+  gpu->handover_ns = drain_ns;
+  tell_released(gpu, drain_ns);
   client_request_lock(gpu);
+  room_order_step(gpu);
 }
 
-static void tell_active(struct gpu *gpu, uint64_t epoch, uint64_t restore_ns, uint64_t restore_bytes) {
+static void tell_active(struct gpu *gpu, uint64_t restore_ns) {
   struct gs_msg msg = wire_msg(GS_LOCK_ACTIVE, (uint32_t)gpu->device);
-  msg.epoch = epoch;
+  msg.epoch = gpu->epoch;
   msg.active.restore_ns = restore_ns;
-  msg.active.restore_bytes = restore_bytes;
-  client_send(&msg);
+  msg.active.restore_bytes = gpu->returned_bytes;
+  if (client_connected(gpu) && gpu->epoch)
+    client_send(&msg);
 }
 
-/* Lock held, on entry and exit. */
-static void take_up(struct gpu *gpu) {
-  struct move in = {.device = gpu->device};
-  uint64_t generation = client.generation, epoch = gpu->epoch, start_ns = clock_now_ns();
-  gpu->grant_pending = false;
-  gpu->busy = true;
+static void note_grant(struct gpu *gpu) {
+  gpu->granted_ns = clock_now_ns();
+  gpu->returned_bytes = 0;
+}
+
+static void leave_to_worker(struct gpu *gpu) {
+  gpu->grant_pending = true;
+  room_order_step(gpu);
+}
+
+void handover_begin(struct gpu *gpu) {
+  note_grant(gpu);
+  leave_to_worker(gpu);
+}
+
+/* Is everything there that is needed? If so, new memory comes to the card at once from now on. Lock held, on
+ * entry and exit. */
+static bool open_memory(struct gpu *gpu) {
+  uint64_t enough_bytes = room_enough_bytes(gpu);
   pthread_mutex_unlock(&client.lock);
-  contexts_any(gpu->device, restore, &in);
-  gate_open(gpu->device);
-  uint64_t spent_ns = clock_now_ns() - start_ns;
+  bool open = gate_is_open(gpu->device) || memory_open(gpu->device, enough_bytes);
   pthread_mutex_lock(&client.lock);
+  return open;
+}
+
+static void open_gate(struct gpu *gpu) {
+  gpu->grant_pending = false;
+  gate_open(gpu->device);
+  uint64_t restore_ns = clock_now_ns() - gpu->granted_ns;
+  gpu->handover_ns += restore_ns;
+  room_report(gpu);
+  tell_active(gpu, restore_ns);
+}
+
+void handover_begin_at_once(struct gpu *gpu) {
+  note_grant(gpu);
+  if (!gpu->busy && open_memory(gpu))
+    open_gate(gpu);
+  else
+    leave_to_worker(gpu);
+}
+
+/* False: not yet, and nobody has said anything new. Lock held, on entry and exit. */
+static bool take_up(struct gpu *gpu) {
+  gpu->busy = true;
+  bool open = open_memory(gpu);
   gpu->busy = false;
-  gpu->handover_ns += spent_ns;
-  if (in.moved_bytes > 0 && client.generation == generation && gpu->attached)
-    tell_active(gpu, epoch, spent_ns, in.moved_bytes);
+  if (gpu->drop_pending)
+    return true;
+  if (open)
+    open_gate(gpu);
+  return open;
 }
 
 /* True if nothing was submitted since `calls` were counted, and the GPU has finished all that was. */
@@ -186,8 +205,15 @@ static void watch_idle(struct gpu *gpu) {
   pthread_mutex_unlock(&client.lock);
   bool idle = is_idle(gpu, calls);
   pthread_mutex_lock(&client.lock);
-  if (idle && gpu->wanted && gpu->epoch == epoch && client.generation == generation)
-    gpu->drop_pending = true;
+  if (idle && !gpu->room_waiters && gpu->wanted && gpu->epoch == epoch && client.generation == generation)
+    handover_order_drop(gpu);
+}
+
+static void rest(struct gpu *gpu) {
+  if (condition_wait(&gpu->changed, &client.lock, gpu->step_again_ns))
+    return;
+  gpu->step_again_ns = UINT64_MAX;
+  gpu->step_due = true;
 }
 
 void *handover_run(void *argument) {
@@ -197,14 +223,18 @@ void *handover_run(void *argument) {
   driver.cuThreadExchangeStreamCaptureMode(&(CUstreamCaptureMode){CU_STREAM_CAPTURE_MODE_RELAXED});
   pthread_mutex_lock(&client.lock);
   for (;;) {
-    if (gpu->grant_pending)
-      take_up(gpu);
-    else if (gpu->drop_pending)
+    if (gpu->drop_pending)
       give_back(gpu);
-    else if (gpu->wanted && gpu->holding)
+    else if (gpu->grant_pending && take_up(gpu))
+      continue;
+    else if (room_step_due(gpu))
+      room_step(gpu);
+    else if (room_report_due(gpu))
+      room_report(gpu);
+    else if (gpu->wanted && gpu->holding && !gpu->grant_pending)
       watch_idle(gpu);
     else
-      condition_wait(&gpu->changed, &client.lock, UINT64_MAX);
+      rest(gpu);
   }
   return NULL;
 }

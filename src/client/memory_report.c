@@ -125,23 +125,14 @@ void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned
   pthread_mutex_unlock(&client.lock);
 }
 
-/* The daemon does not tell rooms yet: what it has granted may be on the card. */
-uint64_t client_room_bytes(CUdevice device) {
-  (void)device;
-  return UINT64_MAX;
-}
-
-bool client_room_wait(CUdevice device, uint64_t bytes) {
-  (void)device, (void)bytes;
-  return true;
-}
-
-void client_memory_short(CUdevice device, uint64_t bytes) {
-  log_warn("GPU %d: the card has less than it says: %llu bytes", device, (unsigned long long)bytes);
-}
-
-/* Nor how memory shall be kept. */
 int client_memory_mode(CUdevice device) {
-  (void)device;
-  return GS_MEMORY_MANAGED;
+  struct gpu *gpu = client_gpu(device);
+  if (!gpu)
+    return GS_MEMORY_MANAGED;
+  pthread_mutex_lock(&client.lock);
+  client_attach_device(gpu, device);
+  wait_settled(gpu);
+  int mode = gpu->memory_mode;
+  pthread_mutex_unlock(&client.lock);
+  return mode;
 }

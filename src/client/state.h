@@ -1,6 +1,6 @@
 /*
- * state.h - what the client's two parts share: connection.c (one thread per process, which speaks with the
- * daemon) and handover.c (one thread per GPU, which does what takes time: drain, evict, restore).
+ * state.h - what the client's parts share: connection.c (one thread per process, which speaks with the
+ * daemon), and handover.c and room.c (one thread per GPU, which does what takes time: drains and moves).
  * Internal to src/client.
  */
 #ifndef GS_CLIENT_STATE_H
@@ -22,20 +22,37 @@ struct gpu {
   bool attached; /* ATTACHED has come on this connection */
   bool holding;  /* may submit, by a grant or (no daemon) by default; the gate is open or about to be */
   bool requested;
-  bool busy; /* the worker is in the middle of a hand-over */
+  bool busy; /* the worker is in the middle of something, the lock not held */
   uint64_t epoch;
 
   /* orders to the worker */
-  bool grant_pending;
+  bool grant_pending; /* open memory and gate, once what is needed is on the card */
   bool drop_pending;
   bool wanted; /* somebody waits: release when idle */
-  uint64_t evict_bytes;
 
+  bool releasing;            /* the worker is giving the lock back */
   uint64_t release_since_ns; /* the worker drains since; 0: it does not */
   uint64_t pulse_at_ns;      /* when to let waiting threads pass, if it still drains then */
-  uint64_t handover_ns;      /* what the last one cost this process: drain, evict, restore */
+  uint64_t handover_ns;      /* what the last one cost this process: drain and restore */
+  uint64_t granted_ns;       /* when it got the lock last */
+
+  /* what it may have on the card: room.c */
+  bool room_bound;     /* by a daemon */
+  uint64_t room_bytes; /* as told; before that, what was there when it attached */
+  uint64_t room_seq;   /* 0: none has been told */
+  uint64_t target_bytes;
+  bool room_lowered;       /* and the daemon does not know yet that we know */
+  bool step_due;           /* memory may have to move */
+  bool step_over;          /* nothing more moves for this room */
+  uint64_t step_again_ns;  /* when to try what has failed once more; UINT64_MAX: never */
+  uint64_t short_seq;      /* the room for which MEM_SHORT was sent */
+  uint64_t evicted_bytes;  /* since the last RESIDENT */
+  uint64_t restored_bytes; /* likewise */
+  uint64_t returned_bytes; /* restored since the grant */
+  unsigned room_waiters;   /* allocations that wait for room */
 
   uint64_t capacity_bytes;
+  int memory_mode;        /* as told: enum gs_memory */
   uint64_t granted_bytes; /* memory: may grow to this without asking */
   uint64_t total_bytes;   /* what is used */
   uint64_t pinned_bytes;  /* of it, what can't leave the card */
@@ -58,7 +75,7 @@ struct client {
   uint64_t generation;             /* counts connections: what was begun under another one is void */
   bool registered;                 /* REGISTERED has come */
   bool alone;                      /* there is no daemon: gates are open (unless one is required) */
-  struct condition memory_changed; /* also: an attachment is settled */
+  struct condition memory_changed; /* also: an attachment is settled; a room or who holds has changed */
   struct gpu gpus[GS_GPUS_PER_CLIENT];
 };
 
@@ -89,11 +106,52 @@ void client_wake(void);
 /* Start a detached thread with all signals blocked. 0 or -errno. */
 int client_start_thread(void *(*body)(void *), void *argument);
 
+/* ---- handover.c ---- */
+
 /* The worker of a GPU; argument: its struct gpu. */
 void *handover_run(void *gpu);
+
+/* The process holds the lock: have the worker bring back what it needs, and then open the gate. Lock held. */
+void handover_begin(struct gpu *gpu);
+
+/* The same, but if nothing is lacking, and the worker rests, the gate opens here. Lets go of the lock
+ * meanwhile. */
+void handover_begin_at_once(struct gpu *gpu);
+
+/* The worker shall give the lock back. Lock held. */
+void handover_order_drop(struct gpu *gpu);
 
 /* If the worker has drained for too long, let waiting threads pass once and tell the daemon. Returns when to
  * look again (UINT64_MAX: no need). Lock held. */
 uint64_t handover_check(struct gpu *gpu, uint64_t now_ns);
+
+/* ---- room.c; all with the lock held ---- */
+
+/* What the process may have on the card now. */
+uint64_t room_bytes(const struct gpu *gpu);
+
+/* LOCK_OK, DROP_LOCK and ROOM tell a room. */
+void room_take(struct gpu *gpu, const struct gs_msg *msg);
+
+/* It attaches, with so much on the card; and nobody says what it may have any more. */
+void room_begin(struct gpu *gpu, uint64_t resident_bytes);
+void room_forget(struct gpu *gpu);
+
+/* There may be something to move: the worker shall look. */
+void room_order_step(struct gpu *gpu);
+
+/* Is there, for the worker? */
+bool room_step_due(const struct gpu *gpu);
+
+/* One step towards the room. Lets go of the lock meanwhile. */
+void room_step(struct gpu *gpu);
+
+/* How much must be on the card before the gate opens; page faults fetch the rest. */
+uint64_t room_enough_bytes(const struct gpu *gpu);
+
+/* Tell the daemon what has moved, and which room we know, if it waits for that. Not while the worker is busy
+ * with moves. */
+void room_report(struct gpu *gpu);
+bool room_report_due(const struct gpu *gpu);
 
 #endif

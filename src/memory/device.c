@@ -86,6 +86,12 @@ enum memory_mode device_memory(CUdevice device) {
   return known == MEMORY_UNSET ? decide(device) : known;
 }
 
+enum memory_mode device_memory_if_decided(CUdevice device) {
+  return settings()->memory == MEMORY_UNSET
+             ? (enum memory_mode)atomic_load_explicit(&facts[device].memory, memory_order_relaxed)
+             : device_memory(device);
+}
+
 bool device_pages(CUdevice device) {
   enum memory_mode mode = device_memory(device);
   return mode == MEMORY_MANAGED || (mode == MEMORY_SWAP && can_page(device));

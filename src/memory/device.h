@@ -27,6 +27,9 @@ bool device_valid(CUdevice device);
  * by what the device can do, which is logged where it differs. */
 enum memory_mode device_memory(CUdevice device);
 
+/* As far as that can be said without waiting; MEMORY_UNSET: it can't yet. */
+enum memory_mode device_memory_if_decided(CUdevice device);
+
 /* Whether the program's plain memory on this device can leave the card. */
 static inline bool device_converts(CUdevice device) { return device_memory(device) != MEMORY_OFF; }
 

@@ -54,15 +54,6 @@ void memory_set_host_tight(bool tight);
 /* What is due by time. Returns when the next is (UINT64_MAX: nothing). */
 uint64_t memory_run_timers(uint64_t now_ns);
 
-/* Move up to `bytes` converted resident bytes of this process to host memory in bulk, and wait for it.
- * Called by the client's worker after the drain, gate closed; a context of the device is current.
- * Returns the bytes moved. */
-uint64_t memory_evict(CUdevice device, uint64_t bytes);
-
-/* Bring back what memory_evict moved, in bulk, and wait for it. Called with the lock held, gate still closed;
- * a context of the device is current. Returns the bytes moved; 0 at once when nothing is away. */
-uint64_t memory_restore(CUdevice device);
-
 /* The context is about to be destroyed, or its device reset: what was allocated in it goes with it. Called
  * before the driver does it where that is known by then, else right after. */
 void memory_context_destroyed(CUcontext context);

@@ -170,13 +170,11 @@ static bool add_piece(struct mover *mover) {
   if (!ledger_pin(&account_addresses, part->base, part->sequence, &piece->pinned))
     return true;
   choose_range(piece, mover->plan->out, mover->left_bytes);
-  if (!piece->bytes) {
+  if (piece->bytes)
+    mover->pieces++;
+  else
     account_unpin(&piece->pinned, piece->pinned.away_bytes);
-    mover->left_bytes = piece->last ? mover->left_bytes : 0;
-    return piece->last;
-  }
-  mover->pieces++;
-  mover->left_bytes -= least(piece->bytes, mover->left_bytes);
+  mover->left_bytes = piece->last ? mover->left_bytes - least(piece->bytes, mover->left_bytes) : 0;
   return piece->last;
 }
 
@@ -306,22 +304,4 @@ enum memory_progress residency_step(CUdevice device, uint64_t room_bytes, struct
 void residency_fork_child(void) {
   for (int i = 0; i < DEVICES; i++)
     plans[i] = (struct plan){.parts = NULL};
-}
-
-/* ---- all steps at once ---- */
-
-uint64_t memory_evict(CUdevice device, uint64_t bytes) {
-  uint64_t resident_bytes = device_valid(device) ? account_unified_bytes(device) : 0;
-  struct memory_moved moved = {.out_bytes = 0};
-  while (moved.out_bytes < least(bytes, resident_bytes) &&
-         residency_step(device, resident_bytes - least(bytes, resident_bytes), &moved) == MEMORY_MOVED)
-    ;
-  return moved.out_bytes;
-}
-
-uint64_t memory_restore(CUdevice device) {
-  struct memory_moved moved = {.in_bytes = 0};
-  while (device_valid(device) && residency_step(device, UINT64_MAX, &moved) == MEMORY_MOVED)
-    ;
-  return moved.in_bytes;
 }

@@ -107,6 +107,18 @@ START_TEST(up_to_the_room_in_whole_pages) {
 }
 END_TEST
 
+/* Less than a page is left of the room when only a part of an allocation comes in. */
+START_TEST(a_part_is_moved_once) {
+  for (int i = 0; i < 8; i++)
+    get(5 * MIB / 2);
+  ck_assert_uint_eq(leave(0), 20 * MIB);
+  ck_assert_uint_eq(come(16 * MIB), 31 * MIB / 2);
+  ck_assert_uint_eq(resident(), 31 * MIB / 2);
+  ck_assert_uint_eq(leave(0), 31 * MIB / 2);
+  ck_assert_uint_eq(resident(), 0);
+}
+END_TEST
+
 /* New orders turn a move round before it is through. */
 START_TEST(the_direction_turns) {
   struct memory_moved moved = {.out_bytes = 0};
@@ -279,6 +291,7 @@ int main(void) {
   tcase_add_test(cases, out_and_back);
   tcase_add_loop_test(cases, many_small_ones_come_in_together, 0, 2);
   tcase_add_test(cases, up_to_the_room_in_whole_pages);
+  tcase_add_test(cases, a_part_is_moved_once);
   tcase_add_test(cases, the_direction_turns);
   tcase_add_test(cases, the_plan_is_renewed);
   tcase_add_test(cases, the_oldest_comes_first);
