@@ -70,19 +70,21 @@ struct block {
   struct piece piece[];
 };
 
-/* The copies in flight, oldest first: see mover.h. */
+/* What is in flight: see window.h. */
 struct mover {
   CUcontext context; /* of the streams and events; NULL: there are none */
   CUstream out, in;
-  CUevent done[WINDOW_COPIES];
-  CUevent part_done; /* the end of the last part on the way out */
+  CUevent part_done; /* see outward.c */
   struct copy {
     struct block *block;
     size_t piece;
-    uint64_t queued_bytes; /* outward: the parts so far */
+    CUevent done;          /* inward */
+    uint64_t queued_bytes; /* outward: so far */
   } copies[WINDOW_COPIES]; /* a ring */
   unsigned first, count;
   uint64_t flying_bytes;
+  uint64_t part_bytes;               /* outward: in the part that is being copied */
+  uint64_t awake_ns;                 /* who waits for it need not look before */
   bool outward;                      /* the direction of them all */
   uint64_t moved_out, moved_in;      /* since swap_step last told */
   bool slots_missed, failure_logged; /* said once */
