@@ -100,6 +100,111 @@ TEST(signals_switch_the_lock) {
   end();
 }
 
+/* ---- set-capacity while running: what is over leaves the card ---- */
+
+static bool turns_are_taken(const struct scene_status *status, const void *wanted) {
+  return status->gpu_count == 1 && (status->gpus[0].gpu_status.flags & GS_GPU_SERIALIZED) ==
+                                       (*(const bool *)wanted ? GS_GPU_SERIALIZED : 0);
+}
+
+/* As the daemon sees it, and as it is. */
+static bool card_holds_at_most(const struct scene_status *status, const void *bytes) {
+  struct gs_sim_card card = scene_card(&scene, 0);
+  uint64_t resident_bytes = 0;
+  for (int i = 0; i < status->job_count; i++)
+    resident_bytes += status->jobs[i].job_status.resident_bytes;
+  return resident_bytes <= *(const uint64_t *)bytes &&
+         card.resident_bytes + card.pinned_bytes <= *(const uint64_t *)bytes;
+}
+
+static void set_capacity(const char *text) {
+  CHECK(scene_ctl(&scene, NULL, 0, "set-capacity", text, NULL) == 0, "%s", text);
+}
+
+/* Two jobs of 24 MiB on a card of 64: turns are only taken while the capacity is less than both. */
+static void change_capacity_with(const char *memory) {
+  static const uint64_t less_bytes = 32 << 20;
+  static const bool yes = true, no = false;
+  scene_begin(&scene, "small,capacity=64MiB");
+  scene_start_daemon(&scene, "--mode", "auto", "--tq", "5ms", "--memory", memory, NULL);
+  for (int i = 0; i < 2; i++)
+    jobs[i] = scene_start(&scene, NULL, "job", "--bytes", "24M", "--rounds", "0", "--progress", NULL);
+  for (int i = 0; i < 3; i++) {
+    check_progress();
+    scene_await(&scene, turns_are_taken, &no, "both fit, and run together");
+    set_capacity("32M");
+    scene_await(&scene, turns_are_taken, &yes, "they do not fit any more");
+    scene_await(&scene, card_holds_at_most, &less_bytes, "what is over leaves the card");
+    check_progress();
+    CHECK(gpu_status().gpu_status.capacity_bytes == less_bytes, "as told");
+    set_capacity("0");
+  }
+  end();
+}
+
+TEST(set_capacity_while_running) { change_capacity_with("managed"); }
+
+TEST(set_capacity_while_running_swap) { change_capacity_with("swap"); }
+
+/* A job that never fits waits, and is shown; the other one goes on. */
+TEST(too_big_for_the_capacity) {
+  static const char *const too_big = "too big for the capacity";
+  char text[8192];
+  scene_begin(&scene, "small,capacity=64MiB");
+  scene_start_daemon(&scene, "--tq", "5ms", "--memory", "swap", NULL);
+  jobs[0] = scene_start(&scene, NULL, "job", "--bytes", "24M", "--rounds", "0", "--progress", NULL);
+  jobs[1] = scene_start(&scene, NULL, "job", "--bytes", "8M", "--rounds", "0", "--progress", NULL);
+  check_progress();
+  set_capacity("16M");
+  scene_await(&scene, scene_job_waits, jobs[0], "it can't run with 24 of 16 MiB");
+  process_drain(jobs[1]);
+  process_expect(jobs[1], "round", NULL, 0);
+  CHECK(scene_ctl(&scene, text, sizeof text, "status", NULL) == 0);
+  CHECK(strstr(text, too_big), "%s", text);
+  set_capacity("0");
+  check_progress();
+  CHECK(scene_ctl(&scene, text, sizeof text, "status", NULL) == 0);
+  CHECK(!strstr(text, too_big), "%s", text);
+  end();
+}
+
+/* ---- run ---- */
+
+/* gpusharectl becomes the program: its pid is the job's. */
+static struct process *run_job(const char *memory) {
+  static const char *const plain[] = {"LD_PRELOAD=", NULL};
+  return scene_start(&scene, plain, GS_CTL, "run", "--memory", memory, "--", GS_PROGRAMS "/job", "--bytes",
+                     "24M", "--rounds", "0", "--progress", NULL);
+}
+
+TEST(run_starts_programs_that_share) {
+  static const char *const memories[] = {"managed", "swap"};
+  if (strcmp(scene_preload(), GS_LIBUNIFIED) != 0)
+    test_skip("a sanitizer's library must be preloaded before libunified");
+  scene_begin(&scene, "small,capacity=32MiB");
+  scene_start_daemon(&scene, "--tq", "5ms", NULL);
+  for (int i = 0; i < 2; i++)
+    jobs[i] = run_job(memories[i]);
+  for (int i = 0; i < 2; i++)
+    scene_await(&scene, scene_job_known, jobs[i], "the daemon knows the job");
+  check_progress();
+  CHECK(scene_process(&scene, jobs[0], 0).counters[GS_SIM_prefetches] > 0, "managed memory is prefetched");
+  CHECK(scene_process(&scene, jobs[1], 0).counters[GS_SIM_prefetches] == 0, "swap memory is not");
+  end();
+}
+
+TEST(run_needs_no_daemon) {
+  static const char *const plain[] = {"LD_PRELOAD=", NULL};
+  if (strcmp(scene_preload(), GS_LIBUNIFIED) != 0)
+    test_skip("a sanitizer's library must be preloaded before libunified");
+  scene_begin(&scene, "small");
+  struct process *job = scene_start(&scene, plain, GS_CTL, "run", GS_PROGRAMS "/job", NULL);
+  process_expect(job, "ok", NULL, 0);
+  process_wait_exit(job, 0);
+  process_await_log(job, "no daemon");
+  scene_end(&scene);
+}
+
 static bool json_names_pid(const json_t *gpu, pid_t pid) {
   size_t i;
   json_t *job;
