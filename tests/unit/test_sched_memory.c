@@ -241,6 +241,8 @@ START_TEST(scarce_host_memory_is_told_to_all) {
   world_said(&world);
   world_detach(&world, 1);
   said("2:capacity");
+  world_attach_at(&world, 0, 3, 10, MANAGED); /* ATTACHED says it already */
+  said("3:attached 3:off 3:ok(2,10) 2:capacity");
 }
 END_TEST
 

@@ -401,6 +401,49 @@ START_TEST(or_the_grace_after_its_grant) {
 }
 END_TEST
 
+START_TEST(who_is_kept_when_turns_begin_has_its_quantum_too) {
+  world_init(&world, GS_MODE_OFF);
+  for (int i = 1; i <= 2; i++) {
+    world.clients[i].stuck = i == 2; /* it is still bringing back its memory */
+    world_attach(&world, i, 4, SWAP);
+    world_pass(&world, NS_PER_S);
+  }
+  world_set_mode(&world, GS_MODE_ON);
+  world_release(&world, 1);
+  world_request(&world, 1);
+  world_said(&world);
+  world_pass(&world, GRACE + TQ - 1);
+  said("");
+  world_pass(&world, 1);
+  said("2:drop(2)");
+}
+END_TEST
+
+START_TEST(who_runs_is_believed_to_have_all_that_it_needs) {
+  take_turns(1, 4, SWAP);
+  world_attach(&world, 2, 14, SWAP);
+  world_request(&world, 2);
+  world.clients[2].stuck = true;
+  world_detach(&world, 1);
+  ck_assert_uint_eq(world.jobs[2].resident_bytes, 14 * GIB); /* it runs: new room is filled at once */
+  world_release(&world, 2);
+  world_resident(&world, 2, 0);
+  world_request(&world, 2);
+  ck_assert_uint_eq(world.jobs[2].resident_bytes, 0);
+  world.clients[2].epoch = world.jobs[2].epoch;
+  world_active(&world, 2);
+  ck_assert_uint_eq(world.jobs[2].resident_bytes, 14 * GIB);
+}
+END_TEST
+
+START_TEST(the_target_is_what_the_job_uses_now) {
+  take_turns(1, 4, SWAP);
+  world_memory(&world, 1, 4 - 1.0 / 1024); /* its room stays */
+  world_request(&world, 1);
+  ck_assert_uint_eq(world.clients[1].target_bytes, 4 * GIB - (1 << 20));
+}
+END_TEST
+
 /* ---- too big ---- */
 
 START_TEST(a_job_that_cannot_fit_is_passed_over) {
@@ -545,6 +588,9 @@ int main(void) {
                                 a_bypassed_job_makes_way,
                                 the_quantum_begins_when_the_job_runs,
                                 or_the_grace_after_its_grant,
+                                who_is_kept_when_turns_begin_has_its_quantum_too,
+                                who_runs_is_believed_to_have_all_that_it_needs,
+                                the_target_is_what_the_job_uses_now,
                                 a_job_that_cannot_fit_is_passed_over,
                                 it_is_noted_once,
                                 growth_that_cannot_fit_is_refused,

@@ -164,8 +164,11 @@ void world_attach_at(struct world *world, int gpu, int job, double used_gib, uin
   bool running = flags & GS_ATTACH_RUNNING;
   struct sched_attach attach = {.id = (uint32_t)job, .used_bytes = bytes(used_gib), .flags = flags};
   attach.resident_bytes = running ? attach.used_bytes : 0;
-  world->clients[job] = (struct world_client){
-      .there = true, .holds = running, .active = running, .resident_bytes = attach.resident_bytes};
+  world->clients[job] = (struct world_client){.there = true,
+                                              .stuck = world->clients[job].stuck,
+                                              .holds = running,
+                                              .active = running,
+                                              .resident_bytes = attach.resident_bytes};
   scheduler_attach(&world->gpus[gpu], &world->jobs[job], &attach, world->now_ns, &world->change);
   settle(world);
 }
