@@ -12,6 +12,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 MIB = 1 << 20
+RUNS = (("lock off", "off", "managed"), ("lock on", "on", "managed"), ("lock on, swap", "on", "swap"))
 LIMIT_S = 50  # for one run
 
 
@@ -20,7 +21,7 @@ class Setup:
 
     def __init__(self, build, folder, simulate):
         self.build, self.folder, self.simulate = build, folder, simulate
-        self.environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "GPUSHARE_MEMORY")}
+        self.environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "GPUSHARE_MEMORY", "GPUSHARE_LIB")}
         self.state = os.path.join(folder, "state")
         if simulate:
             self.bytes, self.capacity, self.rounds, self.spin = 48 * MIB, 64 * MIB, 150, "0.0003"
@@ -90,7 +91,7 @@ class Daemon:
     def __init__(self, setup, mode):
         self.setup = setup
         self.socket = os.path.join(setup.folder, "daemon.sock")
-        self.log = open(os.path.join(setup.folder, f"daemon-{mode}.log"), "w+", encoding="utf-8")
+        self.log = open(os.path.join(setup.folder, "daemon.log"), "w+", encoding="utf-8")
         command = [setup.program("daemon", "gpushare-daemon"), "--socket", self.socket, "--mode", mode, "--tq", setup.tq,
                    "--capacity", str(setup.capacity)]
         self.process = subprocess.Popen(command, env=setup.environment, stderr=self.log)
@@ -120,14 +121,13 @@ class Daemon:
 class Job:
     """One of the two programs; what it says goes to a file that is looked at while it runs."""
 
-    def __init__(self, setup, daemon, name):
+    def __init__(self, setup, daemon, name, memory):
         self.name, self.setup = name, setup
         self.output = open(os.path.join(setup.folder, f"{name}.out"), "w+", encoding="utf-8")
         self.errors = open(os.path.join(setup.folder, f"{name}.err"), "w+", encoding="utf-8")
-        environment = dict(setup.environment, GPUSHARE_SOCKET=daemon.socket,
-                           LD_PRELOAD=setup.program("src", "libunified.so"))
-        self.process = subprocess.Popen(setup.job_command(setup.rounds, setup.bytes), env=environment, text=True,
-                                        stdin=subprocess.PIPE, stdout=self.output, stderr=self.errors)
+        command = [setup.program("daemon", "gpusharectl"), "--socket", daemon.socket, "run", "--memory", memory, "--"]
+        self.process = subprocess.Popen(command + setup.job_command(setup.rounds, setup.bytes), env=setup.environment,
+                                        text=True, stdin=subprocess.PIPE, stdout=self.output, stderr=self.errors)
 
     def text(self):
         self.output.seek(0)
@@ -202,14 +202,22 @@ def simulated_counters(setup):
     return {name: int(value) for name, value in re.findall(r"^gpu0\.(\w+) (\d+)$", text, flags=re.M)}
 
 
-def run(setup, mode):
+def simulated_moves(setup, row, memory):
+    """What the simulated driver knows better than the daemon: page faults and what they move."""
+    counters = simulated_counters(setup)
+    row["faults"] = counters["faults"]
+    if memory == "managed":
+        row["moved"] = sum(counters[name] for name in ("fault_bytes", "evicted_bytes", "prefetched_in_bytes",
+                                                       "prefetched_out_bytes", "remote_bytes"))
+
+
+def run(setup, title, mode, memory):
     """One row of the table."""
-    title = f"lock {mode}"
     if setup.simulate and os.path.exists(setup.state):
         os.unlink(setup.state)
     daemon, jobs = Daemon(setup, mode), []
     try:
-        jobs = [Job(setup, daemon, name) for name in ("A", "B")]
+        jobs = [Job(setup, daemon, name, memory) for name in ("A", "B")]
         wait_until_ready(jobs)
         for job in jobs:
             job.go()
@@ -217,12 +225,9 @@ def run(setup, mode):
         verified = sum(job.verified_bytes() for job in jobs)
         gpu = daemon.status()["gpus"][0]
         row = {"title": title, "seconds": seconds, "shares": shares, "verified": verified,
-               "handovers": gpu["handovers"], "moved": gpu["moved_bytes"], "faults": None}
+               "handovers": gpu["handovers"], "moved": gpu["moved_bytes"], "faults": None, "cost": gpu["handover"]}
         if setup.simulate:
-            counters = simulated_counters(setup)
-            row["faults"] = counters["faults"]
-            row["moved"] = sum(counters[name] for name in ("fault_bytes", "evicted_bytes", "prefetched_in_bytes",
-                                                           "prefetched_out_bytes", "remote_bytes"))
+            simulated_moves(setup, row, memory)
         show(f"{title}: {seconds:.1f} s, {verified // MIB} MiB verified")
         return row
     finally:
@@ -231,21 +236,37 @@ def run(setup, mode):
         daemon.stop()
 
 
+def cost_columns(row):
+    """What a hand-over took, how fast bytes moved in it, and what moved behind turns."""
+    cost = row["cost"]
+    if not row["handovers"]:
+        return "n/a", "n/a", "n/a"
+    milliseconds = (cost["drain_mean_ns"] + cost["move_mean_ns"]) / 1e6
+    speeds = [cost[name] / 1e9 for name in ("evicted_bytes_per_s", "restored_bytes_per_s")]
+    return f"{milliseconds:.1f} ms", " / ".join(f"{speed:.1f}" for speed in speeds), f"{cost['hidden_bytes'] / MIB:.0f} MiB"
+
+
+LINE = "{:14} {:>11} {:>13} {:>8} {:>11} {:>10} {:>14} {:>11} {:>13}  {}"
+
+
 def print_table(setup, rows):
     print()
-    print(f"{'':10} {'total time':>12} {'bytes moved':>14} {'faults':>9} {'hand-overs':>11}  {'share of A / B':>14}  verified")
+    print(LINE.format("", "total time", "bytes moved", "faults", "hand-overs", "each", "GB/s out / in", "hidden",
+                      "share of A/B", "verified"))
     for row in rows:
         faults = "n/a" if row["faults"] is None else str(row["faults"])
         share = " / ".join(f"{share:.0%}" for share in row["shares"])
-        print(f"{row['title']:10} {row['seconds']:10.1f} s {row['moved'] / MIB:10.0f} MiB {faults:>9} {row['handovers']:>11}"
-              f"  {share:>14}  every byte of {row['verified'] // MIB} MiB")
+        print(LINE.format(row["title"], f"{row['seconds']:.1f} s", f"{row['moved'] / MIB:.0f} MiB", faults,
+                          row["handovers"], *cost_columns(row), share, f"every byte of {row['verified'] // MIB} MiB"))
     print()
-    print("share: of the rounds done when the first program had finished its rounds")
+    print("each: mean of a hand-over, until the old holder was done and the new one ran; GB/s: bytes moved in it by its time;")
+    print("hidden: bytes moved behind turns; share: of the rounds done when the first program had finished its rounds")
     if setup.simulate:
-        print("bytes moved: by page faults, evictions, prefetches and remote access, both directions, as the simulated driver counts")
+        print("bytes moved: by page faults, evictions, prefetches and remote access, both directions, as the simulated driver counts;")
+        print("with swap as the daemon counts")
         print("These are figures of a simulated card, not of a real GPU.")
     else:
-        print("bytes moved: by hand-overs, as the daemon counts; the driver does not tell of page faults (n/a)")
+        print("bytes moved: by hand-overs and behind turns, as the daemon counts; the driver does not tell of page faults (n/a)")
         print(f"The card has more memory than the {setup.capacity // MIB} MiB given to the jobs here: with the lock off nothing has to leave it.")
 
 
@@ -267,7 +288,7 @@ def main():
         print("demo: " + (f"{why}: the SIMULATED driver is used" if simulate else "on this machine's GPU"))
         print(f"demo: two programs of {setup.bytes // MIB} MiB each, capacity {setup.capacity // MIB} MiB, TQ {setup.tq} s,"
               f" {setup.rounds} rounds over all of their memory", flush=True)
-        print_table(setup, [run(setup, mode) for mode in ("off", "on")])
+        print_table(setup, [run(setup, *entry) for entry in RUNS])
     except KeyboardInterrupt:
         return 130
     except RuntimeError as error:
