@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """How much a turn moves: three jobs of which two fit at once, in turn, on one card.
 
-Least-recently-used puts out whom the turns reach next, so with it every turn moves one whole job out and one in. Putting
-out whom they reach last (who has just run) lets every second turn find its job on the card. The daemon prefers that where the move would cost
-less than a twentieth of the quantum, so the quantum must be several seconds.
+Least-recently-used puts out whom the turns reach next, so with it every turn moves one whole job out and one in.
+Putting out whom they reach last (who has just run) lets every second turn find its job on the card. The daemon prefers
+that where the move would cost less than a twentieth of the quantum, so the quantum must be several seconds.
 
 Prints the bytes moved from the middle of each turn to that of the next, from the daemon's counters, and over an even
-number of turns after the first round, while all jobs run, their sum over what least-recently-used would have moved. The jobs are bench/bursts.py without
-CPU bursts; every byte is compared with a stock run's.
+number of turns after the first round, while all jobs run, their sum over what least-recently-used would have moved. The
+jobs are bench/bursts.py without CPU bursts; every byte is compared with a stock run's.
 """
 import argparse
 import subprocess

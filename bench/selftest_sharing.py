@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of thesis.py, hidden.py, rounds.py and alone.py without a GPU: fake copies of bursts.py and workloads.py, a fake
-daemon.
+"""Tests of thesis.py, hidden.py, rounds.py and alone.py without a GPU: fake copies of bursts.py and workloads.py, and
+a fake daemon.
 
 What matters: wrong memory, a missed target and a run that did not happen are told and end with status 1; whatever was
 measured before is still there; without a GPU the status is 77.
@@ -42,7 +42,7 @@ if ours and fake == "unknown setting":
 work = reach("ready", {"pass_s": 0.5})
 factor = {"on": float(os.environ.get("FAKE_ON", "1.2")), "auto": float(os.environ.get("FAKE_AUTO", "1")),
           "off": 1.0, "stock": 1.0}[mode]
-start = time.monotonic()
+start = time.monotonic() if "FAKE_SLEEP" in os.environ else 1000.0  # else the same for all, however late
 gpu_s = work["rounds"] * work["passes"] * 0.5
 end = start + (gpu_s + work["rounds"] * work["cpu_s"]) * factor
 if ours and "FAKE_SLEEP" in os.environ:
@@ -147,7 +147,8 @@ class ThesisTest(SharingFakes):
         self.assertIn("WRONG thesis_swap_big_90_tq20_over_serial is 1.1", errors)
 
     def test_missed_beside_the_stock_pair(self):
-        code, figures, _ = self.run_bench("thesis.py", "--programs", "small_50", "--modes", "pair,auto", FAKE_AUTO="1.1")
+        code, figures, _ = self.run_bench("thesis.py", "--programs", "small_50", "--modes", "pair,auto",
+                                          FAKE_AUTO="1.1")
         self.assertEqual(code, 1)
         self.assertEqual(figures["thesis_managed_small_50_auto_over_pair_verdict"], "MISSED")
 
@@ -213,7 +214,8 @@ class RoundsTest(SharingFakes):
     def test_whole_run(self):
         code, figures, errors = self.run_bench("rounds.py", FAKE_SLEEP="5")
         self.assertEqual(figures["rounds_results"], "same", errors)
-        self.assertEqual(code, 0 if figures["rounds_over_lru_verdict"] == "pass" else 1)  # a busy machine looks too late
+        # a busy machine may look too late to see half
+        self.assertEqual(code, 0 if figures["rounds_over_lru_verdict"] == "pass" else 1)
         self.assertEqual(figures["rounds_lru_per_turn"], 16)
 
     def judged(self, turns):
@@ -234,8 +236,8 @@ class RoundsTest(SharingFakes):
         self.assertIn("whole turns were seen", errors)
 
     def test_middles(self):
-        samples = [(0, 0, 0), (1, 0, 5), (2, 0, 7), (3, 1, 8), (4, 1, 20), (5, 1, 20), (6, 2, 20), (7, 2, 21), (8, 2, 30),
-                   (9, 3, 30)]
+        samples = [(0, 0, 0), (1, 0, 5), (2, 0, 7), (3, 1, 8), (4, 1, 20), (5, 1, 20), (6, 2, 20), (7, 2, 21),
+                   (8, 2, 30), (9, 3, 30)]
         self.assertEqual(rounds.moved_in_turns(samples, 0, 9), [15, 1])
         self.assertEqual(rounds.moved_in_turns(samples, 3, 9), [1])
         self.assertEqual(rounds.moved_in_turns([], 0, 9), [])

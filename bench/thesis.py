@@ -12,18 +12,21 @@ Four programs, two copies of each at once, in a capacity of 16 GiB:
           does not thrash as a full one would, so this is no measure of thrashing)
   auto    turns only if memory does not fit           1000 to 1   always turns, with this quantum in seconds
 
-A program is --rounds times a burst on the GPU and one on the CPU (bench/bursts.py), --program-seconds in all. The thesis
-does not tell how its programs alternate; its figures for turns of 1000 s (0.96 and 0.74 of serial) are close to what one
-burst of each gives when only the CPU's bursts overlap (0.95 and 0.75). Ours have two of each by default: bursts of many
-seconds as there, 18 on the GPU and 2 on the CPU, or 10 and 10; --rounds 1 has one of each. What such bursts allow at
-best is f + (1 - f) / (2 * rounds) of serial, f being the GPU's share: 0.925 and 0.625, told beside the results.
+A program is --rounds times a burst on the GPU and one on the CPU (bench/bursts.py), --program-seconds in all. The
+thesis does not tell how its programs alternate; its figures for turns of 1000 s (0.96 and 0.74 of serial) are close to
+what one burst of each gives when only the CPU's bursts overlap (0.95 and 0.75). Ours have two of each by default:
+bursts of many seconds as there, 18 on the GPU and 2 on the CPU, or 10 and 10; --rounds 1 has one of each. What such
+bursts allow at best is f + (1 - f) / (2 * rounds) of serial, f being the GPU's share: 0.925 and 0.625, told beside the
+results. A quantum of 20 s is longer than these bursts, so there the GPU changes hands when a burst ends; with
+--program-seconds 90 it ends them, too.
 
 What is measured begins when each copy has been on the card and off it, because a program of 40 s can't make up for the
 first making of host memory as one of 720 s can. All copies must end with the memory that the stock program ends with.
 
 Points (--only, or chosen from the whole table by --programs, --memory, --modes and --tq): MEMORY:PROGRAM:MODE, for
-example swap:big_90:20, managed:big_50:auto, stock:small_90:pair. Default: those that have a target. Results: lines, a table
-in the thesis' order, a chart thesis.png and thesis.json in --out. Managed memory: at most 31 GiB at once.
+example swap:big_90:20, managed:big_50:auto, stock:small_90:pair. Default: those that have a target, about a quarter of
+an hour. Results: lines, a table in the thesis' order, a chart thesis.png and thesis.json in --out. Managed memory: at
+most 31 GiB at once.
 """
 import argparse
 import collections
@@ -39,6 +42,7 @@ CAPACITY = "16GiB"
 QUANTA = (1000, 60, 20, 10, 5, 2, 1)
 TARGETS = {"swap:big_90:20": 0.97, "swap:big_90:5": 1.05, "swap:big_90:2": 1.15, "swap:big_50:20": 0.75,
            "managed:big_90:20": 1.02, "managed:big_90:5": 1.25}  # of serial
+START_S = 15  # about what a run takes before its measured part
 PAIR_TARGET = 1.02  # auto, of stock co-running
 REQUIRED = ("swap:big_90:20 swap:big_90:5 swap:big_90:2 swap:big_50:20 stock:small_90:pair swap:small_90:auto "
             "managed:big_90:20 managed:big_90:5 stock:small_50:pair swap:small_50:auto").split()
@@ -121,9 +125,20 @@ def make_work(program, seconds, rounds):
     return work
 
 
+def program_seconds(args, name):
+    return args.small_seconds if name.startswith("small") else args.program_seconds
+
+
 def least(program, rounds):
     """Of serial, if bursts of the two overlap as far as they can and nothing else costs time."""
     return program.gpu_share + (1 - program.gpu_share) / (2 * rounds)
+
+
+def expected_s(points, args, alone=()):
+    """About how long these points take, with the stock runs that they need besides those that are done."""
+    programs = {point.program for point in points} - set(alone)
+    return (sum(START_S + 2.2 * program_seconds(args, point.program) for point in points) +
+            sum(START_S + program_seconds(args, name) for name in programs))
 
 
 class Series:
@@ -135,8 +150,7 @@ class Series:
         self.wall_s = {}  # point -> seconds
 
     def seconds(self, name):
-        args = self.bench.args
-        return args.small_seconds if name.startswith("small") else args.program_seconds
+        return program_seconds(self.bench.args, name)
 
     def measure_alone(self, name):
         """Once per program."""
@@ -154,9 +168,7 @@ class Series:
 
     def expected_s(self, point):
         """About how long it takes, with what must come before it."""
-        start_s = 20
-        seconds = self.seconds(point.program)
-        return start_s + 2.2 * seconds + (0 if point.program in self.alone else start_s + seconds)
+        return expected_s([point], self.bench.args, self.alone)
 
     def run_point(self, point, work, timeout_s):
         gib = PROGRAMS[point.program].gib
@@ -223,6 +235,8 @@ def run_chosen(bench):
     bench.points = chosen_points(bench.args)
     if any(point.mode == "off" for point in bench.points):
         gpubench.note("off: the capacity is only a number here, so a card with more memory than that does not thrash")
+    gpubench.note(f"{len(bench.points)} points, about {expected_s(bench.points, bench.args):.0f} s, "
+                  f"{bench.budget.left():.0f} s to spend")
     run(bench)
 
 
@@ -235,7 +249,7 @@ def parse_arguments():
     parser.add_argument("--modes", metavar="NAMES", help="of the table: pair,off,auto,tq")
     parser.add_argument("--tq", metavar="SECONDS", help="quanta of the table: 20,5")
     parser.add_argument("--program-seconds", type=float, default=40, help="of a big program (default: %(default)g)")
-    parser.add_argument("--small-seconds", type=float, default=20, help="of a small one (default: %(default)g)")
+    parser.add_argument("--small-seconds", type=float, default=15, help="of a small one (default: %(default)g)")
     parser.add_argument("--rounds", type=int, default=2, help="of bursts per program (default: %(default)s)")
     args = parser.parse_args()
     if args.quick:
