@@ -41,7 +41,7 @@ bool sched_job_too_big(const struct sched_job *job) {
 }
 
 uint64_t books_need_bytes(const struct sched_job *job) {
-  return min_u64(job->reach_bytes, fitting_bytes(job));
+  return min_u64(job->grows ? job->reach_bytes : job->used_bytes, fitting_bytes(job));
 }
 
 uint64_t books_target_bytes(const struct sched_job *job) {
@@ -99,6 +99,7 @@ static void enter_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinn
 void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes, uint64_t reach_bytes) {
   struct sched_gpu *gpu = job->gpu;
   used_bytes = min_u64(used_bytes, SCHED_BYTES_MAX);
+  job->grows |= used_bytes > job->used_bytes && job->state == GS_JOB_HOLDING;
   enter_used(job, used_bytes, min_u64(pinned_bytes, used_bytes));
   /* What was promised beyond the old reach is void: before the new one gets to the job, all rooms do. */
   job->promised_bytes = min_u64(job->promised_bytes, job->reach_bytes);

@@ -69,7 +69,8 @@ void residency_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched
 /* Whether the memory of all jobs fits the GPU together. */
 bool books_fit(const struct sched_gpu *gpu);
 
-/* What the job must have on the card to run undisturbed: all that it may allocate unasked, if that fits. */
+/* What the job must have on the card to run: what it uses, and all that it may allocate unasked if it does
+ * allocate. Or as much of it as fits. */
 uint64_t books_need_bytes(const struct sched_job *job);
 
 /* What it must have there to begin. */

@@ -32,6 +32,7 @@ void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const
                             .settings = scheduler->defaults,
                             .total_bytes = min_u64(total_bytes, SCHED_BYTES_MAX),
                             .roomy = true,
+                            .replan_ns = SCHED_NEVER,
                             .handover.bytes_per_s = SCHED_BYTES_PER_S};
   memcpy(gpu->uuid, uuid, GS_UUID_SIZE);
   strncpy(gpu->name, name, sizeof gpu->name - 1);

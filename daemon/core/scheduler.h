@@ -27,6 +27,8 @@
 /* What a memory grant is rounded up to, so that small allocations need no question; and the smallest amount
  * by which a room grows that is not complete yet. */
 #define SCHED_SLACK_BYTES (UINT64_C(16) << 20)
+/* Who has not wanted to run for so long may not do so soon. */
+#define SCHED_IDLE_NS UINT64_C(100000000)
 /* How fast memory moves, until it has been measured. */
 #define SCHED_BYTES_PER_S UINT64_C(25000000000)
 
@@ -88,6 +90,7 @@ struct sched_gpu {
   uint64_t used_bytes, pinned_bytes, resident_bytes, reach_bytes, claim_bytes; /* sums over the jobs */
   uint64_t overhead_bytes; /* what the driver has refused: the card has that much less than it says */
   bool roomy;              /* the last plan: everybody has all the room that he may ask for */
+  uint64_t replan_ns;      /* when somebody will have been idle for long enough to leave for the next one */
   uint64_t handovers, moved_bytes;
   struct sched_handover handover;
 };
@@ -109,6 +112,7 @@ struct sched_job {
   uint64_t epoch;
   uint64_t since_ns; /* in this state */
   bool active;       /* it holds, and has said that it runs */
+  bool grows;        /* it has allocated memory in this turn */
   uint64_t used_bytes, pinned_bytes;
   uint64_t reach_bytes;    /* how far used_bytes may grow unasked */
   uint64_t resident_bytes; /* believed to be on the card */

@@ -56,7 +56,7 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   gpu->waiting_count += (state == GS_JOB_WAITING) - (job->state == GS_JOB_WAITING);
   gpu->holder_count += (state == GS_JOB_HOLDING) - (job->state == GS_JOB_HOLDING);
   job->state = state;
-  job->active = false;
+  job->active = job->grows = false;
   enter_list(job);
   books_claim(job);
   residency_watch(job, now_ns);

@@ -142,12 +142,30 @@ START_TEST(the_second_gets_what_is_free_and_what_idle_jobs_have) {
   world_request(&world, 1);
   world_said(&world);
   world_request(&world, 3);
-  said("1:wanted(1) 2:room(4) 3:room(4) 3:room(6)");
+  said("1:wanted(1) 3:room(4)");
+  world_pass(&world, SCHED_IDLE_NS - 1);
+  said("");
+  world_pass(&world, 1); /* idle for long enough */
+  said("2:room(4) 3:room(6)");
+}
+END_TEST
+
+START_TEST(who_asks_again_soon_has_not_been_idle) {
+  take_turns(3, 8, SWAP);
+  request_all(3);
+  world_pass(&world, TQ);
+  world_release(&world, 1);
+  said("1:drop(1,8) 2:ok(2,8) 2:wanted(2)");
+  world_pass(&world, NS_PER_MS);
+  world_request(&world, 1);
+  world_pass(&world, NS_PER_S);
+  said(""); /* it is not the one that runs last: that will be 2 */
 }
 END_TEST
 
 START_TEST(the_second_waits_until_the_first_one_runs) {
   take_turns(3, 6, SWAP);
+  world_pass(&world, SCHED_IDLE_NS);
   world.clients[1].stuck = true;
   world_request(&world, 1);
   world_said(&world);
@@ -258,6 +276,24 @@ START_TEST(growth_within_the_reach_is_not_asked_for) {
   said("1:attached 1:off 1:ok(1,0) 1:room(1.01562)"); /* room for all that is granted, before the answer */
   world_memory(&world, 1, 0.5);
   said("1:room(0.515625)");
+}
+END_TEST
+
+START_TEST(nobody_leaves_for_what_might_be_allocated) {
+  uint64_t granted;
+  take_turns(0, 0, 0);
+  world_attach(&world, 1, 0, SWAP);
+  world_request(&world, 1);
+  ck_assert_int_eq(world_ask(&world, 1, 8 + 1.0 / 512, 0, &granted), 0);
+  ck_assert_uint_eq(granted, 8 * GIB + SCHED_SLACK_BYTES);
+  world_attach(&world, 2, 10, SWAP);
+  world_request(&world, 2);
+  end_turn(1);
+  world_said(&world);
+  end_turn(2);
+  said("2:drop(2,7.99805) 1:ok(3,6) 1:wanted(3) 1:room(8.00195)");
+  world_memory(&world, 1, 8 + 2.0 / 512); /* but once it does allocate something, for all that it may */
+  said("2:room(7.98438) 1:room(8.01562)");
 }
 END_TEST
 
@@ -571,6 +607,7 @@ int main(void) {
                                 what_is_over_a_smaller_capacity_leaves,
                                 who_need_not_leave_any_more_stays,
                                 the_second_gets_what_is_free_and_what_idle_jobs_have,
+                                who_asks_again_soon_has_not_been_idle,
                                 the_second_waits_until_the_first_one_runs,
                                 waiting_jobs_leave_early_only_if_it_is_worth_it,
                                 hiding_goes_on_until_it_is_done,
@@ -579,6 +616,7 @@ int main(void) {
                                 a_room_that_was_not_used_must_be_acknowledged,
                                 a_death_makes_room_at_once,
                                 growth_within_the_reach_is_not_asked_for,
+                                nobody_leaves_for_what_might_be_allocated,
                                 what_is_granted_but_not_used_makes_nobody_leave,
                                 what_is_left_may_be_allocated_unasked,
                                 a_victim_that_stays_is_replaced,
