@@ -32,7 +32,8 @@ void handover_moved(struct sched_gpu *gpu, uint64_t evicted_bytes, uint64_t rest
   }
 }
 
-static void measure(struct sched_handover *handover, uint64_t restore_ns, uint64_t restore_bytes) {
+void handover_measure(struct sched_gpu *gpu, uint64_t restore_ns, uint64_t restore_bytes) {
+  struct sched_handover *handover = &gpu->handover;
   if (restore_bytes < MEASURED_BYTES || restore_ns < 1000)
     return;
   uint64_t bytes_per_s = restore_bytes * 1000000 / (restore_ns / 1000);
@@ -42,7 +43,7 @@ static void measure(struct sched_handover *handover, uint64_t restore_ns, uint64
 
 void handover_end(struct sched_gpu *gpu, const struct sched_active *active, uint64_t now_ns) {
   struct sched_handover *handover = &gpu->handover;
-  measure(handover, active->restore_ns, min_u64(active->restore_bytes, SCHED_BYTES_MAX));
+  handover_measure(gpu, active->restore_ns, min_u64(active->restore_bytes, SCHED_BYTES_MAX));
   if (!handover->open)
     return;
   struct sched_cost *last = &handover->last, *sum = &handover->sum;

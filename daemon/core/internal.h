@@ -107,6 +107,9 @@ void handover_drained(struct sched_gpu *gpu, uint64_t drain_ns, uint64_t now_ns)
 
 void handover_moved(struct sched_gpu *gpu, uint64_t evicted_bytes, uint64_t restored_bytes);
 
+/* How fast memory comes back, behind turns and in hand-overs. Too small a restore is ignored. */
+void handover_measure(struct sched_gpu *gpu, uint64_t restore_ns, uint64_t restore_bytes);
+
 /* The next one runs. */
 void handover_end(struct sched_gpu *gpu, const struct sched_active *active, uint64_t now_ns);
 

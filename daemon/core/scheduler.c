@@ -201,6 +201,14 @@ void scheduler_memory_report(struct sched_job *job, uint64_t total_bytes, uint64
   set_memory(job, total_bytes, pinned_bytes, reach_bytes, now_ns, change);
 }
 
+/* From one report to the next, if there was more to bring back and room for it. */
+static void measure_restore(struct sched_job *job, uint64_t restored_bytes, uint64_t now_ns) {
+  if (job->restoring_ns && restored_bytes)
+    handover_measure(job->gpu, now_ns - job->restoring_ns, restored_bytes);
+  bool more = job->resident_bytes < min_u64(job->room_bytes, job->used_bytes);
+  job->restoring_ns = restored_bytes && more ? now_ns : 0;
+}
+
 static void account_moves(struct sched_job *job, const struct sched_residence *residence) {
   uint64_t evicted_bytes = min_u64(residence->evicted_bytes, SCHED_BYTES_MAX);
   uint64_t restored_bytes = min_u64(residence->restored_bytes, SCHED_BYTES_MAX);
@@ -212,6 +220,7 @@ void scheduler_resident(struct sched_job *job, const struct sched_residence *res
                         struct sched_change *change) {
   account_moves(job, residence);
   residency_acknowledge(job, residence, now_ns);
+  measure_restore(job, residence->restored_bytes, now_ns);
   conclude(job->gpu, now_ns, change);
 }
 

@@ -116,6 +116,7 @@ struct sched_job {
   uint64_t used_bytes, pinned_bytes;
   uint64_t reach_bytes;    /* how far used_bytes may grow unasked */
   uint64_t resident_bytes; /* believed to be on the card */
+  uint64_t restoring_ns;   /* when it last told of a restore that goes on; 0: none does */
   uint64_t room_bytes;     /* told: what it may have there */
   uint64_t room_seq;       /* of that; 0: nothing told yet */
   uint64_t target_bytes;   /* told: what its room will become */

@@ -180,11 +180,18 @@ void tell_active(int fd, uint64_t epoch) {
   tell(fd, &msg);
 }
 
-void tell_resident(int fd, uint64_t resident_bytes, uint64_t room_seq) {
+void tell_moves(int fd, uint64_t resident_bytes, uint64_t room_seq, uint64_t evicted_bytes,
+                uint64_t restored_bytes) {
   struct gs_msg msg = wire_msg(GS_RESIDENT, 0);
   msg.resident.resident_bytes = resident_bytes;
   msg.resident.room_seq = room_seq;
+  msg.resident.evicted_bytes = evicted_bytes;
+  msg.resident.restored_bytes = restored_bytes;
   tell(fd, &msg);
+}
+
+void tell_resident(int fd, uint64_t resident_bytes, uint64_t room_seq) {
+  tell_moves(fd, resident_bytes, room_seq, 0, 0);
 }
 
 void tell_released(int fd, uint64_t epoch) {

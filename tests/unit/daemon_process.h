@@ -52,6 +52,8 @@ int attach_client(const struct daemon_process *daemon, uint64_t used_bytes);
 void tell_simple(int fd, enum gs_msg_type type);
 void tell_active(int fd, uint64_t epoch);
 void tell_resident(int fd, uint64_t resident_bytes, uint64_t room_seq);
+void tell_moves(int fd, uint64_t resident_bytes, uint64_t room_seq, uint64_t evicted_bytes,
+                uint64_t restored_bytes);
 void tell_released(int fd, uint64_t epoch);
 
 /* gpusharectl's way: the status of a REPLY to a change. */

@@ -104,6 +104,43 @@ START_TEST(status_shows_gpus_and_jobs) {
 }
 END_TEST
 
+START_TEST(status_shows_what_hand_overs_cost) {
+  start_on();
+  int a = attach_client(it, 10 * GIB), b = register_client(it);
+  attach_card_with(b, 1, 10 * GIB, 6 * GIB, MANAGED);
+  tell_simple(a, GS_REQ_LOCK);
+  tell_active(a, expect(a, GS_LOCK_OK).epoch);
+  tell_simple(b, GS_REQ_LOCK);
+  struct gs_msg msg = hear(a);
+  while (msg.type != GS_DROP_LOCK)
+    msg = hear(a);
+  tell_released(a, msg.epoch);
+  tell_moves(a, 6 * GIB, msg.room.room_seq, 4 * GIB, 0);
+  msg = expect(b, GS_LOCK_OK);
+  tell_moves(b, 10 * GIB, msg.room.room_seq, 0, 4 * GIB);
+  tell_active(b, msg.epoch);
+  msg = get_status(it, GS_STATUS_HANDOVER);
+  ck_assert_uint_eq(msg.handover_status.evicted_bytes, 4 * GIB);
+  ck_assert_uint_eq(msg.handover_status.restored_last_bytes, 4 * GIB);
+  ck_assert_uint_gt(msg.handover_status.drain_ns, 0);
+  ck_assert_uint_eq(msg.handover_status.hidden_bytes, 0);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_JOB).job_status.resident_bytes, 6 * GIB);
+}
+END_TEST
+
+START_TEST(what_the_driver_refuses_is_told_and_shown) {
+  int fd = attach_client(it, 3 * GIB);
+  expect(fd, GS_LOCK_OK);
+  struct gs_msg msg = wire_msg(GS_MEM_SHORT, 0);
+  msg.mem_short.short_bytes = GIB;
+  tell(fd, &msg);
+  ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.capacity_bytes, 15 * GIB);
+  ck_assert_uint_eq(expect(fd, GS_ROOM).room.room_bytes, 3 * GIB); /* to be tried again */
+  ck_assert_uint_eq(get_status(it, GS_STATUS_HANDOVER).handover_status.overhead_bytes, GIB);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.capacity_bytes, 16 * GIB);
+}
+END_TEST
+
 START_TEST(a_status_larger_than_the_socket_buffer_arrives) {
   enum { CLIENTS = 900 };
   for (int i = 0; i < CLIENTS; i++)
@@ -189,16 +226,16 @@ END_TEST
 
 START_TEST(messages_out_of_place_cost_the_connection) {
   static const enum gs_msg_type before_register[] = {
-      GS_ATTACH,     GS_DETACH, GS_REQ_LOCK,   GS_LOCK_RELEASED, GS_LOCK_OK,
-      GS_MEM_REPORT, GS_REPLY,  GS_STATUS_END, GS_REJECTED,      GS_MEM_REQUEST};
+      GS_ATTACH, GS_DETACH,     GS_REQ_LOCK, GS_LOCK_RELEASED, GS_LOCK_OK, GS_MEM_REPORT,
+      GS_REPLY,  GS_STATUS_END, GS_REJECTED, GS_MEM_REQUEST,   GS_RESIDENT};
   for (size_t i = 0; i < sizeof before_register / sizeof *before_register; i++) {
     int fd = connect_to(it);
     tell_simple(fd, before_register[i]);
     expect_end(fd);
   }
   static const enum gs_msg_type before_attach[] = {
-      GS_REGISTER,     GS_REQ_LOCK,   GS_DETACH,   GS_MEM_REQUEST, GS_MEM_REPORT,
-      GS_CLIENT_STATE, GS_GET_STATUS, GS_SET_MODE, GS_LOCK_ACTIVE, GS_LOCK_WANTED};
+      GS_REGISTER,   GS_REQ_LOCK, GS_DETACH,      GS_MEM_REQUEST, GS_MEM_REPORT, GS_CLIENT_STATE,
+      GS_GET_STATUS, GS_SET_MODE, GS_LOCK_ACTIVE, GS_LOCK_WANTED, GS_MEM_SHORT,  GS_ROOM};
   for (size_t i = 0; i < sizeof before_attach / sizeof *before_attach; i++) {
     int fd = register_client(it);
     tell_simple(fd, before_attach[i]);
@@ -359,6 +396,8 @@ int main(void) {
                                 two_clients_take_turns,
                                 memory_requests_are_answered,
                                 status_shows_gpus_and_jobs,
+                                status_shows_what_hand_overs_cost,
+                                what_the_driver_refuses_is_told_and_shown,
                                 a_status_larger_than_the_socket_buffer_arrives,
                                 detach_gives_up_the_lock,
                                 names_are_made_harmless,

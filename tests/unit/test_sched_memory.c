@@ -222,6 +222,28 @@ START_TEST(the_speed_of_restores_is_averaged) {
 }
 END_TEST
 
+/* What is moved behind turns costs nothing, but would have. */
+START_TEST(moves_behind_turns_are_measured) {
+  const struct sched_handover *handover = &world.gpus[0].handover;
+  take_turns();
+  world_attach(&world, 1, 10, 0);
+  world_attach(&world, 2, 10, 0);
+  struct sched_job *job = &world.jobs[2];
+  world.clients[2].stuck = true;
+  for (uint64_t i = 0; i < 100; i++) {
+    struct sched_residence residence = {
+        .resident_bytes = i, .room_seq = job->room_seq, .restored_bytes = UINT64_C(400000000)};
+    job->room_bytes = 5 * GIB;
+    world.now_ns += 10 * NS_PER_MS;
+    scheduler_resident(job, &residence, world.now_ns, &world.change);
+    if (i == 0)
+      ck_assert_uint_eq(handover->bytes_per_s, SCHED_BYTES_PER_S); /* nobody knows when it began */
+  }
+  ck_assert_uint_ge(handover->bytes_per_s, 39990000000);
+  ck_assert_uint_le(handover->bytes_per_s, 40000000000);
+}
+END_TEST
+
 /* ---- what programs are told ---- */
 
 START_TEST(scarce_host_memory_is_told_to_all) {
@@ -287,6 +309,7 @@ int main(void) {
                                 times_turns_and_handovers_are_counted,
                                 hand_overs_are_measured,
                                 the_speed_of_restores_is_averaged,
+                                moves_behind_turns_are_measured,
                                 scarce_host_memory_is_told_to_all,
                                 who_has_not_chosen_gets_the_memory_of_the_gpu,
                                 places_in_the_queue_are_numbered,
