@@ -15,6 +15,10 @@
 #define REPORT_BYTES (UINT64_C(64) << 20) /* moved: others wait for the room */
 #define AGAIN_NS (100 * NS_PER_MS)
 
+/* The memory of a process that has died is free some time after its connection is closed: that is no reason
+ * to believe that the card has less than it says. */
+#define SHORT_NS (2 * NS_PER_S)
+
 uint64_t room_bytes(const struct gpu *gpu) { return gpu->room_bound ? gpu->room_bytes : UINT64_MAX; }
 
 /* It holds the lock, and its gate is open or about to be: nothing moves. */
@@ -107,12 +111,25 @@ static bool is_stuck(const struct gpu *gpu) {
   return usage.resident_bytes > room_bytes(gpu) && usage.resident_bytes > usage.pinned_bytes;
 }
 
+/* Has the driver refused for long enough, and is that news? */
+static bool short_is_due(const struct gpu *gpu) {
+  return gpu->short_since_ns && clock_now_ns() - gpu->short_since_ns >= SHORT_NS &&
+         gpu->short_seq != gpu->room_seq;
+}
+
+static void note_progress(struct gpu *gpu, enum memory_progress progress) {
+  if (progress != MEMORY_SHORT)
+    gpu->short_since_ns = 0;
+  else if (!gpu->short_since_ns)
+    gpu->short_since_ns = clock_now_ns();
+}
+
 /* No more moves, and nobody has said anything new meanwhile. */
 static void end_moves(struct gpu *gpu, const struct step *step) {
   gpu->step_over = step->progress != MEMORY_SHORT;
   if (step->progress != MEMORY_SETTLED || is_stuck(gpu))
     gpu->step_again_ns = clock_now_ns() + AGAIN_NS;
-  if (step->progress == MEMORY_SHORT && gpu->short_seq != gpu->room_seq)
+  if (short_is_due(gpu))
     tell_short(gpu, step->moved.short_bytes);
 }
 
@@ -128,6 +145,7 @@ void room_step(struct gpu *gpu) {
   gpu->evicted_bytes += step.moved.out_bytes;
   gpu->restored_bytes += step.moved.in_bytes;
   gpu->returned_bytes += step.moved.in_bytes;
+  note_progress(gpu, step.progress);
   bool moving = step.progress == MEMORY_MOVED;
   if (!moving && !gpu->step_due)
     end_moves(gpu, &step);

@@ -46,6 +46,7 @@ struct gpu {
   bool step_over;          /* nothing more moves for this room */
   uint64_t step_again_ns;  /* when to try what has failed once more; UINT64_MAX: never */
   uint64_t short_seq;      /* the room for which MEM_SHORT was sent */
+  uint64_t short_since_ns; /* since when the driver has refused each step; 0: it has not */
   uint64_t evicted_bytes;  /* since the last RESIDENT */
   uint64_t restored_bytes; /* likewise */
   uint64_t returned_bytes; /* restored since the grant */

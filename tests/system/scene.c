@@ -47,6 +47,11 @@ const char *scene_preload(void) {
   return preload;
 }
 
+bool scene_uses_swap(void) {
+  const char *memory = getenv("GS_TEST_MEMORY");
+  return memory && strcmp(memory, "swap") == 0;
+}
+
 /* The environment of one program: the test's own additions first (the first entry of a name counts). */
 struct environment {
   char *entries[ENVIRONMENT_MAX + 1];
@@ -97,6 +102,8 @@ static void environment_fill(struct environment *environment, const struct scene
   environment_add(environment, "GPUSHARE_SOCKET=%s", scene->socket);
   environment_add(environment, "GPUSHARE_SIM_CARD=%s", scene->card);
   environment_add(environment, "GPUSHARE_SIM_STATE=%s", scene->state);
+  if (getenv("GS_TEST_MEMORY"))
+    environment_add(environment, "GPUSHARE_MEMORY=%s", getenv("GS_TEST_MEMORY"));
   environment_inherit(environment);
 }
 

@@ -114,6 +114,8 @@ TEST(alone_beyond_the_card) {
 
 TEST(alone_beyond_the_card_allowed) {
   static const char *const allowed[] = {"GPUSHARE_SINGLE_OVERSUBSCRIBE=1", NULL};
+  if (scene_uses_swap())
+    test_skip("without page faults all of it must be on the card");
   scene_begin(&scene, CARD);
   scene_start_daemon(&scene, NULL);
   struct process *job = scene_start(&scene, allowed, "job", "--bytes", "40M", "--rounds", "5", NULL);

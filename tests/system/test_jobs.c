@@ -157,6 +157,8 @@ TEST(captures) { run_captures("1"); }
 /* A holder that is stopped: bypassed after the grace, the other goes on; continued, it finishes as well. */
 TEST(stopped_holder) {
   struct process *jobs[2];
+  if (scene_uses_swap())
+    test_skip("without page faults others must wait for its memory");
   scene_begin(&scene, "small,capacity=32MiB");
   scene_start_daemon(&scene, "--mode", "on", "--tq", "5ms", "--grace", "200ms", NULL);
   jobs[0] = scene_start(&scene, NULL, "job", "--bytes", "24M", "--rounds", "0", "--spin", "1ms", "--progress",

@@ -25,7 +25,8 @@ static void begin(void) {
 static void check_converted(struct process *program) {
   struct scene_status status;
   struct gs_sim_process counters = scene_process(&scene, program, 0);
-  CHECK(counters.pinned_bytes == 0, "%llu bytes were not converted",
+  /* To the driver swap memory is pinned while it is on the card; but then both could not be ready. */
+  CHECK(counters.pinned_bytes == 0 || scene_uses_swap(), "%llu bytes were not converted",
         (unsigned long long)counters.pinned_bytes);
   CHECK(scene_ask_status(&scene, &status) == 0);
   const struct gs_msg *job = scene_job_of(&status, program->pid);
