@@ -11,7 +11,7 @@
 
 #include "actors.h"
 
-#define STEPS 200
+#define STEPS 100
 #define CARD (16 * GIB)
 #define DRAIN_NS (20 * NS_PER_MS)
 #define BYTES_PER_S (UINT64_C(2000) * GIB) /* the whole card in 8 ms */
