@@ -6,6 +6,8 @@ A test's jobs print "ready" when they have allocated, go on when they read a lin
 Prints `name pass`, `name FAIL: why` or `name skip: why` per case, at last `N passed, N failed, N skipped`.
 Exit status: 0 all passed, 1 something failed, 77 no GPU, or nothing could be run.
 
+GS_TEST_MEMORY=swap: what GPUSHARE_MEMORY is for all jobs that don't say otherwise.
+
 Without a GPU the cases that need only the driver also run on the simulated one:
     LD_LIBRARY_PATH=build/tests/sim GPUSHARE_SIM_CARD=tests/sim/cards/... build/tests/gpu/modes [CASE...]
 """
@@ -191,6 +193,8 @@ class Test:
             ours = {"libunified.so": self.build.library}
             env["LD_PRELOAD"] = ":".join(str(ours.get(name, self.programs / name)) for name in preload)
             env["GPUSHARE_SOCKET"] = str(daemon.socket)
+            if os.environ.get("GS_TEST_MEMORY"):
+                env["GPUSHARE_MEMORY"] = os.environ["GS_TEST_MEMORY"]
         env.update(extra or {})
         return env
 
