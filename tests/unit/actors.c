@@ -222,7 +222,8 @@ static void receive(struct actors *actors, int i) {
     actor->epoch = letter.epoch;
   } else if (letter.what == SCHED_TELL_DROP_LOCK && mine) {
     begin_release(actors, actor);
-  } else if (letter.what == SCHED_TELL_LOCK_WANTED && mine && actors_chance(actors, actors->idle_percent)) {
+  } else if (letter.what == SCHED_TELL_LOCK_WANTED && mine && actor->open &&
+             actors_chance(actors, actors->idle_percent)) {
     begin_release(actors, actor);
   }
 }

@@ -291,7 +291,7 @@ static void settle(void) {
     opened[i] = them.actors[i].opened;
     actors_request(&them, i);
   }
-  actors_pass(&them, them.scheduler.grace_ns + 4 * ACTORS * (them.gpu.settings.tq_ns + DRAIN_NS + MOVES_NS));
+  actors_pass(&them, them.scheduler.grace_ns + 2 * ACTORS * (them.gpu.settings.tq_ns + DRAIN_NS + MOVES_NS));
   for (int i = 0; i < ACTORS; i++)
     if (them.actors[i].attached && them.actors[i].opened == opened[i] && !them.actors[i].open &&
         !sched_job_too_big(&them.jobs[i]))
