@@ -26,7 +26,7 @@
 #include "system/kernel_image.h"
 #include "worker.h"
 
-enum { THREADS_MAX = 16, CONTEXTS_MAX = 4, PAUSE_NS_MAX = 3000000 };
+enum { THREADS_MAX = 16, CONTEXTS_MAX = 4, PAUSE_NS_MAX = 50000000 };
 
 static struct {
   uint64_t bytes, largest_bytes, seconds, operations, seed;
@@ -131,10 +131,9 @@ static bool is_full(const struct worker *worker) {
   return worker->count == BUFFERS_MAX || worker->used_bytes > worker->share_bytes - worker->share_bytes / 16;
 }
 
-/* As a program that loads its data, or waits for its user. */
+/* As a program that loads its data, or waits for its user; others may have the GPU when it goes on. */
 static void pause_somewhat(struct worker *worker) {
-  if (one_in(worker, 3))
-    nanosleep(&(struct timespec){.tv_nsec = (long)random_below(worker, PAUSE_NS_MAX)}, NULL);
+  nanosleep(&(struct timespec){.tv_nsec = (long)random_size(worker, PAUSE_NS_MAX)}, NULL);
 }
 
 static void change_something(struct worker *worker) {
