@@ -9,8 +9,8 @@
  *   - contents are in exactly one place: on the card (RESIDENT, LEAVING) or in a slot (AWAY, COMING);
  *   - while the space is open, what is not RESIDENT belongs to allocations that swap_alloc has yet to return.
  *
- * Threading: everything here is protected by space.lock, but for what is atomic. No lock that anybody holds
- * while he waits is taken under it.
+ * Threading: everything here is protected by space.lock, but for what is atomic. The driver is called with
+ * it; of our locks, only those of slabs.h are taken under it.
  */
 #ifndef GS_SPACE_H
 #define GS_SPACE_H

@@ -31,11 +31,14 @@ CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation 
  * as cuMemFree does, unless `finished` says that no work uses it any more. */
 void swap_free(const struct allocation *taken, bool finished);
 
-/* One step towards having at most room_bytes on the card, or as much of what is away as fits into them. A
- * context of the device is current, nothing of this process runs on it, or it is not what moves. */
+/* One step towards having at most room_bytes of swap memory on the card, or as much of what is away as fits
+ * into them. A context of the device is current. Nothing moves while the space is open. */
 enum memory_progress swap_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved);
 
-/* Open the space, if everything is on the card. */
+/* Open the space, if everything is on the card; or if the last step has failed as everything will from now on
+ * (a context that the program has broken, a driver at its end): then the program shall meet that error
+ * itself.
+ */
 bool swap_open(CUdevice device);
 
 /* New memory stays off the card until the space is opened again. */

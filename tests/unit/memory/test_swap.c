@@ -198,6 +198,20 @@ START_TEST(small_ones_share_blocks) {
 }
 END_TEST
 
+START_TEST(holes_beside_each_other_become_one) {
+  char *part[3]; /* of 2 MiB */
+  for (int i = 0; i < 3; i++)
+    part[i] = world_get(600 * KIB);
+  world_free(part[_i]);
+  world_free(part[1 - _i]);
+  part[0] = world_get(1000 * KIB);
+  world_free(part[2]);
+  part[1] = world_get(1000 * KIB);
+  ck_assert_uint_eq(swap_total_bytes(0), 2 * MIB);
+  ck_assert(part[0] && part[1] && part[0] != part[1]);
+}
+END_TEST
+
 START_TEST(shared_blocks_grow) {
   uint64_t before = 0, sizes[8] = {0};
   unsigned blocks = 0;
@@ -641,9 +655,6 @@ START_TEST(memory_goes_with_its_context) {
   ck_assert_int_eq(world_try(context, 100, &theirs_small), CUDA_SUCCESS);
   world_fill(ours, 3 * PIECE_BYTES, 1);
   world_fill(ours_small, 100, 2);
-  world.capturing = true;
-  world_free(theirs_small);
-  world.capturing = false;
   swap_close(0);
   ck_assert_int_eq(driver.cuCtxPushCurrent_v2(context), CUDA_SUCCESS);
   swap_step(0, _i ? UINT64_MAX : 0, &moved); /* the mover's streams are theirs */
@@ -656,6 +667,20 @@ START_TEST(memory_goes_with_its_context) {
   world_open();
   ck_assert(world_intact(ours, 3 * PIECE_BYTES, 1));
   ck_assert(world_intact(ours_small, 100, 2));
+}
+END_TEST
+
+START_TEST(a_free_that_was_put_off_ends_with_its_context) {
+  CUcontext context = other_context();
+  void *theirs;
+  world_open();
+  ck_assert_int_eq(world_try(context, 3 * MIB, &theirs), CUDA_SUCCESS);
+  world.capturing = true;
+  world_free(theirs);
+  ck_assert_uint_eq(swap_total_bytes(0), 4 * MIB);
+  destroy_context(context);
+  ck_assert_uint_eq(swap_total_bytes(0), 0);
+  world_check_books();
 }
 END_TEST
 
@@ -698,6 +723,7 @@ int main(void) {
   tcase_add_test(cases, memory_of_a_closed_space_comes_with_the_next_restore);
   tcase_add_test(cases, the_ledger_knows_sizes_and_inner_addresses);
   tcase_add_test(cases, small_ones_share_blocks);
+  tcase_add_loop_test(cases, holes_beside_each_other_become_one, 0, 2);
   tcase_add_test(cases, shared_blocks_grow);
   tcase_add_test(cases, pairs_of_alloc_and_free_map_once);
   tcase_add_test(cases, access_is_set_once_for_a_new_block);
@@ -717,6 +743,7 @@ int main(void) {
   tcase_add_test(cases, a_broken_context_is_left_to_the_program);
   tcase_add_test(cases, a_driver_at_its_end);
   tcase_add_loop_test(cases, memory_goes_with_its_context, 0, 2);
+  tcase_add_test(cases, a_free_that_was_put_off_ends_with_its_context);
   tcase_add_test(cases, nothing_is_left_after_the_last_context);
   tcase_add_test(cases, a_forked_child_knows_nothing);
   suite_add_tcase(suite, cases);
