@@ -130,6 +130,7 @@ static void tell_active(struct gpu *gpu, uint64_t restore_ns) {
 static void note_grant(struct gpu *gpu) {
   gpu->granted_ns = clock_now_ns();
   gpu->returned_bytes = 0;
+  gpu->step_over = false;
 }
 
 static void leave_to_worker(struct gpu *gpu) {

@@ -36,7 +36,8 @@ void room_take(struct gpu *gpu, const struct gs_msg *msg) {
   gpu->room_seq = msg->room.room_seq;
   gpu->target_bytes = msg->room.target_bytes;
   gpu->room_lowered |= lowered;
-  if (lowered || (changed && !runs(gpu)))
+  gpu->step_over &= !changed;
+  if (lowered || !runs(gpu)) /* also unchanged: what was missing may have been freed */
     room_order_step(gpu);
   condition_wake_all(&client.memory_changed);
 }
@@ -147,11 +148,11 @@ void room_step(struct gpu *gpu) {
   gpu->returned_bytes += step.moved.in_bytes;
   note_progress(gpu, step.progress);
   bool moving = step.progress == MEMORY_MOVED;
+  if (!moving || gpu->evicted_bytes + gpu->restored_bytes >= REPORT_BYTES)
+    room_report(gpu);
   if (!moving && !gpu->step_due)
     end_moves(gpu, &step);
   gpu->step_due |= moving;
-  if (!moving || gpu->evicted_bytes + gpu->restored_bytes >= REPORT_BYTES)
-    room_report(gpu);
 }
 
 /* ---- what the rest of the library calls ---- */

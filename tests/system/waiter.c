@@ -5,9 +5,10 @@
  * usage: waiter SITUATION. Says "busy", waits for a line, plays the situation, says "ok".
  *
  *   capture   a long kernel; another thread records a graph meanwhile, and for longer than the kernel runs
- *   released  the stream waits, in a host function, for another thread, which records graphs before it goes
- * on locked    the stream waits, in a host function, for another thread, which launches before it goes on; a
- * third thread, which launches as well, gets to run late
+ *   released  the stream waits, in a host function, for another thread, which records graphs first
+ *   locked    the stream waits, in a host function, for another thread, which launches first; a third thread,
+ *             which launches as well, gets to run late
+ *   allocated the stream waits, in a host function, for another thread, which allocates first
  */
 #include <pthread.h>
 #include <sched.h>
@@ -153,13 +154,26 @@ static void *launch_all(void *unused) {
   return unused;
 }
 
+/* ---- allocated ---- */
+
+static void *allocate_and_go_on(void *unused) {
+  MUST(cuCtxSetCurrent(gpu.context));
+  CUdeviceptr words = gpu_alloc(32 * WORDS);
+  happen(NULL);
+  gpu_fill(&gpu, other_stream, words, 32 * WORDS, SEED);
+  MUST(cuStreamSynchronize(other_stream));
+  gpu_verify(words, 32 * WORDS, SEED, 0);
+  return unused;
+}
+
 static const struct situation {
   const char *name;
   void (*be_busy)(void);
   void *(*meanwhile)(void *);
 } situations[] = {{"capture", be_busy_long, record},
                   {"released", be_busy_until_happened, record_often},
-                  {"locked", be_busy_until_happened, launch_all}};
+                  {"locked", be_busy_until_happened, launch_all},
+                  {"allocated", be_busy_until_happened, allocate_and_go_on}};
 
 static void play(const struct situation *situation) {
   pthread_t thread;

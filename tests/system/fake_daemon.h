@@ -1,0 +1,58 @@
+/*
+ * fake_daemon.h - a daemon that the test plays itself, for one client on one GPU: it says what the test wants
+ * said, and checks what comes back. What the client asks about memory is granted; a wait without an answer
+ * fails the test.
+ */
+#ifndef TEST_FAKE_DAEMON_H
+#define TEST_FAKE_DAEMON_H
+
+#include <stdbool.h>
+
+#include "gpushare/protocol.h"
+
+struct fake_daemon {
+  int listener, fd;
+  uint64_t epoch; /* of the last grant */
+  uint64_t room_bytes, room_seq;
+  uint64_t target_bytes; /* told with every room */
+  uint64_t used_bytes;   /* as the client says */
+  uint64_t resident_bytes;
+  uint64_t evicted_bytes, restored_bytes; /* sums over all that the client has said */
+  unsigned reports;                       /* RESIDENT messages so far */
+  bool requested;                         /* REQ_LOCK has come since the last grant */
+};
+
+void fake_listen(struct fake_daemon *fake, const char *socket);
+
+/* Take the next client in, up to SCHED_ON. Returns its ATTACH. */
+struct gs_msg fake_accept(struct fake_daemon *fake, uint64_t capacity_bytes, enum gs_memory memory);
+
+/* End the connection; and all of it. */
+void fake_hang_up(struct fake_daemon *fake);
+void fake_end(struct fake_daemon *fake);
+
+void fake_tell_room(struct fake_daemon *fake, uint64_t room_bytes);
+void fake_grant(struct fake_daemon *fake, uint64_t room_bytes);
+void fake_want(struct fake_daemon *fake);
+void fake_drop(struct fake_daemon *fake, uint64_t epoch, uint64_t room_bytes);
+
+/* The next message must be of this type. REQ_LOCK, CLIENT_STATE and what is said about the use of memory come
+ * at any time, and are passed over. */
+struct gs_msg fake_expect(struct fake_daemon *fake, enum gs_msg_type type);
+
+/* Nothing else than those, and messages of this type, comes within this time. */
+void fake_expect_only(struct fake_daemon *fake, enum gs_msg_type type, int ms);
+void fake_expect_silence(struct fake_daemon *fake, int ms);
+
+void fake_await_request(struct fake_daemon *fake);
+
+/* RESIDENT comes, and nothing else, until the room is reached, but for less than `slack_bytes`. */
+void fake_await_room(struct fake_daemon *fake, uint64_t slack_bytes);
+
+/* LOCK_ACTIVE comes, and before it nothing but RESIDENT. */
+struct gs_msg fake_await_active(struct fake_daemon *fake);
+
+/* The program allocates; until it uses so much. */
+void fake_await_used(struct fake_daemon *fake, uint64_t used_bytes);
+
+#endif
