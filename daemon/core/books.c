@@ -40,6 +40,12 @@ bool sched_job_too_big(const struct sched_job *job) {
   return !job->managed && job->used_bytes > fitting_bytes(job);
 }
 
+/* Even if the card had all that it says. */
+bool books_exceeds_capacity(const struct sched_job *job) {
+  uint64_t others_bytes = job->gpu->pinned_bytes - job->pinned_bytes;
+  return !job->managed && job->used_bytes > less_u64(sched_gpu_capacity_bytes(job->gpu), others_bytes);
+}
+
 uint64_t books_need_bytes(const struct sched_job *job) {
   return min_u64(job->grows ? job->reach_bytes : job->used_bytes, fitting_bytes(job));
 }

@@ -71,6 +71,9 @@ bool books_fit(const struct sched_gpu *gpu);
 
 /* What the job must have on the card to run: what it uses, and all that it may allocate unasked if it does
  * allocate. Or as much of it as fits. */
+/* It needs more than the capacity, whatever the driver has refused. */
+bool books_exceeds_capacity(const struct sched_job *job);
+
 uint64_t books_need_bytes(const struct sched_job *job);
 
 /* What it must have there to begin. */

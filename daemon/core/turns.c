@@ -184,10 +184,11 @@ static void stop_holder(struct sched_job *holder, uint64_t now_ns, struct sched_
   drop(holder, now_ns, change);
 }
 
-/* One that holds and has come to need more than the card has cannot go on. */
+/* One that holds and has come to need more than the capacity cannot go on. (Where the driver has refused some
+ * of that, the program gets to hear it: it may be about to do with less.) */
 static void stop_too_big(const struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   struct sched_job *holder = turns_holder(gpu);
-  if (!holder || !sched_job_too_big(holder))
+  if (!holder || !books_exceeds_capacity(holder))
     return;
   note_too_big(holder, change);
   stop_holder(holder, now_ns, change);

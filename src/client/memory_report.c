@@ -36,11 +36,12 @@ uint64_t memory_check(struct gpu *gpu, uint64_t now_ns) {
 
 /* The program's total has changed. Lock held. */
 static void memory_note(struct gpu *gpu, uint64_t total_bytes, uint64_t pinned_bytes) {
+  bool other_pins = pinned_bytes != gpu->pinned_bytes; /* what can't leave must be known to the byte */
   gpu->total_bytes = total_bytes;
   gpu->pinned_bytes = pinned_bytes;
   uint64_t change =
       total_bytes > gpu->told_bytes ? total_bytes - gpu->told_bytes : gpu->told_bytes - total_bytes;
-  if (gpu->report_at_ns || (change < REPORT_BYTES && (total_bytes > 0 || change == 0)))
+  if (gpu->report_at_ns || (!other_pins && change < REPORT_BYTES && (total_bytes > 0 || change == 0)))
     return;
   gpu->report_at_ns = gpu->reported_ns + REPORT_NS;
   if (memory_check(gpu, clock_now_ns()) != UINT64_MAX)

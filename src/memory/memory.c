@@ -34,7 +34,7 @@ enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct me
   uint64_t unified_room = less(room, swap_total_bytes(device));
   if (account_unified_bytes(device) > unified_room)
     progress = residency_step(device, unified_room, moved);
-  if (progress == MEMORY_SETTLED)
+  if (progress != MEMORY_MOVED)
     progress = swap_step(device, less(room, account_unified_bytes(device)), moved);
   if (progress == MEMORY_SETTLED)
     progress = residency_step(device, unified_room, moved);

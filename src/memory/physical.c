@@ -7,10 +7,12 @@
 
 #include <stdlib.h>
 
+#include "client/client.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/account.h"
 #include "memory/device.h"
+#include "memory/memory.h"
 
 struct physical {
   uint64_t bytes;
@@ -59,6 +61,13 @@ static void list_new(CUmemGenericAllocationHandle handle, uint64_t bytes, CUdevi
   }
 }
 
+int physical_reserve(CUdevice device, uint64_t bytes) {
+  int err = budget_reserve(device, BACKING_PINNED, bytes);
+  if (!err)
+    client_room_wait(device, memory_usage(device).resident_bytes);
+  return err;
+}
+
 CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                           unsigned long long flags) {
   bool counted =
@@ -66,7 +75,7 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, con
   if (!counted)
     return driver.cuMemCreate(handle, size, prop, flags);
   CUdevice device = prop->location.id;
-  if (budget_reserve(device, BACKING_PINNED, size))
+  if (physical_reserve(device, size))
     return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = driver.cuMemCreate(handle, size, prop, flags);
   if (result == CUDA_SUCCESS)

@@ -8,6 +8,7 @@
 #include "interpose/hooks.h"
 #include "memory/device.h"
 #include "memory/managed.h"
+#include "memory/physical.h"
 #include "memory/swap/swap.h"
 
 CUresult plain_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
@@ -34,7 +35,7 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
     return driver.cuMemAlloc_v2(dptr, bytesize);
   if (device_converts(new.device))
     return plain_alloc(dptr, bytesize, &new);
-  if (budget_reserve(new.device, BACKING_PINNED, bytesize))
+  if (physical_reserve(new.device, bytesize))
     return CUDA_ERROR_OUT_OF_MEMORY;
   return enter(driver.cuMemAlloc_v2(dptr, bytesize), dptr, bytesize, &new);
 }
@@ -56,7 +57,7 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
   if (is_element_size(ElementSizeBytes) && device_converts(new.device)) {
     result = plain_alloc(dptr, bytes, &new);
     *pPitch = result == CUDA_SUCCESS ? pitch : *pPitch;
-  } else if (budget_reserve(new.device, BACKING_PINNED, bytes) == 0) {
+  } else if (physical_reserve(new.device, bytes) == 0) {
     result = driver.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
     result = enter(result, dptr, bytes, &new);
   }

@@ -149,16 +149,17 @@ static bool drop_spare(struct space *space) {
 }
 
 /* The card has less than the daemon believes: tell it, so that others leave, and try again for a while.
- * False: there is no daemon, it has not promised as much, or the time is up. */
+ * False: there is no daemon, or the time is up. */
 static bool wait_for_card(struct arrival *arrival) {
   struct space *space = arrival->space;
   if (drop_spare(space))
     return true;
-  if (arrival->regardless || client_room_bytes(space->device) == UINT64_MAX)
+  if (client_room_bytes(space->device) == UINT64_MAX)
     return false;
   uint64_t now_ns = clock_now_ns();
   if (!arrival->give_up_ns) {
-    client_memory_short(space->device, arrival->lacks_bytes);
+    if (!arrival->regardless)
+      client_memory_short(space->device, arrival->lacks_bytes);
     arrival->give_up_ns = now_ns + REFUSED_NS;
     arrival->pause_ns = FIRST_PAUSE_NS;
   }
@@ -169,7 +170,8 @@ static bool wait_for_card(struct arrival *arrival) {
   return true;
 }
 
-/* In a closed space there is nothing to do: the memory comes with the next restore. */
+/* In a closed space there is nothing to do: the memory comes with the next restore; unless the card has been
+ * found to lack it. */
 static CUresult make_resident(struct space *space, struct block *block) {
   struct arrival arrival = {.space = space, .block = block};
   CUresult result;
@@ -178,7 +180,8 @@ static CUresult make_resident(struct space *space, struct block *block) {
       wait_for_room(&arrival);
     else if (!wait_for_card(&arrival))
       return CUDA_ERROR_OUT_OF_MEMORY;
-  return result;
+  bool lacking = arrival.give_up_ns && !arrival.regardless && arrival.lacks_bytes;
+  return lacking ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
 /* ---- all of it ---- */

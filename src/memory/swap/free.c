@@ -107,7 +107,7 @@ void swap_free(const struct allocation *taken, bool finished) {
   struct extent *extent = taken->object;
   extent->context = taken->context;
   CUstreamCaptureMode mode = capture_relax();
-  if (free_or_doom(space, extent, finished))
+  if (free_or_doom(space, extent, finished) && !finished) /* else a context may be going right now */
     free_reap(space);
   capture_unrelax(mode);
 }
