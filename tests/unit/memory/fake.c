@@ -192,8 +192,12 @@ static CUresult fake_free(CUdeviceptr address) {
   return address ? release(address) : CUDA_SUCCESS;
 }
 
+static __thread CUstreamCaptureMode mode;
+
+CUstreamCaptureMode fake_mode(void) { return mode; }
+
 /* Calls of the library's own must leave captures alone. */
-static void note_own_call(void) { fake.strict_calls += fake.mode != CU_STREAM_CAPTURE_MODE_RELAXED; }
+static void note_own_call(void) { fake.strict_calls += mode != CU_STREAM_CAPTURE_MODE_RELAXED; }
 
 static CUresult fake_advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device) {
   (void)bytes, (void)device;
@@ -355,10 +359,10 @@ static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *status
   return CUDA_SUCCESS;
 }
 
-static CUresult fake_exchange_mode(CUstreamCaptureMode *mode) {
-  CUstreamCaptureMode old = fake.mode;
-  fake.mode = *mode;
-  *mode = old;
+static CUresult fake_exchange_mode(CUstreamCaptureMode *other) {
+  CUstreamCaptureMode old = mode;
+  mode = *other;
+  *other = old;
   return CUDA_SUCCESS;
 }
 

@@ -43,7 +43,6 @@ struct fake {
   CUmemAllocationType created_type; /* of the last pool */
   CUstream last_stream;
   CUmemoryPool last_pool;             /* allocated from */
-  CUstreamCaptureMode mode;           /* of this thread, as it is now */
   unsigned strict_calls;              /* own calls made outside the relaxed mode */
   void (*on_prefetch)(void);          /* called within cuMemPrefetchAsync */
   void (*on_trim)(CUmemoryPool pool); /* within cuMemPoolTrimTo */
@@ -64,6 +63,9 @@ unsigned fake_live(void);
 
 /* Unified memory that prefetches have moved to the host and not back. */
 uint64_t fake_away_bytes(void);
+
+/* Of this thread, as it is now. */
+CUstreamCaptureMode fake_mode(void);
 
 /* Settings and gate. */
 extern bool fake_gate_open;

@@ -110,7 +110,7 @@ END_TEST
 
 START_TEST(bad_questions_are_refused) {
   CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUpointer_attribute)9999};
-  unsigned value;
+  uint64_t value;
   void *data[] = {&value, &value}, *none = NULL;
   make(_i);
   ck_assert_int_eq(hook_cuPointerGetAttribute(NULL, names[0], plain), CUDA_ERROR_INVALID_VALUE);

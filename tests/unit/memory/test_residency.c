@@ -78,7 +78,7 @@ START_TEST(out_and_back) {
   ck_assert_uint_eq(resident(), all);
   ck_assert_uint_eq(come(UINT64_MAX), 0);
   ck_assert_uint_eq(fake.strict_calls, 0);
-  ck_assert_int_eq(fake.mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  ck_assert_int_eq(fake_mode(), CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 END_TEST
 
@@ -272,7 +272,8 @@ START_TEST(a_forked_child_knows_nothing) {
   get(GIB);
   struct memory_moved moved = {.out_bytes = 0};
   get(GIB);
-  ck_assert_int_eq(residency_step(0, 0, &moved), MEMORY_MOVED);
+  while (residency_step(0, 0, &moved) == MEMORY_MOVED)
+    ;
   parents = account_addresses.root;
   memory_fork_child();
   ck_assert_uint_eq(memory_usage(0).total_bytes, 0);
