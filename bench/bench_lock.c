@@ -174,8 +174,8 @@ static void note_arrival(int turn) {
   shared->took_ns[turn] = clock_now_ns() - __atomic_load_n(&shared->sent_ns, __ATOMIC_ACQUIRE);
 }
 
-/* The player of the even or of the odd turns. It holds, says that it runs, waits until the other one wants the
- * lock, gives it away, and queues up again. */
+/* The player of the even or of the odd turns. It holds, says that it runs, waits until the other one wants
+ * the lock, gives it away, and queues up again. */
 static void pass_lock(int fd, int first) {
   for (int turn = first; turn < TURNS; turn += 2) {
     uint64_t epoch = receive_type(fd, GS_LOCK_OK);
