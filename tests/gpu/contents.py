@@ -14,7 +14,7 @@ PAUSES_S = (0.05, 0.5)  # between two changes
 KILL_EVERY_S = 7
 # Of the hand-overs that an H200 makes in that time, less than a half.
 SECONDS, LEAST_PER_S = 30, {"swap": 3, "managed": 1, "mixed": 1}
-MIXED_SECONDS = 12
+MIXED_SECONDS = 8
 
 
 class Sizes:
