@@ -344,9 +344,10 @@ static void call_free(void) {
 #define CALLS(X)                                                                                             \
   X(htod)                                                                                                    \
   X(htod_async)                                                                                              \
-  X(dtoh) X(dtoh_async) X(dtod) X(dtod_async) X(any) X(any_async) X(peer) X(peer_async) X(plane)             \
-      X(plane_unaligned) X(plane_async) X(box) X(box_async) X(set_8) X(set_16) X(set_32) X(set_8_async)      \
-          X(set_16_async) X(set_32_async) X(set_rows_8) X(set_rows_16) X(set_rows_32) X(set_rows_8_async)    \
+  X(dtoh)                                                                                                    \
+  X(dtoh_async) X(dtod) X(dtod_async) X(any) X(any_async) X(peer) X(peer_async) X(plane) X(plane_unaligned)  \
+      X(plane_async) X(box) X(box_async) X(set_8) X(set_16) X(set_32) X(set_8_async) X(set_16_async)         \
+          X(set_32_async) X(set_rows_8) X(set_rows_16) X(set_rows_32) X(set_rows_8_async)                    \
               X(set_rows_16_async) X(set_rows_32_async) X(kernel) X(kernel_cooperative) X(kernel_configured) \
                   X(graph_captured) X(graph_built) X(capture) X(build) X(write_value) X(wait_value) X(alloc) \
                       X(alloc_async) X(free)
