@@ -25,7 +25,7 @@ struct world {
   _Atomic uint64_t short_bytes; /* what the daemon has been told that the card lacks */
   void (*on_short)(void);
   bool capturing;
-  unsigned captures_forbidden;
+  _Atomic unsigned captures_forbidden;
   uint64_t host_bytes; /* what host_available_bytes says */
 };
 
