@@ -341,24 +341,52 @@ static void call_free(void) {
 
 /* ---- all of them ---- */
 
-#define CALLS(X)                                                                                             \
-  X(htod)                                                                                                    \
-  X(htod_async)                                                                                              \
-  X(dtoh)                                                                                                    \
-  X(dtoh_async) X(dtod) X(dtod_async) X(any) X(any_async) X(peer) X(peer_async) X(plane) X(plane_unaligned)  \
-      X(plane_async) X(box) X(box_async) X(set_8) X(set_16) X(set_32) X(set_8_async) X(set_16_async)         \
-          X(set_32_async) X(set_rows_8) X(set_rows_16) X(set_rows_32) X(set_rows_8_async)                    \
-              X(set_rows_16_async) X(set_rows_32_async) X(kernel) X(kernel_cooperative) X(kernel_configured) \
-                  X(graph_captured) X(graph_built) X(capture) X(build) X(write_value) X(wait_value) X(alloc) \
-                      X(alloc_async) X(free)
+#define FIRST(name)                                                                                          \
+  { #name, call_##name }
 
 static const struct call {
   const char *name;
   void (*make)(void);
 } calls[] = {
-#define X(name) {#name, call_##name},
-    CALLS(X)
-#undef X
+    FIRST(htod),
+    FIRST(htod_async),
+    FIRST(dtoh),
+    FIRST(dtoh_async),
+    FIRST(dtod),
+    FIRST(dtod_async),
+    FIRST(any),
+    FIRST(any_async),
+    FIRST(peer),
+    FIRST(peer_async),
+    FIRST(plane),
+    FIRST(plane_unaligned),
+    FIRST(plane_async),
+    FIRST(box),
+    FIRST(box_async),
+    FIRST(set_8),
+    FIRST(set_16),
+    FIRST(set_32),
+    FIRST(set_8_async),
+    FIRST(set_16_async),
+    FIRST(set_32_async),
+    FIRST(set_rows_8),
+    FIRST(set_rows_16),
+    FIRST(set_rows_32),
+    FIRST(set_rows_8_async),
+    FIRST(set_rows_16_async),
+    FIRST(set_rows_32_async),
+    FIRST(kernel),
+    FIRST(kernel_cooperative),
+    FIRST(kernel_configured),
+    FIRST(graph_captured),
+    FIRST(graph_built),
+    FIRST(capture),
+    FIRST(build),
+    FIRST(write_value),
+    FIRST(wait_value),
+    FIRST(alloc),
+    FIRST(alloc_async),
+    FIRST(free),
 };
 enum { COUNT = sizeof calls / sizeof *calls };
 

@@ -47,7 +47,8 @@ int scene_ctl(struct scene *scene, char *output, size_t size, ...) __attribute__
 /* What LD_PRELOAD is for libunified in this build, with the sanitizer's runtime first where there is one. */
 const char *scene_preload(void);
 
-/* Whether this run is one with GS_TEST_MEMORY=swap: GPUSHARE_MEMORY of all programs that don't say otherwise. */
+/* Whether this run is one with GS_TEST_MEMORY=swap: GPUSHARE_MEMORY of all programs that don't say otherwise.
+ */
 bool scene_uses_swap(void);
 
 /* Counters of the simulated driver: of a GPU, of a process on it. */
