@@ -1,5 +1,6 @@
 /* test_sched_rooms.c - the plan of who may have how many bytes on the card, a rule at a time. */
 #include <errno.h>
+#include <string.h>
 
 #include "suite.h"
 #include "world.h"
@@ -561,6 +562,19 @@ START_TEST(what_was_refused_may_be_tried_again_where_nobody_has_to_leave) {
 }
 END_TEST
 
+/* Its program is told so, and may do with less. */
+START_TEST(a_holder_is_not_stopped_for_what_was_refused) {
+  take_turns(1, 15.5, SWAP);
+  world_request(&world, 1);
+  world_said(&world);
+  world_short(&world, 1, 1);
+  ck_assert_ptr_null(strstr(world_said(&world), "drop"));
+  ck_assert_int_eq(world.jobs[1].state, GS_JOB_HOLDING);
+  world_memory(&world, 1, 14);
+  ck_assert_int_eq(world.jobs[1].state, GS_JOB_HOLDING);
+}
+END_TEST
+
 START_TEST(what_nobody_could_have_lacked_is_not_believed) {
   take_turns(2, 8, SWAP);
   world_request(&world, 1);
@@ -635,6 +649,7 @@ int main(void) {
                                 managed_memory_beyond_the_card_runs,
                                 what_the_driver_refuses_is_taken_from_others,
                                 what_was_refused_may_be_tried_again_where_nobody_has_to_leave,
+                                a_holder_is_not_stopped_for_what_was_refused,
                                 what_nobody_could_have_lacked_is_not_believed,
                                 without_turns_faults_decide_and_others_wait_for_room,
                                 everything_comes_back_when_all_fits,
