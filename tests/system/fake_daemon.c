@@ -139,9 +139,30 @@ struct gs_msg fake_await_active(struct fake_daemon *fake) {
 
 /* ---- what the daemon says ---- */
 
+static void end(int *fd) {
+  if (*fd >= 0)
+    close(*fd);
+  *fd = -1;
+}
+
+void fake_hang_up(struct fake_daemon *fake) { end(&fake->fd); }
+
+static bool has_hung_up(int fd) {
+  struct pollfd other_end = {.fd = fd, .events = POLLRDHUP};
+  return poll(&other_end, 1, 0) > 0;
+}
+
+/* A client that nobody has answered for a while tries again. */
+static void accept_next(struct fake_daemon *fake) {
+  do {
+    fake_hang_up(fake);
+    CHECK(is_readable(fake->listener, deadline_left_ms(deadline_in(PROCESS_LIMIT_S))), "nobody connects");
+    fake->fd = accept4(fake->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  } while (has_hung_up(fake->fd));
+}
+
 struct gs_msg fake_accept(struct fake_daemon *fake, uint64_t capacity_bytes, enum gs_memory memory) {
-  CHECK(is_readable(fake->listener, deadline_left_ms(deadline_in(PROCESS_LIMIT_S))), "nobody connects");
-  fake->fd = accept4(fake->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  accept_next(fake);
   fake->epoch = fake->room_seq = 0;
   fake->requested = false;
   fake_expect(fake, GS_REGISTER);
@@ -187,14 +208,6 @@ void fake_want(struct fake_daemon *fake) {
 void fake_drop(struct fake_daemon *fake, uint64_t epoch, uint64_t room_bytes) {
   tell_turn(fake, GS_DROP_LOCK, epoch, room_bytes);
 }
-
-static void end(int *fd) {
-  if (*fd >= 0)
-    close(*fd);
-  *fd = -1;
-}
-
-void fake_hang_up(struct fake_daemon *fake) { end(&fake->fd); }
 
 void fake_end(struct fake_daemon *fake) {
   end(&fake->listener);
