@@ -75,7 +75,7 @@ void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned
 /* Allocations. */
 
 #define ROWS 4096
-#define PAGE (UINT64_C(2) << 20)
+#define PAGE FAKE_PAGE_BYTES
 #define FAKE_EVENT 0x1000
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -104,6 +104,12 @@ static CUresult alloc(CUdeviceptr *address, size_t bytes, enum fake_kind kind) {
     }
   pthread_mutex_unlock(&lock);
   return result;
+}
+
+uint64_t fake_new_range(uint64_t bytes) {
+  uint64_t base = (next_base + PAGE - 1) / PAGE * PAGE;
+  next_base = base + bytes;
+  return base;
 }
 
 static int find(CUdeviceptr address) {
@@ -496,132 +502,10 @@ static CUresult fake_ipc(CUipcMemHandle *handle, CUdeviceptr address) {
   return fake_kind(address) == FAKE_DEVICE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Physical memory and arrays: handles are small numbers that are used again. */
-
-static bool handles[64];
-static unsigned handle_references[64];
-
-static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
-                            const CUmemAllocationProp *prop, unsigned long long flags) {
-  (void)bytes, (void)prop, (void)flags;
-  if (fake.refuse_alloc)
-    return fake.refuse_alloc;
-  unsigned i = 1;
-  while (handles[i])
-    i++;
-  handles[i] = true;
-  handle_references[i] = 1;
-  *handle = i;
-  return CUDA_SUCCESS;
-}
-
-static CUresult fake_release(CUmemGenericAllocationHandle handle) {
-  if (fake.refuse_free || handle >= 64 || !handles[handle])
-    return CUDA_ERROR_INVALID_VALUE;
-  handles[handle] = --handle_references[handle] > 0;
-  return CUDA_SUCCESS;
-}
-
-static CUresult fake_map(CUdeviceptr address, size_t bytes, size_t offset,
-                         CUmemGenericAllocationHandle handle, unsigned long long flags) {
-  (void)address, (void)offset, (void)flags;
-  if (handle >= 64 || !handles[handle])
-    return CUDA_ERROR_INVALID_VALUE;
-  fake.mapped_bytes += bytes;
-  return CUDA_SUCCESS;
-}
-
-static CUresult fake_unmap(CUdeviceptr address, size_t bytes) {
-  (void)address;
-  fake.mapped_bytes -= bytes;
-  return CUDA_SUCCESS;
-}
-
-static CUresult fake_reserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted,
-                             unsigned long long flags) {
-  (void)alignment, (void)wanted, (void)flags;
-  next_base = (next_base + PAGE - 1) / PAGE * PAGE;
-  *address = next_base;
-  next_base += bytes;
-  fake.reserved_ranges++;
-  return CUDA_SUCCESS;
-}
-
-static CUresult fake_unreserve(CUdeviceptr address, size_t bytes) {
-  (void)address, (void)bytes;
-  fake.reserved_ranges--;
-  return CUDA_SUCCESS;
-}
-
-static CUresult fake_granularity(size_t *bytes, const CUmemAllocationProp *prop,
-                                 CUmemAllocationGranularity_flags option) {
-  (void)prop, (void)option;
-  *bytes = PAGE;
-  return CUDA_SUCCESS;
-}
-
-static CUresult fake_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
-                                size_t count) {
-  (void)address, (void)bytes;
-  fake.last_access = access[count - 1];
-  fake.access_calls++;
-  return CUDA_SUCCESS;
-}
-
-static CUresult fake_copy_out(void *host, CUdeviceptr address, size_t bytes, CUstream stream) {
-  (void)host, (void)address, (void)bytes, (void)stream;
-  return CUDA_SUCCESS;
-}
-
-static CUresult fake_copy_in(CUdeviceptr address, const void *host, size_t bytes, CUstream stream) {
-  (void)host, (void)address, (void)bytes, (void)stream;
-  return CUDA_SUCCESS;
-}
-
-static CUresult fake_pin(void *host, size_t bytes, unsigned flags) {
-  (void)host, (void)bytes, (void)flags;
-  return CUDA_SUCCESS;
-}
-
-static CUresult fake_unpin(void *host) {
-  (void)host;
-  return CUDA_SUCCESS;
-}
-
 static CUresult fake_synchronize(void) {
   note_own_call();
   fake.context_synchronizations++;
   return CUDA_SUCCESS;
-}
-
-static CUresult fake_enable_peer(CUcontext context, unsigned flags) {
-  (void)context, (void)flags;
-  return fake.refuse_peer;
-}
-
-static CUresult fake_disable_peer(CUcontext context) {
-  (void)context;
-  return fake.refuse_peer;
-}
-
-static CUresult fake_retain(CUmemGenericAllocationHandle *handle, void *address) {
-  unsigned i = (unsigned)((uintptr_t)address >> 32); /* the tests put the handle there */
-  handles[i] = true;
-  handle_references[i]++;
-  *handle = i;
-  return CUDA_SUCCESS;
-}
-
-static CUresult fake_array(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *shape) {
-  static uintptr_t next = 0x600;
-  (void)shape;
-  *array = (CUarray)next++;
-  return fake.refuse_alloc;
-}
-
-static CUresult fake_array_destroy(CUarray array) {
-  (void)array;
-  return fake.refuse_free;
 }
 
 void fake_install(void) {
@@ -666,26 +550,10 @@ void fake_install(void) {
       .cuPointerGetAttributes = fake_pointers,
       .cuPointerSetAttribute = fake_set_pointer,
       .cuIpcGetMemHandle = fake_ipc,
-      .cuMemCreate = fake_create,
-      .cuMemRelease = fake_release,
-      .cuMemMap = fake_map,
-      .cuMemUnmap = fake_unmap,
-      .cuMemRetainAllocationHandle = fake_retain,
-      .cuMemAddressReserve = fake_reserve,
-      .cuMemAddressFree = fake_unreserve,
-      .cuMemGetAllocationGranularity = fake_granularity,
-      .cuMemSetAccess = fake_set_access,
-      .cuMemcpyDtoHAsync_v2 = fake_copy_out,
-      .cuMemcpyHtoDAsync_v2 = fake_copy_in,
-      .cuMemHostRegister_v2 = fake_pin,
-      .cuMemHostUnregister = fake_unpin,
       .cuCtxSynchronize = fake_synchronize,
-      .cuCtxEnablePeerAccess = fake_enable_peer,
-      .cuCtxDisablePeerAccess = fake_disable_peer,
       .cuMemGetAddressRange_v2 = fake_range,
       .cuMemGetAccess = fake_access,
       .cuMemGetHandleForAddressRange = fake_share_range,
-      .cuArrayCreate_v2 = fake_array,
-      .cuArrayDestroy = fake_array_destroy,
   };
+  fake_install_physical();
 }

@@ -12,6 +12,7 @@
 #include "settings.h"
 
 #define FAKE_CARD_BYTES (UINT64_C(16) << 30)
+#define FAKE_PAGE_BYTES (UINT64_C(2) << 20)
 #define FAKE_CONTEXT ((CUcontext)0x100)
 #define FAKE_OTHER_CONTEXT ((CUcontext)0x101)
 #define FAKE_PEER_CONTEXT ((CUcontext)0x102) /* on the second device */
@@ -71,6 +72,11 @@ CUstreamCaptureMode fake_mode(void);
 extern bool fake_gate_open;
 void fake_set_memory(enum memory_mode mode);
 
+/* The whole table of the driver. */
 void fake_install(void);
+
+/* Between the fake's own files: a part of the table, and addresses that nobody has. */
+void fake_install_physical(void);
+uint64_t fake_new_range(uint64_t bytes);
 
 #endif
