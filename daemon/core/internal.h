@@ -1,5 +1,5 @@
-/* internal.h - what the parts of the scheduler share: books.c, change.c, handover.c, residency.c, turns.c,
- * scheduler.c. */
+/* internal.h - what the parts of the scheduler share: books.c, change.c, handover.c, overhead.c,
+ * residency.c, turns.c, scheduler.c. */
 #ifndef GS_SCHEDULER_INTERNAL_H
 #define GS_SCHEDULER_INTERNAL_H
 
@@ -69,11 +69,11 @@ void residency_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched
 /* Whether the memory of all jobs fits the GPU together. */
 bool books_fit(const struct sched_gpu *gpu);
 
-/* What the job must have on the card to run: what it uses, and all that it may allocate unasked if it does
- * allocate. Or as much of it as fits. */
 /* It needs more than the capacity, whatever the driver has refused. */
 bool books_exceeds_capacity(const struct sched_job *job);
 
+/* What the job must have on the card to run: what it uses, and all that it may allocate unasked if it does
+ * allocate. Or as much of it as fits. */
 uint64_t books_need_bytes(const struct sched_job *job);
 
 /* What it must have there to begin. */
@@ -99,6 +99,16 @@ int books_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinn
 
 /* True if host_tight has changed. */
 bool books_update_tight(struct scheduler *scheduler);
+
+/* ---- overhead.c ---- */
+
+void overhead_add(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns);
+
+/* A job has left. */
+void overhead_begin_anew(struct sched_gpu *gpu, struct sched_change *change);
+
+uint64_t overhead_deadline_ns(const struct sched_gpu *gpu);
+void overhead_expire(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
 
 /* ---- handover.c ---- */
 

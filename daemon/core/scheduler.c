@@ -13,6 +13,7 @@ void scheduler_init(struct scheduler *scheduler) {
       .defaults = {.tq_ns = UINT64_C(20000000000), .mode = GS_MODE_AUTO},
       .grace_ns = UINT64_C(30000000000),
       .settle_ns = UINT64_C(100000000),
+      .overhead_ns = UINT64_C(10000000000),
       .host_memory_bytes = UINT64_MAX / 2,
   };
   list_init(&scheduler->gpus);
@@ -104,14 +105,6 @@ void scheduler_attach(struct sched_gpu *gpu, struct sched_job *job, const struct
   conclude(gpu, now_ns, change);
 }
 
-/* Who leaves takes its context along: the card may have more again. */
-static void forget_overhead(struct sched_gpu *gpu, struct sched_change *change) {
-  if (gpu->overhead_bytes == 0)
-    return;
-  gpu->overhead_bytes = 0;
-  turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
-}
-
 void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
   struct sched_gpu *gpu = job->gpu;
   turns_set_state(job, GS_JOB_IDLE, now_ns);
@@ -121,7 +114,7 @@ void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_chang
   list_remove(&job->leaving_link);
   list_remove(&job->link);
   gpu->job_count--;
-  forget_overhead(gpu, change);
+  overhead_begin_anew(gpu, change);
   conclude(gpu, now_ns, change);
 }
 
@@ -230,7 +223,7 @@ void scheduler_short(struct sched_job *job, uint64_t short_bytes, uint64_t now_n
   short_bytes = min_u64(short_bytes, job->room_bytes);
   if (short_bytes == 0)
     return;
-  gpu->overhead_bytes = min_u64(gpu->overhead_bytes + short_bytes, sched_gpu_capacity_bytes(gpu));
+  overhead_add(gpu, short_bytes, now_ns);
   residency_refuse(job, short_bytes, now_ns, change);
   change_add(change, job, SCHED_TELL_CAPACITY);
   conclude(gpu, now_ns, change);
@@ -299,6 +292,7 @@ uint64_t scheduler_deadline_ns(const struct scheduler *scheduler) {
   list_each(node, &scheduler->gpus) {
     deadline_ns = min_u64(deadline_ns, turns_deadline_ns(gpu_of(node)));
     deadline_ns = min_u64(deadline_ns, residency_deadline_ns(gpu_of(node)));
+    deadline_ns = min_u64(deadline_ns, overhead_deadline_ns(gpu_of(node)));
   }
   return deadline_ns;
 }
@@ -307,6 +301,7 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
   list_each(node, &scheduler->gpus) {
     turns_expire_grace(gpu_of(node), now_ns, change);
     residency_expire_grace(gpu_of(node), now_ns, change);
+    overhead_expire(gpu_of(node), now_ns, change);
     conclude(gpu_of(node), now_ns, change);
   }
 }

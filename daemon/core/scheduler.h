@@ -44,6 +44,7 @@ struct scheduler {
   struct sched_settings defaults;
   uint64_t grace_ns;          /* for an answer to DROP_LOCK */
   uint64_t settle_ns;         /* auto: turns, once begun, go on at least so long (against flapping) */
+  uint64_t overhead_ns;       /* what the driver refuses is tried again after so long, at first */
   uint64_t host_memory_bytes; /* how far all jobs together may exceed their cards */
   uint64_t overflow_bytes;    /* how far they do */
   uint64_t movable_bytes;     /* what all jobs together could have to keep in host memory */
@@ -88,9 +89,11 @@ struct sched_gpu {
   uint32_t job_count, waiting_count, holder_count;
   struct list leaving; /* that have yet to give room back, the longest without progress first */
   uint64_t used_bytes, pinned_bytes, resident_bytes, reach_bytes, claim_bytes; /* sums over the jobs */
-  uint64_t overhead_bytes; /* what the driver has refused: the card has that much less than it says */
-  bool roomy;              /* the last plan: everybody has all the room that he may ask for */
-  uint64_t replan_ns;      /* when somebody will have been idle for long enough to leave for the next one */
+  uint64_t overhead_bytes;  /* what the driver has refused: the card has that much less than it says */
+  uint64_t overhead_end_ns; /* when that is tried again */
+  uint32_t overhead_tries;  /* how often it was */
+  bool roomy;               /* the last plan: everybody has all the room that he may ask for */
+  uint64_t replan_ns;       /* when somebody will have been idle for long enough to leave for the next one */
   uint64_t handovers, moved_bytes;
   struct sched_handover handover;
 };

@@ -575,6 +575,45 @@ START_TEST(a_holder_is_not_stopped_for_what_was_refused) {
 }
 END_TEST
 
+static uint64_t usable_gib(void) { return sched_gpu_usable_bytes(&world.gpus[0]) / GIB; }
+
+START_TEST(what_was_refused_is_tried_again) {
+  take_turns(2, 15.5, SWAP);
+  world_request(&world, 1);
+  world_short(&world, 1, 1);
+  world_request(&world, 2);
+  world_release(&world, 1); /* both are too big now */
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_WAITING);
+  world_said(&world);
+  world_pass(&world, 10 * NS_PER_S - 1);
+  said("");
+  world_pass(&world, 1);
+  said("1:capacity 1:room(0.5) 2:capacity 2:ok(2,1) 2:room(15.5)");
+  ck_assert(world.jobs[2].active);
+}
+END_TEST
+
+START_TEST(less_and_less_often_until_somebody_leaves) {
+  take_turns(2, 8, SWAP);
+  world_request(&world, 1);
+  for (uint64_t s = 10; s <= 640; s *= 2) {
+    world_short(&world, 1, 1);
+    world_pass(&world, NS_PER_S);
+    world_short(&world, 1, 1); /* what else is found out meanwhile is tried at the same time */
+    ck_assert_uint_eq(usable_gib(), 14);
+    world_pass(&world, (s < 320 ? s : 320) * NS_PER_S - NS_PER_S - 1);
+    ck_assert_uint_eq(usable_gib(), 14);
+    world_pass(&world, 1);
+    ck_assert_uint_eq(usable_gib(), 16);
+    world_pass(&world, NS_PER_S);
+  }
+  world_detach(&world, 2);
+  world_short(&world, 1, 1);
+  world_pass(&world, 10 * NS_PER_S);
+  ck_assert_uint_eq(usable_gib(), 16);
+}
+END_TEST
+
 START_TEST(what_nobody_could_have_lacked_is_not_believed) {
   take_turns(2, 8, SWAP);
   world_request(&world, 1);
@@ -650,6 +689,8 @@ int main(void) {
                                 what_the_driver_refuses_is_taken_from_others,
                                 what_was_refused_may_be_tried_again_where_nobody_has_to_leave,
                                 a_holder_is_not_stopped_for_what_was_refused,
+                                what_was_refused_is_tried_again,
+                                less_and_less_often_until_somebody_leaves,
                                 what_nobody_could_have_lacked_is_not_believed,
                                 without_turns_faults_decide_and_others_wait_for_room,
                                 everything_comes_back_when_all_fits,

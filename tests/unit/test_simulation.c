@@ -15,7 +15,8 @@
 #define CARD (16 * GIB)
 #define DRAIN_NS (20 * NS_PER_MS)
 #define BYTES_PER_S (UINT64_C(2000) * GIB) /* the whole card in 8 ms */
-#define MOVES_NS (40 * NS_PER_MS)          /* at most, of one hand-over */
+#define OVERHEAD_NS (20 * NS_PER_MS)
+#define MOVES_NS (40 * NS_PER_MS) /* at most, of one hand-over */
 
 static struct actors them;
 
@@ -273,7 +274,7 @@ static void act(int i) {
     actors_detach(&them, i); /* death, at any moment */
   else if (chance(20))
     change_memory(i);
-  else if (chance(5) && !run.fair)
+  else if (chance(15) && !run.fair)
     be_short(i);
   else if (chance(10) && !run.fair)
     actor->stalled = !actor->stalled;
@@ -281,9 +282,18 @@ static void act(int i) {
     actors_request(&them, i);
 }
 
+/* What the driver has refused is tried again after a time, which has limits. */
+static void pass_overhead(void) {
+  for (int i = 0; i < 32 && them.gpu.overhead_bytes; i++)
+    actors_pass(&them, OVERHEAD_NS);
+  if (them.gpu.overhead_bytes)
+    fail_all("what was refused is never tried again");
+}
+
 /* Everybody answers again, nobody is disturbed: whoever waits and fits must run. */
 static void settle(void) {
   uint64_t opened[ACTORS];
+  pass_overhead();
   scheduler_set_mode(&them.scheduler, NULL, GS_MODE_ON, them.now_ns, &them.change);
   actors_execute(&them);
   them.busy_percent = 100;
@@ -318,6 +328,7 @@ static void begin(uint64_t seed) {
   them.fail = fail_about;
   them.scheduler.grace_ns = 100 * NS_PER_MS;
   them.scheduler.settle_ns = random_below(2) * 5 * NS_PER_MS;
+  them.scheduler.overhead_ns = OVERHEAD_NS;
   them.scheduler.host_memory_bytes = 3 * CARD;
   them.gpu.settings.tq_ns = 10 * NS_PER_MS;
   them.gpu.settings.mode = run.fair ? GS_MODE_ON : (enum gs_mode)random_below(3);
