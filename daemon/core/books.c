@@ -89,16 +89,22 @@ static uint64_t overflow_bytes(const struct sched_gpu *gpu) {
   return less_u64(gpu->used_bytes, sched_gpu_capacity_bytes(gpu));
 }
 
+static uint64_t faultless_bytes(const struct sched_job *job) {
+  return job->managed ? 0 : job->used_bytes - job->pinned_bytes;
+}
+
 static void enter_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes) {
   struct sched_gpu *gpu = job->gpu;
   struct scheduler *scheduler = gpu->scheduler;
   scheduler->overflow_bytes -= overflow_bytes(gpu);
   scheduler->movable_bytes -= job->used_bytes - job->pinned_bytes;
+  gpu->faultless_bytes -= faultless_bytes(job);
   gpu->used_bytes = gpu->used_bytes - job->used_bytes + used_bytes;
   gpu->pinned_bytes = gpu->pinned_bytes - job->pinned_bytes + pinned_bytes;
   job->used_bytes = used_bytes;
   job->pinned_bytes = pinned_bytes;
   scheduler->movable_bytes += used_bytes - pinned_bytes;
+  gpu->faultless_bytes += faultless_bytes(job);
   scheduler->overflow_bytes += overflow_bytes(gpu);
 }
 

@@ -43,7 +43,7 @@ struct scheduler {
   struct list gpus; /* in order of appearance */
   struct sched_settings defaults;
   uint64_t grace_ns;          /* for an answer to DROP_LOCK */
-  uint64_t settle_ns;         /* auto: turns, once begun, go on at least so long (against flapping) */
+  uint64_t settle_ns;         /* turns that memory has begun go on at least so long (against flapping) */
   uint64_t overhead_ns;       /* what the driver refuses is tried again after so long, at first */
   uint64_t host_memory_bytes; /* how far all jobs together may exceed their cards */
   uint64_t overflow_bytes;    /* how far they do */
@@ -89,6 +89,7 @@ struct sched_gpu {
   uint32_t job_count, waiting_count, holder_count;
   struct list leaving; /* that have yet to give room back, the longest without progress first */
   uint64_t used_bytes, pinned_bytes, resident_bytes, reach_bytes, claim_bytes; /* sums over the jobs */
+  uint64_t faultless_bytes; /* of used_bytes: those that can leave, and have no page faults */
   uint64_t overhead_bytes;  /* what the driver has refused: the card has that much less than it says */
   uint64_t overhead_end_ns; /* when that is tried again */
   uint32_t overhead_tries;  /* how often it was */

@@ -98,13 +98,19 @@ void turns_admit_running(struct sched_gpu *gpu, struct sched_job *job, uint64_t 
 
 /* ---- turns begin and end ---- */
 
+/* Turns are taken while the memory of all jobs does not fit together. In mode off, too, if some of it has no
+ * page faults: without turns nobody would ever leave for it. */
+static bool follow_memory(const struct sched_gpu *gpu) {
+  return gpu->settings.mode == GS_MODE_AUTO ||
+         (gpu->settings.mode == GS_MODE_OFF && gpu->faultless_bytes > 0);
+}
+
 static bool wants_turns(const struct sched_gpu *gpu) {
-  return gpu->settings.mode == GS_MODE_ON || (gpu->settings.mode == GS_MODE_AUTO && !books_fit(gpu));
+  return gpu->settings.mode == GS_MODE_ON || (follow_memory(gpu) && !books_fit(gpu));
 }
 
 static uint64_t settled_ns(const struct sched_gpu *gpu) {
-  uint64_t settle_ns = gpu->scheduler->settle_ns;
-  return gpu->settings.mode == GS_MODE_AUTO ? add_u64(gpu->serialized_ns, settle_ns) : 0;
+  return follow_memory(gpu) ? add_u64(gpu->serialized_ns, gpu->scheduler->settle_ns) : 0;
 }
 
 void turns_tell_all(struct sched_gpu *gpu, enum sched_action_type type, struct sched_change *change) {

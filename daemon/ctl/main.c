@@ -32,6 +32,7 @@ static void print_help(void) {
       "  status                 GPUs and jobs: who holds, who waits, memory, shares, what hand-overs cost\n"
       "  set-tq DURATION        how long a job keeps a GPU while others wait: 20, 0.5, 250ms, 2m (from 1ms)\n"
       "  auto | on | off        jobs take turns: only if their memory does not fit together, always, never\n"
+      "                         (memory of kind swap that does not fit together makes turns with off, too)\n"
       "  set-capacity BYTES     memory of the GPU for all jobs together: 16G; 0: the whole card\n"
       "  run [--memory managed|swap|off] [--lib PATH] [--] PROGRAM [ARGUMENT]...\n"
       "                         start a program that shares the GPU: with libunified.so preloaded\n\n"

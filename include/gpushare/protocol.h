@@ -96,7 +96,7 @@ enum gs_msg_type {
 enum gs_mode {
   GS_MODE_AUTO = 0, /* only while their memory does not fit together */
   GS_MODE_ON = 1,   /* always */
-  GS_MODE_OFF = 2,  /* never */
+  GS_MODE_OFF = 2,  /* never, but for memory without page faults that does not fit together with the rest */
 };
 
 /* How a job's device memory leaves the card and comes back (GPUSHARE_MEMORY). */

@@ -624,17 +624,42 @@ END_TEST
 
 /* ---- without turns ---- */
 
-START_TEST(without_turns_faults_decide_and_others_wait_for_room) {
+START_TEST(without_turns_faults_decide) {
   world_init(&world, GS_MODE_OFF);
   world.rooms_shown = true;
   world_attach(&world, 1, 10, MANAGED);
   world_attach(&world, 2, 10, MANAGED);
+  said("1:attached 1:off 1:ok(1,10) 2:attached 2:off 2:ok(2,10)");
+}
+END_TEST
+
+START_TEST(memory_without_faults_that_does_not_fit_takes_turns_in_mode_off) {
+  world_init(&world, GS_MODE_OFF);
+  world.scheduler.settle_ns = TQ + NS_PER_S;
+  world_attach(&world, 1, 10, SWAP);
+  world_attach(&world, 2, 4, MANAGED);
+  world_said(&world);
   world_attach(&world, 3, 10, SWAP);
-  said("1:attached 1:off 1:ok(1,10) 2:attached 2:off 2:ok(2,10) 3:attached 3:off 3:ok(3,0)");
-  world_detach(&world, 1);
-  said("3:room(6)");
-  world_detach(&world, 2);
-  said("3:room(10)");
+  world_request(&world, 3);
+  said("3:attached 3:on 1:on 2:on 2:drop(2) 1:wanted(1)");
+  world_release(&world, 2);
+  end_turn(1);
+  said("1:drop(1) 3:ok(3) 3:wanted(3)");
+  ck_assert(world.jobs[3].active);
+  world_memory(&world, 1, 2); /* as in mode auto, until all fits and that has settled */
+  said("");
+  world_pass(&world, NS_PER_S);
+  said("1:off 1:ok(4) 2:off 2:ok(5) 3:off");
+}
+END_TEST
+
+/* It waits for nothing, and what others have is as slow as it was. */
+START_TEST(pinned_memory_takes_no_turns_in_mode_off) {
+  world_init(&world, GS_MODE_OFF);
+  world_attach(&world, 1, 4, SWAP);
+  world_memory_pinned(&world, 1, 4, 4);
+  world_attach(&world, 2, 14, MANAGED);
+  said("1:attached 1:off 1:ok(1) 2:attached 2:off 2:ok(2)");
 }
 END_TEST
 
@@ -692,7 +717,9 @@ int main(void) {
                                 what_was_refused_is_tried_again,
                                 less_and_less_often_until_somebody_leaves,
                                 what_nobody_could_have_lacked_is_not_believed,
-                                without_turns_faults_decide_and_others_wait_for_room,
+                                without_turns_faults_decide,
+                                memory_without_faults_that_does_not_fit_takes_turns_in_mode_off,
+                                pinned_memory_takes_no_turns_in_mode_off,
                                 everything_comes_back_when_all_fits,
                                 NULL};
   return suite_main("sched_rooms", tests, set_up, NULL);

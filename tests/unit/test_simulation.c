@@ -119,6 +119,14 @@ static unsigned fitting_waiters(void) {
   return count;
 }
 
+static uint64_t faultless_bytes(void) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < ACTORS; i++)
+    if (them.actors[i].attached && !them.actors[i].managed)
+      bytes += them.jobs[i].used_bytes - them.jobs[i].pinned_bytes;
+  return bytes;
+}
+
 static void check_turns(void) {
   const struct sched_gpu *gpu = &them.gpu;
   bool owed = !list_empty(&gpu->dropping) || !list_empty(&gpu->overdue);
@@ -126,6 +134,8 @@ static void check_turns(void) {
     fail_all("several hold while turns are being taken");
   if (gpu->serialized && gpu->holder_count == 0 && fitting_waiters() > 0 && !owed)
     fail_all("the GPU is free and somebody waits");
+  if (!gpu->serialized && faultless_bytes() > 0 && gpu->used_bytes > sched_gpu_usable_bytes(gpu))
+    fail_all("no turns are being taken, and memory without page faults waits for room");
   if (!gpu->serialized && gpu->waiting_count > 0)
     fail_all("somebody waits though no turns are being taken");
   if (scheduler_deadline_ns(&them.scheduler) < them.now_ns)
