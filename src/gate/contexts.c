@@ -157,6 +157,7 @@ static void leave_end(struct entry *e, bool gone) {
   if (gone) {
     streams_context_gone(e->context);
     capture_context_gone(e->context);
+    memory_context_gone(e->context);
   }
   pthread_mutex_lock(&lock);
   e->leaving = false;
@@ -306,12 +307,26 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
   return result;
 }
 
+/* It may be the last to hold the primary context. */
+static CUresult green_leave(CUgreenCtx green, CUcontext context, CUdevice device) {
+  pthread_mutex_lock(&primary_lock);
+  CUcontext primary = primary_of(device);
+  struct entry *e = leave_begin(context), *p = leave_begin(primary);
+  memory_green_context_destroyed(context, primary);
+  CUresult result = driver.cuGreenCtxDestroy(green);
+  bool primary_gone = primary && primary_of(device) != primary;
+  if (primary_gone)
+    memory_context_destroyed(primary);
+  leave_end(p, primary_gone);
+  leave_end(e, result == CUDA_SUCCESS);
+  pthread_mutex_unlock(&primary_lock);
+  return result;
+}
+
 CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx) {
   CUcontext context;
-  struct entry *e = NULL;
+  CUdevice device = -1;
   if (hCtx && driver.cuCtxFromGreenCtx(&context, hCtx) == CUDA_SUCCESS)
-    e = leave_begin(context);
-  CUresult result = driver.cuGreenCtxDestroy(hCtx);
-  leave_end(e, result == CUDA_SUCCESS);
-  return result;
+    device = contexts_device(context);
+  return device >= 0 ? green_leave(hCtx, context, device) : driver.cuGreenCtxDestroy(hCtx);
 }

@@ -76,6 +76,11 @@ void account_context_destroyed(CUcontext context) {
   pay_refund(&refund);
 }
 
+void account_context_inherited(CUcontext context, CUcontext heir) {
+  ledger_change_context(&account_addresses, context, heir);
+  ledger_change_context(&account_objects, context, heir);
+}
+
 void account_fork_child(void) {
   ledger_fork_child(&account_addresses);
   ledger_fork_child(&account_objects);

@@ -35,6 +35,9 @@ uint64_t account_unified_bytes(CUdevice device);
 /* Forget what died with a context. */
 void account_context_destroyed(CUcontext context);
 
+/* What is the context's is the heir's from now on; NULL: nobody's. */
+void account_context_inherited(CUcontext context, CUcontext heir);
+
 void account_fork_child(void);
 
 #endif

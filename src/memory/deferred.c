@@ -185,18 +185,18 @@ static void wait_for_work(const struct deferred *item, CUcontext dying) {
   }
 }
 
-static void free_at_end(const struct deferred *item, CUcontext dying) {
+static void free_at_end(const struct deferred *item, CUcontext dying, bool memory_goes) {
   bool swap = item->allocation.backing == BACKING_SWAP;
   if (swap)
     wait_for_work(item, dying);
-  if (swap || item->allocation.context != dying) /* all else goes with its context */
+  if (swap || !memory_goes || item->allocation.context != dying)
     free_memory(&item->allocation);
 }
 
-void deferred_context_destroyed(CUcontext context) {
+void deferred_context_destroyed(CUcontext context, bool memory_goes) {
   CUstreamCaptureMode mode = capture_relax();
   for (struct deferred *item; (item = take_of(context));) {
-    free_at_end(item, context);
+    free_at_end(item, context, memory_goes);
     if (item->event_context != context)
       driver.cuEventDestroy_v2(item->event);
     account_gone(&item->allocation);

@@ -19,8 +19,9 @@ void deferred_reap(void);
 /* Wait for everything that is waiting, and free it. False if there was nothing. */
 bool deferred_reap_all(void);
 
-/* What dies with the context is forgotten, and nobody looks at it any more; other memory is freed. */
-void deferred_context_destroyed(CUcontext context);
+/* Free what waits for work of the context, or is its memory, now; but if memory goes with the context, that
+ * is only forgotten. Afterwards nobody looks at an event of it any more. */
+void deferred_context_destroyed(CUcontext context, bool memory_goes);
 void deferred_fork_child(void);
 
 #endif

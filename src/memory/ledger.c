@@ -233,6 +233,18 @@ void ledger_remove_context(struct ledger *ledger, CUcontext context,
   pthread_mutex_unlock(&ledger->lock);
 }
 
+void ledger_change_context(struct ledger *ledger, CUcontext from, CUcontext to) {
+  pthread_mutex_lock(&ledger->lock);
+  struct ledger_node *node = find_ceiling(ledger, 0);
+  while (node) {
+    uint64_t base = node->allocation.base;
+    if (node->allocation.context == from)
+      node->allocation.context = to;
+    node = base == UINT64_MAX ? NULL : find_ceiling(ledger, base + 1);
+  }
+  pthread_mutex_unlock(&ledger->lock);
+}
+
 bool ledger_pin(struct ledger *ledger, uint64_t base, uint64_t sequence, struct allocation *pinned) {
   pthread_mutex_lock(&ledger->lock);
   struct ledger_node *node = find_exact(ledger, base);

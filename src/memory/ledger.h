@@ -80,6 +80,9 @@ bool ledger_take(struct ledger *ledger, uint64_t base, struct allocation *taken)
 void ledger_remove_context(struct ledger *ledger, CUcontext context,
                            void (*gone)(const struct allocation *, void *), void *argument);
 
+/* All allocations of the context `from` are those of `to` from now on. */
+void ledger_change_context(struct ledger *ledger, CUcontext from, CUcontext to);
+
 /* Keep the allocation from being taken. False if it (with this sequence) is gone or going. */
 bool ledger_pin(struct ledger *ledger, uint64_t base, uint64_t sequence, struct allocation *pinned);
 

@@ -66,10 +66,19 @@ void memory_context_destroyed(CUcontext context) {
   if (!context)
     return;
   populate_context_destroyed(context);
-  deferred_context_destroyed(context);
-  swap_context_destroyed(context);
+  deferred_context_destroyed(context, true);
+  swap_context_destroyed(context, true);
   account_context_destroyed(context);
 }
+
+void memory_green_context_destroyed(CUcontext context, CUcontext primary) {
+  populate_context_destroyed(context);
+  deferred_context_destroyed(context, false);
+  swap_context_destroyed(context, false);
+  account_context_inherited(context, primary);
+}
+
+void memory_context_gone(CUcontext context) { slabs_context_gone(context); }
 
 void memory_fork_child(void) {
   account_fork_child();

@@ -58,6 +58,12 @@ uint64_t memory_run_timers(uint64_t now_ns);
  * before the driver does it where that is known by then, else right after. */
 void memory_context_destroyed(CUcontext context);
 
+/* The same of a green context, whose memory is the primary one's (NULL: not known) and stays. */
+void memory_green_context_destroyed(CUcontext context, CUcontext primary);
+
+/* That has happened. */
+void memory_context_gone(CUcontext context);
+
 /* In the child of a fork: forget everything; no driver state has survived. */
 void memory_fork_child(void);
 

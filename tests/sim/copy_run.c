@@ -64,6 +64,8 @@ static void piece_copy(const struct work *work, const struct route *route, struc
   check_mapped(route->to, to, bytes);
   memmove((void *)to, (const void *)from, bytes);
   process_count(work->gpu, route->counter, bytes);
+  if (route->from == PLACE_PAGEABLE || route->to == PLACE_PAGEABLE)
+    process_count(work->gpu, GS_SIM_copied_pageable_bytes, bytes);
   engine_spend(session, cost_ns);
 }
 

@@ -7,6 +7,9 @@
 
 enum { PITCH_BYTES = 512 };
 
+/* What is allocated in a green context is the primary one's. */
+static CUcontext owner_of(CUcontext context) { return context->parent ? context->parent : context; }
+
 static CUresult allocate(enum memory_kind kind, size_t bytes, unsigned flags, CUdeviceptr *address) {
   CUcontext context;
   CUresult result = context_current(&context);
@@ -17,7 +20,7 @@ static CUresult allocate(enum memory_kind kind, size_t bytes, unsigned flags, CU
   if (result != CUDA_SUCCESS)
     return result;
   const struct memory_request request = {
-      .kind = kind, .gpu = context->gpu, .context = context, .bytes = bytes, .flags = flags};
+      .kind = kind, .gpu = context->gpu, .context = owner_of(context), .bytes = bytes, .flags = flags};
   result = memory_allocate(&request, address);
   if (result != CUDA_ERROR_OUT_OF_MEMORY)
     return result;
@@ -91,8 +94,11 @@ CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags) {
     result = capture_check_unsafe();
   if (result != CUDA_SUCCESS)
     return result;
-  const struct memory_request request = {
-      .kind = MEMORY_REGISTERED, .gpu = context->gpu, .context = context, .bytes = bytesize, .flags = Flags};
+  const struct memory_request request = {.kind = MEMORY_REGISTERED,
+                                         .gpu = context->gpu,
+                                         .context = owner_of(context),
+                                         .bytes = bytesize,
+                                         .flags = Flags};
   return memory_adopt(&request, (CUdeviceptr)(uintptr_t)p);
 }
 

@@ -29,8 +29,9 @@
   X(copied_in_bytes) /* host to card, by copies */                                                           \
   X(copied_out_bytes)                                                                                        \
   X(copied_within_bytes)                                                                                     \
-  X(kernels) /* kernels run to their end */                                                                  \
-  X(copies)  /* copies and memory sets run to their end */                                                   \
+  X(copied_pageable_bytes) /* of those in and out: host memory that was not registered */                    \
+  X(kernels)               /* kernels run to their end */                                                    \
+  X(copies)                /* copies and memory sets run to their end */                                     \
   X(prefetches)                                                                                              \
   X(submitted)       /* pieces of work handed to streams */                                                  \
   X(context_queries) /* cuCtxGetCurrent with one current: what a gate that is not open has to ask */         \

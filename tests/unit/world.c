@@ -108,7 +108,7 @@ static bool move(struct world *world, int id) {
   const struct sched_job *job = &world->jobs[id];
   uint64_t bytes = client->room_bytes < job->used_bytes ? client->room_bytes : job->used_bytes;
   bytes = bytes > job->pinned_bytes ? bytes : job->pinned_bytes;
-  if (client->active) /* what it allocates is there, and nothing leaves */
+  if (client->active || client->cramped) /* what it allocates is there, and nothing leaves */
     bytes = bytes > client->resident_bytes ? bytes : client->resident_bytes;
   if (bytes == client->resident_bytes && client->said_seq == client->room_seq)
     return false;
@@ -166,6 +166,7 @@ void world_attach_at(struct world *world, int gpu, int job, double used_gib, uin
   attach.resident_bytes = running ? attach.used_bytes : 0;
   world->clients[job] = (struct world_client){.there = true,
                                               .stuck = world->clients[job].stuck,
+                                              .cramped = world->clients[job].cramped,
                                               .holds = running,
                                               .active = running,
                                               .resident_bytes = attach.resident_bytes};

@@ -23,6 +23,7 @@
 /* What the job's process knows and has. */
 struct world_client {
   bool there, stuck;
+  bool cramped; /* its host has no memory left to leave to */
   bool holds, active;
   uint64_t epoch;
   uint64_t resident_bytes, room_bytes, room_seq, target_bytes;

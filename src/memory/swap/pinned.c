@@ -1,6 +1,6 @@
 /*
- * pinned.c - makes pinned memory: mapped, touched by several threads at once (the kernel clears pages at a
- * few GB/s per core), then registered, which is fast for huge pages that are there.
+ * pinned.c - makes memory to be pinned: mapped, touched by several threads at once (the kernel clears pages
+ * at a few GB/s per core); then registering it is fast, as the huge pages are there.
  */
 #include "memory/swap/pinned.h"
 
@@ -78,14 +78,23 @@ static void touch_all(char *memory, size_t bytes) {
       pthread_join(threads[i], NULL);
 }
 
-static bool pin(char *memory, size_t bytes) {
+/* What is registered still has outlived the context that it was registered in. */
+static CUresult pin(void *memory, size_t bytes, CUcontext *context) {
+  CUresult result = driver.cuCtxGetCurrent(context);
+  if (result == CUDA_SUCCESS)
+    result = driver.cuMemHostRegister_v2(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+  return result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED ? CUDA_SUCCESS : result;
+}
+
+CUcontext pinned_register(void *memory, size_t bytes) {
   static atomic_flag said = ATOMIC_FLAG_INIT;
+  CUcontext context = NULL;
   CUstreamCaptureMode mode = capture_relax();
-  CUresult result = driver.cuMemHostRegister_v2(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+  CUresult result = pin(memory, bytes, &context);
   capture_unrelax(mode);
   if (result != CUDA_SUCCESS && !atomic_flag_test_and_set(&said))
     log_warn("host memory can't be pinned (CUDA error %d): moves to it and from it are slower", result);
-  return result == CUDA_SUCCESS;
+  return result == CUDA_SUCCESS ? context : NULL;
 }
 
 /* What died with its context is no longer registered. */
@@ -96,13 +105,12 @@ static bool unpin(char *memory) {
   return result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
-void *pinned_make(size_t bytes, bool *registered) {
+void *pinned_make(size_t bytes) {
   char *memory = map(bytes);
   if (!memory)
     return NULL;
   advise(memory, bytes);
   touch_all(memory, bytes);
-  *registered = pin(memory, bytes);
   return memory;
 }
 

@@ -25,7 +25,8 @@ struct slab {
   uint64_t bytes;
   uint64_t idle_since_ns; /* while used_bytes is 0 */
   uint64_t used_bytes;
-  bool registered;
+  CUcontext context; /* its registration dies with it; NULL: it has none */
+  bool lost;         /* its registration, which it is to get again */
   bool taken[GRAINS];
 };
 
@@ -40,6 +41,7 @@ static struct slab *leaving; /* to be given back */
 static uint64_t pinned_bytes, used_bytes;
 static uint64_t prepared_bytes; /* kept ready */
 static bool tight;
+static bool renewing; /* registrations are lost, and there may be a context for new ones */
 static bool keeper_runs;
 
 /* The list. With the lock held. */
@@ -65,6 +67,13 @@ static void leave_all_idle(void) {
       leave(link);
     else
       link = &(*link)->next;
+}
+
+static bool any_lost(void) {
+  struct slab *slab = slabs;
+  while (slab && !slab->lost)
+    slab = slab->next;
+  return slab != NULL;
 }
 
 /* The first run of free grains that is long enough; GRAINS: there is none. */
@@ -118,11 +127,12 @@ static uint64_t choose_bytes(uint64_t needed_bytes, uint64_t wanted_bytes) {
 static bool add_slab(uint64_t needed_bytes, uint64_t wanted_bytes) {
   uint64_t bytes = choose_bytes(needed_bytes, wanted_bytes);
   struct slab *slab = bytes ? calloc(1, sizeof *slab) : NULL;
-  if (!slab || !(slab->memory = pinned_make(bytes, &slab->registered))) {
+  if (!slab || !(slab->memory = pinned_make(bytes))) {
     free(slab);
     return false;
   }
   slab->bytes = bytes;
+  slab->context = pinned_register(slab->memory, bytes);
   slab->idle_since_ns = clock_now_ns();
   pthread_mutex_lock(&lock);
   link_last(slab);
@@ -166,7 +176,7 @@ static struct slab *take_leaving(void) {
 
 static void give_back(struct slab *slab) {
   uint64_t bytes = slab->bytes;
-  bool gone = pinned_give_back(slab->memory, bytes, slab->registered);
+  bool gone = pinned_give_back(slab->memory, bytes, slab->context != NULL);
   pthread_mutex_lock(&lock);
   if (gone) {
     pinned_bytes -= bytes;
@@ -203,18 +213,41 @@ static void prepare_one(void) {
     stop_preparing();
 }
 
+/* One that has lost its registration, which it is about to get again. It stays in the list meanwhile: only
+ * this thread frees one. */
+static struct slab *take_lost(void) {
+  pthread_mutex_lock(&lock);
+  struct slab *slab = slabs;
+  while (slab && !slab->lost)
+    slab = slab->next;
+  renewing = slab != NULL;
+  if (slab)
+    slab->lost = false;
+  pthread_mutex_unlock(&lock);
+  return slab;
+}
+
+static void renew(struct slab *slab) {
+  CUcontext context = pinned_register(slab->memory, slab->bytes);
+  pthread_mutex_lock(&lock);
+  slab->context = context;
+  pthread_mutex_unlock(&lock);
+}
+
 /* In a context. */
 static void keep(void *unused) {
-  struct slab *slab = take_leaving();
+  struct slab *slab;
   (void)unused;
-  if (slab)
+  if ((slab = take_leaving()))
     give_back(slab);
+  else if ((slab = take_lost()))
+    renew(slab);
   else
     prepare_one();
 }
 
 /* With the lock held. */
-static bool has_work(void) { return leaving || (prepared_bytes > pinned_bytes && !tight); }
+static bool has_work(void) { return leaving || renewing || (prepared_bytes > pinned_bytes && !tight); }
 
 static bool keeper_may_end(void) {
   pthread_mutex_lock(&lock);
@@ -228,6 +261,7 @@ static bool keeper_may_end(void) {
 static void give_up(void) {
   stop_preparing();
   pthread_mutex_lock(&lock);
+  renewing = false;
   while (leaving) {
     struct slab *slab = leaving;
     leaving = slab->next;
@@ -297,6 +331,7 @@ void slabs_put(void *slot, uint64_t bytes) {
 void slabs_prepare(uint64_t bytes) {
   pthread_mutex_lock(&lock);
   prepared_bytes = bytes;
+  renewing |= any_lost();
   pthread_mutex_unlock(&lock);
   start_keeper();
 }
@@ -337,6 +372,17 @@ uint64_t slabs_trim(uint64_t now_ns) {
   return next_ns;
 }
 
+void slabs_context_gone(CUcontext context) {
+  pthread_mutex_lock(&lock);
+  for (struct slab *slab = slabs; slab; slab = slab->next)
+    if (slab->context == context) {
+      slab->context = NULL;
+      slab->lost = renewing = true;
+    }
+  pthread_mutex_unlock(&lock);
+  start_keeper();
+}
+
 uint64_t slabs_pinned_bytes(void) {
   pthread_mutex_lock(&lock);
   uint64_t bytes = pinned_bytes;
@@ -356,5 +402,5 @@ void slabs_fork_child(void) {
   making = lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   slabs = leaving = NULL;
   pinned_bytes = used_bytes = prepared_bytes = 0;
-  tight = keeper_runs = false;
+  tight = renewing = keeper_runs = false;
 }

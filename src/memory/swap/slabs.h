@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "interpose/cuda_abi.h"
+
 #define SLABS_GRAIN_BYTES (UINT64_C(2) << 20)
 #define SLABS_SLAB_BYTES (UINT64_C(256) << 20)
 
@@ -34,6 +36,10 @@ uint64_t slabs_trim(uint64_t now_ns);
 /* Pinned now, and of these in use. */
 uint64_t slabs_pinned_bytes(void);
 uint64_t slabs_used_bytes(void);
+
+/* The context is gone, and with it the registration of what was registered in it: that is done again in
+ * another context, in the background. Until then copies are slower. */
+void slabs_context_gone(CUcontext context);
 
 void slabs_fork_child(void);
 

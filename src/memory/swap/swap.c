@@ -157,14 +157,15 @@ static void drop_spare(struct space *space) {
   space_unlock(space);
 }
 
-void swap_context_destroyed(CUcontext context) {
+void swap_context_destroyed(CUcontext context, bool memory_goes) {
   if (!anything())
     return;
   CUstreamCaptureMode mode = capture_relax();
   bool alive = finish_work(context);
   for (CUdevice device = 0; device < DEVICES; device++)
     forget_work(space_of(device), context, alive);
-  free_listed(context);
+  if (memory_goes)
+    free_listed(context);
   for (CUdevice device = 0; device < DEVICES; device++)
     drop_spare(space_of(device));
   capture_unrelax(mode);

@@ -55,9 +55,9 @@ void swap_set_peer(CUdevice device, CUdevice peer, bool access);
  * background. */
 void swap_expect_moves(CUdevice device, bool expected);
 
-/* The context is about to be destroyed; its allocations have been removed from the ledger by
- * account_context_destroyed after this. */
-void swap_context_destroyed(CUcontext context);
+/* The context is about to be destroyed, or that has happened. Its allocations are freed and leave the ledger,
+ * if memory goes with it. */
+void swap_context_destroyed(CUcontext context, bool memory_goes);
 
 void swap_fork_child(void);
 

@@ -19,6 +19,8 @@
 #include "memory/swap/slabs.h"
 
 #define MIB (UINT64_C(1) << 20)
+#define FIRST_CONTEXT ((CUcontext)0x100)
+#define SECOND_CONTEXT ((CUcontext)0x101)
 
 /* The rest of the library, and the driver. */
 
@@ -27,6 +29,7 @@ static _Atomic uint64_t host_bytes;
 static _Atomic bool has_context, refuse_register, refuse_unregister;
 static _Atomic unsigned registered, unregistered, strict_calls, searches;
 static __thread bool relaxed, in_context;
+static pthread_mutex_t visit = PTHREAD_MUTEX_INITIALIZER; /* a context that is visited does not go */
 
 uint64_t host_available_bytes(void) { return host_bytes; }
 
@@ -41,10 +44,19 @@ bool contexts_any(CUdevice device, void (*action)(void *argument), void *argumen
   searches += device == 1;
   if (device != 1 || !has_context)
     return false;
+  pthread_mutex_lock(&visit);
   in_context = true;
   action(argument);
   in_context = false;
+  pthread_mutex_unlock(&visit);
   return true;
+}
+
+static CUcontext current = FIRST_CONTEXT;
+
+static CUresult fake_current(CUcontext *context) {
+  *context = current;
+  return in_context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 static CUresult fake_register(void *memory, size_t bytes, unsigned flags) {
@@ -66,7 +78,9 @@ static CUresult fake_unregister(void *memory) {
 }
 
 static void set_up(void) {
-  driver = (struct driver){.cuMemHostRegister_v2 = fake_register, .cuMemHostUnregister = fake_unregister};
+  driver = (struct driver){.cuCtxGetCurrent = fake_current,
+                           .cuMemHostRegister_v2 = fake_register,
+                           .cuMemHostUnregister = fake_unregister};
   host_bytes = 1024 * MIB;
   has_context = true;
   in_context = true; /* the tests' own thread */
@@ -259,6 +273,36 @@ START_TEST(what_the_driver_holds_on_to_stays) {
 }
 END_TEST
 
+static void wait_for_registered(unsigned count) {
+  uint64_t deadline_ns = clock_now_ns() + 20 * NS_PER_S;
+  while (registered != count && clock_now_ns() < deadline_ns)
+    sched_yield();
+  ck_assert_uint_eq(registered, count);
+}
+
+static void lose_context(CUcontext context) {
+  pthread_mutex_lock(&visit);
+  slabs_context_gone(context);
+  pthread_mutex_unlock(&visit);
+}
+
+START_TEST(a_registration_that_died_with_its_context_is_made_again) {
+  char *slot = slabs_get(32 * MIB);
+  current = SECOND_CONTEXT;
+  ck_assert_ptr_nonnull(slabs_get(64 * MIB));
+  memset(slot, 7, 32 * MIB);
+  lose_context(FIRST_CONTEXT);
+  wait_for_registered(3); /* the first slab, in the second context */
+  lose_context(FIRST_CONTEXT);
+  has_context = false;
+  lose_context(SECOND_CONTEXT); /* the last one */
+  has_context = true;
+  slabs_prepare(1);
+  wait_for_registered(5);
+  ck_assert_int_eq(slot[32 * MIB - 1], 7);
+}
+END_TEST
+
 static void *use_slots(void *argument) {
   unsigned seed = (unsigned)(uintptr_t)argument;
   char *held[8] = {0};
@@ -328,6 +372,7 @@ int main(void) {
                                 what_is_prepared_stays,
                                 scarce_memory_goes_at_once,
                                 what_the_driver_holds_on_to_stays,
+                                a_registration_that_died_with_its_context_is_made_again,
                                 many_threads,
                                 the_child_of_a_fork_has_none,
                                 NULL};
