@@ -451,7 +451,7 @@ void client_attach(CUdevice device) {
   bool unshared = gpu->unshared;
   pthread_mutex_unlock(&client.lock);
   if (unshared) {
-    memory_open(device, 0);
+    room_fill(device);
     gate_open(device);
   }
 }

@@ -143,12 +143,12 @@ void handover_begin(struct gpu *gpu) {
   leave_to_worker(gpu);
 }
 
-/* Is everything there that is needed? If so, new memory comes to the card at once from now on. Lock held, on
- * entry and exit. */
-static bool open_memory(struct gpu *gpu) {
+/* Is everything there that is needed? If so, new memory comes to the card at once from now on. `how`:
+ * memory_open, or memory_try_open. Lock held, on entry and exit. */
+static bool open_memory(struct gpu *gpu, bool (*how)(CUdevice device, uint64_t enough_bytes)) {
   uint64_t enough_bytes = room_enough_bytes(gpu);
   pthread_mutex_unlock(&client.lock);
-  bool open = gate_is_open(gpu->device) || memory_open(gpu->device, enough_bytes);
+  bool open = gate_is_open(gpu->device) || how(gpu->device, enough_bytes);
   pthread_mutex_lock(&client.lock);
   return open;
 }
@@ -164,7 +164,7 @@ static void open_gate(struct gpu *gpu) {
 
 void handover_begin_at_once(struct gpu *gpu) {
   note_grant(gpu);
-  if (!gpu->busy && open_memory(gpu))
+  if (!gpu->busy && open_memory(gpu, memory_try_open))
     open_gate(gpu);
   else
     leave_to_worker(gpu);
@@ -173,7 +173,7 @@ void handover_begin_at_once(struct gpu *gpu) {
 /* False: not yet, and nobody has said anything new. Lock held, on entry and exit. */
 static bool take_up(struct gpu *gpu) {
   gpu->busy = true;
-  bool open = open_memory(gpu);
+  bool open = open_memory(gpu, memory_open);
   gpu->busy = false;
   if (gpu->drop_pending)
     return true;

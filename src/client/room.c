@@ -5,6 +5,8 @@
  * New orders come between two steps. What a RESIDENT says is true because the worker sends it, which is in
  * the middle of no step then; or the connection thread does, while the worker rests.
  */
+#include <time.h>
+
 #include "client/client.h"
 #include "client/state.h"
 #include "common/clock.h"
@@ -153,6 +155,21 @@ void room_step(struct gpu *gpu) {
   if (!moving && !gpu->step_due)
     end_moves(gpu, &step);
   gpu->step_due |= moving;
+}
+
+/* What does not fit has to wait for others, of whom nobody tells. */
+void room_fill(CUdevice device) {
+  bool said = false;
+  while (!memory_open(device, 0)) {
+    struct step step = {.device = device, .room_bytes = UINT64_MAX, .progress = MEMORY_SETTLED};
+    contexts_any(device, run_step, &step);
+    if (step.progress == MEMORY_MOVED)
+      continue;
+    if (!said)
+      log_warn("GPU %d: the program waits until its memory fits on the card", device);
+    said = true;
+    nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+  }
 }
 
 /* ---- what the rest of the library calls ---- */

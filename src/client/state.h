@@ -115,8 +115,8 @@ void *handover_run(void *gpu);
 /* The process holds the lock: have the worker bring back what it needs, and then open the gate. Lock held. */
 void handover_begin(struct gpu *gpu);
 
-/* The same, but if nothing is lacking, and the worker rests, the gate opens here. Lets go of the lock
- * meanwhile. */
+/* The same, but if nothing is lacking, and the worker rests, the gate opens here, unless that would have to
+ * wait. Lets go of the lock meanwhile. */
 void handover_begin_at_once(struct gpu *gpu);
 
 /* The worker shall give the lock back. Lock held. */
@@ -126,7 +126,7 @@ void handover_order_drop(struct gpu *gpu);
  * look again (UINT64_MAX: no need). Lock held. */
 uint64_t handover_check(struct gpu *gpu, uint64_t now_ns);
 
-/* ---- room.c; all with the lock held ---- */
+/* ---- room.c; with the lock held, but where it says otherwise ---- */
 
 /* What the process may have on the card now. */
 uint64_t room_bytes(const struct gpu *gpu);
@@ -146,6 +146,10 @@ bool room_step_due(const struct gpu *gpu);
 
 /* One step towards the room. Lets go of the lock meanwhile. */
 void room_step(struct gpu *gpu);
+
+/* Bring all memory to the card, in this thread, however long that takes: there is no worker. Lock not held.
+ */
+void room_fill(CUdevice device);
 
 /* How much must be on the card before the gate opens; page faults fetch the rest. */
 uint64_t room_enough_bytes(const struct gpu *gpu);

@@ -41,11 +41,16 @@ enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct me
   return progress;
 }
 
+static bool has_enough(CUdevice device, uint64_t enough_bytes) {
+  return !account_away_bytes(device) || memory_usage(device).resident_bytes >= enough_bytes;
+}
+
 bool memory_open(CUdevice device, uint64_t enough_bytes) {
-  if (!device_valid(device))
-    return true;
-  bool enough = !account_away_bytes(device) || memory_usage(device).resident_bytes >= enough_bytes;
-  return enough && swap_open(device);
+  return !device_valid(device) || (has_enough(device, enough_bytes) && swap_open(device));
+}
+
+bool memory_try_open(CUdevice device, uint64_t enough_bytes) {
+  return !device_valid(device) || (has_enough(device, enough_bytes) && swap_try_open(device));
 }
 
 void memory_close(CUdevice device) {

@@ -42,6 +42,9 @@ enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct me
  * there at once. `enough_bytes`: resident bytes that do for memory whose page faults fetch the rest. */
 bool memory_open(CUdevice device, uint64_t enough_bytes);
 
+/* The same for a thread that must not wait for a piece that moves: false where it would have to. */
+bool memory_try_open(CUdevice device, uint64_t enough_bytes);
+
 /* After the drain: new memory stays off the card until memory_open. */
 void memory_close(CUdevice device);
 

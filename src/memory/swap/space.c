@@ -29,6 +29,14 @@ void space_lock(struct space *space) {
   pthread_mutex_unlock(&space->turn);
 }
 
+bool space_try_lock(struct space *space) {
+  if (pthread_mutex_trylock(&space->turn) != 0)
+    return false;
+  bool locked = pthread_mutex_trylock(&space->lock) == 0;
+  pthread_mutex_unlock(&space->turn);
+  return locked;
+}
+
 void space_prepare_host(void) {
   uint64_t bytes = 0;
   for (CUdevice device = 0; device < DEVICES; device++)

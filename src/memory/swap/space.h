@@ -118,6 +118,7 @@ struct space *space_of(CUdevice device);
 
 /* In the order of arrival: the mover, who takes the mutex anew at once, does not starve the program. */
 void space_lock(struct space *space);
+bool space_try_lock(struct space *space); /* false: somebody has it, or waits for it */
 void space_unlock(struct space *space);
 
 /* In and out of the list of blocks: all pieces are FRESH. */

@@ -52,14 +52,21 @@ enum memory_progress swap_step(CUdevice device, uint64_t room_bytes, struct memo
   return progress;
 }
 
-bool swap_open(CUdevice device) {
-  struct space *space = space_of(device);
-  space_lock(space);
+static bool open_and_unlock(struct space *space) {
   space->open = space->open || !space->missing_bytes || space->dead;
   space->dead = false;
   bool open = space->open;
   space_unlock(space);
   return open;
+}
+
+bool swap_open(CUdevice device) {
+  space_lock(space_of(device));
+  return open_and_unlock(space_of(device));
+}
+
+bool swap_try_open(CUdevice device) {
+  return space_try_lock(space_of(device)) && open_and_unlock(space_of(device));
 }
 
 void swap_close(CUdevice device) {

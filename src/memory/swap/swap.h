@@ -37,9 +37,10 @@ enum memory_progress swap_step(CUdevice device, uint64_t room_bytes, struct memo
 
 /* Open the space, if everything is on the card; or if the last step has failed as everything will from now on
  * (a context that the program has broken, a driver at its end): then the program shall meet that error
- * itself.
+ * itself. swap_try_open does not wait: false where it would have to.
  */
 bool swap_open(CUdevice device);
+bool swap_try_open(CUdevice device);
 
 /* New memory stays off the card until the space is opened again. */
 void swap_close(CUdevice device);

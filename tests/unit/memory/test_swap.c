@@ -1,6 +1,7 @@
 /* test_swap.c - swap memory, one matter at a time. */
 #include <check.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -139,6 +140,32 @@ START_TEST(nothing_moves_while_the_space_is_open) {
   ck_assert_int_eq(swap_step(0, 0, &moved), MEMORY_SETTLED);
   world_fill(memory, MIB, 1);
   ck_assert_uint_eq(moved.out_bytes, 0);
+}
+END_TEST
+
+static void *hold_the_lock(void *stop) {
+  space_lock(space_of(0));
+  atomic_store((atomic_int *)stop, 1);
+  while (atomic_load((atomic_int *)stop) != 2)
+    sched_yield();
+  space_unlock(space_of(0));
+  return NULL;
+}
+
+/* Who must not wait for others' steps does not. */
+START_TEST(a_try_to_open_does_not_wait) {
+  atomic_int stop = 0;
+  pthread_t thread;
+  pthread_create(&thread, NULL, hold_the_lock, &stop);
+  while (!atomic_load(&stop))
+    sched_yield();
+  ck_assert(!swap_try_open(0));
+  atomic_store(&stop, 2);
+  pthread_join(thread, NULL);
+  ck_assert(swap_try_open(0));
+  swap_close(0);
+  world_get(MIB);
+  ck_assert(!swap_try_open(0));
 }
 END_TEST
 
@@ -720,6 +747,7 @@ int main(void) {
   tcase_add_test(cases, what_leaves_and_what_comes_first);
   tcase_add_test(cases, a_room_that_changes_in_the_middle);
   tcase_add_test(cases, nothing_moves_while_the_space_is_open);
+  tcase_add_test(cases, a_try_to_open_does_not_wait);
   tcase_add_test(cases, memory_of_a_closed_space_comes_with_the_next_restore);
   tcase_add_test(cases, the_ledger_knows_sizes_and_inner_addresses);
   tcase_add_test(cases, small_ones_share_blocks);
