@@ -1,0 +1,304 @@
+/*
+ * bench_trace.c - Salus' experiment on the daemon's core, in virtual time: a hundred trainings on one GPU
+ * under FIFO, SRTF, PACK and FAIR, its table 2 beside ours; and its two sweeps of 300 equal trainings.
+ *
+ * Figures are medians over the seeds; gains and ratios are taken to FIFO, seed by seed. Those without prefix
+ * are of the daemon's core with all that its hand-overs cost, as far as the core has the policy; `reference_`
+ * is what an ideal scheduler without any cost would reach, `paper_` the paper's own. The paper gives its
+ * figures with two decimals or four digits, and so they are compared.
+ *
+ * usage: bench_trace [--seeds N] [--seed FIRST] [--mix NAME] [--timeline FILE] [--json]
+ *
+ *   --mix       of durations (trace/generate.c): production (default) or minutes
+ *   --timeline  also write who ran when, for the first seed, as JSON (for trace_chart.py)
+ *
+ * Exit status: 1 if a run failed; targets are reported, not enforced.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+#include "trace/metrics.h"
+#include "trace/timeline.h"
+
+#define SEEDS_MAX 10000
+#define SEEDS_JUDGED 100 /* fewer say little */
+#define GAIN_PRECISION 0.005
+#define RATIO_PRECISION 0.0005
+
+enum policy_index { FIFO, SRTF, PACK, FAIR, POLICIES };
+static const char *const names[POLICIES] = {"fifo", "srtf", "pack", "fair"};
+
+/* The paper's table 2. */
+static const struct row paper[POLICIES] = {
+    [FIFO] = {303.4, 167.6, 170.6, 251.1},
+    [SRTF] = {306.0, 28.6, 53.4, 217.0},
+    [PACK] = {287.4, 129.9, 145.5, 266.1},
+    [FAIR] = {301.6, 58.5, 96.6, 281.2},
+};
+
+/* All rows of one engine. */
+struct rows {
+  const struct policy_under_test *policies[POLICIES]; /* NULL: it has none of that name */
+  struct row *rows[POLICIES];                         /* by seed */
+};
+
+static struct {
+  unsigned seeds;
+  uint64_t seed;
+  const struct trace_mix *mix;
+  const char *timeline;
+} options = {.seeds = SEEDS_JUDGED, .seed = 1};
+
+static void die(const char *what, int err) {
+  fprintf(stderr, "bench_trace: %s: %s\n", what, strerror(-err));
+  exit(1);
+}
+
+/* ---- runs ---- */
+
+static struct row run(const struct trace *trace, const struct policy_under_test *policy) {
+  struct outcome outcome;
+  int err = machine_run(trace, policy, &outcome, NULL);
+  if (err < 0)
+    die(policy->name, err);
+  return row_of(trace, &outcome);
+}
+
+static void prepare(struct rows *rows, const struct policy_under_test *policies) {
+  for (; policies->name; policies++)
+    for (int i = 0; i < POLICIES; i++)
+      if (strcmp(policies->name, names[i]) == 0)
+        rows->policies[i] = policies;
+  for (int i = 0; i < POLICIES; i++) {
+    rows->rows[i] = calloc(options.seeds, sizeof(struct row));
+    if (!rows->rows[i])
+      die("memory", -ENOMEM);
+  }
+}
+
+static void run_all(struct rows *rows, const struct trace *trace, unsigned place) {
+  for (int i = 0; i < POLICIES; i++)
+    if (rows->policies[i])
+      rows->rows[i][place] = run(trace, rows->policies[i]);
+}
+
+/* ---- table 2 ---- */
+
+typedef double (*figure_fn)(const struct row *row);
+
+static double makespan(const struct row *row) { return row->makespan; }
+static double queuing(const struct row *row) { return row->queuing; }
+static double jct(const struct row *row) { return row->jct; }
+static double jct_95(const struct row *row) { return row->jct_95; }
+
+static const struct {
+  const char *name;
+  figure_fn of;
+} figures[] = {{"makespan", makespan}, {"queuing", queuing}, {"jct", jct}, {"jct_95", jct_95}};
+
+static double median_figure(const struct row *rows, figure_fn of) {
+  double values[SEEDS_MAX];
+  for (unsigned i = 0; i < options.seeds; i++)
+    values[i] = of(&rows[i]);
+  return median(values, options.seeds);
+}
+
+static void report_figure(const char *prefix, const char *policy, const char *figure, double value,
+                          const char *unit) {
+  char name[80];
+  snprintf(name, sizeof name, "%s%s_%s", prefix, policy, figure);
+  report(name, value, unit);
+}
+
+static void report_table(const struct rows *engines, int engine_count) {
+  for (int policy = 0; policy < POLICIES; policy++) {
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+      report_figure("paper_", names[policy], figures[i].name, figures[i].of(&paper[policy]), "min");
+      for (int engine = 0; engine < engine_count; engine++) {
+        const struct policy_under_test *tested = engines[engine].policies[policy];
+        if (tested)
+          report_figure(tested->engine->prefix, names[policy], figures[i].name,
+                        median_figure(engines[engine].rows[policy], figures[i].of), "min");
+      }
+    }
+  }
+}
+
+/* ---- gains and ratios ---- */
+
+/* Of FIFO's figure to the policy's. */
+static double median_gain(const struct rows *rows, int policy, figure_fn of) {
+  double values[SEEDS_MAX];
+  for (unsigned i = 0; i < options.seeds; i++)
+    values[i] = of(&rows->rows[FIFO][i]) / of(&rows->rows[policy][i]);
+  return median(values, options.seeds);
+}
+
+/* NEAR: at most so far from 1. */
+enum goal { AT_LEAST, AT_MOST, NEAR };
+
+static bool is_reached(double value, enum goal goal, double target) {
+  if (goal == AT_LEAST)
+    return value >= target - GAIN_PRECISION;
+  if (goal == AT_MOST)
+    return value <= target + RATIO_PRECISION;
+  return fabs(value - 1) <= target;
+}
+
+static void report_judged(const char *prefix, const char *figure, double value, enum goal goal, double target,
+                          bool judged) {
+  char name[80];
+  snprintf(name, sizeof name, "%s%s", prefix, figure);
+  report(name, value, "");
+  snprintf(name, sizeof name, "%s%s_target", prefix, figure);
+  report(name, target, "");
+  snprintf(name, sizeof name, "%s%s_verdict", prefix, figure);
+  report_text(name, !judged ? "not_judged" : is_reached(value, goal, target) ? "pass" : "MISSED");
+}
+
+static const struct {
+  const char *name;
+  enum policy_index policy;
+  figure_fn of;
+  enum goal goal;
+  double target;
+} targets[] = {
+    {"srtf_jct_gain", SRTF, jct, AT_LEAST, 3.19},
+    {"fair_jct_gain", FAIR, jct, AT_LEAST, 1.77},
+    {"srtf_makespan_ratio", SRTF, makespan, NEAR, 0.01},
+    {"fair_makespan_ratio", FAIR, makespan, NEAR, 0.01},
+    {"pack_makespan_ratio", PACK, makespan, AT_MOST, 0.947},
+};
+
+static void report_targets(const struct rows *rows) {
+  bool judged = options.seeds >= SEEDS_JUDGED;
+  for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
+    const struct policy_under_test *tested = rows->policies[targets[i].policy];
+    if (!tested)
+      continue;
+    double gain = median_gain(rows, targets[i].policy, targets[i].of);
+    double value = targets[i].goal == AT_LEAST ? gain : 1 / gain;
+    report_judged(tested->engine->prefix, targets[i].name, value, targets[i].goal, targets[i].target, judged);
+  }
+}
+
+static double sweep_gain(const struct rows *rows, const char *model, const char *batch) {
+  struct trace trace;
+  trace_sweep(&trace, model, batch);
+  return run(&trace, rows->policies[FIFO]).makespan / run(&trace, rows->policies[PACK]).makespan;
+}
+
+static void report_sweeps(const struct rows *rows) {
+  const struct policy_under_test *pack = rows->policies[PACK];
+  if (!pack)
+    return;
+  const char *prefix = pack->engine->prefix;
+  report_judged(prefix, "sweep_superres_gain", sweep_gain(rows, "superres", "128"), AT_LEAST, 2.38, true);
+  report_judged(prefix, "sweep_resnet_gain", sweep_gain(rows, "resnet50", "50"), AT_LEAST, 1.07, true);
+}
+
+/* FIFO must do as the paper's: it is what the traces were calibrated by. */
+static void report_calibration(const struct rows *rows) {
+  for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+    double value = median_figure(rows->rows[FIFO], figures[i].of) / figures[i].of(&paper[FIFO]);
+    char name[80];
+    snprintf(name, sizeof name, "calibration_%s", figures[i].name);
+    report_judged("", name, value, NEAR, 0.1, true);
+  }
+}
+
+/* ---- the program ---- */
+
+static void write_policies(struct timeline *timeline, const struct trace *trace,
+                           const struct policy_under_test *policies) {
+  for (; policies->name; policies++) {
+    int err = timeline_write(timeline, trace, policies);
+    if (err < 0)
+      die(policies->name, err);
+  }
+}
+
+static void write_timeline(void) {
+  struct timeline timeline;
+  struct trace trace;
+  int err = timeline_open(&timeline, options.timeline);
+  if (err < 0)
+    die(options.timeline, err);
+  trace_generate(&trace, options.mix, options.seed);
+  write_policies(&timeline, &trace, core_policies);
+  write_policies(&timeline, &trace, reference_policies);
+  err = timeline_close(&timeline);
+  if (err < 0)
+    die(options.timeline, err);
+}
+
+static void usage(void) {
+  fprintf(stderr, "usage: bench_trace [--seeds N] [--seed FIRST] [--mix NAME] [--timeline FILE] [--json]\n");
+  exit(2);
+}
+
+static uint64_t parse_number(const char *text, uint64_t least, uint64_t most) {
+  char *rest;
+  errno = 0;
+  uint64_t number = strtoull(text, &rest, 10);
+  if (errno || *rest || rest == text || *text == '-' || number < least || number > most)
+    usage();
+  return number;
+}
+
+static void parse_options(int argc, char **argv) {
+  static const struct option known[] = {
+      {"seeds", required_argument, NULL, 'n'}, {"seed", required_argument, NULL, 's'},
+      {"mix", required_argument, NULL, 'm'},   {"timeline", required_argument, NULL, 't'},
+      {"json", no_argument, NULL, 'j'},        {0}};
+  const char *mix = NULL;
+  int option;
+  while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
+    if (option == 'n')
+      options.seeds = (unsigned)parse_number(optarg, 1, SEEDS_MAX);
+    else if (option == 's')
+      options.seed = parse_number(optarg, 0, UINT64_MAX);
+    else if (option == 'm')
+      mix = optarg;
+    else if (option == 't')
+      options.timeline = optarg;
+    else if (option != 'j')
+      usage();
+  }
+  options.mix = trace_mix_find(mix);
+  if (optind < argc || !options.mix)
+    usage();
+}
+
+int main(int argc, char **argv) {
+  struct rows engines[2] = {0};
+  struct trace trace;
+  parse_options(argc, argv);
+  prepare(&engines[0], core_policies);
+  prepare(&engines[1], reference_policies);
+  for (unsigned i = 0; i < options.seeds; i++) {
+    trace_generate(&trace, options.mix, options.seed + i);
+    run_all(&engines[0], &trace, i);
+    run_all(&engines[1], &trace, i);
+  }
+  report_begin(argc, argv);
+  report("seeds", options.seeds, "");
+  report("first_seed", (double)options.seed, "");
+  report_text("mix", options.mix->name);
+  report_calibration(&engines[0]);
+  report_table(engines, 2);
+  for (int i = 0; i < 2; i++) {
+    report_targets(&engines[i]);
+    report_sweeps(&engines[i]);
+    for (int policy = 0; policy < POLICIES; policy++)
+      free(engines[i].rows[policy]);
+  }
+  report_end();
+  if (options.timeline)
+    write_timeline();
+  return 0;
+}

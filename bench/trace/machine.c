@@ -1,0 +1,102 @@
+/* machine.c - one GPU in virtual time. */
+#include "trace/machine.h"
+
+#include <errno.h>
+#include <math.h>
+
+struct machine {
+  const struct trace *trace;
+  const struct policy_engine *engine;
+  void *policy;
+  struct outcome *outcome;
+  const struct machine_watcher *watcher;
+  struct machine_job jobs[TRACE_JOBS_MAX];
+  unsigned arrived, finished;
+  uint64_t now_ns;
+};
+
+static bool is_over(const struct machine *machine) { return machine->finished == machine->trace->count; }
+
+/* How fast those that run do. */
+static double speed(const struct machine *machine) {
+  double sum = 0;
+  for (unsigned i = 0; i < machine->arrived; i++)
+    sum += machine->jobs[i].runs ? machine->jobs[i].job->gpu_use : 0;
+  return sum > 1 ? 1 / sum : 1;
+}
+
+static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+static uint64_t next_event_ns(const struct machine *machine) {
+  const struct trace *trace = machine->trace;
+  uint64_t next_ns = machine->engine->deadline_ns(machine->policy);
+  double present_speed = speed(machine);
+  if (machine->arrived < trace->count)
+    next_ns = min_u64(next_ns, trace->jobs[machine->arrived].arrives_ns);
+  for (unsigned i = 0; i < machine->arrived; i++)
+    if (machine->jobs[i].runs)
+      next_ns = min_u64(next_ns, machine->now_ns + (uint64_t)ceil(machine->jobs[i].left_ns / present_speed));
+  return next_ns;
+}
+
+static void run_until(struct machine *machine, uint64_t end_ns) {
+  const struct machine_watcher *watcher = machine->watcher;
+  double done_ns = (double)(end_ns - machine->now_ns) * speed(machine);
+  for (unsigned i = 0; i < machine->arrived; i++) {
+    struct machine_job *job = &machine->jobs[i];
+    if (!job->runs)
+      continue;
+    if (job->left_ns >= (double)job->job->alone_ns)
+      machine->outcome->began_ns[i] = machine->now_ns;
+    job->left_ns -= done_ns;
+    if (watcher)
+      watcher->ran(watcher->context, i, machine->now_ns, end_ns);
+  }
+  machine->now_ns = end_ns;
+}
+
+static void finish_jobs(struct machine *machine) {
+  for (unsigned i = 0; i < machine->arrived; i++) {
+    struct machine_job *job = &machine->jobs[i];
+    if (!job->runs || job->left_ns >= 1)
+      continue;
+    job->runs = false;
+    machine->outcome->ended_ns[i] = machine->now_ns;
+    machine->finished++;
+    machine->engine->finish(machine->policy, job, machine->now_ns);
+  }
+}
+
+static void admit_jobs(struct machine *machine) {
+  const struct trace *trace = machine->trace;
+  while (machine->arrived < trace->count && trace->jobs[machine->arrived].arrives_ns <= machine->now_ns) {
+    const struct trace_job *spec = &trace->jobs[machine->arrived];
+    struct machine_job *job = &machine->jobs[machine->arrived];
+    *job = (struct machine_job){.job = spec, .index = machine->arrived, .left_ns = (double)spec->alone_ns};
+    machine->arrived++;
+    machine->engine->arrive(machine->policy, job, machine->now_ns);
+  }
+}
+
+static int run(struct machine *machine) {
+  while (!is_over(machine)) {
+    uint64_t next_ns = next_event_ns(machine);
+    if (next_ns == POLICY_NEVER)
+      return -EDEADLK;
+    run_until(machine, next_ns > machine->now_ns ? next_ns : machine->now_ns);
+    finish_jobs(machine);
+    admit_jobs(machine);
+    if (machine->engine->deadline_ns(machine->policy) <= machine->now_ns)
+      machine->engine->expire(machine->policy, machine->now_ns);
+  }
+  return 0;
+}
+
+int machine_run(const struct trace *trace, const struct policy_under_test *policy, struct outcome *outcome,
+                const struct machine_watcher *watcher) {
+  struct machine machine = {.trace = trace, .engine = policy->engine, .outcome = outcome, .watcher = watcher};
+  machine.policy = policy->engine->begin(policy->rules);
+  int err = run(&machine);
+  policy->engine->end(machine.policy);
+  return err;
+}

@@ -1,0 +1,251 @@
+/* test_trace.c - bench_trace's machinery: its traces, its GPU, the ideal policies, and the core's hand-overs.
+ */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "suite.h"
+#include "trace/machine.h"
+#include "trace/metrics.h"
+
+#define GIB (UINT64_C(1) << 30)
+
+static struct trace trace;
+static struct outcome outcome;
+
+static void set_up(void) { trace = (struct trace){0}; }
+
+static void add_job(uint64_t arrives_s, uint64_t alone_s, uint64_t gib, double gpu_use) {
+  trace.jobs[trace.count++] = (struct trace_job){.arrives_ns = arrives_s * NS_PER_S,
+                                                 .alone_ns = alone_s * NS_PER_S,
+                                                 .peak_bytes = gib * GIB,
+                                                 .gpu_use = gpu_use};
+}
+
+static const struct policy_under_test *find(const struct policy_under_test *policies, const char *name) {
+  while (strcmp(policies->name, name) != 0)
+    policies++;
+  return policies;
+}
+
+static void run(const struct policy_under_test *policies, const char *name) {
+  ck_assert_int_eq(machine_run(&trace, find(policies, name), &outcome, NULL), 0);
+}
+
+static void check_ends(const double *ends_s) {
+  for (unsigned i = 0; i < trace.count; i++)
+    ck_assert_double_eq_tol((double)outcome.ended_ns[i] / NS_PER_S, ends_s[i], 1e-6);
+}
+
+/* ---- traces ---- */
+
+START_TEST(a_trace_follows_from_its_seed) {
+  static struct trace other;
+  trace_generate(&trace, trace_mix_find(NULL), 7);
+  trace_generate(&other, trace_mix_find(NULL), 7);
+  ck_assert_mem_eq(&trace, &other, sizeof trace);
+  trace_generate(&other, trace_mix_find(NULL), 8);
+  ck_assert_mem_ne(&trace, &other, sizeof trace);
+}
+END_TEST
+
+START_TEST(a_trace_is_what_its_mix_says) {
+  const struct trace_mix *mix = trace_mix_find("minutes");
+  double work_min = 0;
+  trace_generate(&trace, mix, 7);
+  ck_assert_uint_eq(trace.count, TRACE_JOBS);
+  for (unsigned i = 0; i < trace.count; i++) {
+    const struct trace_job *job = &trace.jobs[i];
+    work_min += (double)job->alone_ns / NS_PER_S / 60;
+    ck_assert_uint_ge(job->alone_ns, (uint64_t)(mix->shortest_min * 60 * NS_PER_S));
+    ck_assert_uint_le(job->peak_bytes, GPU_BYTES);
+    ck_assert_uint_le(job->persistent_bytes, job->peak_bytes);
+    if (i > 0)
+      ck_assert_uint_ge(job->arrives_ns, job[-1].arrives_ns);
+  }
+  ck_assert_double_eq_tol(work_min, mix->work_min, 1e-3);
+  ck_assert_ptr_null(trace_mix_find("unheard of"));
+}
+END_TEST
+
+START_TEST(sweeps_are_of_jobs_that_the_table_has) {
+  trace_sweep(&trace, "superres", "128");
+  ck_assert_uint_eq(trace.count, SWEEP_JOBS);
+  ck_assert_str_eq(trace.jobs[SWEEP_JOBS - 1].name, "superres_128");
+  ck_assert_uint_gt(trace.jobs[SWEEP_JOBS - 1].peak_bytes, 0);
+}
+END_TEST
+
+/* ---- the GPU ---- */
+
+START_TEST(jobs_that_leave_each_other_room_are_not_slowed_down) {
+  add_job(0, 10, 1, 0.5);
+  add_job(0, 20, 1, 0.5);
+  run(reference_policies, "pack");
+  check_ends((double[]){10, 20});
+}
+END_TEST
+
+/* Together at 1 / 1.6 until the first has done its 10 s at 16; the second has 10 left. */
+START_TEST(jobs_that_do_not_share_the_gpu) {
+  add_job(0, 10, 1, 0.8);
+  add_job(0, 20, 1, 0.8);
+  run(reference_policies, "pack");
+  check_ends((double[]){16, 26});
+}
+END_TEST
+
+static void *begin_nothing(const void *rules) {
+  (void)rules;
+  return NULL;
+}
+static void end_nothing(void *state) { (void)state; }
+static void ignore(void *state, struct machine_job *job, uint64_t now_ns) {
+  (void)state;
+  (void)job;
+  (void)now_ns;
+}
+static uint64_t never(const void *state) {
+  (void)state;
+  return POLICY_NEVER;
+}
+
+START_TEST(a_policy_that_lets_nobody_run_is_told_from_one_that_ends) {
+  const struct policy_engine engine = {
+      .begin = begin_nothing, .end = end_nothing, .arrive = ignore, .finish = ignore, .deadline_ns = never};
+  const struct policy_under_test policy = {.name = "none", .engine = &engine};
+  add_job(0, 1, 1, 1);
+  ck_assert_int_eq(machine_run(&trace, &policy, &outcome, NULL), -EDEADLK);
+}
+END_TEST
+
+/* ---- the ideal policies ---- */
+
+static void add_three_jobs(void) {
+  add_job(0, 10, 10, 1);
+  add_job(1, 3, 10, 1);
+  add_job(2, 1, 6, 1);
+}
+
+START_TEST(fifo_runs_to_the_end) {
+  add_three_jobs();
+  run(reference_policies, "fifo");
+  check_ends((double[]){10, 13, 14});
+}
+END_TEST
+
+START_TEST(srtf_lets_the_shortest_go_first) {
+  add_three_jobs();
+  run(reference_policies, "srtf");
+  check_ends((double[]){14, 5, 3});
+}
+END_TEST
+
+/* Turns of a second: a b a c b a b, and the rest is a alone. */
+START_TEST(fair_takes_turns) {
+  add_three_jobs();
+  run(reference_policies, "fair");
+  check_ends((double[]){14, 7, 4});
+}
+END_TEST
+
+/* The second does not fit beside the first, the third does, and takes half of the GPU from 2 to 4. */
+START_TEST(pack_fills_the_card) {
+  add_three_jobs();
+  run(reference_policies, "pack");
+  check_ends((double[]){11, 14, 4});
+}
+END_TEST
+
+/* ---- the core ---- */
+
+static double began_s(unsigned i) { return (double)outcome.began_ns[i] / NS_PER_S; }
+static double ended_s(unsigned i) { return (double)outcome.ended_ns[i] / NS_PER_S; }
+
+START_TEST(the_core_brings_memory_in_before_a_job_runs) {
+  add_job(0, 10, 8, 1);
+  run(core_policies, "fifo");
+  ck_assert_double_eq_tol(began_s(0), 8.0 * GIB / 42e9, 1e-3);
+  ck_assert_double_eq_tol(ended_s(0), began_s(0) + 10, 1e-6);
+}
+END_TEST
+
+/* What fits stays on the card: later turns cost their drains, which lose no work. */
+START_TEST(turns_of_jobs_that_fit_cost_nothing) {
+  add_job(0, 60, 8, 1);
+  add_job(0, 60, 8, 1);
+  run(core_policies, "fair");
+  ck_assert_double_lt(ended_s(1), 120 + 2 * 8.0 * GIB / 42e9);
+  ck_assert_double_gt(ended_s(0), 90); /* they took turns */
+}
+END_TEST
+
+/* 12 + 12 GiB on 16: at each hand-over 8 GiB go out while 8 come in, but for what moves before the first
+ * turns. */
+START_TEST(turns_of_jobs_that_do_not_fit_cost_their_moves) {
+  const double moves_s = 8.0 * GIB / 42e9;
+  add_job(0, 100, 12, 1);
+  add_job(0, 100, 12, 1);
+  run(core_policies, "fair");
+  double lost_s = fmax(ended_s(0), ended_s(1)) - 200;
+  ck_assert_double_gt(lost_s, 8 * moves_s);
+  ck_assert_double_lt(lost_s, 12 * moves_s);
+}
+END_TEST
+
+START_TEST(fifo_on_the_core_is_fifo) {
+  static struct outcome ideal;
+  trace_generate(&trace, trace_mix_find(NULL), 3);
+  run(reference_policies, "fifo");
+  ideal = outcome;
+  run(core_policies, "fifo");
+  for (unsigned i = 0; i < trace.count; i++) {
+    ck_assert_uint_ge(outcome.ended_ns[i], ideal.ended_ns[i]);
+    ck_assert_double_lt(ended_s(i), (double)ideal.ended_ns[i] / NS_PER_S + 0.5 * (i + 1));
+  }
+}
+END_TEST
+
+/* ---- figures ---- */
+
+START_TEST(a_row_has_the_papers_figures) {
+  add_job(0, 600, 1, 1);
+  add_job(60, 60, 1, 1);
+  run(reference_policies, "fifo");
+  struct row row = row_of(&trace, &outcome);
+  ck_assert_double_eq_tol(row.makespan, 11, 1e-6);
+  ck_assert_double_eq_tol(row.queuing, 4.5, 1e-6); /* 0 and 9 */
+  ck_assert_double_eq_tol(row.jct, 10, 1e-6);
+  ck_assert_double_eq_tol(row.jct_95, 10, 1e-6);
+}
+END_TEST
+
+START_TEST(quantiles_are_interpolated) {
+  ck_assert_double_eq_tol(quantile((double[]){5, 1, 3}, 3, 0.5), 3, 1e-9);
+  ck_assert_double_eq_tol(quantile((double[]){4, 2}, 2, 0.5), 3, 1e-9);
+  ck_assert_double_eq_tol(quantile((double[]){1, 2, 3, 4, 5}, 5, 0.95), 4.8, 1e-9);
+  ck_assert_double_eq_tol(quantile((double[]){9}, 1, 0.95), 9, 1e-9);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {a_trace_follows_from_its_seed,
+                                a_trace_is_what_its_mix_says,
+                                sweeps_are_of_jobs_that_the_table_has,
+                                jobs_that_leave_each_other_room_are_not_slowed_down,
+                                jobs_that_do_not_share_the_gpu,
+                                a_policy_that_lets_nobody_run_is_told_from_one_that_ends,
+                                fifo_runs_to_the_end,
+                                srtf_lets_the_shortest_go_first,
+                                fair_takes_turns,
+                                pack_fills_the_card,
+                                the_core_brings_memory_in_before_a_job_runs,
+                                turns_of_jobs_that_fit_cost_nothing,
+                                turns_of_jobs_that_do_not_fit_cost_their_moves,
+                                fifo_on_the_core_is_fifo,
+                                a_row_has_the_papers_figures,
+                                quantiles_are_interpolated,
+                                NULL};
+  return suite_main("trace", tests, set_up, NULL);
+}
