@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Runs bench_trace on a few seeds: it ends, says the same twice, FIFO does as the paper's, and the timeline is right."""
+"""Runs bench_trace on a few seeds: it ends, says the same twice, FIFO does as the paper's, and timeline and chart are right."""
 import json
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+
+import chart
+import trace_chart
 
 PROGRAM = sys.argv.pop(1)
 
@@ -48,6 +51,14 @@ class Trace(unittest.TestCase):
             work = sum(to - start for start, to in spans)
             self.assertAlmostEqual(work / 60, 303.4, delta=0.1)
         self.assertTrue(all(len(job["ran_s"]) == 1 for job in policies["fifo"]))
+
+    def test_the_chart_shows_who_ran_when(self):
+        canvas = chart.Canvas(trace_chart.WIDTH + 1, trace_chart.ROW)
+        job = {"bytes": 0, "arrives_s": 10, "ran_s": [[20, 30], [40, 50]]}
+        trace_chart.draw_job(canvas, 0, 0, job, 1.0)
+        seen = [tuple(canvas.rows[0][3 * second:3 * second + 3]) for second in (5, 15, 25, 35, 45, 55)]
+        waits, runs = trace_chart.WAITS, trace_chart.LIGHT
+        self.assertEqual(seen, [chart.PAPER, waits, runs, waits, runs, chart.PAPER])
 
 
 if __name__ == "__main__":
