@@ -107,22 +107,21 @@ static double median_figure(const struct row *rows, figure_fn of) {
   return median(values, options.seeds);
 }
 
-static void report_figure(const char *prefix, const char *policy, const char *figure, double value,
-                          const char *unit) {
+static void report_minutes(const char *prefix, const char *policy, const char *figure, double value) {
   char name[80];
   snprintf(name, sizeof name, "%s%s_%s", prefix, policy, figure);
-  report(name, value, unit);
+  report(name, value, "min");
 }
 
 static void report_table(const struct rows *engines, int engine_count) {
   for (int policy = 0; policy < POLICIES; policy++) {
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
-      report_figure("paper_", names[policy], figures[i].name, figures[i].of(&paper[policy]), "min");
+      report_minutes("paper_", names[policy], figures[i].name, figures[i].of(&paper[policy]));
       for (int engine = 0; engine < engine_count; engine++) {
         const struct policy_under_test *tested = engines[engine].policies[policy];
         if (tested)
-          report_figure(tested->engine->prefix, names[policy], figures[i].name,
-                        median_figure(engines[engine].rows[policy], figures[i].of), "min");
+          report_minutes(tested->engine->prefix, names[policy], figures[i].name,
+                         median_figure(engines[engine].rows[policy], figures[i].of));
       }
     }
   }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs bench_trace on a few seeds: it ends, says the same twice, FIFO does as the paper's, and timeline and chart are right."""
+"""Runs bench_trace on a few seeds: it says the same twice, FIFO does as the paper's, timeline and chart are right."""
 import json
 import pathlib
 import subprocess

@@ -4,8 +4,8 @@
 usage: trace_chart.py TIMELINE.json CHART.png
 
 A row is a job, from the first to arrive at the top; grey from its arrival to its end, coloured while it runs: the more
-memory, the bluer, and the paler, the smaller its part of that pixel's time (as the square root, or short turns would not
-be seen). Minutes below.
+memory, the bluer, and the paler, the smaller its part of that pixel's time (by the square root, or short turns would
+not be seen). Minutes below.
 """
 import json
 import pathlib

@@ -78,6 +78,14 @@ static void admit_jobs(struct machine *machine) {
   }
 }
 
+/* Those that run have all their memory on the card. */
+static bool fit(const struct machine *machine) {
+  uint64_t bytes = 0;
+  for (unsigned i = 0; i < machine->arrived; i++)
+    bytes += machine->jobs[i].runs ? machine->jobs[i].job->peak_bytes : 0;
+  return bytes <= GPU_BYTES;
+}
+
 static int run(struct machine *machine) {
   while (!is_over(machine)) {
     uint64_t next_ns = next_event_ns(machine);
@@ -88,6 +96,8 @@ static int run(struct machine *machine) {
     admit_jobs(machine);
     if (machine->engine->deadline_ns(machine->policy) <= machine->now_ns)
       machine->engine->expire(machine->policy, machine->now_ns);
+    if (!fit(machine))
+      return -ENOMEM;
   }
   return 0;
 }

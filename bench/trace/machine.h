@@ -22,7 +22,8 @@ struct machine_watcher {
   void *context;
 };
 
-/* Runs all jobs to their ends; watcher may be NULL. 0, or -EDEADLK: the policy lets nobody run. */
+/* Runs all jobs to their ends; watcher may be NULL. 0; or -EDEADLK: the policy lets nobody run; or
+ * -ENOMEM: it lets more run than fit the card. */
 int machine_run(const struct trace *trace, const struct policy_under_test *policy, struct outcome *outcome,
                 const struct machine_watcher *watcher);
 

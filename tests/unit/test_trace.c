@@ -111,7 +111,24 @@ static uint64_t never(const void *state) {
   return POLICY_NEVER;
 }
 
-START_TEST(a_policy_that_lets_nobody_run_is_told_from_one_that_ends) {
+static void let_run(void *state, struct machine_job *job, uint64_t now_ns) {
+  ignore(state, job, now_ns);
+  job->runs = true;
+}
+
+START_TEST(a_policy_that_lets_too_many_run_is_caught) {
+  const struct policy_engine engine = {
+      .begin = begin_nothing, .end = end_nothing, .arrive = let_run, .finish = ignore, .deadline_ns = never};
+  const struct policy_under_test policy = {.name = "all", .engine = &engine};
+  add_job(0, 2, 8, 1);
+  add_job(1, 2, 8, 1);
+  ck_assert_int_eq(machine_run(&trace, &policy, &outcome, NULL), 0);
+  add_job(2, 2, 1, 1);
+  ck_assert_int_eq(machine_run(&trace, &policy, &outcome, NULL), -ENOMEM);
+}
+END_TEST
+
+START_TEST(a_policy_that_lets_nobody_run_is_caught) {
   const struct policy_engine engine = {
       .begin = begin_nothing, .end = end_nothing, .arrive = ignore, .finish = ignore, .deadline_ns = never};
   const struct policy_under_test policy = {.name = "none", .engine = &engine};
@@ -235,7 +252,8 @@ int main(void) {
                                 sweeps_are_of_jobs_that_the_table_has,
                                 jobs_that_leave_each_other_room_are_not_slowed_down,
                                 jobs_that_do_not_share_the_gpu,
-                                a_policy_that_lets_nobody_run_is_told_from_one_that_ends,
+                                a_policy_that_lets_too_many_run_is_caught,
+                                a_policy_that_lets_nobody_run_is_caught,
                                 fifo_runs_to_the_end,
                                 srtf_lets_the_shortest_go_first,
                                 fair_takes_turns,
