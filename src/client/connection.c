@@ -62,7 +62,8 @@ int client_start_thread(void *(*body)(void *), void *argument) {
 }
 
 void client_request_lock(struct gpu *gpu) {
-  if (!client_connected(gpu) || gpu->holding || gpu->requested || gate_waiting(gpu->device) == 0)
+  bool needed = gate_waiting(gpu->device) > 0 || gpu->turn_waiters > 0;
+  if (!client_connected(gpu) || gpu->holding || gpu->requested || !needed)
     return;
   struct gs_msg msg = wire_msg(GS_REQ_LOCK, (uint32_t)gpu->device);
   gpu->requested = true;

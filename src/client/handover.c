@@ -114,6 +114,7 @@ static void give_back(struct gpu *gpu) {
   gpu->holding = gpu->drop_pending = gpu->wanted = false;
   gpu->handover_ns = drain_ns;
   tell_released(gpu, drain_ns);
+  condition_wake_all(&client.memory_changed);
   client_request_lock(gpu);
   room_order_step(gpu);
 }

@@ -21,6 +21,9 @@
  * to believe that the card has less than it says. */
 #define SHORT_NS (2 * NS_PER_S)
 
+/* A turn whose end takes longer than that may be waiting for a thread that waits for room. */
+#define ENDING_NS (2 * NS_PER_S)
+
 uint64_t room_bytes(const struct gpu *gpu) { return gpu->room_bound ? gpu->room_bytes : UINT64_MAX; }
 
 /* It holds the lock, and its gate is open or about to be: nothing moves. */
@@ -185,9 +188,14 @@ uint64_t client_room_bytes(CUdevice device) {
 }
 
 /* There is no use in waiting for more than all jobs together may have. */
+static bool is_possible(const struct gpu *gpu, uint64_t bytes) {
+  return !gpu->room_bound || !gpu->capacity_bytes || bytes <= gpu->capacity_bytes;
+}
+
+static bool is_ending(const struct gpu *gpu) { return gpu->drop_pending || gpu->releasing; }
+
 static bool may_get(const struct gpu *gpu, uint64_t bytes) {
-  bool possible = !gpu->room_bound || !gpu->capacity_bytes || bytes <= gpu->capacity_bytes;
-  return possible && runs(gpu) && !gpu->drop_pending && !gpu->releasing;
+  return is_possible(gpu, bytes) && runs(gpu) && !is_ending(gpu);
 }
 
 bool client_room_wait(CUdevice device, uint64_t bytes) {
@@ -202,6 +210,28 @@ bool client_room_wait(CUdevice device, uint64_t bytes) {
   bool has = may_get(gpu, bytes);
   pthread_mutex_unlock(&client.lock);
   return has;
+}
+
+void client_room_await(CUdevice device, uint64_t bytes) {
+  struct gpu *gpu = client_gpu(device);
+  uint64_t give_up_ns = UINT64_MAX;
+  if (!gpu)
+    return;
+  pthread_mutex_lock(&client.lock);
+  gpu->room_waiters++;
+  gpu->turn_waiters++;
+  while (is_possible(gpu, bytes) && room_bytes(gpu) < bytes) {
+    client_request_lock(gpu);
+    if (!is_ending(gpu))
+      give_up_ns = UINT64_MAX;
+    else if (give_up_ns == UINT64_MAX)
+      give_up_ns = clock_now_ns() + ENDING_NS;
+    if (!condition_wait(&client.memory_changed, &client.lock, give_up_ns))
+      break;
+  }
+  gpu->room_waiters--;
+  gpu->turn_waiters--;
+  pthread_mutex_unlock(&client.lock);
 }
 
 void client_memory_short(CUdevice device, uint64_t bytes) {

@@ -64,7 +64,7 @@ static void list_new(CUmemGenericAllocationHandle handle, uint64_t bytes, CUdevi
 int physical_reserve(CUdevice device, uint64_t bytes) {
   int err = budget_reserve(device, BACKING_PINNED, bytes);
   if (!err)
-    client_room_wait(device, memory_usage(device).resident_bytes);
+    client_room_await(device, memory_usage(device).resident_bytes);
   return err;
 }
 

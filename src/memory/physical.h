@@ -10,8 +10,8 @@
  * (sparse ones, and those whose memory is mapped later). Saturates. */
 uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels);
 
-/* Reserve bytes that cannot leave the card, and wait until those of others have left that must, as long as
- * the process holds the GPU: the driver is asked for them right away. 0 or -ENOMEM. Any thread. */
+/* Reserve bytes that cannot leave the card, and wait until those of others have left that must: the driver is
+ * asked for them right away. 0 or -ENOMEM. Any thread. */
 int physical_reserve(CUdevice device, uint64_t bytes);
 
 void physical_fork_child(void);

@@ -44,7 +44,9 @@ static struct gs_msg receive(struct fake_daemon *fake) {
 
 static void grant_memory(struct fake_daemon *fake, const struct gs_msg *msg) {
   struct gs_msg reply = wire_msg(GS_MEM_REPLY, msg->gpu);
-  fake->used_bytes = reply.mem_reply.granted_bytes = msg->mem.total_bytes;
+  fake->used_bytes = msg->mem.total_bytes;
+  fake->pinned_bytes = msg->mem.pinned_bytes;
+  reply.mem_reply.granted_bytes = fake->used_bytes + fake->slack_bytes;
   if (msg->type == GS_MEM_REQUEST)
     tell(fake, &reply);
 }
@@ -114,6 +116,13 @@ void fake_await_used(struct fake_daemon *fake, uint64_t used_bytes) {
   }
 }
 
+void fake_await_pinned(struct fake_daemon *fake, uint64_t pinned_bytes) {
+  while (fake->pinned_bytes != pinned_bytes) {
+    struct gs_msg msg = receive(fake);
+    CHECK(!take_note(fake, &msg), "%s comes", wire_type_name(msg.type));
+  }
+}
+
 static bool room_is_reached(const struct fake_daemon *fake, uint64_t slack_bytes) {
   uint64_t most = fake->room_bytes < fake->used_bytes ? fake->room_bytes : fake->used_bytes;
   return fake->resident_bytes <= most &&
@@ -171,6 +180,7 @@ struct gs_msg fake_accept(struct fake_daemon *fake, uint64_t capacity_bytes, enu
   tell(fake, &msg);
   struct gs_msg attach = fake_expect(fake, GS_ATTACH);
   fake->used_bytes = attach.attach.used_bytes;
+  fake->pinned_bytes = 0; /* is told by itself */
   fake->room_bytes = fake->resident_bytes = attach.attach.resident_bytes;
   msg = wire_msg(GS_ATTACHED, attach.gpu);
   msg.attached.capacity_bytes = capacity_bytes;

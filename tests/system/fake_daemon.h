@@ -15,7 +15,9 @@ struct fake_daemon {
   uint64_t epoch; /* of the last grant */
   uint64_t room_bytes, room_seq;
   uint64_t target_bytes; /* told with every room */
+  uint64_t slack_bytes;  /* granted beyond what the client asks for */
   uint64_t used_bytes;   /* as the client says */
+  uint64_t pinned_bytes; /* of these */
   uint64_t resident_bytes;
   uint64_t evicted_bytes, restored_bytes; /* sums over all that the client has said */
   unsigned reports;                       /* RESIDENT messages so far */
@@ -52,7 +54,8 @@ void fake_await_room(struct fake_daemon *fake, uint64_t slack_bytes);
 /* LOCK_ACTIVE comes, and before it nothing but RESIDENT. */
 struct gs_msg fake_await_active(struct fake_daemon *fake);
 
-/* The program allocates; until it uses so much. */
+/* The program allocates; until it uses so much, or has so much that can't leave the card. */
 void fake_await_used(struct fake_daemon *fake, uint64_t used_bytes);
+void fake_await_pinned(struct fake_daemon *fake, uint64_t pinned_bytes);
 
 #endif

@@ -1,0 +1,52 @@
+/*
+ * pinner.c - allocates memory that can't leave the card. usage: pinner BYTES
+ *
+ * Uses so much memory that can leave, says "ready", and makes for each line "array BYTES" an array, for each
+ * "create BYTES" physical memory, and says "done". At the end of its input it checks what could leave and
+ * says "ok".
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu.h"
+
+#define SEED 3
+
+static void make_array(size_t bytes) {
+  CUDA_ARRAY_DESCRIPTOR shape = {
+      .Width = bytes / sizeof(float), .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+  CUarray array;
+  MUST(cuArrayCreate(&array, &shape));
+}
+
+static void create(size_t bytes) {
+  CUmemAllocationProp kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                              .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+  CUmemGenericAllocationHandle handle;
+  MUST(cuMemCreate(&handle, bytes, &kind, 0));
+}
+
+int main(int argc, char **argv) {
+  struct gpu gpu;
+  char line[64], what[16];
+  size_t bytes;
+  if (argc != 2)
+    return 2;
+  uint64_t words = strtoull(argv[1], NULL, 0) / sizeof(uint64_t);
+  gpu_start(&gpu, 0);
+  CUdeviceptr at = gpu_alloc(words);
+  gpu_fill(&gpu, NULL, at, words, SEED);
+  MUST(cuCtxSynchronize());
+  gpu_say("ready");
+  while (fgets(line, sizeof line, stdin) && sscanf(line, "%15s %zu", what, &bytes) == 2) {
+    if (strcmp(what, "array") == 0)
+      make_array(bytes);
+    else
+      create(bytes);
+    gpu_say("done");
+  }
+  gpu_verify(at, words, SEED, 0);
+  gpu_say("ok");
+  return 0;
+}

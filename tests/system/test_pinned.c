@@ -1,0 +1,135 @@
+/*
+ * test_pinned.c - memory that can't leave the card: the daemon, played by the test, knows it to the byte, and
+ * nobody asks the driver for it before there is room.
+ */
+#include <poll.h>
+
+#include "fake_daemon.h"
+#include "runner.h"
+#include "scene.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define KIB (UINT64_C(1) << 10)
+#define OWN_BYTES (32 * MIB) /* what the program has that can leave */
+
+static struct scene scene;
+static struct fake_daemon fake;
+static struct process *pinner;
+
+static void run_again(uint64_t room_bytes) {
+  fake_await_request(&fake);
+  fake.target_bytes = OWN_BYTES;
+  fake_grant(&fake, room_bytes);
+  fake_await_active(&fake);
+}
+
+static void begin(uint64_t slack_bytes) {
+  static const char *const swap[] = {"GPUSHARE_MEMORY=swap", NULL};
+  scene_begin(&scene, "small,capacity=1GiB");
+  fake_listen(&fake, scene.socket);
+  fake.slack_bytes = slack_bytes;
+  pinner = scene_start(&scene, swap, "pinner", "33554432", NULL);
+  fake_accept(&fake, 512 * MIB, GS_MEMORY_SWAP);
+  run_again(OWN_BYTES + slack_bytes);
+  process_expect(pinner, "ready", NULL, 0);
+}
+
+static void finish(void) {
+  process_close_input(pinner);
+  process_expect(pinner, "ok", NULL, 0);
+  process_wait_exit(pinner, 0);
+  fake_end(&fake);
+  scene_end(&scene);
+}
+
+static void expect_done(void) { process_expect(pinner, "done", NULL, 0); }
+
+static void check_waits(void) {
+  struct pollfd says = {.fd = pinner->out, .events = POLLIN};
+  CHECK(poll(&says, 1, 200) == 0, "it has not waited for its room");
+}
+
+static void drop_and_evict(uint64_t pinned_bytes) {
+  fake_drop(&fake, fake.epoch, 0);
+  fake_expect(&fake, GS_LOCK_RELEASED);
+  do
+    fake_expect(&fake, GS_RESIDENT);
+  while (fake.resident_bytes > pinned_bytes);
+}
+
+/* Also what is less than the program may take without asking. */
+TEST(little_is_told_at_once) {
+  begin(64 * MIB);
+  process_say(pinner, "array 65536");
+  expect_done();
+  fake_await_pinned(&fake, 64 * KIB);
+  process_say(pinner, "create 2097152");
+  expect_done();
+  fake_await_pinned(&fake, 2 * MIB + 64 * KIB);
+  finish();
+}
+
+TEST(it_is_told_to_the_next_daemon) {
+  begin(64 * MIB);
+  process_say(pinner, "create 2097152");
+  expect_done();
+  fake_await_pinned(&fake, 2 * MIB);
+  fake_hang_up(&fake);
+  struct gs_msg attach = fake_accept(&fake, 512 * MIB, GS_MEMORY_SWAP);
+  CHECK(attach.attach.used_bytes == OWN_BYTES + 2 * MIB);
+  fake_await_pinned(&fake, 2 * MIB);
+  finish();
+}
+
+TEST(it_waits_for_room) {
+  begin(0);
+  process_say(pinner, "create 67108864");
+  fake_await_pinned(&fake, 64 * MIB);
+  check_waits();
+  fake_tell_room(&fake, OWN_BYTES + 64 * MIB - 1);
+  check_waits();
+  fake_tell_room(&fake, OWN_BYTES + 64 * MIB);
+  expect_done();
+  finish();
+}
+
+/* A turn that does not get its room ends: the next one may. Nobody is held up meanwhile. */
+TEST(it_waits_for_the_next_turn) {
+  begin(0);
+  process_say(pinner, "create 67108864");
+  fake_await_pinned(&fake, 64 * MIB);
+  check_waits();
+  drop_and_evict(64 * MIB);
+  for (int i = 0; i < 2; i++) {
+    fake_await_request(&fake);
+    fake_grant(&fake, OWN_BYTES);
+    check_waits();
+    drop_and_evict(64 * MIB);
+    check_waits();
+  }
+  run_again(OWN_BYTES + 64 * MIB);
+  expect_done();
+  finish();
+}
+
+/* It is another's turn. */
+TEST(it_waits_for_a_turn) {
+  begin(0);
+  drop_and_evict(0);
+  process_say(pinner, "array 1048576");
+  fake_await_pinned(&fake, MIB);
+  check_waits();
+  run_again(OWN_BYTES + MIB);
+  expect_done();
+  finish();
+}
+
+TEST(without_a_daemon_it_waits_no_longer) {
+  begin(0);
+  process_say(pinner, "create 67108864");
+  fake_await_pinned(&fake, 64 * MIB);
+  check_waits();
+  fake_hang_up(&fake);
+  expect_done();
+  finish();
+}
