@@ -7,19 +7,19 @@
  * of three minutes that is from 6 seconds to half an hour. The model of each job is drawn evenly from
  * table 3.
  *
- * Calibrated by the paper's FIFO alone (makespan 303.4, average JCT 170.6, 95 % JCT 251.1 min), so that ours has
- * them as medians over 1,000 seeds; not by what other policies make of it:
+ * Calibrated by the paper's FIFO alone (makespan 303.4, average JCT 170.6, 95 % JCT 251.1 min), so that ours
+ * comes within 1 % of them in the median over 1,000 seeds; not by what other policies make of it:
  *
  *   work_min  the makespan: the GPU is never idle before the end, since jobs queue for 167.6 min on average
  *   gap_min   the 95 % JCT: the last jobs of the queue wait for makespan - their arrival. (Tiresias, from the
  *             same group, has a published testbed trace: its jobs come every 30 s, too.)
  *   early     the average JCT. Was the order of arrival independent of the durations, FIFO's average would be
- *             near 129 min: in the paper's trace long jobs came before most others. So jobs come in the order of
+ *             near 129 min: in the paper's trace long jobs came before most others. So jobs come in order of
  *             -ln(uniform) / duration^early, a weighted shuffle.
  *
- * How heavy the tail is, FIFO's row leaves open, but that the lighter it is, the more must be explained by the
- * order; and the gains of SRTF and FAIR depend on it. So the second mix shows what a lighter one gives: no job
- * is shorter than a minute, as in the authors' list of workloads.
+ * How heavy the tail is, FIFO's row leaves open, but that the lighter it is, the more must be explained by
+ * the order; and the gains of SRTF and FAIR depend on it. So the second mix shows what a lighter one gives:
+ * no job is shorter than a minute, as in the authors' list of workloads.
  */
 #include <math.h>
 #include <stdbool.h>
