@@ -9,6 +9,7 @@
 #include "fake.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
+#include "memory/account.h"
 #include "memory/memory.h"
 #include "memory/residency.h"
 
@@ -328,6 +329,26 @@ START_TEST(what_waits_dies_with_its_context) {
 }
 END_TEST
 
+/* Its memory is the primary context's, so the driver frees nothing by itself. */
+START_TEST(a_green_context_leaves_its_memory_behind) {
+  CUdeviceptr freed, kept;
+  struct allocation found;
+  ck_assert_int_eq(driver.cuCtxPushCurrent_v2(FAKE_OTHER_CONTEXT), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemAlloc_v2(&freed, MIB), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemAlloc_v2(&kept, 2 * MIB), CUDA_SUCCESS);
+  driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
+  fake.events_pending = true;
+  ck_assert_int_eq(hook_cuMemFreeAsync(freed, FAKE_OTHER_STREAM), CUDA_SUCCESS);
+  memory_green_context_destroyed(FAKE_OTHER_CONTEXT, FAKE_CONTEXT);
+  ck_assert_int_eq(fake_kind(freed), FAKE_NONE);
+  ck_assert_uint_eq(used(), 2 * MIB);
+  ck_assert(ledger_find(&account_addresses, kept, &found));
+  ck_assert_ptr_eq(found.context, FAKE_CONTEXT);
+  memory_context_destroyed(FAKE_CONTEXT);
+  ck_assert_uint_eq(used(), 0);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("streams");
   TCase *cases = tcase_create("streams");
@@ -352,6 +373,7 @@ int main(void) {
   tcase_add_test(cases, plain_memory_may_be_freed_on_a_stream_of_another_context);
   tcase_add_test(cases, the_programs_own_unified_memory_may_not);
   tcase_add_test(cases, what_waits_dies_with_its_context);
+  tcase_add_test(cases, a_green_context_leaves_its_memory_behind);
   suite_add_tcase(suite, cases);
   return suite_run(suite);
 }

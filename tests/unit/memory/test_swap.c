@@ -4,9 +4,11 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "../suite.h"
 #include "interpose/driver.h"
+#include "memory/deferred.h"
 #include "memory/swap/slabs.h"
 #include "memory/swap/space.h"
 #include "memory/swap/swap.h"
@@ -711,6 +713,50 @@ START_TEST(a_free_that_was_put_off_ends_with_its_context) {
 }
 END_TEST
 
+static atomic_bool may_go_on;
+
+static void await_leave(void *unused) {
+  (void)unused;
+  while (!atomic_load(&may_go_on))
+    sched_yield();
+}
+
+static void *give_leave(void *unused) {
+  nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+  atomic_store(&may_go_on, true);
+  return unused;
+}
+
+/* Freed in the order of a stream whose work is not done when its context ends; the memory is the same
+ * context's, or the primary one's. */
+START_TEST(a_free_in_stream_order_ends_with_the_context_of_its_stream) {
+  CUcontext context = other_context();
+  struct allocation taken;
+  CUstream stream;
+  pthread_t thread;
+  void *memory;
+  world_open();
+  ck_assert_int_eq(world_try(_i ? context : world.context[0], 3 * MIB, &memory), CUDA_SUCCESS);
+  driver.cuCtxPushCurrent_v2(context);
+  ck_assert_int_eq(driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ck_assert_int_eq(driver.cuLaunchHostFunc(stream, await_leave, NULL), CUDA_SUCCESS);
+  ck_assert_int_eq(driver.cuMemsetD8Async((uintptr_t)memory, 7, 3 * MIB, stream), CUDA_SUCCESS);
+  driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
+  ck_assert(account_take(&account_addresses, (uintptr_t)memory, &taken));
+  ck_assert_int_eq(deferred_free(&taken, stream), CUDA_SUCCESS);
+  deferred_reap();
+  ck_assert_uint_eq(swap_total_bytes(0), 4 * MIB);
+  pthread_create(&thread, NULL, give_leave, NULL);
+  deferred_context_destroyed(context, true);
+  ck_assert(atomic_load(&may_go_on));
+  ck_assert_uint_eq(swap_total_bytes(0), 0);
+  ck_assert(!deferred_reap_all());
+  destroy_context(context);
+  pthread_join(thread, NULL);
+  world_check_books();
+}
+END_TEST
+
 START_TEST(nothing_is_left_after_the_last_context) {
   world_open();
   world_free(world_get(1));
@@ -772,6 +818,7 @@ int main(void) {
   tcase_add_test(cases, a_driver_at_its_end);
   tcase_add_loop_test(cases, memory_goes_with_its_context, 0, 2);
   tcase_add_test(cases, a_free_that_was_put_off_ends_with_its_context);
+  tcase_add_loop_test(cases, a_free_in_stream_order_ends_with_the_context_of_its_stream, 0, 2);
   tcase_add_test(cases, nothing_is_left_after_the_last_context);
   tcase_add_test(cases, a_forked_child_knows_nothing);
   suite_add_tcase(suite, cases);
