@@ -65,10 +65,24 @@ static uint64_t claim_bytes(const struct sched_job *job) {
   return books_gives_way(job) ? min_u64(bytes, job->room_bytes) : bytes;
 }
 
+static uint64_t staying_bytes(const struct sched_job *job) {
+  bool stays = !job->managed && (job->overdue || job->stays_ns);
+  return stays ? less_u64(job->claim_bytes, job->pinned_bytes) : 0;
+}
+
 void books_claim(struct sched_job *job) {
-  job->gpu->claim_bytes -= job->claim_bytes;
+  struct sched_gpu *gpu = job->gpu;
+  gpu->claim_bytes -= job->claim_bytes;
+  gpu->staying_bytes -= job->staying_bytes;
   job->claim_bytes = claim_bytes(job);
-  job->gpu->claim_bytes += job->claim_bytes;
+  job->staying_bytes = staying_bytes(job);
+  gpu->claim_bytes += job->claim_bytes;
+  gpu->staying_bytes += job->staying_bytes;
+}
+
+bool books_blocked(const struct sched_job *job) {
+  uint64_t staying_bytes = job->gpu->staying_bytes - job->staying_bytes;
+  return !job->managed && job->used_bytes > less_u64(fitting_bytes(job), staying_bytes);
 }
 
 void books_set_resident(struct sched_job *job, uint64_t resident_bytes) {

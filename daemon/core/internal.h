@@ -32,10 +32,14 @@ uint64_t turns_deadline_ns(const struct sched_gpu *gpu);
 /* Judge those that have not answered within the grace. */
 void turns_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
 
+/* A victim has not left: if a holder waits for memory without page faults, others are asked now. */
+void turns_wait_anew(struct sched_gpu *gpu, uint64_t now_ns);
+
 /* The only holder while turns are taken; NULL: nobody. */
 struct sched_job *turns_holder(const struct sched_gpu *gpu);
 
-/* The first in the queue that can run; NULL: nobody. */
+/* The first in the queue that can run. Or, while nobody holds, that could if those that stay on the card
+ * left. NULL: nobody. */
 struct sched_job *turns_next(const struct sched_gpu *gpu);
 
 /* ---- residency.c ---- */
@@ -64,6 +68,9 @@ uint64_t residency_deadline_ns(const struct sched_gpu *gpu);
 /* Those that give nothing back for longer than the grace are not counted on any more. */
 void residency_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
 
+/* Those that were not to be asked again for some time can be. */
+void residency_expire_stays(struct sched_gpu *gpu, uint64_t now_ns);
+
 /* ---- books.c ---- */
 
 /* Whether the memory of all jobs fits the GPU together. */
@@ -81,6 +88,9 @@ uint64_t books_target_bytes(const struct sched_job *job);
 
 /* It does not answer, but what it has on the card makes way by itself. */
 bool books_gives_way(const struct sched_job *job);
+
+/* It cannot run before those that stay on the card give something back. */
+bool books_blocked(const struct sched_job *job);
 
 /* Count the job's claim again. */
 void books_claim(struct sched_job *job);

@@ -7,10 +7,11 @@
  *   1. The first job is the one that holds, or the next one while a holder stops. It gets what it uses; and
  *      its reach once it has allocated something in this turn, so that further small allocations need not
  *      wait: of those that do not, nobody has to leave for it. What is lacking leaves victims: of those that
- * do not hold, the one that runs furthest in the future first (Belady, 1966): who waits but is too big to
- *      run; idle jobs, the longest idle first, since they may never run again; then who is stopping, since it
- *      runs last; then the queue from its tail. Only as many bytes as are lacking, and never pinned ones. Who
- * is no victim keeps what it has on the card: it is not asked to bring back more until its turn is near.
+ *      do not hold, the one that runs furthest in the future first (Belady, 1966): who waits but is too big
+ *      or blocked; idle jobs, the longest idle first, since they may never run again; then who is stopping,
+ *      since it runs last; then the queue from its tail. Only as many bytes as are lacking, and never pinned
+ *      ones. Who is no victim keeps what it has on the card: it is not asked to bring back more until its
+ *      turn is near.
  *   2. The second job, the head of the queue while the first one runs, gets room behind that turn: from what
  *      is free, and from jobs that are idle for SCHED_IDLE_NS, since who has just released may be about to
  *      ask again. From waiting jobs only if their bytes and its own would otherwise keep
@@ -30,6 +31,15 @@
  * are asked. If it has page faults, its memory counts as gone, since the driver makes it so when others touch
  * theirs. For the same reason a holder with page faults gets all its room after the grace, whatever is
  * claimed, and so do all jobs with page faults when jobs run at the same time though they do not fit.
+ *
+ * A victim without page faults that is overdue stays on the card: its host may have no memory left for it to
+ * leave to. A holder waits for its victims one after the other, each for the grace. If what then stays makes
+ * it impossible to run (books_blocked), its turn ends as soon as another one can run; without such a one it
+ * goes on waiting. Blocked jobs are passed over in the queue, so those run that fit beside what stays, and
+ * who stays itself; until it gives something back, ends, or runs. For when it runs it owes nothing, and
+ * nobody knows whether it could leave now. So after the grace (stays_ns) it is asked again as any other, and
+ * before that only if nobody else has anything to give. No job is tried in vain more often than the grace
+ * passes, and each is tried again and again.
  */
 #include "core/internal.h"
 
@@ -70,6 +80,16 @@ void residency_watch(struct sched_job *job, uint64_t now_ns) {
   }
 }
 
+/* It has not left, and may keep what it has after all: it is to run. */
+static void be_left_alone(struct sched_job *job, uint64_t now_ns) {
+  job->overdue = false;
+  if (job->managed)
+    return;
+  job->stays_ns = add_u64(now_ns, job->gpu->scheduler->grace_ns);
+  list_remove(&job->staying_link);
+  list_append(&job->gpu->staying, &job->staying_link);
+}
+
 /* It waits for a room that will never come, or knows of none. */
 static bool must_hear(const struct sched_job *job, uint64_t room_bytes) {
   bool waits = job->state == GS_JOB_HOLDING && !job->active;
@@ -87,7 +107,8 @@ void residency_set_room(struct sched_job *job, uint64_t room_bytes, uint64_t now
   job->room_bytes = room_bytes;
   job->promised_bytes = max_u64(job->promised_bytes, room_bytes);
   job->target_bytes = books_target_bytes(job);
-  job->overdue = job->overdue && owes(job);
+  if (job->overdue && !owes(job))
+    be_left_alone(job, now_ns);
   books_claim(job);
   books_assume_resident(job);
   residency_watch(job, now_ns);
@@ -135,17 +156,22 @@ static uint64_t kept_bytes(const struct plan *plan, const struct sched_job *job)
                                                               : max_u64(room_bytes, job->resident_bytes);
 }
 
+/* What the card must have for it: also what it should have given back long ago. */
+static uint64_t planned_bytes(const struct sched_job *job) {
+  return job->overdue ? max_u64(job->want_bytes, job->claim_bytes) : job->want_bytes;
+}
+
 static void plan_kept(struct plan *plan) {
   plan->planned_bytes = 0;
   list_each(node, &plan->gpu->jobs) {
     struct sched_job *job = job_of(node);
     job->want_bytes = kept_bytes(plan, job);
-    plan->planned_bytes += job->overdue ? max_u64(job->want_bytes, job->claim_bytes) : job->want_bytes;
+    plan->planned_bytes += planned_bytes(job);
   }
 }
 
-/* Returns how many bytes are still lacking. */
-static uint64_t take(struct plan *plan, struct sched_job *victim, uint64_t lacking_bytes) {
+/* Also from one that has not left the last time. Returns how many bytes are still lacking. */
+static uint64_t take_anyway(struct plan *plan, struct sched_job *victim, uint64_t lacking_bytes) {
   uint64_t floor_bytes = plan->fits ? victim->used_bytes : victim->pinned_bytes;
   if (victim == plan->first || victim == plan->second || victim->overdue)
     return lacking_bytes;
@@ -155,16 +181,20 @@ static uint64_t take(struct plan *plan, struct sched_job *victim, uint64_t lacki
   return lacking_bytes - taken_bytes;
 }
 
+static uint64_t take(struct plan *plan, struct sched_job *victim, uint64_t lacking_bytes) {
+  return victim->stays_ns ? lacking_bytes : take_anyway(plan, victim, lacking_bytes);
+}
+
 static bool has_to_give(const struct sched_job *job) {
   return !job->overdue && job->want_bytes > job->pinned_bytes;
 }
 
-/* Those that cannot run, whenever their turn comes. */
-static uint64_t take_from_too_big(struct plan *plan, uint64_t lacking_bytes) {
+/* Those that cannot run, even if it is their turn. */
+static uint64_t take_from_passed_over(struct plan *plan, uint64_t lacking_bytes) {
   list_each(node, &plan->gpu->queue) {
     if (lacking_bytes == 0)
       break;
-    if (sched_job_too_big(job_of_turn(node)))
+    if (sched_job_too_big(job_of_turn(node)) || books_blocked(job_of_turn(node)))
       lacking_bytes = take(plan, job_of_turn(node), lacking_bytes);
   }
   return lacking_bytes;
@@ -172,7 +202,7 @@ static uint64_t take_from_too_big(struct plan *plan, uint64_t lacking_bytes) {
 
 /* Those that are idle for so long. */
 static uint64_t take_from_idle(struct plan *plan, uint64_t idle_ns, uint64_t lacking_bytes) {
-  lacking_bytes = take_from_too_big(plan, lacking_bytes);
+  lacking_bytes = take_from_passed_over(plan, lacking_bytes);
   list_each(node, &plan->gpu->idle) {
     struct sched_job *job = job_of_turn(node);
     if (lacking_bytes == 0)
@@ -195,11 +225,19 @@ static uint64_t take_from_tail(struct plan *plan, const struct list *jobs, uint6
   return lacking_bytes;
 }
 
+static void take_from_staying(struct plan *plan, uint64_t lacking_bytes) {
+  list_each(node, &plan->gpu->staying) {
+    struct sched_job *job = list_entry(node, struct sched_job, staying_link);
+    lacking_bytes = take_anyway(plan, job, lacking_bytes);
+  }
+}
+
 /* ---- the plan ---- */
 
 static void plan_job(struct plan *plan, struct sched_job *job, uint64_t want_bytes) {
-  plan->planned_bytes = plan->planned_bytes - job->want_bytes + want_bytes;
+  plan->planned_bytes -= planned_bytes(job);
   job->want_bytes = want_bytes;
+  plan->planned_bytes += planned_bytes(job);
 }
 
 static uint64_t lacking_bytes(const struct plan *plan) {
@@ -214,7 +252,8 @@ static void plan_first(struct plan *plan) {
   lacking = take_from_tail(plan, &gpu->dropping, lacking);
   lacking = take_from_tail(plan, &gpu->queue, lacking);
   if (plan->fits)
-    take_from_tail(plan, &gpu->holders, lacking);
+    lacking = take_from_tail(plan, &gpu->holders, lacking);
+  take_from_staying(plan, lacking);
 }
 
 /* Once moves are worth hiding they stay so for that turn: what is left to move gets less. */
@@ -321,9 +360,15 @@ static uint64_t exceeding_ns(const struct sched_gpu *gpu) {
   return lacks ? gpu->turn_ns : SCHED_NEVER;
 }
 
+static struct sched_job *first_staying(const struct sched_gpu *gpu) {
+  return list_entry(list_first(&gpu->staying), struct sched_job, staying_link);
+}
+
 uint64_t residency_deadline_ns(const struct sched_gpu *gpu) {
   struct list *node = list_first(&gpu->leaving);
   uint64_t deadline_ns = min_u64(exceeding_ns(gpu), gpu->replan_ns);
+  if (!list_empty(&gpu->staying))
+    deadline_ns = min_u64(deadline_ns, first_staying(gpu)->stays_ns);
   if (!node)
     return deadline_ns;
   uint64_t since_ns = list_entry(node, struct sched_job, leaving_link)->leaving_ns;
@@ -340,5 +385,15 @@ void residency_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched
     list_remove(node);
     books_claim(job);
     change_add(change, job, SCHED_NOTE_STAYS);
+    turns_wait_anew(gpu, now_ns);
+  }
+}
+
+void residency_expire_stays(struct sched_gpu *gpu, uint64_t now_ns) {
+  while (!list_empty(&gpu->staying) && now_ns >= first_staying(gpu)->stays_ns) {
+    struct sched_job *job = first_staying(gpu);
+    job->stays_ns = 0;
+    list_remove(&job->staying_link);
+    books_claim(job);
   }
 }

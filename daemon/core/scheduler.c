@@ -44,6 +44,7 @@ void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const
   list_init(&gpu->dropping);
   list_init(&gpu->overdue);
   list_init(&gpu->leaving);
+  list_init(&gpu->staying);
   gpu->serialized = gpu->settings.mode == GS_MODE_ON;
   list_append(&scheduler->gpus, &gpu->link);
 }
@@ -83,6 +84,7 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
                             .managed = is_managed(gpu, attach->flags)};
   list_init(&job->turn);
   list_init(&job->leaving_link);
+  list_init(&job->staying_link);
   list_init(&job->todo_link);
   list_append(&gpu->jobs, &job->link);
   gpu->job_count++;
@@ -112,6 +114,7 @@ void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_chang
   change_forget(job);
   list_remove(&job->turn);
   list_remove(&job->leaving_link);
+  list_remove(&job->staying_link);
   list_remove(&job->link);
   gpu->job_count--;
   overhead_begin_anew(gpu, change);
@@ -301,6 +304,7 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
   list_each(node, &scheduler->gpus) {
     turns_expire_grace(gpu_of(node), now_ns, change);
     residency_expire_grace(gpu_of(node), now_ns, change);
+    residency_expire_stays(gpu_of(node), now_ns);
     overhead_expire(gpu_of(node), now_ns, change);
     conclude(gpu_of(node), now_ns, change);
   }

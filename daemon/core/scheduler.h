@@ -77,7 +77,7 @@ struct sched_gpu {
   uint64_t total_bytes;
   bool serialized;        /* turns are being taken */
   uint64_t serialized_ns; /* since when */
-  uint64_t turn_ns;       /* when the present holder's quantum began, or will at the latest */
+  uint64_t turn_ns;       /* when the present holder's quantum began, or will if it does not run before */
   uint64_t epoch;         /* of the last grant */
   uint32_t last_job;      /* id of who got the last turn; 0: nobody yet */
   struct list jobs;       /* all */
@@ -88,8 +88,10 @@ struct sched_gpu {
   struct list overdue;    /* DROPPING, past the grace, and their memory forbids to go on without them */
   uint32_t job_count, waiting_count, holder_count;
   struct list leaving; /* that have yet to give room back, the longest without progress first */
+  struct list staying; /* with stays_ns, the first to be asked again first */
   uint64_t used_bytes, pinned_bytes, resident_bytes, reach_bytes, claim_bytes; /* sums over the jobs */
   uint64_t faultless_bytes; /* of used_bytes: those that can leave, and have no page faults */
+  uint64_t staying_bytes;   /* that could leave, and don't: a sum over the jobs */
   uint64_t overhead_bytes;  /* what the driver has refused: the card has that much less than it says */
   uint64_t overhead_end_ns; /* when that is tried again */
   uint32_t overhead_tries;  /* how often it was */
@@ -106,6 +108,7 @@ struct sched_job {
   struct list link; /* gpu->jobs */
   struct list turn; /* idle, queue, holders, dropping or overdue */
   struct list leaving_link;
+  struct list staying_link;
   struct list todo_link;
   uint32_t todo; /* actions to take, by bit */
   enum gs_job_state state;
@@ -130,6 +133,8 @@ struct sched_job {
   uint64_t want_bytes;     /* the plan's: the room that it is to have */
   uint64_t leaving_ns;     /* since when it has made no progress with giving back room */
   bool overdue;            /* for longer than the grace */
+  uint64_t stays_ns;       /* it was, and runs with what it has: until when it is not asked again; or 0 */
+  uint64_t staying_bytes;  /* what it does not give to others, besides pinned bytes */
   bool hidden;             /* its moves are worth hiding behind the turn before its own */
   bool too_big_noted;
   uint64_t held_ns, waited_ns, turns, moved_bytes, drain_max_ns; /* up to since_ns */

@@ -4,9 +4,10 @@
  * While turns are taken (serialized), at most one job holds. Nobody is granted before everybody who was told
  * to stop has answered, died, or been bypassed; what must leave the card for the next one leaves after that,
  * and the next one waits for it with its gate shut (residency.c). So the quantum begins when it says that it
- * runs, or the grace after its grant. While turns are not taken, every job holds, but for those
- * that still owe an answer to DROP_LOCK: they are granted when it comes. A job that holds is never granted
- * again, so a client never gets two grants without a release between them.
+ * runs, or the grace after its grant, or after somebody new was asked to leave for it. Who cannot run because
+ * others stay on the card (residency.c) is passed over while somebody else can. While turns are not taken,
+ * every job holds, but for those that still owe an answer to DROP_LOCK: they are granted when it comes. A job
+ * that holds is never granted again, so a client never gets two grants without a release between them.
  */
 #include "core/internal.h"
 
@@ -19,11 +20,17 @@ struct sched_job *turns_holder(const struct sched_gpu *gpu) {
 }
 
 struct sched_job *turns_next(const struct sched_gpu *gpu) {
+  struct sched_job *blocked = NULL;
   list_each(node, &gpu->queue) {
-    if (!sched_job_too_big(job_of_turn(node)))
-      return job_of_turn(node);
+    struct sched_job *job = job_of_turn(node);
+    if (sched_job_too_big(job))
+      continue;
+    if (!books_blocked(job))
+      return job;
+    if (!blocked)
+      blocked = job;
   }
-  return NULL;
+  return turns_holder(gpu) ? NULL : blocked;
 }
 
 /* ---- states ---- */
@@ -164,8 +171,21 @@ static void switch_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_ch
 
 /* ---- what follows from the state ---- */
 
-static uint64_t quantum_end_ns(const struct sched_gpu *gpu) {
-  return add_u64(gpu->turn_ns, gpu->settings.tq_ns);
+static uint64_t grace_end_ns(const struct sched_job *job) {
+  return add_u64(job->since_ns, job->gpu->scheduler->grace_ns);
+}
+
+/* When the holder makes way for the next one. */
+static uint64_t turn_end_ns(const struct sched_gpu *gpu) {
+  const struct sched_job *holder = turns_holder(gpu);
+  bool waits_in_vain = !holder->active && books_blocked(holder);
+  return waits_in_vain ? grace_end_ns(holder) : add_u64(gpu->turn_ns, gpu->settings.tq_ns);
+}
+
+void turns_wait_anew(struct sched_gpu *gpu, uint64_t now_ns) {
+  const struct sched_job *holder = gpu->serialized ? turns_holder(gpu) : NULL;
+  if (holder && !holder->active && !holder->managed)
+    gpu->turn_ns = max_u64(gpu->turn_ns, add_u64(now_ns, gpu->scheduler->grace_ns));
 }
 
 static void note_too_big(struct sched_job *job, struct sched_change *change) {
@@ -180,7 +200,8 @@ static struct sched_job *pass_over(const struct sched_gpu *gpu, struct sched_cha
   list_each(node, &gpu->queue) {
     if (job_of_turn(node) == next)
       break;
-    note_too_big(job_of_turn(node), change);
+    if (sched_job_too_big(job_of_turn(node)))
+      note_too_big(job_of_turn(node), change);
   }
   return next;
 }
@@ -210,7 +231,7 @@ static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chan
   struct sched_job *holder = turns_holder(gpu);
   if (!next || !holder)
     return;
-  if (now_ns >= quantum_end_ns(gpu)) {
+  if (now_ns >= turn_end_ns(gpu)) {
     stop_holder(holder, now_ns, change);
   } else if (!holder->wanted_told) {
     holder->wanted_told = true;
@@ -238,14 +259,10 @@ void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *c
 
 /* ---- time ---- */
 
-static uint64_t grace_end_ns(const struct sched_job *job) {
-  return add_u64(job->since_ns, job->gpu->scheduler->grace_ns);
-}
-
 uint64_t turns_deadline_ns(const struct sched_gpu *gpu) {
   uint64_t deadline_ns = SCHED_NEVER;
   if (gpu->serialized && turns_holder(gpu) && turns_next(gpu))
-    deadline_ns = quantum_end_ns(gpu);
+    deadline_ns = turn_end_ns(gpu);
   if (!list_empty(&gpu->dropping))
     deadline_ns = min_u64(deadline_ns, grace_end_ns(job_of_turn(list_first(&gpu->dropping))));
   if (gpu->serialized && !wants_turns(gpu))

@@ -179,6 +179,11 @@ static void end_step(struct actors *actors, int i) {
     say_resident(actors, i);
 }
 
+static bool can_move(const struct actor *actor) {
+  uint64_t goal = goal_bytes(actor);
+  return actor->resident_bytes < goal || (actor->resident_bytes > goal && !actor->cramped);
+}
+
 /* The worker's loop. False: there is nothing to do. */
 static bool work(struct actors *actors, int i) {
   struct actor *actor = &actors->actors[i];
@@ -186,7 +191,7 @@ static bool work(struct actors *actors, int i) {
     return false;
   if (actor->holding && !actor->open && has_enough(actor))
     open_gate(actors, i);
-  else if (!actor->open && actor->resident_bytes != goal_bytes(actor))
+  else if (!actor->open && can_move(actor))
     begin_step(actors, i);
   else if (actor->lowered)
     say_resident(actors, i);

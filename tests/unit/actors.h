@@ -30,6 +30,7 @@ enum actor_step { STEP_NONE, STEP_OUT, STEP_IN };
 /* What the job's process has, does and knows; it lags behind what the scheduler knows. */
 struct actor {
   bool attached, managed, stalled;
+  bool cramped; /* its host has no memory left to leave to */
   bool wants, requested, holding, open, releasing;
   uint64_t epoch;
   uint64_t release_ns; /* when its drain ends */

@@ -126,12 +126,57 @@ START_TEST(long_turns_move_less_instead) {
 }
 END_TEST
 
+/* ---- who cannot leave ---- */
+
+static bool runs(int i) { return them.actors[i].open && !them.actors[i].releasing; }
+
+/* How many of so many seconds somebody has run. */
+static unsigned busy_s(unsigned seconds) {
+  unsigned busy = 0;
+  for (unsigned s = 0; s < seconds; s++) {
+    actors_pass(&them, NS_PER_S);
+    for (int i = 0; i < ACTORS; i++)
+      busy += runs(i);
+  }
+  return busy;
+}
+
+/* The first of so many jobs of 12 GiB finds no host memory to leave to. */
+static unsigned busy_with_one_that_stays(int jobs, uint64_t tq_ns) {
+  start(1, 12, tq_ns, 0);
+  them.actors[0].cramped = true;
+  for (int i = 1; i < jobs; i++) {
+    actors_attach(&them, i, 12 * GIB, 0, 0);
+    actors_request(&them, i);
+  }
+  return busy_s(1800);
+}
+
+START_TEST(one_that_stays_leaves_half_of_the_time_unused) {
+  ck_assert_uint_ge(busy_with_one_that_stays(2, NS_PER_S), 880);
+  ck_assert_uint_ge(busy_with_one_that_stays(2, 100 * NS_PER_S), 1300);
+}
+END_TEST
+
+START_TEST(however_many_wait_for_its_memory) {
+  ck_assert_uint_ge(busy_with_one_that_stays(ACTORS, NS_PER_S), 880);
+  for (int i = 1; i < ACTORS; i++)
+    ck_assert_uint_ge(them.jobs[i].turns, 3); /* each was tried */
+  them.actors[0].cramped = false;
+  ck_assert_uint_ge(busy_s(60), 40);
+  for (int i = 1; i < ACTORS; i++)
+    ck_assert_uint_ge(them.actors[i].opened, 1);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {three_jobs_move_half_of_what_lru_moves,
                                 two_large_jobs_move_what_they_must_and_no_more,
                                 short_turns_of_four_jobs_hide_their_moves,
                                 managed_jobs_hide_them_too,
                                 long_turns_move_less_instead,
+                                one_that_stays_leaves_half_of_the_time_unused,
+                                however_many_wait_for_its_memory,
                                 NULL};
   return suite_main("residency", tests, NULL, NULL);
 }

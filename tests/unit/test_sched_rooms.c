@@ -408,6 +408,137 @@ START_TEST(a_bypassed_job_makes_way) {
 }
 END_TEST
 
+/* ---- who finds no host memory to leave to ---- */
+
+/* Two of 12; the first one cannot leave for the second, which holds. Both want to run. */
+static void wait_for_a_cramped_victim(void) {
+  take_turns(2, 12, SWAP);
+  world.clients[1].cramped = true;
+  request_all(2);
+  end_turn(1);
+  said("1:drop(1,4) 2:ok(2,4) 2:wanted(2)");
+}
+
+START_TEST(who_stays_runs_instead) {
+  wait_for_a_cramped_victim();
+  world_pass(&world, GRACE - 1);
+  said("");
+  world_pass(&world, 1);
+  said("1:room(12) 1:stays 2:drop(2,4)");
+  world_yield(&world, 2);
+  said("1:ok(3,12)");
+  ck_assert(world.jobs[1].active);
+}
+END_TEST
+
+START_TEST(it_is_asked_again_after_the_grace) {
+  wait_for_a_cramped_victim();
+  world_pass(&world, GRACE);
+  world_yield(&world, 2);
+  world_said(&world);
+  world_pass(&world, GRACE - 1); /* though its quantum is over */
+  said("");
+  world_pass(&world, 1);
+  said("1:drop(3,4)");
+  world.clients[1].cramped = false;
+  world_yield(&world, 1);
+  said("2:ok(4,4) 2:wanted(4) 2:room(12)");
+}
+END_TEST
+
+START_TEST(what_it_gives_back_later_is_taken) {
+  wait_for_a_cramped_victim();
+  world_pass(&world, GRACE);
+  world_release(&world, 2);
+  world_release(&world, 1); /* nobody wants to run */
+  world_request(&world, 2); /* and then this one, sooner than it would be tried again */
+  world_said(&world);
+  world.clients[1].cramped = false;
+  world_set_tq(&world, TQ);
+  said("2:room(12)");
+  ck_assert(world.jobs[2].active);
+}
+END_TEST
+
+/* 8 of the first one stay, and the second one cannot have 12; the third and the fourth share the rest. */
+START_TEST(who_fits_beside_it_runs) {
+  take_turns(1, 8, SWAP);
+  world_attach(&world, 2, 12, SWAP);
+  world_attach(&world, 3, 5, SWAP);
+  world_attach(&world, 4, 5, SWAP);
+  world.clients[1].cramped = true;
+  request_all(4);
+  end_turn(1);
+  said("1:drop(1,4) 2:ok(2,8) 2:wanted(2)");
+  world_pass(&world, GRACE);
+  said("1:stays 2:drop(2,3) 3:room(5)");
+  world_yield(&world, 2);
+  said("3:ok(3,5) 3:wanted(3) 2:room(0) 4:room(3)"); /* who cannot run leaves first */
+  world_set_tq(&world, TQ / 4);
+  for (int i = 0; i < 2; i++)
+    for (int id = 3; id != 2; id = id == 4 ? 1 : id == 1 ? 2 : 4) {
+      ck_assert_int_eq(world.jobs[id].state, GS_JOB_HOLDING);
+      ck_assert(world.jobs[id].active);
+      world_pass(&world, TQ / 4);
+      world_yield(&world, id);
+      ck_assert_uint_eq(world.jobs[1].room_bytes, 8 * GIB); /* it is not asked */
+    }
+}
+END_TEST
+
+/* All of four of 4, of which the first two cannot leave; the fifth needs 4. */
+START_TEST(everybody_is_asked_before_a_turn_ends) {
+  take_turns(5, 4, SWAP);
+  world.clients[1].cramped = world.clients[2].cramped = true;
+  world_request(&world, 5);
+  said("5:ok(1,0) 1:room(0)");
+  world_request(&world, 4); /* it could run */
+  world_said(&world);
+  world_pass(&world, GRACE);
+  said("1:stays 2:room(0)");
+  world_pass(&world, GRACE);
+  said("2:stays 3:room(0) 5:room(4)");
+  ck_assert(world.jobs[5].active);
+}
+END_TEST
+
+/* It is less than the card has, but more than the first one leaves of it. */
+START_TEST(a_holder_that_grows_has_its_quantum) {
+  uint64_t granted;
+  take_turns(2, 8, SWAP);
+  world.clients[1].cramped = true;
+  world_request(&world, 2);
+  ck_assert_int_eq(world_ask(&world, 2, 12, 0, &granted), 0);
+  world_said(&world);
+  world_pass(&world, GRACE);
+  said("1:stays");
+  world_request(&world, 1);
+  said("2:drop(1,8) 1:room(8)"); /* which is over */
+  world_yield(&world, 2);
+  said("1:ok(2,8)");
+  world_pass(&world, GRACE);
+  said("1:drop(2,4)");
+}
+END_TEST
+
+START_TEST(while_nobody_else_can_run_a_holder_goes_on_waiting) {
+  wait_for_a_cramped_victim();
+  world_release(&world, 2);
+  world_said(&world);
+  world_release(&world, 1);
+  world_request(&world, 2);
+  world_attach(&world, 3, 14, SWAP); /* for this one there is no room, either */
+  world_request(&world, 3);
+  world_said(&world);
+  world_pass(&world, GRACE);
+  said("1:stays");
+  world_pass(&world, 100 * GRACE);
+  said("");
+  world_request(&world, 1);
+  said("2:drop(4,4) 1:room(12)");
+}
+END_TEST
+
 /* ---- when the quantum begins ---- */
 
 START_TEST(the_quantum_begins_when_the_job_runs) {
@@ -702,6 +833,13 @@ int main(void) {
                                 managed_memory_that_stays_makes_way_by_itself,
                                 managed_memory_beside_memory_that_stays_gets_its_room_anyway,
                                 a_bypassed_job_makes_way,
+                                who_stays_runs_instead,
+                                it_is_asked_again_after_the_grace,
+                                what_it_gives_back_later_is_taken,
+                                who_fits_beside_it_runs,
+                                everybody_is_asked_before_a_turn_ends,
+                                a_holder_that_grows_has_its_quantum,
+                                while_nobody_else_can_run_a_holder_goes_on_waiting,
                                 the_quantum_begins_when_the_job_runs,
                                 or_the_grace_after_its_grant,
                                 who_is_kept_when_turns_begin_has_its_quantum_too,

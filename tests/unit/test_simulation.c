@@ -16,6 +16,8 @@
 #define DRAIN_NS (20 * NS_PER_MS)
 #define BYTES_PER_S (UINT64_C(2000) * GIB) /* the whole card in 8 ms */
 #define OVERHEAD_NS (20 * NS_PER_MS)
+/* One that needs what a cramped one has may be tried first. */
+#define CRAMPED_GRACES (2 * ACTORS)
 #define MOVES_NS (40 * NS_PER_MS) /* at most, of one hand-over */
 
 static struct actors them;
@@ -87,9 +89,15 @@ static void on_action(const struct sched_action *action) {
 
 /* ---- what must always hold ---- */
 
+/* What it does not give to others, for now. */
+static uint64_t kept_by(const struct sched_job *job) {
+  bool stays = !job->managed && (job->overdue || job->stays_ns);
+  return stays && job->claim_bytes > job->pinned_bytes ? job->claim_bytes : job->pinned_bytes;
+}
+
 static void check_sums(void) {
   const struct sched_gpu *gpu = &them.gpu;
-  uint64_t used = 0, resident = 0, pinned = 0, claims = 0, reach = 0;
+  uint64_t used = 0, resident = 0, pinned = 0, claims = 0, reach = 0, staying = 0;
   unsigned waiting = 0, holding = 0, jobs = 0;
   for (int i = 0; i < ACTORS; i++) {
     if (!them.actors[i].attached)
@@ -101,21 +109,41 @@ static void check_sums(void) {
     pinned += job->pinned_bytes;
     claims += job->claim_bytes;
     reach += job->reach_bytes;
+    staying += kept_by(job) - job->pinned_bytes;
     waiting += job->state == GS_JOB_WAITING;
     holding += job->state == GS_JOB_HOLDING;
     if (job->resident_bytes > job->used_bytes)
       fail_about("is believed to have more on the card than it has", i);
   }
   if (used != gpu->used_bytes || resident != gpu->resident_bytes || pinned != gpu->pinned_bytes ||
-      claims != gpu->claim_bytes || reach != gpu->reach_bytes || waiting != gpu->waiting_count ||
-      holding != gpu->holder_count || jobs != gpu->job_count || used - pinned != them.scheduler.movable_bytes)
+      claims != gpu->claim_bytes || reach != gpu->reach_bytes || staying != gpu->staying_bytes ||
+      waiting != gpu->waiting_count || holding != gpu->holder_count || jobs != gpu->job_count ||
+      used - pinned != them.scheduler.movable_bytes)
     fail_all("a sum is wrong");
 }
 
-/* Those that wait and can run. */
-static unsigned fitting_waiters(void) {
+static uint64_t kept_from(const struct sched_job *job) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < ACTORS; i++) {
+    const struct sched_job *other = &them.jobs[i];
+    if (!them.actors[i].attached || other == job)
+      continue;
+    bytes += kept_by(other);
+  }
+  return bytes;
+}
+
+static bool is_blocked(const struct sched_job *job) {
+  return !job->managed && job->used_bytes + kept_from(job) > sched_gpu_usable_bytes(&them.gpu);
+}
+
+/* Those that wait and can run, or could but for those that stay on the card. */
+static unsigned waiters(bool blocked_too) {
   unsigned count = 0;
-  list_each(node, &them.gpu.queue) { count += !sched_job_too_big(list_entry(node, struct sched_job, turn)); }
+  list_each(node, &them.gpu.queue) {
+    const struct sched_job *job = list_entry(node, struct sched_job, turn);
+    count += !sched_job_too_big(job) && (blocked_too || !is_blocked(job));
+  }
   return count;
 }
 
@@ -132,7 +160,7 @@ static void check_turns(void) {
   bool owed = !list_empty(&gpu->dropping) || !list_empty(&gpu->overdue);
   if (gpu->serialized && gpu->holder_count > 1)
     fail_all("several hold while turns are being taken");
-  if (gpu->serialized && gpu->holder_count == 0 && fitting_waiters() > 0 && !owed)
+  if (gpu->serialized && gpu->holder_count == 0 && waiters(true) > 0 && !owed)
     fail_all("the GPU is free and somebody waits");
   if (!gpu->serialized && faultless_bytes() > 0 && gpu->used_bytes > sched_gpu_usable_bytes(gpu))
     fail_all("no turns are being taken, and memory without page faults waits for room");
@@ -146,7 +174,7 @@ static void check_job(int i) {
   const struct sched_job *job = &them.jobs[i];
   bool holds = job->state == GS_JOB_HOLDING;
   /* While somebody waits, the holder knows. */
-  if (holds && them.gpu.serialized && fitting_waiters() > 0 &&
+  if (holds && them.gpu.serialized && waiters(false) > 0 &&
       !(run.wanted[i] && run.wanted_epoch[i] == job->epoch))
     fail_about("does not know that somebody waits", i);
   if (sched_job_too_big(job)) {
@@ -288,6 +316,8 @@ static void act(int i) {
     be_short(i);
   else if (chance(10) && !run.fair)
     actor->stalled = !actor->stalled;
+  else if (chance(10) && !run.fair)
+    actor->cramped = !actor->cramped;
   else
     actors_request(&them, i);
 }
@@ -300,23 +330,46 @@ static void pass_overhead(void) {
     fail_all("what was refused is never tried again");
 }
 
-/* Everybody answers again, nobody is disturbed: whoever waits and fits must run. */
-static void settle(void) {
+/* Everybody wants to run, and nobody is disturbed. */
+static void expect_runs(uint64_t ns, bool (*must_run)(int i)) {
   uint64_t opened[ACTORS];
-  pass_overhead();
-  scheduler_set_mode(&them.scheduler, NULL, GS_MODE_ON, them.now_ns, &them.change);
-  actors_execute(&them);
-  them.busy_percent = 100;
   for (int i = 0; i < ACTORS; i++) {
-    them.actors[i].stalled = false;
     opened[i] = them.actors[i].opened;
     actors_request(&them, i);
   }
-  actors_pass(&them, them.scheduler.grace_ns + 2 * ACTORS * (them.gpu.settings.tq_ns + DRAIN_NS + MOVES_NS));
+  actors_pass(&them, ns);
   for (int i = 0; i < ACTORS; i++)
-    if (them.actors[i].attached && them.actors[i].opened == opened[i] && !them.actors[i].open &&
-        !sched_job_too_big(&them.jobs[i]))
+    if (them.actors[i].attached && them.actors[i].opened == opened[i] && !them.actors[i].open && must_run(i))
       fail_about("never ran", i);
+}
+
+static bool fits(int i) { return !sched_job_too_big(&them.jobs[i]); }
+
+/* Even if the cramped ones keep all that they have. */
+static bool fits_beside_cramped(int i) {
+  uint64_t bytes = them.actors[i].used_bytes;
+  for (int other = 0; other < ACTORS; other++) {
+    const struct actor *actor = &them.actors[other];
+    if (actor->attached && other != i)
+      bytes += actor->cramped ? actor->used_bytes : actor->pinned_bytes;
+  }
+  return bytes <= sched_gpu_usable_bytes(&them.gpu);
+}
+
+/* Everybody answers again: whoever wants to run and can must do so. */
+static void settle(void) {
+  uint64_t turns_ns = 2 * ACTORS * (them.gpu.settings.tq_ns + DRAIN_NS + MOVES_NS);
+  scheduler_set_mode(&them.scheduler, NULL, GS_MODE_ON, them.now_ns, &them.change);
+  actors_execute(&them);
+  them.busy_percent = 100;
+  for (int i = 0; i < ACTORS; i++)
+    them.actors[i].stalled = false;
+  pass_overhead();
+  if (chance(20)) /* it takes long */
+    expect_runs(CRAMPED_GRACES * them.scheduler.grace_ns + turns_ns, fits_beside_cramped);
+  for (int i = 0; i < ACTORS; i++)
+    them.actors[i].cramped = false;
+  expect_runs(2 * them.scheduler.grace_ns + turns_ns, fits);
 }
 
 /* ---- a history ---- */
