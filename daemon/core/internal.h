@@ -25,6 +25,10 @@ void turns_admit_running(struct sched_gpu *gpu, struct sched_job *job, uint64_t 
 /* Decide what follows from the present state of the GPU. The last step of every event, but for the plan. */
 void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
 
+/* The ranks of those who wait follow another policy; the rank of this job, if it waits, other terms. */
+void turns_set_policy(struct sched_gpu *gpu, enum gs_policy policy);
+void turns_rank(struct sched_job *job);
+
 void turns_tell_all(struct sched_gpu *gpu, enum sched_action_type type, struct sched_change *change);
 
 uint64_t turns_deadline_ns(const struct sched_gpu *gpu);
@@ -138,6 +142,11 @@ void handover_end(struct sched_gpu *gpu, const struct sched_active *active, uint
 
 /* How long the GPU would stand idle for so many bytes. */
 uint64_t handover_cost_ns(const struct sched_gpu *gpu, uint64_t bytes);
+
+/* Of the queue. */
+static inline struct sched_job *sched_job_of(struct order_node *node) {
+  return node ? list_entry(node, struct sched_job, waiting) : NULL;
+}
 
 static inline uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static inline uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }

@@ -191,11 +191,12 @@ static bool has_to_give(const struct sched_job *job) {
 
 /* Those that cannot run, even if it is their turn. */
 static uint64_t take_from_passed_over(struct plan *plan, uint64_t lacking_bytes) {
-  list_each(node, &plan->gpu->queue) {
+  order_each(node, &plan->gpu->queue) {
+    struct sched_job *job = sched_job_of(node);
     if (lacking_bytes == 0)
       break;
-    if (sched_job_too_big(job_of_turn(node)) || books_blocked(job_of_turn(node)))
-      lacking_bytes = take(plan, job_of_turn(node), lacking_bytes);
+    if (sched_job_too_big(job) || books_blocked(job))
+      lacking_bytes = take(plan, job, lacking_bytes);
   }
   return lacking_bytes;
 }
@@ -215,7 +216,17 @@ static uint64_t take_from_idle(struct plan *plan, uint64_t idle_ns, uint64_t lac
   return lacking_bytes;
 }
 
-/* Those that have stopped last, or run last, first. */
+/* Those that run last, first. */
+static uint64_t take_from_queue(struct plan *plan, uint64_t lacking_bytes) {
+  order_each_back(node, &plan->gpu->queue) {
+    if (lacking_bytes == 0)
+      break;
+    lacking_bytes = take(plan, sched_job_of(node), lacking_bytes);
+  }
+  return lacking_bytes;
+}
+
+/* Those that have stopped last, or were granted last, first. */
 static uint64_t take_from_tail(struct plan *plan, const struct list *jobs, uint64_t lacking_bytes) {
   list_each_back(node, jobs) {
     if (lacking_bytes == 0)
@@ -250,7 +261,7 @@ static void plan_first(struct plan *plan) {
     plan_job(plan, plan->first, books_need_bytes(plan->first));
   uint64_t lacking = take_from_idle(plan, 0, lacking_bytes(plan));
   lacking = take_from_tail(plan, &gpu->dropping, lacking);
-  lacking = take_from_tail(plan, &gpu->queue, lacking);
+  lacking = take_from_queue(plan, lacking);
   if (plan->fits)
     lacking = take_from_tail(plan, &gpu->holders, lacking);
   take_from_staying(plan, lacking);
@@ -268,7 +279,7 @@ static void plan_second(struct plan *plan) {
   plan_job(plan, second, max_u64(before_bytes, books_need_bytes(second)));
   uint64_t lacking = take_from_idle(plan, SCHED_IDLE_NS, lacking_bytes(plan));
   if (lacking > 0 && worth_hiding(plan->gpu, second, lacking))
-    lacking = take_from_tail(plan, &plan->gpu->queue, lacking);
+    lacking = take_from_queue(plan, lacking);
   plan_job(plan, second, max_u64(before_bytes, less_u64(second->want_bytes, lacking)));
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/internal.h"
+#include "core/policy.h"
 
 static struct sched_gpu *gpu_of(struct list *node) { return list_entry(node, struct sched_gpu, link); }
 
@@ -39,7 +40,6 @@ void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const
   strncpy(gpu->name, name, sizeof gpu->name - 1);
   list_init(&gpu->jobs);
   list_init(&gpu->idle);
-  list_init(&gpu->queue);
   list_init(&gpu->holders);
   list_init(&gpu->dropping);
   list_init(&gpu->overdue);
@@ -81,6 +81,8 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
                             .owner = attach->owner,
                             .id = attach->id,
                             .since_ns = now_ns,
+                            .arrival = ++gpu->arrivals,
+                            .terms = {.weight = SCHED_WEIGHT},
                             .managed = is_managed(gpu, attach->flags)};
   list_init(&job->turn);
   list_init(&job->leaving_link);
@@ -160,6 +162,7 @@ void scheduler_active(struct sched_job *job, const struct sched_active *active, 
   if (active->epoch != job->epoch || job->state != GS_JOB_HOLDING || job->active)
     return;
   job->active = true;
+  job->ran_ns = now_ns;
   gpu->turn_ns = min_u64(gpu->turn_ns, now_ns);
   books_assume_resident(job);
   handover_end(gpu, active, now_ns);
@@ -234,7 +237,7 @@ void scheduler_short(struct sched_job *job, uint64_t short_bytes, uint64_t now_n
 
 /* ---- settings ---- */
 
-enum setting { SETTING_TQ, SETTING_MODE, SETTING_CAPACITY };
+enum setting { SETTING_TQ, SETTING_MODE, SETTING_CAPACITY, SETTING_POLICY };
 
 static void set_one(struct sched_gpu *gpu, enum setting setting, uint64_t value, uint64_t now_ns,
                     struct sched_change *change) {
@@ -242,9 +245,11 @@ static void set_one(struct sched_gpu *gpu, enum setting setting, uint64_t value,
     gpu->settings.tq_ns = value;
   else if (setting == SETTING_MODE)
     gpu->settings.mode = (enum gs_mode)value;
+  else if (setting == SETTING_POLICY)
+    turns_set_policy(gpu, (enum gs_policy)value);
   else
     books_set_capacity(gpu, value);
-  if (setting != SETTING_TQ)
+  if (setting == SETTING_MODE || setting == SETTING_CAPACITY)
     turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
   conclude(gpu, now_ns, change);
 }
@@ -259,6 +264,8 @@ static void set(struct scheduler *scheduler, struct sched_gpu *gpu, enum setting
     scheduler->defaults.tq_ns = value;
   else if (setting == SETTING_MODE)
     scheduler->defaults.mode = (enum gs_mode)value;
+  else if (setting == SETTING_POLICY)
+    scheduler->defaults.policy = (enum gs_policy)value;
   else
     scheduler->defaults.capacity_bytes = value;
   list_each(node, &scheduler->gpus) { set_one(gpu_of(node), setting, value, now_ns, change); }
@@ -277,6 +284,22 @@ void scheduler_set_mode(struct scheduler *scheduler, struct sched_gpu *gpu, enum
 void scheduler_set_capacity(struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t bytes,
                             uint64_t now_ns, struct sched_change *change) {
   set(scheduler, gpu, SETTING_CAPACITY, min_u64(bytes, SCHED_BYTES_MAX), now_ns, change);
+}
+
+void scheduler_set_policy(struct scheduler *scheduler, struct sched_gpu *gpu, enum gs_policy policy,
+                          uint64_t now_ns, struct sched_change *change) {
+  set(scheduler, gpu, SETTING_POLICY, policy, now_ns, change);
+}
+
+void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms, uint64_t now_ns,
+                         struct sched_change *change) {
+  if (job->ran_ns) { /* so far by its old weight */
+    policy_charge(job, now_ns);
+    job->ran_ns = now_ns;
+  }
+  job->terms = *terms;
+  turns_rank(job);
+  conclude(job->gpu, now_ns, change);
 }
 
 void scheduler_set_memory(struct scheduler *scheduler, struct sched_gpu *gpu, enum gs_memory memory) {
@@ -313,5 +336,5 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
 void scheduler_number_queue(struct sched_gpu *gpu) {
   uint32_t place = 0;
   list_each(node, &gpu->jobs) { list_entry(node, struct sched_job, link)->place = 0; }
-  list_each(node, &gpu->queue) { list_entry(node, struct sched_job, turn)->place = ++place; }
+  order_each(node, &gpu->queue) { sched_job_of(node)->place = ++place; }
 }

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "core/list.h"
+#include "core/order.h"
 #include "gpushare/protocol.h"
 
 #define SCHED_TQ_MIN_NS UINT64_C(1000000)
@@ -29,6 +30,11 @@
 #define SCHED_SLACK_BYTES (UINT64_C(16) << 20)
 /* Who has not wanted to run for so long may not do so soon. */
 #define SCHED_IDLE_NS UINT64_C(100000000)
+/* fair: the weight of a job that has none of its own. */
+#define SCHED_WEIGHT 100
+#define SCHED_WEIGHT_MAX 10000
+/* priority: levels from -20 to 20, 20 the most urgent. */
+#define SCHED_PRIORITY_MAX 20
 /* How fast memory moves, until it has been measured. */
 #define SCHED_BYTES_PER_S UINT64_C(25000000000)
 
@@ -36,6 +42,7 @@ struct sched_settings {
   uint64_t tq_ns;
   uint64_t capacity_bytes; /* 0: the whole card */
   enum gs_mode mode;
+  enum gs_policy policy;
   enum gs_memory memory; /* for programs that do not choose themselves */
 };
 
@@ -78,11 +85,14 @@ struct sched_gpu {
   bool serialized;        /* turns are being taken */
   uint64_t serialized_ns; /* since when */
   uint64_t turn_ns;       /* when the present holder's quantum began, or will if it does not run before */
+  bool preempts;          /* the next job takes the holder's place before its quantum is over */
   uint64_t epoch;         /* of the last grant */
+  uint64_t virtual_ns;    /* fair: where newcomers begin */
+  uint64_t arrivals;      /* of jobs so far */
   uint32_t last_job;      /* id of who got the last turn; 0: nobody yet */
   struct list jobs;       /* all */
   struct list idle;       /* IDLE and BYPASSED, the longest first */
-  struct list queue;      /* WAITING, the next one first */
+  struct order queue;     /* WAITING, by rank (policy.h) */
   struct list holders;    /* HOLDING; at most one while serialized */
   struct list dropping;   /* DROPPING, within the grace, the oldest order first */
   struct list overdue;    /* DROPPING, past the grace, and their memory forbids to go on without them */
@@ -101,21 +111,35 @@ struct sched_gpu {
   struct sched_handover handover;
 };
 
+/* What a job asks for, or is given. */
+struct sched_terms {
+  uint32_t weight;      /* 1 to SCHED_WEIGHT_MAX */
+  int32_t priority;     /* -SCHED_PRIORITY_MAX to SCHED_PRIORITY_MAX */
+  uint64_t expected_ns; /* GPU time from its first turn to its last; 0: unknown */
+};
+
 struct sched_job {
   struct sched_gpu *gpu;
-  void *owner;      /* the caller's */
-  uint32_t id;      /* the caller's, not 0; survives on no other job of the GPU */
-  struct list link; /* gpu->jobs */
-  struct list turn; /* idle, queue, holders, dropping or overdue */
+  void *owner;               /* the caller's */
+  uint32_t id;               /* the caller's, not 0; survives on no other job of the GPU */
+  struct list link;          /* gpu->jobs */
+  struct list turn;          /* idle, holders, dropping or overdue */
+  struct order_node waiting; /* queue */
   struct list leaving_link;
   struct list staying_link;
   struct list todo_link;
   uint32_t todo; /* actions to take, by bit */
   enum gs_job_state state;
-  bool managed;     /* memory that survives a grant to somebody else */
-  bool wanted_told; /* LOCK_WANTED was sent for this epoch */
-  uint32_t flags;   /* GS_STATE_*, as the client says, and OVERDUE */
-  uint32_t place;   /* in the queue, from 1, after scheduler_number_queue */
+  struct sched_terms terms;
+  uint64_t arrival;    /* number of its arrival at this GPU */
+  uint64_t ran_ns;     /* since when it runs in this turn; 0: it does not */
+  uint64_t credit_ns;  /* what it waited for its turn, for as long as that counts */
+  uint64_t gpu_ns;     /* GPU time had in turns that are over */
+  uint64_t virtual_ns; /* of it while turns were taken, over the weight; or the level at which it came */
+  bool managed;        /* memory that survives a grant to somebody else */
+  bool wanted_told;    /* LOCK_WANTED was sent for this epoch */
+  uint32_t flags;      /* GS_STATE_*, as the client says, and OVERDUE */
+  uint32_t place;      /* in the queue, from 1, after scheduler_number_queue */
   uint64_t epoch;
   uint64_t since_ns; /* in this state */
   bool active;       /* it holds, and has said that it runs */
@@ -247,6 +271,10 @@ int scheduler_memory_request(struct sched_job *job, uint64_t total_bytes, uint64
 void scheduler_memory_report(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                              uint64_t now_ns, struct sched_change *change);
 
+/* The terms are valid. */
+void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms, uint64_t now_ns,
+                         struct sched_change *change);
+
 /* Settings. gpu NULL: of every GPU, and the default for new ones. */
 void scheduler_set_tq(struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t tq_ns, uint64_t now_ns,
                       struct sched_change *change);
@@ -254,6 +282,8 @@ void scheduler_set_mode(struct scheduler *scheduler, struct sched_gpu *gpu, enum
                         uint64_t now_ns, struct sched_change *change);
 void scheduler_set_capacity(struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t bytes,
                             uint64_t now_ns, struct sched_change *change);
+void scheduler_set_policy(struct scheduler *scheduler, struct sched_gpu *gpu, enum gs_policy policy,
+                          uint64_t now_ns, struct sched_change *change);
 /* Only what attaches later hears of it: a program cannot change its mind. */
 void scheduler_set_memory(struct scheduler *scheduler, struct sched_gpu *gpu, enum gs_memory memory);
 
@@ -273,6 +303,11 @@ uint64_t sched_gpu_usable_bytes(const struct sched_gpu *gpu);
 bool sched_job_too_big(const struct sched_job *job);
 /* GS_STATE_*, those of the client and ours. */
 uint32_t sched_job_flags(const struct sched_job *job);
+/* GPU time: the time that it ran, from the moment when all that it needs was on the card. In this turn; so
+ * far; and still, as far as is known (policy.h). */
+uint64_t sched_job_running_ns(const struct sched_job *job, uint64_t now_ns);
+uint64_t sched_job_gpu_ns(const struct sched_job *job, uint64_t now_ns);
+uint64_t sched_job_remaining_ns(const struct sched_job *job, uint64_t now_ns);
 uint64_t sched_job_held_ns(const struct sched_job *job, uint64_t now_ns);
 uint64_t sched_job_waited_ns(const struct sched_job *job, uint64_t now_ns);
 

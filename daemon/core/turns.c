@@ -10,6 +10,9 @@
  * that holds is never granted again, so a client never gets two grants without a release between them.
  */
 #include "core/internal.h"
+#include "core/policy.h"
+
+#define PREEMPT_FACTOR 20 /* who is interrupted has run for so many times what the hand-over costs */
 
 static struct sched_job *job_of_turn(struct list *node) {
   return node ? list_entry(node, struct sched_job, turn) : NULL;
@@ -21,8 +24,8 @@ struct sched_job *turns_holder(const struct sched_gpu *gpu) {
 
 struct sched_job *turns_next(const struct sched_gpu *gpu) {
   struct sched_job *blocked = NULL;
-  list_each(node, &gpu->queue) {
-    struct sched_job *job = job_of_turn(node);
+  order_each(node, &gpu->queue) {
+    struct sched_job *job = sched_job_of(node);
     if (sched_job_too_big(job))
       continue;
     if (!books_blocked(job))
@@ -44,15 +47,18 @@ uint64_t sched_job_waited_ns(const struct sched_job *job, uint64_t now_ns) {
   return job->waited_ns + (job->state == GS_JOB_WAITING ? now_ns - job->since_ns : 0);
 }
 
-static void enter_list(struct sched_job *job) {
+static void enter_list(struct sched_job *job, uint64_t now_ns) {
   struct sched_gpu *gpu = job->gpu;
   struct list *lists[] = {[GS_JOB_IDLE] = &gpu->idle,
-                          [GS_JOB_WAITING] = &gpu->queue,
                           [GS_JOB_HOLDING] = &gpu->holders,
                           [GS_JOB_DROPPING] = &gpu->dropping,
                           [GS_JOB_BYPASSED] = &gpu->idle};
   list_remove(&job->turn);
-  list_append(lists[job->state], &job->turn);
+  order_remove(&gpu->queue, &job->waiting);
+  if (job->state == GS_JOB_WAITING)
+    order_insert(&gpu->queue, &job->waiting, policy_rank(job, now_ns));
+  else
+    list_append(lists[job->state], &job->turn);
 }
 
 void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t now_ns) {
@@ -60,17 +66,36 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   job->held_ns = sched_job_held_ns(job, now_ns);
   job->waited_ns = sched_job_waited_ns(job, now_ns);
   job->since_ns = now_ns;
+  if (state != GS_JOB_HOLDING && state != GS_JOB_DROPPING)
+    policy_charge(job, now_ns);
+  job->credit_ns = 0;
+  if (state == GS_JOB_WAITING)
+    policy_come(job, now_ns);
   gpu->waiting_count += (state == GS_JOB_WAITING) - (job->state == GS_JOB_WAITING);
   gpu->holder_count += (state == GS_JOB_HOLDING) - (job->state == GS_JOB_HOLDING);
   job->state = state;
   job->active = job->grows = false;
-  enter_list(job);
+  enter_list(job, now_ns);
   books_claim(job);
   residency_watch(job, now_ns);
 }
 
+void turns_rank(struct sched_job *job) {
+  if (job->state != GS_JOB_WAITING)
+    return;
+  order_remove(&job->gpu->queue, &job->waiting);
+  order_insert(&job->gpu->queue, &job->waiting, policy_rank(job, job->since_ns));
+}
+
+void turns_set_policy(struct sched_gpu *gpu, enum gs_policy policy) {
+  gpu->settings.policy = policy;
+  list_each(node, &gpu->jobs) { turns_rank(list_entry(node, struct sched_job, link)); }
+}
+
 void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
+  uint64_t waited_ns = job->state == GS_JOB_WAITING ? now_ns - job->since_ns : 0;
   turns_set_state(job, GS_JOB_HOLDING, now_ns);
+  job->credit_ns = waited_ns;
   job->epoch = ++gpu->epoch;
   job->turns++;
   job->wanted_told = job->hidden = job->too_big_noted = false;
@@ -81,6 +106,7 @@ void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, 
     handover_begin(gpu, now_ns);
   gpu->handovers += gpu->serialized && gpu->last_job != 0 && gpu->last_job != job->id;
   gpu->last_job = job->id;
+  policy_serve(job);
   change_add(change, job, SCHED_TELL_LOCK_OK);
 }
 
@@ -95,6 +121,7 @@ void turns_admit_running(struct sched_gpu *gpu, struct sched_job *job, uint64_t 
   turns_set_state(job, GS_JOB_HOLDING, now_ns); /* epoch 0: nobody has granted it */
   job->turns++;
   job->active = true;
+  job->ran_ns = now_ns;
   if (holder) {
     drop(job, now_ns, change);
   } else {
@@ -175,11 +202,26 @@ static uint64_t grace_end_ns(const struct sched_job *job) {
   return add_u64(job->since_ns, job->gpu->scheduler->grace_ns);
 }
 
-/* When the holder makes way for the next one. */
-static uint64_t turn_end_ns(const struct sched_gpu *gpu) {
+static uint64_t quantum_end_ns(const struct sched_gpu *gpu) {
+  return add_u64(gpu->turn_ns, gpu->settings.tq_ns);
+}
+
+/* When the holder has had enough to be interrupted. */
+static uint64_t preemptible_ns(const struct sched_job *holder, const struct sched_job *next) {
+  uint64_t bytes = max_u64(holder->used_bytes, next->used_bytes);
+  uint64_t cost_ns = handover_cost_ns(holder->gpu, bytes);
+  return cost_ns < SCHED_NEVER / PREEMPT_FACTOR ? add_u64(holder->ran_ns, cost_ns * PREEMPT_FACTOR)
+                                                : SCHED_NEVER;
+}
+
+/* When to decide whether the holder makes way for the next one. */
+static uint64_t turn_end_ns(const struct sched_gpu *gpu, const struct sched_job *next) {
   const struct sched_job *holder = turns_holder(gpu);
-  bool waits_in_vain = !holder->active && books_blocked(holder);
-  return waits_in_vain ? grace_end_ns(holder) : add_u64(gpu->turn_ns, gpu->settings.tq_ns);
+  if (!holder->active && books_blocked(holder))
+    return grace_end_ns(holder);
+  if (holder->active && gpu->preempts)
+    return min_u64(preemptible_ns(holder, next), quantum_end_ns(gpu));
+  return quantum_end_ns(gpu);
 }
 
 void turns_wait_anew(struct sched_gpu *gpu, uint64_t now_ns) {
@@ -197,11 +239,12 @@ static void note_too_big(struct sched_job *job, struct sched_change *change) {
 /* The next one that can run; those before it are noted. */
 static struct sched_job *pass_over(const struct sched_gpu *gpu, struct sched_change *change) {
   struct sched_job *next = turns_next(gpu);
-  list_each(node, &gpu->queue) {
-    if (job_of_turn(node) == next)
+  order_each(node, &gpu->queue) {
+    struct sched_job *job = sched_job_of(node);
+    if (job == next)
       break;
-    if (sched_job_too_big(job_of_turn(node)))
-      note_too_big(job_of_turn(node), change);
+    if (sched_job_too_big(job))
+      note_too_big(job, change);
   }
   return next;
 }
@@ -221,6 +264,12 @@ static void stop_too_big(const struct sched_gpu *gpu, uint64_t now_ns, struct sc
   stop_holder(holder, now_ns, change);
 }
 
+/* Its turn is over, or may be. */
+static bool makes_way(const struct sched_job *holder, const struct sched_job *next, uint64_t now_ns) {
+  bool waits_in_vain = !holder->active && books_blocked(holder);
+  return waits_in_vain || holder->gpu->preempts || policy_precedes(next, holder, now_ns);
+}
+
 static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   stop_too_big(gpu, now_ns, change);
   struct sched_job *next = pass_over(gpu, change);
@@ -231,12 +280,19 @@ static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chan
   struct sched_job *holder = turns_holder(gpu);
   if (!next || !holder)
     return;
-  if (now_ns >= turn_end_ns(gpu)) {
-    stop_holder(holder, now_ns, change);
-  } else if (!holder->wanted_told) {
-    holder->wanted_told = true;
-    change_add(change, holder, SCHED_TELL_LOCK_WANTED);
+  if (now_ns >= quantum_end_ns(gpu))
+    holder->credit_ns = 0;
+  gpu->preempts = policy_preempts(next, holder, now_ns);
+  if (now_ns >= turn_end_ns(gpu, next)) {
+    if (makes_way(holder, next, now_ns)) {
+      stop_holder(holder, now_ns, change);
+      return;
+    }
+    gpu->turn_ns = now_ns; /* for another quantum */
   }
+  if (!holder->wanted_told)
+    change_add(change, holder, SCHED_TELL_LOCK_WANTED);
+  holder->wanted_told = true;
 }
 
 /* Turns have ended: who neither holds nor owes an answer holds now. */
@@ -261,8 +317,9 @@ void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *c
 
 uint64_t turns_deadline_ns(const struct sched_gpu *gpu) {
   uint64_t deadline_ns = SCHED_NEVER;
-  if (gpu->serialized && turns_holder(gpu) && turns_next(gpu))
-    deadline_ns = turn_end_ns(gpu);
+  const struct sched_job *next = gpu->serialized && turns_holder(gpu) ? turns_next(gpu) : NULL;
+  if (next)
+    deadline_ns = turn_end_ns(gpu, next);
   if (!list_empty(&gpu->dropping))
     deadline_ns = min_u64(deadline_ns, grace_end_ns(job_of_turn(list_first(&gpu->dropping))));
   if (gpu->serialized && !wants_turns(gpu))

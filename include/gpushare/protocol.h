@@ -99,6 +99,16 @@ enum gs_mode {
   GS_MODE_OFF = 2,  /* never, but for memory without page faults that does not fit together with the rest */
 };
 
+/* Whose turn is next (daemon/core/policy.h). */
+enum gs_policy {
+  GS_POLICY_RR = 0,       /* round robin */
+  GS_POLICY_FAIR = 1,     /* equal GPU time, by weight */
+  GS_POLICY_FIFO = 2,     /* in order of arrival, to completion */
+  GS_POLICY_SRTF = 3,     /* shortest remaining time first */
+  GS_POLICY_PRIORITY = 4, /* by level */
+  GS_POLICY_PACK = 5,     /* as many as fit, to completion */
+};
+
 /* How a job's device memory leaves the card and comes back (GPUSHARE_MEMORY). */
 enum gs_memory {
   GS_MEMORY_MANAGED = 0, /* unified memory, moved by prefetch; page faults keep it right */

@@ -140,8 +140,8 @@ static bool is_blocked(const struct sched_job *job) {
 /* Those that wait and can run, or could but for those that stay on the card. */
 static unsigned waiters(bool blocked_too) {
   unsigned count = 0;
-  list_each(node, &them.gpu.queue) {
-    const struct sched_job *job = list_entry(node, struct sched_job, turn);
+  order_each(node, &them.gpu.queue) {
+    const struct sched_job *job = list_entry(node, struct sched_job, waiting);
     count += !sched_job_too_big(job) && (blocked_too || !is_blocked(job));
   }
   return count;
@@ -291,7 +291,10 @@ static void be_short(int i) {
 }
 
 static void change_settings(void) {
-  if (chance(40)) {
+  if (chance(25)) {
+    scheduler_set_policy(&them.scheduler, NULL, (enum gs_policy)random_below(GS_POLICY_PACK + 1), them.now_ns,
+                         &them.change);
+  } else if (chance(40)) {
     scheduler_set_mode(&them.scheduler, NULL, (enum gs_mode)random_below(3), them.now_ns, &them.change);
   } else if (chance(50)) {
     uint64_t tq_ns = NS_PER_MS + random_below(50 * NS_PER_MS);
@@ -304,6 +307,15 @@ static void change_settings(void) {
   excuse(false);
 }
 
+static void change_terms(int i) {
+  struct sched_terms terms = {.weight = 1 + (uint32_t)random_below(SCHED_WEIGHT_MAX),
+                              .priority =
+                                  (int32_t)random_below(2 * SCHED_PRIORITY_MAX + 1) - SCHED_PRIORITY_MAX,
+                              .expected_ns = chance(50) ? random_below(200 * NS_PER_MS) : 0};
+  scheduler_set_terms(&them.jobs[i], &terms, them.now_ns, &them.change);
+  actors_execute(&them);
+}
+
 static void act(int i) {
   struct actor *actor = &them.actors[i];
   if (!actor->attached)
@@ -314,6 +326,8 @@ static void act(int i) {
     change_memory(i);
   else if (chance(15) && !run.fair)
     be_short(i);
+  else if (chance(10))
+    change_terms(i);
   else if (chance(10) && !run.fair)
     actor->stalled = !actor->stalled;
   else if (chance(10) && !run.fair)
@@ -360,6 +374,7 @@ static bool fits_beside_cramped(int i) {
 static void settle(void) {
   uint64_t turns_ns = 2 * ACTORS * (them.gpu.settings.tq_ns + DRAIN_NS + MOVES_NS);
   scheduler_set_mode(&them.scheduler, NULL, GS_MODE_ON, them.now_ns, &them.change);
+  scheduler_set_policy(&them.scheduler, NULL, GS_POLICY_RR, them.now_ns, &them.change);
   actors_execute(&them);
   them.busy_percent = 100;
   for (int i = 0; i < ACTORS; i++)

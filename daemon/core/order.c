@@ -1,0 +1,92 @@
+/* order.c - a treap with parent pointers. */
+#include "core/order.h"
+
+/* splitmix64's finalizer: what decides how deep a node lies. */
+static uint64_t weight(const struct order_node *node) {
+  uint64_t z = node->number * UINT64_C(0x9e3779b97f4a7c15);
+  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+  return z ^ (z >> 31);
+}
+
+/* Where the tree points to this node. */
+static struct order_node **place(struct order *order, const struct order_node *node) {
+  if (!node->parent)
+    return &order->root;
+  return node->parent->left == node ? &node->parent->left : &node->parent->right;
+}
+
+static void put(struct order_node **where, struct order_node *node, struct order_node *parent) {
+  *where = node;
+  if (node)
+    node->parent = parent;
+}
+
+/* The node takes its parent's place; the parent becomes its child. */
+static void rotate_up(struct order *order, struct order_node *node) {
+  struct order_node *parent = node->parent;
+  put(place(order, parent), node, parent->parent);
+  if (parent->left == node) {
+    put(&parent->left, node->right, parent);
+    put(&node->right, parent, node);
+  } else {
+    put(&parent->right, node->left, parent);
+    put(&node->left, parent, node);
+  }
+}
+
+void order_insert(struct order *order, struct order_node *node, uint64_t key) {
+  struct order_node **where = &order->root, *parent = NULL;
+  while (*where) {
+    parent = *where;
+    where = key < parent->key ? &parent->left : &parent->right;
+  }
+  *node = (struct order_node){.parent = parent, .key = key, .number = ++order->last_number};
+  *where = node;
+  while (node->parent && weight(node) < weight(node->parent))
+    rotate_up(order, node);
+}
+
+void order_remove(struct order *order, struct order_node *node) {
+  if (!order_has(node))
+    return;
+  while (node->left && node->right)
+    rotate_up(order, weight(node->left) < weight(node->right) ? node->left : node->right);
+  put(place(order, node), node->left ? node->left : node->right, node->parent);
+  *node = (struct order_node){.number = 0};
+}
+
+static struct order_node *leftmost(struct order_node *node) {
+  while (node && node->left)
+    node = node->left;
+  return node;
+}
+
+static struct order_node *rightmost(struct order_node *node) {
+  while (node && node->right)
+    node = node->right;
+  return node;
+}
+
+struct order_node *order_first(const struct order *order) {
+  return leftmost(order->root);
+}
+struct order_node *order_last(const struct order *order) {
+  return rightmost(order->root);
+}
+
+struct order_node *order_next(const struct order_node *node) {
+  if (node->right)
+    return leftmost(node->right);
+  while (node->parent && node->parent->right == node)
+    node = node->parent;
+  return node->parent;
+}
+
+struct order_node *order_previous(const struct order_node *node) {
+  if (node->left)
+    return rightmost(node->left);
+  while (node->parent && node->parent->left == node)
+    node = node->parent;
+  return node->parent;
+}

@@ -1,0 +1,115 @@
+/* policy.c - ranks. */
+#include "core/policy.h"
+
+#include "core/internal.h"
+
+#define AGING_DIVISOR 32               /* srtf: what a second of waiting is worth */
+#define LEVEL_NS UINT64_C(60000000000) /* priority: of waiting, for one level */
+#define PATIENCE 32                    /* pack: quanta that somebody waits */
+#define BEGUN_NS UINT64_C(100000000)   /* srtf: what is expected at least of a job of unknown length */
+
+struct policy {
+  uint64_t (*rank)(const struct sched_job *job, uint64_t now_ns);
+  bool preemptive;
+  uint64_t margin; /* by which a waiter's rank must be better for that */
+};
+
+static uint64_t by_asking(const struct sched_job *job, uint64_t now_ns) {
+  (void)job;
+  return now_ns;
+}
+
+static uint64_t by_arrival(const struct sched_job *job, uint64_t now_ns) {
+  (void)now_ns;
+  return job->arrival;
+}
+
+static uint64_t weighted_ns(const struct sched_job *job, uint64_t gpu_ns) {
+  return gpu_ns / job->terms.weight * SCHED_WEIGHT +
+         gpu_ns % job->terms.weight * SCHED_WEIGHT / job->terms.weight;
+}
+
+/* While no turns are taken, all run, and the card itself shares out its time. */
+static uint64_t charged_ns(const struct sched_job *job, uint64_t now_ns) {
+  const struct sched_gpu *gpu = job->gpu;
+  return job->ran_ns && gpu->serialized ? now_ns - max_u64(job->ran_ns, gpu->serialized_ns) : 0;
+}
+
+static uint64_t by_share(const struct sched_job *job, uint64_t now_ns) {
+  return add_u64(job->virtual_ns, weighted_ns(job, charged_ns(job, now_ns)));
+}
+
+static uint64_t by_rest(const struct sched_job *job, uint64_t now_ns) {
+  return add_u64(sched_job_remaining_ns(job, now_ns), now_ns / AGING_DIVISOR);
+}
+
+static uint64_t by_level(const struct sched_job *job, uint64_t now_ns) {
+  return add_u64(now_ns - job->credit_ns, (uint64_t)(SCHED_PRIORITY_MAX - job->terms.priority) * LEVEL_NS);
+}
+
+static const struct policy policies[] = {
+    [GS_POLICY_RR] = {by_asking, false, 0},
+    [GS_POLICY_FAIR] = {by_share, false, 0},
+    [GS_POLICY_FIFO] = {by_arrival, true, 0},
+    [GS_POLICY_SRTF] = {by_rest, true, 0},
+    [GS_POLICY_PRIORITY] = {by_level, true, LEVEL_NS},
+    [GS_POLICY_PACK] = {by_arrival, false, 0},
+};
+
+static const struct policy *policy_of(const struct sched_job *job) {
+  return &policies[job->gpu->settings.policy];
+}
+
+uint64_t policy_rank(const struct sched_job *job, uint64_t now_ns) {
+  return policy_of(job)->rank(job, now_ns);
+}
+
+bool policy_precedes(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {
+  const struct sched_gpu *gpu = waiter->gpu;
+  if (gpu->settings.policy == GS_POLICY_PACK)
+    return (now_ns - waiter->since_ns) / PATIENCE >= gpu->settings.tq_ns;
+  return waiter->waiting.key <= policy_rank(holder, now_ns);
+}
+
+bool policy_preempts(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {
+  const struct policy *policy = policy_of(waiter);
+  return policy->preemptive && add_u64(waiter->waiting.key, policy->margin) <= policy_rank(holder, now_ns);
+}
+
+bool policy_is_preemptive(const struct sched_gpu *gpu) { return policies[gpu->settings.policy].preemptive; }
+
+uint64_t sched_job_remaining_ns(const struct sched_job *job, uint64_t now_ns) {
+  uint64_t had_ns = sched_job_gpu_ns(job, now_ns);
+  return job->terms.expected_ns > had_ns ? job->terms.expected_ns - had_ns : max_u64(had_ns, BEGUN_NS);
+}
+
+uint64_t sched_job_running_ns(const struct sched_job *job, uint64_t now_ns) {
+  return job->ran_ns ? now_ns - job->ran_ns : 0;
+}
+
+uint64_t sched_job_gpu_ns(const struct sched_job *job, uint64_t now_ns) {
+  return add_u64(job->gpu_ns, sched_job_running_ns(job, now_ns));
+}
+
+void policy_charge(struct sched_job *job, uint64_t now_ns) {
+  job->virtual_ns = add_u64(job->virtual_ns, weighted_ns(job, charged_ns(job, now_ns)));
+  job->gpu_ns = sched_job_gpu_ns(job, now_ns);
+  job->ran_ns = 0;
+}
+
+/* Where those are that run: the one that has had least. */
+static uint64_t level_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
+  uint64_t least_ns = UINT64_MAX;
+  list_each(node, &gpu->holders) {
+    least_ns = min_u64(least_ns, by_share(list_entry(node, struct sched_job, turn), now_ns));
+  }
+  return max_u64(gpu->virtual_ns, least_ns == UINT64_MAX ? 0 : least_ns);
+}
+
+void policy_come(struct sched_job *job, uint64_t now_ns) {
+  job->virtual_ns = max_u64(job->virtual_ns, level_ns(job->gpu, now_ns));
+}
+
+void policy_serve(const struct sched_job *job) {
+  job->gpu->virtual_ns = max_u64(job->gpu->virtual_ns, job->virtual_ns);
+}

@@ -1,0 +1,44 @@
+/*
+ * policy.h - who goes before whom.
+ *
+ * Each waiting job has a rank, which does not change while it waits; the lowest goes first. A holder has, at
+ * any moment, the rank that it would have if it began to wait now. When the quantum of a set of holders is
+ * over, those stay whose rank is better than that of the jobs that would take their place.
+ *
+ *   rr        by the time of asking: who has held goes behind all who wait.
+ *   fair      by GPU time had so far, over the weight (start-time fair queueing; the Linux CFS): who comes,
+ *             or comes back, starts level with those that are there.
+ *   fifo      by arrival, to completion: who came earlier goes first whenever it wants to.
+ *   srtf      by remaining GPU time: as declared or learnt; for a job about which nothing is known, or which
+ *             has had more than was expected, as much again as it has had (Lindy's law). A second more of
+ *             waiting weighs as much as 1/32 s less of remaining time, so the longest job has its turn.
+ *   priority  by level; a minute more of waiting weighs as much as one level, also in the first quantum of
+ *             the turn that it leads to.
+ *   pack      by arrival, to completion, as many beside each other as fit. Nobody is interrupted before it
+ *             has held for a quantum and somebody has waited for 32.
+ *
+ * With fifo, srtf and priority a waiting job takes the place of a holder even before the quantum is over, as
+ * soon as the holder has run for 20 times what the hand-over costs.
+ */
+#ifndef GS_POLICY_H
+#define GS_POLICY_H
+
+#include "core/scheduler.h"
+
+/* The rank that the job has if it begins to wait at now_ns. */
+uint64_t policy_rank(const struct sched_job *job, uint64_t now_ns);
+
+/* The waiter goes before the holder: now that the quantum is over; even though it is not. */
+bool policy_precedes(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns);
+bool policy_preempts(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns);
+
+bool policy_is_preemptive(const struct sched_gpu *gpu);
+
+/* The job runs no longer: what it has had is charged. */
+void policy_charge(struct sched_job *job, uint64_t now_ns);
+
+/* It begins to wait after having neither waited nor held; and is granted. */
+void policy_come(struct sched_job *job, uint64_t now_ns);
+void policy_serve(const struct sched_job *job);
+
+#endif

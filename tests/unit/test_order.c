@@ -1,0 +1,106 @@
+/* test_order.c - sorted sets against a sorted array, with random insertions and removals. */
+#include "core/order.h"
+
+#include <string.h>
+
+#include "suite.h"
+
+#define NODES 200
+
+static struct order order;
+static struct order_node nodes[NODES];
+static int expected[NODES]; /* indices of the nodes that are in, in order */
+static int count;
+
+static uint64_t random_bits(void) {
+  static uint64_t state = 1;
+  uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
+  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+  return z ^ (z >> 31);
+}
+
+static void set_up(void) {
+  order = (struct order){.root = NULL};
+  memset(nodes, 0, sizeof nodes);
+  count = 0;
+}
+
+static void insert(int i, uint64_t key) {
+  int place = count++;
+  order_insert(&order, &nodes[i], key);
+  for (; place > 0 && nodes[expected[place - 1]].key > key; place--)
+    expected[place] = expected[place - 1];
+  expected[place] = i;
+}
+
+static void remove_node(int i) {
+  int place = 0;
+  order_remove(&order, &nodes[i]);
+  while (expected[place] != i)
+    place++;
+  count--;
+  memmove(&expected[place], &expected[place + 1], (size_t)(count - place) * sizeof expected[0]);
+}
+
+static void check(void) {
+  int place = 0;
+  order_each(node, &order) {
+    ck_assert_int_lt(place, count);
+    ck_assert_ptr_eq(node, &nodes[expected[place++]]);
+  }
+  ck_assert_int_eq(place, count);
+  order_each_back(node, &order) { ck_assert_ptr_eq(node, &nodes[expected[--place]]); }
+  ck_assert_int_eq(place, 0);
+}
+
+START_TEST(nodes_come_in_the_order_of_their_keys) {
+  for (int step = 0; step < 20000; step++) {
+    int i = (int)(random_bits() % NODES);
+    if (order_has(&nodes[i]))
+      remove_node(i);
+    else
+      insert(i, random_bits() % 50);
+    if (step % 16 == 0)
+      check();
+  }
+}
+END_TEST
+
+START_TEST(equal_keys_come_in_the_order_of_arrival) {
+  for (int i = NODES - 1; i >= 0; i--)
+    insert(i, 7);
+  check();
+  ck_assert_ptr_eq(order_first(&order), &nodes[NODES - 1]);
+  ck_assert_ptr_eq(order_last(&order), &nodes[0]);
+}
+END_TEST
+
+START_TEST(an_empty_set_has_nothing_to_offer) {
+  ck_assert_ptr_null(order_first(&order));
+  ck_assert_ptr_null(order_last(&order));
+  order_remove(&order, &nodes[0]); /* in no set: nothing happens */
+  insert(0, 1);
+  remove_node(0);
+  ck_assert_ptr_null(order_first(&order));
+}
+END_TEST
+
+static int depth(const struct order_node *node) {
+  int left = node ? depth(node->left) : 0, right = node ? depth(node->right) : 0;
+  return node ? 1 + (left > right ? left : right) : 0;
+}
+
+/* Sorted input is what makes a plain tree a list. */
+START_TEST(it_stays_shallow) {
+  for (int i = 0; i < NODES; i++)
+    order_insert(&order, &nodes[i], (uint64_t)i);
+  ck_assert_int_le(depth(order.root), 32);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {nodes_come_in_the_order_of_their_keys,
+                                equal_keys_come_in_the_order_of_arrival, an_empty_set_has_nothing_to_offer,
+                                it_stays_shallow, NULL};
+  return suite_main("order", tests, set_up, NULL);
+}

@@ -1,0 +1,288 @@
+/*
+ * test_policy.c - whose turn is next, policy by policy: jobs that always want to run, in a simulation of
+ * time.
+ */
+#include "actors.h"
+#include "suite.h"
+
+#define CARD (16 * GIB)
+#define JOB (12 * GIB)
+#define TQ_NS NS_PER_S
+
+static struct actors them;
+
+static void blame(const char *what, int i) { ck_abort_msg("job %d %s", i + 1, what); }
+
+static void set_up(void) {
+  actors_init(&them, 1, CARD);
+  them.fail = blame;
+  them.bytes_per_s = UINT64_C(5000) * GIB; /* hand-overs cost next to nothing */
+  them.piece_bytes = GIB;
+  them.drain_ns = NS_PER_MS;
+  them.busy_percent = 100;
+  them.gpu.handover.bytes_per_s = them.bytes_per_s;
+  scheduler_set_mode(&them.scheduler, NULL, GS_MODE_ON, them.now_ns, &them.change);
+  scheduler_set_tq(&them.scheduler, NULL, TQ_NS, them.now_ns, &them.change);
+  actors_execute(&them);
+}
+
+static void set_policy(enum gs_policy policy) {
+  scheduler_set_policy(&them.scheduler, NULL, policy, them.now_ns, &them.change);
+  actors_execute(&them);
+}
+
+static void set_terms(int i, uint32_t weight, int32_t priority, uint64_t expected_ns) {
+  struct sched_terms terms = {.weight = weight, .priority = priority, .expected_ns = expected_ns};
+  scheduler_set_terms(&them.jobs[i], &terms, them.now_ns, &them.change);
+  actors_execute(&them);
+}
+
+static void come(int i) {
+  actors_attach(&them, i, JOB, 0, 0);
+  actors_request(&them, i);
+}
+
+static void come_expecting(int i, uint64_t expected_ns) {
+  actors_attach(&them, i, JOB, 0, 0);
+  set_terms(i, SCHED_WEIGHT, 0, expected_ns);
+  actors_request(&them, i);
+}
+
+static double had_s(int i) { return (double)sched_job_gpu_ns(&them.jobs[i], them.now_ns) / NS_PER_S; }
+
+static bool runs(int i) { return them.actors[i].open; }
+
+static void pass_s(double s) { actors_pass(&them, (uint64_t)(s * NS_PER_S)); }
+
+/* The holder has nothing to do for now. */
+static void rest(int i) {
+  struct actor *actor = &them.actors[i];
+  ck_assert(runs(i));
+  actor->holding = actor->open = actor->requested = actor->wants = false;
+  scheduler_release(&them.jobs[i], &(struct sched_release){.epoch = actor->epoch}, them.now_ns, &them.change);
+  actors_execute(&them);
+}
+
+/* ---- fair ---- */
+
+START_TEST(fair_gives_equal_time) {
+  set_policy(GS_POLICY_FAIR);
+  for (int i = 0; i < 3; i++)
+    come(i);
+  pass_s(60);
+  for (int i = 0; i < 3; i++)
+    ck_assert_double_eq_tol(had_s(i), 20, 1.1);
+}
+END_TEST
+
+START_TEST(fair_follows_weights) {
+  set_policy(GS_POLICY_FAIR);
+  come(0);
+  come(1);
+  set_terms(0, 300, 0, 0);
+  pass_s(100);
+  ck_assert_double_eq_tol(had_s(0), 75, 2);
+  ck_assert_double_eq_tol(had_s(1), 25, 2);
+  set_terms(0, 100, 0, 0);
+  double before_s = had_s(0);
+  pass_s(100);
+  ck_assert_double_eq_tol(had_s(0) - before_s, 50, 2);
+}
+END_TEST
+
+START_TEST(fair_newcomers_start_level) {
+  set_policy(GS_POLICY_FAIR);
+  come(0);
+  come(1);
+  pass_s(100);
+  double before_s[] = {had_s(0), had_s(1)};
+  come(2);
+  pass_s(30);
+  ck_assert_double_eq_tol(had_s(0) - before_s[0], 10, 1.5);
+  ck_assert_double_eq_tol(had_s(1) - before_s[1], 10, 1.5);
+  ck_assert_double_eq_tol(had_s(2), 10, 1.5);
+}
+END_TEST
+
+/* Who has slept must not make up for it at the others' cost. */
+START_TEST(fair_sleepers_come_back_level) {
+  set_policy(GS_POLICY_FAIR);
+  come(0);
+  come(1);
+  pass_s(4);
+  while (!runs(1))
+    pass_s(0.1);
+  rest(1);
+  pass_s(100);
+  double before_s = had_s(0);
+  actors_request(&them, 1);
+  pass_s(20);
+  ck_assert_double_eq_tol(had_s(0) - before_s, 10, 1.5);
+}
+END_TEST
+
+/* ---- fifo ---- */
+
+START_TEST(fifo_runs_to_completion) {
+  set_policy(GS_POLICY_FIFO);
+  come(0);
+  come(1);
+  come(2);
+  pass_s(50);
+  ck_assert_double_eq_tol(had_s(0), 50, 0.1);
+  ck_assert(runs(0));
+  actors_detach(&them, 0);
+  pass_s(50);
+  ck_assert_double_eq_tol(had_s(1), 50, 0.1);
+  ck_assert(had_s(2) == 0);
+}
+END_TEST
+
+START_TEST(fifo_lets_others_run_while_the_first_is_idle) {
+  set_policy(GS_POLICY_FIFO);
+  come(0);
+  come(1);
+  pass_s(5);
+  rest(0);
+  pass_s(1);
+  ck_assert(runs(1));
+  actors_request(&them, 0);
+  pass_s(0.5); /* long before the quantum is over */
+  ck_assert(runs(0));
+}
+END_TEST
+
+/* ---- srtf ---- */
+
+START_TEST(srtf_lets_the_short_job_through_at_once) {
+  scheduler_set_tq(&them.scheduler, NULL, 100 * NS_PER_S, them.now_ns, &them.change);
+  set_policy(GS_POLICY_SRTF);
+  come_expecting(0, 1000 * NS_PER_S);
+  pass_s(10);
+  come_expecting(1, 20 * NS_PER_S);
+  pass_s(20);
+  ck_assert_double_ge(had_s(1), 19.8);
+  actors_detach(&them, 1);
+  pass_s(1);
+  ck_assert(runs(0));
+}
+END_TEST
+
+START_TEST(srtf_does_not_stop_who_is_nearly_done) {
+  set_policy(GS_POLICY_SRTF);
+  come_expecting(0, 60 * NS_PER_S);
+  pass_s(50);
+  come_expecting(1, 20 * NS_PER_S);
+  pass_s(9.5);
+  ck_assert_double_eq_tol(had_s(0), 59.5, 0.1);
+}
+END_TEST
+
+/* A stream of short jobs passes a long one only for as long as its aging allows: 32 times its length. */
+START_TEST(srtf_has_mercy_on_long_jobs) {
+  set_policy(GS_POLICY_SRTF);
+  come_expecting(0, 10 * NS_PER_S);
+  for (int round = 0; round < 60; round++) {
+    come_expecting(1, 8 * NS_PER_S);
+    pass_s(8);
+    actors_detach(&them, 1);
+  }
+  ck_assert_double_ge(had_s(0), 1);
+}
+END_TEST
+
+START_TEST(srtf_expects_the_unknown_to_last_as_long_again) {
+  set_policy(GS_POLICY_SRTF);
+  come(0);
+  pass_s(30);
+  come(1);
+  pass_s(5);
+  ck_assert_double_ge(had_s(1), 4.5); /* has had less */
+}
+END_TEST
+
+/* ---- priority ---- */
+
+START_TEST(priority_goes_by_level) {
+  scheduler_set_tq(&them.scheduler, NULL, 100 * NS_PER_S, them.now_ns, &them.change);
+  set_policy(GS_POLICY_PRIORITY);
+  come(0);
+  pass_s(5);
+  actors_attach(&them, 1, JOB, 0, 0);
+  set_terms(1, SCHED_WEIGHT, 1, 0);
+  actors_request(&them, 1);
+  pass_s(30);
+  ck_assert_double_ge(had_s(1), 29.5);
+}
+END_TEST
+
+START_TEST(priority_lets_nobody_starve) {
+  set_policy(GS_POLICY_PRIORITY);
+  come(0);
+  come(1);
+  set_terms(1, SCHED_WEIGHT, 2, 0);
+  pass_s(1200);
+  ck_assert_double_ge(had_s(0), 5);
+  ck_assert_double_ge(had_s(1), 1100);
+}
+END_TEST
+
+START_TEST(priority_takes_turns_among_equals) {
+  set_policy(GS_POLICY_PRIORITY);
+  come(0);
+  come(1);
+  pass_s(20);
+  ck_assert_double_eq_tol(had_s(0), 10, 1.1);
+  ck_assert_double_eq_tol(had_s(1), 10, 1.1);
+}
+END_TEST
+
+/* ---- in general ---- */
+
+START_TEST(a_new_policy_concerns_those_who_wait) {
+  come(0);
+  come(1);
+  come(2);
+  set_terms(2, SCHED_WEIGHT, 5, 0);
+  pass_s(0.5);
+  ck_assert(runs(0));
+  set_policy(GS_POLICY_PRIORITY);
+  pass_s(0.5);
+  ck_assert(runs(2));
+}
+END_TEST
+
+/* A hand-over that takes a second may not happen every second. */
+START_TEST(who_is_interrupted_has_run_for_what_a_hand_over_costs_times_twenty) {
+  them.bytes_per_s = them.gpu.handover.bytes_per_s = JOB;
+  scheduler_set_tq(&them.scheduler, NULL, 100 * NS_PER_S, them.now_ns, &them.change);
+  set_policy(GS_POLICY_SRTF);
+  come_expecting(0, 1000 * NS_PER_S);
+  pass_s(3);
+  come_expecting(1, NS_PER_S);
+  pass_s(15);
+  ck_assert(runs(0));
+  pass_s(10);
+  ck_assert_double_ge(had_s(1), 0.9);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {fair_gives_equal_time,
+                                fair_follows_weights,
+                                fair_newcomers_start_level,
+                                fair_sleepers_come_back_level,
+                                fifo_runs_to_completion,
+                                fifo_lets_others_run_while_the_first_is_idle,
+                                srtf_lets_the_short_job_through_at_once,
+                                srtf_does_not_stop_who_is_nearly_done,
+                                srtf_has_mercy_on_long_jobs,
+                                srtf_expects_the_unknown_to_last_as_long_again,
+                                priority_goes_by_level,
+                                priority_lets_nobody_starve,
+                                priority_takes_turns_among_equals,
+                                a_new_policy_concerns_those_who_wait,
+                                who_is_interrupted_has_run_for_what_a_hand_over_costs_times_twenty,
+                                NULL};
+  return suite_main("policy", tests, set_up, NULL);
+}
