@@ -61,6 +61,15 @@ static bool settle(struct gpu *gpu, uint64_t pulses) {
   return gate_revoke_pulse(gpu->device, SETTLE_NS) && gate_pulses(gpu->device) == pulses;
 }
 
+/* Also for work of other devices on memory of this one. */
+static void finish_work(CUdevice device) {
+  contexts_synchronize(device);
+  uint64_t others = gate_reached_from(device);
+  for (CUdevice other = 0; other < GS_GPUS_PER_CLIENT; other++)
+    if (others >> other & 1)
+      contexts_synchronize(other);
+}
+
 /* Returns with the gate shut, no call in flight and no work unfinished. */
 static void drain(struct gpu *gpu) {
   uint64_t pulses;
@@ -69,7 +78,7 @@ static void drain(struct gpu *gpu) {
     pulses = gate_pulses(gpu->device);
     set_draining(gpu, clock_now_ns());
     gate_close(gpu->device, UINT64_MAX);
-    contexts_synchronize(gpu->device);
+    finish_work(gpu->device);
   } while (!settle(gpu, pulses));
   capture_allow(); /* they begin behind the gate */
 }
@@ -187,7 +196,7 @@ static bool take_up(struct gpu *gpu) {
 static bool is_idle(struct gpu *gpu, uint64_t calls) {
   if (!gate_is_used(gpu->device))
     return true; /* a program that has only looked at it */
-  if (gate_calls() != calls || gate_in_flight())
+  if (gate_calls() != calls || gate_in_flight() || gate_is_kept(gpu->device))
     return false;
   capture_forbid();
   bool idle = capture_count() == 0 && streams_idle(gpu->device);

@@ -17,6 +17,9 @@ struct gate {
   _Atomic uint32_t open;
   _Atomic uint32_t change;  /* futex: moves with every opening and pulse */
   _Atomic uint32_t waiting; /* threads in wait_open */
+  _Atomic uint32_t kept;    /* threads that wait for a higher gate and need this one, too */
+  _Atomic uint64_t links;   /* other gates that calls for this one have to pass */
+  _Atomic uint64_t reached; /* see gate_reached_from */
   _Atomic uint64_t pulses;  /* so far */
   _Atomic uint64_t permit;  /* the number of the pulse in force; 0: none */
 };
@@ -25,6 +28,7 @@ static struct gate gates[GS_GPUS_PER_CLIENT];
 
 /* Shut until the first slow entry has found out which device it is about. */
 _Atomic uint32_t gate_all_open;
+_Atomic uint32_t gate_several;
 
 /* Serializes changes of `used` and `open` with the sum of them, gate_all_open. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -34,13 +38,14 @@ static struct gate *gate_of(CUdevice device) {
 }
 
 static void sum_up(void) {
-  uint32_t all = 1, any = 0;
+  uint32_t all = 1, count = 0;
   for (struct gate *g = gates; g < gates + GS_GPUS_PER_CLIENT; g++)
     if (atomic_load(&g->used)) {
-      any = 1;
+      count++;
       all &= atomic_load(&g->open);
     }
-  atomic_store(&gate_all_open, any & all);
+  atomic_store(&gate_all_open, count > 0 && all);
+  atomic_store(&gate_several, count > 1);
 }
 
 static void set_open(struct gate *gate, uint32_t open) {
@@ -115,16 +120,56 @@ static bool is_capturing(CUstream stream) {
          status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-/* May a call that has come after `pulses` pulses pass now? */
-static bool may_pass(struct gate *gate, uint64_t pulses) {
-  return !gate || atomic_load(&gate->open) || atomic_load(&gate->permit) > pulses;
+/* ---- the gates that a call has to pass, as a mask, by ascending number ---- */
+
+static uint64_t bit(CUdevice device) { return gate_of(device) ? UINT64_C(1) << device : 0; }
+
+/* The first of the mask, which it leaves. */
+static CUdevice take_first(uint64_t *mask) {
+  CUdevice first = __builtin_ctzll(*mask);
+  *mask &= *mask - 1;
+  return first;
 }
 
-static void wait_open(struct gate *gate, CUdevice device, uint64_t pulses) {
+/* What a call passes that has come after so many pulses. */
+struct passage {
+  uint64_t gates;
+  uint64_t pulses[GS_GPUS_PER_CLIENT];
+};
+
+/* The call reaches the device, and memory of the others. Who submits to one that is not in use makes it so.
+ */
+static void passage_begin(struct passage *passage, CUdevice device, uint64_t others) {
+  uint64_t own = bit(device);
+  passage->gates = own ? own | others | atomic_load(&gates[device].links) : 0;
+  for (uint64_t rest = passage->gates; rest;) {
+    CUdevice each = take_first(&rest);
+    if (!atomic_load(&gates[each].used))
+      client_attach(each);
+    if (each != device)
+      atomic_fetch_or(&gates[each].reached, own);
+    passage->pulses[each] = atomic_load(&gates[each].pulses);
+  }
+}
+
+static bool may_pass(const struct passage *passage, CUdevice device) {
+  struct gate *gate = &gates[device];
+  return atomic_load(&gate->open) || atomic_load(&gate->permit) > passage->pulses[device];
+}
+
+static bool may_pass_all(const struct passage *passage) {
+  for (uint64_t rest = passage->gates; rest;)
+    if (!may_pass(passage, take_first(&rest)))
+      return false;
+  return true;
+}
+
+static void wait_open(const struct passage *passage, CUdevice device) {
+  struct gate *gate = &gates[device];
   atomic_fetch_add(&gate->waiting, 1);
   for (;;) {
     uint32_t seen = atomic_load(&gate->change);
-    if (may_pass(gate, pulses))
+    if (may_pass(passage, device))
       break;
     client_want(device);
     futex_wait(&gate->change, seen, UINT64_MAX);
@@ -132,42 +177,77 @@ static void wait_open(struct gate *gate, CUdevice device, uint64_t pulses) {
   atomic_fetch_sub(&gate->waiting, 1);
 }
 
+static void keep(uint64_t lower, uint32_t change) {
+  while (lower)
+    atomic_fetch_add(&gates[take_first(&lower)].kept, change);
+}
+
+/* Wait for the first that is shut, with those before it kept from being given back as idle. */
+static void wait_first(const struct passage *passage) {
+  uint64_t lower = 0, rest = passage->gates;
+  while (rest) {
+    CUdevice device = take_first(&rest);
+    if (!may_pass(passage, device)) {
+      keep(lower, 1);
+      wait_open(passage, device);
+      keep(lower, UINT32_MAX); /* one less */
+      return;
+    }
+    lower |= bit(device);
+  }
+}
+
 /* Count the call as in flight, then look: true if it may (still) pass. */
-static bool try_enter(struct gate_slot *slot, struct gate *gate, uint64_t pulses) {
+static bool try_enter(struct gate_slot *slot, const struct passage *passage) {
   atomic_store(&slot->in_flight, 1);
   atomic_thread_fence(memory_order_seq_cst);
-  if (may_pass(gate, pulses))
+  if (may_pass_all(passage))
     return true;
   atomic_store(&slot->in_flight, 0);
   slots_notify();
   return false;
 }
 
-void gate_enter_slow(CUstream stream) {
+void gate_enter_slow(CUstream stream, uint64_t reach) {
   int saved = errno;
+  struct passage passage;
   struct gate_slot *slot = slots_mine();
   if (atomic_exchange(&slot->in_flight, 0))
     slots_notify();
   streams_note(stream);
   contexts_learn_current();
-  CUdevice device = device_of(stream);
-  struct gate *gate = gate_of(device);
-  if (gate && !atomic_load(&gate->used))
-    client_attach(device);
-  uint64_t pulses = gate ? atomic_load(&gate->pulses) : 0;
-  while (!try_enter(slot, gate, pulses))
+  passage_begin(&passage, device_of(stream), reach);
+  while (!try_enter(slot, &passage))
     if (is_capturing(stream))
-      gate = NULL;
+      passage.gates = 0;
     else
-      wait_open(gate, device, pulses);
+      wait_first(&passage);
   errno = saved;
 }
 
 bool gate_try_enter(CUstream stream) {
   struct gate_slot *slot = slots_mine();
-  struct gate *gate = gate_of(device_of(stream));
-  return gate && try_enter(slot, gate, UINT64_MAX);
+  CUdevice device = device_of(stream);
+  if (!gate_of(device))
+    return false;
+  struct passage passage = {.gates = bit(device)};
+  passage.pulses[device] = UINT64_MAX;
+  return try_enter(slot, &passage);
 }
+
+void gate_link(CUdevice device, CUdevice other, bool linked) {
+  if (!bit(device) || !bit(other))
+    return;
+  if (!linked) {
+    atomic_fetch_and(&gates[device].links, ~bit(other));
+    return;
+  }
+  atomic_fetch_or(&gates[other].reached, bit(device));
+  atomic_fetch_or(&gates[device].links, bit(other));
+}
+
+uint64_t gate_reached_from(CUdevice device) { return atomic_load(&gate_of(device)->reached); }
+bool gate_is_kept(CUdevice device) { return atomic_load(&gate_of(device)->kept) > 0; }
 
 void gate_leave_slow(void) {
   int saved = errno;
@@ -180,5 +260,6 @@ void gate_fork_child(void) {
   for (struct gate *g = gates; g < gates + GS_GPUS_PER_CLIENT; g++)
     *g = (struct gate){0};
   atomic_store(&gate_all_open, 0);
+  atomic_store(&gate_several, 0);
   slots_fork_child();
 }

@@ -29,9 +29,10 @@ struct gate_slot {
 
 extern __thread struct gate_slot *gate_slot __attribute__((tls_model("initial-exec"), visibility("hidden")));
 extern _Atomic uint32_t gate_all_open __attribute__((visibility("hidden"))); /* every GPU in use is open */
+extern _Atomic uint32_t gate_several __attribute__((visibility("hidden")));  /* GPUs in use: two or more */
 extern bool gate_needs_fence __attribute__((visibility("hidden")));          /* no membarrier here */
 
-void gate_enter_slow(CUstream stream);
+void gate_enter_slow(CUstream stream, uint64_t reach);
 void gate_leave_slow(void);
 
 static inline void gate_order(void) {
@@ -50,7 +51,16 @@ static inline void gate_enter(CUstream stream) {
     if (__builtin_expect(atomic_load_explicit(&gate_all_open, memory_order_acquire), 1))
       return;
   }
-  gate_enter_slow(stream);
+  gate_enter_slow(stream, 0);
+}
+
+/* The same for a call that also needs the memory of the GPUs in the mask: until the process may submit to
+ * them, too. A thread holds none of them up while it waits for another. */
+static inline void gate_enter_reaching(CUstream stream, uint64_t reach) {
+  if (__builtin_expect(reach != 0, 0))
+    gate_enter_slow(stream, reach);
+  else
+    gate_enter(stream);
 }
 
 /* As gate_enter where the gate is open; false at once, with nothing to leave, where it is shut. For work of
@@ -70,6 +80,16 @@ static inline void gate_leave(void) {
 /* The device becomes one that this process submits to: from now on calls pass only if its gate is open. */
 void gate_add(CUdevice device);
 bool gate_is_used(CUdevice device);
+
+/* From now on all calls that reach `device` need the memory of `other`, too; or not any more. */
+void gate_link(CUdevice device, CUdevice other, bool linked);
+
+/* Devices, as a mask, whose work has used memory of this one, or may have: a drain waits for it. */
+uint64_t gate_reached_from(CUdevice device);
+
+/* Whether a thread waits for the gate of a device with a higher number, and then needs this one as well: it
+ * is not given back as idle meanwhile. Jobs that need the same GPUs so get them in the same order. */
+bool gate_is_kept(CUdevice device);
 
 void gate_open(CUdevice device);
 

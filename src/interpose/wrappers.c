@@ -9,6 +9,7 @@
 #include "gate/gate.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
+#include "memory/reach.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
@@ -40,6 +41,14 @@ static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, c
   EXPORTED CUresult name params {                                                                            \
     REQUIRE(name)                                                                                            \
     gate_enter(stream);                                                                                      \
+    CUresult result = driver.name args;                                                                      \
+    gate_leave();                                                                                            \
+    return result;                                                                                           \
+  }
+#define SPANNING(group, name, params, args, stream, reach)                                                   \
+  EXPORTED CUresult name params {                                                                            \
+    REQUIRE(name)                                                                                            \
+    gate_enter_reaching(stream, UNLIKELY(gate_several) ? (reach) : 0);                                       \
     CUresult result = driver.name args;                                                                      \
     gate_leave();                                                                                            \
     return result;                                                                                           \

@@ -1,12 +1,14 @@
 /*
  * peers.c - access between cards. The driver opens plain memory to a peer by itself; swap memory is mapped
- * piece by piece, each for the cards that may reach it, so it must be told.
+ * piece by piece, each for the cards that may reach it, so it must be told. And a kernel there may touch any
+ * of it, so it must be there.
  */
 #include "memory/peers.h"
 
 #include <pthread.h>
 
 #include "gate/contexts.h"
+#include "gate/gate.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/device.h"
@@ -24,10 +26,12 @@ static bool find_devices(CUcontext owner_context, CUdevice *owner, CUdevice *pee
 }
 
 static void count(CUdevice owner, CUdevice peer, int change) {
+  bool swap = device_memory(owner) == MEMORY_SWAP;
   pthread_mutex_lock(&lock);
   unsigned before = enabled[owner][peer];
   enabled[owner][peer] = change < 0 && !before ? 0 : before + (unsigned)change;
   swap_set_peer(owner, peer, enabled[owner][peer]);
+  gate_link(peer, owner, enabled[owner][peer] && swap);
   pthread_mutex_unlock(&lock);
 }
 

@@ -200,7 +200,12 @@ static CUresult alloc_once(struct space *space, uint64_t bytes, struct extent **
   return result;
 }
 
+static _Atomic bool used;
+
+bool swap_is_used(void) { return atomic_load_explicit(&used, memory_order_relaxed); }
+
 CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
+  atomic_store_explicit(&used, true, memory_order_relaxed);
   struct space *space = space_of(like->device);
   struct extent *extent;
   uint64_t span = bytes < SHARED_BELOW_BYTES ? round_up(bytes, UNIT_BYTES) : bytes;

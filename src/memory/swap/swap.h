@@ -45,6 +45,9 @@ bool swap_try_open(CUdevice device);
 /* New memory stays off the card until the space is opened again. */
 void swap_close(CUdevice device);
 
+/* Whether there has ever been any. */
+bool swap_is_used(void);
+
 /* Mapped on the card now (whole pieces), and what all blocks together take when they are. */
 uint64_t swap_resident_bytes(CUdevice device);
 uint64_t swap_total_bytes(CUdevice device);

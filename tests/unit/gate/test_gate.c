@@ -65,22 +65,26 @@ static void set_up(void) {
 struct passer {
   pthread_t thread;
   CUstream stream;
+  uint64_t reach; /* other devices */
   _Atomic bool passed;
 };
 
 static void *pass_once(void *argument) {
   struct passer *p = argument;
-  gate_enter(p->stream);
+  gate_enter_reaching(p->stream, p->reach);
   atomic_store(&p->passed, true);
   gate_leave();
   return NULL;
 }
 
-static void passer_start(struct passer *p, CUstream stream) {
+static void passer_start_reaching(struct passer *p, CUstream stream, uint64_t reach) {
   p->stream = stream;
+  p->reach = reach;
   atomic_store(&p->passed, false);
   ck_assert_int_eq(pthread_create(&p->thread, NULL, pass_once, p), 0);
 }
+
+static void passer_start(struct passer *p, CUstream stream) { passer_start_reaching(p, stream, 0); }
 
 static void await_waiting(CUdevice device, uint32_t count) {
   while (gate_waiting(device) != count)
@@ -131,6 +135,64 @@ START_TEST(each_device_has_its_gate) {
   ck_assert(open.passed && !shut.passed);
   gate_open(1);
   pthread_join(shut.thread, NULL);
+}
+END_TEST
+
+/* One after the other, and without holding up the one while it waits for the other. */
+START_TEST(a_call_passes_all_gates_that_it_needs) {
+  struct passer p;
+  gate_add(0);
+  ck_assert(!gate_several);
+  gate_add(1);
+  ck_assert(gate_several);
+  gate_open(0);
+  passer_start_reaching(&p, stream_on(_i), UINT64_C(1) << (1 - _i));
+  await_waiting(1, 1);
+  ck_assert(gate_is_kept(0) && !gate_is_kept(1));
+  ck_assert(gate_close(0, NS_PER_S));
+  gate_open(1);
+  await_waiting(0, 1);
+  ck_assert(!gate_is_kept(0) && !gate_is_kept(1) && !p.passed);
+  ck_assert(gate_close(1, NS_PER_S));
+  gate_open(0);
+  await_waiting(1, 1);
+  gate_open(1);
+  pthread_join(p.thread, NULL);
+  ck_assert(p.passed && !gate_is_kept(0));
+  ck_assert_uint_eq(gate_reached_from(1 - _i), UINT64_C(1) << _i);
+  ck_assert_uint_eq(gate_reached_from(_i), 0);
+}
+END_TEST
+
+START_TEST(a_pulse_of_one_gate_does_not_open_another) {
+  struct passer p;
+  gate_add(0);
+  gate_add(1);
+  passer_start_reaching(&p, stream_on(0), 2);
+  await_waiting(0, 1);
+  gate_pulse(0);
+  await_waiting(1, 1);
+  ck_assert(!p.passed);
+  gate_open(1);
+  pthread_join(p.thread, NULL);
+}
+END_TEST
+
+START_TEST(linked_devices_need_both_gates) {
+  struct passer p;
+  gate_add(0);
+  gate_add(1);
+  gate_open(1);
+  gate_link(1, 0, true);
+  ck_assert_uint_eq(gate_reached_from(0), 2);
+  passer_start(&p, stream_on(1));
+  await_waiting(0, 1);
+  gate_open(0);
+  pthread_join(p.thread, NULL);
+  ck_assert(gate_close(0, NS_PER_S));
+  gate_link(1, 0, false);
+  passer_start(&p, stream_on(1));
+  pthread_join(p.thread, NULL);
 }
 END_TEST
 
@@ -287,6 +349,9 @@ int main(void) {
   tcase_add_test(tests, errno_survives_the_slow_path);
   tcase_add_test(tests, no_context_is_the_drivers_business);
   tcase_add_test(tests, each_device_has_its_gate);
+  tcase_add_loop_test(tests, a_call_passes_all_gates_that_it_needs, 0, 2);
+  tcase_add_test(tests, a_pulse_of_one_gate_does_not_open_another);
+  tcase_add_test(tests, linked_devices_need_both_gates);
   tcase_add_test(tests, capturing_streams_pass);
   tcase_add_test(tests, a_pulse_lets_each_waiter_pass_once);
   tcase_add_test(tests, a_revoked_pulse_lets_nobody_pass);

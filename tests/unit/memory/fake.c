@@ -27,12 +27,16 @@ bool gate_needs_fence;
 
 const struct settings *settings(void) { return &set; }
 void fake_set_memory(enum memory_mode mode) { set.memory = mode; }
-void gate_enter_slow(CUstream stream) { (void)stream; }
+void gate_enter_slow(CUstream stream, uint64_t reach) { (void)stream, (void)reach; }
 bool gate_try_enter(CUstream stream) {
   (void)stream;
   return fake_gate_open;
 }
 void gate_leave_slow(void) {}
+void gate_link(CUdevice device, CUdevice other, bool linked) {
+  if (device == 1 && other == 0)
+    fake.linked = linked;
+}
 bool gate_is_open(CUdevice device) { return device == 0 && fake_gate_open; }
 bool contexts_any(CUdevice device, void (*action)(void *argument), void *argument) {
   if (device || fake.no_context)
