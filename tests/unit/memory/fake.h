@@ -53,7 +53,7 @@ struct fake {
   unsigned pointer_questions, reserved_ranges, access_calls, context_synchronizations;
   uint64_t mapped_bytes;
   CUmemAccessDesc last_access;
-  int links;               /* from the second device to the first one's memory */
+  bool linked;             /* the second device's calls need the first one's memory */
   unsigned mode_questions; /* to the daemon, about the first device */
 };
 

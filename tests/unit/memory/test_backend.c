@@ -293,14 +293,25 @@ START_TEST(a_peer_reaches_swap_memory_once_the_program_has_said_so) {
   ck_assert_int_eq(hook_cuCtxEnablePeerAccess(FAKE_OTHER_CONTEXT, 0), CUDA_SUCCESS);
   ck_assert_int_eq(hook_cuCtxDisablePeerAccess(FAKE_CONTEXT), CUDA_SUCCESS);
   expect_access(2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE); /* another pair of contexts still has it */
+  ck_assert(fake.linked);
   fake.current_device = 0;
   get(4 * MIB); /* new memory is open to it from the start */
   expect_access(3, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   fake.current_device = 1;
   ck_assert_int_eq(hook_cuCtxDisablePeerAccess(FAKE_OTHER_CONTEXT), CUDA_SUCCESS);
   expect_access(5, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  ck_assert(!fake.linked);
   ck_assert_int_eq(hook_cuCtxDisablePeerAccess(FAKE_OTHER_CONTEXT), CUDA_SUCCESS);
   expect_access(5, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+}
+END_TEST
+
+/* Page faults bring what is missing. */
+START_TEST(a_peer_need_not_wait_for_unified_memory) {
+  start(MEMORY_MANAGED);
+  fake.current_device = 1;
+  ck_assert_int_eq(hook_cuCtxEnablePeerAccess(FAKE_CONTEXT, 0), CUDA_SUCCESS);
+  ck_assert(!fake.linked);
 }
 END_TEST
 
@@ -336,6 +347,7 @@ int main(void) {
   tcase_add_test(cases, unified_memory_makes_way_for_swap_memory);
   tcase_add_test(cases, host_memory_is_made_ready_while_moves_may_come);
   tcase_add_test(cases, a_peer_reaches_swap_memory_once_the_program_has_said_so);
+  tcase_add_test(cases, a_peer_need_not_wait_for_unified_memory);
   tcase_add_test(cases, what_the_driver_refuses_changes_no_access);
   suite_add_tcase(suite, cases);
   return suite_run(suite);
