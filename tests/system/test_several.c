@@ -1,5 +1,7 @@
 /* test_several.c - programs that use several GPUs together, whose memory does not fit beside that of others.
  */
+#include <poll.h>
+
 #include "runner.h"
 #include "scene.h"
 
@@ -30,3 +32,37 @@ static void check_two(const char *what) {
 
 TEST(two_that_copy_between_the_same_gpus) { check_two("copies"); }
 TEST(two_whose_kernels_reach_the_same_gpus) { check_two("kernels"); }
+
+static bool has_said_nothing(const struct process *process, int ms) {
+  struct pollfd says = {.fd = process->out, .events = POLLIN};
+  return poll(&says, 1, ms) == 0;
+}
+
+/* For the second GPU, which the daemon has come to know first. */
+static bool waits_for_second(const struct scene_status *status, const void *process) {
+  for (int i = 0; i < status->job_count; i++)
+    if (status->jobs[i].job_status.pid == ((const struct process *)process)->pid && status->jobs[i].gpu == 0)
+      return status->jobs[i].job_status.state == GS_JOB_WAITING;
+  return false;
+}
+
+/* It waits for the second GPU and has the first one, which others want: that one is not idle. */
+TEST(what_is_needed_together_is_kept) {
+  static const char *const on_second[] = {"GPUSHARE_MEMORY=swap", "CUDA_VISIBLE_DEVICES=1", NULL};
+  static const char *const on_first[] = {"GPUSHARE_MEMORY=swap", "CUDA_VISIBLE_DEVICES=0", NULL};
+  scene_begin(&scene, "small,gpus=2,capacity=64MiB,scale=0.2");
+  scene_start_daemon(&scene, "--mode", "on", "--tq", "30s", "--capacity", "12M", NULL);
+  struct process *second = scene_start(&scene, on_second, "waiter", "released", NULL);
+  process_expect(second, "busy", NULL, 0); /* until it is told to end */
+  struct process *crosser = start_crosser("copies");
+  scene_await(&scene, waits_for_second, crosser, "it waits for the second GPU");
+  struct process *first = scene_start(&scene, on_first, "job", "--bytes", "8M", NULL);
+  process_expect(first, "ready", NULL, 0);
+  CHECK(has_said_nothing(first, 1000), "it has got the first GPU");
+  CHECK(has_said_nothing(crosser, 0));
+  process_say(second, "end");
+  expect_end(second);
+  expect_end(crosser);
+  expect_end(first);
+  scene_end(&scene);
+}
