@@ -55,6 +55,10 @@ static const char *set_mode(struct sched_settings *settings, const char *text) {
   return parse_mode(text, &settings->mode) < 0 ? "is none of auto, on, off" : NULL;
 }
 
+static const char *set_policy(struct sched_settings *settings, const char *text) {
+  return parse_policy(text, &settings->policy) < 0 ? "is none of " POLICY_NAMES : NULL;
+}
+
 static const char *set_capacity(struct sched_settings *settings, const char *text) {
   uint64_t bytes;
   if (parse_bytes(text, &bytes) < 0 || bytes > SCHED_BYTES_MAX)
@@ -112,6 +116,8 @@ const struct config_key config_keys[] = {
      .set_for_gpu = set_tq, .field = OVERRIDE_TQ},
     {"mode", "auto|on|off", "jobs take turns: only if their memory does not fit together, always, never",
      .set_for_gpu = set_mode, .field = OVERRIDE_MODE},
+    {"policy", "NAME", "whose turn is next: rr (default), fair, fifo, srtf, priority, pack",
+     .set_for_gpu = set_policy, .field = OVERRIDE_POLICY},
     {"grace", "DURATION", "for a job to stop when told, before others go on without it (default 30)",
      .set = set_grace},
     {"capacity", "BYTES", "memory of each GPU for all jobs together (default 0: the whole card)",

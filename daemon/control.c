@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/parse.h"
 #include "common/wire.h"
 #include "daemon.h"
 
@@ -41,6 +42,8 @@ static const char *value_wrong(const struct gs_msg *msg, const struct sched_gpu 
     return msg->set.value < SCHED_TQ_MIN_NS ? "the quantum must be at least 1 ms" : NULL;
   if (msg->type == GS_SET_MODE)
     return msg->set.value > GS_MODE_OFF ? "the mode must be auto, on or off" : NULL;
+  if (msg->type == GS_SET_POLICY)
+    return msg->set.value > GS_POLICY_PACK ? "the policy must be " POLICY_NAMES : NULL;
   return gpu && gpu->total_bytes && msg->set.value > gpu->total_bytes
              ? "the capacity is more than the card has"
              : NULL;
@@ -53,6 +56,8 @@ static void set(struct daemon *daemon, struct sched_gpu *gpu, const struct gs_ms
     scheduler_set_tq(&daemon->scheduler, gpu, msg->set.value, now_ns, &change);
   else if (msg->type == GS_SET_MODE)
     scheduler_set_mode(&daemon->scheduler, gpu, (enum gs_mode)msg->set.value, now_ns, &change);
+  else if (msg->type == GS_SET_POLICY)
+    scheduler_set_policy(&daemon->scheduler, gpu, (enum gs_policy)msg->set.value, now_ns, &change);
   else
     scheduler_set_capacity(&daemon->scheduler, gpu, msg->set.value, now_ns, &change);
   daemon_execute(&change);

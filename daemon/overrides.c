@@ -34,6 +34,8 @@ struct sched_settings overrides_settings(const struct overrides *overrides, cons
     general.capacity_bytes = own->settings.capacity_bytes;
   if (fields & OVERRIDE_MEMORY)
     general.memory = own->settings.memory;
+  if (fields & OVERRIDE_POLICY)
+    general.policy = own->settings.policy;
   return general;
 }
 
@@ -42,6 +44,7 @@ void overrides_apply(const struct overrides *overrides, struct sched_gpu *gpu, u
   struct scheduler *scheduler = gpu->scheduler;
   struct sched_settings settings = overrides_settings(overrides, gpu->uuid, scheduler->defaults);
   scheduler_set_memory(scheduler, gpu, settings.memory);
+  scheduler_set_policy(scheduler, gpu, settings.policy, now_ns, change);
   scheduler_set_capacity(scheduler, gpu, settings.capacity_bytes, now_ns, change);
   scheduler_set_mode(scheduler, gpu, settings.mode, now_ns, change);
   scheduler_set_tq(scheduler, gpu, settings.tq_ns, now_ns, change);

@@ -10,7 +10,13 @@
 /* As many as the daemon knows GPUs. */
 #define OVERRIDES_MAX 256
 
-enum { OVERRIDE_TQ = 1, OVERRIDE_MODE = 2, OVERRIDE_CAPACITY = 4, OVERRIDE_MEMORY = 8 };
+enum {
+  OVERRIDE_TQ = 1,
+  OVERRIDE_MODE = 2,
+  OVERRIDE_CAPACITY = 4,
+  OVERRIDE_MEMORY = 8,
+  OVERRIDE_POLICY = 16,
+};
 
 struct override {
   uint8_t uuid[GS_UUID_SIZE];

@@ -32,6 +32,7 @@ static struct gs_msg describe_gpu(const struct sched_gpu *gpu, uint32_t index) {
   msg.gpu_status.waiting = gpu->waiting_count;
   msg.gpu_status.holders = (uint16_t)(gpu->holder_count < UINT16_MAX ? gpu->holder_count : UINT16_MAX);
   msg.gpu_status.mode = (uint8_t)gpu->settings.mode;
+  msg.gpu_status.policy = (uint8_t)gpu->settings.policy;
   msg.gpu_status.flags = gpu->serialized ? GS_GPU_SERIALIZED : 0;
   memcpy(msg.gpu_status.name, gpu->name, sizeof msg.gpu_status.name - 1);
   return msg;

@@ -302,7 +302,7 @@ static void on_gpu_message(struct peer *peer, const struct gs_msg *msg, uint64_t
     on_job_message(&attachment->job, msg, now_ns);
 }
 
-static bool is_control(unsigned type) { return type >= GS_SET_TQ && type <= GS_GET_STATUS; }
+static bool is_control(unsigned type) { return type >= GS_SET_TQ && type <= GS_SET_POLICY; }
 
 static bool is_from_client(unsigned type) { return type >= GS_REGISTER && type <= GS_MEM_SHORT; }
 

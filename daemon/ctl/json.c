@@ -63,6 +63,7 @@ static json_t *gpu_json(const struct gpu_figures *figures) {
   put_text(object, "uuid", uuid);
   put_text(object, "name", msg->gpu_status.name);
   put_text(object, "mode", mode_name(msg->gpu_status.mode));
+  put_text(object, "policy", policy_name(msg->gpu_status.policy));
   put_bool(object, "serialized", msg->gpu_status.flags & GS_GPU_SERIALIZED);
   put_number(object, "tq_ns", msg->gpu_status.tq_ns);
   put_number(object, "total_bytes", msg->gpu_status.total_bytes);

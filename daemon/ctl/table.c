@@ -37,12 +37,12 @@ static void show_settings(const struct gs_msg *msg) {
   char uuid[GS_UUID_TEXT_SIZE], used[24], capacity[24], moved[24];
   format_uuid(msg->gpu_status.uuid, uuid);
   printf("\nGPU %u  %s  %s\n", msg->gpu, uuid, msg->gpu_status.name);
-  printf("  mode %s (%s), quantum %g s, memory %s of %s, %lu hand-overs, %s moved\n",
+  printf("  mode %s (%s), policy %s, quantum %g s, memory %s of %s, %lu hand-overs, %s moved\n",
          mode_name(msg->gpu_status.mode),
          msg->gpu_status.flags & GS_GPU_SERIALIZED ? "taking turns" : "all run",
-         seconds(msg->gpu_status.tq_ns), bytes_text(msg->gpu_status.used_bytes, used),
-         bytes_text(msg->gpu_status.capacity_bytes, capacity), (unsigned long)msg->gpu_status.handovers,
-         bytes_text(msg->gpu_status.moved_bytes, moved));
+         policy_name(msg->gpu_status.policy), seconds(msg->gpu_status.tq_ns),
+         bytes_text(msg->gpu_status.used_bytes, used), bytes_text(msg->gpu_status.capacity_bytes, capacity),
+         (unsigned long)msg->gpu_status.handovers, bytes_text(msg->gpu_status.moved_bytes, moved));
 }
 
 static void show_direction(const char *name, uint64_t bytes, uint64_t per_s, uint64_t last_per_s) {

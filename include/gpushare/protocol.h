@@ -39,7 +39,7 @@
 #include <stdint.h>
 
 #define GS_MAGIC 0x52485347u /* "GSHR" */
-#define GS_PROTOCOL_VERSION 2u
+#define GS_PROTOCOL_VERSION 3u
 #define GS_MSG_SIZE 128
 #define GS_DEFAULT_SOCKET "/run/gpushare/daemon.sock"
 #define GS_UUID_SIZE 16
@@ -78,6 +78,7 @@
   X(SET_MODE, 65)                                                                                            \
   X(SET_CAPACITY, 66)                                                                                        \
   X(GET_STATUS, 67)                                                                                          \
+  X(SET_POLICY, 68)                                                                                          \
   /* daemon to gpusharectl */                                                                                \
   X(REPLY, 96)                                                                                               \
   X(STATUS_DAEMON, 97)                                                                                       \
@@ -219,9 +220,11 @@ struct gs_msg {
       uint32_t pad;
       uint64_t submissions; /* calls let through the gate so far */
     } state;
-    struct { /* SET_TQ, SET_MODE, SET_CAPACITY. All zero uuid: every GPU, and the default for new ones */
+    struct { /* SET_TQ, SET_MODE, SET_CAPACITY, SET_POLICY. All zero uuid: every GPU, and the default for
+                new ones */
       uint8_t uuid[GS_UUID_SIZE];
-      uint64_t value; /* TQ: ns; mode: enum gs_mode; capacity: bytes, 0: the whole card */
+      uint64_t value; /* TQ: ns; mode: enum gs_mode; capacity: bytes, 0: the whole card; policy: enum
+                         gs_policy */
     } set;
     struct {                       /* REPLY; status 0 or -errno */
       char text[GS_MSG_SIZE - 24]; /* one clear line when status is not 0 */
@@ -250,6 +253,8 @@ struct gs_msg {
       uint8_t mode;
       uint8_t flags; /* GS_GPU_* */
       char name[20];
+      uint8_t policy; /* enum gs_policy */
+      uint8_t pad[7];
     } gpu_status;
     struct { /* STATUS_JOB; gpu: index. One per job and GPU */
       uint32_t job;

@@ -84,30 +84,53 @@ int parse_bool(const char *text, bool *value) {
   return -EINVAL;
 }
 
-static const char *const mode_names[] = {[GS_MODE_AUTO] = "auto", [GS_MODE_ON] = "on", [GS_MODE_OFF] = "off"};
+/* ---- names of values ---- */
 
-int parse_mode(const char *text, enum gs_mode *mode) {
-  for (size_t i = 0; i < sizeof mode_names / sizeof *mode_names; i++)
-    if (strcmp(text, mode_names[i]) == 0) {
-      *mode = (enum gs_mode)i;
-      return 0;
-    }
+#define NAME_COUNT(names) (sizeof(names) / sizeof *(names))
+
+static const char *const mode_names[] = {[GS_MODE_AUTO] = "auto", [GS_MODE_ON] = "on", [GS_MODE_OFF] = "off"};
+static const char *const policy_names[] = {
+    [GS_POLICY_RR] = "rr",     [GS_POLICY_FAIR] = "fair",         [GS_POLICY_FIFO] = "fifo",
+    [GS_POLICY_SRTF] = "srtf", [GS_POLICY_PRIORITY] = "priority", [GS_POLICY_PACK] = "pack"};
+static const char *const memory_names[] = {
+    [GS_MEMORY_MANAGED] = "managed", [GS_MEMORY_SWAP] = "swap", [GS_MEMORY_OFF] = "off"};
+
+/* The index, or -EINVAL. */
+static int find_name(const char *text, const char *const *names, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (strcmp(text, names[i]) == 0)
+      return (int)i;
   return -EINVAL;
 }
 
-const char *mode_name(unsigned mode) {
-  return mode < sizeof mode_names / sizeof *mode_names ? mode_names[mode] : "?";
+int parse_mode(const char *text, enum gs_mode *mode) {
+  int index = find_name(text, mode_names, NAME_COUNT(mode_names));
+  if (index < 0)
+    return index;
+  *mode = (enum gs_mode)index;
+  return 0;
+}
+
+const char *mode_name(unsigned mode) { return mode < NAME_COUNT(mode_names) ? mode_names[mode] : "?"; }
+
+int parse_policy(const char *text, enum gs_policy *policy) {
+  int index = find_name(text, policy_names, NAME_COUNT(policy_names));
+  if (index < 0)
+    return index;
+  *policy = (enum gs_policy)index;
+  return 0;
+}
+
+const char *policy_name(unsigned policy) {
+  return policy < NAME_COUNT(policy_names) ? policy_names[policy] : "?";
 }
 
 int parse_memory(const char *text, enum gs_memory *memory) {
-  static const char *const names[] = {
-      [GS_MEMORY_MANAGED] = "managed", [GS_MEMORY_SWAP] = "swap", [GS_MEMORY_OFF] = "off"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (strcmp(text, names[i]) == 0) {
-      *memory = (enum gs_memory)i;
-      return 0;
-    }
-  return -EINVAL;
+  int index = find_name(text, memory_names, NAME_COUNT(memory_names));
+  if (index < 0)
+    return index;
+  *memory = (enum gs_memory)index;
+  return 0;
 }
 
 static int hex_digit(char c) {

@@ -20,6 +20,11 @@ int parse_bool(const char *text, bool *value);
 int parse_mode(const char *text, enum gs_mode *mode);
 const char *mode_name(unsigned mode);
 
+/* "rr", "fair", "fifo", "srtf", "priority", "pack". 0 or -EINVAL. */
+int parse_policy(const char *text, enum gs_policy *policy);
+const char *policy_name(unsigned policy);
+#define POLICY_NAMES "rr, fair, fifo, srtf, priority or pack"
+
 /* "managed", "swap", "off". 0 or -EINVAL. */
 int parse_memory(const char *text, enum gs_memory *memory);
 

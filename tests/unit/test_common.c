@@ -66,6 +66,13 @@ START_TEST(modes_and_truth) {
     ck_assert_uint_eq(mode, i);
   }
   ck_assert_int_eq(parse_mode("ON", &mode), -EINVAL);
+  enum gs_policy policy;
+  for (unsigned i = GS_POLICY_RR; i <= GS_POLICY_PACK; i++) {
+    ck_assert_int_eq(parse_policy(policy_name(i), &policy), 0);
+    ck_assert_uint_eq(policy, i);
+  }
+  ck_assert_int_eq(parse_policy("random", &policy), -EINVAL);
+  ck_assert_str_eq(policy_name(GS_POLICY_PACK + 1), "?");
   enum gs_memory memory = GS_MEMORY_MANAGED;
   ck_assert_int_eq(parse_memory("swap", &memory), 0);
   ck_assert_int_eq(memory, GS_MEMORY_SWAP);

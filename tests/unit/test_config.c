@@ -37,6 +37,7 @@ START_TEST(defaults) {
   ck_assert_uint_eq(config.general.tq_ns, 20 * NS_PER_S);
   ck_assert_uint_eq(config.grace_ns, 30 * NS_PER_S);
   ck_assert_int_eq(config.general.mode, GS_MODE_AUTO);
+  ck_assert_int_eq(config.general.policy, GS_POLICY_RR);
   ck_assert_uint_eq(config.general.capacity_bytes, 0);
   ck_assert_int_eq(config.general.memory, GS_MEMORY_MANAGED);
   ck_assert_uint_eq(config.overrides.count, 0);
@@ -47,13 +48,14 @@ END_TEST
 
 START_TEST(all_keys_are_read) {
   ck_assert_int_eq(
-      read_text("# comment\n[gpushare]\nsocket = /run/x.sock\ntq=250ms ; comment\nmode = off\n"
+      read_text("# comment\n[gpushare]\nsocket = /run/x.sock\ntq=250ms ; comment\nmode = off\npolicy = srtf\n"
                 "grace = 1m\ncapacity = 16G\nmemory = swap\nhost_memory = 1T\nmax_clients_per_user = 7\n"
                 "group = users\nlog = debug\n"),
       0);
   ck_assert_str_eq(config.socket, "/run/x.sock");
   ck_assert_uint_eq(config.general.tq_ns, 250 * NS_PER_MS);
   ck_assert_int_eq(config.general.mode, GS_MODE_OFF);
+  ck_assert_int_eq(config.general.policy, GS_POLICY_SRTF);
   ck_assert_uint_eq(config.grace_ns, 60 * NS_PER_S);
   ck_assert_uint_eq(config.general.capacity_bytes, UINT64_C(16) << 30);
   ck_assert_int_eq(config.general.memory, GS_MEMORY_SWAP);
@@ -81,6 +83,7 @@ START_TEST(mistakes_are_named_and_change_nothing) {
       {"capacity = 9000T\n", ":1: ", "not a size"},
       {"log = loud\n", ":1: ", "error, warn"},
       {"memory = Swap\n", ":1: ", "memory: 'Swap' is none of managed, swap, off"},
+      {"policy = lifo\n", ":1: ", "policy: 'lifo' is none of rr, fair, fifo, srtf, priority or pack"},
       {"[gpu]\ntq = 5\n", ":2: ", "section [gpu]"},
       {"[gpu 0]\ntq = 5\n", ":2: ", "section [gpu 0] names no GPU"},
       {"[gpu " CARD "0]\ntq = 5\n", ":2: ", "0] names no GPU"},
@@ -106,7 +109,7 @@ static struct sched_settings settings_of(const char *uuid_text) {
 }
 
 START_TEST(a_gpu_has_settings_of_its_own) {
-  ck_assert_int_eq(read_text("tq = 3\n[gpu " CARD "]\nmode = off\ntq = 7\n"
+  ck_assert_int_eq(read_text("tq = 3\n[gpu " CARD "]\nmode = off\ntq = 7\npolicy = fair\n"
                              "[gpu   " OTHER "]\ncapacity = 4G\nmemory = swap\n"
                              "[gpushare]\nmode = on\n[gpu " CARD "]\ntq = 9\n"),
                    0);
@@ -116,6 +119,8 @@ START_TEST(a_gpu_has_settings_of_its_own) {
   ck_assert_uint_eq(one.tq_ns, 9 * NS_PER_S);
   ck_assert_uint_eq(one.capacity_bytes, 0);
   ck_assert_int_eq(one.memory, GS_MEMORY_MANAGED);
+  ck_assert_int_eq(one.policy, GS_POLICY_FAIR);
+  ck_assert_int_eq(other.policy, GS_POLICY_RR);
   ck_assert_int_eq(other.mode, GS_MODE_ON);
   ck_assert_uint_eq(other.tq_ns, 3 * NS_PER_S);
   ck_assert_uint_eq(other.capacity_bytes, UINT64_C(4) << 30);
@@ -163,6 +168,7 @@ static void expect_same(const struct config *a, const struct config *b) {
   ck_assert_int_eq(a->general.memory, b->general.memory);
   ck_assert_uint_eq(a->general.tq_ns, b->general.tq_ns);
   ck_assert_int_eq(a->general.mode, b->general.mode);
+  ck_assert_int_eq(a->general.policy, b->general.policy);
   ck_assert_uint_eq(a->grace_ns, b->grace_ns);
   ck_assert_uint_eq(a->general.capacity_bytes, b->general.capacity_bytes);
   ck_assert_uint_eq(a->host_memory_bytes, b->host_memory_bytes);

@@ -49,7 +49,7 @@ START_TEST(status_is_readable) {
   get_status(it, GS_STATUS_GPU);
   ck_assert_int_eq(ctl("status"), 0);
   output_has(CARD);
-  output_has("mode on (taking turns), quantum 20 s, memory 6.0 GiB of 16.0 GiB");
+  output_has("mode on (taking turns), policy rr, quantum 20 s, memory 6.0 GiB of 16.0 GiB");
   output_has("holding");
   output_has("waiting (1)");
   output_has("100.0%");
@@ -57,9 +57,10 @@ START_TEST(status_is_readable) {
 END_TEST
 
 START_TEST(status_json_has_the_promised_keys) {
-  static const char *const gpu_keys[] = {"index",   "uuid",        "name",        "mode",    "serialized",
-                                         "tq_ns",   "total_bytes", "used_bytes",  "holders", "capacity_bytes",
-                                         "waiting", "handovers",   "moved_bytes", "handover"};
+  static const char *const gpu_keys[] = {"index",      "uuid",        "name",           "mode",
+                                         "serialized", "policy",      "tq_ns",          "total_bytes",
+                                         "used_bytes", "holders",     "capacity_bytes", "waiting",
+                                         "handovers",  "moved_bytes", "handover"};
   static const char *const job_keys[] = {
       "job",         "pid",        "uid",          "user",           "name",    "state",         "queue",
       "capturing",   "draining",   "overdue",      "turns",          "held_ns", "waited_ns",     "held_share",

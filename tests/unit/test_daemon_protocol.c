@@ -378,9 +378,12 @@ START_TEST(settings_are_checked) {
   ck_assert_int_eq(change_setting(it, GS_SET_MODE, 3), -EINVAL);
   ck_assert_int_eq(change_setting(it, GS_SET_MODE, GS_MODE_ON), 0);
   ck_assert_int_eq(change_setting(it, GS_SET_CAPACITY, GIB), 0);
+  ck_assert_int_eq(change_setting(it, GS_SET_POLICY, GS_POLICY_PACK + 1), -EINVAL);
+  ck_assert_int_eq(change_setting(it, GS_SET_POLICY, GS_POLICY_SRTF), 0);
   int fd = attach_client(it, 0);
   ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.capacity_bytes, GIB);
   ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.tq_ns, NS_PER_MS);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.policy, GS_POLICY_SRTF);
   close(fd);
   struct gs_msg msg = wire_msg(GS_SET_TQ, 0);
   msg.set.value = NS_PER_S;
