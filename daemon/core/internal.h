@@ -39,12 +39,22 @@ void turns_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched_cha
 /* A victim has not left: if a holder waits for memory without page faults, others are asked now. */
 void turns_wait_anew(struct sched_gpu *gpu, uint64_t now_ns);
 
-/* The only holder while turns are taken; NULL: nobody. */
+/* The first holder; NULL: nobody holds. */
 struct sched_job *turns_holder(const struct sched_gpu *gpu);
 
-/* The first in the queue that can run. Or, while nobody holds, that could if those that stay on the card
- * left. NULL: nobody. */
-struct sched_job *turns_next(const struct sched_gpu *gpu);
+/* A holder runs, besides this one (NULL: any). */
+bool turns_runs(const struct sched_gpu *gpu, const struct sched_job *beside);
+
+/* ---- holders.c ---- */
+
+/* Who holds next: gpu->next. Holders that must stop are displaced. over: the quantum is. */
+void holders_choose(struct sched_gpu *gpu, bool over, uint64_t now_ns);
+
+/* After that: who will be next when the quantum is over, gpu->later. */
+void holders_foresee(struct sched_gpu *gpu, uint64_t end_ns);
+
+/* The job fits beside those that hold or have not stopped yet. */
+bool holders_fit(const struct sched_job *job);
 
 /* ---- residency.c ---- */
 

@@ -52,7 +52,6 @@ struct plan {
   struct sched_change *change;
   bool fits;              /* all that jobs have; only what they may allocate unasked does not */
   uint64_t planned_bytes; /* sum of what jobs are to have */
-  struct sched_job *first, *second;
 };
 
 static struct sched_job *job_of_turn(struct list *node) { return list_entry(node, struct sched_job, turn); }
@@ -165,6 +164,7 @@ static void plan_kept(struct plan *plan) {
   plan->planned_bytes = 0;
   list_each(node, &plan->gpu->jobs) {
     struct sched_job *job = job_of(node);
+    job->role = SCHED_ROLE_NONE;
     job->want_bytes = kept_bytes(plan, job);
     plan->planned_bytes += planned_bytes(job);
   }
@@ -173,7 +173,7 @@ static void plan_kept(struct plan *plan) {
 /* Also from one that has not left the last time. Returns how many bytes are still lacking. */
 static uint64_t take_anyway(struct plan *plan, struct sched_job *victim, uint64_t lacking_bytes) {
   uint64_t floor_bytes = plan->fits ? victim->used_bytes : victim->pinned_bytes;
-  if (victim == plan->first || victim == plan->second || victim->overdue)
+  if (victim->role != SCHED_ROLE_NONE || victim->overdue)
     return lacking_bytes;
   uint64_t taken_bytes = min_u64(lacking_bytes, less_u64(victim->want_bytes, floor_bytes));
   victim->want_bytes -= taken_bytes;
@@ -257,8 +257,10 @@ static uint64_t lacking_bytes(const struct plan *plan) {
 
 static void plan_first(struct plan *plan) {
   struct sched_gpu *gpu = plan->gpu;
-  if (plan->first)
-    plan_job(plan, plan->first, books_need_bytes(plan->first));
+  list_each(node, &gpu->jobs) {
+    if (job_of(node)->role == SCHED_ROLE_FIRST)
+      plan_job(plan, job_of(node), books_need_bytes(job_of(node)));
+  }
   uint64_t lacking = take_from_idle(plan, 0, lacking_bytes(plan));
   lacking = take_from_tail(plan, &gpu->dropping, lacking);
   lacking = take_from_queue(plan, lacking);
@@ -273,8 +275,7 @@ static bool worth_hiding(struct sched_gpu *gpu, struct sched_job *job, uint64_t 
   return job->hidden;
 }
 
-static void plan_second(struct plan *plan) {
-  struct sched_job *second = plan->second;
+static void plan_second(struct plan *plan, struct sched_job *second) {
   uint64_t before_bytes = second->want_bytes;
   plan_job(plan, second, max_u64(before_bytes, books_need_bytes(second)));
   uint64_t lacking = take_from_idle(plan, SCHED_IDLE_NS, lacking_bytes(plan));
@@ -294,30 +295,39 @@ static void plan_slack(struct plan *plan) {
   }
 }
 
+static void set_roles(const struct list *jobs, enum sched_role role) {
+  list_each(node, jobs) { job_of_turn(node)->role = role; }
+}
+
 static void make_plan(struct plan *plan) {
   struct sched_gpu *gpu = plan->gpu;
-  struct sched_job *holder = turns_holder(gpu);
   plan->fits = books_fit(gpu);
-  plan->first = !gpu->serialized ? NULL : holder ? holder : turns_next(gpu);
   plan_kept(plan);
   if (gpu->roomy || (!plan->fits && !gpu->serialized))
     return;
+  if (gpu->serialized)
+    set_roles(&gpu->holders, SCHED_ROLE_FIRST);
+  set_roles(&gpu->next, SCHED_ROLE_FIRST);
   plan_first(plan);
   if (plan->fits) {
     plan_slack(plan);
-  } else if (holder && holder->active) {
-    plan->second = turns_next(gpu);
-    if (plan->second)
-      plan_second(plan);
+    return;
   }
+  set_roles(&gpu->later, SCHED_ROLE_SECOND);
+  list_each(node, &gpu->later) { plan_second(plan, job_of_turn(node)); }
 }
 
 /* ---- from the plan to the rooms ---- */
 
+/* When a holder with page faults gets its room whatever is claimed. */
+static uint64_t exceeding_ns(const struct sched_job *job) {
+  return add_u64(job->since_ns, job->gpu->scheduler->grace_ns);
+}
+
 /* Page faults make it right. */
 static bool may_exceed(const struct plan *plan, const struct sched_job *job) {
   return job->managed && job->state == GS_JOB_HOLDING &&
-         (!plan->gpu->serialized || (!job->active && plan->now_ns >= plan->gpu->turn_ns));
+         (!plan->gpu->serialized || (!job->active && plan->now_ns >= exceeding_ns(job)));
 }
 
 static void raise(const struct plan *plan, struct sched_job *job) {
@@ -337,10 +347,9 @@ static void tell_rooms(const struct plan *plan) {
     if (job->want_bytes < job->room_bytes)
       residency_set_room(job, job->want_bytes, plan->now_ns, plan->change);
   }
-  if (plan->first)
-    raise(plan, plan->first);
-  if (plan->second)
-    raise(plan, plan->second);
+  list_each(node, &plan->gpu->holders) { raise(plan, job_of_turn(node)); }
+  list_each(node, &plan->gpu->next) { raise(plan, job_of_turn(node)); }
+  list_each(node, &plan->gpu->later) { raise(plan, job_of_turn(node)); }
   list_each(node, &plan->gpu->jobs) { raise(plan, job_of(node)); }
 }
 
@@ -364,11 +373,14 @@ void residency_update_job(struct sched_job *job, uint64_t now_ns, struct sched_c
 
 /* ---- time ---- */
 
-/* When a holder with page faults gets its room whatever is claimed. */
-static uint64_t exceeding_ns(const struct sched_gpu *gpu) {
-  const struct sched_job *holder = gpu->serialized ? turns_holder(gpu) : NULL;
-  bool lacks = holder && holder->managed && !holder->active && holder->room_bytes < holder->target_bytes;
-  return lacks ? gpu->turn_ns : SCHED_NEVER;
+static uint64_t earliest_exceeding_ns(const struct sched_gpu *gpu) {
+  uint64_t earliest_ns = SCHED_NEVER;
+  list_each(node, &gpu->holders) {
+    const struct sched_job *job = job_of_turn(node);
+    if (gpu->serialized && job->managed && !job->active && job->room_bytes < job->target_bytes)
+      earliest_ns = min_u64(earliest_ns, exceeding_ns(job));
+  }
+  return earliest_ns;
 }
 
 static struct sched_job *first_staying(const struct sched_gpu *gpu) {
@@ -377,7 +389,7 @@ static struct sched_job *first_staying(const struct sched_gpu *gpu) {
 
 uint64_t residency_deadline_ns(const struct sched_gpu *gpu) {
   struct list *node = list_first(&gpu->leaving);
-  uint64_t deadline_ns = min_u64(exceeding_ns(gpu), gpu->replan_ns);
+  uint64_t deadline_ns = min_u64(earliest_exceeding_ns(gpu), gpu->replan_ns);
   if (!list_empty(&gpu->staying))
     deadline_ns = min_u64(deadline_ns, first_staying(gpu)->stays_ns);
   if (!node)

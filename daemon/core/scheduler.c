@@ -41,6 +41,8 @@ void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const
   list_init(&gpu->jobs);
   list_init(&gpu->idle);
   list_init(&gpu->holders);
+  list_init(&gpu->next);
+  list_init(&gpu->later);
   list_init(&gpu->dropping);
   list_init(&gpu->overdue);
   list_init(&gpu->leaving);
@@ -63,8 +65,12 @@ static void tell_everybody(struct scheduler *scheduler, enum sched_action_type t
 
 /* The last step of every event. */
 static void conclude(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
-  turns_update(gpu, now_ns, change);
-  residency_update(gpu, now_ns, change);
+  uint64_t staying_bytes;
+  do { /* who stays on the card decides who can run, and the other way round */
+    staying_bytes = gpu->staying_bytes;
+    turns_update(gpu, now_ns, change);
+    residency_update(gpu, now_ns, change);
+  } while (gpu->staying_bytes != staying_bytes);
   if (books_update_tight(gpu->scheduler))
     tell_everybody(gpu->scheduler, SCHED_TELL_CAPACITY, change);
 }
@@ -138,6 +144,8 @@ void scheduler_request(struct sched_job *job, uint64_t now_ns, struct sched_chan
 static void account_release(struct sched_job *job, uint64_t drain_ns, uint64_t now_ns) {
   struct sched_gpu *gpu = job->gpu;
   job->drain_max_ns = max_u64(job->drain_max_ns, drain_ns);
+  if (turns_runs(gpu, job))
+    return;
   if (gpu->serialized && job->state == GS_JOB_HOLDING)
     handover_drained(gpu, drain_ns, now_ns);
   else if (gpu->handover.open && job->state == GS_JOB_DROPPING)

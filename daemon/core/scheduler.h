@@ -85,7 +85,8 @@ struct sched_gpu {
   bool serialized;        /* turns are being taken */
   uint64_t serialized_ns; /* since when */
   uint64_t turn_ns;       /* when the present holder's quantum began, or will if it does not run before */
-  bool preempts;          /* the next job takes the holder's place before its quantum is over */
+  bool contended;         /* somebody waits who has no place beside the holders */
+  uint64_t preempt_ns;    /* when a holder will have run for long enough to be interrupted */
   uint64_t epoch;         /* of the last grant */
   uint64_t virtual_ns;    /* fair: where newcomers begin */
   uint64_t arrivals;      /* of jobs so far */
@@ -93,9 +94,12 @@ struct sched_gpu {
   struct list jobs;       /* all */
   struct list idle;       /* IDLE and BYPASSED, the longest first */
   struct order queue;     /* WAITING, by rank (policy.h) */
-  struct list holders;    /* HOLDING; at most one while serialized */
-  struct list dropping;   /* DROPPING, within the grace, the oldest order first */
-  struct list overdue;    /* DROPPING, past the grace, and their memory forbids to go on without them */
+  struct list
+      holders;       /* HOLDING, in the order of their grants; while serialized, those that fit (holders.c) */
+  struct list next;  /* WAITING: to be granted as soon as those that must stop have */
+  struct list later; /* WAITING: likely to be granted when the quantum is over */
+  struct list dropping; /* DROPPING, within the grace, the oldest order first */
+  struct list overdue;  /* DROPPING, past the grace, and their memory forbids to go on without them */
   uint32_t job_count, waiting_count, holder_count;
   struct list leaving; /* that have yet to give room back, the longest without progress first */
   struct list staying; /* with stays_ns, the first to be asked again first */
@@ -118,12 +122,14 @@ struct sched_terms {
   uint64_t expected_ns; /* GPU time from its first turn to its last; 0: unknown */
 };
 
+enum sched_role { SCHED_ROLE_NONE, SCHED_ROLE_FIRST, SCHED_ROLE_SECOND };
+
 struct sched_job {
   struct sched_gpu *gpu;
   void *owner;               /* the caller's */
   uint32_t id;               /* the caller's, not 0; survives on no other job of the GPU */
   struct list link;          /* gpu->jobs */
-  struct list turn;          /* idle, holders, dropping or overdue */
+  struct list turn;          /* idle, holders, dropping or overdue; of those that wait: next, later or none */
   struct order_node waiting; /* queue */
   struct list leaving_link;
   struct list staying_link;
@@ -143,7 +149,10 @@ struct sched_job {
   uint64_t epoch;
   uint64_t since_ns; /* in this state */
   bool active;       /* it holds, and has said that it runs */
-  bool grows;        /* it has allocated memory in this turn */
+  bool displaced;    /* a holder that must stop; `undecided` until that is clear */
+  bool undecided;
+  enum sched_role role; /* in the plan */
+  bool grows;           /* it has allocated memory in this turn */
   uint64_t used_bytes, pinned_bytes;
   uint64_t reach_bytes;    /* how far used_bytes may grow unasked */
   uint64_t resident_bytes; /* believed to be on the card */

@@ -1,18 +1,17 @@
 /*
- * turns.c - the lock of one GPU: when turns are taken, who holds, who is told to stop.
+ * turns.c - the lock of one GPU: when turns are taken, who is granted, who is told to stop.
  *
- * While turns are taken (serialized), at most one job holds. Nobody is granted before everybody who was told
- * to stop has answered, died, or been bypassed; what must leave the card for the next one leaves after that,
- * and the next one waits for it with its gate shut (residency.c). So the quantum begins when it says that it
- * runs, or the grace after its grant, or after somebody new was asked to leave for it. Who cannot run because
- * others stay on the card (residency.c) is passed over while somebody else can. While turns are not taken,
- * every job holds, but for those that still owe an answer to DROP_LOCK: they are granted when it comes. A job
- * that holds is never granted again, so a client never gets two grants without a release between them.
+ * While turns are taken (serialized), those hold whose memory fits together (holders.c). Nobody is granted
+ * before those have answered, died, or been bypassed that were told to stop for it; what must leave the card
+ * for it leaves after that, and it waits for that with its gate shut (residency.c). So the quantum of a set
+ * begins when its first job says that it runs, or the grace after its grant, or after somebody new was asked
+ * to leave for it; and anew whenever one of them has had to stop. Who cannot run because others stay on the
+ * card (residency.c) is passed over while somebody else can. While turns are not taken, every job holds, but
+ * for those that still owe an answer to DROP_LOCK: they are granted when it comes. A job that holds is never
+ * granted again, so a client never gets two grants without a release between them.
  */
 #include "core/internal.h"
 #include "core/policy.h"
-
-#define PREEMPT_FACTOR 20 /* who is interrupted has run for so many times what the hand-over costs */
 
 static struct sched_job *job_of_turn(struct list *node) {
   return node ? list_entry(node, struct sched_job, turn) : NULL;
@@ -22,18 +21,12 @@ struct sched_job *turns_holder(const struct sched_gpu *gpu) {
   return job_of_turn(list_first(&gpu->holders));
 }
 
-struct sched_job *turns_next(const struct sched_gpu *gpu) {
-  struct sched_job *blocked = NULL;
-  order_each(node, &gpu->queue) {
-    struct sched_job *job = sched_job_of(node);
-    if (sched_job_too_big(job))
-      continue;
-    if (!books_blocked(job))
-      return job;
-    if (!blocked)
-      blocked = job;
+bool turns_runs(const struct sched_gpu *gpu, const struct sched_job *beside) {
+  list_each(node, &gpu->holders) {
+    if (job_of_turn(node) != beside && job_of_turn(node)->active)
+      return true;
   }
-  return turns_holder(gpu) ? NULL : blocked;
+  return false;
 }
 
 /* ---- states ---- */
@@ -74,7 +67,7 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   gpu->waiting_count += (state == GS_JOB_WAITING) - (job->state == GS_JOB_WAITING);
   gpu->holder_count += (state == GS_JOB_HOLDING) - (job->state == GS_JOB_HOLDING);
   job->state = state;
-  job->active = job->grows = false;
+  job->active = job->grows = job->displaced = false;
   enter_list(job, now_ns);
   books_claim(job);
   residency_watch(job, now_ns);
@@ -101,8 +94,9 @@ void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, 
   job->wanted_told = job->hidden = job->too_big_noted = false;
   job->flags = 0;
   job->target_bytes = books_target_bytes(job);
-  gpu->turn_ns = add_u64(now_ns, gpu->scheduler->grace_ns);
-  if (gpu->serialized)
+  if (gpu->holder_count == 1)
+    gpu->turn_ns = add_u64(now_ns, gpu->scheduler->grace_ns);
+  if (gpu->serialized && !turns_runs(gpu, job))
     handover_begin(gpu, now_ns);
   gpu->handovers += gpu->serialized && gpu->last_job != 0 && gpu->last_job != job->id;
   gpu->last_job = job->id;
@@ -117,14 +111,14 @@ static void drop(struct sched_job *job, uint64_t now_ns, struct sched_change *ch
 
 void turns_admit_running(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
                          struct sched_change *change) {
-  struct sched_job *holder = turns_holder(gpu);
+  bool fits = holders_fit(job);
   turns_set_state(job, GS_JOB_HOLDING, now_ns); /* epoch 0: nobody has granted it */
   job->turns++;
   job->active = true;
   job->ran_ns = now_ns;
-  if (holder) {
+  if (!fits) {
     drop(job, now_ns, change);
-  } else {
+  } else if (gpu->holder_count == 1) {
     gpu->turn_ns = now_ns;
     gpu->last_job = job->id;
   }
@@ -151,36 +145,17 @@ void turns_tell_all(struct sched_gpu *gpu, enum sched_action_type type, struct s
   list_each(node, &gpu->jobs) { change_add(change, list_entry(node, struct sched_job, link), type); }
 }
 
-/* The holder that has held for the shortest time so far, so that switching to and fro favours nobody. */
-static struct sched_job *least_served(const struct sched_gpu *gpu, uint64_t now_ns) {
-  struct sched_job *least = NULL;
-  list_each(node, &gpu->holders) {
-    struct sched_job *job = job_of_turn(node);
-    if (!least || sched_job_held_ns(job, now_ns) < sched_job_held_ns(least, now_ns))
-      least = job;
-  }
-  return least;
-}
-
-/* Everybody but one holder stops. */
-static void keep_one_holder(struct sched_gpu *gpu, struct sched_job *kept, uint64_t now_ns,
-                            struct sched_change *change) {
-  struct sched_job *job;
-  list_remove(&kept->turn);
-  while ((job = turns_holder(gpu)))
-    drop(job, now_ns, change);
-  list_append(&gpu->holders, &kept->turn);
-  gpu->last_job = kept->id;
-  gpu->turn_ns = kept->active ? now_ns : add_u64(now_ns, gpu->scheduler->grace_ns);
+/* For those that hold. */
+static void begin_quantum(struct sched_gpu *gpu, uint64_t now_ns) {
+  bool runs = turns_runs(gpu, NULL);
+  gpu->turn_ns = runs ? now_ns : add_u64(now_ns, gpu->scheduler->grace_ns);
 }
 
 static void begin_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   gpu->serialized = true;
   gpu->serialized_ns = now_ns;
+  begin_quantum(gpu, now_ns);
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
-  struct sched_job *kept = least_served(gpu, now_ns);
-  if (kept)
-    keep_one_holder(gpu, kept, now_ns, change);
 }
 
 static void end_turns(struct sched_gpu *gpu, struct sched_change *change) {
@@ -206,27 +181,9 @@ static uint64_t quantum_end_ns(const struct sched_gpu *gpu) {
   return add_u64(gpu->turn_ns, gpu->settings.tq_ns);
 }
 
-/* When the holder has had enough to be interrupted. */
-static uint64_t preemptible_ns(const struct sched_job *holder, const struct sched_job *next) {
-  uint64_t bytes = max_u64(holder->used_bytes, next->used_bytes);
-  uint64_t cost_ns = handover_cost_ns(holder->gpu, bytes);
-  return cost_ns < SCHED_NEVER / PREEMPT_FACTOR ? add_u64(holder->ran_ns, cost_ns * PREEMPT_FACTOR)
-                                                : SCHED_NEVER;
-}
-
-/* When to decide whether the holder makes way for the next one. */
-static uint64_t turn_end_ns(const struct sched_gpu *gpu, const struct sched_job *next) {
-  const struct sched_job *holder = turns_holder(gpu);
-  if (!holder->active && books_blocked(holder))
-    return grace_end_ns(holder);
-  if (holder->active && gpu->preempts)
-    return min_u64(preemptible_ns(holder, next), quantum_end_ns(gpu));
-  return quantum_end_ns(gpu);
-}
-
 void turns_wait_anew(struct sched_gpu *gpu, uint64_t now_ns) {
   const struct sched_job *holder = gpu->serialized ? turns_holder(gpu) : NULL;
-  if (holder && !holder->active && !holder->managed)
+  if (holder && !holder->active && !holder->managed && !turns_runs(gpu, NULL))
     gpu->turn_ns = max_u64(gpu->turn_ns, add_u64(now_ns, gpu->scheduler->grace_ns));
 }
 
@@ -236,63 +193,101 @@ static void note_too_big(struct sched_job *job, struct sched_change *change) {
   job->too_big_noted = true;
 }
 
-/* The next one that can run; those before it are noted. */
-static struct sched_job *pass_over(const struct sched_gpu *gpu, struct sched_change *change) {
-  struct sched_job *next = turns_next(gpu);
+/* Those that would have their turn if they were not too big. */
+static void note_passed_over(const struct sched_gpu *gpu, struct sched_change *change) {
   order_each(node, &gpu->queue) {
-    struct sched_job *job = sched_job_of(node);
-    if (job == next)
+    if (!sched_job_too_big(sched_job_of(node)))
       break;
-    if (sched_job_too_big(job))
-      note_too_big(job, change);
+    note_too_big(sched_job_of(node), change);
   }
-  return next;
 }
 
 static void stop_holder(struct sched_job *holder, uint64_t now_ns, struct sched_change *change) {
-  handover_begin(holder->gpu, now_ns);
+  if (!turns_runs(holder->gpu, holder))
+    handover_begin(holder->gpu, now_ns);
   drop(holder, now_ns, change);
 }
 
 /* One that holds and has come to need more than the capacity cannot go on. (Where the driver has refused some
  * of that, the program gets to hear it: it may be about to do with less.) */
-static void stop_too_big(const struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
-  struct sched_job *holder = turns_holder(gpu);
-  if (!holder || !books_exceeds_capacity(holder))
-    return;
+static bool is_too_big(const struct sched_job *holder, struct sched_change *change) {
+  if (!books_exceeds_capacity(holder))
+    return false;
   note_too_big(holder, change);
-  stop_holder(holder, now_ns, change);
+  return true;
 }
 
-/* Its turn is over, or may be. */
-static bool makes_way(const struct sched_job *holder, const struct sched_job *next, uint64_t now_ns) {
-  bool waits_in_vain = !holder->active && books_blocked(holder);
-  return waits_in_vain || holder->gpu->preempts || policy_precedes(next, holder, now_ns);
+/* It holds and does not run, because others stay on the card; and somebody else could. */
+static bool waits_in_vain(const struct sched_job *holder) {
+  const struct sched_gpu *gpu = holder->gpu;
+  return !holder->active && books_blocked(holder) && (gpu->contended || !list_empty(&gpu->next));
+}
+
+/* Returns how many have been told to stop. */
+static unsigned stop_holders(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  unsigned count = 0;
+  for (struct list *node = gpu->holders.next, *next; node != &gpu->holders; node = next) {
+    struct sched_job *job = job_of_turn(node);
+    next = node->next;
+    if (is_too_big(job, change) || job->displaced || (waits_in_vain(job) && now_ns >= grace_end_ns(job))) {
+      stop_holder(job, now_ns, change);
+      count++;
+    }
+  }
+  return count;
+}
+
+/* Returns how many have been granted. */
+static unsigned grant_next(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  unsigned count = 0;
+  for (struct list *node = gpu->next.next, *next; node != &gpu->next; node = next) {
+    struct sched_job *job = job_of_turn(node);
+    next = node->next;
+    if (holders_fit(job)) {
+      turns_grant(gpu, job, now_ns, change);
+      count++;
+    }
+  }
+  return count;
+}
+
+/* What it has waited counts for one quantum. */
+static void forget_credit(const struct sched_gpu *gpu) {
+  list_each(node, &gpu->holders) { job_of_turn(node)->credit_ns = 0; }
+}
+
+static void tell_wanted(const struct sched_gpu *gpu, struct sched_change *change) {
+  list_each(node, &gpu->holders) {
+    struct sched_job *job = job_of_turn(node);
+    if (!job->wanted_told)
+      change_add(change, job, SCHED_TELL_LOCK_WANTED);
+    job->wanted_told = true;
+  }
+}
+
+static bool all_run(const struct sched_gpu *gpu) {
+  list_each(node, &gpu->holders) {
+    if (!job_of_turn(node)->active)
+      return false;
+  }
+  return !list_empty(&gpu->holders) && list_empty(&gpu->next);
 }
 
 static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
-  stop_too_big(gpu, now_ns, change);
-  struct sched_job *next = pass_over(gpu, change);
-  if (next && !turns_holder(gpu) && list_empty(&gpu->dropping) && list_empty(&gpu->overdue)) {
-    turns_grant(gpu, next, now_ns, change);
-    next = pass_over(gpu, change);
-  }
-  struct sched_job *holder = turns_holder(gpu);
-  if (!next || !holder)
-    return;
-  if (now_ns >= quantum_end_ns(gpu))
-    holder->credit_ns = 0;
-  gpu->preempts = policy_preempts(next, holder, now_ns);
-  if (now_ns >= turn_end_ns(gpu, next)) {
-    if (makes_way(holder, next, now_ns)) {
-      stop_holder(holder, now_ns, change);
-      return;
-    }
-    gpu->turn_ns = now_ns; /* for another quantum */
-  }
-  if (!holder->wanted_told)
-    change_add(change, holder, SCHED_TELL_LOCK_WANTED);
-  holder->wanted_told = true;
+  bool over = now_ns >= quantum_end_ns(gpu);
+  if (over)
+    forget_credit(gpu);
+  note_passed_over(gpu, change);
+  holders_choose(gpu, over, now_ns);
+  unsigned stopped = stop_holders(gpu, now_ns, change);
+  if ((stopped || (over && gpu->contended)) && !list_empty(&gpu->holders))
+    begin_quantum(gpu, now_ns);
+  if (grant_next(gpu, now_ns, change) || stopped)
+    holders_choose(gpu, false, now_ns); /* who waits still? */
+  if (gpu->contended)
+    tell_wanted(gpu, change);
+  if (gpu->contended && all_run(gpu))
+    holders_foresee(gpu, quantum_end_ns(gpu));
 }
 
 /* Turns have ended: who neither holds nor owes an answer holds now. */
@@ -315,11 +310,22 @@ void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *c
 
 /* ---- time ---- */
 
+/* When to decide again who holds. */
+static uint64_t decision_ns(const struct sched_gpu *gpu) {
+  uint64_t decision_ns = SCHED_NEVER;
+  if (gpu->contended && !list_empty(&gpu->holders))
+    decision_ns = min_u64(quantum_end_ns(gpu), gpu->preempt_ns);
+  list_each(node, &gpu->holders) {
+    if (waits_in_vain(job_of_turn(node)))
+      decision_ns = min_u64(decision_ns, grace_end_ns(job_of_turn(node)));
+  }
+  return decision_ns;
+}
+
 uint64_t turns_deadline_ns(const struct sched_gpu *gpu) {
   uint64_t deadline_ns = SCHED_NEVER;
-  const struct sched_job *next = gpu->serialized && turns_holder(gpu) ? turns_next(gpu) : NULL;
-  if (next)
-    deadline_ns = turn_end_ns(gpu, next);
+  if (gpu->serialized)
+    deadline_ns = decision_ns(gpu);
   if (!list_empty(&gpu->dropping))
     deadline_ns = min_u64(deadline_ns, grace_end_ns(job_of_turn(list_first(&gpu->dropping))));
   if (gpu->serialized && !wants_turns(gpu))

@@ -20,6 +20,7 @@ static void start(int jobs, uint64_t gib, uint64_t tq_ns, uint32_t flags) {
   them.piece_bytes = 32 * MIB;
   them.drain_ns = NS_PER_MS;
   them.busy_percent = 100;
+  scheduler_set_mode(&them.scheduler, NULL, GS_MODE_ON, them.now_ns, &them.change);
   scheduler_set_tq(&them.scheduler, NULL, tq_ns, them.now_ns, &them.change);
   for (int i = 0; i < jobs; i++) {
     actors_attach(&them, i, gib * GIB, 0, flags);

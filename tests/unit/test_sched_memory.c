@@ -46,7 +46,7 @@ START_TEST(several_that_stop_evict_together_what_one_lacks) {
     world_attach(&world, i, 6, MANAGED); /* 24 of 16 */
   world_said(&world);
   world_set_mode(&world, GS_MODE_AUTO);
-  said("1:capacity 1:on 2:capacity 2:on 2:drop(2,6) 3:capacity 3:on 3:drop(3,4) 4:capacity 4:on 4:drop(4,0)");
+  said("1:capacity 1:on 2:capacity 2:on 3:capacity 3:on 3:drop(3,4) 4:capacity 4:on 4:drop(4,0)");
 }
 END_TEST
 

@@ -1,0 +1,222 @@
+/*
+ * holders.c - who holds together while turns are taken: those whose memory fits beside each other, in the
+ * order of their ranks.
+ *
+ * In mode `on` that is one job. Otherwise whoever waits and fits beside the holders joins them, the best rank
+ * first, until the quantum of the set ends; who fits nowhere is passed over meanwhile. At the end of the
+ * quantum, or when a policy preempts, each waiting job in turn may put holders in whose place it comes before
+ * out of theirs, the worst rank first, no more of them than it must. What a job with leave to come needs is
+ * kept for it until those that must stop have done so.
+ *
+ * Counted is what each needs on the card, beside what never leaves it: pinned memory, and what stays for want
+ * of host memory (residency.c).
+ */
+#include "core/internal.h"
+#include "core/policy.h"
+
+#define PREEMPT_FACTOR 20 /* who is interrupted has run for so many times what the hand-over costs */
+#define LOOKAHEAD 64      /* how many of those that wait are looked at */
+
+static struct sched_job *job_of_turn(struct list *node) { return list_entry(node, struct sched_job, turn); }
+
+/* ---- seats ---- */
+
+/* What a set of holders may have, and has. Who is alone in it may hold in any case. */
+struct seats {
+  uint64_t bytes, taken_bytes;
+  uint32_t places, taken;
+};
+
+static struct seats all_seats(const struct sched_gpu *gpu) {
+  uint64_t stuck_bytes = gpu->pinned_bytes + gpu->staying_bytes;
+  return (struct seats){.places = gpu->settings.mode == GS_MODE_ON ? 1 : UINT32_MAX,
+                        .bytes = less_u64(sched_gpu_usable_bytes(gpu), stuck_bytes)};
+}
+
+static uint64_t load_bytes(const struct sched_job *job) {
+  uint64_t need_bytes = job->grows ? job->reach_bytes : job->used_bytes;
+  return less_u64(need_bytes, job->pinned_bytes + job->staying_bytes);
+}
+
+static bool fits(const struct seats *seats, const struct sched_job *job) {
+  return seats->taken == 0 ||
+         (seats->taken < seats->places && seats->taken_bytes + load_bytes(job) <= seats->bytes);
+}
+
+static void take(struct seats *seats, const struct sched_job *job) {
+  seats->taken_bytes += load_bytes(job);
+  seats->taken++;
+}
+
+static void give(struct seats *seats, const struct sched_job *job) {
+  seats->taken_bytes -= load_bytes(job);
+  seats->taken--;
+}
+
+static void take_all(struct seats *seats, const struct list *jobs) {
+  list_each(node, jobs) {
+    if (!job_of_turn(node)->displaced)
+      take(seats, job_of_turn(node));
+  }
+}
+
+bool holders_fit(const struct sched_job *job) {
+  const struct sched_gpu *gpu = job->gpu;
+  struct seats seats = all_seats(gpu);
+  take_all(&seats, &gpu->holders);
+  take_all(&seats, &gpu->dropping);
+  take_all(&seats, &gpu->overdue);
+  return fits(&seats, job);
+}
+
+/* ---- who must go because there is less for all ---- */
+
+static bool goes_before(const struct sched_job *a, const struct sched_job *b, uint64_t now_ns) {
+  uint64_t rank_a = policy_rank(a, now_ns), rank_b = policy_rank(b, now_ns);
+  return rank_a != rank_b ? rank_a < rank_b : sched_job_held_ns(a, now_ns) < sched_job_held_ns(b, now_ns);
+}
+
+/* Of those whose seat is in question: the best rank; of equals, who has held for the shortest time so far. */
+static struct sched_job *best(const struct sched_gpu *gpu, uint64_t now_ns) {
+  struct sched_job *best = NULL;
+  list_each(node, &gpu->holders) {
+    struct sched_job *job = job_of_turn(node);
+    if (job->undecided && (!best || goes_before(job, best, now_ns)))
+      best = job;
+  }
+  return best;
+}
+
+static bool is_surplus(const struct sched_gpu *gpu) {
+  struct seats seats = all_seats(gpu);
+  list_each(node, &gpu->holders) {
+    if (!fits(&seats, job_of_turn(node)))
+      return true;
+    take(&seats, job_of_turn(node));
+  }
+  return false;
+}
+
+static void displace_surplus(struct sched_gpu *gpu, uint64_t now_ns) {
+  struct seats seats = all_seats(gpu);
+  struct sched_job *job;
+  if (!is_surplus(gpu))
+    return;
+  list_each(node, &gpu->holders) { job_of_turn(node)->undecided = true; }
+  while ((job = best(gpu, now_ns))) {
+    job->undecided = false;
+    job->displaced = !fits(&seats, job);
+    if (!job->displaced)
+      take(&seats, job);
+  }
+}
+
+/* ---- who makes way for whom ---- */
+
+/* When the holder has had enough to be interrupted. */
+static uint64_t preemptible_ns(const struct sched_job *holder, const struct sched_job *waiter) {
+  uint64_t cost_ns = handover_cost_ns(holder->gpu, max_u64(holder->used_bytes, waiter->used_bytes));
+  bool bounded = cost_ns < SCHED_NEVER / PREEMPT_FACTOR;
+  return bounded ? add_u64(holder->ran_ns, cost_ns * PREEMPT_FACTOR) : SCHED_NEVER;
+}
+
+/* If not now, then maybe soon: gpu->preempt_ns. */
+static bool is_preempted(const struct sched_job *holder, const struct sched_job *waiter, uint64_t now_ns) {
+  if (!holder->active || !policy_preempts(waiter, holder, now_ns))
+    return false;
+  uint64_t from_ns = preemptible_ns(holder, waiter);
+  if (now_ns < from_ns)
+    holder->gpu->preempt_ns = min_u64(holder->gpu->preempt_ns, from_ns);
+  return now_ns >= from_ns;
+}
+
+static bool makes_way(const struct sched_job *holder, const struct sched_job *waiter, bool over,
+                      uint64_t now_ns) {
+  return (over && policy_precedes(waiter, holder, now_ns)) || is_preempted(holder, waiter, now_ns);
+}
+
+/* Of those that would make way: the worst rank; of equals, who has held for longest. */
+static struct sched_job *worst(const struct sched_gpu *gpu, const struct sched_job *waiter, bool over,
+                               uint64_t now_ns) {
+  struct sched_job *worst = NULL;
+  list_each(node, &gpu->holders) {
+    struct sched_job *job = job_of_turn(node);
+    bool candidate = !job->displaced && makes_way(job, waiter, over, now_ns);
+    if (candidate && (!worst || goes_before(worst, job, now_ns)))
+      worst = job;
+  }
+  return worst;
+}
+
+/* Displace as many holders as the waiter needs; nobody if that would not be enough. */
+static bool make_room(const struct sched_gpu *gpu, struct seats *seats, const struct sched_job *waiter,
+                      bool over, uint64_t now_ns) {
+  struct sched_job *out[LOOKAHEAD], *holder;
+  struct seats trial = *seats;
+  unsigned count = 0;
+  while (!fits(&trial, waiter) && count < LOOKAHEAD && (holder = worst(gpu, waiter, over, now_ns))) {
+    holder->displaced = true;
+    give(&trial, holder);
+    out[count++] = holder;
+  }
+  if (fits(&trial, waiter)) {
+    *seats = trial;
+    return true;
+  }
+  while (count > 0)
+    out[--count]->displaced = false;
+  return false;
+}
+
+/* ---- who comes ---- */
+
+/* Into `coming`, those that have a seat now, and those that will when the displaced have gone. */
+static void choose(struct sched_gpu *gpu, struct list *coming, bool over, uint64_t now_ns) {
+  struct seats seats = all_seats(gpu);
+  struct sched_job *blocked = NULL;
+  unsigned looked_at = 0;
+  take_all(&seats, &gpu->holders);
+  order_each(node, &gpu->queue) {
+    struct sched_job *job = sched_job_of(node);
+    if (looked_at++ == LOOKAHEAD)
+      break;
+    if (sched_job_too_big(job) || !list_empty(&job->turn))
+      continue;
+    if (books_blocked(job)) {
+      blocked = blocked ? blocked : job;
+    } else if (fits(&seats, job) || make_room(gpu, &seats, job, over, now_ns)) {
+      take(&seats, job);
+      list_append(coming, &job->turn);
+    } else {
+      gpu->contended = true;
+    }
+  }
+  if (blocked && list_empty(coming) && list_empty(&gpu->holders))
+    list_append(coming, &blocked->turn);
+}
+
+static void forget(struct list *jobs) {
+  while (!list_empty(jobs))
+    list_remove(list_first(jobs));
+}
+
+static void keep_all(const struct sched_gpu *gpu) {
+  list_each(node, &gpu->holders) { job_of_turn(node)->displaced = false; }
+}
+
+void holders_choose(struct sched_gpu *gpu, bool over, uint64_t now_ns) {
+  forget(&gpu->next);
+  forget(&gpu->later);
+  keep_all(gpu);
+  gpu->contended = false;
+  gpu->preempt_ns = SCHED_NEVER;
+  displace_surplus(gpu, now_ns);
+  choose(gpu, &gpu->next, over, now_ns);
+}
+
+void holders_foresee(struct sched_gpu *gpu, uint64_t end_ns) {
+  uint64_t preempt_ns = gpu->preempt_ns;
+  choose(gpu, &gpu->later, true, end_ns);
+  gpu->preempt_ns = preempt_ns;
+  keep_all(gpu);
+}

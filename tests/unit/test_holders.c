@@ -1,0 +1,202 @@
+/* test_holders.c - who holds together: sets of jobs that fit beside each other, in a simulation of time. */
+#include "actors.h"
+#include "suite.h"
+
+#define CARD (16 * GIB)
+
+static struct actors them;
+
+static void blame(const char *what, int i) { ck_abort_msg("job %d %s", i + 1, what); }
+
+static void set_up(void) {
+  actors_init(&them, 1, CARD);
+  them.fail = blame;
+  them.bytes_per_s = UINT64_C(5000) * GIB;
+  them.piece_bytes = GIB;
+  them.drain_ns = NS_PER_MS;
+  them.busy_percent = 100;
+  them.scheduler.settle_ns = 0;
+  scheduler_set_mode(&them.scheduler, NULL, GS_MODE_AUTO, them.now_ns, &them.change);
+  scheduler_set_tq(&them.scheduler, NULL, NS_PER_S, them.now_ns, &them.change);
+  actors_execute(&them);
+}
+
+static void come(int i, uint64_t gib, uint32_t flags) {
+  actors_attach(&them, i, gib * GIB, 0, flags);
+  actors_request(&them, i);
+}
+
+static void pass_s(double s) { actors_pass(&them, (uint64_t)(s * NS_PER_S)); }
+
+static double had_s(int i) { return (double)sched_job_gpu_ns(&them.jobs[i], them.now_ns) / NS_PER_S; }
+
+/* Those that run now, as digits. */
+static const char *running(void) {
+  static char text[ACTORS + 1];
+  char *end = text;
+  for (int i = 0; i < ACTORS; i++)
+    if (them.actors[i].attached && them.actors[i].open)
+      *end++ = (char)('0' + i);
+  *end = '\0';
+  return text;
+}
+
+START_TEST(four_halves_run_two_by_two) {
+  for (int i = 0; i < 4; i++)
+    come(i, 8, 0);
+  pass_s(0.5);
+  ck_assert_str_eq(running(), "01");
+  pass_s(1);
+  ck_assert_str_eq(running(), "23");
+  pass_s(1);
+  ck_assert_str_eq(running(), "01");
+  pass_s(100);
+  for (int i = 0; i < 4; i++)
+    ck_assert_double_eq_tol(had_s(i), 51, 2);
+}
+END_TEST
+
+START_TEST(three_halves_have_two_thirds_each) {
+  for (int i = 0; i < 3; i++)
+    come(i, 8, 0);
+  pass_s(90);
+  for (int i = 0; i < 3; i++)
+    ck_assert_double_eq_tol(had_s(i), 60, 2);
+}
+END_TEST
+
+/* One job leaves for the one that comes; the other one goes on. */
+START_TEST(only_as_many_stop_as_must) {
+  for (int i = 0; i < 3; i++)
+    come(i, 8, 0);
+  pass_s(0.5);
+  ck_assert_str_eq(running(), "01");
+  uint64_t turns = them.jobs[0].turns + them.jobs[1].turns;
+  pass_s(1);
+  ck_assert_uint_eq(them.jobs[2].turns, 1);
+  ck_assert_uint_eq(them.jobs[0].turns + them.jobs[1].turns, turns);
+  ck_assert_uint_eq(strlen(running()), 2);
+}
+END_TEST
+
+START_TEST(in_mode_on_one_holds) {
+  scheduler_set_mode(&them.scheduler, NULL, GS_MODE_ON, them.now_ns, &them.change);
+  for (int i = 0; i < 3; i++)
+    come(i, 2, 0);
+  pass_s(0.5);
+  ck_assert_str_eq(running(), "0");
+  pass_s(1);
+  ck_assert_str_eq(running(), "1");
+}
+END_TEST
+
+START_TEST(a_large_job_is_not_starved_by_small_ones) {
+  for (int i = 0; i < 4; i++)
+    come(i, 4, 0);
+  come(4, 14, 0);
+  pass_s(100);
+  ck_assert_double_ge(had_s(4), 30);
+  for (int i = 0; i < 4; i++)
+    ck_assert_double_ge(had_s(i), 30);
+}
+END_TEST
+
+/* It does not wait for the large one's turn to come. */
+START_TEST(a_small_job_runs_in_the_gap) {
+  come(0, 12, 0);
+  come(1, 12, 0);
+  come(2, 4, 0);
+  pass_s(0.5);
+  ck_assert_str_eq(running(), "02");
+  pass_s(1);
+  ck_assert_str_eq(running(), "12");
+  pass_s(20);
+  ck_assert_double_ge(had_s(2), 20);
+}
+END_TEST
+
+START_TEST(who_has_grown_too_large_for_the_set_breaks_it_up) {
+  for (int i = 0; i < 3; i++)
+    come(i, 8, 0);
+  pass_s(0.5);
+  actors_set_memory(&them, 0, 10 * GIB, 0);
+  pass_s(0.1);
+  ck_assert_uint_eq(strlen(running()), 1);
+  pass_s(60);
+  for (int i = 0; i < 3; i++)
+    ck_assert_double_ge(had_s(i), 15);
+}
+END_TEST
+
+START_TEST(a_smaller_card_breaks_it_up_too) {
+  for (int i = 0; i < 3; i++)
+    come(i, 8, 0);
+  pass_s(0.5);
+  scheduler_set_capacity(&them.scheduler, NULL, 12 * GIB, them.now_ns, &them.change);
+  actors_execute(&them);
+  pass_s(0.1);
+  ck_assert_uint_eq(strlen(running()), 1);
+}
+END_TEST
+
+/* A policy that preempts takes the place of those who come after it, and of no others. */
+START_TEST(who_preempts_displaces_the_worst) {
+  them.gpu.handover.bytes_per_s = UINT64_C(5000) * GIB;
+  scheduler_set_policy(&them.scheduler, NULL, GS_POLICY_PRIORITY, them.now_ns, &them.change);
+  for (int i = 0; i < 4; i++) {
+    struct sched_terms terms = {.weight = SCHED_WEIGHT, .priority = i == 0 ? 5 : i == 3 ? 3 : 0};
+    actors_attach(&them, i, 8 * GIB, 0, 0);
+    scheduler_set_terms(&them.jobs[i], &terms, them.now_ns, &them.change);
+    if (i < 3)
+      actors_request(&them, i);
+  }
+  pass_s(0.5);
+  ck_assert_str_eq(running(), "01");
+  actors_request(&them, 3);
+  pass_s(0.3);
+  ck_assert_str_eq(running(), "03");
+}
+END_TEST
+
+START_TEST(pack_lets_them_run_to_completion) {
+  scheduler_set_policy(&them.scheduler, NULL, GS_POLICY_PACK, them.now_ns, &them.change);
+  for (int i = 0; i < 4; i++)
+    come(i, 8, 0);
+  pass_s(20);
+  ck_assert_str_eq(running(), "01");
+  actors_detach(&them, 0);
+  pass_s(1);
+  ck_assert_str_eq(running(), "12");
+  pass_s(35); /* who waits for 32 quanta goes first */
+  ck_assert_double_ge(had_s(3), 1);
+}
+END_TEST
+
+/* What the next set needs comes back behind the turn of this one. */
+START_TEST(moves_for_the_next_set_are_hidden) {
+  them.bytes_per_s = UINT64_C(50) * GIB;
+  for (int i = 0; i < 6; i++)
+    come(i, 4, 0);
+  pass_s(20);
+  uint64_t paid_bytes = them.gpu.handover.sum.evicted_bytes + them.gpu.handover.sum.restored_bytes;
+  pass_s(20);
+  ck_assert_uint_eq(them.gpu.handover.sum.evicted_bytes + them.gpu.handover.sum.restored_bytes, paid_bytes);
+  ck_assert_uint_gt(them.gpu.handover.hidden_bytes, 100 * GIB);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {four_halves_run_two_by_two,
+                                three_halves_have_two_thirds_each,
+                                only_as_many_stop_as_must,
+                                in_mode_on_one_holds,
+                                a_large_job_is_not_starved_by_small_ones,
+                                a_small_job_runs_in_the_gap,
+                                who_has_grown_too_large_for_the_set_breaks_it_up,
+                                a_smaller_card_breaks_it_up_too,
+                                who_preempts_displaces_the_worst,
+                                pack_lets_them_run_to_completion,
+                                moves_for_the_next_set_are_hidden,
+                                NULL};
+  return suite_main("holders", tests, set_up, NULL);
+}
