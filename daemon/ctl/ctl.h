@@ -1,8 +1,9 @@
 /* ctl.h - the parts of gpusharectl: main.c (what is asked), ask.c (the daemon), table.c and json.c (the
- * answer), run.c (start a program). */
+ * answer), help.c, run.c (start a program), plan.c and sweep.h (start many). */
 #ifndef GS_CTL_H
 #define GS_CTL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "gpushare/protocol.h"
@@ -37,16 +38,34 @@ void table_show(const struct gs_msg *msgs, size_t count);
 /* CTL_OK, or CTL_REFUSED without memory. */
 int json_show(const struct gs_msg *msgs, size_t count);
 
+/* ---- help.c ---- */
+
+void help_show(void);
+
 /* ---- run.c ---- */
 
+/* Values as they are given on the command line; NULL: not given. */
 struct run_request {
-  const char *socket; /* NULL: what the environment says */
-  const char *memory; /* a value of GPUSHARE_MEMORY; NULL: likewise */
-  const char *library;
-  char *const *command; /* with its arguments, NULL at the end */
+  const char *socket, *memory, *library; /* else what the environment says */
+  const char *slots, *jobs;              /* either makes it many */
+  const char *output, *retry, *grace;    /* these, and what follows, for many only */
+  bool prefix, fail_fast;
+  char *const *command; /* with its arguments, NULL at the end; empty only with jobs */
 };
 
-/* Become the command, with libunified.so preloaded. Returns only an exit code, after a line on stderr. */
+/* Become the command, or start many, with libunified.so preloaded. Returns an exit code, after a line on
+ * stderr unless it is CTL_OK. */
 int run_command(const struct run_request *request);
+
+/* Become it as it is. Returns only an exit code, after a line on stderr. */
+int run_become(char *const *command);
+
+/* A line on stderr; returns the code. */
+int run_complain(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- plan.c ---- */
+
+/* As run_command, the environment being set. */
+int run_many(const struct run_request *request);
 
 #endif

@@ -18,63 +18,13 @@
 #define TQ_MAX_NS (TQ_MAX_HOURS * 3600 * NS_PER_S)
 
 struct request {
-  const char *socket;           /* NULL: what the environment says, or the default */
-  const char *gpu;              /* NULL: all */
-  const char *memory, *library; /* of run; NULL: not given */
+  const char *gpu; /* NULL: all */
   bool json;
-  char *const *words; /* command and its argument */
+  struct run_request run; /* its socket is for all commands */
+  int run_option;         /* the last one given that only run has; 0: none */
+  char *const *words;     /* command and its argument */
   int word_count;
 };
-
-static void print_help(void) {
-  printf(
-      "usage: gpusharectl [OPTION]... COMMAND\n\n"
-      "  status                 GPUs and jobs: who holds, who waits, memory, shares, what hand-overs cost\n"
-      "  set-tq DURATION        how long a job keeps a GPU while others wait: 20, 0.5, 250ms, 2m (from 1ms)\n"
-      "  auto | on | off        jobs take turns: only if their memory does not fit together, always, never\n"
-      "                         (memory of kind swap that does not fit together makes turns with off, too)\n"
-      "  set-capacity BYTES     memory of the GPU for all jobs together: 16G; 0: the whole card\n"
-      "  run [--memory managed|swap|off] [--lib PATH] [--] PROGRAM [ARGUMENT]...\n"
-      "                         start a program that shares the GPU: with libunified.so preloaded\n\n"
-      "  --gpu UUID|all         which GPU a change is for (default all; all is also for GPUs yet to come)\n"
-      "  --json                 status as JSON\n"
-      "  --socket PATH          of the daemon (default $GPUSHARE_SOCKET, or " GS_DEFAULT_SOCKET ")\n"
-      "  --memory HOW           run: how the program's memory leaves the card (default $GPUSHARE_MEMORY, or "
-      "what "
-      "the\n"
-      "                         daemon says for the GPU)\n"
-      "  --lib PATH             run: the library (default $GPUSHARE_LIB, or the one that belongs to "
-      "gpusharectl)\n"
-      "  --help, --version\n\n");
-  printf(
-      "Keys of the JSON (times in ns, sizes in bytes; more may be added, none will change its meaning):\n"
-      "  daemon: release pid uptime_ns default_tq_ns grace_ns host_memory_bytes jobs\n"
-      "  gpus[]: index uuid name mode serialized tq_ns total_bytes capacity_bytes used_bytes holders "
-      "waiting\n"
-      "          handovers moved_bytes handover jobs[]\n"
-      "  gpus[].handover: count, drain_ns move_ns (sums; the GPU is idle until the old holder is done, and "
-      "from then\n"
-      "          until the new one runs), evicted_bytes restored_bytes (moved meanwhile); drain_mean_ns "
-      "move_mean_ns;\n"
-      "          of the last one: drain_last_ns move_last_ns evicted_last_bytes restored_last_bytes; "
-      "evicted_bytes_per_s\n"
-      "          restored_bytes_per_s evicted_last_bytes_per_s restored_last_bytes_per_s (bytes / (drain + "
-      "move));\n"
-      "          hidden_bytes (moved behind turns), overhead_bytes (of the capacity, that the driver has "
-      "refused)\n");
-  printf(
-      "  gpus[].jobs[]: job pid uid user name state (idle waiting holding dropping bypassed) queue "
-      "(place, 0:\n"
-      "          not waiting) capturing draining overdue too_big (for the capacity: waits until it is more)\n"
-      "          waits_for_room (holds, until others have left the card) used_bytes resident_bytes (on the "
-      "card)\n"
-      "          held_ns held_share (of all jobs' held_ns) waited_ns turns moved_bytes drain_max_ns\n\n"
-      "exit codes: %d done; %d the daemon refused; %d usage; %d no daemon, or it does not answer; of run: "
-      "the "
-      "program's,\n"
-      "or %d it can't be run; %d it is not there.\n",
-      CTL_OK, CTL_REFUSED, CTL_USAGE, CTL_NO_DAEMON, CTL_NOT_RUN, CTL_NOT_FOUND);
-}
 
 static int usage_error(const char *what, const char *word) {
   fprintf(stderr, "gpusharectl: %s%s%s%s; try --help\n", what, word ? " '" : "", word ? word : "",
@@ -82,12 +32,52 @@ static int usage_error(const char *what, const char *word) {
   return CTL_USAGE;
 }
 
+/* ---- options ---- */
+
+#define LETTERS ":hn:"
+
+/* Above every character: optopt tells them from a short option that there is not. Those of run come last. */
+enum {
+  OPTION_SOCKET = 256,
+  OPTION_GPU,
+  OPTION_JSON,
+  OPTION_VERSION,
+  OPTION_MEMORY,
+  OPTION_LIBRARY,
+  OPTION_JOBS,
+  OPTION_OUTPUT,
+  OPTION_PREFIX,
+  OPTION_RETRY,
+  OPTION_FAIL_FAST,
+  OPTION_GRACE
+};
+
+static const struct option option_table[] = {
+    {"socket", required_argument, NULL, OPTION_SOCKET}, {"gpu", required_argument, NULL, OPTION_GPU},
+    {"json", no_argument, NULL, OPTION_JSON},           {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, OPTION_VERSION},     {"memory", required_argument, NULL, OPTION_MEMORY},
+    {"lib", required_argument, NULL, OPTION_LIBRARY},   {"jobs", required_argument, NULL, OPTION_JOBS},
+    {"output", required_argument, NULL, OPTION_OUTPUT}, {"prefix", no_argument, NULL, OPTION_PREFIX},
+    {"retry", required_argument, NULL, OPTION_RETRY},   {"fail-fast", no_argument, NULL, OPTION_FAIL_FAST},
+    {"grace", required_argument, NULL, OPTION_GRACE},   {0},
+};
+
+static bool is_of_run(int option) { return option == 'n' || option >= OPTION_MEMORY; }
+
+static int option_complaint(const char *what, int option) {
+  char name[32] = {'-', (char)option};
+  for (const struct option *entry = option_table; entry->name; entry++)
+    if (entry->val == option)
+      snprintf(name, sizeof name, "--%s", entry->name);
+  return usage_error(what, name);
+}
+
 /* ---- commands ---- */
 
 static int connect_daemon(const struct request *request, int *fd) {
   const char *environment = getenv("GPUSHARE_SOCKET");
   const char *path = environment && *environment ? environment : GS_DEFAULT_SOCKET;
-  return ask_connect(request->socket ? request->socket : path, fd);
+  return ask_connect(request->run.socket ? request->run.socket : path, fd);
 }
 
 static int run_status(const struct request *request) {
@@ -185,24 +175,14 @@ static int run(const struct request *request) {
       return usage_error("an argument is missing after", request->words[0]);
     if (request->word_count > command->words)
       return usage_error("too much:", request->words[command->words]);
-    if (request->memory || request->library)
-      return usage_error("--memory and --lib are for run, not for", request->words[0]);
+    if (request->run_option)
+      return option_complaint("only run has the option", request->run_option);
     return command->run(request);
   }
   return usage_error("not a command:", request->words[0]);
 }
 
 /* ---- the command line ---- */
-
-/* Above every character: optopt tells them from a short option that there is not. */
-enum { OPTION_SOCKET = 256, OPTION_GPU, OPTION_MEMORY, OPTION_LIBRARY, OPTION_JSON, OPTION_VERSION };
-
-static const struct option option_table[] = {
-    {"socket", required_argument, NULL, OPTION_SOCKET}, {"gpu", required_argument, NULL, OPTION_GPU},
-    {"memory", required_argument, NULL, OPTION_MEMORY}, {"lib", required_argument, NULL, OPTION_LIBRARY},
-    {"json", no_argument, NULL, OPTION_JSON},           {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, OPTION_VERSION},     {0},
-};
 
 static int option_error(int option, char *const *argv) {
   const char letter[] = {'-', (char)optopt, '\0'};
@@ -220,40 +200,59 @@ static int print_version(void) {
 static const char **option_value(struct request *request, int option) {
   switch (option) {
   case OPTION_SOCKET:
-    return &request->socket;
+    return &request->run.socket;
   case OPTION_GPU:
     return &request->gpu;
   case OPTION_MEMORY:
-    return &request->memory;
+    return &request->run.memory;
   case OPTION_LIBRARY:
-    return &request->library;
+    return &request->run.library;
+  case 'n':
+    return &request->run.slots;
+  case OPTION_JOBS:
+    return &request->run.jobs;
+  case OPTION_OUTPUT:
+    return &request->run.output;
+  case OPTION_RETRY:
+    return &request->run.retry;
+  case OPTION_GRACE:
+    return &request->run.grace;
   default:
     return NULL;
   }
 }
 
-static int no_value(int option) {
-  char name[32] = "?";
-  for (const struct option *entry = option_table; entry->name; entry++)
-    if (entry->val == option)
-      snprintf(name, sizeof name, "--%s", entry->name);
-  return usage_error("the value is missing after", name);
+/* What an option without a value switches on; NULL: nothing. */
+static bool *option_switch(struct request *request, int option) {
+  switch (option) {
+  case OPTION_JSON:
+    return &request->json;
+  case OPTION_PREFIX:
+    return &request->run.prefix;
+  case OPTION_FAIL_FAST:
+    return &request->run.fail_fast;
+  default:
+    return NULL;
+  }
 }
 
 enum { GO_ON = -1 }; /* no exit code */
 
 static int take_option(struct request *request, int option, char *const *argv) {
   const char **value = option_value(request, option);
+  bool *on = option_switch(request, option);
   if (value && !*optarg)
-    return no_value(option);
+    return option_complaint("the value is missing after", option);
+  if (is_of_run(option))
+    request->run_option = option;
   if (value) {
     *value = optarg;
-  } else if (option == OPTION_JSON) {
-    request->json = true;
+  } else if (on) {
+    *on = true;
   } else if (option == OPTION_VERSION) {
     return print_version();
   } else if (option == 'h') {
-    print_help();
+    help_show();
     return CTL_OK;
   } else {
     return option_error(option, argv);
@@ -274,25 +273,23 @@ static int read_options(struct request *request, int argc, char *const *argv, co
 
 /* The words: "run", its options, the program and its arguments. */
 static int execute_run(struct request *request) {
-  int code = read_options(request, request->word_count, request->words, "+:h");
+  int code = read_options(request, request->word_count, request->words, "+" LETTERS);
   if (code != GO_ON)
     return code;
-  if (request->word_count == 0)
+  if (request->word_count == 0 && !request->run.jobs)
     return usage_error("an argument is missing after", "run");
-  return run_command(&(struct run_request){.socket = request->socket,
-                                           .memory = request->memory,
-                                           .library = request->library,
-                                           .command = request->words});
+  request->run.command = request->words;
+  return run_command(&request->run);
 }
 
 /* Options may stand anywhere, but those behind the program of `run` are the program's. */
 static int execute(int argc, char **argv) {
   struct request request = {0};
-  int code = read_options(&request, argc, argv, "+:h");
+  int code = read_options(&request, argc, argv, "+" LETTERS);
   if (code == GO_ON && request.word_count > 0 && strcmp(request.words[0], "run") == 0)
     return execute_run(&request);
   if (code == GO_ON)
-    code = read_options(&request, argc, argv, ":h");
+    code = read_options(&request, argc, argv, LETTERS);
   return code == GO_ON ? run(&request) : code;
 }
 

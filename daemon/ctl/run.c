@@ -1,4 +1,4 @@
-/* run.c - gpusharectl run: becomes a command with libunified.so preloaded. */
+/* run.c - gpusharectl run: with libunified.so preloaded, becomes a command or starts many. */
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -17,8 +17,7 @@
 static const char *const neighbours[] = {GPUSHARE_LIBRARY_FOLDER "/" LIBRARY, "../lib/" LIBRARY,
                                          "../src/" LIBRARY};
 
-static int complain(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int complain(int code, const char *format, ...) {
+int run_complain(int code, const char *format, ...) {
   va_list list;
   va_start(list, format);
   fprintf(stderr, "gpusharectl: ");
@@ -50,7 +49,7 @@ static int find_library(const char *named, char path[PATH_MAX]) {
   if (named)
     return realpath(named, path)
                ? CTL_OK
-               : complain(CTL_USAGE, "can't find the library %s: %s", named, strerror(errno));
+               : run_complain(CTL_USAGE, "can't find the library %s: %s", named, strerror(errno));
   for (size_t i = 0; i < sizeof neighbours / sizeof *neighbours; i++)
     if (find_neighbour(neighbours[i], path))
       return CTL_OK;
@@ -62,7 +61,7 @@ static int find_library(const char *named, char path[PATH_MAX]) {
 
 static int set_variable(const char *name, const char *value) {
   return setenv(name, value, 1) == 0 ? CTL_OK
-                                     : complain(CTL_REFUSED, "can't set %s: %s", name, strerror(errno));
+                                     : run_complain(CTL_REFUSED, "can't set %s: %s", name, strerror(errno));
 }
 
 /* In front of what is preloaded already. */
@@ -70,12 +69,12 @@ static int set_preload(const char *library) {
   const char *present = getenv("LD_PRELOAD");
   char *all = NULL;
   if (strpbrk(library, ": "))
-    return complain(CTL_USAGE, "a library with a colon or a space in its path can't be preloaded: %s",
-                    library);
+    return run_complain(CTL_USAGE, "a library with a colon or a space in its path can't be preloaded: %s",
+                        library);
   if (!present || !*present)
     return set_variable("LD_PRELOAD", library);
   if (asprintf(&all, "%s:%s", library, present) < 0)
-    return complain(CTL_REFUSED, "out of memory");
+    return run_complain(CTL_REFUSED, "out of memory");
   int code = set_variable("LD_PRELOAD", all);
   free(all);
   return code;
@@ -87,7 +86,7 @@ static int set_socket(const char *path) {
   if (*path == '/')
     return set_variable("GPUSHARE_SOCKET", path);
   if (!getcwd(folder, sizeof folder))
-    return complain(CTL_REFUSED, "can't tell the present folder: %s", strerror(errno));
+    return run_complain(CTL_REFUSED, "can't tell the present folder: %s", strerror(errno));
   snprintf(whole, sizeof whole, "%s/%s", folder, path);
   return set_variable("GPUSHARE_SOCKET", whole);
 }
@@ -96,7 +95,7 @@ static int set_memory(const char *text) {
   enum gs_memory memory;
   return parse_memory(text, &memory) == 0
              ? set_variable("GPUSHARE_MEMORY", text)
-             : complain(CTL_USAGE, "--memory is managed, swap or off, not '%s'; try --help", text);
+             : run_complain(CTL_USAGE, "--memory is managed, swap or off, not '%s'; try --help", text);
 }
 
 static int set_environment(const struct run_request *request) {
@@ -111,11 +110,28 @@ static int set_environment(const struct run_request *request) {
   return code;
 }
 
+/* ---- one, or many ---- */
+
+int run_become(char *const *command) {
+  execvp(command[0], command);
+  return run_complain(errno == ENOENT ? CTL_NOT_FOUND : CTL_NOT_RUN, "can't run %s: %s", command[0],
+                      strerror(errno));
+}
+
+static int check_single(const struct run_request *request) {
+  return request->output || request->retry || request->grace || request->prefix || request->fail_fast
+             ? run_complain(CTL_USAGE,
+                            "--output, --prefix, --retry, --fail-fast and --grace are for many jobs: "
+                            "-n or --jobs")
+             : CTL_OK;
+}
+
 int run_command(const struct run_request *request) {
-  int code = set_environment(request);
+  bool many = request->slots || request->jobs;
+  int code = many ? CTL_OK : check_single(request);
+  if (code == CTL_OK)
+    code = set_environment(request);
   if (code != CTL_OK)
     return code;
-  execvp(request->command[0], request->command);
-  return complain(errno == ENOENT ? CTL_NOT_FOUND : CTL_NOT_RUN, "can't run %s: %s", request->command[0],
-                  strerror(errno));
+  return many ? run_many(request) : run_become(request->command);
 }

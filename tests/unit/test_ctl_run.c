@@ -113,8 +113,8 @@ START_TEST(wrong_usage_is_said) {
       {"run --memory Swap true", "--memory is managed, swap or off, not 'Swap'"},
       {"run --lib /nonexistent/lib.so true", "can't find the library /nonexistent/lib.so: No such file"},
       {"run --nonsense true", "unknown option '--nonsense'"},
-      {"status --memory swap", "--memory and --lib are for run, not for 'status'"},
-      {"set-tq 5 --lib x", "--memory and --lib are for run, not for 'set-tq'"}};
+      {"status --memory swap", "only run has the option '--memory'"},
+      {"set-tq 5 --lib x", "only run has the option '--lib'"}};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     ck_assert_msg(run_shell("%s/bin/gpusharectl %s 2>&1", folder, wrong[i].arguments) == 2, "%s: %s",
                   wrong[i].arguments, output);

@@ -1,0 +1,136 @@
+/* plan.c - gpusharectl run, for many jobs: what is asked for becomes a plan. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/parse.h"
+#include "ctl/ctl.h"
+#include "ctl/sweep.h"
+
+#define GRACE_NS (10 * NS_PER_S)
+#define COUNT_MAX 1000000
+
+/* ---- values ---- */
+
+/* Text NULL: *count stays. */
+static int read_count(const char *option, const char *text, unsigned least, unsigned *count) {
+  if (!text)
+    return CTL_OK;
+  char *end;
+  unsigned long value = strtoul(text, &end, 10);
+  if (*text < '0' || *text > '9' || *end || value < least || value > COUNT_MAX)
+    return run_complain(CTL_USAGE, "%s is a number from %u to %u, not '%s'; try --help", option, least,
+                        COUNT_MAX, text);
+  *count = (unsigned)value;
+  return CTL_OK;
+}
+
+static int read_grace(const char *text, uint64_t *ns) {
+  return !text || parse_duration_ns(text, ns) == 0
+             ? CTL_OK
+             : run_complain(CTL_USAGE, "--grace is a duration (20, 0.5, 250ms, 2m), not '%s'", text);
+}
+
+/* ---- the list ---- */
+
+static int refuse_file(const char *name, const char *why) {
+  return run_complain(CTL_USAGE, "can't read the jobs in %s: %s", name, why);
+}
+
+/* All of it, from malloc. */
+static int read_file(const char *name, char **text) {
+  FILE *file = strcmp(name, "-") == 0 ? stdin : fopen(name, "re");
+  size_t room = 0;
+  if (!file)
+    return refuse_file(name, strerror(errno));
+  *text = NULL;
+  ssize_t length = getdelim(text, &room, '\0', file);
+  const char *wrong = NULL;
+  if (length >= 0 && strlen(*text) < (size_t)length)
+    wrong = "it is not text";
+  else if (ferror(file) || (length < 0 && !feof(file)))
+    wrong = strerror(errno);
+  else if (length < 0)
+    wrong = "it is empty";
+  if (file != stdin)
+    fclose(file);
+  if (!wrong)
+    return CTL_OK;
+  free(*text);
+  return refuse_file(name, wrong);
+}
+
+/* Each must name a program, if the command does not. */
+static int check_list(const char *name, const struct joblist *list, char *const *command) {
+  if (list->count == 0)
+    return refuse_file(name, "there are none");
+  for (size_t i = 0; i < list->count; i++)
+    if (!*command && !list->jobs[i].words[list->jobs[i].settings])
+      return run_complain(CTL_USAGE, "%s, line %zu: no program is named", name, list->jobs[i].line);
+  return CTL_OK;
+}
+
+static int parse_list(const char *name, char *text, char *const *command, struct joblist *list) {
+  struct joblist_error error;
+  int err = joblist_parse(list, text, &error);
+  if (err == -EINVAL)
+    return run_complain(CTL_USAGE, "%s, line %zu: %s", name, error.line, error.what);
+  return err < 0 ? refuse_file(name, strerror(-err)) : check_list(name, list, command);
+}
+
+/* ---- the plan ---- */
+
+static int read_plan(const struct run_request *request, struct sweep_plan *plan, unsigned *slots) {
+  int code = read_count("-n", request->slots, 1, slots);
+  if (code == CTL_OK)
+    code = read_count("--retry", request->retry, 0, &plan->retries);
+  if (code == CTL_OK)
+    code = read_grace(request->grace, &plan->grace_ns);
+  if (code == CTL_OK && request->prefix && request->output)
+    code = run_complain(CTL_USAGE, "--prefix writes no files: --output goes without it");
+  return code;
+}
+
+static int run_list(struct sweep_plan *plan, const struct joblist *list, unsigned slots) {
+  plan->list = list;
+  plan->slots = slots && slots < list->count ? slots : list->count;
+  return sweep_run(plan);
+}
+
+static int run_file(struct sweep_plan *plan, const char *name, unsigned slots) {
+  struct joblist list = {0};
+  char *text;
+  int code = read_file(name, &text);
+  if (code != CTL_OK)
+    return code;
+  code = parse_list(name, text, plan->command, &list);
+  if (code == CTL_OK)
+    code = run_list(plan, &list, slots);
+  joblist_free(&list);
+  free(text);
+  return code;
+}
+
+static int run_copies(struct sweep_plan *plan, unsigned slots) {
+  struct joblist list;
+  if (joblist_repeat(&list, slots) < 0)
+    return run_complain(CTL_REFUSED, "out of memory");
+  int code = run_list(plan, &list, slots);
+  joblist_free(&list);
+  return code;
+}
+
+int run_many(const struct run_request *request) {
+  struct sweep_plan plan = {.command = request->command,
+                            .grace_ns = GRACE_NS,
+                            .output = request->output,
+                            .prefix = request->prefix,
+                            .fail_fast = request->fail_fast};
+  unsigned slots = 0;
+  int code = read_plan(request, &plan, &slots);
+  if (code != CTL_OK)
+    return code;
+  return request->jobs ? run_file(&plan, request->jobs, slots) : run_copies(&plan, slots);
+}

@@ -1,0 +1,337 @@
+/* sweep.c - runs many jobs, so many at once. One loop: signals (a job has ended, a person wants something),
+ * the jobs' output, the time. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "ctl/ctl.h"
+#include "ctl/quote.h"
+#include "ctl/sweep.h"
+
+enum { OUT, ERR, STREAMS };
+
+struct slot {
+  size_t job;
+  char *text; /* its command line; NULL without memory */
+  uint64_t started_ns;
+  struct ending ending; /* of the last try */
+  struct lines lines[STREAMS];
+};
+
+struct sweep {
+  const struct sweep_plan *plan;
+  struct slot *slots; /* slot i is taken while guard.groups[i] is a process */
+  struct guard guard;
+  struct results results;
+  struct progress progress;
+  struct pollfd *polled; /* signals, then the streams of each slot */
+  sigset_t before;       /* signals that were blocked when we began */
+  size_t next;           /* the first job that has not been started */
+  uint64_t kill_ns;      /* when to kill those that run; UINT64_MAX: never */
+  bool stopping;         /* nothing more is started */
+  bool interrupted;      /* by SIGINT */
+};
+
+/* ---- to those that run ---- */
+
+static void signal_all(const struct sweep *sweep, int number) {
+  for (size_t i = 0; i < sweep->guard.count; i++)
+    if (sweep->guard.groups[i])
+      kill(-sweep->guard.groups[i], number);
+}
+
+/* Those that have been stopped could not answer. */
+static void ask_to_end(struct sweep *sweep, int number) {
+  sweep->stopping = true;
+  signal_all(sweep, number);
+  signal_all(sweep, SIGCONT);
+}
+
+/* ---- a job's life ---- */
+
+static void conclude(struct sweep *sweep, struct slot *slot) {
+  bool failed = slot->ending.status != 0;
+  progress_end(&sweep->progress, slot->job, &slot->ending, false);
+  results_add(&sweep->results, slot->job, &slot->ending, slot->text ? slot->text : "");
+  free(slot->text);
+  slot->text = NULL;
+  if (failed && sweep->plan->fail_fast && !sweep->stopping) {
+    ask_to_end(sweep, SIGTERM);
+    sweep->kill_ns = clock_now_ns() + sweep->plan->grace_ns;
+  }
+}
+
+static int open_stream(struct sweep *sweep, struct slot *slot, int stream) {
+  static const char *const names[STREAMS] = {"out", "err"};
+  return sweep->plan->prefix
+             ? lines_open(&slot->lines[stream])
+             : results_open_stream(&sweep->results, slot->job, names[stream], slot->ending.tries == 1);
+}
+
+static void close_lines(struct slot *slot) {
+  lines_close(&slot->lines[OUT], slot->job, stdout);
+  lines_close(&slot->lines[ERR], slot->job, stderr);
+}
+
+/* Its pid, or -errno. */
+static pid_t launch(struct sweep *sweep, struct slot *slot) {
+  const struct sweep_plan *plan = sweep->plan;
+  struct launch launch = {.command = plan->command,
+                          .job = &plan->list->jobs[slot->job],
+                          .index = slot->job,
+                          .count = plan->list->count,
+                          .signals = &sweep->before};
+  launch.out = open_stream(sweep, slot, OUT);
+  if (launch.out < 0)
+    return launch.out;
+  launch.err = open_stream(sweep, slot, ERR);
+  pid_t pid = launch.err < 0 ? launch.err : launch_start(&launch);
+  close(launch.out);
+  if (launch.err >= 0)
+    close(launch.err);
+  return pid;
+}
+
+static void try(struct sweep *sweep, size_t i) {
+  struct slot *slot = &sweep->slots[i];
+  slot->ending.tries++;
+  slot->started_ns = clock_now_ns();
+  progress_start(&sweep->progress, slot->job, slot->text ? slot->text : "");
+  pid_t pid = launch(sweep, slot);
+  if (pid > 0) {
+    sweep->guard.groups[i] = pid;
+    return;
+  }
+  fprintf(stderr, "gpusharectl: can't start job %zu: %s\n", slot->job, strerror(-pid));
+  close_lines(slot);
+  slot->ending.status = W_EXITCODE(CTL_NOT_RUN, 0);
+  conclude(sweep, slot);
+}
+
+static void start_next(struct sweep *sweep, size_t i) {
+  struct slot *slot = &sweep->slots[i];
+  slot->job = sweep->next++;
+  slot->text = quote_command(sweep->plan->command, &sweep->plan->list->jobs[slot->job]);
+  slot->ending = (struct ending){0};
+  try(sweep, i);
+}
+
+static void on_end(struct sweep *sweep, size_t i, int status) {
+  struct slot *slot = &sweep->slots[i];
+  sweep->guard.groups[i] = 0;
+  close_lines(slot);
+  slot->ending.status = status;
+  slot->ending.took_ns = clock_now_ns() - slot->started_ns;
+  if (status == 0 || sweep->stopping || slot->ending.tries > sweep->plan->retries) {
+    conclude(sweep, slot);
+    return;
+  }
+  progress_end(&sweep->progress, slot->job, &slot->ending, true);
+  try(sweep, i);
+}
+
+/* A job is over when its program is: what it has left in its group would stay for ever. Killed while the
+ * program is still there to be waited for, so that the group's number is nobody else's. */
+static void reap(struct sweep *sweep, size_t i) {
+  pid_t pid = sweep->guard.groups[i];
+  siginfo_t info = {0};
+  int status;
+  if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
+    return;
+  kill(-pid, SIGKILL);
+  if (waitpid(pid, &status, 0) == pid)
+    on_end(sweep, i, status);
+}
+
+static void reap_all(struct sweep *sweep) {
+  for (size_t i = 0; i < sweep->guard.count; i++)
+    if (sweep->guard.groups[i])
+      reap(sweep, i);
+}
+
+/* ---- signals ---- */
+
+static const int watched[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGTSTP};
+
+/* What is ignored (nohup, a background of a script) stays so. */
+static void choose_signals(sigset_t *chosen) {
+  struct sigaction action;
+  sigemptyset(chosen);
+  signal(SIGCHLD, SIG_DFL); /* ignored, no status of a child would be left to us */
+  for (size_t i = 0; i < sizeof watched / sizeof *watched; i++)
+    if (sigaction(watched[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+      sigaddset(chosen, watched[i]);
+}
+
+/* Stop all, then ourselves as the default action does, which may be not at all; behind that, go on. */
+static void pause_all(const struct sweep *sweep) {
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTSTP);
+  signal_all(sweep, SIGTSTP);
+  raise(SIGTSTP);
+  sigprocmask(SIG_UNBLOCK, &stop, NULL);
+  sigprocmask(SIG_BLOCK, &stop, NULL);
+  signal_all(sweep, SIGCONT);
+}
+
+static void on_signal(struct sweep *sweep, int number) {
+  if (number == SIGCHLD) {
+    reap_all(sweep);
+  } else if (number == SIGTSTP) {
+    pause_all(sweep);
+  } else {
+    ask_to_end(sweep, number == SIGINT && sweep->interrupted ? SIGKILL : number);
+    sweep->interrupted |= number == SIGINT;
+  }
+}
+
+static void read_signals(struct sweep *sweep) {
+  struct signalfd_siginfo info;
+  while (read(sweep->polled->fd, &info, sizeof info) == sizeof info)
+    on_signal(sweep, (int)info.ssi_signo);
+}
+
+/* ---- the loop ---- */
+
+/* Those that run. */
+static size_t fill_slots(struct sweep *sweep) {
+  size_t running = 0;
+  for (size_t i = 0; i < sweep->guard.count; i++) {
+    while (!sweep->guard.groups[i] && !sweep->stopping && sweep->next < sweep->plan->list->count)
+      start_next(sweep, i);
+    running += sweep->guard.groups[i] != 0;
+  }
+  return running;
+}
+
+static struct pollfd *polled_of(const struct sweep *sweep, size_t slot, int stream) {
+  return &sweep->polled[1 + slot * STREAMS + (size_t)stream];
+}
+
+static void wait_for_something(struct sweep *sweep) {
+  for (size_t i = 0; i < sweep->guard.count; i++)
+    for (int stream = 0; stream < STREAMS; stream++)
+      *polled_of(sweep, i, stream) =
+          (struct pollfd){.fd = sweep->slots[i].lines[stream].fd, .events = POLLIN};
+  uint64_t now_ns = clock_now_ns(), left_ns = sweep->kill_ns > now_ns ? sweep->kill_ns - now_ns : 0;
+  struct timespec left = {.tv_sec = (time_t)(left_ns / NS_PER_S), .tv_nsec = (long)(left_ns % NS_PER_S)};
+  if (ppoll(sweep->polled, 1 + sweep->guard.count * STREAMS, sweep->kill_ns == UINT64_MAX ? NULL : &left,
+            NULL) < 0)
+    for (size_t i = 0; i < 1 + sweep->guard.count * STREAMS; i++)
+      sweep->polled[i].revents = 0;
+}
+
+static void copy_lines(struct sweep *sweep) {
+  for (size_t i = 0; i < sweep->guard.count; i++) {
+    struct slot *slot = &sweep->slots[i];
+    if (polled_of(sweep, i, OUT)->revents)
+      lines_copy(&slot->lines[OUT], slot->job, stdout);
+    if (polled_of(sweep, i, ERR)->revents)
+      lines_copy(&slot->lines[ERR], slot->job, stderr);
+  }
+}
+
+static void loop(struct sweep *sweep) {
+  while (fill_slots(sweep) > 0) {
+    wait_for_something(sweep);
+    copy_lines(sweep);
+    if (sweep->polled->revents)
+      read_signals(sweep);
+    if (clock_now_ns() >= sweep->kill_ns) {
+      signal_all(sweep, SIGKILL);
+      sweep->kill_ns = UINT64_MAX;
+    }
+  }
+}
+
+/* ---- from the first to the last ---- */
+
+static int fail(const char *what, int error) {
+  fprintf(stderr, "gpusharectl: can't %s: %s\n", what, strerror(error));
+  return CTL_REFUSED;
+}
+
+static int open_slots(struct sweep *sweep) {
+  size_t count = sweep->plan->slots;
+  sweep->slots = calloc(count, sizeof *sweep->slots);
+  sweep->polled = calloc(1 + count * STREAMS, sizeof *sweep->polled);
+  if (!sweep->slots || !sweep->polled)
+    return fail("have so many at once", ENOMEM);
+  for (size_t i = 0; i < count; i++)
+    sweep->slots[i].lines[OUT].fd = sweep->slots[i].lines[ERR].fd = -1;
+  return CTL_OK;
+}
+
+/* The guard first: what is opened after it, it does not hold open. */
+static int open_processes(struct sweep *sweep) {
+  sigset_t signals;
+  int err = guard_start(&sweep->guard, sweep->plan->slots);
+  if (err < 0)
+    return fail("start a process", -err);
+  choose_signals(&signals);
+  sigprocmask(SIG_BLOCK, &signals, &sweep->before);
+  int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (fd < 0) {
+    int code = fail("receive signals", errno);
+    guard_stop(&sweep->guard);
+    return code;
+  }
+  *sweep->polled = (struct pollfd){.fd = fd, .events = POLLIN};
+  return CTL_OK;
+}
+
+/* Those that have not been started. */
+static void add_rest(struct sweep *sweep) {
+  for (size_t job = sweep->next; job < sweep->plan->list->count; job++) {
+    char *text = quote_command(sweep->plan->command, &sweep->plan->list->jobs[job]);
+    results_add(&sweep->results, job, &(struct ending){0}, text ? text : "");
+    free(text);
+  }
+}
+
+static int run_all(struct sweep *sweep) {
+  const struct sweep_plan *plan = sweep->plan;
+  int code = plan->prefix ? CTL_OK : results_open(&sweep->results, plan->output);
+  if (code != CTL_OK)
+    return code;
+  progress_open(&sweep->progress, plan->list->count, !plan->prefix && isatty(STDERR_FILENO));
+  loop(sweep);
+  add_rest(sweep);
+  progress_close(&sweep->progress, sweep->results.path);
+  if (!plan->prefix)
+    code = results_close(&sweep->results);
+  return sweep->progress.done < plan->list->count ? CTL_REFUSED : code;
+}
+
+/* So that no file of ours becomes somebody's stderr. */
+static void open_standard_streams(void) {
+  int fd;
+  do
+    fd = open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd > STDERR_FILENO)
+    close(fd);
+}
+
+int sweep_run(const struct sweep_plan *plan) {
+  struct sweep sweep = {.plan = plan, .kill_ns = UINT64_MAX};
+  open_standard_streams();
+  int code = open_slots(&sweep);
+  if (code == CTL_OK)
+    code = open_processes(&sweep);
+  if (code == CTL_OK) {
+    code = run_all(&sweep);
+    guard_stop(&sweep.guard);
+    close(sweep.polled->fd);
+  }
+  free(sweep.slots);
+  free(sweep.polled);
+  return code;
+}
