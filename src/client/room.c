@@ -63,6 +63,9 @@ void room_forget(struct gpu *gpu) {
 
 uint64_t room_enough_bytes(const struct gpu *gpu) {
   uint64_t target_bytes = gpu->room_bound && gpu->room_seq ? gpu->target_bytes : UINT64_MAX;
+  uint64_t there_bytes = gpu->total_bytes < room_bytes(gpu) ? gpu->total_bytes : room_bytes(gpu);
+  if (target_bytes < there_bytes) /* allocated so recently that the daemon did not know */
+    target_bytes = there_bytes;
   return gpu->step_over && room_bytes(gpu) >= target_bytes ? 0 : target_bytes;
 }
 

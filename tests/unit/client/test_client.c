@@ -143,9 +143,21 @@ START_TEST(a_grant_never_waits_for_the_memory) {
 }
 END_TEST
 
+/* The target is what the daemon knew of. */
+START_TEST(what_was_allocated_just_before_the_grant_must_be_there_too) {
+  struct gpu gpu = {
+      .room_bound = true, .room_seq = 1, .room_bytes = 100, .target_bytes = 10, .total_bytes = 60};
+  ck_assert_uint_eq(room_enough_bytes(&gpu), 60);
+  gpu.total_bytes = 200; /* as far as there is room */
+  ck_assert_uint_eq(room_enough_bytes(&gpu), 100);
+  gpu.total_bytes = 5;
+  ck_assert_uint_eq(room_enough_bytes(&gpu), 10);
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {without_a_worker_the_gate_opens_at_once,
-                                without_a_worker_memory_comes_before_the_gate_opens,
-                                a_grant_never_waits_for_the_memory, NULL};
+  const TTest *const tests[] = {
+      what_was_allocated_just_before_the_grant_must_be_there_too, without_a_worker_the_gate_opens_at_once,
+      without_a_worker_memory_comes_before_the_gate_opens, a_grant_never_waits_for_the_memory, NULL};
   return suite_main("client", tests, set_up, tear_down);
 }
