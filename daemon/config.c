@@ -71,6 +71,10 @@ static const char *set_memory(struct sched_settings *settings, const char *text)
   return parse_memory(text, &settings->memory) < 0 ? "is none of managed, swap, off" : NULL;
 }
 
+static const char *set_learn(struct config *config, const char *text) {
+  return parse_bool(text, &config->learn) < 0 ? "is neither yes nor no" : NULL;
+}
+
 static const char *set_max_clients(struct config *config, const char *text) {
   uint64_t count;
   char *end;
@@ -127,6 +131,8 @@ const struct config_key config_keys[] = {
      .field = OVERRIDE_MEMORY},
     {"host_memory", "BYTES|N%", "host memory for what is not on the cards (default 80% of what is free)",
      .set = set_host_memory},
+    {"learn", "yes|no", "expect of a program what its earlier runs took (policy srtf; default yes)",
+     .set = set_learn},
     {"max_clients_per_user", "N", "programs of one user at a time (default 2048)", .set = set_max_clients},
     {"group", "NAME|GID", "whose members may change settings (default gpushare)", .set = set_group},
     {"log", "LEVEL", "error, warn, info or debug (default info)", .set = set_log},
@@ -139,6 +145,7 @@ struct config config_default(void) {
       .general = {.tq_ns = 20 * NS_PER_S, .mode = GS_MODE_AUTO, .memory = GS_MEMORY_MANAGED},
       .grace_ns = 30 * NS_PER_S,
       .max_clients_per_user = 2048,
+      .learn = true,
       .group = "gpushare",
       .log = LOG_LEVEL_INFO};
   set_host_memory(&config, "80%");

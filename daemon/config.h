@@ -2,6 +2,7 @@
 #ifndef GS_CONFIG_H
 #define GS_CONFIG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,7 @@ struct config {
   uint64_t grace_ns;
   uint64_t host_memory_bytes;
   uint64_t max_clients_per_user;
+  bool learn; /* from earlier runs */
   char group[64];
   enum log_level log;
 };

@@ -11,6 +11,7 @@
 
 /* A status costs the daemon as much as so many messages of one job. */
 #define STATUS_COST_DIVISOR 16
+#define NOT_PERMITTED "not permitted: be root, the daemon's user, or in the group of its setting 'group'"
 
 static void reply(struct peer *peer, int status, const char *text) {
   struct gs_msg msg = wire_msg(GS_REPLY, GS_GPU_ALL);
@@ -65,7 +66,7 @@ static void set(struct daemon *daemon, struct sched_gpu *gpu, const struct gs_ms
 
 static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (!peer_may_change(peer)) {
-    reply(peer, -EACCES, "not permitted: be root, the daemon's user, or in the group of its setting 'group'");
+    reply(peer, -EACCES, NOT_PERMITTED);
     return;
   }
   bool all = names_all(msg->set.uuid);
@@ -85,11 +86,46 @@ static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg
   reply(peer, 0, "");
 }
 
+/* NULL: there is none. */
+static struct peer *find_client(const struct daemon *daemon, uint32_t job_id) {
+  list_each(gpu_node, &daemon->scheduler.gpus) {
+    list_each(node, &list_entry(gpu_node, struct sched_gpu, link)->jobs) {
+      const struct sched_job *job = list_entry(node, struct sched_job, link);
+      if (job->id == job_id)
+        return attachment_of(job)->peer;
+    }
+  }
+  return NULL;
+}
+
+static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
+                         uint64_t now_ns) {
+  struct peer *client = find_client(daemon, msg->set_terms.job);
+  const char *wrong = terms_wrong(msg);
+  if (!client || wrong) {
+    reply(peer, wrong ? -EINVAL : -ENOENT, wrong ? wrong : "there is no such job: see gpusharectl status");
+    return;
+  }
+  bool by_owner = !peer_may_change(peer);
+  if (by_owner && (peer->uid != client->uid || !terms_owner_may(&client->terms, msg))) {
+    reply(peer, -EACCES,
+          peer->uid == client->uid ? "not permitted: its owner may only ask for less" : NOT_PERMITTED);
+    return;
+  }
+  log_info("SET_TERMS %u to %ld for job %u (pid %d, %s), by uid %u (pid %d)", msg->set_terms.term,
+           (long)msg->set_terms.value, client->job_id, client->pid, client->name, peer->uid, peer->pid);
+  terms_set(&client->terms, msg, by_owner);
+  daemon_apply_terms(client, now_ns);
+  reply(peer, 0, "");
+}
+
 void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (peer->role == PEER_FRESH)
     peer_settle(peer, PEER_CTL);
   if (msg->type == GS_GET_STATUS)
     send_status(daemon, peer, now_ns);
+  else if (msg->type == GS_SET_TERMS)
+    on_set_terms(daemon, peer, msg, now_ns);
   else
     on_set(daemon, peer, msg, now_ns);
 }

@@ -3,6 +3,7 @@
 #define GS_DAEMON_H
 
 #include "core/scheduler.h"
+#include "history.h"
 #include "overrides.h"
 #include "peer.h"
 
@@ -12,6 +13,8 @@
 struct daemon {
   struct scheduler scheduler;
   struct overrides overrides; /* for GPUs yet to come */
+  struct history history;
+  bool learns; /* from the history */
   uint64_t started_ns;
   uint64_t max_clients_per_user;
   uint32_t gpu_count;
@@ -47,6 +50,9 @@ void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
 uint64_t daemon_deadline_ns(const struct daemon *daemon);
 void daemon_on_time(struct daemon *daemon, uint64_t now_ns);
 
+/* The client's terms have changed: its jobs are given them. */
+void daemon_apply_terms(struct peer *peer, uint64_t now_ns);
+
 /* Carry out what the scheduler has decided. */
 void daemon_execute(struct sched_change *change);
 
@@ -56,8 +62,8 @@ void control_on_message(struct daemon *daemon, struct peer *peer, const struct g
 
 /* ---- status.c ---- */
 
-/* STATUS_DAEMON; a STATUS_GPU, its STATUS_HANDOVER and its STATUS_JOBs for each GPU; STATUS_END. From malloc;
- * NULL: no memory. */
+/* STATUS_DAEMON; a STATUS_GPU, its STATUS_HANDOVER, and a STATUS_JOB and STATUS_TERMS of each of its jobs,
+ * for each GPU; STATUS_END. From malloc; NULL: no memory. */
 struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *count);
 
 #endif

@@ -15,6 +15,7 @@
 
 #include "core/list.h"
 #include "gpushare/protocol.h"
+#include "terms.h"
 #include "users.h"
 
 enum peer_role {
@@ -44,6 +45,9 @@ struct peer {
   enum peer_role role;
   uint32_t job_id;
   char name[GS_NAME_SIZE];
+  uint64_t command_hash;
+  struct terms terms;
+  uint64_t gpu_ns; /* had on a GPU that it has left; of several the most */
   struct attachment *attachments[GS_GPUS_PER_CLIENT];
 };
 

@@ -74,10 +74,27 @@ static struct gs_msg describe_job(const struct sched_job *job, uint32_t index, u
   return msg;
 }
 
+/* Of what is expected; 0: unknown, or it has had that. */
+static uint64_t remaining_ns(const struct sched_job *job, uint64_t now_ns) {
+  uint64_t had_ns = sched_job_gpu_ns(job, now_ns);
+  return job->terms.expected_ns > had_ns ? job->terms.expected_ns - had_ns : 0;
+}
+
+static struct gs_msg describe_terms(const struct sched_job *job, uint32_t index, uint64_t now_ns) {
+  struct gs_msg msg = wire_msg(GS_STATUS_TERMS, index);
+  msg.terms_status.job = job->id;
+  msg.terms_status.weight = job->terms.weight;
+  msg.terms_status.priority = job->terms.priority;
+  msg.terms_status.gpu_ns = sched_job_gpu_ns(job, now_ns);
+  msg.terms_status.remaining_ns = remaining_ns(job, now_ns);
+  msg.terms_status.limit_bytes = job->terms.limit_bytes;
+  return msg;
+}
+
 static size_t count_messages(const struct daemon *daemon) {
   size_t count = 2;
   list_each(node, &daemon->scheduler.gpus) {
-    count += 2 + list_entry(node, struct sched_gpu, link)->job_count;
+    count += 2 + 2 * (size_t)list_entry(node, struct sched_gpu, link)->job_count;
   }
   return count;
 }
@@ -94,7 +111,9 @@ struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *co
     *msg++ = describe_gpu(gpu, index);
     *msg++ = describe_handovers(gpu, index);
     list_each(job_node, &gpu->jobs) {
-      *msg++ = describe_job(list_entry(job_node, struct sched_job, link), index, now_ns);
+      const struct sched_job *job = list_entry(job_node, struct sched_job, link);
+      *msg++ = describe_job(job, index, now_ns);
+      *msg++ = describe_terms(job, index, now_ns);
     }
     index++;
   }

@@ -9,10 +9,17 @@
 
 /* ---- decisions to messages ---- */
 
+/* To a program with a limit the GPU is not larger than that. */
+static uint64_t capacity_bytes(const struct attachment *attachment) {
+  uint64_t usable_bytes = sched_gpu_usable_bytes(attachment->job.gpu);
+  uint64_t limit_bytes = terms_of(&attachment->peer->terms).limit_bytes;
+  return limit_bytes && limit_bytes < usable_bytes ? limit_bytes : usable_bytes;
+}
+
 static struct gs_msg attached_msg(enum gs_msg_type type, const struct attachment *attachment) {
   const struct sched_gpu *gpu = attachment->job.gpu;
   struct gs_msg msg = wire_msg(type, attachment->index);
-  msg.attached.capacity_bytes = sched_gpu_usable_bytes(gpu);
+  msg.attached.capacity_bytes = capacity_bytes(attachment);
   msg.attached.mode = gpu->settings.mode;
   msg.attached.memory = gpu->settings.memory;
   msg.attached.host_tight = gpu->scheduler->host_tight;
@@ -129,10 +136,41 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   peer_settle(peer, PEER_CLIENT);
   peer->job_id = new_job_id(daemon);
   copy_name(peer->name, msg->reg.name, sizeof peer->name);
+  peer->command_hash = msg->reg.command_hash;
+  if (daemon->learns)
+    peer->terms.learnt_ns = history_expected_ns(&daemon->history, peer->uid, peer->command_hash);
   log_debug("job %u: pid %d, uid %u, %s", peer->job_id, peer->pid, peer->uid, peer->name);
   struct gs_msg answer = wire_msg(GS_REGISTERED, 0);
   answer.registered.job = peer->job_id;
   peer_send(peer, &answer);
+}
+
+static void apply_terms(struct attachment *attachment, uint64_t now_ns) {
+  struct sched_terms terms = terms_of(&attachment->peer->terms);
+  struct sched_change change;
+  change_init(&change);
+  scheduler_set_terms(&attachment->job, &terms, now_ns, &change);
+  daemon_execute(&change);
+}
+
+static void apply_changed_terms(struct attachment *attachment, uint64_t now_ns) {
+  uint64_t limit_bytes = attachment->job.terms.limit_bytes;
+  apply_terms(attachment, now_ns);
+  if (attachment->job.terms.limit_bytes == limit_bytes)
+    return;
+  struct gs_msg msg = attached_msg(GS_CAPACITY, attachment);
+  peer_send(attachment->peer, &msg);
+}
+
+void daemon_apply_terms(struct peer *peer, uint64_t now_ns) {
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
+    if (peer->attachments[i])
+      apply_changed_terms(peer->attachments[i], now_ns);
+}
+
+static void on_declare(struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  terms_declare(&peer->terms, msg);
+  daemon_apply_terms(peer, now_ns);
 }
 
 /* A GPU that nobody uses makes room for one that somebody does. */
@@ -196,6 +234,13 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
                                           .flags = msg->attach.flags},
                    now_ns, &change);
   daemon_execute(&change);
+  apply_terms(attachment, now_ns);
+}
+
+static void note_gpu_time(struct peer *peer, const struct sched_job *job, uint64_t now_ns) {
+  uint64_t gpu_ns = sched_job_gpu_ns(job, now_ns);
+  if (gpu_ns > peer->gpu_ns)
+    peer->gpu_ns = gpu_ns;
 }
 
 static void detach(struct peer *peer, uint32_t index, uint64_t now_ns) {
@@ -203,6 +248,7 @@ static void detach(struct peer *peer, uint32_t index, uint64_t now_ns) {
   struct sched_change change;
   change_init(&change);
   peer->attachments[index] = NULL;
+  note_gpu_time(peer, &attachment->job, now_ns);
   scheduler_detach(&attachment->job, now_ns, &change);
   free(attachment);
   daemon_execute(&change);
@@ -214,11 +260,18 @@ void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
     if (peer->attachments[i])
       detach(peer, i, now_ns);
+  history_add(&daemon->history, peer->uid, peer->command_hash, peer->gpu_ns);
   peer->user->clients--;
   daemon->client_count--;
 }
 
 /* ---- messages to events ---- */
+
+static const char *why_refused(const struct sched_job *job, const struct gs_msg *msg) {
+  uint64_t limit_bytes = job->terms.limit_bytes;
+  return limit_bytes && msg->mem.total_bytes > limit_bytes ? "its memory limit is less"
+                                                           : "card and host memory are spent";
+}
 
 /* What comes of the request is told before its answer: so who may use the memory knows of its room by then.
  */
@@ -231,8 +284,8 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
                                           now_ns, &change, &granted_bytes);
   reply.mem_reply.granted_bytes = granted_bytes;
   if (reply.status < 0)
-    log_info("job %u (pid %d, %s) is refused %lu bytes: card and host memory are spent",
-             attachment->peer->job_id, attachment->peer->pid, attachment->peer->name, msg->mem.total_bytes);
+    log_info("job %u (pid %d, %s) is refused %lu bytes: %s", attachment->peer->job_id, attachment->peer->pid,
+             attachment->peer->name, msg->mem.total_bytes, why_refused(&attachment->job, msg));
   daemon_execute(&change);
   peer_send(attachment->peer, &reply);
 }
@@ -302,9 +355,9 @@ static void on_gpu_message(struct peer *peer, const struct gs_msg *msg, uint64_t
     on_job_message(&attachment->job, msg, now_ns);
 }
 
-static bool is_control(unsigned type) { return type >= GS_SET_TQ && type <= GS_SET_POLICY; }
+static bool is_control(unsigned type) { return type >= GS_SET_TQ && type <= GS_SET_TERMS; }
 
-static bool is_from_client(unsigned type) { return type >= GS_REGISTER && type <= GS_MEM_SHORT; }
+static bool is_from_client(unsigned type) { return type >= GS_REGISTER && type <= GS_DECLARE; }
 
 void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (msg->type == GS_REGISTER)
@@ -313,6 +366,8 @@ void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs
     control_on_message(daemon, peer, msg, now_ns);
   else if (!is_from_client(msg->type) || peer->role != PEER_CLIENT)
     peer_close(peer, "a message out of place");
+  else if (msg->type == GS_DECLARE)
+    on_declare(peer, msg, now_ns);
   else if (msg->type == GS_ATTACH)
     on_attach(daemon, peer, msg, now_ns);
   else
@@ -329,8 +384,9 @@ void daemon_on_bad_message(struct peer *peer, int error) {
 /* ---- time ---- */
 
 void daemon_init(struct daemon *daemon, uint64_t now_ns) {
-  *daemon = (struct daemon){.started_ns = now_ns, .max_clients_per_user = 2048};
+  *daemon = (struct daemon){.started_ns = now_ns, .max_clients_per_user = 2048, .learns = true};
   scheduler_init(&daemon->scheduler);
+  history_init(&daemon->history);
 }
 
 uint64_t daemon_deadline_ns(const struct daemon *daemon) { return scheduler_deadline_ns(&daemon->scheduler); }
@@ -346,6 +402,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
 
 void daemon_end(struct daemon *daemon) {
   struct list *node;
+  history_end(&daemon->history);
   while ((node = list_first(&daemon->scheduler.gpus))) {
     struct sched_gpu *gpu = list_entry(node, struct sched_gpu, link);
     scheduler_remove_gpu(&daemon->scheduler, gpu);

@@ -155,7 +155,9 @@ static uint64_t bound_bytes(const struct sched_gpu *gpu) {
 /* How far one may grow: a job without page faults could never run with more than fits. */
 static uint64_t furthest_bytes(const struct sched_job *job) {
   uint64_t others_bytes = job->gpu->used_bytes - job->used_bytes;
+  uint64_t limit_bytes = job->terms.limit_bytes ? job->terms.limit_bytes : SCHED_BYTES_MAX;
   uint64_t bytes = min_u64(less_u64(bound_bytes(job->gpu), others_bytes), SCHED_BYTES_MAX);
+  bytes = min_u64(bytes, limit_bytes);
   return job->managed ? bytes : min_u64(bytes, fitting_bytes(job));
 }
 

@@ -31,10 +31,10 @@
 /* Who has not wanted to run for so long may not do so soon. */
 #define SCHED_IDLE_NS UINT64_C(100000000)
 /* fair: the weight of a job that has none of its own. */
-#define SCHED_WEIGHT 100
-#define SCHED_WEIGHT_MAX 10000
+#define SCHED_WEIGHT GS_WEIGHT_DEFAULT
+#define SCHED_WEIGHT_MAX GS_WEIGHT_MAX
 /* priority: levels from -20 to 20, 20 the most urgent. */
-#define SCHED_PRIORITY_MAX 20
+#define SCHED_PRIORITY_MAX GS_PRIORITY_MAX
 /* How fast memory moves, until it has been measured. */
 #define SCHED_BYTES_PER_S UINT64_C(25000000000)
 
@@ -120,6 +120,7 @@ struct sched_terms {
   uint32_t weight;      /* 1 to SCHED_WEIGHT_MAX */
   int32_t priority;     /* -SCHED_PRIORITY_MAX to SCHED_PRIORITY_MAX */
   uint64_t expected_ns; /* GPU time from its first turn to its last; 0: unknown */
+  uint64_t limit_bytes; /* beyond which its memory may not grow; 0: none */
 };
 
 enum sched_role { SCHED_ROLE_NONE, SCHED_ROLE_FIRST, SCHED_ROLE_SECOND };

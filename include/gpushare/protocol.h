@@ -19,6 +19,7 @@
  *     client                          daemon
  *     REGISTER            ──►
  *                         ◄──  REGISTERED (job id) | REJECTED (why)
+ *     DECLARE             ──►                    (if the program asks for anything; again when that changes)
  *     ATTACH (uuid)       ──►
  *                         ◄──  ATTACHED (capacity), SCHED_ON | SCHED_OFF, ROOM
  *                         ◄──  LOCK_OK at once, unasked, while turns are off
@@ -61,6 +62,7 @@
   X(CLIENT_STATE, 9)                                                                                         \
   X(RESIDENT, 10)                                                                                            \
   X(MEM_SHORT, 11)                                                                                           \
+  X(DECLARE, 12)                                                                                             \
   /* daemon to client */                                                                                     \
   X(REGISTERED, 32)                                                                                          \
   X(REJECTED, 33)                                                                                            \
@@ -79,13 +81,15 @@
   X(SET_CAPACITY, 66)                                                                                        \
   X(GET_STATUS, 67)                                                                                          \
   X(SET_POLICY, 68)                                                                                          \
+  X(SET_TERMS, 69)                                                                                           \
   /* daemon to gpusharectl */                                                                                \
   X(REPLY, 96)                                                                                               \
   X(STATUS_DAEMON, 97)                                                                                       \
   X(STATUS_GPU, 98)                                                                                          \
   X(STATUS_JOB, 99)                                                                                          \
   X(STATUS_END, 100)                                                                                         \
-  X(STATUS_HANDOVER, 101)
+  X(STATUS_HANDOVER, 101)                                                                                    \
+  X(STATUS_TERMS, 102)
 
 enum gs_msg_type {
 #define X(name, value) GS_##name = value,
@@ -109,6 +113,17 @@ enum gs_policy {
   GS_POLICY_PRIORITY = 4, /* by level */
   GS_POLICY_PACK = 5,     /* as many as fit, to completion */
 };
+
+/* What a job asks for and is given: gpusharectl's word counts more than the program's. */
+enum gs_term {
+  GS_TERM_WEIGHT = 0,   /* 1 to GS_WEIGHT_MAX: share of GPU time (policy fair) */
+  GS_TERM_PRIORITY = 1, /* -GS_PRIORITY_MAX to GS_PRIORITY_MAX, the most urgent (policy priority) */
+  GS_TERM_EXPECTED = 2, /* ns of GPU time from its first turn to its last; 0: unknown (policy srtf) */
+  GS_TERM_LIMIT = 3,    /* bytes on each GPU, beyond which it may not grow; 0: none */
+};
+#define GS_WEIGHT_DEFAULT 100
+#define GS_WEIGHT_MAX 10000
+#define GS_PRIORITY_MAX 20
 
 /* How a job's device memory leaves the card and comes back (GPUSHARE_MEMORY). */
 enum gs_memory {
@@ -157,12 +172,19 @@ struct gs_msg {
     struct {                   /* REGISTER */
       int32_t pid;             /* in the client's own pid namespace; 0: unknown */
       char name[GS_NAME_SIZE]; /* program name, for people */
+      uint32_t pad;
+      uint64_t command_hash; /* of the command line: the same for each run of it; 0: unknown */
     } reg;
     struct {        /* REGISTERED, REJECTED */
       uint32_t job; /* id of the job, unique in the daemon's life */
       uint32_t reason;
       uint64_t value;
     } registered;
+    struct {           /* DECLARE: on all GPUs of the client, now and later. Values out of range are cut */
+      uint32_t weight; /* 0: the default */
+      int32_t priority;
+      uint64_t expected_ns, limit_bytes;
+    } declare;
     struct { /* ATTACH */
       uint8_t uuid[GS_UUID_SIZE];
       uint64_t total_bytes; /* of the card */
@@ -226,6 +248,11 @@ struct gs_msg {
       uint64_t value; /* TQ: ns; mode: enum gs_mode; capacity: bytes, 0: the whole card; policy: enum
                          gs_policy */
     } set;
+    struct { /* SET_TERMS: on all GPUs of the job's client */
+      uint32_t job;
+      uint32_t term;  /* enum gs_term */
+      uint64_t value; /* priority: as int64_t */
+    } set_terms;
     struct {                       /* REPLY; status 0 or -errno */
       char text[GS_MSG_SIZE - 24]; /* one clear line when status is not 0 */
     } reply;
@@ -272,6 +299,15 @@ struct gs_msg {
       char name[GS_NAME_SIZE];
       uint64_t resident_bytes; /* on the card */
     } job_status;
+    struct { /* STATUS_TERMS; gpu: index. Follows each STATUS_JOB */
+      uint32_t job;
+      uint32_t weight;
+      int32_t priority;
+      uint32_t pad;
+      uint64_t gpu_ns;       /* GPU time had: while it ran, and all that it needs was on the card */
+      uint64_t remaining_ns; /* of what is expected; 0: unknown */
+      uint64_t limit_bytes;  /* 0: none */
+    } terms_status;
     struct { /* STATUS_HANDOVER; gpu: index. Hand-overs since start; the last one in *_last */
       uint64_t drain_ns, move_ns; /* GPU idle: until the release, and from then until the next one runs */
       uint64_t evicted_bytes, restored_bytes; /* moved in hand-overs */

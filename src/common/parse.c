@@ -74,6 +74,33 @@ int parse_duration_ns(const char *text, uint64_t *ns) { return parse_quantity(te
 
 int parse_bytes(const char *text, uint64_t *bytes) { return parse_quantity(text, byte_units, bytes); }
 
+/* Digits, with a sign only where there are numbers below zero. */
+static int parse_integer(const char *text, int64_t least, int64_t most, int64_t *result) {
+  bool negative = least < 0 && *text == '-', overflow = false;
+  uint64_t value = 0;
+  const char *first = text + negative, *end = digits(first, &value, NULL, &overflow);
+  if (end == first || *end || overflow || value > (uint64_t)(negative ? -least : most))
+    return -EINVAL;
+  *result = negative ? -(int64_t)value : (int64_t)value;
+  return *result < least ? -EINVAL : 0;
+}
+
+int parse_weight(const char *text, uint32_t *weight) {
+  int64_t value;
+  int err = parse_integer(text, 1, GS_WEIGHT_MAX, &value);
+  if (err == 0)
+    *weight = (uint32_t)value;
+  return err;
+}
+
+int parse_priority(const char *text, int32_t *priority) {
+  int64_t value;
+  int err = parse_integer(text, -GS_PRIORITY_MAX, GS_PRIORITY_MAX, &value);
+  if (err == 0)
+    *priority = (int32_t)value;
+  return err;
+}
+
 int parse_bool(const char *text, bool *value) {
   static const char *const words[] = {"0", "1", "no", "yes", "false", "true", "off", "on"};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)

@@ -16,6 +16,12 @@ int parse_bytes(const char *text, uint64_t *bytes);
 /* "1", "0", "yes", "no", "true", "false", "on", "off". 0 or -EINVAL. */
 int parse_bool(const char *text, bool *value);
 
+/* "1" to "10000"; "-20" to "20". 0 or -EINVAL. */
+int parse_weight(const char *text, uint32_t *weight);
+int parse_priority(const char *text, int32_t *priority);
+#define WEIGHT_RANGE "1 to 10000"
+#define PRIORITY_RANGE "-20 to 20"
+
 /* "auto", "on", "off". 0 or -EINVAL. */
 int parse_mode(const char *text, enum gs_mode *mode);
 const char *mode_name(unsigned mode);

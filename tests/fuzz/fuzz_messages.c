@@ -111,6 +111,9 @@ static void check_gpu(const struct sched_gpu *gpu) {
     jobs++;
     require(job->room_seq > 0 && job->room_bytes <= job->reach_bytes, "an impossible room");
     require(job->todo == 0, "a decision was not carried out");
+    require(job->terms.weight >= 1 && job->terms.weight <= SCHED_WEIGHT_MAX &&
+                job->terms.priority >= -SCHED_PRIORITY_MAX && job->terms.priority <= SCHED_PRIORITY_MAX,
+            "impossible terms");
     require(job->resident_bytes <= job->used_bytes && job->pinned_bytes <= job->used_bytes,
             "impossible sizes");
   }
@@ -120,8 +123,8 @@ static void check_gpu(const struct sched_gpu *gpu) {
               reach_bytes == gpu->reach_bytes,
           "a sum is wrong");
   require(holding == gpu->holder_count, "a count is wrong");
-  require(!gpu->serialized || holding <= 1, "two hold");
-  require(!gpu->serialized || holding == 1 || waiting == 0 || owed, "somebody waits for nothing");
+  require(!gpu->serialized || gpu->settings.mode != GS_MODE_ON || holding <= 1, "two hold");
+  require(!gpu->serialized || holding > 0 || waiting == 0 || owed, "somebody waits for nothing");
   require(gpu->serialized || gpu->waiting_count == 0, "somebody waits without turns");
 }
 
@@ -223,12 +226,13 @@ static void randomize(void *bytes, size_t size) {
 static struct gs_msg sensible_msg(const struct peer *peer, bool connected) {
   static const enum gs_msg_type types[] = {GS_REQ_LOCK,    GS_LOCK_RELEASED, GS_LOCK_RELEASED, GS_LOCK_ACTIVE,
                                            GS_MEM_REQUEST, GS_MEM_REPORT,    GS_CLIENT_STATE,  GS_REQ_LOCK,
-                                           GS_RESIDENT,    GS_RESIDENT,      GS_RESIDENT,      GS_MEM_SHORT};
+                                           GS_RESIDENT,    GS_RESIDENT,      GS_RESIDENT,      GS_MEM_SHORT,
+                                           GS_DECLARE};
   uint32_t gpu = random_below(2);
   if (!connected || peer->role == PEER_FRESH)
     return wire_msg(random_below(8) ? GS_REGISTER : GS_GET_STATUS, 0);
   if (peer->role == PEER_CTL)
-    return wire_msg((enum gs_msg_type)(GS_SET_TQ + random_below(4)), 0);
+    return wire_msg((enum gs_msg_type)(GS_SET_TQ + random_below(6)), 0);
   if (!peer->attachments[gpu])
     return wire_msg(GS_ATTACH, gpu);
   struct gs_msg msg = wire_msg(types[random_below(sizeof types / sizeof *types)], gpu);
@@ -239,6 +243,10 @@ static struct gs_msg sensible_msg(const struct peer *peer, bool connected) {
     msg.resident.room_seq = job->room_seq - random_below(2);
   }
   return msg;
+}
+
+static bool is_setting(unsigned type) {
+  return type == GS_SET_TQ || type == GS_SET_MODE || type == GS_SET_CAPACITY || type == GS_SET_POLICY;
 }
 
 static void fill_in(struct gs_msg *msg) {
@@ -253,8 +261,19 @@ static void fill_in(struct gs_msg *msg) {
     msg->mem.pinned_bytes = random_below(200) * UNIT;
   } else if (msg->type == GS_MEM_SHORT) {
     msg->mem_short.short_bytes = random_below(50) * UNIT;
-  } else if (msg->type >= GS_SET_TQ && msg->type <= GS_SET_CAPACITY) {
-    msg->set.value = random_below(4);
+  } else if (msg->type == GS_REGISTER) {
+    msg->reg.command_hash = random_below(4);
+  } else if (msg->type == GS_DECLARE) {
+    msg->declare.weight = random_below(3) * SCHED_WEIGHT_MAX;
+    msg->declare.priority = (int32_t)random_below(100) - 50;
+    msg->declare.expected_ns = random_below(4) * NS_PER_S;
+    msg->declare.limit_bytes = random_below(3) * 300 * UNIT;
+  } else if (msg->type == GS_SET_TERMS) {
+    msg->set_terms.job = random_below(20);
+    msg->set_terms.term = random_below(5);
+    msg->set_terms.value = random_below(4) * (msg->set_terms.term == GS_TERM_LIMIT ? 300 * UNIT : 7);
+  } else if (is_setting(msg->type)) {
+    msg->set.value = random_below(7);
     if (msg->type == GS_SET_TQ)
       msg->set.value *= NS_PER_S;
     else if (msg->type == GS_SET_CAPACITY)

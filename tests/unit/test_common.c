@@ -92,6 +92,30 @@ START_TEST(modes_and_truth) {
 }
 END_TEST
 
+START_TEST(weights_and_priorities) {
+  static const char *const no_weights[] = {"", "0", "10001", "-1", "+1", " 1", "1.5", "1x", "4294967297"};
+  static const char *const no_priorities[] = {"",    "-",  "21", "-21",
+                                              "--1", "+1", "5 ", "18446744073709551615"};
+  uint32_t weight = 7;
+  int32_t priority = 7;
+  for (size_t i = 0; i < sizeof no_weights / sizeof *no_weights; i++)
+    ck_assert_msg(parse_weight(no_weights[i], &weight) == -EINVAL && weight == 7, "%s", no_weights[i]);
+  for (size_t i = 0; i < sizeof no_priorities / sizeof *no_priorities; i++)
+    ck_assert_msg(parse_priority(no_priorities[i], &priority) == -EINVAL && priority == 7, "%s",
+                  no_priorities[i]);
+  ck_assert_int_eq(parse_weight("1", &weight), 0);
+  ck_assert_uint_eq(weight, 1);
+  ck_assert_int_eq(parse_weight("10000", &weight), 0);
+  ck_assert_uint_eq(weight, 10000);
+  ck_assert_int_eq(parse_priority("-20", &priority), 0);
+  ck_assert_int_eq(priority, -20);
+  ck_assert_int_eq(parse_priority("20", &priority), 0);
+  ck_assert_int_eq(priority, 20);
+  ck_assert_int_eq(parse_priority("-0", &priority), 0);
+  ck_assert_int_eq(priority, 0);
+}
+END_TEST
+
 START_TEST(uuids) {
   static const char text[] = "GPU-00010203-0405-0607-0809-0a0b0c0dfeff";
   uint8_t uuid[GS_UUID_SIZE];
@@ -214,6 +238,7 @@ int main(void) {
   const TTest *const tests[] = {durations,
                                 sizes,
                                 modes_and_truth,
+                                weights_and_priorities,
                                 uuids,
                                 messages_are_checked,
                                 messages_travel,

@@ -49,7 +49,8 @@ END_TEST
 START_TEST(all_keys_are_read) {
   ck_assert_int_eq(
       read_text("# comment\n[gpushare]\nsocket = /run/x.sock\ntq=250ms ; comment\nmode = off\npolicy = srtf\n"
-                "grace = 1m\ncapacity = 16G\nmemory = swap\nhost_memory = 1T\nmax_clients_per_user = 7\n"
+                "grace = 1m\ncapacity = 16G\nmemory = swap\nhost_memory = 1T\nmax_clients_per_user = "
+                "7\nlearn = no\n"
                 "group = users\nlog = debug\n"),
       0);
   ck_assert_str_eq(config.socket, "/run/x.sock");
@@ -61,6 +62,7 @@ START_TEST(all_keys_are_read) {
   ck_assert_int_eq(config.general.memory, GS_MEMORY_SWAP);
   ck_assert_uint_eq(config.host_memory_bytes, UINT64_C(1) << 40);
   ck_assert_uint_eq(config.max_clients_per_user, 7);
+  ck_assert(!config.learn);
   ck_assert_str_eq(config.group, "users");
   ck_assert_int_eq(config.log, LOG_LEVEL_DEBUG);
 }
@@ -79,6 +81,7 @@ START_TEST(mistakes_are_named_and_change_nothing) {
       {"host_memory = 101%\n", ":1: ", "100 %"},
       {"max_clients_per_user = 0\n", ":1: ", "number"},
       {"max_clients_per_user = 5x\n", ":1: ", "number"},
+      {"learn = perhaps\n", ":1: ", "learn: 'perhaps' is neither yes nor no"},
       {"group =\n", ":1: ", "empty"},
       {"capacity = 9000T\n", ":1: ", "not a size"},
       {"log = loud\n", ":1: ", "error, warn"},
@@ -173,6 +176,7 @@ static void expect_same(const struct config *a, const struct config *b) {
   ck_assert_uint_eq(a->general.capacity_bytes, b->general.capacity_bytes);
   ck_assert_uint_eq(a->host_memory_bytes, b->host_memory_bytes);
   ck_assert_uint_eq(a->max_clients_per_user, b->max_clients_per_user);
+  ck_assert_int_eq(a->learn, b->learn);
   ck_assert_str_eq(a->group, b->group);
   ck_assert_int_eq(a->log, b->log);
 }

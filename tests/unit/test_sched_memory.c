@@ -124,6 +124,34 @@ START_TEST(pinned_memory_must_fit_the_card) {
 }
 END_TEST
 
+static void limit_to(int job, double gib) {
+  struct sched_terms terms = world.jobs[job].terms;
+  terms.limit_bytes = (uint64_t)(gib * GIB);
+  scheduler_set_terms(&world.jobs[job], &terms, world.now_ns, &world.change);
+  world_said(&world);
+}
+
+START_TEST(a_limit_refuses_growth_and_takes_nothing_away) {
+  uint64_t granted_bytes = 0;
+  world_attach(&world, 1, 4, MANAGED);
+  world_attach(&world, 2, 4, 0);
+  for (int job = 1; job <= 2; job++) {
+    limit_to(job, 6);
+    ck_assert_int_eq(world_ask(&world, job, 6.001, 0, &granted_bytes), -ENOMEM);
+    ck_assert_int_eq(world_ask(&world, job, 6, 0, &granted_bytes), 0);
+    ck_assert_uint_eq(granted_bytes, 6 * GIB); /* no slack beyond it */
+    limit_to(job, 2);
+    ck_assert_uint_eq(world.jobs[job].used_bytes, 6 * GIB);
+    ck_assert_uint_eq(world.jobs[job].room_bytes, 6 * GIB);
+    ck_assert_int_eq(world_ask(&world, job, 6.001, 0, &granted_bytes), -ENOMEM);
+    ck_assert_int_eq(world_ask(&world, job, 5, 0, &granted_bytes), 0);
+    ck_assert_uint_eq(granted_bytes, 5 * GIB);
+    limit_to(job, 0);
+    ck_assert_int_eq(world_ask(&world, job, 7, 0, &granted_bytes), 0);
+  }
+}
+END_TEST
+
 START_TEST(shrinking_is_never_refused) {
   uint64_t granted;
   world_attach(&world, 1, 100, MANAGED);
@@ -304,6 +332,7 @@ int main(void) {
                                 host_memory_is_shared_by_the_gpus,
                                 grants_have_slack_within_the_bound,
                                 pinned_memory_must_fit_the_card,
+                                a_limit_refuses_growth_and_takes_nothing_away,
                                 shrinking_is_never_refused,
                                 absurd_sizes_do_not_overflow,
                                 times_turns_and_handovers_are_counted,

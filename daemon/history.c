@@ -1,0 +1,86 @@
+/* history.c - what programs have needed before. */
+#include "history.h"
+
+#include <stdlib.h>
+
+struct entry {
+  struct list used_link, bucket_link;
+  uid_t uid;
+  uint64_t command_hash;
+  uint64_t expected_ns;
+};
+
+static struct list *bucket_of(struct history *history, uid_t uid, uint64_t command_hash) {
+  uint64_t mixed = (command_hash ^ uid) * UINT64_C(0x9e3779b97f4a7c15);
+  return &history->buckets[(mixed >> 32) % HISTORY_BUCKETS];
+}
+
+static struct entry *find(struct history *history, uid_t uid, uint64_t command_hash) {
+  list_each(node, bucket_of(history, uid, command_hash)) {
+    struct entry *entry = list_entry(node, struct entry, bucket_link);
+    if (entry->uid == uid && entry->command_hash == command_hash)
+      return entry;
+  }
+  return NULL;
+}
+
+static void touch(struct history *history, struct entry *entry) {
+  list_remove(&entry->used_link);
+  list_append(&history->used, &entry->used_link);
+}
+
+static void forget(struct history *history, struct entry *entry) {
+  list_remove(&entry->used_link);
+  list_remove(&entry->bucket_link);
+  free(entry);
+  history->count--;
+}
+
+static void forget_unused(struct history *history) {
+  forget(history, list_entry(list_first(&history->used), struct entry, used_link));
+}
+
+/* Without memory nothing is learnt: that is no error. */
+static void begin(struct history *history, uid_t uid, uint64_t command_hash, uint64_t gpu_ns) {
+  struct entry *entry = malloc(sizeof *entry);
+  if (!entry)
+    return;
+  if (history->count == HISTORY_MAX)
+    forget_unused(history);
+  *entry = (struct entry){.uid = uid, .command_hash = command_hash, .expected_ns = gpu_ns};
+  list_append(&history->used, &entry->used_link);
+  list_append(bucket_of(history, uid, command_hash), &entry->bucket_link);
+  history->count++;
+}
+
+void history_init(struct history *history) {
+  history->count = 0;
+  list_init(&history->used);
+  for (size_t i = 0; i < HISTORY_BUCKETS; i++)
+    list_init(&history->buckets[i]);
+}
+
+void history_end(struct history *history) {
+  while (history->count > 0)
+    forget_unused(history);
+}
+
+void history_add(struct history *history, uid_t uid, uint64_t command_hash, uint64_t gpu_ns) {
+  if (command_hash == 0 || gpu_ns <= HISTORY_RUN_MIN_NS)
+    return;
+  struct entry *entry = find(history, uid, command_hash);
+  if (!entry) {
+    begin(history, uid, command_hash, gpu_ns);
+    return;
+  }
+  entry->expected_ns = entry->expected_ns / 2 + gpu_ns / 2;
+  touch(history, entry);
+}
+
+uint64_t history_expected_ns(struct history *history, uid_t uid, uint64_t command_hash) {
+  struct entry *entry = command_hash ? find(history, uid, command_hash) : NULL;
+  if (!entry)
+    return 0;
+  touch(history, entry);
+  return entry->expected_ns;
+}

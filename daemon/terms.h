@@ -1,0 +1,37 @@
+/*
+ * terms.h - what a client's jobs are given: field by field what gpusharectl has set, else what the program
+ * has declared, else what its earlier runs have taught, else the default.
+ */
+#ifndef GS_TERMS_H
+#define GS_TERMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/scheduler.h"
+
+/* All zero: nothing is known, and the defaults count. */
+struct terms {
+  struct sched_terms declared; /* weight 0: the default */
+  struct sched_terms set;
+  unsigned set_fields; /* 1 << enum gs_term: what of these counts */
+  bool limit_stands;   /* the limit was set by somebody whom the owner can't overrule */
+  uint64_t learnt_ns;
+};
+
+struct sched_terms terms_of(const struct terms *terms);
+
+/* DECLARE. */
+void terms_declare(struct terms *terms, const struct gs_msg *msg);
+
+/* NULL, or what is wrong with a SET_TERMS. */
+const char *terms_wrong(const struct gs_msg *msg);
+
+/* May the owner of the job, who has no other rights, do this? He may ask for less than he has, and say how
+ * long it will take. */
+bool terms_owner_may(const struct terms *terms, const struct gs_msg *msg);
+
+/* SET_TERMS, neither wrong nor forbidden. by_owner: as above. */
+void terms_set(struct terms *terms, const struct gs_msg *msg, bool by_owner);
+
+#endif

@@ -1,0 +1,265 @@
+/* test_daemon_terms.c - the real daemon, asked over its socket: what programs declare, what is set for their
+ * jobs, what is learnt from their runs. */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/wire.h"
+#include "daemon_process.h"
+#include "suite.h"
+
+#define GIB (UINT64_C(1) << 30)
+
+static struct daemon_process daemon_process, *const it = &daemon_process;
+
+static void start(const char *const *arguments) {
+  if (it->pid)
+    daemon_clean_up(it);
+  daemon_start(it, arguments);
+}
+
+static void set_up(void) { start((const char *const[]){"--host-memory", "1T", NULL}); }
+
+static void tear_down(void) { daemon_clean_up(it); }
+
+static struct gs_msg terms(void) { return get_status(it, GS_STATUS_TERMS); }
+
+static void declare(int fd, uint32_t weight, int32_t priority, uint64_t expected_ns, uint64_t limit_bytes) {
+  struct gs_msg msg = wire_msg(GS_DECLARE, 0);
+  msg.declare.weight = weight;
+  msg.declare.priority = priority;
+  msg.declare.expected_ns = expected_ns;
+  msg.declare.limit_bytes = limit_bytes;
+  tell(fd, &msg);
+}
+
+/* gpusharectl's way: the status of the REPLY. */
+static int set_terms(uint32_t job, uint32_t term, uint64_t value) {
+  int fd = connect_to(it);
+  struct gs_msg msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
+  msg.set_terms.job = job;
+  msg.set_terms.term = term;
+  msg.set_terms.value = value;
+  tell(fd, &msg);
+  msg = expect(fd, GS_REPLY);
+  close(fd);
+  ck_assert(msg.status == 0 || *msg.reply.text);
+  return msg.status;
+}
+
+static void given(uint32_t weight, int32_t priority, uint64_t remaining_ns, uint64_t limit_bytes) {
+  struct gs_msg msg = terms();
+  ck_assert_uint_eq(msg.type, GS_STATUS_TERMS);
+  ck_assert_uint_eq(msg.terms_status.job, get_status(it, GS_STATUS_JOB).job_status.job);
+  ck_assert_uint_eq(msg.terms_status.weight, weight);
+  ck_assert_int_eq(msg.terms_status.priority, priority);
+  ck_assert_uint_eq(msg.terms_status.remaining_ns, remaining_ns);
+  ck_assert_uint_eq(msg.terms_status.limit_bytes, limit_bytes);
+}
+
+/* ---- declarations ---- */
+
+START_TEST(who_declares_nothing_gets_the_defaults) {
+  attach_client(it, GIB);
+  given(GS_WEIGHT_DEFAULT, 0, 0, 0);
+}
+END_TEST
+
+START_TEST(a_declaration_counts_for_gpus_now_and_later) {
+  int fd = register_client(it);
+  declare(fd, 300, -5, 50 * NS_PER_S, 8 * GIB);
+  ck_assert_uint_eq(attach_card(fd, 1, GIB, GS_ATTACH_MANAGED).attached.capacity_bytes, 8 * GIB);
+  given(300, -5, 50 * NS_PER_S, 8 * GIB);
+  expect(fd, GS_LOCK_OK);
+  declare(fd, 200, 7, 0, 0);
+  ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.capacity_bytes, 16 * GIB);
+  given(200, 7, 0, 0);
+  declare(fd, UINT32_MAX, INT32_MIN, 0, 0);
+  given(GS_WEIGHT_MAX, -GS_PRIORITY_MAX, 0, 0);
+  expect_silence(it, fd);
+}
+END_TEST
+
+START_TEST(only_clients_declare) {
+  int fd = connect_to(it);
+  declare(fd, 1, 0, 0, 0);
+  expect_end(fd);
+  fd = register_client(it);
+  set_terms(1, GS_TERM_WEIGHT, 1);
+  tell_simple(fd, GS_SET_TERMS);
+  expect_end(fd);
+}
+END_TEST
+
+/* ---- limits ---- */
+
+static int ask_for(int fd, uint64_t total_bytes) {
+  struct gs_msg msg = wire_msg(GS_MEM_REQUEST, 0);
+  msg.mem.total_bytes = total_bytes;
+  tell(fd, &msg);
+  return expect(fd, GS_MEM_REPLY).status;
+}
+
+START_TEST(memory_has_a_limit) {
+  int fd = attach_client(it, GIB);
+  uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
+  expect(fd, GS_LOCK_OK);
+  ck_assert_int_eq(set_terms(job, GS_TERM_LIMIT, 4 * GIB), 0);
+  ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.capacity_bytes, 4 * GIB);
+  ck_assert_int_eq(ask_for(fd, 4 * GIB + 1), -ENOMEM);
+  ck_assert_int_eq(ask_for(fd, 4 * GIB), 0);
+  ck_assert_int_eq(set_terms(job, GS_TERM_LIMIT, 2 * GIB), 0);
+  expect(fd, GS_CAPACITY);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_JOB).job_status.used_bytes, 4 * GIB);
+  ck_assert_int_eq(ask_for(fd, 4 * GIB + 1), -ENOMEM);
+  ck_assert_int_eq(set_terms(job, GS_TERM_LIMIT, 0), 0);
+  ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.capacity_bytes, 16 * GIB);
+  ck_assert_int_eq(ask_for(fd, 5 * GIB), 0);
+}
+END_TEST
+
+/* ---- gpusharectl ---- */
+
+START_TEST(what_is_set_counts_more) {
+  int fd = attach_client(it, GIB);
+  uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
+  ck_assert_int_eq(set_terms(job, GS_TERM_PRIORITY, (uint64_t)-3), 0);
+  ck_assert_int_eq(set_terms(job, GS_TERM_EXPECTED, 9 * NS_PER_S), 0);
+  given(GS_WEIGHT_DEFAULT, -3, 9 * NS_PER_S, 0);
+  declare(fd, 500, 12, NS_PER_S, 0);
+  given(500, -3, 9 * NS_PER_S, 0);
+  ck_assert_int_eq(set_terms(job, GS_TERM_WEIGHT, 20), 0);
+  given(20, -3, 9 * NS_PER_S, 0);
+}
+END_TEST
+
+START_TEST(wrong_orders_are_refused) {
+  attach_client(it, GIB);
+  uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
+  ck_assert_int_eq(set_terms(job + 1, GS_TERM_WEIGHT, 10), -ENOENT);
+  ck_assert_int_eq(set_terms(job, GS_TERM_WEIGHT, 0), -EINVAL);
+  ck_assert_int_eq(set_terms(job, GS_TERM_PRIORITY, 21), -EINVAL);
+  ck_assert_int_eq(set_terms(job, 77, 1), -EINVAL);
+  given(GS_WEIGHT_DEFAULT, 0, 0, 0);
+}
+END_TEST
+
+#define OWNER 65534
+#define STRANGER 65533
+
+/* A client of another user, until the other end of *control is closed. */
+static pid_t attach_as(uid_t uid, int control[2]) {
+  ck_assert_int_eq(pipe(control), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    char byte;
+    close(control[1]);
+    if (setgid(uid) < 0 || setuid(uid) < 0)
+      _exit(255);
+    attach_client(it, GIB);
+    if (read(control[0], &byte, 1) < 0)
+      _exit(254);
+    _exit(0);
+  }
+  close(control[0]);
+  while (get_status(it, GS_STATUS_JOB).type == 0)
+    poll(NULL, 0, 1);
+  return child;
+}
+
+static int set_terms_as(uid_t uid, uint32_t job, uint32_t term, uint64_t value) {
+  pid_t child = fork();
+  if (child == 0)
+    _exit(setgid(uid) < 0 || setuid(uid) < 0 ? 255 : -set_terms(job, term, value));
+  int status;
+  waitpid(child, &status, 0);
+  return -WEXITSTATUS(status);
+}
+
+START_TEST(owners_may_ask_for_less) {
+  int control[2];
+  if (geteuid() != 0)
+    return; /* only root can be somebody else */
+  pid_t client = attach_as(OWNER, control);
+  uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
+  ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_WEIGHT, 101), -EACCES);
+  ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_WEIGHT, 50), 0);
+  ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_WEIGHT, 60), -EACCES);
+  ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_PRIORITY, 1), -EACCES);
+  ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_PRIORITY, (uint64_t)-1), 0);
+  ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_EXPECTED, NS_PER_S), 0);
+  ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_LIMIT, 3 * GIB), 0);
+  given(50, -1, NS_PER_S, 3 * GIB);
+  ck_assert_int_eq(set_terms(job, GS_TERM_LIMIT, 2 * GIB), 0);
+  ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_LIMIT, 3 * GIB), -EACCES);
+  ck_assert_int_eq(set_terms_as(STRANGER, job, GS_TERM_WEIGHT, 10), -EACCES);
+  ck_assert_int_eq(set_terms_as(STRANGER, job, GS_TERM_EXPECTED, 10), -EACCES);
+  given(50, -1, NS_PER_S, 2 * GIB);
+  close(control[1]);
+  waitpid(client, NULL, 0);
+}
+END_TEST
+
+/* ---- learning ---- */
+
+static int run_command(uint64_t command_hash) {
+  int fd = connect_to(it);
+  struct gs_msg msg = wire_msg(GS_REGISTER, 0);
+  msg.reg.command_hash = command_hash;
+  tell(fd, &msg);
+  expect(fd, GS_REGISTERED);
+  attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
+  tell_active(fd, expect(fd, GS_LOCK_OK).epoch);
+  return fd;
+}
+
+static uint64_t expected_of_next_run(uint64_t command_hash) {
+  int fd = run_command(command_hash);
+  struct gs_msg msg = terms();
+  close(fd);
+  while (get_status(it, GS_STATUS_JOB).type != 0)
+    poll(NULL, 0, 1);
+  return msg.terms_status.remaining_ns ? msg.terms_status.remaining_ns + msg.terms_status.gpu_ns : 0;
+}
+
+static void run_for_a_second(uint64_t command_hash) {
+  int fd = run_command(command_hash);
+  while (terms().terms_status.gpu_ns <= NS_PER_S)
+    poll(NULL, 0, 10);
+  close(fd);
+  while (get_status(it, GS_STATUS_JOB).type != 0)
+    poll(NULL, 0, 1);
+}
+
+START_TEST(a_run_teaches_what_the_next_one_takes) {
+  ck_assert_uint_eq(expected_of_next_run(7), 0);
+  run_for_a_second(7);
+  uint64_t expected_ns = expected_of_next_run(7);
+  ck_assert_uint_gt(expected_ns, NS_PER_S);
+  ck_assert_uint_lt(expected_ns, 10 * NS_PER_S);
+  ck_assert_uint_eq(expected_of_next_run(8), 0);
+}
+END_TEST
+
+START_TEST(learning_can_be_switched_off) {
+  start((const char *const[]){"--learn", "no", NULL});
+  run_for_a_second(7);
+  ck_assert_uint_eq(expected_of_next_run(7), 0);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {who_declares_nothing_gets_the_defaults,
+                                a_declaration_counts_for_gpus_now_and_later,
+                                only_clients_declare,
+                                memory_has_a_limit,
+                                what_is_set_counts_more,
+                                wrong_orders_are_refused,
+                                owners_may_ask_for_less,
+                                a_run_teaches_what_the_next_one_takes,
+                                learning_can_be_switched_off,
+                                NULL};
+  return suite_main("daemon_terms", tests, set_up, tear_down);
+}

@@ -1,0 +1,144 @@
+/* test_terms.c - whose word counts on what a job is given. */
+#include "common/clock.h"
+#include "common/wire.h"
+#include "suite.h"
+#include "terms.h"
+
+static struct terms terms;
+
+static void set_up(void) { terms = (struct terms){0}; }
+
+static void declare(uint32_t weight, int32_t priority, uint64_t expected_ns, uint64_t limit_bytes) {
+  struct gs_msg msg = wire_msg(GS_DECLARE, 0);
+  msg.declare.weight = weight;
+  msg.declare.priority = priority;
+  msg.declare.expected_ns = expected_ns;
+  msg.declare.limit_bytes = limit_bytes;
+  terms_declare(&terms, &msg);
+}
+
+static struct gs_msg order(uint32_t term, uint64_t value) {
+  struct gs_msg msg = wire_msg(GS_SET_TERMS, 0);
+  msg.set_terms.term = term;
+  msg.set_terms.value = value;
+  return msg;
+}
+
+static void set(uint32_t term, uint64_t value, bool by_owner) {
+  struct gs_msg msg = order(term, value);
+  terms_set(&terms, &msg, by_owner);
+}
+
+static bool owner_may(uint32_t term, uint64_t value) {
+  struct gs_msg msg = order(term, value);
+  return terms_owner_may(&terms, &msg);
+}
+
+static void given(uint32_t weight, int32_t priority, uint64_t expected_ns, uint64_t limit_bytes) {
+  struct sched_terms now = terms_of(&terms);
+  ck_assert_uint_eq(now.weight, weight);
+  ck_assert_int_eq(now.priority, priority);
+  ck_assert_uint_eq(now.expected_ns, expected_ns);
+  ck_assert_uint_eq(now.limit_bytes, limit_bytes);
+}
+
+START_TEST(the_program_counts_more_than_the_default) {
+  given(SCHED_WEIGHT, 0, 0, 0);
+  declare(300, -4, 5, 6);
+  given(300, -4, 5, 6);
+  declare(0, 0, 0, 0);
+  given(SCHED_WEIGHT, 0, 0, 0);
+}
+END_TEST
+
+START_TEST(absurd_declarations_are_cut) {
+  declare(UINT32_MAX, INT32_MAX, UINT64_MAX, UINT64_MAX);
+  given(SCHED_WEIGHT_MAX, SCHED_PRIORITY_MAX, UINT64_MAX, UINT64_MAX);
+  declare(1, INT32_MIN, 0, 0);
+  given(1, -SCHED_PRIORITY_MAX, 0, 0);
+}
+END_TEST
+
+START_TEST(a_declaration_counts_more_than_experience) {
+  terms.learnt_ns = 9;
+  given(SCHED_WEIGHT, 0, 9, 0);
+  declare(0, 0, 5, 0);
+  given(SCHED_WEIGHT, 0, 5, 0);
+  set(GS_TERM_EXPECTED, 0, false); /* unknown, by somebody who knows that */
+  given(SCHED_WEIGHT, 0, 0, 0);
+}
+END_TEST
+
+START_TEST(what_is_set_stays_field_by_field) {
+  declare(300, 4, 5, 6);
+  set(GS_TERM_PRIORITY, (uint64_t)-7, false);
+  set(GS_TERM_LIMIT, 0, false);
+  given(300, -7, 5, 0);
+  declare(200, 8, 9, 10);
+  given(200, -7, 9, 0);
+  set(GS_TERM_WEIGHT, 50, false);
+  set(GS_TERM_EXPECTED, 70, false);
+  declare(1, 1, 1, 1);
+  given(50, -7, 70, 0);
+}
+END_TEST
+
+START_TEST(wrong_values_are_named) {
+  static const struct {
+    uint32_t term;
+    uint64_t value;
+    bool wrong;
+  } cases[] = {{GS_TERM_WEIGHT, 0, true},
+               {GS_TERM_WEIGHT, 1, false},
+               {GS_TERM_WEIGHT, SCHED_WEIGHT_MAX, false},
+               {GS_TERM_WEIGHT, SCHED_WEIGHT_MAX + 1, true},
+               {GS_TERM_PRIORITY, (uint64_t)-SCHED_PRIORITY_MAX, false},
+               {GS_TERM_PRIORITY, (uint64_t)-SCHED_PRIORITY_MAX - 1, true},
+               {GS_TERM_PRIORITY, SCHED_PRIORITY_MAX + 1, true},
+               {GS_TERM_EXPECTED, UINT64_MAX, false},
+               {GS_TERM_LIMIT, UINT64_MAX, false},
+               {GS_TERM_LIMIT + 1, 1, true}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct gs_msg msg = order(cases[i].term, cases[i].value);
+    ck_assert_msg((terms_wrong(&msg) != NULL) == cases[i].wrong, "case %zu", i);
+  }
+}
+END_TEST
+
+START_TEST(an_owner_asks_for_less) {
+  declare(300, 4, 0, 0);
+  ck_assert(owner_may(GS_TERM_WEIGHT, 300) && !owner_may(GS_TERM_WEIGHT, 301));
+  ck_assert(owner_may(GS_TERM_PRIORITY, 4) && !owner_may(GS_TERM_PRIORITY, 5));
+  ck_assert(owner_may(GS_TERM_PRIORITY, (uint64_t)-20));
+  ck_assert(owner_may(GS_TERM_EXPECTED, NS_PER_S));
+  set(GS_TERM_WEIGHT, 100, true);
+  ck_assert(!owner_may(GS_TERM_WEIGHT, 101));
+}
+END_TEST
+
+START_TEST(an_owner_lifts_only_his_own_limit) {
+  declare(0, 0, 0, 100);
+  ck_assert(owner_may(GS_TERM_LIMIT, 200));
+  set(GS_TERM_LIMIT, 200, true);
+  ck_assert(owner_may(GS_TERM_LIMIT, 300) && owner_may(GS_TERM_LIMIT, 0));
+  set(GS_TERM_LIMIT, 150, false);
+  ck_assert(!owner_may(GS_TERM_LIMIT, 151) && !owner_may(GS_TERM_LIMIT, 0));
+  ck_assert(owner_may(GS_TERM_LIMIT, 150));
+  set(GS_TERM_LIMIT, 120, true);
+  ck_assert(!owner_may(GS_TERM_LIMIT, 150));
+  set(GS_TERM_LIMIT, 0, false);
+  ck_assert(owner_may(GS_TERM_LIMIT, 500));
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {the_program_counts_more_than_the_default,
+                                absurd_declarations_are_cut,
+                                a_declaration_counts_more_than_experience,
+                                what_is_set_stays_field_by_field,
+                                wrong_values_are_named,
+                                an_owner_asks_for_less,
+                                an_owner_lifts_only_his_own_limit,
+                                NULL};
+  return suite_main("terms", tests, set_up, NULL);
+}
