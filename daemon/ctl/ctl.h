@@ -1,5 +1,6 @@
-/* ctl.h - the parts of gpusharectl: main.c (what is asked), ask.c (the daemon), table.c and json.c (the
- * answer), help.c, run.c (start a program), plan.c and sweep.h (start many). */
+/* ctl.h - the parts of gpusharectl: main.c (the command line), change.c (what is to be changed), ask.c (the
+ * daemon), table.c and json.c (the answer), help.c, run.c (start a program), plan.c and sweep.h (start many).
+ */
 #ifndef GS_CTL_H
 #define GS_CTL_H
 
@@ -26,7 +27,7 @@ int ask_connect(const char *path, int *fd);
 int ask_change(int fd, const struct gs_msg *question);
 
 /* Ask for the state: *msgs, from malloc, are STATUS_DAEMON; then, for each GPU, STATUS_GPU, STATUS_HANDOVER
- * and its STATUS_JOBs. */
+ * and a STATUS_JOB and STATUS_TERMS of each of its jobs. */
 int ask_status(int fd, struct gs_msg **msgs, size_t *count);
 
 /* ---- table.c ---- */
@@ -46,9 +47,10 @@ void help_show(void);
 
 /* Values as they are given on the command line; NULL: not given. */
 struct run_request {
-  const char *socket, *memory, *library; /* else what the environment says */
-  const char *slots, *jobs;              /* either makes it many */
-  const char *output, *retry, *grace;    /* these, and what follows, for many only */
+  const char *socket, *memory, *library;            /* else what the environment says */
+  const char *weight, *priority, *expected, *limit; /* likewise */
+  const char *slots, *jobs;                         /* either makes it many */
+  const char *output, *retry, *grace;               /* these, and what follows, for many only */
   bool prefix, fail_fast;
   char *const *command; /* with its arguments, NULL at the end; empty only with jobs */
 };
@@ -62,6 +64,35 @@ int run_become(char *const *command);
 
 /* A line on stderr; returns the code. */
 int run_complain(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- main.c ---- */
+
+struct request {
+  const char *gpu; /* NULL: all */
+  bool json;
+  struct run_request run; /* its socket is for all commands */
+  int run_option;         /* the last one given that only run has; 0: none */
+  char **words;           /* command and its arguments */
+  int word_count;
+};
+
+/* One line on stderr, with the word that is wrong, if any; CTL_USAGE. */
+int usage_error(const char *what, const char *word);
+
+/* As ask_connect, to the daemon that the request is for. */
+int connect_daemon(const struct request *request, int *fd);
+
+/* ---- change.c: commands with all their words; each returns an exit code, after a line on stderr unless it
+ * is CTL_OK ---- */
+
+int change_tq(const struct request *request);
+int change_mode(const struct request *request);
+int change_policy(const struct request *request);
+int change_capacity(const struct request *request);
+int change_weight(const struct request *request);
+int change_priority(const struct request *request);
+int change_expected(const struct request *request);
+int change_limit(const struct request *request);
 
 /* ---- plan.c ---- */
 

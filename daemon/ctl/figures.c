@@ -9,6 +9,13 @@
 
 /* ---- a GPU ---- */
 
+static void note_terms(struct gpu_figures *figures, const struct gs_msg *msg) {
+  figures->terms_shown[GS_TERM_WEIGHT] |= msg->terms_status.weight != GS_WEIGHT_DEFAULT;
+  figures->terms_shown[GS_TERM_PRIORITY] |= msg->terms_status.priority != 0;
+  figures->terms_shown[GS_TERM_EXPECTED] |= msg->terms_status.remaining_ns != 0;
+  figures->terms_shown[GS_TERM_LIMIT] |= msg->terms_status.limit_bytes != 0;
+}
+
 struct gpu_figures figures_of_gpu(const struct gs_msg *gpu, const struct gs_msg *end) {
   static const struct gs_msg none;
   struct gpu_figures figures = {.gpu = gpu, .handover = &none};
@@ -17,6 +24,8 @@ struct gpu_figures figures_of_gpu(const struct gs_msg *gpu, const struct gs_msg 
       figures.handover = msg;
     else if (msg->type == GS_STATUS_JOB)
       figures.held_sum_ns += msg->job_status.held_ns;
+    else if (msg->type == GS_STATUS_TERMS)
+      note_terms(&figures, msg);
   }
   return figures;
 }
@@ -43,6 +52,12 @@ struct handover_rates figures_rates(const struct gpu_figures *figures) {
 }
 
 /* ---- a job ---- */
+
+const struct gs_msg *figures_terms(const struct gs_msg *job, const struct gs_msg *end) {
+  static const struct gs_msg usual = {.terms_status.weight = GS_WEIGHT_DEFAULT};
+  const struct gs_msg *next = job + 1;
+  return next < end && next->type == GS_STATUS_TERMS ? next : &usual;
+}
 
 static const char *const states[] = {
     [GS_JOB_IDLE] = "idle",         [GS_JOB_WAITING] = "waiting",   [GS_JOB_HOLDING] = "holding",

@@ -11,6 +11,7 @@ struct gpu_figures {
   const struct gs_msg *gpu;      /* STATUS_GPU */
   const struct gs_msg *handover; /* its STATUS_HANDOVER */
   uint64_t held_sum_ns;          /* time that its jobs have held it, all together */
+  bool terms_shown[4];           /* by enum gs_term: some job has another than most */
 };
 
 /* Of the GPU whose STATUS_GPU `gpu` is, in messages that end at `end`. */
@@ -25,6 +26,9 @@ struct handover_rates {
   uint64_t evicted_last_per_s, restored_last_per_s; /* of the last one */
 };
 struct handover_rates figures_rates(const struct gpu_figures *figures);
+
+/* The STATUS_TERMS of the job whose STATUS_JOB `job` is, in messages that end at `end`. */
+const struct gs_msg *figures_terms(const struct gs_msg *job, const struct gs_msg *end);
 
 const char *figures_state_name(unsigned state);
 

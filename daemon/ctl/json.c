@@ -89,7 +89,19 @@ static void put_state(json_t *object, const struct gpu_figures *figures, const s
   put_bool(object, "waits_for_room", figures_waits_for_room(figures, msg));
 }
 
-static json_t *job_json(const struct gpu_figures *figures, const struct gs_msg *msg) {
+static void put_terms(json_t *object, const struct gs_msg *terms) {
+  put_number(object, "weight", terms->terms_status.weight);
+  json_object_set_new(object, "priority", json_integer(terms->terms_status.priority));
+  put_number(object, "gpu_ns", terms->terms_status.gpu_ns);
+  if (terms->terms_status.remaining_ns)
+    put_number(object, "remaining_ns", terms->terms_status.remaining_ns);
+  else
+    json_object_set_new(object, "remaining_ns", json_null());
+  put_number(object, "limit_bytes", terms->terms_status.limit_bytes);
+}
+
+static json_t *job_json(const struct gpu_figures *figures, const struct gs_msg *msg,
+                        const struct gs_msg *terms) {
   char user[16];
   json_t *object = json_object();
   put_number(object, "job", msg->job_status.job);
@@ -106,6 +118,7 @@ static json_t *job_json(const struct gpu_figures *figures, const struct gs_msg *
   put_number(object, "turns", msg->job_status.turns);
   put_number(object, "moved_bytes", msg->job_status.moved_bytes);
   put_number(object, "drain_max_ns", msg->job_status.drain_max_ns);
+  put_terms(object, terms);
   return object;
 }
 
@@ -121,7 +134,7 @@ static json_t *status_json(const struct gs_msg *msgs, const struct gs_msg *end) 
       jobs = json_object_get(gpu, "jobs");
       json_array_append_new(gpus, gpu);
     } else if (msg->type == GS_STATUS_JOB) {
-      json_array_append_new(jobs, job_json(&figures, msg));
+      json_array_append_new(jobs, job_json(&figures, msg, figures_terms(msg, end)));
     }
   }
   json_object_set_new(root, "gpus", gpus);

@@ -7,26 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/clock.h"
-#include "common/parse.h"
-#include "common/wire.h"
-#include "core/scheduler.h"
 #include "ctl/ctl.h"
 
-/* The most whole hours that 64 bits of ns hold. */
-#define TQ_MAX_HOURS UINT64_C(5124095)
-#define TQ_MAX_NS (TQ_MAX_HOURS * 3600 * NS_PER_S)
-
-struct request {
-  const char *gpu; /* NULL: all */
-  bool json;
-  struct run_request run; /* its socket is for all commands */
-  int run_option;         /* the last one given that only run has; 0: none */
-  char *const *words;     /* command and its argument */
-  int word_count;
-};
-
-static int usage_error(const char *what, const char *word) {
+int usage_error(const char *what, const char *word) {
   fprintf(stderr, "gpusharectl: %s%s%s%s; try --help\n", what, word ? " '" : "", word ? word : "",
           word ? "'" : "");
   return CTL_USAGE;
@@ -34,7 +17,7 @@ static int usage_error(const char *what, const char *word) {
 
 /* ---- options ---- */
 
-#define LETTERS ":hn:"
+#define LETTERS "+:hn:" /* +: not past a word */
 
 /* Above every character: optopt tells them from a short option that there is not. Those of run come last. */
 enum {
@@ -44,6 +27,10 @@ enum {
   OPTION_VERSION,
   OPTION_MEMORY,
   OPTION_LIBRARY,
+  OPTION_WEIGHT,
+  OPTION_PRIORITY,
+  OPTION_EXPECTED,
+  OPTION_LIMIT,
   OPTION_JOBS,
   OPTION_OUTPUT,
   OPTION_PREFIX,
@@ -53,13 +40,24 @@ enum {
 };
 
 static const struct option option_table[] = {
-    {"socket", required_argument, NULL, OPTION_SOCKET}, {"gpu", required_argument, NULL, OPTION_GPU},
-    {"json", no_argument, NULL, OPTION_JSON},           {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, OPTION_VERSION},     {"memory", required_argument, NULL, OPTION_MEMORY},
-    {"lib", required_argument, NULL, OPTION_LIBRARY},   {"jobs", required_argument, NULL, OPTION_JOBS},
-    {"output", required_argument, NULL, OPTION_OUTPUT}, {"prefix", no_argument, NULL, OPTION_PREFIX},
-    {"retry", required_argument, NULL, OPTION_RETRY},   {"fail-fast", no_argument, NULL, OPTION_FAIL_FAST},
-    {"grace", required_argument, NULL, OPTION_GRACE},   {0},
+    {"socket", required_argument, NULL, OPTION_SOCKET},
+    {"gpu", required_argument, NULL, OPTION_GPU},
+    {"json", no_argument, NULL, OPTION_JSON},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, OPTION_VERSION},
+    {"memory", required_argument, NULL, OPTION_MEMORY},
+    {"lib", required_argument, NULL, OPTION_LIBRARY},
+    {"jobs", required_argument, NULL, OPTION_JOBS},
+    {"output", required_argument, NULL, OPTION_OUTPUT},
+    {"prefix", no_argument, NULL, OPTION_PREFIX},
+    {"retry", required_argument, NULL, OPTION_RETRY},
+    {"fail-fast", no_argument, NULL, OPTION_FAIL_FAST},
+    {"grace", required_argument, NULL, OPTION_GRACE},
+    {"weight", required_argument, NULL, OPTION_WEIGHT},
+    {"priority", required_argument, NULL, OPTION_PRIORITY},
+    {"expected", required_argument, NULL, OPTION_EXPECTED},
+    {"limit", required_argument, NULL, OPTION_LIMIT},
+    {0},
 };
 
 static bool is_of_run(int option) { return option == 'n' || option >= OPTION_MEMORY; }
@@ -74,7 +72,7 @@ static int option_complaint(const char *what, int option) {
 
 /* ---- commands ---- */
 
-static int connect_daemon(const struct request *request, int *fd) {
+int connect_daemon(const struct request *request, int *fd) {
   const char *environment = getenv("GPUSHARE_SOCKET");
   const char *path = environment && *environment ? environment : GS_DEFAULT_SOCKET;
   return ask_connect(request->run.socket ? request->run.socket : path, fd);
@@ -98,70 +96,22 @@ static int run_status(const struct request *request) {
   return code;
 }
 
-/* On the wire a UUID of zeros means all GPUs; a GPU that is called so there is none. */
-static bool names_no_gpu(const uint8_t uuid[GS_UUID_SIZE]) {
-  static const uint8_t zero[GS_UUID_SIZE];
-  return memcmp(uuid, zero, sizeof zero) == 0;
-}
-
-/* CTL_OK: uuid is what the request is for. */
-static int read_gpu(const struct request *request, uint8_t uuid[GS_UUID_SIZE]) {
-  if (!request->gpu || strcmp(request->gpu, "all") == 0)
-    return CTL_OK;
-  if (parse_uuid(request->gpu, uuid) < 0)
-    return usage_error("not the UUID of a GPU, nor all:", request->gpu);
-  if (!names_no_gpu(uuid))
-    return CTL_OK;
-  fprintf(stderr, "gpusharectl: no GPU has the UUID %s: see gpusharectl status\n", request->gpu);
-  return CTL_REFUSED;
-}
-
-static int run_change(const struct request *request, enum gs_msg_type type, uint64_t value) {
-  struct gs_msg msg = wire_msg(type, GS_GPU_ALL);
-  msg.set.value = value;
-  int fd, code = read_gpu(request, msg.set.uuid);
-  if (code == CTL_OK)
-    code = connect_daemon(request, &fd);
-  if (code != CTL_OK)
-    return code;
-  code = ask_change(fd, &msg);
-  close(fd);
-  return code;
-}
-
-static int run_set_tq(const struct request *request) {
-  uint64_t ns;
-  int err = parse_duration_ns(request->words[1], &ns);
-  if (err == -ERANGE || (err == 0 && (ns < SCHED_TQ_MIN_NS || ns > TQ_MAX_NS))) {
-    char what[64];
-    snprintf(what, sizeof what, "the quantum must be from 1ms to %luh, not", TQ_MAX_HOURS);
-    return usage_error(what, request->words[1]);
-  }
-  if (err < 0)
-    return usage_error("not a duration (20, 0.5, 250ms, 2m):", request->words[1]);
-  return run_change(request, GS_SET_TQ, ns);
-}
-
-static int run_mode(const struct request *request) {
-  enum gs_mode mode = GS_MODE_AUTO;
-  parse_mode(request->words[0], &mode); /* the command is a mode's name */
-  return run_change(request, GS_SET_MODE, mode);
-}
-
-static int run_set_capacity(const struct request *request) {
-  uint64_t bytes;
-  if (parse_bytes(request->words[1], &bytes) < 0)
-    return usage_error("not a size (16G, 512M, 0):", request->words[1]);
-  return run_change(request, GS_SET_CAPACITY, bytes);
-}
-
 static const struct command {
   const char *name;
-  int words; /* with its argument */
+  int words; /* with its arguments */
   int (*run)(const struct request *request);
 } commands[] = {
-    {"status", 1, run_status}, {"set-tq", 2, run_set_tq}, {"auto", 1, run_mode},
-    {"on", 1, run_mode},       {"off", 1, run_mode},      {"set-capacity", 2, run_set_capacity},
+    {"status", 1, run_status},
+    {"set-tq", 2, change_tq},
+    {"auto", 1, change_mode},
+    {"on", 1, change_mode},
+    {"off", 1, change_mode},
+    {"set-policy", 2, change_policy},
+    {"set-capacity", 2, change_capacity},
+    {"set-weight", 3, change_weight},
+    {"set-priority", 3, change_priority},
+    {"set-expected", 3, change_expected},
+    {"set-limit", 3, change_limit},
 };
 
 static int run(const struct request *request) {
@@ -207,6 +157,14 @@ static const char **option_value(struct request *request, int option) {
     return &request->run.memory;
   case OPTION_LIBRARY:
     return &request->run.library;
+  case OPTION_WEIGHT:
+    return &request->run.weight;
+  case OPTION_PRIORITY:
+    return &request->run.priority;
+  case OPTION_EXPECTED:
+    return &request->run.expected;
+  case OPTION_LIMIT:
+    return &request->run.limit;
   case 'n':
     return &request->run.slots;
   case OPTION_JOBS:
@@ -260,20 +218,36 @@ static int take_option(struct request *request, int option, char *const *argv) {
   return GO_ON;
 }
 
-/* Letters that begin with '+': only the options before the first word. Words are what follows. */
-static int read_options(struct request *request, int argc, char *const *argv, const char *letters) {
+/* The options before the first word. Words are what follows. */
+static int read_options(struct request *request, int argc, char **argv) {
   int option, code = GO_ON;
   optind = 0; /* getopt begins anew */
-  while (code == GO_ON && (option = getopt_long(argc, argv, letters, option_table, NULL)) != -1)
+  while (code == GO_ON && (option = getopt_long(argc, argv, LETTERS, option_table, NULL)) != -1)
     code = take_option(request, option, argv);
   request->words = argv + optind;
   request->word_count = argc - optind;
   return code;
 }
 
+static bool is_word(const char *text) {
+  return text[0] != '-' || text[1] == '\0' || (text[1] >= '0' && text[1] <= '9'); /* a negative number */
+}
+
+/* Go on from the first word: options may stand between the others, up to a "--". */
+static int read_words(struct request *request, int argc, char **argv) {
+  int option = 0, code = GO_ON;
+  request->word_count = 0;
+  while (code == GO_ON && optind < argc)
+    if (option == -1 || is_word(argv[optind]))
+      request->words[request->word_count++] = argv[optind++];
+    else if ((option = getopt_long(argc, argv, LETTERS, option_table, NULL)) != -1)
+      code = take_option(request, option, argv);
+  return code;
+}
+
 /* The words: "run", its options, the program and its arguments. */
 static int execute_run(struct request *request) {
-  int code = read_options(request, request->word_count, request->words, "+" LETTERS);
+  int code = read_options(request, request->word_count, request->words);
   if (code != GO_ON)
     return code;
   if (request->word_count == 0 && !request->run.jobs)
@@ -285,11 +259,11 @@ static int execute_run(struct request *request) {
 /* Options may stand anywhere, but those behind the program of `run` are the program's. */
 static int execute(int argc, char **argv) {
   struct request request = {0};
-  int code = read_options(&request, argc, argv, "+" LETTERS);
+  int code = read_options(&request, argc, argv);
   if (code == GO_ON && request.word_count > 0 && strcmp(request.words[0], "run") == 0)
     return execute_run(&request);
   if (code == GO_ON)
-    code = read_options(&request, argc, argv, LETTERS);
+    code = read_words(&request, argc, argv);
   return code == GO_ON ? run(&request) : code;
 }
 

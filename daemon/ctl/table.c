@@ -1,5 +1,6 @@
 /* table.c - the daemon's state for people. */
 #include <stdio.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "common/parse.h"
@@ -33,6 +34,9 @@ static void show_daemon(const struct gs_msg *msg) {
 
 /* ---- a GPU ---- */
 
+static const int term_widths[] = {
+    [GS_TERM_WEIGHT] = 6, [GS_TERM_PRIORITY] = 4, [GS_TERM_EXPECTED] = 9, [GS_TERM_LIMIT] = 10};
+
 static void show_settings(const struct gs_msg *msg) {
   char uuid[GS_UUID_TEXT_SIZE], used[24], capacity[24], moved[24];
   format_uuid(msg->gpu_status.uuid, uuid);
@@ -64,6 +68,19 @@ static void show_handovers(const struct gpu_figures *figures) {
   printf("\n");
 }
 
+static void show_header(const struct gpu_figures *figures) {
+  static const char *const names[] = {[GS_TERM_WEIGHT] = "WEIGHT",
+                                      [GS_TERM_PRIORITY] = "PRIO",
+                                      [GS_TERM_EXPECTED] = "LEFT",
+                                      [GS_TERM_LIMIT] = "LIMIT"};
+  printf("  %6s %8s %-10s %-16s %10s %10s %6s %9s %6s %10s", "JOB", "PID", "USER", "NAME", "MEMORY",
+         "ON CARD", "SHARE", "WAITED", "TURNS", "MOVED");
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (figures->terms_shown[i])
+      printf(" %*s", term_widths[i], names[i]);
+  printf("  STATE\n");
+}
+
 static void show_gpu(const struct gpu_figures *figures) {
   char text[24];
   uint64_t hidden_bytes = figures->handover->handover_status.hidden_bytes;
@@ -76,8 +93,7 @@ static void show_gpu(const struct gpu_figures *figures) {
   if (overhead_bytes > 0)
     printf("  the driver has refused %s of the capacity\n", bytes_text(overhead_bytes, text));
   if (figures->gpu->gpu_status.jobs > 0)
-    printf("  %6s %8s %-10s %-16s %10s %10s %6s %9s %6s %10s  %s\n", "JOB", "PID", "USER", "NAME", "MEMORY",
-           "ON CARD", "SHARE", "WAITED", "TURNS", "MOVED", "STATE");
+    show_header(figures);
 }
 
 /* ---- a job ---- */
@@ -99,13 +115,37 @@ static void show_state(const struct gpu_figures *figures, const struct gs_msg *m
   printf("%s\n", figures_waits_for_room(figures, msg) ? ", waits for room" : "");
 }
 
-static void show_job(const struct gpu_figures *figures, const struct gs_msg *msg) {
+/* "-": as most have it. */
+static const char *term_text(enum gs_term term, const struct gs_msg *terms, char buffer[24]) {
+  strcpy(buffer, "-");
+  if (term == GS_TERM_WEIGHT)
+    snprintf(buffer, 24, "%u", terms->terms_status.weight);
+  else if (term == GS_TERM_PRIORITY)
+    snprintf(buffer, 24, "%d", terms->terms_status.priority);
+  else if (term == GS_TERM_EXPECTED && terms->terms_status.remaining_ns)
+    snprintf(buffer, 24, "%.1fs", seconds(terms->terms_status.remaining_ns));
+  else if (term == GS_TERM_LIMIT && terms->terms_status.limit_bytes)
+    bytes_text(terms->terms_status.limit_bytes, buffer);
+  return buffer;
+}
+
+static void show_terms(const struct gpu_figures *figures, const struct gs_msg *terms) {
+  char text[24];
+  for (size_t i = 0; i < sizeof term_widths / sizeof *term_widths; i++)
+    if (figures->terms_shown[i])
+      printf(" %*s", term_widths[i], term_text((enum gs_term)i, terms, text));
+}
+
+static void show_job(const struct gpu_figures *figures, const struct gs_msg *msg,
+                     const struct gs_msg *terms) {
   char user[16], used[24], resident[24], moved[24];
-  printf("  %6u %8d %-10s %-16s %10s %10s %5.1f%% %8.1fs %6lu %10s  ", msg->job_status.job,
-         msg->job_status.pid, figures_user_name(msg->job_status.uid, user), msg->job_status.name,
+  printf("  %6u %8d %-10s %-16s %10s %10s %5.1f%% %8.1fs %6lu %10s", msg->job_status.job, msg->job_status.pid,
+         figures_user_name(msg->job_status.uid, user), msg->job_status.name,
          bytes_text(msg->job_status.used_bytes, used), bytes_text(msg->job_status.resident_bytes, resident),
          100 * figures_share(figures, msg), seconds(msg->job_status.waited_ns),
          (unsigned long)msg->job_status.turns, bytes_text(msg->job_status.moved_bytes, moved));
+  show_terms(figures, terms);
+  printf("  ");
   show_state(figures, msg);
 }
 
@@ -118,7 +158,7 @@ void table_show(const struct gs_msg *msgs, size_t count) {
       figures = figures_of_gpu(msg, msgs + count);
       show_gpu(&figures);
     } else if (msg->type == GS_STATUS_JOB) {
-      show_job(&figures, msg);
+      show_job(&figures, msg, figures_terms(msg, msgs + count));
     }
   }
 }

@@ -74,15 +74,17 @@ int parse_duration_ns(const char *text, uint64_t *ns) { return parse_quantity(te
 
 int parse_bytes(const char *text, uint64_t *bytes) { return parse_quantity(text, byte_units, bytes); }
 
-/* Digits, with a sign only where there are numbers below zero. */
-static int parse_integer(const char *text, int64_t least, int64_t most, int64_t *result) {
+int parse_integer(const char *text, int64_t least, int64_t most, int64_t *result) {
   bool negative = least < 0 && *text == '-', overflow = false;
   uint64_t value = 0;
   const char *first = text + negative, *end = digits(first, &value, NULL, &overflow);
   if (end == first || *end || overflow || value > (uint64_t)(negative ? -least : most))
     return -EINVAL;
-  *result = negative ? -(int64_t)value : (int64_t)value;
-  return *result < least ? -EINVAL : 0;
+  int64_t signed_value = negative ? -(int64_t)value : (int64_t)value;
+  if (signed_value < least)
+    return -EINVAL;
+  *result = signed_value;
+  return 0;
 }
 
 int parse_weight(const char *text, uint32_t *weight) {

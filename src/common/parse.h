@@ -16,6 +16,9 @@ int parse_bytes(const char *text, uint64_t *bytes);
 /* "1", "0", "yes", "no", "true", "false", "on", "off". 0 or -EINVAL. */
 int parse_bool(const char *text, bool *value);
 
+/* Digits, with a sign only where there are numbers below zero. 0 or -EINVAL. */
+int parse_integer(const char *text, int64_t least, int64_t most, int64_t *value);
+
 /* "1" to "10000"; "-20" to "20". 0 or -EINVAL. */
 int parse_weight(const char *text, uint32_t *weight);
 int parse_priority(const char *text, int32_t *priority);

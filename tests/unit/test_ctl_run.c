@@ -74,6 +74,22 @@ START_TEST(memory_and_socket_are_passed_on) {
 }
 END_TEST
 
+#define SHOW_TERMS                                                                                           \
+  "sh -c 'echo $GPUSHARE_WEIGHT, $GPUSHARE_PRIORITY, $GPUSHARE_EXPECTED_RUNTIME, $GPUSHARE_MEMORY_LIMIT.' "  \
+  "2>/dev/null"
+
+START_TEST(terms_are_passed_on) {
+  ck_assert_int_eq(run_shell("GPUSHARE_WEIGHT=7 %s/bin/gpusharectl run " SHOW_TERMS, folder), 0);
+  ck_assert_str_eq(output, "7, , , .\n");
+  ck_assert_int_eq(
+      run_shell("GPUSHARE_WEIGHT=7 %s/bin/gpusharectl run --weight 250 --priority -3 --expected 2h "
+                "--limit 4G " SHOW_TERMS,
+                folder),
+      0);
+  ck_assert_str_eq(output, "250, -3, 2h, 4G.\n");
+}
+END_TEST
+
 START_TEST(what_follows_the_program_is_its_own) {
   ck_assert_int_eq(
       run_shell("%s/bin/gpusharectl run echo --json --memory x -- --help -n 2>/dev/null", folder), 0);
@@ -112,6 +128,10 @@ START_TEST(wrong_usage_is_said) {
       {"run --memory= true", "the value is missing after '--memory'"},
       {"run --memory Swap true", "--memory is managed, swap or off, not 'Swap'"},
       {"run --lib /nonexistent/lib.so true", "can't find the library /nonexistent/lib.so: No such file"},
+      {"run --weight 0 true", "--weight is 1 to 10000, not '0'"},
+      {"run --priority=21 true", "--priority is -20 to 20, not '21'"},
+      {"run --expected soon true", "--expected is a duration (90, 15m, 2.5h), not 'soon'"},
+      {"run --limit much true", "--limit is a size (16G, 512M), not 'much'"},
       {"run --nonsense true", "unknown option '--nonsense'"},
       {"status --memory swap", "only run has the option '--memory'"},
       {"set-tq 5 --lib x", "only run has the option '--lib'"}};
@@ -134,6 +154,7 @@ int main(void) {
                                 a_named_library_counts_more,
                                 what_is_preloaded_stays_behind_it,
                                 memory_and_socket_are_passed_on,
+                                terms_are_passed_on,
                                 what_follows_the_program_is_its_own,
                                 it_becomes_the_program,
                                 what_cannot_be_run_is_said,

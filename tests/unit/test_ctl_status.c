@@ -203,6 +203,66 @@ static const json_t *ask_job(void) {
   return json_array_get(json_object_get(first_gpu(), "jobs"), 0);
 }
 
+static void add_terms(uint32_t weight, int32_t priority, uint64_t remaining_ns, uint64_t limit_bytes) {
+  struct gs_msg *terms = add(GS_STATUS_TERMS);
+  terms->terms_status.weight = weight;
+  terms->terms_status.priority = priority;
+  terms->terms_status.gpu_ns = 3 * NS_PER_S;
+  terms->terms_status.remaining_ns = remaining_ns;
+  terms->terms_status.limit_bytes = limit_bytes;
+}
+
+START_TEST(terms_as_json) {
+  add_gpu(0)->gpu_status.policy = GS_POLICY_SRTF;
+  add(GS_STATUS_HANDOVER);
+  add_job(GS_JOB_HOLDING, 0, GIB, GIB);
+  add_terms(300, -5, 90 * NS_PER_S, 4 * GIB);
+  add_job(GS_JOB_IDLE, 0, GIB, GIB);
+  add_terms(GS_WEIGHT_DEFAULT, 0, 0, 0);
+  const json_t *job = ask_job(), *gpu = json_array_get(json_object_get(root, "gpus"), 0);
+  ck_assert_str_eq(json_string_value(json_object_get(gpu, "policy")), "srtf");
+  expect_number(job, "weight", 300);
+  expect_number(job, "priority", (uint64_t)-5);
+  expect_number(job, "gpu_ns", 3 * NS_PER_S);
+  expect_number(job, "remaining_ns", 90 * NS_PER_S);
+  expect_number(job, "limit_bytes", 4 * GIB);
+  job = json_array_get(json_object_get(gpu, "jobs"), 1);
+  expect_number(job, "weight", GS_WEIGHT_DEFAULT);
+  expect_number(job, "limit_bytes", 0);
+  ck_assert(json_is_null(json_object_get(job, "remaining_ns")));
+  json_decref(root);
+}
+END_TEST
+
+START_TEST(terms_in_the_table_when_they_say_something) {
+  static const struct {
+    uint32_t weight;
+    int32_t priority;
+    uint64_t remaining_ns, limit_bytes;
+    const char *header, *one, *other;
+  } cases[] = {{GS_WEIGHT_DEFAULT, 0, 0, 0, "      MOVED  STATE\n", "0 B  holding\n", "0 B  idle\n"},
+               {300, 0, 0, 0, "MOVED WEIGHT  STATE\n", "0 B    300  holding\n", "0 B    100  idle\n"},
+               {GS_WEIGHT_DEFAULT, -5, 90 * NS_PER_S, 0, "MOVED PRIO      LEFT  STATE\n",
+                "0 B   -5     90.0s  holding\n", "0 B    0         -  idle\n"},
+               {GS_WEIGHT_DEFAULT, 0, 0, 4 * GIB, "MOVED      LIMIT  STATE\n", "0 B    4.0 GiB  holding\n",
+                "0 B          -  idle\n"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    count = 0;
+    add_gpu(0);
+    add(GS_STATUS_HANDOVER);
+    add_job(GS_JOB_HOLDING, 0, GIB, GIB);
+    add_terms(cases[i].weight, cases[i].priority, cases[i].remaining_ns, cases[i].limit_bytes);
+    add_job(GS_JOB_IDLE, 0, GIB, GIB);
+    add_terms(GS_WEIGHT_DEFAULT, 0, 0, 0);
+    add(GS_STATUS_END);
+    ask("");
+    output_has(cases[i].header);
+    output_has(cases[i].one);
+    output_has(cases[i].other);
+  }
+}
+END_TEST
+
 START_TEST(a_job_that_is_too_big) {
   add_gpu(0);
   add(GS_STATUS_HANDOVER);
@@ -256,9 +316,15 @@ START_TEST(overhead_is_no_room) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {hand_overs_as_json,          hand_overs_in_the_table,
-                                no_hand_over_has_no_figures, each_gpu_has_its_own_figures,
-                                a_job_that_is_too_big,       a_holder_may_wait_for_room,
-                                overhead_is_no_room,         NULL};
+  const TTest *const tests[] = {hand_overs_as_json,
+                                hand_overs_in_the_table,
+                                no_hand_over_has_no_figures,
+                                each_gpu_has_its_own_figures,
+                                a_job_that_is_too_big,
+                                a_holder_may_wait_for_room,
+                                overhead_is_no_room,
+                                terms_as_json,
+                                terms_in_the_table_when_they_say_something,
+                                NULL};
   return suite_main("ctl_status", tests, set_up, tear_down);
 }

@@ -61,10 +61,19 @@ START_TEST(status_json_has_the_promised_keys) {
                                          "serialized", "policy",      "tq_ns",          "total_bytes",
                                          "used_bytes", "holders",     "capacity_bytes", "waiting",
                                          "handovers",  "moved_bytes", "handover"};
-  static const char *const job_keys[] = {
-      "job",         "pid",        "uid",          "user",           "name",    "state",         "queue",
-      "capturing",   "draining",   "overdue",      "turns",          "held_ns", "waited_ns",     "held_share",
-      "moved_bytes", "used_bytes", "drain_max_ns", "resident_bytes", "too_big", "waits_for_room"};
+  static const char *const job_keys[] = {"job",          "pid",
+                                         "uid",          "user",
+                                         "name",         "state",
+                                         "queue",        "capturing",
+                                         "draining",     "overdue",
+                                         "turns",        "held_ns",
+                                         "waited_ns",    "held_share",
+                                         "moved_bytes",  "used_bytes",
+                                         "drain_max_ns", "resident_bytes",
+                                         "too_big",      "waits_for_room",
+                                         "weight",       "priority",
+                                         "gpu_ns",       "remaining_ns",
+                                         "limit_bytes"};
   expect(holding_client(), GS_LOCK_OK);
   json_t *root = status_json();
   json_t *gpu = json_array_get(json_object_get(root, "gpus"), 0);
@@ -108,6 +117,101 @@ START_TEST(settings_can_be_changed) {
     if (i < 2)
       expect(fd, i == 0 ? GS_SCHED_OFF : GS_SCHED_ON);
   }
+}
+END_TEST
+
+static json_t *first_job(json_t *root) {
+  json_t *gpu = json_array_get(json_object_get(root, "gpus"), 0);
+  return json_array_get(json_object_get(gpu, "jobs"), 0);
+}
+
+static void expect_job_number(const char *key, json_int_t value) {
+  json_t *root = status_json();
+  json_int_t found = json_integer_value(json_object_get(first_job(root), key));
+  ck_assert_msg(found == value, "%s: %lld", key, (long long)found);
+  json_decref(root);
+}
+
+static const char *policy(void) {
+  static char name[16];
+  json_t *root = status_json();
+  json_t *gpu = json_array_get(json_object_get(root, "gpus"), 0);
+  strcpy(name, json_string_value(json_object_get(gpu, "policy")));
+  json_decref(root);
+  return name;
+}
+
+START_TEST(policies_can_be_changed) {
+  holding_client();
+  ck_assert_str_eq(policy(), "rr");
+  ck_assert_int_eq(ctl("set-policy fair"), 0);
+  ck_assert_str_eq(policy(), "fair");
+  ck_assert_int_eq(ctl("set-policy srtf --gpu " CARD), 0);
+  ck_assert_str_eq(policy(), "srtf");
+  ck_assert_int_eq(ctl("set-policy lottery"), 2);
+  output_has("the policy is rr, fair, fifo, srtf, priority or pack, not 'lottery'");
+}
+END_TEST
+
+START_TEST(what_a_job_is_given_can_be_changed) {
+  expect(holding_client(), GS_LOCK_OK);
+  json_t *root = status_json();
+  int job = (int)json_integer_value(json_object_get(first_job(root), "job"));
+  json_decref(root);
+  char line[64];
+  static const struct {
+    const char *order, *key;
+    json_int_t value;
+  } orders[] = {{"set-weight %d 250", "weight", 250},
+                {"set-priority %d -20", "priority", -20},
+                {"--json set-priority %d 7", "priority", 7},
+                {"set-limit %d 4G", "limit_bytes", 4 * GIB},
+                {"set-limit %d 0", "limit_bytes", 0}};
+  for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+    snprintf(line, sizeof line, orders[i].order, job);
+    ck_assert_msg(ctl(line) == 0, "%s: %s", line, output);
+    expect_job_number(orders[i].key, orders[i].value);
+  }
+  snprintf(line, sizeof line, "set-expected %d 2h", job);
+  ck_assert_int_eq(ctl(line), 0);
+  expect_job_number("remaining_ns", 7200 * (json_int_t)NS_PER_S); /* it has not run yet */
+  snprintf(line, sizeof line, "set-weight %d 5", job + 1);
+  ck_assert_int_eq(ctl(line), 1);
+  output_has("there is no such job: see gpusharectl status");
+}
+END_TEST
+
+START_TEST(wrong_terms_are_named) {
+  static const struct {
+    const char *order, *text;
+  } wrong[] = {{"set-weight 1", "an argument is missing after 'set-weight'"},
+               {"set-weight 1 0", "the weight is 1 to 10000, not '0'"},
+               {"set-weight one 5", "not the number of a job (see gpusharectl status): 'one'"},
+               {"set-weight 0 5", "not the number of a job"},
+               {"set-priority 1 -21", "the priority is -20 to 20, not '-21'"},
+               {"set-expected 1 soon", "not a duration (90, 15m, 2.5h; 0: unknown): 'soon'"},
+               {"set-limit 1 -5", "not a size (16G, 512M; 0: no limit): '-5'"},
+               {"set-limit 1 5 6", "too much: '6'"},
+               {"set-limit --gpu all 1 5", "--gpu is not for 'set-limit'"},
+               {"set-limit 1 5 --weight 3", "only run has the option '--weight'"}};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    ck_assert_msg(ctl(wrong[i].order) == 2, "%s: %s", wrong[i].order, output);
+    output_has(wrong[i].text);
+  }
+}
+END_TEST
+
+START_TEST(options_stand_anywhere) {
+  static const char *const orders[] = {"--gpu all set-tq 3", "set-tq --gpu all 3", "set-tq 3 --gpu=all",
+                                       "set-tq --gpu all -- 3", "-- set-tq 3"};
+  holding_client();
+  for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+    ck_assert_int_eq(ctl("set-tq 20"), 0);
+    ck_assert_msg(ctl(orders[i]) == 0, "%s: %s", orders[i], output);
+    ck_assert_int_eq(gpu_number("tq_ns"), 3 * (json_int_t)NS_PER_S);
+  }
+  ck_assert_int_eq(ctl("set-tq -- --gpu"), 2);
+  output_has("not a duration (20, 0.5, 250ms, 2m): '--gpu'");
 }
 END_TEST
 
@@ -197,6 +301,10 @@ int main(void) {
   const TTest *const tests[] = {status_is_readable,
                                 status_json_has_the_promised_keys,
                                 settings_can_be_changed,
+                                policies_can_be_changed,
+                                what_a_job_is_given_can_be_changed,
+                                wrong_terms_are_named,
+                                options_stand_anywhere,
                                 what_the_daemon_refuses_is_said,
                                 a_uuid_of_zeros_is_no_gpu,
                                 a_quantum_out_of_range_is_wrong_usage,

@@ -1,0 +1,127 @@
+/* change.c - gpusharectl's commands that change settings of GPUs, and what jobs are given. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/parse.h"
+#include "common/wire.h"
+#include "core/scheduler.h"
+#include "ctl/ctl.h"
+
+/* The most whole hours that 64 bits of ns hold. */
+#define TQ_MAX_HOURS UINT64_C(5124095)
+#define TQ_MAX_NS (TQ_MAX_HOURS * 3600 * NS_PER_S)
+
+static int send_change(const struct request *request, const struct gs_msg *msg) {
+  int fd, code = connect_daemon(request, &fd);
+  if (code != CTL_OK)
+    return code;
+  code = ask_change(fd, msg);
+  close(fd);
+  return code;
+}
+
+/* ---- of GPUs ---- */
+
+/* On the wire a UUID of zeros means all GPUs; a GPU that is called so there is none. */
+static bool names_no_gpu(const uint8_t uuid[GS_UUID_SIZE]) {
+  static const uint8_t zero[GS_UUID_SIZE];
+  return memcmp(uuid, zero, sizeof zero) == 0;
+}
+
+/* CTL_OK: uuid is what the request is for. */
+static int read_gpu(const struct request *request, uint8_t uuid[GS_UUID_SIZE]) {
+  if (!request->gpu || strcmp(request->gpu, "all") == 0)
+    return CTL_OK;
+  if (parse_uuid(request->gpu, uuid) < 0)
+    return usage_error("not the UUID of a GPU, nor all:", request->gpu);
+  if (!names_no_gpu(uuid))
+    return CTL_OK;
+  fprintf(stderr, "gpusharectl: no GPU has the UUID %s: see gpusharectl status\n", request->gpu);
+  return CTL_REFUSED;
+}
+
+static int change_gpu(const struct request *request, enum gs_msg_type type, uint64_t value) {
+  struct gs_msg msg = wire_msg(type, GS_GPU_ALL);
+  msg.set.value = value;
+  int code = read_gpu(request, msg.set.uuid);
+  return code == CTL_OK ? send_change(request, &msg) : code;
+}
+
+int change_tq(const struct request *request) {
+  uint64_t ns;
+  int err = parse_duration_ns(request->words[1], &ns);
+  if (err == -ERANGE || (err == 0 && (ns < SCHED_TQ_MIN_NS || ns > TQ_MAX_NS))) {
+    char what[64];
+    snprintf(what, sizeof what, "the quantum must be from 1ms to %luh, not", TQ_MAX_HOURS);
+    return usage_error(what, request->words[1]);
+  }
+  if (err < 0)
+    return usage_error("not a duration (20, 0.5, 250ms, 2m):", request->words[1]);
+  return change_gpu(request, GS_SET_TQ, ns);
+}
+
+int change_mode(const struct request *request) {
+  enum gs_mode mode = GS_MODE_AUTO;
+  parse_mode(request->words[0], &mode); /* the command is a mode's name */
+  return change_gpu(request, GS_SET_MODE, mode);
+}
+
+int change_capacity(const struct request *request) {
+  uint64_t bytes;
+  if (parse_bytes(request->words[1], &bytes) < 0)
+    return usage_error("not a size (16G, 512M, 0):", request->words[1]);
+  return change_gpu(request, GS_SET_CAPACITY, bytes);
+}
+
+int change_policy(const struct request *request) {
+  enum gs_policy policy;
+  if (parse_policy(request->words[1], &policy) < 0)
+    return usage_error("the policy is " POLICY_NAMES ", not", request->words[1]);
+  return change_gpu(request, GS_SET_POLICY, policy);
+}
+
+/* ---- of jobs: COMMAND JOB VALUE ---- */
+
+static int change_job(const struct request *request, enum gs_term term, uint64_t value) {
+  struct gs_msg msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
+  int64_t job;
+  if (request->gpu)
+    return usage_error("--gpu is not for", request->words[0]);
+  if (parse_integer(request->words[1], 1, UINT32_MAX, &job) < 0)
+    return usage_error("not the number of a job (see gpusharectl status):", request->words[1]);
+  msg.set_terms.job = (uint32_t)job;
+  msg.set_terms.term = term;
+  msg.set_terms.value = value;
+  return send_change(request, &msg);
+}
+
+int change_weight(const struct request *request) {
+  uint32_t weight;
+  if (parse_weight(request->words[2], &weight) < 0)
+    return usage_error("the weight is " WEIGHT_RANGE ", not", request->words[2]);
+  return change_job(request, GS_TERM_WEIGHT, weight);
+}
+
+int change_priority(const struct request *request) {
+  int32_t priority;
+  if (parse_priority(request->words[2], &priority) < 0)
+    return usage_error("the priority is " PRIORITY_RANGE ", not", request->words[2]);
+  return change_job(request, GS_TERM_PRIORITY, (uint64_t)(int64_t)priority);
+}
+
+int change_expected(const struct request *request) {
+  uint64_t ns;
+  if (parse_duration_ns(request->words[2], &ns) < 0)
+    return usage_error("not a duration (90, 15m, 2.5h; 0: unknown):", request->words[2]);
+  return change_job(request, GS_TERM_EXPECTED, ns);
+}
+
+int change_limit(const struct request *request) {
+  uint64_t bytes;
+  if (parse_bytes(request->words[2], &bytes) < 0)
+    return usage_error("not a size (16G, 512M; 0: no limit):", request->words[2]);
+  return change_job(request, GS_TERM_LIMIT, bytes);
+}
