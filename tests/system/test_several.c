@@ -19,8 +19,9 @@ static void expect_end(struct process *program) {
 
 /* Each needs both GPUs at once: none is stuck with one of them, and no byte is away when it is touched. */
 static void check_two(const char *what) {
+  const char *quantum = test_scale() > 1 ? "300ms" : "10ms"; /* a hand-over must fit in well */
   scene_begin(&scene, "small,gpus=2,capacity=64MiB,scale=0.2");
-  scene_start_daemon(&scene, "--mode", "on", "--tq", "10ms", "--capacity", "12M", NULL);
+  scene_start_daemon(&scene, "--mode", "on", "--tq", quantum, "--capacity", "12M", NULL);
   struct process *one = start_crosser(what), *other = start_crosser(what);
   process_expect(one, "round", NULL, 0);
   process_expect(other, "round", NULL, 0);
