@@ -20,7 +20,6 @@
 #define DRAIN_NS (20 * NS_PER_MS)   /* what a turn's end may take at p99 */
 #define PIECE_BYTES (UINT64_C(256) << 20)
 #define TQ_NS (20 * NS_PER_S)
-#define TO_COMPLETION_NS (UINT64_MAX / 2)
 
 /* The core takes the time 0 for none. */
 #define ORIGIN_NS NS_PER_S
@@ -52,7 +51,7 @@ struct core {
 
 struct rules {
   enum gs_mode mode;
-  uint64_t tq_ns;
+  enum gs_policy policy;
 };
 
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -217,7 +216,8 @@ static void *begin(const void *rules) {
     abort();
   scheduler_init(&core->scheduler);
   core->scheduler.defaults.mode = set->mode;
-  core->scheduler.defaults.tq_ns = set->tq_ns;
+  core->scheduler.defaults.tq_ns = TQ_NS;
+  core->scheduler.defaults.policy = set->policy;
   change_init(&core->change);
   scheduler_add_gpu(&core->scheduler, &core->gpu, uuid, "card", GPU_BYTES);
   return core;
@@ -232,6 +232,8 @@ static void arrive(void *state, struct machine_job *job, uint64_t now_ns) {
   core->now_ns = now_ns + ORIGIN_NS;
   *client = (struct client){.machine_job = job, .present = true};
   scheduler_attach(&core->gpu, &client->job, &attach, core->now_ns, &core->change);
+  struct sched_terms terms = {.weight = SCHED_WEIGHT, .expected_ns = job->job->alone_ns};
+  scheduler_set_terms(&client->job, &terms, core->now_ns, &core->change);
   execute(core);
   request(core, client);
   settle(core);
@@ -290,9 +292,11 @@ static const struct policy_engine engine = {.prefix = "",
                                             .deadline_ns = deadline_ns,
                                             .expire = expire};
 
-/* FAIR is equal turns. SRTF and PACK the core cannot do yet. */
+/* Salus runs one job at a time in all but PACK. Everybody declares how long it needs, as there. */
 const struct policy_under_test core_policies[] = {
-    {"fifo", &engine, &(const struct rules){.mode = GS_MODE_ON, .tq_ns = TO_COMPLETION_NS}},
-    {"fair", &engine, &(const struct rules){.mode = GS_MODE_ON, .tq_ns = TQ_NS}},
+    {"fifo", &engine, &(const struct rules){.mode = GS_MODE_ON, .policy = GS_POLICY_FIFO}},
+    {"srtf", &engine, &(const struct rules){.mode = GS_MODE_ON, .policy = GS_POLICY_SRTF}},
+    {"pack", &engine, &(const struct rules){.mode = GS_MODE_AUTO, .policy = GS_POLICY_PACK}},
+    {"fair", &engine, &(const struct rules){.mode = GS_MODE_ON, .policy = GS_POLICY_FAIR}},
     {0},
 };
