@@ -46,12 +46,10 @@ void help_show(void) {
       "  --retry K              try a job that fails again, at most K times\n"
       "  --fail-fast            once a job has failed, start no more, and end the others by SIGTERM\n"
       "  --grace DURATION       and those that are there so long after it by SIGKILL (default 10s)\n"
-      "  Jobs find their INDEX, from 0, in GPUSHARE_JOB_INDEX, how many there are in GPUSHARE_JOB_COUNT, "
-      "and\n"
-      "  nothing on stdin. Each is a process group, and over when its program ends: the rest of the group "
-      "is\n"
-      "  killed. SIGINT, SIGTERM and SIGHUP go to all that run, and no more are started; a second SIGINT "
-      "kills.\n\n");
+      "  Jobs find their INDEX, from 0, in GPUSHARE_JOB_INDEX, how many there are in\n"
+      "  GPUSHARE_JOB_COUNT, and nothing on stdin. Each is a process group, and over when its program\n"
+      "  ends: the rest of the group is killed. SIGINT, SIGTERM and SIGHUP go to all that run, and no\n"
+      "  more are started; a second SIGINT kills.\n\n");
   printf(
       "Keys of the JSON (times in ns, sizes in bytes; more may be added, none will change its meaning):\n"
       "  daemon: release pid uptime_ns default_tq_ns grace_ns host_memory_bytes jobs\n"

@@ -1,18 +1,26 @@
 /* lines.c - a job's output among ours, line by line. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "ctl/sweep.h"
 
+#define ROOM 8192
+
 int lines_open(struct lines *lines) {
   int fds[2];
-  if (pipe2(fds, O_CLOEXEC) < 0)
-    return -errno;
-  lines->fd = fds[0];
-  lines->filled = 0;
+  char *text = malloc(ROOM);
+  if (!text)
+    return -ENOMEM;
+  if (pipe2(fds, O_CLOEXEC) < 0) {
+    int err = -errno;
+    free(text);
+    return err;
+  }
+  *lines = (struct lines){.fd = fds[0], .text = text};
   return fds[1];
 }
 
@@ -29,7 +37,7 @@ static void print_whole(struct lines *lines, size_t index, FILE *to) {
     print(text, (size_t)(end - text), index, to);
     left -= (size_t)(end + 1 - text);
   }
-  if (left == sizeof lines->text) {
+  if (left == ROOM) {
     print(text, left, index, to);
     left = 0;
   }
@@ -41,12 +49,13 @@ static void end(struct lines *lines, size_t index, FILE *to) {
   if (lines->filled)
     print(lines->text, lines->filled, index, to);
   close(lines->fd);
-  lines->fd = -1;
+  free(lines->text);
+  *lines = (struct lines){.fd = -1};
 }
 
 /* Once; more than 0: so many bytes. */
 static ssize_t copy(struct lines *lines, size_t index, FILE *to) {
-  ssize_t count = read(lines->fd, lines->text + lines->filled, sizeof lines->text - lines->filled);
+  ssize_t count = read(lines->fd, lines->text + lines->filled, ROOM - lines->filled);
   if (count > 0) {
     lines->filled += (size_t)count;
     print_whole(lines, index, to);

@@ -58,13 +58,13 @@ void guard_stop(struct guard *guard);
 struct lines {
   int fd; /* -1: none */
   size_t filled;
-  char text[8192];
+  char *text; /* what is not yet a whole line */
 };
 
 /* What the job writes to: a close-on-exec descriptor, or -errno. */
 int lines_open(struct lines *lines);
 
-/* Copy what can be read, each line with "[index] " in front; longer ones than `text` in pieces. At the
+/* Copy what can be read, each line with "[index] " in front; very long ones in pieces. At the
  * stream's end: close. */
 void lines_copy(struct lines *lines, size_t index, FILE *to);
 

@@ -171,11 +171,14 @@ START_TEST(a_job_that_fails_is_tried_again) {
 }
 END_TEST
 
-START_TEST(a_folder_with_results_is_not_written_to) {
+START_TEST(results_are_not_written_over) {
   ck_assert_int_eq(run_shell("mkdir o && %s run -n 1 --output o echo first 2>&1", GS_CTL), 0);
   ck_assert_int_eq(run_many("-n 1 --output o echo second"), 1);
   output_has("there are results in o: name another folder\n");
   expect_text("cat o/0.out", "first\n");
+  ck_assert_int_eq(run_shell("rm o/results.tsv"), 0);
+  ck_assert_int_eq(run_many("-n 1 --output o echo second"), 0);
+  expect_text("cat o/0.out", "second\n");
   ck_assert_int_eq(run_many("-n 1 --output no/where true"), 1);
   output_has("can't make the folder no/where: No such file or directory\n");
 }
@@ -266,10 +269,26 @@ START_TEST(what_a_job_leaves_is_killed) {
 }
 END_TEST
 
+/* Its first child. */
+static void signal_guard(int number) {
+  ck_assert_int_eq(
+      run_shell("kill -%d $(cut -d ' ' -f 1 /proc/%d/task/%d/children)", number, started, started), 0);
+}
+
 START_TEST(nobody_outlives_a_killed_gpusharectl) {
   start("-n 2 --output o sh -c 'trap \"\" TERM HUP; sleep 1000 & echo ready >&9; wait'");
   expect_heard("ready");
   expect_heard("ready");
+  signal_guard(SIGTERM); /* as who ends all processes of a service */
+  kill(started, SIGKILL);
+  expect_nobody_left();
+}
+END_TEST
+
+START_TEST(without_its_guard_programs_end_all_the_same) {
+  start("-n 1 --output o sh -c 'echo ready >&9; exec sleep 1000'");
+  expect_heard("ready");
+  signal_guard(SIGKILL);
   kill(started, SIGKILL);
   expect_nobody_left();
 }
@@ -277,15 +296,15 @@ END_TEST
 
 /* ---- signals ---- */
 
+/* To a program that a job has started, which then ends. */
 static void forward(int number, const char *name) {
-  char arguments[256], results[64];
-  snprintf(
-      arguments, sizeof arguments,
-      "-n 2 --jobs list --retry 1 --output o sh -c 'trap \"echo got >&9; exit 4\" %s; echo ready >&9; sleep "
-      "1000 & wait'",
-      name);
+  char text[128];
+  snprintf(text, sizeof text, "trap 'echo got >&9; exit 4' %s; echo ready >&9; sleep 1000 & wait", name);
+  write_file("inner", text);
+  snprintf(text, sizeof text, "trap : %s; sh inner; exit 5", name);
+  write_file("outer", text);
   write_file("list", "a\nb\nc\n");
-  start(arguments);
+  start("-n 2 --jobs list --retry 1 --output o sh outer");
   expect_heard("ready");
   expect_heard("ready");
   kill(started, number);
@@ -293,8 +312,7 @@ static void forward(int number, const char *name) {
   expect_heard("got");
   expect_exit(1);
   expect_nobody_left();
-  snprintf(results, sizeof results, "0 4 1\n1 4 1\n2 not started 0\n");
-  expect_results(results);
+  expect_results("0 5 1\n1 5 1\n2 not started 0\n");
   ck_assert_int_eq(run_shell("rm -r o"), 0);
 }
 
@@ -302,6 +320,15 @@ START_TEST(signals_are_for_the_jobs) {
   forward(SIGINT, "INT");
   forward(SIGTERM, "TERM");
   forward(SIGHUP, "HUP");
+}
+END_TEST
+
+START_TEST(a_stopped_job_ends_too) {
+  start("-n 1 --output o sh -c 'trap \"exit 4\" TERM; (kill -STOP $$; echo stopped >&9) & wait'");
+  expect_heard("stopped");
+  kill(started, SIGTERM);
+  expect_exit(1);
+  expect_nobody_left();
 }
 END_TEST
 
@@ -423,7 +450,7 @@ int main(void) {
                                 all_of_a_list_may_run_at_once,
                                 how_jobs_end_is_told,
                                 a_job_that_fails_is_tried_again,
-                                a_folder_with_results_is_not_written_to,
+                                results_are_not_written_over,
                                 two_folders_of_the_same_second_differ,
                                 lines_have_the_index_in_front,
                                 lines_stay_whole,
@@ -433,7 +460,9 @@ int main(void) {
                                 who_does_not_end_is_killed,
                                 what_a_job_leaves_is_killed,
                                 nobody_outlives_a_killed_gpusharectl,
+                                without_its_guard_programs_end_all_the_same,
                                 signals_are_for_the_jobs,
+                                a_stopped_job_ends_too,
                                 a_second_interrupt_kills,
                                 all_stop_and_go_on,
                                 an_ignored_signal_stays_ignored,
