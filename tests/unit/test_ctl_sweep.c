@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "shell.h"
@@ -60,7 +61,8 @@ static void start(const char *arguments) {
   started = fork();
   ck_assert_int_ge(started, 0);
   if (started == 0) {
-    setpgid(0, 0); /* so that its group is not an orphaned one, which can't be stopped */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* where the test fails */
+    setpgid(0, 0);                    /* so that its group is not an orphaned one, which can't be stopped */
     fcntl(fds[1], F_SETFD, 0);
     execl("/bin/sh", "sh", "-c", command, NULL);
     _exit(127);
