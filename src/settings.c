@@ -17,7 +17,7 @@ const struct settings *settings(void) { return &current; }
 static struct {
   const char *name, *allowed;
   char value[64];
-} complaints[8];
+} complaints[16];
 static int complaint_count;
 
 static void complain(const char *name, const char *value, const char *allowed) {
@@ -56,6 +56,36 @@ static void read_memory(void) {
     complain(name, value, "managed, swap or off");
 }
 
+/* NULL: it says nothing. */
+static const char *value_of(const char *name) {
+  const char *value = getenv(name);
+  return value && *value ? value : NULL;
+}
+
+static void read_weight(void) {
+  const char *value = value_of("GPUSHARE_WEIGHT");
+  if (value && parse_weight(value, &current.weight) != 0)
+    complain("GPUSHARE_WEIGHT", value, WEIGHT_RANGE);
+}
+
+static void read_priority(void) {
+  const char *value = value_of("GPUSHARE_PRIORITY");
+  if (value && parse_priority(value, &current.priority) != 0)
+    complain("GPUSHARE_PRIORITY", value, PRIORITY_RANGE);
+}
+
+static void read_expected(void) {
+  const char *value = value_of("GPUSHARE_EXPECTED_RUNTIME");
+  if (value && parse_duration_ns(value, &current.expected_ns) != 0)
+    complain("GPUSHARE_EXPECTED_RUNTIME", value, "a duration: 90, 15m, 2.5h");
+}
+
+static void read_limit(void) {
+  const char *value = value_of("GPUSHARE_MEMORY_LIMIT");
+  if (value && parse_bytes(value, &current.limit_bytes) != 0)
+    complain("GPUSHARE_MEMORY_LIMIT", value, "a size: 16G, 512M");
+}
+
 static void read_log(void) {
   static const char name[] = "GPUSHARE_LOG";
   const char *value = getenv(name);
@@ -85,6 +115,10 @@ __attribute__((constructor)) static void read_environment(void) {
   read_log();
   read_socket();
   read_memory();
+  read_weight();
+  read_priority();
+  read_expected();
+  read_limit();
   read_bool("GPUSHARE_REQUIRED", &current.required);
   read_bool("GPUSHARE_SINGLE_OVERSUBSCRIBE", &current.single_oversubscribe);
 }

@@ -6,6 +6,7 @@
 #define GS_SETTINGS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum memory_mode {
   MEMORY_UNSET,   /* as the daemon says for the GPU */
@@ -18,6 +19,10 @@ struct settings {
   const char *socket;        /* GPUSHARE_SOCKET: the daemon's socket */
   enum memory_mode memory;   /* GPUSHARE_MEMORY: managed, swap or off */
   bool required;             /* GPUSHARE_REQUIRED: wait for a daemon instead of running without one */
+  uint32_t weight;           /* GPUSHARE_WEIGHT: share of GPU time; 0: not given */
+  int32_t priority;          /* GPUSHARE_PRIORITY */
+  uint64_t expected_ns;      /* GPUSHARE_EXPECTED_RUNTIME: GPU time, all in all; 0: not given */
+  uint64_t limit_bytes;      /* GPUSHARE_MEMORY_LIMIT: of each GPU; 0: none */
   bool single_oversubscribe; /* GPUSHARE_SINGLE_OVERSUBSCRIBE: one program may exceed the card */
 };
 

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "client/client.h"
+#include "client/command.h"
+#include "client/declaration.h"
 #include "client/state.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -240,6 +242,7 @@ static void on_registered(void) {
   client.registered = true;
   client.alone = false;
   handshake_by_ns = 0;
+  declaration_send();
   pthread_mutex_unlock(&client.lock);
   attach_all();
 }
@@ -325,6 +328,7 @@ static void on_message(const struct gs_msg *msg) {
 static void send_register(void) {
   struct gs_msg msg = wire_msg(GS_REGISTER, 0);
   msg.reg.pid = getpid();
+  msg.reg.command_hash = command_hash();
   strncpy(msg.reg.name, program_invocation_short_name, sizeof msg.reg.name - 1);
   client_send(&msg);
 }

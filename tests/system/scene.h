@@ -67,6 +67,7 @@ struct scene_status {
   struct gs_msg daemon;
   struct gs_msg gpus[8];
   struct gs_msg jobs[SCENE_STATUS_MAX];
+  struct gs_msg terms[SCENE_STATUS_MAX]; /* of the jobs */
   int gpu_count, job_count;
 };
 /* 0 or -errno when the daemon can't be asked. */
@@ -78,6 +79,9 @@ void scene_await(const struct scene *scene, bool (*holds)(const struct scene_sta
 
 /* The entry of this process, NULL if the daemon doesn't know it. */
 const struct gs_msg *scene_job_of(const struct scene_status *status, pid_t pid);
+
+/* What it is given; likewise. */
+const struct gs_msg *scene_terms_of(const struct scene_status *status, pid_t pid);
 
 /* Common conditions for scene_await. */
 bool scene_job_known(const struct scene_status *status, const void *process);

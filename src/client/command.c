@@ -1,0 +1,43 @@
+/* command.c - the command line of this process, as one number. Read when the library is loaded: later,
+ * programs write their titles over it. */
+#include "client/command.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+/* FNV-1a (Fowler, Noll, Vo), 64 bits. */
+#define FNV_BASIS UINT64_C(0xcbf29ce484222325)
+#define FNV_PRIME UINT64_C(0x100000001b3)
+
+static uint64_t hash;
+
+uint64_t command_hash(void) { return hash; }
+
+static uint64_t add_bytes(uint64_t sum, const unsigned char *bytes, ssize_t count) {
+  for (ssize_t i = 0; i < count; i++)
+    sum = (sum ^ bytes[i]) * FNV_PRIME;
+  return sum;
+}
+
+/* 0: it can't be read. */
+static uint64_t hash_file(int fd) {
+  unsigned char bytes[4096];
+  uint64_t sum = FNV_BASIS;
+  ssize_t count;
+  while ((count = read(fd, bytes, sizeof bytes)) != 0)
+    if (count > 0)
+      sum = add_bytes(sum, bytes, count);
+    else if (errno != EINTR)
+      return 0;
+  return sum;
+}
+
+__attribute__((constructor)) static void read_command(void) {
+  int kept = errno, fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  if (fd >= 0) {
+    hash = hash_file(fd);
+    close(fd);
+  }
+  errno = kept;
+}

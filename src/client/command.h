@@ -1,0 +1,10 @@
+/* command.h - the command line of this process, as one number. */
+#ifndef GS_CLIENT_COMMAND_H
+#define GS_CLIENT_COMMAND_H
+
+#include <stdint.h>
+
+/* The same for each run of the same command line; 0: it can't be read. Constant; any thread. */
+uint64_t command_hash(void);
+
+#endif

@@ -1,0 +1,65 @@
+/* declaration.c - what this program asks for: by its environment, and by the functions of gpushare.h. */
+#define GPUSHARE_API __attribute__((visibility("default")))
+#include "client/declaration.h"
+
+#include <errno.h>
+
+#include "client/state.h"
+#include "gpushare/gpushare.h"
+#include "settings.h"
+
+/* Of type DECLARE once it has been filled in. Under client.lock. */
+static struct gs_msg declaration;
+
+static struct gs_msg *provide(void) {
+  if (declaration.type == GS_DECLARE)
+    return &declaration;
+  declaration = wire_msg(GS_DECLARE, 0);
+  declaration.declare.weight = settings()->weight;
+  declaration.declare.priority = settings()->priority;
+  declaration.declare.expected_ns = settings()->expected_ns;
+  declaration.declare.limit_bytes = settings()->limit_bytes;
+  return &declaration;
+}
+
+static bool says_something(const struct gs_msg *msg) {
+  return msg->declare.weight || msg->declare.priority || msg->declare.expected_ns || msg->declare.limit_bytes;
+}
+
+void declaration_send(void) {
+  const struct gs_msg *msg = provide();
+  if (says_something(msg))
+    client_send(msg);
+}
+
+static struct gs_msg *begin_change(void) {
+  pthread_mutex_lock(&client.lock);
+  return provide();
+}
+
+/* Who is not registered yet tells it then. */
+static int end_change(void) {
+  if (client.registered)
+    client_send(&declaration);
+  pthread_mutex_unlock(&client.lock);
+  return 0;
+}
+
+int gpushare_set_expected_runtime(uint64_t ns) {
+  begin_change()->declare.expected_ns = ns;
+  return end_change();
+}
+
+int gpushare_set_weight(uint32_t weight) {
+  if (weight < 1 || weight > GS_WEIGHT_MAX)
+    return -EINVAL;
+  begin_change()->declare.weight = weight;
+  return end_change();
+}
+
+int gpushare_set_priority(int32_t priority) {
+  if (priority < -GS_PRIORITY_MAX || priority > GS_PRIORITY_MAX)
+    return -EINVAL;
+  begin_change()->declare.priority = priority;
+  return end_change();
+}

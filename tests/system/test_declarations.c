@@ -1,0 +1,271 @@
+/* test_declarations.c - what programs ask for, by environment and by gpushare.h, and what is made of it. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "common/clock.h"
+#include "runner.h"
+#include "scene.h"
+
+#define MIB (1 << 20)
+
+static struct scene scene;
+
+static void begin(void) {
+  scene_begin(&scene, "small,capacity=64MiB");
+  scene_start_daemon(&scene, NULL);
+}
+
+/* The answer to a line. */
+static long long ask(struct process *program, const char *line) {
+  char answer[64];
+  process_say(program, line);
+  CHECK(process_line(program, answer, sizeof answer), "%s: no answer", line);
+  char *end;
+  long long number = strtoll(answer, &end, 10);
+  CHECK(*end == '\0' && end != answer, "%s: %s", line, answer);
+  return number;
+}
+
+static void start_using(struct process *program) {
+  process_say(program, "start");
+  process_expect(program, "started", NULL, 0);
+}
+
+static void end(struct process *program) {
+  process_close_input(program);
+  process_wait_exit(program, 0);
+  scene_end(&scene);
+}
+
+/* ---- what it is given ---- */
+
+static struct gs_msg terms_of(pid_t pid) {
+  struct scene_status status;
+  CHECK(scene_ask_status(&scene, &status) == 0);
+  const struct gs_msg *terms = scene_terms_of(&status, pid);
+  CHECK(terms, "the daemon does not know %d", pid);
+  return *terms;
+}
+
+struct wanted {
+  pid_t pid;
+  uint32_t weight;
+  int32_t priority;
+  bool expected;
+  uint64_t limit_bytes;
+};
+
+static bool is_given(const struct scene_status *status, const void *argument) {
+  const struct wanted *wanted = argument;
+  const struct gs_msg *terms = scene_terms_of(status, wanted->pid);
+  return terms && terms->terms_status.weight == wanted->weight &&
+         terms->terms_status.priority == wanted->priority &&
+         (terms->terms_status.remaining_ns > 0) == wanted->expected &&
+         terms->terms_status.limit_bytes == wanted->limit_bytes;
+}
+
+#define await_given(...) scene_await(&scene, is_given, &(struct wanted){__VA_ARGS__}, #__VA_ARGS__)
+
+/* What JSON says of the only job. */
+static long long json_number(const char *key) {
+  char text[16384];
+  json_error_t error;
+  CHECK(scene_ctl(&scene, text, sizeof text, "status", "--json", NULL) == 0);
+  json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+  CHECK(root, "%s:\n%s", error.text, text);
+  json_t *gpu = json_array_get(json_object_get(root, "gpus"), 0);
+  json_t *value = json_object_get(json_array_get(json_object_get(gpu, "jobs"), 0), key);
+  CHECK(json_is_integer(value), "no %s in:\n%s", key, text);
+  long long number = json_integer_value(value);
+  json_decref(root);
+  return number;
+}
+
+/* ---- the environment ---- */
+
+TEST(by_environment) {
+  static const char *const environment[] = {"GPUSHARE_WEIGHT=250", "GPUSHARE_PRIORITY=-3",
+                                            "GPUSHARE_EXPECTED_RUNTIME=1h", "GPUSHARE_MEMORY_LIMIT=16M",
+                                            NULL};
+  begin();
+  struct process *program = scene_start(&scene, environment, "declarer", NULL);
+  start_using(program);
+  await_given(program->pid, 250, -3, true, 16 * MIB);
+  CHECK(json_number("weight") == 250);
+  CHECK(json_number("priority") == -3);
+  CHECK(json_number("limit_bytes") == 16 * MIB);
+  long long left_ns = json_number("remaining_ns");
+  CHECK(left_ns > 3500 * (long long)NS_PER_S && left_ns <= 3600 * (long long)NS_PER_S, "%lld", left_ns);
+  CHECK(process_log_lines(program) == 0, "it complains");
+  end(program);
+}
+
+TEST(nothing_is_declared) {
+  begin();
+  struct process *program = scene_start(&scene, NULL, "declarer", NULL);
+  start_using(program);
+  await_given(program->pid, 100, 0, false, 0);
+  end(program);
+}
+
+TEST(wrong_values_are_ignored) {
+  static const char *const environment[] = {"GPUSHARE_WEIGHT=0", "GPUSHARE_PRIORITY=21",
+                                            "GPUSHARE_EXPECTED_RUNTIME=soon", "GPUSHARE_MEMORY_LIMIT=1.5X",
+                                            NULL};
+  begin();
+  struct process *program = scene_start(&scene, environment, "declarer", NULL);
+  start_using(program);
+  await_given(program->pid, 100, 0, false, 0);
+  CHECK(process_log_lines(program) == 4, "one line each");
+  process_await_log(program, "GPUSHARE_WEIGHT=0 is not understood (1 to 10000)");
+  process_await_log(program, "GPUSHARE_PRIORITY=21 is not understood (-20 to 20)");
+  process_await_log(program, "GPUSHARE_EXPECTED_RUNTIME=soon is not understood (a duration: 90, 15m, 2.5h)");
+  process_await_log(program, "GPUSHARE_MEMORY_LIMIT=1.5X is not understood (a size: 16G, 512M)");
+  end(program);
+}
+
+/* ---- gpushare.h ---- */
+
+TEST(by_calls) {
+  static const char *const environment[] = {"GPUSHARE_WEIGHT=250", "GPUSHARE_PRIORITY=3", NULL};
+  begin();
+  struct process *program = scene_start(&scene, environment, "declarer", NULL);
+  CHECK(ask(program, "weight 40") == 0, "before it uses a GPU");
+  start_using(program);
+  await_given(program->pid, 40, 3, false, 0); /* what has not been called for stays */
+  CHECK(ask(program, "priority -20") == 0);
+  await_given(program->pid, 40, -20, false, 0);
+  CHECK(ask(program, "expected 900000000000000") == 0);
+  await_given(program->pid, 40, -20, true, 0);
+  CHECK(ask(program, "expected 0") == 0);
+  await_given(program->pid, 40, -20, false, 0);
+  CHECK(ask(program, "weight 0") == -EINVAL && ask(program, "weight 10001") == -EINVAL);
+  CHECK(ask(program, "priority 21") == -EINVAL && ask(program, "priority -21") == -EINVAL);
+  CHECK(ask(program, "weight 100") == 0 && ask(program, "priority 0") == 0);
+  await_given(program->pid, 100, 0, false, 0);
+  end(program);
+}
+
+TEST(children_inherit) {
+  char line[64];
+  begin();
+  struct process *program = scene_start(&scene, NULL, "declarer", NULL);
+  CHECK(ask(program, "weight 40") == 0);
+  process_say(program, "fork");
+  process_expect(program, "child ", line, sizeof line);
+  start_using(program);
+  await_given(atoi(line + strlen("child ")), 40, 0, false, 0);
+  end(program);
+}
+
+/* A daemon that comes later is told what was said before. */
+TEST(a_new_daemon_is_told) {
+  begin();
+  struct process *program = scene_start(&scene, NULL, "declarer", NULL);
+  start_using(program);
+  CHECK(ask(program, "weight 40") == 0);
+  await_given(program->pid, 40, 0, false, 0);
+  scene_stop_daemon(&scene);
+  CHECK(ask(program, "priority 5") == 0);
+  scene_start_daemon(&scene, NULL);
+  await_given(program->pid, 40, 5, false, 0);
+  end(program);
+}
+
+TEST(without_the_library) {
+  static const char *const plain[] = {"LD_PRELOAD=", NULL};
+  scene_begin(&scene, "small");
+  struct process *program = scene_start(&scene, plain, "declarer", NULL);
+  process_say(program, "weight 40");
+  process_expect(program, "absent", NULL, 0);
+  end(program);
+}
+
+/* ---- gpusharectl ---- */
+
+static void set(const struct process *program, const char *command, const char *value) {
+  char job[16];
+  snprintf(job, sizeof job, "%u", terms_of(program->pid).terms_status.job);
+  CHECK(scene_ctl(&scene, NULL, 0, command, job, value, NULL) == 0, "%s %s", command, value);
+}
+
+TEST(gpusharectl_counts_more) {
+  begin();
+  struct process *program = scene_start(&scene, NULL, "declarer", NULL);
+  start_using(program);
+  await_given(program->pid, 100, 0, false, 0);
+  set(program, "set-priority", "-7");
+  await_given(program->pid, 100, -7, false, 0);
+  CHECK(ask(program, "priority 20") == 0 && ask(program, "weight 40") == 0);
+  await_given(program->pid, 40, -7, false, 0);
+  end(program);
+}
+
+static void await_total(struct process *program, long long bytes) {
+  for (uint64_t deadline = deadline_in(PROCESS_LIMIT_S); ask(program, "total") != bytes;)
+    CHECK(deadline_left_ms(deadline) > 0, "it sees %lld", ask(program, "total"));
+}
+
+static void check_limit_with(const char *memory) {
+  const char *const environment[] = {"GPUSHARE_MEMORY_LIMIT=16M", memory, NULL};
+  begin();
+  struct process *program = scene_start(&scene, environment, "declarer", NULL);
+  start_using(program);
+  CHECK(ask(program, "total") == 16 * MIB, "a limit is all that it sees");
+  CHECK(ask(program, "alloc 12582912") == 0);
+  CHECK(ask(program, "alloc 8388608") == 2, "CUDA_ERROR_OUT_OF_MEMORY");
+  set(program, "set-limit", "32M");
+  await_total(program, 32 * MIB);
+  CHECK(ask(program, "alloc 8388608") == 0);
+  set(program, "set-limit", "4M");
+  await_total(program, 4 * MIB);
+  CHECK(ask(program, "alloc 4096") == 2);
+  CHECK(json_number("used_bytes") >= 20 * MIB, "nothing is taken away");
+  set(program, "set-limit", "0");
+  await_total(program, 64 * MIB);
+  CHECK(ask(program, "alloc 33554432") == 0);
+  end(program);
+}
+
+TEST(memory_limit) { check_limit_with("GPUSHARE_MEMORY=managed"); }
+
+TEST(memory_limit_swap) { check_limit_with("GPUSHARE_MEMORY=swap"); }
+
+static bool has_run_for_a_second(const struct scene_status *status, const void *process) {
+  const struct gs_msg *terms = scene_terms_of(status, ((const struct process *)process)->pid);
+  return terms && terms->terms_status.gpu_ns > NS_PER_S;
+}
+
+static struct process *start_job(const char *bytes) {
+  struct process *job =
+      scene_start(&scene, NULL, "job", "--bytes", bytes, "--rounds", "0", "--progress", NULL);
+  process_expect(job, "round", NULL, 0);
+  return job;
+}
+
+static void end_job(struct process *job) {
+  process_close_input(job);
+  process_expect(job, "ok", NULL, 0);
+  process_wait_exit(job, 0);
+  scene_await(&scene, scene_job_gone, job, "the daemon has seen its end");
+}
+
+/* The same command line again is expected to take as long as the last time; another one is not. */
+TEST(runs_are_learnt_from) {
+  begin();
+  struct process *job = start_job("1M");
+  CHECK(terms_of(job->pid).terms_status.remaining_ns == 0);
+  scene_await(&scene, has_run_for_a_second, job, "it runs for a second");
+  end_job(job);
+  job = start_job("2M");
+  CHECK(terms_of(job->pid).terms_status.remaining_ns == 0);
+  end_job(job);
+  job = start_job("1M");
+  CHECK(terms_of(job->pid).terms_status.remaining_ns > 0);
+  end_job(job);
+  scene_end(&scene);
+}
