@@ -1,0 +1,159 @@
+/*
+ * bench_core.c - what the daemon's decisions cost: events per second and bytes per job, for 10 to 100,000 jobs
+ * on 1 and on 64 GPUs.
+ *
+ * Jobs of 1 GiB on cards of 16 GiB, so that few fit: all want to run all the time, and take turns in sets. Each
+ * does at once what it is told (stop, ask again, evict, restore, run), and the clock goes from deadline to
+ * deadline, so nothing but the core takes time. An event is a call of the core with all that follows from it.
+ *
+ * usage: bench_core [--json] [--seconds N]     for each combination (0.5)
+ */
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "core/scheduler.h"
+#include "report.h"
+
+#define GIB (UINT64_C(1) << 30)
+#define CARD (16 * GIB)
+#define GPUS_MAX 64
+#define JOBS_MAX 100000
+
+struct client {
+  struct sched_job job;
+  uint64_t resident_bytes, room_bytes, room_seq, epoch;
+  bool holds, active;
+};
+
+static struct scheduler scheduler;
+static struct sched_gpu gpus[GPUS_MAX];
+static struct client *clients;
+static struct sched_change change;
+static uint64_t now_ns, events;
+static double seconds = 0.5;
+
+/* ---- clients ---- */
+
+static void say_resident(struct client *client, uint64_t bytes) {
+  struct sched_residence residence = {.resident_bytes = bytes, .room_seq = client->room_seq};
+  if (bytes > client->resident_bytes)
+    residence.restored_bytes = bytes - client->resident_bytes;
+  else
+    residence.evicted_bytes = client->resident_bytes - bytes;
+  client->resident_bytes = bytes;
+  events++;
+  scheduler_resident(&client->job, &residence, now_ns, &change);
+}
+
+static void move(struct client *client) {
+  uint64_t goal = client->room_bytes < client->job.used_bytes ? client->room_bytes : client->job.used_bytes;
+  if (client->active)
+    return;
+  if (goal != client->resident_bytes)
+    say_resident(client, goal);
+  if (client->holds && client->resident_bytes == client->job.used_bytes) {
+    struct sched_active active = {.epoch = client->epoch};
+    client->active = true;
+    events++;
+    scheduler_active(&client->job, &active, now_ns, &change);
+  }
+}
+
+static void stop(struct client *client) {
+  struct sched_release release = {.epoch = client->epoch, .drain_ns = NS_PER_MS};
+  client->holds = client->active = false;
+  events += 2;
+  scheduler_release(&client->job, &release, now_ns, &change);
+  scheduler_request(&client->job, now_ns, &change);
+}
+
+static void obey(const struct sched_action *action) {
+  struct client *client = action->job->owner;
+  bool grant = action->type == SCHED_TELL_LOCK_OK, drop = action->type == SCHED_TELL_DROP_LOCK;
+  if (!grant && !drop && action->type != SCHED_TELL_ROOM)
+    return;
+  client->room_bytes = action->room_bytes;
+  client->room_seq = action->room_seq;
+  if (grant) {
+    client->epoch = action->epoch;
+    client->holds = true;
+  } else if (drop) {
+    stop(client);
+  }
+  move(client);
+}
+
+static void settle(void) {
+  struct sched_action action;
+  while (change_next(&change, &action))
+    obey(&action);
+}
+
+/* ---- a run ---- */
+
+static void set_up(unsigned jobs, unsigned gpu_count) {
+  scheduler_init(&scheduler);
+  change_init(&change);
+  scheduler.host_memory_bytes = SCHED_BYTES_MAX * JOBS_MAX;
+  scheduler.settle_ns = 0;
+  now_ns = NS_PER_S;
+  for (unsigned i = 0; i < gpu_count; i++) {
+    uint8_t uuid[GS_UUID_SIZE] = {1, (uint8_t)i};
+    scheduler_add_gpu(&scheduler, &gpus[i], uuid, "card", CARD);
+  }
+  for (unsigned i = 0; i < jobs; i++) {
+    struct sched_attach attach = {.id = i + 1, .owner = &clients[i], .used_bytes = GIB};
+    clients[i] = (struct client){.holds = false};
+    scheduler_attach(&gpus[i % gpu_count], &clients[i].job, &attach, now_ns, &change);
+    settle();
+    scheduler_request(&clients[i].job, now_ns, &change);
+    settle();
+  }
+}
+
+/* Seconds per event. */
+static double measure(unsigned jobs, unsigned gpu_count) {
+  set_up(jobs, gpu_count);
+  uint64_t start_ns = clock_now_ns(), took_ns = 0;
+  for (events = 0; took_ns < (uint64_t)(seconds * NS_PER_S); took_ns = clock_now_ns() - start_ns) {
+    uint64_t deadline_ns = scheduler_deadline_ns(&scheduler);
+    if (deadline_ns == SCHED_NEVER)
+      deadline_ns = now_ns + NS_PER_S; /* all fit: nothing is to be decided */
+    now_ns = deadline_ns > now_ns ? deadline_ns : now_ns;
+    events++;
+    scheduler_expire(&scheduler, now_ns, &change);
+    settle();
+  }
+  return (double)took_ns / NS_PER_S / (double)events;
+}
+
+static void measure_and_report(unsigned gpu_count) {
+  static const unsigned jobs[] = {10, 1000, 100000};
+  double cost_s[3];
+  char name[64];
+  for (int i = 0; i < 3; i++) {
+    cost_s[i] = measure(jobs[i], gpu_count);
+    snprintf(name, sizeof name, "core_%u_jobs_%u_gpus", jobs[i], gpu_count);
+    report(name, 1 / cost_s[i], "events/s");
+  }
+  /* From 1,000 to 100,000 jobs log n grows by 5/3. */
+  snprintf(name, sizeof name, "core_%u_gpus_log_over_growth", gpu_count);
+  report_at_least(name, (5.0 / 3) / (cost_s[2] / cost_s[1]), 1, true);
+}
+
+int main(int argc, char **argv) {
+  report_begin(argc, argv);
+  for (int i = 1; i + 1 < argc; i++)
+    if (strcmp(argv[i], "--seconds") == 0)
+      seconds = atof(argv[i + 1]);
+  clients = malloc(JOBS_MAX * sizeof *clients);
+  if (!clients) {
+    fprintf(stderr, "bench_core: out of memory\n");
+    return EXIT_FAILURE;
+  }
+  report("core_job_bytes", sizeof(struct sched_job), "bytes");
+  measure_and_report(1);
+  measure_and_report(GPUS_MAX);
+  report_end();
+  return EXIT_SUCCESS;
+}
