@@ -1,10 +1,11 @@
 /*
- * bench_core.c - what the daemon's decisions cost: events per second and bytes per job, for 10 to 100,000 jobs
- * on 1 and on 64 GPUs.
+ * bench_core.c - what the daemon's decisions cost: events per second and bytes per job, for 10 to 100,000
+ * jobs on 1 and on 64 GPUs.
  *
- * Jobs of 1 GiB on cards of 16 GiB, so that few fit: all want to run all the time, and take turns in sets. Each
- * does at once what it is told (stop, ask again, evict, restore, run), and the clock goes from deadline to
- * deadline, so nothing but the core takes time. An event is a call of the core with all that follows from it.
+ * Jobs of 1 GiB on cards of 16 GiB, so that few fit: all want to run all the time, and take turns in sets.
+ * Each does at once what it is told (stop, ask again, evict, restore, run), and the clock goes from deadline
+ * to deadline, so nothing but the core takes time. An event is a call of the core with all that follows from
+ * it.
  *
  * usage: bench_core [--json] [--seconds N]     for each combination (0.5)
  */

@@ -148,9 +148,10 @@ static struct sched_job *worst(const struct sched_gpu *gpu, const struct sched_j
   return worst;
 }
 
-/* Displace as many holders as the waiter needs; nobody if that would not be enough. */
+/* Displace as many holders as the waiter needs; nobody if that would not be enough. If nobody makes way for
+ * it at all, nobody does for those that come after it. */
 static bool make_room(const struct sched_gpu *gpu, struct seats *seats, const struct sched_job *waiter,
-                      bool over, uint64_t now_ns) {
+                      bool over, uint64_t now_ns, bool *some_go) {
   struct sched_job *out[LOOKAHEAD], *holder;
   struct seats trial = *seats;
   unsigned count = 0;
@@ -163,6 +164,7 @@ static bool make_room(const struct sched_gpu *gpu, struct seats *seats, const st
     *seats = trial;
     return true;
   }
+  *some_go = count > 0;
   while (count > 0)
     out[--count]->displaced = false;
   return false;
@@ -175,6 +177,7 @@ static void choose(struct sched_gpu *gpu, struct list *coming, bool over, uint64
   struct seats seats = all_seats(gpu);
   struct sched_job *blocked = NULL;
   unsigned looked_at = 0;
+  bool some_may_go = over || policy_is_preemptive(gpu);
   take_all(&seats, &gpu->holders);
   order_each(node, &gpu->queue) {
     struct sched_job *job = sched_job_of(node);
@@ -184,7 +187,8 @@ static void choose(struct sched_gpu *gpu, struct list *coming, bool over, uint64
       continue;
     if (books_blocked(job)) {
       blocked = blocked ? blocked : job;
-    } else if (fits(&seats, job) || make_room(gpu, &seats, job, over, now_ns)) {
+    } else if (fits(&seats, job) ||
+               (some_may_go && make_room(gpu, &seats, job, over, now_ns, &some_may_go))) {
       take(&seats, job);
       list_append(coming, &job->turn);
     } else {

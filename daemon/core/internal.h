@@ -56,6 +56,18 @@ void holders_foresee(struct sched_gpu *gpu, uint64_t end_ns);
 /* The job fits beside those that hold or have not stopped yet. */
 bool holders_fit(const struct sched_job *job);
 
+/* ---- present.c ---- */
+
+/* The plan must look at it; at everybody. */
+void present_enter(struct sched_job *job);
+void present_enter_all(const struct sched_gpu *gpu);
+
+/* It need not any more. */
+void present_leave(struct sched_job *job);
+
+/* The job's state or rank has changed. */
+void present_sort(struct sched_job *job);
+
 /* ---- residency.c ---- */
 
 /* Make everybody's room follow from the present state. The very last step of every event. */

@@ -55,7 +55,12 @@ struct plan {
 };
 
 static struct sched_job *job_of_turn(struct list *node) { return list_entry(node, struct sched_job, turn); }
-static struct sched_job *job_of(struct list *node) { return list_entry(node, struct sched_job, link); }
+static struct sched_job *present_job_of(struct order_node *node) {
+  return list_entry(node, struct sched_job, waiting_present);
+}
+static struct sched_job *job_of(struct list *node) {
+  return list_entry(node, struct sched_job, present_link);
+}
 
 static bool holds(const struct sched_job *job) {
   return job->state == GS_JOB_HOLDING || job->state == GS_JOB_DROPPING;
@@ -160,13 +165,22 @@ static uint64_t planned_bytes(const struct sched_job *job) {
   return job->overdue ? max_u64(job->want_bytes, job->claim_bytes) : job->want_bytes;
 }
 
+/* Nothing of it is there or promised, and it is to get nothing. */
+static bool is_absent(const struct plan *plan, const struct sched_job *job) {
+  return !plan->fits && job->room_seq && !job->want_bytes && !job->claim_bytes && !job->room_bytes;
+}
+
 static void plan_kept(struct plan *plan) {
+  struct list *present = &plan->gpu->present;
   plan->planned_bytes = 0;
-  list_each(node, &plan->gpu->jobs) {
+  for (struct list *node = present->next, *next; node != present; node = next) {
     struct sched_job *job = job_of(node);
+    next = node->next;
     job->role = SCHED_ROLE_NONE;
     job->want_bytes = kept_bytes(plan, job);
     plan->planned_bytes += planned_bytes(job);
+    if (is_absent(plan, job))
+      present_leave(job);
   }
 }
 
@@ -191,8 +205,8 @@ static bool has_to_give(const struct sched_job *job) {
 
 /* Those that cannot run, even if it is their turn. */
 static uint64_t take_from_passed_over(struct plan *plan, uint64_t lacking_bytes) {
-  order_each(node, &plan->gpu->queue) {
-    struct sched_job *job = sched_job_of(node);
+  order_each(node, &plan->gpu->queue_present) {
+    struct sched_job *job = present_job_of(node);
     if (lacking_bytes == 0)
       break;
     if (sched_job_too_big(job) || books_blocked(job))
@@ -218,10 +232,10 @@ static uint64_t take_from_idle(struct plan *plan, uint64_t idle_ns, uint64_t lac
 
 /* Those that run last, first. */
 static uint64_t take_from_queue(struct plan *plan, uint64_t lacking_bytes) {
-  order_each_back(node, &plan->gpu->queue) {
+  order_each_back(node, &plan->gpu->queue_present) {
     if (lacking_bytes == 0)
       break;
-    lacking_bytes = take(plan, sched_job_of(node), lacking_bytes);
+    lacking_bytes = take(plan, present_job_of(node), lacking_bytes);
   }
   return lacking_bytes;
 }
@@ -257,7 +271,7 @@ static uint64_t lacking_bytes(const struct plan *plan) {
 
 static void plan_first(struct plan *plan) {
   struct sched_gpu *gpu = plan->gpu;
-  list_each(node, &gpu->jobs) {
+  list_each(node, &gpu->present) {
     if (job_of(node)->role == SCHED_ROLE_FIRST)
       plan_job(plan, job_of(node), books_need_bytes(job_of(node)));
   }
@@ -287,7 +301,7 @@ static void plan_second(struct plan *plan, struct sched_job *second) {
 /* Everything fits but for what jobs may allocate unasked: who gets to do so? */
 static void plan_slack(struct plan *plan) {
   uint64_t free_bytes = less_u64(sched_gpu_usable_bytes(plan->gpu), plan->planned_bytes);
-  list_each(node, &plan->gpu->jobs) {
+  list_each(node, &plan->gpu->present) {
     struct sched_job *job = job_of(node);
     uint64_t more_bytes = min_u64(less_u64(job->reach_bytes, job->want_bytes), free_bytes);
     job->want_bytes += more_bytes;
@@ -296,12 +310,14 @@ static void plan_slack(struct plan *plan) {
 }
 
 static void set_roles(const struct list *jobs, enum sched_role role) {
-  list_each(node, jobs) { job_of_turn(node)->role = role; }
+  list_each(node, jobs) {
+    present_enter(job_of_turn(node));
+    job_of_turn(node)->role = role;
+  }
 }
 
 static void make_plan(struct plan *plan) {
   struct sched_gpu *gpu = plan->gpu;
-  plan->fits = books_fit(gpu);
   plan_kept(plan);
   if (gpu->roomy || (!plan->fits && !gpu->serialized))
     return;
@@ -342,7 +358,7 @@ static void raise(const struct plan *plan, struct sched_job *job) {
 }
 
 static void tell_rooms(const struct plan *plan) {
-  list_each(node, &plan->gpu->jobs) {
+  list_each(node, &plan->gpu->present) {
     struct sched_job *job = job_of(node);
     if (job->want_bytes < job->room_bytes)
       residency_set_room(job, job->want_bytes, plan->now_ns, plan->change);
@@ -350,7 +366,7 @@ static void tell_rooms(const struct plan *plan) {
   list_each(node, &plan->gpu->holders) { raise(plan, job_of_turn(node)); }
   list_each(node, &plan->gpu->next) { raise(plan, job_of_turn(node)); }
   list_each(node, &plan->gpu->later) { raise(plan, job_of_turn(node)); }
-  list_each(node, &plan->gpu->jobs) { raise(plan, job_of(node)); }
+  list_each(node, &plan->gpu->present) { raise(plan, job_of(node)); }
 }
 
 void residency_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
@@ -359,7 +375,10 @@ void residency_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chang
   gpu->roomy = gpu->reach_bytes <= sched_gpu_usable_bytes(gpu);
   if (gpu->roomy && was_roomy)
     return;
-  struct plan plan = {.gpu = gpu, .now_ns = now_ns, .change = change};
+  struct plan plan = {.gpu = gpu, .now_ns = now_ns, .change = change, .fits = books_fit(gpu)};
+  if ((gpu->roomy && !was_roomy) || (plan.fits && !gpu->fitted))
+    present_enter_all(gpu);
+  gpu->fitted = plan.fits;
   make_plan(&plan);
   tell_rooms(&plan);
 }

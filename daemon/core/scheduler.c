@@ -40,6 +40,7 @@ void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const
   strncpy(gpu->name, name, sizeof gpu->name - 1);
   list_init(&gpu->jobs);
   list_init(&gpu->idle);
+  list_init(&gpu->present);
   list_init(&gpu->holders);
   list_init(&gpu->next);
   list_init(&gpu->later);
@@ -91,11 +92,13 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
                             .terms = {.weight = SCHED_WEIGHT},
                             .managed = is_managed(gpu, attach->flags)};
   list_init(&job->turn);
+  list_init(&job->present_link);
   list_init(&job->leaving_link);
   list_init(&job->staying_link);
   list_init(&job->todo_link);
   list_append(&gpu->jobs, &job->link);
   gpu->job_count++;
+  present_enter(job); /* to be told its first room */
   turns_set_state(job, GS_JOB_IDLE, now_ns);
   books_set_used(job, attach->used_bytes, 0, attach->used_bytes);
   books_set_resident(job, attach->resident_bytes);
@@ -120,6 +123,7 @@ void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_chang
   turns_set_state(job, GS_JOB_IDLE, now_ns);
   books_set_used(job, 0, 0, 0);
   change_forget(job);
+  present_leave(job);
   list_remove(&job->turn);
   list_remove(&job->leaving_link);
   list_remove(&job->staying_link);

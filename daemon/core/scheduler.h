@@ -82,18 +82,20 @@ struct sched_gpu {
   char name[GS_NAME_SIZE];
   struct sched_settings settings;
   uint64_t total_bytes;
-  bool serialized;        /* turns are being taken */
-  uint64_t serialized_ns; /* since when */
-  uint64_t turn_ns;       /* when the present holder's quantum began, or will if it does not run before */
-  bool contended;         /* somebody waits who has no place beside the holders */
-  uint64_t preempt_ns;    /* when a holder will have run for long enough to be interrupted */
-  uint64_t epoch;         /* of the last grant */
-  uint64_t virtual_ns;    /* fair: where newcomers begin */
-  uint64_t arrivals;      /* of jobs so far */
-  uint32_t last_job;      /* id of who got the last turn; 0: nobody yet */
-  struct list jobs;       /* all */
-  struct list idle;       /* IDLE and BYPASSED, the longest first */
-  struct order queue;     /* WAITING, by rank (policy.h) */
+  bool serialized;            /* turns are being taken */
+  uint64_t serialized_ns;     /* since when */
+  uint64_t turn_ns;           /* when the present holder's quantum began, or will if it does not run before */
+  bool contended;             /* somebody waits who has no place beside the holders */
+  uint64_t preempt_ns;        /* when a holder will have run for long enough to be interrupted */
+  uint64_t epoch;             /* of the last grant */
+  uint64_t virtual_ns;        /* fair: where newcomers begin */
+  uint64_t arrivals;          /* of jobs so far */
+  uint32_t last_job;          /* id of who got the last turn; 0: nobody yet */
+  struct list jobs;           /* all */
+  struct list idle;           /* IDLE and BYPASSED, of those that are present, the longest first */
+  struct order queue;         /* WAITING, by rank (policy.h) */
+  struct list present;        /* jobs with memory on the card, or that may get some */
+  struct order queue_present; /* WAITING, of those */
   struct list
       holders;       /* HOLDING, in the order of their grants; while serialized, those that fit (holders.c) */
   struct list next;  /* WAITING: to be granted as soon as those that must stop have */
@@ -110,6 +112,7 @@ struct sched_gpu {
   uint64_t overhead_end_ns; /* when that is tried again */
   uint32_t overhead_tries;  /* how often it was */
   bool roomy;               /* the last plan: everybody has all the room that he may ask for */
+  bool fitted;              /* the last plan: what all have fits together */
   uint64_t replan_ns;       /* when somebody will have been idle for long enough to leave for the next one */
   uint64_t handovers, moved_bytes;
   struct sched_handover handover;
@@ -132,6 +135,8 @@ struct sched_job {
   struct list link;          /* gpu->jobs */
   struct list turn;          /* idle, holders, dropping or overdue; of those that wait: next, later or none */
   struct order_node waiting; /* queue */
+  struct order_node waiting_present;
+  struct list present_link;
   struct list leaving_link;
   struct list staying_link;
   struct list todo_link;

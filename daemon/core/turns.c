@@ -13,6 +13,8 @@
 #include "core/internal.h"
 #include "core/policy.h"
 
+#define NOTED 64 /* jobs that are too big, at most, in one go */
+
 static struct sched_job *job_of_turn(struct list *node) {
   return node ? list_entry(node, struct sched_job, turn) : NULL;
 }
@@ -42,16 +44,15 @@ uint64_t sched_job_waited_ns(const struct sched_job *job, uint64_t now_ns) {
 
 static void enter_list(struct sched_job *job, uint64_t now_ns) {
   struct sched_gpu *gpu = job->gpu;
-  struct list *lists[] = {[GS_JOB_IDLE] = &gpu->idle,
-                          [GS_JOB_HOLDING] = &gpu->holders,
-                          [GS_JOB_DROPPING] = &gpu->dropping,
-                          [GS_JOB_BYPASSED] = &gpu->idle};
   list_remove(&job->turn);
   order_remove(&gpu->queue, &job->waiting);
   if (job->state == GS_JOB_WAITING)
     order_insert(&gpu->queue, &job->waiting, policy_rank(job, now_ns));
-  else
-    list_append(lists[job->state], &job->turn);
+  else if (job->state == GS_JOB_HOLDING)
+    list_append(&gpu->holders, &job->turn);
+  else if (job->state == GS_JOB_DROPPING)
+    list_append(&gpu->dropping, &job->turn);
+  present_sort(job);
 }
 
 void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t now_ns) {
@@ -78,6 +79,7 @@ void turns_rank(struct sched_job *job) {
     return;
   order_remove(&job->gpu->queue, &job->waiting);
   order_insert(&job->gpu->queue, &job->waiting, policy_rank(job, job->since_ns));
+  present_sort(job);
 }
 
 void turns_set_policy(struct sched_gpu *gpu, enum gs_policy policy) {
@@ -195,8 +197,9 @@ static void note_too_big(struct sched_job *job, struct sched_change *change) {
 
 /* Those that would have their turn if they were not too big. */
 static void note_passed_over(const struct sched_gpu *gpu, struct sched_change *change) {
+  unsigned count = 0;
   order_each(node, &gpu->queue) {
-    if (!sched_job_too_big(sched_job_of(node)))
+    if (!sched_job_too_big(sched_job_of(node)) || count++ == NOTED)
       break;
     note_too_big(sched_job_of(node), change);
   }
@@ -210,7 +213,7 @@ static void stop_holder(struct sched_job *holder, uint64_t now_ns, struct sched_
 
 /* One that holds and has come to need more than the capacity cannot go on. (Where the driver has refused some
  * of that, the program gets to hear it: it may be about to do with less.) */
-static bool is_too_big(const struct sched_job *holder, struct sched_change *change) {
+static bool is_too_big(struct sched_job *holder, struct sched_change *change) {
   if (!books_exceeds_capacity(holder))
     return false;
   note_too_big(holder, change);
