@@ -32,7 +32,7 @@ bool change_next(struct sched_change *change, struct sched_action *action) {
       .type = (enum sched_action_type)__builtin_ctz(job->todo),
       .job = job,
       .epoch = job->epoch,
-      .quantum_ns = gpu->serialized ? gpu->settings.tq_ns : 0,
+      .quantum_ns = gpu->serialized ? sched_gpu_tq_ns(gpu) : 0,
       .room_bytes = job->room_bytes,
       .room_seq = job->room_seq,
       .target_bytes = job->target_bytes,

@@ -53,6 +53,8 @@ void handover_end(struct sched_gpu *gpu, const struct sched_active *active, uint
   sum->move_ns = add_u64(sum->move_ns, last->move_ns);
   sum->evicted_bytes = add_u64(sum->evicted_bytes, last->evicted_bytes);
   sum->restored_bytes = add_u64(sum->restored_bytes, last->restored_bytes);
+  uint64_t cost_ns = max_u64(add_u64(last->drain_ns, last->move_ns), 1);
+  handover->cost_ns = handover->cost_ns ? handover->cost_ns - handover->cost_ns / 4 + cost_ns / 4 : cost_ns;
   handover->open = false;
 }
 

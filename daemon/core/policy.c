@@ -67,7 +67,7 @@ uint64_t policy_rank(const struct sched_job *job, uint64_t now_ns) {
 bool policy_precedes(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {
   const struct sched_gpu *gpu = waiter->gpu;
   if (gpu->settings.policy == GS_POLICY_PACK)
-    return (now_ns - waiter->since_ns) / PATIENCE >= gpu->settings.tq_ns;
+    return (now_ns - waiter->since_ns) / PATIENCE >= sched_gpu_tq_ns(gpu);
   return waiter->waiting.key <= policy_rank(holder, now_ns);
 }
 

@@ -285,7 +285,7 @@ static void plan_first(struct plan *plan) {
 
 /* Once moves are worth hiding they stay so for that turn: what is left to move gets less. */
 static bool worth_hiding(struct sched_gpu *gpu, struct sched_job *job, uint64_t bytes) {
-  job->hidden |= handover_cost_ns(gpu, bytes) > gpu->settings.tq_ns / HIDE_DIVISOR;
+  job->hidden |= handover_cost_ns(gpu, bytes) > sched_gpu_tq_ns(gpu) / HIDE_DIVISOR;
   return job->hidden;
 }
 

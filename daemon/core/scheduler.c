@@ -11,7 +11,9 @@ static struct sched_gpu *gpu_of(struct list *node) { return list_entry(node, str
 
 void scheduler_init(struct scheduler *scheduler) {
   *scheduler = (struct scheduler){
-      .defaults = {.tq_ns = UINT64_C(20000000000), .mode = GS_MODE_AUTO},
+      .defaults = {.tq_ns = UINT64_C(20000000000),
+                   .loss_permille = SCHED_LOSS_PERMILLE,
+                   .mode = GS_MODE_AUTO},
       .grace_ns = UINT64_C(30000000000),
       .settle_ns = UINT64_C(100000000),
       .overhead_ns = UINT64_C(10000000000),
@@ -285,7 +287,9 @@ static void set(struct scheduler *scheduler, struct sched_gpu *gpu, enum setting
 
 void scheduler_set_tq(struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t tq_ns, uint64_t now_ns,
                       struct sched_change *change) {
-  set(scheduler, gpu, SETTING_TQ, tq_ns < SCHED_TQ_MIN_NS ? SCHED_TQ_MIN_NS : tq_ns, now_ns, change);
+  if (tq_ns != SCHED_TQ_AUTO)
+    tq_ns = max_u64(tq_ns, SCHED_TQ_MIN_NS);
+  set(scheduler, gpu, SETTING_TQ, tq_ns, now_ns, change);
 }
 
 void scheduler_set_mode(struct scheduler *scheduler, struct sched_gpu *gpu, enum gs_mode mode,

@@ -21,6 +21,9 @@
 #include "core/order.h"
 #include "gpushare/protocol.h"
 
+/* Instead of a quantum: as short as hand-overs allow (quantum.c). */
+#define SCHED_TQ_AUTO 0
+#define SCHED_LOSS_PERMILLE 50
 #define SCHED_TQ_MIN_NS UINT64_C(1000000)
 #define SCHED_NEVER UINT64_MAX
 /* No job uses more on one GPU; larger figures from clients are cut, so that sums cannot overflow. */
@@ -39,7 +42,8 @@
 #define SCHED_BYTES_PER_S UINT64_C(25000000000)
 
 struct sched_settings {
-  uint64_t tq_ns;
+  uint64_t tq_ns;          /* or SCHED_TQ_AUTO */
+  uint32_t loss_permille;  /* auto: of the time, that hand-overs may take; 1 to 999 */
   uint64_t capacity_bytes; /* 0: the whole card */
   enum gs_mode mode;
   enum gs_policy policy;
@@ -73,6 +77,7 @@ struct sched_handover {
   struct sched_cost now, last, sum;
   uint64_t hidden_bytes;
   uint64_t bytes_per_s; /* moving average of what restores reach */
+  uint64_t cost_ns;     /* and of what hand-overs cost; 0: there was none */
 };
 
 struct sched_gpu {
@@ -290,7 +295,7 @@ void scheduler_memory_report(struct sched_job *job, uint64_t total_bytes, uint64
 void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms, uint64_t now_ns,
                          struct sched_change *change);
 
-/* Settings. gpu NULL: of every GPU, and the default for new ones. */
+/* Settings. gpu NULL: of every GPU, and the default for new ones. A quantum of SCHED_TQ_AUTO finds itself. */
 void scheduler_set_tq(struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t tq_ns, uint64_t now_ns,
                       struct sched_change *change);
 void scheduler_set_mode(struct scheduler *scheduler, struct sched_gpu *gpu, enum gs_mode mode,
@@ -310,6 +315,8 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
 
 /* ---- figures ---- */
 
+/* The quantum, as set or as found. */
+uint64_t sched_gpu_tq_ns(const struct sched_gpu *gpu);
 /* As set, or the card's. */
 uint64_t sched_gpu_capacity_bytes(const struct sched_gpu *gpu);
 /* What of it there really is. */

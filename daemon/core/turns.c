@@ -180,7 +180,7 @@ static uint64_t grace_end_ns(const struct sched_job *job) {
 }
 
 static uint64_t quantum_end_ns(const struct sched_gpu *gpu) {
-  return add_u64(gpu->turn_ns, gpu->settings.tq_ns);
+  return add_u64(gpu->turn_ns, sched_gpu_tq_ns(gpu));
 }
 
 void turns_wait_anew(struct sched_gpu *gpu, uint64_t now_ns) {

@@ -170,6 +170,37 @@ START_TEST(however_many_wait_for_its_memory) {
 }
 END_TEST
 
+/* ---- the quantum that finds itself ---- */
+
+/* Part of the time that hand-overs take. */
+static double loss(double s) {
+  uint64_t before_ns = idle_ns();
+  actors_pass(&them, (uint64_t)(s * NS_PER_S));
+  return (double)(idle_ns() - before_ns) / (s * NS_PER_S);
+}
+
+START_TEST(an_automatic_quantum_loses_what_it_may) {
+  start(2, 14, SCHED_TQ_AUTO, 0); /* 12 of 16 GiB must be moved each time, whatever is hidden */
+  actors_pass(&them, 60 * NS_PER_S);
+  double lost = loss(120);
+  ck_assert_msg(lost > 0.03 && lost < 0.055, "%g", lost);
+  uint64_t long_ns = sched_gpu_tq_ns(&them.gpu);
+  them.gpu.settings.loss_permille = 200;
+  actors_pass(&them, 60 * NS_PER_S);
+  lost = loss(120);
+  ck_assert_msg(lost > 0.12 && lost < 0.22, "%g", lost);
+  ck_assert_uint_lt(sched_gpu_tq_ns(&them.gpu), long_ns / 2);
+}
+END_TEST
+
+START_TEST(it_gets_short_where_hand_overs_cost_nothing) {
+  start(3, 4, SCHED_TQ_AUTO, 0);
+  actors_pass(&them, 60 * NS_PER_S);
+  ck_assert_uint_eq(sched_gpu_tq_ns(&them.gpu), 50 * NS_PER_MS);
+  ck_assert_double_lt(loss(60), 0.05);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {three_jobs_move_half_of_what_lru_moves,
                                 two_large_jobs_move_what_they_must_and_no_more,
@@ -178,6 +209,8 @@ int main(void) {
                                 long_turns_move_less_instead,
                                 one_that_stays_leaves_half_of_the_time_unused,
                                 however_many_wait_for_its_memory,
+                                an_automatic_quantum_loses_what_it_may,
+                                it_gets_short_where_hand_overs_cost_nothing,
                                 NULL};
   return suite_main("residency", tests, NULL, NULL);
 }

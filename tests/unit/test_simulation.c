@@ -349,7 +349,7 @@ static void change_settings(void) {
   } else if (chance(40)) {
     scheduler_set_mode(&them.scheduler, NULL, (enum gs_mode)random_below(3), them.now_ns, &them.change);
   } else if (chance(50)) {
-    uint64_t tq_ns = NS_PER_MS + random_below(50 * NS_PER_MS);
+    uint64_t tq_ns = chance(20) ? SCHED_TQ_AUTO : NS_PER_MS + random_below(50 * NS_PER_MS);
     scheduler_set_tq(&them.scheduler, NULL, tq_ns, them.now_ns, &them.change);
   } else {
     excuse(true);
@@ -424,9 +424,11 @@ static bool fits_beside_cramped(int i) {
 
 /* Everybody answers again: whoever wants to run and can must do so. */
 static void settle(void) {
-  uint64_t turns_ns = 2 * ACTORS * (them.gpu.settings.tq_ns + DRAIN_NS + MOVES_NS);
+  uint64_t turns_ns = 2 * ACTORS * (sched_gpu_tq_ns(&them.gpu) + DRAIN_NS + MOVES_NS);
   scheduler_set_mode(&them.scheduler, NULL, GS_MODE_ON, them.now_ns, &them.change);
   scheduler_set_policy(&them.scheduler, NULL, GS_POLICY_RR, them.now_ns, &them.change);
+  if (them.gpu.settings.tq_ns == SCHED_TQ_AUTO)
+    scheduler_set_tq(&them.scheduler, NULL, 10 * NS_PER_MS, them.now_ns, &them.change);
   actors_execute(&them);
   them.busy_percent = 100;
   for (int i = 0; i < ACTORS; i++)
