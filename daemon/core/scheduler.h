@@ -325,6 +325,14 @@ uint64_t sched_gpu_usable_bytes(const struct sched_gpu *gpu);
 bool sched_job_too_big(const struct sched_job *job);
 /* GS_STATE_*, those of the client and ours. */
 uint32_t sched_job_flags(const struct sched_job *job);
+struct sched_reason {
+  enum gs_reason why;
+  const struct sched_job *who; /* it is waited for; NULL: nobody in particular */
+  uint64_t expected_ns; /* until it runs, as far as one can tell; SCHED_NEVER: not unless something changes */
+};
+
+struct sched_reason sched_job_reason(const struct sched_job *job, uint64_t now_ns);
+
 /* GPU time: the time that it ran, from the moment when all that it needs was on the card. In this turn; so
  * far; and still, as far as is known (policy.h). */
 uint64_t sched_job_running_ns(const struct sched_job *job, uint64_t now_ns);

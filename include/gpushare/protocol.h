@@ -125,6 +125,20 @@ enum gs_term {
 #define GS_WEIGHT_MAX 10000
 #define GS_PRIORITY_MAX 20
 
+/* What a job does, or waits for (gpusharectl why). */
+enum gs_reason {
+  GS_REASON_IDLE = 0,    /* has not asked for the GPU */
+  GS_REASON_RUNS = 1,    /* may submit */
+  GS_REASON_STOPS = 2,   /* its turn is over: its work drains */
+  GS_REASON_SILENT = 3,  /* its turn is over, and it does not answer */
+  GS_REASON_RESTORE = 4, /* has its turn: its memory comes to the card */
+  GS_REASON_ROOM = 5,    /* has its turn: others' memory leaves the card first */
+  GS_REASON_STOP = 6,    /* is next: others' work drains */
+  GS_REASON_TURN = 7,    /* waits for its turn */
+  GS_REASON_TOO_BIG = 8, /* uses more memory than the GPU has for it */
+  GS_REASON_STAYING = 9, /* others' memory does not leave the card, for want of host memory */
+};
+
 /* How a job's device memory leaves the card and comes back (GPUSHARE_MEMORY). */
 enum gs_memory {
   GS_MEMORY_MANAGED = 0, /* unified memory, moved by prefetch; page faults keep it right */

@@ -1,0 +1,75 @@
+/* reason.c - what a job waits for, and how long that should take. Nothing here decides anything. */
+#include "core/internal.h"
+#include "core/policy.h"
+
+static struct sched_job *job_of_turn(struct list *node) {
+  return node ? list_entry(node, struct sched_job, turn) : NULL;
+}
+
+/* For what it lacks to come to the card. */
+static uint64_t restore_ns(const struct sched_job *job) {
+  return handover_cost_ns(job->gpu, less_u64(books_target_bytes(job), job->resident_bytes));
+}
+
+static uint64_t quantum_left_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
+  return less_u64(add_u64(gpu->turn_ns, sched_gpu_tq_ns(gpu)), now_ns);
+}
+
+/* Those before it in the queue, who will hold first: their quanta if turns are taken by the quantum, what
+ * they have left if one runs after the other. */
+static uint64_t others_ns(const struct sched_job *job, uint64_t now_ns) {
+  const struct sched_gpu *gpu = job->gpu;
+  bool in_a_row = gpu->settings.policy == GS_POLICY_FIFO || gpu->settings.policy == GS_POLICY_SRTF ||
+                  gpu->settings.policy == GS_POLICY_PACK;
+  uint64_t sum_ns = 0, places = gpu->holder_count ? gpu->holder_count : 1;
+  if (in_a_row)
+    list_each(node, &gpu->holders) {
+      sum_ns = add_u64(sum_ns, sched_job_remaining_ns(job_of_turn(node), now_ns));
+    }
+  order_each(node, &gpu->queue) {
+    const struct sched_job *other = sched_job_of(node);
+    if (other == job)
+      break;
+    if (!sched_job_too_big(other))
+      sum_ns = add_u64(sum_ns, in_a_row ? sched_job_remaining_ns(other, now_ns) : sched_gpu_tq_ns(gpu));
+  }
+  return (in_a_row ? 0 : quantum_left_ns(gpu, now_ns)) + sum_ns / places;
+}
+
+static struct sched_reason because(enum gs_reason why, const struct sched_job *who, uint64_t expected_ns) {
+  return (struct sched_reason){.why = why, .who = who, .expected_ns = expected_ns};
+}
+
+static struct sched_reason of_holder(const struct sched_job *job) {
+  const struct list *leaving = &job->gpu->leaving;
+  if (job->active || !job->gpu->serialized)
+    return because(GS_REASON_RUNS, NULL, 0);
+  if (job->room_bytes < books_target_bytes(job) && !list_empty(leaving))
+    return because(GS_REASON_ROOM, list_entry(list_first(leaving), struct sched_job, leaving_link),
+                   restore_ns(job));
+  return because(GS_REASON_RESTORE, NULL, restore_ns(job));
+}
+
+static struct sched_reason of_waiter(const struct sched_job *job, uint64_t now_ns) {
+  const struct sched_gpu *gpu = job->gpu;
+  const struct sched_job *stopping = job_of_turn(list_first(&gpu->dropping));
+  if (!stopping)
+    stopping = job_of_turn(list_first(&gpu->overdue));
+  if (sched_job_too_big(job))
+    return because(GS_REASON_TOO_BIG, NULL, SCHED_NEVER);
+  if (books_blocked(job))
+    return because(GS_REASON_STAYING, NULL, SCHED_NEVER);
+  if (!list_empty(&job->turn) && stopping && !list_empty(&gpu->next))
+    return because(GS_REASON_STOP, stopping, restore_ns(job));
+  return because(GS_REASON_TURN, turns_holder(gpu), add_u64(others_ns(job, now_ns), restore_ns(job)));
+}
+
+struct sched_reason sched_job_reason(const struct sched_job *job, uint64_t now_ns) {
+  if (job->state == GS_JOB_HOLDING)
+    return of_holder(job);
+  if (job->state == GS_JOB_WAITING)
+    return of_waiter(job, now_ns);
+  if (job->state == GS_JOB_DROPPING)
+    return because(GS_REASON_STOPS, NULL, 0);
+  return because(job->state == GS_JOB_BYPASSED ? GS_REASON_SILENT : GS_REASON_IDLE, NULL, 0);
+}
