@@ -104,10 +104,11 @@ static void write_config(const char *text) {
 START_TEST(sighup_rereads_the_configuration) {
   int fd = attach_client(it, 0);
   expect(fd, GS_LOCK_OK);
-  write_config("tq = 3\nmode = on\ngrace = 7\n");
+  write_config("tq = 3\nmode = on\npolicy = fifo\ngrace = 7\n");
   kill(it->pid, SIGHUP);
   ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.mode, GS_MODE_ON);
   ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.tq_ns, 3 * NS_PER_S);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.policy, GS_POLICY_FIFO);
   ck_assert_uint_eq(get_status(it, GS_STATUS_DAEMON).daemon.grace_ns, 7 * NS_PER_S);
   write_config("tq = 4\nmode = sometimes\n"); /* wrong: nothing changes */
   expect(fd, GS_SCHED_ON);
@@ -149,11 +150,12 @@ END_TEST
 START_TEST(a_new_gpu_has_settings_of_its_own) {
   kill(it->pid, SIGTERM);
   daemon_wait(it);
-  write_config(CARD_3 "mode = on\ntq = 3\n");
+  write_config(CARD_3 "mode = on\ntq = 3\npolicy = fair\n");
   daemon_start(it, (const char *const[]){"--memory", "swap", "--tq", "9", NULL});
   struct gs_msg msg = attach_card(register_client(it), 3, 0, MANAGED);
   expect_attached(&msg, GS_MODE_ON, GS_MEMORY_SWAP, 16 * GIB);
   ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.tq_ns, 3 * NS_PER_S);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.policy, GS_POLICY_FAIR);
 }
 END_TEST
 

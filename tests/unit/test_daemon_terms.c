@@ -215,6 +215,19 @@ static int run_command(uint64_t command_hash) {
   return fd;
 }
 
+START_TEST(what_it_has_had_is_not_left) {
+  run_command(0);
+  uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
+  ck_assert_int_eq(set_terms(job, GS_TERM_EXPECTED, 100 * NS_PER_S), 0);
+  while (terms().terms_status.gpu_ns == 0)
+    poll(NULL, 0, 1);
+  struct gs_msg msg = terms();
+  ck_assert_uint_eq(msg.terms_status.remaining_ns + msg.terms_status.gpu_ns, 100 * NS_PER_S);
+  ck_assert_int_eq(set_terms(job, GS_TERM_EXPECTED, 1), 0);
+  ck_assert_uint_eq(terms().terms_status.remaining_ns, 0); /* it takes longer: unknown */
+}
+END_TEST
+
 static uint64_t expected_of_next_run(uint64_t command_hash) {
   int fd = run_command(command_hash);
   struct gs_msg msg = terms();
@@ -258,6 +271,7 @@ int main(void) {
                                 what_is_set_counts_more,
                                 wrong_orders_are_refused,
                                 owners_may_ask_for_less,
+                                what_it_has_had_is_not_left,
                                 a_run_teaches_what_the_next_one_takes,
                                 learning_can_be_switched_off,
                                 NULL};
