@@ -8,10 +8,10 @@
 #include "gpushare/protocol.h"
 
 struct gpu_figures {
-  const struct gs_msg *gpu;      /* STATUS_GPU */
-  const struct gs_msg *handover; /* its STATUS_HANDOVER */
-  uint64_t held_sum_ns;          /* time that its jobs have held it, all together */
-  bool terms_shown[4];           /* by enum gs_term: some job has another than most */
+  const struct gs_msg *gpu;            /* STATUS_GPU */
+  const struct gs_msg *handover;       /* its STATUS_HANDOVER */
+  uint64_t held_sum_ns;                /* time that its jobs have held it, all together */
+  bool terms_shown[GS_TERM_LIMIT + 1]; /* by enum gs_term: some job has another than most */
 };
 
 /* Of the GPU whose STATUS_GPU `gpu` is, in messages that end at `end`. */
