@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
+#include "gate/pace.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
 #include "report.h"
@@ -29,6 +30,7 @@ void client_attach(CUdevice device) {
 }
 void client_want(CUdevice device) { (void)device; }
 void contexts_learn_current(void) {}
+void pace_submission(CUdevice device, CUstream stream) { (void)device, (void)stream; }
 void streams_note(CUstream stream) { (void)stream; }
 CUdevice contexts_device(CUcontext context) {
   (void)context;

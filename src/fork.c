@@ -5,13 +5,17 @@
 #include "client/client.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
+#include "gate/ends.h"
 #include "gate/gate.h"
+#include "gate/pace.h"
 #include "gate/streams.h"
 #include "memory/memory.h"
 
 static void in_child(void) {
   client_fork_child();
   gate_fork_child();
+  pace_fork_child();
+  ends_fork_child();
   contexts_fork_child();
   streams_fork_child();
   capture_fork_child();

@@ -9,7 +9,7 @@
 #include "common/parse.h"
 #include "gpushare/protocol.h"
 
-static struct settings current = {.socket = GS_DEFAULT_SOCKET};
+static struct settings current = {.socket = GS_DEFAULT_SOCKET, .pace = true};
 
 const struct settings *settings(void) { return &current; }
 
@@ -120,5 +120,6 @@ __attribute__((constructor)) static void read_environment(void) {
   read_expected();
   read_limit();
   read_bool("GPUSHARE_REQUIRED", &current.required);
+  read_bool("GPUSHARE_PACE", &current.pace);
   read_bool("GPUSHARE_SINGLE_OVERSUBSCRIBE", &current.single_oversubscribe);
 }

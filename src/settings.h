@@ -23,6 +23,7 @@ struct settings {
   int32_t priority;          /* GPUSHARE_PRIORITY */
   uint64_t expected_ns;      /* GPUSHARE_EXPECTED_RUNTIME: GPU time, all in all; 0: not given */
   uint64_t limit_bytes;      /* GPUSHARE_MEMORY_LIMIT: of each GPU; 0: none */
+  bool pace;                 /* GPUSHARE_PACE: turns that others wait for end on time; unless it is 0 */
   bool single_oversubscribe; /* GPUSHARE_SINGLE_OVERSUBSCRIBE: one program may exceed the card */
 };
 

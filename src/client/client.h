@@ -53,6 +53,10 @@ void client_memory_short(CUdevice device, uint64_t bytes);
  * client_capacity. */
 int client_memory_mode(CUdevice device);
 
+/* An iteration of the program has ended on this device: if its turn is to end here, the calling thread
+ * submits nothing more in it. Returns at once. */
+void client_iteration_ended(CUdevice device);
+
 /* Around a fork, in the parent. */
 void client_fork_prepare(void);
 void client_fork_parent(void);

@@ -187,6 +187,7 @@ static void on_granted(struct gpu *gpu, const struct gs_msg *msg) {
   gpu->holding = true;
   gpu->wanted = gpu->drop_pending = false;
   room_take(gpu, msg);
+  turn_take(gpu, msg->room.quantum_ns);
   handover_begin_at_once(gpu);
   pthread_mutex_unlock(&client.lock);
 }
@@ -198,7 +199,7 @@ static void on_release_order(struct gpu *gpu, const struct gs_msg *msg) {
   if (gpu->holding && gpu->epoch == msg->epoch) {
     gpu->wanted = true;
     condition_wake_all(&gpu->changed);
-    if (drop)
+    if (drop && !turn_holds_back(gpu, clock_now_ns()))
       handover_order_drop(gpu);
   }
   if (drop)
@@ -373,7 +374,9 @@ static uint64_t earlier(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* What is due for one GPU. Lock held. */
 static uint64_t run_gpu_timers(struct gpu *gpu, uint64_t now_ns) {
-  return gpu->used ? earlier(handover_check(gpu, now_ns), memory_check(gpu, now_ns)) : UINT64_MAX;
+  if (!gpu->used)
+    return UINT64_MAX;
+  return earlier(turn_check(gpu, now_ns), earlier(handover_check(gpu, now_ns), memory_check(gpu, now_ns)));
 }
 
 /* Things that are due; returns when the next one is. */

@@ -115,6 +115,7 @@ static void give_back(struct gpu *gpu) {
   uint64_t drain_ns = stop_submitting(gpu);
   pthread_mutex_lock(&client.lock);
   gpu->busy = gpu->releasing = false;
+  turn_end(gpu, drain_ns);
   if (client.generation != generation) { /* the daemon went away meanwhile */
     if (gpu->holding)
       handover_begin(gpu);
@@ -166,7 +167,8 @@ static bool open_memory(struct gpu *gpu, bool (*how)(CUdevice device, uint64_t e
 static void open_gate(struct gpu *gpu) {
   gpu->grant_pending = false;
   gate_open(gpu->device);
-  uint64_t restore_ns = clock_now_ns() - gpu->granted_ns;
+  uint64_t now_ns = clock_now_ns(), restore_ns = now_ns - gpu->granted_ns;
+  turn_begin(gpu, now_ns);
   gpu->handover_ns += restore_ns;
   room_report(gpu);
   tell_active(gpu, restore_ns);

@@ -1,6 +1,7 @@
 /*
  * state.h - what the client's parts share: connection.c (one thread per process, which speaks with the
- * daemon), and handover.c and room.c (one thread per GPU, which does what takes time: drains and moves).
+ * daemon, and keeps the time of turns: turn.c), and handover.c and room.c (one thread per GPU, which does
+ * what takes time: drains and moves).
  * Internal to src/client.
  */
 #ifndef GS_CLIENT_STATE_H
@@ -35,6 +36,14 @@ struct gpu {
   uint64_t pulse_at_ns;      /* when to let waiting threads pass, if it still drains then */
   uint64_t handover_ns;      /* what the last one cost this process: drain and restore */
   uint64_t granted_ns;       /* when it got the lock last */
+
+  /* how its turn ends: turn.c */
+  uint64_t quantum_ns;     /* as told with the grant; 0: unknown */
+  uint64_t turn_end_ns;    /* 0: unknown */
+  uint64_t paced_since_ns; /* 0: it is not */
+  uint64_t drop_by_ns;     /* DROP_LOCK waits for an iteration's end, until then; 0: it does not */
+  uint64_t backlog_ns;     /* how much was queued when the last turn began to be paced */
+  bool backlog_known;
 
   /* what it may have on the card: room.c */
   bool room_bound;     /* by a daemon */
@@ -126,6 +135,22 @@ void handover_order_drop(struct gpu *gpu);
 /* If the worker has drained for too long, let waiting threads pass once and tell the daemon. Returns when to
  * look again (UINT64_MAX: no need). Lock held. */
 uint64_t handover_check(struct gpu *gpu, uint64_t now_ns);
+
+/* ---- turn.c; with the lock held ---- */
+
+/* LOCK_OK tells the quantum, which begins when the gate opens. */
+void turn_take(struct gpu *gpu, uint64_t quantum_ns);
+void turn_begin(struct gpu *gpu, uint64_t now_ns);
+
+/* Does what is due near the end of a turn that others wait for. Returns when to look again (UINT64_MAX: no
+ * need). */
+uint64_t turn_check(struct gpu *gpu, uint64_t now_ns);
+
+/* DROP_LOCK has come: true if it waits, not for long, until an iteration of the program ends. */
+bool turn_holds_back(struct gpu *gpu, uint64_t now_ns);
+
+/* Everything has been drained. */
+void turn_end(struct gpu *gpu, uint64_t drain_ns);
 
 /* ---- room.c; with the lock held, but where it says otherwise ---- */
 

@@ -8,6 +8,7 @@
 #include "client/client.h"
 #include "common/log.h"
 #include "gate/capture.h"
+#include "gate/pace.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
@@ -157,6 +158,7 @@ static void leave_end(struct entry *e, bool gone) {
   if (gone) {
     streams_context_gone(e->context);
     capture_context_gone(e->context);
+    pace_context_gone(e->context);
     memory_context_gone(e->context);
   }
   pthread_mutex_lock(&lock);

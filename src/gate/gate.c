@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/futex.h"
 #include "gate/contexts.h"
+#include "gate/pace.h"
 #include "gate/slots.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
@@ -15,6 +16,7 @@
 struct gate {
   _Atomic uint32_t used;
   _Atomic uint32_t open;
+  _Atomic uint32_t pace;    /* enum gate_pace */
   _Atomic uint32_t change;  /* futex: moves with every opening and pulse */
   _Atomic uint32_t waiting; /* threads in wait_open */
   _Atomic uint32_t kept;    /* threads that wait for a higher gate and need this one, too */
@@ -30,7 +32,7 @@ static struct gate gates[GS_GPUS_PER_CLIENT];
 _Atomic uint32_t gate_all_open;
 _Atomic uint32_t gate_several;
 
-/* Serializes changes of `used` and `open` with the sum of them, gate_all_open. */
+/* Serializes changes of `used`, `open` and `pace` with the sum of them, gate_all_open. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct gate *gate_of(CUdevice device) {
@@ -38,19 +40,30 @@ static struct gate *gate_of(CUdevice device) {
 }
 
 static void sum_up(void) {
-  uint32_t all = 1, count = 0;
+  uint32_t open = 0, free = 0, count = 0;
   for (struct gate *g = gates; g < gates + GS_GPUS_PER_CLIENT; g++)
     if (atomic_load(&g->used)) {
       count++;
-      all &= atomic_load(&g->open);
+      open += atomic_load(&g->open);
+      free += atomic_load(&g->pace) == GATE_FREE;
     }
-  atomic_store(&gate_all_open, count > 0 && all);
+  bool all_open = count > 0 && open == count;
+  atomic_store(&gate_all_open, !all_open ? GATE_ALL_SHUT : free == count ? GATE_ALL_FREE : GATE_ALL_LOOK);
   atomic_store(&gate_several, count > 1);
 }
 
 static void set_open(struct gate *gate, uint32_t open) {
   pthread_mutex_lock(&lock);
   atomic_store(&gate->open, open);
+  atomic_store(&gate->pace, GATE_FREE);
+  sum_up();
+  pthread_mutex_unlock(&lock);
+}
+
+void gate_set_pace(CUdevice device, enum gate_pace pace) {
+  struct gate *gate = gate_of(device);
+  pthread_mutex_lock(&lock);
+  atomic_store(&gate->pace, atomic_load(&gate->open) ? pace : GATE_FREE);
   sum_up();
   pthread_mutex_unlock(&lock);
 }
@@ -84,6 +97,7 @@ bool gate_close(CUdevice device, uint64_t timeout_ns) {
 }
 
 bool gate_is_open(CUdevice device) { return atomic_load(&gate_of(device)->open); }
+enum gate_pace gate_pace(CUdevice device) { return (enum gate_pace)atomic_load(&gate_of(device)->pace); }
 uint32_t gate_waiting(CUdevice device) { return atomic_load(&gate_of(device)->waiting); }
 uint64_t gate_pulses(CUdevice device) { return atomic_load(&gate_of(device)->pulses); }
 
@@ -216,7 +230,10 @@ void gate_enter_slow(CUstream stream, uint64_t reach) {
     slots_notify();
   streams_note(stream);
   contexts_learn_current();
-  passage_begin(&passage, device_of(stream), reach);
+  CUdevice device = device_of(stream);
+  passage_begin(&passage, device, reach);
+  if (bit(device) && gate_pace(device) != GATE_FREE)
+    pace_submission(device, stream);
   while (!try_enter(slot, &passage))
     if (is_capturing(stream))
       passage.gates = 0;

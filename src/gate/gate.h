@@ -19,6 +19,20 @@
 #include "gpushare/protocol.h"
 #include "interpose/cuda_abi.h"
 
+/* Of the GPUs in use. */
+enum gate_all {
+  GATE_ALL_SHUT = 0, /* not all are open */
+  GATE_ALL_FREE = 1, /* all are, and nobody has to look any further */
+  GATE_ALL_LOOK = 2, /* all are, and some are paced */
+};
+
+/* How fast those that find the gate open may submit. */
+enum gate_pace {
+  GATE_FREE,
+  GATE_PACED,  /* as pace.h says */
+  GATE_HALTED, /* not at all, for some milliseconds: the gate is about to be shut */
+};
+
 /* One per thread that has ever submitted; owned by it. On a cache line of its own. */
 struct gate_slot {
   _Atomic uint32_t in_flight; /* calls between gate_enter and gate_leave: 0 or 1 */
@@ -28,7 +42,7 @@ struct gate_slot {
 } __attribute__((aligned(64)));
 
 extern __thread struct gate_slot *gate_slot __attribute__((tls_model("initial-exec"), visibility("hidden")));
-extern _Atomic uint32_t gate_all_open __attribute__((visibility("hidden"))); /* every GPU in use is open */
+extern _Atomic uint32_t gate_all_open __attribute__((visibility("hidden"))); /* enum gate_all */
 extern _Atomic uint32_t gate_several __attribute__((visibility("hidden")));  /* GPUs in use: two or more */
 extern bool gate_needs_fence __attribute__((visibility("hidden")));          /* no membarrier here */
 
@@ -48,7 +62,7 @@ static inline void gate_enter(CUstream stream) {
   if (__builtin_expect(slot != NULL, 1)) {
     atomic_store_explicit(&slot->in_flight, 1, memory_order_relaxed);
     gate_order();
-    if (__builtin_expect(atomic_load_explicit(&gate_all_open, memory_order_acquire), 1))
+    if (__builtin_expect(atomic_load_explicit(&gate_all_open, memory_order_acquire) == GATE_ALL_FREE, 1))
       return;
   }
   gate_enter_slow(stream, 0);
@@ -98,6 +112,10 @@ void gate_open(CUdevice device);
 bool gate_close(CUdevice device, uint64_t timeout_ns);
 
 bool gate_is_open(CUdevice device);
+
+/* Until it is shut. */
+void gate_set_pace(CUdevice device, enum gate_pace pace);
+enum gate_pace gate_pace(CUdevice device);
 
 /* A pulse: every thread that waits now may pass with one call, though the gate is shut, until the pulse is
  * revoked: a drain that waits for work which waits for such a thread could never end otherwise. */

@@ -8,7 +8,9 @@
 #include "client/state.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
+#include "gate/ends.h"
 #include "gate/gate.h"
+#include "gate/pace.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
 #include "memory/device.h"
@@ -55,6 +57,14 @@ uint64_t gate_reached_from(CUdevice device) { return (uint64_t)device; }
 bool gate_is_kept(CUdevice device) { return device != 0; }
 uint64_t gate_calls(void) { return 0; }
 bool gate_in_flight(void) { return false; }
+
+void gate_set_pace(CUdevice device, enum gate_pace pace) { (void)device, (void)pace; }
+enum gate_pace gate_pace(CUdevice device) { return device == 0 ? GATE_FREE : GATE_HALTED; }
+void pace_begin(CUdevice device, uint64_t now_ns) { (void)device, (void)now_ns; }
+uint64_t pace_caught_up_ns(CUdevice device) { return (uint64_t)device; }
+bool pace_is_behind(CUdevice device) { return device != 0; }
+void ends_watch(CUdevice device, bool watch) { (void)device, (void)watch; }
+uint64_t ends_next_ns(CUdevice device, uint64_t now_ns) { return now_ns + (uint64_t)device; }
 
 bool contexts_any(CUdevice device, void (*action)(void *argument), void *argument) {
   in_context = device == 0;

@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
+#include "gate/pace.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
 
@@ -32,6 +33,11 @@ void client_want(CUdevice device) {
 }
 void contexts_learn_current(void) {}
 void streams_note(CUstream stream) { (void)stream; }
+static _Atomic unsigned paced; /* submissions that had to ask */
+void pace_submission(CUdevice device, CUstream stream) {
+  (void)device, (void)stream;
+  paced++;
+}
 CUdevice contexts_device(CUcontext context) { return (CUdevice)(intptr_t)context - 1; }
 
 static CUresult get_device(CUdevice *device) {
@@ -55,7 +61,7 @@ static void set_up(void) {
   driver.cuStreamGetCtx = get_context;
   driver.cuStreamIsCapturing = is_capturing;
   gate_fork_child(); /* a fresh gate for every test */
-  attached = wanted = 0;
+  attached = wanted = paced = 0;
   current = 0;
   current_result = CUDA_SUCCESS;
   capturing = NULL;
@@ -135,6 +141,27 @@ START_TEST(each_device_has_its_gate) {
   ck_assert(open.passed && !shut.passed);
   gate_open(1);
   pthread_join(shut.thread, NULL);
+}
+END_TEST
+
+/* Only then, and only on that device. */
+START_TEST(calls_ask_while_their_device_is_paced) {
+  gate_add(0);
+  gate_add(1);
+  gate_open(0);
+  gate_open(1);
+  for (enum gate_pace pace = GATE_FREE; pace <= GATE_HALTED; pace++) {
+    gate_set_pace(1, pace);
+    for (int device = 0; device < 2; device++) {
+      unsigned before = paced;
+      gate_enter(stream_on(device));
+      gate_leave();
+      ck_assert_uint_eq(paced - before, device == 1 && pace != GATE_FREE);
+    }
+  }
+  ck_assert(gate_close(1, NS_PER_S));
+  gate_open(1);
+  ck_assert_int_eq(gate_pace(1), GATE_FREE);
 }
 END_TEST
 
@@ -349,6 +376,7 @@ int main(void) {
   tcase_add_test(tests, errno_survives_the_slow_path);
   tcase_add_test(tests, no_context_is_the_drivers_business);
   tcase_add_test(tests, each_device_has_its_gate);
+  tcase_add_test(tests, calls_ask_while_their_device_is_paced);
   tcase_add_loop_test(tests, a_call_passes_all_gates_that_it_needs, 0, 2);
   tcase_add_test(tests, a_pulse_of_one_gate_does_not_open_another);
   tcase_add_test(tests, linked_devices_need_both_gates);

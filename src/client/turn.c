@@ -1,0 +1,120 @@
+/*
+ * turn.c - how a turn ends that others wait for: as soon after its last submission as can be (gate/pace.h),
+ * and where an iteration of the program ends (gate/ends.h), if one does about then.
+ *
+ * The daemon's quantum begins with LOCK_ACTIVE, and so does ours. Everything here needs client.lock.
+ */
+#include "client/client.h"
+#include "client/state.h"
+#include "common/clock.h"
+#include "gate/ends.h"
+#include "gate/gate.h"
+#include "gate/pace.h"
+#include "settings.h"
+
+#define PART 20                   /* of the quantum is its end */
+#define PACE_MAX_NS NS_PER_S      /* nor is more paced than that, but for what is queued */
+#define FIRST_BACKLOG_NS NS_PER_S /* of a program that nothing is known of */
+#define DRAIN_NS (20 * NS_PER_MS) /* that of a program that was paced in time takes no longer */
+#define HOLD_NS (50 * NS_PER_MS)  /* a turn may go on for an iteration's end */
+#define UNDISTURBED_NS                                                                                       \
+  (200 * NS_PER_MS) /* after the end: nobody takes its place, and another quantum goes by */
+
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+void turn_take(struct gpu *gpu, uint64_t quantum_ns) {
+  gpu->quantum_ns = settings()->pace ? quantum_ns : 0;
+  gpu->turn_end_ns = 0;
+}
+
+void turn_begin(struct gpu *gpu, uint64_t now_ns) {
+  gpu->turn_end_ns = gpu->quantum_ns ? now_ns + gpu->quantum_ns : 0;
+  gpu->paced_since_ns = gpu->drop_by_ns = 0;
+  if (gpu->wanted)
+    client_wake();
+}
+
+/* What is queued when pacing begins has to be worked off, too. */
+static uint64_t pace_from_ns(const struct gpu *gpu) {
+  uint64_t backlog_ns = gpu->backlog_known ? gpu->backlog_ns : FIRST_BACKLOG_NS;
+  uint64_t pace_ns = most(least(gpu->quantum_ns / PART, PACE_MAX_NS), backlog_ns + backlog_ns / 4);
+  return gpu->turn_end_ns - least(pace_ns, gpu->quantum_ns);
+}
+
+static void start_pacing(struct gpu *gpu, uint64_t now_ns) {
+  gpu->paced_since_ns = now_ns;
+  pace_begin(gpu->device, now_ns);
+  gate_set_pace(gpu->device, GATE_PACED);
+}
+
+static void stop_pacing(struct gpu *gpu) {
+  gpu->paced_since_ns = 0;
+  gate_set_pace(gpu->device, GATE_FREE);
+}
+
+/* Somebody waits, and knows when the turn ends. */
+static bool is_ending(const struct gpu *gpu) {
+  return gpu->wanted && gpu->holding && gpu->turn_end_ns && !gpu->releasing && !gpu->drop_pending;
+}
+
+uint64_t turn_check(struct gpu *gpu, uint64_t now_ns) {
+  if (!gpu->wanted && gate_pace(gpu->device) != GATE_FREE) /* there is no daemon any more */
+    stop_pacing(gpu);
+  if (!is_ending(gpu))
+    return UINT64_MAX;
+  if (gpu->drop_by_ns) {
+    if (now_ns >= gpu->drop_by_ns)
+      handover_order_drop(gpu);
+    return gpu->drop_by_ns;
+  }
+  ends_watch(gpu->device, true);
+  if (now_ns >= gpu->turn_end_ns + UNDISTURBED_NS) {
+    gpu->turn_end_ns = now_ns + gpu->quantum_ns;
+    stop_pacing(gpu);
+  }
+  if (!gpu->paced_since_ns && now_ns < pace_from_ns(gpu))
+    return pace_from_ns(gpu);
+  if (!gpu->paced_since_ns)
+    start_pacing(gpu, now_ns);
+  return gpu->turn_end_ns + UNDISTURBED_NS;
+}
+
+bool turn_holds_back(struct gpu *gpu, uint64_t now_ns) {
+  if (!is_ending(gpu) || ends_next_ns(gpu->device, now_ns) > now_ns + HOLD_NS)
+    return false;
+  gpu->drop_by_ns = now_ns + HOLD_NS;
+  return true;
+}
+
+/* This iteration is the last one to end before the turn does. */
+static bool is_last(const struct gpu *gpu, uint64_t now_ns) {
+  return now_ns + gpu->quantum_ns / PART >= gpu->turn_end_ns &&
+         ends_next_ns(gpu->device, now_ns) > gpu->turn_end_ns;
+}
+
+void client_iteration_ended(CUdevice device) {
+  struct gpu *gpu = client_gpu(device);
+  pthread_mutex_lock(&client.lock);
+  if (is_ending(gpu) && !gpu->room_waiters && (gpu->drop_by_ns || is_last(gpu, clock_now_ns()))) {
+    gate_set_pace(device, GATE_HALTED);
+    handover_order_drop(gpu);
+  }
+  pthread_mutex_unlock(&client.lock);
+}
+
+/* What had been queued when pacing began took so long. A stream that nothing is submitted to any more may
+ * seem to be behind. */
+static uint64_t backlog_ns(const struct gpu *gpu, uint64_t drain_ns, uint64_t now_ns) {
+  bool behind = drain_ns > DRAIN_NS && pace_is_behind(gpu->device);
+  return behind ? now_ns - gpu->paced_since_ns : pace_caught_up_ns(gpu->device);
+}
+
+void turn_end(struct gpu *gpu, uint64_t drain_ns) {
+  if (gpu->paced_since_ns) {
+    gpu->backlog_ns = backlog_ns(gpu, drain_ns, clock_now_ns());
+    gpu->backlog_known = true;
+  }
+  gpu->paced_since_ns = gpu->turn_end_ns = gpu->drop_by_ns = 0;
+  ends_watch(gpu->device, false);
+}

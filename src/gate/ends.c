@@ -1,0 +1,170 @@
+/* ends.c - the calls with which iterations end. See ends.h. */
+#include "gate/ends.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "client/client.h"
+#include "common/clock.h"
+#include "gate/gate.h"
+#include "gate/iteration.h"
+#include "interpose/driver.h"
+#include "interpose/hooks.h"
+#include "memory/reach.h"
+
+#define SMALL_BYTES (64u << 10) /* results, not data */
+#define STRANGE_GRAPHS 16       /* in a row: the program has gone on to another one */
+
+/* The earlier one is believed before the later one: after it the GPU has nothing left to do. */
+enum kind { WAITED, COPIED, LAUNCHED, KINDS };
+
+struct ends {
+  struct iteration kinds[KINDS];
+  CUgraphExec graph; /* whose launches are LAUNCHED */
+  unsigned strange;  /* launches of others since */
+};
+
+/* Protects `devices`. Taken under client.lock. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ends devices[GS_GPUS_PER_CLIENT];
+static _Atomic uint64_t watched; /* mask */
+
+static uint64_t bit(CUdevice device) { return UINT64_C(1) << device; }
+
+void ends_watch(CUdevice device, bool watch) {
+  if (watch) {
+    atomic_fetch_or(&watched, bit(device));
+    return;
+  }
+  atomic_fetch_and(&watched, ~bit(device));
+  pthread_mutex_lock(&lock);
+  for (enum kind kind = 0; kind < KINDS; kind++)
+    iteration_pause(&devices[device].kinds[kind]);
+  pthread_mutex_unlock(&lock);
+}
+
+/* NULL: none is regular. Lock held. */
+static struct iteration *believed(struct ends *ends) {
+  for (struct iteration *it = ends->kinds; it < ends->kinds + KINDS; it++)
+    if (iteration_is_known(it))
+      return it;
+  return NULL;
+}
+
+uint64_t ends_next_ns(CUdevice device, uint64_t now_ns) {
+  pthread_mutex_lock(&lock);
+  const struct iteration *it = believed(&devices[device]);
+  uint64_t next_ns = it ? iteration_next_ns(it, now_ns) : UINT64_MAX;
+  pthread_mutex_unlock(&lock);
+  return next_ns;
+}
+
+/* Lock held. */
+static bool is_same_graph(struct ends *ends, CUgraphExec graph) {
+  if (ends->graph != graph && (!ends->graph || ++ends->strange > STRANGE_GRAPHS)) {
+    ends->graph = graph;
+    ends->kinds[LAUNCHED] = (struct iteration){0};
+  }
+  if (ends->graph == graph)
+    ends->strange = 0;
+  return ends->graph == graph;
+}
+
+/* True if a turn may end here. */
+static bool take(CUdevice device, enum kind kind, CUgraphExec graph) {
+  pthread_mutex_lock(&lock);
+  struct ends *ends = &devices[device];
+  bool counts = kind != LAUNCHED || is_same_graph(ends, graph);
+  if (counts)
+    iteration_end(&ends->kinds[kind], clock_now_ns(), gate_calls());
+  counts = counts && believed(ends) == &ends->kinds[kind];
+  pthread_mutex_unlock(&lock);
+  return counts;
+}
+
+static __attribute__((noinline)) void note(enum kind kind, CUgraphExec graph) {
+  int saved = errno;
+  CUdevice device;
+  if (driver.cuCtxGetDevice(&device) == CUDA_SUCCESS && device >= 0 && device < GS_GPUS_PER_CLIENT &&
+      (atomic_load(&watched) & bit(device)) && take(device, kind, graph))
+    client_iteration_ended(device);
+  errno = saved;
+}
+
+static inline void end(enum kind kind, CUgraphExec graph) {
+  if (__builtin_expect(atomic_load_explicit(&watched, memory_order_relaxed) != 0, 0))
+    note(kind, graph);
+}
+
+void ends_fork_child(void) {
+  pthread_mutex_init(&lock, NULL);
+  atomic_store(&watched, 0);
+  for (struct ends *ends = devices; ends < devices + GS_GPUS_PER_CLIENT; ends++)
+    *ends = (struct ends){0};
+}
+
+/* ---- the hooks ---- */
+
+static CUresult waited(CUresult result) {
+  end(WAITED, NULL);
+  return result;
+}
+
+CUresult hook_cuStreamSynchronize(CUstream hStream) { return waited(driver.cuStreamSynchronize(hStream)); }
+CUresult hook_cuStreamSynchronize_ptsz(CUstream hStream) {
+  return waited(driver.cuStreamSynchronize_ptsz(hStream));
+}
+CUresult hook_cuEventSynchronize(CUevent hEvent) { return waited(driver.cuEventSynchronize(hEvent)); }
+CUresult hook_cuCtxSynchronize(void) { return waited(driver.cuCtxSynchronize()); }
+CUresult hook_cuCtxSynchronize_v2(CUcontext ctx) { return waited(driver.cuCtxSynchronize_v2(ctx)); }
+
+/* Copies to the host, and graphs, go through the gate as ever. */
+static void enter(CUstream stream, CUdeviceptr source) {
+  gate_enter_reaching(stream, gate_several ? reach_of(source) : 0);
+}
+
+static CUresult leave(CUresult result) {
+  gate_leave();
+  return result;
+}
+
+static CUresult copied(CUresult result, size_t bytes) {
+  if (bytes <= SMALL_BYTES)
+    end(COPIED, NULL);
+  return result;
+}
+
+CUresult hook_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
+  enter(CU_STREAM_LEGACY, srcDevice);
+  return waited(leave(driver.cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount)));
+}
+
+CUresult hook_cuMemcpyDtoH_v2_ptds(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
+  enter(CU_STREAM_PER_THREAD, srcDevice);
+  return waited(leave(driver.cuMemcpyDtoH_v2_ptds(dstHost, srcDevice, ByteCount)));
+}
+
+CUresult hook_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
+  enter(hStream, srcDevice);
+  return copied(leave(driver.cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, hStream)), ByteCount);
+}
+
+CUresult hook_cuMemcpyDtoHAsync_v2_ptsz(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,
+                                        CUstream hStream) {
+  enter(PER_THREAD(hStream), srcDevice);
+  return copied(leave(driver.cuMemcpyDtoHAsync_v2_ptsz(dstHost, srcDevice, ByteCount, hStream)), ByteCount);
+}
+
+CUresult hook_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
+  end(LAUNCHED, hGraph);
+  gate_enter(hStream);
+  return leave(driver.cuGraphLaunch(hGraph, hStream));
+}
+
+CUresult hook_cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
+  end(LAUNCHED, hGraphExec);
+  gate_enter(PER_THREAD(hStream));
+  return leave(driver.cuGraphLaunch_ptsz(hGraphExec, hStream));
+}
