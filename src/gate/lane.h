@@ -18,6 +18,7 @@
 
 #define LANE_MARKS 8
 #define LANE_MARK_NS (2 * NS_PER_MS)   /* of work between two marks */
+#define LANE_LOOK_NS (NS_PER_MS / 5)   /* who waits looks so often */
 #define LANE_AHEAD_NS (10 * NS_PER_MS) /* of work that may be queued */
 
 struct lane {
@@ -28,6 +29,7 @@ struct lane {
   unsigned first, count;
   uint64_t calls, since_ns; /* since the last mark */
   uint64_t passed_ns;       /* when the last one was seen to have been passed */
+  bool watched;             /* and it was at that moment */
   uint64_t call_ns;         /* what the GPU needs for one submission, as learnt */
 };
 
@@ -42,8 +44,8 @@ bool lane_mark_is_due(const struct lane *lane, uint64_t now_ns);
 unsigned lane_next(const struct lane *lane);
 void lane_mark(struct lane *lane, uint64_t now_ns);
 
-/* The GPU has passed the oldest marks, so many. watched: that has happened just now, not at some time since
- * the last look. */
+/* The GPU has passed the oldest marks, so many. watched: within the last LANE_LOOK_NS, not at some time since
+ * the last submission. */
 void lane_pass(struct lane *lane, unsigned marks, uint64_t now_ns, bool watched);
 
 /* Whether the next submission has to wait until the oldest mark is passed. */

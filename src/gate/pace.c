@@ -15,9 +15,6 @@
 
 #define STREAMS_MAX 64
 
-/* cuEventSynchronize would neither have an end nor hear that the turn is over. */
-#define POLL_NS (NS_PER_MS / 5)
-
 /* Then the thread passes with one call. */
 #define PATIENCE_NS (100 * NS_PER_MS)
 
@@ -225,9 +222,10 @@ void pace_submission(CUdevice device, CUstream stream) {
   bool waited = false;
   stream = stream == CU_STREAM_LEGACY ? NULL : stream;
   driver.cuThreadExchangeStreamCaptureMode(&mode);
+  /* Looking, because cuEventSynchronize would neither have an end nor hear that the turn is over. */
   while (!may_submit(device, stream, waited) && clock_now_ns() < until_ns) {
     waited = true;
-    nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = LANE_LOOK_NS}, NULL);
   }
   driver.cuThreadExchangeStreamCaptureMode(&mode);
 }
