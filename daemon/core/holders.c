@@ -132,6 +132,8 @@ static bool is_preempted(const struct sched_job *holder, const struct sched_job 
 
 static bool makes_way(const struct sched_job *holder, const struct sched_job *waiter, bool over,
                       uint64_t now_ns) {
+  if (waiter->gang && waiter->gang->claims)
+    return holder->gang != waiter->gang;
   return (over && policy_precedes(waiter, holder, now_ns)) || is_preempted(holder, waiter, now_ns);
 }
 
@@ -148,37 +150,109 @@ static struct sched_job *worst(const struct sched_gpu *gpu, const struct sched_j
   return worst;
 }
 
+/* ---- who comes ---- */
+
+/* A choice under way. */
+struct choice {
+  struct sched_gpu *gpu;
+  struct seats seats;
+  bool over;
+  bool some_may_go; /* holders may be displaced for those that come next */
+  bool foreseen;    /* of what may happen later */
+  bool trial;       /* nobody is really displaced */
+  uint64_t now_ns;
+};
+
+static struct choice begin_choice(struct sched_gpu *gpu, bool over, uint64_t now_ns) {
+  struct choice choice = {.gpu = gpu,
+                          .seats = all_seats(gpu),
+                          .over = over,
+                          .some_may_go = over || policy_is_preemptive(gpu),
+                          .now_ns = now_ns};
+  take_all(&choice.seats, &gpu->holders);
+  return choice;
+}
+
 /* Displace as many holders as the waiter needs; nobody if that would not be enough. If nobody makes way for
  * it at all, nobody does for those that come after it. */
-static bool make_room(const struct sched_gpu *gpu, struct seats *seats, const struct sched_job *waiter,
-                      bool over, uint64_t now_ns, bool *some_go) {
+static bool make_room(struct choice *choice, const struct sched_job *waiter) {
   struct sched_job *out[LOOKAHEAD], *holder;
-  struct seats trial = *seats;
+  struct seats trial = choice->seats;
   unsigned count = 0;
-  while (!fits(&trial, waiter) && count < LOOKAHEAD && (holder = worst(gpu, waiter, over, now_ns))) {
+  while (!fits(&trial, waiter) && count < LOOKAHEAD &&
+         (holder = worst(choice->gpu, waiter, choice->over, choice->now_ns))) {
     holder->displaced = true;
+    holder->on_trial = choice->trial;
     give(&trial, holder);
     out[count++] = holder;
   }
   if (fits(&trial, waiter)) {
-    *seats = trial;
+    choice->seats = trial;
     return true;
   }
-  *some_go = count > 0;
+  choice->some_may_go = count > 0;
   while (count > 0)
     out[--count]->displaced = false;
   return false;
 }
 
-/* ---- who comes ---- */
+static bool find_seat(struct choice *choice, const struct sched_job *job) {
+  bool claims = job->gang && job->gang->claims;
+  if (fits(&choice->seats, job) || ((choice->some_may_go || claims) && make_room(choice, job))) {
+    take(&choice->seats, job);
+    return true;
+  }
+  return false;
+}
+
+static void end_trial(const struct sched_gpu *gpu) {
+  list_each(node, &gpu->holders) {
+    struct sched_job *job = job_of_turn(node);
+    job->displaced = job->displaced && !job->on_trial;
+    job->on_trial = false;
+  }
+}
+
+/* After those of better rank; other gangs could not be granted yet, or they would have been. */
+bool holders_would_make_way(const struct sched_job *job, uint64_t now_ns) {
+  struct sched_gpu *gpu = job->gpu;
+  struct choice choice = begin_choice(gpu, turns_quantum_over(gpu, now_ns), now_ns);
+  unsigned looked_at = 0;
+  choice.trial = true;
+  order_each(node, &gpu->queue) {
+    const struct sched_job *other = sched_job_of(node);
+    if (other == job || looked_at++ == LOOKAHEAD)
+      break;
+    if (gang_is_alone(other) && !sched_job_too_big(other) && !books_blocked(other))
+      find_seat(&choice, other);
+  }
+  bool would = find_seat(&choice, job);
+  end_trial(gpu);
+  return would;
+}
+
+/* A member gets its seat only with all the others. While that cannot be yet, nobody else takes a holder's
+ * place. */
+static bool find_seat_in_gang(struct choice *choice, const struct sched_job *job) {
+  struct sched_gang *gang = job->gang;
+  if (choice->foreseen)
+    return false;
+  if (!gang->claims && gang_may_claim(gang, choice->now_ns))
+    gang_claim(gang);
+  if (gang->claims && gang_keeps_claim(gang))
+    return find_seat(choice, job);
+  if (!gang_is_shut_out(gang, choice->gpu) && holders_would_make_way(job, choice->now_ns)) {
+    choice->gpu->owed = true;
+    choice->some_may_go = false;
+  }
+  return false;
+}
 
 /* Into `coming`, those that have a seat now, and those that will when the displaced have gone. */
-static void choose(struct sched_gpu *gpu, struct list *coming, bool over, uint64_t now_ns) {
-  struct seats seats = all_seats(gpu);
+static void choose(struct choice *choice, struct list *coming) {
+  struct sched_gpu *gpu = choice->gpu;
   struct sched_job *blocked = NULL;
   unsigned looked_at = 0;
-  bool some_may_go = over || policy_is_preemptive(gpu);
-  take_all(&seats, &gpu->holders);
   order_each(node, &gpu->queue) {
     struct sched_job *job = sched_job_of(node);
     if (looked_at++ == LOOKAHEAD)
@@ -187,15 +261,13 @@ static void choose(struct sched_gpu *gpu, struct list *coming, bool over, uint64
       continue;
     if (books_blocked(job)) {
       blocked = blocked ? blocked : job;
-    } else if (fits(&seats, job) ||
-               (some_may_go && make_room(gpu, &seats, job, over, now_ns, &some_may_go))) {
-      take(&seats, job);
+    } else if (gang_is_alone(job) ? find_seat(choice, job) : find_seat_in_gang(choice, job)) {
       list_append(coming, &job->turn);
     } else {
       gpu->contended = true;
     }
   }
-  if (blocked && list_empty(coming) && list_empty(&gpu->holders))
+  if (blocked && list_empty(coming) && list_empty(&gpu->holders) && gang_is_alone(blocked))
     list_append(coming, &blocked->turn);
 }
 
@@ -212,15 +284,18 @@ void holders_choose(struct sched_gpu *gpu, bool over, uint64_t now_ns) {
   forget(&gpu->next);
   forget(&gpu->later);
   keep_all(gpu);
-  gpu->contended = false;
+  gpu->contended = gpu->owed = false;
   gpu->preempt_ns = SCHED_NEVER;
   displace_surplus(gpu, now_ns);
-  choose(gpu, &gpu->next, over, now_ns);
+  struct choice choice = begin_choice(gpu, over, now_ns);
+  choose(&choice, &gpu->next);
 }
 
 void holders_foresee(struct sched_gpu *gpu, uint64_t end_ns) {
   uint64_t preempt_ns = gpu->preempt_ns;
-  choose(gpu, &gpu->later, true, end_ns);
+  struct choice choice = begin_choice(gpu, true, end_ns);
+  choice.foreseen = true;
+  choose(&choice, &gpu->later);
   gpu->preempt_ns = preempt_ns;
   keep_all(gpu);
 }

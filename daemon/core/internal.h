@@ -22,6 +22,9 @@ void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, 
 void turns_admit_running(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
                          struct sched_change *change);
 
+/* The quantum of those that hold is over. */
+bool turns_quantum_over(const struct sched_gpu *gpu, uint64_t now_ns);
+
 /* Decide what follows from the present state of the GPU. The last step of every event, but for the plan. */
 void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
 
@@ -55,6 +58,36 @@ void holders_foresee(struct sched_gpu *gpu, uint64_t end_ns);
 
 /* The job fits beside those that hold or have not stopped yet. */
 bool holders_fit(const struct sched_job *job);
+
+/* The job, which waits, could have a place now, or as soon as others have stopped. */
+bool holders_would_make_way(const struct sched_job *job, uint64_t now_ns);
+
+/* ---- gangs.c ---- */
+
+/* False: it has another member on this GPU. */
+bool gang_join(struct sched_gang *gang, struct sched_job *job);
+void gang_leave(struct sched_job *job);
+
+/* The job has no gang, or is the only one in it. */
+bool gang_is_alone(const struct sched_job *job);
+
+bool gang_waits(const struct sched_gang *gang);
+
+/* One member waits: all do. One must stop: all must. NULL: nothing happens. */
+void gang_ask(const struct sched_gang *gang, uint64_t now_ns);
+void gang_stop(const struct sched_gang *gang);
+
+/* Another gang has claimed the GPU. */
+bool gang_is_shut_out(const struct sched_gang *gang, const struct sched_gpu *gpu);
+
+/* All members could have places now; have claimed them; still can use them. */
+bool gang_may_claim(const struct sched_gang *gang, uint64_t now_ns);
+void gang_claim(struct sched_gang *gang);
+bool gang_keeps_claim(struct sched_gang *gang);
+
+/* All places are free: grant them. */
+bool gang_is_ready(const struct sched_gang *gang);
+void gang_grant(struct sched_gang *gang, uint64_t now_ns, struct sched_change *change);
 
 /* ---- present.c ---- */
 

@@ -66,14 +66,32 @@ static void tell_everybody(struct scheduler *scheduler, enum sched_action_type t
   list_each(node, &scheduler->gpus) { turns_tell_all(gpu_of(node), type, change); }
 }
 
-/* The last step of every event. */
-static void conclude(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+/* What follows on this GPU. */
+static void settle(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   uint64_t staying_bytes;
   do { /* who stays on the card decides who can run, and the other way round */
     staying_bytes = gpu->staying_bytes;
     turns_update(gpu, now_ns, change);
     residency_update(gpu, now_ns, change);
   } while (gpu->staying_bytes != staying_bytes);
+}
+
+static void settle_dirty(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
+  scheduler->dirty = false;
+  list_each(node, &scheduler->gpus) {
+    struct sched_gpu *gpu = gpu_of(node);
+    if (!gpu->dirty)
+      continue;
+    gpu->dirty = false;
+    settle(gpu, now_ns, change);
+  }
+}
+
+/* The last step of every event. */
+static void conclude(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  settle(gpu, now_ns, change);
+  while (gpu->scheduler->dirty)
+    settle_dirty(gpu->scheduler, now_ns, change);
   if (books_update_tight(gpu->scheduler))
     tell_everybody(gpu->scheduler, SCHED_TELL_CAPACITY, change);
 }
@@ -95,6 +113,7 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
                             .managed = is_managed(gpu, attach->flags)};
   list_init(&job->turn);
   list_init(&job->present_link);
+  list_init(&job->gang_link);
   list_init(&job->leaving_link);
   list_init(&job->staying_link);
   list_init(&job->todo_link);
@@ -125,6 +144,7 @@ void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_chang
   turns_set_state(job, GS_JOB_IDLE, now_ns);
   books_set_used(job, 0, 0, 0);
   change_forget(job);
+  gang_leave(job);
   present_leave(job);
   list_remove(&job->turn);
   list_remove(&job->leaving_link);
@@ -144,6 +164,7 @@ void scheduler_request(struct sched_job *job, uint64_t now_ns, struct sched_chan
     turns_set_state(job, GS_JOB_WAITING, now_ns);
   else
     turns_grant(job->gpu, job, now_ns, change);
+  gang_ask(job->gang, now_ns);
   conclude(job->gpu, now_ns, change);
 }
 
@@ -167,6 +188,7 @@ void scheduler_release(struct sched_job *job, const struct sched_release *releas
   turns_set_state(job, GS_JOB_IDLE, now_ns);
   if (!job->gpu->serialized)
     turns_grant(job->gpu, job, now_ns, change);
+  gang_ask(job->gang, now_ns);
   conclude(job->gpu, now_ns, change);
 }
 
@@ -305,6 +327,15 @@ void scheduler_set_capacity(struct scheduler *scheduler, struct sched_gpu *gpu, 
 void scheduler_set_policy(struct scheduler *scheduler, struct sched_gpu *gpu, enum gs_policy policy,
                           uint64_t now_ns, struct sched_change *change) {
   set(scheduler, gpu, SETTING_POLICY, policy, now_ns, change);
+}
+
+bool scheduler_join(struct sched_job *job, struct sched_gang *gang, uint64_t now_ns,
+                    struct sched_change *change) {
+  gang_leave(job);
+  bool joined = !gang || gang_join(gang, job);
+  gang_ask(job->gang, now_ns);
+  conclude(job->gpu, now_ns, change);
+  return joined;
 }
 
 void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms, uint64_t now_ns,

@@ -50,6 +50,12 @@ struct sched_settings {
   enum gs_memory memory; /* for programs that do not choose themselves */
 };
 
+/* Jobs that hold together or not at all (gangs.c). The caller owns its memory. */
+struct sched_gang {
+  struct list members; /* jobs; one may be alone */
+  bool claims;         /* the places that all of them need */
+};
+
 struct scheduler {
   struct list gpus; /* in order of appearance */
   struct sched_settings defaults;
@@ -60,6 +66,7 @@ struct scheduler {
   uint64_t overflow_bytes;    /* how far they do */
   uint64_t movable_bytes;     /* what all jobs together could have to keep in host memory */
   bool host_tight;            /* that is more than host_memory_bytes */
+  bool dirty;                 /* some GPU is */
 };
 
 /* What one hand-over, or all of them, cost. */
@@ -91,6 +98,8 @@ struct sched_gpu {
   uint64_t serialized_ns;     /* since when */
   uint64_t turn_ns;           /* when the present holder's quantum began, or will if it does not run before */
   bool contended;             /* somebody waits who has no place beside the holders */
+  bool owed;                  /* a gang could have a place here, but not yet on its other GPUs */
+  bool dirty;                 /* what has happened on another GPU must be looked at */
   uint64_t preempt_ns;        /* when a holder will have run for long enough to be interrupted */
   uint64_t epoch;             /* of the last grant */
   uint64_t virtual_ns;        /* fair: where newcomers begin */
@@ -162,6 +171,10 @@ struct sched_job {
   bool active;       /* it holds, and has said that it runs */
   bool displaced;    /* a holder that must stop; `undecided` until that is clear */
   bool undecided;
+  bool on_trial;           /* displaced only to see what would happen */
+  bool must_stop;          /* because another member of its gang must */
+  struct sched_gang *gang; /* NULL: none */
+  struct list gang_link;
   enum sched_role role; /* in the plan */
   bool grows;           /* it has allocated memory in this turn */
   uint64_t used_bytes, pinned_bytes;
@@ -290,6 +303,12 @@ int scheduler_memory_request(struct sched_job *job, uint64_t total_bytes, uint64
 /* The job has shrunk. (One that says it has grown is believed: the memory is taken already.) */
 void scheduler_memory_report(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                              uint64_t now_ns, struct sched_change *change);
+
+/* The job is part of the gang from now on, and of no other; NULL: of none. Who detaches leaves it. False: the
+ * gang has another member on this GPU; the job is in none. */
+bool scheduler_join(struct sched_job *job, struct sched_gang *gang, uint64_t now_ns,
+                    struct sched_change *change);
+void gang_init(struct sched_gang *gang);
 
 /* The terms are valid. */
 void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms, uint64_t now_ns,

@@ -68,7 +68,7 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   gpu->waiting_count += (state == GS_JOB_WAITING) - (job->state == GS_JOB_WAITING);
   gpu->holder_count += (state == GS_JOB_HOLDING) - (job->state == GS_JOB_HOLDING);
   job->state = state;
-  job->active = job->grows = job->displaced = false;
+  job->active = job->grows = job->displaced = job->must_stop = false;
   enter_list(job, now_ns);
   books_claim(job);
   residency_watch(job, now_ns);
@@ -97,7 +97,7 @@ void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, 
   job->flags = 0;
   job->target_bytes = books_target_bytes(job);
   if (gpu->holder_count == 1)
-    gpu->turn_ns = add_u64(now_ns, gpu->scheduler->grace_ns);
+    gpu->turn_ns = gpu->owed && gang_is_alone(job) ? 0 : add_u64(now_ns, gpu->scheduler->grace_ns);
   if (gpu->serialized && !turns_runs(gpu, job))
     handover_begin(gpu, now_ns);
   gpu->handovers += gpu->serialized && gpu->last_job != 0 && gpu->last_job != job->id;
@@ -232,8 +232,10 @@ static unsigned stop_holders(struct sched_gpu *gpu, uint64_t now_ns, struct sche
   for (struct list *node = gpu->holders.next, *next; node != &gpu->holders; node = next) {
     struct sched_job *job = job_of_turn(node);
     next = node->next;
-    if (is_too_big(job, change) || job->displaced || (waits_in_vain(job) && now_ns >= grace_end_ns(job))) {
+    if (is_too_big(job, change) || job->displaced || job->must_stop ||
+        (waits_in_vain(job) && now_ns >= grace_end_ns(job))) {
       stop_holder(job, now_ns, change);
+      gang_stop(job->gang);
       count++;
     }
   }
@@ -245,9 +247,12 @@ static unsigned grant_next(struct sched_gpu *gpu, uint64_t now_ns, struct sched_
   unsigned count = 0;
   for (struct list *node = gpu->next.next, *next; node != &gpu->next; node = next) {
     struct sched_job *job = job_of_turn(node);
-    next = node->next;
-    if (holders_fit(job)) {
+    next = node->next; /* a gang has one member here */
+    if (gang_is_alone(job) && holders_fit(job)) {
       turns_grant(gpu, job, now_ns, change);
+      count++;
+    } else if (!gang_is_alone(job) && gang_is_ready(job->gang)) {
+      gang_grant(job->gang, now_ns, change);
       count++;
     }
   }
@@ -262,6 +267,8 @@ static void forget_credit(const struct sched_gpu *gpu) {
 static void tell_wanted(const struct sched_gpu *gpu, struct sched_change *change) {
   list_each(node, &gpu->holders) {
     struct sched_job *job = job_of_turn(node);
+    if (!gang_is_alone(job)) /* one that rests is still needed by the others */
+      continue;
     if (!job->wanted_told)
       change_add(change, job, SCHED_TELL_LOCK_WANTED);
     job->wanted_told = true;
@@ -276,17 +283,23 @@ static bool all_run(const struct sched_gpu *gpu) {
   return !list_empty(&gpu->holders) && list_empty(&gpu->next);
 }
 
+bool turns_quantum_over(const struct sched_gpu *gpu, uint64_t now_ns) {
+  return now_ns >= quantum_end_ns(gpu);
+}
+
 static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
-  bool over = now_ns >= quantum_end_ns(gpu);
+  bool over = turns_quantum_over(gpu, now_ns);
   if (over)
     forget_credit(gpu);
   note_passed_over(gpu, change);
   holders_choose(gpu, over, now_ns);
   unsigned stopped = stop_holders(gpu, now_ns, change);
-  if ((stopped || (over && gpu->contended)) && !list_empty(&gpu->holders))
+  if (stopped && !gpu->owed)
     begin_quantum(gpu, now_ns);
   if (grant_next(gpu, now_ns, change) || stopped)
     holders_choose(gpu, false, now_ns); /* who waits still? */
+  if (gpu->contended && !gpu->owed && turns_quantum_over(gpu, now_ns))
+    begin_quantum(gpu, now_ns);
   if (gpu->contended)
     tell_wanted(gpu, change);
   if (gpu->contended && all_run(gpu))
@@ -317,7 +330,7 @@ void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *c
 static uint64_t decision_ns(const struct sched_gpu *gpu) {
   uint64_t decision_ns = SCHED_NEVER;
   if (gpu->contended && !list_empty(&gpu->holders))
-    decision_ns = min_u64(quantum_end_ns(gpu), gpu->preempt_ns);
+    decision_ns = gpu->owed ? gpu->preempt_ns : min_u64(quantum_end_ns(gpu), gpu->preempt_ns);
   list_each(node, &gpu->holders) {
     if (waits_in_vain(job_of_turn(node)))
       decision_ns = min_u64(decision_ns, grace_end_ns(job_of_turn(node)));

@@ -1,0 +1,167 @@
+/*
+ * gangs.c - jobs that hold together or not at all: the processes of one distributed program, each on a GPU.
+ *
+ * A member that computed alone would wait on its card for the others, and two such programs that hold one
+ * card each would wait for each other for ever. So all members ask when one does, and are granted in one go.
+ * To that end a gang claims: when each of its members could have a place on its GPU at the same time, by the
+ * rules that hold there (holders.c), those places are its own; who is in them must stop, and nobody else is
+ * granted there before. Only one gang can claim a GPU, and it claims all of its GPUs or none, so no two gangs
+ * wait for each other. A claimant waits for nothing but for holders to stop, which is bounded.
+ *
+ * While a gang could have a place on one GPU but not yet on the others, those who hold there go on without a
+ * new quantum (gpu->owed), and so does who is granted meanwhile: they make way as soon as the last of the
+ * GPUs is to be had. So a gang waits for no more than one quantum of each of its GPUs, all at the same time,
+ * after its rank has come first there.
+ *
+ * When one member must stop, all must: its work may wait for theirs. A member that dies leaves the gang; one
+ * that comes late is granted like the others, by a claim of the gang. A GPU on which no turns are taken is
+ * always to be had. A gang has one member on each GPU: two on one might never fit beside each other.
+ */
+#include "core/internal.h"
+
+static struct sched_job *member_of(struct list *node) {
+  return list_entry(node, struct sched_job, gang_link);
+}
+
+static void make_dirty(struct sched_gpu *gpu) { gpu->dirty = gpu->scheduler->dirty = true; }
+
+static bool takes_turns(const struct sched_job *job) { return job->gpu->serialized; }
+
+/* ---- membership ---- */
+
+void gang_init(struct sched_gang *gang) {
+  *gang = (struct sched_gang){.claims = false};
+  list_init(&gang->members);
+}
+
+static bool has_one(const struct sched_gang *gang) { return gang->members.next == gang->members.previous; }
+
+bool gang_is_alone(const struct sched_job *job) { return !job->gang || has_one(job->gang); }
+
+bool gang_waits(const struct sched_gang *gang) {
+  list_each(node, &gang->members) {
+    if (member_of(node)->state == GS_JOB_WAITING)
+      return true;
+  }
+  return false;
+}
+
+/* Those that wait go first in their queues, or not any more. */
+static void set_claims(struct sched_gang *gang, bool claims) {
+  if (gang->claims == claims)
+    return;
+  gang->claims = claims;
+  list_each(node, &gang->members) {
+    turns_rank(member_of(node));
+    make_dirty(member_of(node)->gpu);
+  }
+}
+
+void gang_leave(struct sched_job *job) {
+  struct sched_gang *gang = job->gang;
+  if (!gang)
+    return;
+  list_remove(&job->gang_link);
+  job->gang = NULL;
+  turns_rank(job);
+  if (!gang_waits(gang) || has_one(gang))
+    set_claims(gang, false);
+  list_each(node, &gang->members) { make_dirty(member_of(node)->gpu); }
+}
+
+bool gang_join(struct sched_gang *gang, struct sched_job *job) {
+  list_each(node, &gang->members) {
+    if (member_of(node)->gpu == job->gpu)
+      return false;
+  }
+  job->gang = gang;
+  list_append(&gang->members, &job->gang_link);
+  make_dirty(job->gpu);
+  return true;
+}
+
+/* ---- asking and stopping ---- */
+
+void gang_ask(const struct sched_gang *gang, uint64_t now_ns) {
+  if (!gang || !gang_waits(gang))
+    return;
+  list_each(node, &gang->members) {
+    struct sched_job *job = member_of(node);
+    if (takes_turns(job) && job->state == GS_JOB_IDLE) {
+      turns_set_state(job, GS_JOB_WAITING, now_ns);
+      make_dirty(job->gpu);
+    }
+  }
+}
+
+void gang_stop(const struct sched_gang *gang) {
+  if (!gang)
+    return;
+  list_each(node, &gang->members) {
+    struct sched_job *job = member_of(node);
+    if (takes_turns(job) && job->state == GS_JOB_HOLDING) {
+      job->must_stop = true;
+      make_dirty(job->gpu);
+    }
+  }
+}
+
+/* ---- claims ---- */
+
+/* Another gang has claimed the GPU: its member is the first in the queue. */
+bool gang_is_shut_out(const struct sched_gang *gang, const struct sched_gpu *gpu) {
+  const struct sched_job *first = sched_job_of(order_first(&gpu->queue));
+  return first && first->gang && first->gang != gang && first->gang->claims;
+}
+
+static bool can_run(const struct sched_job *job) { return !sched_job_too_big(job) && !books_blocked(job); }
+
+bool gang_may_claim(const struct sched_gang *gang, uint64_t now_ns) {
+  list_each(node, &gang->members) {
+    const struct sched_job *job = member_of(node);
+    if (!takes_turns(job) || (job->state == GS_JOB_HOLDING && !job->displaced && !job->must_stop))
+      continue;
+    if (job->state != GS_JOB_WAITING || !can_run(job) || gang_is_shut_out(gang, job->gpu) ||
+        !holders_would_make_way(job, now_ns))
+      return false;
+  }
+  return true;
+}
+
+void gang_claim(struct sched_gang *gang) { set_claims(gang, true); }
+
+/* Not if a member cannot run any more: then nobody is to wait for it. */
+bool gang_keeps_claim(struct sched_gang *gang) {
+  list_each(node, &gang->members) {
+    const struct sched_job *job = member_of(node);
+    if (job->state == GS_JOB_WAITING && !can_run(job)) {
+      set_claims(gang, false);
+      return false;
+    }
+  }
+  return true;
+}
+
+/* ---- grants ---- */
+
+bool gang_is_ready(const struct sched_gang *gang) {
+  list_each(node, &gang->members) {
+    const struct sched_job *job = member_of(node);
+    if (!takes_turns(job) || job->state == GS_JOB_HOLDING)
+      continue;
+    if (job->state != GS_JOB_WAITING || list_empty(&job->turn) || !holders_fit(job))
+      return false;
+  }
+  return true;
+}
+
+void gang_grant(struct sched_gang *gang, uint64_t now_ns, struct sched_change *change) {
+  list_each(node, &gang->members) {
+    struct sched_job *job = member_of(node);
+    if (job->state != GS_JOB_WAITING)
+      continue;
+    turns_grant(job->gpu, job, now_ns, change);
+    make_dirty(job->gpu);
+  }
+  set_claims(gang, false);
+}
