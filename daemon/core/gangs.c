@@ -109,20 +109,35 @@ void gang_stop(const struct sched_gang *gang) {
 /* ---- claims ---- */
 
 /* Another gang has claimed the GPU: its member is the first in the queue. */
-bool gang_is_shut_out(const struct sched_gang *gang, const struct sched_gpu *gpu) {
+static bool is_shut_out(const struct sched_gang *gang, const struct sched_gpu *gpu) {
   const struct sched_job *first = sched_job_of(order_first(&gpu->queue));
   return first && first->gang && first->gang != gang && first->gang->claims;
 }
 
 static bool can_run(const struct sched_job *job) { return !sched_job_too_big(job) && !books_blocked(job); }
 
+static bool has_place(const struct sched_job *job, bool over, uint64_t now_ns) {
+  return job->state == GS_JOB_WAITING && can_run(job) && !is_shut_out(job->gang, job->gpu) &&
+         holders_would_make_way(job, over, now_ns);
+}
+
+/* Turns are not taken there, or it holds already. */
+static bool needs_none(const struct sched_job *job) {
+  return !takes_turns(job) || (job->state == GS_JOB_HOLDING && !job->displaced && !job->must_stop);
+}
+
+bool gang_is_near(const struct sched_gang *gang, uint64_t now_ns) {
+  list_each(node, &gang->members) {
+    if (!needs_none(member_of(node)) && !has_place(member_of(node), true, now_ns))
+      return false;
+  }
+  return true;
+}
+
 bool gang_may_claim(const struct sched_gang *gang, uint64_t now_ns) {
   list_each(node, &gang->members) {
     const struct sched_job *job = member_of(node);
-    if (!takes_turns(job) || (job->state == GS_JOB_HOLDING && !job->displaced && !job->must_stop))
-      continue;
-    if (job->state != GS_JOB_WAITING || !can_run(job) || gang_is_shut_out(gang, job->gpu) ||
-        !holders_would_make_way(job, now_ns))
+    if (!needs_none(job) && !has_place(job, turns_quantum_over(job->gpu, now_ns), now_ns))
       return false;
   }
   return true;

@@ -214,9 +214,9 @@ static void end_trial(const struct sched_gpu *gpu) {
 }
 
 /* After those of better rank; other gangs could not be granted yet, or they would have been. */
-bool holders_would_make_way(const struct sched_job *job, uint64_t now_ns) {
+bool holders_would_make_way(const struct sched_job *job, bool over, uint64_t now_ns) {
   struct sched_gpu *gpu = job->gpu;
-  struct choice choice = begin_choice(gpu, turns_quantum_over(gpu, now_ns), now_ns);
+  struct choice choice = begin_choice(gpu, over, now_ns);
   unsigned looked_at = 0;
   choice.trial = true;
   order_each(node, &gpu->queue) {
@@ -241,7 +241,7 @@ static bool find_seat_in_gang(struct choice *choice, const struct sched_job *job
     gang_claim(gang);
   if (gang->claims && gang_keeps_claim(gang))
     return find_seat(choice, job);
-  if (!gang_is_shut_out(gang, choice->gpu) && holders_would_make_way(job, choice->now_ns)) {
+  if (gang_is_near(gang, choice->now_ns) && holders_would_make_way(job, choice->over, choice->now_ns)) {
     choice->gpu->owed = true;
     choice->some_may_go = false;
   }

@@ -59,8 +59,8 @@ void holders_foresee(struct sched_gpu *gpu, uint64_t end_ns);
 /* The job fits beside those that hold or have not stopped yet. */
 bool holders_fit(const struct sched_job *job);
 
-/* The job, which waits, could have a place now, or as soon as others have stopped. */
-bool holders_would_make_way(const struct sched_job *job, uint64_t now_ns);
+/* The job, which waits, could have a place now, or as soon as others have stopped. over: the quantum is. */
+bool holders_would_make_way(const struct sched_job *job, bool over, uint64_t now_ns);
 
 /* ---- gangs.c ---- */
 
@@ -77,8 +77,8 @@ bool gang_waits(const struct sched_gang *gang);
 void gang_ask(const struct sched_gang *gang, uint64_t now_ns);
 void gang_stop(const struct sched_gang *gang);
 
-/* Another gang has claimed the GPU. */
-bool gang_is_shut_out(const struct sched_gang *gang, const struct sched_gpu *gpu);
+/* All members could have places if the quanta of all their GPUs were over. */
+bool gang_is_near(const struct sched_gang *gang, uint64_t now_ns);
 
 /* All members could have places now; have claimed them; still can use them. */
 bool gang_may_claim(const struct sched_gang *gang, uint64_t now_ns);

@@ -333,8 +333,15 @@ static void check_liveness(uint64_t seed) {
   }
 }
 
+static uint64_t number(const char *variable, uint64_t otherwise) {
+  const char *text = getenv(variable);
+  return text ? strtoull(text, NULL, 0) : otherwise;
+}
+
+/* GPUSHARE_SEED and GPUSHARE_RUNS choose others. */
 START_TEST(everybody_computes_after_any_history) {
-  for (uint64_t seed = 1; seed <= 2000; seed++) {
+  uint64_t first = number("GPUSHARE_SEED", 1), runs = number("GPUSHARE_RUNS", 2000);
+  for (uint64_t seed = first; seed < first + runs; seed++) {
     set_up_with(seed);
     for (int step = 0; step < 60; step++) {
       act();
