@@ -106,8 +106,10 @@ void residency_set_room(struct sched_job *job, uint64_t room_bytes, uint64_t now
   if (!must_hear(job, room_bytes))
     return;
   job->room_seq++;
-  if (room_bytes < job->room_bytes)
+  if (room_bytes < job->room_bytes) {
     job->lowered_seq = job->room_seq;
+    job->trimmed = job->resident_bytes <= room_bytes;
+  }
   job->room_bytes = room_bytes;
   job->promised_bytes = max_u64(job->promised_bytes, room_bytes);
   job->target_bytes = books_target_bytes(job);
@@ -147,6 +149,12 @@ static bool runs_unfitting(const struct plan *plan, const struct sched_job *job)
   return !plan->fits && !plan->gpu->serialized && job->state == GS_JOB_HOLDING;
 }
 
+/* It has yet to hear that a promise of which it made no use is void. What comes until then goes back: if that
+ * were a reason for another promise, memory would come and go without end. */
+static bool is_being_trimmed(const struct sched_job *job) {
+  return job->trimmed && job->promised_bytes > job->room_bytes;
+}
+
 /* What it has already, in memory or in promises; not large promises that it has made no use of. */
 static uint64_t kept_bytes(const struct plan *plan, const struct sched_job *job) {
   uint64_t room_bytes = min_u64(job->room_bytes, job->reach_bytes);
@@ -154,7 +162,7 @@ static uint64_t kept_bytes(const struct plan *plan, const struct sched_job *job)
     return job->reach_bytes;
   if (plan->fits)
     return max_u64(job->used_bytes, room_bytes);
-  if (job->overdue || books_gives_way(job))
+  if (job->overdue || books_gives_way(job) || is_being_trimmed(job))
     return room_bytes;
   return room_bytes > job->resident_bytes + SCHED_SLACK_BYTES ? job->resident_bytes
                                                               : max_u64(room_bytes, job->resident_bytes);

@@ -100,6 +100,30 @@ START_TEST(the_next_one_leaves_last) {
 }
 END_TEST
 
+/* What has come meanwhile goes back, and no new promise is made of it: that would go on for ever. */
+START_TEST(a_promise_taken_back_is_not_given_again_for_what_has_come_since) {
+  take_turns(3, 8, SWAP);
+  world.clients[2].stuck = true;
+  world_set_tq(&world, NS_PER_S); /* moves are worth hiding */
+  request_all(3);
+  world_resident(&world, 2, 0);
+  uint64_t room_bytes = world.clients[2].room_bytes, seq = world.clients[2].room_seq;
+  ck_assert_uint_gt(room_bytes, GIB);
+  struct sched_terms urgent = {.weight = SCHED_WEIGHT, .priority = 5};
+  scheduler_set_terms(&world.jobs[3], &urgent, world.now_ns, &world.change);
+  scheduler_set_policy(&world.scheduler, NULL, GS_POLICY_PRIORITY, world.now_ns, &world.change);
+  world_set_mode(&world, GS_MODE_ON); /* all is told */
+  ck_assert_uint_eq(world.clients[2].room_bytes, 0);
+  uint64_t lowered_seq = world.clients[2].room_seq;
+  world.clients[2].room_seq = seq; /* this was on its way */
+  world_resident(&world, 2, 1);
+  ck_assert_uint_eq(world.jobs[2].room_bytes, 0);
+  world.clients[2].room_seq = lowered_seq;
+  world_resident(&world, 2, 0);
+  ck_assert_uint_eq(world.jobs[2].room_bytes, 0);
+}
+END_TEST
+
 START_TEST(pinned_bytes_stay) {
   take_turns(3, 5, SWAP);
   world_memory_pinned(&world, 2, 5, 3);
@@ -811,6 +835,7 @@ int main(void) {
                                 who_stops_leaves_before_those_who_wait,
                                 the_queue_leaves_from_its_tail,
                                 the_next_one_leaves_last,
+                                a_promise_taken_back_is_not_given_again_for_what_has_come_since,
                                 pinned_bytes_stay,
                                 what_is_over_a_smaller_capacity_leaves,
                                 who_need_not_leave_any_more_stays,
