@@ -34,12 +34,22 @@ static const char *set_group(struct config *config, const char *text) {
 }
 
 static const char *set_tq(struct sched_settings *settings, const char *text) {
-  uint64_t ns;
-  if (parse_duration_ns(text, &ns) < 0)
-    return "is not a duration (for example 20, 0.5, 250ms, 2m)";
-  if (ns < SCHED_TQ_MIN_NS)
+  uint64_t ns = SCHED_TQ_AUTO;
+  bool found = strcmp(text, "auto") == 0;
+  if (!found && parse_duration_ns(text, &ns) < 0)
+    return "is neither auto nor a duration (for example 20, 0.5, 250ms, 2m)";
+  if (!found && ns < SCHED_TQ_MIN_NS)
     return "is shorter than 1 ms";
   settings->tq_ns = ns;
+  return NULL;
+}
+
+static const char *set_loss(struct sched_settings *settings, const char *text) {
+  char *end;
+  unsigned long percent = strtoul(text, &end, 10);
+  if (*text < '0' || *text > '9' || strcmp(end, "%") != 0 || percent < 1 || percent > 50)
+    return "is not a percentage from 1% to 50%";
+  settings->loss_permille = (uint32_t)percent * 10;
   return NULL;
 }
 
@@ -116,8 +126,10 @@ static const char *set_host_memory(struct config *config, const char *text) {
 
 const struct config_key config_keys[] = {
     {"socket", "PATH", "where programs find the daemon (default " GS_DEFAULT_SOCKET ")", .set = set_socket},
-    {"tq", "DURATION", "how long a job keeps a GPU while others wait, from 1ms (default 20)",
+    {"tq", "DURATION|auto", "how long a job keeps a GPU while others wait, from 1ms (default 20)",
      .set_for_gpu = set_tq, .field = OVERRIDE_TQ},
+    {"loss", "N%", "tq auto: of the time, that hand-overs may take (default 5%)", .set_for_gpu = set_loss,
+     .field = OVERRIDE_LOSS},
     {"mode", "auto|on|off", "jobs take turns: only if their memory does not fit together, always, never",
      .set_for_gpu = set_mode, .field = OVERRIDE_MODE},
     {"policy", "NAME", "whose turn is next: rr (default), fair, fifo, srtf, priority, pack",
@@ -140,14 +152,16 @@ const struct config_key config_keys[] = {
 const size_t config_key_count = sizeof config_keys / sizeof *config_keys;
 
 struct config config_default(void) {
-  struct config config = {
-      .socket = GS_DEFAULT_SOCKET,
-      .general = {.tq_ns = 20 * NS_PER_S, .mode = GS_MODE_AUTO, .memory = GS_MEMORY_MANAGED},
-      .grace_ns = 30 * NS_PER_S,
-      .max_clients_per_user = 2048,
-      .learn = true,
-      .group = "gpushare",
-      .log = LOG_LEVEL_INFO};
+  struct config config = {.socket = GS_DEFAULT_SOCKET,
+                          .general = {.tq_ns = 20 * NS_PER_S,
+                                      .loss_permille = SCHED_LOSS_PERMILLE,
+                                      .mode = GS_MODE_AUTO,
+                                      .memory = GS_MEMORY_MANAGED},
+                          .grace_ns = 30 * NS_PER_S,
+                          .max_clients_per_user = 2048,
+                          .learn = true,
+                          .group = "gpushare",
+                          .log = LOG_LEVEL_INFO};
   set_host_memory(&config, "80%");
   return config;
 }

@@ -28,6 +28,8 @@ struct sched_settings overrides_settings(const struct overrides *overrides, cons
   unsigned fields = own ? own->fields : 0;
   if (fields & OVERRIDE_TQ)
     general.tq_ns = own->settings.tq_ns;
+  if (fields & OVERRIDE_LOSS)
+    general.loss_permille = own->settings.loss_permille;
   if (fields & OVERRIDE_MODE)
     general.mode = own->settings.mode;
   if (fields & OVERRIDE_CAPACITY)
@@ -43,6 +45,7 @@ void overrides_apply(const struct overrides *overrides, struct sched_gpu *gpu, u
                      struct sched_change *change) {
   struct scheduler *scheduler = gpu->scheduler;
   struct sched_settings settings = overrides_settings(overrides, gpu->uuid, scheduler->defaults);
+  gpu->settings.loss_permille = settings.loss_permille; /* counts from the quantum on, which is set below */
   scheduler_set_memory(scheduler, gpu, settings.memory);
   scheduler_set_policy(scheduler, gpu, settings.policy, now_ns, change);
   scheduler_set_capacity(scheduler, gpu, settings.capacity_bytes, now_ns, change);

@@ -16,6 +16,7 @@ enum {
   OVERRIDE_CAPACITY = 4,
   OVERRIDE_MEMORY = 8,
   OVERRIDE_POLICY = 16,
+  OVERRIDE_LOSS = 32,
 };
 
 struct override {

@@ -25,7 +25,7 @@ static struct gs_msg describe_gpu(const struct sched_gpu *gpu, uint32_t index) {
   msg.gpu_status.total_bytes = gpu->total_bytes;
   msg.gpu_status.capacity_bytes = sched_gpu_capacity_bytes(gpu);
   msg.gpu_status.used_bytes = gpu->used_bytes;
-  msg.gpu_status.tq_ns = gpu->settings.tq_ns;
+  msg.gpu_status.tq_ns = sched_gpu_tq_ns(gpu);
   msg.gpu_status.handovers = gpu->handovers;
   msg.gpu_status.moved_bytes = gpu->moved_bytes;
   msg.gpu_status.jobs = gpu->job_count;
@@ -33,7 +33,10 @@ static struct gs_msg describe_gpu(const struct sched_gpu *gpu, uint32_t index) {
   msg.gpu_status.holders = (uint16_t)(gpu->holder_count < UINT16_MAX ? gpu->holder_count : UINT16_MAX);
   msg.gpu_status.mode = (uint8_t)gpu->settings.mode;
   msg.gpu_status.policy = (uint8_t)gpu->settings.policy;
-  msg.gpu_status.flags = gpu->serialized ? GS_GPU_SERIALIZED : 0;
+  if (gpu->serialized)
+    msg.gpu_status.flags |= GS_GPU_SERIALIZED;
+  if (gpu->settings.tq_ns == SCHED_TQ_AUTO)
+    msg.gpu_status.flags |= GS_GPU_TQ_AUTO;
   memcpy(msg.gpu_status.name, gpu->name, sizeof msg.gpu_status.name - 1);
   return msg;
 }

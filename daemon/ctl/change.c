@@ -52,6 +52,8 @@ static int change_gpu(const struct request *request, enum gs_msg_type type, uint
 
 int change_tq(const struct request *request) {
   uint64_t ns;
+  if (strcmp(request->words[1], "auto") == 0)
+    return change_gpu(request, GS_SET_TQ, SCHED_TQ_AUTO);
   int err = parse_duration_ns(request->words[1], &ns);
   if (err == -ERANGE || (err == 0 && (ns < SCHED_TQ_MIN_NS || ns > TQ_MAX_NS))) {
     char what[64];
@@ -59,7 +61,7 @@ int change_tq(const struct request *request) {
     return usage_error(what, request->words[1]);
   }
   if (err < 0)
-    return usage_error("not a duration (20, 0.5, 250ms, 2m):", request->words[1]);
+    return usage_error("neither auto nor a duration (20, 0.5, 250ms, 2m):", request->words[1]);
   return change_gpu(request, GS_SET_TQ, ns);
 }
 

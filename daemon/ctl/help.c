@@ -7,7 +7,10 @@ void help_show(void) {
   printf(
       "usage: gpusharectl [OPTION]... COMMAND\n\n"
       "  status                 GPUs and jobs: who holds, who waits, memory, shares, what hand-overs cost\n"
-      "  set-tq DURATION        how long a job keeps a GPU while others wait: 20, 0.5, 250ms, 2m (from 1ms)\n"
+      "  set-tq DURATION|auto   how long a job keeps a GPU while others wait: 20, 0.5, 250ms, 2m (from "
+      "1ms);\n"
+      "                         auto: as short as hand-overs allow that take at most 5 %% of the time\n"
+      "                         (setting 'loss' of the daemon)\n"
       "  auto | on | off        jobs take turns: only if their memory does not fit together, always, never\n"
       "                         (memory of kind swap that does not fit together makes turns with off, too)\n"
       "  set-policy NAME        whose turn is next: rr (round robin), fair (equal GPU time, by weight),\n"

@@ -10,6 +10,14 @@ static void put_number(json_t *object, const char *key, uint64_t value) {
   json_object_set_new(object, key, json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value));
 }
 
+/* null: there is none, or nobody knows. */
+static void put_known(json_t *object, const char *key, uint64_t value) {
+  if (value)
+    put_number(object, key, value);
+  else
+    json_object_set_new(object, key, json_null());
+}
+
 static void put_text(json_t *object, const char *key, const char *text) {
   json_object_set_new(object, key, json_string(text));
 }
@@ -23,7 +31,7 @@ static json_t *daemon_json(const struct gs_msg *msg) {
   put_text(object, "release", msg->daemon.release);
   put_number(object, "pid", (uint64_t)msg->daemon.pid);
   put_number(object, "uptime_ns", msg->daemon.uptime_ns);
-  put_number(object, "default_tq_ns", msg->daemon.default_tq_ns);
+  put_known(object, "default_tq_ns", msg->daemon.default_tq_ns);
   put_number(object, "grace_ns", msg->daemon.grace_ns);
   put_number(object, "host_memory_bytes", msg->daemon.host_memory_bytes);
   put_number(object, "jobs", msg->daemon.jobs);
@@ -66,6 +74,7 @@ static json_t *gpu_json(const struct gpu_figures *figures) {
   put_text(object, "policy", policy_name(msg->gpu_status.policy));
   put_bool(object, "serialized", msg->gpu_status.flags & GS_GPU_SERIALIZED);
   put_number(object, "tq_ns", msg->gpu_status.tq_ns);
+  put_bool(object, "tq_auto", msg->gpu_status.flags & GS_GPU_TQ_AUTO);
   put_number(object, "total_bytes", msg->gpu_status.total_bytes);
   put_number(object, "capacity_bytes", msg->gpu_status.capacity_bytes);
   put_number(object, "used_bytes", msg->gpu_status.used_bytes);
@@ -93,10 +102,7 @@ static void put_terms(json_t *object, const struct gs_msg *terms) {
   put_number(object, "weight", terms->terms_status.weight);
   json_object_set_new(object, "priority", json_integer(terms->terms_status.priority));
   put_number(object, "gpu_ns", terms->terms_status.gpu_ns);
-  if (terms->terms_status.remaining_ns)
-    put_number(object, "remaining_ns", terms->terms_status.remaining_ns);
-  else
-    json_object_set_new(object, "remaining_ns", json_null());
+  put_known(object, "remaining_ns", terms->terms_status.remaining_ns);
   put_number(object, "limit_bytes", terms->terms_status.limit_bytes);
 }
 

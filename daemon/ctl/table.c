@@ -23,13 +23,21 @@ static const char *bytes_text(uint64_t bytes, char buffer[24]) {
   return buffer;
 }
 
+static const char *tq_text(uint64_t tq_ns, bool found, char buffer[32]) {
+  if (found && tq_ns == 0)
+    return "auto";
+  snprintf(buffer, 32, found ? "%.3g s (auto)" : "%g s", seconds(tq_ns));
+  return buffer;
+}
+
 static void show_daemon(const struct gs_msg *msg) {
-  char host[24];
+  char host[24], tq[32];
   printf("gpushare-daemon %s, pid %d, up %.0f s: %u job%s, host memory %s, grace %g s\n", msg->daemon.release,
          msg->daemon.pid, seconds(msg->daemon.uptime_ns), msg->daemon.jobs, msg->daemon.jobs == 1 ? "" : "s",
          bytes_text(msg->daemon.host_memory_bytes, host), seconds(msg->daemon.grace_ns));
   if (msg->daemon.gpus == 0)
-    printf("no program has used a GPU yet; the quantum will be %g s\n", seconds(msg->daemon.default_tq_ns));
+    printf("no program has used a GPU yet; the quantum will be %s\n",
+           tq_text(msg->daemon.default_tq_ns, msg->daemon.default_tq_ns == 0, tq));
 }
 
 /* ---- a GPU ---- */
@@ -38,13 +46,14 @@ static const int term_widths[] = {
     [GS_TERM_WEIGHT] = 6, [GS_TERM_PRIORITY] = 4, [GS_TERM_EXPECTED] = 9, [GS_TERM_LIMIT] = 10};
 
 static void show_settings(const struct gs_msg *msg) {
-  char uuid[GS_UUID_TEXT_SIZE], used[24], capacity[24], moved[24];
+  char uuid[GS_UUID_TEXT_SIZE], tq[32], used[24], capacity[24], moved[24];
   format_uuid(msg->gpu_status.uuid, uuid);
   printf("\nGPU %u  %s  %s\n", msg->gpu, uuid, msg->gpu_status.name);
-  printf("  mode %s (%s), policy %s, quantum %g s, memory %s of %s, %lu hand-overs, %s moved\n",
+  printf("  mode %s (%s), policy %s, quantum %s, memory %s of %s, %lu hand-overs, %s moved\n",
          mode_name(msg->gpu_status.mode),
          msg->gpu_status.flags & GS_GPU_SERIALIZED ? "taking turns" : "all run",
-         policy_name(msg->gpu_status.policy), seconds(msg->gpu_status.tq_ns),
+         policy_name(msg->gpu_status.policy),
+         tq_text(msg->gpu_status.tq_ns, msg->gpu_status.flags & GS_GPU_TQ_AUTO, tq),
          bytes_text(msg->gpu_status.used_bytes, used), bytes_text(msg->gpu_status.capacity_bytes, capacity),
          (unsigned long)msg->gpu_status.handovers, bytes_text(msg->gpu_status.moved_bytes, moved));
 }

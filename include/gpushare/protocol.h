@@ -173,6 +173,7 @@ enum gs_reject_reason {
 
 /* flags of STATUS_GPU */
 #define GS_GPU_SERIALIZED 0x1u /* turns are being taken now */
+#define GS_GPU_TQ_AUTO 0x2u    /* the quantum finds itself */
 
 struct gs_msg {
   uint32_t magic;   /* GS_MAGIC */
@@ -259,7 +260,7 @@ struct gs_msg {
     struct { /* SET_TQ, SET_MODE, SET_CAPACITY, SET_POLICY. All zero uuid: every GPU, and the default for
                 new ones */
       uint8_t uuid[GS_UUID_SIZE];
-      uint64_t value; /* TQ: ns; mode: enum gs_mode; capacity: bytes, 0: the whole card; policy: enum
+      uint64_t value; /* TQ: ns, 0: auto; mode: enum gs_mode; capacity: bytes, 0: the whole card; policy: enum
                          gs_policy */
     } set;
     struct { /* SET_TERMS: on all GPUs of the job's client */
@@ -272,7 +273,7 @@ struct gs_msg {
     } reply;
     struct { /* STATUS_DAEMON */
       uint64_t uptime_ns;
-      uint64_t default_tq_ns;
+      uint64_t default_tq_ns;     /* 0: auto */
       uint64_t host_memory_bytes; /* bound for evicted memory, all GPUs together */
       uint64_t grace_ns;
       uint32_t gpus;
@@ -285,7 +286,7 @@ struct gs_msg {
       uint64_t total_bytes;
       uint64_t capacity_bytes;
       uint64_t used_bytes; /* of all jobs */
-      uint64_t tq_ns;
+      uint64_t tq_ns;      /* the present one */
       uint64_t handovers;
       uint64_t moved_bytes; /* evicted and restored in bulk, since start */
       uint32_t jobs;

@@ -35,6 +35,7 @@ static int read_text(const char *text) {
 
 START_TEST(defaults) {
   ck_assert_uint_eq(config.general.tq_ns, 20 * NS_PER_S);
+  ck_assert_uint_eq(config.general.loss_permille, 50);
   ck_assert_uint_eq(config.grace_ns, 30 * NS_PER_S);
   ck_assert_int_eq(config.general.mode, GS_MODE_AUTO);
   ck_assert_int_eq(config.general.policy, GS_POLICY_RR);
@@ -48,13 +49,15 @@ END_TEST
 
 START_TEST(all_keys_are_read) {
   ck_assert_int_eq(
-      read_text("# comment\n[gpushare]\nsocket = /run/x.sock\ntq=250ms ; comment\nmode = off\npolicy = srtf\n"
+      read_text("# comment\n[gpushare]\nsocket = /run/x.sock\ntq=250ms ; comment\nloss=3%\nmode = "
+                "off\npolicy = srtf\n"
                 "grace = 1m\ncapacity = 16G\nmemory = swap\nhost_memory = 1T\nmax_clients_per_user = "
                 "7\nlearn = no\n"
                 "group = users\nlog = debug\n"),
       0);
   ck_assert_str_eq(config.socket, "/run/x.sock");
   ck_assert_uint_eq(config.general.tq_ns, 250 * NS_PER_MS);
+  ck_assert_uint_eq(config.general.loss_permille, 30);
   ck_assert_int_eq(config.general.mode, GS_MODE_OFF);
   ck_assert_int_eq(config.general.policy, GS_POLICY_SRTF);
   ck_assert_uint_eq(config.grace_ns, 60 * NS_PER_S);
@@ -72,7 +75,10 @@ START_TEST(mistakes_are_named_and_change_nothing) {
   static const struct {
     const char *text, *line, *reason;
   } mistakes[] = {
-      {"tq = 5\ntq = soon\n", ":2: ", "tq: 'soon' is not a duration"},
+      {"tq = 5\ntq = soon\n", ":2: ", "tq: 'soon' is neither auto nor a duration"},
+      {"loss = 0%\n", ":1: ", "loss: '0%' is not a percentage from 1% to 50%"},
+      {"loss = 51%\n", ":1: ", "from 1% to 50%"},
+      {"loss = 5\n", ":1: ", "from 1% to 50%"},
       {"tq = 0.5ms\n", ":1: ", "shorter than 1 ms"},
       {"\n\nspeed = 9\n", ":3: ", "is not a setting"},
       {"[other]\ntq = 5\n", ":2: ", "section [other]"},
@@ -134,6 +140,17 @@ START_TEST(a_gpu_has_settings_of_its_own) {
 }
 END_TEST
 
+START_TEST(a_quantum_that_finds_itself) {
+  ck_assert_int_eq(read_text("tq = auto\nloss = 50%\n[gpu " CARD "]\ntq = 7\n[gpu " OTHER "]\nloss = 1%\n"),
+                   0);
+  struct sched_settings one = settings_of(CARD), other = settings_of(OTHER);
+  ck_assert_uint_eq(one.tq_ns, 7 * NS_PER_S);
+  ck_assert_uint_eq(one.loss_permille, 500);
+  ck_assert_uint_eq(other.tq_ns, SCHED_TQ_AUTO);
+  ck_assert_uint_eq(other.loss_permille, 10);
+}
+END_TEST
+
 START_TEST(more_gpus_than_the_daemon_knows_are_refused) {
   static char text[(OVERRIDES_MAX + 1) * 64];
   for (int i = 0, length = 0; i <= OVERRIDES_MAX; i++)
@@ -170,6 +187,7 @@ static void expect_same(const struct config *a, const struct config *b) {
   ck_assert_str_eq(a->socket, b->socket);
   ck_assert_int_eq(a->general.memory, b->general.memory);
   ck_assert_uint_eq(a->general.tq_ns, b->general.tq_ns);
+  ck_assert_uint_eq(a->general.loss_permille, b->general.loss_permille);
   ck_assert_int_eq(a->general.mode, b->general.mode);
   ck_assert_int_eq(a->general.policy, b->general.policy);
   ck_assert_uint_eq(a->grace_ns, b->grace_ns);
@@ -208,6 +226,7 @@ int main(void) {
                                 all_keys_are_read,
                                 mistakes_are_named_and_change_nothing,
                                 a_gpu_has_settings_of_its_own,
+                                a_quantum_that_finds_itself,
                                 more_gpus_than_the_daemon_knows_are_refused,
                                 a_path_longer_than_an_address_is_refused,
                                 percentages_do_not_depend_on_when_they_are_read,

@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 #include <jansson.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -57,10 +58,10 @@ START_TEST(status_is_readable) {
 END_TEST
 
 START_TEST(status_json_has_the_promised_keys) {
-  static const char *const gpu_keys[] = {"index",      "uuid",        "name",           "mode",
-                                         "serialized", "policy",      "tq_ns",          "total_bytes",
-                                         "used_bytes", "holders",     "capacity_bytes", "waiting",
-                                         "handovers",  "moved_bytes", "handover"};
+  static const char *const gpu_keys[] = {"index",      "uuid",       "name",        "mode",
+                                         "serialized", "policy",     "tq_ns",       "total_bytes",
+                                         "tq_auto",    "used_bytes", "holders",     "capacity_bytes",
+                                         "waiting",    "handovers",  "moved_bytes", "handover"};
   static const char *const job_keys[] = {"job",          "pid",
                                          "uid",          "user",
                                          "name",         "state",
@@ -117,6 +118,41 @@ START_TEST(settings_can_be_changed) {
     if (i < 2)
       expect(fd, i == 0 ? GS_SCHED_OFF : GS_SCHED_ON);
   }
+}
+END_TEST
+
+static bool tq_is_auto(void) {
+  json_t *root = status_json();
+  bool found = json_is_true(json_object_get(json_array_get(json_object_get(root, "gpus"), 0), "tq_auto"));
+  json_decref(root);
+  return found;
+}
+
+/* 16 GiB at 25 GB/s are 687 ms, and with 19 times as much the twentieth part. */
+START_TEST(a_quantum_may_find_itself) {
+  ck_assert_int_eq(ctl("set-tq auto"), 0);
+  ck_assert_int_eq(ctl("status"), 0);
+  output_has("the quantum will be auto\n");
+  attach_client(it, 16 * GIB);
+  ck_assert(tq_is_auto());
+  ck_assert_int_eq(gpu_number("tq_ns") / (json_int_t)NS_PER_MS, 13056);
+  ck_assert_int_eq(ctl("status"), 0);
+  output_has("quantum 13.1 s (auto), memory");
+  ck_assert_int_eq(ctl("set-tq 2 --gpu " CARD), 0);
+  ck_assert(!tq_is_auto());
+  ck_assert_int_eq(gpu_number("tq_ns"), 2 * (json_int_t)NS_PER_S);
+}
+END_TEST
+
+START_TEST(the_loss_is_a_setting) {
+  FILE *file = fopen(it->config, "w");
+  fputs("tq = auto\nloss = 50%\n[gpu " CARD "]\nloss = 10%\n", file);
+  fclose(file);
+  attach_client(it, 16 * GIB);
+  kill(it->pid, SIGHUP);
+  while (!tq_is_auto())
+    poll(NULL, 0, 1);
+  ck_assert_int_eq(gpu_number("tq_ns") / (json_int_t)NS_PER_MS, 6184);
 }
 END_TEST
 
@@ -211,7 +247,7 @@ START_TEST(options_stand_anywhere) {
     ck_assert_int_eq(gpu_number("tq_ns"), 3 * (json_int_t)NS_PER_S);
   }
   ck_assert_int_eq(ctl("set-tq -- --gpu"), 2);
-  output_has("not a duration (20, 0.5, 250ms, 2m): '--gpu'");
+  output_has("neither auto nor a duration (20, 0.5, 250ms, 2m): '--gpu'");
 }
 END_TEST
 
@@ -301,6 +337,8 @@ int main(void) {
   const TTest *const tests[] = {status_is_readable,
                                 status_json_has_the_promised_keys,
                                 settings_can_be_changed,
+                                a_quantum_may_find_itself,
+                                the_loss_is_a_setting,
                                 policies_can_be_changed,
                                 what_a_job_is_given_can_be_changed,
                                 wrong_terms_are_named,

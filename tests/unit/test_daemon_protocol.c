@@ -374,6 +374,7 @@ END_TEST
 
 START_TEST(settings_are_checked) {
   ck_assert_int_eq(change_setting(it, GS_SET_TQ, NS_PER_MS - 1), -EINVAL);
+  ck_assert_int_eq(change_setting(it, GS_SET_TQ, 0), 0); /* auto */
   ck_assert_int_eq(change_setting(it, GS_SET_TQ, NS_PER_MS), 0);
   ck_assert_int_eq(change_setting(it, GS_SET_MODE, 3), -EINVAL);
   ck_assert_int_eq(change_setting(it, GS_SET_MODE, GS_MODE_ON), 0);
