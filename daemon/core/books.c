@@ -130,6 +130,7 @@ void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_
   job->grows |= used_bytes > job->used_bytes && job->state == GS_JOB_HOLDING;
   enter_used(job, used_bytes, min_u64(pinned_bytes, used_bytes));
   /* What was promised beyond the old reach is void: before the new one gets to the job, all rooms do. */
+  job->told_bytes = min_u64(job->told_bytes, job->reach_bytes);
   job->promised_bytes = min_u64(job->promised_bytes, job->reach_bytes);
   gpu->reach_bytes -= job->reach_bytes;
   job->reach_bytes = max_u64(reach_bytes, used_bytes);

@@ -22,6 +22,10 @@ void change_forget(struct sched_job *job) {
   job->todo = 0;
 }
 
+static bool tells_room(enum sched_action_type type) {
+  return type == SCHED_TELL_LOCK_OK || type == SCHED_TELL_DROP_LOCK || type == SCHED_TELL_ROOM;
+}
+
 bool change_next(struct sched_change *change, struct sched_action *action) {
   struct list *node = list_first(&change->jobs);
   if (!node)
@@ -37,6 +41,8 @@ bool change_next(struct sched_change *change, struct sched_action *action) {
       .room_seq = job->room_seq,
       .target_bytes = job->target_bytes,
   };
+  if (tells_room(action->type) && job->told_bytes < job->room_bytes)
+    job->told_bytes = job->room_bytes;
   job->todo &= job->todo - 1;
   if (job->todo == 0)
     list_remove(&job->todo_link);

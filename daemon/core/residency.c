@@ -111,7 +111,7 @@ void residency_set_room(struct sched_job *job, uint64_t room_bytes, uint64_t now
     job->trimmed = job->resident_bytes <= room_bytes;
   }
   job->room_bytes = room_bytes;
-  job->promised_bytes = max_u64(job->promised_bytes, room_bytes);
+  job->promised_bytes = max_u64(job->told_bytes, room_bytes); /* what was never told, it cannot believe in */
   job->target_bytes = books_target_bytes(job);
   if (job->overdue && !owes(job))
     be_left_alone(job, now_ns);
@@ -124,7 +124,7 @@ void residency_set_room(struct sched_job *job, uint64_t room_bytes, uint64_t now
 void residency_acknowledge(struct sched_job *job, const struct sched_residence *residence, uint64_t now_ns) {
   uint64_t before_bytes = job->resident_bytes;
   if (residence->room_seq >= job->lowered_seq && residence->room_seq <= job->room_seq)
-    job->promised_bytes = job->room_bytes;
+    job->told_bytes = job->promised_bytes = job->room_bytes;
   books_set_resident(job, residence->resident_bytes);
   if (job->resident_bytes < before_bytes || !owes(job)) { /* it moves */
     job->overdue = false;
@@ -138,8 +138,8 @@ void residency_refuse(struct sched_job *job, uint64_t short_bytes, uint64_t now_
                       struct sched_change *change) {
   uint64_t room_bytes = job->room_bytes - short_bytes;
   books_set_resident(job, min_u64(job->resident_bytes, room_bytes));
-  job->promised_bytes = room_bytes; /* the driver sees to that */
-  job->gpu->roomy = false;          /* its room is to be looked at again */
+  job->told_bytes = job->promised_bytes = room_bytes; /* the driver sees to that */
+  job->gpu->roomy = false;                            /* its room is to be looked at again */
   residency_set_room(job, room_bytes, now_ns, change);
 }
 

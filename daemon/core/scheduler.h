@@ -185,6 +185,7 @@ struct sched_job {
   uint64_t room_seq;       /* of that; 0: nothing told yet */
   uint64_t target_bytes;   /* told: what its room will become */
   uint64_t lowered_seq;    /* of the last room that was less than the one before */
+  uint64_t told_bytes; /* the largest room that it has been told, since the last that it has acknowledged */
   uint64_t promised_bytes; /* the largest room that it may still believe in */
   bool trimmed;         /* the last room was less than the one before only because that was not made use of */
   uint64_t claim_bytes; /* what must be counted as taken by it */
