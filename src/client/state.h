@@ -42,8 +42,7 @@ struct gpu {
   uint64_t turn_end_ns;    /* 0: unknown */
   uint64_t paced_since_ns; /* 0: it is not */
   uint64_t drop_by_ns;     /* DROP_LOCK waits for an iteration's end, until then; 0: it does not */
-  uint64_t backlog_ns;     /* how much was queued when the last turn began to be paced */
-  bool backlog_known;
+  uint64_t backlog_ns;     /* how much is queued when pacing begins, as learnt; 0: nothing is known */
 
   /* what it may have on the card: room.c */
   bool room_bound;     /* by a daemon */

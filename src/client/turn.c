@@ -35,9 +35,13 @@ void turn_begin(struct gpu *gpu, uint64_t now_ns) {
     client_wake();
 }
 
+static uint64_t believed_backlog_ns(const struct gpu *gpu) {
+  return gpu->backlog_ns ? gpu->backlog_ns : FIRST_BACKLOG_NS;
+}
+
 /* What is queued when pacing begins has to be worked off, too. */
 static uint64_t pace_from_ns(const struct gpu *gpu) {
-  uint64_t backlog_ns = gpu->backlog_known ? gpu->backlog_ns : FIRST_BACKLOG_NS;
+  uint64_t backlog_ns = believed_backlog_ns(gpu);
   uint64_t pace_ns = most(least(gpu->quantum_ns / PART, PACE_MAX_NS), backlog_ns + backlog_ns / 4);
   return gpu->turn_end_ns - least(pace_ns, gpu->quantum_ns);
 }
@@ -48,7 +52,19 @@ static void start_pacing(struct gpu *gpu, uint64_t now_ns) {
   gate_set_pace(gpu->device, GATE_PACED);
 }
 
-static void stop_pacing(struct gpu *gpu) {
+/* How long it took to work off what had been queued when pacing began. A stream that nothing is submitted to
+ * any more may seem to be behind. */
+static uint64_t seen_backlog_ns(const struct gpu *gpu, uint64_t drain_ns) {
+  bool behind = drain_ns > DRAIN_NS && pace_is_behind(gpu->device);
+  return behind ? clock_now_ns() - gpu->paced_since_ns : pace_caught_up_ns(gpu->device);
+}
+
+/* The sooner pacing begins, the less has been queued by then: so it is believed only by and by that there
+ * will be less. */
+static void stop_pacing(struct gpu *gpu, uint64_t drain_ns) {
+  uint64_t believed_ns = believed_backlog_ns(gpu);
+  if (gpu->paced_since_ns)
+    gpu->backlog_ns = most(seen_backlog_ns(gpu, drain_ns), believed_ns - believed_ns / 8);
   gpu->paced_since_ns = 0;
   gate_set_pace(gpu->device, GATE_FREE);
 }
@@ -60,7 +76,7 @@ static bool is_ending(const struct gpu *gpu) {
 
 uint64_t turn_check(struct gpu *gpu, uint64_t now_ns) {
   if (!gpu->wanted && gate_pace(gpu->device) != GATE_FREE) /* there is no daemon any more */
-    stop_pacing(gpu);
+    stop_pacing(gpu, 0);
   if (!is_ending(gpu))
     return UINT64_MAX;
   if (gpu->drop_by_ns) {
@@ -71,7 +87,7 @@ uint64_t turn_check(struct gpu *gpu, uint64_t now_ns) {
   ends_watch(gpu->device, true);
   if (now_ns >= gpu->turn_end_ns + UNDISTURBED_NS) {
     gpu->turn_end_ns = now_ns + gpu->quantum_ns;
-    stop_pacing(gpu);
+    stop_pacing(gpu, 0);
   }
   if (!gpu->paced_since_ns && now_ns < pace_from_ns(gpu))
     return pace_from_ns(gpu);
@@ -103,18 +119,8 @@ void client_iteration_ended(CUdevice device) {
   pthread_mutex_unlock(&client.lock);
 }
 
-/* What had been queued when pacing began took so long. A stream that nothing is submitted to any more may
- * seem to be behind. */
-static uint64_t backlog_ns(const struct gpu *gpu, uint64_t drain_ns, uint64_t now_ns) {
-  bool behind = drain_ns > DRAIN_NS && pace_is_behind(gpu->device);
-  return behind ? now_ns - gpu->paced_since_ns : pace_caught_up_ns(gpu->device);
-}
-
 void turn_end(struct gpu *gpu, uint64_t drain_ns) {
-  if (gpu->paced_since_ns) {
-    gpu->backlog_ns = backlog_ns(gpu, drain_ns, clock_now_ns());
-    gpu->backlog_known = true;
-  }
-  gpu->paced_since_ns = gpu->turn_end_ns = gpu->drop_by_ns = 0;
+  stop_pacing(gpu, drain_ns);
+  gpu->turn_end_ns = gpu->drop_by_ns = 0;
   ends_watch(gpu->device, false);
 }

@@ -53,6 +53,7 @@ static CUresult record(CUevent event, CUstream handle) {
     return event ? result : CUDA_ERROR_INVALID_HANDLE;
   if (event->context != stream->context)
     return CUDA_ERROR_INVALID_HANDLE;
+  process_count(stream->context->gpu, GS_SIM_events, 1);
   pthread_mutex_lock(&objects_lock);
   result = capture_check_submit_locked(stream);
   if (result == CUDA_SUCCESS && stream->capture)

@@ -33,6 +33,7 @@
   X(kernels)               /* kernels run to their end */                                                    \
   X(copies)                /* copies and memory sets run to their end */                                     \
   X(prefetches)                                                                                              \
+  X(events)          /* recorded */                                                                          \
   X(submitted)       /* pieces of work handed to streams */                                                  \
   X(context_queries) /* cuCtxGetCurrent with one current: what a gate that is not open has to ask */         \
   X(overlaps) /* kernels, copies, sets, prefetches of this process that started while another one had work   \

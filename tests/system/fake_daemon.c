@@ -197,6 +197,7 @@ static void tell_turn(struct fake_daemon *fake, enum gs_msg_type type, uint64_t 
   msg.room.room_bytes = fake->room_bytes = room_bytes;
   msg.room.room_seq = ++fake->room_seq;
   msg.room.target_bytes = fake->target_bytes;
+  msg.room.quantum_ns = type == GS_LOCK_OK ? fake->quantum_ns : 0;
   tell(fake, &msg);
 }
 

@@ -15,6 +15,7 @@ struct fake_daemon {
   uint64_t epoch; /* of the last grant */
   uint64_t room_bytes, room_seq;
   uint64_t target_bytes; /* told with every room */
+  uint64_t quantum_ns;   /* told with every grant; 0: unknown */
   uint64_t slack_bytes;  /* granted beyond what the client asks for */
   uint64_t used_bytes;   /* as the client says */
   uint64_t pinned_bytes; /* of these */

@@ -1,0 +1,198 @@
+/*
+ * test_turns.c - how a turn ends that somebody waits for; the daemon is played by the test. Little is queued
+ * when it does, whatever the program would queue; and where the program's iterations are regular, it ends
+ * with one.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "fake_daemon.h"
+#include "runner.h"
+#include "scene.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define AHEAD 100 /* kernels that the program queues if it may */
+#define FEW 15    /* those of some milliseconds, with the two that run */
+#define SPIN "2ms"
+
+static struct scene scene;
+static struct fake_daemon fake;
+static struct process *job;
+
+static void pass_ms(uint64_t ms) {
+  nanosleep(&(struct timespec){.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000}, NULL);
+}
+
+static void grant(uint64_t quantum_ms, bool wanted) {
+  fake_await_request(&fake);
+  fake.quantum_ns = quantum_ms * NS_PER_MS;
+  fake_grant(&fake, fake.used_bytes);
+  if (wanted)
+    fake_want(&fake);
+  fake_await_active(&fake);
+}
+
+/* It has its first turn, and submits. */
+static void begin(environment_list environment, const char *how, const char *ahead, uint64_t quantum_ms) {
+  scene_begin(&scene, "small,capacity=64MiB");
+  fake_listen(&fake, scene.socket);
+  job = scene_start(&scene, environment, "rusher", how, ahead, SPIN, NULL);
+  fake_accept(&fake, 64 * MIB, GS_MEMORY_MANAGED);
+  fake.slack_bytes = MIB;
+  grant(quantum_ms, false);
+  process_expect(job, "rushing", NULL, 0);
+}
+
+static void drop(void) {
+  fake_drop(&fake, fake.epoch, fake.used_bytes);
+  CHECK(fake_expect(&fake, GS_LOCK_RELEASED).epoch == fake.epoch);
+}
+
+static uint64_t queued(void) { return scene_process(&scene, job, 0).in_flight; }
+static uint64_t counted(enum gs_sim_counter counter) {
+  return scene_process(&scene, job, 0).counters[counter];
+}
+
+static void await_queued(uint64_t count) {
+  for (uint64_t deadline = deadline_in(PROCESS_LIMIT_S); queued() < count;) {
+    CHECK(deadline_left_ms(deadline) > 0, "%llu are queued", (unsigned long long)queued());
+    pass_ms(1);
+  }
+}
+
+/* Returns how many events the library has recorded beside those of the program. */
+static uint64_t finish(void) {
+  char line[64];
+  process_say(job, "stop");
+  process_expect(job, "recorded ", line, sizeof line);
+  uint64_t marks = counted(GS_SIM_events) - strtoull(line + strlen("recorded "), NULL, 10);
+  process_expect(job, "ok", NULL, 0);
+  process_wait_exit(job, 0);
+  fake_end(&fake);
+  scene_end(&scene);
+  return marks;
+}
+
+static void check_marks(uint64_t least, uint64_t most) {
+  uint64_t marks = finish();
+  CHECK(marks >= least && marks <= most, "%llu marks", (unsigned long long)marks);
+}
+
+TEST(little_is_queued_when_a_turn_ends) {
+  begin(NULL, "kernels", "100", 400);
+  await_queued(AHEAD);
+  fake_want(&fake);
+  pass_ms(800 * test_scale()); /* what was queued has been worked off */
+  CHECK(queued() <= FEW, "%llu", (unsigned long long)queued());
+  drop();
+  for (int turn = 0; turn < 3; turn++) {
+    grant(400, true);
+    pass_ms(400);
+    CHECK(queued() <= FEW, "%llu", (unsigned long long)queued());
+    drop();
+  }
+  grant(100000, false);
+  check_marks(20, UINT64_MAX);
+}
+
+/* Far from its end, a turn is as any other. */
+TEST(much_is_queued_before_that) {
+  begin(NULL, "kernels", "100", 100000);
+  fake_want(&fake);
+  pass_ms(200);
+  await_queued(AHEAD);
+  check_marks(0, 0);
+}
+
+TEST(nobody_waits_and_nobody_is_paced) {
+  begin(NULL, "kernels", "100", 100);
+  pass_ms(300);
+  await_queued(AHEAD);
+  check_marks(0, 0);
+}
+
+TEST(who_does_not_want_it_is_not_paced) {
+  begin((const char *const[]){"GPUSHARE_PACE=0", NULL}, "kernels", "100", 100);
+  fake_want(&fake);
+  pass_ms(300);
+  await_queued(AHEAD);
+  check_marks(0, 0);
+}
+
+TEST(a_daemon_that_dies_paces_nobody) {
+  begin(NULL, "kernels", "100", 400);
+  fake_want(&fake);
+  pass_ms(100);
+  fake_hang_up(&fake);
+  await_queued(AHEAD);
+  finish();
+}
+
+/* Events recorded, or asked about, while anything captures could break it. */
+TEST(no_marks_while_anything_captures) {
+  begin(NULL, "capturing", "100", 400);
+  fake_want(&fake);
+  pass_ms(300);
+  check_marks(0, 0);
+}
+
+/* ---- iterations of five kernels ---- */
+
+#define FIVE 5
+
+/* None is broken. The first kernel of all belongs to none. */
+static void check_whole_iterations(void) {
+  uint64_t kernels = counted(GS_SIM_kernels) - 1, rest = kernels % FIVE;
+  CHECK(rest == 0, "after %llu kernels", (unsigned long long)kernels);
+}
+
+/* Somebody waits: the library learns; and then the turn ends by itself, before its time is up. */
+static void end_early(void) {
+  fake_expect(&fake, GS_LOCK_RELEASED);
+  check_whole_iterations();
+}
+
+TEST(a_turn_ends_where_an_iteration_does) {
+  begin(NULL, "waits", "5", 1000);
+  fake_want(&fake);
+  end_early();
+  for (int turn = 0; turn < 3; turn++) {
+    grant(400, true);
+    end_early();
+  }
+  grant(100000, false);
+  finish();
+}
+
+TEST(a_turn_ends_before_a_graph_is_launched_again) {
+  begin(NULL, "graphs", "5", 1000);
+  fake_want(&fake);
+  end_early();
+  grant(100000, false);
+  finish();
+}
+
+TEST(a_turn_ends_after_a_small_copy) {
+  begin(NULL, "copies", "5", 1000);
+  fake_want(&fake);
+  end_early();
+  grant(100000, false);
+  finish();
+}
+
+/* A quantum that ends within an iteration. */
+TEST(a_turn_is_extended_until_an_iteration_ends) {
+  begin(NULL, "waits", "5", 100000);
+  fake_want(&fake);
+  pass_ms(500);
+  for (int turn = 0; turn < 6; turn++) {
+    pass_ms(101);
+    drop();
+    check_whole_iterations();
+    grant(100000, true);
+  }
+  finish();
+}
