@@ -82,9 +82,7 @@ bool gang_join(struct sched_gang *gang, struct sched_job *job) {
 
 /* ---- asking and stopping ---- */
 
-void gang_ask(const struct sched_gang *gang, uint64_t now_ns) {
-  if (!gang || !gang_waits(gang))
-    return;
+static void ask_all(const struct sched_gang *gang, uint64_t now_ns) {
   list_each(node, &gang->members) {
     struct sched_job *job = member_of(node);
     if (takes_turns(job) && job->state == GS_JOB_IDLE) {
@@ -92,6 +90,15 @@ void gang_ask(const struct sched_gang *gang, uint64_t now_ns) {
       make_dirty(job->gpu);
     }
   }
+}
+
+void gang_ask(struct sched_gang *gang, uint64_t now_ns) {
+  if (!gang)
+    return;
+  if (!gang_waits(gang))
+    set_claims(gang, false);
+  else
+    ask_all(gang, now_ns);
 }
 
 void gang_stop(const struct sched_gang *gang) {
@@ -106,6 +113,12 @@ void gang_stop(const struct sched_gang *gang) {
   }
 }
 
+void gang_look(const struct sched_gang *gang) {
+  if (!gang)
+    return;
+  list_each(node, &gang->members) { make_dirty(member_of(node)->gpu); }
+}
+
 /* ---- claims ---- */
 
 /* Another gang has claimed the GPU: its member is the first in the queue. */
@@ -114,7 +127,10 @@ static bool is_shut_out(const struct sched_gang *gang, const struct sched_gpu *g
   return first && first->gang && first->gang != gang && first->gang->claims;
 }
 
-static bool can_run(const struct sched_job *job) { return !sched_job_too_big(job) && !books_blocked(job); }
+/* Nobody knows when those will answer that are overdue: for them no other GPU is to be kept free. */
+static bool can_run(const struct sched_job *job) {
+  return !sched_job_too_big(job) && !books_blocked(job) && holders_fit_beside_overdue(job);
+}
 
 static bool has_place(const struct sched_job *job, bool over, uint64_t now_ns) {
   return job->state == GS_JOB_WAITING && can_run(job) && !is_shut_out(job->gang, job->gpu) &&
@@ -145,11 +161,12 @@ bool gang_may_claim(const struct sched_gang *gang, uint64_t now_ns) {
 
 void gang_claim(struct sched_gang *gang) { set_claims(gang, true); }
 
-/* Not if a member cannot run any more: then nobody is to wait for it. */
+/* Not if a member cannot run any more, or does not answer: then nobody is to wait for it. */
 bool gang_keeps_claim(struct sched_gang *gang) {
   list_each(node, &gang->members) {
     const struct sched_job *job = member_of(node);
-    if (job->state == GS_JOB_WAITING && !can_run(job)) {
+    bool silent = takes_turns(job) && job->flags & GS_STATE_OVERDUE;
+    if (silent || (job->state == GS_JOB_WAITING && !can_run(job))) {
       set_claims(gang, false);
       return false;
     }

@@ -69,6 +69,12 @@ bool holders_fit(const struct sched_job *job) {
   return fits(&seats, job);
 }
 
+bool holders_fit_beside_overdue(const struct sched_job *job) {
+  struct seats seats = all_seats(job->gpu);
+  take_all(&seats, &job->gpu->overdue);
+  return fits(&seats, job);
+}
+
 /* ---- who must go because there is less for all ---- */
 
 static bool goes_before(const struct sched_job *a, const struct sched_job *b, uint64_t now_ns) {
@@ -257,17 +263,19 @@ static void choose(struct choice *choice, struct list *coming) {
     struct sched_job *job = sched_job_of(node);
     if (looked_at++ == LOOKAHEAD)
       break;
+    if (job->gang && job->gang->claims)
+      gang_keeps_claim(job->gang);
     if (sched_job_too_big(job) || !list_empty(&job->turn))
       continue;
     if (books_blocked(job)) {
-      blocked = blocked ? blocked : job;
+      blocked = blocked || !gang_is_alone(job) ? blocked : job;
     } else if (gang_is_alone(job) ? find_seat(choice, job) : find_seat_in_gang(choice, job)) {
       list_append(coming, &job->turn);
     } else {
       gpu->contended = true;
     }
   }
-  if (blocked && list_empty(coming) && list_empty(&gpu->holders) && gang_is_alone(blocked))
+  if (blocked && list_empty(coming) && list_empty(&gpu->holders))
     list_append(coming, &blocked->turn);
 }
 

@@ -59,6 +59,9 @@ void holders_foresee(struct sched_gpu *gpu, uint64_t end_ns);
 /* The job fits beside those that hold or have not stopped yet. */
 bool holders_fit(const struct sched_job *job);
 
+/* It could hold if those alone were left that do not answer. */
+bool holders_fit_beside_overdue(const struct sched_job *job);
+
 /* The job, which waits, could have a place now, or as soon as others have stopped. over: the quantum is. */
 bool holders_would_make_way(const struct sched_job *job, bool over, uint64_t now_ns);
 
@@ -73,8 +76,11 @@ bool gang_is_alone(const struct sched_job *job);
 
 bool gang_waits(const struct sched_gang *gang);
 
+/* A member's GPU has changed what the others' can do. NULL: nothing happens. */
+void gang_look(const struct sched_gang *gang);
+
 /* One member waits: all do. One must stop: all must. NULL: nothing happens. */
-void gang_ask(const struct sched_gang *gang, uint64_t now_ns);
+void gang_ask(struct sched_gang *gang, uint64_t now_ns);
 void gang_stop(const struct sched_gang *gang);
 
 /* All members could have places if the quanta of all their GPUs were over. */

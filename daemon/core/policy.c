@@ -63,7 +63,7 @@ static const struct policy *policy_of(const struct sched_job *job) {
 uint64_t policy_rank(const struct sched_job *job, uint64_t now_ns) {
   if (job->state == GS_JOB_WAITING && job->gang && job->gang->claims)
     return 0; /* it comes first */
-  return policy_of(job)->rank(job, now_ns);
+  return max_u64(policy_of(job)->rank(job, now_ns), 1);
 }
 
 bool policy_precedes(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {

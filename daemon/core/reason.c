@@ -6,9 +6,13 @@ static struct sched_job *job_of_turn(struct list *node) {
   return node ? list_entry(node, struct sched_job, turn) : NULL;
 }
 
+uint64_t sched_job_lacking_bytes(const struct sched_job *job) {
+  return less_u64(books_target_bytes(job), job->resident_bytes);
+}
+
 /* For what it lacks to come to the card. */
 static uint64_t restore_ns(const struct sched_job *job) {
-  return handover_cost_ns(job->gpu, less_u64(books_target_bytes(job), job->resident_bytes));
+  return handover_cost_ns(job->gpu, sched_job_lacking_bytes(job));
 }
 
 static uint64_t quantum_left_ns(const struct sched_gpu *gpu, uint64_t now_ns) {

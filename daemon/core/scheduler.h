@@ -99,6 +99,7 @@ struct sched_gpu {
   uint64_t turn_ns;           /* when the present holder's quantum began, or will if it does not run before */
   bool contended;             /* somebody waits who has no place beside the holders */
   bool owed;                  /* a gang could have a place here, but not yet on its other GPUs */
+  uint64_t recheck_ns;        /* owed: when to look whether it still is */
   bool dirty;                 /* what has happened on another GPU must be looked at */
   uint64_t preempt_ns;        /* when a holder will have run for long enough to be interrupted */
   uint64_t epoch;             /* of the last grant */
@@ -346,6 +347,9 @@ uint64_t sched_gpu_usable_bytes(const struct sched_gpu *gpu);
 bool sched_job_too_big(const struct sched_job *job);
 /* GS_STATE_*, those of the client and ours. */
 uint32_t sched_job_flags(const struct sched_job *job);
+/* Of what it needs on the card to run. */
+uint64_t sched_job_lacking_bytes(const struct sched_job *job);
+
 struct sched_reason {
   enum gs_reason why;
   const struct sched_job *who; /* it is waited for; NULL: nobody in particular */

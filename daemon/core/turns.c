@@ -306,12 +306,13 @@ static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chan
     holders_foresee(gpu, quantum_end_ns(gpu));
 }
 
-/* Turns have ended: who neither holds nor owes an answer holds now. */
+/* Turns have ended: who neither holds nor owes an answer holds now, and no gang waits for this GPU. */
 static void grant_all(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   list_each(node, &gpu->jobs) {
     struct sched_job *job = list_entry(node, struct sched_job, link);
     if (job->state == GS_JOB_IDLE || job->state == GS_JOB_WAITING)
       turns_grant(gpu, job, now_ns, change);
+    gang_look(job->gang);
   }
 }
 
@@ -357,6 +358,7 @@ static void judge(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
     if (handover->open)
       handover_drained(gpu, now_ns - job->since_ns, now_ns);
     turns_set_state(job, GS_JOB_BYPASSED, now_ns);
+    gang_look(job->gang);
     change_add(change, job, SCHED_NOTE_BYPASSED);
   } else {
     list_remove(&job->turn);
