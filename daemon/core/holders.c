@@ -176,6 +176,8 @@ static struct choice begin_choice(struct sched_gpu *gpu, bool over, uint64_t now
                           .some_may_go = over || policy_is_preemptive(gpu),
                           .now_ns = now_ns};
   take_all(&choice.seats, &gpu->holders);
+  if (gpu->settings.mode != GS_MODE_ON) /* nobody knows when they will answer; who fits beside them can hold */
+    take_all(&choice.seats, &gpu->overdue);
   return choice;
 }
 

@@ -168,9 +168,10 @@ static uint64_t kept_bytes(const struct plan *plan, const struct sched_job *job)
                                                               : max_u64(room_bytes, job->resident_bytes);
 }
 
-/* What the card must have for it: also what it should have given back long ago. */
+/* What the card must have for it: also what it should have given back, or stopped to use, long ago. */
 static uint64_t planned_bytes(const struct sched_job *job) {
-  return job->overdue ? max_u64(job->want_bytes, job->claim_bytes) : job->want_bytes;
+  bool silent = job->state == GS_JOB_DROPPING && job->flags & GS_STATE_OVERDUE;
+  return job->overdue || silent ? max_u64(job->want_bytes, job->claim_bytes) : job->want_bytes;
 }
 
 /* Nothing of it is there or promised, and it is to get nothing. */
