@@ -226,14 +226,18 @@ static bool waits_in_vain(const struct sched_job *holder) {
   return !holder->active && books_blocked(holder) && (gpu->contended || !list_empty(&gpu->next));
 }
 
-/* Returns how many have been told to stop. */
-static unsigned stop_holders(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+/* Returns how many have been told to stop. *anew: for those that stay the quantum begins anew. Not if one only
+ * goes with its gang, by the quantum of another GPU: gangs that alternate would prolong this one for ever. */
+static unsigned stop_holders(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change,
+                             bool *anew) {
   unsigned count = 0;
+  *anew = false;
   for (struct list *node = gpu->holders.next, *next; node != &gpu->holders; node = next) {
     struct sched_job *job = job_of_turn(node);
     next = node->next;
     if (is_too_big(job, change) || job->displaced || job->must_stop ||
         (waits_in_vain(job) && now_ns >= grace_end_ns(job))) {
+      *anew |= job->displaced || !job->must_stop;
       stop_holder(job, now_ns, change);
       gang_stop(job->gang);
       count++;
@@ -287,19 +291,29 @@ bool turns_quantum_over(const struct sched_gpu *gpu, uint64_t now_ns) {
   return now_ns >= quantum_end_ns(gpu);
 }
 
+/* While a place is owed: when the quantum is over others may come first; after that, it may not be owed any
+ * more for what has happened elsewhere. */
+static uint64_t recheck_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
+  bool over = turns_quantum_over(gpu, now_ns);
+  return over ? add_u64(now_ns, sched_gpu_tq_ns(gpu)) : quantum_end_ns(gpu);
+}
+
 static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   bool over = turns_quantum_over(gpu, now_ns);
   if (over)
     forget_credit(gpu);
   note_passed_over(gpu, change);
   holders_choose(gpu, over, now_ns);
-  unsigned stopped = stop_holders(gpu, now_ns, change);
-  if (stopped && !gpu->owed)
+  bool anew;
+  unsigned stopped = stop_holders(gpu, now_ns, change, &anew);
+  if (anew && !gpu->owed)
     begin_quantum(gpu, now_ns);
   if (grant_next(gpu, now_ns, change) || stopped)
     holders_choose(gpu, false, now_ns); /* who waits still? */
   if (gpu->contended && !gpu->owed && turns_quantum_over(gpu, now_ns))
     begin_quantum(gpu, now_ns);
+  if (gpu->owed)
+    gpu->recheck_ns = recheck_ns(gpu, now_ns);
   if (gpu->contended)
     tell_wanted(gpu, change);
   if (gpu->contended && all_run(gpu))
@@ -331,7 +345,7 @@ void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *c
 static uint64_t decision_ns(const struct sched_gpu *gpu) {
   uint64_t decision_ns = SCHED_NEVER;
   if (gpu->contended && !list_empty(&gpu->holders))
-    decision_ns = gpu->owed ? gpu->preempt_ns : min_u64(quantum_end_ns(gpu), gpu->preempt_ns);
+    decision_ns = min_u64(gpu->owed ? gpu->recheck_ns : quantum_end_ns(gpu), gpu->preempt_ns);
   list_each(node, &gpu->holders) {
     if (waits_in_vain(job_of_turn(node)))
       decision_ns = min_u64(decision_ns, grace_end_ns(job_of_turn(node)));
