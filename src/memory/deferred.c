@@ -174,13 +174,14 @@ bool deferred_reap_all(void) {
   return true;
 }
 
-/* The driver waits by itself before it frees; swap memory goes at once. An event that dies with its context
- * is not asked any more: it may be dead already. */
+/* The driver waits by itself before it frees; swap memory goes at once. An event of the dying context is not
+ * asked: that may be dead already. */
 static void wait_for_work(const struct deferred *item, CUcontext dying) {
   if (item->event_context != dying) {
     driver.cuEventSynchronize(item->event);
   } else if (driver.cuCtxPushCurrent_v2(dying) == CUDA_SUCCESS) {
     driver.cuCtxSynchronize();
+    driver.cuEventDestroy_v2(item->event); /* the context is alive */
     driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
   }
 }
