@@ -150,7 +150,7 @@ bool gang_is_near(const struct sched_gang *gang, uint64_t now_ns) {
   return true;
 }
 
-bool gang_may_claim(const struct sched_gang *gang, uint64_t now_ns) {
+static bool has_places(const struct sched_gang *gang, uint64_t now_ns) {
   list_each(node, &gang->members) {
     const struct sched_job *job = member_of(node);
     if (!needs_none(job) && !has_place(job, turns_quantum_over(job->gpu, now_ns), now_ns))
@@ -159,7 +159,41 @@ bool gang_may_claim(const struct sched_gang *gang, uint64_t now_ns) {
   return true;
 }
 
-void gang_claim(struct sched_gang *gang) { set_claims(gang, true); }
+/* Since when it waits. */
+static uint64_t since_ns(const struct sched_gang *gang) {
+  uint64_t since_ns = SCHED_NEVER;
+  list_each(node, &gang->members) {
+    if (member_of(node)->state == GS_JOB_WAITING)
+      since_ns = min_u64(since_ns, member_of(node)->since_ns);
+  }
+  return since_ns;
+}
+
+/* One that waits for longer, is before this one on a GPU, and could claim as well: GPUs are looked at one
+ * after the other, and it would always be too late if this one is seen first. */
+static struct sched_gang *elder(const struct sched_gang *gang, uint64_t now_ns) {
+  list_each(node, &gang->members) {
+    unsigned looked_at = 0;
+    order_each(before, &member_of(node)->gpu->queue) {
+      struct sched_gang *other = sched_job_of(before)->gang;
+      if (other == gang || looked_at++ == SCHED_LOOKAHEAD)
+        break;
+      if (other && !has_one(other) && since_ns(other) < since_ns(gang) && has_places(other, now_ns))
+        return other;
+    }
+  }
+  return NULL;
+}
+
+bool gang_claim(struct sched_gang *gang, uint64_t now_ns) {
+  struct sched_gang *first = gang, *other;
+  if (!has_places(gang, now_ns))
+    return false;
+  while ((other = elder(first, now_ns)))
+    first = other;
+  set_claims(first, true);
+  return first == gang;
+}
 
 /* Not if a member cannot run any more, or does not answer: then nobody is to wait for it. */
 bool gang_keeps_claim(struct sched_gang *gang) {

@@ -15,7 +15,6 @@
 #include "core/policy.h"
 
 #define PREEMPT_FACTOR 20 /* who is interrupted has run for so many times what the hand-over costs */
-#define LOOKAHEAD 64      /* how many of those that wait are looked at */
 
 static struct sched_job *job_of_turn(struct list *node) { return list_entry(node, struct sched_job, turn); }
 
@@ -176,7 +175,8 @@ static struct choice begin_choice(struct sched_gpu *gpu, bool over, uint64_t now
                           .some_may_go = over || policy_is_preemptive(gpu),
                           .now_ns = now_ns};
   take_all(&choice.seats, &gpu->holders);
-  if (gpu->settings.mode != GS_MODE_ON) /* nobody knows when they will answer; who fits beside them can hold */
+  /* Nobody knows when these will answer: who fits beside them can hold. */
+  if (gpu->settings.mode != GS_MODE_ON)
     take_all(&choice.seats, &gpu->overdue);
   return choice;
 }
@@ -184,10 +184,10 @@ static struct choice begin_choice(struct sched_gpu *gpu, bool over, uint64_t now
 /* Displace as many holders as the waiter needs; nobody if that would not be enough. If nobody makes way for
  * it at all, nobody does for those that come after it. */
 static bool make_room(struct choice *choice, const struct sched_job *waiter) {
-  struct sched_job *out[LOOKAHEAD], *holder;
+  struct sched_job *out[SCHED_LOOKAHEAD], *holder;
   struct seats trial = choice->seats;
   unsigned count = 0;
-  while (!fits(&trial, waiter) && count < LOOKAHEAD &&
+  while (!fits(&trial, waiter) && count < SCHED_LOOKAHEAD &&
          (holder = worst(choice->gpu, waiter, choice->over, choice->now_ns))) {
     holder->displaced = true;
     holder->on_trial = choice->trial;
@@ -229,7 +229,7 @@ bool holders_would_make_way(const struct sched_job *job, bool over, uint64_t now
   choice.trial = true;
   order_each(node, &gpu->queue) {
     const struct sched_job *other = sched_job_of(node);
-    if (other == job || looked_at++ == LOOKAHEAD)
+    if (other == job || looked_at++ == SCHED_LOOKAHEAD)
       break;
     if (gang_is_alone(other) && !sched_job_too_big(other) && !books_blocked(other))
       find_seat(&choice, other);
@@ -245,9 +245,7 @@ static bool find_seat_in_gang(struct choice *choice, const struct sched_job *job
   struct sched_gang *gang = job->gang;
   if (choice->foreseen)
     return false;
-  if (!gang->claims && gang_may_claim(gang, choice->now_ns))
-    gang_claim(gang);
-  if (gang->claims && gang_keeps_claim(gang))
+  if (gang->claims ? gang_keeps_claim(gang) : gang_claim(gang, choice->now_ns))
     return find_seat(choice, job);
   if (gang_is_near(gang, choice->now_ns) && holders_would_make_way(job, choice->over, choice->now_ns)) {
     choice->gpu->owed = true;
@@ -263,7 +261,7 @@ static void choose(struct choice *choice, struct list *coming) {
   unsigned looked_at = 0;
   order_each(node, &gpu->queue) {
     struct sched_job *job = sched_job_of(node);
-    if (looked_at++ == LOOKAHEAD)
+    if (looked_at++ == SCHED_LOOKAHEAD)
       break;
     if (job->gang && job->gang->claims)
       gang_keeps_claim(job->gang);

@@ -5,6 +5,9 @@
 
 #include "core/scheduler.h"
 
+/* How many of those that wait are looked at for a place. */
+#define SCHED_LOOKAHEAD 64
+
 /* ---- change.c ---- */
 
 void change_add(struct sched_change *change, struct sched_job *job, enum sched_action_type type);
@@ -86,9 +89,11 @@ void gang_stop(const struct sched_gang *gang);
 /* All members could have places if the quanta of all their GPUs were over. */
 bool gang_is_near(const struct sched_gang *gang, uint64_t now_ns);
 
-/* All members could have places now; have claimed them; still can use them. */
-bool gang_may_claim(const struct sched_gang *gang, uint64_t now_ns);
-void gang_claim(struct sched_gang *gang);
+/* All members could have places now: they claim them, or another gang does that goes before. False: they have
+ * none. */
+bool gang_claim(struct sched_gang *gang, uint64_t now_ns);
+
+/* They can still use them. */
 bool gang_keeps_claim(struct sched_gang *gang);
 
 /* All places are free: grant them. */

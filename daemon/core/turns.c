@@ -226,8 +226,9 @@ static bool waits_in_vain(const struct sched_job *holder) {
   return !holder->active && books_blocked(holder) && (gpu->contended || !list_empty(&gpu->next));
 }
 
-/* Returns how many have been told to stop. *anew: for those that stay the quantum begins anew. Not if one only
- * goes with its gang, by the quantum of another GPU: gangs that alternate would prolong this one for ever. */
+/* Returns how many have been told to stop. *anew: for those that stay the quantum begins anew. Not if one
+ * only goes with its gang, by the quantum of another GPU: gangs that alternate would prolong this one for
+ * ever. */
 static unsigned stop_holders(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change,
                              bool *anew) {
   unsigned count = 0;
