@@ -1,0 +1,269 @@
+/* fleet.c - clients on several GPUs, some of them in gangs, on a clock of their own. */
+#include "fleet.h"
+
+#include <check.h>
+#include <string.h>
+
+static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+uint64_t fleet_random_below(struct fleet *fleet, uint64_t bound) {
+  uint64_t z = fleet->random += UINT64_C(0x9e3779b97f4a7c15);
+  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+  return (z ^ (z >> 31)) % bound;
+}
+
+void fleet_init(struct fleet *fleet, uint64_t seed) {
+  memset(fleet, 0, sizeof *fleet);
+  fleet->random = seed;
+  fleet->now_ns = NS_PER_S;
+  scheduler_init(&fleet->scheduler);
+  fleet->scheduler.defaults.mode = GS_MODE_ON;
+  fleet->scheduler.defaults.tq_ns = FLEET_TQ_NS;
+  change_init(&fleet->change);
+  for (int g = 0; g < FLEET_GPUS; g++) {
+    uint8_t uuid[GS_UUID_SIZE] = {1, (uint8_t)g};
+    scheduler_add_gpu(&fleet->scheduler, &fleet->gpus[g], uuid, "card", FLEET_CARD);
+  }
+  for (int gang = 0; gang < FLEET_GANGS; gang++)
+    gang_init(&fleet->gangs[gang]);
+}
+
+/* ---- decisions ---- */
+
+static uint64_t soon_ns(struct fleet *fleet) {
+  return fleet->now_ns + 1 + fleet_random_below(fleet, FLEET_REPLY_NS);
+}
+
+static void plan_reply(struct fleet *fleet, struct fleet_client *client, enum fleet_reply reply) {
+  client->reply = reply;
+  client->reply_ns = soon_ns(fleet);
+}
+
+static void take_room(struct fleet *fleet, struct fleet_client *client, const struct sched_action *action) {
+  client->room_bytes = action->room_bytes;
+  client->room_seq = action->room_seq;
+  client->target_bytes = action->target_bytes;
+  client->move_ns = soon_ns(fleet);
+  if (client->runs) /* what it allocates is there at once */
+    client->resident_bytes =
+        max_u64(client->resident_bytes, min_u64(client->room_bytes, client->job.used_bytes));
+}
+
+void fleet_execute(struct fleet *fleet) {
+  struct sched_action action;
+  while (change_next(&fleet->change, &action)) {
+    struct fleet_client *client = action.job->owner;
+    if (action.type == SCHED_TELL_LOCK_OK || action.type == SCHED_TELL_DROP_LOCK ||
+        action.type == SCHED_TELL_ROOM)
+      take_room(fleet, client, &action);
+    if (action.type == SCHED_TELL_LOCK_OK) {
+      client->epoch = action.epoch;
+      plan_reply(fleet, client, FLEET_REPLY_RUN);
+    } else if (action.type == SCHED_TELL_DROP_LOCK) {
+      plan_reply(fleet, client, FLEET_REPLY_STOP);
+    }
+  }
+}
+
+/* ---- clients ---- */
+
+void fleet_request(struct fleet *fleet, int i) {
+  scheduler_request(&fleet->clients[i].job, fleet->now_ns, &fleet->change);
+  fleet_execute(fleet);
+}
+
+static bool has_enough(const struct fleet_client *client) {
+  const struct sched_job *job = &client->job;
+  return client->resident_bytes >= (job->managed ? client->target_bytes : job->used_bytes);
+}
+
+static bool can_reply(const struct fleet_client *client) {
+  return client->there && !client->hangs &&
+         (client->reply == FLEET_REPLY_STOP || (client->reply == FLEET_REPLY_RUN && has_enough(client)));
+}
+
+static void reply(struct fleet *fleet, int i) {
+  struct fleet_client *client = &fleet->clients[i];
+  enum fleet_reply what = client->reply;
+  client->reply = FLEET_REPLY_NONE;
+  client->runs = what == FLEET_REPLY_RUN;
+  client->move_ns = soon_ns(fleet);
+  if (client->runs)
+    scheduler_active(&client->job, &(struct sched_active){.epoch = client->epoch}, fleet->now_ns,
+                     &fleet->change);
+  else
+    scheduler_release(&client->job, &(struct sched_release){.epoch = client->epoch}, fleet->now_ns,
+                      &fleet->change);
+  fleet_execute(fleet);
+  if (what == FLEET_REPLY_STOP && client->wants)
+    fleet_request(fleet, i);
+}
+
+/* ---- memory ---- */
+
+/* Who runs has all that its room allows, and nothing leaves. */
+static uint64_t goal_bytes(const struct fleet_client *client) {
+  uint64_t bytes = min_u64(client->room_bytes, client->job.used_bytes);
+  return client->runs ? max_u64(bytes, client->resident_bytes) : bytes;
+}
+
+static bool can_move(const struct fleet_client *client) {
+  return client->there && !client->hangs &&
+         (client->resident_bytes != goal_bytes(client) || client->said_seq != client->room_seq);
+}
+
+static void move(struct fleet *fleet, struct fleet_client *client) {
+  struct sched_residence residence = {.resident_bytes = goal_bytes(client), .room_seq = client->room_seq};
+  client->resident_bytes = residence.resident_bytes;
+  client->said_seq = client->room_seq;
+  scheduler_resident(&client->job, &residence, fleet->now_ns, &fleet->change);
+  fleet_execute(fleet);
+}
+
+void fleet_set_memory(struct fleet *fleet, int i, uint64_t used_bytes) {
+  struct fleet_client *client = &fleet->clients[i];
+  uint64_t granted_bytes;
+  if (used_bytes <= client->job.used_bytes)
+    scheduler_memory_report(&client->job, used_bytes, 0, fleet->now_ns, &fleet->change);
+  else if (scheduler_memory_request(&client->job, used_bytes, 0, fleet->now_ns, &fleet->change,
+                                    &granted_bytes) != 0)
+    return;
+  client->resident_bytes = min_u64(client->resident_bytes, used_bytes);
+  if (client->runs)
+    client->resident_bytes = goal_bytes(client);
+  client->move_ns = soon_ns(fleet);
+  fleet_execute(fleet);
+}
+
+/* ---- lives ---- */
+
+void fleet_come(struct fleet *fleet, int i, int gpu, int gang, uint64_t used_bytes, uint32_t flags) {
+  struct fleet_client *client = &fleet->clients[i];
+  struct sched_attach attach = {
+      .id = (uint32_t)i + 1, .owner = client, .used_bytes = used_bytes, .flags = flags};
+  *client = (struct fleet_client){.there = true, .wants = true, .gang = gang};
+  fleet->alone_ns[i] = 0;
+  scheduler_attach(&fleet->gpus[gpu], &client->job, &attach, fleet->now_ns, &fleet->change);
+  fleet_execute(fleet);
+  if (gang >= 0)
+    ck_assert(scheduler_join(&client->job, &fleet->gangs[gang], fleet->now_ns, &fleet->change));
+  fleet_execute(fleet);
+  fleet_request(fleet, i);
+}
+
+void fleet_die(struct fleet *fleet, int i) {
+  fleet->clients[i].there = false;
+  scheduler_detach(&fleet->clients[i].job, fleet->now_ns, &fleet->change);
+  memset(&fleet->clients[i].job, 0xa5, sizeof fleet->clients[i].job); /* it is not the scheduler's any more */
+  fleet_execute(fleet);
+}
+
+bool fleet_has_member(const struct fleet *fleet, int gang, int gpu) {
+  for (int i = 0; i < FLEET_JOBS; i++) {
+    const struct fleet_client *client = &fleet->clients[i];
+    if (client->there && client->gang == gang && client->job.gpu == &fleet->gpus[gpu])
+      return true;
+  }
+  return false;
+}
+
+/* ---- what must always hold ---- */
+
+/* In mode on one is alone; otherwise those that hold fit beside each other. */
+static void check_holders(const struct fleet *fleet, const struct sched_gpu *gpu) {
+  uint64_t bytes = 0;
+  int count = 0;
+  for (int i = 0; i < FLEET_JOBS; i++) {
+    const struct fleet_client *client = &fleet->clients[i];
+    const struct sched_job *job = &client->job;
+    if (!client->there || job->gpu != gpu || job->state != GS_JOB_HOLDING)
+      continue;
+    count++;
+    bytes += job->used_bytes;
+  }
+  if (gpu->settings.mode == GS_MODE_ON && count > 1)
+    ck_abort_msg("several hold a GPU in mode on");
+  if (gpu->serialized && count > 1 && bytes > sched_gpu_usable_bytes(gpu))
+    ck_abort_msg("several hold a GPU, and their memory does not fit together");
+}
+
+/* Of the gangs that wait for the GPU one has claimed it, at most. */
+static void check_claims(const struct sched_gpu *gpu) {
+  const struct sched_gang *claimant = NULL;
+  order_each(node, &gpu->queue) {
+    const struct sched_gang *gang = list_entry(node, struct sched_job, waiting)->gang;
+    if (!gang || !gang->claims)
+      continue;
+    if (claimant && claimant != gang)
+      ck_abort_msg("two gangs claim one GPU");
+    claimant = gang;
+  }
+}
+
+static void check(const struct fleet *fleet) {
+  if (scheduler_deadline_ns(&fleet->scheduler) <= fleet->now_ns)
+    ck_abort_msg("a deadline that is never over");
+  for (int g = 0; g < FLEET_GPUS; g++) {
+    check_holders(fleet, &fleet->gpus[g]);
+    check_claims(&fleet->gpus[g]);
+  }
+}
+
+/* ---- time ---- */
+
+static bool gang_runs(const struct fleet *fleet, int gang) {
+  for (int i = 0; i < FLEET_JOBS; i++)
+    if (fleet->clients[i].there && fleet->clients[i].gang == gang && !fleet->clients[i].runs)
+      return false;
+  return true;
+}
+
+static void account(struct fleet *fleet, uint64_t ns) {
+  for (int i = 0; i < FLEET_JOBS; i++) {
+    struct fleet_client *client = &fleet->clients[i];
+    if (!client->there || !client->runs)
+      continue;
+    fleet->alone_ns[i] += ns;
+    if (client->gang < 0 || gang_runs(fleet, client->gang))
+      client->ran_ns += ns;
+  }
+}
+
+static uint64_t next_ns(const struct fleet *fleet) {
+  uint64_t next = scheduler_deadline_ns(&fleet->scheduler);
+  for (int i = 0; i < FLEET_JOBS; i++) {
+    const struct fleet_client *client = &fleet->clients[i];
+    if (can_reply(client))
+      next = min_u64(next, client->reply_ns);
+    if (can_move(client))
+      next = min_u64(next, client->move_ns);
+  }
+  return max_u64(next, fleet->now_ns);
+}
+
+static void act(struct fleet *fleet, int i) {
+  struct fleet_client *client = &fleet->clients[i];
+  if (can_reply(client) && client->reply_ns <= fleet->now_ns)
+    reply(fleet, i);
+  if (can_move(client) && client->move_ns <= fleet->now_ns)
+    move(fleet, client);
+}
+
+void fleet_pass(struct fleet *fleet, uint64_t ns) {
+  uint64_t end_ns = fleet->now_ns + ns;
+  for (uint64_t next; (next = next_ns(fleet)) <= end_ns;) {
+    account(fleet, next - fleet->now_ns);
+    fleet->now_ns = next;
+    if (scheduler_deadline_ns(&fleet->scheduler) <= fleet->now_ns) {
+      scheduler_expire(&fleet->scheduler, fleet->now_ns, &fleet->change);
+      fleet_execute(fleet);
+    }
+    for (int i = 0; i < FLEET_JOBS; i++)
+      act(fleet, i);
+    check(fleet);
+  }
+  account(fleet, end_ns - fleet->now_ns);
+  fleet->now_ns = end_ns;
+}

@@ -1,0 +1,144 @@
+/*
+ * test_gang_histories.c - random histories of gangs and single jobs with memory on several GPUs, in all modes
+ * and by all policies, with deaths, late members and clients that hang.
+ *
+ * GPUSHARE_SEED and GPUSHARE_RUNS choose others.
+ */
+#include "fleet.h"
+#include "suite.h"
+
+#define STEPS 60
+
+static struct fleet fleet;
+
+static uint64_t random_below(uint64_t bound) { return fleet_random_below(&fleet, bound); }
+
+static bool chance(unsigned percent) { return random_below(100) < percent; }
+
+static void set_up_with(uint64_t seed) {
+  fleet_init(&fleet, seed);
+  fleet.scheduler.grace_ns = 50 * NS_PER_MS;
+  fleet.scheduler.settle_ns = random_below(2) * 5 * NS_PER_MS;
+}
+
+/* ---- what happens ---- */
+
+static uint64_t some_bytes(void) {
+  return chance(20) ? 0 : random_below(chance(50) ? FLEET_CARD * 9 / 8 : FLEET_CARD / 2);
+}
+
+static void come(int i) {
+  int gpu = (int)random_below(FLEET_GPUS), gang = (int)random_below(FLEET_GANGS + 2);
+  if (gang >= FLEET_GANGS || fleet_has_member(&fleet, gang, gpu))
+    gang = -1;
+  fleet_come(&fleet, i, gpu, gang, some_bytes(), chance(50) ? GS_ATTACH_MANAGED : 0);
+}
+
+static void change_settings(void) {
+  struct sched_gpu *gpu = chance(30) ? NULL : &fleet.gpus[random_below(FLEET_GPUS)];
+  if (chance(30))
+    scheduler_set_policy(&fleet.scheduler, gpu, (enum gs_policy)random_below(GS_POLICY_PACK + 1),
+                         fleet.now_ns, &fleet.change);
+  else if (chance(60))
+    scheduler_set_mode(&fleet.scheduler, gpu, (enum gs_mode)random_below(3), fleet.now_ns, &fleet.change);
+  else
+    scheduler_set_capacity(&fleet.scheduler, gpu, random_below(FLEET_CARD * 5 / 4), fleet.now_ns,
+                           &fleet.change);
+  fleet_execute(&fleet);
+}
+
+static void act(void) {
+  int i = (int)random_below(FLEET_JOBS);
+  struct fleet_client *client = &fleet.clients[i];
+  if (!client->there)
+    come(i);
+  else if (chance(20))
+    fleet_die(&fleet, i);
+  else if (chance(15))
+    change_settings();
+  else if (chance(20))
+    fleet_set_memory(&fleet, i, some_bytes());
+  else if (chance(10))
+    client->hangs ^= true;
+  else
+    client->wants ^= true;
+  if (client->there && client->wants && !client->hangs)
+    fleet_request(&fleet, i);
+}
+
+/* ---- what must come of it ---- */
+
+static bool hangs_on(const struct sched_gpu *gpu) {
+  for (int i = 0; i < FLEET_JOBS; i++)
+    if (fleet.clients[i].there && fleet.clients[i].hangs && fleet.clients[i].job.gpu == gpu)
+      return true;
+  return false;
+}
+
+static bool can_run(const struct fleet_client *client) {
+  return client->there && !sched_job_too_big(&client->job) && !hangs_on(client->job.gpu);
+}
+
+/* Its whole gang, if it has one. */
+static bool must_run(int i) {
+  for (int k = 0; k < FLEET_JOBS; k++) {
+    const struct fleet_client *client = &fleet.clients[k];
+    bool concerned = k == i || (client->there && client->gang >= 0 && client->gang == fleet.clients[i].gang);
+    if (concerned && !can_run(client))
+      return false;
+  }
+  return true;
+}
+
+/* Nobody is disturbed any more: all compute. But for those that hang, and what they keep from others on their
+ * GPUs. */
+static void check_liveness(uint64_t seed) {
+  scheduler_set_policy(&fleet.scheduler, NULL, GS_POLICY_RR, fleet.now_ns, &fleet.change);
+  fleet_execute(&fleet);
+  for (int i = 0; i < FLEET_JOBS; i++) {
+    fleet.clients[i].wants = true;
+    if (fleet.clients[i].there && !fleet.clients[i].hangs)
+      fleet_request(&fleet, i);
+  }
+  fleet_pass(&fleet, 3 * fleet.scheduler.grace_ns);
+  for (int i = 0; i < FLEET_JOBS; i++)
+    fleet.clients[i].ran_ns = 0;
+  fleet_pass(&fleet, 6 * FLEET_JOBS * (FLEET_TQ_NS + 4 * FLEET_REPLY_NS));
+  for (int i = 0; i < FLEET_JOBS; i++) {
+    const struct fleet_client *client = &fleet.clients[i];
+    ck_assert_msg(!must_run(i) || client->ran_ns >= FLEET_TQ_NS / 2,
+                  "seed %lu: job %d of gang %d has run for %lu ms", seed, i, client->gang,
+                  client->ran_ns / NS_PER_MS);
+  }
+}
+
+static uint64_t number(const char *variable, uint64_t otherwise) {
+  const char *text = getenv(variable);
+  return text ? strtoull(text, NULL, 0) : otherwise;
+}
+
+static void run_histories(bool hanging) {
+  uint64_t first = number("GPUSHARE_SEED", 1), runs = number("GPUSHARE_RUNS", 1000);
+  for (uint64_t seed = first; seed < first + runs; seed++) {
+    set_up_with(seed);
+    for (int step = 0; step < STEPS; step++) {
+      act();
+      fleet_pass(&fleet, random_below(60 * NS_PER_MS));
+    }
+    for (int i = 0; i < FLEET_JOBS; i++)
+      fleet.clients[i].hangs &= hanging;
+    check_liveness(seed);
+  }
+}
+
+START_TEST(everybody_computes_after_any_history) { run_histories(false); }
+END_TEST
+
+START_TEST(who_hangs_keeps_nobody_from_computing_on_other_gpus) { run_histories(true); }
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {everybody_computes_after_any_history,
+                                who_hangs_keeps_nobody_from_computing_on_other_gpus, NULL};
+  return suite_main("gang_histories", tests, NULL, NULL);
+}
