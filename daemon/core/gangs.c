@@ -74,6 +74,7 @@ bool gang_join(struct sched_gang *gang, struct sched_job *job) {
     if (member_of(node)->gpu == job->gpu)
       return false;
   }
+  set_claims(gang, false);
   job->gang = gang;
   list_append(&gang->members, &job->gang_link);
   make_dirty(job->gpu);
@@ -82,10 +83,12 @@ bool gang_join(struct sched_gang *gang, struct sched_job *job) {
 
 /* ---- asking and stopping ---- */
 
-static void ask_all(const struct sched_gang *gang, uint64_t now_ns) {
+/* What has been claimed are places for those that waited then. */
+static void ask_all(struct sched_gang *gang, uint64_t now_ns) {
   list_each(node, &gang->members) {
     struct sched_job *job = member_of(node);
     if (takes_turns(job) && job->state == GS_JOB_IDLE) {
+      set_claims(gang, false);
       turns_set_state(job, GS_JOB_WAITING, now_ns);
       make_dirty(job->gpu);
     }

@@ -27,11 +27,23 @@ static uint64_t some_bytes(void) {
   return chance(20) ? 0 : random_below(chance(50) ? FLEET_CARD * 9 / 8 : FLEET_CARD / 2);
 }
 
+/* -1: none. */
+static int some_gang(int gpu) {
+  int gang = (int)random_below(FLEET_GANGS + 2);
+  return gang >= FLEET_GANGS || fleet_has_member(&fleet, gang, gpu) ? -1 : gang;
+}
+
 static void come(int i) {
-  int gpu = (int)random_below(FLEET_GPUS), gang = (int)random_below(FLEET_GANGS + 2);
-  if (gang >= FLEET_GANGS || fleet_has_member(&fleet, gang, gpu))
-    gang = -1;
-  fleet_come(&fleet, i, gpu, gang, some_bytes(), chance(50) ? GS_ATTACH_MANAGED : 0);
+  int gpu = (int)random_below(FLEET_GPUS);
+  fleet_come(&fleet, i, gpu, some_gang(gpu), some_bytes(), chance(50) ? GS_ATTACH_MANAGED : 0);
+}
+
+/* At any moment: it may wait or hold, and so may the others. */
+static void change_gang(struct fleet_client *client) {
+  client->gang = some_gang((int)(client->job.gpu - fleet.gpus));
+  scheduler_join(&client->job, client->gang < 0 ? NULL : &fleet.gangs[client->gang], fleet.now_ns,
+                 &fleet.change);
+  fleet_execute(&fleet);
 }
 
 static void change_settings(void) {
@@ -60,6 +72,8 @@ static void act(void) {
     fleet_set_memory(&fleet, i, some_bytes());
   else if (chance(10))
     client->hangs ^= true;
+  else if (chance(20))
+    change_gang(client);
   else
     client->wants ^= true;
   if (client->there && client->wants && !client->hangs)
