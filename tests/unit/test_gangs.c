@@ -62,6 +62,53 @@ START_TEST(gangs_in_a_ring_do_not_deadlock) {
 }
 END_TEST
 
+static void set_tq(int gpu, uint64_t tq_ns) {
+  scheduler_set_tq(&fleet.scheduler, &fleet.gpus[gpu], tq_ns, fleet.now_ns, &fleet.change);
+  fleet_execute(&fleet);
+}
+
+/* On GPU 0 the gangs alternate; on GPU 1 both fit beside another job, but not beside a large one. */
+static void share_with_a_large_job(void) {
+  scheduler_set_mode(&fleet.scheduler, &fleet.gpus[1], GS_MODE_AUTO, fleet.now_ns, &fleet.change);
+  for (int gang = 0; gang < 2; gang++) {
+    come(2 * gang, 0, gang);
+    fleet_come(&fleet, 2 * gang + 1, 1, gang, 4 * GIB, 0);
+  }
+  fleet_come(&fleet, 4, 1, -1, 6 * GIB, 0);
+  fleet_come(&fleet, 5, 1, -1, 12 * GIB, 0);
+}
+
+START_TEST(gangs_that_alternate_do_not_prolong_the_quantum_of_others) {
+  set_tq(0, FLEET_TQ_NS / 3);
+  share_with_a_large_job();
+  fleet_pass(&fleet, 10 * NS_PER_S);
+  ck_assert_uint_ge(fleet.clients[5].ran_ns, 2 * NS_PER_S);
+}
+END_TEST
+
+START_TEST(a_place_that_is_owed_does_not_prolong_it_either) {
+  set_tq(0, 100 * FLEET_TQ_NS);
+  share_with_a_large_job();
+  fleet_pass(&fleet, 10 * FLEET_TQ_NS);
+  ck_assert_uint_ge(fleet.clients[5].ran_ns, FLEET_TQ_NS * 3 / 2);
+}
+END_TEST
+
+START_TEST(a_place_is_not_owed_to_one_that_cannot_come) {
+  set_tq(1, 1000 * FLEET_TQ_NS);
+  come(2, 0, -1);
+  come(3, 1, -1);
+  come(0, 0, 0);
+  fleet_come(&fleet, 1, 1, 0, 8 * GIB, 0);
+  come(4, 0, -1);
+  fleet_pass(&fleet, 2 * FLEET_TQ_NS);
+  scheduler_set_capacity(&fleet.scheduler, &fleet.gpus[1], 4 * GIB, fleet.now_ns, &fleet.change);
+  fleet_execute(&fleet);
+  fleet_pass(&fleet, 10 * FLEET_TQ_NS);
+  ck_assert_uint_ge(fleet.clients[4].ran_ns, 3 * FLEET_TQ_NS);
+}
+END_TEST
+
 START_TEST(all_ask_when_one_does) {
   come(0, 0, 0);
   come(1, 1, 0);
@@ -125,6 +172,9 @@ int main(void) {
                                 a_gang_shares_with_single_jobs,
                                 who_runs_meanwhile_makes_way_at_once,
                                 gangs_in_a_ring_do_not_deadlock,
+                                gangs_that_alternate_do_not_prolong_the_quantum_of_others,
+                                a_place_that_is_owed_does_not_prolong_it_either,
+                                a_place_is_not_owed_to_one_that_cannot_come,
                                 all_ask_when_one_does,
                                 a_dead_member_is_not_waited_for,
                                 a_late_member_joins_those_that_hold,
