@@ -42,7 +42,8 @@ uint64_t turns_deadline_ns(const struct sched_gpu *gpu);
 /* Judge those that have not answered within the grace. */
 void turns_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
 
-/* A victim has not left: if a holder waits for memory without page faults, others are asked now. */
+/* A victim has not left, or one that had not left can be asked again: if a holder waits for memory without
+ * page faults, others are asked now. */
 void turns_wait_anew(struct sched_gpu *gpu, uint64_t now_ns);
 
 /* The first holder; NULL: nobody holds. */

@@ -446,5 +446,6 @@ void residency_expire_stays(struct sched_gpu *gpu, uint64_t now_ns) {
     job->stays_ns = 0;
     list_remove(&job->staying_link);
     books_claim(job);
+    turns_wait_anew(gpu, now_ns);
   }
 }
