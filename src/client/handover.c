@@ -166,9 +166,9 @@ static bool open_memory(struct gpu *gpu, bool (*how)(CUdevice device, uint64_t e
 
 static void open_gate(struct gpu *gpu) {
   gpu->grant_pending = false;
-  gate_open(gpu->device);
   uint64_t now_ns = clock_now_ns(), restore_ns = now_ns - gpu->granted_ns;
   turn_begin(gpu, now_ns);
+  gate_open(gpu->device);
   gpu->handover_ns += restore_ns;
   room_report(gpu);
   tell_active(gpu, restore_ns);

@@ -41,6 +41,8 @@ struct gpu {
   uint64_t quantum_ns;     /* as told with the grant; 0: unknown */
   uint64_t turn_end_ns;    /* 0: unknown */
   uint64_t paced_since_ns; /* 0: it is not */
+  uint64_t expect_by_ns;   /* somebody will wait by then, as in its last turn */
+  bool was_wanted;         /* its last turn was */
   uint64_t drop_by_ns;     /* DROP_LOCK waits for an iteration's end, until then; 0: it does not */
   uint64_t backlog_ns;     /* how much is queued when pacing begins, as learnt; 0: nothing is known */
 
@@ -137,7 +139,7 @@ uint64_t handover_check(struct gpu *gpu, uint64_t now_ns);
 
 /* ---- turn.c; with the lock held ---- */
 
-/* LOCK_OK tells the quantum, which begins when the gate opens. */
+/* LOCK_OK tells the quantum, which begins when the gate opens: now. */
 void turn_take(struct gpu *gpu, uint64_t quantum_ns);
 void turn_begin(struct gpu *gpu, uint64_t now_ns);
 

@@ -12,11 +12,13 @@
 #include "gate/pace.h"
 #include "settings.h"
 
-#define PART 20                   /* of the quantum is its end */
-#define PACE_MAX_NS NS_PER_S      /* nor is more paced than that, but for what is queued */
-#define FIRST_BACKLOG_NS NS_PER_S /* of a program that nothing is known of */
-#define DRAIN_NS (20 * NS_PER_MS) /* that of a program that was paced in time takes no longer */
-#define HOLD_NS (50 * NS_PER_MS)  /* a turn may go on for an iteration's end */
+#define PART 20                     /* of the quantum is its end */
+#define PACE_MAX_NS NS_PER_S        /* nor is more paced than that, but for what is queued */
+#define FIRST_BACKLOG_NS NS_PER_S   /* of a program that nothing is known of */
+#define DRAIN_NS (20 * NS_PER_MS)   /* that of a program that was paced in time takes no longer */
+#define FREELY_NS (100 * NS_PER_MS) /* in that time a queue is full */
+#define EXPECT_NS (100 * NS_PER_MS) /* who has lost a turn to others asks for the next one by then */
+#define HOLD_NS (50 * NS_PER_MS)    /* a turn may go on for an iteration's end */
 #define UNDISTURBED_NS                                                                                       \
   (200 * NS_PER_MS) /* after the end: nobody takes its place, and another quantum goes by */
 
@@ -26,13 +28,6 @@ static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 void turn_take(struct gpu *gpu, uint64_t quantum_ns) {
   gpu->quantum_ns = settings()->pace ? quantum_ns : 0;
   gpu->turn_end_ns = 0;
-}
-
-void turn_begin(struct gpu *gpu, uint64_t now_ns) {
-  gpu->turn_end_ns = gpu->quantum_ns ? now_ns + gpu->quantum_ns : 0;
-  gpu->paced_since_ns = gpu->drop_by_ns = 0;
-  if (gpu->wanted)
-    client_wake();
 }
 
 static uint64_t believed_backlog_ns(const struct gpu *gpu) {
@@ -59,23 +54,44 @@ static uint64_t seen_backlog_ns(const struct gpu *gpu, uint64_t drain_ns) {
   return behind ? clock_now_ns() - gpu->paced_since_ns : pace_caught_up_ns(gpu->device);
 }
 
-/* The sooner pacing begins, the less has been queued by then: so it is believed only by and by that there
- * will be less. */
+/* Paced soon after its beginning, a program that would queue much has not had the time to do so. */
+static bool ran_freely(const struct gpu *gpu) {
+  uint64_t begun_ns = gpu->turn_end_ns - gpu->quantum_ns;
+  return gpu->paced_since_ns - begun_ns >= FREELY_NS || !pace_held_back(gpu->device);
+}
+
+static void learn_backlog(struct gpu *gpu, uint64_t drain_ns) {
+  uint64_t seen_ns = most(seen_backlog_ns(gpu, drain_ns), 1);
+  gpu->backlog_ns = ran_freely(gpu) ? seen_ns : most(seen_ns, believed_backlog_ns(gpu));
+}
+
 static void stop_pacing(struct gpu *gpu, uint64_t drain_ns) {
-  uint64_t believed_ns = believed_backlog_ns(gpu);
   if (gpu->paced_since_ns)
-    gpu->backlog_ns = most(seen_backlog_ns(gpu, drain_ns), believed_ns - believed_ns / 8);
+    learn_backlog(gpu, drain_ns);
   gpu->paced_since_ns = 0;
   gate_set_pace(gpu->device, GATE_FREE);
 }
 
-/* Somebody waits, and knows when the turn ends. */
+void turn_begin(struct gpu *gpu, uint64_t now_ns) {
+  gpu->turn_end_ns = gpu->quantum_ns ? now_ns + gpu->quantum_ns : 0;
+  gpu->paced_since_ns = gpu->drop_by_ns = gpu->expect_by_ns = 0;
+  if (gpu->turn_end_ns && gpu->was_wanted && now_ns >= pace_from_ns(gpu)) {
+    gpu->expect_by_ns = now_ns + EXPECT_NS;
+    start_pacing(gpu, now_ns);
+  }
+  if (gpu->wanted || gpu->expect_by_ns)
+    client_wake();
+}
+
+/* Somebody waits, and it is known when the turn ends. */
 static bool is_ending(const struct gpu *gpu) {
   return gpu->wanted && gpu->holding && gpu->turn_end_ns && !gpu->releasing && !gpu->drop_pending;
 }
 
 uint64_t turn_check(struct gpu *gpu, uint64_t now_ns) {
-  if (!gpu->wanted && gate_pace(gpu->device) != GATE_FREE) /* there is no daemon any more */
+  if (!gpu->wanted && now_ns < gpu->expect_by_ns)
+    return gpu->expect_by_ns;
+  if (!gpu->wanted && gate_pace(gpu->device) != GATE_FREE) /* nobody waits, or there is no daemon any more */
     stop_pacing(gpu, 0);
   if (!is_ending(gpu))
     return UINT64_MAX;
@@ -86,8 +102,8 @@ uint64_t turn_check(struct gpu *gpu, uint64_t now_ns) {
   }
   ends_watch(gpu->device, true);
   if (now_ns >= gpu->turn_end_ns + UNDISTURBED_NS) {
-    gpu->turn_end_ns = now_ns + gpu->quantum_ns;
     stop_pacing(gpu, 0);
+    gpu->turn_end_ns = now_ns + gpu->quantum_ns;
   }
   if (!gpu->paced_since_ns && now_ns < pace_from_ns(gpu))
     return pace_from_ns(gpu);
@@ -121,6 +137,7 @@ void client_iteration_ended(CUdevice device) {
 
 void turn_end(struct gpu *gpu, uint64_t drain_ns) {
   stop_pacing(gpu, drain_ns);
+  gpu->was_wanted = gpu->wanted;
   gpu->turn_end_ns = gpu->drop_by_ns = 0;
   ends_watch(gpu->device, false);
 }

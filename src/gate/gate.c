@@ -55,7 +55,8 @@ static void sum_up(void) {
 static void set_open(struct gate *gate, uint32_t open) {
   pthread_mutex_lock(&lock);
   atomic_store(&gate->open, open);
-  atomic_store(&gate->pace, GATE_FREE);
+  if (!open)
+    atomic_store(&gate->pace, GATE_FREE);
   sum_up();
   pthread_mutex_unlock(&lock);
 }
@@ -63,7 +64,7 @@ static void set_open(struct gate *gate, uint32_t open) {
 void gate_set_pace(CUdevice device, enum gate_pace pace) {
   struct gate *gate = gate_of(device);
   pthread_mutex_lock(&lock);
-  atomic_store(&gate->pace, atomic_load(&gate->open) ? pace : GATE_FREE);
+  atomic_store(&gate->pace, pace);
   sum_up();
   pthread_mutex_unlock(&lock);
 }

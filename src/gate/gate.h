@@ -113,7 +113,7 @@ bool gate_close(CUdevice device, uint64_t timeout_ns);
 
 bool gate_is_open(CUdevice device);
 
-/* Until it is shut. */
+/* Until it is shut the next time. */
 void gate_set_pace(CUdevice device, enum gate_pace pace);
 enum gate_pace gate_pace(CUdevice device);
 

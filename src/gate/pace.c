@@ -42,16 +42,19 @@ static struct track tracks[STREAMS_MAX] = {[0 ... STREAMS_MAX - 1] = {.lock = PT
 static struct {
   _Atomic uint64_t round, began_ns, caught_up_ns;
   _Atomic uint32_t behind; /* streams of this round */
+  _Atomic bool held_back;  /* somebody, in this round */
 } rounds[GS_GPUS_PER_CLIENT];
 
 void pace_begin(CUdevice device, uint64_t now_ns) {
   atomic_store(&rounds[device].began_ns, now_ns);
   atomic_store(&rounds[device].caught_up_ns, 0);
   atomic_store(&rounds[device].behind, 0);
+  atomic_store(&rounds[device].held_back, false);
   atomic_fetch_add(&rounds[device].round, 1);
 }
 
 uint64_t pace_caught_up_ns(CUdevice device) { return atomic_load(&rounds[device].caught_up_ns); }
+bool pace_held_back(CUdevice device) { return atomic_load(&rounds[device].held_back); }
 bool pace_is_behind(CUdevice device) { return atomic_load(&rounds[device].behind) > 0; }
 
 /* ---- the table ---- */
@@ -197,6 +200,8 @@ static bool look(CUdevice device, CUstream stream, bool waited) {
   if (!track)
     return true;
   bool may = try_submit(track, device, context, stream, waited);
+  if (!may)
+    atomic_store(&rounds[device].held_back, true);
   pthread_mutex_unlock(&track->lock);
   return may;
 }

@@ -27,6 +27,9 @@ void pace_submission(CUdevice device, CUstream stream);
 uint64_t pace_caught_up_ns(CUdevice device);
 bool pace_is_behind(CUdevice device);
 
+/* Whether anybody has had to wait since pace_begin. */
+bool pace_held_back(CUdevice device);
+
 /* The context is gone, its events with it. */
 void pace_context_gone(CUcontext context);
 

@@ -70,17 +70,21 @@ static void submit_iteration(void) {
     spin();
 }
 
-/* With something else to do before the last one, while the GPU has enough. */
-static void submit_slowly(void) {
-  for (unsigned i = 1; i < ahead; i++)
+/* The last one comes while the one before runs. */
+static void submit_slowly(CUevent before) {
+  for (unsigned i = 2; i < ahead; i++)
     spin();
-  take_ns(spin_ns * ahead / 2);
+  mark(before);
+  spin();
+  await(before);
   spin();
 }
 
 static void rush_waiting(void) {
+  CUevent before;
+  MUST(cuEventCreate(&before, CU_EVENT_DISABLE_TIMING));
   while (!told()) {
-    submit_slowly();
+    submit_slowly(before);
     MUST(cuStreamSynchronize(stream));
   }
 }

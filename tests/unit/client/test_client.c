@@ -63,6 +63,7 @@ enum gate_pace gate_pace(CUdevice device) { return device == 0 ? GATE_FREE : GAT
 void pace_begin(CUdevice device, uint64_t now_ns) { (void)device, (void)now_ns; }
 uint64_t pace_caught_up_ns(CUdevice device) { return (uint64_t)device; }
 bool pace_is_behind(CUdevice device) { return device != 0; }
+bool pace_held_back(CUdevice device) { return device != 0; }
 void ends_watch(CUdevice device, bool watch) { (void)device, (void)watch; }
 uint64_t ends_next_ns(CUdevice device, uint64_t now_ns) { return now_ns + (uint64_t)device; }
 

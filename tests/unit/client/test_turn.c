@@ -20,7 +20,7 @@
 struct client client = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static struct settings set;
 static enum gate_pace pace;
-static bool watched, behind;
+static bool watched, behind, held_back;
 static uint64_t next_end_ns, caught_up_ns;
 static unsigned drops, rounds;
 
@@ -33,6 +33,7 @@ enum gate_pace gate_pace(CUdevice device) { return device == 0 ? pace : GATE_FRE
 void pace_begin(CUdevice device, uint64_t now_ns) { rounds += device == 0 && now_ns; }
 uint64_t pace_caught_up_ns(CUdevice device) { return device == 0 ? caught_up_ns : 0; }
 bool pace_is_behind(CUdevice device) { return device == 0 && behind; }
+bool pace_held_back(CUdevice device) { return device == 0 && held_back; }
 void ends_watch(CUdevice device, bool watch) { watched = device == 0 && watch; }
 uint64_t ends_next_ns(CUdevice device, uint64_t now_ns) {
   return device == 0 && now_ns ? next_end_ns : NEVER;
@@ -82,7 +83,7 @@ static uint64_t paced_for_ns(void) {
 static void set_up(void) {
   *gpu = (struct gpu){.device = 0};
   set.pace = true;
-  watched = behind = false;
+  watched = behind = held_back = false;
   next_end_ns = NEVER;
   caught_up_ns = drops = rounds = 0;
 }
@@ -122,8 +123,7 @@ END_TEST
 
 /* A twentieth, but as long as it takes to work off what is queued. */
 START_TEST(it_is_paced_for_as_long_as_programs_need) {
-  for (int i = 0; i < 40; i++)
-    play_turn(10 * MS);
+  play_turn(10 * MS);
   ck_assert_uint_eq(paced_for_ns(), QUANTUM / 20);
   play_turn(2 * NS_PER_S);
   ck_assert_uint_eq(paced_for_ns(), 2500 * MS);
@@ -134,10 +134,38 @@ END_TEST
 
 /* Paced from its beginning a program has queued nothing by then: that is no reason to let it do so next time.
  */
-START_TEST(what_was_queued_is_forgotten_slowly) {
-  play_turn(4 * NS_PER_S);
-  play_turn(0);
-  ck_assert_uint_ge(paced_for_ns(), 4 * NS_PER_S);
+START_TEST(what_was_queued_is_remembered) {
+  play_turn(60 * NS_PER_S);
+  held_back = _i;
+  begin(0, true);
+  check_after(0);
+  caught_up_ns = MS;
+  turn_end(gpu, 0);
+  bool remembered = paced_for_ns() == QUANTUM;
+  ck_assert_int_eq(remembered, _i); /* it queues no more when nobody holds it back, either */
+}
+END_TEST
+
+/* Before anybody waits, who would come too late to bound what is queued by then. */
+START_TEST(it_is_paced_from_its_beginning_if_that_takes_as_long) {
+  play_turn(60 * NS_PER_S);
+  begin(0, false);
+  ck_assert_int_eq(pace, GATE_PACED);
+  uint64_t expect_by_ns = check_after(MS);
+  ck_assert_uint_lt(expect_by_ns, begun_ns + QUANTUM);
+  if (_i == 0)
+    gpu->wanted = true; /* somebody does */
+  turn_check(gpu, expect_by_ns);
+  ck_assert_int_eq(pace, _i == 0 ? GATE_PACED : GATE_FREE);
+}
+END_TEST
+
+START_TEST(it_is_not_if_nobody_wanted_the_last_turn) {
+  play_turn(60 * NS_PER_S);
+  begin(0, false);
+  turn_end(gpu, 0);
+  begin(0, false);
+  ck_assert_int_eq(pace, GATE_FREE);
 }
 END_TEST
 
@@ -240,7 +268,9 @@ int main(void) {
   tcase_add_loop_test(tests, nothing_happens_where_it_is_not_wanted_or_the_end_is_unknown, 0, 2);
   tcase_add_test(tests, it_is_paced_near_its_end);
   tcase_add_test(tests, it_is_paced_for_as_long_as_programs_need);
-  tcase_add_test(tests, what_was_queued_is_forgotten_slowly);
+  tcase_add_loop_test(tests, what_was_queued_is_remembered, 0, 2);
+  tcase_add_loop_test(tests, it_is_paced_from_its_beginning_if_that_takes_as_long, 0, 2);
+  tcase_add_test(tests, it_is_not_if_nobody_wanted_the_last_turn);
   tcase_add_loop_test(tests, a_drain_tells_what_was_not_worked_off, 0, 3);
   tcase_add_test(tests, another_quantum_goes_by_where_nobody_takes_its_place);
   tcase_add_test(tests, without_a_daemon_nobody_is_paced);

@@ -164,6 +164,7 @@ START_TEST(who_waits_goes_on_when_the_mark_is_passed) {
   for (int i = 0; i < 12; i++)
     pace_submission(0, STREAM);
   ck_assert_uint_ge(play.asked, 20);
+  ck_assert(pace_held_back(0));
   ck_assert(!pace_is_behind(0));
   ck_assert_uint_gt(pace_caught_up_ns(0), 0);
 }
@@ -172,7 +173,7 @@ END_TEST
 START_TEST(before_that_it_is_behind) {
   ck_assert(!pace_is_behind(0));
   pace_submission(0, STREAM);
-  ck_assert(pace_is_behind(0));
+  ck_assert(pace_is_behind(0) && !pace_held_back(0));
   pace_begin(0, clock_now_ns());
   ck_assert(!pace_is_behind(0));
 }
