@@ -7,6 +7,8 @@
 #include "core/internal.h"
 #include "core/policy.h"
 
+#define SETTLE_ROUNDS 4
+
 static struct sched_gpu *gpu_of(struct list *node) { return list_entry(node, struct sched_gpu, link); }
 
 void scheduler_init(struct scheduler *scheduler) {
@@ -66,14 +68,17 @@ static void tell_everybody(struct scheduler *scheduler, enum sched_action_type t
   list_each(node, &scheduler->gpus) { turns_tell_all(gpu_of(node), type, change); }
 }
 
-/* What follows on this GPU. */
+/* What follows on this GPU. Who stays on the card decides who can run, and the other way round: of the last
+ * promise to a job that stays may come that it is not made. Then the next event, or the end of the stay, goes
+ * on from here. */
 static void settle(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
-  uint64_t staying_bytes;
-  do { /* who stays on the card decides who can run, and the other way round */
-    staying_bytes = gpu->staying_bytes;
+  for (int round = 0; round < SETTLE_ROUNDS; round++) {
+    uint64_t staying_bytes = gpu->staying_bytes;
     turns_update(gpu, now_ns, change);
     residency_update(gpu, now_ns, change);
-  } while (gpu->staying_bytes != staying_bytes);
+    if (gpu->staying_bytes == staying_bytes)
+      return;
+  }
 }
 
 static void settle_dirty(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
