@@ -3,6 +3,7 @@
 #define GS_DAEMON_H
 
 #include "core/scheduler.h"
+#include "gang_table.h"
 #include "history.h"
 #include "overrides.h"
 #include "peer.h"
@@ -14,6 +15,7 @@ struct daemon {
   struct scheduler scheduler;
   struct overrides overrides; /* for GPUs yet to come */
   struct history history;
+  struct list gangs;
   bool learns; /* from the history */
   uint64_t started_ns;
   uint64_t max_clients_per_user;
@@ -26,7 +28,8 @@ struct daemon {
 struct attachment {
   struct sched_job job; /* owner: this attachment */
   struct peer *peer;
-  uint32_t index; /* the client's own, of the GPU */
+  uint32_t index;    /* the client's own, of the GPU */
+  struct gang *gang; /* NULL: none */
 };
 
 static inline struct attachment *attachment_of(const struct sched_job *job) { return job->owner; }
@@ -62,8 +65,8 @@ void control_on_message(struct daemon *daemon, struct peer *peer, const struct g
 
 /* ---- status.c ---- */
 
-/* STATUS_DAEMON; a STATUS_GPU, its STATUS_HANDOVER, and a STATUS_JOB and STATUS_TERMS of each of its jobs,
- * for each GPU; STATUS_END. From malloc; NULL: no memory. */
+/* STATUS_DAEMON; a STATUS_GPU, its STATUS_HANDOVER, and a STATUS_JOB, STATUS_TERMS and STATUS_WAIT of each
+ * of its jobs, for each GPU; STATUS_END. From malloc; NULL: no memory. */
 struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *count);
 
 #endif

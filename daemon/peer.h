@@ -47,7 +47,8 @@ struct peer {
   char name[GS_NAME_SIZE];
   uint64_t command_hash;
   struct terms terms;
-  uint64_t gpu_ns; /* had on a GPU that it has left; of several the most */
+  char gang[GS_GANG_SIZE]; /* that its attachments join; empty: none */
+  uint64_t gpu_ns;         /* had on a GPU that it has left; of several the most */
   struct attachment *attachments[GS_GPUS_PER_CLIENT];
 };
 

@@ -91,13 +91,26 @@ static struct gs_msg describe_terms(const struct sched_job *job, uint32_t index,
   msg.terms_status.gpu_ns = sched_job_gpu_ns(job, now_ns);
   msg.terms_status.remaining_ns = remaining_ns(job, now_ns);
   msg.terms_status.limit_bytes = job->terms.limit_bytes;
+  if (attachment_of(job)->gang)
+    memcpy(msg.terms_status.gang, attachment_of(job)->gang->shown, sizeof msg.terms_status.gang);
+  return msg;
+}
+
+static struct gs_msg describe_wait(const struct sched_job *job, uint32_t index, uint64_t now_ns) {
+  struct gs_msg msg = wire_msg(GS_STATUS_WAIT, index);
+  struct sched_reason reason = sched_job_reason(job, now_ns);
+  msg.wait_status.job = job->id;
+  msg.wait_status.reason = reason.why;
+  msg.wait_status.awaited = reason.who ? reason.who->id : 0;
+  msg.wait_status.expected_ns = reason.expected_ns;
+  msg.wait_status.lacking_bytes = sched_job_lacking_bytes(job);
   return msg;
 }
 
 static size_t count_messages(const struct daemon *daemon) {
   size_t count = 2;
   list_each(node, &daemon->scheduler.gpus) {
-    count += 2 + 2 * (size_t)list_entry(node, struct sched_gpu, link)->job_count;
+    count += 2 + 3 * (size_t)list_entry(node, struct sched_gpu, link)->job_count;
   }
   return count;
 }
@@ -117,6 +130,7 @@ struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *co
       const struct sched_job *job = list_entry(job_node, struct sched_job, link);
       *msg++ = describe_job(job, index, now_ns);
       *msg++ = describe_terms(job, index, now_ns);
+      *msg++ = describe_wait(job, index, now_ns);
     }
     index++;
   }

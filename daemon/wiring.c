@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/wire.h"
 #include "daemon.h"
+#include "printable.h"
 
 /* ---- decisions to messages ---- */
 
@@ -99,14 +100,6 @@ void daemon_execute(struct sched_change *change) {
 
 /* ---- a client comes and goes ---- */
 
-/* Names are shown on terminals: nothing but printable ASCII. */
-static void copy_name(char *to, const char *from, size_t size) {
-  size_t i = 0;
-  for (; i < size - 1 && from[i]; i++)
-    to[i] = from[i] >= ' ' && from[i] <= '~' ? from[i] : '?';
-  to[i] = '\0';
-}
-
 static void reject(struct peer *peer, enum gs_reject_reason reason, uint64_t value, const char *why) {
   struct gs_msg msg = wire_msg(GS_REJECTED, 0);
   msg.status = reason == GS_REJECT_VERSION ? -EPROTONOSUPPORT : -EUSERS;
@@ -135,7 +128,7 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   daemon->client_count++;
   peer_settle(peer, PEER_CLIENT);
   peer->job_id = new_job_id(daemon);
-  copy_name(peer->name, msg->reg.name, sizeof peer->name);
+  printable_copy(peer->name, msg->reg.name, sizeof peer->name);
   peer->command_hash = msg->reg.command_hash;
   if (daemon->learns)
     peer->terms.learnt_ns = history_expected_ns(&daemon->history, peer->uid, peer->command_hash);
@@ -170,6 +163,7 @@ void daemon_apply_terms(struct peer *peer, uint64_t now_ns) {
 
 static void on_declare(struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   terms_declare(&peer->terms, msg);
+  strcpy(peer->gang, msg->declare.gang);
   daemon_apply_terms(peer, now_ns);
 }
 
@@ -203,11 +197,33 @@ static struct sched_gpu *provide_gpu(struct daemon *daemon, const struct gs_msg 
   if (!gpu)
     return NULL;
   char name[GS_NAME_SIZE];
-  copy_name(name, msg->attach.name, sizeof name);
+  printable_copy(name, msg->attach.name, sizeof name);
   scheduler_add_gpu(&daemon->scheduler, gpu, msg->attach.uuid, name, msg->attach.total_bytes);
   daemon->gpu_count++;
   settle_gpu(daemon, gpu, now_ns);
   return gpu;
+}
+
+static void leave_gang(struct attachment *attachment) {
+  if (attachment->gang)
+    gang_table_leave(attachment->gang);
+  attachment->gang = NULL;
+}
+
+static void join_gang(struct daemon *daemon, struct attachment *attachment, uint64_t now_ns) {
+  const struct peer *peer = attachment->peer;
+  struct gang *gang = *peer->gang ? gang_table_enter(&daemon->gangs, peer->uid, peer->gang) : NULL;
+  if (!gang)
+    return;
+  struct sched_change change;
+  change_init(&change);
+  attachment->gang = gang;
+  if (!scheduler_join(&attachment->job, &gang->sched, now_ns, &change)) {
+    log_warn("job %u (pid %d, %s) is on its own on %s: its gang '%s' has another job there", peer->job_id,
+             peer->pid, peer->name, attachment->job.gpu->name, gang->shown);
+    leave_gang(attachment);
+  }
+  daemon_execute(&change);
 }
 
 static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
@@ -235,6 +251,7 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
                    now_ns, &change);
   daemon_execute(&change);
   apply_terms(attachment, now_ns);
+  join_gang(daemon, attachment, now_ns);
 }
 
 static void note_gpu_time(struct peer *peer, const struct sched_job *job, uint64_t now_ns) {
@@ -250,6 +267,7 @@ static void detach(struct peer *peer, uint32_t index, uint64_t now_ns) {
   peer->attachments[index] = NULL;
   note_gpu_time(peer, &attachment->job, now_ns);
   scheduler_detach(&attachment->job, now_ns, &change);
+  leave_gang(attachment);
   free(attachment);
   daemon_execute(&change);
 }
@@ -387,6 +405,7 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   *daemon = (struct daemon){.started_ns = now_ns, .max_clients_per_user = 2048, .learns = true};
   scheduler_init(&daemon->scheduler);
   history_init(&daemon->history);
+  list_init(&daemon->gangs);
 }
 
 uint64_t daemon_deadline_ns(const struct daemon *daemon) { return scheduler_deadline_ns(&daemon->scheduler); }

@@ -1,5 +1,6 @@
 /* ctl.h - the parts of gpusharectl: main.c (the command line), change.c (what is to be changed), ask.c (the
- * daemon), table.c and json.c (the answer), help.c, run.c (start a program), plan.c and sweep.h (start many).
+ * daemon), table.c, json.c and why.c (the answer), help.c, run.c (start a program), plan.c and sweep.h (start
+ * many).
  */
 #ifndef GS_CTL_H
 #define GS_CTL_H
@@ -27,7 +28,7 @@ int ask_connect(const char *path, int *fd);
 int ask_change(int fd, const struct gs_msg *question);
 
 /* Ask for the state: *msgs, from malloc, are STATUS_DAEMON; then, for each GPU, STATUS_GPU, STATUS_HANDOVER
- * and a STATUS_JOB and STATUS_TERMS of each of its jobs. */
+ * and a STATUS_JOB, STATUS_TERMS and STATUS_WAIT of each of its jobs. */
 int ask_status(int fd, struct gs_msg **msgs, size_t *count);
 
 /* ---- table.c ---- */
@@ -38,6 +39,10 @@ void table_show(const struct gs_msg *msgs, size_t count);
 
 /* CTL_OK, or CTL_REFUSED without memory. */
 int json_show(const struct gs_msg *msgs, size_t count);
+
+/* Likewise: what the job does or waits for, on each of its GPUs. */
+struct why;
+int json_show_why(struct why *why, uint32_t job);
 
 /* ---- help.c ---- */
 
@@ -81,6 +86,13 @@ int usage_error(const char *what, const char *word);
 
 /* As ask_connect, to the daemon that the request is for. */
 int connect_daemon(const struct request *request, int *fd);
+
+/* Ask the daemon that the request is for, as ask_status. */
+int fetch_status(const struct request *request, struct gs_msg **msgs, size_t *count);
+
+/* ---- why.c: why JOB ---- */
+
+int why_command(const struct request *request);
 
 /* ---- change.c: commands with all their words; each returns an exit code, after a line on stderr unless it
  * is CTL_OK ---- */

@@ -4,6 +4,7 @@
 #include <pwd.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/clock.h"
 
@@ -14,6 +15,9 @@ static void note_terms(struct gpu_figures *figures, const struct gs_msg *msg) {
   figures->terms_shown[GS_TERM_PRIORITY] |= msg->terms_status.priority != 0;
   figures->terms_shown[GS_TERM_EXPECTED] |= msg->terms_status.remaining_ns != 0;
   figures->terms_shown[GS_TERM_LIMIT] |= msg->terms_status.limit_bytes != 0;
+  int width = (int)strlen(msg->terms_status.gang);
+  if (width > figures->gang_width)
+    figures->gang_width = width;
 }
 
 struct gpu_figures figures_of_gpu(const struct gs_msg *gpu, const struct gs_msg *end) {
@@ -53,10 +57,18 @@ struct handover_rates figures_rates(const struct gpu_figures *figures) {
 
 /* ---- a job ---- */
 
-const struct gs_msg *figures_terms(const struct gs_msg *job, const struct gs_msg *end) {
-  static const struct gs_msg usual = {.terms_status.weight = GS_WEIGHT_DEFAULT};
-  const struct gs_msg *next = job + 1;
-  return next < end && next->type == GS_STATUS_TERMS ? next : &usual;
+struct job_figures figures_of_job(const struct gs_msg *job, const struct gs_msg *end) {
+  static const struct gs_msg usual = {.terms_status.weight = GS_WEIGHT_DEFAULT},
+                             unknown = {.wait_status.reason = GS_REASON_IDLE};
+  struct job_figures figures = {.job = job, .terms = &usual, .wait = &unknown};
+  for (const struct gs_msg *msg = job + 1; msg < end; msg++)
+    if (msg->type == GS_STATUS_TERMS)
+      figures.terms = msg;
+    else if (msg->type == GS_STATUS_WAIT)
+      figures.wait = msg;
+    else
+      break;
+  return figures;
 }
 
 static const char *const states[] = {
@@ -66,6 +78,17 @@ static const char *const states[] = {
 
 const char *figures_state_name(unsigned state) {
   return state < sizeof states / sizeof *states ? states[state] : "?";
+}
+
+static const char *const reasons[] = {
+    [GS_REASON_IDLE] = "idle",       [GS_REASON_RUNS] = "runs",       [GS_REASON_STOPS] = "stops",
+    [GS_REASON_SILENT] = "silent",   [GS_REASON_RESTORE] = "restore", [GS_REASON_ROOM] = "room",
+    [GS_REASON_STOP] = "stop",       [GS_REASON_TURN] = "turn",       [GS_REASON_TOO_BIG] = "too_big",
+    [GS_REASON_STAYING] = "staying",
+};
+
+const char *figures_reason_name(unsigned reason) {
+  return reason < sizeof reasons / sizeof *reasons ? reasons[reason] : "?";
 }
 
 double figures_share(const struct gpu_figures *figures, const struct gs_msg *job) {
@@ -79,6 +102,16 @@ bool figures_waits_for_room(const struct gpu_figures *figures, const struct gs_m
               : most;
   return job->job_status.state == GS_JOB_HOLDING && figures->gpu->gpu_status.flags & GS_GPU_SERIALIZED &&
          job->job_status.resident_bytes < (needs < most ? needs : most);
+}
+
+const char *figures_bytes(uint64_t bytes, char buffer[24]) {
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = (double)bytes;
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++)
+    value /= 1024;
+  snprintf(buffer, 24, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+  return buffer;
 }
 
 const char *figures_user_name(uint32_t uid, char buffer[16]) {

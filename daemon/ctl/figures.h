@@ -12,6 +12,7 @@ struct gpu_figures {
   const struct gs_msg *handover;       /* its STATUS_HANDOVER */
   uint64_t held_sum_ns;                /* time that its jobs have held it, all together */
   bool terms_shown[GS_TERM_LIMIT + 1]; /* by enum gs_term: some job has another than most */
+  int gang_width;                      /* of the longest name; 0: no job has a gang */
 };
 
 /* Of the GPU whose STATUS_GPU `gpu` is, in messages that end at `end`. */
@@ -27,16 +28,26 @@ struct handover_rates {
 };
 struct handover_rates figures_rates(const struct gpu_figures *figures);
 
-/* The STATUS_TERMS of the job whose STATUS_JOB `job` is, in messages that end at `end`. */
-const struct gs_msg *figures_terms(const struct gs_msg *job, const struct gs_msg *end);
+struct job_figures {
+  const struct gs_msg *job;   /* STATUS_JOB */
+  const struct gs_msg *terms; /* its STATUS_TERMS */
+  const struct gs_msg *wait;  /* its STATUS_WAIT */
+};
+
+/* Of the job whose STATUS_JOB `job` is, in messages that end at `end`. */
+struct job_figures figures_of_job(const struct gs_msg *job, const struct gs_msg *end);
 
 const char *figures_state_name(unsigned state);
+const char *figures_reason_name(unsigned reason);
 
 /* The job's share of the time that its GPU was held. */
 double figures_share(const struct gpu_figures *figures, const struct gs_msg *job);
 
 /* It holds the GPU, and waits for others to leave the card. */
 bool figures_waits_for_room(const struct gpu_figures *figures, const struct gs_msg *job);
+
+/* "1.5 GiB" */
+const char *figures_bytes(uint64_t bytes, char buffer[24]);
 
 const char *figures_user_name(uint32_t uid, char buffer[16]);
 

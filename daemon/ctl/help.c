@@ -7,6 +7,7 @@ void help_show(void) {
   printf(
       "usage: gpusharectl [OPTION]... COMMAND\n\n"
       "  status                 GPUs and jobs: who holds, who waits, memory, shares, what hand-overs cost\n"
+      "  why JOB                what a job waits for, how long that should take, and what helps\n"
       "  set-tq DURATION|auto   how long a job keeps a GPU while others wait: 20, 0.5, 250ms, 2m (from "
       "1ms);\n"
       "                         auto: as short as hand-overs allow that take at most 5 %% of the time\n"
@@ -26,7 +27,7 @@ void help_show(void) {
       "                         start a program that shares the GPU: with libunified.so preloaded;\n"
       "                         many programs with -n or --jobs, see below\n\n"
       "  --gpu UUID|all         which GPU a change is for (default all; all is also for GPUs yet to come)\n"
-      "  --json                 status as JSON\n"
+      "  --json                 status and why as JSON\n"
       "  --socket PATH          of the daemon (default $GPUSHARE_SOCKET, or " GS_DEFAULT_SOCKET ")\n"
       "  --memory HOW           run: how the program's memory leaves the card (default $GPUSHARE_MEMORY, or "
       "what the\n"
@@ -55,8 +56,8 @@ void help_show(void) {
       "  more are started; a second SIGINT kills.\n\n");
   printf(
       "Keys of the JSON (times in ns, sizes in bytes; more may be added, none will change its meaning):\n"
-      "  daemon: release pid uptime_ns default_tq_ns grace_ns host_memory_bytes jobs\n"
-      "  gpus[]: index uuid name mode policy serialized tq_ns total_bytes capacity_bytes used_bytes "
+      "  daemon: release pid uptime_ns default_tq_ns (null: auto) grace_ns host_memory_bytes jobs\n"
+      "  gpus[]: index uuid name mode policy serialized tq_ns tq_auto total_bytes capacity_bytes used_bytes "
       "holders\n"
       "          waiting handovers moved_bytes handover jobs[]\n"
       "  gpus[].handover: count, drain_ns move_ns (sums; the GPU is idle until the old holder is done, and "
@@ -76,7 +77,12 @@ void help_show(void) {
       "          waits_for_room (holds, until others have left the card) used_bytes resident_bytes (on the "
       "card)\n"
       "          held_ns held_share (of all jobs' held_ns) waited_ns turns moved_bytes drain_max_ns\n"
-      "          weight priority gpu_ns (GPU time had) remaining_ns (null: unknown) limit_bytes (0: none)\n\n"
+      "          weight priority gpu_ns (GPU time had) remaining_ns (null: unknown) limit_bytes (0: none)\n"
+      "          gang (null: none) reason (idle runs stops silent restore room stop turn too_big staying)\n"
+      "          awaited_job (null: nobody in particular) expected_ns (until it runs, about; null: cannot "
+      "be\n"
+      "          told) lacking_bytes (of what it needs on the card)\n"
+      "  why: job gpus[]: gpu uuid state reason awaited_job expected_ns lacking_bytes text\n\n"
       "exit codes: %d done; %d the daemon refused; %d usage; %d no daemon, or it does not answer; of run: "
       "the program's,\n"
       "or %d it can't be run; %d it is not there; of many jobs: 0 all have succeeded, 1 not all.\n",

@@ -1,10 +1,12 @@
 /* json.c - the daemon's state for programs. The keys are promised in gpusharectl --help. */
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "common/parse.h"
 #include "ctl/ctl.h"
 #include "ctl/figures.h"
+#include "ctl/why.h"
 
 static void put_number(json_t *object, const char *key, uint64_t value) {
   json_object_set_new(object, key, json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value));
@@ -104,10 +106,21 @@ static void put_terms(json_t *object, const struct gs_msg *terms) {
   put_number(object, "gpu_ns", terms->terms_status.gpu_ns);
   put_known(object, "remaining_ns", terms->terms_status.remaining_ns);
   put_number(object, "limit_bytes", terms->terms_status.limit_bytes);
+  json_object_set_new(object, "gang",
+                      *terms->terms_status.gang ? json_string(terms->terms_status.gang) : json_null());
 }
 
-static json_t *job_json(const struct gpu_figures *figures, const struct gs_msg *msg,
-                        const struct gs_msg *terms) {
+static void put_wait(json_t *object, const struct gs_msg *wait) {
+  uint64_t expected_ns = wait->wait_status.expected_ns;
+  put_text(object, "reason", figures_reason_name(wait->wait_status.reason));
+  put_known(object, "awaited_job", wait->wait_status.awaited);
+  json_object_set_new(object, "expected_ns",
+                      expected_ns <= INT64_MAX ? json_integer((json_int_t)expected_ns) : json_null());
+  put_number(object, "lacking_bytes", wait->wait_status.lacking_bytes);
+}
+
+static json_t *job_json(const struct gpu_figures *figures, const struct job_figures *of) {
+  const struct gs_msg *msg = of->job;
   char user[16];
   json_t *object = json_object();
   put_number(object, "job", msg->job_status.job);
@@ -124,7 +137,8 @@ static json_t *job_json(const struct gpu_figures *figures, const struct gs_msg *
   put_number(object, "turns", msg->job_status.turns);
   put_number(object, "moved_bytes", msg->job_status.moved_bytes);
   put_number(object, "drain_max_ns", msg->job_status.drain_max_ns);
-  put_terms(object, terms);
+  put_terms(object, of->terms);
+  put_wait(object, of->wait);
   return object;
 }
 
@@ -140,19 +154,55 @@ static json_t *status_json(const struct gs_msg *msgs, const struct gs_msg *end) 
       jobs = json_object_get(gpu, "jobs");
       json_array_append_new(gpus, gpu);
     } else if (msg->type == GS_STATUS_JOB) {
-      json_array_append_new(jobs, job_json(&figures, msg, figures_terms(msg, end)));
+      struct job_figures job = figures_of_job(msg, end);
+      json_array_append_new(jobs, job_json(&figures, &job));
     }
   }
   json_object_set_new(root, "gpus", gpus);
   return root;
 }
 
-int json_show(const struct gs_msg *msgs, size_t count) {
-  json_t *root = status_json(msgs, msgs + count);
+static int show(json_t *root) {
   int failed = json_dumpf(root, stdout, JSON_INDENT(2)) < 0;
   if (failed && !ferror(stdout)) /* a write error is told by main.c, for all commands */
     fprintf(stderr, "gpusharectl: out of memory\n");
   printf("\n");
   json_decref(root);
   return failed ? CTL_REFUSED : CTL_OK;
+}
+
+int json_show(const struct gs_msg *msgs, size_t count) { return show(status_json(msgs, msgs + count)); }
+
+/* NULL: no memory. */
+static json_t *why_text(const struct why *why) {
+  char *text = NULL;
+  size_t size;
+  FILE *stream = open_memstream(&text, &size);
+  if (!stream)
+    return NULL;
+  why_tell(stream, why);
+  json_t *string = fclose(stream) == 0 ? json_string(text) : NULL;
+  free(text);
+  return string;
+}
+
+static json_t *why_json(const struct why *why) {
+  char uuid[GS_UUID_TEXT_SIZE];
+  json_t *object = json_object();
+  format_uuid(why->gpu.gpu->gpu_status.uuid, uuid);
+  put_number(object, "gpu", why->gpu.gpu->gpu);
+  put_text(object, "uuid", uuid);
+  put_text(object, "state", figures_state_name(why->job.job->job_status.state));
+  put_wait(object, why->job.wait);
+  json_object_set_new(object, "text", why_text(why));
+  return object;
+}
+
+int json_show_why(struct why *why, uint32_t job) {
+  json_t *root = json_object(), *gpus = json_array();
+  put_number(root, "job", job);
+  for (const struct gs_msg *msg = why->msgs; (msg = why_find(why, msg, job)); msg++)
+    json_array_append_new(gpus, why_json(why));
+  json_object_set_new(root, "gpus", gpus);
+  return show(root);
 }

@@ -78,14 +78,19 @@ int connect_daemon(const struct request *request, int *fd) {
   return ask_connect(request->run.socket ? request->run.socket : path, fd);
 }
 
-static int run_status(const struct request *request) {
-  struct gs_msg *msgs;
-  size_t count;
+int fetch_status(const struct request *request, struct gs_msg **msgs, size_t *count) {
   int fd, code = connect_daemon(request, &fd);
   if (code != CTL_OK)
     return code;
-  code = ask_status(fd, &msgs, &count);
+  code = ask_status(fd, msgs, count);
   close(fd);
+  return code;
+}
+
+static int run_status(const struct request *request) {
+  struct gs_msg *msgs;
+  size_t count;
+  int code = fetch_status(request, &msgs, &count);
   if (code != CTL_OK)
     return code;
   if (request->json)
@@ -102,6 +107,7 @@ static const struct command {
   int (*run)(const struct request *request);
 } commands[] = {
     {"status", 1, run_status},
+    {"why", 2, why_command},
     {"set-tq", 2, change_tq},
     {"auto", 1, change_mode},
     {"on", 1, change_mode},

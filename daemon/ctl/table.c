@@ -13,16 +13,6 @@ static double milliseconds(uint64_t ns) { return (double)ns / (double)NS_PER_MS;
 
 static double gigabytes(uint64_t bytes) { return (double)bytes / 1e9; }
 
-static const char *bytes_text(uint64_t bytes, char buffer[24]) {
-  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double value = (double)bytes;
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++)
-    value /= 1024;
-  snprintf(buffer, 24, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
-  return buffer;
-}
-
 static const char *tq_text(uint64_t tq_ns, bool found, char buffer[32]) {
   if (found && tq_ns == 0)
     return "auto";
@@ -34,7 +24,7 @@ static void show_daemon(const struct gs_msg *msg) {
   char host[24], tq[32];
   printf("gpushare-daemon %s, pid %d, up %.0f s: %u job%s, host memory %s, grace %g s\n", msg->daemon.release,
          msg->daemon.pid, seconds(msg->daemon.uptime_ns), msg->daemon.jobs, msg->daemon.jobs == 1 ? "" : "s",
-         bytes_text(msg->daemon.host_memory_bytes, host), seconds(msg->daemon.grace_ns));
+         figures_bytes(msg->daemon.host_memory_bytes, host), seconds(msg->daemon.grace_ns));
   if (msg->daemon.gpus == 0)
     printf("no program has used a GPU yet; the quantum will be %s\n",
            tq_text(msg->daemon.default_tq_ns, msg->daemon.default_tq_ns == 0, tq));
@@ -54,13 +44,14 @@ static void show_settings(const struct gs_msg *msg) {
          msg->gpu_status.flags & GS_GPU_SERIALIZED ? "taking turns" : "all run",
          policy_name(msg->gpu_status.policy),
          tq_text(msg->gpu_status.tq_ns, msg->gpu_status.flags & GS_GPU_TQ_AUTO, tq),
-         bytes_text(msg->gpu_status.used_bytes, used), bytes_text(msg->gpu_status.capacity_bytes, capacity),
-         (unsigned long)msg->gpu_status.handovers, bytes_text(msg->gpu_status.moved_bytes, moved));
+         figures_bytes(msg->gpu_status.used_bytes, used),
+         figures_bytes(msg->gpu_status.capacity_bytes, capacity), (unsigned long)msg->gpu_status.handovers,
+         figures_bytes(msg->gpu_status.moved_bytes, moved));
 }
 
 static void show_direction(const char *name, uint64_t bytes, uint64_t per_s, uint64_t last_per_s) {
   char text[24];
-  printf("; %s %s at %.1f GB/s (last %.1f)", name, bytes_text(bytes, text), gigabytes(per_s),
+  printf("; %s %s at %.1f GB/s (last %.1f)", name, figures_bytes(bytes, text), gigabytes(per_s),
          gigabytes(last_per_s));
 }
 
@@ -77,6 +68,10 @@ static void show_handovers(const struct gpu_figures *figures) {
   printf("\n");
 }
 
+static int gang_width(const struct gpu_figures *figures) {
+  return figures->gang_width > 4 ? figures->gang_width : 4;
+}
+
 static void show_header(const struct gpu_figures *figures) {
   static const char *const names[] = {[GS_TERM_WEIGHT] = "WEIGHT",
                                       [GS_TERM_PRIORITY] = "PRIO",
@@ -87,6 +82,8 @@ static void show_header(const struct gpu_figures *figures) {
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (figures->terms_shown[i])
       printf(" %*s", term_widths[i], names[i]);
+  if (figures->gang_width)
+    printf(" %-*s", gang_width(figures), "GANG");
   printf("  STATE\n");
 }
 
@@ -98,9 +95,9 @@ static void show_gpu(const struct gpu_figures *figures) {
   if (figures->gpu->gpu_status.handovers > 0)
     show_handovers(figures);
   if (hidden_bytes > 0)
-    printf("  moved behind turns: %s\n", bytes_text(hidden_bytes, text));
+    printf("  moved behind turns: %s\n", figures_bytes(hidden_bytes, text));
   if (overhead_bytes > 0)
-    printf("  the driver has refused %s of the capacity\n", bytes_text(overhead_bytes, text));
+    printf("  the driver has refused %s of the capacity\n", figures_bytes(overhead_bytes, text));
   if (figures->gpu->gpu_status.jobs > 0)
     show_header(figures);
 }
@@ -134,7 +131,7 @@ static const char *term_text(enum gs_term term, const struct gs_msg *terms, char
   else if (term == GS_TERM_EXPECTED && terms->terms_status.remaining_ns)
     snprintf(buffer, 24, "%.1fs", seconds(terms->terms_status.remaining_ns));
   else if (term == GS_TERM_LIMIT && terms->terms_status.limit_bytes)
-    bytes_text(terms->terms_status.limit_bytes, buffer);
+    figures_bytes(terms->terms_status.limit_bytes, buffer);
   return buffer;
 }
 
@@ -143,6 +140,8 @@ static void show_terms(const struct gpu_figures *figures, const struct gs_msg *t
   for (size_t i = 0; i < sizeof term_widths / sizeof *term_widths; i++)
     if (figures->terms_shown[i])
       printf(" %*s", term_widths[i], term_text((enum gs_term)i, terms, text));
+  if (figures->gang_width)
+    printf(" %-*s", gang_width(figures), *terms->terms_status.gang ? terms->terms_status.gang : "-");
 }
 
 static void show_job(const struct gpu_figures *figures, const struct gs_msg *msg,
@@ -150,9 +149,10 @@ static void show_job(const struct gpu_figures *figures, const struct gs_msg *msg
   char user[16], used[24], resident[24], moved[24];
   printf("  %6u %8d %-10s %-16s %10s %10s %5.1f%% %8.1fs %6lu %10s", msg->job_status.job, msg->job_status.pid,
          figures_user_name(msg->job_status.uid, user), msg->job_status.name,
-         bytes_text(msg->job_status.used_bytes, used), bytes_text(msg->job_status.resident_bytes, resident),
-         100 * figures_share(figures, msg), seconds(msg->job_status.waited_ns),
-         (unsigned long)msg->job_status.turns, bytes_text(msg->job_status.moved_bytes, moved));
+         figures_bytes(msg->job_status.used_bytes, used),
+         figures_bytes(msg->job_status.resident_bytes, resident), 100 * figures_share(figures, msg),
+         seconds(msg->job_status.waited_ns), (unsigned long)msg->job_status.turns,
+         figures_bytes(msg->job_status.moved_bytes, moved));
   show_terms(figures, terms);
   printf("  ");
   show_state(figures, msg);
@@ -167,7 +167,7 @@ void table_show(const struct gs_msg *msgs, size_t count) {
       figures = figures_of_gpu(msg, msgs + count);
       show_gpu(&figures);
     } else if (msg->type == GS_STATUS_JOB) {
-      show_job(&figures, msg, figures_terms(msg, msgs + count));
+      show_job(&figures, msg, figures_of_job(msg, msgs + count).terms);
     }
   }
 }

@@ -45,6 +45,7 @@
 #define GS_DEFAULT_SOCKET "/run/gpushare/daemon.sock"
 #define GS_UUID_SIZE 16
 #define GS_NAME_SIZE 32
+#define GS_GANG_SIZE 48
 #define GS_GPUS_PER_CLIENT 64 /* gpu indices a client may use: 0 .. 63 */
 #define GS_GPU_ALL 0xffffffffu
 
@@ -89,7 +90,8 @@
   X(STATUS_JOB, 99)                                                                                          \
   X(STATUS_END, 100)                                                                                         \
   X(STATUS_HANDOVER, 101)                                                                                    \
-  X(STATUS_TERMS, 102)
+  X(STATUS_TERMS, 102)                                                                                       \
+  X(STATUS_WAIT, 103)
 
 enum gs_msg_type {
 #define X(name, value) GS_##name = value,
@@ -199,6 +201,8 @@ struct gs_msg {
       uint32_t weight; /* 0: the default */
       int32_t priority;
       uint64_t expected_ns, limit_bytes;
+      char gang[GS_GANG_SIZE]; /* what is attached from then on runs together with all attachments of the
+                                  user's programs that name the same gang; empty: with none */
     } declare;
     struct { /* ATTACH */
       uint8_t uuid[GS_UUID_SIZE];
@@ -319,10 +323,19 @@ struct gs_msg {
       uint32_t weight;
       int32_t priority;
       uint32_t pad;
-      uint64_t gpu_ns;       /* GPU time had: while it ran, and all that it needs was on the card */
-      uint64_t remaining_ns; /* of what is expected; 0: unknown */
-      uint64_t limit_bytes;  /* 0: none */
+      uint64_t gpu_ns;         /* GPU time had: while it ran, and all that it needs was on the card */
+      uint64_t remaining_ns;   /* of what is expected; 0: unknown */
+      uint64_t limit_bytes;    /* 0: none */
+      char gang[GS_GANG_SIZE]; /* empty: none */
     } terms_status;
+    struct { /* STATUS_WAIT; gpu: index. Follows each STATUS_TERMS */
+      uint32_t job;
+      uint32_t reason;  /* enum gs_reason */
+      uint32_t awaited; /* the job that it waits for; 0: nobody in particular */
+      uint32_t pad;
+      uint64_t expected_ns;   /* until it runs, about; UINT64_MAX: not unless something changes, or unknown */
+      uint64_t lacking_bytes; /* of what it needs on the card to run */
+    } wait_status;
     struct { /* STATUS_HANDOVER; gpu: index. Hand-overs since start; the last one in *_last */
       uint64_t drain_ns, move_ns; /* GPU idle: until the release, and from then until the next one runs */
       uint64_t evicted_bytes, restored_bytes; /* moved in hand-overs */

@@ -37,6 +37,9 @@ static void terminate_texts(struct gs_msg *msg) {
   case GS_ATTACH:
     msg->attach.name[sizeof msg->attach.name - 1] = '\0';
     break;
+  case GS_DECLARE:
+    msg->declare.gang[sizeof msg->declare.gang - 1] = '\0';
+    break;
   case GS_REPLY:
     msg->reply.text[sizeof msg->reply.text - 1] = '\0';
     break;
@@ -48,6 +51,9 @@ static void terminate_texts(struct gs_msg *msg) {
     break;
   case GS_STATUS_JOB:
     msg->job_status.name[sizeof msg->job_status.name - 1] = '\0';
+    break;
+  case GS_STATUS_TERMS:
+    msg->terms_status.gang[sizeof msg->terms_status.gang - 1] = '\0';
     break;
   default:
     break;

@@ -97,9 +97,14 @@ static void bury_closed(void) {
 
 /* ---- invariants ---- */
 
+static bool must_be_waited_for(const struct sched_gpu *gpu) {
+  return !list_empty(&gpu->dropping) || !list_empty(&gpu->overdue);
+}
+
 static void check_gpu(const struct sched_gpu *gpu) {
   uint64_t used_bytes = 0, resident_bytes = 0, claim_bytes = 0, reach_bytes = 0;
   uint32_t holding = 0, waiting = 0, jobs = 0;
+  bool claimed = false; /* for a gang whose other GPUs are yet to be had */
   list_each(node, &gpu->jobs) {
     const struct sched_job *job = list_entry(node, struct sched_job, link);
     used_bytes += job->used_bytes;
@@ -107,7 +112,8 @@ static void check_gpu(const struct sched_gpu *gpu) {
     claim_bytes += job->claim_bytes;
     reach_bytes += job->reach_bytes;
     holding += job->state == GS_JOB_HOLDING;
-    waiting += job->state == GS_JOB_WAITING && !sched_job_too_big(job);
+    waiting += job->state == GS_JOB_WAITING && !sched_job_too_big(job) && !job->gang;
+    claimed |= job->gang && job->gang->claims;
     jobs++;
     require(job->room_seq > 0 && job->room_bytes <= job->reach_bytes, "an impossible room");
     require(job->todo == 0, "a decision was not carried out");
@@ -117,18 +123,33 @@ static void check_gpu(const struct sched_gpu *gpu) {
     require(job->resident_bytes <= job->used_bytes && job->pinned_bytes <= job->used_bytes,
             "impossible sizes");
   }
-  bool owed = !list_empty(&gpu->dropping) || !list_empty(&gpu->overdue);
   require(used_bytes == gpu->used_bytes && jobs == gpu->job_count, "a sum is wrong");
   require(resident_bytes == gpu->resident_bytes && claim_bytes == gpu->claim_bytes &&
               reach_bytes == gpu->reach_bytes,
           "a sum is wrong");
   require(holding == gpu->holder_count, "a count is wrong");
   require(!gpu->serialized || gpu->settings.mode != GS_MODE_ON || holding <= 1, "two hold");
-  require(!gpu->serialized || holding > 0 || waiting == 0 || owed, "somebody waits for nothing");
+  require(!gpu->serialized || holding > 0 || waiting == 0 || must_be_waited_for(gpu) || claimed,
+          "somebody waits for nothing");
   require(gpu->serialized || gpu->waiting_count == 0, "somebody waits without turns");
 }
 
+/* A gang keeps GPUs from others only until those have stopped that are in its way on the rest. */
+static void check_gang(const struct gang *gang) {
+  bool waits = false, stopping = false;
+  uint32_t jobs = 0;
+  list_each(node, &gang->sched.members) {
+    const struct sched_job *job = list_entry(node, struct sched_job, gang_link);
+    waits |= job->state == GS_JOB_WAITING;
+    stopping |= must_be_waited_for(job->gpu);
+    jobs++;
+  }
+  require(jobs == gang->jobs && jobs > 0, "a gang without its jobs");
+  require(!gang->sched.claims || !waits || stopping, "a gang claims what it could have");
+}
+
 static void check(void) {
+  list_each(node, &world.daemon.gangs) { check_gang(list_entry(node, struct gang, link)); }
   list_each(node, &world.daemon.scheduler.gpus) { check_gpu(list_entry(node, struct sched_gpu, link)); }
   require(daemon_deadline_ns(&world.daemon) >= world.now_ns, "a deadline was missed");
 }
@@ -148,6 +169,7 @@ static void end(void) {
   for (int i = 0; i < PEERS; i++)
     if (world.connected[i])
       end_peer(i);
+  require(list_empty(&world.daemon.gangs), "a gang is left over");
   require(list_empty(&world.users) && world.daemon.client_count == 0, "a client is left over");
   require(world.daemon.scheduler.overflow_bytes == 0 && world.daemon.scheduler.movable_bytes == 0,
           "memory of nobody");
@@ -234,7 +256,7 @@ static struct gs_msg sensible_msg(const struct peer *peer, bool connected) {
   if (peer->role == PEER_CTL)
     return wire_msg((enum gs_msg_type)(GS_SET_TQ + random_below(6)), 0);
   if (!peer->attachments[gpu])
-    return wire_msg(GS_ATTACH, gpu);
+    return wire_msg(random_below(4) ? GS_ATTACH : GS_DECLARE, gpu);
   struct gs_msg msg = wire_msg(types[random_below(sizeof types / sizeof *types)], gpu);
   const struct sched_job *job = &peer->attachments[gpu]->job;
   msg.epoch = random_below(8) ? job->epoch : random_below(4);
@@ -264,6 +286,7 @@ static void fill_in(struct gs_msg *msg) {
   } else if (msg->type == GS_REGISTER) {
     msg->reg.command_hash = random_below(4);
   } else if (msg->type == GS_DECLARE) {
+    msg->declare.gang[0] = "\0\0ab"[random_below(4)];
     msg->declare.weight = random_below(3) * SCHED_WEIGHT_MAX;
     msg->declare.priority = (int32_t)random_below(100) - 50;
     msg->declare.expected_ns = random_below(4) * NS_PER_S;

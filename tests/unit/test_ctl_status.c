@@ -1,93 +1,23 @@
 /* test_ctl_status.c - gpusharectl status: what it makes of a daemon's figures. The daemon is played here. */
 #include <jansson.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdbool.h>
-#include <stdlib.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include "common/clock.h"
-#include "common/wire.h"
+#include "played_status.h"
 #include "shell.h"
 #include "suite.h"
 
-#define MIB (UINT64_C(1) << 20)
-#define GIB (UINT64_C(1) << 30)
-
-static struct sockaddr_un address = {.sun_family = AF_UNIX};
-static struct gs_msg msgs[16];
-static int count;
-
-static void set_up(void) {
-  count = 0;
-  strcpy(address.sun_path, "/tmp/gpushare-status-XXXXXX");
-  ck_assert_int_ge(mkstemp(address.sun_path), 0);
-  unlink(address.sun_path);
-}
-
-static void tear_down(void) { unlink(address.sun_path); }
-
-static struct gs_msg *add(enum gs_msg_type type) {
-  msgs[count] = wire_msg(type, 0);
-  return &msgs[count++];
-}
-
-static void answer(int listener) {
-  struct gs_msg question;
-  int fd = accept(listener, NULL, NULL);
-  struct pollfd readable = {.fd = fd, .events = POLLIN};
-  if (poll(&readable, 1, 10000) == 1 && wire_recv(fd, &question) == 0 && question.type == GS_GET_STATUS)
-    for (int i = 0; i < count; i++)
-      wire_send(fd, &msgs[i]);
-  recv(fd, &question, sizeof question, 0); /* until the other end has closed */
-}
-
-/* Ask the daemon that says `msgs`, once. */
+/* Options of status. */
 static void ask(const char *options) {
-  int status, listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-  ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
-  ck_assert_int_eq(listen(listener, 1), 0);
-  pid_t daemon = fork();
-  if (daemon == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    answer(listener);
-    _exit(0);
-  }
-  close(listener);
-  ck_assert_int_eq(run_shell("%s --socket %s status %s 2>&1", GS_CTL, address.sun_path, options), 0);
-  waitpid(daemon, &status, 0);
-  unlink(address.sun_path);
+  ck_assert_int_eq(run_shell("%s --socket %s status %s 2>&1", GS_CTL, played_listen(), options), 0);
+  played_end();
 }
 
 /* ---- what the daemon says ---- */
 
-static struct gs_msg *add_gpu(uint64_t handovers) {
-  struct gs_msg *gpu = add(GS_STATUS_GPU);
-  gpu->gpu_status.uuid[0] = (uint8_t)count;
-  gpu->gpu_status.capacity_bytes = gpu->gpu_status.total_bytes = 16 * GIB;
-  gpu->gpu_status.flags = GS_GPU_SERIALIZED;
-  gpu->gpu_status.handovers = handovers;
-  gpu->gpu_status.jobs = 1;
-  return gpu;
-}
-
-static struct gs_msg *add_job(enum gs_job_state state, unsigned flags, uint64_t used_bytes,
-                              uint64_t resident_bytes) {
-  struct gs_msg *job = add(GS_STATUS_JOB);
-  job->job_status.state = (uint8_t)state;
-  job->job_status.flags = (uint8_t)flags;
-  job->job_status.used_bytes = used_bytes;
-  job->job_status.resident_bytes = resident_bytes;
-  job->job_status.held_ns = NS_PER_S;
-  return job;
-}
-
 /* Four hand-overs in 2 s: 0.4 s drains, 1.6 s moves, 40 GB out, 30 GB in. The last: 0.5 s, 12 GB and 6 GB. */
 static void add_handovers(void) {
-  struct gs_msg *msg = add(GS_STATUS_HANDOVER);
+  struct gs_msg *msg = played_add(GS_STATUS_HANDOVER);
   msg->handover_status.drain_ns = 400 * NS_PER_MS;
   msg->handover_status.move_ns = 1600 * NS_PER_MS;
   msg->handover_status.evicted_bytes = UINT64_C(40000000000);
@@ -119,9 +49,8 @@ static void expect_number(const json_t *object, const char *key, uint64_t value)
 }
 
 START_TEST(hand_overs_as_json) {
-  add_gpu(4);
+  played_add_gpu(4);
   add_handovers();
-  add(GS_STATUS_END);
   ask("--json");
   const json_t *gpu = first_gpu(), *handover = json_object_get(gpu, "handover");
   expect_number(gpu, "handovers", 4);
@@ -147,9 +76,8 @@ START_TEST(hand_overs_as_json) {
 END_TEST
 
 START_TEST(hand_overs_in_the_table) {
-  add_gpu(4);
+  played_add_gpu(4);
   add_handovers();
-  add(GS_STATUS_END);
   ask("");
   output_has("4 hand-overs");
   output_has("hand-over: drain 100.0 ms (last 50.0), moves 400.0 ms (last 450.0); out 37.3 GiB at 20.0 GB/s "
@@ -160,9 +88,8 @@ START_TEST(hand_overs_in_the_table) {
 END_TEST
 
 START_TEST(no_hand_over_has_no_figures) {
-  add_gpu(0);
-  add(GS_STATUS_HANDOVER);
-  add(GS_STATUS_END);
+  played_add_gpu(0);
+  played_add(GS_STATUS_HANDOVER);
   ask("");
   output_lacks("hand-over:");
   output_lacks("behind turns");
@@ -176,14 +103,13 @@ START_TEST(no_hand_over_has_no_figures) {
 END_TEST
 
 START_TEST(each_gpu_has_its_own_figures) {
-  add_gpu(4);
+  played_add_gpu(4);
   add_handovers();
-  add_job(GS_JOB_HOLDING, 0, GIB, GIB);
-  add_gpu(0);
-  add(GS_STATUS_HANDOVER);
-  add_job(GS_JOB_HOLDING, 0, GIB, GIB);
-  add_job(GS_JOB_IDLE, 0, GIB, 0);
-  add(GS_STATUS_END);
+  played_add_job(GS_JOB_HOLDING, 0, GIB, GIB);
+  played_add_gpu(0);
+  played_add(GS_STATUS_HANDOVER);
+  played_add_job(GS_JOB_HOLDING, 0, GIB, GIB);
+  played_add_job(GS_JOB_IDLE, 0, GIB, 0);
   ask("--json");
   first_gpu();
   const json_t *gpus = json_object_get(root, "gpus"), *one = json_array_get(gpus, 0),
@@ -198,13 +124,12 @@ START_TEST(each_gpu_has_its_own_figures) {
 END_TEST
 
 static const json_t *ask_job(void) {
-  add(GS_STATUS_END);
   ask("--json");
   return json_array_get(json_object_get(first_gpu(), "jobs"), 0);
 }
 
 static void add_terms(uint32_t weight, int32_t priority, uint64_t remaining_ns, uint64_t limit_bytes) {
-  struct gs_msg *terms = add(GS_STATUS_TERMS);
+  struct gs_msg *terms = played_add(GS_STATUS_TERMS);
   terms->terms_status.weight = weight;
   terms->terms_status.priority = priority;
   terms->terms_status.gpu_ns = 3 * NS_PER_S;
@@ -213,11 +138,11 @@ static void add_terms(uint32_t weight, int32_t priority, uint64_t remaining_ns, 
 }
 
 START_TEST(terms_as_json) {
-  add_gpu(0)->gpu_status.policy = GS_POLICY_SRTF;
-  add(GS_STATUS_HANDOVER);
-  add_job(GS_JOB_HOLDING, 0, GIB, GIB);
+  played_add_gpu(0)->gpu_status.policy = GS_POLICY_SRTF;
+  played_add(GS_STATUS_HANDOVER);
+  played_add_job(GS_JOB_HOLDING, 0, GIB, GIB);
   add_terms(300, -5, 90 * NS_PER_S, 4 * GIB);
-  add_job(GS_JOB_IDLE, 0, GIB, GIB);
+  played_add_job(GS_JOB_IDLE, 0, GIB, GIB);
   add_terms(GS_WEIGHT_DEFAULT, 0, 0, 0);
   const json_t *job = ask_job(), *gpu = json_array_get(json_object_get(root, "gpus"), 0);
   ck_assert_str_eq(json_string_value(json_object_get(gpu, "policy")), "srtf");
@@ -247,14 +172,13 @@ START_TEST(terms_in_the_table_when_they_say_something) {
                {GS_WEIGHT_DEFAULT, 0, 0, 4 * GIB, "MOVED      LIMIT  STATE\n", "0 B    4.0 GiB  holding\n",
                 "0 B          -  idle\n"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    count = 0;
-    add_gpu(0);
-    add(GS_STATUS_HANDOVER);
-    add_job(GS_JOB_HOLDING, 0, GIB, GIB);
+    played_begin();
+    played_add_gpu(0);
+    played_add(GS_STATUS_HANDOVER);
+    played_add_job(GS_JOB_HOLDING, 0, GIB, GIB);
     add_terms(cases[i].weight, cases[i].priority, cases[i].remaining_ns, cases[i].limit_bytes);
-    add_job(GS_JOB_IDLE, 0, GIB, GIB);
+    played_add_job(GS_JOB_IDLE, 0, GIB, GIB);
     add_terms(GS_WEIGHT_DEFAULT, 0, 0, 0);
-    add(GS_STATUS_END);
     ask("");
     output_has(cases[i].header);
     output_has(cases[i].one);
@@ -263,10 +187,60 @@ START_TEST(terms_in_the_table_when_they_say_something) {
 }
 END_TEST
 
+static void add_gang(const char *gang) {
+  add_terms(GS_WEIGHT_DEFAULT, 0, 0, 0);
+  struct gs_msg *wait = played_add(GS_STATUS_WAIT);
+  strcpy(wait[-1].terms_status.gang, gang);
+  wait->wait_status.reason = GS_REASON_TURN;
+  wait->wait_status.awaited = 7;
+  wait->wait_status.expected_ns = 3 * NS_PER_S;
+  wait->wait_status.lacking_bytes = GIB;
+}
+
+START_TEST(gangs_and_reasons_as_json) {
+  played_add_gpu(0);
+  played_add_job(GS_JOB_WAITING, 0, GIB, GIB);
+  add_gang("pair");
+  played_add_job(GS_JOB_WAITING, 0, GIB, GIB);
+  add_gang("");
+  struct gs_msg *wait = &played_add(GS_STATUS_GPU)[-1];
+  wait->wait_status.awaited = 0;
+  wait->wait_status.expected_ns = UINT64_MAX;
+  wait->wait_status.reason = GS_REASON_TOO_BIG;
+  const json_t *job = ask_job();
+  ck_assert_str_eq(json_string_value(json_object_get(job, "gang")), "pair");
+  ck_assert_str_eq(json_string_value(json_object_get(job, "reason")), "turn");
+  expect_number(job, "awaited_job", 7);
+  expect_number(job, "expected_ns", 3 * NS_PER_S);
+  expect_number(job, "lacking_bytes", GIB);
+  const json_t *gpu = json_array_get(json_object_get(root, "gpus"), 0);
+  job = json_array_get(json_object_get(gpu, "jobs"), 1);
+  ck_assert_str_eq(json_string_value(json_object_get(job, "reason")), "too_big");
+  ck_assert(json_is_null(json_object_get(job, "gang")));
+  ck_assert(json_is_null(json_object_get(job, "awaited_job")));
+  ck_assert(json_is_null(json_object_get(job, "expected_ns")));
+  json_decref(root);
+}
+END_TEST
+
+START_TEST(gangs_in_the_table_when_there_are_some) {
+  played_add_gpu(0);
+  played_add_job(GS_JOB_HOLDING, 0, GIB, GIB);
+  add_gang("a pair");
+  played_add_job(GS_JOB_IDLE, 0, GIB, GIB);
+  add_gang("");
+  ask("");
+  output_has("MOVED GANG    STATE\n");
+  output_has("0 B a pair  holding\n");
+  output_has("0 B -       idle\n");
+}
+END_TEST
+
 START_TEST(a_job_that_is_too_big) {
-  add_gpu(0);
-  add(GS_STATUS_HANDOVER);
-  add_job(GS_JOB_WAITING, GS_STATE_TOO_BIG | GS_STATE_OVERDUE, 20 * GIB, 5 * GIB)->job_status.queue = 2;
+  played_add_gpu(0);
+  played_add(GS_STATUS_HANDOVER);
+  played_add_job(GS_JOB_WAITING, GS_STATE_TOO_BIG | GS_STATE_OVERDUE, 20 * GIB, 5 * GIB)->job_status.queue =
+      2;
   const json_t *job = ask_job();
   ck_assert(json_is_true(json_object_get(job, "too_big")));
   ck_assert(json_is_true(json_object_get(job, "overdue")));
@@ -291,10 +265,10 @@ START_TEST(a_holder_may_wait_for_room) {
       {20 * GIB, 16 * GIB, GS_JOB_HOLDING, true, false}, {20 * GIB, 15 * GIB, GS_JOB_HOLDING, true, true},
       {8 * GIB, 7 * GIB, GS_JOB_HOLDING, false, false},  {8 * GIB, 7 * GIB, GS_JOB_IDLE, true, false}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    count = 0;
-    add_gpu(0)->gpu_status.flags = cases[i].turns ? GS_GPU_SERIALIZED : 0;
-    add(GS_STATUS_HANDOVER);
-    add_job(cases[i].state, 0, cases[i].used_bytes, cases[i].resident_bytes);
+    played_begin();
+    played_add_gpu(0)->gpu_status.flags = cases[i].turns ? GS_GPU_SERIALIZED : 0;
+    played_add(GS_STATUS_HANDOVER);
+    played_add_job(cases[i].state, 0, cases[i].used_bytes, cases[i].resident_bytes);
     const json_t *job = ask_job();
     ck_assert_msg(json_is_true(json_object_get(job, "waits_for_room")) == cases[i].waits, "case %zu", i);
     json_decref(root);
@@ -306,9 +280,9 @@ END_TEST
 
 /* The driver has refused 512 MiB: nobody waits for these. */
 START_TEST(overhead_is_no_room) {
-  add_gpu(4);
+  played_add_gpu(4);
   add_handovers();
-  add_job(GS_JOB_HOLDING, 0, 16 * GIB, 16 * GIB - 512 * MIB);
+  played_add_job(GS_JOB_HOLDING, 0, 16 * GIB, 16 * GIB - 512 * MIB);
   const json_t *job = ask_job();
   ck_assert(json_is_false(json_object_get(job, "waits_for_room")));
   json_decref(root);
@@ -325,6 +299,8 @@ int main(void) {
                                 overhead_is_no_room,
                                 terms_as_json,
                                 terms_in_the_table_when_they_say_something,
+                                gangs_and_reasons_as_json,
+                                gangs_in_the_table_when_there_are_some,
                                 NULL};
-  return suite_main("ctl_status", tests, set_up, tear_down);
+  return suite_main("ctl_status", tests, played_set_up, played_tear_down);
 }

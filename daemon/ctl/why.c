@@ -1,0 +1,237 @@
+/* why.c - gpusharectl why JOB: what a job does, or waits for, how long that should take, and what helps. */
+#include "ctl/why.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/parse.h"
+#include "ctl/ctl.h"
+
+#define DAY_NS (24 * 3600 * NS_PER_S)
+
+/* ---- words ---- */
+
+static void tell_job(FILE *out, const struct gs_msg *job) {
+  fprintf(out, "job %u (pid %d, %s)", job->job_status.job, job->job_status.pid, job->job_status.name);
+}
+
+/* The job that is waited for, or `otherwise`. */
+static void tell_awaited(FILE *out, const struct why *why, const char *otherwise) {
+  uint32_t awaited = why->job.wait->wait_status.awaited;
+  for (const struct gs_msg *msg = why->msgs; awaited && msg < why->end; msg++)
+    if (msg->type == GS_STATUS_JOB && msg->gpu == why->job.job->gpu && msg->job_status.job == awaited) {
+      tell_job(out, msg);
+      return;
+    }
+  fputs(otherwise, out);
+}
+
+static void tell_duration(FILE *out, uint64_t ns) {
+  double seconds = (double)ns / (double)NS_PER_S;
+  if (ns < NS_PER_S)
+    fprintf(out, "%.0f ms", seconds * 1000);
+  else if (ns < 120 * NS_PER_S)
+    fprintf(out, "%.3g s", seconds);
+  else if (ns < 7200 * NS_PER_S)
+    fprintf(out, "%.0f minutes", seconds / 60);
+  else if (ns < 2 * DAY_NS)
+    fprintf(out, "%.1f hours", seconds / 3600);
+  else
+    fprintf(out, "%.0f days", seconds / 86400);
+}
+
+static void tell_expected(FILE *out, const struct why *why) {
+  uint64_t ns = why->job.wait->wait_status.expected_ns;
+  if (ns > 365 * DAY_NS) {
+    fputs(" How long that takes cannot be told.", out);
+    return;
+  }
+  fputs(" It should run in about ", out);
+  tell_duration(out, ns);
+  fputs(".", out);
+}
+
+static void tell_lacking(FILE *out, const struct why *why) {
+  char text[24];
+  uint64_t bytes = why->job.wait->wait_status.lacking_bytes;
+  if (bytes)
+    fprintf(out, " %s of its memory are not on the card.", figures_bytes(bytes, text));
+}
+
+/* Wherever it is attached. */
+static unsigned gang_size(const struct why *why) {
+  const struct gs_msg *own = why->job.job, *terms = why->job.terms;
+  unsigned size = 0;
+  for (const struct gs_msg *msg = why->msgs; msg < why->end; msg++)
+    if (msg->type == GS_STATUS_JOB && msg->job_status.uid == own->job_status.uid)
+      size += strcmp(figures_of_job(msg, why->end).terms->terms_status.gang, terms->terms_status.gang) == 0;
+  return size;
+}
+
+static void tell_gang(FILE *out, const struct why *why) {
+  const char *gang = why->job.terms->terms_status.gang;
+  unsigned size = *gang ? gang_size(why) : 0;
+  if (size > 1)
+    fprintf(out, " Its gang '%s' gets all its %u GPUs at the same time.", gang, size);
+}
+
+/* ---- what it waits for ---- */
+
+static void tell_stop(FILE *out, const struct why *why) {
+  fputs(" is next: the work of ", out);
+  tell_awaited(out, why, "others");
+  fputs(" has yet to finish.", out);
+}
+
+static void tell_turn(FILE *out, const struct why *why) {
+  fputs(" waits for its turn", out);
+  if (why->job.job->job_status.queue > 1)
+    fprintf(out, ", as number %u", why->job.job->job_status.queue);
+  if (why->job.wait->wait_status.awaited) {
+    fputs(": ", out);
+    tell_awaited(out, why, "another job");
+    fputs(" has the GPU", out);
+  }
+  fputs(".", out);
+}
+
+static void tell_room(FILE *out, const struct why *why) {
+  fputs(" has its turn, but the memory of ", out);
+  tell_awaited(out, why, "others");
+  fputs(" leaves the card first.", out);
+}
+
+static void tell_too_big(FILE *out, const struct why *why) {
+  char used[24], capacity[24];
+  fprintf(out,
+          " cannot run: it uses %s, and without page faults all of that must fit the GPU, of which jobs may "
+          "use %s. It waits until it needs less or there is more (gpusharectl set-capacity; what others have "
+          "pinned is missing). With GPUSHARE_MEMORY=managed it would run.",
+          figures_bytes(why->job.job->job_status.used_bytes, used),
+          figures_bytes(why->gpu.gpu->gpu_status.capacity_bytes, capacity));
+}
+
+static void tell_staying(FILE *out) {
+  fputs(" waits for memory of other jobs that does not leave the card, for want of host memory. It runs when "
+        "one of them ends or needs less, or when the host has more memory for them (setting host_memory of "
+        "the daemon).",
+        out);
+}
+
+static void tell_silent(FILE *out) {
+  fputs(
+      " has been told to stop and does not answer. A kernel that does not end, a debugger or SIGSTOP may be "
+      "why. If nothing helps, end the process: its GPU is free then.",
+      out);
+}
+
+static void tell_stops(FILE *out, const struct why *why) {
+  unsigned flags = why->job.job->job_status.flags;
+  if (flags & GS_STATE_OVERDUE)
+    tell_silent(out);
+  else if (flags & GS_STATE_CAPTURING)
+    fputs(" gives the GPU back as soon as its stream capture ends.", out);
+  else
+    fputs(" gives the GPU back: its submitted work finishes.", out);
+}
+
+static void tell_waiting(FILE *out, const struct why *why) {
+  tell_lacking(out, why);
+  tell_gang(out, why);
+  tell_expected(out, why);
+}
+
+static void tell_reason(FILE *out, const struct why *why) {
+  switch (why->job.wait->wait_status.reason) {
+  case GS_REASON_IDLE:
+    fputs(" is idle: it has nothing for the GPU to do.", out);
+    return;
+  case GS_REASON_RUNS:
+    fputs(" runs.", out);
+    return;
+  case GS_REASON_STOPS:
+    tell_stops(out, why);
+    return;
+  case GS_REASON_SILENT:
+    tell_silent(out);
+    return;
+  case GS_REASON_TOO_BIG:
+    tell_too_big(out, why);
+    return;
+  case GS_REASON_STAYING:
+    tell_staying(out);
+    return;
+  case GS_REASON_RESTORE:
+    fputs(" has its turn, and its memory comes to the card.", out);
+    break;
+  case GS_REASON_ROOM:
+    tell_room(out, why);
+    break;
+  case GS_REASON_STOP:
+    tell_stop(out, why);
+    break;
+  case GS_REASON_TURN:
+    tell_turn(out, why);
+    break;
+  default:
+    fputs(" waits for something that this gpusharectl does not know.", out);
+    return;
+  }
+  tell_waiting(out, why);
+}
+
+void why_tell(FILE *out, const struct why *why) {
+  fprintf(out, "GPU %u: ", why->job.job->gpu);
+  tell_job(out, why->job.job);
+  tell_reason(out, why);
+}
+
+/* ---- the command ---- */
+
+const struct gs_msg *why_find(struct why *why, const struct gs_msg *from, uint32_t job) {
+  for (const struct gs_msg *msg = from; msg < why->end; msg++)
+    if (msg->type == GS_STATUS_GPU) {
+      why->gpu = figures_of_gpu(msg, why->end);
+    } else if (msg->type == GS_STATUS_JOB && msg->job_status.job == job) {
+      why->job = figures_of_job(msg, why->end);
+      return msg;
+    }
+  return NULL;
+}
+
+static void show(struct why *why, uint32_t job) {
+  for (const struct gs_msg *msg = why->msgs; (msg = why_find(why, msg, job)); msg++) {
+    why_tell(stdout, why);
+    printf("\n");
+  }
+}
+
+static int answer(const struct request *request, struct why *why, uint32_t job) {
+  struct why first = *why;
+  if (!why_find(&first, first.msgs, job)) {
+    fprintf(stderr, "gpusharectl: no job on a GPU has the number %u: see gpusharectl status\n", job);
+    return CTL_REFUSED;
+  }
+  if (request->json)
+    return json_show_why(why, job);
+  show(why, job);
+  return CTL_OK;
+}
+
+int why_command(const struct request *request) {
+  struct gs_msg *msgs;
+  size_t count;
+  int64_t job;
+  if (request->gpu)
+    return usage_error("--gpu is not for", request->words[0]);
+  if (parse_integer(request->words[1], 1, UINT32_MAX, &job) < 0)
+    return usage_error("not the number of a job (see gpusharectl status):", request->words[1]);
+  int code = fetch_status(request, &msgs, &count);
+  if (code != CTL_OK)
+    return code;
+  code = answer(request, &(struct why){.msgs = msgs, .end = msgs + count}, (uint32_t)job);
+  free(msgs);
+  return code;
+}

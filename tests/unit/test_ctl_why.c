@@ -1,0 +1,170 @@
+/* test_ctl_why.c - gpusharectl why: what it says of each reason. The daemon is played here. */
+#include <jansson.h>
+
+#include "common/clock.h"
+#include "played_status.h"
+#include "shell.h"
+#include "suite.h"
+
+/* Job 5, after that of a holder, job 3. */
+static struct gs_msg *add_job(enum gs_job_state state, enum gs_reason reason, uint64_t expected_ns) {
+  struct gs_msg *job = played_add_job(state, 0, 20 * GIB, 4 * GIB);
+  job->job_status.job = 5;
+  job->job_status.pid = 55;
+  strcpy(job->job_status.name, "train");
+  played_add(GS_STATUS_TERMS);
+  struct gs_msg *wait = played_add(GS_STATUS_WAIT);
+  wait->wait_status.reason = reason;
+  wait->wait_status.expected_ns = expected_ns;
+  return wait;
+}
+
+static void add_holder(void) {
+  played_add_gpu(0);
+  struct gs_msg *job = played_add_job(GS_JOB_HOLDING, 0, GIB, GIB);
+  job->job_status.job = 3;
+  job->job_status.pid = 33;
+  strcpy(job->job_status.name, "holder");
+  played_add(GS_STATUS_TERMS);
+  played_add(GS_STATUS_WAIT)->wait_status.reason = GS_REASON_RUNS;
+}
+
+static int ask(const char *arguments) {
+  int code = run_shell("%s --socket %s why %s 2>&1", GS_CTL, played_listen(), arguments);
+  played_end();
+  return code;
+}
+
+START_TEST(who_is_in_the_way_and_for_how_long) {
+  add_holder();
+  struct gs_msg *wait = add_job(GS_JOB_WAITING, GS_REASON_TURN, 15 * NS_PER_S);
+  wait->wait_status.awaited = 3;
+  wait->wait_status.lacking_bytes = 12 * GIB;
+  ck_assert_int_eq(ask("5"), 0);
+  ck_assert_str_eq(output,
+                   "GPU 0: job 5 (pid 55, train) waits for its turn: job 3 (pid 33, holder) has the GPU. "
+                   "12.0 GiB of its memory are not on the card. It should run in about 15 s.\n");
+}
+END_TEST
+
+START_TEST(every_reason_has_its_words) {
+  static const struct {
+    enum gs_reason reason;
+    const char *text;
+  } cases[] = {
+      {GS_REASON_IDLE, "is idle: it has nothing for the GPU to do.\n"},
+      {GS_REASON_RUNS, "runs.\n"},
+      {GS_REASON_STOPS, "gives the GPU back: its submitted work finishes.\n"},
+      {GS_REASON_SILENT, "does not answer"},
+      {GS_REASON_RESTORE, "has its turn, and its memory comes to the card. It should run in about 250 ms."},
+      {GS_REASON_ROOM, "has its turn, but the memory of job 3 (pid 33, holder) leaves the card first."},
+      {GS_REASON_STOP, "is next: the work of job 3 (pid 33, holder) has yet to finish."},
+      {GS_REASON_TOO_BIG, "it uses 20.0 GiB, and without page faults all of that must fit the GPU, of which "
+                          "jobs may use 16.0 GiB."},
+      {GS_REASON_STAYING, "for want of host memory"},
+      {GS_REASON_STAYING + 1, "does not know"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    played_begin();
+    add_holder();
+    add_job(GS_JOB_WAITING, cases[i].reason, 250 * NS_PER_MS)->wait_status.awaited = 3;
+    ck_assert_int_eq(ask("5"), 0);
+    output_has("GPU 0: job 5 (pid 55, train) ");
+    output_has(cases[i].text);
+  }
+}
+END_TEST
+
+START_TEST(durations_are_readable) {
+  static const struct {
+    uint64_t ns;
+    const char *text;
+  } cases[] = {{NS_PER_MS, "about 1 ms."},
+               {1500 * NS_PER_MS, "about 1.5 s."},
+               {300 * NS_PER_S, "about 5 minutes."},
+               {9000 * NS_PER_S, "about 2.5 hours."},
+               {864000 * NS_PER_S, "about 10 days."},
+               {UINT64_MAX, "cannot be told."}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    played_begin();
+    add_holder();
+    add_job(GS_JOB_WAITING, GS_REASON_TURN, cases[i].ns);
+    ck_assert_int_eq(ask("5"), 0);
+    output_has("waits for its turn. ");
+    output_has(cases[i].text);
+  }
+}
+END_TEST
+
+/* On two GPUs, with another process of its gang on a third. */
+static void add_gang(void) {
+  for (int i = 0; i < 3; i++) {
+    played_add_gpu(0);
+    struct gs_msg *wait = add_job(GS_JOB_WAITING, GS_REASON_TURN, NS_PER_S);
+    wait[-2].job_status.job = i == 2 ? 6 : 5;
+    strcpy(wait[-1].terms_status.gang, "pair");
+  }
+}
+
+START_TEST(a_gang_is_named) {
+  add_gang();
+  ck_assert_int_eq(ask("5"), 0);
+  output_has("GPU 0: job 5");
+  output_has("\nGPU 1: job 5");
+  output_lacks("GPU 2");
+  output_has("Its gang 'pair' gets all its 3 GPUs at the same time.");
+}
+END_TEST
+
+START_TEST(what_is_overdue_is_silent) {
+  played_add_gpu(0);
+  struct gs_msg *wait = add_job(GS_JOB_DROPPING, GS_REASON_STOPS, 0);
+  wait[-2].job_status.flags = GS_STATE_CAPTURING;
+  ck_assert_int_eq(ask("5"), 0);
+  output_has("as soon as its stream capture ends");
+  wait[-2].job_status.flags = GS_STATE_CAPTURING | GS_STATE_OVERDUE;
+  ck_assert_int_eq(ask("5"), 0);
+  output_has("does not answer");
+}
+END_TEST
+
+START_TEST(as_json) {
+  json_error_t error;
+  add_gang();
+  ck_assert_int_eq(ask("5 --json"), 0);
+  json_t *root = json_loads(output, JSON_REJECT_DUPLICATES, &error), *gpus = json_object_get(root, "gpus");
+  ck_assert_msg(root != NULL, "%s: %s", error.text, output);
+  ck_assert_int_eq(json_integer_value(json_object_get(root, "job")), 5);
+  ck_assert_uint_eq(json_array_size(gpus), 2);
+  const json_t *second = json_array_get(gpus, 1);
+  ck_assert_int_eq(json_integer_value(json_object_get(second, "gpu")), 1);
+  ck_assert_str_eq(json_string_value(json_object_get(second, "state")), "waiting");
+  ck_assert_str_eq(json_string_value(json_object_get(second, "reason")), "turn");
+  ck_assert_int_eq(json_integer_value(json_object_get(second, "expected_ns")), (json_int_t)NS_PER_S);
+  ck_assert_ptr_nonnull(strstr(json_string_value(json_object_get(second, "text")), "GPU 1: job 5"));
+  ck_assert(json_is_string(json_object_get(second, "uuid")));
+  json_decref(root);
+}
+END_TEST
+
+START_TEST(who_is_not_there_is_no_job) {
+  add_holder();
+  ck_assert_int_eq(ask("5"), 1);
+  output_has("no job on a GPU has the number 5");
+  ck_assert_int_eq(run_shell("%s why 0 2>&1", GS_CTL), 2);
+  output_has("not the number of a job");
+  ck_assert_int_eq(run_shell("%s why 2>&1", GS_CTL), 2);
+  ck_assert_int_eq(run_shell("%s why 5 --gpu all 2>&1", GS_CTL), 2);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {who_is_in_the_way_and_for_how_long,
+                                every_reason_has_its_words,
+                                durations_are_readable,
+                                a_gang_is_named,
+                                what_is_overdue_is_silent,
+                                as_json,
+                                who_is_not_there_is_no_job,
+                                NULL};
+  return suite_main("ctl_why", tests, played_set_up, played_tear_down);
+}

@@ -1,0 +1,155 @@
+/* test_daemon_gangs.c - the real daemon, asked over its socket: programs that name the same gang. */
+#include <string.h>
+#include <unistd.h>
+
+#include "common/wire.h"
+#include "daemon_process.h"
+#include "suite.h"
+
+#define GIB (UINT64_C(1) << 30)
+
+static struct daemon_process daemon_process, *const it = &daemon_process;
+
+static void set_up(void) { daemon_start(it, (const char *const[]){"--mode", "on", "--tq", "50ms", NULL}); }
+
+static void tear_down(void) { daemon_clean_up(it); }
+
+static void declare(int fd, const char *gang) {
+  struct gs_msg msg = wire_msg(GS_DECLARE, 0);
+  size_t size = strlen(gang) + 1; /* the daemon sees to the end of one that is too long */
+  memcpy(msg.declare.gang, gang, size < sizeof msg.declare.gang ? size : sizeof msg.declare.gang);
+  tell(fd, &msg);
+}
+
+static int member(const char *gang, uint8_t card) {
+  int fd = register_client(it);
+  declare(fd, gang);
+  attach_card(fd, card, GIB, GS_ATTACH_MANAGED);
+  return fd;
+}
+
+/* Has the lock, and runs. Returns the grant's epoch. */
+static uint64_t granted(int fd) {
+  uint64_t epoch = expect(fd, GS_LOCK_OK).epoch;
+  tell_active(fd, epoch);
+  return epoch;
+}
+
+/* The nth job's that the status tells. */
+static const char *gang_of(int index) {
+  static char name[GS_GANG_SIZE];
+  struct gs_msg msg;
+  int fd = connect_to(it);
+  tell_simple(fd, GS_GET_STATUS);
+  while ((msg = hear(fd)).type != GS_STATUS_END)
+    if (msg.type == GS_STATUS_TERMS && index-- == 0)
+      strcpy(name, msg.terms_status.gang);
+  close(fd);
+  return name;
+}
+
+START_TEST(a_gang_gets_its_gpus_together) {
+  int a1 = member("a", 1), a2 = member("a", 2), b1 = member("b", 1), b2 = member("b", 2);
+  tell_simple(a1, GS_REQ_LOCK);
+  uint64_t first = granted(a1), second = granted(a2);
+  tell_simple(b2, GS_REQ_LOCK);
+  expect(a1, GS_DROP_LOCK);
+  expect(a2, GS_DROP_LOCK);
+  tell_released(a1, first);
+  expect_silence(it, b1); /* its own GPU is free, but not the other one's */
+  tell_released(a2, second);
+  granted(b1);
+  granted(b2);
+}
+END_TEST
+
+START_TEST(others_are_on_their_own) {
+  int a1 = member("a", 1), a2 = member("a", 2), single = member("", 2);
+  tell_simple(single, GS_REQ_LOCK);
+  granted(single);
+  expect_silence(it, a1);
+  expect_silence(it, a2);
+}
+END_TEST
+
+START_TEST(a_dead_member_is_not_waited_for) {
+  int a1 = member("a", 1), a2 = member("a", 2), single = member("", 2);
+  tell_simple(single, GS_REQ_LOCK);
+  granted(single);
+  tell_simple(a1, GS_REQ_LOCK);
+  expect_silence(it, a1);
+  close(a2);
+  granted(a1);
+  ck_assert_str_eq(gang_of(0), "a");
+}
+END_TEST
+
+START_TEST(a_second_job_on_a_gpu_is_on_its_own) {
+  int one = member("a", 1), other = member("a", 1);
+  ck_assert_str_eq(gang_of(0), "a");
+  ck_assert_str_eq(gang_of(1), "");
+  tell_simple(one, GS_REQ_LOCK);
+  tell_simple(other, GS_REQ_LOCK);
+  uint64_t epoch = granted(one);
+  expect(one, GS_LOCK_WANTED);
+  tell_released(one, epoch);
+  granted(other);
+}
+END_TEST
+
+START_TEST(a_declaration_counts_for_what_is_attached_later) {
+  int fd = member("a", 1);
+  declare(fd, "b");
+  ck_assert_str_eq(gang_of(0), "a");
+  tell_simple(fd, GS_DETACH);
+  attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
+  ck_assert_str_eq(gang_of(0), "b");
+}
+END_TEST
+
+START_TEST(names_end_and_are_printable) {
+  char name[2 * GS_GANG_SIZE];
+  memset(name, 'x', sizeof name - 1);
+  name[0] = '\x1b';
+  name[sizeof name - 1] = '\0';
+  member(name, 1);
+  ck_assert_uint_eq(strlen(gang_of(0)), GS_GANG_SIZE - 1);
+  ck_assert_int_eq(gang_of(0)[0], '?');
+}
+END_TEST
+
+START_TEST(the_status_tells_why) {
+  int holder = member("", 1), waiter = member("", 1);
+  tell_simple(holder, GS_REQ_LOCK);
+  granted(holder);
+  tell_simple(waiter, GS_REQ_LOCK);
+  expect(holder, GS_LOCK_WANTED);
+  struct gs_msg msg;
+  int fd = connect_to(it);
+  uint32_t jobs[2], count = 0;
+  tell_simple(fd, GS_GET_STATUS);
+  while ((msg = hear(fd)).type != GS_STATUS_WAIT || count++ == 0)
+    if (msg.type == GS_STATUS_JOB)
+      jobs[count] = msg.job_status.job;
+    else if (msg.type == GS_STATUS_WAIT)
+      ck_assert_uint_eq(msg.wait_status.reason, GS_REASON_RUNS);
+  ck_assert_uint_eq(msg.wait_status.job, jobs[1]);
+  ck_assert_uint_eq(msg.wait_status.reason, GS_REASON_TURN);
+  ck_assert_uint_eq(msg.wait_status.awaited, jobs[0]);
+  ck_assert_uint_le(msg.wait_status.expected_ns, 100 * NS_PER_MS);
+  ck_assert_uint_eq(msg.wait_status.lacking_bytes, 0);
+  close(fd);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {a_gang_gets_its_gpus_together,
+                                others_are_on_their_own,
+                                a_dead_member_is_not_waited_for,
+                                a_second_job_on_a_gpu_is_on_its_own,
+                                a_declaration_counts_for_what_is_attached_later,
+                                names_end_and_are_printable,
+                                the_status_tells_why,
+                                NULL};
+  return suite_main("daemon_gangs", tests, set_up, tear_down);
+}

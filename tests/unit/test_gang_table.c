@@ -1,0 +1,48 @@
+/* test_gang_table.c - which jobs belong together. */
+#include "gang_table.h"
+#include "suite.h"
+
+static struct list gangs;
+
+static void set_up(void) { list_init(&gangs); }
+
+START_TEST(a_gang_has_a_user_and_a_name) {
+  struct gang *gang = gang_table_enter(&gangs, 1000, "a");
+  struct gang *of_other_name = gang_table_enter(&gangs, 1000, "b"),
+              *of_other_user = gang_table_enter(&gangs, 1001, "a");
+  ck_assert_ptr_eq(gang_table_enter(&gangs, 1000, "a"), gang);
+  ck_assert(of_other_name != gang && of_other_user != gang);
+  gang_table_leave(of_other_name);
+  gang_table_leave(of_other_user);
+  gang_table_leave(gang);
+  gang_table_leave(gang);
+}
+END_TEST
+
+START_TEST(it_lasts_until_its_last_job_has_left) {
+  struct gang *gang = gang_table_enter(&gangs, 1000, "a");
+  gang_table_enter(&gangs, 1000, "a");
+  gang_table_leave(gang);
+  ck_assert_ptr_eq(list_first(&gangs), &gang->link);
+  gang_table_leave(gang);
+  ck_assert(list_empty(&gangs));
+}
+END_TEST
+
+/* Two names that differ only in what no terminal should see are two gangs. */
+START_TEST(people_see_a_printable_name) {
+  struct gang *one = gang_table_enter(&gangs, 1000, "x\x1b"),
+              *other = gang_table_enter(&gangs, 1000, "x\xc3");
+  ck_assert_ptr_ne(one, other);
+  ck_assert_str_eq(one->shown, "x?");
+  ck_assert_str_eq(other->shown, "x?");
+  gang_table_leave(one);
+  gang_table_leave(other);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {a_gang_has_a_user_and_a_name, it_lasts_until_its_last_job_has_left,
+                                people_see_a_printable_name, NULL};
+  return suite_main("gang_table", tests, set_up, NULL);
+}
