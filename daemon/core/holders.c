@@ -184,24 +184,25 @@ static struct choice begin_choice(struct sched_gpu *gpu, bool over, uint64_t now
 /* Displace as many holders as the waiter needs; nobody if that would not be enough. If nobody makes way for
  * it at all, nobody does for those that come after it. */
 static bool make_room(struct choice *choice, const struct sched_job *waiter) {
-  struct sched_job *out[SCHED_LOOKAHEAD], *holder;
+  struct sched_job *holder;
   struct seats trial = choice->seats;
-  unsigned count = 0;
-  while (!fits(&trial, waiter) && count < SCHED_LOOKAHEAD &&
-         (holder = worst(choice->gpu, waiter, choice->over, choice->now_ns))) {
-    holder->displaced = true;
+  bool some = false;
+  while (!fits(&trial, waiter) && (holder = worst(choice->gpu, waiter, choice->over, choice->now_ns))) {
+    holder->displaced = holder->undecided = some = true;
     holder->on_trial = choice->trial;
     give(&trial, holder);
-    out[count++] = holder;
   }
-  if (fits(&trial, waiter)) {
+  bool enough = fits(&trial, waiter);
+  list_each(node, &choice->gpu->holders) {
+    holder = job_of_turn(node);
+    holder->displaced = holder->displaced && (enough || !holder->undecided);
+    holder->undecided = false;
+  }
+  if (enough)
     choice->seats = trial;
-    return true;
-  }
-  choice->some_may_go = count > 0;
-  while (count > 0)
-    out[--count]->displaced = false;
-  return false;
+  else
+    choice->some_may_go = some;
+  return enough;
 }
 
 static bool find_seat(struct choice *choice, const struct sched_job *job) {
@@ -229,10 +230,13 @@ bool holders_would_make_way(const struct sched_job *job, bool over, uint64_t now
   choice.trial = true;
   order_each(node, &gpu->queue) {
     const struct sched_job *other = sched_job_of(node);
-    if (other == job || looked_at++ == SCHED_LOOKAHEAD)
+    if (other == job)
       break;
-    if (gang_is_alone(other) && !sched_job_too_big(other) && !books_blocked(other))
-      find_seat(&choice, other);
+    if (!gang_is_alone(other) || sched_job_too_big(other) || books_blocked(other))
+      continue;
+    if (looked_at++ == SCHED_LOOKAHEAD)
+      break;
+    find_seat(&choice, other);
   }
   bool would = find_seat(&choice, job);
   end_trial(gpu);
@@ -261,15 +265,17 @@ static void choose(struct choice *choice, struct list *coming) {
   unsigned looked_at = 0;
   order_each(node, &gpu->queue) {
     struct sched_job *job = sched_job_of(node);
-    if (looked_at++ == SCHED_LOOKAHEAD)
-      break;
     if (job->gang && job->gang->claims)
       gang_keeps_claim(job->gang);
     if (sched_job_too_big(job) || !list_empty(&job->turn))
       continue;
     if (books_blocked(job)) {
       blocked = blocked || !gang_is_alone(job) ? blocked : job;
-    } else if (gang_is_alone(job) ? find_seat(choice, job) : find_seat_in_gang(choice, job)) {
+      continue;
+    }
+    if (looked_at++ == SCHED_LOOKAHEAD)
+      break;
+    if (gang_is_alone(job) ? find_seat(choice, job) : find_seat_in_gang(choice, job)) {
       list_append(coming, &job->turn);
     } else {
       gpu->contended = true;

@@ -185,6 +185,44 @@ START_TEST(moves_for_the_next_set_are_hidden) {
 }
 END_TEST
 
+/* ---- more than anybody looks at in one go ---- */
+
+#define MANY 100
+
+static struct sched_job many[MANY], late;
+
+static void attach(struct sched_job *job, uint32_t id, uint64_t used_bytes) {
+  struct sched_attach attach = {.id = id, .used_bytes = used_bytes};
+  struct sched_action action;
+  scheduler_attach(&them.gpu, job, &attach, them.now_ns, &them.change);
+  scheduler_request(job, them.now_ns, &them.change);
+  while (change_next(&them.change, &action))
+    continue;
+}
+
+START_TEST(many_that_can_never_run_stand_in_nobodys_way) {
+  scheduler_set_mode(&them.scheduler, NULL, GS_MODE_ON, them.now_ns, &them.change);
+  scheduler_set_capacity(&them.scheduler, NULL, GIB, them.now_ns, &them.change);
+  for (uint32_t i = 0; i < MANY; i++)
+    attach(&many[i], i + 1, 2 * GIB);
+  attach(&late, MANY + 1, GIB / 2);
+  ck_assert_int_eq(late.state, GS_JOB_HOLDING);
+}
+END_TEST
+
+START_TEST(many_small_ones_make_way_for_a_large_one) {
+  for (uint32_t i = 0; i < MANY; i++)
+    attach(&many[i], i + 1, CARD / MANY);
+  attach(&late, MANY + 1, CARD);
+  ck_assert_int_eq(late.state, GS_JOB_WAITING);
+  for (uint64_t end_ns = them.now_ns + 60 * NS_PER_S; them.now_ns < end_ns && them.gpu.holder_count > 0;) {
+    them.now_ns = scheduler_deadline_ns(&them.scheduler);
+    scheduler_expire(&them.scheduler, them.now_ns, &them.change);
+  }
+  ck_assert_uint_eq(them.gpu.holder_count, 0);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {four_halves_run_two_by_two,
                                 three_halves_have_two_thirds_each,
@@ -197,6 +235,8 @@ int main(void) {
                                 who_preempts_displaces_the_worst,
                                 pack_lets_them_run_to_completion,
                                 moves_for_the_next_set_are_hidden,
+                                many_that_can_never_run_stand_in_nobodys_way,
+                                many_small_ones_make_way_for_a_large_one,
                                 NULL};
   return suite_main("holders", tests, set_up, NULL);
 }
