@@ -342,6 +342,10 @@ class Job:
     def finish(self, timeout_s):
         """Let it end, and insist that it ends well."""
         self.go()
+        self.wait_end(timeout_s)
+
+    def wait_end(self, timeout_s):
+        """It ends by itself, and well."""
         try:
             code = self.process.wait(timeout=self.budget.clip(timeout_s))
         except subprocess.TimeoutExpired:

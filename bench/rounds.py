@@ -10,12 +10,10 @@ number of turns after the first round, while all jobs run, their sum over what l
 jobs are bench/bursts.py without CPU bursts; every byte is compared with a stock run's.
 """
 import argparse
-import subprocess
-import threading
-import time
 
 import gpubench
 import sharing
+import watch
 
 TARGET = 0.5
 SAMPLE_S = 0.1
@@ -37,38 +35,15 @@ def parse_arguments():
     return args
 
 
-class Sampler:
-    """Looks at the daemon's counters until the `with` block ends."""
-
-    def __init__(self, daemon):
-        self.daemon = daemon
-        self.samples = []  # (time, hand-overs, bytes moved)
-        self.stopped = threading.Event()
-        self.thread = threading.Thread(target=self.look, daemon=True)
-
-    def look(self):
-        while not self.stopped.wait(SAMPLE_S):
-            try:
-                status = self.daemon.status()
-            except (gpubench.BenchError, ValueError, OSError, subprocess.SubprocessError):
-                continue
-            self.samples.append((time.monotonic(), gpubench.counter(status, "handovers"),
-                                 gpubench.counter(status, "moved_bytes")))
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stopped.set()
-        self.thread.join()
+def keep_moves(status):
+    return gpubench.counter(status, "handovers"), gpubench.counter(status, "moved_bytes")
 
 
 def moved_in_turns(samples, start_s, end_s):
     """Bytes moved from the middle of one turn to the middle of the next: whichever of the two a hand-over's moves are
     counted in, by then they are all told."""
     looks = {}
-    for at_s, turn, moved in samples:
+    for at_s, (turn, moved) in samples:
         if start_s <= at_s <= end_s:
             looks.setdefault(turn, []).append(moved)
     middles = {turn: seen[len(seen) // 2] for turn, seen in looks.items()}
@@ -97,13 +72,13 @@ def run(bench):
     alone, work = sharing.run_alone(
         bench, args.gib, lambda pass_s: {"rounds": 1, "passes": max(1, round(seconds / pass_s)), "cpu_s": 0}, 300)
     bench.figures.add("rounds_alone", alone.wall_s, "s")
-    with bench.daemon("on", args.tq, args.capacity) as daemon, Sampler(daemon) as sampler:
+    with bench.daemon("on", args.tq, args.capacity) as daemon, watch.Watch(daemon, keep_moves, SAMPLE_S) as looks:
         together = sharing.run_copies(bench, args.jobs, args.gib, work, 60 + 5 * args.jobs * alone.wall_s, daemon,
                                       args.memory)
     bench.figures.add("rounds_together", together.wall_s, "s")
     sharing.check_hashes(bench, "rounds", together, alone.hashes[0])
     sharing.add_moves(bench.figures, "rounds", together)
-    turns = moved_in_turns(sampler.samples, together.start_s, together.first_end_s)
+    turns = moved_in_turns(looks.samples, together.start_s, together.first_end_s)
     judge_turns(bench, turns, alone.memory_gib * sharing.GIB)
 
 

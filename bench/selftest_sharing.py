@@ -238,6 +238,7 @@ class RoundsTest(SharingFakes):
     def test_middles(self):
         samples = [(0, 0, 0), (1, 0, 5), (2, 0, 7), (3, 1, 8), (4, 1, 20), (5, 1, 20), (6, 2, 20), (7, 2, 21),
                    (8, 2, 30), (9, 3, 30)]
+        samples = [(at_s, (turn, moved)) for at_s, turn, moved in samples]
         self.assertEqual(rounds.moved_in_turns(samples, 0, 9), [15, 1])
         self.assertEqual(rounds.moved_in_turns(samples, 3, 9), [1])
         self.assertEqual(rounds.moved_in_turns([], 0, 9), [])

@@ -58,18 +58,11 @@ def noted(bench, what, kind=gpubench.BenchError):
         gpubench.note(bench.wrong[-1])
 
 
-class Run:
-    """What came of some copies at once."""
+class Told:
+    """The daemon's status around what was measured."""
 
-    def __init__(self, results):
-        self.start_s = min(result["start_s"] for result in results)
-        self.first_end_s = min(result["end_s"] for result in results)
-        self.end_s = max(result["end_s"] for result in results)
-        self.wall_s = self.end_s - self.start_s
-        self.gpu_s = sum(result["gpu_s"] for result in results)
-        self.memory_gib = max(result["memory_gib"] for result in results)
-        self.hashes = [result["hash"] for result in results]
-        self.before = self.after = None  # the daemon's status around the measured part
+    def __init__(self, before=None, after=None):
+        self.before, self.after = before, after
 
     def told(self, name):
         """How much a counter of the daemon has grown."""
@@ -78,6 +71,20 @@ class Run:
     def moves(self):
         before, after = gpubench.moves(self.before), gpubench.moves(self.after)
         return {name: after[name] - before.get(name, 0) for name in after}
+
+
+class Run(Told):
+    """What came of some copies at once."""
+
+    def __init__(self, results):
+        super().__init__()
+        self.start_s = min(result["start_s"] for result in results)
+        self.first_end_s = min(result["end_s"] for result in results)
+        self.end_s = max(result["end_s"] for result in results)
+        self.wall_s = self.end_s - self.start_s
+        self.gpu_s = sum(result["gpu_s"] for result in results)
+        self.memory_gib = max(result["memory_gib"] for result in results)
+        self.hashes = [result["hash"] for result in results]
 
 
 def prepare(stack, jobs):

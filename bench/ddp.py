@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Two trainings of two GPUs each (DistributedDataParallel, NCCL, torchrun) that share both GPUs in turns.
+
+Each rank needs 7 GiB in 12 GiB, so the two jobs don't fit together on either GPU. Ranks wait for each other within an
+iteration: were one job to hold the one GPU and the other job the other, nobody would go on. Both must end, with the
+weights that the same training has by itself, after 100 hand-overs in all. That none of them hangs is told by a limit:
+--patience times what the two take one after the other.
+
+Needs two GPUs (--gpus to have more ranks). Figures, a chart ddp.png of who ran when on each GPU, and timeline.json in
+--out.
+"""
+import argparse
+import contextlib
+import socket
+import subprocess
+
+import gpubench
+import sharing
+import timeline
+import watch
+
+PROGRAM = gpubench.HERE / "ddp_train.py"
+TARGET = 100
+START_S = 150  # imports, NCCL's start, first iterations, a hash
+COUNT_GPUS = "import torch; print(torch.cuda.device_count())"
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sharing.arguments(parser)
+    parser.add_argument("--gpus", type=int, default=2, help="of each job (default: %(default)s)")
+    parser.add_argument("--gib", type=float, default=7, help="of each rank (default: %(default)g)")
+    parser.add_argument("--capacity", default="12GiB", help="of each GPU (default: %(default)s)")
+    parser.add_argument("--memory", choices=("swap", "managed"), default="swap", help="default: %(default)s")
+    parser.add_argument("--tq", type=float, default=1, help="quantum in seconds (default: %(default)g)")
+    parser.add_argument("--job-seconds", type=float, default=40, help="of each alone (default: %(default)g)")
+    parser.add_argument("--patience", type=float, default=2.5, help="default: %(default)g")
+    args = parser.parse_args()
+    if args.quick:
+        args.job_seconds = min(args.job_seconds, 10)
+    return args
+
+
+def require_gpus(bench):
+    """Exit status 77 where there are too few."""
+    asked = subprocess.run([bench.args.python, "-c", COUNT_GPUS], env=gpubench.clean_env(), capture_output=True,
+                           text=True, timeout=bench.budget.clip(90), check=False)
+    if asked.returncode != 0:
+        raise gpubench.BenchError(f"PyTorch does not tell how many GPUs there are: {asked.stderr.strip()[-300:]}")
+    if int(asked.stdout) < bench.args.gpus:
+        gpubench.note(f"{asked.stdout.strip()} of {bench.args.gpus} GPUs on this machine: skipped")
+        raise SystemExit(gpubench.SKIPPED)
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Group:
+    """A job: torchrun and its ranks."""
+
+    def __init__(self, bench, stack, name, length, daemon=None):
+        args = bench.args
+        self.bench, self.name, self.daemon = bench, name, daemon
+        self.variant = "daemon" if daemon else "stock"
+        env = gpubench.variant_env(self.variant, bench.build, daemon, memory=args.memory if daemon else None)
+        command = [args.python, "-m", "torch.distributed.run", "--nnodes", 1, "--nproc-per-node", args.gpus,
+                   "--master-addr", "127.0.0.1", "--master-port", free_port(),
+                   PROGRAM, "--gib", f"{args.gib:g}", *length]
+        guard = bench.guard if daemon and args.memory == "managed" else None
+        self.job = stack.enter_context(gpubench.Job(f"ddp-{self.variant}-{name}", command, env, bench.out, bench.budget,
+                                                    guard, args.gib * args.gpus))
+        self.ranks = []
+
+    def wait(self, timeout_s):
+        for _ in range(self.bench.args.gpus):
+            self.ranks.append(self.job.expect("rank", timeout_s))
+        self.job.wait_end(60)
+        for rank in self.ranks:
+            if rank["preloaded"] != (self.variant != "stock"):
+                raise self.job.trouble("libunified is not where it should be")
+            if not rank["memory_right"]:
+                self.bench.wrong.append(f"{self.job.name}: memory does not hold what was written to it")
+
+    def wall_s(self):
+        return max(rank["end_s"] for rank in self.ranks) - min(rank["start_s"] for rank in self.ranks)
+
+    def hashes(self):
+        """By rank: each has statistics of its own images beside the weights."""
+        return [rank["hash"] for rank in sorted(self.ranks, key=lambda rank: rank["rank"])]
+
+
+def run_alone(bench):
+    with contextlib.ExitStack() as stack:
+        group = Group(bench, stack, "alone", ["--seconds", f"{bench.args.job_seconds:g}"])
+        group.wait(START_S + 2 * bench.args.job_seconds)
+        return group
+
+
+def run_both(bench, daemon, alone):
+    """Both, and what was seen of them."""
+    args = bench.args
+    length = ["--iterations", alone.ranks[0]["iterations"]]
+    with contextlib.ExitStack() as stack, watch.JobWatch(daemon) as looks:
+        groups = [Group(bench, stack, name, length, daemon) for name in ("a", "b")]
+        try:
+            for group in groups:
+                group.wait(2 * START_S + args.patience * 2 * alone.wall_s())
+        finally:
+            pids = {rank["pid"]: group.name for group in groups for rank in group.ranks}
+            unknown = {pid: str(pid) for _, pid in looks.everybody()}
+            timeline.write(bench.out, "ddp", [watch.panel("two jobs of two gpus", looks, unknown | pids)])
+    for group in groups:
+        for rank in group.ranks:
+            looks.of_process(rank["pid"])  # the daemon has known it
+    return groups
+
+
+def add_handovers(bench, status):
+    counts = [gpu["handovers"] for gpu in status["gpus"]]
+    bench.figures.add("ddp_handovers_by_gpu", " ".join(map(str, counts)))
+    bench.figures.add("ddp_handovers", sum(counts))
+    bench.figures.judge("ddp_handovers", at_least=TARGET, judged=not bench.args.quick)
+
+
+def run(bench):
+    args, figures = bench.args, bench.figures
+    require_gpus(bench)
+    alone = run_alone(bench)
+    figures.add("ddp_alone", alone.wall_s(), "s")
+    figures.add("ddp_iterations", alone.ranks[0]["iterations"])
+    with bench.daemon("auto", args.tq, args.capacity) as daemon:
+        try:
+            groups = run_both(bench, daemon, alone)
+        finally:
+            add_handovers(bench, daemon.status())
+    start_s = min(rank["start_s"] for group in groups for rank in group.ranks)
+    together_s = max(rank["end_s"] for group in groups for rank in group.ranks) - start_s
+    figures.add("ddp_together", together_s, "s")
+    figures.add("ddp_over_serial", round(together_s / (2 * alone.wall_s()), 4))
+    found = [group.hashes() for group in groups]
+    same = all(hashes == alone.hashes() for hashes in found)
+    figures.add("ddp_results", "same" if same else "DIFFERENT")
+    if not same:
+        bench.wrong.append(f"ddp_results: {found} is not {alone.hashes()}")
+
+
+if __name__ == "__main__":
+    sharing.main("ddp", parse_arguments, run)

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Three equal trainings under `gpusharectl set-policy fair`, which come one after the other (--stagger).
+
+  tight    7 GiB each in 16 GiB: they do not fit together
+  fitting  7 GiB each on the whole card
+
+Both take turns (mode on). While all are there, every window of 10 s is to give them equal GPU time (Jain's index, from
+the daemon's gpu_ns), and all together do as many iterations as one alone. Jain's index of iterations is told beside it.
+
+A window holds 10 s / TQ turns, which three jobs can't share better than to one turn: with TQ 1 s some window has turns
+of 4, 3 and 3 s, whose index is 0.980. So TQ is 0.5 s by default, where the worst such window has 0.995.
+
+Figures, a chart fair.png of who ran when, and timeline.json in --out.
+"""
+import argparse
+import contextlib
+import time
+
+import gpubench
+import sharing
+import timeline
+import trainings
+import watch
+
+JAIN_TARGET, AGGREGATE_TARGET = 0.99, 0.97
+STEP_S = 1  # between the beginnings of windows
+VARIANTS = ("tight", "fitting")
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    trainings.arguments(parser)
+    parser.add_argument("--only", default=",".join(VARIANTS), help="default: %(default)s")
+    parser.add_argument("--jobs", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--capacity", default="16GiB", help="of tight (default: %(default)s)")
+    parser.add_argument("--policy", default="fair", help="default: %(default)s")
+    parser.add_argument("--tq", type=float, default=0.5, help="quantum in seconds (default: %(default)g)")
+    parser.add_argument("--stagger", type=float, default=15, metavar="SECONDS", help="default: %(default)g")
+    parser.add_argument("--together", type=float, default=40, metavar="SECONDS",
+                        help="after the last has come (default: %(default)g)")
+    parser.add_argument("--window", type=float, default=10, metavar="SECONDS", help="default: %(default)g")
+    parser.add_argument("--alone-seconds", type=float, default=10, help="default: %(default)g")
+    args = parser.parse_args()
+    args.only = args.only.split(",")
+    if set(args.only) - set(VARIANTS):
+        parser.error(f"--only: {', '.join(VARIANTS)}")
+    if args.quick:
+        args.stagger, args.together, args.alone_seconds = min(args.stagger, 5), min(args.together, 30), 5
+    return args
+
+
+def jain(values):
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else 0.0
+
+
+def worst_jain(amounts, from_s, to_s, window_s):
+    """amounts(a, b): what each has had from a to b. The worst of all windows."""
+    starts = [from_s + STEP_S * index for index in range(int((to_s - from_s - window_s) / STEP_S) + 1)]
+    if not starts or to_s - from_s < window_s:
+        raise gpubench.BenchError(f"all were there for {to_s - from_s:.1f} s only, a window is {window_s:g} s")
+    return min(jain(amounts(start_s, start_s + window_s)) for start_s in starts)
+
+
+def run_staggered(bench, jobs):
+    """Let them come; when all were there, to when."""
+    args = bench.args
+    begun_s = time.monotonic()
+    end_s = begun_s + args.stagger * (args.jobs - 1) + args.together
+    for index, name in enumerate(jobs.jobs):
+        time.sleep(max(0, begun_s + index * args.stagger - time.monotonic()))
+        jobs.go(name, {"until_s": end_s})
+    for name in jobs.jobs:
+        jobs.wait_done(name, end_s - begun_s + 30)
+    return max(result["start_s"] for result in jobs.results.values()), end_s
+
+
+def run_jobs(bench, daemon, title):
+    """What they did, when all were there, and what the daemon's status told meanwhile."""
+    with contextlib.ExitStack() as stack:
+        jobs = trainings.Trainings(bench, stack, daemon)
+        for index in range(bench.args.jobs):
+            jobs.add(f"training {index + 1}", seed=index + 1)
+        jobs.wait_imported()
+        told = sharing.Told(before=daemon.status())
+        with watch.JobWatch(daemon) as looks:
+            from_s, to_s = run_staggered(bench, jobs)
+        told.after = daemon.status()
+        jobs.conclude()
+        return jobs, looks, told, from_s, to_s, jobs.panel(title, looks)
+
+
+def judge(bench, name, jobs, looks, from_s, to_s, alone_rate):
+    figures, args = bench.figures, bench.args
+    results = list(jobs.results.values())
+    had = [watch.Series(looks.of_process(job.process.pid), "gpu_ns") for job in jobs.jobs.values()]
+    rate = trainings.aggregate(results, from_s, to_s)
+    figures.add(name + "_all_there", to_s - from_s, "s")
+    figures.add(name + "_aggregate_over_alone", round(rate / alone_rate, 4))
+    figures.judge(name + "_aggregate_over_alone", at_least=AGGREGATE_TARGET, judged=not args.quick)
+    figures.add(name + "_gpu_seconds", " ".join(f"{(one.at(to_s) - one.at(from_s)) / 1e9:.2f}" for one in had), "s")
+    figures.add(name + "_iterations", " ".join(str(trainings.iterations(one, from_s, to_s)) for one in results))
+    figures.add(name + "_jain_worst", round(worst_jain(
+        lambda start, end: [one.at(end) - one.at(start) for one in had], from_s, to_s, args.window), 4))
+    figures.judge(name + "_jain_worst", at_least=JAIN_TARGET, judged=not args.quick)
+    figures.add(name + "_jain_iterations_worst", round(worst_jain(
+        lambda start, end: [trainings.iterations(one, start, end) for one in results], from_s, to_s, args.window), 4))
+
+
+def run_variant(bench, variant, alone_rate, panels):
+    args = bench.args
+    name = "fair" if variant == "tight" else f"fair_{variant}"
+    gpubench.note(f"{variant}: policy {args.policy}, TQ {args.tq:g} s, {bench.budget.left():.0f} s left")
+    with bench.daemon("on", args.tq, args.capacity if variant == "tight" else None) as daemon:
+        daemon.ctl("set-policy", args.policy)
+        jobs, looks, told, from_s, to_s, panel = run_jobs(bench, daemon, f"{variant}, {args.policy}")
+    panels.append(panel)
+    sharing.add_moves(bench.figures, name, told)
+    judge(bench, name, jobs, looks, from_s, to_s, alone_rate)
+
+
+def run(bench):
+    alone_rate = trainings.rate_of(trainings.run_alone(bench, bench.args.alone_seconds))
+    bench.figures.add("fair_alone", alone_rate, "it/s")
+    panels = []
+    for variant in bench.args.only:
+        with sharing.noted(bench, variant):
+            run_variant(bench, variant, alone_rate, panels)
+    timeline.write(bench.out, "fair", panels)
+
+
+if __name__ == "__main__":
+    sharing.main("fair", parse_arguments, run)

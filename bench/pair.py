@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Two trainings that fit on the card together, over one alone.
+
+  stock  without libunified: the GPU's own time slicing
+  auto   libunified: no turns, as they fit
+  1, 5   turns, with this quantum in seconds
+
+The best of ours is to do at least as much as one training alone. That one runs before and after the pairs.
+Figures, a chart pair.png of who ran when, and timeline.json in --out.
+"""
+import argparse
+import contextlib
+
+import gpubench
+import sharing
+import timeline
+import trainings
+import watch
+
+TARGET = 1.0
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    trainings.arguments(parser)
+    parser.add_argument("--only", default="stock,auto,1,5", metavar="MODES", help="default: %(default)s")
+    parser.add_argument("--pair-seconds", type=float, default=20, help="of each pair (default: %(default)g)")
+    parser.add_argument("--alone-seconds", type=float, default=10, help="default: %(default)g")
+    args = parser.parse_args()
+    args.only = args.only.split(",")
+    if any(mode not in ("stock", "auto") and not mode.replace(".", "", 1).isdigit() for mode in args.only):
+        parser.error("--only: stock, auto and quanta in seconds")
+    if args.quick:
+        args.pair_seconds, args.alone_seconds = min(args.pair_seconds, 8), min(args.alone_seconds, 5)
+    return args
+
+
+def run_jobs(bench, daemon):
+    """Both at once; iterations per second of the two while both ran, and themselves."""
+    with contextlib.ExitStack() as stack:
+        jobs = trainings.Trainings(bench, stack, daemon)
+        for index in (1, 2):
+            jobs.add(f"training {index}", seed=index)
+        jobs.wait_imported()
+        for name in jobs.jobs:
+            jobs.go(name, {"seconds": bench.args.pair_seconds})
+        for name in jobs.jobs:
+            jobs.wait_done(name, 3 * bench.args.pair_seconds)
+        jobs.conclude()
+        results = jobs.results.values()
+        return jobs, trainings.aggregate(results, max(result["start_s"] for result in results),
+                                         min(result["end_s"] for result in results))
+
+
+def run_mode(bench, mode, panels):
+    if mode == "stock":
+        return run_jobs(bench, None)[1]
+    tq_s = None if mode == "auto" else float(mode)
+    with bench.daemon("on" if tq_s else "auto", tq_s, None) as daemon:
+        with watch.JobWatch(daemon) as looks:
+            jobs, rate = run_jobs(bench, daemon)
+        bench.figures.add(f"pair_{name_of(mode)}_handovers", gpubench.counter(daemon.status(), "handovers"))
+    panels.append(jobs.panel("auto" if mode == "auto" else f"tq {mode} s", looks))
+    return rate
+
+
+def name_of(mode):
+    return mode if mode in ("stock", "auto") else f"tq{mode}"
+
+
+def run_alone(bench, when):
+    rate = trainings.rate_of(trainings.run_alone(bench, bench.args.alone_seconds))
+    bench.figures.add(f"pair_alone_{when}", rate, "it/s")
+    return rate
+
+
+def report(bench, rates, alone):
+    """With what is known of one alone by now."""
+    figures, alone_rate = bench.figures, sum(alone) / len(alone)
+    for mode, rate in rates.items():
+        figures.add(f"pair_{name_of(mode)}_over_alone", round(rate / alone_rate, 4))
+    ours = [rate for mode, rate in rates.items() if mode != "stock"]
+    if ours:
+        figures.add("pair_best_over_alone", round(max(ours) / alone_rate, 4))
+        figures.judge("pair_best_over_alone", at_least=TARGET, judged=not bench.args.quick)
+
+
+def run(bench):
+    alone, rates, panels = [run_alone(bench, "before")], {}, []
+    for mode in bench.args.only:
+        gpubench.note(f"{mode}, {bench.budget.left():.0f} s left")
+        with sharing.noted(bench, mode):
+            rates[mode] = run_mode(bench, mode, panels)
+            bench.figures.add(f"pair_{name_of(mode)}", rates[mode], "it/s")
+    with sharing.noted(bench, "alone, after"):
+        alone.append(run_alone(bench, "after"))
+    report(bench, rates, alone)
+    timeline.write(bench.out, "pair", panels)
+
+
+if __name__ == "__main__":
+    sharing.main("pair", parse_arguments, run)

@@ -1,0 +1,319 @@
+#!/usr/bin/env python3
+"""Tests of fair.py, pair.py, short.py, many.py and ddp.py without a GPU: fake trainings, servers, ranks and daemon.
+
+What matters: shares that are not equal, a target that is missed, wrong weights or answers, and a job that hangs or dies
+are told and end with status 1; what was measured before is still there; the chart shows who ran when.
+"""
+import json
+import struct
+import unittest
+import zlib
+
+import chart
+import fair
+import many
+import selftest
+import timeline
+import watch
+
+FAKE_JOB = r'''#!/usr/bin/env python3
+"""Speaks like steady.py, serve.py and ddp_train.py under torchrun; 100 iterations per second by itself."""
+import json, os, pathlib, sys, time
+words = sys.argv[1:]
+env = os.environ.get
+if words[0] == "-c":
+    if "device_count" in words[1]:
+        print(env("FAKE_GPUS", "2"))
+        sys.exit(0)
+    sys.exit(int(env("FAKE_GPU", "0")))
+if "--list" in words:
+    print(env("FAKE_MODELS", "a b c d e f"))
+    sys.exit(0)
+value = lambda name: words[words.index(name) + 1]
+socket = env("GPUSHARE_SOCKET")
+ours, fake = "LD_PRELOAD" in os.environ, env("FAKE", "same") if "LD_PRELOAD" in os.environ else "same"
+preloaded = "libunified" in pathlib.Path("/proc/self/maps").read_text()
+def reach(name, data=None):
+    print("@" + name + ("" if data is None else " " + json.dumps(data)), flush=True)
+    word, _, order = sys.stdin.readline().partition(" ")
+    if not word:
+        sys.exit("alone")
+    return json.loads(order) if order.strip() else None
+def appear():
+    if ours:
+        with open(socket + ".pids", "a") as pids:
+            pids.write(f"{os.getpid()}\n")
+        return pathlib.Path(socket + ".pids").read_text().split().index(str(os.getpid()))
+def policy():
+    path = pathlib.Path(socket + ".policy")
+    return path.read_text() if path.exists() else "rr"
+
+def train():
+    order = reach("imported")
+    appear()
+    if fake == "failed":
+        sys.exit("it went wrong")
+    start, rate = time.monotonic(), 100.0
+    if ours:
+        rate *= float(env("FAKE_" + policy().upper(), "1") if "iterations" in order else env("FAKE_SHARE", "1"))
+    if "iterations" in order:
+        if policy() == "srtf" and not 0 < float(env("GPUSHARE_EXPECTED_RUNTIME", "0")) < 100:
+            sys.exit("nobody told how long it takes")
+        end = start + order["iterations"] / rate
+    elif "seconds" in order:
+        end = start + order["seconds"]
+    elif "until_s" in order:
+        end = order["until_s"]
+        time.sleep(max(0, end - time.monotonic()))
+    else:
+        sys.stdin.readline()
+        end = time.monotonic()
+    count = order.get("iterations", int((end - start) * rate))
+    reach("done", {"begun_s": start, "start_s": start, "end_s": end,
+                   "ends_s": [start + (index + 0.5) / rate for index in range(count)]})
+    reach("result", {"hash": "x" if fake == "DIFFERENT" else f"h{count}", "memory_right": fake != "memory",
+                     "preloaded": preloaded})
+
+def serve():
+    """Every second one is away (as the fake gpusharectl tells): what that adds is FAKE_AWAY."""
+    reach("imported")
+    if env("FAKE_DEAD") == value("--model"):
+        sys.exit("no memory")
+    place = appear()
+    order = reach("ready")
+    added = 0 if not ours else float(env("FAKE_HERE", "1") if place % 2 == 0 else env("FAKE_AWAY", "200"))
+    reach("result", {"requests": [[order["start_s"] + at_s, 10 + added] for at_s in order["requests_s"]],
+                     "answer": fake, "preloaded": preloaded})
+
+def ranks():
+    appear()
+    time.sleep(1000 if fake == "hang" else 0.4)
+    start = time.monotonic()
+    for rank in (0, 1):
+        print("@rank " + json.dumps({
+            "rank": rank, "pid": os.getpid(), "iterations": 7, "start_s": start, "end_s": start + (2 if ours else 1),
+            "hash": "x" if fake == "DIFFERENT" else f"r{rank}", "memory_right": True,
+            "preloaded": preloaded}), flush=True)
+
+if words[0] == "-m":
+    ranks()
+elif words[0].endswith("serve.py"):
+    serve()
+else:
+    train()
+'''
+
+FAKE_DAEMON = '''#!/usr/bin/env python3
+import pathlib, signal, sys
+pathlib.Path(sys.argv[sys.argv.index("--socket") + 1]).write_text("")
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+signal.pause()
+'''
+
+# Jobs get the same GPU time, but the first FAKE_FIRST times as much; every second one is away.
+FAKE_CTL = '''#!/usr/bin/env python3
+import json, os, pathlib, sys, time
+words = sys.argv[1:]
+socket = pathlib.Path(words[words.index("--socket") + 1])
+if "set-policy" in words:
+    pathlib.Path(str(socket) + ".policy").write_text(words[-1])
+if "set-capacity" in words and not int(words[-1]) > 1 << 30:
+    sys.exit("too little")
+if "status" in words:
+    pids = pathlib.Path(str(socket) + ".pids")
+    known = [int(text) for text in pids.read_text().split()] if pids.exists() else []
+    since_ns = int((time.time() - socket.stat().st_mtime) * 1e9)
+    jobs = []
+    for place, pid in enumerate(known):
+        ran_ns = int(since_ns / 3 * (float(os.environ.get("FAKE_FIRST", "1")) if place == 0 else 1))
+        jobs.append({"pid": pid, "gpu_ns": ran_ns, "held_ns": ran_ns * 5 // 4, "waited_ns": since_ns - ran_ns * 5 // 4,
+                     "used_bytes": 1 << 30, "resident_bytes": 0 if place % 2 else 1 << 30})
+    print(json.dumps({"gpus": [{"index": 0, "handovers": int(os.environ.get("FAKE_HANDOVERS", "120")), "jobs": jobs}]}))
+'''
+
+
+class SchedulingFakes(selftest.Fakes):
+    JOB, DAEMON, CTL = FAKE_JOB, FAKE_DAEMON, FAKE_CTL
+
+    def pixels(self, name):
+        data = (self.root / "out" / name).read_bytes()
+        self.assertTrue(data.startswith(b"\x89PNG\r\n\x1a\n"))
+        width, height = struct.unpack(">II", data[16:24])
+        start = data.index(b"IDAT") + 4
+        pixels = zlib.decompress(data[start:start + struct.unpack(">I", data[start - 8:start - 4])[0]])
+        self.assertEqual(len(pixels), height * (3 * width + 1))
+        return pixels
+
+
+class FairTest(SchedulingFakes):
+    SHORT = ("--stagger", "0.2", "--together", "2.2", "--window", "1", "--alone-seconds", "1")
+
+    def test_equal(self):
+        code, figures, errors = self.run_bench("fair.py", *self.SHORT, FAKE_SHARE="0.33")
+        self.assertEqual(code, 0, errors)
+        self.assertAlmostEqual(figures["fair_aggregate_over_alone"], 0.99, 1)
+        self.assertGreater(figures["fair_jain_worst"], 0.99)
+        self.assertGreater(figures["fair_fitting_jain_iterations_worst"], 0.99)
+        told = json.loads((self.root / "out/timeline.json").read_text())
+        self.assertEqual([panel["title"] for panel in told["panels"]], ["tight, fair", "fitting, fair"])
+        self.assertEqual([row["name"] for row in told["panels"][0]["rows"]], ["training 1", "training 2", "training 3"])
+        self.pixels("fair.png")
+
+    def test_unequal_and_slow(self):
+        code, figures, errors = self.run_bench("fair.py", *self.SHORT, "--only", "tight", FAKE_SHARE="0.3",
+                                               FAKE_FIRST="2")
+        self.assertEqual((code, figures["fair_jain_worst_verdict"]), (1, "MISSED"), errors)
+        self.assertAlmostEqual(figures["fair_jain_worst"], 16 / 18, 2)
+        self.assertEqual(figures["fair_aggregate_over_alone_verdict"], "MISSED")
+
+    def test_one_fails(self):
+        code, figures, errors = self.run_bench("fair.py", *self.SHORT, "--only", "tight", FAKE="failed")
+        self.assertEqual(code, 1)
+        self.assertIn("it went wrong", errors)
+        self.assertIn("fair_alone", figures)
+
+    def test_jain(self):
+        self.assertEqual(fair.jain([2, 2, 2]), 1)
+        self.assertAlmostEqual(fair.jain([4, 3, 3]), 0.980, 3)
+        self.assertEqual(fair.jain([0, 0]), 0)
+
+    def test_the_worst_window_counts(self):
+        def amounts(start_s, _):
+            return [1, 0.5 if start_s == 102 else 1]
+        self.assertAlmostEqual(fair.worst_jain(amounts, 100, 115, 10), 0.9)
+        self.assertEqual(fair.worst_jain(amounts, 100, 111, 10), 1)
+        with self.assertRaises(fair.gpubench.BenchError):
+            fair.worst_jain(amounts, 100, 109, 10)
+
+    def test_no_gpu(self):
+        for program in ("fair.py", "pair.py", "short.py", "many.py", "ddp.py"):
+            self.assertEqual(self.run_bench(program, FAKE_GPU="77")[0], 77)
+
+
+class PairTest(SchedulingFakes):
+    def test_figures(self):
+        code, figures, errors = self.run_bench("pair.py", FAKE_SHARE="0.51")
+        self.assertEqual(code, 0, errors)
+        self.assertAlmostEqual(figures["pair_stock_over_alone"], 2, 1)
+        self.assertAlmostEqual(figures["pair_tq1_over_alone"], 1.02, 1)
+        self.assertIn("pair_tq5_handovers", figures)
+
+    def test_missed(self):
+        code, figures, _ = self.run_bench("pair.py", "--only", "auto", FAKE_SHARE="0.48")
+        self.assertEqual((code, figures["pair_best_over_alone_verdict"]), (1, "MISSED"))
+
+    def test_wrong_memory(self):
+        code, _, errors = self.run_bench("pair.py", "--only", "5", FAKE="memory")
+        self.assertEqual(code, 1)
+        self.assertIn("memory does not hold what was written", errors)
+
+    def test_failure_leaves_the_rest(self):
+        code, figures, errors = self.run_bench("pair.py", "--only", "stock,auto", FAKE="failed")
+        self.assertEqual(code, 1)
+        self.assertIn("WRONG auto", errors)
+        self.assertIn("pair_stock_over_alone", figures)
+
+
+class ShortTest(SchedulingFakes):
+    QUICK = ("--lead", "0.3", "--short-seconds", "3")
+
+    def test_figures(self):
+        code, figures, errors = self.run_bench("short.py", *self.QUICK, FAKE_SRTF="0.95", FAKE_RR="0.5")
+        self.assertEqual(code, 0, errors)
+        self.assertAlmostEqual(figures["short_srtf_over_alone"], 1.05, 1)
+        self.assertAlmostEqual(figures["short_rr_over_alone"], 2, 1)
+        self.assertEqual(figures["short_srtf_results"], "same")
+
+    def test_missed_and_wrong_weights(self):
+        code, figures, errors = self.run_bench("short.py", *self.QUICK, "--policies", "srtf", FAKE_SRTF="0.8",
+                                               FAKE="DIFFERENT")
+        self.assertEqual((code, figures["short_srtf_over_alone_verdict"]), (1, "MISSED"))
+        self.assertEqual(figures["short_srtf_results"], "DIFFERENT")
+        self.assertIn("WRONG short_srtf_results", errors)
+
+
+class ManyTest(SchedulingFakes):
+    QUICK = ("--request-seconds", "20")
+
+    def test_figures(self):
+        """One does not start, and is left out."""
+        code, figures, errors = self.run_bench("many.py", *self.QUICK, FAKE_DEAD="c")
+        self.assertEqual(code, 0, errors)
+        self.assertIn("left out: many-stock-c", errors)
+        self.assertEqual(figures["many_models"], 5)
+        self.assertAlmostEqual(figures["many_capacity"], 5 / 3)
+        self.assertAlmostEqual(figures["many_added_ms_resident"], 1)
+        self.assertAlmostEqual(figures["many_added_ms_evicted"], 200)
+        self.assertAlmostEqual(figures["many_p99_ms"], 210)
+        self.assertAlmostEqual(figures["many_stock_p99_ms"], 10)
+        self.assertGreater(figures["many_requests_evicted"], 3)
+        self.pixels("many.png")
+
+    def test_slow_and_wrong(self):
+        code, figures, _ = self.run_bench("many.py", *self.QUICK, "--models", "2", FAKE_HERE="6", FAKE="DIFFERENT")
+        self.assertEqual((code, figures["many_added_ms_resident_verdict"]), (1, "MISSED"))
+        self.assertEqual((figures["many_results"], figures["many_models"]), ("DIFFERENT", 2))
+
+    def test_resident_when_it_came(self):
+        looks = [(1, {"resident_bytes": 5, "used_bytes": 5}), (2, {"resident_bytes": 0, "used_bytes": 5})]
+        self.assertEqual([many.was_resident(looks, at_s) for at_s in (0.5, 1.5, 9)], [None, True, False])
+
+    def test_percentile(self):
+        self.assertEqual(many.percentile(list(range(200)), 0.99), 198)
+        self.assertEqual(many.percentile([7], 0.99), 7)
+
+
+class DdpTest(SchedulingFakes):
+    def test_figures(self):
+        code, figures, errors = self.run_bench("ddp.py")
+        self.assertEqual(code, 0, errors)
+        self.assertEqual((figures["ddp_results"], figures["ddp_handovers"], figures["ddp_alone"]), ("same", 120, 1))
+        self.pixels("ddp.png")
+
+    def test_wrong_weights_and_too_few_hand_overs(self):
+        code, figures, errors = self.run_bench("ddp.py", FAKE="DIFFERENT", FAKE_HANDOVERS="99")
+        self.assertEqual((code, figures["ddp_results"], figures["ddp_handovers_verdict"]), (1, "DIFFERENT", "MISSED"))
+        self.assertIn("WRONG ddp_results", errors)
+
+    def test_deadlock(self):
+        code, figures, errors = self.run_bench("ddp.py", "--seconds", "4", FAKE="hang")
+        self.assertEqual((code, figures["ddp_handovers"]), (1, 120), errors)
+        self.assertIn("no @rank in time", errors)
+        self.assertNotIn("ddp_results", figures)
+
+    def test_one_gpu(self):
+        self.assertEqual(self.run_bench("ddp.py", FAKE_GPUS="1")[0], 77)
+
+
+class TimelineTest(unittest.TestCase):
+    LOOKS = [(10.0, {"gpu_ns": 0, "held_ns": 0, "waited_ns": 0}),
+             (11.0, {"gpu_ns": 10**9, "held_ns": 10**9, "waited_ns": 0}),
+             (12.0, {"gpu_ns": 2 * 10**9, "held_ns": 2 * 10**9, "waited_ns": 0}),
+             (13.0, {"gpu_ns": 2 * 10**9, "held_ns": 3 * 10**9, "waited_ns": 0}),
+             (14.0, {"gpu_ns": 2 * 10**9, "held_ns": 3 * 10**9, "waited_ns": 10**9})]
+
+    def test_spans(self):
+        self.assertEqual(watch.spans_of(self.LOOKS, 10.0),
+                         [[0, 2, 1, 0, 0], [2, 3, 0, 1, 0], [3, 4, 0, 0, 1]])
+
+    def test_between_two_looks(self):
+        series = watch.Series(self.LOOKS, "gpu_ns")
+        self.assertEqual([series.at(at_s) for at_s in (9, 10.5, 11, 99)], [0, 5 * 10**8, 10**9, 2 * 10**9])
+
+    def test_chart(self):
+        """Coloured, hatched, dark grey, light grey, paper."""
+        spans = [[0, 2, 1, 0, 0], [2, 4, 0, 1, 0], [4, 6, 0, 0, 1], [6, 8, 0, 0, 0]]
+        canvas = chart.Canvas(timeline.LEFT + timeline.WIDTH + timeline.RIGHT, 120)
+        timeline.draw_panel(canvas, 0, {"title": "", "rows": [{"name": "", "spans": spans}]}, 10 / timeline.WIDTH)
+        row = canvas.rows[timeline.TITLE]
+
+        def seen(at_s):
+            x = timeline.LEFT + round(at_s * timeline.WIDTH / 10)
+            return {tuple(row[3 * (x + step):3 * (x + step) + 3]) for step in range(4)}
+        color = timeline.COLORS[0]
+        self.assertEqual([seen(at_s) for at_s in (1, 3, 5, 7, 9)],
+                         [{color}, {color, timeline.THERE}, {timeline.WAITS}, {timeline.THERE}, {chart.PAPER}])
+
+
+if __name__ == "__main__":
+    unittest.main()

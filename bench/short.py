@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""A short training beside a long one, whose memory does not fit together: under srtf, and under rr beside it.
+
+The long one is at work when the short one comes; both have told how long they will take (GPUSHARE_EXPECTED_RUNTIME).
+Under srtf the short one is to take hardly longer than alone, from its first use of the GPU to its last iteration; round
+robin makes it twice as long. It does the same iterations each time, and must end with the same weights.
+
+Figures, a chart short.png of who ran when, and timeline.json in --out.
+"""
+import argparse
+import contextlib
+import time
+
+import gpubench
+import sharing
+import timeline
+import trainings
+import watch
+
+TARGETS = {"srtf": 1.1}
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    trainings.arguments(parser)
+    parser.add_argument("--policies", default="srtf,rr", help="default: %(default)s")
+    parser.add_argument("--capacity", default="12GiB", help="default: %(default)s")
+    parser.add_argument("--tq", type=float, default=1, help="quantum in seconds (default: %(default)g)")
+    parser.add_argument("--short-seconds", type=float, default=15, help="of the short one (default: %(default)g)")
+    parser.add_argument("--long-seconds", type=float, default=600,
+                        help="what the long one says that it takes; it ends after the short one (default: %(default)g)")
+    parser.add_argument("--lead", type=float, default=10, metavar="SECONDS",
+                        help="of the long one (default: %(default)g)")
+    args = parser.parse_args()
+    args.policies = args.policies.split(",")
+    if args.quick:
+        args.short_seconds, args.lead = min(args.short_seconds, 5), min(args.lead, 8)
+    return args
+
+
+def took_s(result):
+    return result["end_s"] - result["begun_s"]
+
+
+def run_jobs(bench, daemon, policy, alone):
+    args = bench.args
+    with contextlib.ExitStack() as stack, watch.JobWatch(daemon) as looks:
+        jobs = trainings.Trainings(bench, stack, daemon)
+        jobs.add("long", seed=2, expected_s=args.long_seconds)
+        jobs.add("short", expected_s=took_s(alone))
+        jobs.wait_imported()
+        jobs.go("long", {})
+        time.sleep(args.lead)
+        jobs.go("short", {"iterations": len(alone["ends_s"])})
+        jobs.wait_done("short", 6 * took_s(alone))
+        jobs.go("long")  # that was it
+        jobs.wait_done("long", 60)
+        jobs.conclude()
+        return jobs.results["short"], jobs.results["long"], jobs.panel(policy, looks)
+
+
+def run_policy(bench, policy, alone, panels):
+    args, figures, name = bench.args, bench.figures, f"short_{policy}"
+    gpubench.note(f"{policy}, {bench.budget.left():.0f} s left")
+    with bench.daemon("auto", args.tq, args.capacity) as daemon:
+        daemon.ctl("set-policy", policy)
+        short, long, panel = run_jobs(bench, daemon, policy, alone)
+        figures.add(name + "_handovers", gpubench.counter(daemon.status(), "handovers"))
+    panels.append(panel)
+    if long["start_s"] >= short["begun_s"]:
+        raise gpubench.BenchError("the long training was not at work when the short one came: more --lead")
+    same = short["hash"] == alone["hash"]
+    figures.add(name, took_s(short), "s")
+    figures.add(name + "_results", "same" if same else "DIFFERENT")
+    if not same:
+        bench.wrong.append(f"{name}_results: {short['hash']} is not {alone['hash']}")
+    figures.add(name + "_over_alone", round(took_s(short) / took_s(alone), 4))
+    if policy in TARGETS:
+        figures.judge(name + "_over_alone", at_most=TARGETS[policy], judged=not args.quick)
+
+
+def run(bench):
+    alone = trainings.run_alone(bench, bench.args.short_seconds)
+    bench.figures.add("short_alone", took_s(alone), "s")
+    panels = []
+    for policy in bench.args.policies:
+        with sharing.noted(bench, policy):
+            run_policy(bench, policy, alone, panels)
+    timeline.write(bench.out, "short", panels)
+
+
+if __name__ == "__main__":
+    sharing.main("short", parse_arguments, run)

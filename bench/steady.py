@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""A training of ResNet-50 (bench/train.py) that tells when each of its iterations was done: what fair.py, pair.py and
+short.py run.
+
+Alone:   bench/steady.py --gib 7 --seconds 5
+Prints   steady_rate 31.1 it/s     and how long it took in all, a hash of the weights, memory
+
+As a training that looks at its loss does, it never queues more than a few iterations. With --held its order tells how
+long it trains: {"iterations": N}, {"seconds": S}, {"until_s": T} on the monotonic clock, or {}: until a line comes.
+"""
+import argparse
+import collections
+import sys
+import threading
+import time
+
+import gpubench
+import train
+
+GIB = 1 << 30
+AHEAD = 2  # iterations queued while one runs
+WARMUP = 5
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gib", type=float, default=7, help="memory that it needs in all (default: %(default)g)")
+    parser.add_argument("--batch", type=int, default=64, help="default: %(default)s")
+    parser.add_argument("--seconds", type=float, default=5, help="train for this long (default: %(default)g)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--held", action="store_true", help="wait for a line on stdin at each stage")
+    args = parser.parse_args()
+    # What train.py wants to know besides. The same weights after the same number of iterations:
+    vars(args).update(deterministic=True, allocator="native", compile=False, limit_gib=args.gib + 1)
+    return args
+
+
+def told_to_stop():
+    """An event that is set when a line comes."""
+    stop = threading.Event()
+
+    def wait_for_line():
+        sys.stdin.readline()
+        stop.set()
+    threading.Thread(target=wait_for_line, daemon=True).start()
+    return stop.is_set
+
+
+def end_of(order, start_s):
+    """A function that tells, by the iterations begun, whether that is all."""
+    if "iterations" in order:
+        return lambda count: count >= order["iterations"]
+    if "seconds" in order or "until_s" in order:
+        end_s = order.get("until_s", start_s + order.get("seconds", 0))
+        return lambda count: time.monotonic() >= end_s
+    is_told = told_to_stop()
+    return lambda count: is_told()
+
+
+def run(torch, step, order):
+    """When it began, and when each iteration was done."""
+    queued, ends_s, start_s = collections.deque(), [], time.monotonic()
+    is_over = end_of(order, start_s)
+
+    def finish_one():
+        queued.popleft().synchronize()
+        ends_s.append(round(time.monotonic(), 4))
+
+    while not is_over(len(ends_s) + len(queued)):
+        step()
+        event = torch.cuda.Event()
+        event.record()
+        queued.append(event)
+        if len(queued) > AHEAD:
+            finish_one()
+    while queued:
+        finish_one()
+    return {"start_s": start_s, "end_s": time.monotonic(), "ends_s": ends_s}
+
+
+def prepare(args, torch):
+    """The training, its memory, and one step of both."""
+    training = train.Training(args, args.batch)
+    for _ in range(WARMUP):
+        training.step()
+    torch.cuda.synchronize()
+    ballast = train.Ballast(int(args.gib * GIB) - torch.cuda.memory_reserved())
+
+    def step():
+        training.step()
+        ballast.touch()
+
+    step()
+    torch.cuda.synchronize()
+    return training, ballast, step
+
+
+def main():
+    args = parse_arguments()
+    train.set_environment(args)
+    import torch
+    import torchvision  # noqa: F401  (imported now, so that the first stage has all of it behind it)
+    stages = gpubench.Stages(args.held)
+    figures = gpubench.Figures(args.json)
+    order = stages.reach("imported") or ({} if args.held else {"seconds": args.seconds})
+    begun_s = time.monotonic()
+    if not torch.cuda.is_available():
+        raise SystemExit("steady.py: PyTorch finds no GPU")
+    train.set_torch(args)
+    training, ballast, step = prepare(args, torch)
+    result = {"begun_s": begun_s} | run(torch, step, order)
+    stages.reach("done", result)  # looking at the memory takes the GPU, which others may still need
+    seen = {"hash": training.weights_hash(), "memory_right": ballast.is_right(), "preloaded": gpubench.is_preloaded(),
+            "memory_gib": torch.cuda.memory_reserved() / GIB}
+    stages.reach("result", seen)
+    if not args.held:
+        figures.add("steady_rate", len(result["ends_s"]) / (result["end_s"] - result["start_s"]), "it/s")
+        figures.add("steady_took", result["end_s"] - begun_s, "s")
+        figures.add("steady_hash", seen["hash"])
+        figures.add("steady_memory", seen["memory_gib"], "GiB")
+        figures.finish()
+    return 0 if seen["memory_right"] else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

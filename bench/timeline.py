@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Draws a timeline that a benchmark has written (bench/watch.py): which job was on the GPU when.
+
+usage: timeline.py timeline.json CHART.png
+
+A panel per run, a row per job, seconds below. Coloured while it runs, hatched while it holds the GPU and waits for its
+memory, dark grey while it waits for its turn, light grey while it needs none; short turns mix, each by its part of the
+pixel's time.
+"""
+import json
+import pathlib
+import sys
+
+import chart
+
+WIDTH, LEFT, RIGHT, TITLE, AXIS = 1100, 190, 20, 30, 30  # in pixels
+TICKS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
+COLORS = ((20, 90, 200), (225, 110, 20), (40, 150, 70), (170, 50, 150), (190, 40, 40), (0, 150, 160))
+THERE, WAITS = (232, 232, 232), (196, 196, 196)
+
+
+def row_height(rows):
+    return max(8, min(28, 480 // max(len(rows), 1)))
+
+
+def panel_height(panel):
+    return TITLE + row_height(panel["rows"]) * len(panel["rows"]) + AXIS
+
+
+def fill(spans, seconds_per_pixel):
+    """Of each pixel's time: there, ran, restored and waited."""
+    pixels = [[0.0] * 4 for _ in range(WIDTH)]
+    for start, end, *shares in spans:
+        for index in range(int(start / seconds_per_pixel), min(int(end / seconds_per_pixel) + 1, WIDTH)):
+            first = index * seconds_per_pixel
+            part = max(min(end, first + seconds_per_pixel) - max(start, first), 0) / seconds_per_pixel
+            for kind, share in enumerate([1, *shares]):
+                pixels[index][kind] += part * share
+    return pixels
+
+
+def paint(canvas, x, top, height, pixel, color):
+    there, ran, restored, waited = pixel
+    for y in range(top, top + height):
+        canvas.blend(x, y, THERE, there)
+        canvas.blend(x, y, WAITS, waited)
+        canvas.blend(x, y, color, ran + (restored if (x + y) % 4 < 2 else 0))
+
+
+def draw_panel(canvas, top, panel, seconds_per_pixel):
+    canvas.text(LEFT, top + 6, panel["title"])
+    height = row_height(panel["rows"])
+    bottom = top + TITLE + height * len(panel["rows"])
+    for index, row in enumerate(panel["rows"]):
+        y = top + TITLE + index * height
+        canvas.text(LEFT - 8, y + (height - 8) / 2, row["name"], scale=1, align=1)
+        for x, pixel in enumerate(fill(row["spans"], seconds_per_pixel)):
+            paint(canvas, LEFT + x, y, height - 1, pixel, COLORS[index % len(COLORS)])
+    step = next((step for step in TICKS if WIDTH * seconds_per_pixel / step <= 20), TICKS[-1])
+    for tick in range(0, int(WIDTH * seconds_per_pixel) + 1, step):
+        x = LEFT + tick / seconds_per_pixel
+        canvas.line((x, bottom), (x, bottom + 4), chart.INK, 1)
+        canvas.text(x, bottom + 8, str(tick), scale=1, align=0.5)
+
+
+def draw(timeline, path):
+    panels = [panel for panel in timeline["panels"] if any(row["spans"] for row in panel["rows"])]
+    end_s = max((row["spans"][-1][1] for panel in panels for row in panel["rows"] if row["spans"]), default=1)
+    canvas = chart.Canvas(LEFT + WIDTH + RIGHT, sum(map(panel_height, panels)) + 10)
+    top = 0
+    for panel in panels:
+        draw_panel(canvas, top, panel, end_s / WIDTH)
+        top += panel_height(panel)
+    canvas.save(path)
+
+
+def write(out, name, panels):
+    """timeline.json and NAME.png."""
+    timeline = {"panels": panels}
+    (out / "timeline.json").write_text(json.dumps(timeline) + "\n")
+    draw(timeline, out / f"{name}.png")
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    draw(json.loads(pathlib.Path(sys.argv[1]).read_text()), pathlib.Path(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()

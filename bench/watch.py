@@ -1,0 +1,114 @@
+"""Looks at a private daemon's status many times a second, and tells what its jobs did between the looks.
+
+A *timeline* is what timeline.py draws: {"panels": [{"title": TEXT, "rows": [{"name": TEXT, "spans": [SPAN]}]}]}, a row
+per job and GPU. A span is [from_s, to_s, ran, restored, waited]: the last three are shares of it, and what they lack
+together the job had nothing to do with the GPU.
+"""
+import bisect
+import subprocess
+import threading
+import time
+
+import gpubench
+
+PERIOD_S = 0.05
+JOB_KEYS = ("gpu_ns", "held_ns", "waited_ns", "used_bytes", "resident_bytes")
+
+
+class Watch:
+    """Until its `with` block ends: samples, each (time, what keep(status) has kept)."""
+
+    def __init__(self, daemon, keep, period_s=PERIOD_S):
+        self.daemon, self.keep, self.period_s = daemon, keep, period_s
+        self.samples = []
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self.look_often, daemon=True)
+
+    def look(self):
+        before_s = time.monotonic()
+        try:
+            kept = self.keep(self.daemon.status())
+        except (gpubench.BenchError, ValueError, OSError, subprocess.SubprocessError):
+            return
+        self.samples.append(((before_s + time.monotonic()) / 2, kept))
+
+    def look_often(self):
+        due_s = time.monotonic()
+        while not self.stopped.wait(max(0, due_s - time.monotonic())):
+            due_s = max(due_s, time.monotonic() - self.period_s) + self.period_s
+            self.look()
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopped.set()
+        self.thread.join()
+
+
+def keep_jobs(status):
+    """(GPU, pid) -> its figures."""
+    return {(gpu["index"], job["pid"]): {key: job[key] for key in JOB_KEYS}
+            for gpu in status["gpus"] for job in gpu["jobs"]}
+
+
+class JobWatch(Watch):
+    """Of every job on every GPU."""
+
+    def __init__(self, daemon, period_s=PERIOD_S):
+        super().__init__(daemon, keep_jobs, period_s)
+
+    def looks(self, who):
+        """Those at which it was there."""
+        return [(at_s, jobs[who]) for at_s, jobs in self.samples if who in jobs]
+
+    def everybody(self):
+        return list(dict.fromkeys(who for _, jobs in self.samples for who in jobs))
+
+    def of_process(self, pid):
+        """Of a process with one GPU."""
+        who = next((who for who in self.everybody() if who[1] == pid), None)
+        if who is None:
+            raise gpubench.BenchError(f"no status of the daemon has told of process {pid}")
+        return self.looks(who)
+
+
+class Series:
+    """A figure that grows, at any time: between two looks as if it grew evenly."""
+
+    def __init__(self, looks, key):
+        self.times = [at_s for at_s, _ in looks]
+        self.values = [job[key] for _, job in looks]
+
+    def at(self, at_s):
+        index = bisect.bisect(self.times, at_s)
+        if index == 0 or index == len(self.times):
+            return self.values[min(index, len(self.times) - 1)]
+        (before_s, after_s), (before, after) = self.times[index - 1:index + 1], self.values[index - 1:index + 1]
+        return before + (after - before) * (at_s - before_s) / (after_s - before_s)
+
+
+def spans_of(looks, zero_s):
+    """What a job did; neighbours that are alike are one span."""
+    spans = []
+    for (from_s, before), (to_s, after) in zip(looks, looks[1:]):
+        def share(key):
+            return min(max((after[key] - before[key]) / 1e9 / (to_s - from_s), 0), 1)
+        ran, held, waited = share("gpu_ns"), share("held_ns"), share("waited_ns")
+        shares = [round(ran, 2), round(max(held - ran, 0), 2), round(waited, 2)]
+        if spans and spans[-1][2:] == shares and spans[-1][1] == round(from_s - zero_s, 3):
+            spans[-1][1] = round(to_s - zero_s, 3)
+        else:
+            spans.append([round(from_s - zero_s, 3), round(to_s - zero_s, 3), *shares])
+    return spans
+
+
+def panel(title, watch, names):
+    """names: pid -> name; a process of several GPUs has a row for each."""
+    everybody = [who for who in watch.everybody() if who[1] in names]
+    several = len({gpu for gpu, _ in everybody}) > 1
+    zero_s = watch.samples[0][0] if watch.samples else 0
+    rows = [{"name": f"{names[pid]} gpu {gpu}" if several else names[pid],
+             "spans": spans_of(watch.looks((gpu, pid)), zero_s)} for gpu, pid in everybody]
+    return {"title": title, "rows": rows}
