@@ -12,6 +12,8 @@
 #include "probe/holder.h"
 #include "probe/subject.h"
 
+#define RUSH "rush:" /* and how long each kernel takes */
+
 enum { SOCKET = 0, CHECKPOINTS = 2 };
 
 bool worker_say(const char *format, ...) {
@@ -96,6 +98,7 @@ int checkpoint_run(size_t bytes) {
 }
 
 static int role_run(const char *role, uint64_t bytes) {
+  uint64_t spin_ns;
   if (strcmp(role, "card") == 0)
     return card_tell();
   if (strcmp(role, "holder") == 0)
@@ -106,6 +109,8 @@ static int role_run(const char *role, uint64_t bytes) {
     return checkpoint_run(bytes);
   if (strcmp(role, "busy") == 0 || strcmp(role, "idle") == 0)
     return job_run(bytes, strcmp(role, "busy") == 0);
+  if (strncmp(role, RUSH, strlen(RUSH)) == 0 && parse_duration_ns(role + strlen(RUSH), &spin_ns) == 0)
+    return rush_run(spin_ns);
   fprintf(stderr, "handover_worker: no role %s\n", role);
   return 2;
 }

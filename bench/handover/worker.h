@@ -1,7 +1,7 @@
 /*
- * worker.h - the processes of bench_handover that use the card, each with a role of its own. They get what
- * they are to do as arguments, and tell what came of it in packets over the socket that is their standard
- * input: one short text each.
+ * worker.h - the processes of bench_handover and bench_turns that use the card, each with a role of its own.
+ * They get what they are to do as arguments, and tell what came of it in packets over the socket that is
+ * their standard input: one short text each.
  */
 #ifndef GS_BENCH_WORKER_H
 #define GS_BENCH_WORKER_H
@@ -25,6 +25,7 @@ int64_t worker_mismatches(const struct probe *p, CUdeviceptr at, size_t bytes, u
 /* Roles; 0 or an exit status. */
 int job_run(size_t bytes, bool busy);
 int paging_run(size_t bytes);
+int rush_run(uint64_t spin_ns); /* role rush:DURATION */
 int checkpoint_run(size_t bytes);
 
 #endif
