@@ -59,7 +59,6 @@ static void test_asynchronous(void) {
   OK(cuEventRecord(start, stream));
   OK(spin(&gpu, stream, 100 * NS_PER_MS));
   OK(cuEventRecord(end, stream));
-  CHECK(clock_now_ns() - before_ns < 50 * NS_PER_MS);
   CHECK_EQ(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
   CHECK_EQ(cuEventQuery(end), CUDA_ERROR_NOT_READY);
   CHECK_EQ(cuEventElapsedTime(&ms, start, end), CUDA_ERROR_NOT_READY);
@@ -67,7 +66,7 @@ static void test_asynchronous(void) {
   CHECK(clock_now_ns() - before_ns >= 100 * NS_PER_MS);
   OK(cuStreamQuery(stream));
   OK(cuEventElapsedTime(&ms, start, end));
-  CHECK(ms >= 99 && ms < 1000);
+  CHECK(ms >= 99);
   OK(cuEventDestroy(start));
   OK(cuEventDestroy(end));
   OK(cuStreamDestroy(stream));
@@ -114,14 +113,22 @@ static void *run_on_own_stream(void *argument) {
   return NULL;
 }
 
+static _Atomic bool other_thread_done;
+
+static void wait_for_other_thread(void *unused) {
+  (void)unused;
+  while (!other_thread_done)
+    sched_yield();
+}
+
+/* It would never end if the other thread's work went into this thread's stream. */
 static void test_per_thread_stream(void) {
   pthread_t thread;
   CUcontext none = gpu.context;
-  OK(spin(&gpu, CU_STREAM_PER_THREAD, 30 * NS_PER_MS));
-  uint64_t before_ns = clock_now_ns();
+  OK(cuLaunchHostFunc(CU_STREAM_PER_THREAD, wait_for_other_thread, NULL));
   CHECK_EQ(pthread_create(&thread, NULL, run_on_own_stream, gpu.context), 0);
   CHECK_EQ(pthread_join(thread, NULL), 0);
-  CHECK(clock_now_ns() - before_ns < 25 * NS_PER_MS);
+  other_thread_done = true;
   expect_log("t");
   OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
   OK(cuCtxGetCurrent(&none));
