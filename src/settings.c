@@ -7,7 +7,7 @@
 
 #include "common/log.h"
 #include "common/parse.h"
-#include "gpushare/protocol.h"
+#include "gang_name.h"
 
 static struct settings current = {.socket = GS_DEFAULT_SOCKET, .pace = true};
 
@@ -119,6 +119,7 @@ __attribute__((constructor)) static void read_environment(void) {
   read_priority();
   read_expected();
   read_limit();
+  gang_name_find(getenv, current.gang);
   read_bool("GPUSHARE_REQUIRED", &current.required);
   read_bool("GPUSHARE_PACE", &current.pace);
   read_bool("GPUSHARE_SINGLE_OVERSUBSCRIBE", &current.single_oversubscribe);

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gpushare/protocol.h"
+
 enum memory_mode {
   MEMORY_UNSET,   /* as the daemon says for the GPU */
   MEMORY_MANAGED, /* unified memory, moved by prefetch */
@@ -23,6 +25,7 @@ struct settings {
   int32_t priority;          /* GPUSHARE_PRIORITY */
   uint64_t expected_ns;      /* GPUSHARE_EXPECTED_RUNTIME: GPU time, all in all; 0: not given */
   uint64_t limit_bytes;      /* GPUSHARE_MEMORY_LIMIT: of each GPU; 0: none */
+  char gang[GS_GANG_SIZE];   /* GPUSHARE_GANG, or what has started the process: gang_name.h; empty: none */
   bool pace;                 /* GPUSHARE_PACE: turns that others wait for end on time; unless it is 0 */
   bool single_oversubscribe; /* GPUSHARE_SINGLE_OVERSUBSCRIBE: one program may exceed the card */
 };

@@ -3,6 +3,7 @@
 #include "client/declaration.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "client/state.h"
 #include "gpushare/gpushare.h"
@@ -19,11 +20,13 @@ static struct gs_msg *provide(void) {
   declaration.declare.priority = settings()->priority;
   declaration.declare.expected_ns = settings()->expected_ns;
   declaration.declare.limit_bytes = settings()->limit_bytes;
+  memcpy(declaration.declare.gang, settings()->gang, sizeof declaration.declare.gang);
   return &declaration;
 }
 
 static bool says_something(const struct gs_msg *msg) {
-  return msg->declare.weight || msg->declare.priority || msg->declare.expected_ns || msg->declare.limit_bytes;
+  return msg->declare.weight || msg->declare.priority || msg->declare.expected_ns ||
+         msg->declare.limit_bytes || *msg->declare.gang;
 }
 
 void declaration_send(void) {
