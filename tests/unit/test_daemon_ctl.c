@@ -74,7 +74,9 @@ START_TEST(status_json_has_the_promised_keys) {
                                          "too_big",      "waits_for_room",
                                          "weight",       "priority",
                                          "gpu_ns",       "remaining_ns",
-                                         "limit_bytes"};
+                                         "limit_bytes",  "gang",
+                                         "reason",       "awaited_job",
+                                         "expected_ns",  "lacking_bytes"};
   expect(holding_client(), GS_LOCK_OK);
   json_t *root = status_json();
   json_t *gpu = json_array_get(json_object_get(root, "gpus"), 0);
@@ -99,6 +101,16 @@ static json_int_t gpu_number(const char *key) {
   json_decref(root);
   return value;
 }
+
+START_TEST(why_is_answered_by_the_daemon) {
+  expect(holding_client(), GS_LOCK_OK);
+  holding_client();
+  ck_assert_int_eq(ctl("why 2"), 0);
+  output_has("job 2 (");
+  output_has("waits for its turn: job 1 (");
+  ck_assert_int_eq(ctl("why 3"), 1);
+}
+END_TEST
 
 START_TEST(settings_can_be_changed) {
   int fd = holding_client();
@@ -336,6 +348,7 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {status_is_readable,
                                 status_json_has_the_promised_keys,
+                                why_is_answered_by_the_daemon,
                                 settings_can_be_changed,
                                 a_quantum_may_find_itself,
                                 the_loss_is_a_setting,
