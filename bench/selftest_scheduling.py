@@ -44,6 +44,10 @@ def appear():
         with open(socket + ".pids", "a") as pids:
             pids.write(f"{os.getpid()}\n")
         return pathlib.Path(socket + ".pids").read_text().split().index(str(os.getpid()))
+def be_seen():
+    """By somebody who looks at the status: one look is over."""
+    while ours and not pathlib.Path(f"{socket}.seen.{os.getpid()}").exists():
+        time.sleep(0.01)
 def policy():
     path = pathlib.Path(socket + ".policy")
     return path.read_text() if path.exists() else "rr"
@@ -51,6 +55,7 @@ def policy():
 def train():
     order = reach("imported")
     appear()
+    be_seen()
     if fake == "failed":
         sys.exit("it went wrong")
     start, rate = time.monotonic(), 100.0
@@ -87,7 +92,8 @@ def serve():
 
 def ranks():
     appear()
-    time.sleep(1000 if fake == "hang" else 0.4)
+    be_seen()
+    time.sleep(1000 if fake == "hang" else 0)
     start = time.monotonic()
     for rank in (0, 1):
         print("@rank " + json.dumps({
@@ -110,24 +116,30 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 signal.pause()
 '''
 
-# Jobs get the same GPU time, but the first FAKE_FIRST times as much; every second one is away.
+# Jobs get the same GPU time under fair, but the first FAKE_FIRST times as much; once there is a capacity every second
+# one is away.
 FAKE_CTL = '''#!/usr/bin/env python3
 import json, os, pathlib, sys, time
 words = sys.argv[1:]
 socket = pathlib.Path(words[words.index("--socket") + 1])
 if "set-policy" in words:
     pathlib.Path(str(socket) + ".policy").write_text(words[-1])
-if "set-capacity" in words and not int(words[-1]) > 1 << 30:
-    sys.exit("too little")
+if "set-capacity" in words:
+    pathlib.Path(str(socket) + ".capacity").write_text(words[-1])
 if "status" in words:
     pids = pathlib.Path(str(socket) + ".pids")
     known = [int(text) for text in pids.read_text().split()] if pids.exists() else []
+    policy, tight = pathlib.Path(str(socket) + ".policy"), pathlib.Path(str(socket) + ".capacity").exists()
+    is_fair = policy.exists() and policy.read_text() == "fair"
+    first = float(os.environ.get("FAKE_FIRST", "1")) if is_fair else 3
     since_ns = int((time.time() - socket.stat().st_mtime) * 1e9)
     jobs = []
     for place, pid in enumerate(known):
-        ran_ns = int(since_ns / 3 * (float(os.environ.get("FAKE_FIRST", "1")) if place == 0 else 1))
+        once = pathlib.Path(f"{socket}.once.{pid}")
+        (pathlib.Path(f"{socket}.seen.{pid}") if once.exists() else once).touch()
+        ran_ns = int(since_ns / 3 * (first if place == 0 else 1))
         jobs.append({"pid": pid, "gpu_ns": ran_ns, "held_ns": ran_ns * 5 // 4, "waited_ns": since_ns - ran_ns * 5 // 4,
-                     "used_bytes": 1 << 30, "resident_bytes": 0 if place % 2 else 1 << 30})
+                     "used_bytes": 1 << 30, "resident_bytes": 0 if tight and place % 2 else 1 << 30})
     print(json.dumps({"gpus": [{"index": 0, "handovers": int(os.environ.get("FAKE_HANDOVERS", "120")), "jobs": jobs}]}))
 '''
 
@@ -146,7 +158,7 @@ class SchedulingFakes(selftest.Fakes):
 
 
 class FairTest(SchedulingFakes):
-    SHORT = ("--stagger", "0.2", "--together", "2.2", "--window", "1", "--alone-seconds", "1")
+    SHORT = ("--stagger", "0.2", "--together", "2.2", "--window", "0.5", "--alone-seconds", "1")
 
     def test_equal(self):
         code, figures, errors = self.run_bench("fair.py", *self.SHORT, FAKE_SHARE="0.33")
@@ -199,7 +211,7 @@ class PairTest(SchedulingFakes):
         self.assertIn("pair_tq5_handovers", figures)
 
     def test_missed(self):
-        code, figures, _ = self.run_bench("pair.py", "--only", "auto", FAKE_SHARE="0.48")
+        code, figures, _ = self.run_bench("pair.py", "--only", "stock,auto", FAKE_SHARE="0.48")
         self.assertEqual((code, figures["pair_best_over_alone_verdict"]), (1, "MISSED"))
 
     def test_wrong_memory(self):
