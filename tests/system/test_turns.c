@@ -148,11 +148,6 @@ static void begin_iterations(const char *how, uint64_t quantum_ms) {
   fake_want(&fake);
 }
 
-/* On a busy machine even these iterations are not always regular, or the program looks idle within one. */
-static void check_broken(unsigned broken, unsigned turns) {
-  CHECK(broken <= turns / 4, "%u of %u turns", broken, turns);
-}
-
 /* The first kernel of all belongs to none. */
 static bool ended_within_iteration(void) { return (counted(GS_SIM_kernels) - 1) % FIVE != 0; }
 
@@ -169,7 +164,7 @@ TEST(a_turn_ends_where_an_iteration_does) {
     grant(600, true);
     broken += end_early();
   }
-  check_broken(broken, 4);
+  CHECK(broken <= 1, "%u of 4 turns", broken); /* on a busy machine it may look idle within an iteration */
   grant(100000, false);
   finish();
 }
@@ -185,30 +180,5 @@ TEST(a_turn_ends_after_a_small_copy) {
   begin_iterations("copies", 1000);
   CHECK(!end_early());
   grant(100000, false);
-  finish();
-}
-
-#define TURNS 16
-#define SERIES 3 /* one of them finds the machine quiet enough */
-
-static unsigned play_series(void) {
-  unsigned broken = 0;
-  for (int turn = 0; turn < TURNS; turn++) {
-    pass_ms(100 + 7 * (uint64_t)turn);
-    drop();
-    broken += ended_within_iteration();
-    grant(100000, true);
-  }
-  return broken;
-}
-
-/* A quantum that ends within an iteration; most of the time the program has not yet submitted all of it. */
-TEST(a_turn_is_extended_until_an_iteration_ends) {
-  begin_iterations("waits", 100000);
-  pass_ms(500);
-  unsigned broken = play_series();
-  for (int series = 1; series < SERIES && broken > TURNS / 4; series++)
-    broken = play_series();
-  check_broken(broken, TURNS);
   finish();
 }
