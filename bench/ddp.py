@@ -130,6 +130,7 @@ def run(bench):
     require_gpus(bench)
     alone = run_alone(bench)
     figures.add("ddp_alone", alone.wall_s(), "s")
+    figures.add("ddp_memory", max(rank["memory_gib"] for rank in alone.ranks), "GiB")
     figures.add("ddp_iterations", alone.ranks[0]["iterations"])
     with bench.daemon("auto", args.tq, args.capacity) as daemon:
         try:

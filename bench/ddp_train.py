@@ -29,10 +29,10 @@ def parse_arguments():
     length.add_argument("--iterations", type=int)
     length.add_argument("--seconds", type=float, default=10, help="about (default: %(default)g)")
     parser.add_argument("--gib", type=float, default=7, help="memory of each rank in all (default: %(default)g)")
-    parser.add_argument("--batch", type=int, default=64, help="of each rank (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=32, help="of each rank (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    vars(args).update(deterministic=True, allocator="native", compile=False, limit_gib=args.gib + 1)
+    vars(args).update(deterministic=True, allocator="native", compile=False, limit_gib=args.gib + 4)
     return args
 
 

@@ -5,14 +5,21 @@ What matters: shares that are not equal, a target that is missed, wrong weights 
 are told and end with status 1; what was measured before is still there; the chart shows who ran when.
 """
 import json
+import os
 import struct
+import threading
+import time
+import types
 import unittest
 import zlib
+from unittest import mock
 
 import chart
 import fair
 import many
 import selftest
+import serve
+import steady
 import timeline
 import watch
 
@@ -77,7 +84,7 @@ def train():
     reach("done", {"begun_s": start, "start_s": start, "end_s": end,
                    "ends_s": [start + (index + 0.5) / rate for index in range(count)]})
     reach("result", {"hash": "x" if fake == "DIFFERENT" else f"h{count}", "memory_right": fake != "memory",
-                     "preloaded": preloaded})
+                     "memory_gib": 7, "preloaded": preloaded})
 
 def serve():
     """Every second one is away (as the fake gpusharectl tells): what that adds is FAKE_AWAY."""
@@ -99,7 +106,7 @@ def ranks():
         print("@rank " + json.dumps({
             "rank": rank, "pid": os.getpid(), "iterations": 7, "start_s": start, "end_s": start + (2 if ours else 1),
             "hash": "x" if fake == "DIFFERENT" else f"r{rank}", "memory_right": True,
-            "preloaded": preloaded}), flush=True)
+            "memory_gib": 7, "preloaded": preloaded}), flush=True)
 
 if words[0] == "-m":
     ranks()
@@ -295,6 +302,53 @@ class DdpTest(SchedulingFakes):
 
     def test_one_gpu(self):
         self.assertEqual(self.run_bench("ddp.py", FAKE_GPUS="1")[0], 77)
+
+
+class JobsTest(unittest.TestCase):
+    """What the jobs themselves do without PyTorch."""
+
+    class Event:
+        """Of a GPU that is always done."""
+
+        def record(self):
+            pass
+
+        def synchronize(self):
+            pass
+
+    TORCH = types.SimpleNamespace(cuda=types.SimpleNamespace(Event=Event))
+
+    def train(self, order):
+        steps = []
+        result = steady.run(self.TORCH, lambda: steps.append(time.sleep(0.002)), order)
+        self.assertEqual(len(steps), len(result["ends_s"]))
+        self.assertEqual(result["ends_s"], sorted(result["ends_s"]))
+        return len(steps), result["end_s"] - result["start_s"]
+
+    def test_so_many_iterations(self):
+        self.assertEqual([self.train({"iterations": count})[0] for count in (1, 3, 7)], [1, 3, 7])
+
+    def test_so_long(self):
+        self.assertGreaterEqual(self.train({"seconds": 0.05})[1], 0.05)
+        self.assertGreaterEqual(self.train({"until_s": time.monotonic() + 0.05})[1], 0.049)
+
+    def test_until_told(self):
+        end, other = os.pipe()
+        told = threading.Timer(0.05, os.write, (other, b"go\n"))
+        with open(end, encoding="ascii") as lines, mock.patch("sys.stdin", lines):
+            told.start()
+            self.assertGreaterEqual(self.train({})[1], 0.04)
+        told.join()
+        os.close(other)
+
+    def test_a_request_that_waits_is_late(self):
+        told = serve.run(lambda: time.sleep(0.05), {"start_s": time.monotonic(), "requests_s": [0.02, 0.02]})
+        self.assertGreaterEqual(told[0][1], 49)
+        self.assertGreaterEqual(told[1][1], 99)
+
+    def test_models(self):
+        self.assertGreaterEqual(len(set(serve.VISION) | set(serve.TRANSFORMERS)), 42)
+        self.assertEqual(len(set(serve.VISION)), len(serve.VISION))
 
 
 class TimelineTest(unittest.TestCase):
