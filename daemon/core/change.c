@@ -31,12 +31,11 @@ bool change_next(struct sched_change *change, struct sched_action *action) {
   if (!node)
     return false;
   struct sched_job *job = list_entry(node, struct sched_job, todo_link);
-  const struct sched_gpu *gpu = job->gpu;
   *action = (struct sched_action){
       .type = (enum sched_action_type)__builtin_ctz(job->todo),
       .job = job,
       .epoch = job->epoch,
-      .quantum_ns = gpu->serialized ? sched_gpu_tq_ns(gpu) : 0,
+      .quantum_ns = job->quantum_ns,
       .room_bytes = job->room_bytes,
       .room_seq = job->room_seq,
       .target_bytes = job->target_bytes,

@@ -159,6 +159,8 @@ struct sched_job {
   enum gs_job_state state;
   struct sched_terms terms;
   uint64_t arrival;    /* number of its arrival at this GPU */
+  uint64_t quantum_ns; /* told with its last grant: how long its turn lasts at least, if nobody preempts it;
+                          0: no turns */
   uint64_t ran_ns;     /* since when it runs in this turn; 0: it does not */
   uint64_t credit_ns;  /* what it waited for its turn, for as long as that counts */
   uint64_t gpu_ns;     /* GPU time had in turns that are over */

@@ -87,6 +87,17 @@ void turns_set_policy(struct sched_gpu *gpu, enum gs_policy policy) {
   list_each(node, &gpu->jobs) { turns_rank(list_entry(node, struct sched_job, link)); }
 }
 
+static uint64_t quantum_end_ns(const struct sched_gpu *gpu) {
+  return add_u64(gpu->turn_ns, sched_gpu_tq_ns(gpu));
+}
+
+/* Who joins a set has what is left of its quantum. */
+static uint64_t quantum_left_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
+  if (gpu->holder_count == 1)
+    return sched_gpu_tq_ns(gpu);
+  return max_u64(less_u64(quantum_end_ns(gpu), now_ns), SCHED_TQ_MIN_NS);
+}
+
 void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
   uint64_t waited_ns = job->state == GS_JOB_WAITING ? now_ns - job->since_ns : 0;
   turns_set_state(job, GS_JOB_HOLDING, now_ns);
@@ -102,6 +113,7 @@ void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, 
     handover_begin(gpu, now_ns);
   gpu->handovers += gpu->serialized && gpu->last_job != 0 && gpu->last_job != job->id;
   gpu->last_job = job->id;
+  job->quantum_ns = gpu->serialized ? quantum_left_ns(gpu, now_ns) : 0;
   policy_serve(job);
   change_add(change, job, SCHED_TELL_LOCK_OK);
 }
@@ -177,10 +189,6 @@ static void switch_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_ch
 
 static uint64_t grace_end_ns(const struct sched_job *job) {
   return add_u64(job->since_ns, job->gpu->scheduler->grace_ns);
-}
-
-static uint64_t quantum_end_ns(const struct sched_gpu *gpu) {
-  return add_u64(gpu->turn_ns, sched_gpu_tq_ns(gpu));
 }
 
 void turns_wait_anew(struct sched_gpu *gpu, uint64_t now_ns) {

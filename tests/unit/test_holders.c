@@ -79,6 +79,15 @@ START_TEST(only_as_many_stop_as_must) {
 }
 END_TEST
 
+START_TEST(who_joins_is_told_what_is_left_of_the_quantum) {
+  come(0, 12, 0);
+  come(1, 12, 0);
+  pass_s(0.4);
+  come(2, 4, 0);
+  ck_assert(them.jobs[2].quantum_ns > NS_PER_S / 2 && them.jobs[2].quantum_ns < NS_PER_S * 7 / 10);
+}
+END_TEST
+
 START_TEST(in_mode_on_one_holds) {
   scheduler_set_mode(&them.scheduler, NULL, GS_MODE_ON, them.now_ns, &them.change);
   for (int i = 0; i < 3; i++)
@@ -227,6 +236,7 @@ int main(void) {
   const TTest *const tests[] = {four_halves_run_two_by_two,
                                 three_halves_have_two_thirds_each,
                                 only_as_many_stop_as_must,
+                                who_joins_is_told_what_is_left_of_the_quantum,
                                 in_mode_on_one_holds,
                                 a_large_job_is_not_starved_by_small_ones,
                                 a_small_job_runs_in_the_gap,
