@@ -40,8 +40,10 @@ bool change_next(struct sched_change *change, struct sched_action *action) {
       .room_seq = job->room_seq,
       .target_bytes = job->target_bytes,
   };
-  if (tells_room(action->type) && job->told_bytes < job->room_bytes)
-    job->told_bytes = job->room_bytes;
+  if (tells_room(action->type)) {
+    job->last_told_bytes = job->room_bytes;
+    job->told_bytes = job->told_bytes < job->room_bytes ? job->room_bytes : job->told_bytes;
+  }
   job->todo &= job->todo - 1;
   if (job->todo == 0)
     list_remove(&job->todo_link);

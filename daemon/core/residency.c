@@ -106,7 +106,7 @@ void residency_set_room(struct sched_job *job, uint64_t room_bytes, uint64_t now
   if (!must_hear(job, room_bytes))
     return;
   job->room_seq++;
-  if (room_bytes < job->room_bytes) {
+  if (room_bytes < job->last_told_bytes) { /* else it sees no lower one, and has nothing to say */
     job->lowered_seq = job->room_seq;
     job->trimmed = job->resident_bytes <= room_bytes;
   }

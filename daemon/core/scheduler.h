@@ -181,13 +181,14 @@ struct sched_job {
   enum sched_role role; /* in the plan */
   bool grows;           /* it has allocated memory in this turn */
   uint64_t used_bytes, pinned_bytes;
-  uint64_t reach_bytes;    /* how far used_bytes may grow unasked */
-  uint64_t resident_bytes; /* believed to be on the card */
-  uint64_t restoring_ns;   /* when it last told of a restore that goes on; 0: none does */
-  uint64_t room_bytes;     /* told: what it may have there */
-  uint64_t room_seq;       /* of that; 0: nothing told yet */
-  uint64_t target_bytes;   /* told: what its room will become */
-  uint64_t lowered_seq;    /* of the last room that was less than the one before */
+  uint64_t reach_bytes;     /* how far used_bytes may grow unasked */
+  uint64_t resident_bytes;  /* believed to be on the card */
+  uint64_t restoring_ns;    /* when it last told of a restore that goes on; 0: none does */
+  uint64_t room_bytes;      /* told: what it may have there */
+  uint64_t room_seq;        /* of that; 0: nothing told yet */
+  uint64_t target_bytes;    /* told: what its room will become */
+  uint64_t lowered_seq;     /* of the last room that was less than the one before */
+  uint64_t last_told_bytes; /* the last room that it has been told */
   uint64_t told_bytes; /* the largest room that it has been told, since the last that it has acknowledged */
   uint64_t promised_bytes; /* the largest room that it may still believe in */
   bool trimmed;         /* the last room was less than the one before only because that was not made use of */
