@@ -42,7 +42,7 @@ bool change_next(struct sched_change *change, struct sched_action *action) {
   };
   if (tells_room(action->type)) {
     job->last_told_bytes = job->room_bytes;
-    job->told_bytes = job->told_bytes < job->room_bytes ? job->room_bytes : job->told_bytes;
+    job->told_bytes = max_u64(job->told_bytes, job->room_bytes);
   }
   job->todo &= job->todo - 1;
   if (job->todo == 0)

@@ -10,8 +10,9 @@
  *
  * While a gang could have a place on one GPU but not yet on the others, those who hold there go on without a
  * new quantum (gpu->owed), and so does who is granted meanwhile: they make way as soon as the last of the
- * GPUs is to be had. So a gang waits for no more than one quantum of each of its GPUs, all at the same time,
- * after its rank has come first there.
+ * GPUs is to be had. But only if nothing is missing on the others than the end of a quantum: while a single
+ * job goes before a member somewhere, its turn must come first, and so no GPU is kept for the gang. Once its
+ * ranks have come first on all its GPUs, a gang waits for no more than one quantum.
  *
  * When one member must stop, all must: its work may wait for theirs. A member that dies leaves the gang; one
  * that comes late is granted like the others, by a claim of the gang. A GPU on which no turns are taken is
@@ -66,7 +67,7 @@ void gang_leave(struct sched_job *job) {
   turns_rank(job);
   if (!gang_waits(gang) || has_one(gang))
     set_claims(gang, false);
-  list_each(node, &gang->members) { make_dirty(member_of(node)->gpu); }
+  gang_look(gang);
 }
 
 bool gang_join(struct sched_gang *gang, struct sched_job *job) {
@@ -145,22 +146,18 @@ static bool needs_none(const struct sched_job *job) {
   return !takes_turns(job) || (job->state == GS_JOB_HOLDING && !job->displaced && !job->must_stop);
 }
 
-bool gang_is_near(const struct sched_gang *gang, uint64_t now_ns) {
+/* All members; or they would, if all quanta were over. */
+static bool have_places(const struct sched_gang *gang, bool all_over, uint64_t now_ns) {
   list_each(node, &gang->members) {
-    if (!needs_none(member_of(node)) && !has_place(member_of(node), true, now_ns))
+    const struct sched_job *job = member_of(node);
+    bool over = all_over || turns_quantum_over(job->gpu, now_ns);
+    if (!needs_none(job) && !has_place(job, over, now_ns))
       return false;
   }
   return true;
 }
 
-static bool has_places(const struct sched_gang *gang, uint64_t now_ns) {
-  list_each(node, &gang->members) {
-    const struct sched_job *job = member_of(node);
-    if (!needs_none(job) && !has_place(job, turns_quantum_over(job->gpu, now_ns), now_ns))
-      return false;
-  }
-  return true;
-}
+bool gang_is_near(const struct sched_gang *gang, uint64_t now_ns) { return have_places(gang, true, now_ns); }
 
 /* Since when it waits. */
 static uint64_t since_ns(const struct sched_gang *gang) {
@@ -181,7 +178,7 @@ static struct sched_gang *elder(const struct sched_gang *gang, uint64_t now_ns) 
       struct sched_gang *other = sched_job_of(before)->gang;
       if (other == gang || looked_at++ == SCHED_LOOKAHEAD)
         break;
-      if (other && !has_one(other) && since_ns(other) < since_ns(gang) && has_places(other, now_ns))
+      if (other && !has_one(other) && since_ns(other) < since_ns(gang) && have_places(other, false, now_ns))
         return other;
     }
   }
@@ -190,7 +187,7 @@ static struct sched_gang *elder(const struct sched_gang *gang, uint64_t now_ns) 
 
 bool gang_claim(struct sched_gang *gang, uint64_t now_ns) {
   struct sched_gang *first = gang, *other;
-  if (!has_places(gang, now_ns))
+  if (!have_places(gang, false, now_ns))
     return false;
   while ((other = elder(first, now_ns)))
     first = other;

@@ -16,8 +16,6 @@
 
 #define PREEMPT_FACTOR 20 /* who is interrupted has run for so many times what the hand-over costs */
 
-static struct sched_job *job_of_turn(struct list *node) { return list_entry(node, struct sched_job, turn); }
-
 /* ---- seats ---- */
 
 /* What a set of holders may have, and has. Who is alone in it may hold in any case. */
@@ -249,7 +247,7 @@ static bool find_seat_in_gang(struct choice *choice, const struct sched_job *job
   struct sched_gang *gang = job->gang;
   if (choice->foreseen)
     return false;
-  if (gang->claims ? gang_keeps_claim(gang) : gang_claim(gang, choice->now_ns))
+  if (gang->claims || gang_claim(gang, choice->now_ns))
     return find_seat(choice, job);
   if (gang_is_near(gang, choice->now_ns) && holders_would_make_way(job, choice->over, choice->now_ns)) {
     choice->gpu->owed = true;

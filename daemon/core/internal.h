@@ -25,7 +25,8 @@ void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, 
 void turns_admit_running(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
                          struct sched_change *change);
 
-/* The quantum of those that hold is over. */
+/* When the quantum of those that hold is over; whether it is. */
+uint64_t turns_quantum_end_ns(const struct sched_gpu *gpu);
 bool turns_quantum_over(const struct sched_gpu *gpu, uint64_t now_ns);
 
 /* Decide what follows from the present state of the GPU. The last step of every event, but for the plan. */
@@ -209,6 +210,11 @@ void handover_end(struct sched_gpu *gpu, const struct sched_active *active, uint
 
 /* How long the GPU would stand idle for so many bytes. */
 uint64_t handover_cost_ns(const struct sched_gpu *gpu, uint64_t bytes);
+
+/* Of idle, holders, next, later, dropping or overdue. */
+static inline struct sched_job *job_of_turn(struct list *node) {
+  return node ? list_entry(node, struct sched_job, turn) : NULL;
+}
 
 /* Of the queue. */
 static inline struct sched_job *sched_job_of(struct order_node *node) {

@@ -2,10 +2,6 @@
 #include "core/internal.h"
 #include "core/policy.h"
 
-static struct sched_job *job_of_turn(struct list *node) {
-  return node ? list_entry(node, struct sched_job, turn) : NULL;
-}
-
 uint64_t sched_job_lacking_bytes(const struct sched_job *job) {
   return less_u64(books_target_bytes(job), job->resident_bytes);
 }
@@ -13,10 +9,6 @@ uint64_t sched_job_lacking_bytes(const struct sched_job *job) {
 /* For what it lacks to come to the card. */
 static uint64_t restore_ns(const struct sched_job *job) {
   return handover_cost_ns(job->gpu, sched_job_lacking_bytes(job));
-}
-
-static uint64_t quantum_left_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
-  return less_u64(add_u64(gpu->turn_ns, sched_gpu_tq_ns(gpu)), now_ns);
 }
 
 /* Those before it in the queue, who will hold first: their quanta if turns are taken by the quantum, what
@@ -37,7 +29,7 @@ static uint64_t others_ns(const struct sched_job *job, uint64_t now_ns) {
     if (!sched_job_too_big(other))
       sum_ns = add_u64(sum_ns, in_a_row ? sched_job_remaining_ns(other, now_ns) : sched_gpu_tq_ns(gpu));
   }
-  return (in_a_row ? 0 : quantum_left_ns(gpu, now_ns)) + sum_ns / places;
+  return (in_a_row ? 0 : less_u64(turns_quantum_end_ns(gpu), now_ns)) + sum_ns / places;
 }
 
 static struct sched_reason because(enum gs_reason why, const struct sched_job *who, uint64_t expected_ns) {

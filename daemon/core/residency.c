@@ -54,7 +54,6 @@ struct plan {
   uint64_t planned_bytes; /* sum of what jobs are to have */
 };
 
-static struct sched_job *job_of_turn(struct list *node) { return list_entry(node, struct sched_job, turn); }
 static struct sched_job *present_job_of(struct order_node *node) {
   return list_entry(node, struct sched_job, waiting_present);
 }

@@ -13,12 +13,6 @@
 #include "core/internal.h"
 #include "core/policy.h"
 
-#define NOTED 64 /* jobs that are too big, at most, in one go */
-
-static struct sched_job *job_of_turn(struct list *node) {
-  return node ? list_entry(node, struct sched_job, turn) : NULL;
-}
-
 struct sched_job *turns_holder(const struct sched_gpu *gpu) {
   return job_of_turn(list_first(&gpu->holders));
 }
@@ -87,7 +81,7 @@ void turns_set_policy(struct sched_gpu *gpu, enum gs_policy policy) {
   list_each(node, &gpu->jobs) { turns_rank(list_entry(node, struct sched_job, link)); }
 }
 
-static uint64_t quantum_end_ns(const struct sched_gpu *gpu) {
+uint64_t turns_quantum_end_ns(const struct sched_gpu *gpu) {
   return add_u64(gpu->turn_ns, sched_gpu_tq_ns(gpu));
 }
 
@@ -95,7 +89,7 @@ static uint64_t quantum_end_ns(const struct sched_gpu *gpu) {
 static uint64_t quantum_left_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
   if (gpu->holder_count == 1)
     return sched_gpu_tq_ns(gpu);
-  return max_u64(less_u64(quantum_end_ns(gpu), now_ns), SCHED_TQ_MIN_NS);
+  return max_u64(less_u64(turns_quantum_end_ns(gpu), now_ns), SCHED_TQ_MIN_NS);
 }
 
 void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
@@ -207,7 +201,7 @@ static void note_too_big(struct sched_job *job, struct sched_change *change) {
 static void note_passed_over(const struct sched_gpu *gpu, struct sched_change *change) {
   unsigned count = 0;
   order_each(node, &gpu->queue) {
-    if (!sched_job_too_big(sched_job_of(node)) || count++ == NOTED)
+    if (!sched_job_too_big(sched_job_of(node)) || count++ == SCHED_LOOKAHEAD)
       break;
     note_too_big(sched_job_of(node), change);
   }
@@ -297,14 +291,14 @@ static bool all_run(const struct sched_gpu *gpu) {
 }
 
 bool turns_quantum_over(const struct sched_gpu *gpu, uint64_t now_ns) {
-  return now_ns >= quantum_end_ns(gpu);
+  return now_ns >= turns_quantum_end_ns(gpu);
 }
 
 /* While a place is owed: when the quantum is over others may come first; after that, it may not be owed any
  * more for what has happened elsewhere. */
 static uint64_t recheck_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
   bool over = turns_quantum_over(gpu, now_ns);
-  return over ? add_u64(now_ns, sched_gpu_tq_ns(gpu)) : quantum_end_ns(gpu);
+  return over ? add_u64(now_ns, sched_gpu_tq_ns(gpu)) : turns_quantum_end_ns(gpu);
 }
 
 static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
@@ -326,7 +320,7 @@ static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chan
   if (gpu->contended)
     tell_wanted(gpu, change);
   if (gpu->contended && all_run(gpu))
-    holders_foresee(gpu, quantum_end_ns(gpu));
+    holders_foresee(gpu, turns_quantum_end_ns(gpu));
 }
 
 /* Turns have ended: who neither holds nor owes an answer holds now, and no gang waits for this GPU. */
@@ -354,7 +348,7 @@ void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *c
 static uint64_t decision_ns(const struct sched_gpu *gpu) {
   uint64_t decision_ns = SCHED_NEVER;
   if (gpu->contended && !list_empty(&gpu->holders))
-    decision_ns = min_u64(gpu->owed ? gpu->recheck_ns : quantum_end_ns(gpu), gpu->preempt_ns);
+    decision_ns = min_u64(gpu->owed ? gpu->recheck_ns : turns_quantum_end_ns(gpu), gpu->preempt_ns);
   list_each(node, &gpu->holders) {
     if (waits_in_vain(job_of_turn(node)))
       decision_ns = min_u64(decision_ns, grace_end_ns(job_of_turn(node)));
