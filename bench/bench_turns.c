@@ -22,10 +22,10 @@
 #include "common/clock.h"
 #include "common/parse.h"
 #include "handover/measure.h"
-#include "handover/stage.h"
+#include "handover/pair.h"
 #include "report.h"
 
-enum { EXIT_USAGE = 2, EXIT_NO_GPU = 77, WARM_UP = 5, POLL_MS = 2, HANDOVERS_MAX = 10000 };
+enum { EXIT_USAGE = 2, EXIT_NO_GPU = 77, WARM_UP = 5, HANDOVERS_MAX = 10000 };
 
 #define CAPACITY_BYTES (UINT64_C(1) << 30) /* the jobs have no memory */
 #define DRAIN_MS 20
@@ -37,10 +37,6 @@ static struct {
   struct stage_paths paths;
 } options = {.handovers = 100, .unpaced = 10, .quantum_ns = NS_PER_S, .seconds = 540};
 
-struct pair {
-  struct child daemon, jobs[2];
-};
-
 /* Of the hand-overs that are measured: each drain; and how much of the jobs' time the GPU has worked for
  * them. */
 struct drains {
@@ -48,36 +44,9 @@ struct drains {
   double busy;
 };
 
-static void pair_kill(struct pair *pair) {
-  child_kill(&pair->jobs[0]);
-  child_kill(&pair->jobs[1]);
-  daemon_stop(&pair->daemon);
-}
-
-static bool pair_start(struct pair *pair, const char *role, bool paced) {
-  bool ok = setenv("GPUSHARE_PACE", paced ? "1" : "0", 1) == 0 &&
-            daemon_start(&pair->daemon, CAPACITY_BYTES, options.quantum_ns);
-  for (int i = 0; i < 2; i++)
-    ok = ok && stage_job(&pair->jobs[i], role, 0, "managed");
-  for (int i = 0; i < 2; i++)
-    ok = ok && child_expect(&pair->jobs[i], "filled");
-  return ok;
-}
-
-static uint64_t drained_ns(const struct status *status) { return status->handover.handover_status.drain_ns; }
-
-static bool await_handover(const struct pair *pair, struct status *status) {
-  uint64_t before_ns = drained_ns(status);
-  do {
-    if (deadline_left_ns() == 0)
-      return complain_late("a hand-over");
-    if (child_stirs(&pair->jobs[0]) || child_stirs(&pair->jobs[1]))
-      return complain("a job has stopped");
-    poll(NULL, 0, POLL_MS); /* nothing tells when the daemon's figures change */
-    if (!daemon_ask(status))
-      return false;
-  } while (drained_ns(status) == before_ns);
-  return true;
+static bool start(struct pair *pair, const char *role, bool paced) {
+  setenv("GPUSHARE_PACE", paced ? "1" : "0", 1);
+  return pair_start(pair, role, 0, "managed", CAPACITY_BYTES, options.quantum_ns);
 }
 
 static bool count_drains(const struct pair *pair, uint64_t handovers, struct drains *drains) {
@@ -86,7 +55,7 @@ static bool count_drains(const struct pair *pair, uint64_t handovers, struct dra
   if (!daemon_ask(&status))
     return false;
   for (uint64_t i = 0; i < WARM_UP + handovers; i++) {
-    if (!await_handover(pair, &status))
+    if (!pair_await_handover(pair, &status))
       return false;
     if (i >= WARM_UP)
       drains->ns[drains->count++] = status.handover.handover_status.drain_last_ns;
@@ -118,7 +87,7 @@ static bool pair_stop(struct pair *pair, uint64_t spin_ns, struct drains *drains
   for (int i = 0; i < 2; i++)
     ok = ok && child_say(&pair->jobs[i], "stop");
   while (ok && !child_stirs(&pair->jobs[0]) && !child_stirs(&pair->jobs[1]))
-    ok = deadline_left_ns() > 0 ? poll(NULL, 0, POLL_MS) == 0 : complain_late("a job");
+    ok = deadline_left_ns() > 0 ? poll(NULL, 0, PAIR_POLL_MS) == 0 : complain_late("a job");
   int first = child_stirs(&pair->jobs[0]) ? 0 : 1; /* it holds the GPU; the other one has a turn after that */
   ok = ok && settle(&pair->jobs[first], &kernels, &turns_ns) &&
        settle(&pair->jobs[!first], &kernels, &turns_ns);
@@ -129,10 +98,10 @@ static bool pair_stop(struct pair *pair, uint64_t spin_ns, struct drains *drains
 }
 
 static bool measure_drains(uint64_t spin_ms, bool paced, uint64_t handovers, struct drains *drains) {
-  struct pair pair = {.daemon.name = "daemon"};
+  struct pair pair;
   char role[32];
   snprintf(role, sizeof role, "rush:%llums", (unsigned long long)spin_ms);
-  bool ok = pair_start(&pair, role, paced) && count_drains(&pair, handovers, drains) &&
+  bool ok = start(&pair, role, paced) && count_drains(&pair, handovers, drains) &&
             pair_stop(&pair, spin_ms * NS_PER_MS, drains);
   pair_kill(&pair);
   return ok;

@@ -3,38 +3,22 @@
  * the difference of what it says before and after some hand-overs. So the drain, the messages and whatever
  * else a hand-over takes are in the figures.
  */
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/clock.h"
 #include "measure.h"
-#include "stage.h"
+#include "pair.h"
 
-enum { WARM_UP = 2, POLL_MS = 2 }; /* the first evictions make the host memory that later ones use again */
+enum { WARM_UP = 2 }; /* the first evictions make the host memory that later ones use again */
 
 #define MIB (UINT64_C(1) << 20)
 
-struct pair {
-  struct child daemon, jobs[2];
-};
-
 uint64_t setup_spare_bytes(uint64_t bytes) { return bytes < 256 * MIB ? 32 * MIB : 64 * MIB; }
 
-static void pair_kill(struct pair *pair) {
-  child_kill(&pair->jobs[0]);
-  child_kill(&pair->jobs[1]);
-  daemon_stop(&pair->daemon);
-}
-
-static bool pair_start(struct pair *pair, const struct setup *setup) {
+static bool start(struct pair *pair, const struct setup *setup) {
   uint64_t capacity_bytes = setup->bytes + setup_spare_bytes(setup->bytes);
-  bool ok = daemon_start(&pair->daemon, capacity_bytes, setup->quantum_ns);
-  for (int i = 0; i < 2; i++)
-    ok = ok && stage_job(&pair->jobs[i], "busy", setup->bytes, setup->memory);
-  for (int i = 0; i < 2; i++)
-    ok = ok && child_expect(&pair->jobs[i], "filled");
-  return ok;
+  return pair_start(pair, "busy", setup->bytes, setup->memory, capacity_bytes, setup->quantum_ns);
 }
 
 /* Both find all their memory as it should be. */
@@ -45,25 +29,6 @@ static bool pair_finish(struct pair *pair) {
   for (int i = 0; i < 2; i++)
     ok = ok && child_expect(&pair->jobs[i], "0 wrong") && child_wait(&pair->jobs[i]);
   return ok;
-}
-
-static uint64_t cost_ns(const struct status *status) {
-  return status->handover.handover_status.drain_ns + status->handover.handover_status.move_ns;
-}
-
-/* Until the next hand-over is complete. */
-static bool await_handover(const struct pair *pair, struct status *status) {
-  uint64_t before_ns = cost_ns(status);
-  do {
-    if (deadline_left_ns() == 0)
-      return complain_late("a hand-over");
-    if (child_stirs(&pair->jobs[0]) || child_stirs(&pair->jobs[1]))
-      return complain("a job has stopped");
-    poll(NULL, 0, POLL_MS); /* nothing tells when the daemon's figures change */
-    if (!daemon_ask(status))
-      return false;
-  } while (cost_ns(status) == before_ns);
-  return true;
 }
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -89,11 +54,11 @@ static bool count_turns(const struct pair *pair, unsigned handovers, struct turn
   if (!daemon_ask(&before))
     return false;
   for (int i = 0; i < WARM_UP; i++)
-    if (!await_handover(pair, &before))
+    if (!pair_await_handover(pair, &before))
       return false;
   after = before;
   for (unsigned i = 0; i < handovers; i++) {
-    if (!await_handover(pair, &after))
+    if (!pair_await_handover(pair, &after))
       return false;
     turns->slowest = i == 0 || last_rate(&after) < turns->slowest ? last_rate(&after) : turns->slowest;
   }
@@ -102,8 +67,8 @@ static bool count_turns(const struct pair *pair, unsigned handovers, struct turn
 }
 
 bool measure_turns(const struct setup *setup, struct turns *turns) {
-  struct pair pair = {.daemon.name = "daemon"};
-  bool ok = pair_start(&pair, setup) && count_turns(&pair, setup->handovers, turns) && pair_finish(&pair);
+  struct pair pair;
+  bool ok = start(&pair, setup) && count_turns(&pair, setup->handovers, turns) && pair_finish(&pair);
   pair_kill(&pair);
   return ok;
 }

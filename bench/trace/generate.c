@@ -28,6 +28,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/splitmix.h"
 #include "trace/jobs.h"
 
 static const struct trace_mix mixes[] = {
@@ -50,16 +51,8 @@ const struct trace_mix *trace_mix_find(const char *name) {
 
 /* ---- chance ---- */
 
-/* splitmix64 */
-static uint64_t random_bits(uint64_t *state) {
-  uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-  return z ^ (z >> 31);
-}
-
 /* Above 0, up to 1. */
-static double uniform(uint64_t *state) { return ((double)(random_bits(state) >> 11) + 1) / 0x1p53; }
+static double uniform(uint64_t *state) { return ((double)(splitmix_next(state) >> 11) + 1) / 0x1p53; }
 
 static double between(uint64_t *state, double low, double high) {
   return low + (high - low) * uniform(state);
@@ -127,8 +120,8 @@ void trace_generate(struct trace *trace, const struct trace_mix *mix, uint64_t s
   draw_durations(draws, mix, &state);
   for (int i = 0; i < TRACE_JOBS; i++) {
     struct trace_job *job = &trace->jobs[trace->count++];
-    const struct model *model = &models[random_bits(&state) % MODELS];
-    describe(job, model, (unsigned)(random_bits(&state) % MODEL_BATCHES));
+    const struct model *model = &models[splitmix_next(&state) % MODELS];
+    describe(job, model, (unsigned)(splitmix_next(&state) % MODEL_BATCHES));
     job->arrives_ns = (uint64_t)(now_min * 60 * NS_PER_S);
     job->alone_ns = (uint64_t)(draws[i].minutes * 60 * NS_PER_S);
     now_min -= mix->gap_min * log(uniform(&state));

@@ -1,12 +1,12 @@
 /* order.c - a treap with parent pointers. */
 #include "core/order.h"
 
-/* splitmix64's finalizer: what decides how deep a node lies. */
+#include "common/splitmix.h"
+
+/* What decides how deep a node lies. */
 static uint64_t weight(const struct order_node *node) {
-  uint64_t z = node->number * UINT64_C(0x9e3779b97f4a7c15);
-  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-  return z ^ (z >> 31);
+  uint64_t seed = node->number;
+  return splitmix_next(&seed);
 }
 
 /* Where the tree points to this node. */

@@ -18,6 +18,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/splitmix.h"
 #include "common/wire.h"
 #include "daemon.h"
 
@@ -229,13 +230,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
 static uint64_t random_state;
 
-/* splitmix64 */
-static uint64_t random_bits(void) {
-  uint64_t z = random_state += UINT64_C(0x9e3779b97f4a7c15);
-  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-  return z ^ (z >> 31);
-}
+static uint64_t random_bits(void) { return splitmix_next(&random_state); }
 
 static unsigned random_below(unsigned bound) { return (unsigned)(random_bits() % bound); }
 

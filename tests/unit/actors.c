@@ -3,21 +3,15 @@
 
 #include <string.h>
 
+#include "common/splitmix.h"
+
 #define REPORT_BYTES (64 * MIB) /* moves of so much are told at once */
 
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* splitmix64 */
-static uint64_t random_bits(struct actors *actors) {
-  uint64_t z = actors->random += UINT64_C(0x9e3779b97f4a7c15);
-  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-  return z ^ (z >> 31);
-}
-
 uint64_t actors_random_below(struct actors *actors, uint64_t bound) {
-  return bound ? random_bits(actors) % bound : 0;
+  return bound ? splitmix_next(&actors->random) % bound : 0;
 }
 
 bool actors_chance(struct actors *actors, unsigned percent) {

@@ -4,14 +4,13 @@
 #include <check.h>
 #include <string.h>
 
+#include "common/splitmix.h"
+
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 uint64_t fleet_random_below(struct fleet *fleet, uint64_t bound) {
-  uint64_t z = fleet->random += UINT64_C(0x9e3779b97f4a7c15);
-  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-  return (z ^ (z >> 31)) % bound;
+  return splitmix_next(&fleet->random) % bound;
 }
 
 void fleet_init(struct fleet *fleet, uint64_t seed) {

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "common/splitmix.h"
 #include "suite.h"
 
 #define NODES 200
@@ -14,9 +15,7 @@ static int count;
 
 static uint64_t random_bits(void) {
   static uint64_t state = 1;
-  uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
-  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-  return z ^ (z >> 31);
+  return splitmix_next(&state);
 }
 
 static void set_up(void) {
