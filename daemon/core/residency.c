@@ -23,6 +23,11 @@
  *      so what is short beside the quantum is paid with an idle GPU, half as often; what is not is hidden.
  *      The second job waits with its moves until the first one runs: those are paid, and share the bus.
  *
+ * Before any of that, what jobs have beyond their soft limits leaves, in the same order: for the first job,
+ * and for the second one, from waiting jobs too, however short the moves are beside the quantum: who has more
+ * than its soft limit has agreed to bring it back. Who holds keeps all that it has, and nobody is asked for
+ * more than is lacking.
+ *
  * Rooms are lowered at once. They are raised only by what is not claimed (books.c), the first job's before
  * the second's, so that the sum of all claims stays within what the card has. A room that is not complete yet
  * grows in steps of SCHED_SLACK_BYTES or more, as its victims report.
@@ -51,6 +56,7 @@ struct plan {
   uint64_t now_ns;
   struct sched_change *change;
   bool fits;              /* all that jobs have; only what they may allocate unasked does not */
+  bool excess_only;       /* what is within a soft limit, or has none, is not taken yet */
   uint64_t planned_bytes; /* sum of what jobs are to have */
 };
 
@@ -192,12 +198,20 @@ static void plan_kept(struct plan *plan) {
   }
 }
 
+/* What the victim keeps. */
+static uint64_t floor_bytes(const struct plan *plan, const struct sched_job *victim) {
+  uint64_t soft_limit_bytes =
+      victim->terms.soft_limit_bytes ? victim->terms.soft_limit_bytes : SCHED_BYTES_MAX;
+  if (plan->fits)
+    return victim->used_bytes;
+  return plan->excess_only ? max_u64(soft_limit_bytes, victim->pinned_bytes) : victim->pinned_bytes;
+}
+
 /* Also from one that has not left the last time. Returns how many bytes are still lacking. */
 static uint64_t take_anyway(struct plan *plan, struct sched_job *victim, uint64_t lacking_bytes) {
-  uint64_t floor_bytes = plan->fits ? victim->used_bytes : victim->pinned_bytes;
   if (victim->role != SCHED_ROLE_NONE || victim->overdue)
     return lacking_bytes;
-  uint64_t taken_bytes = min_u64(lacking_bytes, less_u64(victim->want_bytes, floor_bytes));
+  uint64_t taken_bytes = min_u64(lacking_bytes, less_u64(victim->want_bytes, floor_bytes(plan, victim)));
   victim->want_bytes -= taken_bytes;
   plan->planned_bytes -= taken_bytes;
   return lacking_bytes - taken_bytes;
@@ -277,15 +291,21 @@ static uint64_t lacking_bytes(const struct plan *plan) {
   return less_u64(plan->planned_bytes, sched_gpu_usable_bytes(plan->gpu));
 }
 
+static uint64_t take_for_first(struct plan *plan, bool excess_only, uint64_t lacking_bytes) {
+  plan->excess_only = excess_only;
+  lacking_bytes = take_from_idle(plan, 0, lacking_bytes);
+  lacking_bytes = take_from_tail(plan, &plan->gpu->dropping, lacking_bytes);
+  return take_from_queue(plan, lacking_bytes);
+}
+
 static void plan_first(struct plan *plan) {
   struct sched_gpu *gpu = plan->gpu;
   list_each(node, &gpu->present) {
     if (job_of(node)->role == SCHED_ROLE_FIRST)
       plan_job(plan, job_of(node), books_need_bytes(job_of(node)));
   }
-  uint64_t lacking = take_from_idle(plan, 0, lacking_bytes(plan));
-  lacking = take_from_tail(plan, &gpu->dropping, lacking);
-  lacking = take_from_queue(plan, lacking);
+  uint64_t lacking = take_for_first(plan, true, lacking_bytes(plan));
+  lacking = take_for_first(plan, false, lacking);
   if (plan->fits)
     lacking = take_from_tail(plan, &gpu->holders, lacking);
   take_from_staying(plan, lacking);
@@ -297,10 +317,19 @@ static bool worth_hiding(struct sched_gpu *gpu, struct sched_job *job, uint64_t 
   return job->hidden;
 }
 
+static uint64_t take_excess_for_second(struct plan *plan, uint64_t lacking_bytes) {
+  plan->excess_only = true;
+  lacking_bytes = take_from_idle(plan, SCHED_IDLE_NS, lacking_bytes);
+  lacking_bytes = take_from_queue(plan, lacking_bytes);
+  plan->excess_only = false;
+  return lacking_bytes;
+}
+
 static void plan_second(struct plan *plan, struct sched_job *second) {
   uint64_t before_bytes = second->want_bytes;
   plan_job(plan, second, max_u64(before_bytes, books_need_bytes(second)));
-  uint64_t lacking = take_from_idle(plan, SCHED_IDLE_NS, lacking_bytes(plan));
+  uint64_t lacking = take_excess_for_second(plan, lacking_bytes(plan));
+  lacking = take_from_idle(plan, SCHED_IDLE_NS, lacking);
   if (lacking > 0 && worth_hiding(plan->gpu, second, lacking))
     lacking = take_from_queue(plan, lacking);
   plan_job(plan, second, max_u64(before_bytes, less_u64(second->want_bytes, lacking)));

@@ -135,10 +135,11 @@ struct sched_gpu {
 
 /* What a job asks for, or is given. */
 struct sched_terms {
-  uint32_t weight;      /* 1 to SCHED_WEIGHT_MAX */
-  int32_t priority;     /* -SCHED_PRIORITY_MAX to SCHED_PRIORITY_MAX */
-  uint64_t expected_ns; /* GPU time from its first turn to its last; 0: unknown */
-  uint64_t limit_bytes; /* beyond which its memory may not grow; 0: none */
+  uint32_t weight;           /* 1 to SCHED_WEIGHT_MAX */
+  int32_t priority;          /* -SCHED_PRIORITY_MAX to SCHED_PRIORITY_MAX */
+  uint64_t expected_ns;      /* GPU time from its first turn to its last; 0: unknown */
+  uint64_t limit_bytes;      /* beyond which its memory may not grow; 0: none */
+  uint64_t soft_limit_bytes; /* what it has beyond that leaves the card before others' memory; 0: none */
 };
 
 enum sched_role { SCHED_ROLE_NONE, SCHED_ROLE_FIRST, SCHED_ROLE_SECOND };

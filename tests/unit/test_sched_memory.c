@@ -127,7 +127,7 @@ END_TEST
 static void limit_to(int job, double gib) {
   struct sched_terms terms = world.jobs[job].terms;
   terms.limit_bytes = (uint64_t)(gib * GIB);
-  scheduler_set_terms(&world.jobs[job], &terms, world.now_ns, &world.change);
+  world_set_terms(&world, job, &terms);
   world_said(&world);
 }
 

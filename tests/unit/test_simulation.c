@@ -363,7 +363,8 @@ static void change_terms(int i) {
   struct sched_terms terms = {.weight = 1 + (uint32_t)random_below(SCHED_WEIGHT_MAX),
                               .priority =
                                   (int32_t)random_below(2 * SCHED_PRIORITY_MAX + 1) - SCHED_PRIORITY_MAX,
-                              .expected_ns = chance(50) ? random_below(200 * NS_PER_MS) : 0};
+                              .expected_ns = chance(50) ? random_below(200 * NS_PER_MS) : 0,
+                              .soft_limit_bytes = chance(50) ? random_below(CARD) : 0};
   scheduler_set_terms(&them.jobs[i], &terms, them.now_ns, &them.change);
   actors_execute(&them);
 }

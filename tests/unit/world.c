@@ -242,6 +242,11 @@ void world_short(struct world *world, int job, double gib) {
   settle(world);
 }
 
+void world_set_terms(struct world *world, int job, const struct sched_terms *terms) {
+  scheduler_set_terms(&world->jobs[job], terms, world->now_ns, &world->change);
+  settle(world);
+}
+
 void world_set_mode(struct world *world, enum gs_mode mode) {
   scheduler_set_mode(&world->scheduler, NULL, mode, world->now_ns, &world->change);
   settle(world);
