@@ -85,18 +85,16 @@ START_TEST(of_several_the_one_that_runs_last_leaves_first) {
 }
 END_TEST
 
-/* 2, which comes next, lacks nothing; 3 lacks all, and comes after it. */
+/* 2 is idle, and would leave first without soft limits. */
 START_TEST(who_stops_gives_its_excess_before_the_others) {
-  take_turns(3, 8);
-  request_all(2);
-  limit_softly(1, 6);
-  limit_softly(3, 1);
+  take_turns(3, 6); /* 4 of 3 are there */
+  request_all(1);
+  limit_softly(1, 4);
   world_pass(&world, TQ);
-  said("1:drop(1,8)");
-  world_yield(&world, 1);
   world_request(&world, 3);
-  world_memory(&world, 2, 9);
-  has(7, 9, 0);
+  said("1:drop(1,4) 3:room(4)");
+  world_release(&world, 1);
+  has(4, 6, 6);
 }
 END_TEST
 
@@ -126,12 +124,13 @@ START_TEST(nothing_moves_while_everything_fits) {
   for (int i = 1; i <= 3; i++)
     limit_softly(i, 1);
   request_all(3);
-  grow(1, 6); /* and so it does now, but for what may be allocated unasked */
-  world_said(&world);
+  grow(2, 5 + 1.0 / 256);
+  grow(1, 6 - 1.0 / 256); /* what may be allocated unasked does not fit now */
+  ck_assert(!world.gpus[0].roomy);
   world_pass(&world, TQ);
   world_yield(&world, 1);
-  has(6, 5, 5);
-  ck_assert_uint_eq(world.gpus[0].handover.sum.evicted_bytes, 0);
+  has(6 - 1.0 / 256, 5 + 1.0 / 256, 5);
+  ck_assert_uint_eq(world.jobs[3].moved_bytes, 5 * GIB); /* it came, and has not left */
 }
 END_TEST
 
