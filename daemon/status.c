@@ -91,6 +91,7 @@ static struct gs_msg describe_terms(const struct sched_job *job, uint32_t index,
   msg.terms_status.gpu_ns = sched_job_gpu_ns(job, now_ns);
   msg.terms_status.remaining_ns = remaining_ns(job, now_ns);
   msg.terms_status.limit_bytes = job->terms.limit_bytes;
+  msg.terms_status.soft_limit_bytes = job->terms.soft_limit_bytes;
   if (attachment_of(job)->gang)
     memcpy(msg.terms_status.gang, attachment_of(job)->gang->shown, sizeof msg.terms_status.gang);
   return msg;

@@ -17,6 +17,9 @@ static void set_field(struct sched_terms *terms, enum gs_term term, uint64_t val
   case GS_TERM_LIMIT:
     terms->limit_bytes = value;
     break;
+  case GS_TERM_SOFT_LIMIT:
+    terms->soft_limit_bytes = value;
+    break;
   }
 }
 
@@ -36,6 +39,8 @@ struct sched_terms terms_of(const struct terms *terms) {
     given.expected_ns = terms->set.expected_ns;
   if (is_set(terms, GS_TERM_LIMIT))
     given.limit_bytes = terms->set.limit_bytes;
+  if (is_set(terms, GS_TERM_SOFT_LIMIT))
+    given.soft_limit_bytes = terms->set.soft_limit_bytes;
   return given;
 }
 
@@ -50,7 +55,8 @@ void terms_declare(struct terms *terms, const struct gs_msg *msg) {
   terms->declared = (struct sched_terms){.weight = weight < SCHED_WEIGHT_MAX ? weight : SCHED_WEIGHT_MAX,
                                          .priority = cut_priority(msg->declare.priority),
                                          .expected_ns = msg->declare.expected_ns,
-                                         .limit_bytes = msg->declare.limit_bytes};
+                                         .limit_bytes = msg->declare.limit_bytes,
+                                         .soft_limit_bytes = msg->declare.soft_limit_bytes};
 }
 
 const char *terms_wrong(const struct gs_msg *msg) {
@@ -64,10 +70,18 @@ const char *terms_wrong(const struct gs_msg *msg) {
                : NULL;
   case GS_TERM_EXPECTED:
   case GS_TERM_LIMIT:
+  case GS_TERM_SOFT_LIMIT:
     return NULL;
   default:
     return "there is no such term of a job";
   }
+}
+
+/* He may lift what he has set himself. */
+static bool owner_may_limit(const struct terms *terms, enum gs_term term, uint64_t given_bytes,
+                            uint64_t bytes) {
+  bool stands = terms->standing_fields >> term & 1;
+  return !stands || given_bytes == 0 || (bytes > 0 && bytes <= given_bytes);
 }
 
 bool terms_owner_may(const struct terms *terms, const struct gs_msg *msg) {
@@ -79,7 +93,9 @@ bool terms_owner_may(const struct terms *terms, const struct gs_msg *msg) {
   case GS_TERM_PRIORITY:
     return (int64_t)value <= given.priority;
   case GS_TERM_LIMIT:
-    return !terms->limit_stands || given.limit_bytes == 0 || (value > 0 && value <= given.limit_bytes);
+    return owner_may_limit(terms, GS_TERM_LIMIT, given.limit_bytes, value);
+  case GS_TERM_SOFT_LIMIT:
+    return owner_may_limit(terms, GS_TERM_SOFT_LIMIT, given.soft_limit_bytes, value);
   default:
     return true;
   }
@@ -89,6 +105,6 @@ void terms_set(struct terms *terms, const struct gs_msg *msg, bool by_owner) {
   enum gs_term term = (enum gs_term)msg->set_terms.term;
   set_field(&terms->set, term, msg->set_terms.value);
   terms->set_fields |= 1u << term;
-  if (term == GS_TERM_LIMIT && !by_owner)
-    terms->limit_stands = true;
+  if (!by_owner)
+    terms->standing_fields |= 1u << term;
 }

@@ -14,8 +14,8 @@
 struct terms {
   struct sched_terms declared; /* weight 0: the default */
   struct sched_terms set;
-  unsigned set_fields; /* 1 << enum gs_term: what of these counts */
-  bool limit_stands;   /* the limit was set by somebody whom the owner can't overrule */
+  unsigned set_fields;      /* 1 << enum gs_term: what of these counts */
+  unsigned standing_fields; /* likewise: what was set by somebody whom the owner can't overrule */
   uint64_t learnt_ns;
 };
 

@@ -80,10 +80,10 @@ static void read_expected(void) {
     complain("GPUSHARE_EXPECTED_RUNTIME", value, "a duration: 90, 15m, 2.5h");
 }
 
-static void read_limit(void) {
-  const char *value = value_of("GPUSHARE_MEMORY_LIMIT");
-  if (value && parse_bytes(value, &current.limit_bytes) != 0)
-    complain("GPUSHARE_MEMORY_LIMIT", value, "a size: 16G, 512M");
+static void read_size(const char *name, uint64_t *bytes) {
+  const char *value = value_of(name);
+  if (value && parse_bytes(value, bytes) != 0)
+    complain(name, value, "a size: 16G, 512M");
 }
 
 static void read_log(void) {
@@ -118,7 +118,8 @@ __attribute__((constructor)) static void read_environment(void) {
   read_weight();
   read_priority();
   read_expected();
-  read_limit();
+  read_size("GPUSHARE_MEMORY_LIMIT", &current.limit_bytes);
+  read_size("GPUSHARE_MEMORY_SOFT_LIMIT", &current.soft_limit_bytes);
   gang_name_find(getenv, current.gang);
   read_bool("GPUSHARE_REQUIRED", &current.required);
   read_bool("GPUSHARE_PACE", &current.pace);

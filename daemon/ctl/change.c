@@ -121,9 +121,13 @@ int change_expected(const struct request *request) {
   return change_job(request, GS_TERM_EXPECTED, ns);
 }
 
-int change_limit(const struct request *request) {
+static int change_bytes(const struct request *request, enum gs_term term) {
   uint64_t bytes;
   if (parse_bytes(request->words[2], &bytes) < 0)
     return usage_error("not a size (16G, 512M; 0: no limit):", request->words[2]);
-  return change_job(request, GS_TERM_LIMIT, bytes);
+  return change_job(request, term, bytes);
 }
+
+int change_limit(const struct request *request) { return change_bytes(request, GS_TERM_LIMIT); }
+
+int change_soft_limit(const struct request *request) { return change_bytes(request, GS_TERM_SOFT_LIMIT); }

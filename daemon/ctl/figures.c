@@ -15,6 +15,7 @@ static void note_terms(struct gpu_figures *figures, const struct gs_msg *msg) {
   figures->terms_shown[GS_TERM_PRIORITY] |= msg->terms_status.priority != 0;
   figures->terms_shown[GS_TERM_EXPECTED] |= msg->terms_status.remaining_ns != 0;
   figures->terms_shown[GS_TERM_LIMIT] |= msg->terms_status.limit_bytes != 0;
+  figures->terms_shown[GS_TERM_SOFT_LIMIT] |= msg->terms_status.soft_limit_bytes != 0;
   int width = (int)strlen(msg->terms_status.gang);
   if (width > figures->gang_width)
     figures->gang_width = width;

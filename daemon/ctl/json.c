@@ -106,6 +106,7 @@ static void put_terms(json_t *object, const struct gs_msg *terms) {
   put_number(object, "gpu_ns", terms->terms_status.gpu_ns);
   put_known(object, "remaining_ns", terms->terms_status.remaining_ns);
   put_number(object, "limit_bytes", terms->terms_status.limit_bytes);
+  put_number(object, "soft_limit_bytes", terms->terms_status.soft_limit_bytes);
   json_object_set_new(object, "gang",
                       *terms->terms_status.gang ? json_string(terms->terms_status.gang) : json_null());
 }

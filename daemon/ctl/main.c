@@ -31,6 +31,7 @@ enum {
   OPTION_PRIORITY,
   OPTION_EXPECTED,
   OPTION_LIMIT,
+  OPTION_SOFT_LIMIT,
   OPTION_JOBS,
   OPTION_OUTPUT,
   OPTION_PREFIX,
@@ -57,6 +58,7 @@ static const struct option option_table[] = {
     {"priority", required_argument, NULL, OPTION_PRIORITY},
     {"expected", required_argument, NULL, OPTION_EXPECTED},
     {"limit", required_argument, NULL, OPTION_LIMIT},
+    {"soft-limit", required_argument, NULL, OPTION_SOFT_LIMIT},
     {0},
 };
 
@@ -118,6 +120,7 @@ static const struct command {
     {"set-priority", 3, change_priority},
     {"set-expected", 3, change_expected},
     {"set-limit", 3, change_limit},
+    {"set-soft-limit", 3, change_soft_limit},
 };
 
 static int run(const struct request *request) {
@@ -171,6 +174,8 @@ static const char **option_value(struct request *request, int option) {
     return &request->run.expected;
   case OPTION_LIMIT:
     return &request->run.limit;
+  case OPTION_SOFT_LIMIT:
+    return &request->run.soft_limit;
   case 'n':
     return &request->run.slots;
   case OPTION_JOBS:

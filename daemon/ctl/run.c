@@ -114,6 +114,7 @@ static int set_terms(const struct run_request *request) {
       {request->expected, "GPUSHARE_EXPECTED_RUNTIME", "--expected", is_duration,
        "a duration (90, 15m, 2.5h)"},
       {request->limit, "GPUSHARE_MEMORY_LIMIT", "--limit", is_size, "a size (16G, 512M)"},
+      {request->soft_limit, "GPUSHARE_MEMORY_SOFT_LIMIT", "--soft-limit", is_size, "a size (16G, 512M)"},
   };
   int code = CTL_OK;
   for (size_t i = 0; i < sizeof terms / sizeof *terms && code == CTL_OK; i++)

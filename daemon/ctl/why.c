@@ -60,6 +60,15 @@ static void tell_lacking(FILE *out, const struct why *why) {
     fprintf(out, " %s of its memory are not on the card.", figures_bytes(bytes, text));
 }
 
+/* Why some of that may be away. */
+static void tell_soft_limit(FILE *out, const struct why *why) {
+  char text[24];
+  uint64_t bytes = why->job.terms->terms_status.soft_limit_bytes;
+  if (bytes && why->job.wait->wait_status.lacking_bytes && why->job.job->job_status.used_bytes > bytes)
+    fprintf(out, " What it has beyond its soft limit of %s leaves before the memory of others.",
+            figures_bytes(bytes, text));
+}
+
 /* Wherever it is attached. */
 static unsigned gang_size(const struct why *why) {
   const struct gs_msg *own = why->job.job, *terms = why->job.terms;
@@ -139,6 +148,7 @@ static void tell_stops(FILE *out, const struct why *why) {
 
 static void tell_waiting(FILE *out, const struct why *why) {
   tell_lacking(out, why);
+  tell_soft_limit(out, why);
   tell_gang(out, why);
   tell_expected(out, why);
 }

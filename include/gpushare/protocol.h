@@ -118,10 +118,11 @@ enum gs_policy {
 
 /* What a job asks for and is given: gpusharectl's word counts more than the program's. */
 enum gs_term {
-  GS_TERM_WEIGHT = 0,   /* 1 to GS_WEIGHT_MAX: share of GPU time (policy fair) */
-  GS_TERM_PRIORITY = 1, /* -GS_PRIORITY_MAX to GS_PRIORITY_MAX, the most urgent (policy priority) */
-  GS_TERM_EXPECTED = 2, /* ns of GPU time from its first turn to its last; 0: unknown (policy srtf) */
-  GS_TERM_LIMIT = 3,    /* bytes on each GPU, beyond which it may not grow; 0: none */
+  GS_TERM_WEIGHT = 0,     /* 1 to GS_WEIGHT_MAX: share of GPU time (policy fair) */
+  GS_TERM_PRIORITY = 1,   /* -GS_PRIORITY_MAX to GS_PRIORITY_MAX, the most urgent (policy priority) */
+  GS_TERM_EXPECTED = 2,   /* ns of GPU time from its first turn to its last; 0: unknown (policy srtf) */
+  GS_TERM_LIMIT = 3,      /* bytes on each GPU, beyond which it may not grow; 0: none */
+  GS_TERM_SOFT_LIMIT = 4, /* likewise, but it may: what is beyond leaves before others' memory; 0: none */
 };
 #define GS_WEIGHT_DEFAULT 100
 #define GS_WEIGHT_MAX 10000
@@ -203,6 +204,7 @@ struct gs_msg {
       uint64_t expected_ns, limit_bytes;
       char gang[GS_GANG_SIZE]; /* what is attached from then on runs together with all attachments of the
                                   user's programs that name the same gang; empty: with none */
+      uint64_t soft_limit_bytes;
     } declare;
     struct { /* ATTACH */
       uint8_t uuid[GS_UUID_SIZE];
@@ -323,10 +325,11 @@ struct gs_msg {
       uint32_t weight;
       int32_t priority;
       uint32_t pad;
-      uint64_t gpu_ns;         /* GPU time had: while it ran, and all that it needs was on the card */
-      uint64_t remaining_ns;   /* of what is expected; 0: unknown */
-      uint64_t limit_bytes;    /* 0: none */
-      char gang[GS_GANG_SIZE]; /* empty: none */
+      uint64_t gpu_ns;           /* GPU time had: while it ran, and all that it needs was on the card */
+      uint64_t remaining_ns;     /* of what is expected; 0: unknown */
+      uint64_t limit_bytes;      /* 0: none */
+      char gang[GS_GANG_SIZE];   /* empty: none */
+      uint64_t soft_limit_bytes; /* 0: none */
     } terms_status;
     struct { /* STATUS_WAIT; gpu: index. Follows each STATUS_TERMS */
       uint32_t job;

@@ -20,13 +20,14 @@ static struct gs_msg *provide(void) {
   declaration.declare.priority = settings()->priority;
   declaration.declare.expected_ns = settings()->expected_ns;
   declaration.declare.limit_bytes = settings()->limit_bytes;
+  declaration.declare.soft_limit_bytes = settings()->soft_limit_bytes;
   memcpy(declaration.declare.gang, settings()->gang, sizeof declaration.declare.gang);
   return &declaration;
 }
 
 static bool says_something(const struct gs_msg *msg) {
   return msg->declare.weight || msg->declare.priority || msg->declare.expected_ns ||
-         msg->declare.limit_bytes || *msg->declare.gang;
+         msg->declare.limit_bytes || msg->declare.soft_limit_bytes || *msg->declare.gang;
 }
 
 void declaration_send(void) {
@@ -64,5 +65,10 @@ int gpushare_set_priority(int32_t priority) {
   if (priority < -GS_PRIORITY_MAX || priority > GS_PRIORITY_MAX)
     return -EINVAL;
   begin_change()->declare.priority = priority;
+  return end_change();
+}
+
+int gpushare_set_memory_soft_limit(uint64_t bytes) {
+  begin_change()->declare.soft_limit_bytes = bytes;
   return end_change();
 }

@@ -286,10 +286,11 @@ static void fill_in(struct gs_msg *msg) {
     msg->declare.priority = (int32_t)random_below(100) - 50;
     msg->declare.expected_ns = random_below(4) * NS_PER_S;
     msg->declare.limit_bytes = random_below(3) * 300 * UNIT;
+    msg->declare.soft_limit_bytes = random_below(3) * 300 * UNIT;
   } else if (msg->type == GS_SET_TERMS) {
     msg->set_terms.job = random_below(20);
-    msg->set_terms.term = random_below(5);
-    msg->set_terms.value = random_below(4) * (msg->set_terms.term == GS_TERM_LIMIT ? 300 * UNIT : 7);
+    msg->set_terms.term = random_below(6);
+    msg->set_terms.value = random_below(4) * (msg->set_terms.term >= GS_TERM_LIMIT ? 300 * UNIT : 7);
   } else if (is_setting(msg->type)) {
     msg->set.value = random_below(7);
     if (msg->type == GS_SET_TQ)

@@ -2,7 +2,8 @@
  * declarer.c - does what it is told, line by line, and answers each with a line: what a program says about
  * itself with gpushare.h, and what it sees of its memory.
  *
- *   weight N, priority N, expected NS   calls the function: "0", -errno, or "absent"
+ *   weight N, priority N, expected NS, soft BYTES
+ *                                       calls the function: "0", -errno, or "absent"
  *   start                               begins to use GPU 0: "started"
  *   alloc BYTES                         "0", or the driver's error
  *   total                               what cuMemGetInfo says that there is
@@ -24,12 +25,15 @@ static void say_number(long long number) {
 }
 
 static void declare(const char *what, long long value) {
-  if (!gpushare_set_weight || !gpushare_set_priority || !gpushare_set_expected_runtime)
+  if (!gpushare_set_weight || !gpushare_set_priority || !gpushare_set_expected_runtime ||
+      !gpushare_set_memory_soft_limit)
     gpu_say("absent");
   else if (strcmp(what, "weight") == 0)
     say_number(gpushare_set_weight((uint32_t)value));
   else if (strcmp(what, "priority") == 0)
     say_number(gpushare_set_priority((int32_t)value));
+  else if (strcmp(what, "soft") == 0)
+    say_number(gpushare_set_memory_soft_limit((uint64_t)value));
   else
     say_number(gpushare_set_expected_runtime((uint64_t)value));
 }

@@ -56,7 +56,7 @@ struct wanted {
   uint32_t weight;
   int32_t priority;
   bool expected;
-  uint64_t limit_bytes;
+  uint64_t limit_bytes, soft_limit_bytes;
 };
 
 static bool is_given(const struct scene_status *status, const void *argument) {
@@ -65,7 +65,8 @@ static bool is_given(const struct scene_status *status, const void *argument) {
   return terms && terms->terms_status.weight == wanted->weight &&
          terms->terms_status.priority == wanted->priority &&
          (terms->terms_status.remaining_ns > 0) == wanted->expected &&
-         terms->terms_status.limit_bytes == wanted->limit_bytes;
+         terms->terms_status.limit_bytes == wanted->limit_bytes &&
+         terms->terms_status.soft_limit_bytes == wanted->soft_limit_bytes;
 }
 
 #define await_given(...) scene_await(&scene, is_given, &(struct wanted){__VA_ARGS__}, #__VA_ARGS__)
@@ -88,16 +89,17 @@ static long long json_number(const char *key) {
 /* ---- the environment ---- */
 
 TEST(by_environment) {
-  static const char *const environment[] = {"GPUSHARE_WEIGHT=250", "GPUSHARE_PRIORITY=-3",
-                                            "GPUSHARE_EXPECTED_RUNTIME=1h", "GPUSHARE_MEMORY_LIMIT=16M",
-                                            NULL};
+  static const char *const environment[] = {"GPUSHARE_WEIGHT=250",           "GPUSHARE_PRIORITY=-3",
+                                            "GPUSHARE_EXPECTED_RUNTIME=1h",  "GPUSHARE_MEMORY_LIMIT=16M",
+                                            "GPUSHARE_MEMORY_SOFT_LIMIT=8M", NULL};
   begin();
   struct process *program = scene_start(&scene, environment, "declarer", NULL);
   start_using(program);
-  await_given(program->pid, 250, -3, true, 16 * MIB);
+  await_given(program->pid, 250, -3, true, 16 * MIB, 8 * MIB);
   CHECK(json_number("weight") == 250);
   CHECK(json_number("priority") == -3);
   CHECK(json_number("limit_bytes") == 16 * MIB);
+  CHECK(json_number("soft_limit_bytes") == 8 * MIB);
   long long left_ns = json_number("remaining_ns");
   CHECK(left_ns > 3500 * (long long)NS_PER_S && left_ns <= 3600 * (long long)NS_PER_S, "%lld", left_ns);
   CHECK(process_log_lines(program) == 0, "it complains");
@@ -108,23 +110,24 @@ TEST(nothing_is_declared) {
   begin();
   struct process *program = scene_start(&scene, NULL, "declarer", NULL);
   start_using(program);
-  await_given(program->pid, 100, 0, false, 0);
+  await_given(program->pid, 100, 0, false, 0, 0);
   end(program);
 }
 
 TEST(wrong_values_are_ignored) {
-  static const char *const environment[] = {"GPUSHARE_WEIGHT=0", "GPUSHARE_PRIORITY=21",
-                                            "GPUSHARE_EXPECTED_RUNTIME=soon", "GPUSHARE_MEMORY_LIMIT=1.5X",
-                                            NULL};
+  static const char *const environment[] = {
+      "GPUSHARE_WEIGHT=0",          "GPUSHARE_PRIORITY=21",          "GPUSHARE_EXPECTED_RUNTIME=soon",
+      "GPUSHARE_MEMORY_LIMIT=1.5X", "GPUSHARE_MEMORY_SOFT_LIMIT=-1", NULL};
   begin();
   struct process *program = scene_start(&scene, environment, "declarer", NULL);
   start_using(program);
-  await_given(program->pid, 100, 0, false, 0);
-  CHECK(process_log_lines(program) == 4, "one line each");
+  await_given(program->pid, 100, 0, false, 0, 0);
+  CHECK(process_log_lines(program) == 5, "one line each");
   process_await_log(program, "GPUSHARE_WEIGHT=0 is not understood (1 to 10000)");
   process_await_log(program, "GPUSHARE_PRIORITY=21 is not understood (-20 to 20)");
   process_await_log(program, "GPUSHARE_EXPECTED_RUNTIME=soon is not understood (a duration: 90, 15m, 2.5h)");
   process_await_log(program, "GPUSHARE_MEMORY_LIMIT=1.5X is not understood (a size: 16G, 512M)");
+  process_await_log(program, "GPUSHARE_MEMORY_SOFT_LIMIT=-1 is not understood (a size: 16G, 512M)");
   end(program);
 }
 
@@ -136,17 +139,20 @@ TEST(by_calls) {
   struct process *program = scene_start(&scene, environment, "declarer", NULL);
   CHECK(ask(program, "weight 40") == 0, "before it uses a GPU");
   start_using(program);
-  await_given(program->pid, 40, 3, false, 0); /* what has not been called for stays */
+  await_given(program->pid, 40, 3, false, 0, 0); /* what has not been called for stays */
   CHECK(ask(program, "priority -20") == 0);
-  await_given(program->pid, 40, -20, false, 0);
+  await_given(program->pid, 40, -20, false, 0, 0);
   CHECK(ask(program, "expected 900000000000000") == 0);
-  await_given(program->pid, 40, -20, true, 0);
+  await_given(program->pid, 40, -20, true, 0, 0);
   CHECK(ask(program, "expected 0") == 0);
-  await_given(program->pid, 40, -20, false, 0);
+  await_given(program->pid, 40, -20, false, 0, 0);
   CHECK(ask(program, "weight 0") == -EINVAL && ask(program, "weight 10001") == -EINVAL);
   CHECK(ask(program, "priority 21") == -EINVAL && ask(program, "priority -21") == -EINVAL);
+  CHECK(ask(program, "soft 8388608") == 0);
+  await_given(program->pid, 40, -20, false, 0, 8 * MIB);
+  CHECK(ask(program, "soft 0") == 0);
   CHECK(ask(program, "weight 100") == 0 && ask(program, "priority 0") == 0);
-  await_given(program->pid, 100, 0, false, 0);
+  await_given(program->pid, 100, 0, false, 0, 0);
   end(program);
 }
 
@@ -158,7 +164,7 @@ TEST(children_inherit) {
   process_say(program, "fork");
   process_expect(program, "child ", line, sizeof line);
   start_using(program);
-  await_given(atoi(line + strlen("child ")), 40, 0, false, 0);
+  await_given(atoi(line + strlen("child ")), 40, 0, false, 0, 0);
   end(program);
 }
 
@@ -168,11 +174,11 @@ TEST(a_new_daemon_is_told) {
   struct process *program = scene_start(&scene, NULL, "declarer", NULL);
   start_using(program);
   CHECK(ask(program, "weight 40") == 0);
-  await_given(program->pid, 40, 0, false, 0);
+  await_given(program->pid, 40, 0, false, 0, 0);
   scene_stop_daemon(&scene);
   CHECK(ask(program, "priority 5") == 0);
   scene_start_daemon(&scene, NULL);
-  await_given(program->pid, 40, 5, false, 0);
+  await_given(program->pid, 40, 5, false, 0, 0);
   end(program);
 }
 
@@ -197,11 +203,11 @@ TEST(gpusharectl_counts_more) {
   begin();
   struct process *program = scene_start(&scene, NULL, "declarer", NULL);
   start_using(program);
-  await_given(program->pid, 100, 0, false, 0);
+  await_given(program->pid, 100, 0, false, 0, 0);
   set(program, "set-priority", "-7");
-  await_given(program->pid, 100, -7, false, 0);
+  await_given(program->pid, 100, -7, false, 0, 0);
   CHECK(ask(program, "priority 20") == 0 && ask(program, "weight 40") == 0);
-  await_given(program->pid, 40, -7, false, 0);
+  await_given(program->pid, 40, -7, false, 0, 0);
   end(program);
 }
 

@@ -128,22 +128,24 @@ static const json_t *ask_job(void) {
   return json_array_get(json_object_get(first_gpu(), "jobs"), 0);
 }
 
-static void add_terms(uint32_t weight, int32_t priority, uint64_t remaining_ns, uint64_t limit_bytes) {
+static void add_terms(uint32_t weight, int32_t priority, uint64_t remaining_ns, uint64_t limit_bytes,
+                      uint64_t soft_limit_bytes) {
   struct gs_msg *terms = played_add(GS_STATUS_TERMS);
   terms->terms_status.weight = weight;
   terms->terms_status.priority = priority;
   terms->terms_status.gpu_ns = 3 * NS_PER_S;
   terms->terms_status.remaining_ns = remaining_ns;
   terms->terms_status.limit_bytes = limit_bytes;
+  terms->terms_status.soft_limit_bytes = soft_limit_bytes;
 }
 
 START_TEST(terms_as_json) {
   played_add_gpu(0)->gpu_status.policy = GS_POLICY_SRTF;
   played_add(GS_STATUS_HANDOVER);
   played_add_job(GS_JOB_HOLDING, 0, GIB, GIB);
-  add_terms(300, -5, 90 * NS_PER_S, 4 * GIB);
+  add_terms(300, -5, 90 * NS_PER_S, 4 * GIB, 2 * GIB);
   played_add_job(GS_JOB_IDLE, 0, GIB, GIB);
-  add_terms(GS_WEIGHT_DEFAULT, 0, 0, 0);
+  add_terms(GS_WEIGHT_DEFAULT, 0, 0, 0, 0);
   const json_t *job = ask_job(), *gpu = json_array_get(json_object_get(root, "gpus"), 0);
   ck_assert_str_eq(json_string_value(json_object_get(gpu, "policy")), "srtf");
   expect_number(job, "weight", 300);
@@ -151,9 +153,11 @@ START_TEST(terms_as_json) {
   expect_number(job, "gpu_ns", 3 * NS_PER_S);
   expect_number(job, "remaining_ns", 90 * NS_PER_S);
   expect_number(job, "limit_bytes", 4 * GIB);
+  expect_number(job, "soft_limit_bytes", 2 * GIB);
   job = json_array_get(json_object_get(gpu, "jobs"), 1);
   expect_number(job, "weight", GS_WEIGHT_DEFAULT);
   expect_number(job, "limit_bytes", 0);
+  expect_number(job, "soft_limit_bytes", 0);
   ck_assert(json_is_null(json_object_get(job, "remaining_ns")));
   json_decref(root);
 }
@@ -163,22 +167,25 @@ START_TEST(terms_in_the_table_when_they_say_something) {
   static const struct {
     uint32_t weight;
     int32_t priority;
-    uint64_t remaining_ns, limit_bytes;
+    uint64_t remaining_ns, limit_bytes, soft_limit_bytes;
     const char *header, *one, *other;
-  } cases[] = {{GS_WEIGHT_DEFAULT, 0, 0, 0, "      MOVED  STATE\n", "0 B  holding\n", "0 B  idle\n"},
-               {300, 0, 0, 0, "MOVED WEIGHT  STATE\n", "0 B    300  holding\n", "0 B    100  idle\n"},
-               {GS_WEIGHT_DEFAULT, -5, 90 * NS_PER_S, 0, "MOVED PRIO      LEFT  STATE\n",
+  } cases[] = {{GS_WEIGHT_DEFAULT, 0, 0, 0, 0, "      MOVED  STATE\n", "0 B  holding\n", "0 B  idle\n"},
+               {300, 0, 0, 0, 0, "MOVED WEIGHT  STATE\n", "0 B    300  holding\n", "0 B    100  idle\n"},
+               {GS_WEIGHT_DEFAULT, -5, 90 * NS_PER_S, 0, 0, "MOVED PRIO      LEFT  STATE\n",
                 "0 B   -5     90.0s  holding\n", "0 B    0         -  idle\n"},
-               {GS_WEIGHT_DEFAULT, 0, 0, 4 * GIB, "MOVED      LIMIT  STATE\n", "0 B    4.0 GiB  holding\n",
+               {GS_WEIGHT_DEFAULT, 0, 0, 4 * GIB, 0, "MOVED      LIMIT  STATE\n", "0 B    4.0 GiB  holding\n",
+                "0 B          -  idle\n"},
+               {GS_WEIGHT_DEFAULT, 0, 0, 0, 2 * GIB, "MOVED SOFT LIMIT  STATE\n", "0 B    2.0 GiB  holding\n",
                 "0 B          -  idle\n"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     played_begin();
     played_add_gpu(0);
     played_add(GS_STATUS_HANDOVER);
     played_add_job(GS_JOB_HOLDING, 0, GIB, GIB);
-    add_terms(cases[i].weight, cases[i].priority, cases[i].remaining_ns, cases[i].limit_bytes);
+    add_terms(cases[i].weight, cases[i].priority, cases[i].remaining_ns, cases[i].limit_bytes,
+              cases[i].soft_limit_bytes);
     played_add_job(GS_JOB_IDLE, 0, GIB, GIB);
-    add_terms(GS_WEIGHT_DEFAULT, 0, 0, 0);
+    add_terms(GS_WEIGHT_DEFAULT, 0, 0, 0, 0);
     ask("");
     output_has(cases[i].header);
     output_has(cases[i].one);
@@ -188,7 +195,7 @@ START_TEST(terms_in_the_table_when_they_say_something) {
 END_TEST
 
 static void add_gang(const char *gang) {
-  add_terms(GS_WEIGHT_DEFAULT, 0, 0, 0);
+  add_terms(GS_WEIGHT_DEFAULT, 0, 0, 0, 0);
   struct gs_msg *wait = played_add(GS_STATUS_WAIT);
   strcpy(wait[-1].terms_status.gang, gang);
   wait->wait_status.reason = GS_REASON_TURN;

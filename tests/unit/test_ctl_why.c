@@ -1,5 +1,6 @@
 /* test_ctl_why.c - gpusharectl why: what it says of each reason. The daemon is played here. */
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "common/clock.h"
 #include "played_status.h"
@@ -44,6 +45,28 @@ START_TEST(who_is_in_the_way_and_for_how_long) {
   ck_assert_str_eq(output,
                    "GPU 0: job 5 (pid 55, train) waits for its turn: job 3 (pid 33, holder) has the GPU. "
                    "12.0 GiB of its memory are not on the card. It should run in about 15 s.\n");
+}
+END_TEST
+
+/* 20 GiB are used. */
+START_TEST(what_is_beyond_a_soft_limit_may_be_away) {
+  static const struct {
+    uint64_t soft_limit_bytes, lacking_bytes;
+    bool said;
+  } cases[] = {
+      {8 * GIB, 12 * GIB, true}, {0, 12 * GIB, false}, {8 * GIB, 0, false}, {20 * GIB, 12 * GIB, false}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    played_begin();
+    add_holder();
+    struct gs_msg *wait = add_job(GS_JOB_WAITING, GS_REASON_TURN, NS_PER_S);
+    wait->wait_status.lacking_bytes = cases[i].lacking_bytes;
+    wait[-1].terms_status.soft_limit_bytes = cases[i].soft_limit_bytes;
+    ck_assert_int_eq(ask("5"), 0);
+    const char *text =
+        "What it has beyond its soft limit of 8.0 GiB leaves before the memory of others. It should run";
+    ck_assert_msg((strstr(output, text) != NULL) == cases[i].said, "case %zu: %s", i, output);
+    ck_assert_msg((strstr(output, "soft") != NULL) == cases[i].said, "case %zu: %s", i, output);
+  }
 }
 END_TEST
 
@@ -159,6 +182,7 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {who_is_in_the_way_and_for_how_long,
+                                what_is_beyond_a_soft_limit_may_be_away,
                                 every_reason_has_its_words,
                                 durations_are_readable,
                                 a_gang_is_named,

@@ -62,21 +62,37 @@ START_TEST(status_json_has_the_promised_keys) {
                                          "serialized", "policy",     "tq_ns",       "total_bytes",
                                          "tq_auto",    "used_bytes", "holders",     "capacity_bytes",
                                          "waiting",    "handovers",  "moved_bytes", "handover"};
-  static const char *const job_keys[] = {"job",          "pid",
-                                         "uid",          "user",
-                                         "name",         "state",
-                                         "queue",        "capturing",
-                                         "draining",     "overdue",
-                                         "turns",        "held_ns",
-                                         "waited_ns",    "held_share",
-                                         "moved_bytes",  "used_bytes",
-                                         "drain_max_ns", "resident_bytes",
-                                         "too_big",      "waits_for_room",
-                                         "weight",       "priority",
-                                         "gpu_ns",       "remaining_ns",
-                                         "limit_bytes",  "gang",
-                                         "reason",       "awaited_job",
-                                         "expected_ns",  "lacking_bytes"};
+  static const char *const job_keys[] = {"job",
+                                         "pid",
+                                         "uid",
+                                         "user",
+                                         "name",
+                                         "state",
+                                         "queue",
+                                         "capturing",
+                                         "draining",
+                                         "overdue",
+                                         "turns",
+                                         "held_ns",
+                                         "waited_ns",
+                                         "held_share",
+                                         "moved_bytes",
+                                         "used_bytes",
+                                         "drain_max_ns",
+                                         "resident_bytes",
+                                         "too_big",
+                                         "waits_for_room",
+                                         "weight",
+                                         "priority",
+                                         "gpu_ns",
+                                         "remaining_ns",
+                                         "limit_bytes",
+                                         "gang",
+                                         "soft_limit_bytes",
+                                         "reason",
+                                         "awaited_job",
+                                         "expected_ns",
+                                         "lacking_bytes"};
   expect(holding_client(), GS_LOCK_OK);
   json_t *root = status_json();
   json_t *gpu = json_array_get(json_object_get(root, "gpus"), 0);
@@ -210,11 +226,11 @@ START_TEST(what_a_job_is_given_can_be_changed) {
   static const struct {
     const char *order, *key;
     json_int_t value;
-  } orders[] = {{"set-weight %d 250", "weight", 250},
-                {"set-priority %d -20", "priority", -20},
-                {"--json set-priority %d 7", "priority", 7},
-                {"set-limit %d 4G", "limit_bytes", 4 * GIB},
-                {"set-limit %d 0", "limit_bytes", 0}};
+  } orders[] = {
+      {"set-weight %d 250", "weight", 250},        {"set-priority %d -20", "priority", -20},
+      {"--json set-priority %d 7", "priority", 7}, {"set-limit %d 4G", "limit_bytes", 4 * GIB},
+      {"set-limit %d 0", "limit_bytes", 0},        {"set-soft-limit %d 3G", "soft_limit_bytes", 3 * GIB},
+      {"set-limit %d 5G", "limit_bytes", 5 * GIB}, {"set-soft-limit %d 0", "soft_limit_bytes", 0}};
   for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
     snprintf(line, sizeof line, orders[i].order, job);
     ck_assert_msg(ctl(line) == 0, "%s: %s", line, output);
@@ -239,6 +255,8 @@ START_TEST(wrong_terms_are_named) {
                {"set-priority 1 -21", "the priority is -20 to 20, not '-21'"},
                {"set-expected 1 soon", "not a duration (90, 15m, 2.5h; 0: unknown): 'soon'"},
                {"set-limit 1 -5", "not a size (16G, 512M; 0: no limit): '-5'"},
+               {"set-soft-limit 1 much", "not a size (16G, 512M; 0: no limit): 'much'"},
+               {"set-soft-limit 1", "an argument is missing after 'set-soft-limit'"},
                {"set-limit 1 5 6", "too much: '6'"},
                {"set-limit --gpu all 1 5", "--gpu is not for 'set-limit'"},
                {"set-limit 1 5 --weight 3", "only run has the option '--weight'"}};
@@ -329,6 +347,9 @@ START_TEST(wrong_usage_is_said) {
   }
   ck_assert_int_eq(ctl("--help"), 0);
   output_has("exit codes");
+  output_has("  set-soft-limit JOB BYTES\n");
+  output_has("--limit BYTES, --soft-limit BYTES\n");
+  output_has("soft_limit_bytes (0: none)");
   ck_assert_int_eq(ctl("--version"), 0);
   output_has("protocol");
 }

@@ -120,6 +120,22 @@ START_TEST(memory_has_a_limit) {
 }
 END_TEST
 
+START_TEST(a_soft_limit_is_no_limit) {
+  int fd = register_client(it);
+  struct gs_msg msg = wire_msg(GS_DECLARE, 0);
+  msg.declare.soft_limit_bytes = 2 * GIB;
+  tell(fd, &msg);
+  ck_assert_uint_eq(attach_card(fd, 1, GIB, GS_ATTACH_MANAGED).attached.capacity_bytes, 16 * GIB);
+  expect(fd, GS_LOCK_OK);
+  ck_assert_uint_eq(terms().terms_status.soft_limit_bytes, 2 * GIB);
+  ck_assert_int_eq(ask_for(fd, 4 * GIB), 0);
+  ck_assert_int_eq(set_terms(get_status(it, GS_STATUS_JOB).job_status.job, GS_TERM_SOFT_LIMIT, 3 * GIB), 0);
+  ck_assert_uint_eq(terms().terms_status.soft_limit_bytes, 3 * GIB);
+  given(GS_WEIGHT_DEFAULT, 0, 0, 0);
+  expect_silence(it, fd); /* to the program nothing has changed */
+}
+END_TEST
+
 /* ---- gpusharectl ---- */
 
 START_TEST(what_is_set_counts_more) {
@@ -268,6 +284,7 @@ int main(void) {
                                 a_declaration_counts_for_gpus_now_and_later,
                                 only_clients_declare,
                                 memory_has_a_limit,
+                                a_soft_limit_is_no_limit,
                                 what_is_set_counts_more,
                                 wrong_orders_are_refused,
                                 owners_may_ask_for_less,

@@ -17,6 +17,12 @@ static void declare(uint32_t weight, int32_t priority, uint64_t expected_ns, uin
   terms_declare(&terms, &msg);
 }
 
+static void declare_soft_limit(uint64_t bytes) {
+  struct gs_msg msg = wire_msg(GS_DECLARE, 0);
+  msg.declare.soft_limit_bytes = bytes;
+  terms_declare(&terms, &msg);
+}
+
 static struct gs_msg order(uint32_t term, uint64_t value) {
   struct gs_msg msg = wire_msg(GS_SET_TERMS, 0);
   msg.set_terms.term = term;
@@ -83,6 +89,19 @@ START_TEST(what_is_set_stays_field_by_field) {
 }
 END_TEST
 
+START_TEST(a_soft_limit_is_a_term_of_its_own) {
+  declare_soft_limit(6);
+  ck_assert_uint_eq(terms_of(&terms).soft_limit_bytes, 6);
+  set(GS_TERM_LIMIT, 9, false);
+  ck_assert_uint_eq(terms_of(&terms).soft_limit_bytes, 6);
+  set(GS_TERM_SOFT_LIMIT, 0, false);
+  ck_assert_uint_eq(terms_of(&terms).soft_limit_bytes, 0);
+  declare_soft_limit(7);
+  ck_assert_uint_eq(terms_of(&terms).soft_limit_bytes, 0);
+  given(SCHED_WEIGHT, 0, 0, 9);
+}
+END_TEST
+
 START_TEST(wrong_values_are_named) {
   static const struct {
     uint32_t term;
@@ -97,7 +116,8 @@ START_TEST(wrong_values_are_named) {
                {GS_TERM_PRIORITY, SCHED_PRIORITY_MAX + 1, true},
                {GS_TERM_EXPECTED, UINT64_MAX, false},
                {GS_TERM_LIMIT, UINT64_MAX, false},
-               {GS_TERM_LIMIT + 1, 1, true}};
+               {GS_TERM_SOFT_LIMIT, UINT64_MAX, false},
+               {GS_TERM_SOFT_LIMIT + 1, 1, true}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct gs_msg msg = order(cases[i].term, cases[i].value);
     ck_assert_msg((terms_wrong(&msg) != NULL) == cases[i].wrong, "case %zu", i);
@@ -116,18 +136,30 @@ START_TEST(an_owner_asks_for_less) {
 }
 END_TEST
 
+/* Of one kind; 100 are declared. */
+static void check_limits_of_owner(uint32_t term) {
+  ck_assert(owner_may(term, 200));
+  set(term, 200, true);
+  ck_assert(owner_may(term, 300) && owner_may(term, 0));
+  set(term, 150, false);
+  ck_assert(!owner_may(term, 151) && !owner_may(term, 0));
+  ck_assert(owner_may(term, 150));
+  set(term, 120, true);
+  ck_assert(!owner_may(term, 150));
+  set(term, 0, false);
+  ck_assert(owner_may(term, 500));
+}
+
 START_TEST(an_owner_lifts_only_his_own_limit) {
   declare(0, 0, 0, 100);
-  ck_assert(owner_may(GS_TERM_LIMIT, 200));
-  set(GS_TERM_LIMIT, 200, true);
-  ck_assert(owner_may(GS_TERM_LIMIT, 300) && owner_may(GS_TERM_LIMIT, 0));
-  set(GS_TERM_LIMIT, 150, false);
-  ck_assert(!owner_may(GS_TERM_LIMIT, 151) && !owner_may(GS_TERM_LIMIT, 0));
-  ck_assert(owner_may(GS_TERM_LIMIT, 150));
-  set(GS_TERM_LIMIT, 120, true);
-  ck_assert(!owner_may(GS_TERM_LIMIT, 150));
-  set(GS_TERM_LIMIT, 0, false);
-  ck_assert(owner_may(GS_TERM_LIMIT, 500));
+  check_limits_of_owner(GS_TERM_LIMIT);
+}
+END_TEST
+
+START_TEST(nor_others_soft_limits) {
+  declare_soft_limit(100);
+  set(GS_TERM_LIMIT, 1, false); /* another term */
+  check_limits_of_owner(GS_TERM_SOFT_LIMIT);
 }
 END_TEST
 
@@ -136,9 +168,11 @@ int main(void) {
                                 absurd_declarations_are_cut,
                                 a_declaration_counts_more_than_experience,
                                 what_is_set_stays_field_by_field,
+                                a_soft_limit_is_a_term_of_its_own,
                                 wrong_values_are_named,
                                 an_owner_asks_for_less,
                                 an_owner_lifts_only_his_own_limit,
+                                nor_others_soft_limits,
                                 NULL};
   return suite_main("terms", tests, set_up, NULL);
 }

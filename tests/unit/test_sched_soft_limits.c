@@ -1,4 +1,4 @@
-/* test_soft_limits.c - what a job has beyond its soft limit leaves the card before others' memory does. */
+/* test_sched_soft_limits.c - what a job has beyond its soft limit leaves the card before others' memory does. */
 #include "suite.h"
 #include "world.h"
 
@@ -205,5 +205,5 @@ int main(void) {
                                 a_change_counts_at_once,
                                 it_bounds_no_growth,
                                 NULL};
-  return suite_main("soft_limits", tests, NULL, NULL);
+  return suite_main("sched_soft_limits", tests, NULL, NULL);
 }
