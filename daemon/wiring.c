@@ -31,8 +31,10 @@ static struct gs_msg turn_msg(enum gs_msg_type type, const struct attachment *at
                               const struct sched_action *action) {
   struct gs_msg msg = wire_msg(type, attachment->index);
   msg.epoch = action->epoch;
-  if (type == GS_LOCK_WANTED)
+  if (type == GS_LOCK_WANTED) {
+    msg.wanted.left_ns = action->left_ns;
     return msg;
+  }
   msg.room.room_bytes = action->room_bytes;
   msg.room.room_seq = action->room_seq;
   msg.room.target_bytes = action->target_bytes;

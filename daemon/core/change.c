@@ -36,6 +36,7 @@ bool change_next(struct sched_change *change, struct sched_action *action) {
       .job = job,
       .epoch = job->epoch,
       .quantum_ns = job->quantum_ns,
+      .left_ns = job->left_ns,
       .room_bytes = job->room_bytes,
       .room_seq = job->room_seq,
       .target_bytes = job->target_bytes,

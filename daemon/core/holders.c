@@ -14,7 +14,7 @@
 #include "core/internal.h"
 #include "core/policy.h"
 
-#define PREEMPT_FACTOR 20 /* who is interrupted has run for so many times what the hand-over costs */
+#define PREEMPT_PART 20 /* one part in so many of the time may go into preemptions */
 
 /* ---- seats ---- */
 
@@ -116,25 +116,41 @@ static void displace_surplus(struct sched_gpu *gpu, uint64_t now_ns) {
 
 /* ---- who makes way for whom ---- */
 
-/* When the holder has had enough to be interrupted. */
-static uint64_t preemptible_ns(const struct sched_job *holder, const struct sched_job *waiter) {
-  uint64_t cost_ns = handover_cost_ns(holder->gpu, max_u64(holder->used_bytes, waiter->used_bytes));
-  bool bounded = cost_ns < SCHED_NEVER / PREEMPT_FACTOR;
-  return bounded ? add_u64(holder->ran_ns, cost_ns * PREEMPT_FACTOR) : SCHED_NEVER;
+/* A hand-over that would not have to be: the drain, and the way to the card of what the waiter lacks there.
+ */
+static int64_t preemption_cost_ns(const struct sched_job *waiter) {
+  const struct sched_gpu *gpu = waiter->gpu;
+  uint64_t cost_ns = handover_cost_ns(gpu, less_u64(waiter->used_bytes, waiter->resident_bytes));
+  return (int64_t)min_u64(add_u64(cost_ns, gpu->handover.last.drain_ns), SCHED_NEVER / 4 / PREEMPT_PART);
+}
+
+static int64_t saved_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
+  int64_t since_ns = (int64_t)(now_ns - gpu->preempt_saved_at_ns);
+  int64_t saved_ns = gpu->preempt_saved_ns + since_ns / PREEMPT_PART;
+  return saved_ns < SCHED_PREEMPT_SAVED_NS ? saved_ns : SCHED_PREEMPT_SAVED_NS;
+}
+
+void holders_charge_preemption(struct sched_job *holder, uint64_t now_ns) {
+  struct sched_gpu *gpu = holder->gpu;
+  gpu->preempt_saved_ns = saved_ns(gpu, now_ns) - holder->preempt_cost_ns;
+  gpu->preempt_saved_at_ns = now_ns;
 }
 
 /* If not now, then maybe soon: gpu->preempt_ns. */
-static bool is_preempted(const struct sched_job *holder, const struct sched_job *waiter, uint64_t now_ns) {
+static bool is_preempted(struct sched_job *holder, const struct sched_job *waiter, uint64_t now_ns) {
+  struct sched_gpu *gpu = holder->gpu;
   if (!holder->active || !policy_preempts(waiter, holder, now_ns))
     return false;
-  uint64_t from_ns = preemptible_ns(holder, waiter);
-  if (now_ns < from_ns)
-    holder->gpu->preempt_ns = min_u64(holder->gpu->preempt_ns, from_ns);
-  return now_ns >= from_ns;
+  int64_t cost_ns = preemption_cost_ns(waiter);
+  int64_t lacks_ns =
+      (cost_ns < SCHED_PREEMPT_SAVED_NS ? cost_ns : SCHED_PREEMPT_SAVED_NS) - saved_ns(gpu, now_ns);
+  if (lacks_ns > 0)
+    gpu->preempt_ns = min_u64(gpu->preempt_ns, add_u64(now_ns, (uint64_t)lacks_ns * PREEMPT_PART));
+  holder->preempt_cost_ns = cost_ns;
+  return lacks_ns <= 0;
 }
 
-static bool makes_way(const struct sched_job *holder, const struct sched_job *waiter, bool over,
-                      uint64_t now_ns) {
+static bool makes_way(struct sched_job *holder, const struct sched_job *waiter, bool over, uint64_t now_ns) {
   if (waiter->gang && waiter->gang->claims)
     return holder->gang != waiter->gang;
   return (over && policy_precedes(waiter, holder, now_ns)) || is_preempted(holder, waiter, now_ns);
@@ -241,12 +257,23 @@ bool holders_would_make_way(const struct sched_job *job, bool over, uint64_t now
   return would;
 }
 
+/* Whether a gang will get its seats, nobody knows; who would have to stop for it is prepared for that. */
+static void foresee_gang(const struct choice *choice, const struct sched_job *job) {
+  struct choice trial = *choice;
+  trial.trial = true;
+  find_seat(&trial, job);
+  list_each(node, &choice->gpu->holders) { job_of_turn(node)->goes |= job_of_turn(node)->on_trial; }
+  end_trial(choice->gpu);
+}
+
 /* A member gets its seat only with all the others. While that cannot be yet, nobody else takes a holder's
  * place. */
 static bool find_seat_in_gang(struct choice *choice, const struct sched_job *job) {
   struct sched_gang *gang = job->gang;
-  if (choice->foreseen)
+  if (choice->foreseen) {
+    foresee_gang(choice, job);
     return false;
+  }
   if (gang->claims || gang_claim(gang, choice->now_ns))
     return find_seat(choice, job);
   if (gang_is_near(gang, choice->now_ns) && holders_would_make_way(job, choice->over, choice->now_ns)) {
@@ -289,7 +316,10 @@ static void forget(struct list *jobs) {
 }
 
 static void keep_all(const struct sched_gpu *gpu) {
-  list_each(node, &gpu->holders) { job_of_turn(node)->displaced = false; }
+  list_each(node, &gpu->holders) {
+    job_of_turn(node)->displaced = false;
+    job_of_turn(node)->preempt_cost_ns = 0;
+  }
 }
 
 void holders_choose(struct sched_gpu *gpu, bool over, uint64_t now_ns) {
@@ -303,11 +333,15 @@ void holders_choose(struct sched_gpu *gpu, bool over, uint64_t now_ns) {
   choose(&choice, &gpu->next);
 }
 
-void holders_foresee(struct sched_gpu *gpu, uint64_t end_ns) {
+void holders_foresee(struct sched_gpu *gpu, uint64_t end_ns, bool next) {
   uint64_t preempt_ns = gpu->preempt_ns;
   struct choice choice = begin_choice(gpu, true, end_ns);
   choice.foreseen = true;
+  list_each(node, &gpu->holders) { job_of_turn(node)->goes = false; }
   choose(&choice, &gpu->later);
+  list_each(node, &gpu->holders) { job_of_turn(node)->goes |= job_of_turn(node)->displaced; }
   gpu->preempt_ns = preempt_ns;
   keep_all(gpu);
+  if (!next)
+    forget(&gpu->later);
 }

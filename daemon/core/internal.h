@@ -5,6 +5,9 @@
 
 #include "core/scheduler.h"
 
+/* What preemptions may cost in a row (holders.c). */
+#define SCHED_PREEMPT_SAVED_NS INT64_C(1000000000)
+
 /* How many of those that wait are looked at for a place. */
 #define SCHED_LOOKAHEAD 64
 
@@ -58,8 +61,12 @@ bool turns_runs(const struct sched_gpu *gpu, const struct sched_job *beside);
 /* Who holds next: gpu->next. Holders that must stop are displaced. over: the quantum is. */
 void holders_choose(struct sched_gpu *gpu, bool over, uint64_t now_ns);
 
-/* After that: who will be next when the quantum is over, gpu->later. */
-void holders_foresee(struct sched_gpu *gpu, uint64_t end_ns);
+/* After that: who must stop when the quantum is over, job->goes; and, if that is of use, who will be next
+ * then, gpu->later. */
+void holders_foresee(struct sched_gpu *gpu, uint64_t end_ns, bool next);
+
+/* The holder, displaced, is told to stop; if it is before its quantum is over, that is not for nothing. */
+void holders_charge_preemption(struct sched_job *holder, uint64_t now_ns);
 
 /* The job fits beside those that hold or have not stopped yet. */
 bool holders_fit(const struct sched_job *job);

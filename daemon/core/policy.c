@@ -5,13 +5,14 @@
 
 #define AGING_DIVISOR 32               /* srtf: what a second of waiting is worth */
 #define LEVEL_NS UINT64_C(60000000000) /* priority: of waiting, for one level */
+#define BEHIND_QUANTA 2                /* fair: who rests falls behind by no more */
 #define PATIENCE 32                    /* pack: quanta that somebody waits */
 #define BEGUN_NS UINT64_C(100000000)   /* srtf: what is expected at least of a job of unknown length */
 
 struct policy {
   uint64_t (*rank)(const struct sched_job *job, uint64_t now_ns);
-  bool preemptive;
-  uint64_t margin; /* by which a waiter's rank must be better for that */
+  uint64_t (*margin)(const struct sched_gpu *gpu); /* by which a waiter's rank must be better than a holder's
+                                                      to preempt it; NULL: it never does */
 };
 
 static uint64_t by_asking(const struct sched_job *job, uint64_t now_ns) {
@@ -40,20 +41,30 @@ static uint64_t by_share(const struct sched_job *job, uint64_t now_ns) {
 }
 
 static uint64_t by_rest(const struct sched_job *job, uint64_t now_ns) {
-  return add_u64(sched_job_remaining_ns(job, now_ns), now_ns / AGING_DIVISOR);
+  return add_u64(sched_job_remaining_ns(job, now_ns), (now_ns - job->credit_ns) / AGING_DIVISOR);
 }
 
 static uint64_t by_level(const struct sched_job *job, uint64_t now_ns) {
   return add_u64(now_ns - job->credit_ns, (uint64_t)(SCHED_PRIORITY_MAX - job->terms.priority) * LEVEL_NS);
 }
 
+static uint64_t any_margin(const struct sched_gpu *gpu) {
+  (void)gpu;
+  return 0;
+}
+
+static uint64_t level_margin(const struct sched_gpu *gpu) {
+  (void)gpu;
+  return LEVEL_NS;
+}
+
 static const struct policy policies[] = {
-    [GS_POLICY_RR] = {by_asking, false, 0},
-    [GS_POLICY_FAIR] = {by_share, false, 0},
-    [GS_POLICY_FIFO] = {by_arrival, true, 0},
-    [GS_POLICY_SRTF] = {by_rest, true, 0},
-    [GS_POLICY_PRIORITY] = {by_level, true, LEVEL_NS},
-    [GS_POLICY_PACK] = {by_arrival, false, 0},
+    [GS_POLICY_RR] = {by_asking, NULL},
+    [GS_POLICY_FAIR] = {by_share, sched_gpu_tq_ns},
+    [GS_POLICY_FIFO] = {by_arrival, any_margin},
+    [GS_POLICY_SRTF] = {by_rest, any_margin},
+    [GS_POLICY_PRIORITY] = {by_level, level_margin},
+    [GS_POLICY_PACK] = {by_arrival, NULL},
 };
 
 static const struct policy *policy_of(const struct sched_job *job) {
@@ -75,10 +86,11 @@ bool policy_precedes(const struct sched_job *waiter, const struct sched_job *hol
 
 bool policy_preempts(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {
   const struct policy *policy = policy_of(waiter);
-  return policy->preemptive && add_u64(waiter->waiting.key, policy->margin) <= policy_rank(holder, now_ns);
+  return policy->margin &&
+         add_u64(waiter->waiting.key, policy->margin(waiter->gpu)) <= policy_rank(holder, now_ns);
 }
 
-bool policy_is_preemptive(const struct sched_gpu *gpu) { return policies[gpu->settings.policy].preemptive; }
+bool policy_is_preemptive(const struct sched_gpu *gpu) { return policies[gpu->settings.policy].margin; }
 
 uint64_t sched_job_remaining_ns(const struct sched_job *job, uint64_t now_ns) {
   uint64_t had_ns = sched_job_gpu_ns(job, now_ns);
@@ -109,7 +121,8 @@ static uint64_t level_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
 }
 
 void policy_come(struct sched_job *job, uint64_t now_ns) {
-  job->virtual_ns = max_u64(job->virtual_ns, level_ns(job->gpu, now_ns));
+  uint64_t kept_ns = job->turns ? weighted_ns(job, BEHIND_QUANTA * sched_gpu_tq_ns(job->gpu)) : 0;
+  job->virtual_ns = max_u64(job->virtual_ns, less_u64(level_ns(job->gpu, now_ns), kept_ns));
 }
 
 void policy_serve(const struct sched_job *job) {

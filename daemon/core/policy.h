@@ -6,19 +6,20 @@
  * over, those stay whose rank is better than that of the jobs that would take their place.
  *
  *   rr        by the time of asking: who has held goes behind all who wait.
- *   fair      by GPU time had so far, over the weight (start-time fair queueing; the Linux CFS): who comes,
- *             or comes back, starts level with those that are there.
+ *   fair      by GPU time had so far, over the weight (start-time fair queueing; the Linux CFS): who comes
+ *             starts level with those that are there, who comes back no further behind them than two quanta.
  *   fifo      by arrival, to completion: who came earlier goes first whenever it wants to.
  *   srtf      by remaining GPU time: as declared or learnt; for a job about which nothing is known, or which
  *             has had more than was expected, as much again as it has had (Lindy's law). A second more of
- *             waiting weighs as much as 1/32 s less of remaining time, so the longest job has its turn.
- *   priority  by level; a minute more of waiting weighs as much as one level, also in the first quantum of
- *             the turn that it leads to.
- *   pack      by arrival, to completion, as many beside each other as fit. Nobody is interrupted before it
- *             has held for a quantum and somebody has waited for 32.
+ *             waiting weighs as much as 1/32 s less of remaining time, also in the first quantum of the turn
+ * that it leads to, so the longest job has its turn. priority  by level; a minute more of waiting weighs as
+ * much as one level, also in the first quantum of the turn that it leads to. pack      by arrival, to
+ * completion, as many beside each other as fit. Nobody is interrupted before it has held for a quantum and
+ * somebody has waited for 32.
  *
- * With fifo, srtf and priority a waiting job takes the place of a holder even before the quantum is over, as
- * soon as the holder has run for 20 times what the hand-over costs.
+ * With fifo, srtf and priority, and with fair if it is behind by a quantum, a waiting job takes the place of
+ * a holder even before the quantum is over: so who rests for a moment does not lose a turn by it. Such
+ * hand-overs may take one part in 20 of the time, of which a second can be saved up (holders.c).
  */
 #ifndef GS_POLICY_H
 #define GS_POLICY_H

@@ -39,6 +39,7 @@ void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const
                             .total_bytes = min_u64(total_bytes, SCHED_BYTES_MAX),
                             .roomy = true,
                             .replan_ns = SCHED_NEVER,
+                            .preempt_saved_ns = SCHED_PREEMPT_SAVED_NS,
                             .handover.bytes_per_s = SCHED_BYTES_PER_S};
   memcpy(gpu->uuid, uuid, GS_UUID_SIZE);
   strncpy(gpu->name, name, sizeof gpu->name - 1);

@@ -94,14 +94,17 @@ struct sched_gpu {
   char name[GS_NAME_SIZE];
   struct sched_settings settings;
   uint64_t total_bytes;
-  bool serialized;            /* turns are being taken */
-  uint64_t serialized_ns;     /* since when */
-  uint64_t turn_ns;           /* when the present holder's quantum began, or will if it does not run before */
-  bool contended;             /* somebody waits who has no place beside the holders */
-  bool owed;                  /* a gang could have a place here, but not yet on its other GPUs */
-  uint64_t recheck_ns;        /* owed: when to look whether it still is */
-  bool dirty;                 /* what has happened on another GPU must be looked at */
-  uint64_t preempt_ns;        /* when a holder will have run for long enough to be interrupted */
+  bool serialized;          /* turns are being taken */
+  uint64_t serialized_ns;   /* since when */
+  uint64_t turn_ns;         /* when the present holder's quantum began, or will if it does not run before */
+  bool contended;           /* somebody waits who has no place beside the holders */
+  bool owed;                /* a gang could have a place here, but not yet on its other GPUs */
+  uint64_t recheck_ns;      /* owed: when to look whether it still is */
+  bool dirty;               /* what has happened on another GPU must be looked at */
+  uint64_t preempt_ns;      /* when a holder may be interrupted that may not be yet */
+  int64_t preempt_saved_ns; /* what preemptions may cost (holders.c), at preempt_saved_at_ns */
+  uint64_t preempt_saved_at_ns;
+  bool wanted_told;           /* some holder believes that others wait */
   uint64_t epoch;             /* of the last grant */
   uint64_t virtual_ns;        /* fair: where newcomers begin */
   uint64_t arrivals;          /* of jobs so far */
@@ -159,17 +162,21 @@ struct sched_job {
   uint32_t todo; /* actions to take, by bit */
   enum gs_job_state state;
   struct sched_terms terms;
-  uint64_t arrival;    /* number of its arrival at this GPU */
-  uint64_t quantum_ns; /* told with its last grant: how long its turn lasts at least, if nobody preempts it;
-                          0: no turns */
-  uint64_t ran_ns;     /* since when it runs in this turn; 0: it does not */
-  uint64_t credit_ns;  /* what it waited for its turn, for as long as that counts */
-  uint64_t gpu_ns;     /* GPU time had in turns that are over */
-  uint64_t virtual_ns; /* of it while turns were taken, over the weight; or the level at which it came */
-  bool managed;        /* memory that survives a grant to somebody else */
-  bool wanted_told;    /* LOCK_WANTED was sent for this epoch */
-  uint32_t flags;      /* GS_STATE_*, as the client says, and OVERDUE */
-  uint32_t place;      /* in the queue, from 1, after scheduler_number_queue */
+  uint64_t arrival;     /* number of its arrival at this GPU */
+  uint64_t quantum_ns;  /* told with its last grant: how long its turn lasts at least, if nobody preempts it;
+                           0: no turns */
+  uint64_t ran_ns;      /* since when it runs in this turn; 0: it does not */
+  uint64_t credit_ns;   /* what it has waited, up to since_ns, since it last had a whole quantum */
+  uint64_t gpu_ns;      /* GPU time had in turns that are over */
+  uint64_t virtual_ns;  /* of it while turns were taken, over the weight; or the level at which it came */
+  bool managed;         /* memory that survives a grant to somebody else */
+  bool wanted_told;     /* LOCK_WANTED was sent for this epoch, and not taken back */
+  bool goes;            /* foreseen: it must stop when the quantum is over */
+  uint64_t told_end_ns; /* with LOCK_WANTED: when that is; SCHED_NEVER: not known to end */
+  uint64_t left_ns;     /* the same, as of the last LOCK_WANTED */
+  int64_t preempt_cost_ns; /* displaced by preemption: what that costs */
+  uint32_t flags;          /* GS_STATE_*, as the client says, and OVERDUE */
+  uint32_t place;          /* in the queue, from 1, after scheduler_number_queue */
   uint64_t epoch;
   uint64_t since_ns; /* in this state */
   bool active;       /* it holds, and has said that it runs */
@@ -225,6 +232,7 @@ struct sched_action {
   struct sched_job *job;
   uint64_t epoch;                              /* LOCK_OK, LOCK_WANTED, DROP_LOCK */
   uint64_t quantum_ns;                         /* LOCK_OK; 0: until told otherwise */
+  uint64_t left_ns;                            /* LOCK_WANTED, as in protocol.h */
   uint64_t room_bytes, room_seq, target_bytes; /* LOCK_OK, DROP_LOCK, ROOM */
 };
 

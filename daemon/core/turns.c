@@ -53,10 +53,10 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   struct sched_gpu *gpu = job->gpu;
   job->held_ns = sched_job_held_ns(job, now_ns);
   job->waited_ns = sched_job_waited_ns(job, now_ns);
+  job->credit_ns += job->state == GS_JOB_WAITING ? now_ns - job->since_ns : 0;
   job->since_ns = now_ns;
   if (state != GS_JOB_HOLDING && state != GS_JOB_DROPPING)
     policy_charge(job, now_ns);
-  job->credit_ns = 0;
   if (state == GS_JOB_WAITING)
     policy_come(job, now_ns);
   gpu->waiting_count += (state == GS_JOB_WAITING) - (job->state == GS_JOB_WAITING);
@@ -93,12 +93,11 @@ static uint64_t quantum_left_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
 }
 
 void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
-  uint64_t waited_ns = job->state == GS_JOB_WAITING ? now_ns - job->since_ns : 0;
   turns_set_state(job, GS_JOB_HOLDING, now_ns);
-  job->credit_ns = waited_ns;
+  job->credit_ns = gpu->serialized ? job->credit_ns : 0;
   job->epoch = ++gpu->epoch;
   job->turns++;
-  job->wanted_told = job->hidden = job->too_big_noted = false;
+  job->wanted_told = job->goes = job->hidden = job->too_big_noted = false;
   job->flags = 0;
   job->target_bytes = books_target_bytes(job);
   if (gpu->holder_count == 1)
@@ -129,6 +128,40 @@ void turns_admit_running(struct sched_gpu *gpu, struct sched_job *job, uint64_t 
   } else if (gpu->holder_count == 1) {
     gpu->turn_ns = now_ns;
     gpu->last_job = job->id;
+  }
+}
+
+/* ---- what holders know of those that wait ---- */
+
+/* When the turn of this holder ends: who runs on has no end to prepare for, even though others wait. */
+static uint64_t turn_end_ns(const struct sched_job *job) {
+  return job->goes ? turns_quantum_end_ns(job->gpu) : SCHED_NEVER;
+}
+
+static void tell_wanted(struct sched_job *job, bool wanted, uint64_t now_ns, struct sched_change *change) {
+  uint64_t end_ns = turn_end_ns(job);
+  if (job->wanted_told == wanted && (!wanted || job->told_end_ns == end_ns))
+    return;
+  job->wanted_told = wanted;
+  job->told_end_ns = end_ns;
+  if (!wanted)
+    job->left_ns = GS_LEFT_NOBODY;
+  else if (end_ns == SCHED_NEVER)
+    job->left_ns = GS_LEFT_UNKNOWN;
+  else
+    job->left_ns = max_u64(less_u64(end_ns, now_ns), 1);
+  change_add(change, job, SCHED_TELL_LOCK_WANTED);
+}
+
+static void tell_all_wanted(struct sched_gpu *gpu, bool wanted, uint64_t now_ns,
+                            struct sched_change *change) {
+  if (!wanted && !gpu->wanted_told)
+    return;
+  gpu->wanted_told = wanted;
+  list_each(node, &gpu->holders) {
+    struct sched_job *job = job_of_turn(node);
+    if (job->active && gang_is_alone(job)) /* one of a gang that rests is still needed by the others */
+      tell_wanted(job, wanted, now_ns, change);
   }
 }
 
@@ -166,8 +199,9 @@ static void begin_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_cha
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
 }
 
-static void end_turns(struct sched_gpu *gpu, struct sched_change *change) {
+static void end_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   gpu->serialized = false;
+  tell_all_wanted(gpu, false, now_ns, change);
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
 }
 
@@ -176,7 +210,7 @@ static void switch_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_ch
   if (wants && !gpu->serialized)
     begin_turns(gpu, now_ns, change);
   else if (!wants && gpu->serialized && now_ns >= settled_ns(gpu))
-    end_turns(gpu, change);
+    end_turns(gpu, now_ns, change);
 }
 
 /* ---- what follows from the state ---- */
@@ -241,6 +275,8 @@ static unsigned stop_holders(struct sched_gpu *gpu, uint64_t now_ns, struct sche
     if (is_too_big(job, change) || job->displaced || job->must_stop ||
         (waits_in_vain(job) && now_ns >= grace_end_ns(job))) {
       *anew |= job->displaced || !job->must_stop;
+      if (job->displaced)
+        holders_charge_preemption(job, now_ns);
       stop_holder(job, now_ns, change);
       gang_stop(job->gang);
       count++;
@@ -266,20 +302,9 @@ static unsigned grant_next(struct sched_gpu *gpu, uint64_t now_ns, struct sched_
   return count;
 }
 
-/* What it has waited counts for one quantum. */
+/* Who has had a quantum has had what it waited for. */
 static void forget_credit(const struct sched_gpu *gpu) {
   list_each(node, &gpu->holders) { job_of_turn(node)->credit_ns = 0; }
-}
-
-static void tell_wanted(const struct sched_gpu *gpu, struct sched_change *change) {
-  list_each(node, &gpu->holders) {
-    struct sched_job *job = job_of_turn(node);
-    if (!gang_is_alone(job)) /* one that rests is still needed by the others */
-      continue;
-    if (!job->wanted_told)
-      change_add(change, job, SCHED_TELL_LOCK_WANTED);
-    job->wanted_told = true;
-  }
 }
 
 static bool all_run(const struct sched_gpu *gpu) {
@@ -318,9 +343,8 @@ static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chan
   if (gpu->owed)
     gpu->recheck_ns = recheck_ns(gpu, now_ns);
   if (gpu->contended)
-    tell_wanted(gpu, change);
-  if (gpu->contended && all_run(gpu))
-    holders_foresee(gpu, turns_quantum_end_ns(gpu));
+    holders_foresee(gpu, turns_quantum_end_ns(gpu), all_run(gpu));
+  tell_all_wanted(gpu, gpu->contended, now_ns, change);
 }
 
 /* Turns have ended: who neither holds nor owes an answer holds now, and no gang waits for this GPU. */

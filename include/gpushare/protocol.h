@@ -28,7 +28,8 @@
  *     RESIDENT            ──►                    (it restores)
  *                         ◄──  ROOM              as others leave
  *     LOCK_ACTIVE (epoch) ──►                    (all that it needs is there: it runs)
- *                         ◄──  LOCK_WANTED (epoch)      somebody waits: release when idle
+ *                         ◄──  LOCK_WANTED (epoch)      somebody waits: release when idle; again
+ *                                               whenever it is known better when the turn ends
  *                         ◄──  DROP_LOCK (epoch, room)  the quantum is over
  *     LOCK_RELEASED (epoch)  ──►                 (also unasked: idle, or the GPU is detached)
  *     RESIDENT            ──►                    (it evicts, down to its room)
@@ -40,7 +41,7 @@
 #include <stdint.h>
 
 #define GS_MAGIC 0x52485347u /* "GSHR" */
-#define GS_PROTOCOL_VERSION 3u
+#define GS_PROTOCOL_VERSION 4u
 #define GS_MSG_SIZE 128
 #define GS_DEFAULT_SOCKET "/run/gpushare/daemon.sock"
 #define GS_UUID_SIZE 16
@@ -98,6 +99,10 @@ enum gs_msg_type {
   GS_MSG_TYPES(X)
 #undef X
 };
+
+/* LOCK_WANTED: not known to end; and nobody waits any more. */
+#define GS_LEFT_UNKNOWN 0
+#define GS_LEFT_NOBODY UINT64_MAX
 
 /* Whether the jobs of a GPU take turns. */
 enum gs_mode {
@@ -230,6 +235,10 @@ struct gs_msg {
       uint64_t quantum_ns;   /* LOCK_OK; 0: until told otherwise */
       uint64_t target_bytes; /* what the room of a job that holds will become as others leave */
     } room;
+    struct { /* LOCK_WANTED: somebody waits, or GS_LEFT_NOBODY */
+      uint64_t
+          left_ns; /* until the turn ends: when the job must stop if all stays as it is. GS_LEFT_UNKNOWN */
+    } wanted;
     struct { /* RESIDENT: progress of moves; sent every 64 MiB or so and when the room is reached. Also when
                 a room is less than the one before, though nothing has to move for it, whoever holds: others
                 may have what is no longer promised only when this says so. Before LOCK_ACTIVE. */

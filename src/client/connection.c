@@ -78,7 +78,7 @@ void client_request_lock(struct gpu *gpu) {
 static void hold_without_daemon(struct gpu *gpu) {
   gpu->holding = true;
   gpu->epoch = 0;
-  gpu->drop_pending = gpu->wanted = false;
+  gpu->drop_pending = gpu->wanted = gpu->ends = false;
   handover_begin(gpu);
 }
 
@@ -104,7 +104,7 @@ static void forget_daemon(void) {
   client.generation++;
   client.registered = false;
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++) {
-    gpu->attach_sent = gpu->attached = gpu->requested = gpu->wanted = gpu->drop_pending = false;
+    gpu->attach_sent = gpu->attached = gpu->requested = gpu->wanted = gpu->ends = gpu->drop_pending = false;
     gpu->granted_bytes = gpu->capacity_bytes = 0;
     gpu->epoch = 0;
     room_forget(gpu);
@@ -197,10 +197,12 @@ static void on_release_order(struct gpu *gpu, const struct gs_msg *msg) {
   bool drop = msg->type == GS_DROP_LOCK;
   pthread_mutex_lock(&client.lock);
   if (gpu->holding && gpu->epoch == msg->epoch) {
-    gpu->wanted = true;
-    condition_wake_all(&gpu->changed);
-    if (drop && !turn_holds_back(gpu, clock_now_ns()))
+    uint64_t now_ns = clock_now_ns();
+    if (!drop)
+      turn_expect_end(gpu, msg->wanted.left_ns, now_ns);
+    else if (!turn_holds_back(gpu, now_ns))
       handover_order_drop(gpu);
+    condition_wake_all(&gpu->changed);
   }
   if (drop)
     room_take(gpu, msg);

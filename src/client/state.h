@@ -42,7 +42,8 @@ struct gpu {
   uint64_t turn_end_ns;    /* 0: unknown */
   uint64_t paced_since_ns; /* 0: it is not */
   uint64_t expect_by_ns;   /* somebody will wait by then, as in its last turn */
-  bool was_wanted;         /* its last turn was */
+  bool ends;               /* others come when it is over, as the daemon sees it */
+  bool ended;              /* so it was with its last turn */
   uint64_t drop_by_ns;     /* DROP_LOCK waits for an iteration's end, until then; 0: it does not */
   uint64_t backlog_ns;     /* how much is queued when pacing begins, as learnt; 0: nothing is known */
 
@@ -142,6 +143,9 @@ uint64_t handover_check(struct gpu *gpu, uint64_t now_ns);
 /* LOCK_OK tells the quantum, which begins when the gate opens: now. */
 void turn_take(struct gpu *gpu, uint64_t quantum_ns);
 void turn_begin(struct gpu *gpu, uint64_t now_ns);
+
+/* LOCK_WANTED: who waits will come then. */
+void turn_expect_end(struct gpu *gpu, uint64_t left_ns, uint64_t now_ns);
 
 /* Does what is due near the end of a turn that others wait for. Returns when to look again (UINT64_MAX: no
  * need). */

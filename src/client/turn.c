@@ -19,6 +19,7 @@
 #define FREELY_NS (100 * NS_PER_MS) /* in that time a queue is full */
 #define EXPECT_NS (100 * NS_PER_MS) /* who has lost a turn to others asks for the next one by then */
 #define HOLD_NS (50 * NS_PER_MS)    /* a turn may go on for an iteration's end */
+#define NEVER_NS (UINT64_C(1) << 62)
 #define UNDISTURBED_NS                                                                                       \
   (200 * NS_PER_MS) /* after the end: nobody takes its place, and another quantum goes by */
 
@@ -28,6 +29,7 @@ static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 void turn_take(struct gpu *gpu, uint64_t quantum_ns) {
   gpu->quantum_ns = settings()->pace ? quantum_ns : 0;
   gpu->turn_end_ns = 0;
+  gpu->ends = false;
 }
 
 static uint64_t believed_backlog_ns(const struct gpu *gpu) {
@@ -75,23 +77,34 @@ static void stop_pacing(struct gpu *gpu, uint64_t drain_ns) {
 void turn_begin(struct gpu *gpu, uint64_t now_ns) {
   gpu->turn_end_ns = gpu->quantum_ns ? now_ns + gpu->quantum_ns : 0;
   gpu->paced_since_ns = gpu->drop_by_ns = gpu->expect_by_ns = 0;
-  if (gpu->turn_end_ns && gpu->was_wanted && now_ns >= pace_from_ns(gpu)) {
+  if (gpu->turn_end_ns && gpu->ended && now_ns >= pace_from_ns(gpu)) {
     gpu->expect_by_ns = now_ns + EXPECT_NS;
     start_pacing(gpu, now_ns);
   }
-  if (gpu->wanted || gpu->expect_by_ns)
+  if (gpu->ends || gpu->expect_by_ns)
     client_wake();
+}
+
+void turn_expect_end(struct gpu *gpu, uint64_t left_ns, uint64_t now_ns) {
+  gpu->wanted = left_ns != GS_LEFT_NOBODY;
+  gpu->ends = settings()->pace && gpu->wanted && left_ns != GS_LEFT_UNKNOWN;
+  if (gpu->ends) {
+    left_ns = least(left_ns, NEVER_NS);
+    gpu->turn_end_ns = now_ns + left_ns;
+    gpu->quantum_ns = gpu->quantum_ns ? gpu->quantum_ns : left_ns; /* it was granted before turns began */
+  }
+  client_wake();
 }
 
 /* Somebody waits, and it is known when the turn ends. */
 static bool is_ending(const struct gpu *gpu) {
-  return gpu->wanted && gpu->holding && gpu->turn_end_ns && !gpu->releasing && !gpu->drop_pending;
+  return gpu->ends && gpu->holding && gpu->turn_end_ns && !gpu->releasing && !gpu->drop_pending;
 }
 
 uint64_t turn_check(struct gpu *gpu, uint64_t now_ns) {
-  if (!gpu->wanted && now_ns < gpu->expect_by_ns)
+  if (!gpu->ends && now_ns < gpu->expect_by_ns)
     return gpu->expect_by_ns;
-  if (!gpu->wanted && gate_pace(gpu->device) != GATE_FREE) /* nobody waits, or there is no daemon any more */
+  if (!gpu->ends && gate_pace(gpu->device) != GATE_FREE) /* nobody comes, or there is no daemon any more */
     stop_pacing(gpu, 0);
   if (!is_ending(gpu))
     return UINT64_MAX;
@@ -137,7 +150,8 @@ void client_iteration_ended(CUdevice device) {
 
 void turn_end(struct gpu *gpu, uint64_t drain_ns) {
   stop_pacing(gpu, drain_ns);
-  gpu->was_wanted = gpu->wanted;
+  gpu->ended = gpu->ends;
+  gpu->ends = false;
   gpu->turn_end_ns = gpu->drop_by_ns = 0;
   ends_watch(gpu->device, false);
 }

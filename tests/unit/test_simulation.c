@@ -30,7 +30,7 @@ static struct run {
   uint64_t excess_bytes;
   unsigned giving_way;
   bool wanted[ACTORS]; /* it has been told that somebody waits */
-  uint64_t wanted_epoch[ACTORS];
+  uint64_t wanted_epoch[ACTORS], end_ns[ACTORS];
   uint64_t too_big_ns[ACTORS]; /* when it was so the last time */
 } run;
 
@@ -94,10 +94,13 @@ static void on_action(const struct sched_action *action) {
   if (action->type == SCHED_TELL_LOCK_OK && them.gpu.serialized)
     check_grant(i);
   if (action->type == SCHED_TELL_LOCK_WANTED) {
-    if (run.wanted[i] && run.wanted_epoch[i] == action->epoch)
+    uint64_t end_ns = action->left_ns == GS_LEFT_UNKNOWN ? SCHED_NEVER : them.now_ns + action->left_ns;
+    bool wanted = action->left_ns != GS_LEFT_NOBODY;
+    if (run.wanted[i] == wanted && run.wanted_epoch[i] == action->epoch && run.end_ns[i] == end_ns)
       fail_about("is told twice that somebody waits", i);
-    run.wanted[i] = true;
+    run.wanted[i] = wanted;
     run.wanted_epoch[i] = action->epoch;
+    run.end_ns[i] = end_ns;
   }
   if (action->type == SCHED_TELL_ROOM || action->type == SCHED_TELL_LOCK_OK)
     check_room(i, action->room_bytes);
@@ -224,10 +227,12 @@ static void check_turns(void) {
 static void check_job(int i) {
   const struct sched_job *job = &them.jobs[i];
   bool holds = job->state == GS_JOB_HOLDING;
-  /* While somebody waits, the holder knows. */
-  if (holds && them.gpu.serialized && passed_over() > 0 &&
-      !(run.wanted[i] && run.wanted_epoch[i] == job->epoch))
+  /* While somebody waits, the holder that runs knows; and afterwards, that nobody does. */
+  bool told = run.wanted[i] && run.wanted_epoch[i] == job->epoch;
+  if (holds && job->active && them.gpu.serialized && passed_over() > 0 && !told)
     fail_about("does not know that somebody waits", i);
+  if (holds && told && !(them.gpu.serialized && them.gpu.contended))
+    fail_about("believes that somebody waits", i);
   if (sched_job_too_big(job)) {
     run.too_big_ns[i] = them.now_ns;
     if (holds && them.gpu.serialized &&

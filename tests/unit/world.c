@@ -22,9 +22,21 @@ static void say_turn(struct world *world, const char *what, const struct sched_a
     say(world, "%u:%s(%lu)", action->job->id, what, action->epoch);
 }
 
+static void say_wanted(struct world *world, const struct sched_action *action) {
+  struct world_client *client = &world->clients[action->job->id];
+  bool wanted = action->left_ns != GS_LEFT_NOBODY;
+  if (wanted && !(client->wanted && client->wanted_epoch == action->epoch))
+    say(world, "%u:wanted(%lu)", action->job->id, (unsigned long)action->epoch);
+  else if (!wanted)
+    say(world, "%u:unwanted(%lu)", action->job->id, (unsigned long)action->epoch);
+  client->wanted = wanted;
+  client->wanted_epoch = action->epoch;
+  bool known = wanted && action->left_ns != GS_LEFT_UNKNOWN;
+  client->turn_end_ns = known ? world->now_ns + action->left_ns : SCHED_NEVER;
+}
+
 static void say_action(struct world *world, const struct sched_action *action) {
   unsigned id = action->job->id;
-  unsigned long epoch = action->epoch;
   switch (action->type) {
   case SCHED_TELL_ATTACHED:
     say(world, "%u:attached", id);
@@ -39,7 +51,7 @@ static void say_action(struct world *world, const struct sched_action *action) {
     say_turn(world, "ok", action);
     break;
   case SCHED_TELL_LOCK_WANTED:
-    say(world, "%u:wanted(%lu)", id, epoch);
+    say_wanted(world, action);
     break;
   case SCHED_TELL_DROP_LOCK:
     say_turn(world, "drop", action);
@@ -254,6 +266,11 @@ void world_set_mode(struct world *world, enum gs_mode mode) {
 
 void world_set_tq(struct world *world, uint64_t tq_ns) {
   scheduler_set_tq(&world->scheduler, NULL, tq_ns, world->now_ns, &world->change);
+  settle(world);
+}
+
+void world_set_policy(struct world *world, enum gs_policy policy) {
+  scheduler_set_policy(&world->scheduler, NULL, policy, world->now_ns, &world->change);
   settle(world);
 }
 

@@ -1,9 +1,9 @@
 /*
  * world.h - a scheduler with GPUs, jobs and a clock, for tests: events by name, decisions as text.
  *
- * A decision is JOB:WHAT, WHAT one of attached, capacity, on, off (turns), ok(EPOCH), wanted(EPOCH),
- * drop(EPOCH), bypassed, overdue, stays, toobig. With rooms shown also room(GIB), and ok(EPOCH,GIB) and
- * drop(EPOCH,GIB).
+ * A decision is JOB:WHAT, WHAT one of attached, capacity, on, off (turns), ok(EPOCH), wanted(EPOCH) (once;
+ * that the end is another is not shown), unwanted(EPOCH), drop(EPOCH), bypassed, overdue, stays, toobig. With
+ * rooms shown also room(GIB), and ok(EPOCH,GIB) and drop(EPOCH,GIB).
  *
  * The memory of jobs moves as libunified moves it, but at once: who has stopped evicts down to its room, who
  * waits or holds brings back what its room allows, who holds and has enough says that it is active. Tests
@@ -26,6 +26,8 @@ struct world_client {
   bool cramped; /* its host has no memory left to leave to */
   bool holds, active;
   uint64_t epoch;
+  bool wanted;
+  uint64_t wanted_epoch, turn_end_ns; /* of LOCK_WANTED; SCHED_NEVER: not known to end */
   uint64_t resident_bytes, room_bytes, room_seq, target_bytes;
   uint64_t said_seq; /* of the last RESIDENT */
 };
@@ -66,6 +68,7 @@ void world_short(struct world *world, int job, double gib);
 void world_set_terms(struct world *world, int job, const struct sched_terms *terms);
 void world_set_mode(struct world *world, enum gs_mode mode);
 void world_set_tq(struct world *world, uint64_t tq_ns);
+void world_set_policy(struct world *world, enum gs_policy policy);
 void world_set_capacity(struct world *world, double gib);
 
 /* Let time pass; everything happens at its time. */
