@@ -39,6 +39,7 @@ struct gpu {
 
   /* how its turn ends: turn.c */
   uint64_t quantum_ns;     /* as told with the grant; 0: unknown */
+  uint64_t turn_begun_ns;  /* when the gate was opened for it */
   uint64_t turn_end_ns;    /* 0: unknown */
   uint64_t paced_since_ns; /* 0: it is not */
   uint64_t expect_by_ns;   /* somebody will wait by then, as in its last turn */

@@ -58,8 +58,7 @@ static uint64_t seen_backlog_ns(const struct gpu *gpu, uint64_t drain_ns) {
 
 /* Paced soon after its beginning, a program that would queue much has not had the time to do so. */
 static bool ran_freely(const struct gpu *gpu) {
-  uint64_t begun_ns = gpu->turn_end_ns - gpu->quantum_ns;
-  return gpu->paced_since_ns - begun_ns >= FREELY_NS || !pace_held_back(gpu->device);
+  return gpu->paced_since_ns - gpu->turn_begun_ns >= FREELY_NS || !pace_held_back(gpu->device);
 }
 
 static void learn_backlog(struct gpu *gpu, uint64_t drain_ns) {
@@ -75,6 +74,7 @@ static void stop_pacing(struct gpu *gpu, uint64_t drain_ns) {
 }
 
 void turn_begin(struct gpu *gpu, uint64_t now_ns) {
+  gpu->turn_begun_ns = now_ns;
   gpu->turn_end_ns = gpu->quantum_ns ? now_ns + gpu->quantum_ns : 0;
   gpu->paced_since_ns = gpu->drop_by_ns = gpu->expect_by_ns = 0;
   if (gpu->turn_end_ns && gpu->ended && now_ns >= pace_from_ns(gpu)) {

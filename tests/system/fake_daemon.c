@@ -212,6 +212,7 @@ void fake_grant(struct fake_daemon *fake, uint64_t room_bytes) {
 
 void fake_want(struct fake_daemon *fake) {
   struct gs_msg msg = wire_msg(GS_LOCK_WANTED, 0);
+  msg.wanted.left_ns = fake->quantum_ns;
   msg.epoch = fake->epoch;
   tell(fake, &msg);
 }

@@ -36,6 +36,7 @@ void fake_end(struct fake_daemon *fake);
 
 void fake_tell_room(struct fake_daemon *fake, uint64_t room_bytes);
 void fake_grant(struct fake_daemon *fake, uint64_t room_bytes);
+/* The turn ends a quantum from now; if that is unknown, so is the end. */
 void fake_want(struct fake_daemon *fake);
 void fake_drop(struct fake_daemon *fake, uint64_t epoch, uint64_t room_bytes);
 

@@ -82,7 +82,7 @@ static void check_marks(uint64_t least, uint64_t most) {
 }
 
 TEST(little_is_queued_when_a_turn_ends) {
-  begin(NULL, "kernels", "100", "2ms", 400);
+  begin(NULL, "kernels", "100", "2ms", 800 * test_scale());
   await_queued(AHEAD);
   fake_want(&fake);
   pass_ms(800 * test_scale()); /* what was queued has been worked off */
@@ -109,6 +109,16 @@ TEST(much_is_queued_before_that) {
 
 TEST(nobody_waits_and_nobody_is_paced) {
   begin(NULL, "kernels", "100", "2ms", 100);
+  pass_ms(300);
+  await_queued(AHEAD);
+  check_marks(0, 0);
+}
+
+/* Others wait, but for it to be idle: its turn goes on when the quantum is over. */
+TEST(who_runs_on_is_not_paced) {
+  begin(NULL, "kernels", "100", "2ms", 100);
+  fake.quantum_ns = 0;
+  fake_want(&fake);
   pass_ms(300);
   await_queued(AHEAD);
   check_marks(0, 0);
@@ -166,6 +176,14 @@ TEST(a_turn_ends_where_an_iteration_does) {
   }
   CHECK(broken <= 1, "%u of 4 turns", broken); /* on a busy machine it may look idle within an iteration */
   grant(100000, false);
+  finish();
+}
+
+TEST(a_turn_that_does_not_end_does_not_end_with_an_iteration) {
+  begin(NULL, "graphs", "5", "4ms", 300);
+  fake.quantum_ns = 0;
+  fake_want(&fake);
+  fake_expect_silence(&fake, 600);
   finish();
 }
 
