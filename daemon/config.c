@@ -96,6 +96,22 @@ static const char *set_max_clients(struct config *config, const char *text) {
   return NULL;
 }
 
+static const char *set_max_weight(struct config *config, const char *text) {
+  int64_t weight;
+  if (parse_integer(text, GS_WEIGHT_DEFAULT, GS_WEIGHT_MAX, &weight) < 0)
+    return "is not a number from 100 to 10000";
+  config->bounds.max_weight = (uint32_t)weight;
+  return NULL;
+}
+
+static const char *set_max_priority(struct config *config, const char *text) {
+  int64_t priority;
+  if (parse_integer(text, 0, GS_PRIORITY_MAX, &priority) < 0)
+    return "is not a number from 0 to 20";
+  config->bounds.max_priority = (int32_t)priority;
+  return NULL;
+}
+
 static const char *set_log(struct config *config, const char *text) {
   return log_level_parse(text, &config->log) < 0 ? "is none of error, warn, info, debug" : NULL;
 }
@@ -146,6 +162,9 @@ const struct config_key config_keys[] = {
     {"learn", "yes|no", "expect of a program what its earlier runs took (policy srtf; default yes)",
      .set = set_learn},
     {"max_clients_per_user", "N", "programs of one user at a time (default 2048)", .set = set_max_clients},
+    {"max_weight", "N", "what programs may ask for themselves, from 100 (default 10000: any weight)",
+     .set = set_max_weight},
+    {"max_priority", "N", "likewise, from 0 (default 20: any priority)", .set = set_max_priority},
     {"group", "NAME|GID", "whose members may change settings (default gpushare)", .set = set_group},
     {"log", "LEVEL", "error, warn, info or debug (default info)", .set = set_log},
 };
@@ -159,6 +178,7 @@ struct config config_default(void) {
                                       .memory = GS_MEMORY_MANAGED},
                           .grace_ns = 30 * NS_PER_S,
                           .max_clients_per_user = 2048,
+                          .bounds = TERMS_UNBOUNDED,
                           .learn = true,
                           .group = "gpushare",
                           .log = LOG_LEVEL_INFO};

@@ -10,6 +10,7 @@
 #include "core/scheduler.h"
 #include "gpushare/protocol.h"
 #include "overrides.h"
+#include "terms.h"
 
 #define CONFIG_DEFAULT_PATH "/etc/gpushare/gpushare.conf"
 
@@ -20,6 +21,7 @@ struct config {
   uint64_t grace_ns;
   uint64_t host_memory_bytes;
   uint64_t max_clients_per_user;
+  struct terms_bounds bounds;
   bool learn; /* from earlier runs */
   char group[64];
   enum log_level log;

@@ -19,6 +19,7 @@ struct daemon {
   bool learns; /* from the history */
   uint64_t started_ns;
   uint64_t max_clients_per_user;
+  struct terms_bounds bounds;
   uint32_t gpu_count;
   uint32_t client_count;
   uint32_t last_job_id;
@@ -55,6 +56,9 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns);
 
 /* The client's terms have changed: its jobs are given them. */
 void daemon_apply_terms(struct peer *peer, uint64_t now_ns);
+
+/* These bounds count from now on, for all jobs. */
+void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds, uint64_t now_ns);
 
 /* Carry out what the scheduler has decided. */
 void daemon_execute(struct sched_change *change);

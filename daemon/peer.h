@@ -47,6 +47,7 @@ struct peer {
   char name[GS_NAME_SIZE];
   uint64_t command_hash;
   struct terms terms;
+  bool cut_noted;          /* that it asks for more than it may, in the log */
   char gang[GS_GANG_SIZE]; /* that its attachments join; empty: none */
   uint64_t gpu_ns;         /* had on a GPU that it has left; of several the most */
   struct attachment *attachments[GS_GPUS_PER_CLIENT];

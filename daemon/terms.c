@@ -25,7 +25,12 @@ static void set_field(struct sched_terms *terms, enum gs_term term, uint64_t val
 
 static bool is_set(const struct terms *terms, enum gs_term term) { return terms->set_fields >> term & 1; }
 
-struct sched_terms terms_of(const struct terms *terms) {
+static bool stands(const struct terms *terms, enum gs_term term) {
+  return terms->standing_fields >> term & 1;
+}
+
+/* Whatever the bounds are. */
+static struct sched_terms asked_for(const struct terms *terms) {
   struct sched_terms given = terms->declared;
   if (given.weight == 0)
     given.weight = SCHED_WEIGHT;
@@ -42,6 +47,21 @@ struct sched_terms terms_of(const struct terms *terms) {
   if (is_set(terms, GS_TERM_SOFT_LIMIT))
     given.soft_limit_bytes = terms->set.soft_limit_bytes;
   return given;
+}
+
+struct sched_terms terms_of(const struct terms *terms) {
+  struct sched_terms given = asked_for(terms);
+  const struct terms_bounds *bounds = terms->bounds;
+  if (bounds && given.weight > bounds->max_weight && !stands(terms, GS_TERM_WEIGHT))
+    given.weight = bounds->max_weight;
+  if (bounds && given.priority > bounds->max_priority && !stands(terms, GS_TERM_PRIORITY))
+    given.priority = bounds->max_priority;
+  return given;
+}
+
+bool terms_are_cut(const struct terms *terms) {
+  struct sched_terms asked = asked_for(terms), given = terms_of(terms);
+  return given.weight < asked.weight || given.priority < asked.priority;
 }
 
 static int32_t cut_priority(int32_t priority) {
@@ -80,8 +100,7 @@ const char *terms_wrong(const struct gs_msg *msg) {
 /* He may lift what he has set himself. */
 static bool owner_may_limit(const struct terms *terms, enum gs_term term, uint64_t given_bytes,
                             uint64_t bytes) {
-  bool stands = terms->standing_fields >> term & 1;
-  return !stands || given_bytes == 0 || (bytes > 0 && bytes <= given_bytes);
+  return !stands(terms, term) || given_bytes == 0 || (bytes > 0 && bytes <= given_bytes);
 }
 
 bool terms_owner_may(const struct terms *terms, const struct gs_msg *msg) {

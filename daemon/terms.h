@@ -1,6 +1,7 @@
 /*
  * terms.h - what a client's jobs are given: field by field what gpusharectl has set, else what the program
- * has declared, else what its earlier runs have taught, else the default.
+ * has declared, else what its earlier runs have taught, else the default. Weight and priority have bounds,
+ * which only those may exceed who may change settings.
  */
 #ifndef GS_TERMS_H
 #define GS_TERMS_H
@@ -10,9 +11,18 @@
 
 #include "core/scheduler.h"
 
-/* All zero: nothing is known, and the defaults count. */
+/* What programs, and the owners of their jobs, may ask for. No less than the defaults: who asks for nothing
+ * is never cut. */
+struct terms_bounds {
+  uint32_t max_weight;
+  int32_t max_priority;
+};
+#define TERMS_UNBOUNDED ((struct terms_bounds){SCHED_WEIGHT_MAX, SCHED_PRIORITY_MAX})
+
+/* All zero: nothing is known, the defaults count, and there are no bounds. */
 struct terms {
-  struct sched_terms declared; /* weight 0: the default */
+  const struct terms_bounds *bounds; /* they may change; NULL: none */
+  struct sched_terms declared;       /* weight 0: the default */
   struct sched_terms set;
   unsigned set_fields;      /* 1 << enum gs_term: what of these counts */
   unsigned standing_fields; /* likewise: what was set by somebody whom the owner can't overrule */
@@ -20,6 +30,9 @@ struct terms {
 };
 
 struct sched_terms terms_of(const struct terms *terms);
+
+/* Somebody has asked for more than the bounds allow. */
+bool terms_are_cut(const struct terms *terms);
 
 /* DECLARE. */
 void terms_declare(struct terms *terms, const struct gs_msg *msg);

@@ -132,6 +132,7 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   peer->job_id = new_job_id(daemon);
   printable_copy(peer->name, msg->reg.name, sizeof peer->name);
   peer->command_hash = msg->reg.command_hash;
+  peer->terms.bounds = &daemon->bounds;
   if (daemon->learns)
     peer->terms.learnt_ns = history_expected_ns(&daemon->history, peer->uid, peer->command_hash);
   log_debug("job %u: pid %d, uid %u, %s", peer->job_id, peer->pid, peer->uid, peer->name);
@@ -163,10 +164,32 @@ void daemon_apply_terms(struct peer *peer, uint64_t now_ns) {
       apply_changed_terms(peer->attachments[i], now_ns);
 }
 
+static void note_cut(struct peer *peer) {
+  if (peer->cut_noted || !terms_are_cut(&peer->terms))
+    return;
+  struct sched_terms given = terms_of(&peer->terms);
+  peer->cut_noted = true;
+  log_info("job %u (pid %d, %s) asks for more than programs may: it is given weight %u and priority %d "
+           "(settings max_weight and max_priority)",
+           peer->job_id, peer->pid, peer->name, given.weight, given.priority);
+}
+
 static void on_declare(struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   terms_declare(&peer->terms, msg);
   strcpy(peer->gang, msg->declare.gang);
+  note_cut(peer);
   daemon_apply_terms(peer, now_ns);
+}
+
+void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds, uint64_t now_ns) {
+  daemon->bounds = *bounds;
+  list_each(gpu_node, &daemon->scheduler.gpus) {
+    list_each(node, &list_entry(gpu_node, struct sched_gpu, link)->jobs) {
+      struct attachment *attachment = attachment_of(list_entry(node, struct sched_job, link));
+      note_cut(attachment->peer);
+      apply_terms(attachment, now_ns);
+    }
+  }
 }
 
 /* A GPU that nobody uses makes room for one that somebody does. */
@@ -404,7 +427,8 @@ void daemon_on_bad_message(struct peer *peer, int error) {
 /* ---- time ---- */
 
 void daemon_init(struct daemon *daemon, uint64_t now_ns) {
-  *daemon = (struct daemon){.started_ns = now_ns, .max_clients_per_user = 2048, .learns = true};
+  *daemon = (struct daemon){
+      .started_ns = now_ns, .max_clients_per_user = 2048, .bounds = TERMS_UNBOUNDED, .learns = true};
   scheduler_init(&daemon->scheduler);
   history_init(&daemon->history);
   list_init(&daemon->gangs);

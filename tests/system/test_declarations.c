@@ -211,6 +211,25 @@ TEST(gpusharectl_counts_more) {
   end(program);
 }
 
+TEST(bounds) {
+  static const char *const environment[] = {"GPUSHARE_WEIGHT=5000", NULL};
+  const char *text = "asks for more than programs may: it is given weight 300 and priority 0 "
+                     "(settings max_weight and max_priority)";
+  scene_begin(&scene, "small,capacity=64MiB");
+  scene_start_daemon(&scene, "--max-weight", "300", "--max-priority", "0", NULL);
+  struct process *program = scene_start(&scene, environment, "declarer", NULL);
+  start_using(program);
+  await_given(program->pid, 300, 0, false, 0, 0);
+  process_await_log(scene.daemon, text);
+  CHECK(ask(program, "priority 20") == 0 && ask(program, "weight 299") == 0);
+  await_given(program->pid, 299, 0, false, 0, 0);
+  CHECK(process_log_count(scene.daemon, "more than programs may") == 1, "once for a job");
+  set(program, "set-weight", "9000");
+  set(program, "set-priority", "7");
+  await_given(program->pid, 9000, 7, false, 0, 0);
+  end(program);
+}
+
 static void await_total(struct process *program, long long bytes) {
   for (uint64_t deadline = deadline_in(PROCESS_LIMIT_S); ask(program, "total") != bytes;)
     CHECK(deadline_left_ms(deadline) > 0, "it sees %lld", ask(program, "total"));

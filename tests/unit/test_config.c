@@ -44,6 +44,8 @@ START_TEST(defaults) {
   ck_assert_uint_eq(config.overrides.count, 0);
   ck_assert_uint_gt(config.host_memory_bytes, 0);
   ck_assert_str_eq(config.socket, GS_DEFAULT_SOCKET);
+  ck_assert_uint_eq(config.bounds.max_weight, GS_WEIGHT_MAX);
+  ck_assert_int_eq(config.bounds.max_priority, GS_PRIORITY_MAX);
 }
 END_TEST
 
@@ -53,6 +55,7 @@ START_TEST(all_keys_are_read) {
                 "off\npolicy = srtf\n"
                 "grace = 1m\ncapacity = 16G\nmemory = swap\nhost_memory = 1T\nmax_clients_per_user = "
                 "7\nlearn = no\n"
+                "max_weight = 300\nmax_priority = 0\n"
                 "group = users\nlog = debug\n"),
       0);
   ck_assert_str_eq(config.socket, "/run/x.sock");
@@ -66,6 +69,8 @@ START_TEST(all_keys_are_read) {
   ck_assert_uint_eq(config.host_memory_bytes, UINT64_C(1) << 40);
   ck_assert_uint_eq(config.max_clients_per_user, 7);
   ck_assert(!config.learn);
+  ck_assert_uint_eq(config.bounds.max_weight, 300);
+  ck_assert_int_eq(config.bounds.max_priority, 0);
   ck_assert_str_eq(config.group, "users");
   ck_assert_int_eq(config.log, LOG_LEVEL_DEBUG);
 }
@@ -87,6 +92,11 @@ START_TEST(mistakes_are_named_and_change_nothing) {
       {"host_memory = 101%\n", ":1: ", "100 %"},
       {"max_clients_per_user = 0\n", ":1: ", "number"},
       {"max_clients_per_user = 5x\n", ":1: ", "number"},
+      {"max_weight = 99\n", ":1: ", "max_weight: '99' is not a number from 100 to 10000"},
+      {"max_weight = 10001\n", ":1: ", "from 100 to 10000"},
+      {"max_priority = -1\n", ":1: ", "max_priority: '-1' is not a number from 0 to 20"},
+      {"max_priority = 21\n", ":1: ", "from 0 to 20"},
+      {"[gpu " CARD "]\nmax_weight = 100\n", ":2: ", "max_weight: '100' is no setting of a single GPU"},
       {"learn = perhaps\n", ":1: ", "learn: 'perhaps' is neither yes nor no"},
       {"group =\n", ":1: ", "empty"},
       {"capacity = 9000T\n", ":1: ", "not a size"},
@@ -194,6 +204,8 @@ static void expect_same(const struct config *a, const struct config *b) {
   ck_assert_uint_eq(a->general.capacity_bytes, b->general.capacity_bytes);
   ck_assert_uint_eq(a->host_memory_bytes, b->host_memory_bytes);
   ck_assert_uint_eq(a->max_clients_per_user, b->max_clients_per_user);
+  ck_assert_uint_eq(a->bounds.max_weight, b->bounds.max_weight);
+  ck_assert_int_eq(a->bounds.max_priority, b->bounds.max_priority);
   ck_assert_int_eq(a->learn, b->learn);
   ck_assert_str_eq(a->group, b->group);
   ck_assert_int_eq(a->log, b->log);

@@ -2,6 +2,8 @@
  * jobs, what is learnt from their runs. */
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -162,6 +164,39 @@ START_TEST(wrong_orders_are_refused) {
 }
 END_TEST
 
+START_TEST(what_programs_ask_for_has_bounds) {
+  start((const char *const[]){"--max-weight", "200", "--max-priority", "5", NULL});
+  int fd = register_client(it);
+  declare(fd, 500, 12, 0, 0);
+  attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
+  given(200, 5, 0, 0);
+  declare(fd, 201, -12, 0, 0);
+  given(200, -12, 0, 0);
+  uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
+  ck_assert_int_eq(set_terms(job, GS_TERM_WEIGHT, 5000), 0);
+  given(5000, -12, 0, 0);
+}
+END_TEST
+
+static void set_bounds(const char *text) {
+  FILE *file = fopen(it->config, "w");
+  fputs(text, file);
+  fclose(file);
+  kill(it->pid, SIGHUP);
+}
+
+START_TEST(bounds_can_change) {
+  int fd = register_client(it);
+  declare(fd, 500, 12, 0, 0);
+  attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
+  given(500, 12, 0, 0);
+  expect(fd, GS_LOCK_OK);
+  set_bounds("max_weight = 300\nmax_priority = 7\n");
+  expect(fd, GS_CAPACITY); /* the settings are applied anew */
+  given(300, 7, 0, 0);
+}
+END_TEST
+
 #define OWNER 65534
 #define STRANGER 65533
 
@@ -287,6 +322,8 @@ int main(void) {
                                 a_soft_limit_is_no_limit,
                                 what_is_set_counts_more,
                                 wrong_orders_are_refused,
+                                what_programs_ask_for_has_bounds,
+                                bounds_can_change,
                                 owners_may_ask_for_less,
                                 what_it_has_had_is_not_left,
                                 a_run_teaches_what_the_next_one_takes,

@@ -163,6 +163,56 @@ START_TEST(nor_others_soft_limits) {
 }
 END_TEST
 
+/* ---- bounds ---- */
+
+static struct terms_bounds bounds;
+
+static void bound(uint32_t max_weight, int32_t max_priority) {
+  bounds = (struct terms_bounds){max_weight, max_priority};
+  terms.bounds = &bounds;
+}
+
+START_TEST(declarations_are_cut_to_the_bounds) {
+  bound(200, 5);
+  given(SCHED_WEIGHT, 0, 0, 0);
+  declare(200, 5, 1, 2);
+  given(200, 5, 1, 2);
+  ck_assert(!terms_are_cut(&terms));
+  declare(201, -20, 1, 2);
+  given(200, -20, 1, 2);
+  ck_assert(terms_are_cut(&terms));
+  declare(0, 6, 0, 0);
+  given(SCHED_WEIGHT, 5, 0, 0);
+  ck_assert(terms_are_cut(&terms));
+  bound(SCHED_WEIGHT_MAX, SCHED_PRIORITY_MAX);
+  given(SCHED_WEIGHT, 6, 0, 0); /* what was asked for is not forgotten */
+  ck_assert(!terms_are_cut(&terms));
+}
+END_TEST
+
+START_TEST(who_may_change_settings_gives_more) {
+  bound(200, 5);
+  declare(300, 6, 0, 0);
+  set(GS_TERM_WEIGHT, 9000, false);
+  given(9000, 5, 0, 0);
+  set(GS_TERM_PRIORITY, 20, false);
+  given(9000, 20, 0, 0);
+  ck_assert(!terms_are_cut(&terms));
+}
+END_TEST
+
+START_TEST(owners_are_bound_as_their_programs) {
+  declare(5000, 20, 0, 0);
+  set(GS_TERM_WEIGHT, 4000, true);
+  set(GS_TERM_PRIORITY, 19, true);
+  given(4000, 19, 0, 0);
+  bound(200, 5);
+  given(200, 5, 0, 0);
+  ck_assert(owner_may(GS_TERM_WEIGHT, 200) && !owner_may(GS_TERM_WEIGHT, 201));
+  ck_assert(owner_may(GS_TERM_PRIORITY, 5) && !owner_may(GS_TERM_PRIORITY, 6));
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {the_program_counts_more_than_the_default,
                                 absurd_declarations_are_cut,
@@ -173,6 +223,9 @@ int main(void) {
                                 an_owner_asks_for_less,
                                 an_owner_lifts_only_his_own_limit,
                                 nor_others_soft_limits,
+                                declarations_are_cut_to_the_bounds,
+                                who_may_change_settings_gives_more,
+                                owners_are_bound_as_their_programs,
                                 NULL};
   return suite_main("terms", tests, set_up, NULL);
 }
