@@ -1,4 +1,5 @@
-/* test_sched_soft_limits.c - what a job has beyond its soft limit leaves the card before others' memory does. */
+/* test_sched_soft_limits.c - what a job has beyond its soft limit leaves the card before others' memory does.
+ */
 #include "suite.h"
 #include "world.h"
 
