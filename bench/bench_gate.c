@@ -1,6 +1,7 @@
 /*
  * bench_gate.c - what the gate adds to a call that may pass: nanoseconds of a gate_enter/gate_leave pair,
- * beside an uncontended pthread mutex pair, with one thread and with two that share nothing.
+ * beside an uncontended pthread mutex pair, with one thread and with two that share nothing; and of such a
+ * pair that counts a kernel as well (meter/meter.h).
  *
  * The gate's own sources are linked in, with a client that opens the gate at once. Each figure is the median
  * of several interleaved rounds.
@@ -17,6 +18,7 @@
 #include "gate/pace.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
+#include "meter/meter.h"
 #include "report.h"
 
 #define ROUNDS 15
@@ -32,6 +34,8 @@ void client_want(CUdevice device) { (void)device; }
 void contexts_learn_current(void) {}
 void pace_submission(CUdevice device, CUstream stream) { (void)device, (void)stream; }
 void streams_note(CUstream stream) { (void)stream; }
+void meter_begin_slow(CUstream stream) { (void)stream; }
+void meter_end_slow(const struct meter_work *work, CUresult result) { (void)work, (void)result; }
 CUdevice contexts_device(CUcontext context) {
   (void)context;
   return 0;
@@ -49,6 +53,24 @@ static double gate_pair_ns(void) {
     atomic_signal_fence(memory_order_seq_cst); /* where the driver's function would be called */
     gate_leave();
   }
+  return (double)(clock_now_ns() - start_ns) / CALLS;
+}
+
+/* As a wrapper does it (interpose/wrappers.c); which the compiler can't see through. */
+static __attribute__((noinline)) CUresult launch(const void *function, unsigned x, unsigned y, unsigned z) {
+  gate_enter(NULL);
+  struct meter_work work = meter_kernel(function, AMOUNT_GRID(x, y, z));
+  bool look = meter_begin(NULL);
+  atomic_signal_fence(memory_order_seq_cst);
+  CUresult result = meter_end(look, &work, CUDA_SUCCESS);
+  gate_leave();
+  return result;
+}
+
+static double counted_pair_ns(void) {
+  uint64_t start_ns = clock_now_ns();
+  for (unsigned i = 0; i < CALLS; i++)
+    launch(&driver, i, 1, 1);
   return (double)(clock_now_ns() - start_ns) / CALLS;
 }
 
@@ -105,7 +127,8 @@ static double median(double *values) {
 }
 
 int main(int argc, char **argv) {
-  double gate[ROUNDS], mutex[ROUNDS], gate_two[ROUNDS], mutex_two[ROUNDS];
+  double gate[ROUNDS], mutex[ROUNDS], gate_two[ROUNDS], mutex_two[ROUNDS], counted[ROUNDS],
+      counted_two[ROUNDS];
   driver.cuCtxGetDevice = current_device;
   report_begin(argc, argv);
   gate_enter(NULL);
@@ -115,6 +138,8 @@ int main(int argc, char **argv) {
     mutex[i] = mutex_pair_ns();
     gate_two[i] = two_threads_ns(gate_pair_ns);
     mutex_two[i] = two_threads_ns(mutex_pair_ns);
+    counted[i] = counted_pair_ns();
+    counted_two[i] = two_threads_ns(counted_pair_ns);
   }
   double gate_ns = median(gate), mutex_ns = median(mutex), two_ns = median(gate_two);
   report("gate_ns", gate_ns, "ns");
@@ -124,6 +149,8 @@ int main(int argc, char **argv) {
   report("gate_two_over_one", two_ns / gate_ns, "");
   report("mutex_two_over_one", median(mutex_two) / mutex_ns,
          ""); /* what the machine itself does to two threads */
+  report("counted_ns", median(counted), "ns");
+  report("counted_two_threads_ns", median(counted_two), "ns");
   report("membarrier", !gate_needs_fence, "");
   report_end();
   return 0;

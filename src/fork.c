@@ -10,6 +10,8 @@
 #include "gate/pace.h"
 #include "gate/streams.h"
 #include "memory/memory.h"
+#include "meter/graphs.h"
+#include "meter/watch.h"
 
 static void in_child(void) {
   client_fork_child();
@@ -20,6 +22,8 @@ static void in_child(void) {
   streams_fork_child();
   capture_fork_child();
   memory_fork_child();
+  graphs_fork_child();
+  watch_fork_child();
 }
 
 __attribute__((constructor)) static void watch_forks(void) {

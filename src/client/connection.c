@@ -18,6 +18,7 @@
 #include "interpose/driver.h"
 #include "memory/device.h"
 #include "memory/memory.h"
+#include "meter/watch.h"
 #include "settings.h"
 
 #define RETRY_NS (NS_PER_S / 2)          /* between attempts to connect */
@@ -29,6 +30,10 @@ struct client client = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .wake_fd = 
 /* Of the connection thread alone. */
 static uint64_t retry_at_ns;
 static uint64_t handshake_by_ns; /* 0: nothing outstanding */
+
+/* The descriptor that has come with the message in hand; -1: none. Changed with the lock held, so that the
+ * child of a fork can close it. */
+static int passed = -1;
 
 struct gpu *client_gpu(CUdevice device) {
   return device >= 0 && device < GS_GPUS_PER_CLIENT ? &client.gpus[device] : NULL;
@@ -108,6 +113,8 @@ static void forget_daemon(void) {
     gpu->granted_bytes = gpu->capacity_bytes = 0;
     gpu->epoch = 0;
     room_forget(gpu);
+    if (gpu->used)
+      watch_detach(gpu->device);
   }
   condition_wake_all(&client.memory_changed);
 }
@@ -221,6 +228,8 @@ static void on_attached(struct gpu *gpu, const struct gs_msg *msg) {
   if (msg->type == GS_ATTACHED) {
     gpu->attached = true;
     gpu->memory_mode = (int)msg->attached.memory;
+    if (passed >= 0)
+      watch_attach(gpu->device, passed);
     client_request_lock(gpu);
   }
   condition_wake_all(&client.memory_changed);
@@ -353,15 +362,30 @@ static void try_connect(void) {
   pthread_mutex_unlock(&client.lock);
 }
 
+static int receive(struct gs_msg *msg) {
+  pthread_mutex_lock(&client.lock);
+  int err = wire_recv_passed(client.fd, msg, &passed);
+  pthread_mutex_unlock(&client.lock);
+  return err;
+}
+
+static void drop_passed(void) {
+  pthread_mutex_lock(&client.lock);
+  if (passed >= 0)
+    close(passed);
+  passed = -1;
+  pthread_mutex_unlock(&client.lock);
+}
+
 static void receive_all(void) {
   struct gs_msg msg;
   int err;
-  while (client.fd >= 0 && (err = wire_recv(client.fd, &msg)) != -EAGAIN) {
-    if (err == 0 || err == -ENOSYS) {
-      if (err == 0)
-        on_message(&msg);
+  while (client.fd >= 0 && (err = receive(&msg)) != -EAGAIN) {
+    if (err == 0)
+      on_message(&msg);
+    drop_passed();
+    if (err == 0 || err == -ENOSYS)
       continue;
-    }
     if (err == -EPROTONOSUPPORT) {
       on_other_version(msg.version);
       continue;
@@ -483,6 +507,9 @@ void client_fork_child(void) {
     close(client.fd);
   if (client.wake_fd >= 0)
     close(client.wake_fd);
+  if (passed >= 0)
+    close(passed);
+  passed = -1;
   client = (struct client){.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .wake_fd = -1};
   retry_at_ns = handshake_by_ns = 0;
 }

@@ -1,4 +1,5 @@
-/* futex.h - wait for a word to change, wake who waits for it. Private to one process. */
+/* futex.h - wait for a word to change, wake who waits for it. Private to one process, but for those that say
+ * shared: the word is in memory that several processes map. */
 #ifndef GS_FUTEX_H
 #define GS_FUTEX_H
 
@@ -11,16 +12,28 @@
 
 #include "common/clock.h"
 
+static inline void futex_wait_by(int operation, _Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns) {
+  struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / NS_PER_S),
+                             .tv_nsec = (long)(timeout_ns % NS_PER_S)};
+  syscall(SYS_futex, word, operation, seen, timeout_ns == UINT64_MAX ? NULL : &timeout, NULL, 0);
+}
+
 /* Returns when woken, when *word is not `seen`, after timeout_ns (UINT64_MAX: never), or for no reason.
  * Changes errno. */
 static inline void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns) {
-  struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / NS_PER_S),
-                             .tv_nsec = (long)(timeout_ns % NS_PER_S)};
-  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, timeout_ns == UINT64_MAX ? NULL : &timeout, NULL, 0);
+  futex_wait_by(FUTEX_WAIT_PRIVATE, word, seen, timeout_ns);
 }
 
 static inline void futex_wake(_Atomic uint32_t *word, int32_t count) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}
+
+static inline void futex_wait_shared(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns) {
+  futex_wait_by(FUTEX_WAIT, word, seen, timeout_ns);
+}
+
+static inline void futex_wake_shared(_Atomic uint32_t *word, int32_t count) {
+  syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0);
 }
 
 #endif

@@ -71,28 +71,74 @@ int wire_check(struct gs_msg *msg, size_t size) {
   return 0;
 }
 
-int wire_send(int fd, const struct gs_msg *msg) {
+/* Room for one descriptor; alignment may leave some for a second one. */
+union control {
+  char bytes[CMSG_SPACE(sizeof(int))];
+  struct cmsghdr align;
+};
+
+static int send_message(int fd, const struct gs_msg *msg, void *control, size_t control_size) {
+  struct iovec part = {.iov_base = (void *)(uintptr_t)msg, .iov_len = sizeof *msg};
+  struct msghdr header = {
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = control_size};
   ssize_t n;
   do
-    n = send(fd, msg, sizeof *msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    n = sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
   while (n < 0 && errno == EINTR);
   return n < 0 ? -errno : 0; /* a packet goes whole or not at all */
 }
 
-int wire_recv(int fd, struct gs_msg *msg) {
+int wire_send(int fd, const struct gs_msg *msg) { return send_message(fd, msg, NULL, 0); }
+
+int wire_send_passing(int fd, const struct gs_msg *msg, int passed) {
+  union control control = {
+      .align = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+  memcpy(CMSG_DATA(&control.align), &passed, sizeof passed);
+  return send_message(fd, msg, &control, sizeof control);
+}
+
+/* The descriptor that has come, if it is the only one. */
+static int take_descriptor(struct msghdr *header) {
+  int taken = -1, count = 0;
+  for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c; c = CMSG_NXTHDR(header, c)) {
+    size_t bytes = c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS ? c->cmsg_len - CMSG_LEN(0) : 0;
+    for (size_t i = 0; i < bytes / sizeof(int); i++) {
+      if (count++ > 0)
+        close(taken);
+      memcpy(&taken, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+    }
+  }
+  if (count <= 1)
+    return taken;
+  close(taken);
+  return -1;
+}
+
+static int receive(int fd, struct gs_msg *msg, struct msghdr *header) {
   struct iovec part = {.iov_base = msg, .iov_len = sizeof *msg};
-  struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+  header->msg_iov = &part;
+  header->msg_iovlen = 1;
   ssize_t n;
   do
-    n = recvmsg(fd, &header, MSG_CMSG_CLOEXEC);
+    n = recvmsg(fd, header, MSG_CMSG_CLOEXEC);
   while (n < 0 && errno == EINTR);
-  if (n < 0)
+  if (n < 0) {
+    header->msg_controllen = 0;
     return -errno;
+  }
   if (n == 0)
     return -ECONNRESET;
-  if (header.msg_flags & MSG_TRUNC)
-    return -EBADMSG;
-  return wire_check(msg, (size_t)n);
+  return header->msg_flags & MSG_TRUNC ? -EBADMSG : wire_check(msg, (size_t)n);
+}
+
+int wire_recv(int fd, struct gs_msg *msg) { return receive(fd, msg, &(struct msghdr){0}); }
+
+int wire_recv_passed(int fd, struct gs_msg *msg, int *passed) {
+  union control control;
+  struct msghdr header = {.msg_control = &control, .msg_controllen = sizeof control};
+  int err = receive(fd, msg, &header);
+  *passed = take_descriptor(&header);
+  return err;
 }
 
 int wire_connect(const char *path) {

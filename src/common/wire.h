@@ -24,6 +24,11 @@ int wire_send(int fd, const struct gs_msg *msg);
  * non-blocking socket; or what wire_check says. */
 int wire_recv(int fd, struct gs_msg *msg);
 
+/* The same, with a descriptor that goes along: of the one, which stays the caller's; to the other, which it
+ * then owns, -1 if there is none. A message brings one descriptor at most: more are closed. */
+int wire_send_passing(int fd, const struct gs_msg *msg, int passed);
+int wire_recv_passed(int fd, struct gs_msg *msg, int *passed);
+
 /* Connect to the daemon's socket: a close-on-exec descriptor, or -errno. Never blocks. */
 int wire_connect(const char *path);
 

@@ -27,6 +27,12 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void set_up(void) { condition_init(&changed); }
 
+/* Whether there are any concerns everybody who submits. Lock held. */
+static void tell(void) {
+  gate_set_look(GATE_LOOK_CAPTURES, count > 0);
+  condition_wake_all(&changed);
+}
+
 /* Streams of one process may be more than the table holds: what does not fit is not waited for. */
 static bool add(CUstream stream, CUcontext context) {
   pthread_once(&once, set_up);
@@ -35,6 +41,7 @@ static bool add(CUstream stream, CUcontext context) {
   if (allowed && count < CAPTURES_MAX) {
     captures[count].stream = stream;
     captures[count++].context = context;
+    tell();
   }
   pthread_mutex_unlock(&lock);
   return allowed;
@@ -55,7 +62,7 @@ static bool drop(CUstream stream) {
     if (captures[i].stream == stream) {
       captures[i] = captures[--count];
       found = true;
-      condition_wake_all(&changed);
+      tell();
     }
   pthread_mutex_unlock(&lock);
   return found;
@@ -77,6 +84,7 @@ void capture_stream_stays(CUstream stream) {
   if (count < CAPTURES_MAX) {
     captures[count].stream = stream;
     captures[count++].context = context;
+    tell();
   }
   pthread_mutex_unlock(&lock);
 }
@@ -89,7 +97,7 @@ void capture_context_gone(CUcontext context) {
       captures[i] = captures[--count];
     else
       i++;
-  condition_wake_all(&changed);
+  tell();
   pthread_mutex_unlock(&lock);
 }
 

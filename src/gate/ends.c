@@ -13,6 +13,8 @@
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/reach.h"
+#include "meter/graphs.h"
+#include "meter/meter.h"
 
 #define SMALL_BYTES (64u << 10) /* results, not data */
 #define STRANGE_GRAPHS 16       /* in a row: the program has gone on to another one */
@@ -120,12 +122,14 @@ CUresult hook_cuEventSynchronize(CUevent hEvent) { return waited(driver.cuEventS
 CUresult hook_cuCtxSynchronize(void) { return waited(driver.cuCtxSynchronize()); }
 CUresult hook_cuCtxSynchronize_v2(CUcontext ctx) { return waited(driver.cuCtxSynchronize_v2(ctx)); }
 
-/* Copies to the host, and graphs, go through the gate as ever. */
-static void enter(CUstream stream, CUdeviceptr source) {
+/* Copies to the host, and graphs, go through the gate, and are counted, as ever. */
+static bool enter(CUstream stream, CUdeviceptr source) {
   gate_enter_reaching(stream, gate_several ? reach_of(source) : 0);
+  return meter_begin(stream);
 }
 
-static CUresult leave(CUresult result) {
+static CUresult leave(bool look, struct meter_work work, CUresult result) {
+  meter_end(look, &work, result);
   gate_leave();
   return result;
 }
@@ -137,34 +141,42 @@ static CUresult copied(CUresult result, size_t bytes) {
 }
 
 CUresult hook_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
-  enter(CU_STREAM_LEGACY, srcDevice);
-  return waited(leave(driver.cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount)));
+  bool look = enter(CU_STREAM_LEGACY, srcDevice);
+  CUresult result = driver.cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount);
+  return waited(leave(look, meter_copy((const void *)driver.cuMemcpyDtoH_v2, ByteCount), result));
 }
 
 CUresult hook_cuMemcpyDtoH_v2_ptds(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
-  enter(CU_STREAM_PER_THREAD, srcDevice);
-  return waited(leave(driver.cuMemcpyDtoH_v2_ptds(dstHost, srcDevice, ByteCount)));
+  bool look = enter(CU_STREAM_PER_THREAD, srcDevice);
+  CUresult result = driver.cuMemcpyDtoH_v2_ptds(dstHost, srcDevice, ByteCount);
+  return waited(leave(look, meter_copy((const void *)driver.cuMemcpyDtoH_v2_ptds, ByteCount), result));
 }
 
 CUresult hook_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
-  enter(hStream, srcDevice);
-  return copied(leave(driver.cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, hStream)), ByteCount);
+  bool look = enter(hStream, srcDevice);
+  CUresult result = driver.cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, hStream);
+  return copied(leave(look, meter_copy((const void *)driver.cuMemcpyDtoHAsync_v2, ByteCount), result),
+                ByteCount);
 }
 
 CUresult hook_cuMemcpyDtoHAsync_v2_ptsz(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,
                                         CUstream hStream) {
-  enter(PER_THREAD(hStream), srcDevice);
-  return copied(leave(driver.cuMemcpyDtoHAsync_v2_ptsz(dstHost, srcDevice, ByteCount, hStream)), ByteCount);
+  bool look = enter(PER_THREAD(hStream), srcDevice);
+  CUresult result = driver.cuMemcpyDtoHAsync_v2_ptsz(dstHost, srcDevice, ByteCount, hStream);
+  return copied(leave(look, meter_copy((const void *)driver.cuMemcpyDtoHAsync_v2_ptsz, ByteCount), result),
+                ByteCount);
 }
 
 CUresult hook_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
   end(LAUNCHED, hGraph);
-  gate_enter(hStream);
-  return leave(driver.cuGraphLaunch(hGraph, hStream));
+  bool look = enter(hStream, 0);
+  CUresult result = driver.cuGraphLaunch(hGraph, hStream);
+  return leave(look, graphs_work(hGraph), result);
 }
 
 CUresult hook_cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
   end(LAUNCHED, hGraphExec);
-  gate_enter(PER_THREAD(hStream));
-  return leave(driver.cuGraphLaunch_ptsz(hGraphExec, hStream));
+  bool look = enter(PER_THREAD(hStream), 0);
+  CUresult result = driver.cuGraphLaunch_ptsz(hGraphExec, hStream);
+  return leave(look, graphs_work(hGraphExec), result);
 }

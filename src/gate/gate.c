@@ -31,6 +31,8 @@ static struct gate gates[GS_GPUS_PER_CLIENT];
 /* Shut until the first slow entry has found out which device it is about. */
 _Atomic uint32_t gate_all_open;
 _Atomic uint32_t gate_several;
+_Atomic uint32_t gate_look;
+_Atomic int32_t gate_only_device;
 
 /* Serializes changes of `used`, `open` and `pace` with the sum of them, gate_all_open. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -43,6 +45,7 @@ static void sum_up(void) {
   uint32_t open = 0, free = 0, count = 0;
   for (struct gate *g = gates; g < gates + GS_GPUS_PER_CLIENT; g++)
     if (atomic_load(&g->used)) {
+      atomic_store(&gate_only_device, (int32_t)(g - gates));
       count++;
       open += atomic_load(&g->open);
       free += atomic_load(&g->pace) == GATE_FREE;
@@ -50,7 +53,17 @@ static void sum_up(void) {
   bool all_open = count > 0 && open == count;
   atomic_store(&gate_all_open, !all_open ? GATE_ALL_SHUT : free == count ? GATE_ALL_FREE : GATE_ALL_LOOK);
   atomic_store(&gate_several, count > 1);
+  gate_set_look(GATE_LOOK_SEVERAL, count > 1);
 }
+
+void gate_set_look(enum gate_look reason, bool look) {
+  if (look)
+    atomic_fetch_or(&gate_look, reason);
+  else
+    atomic_fetch_and(&gate_look, ~(uint32_t)reason);
+}
+
+void gate_barrier(void) { slots_barrier(); }
 
 static void set_open(struct gate *gate, uint32_t open) {
   pthread_mutex_lock(&lock);
@@ -114,8 +127,7 @@ bool gate_revoke_pulse(CUdevice device, uint64_t timeout_ns) {
   return slots_wait_empty(timeout_ns);
 }
 
-/* The GPU that a call on this stream reaches; -1 when the driver will refuse the call anyway. */
-static CUdevice device_of(CUstream stream) {
+CUdevice gate_device_of(CUstream stream) {
   CUcontext context;
   CUdevice device = -1;
   bool is_handle = stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
@@ -126,8 +138,7 @@ static CUdevice device_of(CUstream stream) {
   return device;
 }
 
-/* Work on a capturing stream is recorded, not submitted. */
-static bool is_capturing(CUstream stream) {
+bool gate_is_recorded(CUstream stream) {
   CUstreamCaptureStatus status;
   if (stream == NULL || stream == CU_STREAM_LEGACY)
     return false; /* the legacy stream can't capture; asking may fail by way of others that do */
@@ -231,12 +242,12 @@ void gate_enter_slow(CUstream stream, uint64_t reach) {
     slots_notify();
   streams_note(stream);
   contexts_learn_current();
-  CUdevice device = device_of(stream);
+  CUdevice device = gate_device_of(stream);
   passage_begin(&passage, device, reach);
   if (bit(device) && gate_pace(device) != GATE_FREE)
     pace_submission(device, stream);
   while (!try_enter(slot, &passage))
-    if (is_capturing(stream))
+    if (gate_is_recorded(stream))
       passage.gates = 0;
     else
       wait_first(&passage);
@@ -245,7 +256,7 @@ void gate_enter_slow(CUstream stream, uint64_t reach) {
 
 bool gate_try_enter(CUstream stream) {
   struct gate_slot *slot = slots_mine();
-  CUdevice device = device_of(stream);
+  CUdevice device = gate_device_of(stream);
   if (!gate_of(device))
     return false;
   struct passage passage = {.gates = bit(device)};
@@ -279,5 +290,6 @@ void gate_fork_child(void) {
     *g = (struct gate){0};
   atomic_store(&gate_all_open, 0);
   atomic_store(&gate_several, 0);
+  atomic_store(&gate_look, 0);
   slots_fork_child();
 }

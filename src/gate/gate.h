@@ -33,18 +33,33 @@ enum gate_pace {
   GATE_HALTED, /* not at all, for some milliseconds: the gate is about to be shut */
 };
 
-/* One per thread that has ever submitted; owned by it. On a cache line of its own. */
+/* Why what the gate has let through has to be looked at (meter/meter.h): bits. */
+enum gate_look {
+  GATE_LOOK_SEVERAL = 1,  /* it is not clear which GPU it is about */
+  GATE_LOOK_CAPTURES = 2, /* it may be recorded, not submitted */
+  GATE_LOOK_ASLEEP = 4,   /* nobody looks at the counters, as the process was idle */
+};
+
+/* What is counted of the work that a thread submits. */
+enum gate_count { GATE_KERNELS, GATE_BLOCKS, GATE_BYTES, GATE_SUBMISSIONS, GATE_COUNTS };
+
+/* One per thread that has ever submitted; owned by it. On a cache line of its own, which has the counts of
+ * device 0, too. */
 struct gate_slot {
   _Atomic uint32_t in_flight; /* calls between gate_enter and gate_leave: 0 or 1 */
   _Atomic int32_t thread;     /* its tid; 0: the slot is free */
   _Atomic uint64_t calls;     /* let through so far */
   struct gate_slot *next;     /* constant once the slot is listed */
+  _Atomic uint64_t counts[GS_GPUS_PER_CLIENT][GATE_COUNTS]; /* of each device, so far */
 } __attribute__((aligned(64)));
 
 extern __thread struct gate_slot *gate_slot __attribute__((tls_model("initial-exec"), visibility("hidden")));
 extern _Atomic uint32_t gate_all_open __attribute__((visibility("hidden"))); /* enum gate_all */
 extern _Atomic uint32_t gate_several __attribute__((visibility("hidden")));  /* GPUs in use: two or more */
-extern bool gate_needs_fence __attribute__((visibility("hidden")));          /* no membarrier here */
+extern _Atomic uint32_t gate_look __attribute__((visibility("hidden")));     /* enum gate_look; 0: no need */
+extern _Atomic int32_t gate_only_device
+    __attribute__((visibility("hidden")));                          /* in use, if there is one only */
+extern bool gate_needs_fence __attribute__((visibility("hidden"))); /* no membarrier here */
 
 void gate_enter_slow(CUstream stream, uint64_t reach);
 void gate_leave_slow(void);
@@ -133,6 +148,19 @@ uint32_t gate_waiting(CUdevice device);
 /* Calls let through so far by this process, on all devices; and whether one is in flight now. */
 uint64_t gate_calls(void);
 bool gate_in_flight(void);
+
+/* All threads' counts of a device so far. */
+void gate_counts(CUdevice device, uint64_t counts[GATE_COUNTS]);
+
+/* From now on there is this reason to look, or there is not. All calls that have been let through before know
+ * it once gate_barrier() has returned and none of them is in flight any more. */
+void gate_set_look(enum gate_look reason, bool look);
+void gate_barrier(void);
+
+/* The device that a call on this stream reaches; -1: the driver will refuse it anyway. And whether the call
+ * is recorded, not submitted. */
+CUdevice gate_device_of(CUstream stream);
+bool gate_is_recorded(CUstream stream);
 
 /* In the child of a fork: as in a fresh process. */
 void gate_fork_child(void);

@@ -5,6 +5,7 @@
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static long membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0); }
 
-/* The thread ends: its slot is free for the next one. Its count of calls stays in the slot. */
+/* The thread ends: its slot is free for the next one. Its counts stay in the slot. */
 static void release_slot(void *value) {
   struct gate_slot *slot = value;
   gate_slot = NULL;
@@ -128,6 +129,13 @@ uint64_t gate_calls(void) {
   for (struct gate_slot *slot = atomic_load_explicit(&slots, memory_order_acquire); slot; slot = slot->next)
     sum += atomic_load_explicit(&slot->calls, memory_order_relaxed);
   return sum;
+}
+
+void gate_counts(CUdevice device, uint64_t counts[GATE_COUNTS]) {
+  memset(counts, 0, GATE_COUNTS * sizeof *counts);
+  for (struct gate_slot *slot = atomic_load_explicit(&slots, memory_order_acquire); slot; slot = slot->next)
+    for (enum gate_count i = 0; i < GATE_COUNTS; i++)
+      counts[i] += atomic_load_explicit(&slot->counts[device][i], memory_order_relaxed);
 }
 
 bool gate_in_flight(void) {

@@ -81,12 +81,17 @@ static bool context_idle(CUcontext context, void *argument) {
   return !busy;
 }
 
-bool streams_idle(CUdevice device) {
+enum streams_state streams_ask(CUdevice device) {
   if (!contexts_each(device, context_idle, NULL))
-    return false;
-  if (atomic_load(&per_thread_seen) || atomic_load(&incomplete))
+    return STREAMS_BUSY;
+  return atomic_load(&per_thread_seen) || atomic_load(&incomplete) ? STREAMS_UNKNOWN : STREAMS_FINISHED;
+}
+
+bool streams_idle(CUdevice device) {
+  enum streams_state state = streams_ask(device);
+  if (state == STREAMS_UNKNOWN)
     contexts_synchronize(device);
-  return true;
+  return state != STREAMS_BUSY;
 }
 
 void streams_fork_child(void) {

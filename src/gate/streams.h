@@ -10,9 +10,15 @@
 
 #include "interpose/cuda_abi.h"
 
-/* Whether all work submitted to the device has finished. Call it while no capture is open and none can begin.
- * It only asks, but for programs that use per-thread default streams, which other threads can't ask about:
- * for these it waits. */
+enum streams_state { STREAMS_FINISHED, STREAMS_BUSY, STREAMS_UNKNOWN };
+
+/* Whether all work submitted to the device has finished, by asking only. Unknown: nothing that can be asked
+ * about is unfinished, but there are streams that can't. Call it while no capture is open and none can begin.
+ */
+enum streams_state streams_ask(CUdevice device);
+
+/* The same; it only asks, but for programs that use per-thread default streams, which other threads can't ask
+ * about: for these it waits. */
 bool streams_idle(CUdevice device);
 
 /* A call on this stream has been seen. */

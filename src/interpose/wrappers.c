@@ -1,7 +1,7 @@
 /*
  * wrappers.c - the exported wrappers, expanded from hooks.def. cuda.h declares the same names, so the
- * compiler checks every prototype. A gated call is: gate, the real function, gate; its result is passed on
- * untouched.
+ * compiler checks every prototype. A gated call is: gate, the real function, gate, with what it submits
+ * counted; its result is passed on untouched.
  */
 #include "interpose/wrappers.h"
 
@@ -10,6 +10,7 @@
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/reach.h"
+#include "meter/meter.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
@@ -45,14 +46,23 @@ static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, c
     gate_leave();                                                                                            \
     return result;                                                                                           \
   }
-#define SPANNING(group, name, params, args, stream, reach)                                                   \
+#define COUNTED(name, params, args, stream, reach, what)                                                     \
   EXPORTED CUresult name params {                                                                            \
     REQUIRE(name)                                                                                            \
-    gate_enter_reaching(stream, UNLIKELY(gate_several) ? (reach) : 0);                                       \
-    CUresult result = driver.name args;                                                                      \
+    gate_enter_reaching(stream, reach);                                                                      \
+    struct meter_work work = what;                                                                           \
+    bool look = meter_begin(stream);                                                                         \
+    CUresult result = meter_end(look, &work, driver.name args);                                              \
     gate_leave();                                                                                            \
     return result;                                                                                           \
   }
+#define LAUNCH(group, name, params, args, stream, function, blocks)                                          \
+  COUNTED(name, params, args, stream, 0, meter_kernel(function, blocks))
+#define MOVING(group, name, params, args, stream, bytes)                                                     \
+  COUNTED(name, params, args, stream, 0, meter_copy((const void *)(name), bytes))
+#define SPANNING(group, name, params, args, stream, reach, bytes)                                            \
+  COUNTED(name, params, args, stream, UNLIKELY(gate_several) ? (reach) : 0,                                  \
+          meter_copy((const void *)(name), bytes))
 #define CUSTOM(group, name, params, args)                                                                    \
   EXPORTED CUresult name params {                                                                            \
     REQUIRE(name)                                                                                            \

@@ -34,6 +34,8 @@ void graph_own_memory(CUgraph graph, CUdeviceptr address) {
 
 static void node_free(CUgraphNode node) {
   work_release(&node->work);
+  if (node->child)
+    graph_destroy(node->child);
   free(node->after);
   free(node);
 }
@@ -95,6 +97,18 @@ CUgraphNode graph_add(CUgraph graph, const struct work *work, const CUgraphNode 
   graph->last = node;
   graph->count++;
   return node;
+}
+
+CUgraph graph_copy(CUgraph graph) {
+  CUgraph copy = graph_create();
+  for (CUgraphNode node = graph->first; node; node = node->next) {
+    struct work work = node->work;
+    if (work.kind == WORK_GRAPH)
+      atomic_fetch_add(&work.graph->references, 1);
+    CUgraphNode same = graph_add(copy, &work, NULL, 0);
+    same->child = node->child ? graph_copy(node->child) : NULL;
+  }
+  return copy;
 }
 
 struct order {

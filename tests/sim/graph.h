@@ -15,6 +15,7 @@ struct CUgraphNode_st {
   CUgraphNode next;
   CUgraphNodeType type;
   struct work work;
+  CUgraph child;      /* of a child graph node: a copy, for questions only */
   CUgraphNode *after; /* dependencies */
   size_t after_count;
   bool visited; /* while an order is made */
@@ -29,11 +30,14 @@ struct CUgraph_st {
 struct CUgraphExec_st {
   struct work_list *list; /* replaced, not changed, so that launches in flight keep theirs */
   CUgraphNode *nodes;     /* the node that each work came from: for identification only */
+  struct work *disabled;  /* what the disabled ones of them do, which do nothing; NULL: none ever was */
   struct graph_memory *memory;
   unsigned long long flags;
 };
 
 CUgraph graph_create(void);
+/* The same nodes, without their order. */
+CUgraph graph_copy(CUgraph graph);
 void graph_destroy(CUgraph graph);
 CUgraphNode graph_add(CUgraph graph, const struct work *work, const CUgraphNode *after, size_t count);
 CUgraphNodeType graph_type_of(const struct work *work);

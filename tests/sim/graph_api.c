@@ -64,12 +64,21 @@ static CUresult kernel_work(struct work *work, CUfunction function, void **param
   return result == CUDA_SUCCESS ? gpu_of_context(context, &work->gpu) : result;
 }
 
+#define SET_GRID(work, p)                                                                                    \
+  memcpy((work)->kernel.grid, (unsigned[]){(p)->gridDimX, (p)->gridDimY, (p)->gridDimZ},                     \
+         sizeof(work)->kernel.grid)
+
 static CUresult kernel_work_v1(struct work *work, const CUDA_KERNEL_NODE_PARAMS_v1 *p) {
-  return kernel_work(work, p->func, p->kernelParams, p->extra, NULL);
+  CUresult result = kernel_work(work, p->func, p->kernelParams, p->extra, NULL);
+  SET_GRID(work, p);
+  return result;
 }
 
 static CUresult kernel_work_v2(struct work *work, const CUDA_KERNEL_NODE_PARAMS *p) {
-  return kernel_work(work, p->func ? p->func : (CUfunction)p->kern, p->kernelParams, p->extra, p->ctx);
+  CUresult result =
+      kernel_work(work, p->func ? p->func : (CUfunction)p->kern, p->kernelParams, p->extra, p->ctx);
+  SET_GRID(work, p);
+  return result;
 }
 
 CUresult cuGraphAddKernelNode(NODE_PARAMETERS, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams) {
@@ -128,8 +137,14 @@ CUresult cuGraphAddChildGraphNode(NODE_PARAMETERS, CUgraph childGraph) {
     return childGraph ? result : CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&objects_lock);
   work.graph = graph_order(childGraph, NULL);
+  CUgraph copy = graph_copy(childGraph);
   pthread_mutex_unlock(&objects_lock);
-  return work.graph ? ADD(&work) : CUDA_ERROR_INVALID_VALUE;
+  result = work.graph ? ADD(&work) : CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS)
+    (*phGraphNode)->child = copy;
+  else
+    graph_destroy(copy);
+  return result;
 }
 
 static void node_after(CUgraphNode node, CUgraphNode other) {
@@ -189,6 +204,37 @@ CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *num
 
 CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type) {
   *type = hNode->type;
+  return process_check();
+}
+
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph) {
+  *phGraph = hNode->child;
+  return hNode->child ? process_check() : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- parameters: how much a node does ---- */
+
+#define GET_GRID(suffix, type)                                                                               \
+  CUresult cuGraphKernelNodeGetParams##suffix(CUgraphNode hNode, type *nodeParams) {                         \
+    const unsigned *grid = hNode->work.kernel.grid;                                                          \
+    *nodeParams = (type){.gridDimX = grid[0], .gridDimY = grid[1], .gridDimZ = grid[2]};                     \
+    return process_check();                                                                                  \
+  }
+
+GET_GRID(, CUDA_KERNEL_NODE_PARAMS_v1)
+GET_GRID(_v2, CUDA_KERNEL_NODE_PARAMS)
+
+CUresult cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams) {
+  *nodeParams = (CUDA_MEMCPY3D){.WidthInBytes = hNode->work.copy.width,
+                                .Height = hNode->work.copy.height,
+                                .Depth = hNode->work.copy.depth};
+  return process_check();
+}
+
+CUresult cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS *nodeParams) {
+  *nodeParams = (CUDA_MEMSET_NODE_PARAMS){.elementSize = hNode->work.set.element_bytes,
+                                          .width = hNode->work.set.width,
+                                          .height = hNode->work.set.height};
   return process_check();
 }
 
@@ -322,6 +368,33 @@ CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGr
   return cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams);
 }
 
+/* Until the whole of it is updated. */
+static void set_enabled_locked(CUgraphExec exec, size_t i, bool enabled) {
+  bool is_disabled = exec->disabled[i].kind != WORK_EMPTY;
+  if (enabled != is_disabled)
+    return;
+  struct work_list *copy = list_copy(exec->list);
+  struct work work = copy->works[i];
+  copy->works[i] = exec->disabled[i];
+  exec->disabled[i] = work;
+  work_list_release(exec->list);
+  exec->list = copy;
+}
+
+CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled) {
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  pthread_mutex_lock(&objects_lock);
+  if (hGraphExec->disabled == NULL)
+    hGraphExec->disabled = calloc(hGraphExec->list->count + 1, sizeof(struct work));
+  for (size_t i = 0; i < hGraphExec->list->count; i++)
+    if (hGraphExec->nodes[i] == hNode) {
+      set_enabled_locked(hGraphExec, i, isEnabled);
+      result = CUDA_SUCCESS;
+    }
+  pthread_mutex_unlock(&objects_lock);
+  return result;
+}
+
 CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags) {
   *flags = hGraphExec->flags;
   return process_check();
@@ -336,6 +409,7 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
   graph_memory_release(hGraphExec->memory);
   pthread_mutex_unlock(&objects_lock);
   free(hGraphExec->nodes);
+  free(hGraphExec->disabled);
   free(hGraphExec);
   return CUDA_SUCCESS;
 }

@@ -54,6 +54,7 @@ static CUresult launch(CUstream handle, CUfunction function, const struct shape 
   if (result != CUDA_SUCCESS)
     return result;
   work.gpu = stream->context->gpu;
+  memcpy(work.kernel.grid, shape->grid, sizeof work.kernel.grid);
   return stream_submit(stream, &work);
 }
 

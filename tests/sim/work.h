@@ -47,6 +47,7 @@ struct work {
     struct {
       const struct kernel *kernel;
       uint64_t args[KERNEL_ARGS];
+      unsigned grid[3];
     } kernel;
     struct {
       struct work_side from, to;

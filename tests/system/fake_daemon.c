@@ -2,13 +2,16 @@
 #include "fake_daemon.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/futex.h"
 #include "common/wire.h"
 #include "process.h"
 #include "runner.h"
@@ -170,6 +173,42 @@ static void accept_next(struct fake_daemon *fake) {
   } while (has_hung_up(fake->fd));
 }
 
+/* ---- the meter page ---- */
+
+static void drop_meter(struct fake_daemon *fake) {
+  if (fake->meter)
+    munmap(fake->meter, GS_METER_SIZE);
+  fake->meter = NULL;
+}
+
+static int make_meter(struct fake_daemon *fake) {
+  int fd = memfd_create("gpushare-meter", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  CHECK(fd >= 0 && ftruncate(fd, GS_METER_SIZE) == 0, "%s", strerror(errno));
+  CHECK(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0, "%s", strerror(errno));
+  drop_meter(fake);
+  fake->meter = mmap(NULL, GS_METER_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  CHECK(fake->meter != MAP_FAILED, "%s", strerror(errno));
+  fake->meter->version = GS_METER_VERSION;
+  atomic_store(&fake->meter->limit, GS_LIMIT_NONE);
+  atomic_store(&fake->meter->wanted, 1);
+  return fd;
+}
+
+static void tell_attached(struct fake_daemon *fake, const struct gs_msg *msg) {
+  int page = fake->metering ? make_meter(fake) : -1;
+  if (page < 0) {
+    tell(fake, msg);
+    return;
+  }
+  CHECK(wire_send_passing(fake->fd, msg, page) == 0);
+  close(page);
+}
+
+void fake_touch_meter(struct fake_daemon *fake) {
+  atomic_fetch_add(&fake->meter->limit_seq, 1);
+  futex_wake_shared(&fake->meter->limit_seq, INT32_MAX);
+}
+
 struct gs_msg fake_accept(struct fake_daemon *fake, uint64_t capacity_bytes, enum gs_memory memory) {
   accept_next(fake);
   fake->epoch = fake->room_seq = 0;
@@ -185,7 +224,7 @@ struct gs_msg fake_accept(struct fake_daemon *fake, uint64_t capacity_bytes, enu
   msg = wire_msg(GS_ATTACHED, attach.gpu);
   msg.attached.capacity_bytes = capacity_bytes;
   msg.attached.memory = memory;
-  tell(fake, &msg);
+  tell_attached(fake, &msg);
   msg = wire_msg(GS_SCHED_ON, attach.gpu);
   tell(fake, &msg);
   return attach;
@@ -222,6 +261,7 @@ void fake_drop(struct fake_daemon *fake, uint64_t epoch, uint64_t room_bytes) {
 }
 
 void fake_end(struct fake_daemon *fake) {
+  drop_meter(fake);
   end(&fake->listener);
   end(&fake->fd);
 }

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 
+#include "gpushare/meter.h"
 #include "gpushare/protocol.h"
 
 struct fake_daemon {
@@ -23,12 +24,17 @@ struct fake_daemon {
   uint64_t evicted_bytes, restored_bytes; /* sums over all that the client has said */
   unsigned reports;                       /* RESIDENT messages so far */
   bool requested;                         /* REQ_LOCK has come since the last grant */
+  bool metering;                          /* each client gets a meter page, and is told that it is read */
+  struct gs_meter *meter;                 /* that of the last client */
 };
 
 void fake_listen(struct fake_daemon *fake, const char *socket);
 
 /* Take the next client in, up to SCHED_ON. Returns its ATTACH. */
 struct gs_msg fake_accept(struct fake_daemon *fake, uint64_t capacity_bytes, enum gs_memory memory);
+
+/* What the daemon says in the meter page has been changed. */
+void fake_touch_meter(struct fake_daemon *fake);
 
 /* End the connection; and all of it. */
 void fake_hang_up(struct fake_daemon *fake);

@@ -1,5 +1,6 @@
 /* test_common.c - parsing, messages and log lines, as both sides use them. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -176,6 +177,51 @@ START_TEST(messages_travel) {
 }
 END_TEST
 
+/* The lowest free descriptor: the same again when nothing was left open. */
+static int lowest_free(void) {
+  int fd = dup(STDERR_FILENO);
+  close(fd);
+  return fd;
+}
+
+static void send_two(int fd, const struct gs_msg *msg, int passed) {
+  union {
+    char bytes[CMSG_SPACE(2 * sizeof(int))];
+    struct cmsghdr align;
+  } control = {
+      .align = {.cmsg_len = CMSG_LEN(2 * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+  struct iovec part = {.iov_base = (void *)(uintptr_t)msg, .iov_len = sizeof *msg};
+  struct msghdr header = {
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+  memcpy(CMSG_DATA(&control.align), (int[]){passed, passed}, 2 * sizeof passed);
+  ck_assert_int_eq(sendmsg(fd, &header, 0), sizeof *msg);
+}
+
+START_TEST(descriptors_travel_with_messages) {
+  int fds[2], passed;
+  struct gs_msg msg = wire_msg(GS_ATTACHED, 1), got;
+  ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, fds), 0);
+  int lowest = lowest_free();
+  ck_assert_int_eq(wire_recv_passed(fds[1], &got, &passed), -EAGAIN);
+  ck_assert_int_eq(passed, -1);
+  ck_assert_int_eq(wire_send(fds[0], &msg), 0);
+  ck_assert_int_eq(wire_recv_passed(fds[1], &got, &passed), 0);
+  ck_assert_int_eq(passed, -1);
+  ck_assert_int_eq(wire_send_passing(fds[0], &msg, fds[0]), 0);
+  ck_assert_int_eq(wire_recv_passed(fds[1], &got, &passed), 0);
+  ck_assert_int_eq(fcntl(passed, F_GETFD), FD_CLOEXEC);
+  close(passed);
+  send_two(fds[0], &msg, fds[0]); /* too many */
+  ck_assert_int_eq(wire_recv_passed(fds[1], &got, &passed), 0);
+  ck_assert_int_eq(passed, -1);
+  ck_assert_int_eq(wire_send_passing(fds[0], &msg, fds[0]), 0); /* unexpected */
+  ck_assert_int_eq(wire_recv(fds[1], &got), 0);
+  ck_assert_int_eq(lowest_free(), lowest);
+  close(fds[0]);
+  close(fds[1]);
+}
+END_TEST
+
 START_TEST(connecting_fails_clearly) {
   char path[200];
   memset(path, 'x', sizeof path);
@@ -242,6 +288,7 @@ int main(void) {
                                 uuids,
                                 messages_are_checked,
                                 messages_travel,
+                                descriptors_travel_with_messages,
                                 connecting_fails_clearly,
                                 log_lines,
                                 long_log_lines_are_cut,

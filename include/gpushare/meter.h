@@ -1,0 +1,55 @@
+/*
+ * meter.h - the meter page: what a job does on a GPU, and how much it may do there, in memory that the daemon
+ * and the job share.
+ *
+ * One page per attachment (job x GPU). The daemon makes it: a memfd of GS_METER_SIZE bytes, sealed against
+ * shrinking and growing, zeroed but for the fields that it writes. It goes with ATTACHED (SCM_RIGHTS).
+ * Without one a job counts for nobody, and nothing limits it.
+ *
+ * Who writes what is said with the fields; each writes on cache lines of its own. All fields are read and
+ * written with atomic operations; relaxed order is enough, as each is a figure by itself.
+ *
+ * The daemon changes `limit`, `undisturbed` or `wanted`, then adds 1 to `limit_seq`, then wakes all who wait
+ * there (FUTEX_WAKE, not the private one: the job may live in another pid namespace). The job's threads wait
+ * there, so they hear of it at once. The job adds to it as well, for reasons of its own: it says that
+ * something has changed, not what.
+ *
+ * What the job writes is its own word: it may be wrong in any way, and must only ever cost the job itself.
+ */
+#ifndef GPUSHARE_METER_H
+#define GPUSHARE_METER_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define GS_METER_SIZE 4096
+#define GS_METER_VERSION 1u
+#define GS_LIMIT_NONE UINT64_MAX
+
+struct gs_meter {
+  /* The daemon, before the page is passed. */
+  _Alignas(64) uint32_t version; /* GS_METER_VERSION; a job does without a page of another one */
+
+  /* The job: sums since it got the page. Brought up to date every 10 ms while `wanted` and not `idle`, and
+   * whenever limit_seq moves. */
+  _Alignas(64) _Atomic uint64_t kernels; /* submitted to the GPU, those in graphs included */
+  _Atomic uint64_t blocks;               /* CUDA blocks of these: the grid's x * y * z */
+  _Atomic uint64_t bytes;                /* copied or set, by calls or in graphs */
+  _Atomic uint64_t submissions;          /* calls that submitted a kernel, a graph, a copy or a set */
+
+  _Alignas(64) _Atomic uint32_t idle; /* 1: nothing is queued, and nobody submits or wants to. 0 from the
+                                         first submission on */
+
+  /* The daemon. */
+  _Alignas(64) _Atomic uint64_t limit; /* GPU time that may be submitted, ns per s of wall time;
+                                          GS_LIMIT_NONE: any; 0: nothing passes */
+  _Atomic uint32_t limit_seq;          /* futex: see above */
+  _Atomic uint32_t undisturbed;        /* 1: no opportunistic job has run lately */
+  _Atomic uint32_t wanted;             /* 1: somebody reads the job's fields now and then. The job spends no
+                                          time on them otherwise */
+};
+
+static_assert(sizeof(struct gs_meter) <= GS_METER_SIZE, "the page has place for it");
+
+#endif
