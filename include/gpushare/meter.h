@@ -40,6 +40,8 @@ struct gs_meter {
 
   _Alignas(64) _Atomic uint32_t idle; /* 1: nothing is queued, and nobody submits or wants to. 0 from the
                                          first submission on */
+  _Atomic uint32_t seen_limit; /* the value of limit_seq that the job has seen: it obeys what the daemon
+                                  said before, but for calls that are being made */
 
   /* The daemon. */
   _Alignas(64) _Atomic uint64_t limit; /* GPU time that may be submitted, ns per s of wall time;

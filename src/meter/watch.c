@@ -127,7 +127,9 @@ static void *watch_run(void *argument) {
   driver.cuThreadExchangeStreamCaptureMode(&(CUstreamCaptureMode){CU_STREAM_CAPTURE_MODE_RELAXED});
   for (;;) {
     uint32_t state = page_state(page);
-    page_wait(page, state, look(watch, device, page));
+    uint64_t again_ns = look(watch, device, page);
+    atomic_store(&page->seen_limit, state);
+    page_wait(page, state, again_ns);
   }
   return NULL;
 }

@@ -12,6 +12,7 @@
  *
  * An end of its input ends it.
  */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,11 +129,25 @@ static void update(void) {
   memcpy(nodes, of_exec, sizeof nodes);
 }
 
+static bool has_page(void) {
+  char line[512];
+  bool found = false;
+  FILE *maps = fopen("/proc/self/maps", "r");
+  while (maps && fgets(line, sizeof line, maps))
+    found |= strstr(line, "gpushare-meter") != NULL;
+  if (maps)
+    fclose(maps);
+  return found;
+}
+
 static void fork_child(void) {
+  int status = 0;
   pid_t child = fork();
   if (child == 0)
-    _exit(0);
-  waitpid(child, NULL, 0);
+    _exit(has_page());
+  waitpid(child, &status, 0);
+  if (!has_page() || status != 0)
+    gpu_must(CUDA_ERROR_UNKNOWN, "the page is not the parent's alone");
 }
 
 static void replay(void) { MUST(cuGraphLaunch(exec, stream)); }
