@@ -139,8 +139,11 @@ void holders_charge_preemption(struct sched_job *holder, uint64_t now_ns) {
 /* If not now, then maybe soon: gpu->preempt_ns. */
 static bool is_preempted(struct sched_job *holder, const struct sched_job *waiter, uint64_t now_ns) {
   struct sched_gpu *gpu = holder->gpu;
-  if (!holder->active || !policy_preempts(waiter, holder, now_ns))
+  uint64_t from_ns = holder->active ? policy_preempts_ns(waiter, holder, now_ns) : SCHED_NEVER;
+  if (from_ns > now_ns) {
+    gpu->preempt_ns = min_u64(gpu->preempt_ns, from_ns);
     return false;
+  }
   int64_t cost_ns = preemption_cost_ns(waiter);
   int64_t lacks_ns =
       (cost_ns < SCHED_PREEMPT_SAVED_NS ? cost_ns : SCHED_PREEMPT_SAVED_NS) - saved_ns(gpu, now_ns);

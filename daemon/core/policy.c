@@ -5,7 +5,7 @@
 
 #define AGING_DIVISOR 32               /* srtf: what a second of waiting is worth */
 #define LEVEL_NS UINT64_C(60000000000) /* priority: of waiting, for one level */
-#define BEHIND_QUANTA 2                /* fair: who rests falls behind by no more */
+#define BEHIND_QUANTA 1                /* fair: who rests falls behind by no more */
 #define PATIENCE 32                    /* pack: quanta that somebody waits */
 #define BEGUN_NS UINT64_C(100000000)   /* srtf: what is expected at least of a job of unknown length */
 
@@ -84,10 +84,25 @@ bool policy_precedes(const struct sched_job *waiter, const struct sched_job *hol
   return waiter->waiting.key <= policy_rank(holder, now_ns);
 }
 
-bool policy_preempts(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {
+/* How long the holder, which runs, takes for its rank to grow by so much. */
+static uint64_t growth_ns(const struct sched_job *holder, uint64_t rank) {
+  switch (holder->gpu->settings.policy) {
+  case GS_POLICY_FAIR:
+    return min_u64(rank, SCHED_NEVER / SCHED_WEIGHT_MAX / 2) * holder->terms.weight / SCHED_WEIGHT + 1;
+  case GS_POLICY_PRIORITY:
+    return rank;
+  default:
+    return SCHED_NEVER;
+  }
+}
+
+uint64_t policy_preempts_ns(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {
   const struct policy *policy = policy_of(waiter);
-  return policy->margin &&
-         add_u64(waiter->waiting.key, policy->margin(waiter->gpu)) <= policy_rank(holder, now_ns);
+  if (!policy->margin)
+    return SCHED_NEVER;
+  uint64_t rank = policy_rank(holder, now_ns);
+  uint64_t lacks = less_u64(add_u64(waiter->waiting.key, policy->margin(waiter->gpu)), rank);
+  return lacks ? add_u64(now_ns, growth_ns(holder, lacks)) : now_ns;
 }
 
 bool policy_is_preemptive(const struct sched_gpu *gpu) { return policies[gpu->settings.policy].margin; }

@@ -7,7 +7,7 @@
  *
  *   rr        by the time of asking: who has held goes behind all who wait.
  *   fair      by GPU time had so far, over the weight (start-time fair queueing; the Linux CFS): who comes
- *             starts level with those that are there, who comes back no further behind them than two quanta.
+ *             starts level with those that are there, who comes back no further behind them than a quantum.
  *   fifo      by arrival, to completion: who came earlier goes first whenever it wants to.
  *   srtf      by remaining GPU time: as declared or learnt; for a job about which nothing is known, or which
  *             has had more than was expected, as much again as it has had (Lindy's law). A second more of
@@ -29,9 +29,11 @@
 /* The rank that the job has if it begins to wait at now_ns. */
 uint64_t policy_rank(const struct sched_job *job, uint64_t now_ns);
 
-/* The waiter goes before the holder: now that the quantum is over; even though it is not. */
+/* The waiter goes before the holder, now that the quantum is over. */
 bool policy_precedes(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns);
-bool policy_preempts(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns);
+
+/* When it does even though the quantum is not over, if all stays as it is. */
+uint64_t policy_preempts_ns(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns);
 
 bool policy_is_preemptive(const struct sched_gpu *gpu);
 

@@ -73,13 +73,13 @@ static void tell_everybody(struct scheduler *scheduler, enum sched_action_type t
  * promise to a job that stays may come that it is not made. Then the next event, or the end of the stay, goes
  * on from here. */
 static void settle(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
-  for (int round = 0; round < SETTLE_ROUNDS; round++) {
-    uint64_t staying_bytes = gpu->staying_bytes;
+  uint64_t staying_bytes;
+  int round = 0;
+  do {
+    staying_bytes = gpu->staying_bytes;
     turns_update(gpu, now_ns, change);
     residency_update(gpu, now_ns, change);
-    if (gpu->staying_bytes == staying_bytes)
-      return;
-  }
+  } while (gpu->staying_bytes != staying_bytes && ++round < SETTLE_ROUNDS);
 }
 
 static void settle_dirty(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
@@ -95,9 +95,14 @@ static void settle_dirty(struct scheduler *scheduler, uint64_t now_ns, struct sc
 
 /* The last step of every event. */
 static void conclude(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  bool several = false;
   settle(gpu, now_ns, change);
-  while (gpu->scheduler->dirty)
+  for (; gpu->scheduler->dirty; several = true)
     settle_dirty(gpu->scheduler, now_ns, change);
+  if (several)
+    list_each(node, &gpu->scheduler->gpus) { turns_tell_wanted(gpu_of(node), now_ns, change); }
+  else
+    turns_tell_wanted(gpu, now_ns, change);
   if (books_update_tight(gpu->scheduler))
     tell_everybody(gpu->scheduler, SCHED_TELL_CAPACITY, change);
 }

@@ -153,8 +153,8 @@ static void tell_wanted(struct sched_job *job, bool wanted, uint64_t now_ns, str
   change_add(change, job, SCHED_TELL_LOCK_WANTED);
 }
 
-static void tell_all_wanted(struct sched_gpu *gpu, bool wanted, uint64_t now_ns,
-                            struct sched_change *change) {
+void turns_tell_wanted(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  bool wanted = gpu->serialized && gpu->contended;
   if (!wanted && !gpu->wanted_told)
     return;
   gpu->wanted_told = wanted;
@@ -199,9 +199,8 @@ static void begin_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_cha
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
 }
 
-static void end_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+static void end_turns(struct sched_gpu *gpu, struct sched_change *change) {
   gpu->serialized = false;
-  tell_all_wanted(gpu, false, now_ns, change);
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
 }
 
@@ -210,7 +209,7 @@ static void switch_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_ch
   if (wants && !gpu->serialized)
     begin_turns(gpu, now_ns, change);
   else if (!wants && gpu->serialized && now_ns >= settled_ns(gpu))
-    end_turns(gpu, now_ns, change);
+    end_turns(gpu, change);
 }
 
 /* ---- what follows from the state ---- */
@@ -344,7 +343,6 @@ static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chan
     gpu->recheck_ns = recheck_ns(gpu, now_ns);
   if (gpu->contended)
     holders_foresee(gpu, turns_quantum_end_ns(gpu), all_run(gpu));
-  tell_all_wanted(gpu, gpu->contended, now_ns, change);
 }
 
 /* Turns have ended: who neither holds nor owes an answer holds now, and no gang waits for this GPU. */

@@ -38,7 +38,7 @@ START_TEST(defaults) {
   ck_assert_uint_eq(config.general.loss_permille, 50);
   ck_assert_uint_eq(config.grace_ns, 30 * NS_PER_S);
   ck_assert_int_eq(config.general.mode, GS_MODE_AUTO);
-  ck_assert_int_eq(config.general.policy, GS_POLICY_RR);
+  ck_assert_int_eq(config.general.policy, GS_POLICY_FAIR);
   ck_assert_uint_eq(config.general.capacity_bytes, 0);
   ck_assert_int_eq(config.general.memory, GS_MEMORY_MANAGED);
   ck_assert_uint_eq(config.overrides.count, 0);
@@ -128,7 +128,7 @@ static struct sched_settings settings_of(const char *uuid_text) {
 }
 
 START_TEST(a_gpu_has_settings_of_its_own) {
-  ck_assert_int_eq(read_text("tq = 3\n[gpu " CARD "]\nmode = off\ntq = 7\npolicy = fair\n"
+  ck_assert_int_eq(read_text("tq = 3\n[gpu " CARD "]\nmode = off\ntq = 7\npolicy = srtf\n"
                              "[gpu   " OTHER "]\ncapacity = 4G\nmemory = swap\n"
                              "[gpushare]\nmode = on\n[gpu " CARD "]\ntq = 9\n"),
                    0);
@@ -138,8 +138,8 @@ START_TEST(a_gpu_has_settings_of_its_own) {
   ck_assert_uint_eq(one.tq_ns, 9 * NS_PER_S);
   ck_assert_uint_eq(one.capacity_bytes, 0);
   ck_assert_int_eq(one.memory, GS_MEMORY_MANAGED);
-  ck_assert_int_eq(one.policy, GS_POLICY_FAIR);
-  ck_assert_int_eq(other.policy, GS_POLICY_RR);
+  ck_assert_int_eq(one.policy, GS_POLICY_SRTF);
+  ck_assert_int_eq(other.policy, GS_POLICY_FAIR);
   ck_assert_int_eq(other.mode, GS_MODE_ON);
   ck_assert_uint_eq(other.tq_ns, 3 * NS_PER_S);
   ck_assert_uint_eq(other.capacity_bytes, UINT64_C(4) << 30);

@@ -50,7 +50,7 @@ START_TEST(status_is_readable) {
   get_status(it, GS_STATUS_GPU);
   ck_assert_int_eq(ctl("status"), 0);
   output_has(CARD);
-  output_has("mode on (taking turns), policy rr, quantum 20 s, memory 6.0 GiB of 16.0 GiB");
+  output_has("mode on (taking turns), policy fair, quantum 20 s, memory 6.0 GiB of 16.0 GiB");
   output_has("holding");
   output_has("waiting (1)");
   output_has("100.0%");
@@ -207,9 +207,9 @@ static const char *policy(void) {
 
 START_TEST(policies_can_be_changed) {
   holding_client();
-  ck_assert_str_eq(policy(), "rr");
-  ck_assert_int_eq(ctl("set-policy fair"), 0);
   ck_assert_str_eq(policy(), "fair");
+  ck_assert_int_eq(ctl("set-policy rr"), 0);
+  ck_assert_str_eq(policy(), "rr");
   ck_assert_int_eq(ctl("set-policy srtf --gpu " CARD), 0);
   ck_assert_str_eq(policy(), "srtf");
   ck_assert_int_eq(ctl("set-policy lottery"), 2);

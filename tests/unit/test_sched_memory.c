@@ -31,7 +31,7 @@ START_TEST(only_what_the_next_job_lacks_leaves) {
   said("1:attached 1:on 1:room(12) 1:ok(1,12)");
   world_attach(&world, 2, 6, MANAGED);
   world_request(&world, 2);
-  said("2:attached 2:on 2:room(0) 1:wanted(1) 2:room(4)"); /* what is free, behind the turn */
+  said("2:attached 2:on 2:room(0) 2:room(4) 1:wanted(1)"); /* what is free, behind the turn */
   world_pass(&world, TQ);
   said("1:drop(1,10)"); /* 12 + 6 of 16 */
   world_release(&world, 1);

@@ -167,7 +167,7 @@ START_TEST(the_second_gets_what_is_free_and_what_idle_jobs_have) {
   world_request(&world, 1);
   world_said(&world);
   world_request(&world, 3);
-  said("1:wanted(1) 3:room(4)");
+  said("3:room(4) 1:wanted(1)");
   world_pass(&world, SCHED_IDLE_NS - 1);
   said("");
   world_pass(&world, 1); /* idle for long enough */
@@ -197,7 +197,7 @@ START_TEST(the_second_waits_until_the_first_one_runs) {
   world_request(&world, 3);
   said("");
   world_active(&world, 1);
-  said("1:wanted(1) 2:room(4) 3:room(4) 3:room(6)");
+  said("2:room(4) 3:room(4) 1:wanted(1) 3:room(6)");
 }
 END_TEST
 
@@ -497,7 +497,7 @@ START_TEST(who_fits_beside_it_runs) {
   world_pass(&world, GRACE);
   said("1:stays 2:drop(2,3) 3:room(5)");
   world_yield(&world, 2);
-  said("3:ok(3,5) 3:wanted(3) 2:room(0) 4:room(3)"); /* who cannot run leaves first */
+  said("3:ok(3,5) 2:room(0) 3:wanted(3) 4:room(3)"); /* who cannot run leaves first */
   world_set_tq(&world, TQ / 4);
   for (int i = 0; i < 2; i++)
     for (int id = 3; id != 2; id = id == 4 ? 1 : id == 1 ? 2 : 4) {

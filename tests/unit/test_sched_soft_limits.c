@@ -145,7 +145,7 @@ START_TEST(waiting_jobs_give_their_excess_behind_any_turn) {
   world_pass(&world, TQ);
   world_said(&world);
   world_yield(&world, 1);
-  said("2:ok(2,8) 2:wanted(2) 1:room(5) 3:room(3)");
+  said("2:ok(2,8) 1:room(5) 2:wanted(2) 3:room(3)");
   has(5, 8, 3);
 }
 END_TEST

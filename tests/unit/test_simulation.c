@@ -30,7 +30,7 @@ static struct run {
   uint64_t excess_bytes;
   unsigned giving_way;
   bool wanted[ACTORS]; /* it has been told that somebody waits */
-  uint64_t wanted_epoch[ACTORS], end_ns[ACTORS];
+  uint64_t wanted_epoch[ACTORS];
   uint64_t too_big_ns[ACTORS]; /* when it was so the last time */
 } run;
 
@@ -94,13 +94,8 @@ static void on_action(const struct sched_action *action) {
   if (action->type == SCHED_TELL_LOCK_OK && them.gpu.serialized)
     check_grant(i);
   if (action->type == SCHED_TELL_LOCK_WANTED) {
-    uint64_t end_ns = action->left_ns == GS_LEFT_UNKNOWN ? SCHED_NEVER : them.now_ns + action->left_ns;
-    bool wanted = action->left_ns != GS_LEFT_NOBODY;
-    if (run.wanted[i] == wanted && run.wanted_epoch[i] == action->epoch && run.end_ns[i] == end_ns)
-      fail_about("is told twice that somebody waits", i);
-    run.wanted[i] = wanted;
+    run.wanted[i] = action->left_ns != GS_LEFT_NOBODY;
     run.wanted_epoch[i] = action->epoch;
-    run.end_ns[i] = end_ns;
   }
   if (action->type == SCHED_TELL_ROOM || action->type == SCHED_TELL_LOCK_OK)
     check_room(i, action->room_bytes);

@@ -58,9 +58,10 @@ static void begin(uint64_t ago_ns, bool wanted) {
   begun_ns = clock_now_ns() - ago_ns;
   gpu->holding = true;
   gpu->drop_pending = false;
-  gpu->wanted = wanted;
   turn_take(gpu, QUANTUM);
   turn_begin(gpu, begun_ns);
+  if (wanted)
+    turn_expect_end(gpu, QUANTUM, begun_ns);
 }
 
 static uint64_t check_after(uint64_t ns) { return turn_check(gpu, begun_ns + ns); }
@@ -101,8 +102,7 @@ END_TEST
 START_TEST(nothing_happens_where_it_is_not_wanted_or_the_end_is_unknown) {
   set.pace = _i == 1;
   begin(0, true);
-  turn_take(gpu, _i == 0 ? QUANTUM : 0);
-  turn_begin(gpu, begun_ns);
+  turn_expect_end(gpu, _i == 0 ? QUANTUM : GS_LEFT_UNKNOWN, begun_ns);
   ck_assert_uint_eq(check_after(QUANTUM), NEVER);
   ck_assert_uint_eq(rounds, 0);
 }
@@ -154,7 +154,7 @@ START_TEST(it_is_paced_from_its_beginning_if_that_takes_as_long) {
   uint64_t expect_by_ns = check_after(MS);
   ck_assert_uint_lt(expect_by_ns, begun_ns + QUANTUM);
   if (_i == 0)
-    gpu->wanted = true; /* somebody does */
+    turn_expect_end(gpu, QUANTUM, begun_ns); /* somebody does */
   turn_check(gpu, expect_by_ns);
   ck_assert_int_eq(pace, _i == 0 ? GATE_PACED : GATE_FREE);
 }
@@ -197,7 +197,7 @@ END_TEST
 START_TEST(without_a_daemon_nobody_is_paced) {
   begin(0, true);
   check_after(QUANTUM);
-  gpu->wanted = false;
+  gpu->wanted = gpu->ends = false;
   check_after(QUANTUM);
   ck_assert_int_eq(pace, GATE_FREE);
 }
