@@ -13,8 +13,10 @@
 
 #include "client/client.h"
 #include "common/clock.h"
+#include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
+#include "gate/limit.h"
 #include "gate/pace.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
@@ -33,8 +35,11 @@ void client_attach(CUdevice device) {
 void client_want(CUdevice device) { (void)device; }
 void contexts_learn_current(void) {}
 void pace_submission(CUdevice device, CUstream stream) { (void)device, (void)stream; }
+unsigned capture_count(void) { return 0; }
+void limit_submission(CUdevice device) { (void)device; }
+void limit_wake(CUdevice device) { (void)device; }
 void streams_note(CUstream stream) { (void)stream; }
-void meter_begin_slow(CUstream stream) { (void)stream; }
+void meter_begin_slow(CUstream stream, const struct meter_work *work) { (void)stream, (void)work; }
 void meter_end_slow(const struct meter_work *work, CUresult result) { (void)work, (void)result; }
 CUdevice contexts_device(CUcontext context) {
   (void)context;
@@ -60,7 +65,7 @@ static double gate_pair_ns(void) {
 static __attribute__((noinline)) CUresult launch(const void *function, unsigned x, unsigned y, unsigned z) {
   gate_enter(NULL);
   struct meter_work work = meter_kernel(function, AMOUNT_GRID(x, y, z));
-  bool look = meter_begin(NULL);
+  bool look = meter_begin(NULL, &work);
   atomic_signal_fence(memory_order_seq_cst);
   CUresult result = meter_end(look, &work, CUDA_SUCCESS);
   gate_leave();

@@ -37,9 +37,22 @@ struct gs_meter {
   _Atomic uint64_t blocks;               /* CUDA blocks of these: the grid's x * y * z */
   _Atomic uint64_t bytes;                /* copied or set, by calls or in graphs */
   _Atomic uint64_t submissions;          /* calls that submitted a kernel, a graph, a copy or a set */
+  _Atomic uint64_t throttled_ns; /* that its threads have waited for the limit, all together */
 
-  _Alignas(64) _Atomic uint32_t idle; /* 1: nothing is queued, and nobody submits or wants to. 0 from the
-                                         first submission on */
+  /* Likewise: measured on the GPU for one kernel or graph in some, each time by two events around it. What it
+   * takes undisturbed is learnt while `undisturbed`, by function (or graph) and number of blocks; those of
+   * which that is not known are left out. sampled_ns / expected_ns is how much slower the job's kernels are.
+   */
+  _Alignas(64) _Atomic uint64_t samples;
+  _Atomic uint64_t sampled_ns;  /* what they took */
+  _Atomic uint64_t expected_ns; /* what the same kernels take undisturbed */
+  _Atomic uint64_t busy_ns;     /* estimate: time during which the GPU had work of this job */
+
+  /* The job: how it is now. */
+  _Alignas(64) _Atomic uint64_t in_flight_ns; /* estimate of what is queued: so long ago the oldest measured
+                                                 submission was made that has not finished; 0: all have */
+  _Atomic uint32_t idle;       /* 1: nothing is queued, and nobody submits or wants to. 0 from the
+                                               first submission on */
   _Atomic uint32_t seen_limit; /* the value of limit_seq that the job has seen: it obeys what the daemon
                                   said before, but for calls that are being made */
 

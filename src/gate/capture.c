@@ -9,6 +9,8 @@
 #include "common/clock.h"
 #include "common/condition.h"
 #include "gate/gate.h"
+#include "gate/limit.h"
+#include "gate/streams.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 
@@ -23,6 +25,7 @@ static struct {
 } captures[CAPTURES_MAX]; /* capturing, or about to */
 static unsigned count;
 static unsigned forbidden;
+static unsigned awaiting; /* threads in capture_wait_none */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void set_up(void) { condition_init(&changed); }
@@ -70,16 +73,8 @@ static bool drop(CUstream stream) {
 
 bool capture_stream_leaves(CUstream stream) { return drop(stream); }
 
-static CUcontext context_of(CUstream stream) {
-  CUcontext context = NULL;
-  bool is_handle = stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
-  if (!is_handle || driver.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS)
-    driver.cuCtxGetCurrent(&context);
-  return context;
-}
-
 void capture_stream_stays(CUstream stream) {
-  CUcontext context = context_of(stream);
+  CUcontext context = streams_context(stream);
   pthread_mutex_lock(&lock);
   if (count < CAPTURES_MAX) {
     captures[count].stream = stream;
@@ -122,11 +117,22 @@ void capture_allow(void) {
   pthread_mutex_unlock(&lock);
 }
 
+bool capture_is_awaited(void) {
+  pthread_mutex_lock(&lock);
+  bool is = awaiting > 0 && count > 0;
+  pthread_mutex_unlock(&lock);
+  return is;
+}
+
 bool capture_wait_none(uint64_t timeout_ns) {
   uint64_t deadline_ns = timeout_ns == UINT64_MAX ? UINT64_MAX : clock_now_ns() + timeout_ns;
   pthread_mutex_lock(&lock);
+  awaiting++;
+  if (count > 0)
+    limit_wake_all();
   while (count > 0 && condition_wait(&changed, &lock, deadline_ns))
     ;
+  awaiting--;
   bool none = count == 0;
   pthread_mutex_unlock(&lock);
   return none;
@@ -135,7 +141,7 @@ bool capture_wait_none(uint64_t timeout_ns) {
 void capture_fork_child(void) {
   pthread_mutex_init(&lock, NULL);
   condition_init(&changed);
-  count = forbidden = 0;
+  count = forbidden = awaiting = 0;
 }
 
 /* ---- the hooks ---- */
@@ -144,7 +150,7 @@ void capture_fork_child(void) {
  * counts as capturing before the driver knows, so that a hand-over can't slip in between. */
 static void begin(CUstream stream) {
   int saved = errno;
-  CUcontext context = context_of(stream);
+  CUcontext context = streams_context(stream);
   for (;;) {
     gate_enter(stream);
     if (add(stream, context))

@@ -19,6 +19,9 @@ unsigned capture_count(void);
 void capture_forbid(void);
 void capture_allow(void);
 
+/* Whether somebody waits for open captures to end. */
+bool capture_is_awaited(void);
+
 /* Wait until no capture is open. False after timeout_ns. */
 bool capture_wait_none(uint64_t timeout_ns);
 

@@ -13,6 +13,7 @@
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/memory.h"
+#include "meter/samples.h"
 
 #define CONTEXTS_MAX 256
 
@@ -159,6 +160,7 @@ static void leave_end(struct entry *e, bool gone) {
     streams_context_gone(e->context);
     capture_context_gone(e->context);
     pace_context_gone(e->context);
+    samples_context_gone(e->context);
     memory_context_gone(e->context);
   }
   pthread_mutex_lock(&lock);

@@ -123,13 +123,13 @@ CUresult hook_cuCtxSynchronize(void) { return waited(driver.cuCtxSynchronize());
 CUresult hook_cuCtxSynchronize_v2(CUcontext ctx) { return waited(driver.cuCtxSynchronize_v2(ctx)); }
 
 /* Copies to the host, and graphs, go through the gate, and are counted, as ever. */
-static bool enter(CUstream stream, CUdeviceptr source) {
+static bool enter(CUstream stream, CUdeviceptr source, const struct meter_work *work) {
   gate_enter_reaching(stream, gate_several ? reach_of(source) : 0);
-  return meter_begin(stream);
+  return meter_begin(stream, work);
 }
 
-static CUresult leave(bool look, struct meter_work work, CUresult result) {
-  meter_end(look, &work, result);
+static CUresult leave(bool look, const struct meter_work *work, CUresult result) {
+  meter_end(look, work, result);
   gate_leave();
   return result;
 }
@@ -141,42 +141,46 @@ static CUresult copied(CUresult result, size_t bytes) {
 }
 
 CUresult hook_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
-  bool look = enter(CU_STREAM_LEGACY, srcDevice);
+  const struct meter_work work = meter_copy((const void *)driver.cuMemcpyDtoH_v2, ByteCount);
+  bool look = enter(CU_STREAM_LEGACY, srcDevice, &work);
   CUresult result = driver.cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount);
-  return waited(leave(look, meter_copy((const void *)driver.cuMemcpyDtoH_v2, ByteCount), result));
+  return waited(leave(look, &work, result));
 }
 
 CUresult hook_cuMemcpyDtoH_v2_ptds(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
-  bool look = enter(CU_STREAM_PER_THREAD, srcDevice);
+  const struct meter_work work = meter_copy((const void *)driver.cuMemcpyDtoH_v2_ptds, ByteCount);
+  bool look = enter(CU_STREAM_PER_THREAD, srcDevice, &work);
   CUresult result = driver.cuMemcpyDtoH_v2_ptds(dstHost, srcDevice, ByteCount);
-  return waited(leave(look, meter_copy((const void *)driver.cuMemcpyDtoH_v2_ptds, ByteCount), result));
+  return waited(leave(look, &work, result));
 }
 
 CUresult hook_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
-  bool look = enter(hStream, srcDevice);
+  const struct meter_work work = meter_copy((const void *)driver.cuMemcpyDtoHAsync_v2, ByteCount);
+  bool look = enter(hStream, srcDevice, &work);
   CUresult result = driver.cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, hStream);
-  return copied(leave(look, meter_copy((const void *)driver.cuMemcpyDtoHAsync_v2, ByteCount), result),
-                ByteCount);
+  return copied(leave(look, &work, result), ByteCount);
 }
 
 CUresult hook_cuMemcpyDtoHAsync_v2_ptsz(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,
                                         CUstream hStream) {
-  bool look = enter(PER_THREAD(hStream), srcDevice);
+  const struct meter_work work = meter_copy((const void *)driver.cuMemcpyDtoHAsync_v2_ptsz, ByteCount);
+  bool look = enter(PER_THREAD(hStream), srcDevice, &work);
   CUresult result = driver.cuMemcpyDtoHAsync_v2_ptsz(dstHost, srcDevice, ByteCount, hStream);
-  return copied(leave(look, meter_copy((const void *)driver.cuMemcpyDtoHAsync_v2_ptsz, ByteCount), result),
-                ByteCount);
+  return copied(leave(look, &work, result), ByteCount);
 }
 
 CUresult hook_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
   end(LAUNCHED, hGraph);
-  bool look = enter(hStream, 0);
+  const struct meter_work work = graphs_work(hGraph);
+  bool look = enter(hStream, 0, &work);
   CUresult result = driver.cuGraphLaunch(hGraph, hStream);
-  return leave(look, graphs_work(hGraph), result);
+  return leave(look, &work, result);
 }
 
 CUresult hook_cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
   end(LAUNCHED, hGraphExec);
-  bool look = enter(PER_THREAD(hStream), 0);
+  const struct meter_work work = graphs_work(hGraphExec);
+  bool look = enter(PER_THREAD(hStream), 0, &work);
   CUresult result = driver.cuGraphLaunch_ptsz(hGraphExec, hStream);
-  return leave(look, graphs_work(hGraphExec), result);
+  return leave(look, &work, result);
 }

@@ -3,11 +3,14 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "client/client.h"
 #include "common/clock.h"
 #include "common/futex.h"
+#include "gate/capture.h"
 #include "gate/contexts.h"
+#include "gate/limit.h"
 #include "gate/pace.h"
 #include "gate/slots.h"
 #include "gate/streams.h"
@@ -16,7 +19,8 @@
 struct gate {
   _Atomic uint32_t used;
   _Atomic uint32_t open;
-  _Atomic uint32_t pace;    /* enum gate_pace */
+  _Atomic uint32_t pace; /* enum gate_pace */
+  _Atomic bool limited;
   _Atomic uint32_t change;  /* futex: moves with every opening and pulse */
   _Atomic uint32_t waiting; /* threads in wait_open */
   _Atomic uint32_t kept;    /* threads that wait for a higher gate and need this one, too */
@@ -34,7 +38,7 @@ _Atomic uint32_t gate_several;
 _Atomic uint32_t gate_look;
 _Atomic int32_t gate_only_device;
 
-/* Serializes changes of `used`, `open` and `pace` with the sum of them, gate_all_open. */
+/* Serializes changes of `used`, `open`, `pace` and `limited` with the sum of them, gate_all_open. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct gate *gate_of(CUdevice device) {
@@ -42,18 +46,20 @@ static struct gate *gate_of(CUdevice device) {
 }
 
 static void sum_up(void) {
-  uint32_t open = 0, free = 0, count = 0;
+  uint32_t open = 0, free = 0, limited = 0, count = 0;
   for (struct gate *g = gates; g < gates + GS_GPUS_PER_CLIENT; g++)
     if (atomic_load(&g->used)) {
       atomic_store(&gate_only_device, (int32_t)(g - gates));
       count++;
       open += atomic_load(&g->open);
-      free += atomic_load(&g->pace) == GATE_FREE;
+      free += atomic_load(&g->pace) == GATE_FREE && !atomic_load(&g->limited);
+      limited += atomic_load(&g->limited);
     }
   bool all_open = count > 0 && open == count;
   atomic_store(&gate_all_open, !all_open ? GATE_ALL_SHUT : free == count ? GATE_ALL_FREE : GATE_ALL_LOOK);
   atomic_store(&gate_several, count > 1);
   gate_set_look(GATE_LOOK_SEVERAL, count > 1);
+  gate_set_look(GATE_LOOK_LIMITED, limited > 0);
 }
 
 void gate_set_look(enum gate_look reason, bool look) {
@@ -82,6 +88,15 @@ void gate_set_pace(CUdevice device, enum gate_pace pace) {
   pthread_mutex_unlock(&lock);
 }
 
+void gate_set_limited(CUdevice device, bool limited) {
+  pthread_mutex_lock(&lock);
+  atomic_store(&gate_of(device)->limited, limited);
+  sum_up();
+  pthread_mutex_unlock(&lock);
+}
+
+bool gate_is_limited(CUdevice device) { return atomic_load(&gate_of(device)->limited); }
+
 void gate_add(CUdevice device) {
   pthread_mutex_lock(&lock);
   atomic_store(&gate_of(device)->used, 1);
@@ -106,6 +121,7 @@ void gate_open(CUdevice device) {
 
 bool gate_close(CUdevice device, uint64_t timeout_ns) {
   set_open(gate_of(device), 0);
+  limit_wake(device);
   slots_barrier();
   return slots_wait_empty(timeout_ns);
 }
@@ -234,6 +250,14 @@ static bool try_enter(struct gate_slot *slot, const struct passage *passage) {
   return false;
 }
 
+/* The same, and what the device is given may be limited; but not what is recorded. */
+static bool try_limited(struct gate_slot *slot, const struct passage *passage, CUdevice device,
+                        CUstream stream) {
+  if (passage->gates && gate_is_limited(device) && !(capture_count() && gate_is_recorded(stream)))
+    limit_submission(device);
+  return try_enter(slot, passage);
+}
+
 void gate_enter_slow(CUstream stream, uint64_t reach) {
   int saved = errno;
   struct passage passage;
@@ -244,9 +268,9 @@ void gate_enter_slow(CUstream stream, uint64_t reach) {
   contexts_learn_current();
   CUdevice device = gate_device_of(stream);
   passage_begin(&passage, device, reach);
-  if (bit(device) && gate_pace(device) != GATE_FREE)
+  if (bit(device) && (gate_pace(device) != GATE_FREE || gate_is_limited(device)))
     pace_submission(device, stream);
-  while (!try_enter(slot, &passage))
+  while (!try_limited(slot, &passage, device, stream))
     if (gate_is_recorded(stream))
       passage.gates = 0;
     else

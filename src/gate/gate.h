@@ -23,7 +23,7 @@
 enum gate_all {
   GATE_ALL_SHUT = 0, /* not all are open */
   GATE_ALL_FREE = 1, /* all are, and nobody has to look any further */
-  GATE_ALL_LOOK = 2, /* all are, and some are paced */
+  GATE_ALL_LOOK = 2, /* all are, and some are paced or limited */
 };
 
 /* How fast those that find the gate open may submit. */
@@ -38,6 +38,8 @@ enum gate_look {
   GATE_LOOK_SEVERAL = 1,  /* it is not clear which GPU it is about */
   GATE_LOOK_CAPTURES = 2, /* it may be recorded, not submitted */
   GATE_LOOK_ASLEEP = 4,   /* nobody looks at the counters, as the process was idle */
+  GATE_LOOK_SAMPLE = 8,   /* the next kernel is to be measured */
+  GATE_LOOK_LIMITED = 16, /* what it costs is taken from a limit */
 };
 
 /* What is counted of the work that a thread submits. */
@@ -131,6 +133,10 @@ bool gate_is_open(CUdevice device);
 /* Until it is shut the next time. */
 void gate_set_pace(CUdevice device, enum gate_pace pace);
 enum gate_pace gate_pace(CUdevice device);
+
+/* What is submitted to the device is limited (limit.h), or not any more. */
+void gate_set_limited(CUdevice device, bool limited);
+bool gate_is_limited(CUdevice device);
 
 /* A pulse: every thread that waits now may pass with one call, though the gate is shut, until the pulse is
  * revoked: a drain that waits for work which waits for such a thread could never end otherwise. */

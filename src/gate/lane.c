@@ -68,12 +68,12 @@ static uint64_t queued_calls(const struct lane *lane) {
   return calls;
 }
 
-bool lane_is_ahead(const struct lane *lane, uint64_t now_ns) {
+bool lane_is_ahead(const struct lane *lane, uint64_t ahead_ns, uint64_t now_ns) {
   if (!lane->count)
     return false;
   uint64_t calls = queued_calls(lane);
-  bool old = now_ns - lane->marks[lane->first].marked_ns >= LANE_AHEAD_NS;
-  bool many = calls * lane->call_ns + lane->call_ns / 2 >= LANE_AHEAD_NS; /* to the nearest */
+  bool old = now_ns - lane->marks[lane->first].marked_ns >= ahead_ns;
+  bool many = calls * lane->call_ns + lane->call_ns / 2 >= ahead_ns; /* to the nearest */
   return calls >= CALLS_MIN && (old || many);
 }
 

@@ -17,9 +17,10 @@
 #include "common/clock.h"
 
 #define LANE_MARKS 8
-#define LANE_MARK_NS (2 * NS_PER_MS)   /* of work between two marks */
-#define LANE_LOOK_NS (NS_PER_MS / 5)   /* who waits looks so often */
-#define LANE_AHEAD_NS (10 * NS_PER_MS) /* of work that may be queued */
+#define LANE_MARK_NS (2 * NS_PER_MS)    /* of work between two marks */
+#define LANE_LOOK_NS (NS_PER_MS / 5)    /* who waits looks so often */
+#define LANE_AHEAD_NS (10 * NS_PER_MS)  /* of work that may be queued */
+#define LANE_LIMITED_NS (4 * NS_PER_MS) /* likewise, where others must never wait for it */
 
 struct lane {
   struct {
@@ -48,8 +49,8 @@ void lane_mark(struct lane *lane, uint64_t now_ns);
  * the last submission. */
 void lane_pass(struct lane *lane, unsigned marks, uint64_t now_ns, bool watched);
 
-/* Whether the next submission has to wait until the oldest mark is passed. */
-bool lane_is_ahead(const struct lane *lane, uint64_t now_ns);
+/* Whether the next submission has to wait until the oldest mark is passed: work of ahead_ns is queued. */
+bool lane_is_ahead(const struct lane *lane, uint64_t ahead_ns, uint64_t now_ns);
 
 /* A submission is made. */
 void lane_submit(struct lane *lane, uint64_t now_ns);

@@ -11,6 +11,7 @@
 #include "gate/capture.h"
 #include "gate/gate.h"
 #include "gate/lane.h"
+#include "gate/streams.h"
 #include "interpose/driver.h"
 
 #define STREAMS_MAX 64
@@ -59,14 +60,6 @@ bool pace_is_behind(CUdevice device) { return atomic_load(&rounds[device].behind
 
 /* ---- the table ---- */
 
-static CUcontext context_of(CUstream stream) {
-  CUcontext context = NULL;
-  bool is_handle = stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
-  if (!is_handle || driver.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS)
-    driver.cuCtxGetCurrent(&context);
-  return context;
-}
-
 static bool is_for(const struct track *track, CUcontext context, CUstream stream) {
   return track->context == context && track->stream == stream &&
          (stream != CU_STREAM_PER_THREAD || track->thread == gate_slot);
@@ -110,7 +103,7 @@ static struct track *track_of(CUcontext context, CUstream stream, uint64_t round
   if (claimed) {
     memset(track->events, 0, sizeof track->events); /* they were those of a context that is gone */
     track->refused = false;
-    track->round = 0;
+    track->round = UINT64_MAX;
   }
   return track;
 }
@@ -177,6 +170,7 @@ static void note_caught_up(struct track *track, CUdevice device, uint64_t now_ns
  * look. */
 static bool try_submit(struct track *track, CUdevice device, CUcontext context, CUstream stream,
                        bool waited) {
+  uint64_t ahead_ns = gate_is_limited(device) ? LANE_LIMITED_NS : LANE_AHEAD_NS;
   begin_round(track, device);
   unsigned passed = count_passed(track);
   uint64_t now_ns = clock_now_ns();
@@ -186,7 +180,7 @@ static bool try_submit(struct track *track, CUdevice device, CUcontext context, 
   }
   if (!track->refused && lane_mark_is_due(&track->lane, now_ns))
     make_mark(track, context, stream);
-  if (!track->refused && lane_is_ahead(&track->lane, now_ns))
+  if (!track->refused && lane_is_ahead(&track->lane, ahead_ns, now_ns))
     return false;
   lane_submit(&track->lane, now_ns);
   return true;
@@ -195,7 +189,7 @@ static bool try_submit(struct track *track, CUdevice device, CUcontext context, 
 /* ---- waiting ---- */
 
 static bool look(CUdevice device, CUstream stream, bool waited) {
-  CUcontext context = context_of(stream);
+  CUcontext context = streams_context(stream);
   struct track *track = context ? track_of(context, stream, atomic_load(&rounds[device].round)) : NULL;
   if (!track)
     return true;
@@ -211,7 +205,7 @@ static bool may_submit(CUdevice device, CUstream stream, bool waited) {
     return true;
   switch (gate_pace(device)) {
   case GATE_FREE:
-    return true;
+    return !gate_is_limited(device) || look(device, stream, waited);
   case GATE_PACED:
     return look(device, stream, waited);
   case GATE_HALTED:

@@ -1,6 +1,7 @@
 /*
- * pace.h - near the end of a turn that others wait for, submissions run ahead of the GPU by some milliseconds
- * only (lane.h), so that the drain is short. At all other times nothing here is called.
+ * pace.h - near the end of a turn that others wait for, and while what is submitted is limited (limit.h),
+ * submissions run ahead of the GPU by some milliseconds only (lane.h), so that nobody waits for long. At all
+ * other times nothing here is called.
  *
  * What one call submits at once can't be bounded: a graph counts as a whole.
  *

@@ -8,7 +8,16 @@
 
 #include <stdbool.h>
 
-#include "interpose/cuda_abi.h"
+#include "interpose/driver.h"
+
+/* The context of a stream; of one that is no handle, the calling thread's. NULL: there is none. */
+static inline CUcontext streams_context(CUstream stream) {
+  CUcontext context = NULL;
+  bool is_handle = stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
+  if (!is_handle || driver.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS)
+    driver.cuCtxGetCurrent(&context);
+  return context;
+}
 
 enum streams_state { STREAMS_FINISHED, STREAMS_BUSY, STREAMS_UNKNOWN };
 

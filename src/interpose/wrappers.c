@@ -51,7 +51,7 @@ static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, c
     REQUIRE(name)                                                                                            \
     gate_enter_reaching(stream, reach);                                                                      \
     struct meter_work work = what;                                                                           \
-    bool look = meter_begin(stream);                                                                         \
+    bool look = meter_begin(stream, &work);                                                                  \
     CUresult result = meter_end(look, &work, driver.name args);                                              \
     gate_leave();                                                                                            \
     return result;                                                                                           \

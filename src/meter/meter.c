@@ -3,10 +3,15 @@
 
 #include <errno.h>
 
+#include "gate/limit.h"
+#include "meter/samples.h"
 #include "meter/watch.h"
 
-/* Of the call that this thread is about to make; -1: it counts for no device. */
-static __thread CUdevice device_of_call __attribute__((tls_model("initial-exec")));
+/* The call that this thread is about to make. */
+static __thread struct {
+  CUdevice device; /* -1: it counts for none */
+  struct sample *sample;
+} call __attribute__((tls_model("initial-exec")));
 
 static CUdevice find_device(uint32_t look, CUstream stream) {
   if ((look & GATE_LOOK_CAPTURES) && gate_is_recorded(stream))
@@ -17,16 +22,38 @@ static CUdevice find_device(uint32_t look, CUstream stream) {
   return device < GS_GPUS_PER_CLIENT ? device : -1;
 }
 
-void meter_begin_slow(CUstream stream) {
+/* Of the threads that submit at the same time, one. */
+static bool is_asked_for(uint32_t look, const struct meter_work *work) {
+  return (look & GATE_LOOK_SAMPLE) && work->amount.kernels &&
+         (atomic_fetch_and(&gate_look, ~(uint32_t)GATE_LOOK_SAMPLE) & GATE_LOOK_SAMPLE);
+}
+
+static bool is_limited(uint32_t look, CUdevice device, const struct meter_work *work) {
+  return (look & GATE_LOOK_LIMITED) && device >= 0 && work->what && gate_is_limited(device);
+}
+
+void meter_begin_slow(CUstream stream, const struct meter_work *work) {
   int saved = errno;
   uint32_t look = atomic_load(&gate_look);
-  device_of_call = find_device(look, stream);
+  CUdevice device = find_device(look, stream);
+  call.device = device;
+  call.sample = NULL;
   if (look & GATE_LOOK_ASLEEP)
-    watch_wake(device_of_call);
+    watch_wake(device);
+  bool lack = is_limited(look, device, work) && samples_lack(device, work);
+  if (device >= 0 && (lack || is_asked_for(look, work)))
+    call.sample = sample_begin(device, stream, work);
   errno = saved;
 }
 
 void meter_end_slow(const struct meter_work *work, CUresult result) {
-  if (result == CUDA_SUCCESS && device_of_call >= 0)
-    meter_add(device_of_call, work);
+  int saved = errno;
+  bool submitted = result == CUDA_SUCCESS && call.device >= 0;
+  if (call.sample)
+    sample_end(call.sample, submitted);
+  if (submitted && is_limited(atomic_load(&gate_look), call.device, work))
+    limit_charge(call.device, samples_cost_ns(call.device, work));
+  if (submitted)
+    meter_add(call.device, work);
+  errno = saved;
 }

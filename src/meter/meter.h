@@ -27,7 +27,7 @@ static inline struct meter_work meter_copy(const void *function, uint64_t bytes)
   return (struct meter_work){.what = bytes ? function : NULL, .amount = {.bytes = bytes}};
 }
 
-void meter_begin_slow(CUstream stream);
+void meter_begin_slow(CUstream stream, const struct meter_work *work);
 void meter_end_slow(const struct meter_work *work, CUresult result);
 
 /* Other threads read the counts, none writes them. */
@@ -52,10 +52,10 @@ static inline void meter_add(CUdevice device, const struct meter_work *work) {
 }
 
 /* The call is about to be made: whether it takes the long way, for meter_end. */
-static inline bool meter_begin(CUstream stream) {
+static inline bool meter_begin(CUstream stream, const struct meter_work *work) {
   bool look = atomic_load_explicit(&gate_look, memory_order_relaxed) != 0;
   if (__builtin_expect(look, 0))
-    meter_begin_slow(stream);
+    meter_begin_slow(stream, work);
   return look;
 }
 

@@ -1,4 +1,4 @@
-/* watch.c - see watch.h. */
+/* watch.c - the looks at what a process does, and when there are any. See watch.h. */
 #include "meter/watch.h"
 
 #include <pthread.h>
@@ -12,9 +12,11 @@
 #include "common/thread.h"
 #include "gate/capture.h"
 #include "gate/gate.h"
+#include "gate/limit.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
 #include "meter/page.h"
+#include "meter/samples.h"
 
 #define LOOK_NS (10 * NS_PER_MS)
 
@@ -22,14 +24,21 @@
  */
 #define UNKNOWN_LOOKS 100
 
+/* What is told, as sums: those that are counted, and these. */
+enum figure { THROTTLED = GATE_COUNTS, SAMPLES, SAMPLED, EXPECTED, BUSY, FIGURES };
+
 static struct watch {
   bool started;
-  _Atomic uint64_t base[GATE_COUNTS]; /* counted before the page came */
-  _Atomic bool asleep;                /* it waits for the next submission */
+  _Atomic uint64_t base[FIGURES]; /* before the page came */
+  _Atomic bool asleep;            /* it waits for the next submission */
+  _Atomic uint64_t busy_ns;
 
   /* Of its thread alone. */
-  uint64_t counts[GATE_COUNTS]; /* at the last look */
-  unsigned quiet;               /* looks that found them unchanged */
+  uint64_t figures[FIGURES]; /* at the last look */
+  uint64_t looked_ns;
+  unsigned quiet;           /* looks that found that nothing had been submitted */
+  enum streams_state asked; /* what asking the streams has told, if it was quiet */
+  uint64_t unfinished_ns;   /* since when something measured is unfinished */
 } watches[GS_GPUS_PER_CLIENT];
 
 /* Makes `asleep` and the reason to look one. */
@@ -59,7 +68,7 @@ void watch_wake(CUdevice device) {
 static bool has_submitted(const struct watch *watch, CUdevice device) {
   uint64_t counts[GATE_COUNTS];
   gate_counts(device, counts);
-  return memcmp(counts, watch->counts, sizeof counts) != 0;
+  return memcmp(counts, watch->figures, sizeof counts) != 0;
 }
 
 /* Whoever is not seen here sees the reason to look, and wakes us. */
@@ -74,48 +83,98 @@ static bool fall_asleep(const struct watch *watch, CUdevice device) {
 
 /* ---- a look ---- */
 
-/* What can be told by asking. */
-static enum streams_state ask_streams(CUdevice device) {
+static void ask(struct watch *watch, CUdevice device) {
+  watch->unfinished_ns = samples_collect(device);
+  watch->asked = watch->quiet ? streams_ask(device) : STREAMS_BUSY;
+}
+
+/* What can be told by asking: not while anything captures. */
+static void try_ask(struct watch *watch, CUdevice device) {
+  watch->asked = STREAMS_BUSY;
   capture_forbid();
-  enum streams_state state = capture_count() ? STREAMS_BUSY : streams_ask(device);
+  if (capture_count() == 0)
+    ask(watch, device);
   capture_allow();
-  return state;
 }
 
 static bool is_idle(const struct watch *watch, CUdevice device) {
-  if (!watch->quiet || gate_waiting(device) > 0 || gate_in_flight())
+  if (!watch->quiet || gate_waiting(device) > 0 || limit_waiting(device) > 0 || gate_in_flight())
     return false;
-  enum streams_state state = ask_streams(device);
-  return state == STREAMS_FINISHED || (state == STREAMS_UNKNOWN && watch->quiet >= UNKNOWN_LOOKS);
+  return watch->asked == STREAMS_FINISHED ||
+         (watch->asked == STREAMS_UNKNOWN && watch->quiet >= UNKNOWN_LOOKS);
 }
 
-static void take_counts(struct watch *watch, CUdevice device) {
-  uint64_t counts[GATE_COUNTS];
+static void take_sums(const struct watch *watch, CUdevice device, uint64_t figures[FIGURES]) {
+  struct samples_sums sums = samples_sums(device);
+  gate_counts(device, figures);
+  figures[THROTTLED] = limit_throttled_ns(device);
+  figures[SAMPLES] = sums.count;
+  figures[SAMPLED] = sums.sampled_ns;
+  figures[EXPECTED] = sums.expected_ns;
+  figures[BUSY] = atomic_load(&watch->busy_ns);
+}
+
+static void note_quiet(struct watch *watch, CUdevice device) {
+  watch->quiet = has_submitted(watch, device) ? 0 : watch->quiet + 1;
+}
+
+/* How long the GPU had work of the process since the last look: all the time if it has not finished something
+ * that was submitted before that; else what has been submitted since should have taken. */
+static uint64_t busy_since(const struct watch *watch, CUdevice device, uint64_t now_ns) {
+  uint64_t counts[GATE_COUNTS], elapsed_ns = now_ns - watch->looked_ns;
   gate_counts(device, counts);
-  watch->quiet = memcmp(counts, watch->counts, sizeof counts) ? 0 : watch->quiet + 1;
-  memcpy(watch->counts, counts, sizeof counts);
+  if (watch->unfinished_ns >= elapsed_ns || (watch->quiet && watch->asked == STREAMS_BUSY))
+    return elapsed_ns;
+  uint64_t more = counts[GATE_SUBMISSIONS] - watch->figures[GATE_SUBMISSIONS];
+  uint64_t mean_ns = samples_mean_ns();
+  return mean_ns && more > elapsed_ns / mean_ns ? elapsed_ns : more * mean_ns;
+}
+
+static void note_busy(struct watch *watch, CUdevice device) {
+  uint64_t now_ns = clock_now_ns();
+  if (watch->looked_ns)
+    atomic_fetch_add(&watch->busy_ns, busy_since(watch, device, now_ns));
+  watch->looked_ns = now_ns;
 }
 
 static void publish(const struct watch *watch, struct gs_meter *page) {
-  _Atomic uint64_t *const fields[GATE_COUNTS] = {
-      [GATE_KERNELS] = &page->kernels,
-      [GATE_BLOCKS] = &page->blocks,
-      [GATE_BYTES] = &page->bytes,
-      [GATE_SUBMISSIONS] = &page->submissions,
+  _Atomic uint64_t *const fields[FIGURES] = {
+      [GATE_KERNELS] = &page->kernels,         [GATE_BLOCKS] = &page->blocks,     [GATE_BYTES] = &page->bytes,
+      [GATE_SUBMISSIONS] = &page->submissions, [THROTTLED] = &page->throttled_ns, [SAMPLES] = &page->samples,
+      [SAMPLED] = &page->sampled_ns,           [EXPECTED] = &page->expected_ns,   [BUSY] = &page->busy_ns,
   };
-  for (enum gate_count i = 0; i < GATE_COUNTS; i++)
-    atomic_store_explicit(fields[i], watch->counts[i] - atomic_load(&watch->base[i]), memory_order_relaxed);
+  for (unsigned i = 0; i < FIGURES; i++)
+    atomic_store_explicit(fields[i], watch->figures[i] - atomic_load(&watch->base[i]), memory_order_relaxed);
+  atomic_store(&page->in_flight_ns, watch->unfinished_ns);
+}
+
+/* Nobody reads: what is counted anyway. */
+static uint64_t look_once(struct watch *watch, CUdevice device, struct gs_meter *page) {
+  watch->looked_ns = 0;
+  take_sums(watch, device, watch->figures);
+  publish(watch, page);
+  return UINT64_MAX;
 }
 
 /* Returns after what time to look again. */
 static uint64_t look(struct watch *watch, CUdevice device, struct gs_meter *page) {
-  take_counts(watch, device);
+  if (!atomic_load(&page->wanted) && !gate_is_limited(device))
+    return look_once(watch, device, page);
+  note_quiet(watch, device);
+  try_ask(watch, device);
+  note_busy(watch, device);
+  take_sums(watch, device, watch->figures);
   publish(watch, page);
-  if (!atomic_load(&page->wanted))
-    return UINT64_MAX;
   bool idle = is_idle(watch, device) && fall_asleep(watch, device);
   atomic_store(&page->idle, idle);
+  gate_set_look(GATE_LOOK_SAMPLE, !idle);
   return idle ? UINT64_MAX : LOOK_NS;
+}
+
+static void obey(CUdevice device, struct gs_meter *page) {
+  uint64_t limit = atomic_load(&page->limit);
+  if (limit != GS_LIMIT_NONE || gate_is_limited(device))
+    limit_obey(device, limit);
 }
 
 static void *watch_run(void *argument) {
@@ -127,6 +186,7 @@ static void *watch_run(void *argument) {
   driver.cuThreadExchangeStreamCaptureMode(&(CUstreamCaptureMode){CU_STREAM_CAPTURE_MODE_RELAXED});
   for (;;) {
     uint32_t state = page_state(page);
+    obey(device, page);
     uint64_t again_ns = look(watch, device, page);
     atomic_store(&page->seen_limit, state);
     page_wait(page, state, again_ns);
@@ -146,10 +206,10 @@ static bool start(struct watch *watch) {
 }
 
 static void take_base(struct watch *watch, CUdevice device) {
-  uint64_t counts[GATE_COUNTS];
-  gate_counts(device, counts);
-  for (enum gate_count i = 0; i < GATE_COUNTS; i++)
-    atomic_store(&watch->base[i], counts[i]);
+  uint64_t figures[FIGURES];
+  take_sums(watch, device, figures);
+  for (unsigned i = 0; i < FIGURES; i++)
+    atomic_store(&watch->base[i], figures[i]);
 }
 
 void watch_attach(CUdevice device, int fd) {

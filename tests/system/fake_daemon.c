@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/futex.h"
@@ -207,6 +208,16 @@ static void tell_attached(struct fake_daemon *fake, const struct gs_msg *msg) {
 void fake_touch_meter(struct fake_daemon *fake) {
   atomic_fetch_add(&fake->meter->limit_seq, 1);
   futex_wake_shared(&fake->meter->limit_seq, INT32_MAX);
+}
+
+static bool has_seen(const struct gs_meter *meter) {
+  return (int32_t)(meter->seen_limit - meter->limit_seq) >= 0;
+}
+
+void fake_await_seen(struct fake_daemon *fake) {
+  uint64_t deadline = deadline_in(PROCESS_LIMIT_S);
+  for (; !has_seen(fake->meter); nanosleep(&(struct timespec){.tv_nsec = NS_PER_MS}, NULL))
+    CHECK(deadline_left_ms(deadline) > 0, "%u of %u", fake->meter->seen_limit, fake->meter->limit_seq);
 }
 
 struct gs_msg fake_accept(struct fake_daemon *fake, uint64_t capacity_bytes, enum gs_memory memory) {

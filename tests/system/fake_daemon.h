@@ -36,6 +36,9 @@ struct gs_msg fake_accept(struct fake_daemon *fake, uint64_t capacity_bytes, enu
 /* What the daemon says in the meter page has been changed. */
 void fake_touch_meter(struct fake_daemon *fake);
 
+/* The client has seen that. */
+void fake_await_seen(struct fake_daemon *fake);
+
 /* End the connection; and all of it. */
 void fake_hang_up(struct fake_daemon *fake);
 void fake_end(struct fake_daemon *fake);

@@ -26,8 +26,9 @@
 
 static struct gpu gpu;
 static CUfunction empty;
-static CUstream stream;
+static CUstream stream, other;
 static CUdeviceptr memory;
+static bool capturing;
 static unsigned char host[BYTES];
 
 static CUgraph graph;
@@ -129,6 +130,39 @@ static void update(void) {
   memcpy(nodes, of_exec, sizeof nodes);
 }
 
+static void spin(unsigned ms) {
+  for (int i = 0; i < 20; i++)
+    gpu_spin(&gpu, stream, ms * UINT64_C(1000000));
+}
+
+static void write_value(void) {
+  void *word;
+  MUST(cuMemAllocHost(&word, sizeof(uint64_t)));
+  MUST(cuStreamWriteValue32(stream, (CUdeviceptr)(uintptr_t)word, 1, 0));
+}
+
+static void do_nothing(void *unused) { (void)unused; }
+static void call(void) { MUST(cuLaunchHostFunc(stream, do_nothing, NULL)); }
+
+static void prefetch(void) {
+  CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+  CUdeviceptr managed;
+  MUST(cuMemAllocManaged(&managed, BYTES, CU_MEM_ATTACH_GLOBAL));
+  MUST(cuMemPrefetchAsync(managed, BYTES, here, 0, stream));
+}
+
+static void open_capture(void) {
+  MUST(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  capturing = true;
+}
+
+static void outside(void) { gpu_spin(&gpu, other, 1000); }
+
+static void close_capture(void) {
+  MUST(cuStreamEndCapture(stream, &graph));
+  capturing = false;
+}
+
 static bool has_page(void) {
   char line[512];
   bool found = false;
@@ -157,13 +191,17 @@ static void destroy(void) { MUST(cuGraphExecDestroy(exec)); }
 static const struct {
   const char *name;
   void (*run)(void);
-} commands[] = {{"copies", copies},   {"refused", refused}, {"record", record},   {"graph", make_graph},
-                {"replay", replay},   {"edit", edit},       {"disable", disable}, {"update", update},
-                {"destroy", destroy}, {"fork", fork_child}};
+} commands[] = {
+    {"copies", copies},     {"refused", refused},   {"record", record},     {"graph", make_graph},
+    {"replay", replay},     {"edit", edit},         {"disable", disable},   {"update", update},
+    {"destroy", destroy},   {"fork", fork_child},   {"write", write_value}, {"call", call},
+    {"prefetch", prefetch}, {"open", open_capture}, {"outside", outside},   {"close", close_capture}};
 
 static void obey(const char *line) {
   if (strncmp(line, "launch ", 7) == 0)
     launch((unsigned)atoi(line + 7));
+  if (strncmp(line, "spin ", 5) == 0)
+    spin((unsigned)atoi(line + 5));
   for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
     if (strcmp(line, commands[i].name) == 0)
       commands[i].run();
@@ -176,12 +214,14 @@ int main(void) {
   MUST(cuModuleLoadData(&module, kernel_image()));
   MUST(cuModuleGetFunction(&empty, module, "gs_empty"));
   stream = gpu_stream();
+  other = gpu_stream();
   memory = gpu_alloc(BYTES / sizeof(uint64_t));
   gpu_say("ready");
   while (fgets(line, sizeof line, stdin)) {
     line[strcspn(line, "\n")] = '\0';
     obey(line);
-    MUST(cuCtxSynchronize());
+    if (!capturing)
+      MUST(cuCtxSynchronize());
     gpu_say("done");
   }
   gpu_say("ok");

@@ -23,20 +23,13 @@ static void pass_ms(uint64_t ms) {
   nanosleep(&(struct timespec){.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000}, NULL);
 }
 
-/* The client has seen what has been said in the page. */
-static void await_seen(void) {
-  uint64_t deadline = deadline_in(PROCESS_LIMIT_S / 3);
-  for (uint32_t state = fake.meter->limit_seq; (int32_t)(fake.meter->seen_limit - state) < 0; pass_ms(1))
-    CHECK(deadline_left_ms(deadline) > 0, "%u of %u", fake.meter->seen_limit, state);
-}
-
 static void take_in(void) {
   fake_accept(&fake, 64 * MIB, GS_MEMORY_MANAGED);
   fake.slack_bytes = MIB;
   if (!fake.metering)
     return;
   fake_touch_meter(&fake);
-  await_seen();
+  fake_await_seen(&fake);
 }
 
 static void begin(bool metering) {
@@ -149,7 +142,7 @@ TEST(nothing_is_told_while_nobody_reads) {
   atomic_store(&fake.meter->wanted, 0);
   run("launch 1"); /* which wakes it, should it have been idle before */
   fake_touch_meter(&fake);
-  await_seen();
+  fake_await_seen(&fake);
   CHECK(holds(1, 1, 30, 0));
   run("launch 5");
   pass_ms(50);

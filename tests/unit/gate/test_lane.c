@@ -14,12 +14,14 @@ static struct {
   uint64_t now_ns, busy_until_ns;
   uint64_t passes_ns[LANE_MARKS]; /* when the GPU passes the mark in this place of the ring */
   uint64_t submitted, marks;
-  uint64_t idle_ns; /* of the GPU, since its first work */
+  uint64_t ahead_ns; /* of work may be queued */
+  uint64_t idle_ns;  /* of the GPU, since its first work */
 } play;
 
 static void set_up(void) {
   memset(&play, 0, sizeof play);
   play.now_ns = play.busy_until_ns = NS_PER_S;
+  play.ahead_ns = LANE_AHEAD_NS;
   lane_begin(&play.lane);
 }
 
@@ -52,7 +54,7 @@ static void submit(uint64_t work_ns, uint64_t call_ns) {
       lane_mark(&play.lane, play.now_ns);
       play.marks++;
     }
-    if (!lane_is_ahead(&play.lane, play.now_ns))
+    if (!lane_is_ahead(&play.lane, play.ahead_ns, play.now_ns))
       break;
     play.now_ns += LANE_LOOK_NS;
   }
@@ -83,6 +85,15 @@ START_TEST(little_is_queued) {
   uint64_t start_ns = play.now_ns;
   ck_assert_uint_le(most_queued_ns((unsigned)(NS_PER_S / work_ns), work_ns, 2 * US), 14 * NS_PER_MS);
   ck_assert_uint_le(play.idle_ns, (play.now_ns - start_ns) / 1000);
+}
+END_TEST
+
+START_TEST(less_is_queued_where_others_must_not_wait) {
+  play.ahead_ns = LANE_LIMITED_NS;
+  most_queued_ns(2000, 100 * US, 2 * US);
+  play.idle_ns = 0;
+  ck_assert_uint_le(most_queued_ns(2000, 100 * US, 2 * US), 6 * NS_PER_MS);
+  ck_assert_uint_eq(play.idle_ns, 0);
 }
 END_TEST
 
@@ -173,6 +184,7 @@ int main(void) {
   TCase *tests = tcase_create("lane");
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_loop_test(tests, little_is_queued, 0, 6);
+  tcase_add_test(tests, less_is_queued_where_others_must_not_wait);
   tcase_add_test(tests, little_is_queued_before_anything_is_known);
   tcase_add_test(tests, kernels_that_become_longer_are_noticed);
   tcase_add_test(tests, marks_are_two_milliseconds_apart);

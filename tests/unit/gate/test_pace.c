@@ -20,8 +20,10 @@ __thread struct gate_slot *gate_slot;
 static unsigned captures;
 static bool open;
 static enum gate_pace pace;
+static bool limited;
 
 unsigned capture_count(void) { return captures; }
+bool gate_is_limited(CUdevice device) { return device == 0 && limited; }
 bool gate_is_open(CUdevice device) { return device == 0 && open; }
 enum gate_pace gate_pace(CUdevice device) { return device == 0 ? pace : GATE_FREE; }
 
@@ -113,6 +115,7 @@ static void set_up(void) {
   captures = 0;
   open = true;
   pace = GATE_PACED;
+  limited = false;
   driver.cuThreadExchangeStreamCaptureMode = exchange_mode;
   driver.cuStreamGetCtx = stream_context;
   driver.cuCtxGetCurrent = current_context;
@@ -167,6 +170,20 @@ START_TEST(who_waits_goes_on_when_the_mark_is_passed) {
   ck_assert(pace_held_back(0));
   ck_assert(!pace_is_behind(0));
   ck_assert_uint_gt(pace_caught_up_ns(0), 0);
+}
+END_TEST
+
+/* Not near the end of a turn; nobody has said that it begins. */
+START_TEST(where_it_is_limited_little_is_queued_all_the_time) {
+  pace_fork_child();
+  pace = GATE_FREE;
+  pace_submission(0, STREAM);
+  ck_assert_uint_eq(play.recorded, 0);
+  limited = true;
+  for (int i = 0; i < 5; i++)
+    pace_submission(0, STREAM);
+  ck_assert_uint_gt(play.recorded, 0);
+  ck_assert_uint_gt(play.slept, 0); /* five of a millisecond, which would be little enough for a turn's end */
 }
 END_TEST
 
@@ -243,6 +260,7 @@ int main(void) {
                                 nothing_is_done_while_anything_captures,
                                 who_has_waited_long_enough_passes_with_one_call,
                                 who_waits_goes_on_when_the_mark_is_passed,
+                                where_it_is_limited_little_is_queued_all_the_time,
                                 before_that_it_is_behind,
                                 the_events_are_made_once,
                                 a_context_that_comes_where_one_has_gone_has_its_own_events,

@@ -1,0 +1,66 @@
+/* bucket.c - see bucket.h. */
+#include "gate/bucket.h"
+
+/* More can't be submitted to a GPU however much of it runs at once; and the arithmetic holds. */
+#define LIMIT_MAX (16 * NS_PER_S)
+
+/* It is filled by so much at least, or the rest that each division leaves would be lost. */
+#define FILL_NS 1000
+
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+void bucket_begin(struct bucket *bucket, uint64_t limit, uint64_t now_ns) {
+  *bucket = (struct bucket){
+      .limit = least(limit, LIMIT_MAX), .level_ns = (int64_t)BUCKET_MOST_NS, .filled_ns = now_ns};
+}
+
+/* Eleven days are for ever. */
+static uint64_t comes_ns(uint64_t limit, uint64_t elapsed_ns) {
+  uint64_t seconds = least(elapsed_ns / NS_PER_S, 1000000);
+  return seconds * limit + elapsed_ns % NS_PER_S * limit / NS_PER_S;
+}
+
+static void fill(struct bucket *bucket, uint64_t now_ns) {
+  uint64_t elapsed_ns = now_ns > bucket->filled_ns ? now_ns - bucket->filled_ns : 0;
+  int64_t missing_ns = (int64_t)BUCKET_MOST_NS - bucket->level_ns;
+  uint64_t come_ns = comes_ns(bucket->limit, elapsed_ns);
+  if (come_ns < least(FILL_NS, (uint64_t)missing_ns) && elapsed_ns < NS_PER_S)
+    return;
+  bucket->filled_ns += elapsed_ns;
+  bucket->level_ns += (int64_t)least(come_ns, (uint64_t)missing_ns);
+}
+
+void bucket_limit(struct bucket *bucket, uint64_t limit, uint64_t now_ns) {
+  limit = least(limit, LIMIT_MAX);
+  if (limit == bucket->limit)
+    return;
+  fill(bucket, now_ns);
+  bucket->filled_ns = now_ns;
+  bucket->limit = limit;
+}
+
+bool bucket_take(struct bucket *bucket, uint64_t ns, uint64_t now_ns) {
+  fill(bucket, now_ns);
+  if (bucket->limit == 0 || bucket->level_ns <= 0)
+    return false;
+  bucket_correct(bucket, (int64_t)least(ns, BUCKET_OWED_NS));
+  return true;
+}
+
+void bucket_correct(struct bucket *bucket, int64_t ns) {
+  const int64_t bound_ns = (int64_t)(2 * BUCKET_OWED_NS);
+  ns = ns > bound_ns ? bound_ns : ns < -bound_ns ? -bound_ns : ns;
+  bucket->level_ns -= ns;
+  if (bucket->level_ns < -(int64_t)BUCKET_OWED_NS)
+    bucket->level_ns = -(int64_t)BUCKET_OWED_NS;
+  if (bucket->level_ns > (int64_t)BUCKET_MOST_NS)
+    bucket->level_ns = (int64_t)BUCKET_MOST_NS;
+}
+
+uint64_t bucket_wait_ns(const struct bucket *bucket) {
+  if (bucket->limit == 0)
+    return UINT64_MAX;
+  uint64_t lacking_ns = bucket->level_ns > -FILL_NS ? FILL_NS : (uint64_t)-bucket->level_ns + 1;
+  return lacking_ns <= NS_PER_S ? lacking_ns * NS_PER_S / bucket->limit + 1
+                                : lacking_ns / bucket->limit * NS_PER_S + NS_PER_S;
+}

@@ -1,0 +1,42 @@
+/*
+ * bucket.h - a bucket of GPU time: it fills at the rate of a limit, and who submits takes out of it what that
+ * costs. Rules only; limit.c has the waiting.
+ *
+ * What a submission costs may turn out to be more than was in the bucket: it then owes that, and nobody may
+ * take anything until it has been filled.
+ *
+ * Threading: none; the caller serializes.
+ */
+#ifndef GS_BUCKET_H
+#define GS_BUCKET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/clock.h"
+
+#define BUCKET_MOST_NS (2 * NS_PER_MS) /* it holds no more */
+#define BUCKET_OWED_NS (10 * NS_PER_S) /* nor does it owe more */
+
+struct bucket {
+  uint64_t limit;     /* ns per s of time; 0: nobody may take anything */
+  int64_t level_ns;   /* less than 0: owed */
+  uint64_t filled_ns; /* when */
+};
+
+/* A full one. */
+void bucket_begin(struct bucket *bucket, uint64_t limit, uint64_t now_ns);
+
+/* From now on it fills so fast. */
+void bucket_limit(struct bucket *bucket, uint64_t limit, uint64_t now_ns);
+
+/* Take so much if there is anything: true. */
+bool bucket_take(struct bucket *bucket, uint64_t ns, uint64_t now_ns);
+
+/* What has been taken was too little, by so much (or too much). */
+void bucket_correct(struct bucket *bucket, int64_t ns);
+
+/* After how long there will be something, at this limit; UINT64_MAX: never. */
+uint64_t bucket_wait_ns(const struct bucket *bucket);
+
+#endif
