@@ -218,7 +218,7 @@ static bool collect(const struct sample *sample) {
   if (result == CUDA_SUCCESS)
     result = driver.cuEventElapsedTime(&ms, sample->begin, sample->end);
   if (result == CUDA_SUCCESS && ms >= 0)
-    learn(sample, (uint64_t)((double)ms * (double)NS_PER_MS));
+    learn(sample, (uint64_t)((double)ms * (double)NS_PER_MS + 0.5));
   return true;
 }
 
@@ -248,7 +248,18 @@ static bool collect_context(CUcontext context, void *argument) {
   return true;
 }
 
+static bool is_any_running(CUdevice device) {
+  bool any = false;
+  pthread_mutex_lock(&lock);
+  for (const struct sample *s = samples; s < samples + SAMPLES_MAX; s++)
+    any |= s->state == RUNNING && s->key.device == device;
+  pthread_mutex_unlock(&lock);
+  return any;
+}
+
 uint64_t samples_collect(CUdevice device) {
+  if (!is_any_running(device))
+    return 0;
   struct collection collection = {.device = device, .oldest_ns = UINT64_MAX};
   uint64_t now_ns = clock_now_ns();
   contexts_each(device, collect_context, &collection);

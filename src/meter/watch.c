@@ -167,7 +167,7 @@ static uint64_t look(struct watch *watch, CUdevice device, struct gs_meter *page
   publish(watch, page);
   bool idle = is_idle(watch, device) && fall_asleep(watch, device);
   atomic_store(&page->idle, idle);
-  gate_set_look(GATE_LOOK_SAMPLE, !idle);
+  gate_set_look(GATE_LOOK_SAMPLE, true); /* also the first one after an idle time */
   return idle ? UINT64_MAX : LOOK_NS;
 }
 

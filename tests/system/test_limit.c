@@ -255,7 +255,8 @@ static void spin_until_sampled(const char *command, uint64_t more) {
 TEST(kernels_are_measured_beside_what_they_take_undisturbed) {
   begin("metered", NULL, "ready");
   run("spin 2");
-  pass_ms(20);
+  fake_touch_meter(&fake);
+  fake_await_seen(&fake);
   CHECK(fake.meter->samples == 0); /* nobody knows what they take undisturbed */
   set_undisturbed(true);
   spin_until_sampled("spin 2", 3);
