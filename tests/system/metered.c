@@ -104,6 +104,7 @@ static void build(CUgraph into, unsigned first, unsigned second) {
   MUST(cuGraphAddChildGraphNode(&nodes[2], into, &nodes[1], 1, child));
   MUST(cuGraphAddMemsetNode(&nodes[3], into, &nodes[2], 1, &set, gpu.context));
   MUST(cuGraphAddMemcpyNode(&nodes[4], into, &nodes[3], 1, &copy, gpu.context));
+  MUST(cuGraphDestroy(child));
 }
 
 static void make_graph(void) {
@@ -121,12 +122,13 @@ static void edit(void) {
 
 static void update(void) {
   CUgraphNode of_exec[5];
-  CUgraph other;
+  CUgraph newer;
   CUgraphExecUpdateResultInfo info;
   memcpy(of_exec, nodes, sizeof nodes);
-  MUST(cuGraphCreate(&other, 0));
-  build(other, 17, 19);
-  MUST(cuGraphExecUpdate(exec, other, &info));
+  MUST(cuGraphCreate(&newer, 0));
+  build(newer, 17, 19);
+  MUST(cuGraphExecUpdate(exec, newer, &info));
+  MUST(cuGraphDestroy(newer));
   memcpy(nodes, of_exec, sizeof nodes);
 }
 
@@ -139,16 +141,22 @@ static void write_value(void) {
   void *word;
   MUST(cuMemAllocHost(&word, sizeof(uint64_t)));
   MUST(cuStreamWriteValue32(stream, (CUdeviceptr)(uintptr_t)word, 1, 0));
+  MUST(cuStreamSynchronize(stream));
+  MUST(cuMemFreeHost(word));
 }
 
 static void do_nothing(void *unused) { (void)unused; }
 static void call(void) { MUST(cuLaunchHostFunc(stream, do_nothing, NULL)); }
 
 static void prefetch(void) {
-  CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
   CUdeviceptr managed;
   MUST(cuMemAllocManaged(&managed, BYTES, CU_MEM_ATTACH_GLOBAL));
-  MUST(cuMemPrefetchAsync(managed, BYTES, here, 0, stream));
+#if CUDA_VERSION >= 13000
+  MUST(cuMemPrefetchAsync(managed, BYTES, (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE}, 0, stream));
+#else
+  MUST(cuMemPrefetchAsync(managed, BYTES, 0, stream));
+#endif
+  MUST(cuMemFree(managed));
 }
 
 static void open_capture(void) {
@@ -186,7 +194,10 @@ static void fork_child(void) {
 
 static void replay(void) { MUST(cuGraphLaunch(exec, stream)); }
 static void disable(void) { MUST(cuGraphNodeSetEnabled(exec, nodes[0], 0)); }
-static void destroy(void) { MUST(cuGraphExecDestroy(exec)); }
+static void destroy(void) {
+  MUST(cuGraphExecDestroy(exec));
+  MUST(cuGraphDestroy(graph));
+}
 
 static const struct {
   const char *name;
