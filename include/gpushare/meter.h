@@ -14,6 +14,10 @@
  * there, so they hear of it at once. The job adds to it as well, for reasons of its own: it says that
  * something has changed, not what.
  *
+ * A limit also bounds what is queued on the GPU, to some milliseconds; GS_LIMIT_NONE bounds nothing. A job
+ * that may use all of the GPU for the moment, but must be able to stop soon, has a limit of several seconds
+ * per second.
+ *
  * What the job writes is its own word: it may be wrong in any way, and must only ever cost the job itself.
  */
 #ifndef GPUSHARE_METER_H

@@ -220,7 +220,7 @@ struct gs_msg {
       char name[GS_NAME_SIZE]; /* of the card, for people */
       uint64_t resident_bytes; /* of used_bytes: on the card */
     } attach;
-    struct {                   /* ATTACHED, CAPACITY */
+    struct {                   /* ATTACHED, CAPACITY. With ATTACHED a meter page may come (meter.h) */
       uint64_t capacity_bytes; /* of the GPU for all jobs together */
       uint32_t mode;           /* enum gs_mode */
       uint32_t memory;         /* enum gs_memory: for programs that do not choose themselves */

@@ -23,6 +23,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct entry *table;
 static size_t count, room;
 static _Atomic bool per_thread_seen;
+static _Atomic uint64_t generation;
 static _Atomic bool incomplete; /* memory was out: not every stream is known */
 
 static void add(CUstream stream, CUcontext context) {
@@ -42,9 +43,12 @@ static void add(CUstream stream, CUcontext context) {
   pthread_mutex_unlock(&lock);
 }
 
+uint64_t streams_generation(void) { return atomic_load_explicit(&generation, memory_order_relaxed); }
+
 static bool remove_stream(CUstream stream, CUcontext *context) {
   bool found = false;
   pthread_mutex_lock(&lock);
+  atomic_fetch_add(&generation, 1);
   for (size_t i = 0; i < count && !found; i++)
     if (table[i].stream == stream) {
       *context = table[i].context;
@@ -57,6 +61,7 @@ static bool remove_stream(CUstream stream, CUcontext *context) {
 
 void streams_context_gone(CUcontext context) {
   pthread_mutex_lock(&lock);
+  atomic_fetch_add(&generation, 1);
   for (size_t i = 0; i < count;)
     if (table[i].context == context)
       table[i] = table[--count];

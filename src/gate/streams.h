@@ -30,6 +30,9 @@ enum streams_state streams_ask(CUdevice device);
  * about: for these it waits. */
 bool streams_idle(CUdevice device);
 
+/* Moves whenever a stream is gone: until then its handle means the same stream. */
+uint64_t streams_generation(void);
+
 /* A call on this stream has been seen. */
 void streams_note(CUstream stream);
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "gate/limit.h"
+#include "gate/streams.h"
 #include "meter/samples.h"
 #include "meter/watch.h"
 
@@ -13,13 +14,30 @@ static __thread struct {
   struct sample *sample;
 } call __attribute__((tls_model("initial-exec")));
 
+/* The stream that this thread has used last: most threads use the same one again. Not where a handle means
+ * the current context's stream. */
+static __thread struct {
+  CUstream stream;
+  uint64_t generation;
+  CUdevice device;
+} last __attribute__((tls_model("initial-exec")));
+
+static CUdevice device_of(CUstream stream) {
+  uint64_t generation = streams_generation();
+  bool is_handle = stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
+  if (is_handle && last.stream == stream && last.generation == generation)
+    return last.device;
+  CUdevice device = gate_device_of(stream);
+  last.stream = is_handle ? stream : NULL;
+  last.generation = generation;
+  last.device = device < GS_GPUS_PER_CLIENT ? device : -1;
+  return last.device;
+}
+
 static CUdevice find_device(uint32_t look, CUstream stream) {
   if ((look & GATE_LOOK_CAPTURES) && gate_is_recorded(stream))
     return -1;
-  if (!(look & GATE_LOOK_SEVERAL))
-    return atomic_load(&gate_only_device);
-  CUdevice device = gate_device_of(stream);
-  return device < GS_GPUS_PER_CLIENT ? device : -1;
+  return look & GATE_LOOK_SEVERAL ? device_of(stream) : atomic_load(&gate_only_device);
 }
 
 /* Of the threads that submit at the same time, one. */
