@@ -1,6 +1,7 @@
 /* test_meter.c - the long way of what is counted: for which GPU, whether at all, measured or not, charged or
  * not. */
 #include <check.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "../suite.h"
@@ -19,7 +20,10 @@
 /* ---- the rest of the library ---- */
 
 struct driver driver;
-static struct gate_slot slot;
+static union {
+  struct gate_slot slot;
+  unsigned char bytes[sizeof(struct gate_slot)];
+} room;
 __thread struct gate_slot *gate_slot;
 _Atomic uint32_t gate_look, gate_several;
 _Atomic int32_t gate_only_device;
@@ -62,9 +66,9 @@ void sample_end(struct sample *sample, bool submitted) {
 
 static void set_up(void) {
   memset(&play, 0, sizeof play);
-  memset(&slot, 0, sizeof slot);
+  memset(&room, 0, sizeof room);
   play.woken = -1;
-  gate_slot = &slot;
+  gate_slot = &room.slot;
   gate_look = 0;
   gate_only_device = 3;
 }
@@ -77,16 +81,16 @@ static void submit(CUstream stream, struct meter_work work, CUresult result) {
   ck_assert_int_eq(meter_end(look, &work, result), result);
 }
 
-static void launch(CUstream stream) { submit(stream, meter_kernel(&slot, 7), CUDA_SUCCESS); }
-static uint64_t kernels(CUdevice device) { return slot.counts[device][GATE_KERNELS]; }
+static void launch(CUstream stream) { submit(stream, meter_kernel(&room.slot, 7), CUDA_SUCCESS); }
+static uint64_t kernels(CUdevice device) { return room.slot.counts[device][GATE_KERNELS]; }
 
 START_TEST(there_is_one_device) {
   launch(STREAM_0);
   gate_look = GATE_LOOK_CAPTURES;
   launch(STREAM_1);
   ck_assert_uint_eq(kernels(3), 2);
-  ck_assert_uint_eq(slot.counts[3][GATE_BLOCKS], 14);
-  ck_assert_uint_eq(slot.counts[3][GATE_SUBMISSIONS], 2);
+  ck_assert_uint_eq(room.slot.counts[3][GATE_BLOCKS], 14);
+  ck_assert_uint_eq(room.slot.counts[3][GATE_SUBMISSIONS], 2);
   ck_assert_uint_eq(play.asked, 0);
 }
 END_TEST
@@ -94,14 +98,14 @@ END_TEST
 START_TEST(what_is_recorded_or_refused_or_nothing_does_not_count) {
   for (int look = 0; look < 2; look++) {
     gate_look = look ? GATE_LOOK_CAPTURES : 0;
-    submit(STREAM_0, meter_kernel(&slot, 7), CUDA_ERROR_INVALID_VALUE);
-    submit(STREAM_0, meter_copy(&slot, 0), CUDA_SUCCESS);
+    submit(STREAM_0, meter_kernel(&room.slot, 7), CUDA_ERROR_INVALID_VALUE);
+    submit(STREAM_0, meter_copy(&room.slot, 0), CUDA_SUCCESS);
   }
   launch(RECORDED);
-  ck_assert_uint_eq(slot.counts[3][GATE_SUBMISSIONS], 0);
-  submit(STREAM_0, meter_copy(&slot, 5), CUDA_SUCCESS);
-  ck_assert_uint_eq(slot.counts[3][GATE_SUBMISSIONS], 1);
-  ck_assert_uint_eq(slot.counts[3][GATE_BYTES], 5);
+  ck_assert_uint_eq(room.slot.counts[3][GATE_SUBMISSIONS], 0);
+  submit(STREAM_0, meter_copy(&room.slot, 5), CUDA_SUCCESS);
+  ck_assert_uint_eq(room.slot.counts[3][GATE_SUBMISSIONS], 1);
+  ck_assert_uint_eq(room.slot.counts[3][GATE_BYTES], 5);
   ck_assert_uint_eq(kernels(3), 0);
 }
 END_TEST
@@ -125,22 +129,25 @@ END_TEST
 START_TEST(default_streams_are_the_current_contexts) {
   CUstream streams[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
   gate_look = GATE_LOOK_SEVERAL;
-  for (CUdevice device = 0; device < 3; device++) {
-    play.current = device;
-    for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 3; i++)
+    for (CUdevice device = 0; device < 3; device++) {
+      play.current = device;
       launch(streams[i]);
-    ck_assert_uint_eq(kernels(device), 3);
-  }
+      ck_assert_uint_eq(kernels(device), (uint64_t)i + 1);
+    }
   play.current = -1; /* the driver refuses that, or should */
   launch(NULL);
   play.current = GS_GPUS_PER_CLIENT;
   launch(NULL);
+  size_t past = offsetof(struct gate_slot, counts) + sizeof room.slot.counts;
+  for (size_t i = past; i < sizeof room; i++)
+    ck_assert_uint_eq(room.bytes[i], 0);
 }
 END_TEST
 
 START_TEST(one_kernel_is_measured_where_one_is_asked_for) {
   gate_look = GATE_LOOK_SAMPLE;
-  submit(STREAM_0, meter_copy(&slot, 5), CUDA_SUCCESS);
+  submit(STREAM_0, meter_copy(&room.slot, 5), CUDA_SUCCESS);
   ck_assert_uint_eq(play.begun, 0);
   launch(STREAM_0);
   launch(STREAM_0);
@@ -149,7 +156,7 @@ START_TEST(one_kernel_is_measured_where_one_is_asked_for) {
   gate_look = GATE_LOOK_SAMPLE | GATE_LOOK_CAPTURES;
   launch(RECORDED);
   ck_assert_uint_eq(play.begun, 1);
-  submit(STREAM_0, meter_kernel(&slot, 7), CUDA_ERROR_INVALID_VALUE);
+  submit(STREAM_0, meter_kernel(&room.slot, 7), CUDA_ERROR_INVALID_VALUE);
   ck_assert_uint_eq(play.ended, 2);
   ck_assert_uint_eq(play.submitted, 1);
 }
@@ -162,12 +169,12 @@ START_TEST(what_is_limited_costs) {
   ck_assert_uint_eq(play.charged_ns, 0);
   play.limited = true;
   launch(STREAM_0);
-  submit(STREAM_0, meter_kernel(&slot, 7), CUDA_ERROR_INVALID_VALUE);
+  submit(STREAM_0, meter_kernel(&room.slot, 7), CUDA_ERROR_INVALID_VALUE);
   ck_assert_uint_eq(play.charged_ns, 7);
   ck_assert_uint_eq(play.begun, 0);
   play.lack = true;
   launch(STREAM_0);
-  submit(STREAM_0, meter_copy(&slot, 0), CUDA_SUCCESS);
+  submit(STREAM_0, meter_copy(&room.slot, 0), CUDA_SUCCESS);
   ck_assert_uint_eq(play.begun, 1);
 }
 END_TEST
