@@ -144,6 +144,7 @@ TEST(a_daemon_that_dies_paces_nobody) {
 /* Events recorded, or asked about, while anything captures could break it. */
 TEST(no_marks_while_anything_captures) {
   begin(NULL, "capturing", "100", "2ms", 400);
+  await_queued(5); /* the capture is open */
   fake_want(&fake);
   pass_ms(300);
   check_marks(0, 0);
