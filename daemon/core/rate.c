@@ -1,0 +1,222 @@
+/*
+ * rate.c - the states of a GPU's controller, and its steps: what the signals say becomes one limit for all
+ * opportunistic jobs together.
+ */
+#include "core/rate_internal.h"
+
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- all production jobs together ---- */
+
+static bool some(const struct rate_gpu *gpu, bool (*is)(const struct rate_signal *signal)) {
+  rate_each_job(job, &gpu->production) {
+    if (is(&job->signal))
+      return true;
+  }
+  return false;
+}
+
+static bool is_awake(const struct rate_signal *signal) { return !signal_is_idle(signal); }
+
+static bool is_new(const struct rate_signal *signal) { return is_awake(signal) && !signal->measured; }
+
+/* ---- paused ---- */
+
+#define CHECK_TICKS 4
+#define REMEASURE_TICKS 28
+#define BAND_ERRORS 3.0
+#define BAND_LEAST 0.015
+#define RESTART_PART 0.25 /* of the old limit: slow start begins there when a phase has changed */
+#define RESUME_PART 0.5   /* of the limit that production lost by */
+
+static bool is_outside_band(const struct rate_signal *signal, unsigned ticks) {
+  struct rate_loss loss = signal_loss(signal, ticks);
+  return loss.ticks > 0 && fabs(loss.loss) > fmax(BAND_ERRORS * loss.error, BAND_LEAST);
+}
+
+/* What is known of those that have left their band is forgotten. */
+static bool forget_changed(struct rate_gpu *gpu) {
+  bool changed = false;
+  rate_each_job(job, &gpu->production) {
+    struct rate_signal *signal = &job->signal;
+    if (!signal_works(signal) || !is_outside_band(signal, gpu->ticks))
+      continue;
+    signal_measure(signal);
+    changed = true;
+  }
+  return changed;
+}
+
+static void measure(struct rate_gpu *gpu, enum rate_reason reason) {
+  rate_each_job(job, &gpu->production) {
+    if (is_new(&job->signal))
+      signal_measure(&job->signal);
+  }
+  rate_enter(gpu, RATE_MEASURING, reason);
+}
+
+/* Production is as it was: so the limit was too high if production lost by it. */
+static void resume(struct rate_gpu *gpu) {
+  limit_resume(gpu, gpu->reason == RATE_LOSES_ALWAYS ? RESUME_PART : 1);
+}
+
+static void step_checking(struct rate_gpu *gpu) {
+  if (some(gpu, is_new)) {
+    measure(gpu, RATE_PRODUCTION_NEW);
+    return;
+  }
+  if (!some(gpu, signal_works) || gpu->ticks < CHECK_TICKS)
+    return;
+  if (forget_changed(gpu))
+    measure(gpu, RATE_LEFT_BAND);
+  else if (gpu->limit <= 0)
+    limit_start(gpu, 0);
+  else
+    resume(gpu);
+}
+
+/* A phase that follows another is measured more coarsely: nobody waits for so long again and again. */
+static bool is_measured(const struct rate_gpu *gpu) {
+  unsigned ticks_most = gpu->reason == RATE_LEFT_BAND ? REMEASURE_TICKS : UINT_MAX;
+  rate_each_job(job, &gpu->production) {
+    if (is_new(&job->signal) && !signal_suffices(&job->signal, ticks_most))
+      return false;
+  }
+  return true;
+}
+
+/* False: of one nothing can be said. It is measured anew, for as long as that takes. */
+static bool learn(struct rate_gpu *gpu) {
+  bool learnt = true;
+  rate_each_job(job, &gpu->production) {
+    if (!is_new(&job->signal) || signal_learn(&job->signal))
+      continue;
+    signal_measure(&job->signal);
+    learnt = false;
+  }
+  return learnt;
+}
+
+static void step_measuring(struct rate_gpu *gpu) {
+  if (!is_measured(gpu))
+    return;
+  if (!learn(gpu))
+    gpu->reason = RATE_NO_SIGNAL;
+  else if (some(gpu, signal_works))
+    limit_start(gpu, RESTART_PART);
+}
+
+/* ---- a tick ---- */
+
+static void set_free(struct rate_gpu *gpu, enum rate_reason reason) {
+  if (gpu->state == RATE_MEASURING) {
+    rate_each_job(job, &gpu->production) { signal_interrupt(&job->signal); }
+  }
+  if (gpu->state != RATE_FREE || gpu->reason != reason)
+    rate_enter(gpu, RATE_FREE, reason);
+}
+
+/* Those that were idle while others had no limit have paid for it. */
+static void come_back(struct rate_gpu *gpu) {
+  rate_each_job(job, &gpu->production) {
+    if (gpu->reason == RATE_PRODUCTION_IDLE && signal_works(&job->signal))
+      signal_surprise(&job->signal, job->growth.elapsed_ns);
+  }
+  rate_enter(gpu, RATE_CHECKING, RATE_PRODUCTION_BACK);
+}
+
+static void step_limited(struct rate_gpu *gpu) {
+  if (some(gpu, is_new))
+    measure(gpu, RATE_PRODUCTION_NEW);
+  else if (!some(gpu, signal_works))
+    gpu->reason = RATE_QUIET;
+  else
+    limit_step(gpu);
+}
+
+static void decide(struct rate_gpu *gpu) {
+  gpu->ticks++;
+  if (list_empty(&gpu->production))
+    set_free(gpu, RATE_NO_PRODUCTION);
+  else if (list_empty(&gpu->opportunistic))
+    set_free(gpu, RATE_NO_OPPORTUNISTIC);
+  else if (!some(gpu, is_awake))
+    set_free(gpu, RATE_PRODUCTION_IDLE);
+  else if (gpu->state == RATE_FREE)
+    come_back(gpu);
+  else if (gpu->state == RATE_CHECKING)
+    step_checking(gpu);
+  else if (gpu->state == RATE_MEASURING)
+    step_measuring(gpu);
+  else
+    step_limited(gpu);
+}
+
+static bool is_paused(const struct rate_gpu *gpu) {
+  return gpu->state == RATE_CHECKING || gpu->state == RATE_MEASURING;
+}
+
+static void put_out(struct rate_gpu *gpu) {
+  gpu->undisturbed = (is_paused(gpu) && gpu->ticks > 0) || gpu->opportunistic_count == 0;
+  if (gpu->state == RATE_FREE)
+    share_equal(gpu, RATE_NO_LIMIT);
+  else if (is_paused(gpu))
+    share_equal(gpu, 0);
+  else
+    share_split(gpu);
+}
+
+static void take_counters(struct rate_gpu *gpu, uint64_t elapsed_ns) {
+  rate_each_job(job, &gpu->production) {
+    growth_take(job, elapsed_ns);
+    signal_take(&job->signal, &job->growth);
+  }
+  rate_each_job(job, &gpu->opportunistic) {
+    growth_take(job, elapsed_ns);
+    share_take(job);
+  }
+}
+
+/* Steps of the golden ratio: any number of them is spread evenly over the range. */
+static uint64_t next_period_ns(struct rate_gpu *gpu) {
+  gpu->dither += UINT32_C(0x9e3779b9);
+  if (gpu->reason == RATE_PRODUCTION_IDLE)
+    return RATE_PERIOD_IDLE_NS;
+  return RATE_PERIOD_LEAST_NS + (((RATE_PERIOD_MOST_NS - RATE_PERIOD_LEAST_NS) * gpu->dither) >> 32);
+}
+
+void rate_tick(struct rate_gpu *gpu, uint64_t now_ns) {
+  uint64_t elapsed_ns = now_ns - gpu->last_ns;
+  if (now_ns <= gpu->last_ns)
+    return;
+  gpu->last_ns = now_ns;
+  take_counters(gpu, elapsed_ns);
+  decide(gpu);
+  gpu->next_ns = now_ns + next_period_ns(gpu);
+  put_out(gpu);
+}
+
+/* ---- who is there ---- */
+
+void rate_gpu_init(struct rate_gpu *gpu) {
+  memset(gpu, 0, sizeof *gpu);
+  list_init(&gpu->production);
+  list_init(&gpu->opportunistic);
+}
+
+void rate_job_add(struct rate_gpu *gpu, struct rate_job *job, enum rate_class class) {
+  memset(job, 0, sizeof *job);
+  job->class = class;
+  signal_init(&job->signal);
+  list_append(class == RATE_PRODUCTION ? &gpu->production : &gpu->opportunistic, &job->link);
+  gpu->opportunistic_count += class == RATE_OPPORTUNISTIC;
+}
+
+void rate_job_remove(struct rate_gpu *gpu, struct rate_job *job) {
+  list_remove(&job->link);
+  gpu->opportunistic_count -= job->class == RATE_OPPORTUNISTIC;
+}
+
+void rate_job_tell(struct rate_job *job, const struct rate_counters *counters) { job->now = *counters; }

@@ -1,0 +1,101 @@
+/*
+ * rate_loss.c - what a production job loses, with its error, and what it is owed.
+ *
+ * The error has three parts: how windows scatter undisturbed, how well the undisturbed speed is known, and
+ * how few delays a window holds.
+ */
+#include <math.h>
+
+#include "core/rate_signal.h"
+
+static double squared(double value) { return value * value; }
+
+/* ---- delays ---- */
+
+/* Where the GPU is shared by time slices, production is delayed by whole ones: few in a short window. Where
+ * it is shared at the same time, by a little all the time. Which it is shows in the kernels: of few long
+ * delays the sum of squares is large. */
+#define SLICE_NS 2e6
+#define SLICE_WEIGHT_NS 0.5e6 /* of so much delay: what is believed before there is any */
+#define FORGOTTEN_PER_TICK 0.001
+
+static double grain_ns(const struct rate_signal *signal) {
+  double squares = SLICE_NS * SLICE_WEIGHT_NS + signal->delayed_squared;
+  return fmin(squares / (SLICE_WEIGHT_NS + signal->delayed_ns), SLICE_NS);
+}
+
+static double kernel_delay_ns(const struct rate_signal *signal, const struct rate_growth *growth) {
+  return signal->kernels.base > 0 ? growth->sampled_ns - growth->expected_ns / signal->kernels.base : 0;
+}
+
+static void take_delay(struct rate_signal *signal, const struct rate_growth *growth) {
+  double delay_ns = kernel_delay_ns(signal, growth), kept = 1 - FORGOTTEN_PER_TICK;
+  signal->delayed_ns = fmax(signal->delayed_ns * kept + delay_ns, 0);
+  signal->delayed_squared = signal->delayed_squared * kept + squared(delay_ns);
+  signal->sampled_ns = signal->sampled_ns * kept + growth->sampled_ns;
+  signal->busy_ns = signal->busy_ns * kept + growth->busy_ns;
+}
+
+/* ---- losses ---- */
+
+static struct rate_loss loss_of(const struct rate_signal *signal, const struct rate_gauge *gauge,
+                                unsigned ticks) {
+  struct rate_loss loss = {.ticks = ticks < gauge->ticks ? ticks : gauge->ticks};
+  double spent = gauge_spent(gauge, ticks);
+  if (spent <= 0 || gauge->base <= 0)
+    return (struct rate_loss){.loss = 0, .error = 1};
+  loss.loss = 1 - gauge_speed(gauge, ticks) / gauge->base;
+  loss.error = sqrt(squared(gauge_error(gauge, loss.ticks)) + squared(gauge_base_error(gauge)) +
+                    RATE_TOLERANCE * grain_ns(signal) / spent);
+  return loss;
+}
+
+struct rate_loss signal_loss(const struct rate_signal *signal, unsigned ticks) {
+  if (signal->ruler == RATE_RULED_BY_ARRIVALS)
+    return loss_of(signal, &signal->arrivals, ticks);
+  if (signal->ruler == RATE_RULED_BY_KERNELS)
+    return loss_of(signal, &signal->kernels, ticks);
+  return (struct rate_loss){.loss = 0, .error = 1};
+}
+
+bool signal_lacks_work(const struct rate_signal *signal, unsigned ticks) {
+  if (signal->ruler != RATE_RULED_BY_ARRIVALS || signal->kernels.base <= 0)
+    return false;
+  struct rate_loss arrivals = signal_loss(signal, ticks);
+  struct rate_loss kernels = loss_of(signal, &signal->kernels, ticks);
+  double excess = arrivals.loss - 2 * fmax(kernels.loss, 0) - 2 * RATE_TOLERANCE;
+  return kernels.ticks > 0 && excess > 3 * fmax(arrivals.error, kernels.error);
+}
+
+/* ---- what it is owed ---- */
+
+#define DEBT_MOST_S 0.2 /* more is forgiven: opportunistic jobs don't starve for what is long past */
+#define DEBT_PAID_IN_S 40.0
+
+void signal_owe(struct rate_signal *signal, double lost_ns) {
+  signal->debt_s = fmin(fmax(signal->debt_s + lost_ns / 1e9, 0), DEBT_MOST_S);
+}
+
+/* Beyond what is steered for, in this tick. Of a few sampled kernels one that was delayed for long says
+ * nothing of the others' speed: so the delays count, as many times as there are kernels for one that is
+ * sampled. */
+static double lost_ns(const struct rate_signal *signal, const struct rate_growth *growth) {
+  if (signal->ruler == RATE_RULED_BY_KERNELS) {
+    double inflation = signal->sampled_ns > 0 ? signal->busy_ns / signal->sampled_ns : 0;
+    return kernel_delay_ns(signal, growth) * inflation - RATE_AIM * growth->busy_ns;
+  }
+  struct rate_loss loss = signal_loss(signal, 1);
+  return loss.ticks > 0 ? (loss.loss - RATE_AIM) * growth->elapsed_ns : 0;
+}
+
+void signal_take_loss(struct rate_signal *signal, const struct rate_growth *growth) {
+  take_delay(signal, growth);
+  if (signal->measured && signal_works(signal))
+    signal_owe(signal, lost_ns(signal, growth));
+}
+
+struct rate_loss signal_loss_due(const struct rate_signal *signal, unsigned ticks) {
+  struct rate_loss loss = signal_loss(signal, ticks);
+  loss.loss += signal->debt_s / DEBT_PAID_IN_S;
+  return loss;
+}

@@ -1,0 +1,442 @@
+/* test_rate.c - each rule of the controller of opportunistic jobs. */
+#include <math.h>
+
+#include "rate_scene.h"
+#include "suite.h"
+
+static struct scene scene;
+static struct scene_producer *producer;
+
+static void set_up(void) { scene_init(&scene, 1); }
+
+/* A production job and a hungry guest, and the limit found. */
+static void settle(void) {
+  producer = scene_add_producer(&scene);
+  scene_add_guest(&scene, 1);
+  ck_assert(scene_run_until(&scene, RATE_STEADY));
+  scene_run(&scene, 6);
+  ck_assert_int_eq(scene.gpu.state, RATE_STEADY);
+}
+
+static void check_near(double value, double expected) {
+  ck_assert_double_ge(value, 0.9 * expected);
+  ck_assert_double_le(value, 1.1 * expected);
+}
+
+/* ---- who is there ---- */
+
+START_TEST(without_production_there_is_no_limit) {
+  struct scene_guest *guest = scene_add_guest(&scene, 1);
+  scene_run(&scene, 1);
+  ck_assert_uint_eq(guest->job.limit, RATE_NO_LIMIT);
+  ck_assert_int_eq(scene.gpu.reason, RATE_NO_PRODUCTION);
+  ck_assert(!scene.gpu.undisturbed);
+}
+END_TEST
+
+START_TEST(without_guests_production_is_undisturbed) {
+  scene_add_producer(&scene);
+  scene_run(&scene, 1);
+  ck_assert_int_eq(scene.gpu.reason, RATE_NO_OPPORTUNISTIC);
+  ck_assert(scene.gpu.undisturbed);
+}
+END_TEST
+
+START_TEST(new_production_is_measured_undisturbed) {
+  struct scene_guest *guest = scene_add_guest(&scene, 1);
+  scene_run(&scene, 1);
+  producer = scene_add_producer(&scene);
+  scene_tick(&scene);
+  ck_assert_uint_eq(guest->job.limit, 0);
+  ck_assert(!scene.gpu.undisturbed);
+  scene_tick(&scene);
+  scene_tick(&scene);
+  ck_assert_int_eq(scene.gpu.state, RATE_MEASURING);
+  ck_assert_int_eq(scene.gpu.reason, RATE_PRODUCTION_NEW);
+  ck_assert_uint_eq(guest->job.limit, 0);
+  ck_assert(scene.gpu.undisturbed);
+  ck_assert(scene_run_until(&scene, RATE_SLOW_START));
+  ck_assert(!scene.gpu.undisturbed);
+  check_near(producer->job.signal.arrivals.base * 1e9, 10000);
+  ck_assert_int_eq(producer->job.signal.ruler, RATE_RULED_BY_ARRIVALS);
+}
+END_TEST
+
+START_TEST(production_that_leaves_lifts_the_limit) {
+  settle();
+  scene.producer_count = 0;
+  rate_job_remove(&scene.gpu, &producer->job);
+  scene_tick(&scene);
+  ck_assert_uint_eq(scene.guests[0].job.limit, RATE_NO_LIMIT);
+}
+END_TEST
+
+START_TEST(a_second_production_job_is_measured_too) {
+  settle();
+  double limit = scene_limit(&scene);
+  struct scene_producer *second = scene_add_producer(&scene);
+  second->leftover = 0.2;
+  scene_tick(&scene);
+  ck_assert_int_eq(scene.gpu.state, RATE_MEASURING);
+  ck_assert_double_eq(scene_limit(&scene), 0);
+  ck_assert(scene_run_until(&scene, RATE_STEADY));
+  scene_run(&scene, 6);
+  ck_assert_double_lt(scene_limit(&scene), limit);
+  check_near(scene_limit(&scene), 0.2 + RATE_AIM); /* of the one that loses most */
+}
+END_TEST
+
+/* ---- increase and decrease ---- */
+
+START_TEST(slow_start_doubles) {
+  producer = scene_add_producer(&scene);
+  scene_add_guest(&scene, 1);
+  ck_assert(scene_run_until(&scene, RATE_SLOW_START));
+  double limit = scene_limit(&scene);
+  ck_assert_double_eq_tol(limit, 0.01, 1e-6);
+  while (scene.gpu.state == RATE_SLOW_START) {
+    scene_tick(&scene);
+    ck_assert(scene_limit(&scene) == limit || fabs(scene_limit(&scene) / limit - 2) < 1e-6 ||
+              scene.gpu.state == RATE_STEADY);
+    limit = scene_limit(&scene);
+  }
+}
+END_TEST
+
+START_TEST(the_limit_is_where_production_loses_what_it_may) {
+  settle();
+  check_near(scene_limit(&scene), 0.4 + RATE_AIM);
+}
+END_TEST
+
+START_TEST(who_never_loses_leaves_the_whole_gpu) {
+  producer = scene_add_producer(&scene);
+  producer->leftover = 1;
+  scene_add_guest(&scene, 1);
+  scene_run(&scene, 5);
+  ck_assert_double_eq(scene_limit(&scene), 1);
+}
+END_TEST
+
+START_TEST(the_limit_follows_what_is_left_over) {
+  settle();
+  producer->leftover = 0.1;
+  scene_run(&scene, 4);
+  check_near(scene_limit(&scene), 0.1 + RATE_AIM);
+  producer->leftover = 0.7;
+  scene_run(&scene, 4);
+  check_near(scene_limit(&scene), 0.7 + RATE_AIM);
+}
+END_TEST
+
+START_TEST(a_decrease_is_by_half_at_most) {
+  settle();
+  producer->leftover = 0.1;
+  double least = 1, before = scene_limit(&scene);
+  for (int i = 0; i < 60; i++) {
+    scene_tick(&scene);
+    ck_assert_int_eq(scene.gpu.state, RATE_STEADY);
+    least = fmin(least, scene_limit(&scene) / before);
+    before = scene_limit(&scene);
+  }
+  ck_assert_double_ge(least, 0.5 - 1e-9);
+  ck_assert_double_lt(least, 0.95);
+}
+END_TEST
+
+START_TEST(an_increase_is_no_more_than_what_may_be_lost_at_first) {
+  settle();
+  double before = scene_limit(&scene);
+  producer->leftover = 1;
+  while (scene_limit(&scene) <= before)
+    scene_tick(&scene);
+  ck_assert_double_le(scene_limit(&scene) - before, 1.3 * RATE_AIM);
+}
+END_TEST
+
+START_TEST(a_limit_that_is_not_used_does_not_grow) {
+  settle();
+  scene.guests[0].demand = 0.05;
+  scene_run(&scene, 1);
+  double limit = scene_limit(&scene);
+  producer->leftover = 1;
+  scene_run(&scene, 10);
+  ck_assert_double_eq(scene_limit(&scene), limit);
+  ck_assert_int_eq(scene.gpu.reason, RATE_NO_DEMAND);
+}
+END_TEST
+
+START_TEST(earlier_losses_are_paid_back) {
+  settle();
+  scene_run(&scene, 60);
+  double limit = scene_limit(&scene);
+  producer->job.signal.debt_s = 0.2;
+  scene_run(&scene, 6);
+  ck_assert_double_lt(scene_limit(&scene), limit - 0.002);
+  scene_run(&scene, 100);
+  ck_assert_double_eq_tol(scene_limit(&scene), limit, 0.002);
+}
+END_TEST
+
+/* ---- phases ---- */
+
+START_TEST(a_little_faster_is_no_error) {
+  settle();
+  double limit = scene_limit(&scene);
+  producer->per_s *= 1.03;
+  for (int i = 0; i < 200; i++) {
+    scene_tick(&scene);
+    ck_assert_int_eq(scene.gpu.state, RATE_STEADY);
+    ck_assert_double_ge(scene_limit(&scene), limit - 1e-9);
+  }
+}
+END_TEST
+
+START_TEST(much_faster_is_another_phase) {
+  settle();
+  producer->per_s *= 2;
+  ck_assert(scene_run_until(&scene, RATE_CHECKING));
+  ck_assert_int_eq(scene.gpu.reason, RATE_FASTER);
+  ck_assert(scene_run_until(&scene, RATE_MEASURING));
+  ck_assert_int_eq(scene.gpu.reason, RATE_LEFT_BAND);
+  ck_assert(scene_run_until(&scene, RATE_STEADY));
+  check_near(producer->job.signal.arrivals.base * 1e9, 20000);
+  scene_run(&scene, 6);
+  check_near(scene_limit(&scene), 0.4 + RATE_AIM);
+}
+END_TEST
+
+START_TEST(less_work_is_another_phase) {
+  settle();
+  producer->per_s /= 2;
+  ck_assert(scene_run_until(&scene, RATE_CHECKING));
+  ck_assert_int_eq(scene.gpu.reason, RATE_LACKS_WORK);
+  ck_assert(scene_run_until(&scene, RATE_MEASURING));
+  ck_assert(scene_run_until(&scene, RATE_STEADY));
+  check_near(producer->job.signal.arrivals.base * 1e9, 5000);
+  scene_run(&scene, 6);
+  check_near(scene_limit(&scene), 0.4 + RATE_AIM);
+}
+END_TEST
+
+/* Its kernels say that it is disturbed, so first the limit falls; and it is not the limit. */
+START_TEST(a_slower_phase_is_found_without_the_kernels_help) {
+  settle();
+  producer->per_s /= 2;
+  producer->slowdown = 2;
+  ck_assert(scene_run_until(&scene, RATE_CHECKING));
+  ck_assert_int_eq(scene.gpu.reason, RATE_LOSES_ALWAYS);
+  ck_assert(scene_run_until(&scene, RATE_MEASURING));
+  ck_assert_int_eq(scene.gpu.reason, RATE_LEFT_BAND);
+  scene_run(&scene, 15);
+  check_near(scene_limit(&scene), 0.4 + RATE_AIM);
+}
+END_TEST
+
+START_TEST(a_limit_that_always_costs_is_halved_if_production_is_as_it_was) {
+  settle();
+  double limit = scene_limit(&scene);
+  scene.gpu.state = RATE_CHECKING;
+  scene.gpu.reason = RATE_LOSES_ALWAYS;
+  scene.gpu.ticks = 0;
+  ck_assert(scene_run_until(&scene, RATE_STEADY));
+  ck_assert_double_eq_tol(scene_limit(&scene), limit / 2, 1e-6);
+}
+END_TEST
+
+START_TEST(bursts_too_short_for_a_measurement_make_it_shorter) {
+  producer = scene_add_producer(&scene);
+  producer->irregular = 0.05;
+  scene_add_guest(&scene, 1);
+  for (int i = 0; i < 10 && !producer->job.signal.measured; i++) {
+    producer->idle = false;
+    scene_run(&scene, 1);
+    producer->idle = true;
+    scene_run(&scene, 2.5);
+  }
+  ck_assert(producer->job.signal.measured);
+}
+END_TEST
+
+/* ---- idleness ---- */
+
+START_TEST(idle_production_lifts_the_limit_and_gets_the_gpu_back) {
+  settle();
+  double limit = scene_limit(&scene);
+  producer->idle = true;
+  scene_run(&scene, 0.4);
+  ck_assert_uint_eq(scene.guests[0].job.limit, RATE_NO_LIMIT);
+  ck_assert_int_eq(scene.gpu.reason, RATE_PRODUCTION_IDLE);
+  ck_assert_uint_le(scene.gpu.next_ns - scene.now_ns, RATE_PERIOD_IDLE_NS);
+  double debt_s = producer->job.signal.debt_s;
+  producer->idle = false;
+  scene_tick(&scene);
+  ck_assert_double_eq(scene_limit(&scene), 0);
+  ck_assert_int_eq(scene.gpu.reason, RATE_PRODUCTION_BACK);
+  ck_assert_double_gt(producer->job.signal.debt_s, debt_s + 0.005); /* what the return has cost it */
+  scene_run(&scene, 0.4);
+  ck_assert_double_eq_tol(scene_limit(&scene), limit, 1e-6);
+}
+END_TEST
+
+/* The ticks in which it stops look like a loss. */
+START_TEST(who_stops_does_not_lose) {
+  settle();
+  for (int i = 0; i < 10; i++) {
+    double limit = scene_limit(&scene);
+    producer->idle = true;
+    for (; scene.gpu.state != RATE_FREE; scene_tick(&scene)) {
+      ck_assert_int_eq(scene.gpu.state, RATE_STEADY);
+      ck_assert_double_eq_tol(scene_limit(&scene), limit, 1e-6);
+    }
+    producer->idle = false;
+    ck_assert(scene_run_until(&scene, RATE_STEADY));
+    scene_run(&scene, 1);
+  }
+}
+END_TEST
+
+START_TEST(a_short_pause_changes_nothing) {
+  settle();
+  double limit = scene_limit(&scene);
+  producer->idle = true;
+  scene_run(&scene, 0.15);
+  ck_assert_double_eq_tol(scene_limit(&scene), limit, 1e-6);
+  producer->idle = false;
+  scene_run(&scene, 0.3);
+  ck_assert_double_eq_tol(scene_limit(&scene), limit, 1e-6);
+  ck_assert_int_eq(scene.gpu.state, RATE_STEADY);
+}
+END_TEST
+
+/* It loses something at each return: a job that comes and goes is soon not taken for idle so fast. */
+START_TEST(who_comes_back_too_often_is_idle_later) {
+  settle();
+  unsigned freed = 0;
+  for (int i = 0; i < 40; i++) {
+    producer->idle = true;
+    scene_run(&scene, 0.5);
+    freed += scene.gpu.state == RATE_FREE;
+    producer->idle = false;
+    scene_run(&scene, 0.1);
+  }
+  ck_assert_uint_lt(freed, 30);
+  producer->idle = true;
+  scene_run(&scene, 2.2);
+  ck_assert_int_eq(scene.gpu.state, RATE_FREE);
+}
+END_TEST
+
+/* ---- the second signal ---- */
+
+START_TEST(kernels_decide_where_arrivals_cannot) {
+  producer = scene_add_producer(&scene);
+  producer->irregular = 1;
+  scene_add_guest(&scene, 1);
+  ck_assert(scene_run_until(&scene, RATE_STEADY));
+  ck_assert_int_eq(producer->job.signal.ruler, RATE_RULED_BY_KERNELS);
+  scene_run(&scene, 10);
+  check_near(scene_limit(&scene), 0.4 + RATE_AIM);
+  producer->per_s /= 3; /* less to do: nothing to do with the limit */
+  scene_run(&scene, 10);
+  check_near(scene_limit(&scene), 0.4 + RATE_AIM);
+  producer->leftover = 0.1;
+  scene_run(&scene, 10);
+  check_near(scene_limit(&scene), 0.1 + RATE_AIM);
+}
+END_TEST
+
+START_TEST(without_any_signal_guests_wait) {
+  producer = scene_add_producer(&scene);
+  producer->irregular = 1;
+  producer->sampled_part = 0;
+  scene_add_guest(&scene, 1);
+  scene_run(&scene, 20);
+  ck_assert_double_eq(scene_limit(&scene), 0);
+  ck_assert_int_eq(scene.gpu.reason, RATE_NO_SIGNAL);
+  producer->idle = true;
+  scene_run(&scene, 3);
+  ck_assert_uint_eq(scene.guests[0].job.limit, RATE_NO_LIMIT);
+  producer->idle = false;
+  producer->sampled_part = 0.1;
+  ck_assert(scene_run_until(&scene, RATE_SLOW_START));
+}
+END_TEST
+
+/* ---- time and counters ---- */
+
+START_TEST(periods_are_short_and_never_the_same) {
+  settle();
+  for (int i = 0; i < 100; i++) {
+    uint64_t before_ns = scene.gpu.next_ns - scene.now_ns;
+    scene_tick(&scene);
+    uint64_t period_ns = scene.gpu.next_ns - scene.now_ns;
+    ck_assert_uint_ge(period_ns, RATE_PERIOD_LEAST_NS);
+    ck_assert_uint_le(period_ns, RATE_PERIOD_MOST_NS);
+    ck_assert_uint_ne(period_ns, before_ns);
+  }
+}
+END_TEST
+
+START_TEST(time_that_stands_still_or_goes_back_is_ignored) {
+  settle();
+  double limit = scene_limit(&scene);
+  rate_tick(&scene.gpu, scene.now_ns);
+  rate_tick(&scene.gpu, scene.now_ns - 1000);
+  ck_assert_double_eq(scene_limit(&scene), limit);
+  ck_assert_uint_eq(scene.gpu.last_ns, scene.now_ns);
+}
+END_TEST
+
+START_TEST(counters_that_go_back_or_leap_change_nothing) {
+  settle();
+  double limit = scene_limit(&scene);
+  for (int i = 0; i < 3; i++) {
+    struct rate_counters wild = producer->counters;
+    wild.submissions = i ? UINT64_MAX - (uint64_t)i : 0;
+    wild.sampled_ns = i == 2 ? 0 : UINT64_MAX / 2;
+    rate_job_tell(&producer->job, &wild);
+    rate_tick(&scene.gpu, ++scene.now_ns + 30000000);
+    scene.now_ns += 30000000;
+    ck_assert_double_eq_tol(scene_limit(&scene), limit, 1e-6);
+  }
+  for (int i = 0; i < 100; i++) {
+    scene_tick(&scene);
+    ck_assert_int_eq(scene.gpu.state, RATE_STEADY);
+  }
+  check_near(scene_limit(&scene), limit);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {without_production_there_is_no_limit,
+                                without_guests_production_is_undisturbed,
+                                new_production_is_measured_undisturbed,
+                                production_that_leaves_lifts_the_limit,
+                                a_second_production_job_is_measured_too,
+                                slow_start_doubles,
+                                the_limit_is_where_production_loses_what_it_may,
+                                who_never_loses_leaves_the_whole_gpu,
+                                the_limit_follows_what_is_left_over,
+                                a_decrease_is_by_half_at_most,
+                                an_increase_is_no_more_than_what_may_be_lost_at_first,
+                                a_limit_that_is_not_used_does_not_grow,
+                                earlier_losses_are_paid_back,
+                                a_little_faster_is_no_error,
+                                much_faster_is_another_phase,
+                                less_work_is_another_phase,
+                                a_slower_phase_is_found_without_the_kernels_help,
+                                a_limit_that_always_costs_is_halved_if_production_is_as_it_was,
+                                bursts_too_short_for_a_measurement_make_it_shorter,
+                                who_stops_does_not_lose,
+                                idle_production_lifts_the_limit_and_gets_the_gpu_back,
+                                a_short_pause_changes_nothing,
+                                who_comes_back_too_often_is_idle_later,
+                                kernels_decide_where_arrivals_cannot,
+                                without_any_signal_guests_wait,
+                                periods_are_short_and_never_the_same,
+                                time_that_stands_still_or_goes_back_is_ignored,
+                                counters_that_go_back_or_leap_change_nothing,
+                                NULL};
+  return suite_main("rate", tests, set_up, NULL);
+}

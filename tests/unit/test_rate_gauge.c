@@ -1,0 +1,121 @@
+/* test_rate_gauge.c - windows, undisturbed speeds and their errors. */
+#include "core/rate_gauge.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/splitmix.h"
+#include "suite.h"
+
+static struct rate_gauge gauge;
+static uint64_t state;
+
+static void set_up(void) {
+  memset(&gauge, 0, sizeof gauge);
+  gauge_restart(&gauge);
+  state = 1;
+}
+
+static double chance(void) { return (double)(splitmix_next(&state) >> 11) / 0x1p53; }
+
+static void push(unsigned ticks, double speed) {
+  for (unsigned i = 0; i < ticks; i++)
+    gauge_push(&gauge, speed * 40, 40);
+}
+
+START_TEST(a_window_is_of_the_last_ticks) {
+  push(20, 3);
+  ck_assert_double_eq_tol(gauge_speed(&gauge, 20), 3, 1e-9);
+  push(10, 5);
+  ck_assert_double_eq_tol(gauge_speed(&gauge, 10), 5, 1e-9);
+  ck_assert_double_eq_tol(gauge_speed(&gauge, 1), 5, 1e-9);
+  ck_assert_double_eq_tol(gauge_speed(&gauge, 30), (20 * 3 + 10 * 5) / 30.0, 0.15);
+  ck_assert_double_eq_tol(gauge_spent(&gauge, 7), 280, 1e-9);
+}
+END_TEST
+
+START_TEST(it_remembers_no_more_than_its_longest_window) {
+  push(5 * GAUGE_TICKS, 3);
+  ck_assert_uint_eq(gauge.ticks, GAUGE_TICKS);
+  push(GAUGE_TICKS, 4);
+  ck_assert_double_eq_tol(gauge_speed(&gauge, 1000), 4, 1e-9);
+}
+END_TEST
+
+START_TEST(a_restart_forgets_all_but_the_base) {
+  push(20, 3);
+  ck_assert(gauge_learn(&gauge, 20));
+  gauge_restart(&gauge);
+  ck_assert_uint_eq(gauge.ticks, 0);
+  ck_assert_double_eq(gauge_speed(&gauge, 10), 0);
+  ck_assert_double_eq_tol(gauge.base, 3, 1e-9);
+}
+END_TEST
+
+START_TEST(nothing_can_be_learnt_from_nothing) {
+  ck_assert(!gauge_learn(&gauge, 20));
+  push(1, 3);
+  ck_assert(!gauge_learn(&gauge, 20));
+  set_up();
+  push(20, 0);
+  ck_assert(!gauge_learn(&gauge, 20));
+  ck_assert_double_eq(gauge.base, 0);
+}
+END_TEST
+
+/* The error that it tells is about the error that it makes. */
+static void check_error(double (*speed)(unsigned tick)) {
+  double told = 0, squares = 0;
+  const int rounds = 400;
+  for (int round = 0; round < rounds; round++) {
+    gauge_restart(&gauge);
+    unsigned first = (unsigned)(chance() * 1000);
+    for (unsigned i = 0; i < 40; i++)
+      gauge_push(&gauge, speed(first + i) * 40, 40);
+    ck_assert(gauge_learn(&gauge, 40));
+    told += gauge_base_error(&gauge) / rounds;
+    squares += (gauge.base - 1) * (gauge.base - 1) / rounds;
+  }
+  ck_assert_double_ge(told, 0.5 * sqrt(squares));
+  ck_assert_double_le(told, 5 * sqrt(squares));
+}
+
+static double at_random(unsigned tick) {
+  (void)tick;
+  return 0.8 + 0.4 * chance();
+}
+
+/* Iterations of 3.7 ticks, of which the last tenth submits nothing. */
+static double by_iterations(unsigned tick) {
+  double done = 0;
+  for (int i = 0; i < 100; i++)
+    done += fmod(tick + i / 100.0, 3.7) < 3.33 ? 1 / 90.0 : 0;
+  return done;
+}
+
+START_TEST(the_error_of_independent_ticks) { check_error(at_random); }
+END_TEST
+
+START_TEST(the_error_of_iterations) { check_error(by_iterations); }
+END_TEST
+
+START_TEST(longer_windows_err_less) {
+  for (unsigned i = 0; i < 60; i++)
+    gauge_push(&gauge, at_random(i) * 40, 40);
+  ck_assert(gauge_learn(&gauge, 60));
+  for (unsigned ticks = 1; ticks < 32; ticks *= 2)
+    ck_assert_double_lt(gauge_error(&gauge, 2 * ticks), gauge_error(&gauge, ticks));
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {a_window_is_of_the_last_ticks,
+                                it_remembers_no_more_than_its_longest_window,
+                                a_restart_forgets_all_but_the_base,
+                                nothing_can_be_learnt_from_nothing,
+                                the_error_of_independent_ticks,
+                                the_error_of_iterations,
+                                longer_windows_err_less,
+                                NULL};
+  return suite_main("rate_gauge", tests, set_up, NULL);
+}
