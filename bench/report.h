@@ -34,14 +34,18 @@ static inline void report_text(const char *name, const char *text) {
   fflush(stdout);
 }
 
-/* A figure with its target, which it should reach; judged: the machine and the run can tell. */
-static inline void report_at_least(const char *name, double value, double target, bool judged) {
+/* A figure with its target, which it has reached or not; judged: the machine and the run can tell. */
+static inline void report_verdict(const char *name, double value, double target, bool reached, bool judged) {
   char other[128];
   report(name, value, "");
   snprintf(other, sizeof other, "%s_target", name);
   report(other, target, "");
   snprintf(other, sizeof other, "%s_verdict", name);
-  report_text(other, !judged ? "not_judged" : value >= target ? "pass" : "MISSED");
+  report_text(other, !judged ? "not_judged" : reached ? "pass" : "MISSED");
+}
+
+static inline void report_at_least(const char *name, double value, double target, bool judged) {
+  report_verdict(name, value, target, value >= target, judged);
 }
 
 static inline void report_end(void) {

@@ -1,0 +1,183 @@
+/*
+ * bench_aimd.c - the controller of opportunistic jobs (daemon/core/rate.h) on synthetic GPUs (plants/list.c):
+ * how fast it finds the best constant limit, how steady it stays there, what production loses and what
+ * opportunistic jobs gain.
+ *
+ * Figures are medians over the seeds, of each plant with its name before it; those without a name are the
+ * worst of all plants; `missing_plants`: how many miss the target. plants/judge.h says what they mean; `best`
+ * is the best constant limit, a part of the GPU, in each phase.
+ *
+ * usage: bench_aimd [--seeds N] [--seed FIRST] [--plant NAME] [--constant PART] [--json]
+ *
+ *   --plant     only this one
+ *   --constant  this limit instead of the controller's, for comparison
+ *
+ * Exit status: 0; 2 usage. Targets are reported, not enforced.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "plants/judge.h"
+#include "report.h"
+
+#define SEEDS_MAX 1000
+#define TRIAL_SEED 1000003 /* the best limit is found on other runs than those that are judged */
+
+static struct {
+  unsigned seeds;
+  uint64_t seed;
+  const char *plant;
+  struct plant_regime regime;
+} options = {.seeds = 15, .seed = 1, .regime = {.controlled = true}};
+
+/* Of 60 s, 49 are left when convergence and two changes have taken all the time that they may. */
+static const struct {
+  const char *name;
+  size_t place;
+  double target;
+  bool at_least;
+} figures[] = {
+    {"converge_s", offsetof(struct judge_verdict, converge_s), 5, false},
+    {"reconverge_s", offsetof(struct judge_verdict, reconverge_s), 3, false},
+    {"sawtooth_ratio", offsetof(struct judge_verdict, sawtooth), 0.15, false},
+    {"production_loss_ratio", offsetof(struct judge_verdict, loss), 0.02, false},
+    {"harvest_ratio", offsetof(struct judge_verdict, harvest), 0.8, true},
+};
+#define FIGURES (sizeof figures / sizeof *figures)
+
+struct worst {
+  double value;
+  const char *plant;
+  unsigned missing; /* plants that miss the target */
+};
+
+/* ---- a plant ---- */
+
+static double value_of(const struct judge_verdict *verdict, size_t figure) {
+  return *(const double *)((const char *)verdict + figures[figure].place);
+}
+
+static int compare(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double median(const struct judge_verdict *verdicts, size_t figure) {
+  double values[SEEDS_MAX];
+  for (unsigned i = 0; i < options.seeds; i++)
+    values[i] = value_of(&verdicts[i], figure);
+  qsort(values, options.seeds, sizeof *values, compare);
+  return (values[options.seeds / 2] + values[(options.seeds - 1) / 2]) / 2;
+}
+
+static void report_best(const struct plant *plant, const struct judge_best *best) {
+  for (unsigned phase = 0; phase < plant->phase_count; phase++) {
+    char name[80];
+    snprintf(name, sizeof name, plant->phase_count > 1 ? "%s_best_%u" : "%s_best", plant->name, phase + 1);
+    report(name, best->limit[phase], "");
+  }
+}
+
+static bool is_worse(size_t figure, double value, const struct worst *worst) {
+  return !worst->plant || (figures[figure].at_least ? value < worst->value : value > worst->value);
+}
+
+static bool is_reached(size_t figure, double value) {
+  return figures[figure].at_least ? value >= figures[figure].target : value <= figures[figure].target;
+}
+
+static void judge(const struct plant *plant, struct worst *worst) {
+  struct judge_verdict verdicts[SEEDS_MAX];
+  struct judge_best best;
+  judge_find_best(plant, TRIAL_SEED, &best);
+  report_best(plant, &best);
+  for (unsigned i = 0; i < options.seeds; i++)
+    judge_run(plant, &options.regime, &best, options.seed + i, &verdicts[i]);
+  for (size_t figure = 0; figure < FIGURES; figure++) {
+    char name[80];
+    double value = median(verdicts, figure);
+    snprintf(name, sizeof name, "%s_%s", plant->name, figures[figure].name);
+    report(name, value, "");
+    worst[figure].missing += !is_reached(figure, value);
+    if (is_worse(figure, value, &worst[figure])) {
+      worst[figure].value = value;
+      worst[figure].plant = plant->name;
+    }
+  }
+}
+
+/* ---- the program ---- */
+
+static void report_worst(const struct worst *worst) {
+  for (size_t i = 0; i < FIGURES; i++) {
+    char name[80];
+    report_verdict(figures[i].name, worst[i].value, figures[i].target, is_reached(i, worst[i].value), true);
+    snprintf(name, sizeof name, "%s_plant", figures[i].name);
+    report_text(name, worst[i].plant);
+    snprintf(name, sizeof name, "%s_missing_plants", figures[i].name);
+    report(name, worst[i].missing, "");
+  }
+}
+
+static void usage(void) {
+  fprintf(stderr, "usage: bench_aimd [--seeds N] [--seed FIRST] [--plant NAME] [--constant PART] [--json]\n");
+  exit(2);
+}
+
+static uint64_t parse_number(const char *text, uint64_t least, uint64_t most) {
+  char *rest;
+  errno = 0;
+  uint64_t number = strtoull(text, &rest, 10);
+  if (errno || *rest || rest == text || *text == '-' || number < least || number > most)
+    usage();
+  return number;
+}
+
+static void parse_constant(const char *text) {
+  char *rest;
+  double part = strtod(text, &rest);
+  if (*rest || rest == text || !(part >= 0 && part <= 1))
+    usage();
+  options.regime.controlled = false;
+  for (unsigned i = 0; i < PLANT_PHASES; i++)
+    options.regime.limit[i] = part;
+}
+
+static void parse_options(int argc, char **argv) {
+  static const struct option known[] = {
+      {"seeds", required_argument, NULL, 'n'}, {"seed", required_argument, NULL, 's'},
+      {"plant", required_argument, NULL, 'p'}, {"constant", required_argument, NULL, 'c'},
+      {"json", no_argument, NULL, 'j'},        {0}};
+  int option;
+  while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
+    if (option == 'n')
+      options.seeds = (unsigned)parse_number(optarg, 1, SEEDS_MAX);
+    else if (option == 's')
+      options.seed = parse_number(optarg, 0, UINT64_MAX);
+    else if (option == 'p')
+      options.plant = optarg;
+    else if (option == 'c')
+      parse_constant(optarg);
+    else if (option != 'j')
+      usage();
+  }
+  if (optind < argc || (options.plant && !plant_find(options.plant)))
+    usage();
+}
+
+int main(int argc, char **argv) {
+  struct worst worst[FIGURES] = {0};
+  parse_options(argc, argv);
+  report_begin(argc, argv);
+  report("seeds", options.seeds, "");
+  report("first_seed", (double)options.seed, "");
+  for (unsigned i = 0; i < plant_count; i++)
+    if (!options.plant || plant_find(options.plant) == &plants[i])
+      judge(&plants[i], worst);
+  report_worst(worst);
+  report_end();
+  return 0;
+}

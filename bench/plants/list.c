@@ -1,0 +1,122 @@
+/* list.c - the plants: the shapes that the loss may have over the limit, and the ways in which production
+ * behaves. */
+#include "plants/plant.h"
+
+#include <string.h>
+
+/* An iteration takes as long as one of resnet50 with batches of 64 on an H200; that the GPU is busy for three
+ * quarters of it is assumed. */
+#define TRAINING .cpu_s = 0.008, .gpu_s = 0.025, .kernels = 300, .jitter = 0.01, .sample_noise = 0.05
+#define SERVER .gpu_s = 0.010, .kernels = 100, .jitter = 0.1, .requests_per_s = 20, .sample_noise = 0.05
+
+const struct plant plants[] = {
+    {.name = "flat",
+     .sharing = PLANT_TOGETHER,
+     .workers = 1,
+     .guests = 1,
+     .phase_count = 1,
+     .phases = {{.workers = {{TRAINING}}}}},
+    {.name = "kinked",
+     .sharing = PLANT_TOGETHER,
+     .workers = 1,
+     .guests = 1,
+     .phase_count = 1,
+     .phases = {{.workers = {{TRAINING}}, .leftover = 0.4, .slope = 1}}},
+    {.name = "kinked_of_8",
+     .sharing = PLANT_TOGETHER,
+     .workers = 1,
+     .guests = 8,
+     .phase_count = 1,
+     .phases = {{.workers = {{TRAINING}}, .leftover = 0.25, .slope = 0.8}}},
+    {.name = "saturated",
+     .sharing = PLANT_TOGETHER,
+     .workers = 1,
+     .guests = 2,
+     .phase_count = 1,
+     .phases = {{.workers = {{TRAINING}}, .slope = 1}}},
+    {.name = "slices",
+     .sharing = PLANT_SLICES,
+     .workers = 1,
+     .guests = 1,
+     .phase_count = 1,
+     .phases = {{.workers = {{TRAINING}}}}},
+    {.name = "slices_of_4",
+     .sharing = PLANT_SLICES,
+     .workers = 1,
+     .guests = 4,
+     .phase_count = 1,
+     .phases =
+         {{.workers =
+               {{.cpu_s = 0.02, .gpu_s = 0.02, .kernels = 200, .jitter = 0.01, .sample_noise = 0.05}}}}},
+    {.name = "noisy",
+     .sharing = PLANT_TOGETHER,
+     .workers = 1,
+     .guests = 1,
+     .phase_count = 1,
+     .phases =
+         {{.workers = {{.cpu_s = 0.008, .gpu_s = 0.025, .kernels = 300, .jitter = 0.15, .sample_noise = 0.2}},
+           .leftover = 0.35,
+           .slope = 1}}},
+    {.name = "phases",
+     .sharing = PLANT_TOGETHER,
+     .workers = 1,
+     .guests = 2,
+     .phase_count = 3,
+     .phases =
+         {{.workers = {{TRAINING}}, .leftover = 0.4, .slope = 1},
+          {.from_s = 20,
+           .workers = {{.cpu_s = 0.03, .gpu_s = 0.03, .kernels = 300, .jitter = 0.01, .sample_noise = 0.05}},
+           .leftover = 0.6,
+           .slope = 1},
+          {.from_s = 40,
+           .workers =
+               {{.cpu_s = 0.004, .gpu_s = 0.012, .kernels = 200, .jitter = 0.01, .sample_noise = 0.05}},
+           .leftover = 0.15,
+           .slope = 1}}},
+    {.name = "leftovers",
+     .sharing = PLANT_TOGETHER,
+     .workers = 1,
+     .guests = 1,
+     .phase_count = 3,
+     .phases = {{.workers = {{TRAINING}}, .leftover = 0.5, .slope = 1},
+                {.from_s = 20, .workers = {{TRAINING}}, .leftover = 0.2, .slope = 1},
+                {.from_s = 40, .workers = {{TRAINING}}, .leftover = 0.6, .slope = 1}}},
+    {.name = "bursts",
+     .sharing = PLANT_TOGETHER,
+     .workers = 1,
+     .guests = 1,
+     .phase_count = 1,
+     .phases = {{.workers = {{TRAINING, .burst_s = 4, .pause_s = 3}}, .leftover = 0.4, .slope = 1}}},
+    {.name = "bursts_slices",
+     .sharing = PLANT_SLICES,
+     .workers = 1,
+     .guests = 2,
+     .phase_count = 1,
+     .phases = {{.workers = {{TRAINING, .burst_s = 2, .pause_s = 3}}}}},
+    {.name = "server",
+     .sharing = PLANT_TOGETHER,
+     .workers = 1,
+     .guests = 1,
+     .phase_count = 1,
+     .phases = {{.workers = {{SERVER}}, .leftover = 0.5, .slope = 1}}},
+    {.name = "server_slices",
+     .sharing = PLANT_SLICES,
+     .workers = 1,
+     .guests = 1,
+     .phase_count = 1,
+     .phases = {{.workers = {{SERVER}}}}},
+    {.name = "two",
+     .sharing = PLANT_TOGETHER,
+     .workers = 2,
+     .guests = 3,
+     .phase_count = 1,
+     .phases = {{.workers = {{TRAINING}, {SERVER}}, .leftover = 0.3, .slope = 1}}},
+};
+const unsigned plant_count = sizeof plants / sizeof *plants;
+
+const struct plant *plant_find(const char *name) {
+  for (unsigned i = 0; i < plant_count; i++)
+    if (strcmp(plants[i].name, name) == 0)
+      return &plants[i];
+  return NULL;
+}

@@ -1,0 +1,126 @@
+/* worker.c - how a production job goes on. */
+#include "plants/worker.h"
+
+#include <string.h>
+
+#include "plants/chance.h"
+
+#define SAMPLE_EVERY 16 /* kernels */
+
+static double kernel_length_s(struct worker *worker) {
+  return worker->kind.gpu_s / worker->kind.kernels * chance_around_one(&worker->random, worker->kind.jitter);
+}
+
+static void begin_kernel(struct worker *worker, double now_s) {
+  worker->left_s = worker->kernel_s;
+  worker->begun_s = now_s;
+  if (worker->kind.requests_per_s <= 0)
+    worker->counters.submissions++;
+}
+
+/* The kernels of an iteration are drawn together: iterations differ, not only kernels. */
+static void begin_gpu(struct worker *worker, double now_s) {
+  worker->state = WORKER_ON_GPU;
+  worker->kernels_left = worker->kind.kernels;
+  worker->kernel_s = kernel_length_s(worker);
+  begin_kernel(worker, now_s);
+}
+
+static void begin_cpu(struct worker *worker, double now_s) {
+  worker->state = WORKER_ON_CPU;
+  worker->until_s = now_s + worker->kind.cpu_s * chance_around_one(&worker->random, worker->kind.jitter);
+}
+
+static void rest(struct worker *worker, double now_s) {
+  worker->state = WORKER_RESTS;
+  worker->until_s = now_s + worker->kind.pause_s * chance_around_one(&worker->random, 0.2);
+}
+
+static void end_iteration(struct worker *worker, double now_s) {
+  if (worker->kind.requests_per_s > 0 && --worker->queued > 0)
+    begin_gpu(worker, now_s);
+  else if (worker->kind.requests_per_s > 0)
+    worker->state = WORKER_RESTS;
+  else if (worker->kind.pause_s > 0 && worker->own_s >= worker->burst_end_s)
+    rest(worker, now_s);
+  else
+    begin_cpu(worker, now_s);
+}
+
+static void count_sample(struct worker *worker, double took_s) {
+  double noise = chance_around_one(&worker->random, worker->kind.sample_noise);
+  if (++worker->kernel_count % SAMPLE_EVERY)
+    return;
+  worker->counters.expected_ns += (uint64_t)(worker->kernel_s * 1e9);
+  worker->counters.sampled_ns += (uint64_t)(took_s * noise * 1e9);
+}
+
+static void end_kernel(struct worker *worker, double now_s) {
+  count_sample(worker, now_s - worker->begun_s);
+  if (--worker->kernels_left > 0)
+    begin_kernel(worker, now_s);
+  else
+    end_iteration(worker, now_s);
+}
+
+static void wake(struct worker *worker, double now_s) {
+  worker->burst_end_s = worker->own_s + worker->kind.burst_s * chance_around_one(&worker->random, 0.2);
+  begin_cpu(worker, now_s);
+}
+
+static void take_requests(struct worker *worker, double now_s) {
+  while (worker->next_request_s <= now_s) {
+    worker->next_request_s += chance_exponential(&worker->random, 1 / worker->kind.requests_per_s);
+    worker->counters.submissions += worker->kind.kernels;
+    if (worker->queued++ == 0)
+      begin_gpu(worker, now_s);
+  }
+}
+
+static double advance_on_gpu(struct worker *worker, double now_s, double step_s, double speed) {
+  double used_s = speed > 0 ? fmin(step_s, worker->left_s / speed) : step_s;
+  worker->left_s -= used_s * speed;
+  worker->own_s += used_s * speed;
+  worker->worked_s += used_s;
+  worker->counters.busy_ns += (uint64_t)(used_s * 1e9);
+  if (worker->left_s <= 1e-12)
+    end_kernel(worker, now_s + used_s);
+  return used_s;
+}
+
+static double advance_on_cpu(struct worker *worker, double now_s, double step_s) {
+  double used_s = fmin(step_s, fmax(worker->until_s - now_s, 0));
+  worker->own_s += used_s;
+  worker->worked_s += used_s;
+  if (used_s < step_s)
+    begin_gpu(worker, now_s + used_s);
+  return used_s;
+}
+
+void worker_advance(struct worker *worker, double now_s, double step_s, double speed) {
+  double end_s = now_s + step_s;
+  if (worker->kind.requests_per_s > 0)
+    take_requests(worker, now_s);
+  else if (worker->state == WORKER_RESTS && worker->until_s <= now_s)
+    wake(worker, now_s);
+  while (end_s - now_s > 1e-12 && worker->state != WORKER_RESTS)
+    now_s += worker->state == WORKER_ON_GPU ? advance_on_gpu(worker, now_s, end_s - now_s, speed)
+                                            : advance_on_cpu(worker, now_s, end_s - now_s);
+  worker->counters.idle = worker->state != WORKER_ON_GPU;
+}
+
+void worker_change(struct worker *worker, const struct worker_kind *kind) {
+  worker->kind = *kind;
+  if (worker->state == WORKER_ON_GPU && kind->kernels < worker->kernels_left)
+    worker->kernels_left = kind->kernels;
+}
+
+void worker_init(struct worker *worker, const struct worker_kind *kind, uint64_t seed) {
+  memset(worker, 0, sizeof *worker);
+  worker->kind = *kind;
+  worker->random = seed;
+  if (kind->requests_per_s > 0)
+    worker->next_request_s = chance_exponential(&worker->random, 1 / kind->requests_per_s);
+  else
+    worker->until_s = kind->cpu_s * 10 * chance_uniform(&worker->random); /* not in step with the ticks */
+}
