@@ -10,6 +10,7 @@
 #define KERNEL_S 0.0005  /* of guests */
 #define BURST_S 0.002
 #define IN_FLIGHT_S 0.004
+#define TOLD_EVERY 100 /* steps: programs bring their counters up to date every 10 ms */
 #define PARTIES (PLANT_WORKERS + PLANT_GUESTS)
 
 struct guest {
@@ -24,6 +25,7 @@ struct run {
   const struct plant_regime *regime;
   const struct plant_phase *phase;
   struct worker workers[PLANT_WORKERS];
+  struct rate_counters told[PLANT_WORKERS];
   struct guest guests[PLANT_GUESTS];
   unsigned owner; /* PLANT_SLICES: workers first, then guests */
   double slice_end_s;
@@ -120,7 +122,7 @@ static void tell(const struct run *run, double now_s, plant_watch_fn watch, void
 
 static void control(struct run *run, double now_s) {
   for (unsigned i = 0; i < run->plant->workers; i++)
-    rate_job_tell(&run->worker_jobs[i], &run->workers[i].counters);
+    rate_job_tell(&run->worker_jobs[i], &run->told[i]);
   for (unsigned i = 0; i < run->plant->guests; i++) {
     guest_count(&run->guests[i]);
     rate_job_tell(&run->guest_jobs[i], &run->guests[i].counters);
@@ -142,6 +144,17 @@ static void impose(struct run *run) {
   for (unsigned i = 0; i < run->plant->guests; i++)
     run->guests[i].limit =
         run->regime->free_in_rests && all_rest(run) ? -1 : limit / (double)run->plant->guests;
+}
+
+/* That it is no longer idle a program says at once. */
+static void tell_counters(struct run *run, unsigned step, double now_s) {
+  for (unsigned i = 0; i < run->plant->workers; i++) {
+    if ((step + 37 * i) % TOLD_EVERY == 0) {
+      run->told[i] = run->workers[i].counters;
+      run->told[i].at_ns = (uint64_t)(now_s * 1e9);
+    }
+    run->told[i].idle &= run->workers[i].counters.idle;
+  }
 }
 
 /* ---- a run ---- */
@@ -195,6 +208,7 @@ void plant_run(const struct plant *plant, const struct plant_regime *regime, dou
   set_up(&run, seed);
   for (unsigned i = 0; from_s + i * STEP_S < to_s; i++) {
     double now_s = from_s + i * STEP_S;
+    tell_counters(&run, i, now_s);
     bool is_tick = (uint64_t)(now_s * 1e9) >= run.gpu.next_ns;
     if (!regime->controlled)
       impose(&run);

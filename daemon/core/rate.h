@@ -23,6 +23,7 @@
 #define RATE_NO_LIMIT UINT64_MAX
 
 struct rate_counters {
+  uint64_t at_ns;        /* when they were brought up to date; the tick's time if nobody knows */
   uint64_t submissions;  /* calls let through */
   uint64_t sampled_ns;   /* what sampled kernels took on the GPU */
   uint64_t expected_ns;  /* what the same take undisturbed */

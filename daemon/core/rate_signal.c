@@ -65,7 +65,7 @@ void signal_take(struct rate_signal *signal, const struct rate_growth *growth) {
   }
   gauge_push(&signal->kernels, growth->expected_ns, growth->sampled_ns);
   if (worked && signal_works(signal))
-    gauge_push(&signal->arrivals, growth->submissions, growth->elapsed_ns);
+    gauge_push(&signal->arrivals, growth->submissions, growth->told_ns);
   else
     gauge_restart(&signal->arrivals);
   signal->worked += signal_works(signal);

@@ -17,7 +17,8 @@
 
 /* What happened in one tick; sane: the counters can be believed. */
 struct rate_growth {
-  double submissions, sampled_ns, expected_ns, busy_ns, throttled_ns, elapsed_ns;
+  double submissions, sampled_ns, expected_ns, busy_ns, throttled_ns;
+  double told_ns, elapsed_ns; /* the time that they tell of, by the job; between the ticks */
   bool idle, sane;
 };
 

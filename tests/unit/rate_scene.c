@@ -73,6 +73,8 @@ void scene_tick(struct scene *scene) {
   uint64_t next_ns = scene->gpu.next_ns > scene->now_ns ? scene->gpu.next_ns : scene->now_ns + 1;
   double ns = (double)(next_ns - scene->now_ns);
   for (unsigned i = 0; i < scene->producer_count; i++)
+    scene->producers[i].counters.at_ns = next_ns;
+  for (unsigned i = 0; i < scene->producer_count; i++)
     producer_go_on(scene, &scene->producers[i], ns);
   for (unsigned i = 0; i < scene->guest_count; i++)
     guest_go_on(&scene->guests[i], ns);

@@ -388,6 +388,23 @@ START_TEST(time_that_stands_still_or_goes_back_is_ignored) {
 }
 END_TEST
 
+/* Counters are some ms old, now more, now less. */
+START_TEST(arrivals_are_per_time_that_they_tell_of) {
+  settle();
+  struct rate_counters told = producer->counters;
+  uint64_t begin_ns = scene.now_ns;
+  for (int i = 0; i < 100; i++) {
+    scene.now_ns = scene.gpu.next_ns;
+    told.at_ns = scene.now_ns - (i % 2 ? 10000000 : 0);
+    told.submissions = producer->counters.submissions + (told.at_ns - begin_ns) / 102000;
+    rate_job_tell(&producer->job, &told);
+    rate_tick(&scene.gpu, scene.now_ns);
+    if (i > 50)
+      ck_assert_double_eq_tol(signal_loss(&producer->job.signal, 6).loss, 0.02, 0.002);
+  }
+}
+END_TEST
+
 START_TEST(counters_that_go_back_or_leap_change_nothing) {
   settle();
   double limit = scene_limit(&scene);
@@ -436,6 +453,7 @@ int main(void) {
                                 without_any_signal_guests_wait,
                                 periods_are_short_and_never_the_same,
                                 time_that_stands_still_or_goes_back_is_ignored,
+                                arrivals_are_per_time_that_they_tell_of,
                                 counters_that_go_back_or_leap_change_nothing,
                                 NULL};
   return suite_main("rate", tests, set_up, NULL);

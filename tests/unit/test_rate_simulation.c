@@ -168,7 +168,8 @@ static uint64_t wild_number(uint64_t *random) {
 }
 
 static struct rate_counters wild_counters(uint64_t *random) {
-  return (struct rate_counters){.submissions = wild_number(random),
+  return (struct rate_counters){.at_ns = wild_number(random),
+                                .submissions = wild_number(random),
                                 .sampled_ns = wild_number(random),
                                 .expected_ns = wild_number(random),
                                 .busy_ns = wild_number(random),
