@@ -20,7 +20,8 @@ static uint64_t submit_for(uint64_t time_ns, uint64_t advance_ns, uint64_t cost_
   while (now_ns < end_ns) {
     if (!bucket_take(&bucket, advance_ns, now_ns)) {
       uint64_t wait_ns = bucket_wait_ns(&bucket);
-      ck_assert_uint_gt(wait_ns, 0);
+      if (wait_ns == 0)
+        ck_abort_msg("nothing is there, and nobody has to wait"); /* an assertion each time would take long */
       now_ns += wait_ns < end_ns - now_ns ? wait_ns : end_ns - now_ns;
       continue;
     }
@@ -102,6 +103,7 @@ int main(void) {
   Suite *suite = suite_create("bucket");
   TCase *tests = tcase_create("bucket");
   tcase_add_checked_fixture(tests, set_up, tear_down);
+  tcase_set_timeout(tests, 60);
   tcase_add_loop_test(tests, a_limit_is_what_is_submitted, 0, 16);
   tcase_add_test(tests, nothing_passes_a_limit_of_0);
   tcase_add_test(tests, a_change_counts_from_now_on);
