@@ -31,6 +31,7 @@ struct attachment {
   struct peer *peer;
   uint32_t index;    /* the client's own, of the GPU */
   struct gang *gang; /* NULL: none */
+  bool apart;        /* its gang has another job on this GPU */
 };
 
 static inline struct attachment *attachment_of(const struct sched_job *job) { return job->owner; }

@@ -40,6 +40,7 @@ static struct gs_msg turn_msg(enum gs_msg_type type, const struct attachment *at
   msg.room.target_bytes = action->target_bytes;
   if (type == GS_LOCK_OK)
     msg.room.quantum_ns = action->quantum_ns;
+  msg.room.together = type == GS_DROP_LOCK && action->together;
   return msg;
 }
 
@@ -70,6 +71,11 @@ static void tell(const struct sched_action *action) {
     break;
   case SCHED_TELL_DROP_LOCK:
     msg = turn_msg(GS_DROP_LOCK, attachment, action);
+    break;
+  case SCHED_TELL_LET_PASS:
+    msg = wire_msg(GS_LET_PASS, attachment->index);
+    msg.epoch = action->epoch;
+    msg.pass.calls = action->pass_calls;
     break;
   case SCHED_TELL_ROOM:
     msg = turn_msg(GS_ROOM, attachment, action);
@@ -235,19 +241,44 @@ static void leave_gang(struct attachment *attachment) {
   attachment->gang = NULL;
 }
 
-static void join_gang(struct daemon *daemon, struct attachment *attachment, uint64_t now_ns) {
+static void leave(struct attachment *attachment, uint64_t now_ns, struct sched_change *change) {
   const struct peer *peer = attachment->peer;
-  struct gang *gang = *peer->gang ? gang_table_enter(&daemon->gangs, peer->uid, peer->gang) : NULL;
-  if (!gang)
+  log_warn("job %u (pid %d, %s) is on its own on %s: its gang '%s' has another job there", peer->job_id,
+           peer->pid, peer->name, attachment->job.gpu->name, attachment->gang->shown);
+  scheduler_join(&attachment->job, NULL, now_ns, change);
+  leave_gang(attachment);
+  attachment->apart = true;
+}
+
+/* The gang's other job on this GPU; of the two, the one with less memory is on its own. False: this one is.
+ */
+static bool oust(struct attachment *attachment, uint64_t now_ns, struct sched_change *change) {
+  list_each(node, &attachment->gang->sched.members) {
+    struct attachment *other = attachment_of(list_entry(node, struct sched_job, gang_link));
+    if (other->job.gpu != attachment->job.gpu)
+      continue;
+    if (other->job.used_bytes >= attachment->job.used_bytes)
+      return false;
+    leave(other, now_ns, change);
+    return scheduler_join(&attachment->job, &attachment->gang->sched, now_ns, change);
+  }
+  return false;
+}
+
+/* As soon as it has memory there, or wants to run. Each process of a distributed program may well have a
+ * context on every GPU, and use one of them. */
+static void join_gang(struct daemon *daemon, struct attachment *attachment, uint64_t now_ns) {
+  struct peer *peer = attachment->peer;
+  if (!*peer->gang || attachment->gang || attachment->apart)
     return;
   struct sched_change change;
   change_init(&change);
-  attachment->gang = gang;
-  if (!scheduler_join(&attachment->job, &gang->sched, now_ns, &change)) {
-    log_warn("job %u (pid %d, %s) is on its own on %s: its gang '%s' has another job there", peer->job_id,
-             peer->pid, peer->name, attachment->job.gpu->name, gang->shown);
-    leave_gang(attachment);
-  }
+  attachment->gang = gang_table_enter(&daemon->gangs, peer->uid, peer->gang);
+  if (!attachment->gang)
+    return;
+  if (!scheduler_join(&attachment->job, &attachment->gang->sched, now_ns, &change) &&
+      !oust(attachment, now_ns, &change))
+    leave(attachment, now_ns, &change);
   daemon_execute(&change);
 }
 
@@ -276,7 +307,8 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
                    now_ns, &change);
   daemon_execute(&change);
   apply_terms(attachment, now_ns);
-  join_gang(daemon, attachment, now_ns);
+  if (attachment->job.used_bytes)
+    join_gang(daemon, attachment, now_ns);
 }
 
 static void note_gpu_time(struct peer *peer, const struct sched_job *job, uint64_t now_ns) {
@@ -339,6 +371,13 @@ static void on_released(struct sched_job *job, const struct gs_msg *msg, uint64_
   scheduler_release(job, &release, now_ns, change);
 }
 
+static void on_stopped(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
+                       struct sched_change *change) {
+  struct sched_stop stop = {
+      .epoch = msg->epoch, .calls = msg->stopped.calls, .drained = msg->stopped.drained};
+  scheduler_stopped(job, &stop, now_ns, change);
+}
+
 static void on_active(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
                       struct sched_change *change) {
   struct sched_active active = {
@@ -377,6 +416,9 @@ static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint
   case GS_MEM_REPORT:
     scheduler_memory_report(job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns, &change);
     break;
+  case GS_STOPPED:
+    on_stopped(job, msg, now_ns, &change);
+    break;
   case GS_CLIENT_STATE:
     scheduler_set_flags(job, msg->state.flags);
     break;
@@ -384,12 +426,15 @@ static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint
   daemon_execute(&change);
 }
 
-static void on_gpu_message(struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+static void on_gpu_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
+                           uint64_t now_ns) {
   struct attachment *attachment = msg->gpu < GS_GPUS_PER_CLIENT ? peer->attachments[msg->gpu] : NULL;
   if (!attachment) {
     peer_close(peer, "a message about a GPU that is not attached");
     return;
   }
+  if (msg->type == GS_REQ_LOCK || (msg->type == GS_MEM_REQUEST && msg->mem.total_bytes))
+    join_gang(daemon, attachment, now_ns);
   if (msg->type == GS_DETACH)
     detach(peer, msg->gpu, now_ns);
   else if (msg->type == GS_MEM_REQUEST)
@@ -400,7 +445,7 @@ static void on_gpu_message(struct peer *peer, const struct gs_msg *msg, uint64_t
 
 static bool is_control(unsigned type) { return type >= GS_SET_TQ && type <= GS_SET_TERMS; }
 
-static bool is_from_client(unsigned type) { return type >= GS_REGISTER && type <= GS_DECLARE; }
+static bool is_from_client(unsigned type) { return type >= GS_REGISTER && type <= GS_STOPPED; }
 
 void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (msg->type == GS_REGISTER)
@@ -414,7 +459,7 @@ void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs
   else if (msg->type == GS_ATTACH)
     on_attach(daemon, peer, msg, now_ns);
   else
-    on_gpu_message(peer, msg, now_ns);
+    on_gpu_message(daemon, peer, msg, now_ns);
 }
 
 void daemon_on_bad_message(struct peer *peer, int error) {

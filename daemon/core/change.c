@@ -37,6 +37,8 @@ bool change_next(struct sched_change *change, struct sched_action *action) {
       .epoch = job->epoch,
       .quantum_ns = job->quantum_ns,
       .left_ns = job->left_ns,
+      .together = job->together,
+      .pass_calls = job->pass_calls,
       .room_bytes = job->room_bytes,
       .room_seq = job->room_seq,
       .target_bytes = job->target_bytes,

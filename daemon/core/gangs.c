@@ -77,6 +77,7 @@ bool gang_join(struct sched_gang *gang, struct sched_job *job) {
   }
   set_claims(gang, false);
   job->gang = gang;
+  job->counted = false;
   list_append(&gang->members, &job->gang_link);
   make_dirty(job->gpu);
   return true;

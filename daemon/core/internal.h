@@ -113,6 +113,20 @@ bool gang_keeps_claim(struct sched_gang *gang);
 bool gang_is_ready(const struct sched_gang *gang);
 void gang_grant(struct sched_gang *gang, uint64_t now_ns, struct sched_change *change);
 
+/* ---- joint.c ---- */
+
+/* The job is told to stop: with its gang, if it has one. */
+void joint_begin(struct sched_job *job, uint64_t now_ns);
+
+/* If the job stops with its gang: it need not any more. */
+void joint_release(struct sched_job *job, struct sched_change *change);
+
+/* Release those that stop if all of them have finished. NULL: nothing happens. */
+void joint_look(struct sched_gang *gang, struct sched_change *change);
+
+uint64_t joint_deadline_ns(const struct sched_gpu *gpu);
+void joint_expire(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
+
 /* ---- present.c ---- */
 
 /* The plan must look at it; at everybody. */

@@ -155,7 +155,9 @@ void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_chang
   turns_set_state(job, GS_JOB_IDLE, now_ns);
   books_set_used(job, 0, 0, 0);
   change_forget(job);
+  struct sched_gang *gang = job->gang;
   gang_leave(job);
+  joint_look(gang, change);
   present_leave(job);
   list_remove(&job->turn);
   list_remove(&job->leaving_link);
@@ -200,6 +202,7 @@ void scheduler_release(struct sched_job *job, const struct sched_release *releas
   if (!job->gpu->serialized)
     turns_grant(job->gpu, job, now_ns, change);
   gang_ask(job->gang, now_ns);
+  joint_look(job->gang, change); /* the others need not wait for it */
   conclude(job->gpu, now_ns, change);
 }
 
@@ -342,7 +345,10 @@ void scheduler_set_policy(struct scheduler *scheduler, struct sched_gpu *gpu, en
 
 bool scheduler_join(struct sched_job *job, struct sched_gang *gang, uint64_t now_ns,
                     struct sched_change *change) {
+  struct sched_gang *left = job->gang;
   gang_leave(job);
+  joint_release(job, change);
+  joint_look(left, change);
   bool joined = !gang || gang_join(gang, job);
   gang_ask(job->gang, now_ns);
   conclude(job->gpu, now_ns, change);
@@ -375,6 +381,7 @@ uint64_t scheduler_deadline_ns(const struct scheduler *scheduler) {
   uint64_t deadline_ns = SCHED_NEVER;
   list_each(node, &scheduler->gpus) {
     deadline_ns = min_u64(deadline_ns, turns_deadline_ns(gpu_of(node)));
+    deadline_ns = min_u64(deadline_ns, joint_deadline_ns(gpu_of(node)));
     deadline_ns = min_u64(deadline_ns, residency_deadline_ns(gpu_of(node)));
     deadline_ns = min_u64(deadline_ns, overhead_deadline_ns(gpu_of(node)));
   }
@@ -384,6 +391,7 @@ uint64_t scheduler_deadline_ns(const struct scheduler *scheduler) {
 void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
   list_each(node, &scheduler->gpus) {
     turns_expire_grace(gpu_of(node), now_ns, change);
+    joint_expire(gpu_of(node), now_ns, change);
     residency_expire_grace(gpu_of(node), now_ns, change);
     residency_expire_stays(gpu_of(node), now_ns);
     overhead_expire(gpu_of(node), now_ns, change);

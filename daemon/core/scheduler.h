@@ -54,6 +54,9 @@ struct sched_settings {
 struct sched_gang {
   struct list members; /* jobs; one may be alone */
   bool claims;         /* the places that all of them need */
+  uint32_t pass_calls; /* while they stop (joint.c): how many to let through next */
+  uint64_t pass_ns;    /* and when */
+  uint64_t stuck_ns;   /* for how long nothing is done if nobody seems to be behind */
 };
 
 struct scheduler {
@@ -182,8 +185,15 @@ struct sched_job {
   bool active;       /* it holds, and has said that it runs */
   bool displaced;    /* a holder that must stop; `undecided` until that is clear */
   bool undecided;
-  bool on_trial;           /* displaced only to see what would happen */
-  bool must_stop;          /* because another member of its gang must */
+  bool on_trial;                /* displaced only to see what would happen */
+  bool must_stop;               /* because another member of its gang must */
+  bool together;                /* told to stop, and to be released with the rest of its gang (joint.c) */
+  bool stopped;                 /* it has said how many calls it has submitted: */
+  uint64_t calls, calls_before; /* now, and when its gang last stopped together */
+  bool counted;                 /* the latter is known, and of the same moment as for the other members */
+  bool drained;                 /* it has finished those */
+  bool lets_pass;               /* told to let some more calls through, so many: */
+  uint32_t pass_calls;
   struct sched_gang *gang; /* NULL: none */
   struct list gang_link;
   enum sched_role role; /* in the plan */
@@ -220,6 +230,7 @@ enum sched_action_type { /* in the order in which one job gets them */
                          SCHED_TELL_LOCK_OK,
                          SCHED_TELL_LOCK_WANTED,
                          SCHED_TELL_DROP_LOCK,
+                         SCHED_TELL_LET_PASS,
                          SCHED_TELL_ROOM,     /* not when LOCK_OK or DROP_LOCK carries it */
                          SCHED_NOTE_BYPASSED, /* for the log: others go on without this job */
                          SCHED_NOTE_OVERDUE,  /* for the log: does not answer, and others cannot go on */
@@ -230,7 +241,9 @@ enum sched_action_type { /* in the order in which one job gets them */
 struct sched_action {
   enum sched_action_type type;
   struct sched_job *job;
-  uint64_t epoch;                              /* LOCK_OK, LOCK_WANTED, DROP_LOCK */
+  uint64_t epoch;                              /* LOCK_OK, LOCK_WANTED, DROP_LOCK, LET_PASS */
+  bool together;                               /* DROP_LOCK */
+  uint32_t pass_calls;                         /* LET_PASS */
   uint64_t quantum_ns;                         /* LOCK_OK; 0: until told otherwise */
   uint64_t left_ns;                            /* LOCK_WANTED, as in protocol.h */
   uint64_t room_bytes, room_seq, target_bytes; /* LOCK_OK, DROP_LOCK, ROOM */
@@ -318,6 +331,16 @@ int scheduler_memory_request(struct sched_job *job, uint64_t total_bytes, uint64
 /* The job has shrunk. (One that says it has grown is believed: the memory is taken already.) */
 void scheduler_memory_report(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                              uint64_t now_ns, struct sched_change *change);
+
+/* The job, which was told to stop together with its gang, lets nothing through any more; and has finished all
+ * that it has submitted, or not yet. */
+struct sched_stop {
+  uint64_t epoch;
+  uint64_t calls; /* submitted so far */
+  bool drained;
+};
+void scheduler_stopped(struct sched_job *job, const struct sched_stop *stop, uint64_t now_ns,
+                       struct sched_change *change);
 
 /* The job is part of the gang from now on, and of no other; NULL: of none. Who detaches leaves it. False: the
  * gang has another member on this GPU; the job is in none. */

@@ -62,7 +62,7 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   gpu->waiting_count += (state == GS_JOB_WAITING) - (job->state == GS_JOB_WAITING);
   gpu->holder_count += (state == GS_JOB_HOLDING) - (job->state == GS_JOB_HOLDING);
   job->state = state;
-  job->active = job->grows = job->displaced = job->must_stop = false;
+  job->active = job->grows = job->displaced = job->must_stop = job->together = false;
   enter_list(job, now_ns);
   books_claim(job);
   residency_watch(job, now_ns);
@@ -113,6 +113,7 @@ void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, 
 
 static void drop(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
   turns_set_state(job, GS_JOB_DROPPING, now_ns);
+  joint_begin(job, now_ns);
   change_add(change, job, SCHED_TELL_DROP_LOCK);
 }
 
@@ -393,11 +394,13 @@ static void judge(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
                   struct sched_change *change) {
   struct sched_handover *handover = &gpu->handover;
   job->flags |= GS_STATE_OVERDUE;
+  joint_release(job, change); /* its gang has not come to an end, either: each for itself */
   if (job->managed) {
     if (handover->open)
       handover_drained(gpu, now_ns - job->since_ns, now_ns);
     turns_set_state(job, GS_JOB_BYPASSED, now_ns);
     gang_look(job->gang);
+    joint_look(job->gang, change);
     change_add(change, job, SCHED_NOTE_BYPASSED);
   } else {
     list_remove(&job->turn);

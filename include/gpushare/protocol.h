@@ -33,6 +33,15 @@
  *                         ◄──  DROP_LOCK (epoch, room)  the quantum is over
  *     LOCK_RELEASED (epoch)  ──►                 (also unasked: idle, or the GPU is detached)
  *     RESIDENT            ──►                    (it evicts, down to its room)
+ *
+ * The members of a gang stop together (daemon/core/joint.c): DROP_LOCK says so, and each answers
+ *
+ *     STOPPED (epoch, calls)   ──►               nothing passes any more
+ *     STOPPED (drained)   ──►                    all that it has submitted has ended
+ *                         ◄──  LET_PASS (epoch, calls)  others wait for calls that it holds back; then again
+ *     STOPPED (drained)   ──►
+ *                         ◄──  DROP_LOCK (epoch, room)  all have ended: as if it were alone
+ *     LOCK_RELEASED (epoch)  ──►
  */
 #ifndef GPUSHARE_PROTOCOL_H
 #define GPUSHARE_PROTOCOL_H
@@ -65,6 +74,7 @@
   X(RESIDENT, 10)                                                                                            \
   X(MEM_SHORT, 11)                                                                                           \
   X(DECLARE, 12)                                                                                             \
+  X(STOPPED, 13)                                                                                             \
   /* daemon to client */                                                                                     \
   X(REGISTERED, 32)                                                                                          \
   X(REJECTED, 33)                                                                                            \
@@ -77,6 +87,7 @@
   X(MEM_REPLY, 40)                                                                                           \
   X(CAPACITY, 41)                                                                                            \
   X(ROOM, 42)                                                                                                \
+  X(LET_PASS, 43)                                                                                            \
   /* gpusharectl to daemon */                                                                                \
   X(SET_TQ, 64)                                                                                              \
   X(SET_MODE, 65)                                                                                            \
@@ -190,7 +201,7 @@ struct gs_msg {
   uint32_t gpu;     /* the client's own index of the GPU (from ATTACH); ctl: index in status order,
                        or GS_GPU_ALL */
   int32_t status;   /* replies: 0 or -errno */
-  uint64_t epoch;   /* LOCK_OK, LOCK_WANTED, DROP_LOCK, LOCK_RELEASED, LOCK_ACTIVE: number of the grant */
+  uint64_t epoch;   /* LOCK_*, DROP_LOCK, LET_PASS, STOPPED: number of the grant */
   union {
     struct {                   /* REGISTER */
       int32_t pid;             /* in the client's own pid namespace; 0: unknown */
@@ -234,7 +245,17 @@ struct gs_msg {
       uint64_t room_seq;     /* counts the rooms told to this job on this GPU, from 1 */
       uint64_t quantum_ns;   /* LOCK_OK; 0: until told otherwise */
       uint64_t target_bytes; /* what the room of a job that holds will become as others leave */
+      uint32_t together;     /* DROP_LOCK: not 0: with the other members of its gang */
+      uint32_t pad;
     } room;
+    struct {            /* STOPPED */
+      uint64_t calls;   /* submitted so far */
+      uint32_t drained; /* not 0: they have ended */
+      uint32_t pad;
+    } stopped;
+    struct { /* LET_PASS */
+      uint32_t calls;
+    } pass;
     struct { /* LOCK_WANTED: somebody waits, or GS_LEFT_NOBODY */
       uint64_t
           left_ns; /* until the turn ends: when the job must stop if all stays as it is. GS_LEFT_UNKNOWN */

@@ -110,6 +110,8 @@ static void forget_daemon(void) {
   client.registered = false;
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++) {
     gpu->attach_sent = gpu->attached = gpu->requested = gpu->wanted = gpu->ends = gpu->drop_pending = false;
+    gpu->together = false;
+    condition_wake_all(&gpu->changed);
     gpu->granted_bytes = gpu->capacity_bytes = 0;
     gpu->epoch = 0;
     room_forget(gpu);
@@ -205,6 +207,7 @@ static void on_release_order(struct gpu *gpu, const struct gs_msg *msg) {
   pthread_mutex_lock(&client.lock);
   if (gpu->holding && gpu->epoch == msg->epoch) {
     uint64_t now_ns = clock_now_ns();
+    gpu->together = drop && msg->room.together;
     if (!drop)
       turn_expect_end(gpu, msg->wanted.left_ns, now_ns);
     else if (!turn_holds_back(gpu, now_ns))
@@ -213,6 +216,13 @@ static void on_release_order(struct gpu *gpu, const struct gs_msg *msg) {
   }
   if (drop)
     room_take(gpu, msg);
+  pthread_mutex_unlock(&client.lock);
+}
+
+static void on_let_pass(struct gpu *gpu, const struct gs_msg *msg) {
+  pthread_mutex_lock(&client.lock);
+  if (gpu->holding && gpu->epoch == msg->epoch && gpu->together)
+    handover_let_pass(gpu, msg->pass.calls);
   pthread_mutex_unlock(&client.lock);
 }
 
@@ -324,6 +334,9 @@ static void on_message(const struct gs_msg *msg) {
   case GS_LOCK_WANTED:
   case GS_DROP_LOCK:
     on_release_order(gpu, msg);
+    break;
+  case GS_LET_PASS:
+    on_let_pass(gpu, msg);
     break;
   case GS_MEM_REPLY:
     on_memory_reply(gpu, msg);

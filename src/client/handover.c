@@ -1,6 +1,7 @@
 /* handover.c - a GPU's worker: gives the lock back (shut the gate, drain), moves memory (room.c), and takes
  * the lock up (open the gate when everything is there). New orders come between any two of these. */
 #include <sys/prctl.h>
+#include <time.h>
 
 #include "client/state.h"
 
@@ -20,6 +21,9 @@
 
 /* A call that is in flight when a drain has ended is waited for so long; then the drain is done again. */
 #define SETTLE_NS (50 * NS_PER_MS)
+
+/* Threads of a gang's member come back to its gate within this time, or don't want to pass. */
+#define PASS_NS (5 * NS_PER_MS)
 
 /* An idle holder keeps the lock for what a hand-over costs, within these bounds. */
 #define IDLE_MIN_NS (2 * NS_PER_MS)
@@ -61,6 +65,22 @@ static bool settle(struct gpu *gpu, uint64_t pulses) {
   return gate_revoke_pulse(gpu->device, SETTLE_NS) && gate_pulses(gpu->device) == pulses;
 }
 
+/* Where others of its gang stop as well. Lock held. */
+static void tell_stopped(struct gpu *gpu, bool drained) {
+  struct gs_msg msg = wire_msg(GS_STOPPED, (uint32_t)gpu->device);
+  msg.epoch = gpu->epoch;
+  msg.stopped.calls = gate_calls();
+  msg.stopped.drained = drained;
+  if (gpu->together && gpu->attached)
+    client_send(&msg);
+}
+
+static void note_stopped(struct gpu *gpu) {
+  pthread_mutex_lock(&client.lock);
+  tell_stopped(gpu, false);
+  pthread_mutex_unlock(&client.lock);
+}
+
 /* Also for work of other devices on memory of this one. */
 static void finish_work(CUdevice device) {
   contexts_synchronize(device);
@@ -78,6 +98,7 @@ static void drain(struct gpu *gpu) {
     pulses = gate_pulses(gpu->device);
     set_draining(gpu, clock_now_ns());
     gate_close(gpu->device, UINT64_MAX);
+    note_stopped(gpu);
     finish_work(gpu->device);
   } while (!settle(gpu, pulses));
   capture_allow(); /* they begin behind the gate */
@@ -88,9 +109,7 @@ static uint64_t stop_submitting(struct gpu *gpu) {
   uint64_t start_ns = clock_now_ns();
   if (gate_is_open(gpu->device))
     drain(gpu);
-  uint64_t drain_ns = clock_now_ns() - start_ns;
-  memory_close(gpu->device);
-  return drain_ns;
+  return clock_now_ns() - start_ns;
 }
 
 static void tell_released(struct gpu *gpu, uint64_t drain_ns) {
@@ -106,13 +125,78 @@ void handover_order_drop(struct gpu *gpu) {
   condition_wake_all(&client.memory_changed);
 }
 
+static void take_us(long us) { nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL); }
+
+/* One call of each thread that waits, or comes to wait within that time. False: none has come. */
+static bool let_one_pass(CUdevice device) {
+  uint64_t end_ns = clock_now_ns() + PASS_NS;
+  while (gate_waiting(device) == 0) {
+    if (clock_now_ns() >= end_ns)
+      return false;
+    take_us(50);
+  }
+  uint64_t calls = gate_calls();
+  gate_pulse(device);
+  while (gate_calls() == calls && clock_now_ns() < end_ns)
+    take_us(10);
+  return true;
+}
+
+/* The gate is shut, or was not opened in this turn: then nothing can pass before the memory is there. */
+static void let_some_pass(struct gpu *gpu, unsigned calls, uint64_t enough_bytes) {
+  if (enough_bytes && !memory_try_open(gpu->device, enough_bytes))
+    return;
+  for (unsigned i = 0; i < calls && let_one_pass(gpu->device); i++)
+    continue;
+  drain(gpu);
+}
+
+/* Whoever is done says so, and lets calls through that others wait for, until all are done. Lock held, on
+ * entry and exit. */
+static void stop_together(struct gpu *gpu, bool opened) {
+  bool told = false;
+  while (gpu->together) {
+    unsigned calls = gpu->pass_calls;
+    gpu->pass_calls = 0;
+    if (calls) {
+      uint64_t enough_bytes = opened ? 0 : room_enough_bytes(gpu);
+      pthread_mutex_unlock(&client.lock);
+      let_some_pass(gpu, calls, enough_bytes);
+      pthread_mutex_lock(&client.lock);
+      told = false;
+    } else if (!told) {
+      tell_stopped(gpu, true);
+      told = true;
+    } else if (!opened && gpu->step_due) { /* others may need what it could not begin */
+      room_step(gpu);
+      gpu->busy = true;
+    } else {
+      condition_wait(&gpu->changed, &client.lock, UINT64_MAX);
+    }
+  }
+}
+
+/* A worker that waits for its own work cannot see to it. */
+void handover_let_pass(struct gpu *gpu, unsigned calls) {
+  if (gpu->release_since_ns && gate_waiting(gpu->device) > 0)
+    gate_pulse(gpu->device);
+  gpu->pass_calls = calls;
+  condition_wake_all(&gpu->changed);
+}
+
 /* What must leave the card leaves afterwards. Lock held, on entry and exit. */
 static void give_back(struct gpu *gpu) {
   uint64_t generation = client.generation;
   gpu->drop_pending = gpu->grant_pending = false;
   gpu->busy = gpu->releasing = true;
+  gpu->pass_calls = 0;
   pthread_mutex_unlock(&client.lock);
+  bool opened = gate_is_open(gpu->device);
   uint64_t drain_ns = stop_submitting(gpu);
+  pthread_mutex_lock(&client.lock);
+  stop_together(gpu, opened);
+  pthread_mutex_unlock(&client.lock);
+  memory_close(gpu->device);
   pthread_mutex_lock(&client.lock);
   gpu->busy = gpu->releasing = false;
   turn_end(gpu, drain_ns);

@@ -17,6 +17,7 @@ void fleet_init(struct fleet *fleet, uint64_t seed) {
   memset(fleet, 0, sizeof *fleet);
   fleet->random = seed;
   fleet->now_ns = NS_PER_S;
+  fleet->ahead = FLEET_COLLECTIVE;
   scheduler_init(&fleet->scheduler);
   fleet->scheduler.defaults.mode = GS_MODE_ON;
   fleet->scheduler.defaults.tq_ns = FLEET_TQ_NS;
@@ -50,6 +51,12 @@ static void take_room(struct fleet *fleet, struct fleet_client *client, const st
         max_u64(client->resident_bytes, min_u64(client->room_bytes, client->job.used_bytes));
 }
 
+static void tell_stopped(struct fleet *fleet, struct fleet_client *client, bool drained) {
+  struct sched_stop stop = {.epoch = client->epoch, .calls = client->calls, .drained = drained};
+  if (!client->hangs)
+    scheduler_stopped(&client->job, &stop, fleet->now_ns, &fleet->change);
+}
+
 void fleet_execute(struct fleet *fleet) {
   struct sched_action action;
   while (change_next(&fleet->change, &action)) {
@@ -61,7 +68,13 @@ void fleet_execute(struct fleet *fleet) {
       client->epoch = action.epoch;
       plan_reply(fleet, client, FLEET_REPLY_RUN);
     } else if (action.type == SCHED_TELL_DROP_LOCK) {
-      plan_reply(fleet, client, FLEET_REPLY_STOP);
+      plan_reply(fleet, client, action.together ? FLEET_REPLY_DRAIN : FLEET_REPLY_STOP);
+      client->calls += action.together ? fleet_random_below(fleet, fleet->ahead) : 0;
+      if (action.together)
+        tell_stopped(fleet, client, false);
+    } else if (action.type == SCHED_TELL_LET_PASS && action.epoch == client->epoch) {
+      plan_reply(fleet, client, FLEET_REPLY_DRAIN);
+      client->calls += action.pass_calls;
     }
   }
 }
@@ -78,15 +91,34 @@ static bool has_enough(const struct fleet_client *client) {
   return client->resident_bytes >= (job->managed ? client->target_bytes : job->used_bytes);
 }
 
-static bool can_reply(const struct fleet_client *client) {
+/* A collective that it has submitted ends once the other members have submitted it. Who hangs takes part in
+ * none. */
+static bool can_drain(const struct fleet *fleet, const struct fleet_client *client) {
+  for (int i = 0; i < FLEET_JOBS; i++) {
+    const struct fleet_client *other = &fleet->clients[i];
+    bool mate = other->there && !other->hangs && other->job.gang && other->job.gang == client->job.gang;
+    if (mate && other->job.state == GS_JOB_DROPPING && other->job.together &&
+        other->calls / FLEET_COLLECTIVE < client->calls / FLEET_COLLECTIVE)
+      return false;
+  }
+  return true;
+}
+
+static bool can_reply(const struct fleet *fleet, const struct fleet_client *client) {
   return client->there && !client->hangs &&
-         (client->reply == FLEET_REPLY_STOP || (client->reply == FLEET_REPLY_RUN && has_enough(client)));
+         (client->reply == FLEET_REPLY_STOP || (client->reply == FLEET_REPLY_RUN && has_enough(client)) ||
+          (client->reply == FLEET_REPLY_DRAIN && can_drain(fleet, client)));
 }
 
 static void reply(struct fleet *fleet, int i) {
   struct fleet_client *client = &fleet->clients[i];
   enum fleet_reply what = client->reply;
   client->reply = FLEET_REPLY_NONE;
+  if (what == FLEET_REPLY_DRAIN) {
+    tell_stopped(fleet, client, true);
+    fleet_execute(fleet);
+    return;
+  }
   client->runs = what == FLEET_REPLY_RUN;
   client->move_ns = soon_ns(fleet);
   if (client->runs)
@@ -146,6 +178,9 @@ void fleet_come(struct fleet *fleet, int i, int gpu, int gang, uint64_t used_byt
   fleet->alone_ns[i] = 0;
   scheduler_attach(&fleet->gpus[gpu], &client->job, &attach, fleet->now_ns, &fleet->change);
   fleet_execute(fleet);
+  for (int k = 0; gang >= 0 && k < FLEET_JOBS; k++) /* it has come as far as they have */
+    if (fleet->clients[k].there && fleet->clients[k].gang == gang)
+      client->calls = max_u64(client->calls, fleet->clients[k].calls);
   if (gang >= 0)
     ck_assert(scheduler_join(&client->job, &fleet->gangs[gang], fleet->now_ns, &fleet->change));
   fleet_execute(fleet);
@@ -234,7 +269,7 @@ static uint64_t next_ns(const struct fleet *fleet) {
   uint64_t next = scheduler_deadline_ns(&fleet->scheduler);
   for (int i = 0; i < FLEET_JOBS; i++) {
     const struct fleet_client *client = &fleet->clients[i];
-    if (can_reply(client))
+    if (can_reply(fleet, client))
       next = min_u64(next, client->reply_ns);
     if (can_move(client))
       next = min_u64(next, client->move_ns);
@@ -244,7 +279,7 @@ static uint64_t next_ns(const struct fleet *fleet) {
 
 static void act(struct fleet *fleet, int i) {
   struct fleet_client *client = &fleet->clients[i];
-  if (can_reply(client) && client->reply_ns <= fleet->now_ns)
+  if (can_reply(fleet, client) && client->reply_ns <= fleet->now_ns)
     reply(fleet, i);
   if (can_move(client) && client->move_ns <= fleet->now_ns)
     move(fleet, client);

@@ -19,7 +19,9 @@
 #define FLEET_TQ_NS (100 * NS_PER_MS)
 #define FLEET_REPLY_NS (5 * NS_PER_MS) /* at most */
 
-enum fleet_reply { FLEET_REPLY_NONE, FLEET_REPLY_STOP, FLEET_REPLY_RUN };
+#define FLEET_COLLECTIVE 16 /* calls from one to the next */
+
+enum fleet_reply { FLEET_REPLY_NONE, FLEET_REPLY_STOP, FLEET_REPLY_DRAIN, FLEET_REPLY_RUN };
 
 struct fleet_client {
   struct sched_job job;
@@ -29,12 +31,14 @@ struct fleet_client {
   uint64_t ran_ns; /* its gang did, if it has one */
   enum fleet_reply reply;
   uint64_t reply_ns;
+  uint64_t calls; /* submitted; what is drained must have been begun by all members that stop, too */
   uint64_t resident_bytes, room_bytes, room_seq, target_bytes;
   uint64_t said_seq; /* of the last room that it has told of */
   uint64_t move_ns;  /* when it next moves memory, if there is some to move */
 };
 
 struct fleet {
+  uint64_t ahead; /* calls that a member submits more than others of its gang before it stops, at most */
   struct scheduler scheduler;
   struct sched_gpu gpus[FLEET_GPUS];
   struct sched_gang gangs[FLEET_GANGS];

@@ -17,7 +17,8 @@ static bool chance(unsigned percent) { return random_below(100) < percent; }
 
 static void set_up_with(uint64_t seed) {
   fleet_init(&fleet, seed);
-  fleet.scheduler.grace_ns = 50 * NS_PER_MS;
+  fleet.scheduler.grace_ns = 400 * NS_PER_MS;
+  fleet.ahead = 10 * FLEET_COLLECTIVE;
   fleet.scheduler.settle_ns = random_below(2) * 5 * NS_PER_MS;
 }
 

@@ -1,0 +1,185 @@
+/*
+ * joint.c - the members of a gang stop together, where none of them waits for another.
+ *
+ * What a member has submitted may end only once another one has submitted its part: a collective does not end
+ * on one GPU before it has begun on the others. Gates shut at any moment; so one member may drain for ever
+ * for the sake of a call that another one holds back behind its gate. Therefore nobody is released before all
+ * have finished what they have submitted, and have said so (DRAINED). Those that have, while others don't
+ * come to an end, are behind: they let calls through (LET_PASS), finish those, and say so again.
+ *
+ * How many? Members of a distributed program submit much the same calls: as many as the one that has
+ * submitted most has submitted more, since they last stopped together. If nobody is behind by that count, or
+ * it does not help, after some time one, and twice as many each time; and if another member turns out to be
+ * behind, those were too many: one again, and more time. If nobody has finished, each lacks something that
+ * another one holds back: all let some through. None of this is lost: what is let through has to be done
+ * anyway.
+ */
+#include "core/internal.h"
+
+#define BEHIND_NS UINT64_C(500000)  /* after the last news: others may be about to finish */
+#define STUCK_NS UINT64_C(20000000) /* the same, if nobody seems to be behind */
+#define STUCK_MAX_NS UINT64_C(320000000)
+#define CALLS_MAX 64
+
+static struct sched_job *member_of(struct list *node) {
+  return list_entry(node, struct sched_job, gang_link);
+}
+
+static bool is_stopping(const struct sched_job *job) {
+  return job->together && job->state == GS_JOB_DROPPING;
+}
+
+void joint_begin(struct sched_job *job, uint64_t now_ns) {
+  struct sched_gang *gang = job->gang;
+  job->stopped = job->drained = job->lets_pass = false;
+  job->together = !gang_is_alone(job);
+  if (!job->together)
+    return;
+  gang->pass_calls = 1;
+  gang->stuck_ns = STUCK_NS;
+  gang->pass_ns = add_u64(now_ns, STUCK_NS);
+}
+
+void joint_release(struct sched_job *job, struct sched_change *change) {
+  if (!job->together)
+    return;
+  job->together = false;
+  job->calls_before = job->calls;
+  job->counted = job->stopped;
+  change_add(change, job, SCHED_TELL_DROP_LOCK);
+}
+
+void joint_look(struct sched_gang *gang, struct sched_change *change) {
+  if (!gang)
+    return;
+  list_each(node, &gang->members) {
+    if (is_stopping(member_of(node)) && !member_of(node)->drained)
+      return;
+  }
+  list_each(node, &gang->members) { joint_release(member_of(node), change); }
+}
+
+/* ---- who is behind ---- */
+
+/* Since they last stopped together. */
+static uint64_t progress(const struct sched_job *job) { return less_u64(job->calls, job->calls_before); }
+
+/* Of those that have said. 0 if they have not all stopped together before. */
+static uint64_t most_progress(const struct sched_gang *gang) {
+  uint64_t most = 0;
+  list_each(node, &gang->members) {
+    const struct sched_job *job = member_of(node);
+    if (is_stopping(job) && !job->counted)
+      return 0;
+    if (is_stopping(job) && job->stopped)
+      most = max_u64(most, progress(job));
+  }
+  return most;
+}
+
+static uint64_t lacks(const struct sched_job *job) {
+  return is_stopping(job) && job->drained ? less_u64(most_progress(job->gang), progress(job)) : 0;
+}
+
+static bool somebody_is_behind(const struct sched_gang *gang) {
+  list_each(node, &gang->members) {
+    if (lacks(member_of(node)) > 0)
+      return true;
+  }
+  return false;
+}
+
+static bool somebody_has_drained(const struct sched_gang *gang) {
+  list_each(node, &gang->members) {
+    if (is_stopping(member_of(node)) && member_of(node)->drained)
+      return true;
+  }
+  return false;
+}
+
+/* ---- what they say ---- */
+
+static void await_news(struct sched_gang *gang, uint64_t now_ns) {
+  gang->pass_ns = add_u64(now_ns, somebody_is_behind(gang) ? BEHIND_NS : gang->stuck_ns);
+}
+
+static void note_drained(struct sched_job *job) {
+  struct sched_gang *gang = job->gang;
+  if (!job->lets_pass && gang->pass_calls > 1) { /* another one than those that have let some pass */
+    gang->pass_calls = 1;
+    gang->stuck_ns = min_u64(2 * gang->stuck_ns, STUCK_MAX_NS);
+  }
+  job->drained = true;
+  job->lets_pass = false;
+}
+
+void scheduler_stopped(struct sched_job *job, const struct sched_stop *stop, uint64_t now_ns,
+                       struct sched_change *change) {
+  bool stops = job->state == GS_JOB_DROPPING || job->state == GS_JOB_BYPASSED;
+  if (stop->epoch != job->epoch || !stops)
+    return;
+  job->stopped = true;
+  job->calls = stop->calls;
+  if (!is_stopping(job)) {
+    if (stop->drained)
+      change_add(change, job, SCHED_TELL_DROP_LOCK); /* there is nobody any more to wait for */
+    return;
+  }
+  if (stop->drained)
+    note_drained(job);
+  await_news(job->gang, now_ns);
+  joint_look(job->gang, change);
+}
+
+/* ---- who lets calls through ---- */
+
+static void let_pass(struct sched_job *job, uint64_t calls, struct sched_change *change) {
+  job->drained = false;
+  job->lets_pass = true;
+  job->pass_calls = (uint32_t)min_u64(calls, UINT32_MAX);
+  change_add(change, job, SCHED_TELL_LET_PASS);
+}
+
+static void let_those_behind_pass(struct sched_gang *gang, struct sched_change *change) {
+  uint64_t most = most_progress(gang);
+  list_each(node, &gang->members) {
+    struct sched_job *job = member_of(node);
+    if (is_stopping(job) && job->drained && progress(job) < most)
+      let_pass(job, most - progress(job), change);
+  }
+}
+
+/* Nobody knows who is behind. */
+static void let_some_pass(struct sched_gang *gang, struct sched_change *change) {
+  bool all = !somebody_has_drained(gang);
+  list_each(node, &gang->members) {
+    struct sched_job *job = member_of(node);
+    if (is_stopping(job) && (all || job->drained))
+      let_pass(job, gang->pass_calls, change);
+  }
+  gang->pass_calls = gang->pass_calls < CALLS_MAX ? 2 * gang->pass_calls : CALLS_MAX;
+}
+
+static void expire(struct sched_gang *gang, uint64_t now_ns, struct sched_change *change) {
+  if (somebody_is_behind(gang))
+    let_those_behind_pass(gang, change);
+  else
+    let_some_pass(gang, change);
+  gang->pass_ns = add_u64(now_ns, gang->stuck_ns);
+}
+
+uint64_t joint_deadline_ns(const struct sched_gpu *gpu) {
+  uint64_t deadline_ns = SCHED_NEVER;
+  list_each(node, &gpu->dropping) {
+    if (is_stopping(job_of_turn(node)))
+      deadline_ns = min_u64(deadline_ns, job_of_turn(node)->gang->pass_ns);
+  }
+  return deadline_ns;
+}
+
+void joint_expire(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  list_each(node, &gpu->dropping) {
+    if (is_stopping(job_of_turn(node)) && now_ns >= job_of_turn(node)->gang->pass_ns)
+      expire(job_of_turn(node)->gang, now_ns, change);
+  }
+}
