@@ -76,6 +76,7 @@ static void tell(const struct sched_action *action) {
     msg = wire_msg(GS_LET_PASS, attachment->index);
     msg.epoch = action->epoch;
     msg.pass.calls = action->pass_calls;
+    msg.pass.round = action->pass_round;
     break;
   case SCHED_TELL_ROOM:
     msg = turn_msg(GS_ROOM, attachment, action);
@@ -373,8 +374,10 @@ static void on_released(struct sched_job *job, const struct gs_msg *msg, uint64_
 
 static void on_stopped(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
                        struct sched_change *change) {
-  struct sched_stop stop = {
-      .epoch = msg->epoch, .calls = msg->stopped.calls, .drained = msg->stopped.drained};
+  struct sched_stop stop = {.epoch = msg->epoch,
+                            .calls = msg->stopped.calls,
+                            .round = msg->stopped.round,
+                            .drained = msg->stopped.drained};
   scheduler_stopped(job, &stop, now_ns, change);
 }
 

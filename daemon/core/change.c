@@ -39,6 +39,7 @@ bool change_next(struct sched_change *change, struct sched_action *action) {
       .left_ns = job->left_ns,
       .together = job->together,
       .pass_calls = job->pass_calls,
+      .pass_round = job->pass_round,
       .room_bytes = job->room_bytes,
       .room_seq = job->room_seq,
       .target_bytes = job->target_bytes,

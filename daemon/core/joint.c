@@ -32,6 +32,7 @@ static bool is_stopping(const struct sched_job *job) {
 void joint_begin(struct sched_job *job, uint64_t now_ns) {
   struct sched_gang *gang = job->gang;
   job->stopped = job->drained = job->lets_pass = false;
+  job->pass_round = 0;
   job->together = !gang_is_alone(job);
   if (!job->together)
     return;
@@ -125,7 +126,7 @@ void scheduler_stopped(struct sched_job *job, const struct sched_stop *stop, uin
       change_add(change, job, SCHED_TELL_DROP_LOCK); /* there is nobody any more to wait for */
     return;
   }
-  if (stop->drained)
+  if (stop->drained && stop->round == job->pass_round) /* not said before it was told to let calls pass */
     note_drained(job);
   await_news(job->gang, now_ns);
   joint_look(job->gang, change);
@@ -136,6 +137,7 @@ void scheduler_stopped(struct sched_job *job, const struct sched_stop *stop, uin
 static void let_pass(struct sched_job *job, uint64_t calls, struct sched_change *change) {
   job->drained = false;
   job->lets_pass = true;
+  job->pass_round++;
   job->pass_calls = (uint32_t)min_u64(calls, UINT32_MAX);
   change_add(change, job, SCHED_TELL_LET_PASS);
 }

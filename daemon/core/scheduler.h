@@ -192,6 +192,7 @@ struct sched_job {
   uint64_t calls, calls_before; /* now, and when its gang last stopped together */
   bool counted;                 /* the latter is known, and of the same moment as for the other members */
   bool drained;                 /* it has finished those */
+  uint32_t pass_round;          /* how often, in this stop */
   bool lets_pass;               /* told to let some more calls through, so many: */
   uint32_t pass_calls;
   struct sched_gang *gang; /* NULL: none */
@@ -243,7 +244,7 @@ struct sched_action {
   struct sched_job *job;
   uint64_t epoch;                              /* LOCK_OK, LOCK_WANTED, DROP_LOCK, LET_PASS */
   bool together;                               /* DROP_LOCK */
-  uint32_t pass_calls;                         /* LET_PASS */
+  uint32_t pass_calls, pass_round;             /* LET_PASS */
   uint64_t quantum_ns;                         /* LOCK_OK; 0: until told otherwise */
   uint64_t left_ns;                            /* LOCK_WANTED, as in protocol.h */
   uint64_t room_bytes, room_seq, target_bytes; /* LOCK_OK, DROP_LOCK, ROOM */
@@ -337,6 +338,7 @@ void scheduler_memory_report(struct sched_job *job, uint64_t total_bytes, uint64
 struct sched_stop {
   uint64_t epoch;
   uint64_t calls; /* submitted so far */
+  uint32_t round; /* of LET_PASS that it has obeyed */
   bool drained;
 };
 void scheduler_stopped(struct sched_job *job, const struct sched_stop *stop, uint64_t now_ns,

@@ -251,10 +251,10 @@ struct gs_msg {
     struct {            /* STOPPED */
       uint64_t calls;   /* submitted so far */
       uint32_t drained; /* not 0: they have ended */
-      uint32_t pad;
+      uint32_t round;   /* of the last LET_PASS for this grant; 0: there was none */
     } stopped;
     struct { /* LET_PASS */
-      uint32_t calls;
+      uint32_t calls, round;
     } pass;
     struct { /* LOCK_WANTED: somebody waits, or GS_LEFT_NOBODY */
       uint64_t

@@ -222,7 +222,7 @@ static void on_release_order(struct gpu *gpu, const struct gs_msg *msg) {
 static void on_let_pass(struct gpu *gpu, const struct gs_msg *msg) {
   pthread_mutex_lock(&client.lock);
   if (gpu->holding && gpu->epoch == msg->epoch && gpu->together)
-    handover_let_pass(gpu, msg->pass.calls);
+    handover_let_pass(gpu, msg->pass.calls, msg->pass.round);
   pthread_mutex_unlock(&client.lock);
 }
 

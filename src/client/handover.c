@@ -70,6 +70,7 @@ static void tell_stopped(struct gpu *gpu, bool drained) {
   struct gs_msg msg = wire_msg(GS_STOPPED, (uint32_t)gpu->device);
   msg.epoch = gpu->epoch;
   msg.stopped.calls = gate_calls();
+  msg.stopped.round = gpu->stopped_round;
   msg.stopped.drained = drained;
   if (gpu->together && gpu->attached)
     client_send(&msg);
@@ -148,6 +149,7 @@ static void let_some_pass(struct gpu *gpu, unsigned calls, uint64_t enough_bytes
     return;
   for (unsigned i = 0; i < calls && let_one_pass(gpu->device); i++)
     continue;
+  gate_revoke_pulse(gpu->device, SETTLE_NS); /* what passes after the drain would not be finished by it */
   drain(gpu);
 }
 
@@ -158,6 +160,7 @@ static void stop_together(struct gpu *gpu, bool opened) {
   while (gpu->together) {
     unsigned calls = gpu->pass_calls;
     gpu->pass_calls = 0;
+    gpu->stopped_round = gpu->pass_round;
     if (calls) {
       uint64_t enough_bytes = opened ? 0 : room_enough_bytes(gpu);
       pthread_mutex_unlock(&client.lock);
@@ -177,10 +180,11 @@ static void stop_together(struct gpu *gpu, bool opened) {
 }
 
 /* A worker that waits for its own work cannot see to it. */
-void handover_let_pass(struct gpu *gpu, unsigned calls) {
+void handover_let_pass(struct gpu *gpu, uint32_t calls, uint32_t round) {
   if (gpu->release_since_ns && gate_waiting(gpu->device) > 0)
     gate_pulse(gpu->device);
   gpu->pass_calls = calls;
+  gpu->pass_round = round;
   condition_wake_all(&gpu->changed);
 }
 
@@ -189,7 +193,7 @@ static void give_back(struct gpu *gpu) {
   uint64_t generation = client.generation;
   gpu->drop_pending = gpu->grant_pending = false;
   gpu->busy = gpu->releasing = true;
-  gpu->pass_calls = 0;
+  gpu->pass_calls = gpu->pass_round = gpu->stopped_round = 0;
   pthread_mutex_unlock(&client.lock);
   bool opened = gate_is_open(gpu->device);
   uint64_t drain_ns = stop_submitting(gpu);

@@ -52,7 +52,8 @@ static void take_room(struct fleet *fleet, struct fleet_client *client, const st
 }
 
 static void tell_stopped(struct fleet *fleet, struct fleet_client *client, bool drained) {
-  struct sched_stop stop = {.epoch = client->epoch, .calls = client->calls, .drained = drained};
+  struct sched_stop stop = {
+      .epoch = client->epoch, .calls = client->calls, .round = client->round, .drained = drained};
   if (!client->hangs)
     scheduler_stopped(&client->job, &stop, fleet->now_ns, &fleet->change);
 }
@@ -70,11 +71,13 @@ void fleet_execute(struct fleet *fleet) {
     } else if (action.type == SCHED_TELL_DROP_LOCK) {
       plan_reply(fleet, client, action.together ? FLEET_REPLY_DRAIN : FLEET_REPLY_STOP);
       client->calls += action.together ? fleet_random_below(fleet, fleet->ahead) : 0;
+      client->round = 0;
       if (action.together)
         tell_stopped(fleet, client, false);
     } else if (action.type == SCHED_TELL_LET_PASS && action.epoch == client->epoch) {
       plan_reply(fleet, client, FLEET_REPLY_DRAIN);
       client->calls += action.pass_calls;
+      client->round = action.pass_round;
     }
   }
 }

@@ -31,6 +31,7 @@ struct fleet_client {
   uint64_t ran_ns; /* its gang did, if it has one */
   enum fleet_reply reply;
   uint64_t reply_ns;
+  uint32_t round;
   uint64_t calls; /* submitted; what is drained must have been begun by all members that stop, too */
   uint64_t resident_bytes, room_bytes, room_seq, target_bytes;
   uint64_t said_seq; /* of the last room that it has told of */
