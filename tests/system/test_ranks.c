@@ -11,7 +11,7 @@
 #include "scene.h"
 
 #define GPUS 2
-#define HANDOVERS 10 /* at least, on each GPU: both jobs together take 20 quanta */
+#define HANDOVERS 10 /* at least, on each GPU: both jobs together take 40 quanta */
 
 static struct scene scene;
 static uint64_t seed;
@@ -25,7 +25,7 @@ struct job {
 struct manner {
   const char *rounds, *streams, *visiting; /* the last may be NULL */
 };
-static const struct manner plain = {"40", "1", NULL};
+static const struct manner plain = {"80", "1", NULL};
 
 static void begin(const char *grace) {
   seed = test_seed();
@@ -115,14 +115,14 @@ TEST(ranks_take_turns) {
 /* Each may have launched what the other has not. */
 TEST(ranks_with_two_streams_take_turns) {
   begin("30s");
-  check_both(&(struct manner){"20", "2", NULL});
+  check_both(&(struct manner){"40", "2", NULL});
   scene_end(&scene);
 }
 
 /* So each gang has two attachments on each GPU, of which one never works. */
 TEST(ranks_that_visit_each_others_gpu_take_turns) {
   begin("30s");
-  struct seen seen = check_both(&(struct manner){"40", "1", "visiting"});
+  struct seen seen = check_both(&(struct manner){"80", "1", "visiting"});
   CHECK(seen.attachments == 2 * GPUS * GPUS, "%d", seen.attachments);
   scene_end(&scene);
 }
