@@ -112,6 +112,14 @@ static const char *set_max_priority(struct config *config, const char *text) {
   return NULL;
 }
 
+static const char *set_production(struct config *config, const char *text) {
+  bool privileged = strcmp(text, "privileged") == 0;
+  if (!privileged && strcmp(text, "any") != 0)
+    return "is neither any nor privileged";
+  config->bounds.production_privileged = privileged;
+  return NULL;
+}
+
 static const char *set_log(struct config *config, const char *text) {
   return log_level_parse(text, &config->log) < 0 ? "is none of error, warn, info, debug" : NULL;
 }
@@ -165,6 +173,8 @@ const struct config_key config_keys[] = {
     {"max_weight", "N", "what programs may ask for themselves, from 100 (default 10000: any weight)",
      .set = set_max_weight},
     {"max_priority", "N", "likewise, from 0 (default 20: any priority)", .set = set_max_priority},
+    {"production", "any|privileged", "who makes a job a production job: any program, or only the group",
+     .set = set_production},
     {"group", "NAME|GID", "whose members may change settings (default gpushare)", .set = set_group},
     {"log", "LEVEL", "error, warn, info or debug (default info)", .set = set_log},
 };

@@ -7,6 +7,7 @@
 #include "history.h"
 #include "overrides.h"
 #include "peer.h"
+#include "rates.h"
 
 /* More GPUs than a host has, MIG instances included: what a client claims must have a bound. */
 #define DAEMON_GPUS_MAX 256u
@@ -25,9 +26,17 @@ struct daemon {
   uint32_t last_job_id;
 };
 
+struct gpu {
+  struct sched_gpu sched; /* first: a scheduler's GPU */
+  struct rates rates;
+};
+
+static inline struct gpu *gpu_of(const struct sched_gpu *gpu) { return (struct gpu *)(void *)gpu; }
+
 /* A client on a GPU. */
 struct attachment {
   struct sched_job job; /* owner: this attachment */
+  struct rates_job rates;
   struct peer *peer;
   uint32_t index;    /* the client's own, of the GPU */
   struct gang *gang; /* NULL: none */

@@ -56,6 +56,10 @@ struct peer {
 /* Send. A peer that does not read is closed. */
 void peer_send(struct peer *peer, const struct gs_msg *msg);
 
+/* Likewise, and a descriptor with it, which stays the caller's. If the kernel will not take that one, the
+ * message goes alone. */
+void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed);
+
 /* Send many, as fast as the peer reads. Takes over `msgs`, from malloc. Nothing else is received meanwhile.
  */
 void peer_send_many(struct peer *peer, struct gs_msg *msgs, size_t count);

@@ -127,14 +127,24 @@ void peers_close_all(struct server *server) {
 
 /* ---- sending ---- */
 
-void peer_send(struct peer *peer, const struct gs_msg *msg) {
-  if (peer->closed)
-    return;
-  int err = wire_send(peer->fd, msg);
+static void note_sent(struct peer *peer, int err) {
   if (err == -EAGAIN)
     peer_close(peer, "it does not read its messages");
   else if (err < 0)
     on_hang_up(peer);
+}
+
+void peer_send(struct peer *peer, const struct gs_msg *msg) {
+  if (!peer->closed)
+    note_sent(peer, wire_send(peer->fd, msg));
+}
+
+/* Of descriptors under way there is a limit. */
+void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed) {
+  if (peer->closed)
+    return;
+  int err = wire_send_passing(peer->fd, msg, passed);
+  note_sent(peer, err == -ETOOMANYREFS ? wire_send(peer->fd, msg) : err);
 }
 
 static void set_events(struct peer *peer, uint32_t events) {

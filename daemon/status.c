@@ -92,6 +92,7 @@ static struct gs_msg describe_terms(const struct sched_job *job, uint32_t index,
   msg.terms_status.remaining_ns = remaining_ns(job, now_ns);
   msg.terms_status.limit_bytes = job->terms.limit_bytes;
   msg.terms_status.soft_limit_bytes = job->terms.soft_limit_bytes;
+  msg.terms_status.class = job->terms.class;
   if (attachment_of(job)->gang)
     memcpy(msg.terms_status.gang, attachment_of(job)->gang->shown, sizeof msg.terms_status.gang);
   return msg;
@@ -105,6 +106,10 @@ static struct gs_msg describe_wait(const struct sched_job *job, uint32_t index, 
   msg.wait_status.awaited = reason.who ? reason.who->id : 0;
   msg.wait_status.expected_ns = reason.expected_ns;
   msg.wait_status.lacking_bytes = sched_job_lacking_bytes(job);
+  struct rates_limit limit = rates_limit(&gpu_of(job->gpu)->rates, &attachment_of(job)->rates);
+  msg.wait_status.limited = limit.why;
+  msg.wait_status.limit = limit.limit;
+  msg.wait_status.limited_for = limit.production;
   return msg;
 }
 

@@ -20,6 +20,9 @@ static void set_field(struct sched_terms *terms, enum gs_term term, uint64_t val
   case GS_TERM_SOFT_LIMIT:
     terms->soft_limit_bytes = value;
     break;
+  case GS_TERM_CLASS:
+    terms->class = (enum gs_class)value;
+    break;
   }
 }
 
@@ -46,6 +49,8 @@ static struct sched_terms asked_for(const struct terms *terms) {
     given.limit_bytes = terms->set.limit_bytes;
   if (is_set(terms, GS_TERM_SOFT_LIMIT))
     given.soft_limit_bytes = terms->set.soft_limit_bytes;
+  if (is_set(terms, GS_TERM_CLASS))
+    given.class = terms->set.class;
   return given;
 }
 
@@ -56,12 +61,15 @@ struct sched_terms terms_of(const struct terms *terms) {
     given.weight = bounds->max_weight;
   if (bounds && given.priority > bounds->max_priority && !stands(terms, GS_TERM_PRIORITY))
     given.priority = bounds->max_priority;
+  if (bounds && given.class == GS_CLASS_PRODUCTION && bounds->production_privileged &&
+      !stands(terms, GS_TERM_CLASS))
+    given.class = GS_CLASS_STANDARD;
   return given;
 }
 
 bool terms_are_cut(const struct terms *terms) {
   struct sched_terms asked = asked_for(terms), given = terms_of(terms);
-  return given.weight < asked.weight || given.priority < asked.priority;
+  return given.weight < asked.weight || given.priority < asked.priority || given.class != asked.class;
 }
 
 static int32_t cut_priority(int32_t priority) {
@@ -70,13 +78,19 @@ static int32_t cut_priority(int32_t priority) {
   return priority < -SCHED_PRIORITY_MAX ? -SCHED_PRIORITY_MAX : priority;
 }
 
+/* Of a class that there is not: the usual one. */
+static enum gs_class known_class(uint64_t class) {
+  return class <= GS_CLASS_OPPORTUNISTIC ? (enum gs_class) class : GS_CLASS_STANDARD;
+}
+
 void terms_declare(struct terms *terms, const struct gs_msg *msg) {
   uint32_t weight = msg->declare.weight;
   terms->declared = (struct sched_terms){.weight = weight < SCHED_WEIGHT_MAX ? weight : SCHED_WEIGHT_MAX,
                                          .priority = cut_priority(msg->declare.priority),
                                          .expected_ns = msg->declare.expected_ns,
                                          .limit_bytes = msg->declare.limit_bytes,
-                                         .soft_limit_bytes = msg->declare.soft_limit_bytes};
+                                         .soft_limit_bytes = msg->declare.soft_limit_bytes,
+                                         .class = known_class(msg->declare.class)};
 }
 
 const char *terms_wrong(const struct gs_msg *msg) {
@@ -88,6 +102,8 @@ const char *terms_wrong(const struct gs_msg *msg) {
     return (int64_t)value < -SCHED_PRIORITY_MAX || (int64_t)value > SCHED_PRIORITY_MAX
                ? "the priority must be from " PRIORITY_RANGE
                : NULL;
+  case GS_TERM_CLASS:
+    return value > GS_CLASS_OPPORTUNISTIC ? "the class must be " CLASS_NAMES : NULL;
   case GS_TERM_EXPECTED:
   case GS_TERM_LIMIT:
   case GS_TERM_SOFT_LIMIT:
@@ -103,6 +119,15 @@ static bool owner_may_limit(const struct terms *terms, enum gs_term term, uint64
   return !stands(terms, term) || given_bytes == 0 || (bytes > 0 && bytes <= given_bytes);
 }
 
+/* What comes first has most. */
+static int standing(uint64_t class) { return class == GS_CLASS_PRODUCTION ? 2 : class == GS_CLASS_STANDARD; }
+
+/* He may also take back what he has asked for himself, and ask for what programs may. */
+static bool owner_may_class(const struct terms *terms, enum gs_class given, uint64_t class) {
+  bool privileged = class == GS_CLASS_PRODUCTION && terms->bounds && terms->bounds->production_privileged;
+  return standing(class) <= standing(given) || (!stands(terms, GS_TERM_CLASS) && !privileged);
+}
+
 bool terms_owner_may(const struct terms *terms, const struct gs_msg *msg) {
   struct sched_terms given = terms_of(terms);
   uint64_t value = msg->set_terms.value;
@@ -115,6 +140,8 @@ bool terms_owner_may(const struct terms *terms, const struct gs_msg *msg) {
     return owner_may_limit(terms, GS_TERM_LIMIT, given.limit_bytes, value);
   case GS_TERM_SOFT_LIMIT:
     return owner_may_limit(terms, GS_TERM_SOFT_LIMIT, given.soft_limit_bytes, value);
+  case GS_TERM_CLASS:
+    return owner_may_class(terms, given.class, value);
   default:
     return true;
   }

@@ -1,7 +1,7 @@
 /*
  * terms.h - what a client's jobs are given: field by field what gpusharectl has set, else what the program
- * has declared, else what its earlier runs have taught, else the default. Weight and priority have bounds,
- * which only those may exceed who may change settings.
+ * has declared, else what its earlier runs have taught, else the default. Weight, priority and class have
+ * bounds, which only those may exceed who may change settings.
  */
 #ifndef GS_TERMS_H
 #define GS_TERMS_H
@@ -16,8 +16,9 @@
 struct terms_bounds {
   uint32_t max_weight;
   int32_t max_priority;
+  bool production_privileged; /* only who may change settings makes a job a production job */
 };
-#define TERMS_UNBOUNDED ((struct terms_bounds){SCHED_WEIGHT_MAX, SCHED_PRIORITY_MAX})
+#define TERMS_UNBOUNDED ((struct terms_bounds){SCHED_WEIGHT_MAX, SCHED_PRIORITY_MAX, false})
 
 /* All zero: nothing is known, the defaults count, and there are no bounds. */
 struct terms {

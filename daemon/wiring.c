@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/parse.h"
 #include "common/wire.h"
 #include "daemon.h"
 #include "printable.h"
@@ -50,13 +51,23 @@ static void note(const struct attachment *attachment, const char *what) {
   log_warn("job %u (pid %d, %s) %s", peer->job_id, peer->pid, peer->name, what);
 }
 
+static void tell_attached(struct attachment *attachment) {
+  struct gs_msg msg = attached_msg(GS_ATTACHED, attachment);
+  struct meter *meter = &attachment->rates.meter;
+  if (meter->page)
+    peer_send_passing(attachment->peer, &msg, meter->fd);
+  else
+    peer_send(attachment->peer, &msg);
+  meter_passed(meter);
+}
+
 static void tell(const struct sched_action *action) {
-  const struct attachment *attachment = attachment_of(action->job);
+  struct attachment *attachment = attachment_of(action->job);
   struct gs_msg msg;
   switch (action->type) {
   case SCHED_TELL_ATTACHED:
-    msg = attached_msg(GS_ATTACHED, attachment);
-    break;
+    tell_attached(attachment);
+    return;
   case SCHED_TELL_CAPACITY:
     msg = attached_msg(GS_CAPACITY, attachment);
     break;
@@ -148,12 +159,17 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   peer_send(peer, &answer);
 }
 
+static struct rates *rates_of(const struct attachment *attachment) {
+  return &gpu_of(attachment->job.gpu)->rates;
+}
+
 static void apply_terms(struct attachment *attachment, uint64_t now_ns) {
   struct sched_terms terms = terms_of(&attachment->peer->terms);
   struct sched_change change;
   change_init(&change);
   scheduler_set_terms(&attachment->job, &terms, now_ns, &change);
   daemon_execute(&change);
+  rates_set_class(rates_of(attachment), &attachment->rates, terms.class, now_ns);
 }
 
 static void apply_changed_terms(struct attachment *attachment, uint64_t now_ns) {
@@ -176,9 +192,10 @@ static void note_cut(struct peer *peer) {
     return;
   struct sched_terms given = terms_of(&peer->terms);
   peer->cut_noted = true;
-  log_info("job %u (pid %d, %s) asks for more than programs may: it is given weight %u and priority %d "
-           "(settings max_weight and max_priority)",
-           peer->job_id, peer->pid, peer->name, given.weight, given.priority);
+  log_info(
+      "job %u (pid %d, %s) asks for more than programs may: it is given weight %u, priority %d and class "
+      "%s (settings max_weight, max_priority and production)",
+      peer->job_id, peer->pid, peer->name, given.weight, given.priority, class_name(given.class));
 }
 
 static void on_declare(struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
@@ -206,7 +223,7 @@ static void forget_unused_gpu(struct daemon *daemon) {
     if (gpu->job_count > 0)
       continue;
     scheduler_remove_gpu(&daemon->scheduler, gpu);
-    free(gpu);
+    free(gpu_of(gpu));
     daemon->gpu_count--;
     return;
   }
@@ -220,20 +237,21 @@ static void settle_gpu(const struct daemon *daemon, struct sched_gpu *gpu, uint6
 }
 
 static struct sched_gpu *provide_gpu(struct daemon *daemon, const struct gs_msg *msg, uint64_t now_ns) {
-  struct sched_gpu *gpu = scheduler_find_gpu(&daemon->scheduler, msg->attach.uuid);
-  if (gpu)
-    return gpu;
+  struct sched_gpu *known = scheduler_find_gpu(&daemon->scheduler, msg->attach.uuid);
+  if (known)
+    return known;
   if (daemon->gpu_count >= DAEMON_GPUS_MAX)
     forget_unused_gpu(daemon);
-  gpu = daemon->gpu_count < DAEMON_GPUS_MAX ? malloc(sizeof *gpu) : NULL;
+  struct gpu *gpu = daemon->gpu_count < DAEMON_GPUS_MAX ? malloc(sizeof *gpu) : NULL;
   if (!gpu)
     return NULL;
   char name[GS_NAME_SIZE];
   printable_copy(name, msg->attach.name, sizeof name);
-  scheduler_add_gpu(&daemon->scheduler, gpu, msg->attach.uuid, name, msg->attach.total_bytes);
+  scheduler_add_gpu(&daemon->scheduler, &gpu->sched, msg->attach.uuid, name, msg->attach.total_bytes);
+  rates_init(&gpu->rates);
   daemon->gpu_count++;
-  settle_gpu(daemon, gpu, now_ns);
-  return gpu;
+  settle_gpu(daemon, &gpu->sched, now_ns);
+  return &gpu->sched;
 }
 
 static void leave_gang(struct attachment *attachment) {
@@ -299,6 +317,7 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
   change_init(&change);
   *attachment = (struct attachment){.peer = peer, .index = msg->gpu};
   peer->attachments[msg->gpu] = attachment;
+  rates_enter(&attachment->rates, peer->job_id);
   scheduler_attach(gpu, &attachment->job,
                    &(struct sched_attach){.id = peer->job_id,
                                           .owner = attachment,
@@ -324,6 +343,7 @@ static void detach(struct peer *peer, uint32_t index, uint64_t now_ns) {
   change_init(&change);
   peer->attachments[index] = NULL;
   note_gpu_time(peer, &attachment->job, now_ns);
+  rates_leave(rates_of(attachment), &attachment->rates, now_ns);
   scheduler_detach(&attachment->job, now_ns, &change);
   leave_gang(attachment);
   free(attachment);
@@ -482,11 +502,26 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   list_init(&daemon->gangs);
 }
 
-uint64_t daemon_deadline_ns(const struct daemon *daemon) { return scheduler_deadline_ns(&daemon->scheduler); }
+static uint64_t next_tick_ns(const struct daemon *daemon) {
+  uint64_t next_ns = RATES_NEVER;
+  list_each(node, &daemon->scheduler.gpus) {
+    uint64_t tick_ns = rates_deadline_ns(&gpu_of(list_entry(node, struct sched_gpu, link))->rates);
+    next_ns = tick_ns < next_ns ? tick_ns : next_ns;
+  }
+  return next_ns;
+}
+
+uint64_t daemon_deadline_ns(const struct daemon *daemon) {
+  uint64_t scheduler_ns = scheduler_deadline_ns(&daemon->scheduler), tick_ns = next_tick_ns(daemon);
+  return scheduler_ns < tick_ns ? scheduler_ns : tick_ns;
+}
 
 void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
   struct sched_change change;
-  if (now_ns < daemon_deadline_ns(daemon))
+  list_each(node, &daemon->scheduler.gpus) {
+    rates_on_time(&gpu_of(list_entry(node, struct sched_gpu, link))->rates, now_ns);
+  }
+  if (now_ns < scheduler_deadline_ns(&daemon->scheduler))
     return;
   change_init(&change);
   scheduler_expire(&daemon->scheduler, now_ns, &change);
@@ -499,6 +534,6 @@ void daemon_end(struct daemon *daemon) {
   while ((node = list_first(&daemon->scheduler.gpus))) {
     struct sched_gpu *gpu = list_entry(node, struct sched_gpu, link);
     scheduler_remove_gpu(&daemon->scheduler, gpu);
-    free(gpu);
+    free(gpu_of(gpu));
   }
 }

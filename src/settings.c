@@ -74,6 +74,12 @@ static void read_priority(void) {
     complain("GPUSHARE_PRIORITY", value, PRIORITY_RANGE);
 }
 
+static void read_class(void) {
+  const char *value = value_of("GPUSHARE_CLASS");
+  if (value && parse_class(value, &current.class) != 0)
+    complain("GPUSHARE_CLASS", value, CLASS_NAMES);
+}
+
 static void read_expected(void) {
   const char *value = value_of("GPUSHARE_EXPECTED_RUNTIME");
   if (value && parse_duration_ns(value, &current.expected_ns) != 0)
@@ -118,6 +124,7 @@ __attribute__((constructor)) static void read_environment(void) {
   read_weight();
   read_priority();
   read_expected();
+  read_class();
   read_size("GPUSHARE_MEMORY_LIMIT", &current.limit_bytes);
   read_size("GPUSHARE_MEMORY_SOFT_LIMIT", &current.soft_limit_bytes);
   gang_name_find(getenv, current.gang);

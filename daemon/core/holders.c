@@ -136,9 +136,18 @@ void holders_charge_preemption(struct sched_job *holder, uint64_t now_ns) {
   gpu->preempt_saved_at_ns = now_ns;
 }
 
+/* Also from one whose memory still comes to the card, and whatever it costs. */
+static bool is_surrendered(const struct sched_job *holder, const struct sched_job *waiter) {
+  return waiter->terms.class == GS_CLASS_PRODUCTION && holder->terms.class == GS_CLASS_OPPORTUNISTIC;
+}
+
 /* If not now, then maybe soon: gpu->preempt_ns. */
 static bool is_preempted(struct sched_job *holder, const struct sched_job *waiter, uint64_t now_ns) {
   struct sched_gpu *gpu = holder->gpu;
+  if (is_surrendered(holder, waiter)) {
+    holder->preempt_cost_ns = 0;
+    return true;
+  }
   uint64_t from_ns = holder->active ? policy_preempts_ns(waiter, holder, now_ns) : SCHED_NEVER;
   if (from_ns > now_ns) {
     gpu->preempt_ns = min_u64(gpu->preempt_ns, from_ns);

@@ -7,6 +7,7 @@
 #define LEVEL_NS UINT64_C(60000000000) /* priority: of waiting, for one level */
 #define BEHIND_QUANTA 1                /* fair: who rests falls behind by no more */
 #define PATIENCE 32                    /* pack: quanta that somebody waits */
+#define LATE (UINT64_C(1) << 63)       /* ranks of opportunistic jobs; others are below that */
 #define BEGUN_NS UINT64_C(100000000)   /* srtf: what is expected at least of a job of unknown length */
 
 struct policy {
@@ -71,14 +72,19 @@ static const struct policy *policy_of(const struct sched_job *job) {
   return &policies[job->gpu->settings.policy];
 }
 
+static bool is_late(const struct sched_job *job) { return job->terms.class == GS_CLASS_OPPORTUNISTIC; }
+
 uint64_t policy_rank(const struct sched_job *job, uint64_t now_ns) {
   if (job->state == GS_JOB_WAITING && job->gang && job->gang->claims)
     return 0; /* it comes first */
-  return max_u64(policy_of(job)->rank(job, now_ns), 1);
+  uint64_t rank = min_u64(max_u64(policy_of(job)->rank(job, now_ns), 1), LATE - 1);
+  return is_late(job) ? rank | LATE : rank;
 }
 
 bool policy_precedes(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {
   const struct sched_gpu *gpu = waiter->gpu;
+  if (is_late(waiter) != is_late(holder))
+    return is_late(holder);
   if (gpu->settings.policy == GS_POLICY_PACK)
     return (now_ns - waiter->since_ns) / PATIENCE >= sched_gpu_tq_ns(gpu);
   return waiter->waiting.key <= policy_rank(holder, now_ns);
@@ -98,6 +104,8 @@ static uint64_t growth_ns(const struct sched_job *holder, uint64_t rank) {
 
 uint64_t policy_preempts_ns(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {
   const struct policy *policy = policy_of(waiter);
+  if (is_late(waiter) != is_late(holder))
+    return is_late(holder) ? now_ns : SCHED_NEVER;
   if (!policy->margin)
     return SCHED_NEVER;
   uint64_t rank = policy_rank(holder, now_ns);
@@ -105,7 +113,9 @@ uint64_t policy_preempts_ns(const struct sched_job *waiter, const struct sched_j
   return lacks ? add_u64(now_ns, growth_ns(holder, lacks)) : now_ns;
 }
 
-bool policy_is_preemptive(const struct sched_gpu *gpu) { return policies[gpu->settings.policy].margin; }
+bool policy_is_preemptive(const struct sched_gpu *gpu) {
+  return policies[gpu->settings.policy].margin || gpu->class_counts[GS_CLASS_OPPORTUNISTIC] > 0;
+}
 
 uint64_t sched_job_remaining_ns(const struct sched_job *job, uint64_t now_ns) {
   uint64_t had_ns = sched_job_gpu_ns(job, now_ns);

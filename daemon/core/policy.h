@@ -17,9 +17,13 @@
  * completion, as many beside each other as fit. Nobody is interrupted before it has held for a quantum and
  * somebody has waited for 32.
  *
+ * Whatever the policy, opportunistic jobs come after all others: so they run only when no other job wants to,
+ * and are interrupted as soon as one does.
+ *
  * With fifo, srtf and priority, and with fair if it is behind by a quantum, a waiting job takes the place of
  * a holder even before the quantum is over: so who rests for a moment does not lose a turn by it. Such
- * hand-overs may take one part in 20 of the time, of which a second can be saved up (holders.c).
+ * hand-overs may take one part in 20 of the time, of which a second can be saved up (holders.c); but
+ * production jobs interrupt opportunistic ones whatever that takes.
  */
 #ifndef GS_POLICY_H
 #define GS_POLICY_H

@@ -46,6 +46,13 @@ static struct sched_reason of_holder(const struct sched_job *job) {
   return because(GS_REASON_RESTORE, NULL, restore_ns(job));
 }
 
+/* Nobody knows when a job of another class will be idle. */
+static bool waits_for_idleness(const struct sched_job *job) {
+  const struct sched_job *holder = turns_holder(job->gpu);
+  return job->terms.class == GS_CLASS_OPPORTUNISTIC && holder &&
+         holder->terms.class != GS_CLASS_OPPORTUNISTIC;
+}
+
 static struct sched_reason of_waiter(const struct sched_job *job, uint64_t now_ns) {
   const struct sched_gpu *gpu = job->gpu;
   const struct sched_job *stopping = job_of_turn(list_first(&gpu->dropping));
@@ -57,6 +64,8 @@ static struct sched_reason of_waiter(const struct sched_job *job, uint64_t now_n
     return because(GS_REASON_STAYING, NULL, SCHED_NEVER);
   if (!list_empty(&job->turn) && stopping && !list_empty(&gpu->next))
     return because(GS_REASON_STOP, stopping, restore_ns(job));
+  if (waits_for_idleness(job))
+    return because(GS_REASON_TURN, turns_holder(gpu), SCHED_NEVER);
   return because(GS_REASON_TURN, turns_holder(gpu), add_u64(others_ns(job, now_ns), restore_ns(job)));
 }
 

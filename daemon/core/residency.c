@@ -28,6 +28,9 @@
  * than its soft limit has agreed to bring it back. Who holds keeps all that it has, and nobody is asked for
  * more than is lacking.
  *
+ * And before any job's memory that of opportunistic jobs leaves, with or without a soft limit, and production
+ * jobs' after all others'. What a production job has does not leave for an opportunistic one before its turn.
+ *
  * Rooms are lowered at once. They are raised only by what is not claimed (books.c), the first job's before
  * the second's, so that the sum of all claims stays within what the card has. A room that is not complete yet
  * grows in steps of SCHED_SLACK_BYTES or more, as its victims report.
@@ -55,8 +58,10 @@ struct plan {
   struct sched_gpu *gpu;
   uint64_t now_ns;
   struct sched_change *change;
-  bool fits;              /* all that jobs have; only what they may allocate unasked does not */
-  bool excess_only;       /* what is within a soft limit, or has none, is not taken yet */
+  bool fits;           /* all that jobs have; only what they may allocate unasked does not */
+  bool excess_only;    /* what is within a soft limit, or has none, is not taken yet */
+  enum gs_class class; /* of those from which is taken now */
+  bool spares_production;
   uint64_t planned_bytes; /* sum of what jobs are to have */
 };
 
@@ -209,7 +214,7 @@ static uint64_t floor_bytes(const struct plan *plan, const struct sched_job *vic
 
 /* Also from one that has not left the last time. Returns how many bytes are still lacking. */
 static uint64_t take_anyway(struct plan *plan, struct sched_job *victim, uint64_t lacking_bytes) {
-  if (victim->role != SCHED_ROLE_NONE || victim->overdue)
+  if (victim->role != SCHED_ROLE_NONE || victim->overdue || victim->terms.class != plan->class)
     return lacking_bytes;
   uint64_t taken_bytes = min_u64(lacking_bytes, less_u64(victim->want_bytes, floor_bytes(plan, victim)));
   victim->want_bytes -= taken_bytes;
@@ -272,11 +277,29 @@ static uint64_t take_from_tail(struct plan *plan, const struct list *jobs, uint6
   return lacking_bytes;
 }
 
-static void take_from_staying(struct plan *plan, uint64_t lacking_bytes) {
+static uint64_t take_from_holders(struct plan *plan, uint64_t lacking_bytes) {
+  return take_from_tail(plan, &plan->gpu->holders, lacking_bytes);
+}
+
+static uint64_t take_from_staying(struct plan *plan, uint64_t lacking_bytes) {
   list_each(node, &plan->gpu->staying) {
     struct sched_job *job = list_entry(node, struct sched_job, staying_link);
     lacking_bytes = take_anyway(plan, job, lacking_bytes);
   }
+  return lacking_bytes;
+}
+
+/* From one class after the other. */
+static uint64_t take_by_class(struct plan *plan, uint64_t (*take_from)(struct plan *, uint64_t),
+                              uint64_t lacking_bytes) {
+  static const enum gs_class order[] = {GS_CLASS_OPPORTUNISTIC, GS_CLASS_STANDARD, GS_CLASS_PRODUCTION};
+  for (size_t i = 0; i < sizeof order / sizeof *order && lacking_bytes > 0; i++) {
+    plan->class = order[i];
+    bool spared = plan->spares_production && plan->class == GS_CLASS_PRODUCTION;
+    if (plan->gpu->class_counts[plan->class] > 0 && !spared)
+      lacking_bytes = take_from(plan, lacking_bytes);
+  }
+  return lacking_bytes;
 }
 
 /* ---- the plan ---- */
@@ -291,11 +314,17 @@ static uint64_t lacking_bytes(const struct plan *plan) {
   return less_u64(plan->planned_bytes, sched_gpu_usable_bytes(plan->gpu));
 }
 
-static uint64_t take_for_first(struct plan *plan, bool excess_only, uint64_t lacking_bytes) {
-  plan->excess_only = excess_only;
+static uint64_t take_from_all(struct plan *plan, uint64_t lacking_bytes) {
   lacking_bytes = take_from_idle(plan, 0, lacking_bytes);
   lacking_bytes = take_from_tail(plan, &plan->gpu->dropping, lacking_bytes);
   return take_from_queue(plan, lacking_bytes);
+}
+
+static uint64_t take_for_first(struct plan *plan, uint64_t lacking_bytes) {
+  plan->excess_only = true;
+  lacking_bytes = take_from_all(plan, lacking_bytes);
+  plan->excess_only = false;
+  return take_from_all(plan, lacking_bytes);
 }
 
 static void plan_first(struct plan *plan) {
@@ -304,11 +333,10 @@ static void plan_first(struct plan *plan) {
     if (job_of(node)->role == SCHED_ROLE_FIRST)
       plan_job(plan, job_of(node), books_need_bytes(job_of(node)));
   }
-  uint64_t lacking = take_for_first(plan, true, lacking_bytes(plan));
-  lacking = take_for_first(plan, false, lacking);
+  uint64_t lacking = take_by_class(plan, take_for_first, lacking_bytes(plan));
   if (plan->fits)
-    lacking = take_from_tail(plan, &gpu->holders, lacking);
-  take_from_staying(plan, lacking);
+    lacking = take_by_class(plan, take_from_holders, lacking);
+  take_by_class(plan, take_from_staying, lacking);
 }
 
 /* Once moves are worth hiding they stay so for that turn: what is left to move gets less. */
@@ -317,9 +345,13 @@ static bool worth_hiding(struct sched_gpu *gpu, struct sched_job *job, uint64_t 
   return job->hidden;
 }
 
+static uint64_t take_from_long_idle(struct plan *plan, uint64_t lacking_bytes) {
+  return take_from_idle(plan, SCHED_IDLE_NS, lacking_bytes);
+}
+
 static uint64_t take_excess_for_second(struct plan *plan, uint64_t lacking_bytes) {
   plan->excess_only = true;
-  lacking_bytes = take_from_idle(plan, SCHED_IDLE_NS, lacking_bytes);
+  lacking_bytes = take_from_long_idle(plan, lacking_bytes);
   lacking_bytes = take_from_queue(plan, lacking_bytes);
   plan->excess_only = false;
   return lacking_bytes;
@@ -328,10 +360,11 @@ static uint64_t take_excess_for_second(struct plan *plan, uint64_t lacking_bytes
 static void plan_second(struct plan *plan, struct sched_job *second) {
   uint64_t before_bytes = second->want_bytes;
   plan_job(plan, second, max_u64(before_bytes, books_need_bytes(second)));
-  uint64_t lacking = take_excess_for_second(plan, lacking_bytes(plan));
-  lacking = take_from_idle(plan, SCHED_IDLE_NS, lacking);
+  plan->spares_production = second->terms.class == GS_CLASS_OPPORTUNISTIC;
+  uint64_t lacking = take_by_class(plan, take_excess_for_second, lacking_bytes(plan));
+  lacking = take_by_class(plan, take_from_long_idle, lacking);
   if (lacking > 0 && worth_hiding(plan->gpu, second, lacking))
-    lacking = take_from_queue(plan, lacking);
+    lacking = take_by_class(plan, take_from_queue, lacking);
   plan_job(plan, second, max_u64(before_bytes, less_u64(second->want_bytes, lacking)));
 }
 

@@ -130,6 +130,7 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
   list_init(&job->todo_link);
   list_append(&gpu->jobs, &job->link);
   gpu->job_count++;
+  gpu->class_counts[job->terms.class]++;
   present_enter(job); /* to be told its first room */
   turns_set_state(job, GS_JOB_IDLE, now_ns);
   books_set_used(job, attach->used_bytes, 0, attach->used_bytes);
@@ -164,6 +165,7 @@ void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_chang
   list_remove(&job->staying_link);
   list_remove(&job->link);
   gpu->job_count--;
+  gpu->class_counts[job->terms.class]--;
   overhead_begin_anew(gpu, change);
   conclude(gpu, now_ns, change);
 }
@@ -361,7 +363,9 @@ void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms,
     policy_charge(job, now_ns);
     job->ran_ns = now_ns;
   }
+  job->gpu->class_counts[job->terms.class]--;
   job->terms = *terms;
+  job->gpu->class_counts[job->terms.class]++;
   turns_rank(job);
   conclude(job->gpu, now_ns, change);
 }

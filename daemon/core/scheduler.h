@@ -124,6 +124,7 @@ struct sched_gpu {
   struct list dropping; /* DROPPING, within the grace, the oldest order first */
   struct list overdue;  /* DROPPING, past the grace, and their memory forbids to go on without them */
   uint32_t job_count, waiting_count, holder_count;
+  uint32_t class_counts[GS_CLASS_OPPORTUNISTIC + 1]; /* of the jobs */
   struct list leaving; /* that have yet to give room back, the longest without progress first */
   struct list staying; /* with stays_ns, the first to be asked again first */
   uint64_t used_bytes, pinned_bytes, resident_bytes, reach_bytes, claim_bytes; /* sums over the jobs */
@@ -146,6 +147,7 @@ struct sched_terms {
   uint64_t expected_ns;      /* GPU time from its first turn to its last; 0: unknown */
   uint64_t limit_bytes;      /* beyond which its memory may not grow; 0: none */
   uint64_t soft_limit_bytes; /* what it has beyond that leaves the card before others' memory; 0: none */
+  enum gs_class class;       /* policy.h, residency.c */
 };
 
 enum sched_role { SCHED_ROLE_NONE, SCHED_ROLE_FIRST, SCHED_ROLE_SECOND };

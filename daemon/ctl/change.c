@@ -131,3 +131,10 @@ static int change_bytes(const struct request *request, enum gs_term term) {
 int change_limit(const struct request *request) { return change_bytes(request, GS_TERM_LIMIT); }
 
 int change_soft_limit(const struct request *request) { return change_bytes(request, GS_TERM_SOFT_LIMIT); }
+
+int change_class(const struct request *request) {
+  enum gs_class class;
+  if (parse_class(request->words[2], &class) < 0)
+    return usage_error("the class is " CLASS_NAMES ", not", request->words[2]);
+  return change_job(request, GS_TERM_CLASS, class);
+}

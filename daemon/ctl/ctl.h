@@ -52,10 +52,10 @@ void help_show(void);
 
 /* Values as they are given on the command line; NULL: not given. */
 struct run_request {
-  const char *socket, *memory, *library;                         /* else what the environment says */
-  const char *weight, *priority, *expected, *limit, *soft_limit; /* likewise */
-  const char *slots, *jobs;                                      /* either makes it many */
-  const char *output, *retry, *grace;                            /* these, and what follows, for many only */
+  const char *socket, *memory, *library;                                 /* else what the environment says */
+  const char *weight, *priority, *expected, *limit, *soft_limit, *class; /* likewise */
+  const char *slots, *jobs;                                              /* either makes it many */
+  const char *output, *retry, *grace; /* these, and what follows, for many only */
   bool prefix, fail_fast;
   char *const *command; /* with its arguments, NULL at the end; empty only with jobs */
 };
@@ -106,6 +106,7 @@ int change_priority(const struct request *request);
 int change_expected(const struct request *request);
 int change_limit(const struct request *request);
 int change_soft_limit(const struct request *request);
+int change_class(const struct request *request);
 
 /* ---- plan.c ---- */
 

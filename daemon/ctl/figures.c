@@ -16,6 +16,7 @@ static void note_terms(struct gpu_figures *figures, const struct gs_msg *msg) {
   figures->terms_shown[GS_TERM_EXPECTED] |= msg->terms_status.remaining_ns != 0;
   figures->terms_shown[GS_TERM_LIMIT] |= msg->terms_status.limit_bytes != 0;
   figures->terms_shown[GS_TERM_SOFT_LIMIT] |= msg->terms_status.soft_limit_bytes != 0;
+  figures->terms_shown[GS_TERM_CLASS] |= msg->terms_status.class != GS_CLASS_STANDARD;
   int width = (int)strlen(msg->terms_status.gang);
   if (width > figures->gang_width)
     figures->gang_width = width;
@@ -90,6 +91,24 @@ static const char *const reasons[] = {
 
 const char *figures_reason_name(unsigned reason) {
   return reason < sizeof reasons / sizeof *reasons ? reasons[reason] : "?";
+}
+
+static const char *const limits[] = {
+    [GS_LIMITED_NOT] = "not",         [GS_LIMITED_IDLE] = "idle",   [GS_LIMITED_LOOK] = "look",
+    [GS_LIMITED_MEASURE] = "measure", [GS_LIMITED_BLIND] = "blind", [GS_LIMITED_GROWS] = "grows",
+    [GS_LIMITED_FOUND] = "found",
+};
+
+const char *figures_limited_name(unsigned limited) {
+  return limited < sizeof limits / sizeof *limits ? limits[limited] : "?";
+}
+
+bool figures_has_limit(const struct gs_msg *wait) {
+  return wait->wait_status.limited != GS_LIMITED_NOT && wait->wait_status.limited != GS_LIMITED_IDLE;
+}
+
+double figures_limit_share(const struct gs_msg *wait) {
+  return (double)wait->wait_status.limit / (double)GS_LIMITED_WHOLE;
 }
 
 double figures_share(const struct gpu_figures *figures, const struct gs_msg *job) {

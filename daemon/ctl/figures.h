@@ -8,11 +8,11 @@
 #include "gpushare/protocol.h"
 
 struct gpu_figures {
-  const struct gs_msg *gpu;                 /* STATUS_GPU */
-  const struct gs_msg *handover;            /* its STATUS_HANDOVER */
-  uint64_t held_sum_ns;                     /* time that its jobs have held it, all together */
-  bool terms_shown[GS_TERM_SOFT_LIMIT + 1]; /* by enum gs_term: some job has another than most */
-  int gang_width;                           /* of the longest name; 0: no job has a gang */
+  const struct gs_msg *gpu;            /* STATUS_GPU */
+  const struct gs_msg *handover;       /* its STATUS_HANDOVER */
+  uint64_t held_sum_ns;                /* time that its jobs have held it, all together */
+  bool terms_shown[GS_TERM_CLASS + 1]; /* by enum gs_term: some job has another than most */
+  int gang_width;                      /* of the longest name; 0: no job has a gang */
 };
 
 /* Of the GPU whose STATUS_GPU `gpu` is, in messages that end at `end`. */
@@ -39,6 +39,11 @@ struct job_figures figures_of_job(const struct gs_msg *job, const struct gs_msg 
 
 const char *figures_state_name(unsigned state);
 const char *figures_reason_name(unsigned reason);
+
+/* Of a STATUS_WAIT: less than the whole GPU is the job's; how much of it. */
+const char *figures_limited_name(unsigned limited);
+bool figures_has_limit(const struct gs_msg *wait);
+double figures_limit_share(const struct gs_msg *wait);
 
 /* The job's share of the time that its GPU was held. */
 double figures_share(const struct gpu_figures *figures, const struct gs_msg *job);

@@ -107,6 +107,7 @@ static void put_terms(json_t *object, const struct gs_msg *terms) {
   put_known(object, "remaining_ns", terms->terms_status.remaining_ns);
   put_number(object, "limit_bytes", terms->terms_status.limit_bytes);
   put_number(object, "soft_limit_bytes", terms->terms_status.soft_limit_bytes);
+  put_text(object, "class", class_name(terms->terms_status.class));
   json_object_set_new(object, "gang",
                       *terms->terms_status.gang ? json_string(terms->terms_status.gang) : json_null());
 }
@@ -118,6 +119,10 @@ static void put_wait(json_t *object, const struct gs_msg *wait) {
   json_object_set_new(object, "expected_ns",
                       expected_ns <= INT64_MAX ? json_integer((json_int_t)expected_ns) : json_null());
   put_number(object, "lacking_bytes", wait->wait_status.lacking_bytes);
+  put_text(object, "limited", figures_limited_name(wait->wait_status.limited));
+  json_object_set_new(object, "limit_share",
+                      figures_has_limit(wait) ? json_real(figures_limit_share(wait)) : json_null());
+  put_known(object, "limited_for", wait->wait_status.limited_for);
 }
 
 static json_t *job_json(const struct gpu_figures *figures, const struct job_figures *of) {

@@ -32,6 +32,7 @@ enum {
   OPTION_EXPECTED,
   OPTION_LIMIT,
   OPTION_SOFT_LIMIT,
+  OPTION_CLASS,
   OPTION_JOBS,
   OPTION_OUTPUT,
   OPTION_PREFIX,
@@ -59,6 +60,7 @@ static const struct option option_table[] = {
     {"expected", required_argument, NULL, OPTION_EXPECTED},
     {"limit", required_argument, NULL, OPTION_LIMIT},
     {"soft-limit", required_argument, NULL, OPTION_SOFT_LIMIT},
+    {"class", required_argument, NULL, OPTION_CLASS},
     {0},
 };
 
@@ -121,6 +123,7 @@ static const struct command {
     {"set-expected", 3, change_expected},
     {"set-limit", 3, change_limit},
     {"set-soft-limit", 3, change_soft_limit},
+    {"set-class", 3, change_class},
 };
 
 static int run(const struct request *request) {
@@ -176,6 +179,8 @@ static const char **option_value(struct request *request, int option) {
     return &request->run.limit;
   case OPTION_SOFT_LIMIT:
     return &request->run.soft_limit;
+  case OPTION_CLASS:
+    return &request->run.class;
   case 'n':
     return &request->run.slots;
   case OPTION_JOBS:

@@ -100,6 +100,7 @@ static int set_memory(const char *text) {
 
 static bool is_weight(const char *text) { return parse_weight(text, &(uint32_t){0}) == 0; }
 static bool is_priority(const char *text) { return parse_priority(text, &(int32_t){0}) == 0; }
+static bool is_class(const char *text) { return parse_class(text, &(enum gs_class){0}) == 0; }
 static bool is_duration(const char *text) { return parse_duration_ns(text, &(uint64_t){0}) == 0; }
 static bool is_size(const char *text) { return parse_bytes(text, &(uint64_t){0}) == 0; }
 
@@ -115,6 +116,7 @@ static int set_terms(const struct run_request *request) {
        "a duration (90, 15m, 2.5h)"},
       {request->limit, "GPUSHARE_MEMORY_LIMIT", "--limit", is_size, "a size (16G, 512M)"},
       {request->soft_limit, "GPUSHARE_MEMORY_SOFT_LIMIT", "--soft-limit", is_size, "a size (16G, 512M)"},
+      {request->class, "GPUSHARE_CLASS", "--class", is_class, CLASS_NAMES},
   };
   int code = CTL_OK;
   for (size_t i = 0; i < sizeof terms / sizeof *terms && code == CTL_OK; i++)

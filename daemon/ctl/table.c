@@ -32,11 +32,8 @@ static void show_daemon(const struct gs_msg *msg) {
 
 /* ---- a GPU ---- */
 
-static const int term_widths[] = {[GS_TERM_WEIGHT] = 6,
-                                  [GS_TERM_PRIORITY] = 4,
-                                  [GS_TERM_EXPECTED] = 9,
-                                  [GS_TERM_LIMIT] = 10,
-                                  [GS_TERM_SOFT_LIMIT] = 10};
+static const int term_widths[] = {[GS_TERM_WEIGHT] = 6, [GS_TERM_PRIORITY] = 4,    [GS_TERM_EXPECTED] = 9,
+                                  [GS_TERM_LIMIT] = 10, [GS_TERM_SOFT_LIMIT] = 10, [GS_TERM_CLASS] = 13};
 
 static void show_settings(const struct gs_msg *msg) {
   char uuid[GS_UUID_TEXT_SIZE], tq[32], used[24], capacity[24], moved[24];
@@ -76,11 +73,9 @@ static int gang_width(const struct gpu_figures *figures) {
 }
 
 static void show_header(const struct gpu_figures *figures) {
-  static const char *const names[] = {[GS_TERM_WEIGHT] = "WEIGHT",
-                                      [GS_TERM_PRIORITY] = "PRIO",
-                                      [GS_TERM_EXPECTED] = "LEFT",
-                                      [GS_TERM_LIMIT] = "LIMIT",
-                                      [GS_TERM_SOFT_LIMIT] = "SOFT LIMIT"};
+  static const char *const names[] = {
+      [GS_TERM_WEIGHT] = "WEIGHT", [GS_TERM_PRIORITY] = "PRIO",         [GS_TERM_EXPECTED] = "LEFT",
+      [GS_TERM_LIMIT] = "LIMIT",   [GS_TERM_SOFT_LIMIT] = "SOFT LIMIT", [GS_TERM_CLASS] = "CLASS"};
   printf("  %6s %8s %-10s %-16s %10s %10s %6s %9s %6s %10s", "JOB", "PID", "USER", "NAME", "MEMORY",
          "ON CARD", "SHARE", "WAITED", "TURNS", "MOVED");
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -108,7 +103,14 @@ static void show_gpu(const struct gpu_figures *figures) {
 
 /* ---- a job ---- */
 
-static void show_state(const struct gpu_figures *figures, const struct gs_msg *msg) {
+/* What it may use beside production jobs. */
+static void show_limit(const struct gs_msg *wait) {
+  if (figures_has_limit(wait))
+    printf(", limited to %.1f %%", 100 * figures_limit_share(wait));
+}
+
+static void show_state(const struct gpu_figures *figures, const struct job_figures *job) {
+  const struct gs_msg *msg = job->job;
   static const struct {
     unsigned flag;
     const char *text;
@@ -122,7 +124,9 @@ static void show_state(const struct gpu_figures *figures, const struct gs_msg *m
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
     if (msg->job_status.flags & flags[i].flag)
       printf(", %s", flags[i].text);
-  printf("%s\n", figures_waits_for_room(figures, msg) ? ", waits for room" : "");
+  printf("%s", figures_waits_for_room(figures, msg) ? ", waits for room" : "");
+  show_limit(job->wait);
+  printf("\n");
 }
 
 /* "-": as most have it. */
@@ -134,6 +138,8 @@ static const char *term_text(enum gs_term term, const struct gs_msg *terms, char
     snprintf(buffer, 24, "%d", terms->terms_status.priority);
   else if (term == GS_TERM_EXPECTED && terms->terms_status.remaining_ns)
     snprintf(buffer, 24, "%.1fs", seconds(terms->terms_status.remaining_ns));
+  else if (term == GS_TERM_CLASS && terms->terms_status.class != GS_CLASS_STANDARD)
+    snprintf(buffer, 24, "%s", class_name(terms->terms_status.class));
   else if (term == GS_TERM_LIMIT && terms->terms_status.limit_bytes)
     figures_bytes(terms->terms_status.limit_bytes, buffer);
   else if (term == GS_TERM_SOFT_LIMIT && terms->terms_status.soft_limit_bytes)
@@ -150,8 +156,8 @@ static void show_terms(const struct gpu_figures *figures, const struct gs_msg *t
     printf(" %-*s", gang_width(figures), *terms->terms_status.gang ? terms->terms_status.gang : "-");
 }
 
-static void show_job(const struct gpu_figures *figures, const struct gs_msg *msg,
-                     const struct gs_msg *terms) {
+static void show_job(const struct gpu_figures *figures, const struct job_figures *job) {
+  const struct gs_msg *msg = job->job;
   char user[16], used[24], resident[24], moved[24];
   printf("  %6u %8d %-10s %-16s %10s %10s %5.1f%% %8.1fs %6lu %10s", msg->job_status.job, msg->job_status.pid,
          figures_user_name(msg->job_status.uid, user), msg->job_status.name,
@@ -159,9 +165,9 @@ static void show_job(const struct gpu_figures *figures, const struct gs_msg *msg
          figures_bytes(msg->job_status.resident_bytes, resident), 100 * figures_share(figures, msg),
          seconds(msg->job_status.waited_ns), (unsigned long)msg->job_status.turns,
          figures_bytes(msg->job_status.moved_bytes, moved));
-  show_terms(figures, terms);
+  show_terms(figures, job->terms);
   printf("  ");
-  show_state(figures, msg);
+  show_state(figures, job);
 }
 
 void table_show(const struct gs_msg *msgs, size_t count) {
@@ -173,7 +179,8 @@ void table_show(const struct gs_msg *msgs, size_t count) {
       figures = figures_of_gpu(msg, msgs + count);
       show_gpu(&figures);
     } else if (msg->type == GS_STATUS_JOB) {
-      show_job(&figures, msg, figures_of_job(msg, msgs + count).terms);
+      struct job_figures job = figures_of_job(msg, msgs + count);
+      show_job(&figures, &job);
     }
   }
 }

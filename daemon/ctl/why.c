@@ -17,15 +17,25 @@ static void tell_job(FILE *out, const struct gs_msg *job) {
   fprintf(out, "job %u (pid %d, %s)", job->job_status.job, job->job_status.pid, job->job_status.name);
 }
 
-/* The job that is waited for, or `otherwise`. */
+/* Another job of the GPU. NULL: there is no such job. */
+static const struct gs_msg *find_other(const struct why *why, uint32_t job) {
+  for (const struct gs_msg *msg = why->msgs; job && msg < why->end; msg++)
+    if (msg->type == GS_STATUS_JOB && msg->gpu == why->job.job->gpu && msg->job_status.job == job)
+      return msg;
+  return NULL;
+}
+
+/* Or `otherwise`. */
+static void tell_other(FILE *out, const struct why *why, uint32_t job, const char *otherwise) {
+  const struct gs_msg *other = find_other(why, job);
+  if (other)
+    tell_job(out, other);
+  else
+    fputs(otherwise, out);
+}
+
 static void tell_awaited(FILE *out, const struct why *why, const char *otherwise) {
-  uint32_t awaited = why->job.wait->wait_status.awaited;
-  for (const struct gs_msg *msg = why->msgs; awaited && msg < why->end; msg++)
-    if (msg->type == GS_STATUS_JOB && msg->gpu == why->job.job->gpu && msg->job_status.job == awaited) {
-      tell_job(out, msg);
-      return;
-    }
-  fputs(otherwise, out);
+  tell_other(out, why, why->job.wait->wait_status.awaited, otherwise);
 }
 
 static void tell_duration(FILE *out, uint64_t ns) {
@@ -86,6 +96,52 @@ static void tell_gang(FILE *out, const struct why *why) {
     fprintf(out, " Its gang '%s' gets all its %u GPUs at the same time.", gang, size);
 }
 
+/* ---- what it may use beside production jobs ---- */
+
+static void tell_production(FILE *out, const struct why *why) {
+  fputs("production ", out);
+  tell_other(out, why, why->job.wait->wait_status.limited_for, "jobs");
+}
+
+static void tell_pause(FILE *out, const struct why *why, const char *before, const char *after) {
+  fprintf(out, " It may not use the GPU for the moment: %s", before);
+  tell_production(out, why);
+  fputs(after, out);
+}
+
+static void tell_share(FILE *out, const struct why *why, const char *after) {
+  fprintf(out, " It is limited to %.2g %% of the GPU", 100 * figures_limit_share(why->job.wait));
+  fputs(after, out);
+  tell_production(out, why);
+}
+
+static void tell_limit(FILE *out, const struct why *why) {
+  switch (why->job.wait->wait_status.limited) {
+  case GS_LIMITED_IDLE:
+    fputs(" It may use all of the GPU while ", out);
+    tell_production(out, why);
+    fputs(" is idle.", out);
+    break;
+  case GS_LIMITED_LOOK:
+    tell_pause(out, why, "it is seen whether ", " does what it did undisturbed.");
+    break;
+  case GS_LIMITED_MEASURE:
+    tell_pause(out, why, "what ", " does undisturbed is measured, for some seconds.");
+    break;
+  case GS_LIMITED_BLIND:
+    tell_pause(out, why, "", " works so unevenly that nobody could tell what it would lose.");
+    break;
+  case GS_LIMITED_GROWS:
+    tell_share(out, why, ", and more and more until ");
+    fputs(" loses speed.", out);
+    break;
+  case GS_LIMITED_FOUND:
+    tell_share(out, why, ", by which ");
+    fputs(" keeps its speed.", out);
+    break;
+  }
+}
+
 /* ---- what it waits for ---- */
 
 static void tell_stop(FILE *out, const struct why *why) {
@@ -104,6 +160,8 @@ static void tell_turn(FILE *out, const struct why *why) {
     fputs(" has the GPU", out);
   }
   fputs(".", out);
+  if (why->job.terms->terms_status.class == GS_CLASS_OPPORTUNISTIC)
+    fputs(" An opportunistic job runs when no other one wants to.", out);
 }
 
 static void tell_room(FILE *out, const struct why *why) {
@@ -196,6 +254,7 @@ void why_tell(FILE *out, const struct why *why) {
   fprintf(out, "GPU %u: ", why->job.job->gpu);
   tell_job(out, why->job.job);
   tell_reason(out, why);
+  tell_limit(out, why);
 }
 
 /* ---- the command ---- */

@@ -11,10 +11,10 @@
  * functions up with dlsym(RTLD_DEFAULT, ...), as other languages do.)
  *
  * What is said here replaces what the environment says (GPUSHARE_EXPECTED_RUNTIME, GPUSHARE_WEIGHT,
- * GPUSHARE_PRIORITY, GPUSHARE_MEMORY_SOFT_LIMIT), and counts for all GPUs of the process, now and later,
- * whether it uses them already or not, and for children that it forks from then on. What a person has set for
- * the job with gpusharectl counts more. What follows from run time, weight and priority depends on the policy
- * of the GPU.
+ * GPUSHARE_PRIORITY, GPUSHARE_MEMORY_SOFT_LIMIT, GPUSHARE_CLASS), and counts for all GPUs of the process, now
+ * and later, whether it uses them already or not, and for children that it forks from then on. What a person
+ * has set for the job with gpusharectl counts more. What follows from run time, weight and priority depends
+ * on the policy of the GPU.
  *
  * Errors: 0, or -EINVAL for a value out of range, which changes nothing. Threading: any thread at any time,
  * but no signal handler. The calls return at once.
@@ -44,6 +44,11 @@ GPUSHARE_API int gpushare_set_priority(int32_t priority);
 /* Its soft limit of memory on each GPU: it may use more, but while it does not have the GPU, what is beyond
  * leaves the card before the memory of others. For what it can spare, a cache for example. Bytes; 0: none. */
 GPUSHARE_API int gpushare_set_memory_soft_limit(uint64_t bytes);
+
+/* Its class: an opportunistic process has what production processes leave of the GPU, and they keep their
+ * speed; usually standard. The daemon may allow production to some users only. */
+enum { GPUSHARE_STANDARD, GPUSHARE_PRODUCTION, GPUSHARE_OPPORTUNISTIC };
+GPUSHARE_API int gpushare_set_class(int gpushare_class);
 
 #ifdef __cplusplus
 }

@@ -42,6 +42,7 @@ struct gs_meter {
   _Atomic uint64_t bytes;                /* copied or set, by calls or in graphs */
   _Atomic uint64_t submissions;          /* calls that submitted a kernel, a graph, a copy or a set */
   _Atomic uint64_t throttled_ns;         /* that its threads have waited for the limit, all together */
+  _Atomic uint64_t at_ns; /* CLOCK_MONOTONIC when these and those below were brought up to date */
 
   /* Likewise: measured on the GPU for one kernel or graph in some, each time by two events around it. What it
    * takes undisturbed is learnt while `undisturbed`, by function (or graph) and number of blocks; those of

@@ -139,10 +139,29 @@ enum gs_term {
   GS_TERM_EXPECTED = 2,   /* ns of GPU time from its first turn to its last; 0: unknown (policy srtf) */
   GS_TERM_LIMIT = 3,      /* bytes on each GPU, beyond which it may not grow; 0: none */
   GS_TERM_SOFT_LIMIT = 4, /* likewise, but it may: what is beyond leaves before others' memory; 0: none */
+  GS_TERM_CLASS = 5,      /* enum gs_class */
 };
 #define GS_WEIGHT_DEFAULT 100
 #define GS_WEIGHT_MAX 10000
 #define GS_PRIORITY_MAX 20
+
+enum gs_class {
+  GS_CLASS_STANDARD = 0,
+  GS_CLASS_PRODUCTION = 1,    /* keeps its speed whatever opportunistic jobs do */
+  GS_CLASS_OPPORTUNISTIC = 2, /* has what production jobs leave over */
+};
+
+/* Why an opportunistic job may use so much of a GPU (gpusharectl why). */
+enum gs_limited {
+  GS_LIMITED_NOT = 0,     /* nothing limits it: it is of another class, or no production job is there */
+  GS_LIMITED_IDLE = 1,    /* production is idle: all of it */
+  GS_LIMITED_LOOK = 2,    /* nothing, while it is seen whether production does what it did undisturbed */
+  GS_LIMITED_MEASURE = 3, /* nothing, while what production does undisturbed is measured */
+  GS_LIMITED_BLIND = 4,   /* nothing, until that can be told */
+  GS_LIMITED_GROWS = 5,   /* more and more, until production loses */
+  GS_LIMITED_FOUND = 6,   /* what production does not lose by */
+};
+#define GS_LIMITED_WHOLE UINT64_C(1000000000) /* the whole GPU: ns per s */
 
 /* What a job does, or waits for (gpusharectl why). */
 enum gs_reason {
@@ -221,6 +240,8 @@ struct gs_msg {
       char gang[GS_GANG_SIZE]; /* what is attached from then on runs together with all attachments of the
                                   user's programs that name the same gang; empty: with none */
       uint64_t soft_limit_bytes;
+      uint32_t class; /* enum gs_class */
+      uint32_t pad;
     } declare;
     struct { /* ATTACH */
       uint8_t uuid[GS_UUID_SIZE];
@@ -354,7 +375,7 @@ struct gs_msg {
       uint32_t job;
       uint32_t weight;
       int32_t priority;
-      uint32_t pad;
+      uint32_t class;            /* enum gs_class */
       uint64_t gpu_ns;           /* GPU time had: while it ran, and all that it needs was on the card */
       uint64_t remaining_ns;     /* of what is expected; 0: unknown */
       uint64_t limit_bytes;      /* 0: none */
@@ -363,11 +384,14 @@ struct gs_msg {
     } terms_status;
     struct { /* STATUS_WAIT; gpu: index. Follows each STATUS_TERMS */
       uint32_t job;
-      uint32_t reason;  /* enum gs_reason */
-      uint32_t awaited; /* the job that it waits for; 0: nobody in particular */
-      uint32_t pad;
+      uint32_t reason;        /* enum gs_reason */
+      uint32_t awaited;       /* the job that it waits for; 0: nobody in particular */
+      uint32_t limited;       /* enum gs_limited */
       uint64_t expected_ns;   /* until it runs, about; UINT64_MAX: not unless something changes, or unknown */
       uint64_t lacking_bytes; /* of what it needs on the card to run */
+      uint64_t limit;         /* if limited: GPU time that it may use, ns per s, up to GS_LIMITED_WHOLE */
+      uint32_t limited_for;   /* likewise: a production job */
+      uint32_t pad;
     } wait_status;
     struct { /* STATUS_HANDOVER; gpu: index. Hand-overs since start; the last one in *_last */
       uint64_t drain_ns, move_ns; /* GPU idle: until the release, and from then until the next one runs */

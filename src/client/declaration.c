@@ -2,6 +2,7 @@
 #define GPUSHARE_API __attribute__((visibility("default")))
 #include "client/declaration.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -21,13 +22,15 @@ static struct gs_msg *provide(void) {
   declaration.declare.expected_ns = settings()->expected_ns;
   declaration.declare.limit_bytes = settings()->limit_bytes;
   declaration.declare.soft_limit_bytes = settings()->soft_limit_bytes;
+  declaration.declare.class = settings()->class;
   memcpy(declaration.declare.gang, settings()->gang, sizeof declaration.declare.gang);
   return &declaration;
 }
 
 static bool says_something(const struct gs_msg *msg) {
   return msg->declare.weight || msg->declare.priority || msg->declare.expected_ns ||
-         msg->declare.limit_bytes || msg->declare.soft_limit_bytes || *msg->declare.gang;
+         msg->declare.limit_bytes || msg->declare.soft_limit_bytes || msg->declare.class ||
+         *msg->declare.gang;
 }
 
 void declaration_send(void) {
@@ -72,3 +75,15 @@ int gpushare_set_memory_soft_limit(uint64_t bytes) {
   begin_change()->declare.soft_limit_bytes = bytes;
   return end_change();
 }
+
+int gpushare_set_class(int gpushare_class) {
+  if (gpushare_class < GPUSHARE_STANDARD || gpushare_class > GPUSHARE_OPPORTUNISTIC)
+    return -EINVAL;
+  begin_change()->declare.class = (uint32_t)gpushare_class;
+  return end_change();
+}
+
+static_assert((int)GPUSHARE_STANDARD == GS_CLASS_STANDARD &&
+                  (int)GPUSHARE_PRODUCTION == GS_CLASS_PRODUCTION &&
+                  (int)GPUSHARE_OPPORTUNISTIC == GS_CLASS_OPPORTUNISTIC,
+              "what programs say goes to the daemon as it is");

@@ -121,6 +121,9 @@ static const char *const mode_names[] = {[GS_MODE_AUTO] = "auto", [GS_MODE_ON] =
 static const char *const policy_names[] = {
     [GS_POLICY_RR] = "rr",     [GS_POLICY_FAIR] = "fair",         [GS_POLICY_FIFO] = "fifo",
     [GS_POLICY_SRTF] = "srtf", [GS_POLICY_PRIORITY] = "priority", [GS_POLICY_PACK] = "pack"};
+static const char *const class_names[] = {[GS_CLASS_STANDARD] = "standard",
+                                          [GS_CLASS_PRODUCTION] = "production",
+                                          [GS_CLASS_OPPORTUNISTIC] = "opportunistic"};
 static const char *const memory_names[] = {
     [GS_MEMORY_MANAGED] = "managed", [GS_MEMORY_SWAP] = "swap", [GS_MEMORY_OFF] = "off"};
 
@@ -153,6 +156,16 @@ int parse_policy(const char *text, enum gs_policy *policy) {
 const char *policy_name(unsigned policy) {
   return policy < NAME_COUNT(policy_names) ? policy_names[policy] : "?";
 }
+
+int parse_class(const char *text, enum gs_class *class) {
+  int index = find_name(text, class_names, NAME_COUNT(class_names));
+  if (index < 0)
+    return index;
+  *class = (enum gs_class)index;
+  return 0;
+}
+
+const char *class_name(unsigned class) { return class < NAME_COUNT(class_names) ? class_names[class] : "?"; }
 
 int parse_memory(const char *text, enum gs_memory *memory) {
   int index = find_name(text, memory_names, NAME_COUNT(memory_names));

@@ -25,6 +25,11 @@ int parse_priority(const char *text, int32_t *priority);
 #define WEIGHT_RANGE "1 to 10000"
 #define PRIORITY_RANGE "-20 to 20"
 
+/* "standard", "production", "opportunistic". 0 or -EINVAL. */
+int parse_class(const char *text, enum gs_class *class);
+const char *class_name(unsigned class);
+#define CLASS_NAMES "standard, production or opportunistic"
+
 /* "auto", "on", "off". 0 or -EINVAL. */
 int parse_mode(const char *text, enum gs_mode *mode);
 const char *mode_name(unsigned mode);

@@ -146,6 +146,7 @@ static void publish(const struct watch *watch, struct gs_meter *page) {
   for (unsigned i = 0; i < FIGURES; i++)
     atomic_store_explicit(fields[i], watch->figures[i] - atomic_load(&watch->base[i]), memory_order_relaxed);
   atomic_store(&page->in_flight_ns, watch->unfinished_ns);
+  atomic_store(&page->at_ns, clock_now_ns());
 }
 
 /* Nobody reads: what is counted anyway. */

@@ -55,6 +55,11 @@ void peer_send(struct peer *peer, const struct gs_msg *msg) {
   require(msg->gpu < GS_GPUS_PER_CLIENT || msg->gpu == GS_GPU_ALL, "a message about no GPU");
 }
 
+void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed) {
+  require(passed >= 0, "the daemon passes nothing");
+  peer_send(peer, msg);
+}
+
 void peer_send_many(struct peer *peer, struct gs_msg *msgs, size_t count) {
   require(count >= 2 && msgs[count - 1].type == GS_STATUS_END, "a status without an end");
   for (size_t i = 0; i < count; i++)
@@ -119,7 +124,8 @@ static void check_gpu(const struct sched_gpu *gpu) {
     require(job->room_seq > 0 && job->room_bytes <= job->reach_bytes, "an impossible room");
     require(job->todo == 0, "a decision was not carried out");
     require(job->terms.weight >= 1 && job->terms.weight <= SCHED_WEIGHT_MAX &&
-                job->terms.priority >= -SCHED_PRIORITY_MAX && job->terms.priority <= SCHED_PRIORITY_MAX,
+                job->terms.priority >= -SCHED_PRIORITY_MAX && job->terms.priority <= SCHED_PRIORITY_MAX &&
+                job->terms.class <= GS_CLASS_OPPORTUNISTIC,
             "impossible terms");
     require(job->resident_bytes <= job->used_bytes && job->pinned_bytes <= job->used_bytes,
             "impossible sizes");
@@ -266,6 +272,12 @@ static bool is_setting(unsigned type) {
   return type == GS_SET_TQ || type == GS_SET_MODE || type == GS_SET_CAPACITY || type == GS_SET_POLICY;
 }
 
+static uint64_t unit_of(unsigned term) {
+  if (term == GS_TERM_CLASS)
+    return 1;
+  return term >= GS_TERM_LIMIT ? 300 * UNIT : 7;
+}
+
 static void fill_in(struct gs_msg *msg) {
   if (msg->type == GS_ATTACH) {
     msg->attach.uuid[0] = (uint8_t)(1 + msg->gpu);
@@ -287,10 +299,11 @@ static void fill_in(struct gs_msg *msg) {
     msg->declare.expected_ns = random_below(4) * NS_PER_S;
     msg->declare.limit_bytes = random_below(3) * 300 * UNIT;
     msg->declare.soft_limit_bytes = random_below(3) * 300 * UNIT;
+    msg->declare.class = (uint32_t)random_below(4);
   } else if (msg->type == GS_SET_TERMS) {
     msg->set_terms.job = random_below(20);
-    msg->set_terms.term = random_below(6);
-    msg->set_terms.value = random_below(4) * (msg->set_terms.term >= GS_TERM_LIMIT ? 300 * UNIT : 7);
+    msg->set_terms.term = random_below(7);
+    msg->set_terms.value = random_below(4) * unit_of(msg->set_terms.term);
   } else if (is_setting(msg->type)) {
     msg->set.value = random_below(7);
     if (msg->type == GS_SET_TQ)

@@ -264,9 +264,11 @@ static int receive_status(int fd, struct scene_status *status) {
     else if (msg.type == GS_STATUS_GPU && status->gpu_count < 8)
       status->gpus[status->gpu_count++] = msg;
     else if (msg.type == GS_STATUS_JOB && status->job_count < SCENE_STATUS_MAX)
-      status->jobs[status->job_count] = msg; /* its terms follow */
+      status->jobs[status->job_count] = msg; /* the rest of it follows */
     else if (msg.type == GS_STATUS_TERMS && status->job_count < SCENE_STATUS_MAX)
-      status->terms[status->job_count++] = msg;
+      status->terms[status->job_count] = msg;
+    else if (msg.type == GS_STATUS_WAIT && status->job_count < SCENE_STATUS_MAX)
+      status->waits[status->job_count++] = msg;
     else if (msg.type == GS_STATUS_END)
       return 0;
   }
@@ -305,6 +307,11 @@ const struct gs_msg *scene_job_of(const struct scene_status *status, pid_t pid) 
 const struct gs_msg *scene_terms_of(const struct scene_status *status, pid_t pid) {
   const struct gs_msg *job = scene_job_of(status, pid);
   return job ? &status->terms[job - status->jobs] : NULL;
+}
+
+const struct gs_msg *scene_wait_of(const struct scene_status *status, pid_t pid) {
+  const struct gs_msg *job = scene_job_of(status, pid);
+  return job ? &status->waits[job - status->jobs] : NULL;
 }
 
 static const struct gs_msg *job_of(const struct scene_status *status, const void *process) {

@@ -68,6 +68,7 @@ struct scene_status {
   struct gs_msg gpus[8];
   struct gs_msg jobs[SCENE_STATUS_MAX];
   struct gs_msg terms[SCENE_STATUS_MAX]; /* of the jobs */
+  struct gs_msg waits[SCENE_STATUS_MAX]; /* likewise */
   int gpu_count, job_count;
 };
 /* 0 or -errno when the daemon can't be asked. */
@@ -82,6 +83,9 @@ const struct gs_msg *scene_job_of(const struct scene_status *status, pid_t pid);
 
 /* What it is given; likewise. */
 const struct gs_msg *scene_terms_of(const struct scene_status *status, pid_t pid);
+
+/* What it waits for, and what limits it; likewise. */
+const struct gs_msg *scene_wait_of(const struct scene_status *status, pid_t pid);
 
 /* Common conditions for scene_await. */
 bool scene_job_known(const struct scene_status *status, const void *process);

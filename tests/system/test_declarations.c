@@ -156,6 +156,45 @@ TEST(by_calls) {
   end(program);
 }
 
+struct wanted_class {
+  pid_t pid;
+  enum gs_class class;
+};
+
+static bool has_class(const struct scene_status *status, const void *argument) {
+  const struct wanted_class *wanted = argument;
+  const struct gs_msg *terms = scene_terms_of(status, wanted->pid);
+  return terms && terms->terms_status.class == wanted->class;
+}
+
+static void await_class(const struct process *program, enum gs_class class) {
+  scene_await(&scene, has_class, &(struct wanted_class){program->pid, class}, "its class");
+}
+
+TEST(classes) {
+  static const char *const environment[] = {"GPUSHARE_CLASS=opportunistic", NULL};
+  begin();
+  struct process *program = scene_start(&scene, environment, "declarer", NULL);
+  start_using(program);
+  await_class(program, GS_CLASS_OPPORTUNISTIC);
+  CHECK(ask(program, "class 1") == 0);
+  await_class(program, GS_CLASS_PRODUCTION);
+  CHECK(ask(program, "class 3") == -EINVAL && ask(program, "class -1") == -EINVAL);
+  CHECK(ask(program, "class 0") == 0);
+  await_class(program, GS_CLASS_STANDARD);
+  end(program);
+}
+
+TEST(a_wrong_class_is_ignored) {
+  static const char *const environment[] = {"GPUSHARE_CLASS=best", NULL};
+  begin();
+  struct process *program = scene_start(&scene, environment, "declarer", NULL);
+  start_using(program);
+  await_class(program, GS_CLASS_STANDARD);
+  process_await_log(program, "GPUSHARE_CLASS=best is not understood (standard, production or opportunistic)");
+  end(program);
+}
+
 TEST(children_inherit) {
   char line[64];
   begin();
@@ -213,8 +252,8 @@ TEST(gpusharectl_counts_more) {
 
 TEST(bounds) {
   static const char *const environment[] = {"GPUSHARE_WEIGHT=5000", NULL};
-  const char *text = "asks for more than programs may: it is given weight 300 and priority 0 "
-                     "(settings max_weight and max_priority)";
+  const char *text = "asks for more than programs may: it is given weight 300, priority 0 and class standard "
+                     "(settings max_weight, max_priority and production)";
   scene_begin(&scene, "small,capacity=64MiB");
   scene_start_daemon(&scene, "--max-weight", "300", "--max-priority", "0", NULL);
   struct process *program = scene_start(&scene, environment, "declarer", NULL);

@@ -46,6 +46,7 @@ START_TEST(defaults) {
   ck_assert_str_eq(config.socket, GS_DEFAULT_SOCKET);
   ck_assert_uint_eq(config.bounds.max_weight, GS_WEIGHT_MAX);
   ck_assert_int_eq(config.bounds.max_priority, GS_PRIORITY_MAX);
+  ck_assert(!config.bounds.production_privileged);
 }
 END_TEST
 
@@ -55,7 +56,7 @@ START_TEST(all_keys_are_read) {
                 "off\npolicy = srtf\n"
                 "grace = 1m\ncapacity = 16G\nmemory = swap\nhost_memory = 1T\nmax_clients_per_user = "
                 "7\nlearn = no\n"
-                "max_weight = 300\nmax_priority = 0\n"
+                "max_weight = 300\nmax_priority = 0\nproduction = privileged\n"
                 "group = users\nlog = debug\n"),
       0);
   ck_assert_str_eq(config.socket, "/run/x.sock");
@@ -71,6 +72,7 @@ START_TEST(all_keys_are_read) {
   ck_assert(!config.learn);
   ck_assert_uint_eq(config.bounds.max_weight, 300);
   ck_assert_int_eq(config.bounds.max_priority, 0);
+  ck_assert(config.bounds.production_privileged);
   ck_assert_str_eq(config.group, "users");
   ck_assert_int_eq(config.log, LOG_LEVEL_DEBUG);
 }
@@ -96,6 +98,7 @@ START_TEST(mistakes_are_named_and_change_nothing) {
       {"max_weight = 10001\n", ":1: ", "from 100 to 10000"},
       {"max_priority = -1\n", ":1: ", "max_priority: '-1' is not a number from 0 to 20"},
       {"max_priority = 21\n", ":1: ", "from 0 to 20"},
+      {"production = me\n", ":1: ", "production: 'me' is neither any nor privileged"},
       {"[gpu " CARD "]\nmax_weight = 100\n", ":2: ", "max_weight: '100' is no setting of a single GPU"},
       {"learn = perhaps\n", ":1: ", "learn: 'perhaps' is neither yes nor no"},
       {"group =\n", ":1: ", "empty"},
@@ -206,6 +209,7 @@ static void expect_same(const struct config *a, const struct config *b) {
   ck_assert_uint_eq(a->max_clients_per_user, b->max_clients_per_user);
   ck_assert_uint_eq(a->bounds.max_weight, b->bounds.max_weight);
   ck_assert_int_eq(a->bounds.max_priority, b->bounds.max_priority);
+  ck_assert_int_eq(a->bounds.production_privileged, b->bounds.production_privileged);
   ck_assert_int_eq(a->learn, b->learn);
   ck_assert_str_eq(a->group, b->group);
   ck_assert_int_eq(a->log, b->log);

@@ -230,6 +230,56 @@ START_TEST(gangs_and_reasons_as_json) {
 }
 END_TEST
 
+/* A job of a class, and what it may use. */
+static void add_limited(enum gs_class class, enum gs_limited limited, unsigned percent) {
+  played_add_job(GS_JOB_HOLDING, 0, GIB, GIB);
+  add_terms(GS_WEIGHT_DEFAULT, 0, 0, 0, 0);
+  struct gs_msg *wait = played_add(GS_STATUS_WAIT);
+  wait[-1].terms_status.class = class;
+  wait->wait_status.reason = GS_REASON_RUNS;
+  wait->wait_status.limited = limited;
+  wait->wait_status.limit = percent * (GS_LIMITED_WHOLE / 100);
+  wait->wait_status.limited_for = limited ? 3 : 0;
+}
+
+static void play_classes(void) {
+  played_begin();
+  played_add_gpu(0);
+  add_limited(GS_CLASS_OPPORTUNISTIC, GS_LIMITED_FOUND, 12);
+  add_limited(GS_CLASS_PRODUCTION, GS_LIMITED_NOT, 100);
+  add_limited(GS_CLASS_OPPORTUNISTIC, GS_LIMITED_IDLE, 100);
+  add_limited(GS_CLASS_STANDARD, GS_LIMITED_NOT, 100);
+}
+
+START_TEST(classes_in_the_table) {
+  play_classes();
+  ask("");
+  output_has("MOVED         CLASS  STATE\n");
+  output_has("0 B opportunistic  holding, limited to 12.0 %\n");
+  output_has("0 B    production  holding\n");
+  output_has("0 B opportunistic  holding\n");
+  output_has("0 B             -  holding\n");
+}
+END_TEST
+
+START_TEST(classes_as_json) {
+  play_classes();
+  const json_t *job = ask_job();
+  ck_assert_str_eq(json_string_value(json_object_get(job, "class")), "opportunistic");
+  ck_assert_str_eq(json_string_value(json_object_get(job, "limited")), "found");
+  ck_assert_double_eq_tol(json_real_value(json_object_get(job, "limit_share")), 0.12, 1e-9);
+  expect_number(job, "limited_for", 3);
+  const json_t *jobs = json_object_get(json_array_get(json_object_get(root, "gpus"), 0), "jobs");
+  job = json_array_get(jobs, 1);
+  ck_assert_str_eq(json_string_value(json_object_get(job, "class")), "production");
+  ck_assert_str_eq(json_string_value(json_object_get(job, "limited")), "not");
+  ck_assert(json_is_null(json_object_get(job, "limit_share")));
+  ck_assert(json_is_null(json_object_get(job, "limited_for")));
+  ck_assert(json_is_null(json_object_get(json_array_get(jobs, 2), "limit_share")));
+  json_decref(root);
+}
+END_TEST
+
 START_TEST(gangs_in_the_table_when_there_are_some) {
   played_add_gpu(0);
   played_add_job(GS_JOB_HOLDING, 0, GIB, GIB);
@@ -308,6 +358,8 @@ int main(void) {
                                 terms_in_the_table_when_they_say_something,
                                 gangs_and_reasons_as_json,
                                 gangs_in_the_table_when_there_are_some,
+                                classes_in_the_table,
+                                classes_as_json,
                                 NULL};
   return suite_main("ctl_status", tests, played_set_up, played_tear_down);
 }

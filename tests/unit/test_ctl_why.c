@@ -48,6 +48,55 @@ START_TEST(who_is_in_the_way_and_for_how_long) {
 }
 END_TEST
 
+START_TEST(what_limits_an_opportunistic_job) {
+  static const struct {
+    enum gs_limited limited;
+    uint64_t limit;
+    const char *text;
+  } cases[] = {
+      {GS_LIMITED_IDLE, GS_LIMITED_WHOLE,
+       "runs. It may use all of the GPU while production job 3 (pid 33, holder) is idle.\n"},
+      {GS_LIMITED_LOOK, 0,
+       "runs. It may not use the GPU for the moment: it is seen whether production job 3 (pid 33, holder) "
+       "does "
+       "what it did undisturbed.\n"},
+      {GS_LIMITED_MEASURE, 0,
+       "moment: what production job 3 (pid 33, holder) does undisturbed is measured, for some seconds.\n"},
+      {GS_LIMITED_BLIND, 0,
+       "moment: production job 3 (pid 33, holder) works so unevenly that nobody could tell what it would "
+       "lose.\n"},
+      {GS_LIMITED_GROWS, GS_LIMITED_WHOLE / 100,
+       "is limited to 1 % of the GPU, and more and more until production job 3 (pid 33, holder) loses "
+       "speed.\n"},
+      {GS_LIMITED_FOUND, GS_LIMITED_WHOLE / 1000 * 124,
+       "runs. It is limited to 12 % of the GPU, by which production job 3 (pid 33, holder) keeps its "
+       "speed.\n"},
+      {GS_LIMITED_NOT, GS_LIMITED_WHOLE, "runs.\n"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    played_begin();
+    add_holder();
+    struct gs_msg *wait = add_job(GS_JOB_HOLDING, GS_REASON_RUNS, 0);
+    wait->wait_status.limited = cases[i].limited;
+    wait->wait_status.limit = cases[i].limit;
+    wait->wait_status.limited_for = 3;
+    ck_assert_int_eq(ask("5"), 0);
+    output_has(cases[i].text);
+  }
+}
+END_TEST
+
+START_TEST(what_an_opportunistic_job_waits_for) {
+  add_holder();
+  struct gs_msg *wait = add_job(GS_JOB_WAITING, GS_REASON_TURN, UINT64_MAX);
+  wait->wait_status.awaited = 3;
+  wait[-1].terms_status.class = GS_CLASS_OPPORTUNISTIC;
+  ck_assert_int_eq(ask("5"), 0);
+  output_has(
+      "waits for its turn: job 3 (pid 33, holder) has the GPU. An opportunistic job runs when no other "
+      "one wants to. How long that takes cannot be told.\n");
+}
+END_TEST
+
 /* 20 GiB are used. */
 START_TEST(what_is_beyond_a_soft_limit_may_be_away) {
   static const struct {
@@ -182,6 +231,8 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {who_is_in_the_way_and_for_how_long,
+                                what_limits_an_opportunistic_job,
+                                what_an_opportunistic_job_waits_for,
                                 what_is_beyond_a_soft_limit_may_be_away,
                                 every_reason_has_its_words,
                                 durations_are_readable,

@@ -338,9 +338,9 @@ START_TEST(wrong_options_are_one_line) {
 END_TEST
 
 START_TEST(wrong_usage_is_said) {
-  static const char *const wrong[] = {"",           "juggle",         "set-tq",       "set-tq soon",
-                                      "set-tq 1 2", "on --gpu x",     "status extra", "set-capacity",
-                                      "--nonsense", "set-capacity 1X"};
+  static const char *const wrong[] = {"",           "juggle",          "set-tq",       "set-tq soon",
+                                      "set-tq 1 2", "on --gpu x",      "status extra", "set-capacity",
+                                      "--nonsense", "set-capacity 1X", "set-class 1",  "set-class 1 best"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     ck_assert_msg(ctl(wrong[i]) == 2, "%s: %s", wrong[i], output);
     output_has("--help");
@@ -348,7 +348,8 @@ START_TEST(wrong_usage_is_said) {
   ck_assert_int_eq(ctl("--help"), 0);
   output_has("exit codes");
   output_has("  set-soft-limit JOB BYTES\n");
-  output_has("--limit BYTES, --soft-limit BYTES\n");
+  output_has("--limit BYTES, --soft-limit BYTES, --class CLASS\n");
+  output_has("  set-class JOB CLASS ");
   output_has("soft_limit_bytes (0: none)");
   ck_assert_int_eq(ctl("--version"), 0);
   output_has("protocol");

@@ -364,7 +364,8 @@ static void change_terms(int i) {
                               .priority =
                                   (int32_t)random_below(2 * SCHED_PRIORITY_MAX + 1) - SCHED_PRIORITY_MAX,
                               .expected_ns = chance(50) ? random_below(200 * NS_PER_MS) : 0,
-                              .soft_limit_bytes = chance(50) ? random_below(CARD) : 0};
+                              .soft_limit_bytes = chance(50) ? random_below(CARD) : 0,
+                              .class = run.fair ? GS_CLASS_STANDARD : (enum gs_class)random_below(3)};
   scheduler_set_terms(&them.jobs[i], &terms, them.now_ns, &them.change);
   actors_execute(&them);
 }
@@ -423,6 +424,18 @@ static bool fits_beside_cramped(int i) {
   return bytes <= sched_gpu_usable_bytes(&them.gpu);
 }
 
+/* Who is of another class than those that always want to run may wait for ever. */
+static void make_equal(enum gs_class class) {
+  for (int i = 0; i < ACTORS; i++) {
+    if (!them.actors[i].attached)
+      continue;
+    struct sched_terms terms = them.jobs[i].terms;
+    terms.class = class;
+    scheduler_set_terms(&them.jobs[i], &terms, them.now_ns, &them.change);
+    actors_execute(&them);
+  }
+}
+
 /* Everybody answers again: whoever wants to run and can must do so. */
 static void settle(void) {
   uint64_t turns_ns = 2 * ACTORS * (sched_gpu_tq_ns(&them.gpu) + DRAIN_NS + MOVES_NS);
@@ -431,6 +444,7 @@ static void settle(void) {
   if (them.gpu.settings.tq_ns == SCHED_TQ_AUTO)
     scheduler_set_tq(&them.scheduler, NULL, 10 * NS_PER_MS, them.now_ns, &them.change);
   actors_execute(&them);
+  make_equal((enum gs_class)random_below(3));
   them.busy_percent = 100;
   for (int i = 0; i < ACTORS; i++)
     them.actors[i].stalled = false;

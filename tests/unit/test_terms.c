@@ -117,7 +117,9 @@ START_TEST(wrong_values_are_named) {
                {GS_TERM_EXPECTED, UINT64_MAX, false},
                {GS_TERM_LIMIT, UINT64_MAX, false},
                {GS_TERM_SOFT_LIMIT, UINT64_MAX, false},
-               {GS_TERM_SOFT_LIMIT + 1, 1, true}};
+               {GS_TERM_CLASS, GS_CLASS_OPPORTUNISTIC, false},
+               {GS_TERM_CLASS, GS_CLASS_OPPORTUNISTIC + 1, true},
+               {GS_TERM_CLASS + 1, 1, true}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct gs_msg msg = order(cases[i].term, cases[i].value);
     ck_assert_msg((terms_wrong(&msg) != NULL) == cases[i].wrong, "case %zu", i);
@@ -168,7 +170,7 @@ END_TEST
 static struct terms_bounds bounds;
 
 static void bound(uint32_t max_weight, int32_t max_priority) {
-  bounds = (struct terms_bounds){max_weight, max_priority};
+  bounds = (struct terms_bounds){.max_weight = max_weight, .max_priority = max_priority};
   terms.bounds = &bounds;
 }
 
@@ -213,6 +215,57 @@ START_TEST(owners_are_bound_as_their_programs) {
 }
 END_TEST
 
+/* ---- classes ---- */
+
+static void declare_class(uint32_t class) {
+  struct gs_msg msg = wire_msg(GS_DECLARE, 0);
+  msg.declare.class = class;
+  terms_declare(&terms, &msg);
+}
+
+static void check_class(enum gs_class class) { ck_assert_int_eq(terms_of(&terms).class, class); }
+
+START_TEST(a_class_is_declared_or_set) {
+  check_class(GS_CLASS_STANDARD);
+  declare_class(GS_CLASS_PRODUCTION);
+  check_class(GS_CLASS_PRODUCTION);
+  declare_class(GS_CLASS_OPPORTUNISTIC + 1);
+  check_class(GS_CLASS_STANDARD);
+  set(GS_TERM_CLASS, GS_CLASS_OPPORTUNISTIC, false);
+  check_class(GS_CLASS_OPPORTUNISTIC);
+  declare_class(GS_CLASS_PRODUCTION);
+  check_class(GS_CLASS_OPPORTUNISTIC);
+}
+END_TEST
+
+START_TEST(an_owner_changes_the_class_as_its_program_may) {
+  declare_class(GS_CLASS_OPPORTUNISTIC);
+  ck_assert(owner_may(GS_TERM_CLASS, GS_CLASS_PRODUCTION) && owner_may(GS_TERM_CLASS, GS_CLASS_STANDARD));
+  set(GS_TERM_CLASS, GS_CLASS_STANDARD, false); /* by somebody else */
+  ck_assert(!owner_may(GS_TERM_CLASS, GS_CLASS_PRODUCTION));
+  ck_assert(owner_may(GS_TERM_CLASS, GS_CLASS_STANDARD) && owner_may(GS_TERM_CLASS, GS_CLASS_OPPORTUNISTIC));
+  set(GS_TERM_CLASS, GS_CLASS_OPPORTUNISTIC, true);
+  ck_assert(!owner_may(GS_TERM_CLASS, GS_CLASS_STANDARD));
+}
+END_TEST
+
+START_TEST(production_may_be_for_some_only) {
+  bound(SCHED_WEIGHT_MAX, SCHED_PRIORITY_MAX);
+  bounds.production_privileged = true;
+  declare_class(GS_CLASS_PRODUCTION);
+  check_class(GS_CLASS_STANDARD);
+  ck_assert(terms_are_cut(&terms));
+  ck_assert(!owner_may(GS_TERM_CLASS, GS_CLASS_PRODUCTION));
+  set(GS_TERM_CLASS, GS_CLASS_PRODUCTION, true);
+  check_class(GS_CLASS_STANDARD);
+  set(GS_TERM_CLASS, GS_CLASS_PRODUCTION, false);
+  check_class(GS_CLASS_PRODUCTION);
+  ck_assert(!terms_are_cut(&terms));
+  declare_class(GS_CLASS_OPPORTUNISTIC);
+  ck_assert(owner_may(GS_TERM_CLASS, GS_CLASS_STANDARD));
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {the_program_counts_more_than_the_default,
                                 absurd_declarations_are_cut,
@@ -226,6 +279,9 @@ int main(void) {
                                 declarations_are_cut_to_the_bounds,
                                 who_may_change_settings_gives_more,
                                 owners_are_bound_as_their_programs,
+                                a_class_is_declared_or_set,
+                                an_owner_changes_the_class_as_its_program_may,
+                                production_may_be_for_some_only,
                                 NULL};
   return suite_main("terms", tests, set_up, NULL);
 }

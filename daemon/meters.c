@@ -1,0 +1,48 @@
+/* meters.c - see meters.h. */
+#include "meters.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/log.h"
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+static bool map(struct meter *meter) {
+  void *at = MAP_FAILED;
+  meter->fd = memfd_create("gpushare-meter", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (meter->fd >= 0 && ftruncate(meter->fd, GS_METER_SIZE) == 0 && fcntl(meter->fd, F_ADD_SEALS, SEALS) == 0)
+    at = mmap(NULL, GS_METER_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, meter->fd, 0);
+  meter->page = at == MAP_FAILED ? NULL : at;
+  return meter->page;
+}
+
+void meter_make(struct meter *meter) {
+  if (!map(meter)) {
+    log_warn("can't make a meter page (%s): a program's class counts only while turns are taken",
+             strerror(errno));
+    meter_passed(meter);
+    return;
+  }
+  meter->page->version = GS_METER_VERSION;
+  atomic_store(&meter->page->limit, GS_LIMIT_NONE);
+  atomic_store(&meter->page->limit_seq, 1); /* who has seen nothing yet has seen 0 */
+}
+
+void meter_passed(struct meter *meter) {
+  if (meter->fd >= 0)
+    close(meter->fd);
+  meter->fd = -1;
+}
+
+void meter_end(struct meter *meter) {
+  meter_passed(meter);
+  if (meter->page)
+    munmap(meter->page, GS_METER_SIZE);
+  meter->page = NULL;
+}

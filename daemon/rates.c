@@ -1,0 +1,177 @@
+/* rates.c - see rates.h. */
+#include "rates.h"
+
+#include <stdatomic.h>
+
+#include "common/clock.h"
+#include "common/futex.h"
+
+/* What a job may submit that may use the whole GPU for the moment: more than it can, but with a limit little
+ * of it is queued, so that production need not wait for that when it comes back. */
+#define WHOLE_GPU (10 * NS_PER_S)
+
+static struct rates_job *job_of(struct list *node) {
+  return list_entry(list_entry(node, struct rate_job, link), struct rates_job, job);
+}
+
+static bool both_are_there(const struct rates *rates) {
+  return !list_empty(&rates->gpu.production) && !list_empty(&rates->gpu.opportunistic);
+}
+
+/* ---- what the pages say ---- */
+
+/* Its counters tell of the time until then. Of an idle job they are right at any time. */
+static uint64_t told_ns(const struct gs_meter *page, const struct rate_counters *last, uint64_t now_ns) {
+  uint64_t at_ns = atomic_load(&page->idle) ? now_ns : atomic_load(&page->at_ns);
+  if (at_ns > now_ns)
+    at_ns = now_ns;
+  return at_ns > last->at_ns ? at_ns : last->at_ns;
+}
+
+/* Who has never read its page says nothing by it: nobody shall wait for such a job. */
+static bool is_silent(const struct gs_meter *page) { return atomic_load(&page->seen_limit) == 0; }
+
+static void read_page(struct rates_job *job, uint64_t now_ns) {
+  struct gs_meter *page = job->meter.page;
+  struct rate_counters counters = {.at_ns = told_ns(page, &job->job.now, now_ns),
+                                   .submissions = atomic_load(&page->submissions),
+                                   .sampled_ns = atomic_load(&page->sampled_ns),
+                                   .expected_ns = atomic_load(&page->expected_ns),
+                                   .busy_ns = atomic_load(&page->busy_ns),
+                                   .throttled_ns = atomic_load(&page->throttled_ns),
+                                   .idle = atomic_load(&page->idle) || is_silent(page)};
+  rate_job_tell(&job->job, &counters);
+}
+
+static void read_pages(struct list *jobs, uint64_t now_ns) {
+  list_each(node, jobs) { read_page(job_of(node), now_ns); }
+}
+
+/* ---- what they are told ---- */
+
+struct word {
+  uint64_t limit;
+  bool undisturbed, wanted;
+};
+
+static void write_page(struct gs_meter *page, const struct word *word) {
+  if (atomic_load(&page->limit) == word->limit && atomic_load(&page->undisturbed) == word->undisturbed &&
+      atomic_load(&page->wanted) == word->wanted)
+    return;
+  atomic_store(&page->limit, word->limit);
+  atomic_store(&page->undisturbed, word->undisturbed);
+  atomic_store(&page->wanted, word->wanted);
+  atomic_fetch_add(&page->limit_seq, 1);
+  futex_wake_shared(&page->limit_seq, INT32_MAX);
+}
+
+static void write_pages(struct list *jobs, const struct rates *rates) {
+  bool both = both_are_there(rates);
+  list_each(node, jobs) {
+    struct rates_job *job = job_of(node);
+    bool limited = both && job->class == GS_CLASS_OPPORTUNISTIC;
+    uint64_t limit = job->job.limit == RATE_NO_LIMIT ? WHOLE_GPU : job->job.limit;
+    bool undisturbed = both && !limited && rates->gpu.undisturbed;
+    write_page(job->meter.page, &(struct word){limited ? limit : GS_LIMIT_NONE, undisturbed, both});
+  }
+}
+
+/* ---- who is there ---- */
+
+void rates_init(struct rates *rates) {
+  rate_gpu_init(&rates->gpu);
+  rates->next_ns = RATES_NEVER;
+}
+
+/* The controller hears at once of who comes, and once more when one of the classes is gone. */
+static void begin_ticks(struct rates *rates, uint64_t now_ns) {
+  if (rates->next_ns == RATES_NEVER && both_are_there(rates))
+    rates->next_ns = now_ns;
+}
+
+static void leave_class(struct rates *rates, struct rates_job *job) {
+  if (job->class == GS_CLASS_STANDARD || !job->meter.page)
+    return;
+  rate_job_remove(&rates->gpu, &job->job);
+  write_page(job->meter.page, &(struct word){.limit = GS_LIMIT_NONE});
+}
+
+/* Who comes beside production gets nothing before the controller has been asked. */
+static void enter_class(struct rates *rates, struct rates_job *job) {
+  bool production = job->class == GS_CLASS_PRODUCTION;
+  if (job->class == GS_CLASS_STANDARD || !job->meter.page)
+    return;
+  rate_job_add(&rates->gpu, &job->job, production ? RATE_PRODUCTION : RATE_OPPORTUNISTIC);
+  write_pages(&rates->gpu.production, rates);
+  write_pages(&rates->gpu.opportunistic, rates);
+}
+
+void rates_enter(struct rates_job *job, uint32_t id) {
+  *job = (struct rates_job){.id = id, .class = GS_CLASS_STANDARD};
+  meter_make(&job->meter);
+}
+
+void rates_leave(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
+  rates_set_class(rates, job, GS_CLASS_STANDARD, now_ns);
+  meter_end(&job->meter);
+}
+
+void rates_set_class(struct rates *rates, struct rates_job *job, enum gs_class class, uint64_t now_ns) {
+  if (job->class == class)
+    return;
+  leave_class(rates, job);
+  job->class = class;
+  enter_class(rates, job);
+  begin_ticks(rates, now_ns);
+}
+
+/* ---- time ---- */
+
+uint64_t rates_deadline_ns(const struct rates *rates) { return rates->next_ns; }
+
+void rates_on_time(struct rates *rates, uint64_t now_ns) {
+  if (now_ns < rates->next_ns)
+    return;
+  read_pages(&rates->gpu.production, now_ns);
+  read_pages(&rates->gpu.opportunistic, now_ns);
+  rate_tick(&rates->gpu, now_ns);
+  rates->next_ns = both_are_there(rates) ? rates->gpu.next_ns : RATES_NEVER;
+  write_pages(&rates->gpu.production, rates);
+  write_pages(&rates->gpu.opportunistic, rates);
+}
+
+/* ---- figures ---- */
+
+static enum gs_limited why_limited(const struct rate_gpu *gpu) {
+  switch (gpu->state) {
+  case RATE_CHECKING:
+    return GS_LIMITED_LOOK;
+  case RATE_MEASURING:
+    return gpu->reason == RATE_NO_SIGNAL ? GS_LIMITED_BLIND : GS_LIMITED_MEASURE;
+  case RATE_SLOW_START:
+    return GS_LIMITED_GROWS;
+  case RATE_STEADY:
+    return GS_LIMITED_FOUND;
+  default:
+    return GS_LIMITED_IDLE;
+  }
+}
+
+/* The first one that works; of those that all rest, the first. */
+static uint32_t production_id(const struct rates *rates) {
+  list_each(node, &rates->gpu.production) {
+    if (!signal_is_idle(&job_of(node)->job.signal))
+      return job_of(node)->id;
+  }
+  return job_of(list_first(&rates->gpu.production))->id;
+}
+
+struct rates_limit rates_limit(const struct rates *rates, const struct rates_job *job) {
+  bool limited = job->class == GS_CLASS_OPPORTUNISTIC && job->meter.page && both_are_there(rates);
+  if (!limited)
+    return (struct rates_limit){.why = GS_LIMITED_NOT, .limit = GS_LIMITED_WHOLE};
+  uint64_t limit = job->job.limit;
+  return (struct rates_limit){.why = why_limited(&rates->gpu),
+                              .limit = limit < GS_LIMITED_WHOLE ? limit : GS_LIMITED_WHOLE,
+                              .production = production_id(rates)};
+}

@@ -1,0 +1,53 @@
+/*
+ * rates.h - what opportunistic jobs may use of a GPU beside production jobs: between the jobs' meter pages
+ * and the controller (core/rate.h), which is asked only while both classes are there. Nobody reads or writes
+ * the pages otherwise.
+ *
+ * Times: as the scheduler's.
+ */
+#ifndef GS_RATES_H
+#define GS_RATES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/rate.h"
+#include "gpushare/protocol.h"
+#include "meters.h"
+
+#define RATES_NEVER UINT64_MAX
+
+/* Of a GPU. */
+struct rates {
+  struct rate_gpu gpu;
+  uint64_t next_ns; /* the next tick; RATES_NEVER */
+};
+
+/* A client on it. */
+struct rates_job {
+  struct rate_job job; /* of the controller's unless it is standard */
+  struct meter meter;
+  enum gs_class class;
+  uint32_t id; /* not 0 */
+};
+
+void rates_init(struct rates *rates);
+
+/* A standard job, with a page that is yet to be passed. */
+void rates_enter(struct rates_job *job, uint32_t id);
+void rates_leave(struct rates *rates, struct rates_job *job, uint64_t now_ns);
+
+void rates_set_class(struct rates *rates, struct rates_job *job, enum gs_class class, uint64_t now_ns);
+
+uint64_t rates_deadline_ns(const struct rates *rates);
+void rates_on_time(struct rates *rates, uint64_t now_ns);
+
+/* What the job may use, and why. */
+struct rates_limit {
+  enum gs_limited why;
+  uint64_t limit;      /* ns per s, up to GS_LIMITED_WHOLE */
+  uint32_t production; /* id of the job that it is for; 0: none */
+};
+struct rates_limit rates_limit(const struct rates *rates, const struct rates_job *job);
+
+#endif

@@ -1,0 +1,131 @@
+/*
+ * test_classes.c - production, standard and opportunistic programs beside each other, with the real daemon:
+ * who keeps its speed, who gets what is left over, and when.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "runner.h"
+#include "scene.h"
+
+#define PRODUCTION "GPUSHARE_CLASS=production"
+#define OPPORTUNISTIC "GPUSHARE_CLASS=opportunistic"
+#define STANDARD "GPUSHARE_CLASS=standard"
+#define LITTLE "4M"
+#define SPIN "2ms"
+#define PERCENT (GS_LIMITED_WHOLE / 100)
+
+static struct scene scene;
+
+static void begin(const char *card) {
+  scene_begin(&scene, card);
+  scene_start_daemon(&scene, "--tq", "500ms", NULL);
+}
+
+static struct process *start(const char *class, const char *bytes) {
+  const char *const environment[] = {class, NULL};
+  return scene_start(&scene, environment, "toiler", bytes, SPIN, NULL);
+}
+
+static struct process *start_toiling(const char *class, const char *bytes) {
+  struct process *job = start(class, bytes);
+  process_expect(job, "toiling", NULL, 0);
+  return job;
+}
+
+static void pause_job(struct process *job) {
+  process_say(job, "pause");
+  process_expect(job, "paused", NULL, 0);
+}
+
+static void finish(struct process *job) {
+  process_close_input(job);
+  process_expect(job, "ok", NULL, 0);
+  process_wait_exit(job, 0);
+}
+
+/* ---- what is seen ---- */
+
+static void pass_ms(uint64_t ms) {
+  nanosleep(&(struct timespec){.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000}, NULL);
+}
+
+static uint64_t kernels(const struct process *job) {
+  return scene_process(&scene, job, 0).counters[GS_SIM_kernels];
+}
+
+static uint64_t kernels_in_ms(const struct process *job, uint64_t ms) {
+  uint64_t before = kernels(job);
+  pass_ms(ms);
+  return kernels(job) - before;
+}
+
+static void await_kernels(const struct process *job, uint64_t more) {
+  uint64_t deadline = deadline_in(PROCESS_LIMIT_S), before = kernels(job);
+  for (; kernels(job) < before + more; pass_ms(1))
+    CHECK(deadline_left_ms(deadline) > 0, "%llu kernels of %s", (unsigned long long)(kernels(job) - before),
+          job->name);
+}
+
+struct wanted {
+  const struct process *job;
+  unsigned from, to; /* enum gs_limited */
+};
+
+static bool is_limited(const struct scene_status *status, const void *argument) {
+  const struct wanted *wanted = argument;
+  const struct gs_msg *wait = scene_wait_of(status, wanted->job->pid);
+  return wait && wait->wait_status.limited >= wanted->from && wait->wait_status.limited <= wanted->to;
+}
+
+static void await_limited(const struct process *job, unsigned from, unsigned to, const char *what) {
+  scene_await(&scene, is_limited, &(struct wanted){job, from, to}, what);
+}
+
+static void await_unlimited(const struct process *job) {
+  await_limited(job, GS_LIMITED_NOT, GS_LIMITED_NOT, "nothing limits it");
+}
+static void await_all_of_the_gpu(const struct process *job) {
+  await_limited(job, GS_LIMITED_IDLE, GS_LIMITED_IDLE, "production is idle");
+}
+static void await_paused(const struct process *job) {
+  await_limited(job, GS_LIMITED_LOOK, GS_LIMITED_BLIND, "it is paused");
+}
+static void await_leftover(const struct process *job) {
+  await_limited(job, GS_LIMITED_GROWS, GS_LIMITED_FOUND, "it has what is left over");
+}
+
+/* ---- where all fits ---- */
+
+static void check_beside(struct process *production, struct process *opportunistic, uint64_t alone) {
+  await_leftover(opportunistic);
+  uint64_t before = kernels(opportunistic), beside = kernels_in_ms(production, 1500);
+  CHECK(beside * 3 > alone * 2, "%llu kernels, %llu alone", (unsigned long long)beside,
+        (unsigned long long)alone);
+  await_kernels(opportunistic, kernels(opportunistic) > before ? 0 : 1);
+}
+
+TEST(production_keeps_its_speed) {
+  begin("small,capacity=64MiB");
+  struct process *production = start_toiling(PRODUCTION, LITTLE);
+  uint64_t alone = kernels_in_ms(production, 1500);
+  struct process *opportunistic = start(OPPORTUNISTIC, LITTLE);
+  await_paused(opportunistic);
+  check_beside(production, opportunistic, alone);
+
+  pause_job(production);
+  await_all_of_the_gpu(opportunistic);
+  await_kernels(opportunistic, 100);
+  process_say(production, "go");
+  await_paused(opportunistic);
+  check_beside(production, opportunistic, alone);
+
+  finish(production);
+  await_unlimited(opportunistic);
+  await_kernels(opportunistic, 100);
+  finish(opportunistic);
+  scene_end(&scene);
+}
