@@ -5,7 +5,8 @@
   fitting  7 GiB each on the whole card
 
 Both take turns (mode on). While all are there, every window of 10 s is to give them equal GPU time (Jain's index, from
-the daemon's gpu_ns), and all together do as many iterations as one alone. Jain's index of iterations is told beside it.
+the daemon's gpu_ns), and all together do as many iterations as one stock training alone. Jain's index of iterations is
+told beside it, and what all do over one alone under libunified: that is what sharing costs, without the library.
 
 A window holds 10 s / TQ turns, which three jobs can't share better than to one turn: with TQ 1 s some window has turns
 of 4, 3 and 3 s, whose index is 0.980. So TQ is 0.5 s by default, where the worst such window has 0.995.
@@ -29,17 +30,15 @@ VARIANTS = ("tight", "fitting")
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    trainings.arguments(parser)
+    trainings.shared_arguments(parser)
     parser.add_argument("--only", default=",".join(VARIANTS), help="default: %(default)s")
     parser.add_argument("--jobs", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--capacity", default="16GiB", help="of tight (default: %(default)s)")
-    parser.add_argument("--policy", default="fair", help="default: %(default)s")
     parser.add_argument("--tq", type=float, default=0.5, help="quantum in seconds (default: %(default)g)")
     parser.add_argument("--stagger", type=float, default=15, metavar="SECONDS", help="default: %(default)g")
     parser.add_argument("--together", type=float, default=40, metavar="SECONDS",
                         help="after the last has come (default: %(default)g)")
     parser.add_argument("--window", type=float, default=10, metavar="SECONDS", help="default: %(default)g")
-    parser.add_argument("--alone-seconds", type=float, default=10, help="default: %(default)g")
     args = parser.parse_args()
     args.only = args.only.split(",")
     if set(args.only) - set(VARIANTS):
@@ -90,14 +89,12 @@ def run_jobs(bench, daemon, title):
         return jobs, looks, told, from_s, to_s, jobs.panel(title, looks)
 
 
-def judge(bench, name, jobs, looks, from_s, to_s, alone_rate):
+def judge_shares(bench, name, jobs, looks, from_s, to_s):
+    """Of all there, by the daemon's looks; their iterations per second."""
     figures, args = bench.figures, bench.args
     results = list(jobs.results.values())
     had = [watch.Series(looks.of_process(job.process.pid), "gpu_ns") for job in jobs.jobs.values()]
-    rate = trainings.aggregate(results, from_s, to_s)
     figures.add(name + "_all_there", to_s - from_s, "s")
-    figures.add(name + "_aggregate_over_alone", round(rate / alone_rate, 4))
-    figures.judge(name + "_aggregate_over_alone", at_least=AGGREGATE_TARGET, judged=not args.quick)
     figures.add(name + "_gpu_seconds", " ".join(f"{(one.at(to_s) - one.at(from_s)) / 1e9:.2f}" for one in had), "s")
     figures.add(name + "_iterations", " ".join(str(trainings.iterations(one, from_s, to_s)) for one in results))
     figures.add(name + "_jain_worst", round(worst_jain(
@@ -105,27 +102,43 @@ def judge(bench, name, jobs, looks, from_s, to_s, alone_rate):
     figures.judge(name + "_jain_worst", at_least=JAIN_TARGET, judged=not args.quick)
     figures.add(name + "_jain_iterations_worst", round(worst_jain(
         lambda start, end: [trainings.iterations(one, start, end) for one in results], from_s, to_s, args.window), 4))
+    return trainings.aggregate(results, from_s, to_s)
 
 
-def run_variant(bench, variant, alone_rate, panels):
-    args = bench.args
-    name = "fair" if variant == "tight" else f"fair_{variant}"
+def name_of(variant):
+    return "fair" if variant == "tight" else f"fair_{variant}"
+
+
+def run_variant(bench, variant, panels):
+    args, name = bench.args, name_of(variant)
     gpubench.note(f"{variant}: policy {args.policy}, TQ {args.tq:g} s, {bench.budget.left():.0f} s left")
     with bench.daemon("on", args.tq, args.capacity if variant == "tight" else None) as daemon:
         daemon.ctl("set-policy", args.policy)
         jobs, looks, told, from_s, to_s, panel = run_jobs(bench, daemon, f"{variant}, {args.policy}")
     panels.append(panel)
     sharing.add_moves(bench.figures, name, told)
-    judge(bench, name, jobs, looks, from_s, to_s, alone_rate)
+    return judge_shares(bench, name, jobs, looks, from_s, to_s)
+
+
+def judge_rates(bench, rates, alone):
+    """With what is known of one alone by now."""
+    alone.report()
+    for variant, rate in rates.items():
+        name = name_of(variant) + "_aggregate"
+        alone.report_shared(name, rate)
+        bench.figures.judge(name + "_over_alone", at_least=AGGREGATE_TARGET, judged=not bench.args.quick)
 
 
 def run(bench):
-    alone_rate = trainings.rate_of(trainings.run_alone(bench, bench.args.alone_seconds))
-    bench.figures.add("fair_alone", alone_rate, "it/s")
-    panels = []
+    alone, rates, panels = trainings.Alone(bench), {}, []
+    alone.measure("before")
     for variant in bench.args.only:
         with sharing.noted(bench, variant):
-            run_variant(bench, variant, alone_rate, panels)
+            rates[variant] = run_variant(bench, variant, panels)
+            bench.figures.add(name_of(variant) + "_aggregate", rates[variant], "it/s")
+    with sharing.noted(bench, "alone, after"):
+        alone.measure("after")
+    judge_rates(bench, rates, alone)
     timeline.write(bench.out, "fair", panels)
 
 

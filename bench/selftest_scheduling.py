@@ -21,10 +21,14 @@ import selftest
 import serve
 import steady
 import timeline
+import trainings
 import watch
 
 FAKE_JOB = r'''#!/usr/bin/env python3
-"""Speaks like steady.py, serve.py and ddp_train.py under torchrun; 100 iterations per second by itself."""
+"""Speaks like steady.py, serve.py and ddp_train.py under torchrun; 100 iterations per second by itself.
+
+Under a daemon whose policy is fair FAKE_SHARE of that, else FAKE_ALONE; where iterations are counted FAKE_SRTF and so
+on, by the policy."""
 import json, os, pathlib, sys, time
 words = sys.argv[1:]
 env = os.environ.get
@@ -67,7 +71,8 @@ def train():
         sys.exit("it went wrong")
     start, rate = time.monotonic(), 100.0
     if ours:
-        rate *= float(env("FAKE_" + policy().upper(), "1") if "iterations" in order else env("FAKE_SHARE", "1"))
+        rate *= float(env("FAKE_" + policy().upper(), "1") if "iterations" in order else
+                      env("FAKE_SHARE" if policy() == "fair" else "FAKE_ALONE", "1"))
     if "iterations" in order:
         if policy() == "srtf" and not 0 < float(env("GPUSHARE_EXPECTED_RUNTIME", "0")) < 100:
             sys.exit("nobody told how long it takes")
@@ -168,9 +173,11 @@ class FairTest(SchedulingFakes):
     SHORT = ("--stagger", "0.2", "--together", "2.2", "--window", "0.5", "--alone-seconds", "1")
 
     def test_equal(self):
-        code, figures, errors = self.run_bench("fair.py", *self.SHORT, FAKE_SHARE="0.33")
+        code, figures, errors = self.run_bench("fair.py", *self.SHORT, FAKE_SHARE="0.33", FAKE_ALONE="0.95")
         self.assertEqual(code, 0, errors)
         self.assertAlmostEqual(figures["fair_aggregate_over_alone"], 0.99, 1)
+        self.assertAlmostEqual(figures["fair_fitting_aggregate_over_ours_alone"], 0.99 / 0.95, 1)
+        self.assertAlmostEqual(figures["fair_ours_alone_over_stock"], 0.95, 2)
         self.assertGreater(figures["fair_jain_worst"], 0.99)
         self.assertGreater(figures["fair_fitting_jain_iterations_worst"], 0.99)
         told = json.loads((self.root / "out/timeline.json").read_text())
@@ -189,7 +196,8 @@ class FairTest(SchedulingFakes):
         code, figures, errors = self.run_bench("fair.py", *self.SHORT, "--only", "tight", FAKE="failed")
         self.assertEqual(code, 1)
         self.assertIn("it went wrong", errors)
-        self.assertIn("fair_alone", figures)
+        self.assertAlmostEqual(figures["fair_alone_before"], 100, delta=2)
+        self.assertNotIn("fair_ours_alone_before", figures)
 
     def test_jain(self):
         self.assertEqual(fair.jain([2, 2, 2]), 1)
@@ -210,24 +218,42 @@ class FairTest(SchedulingFakes):
 
 
 class PairTest(SchedulingFakes):
+    SHORT = ("--pair-seconds", "3", "--alone-seconds", "2")
+
     def test_figures(self):
-        code, figures, errors = self.run_bench("pair.py", FAKE_SHARE="0.51")
+        code, figures, errors = self.run_bench("pair.py", *self.SHORT, FAKE_SHARE="0.51", FAKE_ALONE="0.9")
         self.assertEqual(code, 0, errors)
         self.assertAlmostEqual(figures["pair_stock_over_alone"], 2, 1)
         self.assertAlmostEqual(figures["pair_tq1_over_alone"], 1.02, 1)
-        self.assertIn("pair_tq5_handovers", figures)
+        self.assertAlmostEqual(figures["pair_tq1_over_ours_alone"], 1.02 / 0.9, 1)
+        self.assertAlmostEqual(figures["pair_ours_alone_over_stock"], 0.9, 2)
+        self.assertIn("pair_auto_handovers", figures)
+        self.assertNotIn("pair_stock_over_ours_alone", figures)
+
+    def test_alone_is_the_mean_of_before_and_after(self):
+        bench = types.SimpleNamespace(name="pair", figures=trainings.gpubench.Figures(json_only=True))
+        alone = trainings.Alone(bench)
+        for when, ours, stock in (("before", 80, 100), ("after", 100, 140)):
+            for kind, rate in (("ours_alone", ours), ("alone", stock)):
+                alone.add(kind, when, {"start_s": 5, "end_s": 6, "memory_gib": 7,
+                                       "ends_s": [5 + (at + 1) / rate for at in range(rate)]})
+        alone.report()
+        alone.report_shared("pair_auto", 60)
+        self.assertEqual({name: item["value"] for name, item in bench.figures.values.items()}, {
+            "pair_ours_alone_before": 80, "pair_alone_before": 100, "pair_ours_alone_after": 100,
+            "pair_alone_after": 140, "pair_memory": 7, "pair_ours_alone_over_stock": 0.75, "pair_auto_over_alone": 0.5, "pair_auto_over_ours_alone": 0.6667})
 
     def test_missed(self):
-        code, figures, _ = self.run_bench("pair.py", "--only", "stock,auto", FAKE_SHARE="0.48")
+        code, figures, _ = self.run_bench("pair.py", *self.SHORT, "--only", "stock,auto", FAKE_SHARE="0.48")
         self.assertEqual((code, figures["pair_best_over_alone_verdict"]), (1, "MISSED"))
 
     def test_wrong_memory(self):
-        code, _, errors = self.run_bench("pair.py", "--only", "5", FAKE="memory")
+        code, _, errors = self.run_bench("pair.py", *self.SHORT, "--only", "5", FAKE="memory")
         self.assertEqual(code, 1)
         self.assertIn("memory does not hold what was written", errors)
 
     def test_failure_leaves_the_rest(self):
-        code, figures, errors = self.run_bench("pair.py", "--only", "stock,auto", FAKE="failed")
+        code, figures, errors = self.run_bench("pair.py", *self.SHORT, "--only", "stock,auto", FAKE="failed")
         self.assertEqual(code, 1)
         self.assertIn("WRONG auto", errors)
         self.assertIn("pair_stock_over_alone", figures)

@@ -1,6 +1,7 @@
 """What fair.py, pair.py and short.py share: trainings (bench/steady.py) that come and go, and what was seen of them."""
 import bisect
 import contextlib
+import statistics
 
 import gpubench
 import sharing
@@ -15,6 +16,13 @@ def arguments(parser):
     parser.add_argument("--gib", type=float, default=7, help="memory of each training (default: %(default)g)")
     parser.add_argument("--batch", type=int, default=32, help="default: %(default)s")
     parser.add_argument("--memory", choices=("swap", "managed"), default="swap", help="default: %(default)s")
+
+
+def shared_arguments(parser):
+    """Of those that compare what several do together with one alone (class Alone)."""
+    arguments(parser)
+    parser.add_argument("--policy", default="fair", help="default: %(default)s")
+    parser.add_argument("--alone-seconds", type=float, default=6, help="of each (default: %(default)g)")
 
 
 class Trainings:
@@ -82,18 +90,71 @@ def aggregate(results, from_s, to_s):
     return sum(iterations(result, from_s, to_s) for result in results) / (to_s - from_s)
 
 
+def run_imported(alone, seconds):
+    """A training by itself, which waits for its order; its result."""
+    alone.go("alone", {"seconds": seconds})
+    alone.wait_done("alone", 2 * seconds)
+    alone.conclude()
+    return alone.results["alone"]
+
+
+def imported(bench, stack, daemon=None):
+    alone = Trainings(bench, stack, daemon)
+    alone.add("alone")
+    return alone
+
+
 def run_alone(bench, seconds):
     """A stock training by itself; its result."""
     with contextlib.ExitStack() as stack:
-        alone = Trainings(bench, stack)
-        alone.add("alone")
+        alone = imported(bench, stack)
         alone.wait_imported()
-        alone.go("alone", {"seconds": seconds})
-        alone.wait_done("alone", 2 * seconds)
-        alone.conclude()
-        bench.figures.add(f"{bench.name}_memory", alone.results["alone"]["memory_gib"], "GiB")
-        return alone.results["alone"]
+        result = run_imported(alone, seconds)
+        bench.figures.add(f"{bench.name}_memory", result["memory_gib"], "GiB")
+        return result
 
 
 def rate_of(result):
     return aggregate([result], result["start_s"], result["end_s"])
+
+
+class Alone:
+    """One training by itself, ours and stock: measured before and after the others. Two processes that do the same
+    differ by several percent, so all figures over one alone are over the mean of those that are known."""
+
+    def __init__(self, bench):
+        self.bench = bench
+        self.results = {"alone": [], "ours_alone": []}
+
+    def measure(self, when):
+        """Both are imported at once, which takes half the time. Ours is looked at as often as those that share."""
+        bench = self.bench
+        gpubench.note(f"alone, {when}, {bench.budget.left():.0f} s left")
+        with contextlib.ExitStack() as stack:
+            stock = imported(bench, stack)
+            with sharing.noted(bench, f"ours alone, {when}"), bench.daemon("auto", None, None) as daemon, \
+                    contextlib.ExitStack() as own, watch.JobWatch(daemon):
+                ours = imported(bench, own, daemon)
+                stock.wait_imported()
+                ours.wait_imported()
+                self.add("ours_alone", when, run_imported(ours, bench.args.alone_seconds))
+            self.add("alone", when, run_imported(stock, bench.args.alone_seconds))
+
+    def add(self, kind, when, result):
+        self.results[kind].append(result)
+        self.bench.figures.add(f"{self.bench.name}_{kind}_{when}", rate_of(result), "it/s")
+
+    def rate(self, kind):
+        return statistics.mean(map(rate_of, self.results[kind]))
+
+    def report(self):
+        self.bench.figures.add(f"{self.bench.name}_memory", self.results["alone"][0]["memory_gib"], "GiB")
+        if self.results["ours_alone"]:
+            self.bench.figures.add(f"{self.bench.name}_ours_alone_over_stock",
+                                   round(self.rate("ours_alone") / self.rate("alone"), 4))
+
+    def report_shared(self, name, rate):
+        """Of several under libunified: what the library costs is in the first figure, what sharing costs in both."""
+        for kind, results in self.results.items():
+            if results:
+                self.bench.figures.add(f"{name}_over_{kind}", round(rate / self.rate(kind), 4))
