@@ -241,7 +241,8 @@ class PairTest(SchedulingFakes):
         alone.report_shared("pair_auto", 60)
         self.assertEqual({name: item["value"] for name, item in bench.figures.values.items()}, {
             "pair_ours_alone_before": 80, "pair_alone_before": 100, "pair_ours_alone_after": 100,
-            "pair_alone_after": 140, "pair_memory": 7, "pair_ours_alone_over_stock": 0.75, "pair_auto_over_alone": 0.5, "pair_auto_over_ours_alone": 0.6667})
+            "pair_alone_after": 140, "pair_memory": 7, "pair_ours_alone_over_stock": 0.75,
+            "pair_auto_over_alone": 0.5, "pair_auto_over_ours_alone": 0.6667})
 
     def test_missed(self):
         code, figures, _ = self.run_bench("pair.py", *self.SHORT, "--only", "stock,auto", FAKE_SHARE="0.48")
