@@ -32,8 +32,8 @@ def parse_arguments():
     parser.add_argument("--gib", type=float, default=7, help="of each rank (default: %(default)g)")
     parser.add_argument("--capacity", default="12GiB", help="of each GPU (default: %(default)s)")
     parser.add_argument("--memory", choices=("swap", "managed"), default="swap", help="default: %(default)s")
-    parser.add_argument("--tq", type=float, default=1, help="quantum in seconds (default: %(default)g)")
-    parser.add_argument("--job-seconds", type=float, default=40, help="of each alone (default: %(default)g)")
+    parser.add_argument("--tq", type=float, default=0.5, help="quantum in seconds (default: %(default)g)")
+    parser.add_argument("--job-seconds", type=float, default=25, help="of each alone (default: %(default)g)")
     parser.add_argument("--patience", type=float, default=2.5, help="default: %(default)g")
     args = parser.parse_args()
     if args.quick:
@@ -99,11 +99,11 @@ def run_alone(bench):
         return group
 
 
-def run_both(bench, daemon, alone):
-    """Both, and what was seen of them."""
+def run_both(bench, daemon, looks, alone):
+    """Both of them, seen by the looks."""
     args = bench.args
     length = ["--iterations", alone.ranks[0]["iterations"]]
-    with contextlib.ExitStack() as stack, watch.JobWatch(daemon) as looks:
+    with contextlib.ExitStack() as stack:
         groups = [Group(bench, stack, name, length, daemon) for name in ("a", "b")]
         try:
             for group in groups:
@@ -125,6 +125,15 @@ def add_handovers(bench, status):
     bench.figures.judge("ddp_handovers", at_least=TARGET, judged=not bench.args.quick)
 
 
+def add_drains(bench, status, looks):
+    """The longest as far as the looks have seen the jobs: with a job goes what it has told."""
+    count = gpubench.counter(status, "handovers")
+    if count:
+        bench.figures.add("ddp_drain_mean_ms", gpubench.moves(status)["drain_ns"] / count / 1e6, "ms")
+    longest_ns = max((job["drain_max_ns"] for _, jobs in looks.samples for job in jobs.values()), default=0)
+    bench.figures.add("ddp_drain_longest_ms", longest_ns / 1e6, "ms")
+
+
 def run(bench):
     args, figures = bench.args, bench.figures
     require_gpus(bench)
@@ -132,11 +141,13 @@ def run(bench):
     figures.add("ddp_alone", alone.wall_s(), "s")
     figures.add("ddp_memory", max(rank["memory_gib"] for rank in alone.ranks), "GiB")
     figures.add("ddp_iterations", alone.ranks[0]["iterations"])
-    with bench.daemon("auto", args.tq, args.capacity) as daemon:
+    with bench.daemon("auto", args.tq, args.capacity) as daemon, watch.JobWatch(daemon) as looks:
         try:
-            groups = run_both(bench, daemon, alone)
+            groups = run_both(bench, daemon, looks, alone)
         finally:
-            add_handovers(bench, daemon.status())
+            told = daemon.status()
+            add_handovers(bench, told)
+            add_drains(bench, told, looks)
     start_s = min(rank["start_s"] for group in groups for rank in group.ranks)
     together_s = max(rank["end_s"] for group in groups for rank in group.ranks) - start_s
     figures.add("ddp_together", together_s, "s")

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Many inference servers (bench/serve.py), each with a model of its own, in a capacity that holds a third of them.
 
-Each server gets a request every 2 to 10 s, at random (--seed). First all of them run stock, all in the card's memory;
-then under libunified with the same requests. What a request took longer than its model's median stock request is what
-sharing has added, told apart by whether the model was on the card when the request came: by the daemon's last status
-before that, 50 ms earlier at most or so. Every model must give the answer that it gave when it was stock.
+Each server gets a request every 2 to 10 s, at random (--seed), and nearly all of these find their model evicted. The first
+--hot of them get one every 0.2 to 0.5 s: what they cost that stay on the card. First all of them run stock, all in the
+card's memory; then under libunified with the same requests. What a request took longer than its model's median stock
+request is what sharing has added, told apart by whether the model was on the card when the request came: by the
+daemon's last status before that, 50 ms earlier at most or so. Every model must give the answer that it gave when it was
+stock.
 
 A process takes about 0.5 GiB of the card for its context, which no capacity counts, and 1 to 2 GiB of host memory
 besides its model. One that does not start is left out, and told. Figures, a chart many.png of who ran when, and
@@ -13,6 +15,7 @@ timeline.json in --out.
 import argparse
 import bisect
 import contextlib
+import os
 import random
 import statistics
 import subprocess
@@ -24,9 +27,9 @@ import timeline
 import watch
 
 PROGRAM = gpubench.HERE / "serve.py"
-IMPORT_S, BUILD_S, LIST_S = 120, 120, 120
+IMPORT_S, BUILD_S, LIST_S, WARM_S = 120, 120, 120, 60
 TARGET_MS = 5
-AT_ONCE = 12
+AT_ONCE = max(12, len(os.sched_getaffinity(0)))
 LEAD_S = 1
 RESIDENT = 0.98  # of a model's bytes: it is on the card
 
@@ -40,6 +43,12 @@ def parse_arguments():
     parser.add_argument("--request-seconds", type=float, default=60, help="of requests (default: %(default)g)")
     parser.add_argument("--gap", type=float, nargs=2, default=(2, 10), metavar="SECONDS",
                         help="between two requests of a server (default: 2 10)")
+    parser.add_argument("--hot", type=int, default=4, help="models with the gap --hot-gap (default: %(default)s)")
+    parser.add_argument("--hot-gap", type=float, nargs=2, default=(0.2, 0.5), metavar="SECONDS",
+                        help="(default: 0.2 0.5)")
+    parser.add_argument("--warm", action=argparse.BooleanOptionalAction, default=True,
+                        help="one request to each before the clock starts: the first would pay for the moves that the new "
+                        "capacity asks for (default: %(default)s)")
     parser.add_argument("--policy", default="rr", help="default: %(default)s")
     parser.add_argument("--tq", type=float, default=1, help="quantum in seconds (default: %(default)g)")
     parser.add_argument("--seed", type=int, default=1)
@@ -61,13 +70,14 @@ def available(bench):
     return asked.stdout.split()[:bench.args.models]
 
 
-def requests_of(args, name):
+def requests_of(args, name, is_hot):
     """When they come, in seconds; the same for stock and ours."""
     chance, times_s = random.Random(f"{args.seed} {name}"), []
-    at_s = chance.uniform(0, args.gap[1])
+    gap = args.hot_gap if is_hot else args.gap
+    at_s = chance.uniform(0, gap[1])
     while at_s < args.request_seconds:
         times_s.append(round(at_s, 4))
-        at_s += chance.uniform(*args.gap)
+        at_s += chance.uniform(*gap)
     return times_s
 
 
@@ -105,11 +115,17 @@ class Servers:
             gpubench.note(f"left out: {error}")
             new.pop(name).__exit__()
 
+    def warm(self):
+        """One after the other: each has then been moved where the capacity wants it."""
+        for job in self.jobs.values():
+            job.go({"warm": True})
+            job.expect("warm", WARM_S)
+
     def serve(self):
         """model -> its requests: [when it came, ms]."""
         args, start_s = self.bench.args, time.monotonic() + LEAD_S
         for name, job in self.jobs.items():
-            job.go({"start_s": start_s, "requests_s": requests_of(args, name)})
+            job.go({"start_s": start_s, "requests_s": requests_of(args, name, name in self.bench.hot)})
         results = {name: job.expect("result", args.request_seconds + 120) for name, job in self.jobs.items()}
         for name, job in self.jobs.items():
             gpubench.check_guest(self.variant, results[name], job, self.daemon)
@@ -129,6 +145,8 @@ def run_stock(bench, names):
     with contextlib.ExitStack() as stack:
         servers = Servers(bench, stack)
         servers.start(names)
+        if bench.args.warm:
+            servers.warm()
         results = servers.serve()
         servers.finish()
         return results
@@ -152,6 +170,8 @@ def run_ours(bench, names):
         servers = Servers(bench, stack, daemon)
         servers.start(names)
         set_capacity(bench, daemon)
+        if args.warm:
+            servers.warm()
         told = sharing.Told(before=daemon.status())
         with watch.JobWatch(daemon) as looks:
             results = servers.serve()
@@ -218,7 +238,9 @@ def report(bench, stock, ours, looks):
 
 
 def run(bench):
-    stock = run_stock(bench, available(bench))
+    names = available(bench)
+    bench.hot = set(names[:bench.args.hot])
+    stock = run_stock(bench, names)
     stock = {name: result for name, result in stock.items() if result["requests"]}
     bench.figures.add("many_stock_models", len(stock))
     if not stock:

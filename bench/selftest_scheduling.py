@@ -98,6 +98,11 @@ def serve():
         sys.exit("no memory")
     place = appear()
     order = reach("ready")
+    warm = 0
+    while "warm" in order:
+        warm, order = warm + 1, reach("warm")
+    if warm != int(env("FAKE_WARM", "1")):
+        sys.exit(f"{warm} requests before the first that is timed")
     added = 0 if not ours else float(env("FAKE_HERE", "1") if place % 2 == 0 else env("FAKE_AWAY", "200"))
     reach("result", {"requests": [[order["start_s"] + at_s, 10 + added] for at_s in order["requests_s"]],
                      "answer": fake, "preloaded": preloaded})
@@ -151,8 +156,11 @@ if "status" in words:
         (pathlib.Path(f"{socket}.seen.{pid}") if once.exists() else once).touch()
         ran_ns = int(since_ns / 3 * (first if place == 0 else 1))
         jobs.append({"pid": pid, "gpu_ns": ran_ns, "held_ns": ran_ns * 5 // 4, "waited_ns": since_ns - ran_ns * 5 // 4,
+                     "turns": 0, "moved_bytes": 0, "drain_max_ns": (20 + place) * 10**6,
                      "used_bytes": 1 << 30, "resident_bytes": 0 if tight and place % 2 else 1 << 30})
-    print(json.dumps({"gpus": [{"index": 0, "handovers": int(os.environ.get("FAKE_HANDOVERS", "120")), "jobs": jobs}]}))
+    handovers = int(os.environ.get("FAKE_HANDOVERS", "120"))
+    told = {"drain_ns": handovers * 9 * 10**6, "hidden_bytes": 0}
+    print(json.dumps({"gpus": [{"index": 0, "handovers": handovers, "handover": told, "jobs": jobs}]}))
 '''
 
 
@@ -295,6 +303,19 @@ class ManyTest(SchedulingFakes):
         self.assertGreater(figures["many_requests_evicted"], 3)
         self.pixels("many.png")
 
+    def test_hot_ones(self):
+        """The first of two, which the fake status tells to be on the card."""
+        rare = self.run_bench("many.py", *self.QUICK, "--models", "2", "--hot", "0")[1]
+        code, figures, errors = self.run_bench("many.py", *self.QUICK, "--models", "2", "--hot", "1")
+        self.assertEqual(code, 0, errors)
+        self.assertGreater(figures["many_requests_resident"], 40)
+        self.assertLess(rare["many_requests_resident"], 11)
+        self.assertEqual(figures["many_requests_evicted"], rare["many_requests_evicted"])
+
+    def test_not_warm(self):
+        code, _, errors = self.run_bench("many.py", *self.QUICK, "--models", "2", "--no-warm", FAKE_WARM="0")
+        self.assertEqual(code, 0, errors)
+
     def test_slow_and_wrong(self):
         code, figures, _ = self.run_bench("many.py", *self.QUICK, "--models", "2", FAKE_HERE="6", FAKE="DIFFERENT")
         self.assertEqual((code, figures["many_added_ms_resident_verdict"]), (1, "MISSED"))
@@ -314,6 +335,7 @@ class DdpTest(SchedulingFakes):
         code, figures, errors = self.run_bench("ddp.py")
         self.assertEqual(code, 0, errors)
         self.assertEqual((figures["ddp_results"], figures["ddp_handovers"], figures["ddp_alone"]), ("same", 120, 1))
+        self.assertEqual((figures["ddp_drain_mean_ms"], figures["ddp_drain_longest_ms"]), (9, 21))
         self.pixels("ddp.png")
 
     def test_wrong_weights_and_too_few_hand_overs(self):
@@ -323,7 +345,7 @@ class DdpTest(SchedulingFakes):
 
     def test_deadlock(self):
         code, figures, errors = self.run_bench("ddp.py", "--seconds", "4", FAKE="hang")
-        self.assertEqual((code, figures["ddp_handovers"]), (1, 120), errors)
+        self.assertEqual((code, figures["ddp_handovers"], figures["ddp_drain_mean_ms"]), (1, 120, 9), errors)
         self.assertIn("no @rank in time", errors)
         self.assertNotIn("ddp_results", figures)
 

@@ -12,7 +12,7 @@ import time
 import gpubench
 
 PERIOD_S = 0.05
-JOB_KEYS = ("gpu_ns", "held_ns", "waited_ns", "used_bytes", "resident_bytes")
+JOB_KEYS = ("gpu_ns", "held_ns", "waited_ns", "turns", "used_bytes", "resident_bytes", "moved_bytes", "drain_max_ns")
 
 
 class Watch:
