@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Many inference servers (bench/serve.py), each with a model of its own, in a capacity that holds a third of them.
 
-Each server gets a request every 2 to 10 s, at random (--seed), and nearly all of these find their model evicted. The first
---hot of them get one every 0.2 to 0.5 s: what they cost that stay on the card. First all of them run stock, all in the
-card's memory; then under libunified with the same requests. What a request took longer than its model's median stock
-request is what sharing has added, told apart by whether the model was on the card when the request came: by the
+Each server gets a request every 2 to 10 s, at random (--seed), and nearly all of these find their model evicted. The
+first --hot of them get one every 0.2 to 0.5 s: what they cost that stay on the card. First all of them run stock, all
+in the card's memory; then under libunified with the same requests. What a request took longer than its model's median
+stock request is what sharing has added, told apart by whether the model was on the card when the request came: by the
 daemon's last status before that, 50 ms earlier at most or so. Every model must give the answer that it gave when it was
 stock.
 
@@ -47,8 +47,8 @@ def parse_arguments():
     parser.add_argument("--hot-gap", type=float, nargs=2, default=(0.2, 0.5), metavar="SECONDS",
                         help="(default: 0.2 0.5)")
     parser.add_argument("--warm", action=argparse.BooleanOptionalAction, default=True,
-                        help="one request to each before the clock starts: the first would pay for the moves that the new "
-                        "capacity asks for (default: %(default)s)")
+                        help="one request to each before the clock starts: the first would pay for the moves that the "
+                        "new capacity asks for (default: %(default)s)")
     parser.add_argument("--policy", default="rr", help="default: %(default)s")
     parser.add_argument("--tq", type=float, default=1, help="quantum in seconds (default: %(default)g)")
     parser.add_argument("--seed", type=int, default=1)

@@ -304,13 +304,15 @@ class ManyTest(SchedulingFakes):
         self.pixels("many.png")
 
     def test_hot_ones(self):
-        """The first of two, which the fake status tells to be on the card."""
-        rare = self.run_bench("many.py", *self.QUICK, "--models", "2", "--hot", "0")[1]
-        code, figures, errors = self.run_bench("many.py", *self.QUICK, "--models", "2", "--hot", "1")
-        self.assertEqual(code, 0, errors)
-        self.assertGreater(figures["many_requests_resident"], 40)
-        self.assertLess(rare["many_requests_resident"], 11)
-        self.assertEqual(figures["many_requests_evicted"], rare["many_requests_evicted"])
+        """One of two. Which of them the fake status tells to be away is a matter of who starts first."""
+        def counts(*options):
+            code, figures, errors = self.run_bench("many.py", *self.QUICK, "--models", "2", *options)
+            self.assertEqual(code, 0, errors)
+            return [figures[f"many_requests_{where}"] for where in ("resident", "evicted")]
+        rare, hot = counts("--hot", "0"), counts("--hot", "1")
+        self.assertLess(max(rare), 11)
+        self.assertGreater(max(hot), 40)
+        self.assertIn(min(hot), rare)
 
     def test_not_warm(self):
         code, _, errors = self.run_bench("many.py", *self.QUICK, "--models", "2", "--no-warm", FAKE_WARM="0")
