@@ -104,13 +104,19 @@ static void go_alone(const char *why) {
   condition_wake_all(&client.memory_changed);
 }
 
+/* How it is to stop is told anew with each grant. The worker may not have begun when calls are to pass. */
+static void forget_stop(struct gpu *gpu) {
+  gpu->together = false;
+  gpu->pass_calls = gpu->pass_round = gpu->stopped_round = 0;
+}
+
 /* What the last daemon has said is void. Who held the lock holds on; who did not runs unshared. */
 static void forget_daemon(void) {
   client.generation++;
   client.registered = false;
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++) {
     gpu->attach_sent = gpu->attached = gpu->requested = gpu->wanted = gpu->ends = gpu->drop_pending = false;
-    gpu->together = false;
+    forget_stop(gpu);
     condition_wake_all(&gpu->changed);
     gpu->granted_bytes = gpu->capacity_bytes = 0;
     gpu->epoch = 0;
@@ -195,6 +201,7 @@ static void on_granted(struct gpu *gpu, const struct gs_msg *msg) {
   gpu->requested = false;
   gpu->holding = true;
   gpu->wanted = gpu->drop_pending = false;
+  forget_stop(gpu);
   room_take(gpu, msg);
   turn_take(gpu, msg->room.quantum_ns);
   handover_begin_at_once(gpu);

@@ -143,14 +143,22 @@ static bool let_one_pass(CUdevice device) {
   return true;
 }
 
-/* The gate is shut, or was not opened in this turn: then nothing can pass before the memory is there. */
-static void let_some_pass(struct gpu *gpu, unsigned calls, uint64_t enough_bytes) {
-  if (enough_bytes && !memory_try_open(gpu->device, enough_bytes))
+/* The gate is shut. If it was not opened in this turn, nothing can pass before the memory is there. */
+static void let_some_pass(struct gpu *gpu, unsigned calls, bool opened, uint64_t enough_bytes) {
+  if (!opened && !memory_try_open(gpu->device, enough_bytes))
     return;
   for (unsigned i = 0; i < calls && let_one_pass(gpu->device); i++)
     continue;
   gate_revoke_pulse(gpu->device, SETTLE_NS); /* what passes after the drain would not be finished by it */
   drain(gpu);
+}
+
+/* Until there is an order, or a move is to be tried again. Lock held, on entry and exit. */
+static void rest(struct gpu *gpu) {
+  if (condition_wait(&gpu->changed, &client.lock, gpu->step_again_ns))
+    return;
+  gpu->step_again_ns = UINT64_MAX;
+  gpu->step_due = true;
 }
 
 /* Whoever is done says so, and lets calls through that others wait for, until all are done. Lock held, on
@@ -162,9 +170,9 @@ static void stop_together(struct gpu *gpu, bool opened) {
     gpu->pass_calls = 0;
     gpu->stopped_round = gpu->pass_round;
     if (calls) {
-      uint64_t enough_bytes = opened ? 0 : room_enough_bytes(gpu);
+      uint64_t enough_bytes = room_enough_bytes(gpu);
       pthread_mutex_unlock(&client.lock);
-      let_some_pass(gpu, calls, enough_bytes);
+      let_some_pass(gpu, calls, opened, enough_bytes);
       pthread_mutex_lock(&client.lock);
       told = false;
     } else if (!told) {
@@ -174,7 +182,7 @@ static void stop_together(struct gpu *gpu, bool opened) {
       room_step(gpu);
       gpu->busy = true;
     } else {
-      condition_wait(&gpu->changed, &client.lock, UINT64_MAX);
+      rest(gpu);
     }
   }
 }
@@ -193,7 +201,6 @@ static void give_back(struct gpu *gpu) {
   uint64_t generation = client.generation;
   gpu->drop_pending = gpu->grant_pending = false;
   gpu->busy = gpu->releasing = true;
-  gpu->pass_calls = gpu->pass_round = gpu->stopped_round = 0;
   pthread_mutex_unlock(&client.lock);
   bool opened = gate_is_open(gpu->device);
   uint64_t drain_ns = stop_submitting(gpu);
@@ -308,13 +315,6 @@ static void watch_idle(struct gpu *gpu) {
   pthread_mutex_lock(&client.lock);
   if (idle && !gpu->room_waiters && gpu->wanted && gpu->epoch == epoch && client.generation == generation)
     handover_order_drop(gpu);
-}
-
-static void rest(struct gpu *gpu) {
-  if (condition_wait(&gpu->changed, &client.lock, gpu->step_again_ns))
-    return;
-  gpu->step_again_ns = UINT64_MAX;
-  gpu->step_due = true;
 }
 
 void *handover_run(void *argument) {

@@ -241,13 +241,19 @@ struct gs_msg fake_accept(struct fake_daemon *fake, uint64_t capacity_bytes, enu
   return attach;
 }
 
-static void tell_turn(struct fake_daemon *fake, enum gs_msg_type type, uint64_t epoch, uint64_t room_bytes) {
+static struct gs_msg turn_msg(struct fake_daemon *fake, enum gs_msg_type type, uint64_t epoch,
+                              uint64_t room_bytes) {
   struct gs_msg msg = wire_msg(type, 0);
   msg.epoch = epoch;
   msg.room.room_bytes = fake->room_bytes = room_bytes;
   msg.room.room_seq = ++fake->room_seq;
   msg.room.target_bytes = fake->target_bytes;
   msg.room.quantum_ns = type == GS_LOCK_OK ? fake->quantum_ns : 0;
+  return msg;
+}
+
+static void tell_turn(struct fake_daemon *fake, enum gs_msg_type type, uint64_t epoch, uint64_t room_bytes) {
+  struct gs_msg msg = turn_msg(fake, type, epoch, room_bytes);
   tell(fake, &msg);
 }
 
@@ -269,6 +275,20 @@ void fake_want(struct fake_daemon *fake) {
 
 void fake_drop(struct fake_daemon *fake, uint64_t epoch, uint64_t room_bytes) {
   tell_turn(fake, GS_DROP_LOCK, epoch, room_bytes);
+}
+
+void fake_drop_together(struct fake_daemon *fake, uint64_t room_bytes) {
+  struct gs_msg msg = turn_msg(fake, GS_DROP_LOCK, fake->epoch, room_bytes);
+  msg.room.together = 1;
+  tell(fake, &msg);
+}
+
+void fake_let_pass(struct fake_daemon *fake, uint32_t calls, uint32_t round) {
+  struct gs_msg msg = wire_msg(GS_LET_PASS, 0);
+  msg.epoch = fake->epoch;
+  msg.pass.calls = calls;
+  msg.pass.round = round;
+  tell(fake, &msg);
 }
 
 void fake_end(struct fake_daemon *fake) {
