@@ -15,8 +15,9 @@
  * ranks have come first on all its GPUs, a gang waits for no more than one quantum.
  *
  * When one member must stop, all must: its work may wait for theirs. A member that dies leaves the gang; one
- * that comes late is granted like the others, by a claim of the gang. A GPU on which no turns are taken is
- * always to be had. A gang has one member on each GPU: two on one might never fit beside each other.
+ * that comes late is granted like the others, by a claim of the gang. One that has not stopped within the
+ * grace is not waited for: it may be waiting for them itself. A GPU on which no turns are taken is always to
+ * be had. A gang has one member on each GPU: two on one might never fit beside each other.
  */
 #include "core/internal.h"
 
@@ -79,7 +80,7 @@ bool gang_join(struct sched_gang *gang, struct sched_job *job) {
   job->gang = gang;
   job->counted = false;
   list_append(&gang->members, &job->gang_link);
-  make_dirty(job->gpu);
+  gang_look(gang); /* one that was alone is not any more */
   return true;
 }
 
@@ -142,9 +143,13 @@ static bool has_place(const struct sched_job *job, bool over, uint64_t now_ns) {
          holders_would_make_way(job, over, now_ns);
 }
 
+/* It has not stopped in time: nobody is to wait for it. What it has submitted may wait for the others'. */
+static bool is_silent(const struct sched_job *job) { return job->flags & GS_STATE_OVERDUE; }
+
 /* Turns are not taken there, or it holds already. */
 static bool needs_none(const struct sched_job *job) {
-  return !takes_turns(job) || (job->state == GS_JOB_HOLDING && !job->displaced && !job->must_stop);
+  return !takes_turns(job) || is_silent(job) ||
+         (job->state == GS_JOB_HOLDING && !job->displaced && !job->must_stop);
 }
 
 /* All members; or they would, if all quanta were over. */
@@ -196,12 +201,11 @@ bool gang_claim(struct sched_gang *gang, uint64_t now_ns) {
   return first == gang;
 }
 
-/* Not if a member cannot run any more, or does not answer: then nobody is to wait for it. */
+/* Not if a member cannot run any more: then nobody is to wait for it. */
 bool gang_keeps_claim(struct sched_gang *gang) {
   list_each(node, &gang->members) {
     const struct sched_job *job = member_of(node);
-    bool silent = takes_turns(job) && job->flags & GS_STATE_OVERDUE;
-    if (silent || (job->state == GS_JOB_WAITING && !can_run(job))) {
+    if (job->state == GS_JOB_WAITING && !can_run(job)) {
       set_claims(gang, false);
       return false;
     }
@@ -214,7 +218,7 @@ bool gang_keeps_claim(struct sched_gang *gang) {
 bool gang_is_ready(const struct sched_gang *gang) {
   list_each(node, &gang->members) {
     const struct sched_job *job = member_of(node);
-    if (!takes_turns(job) || job->state == GS_JOB_HOLDING)
+    if (!takes_turns(job) || is_silent(job) || job->state == GS_JOB_HOLDING)
       continue;
     if (job->state != GS_JOB_WAITING || list_empty(&job->turn) || !holders_fit(job))
       return false;

@@ -47,6 +47,9 @@ void turns_tell_all(struct sched_gpu *gpu, enum sched_action_type type, struct s
 
 uint64_t turns_deadline_ns(const struct sched_gpu *gpu);
 
+/* The job, which is told to stop, has the grace for it from now on. */
+void turns_await_stop(struct sched_job *job, uint64_t now_ns);
+
 /* Judge those that have not answered within the grace. */
 void turns_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
 
@@ -119,10 +122,10 @@ void gang_grant(struct sched_gang *gang, uint64_t now_ns, struct sched_change *c
 void joint_begin(struct sched_job *job, uint64_t now_ns);
 
 /* If the job stops with its gang: it need not any more. */
-void joint_release(struct sched_job *job, struct sched_change *change);
+void joint_release(struct sched_job *job, uint64_t now_ns, struct sched_change *change);
 
 /* Release those that stop if all of them have finished. NULL: nothing happens. */
-void joint_look(struct sched_gang *gang, struct sched_change *change);
+void joint_look(struct sched_gang *gang, uint64_t now_ns, struct sched_change *change);
 
 uint64_t joint_deadline_ns(const struct sched_gpu *gpu);
 void joint_expire(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);

@@ -8,11 +8,11 @@
  * come to an end, are behind: they let calls through (LET_PASS), finish those, and say so again.
  *
  * How many? Members of a distributed program submit much the same calls: as many as the one that has
- * submitted most has submitted more, since they last stopped together. If nobody is behind by that count, or
- * it does not help, after some time one, and twice as many each time; and if another member turns out to be
- * behind, those were too many: one again, and more time. If nobody has finished, each lacks something that
- * another one holds back: all let some through. None of this is lost: what is let through has to be done
- * anyway.
+ * submitted most has submitted more, since they last stopped together, a few at a time. If nobody is behind
+ * by that count, or it does not help, after some time one, and twice as many each time; and if another member
+ * turns out to be behind, those were too many: one again, and more time. If nobody has finished, each lacks
+ * something that another one holds back: all let some through. None of this is lost: what is let through has
+ * to be done anyway.
  */
 #include "core/internal.h"
 
@@ -37,27 +37,29 @@ void joint_begin(struct sched_job *job, uint64_t now_ns) {
   if (!job->together)
     return;
   gang->pass_calls = 1;
+  gang->behind_ns = BEHIND_NS;
   gang->stuck_ns = STUCK_NS;
   gang->pass_ns = add_u64(now_ns, STUCK_NS);
 }
 
-void joint_release(struct sched_job *job, struct sched_change *change) {
+void joint_release(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
   if (!job->together)
     return;
   job->together = false;
+  turns_await_stop(job, now_ns); /* it may have waited for others all the time */
   job->calls_before = job->calls;
   job->counted = job->stopped;
   change_add(change, job, SCHED_TELL_DROP_LOCK);
 }
 
-void joint_look(struct sched_gang *gang, struct sched_change *change) {
+void joint_look(struct sched_gang *gang, uint64_t now_ns, struct sched_change *change) {
   if (!gang)
     return;
   list_each(node, &gang->members) {
     if (is_stopping(member_of(node)) && !member_of(node)->drained)
       return;
   }
-  list_each(node, &gang->members) { joint_release(member_of(node), change); }
+  list_each(node, &gang->members) { joint_release(member_of(node), now_ns, change); }
 }
 
 /* ---- who is behind ---- */
@@ -101,7 +103,7 @@ static bool somebody_has_drained(const struct sched_gang *gang) {
 /* ---- what they say ---- */
 
 static void await_news(struct sched_gang *gang, uint64_t now_ns) {
-  gang->pass_ns = add_u64(now_ns, somebody_is_behind(gang) ? BEHIND_NS : gang->stuck_ns);
+  gang->pass_ns = add_u64(now_ns, somebody_is_behind(gang) ? gang->behind_ns : gang->stuck_ns);
 }
 
 static void note_drained(struct sched_job *job) {
@@ -114,13 +116,23 @@ static void note_drained(struct sched_job *job) {
   job->lets_pass = false;
 }
 
+/* Who had none to let pass is asked less and less often: it may not submit as many calls as others. */
+static void note_calls(struct sched_job *job, const struct sched_stop *stop) {
+  struct sched_gang *gang = job->gang;
+  if (is_stopping(job) && job->calls != stop->calls)
+    gang->behind_ns = BEHIND_NS;
+  else if (is_stopping(job) && job->lets_pass && stop->drained)
+    gang->behind_ns = min_u64(2 * gang->behind_ns, STUCK_NS);
+  job->calls = stop->calls;
+}
+
 void scheduler_stopped(struct sched_job *job, const struct sched_stop *stop, uint64_t now_ns,
                        struct sched_change *change) {
   bool stops = job->state == GS_JOB_DROPPING || job->state == GS_JOB_BYPASSED;
   if (stop->epoch != job->epoch || !stops)
     return;
   job->stopped = true;
-  job->calls = stop->calls;
+  note_calls(job, stop);
   if (!is_stopping(job)) {
     if (stop->drained)
       change_add(change, job, SCHED_TELL_DROP_LOCK); /* there is nobody any more to wait for */
@@ -129,7 +141,7 @@ void scheduler_stopped(struct sched_job *job, const struct sched_stop *stop, uin
   if (stop->drained && stop->round == job->pass_round) /* not said before it was told to let calls pass */
     note_drained(job);
   await_news(job->gang, now_ns);
-  joint_look(job->gang, change);
+  joint_look(job->gang, now_ns, change);
 }
 
 /* ---- who lets calls through ---- */
@@ -138,16 +150,15 @@ static void let_pass(struct sched_job *job, uint64_t calls, struct sched_change 
   job->drained = false;
   job->lets_pass = true;
   job->pass_round++;
-  job->pass_calls = (uint32_t)min_u64(calls, UINT32_MAX);
+  job->pass_calls = (uint32_t)min_u64(calls, CALLS_MAX); /* the others may be done in a moment */
   change_add(change, job, SCHED_TELL_LET_PASS);
 }
 
 static void let_those_behind_pass(struct sched_gang *gang, struct sched_change *change) {
-  uint64_t most = most_progress(gang);
   list_each(node, &gang->members) {
-    struct sched_job *job = member_of(node);
-    if (is_stopping(job) && job->drained && progress(job) < most)
-      let_pass(job, most - progress(job), change);
+    uint64_t calls = lacks(member_of(node));
+    if (calls > 0)
+      let_pass(member_of(node), calls, change);
   }
 }
 

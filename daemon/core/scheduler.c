@@ -158,7 +158,7 @@ void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_chang
   change_forget(job);
   struct sched_gang *gang = job->gang;
   gang_leave(job);
-  joint_look(gang, change);
+  joint_look(gang, now_ns, change);
   present_leave(job);
   list_remove(&job->turn);
   list_remove(&job->leaving_link);
@@ -204,7 +204,7 @@ void scheduler_release(struct sched_job *job, const struct sched_release *releas
   if (!job->gpu->serialized)
     turns_grant(job->gpu, job, now_ns, change);
   gang_ask(job->gang, now_ns);
-  joint_look(job->gang, change); /* the others need not wait for it */
+  joint_look(job->gang, now_ns, change); /* the others need not wait for it */
   conclude(job->gpu, now_ns, change);
 }
 
@@ -349,8 +349,8 @@ bool scheduler_join(struct sched_job *job, struct sched_gang *gang, uint64_t now
                     struct sched_change *change) {
   struct sched_gang *left = job->gang;
   gang_leave(job);
-  joint_release(job, change);
-  joint_look(left, change);
+  joint_release(job, now_ns, change);
+  joint_look(left, now_ns, change);
   bool joined = !gang || gang_join(gang, job);
   gang_ask(job->gang, now_ns);
   conclude(job->gpu, now_ns, change);

@@ -56,7 +56,8 @@ struct sched_gang {
   bool claims;         /* the places that all of them need */
   uint32_t pass_calls; /* while they stop (joint.c): how many to let through next */
   uint64_t pass_ns;    /* and when */
-  uint64_t stuck_ns;   /* for how long nothing is done if nobody seems to be behind */
+  uint64_t behind_ns;  /* for how long nothing is done if somebody seems to be behind */
+  uint64_t stuck_ns;   /* and if nobody does */
 };
 
 struct scheduler {
@@ -189,6 +190,7 @@ struct sched_job {
   bool undecided;
   bool on_trial;                /* displaced only to see what would happen */
   bool must_stop;               /* because another member of its gang must */
+  uint64_t told_stop_ns;        /* when it was told to, the last time */
   bool together;                /* told to stop, and to be released with the rest of its gang (joint.c) */
   bool stopped;                 /* it has said how many calls it has submitted: */
   uint64_t calls, calls_before; /* now, and when its gang last stopped together */

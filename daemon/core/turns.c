@@ -111,8 +111,15 @@ void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, 
   change_add(change, job, SCHED_TELL_LOCK_OK);
 }
 
+void turns_await_stop(struct sched_job *job, uint64_t now_ns) {
+  job->told_stop_ns = now_ns;
+  list_remove(&job->turn);
+  list_append(&job->gpu->dropping, &job->turn);
+}
+
 static void drop(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
   turns_set_state(job, GS_JOB_DROPPING, now_ns);
+  turns_await_stop(job, now_ns);
   joint_begin(job, now_ns);
   change_add(change, job, SCHED_TELL_DROP_LOCK);
 }
@@ -161,8 +168,8 @@ void turns_tell_wanted(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chan
   gpu->wanted_told = wanted;
   list_each(node, &gpu->holders) {
     struct sched_job *job = job_of_turn(node);
-    if (job->active && gang_is_alone(job)) /* one of a gang that rests is still needed by the others */
-      tell_wanted(job, wanted, now_ns, change);
+    if (job->active) /* one of a gang that rests is still needed by the others */
+      tell_wanted(job, wanted && gang_is_alone(job), now_ns, change);
   }
 }
 
@@ -379,12 +386,16 @@ static uint64_t decision_ns(const struct sched_gpu *gpu) {
   return decision_ns;
 }
 
+static uint64_t stop_by_ns(const struct sched_job *job) {
+  return add_u64(job->told_stop_ns, job->gpu->scheduler->grace_ns);
+}
+
 uint64_t turns_deadline_ns(const struct sched_gpu *gpu) {
   uint64_t deadline_ns = SCHED_NEVER;
   if (gpu->serialized)
     deadline_ns = decision_ns(gpu);
   if (!list_empty(&gpu->dropping))
-    deadline_ns = min_u64(deadline_ns, grace_end_ns(job_of_turn(list_first(&gpu->dropping))));
+    deadline_ns = min_u64(deadline_ns, stop_by_ns(job_of_turn(list_first(&gpu->dropping))));
   if (gpu->serialized && !wants_turns(gpu))
     deadline_ns = min_u64(deadline_ns, settled_ns(gpu));
   return deadline_ns;
@@ -393,24 +404,27 @@ uint64_t turns_deadline_ns(const struct sched_gpu *gpu) {
 static void judge(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
                   struct sched_change *change) {
   struct sched_handover *handover = &gpu->handover;
+  bool waits = job->together && job->drained;
+  joint_release(job, now_ns, change); /* its gang does not come to an end: each for itself */
+  if (waits)
+    return;
   job->flags |= GS_STATE_OVERDUE;
-  joint_release(job, change); /* its gang has not come to an end, either: each for itself */
   if (job->managed) {
     if (handover->open)
       handover_drained(gpu, now_ns - job->since_ns, now_ns);
     turns_set_state(job, GS_JOB_BYPASSED, now_ns);
-    gang_look(job->gang);
-    joint_look(job->gang, change);
     change_add(change, job, SCHED_NOTE_BYPASSED);
   } else {
     list_remove(&job->turn);
     list_append(&gpu->overdue, &job->turn);
     change_add(change, job, SCHED_NOTE_OVERDUE);
   }
+  gang_look(job->gang);
+  joint_look(job->gang, now_ns, change);
 }
 
 void turns_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   struct sched_job *job;
-  while ((job = job_of_turn(list_first(&gpu->dropping))) && now_ns >= grace_end_ns(job))
+  while ((job = job_of_turn(list_first(&gpu->dropping))) && now_ns >= stop_by_ns(job))
     judge(gpu, job, now_ns, change);
 }

@@ -1,0 +1,263 @@
+/*
+ * test_joint.c - a gang of two that stops together (daemon/core/joint.c), and the rivals for its GPUs: what
+ * each is told, step by step.
+ */
+#include <string.h>
+
+#include "common/clock.h"
+#include "core/scheduler.h"
+#include "suite.h"
+
+#define CARD (UINT64_C(16) << 30)
+#define TQ_NS (100 * NS_PER_MS)
+#define GRACE_NS (2 * NS_PER_S)
+#define GPUS 2
+
+/* The members, by GPU; and those that they share the GPUs with. */
+enum { A0, A1, B0, B1, JOBS };
+
+/* What one has been told. */
+struct told {
+  bool holds, together, wanted;
+  unsigned drops, passes, bypassed;
+  uint32_t pass_calls, pass_round;
+  uint64_t quantum_ns;
+};
+
+static struct scheduler scheduler;
+static struct sched_gpu gpus[GPUS];
+static struct sched_gang gang;
+static struct sched_job jobs[JOBS];
+static struct told told[JOBS];
+static struct sched_change change;
+static uint64_t now_ns;
+
+static void set_up(void) {
+  memset(jobs, 0, sizeof jobs);
+  memset(told, 0, sizeof told);
+  now_ns = 10 * NS_PER_S;
+  scheduler_init(&scheduler);
+  scheduler.defaults.mode = GS_MODE_ON;
+  scheduler.defaults.policy = GS_POLICY_RR;
+  scheduler.defaults.tq_ns = TQ_NS;
+  scheduler.grace_ns = GRACE_NS;
+  change_init(&change);
+  gang_init(&gang);
+  for (int g = 0; g < GPUS; g++)
+    scheduler_add_gpu(&scheduler, &gpus[g], (const uint8_t[GS_UUID_SIZE]){1, (uint8_t)g}, "card", CARD);
+}
+
+/* ---- what they are told ---- */
+
+static void hear(const struct sched_action *action) {
+  struct told *it = &told[action->job - jobs];
+  if (action->type == SCHED_TELL_LOCK_OK) {
+    it->holds = true;
+    it->quantum_ns = action->quantum_ns;
+  } else if (action->type == SCHED_TELL_LOCK_WANTED) {
+    it->wanted = action->left_ns != GS_LEFT_NOBODY;
+  } else if (action->type == SCHED_TELL_DROP_LOCK) {
+    it->drops++;
+    it->together = action->together;
+  } else if (action->type == SCHED_TELL_LET_PASS) {
+    it->passes++;
+    it->pass_calls = action->pass_calls;
+    it->pass_round = action->pass_round;
+  } else if (action->type == SCHED_NOTE_BYPASSED) {
+    it->bypassed++;
+  }
+}
+
+static void execute(void) {
+  struct sched_action action;
+  while (change_next(&change, &action))
+    hear(&action);
+}
+
+/* ---- what they do ---- */
+
+static void come(int i, uint32_t flags) {
+  struct sched_attach attach = {.id = (uint32_t)i + 1, .flags = flags};
+  scheduler_attach(&gpus[i % GPUS], &jobs[i], &attach, now_ns, &change);
+  execute();
+}
+
+static void join(int i) {
+  ck_assert(scheduler_join(&jobs[i], &gang, now_ns, &change));
+  execute();
+}
+
+static void request(int i) {
+  scheduler_request(&jobs[i], now_ns, &change);
+  execute();
+}
+
+static void activate(int i) {
+  scheduler_active(&jobs[i], &(struct sched_active){.epoch = jobs[i].epoch}, now_ns, &change);
+  execute();
+}
+
+static void say_stopped(int i, uint64_t calls, bool drained) {
+  struct sched_stop stop = {
+      .epoch = jobs[i].epoch, .calls = calls, .round = told[i].pass_round, .drained = drained};
+  scheduler_stopped(&jobs[i], &stop, now_ns, &change);
+  execute();
+}
+
+static void release(int i) {
+  told[i] = (struct told){.holds = false};
+  scheduler_release(&jobs[i], &(struct sched_release){.epoch = jobs[i].epoch}, now_ns, &change);
+  execute();
+}
+
+static void pass(uint64_t ns) {
+  uint64_t end_ns = now_ns + ns;
+  for (uint64_t next_ns; (next_ns = scheduler_deadline_ns(&scheduler)) <= end_ns;) {
+    now_ns = next_ns > now_ns ? next_ns : now_ns;
+    scheduler_expire(&scheduler, now_ns, &change);
+    execute();
+  }
+  now_ns = end_ns;
+}
+
+/* The one answers at once whenever it is told to let calls pass, and has none. */
+static void pass_answering(int i, uint64_t calls, uint64_t ns) {
+  for (uint64_t end_ns = now_ns + ns; now_ns < end_ns;) {
+    unsigned passes = told[i].passes;
+    pass(NS_PER_MS);
+    if (told[i].passes > passes)
+      say_stopped(i, calls, true);
+  }
+}
+
+/* The gang runs, and others wait for both GPUs. */
+static void run_gang(uint32_t flags) {
+  for (int i = A0; i <= B1; i++)
+    come(i, flags);
+  join(A0);
+  join(A1);
+  request(A0);
+  ck_assert(told[A0].holds && told[A1].holds);
+  activate(A0);
+  activate(A1);
+  request(B0);
+  request(B1);
+}
+
+static void stop_gang(uint32_t flags) {
+  run_gang(flags);
+  pass(TQ_NS);
+  ck_assert(told[A0].together && told[A1].together);
+}
+
+/* Both have been counted, and neither is ahead. */
+static void stop_and_count(void) {
+  stop_gang(GS_ATTACH_MANAGED);
+  for (int i = A0; i <= A1; i++)
+    say_stopped(i, 1000, true);
+  for (int i = A0; i <= A1; i++)
+    release(i);
+  for (int i = B0; i <= B1; i++)
+    activate(i);
+  request(A0);
+  pass(TQ_NS);
+  for (int i = B0; i <= B1; i++)
+    release(i);
+  for (int i = A0; i <= A1; i++)
+    activate(i);
+  request(B0);
+  request(B1);
+  pass(TQ_NS);
+  ck_assert(told[A0].together && told[A1].together);
+}
+
+/* ---- tests ---- */
+
+START_TEST(who_is_behind_lets_a_few_calls_pass_at_a_time) {
+  stop_and_count();
+  say_stopped(A0, 1000 + (UINT64_C(1) << 40), false);
+  say_stopped(A1, 2000, true);
+  pass(NS_PER_MS);
+  ck_assert_uint_eq(told[A1].passes, 1);
+  ck_assert_uint_le(told[A1].pass_calls, 64); /* the other one may be done in a moment */
+}
+END_TEST
+
+START_TEST(one_that_has_nothing_to_let_pass_is_not_asked_all_the_time) {
+  stop_and_count();
+  say_stopped(A0, 1000000, false);
+  say_stopped(A1, 2000, true);
+  pass_answering(A1, 2000, NS_PER_S);
+  ck_assert_uint_ge(told[A1].passes, 3);
+  ck_assert_uint_le(told[A1].passes, 100);
+}
+END_TEST
+
+/* Who rests, and is needed by the others: nobody tells it that others wait, or it would give way. */
+START_TEST(one_that_joins_a_gang_does_not_give_way_when_it_rests) {
+  for (int i = A0; i <= B1; i++)
+    come(i, GS_ATTACH_MANAGED);
+  join(A0);
+  request(A0);
+  activate(A0);
+  request(B0);
+  ck_assert(told[A0].wanted);
+  join(A1);
+  ck_assert(!told[A0].wanted);
+}
+END_TEST
+
+/* A member came late, or the daemon was started anew while they ran: one holds its GPU, and what it has
+ * submitted waits for what the other one cannot submit, which waits for its turn. */
+static void check_latecomer(uint32_t flags) {
+  for (int i = A0; i <= B1; i++)
+    come(i, flags);
+  join(A0);
+  request(A0);
+  request(B1);
+  activate(A0);
+  activate(B1);
+  join(A1);
+  request(B0);
+  request(A1);
+  pass(TQ_NS);
+  ck_assert_uint_ge(told[A0].drops, 1);
+  for (int i = 0; i < 10 && !told[A1].holds; i++) {
+    if (told[B1].drops) {
+      release(B1);
+      request(B1);
+    }
+    pass(GRACE_NS);
+  }
+  ck_assert(told[A1].holds);
+}
+
+START_TEST(a_member_that_waits_need_not_wait_for_one_that_does_not_answer) {
+  check_latecomer(GS_ATTACH_MANAGED);
+}
+END_TEST
+
+START_TEST(nor_if_its_memory_has_no_page_faults) { check_latecomer(0); }
+END_TEST
+
+/* It has done what it was told. */
+START_TEST(who_has_stopped_is_not_blamed_for_one_that_has_not) {
+  stop_gang(GS_ATTACH_MANAGED);
+  say_stopped(A0, 10, true);
+  pass_answering(A0, 10, GRACE_NS + NS_PER_MS);
+  ck_assert_uint_eq(told[A1].bypassed, 1);
+  ck_assert_uint_eq(told[A0].bypassed, 0);
+  ck_assert(!told[A0].together);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {who_is_behind_lets_a_few_calls_pass_at_a_time,
+                                one_that_has_nothing_to_let_pass_is_not_asked_all_the_time,
+                                one_that_joins_a_gang_does_not_give_way_when_it_rests,
+                                a_member_that_waits_need_not_wait_for_one_that_does_not_answer,
+                                nor_if_its_memory_has_no_page_faults,
+                                who_has_stopped_is_not_blamed_for_one_that_has_not,
+                                NULL};
+  return suite_main("joint", tests, set_up, NULL);
+}
