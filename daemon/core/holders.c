@@ -120,7 +120,7 @@ static void displace_surplus(struct sched_gpu *gpu, uint64_t now_ns) {
  */
 static int64_t preemption_cost_ns(const struct sched_job *waiter) {
   const struct sched_gpu *gpu = waiter->gpu;
-  uint64_t cost_ns = handover_cost_ns(gpu, less_u64(waiter->used_bytes, waiter->resident_bytes));
+  uint64_t cost_ns = handover_cost_ns(gpu, less_u64(books_target_bytes(waiter), waiter->resident_bytes));
   return (int64_t)min_u64(add_u64(cost_ns, gpu->handover.last.drain_ns), SCHED_NEVER / 4 / PREEMPT_PART);
 }
 
@@ -212,9 +212,11 @@ static struct choice begin_choice(struct sched_gpu *gpu, bool over, uint64_t now
 static bool make_room(struct choice *choice, const struct sched_job *waiter) {
   struct sched_job *holder;
   struct seats trial = choice->seats;
-  bool some = false;
+  bool some = false, paid = false;
   while (!fits(&trial, waiter) && (holder = worst(choice->gpu, waiter, choice->over, choice->now_ns))) {
     holder->displaced = holder->undecided = some = true;
+    holder->preempt_cost_ns = paid ? 0 : holder->preempt_cost_ns; /* the waiter comes to the card once */
+    paid |= holder->preempt_cost_ns > 0;
     holder->on_trial = choice->trial;
     give(&trial, holder);
   }

@@ -189,7 +189,7 @@ static void account_release(struct sched_job *job, uint64_t drain_ns, uint64_t n
   if (turns_runs(gpu, job))
     return;
   if (gpu->serialized && job->state == GS_JOB_HOLDING)
-    handover_drained(gpu, drain_ns, now_ns);
+    handover_drained(gpu, min_u64(drain_ns, now_ns - job->since_ns), now_ns);
   else if (gpu->handover.open && job->state == GS_JOB_DROPPING)
     handover_drained(gpu, now_ns - job->since_ns, now_ns);
 }
