@@ -11,16 +11,22 @@ told beside it, and what all do over one alone under libunified: that is what sh
 A window holds 10 s / TQ turns, which three jobs can't share better than to one turn: with TQ 1 s some window has turns
 of 4, 3 and 3 s, whose index is 0.980. So TQ is 0.5 s by default, where the worst such window has 0.995.
 
+Besides: what the first three iterations of a turn take over the median of the later ones, what a turn has at its edges
+(over 1: that part of an iteration is lost in each), later ones while somebody's memory moves over those while nothing
+moves, and their median over what one alone takes under libunified. turns.json in --out has all turns.
+
 Figures, a chart fair.png of who ran when, and timeline.json in --out.
 """
 import argparse
 import contextlib
+import statistics
 import time
 
 import gpubench
 import sharing
 import timeline
 import trainings
+import turns
 import watch
 
 JAIN_TARGET, AGGREGATE_TARGET = 0.99, 0.97
@@ -109,7 +115,15 @@ def name_of(variant):
     return "fair" if variant == "tight" else f"fair_{variant}"
 
 
-def run_variant(bench, variant, panels):
+def see_turns(bench, variant, jobs, looks, from_s, to_s, told):
+    moving = turns.Moving(looks.samples)
+    told[variant] = {name: turns.Training(looks.of_process(job.process.pid), jobs.results[name]["ends_s"], moving,
+                                          from_s, to_s) for name, job in jobs.jobs.items()}
+    turns.add_ratios(bench.figures, name_of(variant), told[variant].values())
+    turns.write(bench.out / "turns.json", told)
+
+
+def run_variant(bench, variant, panels, told_turns):
     args, name = bench.args, name_of(variant)
     gpubench.note(f"{variant}: policy {args.policy}, TQ {args.tq:g} s, {bench.budget.left():.0f} s left")
     with bench.daemon("on", args.tq, args.capacity if variant == "tight" else None) as daemon:
@@ -117,7 +131,17 @@ def run_variant(bench, variant, panels):
         jobs, looks, told, from_s, to_s, panel = run_jobs(bench, daemon, f"{variant}, {args.policy}")
     panels.append(panel)
     sharing.add_moves(bench.figures, name, told)
+    see_turns(bench, variant, jobs, looks, from_s, to_s, told_turns)
     return judge_shares(bench, name, jobs, looks, from_s, to_s)
+
+
+def compare_iterations(bench, told_turns, alone):
+    """Those within turns, with one alone."""
+    for variant, ran in told_turns.items():
+        medians_s = [training.median_s for training in ran.values() if training.median_s]
+        if medians_s and alone.results["ours_alone"]:
+            bench.figures.add(name_of(variant) + "_iteration_over_ours_alone",
+                              round(statistics.mean(medians_s) * alone.rate("ours_alone"), 4))
 
 
 def judge_rates(bench, rates, alone):
@@ -130,15 +154,16 @@ def judge_rates(bench, rates, alone):
 
 
 def run(bench):
-    alone, rates, panels = trainings.Alone(bench), {}, []
+    alone, rates, panels, told_turns = trainings.Alone(bench), {}, [], {}
     alone.measure("before")
     for variant in bench.args.only:
         with sharing.noted(bench, variant):
-            rates[variant] = run_variant(bench, variant, panels)
+            rates[variant] = run_variant(bench, variant, panels, told_turns)
             bench.figures.add(name_of(variant) + "_aggregate", rates[variant], "it/s")
     with sharing.noted(bench, "alone, after"):
         alone.measure("after")
     judge_rates(bench, rates, alone)
+    compare_iterations(bench, told_turns, alone)
     timeline.write(bench.out, "fair", panels)
 
 

@@ -22,6 +22,7 @@ import serve
 import steady
 import timeline
 import trainings
+import turns
 import watch
 
 FAKE_JOB = r'''#!/usr/bin/env python3
@@ -133,8 +134,8 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 signal.pause()
 '''
 
-# Jobs get the same GPU time under fair, but the first FAKE_FIRST times as much; once there is a capacity every second
-# one is away.
+# Jobs get the same GPU time under fair, but the first FAKE_FIRST times as much, or turns of FAKE_TURNS seconds; once
+# there is a capacity every second one is away.
 FAKE_CTL = '''#!/usr/bin/env python3
 import json, os, pathlib, sys, time
 words = sys.argv[1:]
@@ -154,9 +155,13 @@ if "status" in words:
     for place, pid in enumerate(known):
         once = pathlib.Path(f"{socket}.once.{pid}")
         (pathlib.Path(f"{socket}.seen.{pid}") if once.exists() else once).touch()
-        ran_ns = int(since_ns / 3 * (first if place == 0 else 1))
+        ran_ns, turns = int(since_ns / 3 * (first if place == 0 else 1)), 0
+        if "FAKE_TURNS" in os.environ:
+            turn_ns = int(float(os.environ["FAKE_TURNS"]) * 1e9)
+            rounds, rest_ns = divmod(since_ns - place * turn_ns, 3 * turn_ns)
+            ran_ns, turns = max(rounds * turn_ns + min(rest_ns, turn_ns), 0), rounds + 1
         jobs.append({"pid": pid, "gpu_ns": ran_ns, "held_ns": ran_ns * 5 // 4, "waited_ns": since_ns - ran_ns * 5 // 4,
-                     "turns": 0, "moved_bytes": 0, "drain_max_ns": (20 + place) * 10**6,
+                     "turns": turns, "moved_bytes": 0, "drain_max_ns": (20 + place) * 10**6,
                      "used_bytes": 1 << 30, "resident_bytes": 0 if tight and place % 2 else 1 << 30})
     handovers = int(os.environ.get("FAKE_HANDOVERS", "120"))
     told = {"drain_ns": handovers * 9 * 10**6, "hidden_bytes": 0}
@@ -199,6 +204,19 @@ class FairTest(SchedulingFakes):
         self.assertEqual((code, figures["fair_jain_worst_verdict"]), (1, "MISSED"), errors)
         self.assertAlmostEqual(figures["fair_jain_worst"], 16 / 18, 2)
         self.assertEqual(figures["fair_aggregate_over_alone_verdict"], "MISSED")
+
+    def test_turns(self):
+        _, figures, errors = self.run_bench("fair.py", *self.SHORT, "--only", "tight", "--together", "4",
+                                            FAKE_SHARE="0.5", FAKE_TURNS="0.4")
+        self.assertGreater(figures["fair_turns_seen"], 2, errors)
+        self.assertAlmostEqual(figures["fair_first_iterations_over_median"], 1, 2)
+        self.assertAlmostEqual(figures["fair_iteration_over_ours_alone"], 2, 1)
+        told = json.loads((self.root / "out/turns.json").read_text())["tight"]
+        self.assertEqual(set(told), {"training 1", "training 2", "training 3"})
+        turn = next(turn for ran in told.values() for turn in ran)
+        self.assertAlmostEqual(turn["to_s"] - turn["from_s"], 0.4, 2)
+        self.assertIn(turn["iterations"], range(16, 26))
+        self.assertEqual((turn["first_s"][0], turn["rest_median_s"]), (0.02, 0.02))
 
     def test_one_fails(self):
         code, figures, errors = self.run_bench("fair.py", *self.SHORT, "--only", "tight", FAKE="failed")
@@ -361,11 +379,17 @@ class JobsTest(unittest.TestCase):
     class Event:
         """Of a GPU that is always done."""
 
+        def __init__(self, enable_timing):
+            self.at_s = 0 if enable_timing else None
+
         def record(self):
-            pass
+            self.at_s = time.monotonic()
 
         def synchronize(self):
             pass
+
+        def elapsed_time(self, end):
+            return (end.at_s - self.at_s) * 1e3
 
     TORCH = types.SimpleNamespace(cuda=types.SimpleNamespace(Event=Event))
 
@@ -400,6 +424,51 @@ class JobsTest(unittest.TestCase):
     def test_models(self):
         self.assertGreaterEqual(len(set(serve.VISION) | set(serve.TRANSFORMERS)), 42)
         self.assertEqual(len(set(serve.VISION)), len(serve.VISION))
+
+
+class TurnsTest(unittest.TestCase):
+    """Turns of 1 s at 12 and at 15 s; the one before was not seen to begin, the one after not to end."""
+
+    @staticmethod
+    def looks():
+        def had(at_s):
+            return sum(min(max(at_s - begin_s, 0), 1) for begin_s in (9, 12.03, 15.03, 18.03))
+        times_s = [10 + step / 10 for step in range(90)]
+        return [(at_s, {"gpu_ns": round(had(at_s) * 1e9), "turns": sum(at_s >= begin_s for begin_s in (9, 12, 15, 18)),
+                        "resident_bytes": int(at_s >= 12.55), "moved_bytes": 0}) for at_s in times_s]
+
+    def seen(self, ends_s):
+        moving = turns.Moving([(at_s, {(0, 1): job}) for at_s, job in self.looks()])
+        return turns.Training(self.looks(), ends_s, moving, 10, 17)
+
+    def test_turns(self):
+        self.assertEqual([[round(at_s, 3) for at_s in span] for span in turns.turns_of(self.looks())],
+                         [[12.03, 13.03], [15.03, 16.03]])
+
+    def test_a_turn_before_which_the_last_look_was_too_early(self):
+        looks = [look for look in self.looks() if not 12.5 < look[0] < 15]
+        self.assertEqual(turns.turns_of(looks), [])
+
+    def test_times_within_turns(self):
+        """The first turn begins slowly, and while memory moves one iteration takes 50 % longer."""
+        times_s = [0.08, 0.08, 0.08, 0.04, 0.04, 0.04, 0.06, 0.04] + [0.04] * 10
+        ends_s = [round(12.13 + sum(times_s[:count]), 5) for count in range(len(times_s) + 1)]
+        training = self.seen(ends_s + [15.06])
+        self.assertEqual([turn.count for turn in training.turns], [19, 1])
+        figures = fair.gpubench.Figures(json_only=True)
+        turns.add_ratios(figures, "x", [training])
+        self.assertEqual(figures.value("x_first_iterations_over_median"), 2)
+        self.assertAlmostEqual(training.turns[0].before_s, 0.1)
+        self.assertAlmostEqual(training.turns[1].after_s, 0.97)
+        self.assertEqual(figures.value("x_moving_iterations"), "2 of 15")
+        self.assertAlmostEqual(figures.value("x_moving_over_still"), 1.25)
+        told = training.turns[0].told()
+        self.assertEqual((len(told["first_s"]), told["rest_median_s"]), (10, 0.04))
+
+    def test_only_while_all_are_there(self):
+        moving = turns.Moving([])
+        self.assertEqual(len(turns.Training(self.looks(), [12.5, 15.5], moving, 13, 17).turns), 1)
+        self.assertEqual(turns.Training(self.looks(), [], moving, 13, 17).turns, [])
 
 
 class TimelineTest(unittest.TestCase):

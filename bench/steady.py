@@ -59,24 +59,32 @@ def end_of(order, start_s):
 
 
 def run(torch, step, order):
-    """When it began, and when each iteration was done."""
+    """When it began, and when each iteration was done: by the GPU's clock, as the program may be kept waiting."""
     queued, ends_s, start_s = collections.deque(), [], time.monotonic()
     is_over = end_of(order, start_s)
 
+    def mark():
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    zero = mark()
+    zero.synchronize()
+    zero_s = time.monotonic()
+
     def finish_one():
-        queued.popleft().synchronize()
-        ends_s.append(round(time.monotonic(), 4))
+        event = queued.popleft()
+        event.synchronize()
+        ends_s.append(round(zero_s + zero.elapsed_time(event) / 1e3, 5))
 
     while not is_over(len(ends_s) + len(queued)):
         step()
-        event = torch.cuda.Event()
-        event.record()
-        queued.append(event)
+        queued.append(mark())
         if len(queued) > AHEAD:
             finish_one()
     while queued:
         finish_one()
-    return {"start_s": start_s, "end_s": time.monotonic(), "ends_s": ends_s}
+    return {"start_s": start_s, "end_s": max([time.monotonic(), *ends_s[-1:]]), "ends_s": ends_s}
 
 
 def prepare(args, torch):
