@@ -174,7 +174,8 @@ static void let_some_pass(struct sched_gang *gang, struct sched_change *change) 
 }
 
 static void expire(struct sched_gang *gang, uint64_t now_ns, struct sched_change *change) {
-  if (somebody_is_behind(gang))
+  bool helps = gang->behind_ns < STUCK_NS;
+  if (helps && somebody_is_behind(gang))
     let_those_behind_pass(gang, change);
   else
     let_some_pass(gang, change);

@@ -1,5 +1,5 @@
 /*
- * test_joint.c - a gang of two that stops together (daemon/core/joint.c), and the rivals for its GPUs: what
+ * test_joint.c - a gang of three that stops together (daemon/core/joint.c), and the rivals for its GPUs: what
  * each is told, step by step.
  */
 #include <string.h>
@@ -11,10 +11,10 @@
 #define CARD (UINT64_C(16) << 30)
 #define TQ_NS (100 * NS_PER_MS)
 #define GRACE_NS (2 * NS_PER_S)
-#define GPUS 2
+#define GPUS 3
 
 /* The members, by GPU; and those that they share the GPUs with. */
-enum { A0, A1, B0, B1, JOBS };
+enum { A0, A1, A2, B0, B1, B2, JOBS };
 
 /* What one has been told. */
 struct told {
@@ -130,18 +130,19 @@ static void pass_answering(int i, uint64_t calls, uint64_t ns) {
   }
 }
 
-/* The gang runs, and others wait for both GPUs. */
+/* The gang runs, and others wait for all GPUs. */
 static void run_gang(uint32_t flags) {
-  for (int i = A0; i <= B1; i++)
+  for (int i = A0; i <= B2; i++)
     come(i, flags);
-  join(A0);
-  join(A1);
+  for (int i = A0; i <= A2; i++)
+    join(i);
   request(A0);
-  ck_assert(told[A0].holds && told[A1].holds);
-  activate(A0);
-  activate(A1);
-  request(B0);
-  request(B1);
+  for (int i = A0; i <= A2; i++) {
+    ck_assert(told[i].holds);
+    activate(i);
+  }
+  for (int i = B0; i <= B2; i++)
+    request(i);
 }
 
 static void stop_gang(uint32_t flags) {
@@ -150,25 +151,25 @@ static void stop_gang(uint32_t flags) {
   ck_assert(told[A0].together && told[A1].together);
 }
 
-/* Both have been counted, and neither is ahead. */
+/* All have been counted, and none is ahead. */
 static void stop_and_count(void) {
   stop_gang(GS_ATTACH_MANAGED);
-  for (int i = A0; i <= A1; i++)
+  for (int i = A0; i <= A2; i++)
     say_stopped(i, 1000, true);
-  for (int i = A0; i <= A1; i++)
+  for (int i = A0; i <= A2; i++)
     release(i);
-  for (int i = B0; i <= B1; i++)
+  for (int i = B0; i <= B2; i++)
     activate(i);
   request(A0);
   pass(TQ_NS);
-  for (int i = B0; i <= B1; i++)
+  for (int i = B0; i <= B2; i++)
     release(i);
-  for (int i = A0; i <= A1; i++)
+  for (int i = A0; i <= A2; i++)
     activate(i);
-  request(B0);
-  request(B1);
+  for (int i = B0; i <= B2; i++)
+    request(i);
   pass(TQ_NS);
-  ck_assert(told[A0].together && told[A1].together);
+  ck_assert(told[A0].together && told[A1].together && told[A2].together);
 }
 
 /* ---- tests ---- */
@@ -177,6 +178,7 @@ START_TEST(who_is_behind_lets_a_few_calls_pass_at_a_time) {
   stop_and_count();
   say_stopped(A0, 1000 + (UINT64_C(1) << 40), false);
   say_stopped(A1, 2000, true);
+  say_stopped(A2, 1000 + (UINT64_C(1) << 40), false);
   pass(NS_PER_MS);
   ck_assert_uint_eq(told[A1].passes, 1);
   ck_assert_uint_le(told[A1].pass_calls, 64); /* the other one may be done in a moment */
@@ -187,15 +189,28 @@ START_TEST(one_that_has_nothing_to_let_pass_is_not_asked_all_the_time) {
   stop_and_count();
   say_stopped(A0, 1000000, false);
   say_stopped(A1, 2000, true);
+  say_stopped(A2, 1000000, false);
   pass_answering(A1, 2000, NS_PER_S);
   ck_assert_uint_ge(told[A1].passes, 3);
   ck_assert_uint_le(told[A1].passes, 100);
 }
 END_TEST
 
+/* Members need not submit the same numbers of calls: the one that is behind by that count has none, and
+ * another one has. */
+START_TEST(if_that_does_not_help_others_let_some_pass) {
+  stop_and_count();
+  say_stopped(A0, 5000, false);
+  say_stopped(A1, 2000, true);
+  say_stopped(A2, 5000, true);
+  pass_answering(A1, 2000, NS_PER_S);
+  ck_assert_uint_ge(told[A2].passes, 1);
+}
+END_TEST
+
 /* Who rests, and is needed by the others: nobody tells it that others wait, or it would give way. */
 START_TEST(one_that_joins_a_gang_does_not_give_way_when_it_rests) {
-  for (int i = A0; i <= B1; i++)
+  for (int i = A0; i <= B2; i++)
     come(i, GS_ATTACH_MANAGED);
   join(A0);
   request(A0);
@@ -210,7 +225,7 @@ END_TEST
 /* A member came late, or the daemon was started anew while they ran: one holds its GPU, and what it has
  * submitted waits for what the other one cannot submit, which waits for its turn. */
 static void check_latecomer(uint32_t flags) {
-  for (int i = A0; i <= B1; i++)
+  for (int i = A0; i <= B2; i++)
     come(i, flags);
   join(A0);
   request(A0);
@@ -254,6 +269,7 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {who_is_behind_lets_a_few_calls_pass_at_a_time,
                                 one_that_has_nothing_to_let_pass_is_not_asked_all_the_time,
+                                if_that_does_not_help_others_let_some_pass,
                                 one_that_joins_a_gang_does_not_give_way_when_it_rests,
                                 a_member_that_waits_need_not_wait_for_one_that_does_not_answer,
                                 nor_if_its_memory_has_no_page_faults,
