@@ -11,11 +11,12 @@
  *   fifo      by arrival, to completion: who came earlier goes first whenever it wants to.
  *   srtf      by remaining GPU time: as declared or learnt; for a job about which nothing is known, or which
  *             has had more than was expected, as much again as it has had (Lindy's law). A second more of
- *             waiting weighs as much as 1/32 s less of remaining time, also in the first quantum of the turn
- * that it leads to, so the longest job has its turn. priority  by level; a minute more of waiting weighs as
- * much as one level, also in the first quantum of the turn that it leads to. pack      by arrival, to
- * completion, as many beside each other as fit. Nobody is interrupted before it has held for a quantum and
- * somebody has waited for 32.
+ *             waiting weighs as much as 1/32 s less of remaining time, also in the first quantum of the
+ *             turn that it leads to, so the longest job has its turn.
+ *   priority  by level; a minute more of waiting weighs as much as one level, also in the first quantum of
+ *             the turn that it leads to.
+ *   pack      by arrival, to completion, as many beside each other as fit. Nobody is interrupted before it
+ *             has held for a quantum and somebody has waited for 32.
  *
  * Whatever the policy, opportunistic jobs come after all others: so they run only when no other job wants to,
  * and are interrupted as soon as one does.
