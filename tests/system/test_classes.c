@@ -129,3 +129,105 @@ TEST(production_keeps_its_speed) {
   finish(opportunistic);
   scene_end(&scene);
 }
+
+static void set_class(const struct process *job, const char *class) {
+  struct scene_status status;
+  char number[16];
+  CHECK(scene_ask_status(&scene, &status) == 0);
+  snprintf(number, sizeof number, "%u", scene_job_of(&status, job->pid)->job_status.job);
+  CHECK(scene_ctl(&scene, NULL, 0, "set-class", number, class, NULL) == 0, "set-class %s", class);
+}
+
+TEST(classes_change_while_they_run) {
+  begin("small,capacity=64MiB");
+  struct process *one = start_toiling(STANDARD, LITTLE), *two = start_toiling(OPPORTUNISTIC, LITTLE);
+  await_unlimited(two);
+  for (int i = 0; i < 2; i++) {
+    struct process *production = i ? two : one, *opportunistic = i ? one : two;
+    set_class(production, "production");
+    set_class(opportunistic, "opportunistic");
+    await_leftover(opportunistic);
+    await_unlimited(production);
+  }
+  set_class(two, "standard");
+  await_unlimited(one);
+  await_kernels(one, 50);
+  finish(one);
+  finish(two);
+  scene_end(&scene);
+}
+
+TEST(who_dies_limits_nobody) {
+  begin("small,capacity=64MiB");
+  struct process *production = start_toiling(PRODUCTION, LITTLE), *opportunistic[2];
+  for (int i = 0; i < 2; i++)
+    opportunistic[i] = start(OPPORTUNISTIC, LITTLE);
+  for (int i = 0; i < 2; i++) {
+    await_leftover(opportunistic[i]);
+    await_kernels(opportunistic[i], 1);
+  }
+  process_kill(opportunistic[0]);
+  await_kernels(opportunistic[1], 1);
+  await_kernels(production, 100);
+  process_kill(production);
+  await_unlimited(opportunistic[1]);
+  await_kernels(opportunistic[1], 100);
+  finish(opportunistic[1]);
+  scene_end(&scene);
+}
+
+TEST(a_killed_daemon_lifts_limits) {
+  begin("small,capacity=64MiB");
+  struct process *production = start_toiling(PRODUCTION, LITTLE);
+  struct process *opportunistic = start_toiling(OPPORTUNISTIC, LITTLE);
+  for (int i = 0; i < 2; i++) {
+    await_paused(opportunistic);
+    scene_kill_daemon(&scene);
+    await_kernels(opportunistic, 200); /* more than the limit could have let through by now */
+    scene_start_daemon(&scene, NULL);
+  }
+  await_leftover(opportunistic);
+  finish(production);
+  finish(opportunistic);
+  scene_end(&scene);
+}
+
+/* ---- where it does not fit ---- */
+
+static uint64_t faults(const struct process *job) {
+  return scene_process(&scene, job, 0).counters[GS_SIM_faults];
+}
+
+static void check_only_production_runs(struct process *production, struct process *opportunistic) {
+  scene_await(&scene, scene_job_waits, opportunistic, "it waits for its turn");
+  uint64_t before = kernels(opportunistic), faults_before = faults(production);
+  CHECK(kernels_in_ms(production, 1200) > 50, "production does not go on");
+  CHECK(kernels(opportunistic) == before, "beside production that works");
+  CHECK(faults(production) == faults_before, "production has to bring memory back by faults");
+}
+
+/* Two quanta and more pass while production works. */
+static void check_turns_with(const char *memory) {
+  const char *const environments[2][3] = {{PRODUCTION, memory, NULL}, {OPPORTUNISTIC, memory, NULL}};
+  begin("small,capacity=64MiB");
+  struct process *production = scene_start(&scene, environments[0], "toiler", "40M", SPIN, NULL);
+  process_expect(production, "toiling", NULL, 0);
+  struct process *opportunistic = scene_start(&scene, environments[1], "toiler", "40M", SPIN, NULL);
+  check_only_production_runs(production, opportunistic);
+  for (int i = 0; i < 2; i++) {
+    pause_job(production);
+    await_kernels(opportunistic, 20);
+    process_say(production, "go");
+    await_kernels(production, 20);
+    check_only_production_runs(production, opportunistic);
+  }
+  finish(production);
+  await_kernels(opportunistic, 20);
+  finish(opportunistic);
+  scene_check_no_overlaps(&scene, 0);
+  scene_end(&scene);
+}
+
+TEST(turns_are_taken_in_idle_times) { check_turns_with("GPUSHARE_MEMORY=managed"); }
+
+TEST(turns_are_taken_in_idle_times_swap) { check_turns_with("GPUSHARE_MEMORY=swap"); }

@@ -4,11 +4,13 @@
  */
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/futex.h"
@@ -195,6 +197,55 @@ START_TEST(nobody_waits_for_who_never_reads_its_page) {
 }
 END_TEST
 
+/* In a process tree of its own, as in a container, where no other process has a number. */
+static pid_t start_apart(void (*live)(int told), int *heard) {
+  int ends[2];
+  ck_assert_int_eq(pipe(ends), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    int status = 0;
+    if (unshare(CLONE_NEWPID) < 0)
+      _exit(77);
+    pid_t first = fork();
+    if (first == 0) {
+      live(ends[1]);
+      _exit(0);
+    }
+    waitpid(first, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+  }
+  close(ends[1]);
+  *heard = ends[0];
+  return child;
+}
+
+static void play_opportunistic(int told) {
+  struct client client = come(GS_CLASS_OPPORTUNISTIC);
+  await_idle_gpu(&client);
+  ck_assert_int_eq(write(told, "", 1), 1);
+  await_pause(&client);
+  ck_assert_int_eq(write(told, "", 1), 1);
+  await_freedom(&client);
+}
+
+START_TEST(jobs_are_limited_across_pid_namespaces) {
+  struct client production = come(GS_CLASS_PRODUCTION);
+  int heard, status;
+  char byte;
+  play(&production);
+  rest(&production);
+  pid_t child = start_apart(play_opportunistic, &heard);
+  if (read(heard, &byte, 1) == 1) {
+    play(&production);
+    ck_assert_int_eq(read(heard, &byte, 1), 1);
+    tell_simple(production.fd, GS_DETACH);
+  }
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert(WIFEXITED(status));
+  ck_assert(WEXITSTATUS(status) == 0 || (WEXITSTATUS(status) == 77 && geteuid() != 0));
+}
+END_TEST
+
 START_TEST(a_class_that_changes_counts_at_once) {
   struct client production = come(GS_CLASS_STANDARD), opportunistic = come(GS_CLASS_OPPORTUNISTIC);
   play(&production);
@@ -217,6 +268,7 @@ int main(void) {
                                 a_job_waits_while_production_is_measured,
                                 it_has_all_of_the_gpu_while_production_is_idle,
                                 nobody_waits_for_who_never_reads_its_page,
+                                jobs_are_limited_across_pid_namespaces,
                                 a_class_that_changes_counts_at_once,
                                 NULL};
   return suite_main("daemon_classes", tests, set_up, tear_down);
