@@ -153,6 +153,17 @@ TEST(nothing_is_told_while_nobody_reads) {
   finish();
 }
 
+TEST(the_page_says_until_when_it_tells) {
+  begin(true);
+  for (int i = 0; i < 2; i++) {
+    uint64_t before_ns = clock_now_ns();
+    fake_touch_meter(&fake);
+    fake_await_seen(&fake);
+    CHECK(fake.meter->at_ns > before_ns && fake.meter->at_ns < clock_now_ns());
+  }
+  finish();
+}
+
 TEST(a_child_does_not_count_for_its_parent) {
   begin(true);
   run("launch 5");

@@ -1,0 +1,88 @@
+/* test_rates.c - what is made of a meter page that says anything. */
+#include <stdatomic.h>
+
+#include "common/clock.h"
+#include "rates.h"
+#include "suite.h"
+
+static struct rates rates;
+static struct rates_job production, opportunistic;
+static uint64_t now_ns;
+
+static void set_up(void) {
+  now_ns = 100 * NS_PER_S;
+  rates_init(&rates);
+  rates_enter(&production, 1);
+  rates_enter(&opportunistic, 2);
+  rates_set_class(&rates, &production, GS_CLASS_PRODUCTION, now_ns);
+  rates_set_class(&rates, &opportunistic, GS_CLASS_OPPORTUNISTIC, now_ns);
+  atomic_store(&production.meter.page->seen_limit, 1);
+}
+
+static void tear_down(void) {
+  rates_leave(&rates, &opportunistic, now_ns);
+  rates_leave(&rates, &production, now_ns);
+}
+
+static void pass_tick(void) {
+  now_ns = rates_deadline_ns(&rates);
+  rates_on_time(&rates, now_ns);
+}
+
+/* The counters that the controller was told last. */
+static const struct rate_counters *told(uint64_t at_ns, uint32_t idle) {
+  atomic_store(&production.meter.page->at_ns, at_ns);
+  atomic_store(&production.meter.page->idle, idle);
+  pass_tick();
+  return &production.job.last;
+}
+
+START_TEST(ticks_come_while_both_are_there) {
+  ck_assert_uint_eq(rates_deadline_ns(&rates), now_ns);
+  pass_tick();
+  ck_assert_uint_gt(rates_deadline_ns(&rates), now_ns);
+  ck_assert_uint_le(rates_deadline_ns(&rates), now_ns + RATE_PERIOD_MOST_NS);
+  rates_set_class(&rates, &production, GS_CLASS_STANDARD, now_ns);
+  pass_tick(); /* the last one */
+  ck_assert_uint_eq(rates_deadline_ns(&rates), RATES_NEVER);
+  ck_assert_int_eq(rates_limit(&rates, &opportunistic).why, GS_LIMITED_NOT);
+  ck_assert_uint_eq(opportunistic.meter.page->limit, GS_LIMIT_NONE);
+}
+END_TEST
+
+START_TEST(counters_tell_of_the_time_until_they_were_brought_up_to_date) {
+  uint64_t at_ns = now_ns - 5 * NS_PER_MS;
+  ck_assert_uint_eq(told(at_ns, 0)->at_ns, at_ns);
+  ck_assert_uint_eq(told(at_ns - 1, 0)->at_ns, at_ns); /* never backwards */
+  ck_assert_uint_eq(told(at_ns, 1)->at_ns, now_ns);    /* an idle job need not do so */
+  uint64_t idle_ns = now_ns;
+  ck_assert_uint_eq(told(at_ns, 0)->at_ns, idle_ns); /* it has begun to work, but has not done so yet */
+  ck_assert_uint_eq(told(now_ns + NS_PER_S, 0)->at_ns, now_ns);
+}
+END_TEST
+
+START_TEST(counters_are_told_as_they_are) {
+  struct gs_meter *page = production.meter.page;
+  atomic_store(&page->submissions, 1);
+  atomic_store(&page->sampled_ns, 2);
+  atomic_store(&page->expected_ns, 3);
+  atomic_store(&page->busy_ns, 4);
+  atomic_store(&page->throttled_ns, 5);
+  const struct rate_counters *counters = told(now_ns, 0);
+  ck_assert_uint_eq(counters->submissions, 1);
+  ck_assert_uint_eq(counters->sampled_ns, 2);
+  ck_assert_uint_eq(counters->expected_ns, 3);
+  ck_assert_uint_eq(counters->busy_ns, 4);
+  ck_assert_uint_eq(counters->throttled_ns, 5);
+  ck_assert(!counters->idle);
+  atomic_store(&page->seen_limit, 0);
+  ck_assert(told(now_ns, 0)->idle);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {ticks_come_while_both_are_there,
+                                counters_tell_of_the_time_until_they_were_brought_up_to_date,
+                                counters_are_told_as_they_are, NULL};
+  return suite_main("rates", tests, set_up, tear_down);
+}
