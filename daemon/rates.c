@@ -31,6 +31,9 @@ static uint64_t told_ns(const struct gs_meter *page, const struct rate_counters 
 /* Who has never read its page says nothing by it: nobody shall wait for such a job. */
 static bool is_silent(const struct gs_meter *page) { return atomic_load(&page->seen_limit) == 0; }
 
+/* Who waits for its turn, or for its memory, loses nothing by those that may submit meanwhile. */
+static bool is_away(const struct sched_job *job) { return job->state != GS_JOB_HOLDING || !job->active; }
+
 static void read_page(struct rates_job *job, uint64_t now_ns) {
   struct gs_meter *page = job->meter.page;
   struct rate_counters counters = {.at_ns = told_ns(page, &job->job.now, now_ns),
@@ -39,7 +42,8 @@ static void read_page(struct rates_job *job, uint64_t now_ns) {
                                    .expected_ns = atomic_load(&page->expected_ns),
                                    .busy_ns = atomic_load(&page->busy_ns),
                                    .throttled_ns = atomic_load(&page->throttled_ns),
-                                   .idle = atomic_load(&page->idle) || is_silent(page)};
+                                   .idle =
+                                       atomic_load(&page->idle) || is_silent(page) || is_away(job->sched)};
   rate_job_tell(&job->job, &counters);
 }
 
@@ -106,8 +110,8 @@ static void enter_class(struct rates *rates, struct rates_job *job) {
   write_pages(&rates->gpu.opportunistic, rates);
 }
 
-void rates_enter(struct rates_job *job, uint32_t id) {
-  *job = (struct rates_job){.id = id, .class = GS_CLASS_STANDARD};
+void rates_enter(struct rates_job *job, const struct sched_job *sched) {
+  *job = (struct rates_job){.sched = sched, .class = GS_CLASS_STANDARD};
   meter_make(&job->meter);
 }
 
@@ -161,9 +165,9 @@ static enum gs_limited why_limited(const struct rate_gpu *gpu) {
 static uint32_t production_id(const struct rates *rates) {
   list_each(node, &rates->gpu.production) {
     if (!signal_is_idle(&job_of(node)->job.signal))
-      return job_of(node)->id;
+      return job_of(node)->sched->id;
   }
-  return job_of(list_first(&rates->gpu.production))->id;
+  return job_of(list_first(&rates->gpu.production))->sched->id;
 }
 
 struct rates_limit rates_limit(const struct rates *rates, const struct rates_job *job) {

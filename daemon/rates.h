@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "core/rate.h"
-#include "gpushare/protocol.h"
+#include "core/scheduler.h"
 #include "meters.h"
 
 #define RATES_NEVER UINT64_MAX
@@ -26,15 +26,15 @@ struct rates {
 /* A client on it. */
 struct rates_job {
   struct rate_job job; /* of the controller's unless it is standard */
+  const struct sched_job *sched;
   struct meter meter;
   enum gs_class class;
-  uint32_t id; /* not 0 */
 };
 
 void rates_init(struct rates *rates);
 
 /* A standard job, with a page that is yet to be passed. */
-void rates_enter(struct rates_job *job, uint32_t id);
+void rates_enter(struct rates_job *job, const struct sched_job *sched);
 void rates_leave(struct rates *rates, struct rates_job *job, uint64_t now_ns);
 
 void rates_set_class(struct rates *rates, struct rates_job *job, enum gs_class class, uint64_t now_ns);

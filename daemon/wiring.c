@@ -317,7 +317,7 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
   change_init(&change);
   *attachment = (struct attachment){.peer = peer, .index = msg->gpu};
   peer->attachments[msg->gpu] = attachment;
-  rates_enter(&attachment->rates, peer->job_id);
+  rates_enter(&attachment->rates, &attachment->job);
   scheduler_attach(gpu, &attachment->job,
                    &(struct sched_attach){.id = peer->job_id,
                                           .owner = attachment,

@@ -69,6 +69,8 @@ static struct client come(enum gs_class class) {
   attach.attach.flags = GS_ATTACH_MANAGED;
   tell(client.fd, &attach);
   receive_page(&client);
+  expect(client.fd, GS_SCHED_OFF);
+  tell_active(client.fd, expect(client.fd, GS_LOCK_OK).epoch);
   return client;
 }
 

@@ -6,14 +6,17 @@
 #include "suite.h"
 
 static struct rates rates;
+static struct sched_job sched_jobs[2];
 static struct rates_job production, opportunistic;
 static uint64_t now_ns;
 
 static void set_up(void) {
   now_ns = 100 * NS_PER_S;
   rates_init(&rates);
-  rates_enter(&production, 1);
-  rates_enter(&opportunistic, 2);
+  for (int i = 0; i < 2; i++)
+    sched_jobs[i] = (struct sched_job){.id = (uint32_t)i + 1, .state = GS_JOB_HOLDING, .active = true};
+  rates_enter(&production, &sched_jobs[0]);
+  rates_enter(&opportunistic, &sched_jobs[1]);
   rates_set_class(&rates, &production, GS_CLASS_PRODUCTION, now_ns);
   rates_set_class(&rates, &opportunistic, GS_CLASS_OPPORTUNISTIC, now_ns);
   atomic_store(&production.meter.page->seen_limit, 1);
@@ -75,7 +78,19 @@ START_TEST(counters_are_told_as_they_are) {
   ck_assert_uint_eq(counters->busy_ns, 4);
   ck_assert_uint_eq(counters->throttled_ns, 5);
   ck_assert(!counters->idle);
-  atomic_store(&page->seen_limit, 0);
+}
+END_TEST
+
+START_TEST(who_cannot_lose_anything_counts_as_idle) {
+  ck_assert(!told(now_ns, 0)->idle);
+  sched_jobs[0].active = false;
+  ck_assert(told(now_ns, 0)->idle);
+  sched_jobs[0].active = true;
+  sched_jobs[0].state = GS_JOB_WAITING;
+  ck_assert(told(now_ns, 0)->idle);
+  sched_jobs[0].state = GS_JOB_HOLDING;
+  ck_assert(!told(now_ns, 0)->idle);
+  atomic_store(&production.meter.page->seen_limit, 0); /* it does not read its page */
   ck_assert(told(now_ns, 0)->idle);
 }
 END_TEST
@@ -83,6 +98,6 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {ticks_come_while_both_are_there,
                                 counters_tell_of_the_time_until_they_were_brought_up_to_date,
-                                counters_are_told_as_they_are, NULL};
+                                counters_are_told_as_they_are, who_cannot_lose_anything_counts_as_idle, NULL};
   return suite_main("rates", tests, set_up, tear_down);
 }
