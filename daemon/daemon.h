@@ -73,6 +73,18 @@ void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
 /* Carry out what the scheduler has decided. */
 void daemon_execute(struct sched_change *change);
 
+/* ---- gpus.c ---- */
+
+/* The GPU that an ATTACH names. NULL: no room. */
+struct sched_gpu *gpus_provide(struct daemon *daemon, const struct gs_msg *msg, uint64_t now_ns);
+
+/* What rates.h has to do for any of them. */
+uint64_t gpus_deadline_ns(const struct daemon *daemon);
+void gpus_on_time(struct daemon *daemon, uint64_t now_ns);
+
+/* They have no jobs any more. */
+void gpus_end(struct daemon *daemon);
+
 /* ---- control.c: messages of gpusharectl ---- */
 
 void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns);

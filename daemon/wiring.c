@@ -216,44 +216,6 @@ void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
   }
 }
 
-/* A GPU that nobody uses makes room for one that somebody does. */
-static void forget_unused_gpu(struct daemon *daemon) {
-  list_each(node, &daemon->scheduler.gpus) {
-    struct sched_gpu *gpu = list_entry(node, struct sched_gpu, link);
-    if (gpu->job_count > 0)
-      continue;
-    scheduler_remove_gpu(&daemon->scheduler, gpu);
-    free(gpu_of(gpu));
-    daemon->gpu_count--;
-    return;
-  }
-}
-
-/* Nobody uses it yet, so nobody needs to be told. */
-static void settle_gpu(const struct daemon *daemon, struct sched_gpu *gpu, uint64_t now_ns) {
-  struct sched_change change;
-  change_init(&change);
-  overrides_apply(&daemon->overrides, gpu, now_ns, &change);
-}
-
-static struct sched_gpu *provide_gpu(struct daemon *daemon, const struct gs_msg *msg, uint64_t now_ns) {
-  struct sched_gpu *known = scheduler_find_gpu(&daemon->scheduler, msg->attach.uuid);
-  if (known)
-    return known;
-  if (daemon->gpu_count >= DAEMON_GPUS_MAX)
-    forget_unused_gpu(daemon);
-  struct gpu *gpu = daemon->gpu_count < DAEMON_GPUS_MAX ? malloc(sizeof *gpu) : NULL;
-  if (!gpu)
-    return NULL;
-  char name[GS_NAME_SIZE];
-  printable_copy(name, msg->attach.name, sizeof name);
-  scheduler_add_gpu(&daemon->scheduler, &gpu->sched, msg->attach.uuid, name, msg->attach.total_bytes);
-  rates_init(&gpu->rates);
-  daemon->gpu_count++;
-  settle_gpu(daemon, &gpu->sched, now_ns);
-  return &gpu->sched;
-}
-
 static void leave_gang(struct attachment *attachment) {
   if (attachment->gang)
     gang_table_leave(attachment->gang);
@@ -307,7 +269,7 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
     return;
   }
   struct attachment *attachment = malloc(sizeof *attachment);
-  struct sched_gpu *gpu = attachment ? provide_gpu(daemon, msg, now_ns) : NULL;
+  struct sched_gpu *gpu = attachment ? gpus_provide(daemon, msg, now_ns) : NULL;
   if (!gpu) {
     free(attachment);
     peer_close(peer, "no room for another GPU");
@@ -502,25 +464,14 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   list_init(&daemon->gangs);
 }
 
-static uint64_t next_tick_ns(const struct daemon *daemon) {
-  uint64_t next_ns = RATES_NEVER;
-  list_each(node, &daemon->scheduler.gpus) {
-    uint64_t tick_ns = rates_deadline_ns(&gpu_of(list_entry(node, struct sched_gpu, link))->rates);
-    next_ns = tick_ns < next_ns ? tick_ns : next_ns;
-  }
-  return next_ns;
-}
-
 uint64_t daemon_deadline_ns(const struct daemon *daemon) {
-  uint64_t scheduler_ns = scheduler_deadline_ns(&daemon->scheduler), tick_ns = next_tick_ns(daemon);
+  uint64_t scheduler_ns = scheduler_deadline_ns(&daemon->scheduler), tick_ns = gpus_deadline_ns(daemon);
   return scheduler_ns < tick_ns ? scheduler_ns : tick_ns;
 }
 
 void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
   struct sched_change change;
-  list_each(node, &daemon->scheduler.gpus) {
-    rates_on_time(&gpu_of(list_entry(node, struct sched_gpu, link))->rates, now_ns);
-  }
+  gpus_on_time(daemon, now_ns);
   if (now_ns < scheduler_deadline_ns(&daemon->scheduler))
     return;
   change_init(&change);
@@ -529,11 +480,6 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
 }
 
 void daemon_end(struct daemon *daemon) {
-  struct list *node;
   history_end(&daemon->history);
-  while ((node = list_first(&daemon->scheduler.gpus))) {
-    struct sched_gpu *gpu = list_entry(node, struct sched_gpu, link);
-    scheduler_remove_gpu(&daemon->scheduler, gpu);
-    free(gpu_of(gpu));
-  }
+  gpus_end(daemon);
 }
