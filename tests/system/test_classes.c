@@ -16,6 +16,7 @@
 #define STANDARD "GPUSHARE_CLASS=standard"
 #define LITTLE "4M"
 #define SPIN "2ms"
+#define LONG_SPIN "10ms" /* three of them: so long the GPU has work while the program is kept waiting */
 #define PERCENT (GS_LIMITED_WHOLE / 100)
 
 static struct scene scene;
@@ -162,13 +163,15 @@ TEST(who_dies_limits_nobody) {
   struct process *production = start_toiling(PRODUCTION, LITTLE), *opportunistic[2];
   for (int i = 0; i < 2; i++)
     opportunistic[i] = start(OPPORTUNISTIC, LITTLE);
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 2; i++)
     await_leftover(opportunistic[i]);
-    await_kernels(opportunistic[i], 1);
-  }
   process_kill(opportunistic[0]);
-  await_kernels(opportunistic[1], 1);
   await_kernels(production, 100);
+  pause_job(production);
+  await_all_of_the_gpu(opportunistic[1]);
+  await_kernels(opportunistic[1], 100);
+  process_say(production, "go");
+  await_paused(opportunistic[1]);
   process_kill(production);
   await_unlimited(opportunistic[1]);
   await_kernels(opportunistic[1], 100);
@@ -179,7 +182,7 @@ TEST(who_dies_limits_nobody) {
 TEST(a_killed_daemon_lifts_limits) {
   begin("small,capacity=64MiB");
   struct process *production = start_toiling(PRODUCTION, LITTLE);
-  struct process *opportunistic = start_toiling(OPPORTUNISTIC, LITTLE);
+  struct process *opportunistic = start(OPPORTUNISTIC, LITTLE);
   for (int i = 0; i < 2; i++) {
     await_paused(opportunistic);
     scene_kill_daemon(&scene);
@@ -210,9 +213,9 @@ static void check_only_production_runs(struct process *production, struct proces
 static void check_turns_with(const char *memory) {
   const char *const environments[2][3] = {{PRODUCTION, memory, NULL}, {OPPORTUNISTIC, memory, NULL}};
   begin("small,capacity=64MiB");
-  struct process *production = scene_start(&scene, environments[0], "toiler", "40M", SPIN, NULL);
+  struct process *production = scene_start(&scene, environments[0], "toiler", "40M", LONG_SPIN, NULL);
   process_expect(production, "toiling", NULL, 0);
-  struct process *opportunistic = scene_start(&scene, environments[1], "toiler", "40M", SPIN, NULL);
+  struct process *opportunistic = scene_start(&scene, environments[1], "toiler", "40M", LONG_SPIN, NULL);
   check_only_production_runs(production, opportunistic);
   for (int i = 0; i < 2; i++) {
     pause_job(production);

@@ -1,5 +1,5 @@
 /*
- * toiler.c - works as a training does: iteration after iteration, of some kernels and a wait for them.
+ * toiler.c - works as a training does: iteration after iteration, the next one queued before one is done.
  * usage: toiler BYTES SPIN
  *
  * Each iteration is three kernels of SPIN and one that changes all of its memory. Says "toiling" after the
@@ -22,11 +22,18 @@ static CUstream stream;
 static CUdeviceptr memory;
 static uint64_t words, spin_ns, rounds;
 
+/* Returns when the one before is done: the GPU always has work, also where this thread is kept waiting. */
 static void iterate(void) {
+  static CUevent ends[2];
+  CUevent *end = &ends[rounds % 2], *before = &ends[(rounds + 1) % 2];
+  if (!*end)
+    MUST(cuEventCreate(end, CU_EVENT_DISABLE_TIMING));
   for (int i = 0; i < SPINS; i++)
     gpu_spin(&gpu, stream, spin_ns);
   gpu_add(&gpu, stream, memory, words, 1);
-  MUST(cuStreamSynchronize(stream));
+  MUST(cuEventRecord(*end, stream));
+  if (*before)
+    MUST(cuEventSynchronize(*before));
   rounds++;
 }
 
@@ -42,6 +49,7 @@ static bool obey(void) {
     return false;
   if (strcmp(line, "pause\n") != 0)
     return true;
+  MUST(cuStreamSynchronize(stream));
   gpu_say("paused");
   return fgets(line, sizeof line, stdin);
 }
@@ -57,9 +65,11 @@ int main(int argc, char **argv) {
   memory = gpu_alloc(words);
   gpu_fill(&gpu, stream, memory, words, SEED);
   iterate();
+  MUST(cuStreamSynchronize(stream));
   gpu_say("toiling");
   while (!is_told() || obey())
     iterate();
+  MUST(cuStreamSynchronize(stream));
   gpu_verify(memory, words, SEED, rounds);
   gpu_say("ok");
   return 0;
