@@ -1,0 +1,132 @@
+"""The two jobs (bench/opportune.py) of a pair that bench/pairs.py measures: which pairs there are, and how they run."""
+import collections
+import time
+
+import gpubench
+import mps
+import opportune
+import speeds
+import watch
+
+PROGRAM = gpubench.HERE / "opportune.py"
+SIDES = ("production", "opportunistic")
+ORDER_S = 0.1  # an order is there before its time
+WINDOW_S = 0.25
+IMPORT_S, BUILD_S, ANSWER_S = 90, 120, 60
+PATTERN_SEED, LEAD_SEED = 1, 2
+
+Side = collections.namedtuple("Side", "workload batch gib", defaults=(0, 0))
+Pair = collections.namedtuple("Pair", "production opportunistic capacity", defaults=(None,))
+PAIRS = {
+    "shufflenet_mobilenet": Pair(Side("shufflenet", 64), Side("mobilenet", 64)),
+    "resnet50_shufflenet": Pair(Side("resnet50", 32), Side("shufflenet", 64)),
+    "resnet50_resnet50": Pair(Side("resnet50", 64), Side("resnet50", 64)),
+    "server_transformer": Pair(Side("server"), Side("transformer")),
+    "resnet50_graph": Pair(Side("resnet50", 32), Side("graph", 16)),
+    "tight": Pair(Side("resnet50", 32, 6), Side("resnet50", 32, 6), "9G"),
+}
+
+
+def is_ours(mode):
+    return mode.startswith("ours")
+
+
+class Duo:
+    """The two jobs of a pair, in one mode."""
+
+    def __init__(self, bench, stack, name, mode):
+        self.bench, self.stack, self.name, self.mode = bench, stack, name, mode
+        self.pair = PAIRS[name]
+        self.mps = stack.enter_context(mps.Mps(bench.out)) if "mps" in mode else None
+        self.daemon = stack.enter_context(bench.daemon("auto", None, self.pair.capacity)) if is_ours(mode) else None
+        self.variant = "daemon" if self.daemon else "stock"
+        self.jobs = {}
+        self.limits = None
+
+    def environment(self, side):
+        args = self.bench.args
+        env = gpubench.variant_env(self.variant, self.bench.build, self.daemon, mps.without(gpubench.clean_env()),
+                                   args.memory)
+        if self.daemon:
+            env["GPUSHARE_CLASS"] = side
+        if self.mps:
+            env |= self.mps.env()
+        if self.mode == "mps-priority" and side == "opportunistic":
+            env["CUDA_MPS_CLIENT_PRIORITY"] = "1"
+        return env
+
+    def launch(self, side):
+        bench, what = self.bench, getattr(self.pair, side)
+        bench.serial += 1
+        command = [bench.args.python, PROGRAM, "--held", "--workload", what.workload, "--gib", f"{what.gib:g}"]
+        command += ["--batch", what.batch] if what.batch else []
+        guard = bench.guard if self.daemon and bench.args.memory == "managed" else None
+        self.jobs[side] = self.stack.enter_context(gpubench.Job(
+            f"pairs-{bench.serial:02}-{self.name}-{self.mode}-{side}", command, self.environment(side), bench.out,
+            bench.budget, guard, opportune.LIMIT_GIB))
+
+    def start(self):
+        """Both are ready, and wait."""
+        for side in SIDES:
+            self.launch(side)
+        for job in self.jobs.values():
+            job.expect("imported", IMPORT_S)
+        for job in self.jobs.values():
+            job.go()
+        for job in self.jobs.values():
+            told = job.expect("ready", BUILD_S)
+            gpubench.check_guest(self.variant, told, job, self.daemon)
+        if self.mps:
+            self.mps.check_clients(len(SIDES))
+        if self.daemon:
+            self.limits = self.stack.enter_context(watch.Watch(self.daemon, self.limit_share, WINDOW_S))
+
+    def opportunistic_in(self, status):
+        """What the daemon tells about it; nothing, if it has none."""
+        pid = self.jobs["opportunistic"].process.pid
+        return next((job for gpu in status["gpus"] for job in gpu["jobs"] if job["pid"] == pid), {})
+
+    def limit_share(self, status):
+        """What it may use; None: no limit."""
+        return self.opportunistic_in(status).get("limit_share")
+
+    def set_rate(self, text):
+        self.daemon.ctl("set-rate", str(self.opportunistic_in(self.daemon.status())["job"]), text)
+
+    def begin(self, sides, lead_s, seconds, offset_s=0):
+        """They run now. side -> its piece, of which nothing is told yet."""
+        start_s = time.monotonic() + ORDER_S
+        from_s = start_s + lead_s
+        empty = {}
+        for side in sides:
+            order, places = {"do": "run", "start_s": start_s, "until_s": from_s + seconds}, None
+            if getattr(self.pair, side).workload == "server":
+                order["requests_s"], places = requests_of(lead_s, seconds, offset_s)
+            self.jobs[side].go(order)
+            empty[side] = speeds.Piece(None, start_s, from_s, from_s + seconds, places)
+        return empty
+
+    def answer(self, side, piece=None):
+        left_s = max(piece.to_s - time.monotonic(), 0) if piece else 0
+        told = self.jobs[side].expect("ready", left_s + ANSWER_S)
+        if "error" in told:
+            raise self.jobs[side].trouble(told["error"])
+        return piece._replace(told=told) if piece else told
+
+    def run(self, sides, lead_s, seconds, offset_s=0):
+        return {side: self.answer(side, piece)
+                for side, piece in self.begin(sides, lead_s, seconds, offset_s).items()}
+
+    def check(self, side):
+        """Its memory still holds what it should."""
+        self.jobs[side].go({"do": "check"})
+        if not self.answer(side)["memory_right"]:
+            self.bench.wrong.append(f"{self.jobs[side].name}: memory does not hold what was written to it")
+
+
+def requests_of(lead_s, seconds, offset_s):
+    """Some requests for the lead, then a part of the pattern that all runs share; which ones of it they are."""
+    lead = opportune.arrivals(LEAD_SEED, opportune.RATE_PER_S, lead_s)
+    pattern = opportune.arrivals(PATTERN_SEED, opportune.RATE_PER_S, offset_s + seconds)
+    part = [(index, at_s) for index, at_s in enumerate(pattern) if at_s >= offset_s]
+    return ([*lead, *(lead_s + at_s - offset_s for _, at_s in part)], [None] * len(lead) + [index for index, _ in part])

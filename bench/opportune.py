@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""A job of which bench/pairs.py runs two at once: a training, or a server of an inference model.
+
+Alone:   bench/opportune.py --workload mobilenet --batch 64 --seconds 5
+Prints   opportune_rate 31.1 it/s     of a server the mean and the slowest answer; memory
+
+  shufflenet, mobilenet, resnet50   trainings of images
+  graph                             a training of ResNet-50, each iteration the launch of one graph
+  transformer                       a training of a small language model; its batch is 8
+  server                            ResNet-50: a request is one image, at random times whatever is served meanwhile
+
+Trainings keep two iterations queued behind the one that runs. With --held its orders are {"do": "run", "start_s": T,
+"until_s": T} on the monotonic clock, for a server with "requests_s" (bench/serve.py) instead of the end, and {"do":
+"check"}; a bare line ends it.
+"""
+import argparse
+import gc
+import random
+import time
+
+import gpubench
+import serve
+import steady
+import train
+import workloads
+
+GIB = 1 << 30
+LIMIT_GIB = 12  # what one job may have
+RATE_PER_S = 40  # of requests, unless told
+WARMUP = 8
+
+
+class Makers:
+    """Each method makes ready the workload of its name, and returns its step."""
+
+    def __init__(self, torch, models, batch):
+        self.models, self.batch = models, batch
+        self.given = workloads.Workloads(torch, models)
+
+    def shufflenet(self):
+        import torchvision
+        return self.given.train_images(torchvision.models.shufflenet_v2_x1_0(), self.batch)
+
+    def mobilenet(self):
+        return self.given.train_images(self.models.mobilenet(), self.batch)
+
+    def resnet50(self):
+        return self.given.train_images(self.models.resnet50(), self.batch)
+
+    def graph(self):
+        training = train.Training(argparse.Namespace(seed=1, compile=False), self.batch)
+        training.capture()
+        return training.step
+
+    def transformer(self):
+        return self.given.gpt_train_b8()
+
+    def server(self):
+        return self.given.resnet50_infer_b1()
+
+
+NAMES = tuple(name for name in vars(Makers) if not name.startswith("_"))
+
+
+def arrivals(seed, rate_per_s, seconds):
+    """When requests come, in seconds: at random, independent of each other."""
+    chance, times_s = random.Random(seed), []
+    at_s = chance.expovariate(rate_per_s)
+    while at_s < seconds:
+        times_s.append(round(at_s, 4))
+        at_s += chance.expovariate(rate_per_s)
+    return times_s
+
+
+class Player:
+    """A workload that is ready, and what it is told to do."""
+
+    def __init__(self, torch, step, ballast):
+        self.torch, self.step, self.ballast = torch, step, ballast
+
+    def run(self, order):
+        if "requests_s" in order:
+            return {"requests": serve.run(self.step, order)}
+        time.sleep(max(0, order["start_s"] - time.monotonic()))
+        return steady.run(self.torch, self.step, order)
+
+    def check(self, _):
+        return {"memory_right": self.ballast.is_right()}
+
+    def obey(self, order):
+        return {"run": self.run, "check": self.check}[order["do"]](order)
+
+
+def prepare(torch, models, args):
+    """The workload, memory besides it, and some steps of both."""
+    torch.manual_seed(1)
+    with torch.device("cuda"):
+        work = getattr(Makers(torch, models, args.batch), args.workload)()
+    for _ in range(WARMUP):
+        work()
+    torch.cuda.synchronize()
+    ballast = train.Ballast(int(args.gib * GIB) - torch.cuda.memory_reserved())
+
+    def step():
+        work()
+        ballast.touch()
+
+    step()
+    torch.cuda.synchronize()
+    gc.collect()
+    gc.disable()
+    return Player(torch, step, ballast)
+
+
+def run_by_hand(player, args, torch):
+    figures = gpubench.Figures(args.json)
+    start_s = time.monotonic()
+    if args.workload == "server":
+        requests_s = arrivals(1, args.rate, args.seconds)
+        times_ms = [ms for _, ms in player.run({"start_s": start_s, "requests_s": requests_s})["requests"]] or [0]
+        figures.add("opportune_mean", sum(times_ms) / len(times_ms), "ms")
+        figures.add("opportune_slowest", max(times_ms), "ms")
+    else:
+        told = player.run({"start_s": start_s, "until_s": start_s + args.seconds})
+        figures.add("opportune_rate", len(told["ends_s"]) / (told["end_s"] - told["start_s"]), "it/s")
+    figures.add("opportune_memory", torch.cuda.memory_reserved() / GIB, "GiB")
+    figures.finish()
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workload", choices=NAMES, default="resnet50", help="default: %(default)s")
+    parser.add_argument("--batch", type=int, default=32, help="default: %(default)s")
+    parser.add_argument("--gib", type=float, default=0, help="need this much memory in all (default: what it needs)")
+    parser.add_argument("--seconds", type=float, default=5, help="run for this long (default: %(default)g)")
+    parser.add_argument("--rate", type=float, default=RATE_PER_S, help="requests per second (default: %(default)g)")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--held", action="store_true", help="wait for a line on stdin at each stage")
+    return parser.parse_args()
+
+
+def main():
+    args = parse_arguments()
+    import torch
+    import torchvision  # noqa: F401  (imported now, so that the first stage has all of it behind it)
+
+    import models
+    stages = gpubench.Stages(args.held)
+    stages.reach("imported")
+    if not torch.cuda.is_available():
+        raise SystemExit("opportune.py: PyTorch finds no GPU")
+    gpubench.limit_torch(torch, LIMIT_GIB)
+    player = prepare(torch, models, args)
+    if args.held:
+        told = {"preloaded": gpubench.is_preloaded(), "memory_gib": torch.cuda.memory_reserved() / GIB}
+        workloads.run_orders(player, stages, told)
+    else:
+        run_by_hand(player, args, torch)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,297 @@
+#!/usr/bin/env python3
+"""Production and opportunistic jobs (bench/opportune.py) in pairs: what each has of its speed alone, beside the other.
+
+  stock          plain time slicing
+  mps            NVIDIA's MPS
+  mps-priority   MPS, the opportunistic job at the lower client priority
+  ours           libunified and its daemon, by class
+  ours-mps       that, and MPS
+
+The processes of a pair start once per mode, and *alone* is one of them while the other one waits: so what libunified
+costs a job that is alone is not in the ratios, but in NAME_alone_over_stock. A server is compared by the same requests.
+With ours a sweep then looks for the best constant limit: the highest that leaves production 0.98 of its speed (of a
+server: by the mean time of an answer, as its throughput says little), and what the opportunistic job gets under it.
+At last the production job ends, and opportunistic_back_s is how long the other one takes to reach 0.98 of its speed
+alone.
+
+In the pair `tight` the two need more memory than the capacity, which only the modes with ours have: turns are taken
+there, limits have no effect, and nothing is swept. The other modes have the whole card, as if it were larger.
+
+Figures, a chart pairs.png with the rates over time, and rates.json in --out: written anew after each mode of each pair.
+"""
+import argparse
+import contextlib
+import math
+
+import gpubench
+import mps
+import pairs_chart
+import sharing
+import speeds
+from duo import ANSWER_S, ORDER_S, PAIRS, SIDES, WINDOW_S, Duo, is_ours
+
+MODES = ("stock", "mps", "mps-priority", "ours", "ours-mps")
+KEPT, P99_MOST, OVER_BEST, BACK_MOST_S = 0.98, 1.05, 0.9, 2
+LIMITS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 20, 23, 26, 30, 34, 38, 43, 48, 54, 60, 66, 72, 78, 84, 90, 95,
+          100)  # in percent; five steps find one
+START_S = 14  # about what a pair takes until it is ready
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sharing.arguments(parser)
+    parser.add_argument("--pairs", default=",".join(PAIRS), metavar="NAMES", help="default: %(default)s")
+    parser.add_argument("--modes", default=",".join(MODES), metavar="NAMES", help="default: %(default)s")
+    parser.add_argument("--memory", choices=("swap", "managed"), default="swap", help="default: %(default)s")
+    parser.add_argument("--measure-seconds", type=float, default=8, help="of both at once (default: %(default)g)")
+    parser.add_argument("--alone-seconds", type=float, default=8, help="of production, half of it before and half "
+                        "after the others; the opportunistic job has half as long (default: %(default)g)")
+    parser.add_argument("--lead", type=float, default=0.5, help="before each measurement (default: %(default)g)")
+    parser.add_argument("--idle", type=float, default=2.5, help="with ours, until production that has nothing to do is "
+                        "taken for idle (default: %(default)g)")
+    parser.add_argument("--settle", type=float, default=8, help="with ours, for the controller (default: %(default)g)")
+    parser.add_argument("--sweep", type=int, default=5, help="so many limits; 0: none (default: %(default)s)")
+    parser.add_argument("--sweep-seconds", type=float, default=3, help="each, with its lead (default: %(default)g)")
+    parser.add_argument("--end-seconds", type=float, default=4, help="after production's end; 0: don't look "
+                        "(default: %(default)g)")
+    args = parser.parse_args()
+    args.pairs, args.modes = args.pairs.split(","), args.modes.split(",")
+    unknown = set(args.pairs) - set(PAIRS) | set(args.modes) - set(MODES)
+    if unknown:
+        parser.error(f"unknown pairs or modes: {' '.join(sorted(unknown))}")
+    if args.sweep and args.sweep_seconds <= args.lead:
+        parser.error("--sweep-seconds: more than --lead")
+    if args.quick:
+        args.measure_seconds, args.alone_seconds = min(args.measure_seconds, 4), min(args.alone_seconds, 4)
+        args.settle = min(args.settle, 5)
+    return args
+
+
+def is_swept(args, name, mode):
+    return is_ours(mode) and args.sweep > 0 and not PAIRS[name].capacity
+
+
+def plan_s(args, name, mode):
+    """About how long a mode of a pair takes."""
+    runs_s = [args.alone_seconds / 2] * 3 + [args.measure_seconds]
+    seconds = START_S + sum(runs_s) + len(runs_s) * (args.lead + ORDER_S)
+    if is_ours(mode):
+        seconds += args.idle + args.settle
+        seconds += args.end_seconds + args.end_seconds / 2 if args.end_seconds else 0
+    if is_swept(args, name, mode):
+        seconds += args.sweep * (args.sweep_seconds + ORDER_S)
+    return seconds
+
+
+class Seen:
+    """What is known of a pair in a mode."""
+
+    def __init__(self):
+        self.alone_pieces = {side: [] for side in SIDES}
+        self.together = {}  # side -> speed
+        self.runs = []  # {side: piece}, of all runs of both
+        self.sweep = []  # (limit in percent, {side: speed})
+        self.ended = None  # the opportunistic job's speed around production's end
+        self.ended_s = self.until_s = None
+
+    def alone(self, side):
+        return speeds.of(self.alone_pieces[side])
+
+    def add_run(self, run):
+        self.runs.append(run)
+        return {side: speeds.of([piece]) for side, piece in run.items()}
+
+    def over(self, speed, side):
+        return speed[side].speed_over(self.alone(side)) or 0
+
+
+def sweep(bench, duo, seen):
+    """The highest limit under which production keeps its speed, by halving."""
+    args, low, high = bench.args, -1, len(LIMITS)
+    for _ in range(args.sweep):
+        middle = (low + high) // 2
+        if middle == low:
+            break
+        duo.set_rate(f"{LIMITS[middle]}%")
+        empty = duo.begin(SIDES, args.lead, args.sweep_seconds - args.lead)
+        run = {"production": duo.answer("production", empty["production"])}
+        duo.set_rate("auto")  # the opportunistic job finishes what it has begun
+        run["opportunistic"] = duo.answer("opportunistic", empty["opportunistic"])
+        speed = seen.add_run(run)
+        seen.sweep.append((LIMITS[middle], speed))
+        over = {side: seen.over(speed, side) for side in SIDES}
+        gpubench.note(f"limit {LIMITS[middle]} %: production {over['production']:.3f}, "
+                      f"opportunistic {over['opportunistic']:.3f}")
+        low, high = (middle, high) if over["production"] >= KEPT else (low, middle)
+
+
+def end_production(bench, duo, seen):
+    """It works to the end, and exits; the other one goes on."""
+    args = bench.args
+    before_s = args.end_seconds / 2
+    empty = duo.begin(("production",), 0, before_s)
+    empty |= duo.begin(("opportunistic",), 0, before_s + args.end_seconds)
+    run = {"production": duo.answer("production", empty["production"])}
+    duo.jobs["production"].finish(ANSWER_S)
+    run["opportunistic"] = duo.answer("opportunistic", empty["opportunistic"])
+    speed = seen.add_run(run)
+    seen.ended, seen.ended_s = speed["opportunistic"], speed["production"].end_s()
+    seen.until_s = run["opportunistic"].to_s
+
+
+def measure(bench, duo, seen):
+    """Everything in its order; what is known lies in seen, whatever becomes of the rest."""
+    args, half_s, ours = bench.args, bench.args.alone_seconds / 2, is_ours(duo.mode)
+
+    def alone(side, lead_s, offset_s=0):
+        seen.alone_pieces[side].append(duo.run((side,), lead_s, half_s, offset_s)[side])
+    duo.start()
+    alone("opportunistic", args.lead + (args.idle if ours else 0))
+    alone("production", args.lead)
+    seen.together = seen.add_run(duo.run(SIDES, args.settle if ours else args.lead, args.measure_seconds))
+    if is_swept(args, duo.name, duo.mode):
+        with sharing.noted(bench, f"{duo.name}, {duo.mode}, sweep"):
+            sweep(bench, duo, seen)
+    alone("production", args.lead, half_s)
+    duo.check("production")
+    if ours and args.end_seconds:
+        end_production(bench, duo, seen)
+    duo.check("opportunistic")
+    for side in SIDES[1:] if seen.ended else SIDES:
+        duo.jobs[side].finish(ANSWER_S)
+
+
+def report_side(figures, prefix, side, mode, seen):
+    alone, together, name = seen.alone(side), seen.together[side], f"{prefix}_{word(mode)}_{side}"
+    figures.add(name + "_alone", alone.mean_pace(), alone.UNIT)
+    stock = figures.value(f"{prefix}_stock_{side}_alone")
+    if stock and mode != "stock":
+        figures.add(name + "_alone_over_stock", speeds.ratio(alone.mean_pace(), stock))
+    figures.add(name + "_over_alone", together.throughput_over(alone) or 0)
+    if isinstance(together, speeds.Served):
+        figures.add(name + "_speed_over_alone", together.speed_over(alone) or 0)
+    p99_over = together.p99_over(alone)
+    if p99_over is not None:
+        figures.add(name + "_p99_over_alone", p99_over)
+
+
+def report_best(figures, name, seen, judged):
+    """The auto limit beside the best constant one."""
+    kept = [(seen.over(speed, "opportunistic"), limit) for limit, speed in seen.sweep
+            if seen.over(speed, "production") >= KEPT]
+    if not kept:
+        figures.add(name + "_best_limit", "none")  # not even the smallest one that was tried
+        return
+    best, limit = max(kept)
+    figures.add(name + "_best_limit", limit, "%")
+    figures.add(name + "_best_over_alone", best)
+    if best > 0:
+        figures.add(name + "_opportunistic_over_best", speeds.ratio(seen.over(seen.together, "opportunistic"), best))
+        figures.judge(name + "_opportunistic_over_best", at_least=OVER_BEST, judged=judged)
+
+
+def report_ours(bench, name, seen):
+    figures, judged = bench.figures, not bench.args.quick
+    figures.judge(name + "_production_over_alone", at_least=KEPT, judged=judged)
+    if figures.value(name + "_production_p99_over_alone") is not None:
+        figures.judge(name + "_production_p99_over_alone", at_most=P99_MOST, judged=judged)
+    if seen.sweep:
+        report_best(figures, name, seen, judged)
+    if seen.ended:
+        figures.add(name + "_opportunistic_back_s", speeds.back_s(
+            seen.ended, seen.alone("opportunistic"), seen.ended_s, seen.until_s, KEPT, WINDOW_S), "s")
+        figures.judge(name + "_opportunistic_back_s", at_most=BACK_MOST_S, judged=judged)
+
+
+def report(bench, duo, seen):
+    """The figures of a mode of a pair."""
+    prefix = f"pairs_{duo.name}"
+    for side in SIDES:
+        report_side(bench.figures, prefix, side, duo.mode, seen)
+    if is_ours(duo.mode):
+        report_ours(bench, f"{prefix}_{word(duo.mode)}", seen)
+
+
+def line_of(run, side, alone, zero_s):
+    """Its speed over time, in one run of both."""
+    speed, piece, points = speeds.of([run[side]]), run[side], []
+    for index in range(math.floor((piece.to_s - piece.start_s) / WINDOW_S + 1e-6)):
+        from_s = piece.start_s + index * WINDOW_S
+        pace = speed.pace(from_s, from_s + WINDOW_S)
+        if pace is not None:
+            points.append([round(from_s + WINDOW_S / 2 - zero_s, 3), round(pace / alone.mean_pace(), 4)])
+    return {"name": side, "points": points}
+
+
+def lines_of(duo, seen):
+    """All runs of both, and what the opportunistic job was allowed to use meanwhile."""
+    zero_s = seen.runs[0]["production"].start_s
+    end_s = max(piece.to_s for piece in seen.runs[-1].values())
+    limits = [[round(at_s - zero_s, 3), 1 if share is None else min(share, 1)]
+              for at_s, share in duo.limits.samples if zero_s <= at_s <= end_s]
+    return [{"name": "limit", "points": limits}] + [
+        line_of(run, side, seen.alone(side), zero_s) for run in seen.runs for side in SIDES]
+
+
+def record_of(duo, seen):
+    """What the chart shows of a mode of a pair."""
+    return {"ratios": {side: seen.together[side].throughput_over(seen.alone(side)) for side in SIDES},
+            "sweep": [[limit, *(seen.over(speed, side) for side in SIDES)] for limit, speed in seen.sweep],
+            "lines": lines_of(duo, seen) if duo.limits else []}
+
+
+def run_mode(bench, name, mode, told):
+    """Measured, reported and drawn as far as it went."""
+    seen = Seen()
+    with contextlib.ExitStack() as stack:
+        duo = Duo(bench, stack, name, mode)
+        try:
+            measure(bench, duo, seen)
+        finally:
+            if seen.together:
+                report(bench, duo, seen)
+                told.setdefault(name, {})[mode] = record_of(duo, seen)
+                pairs_chart.write(bench.out, told)
+
+
+def word(mode):
+    return mode.replace("-", "_")
+
+
+def leave_out_mps(bench, modes, error):
+    """It does not start here: nor will it for the next pair."""
+    for mode in [mode for mode in modes if "mps" in mode]:
+        modes.remove(mode)
+        bench.figures.add(f"pairs_{word(mode)}_verdict", "skipped")
+    gpubench.note(f"without MPS: {error}")
+
+
+def tell_plan(bench, modes):
+    args = bench.args
+    total_s = 0
+    for name in args.pairs:
+        parts_s = {mode: plan_s(args, name, mode) for mode in modes}
+        total_s += sum(parts_s.values())
+        gpubench.note(f"{name}: " + ", ".join(f"{mode} {seconds:.0f} s" for mode, seconds in parts_s.items()))
+    gpubench.note(f"in all about {total_s:.0f} s, of {bench.budget.left():.0f}")
+
+
+def run(bench):
+    modes, told = list(bench.args.modes), {}
+    tell_plan(bench, modes)
+    for name in bench.args.pairs:
+        for mode in list(modes):
+            if mode not in modes:
+                continue
+            gpubench.note(f"{name}, {mode}, {bench.budget.left():.0f} s left")
+            with sharing.noted(bench, f"{name}, {mode}"):
+                if bench.budget.left() < plan_s(bench.args, name, mode):
+                    raise gpubench.BenchError("no time left for it")
+                try:
+                    run_mode(bench, name, mode, told)
+                except mps.NotThere as error:
+                    leave_out_mps(bench, modes, error)
+
+
+if __name__ == "__main__":
+    sharing.main("pairs", parse_arguments, run)

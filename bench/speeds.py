@@ -1,0 +1,119 @@
+"""How fast a job of bench/pairs.py was, over itself alone: trainings by their iterations, servers by their answers."""
+import collections
+import statistics
+
+import many
+import watch
+
+# What a job told of one run, when that began, which part of it counts, and of a server's requests which ones of its
+# pattern they are: None for those before that part.
+Piece = collections.namedtuple("Piece", "told start_s from_s to_s places")
+
+
+def ratio(value, base):
+    return round(value / base, 4) if value is not None and base else None
+
+
+def p99(values):
+    return many.percentile(values, 0.99) if values else None
+
+
+class Trained:
+    """Of an iteration counts the part that is done, as if it were done evenly."""
+
+    UNIT = "it/s"
+
+    def __init__(self, pieces):
+        self.pieces = pieces
+        self.series = [watch.Series([(piece.told["start_s"], {"done": 0})] + [
+            (end_s, {"done": index + 1}) for index, end_s in enumerate(piece.told["ends_s"])], "done")
+                       for piece in pieces]
+
+    def throughput(self):
+        done = sum(series.at(piece.to_s) - series.at(piece.from_s) for series, piece in zip(self.series, self.pieces))
+        return done / sum(piece.to_s - piece.from_s for piece in self.pieces)
+
+    def pace(self, from_s, to_s):
+        """In some part of the first piece's run."""
+        return (self.series[0].at(to_s) - self.series[0].at(from_s)) / (to_s - from_s)
+
+    def mean_pace(self):
+        return self.throughput()
+
+    def end_s(self):
+        """When its work was over, of the first piece."""
+        return self.pieces[0].told["end_s"]
+
+    def throughput_over(self, alone):
+        return ratio(self.throughput(), alone.throughput())
+
+    speed_over = throughput_over
+
+    def times_ms(self):
+        """Of the iterations that began in the pieces, whenever they ended."""
+        return [(end_s - begin_s) * 1e3 for piece in self.pieces
+                for begin_s, end_s in zip(piece.told["ends_s"], piece.told["ends_s"][1:])
+                if piece.from_s <= begin_s < piece.to_s]
+
+    def p99_over(self, alone):
+        return ratio(p99(self.times_ms()), p99(alone.times_ms()))
+
+
+class Served:
+    """Compared with itself alone by the same requests only: other ones would queue up otherwise."""
+
+    UNIT = "answers/s of serving"
+
+    def __init__(self, pieces):
+        self.pieces = pieces
+        self.by_place = {place: ms for piece in pieces  # which one of the pattern -> ms
+                         for place, (_, ms) in zip(piece.places, piece.told["requests"]) if place is not None}
+
+    def throughput(self):
+        """Over what comes: 1 if all is answered as soon as the last one has come."""
+        took_s = sum(max([piece.to_s] + [came_s + ms / 1e3 for came_s, ms in piece.told["requests"]]) - piece.from_s
+                     for piece in self.pieces)
+        return sum(piece.to_s - piece.from_s for piece in self.pieces) / took_s
+
+    def pace(self, from_s, to_s):
+        """Requests per second of serving; None if there were none. Of the first piece's run."""
+        times_ms = [ms for came_s, ms in self.pieces[0].told["requests"] if from_s <= came_s < to_s]
+        return 1e3 / statistics.mean(times_ms) if times_ms else None
+
+    def mean_pace(self):
+        return 1e3 / statistics.mean(self.by_place.values()) if self.by_place else 0
+
+    def end_s(self):
+        return max((came_s + ms / 1e3 for came_s, ms in self.pieces[0].told["requests"]),
+                   default=self.pieces[0].to_s)
+
+    def common(self, alone):
+        return self.by_place.keys() & alone.by_place.keys()
+
+    def throughput_over(self, alone):
+        return ratio(self.throughput(), alone.throughput())
+
+    def speed_over(self, alone):
+        """Its throughput says nothing until it drowns; how long its answers take does."""
+        places = self.common(alone)
+        return ratio(sum(alone.by_place[place] for place in places), sum(self.by_place[place] for place in places))
+
+    def p99_over(self, alone):
+        places = self.common(alone)
+        return ratio(p99([self.by_place[place] for place in places]), p99([alone.by_place[place] for place in places]))
+
+
+def of(pieces):
+    return (Served if "requests" in pieces[0].told else Trained)(pieces)
+
+
+def back_s(trained, alone, ended_s, until_s, share, window_s):
+    """How long after the other's end it ran as fast as alone: the end of the first window from which on it did, on
+    the whole; all the time, if it never did."""
+    wanted = share * alone.mean_pace()
+    count = int((until_s - ended_s) / window_s + 1e-6)
+    for index in range(count):
+        from_s = ended_s + index * window_s
+        if (trained.pace(from_s, from_s + window_s) or 0) >= wanted and (trained.pace(from_s, until_s) or 0) >= wanted:
+            return (index + 1) * window_s
+    return until_s - ended_s
