@@ -33,7 +33,7 @@
 #define CARD_SPARE_BYTES (2 * GIB) /* contexts, and whoever else uses the card */
 #define REFERENCE_BYTES (4 * GIB)  /* where sizes do not matter any more */
 
-enum { EXIT_USAGE = 2, EXIT_NO_GPU = 77, SIZES_MAX = 16 };
+enum { EXIT_USAGE = 2, SIZES_MAX = 16 };
 
 static struct {
   uint64_t sizes[SIZES_MAX], checkpoint_bytes, quantum_ns, seconds, handovers;
@@ -325,14 +325,9 @@ static void choose_sizes(void) {
 int main(int argc, char **argv) {
   read_options(argc, argv);
   deadline_set(options.seconds);
-  if (!stage_begin(&options.paths, options.simulate))
-    return EXIT_FAILURE;
-  if (!measure_card(&card)) {
-    stage_end();
-    complain("no NVIDIA GPU that works here (--simulate takes the simulated driver)");
-    return EXIT_NO_GPU;
-  }
-  options.simulate |= strncmp(card.name, "Simulated", 9) == 0;
+  int status = measure_begin(&options.paths, &options.simulate, &card);
+  if (status != 0)
+    return status;
   choose_sizes();
   report_begin(argc, argv);
   run_all();

@@ -14,12 +14,12 @@
  *
  * Exit status: 1 if a run failed; targets are reported, not enforced.
  */
-#include <errno.h>
 #include <getopt.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "number.h"
 #include "report.h"
 #include "trace/metrics.h"
 #include "trace/timeline.h"
@@ -241,10 +241,8 @@ static void usage(void) {
 }
 
 static uint64_t parse_number(const char *text, uint64_t least, uint64_t most) {
-  char *rest;
-  errno = 0;
-  uint64_t number = strtoull(text, &rest, 10);
-  if (errno || *rest || rest == text || *text == '-' || number < least || number > most)
+  uint64_t number;
+  if (!read_number(text, least, most, &number))
     usage();
   return number;
 }

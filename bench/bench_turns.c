@@ -17,7 +17,7 @@
 #include "handover/pair.h"
 #include "report.h"
 
-enum { EXIT_USAGE = 2, EXIT_NO_GPU = 77, WARM_UP = 5, UNPACED_WARM_UP = 1, HANDOVERS_MAX = 10000 };
+enum { EXIT_USAGE = 2, WARM_UP = 5, UNPACED_WARM_UP = 1, HANDOVERS_MAX = 10000 };
 
 #define CAPACITY_BYTES (UINT64_C(1) << 30) /* the jobs have no memory */
 #define DRAIN_MS 20
@@ -243,14 +243,9 @@ int main(int argc, char **argv) {
   struct card card;
   read_options(argc, argv);
   deadline_set(options.seconds);
-  if (!stage_begin(&options.paths, options.simulate))
-    return EXIT_FAILURE;
-  if (!measure_card(&card)) {
-    stage_end();
-    complain("no NVIDIA GPU that works here (--simulate takes the simulated driver)");
-    return EXIT_NO_GPU;
-  }
-  options.simulate |= strncmp(card.name, "Simulated", 9) == 0;
+  int status = measure_begin(&options.paths, &options.simulate, &card);
+  if (status != 0)
+    return status;
   report_begin(argc, argv);
   bool ok = options.kernels_ms ? run(options.kernels_ms) : run(1) && run(5);
   report("simulated", options.simulate, "");

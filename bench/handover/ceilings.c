@@ -1,5 +1,6 @@
 /* ceilings.c - what the bus, paging and checkpoints reach without gpushare; see measure.h. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -8,15 +9,27 @@
 #include "probe/table.h"
 #include "stage.h"
 
-enum { ROUNDS = 3, HOLDER_SECONDS = 60 };
+enum { ROUNDS = 3, HOLDER_SECONDS = 60, EXIT_NO_GPU = 77 };
 
-bool measure_card(struct card *card) {
+static bool look_at_card(struct card *card) {
   struct child worker;
   char text[CHILD_TEXT_SIZE];
   bool told = stage_worker(&worker, "card", 0) && child_hear(&worker, text) &&
               sscanf(text, "%lu %lu %63[^\n]", &card->free_bytes, &card->total_bytes, card->name) == 3;
   child_kill(&worker);
   return told;
+}
+
+int measure_begin(const struct stage_paths *paths, bool *simulate, struct card *card) {
+  if (!stage_begin(paths, *simulate))
+    return EXIT_FAILURE;
+  if (!look_at_card(card)) {
+    stage_end();
+    complain("no NVIDIA GPU that works here (--simulate takes the simulated driver)");
+    return EXIT_NO_GPU;
+  }
+  *simulate |= strncmp(card->name, "Simulated", 9) == 0;
+  return 0;
 }
 
 /* ---- copies ---- */

@@ -13,8 +13,11 @@ struct card {
   char name[64];
 };
 
-/* False without a line: there is no GPU that works. */
-bool measure_card(struct card *card);
+struct stage_paths;
+
+/* Begin the stage and look at its card; *simulate becomes true if that is the simulated one. 0, or the exit
+ * status of a program that cannot go on: 1, or 77 if there is no GPU that works, with a line that tells. */
+int measure_begin(const struct stage_paths *paths, bool *simulate, struct card *card);
 
 /* Copies between the card and pinned memory, nothing else. */
 struct ceilings {

@@ -21,10 +21,6 @@
  */
 #include "core/internal.h"
 
-static struct sched_job *member_of(struct list *node) {
-  return list_entry(node, struct sched_job, gang_link);
-}
-
 static void make_dirty(struct sched_gpu *gpu) { gpu->dirty = gpu->scheduler->dirty = true; }
 
 static bool takes_turns(const struct sched_job *job) { return job->gpu->serialized; }

@@ -244,6 +244,11 @@ static inline struct sched_job *job_of_turn(struct list *node) {
   return node ? list_entry(node, struct sched_job, turn) : NULL;
 }
 
+/* Of gang->members. */
+static inline struct sched_job *member_of(struct list *node) {
+  return list_entry(node, struct sched_job, gang_link);
+}
+
 /* Of the queue. */
 static inline struct sched_job *sched_job_of(struct order_node *node) {
   return node ? list_entry(node, struct sched_job, waiting) : NULL;

@@ -21,10 +21,6 @@
 #define STUCK_MAX_NS UINT64_C(320000000)
 #define CALLS_MAX 64
 
-static struct sched_job *member_of(struct list *node) {
-  return list_entry(node, struct sched_job, gang_link);
-}
-
 static bool is_stopping(const struct sched_job *job) {
   return job->together && job->state == GS_JOB_DROPPING;
 }
