@@ -45,11 +45,10 @@ static const char *set_tq(struct sched_settings *settings, const char *text) {
 }
 
 static const char *set_loss(struct sched_settings *settings, const char *text) {
-  char *end;
-  unsigned long percent = strtoul(text, &end, 10);
-  if (*text < '0' || *text > '9' || strcmp(end, "%") != 0 || percent < 1 || percent > 50)
+  uint32_t percent;
+  if (parse_percent(text, 1, 50, &percent) < 0)
     return "is not a percentage from 1% to 50%";
-  settings->loss_permille = (uint32_t)percent * 10;
+  settings->loss_permille = percent * 10;
   return NULL;
 }
 
@@ -134,9 +133,8 @@ static uint64_t spare_bytes(void) {
 
 static const char *set_host_memory(struct config *config, const char *text) {
   uint64_t bytes;
-  char *end;
-  unsigned long percent = strtoul(text, &end, 10);
-  if (*text >= '0' && *text <= '9' && strcmp(end, "%") == 0) {
+  uint32_t percent;
+  if (parse_percent(text, 0, UINT32_MAX, &percent) == 0) {
     if (percent > 100)
       return "is more than 100 %";
     config->host_memory_bytes = spare_bytes() / 100 * percent;

@@ -100,23 +100,43 @@ static struct peer *find_client(const struct daemon *daemon, uint32_t job_id) {
   return NULL;
 }
 
+static bool is_rate_for_nothing(const struct peer *client, const struct gs_msg *msg) {
+  return msg->set_terms.term == GS_TERM_RATE && msg->set_terms.value > 0 &&
+         terms_of(&client->terms).class != GS_CLASS_OPPORTUNISTIC;
+}
+
+/* 0, or -errno and why. client: NULL if there is none. */
+static int check_terms(const struct peer *peer, const struct peer *client, const struct gs_msg *msg,
+                       const char **why) {
+  if ((*why = terms_wrong(msg)))
+    return -EINVAL;
+  if (!client) {
+    *why = "there is no such job: see gpusharectl status";
+    return -ENOENT;
+  }
+  if (is_rate_for_nothing(client, msg)) {
+    *why = "only opportunistic jobs have a rate: see gpusharectl set-class";
+    return -EINVAL;
+  }
+  if (peer_may_change(peer) || (peer->uid == client->uid && terms_owner_may(&client->terms, msg)))
+    return 0;
+  bool lowers = peer->uid == client->uid && msg->set_terms.term != GS_TERM_RATE;
+  *why = lowers ? "not permitted: its owner may only ask for less" : NOT_PERMITTED;
+  return -EACCES;
+}
+
 static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
                          uint64_t now_ns) {
   struct peer *client = find_client(daemon, msg->set_terms.job);
-  const char *wrong = terms_wrong(msg);
-  if (!client || wrong) {
-    reply(peer, wrong ? -EINVAL : -ENOENT, wrong ? wrong : "there is no such job: see gpusharectl status");
-    return;
-  }
-  bool by_owner = !peer_may_change(peer);
-  if (by_owner && (peer->uid != client->uid || !terms_owner_may(&client->terms, msg))) {
-    reply(peer, -EACCES,
-          peer->uid == client->uid ? "not permitted: its owner may only ask for less" : NOT_PERMITTED);
+  const char *why;
+  int err = check_terms(peer, client, msg, &why);
+  if (err < 0) {
+    reply(peer, err, why);
     return;
   }
   log_info("SET_TERMS %u to %ld for job %u (pid %d, %s), by uid %u (pid %d)", msg->set_terms.term,
            (long)msg->set_terms.value, client->job_id, client->pid, client->name, peer->uid, peer->pid);
-  terms_set(&client->terms, msg, by_owner);
+  terms_set(&client->terms, msg, !peer_may_change(peer));
   daemon_apply_terms(client, now_ns);
   reply(peer, 0, "");
 }

@@ -10,6 +10,8 @@
  * of it is queued, so that production need not wait for that when it comes back. */
 #define WHOLE_GPU (10 * NS_PER_S)
 
+#define PERCENT (GS_LIMITED_WHOLE / 100)
+
 static struct rates_job *job_of(struct list *node) {
   return list_entry(list_entry(node, struct rate_job, link), struct rates_job, job);
 }
@@ -84,6 +86,7 @@ static void write_pages(struct list *jobs, const struct rates *rates) {
 
 void rates_init(struct rates *rates) {
   rate_gpu_init(&rates->gpu);
+  list_init(&rates->set);
   rates->next_ns = RATES_NEVER;
 }
 
@@ -96,8 +99,19 @@ static void begin_ticks(struct rates *rates, uint64_t now_ns) {
 static void leave_class(struct rates *rates, struct rates_job *job) {
   if (job->class == GS_CLASS_STANDARD || !job->meter.page)
     return;
-  rate_job_remove(&rates->gpu, &job->job);
+  if (job->set_limit) {
+    list_remove(&job->job.link);
+    rate_disturb(&rates->gpu);
+  } else {
+    rate_job_remove(&rates->gpu, &job->job);
+  }
   write_page(job->meter.page, &(struct word){.limit = GS_LIMIT_NONE});
+}
+
+static void enter_set(struct rates *rates, struct rates_job *job) {
+  list_append(&rates->set, &job->job.link);
+  write_page(job->meter.page, &(struct word){.limit = job->set_limit});
+  rate_disturb(&rates->gpu);
 }
 
 /* Who comes beside production gets nothing before the controller has been asked. */
@@ -105,7 +119,10 @@ static void enter_class(struct rates *rates, struct rates_job *job) {
   bool production = job->class == GS_CLASS_PRODUCTION;
   if (job->class == GS_CLASS_STANDARD || !job->meter.page)
     return;
-  rate_job_add(&rates->gpu, &job->job, production ? RATE_PRODUCTION : RATE_OPPORTUNISTIC);
+  if (job->set_limit)
+    enter_set(rates, job);
+  else
+    rate_job_add(&rates->gpu, &job->job, production ? RATE_PRODUCTION : RATE_OPPORTUNISTIC);
   write_pages(&rates->gpu.production, rates);
   write_pages(&rates->gpu.opportunistic, rates);
 }
@@ -116,15 +133,18 @@ void rates_enter(struct rates_job *job, const struct sched_job *sched) {
 }
 
 void rates_leave(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
-  rates_set_class(rates, job, GS_CLASS_STANDARD, now_ns);
+  rates_set_terms(rates, job, &(struct sched_terms){.class = GS_CLASS_STANDARD}, now_ns);
   meter_end(&job->meter);
 }
 
-void rates_set_class(struct rates *rates, struct rates_job *job, enum gs_class class, uint64_t now_ns) {
-  if (job->class == class)
+void rates_set_terms(struct rates *rates, struct rates_job *job, const struct sched_terms *terms,
+                     uint64_t now_ns) {
+  uint64_t set_limit = terms->class == GS_CLASS_OPPORTUNISTIC ? terms->rate_percent * PERCENT : 0;
+  if (job->class == terms->class && job->set_limit == set_limit)
     return;
   leave_class(rates, job);
-  job->class = class;
+  job->class = terms->class;
+  job->set_limit = set_limit;
   enter_class(rates, job);
   begin_ticks(rates, now_ns);
 }
@@ -161,8 +181,10 @@ static enum gs_limited why_limited(const struct rate_gpu *gpu) {
   }
 }
 
-/* The first one that works; of those that all rest, the first. */
+/* The first one that works; of those that all rest, the first; 0: there is none. */
 static uint32_t production_id(const struct rates *rates) {
+  if (list_empty(&rates->gpu.production))
+    return 0;
   list_each(node, &rates->gpu.production) {
     if (!signal_is_idle(&job_of(node)->job.signal))
       return job_of(node)->sched->id;
@@ -171,6 +193,9 @@ static uint32_t production_id(const struct rates *rates) {
 }
 
 struct rates_limit rates_limit(const struct rates *rates, const struct rates_job *job) {
+  if (job->set_limit && job->meter.page)
+    return (struct rates_limit){
+        .why = GS_LIMITED_SET, .limit = job->set_limit, .production = production_id(rates)};
   bool limited = job->class == GS_CLASS_OPPORTUNISTIC && job->meter.page && both_are_there(rates);
   if (!limited)
     return (struct rates_limit){.why = GS_LIMITED_NOT, .limit = GS_LIMITED_WHOLE};

@@ -1,7 +1,8 @@
 /*
  * rates.h - what opportunistic jobs may use of a GPU beside production jobs: between the jobs' meter pages
  * and the controller (core/rate.h), which is asked only while both classes are there. Nobody reads or writes
- * the pages otherwise.
+ * the pages otherwise, but for the limits that have been set by hand: those are in force in any case, and the
+ * controller knows nothing of their jobs.
  *
  * Times: as the scheduler's.
  */
@@ -20,15 +21,17 @@
 /* Of a GPU. */
 struct rates {
   struct rate_gpu gpu;
+  struct list set;  /* opportunistic jobs whose limit has been set */
   uint64_t next_ns; /* the next tick; RATES_NEVER */
 };
 
 /* A client on it. */
 struct rates_job {
-  struct rate_job job; /* of the controller's unless it is standard */
+  struct rate_job job; /* of the controller's unless it is standard, or its limit is set */
   const struct sched_job *sched;
   struct meter meter;
   enum gs_class class;
+  uint64_t set_limit; /* ns per s; 0: none, or it is not opportunistic */
 };
 
 void rates_init(struct rates *rates);
@@ -37,7 +40,9 @@ void rates_init(struct rates *rates);
 void rates_enter(struct rates_job *job, const struct sched_job *sched);
 void rates_leave(struct rates *rates, struct rates_job *job, uint64_t now_ns);
 
-void rates_set_class(struct rates *rates, struct rates_job *job, enum gs_class class, uint64_t now_ns);
+/* Its class, and its rate. */
+void rates_set_terms(struct rates *rates, struct rates_job *job, const struct sched_terms *terms,
+                     uint64_t now_ns);
 
 uint64_t rates_deadline_ns(const struct rates *rates);
 void rates_on_time(struct rates *rates, uint64_t now_ns);

@@ -23,6 +23,9 @@ static void set_field(struct sched_terms *terms, enum gs_term term, uint64_t val
   case GS_TERM_CLASS:
     terms->class = (enum gs_class)value;
     break;
+  case GS_TERM_RATE:
+    terms->rate_percent = (uint32_t)value;
+    break;
   }
 }
 
@@ -51,6 +54,7 @@ static struct sched_terms asked_for(const struct terms *terms) {
     given.soft_limit_bytes = terms->set.soft_limit_bytes;
   if (is_set(terms, GS_TERM_CLASS))
     given.class = terms->set.class;
+  given.rate_percent = terms->set.rate_percent;
   return given;
 }
 
@@ -104,6 +108,8 @@ const char *terms_wrong(const struct gs_msg *msg) {
                : NULL;
   case GS_TERM_CLASS:
     return value > GS_CLASS_OPPORTUNISTIC ? "the class must be " CLASS_NAMES : NULL;
+  case GS_TERM_RATE:
+    return value > 100 ? "the rate must be auto, or from " RATE_RANGE " of a GPU" : NULL;
   case GS_TERM_EXPECTED:
   case GS_TERM_LIMIT:
   case GS_TERM_SOFT_LIMIT:
@@ -142,6 +148,8 @@ bool terms_owner_may(const struct terms *terms, const struct gs_msg *msg) {
     return owner_may_limit(terms, GS_TERM_SOFT_LIMIT, given.soft_limit_bytes, value);
   case GS_TERM_CLASS:
     return owner_may_class(terms, given.class, value);
+  case GS_TERM_RATE: /* production may lose by it */
+    return false;
   default:
     return true;
   }

@@ -169,7 +169,7 @@ static void apply_terms(struct attachment *attachment, uint64_t now_ns) {
   change_init(&change);
   scheduler_set_terms(&attachment->job, &terms, now_ns, &change);
   daemon_execute(&change);
-  rates_set_class(rates_of(attachment), &attachment->rates, terms.class, now_ns);
+  rates_set_terms(rates_of(attachment), &attachment->rates, &terms, now_ns);
 }
 
 static void apply_changed_terms(struct attachment *attachment, uint64_t now_ns) {

@@ -200,6 +200,16 @@ void rate_tick(struct rate_gpu *gpu, uint64_t now_ns) {
 
 /* ---- who is there ---- */
 
+static bool has_limit(const struct rate_gpu *gpu) {
+  return gpu->state == RATE_SLOW_START || gpu->state == RATE_STEADY;
+}
+
+void rate_disturb(struct rate_gpu *gpu) {
+  rate_each_job(job, &gpu->production) { job->told = false; }
+  if (has_limit(gpu) || gpu->state == RATE_CHECKING)
+    rate_enter(gpu, RATE_CHECKING, RATE_DISTURBED);
+}
+
 void rate_gpu_init(struct rate_gpu *gpu) {
   memset(gpu, 0, sizeof *gpu);
   list_init(&gpu->production);

@@ -60,6 +60,7 @@ enum rate_reason {
   RATE_NO_DEMAND,       /* the limit is not used: more would change nothing */
   RATE_KEEPS,           /* production keeps its speed: increase */
   RATE_LOSES,           /* it does not: decrease */
+  RATE_DISTURBED,       /* by others than those whose limits are found here */
 };
 
 struct rate_job {
@@ -100,6 +101,10 @@ void rate_gpu_init(struct rate_gpu *gpu);
 void rate_job_add(struct rate_gpu *gpu, struct rate_job *job, enum rate_class class);
 void rate_job_remove(struct rate_gpu *gpu, struct rate_job *job);
 void rate_job_tell(struct rate_job *job, const struct rate_counters *counters);
+
+/* Production has been, or will be, disturbed by others than these opportunistic jobs: what it has done since
+ * the last tick says nothing of them, and it is looked at before they go on. */
+void rate_disturb(struct rate_gpu *gpu);
 
 /* What has been told since the last tick becomes limits. */
 void rate_tick(struct rate_gpu *gpu, uint64_t now_ns);

@@ -149,6 +149,7 @@ struct sched_terms {
   uint64_t limit_bytes;      /* beyond which its memory may not grow; 0: none */
   uint64_t soft_limit_bytes; /* what it has beyond that leaves the card before others' memory; 0: none */
   enum gs_class class;       /* policy.h, residency.c */
+  uint32_t rate_percent;     /* of an opportunistic job (rates.h); 0: found by itself */
 };
 
 enum sched_role { SCHED_ROLE_NONE, SCHED_ROLE_FIRST, SCHED_ROLE_SECOND };

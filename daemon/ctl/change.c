@@ -138,3 +138,10 @@ int change_class(const struct request *request) {
     return usage_error("the class is " CLASS_NAMES ", not", request->words[2]);
   return change_job(request, GS_TERM_CLASS, class);
 }
+
+int change_rate(const struct request *request) {
+  uint32_t percent = 0;
+  if (strcmp(request->words[2], "auto") != 0 && parse_percent(request->words[2], 1, 100, &percent) < 0)
+    return usage_error("the rate is auto, or " RATE_RANGE " of a GPU, not", request->words[2]);
+  return change_job(request, GS_TERM_RATE, percent);
+}

@@ -16,6 +16,7 @@ static void note_terms(struct gpu_figures *figures, const struct gs_msg *msg) {
   figures->terms_shown[GS_TERM_EXPECTED] |= msg->terms_status.remaining_ns != 0;
   figures->terms_shown[GS_TERM_LIMIT] |= msg->terms_status.limit_bytes != 0;
   figures->terms_shown[GS_TERM_SOFT_LIMIT] |= msg->terms_status.soft_limit_bytes != 0;
+  figures->terms_shown[GS_TERM_RATE] |= msg->terms_status.rate != 0;
   figures->terms_shown[GS_TERM_CLASS] |= msg->terms_status.class != GS_CLASS_STANDARD;
   int width = (int)strlen(msg->terms_status.gang);
   if (width > figures->gang_width)
@@ -96,7 +97,7 @@ const char *figures_reason_name(unsigned reason) {
 static const char *const limits[] = {
     [GS_LIMITED_NOT] = "not",         [GS_LIMITED_IDLE] = "idle",   [GS_LIMITED_LOOK] = "look",
     [GS_LIMITED_MEASURE] = "measure", [GS_LIMITED_BLIND] = "blind", [GS_LIMITED_GROWS] = "grows",
-    [GS_LIMITED_FOUND] = "found",
+    [GS_LIMITED_FOUND] = "found",     [GS_LIMITED_SET] = "set",
 };
 
 const char *figures_limited_name(unsigned limited) {

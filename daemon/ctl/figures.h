@@ -8,11 +8,11 @@
 #include "gpushare/protocol.h"
 
 struct gpu_figures {
-  const struct gs_msg *gpu;            /* STATUS_GPU */
-  const struct gs_msg *handover;       /* its STATUS_HANDOVER */
-  uint64_t held_sum_ns;                /* time that its jobs have held it, all together */
-  bool terms_shown[GS_TERM_CLASS + 1]; /* by enum gs_term: some job has another than most */
-  int gang_width;                      /* of the longest name; 0: no job has a gang */
+  const struct gs_msg *gpu;           /* STATUS_GPU */
+  const struct gs_msg *handover;      /* its STATUS_HANDOVER */
+  uint64_t held_sum_ns;               /* time that its jobs have held it, all together */
+  bool terms_shown[GS_TERM_RATE + 1]; /* by enum gs_term: some job has another than most */
+  int gang_width;                     /* of the longest name; 0: no job has a gang */
 };
 
 /* Of the GPU whose STATUS_GPU `gpu` is, in messages that end at `end`. */

@@ -124,6 +124,7 @@ static const struct command {
     {"set-limit", 3, change_limit},
     {"set-soft-limit", 3, change_soft_limit},
     {"set-class", 3, change_class},
+    {"set-rate", 3, change_rate},
 };
 
 static int run(const struct request *request) {

@@ -32,8 +32,9 @@ static void show_daemon(const struct gs_msg *msg) {
 
 /* ---- a GPU ---- */
 
-static const int term_widths[] = {[GS_TERM_WEIGHT] = 6, [GS_TERM_PRIORITY] = 4,    [GS_TERM_EXPECTED] = 9,
-                                  [GS_TERM_LIMIT] = 10, [GS_TERM_SOFT_LIMIT] = 10, [GS_TERM_CLASS] = 13};
+static const int term_widths[] = {
+    [GS_TERM_WEIGHT] = 6,      [GS_TERM_PRIORITY] = 4, [GS_TERM_EXPECTED] = 9, [GS_TERM_LIMIT] = 10,
+    [GS_TERM_SOFT_LIMIT] = 10, [GS_TERM_CLASS] = 13,   [GS_TERM_RATE] = 5};
 
 static void show_settings(const struct gs_msg *msg) {
   char uuid[GS_UUID_TEXT_SIZE], tq[32], used[24], capacity[24], moved[24];
@@ -75,7 +76,8 @@ static int gang_width(const struct gpu_figures *figures) {
 static void show_header(const struct gpu_figures *figures) {
   static const char *const names[] = {
       [GS_TERM_WEIGHT] = "WEIGHT", [GS_TERM_PRIORITY] = "PRIO",         [GS_TERM_EXPECTED] = "LEFT",
-      [GS_TERM_LIMIT] = "LIMIT",   [GS_TERM_SOFT_LIMIT] = "SOFT LIMIT", [GS_TERM_CLASS] = "CLASS"};
+      [GS_TERM_LIMIT] = "LIMIT",   [GS_TERM_SOFT_LIMIT] = "SOFT LIMIT", [GS_TERM_CLASS] = "CLASS",
+      [GS_TERM_RATE] = "RATE"};
   printf("  %6s %8s %-10s %-16s %10s %10s %6s %9s %6s %10s", "JOB", "PID", "USER", "NAME", "MEMORY",
          "ON CARD", "SHARE", "WAITED", "TURNS", "MOVED");
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -140,6 +142,8 @@ static const char *term_text(enum gs_term term, const struct gs_msg *terms, char
     snprintf(buffer, 24, "%.1fs", seconds(terms->terms_status.remaining_ns));
   else if (term == GS_TERM_CLASS && terms->terms_status.class != GS_CLASS_STANDARD)
     snprintf(buffer, 24, "%s", class_name(terms->terms_status.class));
+  else if (term == GS_TERM_RATE && terms->terms_status.rate)
+    snprintf(buffer, 24, "%u%%", terms->terms_status.rate);
   else if (term == GS_TERM_LIMIT && terms->terms_status.limit_bytes)
     figures_bytes(terms->terms_status.limit_bytes, buffer);
   else if (term == GS_TERM_SOFT_LIMIT && terms->terms_status.soft_limit_bytes)

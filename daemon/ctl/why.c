@@ -139,6 +139,11 @@ static void tell_limit(FILE *out, const struct why *why) {
     tell_share(out, why, ", by which ");
     fputs(" keeps its speed.", out);
     break;
+  case GS_LIMITED_SET:
+    fprintf(out,
+            " It is limited to %.3g %% of the GPU, as has been set, until 'gpusharectl set-rate %u auto'.",
+            100 * figures_limit_share(why->job.wait), why->job.job->job_status.job);
+    break;
   }
 }
 

@@ -140,6 +140,7 @@ enum gs_term {
   GS_TERM_LIMIT = 3,      /* bytes on each GPU, beyond which it may not grow; 0: none */
   GS_TERM_SOFT_LIMIT = 4, /* likewise, but it may: what is beyond leaves before others' memory; 0: none */
   GS_TERM_CLASS = 5,      /* enum gs_class */
+  GS_TERM_RATE = 6,       /* 1 to 100: percent of a GPU, of an opportunistic job; 0: found by itself */
 };
 #define GS_WEIGHT_DEFAULT 100
 #define GS_WEIGHT_MAX 10000
@@ -160,6 +161,7 @@ enum gs_limited {
   GS_LIMITED_BLIND = 4,   /* nothing, until that can be told */
   GS_LIMITED_GROWS = 5,   /* more and more, until production loses */
   GS_LIMITED_FOUND = 6,   /* what production does not lose by */
+  GS_LIMITED_SET = 7,     /* what has been set for it (GS_TERM_RATE) */
 };
 #define GS_LIMITED_WHOLE UINT64_C(1000000000) /* the whole GPU: ns per s */
 
@@ -381,6 +383,8 @@ struct gs_msg {
       uint64_t limit_bytes;      /* 0: none */
       char gang[GS_GANG_SIZE];   /* empty: none */
       uint64_t soft_limit_bytes; /* 0: none */
+      uint32_t rate;             /* percent of a GPU; 0: found by itself */
+      uint32_t pad;
     } terms_status;
     struct { /* STATUS_WAIT; gpu: index. Follows each STATUS_TERMS */
       uint32_t job;
@@ -390,7 +394,7 @@ struct gs_msg {
       uint64_t expected_ns;   /* until it runs, about; UINT64_MAX: not unless something changes, or unknown */
       uint64_t lacking_bytes; /* of what it needs on the card to run */
       uint64_t limit;         /* if limited: GPU time that it may use, ns per s, up to GS_LIMITED_WHOLE */
-      uint32_t limited_for;   /* likewise: a production job */
+      uint32_t limited_for;   /* likewise: a production job; 0: none */
       uint32_t pad;
     } wait_status;
     struct { /* STATUS_HANDOVER; gpu: index. Hand-overs since start; the last one in *_last */

@@ -87,6 +87,16 @@ int parse_integer(const char *text, int64_t least, int64_t most, int64_t *result
   return 0;
 }
 
+int parse_percent(const char *text, uint32_t least, uint32_t most, uint32_t *percent) {
+  uint64_t value = 0;
+  bool overflow = false;
+  const char *end = digits(text, &value, NULL, &overflow);
+  if (end == text || strcmp(end, "%") != 0 || overflow || value < least || value > most)
+    return -EINVAL;
+  *percent = (uint32_t)value;
+  return 0;
+}
+
 int parse_weight(const char *text, uint32_t *weight) {
   int64_t value;
   int err = parse_integer(text, 1, GS_WEIGHT_MAX, &value);

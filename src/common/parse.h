@@ -19,11 +19,15 @@ int parse_bool(const char *text, bool *value);
 /* Digits, with a sign only where there are numbers below zero. 0 or -EINVAL. */
 int parse_integer(const char *text, int64_t least, int64_t most, int64_t *value);
 
+/* "20%" -> 20; digits and the sign. 0 or -EINVAL. */
+int parse_percent(const char *text, uint32_t least, uint32_t most, uint32_t *percent);
+
 /* "1" to "10000"; "-20" to "20". 0 or -EINVAL. */
 int parse_weight(const char *text, uint32_t *weight);
 int parse_priority(const char *text, int32_t *priority);
 #define WEIGHT_RANGE "1 to 10000"
 #define PRIORITY_RANGE "-20 to 20"
+#define RATE_RANGE "1% to 100%"
 
 /* "standard", "production", "opportunistic". 0 or -EINVAL. */
 int parse_class(const char *text, enum gs_class *class);

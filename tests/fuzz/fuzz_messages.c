@@ -277,7 +277,7 @@ static bool is_setting(unsigned type) {
 }
 
 static uint64_t unit_of(unsigned term) {
-  if (term == GS_TERM_CLASS)
+  if (term == GS_TERM_CLASS || term == GS_TERM_RATE)
     return 1;
   return term >= GS_TERM_LIMIT ? 300 * UNIT : 7;
 }

@@ -131,13 +131,15 @@ TEST(production_keeps_its_speed) {
   scene_end(&scene);
 }
 
-static void set_class(const struct process *job, const char *class) {
+static void order(const char *command, const struct process *job, const char *value) {
   struct scene_status status;
   char number[16];
   CHECK(scene_ask_status(&scene, &status) == 0);
   snprintf(number, sizeof number, "%u", scene_job_of(&status, job->pid)->job_status.job);
-  CHECK(scene_ctl(&scene, NULL, 0, "set-class", number, class, NULL) == 0, "set-class %s", class);
+  CHECK(scene_ctl(&scene, NULL, 0, command, number, value, NULL) == 0, "%s %s", command, value);
 }
+
+static void set_class(const struct process *job, const char *class) { order("set-class", job, class); }
 
 TEST(classes_change_while_they_run) {
   begin("small,capacity=64MiB");
@@ -189,6 +191,33 @@ TEST(a_killed_daemon_lifts_limits) {
     await_kernels(opportunistic, 200); /* more than the limit could have let through by now */
     scene_start_daemon(&scene, NULL);
   }
+  await_leftover(opportunistic);
+  finish(production);
+  finish(opportunistic);
+  scene_end(&scene);
+}
+
+/* Three kernels of four take 2 ms at least; the bucket holds as much, and as much may have been passed. */
+static void check_rate(const struct process *job, unsigned percent) {
+  uint64_t start_ns = clock_now_ns(), passed = kernels_in_ms(job, 1000);
+  uint64_t elapsed_ms = (clock_now_ns() - start_ns) / 1000000, most_ms = elapsed_ms * percent / 100;
+  CHECK(passed * 3 / 4 * 2 <= most_ms * 5 / 4 + 12, "%llu kernels in %llu ms", (unsigned long long)passed,
+        (unsigned long long)elapsed_ms);
+  await_kernels(job, 50);
+}
+
+TEST(a_rate_that_is_set_holds_until_auto) {
+  begin("small,capacity=64MiB");
+  struct process *production = start_toiling(PRODUCTION, LITTLE);
+  struct process *opportunistic = start(OPPORTUNISTIC, LITTLE);
+  await_paused(opportunistic);
+  order("set-rate", opportunistic, "25%");
+  await_kernels(opportunistic, 20); /* what they take is known by then */
+  check_rate(opportunistic, 25);
+  pause_job(production);
+  check_rate(opportunistic, 25);
+  process_say(production, "go");
+  order("set-rate", opportunistic, "auto");
   await_leftover(opportunistic);
   finish(production);
   finish(opportunistic);

@@ -231,7 +231,7 @@ START_TEST(gangs_and_reasons_as_json) {
 END_TEST
 
 /* A job of a class, and what it may use. */
-static void add_limited(enum gs_class class, enum gs_limited limited, unsigned percent) {
+static struct gs_msg *add_limited(enum gs_class class, enum gs_limited limited, unsigned percent) {
   played_add_job(GS_JOB_HOLDING, 0, GIB, GIB);
   add_terms(GS_WEIGHT_DEFAULT, 0, 0, 0, 0);
   struct gs_msg *wait = played_add(GS_STATUS_WAIT);
@@ -240,6 +240,7 @@ static void add_limited(enum gs_class class, enum gs_limited limited, unsigned p
   wait->wait_status.limited = limited;
   wait->wait_status.limit = percent * (GS_LIMITED_WHOLE / 100);
   wait->wait_status.limited_for = limited ? 3 : 0;
+  return wait;
 }
 
 static void play_classes(void) {
@@ -262,6 +263,23 @@ START_TEST(classes_in_the_table) {
 }
 END_TEST
 
+START_TEST(rates_in_the_table_when_some_are_set) {
+  played_begin();
+  played_add_gpu(0);
+  add_limited(GS_CLASS_OPPORTUNISTIC, GS_LIMITED_SET, 20)[-1].terms_status.rate = 20;
+  add_limited(GS_CLASS_OPPORTUNISTIC, GS_LIMITED_IDLE, 100);
+  ask("");
+  output_has("MOVED         CLASS  RATE  STATE\n");
+  output_has("0 B opportunistic   20%  holding, limited to 20.0 %\n");
+  output_has("0 B opportunistic     -  holding\n");
+  const json_t *job = ask_job();
+  expect_number(job, "rate_percent", 20);
+  ck_assert_str_eq(json_string_value(json_object_get(job, "limited")), "set");
+  ck_assert_double_eq_tol(json_real_value(json_object_get(job, "limit_share")), 0.2, 1e-9);
+  json_decref(root);
+}
+END_TEST
+
 START_TEST(classes_as_json) {
   play_classes();
   const json_t *job = ask_job();
@@ -275,6 +293,7 @@ START_TEST(classes_as_json) {
   ck_assert_str_eq(json_string_value(json_object_get(job, "limited")), "not");
   ck_assert(json_is_null(json_object_get(job, "limit_share")));
   ck_assert(json_is_null(json_object_get(job, "limited_for")));
+  ck_assert(json_is_null(json_object_get(job, "rate_percent")));
   ck_assert(json_is_null(json_object_get(json_array_get(jobs, 2), "limit_share")));
   json_decref(root);
 }
@@ -359,6 +378,7 @@ int main(void) {
                                 gangs_and_reasons_as_json,
                                 gangs_in_the_table_when_there_are_some,
                                 classes_in_the_table,
+                                rates_in_the_table_when_some_are_set,
                                 classes_as_json,
                                 NULL};
   return suite_main("ctl_status", tests, played_set_up, played_tear_down);

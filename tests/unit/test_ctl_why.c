@@ -71,6 +71,8 @@ START_TEST(what_limits_an_opportunistic_job) {
       {GS_LIMITED_FOUND, GS_LIMITED_WHOLE / 1000 * 124,
        "runs. It is limited to 12 % of the GPU, by which production job 3 (pid 33, holder) keeps its "
        "speed.\n"},
+      {GS_LIMITED_SET, GS_LIMITED_WHOLE / 5,
+       "runs. It is limited to 20 % of the GPU, as has been set, until 'gpusharectl set-rate 5 auto'.\n"},
       {GS_LIMITED_NOT, GS_LIMITED_WHOLE, "runs.\n"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     played_begin();

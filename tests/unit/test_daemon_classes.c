@@ -2,6 +2,7 @@
  * test_daemon_classes.c - the real daemon and the meter pages of clients that the test plays: what is in
  * them, and what opportunistic jobs may use beside production jobs.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
@@ -263,6 +264,33 @@ START_TEST(a_class_that_changes_counts_at_once) {
 }
 END_TEST
 
+static int set_rate(uint32_t job, uint64_t percent) {
+  int fd = connect_to(it);
+  struct gs_msg msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
+  msg.set_terms.job = job;
+  msg.set_terms.term = GS_TERM_RATE;
+  msg.set_terms.value = percent;
+  tell(fd, &msg);
+  int status = expect(fd, GS_REPLY).status;
+  close(fd);
+  return status;
+}
+
+START_TEST(a_rate_is_set_for_opportunistic_jobs) {
+  struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC), production = come(GS_CLASS_PRODUCTION);
+  play(&production);
+  await_pause(&opportunistic);
+  ck_assert_int_eq(set_rate(production.job, 20), -EINVAL);
+  ck_assert_int_eq(set_rate(opportunistic.job, 101), -EINVAL);
+  ck_assert_int_eq(set_rate(opportunistic.job, 20), 0);
+  ck_assert(has_limit(opportunistic.page, GS_LIMITED_WHOLE / 5));
+  ck_assert_uint_eq(get_status(it, GS_STATUS_WAIT).wait_status.limited, GS_LIMITED_SET);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_TERMS).terms_status.rate, 20);
+  ck_assert_int_eq(set_rate(opportunistic.job, 0), 0);
+  await_pause(&opportunistic);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {a_page_comes_with_each_attachment,
                                 nobody_looks_unless_both_classes_are_there,
@@ -272,6 +300,7 @@ int main(void) {
                                 nobody_waits_for_who_never_reads_its_page,
                                 jobs_are_limited_across_pid_namespaces,
                                 a_class_that_changes_counts_at_once,
+                                a_rate_is_set_for_opportunistic_jobs,
                                 NULL};
   return suite_main("daemon_classes", tests, set_up, tear_down);
 }

@@ -239,6 +239,17 @@ START_TEST(what_a_job_is_given_can_be_changed) {
   snprintf(line, sizeof line, "set-expected %d 2h", job);
   ck_assert_int_eq(ctl(line), 0);
   expect_job_number("remaining_ns", 7200 * (json_int_t)NS_PER_S); /* it has not run yet */
+  snprintf(line, sizeof line, "set-rate %d 20%%", job);
+  ck_assert_int_eq(ctl(line), 1);
+  output_has("only opportunistic jobs have a rate: see gpusharectl set-class");
+  snprintf(line, sizeof line, "set-class %d opportunistic", job);
+  ck_assert_int_eq(ctl(line), 0);
+  snprintf(line, sizeof line, "set-rate %d 20%%", job);
+  ck_assert_int_eq(ctl(line), 0);
+  expect_job_number("rate_percent", 20);
+  snprintf(line, sizeof line, "set-rate %d auto", job);
+  ck_assert_int_eq(ctl(line), 0);
+  expect_job_number("rate_percent", 0); /* null */
   snprintf(line, sizeof line, "set-weight %d 5", job + 1);
   ck_assert_int_eq(ctl(line), 1);
   output_has("there is no such job: see gpusharectl status");
@@ -257,6 +268,9 @@ START_TEST(wrong_terms_are_named) {
                {"set-limit 1 -5", "not a size (16G, 512M; 0: no limit): '-5'"},
                {"set-soft-limit 1 much", "not a size (16G, 512M; 0: no limit): 'much'"},
                {"set-soft-limit 1", "an argument is missing after 'set-soft-limit'"},
+               {"set-rate 1 20", "the rate is auto, or 1% to 100% of a GPU, not '20'"},
+               {"set-rate 1 0%", "the rate is auto, or 1% to 100% of a GPU, not '0%'"},
+               {"set-rate 1 101%", "not '101%'"},
                {"set-limit 1 5 6", "too much: '6'"},
                {"set-limit --gpu all 1 5", "--gpu is not for 'set-limit'"},
                {"set-limit 1 5 --weight 3", "only run has the option '--weight'"}};

@@ -245,6 +245,8 @@ START_TEST(owners_may_ask_for_less) {
   given(50, -1, NS_PER_S, 3 * GIB);
   ck_assert_int_eq(set_terms(job, GS_TERM_LIMIT, 2 * GIB), 0);
   ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_LIMIT, 3 * GIB), -EACCES);
+  ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_CLASS, GS_CLASS_OPPORTUNISTIC), 0);
+  ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_RATE, 1), -EACCES);
   ck_assert_int_eq(set_terms_as(STRANGER, job, GS_TERM_WEIGHT, 10), -EACCES);
   ck_assert_int_eq(set_terms_as(STRANGER, job, GS_TERM_EXPECTED, 10), -EACCES);
   given(50, -1, NS_PER_S, 2 * GIB);

@@ -425,6 +425,44 @@ START_TEST(counters_that_go_back_or_leap_change_nothing) {
 }
 END_TEST
 
+/* For three seconds another job than the guest slows production down, and nobody looks. */
+static void disturb(void) {
+  rate_job_remove(&scene.gpu, &scene.guests[0].job);
+  scene_tick(&scene);
+  rate_disturb(&scene.gpu);
+  scene.now_ns += UINT64_C(3000000000);
+  producer->counters.submissions += (uint64_t)(3 * 0.7 * producer->per_s);
+  rate_disturb(&scene.gpu);
+  rate_job_add(&scene.gpu, &scene.guests[0].job, RATE_OPPORTUNISTIC);
+}
+
+START_TEST(what_others_have_done_is_not_held_against_guests) {
+  settle();
+  double limit = scene_limit(&scene), debt_s = producer->job.signal.debt_s;
+  disturb();
+  scene_tick(&scene);
+  ck_assert_int_eq(scene.gpu.state, RATE_CHECKING);
+  ck_assert_double_eq(scene_limit(&scene), 0);
+  ck_assert(scene_run_until(&scene, RATE_STEADY)); /* nothing is measured anew */
+  check_near(scene_limit(&scene), limit);
+  ck_assert_double_le(producer->job.signal.debt_s, debt_s + 0.001);
+}
+END_TEST
+
+START_TEST(what_others_do_from_now_on_is_looked_at_first) {
+  settle();
+  double limit = scene_limit(&scene);
+  rate_disturb(&scene.gpu);
+  producer->per_s *= 0.9; /* by who comes */
+  scene_tick(&scene);
+  ck_assert_int_eq(scene.gpu.state, RATE_CHECKING);
+  ck_assert(scene_run_until(&scene, RATE_MEASURING));
+  ck_assert(scene_run_until(&scene, RATE_STEADY));
+  scene_run(&scene, 6);
+  check_near(scene_limit(&scene), limit);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {without_production_there_is_no_limit,
                                 without_guests_production_is_undisturbed,
@@ -455,6 +493,8 @@ int main(void) {
                                 time_that_stands_still_or_goes_back_is_ignored,
                                 arrivals_are_per_time_that_they_tell_of,
                                 counters_that_go_back_or_leap_change_nothing,
+                                what_others_have_done_is_not_held_against_guests,
+                                what_others_do_from_now_on_is_looked_at_first,
                                 NULL};
   return suite_main("rate", tests, set_up, NULL);
 }

@@ -10,6 +10,10 @@ static struct sched_job sched_jobs[2];
 static struct rates_job production, opportunistic;
 static uint64_t now_ns;
 
+static void give(struct rates_job *job, enum gs_class class, uint32_t rate_percent) {
+  rates_set_terms(&rates, job, &(struct sched_terms){.class = class, .rate_percent = rate_percent}, now_ns);
+}
+
 static void set_up(void) {
   now_ns = 100 * NS_PER_S;
   rates_init(&rates);
@@ -17,8 +21,8 @@ static void set_up(void) {
     sched_jobs[i] = (struct sched_job){.id = (uint32_t)i + 1, .state = GS_JOB_HOLDING, .active = true};
   rates_enter(&production, &sched_jobs[0]);
   rates_enter(&opportunistic, &sched_jobs[1]);
-  rates_set_class(&rates, &production, GS_CLASS_PRODUCTION, now_ns);
-  rates_set_class(&rates, &opportunistic, GS_CLASS_OPPORTUNISTIC, now_ns);
+  give(&production, GS_CLASS_PRODUCTION, 0);
+  give(&opportunistic, GS_CLASS_OPPORTUNISTIC, 0);
   atomic_store(&production.meter.page->seen_limit, 1);
 }
 
@@ -45,7 +49,7 @@ START_TEST(ticks_come_while_both_are_there) {
   pass_tick();
   ck_assert_uint_gt(rates_deadline_ns(&rates), now_ns);
   ck_assert_uint_le(rates_deadline_ns(&rates), now_ns + RATE_PERIOD_MOST_NS);
-  rates_set_class(&rates, &production, GS_CLASS_STANDARD, now_ns);
+  give(&production, GS_CLASS_STANDARD, 0);
   pass_tick(); /* the last one */
   ck_assert_uint_eq(rates_deadline_ns(&rates), RATES_NEVER);
   ck_assert_int_eq(rates_limit(&rates, &opportunistic).why, GS_LIMITED_NOT);
@@ -95,9 +99,56 @@ START_TEST(who_cannot_lose_anything_counts_as_idle) {
 }
 END_TEST
 
+#define PERCENT (GS_LIMITED_WHOLE / 100)
+
+static void check_limit(uint64_t limit, enum gs_limited why) {
+  ck_assert_uint_eq(opportunistic.meter.page->limit, limit);
+  ck_assert_int_eq(rates_limit(&rates, &opportunistic).why, why);
+}
+
+START_TEST(a_rate_that_is_set_holds_whatever_production_does) {
+  pass_tick();
+  check_limit(0, GS_LIMITED_LOOK);
+  uint32_t seq = opportunistic.meter.page->limit_seq;
+  give(&opportunistic, GS_CLASS_OPPORTUNISTIC, 20);
+  check_limit(20 * PERCENT, GS_LIMITED_SET);
+  ck_assert_uint_ne(opportunistic.meter.page->limit_seq, seq); /* who waits there is woken */
+  ck_assert_uint_eq(rates_limit(&rates, &opportunistic).limit, 20 * PERCENT);
+  ck_assert_uint_eq(rates_limit(&rates, &opportunistic).production, 1);
+  pass_tick(); /* the last one */
+  ck_assert_uint_eq(rates_deadline_ns(&rates), RATES_NEVER);
+  give(&opportunistic, GS_CLASS_OPPORTUNISTIC, 100);
+  check_limit(100 * PERCENT, GS_LIMITED_SET);
+  give(&production, GS_CLASS_STANDARD, 0);
+  check_limit(100 * PERCENT, GS_LIMITED_SET);
+  ck_assert_uint_eq(rates_limit(&rates, &opportunistic).production, 0);
+  now_ns += NS_PER_S;
+  give(&production, GS_CLASS_PRODUCTION, 0);
+  give(&opportunistic, GS_CLASS_OPPORTUNISTIC, 0);
+  ck_assert_uint_eq(opportunistic.meter.page->limit, 0);
+  pass_tick();
+  check_limit(0, GS_LIMITED_LOOK);
+}
+END_TEST
+
+START_TEST(only_opportunistic_jobs_have_a_rate) {
+  give(&opportunistic, GS_CLASS_OPPORTUNISTIC, 20);
+  give(&opportunistic, GS_CLASS_STANDARD, 20);
+  check_limit(GS_LIMIT_NONE, GS_LIMITED_NOT);
+  give(&opportunistic, GS_CLASS_PRODUCTION, 20);
+  check_limit(GS_LIMIT_NONE, GS_LIMITED_NOT);
+  give(&opportunistic, GS_CLASS_OPPORTUNISTIC, 20);
+  check_limit(20 * PERCENT, GS_LIMITED_SET);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {ticks_come_while_both_are_there,
                                 counters_tell_of_the_time_until_they_were_brought_up_to_date,
-                                counters_are_told_as_they_are, who_cannot_lose_anything_counts_as_idle, NULL};
+                                counters_are_told_as_they_are,
+                                who_cannot_lose_anything_counts_as_idle,
+                                a_rate_that_is_set_holds_whatever_production_does,
+                                only_opportunistic_jobs_have_a_rate,
+                                NULL};
   return suite_main("rates", tests, set_up, tear_down);
 }

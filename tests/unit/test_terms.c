@@ -119,7 +119,10 @@ START_TEST(wrong_values_are_named) {
                {GS_TERM_SOFT_LIMIT, UINT64_MAX, false},
                {GS_TERM_CLASS, GS_CLASS_OPPORTUNISTIC, false},
                {GS_TERM_CLASS, GS_CLASS_OPPORTUNISTIC + 1, true},
-               {GS_TERM_CLASS + 1, 1, true}};
+               {GS_TERM_RATE, 0, false},
+               {GS_TERM_RATE, 100, false},
+               {GS_TERM_RATE, 101, true},
+               {GS_TERM_RATE + 1, 1, true}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct gs_msg msg = order(cases[i].term, cases[i].value);
     ck_assert_msg((terms_wrong(&msg) != NULL) == cases[i].wrong, "case %zu", i);
@@ -266,6 +269,17 @@ START_TEST(production_may_be_for_some_only) {
 }
 END_TEST
 
+START_TEST(a_rate_is_set_by_who_may_change_settings) {
+  declare_class(GS_CLASS_OPPORTUNISTIC);
+  ck_assert_uint_eq(terms_of(&terms).rate_percent, 0);
+  set(GS_TERM_RATE, 30, false);
+  ck_assert_uint_eq(terms_of(&terms).rate_percent, 30);
+  ck_assert(!owner_may(GS_TERM_RATE, 20) && !owner_may(GS_TERM_RATE, 0));
+  set(GS_TERM_RATE, 0, false);
+  ck_assert_uint_eq(terms_of(&terms).rate_percent, 0);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {the_program_counts_more_than_the_default,
                                 absurd_declarations_are_cut,
@@ -282,6 +296,7 @@ int main(void) {
                                 a_class_is_declared_or_set,
                                 an_owner_changes_the_class_as_its_program_may,
                                 production_may_be_for_some_only,
+                                a_rate_is_set_by_who_may_change_settings,
                                 NULL};
   return suite_main("terms", tests, set_up, NULL);
 }
