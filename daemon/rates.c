@@ -86,7 +86,6 @@ static void write_pages(struct list *jobs, const struct rates *rates) {
 
 void rates_init(struct rates *rates) {
   rate_gpu_init(&rates->gpu);
-  list_init(&rates->set);
   rates->next_ns = RATES_NEVER;
 }
 
@@ -99,17 +98,14 @@ static void begin_ticks(struct rates *rates, uint64_t now_ns) {
 static void leave_class(struct rates *rates, struct rates_job *job) {
   if (job->class == GS_CLASS_STANDARD || !job->meter.page)
     return;
-  if (job->set_limit) {
-    list_remove(&job->job.link);
+  if (job->set_limit)
     rate_disturb(&rates->gpu);
-  } else {
+  else
     rate_job_remove(&rates->gpu, &job->job);
-  }
   write_page(job->meter.page, &(struct word){.limit = GS_LIMIT_NONE});
 }
 
 static void enter_set(struct rates *rates, struct rates_job *job) {
-  list_append(&rates->set, &job->job.link);
   write_page(job->meter.page, &(struct word){.limit = job->set_limit});
   rate_disturb(&rates->gpu);
 }
