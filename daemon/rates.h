@@ -21,7 +21,6 @@
 /* Of a GPU. */
 struct rates {
   struct rate_gpu gpu;
-  struct list set;  /* opportunistic jobs whose limit has been set */
   uint64_t next_ns; /* the next tick; RATES_NEVER */
 };
 
