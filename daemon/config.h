@@ -12,8 +12,6 @@
 #include "overrides.h"
 #include "terms.h"
 
-#define CONFIG_DEFAULT_PATH "/etc/gpushare/gpushare.conf"
-
 struct config {
   char socket[108];              /* as long as a UNIX socket's address can be */
   struct sched_settings general; /* of every GPU, but for the overrides */

@@ -6,9 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "activation.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "config.h"
+#include "config_files.h"
+#include "journal.h"
+#include "notify.h"
 #include "permission.h"
 #include "server.h"
 
@@ -26,6 +29,7 @@ struct program {
   struct daemon daemon;
   struct arguments arguments;
   struct config config;
+  struct notify notify;
 };
 
 /* ---- command line ---- */
@@ -43,7 +47,8 @@ static void print_help(void) {
   char name[32], option[80];
   printf("usage: gpushare-daemon [OPTION]...\n\n"
          "Decides which of the programs that run with libunified.so preloaded use a GPU, and when.\n\n"
-         "  --config FILE                 settings, 'key = value' lines (default " CONFIG_DEFAULT_PATH ")\n");
+         "  --config FILE                 settings, 'key = value' lines (default " CONFIG_DEFAULT_PATH "),\n"
+         "                                and then those of FILE.d/*.conf, by name\n");
   for (size_t i = 0; i < config_key_count; i++) {
     snprintf(option, sizeof option, "--%s %s", option_name(config_keys[i].name, name),
              config_keys[i].argument);
@@ -105,34 +110,37 @@ static struct arguments read_arguments(int argc, char **argv) {
 
 /* ---- configuration ---- */
 
-static int read_file(const struct arguments *arguments, struct config *config) {
-  char error[512];
-  const char *path = arguments->config_path ? arguments->config_path : CONFIG_DEFAULT_PATH;
-  int err = config_read(config, path, error, sizeof error);
-  if (err == -ENOENT && !arguments->config_path)
-    return 0;
-  if (err == -EINVAL)
-    log_error("%s", error);
-  else if (err < 0)
-    log_error("can't read %s: %s", path, strerror(-err));
-  return err;
+static int read_command_line(const struct arguments *arguments, struct config *config, char *error,
+                             size_t error_size) {
+  char name[32];
+  for (size_t i = 0; i < config_key_count; i++) {
+    const char *value = arguments->values[i];
+    const char *wrong = value ? config_set(config, &config_keys[i], value) : NULL;
+    if (!wrong)
+      continue;
+    snprintf(error, error_size, "--%s: '%s' %s", option_name(config_keys[i].name, name), value, wrong);
+    return -EINVAL;
+  }
+  return 0;
 }
 
-/* Defaults, then the file, then the command line. 0, or -errno after a line in the log. */
-static int read_config(const struct arguments *arguments, struct config *config) {
+/* Defaults, then the files, then the command line. 0, or -errno after a line in the log, which the service
+ * manager is told as well. */
+static int read_config(struct program *program, struct config *config) {
+  const struct arguments *arguments = &program->arguments;
   struct config fresh = config_default();
-  char name[32];
-  int err = read_file(arguments, &fresh);
-  for (size_t i = 0; err == 0 && i < config_key_count; i++) {
-    const char *value = arguments->values[i];
-    const char *wrong = value ? config_set(&fresh, &config_keys[i], value) : NULL;
-    if (wrong) {
-      log_error("--%s: '%s' %s", option_name(config_keys[i].name, name), value, wrong);
-      err = -EINVAL;
-    }
-  }
+  char error[512];
+  const char *path = arguments->config_path;
+  int err = config_files_read(&fresh, path ? path : CONFIG_DEFAULT_PATH, path, error, sizeof error);
   if (err == 0)
+    err = read_command_line(arguments, &fresh, error, sizeof error);
+  if (err == 0) {
     *config = fresh;
+    program->notify.trouble[0] = '\0';
+    return 0;
+  }
+  log_error("%s", error);
+  snprintf(program->notify.trouble, sizeof program->notify.trouble, "wrong configuration: %s", error);
   return err;
 }
 
@@ -159,19 +167,24 @@ static void apply_config(struct program *program) {
   daemon_set_bounds(&program->daemon, &config->bounds, now_ns);
 }
 
+static void keep_socket(struct program *program, struct config *fresh) {
+  if (!program->server.passed && strcmp(fresh->socket, program->config.socket) != 0)
+    log_warn("another socket needs a restart: it stays %s", program->config.socket);
+  strcpy(fresh->socket, program->config.socket);
+}
+
 static void reload_config(struct program *program) {
   struct config fresh;
-  if (read_config(&program->arguments, &fresh) < 0) {
+  notify_reloading(&program->notify, clock_now_ns());
+  if (read_config(program, &fresh) < 0) {
     log_error("the configuration stays as it was");
-    return;
+  } else {
+    keep_socket(program, &fresh);
+    program->config = fresh;
+    apply_config(program);
+    log_info("the configuration has been read again");
   }
-  if (strcmp(fresh.socket, program->config.socket) != 0) {
-    log_warn("another socket needs a restart: it stays %s", program->config.socket);
-    strcpy(fresh.socket, program->config.socket);
-  }
-  program->config = fresh;
-  apply_config(program);
-  log_info("the configuration has been read again");
+  notify_ready(&program->notify, program->daemon.client_count);
 }
 
 /* ---- signals ---- */
@@ -198,6 +211,7 @@ static void on_signal(struct server *server, int signal) {
     break;
   default:
     log_info("ending");
+    notify_stopping(server->notify);
     server->stop = true;
   }
 }
@@ -213,22 +227,53 @@ static sigset_t block_signals(void) {
   return signals;
 }
 
+/* ---- from the beginning to the end ---- */
+
+/* On the socket that the service manager has passed, else on that of the configuration. */
+static int open_server(struct program *program, const sigset_t *signals) {
+  struct config *config = &program->config;
+  char passed[sizeof config->socket];
+  int fd = activation_take(passed, sizeof passed);
+  if (fd < 0 && fd != -ENOENT)
+    return fd;
+  if (fd >= 0 && strcmp(config->socket, passed) != 0)
+    log_warn("the service manager's socket counts, not the setting: %s, not %s", passed, config->socket);
+  if (fd >= 0)
+    strcpy(config->socket, passed);
+  int err = server_open(&program->server, &program->daemon, config->socket, fd >= 0 ? fd : -1, signals);
+  program->server.on_signal = on_signal;
+  program->server.notify = &program->notify;
+  return err;
+}
+
+static int serve(struct program *program) {
+  sigset_t signals = block_signals();
+  daemon_init(&program->daemon, clock_now_ns());
+  int err = open_server(program, &signals);
+  if (err < 0)
+    return err == -EADDRINUSE ? EXIT_ANOTHER : EXIT_FAILURE;
+  apply_config(program);
+  log_info("listening on %s%s", program->config.socket,
+           program->server.passed ? ", opened by the service manager" : "");
+  notify_ready(&program->notify, 0);
+  err = server_run(&program->server);
+  server_close(&program->server);
+  daemon_end(&program->daemon);
+  return err < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
 int main(int argc, char **argv) {
   static struct program program;
   log_setup("gpushare-daemon", LOG_LEVEL_INFO);
   program.arguments = read_arguments(argc, argv);
-  if (read_config(&program.arguments, &program.config) < 0)
-    return EXIT_CONFIG;
-  sigset_t signals = block_signals();
-  daemon_init(&program.daemon, clock_now_ns());
-  int err = server_open(&program.server, &program.daemon, program.config.socket, &signals);
-  if (err < 0)
-    return err == -EADDRINUSE ? EXIT_ANOTHER : EXIT_FAILURE;
-  program.server.on_signal = on_signal;
-  apply_config(&program);
-  log_info("listening on %s", program.config.socket);
-  err = server_run(&program.server);
-  server_close(&program.server);
-  daemon_end(&program.daemon);
-  return err < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+  if (journal_on_stderr())
+    log_for_journal();
+  notify_open(&program.notify, clock_now_ns());
+  int code = EXIT_CONFIG;
+  if (read_config(&program, &program.config) == 0)
+    code = serve(&program);
+  else
+    notify_failing(&program.notify);
+  notify_close(&program.notify);
+  return code;
 }

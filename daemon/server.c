@@ -51,15 +51,17 @@ static void close_descriptor(int *fd) {
   *fd = -1;
 }
 
-int server_open(struct server *server, struct daemon *daemon, const char *path, const sigset_t *signals) {
-  *server = (struct server){.daemon = daemon, .path = path, .timer_ns = UINT64_MAX, .group = (gid_t)-1};
+int server_open(struct server *server, struct daemon *daemon, const char *path, int passed_fd,
+                const sigset_t *signals) {
+  *server = (struct server){
+      .daemon = daemon, .path = path, .passed = passed_fd >= 0, .timer_ns = UINT64_MAX, .group = (gid_t)-1};
   server->epoll_fd = server->timer_fd = server->signal_fd = -1;
   list_init(&server->open);
   list_init(&server->closed);
   list_init(&server->due);
   list_init(&server->users);
   raise_descriptor_limit();
-  server->listen_fd = listen_open(path, &server->identity);
+  server->listen_fd = server->passed ? passed_fd : listen_open(path, &server->identity);
   if (server->listen_fd < 0)
     return server->listen_fd;
   int err = open_descriptors(server, signals);
@@ -111,6 +113,7 @@ static uint64_t min_ns(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static uint64_t next_deadline_ns(const struct server *server) {
   uint64_t next_ns = min_ns(daemon_deadline_ns(server->daemon), peers_deadline_ns(server));
+  next_ns = min_ns(next_ns, server->notify->next_ns);
   return server->accept_ns ? min_ns(next_ns, server->accept_ns) : next_ns;
 }
 
@@ -138,6 +141,7 @@ static void do_what_is_due(struct server *server, uint64_t now_ns) {
   peers_on_time(server, now_ns);
   if (server->accept_ns && now_ns >= server->accept_ns)
     set_accepting(server, true, now_ns);
+  notify_alive(server->notify, now_ns, server->daemon->client_count);
 }
 
 /* ---- the loop ---- */

@@ -8,14 +8,17 @@
 #include <sys/stat.h>
 
 #include "daemon.h"
+#include "notify.h"
 
 struct server {
   struct daemon *daemon;
   void (*on_signal)(struct server *server, int signal);
+  struct notify *notify;
   bool stop;
+  bool passed; /* the listening socket, by the service manager */
   gid_t group; /* whose members may change settings */
   const char *path;
-  struct stat identity; /* of our socket file: another daemon's is not ours to remove */
+  struct stat identity; /* of our socket file: another daemon's, or one that was passed, is not ours to remove */
   int epoll_fd, listen_fd, timer_fd, signal_fd;
   uint64_t timer_ns;        /* for when the timer is set */
   uint64_t accept_ns;       /* no descriptors left: accept again then; 0: accepting */
@@ -24,14 +27,16 @@ struct server {
   struct list users;
 };
 
-/* 0, or -errno after a line in the log; -EADDRINUSE: another daemon answers on this path.
- * The signals to hear of are blocked already. */
-int server_open(struct server *server, struct daemon *daemon, const char *path, const sigset_t *signals);
+/* Listen on path, or on the socket that has been passed and has this path (-1: none). 0, or -errno after a
+ * line in the log; -EADDRINUSE: another daemon answers on this path. The signals to hear of are blocked
+ * already. */
+int server_open(struct server *server, struct daemon *daemon, const char *path, int passed_fd,
+                const sigset_t *signals);
 
-/* Until stop is set. 0 or -errno. */
+/* Until stop is set; on_signal and notify are. 0 or -errno. */
 int server_run(struct server *server);
 
-/* End all connections and remove the socket. */
+/* End all connections and remove the socket, unless it was passed. */
 void server_close(struct server *server);
 
 #endif

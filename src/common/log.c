@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 
 static const char *speaker = "gpushare";
 static enum log_level threshold = LOG_LEVEL_WARN;
+static bool to_journal;
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 struct line {
@@ -23,6 +25,8 @@ void log_setup(const char *name, enum log_level level) {
 }
 
 enum log_level log_level(void) { return threshold; }
+
+void log_for_journal(void) { to_journal = true; }
 
 int log_level_parse(const char *text, enum log_level *level) {
   for (size_t i = 0; i < sizeof level_names / sizeof *level_names; i++)
@@ -92,6 +96,22 @@ static const char *put_conversion(struct line *line, const char *format, va_list
   return format + 1;
 }
 
+static void put_heading(struct line *line, enum log_level level) {
+  static const char priorities[] = "3467"; /* syslog's: error, warning, informational, debug */
+  if (to_journal) {
+    put_char(line, '<');
+    put_char(line, priorities[level]);
+    put_char(line, '>');
+    return;
+  }
+  put_text(line, speaker);
+  put_char(line, '[');
+  put_signed(line, getpid());
+  put_text(line, "] ");
+  put_text(line, level_names[level]);
+  put_text(line, ": ");
+}
+
 static void write_all(const char *text, size_t length) {
   while (length > 0) {
     ssize_t n = write(STDERR_FILENO, text, length);
@@ -109,12 +129,7 @@ void log_line(enum log_level level, const char *format, ...) {
     return;
   int saved = errno;
   struct line line = {.length = 0};
-  put_text(&line, speaker);
-  put_char(&line, '[');
-  put_signed(&line, getpid());
-  put_text(&line, "] ");
-  put_text(&line, level_names[level]);
-  put_text(&line, ": ");
+  put_heading(&line, level);
   va_list args;
   va_start(args, format);
   while (*format)

@@ -11,6 +11,10 @@ enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBU
 void log_setup(const char *name, enum log_level level);
 enum log_level log_level(void);
 
+/* stderr goes to systemd's journal: lines begin with their priority ("<3>") instead of name, pid and level.
+ */
+void log_for_journal(void);
+
 /* "error", "warn", "info", "debug" -> level. 0 or -EINVAL. */
 int log_level_parse(const char *text, enum log_level *level);
 

@@ -1,0 +1,294 @@
+"""The daemon under a played service manager: notifications, watchdog, passed sockets, the journal, configuration.
+usage: test_daemon.py DAEMON GPUSHARECTL"""
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+daemon, ctl = sys.argv[1:3]
+PATIENCE_S = 60
+
+
+class Manager(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.socket_path = self.path("daemon.sock")
+        self.config = self.path("gpushare.conf")
+        self.write("gpushare.conf", "")
+        self.heard = self.bind(self.path("notify"))
+        self.process = None
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, text):
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def bind(self, address):
+        heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        heard.bind(address)
+        heard.settimeout(PATIENCE_S)
+        self.addCleanup(heard.close)
+        return heard
+
+    def listener(self, kind=socket.SOCK_SEQPACKET):
+        passed = socket.socket(socket.AF_UNIX, kind)
+        self.addCleanup(passed.close)
+        passed.bind(self.socket_path)
+        passed.listen(16)
+        return passed
+
+    def start(self, *arguments, passed=(), stderr=None, **environment):
+        """The descriptors passed become 3, 4, ...; the shell is what knows the daemon's pid beforehand."""
+        def place():
+            spare = [os.dup2(fd.fileno(), 100 + i) for i, fd in enumerate(passed)]
+            for i, fd in enumerate(spare):
+                os.dup2(fd, 3 + i)
+        settings = {"NOTIFY_SOCKET": self.path("notify"), **environment}
+        if passed:
+            settings.setdefault("LISTEN_FDS", str(len(passed)))
+        own_pid = "".join(f"export {name}=$$; " for name in ("LISTEN_PID", "WATCHDOG_PID") if name not in settings)
+        with open(self.path("log"), "ab") as log:
+            self.process = subprocess.Popen(
+                ["/bin/sh", "-c", own_pid + 'exec "$@"', "sh", daemon, "--config", self.config,
+                 "--socket", self.socket_path, *arguments],
+                env={**os.environ, **settings}, stderr=stderr or log, close_fds=False, preexec_fn=place)
+        self.addCleanup(self.end)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def log(self):
+        with open(self.path("log"), encoding="utf-8") as file:
+            return file.read()
+
+    def hear(self):
+        message = self.heard.recv(4096).decode()
+        return dict(line.split("=", 1) for line in message.split("\n"))
+
+    def expect(self, name):
+        """The next message that is more than a sign of life."""
+        message = self.hear()
+        while "WATCHDOG" in message:
+            message = self.hear()
+        self.assertIn(name, message)
+        return message
+
+    def ask_status(self, path=None):
+        result = subprocess.run([ctl, "status", "--socket", path or self.socket_path], capture_output=True,
+                                text=True, check=False)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def stop(self, code=0):
+        self.process.send_signal(signal.SIGTERM)
+        self.expect("STOPPING")
+        self.assertEqual(self.process.wait(PATIENCE_S), code)
+
+    def fails(self, code, text):
+        self.assertEqual(self.process.wait(PATIENCE_S), code, self.log())
+        self.assertIn(text, self.log())
+
+
+class Notifications(Manager):
+    def test_ready_when_it_can_be_reached(self):
+        self.start()
+        self.assertEqual(self.expect("READY"), {"READY": "1", "STATUS": "0 programs"})
+        self.ask_status()
+        self.stop()
+
+    def test_an_abstract_address(self):
+        self.heard = self.bind("\0" + self.path("abstract"))
+        self.start(NOTIFY_SOCKET="@" + self.path("abstract"))
+        self.expect("READY")
+        self.stop()
+
+    def test_without_a_manager_that_can_be_told(self):
+        self.start(passed=[self.listener()], NOTIFY_SOCKET="vsock:2:1234")
+        self.ask_status()
+        self.assertIn("NOTIFY_SOCKET=vsock:2:1234 can't be used", self.log())
+
+    def test_reload(self):
+        self.start()
+        self.expect("READY")
+        before_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        self.process.send_signal(signal.SIGHUP)
+        told_us = int(self.expect("RELOADING")["MONOTONIC_USEC"])
+        self.assertLessEqual(before_us, told_us)
+        self.assertLessEqual(told_us, time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000)
+        self.assertEqual(self.expect("READY")["STATUS"], "0 programs")
+        self.stop()
+
+    def reload(self):
+        self.process.send_signal(signal.SIGHUP)
+        self.expect("RELOADING")
+        return self.expect("READY")["STATUS"]
+
+    def default_tq(self):
+        result = subprocess.run([ctl, "status", "--json", "--socket", self.socket_path], capture_output=True,
+                                text=True, check=True)
+        return result.stdout.split('"default_tq_ns":')[1].split(",")[0].strip()
+
+    def test_a_bad_reload_keeps_what_there_was_and_says_so(self):
+        self.write("gpushare.conf", "tq = 3\n")
+        self.start()
+        self.expect("READY")
+        self.write("gpushare.conf.d/10-new.conf", "tq = 4\nmode = sometimes\n")
+        status = self.reload()
+        where = self.path("gpushare.conf.d/10-new.conf") + ":2: mode: 'sometimes'"
+        self.assertIn("wrong configuration: " + where, status)
+        self.assertIn(where, self.log())
+        self.assertIn("the configuration stays as it was", self.log())
+        self.assertEqual(self.default_tq(), "3000000000")
+        self.write("gpushare.conf.d/10-new.conf", "tq = 4\n")
+        self.assertEqual(self.reload(), "0 programs")
+        self.assertEqual(self.default_tq(), "4000000000")
+        self.stop()
+
+    def test_a_bad_start_says_why(self):
+        self.write("gpushare.conf", "tq = 3\nspeed = 9\n")
+        self.start()
+        self.assertIn("gpushare.conf:2: speed: '9' is not a setting", self.expect("STATUS")["STATUS"])
+        self.fails(78, "gpushare.conf:2: speed: '9' is not a setting")
+
+
+class Watchdog(Manager):
+    def test_signs_of_life_come_by_themselves(self):
+        self.start(WATCHDOG_USEC="100000")
+        self.expect("READY")
+        times = []
+        for _ in range(4):
+            self.assertEqual(self.hear(), {"WATCHDOG": "1", "STATUS": "0 programs"})
+            times.append(time.monotonic())
+        self.assertGreater(times[-1] - times[0], 0.1, "they come at half of the time")
+        self.stop()
+
+    def test_none_from_a_loop_that_does_not_turn(self):
+        """A loop that writes to a log that nobody reads turns no more."""
+        read, write = os.pipe()
+        self.addCleanup(os.close, read)
+        self.start("--log", "debug", stderr=write, WATCHDOG_USEC="50000")
+        self.expect("READY")
+        os.set_blocking(write, False)
+        try:
+            while True:
+                os.write(write, b"x" * 4096)
+        except BlockingIOError:
+            pass
+        os.set_blocking(write, True)
+        os.close(write)
+        self.process.send_signal(signal.SIGHUP)
+        self.expect("RELOADING")  # and then a line for the log
+        self.heard.settimeout(0.5)
+        with self.assertRaises(TimeoutError):
+            self.hear()
+        self.heard.settimeout(PATIENCE_S)
+        os.read(read, 1 << 16)
+        self.expect("READY")
+        self.assertIn("WATCHDOG", self.hear())
+
+    def test_what_is_for_another_process_is_not_for_us(self):
+        self.start(WATCHDOG_USEC="2000", WATCHDOG_PID="1", LISTEN_PID="1", LISTEN_FDS="1")
+        self.expect("READY")
+        self.ask_status()
+        self.process.send_signal(signal.SIGTERM)
+        self.assertIn("STOPPING", self.hear())
+        self.assertEqual(self.process.wait(PATIENCE_S), 0)
+        self.assertFalse(os.path.exists(self.socket_path))
+
+
+class Activation(Manager):
+    def test_who_connected_before_the_start_is_served(self):
+        passed = self.listener()
+        early = subprocess.Popen([ctl, "status", "--socket", self.socket_path], stdout=subprocess.PIPE)
+        self.addCleanup(early.stdout.close)
+        self.start(passed=[passed], LISTEN_FDNAMES="gpushare")
+        self.expect("READY")
+        self.assertEqual(early.wait(PATIENCE_S), 0)
+        self.assertIn("opened by the service manager", self.log())
+        self.stop()
+        self.assertTrue(os.path.exists(self.socket_path), "the socket is the manager's")
+
+    def test_the_passed_socket_counts(self):
+        passed = self.listener()
+        self.start("--socket", self.path("other.sock"), passed=[passed])
+        self.expect("READY")
+        self.ask_status()
+        self.assertFalse(os.path.exists(self.path("other.sock")))
+        self.assertIn("the service manager's socket counts", self.log())
+        self.process.send_signal(signal.SIGHUP)
+        self.expect("RELOADING")
+        self.expect("READY")
+        self.assertNotIn("needs a restart", self.log())
+        self.ask_status()
+        self.stop()
+
+    def test_one_of_several_by_its_name(self):
+        other = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.addCleanup(other.close)
+        self.start(passed=[other, self.listener()], LISTEN_FDNAMES="other:gpushare")
+        self.expect("READY")
+        self.ask_status()
+        self.stop()
+
+    def test_another_name_is_refused(self):
+        self.start(passed=[self.listener()], LISTEN_FDNAMES="gpushare-daemon.socket")
+        self.fails(1, "named gpushare")
+
+    def test_another_kind_is_refused(self):
+        self.start(passed=[self.listener(socket.SOCK_STREAM)], LISTEN_FDNAMES="gpushare")
+        self.fails(1, "ListenSequentialPacket")
+
+    def test_one_that_does_not_listen_is_refused(self):
+        passed = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.addCleanup(passed.close)
+        self.start(passed=[passed], LISTEN_FDNAMES="gpushare")
+        self.fails(1, "does not listen")
+
+    def test_one_without_a_file_is_refused(self):
+        passed = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.addCleanup(passed.close)
+        passed.bind("\0" + self.path("abstract"))
+        passed.listen(1)
+        self.start(passed=[passed])
+        self.fails(1, "is not a socket file")
+
+
+class Journal(Manager):
+    def start_with_stream(self, other=0):
+        self.write("log", "")
+        status = os.stat(self.path("log"))
+        self.start(JOURNAL_STREAM=f"{status.st_dev}:{status.st_ino + other}")
+
+    def test_lines_have_their_priority(self):
+        self.start_with_stream()
+        self.expect("READY")
+        self.write("gpushare.conf", "tq = soon\n")
+        self.process.send_signal(signal.SIGHUP)
+        self.expect("RELOADING")
+        self.expect("READY")
+        self.stop()
+        lines = self.log().splitlines()
+        self.assertTrue(all(line[0] == "<" and line[2] == ">" for line in lines), lines)
+        self.assertTrue(any(line.startswith("<6>listening on ") for line in lines), lines)
+        self.assertTrue(any(line.startswith("<3>" + self.config + ":1: ") for line in lines), lines)
+
+    def test_redirected_since(self):
+        self.start_with_stream(other=1)
+        self.expect("READY")
+        self.stop()
+        self.assertIn("] info: listening on ", self.log())
+        self.assertNotIn("<6>", self.log())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])

@@ -1,0 +1,95 @@
+"""The units, users and files for systemd: what its own tools say of them, and what the daemon expects.
+usage: test_units.py SERVICE-UNIT DAEMON SOURCES"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+service, daemon, sources = sys.argv[1:4]
+packaging = os.path.join(sources, "packaging/systemd")
+socket_unit = os.path.join(packaging, "gpushare-daemon.socket")
+EXPOSURE_MAX = "20"  # tenths
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def setting(path, name):
+    return re.search(rf"^{name}=(.*)$", read(path), re.M).group(1)
+
+
+def definition(path, name):
+    return re.search(rf'^#define {name} "(.*)"$', read(os.path.join(sources, path)), re.M).group(1)
+
+
+def run(*command):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+
+
+def systemd_version():
+    if not shutil.which("systemd-analyze"):
+        return 0
+    return int(run("systemd-analyze", "--version").stdout.split()[1])
+
+
+class Agreement(unittest.TestCase):
+    def test_the_socket_is_the_one_that_programs_look_for(self):
+        self.assertEqual(setting(socket_unit, "ListenSequentialPacket"),
+                         definition("include/gpushare/protocol.h", "GS_DEFAULT_SOCKET"))
+
+    def test_the_socket_has_the_name_that_the_daemon_looks_for(self):
+        self.assertEqual(setting(socket_unit, "FileDescriptorName"), definition("daemon/activation.h", "ACTIVATION_NAME"))
+
+    def test_exit_codes_that_trying_again_does_not_help(self):
+        codes = run(daemon, "--help").stdout.split("exit codes:")[1]
+        for code in setting(service, "RestartPreventExitStatus").split():
+            self.assertRegex(codes, rf"\b{code}\b")
+
+    def test_the_user_is_the_one_that_is_made(self):
+        users = read(os.path.join(packaging, "sysusers.conf"))
+        self.assertRegex(users, rf"(?m)^u {setting(service, 'User')} ")
+
+
+@unittest.skipIf(systemd_version() < 250, "needs systemd-analyze of systemd 250 or later")
+class Systemd(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def test_hardening(self):
+        result = run("systemd-analyze", "security", "--no-pager", "--offline=yes", "--threshold=" + EXPOSURE_MAX, service)
+        self.assertEqual(result.returncode, 0, result.stdout)
+        print(result.stdout.strip().splitlines()[-1])
+
+    def test_verified(self):
+        """With the program that is there; a setting or section that systemd does not know is an error."""
+        unit = os.path.join(self.folder, os.path.basename(service))
+        with open(unit, "w", encoding="utf-8") as file:
+            file.write(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=" + daemon, read(service)))
+        shutil.copy(socket_unit, self.folder)
+        for path in (unit, os.path.join(self.folder, os.path.basename(socket_unit))):
+            result = run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", path)
+            said = [line for line in result.stdout.splitlines() if "gpushare" in line]
+            self.assertEqual((result.returncode, said), (0, []), result.stdout)
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root")
+    def test_the_user_and_the_folder_are_made(self):
+        os.mkdir(os.path.join(self.folder, "etc"))
+        result = run("systemd-sysusers", "--root=" + self.folder, os.path.join(packaging, "sysusers.conf"))
+        self.assertEqual(result.returncode, 0, result.stdout)
+        entry = re.search(r"(?m)^gpushare:x:(\d+):", read(os.path.join(self.folder, "etc/passwd")))
+        result = run("systemd-tmpfiles", "--root=" + self.folder, "--create", os.path.join(packaging, "tmpfiles.conf"))
+        self.assertEqual(result.returncode, 0, result.stdout)
+        status = os.stat(os.path.join(self.folder, "run/gpushare"))
+        self.assertEqual((status.st_mode & 0o7777, status.st_uid), (0o755, int(entry.group(1))))
+
+
+if __name__ == "__main__":
+    result = unittest.main(argv=sys.argv[:1] + sys.argv[4:], exit=False).result
+    sys.exit(1 if not result.wasSuccessful() else 77 if result.skipped else 0)
