@@ -18,7 +18,8 @@ struct server {
   bool passed; /* the listening socket, by the service manager */
   gid_t group; /* whose members may change settings */
   const char *path;
-  struct stat identity; /* of our socket file: another daemon's, or one that was passed, is not ours to remove */
+  struct stat
+      identity; /* of our socket file: another daemon's, or one that was passed, is not ours to remove */
   int epoll_fd, listen_fd, timer_fd, signal_fd;
   uint64_t timer_ns;        /* for when the timer is set */
   uint64_t accept_ns;       /* no descriptors left: accept again then; 0: accepting */
