@@ -11,8 +11,8 @@
  * submitted most has submitted more, since they last stopped together, a few at a time. If nobody is behind
  * by that count, or it does not help, after some time one, and twice as many each time; and if another member
  * turns out to be behind, those were too many: one again, and more time. If nobody has finished, each lacks
- * something that another one holds back: all let some through. None of this is lost: what is let through has
- * to be done anyway.
+ * something that another one holds back: all let some through, up to where the one that has submitted most is
+ * and the same number beyond. None of this is lost: what is let through has to be done anyway.
  */
 #include "core/internal.h"
 
@@ -146,7 +146,7 @@ static void let_pass(struct sched_job *job, uint64_t calls, struct sched_change 
   job->drained = false;
   job->lets_pass = true;
   job->pass_round++;
-  job->pass_calls = (uint32_t)min_u64(calls, CALLS_MAX); /* the others may be done in a moment */
+  job->pass_calls = add_u64(job->calls, min_u64(calls, CALLS_MAX)); /* the others may be done in a moment */
   change_add(change, job, SCHED_TELL_LET_PASS);
 }
 
@@ -158,14 +158,29 @@ static void let_those_behind_pass(struct sched_gang *gang, struct sched_change *
   }
 }
 
-/* Nobody knows who is behind. */
-static void let_some_pass(struct sched_gang *gang, struct sched_change *change) {
-  bool all = !somebody_has_drained(gang);
+static void let_all_pass(struct sched_gang *gang, struct sched_change *change) {
+  uint64_t most = most_progress(gang);
   list_each(node, &gang->members) {
     struct sched_job *job = member_of(node);
-    if (is_stopping(job) && (all || job->drained))
+    if (is_stopping(job))
+      let_pass(job, add_u64(less_u64(most, progress(job)), gang->pass_calls), change);
+  }
+}
+
+static void let_drained_pass(struct sched_gang *gang, struct sched_change *change) {
+  list_each(node, &gang->members) {
+    struct sched_job *job = member_of(node);
+    if (is_stopping(job) && job->drained)
       let_pass(job, gang->pass_calls, change);
   }
+}
+
+/* Nobody knows who is behind. */
+static void let_some_pass(struct sched_gang *gang, struct sched_change *change) {
+  if (somebody_has_drained(gang))
+    let_drained_pass(gang, change);
+  else
+    let_all_pass(gang, change);
   gang->pass_calls = gang->pass_calls < CALLS_MAX ? 2 * gang->pass_calls : CALLS_MAX;
 }
 

@@ -198,8 +198,8 @@ struct sched_job {
   bool counted;                 /* the latter is known, and of the same moment as for the other members */
   bool drained;                 /* it has finished those */
   uint32_t pass_round;          /* how often, in this stop */
-  bool lets_pass;               /* told to let some more calls through, so many: */
-  uint32_t pass_calls;
+  bool lets_pass;               /* told to let calls through until there have been so many: */
+  uint64_t pass_calls;
   struct sched_gang *gang; /* NULL: none */
   struct list gang_link;
   enum sched_role role; /* in the plan */
@@ -249,7 +249,8 @@ struct sched_action {
   struct sched_job *job;
   uint64_t epoch;                              /* LOCK_OK, LOCK_WANTED, DROP_LOCK, LET_PASS */
   bool together;                               /* DROP_LOCK */
-  uint32_t pass_calls, pass_round;             /* LET_PASS */
+  uint64_t pass_calls;                         /* LET_PASS */
+  uint32_t pass_round;                         /* the same */
   uint64_t quantum_ns;                         /* LOCK_OK; 0: until told otherwise */
   uint64_t left_ns;                            /* LOCK_WANTED, as in protocol.h */
   uint64_t room_bytes, room_seq, target_bytes; /* LOCK_OK, DROP_LOCK, ROOM */

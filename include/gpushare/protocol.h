@@ -276,8 +276,10 @@ struct gs_msg {
       uint32_t drained; /* not 0: they have ended */
       uint32_t round;   /* of the last LET_PASS for this grant; 0: there was none */
     } stopped;
-    struct { /* LET_PASS */
-      uint32_t calls, round;
+    struct {          /* LET_PASS */
+      uint64_t calls; /* until it has submitted so many, as STOPPED counts them */
+      uint32_t round;
+      uint32_t pad;
     } pass;
     struct { /* LOCK_WANTED: somebody waits, or GS_LEFT_NOBODY */
       uint64_t

@@ -49,6 +49,19 @@ static void end_captures(struct gpu *gpu) {
   capture_wait_none(UINT64_MAX);
 }
 
+static void take_us(long us) { nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL); }
+
+/* Until all have passed that may, or no more come. */
+static void await_passing(CUdevice device) {
+  uint64_t calls = gate_calls(), end_ns = clock_now_ns() + PASS_NS;
+  while (gate_lets_pass(device) && clock_now_ns() < end_ns) {
+    take_us(20);
+    if (gate_calls() != calls)
+      end_ns = clock_now_ns() + PASS_NS;
+    calls = gate_calls();
+  }
+}
+
 static void set_draining(struct gpu *gpu, uint64_t since_ns) {
   pthread_mutex_lock(&client.lock);
   gpu->release_since_ns = since_ns;
@@ -101,6 +114,7 @@ static void drain(struct gpu *gpu) {
     gate_close(gpu->device, UINT64_MAX);
     note_stopped(gpu);
     finish_work(gpu->device);
+    await_passing(gpu->device);
   } while (!settle(gpu, pulses));
   capture_allow(); /* they begin behind the gate */
 }
@@ -126,29 +140,12 @@ void handover_order_drop(struct gpu *gpu) {
   condition_wake_all(&client.memory_changed);
 }
 
-static void take_us(long us) { nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL); }
-
-/* One call of each thread that waits, or comes to wait within that time. False: none has come. */
-static bool let_one_pass(CUdevice device) {
-  uint64_t end_ns = clock_now_ns() + PASS_NS;
-  while (gate_waiting(device) == 0) {
-    if (clock_now_ns() >= end_ns)
-      return false;
-    take_us(50);
-  }
-  uint64_t calls = gate_calls();
-  gate_pulse(device);
-  while (gate_calls() == calls && clock_now_ns() < end_ns)
-    take_us(10);
-  return true;
-}
-
 /* The gate is shut. If it was not opened in this turn, nothing can pass before the memory is there. */
-static void let_some_pass(struct gpu *gpu, unsigned calls, bool opened, uint64_t enough_bytes) {
+static void let_some_pass(struct gpu *gpu, uint64_t calls, bool opened, uint64_t enough_bytes) {
   if (!opened && !memory_try_open(gpu->device, enough_bytes))
     return;
-  for (unsigned i = 0; i < calls && let_one_pass(gpu->device); i++)
-    continue;
+  gate_let_pass(gpu->device, calls);
+  await_passing(gpu->device);
   gate_revoke_pulse(gpu->device, SETTLE_NS); /* what passes after the drain would not be finished by it */
   drain(gpu);
 }
@@ -166,7 +163,7 @@ static void rest(struct gpu *gpu) {
 static void stop_together(struct gpu *gpu, bool opened) {
   bool told = false;
   while (gpu->together) {
-    unsigned calls = gpu->pass_calls;
+    uint64_t calls = gpu->pass_calls;
     gpu->pass_calls = 0;
     gpu->stopped_round = gpu->pass_round;
     if (calls) {
@@ -187,10 +184,12 @@ static void stop_together(struct gpu *gpu, bool opened) {
   }
 }
 
-/* A worker that waits for its own work cannot see to it. */
-void handover_let_pass(struct gpu *gpu, uint32_t calls, uint32_t round) {
-  if (gpu->release_since_ns && gate_waiting(gpu->device) > 0)
-    gate_pulse(gpu->device);
+/* A worker that waits for its own work cannot see to it. Nor can it say how far that has come. */
+void handover_let_pass(struct gpu *gpu, uint64_t calls, uint32_t round) {
+  if (gpu->release_since_ns) {
+    tell_stopped(gpu, false);
+    gate_let_pass(gpu->device, calls);
+  }
   gpu->pass_calls = calls;
   gpu->pass_round = round;
   condition_wake_all(&gpu->changed);

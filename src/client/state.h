@@ -31,7 +31,7 @@ struct gpu {
   bool drop_pending;
   bool wanted;            /* somebody waits: release when idle */
   bool together;          /* dropped with the rest of its gang: drain, and wait for what comes next */
-  uint32_t pass_calls;    /* to let through meanwhile */
+  uint64_t pass_calls;    /* meanwhile calls pass until there have been so many */
   uint32_t pass_round;    /* of the order to do so */
   uint32_t stopped_round; /* of the last one obeyed */
 
@@ -140,7 +140,7 @@ void handover_begin_at_once(struct gpu *gpu);
 void handover_order_drop(struct gpu *gpu);
 
 /* The worker drains, or has, together with others of its gang: so many calls may pass. Lock held. */
-void handover_let_pass(struct gpu *gpu, uint32_t calls, uint32_t round);
+void handover_let_pass(struct gpu *gpu, uint64_t calls, uint32_t round);
 
 /* If the worker has drained for too long, let waiting threads pass once and tell the daemon. Returns when to
  * look again (UINT64_MAX: no need). Lock held. */

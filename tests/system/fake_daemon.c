@@ -283,7 +283,7 @@ void fake_drop_together(struct fake_daemon *fake, uint64_t room_bytes) {
   tell(fake, &msg);
 }
 
-void fake_let_pass(struct fake_daemon *fake, uint32_t calls, uint32_t round) {
+void fake_let_pass(struct fake_daemon *fake, uint64_t calls, uint32_t round) {
   struct gs_msg msg = wire_msg(GS_LET_PASS, 0);
   msg.epoch = fake->epoch;
   msg.pass.calls = calls;

@@ -30,13 +30,15 @@ static void expect_released(void) { CHECK(fake_expect(&fake, GS_LOCK_RELEASED).e
 
 static uint64_t kernels(void) { return scene_process(&scene, job, 0).counters[GS_SIM_kernels]; }
 
-/* It has done all that it was told. What it says before that is passed over. */
-static void await_drained(uint32_t round) {
+/* It has done all that it was told. What it says before that is passed over. Returns how many calls it has
+ * submitted. */
+static uint64_t await_drained(uint32_t round) {
   struct gs_msg msg;
   do
     msg = fake_expect(&fake, GS_STOPPED);
   while (!msg.stopped.drained || msg.stopped.round < round);
   CHECK(msg.stopped.round == round && msg.epoch == fake.epoch, "round %u", msg.stopped.round);
+  return msg.stopped.calls;
 }
 
 static void finish(void) {
@@ -59,7 +61,7 @@ TEST(calls_to_let_pass_are_told_before_the_stop_begins) {
   fake_want(&fake);
   fake_expect_silence(&fake, 500); /* it learns what its iterations are like */
   fake_drop_together(&fake, fake.used_bytes);
-  fake_let_pass(&fake, 1, 1);
+  fake_let_pass(&fake, UINT64_C(1) << 40, 1);
   await_drained(1);
   fake_drop(&fake, fake.epoch, fake.used_bytes);
   expect_released();
@@ -112,10 +114,10 @@ TEST(nothing_passes_before_the_memory_is_there) {
   grant(64 * MIB);
   fake_await_room(&fake, 0);
   fake_drop_together(&fake, 64 * MIB);
-  await_drained(0);
+  uint64_t calls = await_drained(0);
   fake_expect_only(&fake, GS_RESIDENT, 200); /* nothing moves any more */
   uint64_t before = kernels();
-  fake_let_pass(&fake, 10, 1);
+  fake_let_pass(&fake, calls + 10, 1);
   await_drained(1);
   CHECK(kernels() == before);
   end_stop();
@@ -131,15 +133,15 @@ TEST(who_stops_tries_again_to_bring_its_memory_back) {
   fake_expect(&fake, GS_RESIDENT);
   fake_expect(&fake, GS_MEM_SHORT);
   fake_drop_together(&fake, 64 * MIB);
-  await_drained(0);
+  uint64_t calls = await_drained(0);
   fake_expect(&fake, GS_MEM_SHORT); /* also of the room that the order tells */
   process_close_input(other);
   process_expect(other, "ok", NULL, 0);
   process_wait_exit(other, 0);
   fake_await_room(&fake, 0);
   uint64_t before = kernels();
-  fake_let_pass(&fake, 1, 1);
-  await_drained(1);
+  fake_let_pass(&fake, calls + 3, 1);
+  CHECK(await_drained(1) == calls + 3);
   CHECK(kernels() > before);
   end_stop();
 }

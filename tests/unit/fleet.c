@@ -76,7 +76,8 @@ void fleet_execute(struct fleet *fleet) {
         tell_stopped(fleet, client, false);
     } else if (action.type == SCHED_TELL_LET_PASS && action.epoch == client->epoch) {
       plan_reply(fleet, client, FLEET_REPLY_DRAIN);
-      client->calls += action.pass_calls;
+      if (client->calls < action.pass_calls)
+        client->calls = action.pass_calls;
       client->round = action.pass_round;
     }
   }

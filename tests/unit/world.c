@@ -57,7 +57,7 @@ static void say_action(struct world *world, const struct sched_action *action) {
     say_turn(world, "drop", action);
     break;
   case SCHED_TELL_LET_PASS:
-    say(world, "%u:pass(%u)", id, action->pass_calls);
+    say(world, "%u:pass(%lu)", id, action->pass_calls);
     break;
   case SCHED_TELL_ROOM:
     if (world->rooms_shown)
