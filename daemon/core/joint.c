@@ -10,7 +10,8 @@
  * How many? Members of a distributed program submit much the same calls: as many as the one that has
  * submitted most has submitted more, since they last stopped together, a few at a time. If nobody is behind
  * by that count, or it does not help, after some time one, and twice as many each time; and if another member
- * turns out to be behind, those were too many: one again, and more time. If nobody has finished, each lacks
+ * turns out to be behind, those were too many: it lets half of that through, and half of that again, as one
+ * searches a list, and is given more time. If nobody has finished, each lacks
  * something that another one holds back: all let some through, up to where the one that has submitted most is
  * and the same number beyond. None of this is lost: what is let through has to be done anyway.
  */
@@ -29,10 +30,13 @@ void joint_begin(struct sched_job *job, uint64_t now_ns) {
   struct sched_gang *gang = job->gang;
   job->stopped = job->drained = job->lets_pass = false;
   job->pass_round = 0;
+  job->pass_calls = 0;
   job->together = !gang_is_alone(job);
   if (!job->together)
     return;
   gang->pass_calls = 1;
+  gang->passed_calls = 0;
+  gang->narrows = false;
   gang->behind_ns = BEHIND_NS;
   gang->stuck_ns = STUCK_NS;
   gang->pass_ns = add_u64(now_ns, STUCK_NS);
@@ -104,8 +108,9 @@ static void await_news(struct sched_gang *gang, uint64_t now_ns) {
 
 static void note_drained(struct sched_job *job) {
   struct sched_gang *gang = job->gang;
-  if (!job->lets_pass && gang->pass_calls > 1) { /* another one than those that have let some pass */
-    gang->pass_calls = 1;
+  if (!job->lets_pass && gang->passed_calls > 0) { /* another one than those that have let some pass */
+    gang->pass_calls = max_u64(gang->passed_calls / 2, 1);
+    gang->narrows = true;
     gang->stuck_ns = min_u64(2 * gang->stuck_ns, STUCK_MAX_NS);
   }
   job->drained = true;
@@ -142,12 +147,23 @@ void scheduler_stopped(struct sched_job *job, const struct sched_stop *stop, uin
 
 /* ---- who lets calls through ---- */
 
+/* So many more than it has submitted, as far as it has said; 0: as many as it was told last. */
 static void let_pass(struct sched_job *job, uint64_t calls, struct sched_change *change) {
   job->drained = false;
   job->lets_pass = true;
   job->pass_round++;
-  job->pass_calls = add_u64(job->calls, min_u64(calls, CALLS_MAX)); /* the others may be done in a moment */
+  if (calls)
+    job->pass_calls = add_u64(job->calls, min_u64(calls, CALLS_MAX)); /* the others may be done in a moment */
   change_add(change, job, SCHED_TELL_LET_PASS);
+}
+
+/* How many next time. Once more is not possible, later. */
+static void note_passed(struct sched_gang *gang) {
+  gang->passed_calls = gang->pass_calls;
+  if (gang->pass_calls >= CALLS_MAX)
+    gang->stuck_ns = min_u64(2 * gang->stuck_ns, STUCK_MAX_NS);
+  gang->narrows = gang->narrows && gang->pass_calls > 1;
+  gang->pass_calls = gang->narrows ? gang->pass_calls / 2 : min_u64(2 * gang->pass_calls, CALLS_MAX);
 }
 
 static void let_those_behind_pass(struct sched_gang *gang, struct sched_change *change) {
@@ -158,21 +174,32 @@ static void let_those_behind_pass(struct sched_gang *gang, struct sched_change *
   }
 }
 
+/* Those that have not come so far as they may are asked how far they are: they wait for the GPU, not at their
+ * gates. */
 static void let_all_pass(struct sched_gang *gang, struct sched_change *change) {
   uint64_t most = most_progress(gang);
+  bool more = false;
   list_each(node, &gang->members) {
     struct sched_job *job = member_of(node);
-    if (is_stopping(job))
-      let_pass(job, add_u64(less_u64(most, progress(job)), gang->pass_calls), change);
+    if (!is_stopping(job))
+      continue;
+    bool passed = job->calls >= job->pass_calls;
+    more = more || passed;
+    let_pass(job, passed ? add_u64(less_u64(most, progress(job)), gang->pass_calls) : 0, change);
   }
+  if (more)
+    note_passed(gang);
 }
 
 static void let_drained_pass(struct sched_gang *gang, struct sched_change *change) {
   list_each(node, &gang->members) {
     struct sched_job *job = member_of(node);
-    if (is_stopping(job) && job->drained)
+    bool asked = is_stopping(job) && job->drained;
+    job->lets_pass = false;
+    if (asked)
       let_pass(job, gang->pass_calls, change);
   }
+  note_passed(gang);
 }
 
 /* Nobody knows who is behind. */
@@ -181,7 +208,6 @@ static void let_some_pass(struct sched_gang *gang, struct sched_change *change) 
     let_drained_pass(gang, change);
   else
     let_all_pass(gang, change);
-  gang->pass_calls = gang->pass_calls < CALLS_MAX ? 2 * gang->pass_calls : CALLS_MAX;
 }
 
 static void expire(struct sched_gang *gang, uint64_t now_ns, struct sched_change *change) {

@@ -210,6 +210,64 @@ START_TEST(if_that_does_not_help_others_let_some_pass) {
 }
 END_TEST
 
+/* Each has submitted what ends only with something that another one holds back. */
+START_TEST(if_nobody_finishes_all_come_to_the_same_place) {
+  stop_and_count();
+  say_stopped(A0, 1500, false);
+  say_stopped(A1, 1510, false);
+  say_stopped(A2, 1510, false);
+  pass(30 * NS_PER_MS);
+  for (int i = A0; i <= A2; i++)
+    ck_assert_uint_eq(told[i].pass_calls, 1511);
+}
+END_TEST
+
+/* It waits for the GPU, not at its gate: more would only be let through later, when nobody needs it. */
+START_TEST(who_has_not_come_so_far_as_it_may_is_not_let_any_further) {
+  stop_and_count();
+  for (int i = A0; i <= A2; i++)
+    say_stopped(i, 1500, false);
+  pass(30 * NS_PER_MS);
+  for (int round = 0; round < 20; round++) {
+    say_stopped(A0, told[A0].pass_calls, false);
+    say_stopped(A1, 1500, false);
+    say_stopped(A2, 1500, false);
+    pass(400 * NS_PER_MS / 20);
+  }
+  ck_assert_uint_ge(told[A0].passes, 5);
+  ck_assert_uint_gt(told[A0].pass_calls, 1510);
+  ck_assert_uint_eq(told[A1].pass_calls, 1501);
+  ck_assert_uint_eq(told[A2].pass_calls, 1501);
+}
+END_TEST
+
+static void expect_let_pass(int i, uint64_t calls) {
+  unsigned passes = told[i].passes;
+  for (int ms = 0; ms < 400 && told[i].passes == passes; ms++)
+    pass(NS_PER_MS);
+  ck_assert_uint_eq(told[i].passes, passes + 1);
+  ck_assert_uint_eq(told[i].pass_calls, calls);
+}
+
+/* Nobody knows who is behind. What the one lets through is too much, by which the other one is behind. */
+START_TEST(who_turns_out_to_be_behind_lets_half_of_it_through) {
+  stop_gang(GS_ATTACH_MANAGED);
+  say_stopped(A0, 1500, false);
+  say_stopped(A2, 70, false);
+  uint64_t calls = 1000;
+  for (uint64_t more = 1; more <= 16; more *= 2) {
+    say_stopped(A1, calls, true);
+    expect_let_pass(A1, calls + more);
+    calls += more;
+  }
+  say_stopped(A1, calls, false);
+  say_stopped(A0, 1500, true);
+  expect_let_pass(A0, 1508);
+  say_stopped(A0, 1508, true);
+  expect_let_pass(A0, 1512);
+}
+END_TEST
+
 /* Who rests, and is needed by the others: nobody tells it that others wait, or it would give way. */
 START_TEST(one_that_joins_a_gang_does_not_give_way_when_it_rests) {
   for (int i = A0; i <= B2; i++)
@@ -272,6 +330,9 @@ int main(void) {
   const TTest *const tests[] = {who_is_behind_lets_a_few_calls_pass_at_a_time,
                                 one_that_has_nothing_to_let_pass_is_not_asked_all_the_time,
                                 if_that_does_not_help_others_let_some_pass,
+                                if_nobody_finishes_all_come_to_the_same_place,
+                                who_has_not_come_so_far_as_it_may_is_not_let_any_further,
+                                who_turns_out_to_be_behind_lets_half_of_it_through,
                                 one_that_joins_a_gang_does_not_give_way_when_it_rests,
                                 a_member_that_waits_need_not_wait_for_one_that_does_not_answer,
                                 nor_if_its_memory_has_no_page_faults,
