@@ -103,22 +103,13 @@ static int answer(struct call *call) {
 
 /* ---- asking ---- */
 
-static struct grpc_result find_method(struct call *call) {
-  call->method = service_find(call->path);
-  if (!call->method)
-    return (struct grpc_result){GRPC_UNIMPLEMENTED, "unknown method"};
-  if (service_lasts(call->method) && call->server->watches == RPC_WATCHES_MAX)
-    return (struct grpc_result){GRPC_RESOURCE_EXHAUSTED, "too many watch at the same time"};
-  return (struct grpc_result){0};
-}
-
 static int on_headers(struct call *call) {
   if (!call->posted)
     return refuse_http(call, "405");
   if (!call->is_grpc)
     return refuse_http(call, "415");
-  struct grpc_result result = find_method(call);
-  return result.status == GRPC_OK ? 0 : refuse(call, result);
+  call->method = service_find(call->path);
+  return call->method ? 0 : refuse(call, (struct grpc_result){GRPC_UNIMPLEMENTED, "unknown method"});
 }
 
 static void drop_request(struct call *call) {
@@ -136,9 +127,16 @@ static struct grpc_result add_body(struct call *call, const uint8_t *bytes, size
   return result;
 }
 
-/* The request is whole. */
+/* Whether it may be answered. */
+static struct grpc_result check_request(const struct call *call) {
+  if (service_lasts(call->method) && call->server->watches == RPC_WATCHES_MAX)
+    return (struct grpc_result){GRPC_RESOURCE_EXHAUSTED, "too many of these at the same time"};
+  return grpc_reader_end(&call->request);
+}
+
+/* It is whole, or will never be. */
 static int on_request(struct call *call) {
-  struct grpc_result result = grpc_reader_end(&call->request);
+  struct grpc_result result = check_request(call);
   if (result.status == GRPC_OK)
     result = make_answer(call);
   drop_request(call); /* that of a lasting call is empty */
