@@ -21,11 +21,10 @@
 #include "common/splitmix.h"
 #include "common/wire.h"
 #include "daemon.h"
+#include "fuzz_files.h"
 
 #define PEERS 8
 #define RECORD (1 + GS_MSG_SIZE)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct world {
   struct daemon daemon;
@@ -355,29 +354,12 @@ static int run_random(uint64_t seed, uint64_t runs) {
 }
 
 static int write_corpus(const char *folder) {
-  char path[4096];
   for (unsigned i = 0; i < 32; i++) {
     random_state = i;
     random_history(history, 8 + i);
-    snprintf(path, sizeof path, "%s/history-%u", folder, i);
-    FILE *file = fopen(path, "wb");
-    if (!file || fwrite(history, RECORD, 8 + i, file) != 8 + i || fclose(file) != 0) {
-      perror(path);
+    if (fuzz_write(folder, "history", i, history, (8 + i) * RECORD) != EXIT_SUCCESS)
       return EXIT_FAILURE;
-    }
   }
-  return EXIT_SUCCESS;
-}
-
-static int replay(const char *path) {
-  static uint8_t data[1 << 20];
-  FILE *file = fopen(path, "rb");
-  if (!file) {
-    perror(path);
-    return EXIT_FAILURE;
-  }
-  LLVMFuzzerTestOneInput(data, fread(data, 1, sizeof data, file));
-  fclose(file);
   return EXIT_SUCCESS;
 }
 
@@ -388,7 +370,7 @@ int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "--corpus") == 0)
     return write_corpus(argv[2]);
   for (int i = 1; i < argc; i++)
-    result |= replay(argv[i]);
+    result |= fuzz_replay(argv[i]);
   return result;
 }
 
