@@ -4,10 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/parse.h"
 #include "common/wire.h"
-#include "daemon.h"
+#include "events.h"
 
 /* A status costs the daemon as much as so many messages of one job. */
 #define STATUS_COST_DIVISOR 16
@@ -30,6 +31,35 @@ static void send_status(struct daemon *daemon, struct peer *peer, uint64_t now_n
   uint64_t cost = count / STATUS_COST_DIVISOR;
   peer->tokens -= cost < peer->tokens ? cost : peer->tokens;
   peer_send_many(peer, msgs, count);
+}
+
+static struct gs_msg events_begin(const struct record *record, uint64_t now_ns) {
+  struct gs_msg msg = wire_msg(GS_EVENTS_BEGIN, GS_GPU_ALL);
+  msg.events.now_ns = now_ns;
+  msg.events.realtime_ns = clock_realtime_ns();
+  msg.events.next_seq = record->next_seq;
+  return msg;
+}
+
+/* Of those that are asked for; those that it has missed count if it names a number. */
+static uint64_t from_seq(const struct record *record, const struct gs_msg *msg, uint64_t now_ns) {
+  uint64_t age_ns = msg->get_events.age_ns, seq = msg->get_events.from_seq;
+  uint64_t first_seq = age_ns && age_ns < now_ns ? record_find(record, now_ns - age_ns) : 0;
+  if (seq == 0 && first_seq == 0)
+    return record_first_seq(record);
+  if (seq < first_seq)
+    return first_seq;
+  return seq < record->next_seq ? seq : record->next_seq;
+}
+
+static void send_events(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  const struct record *record = msg->get_events.record == GS_RECORD_RUNS ? &daemon->runs : &daemon->events;
+  struct gs_msg begin = events_begin(record, now_ns);
+  int err = peer_read(peer, record, from_seq(record, msg, now_ns), msg->get_events.follow);
+  if (err < 0)
+    reply(peer, err, "this user follows too many events already: end one of the others");
+  else
+    peer_send(peer, &begin);
 }
 
 static bool names_all(const uint8_t uuid[GS_UUID_SIZE]) {
@@ -63,7 +93,7 @@ static void set(struct daemon *daemon, struct sched_gpu *gpu, const struct gs_ms
     scheduler_set_policy(&daemon->scheduler, gpu, (enum gs_policy)msg->set.value, now_ns, &change);
   else
     scheduler_set_capacity(&daemon->scheduler, gpu, msg->set.value, now_ns, &change);
-  daemon_execute(&change);
+  daemon_execute(&change, now_ns);
 }
 
 static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
@@ -84,6 +114,7 @@ static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg
   }
   log_info("%s %lu for %s, by uid %u (pid %d)", wire_type_name(msg->type), msg->set.value,
            all ? "all GPUs" : gpu->name, peer->uid, peer->pid);
+  events_on_setting(daemon, gpu, msg->type, msg->set.value, peer, now_ns);
   set(daemon, gpu, msg, now_ns);
   reply(peer, 0, "");
 }
@@ -146,6 +177,8 @@ void control_on_message(struct daemon *daemon, struct peer *peer, const struct g
     peer_settle(peer, PEER_CTL);
   if (msg->type == GS_GET_STATUS)
     send_status(daemon, peer, now_ns);
+  else if (msg->type == GS_GET_EVENTS)
+    send_events(daemon, peer, msg, now_ns);
   else if (msg->type == GS_SET_TERMS)
     on_set_terms(daemon, peer, msg, now_ns);
   else

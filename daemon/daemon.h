@@ -8,14 +8,21 @@
 #include "overrides.h"
 #include "peer.h"
 #include "rates.h"
+#include "record.h"
 
 /* More GPUs than a host has, MIG instances included: what a client claims must have a bound. */
 #define DAEMON_GPUS_MAX 256u
 
+/* How much is kept of what has happened: 8 MiB; and of runs that have ended. */
+#define DAEMON_EVENTS (UINT64_C(1) << 16)
+#define DAEMON_RUNS (UINT64_C(1) << 13)
+
 struct daemon {
-  struct scheduler scheduler;
+  struct scheduler scheduler; /* first: a GPU's scheduler is the daemon's */
   struct overrides overrides; /* for GPUs yet to come */
   struct history history;
+  struct record events, runs;
+  const struct peer *acting; /* whose message is being handled; NULL: nobody's */
   struct list gangs;
   bool learns; /* from the history */
   uint64_t started_ns;
@@ -26,16 +33,37 @@ struct daemon {
   uint32_t last_job_id;
 };
 
+static inline struct daemon *daemon_of(const struct scheduler *scheduler) {
+  return (struct daemon *)(uintptr_t)scheduler;
+}
+
 struct gpu {
   struct sched_gpu sched; /* first: a scheduler's GPU */
   struct rates rates;
+  bool turns_told; /* events.h: that turns are taken */
 };
 
 static inline struct gpu *gpu_of(const struct sched_gpu *gpu) { return (struct gpu *)(void *)gpu; }
 
+/* What has moved since then, and has not been written down (events.h). */
+struct moves {
+  uint64_t since_ns, until_ns;
+  uint64_t evicted_bytes, restored_bytes;
+};
+
+/* What the last event has told. */
+struct told {
+  bool stop; /* in this turn */
+  uint64_t used_bytes;
+  enum gs_limited limited;
+  uint64_t limit;
+};
+
 /* A client on a GPU. */
 struct attachment {
   struct sched_job job; /* owner: this attachment */
+  struct moves moves;
+  struct told told;
   struct rates_job rates;
   struct peer *peer;
   uint32_t index;    /* the client's own, of the GPU */
@@ -45,7 +73,15 @@ struct attachment {
 
 static inline struct attachment *attachment_of(const struct sched_job *job) { return job->owner; }
 
-/* ---- wiring.c: messages of clients, and what the scheduler wants them to be told ---- */
+/* ---- orders.c: what the scheduler wants clients to be told ---- */
+
+/* Carry it out. */
+void daemon_execute(struct sched_change *change, uint64_t now_ns);
+
+/* ATTACHED or CAPACITY. */
+struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *attachment);
+
+/* ---- wiring.c: messages of clients ---- */
 
 void daemon_init(struct daemon *daemon, uint64_t now_ns);
 
@@ -69,9 +105,6 @@ void daemon_apply_terms(struct peer *peer, uint64_t now_ns);
 
 /* These bounds count from now on, for all jobs. */
 void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds, uint64_t now_ns);
-
-/* Carry out what the scheduler has decided. */
-void daemon_execute(struct sched_change *change);
 
 /* ---- gpus.c ---- */
 

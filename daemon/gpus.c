@@ -2,7 +2,7 @@
  * too many. What is to be done for each from time to time. */
 #include <stdlib.h>
 
-#include "daemon.h"
+#include "events.h"
 #include "printable.h"
 
 static struct gpu *gpu_at(struct list *node) { return gpu_of(list_entry(node, struct sched_gpu, link)); }
@@ -44,6 +44,7 @@ struct sched_gpu *gpus_provide(struct daemon *daemon, const struct gs_msg *msg, 
   printable_copy(name, msg->attach.name, sizeof name);
   scheduler_add_gpu(&daemon->scheduler, &gpu->sched, msg->attach.uuid, name, msg->attach.total_bytes);
   rates_init(&gpu->rates);
+  gpu->turns_told = false;
   daemon->gpu_count++;
   settle_gpu(daemon, &gpu->sched, now_ns);
   return &gpu->sched;
@@ -58,8 +59,18 @@ uint64_t gpus_deadline_ns(const struct daemon *daemon) {
   return next_ns;
 }
 
+static void look_at_rates(struct gpu *gpu, uint64_t now_ns) {
+  rates_on_time(&gpu->rates, now_ns);
+  list_each(node, &gpu->sched.jobs) {
+    events_on_limit(attachment_of(list_entry(node, struct sched_job, link)), now_ns);
+  }
+}
+
 void gpus_on_time(struct daemon *daemon, uint64_t now_ns) {
-  list_each(node, &daemon->scheduler.gpus) { rates_on_time(&gpu_at(node)->rates, now_ns); }
+  list_each(node, &daemon->scheduler.gpus) {
+    if (now_ns >= rates_deadline_ns(&gpu_at(node)->rates))
+      look_at_rates(gpu_at(node), now_ns);
+  }
 }
 
 void gpus_end(struct daemon *daemon) {

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "config_files.h"
+#include "events.h"
 #include "journal.h"
 #include "notify.h"
 #include "permission.h"
@@ -163,7 +164,7 @@ static void apply_config(struct program *program) {
   program->server.group = permission_find_group(config->group);
   if (program->server.group == PERMISSION_NO_GROUP)
     log_info("there is no group '%s': only root and uid %d may change settings", config->group, geteuid());
-  daemon_execute(&change);
+  daemon_execute(&change, now_ns);
   daemon_set_bounds(&program->daemon, &config->bounds, now_ns);
 }
 
@@ -181,6 +182,7 @@ static void reload_config(struct program *program) {
   } else {
     keep_socket(program, &fresh);
     program->config = fresh;
+    events_on_reload(&program->daemon, clock_now_ns());
     apply_config(program);
     log_info("the configuration has been read again");
   }
@@ -191,9 +193,11 @@ static void reload_config(struct program *program) {
 
 static void set_mode(struct program *program, enum gs_mode mode) {
   struct sched_change change;
+  uint64_t now_ns = clock_now_ns();
   change_init(&change);
-  scheduler_set_mode(&program->daemon.scheduler, NULL, mode, clock_now_ns(), &change);
-  daemon_execute(&change);
+  scheduler_set_mode(&program->daemon.scheduler, NULL, mode, now_ns, &change);
+  events_on_setting(&program->daemon, NULL, GS_SET_MODE, mode, NULL, now_ns);
+  daemon_execute(&change, now_ns);
   log_info("by signal: mode %s", mode == GS_MODE_ON ? "on" : "off");
 }
 

@@ -26,6 +26,18 @@ enum peer_role {
 
 struct attachment;
 struct server;
+struct record;
+
+/* What a peer reads of a record. */
+struct reading {
+  const struct record *record; /* NULL: it reads none */
+  struct list link;            /* of the server's readers */
+  uint64_t next_seq;           /* that it has not had */
+  uint64_t end_seq;            /* before which it ends */
+  bool follows;                /* it does not end */
+  bool sees_all;               /* also what concerns other users alone */
+  bool waits;                  /* for its socket to take more */
+};
 
 struct peer {
   /* server.c */
@@ -41,15 +53,21 @@ struct peer {
   struct gs_msg *out;         /* what it has not read yet; NULL: nothing */
   size_t out_count, out_sent;
   struct user *user;
+  struct reading reading; /* readers.c */
+  bool expelled;          /* closed, and not by the other end */
   /* wiring.c */
   enum peer_role role;
   uint32_t job_id;
   char name[GS_NAME_SIZE];
   uint64_t command_hash;
+  char command[GS_COMMAND_SIZE];
+  uint64_t started_ns; /* when it registered */
+  bool exits;          /* it has said so: */
+  int32_t exit_status;
   struct terms terms;
-  bool cut_noted;          /* that it asks for more than it may, in the log */
-  char gang[GS_GANG_SIZE]; /* that its attachments join; empty: none */
-  uint64_t gpu_ns;         /* had on a GPU that it has left; of several the most */
+  bool cut_noted;                    /* that it asks for more than it may, in the log */
+  char gang[GS_GANG_SIZE];           /* that its attachments join; empty: none */
+  uint64_t gpu_ns, waited_ns, turns; /* had on a GPU that it has left; of several the most */
   struct attachment *attachments[GS_GPUS_PER_CLIENT];
 };
 
@@ -63,6 +81,10 @@ void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed);
 /* Send many, as fast as the peer reads. Takes over `msgs`, from malloc. Nothing else is received meanwhile.
  */
 void peer_send_many(struct peer *peer, struct gs_msg *msgs, size_t count);
+
+/* Send EVENTS of the record from there to the present end, then EVENTS_END; or, if it follows, also what is
+ * added later. Nothing else is received meanwhile. 0; -EUSERS: the user reads too much already. */
+int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, bool follow);
 
 /* End the connection, with a line in the log. */
 void peer_close(struct peer *peer, const char *why);

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/wire.h"
 #include "permission.h"
+#include "readers.h"
 
 #define READS_PER_TURN 64             /* of one peer, then others have their turn */
 #define PATIENCE_NS (10 * NS_PER_S)   /* to register, or to read what was asked for */
@@ -23,7 +24,7 @@ static struct peer *peer_of(struct list *node) { return list_entry(node, struct 
 
 /* ---- coming ---- */
 
-static void set_due(struct peer *peer, uint64_t now_ns) {
+void peers_set_due(struct peer *peer, uint64_t now_ns) {
   peer->due_ns = now_ns + PATIENCE_NS;
   list_remove(&peer->due_link);
   list_append(&peer->server->due, &peer->due_link); /* the same patience for all keeps the list in order */
@@ -59,21 +60,25 @@ void peers_add(struct server *server, int fd, uint64_t now_ns) {
   peer->tokens_ns = now_ns;
   list_append(&server->open, &peer->link);
   list_init(&peer->due_link);
-  set_due(peer, now_ns);
+  list_init(&peer->reading.link);
+  peers_set_due(peer, now_ns);
   const char *wrong = admit(server, peer);
   if (wrong)
     peer_close(peer, wrong);
 }
 
+void peers_set_patient(struct peer *peer) { list_remove(&peer->due_link); }
+
 void peer_settle(struct peer *peer, enum peer_role role) {
   peer->role = role;
-  list_remove(&peer->due_link);
+  peers_set_patient(peer);
 }
 
 /* ---- going ---- */
 
 static void set_closed(struct peer *peer) {
   peer->closed = true;
+  readers_leave(peer);
   list_remove(&peer->due_link);
   list_remove(&peer->link);
   list_append(&peer->server->closed, &peer->link);
@@ -84,11 +89,11 @@ void peer_close(struct peer *peer, const char *why) {
     return;
   log_info("closing the connection of pid %d, uid %u%s%s: %s", peer->pid, peer->uid, *peer->name ? ", " : "",
            peer->name, why);
+  peer->expelled = true;
   set_closed(peer);
 }
 
-/* The other end has hung up: what every program does in the end. */
-static void on_hang_up(struct peer *peer) {
+void peers_hang_up(struct peer *peer) {
   log_debug("pid %d is gone (job %u)", peer->pid, peer->job_id);
   set_closed(peer);
 }
@@ -131,7 +136,7 @@ static void note_sent(struct peer *peer, int err) {
   if (err == -EAGAIN)
     peer_close(peer, "it does not read its messages");
   else if (err < 0)
-    on_hang_up(peer);
+    peers_hang_up(peer);
 }
 
 void peer_send(struct peer *peer, const struct gs_msg *msg) {
@@ -147,7 +152,7 @@ void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed) 
   note_sent(peer, err == -ETOOMANYREFS ? wire_send(peer->fd, msg) : err);
 }
 
-static void set_events(struct peer *peer, uint32_t events) {
+void peers_set_events(struct peer *peer, uint32_t events) {
   struct epoll_event event = {.events = events, .data.ptr = peer};
   epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_MOD, peer->fd, &event);
 }
@@ -162,9 +167,9 @@ static void send_more(struct peer *peer) {
   peer->out = NULL;
   list_remove(&peer->due_link);
   if (err < 0)
-    on_hang_up(peer);
+    peers_hang_up(peer);
   else
-    set_events(peer, EPOLLIN);
+    peers_set_events(peer, EPOLLIN);
 }
 
 void peer_send_many(struct peer *peer, struct gs_msg *msgs, size_t count) {
@@ -175,8 +180,8 @@ void peer_send_many(struct peer *peer, struct gs_msg *msgs, size_t count) {
   peer->out = msgs;
   peer->out_count = count;
   peer->out_sent = 0;
-  set_due(peer, clock_now_ns());
-  set_events(peer, EPOLLOUT);
+  peers_set_due(peer, clock_now_ns());
+  peers_set_events(peer, EPOLLOUT);
 }
 
 /* ---- receiving ---- */
@@ -201,24 +206,33 @@ static bool receive(struct peer *peer) {
   if (err == -EAGAIN)
     return false;
   if (err == -ECONNRESET || err == -EPIPE)
-    on_hang_up(peer);
+    peers_hang_up(peer);
   else if (!within_rate(peer, now_ns))
     peer_close(peer, "it floods the daemon with messages");
   else if (err < 0)
     daemon_on_bad_message(peer, err);
   else
     daemon_on_message(peer->server->daemon, peer, &msg, now_ns);
-  return !peer->closed && !peer->out;
+  return !peer->closed && !peer->out && !peer->reading.record;
+}
+
+/* Of one that is sent many messages. */
+static void on_send_event(struct peer *peer, uint32_t events) {
+  if (events & (EPOLLHUP | EPOLLERR))
+    peers_hang_up(peer);
+  else if (peer->out)
+    send_more(peer);
+  else if (events & EPOLLOUT)
+    readers_on_writable(peer);
+  else
+    peer_close(peer, "a message from one that follows events");
 }
 
 void peers_on_event(struct peer *peer, uint32_t events) {
   if (peer->closed)
     return;
-  if (peer->out) {
-    if (events & (EPOLLHUP | EPOLLERR))
-      on_hang_up(peer);
-    else
-      send_more(peer);
+  if (peer->out || peer->reading.record) {
+    on_send_event(peer, events);
     return;
   }
   for (int i = 0; i < READS_PER_TURN; i++)
@@ -236,7 +250,7 @@ uint64_t peers_deadline_ns(const struct server *server) {
 void peers_on_time(struct server *server, uint64_t now_ns) {
   while (now_ns >= peers_deadline_ns(server)) {
     struct peer *peer = list_entry(list_first(&server->due), struct peer, due_link);
-    peer_close(peer, peer->out ? "it does not read its answer" : "it has not said what it is");
+    peer_close(peer, peer->role == PEER_FRESH ? "it has not said what it is" : "it does not read its answer");
   }
 }
 

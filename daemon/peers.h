@@ -19,4 +19,16 @@ void peers_bury(struct server *server, uint64_t now_ns);
 
 void peers_close_all(struct server *server);
 
+/* ---- for readers.c ---- */
+
+/* The other end has hung up: what every program does in the end. */
+void peers_hang_up(struct peer *peer);
+
+/* What it is sent it must take within a bound; or not any more. */
+void peers_set_due(struct peer *peer, uint64_t now_ns);
+void peers_set_patient(struct peer *peer);
+
+/* Hear of these from epoll. */
+void peers_set_events(struct peer *peer, uint32_t events);
+
 #endif

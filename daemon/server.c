@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "listen.h"
 #include "peers.h"
+#include "readers.h"
 
 #define EVENTS_PER_TURN 64
 #define ACCEPTS_PER_TURN 64
@@ -59,6 +60,7 @@ int server_open(struct server *server, struct daemon *daemon, const char *path, 
   list_init(&server->open);
   list_init(&server->closed);
   list_init(&server->due);
+  list_init(&server->readers);
   list_init(&server->users);
   raise_descriptor_limit();
   server->listen_fd = server->passed ? passed_fd : listen_open(path, &server->identity);
@@ -178,6 +180,8 @@ int server_run(struct server *server) {
     uint64_t now_ns = clock_now_ns();
     do_what_is_due(server, now_ns);
     peers_bury(server, now_ns);
+    readers_on_news(server);
+    peers_bury(server, now_ns); /* readers that are gone */
   }
   return 0;
 }

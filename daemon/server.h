@@ -25,6 +25,7 @@ struct server {
   uint64_t accept_ns;       /* no descriptors left: accept again then; 0: accepting */
   struct list open, closed; /* peers */
   struct list due;          /* peers that must do something, the first one first */
+  struct list readers;      /* of records */
   struct list users;
 };
 

@@ -29,6 +29,26 @@ static void set_field(struct sched_terms *terms, enum gs_term term, uint64_t val
   }
 }
 
+uint64_t terms_value(const struct sched_terms *terms, enum gs_term term) {
+  switch (term) {
+  case GS_TERM_WEIGHT:
+    return terms->weight;
+  case GS_TERM_PRIORITY:
+    return (uint64_t)(int64_t)terms->priority;
+  case GS_TERM_EXPECTED:
+    return terms->expected_ns;
+  case GS_TERM_LIMIT:
+    return terms->limit_bytes;
+  case GS_TERM_SOFT_LIMIT:
+    return terms->soft_limit_bytes;
+  case GS_TERM_CLASS:
+    return terms->class;
+  case GS_TERM_RATE:
+    return terms->rate_percent;
+  }
+  return 0;
+}
+
 static bool is_set(const struct terms *terms, enum gs_term term) { return terms->set_fields >> term & 1; }
 
 static bool stands(const struct terms *terms, enum gs_term term) {
@@ -42,19 +62,9 @@ static struct sched_terms asked_for(const struct terms *terms) {
     given.weight = SCHED_WEIGHT;
   if (given.expected_ns == 0)
     given.expected_ns = terms->learnt_ns;
-  if (is_set(terms, GS_TERM_WEIGHT))
-    given.weight = terms->set.weight;
-  if (is_set(terms, GS_TERM_PRIORITY))
-    given.priority = terms->set.priority;
-  if (is_set(terms, GS_TERM_EXPECTED))
-    given.expected_ns = terms->set.expected_ns;
-  if (is_set(terms, GS_TERM_LIMIT))
-    given.limit_bytes = terms->set.limit_bytes;
-  if (is_set(terms, GS_TERM_SOFT_LIMIT))
-    given.soft_limit_bytes = terms->set.soft_limit_bytes;
-  if (is_set(terms, GS_TERM_CLASS))
-    given.class = terms->set.class;
-  given.rate_percent = terms->set.rate_percent;
+  for (unsigned term = 0; term < GS_TERM_COUNT; term++)
+    if (is_set(terms, term))
+      set_field(&given, term, terms_value(&terms->set, term));
   return given;
 }
 

@@ -35,6 +35,9 @@ struct sched_terms terms_of(const struct terms *terms);
 /* Somebody has asked for more than the bounds allow. */
 bool terms_are_cut(const struct terms *terms);
 
+/* Of them this one: as SET_TERMS tells it. */
+uint64_t terms_value(const struct sched_terms *terms, enum gs_term term);
+
 /* DECLARE. */
 void terms_declare(struct terms *terms, const struct gs_msg *msg);
 

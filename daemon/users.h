@@ -12,6 +12,7 @@ struct user {
   uid_t uid;
   uint32_t connections;
   uint32_t clients; /* of these, registered */
+  uint32_t readers; /* that read a record */
 };
 
 /* Count a connection of this user. NULL: no memory. */

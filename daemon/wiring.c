@@ -1,4 +1,4 @@
-/* wiring.c - clients' messages become events of the scheduler; its decisions become messages. */
+/* wiring.c - clients' messages become events of the scheduler. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,117 +6,8 @@
 #include "common/log.h"
 #include "common/parse.h"
 #include "common/wire.h"
-#include "daemon.h"
+#include "events.h"
 #include "printable.h"
-
-/* ---- decisions to messages ---- */
-
-/* To a program with a limit the GPU is not larger than that. */
-static uint64_t capacity_bytes(const struct attachment *attachment) {
-  uint64_t usable_bytes = sched_gpu_usable_bytes(attachment->job.gpu);
-  uint64_t limit_bytes = terms_of(&attachment->peer->terms).limit_bytes;
-  return limit_bytes && limit_bytes < usable_bytes ? limit_bytes : usable_bytes;
-}
-
-static struct gs_msg attached_msg(enum gs_msg_type type, const struct attachment *attachment) {
-  const struct sched_gpu *gpu = attachment->job.gpu;
-  struct gs_msg msg = wire_msg(type, attachment->index);
-  msg.attached.capacity_bytes = capacity_bytes(attachment);
-  msg.attached.mode = gpu->settings.mode;
-  msg.attached.memory = gpu->settings.memory;
-  msg.attached.host_tight = gpu->scheduler->host_tight;
-  return msg;
-}
-
-static struct gs_msg turn_msg(enum gs_msg_type type, const struct attachment *attachment,
-                              const struct sched_action *action) {
-  struct gs_msg msg = wire_msg(type, attachment->index);
-  msg.epoch = action->epoch;
-  if (type == GS_LOCK_WANTED) {
-    msg.wanted.left_ns = action->left_ns;
-    return msg;
-  }
-  msg.room.room_bytes = action->room_bytes;
-  msg.room.room_seq = action->room_seq;
-  msg.room.target_bytes = action->target_bytes;
-  if (type == GS_LOCK_OK)
-    msg.room.quantum_ns = action->quantum_ns;
-  msg.room.together = type == GS_DROP_LOCK && action->together;
-  return msg;
-}
-
-/* What a person may want to know about a job. */
-static void note(const struct attachment *attachment, const char *what) {
-  const struct peer *peer = attachment->peer;
-  log_warn("job %u (pid %d, %s) %s", peer->job_id, peer->pid, peer->name, what);
-}
-
-static void tell_attached(struct attachment *attachment) {
-  struct gs_msg msg = attached_msg(GS_ATTACHED, attachment);
-  struct meter *meter = &attachment->rates.meter;
-  if (meter->page)
-    peer_send_passing(attachment->peer, &msg, meter->fd);
-  else
-    peer_send(attachment->peer, &msg);
-  meter_passed(meter);
-}
-
-static void tell(const struct sched_action *action) {
-  struct attachment *attachment = attachment_of(action->job);
-  struct gs_msg msg;
-  switch (action->type) {
-  case SCHED_TELL_ATTACHED:
-    tell_attached(attachment);
-    return;
-  case SCHED_TELL_CAPACITY:
-    msg = attached_msg(GS_CAPACITY, attachment);
-    break;
-  case SCHED_TELL_SCHED:
-    msg = wire_msg(action->job->gpu->serialized ? GS_SCHED_ON : GS_SCHED_OFF, attachment->index);
-    break;
-  case SCHED_TELL_LOCK_OK:
-    msg = turn_msg(GS_LOCK_OK, attachment, action);
-    break;
-  case SCHED_TELL_LOCK_WANTED:
-    msg = turn_msg(GS_LOCK_WANTED, attachment, action);
-    break;
-  case SCHED_TELL_DROP_LOCK:
-    msg = turn_msg(GS_DROP_LOCK, attachment, action);
-    break;
-  case SCHED_TELL_LET_PASS:
-    msg = wire_msg(GS_LET_PASS, attachment->index);
-    msg.epoch = action->epoch;
-    msg.pass.calls = action->pass_calls;
-    msg.pass.round = action->pass_round;
-    break;
-  case SCHED_TELL_ROOM:
-    msg = turn_msg(GS_ROOM, attachment, action);
-    msg.epoch = 0;
-    break;
-  case SCHED_NOTE_BYPASSED:
-    note(attachment, "has not answered DROP_LOCK within the grace: others go on without it");
-    return;
-  case SCHED_NOTE_OVERDUE:
-    note(attachment,
-         "has not answered DROP_LOCK within the grace: others wait, because its memory is not managed");
-    return;
-  case SCHED_NOTE_STAYS:
-    note(attachment, "does not leave the card's memory: others are asked instead");
-    return;
-  case SCHED_NOTE_TOO_BIG:
-    note(attachment, "uses more memory than the GPU has for it: it waits until there is more, others go on");
-    return;
-  default:
-    return;
-  }
-  peer_send(attachment->peer, &msg);
-}
-
-void daemon_execute(struct sched_change *change) {
-  struct sched_action action;
-  while (change_next(change, &action))
-    tell(&action);
-}
 
 /* ---- a client comes and goes ---- */
 
@@ -135,7 +26,7 @@ static uint32_t new_job_id(struct daemon *daemon) {
   return daemon->last_job_id;
 }
 
-static void on_register(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg) {
+static void on_register(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (peer->role != PEER_FRESH) {
     peer_close(peer, "REGISTER twice");
     return;
@@ -150,6 +41,7 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   peer->job_id = new_job_id(daemon);
   printable_copy(peer->name, msg->reg.name, sizeof peer->name);
   peer->command_hash = msg->reg.command_hash;
+  peer->started_ns = now_ns;
   peer->terms.bounds = &daemon->bounds;
   if (daemon->learns)
     peer->terms.learnt_ns = history_expected_ns(&daemon->history, peer->uid, peer->command_hash);
@@ -157,6 +49,21 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   struct gs_msg answer = wire_msg(GS_REGISTERED, 0);
   answer.registered.job = peer->job_id;
   peer_send(peer, &answer);
+  events_on_start(daemon, peer, now_ns);
+}
+
+static void on_command(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  if (*peer->command) {
+    peer_close(peer, "COMMAND twice");
+    return;
+  }
+  printable_copy(peer->command, msg->command.text, sizeof peer->command);
+  events_on_command(daemon, peer, now_ns);
+}
+
+static void on_exiting(struct peer *peer, const struct gs_msg *msg) {
+  peer->exits = true;
+  peer->exit_status = msg->exiting.status;
 }
 
 static struct rates *rates_of(const struct attachment *attachment) {
@@ -164,12 +71,14 @@ static struct rates *rates_of(const struct attachment *attachment) {
 }
 
 static void apply_terms(struct attachment *attachment, uint64_t now_ns) {
-  struct sched_terms terms = terms_of(&attachment->peer->terms);
+  struct sched_terms terms = terms_of(&attachment->peer->terms), before = attachment->job.terms;
   struct sched_change change;
   change_init(&change);
   scheduler_set_terms(&attachment->job, &terms, now_ns, &change);
-  daemon_execute(&change);
+  events_on_terms(attachment, &before, now_ns);
+  daemon_execute(&change, now_ns);
   rates_set_terms(rates_of(attachment), &attachment->rates, &terms, now_ns);
+  events_on_limit(attachment, now_ns);
 }
 
 static void apply_changed_terms(struct attachment *attachment, uint64_t now_ns) {
@@ -177,7 +86,7 @@ static void apply_changed_terms(struct attachment *attachment, uint64_t now_ns) 
   apply_terms(attachment, now_ns);
   if (attachment->job.terms.limit_bytes == limit_bytes)
     return;
-  struct gs_msg msg = attached_msg(GS_CAPACITY, attachment);
+  struct gs_msg msg = orders_attached(GS_CAPACITY, attachment);
   peer_send(attachment->peer, &msg);
 }
 
@@ -260,7 +169,7 @@ static void join_gang(struct daemon *daemon, struct attachment *attachment, uint
   if (!scheduler_join(&attachment->job, &attachment->gang->sched, now_ns, &change) &&
       !oust(attachment, now_ns, &change))
     leave(attachment, now_ns, &change);
-  daemon_execute(&change);
+  daemon_execute(&change, now_ns);
 }
 
 static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
@@ -277,7 +186,7 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
   }
   struct sched_change change;
   change_init(&change);
-  *attachment = (struct attachment){.peer = peer, .index = msg->gpu};
+  *attachment = (struct attachment){.peer = peer, .index = msg->gpu, .told.limit = GS_LIMITED_WHOLE};
   peer->attachments[msg->gpu] = attachment;
   rates_enter(&attachment->rates, &attachment->job);
   scheduler_attach(gpu, &attachment->job,
@@ -287,16 +196,18 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
                                           .resident_bytes = msg->attach.resident_bytes,
                                           .flags = msg->attach.flags},
                    now_ns, &change);
-  daemon_execute(&change);
+  daemon_execute(&change, now_ns);
   apply_terms(attachment, now_ns);
   if (attachment->job.used_bytes)
     join_gang(daemon, attachment, now_ns);
 }
 
-static void note_gpu_time(struct peer *peer, const struct sched_job *job, uint64_t now_ns) {
-  uint64_t gpu_ns = sched_job_gpu_ns(job, now_ns);
-  if (gpu_ns > peer->gpu_ns)
-    peer->gpu_ns = gpu_ns;
+static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static void note_times(struct peer *peer, const struct sched_job *job, uint64_t now_ns) {
+  peer->gpu_ns = most(peer->gpu_ns, sched_job_gpu_ns(job, now_ns));
+  peer->waited_ns = most(peer->waited_ns, sched_job_waited_ns(job, now_ns));
+  peer->turns = most(peer->turns, job->turns);
 }
 
 static void detach(struct peer *peer, uint32_t index, uint64_t now_ns) {
@@ -304,12 +215,14 @@ static void detach(struct peer *peer, uint32_t index, uint64_t now_ns) {
   struct sched_change change;
   change_init(&change);
   peer->attachments[index] = NULL;
-  note_gpu_time(peer, &attachment->job, now_ns);
+  note_times(peer, &attachment->job, now_ns);
+  events_end_moves(attachment, now_ns);
+  events_on_job(attachment, &(struct job_event){.kind = GS_EVENT_DETACHED}, now_ns);
   rates_leave(rates_of(attachment), &attachment->rates, now_ns);
   scheduler_detach(&attachment->job, now_ns, &change);
   leave_gang(attachment);
   free(attachment);
-  daemon_execute(&change);
+  daemon_execute(&change, now_ns);
 }
 
 void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
@@ -319,6 +232,7 @@ void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
     if (peer->attachments[i])
       detach(peer, i, now_ns);
   history_add(&daemon->history, peer->uid, peer->command_hash, peer->gpu_ns);
+  events_on_end(daemon, peer, now_ns);
   peer->user->clients--;
   daemon->client_count--;
 }
@@ -329,6 +243,15 @@ static const char *why_refused(const struct sched_job *job, const struct gs_msg 
   uint64_t limit_bytes = job->terms.limit_bytes;
   return limit_bytes && msg->mem.total_bytes > limit_bytes ? "its memory limit is less"
                                                            : "card and host memory are spent";
+}
+
+static void note_memory(struct attachment *attachment, const struct gs_msg *msg, int status,
+                        uint64_t now_ns) {
+  if (status < 0)
+    events_on_job(attachment, &(struct job_event){.kind = GS_EVENT_REFUSED, .bytes = msg->mem.total_bytes},
+                  now_ns);
+  else
+    events_on_memory(attachment, now_ns);
 }
 
 /* What comes of the request is told before its answer: so who may use the memory knows of its room by then.
@@ -344,14 +267,28 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
   if (reply.status < 0)
     log_info("job %u (pid %d, %s) is refused %lu bytes: %s", attachment->peer->job_id, attachment->peer->pid,
              attachment->peer->name, msg->mem.total_bytes, why_refused(&attachment->job, msg));
-  daemon_execute(&change);
+  daemon_execute(&change, now_ns);
   peer_send(attachment->peer, &reply);
+  note_memory(attachment, msg, reply.status, now_ns);
+}
+
+static void on_request(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
+  if (job->state == GS_JOB_IDLE)
+    events_on_job(attachment_of(job), &(struct job_event){.kind = GS_EVENT_ASKED}, now_ns);
+  scheduler_request(job, now_ns, change);
 }
 
 static void on_released(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
                         struct sched_change *change) {
   struct sched_release release = {.epoch = msg->epoch, .drain_ns = msg->released.drain_ns};
-  scheduler_release(job, &release, now_ns, change);
+  struct attachment *attachment = attachment_of(job);
+  if (!scheduler_release(job, &release, now_ns, change))
+    return;
+  attachment->told.stop = false;
+  events_end_moves(attachment, now_ns);
+  events_on_job(
+      attachment,
+      &(struct job_event){.kind = GS_EVENT_RELEASED, .epoch = release.epoch, .ns = release.drain_ns}, now_ns);
 }
 
 static void on_stopped(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
@@ -367,7 +304,19 @@ static void on_active(struct sched_job *job, const struct gs_msg *msg, uint64_t 
                       struct sched_change *change) {
   struct sched_active active = {
       .epoch = msg->epoch, .restore_ns = msg->active.restore_ns, .restore_bytes = msg->active.restore_bytes};
-  scheduler_active(job, &active, now_ns, change);
+  struct attachment *attachment = attachment_of(job);
+  bool handover = job->gpu->handover.open;
+  if (!scheduler_active(job, &active, now_ns, change))
+    return;
+  events_end_moves(attachment, now_ns);
+  events_on_job(attachment,
+                &(struct job_event){.kind = GS_EVENT_RUNS,
+                                    .epoch = active.epoch,
+                                    .bytes = active.restore_bytes,
+                                    .ns = active.restore_ns},
+                now_ns);
+  if (handover)
+    events_on_handover(attachment, now_ns);
 }
 
 static void on_resident(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
@@ -377,6 +326,13 @@ static void on_resident(struct sched_job *job, const struct gs_msg *msg, uint64_
                                       .evicted_bytes = msg->resident.evicted_bytes,
                                       .restored_bytes = msg->resident.restored_bytes};
   scheduler_resident(job, &residence, now_ns, change);
+  events_on_moves(attachment_of(job), residence.evicted_bytes, residence.restored_bytes, now_ns);
+}
+
+static void on_memory_report(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
+                             struct sched_change *change) {
+  scheduler_memory_report(job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns, change);
+  events_on_memory(attachment_of(job), now_ns);
 }
 
 static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns) {
@@ -384,7 +340,7 @@ static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint
   change_init(&change);
   switch (msg->type) {
   case GS_REQ_LOCK:
-    scheduler_request(job, now_ns, &change);
+    on_request(job, now_ns, &change);
     break;
   case GS_LOCK_RELEASED:
     on_released(job, msg, now_ns, &change);
@@ -399,7 +355,7 @@ static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint
     scheduler_short(job, msg->mem_short.short_bytes, now_ns, &change);
     break;
   case GS_MEM_REPORT:
-    scheduler_memory_report(job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns, &change);
+    on_memory_report(job, msg, now_ns, &change);
     break;
   case GS_STOPPED:
     on_stopped(job, msg, now_ns, &change);
@@ -408,7 +364,7 @@ static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint
     scheduler_set_flags(job, msg->state.flags);
     break;
   }
-  daemon_execute(&change);
+  daemon_execute(&change, now_ns);
 }
 
 static void on_gpu_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
@@ -428,23 +384,33 @@ static void on_gpu_message(struct daemon *daemon, struct peer *peer, const struc
     on_job_message(&attachment->job, msg, now_ns);
 }
 
-static bool is_control(unsigned type) { return type >= GS_SET_TQ && type <= GS_SET_TERMS; }
+static bool is_control(unsigned type) { return type >= GS_SET_TQ && type <= GS_GET_EVENTS; }
 
-static bool is_from_client(unsigned type) { return type >= GS_REGISTER && type <= GS_STOPPED; }
+static bool is_from_client(unsigned type) { return type >= GS_REGISTER && type <= GS_EXITING; }
 
-void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+static void handle(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (msg->type == GS_REGISTER)
-    on_register(daemon, peer, msg);
+    on_register(daemon, peer, msg, now_ns);
   else if (is_control(msg->type) && peer->role != PEER_CLIENT)
     control_on_message(daemon, peer, msg, now_ns);
   else if (!is_from_client(msg->type) || peer->role != PEER_CLIENT)
     peer_close(peer, "a message out of place");
+  else if (msg->type == GS_COMMAND)
+    on_command(daemon, peer, msg, now_ns);
+  else if (msg->type == GS_EXITING)
+    on_exiting(peer, msg);
   else if (msg->type == GS_DECLARE)
     on_declare(peer, msg, now_ns);
   else if (msg->type == GS_ATTACH)
     on_attach(daemon, peer, msg, now_ns);
   else
     on_gpu_message(daemon, peer, msg, now_ns);
+}
+
+void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  daemon->acting = peer;
+  handle(daemon, peer, msg, now_ns);
+  daemon->acting = NULL;
 }
 
 void daemon_on_bad_message(struct peer *peer, int error) {
@@ -461,6 +427,8 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
       .started_ns = now_ns, .max_clients_per_user = 2048, .bounds = TERMS_UNBOUNDED, .learns = true};
   scheduler_init(&daemon->scheduler);
   history_init(&daemon->history);
+  record_init(&daemon->events, DAEMON_EVENTS);
+  record_init(&daemon->runs, DAEMON_RUNS);
   list_init(&daemon->gangs);
 }
 
@@ -476,10 +444,12 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
     return;
   change_init(&change);
   scheduler_expire(&daemon->scheduler, now_ns, &change);
-  daemon_execute(&change);
+  daemon_execute(&change, now_ns);
 }
 
 void daemon_end(struct daemon *daemon) {
   history_end(&daemon->history);
+  record_end(&daemon->events);
+  record_end(&daemon->runs);
   gpus_end(daemon);
 }

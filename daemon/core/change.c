@@ -37,6 +37,7 @@ bool change_next(struct sched_change *change, struct sched_action *action) {
       .epoch = job->epoch,
       .quantum_ns = job->quantum_ns,
       .left_ns = job->left_ns,
+      .took_over = job->took_over,
       .together = job->together,
       .pass_calls = job->pass_calls,
       .pass_round = job->pass_round,

@@ -194,10 +194,10 @@ static void account_release(struct sched_job *job, uint64_t drain_ns, uint64_t n
     handover_drained(gpu, now_ns - job->since_ns, now_ns);
 }
 
-void scheduler_release(struct sched_job *job, const struct sched_release *release, uint64_t now_ns,
+bool scheduler_release(struct sched_job *job, const struct sched_release *release, uint64_t now_ns,
                        struct sched_change *change) {
   if (job->state == GS_JOB_IDLE || job->state == GS_JOB_WAITING || release->epoch != job->epoch)
-    return;
+    return false;
   account_release(job, release->drain_ns, now_ns);
   job->flags = 0;
   turns_set_state(job, GS_JOB_IDLE, now_ns);
@@ -206,19 +206,21 @@ void scheduler_release(struct sched_job *job, const struct sched_release *releas
   gang_ask(job->gang, now_ns);
   joint_look(job->gang, now_ns, change); /* the others need not wait for it */
   conclude(job->gpu, now_ns, change);
+  return true;
 }
 
-void scheduler_active(struct sched_job *job, const struct sched_active *active, uint64_t now_ns,
+bool scheduler_active(struct sched_job *job, const struct sched_active *active, uint64_t now_ns,
                       struct sched_change *change) {
   struct sched_gpu *gpu = job->gpu;
   if (active->epoch != job->epoch || job->state != GS_JOB_HOLDING || job->active)
-    return;
+    return false;
   job->active = true;
   job->ran_ns = now_ns;
   gpu->turn_ns = min_u64(gpu->turn_ns, now_ns);
   books_assume_resident(job);
   handover_end(gpu, active, now_ns);
   conclude(gpu, now_ns, change);
+  return true;
 }
 
 void scheduler_set_flags(struct sched_job *job, uint32_t flags) {

@@ -189,6 +189,7 @@ struct sched_job {
   uint64_t epoch;
   uint64_t since_ns; /* in this state */
   bool active;       /* it holds, and has said that it runs */
+  bool took_over;    /* its last grant was a hand-over: another job had the turn before */
   bool displaced;    /* a holder that must stop; `undecided` until that is clear */
   bool undecided;
   bool on_trial;                /* displaced only to see what would happen */
@@ -250,6 +251,7 @@ struct sched_action {
   enum sched_action_type type;
   struct sched_job *job;
   uint64_t epoch;                              /* LOCK_OK, LOCK_WANTED, DROP_LOCK, LET_PASS */
+  bool took_over;                              /* LOCK_OK: one of the GPU's hand-overs */
   bool together;                               /* DROP_LOCK */
   uint64_t pass_calls;                         /* LET_PASS */
   uint32_t pass_round;                         /* the same */
@@ -303,8 +305,8 @@ struct sched_release {
 };
 
 /* The job has stopped; what it must evict leaves from now on. A release of another epoch than the job's is
- * ignored. */
-void scheduler_release(struct sched_job *job, const struct sched_release *release, uint64_t now_ns,
+ * ignored: false. */
+bool scheduler_release(struct sched_job *job, const struct sched_release *release, uint64_t now_ns,
                        struct sched_change *change);
 
 struct sched_active {
@@ -312,8 +314,8 @@ struct sched_active {
   uint64_t restore_ns, restore_bytes; /* since its LOCK_OK */
 };
 
-/* The holder has all that it needs, and runs. */
-void scheduler_active(struct sched_job *job, const struct sched_active *active, uint64_t now_ns,
+/* The holder has all that it needs, and runs. False: ignored, as it is about another grant. */
+bool scheduler_active(struct sched_job *job, const struct sched_active *active, uint64_t now_ns,
                       struct sched_change *change);
 
 struct sched_residence {

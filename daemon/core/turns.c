@@ -104,7 +104,8 @@ void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, 
     gpu->turn_ns = gpu->owed && gang_is_alone(job) ? 0 : add_u64(now_ns, gpu->scheduler->grace_ns);
   if (gpu->serialized && !turns_runs(gpu, job))
     handover_begin(gpu, now_ns);
-  gpu->handovers += gpu->serialized && gpu->last_job != 0 && gpu->last_job != job->id;
+  job->took_over = gpu->serialized && gpu->last_job != 0 && gpu->last_job != job->id;
+  gpu->handovers += job->took_over;
   gpu->last_job = job->id;
   job->quantum_ns = gpu->serialized ? quantum_left_ns(gpu, now_ns) : 0;
   policy_serve(job);

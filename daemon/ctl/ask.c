@@ -38,11 +38,12 @@ static int refuse_version(const struct gs_msg *msg) {
   return CTL_REFUSED;
 }
 
-static int receive(int fd, struct gs_msg *msg) {
+/* -1: however long it takes. */
+static int receive_within(int fd, int ms, struct gs_msg *msg) {
   struct pollfd readable = {.fd = fd, .events = POLLIN};
   int ready;
   do
-    ready = poll(&readable, 1, ANSWER_MS);
+    ready = poll(&readable, 1, ms);
   while (ready < 0 && errno == EINTR); /* stopped and continued */
   if (ready == 0)
     return complain("the daemon does not answer");
@@ -53,6 +54,8 @@ static int receive(int fd, struct gs_msg *msg) {
     return complain("the daemon has closed the connection");
   return msg->type == GS_REJECTED ? refuse_version(msg) : CTL_OK;
 }
+
+static int receive(int fd, struct gs_msg *msg) { return receive_within(fd, ANSWER_MS, msg); }
 
 static int refused(const struct gs_msg *msg) {
   fprintf(stderr, "gpusharectl: %s\n", *msg->reply.text ? msg->reply.text : strerror(-msg->status));
@@ -97,4 +100,13 @@ int ask_status(int fd, struct gs_msg **msgs, size_t *count) {
   *msgs = all;
   *count = have;
   return CTL_OK;
+}
+
+int ask_events(int fd, const struct gs_msg *question, int (*take)(void *reader, const struct gs_msg *msg),
+               void *reader) {
+  struct gs_msg msg;
+  int code = send_question(fd, question), ms = question->get_events.follow ? -1 : ANSWER_MS;
+  while (code == CTL_OK && (code = receive_within(fd, ms, &msg)) == CTL_OK && msg.type != GS_EVENTS_END)
+    code = msg.type == GS_REPLY ? refused(&msg) : take(reader, &msg);
+  return code;
 }

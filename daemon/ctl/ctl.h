@@ -1,6 +1,6 @@
 /* ctl.h - the parts of gpusharectl: main.c (the command line), change.c (what is to be changed), ask.c (the
- * daemon), table.c, json.c and why.c (the answer), help.c, run.c (start a program), plan.c and sweep.h (start
- * many).
+ * daemon), table.c, json.c and why.c (the answer), events.c (what has happened), help.c, run.c (start a
+ * program), plan.c and sweep.h (start many).
  */
 #ifndef GS_CTL_H
 #define GS_CTL_H
@@ -30,6 +30,11 @@ int ask_change(int fd, const struct gs_msg *question);
 /* Ask for the state: *msgs, from malloc, are STATUS_DAEMON; then, for each GPU, STATUS_GPU, STATUS_HANDOVER
  * and a STATUS_JOB, STATUS_TERMS and STATUS_WAIT of each of its jobs. */
 int ask_status(int fd, struct gs_msg **msgs, size_t *count);
+
+/* Read a record, by a GET_EVENTS. `take` gets EVENTS_BEGIN, EVENT and EVENTS_MISSED, and ends it with a code
+ * that is not CTL_OK. */
+int ask_events(int fd, const struct gs_msg *question, int (*take)(void *reader, const struct gs_msg *msg),
+               void *reader);
 
 /* ---- table.c ---- */
 
@@ -74,9 +79,11 @@ int run_complain(int code, const char *format, ...) __attribute__((format(printf
 
 struct request {
   const char *gpu; /* NULL: all */
-  bool json;
+  bool json, follow;
+  const char *since;      /* NULL: from the beginning */
   struct run_request run; /* its socket is for all commands */
   int run_option;         /* the last one given that only run has; 0: none */
+  int event_option;       /* likewise, those that read events; */
   char **words;           /* command and its arguments */
   int word_count;
 };
@@ -93,6 +100,10 @@ int fetch_status(const struct request *request, struct gs_msg **msgs, size_t *co
 /* ---- why.c: why JOB ---- */
 
 int why_command(const struct request *request);
+
+/* ---- events.c: events ---- */
+
+int events_command(const struct request *request);
 
 /* ---- change.c: commands with all their words; each returns an exit code, after a line on stderr unless it
  * is CTL_OK ---- */

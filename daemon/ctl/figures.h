@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/clock.h"
 #include "gpushare/protocol.h"
 
 struct gpu_figures {
@@ -53,6 +54,10 @@ bool figures_waits_for_room(const struct gpu_figures *figures, const struct gs_m
 
 /* "1.5 GiB" */
 const char *figures_bytes(uint64_t bytes, char buffer[24]);
+
+/* "1.5 s" */
+#define FIGURES_DAY_NS (24 * 3600 * NS_PER_S)
+const char *figures_duration(uint64_t ns, char buffer[24]);
 
 const char *figures_user_name(uint32_t uid, char buffer[16]);
 

@@ -25,6 +25,8 @@ enum {
   OPTION_GPU,
   OPTION_JSON,
   OPTION_VERSION,
+  OPTION_FOLLOW,
+  OPTION_SINCE,
   OPTION_MEMORY,
   OPTION_LIBRARY,
   OPTION_WEIGHT,
@@ -45,6 +47,8 @@ static const struct option option_table[] = {
     {"socket", required_argument, NULL, OPTION_SOCKET},
     {"gpu", required_argument, NULL, OPTION_GPU},
     {"json", no_argument, NULL, OPTION_JSON},
+    {"follow", no_argument, NULL, OPTION_FOLLOW},
+    {"since", required_argument, NULL, OPTION_SINCE},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, OPTION_VERSION},
     {"memory", required_argument, NULL, OPTION_MEMORY},
@@ -65,6 +69,8 @@ static const struct option option_table[] = {
 };
 
 static bool is_of_run(int option) { return option == 'n' || option >= OPTION_MEMORY; }
+
+static bool is_of_events(int option) { return option == OPTION_FOLLOW || option == OPTION_SINCE; }
 
 static int option_complaint(const char *what, int option) {
   char name[32] = {'-', (char)option};
@@ -112,6 +118,7 @@ static const struct command {
 } commands[] = {
     {"status", 1, run_status},
     {"why", 2, why_command},
+    {"events", 1, events_command},
     {"set-tq", 2, change_tq},
     {"auto", 1, change_mode},
     {"on", 1, change_mode},
@@ -127,6 +134,12 @@ static const struct command {
     {"set-rate", 3, change_rate},
 };
 
+/* One that is_of_events. */
+static bool has_option(const struct command *command, int option) {
+  (void)option;
+  return command->run == events_command;
+}
+
 static int run(const struct request *request) {
   if (request->word_count == 0)
     return usage_error("what shall be done?", NULL);
@@ -140,6 +153,8 @@ static int run(const struct request *request) {
       return usage_error("too much:", request->words[command->words]);
     if (request->run_option)
       return option_complaint("only run has the option", request->run_option);
+    if (request->event_option && !has_option(command, request->event_option))
+      return option_complaint("this command does not have the option", request->event_option);
     return command->run(request);
   }
   return usage_error("not a command:", request->words[0]);
@@ -166,6 +181,8 @@ static const char **option_value(struct request *request, int option) {
     return &request->run.socket;
   case OPTION_GPU:
     return &request->gpu;
+  case OPTION_SINCE:
+    return &request->since;
   case OPTION_MEMORY:
     return &request->run.memory;
   case OPTION_LIBRARY:
@@ -202,6 +219,8 @@ static bool *option_switch(struct request *request, int option) {
   switch (option) {
   case OPTION_JSON:
     return &request->json;
+  case OPTION_FOLLOW:
+    return &request->follow;
   case OPTION_PREFIX:
     return &request->run.prefix;
   case OPTION_FAIL_FAST:
@@ -220,6 +239,8 @@ static int take_option(struct request *request, int option, char *const *argv) {
     return option_complaint("the value is missing after", option);
   if (is_of_run(option))
     request->run_option = option;
+  if (is_of_events(option))
+    request->event_option = option;
   if (value) {
     *value = optarg;
   } else if (on) {

@@ -9,8 +9,6 @@
 #include "common/parse.h"
 #include "ctl/ctl.h"
 
-#define DAY_NS (24 * 3600 * NS_PER_S)
-
 /* ---- words ---- */
 
 static void tell_job(FILE *out, const struct gs_msg *job) {
@@ -38,29 +36,14 @@ static void tell_awaited(FILE *out, const struct why *why, const char *otherwise
   tell_other(out, why, why->job.wait->wait_status.awaited, otherwise);
 }
 
-static void tell_duration(FILE *out, uint64_t ns) {
-  double seconds = (double)ns / (double)NS_PER_S;
-  if (ns < NS_PER_S)
-    fprintf(out, "%.0f ms", seconds * 1000);
-  else if (ns < 120 * NS_PER_S)
-    fprintf(out, "%.3g s", seconds);
-  else if (ns < 7200 * NS_PER_S)
-    fprintf(out, "%.0f minutes", seconds / 60);
-  else if (ns < 2 * DAY_NS)
-    fprintf(out, "%.1f hours", seconds / 3600);
-  else
-    fprintf(out, "%.0f days", seconds / 86400);
-}
-
 static void tell_expected(FILE *out, const struct why *why) {
   uint64_t ns = why->job.wait->wait_status.expected_ns;
-  if (ns > 365 * DAY_NS) {
+  if (ns > 365 * FIGURES_DAY_NS) {
     fputs(" How long that takes cannot be told.", out);
     return;
   }
-  fputs(" It should run in about ", out);
-  tell_duration(out, ns);
-  fputs(".", out);
+  char text[24];
+  fprintf(out, " It should run in about %s.", figures_duration(ns, text));
 }
 
 static void tell_lacking(FILE *out, const struct why *why) {

@@ -19,6 +19,7 @@
  *     client                          daemon
  *     REGISTER            ──►
  *                         ◄──  REGISTERED (job id) | REJECTED (why)
+ *     COMMAND             ──►                    (its command line, for people)
  *     DECLARE             ──►                    (if the program asks for anything; again when that changes)
  *     ATTACH (uuid)       ──►
  *                         ◄──  ATTACHED (capacity), SCHED_ON | SCHED_OFF, ROOM
@@ -33,6 +34,7 @@
  *                         ◄──  DROP_LOCK (epoch, room)  the quantum is over
  *     LOCK_RELEASED (epoch)  ──►                 (also unasked: idle, or the GPU is detached)
  *     RESIDENT            ──►                    (it evicts, down to its room)
+ *     EXITING (status)    ──►                    (the program has called exit, or returned from main)
  *
  * The members of a gang stop together (daemon/core/joint.c): DROP_LOCK says so, and each answers
  *
@@ -56,6 +58,7 @@
 #define GS_UUID_SIZE 16
 #define GS_NAME_SIZE 32
 #define GS_GANG_SIZE 48
+#define GS_COMMAND_SIZE 72
 #define GS_GPUS_PER_CLIENT 64 /* gpu indices a client may use: 0 .. 63 */
 #define GS_GPU_ALL 0xffffffffu
 
@@ -75,6 +78,8 @@
   X(MEM_SHORT, 11)                                                                                           \
   X(DECLARE, 12)                                                                                             \
   X(STOPPED, 13)                                                                                             \
+  X(COMMAND, 14)                                                                                             \
+  X(EXITING, 15)                                                                                             \
   /* daemon to client */                                                                                     \
   X(REGISTERED, 32)                                                                                          \
   X(REJECTED, 33)                                                                                            \
@@ -95,6 +100,7 @@
   X(GET_STATUS, 67)                                                                                          \
   X(SET_POLICY, 68)                                                                                          \
   X(SET_TERMS, 69)                                                                                           \
+  X(GET_EVENTS, 70)                                                                                          \
   /* daemon to gpusharectl */                                                                                \
   X(REPLY, 96)                                                                                               \
   X(STATUS_DAEMON, 97)                                                                                       \
@@ -103,7 +109,11 @@
   X(STATUS_END, 100)                                                                                         \
   X(STATUS_HANDOVER, 101)                                                                                    \
   X(STATUS_TERMS, 102)                                                                                       \
-  X(STATUS_WAIT, 103)
+  X(STATUS_WAIT, 103)                                                                                        \
+  X(EVENTS_BEGIN, 104)                                                                                       \
+  X(EVENT, 105)                                                                                              \
+  X(EVENTS_MISSED, 106)                                                                                      \
+  X(EVENTS_END, 107)
 
 enum gs_msg_type {
 #define X(name, value) GS_##name = value,
@@ -142,6 +152,7 @@ enum gs_term {
   GS_TERM_CLASS = 5,      /* enum gs_class */
   GS_TERM_RATE = 6,       /* 1 to 100: percent of a GPU, of an opportunistic job; 0: found by itself */
 };
+#define GS_TERM_COUNT 7
 #define GS_WEIGHT_DEFAULT 100
 #define GS_WEIGHT_MAX 10000
 #define GS_PRIORITY_MAX 20
@@ -177,6 +188,55 @@ enum gs_reason {
   GS_REASON_TURN = 7,    /* waits for its turn */
   GS_REASON_TOO_BIG = 8, /* uses more memory than the GPU has for it */
   GS_REASON_STAYING = 9, /* others' memory does not leave the card, for want of host memory */
+};
+
+/* What has happened (gpusharectl events). X(name, value, word for people and programs). Values are never
+ * reused. Of a program: */
+#define GS_EVENT_KINDS(X)                                                                                    \
+  X(STARTED, 1, "started") /* it has registered */                                                           \
+  X(COMMAND, 2, "command") /* text: its command line; before ENDED in the list of runs */                    \
+  X(ENDED, 3, "ended")     /* end; detail: enum gs_end */                                                    \
+  /* of a job on a GPU, with turn; epoch: of the grant */                                                    \
+  X(ATTACHED, 4, "attached")                                                                                 \
+  X(DETACHED, 5, "detached")                                                                                 \
+  X(ASKED, 6, "asked")        /* it waits from now on */                                                     \
+  X(GRANTED, 7, "granted")    /* bytes: lacking on the card, ns: quantum, 0: none; detail: a hand-over */    \
+  X(RUNS, 8, "runs")          /* bytes: restored since, ns: it took */                                       \
+  X(DROP, 9, "drop")          /* it is told to stop. bytes: its room */                                      \
+  X(RELEASED, 10, "released") /* ns: drain */                                                                \
+  X(EVICTED, 11, "evicted")   /* bytes; ns: it took; until_ns */                                             \
+  X(RESTORED, 12, "restored") /* likewise */                                                                 \
+  X(MEMORY, 13, "memory")     /* it has grown or shrunk much since the last event of this job */             \
+  X(REFUSED, 14, "refused")   /* bytes: the total that it wanted to grow to */                               \
+  X(SILENT, 15, "silent")     /* no answer to DROP within the grace. detail: others wait for it */           \
+  X(STAYS, 16, "stays")       /* it does not leave the card */                                               \
+  X(TOO_BIG, 17, "too_big")   /* it needs more than the GPU has for it */                                    \
+  X(LIMIT, 18, "limit")       /* detail: enum gs_limited; bytes: ns per s that it may use */                 \
+  X(TERM, 19, "term")         /* change; detail: enum gs_term */                                             \
+  /* of a GPU */                                                                                             \
+  X(HANDOVER, 20, "handover") /* handover, which ends now; job: who runs */                                  \
+  X(TURNS, 21, "turns")       /* detail: they begin, or (0) end */                                           \
+  X(SETTING, 22, "setting")   /* change; detail: message type, SET_TQ and so on. gpu GS_GPU_ALL: of all */   \
+  /* of the daemon */                                                                                        \
+  X(RELOADED, 23, "reloaded") /* its configuration */
+
+enum gs_event_kind {
+#define X(name, value, word) GS_EVENT_##name = value,
+  GS_EVENT_KINDS(X)
+#undef X
+};
+
+/* How a program has ended. */
+enum gs_end {
+  GS_END_EXIT = 0,   /* exit, with a status */
+  GS_END_ABRUPT = 1, /* without a word: killed, or _exit */
+  GS_END_CLOSED = 2, /* the daemon has closed the connection */
+};
+
+/* What is read with GET_EVENTS. */
+enum gs_record {
+  GS_RECORD_EVENTS = 0,
+  GS_RECORD_RUNS = 1, /* of programs that have ended: COMMAND and ENDED */
 };
 
 /* How a job's device memory leaves the card and comes back (GPUSHARE_MEMORY). */
@@ -230,6 +290,12 @@ struct gs_msg {
       uint32_t pad;
       uint64_t command_hash; /* of the command line: the same for each run of it; 0: unknown */
     } reg;
+    struct { /* COMMAND: the arguments, with spaces between them, as far as there is room */
+      char text[GS_COMMAND_SIZE];
+    } command;
+    struct { /* EXITING */
+      int32_t status;
+    } exiting;
     struct {        /* REGISTERED, REJECTED */
       uint32_t job; /* id of the job, unique in the daemon's life */
       uint32_t reason;
@@ -407,6 +473,58 @@ struct gs_msg {
       uint64_t evicted_last_bytes, restored_last_bytes;
       uint64_t overhead_bytes; /* what the driver has refused: the card has that much less than it says */
     } handover_status;
+    struct { /* GET_EVENTS: answered by EVENTS_BEGIN, the events in their order, EVENTS_END. With follow,
+                there is no end, and what happens from then on comes as well; the reader may ask for nothing
+                else */
+      uint64_t from_seq; /* 0: the oldest that there is */
+      uint64_t age_ns;   /* none that is older; 0: any */
+      uint32_t record;   /* enum gs_record */
+      uint32_t follow;
+    } get_events;
+    struct {                /* EVENTS_BEGIN */
+      uint64_t now_ns;      /* on the clock of the events (CLOCK_MONOTONIC) */
+      uint64_t realtime_ns; /* at the same moment, since 1970 */
+      uint64_t next_seq;    /* of what happens next */
+    } events;
+    struct { /* EVENTS_MISSED: events that are kept no more, since the reader was too slow, or came too late
+              */
+      uint64_t count;
+    } missed;
+    struct { /* EVENT; gpu: index in status order, or GS_GPU_ALL */
+      uint64_t seq, at_ns;
+      uint32_t job;  /* 0: none */
+      int32_t pid;   /* of the job */
+      uint32_t uid;  /* likewise */
+      uint16_t kind; /* enum gs_event_kind */
+      uint16_t detail;
+      union {
+        char text[GS_COMMAND_SIZE];
+        struct {
+          char name[GS_NAME_SIZE]; /* of the job */
+          union {
+            struct {
+              uint64_t used_bytes, resident_bytes; /* of the job on the GPU, at that time */
+              uint64_t bytes, ns;                  /* by kind */
+              uint64_t until_ns; /* EVICTED, RESTORED: when that ended, on the clock of at_ns */
+            } turn;
+            struct {
+              uint64_t drain_ns, move_ns; /* the GPU was idle: until the release, and from then until now */
+              uint64_t evicted_bytes, restored_bytes; /* meanwhile */
+            } handover;
+            struct {
+              uint64_t value, before;
+              uint32_t by_uid;
+              int32_t by_pid; /* the job's own: declared. 0: the configuration, or a signal */
+            } change;
+            struct {
+              uint64_t started_ns, gpu_ns, waited_ns; /* of several GPUs the most */
+              uint64_t turns;
+              int32_t status; /* of exit */
+            } end;
+          };
+        };
+      };
+    } event;
     uint8_t raw[GS_MSG_SIZE - 24];
   };
 };

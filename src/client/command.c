@@ -1,4 +1,4 @@
-/* command.c - the command line of this process, as one number. Read when the library is loaded: later,
+/* command.c - the command line of this process. Read when the library is loaded: later,
  * programs write their titles over it. */
 #include "client/command.h"
 
@@ -6,18 +6,29 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "gpushare/protocol.h"
+
 /* FNV-1a (Fowler, Noll, Vo), 64 bits. */
 #define FNV_BASIS UINT64_C(0xcbf29ce484222325)
 #define FNV_PRIME UINT64_C(0x100000001b3)
 
 static uint64_t hash;
+static char text[GS_COMMAND_SIZE];
+static size_t text_size;
 
 uint64_t command_hash(void) { return hash; }
+
+const char *command_text(void) { return text; }
 
 static uint64_t add_bytes(uint64_t sum, const unsigned char *bytes, ssize_t count) {
   for (ssize_t i = 0; i < count; i++)
     sum = (sum ^ bytes[i]) * FNV_PRIME;
   return sum;
+}
+
+static void add_text(const unsigned char *bytes, ssize_t count) {
+  for (ssize_t i = 0; i < count && text_size < sizeof text - 1; i++)
+    text[text_size++] = bytes[i] ? (char)bytes[i] : ' ';
 }
 
 /* 0: it can't be read. */
@@ -26,10 +37,12 @@ static uint64_t hash_file(int fd) {
   uint64_t sum = FNV_BASIS;
   ssize_t count;
   while ((count = read(fd, bytes, sizeof bytes)) != 0)
-    if (count > 0)
+    if (count > 0) {
       sum = add_bytes(sum, bytes, count);
-    else if (errno != EINTR)
+      add_text(bytes, count);
+    } else if (errno != EINTR) {
       return 0;
+    }
   return sum;
 }
 
@@ -38,6 +51,8 @@ __attribute__((constructor)) static void read_command(void) {
   if (fd >= 0) {
     hash = hash_file(fd);
     close(fd);
+    while (text_size > 0 && text[text_size - 1] == ' ')
+      text[--text_size] = '\0';
   }
   errno = kept;
 }

@@ -264,6 +264,13 @@ static void on_memory_reply(struct gpu *gpu, const struct gs_msg *msg) {
   pthread_mutex_unlock(&client.lock);
 }
 
+static void send_command(void) {
+  struct gs_msg msg = wire_msg(GS_COMMAND, 0);
+  strncpy(msg.command.text, command_text(), sizeof msg.command.text - 1);
+  if (*msg.command.text)
+    client_send(&msg);
+}
+
 static void on_registered(void) {
   pthread_mutex_lock(&client.lock);
   if (client.alone)
@@ -271,6 +278,7 @@ static void on_registered(void) {
   client.registered = true;
   client.alone = false;
   handshake_by_ns = 0;
+  send_command();
   declaration_send();
   pthread_mutex_unlock(&client.lock);
   attach_all();

@@ -1,4 +1,4 @@
-/* clock.h - the one clock: CLOCK_MONOTONIC in nanoseconds. */
+/* clock.h - the one clock: CLOCK_MONOTONIC in nanoseconds. And the one on the wall, for people. */
 #ifndef GS_CLOCK_H
 #define GS_CLOCK_H
 
@@ -8,10 +8,15 @@
 #define NS_PER_MS UINT64_C(1000000)
 #define NS_PER_S UINT64_C(1000000000)
 
-static inline uint64_t clock_now_ns(void) {
+static inline uint64_t clock_read_ns(clockid_t clock) {
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(clock, &now);
   return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
+
+static inline uint64_t clock_now_ns(void) { return clock_read_ns(CLOCK_MONOTONIC); }
+
+/* Since 1970. It may jump. */
+static inline uint64_t clock_realtime_ns(void) { return clock_read_ns(CLOCK_REALTIME); }
 
 #endif

@@ -37,6 +37,15 @@ static void terminate_texts(struct gs_msg *msg) {
   case GS_ATTACH:
     msg->attach.name[sizeof msg->attach.name - 1] = '\0';
     break;
+  case GS_COMMAND:
+    msg->command.text[sizeof msg->command.text - 1] = '\0';
+    break;
+  case GS_EVENT:
+    if (msg->event.kind == GS_EVENT_COMMAND)
+      msg->event.text[sizeof msg->event.text - 1] = '\0';
+    else
+      msg->event.name[sizeof msg->event.name - 1] = '\0';
+    break;
   case GS_DECLARE:
     msg->declare.gang[sizeof msg->declare.gang - 1] = '\0';
     break;

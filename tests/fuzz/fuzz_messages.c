@@ -66,6 +66,22 @@ void peer_send_many(struct peer *peer, struct gs_msg *msgs, size_t count) {
   free(msgs);
 }
 
+/* What is kept is in order, and each of it could be sent. */
+int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, bool follow) {
+  uint64_t last_ns = 0;
+  require(from_seq >= 1 && from_seq <= record->next_seq, "events from nowhere");
+  for (uint64_t seq = record_first_seq(record); seq < record->next_seq; seq++) {
+    const struct gs_msg *event = record_at(record, seq);
+    require(event->type == GS_EVENT && event->event.seq == seq, "not an event, or not this one");
+    require(event->event.at_ns >= last_ns, "events in disorder");
+    last_ns = event->event.at_ns;
+    struct gs_msg copy = *event;
+    require(wire_check(&copy, sizeof copy) == 0, "an event that nobody would take");
+  }
+  peer->closed |= follow && world.permitted;
+  return 0;
+}
+
 void peer_close(struct peer *peer, const char *why) {
   require(*why, "a connection ends without a reason");
   peer->closed = true;
@@ -246,15 +262,15 @@ static void randomize(void *bytes, size_t size) {
 
 /* A message that a client in this state might send, some of its fields random. */
 static struct gs_msg sensible_msg(const struct peer *peer, bool connected) {
-  static const enum gs_msg_type types[] = {GS_REQ_LOCK,    GS_LOCK_RELEASED, GS_LOCK_RELEASED, GS_LOCK_ACTIVE,
-                                           GS_MEM_REQUEST, GS_MEM_REPORT,    GS_CLIENT_STATE,  GS_REQ_LOCK,
-                                           GS_RESIDENT,    GS_RESIDENT,      GS_RESIDENT,      GS_MEM_SHORT,
-                                           GS_DECLARE,     GS_STOPPED,       GS_STOPPED};
+  static const enum gs_msg_type types[] = {
+      GS_REQ_LOCK,     GS_LOCK_RELEASED, GS_LOCK_RELEASED, GS_LOCK_ACTIVE, GS_MEM_REQUEST, GS_MEM_REPORT,
+      GS_CLIENT_STATE, GS_REQ_LOCK,      GS_RESIDENT,      GS_RESIDENT,    GS_RESIDENT,    GS_MEM_SHORT,
+      GS_DECLARE,      GS_STOPPED,       GS_STOPPED,       GS_EXITING,     GS_COMMAND};
   uint32_t gpu = random_below(2);
   if (!connected || peer->role == PEER_FRESH)
     return wire_msg(random_below(8) ? GS_REGISTER : GS_GET_STATUS, 0);
   if (peer->role == PEER_CTL)
-    return wire_msg((enum gs_msg_type)(GS_SET_TQ + random_below(6)), 0);
+    return wire_msg((enum gs_msg_type)(GS_SET_TQ + random_below(7)), 0);
   if (!peer->attachments[gpu])
     return wire_msg(random_below(4) ? GS_ATTACH : GS_DECLARE, gpu);
   struct gs_msg msg = wire_msg(types[random_below(sizeof types / sizeof *types)], gpu);
@@ -303,6 +319,12 @@ static void fill_in(struct gs_msg *msg) {
     msg->declare.limit_bytes = random_below(3) * 300 * UNIT;
     msg->declare.soft_limit_bytes = random_below(3) * 300 * UNIT;
     msg->declare.class = (uint32_t)random_below(4);
+  } else if (msg->type == GS_COMMAND) {
+    randomize(msg->command.text, sizeof msg->command.text);
+  } else if (msg->type == GS_GET_EVENTS) {
+    msg->get_events.from_seq = random_below(2) ? random_below(500) : random_bits();
+    msg->get_events.age_ns = random_below(3) * 20 * NS_PER_S;
+    msg->get_events.record = random_below(3);
   } else if (msg->type == GS_SET_TERMS) {
     msg->set_terms.job = random_below(20);
     msg->set_terms.term = random_below(7);

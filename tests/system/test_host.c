@@ -57,6 +57,16 @@ TEST(same_results_memory_off) {
   compare_traces(off, true);
 }
 
+/* The daemon knows an end that the program tells from one that it does not. */
+static void check_told_end(const struct process *program, const char *how) {
+  char text[16384];
+  bool silent = strcmp(how, "abort") == 0 || strcmp(how, "_exit") == 0;
+  scene_await(&scene, scene_job_gone, program, "the daemon has forgotten it");
+  CHECK(scene_ctl(&scene, text, sizeof text, "events", NULL) == 0);
+  CHECK(strstr(text, silent ? "leaver) ended without a word" : "leaver) ended with status 42"), "%s", text);
+  CHECK(strstr(text, " 42\n"), "the command line is not there: %s", text);
+}
+
 static void leave(const char *how, bool with_daemon) {
   char line[64];
   scene_begin(&scene, CARD);
@@ -73,7 +83,7 @@ static void leave(const char *how, bool with_daemon) {
   CHECK(process_log_lines(program) == (with_daemon ? 0 : 1), "%d lines on stderr",
         process_log_lines(program));
   if (with_daemon)
-    scene_await(&scene, scene_job_gone, program, "the daemon has forgotten it");
+    check_told_end(program, how);
   scene_end(&scene);
 }
 

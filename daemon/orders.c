@@ -1,0 +1,174 @@
+/* orders.c - the scheduler's decisions become messages to clients, and events. */
+#include "common/log.h"
+#include "common/wire.h"
+#include "events.h"
+
+/* To a program with a limit the GPU is not larger than that. */
+static uint64_t capacity_bytes(const struct attachment *attachment) {
+  uint64_t usable_bytes = sched_gpu_usable_bytes(attachment->job.gpu);
+  uint64_t limit_bytes = terms_of(&attachment->peer->terms).limit_bytes;
+  return limit_bytes && limit_bytes < usable_bytes ? limit_bytes : usable_bytes;
+}
+
+struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *attachment) {
+  const struct sched_gpu *gpu = attachment->job.gpu;
+  struct gs_msg msg = wire_msg(type, attachment->index);
+  msg.attached.capacity_bytes = capacity_bytes(attachment);
+  msg.attached.mode = gpu->settings.mode;
+  msg.attached.memory = gpu->settings.memory;
+  msg.attached.host_tight = gpu->scheduler->host_tight;
+  return msg;
+}
+
+static struct gs_msg turn_msg(enum gs_msg_type type, const struct attachment *attachment,
+                              const struct sched_action *action) {
+  struct gs_msg msg = wire_msg(type, attachment->index);
+  msg.epoch = action->epoch;
+  if (type == GS_LOCK_WANTED) {
+    msg.wanted.left_ns = action->left_ns;
+    return msg;
+  }
+  msg.room.room_bytes = action->room_bytes;
+  msg.room.room_seq = action->room_seq;
+  msg.room.target_bytes = action->target_bytes;
+  if (type == GS_LOCK_OK)
+    msg.room.quantum_ns = action->quantum_ns;
+  msg.room.together = type == GS_DROP_LOCK && action->together;
+  return msg;
+}
+
+/* What a person may want to know about a job. */
+static void note(const struct attachment *attachment, const char *what) {
+  const struct peer *peer = attachment->peer;
+  log_warn("job %u (pid %d, %s) %s", peer->job_id, peer->pid, peer->name, what);
+}
+
+static void tell_attached(struct attachment *attachment) {
+  struct gs_msg msg = orders_attached(GS_ATTACHED, attachment);
+  struct meter *meter = &attachment->rates.meter;
+  if (meter->page)
+    peer_send_passing(attachment->peer, &msg, meter->fd);
+  else
+    peer_send(attachment->peer, &msg);
+  meter_passed(meter);
+}
+
+static void tell(const struct sched_action *action) {
+  struct attachment *attachment = attachment_of(action->job);
+  struct gs_msg msg;
+  switch (action->type) {
+  case SCHED_TELL_ATTACHED:
+    tell_attached(attachment);
+    return;
+  case SCHED_TELL_CAPACITY:
+    msg = orders_attached(GS_CAPACITY, attachment);
+    break;
+  case SCHED_TELL_SCHED:
+    msg = wire_msg(action->job->gpu->serialized ? GS_SCHED_ON : GS_SCHED_OFF, attachment->index);
+    break;
+  case SCHED_TELL_LOCK_OK:
+    msg = turn_msg(GS_LOCK_OK, attachment, action);
+    break;
+  case SCHED_TELL_LOCK_WANTED:
+    msg = turn_msg(GS_LOCK_WANTED, attachment, action);
+    break;
+  case SCHED_TELL_DROP_LOCK:
+    msg = turn_msg(GS_DROP_LOCK, attachment, action);
+    break;
+  case SCHED_TELL_LET_PASS:
+    msg = wire_msg(GS_LET_PASS, attachment->index);
+    msg.epoch = action->epoch;
+    msg.pass.calls = action->pass_calls;
+    msg.pass.round = action->pass_round;
+    break;
+  case SCHED_TELL_ROOM:
+    msg = turn_msg(GS_ROOM, attachment, action);
+    msg.epoch = 0;
+    break;
+  case SCHED_NOTE_BYPASSED:
+    note(attachment, "has not answered DROP_LOCK within the grace: others go on without it");
+    return;
+  case SCHED_NOTE_OVERDUE:
+    note(attachment,
+         "has not answered DROP_LOCK within the grace: others wait, because its memory is not managed");
+    return;
+  case SCHED_NOTE_STAYS:
+    note(attachment, "does not leave the card's memory: others are asked instead");
+    return;
+  case SCHED_NOTE_TOO_BIG:
+    note(attachment, "uses more memory than the GPU has for it: it waits until there is more, others go on");
+    return;
+  default:
+    return;
+  }
+  peer_send(attachment->peer, &msg);
+}
+
+/* ---- and events ---- */
+
+static void write_grant(struct attachment *attachment, const struct sched_action *action, uint64_t now_ns) {
+  attachment->told.stop = false;
+  events_expect_moves(attachment, now_ns);
+  events_on_job(attachment,
+                &(struct job_event){.kind = GS_EVENT_GRANTED,
+                                    .detail = action->took_over,
+                                    .epoch = action->epoch,
+                                    .bytes = sched_job_lacking_bytes(action->job),
+                                    .ns = action->quantum_ns},
+                now_ns);
+}
+
+/* Gangs are told twice (core/joint.c). */
+static void write_drop(struct attachment *attachment, const struct sched_action *action, uint64_t now_ns) {
+  if (!attachment->told.stop)
+    events_on_job(
+        attachment,
+        &(struct job_event){.kind = GS_EVENT_DROP, .epoch = action->epoch, .bytes = action->room_bytes},
+        now_ns);
+  attachment->told.stop = true;
+}
+
+static void write_kind(struct attachment *attachment, enum gs_event_kind kind, bool detail, uint64_t now_ns) {
+  events_on_job(attachment, &(struct job_event){.kind = kind, .detail = detail}, now_ns);
+}
+
+static void write_down(const struct sched_action *action, uint64_t now_ns) {
+  struct attachment *attachment = attachment_of(action->job);
+  switch (action->type) {
+  case SCHED_TELL_ATTACHED:
+    write_kind(attachment, GS_EVENT_ATTACHED, action->job->active, now_ns);
+    break;
+  case SCHED_TELL_SCHED:
+    events_on_turns(action->job->gpu, now_ns);
+    break;
+  case SCHED_TELL_LOCK_OK:
+    write_grant(attachment, action, now_ns);
+    break;
+  case SCHED_TELL_DROP_LOCK:
+    write_drop(attachment, action, now_ns);
+    break;
+  case SCHED_TELL_ROOM:
+    events_expect_moves(attachment, now_ns);
+    break;
+  case SCHED_NOTE_BYPASSED:
+  case SCHED_NOTE_OVERDUE:
+    write_kind(attachment, GS_EVENT_SILENT, action->type == SCHED_NOTE_OVERDUE, now_ns);
+    break;
+  case SCHED_NOTE_STAYS:
+    write_kind(attachment, GS_EVENT_STAYS, false, now_ns);
+    break;
+  case SCHED_NOTE_TOO_BIG:
+    write_kind(attachment, GS_EVENT_TOO_BIG, false, now_ns);
+    break;
+  default:
+    break;
+  }
+}
+
+void daemon_execute(struct sched_change *change, uint64_t now_ns) {
+  struct sched_action action;
+  while (change_next(change, &action)) {
+    tell(&action);
+    write_down(&action, now_ns);
+  }
+}

@@ -1,0 +1,112 @@
+/* readers.c - peers that read a record. */
+#include "readers.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "common/clock.h"
+#include "common/wire.h"
+#include "peers.h"
+#include "record.h"
+
+#define SENDS_PER_TURN 64   /* to one reader, then others have their turn */
+#define READERS_PER_USER 16 /* each event is sent to every one of them */
+
+static struct peer *peer_of(struct list *node) { return list_entry(node, struct peer, reading.link); }
+
+/* A command line may tell more than status does: it is for its owner, and for who may change settings. */
+static bool may_see(const struct peer *peer, const struct gs_msg *event) {
+  return event->event.kind != GS_EVENT_COMMAND || peer->reading.sees_all || event->event.uid == peer->uid;
+}
+
+/* ---- sending: 0, or -errno: -ENODATA, it has had all; -EAGAIN, its socket is full ---- */
+
+static int send_missed(struct peer *peer, uint64_t first_seq) {
+  struct gs_msg msg = wire_msg(GS_EVENTS_MISSED, GS_GPU_ALL);
+  msg.missed.count = first_seq - peer->reading.next_seq;
+  int err = wire_send(peer->fd, &msg);
+  if (err == 0)
+    peer->reading.next_seq = first_seq;
+  return err;
+}
+
+static int send_next(struct peer *peer) {
+  struct reading *reading = &peer->reading;
+  uint64_t first_seq = record_first_seq(reading->record);
+  if (reading->next_seq < first_seq)
+    return send_missed(peer, first_seq);
+  if (reading->next_seq >= reading->end_seq || reading->next_seq >= reading->record->next_seq)
+    return -ENODATA;
+  const struct gs_msg *event = record_at(reading->record, reading->next_seq);
+  int err = may_see(peer, event) ? wire_send(peer->fd, event) : 0;
+  reading->next_seq += err == 0;
+  return err;
+}
+
+static void end(struct peer *peer) {
+  struct gs_msg msg = wire_msg(GS_EVENTS_END, GS_GPU_ALL);
+  int err = wire_send(peer->fd, &msg);
+  if (err == -EAGAIN)
+    return;
+  readers_leave(peer);
+  peers_set_patient(peer);
+  if (err < 0)
+    peers_hang_up(peer);
+  else
+    peers_set_events(peer, EPOLLIN);
+}
+
+static void set_waiting(struct peer *peer, bool waiting) {
+  if (peer->reading.waits != waiting)
+    peers_set_events(peer, waiting ? EPOLLOUT : EPOLLIN);
+  peer->reading.waits = waiting;
+}
+
+void readers_on_writable(struct peer *peer) {
+  int err = 0;
+  for (int i = 0; i < SENDS_PER_TURN && err == 0; i++)
+    err = send_next(peer);
+  if (err < 0 && err != -ENODATA && err != -EAGAIN)
+    peers_hang_up(peer);
+  else if (err == -ENODATA && !peer->reading.follows)
+    end(peer);
+  else
+    set_waiting(peer, err != -ENODATA);
+}
+
+/* ---- who reads ---- */
+
+int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, bool follow) {
+  if (peer->user->readers >= READERS_PER_USER)
+    return -EUSERS;
+  peer->user->readers++;
+  peer->reading = (struct reading){.record = record,
+                                   .next_seq = from_seq,
+                                   .end_seq = follow ? UINT64_MAX : record->next_seq,
+                                   .follows = follow,
+                                   .sees_all = peer_may_change(peer)};
+  list_append(&peer->server->readers, &peer->reading.link);
+  if (!follow)
+    peers_set_due(peer, clock_now_ns());
+  set_waiting(peer, true);
+  return 0;
+}
+
+void readers_leave(struct peer *peer) {
+  if (!peer->reading.record)
+    return;
+  list_remove(&peer->reading.link);
+  peer->reading.record = NULL;
+  peer->user->readers--;
+}
+
+void readers_on_news(struct server *server) {
+  struct list *readers = &server->readers;
+  for (struct list *node = readers->next, *next; node != readers; node = next) {
+    const struct reading *reading = &peer_of(node)->reading;
+    next = node->next;
+    if (!reading->waits && reading->next_seq < reading->record->next_seq)
+      readers_on_writable(peer_of(node));
+  }
+}

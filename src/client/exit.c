@@ -1,0 +1,29 @@
+/* exit.c - the daemon hears that the program ends by itself, and with which status: else it could not tell
+ * that from one that was killed. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "client/state.h"
+#include "common/clock.h"
+
+/* exit may have been called by a signal handler, over whoever has the lock. */
+#define PATIENCE_NS (NS_PER_S / 10)
+
+static int take_lock(void) {
+  uint64_t until_ns = clock_realtime_ns() + PATIENCE_NS;
+  struct timespec until = {.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
+  return pthread_mutex_timedlock(&client.lock, &until);
+}
+
+static void tell_exit(int status, void *unused) {
+  (void)unused;
+  struct gs_msg msg = wire_msg(GS_EXITING, 0);
+  msg.exiting.status = status & 0xff;
+  if (take_lock() != 0)
+    return;
+  if (client.registered)
+    client_send(&msg);
+  pthread_mutex_unlock(&client.lock);
+}
+
+__attribute__((constructor)) static void watch_exit(void) { on_exit(tell_exit, NULL); }
