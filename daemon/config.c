@@ -80,6 +80,10 @@ static const char *set_memory(struct sched_settings *settings, const char *text)
   return parse_memory(text, &settings->memory) < 0 ? "is none of managed, swap, off" : NULL;
 }
 
+static const char *set_spatial(struct sched_settings *settings, const char *text) {
+  return parse_spatial(text, &settings->spatial) < 0 ? "is neither none nor mps" : NULL;
+}
+
 static const char *set_learn(struct config *config, const char *text) {
   return parse_bool(text, &config->learn) < 0 ? "is neither yes nor no" : NULL;
 }
@@ -163,6 +167,8 @@ const struct config_key config_keys[] = {
     {"memory", "managed|swap|off",
      "how memory leaves the card, where a program does not say (default managed)", .set_for_gpu = set_memory,
      .field = OVERRIDE_MEMORY},
+    {"spatial", "none|mps", "how programs that run at the same time share a GPU (default none: by time)",
+     .set_for_gpu = set_spatial, .field = OVERRIDE_SPATIAL},
     {"host_memory", "BYTES|N%", "host memory for what is not on the cards (default 80% of what is free)",
      .set = set_host_memory},
     {"learn", "yes|no", "expect of a program what its earlier runs took (policy srtf; default yes)",

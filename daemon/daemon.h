@@ -5,10 +5,12 @@
 #include "core/scheduler.h"
 #include "gang_table.h"
 #include "history.h"
+#include "mps.h"
 #include "overrides.h"
 #include "peer.h"
 #include "rates.h"
 #include "record.h"
+#include "spatial.h"
 
 /* More GPUs than a host has, MIG instances included: what a client claims must have a bound. */
 #define DAEMON_GPUS_MAX 256u
@@ -24,6 +26,8 @@ struct daemon {
   struct record events, runs;
   const struct peer *acting; /* whose message is being handled; NULL: nobody's */
   struct list gangs;
+  struct spatial spatial;
+  struct mps mps;
   bool learns; /* from the history */
   uint64_t started_ns;
   uint64_t max_clients_per_user;
@@ -121,6 +125,11 @@ void gpus_end(struct daemon *daemon);
 /* ---- control.c: messages of gpusharectl ---- */
 
 void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns);
+
+/* ---- ask_spatial.c ---- */
+
+void daemon_on_ask_spatial(struct daemon *daemon, struct peer *peer, const struct gs_msg *ask);
+enum gs_mps_state daemon_mps_state(const struct daemon *daemon);
 
 /* ---- status.c ---- */
 

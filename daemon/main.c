@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "config_files.h"
 #include "events.h"
+#include "host_gpus.h"
 #include "journal.h"
 #include "notify.h"
 #include "permission.h"
@@ -31,6 +32,7 @@ struct program {
   struct arguments arguments;
   struct config config;
   struct notify notify;
+  char visible[SPATIAL_VISIBLE_SIZE]; /* to MPS */
 };
 
 /* ---- command line ---- */
@@ -58,8 +60,9 @@ static void print_help(void) {
   printf("  --help, --version\n\n"
          "The keys of the file are the options without the dashes (host_memory = 80%%); the command line "
          "counts\n"
-         "more than the file. In a section [gpu UUID] of it, tq, loss, mode, policy, capacity and memory\n"
-         "are for that GPU only, and count more than both. Stays in the foreground and logs to stderr.\n\n"
+         "more than the file. In a section [gpu UUID] of it, tq, loss, mode, policy, capacity, memory and\n"
+         "spatial are for that GPU only, and count more than both. Stays in the foreground and logs to "
+         "stderr.\n\n"
          "signals: TERM, INT end it; HUP rereads the file and applies it to all GPUs; USR1 lets jobs take "
          "turns\n"
          "(mode on), USR2 does not (mode off).\n\n"
@@ -168,6 +171,34 @@ static void apply_config(struct program *program) {
   daemon_set_bounds(&program->daemon, &config->bounds, now_ns);
 }
 
+/* ---- MPS ---- */
+
+static void choose_spatial(const struct config *config, struct spatial *spatial) {
+  static uint8_t host[OVERRIDES_MAX][GS_UUID_SIZE];
+  int count = host_gpus_read(HOST_GPUS_FOLDER, host, OVERRIDES_MAX);
+  spatial_choose(spatial, &config->general, &config->overrides, (const uint8_t(*)[GS_UUID_SIZE])host, count);
+}
+
+/* It is of this daemon alone, once that has the socket. */
+static void start_spatial(struct program *program) {
+  struct daemon *daemon = &program->daemon;
+  choose_spatial(&program->config, &daemon->spatial);
+  if (!spatial_is_on(&daemon->spatial))
+    return;
+  if (geteuid() != 0)
+    log_info("the daemon is not root: MPS is for programs of uid %u only", geteuid());
+  spatial_visible(&daemon->spatial, program->visible);
+  mps_start(&daemon->mps, program->config.socket, program->visible, clock_now_ns());
+}
+
+static bool is_spatial_changed(const struct program *program, const struct config *fresh) {
+  static struct spatial chosen;
+  choose_spatial(fresh, &chosen);
+  return !spatial_is_same(&chosen, &program->daemon.spatial);
+}
+
+/* ---- the configuration, again ---- */
+
 static void keep_socket(struct program *program, struct config *fresh) {
   if (!program->server.passed && strcmp(fresh->socket, program->config.socket) != 0)
     log_warn("another socket needs a restart: it stays %s", program->config.socket);
@@ -181,6 +212,8 @@ static void reload_config(struct program *program) {
     log_error("the configuration stays as it was");
   } else {
     keep_socket(program, &fresh);
+    if (is_spatial_changed(program, &fresh))
+      log_warn("a change of spatial needs a restart: it stays as it was");
     program->config = fresh;
     events_on_reload(&program->daemon, clock_now_ns());
     apply_config(program);
@@ -207,6 +240,9 @@ static void on_signal(struct server *server, int signal) {
   case SIGHUP:
     reload_config(program);
     break;
+  case SIGCHLD:
+    mps_on_child(&program->daemon.mps, clock_now_ns());
+    break;
   case SIGUSR1:
     set_mode(program, GS_MODE_ON);
     break;
@@ -221,7 +257,7 @@ static void on_signal(struct server *server, int signal) {
 }
 
 static sigset_t block_signals(void) {
-  static const int heard[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+  static const int heard[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
   sigset_t signals;
   sigemptyset(&signals);
   for (size_t i = 0; i < sizeof heard / sizeof *heard; i++)
@@ -257,11 +293,13 @@ static int serve(struct program *program) {
   if (err < 0)
     return err == -EADDRINUSE ? EXIT_ANOTHER : EXIT_FAILURE;
   apply_config(program);
+  start_spatial(program);
   log_info("listening on %s%s", program->config.socket,
            program->server.passed ? ", opened by the service manager" : "");
   notify_ready(&program->notify, 0);
   err = server_run(&program->server);
   server_close(&program->server);
+  mps_end(&program->daemon.mps);
   daemon_end(&program->daemon);
   return err < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

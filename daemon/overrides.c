@@ -38,6 +38,8 @@ struct sched_settings overrides_settings(const struct overrides *overrides, cons
     general.memory = own->settings.memory;
   if (fields & OVERRIDE_POLICY)
     general.policy = own->settings.policy;
+  if (fields & OVERRIDE_SPATIAL)
+    general.spatial = own->settings.spatial;
   return general;
 }
 

@@ -17,6 +17,7 @@ enum {
   OVERRIDE_MEMORY = 8,
   OVERRIDE_POLICY = 16,
   OVERRIDE_LOSS = 32,
+  OVERRIDE_SPATIAL = 64,
 };
 
 struct override {

@@ -19,9 +19,10 @@
 #include "users.h"
 
 enum peer_role {
-  PEER_FRESH,  /* has not said what it is */
-  PEER_CLIENT, /* has registered */
-  PEER_CTL,    /* has asked for status or a change */
+  PEER_FRESH,   /* has not said what it is */
+  PEER_CLIENT,  /* has registered */
+  PEER_CTL,     /* has asked for status or a change */
+  PEER_SPATIAL, /* uses MPS, as long as it is there */
 };
 
 struct attachment;
@@ -58,6 +59,7 @@ struct peer {
   /* wiring.c */
   enum peer_role role;
   uint32_t job_id;
+  bool uses_mps; /* as it says */
   char name[GS_NAME_SIZE];
   uint64_t command_hash;
   char command[GS_COMMAND_SIZE];

@@ -14,11 +14,11 @@
 #include "permission.h"
 #include "readers.h"
 
-#define READS_PER_TURN 64             /* of one peer, then others have their turn */
-#define PATIENCE_NS (10 * NS_PER_S)   /* to register, or to read what was asked for */
-#define FLOOD_RATE UINT64_C(20000)    /* messages per second, sustained */
-#define FLOOD_BURST UINT64_C(50000)   /* messages at once */
-#define CONNECTIONS_BESIDE_CLIENTS 64 /* of one user: gpusharectl, and those about to register */
+#define READS_PER_TURN 64              /* of one peer, then others have their turn */
+#define PATIENCE_NS (10 * NS_PER_S)    /* to register, or to read what was asked for */
+#define FLOOD_RATE UINT64_C(20000)     /* messages per second, sustained */
+#define FLOOD_BURST UINT64_C(50000)    /* messages at once */
+#define CONNECTIONS_BESIDE_CLIENTS 128 /* of one user: gpusharectl, those about to register, users of MPS */
 
 static struct peer *peer_of(struct list *node) { return list_entry(node, struct peer, link); }
 

@@ -188,6 +188,12 @@ static uint32_t production_id(const struct rates *rates) {
   return job_of(list_first(&rates->gpu.production))->sched->id;
 }
 
+uint32_t rates_leftover_percent(const struct rates *rates) {
+  double percent = rates->gpu.limit / (double)PERCENT;
+  bool known = !list_empty(&rates->gpu.production) && percent > 0;
+  return known && percent < 100 ? (uint32_t)percent : 100;
+}
+
 struct rates_limit rates_limit(const struct rates *rates, const struct rates_job *job) {
   if (job->set_limit && job->meter.page)
     return (struct rates_limit){

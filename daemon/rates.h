@@ -54,4 +54,8 @@ struct rates_limit {
 };
 struct rates_limit rates_limit(const struct rates *rates, const struct rates_job *job);
 
+/* Of the GPU's time, what production leaves over for all opportunistic jobs together, in percent, as found
+ * last; 100: nobody works, or it is not known. */
+uint32_t rates_leftover_percent(const struct rates *rates);
+
 #endif

@@ -15,11 +15,14 @@ static struct gs_msg describe_daemon(const struct daemon *daemon, uint64_t now_n
   msg.daemon.gpus = daemon->gpu_count;
   msg.daemon.jobs = daemon->client_count;
   msg.daemon.pid = getpid();
+  msg.daemon.mps = daemon_mps_state(daemon);
+  msg.daemon.mps_programs = daemon->spatial.programs;
+  msg.daemon.mps_uid = daemon->spatial.uid;
   strncpy(msg.daemon.release, GPUSHARE_VERSION, sizeof msg.daemon.release - 1);
   return msg;
 }
 
-static struct gs_msg describe_gpu(const struct sched_gpu *gpu, uint32_t index) {
+static struct gs_msg describe_gpu(const struct daemon *daemon, const struct sched_gpu *gpu, uint32_t index) {
   struct gs_msg msg = wire_msg(GS_STATUS_GPU, index);
   memcpy(msg.gpu_status.uuid, gpu->uuid, GS_UUID_SIZE);
   msg.gpu_status.total_bytes = gpu->total_bytes;
@@ -37,6 +40,8 @@ static struct gs_msg describe_gpu(const struct sched_gpu *gpu, uint32_t index) {
     msg.gpu_status.flags |= GS_GPU_SERIALIZED;
   if (gpu->settings.tq_ns == SCHED_TQ_AUTO)
     msg.gpu_status.flags |= GS_GPU_TQ_AUTO;
+  if (spatial_has(&daemon->spatial, gpu->uuid))
+    msg.gpu_status.flags |= GS_GPU_MPS;
   memcpy(msg.gpu_status.name, gpu->name, sizeof msg.gpu_status.name - 1);
   return msg;
 }
@@ -64,7 +69,7 @@ static struct gs_msg describe_job(const struct sched_job *job, uint32_t index, u
   msg.job_status.pid = peer->pid;
   msg.job_status.uid = peer->uid;
   msg.job_status.state = (uint8_t)job->state;
-  msg.job_status.flags = (uint8_t)sched_job_flags(job);
+  msg.job_status.flags = (uint8_t)(sched_job_flags(job) | (peer->uses_mps ? GS_STATE_MPS : 0));
   msg.job_status.queue = (uint16_t)(job->place < UINT16_MAX ? job->place : UINT16_MAX);
   msg.job_status.used_bytes = job->used_bytes;
   msg.job_status.resident_bytes = job->resident_bytes;
@@ -131,7 +136,7 @@ struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *co
   list_each(gpu_node, &daemon->scheduler.gpus) {
     struct sched_gpu *gpu = list_entry(gpu_node, struct sched_gpu, link);
     scheduler_number_queue(gpu);
-    *msg++ = describe_gpu(gpu, index);
+    *msg++ = describe_gpu(daemon, gpu, index);
     *msg++ = describe_handovers(gpu, index);
     list_each(job_node, &gpu->jobs) {
       const struct sched_job *job = list_entry(job_node, struct sched_job, link);

@@ -42,6 +42,7 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   printable_copy(peer->name, msg->reg.name, sizeof peer->name);
   peer->command_hash = msg->reg.command_hash;
   peer->started_ns = now_ns;
+  peer->uses_mps = msg->reg.flags & GS_REGISTER_MPS;
   peer->terms.bounds = &daemon->bounds;
   if (daemon->learns)
     peer->terms.learnt_ns = history_expected_ns(&daemon->history, peer->uid, peer->command_hash);
@@ -226,6 +227,8 @@ static void detach(struct peer *peer, uint32_t index, uint64_t now_ns) {
 }
 
 void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+  if (peer->role == PEER_SPATIAL)
+    spatial_leave(&daemon->spatial);
   if (peer->role != PEER_CLIENT)
     return;
   for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
@@ -391,6 +394,8 @@ static bool is_from_client(unsigned type) { return type >= GS_REGISTER && type <
 static void handle(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (msg->type == GS_REGISTER)
     on_register(daemon, peer, msg, now_ns);
+  else if (msg->type == GS_ASK_SPATIAL)
+    daemon_on_ask_spatial(daemon, peer, msg);
   else if (is_control(msg->type) && peer->role != PEER_CLIENT)
     control_on_message(daemon, peer, msg, now_ns);
   else if (!is_from_client(msg->type) || peer->role != PEER_CLIENT)
@@ -433,13 +438,16 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
 }
 
 uint64_t daemon_deadline_ns(const struct daemon *daemon) {
-  uint64_t scheduler_ns = scheduler_deadline_ns(&daemon->scheduler), tick_ns = gpus_deadline_ns(daemon);
-  return scheduler_ns < tick_ns ? scheduler_ns : tick_ns;
+  uint64_t next_ns = scheduler_deadline_ns(&daemon->scheduler), tick_ns = gpus_deadline_ns(daemon);
+  uint64_t mps_ns = mps_deadline_ns(&daemon->mps);
+  next_ns = tick_ns < next_ns ? tick_ns : next_ns;
+  return mps_ns < next_ns ? mps_ns : next_ns;
 }
 
 void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
   struct sched_change change;
   gpus_on_time(daemon, now_ns);
+  mps_on_time(&daemon->mps, now_ns);
   if (now_ns < scheduler_deadline_ns(&daemon->scheduler))
     return;
   change_init(&change);

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "client/client.h"
+#include "client/spatial.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/ends.h"
@@ -17,6 +18,7 @@
 
 static void in_child(void) {
   client_fork_child();
+  spatial_fork_child();
   gate_fork_child();
   pace_fork_child();
   limit_fork_child();

@@ -47,7 +47,8 @@ struct sched_settings {
   uint64_t capacity_bytes; /* 0: the whole card */
   enum gs_mode mode;
   enum gs_policy policy;
-  enum gs_memory memory; /* for programs that do not choose themselves */
+  enum gs_memory memory;   /* for programs that do not choose themselves */
+  enum gs_spatial spatial; /* as when the daemon was started (spatial.h) */
 };
 
 /* Jobs that hold together or not at all (gangs.c). The caller owns its memory. */

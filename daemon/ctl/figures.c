@@ -94,6 +94,13 @@ const char *figures_reason_name(unsigned reason) {
   return reason < sizeof reasons / sizeof *reasons ? reasons[reason] : "?";
 }
 
+static const char *const mps_states[] = {
+    [GS_MPS_OFF] = "off", [GS_MPS_RUNS] = "runs", [GS_MPS_DOWN] = "down"};
+
+const char *figures_mps_name(unsigned state) {
+  return state < sizeof mps_states / sizeof *mps_states ? mps_states[state] : "?";
+}
+
 static const char *const limits[] = {
     [GS_LIMITED_NOT] = "not",         [GS_LIMITED_IDLE] = "idle",   [GS_LIMITED_LOOK] = "look",
     [GS_LIMITED_MEASURE] = "measure", [GS_LIMITED_BLIND] = "blind", [GS_LIMITED_GROWS] = "grows",

@@ -40,6 +40,7 @@ struct job_figures figures_of_job(const struct gs_msg *job, const struct gs_msg 
 
 const char *figures_state_name(unsigned state);
 const char *figures_reason_name(unsigned reason);
+const char *figures_mps_name(unsigned state);
 
 /* Of a STATUS_WAIT: less than the whole GPU is the job's; how much of it. */
 const char *figures_limited_name(unsigned limited);

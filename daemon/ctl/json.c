@@ -9,6 +9,16 @@
 #include "ctl/json_put.h"
 #include "ctl/why.h"
 
+/* The user is null without programs. */
+static void put_mps(json_t *object, const struct gs_msg *msg) {
+  char user[16];
+  json_put_text(object, "mps", figures_mps_name(msg->daemon.mps));
+  json_put_number(object, "mps_programs", msg->daemon.mps_programs);
+  json_object_set_new(object, "mps_user",
+                      msg->daemon.mps_programs ? json_string(figures_user_name(msg->daemon.mps_uid, user))
+                                               : json_null());
+}
+
 static json_t *daemon_json(const struct gs_msg *msg) {
   json_t *object = json_object();
   json_put_text(object, "release", msg->daemon.release);
@@ -18,6 +28,7 @@ static json_t *daemon_json(const struct gs_msg *msg) {
   json_put_number(object, "grace_ns", msg->daemon.grace_ns);
   json_put_number(object, "host_memory_bytes", msg->daemon.host_memory_bytes);
   json_put_number(object, "jobs", msg->daemon.jobs);
+  put_mps(object, msg);
   return object;
 }
 
@@ -55,6 +66,7 @@ static json_t *gpu_json(const struct gpu_figures *figures) {
   json_put_text(object, "name", msg->gpu_status.name);
   json_put_text(object, "mode", mode_name(msg->gpu_status.mode));
   json_put_text(object, "policy", policy_name(msg->gpu_status.policy));
+  json_put_text(object, "spatial", msg->gpu_status.flags & GS_GPU_MPS ? "mps" : "none");
   json_put_bool(object, "serialized", msg->gpu_status.flags & GS_GPU_SERIALIZED);
   json_put_number(object, "tq_ns", msg->gpu_status.tq_ns);
   json_put_bool(object, "tq_auto", msg->gpu_status.flags & GS_GPU_TQ_AUTO);
@@ -78,6 +90,7 @@ static void put_state(json_t *object, const struct gpu_figures *figures, const s
   json_put_bool(object, "draining", flags & GS_STATE_DRAINING);
   json_put_bool(object, "overdue", flags & GS_STATE_OVERDUE);
   json_put_bool(object, "too_big", flags & GS_STATE_TOO_BIG);
+  json_put_bool(object, "mps", flags & GS_STATE_MPS);
   json_put_bool(object, "waits_for_room", figures_waits_for_room(figures, msg));
 }
 

@@ -20,11 +20,24 @@ static const char *tq_text(uint64_t tq_ns, bool found, char buffer[32]) {
   return buffer;
 }
 
+static void show_mps(const struct gs_msg *msg) {
+  char user[16];
+  unsigned programs = msg->daemon.mps_programs;
+  if (msg->daemon.mps == GS_MPS_DOWN)
+    printf("MPS does not run (the daemon's log tells why): programs share the GPUs by time\n");
+  else if (msg->daemon.mps == GS_MPS_RUNS && programs == 0)
+    printf("MPS runs: for no program so far\n");
+  else if (msg->daemon.mps == GS_MPS_RUNS)
+    printf("MPS runs: for %u program%s of %s; a fatal fault of one of them ends all\n", programs,
+           programs == 1 ? "" : "s", figures_user_name(msg->daemon.mps_uid, user));
+}
+
 static void show_daemon(const struct gs_msg *msg) {
   char host[24], tq[32];
   printf("gpushare-daemon %s, pid %d, up %.0f s: %u job%s, host memory %s, grace %g s\n", msg->daemon.release,
          msg->daemon.pid, seconds(msg->daemon.uptime_ns), msg->daemon.jobs, msg->daemon.jobs == 1 ? "" : "s",
          figures_bytes(msg->daemon.host_memory_bytes, host), seconds(msg->daemon.grace_ns));
+  show_mps(msg);
   if (msg->daemon.gpus == 0)
     printf("no program has used a GPU yet; the quantum will be %s\n",
            tq_text(msg->daemon.default_tq_ns, msg->daemon.default_tq_ns == 0, tq));
@@ -40,14 +53,15 @@ static void show_settings(const struct gs_msg *msg) {
   char uuid[GS_UUID_TEXT_SIZE], tq[32], used[24], capacity[24], moved[24];
   format_uuid(msg->gpu_status.uuid, uuid);
   printf("\nGPU %u  %s  %s\n", msg->gpu, uuid, msg->gpu_status.name);
-  printf("  mode %s (%s), policy %s, quantum %s, memory %s of %s, %lu hand-overs, %s moved\n",
+  printf("  mode %s (%s), policy %s, quantum %s, memory %s of %s, %lu hand-overs, %s moved%s\n",
          mode_name(msg->gpu_status.mode),
          msg->gpu_status.flags & GS_GPU_SERIALIZED ? "taking turns" : "all run",
          policy_name(msg->gpu_status.policy),
          tq_text(msg->gpu_status.tq_ns, msg->gpu_status.flags & GS_GPU_TQ_AUTO, tq),
          figures_bytes(msg->gpu_status.used_bytes, used),
          figures_bytes(msg->gpu_status.capacity_bytes, capacity), (unsigned long)msg->gpu_status.handovers,
-         figures_bytes(msg->gpu_status.moved_bytes, moved));
+         figures_bytes(msg->gpu_status.moved_bytes, moved),
+         msg->gpu_status.flags & GS_GPU_MPS ? ", spatial mps" : "");
 }
 
 static void show_direction(const char *name, uint64_t bytes, uint64_t per_s, uint64_t last_per_s) {
@@ -119,7 +133,8 @@ static void show_state(const struct gpu_figures *figures, const struct job_figur
   } flags[] = {{GS_STATE_CAPTURING, "capturing"},
                {GS_STATE_DRAINING, "draining"},
                {GS_STATE_OVERDUE, "overdue"},
-               {GS_STATE_TOO_BIG, "too big for the capacity"}};
+               {GS_STATE_TOO_BIG, "too big for the capacity"},
+               {GS_STATE_MPS, "by MPS"}};
   printf("%s", figures_state_name(msg->job_status.state));
   if (msg->job_status.queue)
     printf(" (%u)", msg->job_status.queue);

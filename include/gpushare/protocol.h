@@ -44,6 +44,12 @@
  *     STOPPED (drained)   ──►
  *                         ◄──  DROP_LOCK (epoch, room)  all have ended: as if it were alone
  *     LOCK_RELEASED (epoch)  ──►
+ *
+ * Before all that, at a program's cuInit, on a connection of its own that stays open, unread, as long as the
+ * process lives and uses MPS (setting spatial = mps; if there is a socket of MPS below the daemon's):
+ *
+ *     ASK_SPATIAL         ──►
+ *                         ◄──  SPATIAL (verdict)
  */
 #ifndef GPUSHARE_PROTOCOL_H
 #define GPUSHARE_PROTOCOL_H
@@ -80,6 +86,7 @@
   X(STOPPED, 13)                                                                                             \
   X(COMMAND, 14)                                                                                             \
   X(EXITING, 15)                                                                                             \
+  X(ASK_SPATIAL, 16)                                                                                         \
   /* daemon to client */                                                                                     \
   X(REGISTERED, 32)                                                                                          \
   X(REJECTED, 33)                                                                                            \
@@ -93,6 +100,7 @@
   X(CAPACITY, 41)                                                                                            \
   X(ROOM, 42)                                                                                                \
   X(LET_PASS, 43)                                                                                            \
+  X(SPATIAL, 44)                                                                                             \
   /* gpusharectl to daemon */                                                                                \
   X(SET_TQ, 64)                                                                                              \
   X(SET_MODE, 65)                                                                                            \
@@ -246,6 +254,36 @@ enum gs_memory {
   GS_MEMORY_OFF = 2,     /* it does not: allocations stay as they are */
 };
 
+/* How programs that run at the same time share a GPU. */
+enum gs_spatial {
+  GS_SPATIAL_NONE = 0, /* as the driver does it by itself: by time */
+  GS_SPATIAL_MPS = 1,  /* NVIDIA's MPS, which the daemon starts */
+};
+
+/* MPS is found beside the daemon's socket, whatever that is called for a process: its path, then this; and in
+ * there, the folder for CUDA_MPS_PIPE_DIRECTORY. */
+#define GS_MPS_FOLDER ".mps"
+#define GS_MPS_PIPES "pipe"
+#define GS_SPATIAL_UUIDS 6
+
+/* Whether a program uses it, or why not. */
+enum gs_spatial_verdict {
+  GS_SPATIAL_OFF = 0, /* there is none */
+  GS_SPATIAL_ON = 1,
+  GS_SPATIAL_DOWN = 2,       /* it does not run */
+  GS_SPATIAL_OTHER_GPUS = 3, /* the program sees GPUs without it */
+  GS_SPATIAL_OTHER_USER = 4, /* it serves one user at a time, and that is another one */
+  GS_SPATIAL_FULL = 5,       /* it serves as many programs as it can */
+  GS_SPATIAL_APART = 6,      /* the program is in other namespaces of the kernel than the daemon */
+};
+
+/* What STATUS_DAEMON says of it. */
+enum gs_mps_state {
+  GS_MPS_OFF = 0, /* no GPU has the setting */
+  GS_MPS_RUNS = 1,
+  GS_MPS_DOWN = 2, /* it does not run: programs share by time */
+};
+
 /* Where a job stands on a GPU, as told in STATUS_JOB. */
 enum gs_job_state {
   GS_JOB_IDLE = 0,     /* attached, neither holds nor waits */
@@ -265,15 +303,20 @@ enum gs_reject_reason {
 #define GS_ATTACH_MANAGED 0x2u /* memory is managed: a grant to others while it runs is slow but safe */
 #define GS_ATTACH_DEFAULT 0x4u /* memory will be as ATTACHED says: the program has not chosen */
 
+/* flags of REGISTER */
+#define GS_REGISTER_MPS 0x1u /* it uses MPS */
+
 /* flags of CLIENT_STATE: why a DROP_LOCK is not answered yet */
 #define GS_STATE_CAPTURING 0x1u /* a stream capture is open */
 #define GS_STATE_DRAINING 0x2u  /* submitted work has not finished within the drain bound */
 #define GS_STATE_OVERDUE 0x4u   /* STATUS_JOB only: DROP_LOCK has not been answered within the grace */
 #define GS_STATE_TOO_BIG 0x8u   /* STATUS_JOB only: uses more than the capacity, so it cannot run */
+#define GS_STATE_MPS 0x10u /* STATUS_JOB only: it uses MPS: a fatal fault of another one ends it as well */
 
 /* flags of STATUS_GPU */
 #define GS_GPU_SERIALIZED 0x1u /* turns are being taken now */
 #define GS_GPU_TQ_AUTO 0x2u    /* the quantum finds itself */
+#define GS_GPU_MPS 0x4u        /* spatial = mps */
 
 struct gs_msg {
   uint32_t magic;   /* GS_MAGIC */
@@ -287,8 +330,8 @@ struct gs_msg {
     struct {                   /* REGISTER */
       int32_t pid;             /* in the client's own pid namespace; 0: unknown */
       char name[GS_NAME_SIZE]; /* program name, for people */
-      uint32_t pad;
-      uint64_t command_hash; /* of the command line: the same for each run of it; 0: unknown */
+      uint32_t flags;          /* GS_REGISTER_* */
+      uint64_t command_hash;   /* of the command line: the same for each run of it; 0: unknown */
     } reg;
     struct { /* COMMAND: the arguments, with spaces between them, as far as there is room */
       char text[GS_COMMAND_SIZE];
@@ -301,6 +344,16 @@ struct gs_msg {
       uint32_t reason;
       uint64_t value;
     } registered;
+    struct {          /* ASK_SPATIAL */
+      uint32_t class; /* enum gs_class: as it will declare */
+      uint32_t count; /* of the GPUs that it sees; 0: it can't tell */
+      uint8_t uuids[GS_SPATIAL_UUIDS][GS_UUID_SIZE];
+    } ask_spatial;
+    struct {             /* SPATIAL */
+      uint32_t verdict;  /* enum gs_spatial_verdict */
+      uint32_t priority; /* for CUDA_MPS_CLIENT_PRIORITY: 1: lower than usual; 0: usual */
+      uint32_t percent;  /* for CUDA_MPS_ACTIVE_THREAD_PERCENTAGE; 0: all */
+    } spatial;
     struct {           /* DECLARE: on all GPUs of the client, now and later. Values out of range are cut */
       uint32_t weight; /* 0: the default */
       int32_t priority;
@@ -406,7 +459,10 @@ struct gs_msg {
       uint32_t gpus;
       uint32_t jobs; /* registered connections */
       int32_t pid;
-      char release[28]; /* the daemon's version */
+      char release[28];      /* the daemon's version */
+      uint32_t mps;          /* enum gs_mps_state */
+      uint32_t mps_programs; /* that use it */
+      uint32_t mps_uid;      /* theirs, if there are any */
     } daemon;
     struct { /* STATUS_GPU; gpu: index */
       uint8_t uuid[GS_UUID_SIZE];

@@ -11,6 +11,7 @@
 #include "client/client.h"
 #include "client/command.h"
 #include "client/declaration.h"
+#include "client/spatial.h"
 #include "client/state.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -369,6 +370,7 @@ static void send_register(void) {
   struct gs_msg msg = wire_msg(GS_REGISTER, 0);
   msg.reg.pid = getpid();
   msg.reg.command_hash = command_hash();
+  msg.reg.flags = spatial_is_on() ? GS_REGISTER_MPS : 0;
   strncpy(msg.reg.name, program_invocation_short_name, sizeof msg.reg.name - 1);
   client_send(&msg);
 }

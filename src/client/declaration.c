@@ -39,6 +39,13 @@ void declaration_send(void) {
     client_send(msg);
 }
 
+uint32_t declaration_class(void) {
+  pthread_mutex_lock(&client.lock);
+  uint32_t class = provide()->declare.class;
+  pthread_mutex_unlock(&client.lock);
+  return class;
+}
+
 static struct gs_msg *begin_change(void) {
   pthread_mutex_lock(&client.lock);
   return provide();

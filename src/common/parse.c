@@ -137,6 +137,8 @@ static const char *const class_names[] = {[GS_CLASS_STANDARD] = "standard",
 static const char *const memory_names[] = {
     [GS_MEMORY_MANAGED] = "managed", [GS_MEMORY_SWAP] = "swap", [GS_MEMORY_OFF] = "off"};
 
+static const char *const spatial_names[] = {[GS_SPATIAL_NONE] = "none", [GS_SPATIAL_MPS] = "mps"};
+
 /* The index, or -EINVAL. */
 static int find_name(const char *text, const char *const *names, size_t count) {
   for (size_t i = 0; i < count; i++)
@@ -182,6 +184,14 @@ int parse_memory(const char *text, enum gs_memory *memory) {
   if (index < 0)
     return index;
   *memory = (enum gs_memory)index;
+  return 0;
+}
+
+int parse_spatial(const char *text, enum gs_spatial *spatial) {
+  int index = find_name(text, spatial_names, NAME_COUNT(spatial_names));
+  if (index < 0)
+    return index;
+  *spatial = (enum gs_spatial)index;
   return 0;
 }
 

@@ -46,6 +46,9 @@ const char *policy_name(unsigned policy);
 /* "managed", "swap", "off". 0 or -EINVAL. */
 int parse_memory(const char *text, enum gs_memory *memory);
 
+/* "none", "mps". 0 or -EINVAL. */
+int parse_spatial(const char *text, enum gs_spatial *spatial);
+
 /* "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", with or without its prefix. 0 or -EINVAL. */
 int parse_uuid(const char *text, uint8_t uuid[GS_UUID_SIZE]);
 #define GS_UUID_TEXT_SIZE 41

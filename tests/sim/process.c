@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mps.h"
 #include "objects.h"
 
 struct sim sim;
@@ -73,8 +74,14 @@ static CUresult join_state(void) {
   return CUDA_SUCCESS;
 }
 
+/* A failure may be followed by another attempt. */
+static CUresult join(void) {
+  CUresult result = sim.slot ? CUDA_SUCCESS : join_state();
+  return result == CUDA_SUCCESS ? mps_join(sim.slot) : result;
+}
+
 static CUresult init_once(void) {
-  CUresult result = join_state();
+  CUresult result = join();
   if (result != CUDA_SUCCESS)
     return result;
   choose_devices();

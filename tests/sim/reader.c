@@ -96,6 +96,9 @@ static struct slot *slot_find(struct state *state, pid_t pid) {
 static void process_fill(struct slot *slot, unsigned gpu, struct gs_sim_process *process) {
   process->pid = atomic_load(&slot->pid);
   process->alive = atomic_load(&slot->alive);
+  process->mps = atomic_load(&slot->mps);
+  process->mps_priority = atomic_load(&slot->mps_priority);
+  process->mps_percent = atomic_load(&slot->mps_percent);
   process->pinned_bytes = atomic_load(&slot->pinned_bytes[gpu]);
   process->resident_bytes = atomic_load(&slot->frames[gpu]) * PAGE_BYTES;
   process->in_flight = atomic_load(&slot->in_flight[gpu]);

@@ -50,6 +50,9 @@ enum gs_sim_counter {
 struct gs_sim_process {
   pid_t pid;
   bool alive;
+  bool mps; /* a client of MPS since its cuInit, with the values of CUDA_MPS_CLIENT_PRIORITY and
+               CUDA_MPS_ACTIVE_THREAD_PERCENTAGE then; 0: not set */
+  unsigned mps_priority, mps_percent;
   uint64_t pinned_bytes;   /* plain allocations on this card */
   uint64_t resident_bytes; /* managed pages on this card */
   uint64_t in_flight;      /* submitted and not finished */

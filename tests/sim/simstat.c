@@ -42,6 +42,9 @@ static int print_process(const char *state, pid_t pid, unsigned gpu) {
     return result;
   snprintf(prefix, sizeof(prefix), "pid%d.gpu%u", (int)pid, gpu);
   print_value(prefix, "alive", process.alive);
+  print_value(prefix, "mps", process.mps);
+  print_value(prefix, "mps_priority", process.mps_priority);
+  print_value(prefix, "mps_percent", process.mps_percent);
   print_value(prefix, "pinned_bytes", process.pinned_bytes);
   print_value(prefix, "resident_bytes", process.resident_bytes);
   print_value(prefix, "in_flight", process.in_flight);

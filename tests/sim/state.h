@@ -54,8 +54,10 @@ struct frame_list {
 struct slot {
   _Atomic pid_t pid; /* 0: never used */
   _Atomic uint32_t alive;
-  uint64_t start_time; /* tells apart processes that had the same pid */
-  uint64_t born;       /* order of their start */
+  uint64_t start_time;  /* tells apart processes that had the same pid */
+  uint64_t born;        /* order of their start */
+  _Atomic uint32_t mps; /* its work goes through MPS: as in sim.h */
+  _Atomic uint32_t mps_priority, mps_percent;
   _Atomic uint64_t in_flight[STATE_GPUS];
   _Atomic uint64_t pinned_bytes[STATE_GPUS];
   _Atomic uint64_t frames[STATE_GPUS];

@@ -1,0 +1,14 @@
+/* host_gpus.h - which GPUs the host has, as the NVIDIA kernel module tells. */
+#ifndef GS_HOST_GPUS_H
+#define GS_HOST_GPUS_H
+
+#include <stdint.h>
+
+#include "gpushare/protocol.h"
+
+#define HOST_GPUS_FOLDER "/proc/driver/nvidia/gpus"
+
+/* Their UUIDs, in no order. How many there are, or -errno: they can't be told, all of them. */
+int host_gpus_read(const char *folder, uint8_t (*uuids)[GS_UUID_SIZE], int most);
+
+#endif
