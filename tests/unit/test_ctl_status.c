@@ -252,6 +252,57 @@ static void play_classes(void) {
   add_limited(GS_CLASS_STANDARD, GS_LIMITED_NOT, 100);
 }
 
+static void play_mps(enum gs_mps_state state, uint32_t programs) {
+  played_begin();
+  struct gs_msg *daemon = played_add(GS_STATUS_DAEMON);
+  daemon->daemon.gpus = 1;
+  daemon->daemon.mps = state;
+  daemon->daemon.mps_programs = programs;
+  daemon->daemon.mps_uid = 4000000000;
+  played_add_gpu(0)->gpu_status.flags |= state ? GS_GPU_MPS : 0;
+  played_add_job(GS_JOB_HOLDING, programs ? GS_STATE_MPS : 0, GIB, GIB);
+}
+
+START_TEST(mps_in_the_table) {
+  play_mps(GS_MPS_OFF, 0);
+  ask("");
+  output_lacks("MPS");
+  output_lacks("spatial");
+  play_mps(GS_MPS_DOWN, 0);
+  ask("");
+  output_has("MPS does not run (the daemon's log tells why): programs share the GPUs by time\n");
+  output_has(", 0 B moved, spatial mps\n");
+  play_mps(GS_MPS_RUNS, 0);
+  ask("");
+  output_has("MPS runs: for no program so far\n");
+  play_mps(GS_MPS_RUNS, 2);
+  ask("");
+  output_has("MPS runs: for 2 programs of 4000000000; a fatal fault of one of them ends all\n");
+  output_has("  holding, by MPS\n");
+}
+END_TEST
+
+START_TEST(mps_as_json) {
+  play_mps(GS_MPS_RUNS, 1);
+  const json_t *job = ask_job(), *daemon = json_object_get(root, "daemon");
+  ck_assert(json_is_true(json_object_get(job, "mps")));
+  ck_assert_str_eq(
+      json_string_value(json_object_get(json_array_get(json_object_get(root, "gpus"), 0), "spatial")), "mps");
+  ck_assert_str_eq(json_string_value(json_object_get(daemon, "mps")), "runs");
+  ck_assert_str_eq(json_string_value(json_object_get(daemon, "mps_user")), "4000000000");
+  expect_number(daemon, "mps_programs", 1);
+  json_decref(root);
+  play_mps(GS_MPS_OFF, 0);
+  job = ask_job();
+  ck_assert(json_is_false(json_object_get(job, "mps")));
+  ck_assert_str_eq(
+      json_string_value(json_object_get(json_array_get(json_object_get(root, "gpus"), 0), "spatial")),
+      "none");
+  ck_assert(json_is_null(json_object_get(json_object_get(root, "daemon"), "mps_user")));
+  json_decref(root);
+}
+END_TEST
+
 START_TEST(classes_in_the_table) {
   play_classes();
   ask("");
@@ -377,6 +428,8 @@ int main(void) {
                                 terms_in_the_table_when_they_say_something,
                                 gangs_and_reasons_as_json,
                                 gangs_in_the_table_when_there_are_some,
+                                mps_in_the_table,
+                                mps_as_json,
                                 classes_in_the_table,
                                 rates_in_the_table_when_some_are_set,
                                 classes_as_json,

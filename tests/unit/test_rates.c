@@ -100,6 +100,7 @@ START_TEST(who_cannot_lose_anything_counts_as_idle) {
 END_TEST
 
 #define PERCENT (GS_LIMITED_WHOLE / 100)
+#define RATE_WHOLE ((double)GS_LIMITED_WHOLE)
 
 static void check_limit(uint64_t limit, enum gs_limited why) {
   ck_assert_uint_eq(opportunistic.meter.page->limit, limit);
@@ -131,6 +132,21 @@ START_TEST(a_rate_that_is_set_holds_whatever_production_does) {
 }
 END_TEST
 
+static void check_leftover(double part, uint32_t percent) {
+  rates.gpu.limit = part * RATE_WHOLE;
+  ck_assert_uint_eq(rates_leftover_percent(&rates), percent);
+}
+
+START_TEST(what_is_left_over_is_known_once_it_was_found) {
+  check_leftover(0, 100);
+  check_leftover(0.376, 37);
+  check_leftover(0.001, 0);
+  check_leftover(2.5, 100); /* of three jobs together */
+  give(&production, GS_CLASS_STANDARD, 0);
+  check_leftover(0.376, 100);
+}
+END_TEST
+
 START_TEST(only_opportunistic_jobs_have_a_rate) {
   give(&opportunistic, GS_CLASS_OPPORTUNISTIC, 20);
   give(&opportunistic, GS_CLASS_STANDARD, 20);
@@ -148,6 +164,7 @@ int main(void) {
                                 counters_are_told_as_they_are,
                                 who_cannot_lose_anything_counts_as_idle,
                                 a_rate_that_is_set_holds_whatever_production_does,
+                                what_is_left_over_is_known_once_it_was_found,
                                 only_opportunistic_jobs_have_a_rate,
                                 NULL};
   return suite_main("rates", tests, set_up, tear_down);
