@@ -186,6 +186,7 @@ static void check_programs_share_by_time(const char *text) {
   struct process *program = start(OPPORTUNISTIC, NULL);
   char status[4096];
   check_by_time(program->pid);
+  scene_await(&scene, scene_job_known, program, "it is known");
   CHECK(scene_ctl(&scene, status, sizeof status, "status", NULL) == 0);
   CHECK(strstr(status, "MPS does not run") && strstr(status, ", spatial mps"), "%s", status);
   finish(program);
@@ -228,6 +229,8 @@ TEST(nobody_starts_it_unasked) {
 static void check_status(const struct process *with, const struct process *without) {
   struct scene_status status;
   char text[4096];
+  scene_await(&scene, scene_job_known, with, "it is known");
+  scene_await(&scene, scene_job_known, without, "it is known");
   CHECK(scene_ask_status(&scene, &status) == 0);
   CHECK(scene_job_of(&status, with->pid)->job_status.flags & GS_STATE_MPS);
   CHECK(!(scene_job_of(&status, without->pid)->job_status.flags & GS_STATE_MPS));
