@@ -78,6 +78,19 @@ class Systemd(unittest.TestCase):
             said = [line for line in result.stdout.splitlines() if "gpushare" in line]
             self.assertEqual((result.returncode, said), (0, []), result.stdout)
 
+    def test_the_drop_in_for_mps(self):
+        """systemd knows all that it names."""
+        name = os.path.basename(service)
+        with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
+            file.write(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=" + daemon, read(service)))
+        shutil.copy(socket_unit, self.folder)
+        os.mkdir(os.path.join(self.folder, name + ".d"))
+        shutil.copy(os.path.join(packaging, "mps.conf"), os.path.join(self.folder, name + ".d"))
+        result = run("env", f"SYSTEMD_UNIT_PATH={self.folder}:", "systemd-analyze", "verify", "--man=no",
+                     "--recursive-errors=no", name)
+        said = [line for line in result.stdout.splitlines() if "gpushare" in line or "mps.conf" in line]
+        self.assertEqual((result.returncode, said), (0, []), result.stdout)
+
     @unittest.skipIf(os.geteuid() != 0, "needs root")
     def test_the_user_and_the_folder_are_made(self):
         os.mkdir(os.path.join(self.folder, "etc"))
