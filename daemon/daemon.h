@@ -133,8 +133,8 @@ enum gs_mps_state daemon_mps_state(const struct daemon *daemon);
 
 /* ---- status.c ---- */
 
-/* STATUS_DAEMON; a STATUS_GPU, its STATUS_HANDOVER, and a STATUS_JOB, STATUS_TERMS and STATUS_WAIT of each
- * of its jobs, for each GPU; STATUS_END. From malloc; NULL: no memory. */
+/* STATUS_DAEMON; a STATUS_GPU, its STATUS_HANDOVER, and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT and
+ * STATUS_ORIGIN of each of its jobs, for each GPU; STATUS_END. From malloc; NULL: no memory. */
 struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *count);
 
 #endif

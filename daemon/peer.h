@@ -15,6 +15,7 @@
 
 #include "core/list.h"
 #include "gpushare/protocol.h"
+#include "origin.h"
 #include "terms.h"
 #include "users.h"
 
@@ -63,6 +64,8 @@ struct peer {
   char name[GS_NAME_SIZE];
   uint64_t command_hash;
   char command[GS_COMMAND_SIZE];
+  int32_t own_pid; /* in its own pid namespace, it says; 0: unknown */
+  struct origin origin;
   uint64_t started_ns; /* when it registered */
   bool exits;          /* it has said so: */
   int32_t exit_status;
@@ -90,6 +93,9 @@ int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq,
 
 /* End the connection, with a line in the log. */
 void peer_close(struct peer *peer, const char *why);
+
+/* Where its process comes from, as long as that is there. */
+struct origin peer_find_origin(const struct peer *peer);
 
 /* May it change settings? Root, the daemon's user, members of the group. */
 bool peer_may_change(const struct peer *peer);

@@ -119,10 +119,21 @@ static struct gs_msg describe_wait(const struct sched_job *job, uint32_t index, 
   return msg;
 }
 
+static struct gs_msg describe_origin(const struct sched_job *job, uint32_t index) {
+  const struct peer *peer = attachment_of(job)->peer;
+  struct gs_msg msg = wire_msg(GS_STATUS_ORIGIN, index);
+  msg.origin_status.job = job->id;
+  msg.origin_status.own_pid = peer->own_pid;
+  msg.origin_status.kind = peer->origin.kind;
+  memcpy(msg.origin_status.name, peer->origin.name, sizeof msg.origin_status.name);
+  memcpy(msg.origin_status.container, peer->origin.container, sizeof msg.origin_status.container);
+  return msg;
+}
+
 static size_t count_messages(const struct daemon *daemon) {
   size_t count = 2;
   list_each(node, &daemon->scheduler.gpus) {
-    count += 2 + 3 * (size_t)list_entry(node, struct sched_gpu, link)->job_count;
+    count += 2 + 4 * (size_t)list_entry(node, struct sched_gpu, link)->job_count;
   }
   return count;
 }
@@ -143,6 +154,7 @@ struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *co
       *msg++ = describe_job(job, index, now_ns);
       *msg++ = describe_terms(job, index, now_ns);
       *msg++ = describe_wait(job, index, now_ns);
+      *msg++ = describe_origin(job, index);
     }
     index++;
   }

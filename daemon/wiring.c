@@ -40,6 +40,8 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   peer_settle(peer, PEER_CLIENT);
   peer->job_id = new_job_id(daemon);
   printable_copy(peer->name, msg->reg.name, sizeof peer->name);
+  peer->own_pid = msg->reg.pid > 0 ? msg->reg.pid : 0;
+  peer->origin = peer_find_origin(peer);
   peer->command_hash = msg->reg.command_hash;
   peer->started_ns = now_ns;
   peer->uses_mps = msg->reg.flags & GS_REGISTER_MPS;

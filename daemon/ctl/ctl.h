@@ -28,7 +28,7 @@ int ask_connect(const char *path, int *fd);
 int ask_change(int fd, const struct gs_msg *question);
 
 /* Ask for the state: *msgs, from malloc, are STATUS_DAEMON; then, for each GPU, STATUS_GPU, STATUS_HANDOVER
- * and a STATUS_JOB, STATUS_TERMS and STATUS_WAIT of each of its jobs. */
+ * and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT and STATUS_ORIGIN of each of its jobs. */
 int ask_status(int fd, struct gs_msg **msgs, size_t *count);
 
 /* Read a record, by a GET_EVENTS. `take` gets EVENTS_BEGIN, EVENT and EVENTS_MISSED, and ends it with a code

@@ -23,16 +23,29 @@ static void note_terms(struct gpu_figures *figures, const struct gs_msg *msg) {
     figures->gang_width = width;
 }
 
+static void note_origin(struct gpu_figures *figures, const struct gs_msg *msg, int32_t pid) {
+  char text[FIGURES_FROM_SIZE];
+  int width = (int)strlen(figures_from(msg, text)), own_pid = msg->origin_status.own_pid;
+  if (width > figures->from_width)
+    figures->from_width = width;
+  figures->own_pids |= own_pid != 0 && own_pid != pid;
+}
+
 struct gpu_figures figures_of_gpu(const struct gs_msg *gpu, const struct gs_msg *end) {
   static const struct gs_msg none;
   struct gpu_figures figures = {.gpu = gpu, .handover = &none};
+  int32_t pid = 0; /* of the last job */
   for (const struct gs_msg *msg = gpu + 1; msg < end && msg->type != GS_STATUS_GPU; msg++) {
-    if (msg->type == GS_STATUS_HANDOVER)
+    if (msg->type == GS_STATUS_HANDOVER) {
       figures.handover = msg;
-    else if (msg->type == GS_STATUS_JOB)
+    } else if (msg->type == GS_STATUS_JOB) {
       figures.held_sum_ns += msg->job_status.held_ns;
-    else if (msg->type == GS_STATUS_TERMS)
+      pid = msg->job_status.pid;
+    } else if (msg->type == GS_STATUS_TERMS) {
       note_terms(&figures, msg);
+    } else if (msg->type == GS_STATUS_ORIGIN) {
+      note_origin(&figures, msg, pid);
+    }
   }
   return figures;
 }
@@ -62,13 +75,16 @@ struct handover_rates figures_rates(const struct gpu_figures *figures) {
 
 struct job_figures figures_of_job(const struct gs_msg *job, const struct gs_msg *end) {
   static const struct gs_msg usual = {.terms_status.weight = GS_WEIGHT_DEFAULT},
-                             unknown = {.wait_status.reason = GS_REASON_IDLE};
-  struct job_figures figures = {.job = job, .terms = &usual, .wait = &unknown};
+                             unknown = {.wait_status.reason = GS_REASON_IDLE},
+                             nowhere = {.origin_status.kind = GS_ORIGIN_NONE};
+  struct job_figures figures = {.job = job, .terms = &usual, .wait = &unknown, .origin = &nowhere};
   for (const struct gs_msg *msg = job + 1; msg < end; msg++)
     if (msg->type == GS_STATUS_TERMS)
       figures.terms = msg;
     else if (msg->type == GS_STATUS_WAIT)
       figures.wait = msg;
+    else if (msg->type == GS_STATUS_ORIGIN)
+      figures.origin = msg;
     else
       break;
   return figures;
@@ -109,6 +125,35 @@ static const char *const limits[] = {
 
 const char *figures_limited_name(unsigned limited) {
   return limited < sizeof limits / sizeof *limits ? limits[limited] : "?";
+}
+
+static const char *const origins[] = {
+    [GS_ORIGIN_NONE] = "",
+    [GS_ORIGIN_UNIT] = "unit",
+    [GS_ORIGIN_CONTAINER] = "container",
+    [GS_ORIGIN_DOCKER] = "docker",
+    [GS_ORIGIN_PODMAN] = "podman",
+    [GS_ORIGIN_LXC] = "lxc",
+    [GS_ORIGIN_APPTAINER] = "apptainer",
+    [GS_ORIGIN_SLURM] = "slurm",
+    [GS_ORIGIN_POD] = "pod",
+};
+
+const char *figures_origin_name(unsigned kind) {
+  return kind < sizeof origins / sizeof *origins ? origins[kind] : "?";
+}
+
+const char *figures_from(const struct gs_msg *origin, char buffer[FIGURES_FROM_SIZE]) {
+  const char *name = origin->origin_status.name, *container = origin->origin_status.container;
+  unsigned kind = origin->origin_status.kind;
+  if (kind == GS_ORIGIN_NONE || kind == GS_ORIGIN_UNIT)
+    snprintf(buffer, FIGURES_FROM_SIZE, "%s", name);
+  else if (kind == GS_ORIGIN_POD)
+    snprintf(buffer, FIGURES_FROM_SIZE, "pod:%.8s%s%.8s", name, *container ? "/" : "", container);
+  else
+    snprintf(buffer, FIGURES_FROM_SIZE, "%s:%.*s", figures_origin_name(kind),
+             kind == GS_ORIGIN_SLURM || kind == GS_ORIGIN_LXC ? GS_ORIGIN_SIZE : 12, name);
+  return buffer;
 }
 
 bool figures_has_limit(const struct gs_msg *wait) {

@@ -14,6 +14,8 @@ struct gpu_figures {
   uint64_t held_sum_ns;               /* time that its jobs have held it, all together */
   bool terms_shown[GS_TERM_RATE + 1]; /* by enum gs_term: some job has another than most */
   int gang_width;                     /* of the longest name; 0: no job has a gang */
+  int from_width;                     /* likewise: where jobs come from, figures_from */
+  bool own_pids;                      /* some job has another pid in its own pid namespace */
 };
 
 /* Of the GPU whose STATUS_GPU `gpu` is, in messages that end at `end`. */
@@ -30,9 +32,10 @@ struct handover_rates {
 struct handover_rates figures_rates(const struct gpu_figures *figures);
 
 struct job_figures {
-  const struct gs_msg *job;   /* STATUS_JOB */
-  const struct gs_msg *terms; /* its STATUS_TERMS */
-  const struct gs_msg *wait;  /* its STATUS_WAIT */
+  const struct gs_msg *job;    /* STATUS_JOB */
+  const struct gs_msg *terms;  /* its STATUS_TERMS */
+  const struct gs_msg *wait;   /* its STATUS_WAIT */
+  const struct gs_msg *origin; /* its STATUS_ORIGIN */
 };
 
 /* Of the job whose STATUS_JOB `job` is, in messages that end at `end`. */
@@ -59,6 +62,12 @@ const char *figures_bytes(uint64_t bytes, char buffer[24]);
 /* "1.5 s" */
 #define FIGURES_DAY_NS (24 * 3600 * NS_PER_S)
 const char *figures_duration(uint64_t ns, char buffer[24]);
+
+/* Of a STATUS_ORIGIN. The short form has only the beginning of a pod's uid: "docker:3f2a9c1b4d5e". Empty: no
+ * name is known. */
+const char *figures_origin_name(unsigned kind);
+#define FIGURES_FROM_SIZE 96
+const char *figures_from(const struct gs_msg *origin, char buffer[FIGURES_FROM_SIZE]);
 
 const char *figures_user_name(uint32_t uid, char buffer[16]);
 

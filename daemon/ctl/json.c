@@ -120,12 +120,22 @@ static void put_wait(json_t *object, const struct gs_msg *wait) {
   json_put_known(object, "limited_for", wait->wait_status.limited_for);
 }
 
+static void put_origin(json_t *object, const struct gs_msg *origin) {
+  const char *name = origin->origin_status.name, *container = origin->origin_status.container;
+  bool known = origin->origin_status.kind != GS_ORIGIN_NONE;
+  json_put_known(object, "own_pid", (uint64_t)origin->origin_status.own_pid);
+  json_object_set_new(object, "origin",
+                      known ? json_string(figures_origin_name(origin->origin_status.kind)) : json_null());
+  json_object_set_new(object, "origin_name", known ? json_string(name) : json_null());
+  json_object_set_new(object, "container", *container ? json_string(container) : json_null());
+}
+
 static json_t *job_json(const struct gpu_figures *figures, const struct job_figures *of) {
   const struct gs_msg *msg = of->job;
   char user[16];
   json_t *object = json_object();
   json_put_number(object, "job", msg->job_status.job);
-  json_put_number(object, "pid", (uint64_t)msg->job_status.pid);
+  json_put_known(object, "pid", (uint64_t)msg->job_status.pid);
   json_put_number(object, "uid", msg->job_status.uid);
   json_put_text(object, "user", figures_user_name(msg->job_status.uid, user));
   json_put_text(object, "name", msg->job_status.name);
@@ -140,6 +150,7 @@ static json_t *job_json(const struct gpu_figures *figures, const struct job_figu
   json_put_number(object, "drain_max_ns", msg->job_status.drain_max_ns);
   put_terms(object, of->terms);
   put_wait(object, of->wait);
+  put_origin(object, of->origin);
   return object;
 }
 

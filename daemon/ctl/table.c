@@ -83,8 +83,9 @@ static void show_handovers(const struct gpu_figures *figures) {
   printf("\n");
 }
 
-static int gang_width(const struct gpu_figures *figures) {
-  return figures->gang_width > 4 ? figures->gang_width : 4;
+/* Of a column with this name. */
+static int column_width(int width, const char *name) {
+  return width > (int)strlen(name) ? width : (int)strlen(name);
 }
 
 static void show_header(const struct gpu_figures *figures) {
@@ -98,7 +99,11 @@ static void show_header(const struct gpu_figures *figures) {
     if (figures->terms_shown[i])
       printf(" %*s", term_widths[i], names[i]);
   if (figures->gang_width)
-    printf(" %-*s", gang_width(figures), "GANG");
+    printf(" %-*s", column_width(figures->gang_width, "GANG"), "GANG");
+  if (figures->own_pids)
+    printf(" %8s", "OWN PID");
+  if (figures->from_width)
+    printf(" %-*s", column_width(figures->from_width, "FROM"), "FROM");
   printf("  STATE\n");
 }
 
@@ -172,19 +177,35 @@ static void show_terms(const struct gpu_figures *figures, const struct gs_msg *t
     if (figures->terms_shown[i])
       printf(" %*s", term_widths[i], term_text((enum gs_term)i, terms, text));
   if (figures->gang_width)
-    printf(" %-*s", gang_width(figures), *terms->terms_status.gang ? terms->terms_status.gang : "-");
+    printf(" %-*s", column_width(figures->gang_width, "GANG"),
+           *terms->terms_status.gang ? terms->terms_status.gang : "-");
+}
+
+/* "-": 0. */
+static const char *pid_text(int32_t pid, char buffer[16]) {
+  snprintf(buffer, 16, pid ? "%d" : "-", pid);
+  return buffer;
+}
+
+static void show_origin(const struct gpu_figures *figures, const struct gs_msg *origin) {
+  char pid[16], from[FIGURES_FROM_SIZE];
+  if (figures->own_pids)
+    printf(" %8s", pid_text(origin->origin_status.own_pid, pid));
+  if (figures->from_width)
+    printf(" %-*s", column_width(figures->from_width, "FROM"), *figures_from(origin, from) ? from : "-");
 }
 
 static void show_job(const struct gpu_figures *figures, const struct job_figures *job) {
   const struct gs_msg *msg = job->job;
-  char user[16], used[24], resident[24], moved[24];
-  printf("  %6u %8d %-10s %-16s %10s %10s %5.1f%% %8.1fs %6lu %10s", msg->job_status.job, msg->job_status.pid,
-         figures_user_name(msg->job_status.uid, user), msg->job_status.name,
-         figures_bytes(msg->job_status.used_bytes, used),
+  char pid[16], user[16], used[24], resident[24], moved[24];
+  printf("  %6u %8s %-10s %-16s %10s %10s %5.1f%% %8.1fs %6lu %10s", msg->job_status.job,
+         pid_text(msg->job_status.pid, pid), figures_user_name(msg->job_status.uid, user),
+         msg->job_status.name, figures_bytes(msg->job_status.used_bytes, used),
          figures_bytes(msg->job_status.resident_bytes, resident), 100 * figures_share(figures, msg),
          seconds(msg->job_status.waited_ns), (unsigned long)msg->job_status.turns,
          figures_bytes(msg->job_status.moved_bytes, moved));
   show_terms(figures, job->terms);
+  show_origin(figures, job->origin);
   printf("  ");
   show_state(figures, job);
 }

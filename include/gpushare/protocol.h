@@ -64,6 +64,8 @@
 #define GS_UUID_SIZE 16
 #define GS_NAME_SIZE 32
 #define GS_GANG_SIZE 48
+#define GS_ORIGIN_SIZE 64
+#define GS_CONTAINER_SIZE 16
 #define GS_COMMAND_SIZE 72
 #define GS_GPUS_PER_CLIENT 64 /* gpu indices a client may use: 0 .. 63 */
 #define GS_GPU_ALL 0xffffffffu
@@ -121,7 +123,8 @@
   X(EVENTS_BEGIN, 104)                                                                                       \
   X(EVENT, 105)                                                                                              \
   X(EVENTS_MISSED, 106)                                                                                      \
-  X(EVENTS_END, 107)
+  X(EVENTS_END, 107)                                                                                         \
+  X(STATUS_ORIGIN, 112)
 
 enum gs_msg_type {
 #define X(name, value) GS_##name = value,
@@ -245,6 +248,19 @@ enum gs_end {
 enum gs_record {
   GS_RECORD_EVENTS = 0,
   GS_RECORD_RUNS = 1, /* of programs that have ended: COMMAND and ENDED */
+};
+
+/* Where a process comes from, by its control groups. Later ones say more than earlier ones. */
+enum gs_origin {
+  GS_ORIGIN_NONE = 0,      /* nothing that has a name */
+  GS_ORIGIN_UNIT = 1,      /* name: of the service or scope of systemd */
+  GS_ORIGIN_CONTAINER = 2, /* of a runtime that is not known; name: the id's beginning, as in all but pods */
+  GS_ORIGIN_DOCKER = 3,
+  GS_ORIGIN_PODMAN = 4,
+  GS_ORIGIN_LXC = 5,       /* name: its own */
+  GS_ORIGIN_APPTAINER = 6, /* name: the pid of what has made it */
+  GS_ORIGIN_SLURM = 7,     /* name: JOB.STEP */
+  GS_ORIGIN_POD = 8,       /* of Kubernetes; name: its uid */
 };
 
 /* How a job's device memory leaves the card and comes back (GPUSHARE_MEMORY). */
@@ -483,7 +499,7 @@ struct gs_msg {
     } gpu_status;
     struct { /* STATUS_JOB; gpu: index. One per job and GPU */
       uint32_t job;
-      int32_t pid; /* as the daemon sees it */
+      int32_t pid; /* as the daemon sees it; 0: it is in a pid namespace that the daemon can't see */
       uint32_t uid;
       uint8_t state;  /* enum gs_job_state */
       uint8_t flags;  /* GS_STATE_* */
@@ -529,6 +545,14 @@ struct gs_msg {
       uint64_t evicted_last_bytes, restored_last_bytes;
       uint64_t overhead_bytes; /* what the driver has refused: the card has that much less than it says */
     } handover_status;
+    struct { /* STATUS_ORIGIN; gpu: index. Follows each STATUS_WAIT */
+      uint32_t job;
+      int32_t own_pid; /* in the process's own pid namespace; 0: unknown */
+      uint32_t kind;   /* enum gs_origin */
+      uint32_t pad;
+      char name[GS_ORIGIN_SIZE];
+      char container[GS_CONTAINER_SIZE]; /* the beginning of the container's id; empty: unknown */
+    } origin_status;
     struct { /* GET_EVENTS: answered by EVENTS_BEGIN, the events in their order, EVENTS_END. With follow,
                 there is no end, and what happens from then on comes as well; the reader may ask for nothing
                 else */

@@ -64,6 +64,10 @@ static void terminate_texts(struct gs_msg *msg) {
   case GS_STATUS_TERMS:
     msg->terms_status.gang[sizeof msg->terms_status.gang - 1] = '\0';
     break;
+  case GS_STATUS_ORIGIN:
+    msg->origin_status.name[sizeof msg->origin_status.name - 1] = '\0';
+    msg->origin_status.container[sizeof msg->origin_status.container - 1] = '\0';
+    break;
   default:
     break;
   }

@@ -1,6 +1,7 @@
 /* test_ctl_status.c - gpusharectl status: what it makes of a daemon's figures. The daemon is played here. */
 #include <jansson.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "played_status.h"
@@ -363,6 +364,65 @@ START_TEST(gangs_in_the_table_when_there_are_some) {
 }
 END_TEST
 
+static struct gs_msg *add_origin(enum gs_origin kind, const char *name, const char *container) {
+  played_add_job(GS_JOB_IDLE, 0, GIB, GIB)->job_status.pid = 100;
+  add_terms(GS_WEIGHT_DEFAULT, 0, 0, 0, 0);
+  struct gs_msg *origin = played_add(GS_STATUS_ORIGIN);
+  origin->origin_status.kind = kind;
+  origin->origin_status.own_pid = 100;
+  strcpy(origin->origin_status.name, name);
+  strcpy(origin->origin_status.container, container);
+  return origin;
+}
+
+START_TEST(origins_in_the_table_when_there_are_some) {
+  played_add_gpu(0);
+  add_origin(GS_ORIGIN_UNIT, "train.service", "")->origin_status.own_pid = 0;
+  add_origin(GS_ORIGIN_POD, "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9", "3f2a9c1b4d5e")->origin_status.own_pid =
+      7;
+  add_origin(GS_ORIGIN_SLURM, "1234.0", "")[-2].job_status.pid = 0;
+  add_origin(GS_ORIGIN_NONE, "", "");
+  ask("");
+  output_has("MOVED  OWN PID FROM                   STATE\n");
+  output_has("0 B        - train.service          idle\n");
+  output_has("0 B        7 pod:0a1b2c3d/3f2a9c1b  idle\n");
+  output_has("0 B      100 slurm:1234.0           idle\n");
+  output_has("0 B      100 -                      idle\n");
+  output_has("     0        - root");
+  played_begin();
+  played_add_gpu(0);
+  add_origin(GS_ORIGIN_NONE, "", "");
+  ask("");
+  output_lacks("OWN PID");
+  output_lacks("FROM");
+}
+END_TEST
+
+static void expect_text(const json_t *object, const char *key, const char *text) {
+  const json_t *found = json_object_get(object, key);
+  ck_assert_msg(text ? json_is_string(found) && strcmp(json_string_value(found), text) == 0
+                     : json_is_null(found),
+                "%s: %s", key, output);
+}
+
+START_TEST(origins_as_json) {
+  played_add_gpu(0);
+  add_origin(GS_ORIGIN_POD, "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9", "3f2a9c1b4d5e");
+  add_origin(GS_ORIGIN_NONE, "", "")->origin_status.own_pid = 0;
+  const json_t *job = ask_job();
+  expect_number(job, "own_pid", 100);
+  expect_text(job, "origin", "pod");
+  expect_text(job, "origin_name", "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9");
+  expect_text(job, "container", "3f2a9c1b4d5e");
+  job = json_array_get(json_object_get(json_array_get(json_object_get(root, "gpus"), 0), "jobs"), 1);
+  expect_text(job, "own_pid", NULL);
+  expect_text(job, "origin", NULL);
+  expect_text(job, "origin_name", NULL);
+  expect_text(job, "container", NULL);
+  json_decref(root);
+}
+END_TEST
+
 START_TEST(a_job_that_is_too_big) {
   played_add_gpu(0);
   played_add(GS_STATUS_HANDOVER);
@@ -433,6 +493,8 @@ int main(void) {
                                 classes_in_the_table,
                                 rates_in_the_table_when_some_are_set,
                                 classes_as_json,
+                                origins_in_the_table_when_there_are_some,
+                                origins_as_json,
                                 NULL};
   return suite_main("ctl_status", tests, played_set_up, played_tear_down);
 }
