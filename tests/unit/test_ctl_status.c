@@ -392,6 +392,7 @@ START_TEST(origins_in_the_table_when_there_are_some) {
   played_begin();
   played_add_gpu(0);
   add_origin(GS_ORIGIN_NONE, "", "");
+  add_origin(GS_ORIGIN_NONE, "", "")->origin_status.own_pid = 0;
   ask("");
   output_lacks("OWN PID");
   output_lacks("FROM");
