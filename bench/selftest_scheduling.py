@@ -486,6 +486,18 @@ class TimelineTest(unittest.TestCase):
         series = watch.Series(self.LOOKS, "gpu_ns")
         self.assertEqual([series.at(at_s) for at_s in (9, 10.5, 11, 99)], [0, 5 * 10**8, 10**9, 2 * 10**9])
 
+    def test_traces(self):
+        """What gpusharectl timeline writes: rows for the jobs that have done something, not for hand-overs and memory."""
+        def entry(thread, ph, name, **more):
+            return {"pid": 1, "tid": thread, "ph": ph, "name": name, **more}
+        names = {1: "hand-overs", 3: "job 1 train (pid 9)", 4: "job 1 memory", 5: "job 2 idle (pid 10)"}
+        entries = [entry(0, "M", "process_name", args={"name": "GPU 0 Card"}),
+                   *(entry(thread, "M", "thread_name", args={"name": name}) for thread, name in names.items()),
+                   entry(3, "X", "waits", ts=0, dur=500000), entry(3, "X", "runs", ts=500000, dur=1000000),
+                   entry(4, "X", "restores", ts=0, dur=1000), entry(1, "X", "moves", ts=0, dur=1)]
+        self.assertEqual(timeline.of_trace({"traceEvents": entries}), {"panels": [
+            {"title": "gpu 0 card", "rows": [{"name": "job 1 train", "spans": [[0, 0.5, 0, 0, 1], [0.5, 1.5, 1, 0, 0]]}]}]})
+
     def test_chart(self):
         """Coloured, hatched, dark grey, light grey, paper."""
         spans = [[0, 2, 1, 0, 0], [2, 4, 0, 1, 0], [4, 6, 0, 0, 1], [6, 8, 0, 0, 0]]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Draws a timeline that a benchmark has written (bench/watch.py): which job was on the GPU when.
+"""Draws a timeline that a benchmark has written (bench/watch.py), or gpusharectl timeline: which job was on the GPU when.
 
 usage: timeline.py timeline.json CHART.png
 
-A panel per run, a row per job, seconds below. Coloured while it runs, hatched while it holds the GPU and waits for its
+A panel per run, or per GPU, a row per job, seconds below. Coloured while it runs, hatched while it holds the GPU and waits for its
 memory, dark grey while it waits for its turn, light grey while it needs none; short turns mix, each by its part of the
 pixel's time.
 """
@@ -74,6 +74,32 @@ def draw(timeline, path):
     canvas.save(path)
 
 
+SHARES = {"runs": (1, 0, 0), "drains": (1, 0, 0), "restores": (0, 1, 0), "waits": (0, 0, 1)}
+
+
+def names_of(entries, what):
+    return {(entry["pid"], entry["tid"]): entry["args"]["name"]
+            for entry in entries if entry["ph"] == "M" and entry["name"] == what}
+
+
+def rows_of(entries, gpu):
+    """A row per thread that has done something of the kind; times in seconds."""
+    rows = {thread: {"name": name.split(" (")[0], "spans": []}
+            for (process, thread), name in sorted(names_of(entries, "thread_name").items()) if process == gpu}
+    for entry in entries:
+        if entry["ph"] == "X" and entry["pid"] == gpu and entry["name"] in SHARES:
+            start = entry["ts"] / 1e6
+            rows[entry["tid"]]["spans"].append([start, start + entry["dur"] / 1e6, *SHARES[entry["name"]]])
+    return [row for row in rows.values() if row["spans"] and not row["name"].endswith(" memory")]
+
+
+def of_trace(trace):
+    """What gpusharectl timeline writes: a panel per GPU."""
+    entries = trace["traceEvents"]
+    processes = sorted(names_of(entries, "process_name").items())
+    return {"panels": [{"title": name.lower(), "rows": rows_of(entries, process)} for (process, _), name in processes]}
+
+
 def write(out, name, panels):
     """timeline.json and NAME.png."""
     timeline = {"panels": panels}
@@ -84,7 +110,8 @@ def write(out, name, panels):
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    draw(json.loads(pathlib.Path(sys.argv[1]).read_text()), pathlib.Path(sys.argv[2]))
+    timeline = json.loads(pathlib.Path(sys.argv[1]).read_text())
+    draw(of_trace(timeline) if "traceEvents" in timeline else timeline, pathlib.Path(sys.argv[2]))
 
 
 if __name__ == "__main__":

@@ -81,6 +81,7 @@ struct request {
   const char *gpu; /* NULL: all */
   bool json, follow;
   const char *since;      /* NULL: from the beginning */
+  const char *file;       /* NULL: stdout */
   struct run_request run; /* its socket is for all commands */
   int run_option;         /* the last one given that only run has; 0: none */
   int event_option;       /* likewise, those that read events; */
@@ -104,6 +105,10 @@ int why_command(const struct request *request);
 /* ---- events.c: events ---- */
 
 int events_command(const struct request *request);
+
+/* ---- timeline.c: timeline ---- */
+
+int timeline_command(const struct request *request);
 
 /* ---- change.c: commands with all their words; each returns an exit code, after a line on stderr unless it
  * is CTL_OK ---- */

@@ -17,7 +17,7 @@ int usage_error(const char *what, const char *word) {
 
 /* ---- options ---- */
 
-#define LETTERS "+:hn:" /* +: not past a word */
+#define LETTERS "+:hn:o:" /* +: not past a word */
 
 /* Above every character: optopt tells them from a short option that there is not. Those of run come last. */
 enum {
@@ -70,7 +70,9 @@ static const struct option option_table[] = {
 
 static bool is_of_run(int option) { return option == 'n' || option >= OPTION_MEMORY; }
 
-static bool is_of_events(int option) { return option == OPTION_FOLLOW || option == OPTION_SINCE; }
+static bool is_of_events(int option) {
+  return option == OPTION_FOLLOW || option == OPTION_SINCE || option == 'o';
+}
 
 static int option_complaint(const char *what, int option) {
   char name[32] = {'-', (char)option};
@@ -119,6 +121,7 @@ static const struct command {
     {"status", 1, run_status},
     {"why", 2, why_command},
     {"events", 1, events_command},
+    {"timeline", 1, timeline_command},
     {"set-tq", 2, change_tq},
     {"auto", 1, change_mode},
     {"on", 1, change_mode},
@@ -136,8 +139,9 @@ static const struct command {
 
 /* One that is_of_events. */
 static bool has_option(const struct command *command, int option) {
-  (void)option;
-  return command->run == events_command;
+  if (option == 'o')
+    return command->run == timeline_command;
+  return command->run == events_command || (command->run == timeline_command && option == OPTION_SINCE);
 }
 
 static int run(const struct request *request) {
@@ -181,6 +185,8 @@ static const char **option_value(struct request *request, int option) {
     return &request->run.socket;
   case OPTION_GPU:
     return &request->gpu;
+  case 'o':
+    return &request->file;
   case OPTION_SINCE:
     return &request->since;
   case OPTION_MEMORY:

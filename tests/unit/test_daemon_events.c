@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 #include <jansson.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -464,6 +465,86 @@ START_TEST(events_are_lines_of_json) {
 }
 END_TEST
 
+/* ---- timelines ---- */
+
+/* The names of what a thread has done in that order, and of what moved in another one, with commas. */
+static const char *slices(json_t *trace, json_int_t thread) {
+  static char names[256];
+  json_t *entry;
+  size_t i;
+  *names = '\0';
+  json_array_foreach(json_object_get(trace, "traceEvents"), i, entry) {
+    const char *phase = json_string_value(json_object_get(entry, "ph"));
+    if (strcmp(phase, "X") == 0 && json_integer_value(json_object_get(entry, "tid")) == thread) {
+      strcat(names, json_string_value(json_object_get(entry, "name")));
+      strcat(names, ",");
+    }
+  }
+  return names;
+}
+
+/* Of the only slice of this name: microseconds. */
+static double duration_us(json_t *trace, const char *name) {
+  json_t *entry;
+  size_t i;
+  double found = -1;
+  json_array_foreach(json_object_get(trace, "traceEvents"), i, entry) {
+    json_t *duration = json_object_get(entry, "dur");
+    if (duration && strcmp(json_string_value(json_object_get(entry, "name")), name) == 0) {
+      ck_assert_msg(found < 0, "several slices %s", name);
+      found = json_number_value(duration);
+    }
+  }
+  return found;
+}
+
+static json_t *timeline(void) {
+  json_error_t error;
+  get_status(it, GS_STATUS_DAEMON);
+  ck_assert_int_eq(ctl("timeline"), 0);
+  json_t *trace = json_loads(output, JSON_REJECT_DUPLICATES, &error);
+  ck_assert_msg(trace != NULL, "%s: %s", error.text, output);
+  return trace;
+}
+
+#define TURNS_OF(job) (1 + 2 * (job))
+
+START_TEST(a_timeline_has_what_jobs_do) {
+  int one = start(10 * GIB), two = start(10 * GIB);
+  uint64_t epoch = take_turn(one);
+  tell_simple(two, GS_REQ_LOCK);
+  expect(one, GS_LOCK_WANTED);
+  tell_moves(two, 6 * GIB, 99, 4 * GIB, 0);
+  poll(NULL, 0, 2); /* a turn longer than its drain */
+  struct gs_msg msg = wire_msg(GS_LOCK_RELEASED, 0);
+  msg.epoch = epoch;
+  msg.released.drain_ns = 1000000;
+  tell(one, &msg); /* idle: unasked */
+  expect(two, GS_LOCK_OK);
+  json_t *trace = timeline();
+  ck_assert_str_eq(slices(trace, TURNS_OF(1)), "restores,runs,drains,");
+  ck_assert_str_eq(slices(trace, TURNS_OF(2)), "waits,restores,"); /* which goes on */
+  ck_assert_str_eq(slices(trace, TURNS_OF(2) + 1), "evicts,");
+  ck_assert(duration_us(trace, "drains") > 999.9 && duration_us(trace, "drains") < 1000.1);
+  ck_assert(duration_us(trace, "waits") >= 2000);
+  json_decref(trace);
+  ck_assert_int_eq(ctl("timeline --since 0.000001ms"), 0);
+  output_lacks("\"X\"");
+}
+END_TEST
+
+START_TEST(a_timeline_says_what_is_wrong) {
+  ck_assert_int_eq(ctl("timeline -o /nonexistent/trace.json"), 1);
+  output_has("can't write /nonexistent/trace.json: No such file or directory");
+  ck_assert_int_eq(ctl("timeline -o /dev/full"), 1);
+  output_has("can't write /dev/full: No space left on device");
+  ck_assert_int_eq(ctl("timeline --follow"), 2);
+  output_has("this command does not have the option '--follow'");
+  ck_assert_int_eq(ctl("events -o x"), 2);
+  output_has("this command does not have the option '-o'");
+}
+END_TEST
+
 START_TEST(following_goes_on_until_the_daemon_ends) {
   ck_assert_int_eq(
       run_shell("(GPUSHARE_SOCKET=%s %s events --follow --since 1h --json; echo code $?) 2>&1 |"
@@ -494,6 +575,8 @@ int main(void) {
                                 who_is_too_slow_is_told_how_much_it_has_missed,
                                 events_are_readable,
                                 events_are_lines_of_json,
+                                a_timeline_has_what_jobs_do,
+                                a_timeline_says_what_is_wrong,
                                 following_goes_on_until_the_daemon_ends,
                                 NULL};
   return suite_main("daemon_events", tests, set_up, tear_down);

@@ -1,0 +1,58 @@
+/* timeline.c - gpusharectl timeline: what has happened, as a trace for a viewer. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ctl/event.h"
+#include "ctl/trace.h"
+
+static void name_gpus(struct trace *trace, const struct gs_msg *msgs, size_t count) {
+  for (const struct gs_msg *msg = msgs; msg < msgs + count; msg++)
+    if (msg->type == GS_STATUS_GPU)
+      trace_gpu(trace, msg);
+}
+
+static int take(void *trace, const struct gs_msg *msg) {
+  trace_take(trace, msg);
+  return CTL_OK;
+}
+
+static int write_trace(const struct request *request, FILE *out) {
+  struct trace trace;
+  struct gs_msg *msgs;
+  size_t count;
+  int code = fetch_status(request, &msgs, &count);
+  if (code != CTL_OK)
+    return code;
+  trace_begin(&trace, out);
+  name_gpus(&trace, msgs, count);
+  free(msgs);
+  code = event_read(request, GS_RECORD_EVENTS, take, &trace);
+  if (trace_end(&trace) == 0 || code != CTL_OK)
+    return code;
+  fprintf(stderr, "gpusharectl: out of memory\n");
+  return CTL_REFUSED;
+}
+
+static int complain(const char *path) {
+  fprintf(stderr, "gpusharectl: can't write %s: %s\n", path, strerror(errno ? errno : EIO));
+  return CTL_REFUSED;
+}
+
+static int write_file(const struct request *request) {
+  FILE *out = fopen(request->file, "w");
+  if (!out)
+    return complain(request->file);
+  int code = write_trace(request, out);
+  bool lost = ferror(out);
+  lost |= fclose(out) != 0;
+  if (code == CTL_OK && lost)
+    code = complain(request->file);
+  return code;
+}
+
+int timeline_command(const struct request *request) {
+  if (request->gpu)
+    return usage_error("--gpu is not for", request->words[0]);
+  return request->file ? write_file(request) : write_trace(request, stdout);
+}

@@ -1,0 +1,312 @@
+/* trace.c - events of the daemon as a trace. */
+#include "ctl/trace.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/parse.h"
+#include "ctl/event.h"
+#include "ctl/figures.h"
+#include "ctl/json_put.h"
+
+#define HANDOVERS 1 /* the thread; a job's come behind it */
+
+/* What a job does on a GPU. */
+enum phase { PHASE_NONE, PHASE_WAITS, PHASE_RESTORES, PHASE_RUNS, PHASE_DRAINS };
+static const char *const phase_names[] = {"", "waits", "restores", "runs", "drains"};
+
+struct gpu {
+  uint32_t index; /* the key */
+  struct trace_lane handovers;
+  unsigned waiting;
+};
+
+struct track {
+  uint32_t gpu, job; /* the key */
+  enum phase phase;
+  uint64_t since_ns;
+  uint64_t resident_bytes; /* as told last */
+  struct trace_lane turns, moves;
+};
+
+static json_t *number_arg(const char *key, uint64_t value) {
+  json_t *args = json_object();
+  json_put_number(args, key, value);
+  return args;
+}
+
+/* ---- GPUs and jobs ---- */
+
+static int compare_gpus(const void *a, const void *b) {
+  uint32_t one = ((const struct gpu *)a)->index, other = ((const struct gpu *)b)->index;
+  return one < other ? -1 : one > other;
+}
+
+static int compare_tracks(const void *a, const void *b) {
+  const struct track *one = a, *other = b;
+  if (one->gpu != other->gpu)
+    return one->gpu < other->gpu ? -1 : 1;
+  return one->job < other->job ? -1 : one->job > other->job;
+}
+
+/* The one like `key`, of so many bytes; *fresh: it was made. NULL: no memory. */
+static void *provide(void **tree, const void *key, size_t size, int (*compare)(const void *, const void *),
+                     bool *fresh) {
+  void **found = tfind(key, tree, compare);
+  *fresh = !found;
+  if (found)
+    return *found;
+  void *made = malloc(size);
+  if (made && tsearch(memcpy(made, key, size), tree, compare))
+    return made;
+  free(made);
+  return NULL;
+}
+
+static struct gpu *provide_gpu(struct trace *trace, uint32_t index, const char *model) {
+  char name[64];
+  bool fresh;
+  struct gpu key = {.index = index, .handovers = {.gpu = index, .thread = HANDOVERS}};
+  struct gpu *gpu = provide(&trace->gpus, &key, sizeof key, compare_gpus, &fresh);
+  trace->file.failed |= !gpu;
+  if (!gpu || !fresh)
+    return gpu;
+  snprintf(name, sizeof name, "GPU %u %s", index, model);
+  trace_file_name(&trace->file, index, 0, "process_name", name);
+  trace_file_thread(&trace->file, index, HANDOVERS, "hand-overs");
+  return gpu;
+}
+
+static void name_track(struct trace *trace, const struct track *track, const struct gs_msg *event) {
+  char name[96];
+  snprintf(name, sizeof name, "job %u %s (pid %d)", track->job, event->event.name, event->event.pid);
+  trace_file_thread(&trace->file, track->gpu, track->turns.thread, name);
+  snprintf(name, sizeof name, "job %u memory", track->job);
+  trace_file_thread(&trace->file, track->gpu, track->moves.thread, name);
+}
+
+static struct track *provide_track(struct trace *trace, const struct gs_msg *event) {
+  bool fresh;
+  uint32_t gpu = event->gpu, job = event->event.job;
+  uint64_t thread = HANDOVERS + UINT64_C(2) * job;
+  struct track key = {.gpu = gpu,
+                      .job = job,
+                      .turns = {.gpu = gpu, .thread = thread},
+                      .moves = {.gpu = gpu, .thread = thread + 1}};
+  struct track *track = provide(&trace->tracks, &key, sizeof key, compare_tracks, &fresh);
+  trace->file.failed |= !track;
+  if (track && fresh)
+    name_track(trace, track, event);
+  return track;
+}
+
+/* ---- what a job does ---- */
+
+static void count_waiting(struct trace *trace, struct gpu *gpu, int change, uint64_t at_ns) {
+  gpu->waiting += (unsigned)change;
+  if (change)
+    trace_file_counter(&trace->file, gpu->index, "waiting", at_ns, "jobs", gpu->waiting);
+}
+
+static void end_phase(struct trace *trace, struct track *track, uint64_t at_ns) {
+  if (track->phase != PHASE_NONE && at_ns > track->since_ns)
+    trace_file_slice(&trace->file, &track->turns, phase_names[track->phase], track->since_ns, at_ns, NULL);
+}
+
+static void set_phase(struct trace *trace, struct gpu *gpu, struct track *track, enum phase phase,
+                      uint64_t at_ns) {
+  end_phase(trace, track, at_ns);
+  count_waiting(trace, gpu, (phase == PHASE_WAITS) - (track->phase == PHASE_WAITS), at_ns);
+  track->phase = phase;
+  track->since_ns = at_ns;
+}
+
+/* One that was not told to stop has drained all the same: that was the last it did in its turn. */
+static void take_release(struct trace *trace, struct gpu *gpu, struct track *track,
+                         const struct gs_msg *event) {
+  uint64_t at_ns = event->event.at_ns, drain_ns = event->event.turn.ns;
+  uint64_t ran_ns = at_ns - track->since_ns;
+  if (track->phase == PHASE_RUNS && drain_ns > 0 && drain_ns < ran_ns)
+    set_phase(trace, gpu, track, PHASE_DRAINS, at_ns - drain_ns);
+  set_phase(trace, gpu, track, PHASE_NONE, at_ns);
+}
+
+static void take_grant(struct trace *trace, struct gpu *gpu, struct track *track,
+                       const struct gs_msg *event) {
+  set_phase(trace, gpu, track, PHASE_RESTORES, event->event.at_ns);
+  if (event->event.detail)
+    trace_file_instant(&trace->file, gpu->index, HANDOVERS, "hand-over", event->event.at_ns,
+                       number_arg("to_job", track->job));
+}
+
+static void take_move(struct trace *trace, struct track *track, const struct gs_msg *event) {
+  uint64_t until_ns = event->event.turn.until_ns;
+  trace_file_slice(&trace->file, &track->moves, event->event.kind == GS_EVENT_EVICTED ? "evicts" : "restores",
+                   until_ns - event->event.turn.ns, until_ns, number_arg("bytes", event->event.turn.bytes));
+}
+
+static void take_limit(struct trace *trace, const struct track *track, const struct gs_msg *event) {
+  char name[32];
+  snprintf(name, sizeof name, "job %u limit", track->job);
+  trace_file_counter(&trace->file, track->gpu, name, event->event.at_ns, "percent",
+                     100 * (double)event->event.turn.bytes / (double)GS_LIMITED_WHOLE);
+}
+
+static void take_phase(struct trace *trace, struct gpu *gpu, struct track *track,
+                       const struct gs_msg *event) {
+  uint64_t at_ns = event->event.at_ns;
+  switch (event->event.kind) {
+  case GS_EVENT_ATTACHED:
+    set_phase(trace, gpu, track, event->event.detail ? PHASE_RUNS : PHASE_NONE, at_ns);
+    break;
+  case GS_EVENT_ASKED:
+    set_phase(trace, gpu, track, PHASE_WAITS, at_ns);
+    break;
+  case GS_EVENT_GRANTED:
+    take_grant(trace, gpu, track, event);
+    break;
+  case GS_EVENT_RUNS:
+    set_phase(trace, gpu, track, PHASE_RUNS, at_ns);
+    break;
+  case GS_EVENT_DROP:
+    set_phase(trace, gpu, track, PHASE_DRAINS, at_ns);
+    break;
+  case GS_EVENT_RELEASED:
+    take_release(trace, gpu, track, event);
+    break;
+  case GS_EVENT_DETACHED:
+    set_phase(trace, gpu, track, PHASE_NONE, at_ns);
+    break;
+  default:
+    break;
+  }
+}
+
+static void count_memory(struct trace *trace, struct track *track, const struct gs_msg *event) {
+  char name[32];
+  bool gone = event->event.kind == GS_EVENT_DETACHED;
+  uint64_t bytes = gone ? 0 : event->event.turn.resident_bytes;
+  if (bytes == track->resident_bytes)
+    return;
+  track->resident_bytes = bytes;
+  snprintf(name, sizeof name, "job %u on card", track->job);
+  trace_file_counter(&trace->file, track->gpu, name, event->event.at_ns, "MiB",
+                     (double)bytes / (double)(1 << 20));
+}
+
+static void take_turn(struct trace *trace, struct gpu *gpu, const struct gs_msg *event) {
+  struct track *track = provide_track(trace, event);
+  if (!track)
+    return;
+  unsigned kind = event->event.kind;
+  take_phase(trace, gpu, track, event);
+  count_memory(trace, track, event);
+  if (kind == GS_EVENT_EVICTED || kind == GS_EVENT_RESTORED)
+    take_move(trace, track, event);
+  else if (kind == GS_EVENT_LIMIT)
+    take_limit(trace, track, event);
+  else if (kind == GS_EVENT_SILENT || kind == GS_EVENT_STAYS || kind == GS_EVENT_TOO_BIG ||
+           kind == GS_EVENT_REFUSED)
+    trace_file_instant(&trace->file, gpu->index, track->turns.thread, event_kind_name(kind),
+                       event->event.at_ns, NULL);
+}
+
+/* ---- GPUs ---- */
+
+/* Where several drain, one after the other, their sum may be more than there was time: the slice is cut. */
+static void take_handover(struct trace *trace, struct gpu *gpu, const struct gs_msg *event) {
+  uint64_t at_ns = event->event.at_ns, drain_ns = event->event.handover.drain_ns;
+  uint64_t moves_ns = at_ns - event->event.handover.move_ns;
+  json_t *args = number_arg("to_job", event->event.job);
+  json_put_number(args, "move_ns", event->event.handover.move_ns);
+  json_put_number(args, "evicted_bytes", event->event.handover.evicted_bytes);
+  json_put_number(args, "restored_bytes", event->event.handover.restored_bytes);
+  trace_file_slice(&trace->file, &gpu->handovers, "drain", moves_ns - drain_ns, moves_ns,
+                   number_arg("drain_ns", drain_ns));
+  trace_file_slice(&trace->file, &gpu->handovers, "moves", moves_ns, at_ns, args);
+}
+
+/* In words, for those that change what a GPU or a job is given. */
+static void take_words(struct trace *trace, struct gpu *gpu, const struct gs_msg *event) {
+  char words[256] = "";
+  FILE *stream = fmemopen(words, sizeof words - 1, "w");
+  if (stream) {
+    event_tell(stream, &trace->begin, event);
+    fclose(stream);
+  }
+  json_t *args = json_object();
+  json_put_text(args, "text", words);
+  trace_file_instant(&trace->file, gpu->index, HANDOVERS, event_kind_name(event->event.kind),
+                     event->event.at_ns, args);
+}
+
+static void take_gpu_event(struct trace *trace, const struct gs_msg *event) {
+  struct gpu *gpu = provide_gpu(trace, event->gpu, "");
+  if (!gpu)
+    return;
+  switch (event->event.kind) {
+  case GS_EVENT_HANDOVER:
+    take_handover(trace, gpu, event);
+    break;
+  case GS_EVENT_TURNS:
+  case GS_EVENT_SETTING:
+  case GS_EVENT_TERM:
+    take_words(trace, gpu, event);
+    break;
+  default:
+    take_turn(trace, gpu, event);
+  }
+}
+
+static void take_event(struct trace *trace, const struct gs_msg *event) {
+  if (trace->file.origin_ns == UINT64_MAX)
+    trace->file.origin_ns = event->event.at_ns;
+  trace->last_ns = event->event.at_ns;
+  if (event->gpu != GS_GPU_ALL)
+    take_gpu_event(trace, event);
+}
+
+/* ---- the whole ---- */
+
+static void end_track(const void *node, VISIT visit, void *argument) {
+  struct trace *trace = argument;
+  if (visit != postorder && visit != leaf)
+    return;
+  struct track *track = *(struct track *const *)node;
+  end_phase(trace, track, trace->last_ns);
+  track->phase = PHASE_NONE;
+}
+
+void trace_begin(struct trace *trace, FILE *out) {
+  *trace = (struct trace){0};
+  trace_file_begin(&trace->file, out);
+}
+
+void trace_gpu(struct trace *trace, const struct gs_msg *gpu) {
+  provide_gpu(trace, gpu->gpu, gpu->gpu_status.name);
+}
+
+void trace_take(struct trace *trace, const struct gs_msg *msg) {
+  if (msg->type == GS_EVENTS_BEGIN)
+    trace->begin = *msg;
+  else if (msg->type == GS_EVENTS_MISSED)
+    twalk_r(trace->tracks, end_track, trace); /* nobody knows what they have done since */
+  else if (msg->type == GS_EVENT)
+    take_event(trace, msg);
+}
+
+int trace_end(struct trace *trace) {
+  char when[EVENT_TIME_SIZE] = "";
+  trace->last_ns = trace->begin.events.now_ns;
+  twalk_r(trace->tracks, end_track, trace);
+  if (trace->file.origin_ns != UINT64_MAX)
+    event_utc_time(event_realtime_ns(&trace->begin, trace->file.origin_ns), when);
+  trace_file_end(&trace->file, when);
+  tdestroy(trace->tracks, free);
+  tdestroy(trace->gpus, free);
+  return trace->file.failed ? -ENOMEM : 0;
+}

@@ -1,0 +1,37 @@
+/*
+ * trace.h - events of the daemon as a trace: who held which GPU when, in the Trace Event Format (JSON) that
+ * Perfetto (ui.perfetto.dev) and chrome://tracing show.
+ *
+ * A process per GPU. In it a thread for its hand-overs: a slice for each part that it stood idle, and an
+ * instant for each hand-over that status counts; and two for each job: what it does ("waits", "restores",
+ * "runs", "drains"), and what moves ("evicts", "restores"). What a job has on the card, what limits it, and
+ * how many jobs wait are counters. Slices of a thread do not overlap.
+ */
+#ifndef GS_CTL_TRACE_H
+#define GS_CTL_TRACE_H
+
+#include <stdio.h>
+
+#include "ctl/trace_file.h"
+#include "gpushare/protocol.h"
+
+struct trace {
+  struct trace_file file;
+  struct gs_msg begin; /* EVENTS_BEGIN */
+  uint64_t last_ns;    /* of the last event */
+  void *tracks;        /* of jobs on GPUs: tsearch */
+  void *gpus;
+};
+
+void trace_begin(struct trace *trace, FILE *out);
+
+/* A GPU, from a STATUS_GPU: before its events. */
+void trace_gpu(struct trace *trace, const struct gs_msg *gpu);
+
+/* EVENTS_BEGIN, EVENT or EVENTS_MISSED. */
+void trace_take(struct trace *trace, const struct gs_msg *msg);
+
+/* What goes on is told until the moment of asking. 0, or -ENOMEM. */
+int trace_end(struct trace *trace);
+
+#endif
