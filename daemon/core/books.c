@@ -28,7 +28,9 @@ uint64_t sched_gpu_usable_bytes(const struct sched_gpu *gpu) {
   return less_u64(sched_gpu_capacity_bytes(gpu), gpu->overhead_bytes);
 }
 
-bool books_fit(const struct sched_gpu *gpu) { return gpu->used_bytes <= sched_gpu_usable_bytes(gpu); }
+bool books_fit(const struct sched_gpu *gpu) {
+  return gpu->used_bytes + gpu->ephemeral_bytes <= sched_gpu_usable_bytes(gpu);
+}
 
 /* The most that the job could ever have on the card: nobody else's pinned bytes leave for it. */
 static uint64_t fitting_bytes(const struct sched_job *job) {
@@ -124,11 +126,14 @@ static void enter_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinn
   scheduler->overflow_bytes += overflow_bytes(gpu);
 }
 
-void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes, uint64_t reach_bytes) {
+void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes, uint64_t reach_bytes,
+                    uint64_t now_ns) {
   struct sched_gpu *gpu = job->gpu;
+  uint64_t before_bytes = job->used_bytes;
   used_bytes = min_u64(used_bytes, SCHED_BYTES_MAX);
   job->grows |= used_bytes > job->used_bytes && job->state == GS_JOB_HOLDING;
   enter_used(job, used_bytes, min_u64(pinned_bytes, used_bytes));
+  ephemeral_note(job, before_bytes, now_ns);
   /* What was promised beyond the old reach is void: before the new one gets to the job, all rooms do. */
   job->told_bytes = min_u64(job->told_bytes, job->reach_bytes);
   job->promised_bytes = min_u64(job->promised_bytes, job->reach_bytes);

@@ -8,8 +8,8 @@
  * out of theirs, the worst rank first, no more of them than it must. What a job with leave to come needs is
  * kept for it until those that must stop have done so.
  *
- * Counted is what each needs on the card, beside what never leaves it: pinned memory, and what stays for want
- * of host memory (residency.c).
+ * Counted is what each needs on the card, with what it is expected to allocate again, beside what never
+ * leaves it: pinned memory, and what stays for want of host memory (residency.c).
  */
 #include "core/internal.h"
 #include "core/policy.h"
@@ -31,7 +31,8 @@ static struct seats all_seats(const struct sched_gpu *gpu) {
 }
 
 static uint64_t load_bytes(const struct sched_job *job) {
-  uint64_t need_bytes = job->grows ? job->reach_bytes : job->used_bytes;
+  uint64_t high_bytes = job->used_bytes + ephemeral_bytes(job);
+  uint64_t need_bytes = job->grows ? max_u64(job->reach_bytes, high_bytes) : high_bytes;
   return less_u64(need_bytes, job->pinned_bytes + job->staying_bytes);
 }
 

@@ -173,7 +173,7 @@ void residency_expire_stays(struct sched_gpu *gpu, uint64_t now_ns);
 
 /* ---- books.c ---- */
 
-/* Whether the memory of all jobs fits the GPU together. */
+/* Whether the memory of all jobs fits the GPU together, with what they are expected to allocate again. */
 bool books_fit(const struct sched_gpu *gpu);
 
 /* It needs more than the capacity, whatever the driver has refused. */
@@ -200,7 +200,8 @@ void books_set_resident(struct sched_job *job, uint64_t resident_bytes);
 /* Who runs uses all of its room, as far as its memory goes. */
 void books_assume_resident(struct sched_job *job);
 
-void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes, uint64_t reach_bytes);
+void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes, uint64_t reach_bytes,
+                    uint64_t now_ns);
 void books_set_capacity(struct sched_gpu *gpu, uint64_t capacity_bytes);
 
 /* 0, and how far the job may grow; or -ENOMEM. */
@@ -209,6 +210,17 @@ int books_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinn
 
 /* True if host_tight has changed. */
 bool books_update_tight(struct scheduler *scheduler);
+
+/* ---- ephemeral.c ---- */
+
+/* What the job is expected to allocate again soon. */
+uint64_t ephemeral_bytes(const struct sched_job *job);
+
+/* Its used_bytes have changed. */
+void ephemeral_note(struct sched_job *job, uint64_t before_bytes, uint64_t now_ns);
+void ephemeral_leave(struct sched_job *job);
+uint64_t ephemeral_deadline_ns(const struct sched_gpu *gpu);
+void ephemeral_expire(struct sched_gpu *gpu, uint64_t now_ns);
 
 /* ---- overhead.c ---- */
 

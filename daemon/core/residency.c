@@ -330,8 +330,11 @@ static uint64_t take_for_first(struct plan *plan, uint64_t lacking_bytes) {
 static void plan_first(struct plan *plan) {
   struct sched_gpu *gpu = plan->gpu;
   list_each(node, &gpu->present) {
-    if (job_of(node)->role == SCHED_ROLE_FIRST)
-      plan_job(plan, job_of(node), books_need_bytes(job_of(node)));
+    struct sched_job *job = job_of(node);
+    if (job->role != SCHED_ROLE_FIRST)
+      continue;
+    plan_job(plan, job, books_need_bytes(job));
+    plan->planned_bytes += less_u64(job->used_bytes + ephemeral_bytes(job), job->want_bytes);
   }
   uint64_t lacking = take_by_class(plan, take_for_first, lacking_bytes(plan));
   if (plan->fits)
@@ -439,10 +442,14 @@ static void tell_rooms(const struct plan *plan) {
   list_each(node, &plan->gpu->present) { raise(plan, job_of(node)); }
 }
 
+static bool is_roomy(const struct sched_gpu *gpu) {
+  return gpu->reach_bytes + gpu->ephemeral_bytes <= sched_gpu_usable_bytes(gpu);
+}
+
 void residency_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   bool was_roomy = gpu->roomy;
   gpu->replan_ns = SCHED_NEVER;
-  gpu->roomy = gpu->reach_bytes <= sched_gpu_usable_bytes(gpu);
+  gpu->roomy = is_roomy(gpu);
   if (gpu->roomy && was_roomy)
     return;
   struct plan plan = {.gpu = gpu, .now_ns = now_ns, .change = change, .fits = books_fit(gpu)};
@@ -454,7 +461,7 @@ void residency_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chang
 }
 
 void residency_update_job(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
-  if (job->gpu->roomy && job->gpu->reach_bytes <= sched_gpu_usable_bytes(job->gpu))
+  if (job->gpu->roomy && is_roomy(job->gpu))
     residency_set_room(job, job->reach_bytes, now_ns, change);
   else
     residency_watch(job, now_ns);

@@ -53,6 +53,7 @@ void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const
   list_init(&gpu->overdue);
   list_init(&gpu->leaving);
   list_init(&gpu->staying);
+  list_init(&gpu->ephemeral);
   gpu->serialized = gpu->settings.mode == GS_MODE_ON;
   list_append(&scheduler->gpus, &gpu->link);
 }
@@ -127,13 +128,14 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
   list_init(&job->gang_link);
   list_init(&job->leaving_link);
   list_init(&job->staying_link);
+  list_init(&job->ephemeral.link);
   list_init(&job->todo_link);
   list_append(&gpu->jobs, &job->link);
   gpu->job_count++;
   gpu->class_counts[job->terms.class]++;
   present_enter(job); /* to be told its first room */
   turns_set_state(job, GS_JOB_IDLE, now_ns);
-  books_set_used(job, attach->used_bytes, 0, attach->used_bytes);
+  books_set_used(job, attach->used_bytes, 0, attach->used_bytes, now_ns);
   books_set_resident(job, attach->resident_bytes);
   change_add(change, job, SCHED_TELL_ATTACHED);
   change_add(change, job, SCHED_TELL_SCHED);
@@ -154,7 +156,8 @@ void scheduler_attach(struct sched_gpu *gpu, struct sched_job *job, const struct
 void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
   struct sched_gpu *gpu = job->gpu;
   turns_set_state(job, GS_JOB_IDLE, now_ns);
-  books_set_used(job, 0, 0, 0);
+  books_set_used(job, 0, 0, 0, now_ns);
+  ephemeral_leave(job);
   change_forget(job);
   struct sched_gang *gang = job->gang;
   gang_leave(job);
@@ -235,7 +238,7 @@ uint32_t sched_job_flags(const struct sched_job *job) {
 
 static void set_memory(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                        uint64_t reach_bytes, uint64_t now_ns, struct sched_change *change) {
-  books_set_used(job, total_bytes, pinned_bytes, reach_bytes);
+  books_set_used(job, total_bytes, pinned_bytes, reach_bytes, now_ns);
   residency_update_job(job, now_ns, change);
   conclude(job->gpu, now_ns, change);
 }
@@ -389,6 +392,7 @@ uint64_t scheduler_deadline_ns(const struct scheduler *scheduler) {
     deadline_ns = min_u64(deadline_ns, turns_deadline_ns(gpu_of(node)));
     deadline_ns = min_u64(deadline_ns, joint_deadline_ns(gpu_of(node)));
     deadline_ns = min_u64(deadline_ns, residency_deadline_ns(gpu_of(node)));
+    deadline_ns = min_u64(deadline_ns, ephemeral_deadline_ns(gpu_of(node)));
     deadline_ns = min_u64(deadline_ns, overhead_deadline_ns(gpu_of(node)));
   }
   return deadline_ns;
@@ -400,6 +404,7 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
     joint_expire(gpu_of(node), now_ns, change);
     residency_expire_grace(gpu_of(node), now_ns, change);
     residency_expire_stays(gpu_of(node), now_ns);
+    ephemeral_expire(gpu_of(node), now_ns);
     overhead_expire(gpu_of(node), now_ns, change);
     conclude(gpu_of(node), now_ns, change);
   }

@@ -33,6 +33,8 @@
 #define SCHED_SLACK_BYTES (UINT64_C(16) << 20)
 /* Who has not wanted to run for so long may not do so soon. */
 #define SCHED_IDLE_NS UINT64_C(100000000)
+/* For how long memory that was freed, and allocated again before, is expected back (ephemeral.c). */
+#define SCHED_EPHEMERAL_NS UINT64_C(4000000000)
 /* fair: the weight of a job that has none of its own. */
 #define SCHED_WEIGHT GS_WEIGHT_DEFAULT
 #define SCHED_WEIGHT_MAX GS_WEIGHT_MAX
@@ -133,6 +135,8 @@ struct sched_gpu {
   struct list staying; /* with stays_ns, the first to be asked again first */
   uint64_t used_bytes, pinned_bytes, resident_bytes, reach_bytes, claim_bytes; /* sums over the jobs */
   uint64_t faultless_bytes; /* of used_bytes: those that can leave, and have no page faults */
+  struct list ephemeral;    /* jobs whose memory has fallen, the first to be forgotten first */
+  uint64_t ephemeral_bytes; /* that are expected back, beside used_bytes */
   uint64_t staying_bytes;   /* that could leave, and don't: a sum over the jobs */
   uint64_t overhead_bytes;  /* what the driver has refused: the card has that much less than it says */
   uint64_t overhead_end_ns; /* when that is tried again */
@@ -156,6 +160,17 @@ struct sched_terms {
 };
 
 enum sched_role { SCHED_ROLE_NONE, SCHED_ROLE_FIRST, SCHED_ROLE_SECOND };
+
+/* Memory that comes and goes (ephemeral.c). */
+struct sched_ephemeral {
+  struct list link;       /* gpu->ephemeral: in the order of until_ns */
+  uint64_t high_bytes;    /* what it has had; 0: nothing is known */
+  uint64_t low_bytes;     /* the least, and */
+  uint64_t since_bytes;   /* the most that it has had since then */
+  uint64_t until_ns;      /* when high_bytes is forgotten */
+  uint64_t counted_bytes; /* in gpu->ephemeral_bytes */
+  bool recurs;            /* it has come back to about high_bytes */
+};
 
 struct sched_job {
   struct sched_gpu *gpu;
@@ -209,6 +224,7 @@ struct sched_job {
   enum sched_role role; /* in the plan */
   bool grows;           /* it has allocated memory in this turn */
   uint64_t used_bytes, pinned_bytes;
+  struct sched_ephemeral ephemeral;
   uint64_t reach_bytes;     /* how far used_bytes may grow unasked */
   uint64_t resident_bytes;  /* believed to be on the card */
   uint64_t restoring_ns;    /* when it last told of a restore that goes on; 0: none does */

@@ -32,6 +32,8 @@ static struct run {
   bool wanted[ACTORS]; /* it has been told that somebody waits */
   uint64_t wanted_epoch[ACTORS];
   uint64_t too_big_ns[ACTORS]; /* when it was so the last time */
+  uint64_t had_bytes[ACTORS];  /* before its memory changed the last time */
+  uint64_t most_bytes[ACTORS]; /* ever */
 } run;
 
 static void fail_about(const char *what, int i) {
@@ -44,6 +46,7 @@ static void fail_about(const char *what, int i) {
 
 static void fail_all(const char *what) { fail_about(what, -1); }
 
+static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static uint64_t random_below(uint64_t bound) { return actors_random_below(&them, bound); }
 static bool chance(unsigned percent) { return actors_chance(&them, percent); }
 
@@ -111,7 +114,7 @@ static uint64_t kept_by(const struct sched_job *job) {
 
 static void check_sums(void) {
   const struct sched_gpu *gpu = &them.gpu;
-  uint64_t used = 0, resident = 0, pinned = 0, claims = 0, reach = 0, staying = 0;
+  uint64_t used = 0, resident = 0, pinned = 0, claims = 0, reach = 0, staying = 0, ephemeral = 0;
   unsigned waiting = 0, holding = 0, jobs = 0;
   for (int i = 0; i < ACTORS; i++) {
     if (!them.actors[i].attached)
@@ -124,15 +127,18 @@ static void check_sums(void) {
     claims += job->claim_bytes;
     reach += job->reach_bytes;
     staying += kept_by(job) - job->pinned_bytes;
+    ephemeral += job->ephemeral.counted_bytes;
     waiting += job->state == GS_JOB_WAITING;
     holding += job->state == GS_JOB_HOLDING;
+    if (job->used_bytes + job->ephemeral.counted_bytes > most(run.most_bytes[i], job->used_bytes))
+      fail_about("is expected to have more than it ever had", i);
     if (job->resident_bytes > job->used_bytes)
       fail_about("is believed to have more on the card than it has", i);
   }
   if (used != gpu->used_bytes || resident != gpu->resident_bytes || pinned != gpu->pinned_bytes ||
       claims != gpu->claim_bytes || reach != gpu->reach_bytes || staying != gpu->staying_bytes ||
-      waiting != gpu->waiting_count || holding != gpu->holder_count || jobs != gpu->job_count ||
-      used - pinned != them.scheduler.movable_bytes)
+      ephemeral != gpu->ephemeral_bytes || waiting != gpu->waiting_count || holding != gpu->holder_count ||
+      jobs != gpu->job_count || used - pinned != them.scheduler.movable_bytes)
     fail_all("a sum is wrong");
 }
 
@@ -171,6 +177,11 @@ static unsigned passed_over(void) {
   return count;
 }
 
+/* With what it is expected to allocate again. */
+static uint64_t need_bytes(const struct sched_job *job) {
+  return most(job->reach_bytes, job->used_bytes + job->ephemeral.counted_bytes);
+}
+
 /* What the card must have for those that hold or have not stopped, and what nobody gives. */
 static uint64_t taken_bytes(void) {
   uint64_t bytes = 0;
@@ -178,7 +189,7 @@ static uint64_t taken_bytes(void) {
     const struct sched_job *job = &them.jobs[i];
     bool holds = job->state == GS_JOB_HOLDING || job->state == GS_JOB_DROPPING;
     if (them.actors[i].attached)
-      bytes += holds ? job->reach_bytes : job->pinned_bytes + kept_by(job);
+      bytes += holds ? need_bytes(job) : job->pinned_bytes + kept_by(job);
   }
   return bytes;
 }
@@ -191,7 +202,7 @@ static void check_conserving(void) {
   order_each(node, &them.gpu.queue) {
     const struct sched_job *job = list_entry(node, struct sched_job, waiting);
     if (taken_bytes() <= sched_gpu_usable_bytes(&them.gpu) && !sched_job_too_big(job) && !is_blocked(job) &&
-        job->reach_bytes <= free_bytes)
+        need_bytes(job) <= free_bytes)
       fail_about("waits and would fit beside those that hold", (int)job->id - 1);
   }
 }
@@ -294,7 +305,8 @@ static void on_step(int i) {
   const struct actor *actor = &them.actors[i];
   bool knows = actor->room_seq == them.jobs[i].room_seq;
   check_claims();
-  if (actor->step == STEP_OUT && knows && them.gpu.used_bytes <= sched_gpu_usable_bytes(&them.gpu))
+  if (actor->step == STEP_OUT && knows &&
+      them.gpu.used_bytes + them.gpu.ephemeral_bytes <= sched_gpu_usable_bytes(&them.gpu))
     fail_about("leaves though all fits", i);
 }
 
@@ -312,6 +324,7 @@ static void attach(int i) {
   uint64_t resident_bytes = running ? used_bytes : chance(20) ? random_below(used_bytes) : 0;
   run.wanted[i] = false;
   run.too_big_ns[i] = 0;
+  run.had_bytes[i] = run.most_bytes[i] = used_bytes;
   excuse(resident_bytes > 0);
   actors_attach(&them, i, used_bytes, resident_bytes,
                 (running ? GS_ATTACH_RUNNING : 0) | (chance(50) ? GS_ATTACH_MANAGED : 0));
@@ -323,14 +336,18 @@ static void attach(int i) {
 static void change_memory(int i) {
   const struct actor *actor = &them.actors[i];
   uint64_t used_bytes = actor->used_bytes, pinned_bytes = actor->pinned_bytes;
-  if (chance(70))
+  if (chance(40)) /* memory that comes and goes */
+    used_bytes = run.had_bytes[i];
+  else if (chance(70))
     used_bytes = random_below(CARD * 9 / 8);
   else
     used_bytes += random_below(8 * MIB);
   if (chance(10) || pinned_bytes > used_bytes)
     pinned_bytes = random_below(used_bytes / 8 + 1);
   excuse(pinned_bytes > actor->pinned_bytes);
+  run.had_bytes[i] = actor->used_bytes;
   actors_set_memory(&them, i, used_bytes, pinned_bytes);
+  run.most_bytes[i] = most(run.most_bytes[i], actor->used_bytes);
   excuse(false);
 }
 
