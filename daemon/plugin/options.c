@@ -142,7 +142,7 @@ static const struct {
      set_preload},
     {"visible", "HOW", "the GPU, by env (NVIDIA_VISIBLE_DEVICES) or cdi (default env)", set_visible},
     {"library-dir", "DIR",
-     "has libunified.so and ld.so.preload on the host (default /usr/local/lib/gpushare)", set_library_folder},
+     "has libunified.so and ld.so.preload on the host (default /var/lib/gpushare)", set_library_folder},
     {"socket", "PATH", "the daemon's, here, on the host and in containers (default " GS_DEFAULT_SOCKET ")",
      set_socket},
     {"kubelet-dir", "DIR", "the kubelet's (default /var/lib/kubelet/device-plugins)", set_kubelet_folder},
@@ -206,7 +206,7 @@ struct options options_read(int argc, char **argv) {
       .shares = 10,
       .interval_ns = 5 * NS_PER_S,
       .log = LOG_LEVEL_INFO,
-      .terms = {.socket = GS_DEFAULT_SOCKET, .library_folder = "/usr/local/lib/gpushare"}};
+      .terms = {.socket = GS_DEFAULT_SOCKET, .library_folder = "/var/lib/gpushare"}};
   struct option known[OPTION_COUNT + 3];
   int option;
   build_options(known);

@@ -176,7 +176,7 @@ class Allocation(unittest.TestCase):
         with scene("--preload", "env", "--visible", "cdi", "--class", "production", gpus=2) as here:
             here.kubelet.wait_healthy(20)
             environment, mounts, cdi = here.kubelet.clients[GPU].allocate(f"{UUIDS[1]}.0", f"{UUIDS[0]}.0")
-            self.assertEqual(environment["LD_PRELOAD"], "/usr/local/lib/gpushare/libunified.so")
+            self.assertEqual(environment["LD_PRELOAD"], "/var/lib/gpushare/libunified.so")
             self.assertEqual(environment["GPUSHARE_CLASS"], "production")
             self.assertNotIn("NVIDIA_VISIBLE_DEVICES", environment)
             self.assertNotIn("/etc/ld.so.preload", mounts)

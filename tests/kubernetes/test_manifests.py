@@ -1,0 +1,223 @@
+"""What packaging/kubernetes holds: rendered, against the schemas of Kubernetes, and against what the programs take.
+usage: test_manifests.py FOLDER DAEMON PLUGIN
+
+Needs PyYAML; ends with 77 without it. With kubernetes-validate the documents are held against the real schemas; with
+kubectl or kustomize what they render is compared with what kustomize.py renders, which counts where there is neither.
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+
+try:
+    import yaml
+
+    import kustomize
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+try:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import kubernetes_validate
+except ImportError:
+    kubernetes_validate = None
+
+FOLDER = pathlib.Path(sys.argv[1])
+DAEMON, PLUGIN = sys.argv[2:4]
+RENDERED = [FOLDER / "base", FOLDER / "overlays/opportunistic", FOLDER / "overlays/runtime-class"]
+EXAMPLES = sorted((FOLDER / "examples").glob("*.yaml"))
+VERSIONS = ("1.25", "1.29", "1.37")
+PATIENCE_S = 30
+
+
+def find_kustomize():
+    """The command that renders a folder, of a version that knows `patches`; None."""
+    for command in (["kubectl", "kustomize"], ["kustomize", "build"]):
+        if shutil.which(command[0]):
+            version = subprocess.run([command[0], "version", *(["--client"] if command[0] == "kubectl" else [])],
+                                     capture_output=True, text=True, check=False).stdout
+            if re.search(r"v[5-9]\.", version):
+                return command
+    return None
+
+
+def without_hash(document):
+    """The name of a ConfigMap ends with a hash of its contents."""
+    text = json.dumps(document)
+    return json.loads(re.sub(r"(gpushare-config)-[a-z0-9]{10}", r"\1", text))
+
+
+def find(documents, kind):
+    (document,) = (document for document in documents if document["kind"] == kind)
+    return document
+
+
+def container_of(documents, name):
+    (container,) = (c for c in kustomize.containers(find(documents, "DaemonSet")) if c["name"] == name)
+    return container
+
+
+class Schemas(unittest.TestCase):
+    def documents(self):
+        for folder in RENDERED:
+            for document in kustomize.render(folder):
+                yield folder.name, document
+        for path in EXAMPLES:
+            for document in kustomize.read_documents(path):
+                yield path.name, document
+
+    @unittest.skipUnless(kubernetes_validate, "no kubernetes-validate")
+    def test_of_kubernetes(self):
+        for name, document in self.documents():
+            for version in VERSIONS:
+                with self.subTest(name=name, kind=document["kind"], version=version):
+                    kubernetes_validate.validate(document, version, strict=True)
+
+    @unittest.skipUnless(find_kustomize(), "neither kubectl nor kustomize of version 5")
+    def test_rendered_as_kustomize_does(self):
+        def by_name(documents):
+            return {(d["kind"], d["metadata"]["name"]): d for d in map(without_hash, documents)}
+
+        for folder in RENDERED:
+            with self.subTest(folder=folder.name):
+                text = subprocess.run([*find_kustomize(), folder], capture_output=True, text=True, check=True).stdout
+                self.assertEqual(by_name(kustomize.render(folder)), by_name(yaml.safe_load_all(text)))
+
+    def test_examples_ask_for_what_there_is(self):
+        offered = {"gpushare.io/gpu", "gpushare.io/gpu-opportunistic"}
+        for path in EXAMPLES:
+            with self.subTest(path=path.name):
+                (document,) = kustomize.read_documents(path)
+                asked = {resource for c in kustomize.containers(document) for resource in c["resources"]["limits"]}
+                self.assertTrue(asked and asked <= offered)
+
+
+class DaemonSet(unittest.TestCase):
+    def test_structure(self):
+        for folder in RENDERED:
+            documents = kustomize.render(folder)
+            daemon_set = find(documents, "DaemonSet")
+            spec = kustomize.pod_spec(daemon_set)
+            with self.subTest(folder=folder.name):
+                self.assertEqual(daemon_set["spec"]["selector"]["matchLabels"].items() -
+                                 daemon_set["spec"]["template"]["metadata"]["labels"].items(), set())
+                self.assertEqual({d["metadata"].get("namespace") for d in documents if d["kind"] != "Namespace"}, {"gpushare"})
+                self.assertEqual(find(documents, "Namespace")["metadata"]["name"], "gpushare")
+                self.assertEqual(spec["serviceAccountName"], find(documents, "ServiceAccount")["metadata"]["name"])
+                self.check_volumes(documents, spec)
+                self.check_confinement(spec)
+
+    def check_volumes(self, documents, spec):
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        used = {mount["name"] for c in spec["initContainers"] + spec["containers"] for mount in c["volumeMounts"]}
+        self.assertEqual(set(volumes), used)
+        self.assertEqual(volumes["config"]["configMap"]["name"], find(documents, "ConfigMap")["metadata"]["name"])
+        # The plugin names folders of the host by what they are called here.
+        for container in spec["initContainers"] + spec["containers"]:
+            for mount in container["volumeMounts"]:
+                if "hostPath" in volumes[mount["name"]]:
+                    self.assertEqual(mount["mountPath"], volumes[mount["name"]]["hostPath"]["path"])
+
+    def check_confinement(self, spec):
+        self.assertEqual(spec["securityContext"]["seccompProfile"], {"type": "RuntimeDefault"})
+        self.assertNotIn("hostNetwork", spec)
+        for container in spec["initContainers"] + spec["containers"]:
+            context = container["securityContext"]
+            self.assertNotIn("privileged", context)
+            self.assertFalse(context["allowPrivilegeEscalation"])
+            self.assertTrue(context["readOnlyRootFilesystem"])
+            self.assertEqual(context["capabilities"], {"drop": ["ALL"]})
+
+    def test_the_plugin_takes_its_options(self):
+        for folder in RENDERED:
+            arguments = container_of(kustomize.render(folder), "device-plugin")["args"]
+            with self.subTest(folder=folder.name):
+                subprocess.run([PLUGIN, *arguments, "--version"], check=True, capture_output=True, timeout=PATIENCE_S)
+                options = dict(argument.removeprefix("--").split("=") for argument in arguments)
+                self.assertEqual(len(options), len(arguments))  # none twice
+                for name in ("library-dir", "socket", "kubelet-dir"):
+                    self.assert_mounted(folder, options[name] if name != "socket" else os.path.dirname(options[name]))
+
+    def assert_mounted(self, folder, path):
+        volumes = kustomize.pod_spec(find(kustomize.render(folder), "DaemonSet"))["volumes"]
+        self.assertIn(path, [volume["hostPath"]["path"] for volume in volumes if "hostPath" in volume])
+
+    def test_the_daemon_takes_its_configuration(self):
+        documents = kustomize.render(FOLDER / "base")
+        arguments = container_of(documents, "daemon")["args"]
+        self.assertEqual(arguments[::2], ["--config", "--socket"])
+        self.assertEqual(arguments[1], "/etc/gpushare/" + next(iter(find(documents, "ConfigMap")["data"])))
+        with tempfile.TemporaryDirectory() as folder:
+            command = [DAEMON, "--config", FOLDER / "base/gpushare.conf", "--socket", f"{folder}/daemon.sock"]
+            daemon = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+            lines = iter(daemon.stderr.readline, "")
+            self.assertTrue(any("listening" in line for line in lines), "it has ended")
+            daemon.send_signal(signal.SIGTERM)
+            self.assertEqual(daemon.wait(PATIENCE_S), 0)
+            daemon.stderr.close()
+
+    def test_the_opportunistic_overlay(self):
+        base, overlay = (container_of(kustomize.render(folder), "device-plugin")["args"] for folder in RENDERED[:2])
+        self.assertEqual(overlay[: len(base)], base)
+        self.assertTrue(any(argument.startswith("--opportunistic-shares=") for argument in overlay[len(base) :]))
+        self.assertIn("--class=production", overlay)
+
+
+class Image(unittest.TestCase):
+    """The Dockerfile can't be built here; that much can be seen."""
+
+    def test_it_has_what_the_manifests_start(self):
+        text = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
+        for container in kustomize.containers(find(kustomize.render(FOLDER / "base"), "DaemonSet")):
+            self.assertIn(container["command"][0], text)
+        self.assertIn(container_of(kustomize.render(FOLDER / "base"), "install-library")["command"][1], text)
+
+    def test_what_it_copies_is_there(self):
+        root = FOLDER.parent.parent
+        lines = (FOLDER / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+        copied = [line.split()[1:-1] for line in lines if line.startswith("COPY ") and "--from" not in line]
+        self.assertTrue(copied)
+        for sources in copied:
+            for source in sources:
+                self.assertTrue((root / source).exists(), source)
+
+
+class Library(unittest.TestCase):
+    def install(self, *arguments):
+        return subprocess.run([FOLDER / "install-library", *arguments], capture_output=True, text=True, check=False)
+
+    def test_is_replaced_as_a_whole(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "host").mkdir()
+            inodes = []
+            for contents in (b"old" * 100, b"new"):
+                (folder / "built").write_bytes(contents)
+                result = self.install(folder / "built", folder / "host")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual((folder / "host/libunified.so").read_bytes(), contents)
+                self.assertEqual((folder / "host/ld.so.preload").read_text(), f"{folder}/host/libunified.so\n")
+                inodes.append(os.stat(folder / "host/libunified.so").st_ino)
+                for path in (folder / "host").iterdir():
+                    self.assertEqual(path.stat().st_mode & 0o777, 0o755)
+            self.assertEqual(sorted(path.name for path in (folder / "host").iterdir()), ["ld.so.preload", "libunified.so"])
+            self.assertNotEqual(*inodes)
+
+    def test_says_what_is_missing(self):
+        for arguments in ([], ["/nonexistent", "/tmp"], [FOLDER / "install-library", "/nonexistent"]):
+            result = self.install(*arguments)
+            self.assertEqual(result.returncode, 1)
+            self.assertTrue(result.stderr.startswith("install-library: "))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
