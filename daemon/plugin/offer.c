@@ -9,7 +9,7 @@
 
 /* A kubelet that is told again of a resource watches the new connection before or after it ends the old one.
  */
-#define UNWATCHED_NS (10 * NS_PER_S)
+#define UNWATCHED_NS (5 * NS_PER_S)
 
 /* The kubelet takes a resource that it does not watch for gone. */
 static void on_watched(struct endpoint *endpoint) {
@@ -21,7 +21,7 @@ static void on_unwatched(struct timer *timer, uint64_t now_ns) {
   struct offer *offer = list_entry(timer, struct offer, unwatched);
   timer->due_ns = now_ns + UNWATCHED_NS;
   if (offer->registration.timer.due_ns != LOOP_NEVER)
-    return; /* under way */
+    return; /* it is under way, or tried again later */
   log_warn("%s is not watched by the kubelet", offer->resource.name);
   offer_register(offer);
 }
@@ -35,7 +35,7 @@ int offer_open(struct offer *offer, struct loop *loop, const char *folder, const
   if (err < 0)
     return err;
   registration_open(&offer->registration, loop, kubelet_socket, offer->socket_name, offer->resource.name);
-  offer->unwatched = (struct timer){.due_ns = LOOP_NEVER, .on_due = on_unwatched};
+  offer->unwatched = (struct timer){.due_ns = clock_now_ns() + UNWATCHED_NS, .on_due = on_unwatched};
   loop_add_timer(loop, &offer->unwatched);
   offer_register(offer);
   return 0;

@@ -141,8 +141,8 @@ static const struct {
     {"preload", "HOW", "the library, by file (/etc/ld.so.preload) or env (LD_PRELOAD) (default file)",
      set_preload},
     {"visible", "HOW", "the GPU, by env (NVIDIA_VISIBLE_DEVICES) or cdi (default env)", set_visible},
-    {"library-dir", "DIR",
-     "has libunified.so and ld.so.preload on the host (default /var/lib/gpushare)", set_library_folder},
+    {"library-dir", "DIR", "has libunified.so and ld.so.preload on the host (default /var/lib/gpushare)",
+     set_library_folder},
     {"socket", "PATH", "the daemon's, here, on the host and in containers (default " GS_DEFAULT_SOCKET ")",
      set_socket},
     {"kubelet-dir", "DIR", "the kubelet's (default /var/lib/kubelet/device-plugins)", set_kubelet_folder},
@@ -201,12 +201,11 @@ static void take_option(struct options *options, int option, const char *value) 
 }
 
 struct options options_read(int argc, char **argv) {
-  struct options options = {
-      .kubelet_folder = "/var/lib/kubelet/device-plugins",
-      .shares = 10,
-      .interval_ns = 5 * NS_PER_S,
-      .log = LOG_LEVEL_INFO,
-      .terms = {.socket = GS_DEFAULT_SOCKET, .library_folder = "/var/lib/gpushare"}};
+  struct options options = {.kubelet_folder = "/var/lib/kubelet/device-plugins",
+                            .shares = 10,
+                            .interval_ns = 5 * NS_PER_S,
+                            .log = LOG_LEVEL_INFO,
+                            .terms = {.socket = GS_DEFAULT_SOCKET, .library_folder = "/var/lib/gpushare"}};
   struct option known[OPTION_COUNT + 3];
   int option;
   build_options(known);

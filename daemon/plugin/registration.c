@@ -22,14 +22,14 @@ static void end_call(struct registration *registration) {
   registration->call = NULL;
 }
 
-/* Later again. */
+/* Later again. text may be the call's. */
 static void fail(struct registration *registration, const char *why, const char *text) {
   const char *gap = *text ? ": " : "";
-  end_call(registration);
   if (registration->failures == 0)
     log_warn("%s is not registered yet: %s%s%s", registration->resource, why, gap, text);
   else
     log_debug("%s is still not registered: %s%s%s", registration->resource, why, gap, text);
+  end_call(registration);
   registration->timer.due_ns = clock_now_ns() + (PAUSE_FIRST_NS << registration->failures);
   registration->failures += registration->failures < PAUSE_DOUBLINGS;
 }

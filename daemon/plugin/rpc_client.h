@@ -11,7 +11,8 @@ struct rpc_client;
 
 #define RPC_CLIENT_TEXT_SIZE 160
 
-/* How it ended: a gRPC status, or -errno, and what the other side says to it. The call is still there. */
+/* How it ended: a gRPC status, or -errno, and what the other side says to it, which is the call's. The call
+ * is still there: rpc_client_close ends it. */
 typedef void rpc_client_done(void *owner, int result, const char *text);
 
 /* Call `path` at the socket with `message`, whose bytes are copied. The call, or NULL and -errno in *err. */

@@ -81,11 +81,14 @@ class Registration(unittest.TestCase):
                 here.start_plugin()
             here.kubelet.wait_healthy(10)
 
-    def test_a_stream_that_breaks_is_mended(self):
-        with scene() as here:
+    def test_a_kubelet_that_does_not_watch_or_stops_is_told_again(self):
+        with scene(kubelet=False) as here:
+            here.kubelet.omissions = 1
+            here.kubelet.start()
+            here.kubelet.wait_registrations(2)
             here.kubelet.wait_healthy(10)
             here.kubelet.clients[GPU].close()
-            here.kubelet.wait_registrations(2)
+            here.kubelet.wait_registrations(3)
             here.kubelet.wait_healthy(10)
 
     def test_a_folder_that_goes_ends_the_plugin(self):
