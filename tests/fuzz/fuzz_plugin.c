@@ -104,6 +104,7 @@ static void begin_call(const char *path) {
   size_t size = add_header(block, ":method", "POST");
   size += add_header(block + size, ":scheme", "http");
   size += add_header(block + size, ":path", path);
+  size += add_header(block + size, ":authority", "localhost");
   size += add_header(block + size, "content-type", "application/grpc");
   feed_frame(FRAME_HEADERS, END_HEADERS, world.next_stream, block, size);
 }
@@ -168,6 +169,8 @@ static void begin(void) {
   require(rpc_server_open(&world.server, &world.resource) == 0, "no server");
   feed((const uint8_t *)NGHTTP2_CLIENT_MAGIC, NGHTTP2_CLIENT_MAGIC_LEN);
   feed(settings, sizeof settings);
+  call("/v1beta1.DevicePlugin/GetDevicePluginOptions", NULL, 0, true, true);
+  require(world.server.ended == 1, "a right call is not answered");
 }
 
 static void end(void) {
@@ -256,12 +259,10 @@ static size_t make_noise(uint8_t *to) {
 
 static size_t make_record(uint8_t *to) {
   uint8_t *bytes = to + HEAD_SIZE;
-  unsigned kind = random_below(8);
-  to[0] = (uint8_t)(random_below(64) << 2 | (kind < 1   ? SENT_RAW
-                                             : kind < 3 ? SENT_BODY
-                                             : kind < 7 ? SENT_MESSAGE
-                                                        : DEVICES_CHANGE));
-  size_t size = kind > 1 ? make_request(bytes) : make_noise(bytes);
+  unsigned kind = random_below(40); /* noise mostly ends the connection */
+  uint8_t how = kind < 1 ? SENT_RAW : kind < 6 ? SENT_BODY : kind < 35 ? SENT_MESSAGE : DEVICES_CHANGE;
+  to[0] = (uint8_t)(random_below(64) << 2 | how);
+  size_t size = kind > 2 ? make_request(bytes) : make_noise(bytes);
   if (size > 0 && random_below(5) == 0)
     bytes[random_below((unsigned)size)] ^= (uint8_t)(1 << random_below(8));
   to[1] = (uint8_t)(size >> 8);

@@ -49,6 +49,15 @@ class Registration(unittest.TestCase):
     def test_a_kubelet_that_comes_later(self):
         with scene(kubelet=False) as here:
             wait_until("the plugin listens", here.socket().exists)
+            stub = here.path / "kubelet" / "kubelet.sock"
+
+            def tries():
+                return here.log.read_text().count("gpushare.io/gpu is not registered yet")
+
+            for count in range(2, 22):  # each at once, not when a pause is over
+                stub.touch()
+                wait_until(f"it has tried {count} times", lambda: tries() >= count)
+                stub.unlink()
             here.kubelet.start()
             here.kubelet.wait_healthy(10)
 
@@ -101,7 +110,8 @@ class Registration(unittest.TestCase):
 
 class Health(unittest.TestCase):
     def test_the_daemon_goes_and_comes(self):
-        with scene("--opportunistic-shares", "2", daemon=False) as here:
+        # Its end is seen when it happens, not at the next look.
+        with scene("--opportunistic-shares", "2", "--interval", "1h", daemon=False) as here:
             here.kubelet.wait_healthy(0)
             for how in (signal.SIGTERM, signal.SIGKILL):
                 here.start_daemon()
