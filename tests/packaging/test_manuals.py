@@ -1,5 +1,7 @@
 """The manual pages are well-formed, and tell of every command, option, key, variable and exit code that there is, and of
-no other. usage: test_manuals.py GPUSHARECTL DAEMON SOURCES"""
+no other. usage: test_manuals.py GPUSHARECTL DAEMON SOURCES
+
+GS_PLUGIN: gpushare-device-plugin; where it is not built, its page is only held to its form."""
 import os
 import re
 import shutil
@@ -8,6 +10,7 @@ import sys
 import unittest
 
 ctl, daemon, sources = sys.argv[1:4]
+plugin = os.environ.get("GS_PLUGIN")
 folder = os.path.join(sources, "docs/man")
 
 
@@ -64,6 +67,14 @@ class Truth(unittest.TestCase):
         keys = {"-" + key.replace("_", "-") for key in items("gpushare.conf.5", "Ic")}
         self.assertEqual(items("gpushare-daemon.8", "Fl") - {"-"} | keys, help_options(daemon))
 
+    @unittest.skipUnless(plugin, "no gpushare-device-plugin")
+    def test_options_of_the_plugin(self):
+        name = "gpushare-device-plugin.8"
+        self.assertEqual(items(name, "Fl"), help_options(plugin))
+        for option, default in re.findall(r"(?m)^  --([a-z-]+) .*\(default ([^ ):]+)", help_of(plugin)):
+            text = re.search(rf"(?ms)^\.It Fl -{option} (.*?)(?=^\.It |^\.El)", page(name)).group(1)
+            self.assertRegex(text, rf"\(default\s{re.escape(default)}[):]", option)
+
     def test_keys_have_their_defaults(self):
         """What --help says of a default, the manual says as well."""
         for key, default in re.findall(r"(?m)^  --([a-z-]+) .*\(default ([^ ):]+)", help_of(daemon)):
@@ -78,7 +89,9 @@ class Truth(unittest.TestCase):
         self.assertEqual(items("libunified.7", "Ev") | items("gpusharectl.1", "Ev"), known)
 
     def test_exit_codes(self):
-        for name, program in (("gpusharectl.1", ctl), ("gpushare-daemon.8", daemon)):
+        for name, program in (("gpusharectl.1", ctl), ("gpushare-daemon.8", daemon), ("gpushare-device-plugin.8", plugin)):
+            if not program:
+                continue
             told = exit_codes(help_of(program).split("exit codes:")[1])
             self.assertEqual(set(re.findall(r"(?m)^\.It (\d+)", section(name, "EXIT STATUS"))), told, name)
 
