@@ -1,5 +1,6 @@
 """The two jobs (bench/opportune.py) of a pair that bench/pairs.py measures: which pairs there are, and how they run."""
 import collections
+import pathlib
 import time
 
 import gpubench
@@ -37,11 +38,26 @@ class Duo:
     def __init__(self, bench, stack, name, mode):
         self.bench, self.stack, self.name, self.mode = bench, stack, name, mode
         self.pair = PAIRS[name]
-        self.mps = stack.enter_context(mps.Mps(bench.out)) if "mps" in mode else None
-        self.daemon = stack.enter_context(bench.daemon("auto", None, self.pair.capacity)) if is_ours(mode) else None
+        self.mps = stack.enter_context(mps.Mps(bench.out)) if "mps" in mode and not is_ours(mode) else None
+        self.daemon = self.start_daemon() if is_ours(mode) else None
         self.variant = "daemon" if self.daemon else "stock"
         self.jobs = {}
         self.limits = None
+
+    def start_daemon(self):
+        """With ours, MPS is the daemon's."""
+        spatial = "mps" if "mps" in self.mode else None
+        daemon = self.stack.enter_context(self.bench.daemon("auto", None, self.pair.capacity, spatial))
+        if spatial:
+            self.stack.callback(mps.keep_logs, f"{daemon.socket}.mps/log", pathlib.Path(self.bench.out) / "mps.log")
+            mps.await_of_daemon(daemon)
+        return daemon
+
+    def check_mps(self):
+        if self.mps:
+            mps.check_programs(self.mps.clients(), len(SIDES))
+        elif "mps" in self.mode:
+            mps.check_programs(self.daemon.status()["daemon"]["mps_programs"], len(SIDES))
 
     def environment(self, side):
         args = self.bench.args
@@ -76,8 +92,7 @@ class Duo:
         for job in self.jobs.values():
             told = job.expect("ready", BUILD_S)
             gpubench.check_guest(self.variant, told, job, self.daemon)
-        if self.mps:
-            self.mps.check_clients(len(SIDES))
+        self.check_mps()
         if self.daemon:
             self.limits = self.stack.enter_context(watch.Watch(self.daemon, self.limit_share, WINDOW_S))
 

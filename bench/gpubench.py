@@ -156,7 +156,7 @@ class Daemon:
 
     START_S = 10
 
-    def __init__(self, build, out, mode, tq_s=None, capacity=None, host_memory=None):
+    def __init__(self, build, out, mode, tq_s=None, capacity=None, host_memory=None, spatial=None):
         self.build = build
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gpushare-bench-"))
         self.socket = self.folder / "daemon.sock"
@@ -167,6 +167,7 @@ class Daemon:
         self.command += ["--tq", f"{tq_s:g}"] if tq_s else []
         self.command += ["--capacity", capacity] if capacity else []
         self.command += ["--host-memory", host_memory] if host_memory else []
+        self.command += ["--spatial", spatial] if spatial else []
         self.process = None
         self.log = None
 

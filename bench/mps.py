@@ -25,6 +25,30 @@ def without(env):
     return {name: value for name, value in env.items() if not name.startswith("CUDA_MPS_")}
 
 
+def keep_logs(folder, kept_path):
+    """What MPS has written there, at the end of a file that stays."""
+    with open(kept_path, "ab") as kept:
+        for path in sorted(pathlib.Path(folder).glob("*.log")):
+            kept.write(path.read_bytes())
+
+
+def await_of_daemon(daemon):
+    """gpushare-daemon's own MPS takes programs."""
+    if not shutil.which(CONTROL):
+        raise NotThere(f"there is no {CONTROL}")
+    end_s = time.monotonic() + START_S
+    while daemon.status()["daemon"]["mps"] != "runs":
+        if time.monotonic() > end_s:
+            raise gpubench.BenchError(f"the daemon's MPS does not run: {gpubench.tail(daemon.log_path)}")
+        time.sleep(0.05)
+
+
+def check_programs(programs, count):
+    """A comparison means something only if the jobs use it."""
+    if programs < count:
+        raise gpubench.BenchError(f"MPS serves {programs} of {count} jobs")
+
+
 class Mps:
     """Runs until its `with` block ends."""
 
@@ -60,12 +84,6 @@ class Mps:
     def clients(self):
         """How many processes it serves."""
         return sum(len(self.processes_of(f"get_client_list {server}")) for server in self.servers())
-
-    def check_clients(self, count):
-        """A comparison means something only if the jobs are its clients."""
-        clients = self.clients()
-        if clients < count:
-            raise gpubench.BenchError(f"MPS serves {clients} of {count} jobs")
 
     def __enter__(self):
         for name in ("pipe", "log"):
@@ -120,10 +138,5 @@ class Mps:
                     os.kill(pid, sign)
                 except ProcessLookupError:
                     pass
-        self.keep_logs()
+        keep_logs(self.folder / "log", self.log_path)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def keep_logs(self):
-        with open(self.log_path, "ab") as kept:
-            for path in sorted((self.folder / "log").glob("*.log")):
-                kept.write(path.read_bytes())

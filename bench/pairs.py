@@ -5,7 +5,7 @@
   mps            NVIDIA's MPS
   mps-priority   MPS, the opportunistic job at the lower client priority
   ours           libunified and its daemon, by class
-  ours-mps       that, and MPS
+  ours-mps       that, and the daemon's MPS (spatial = mps)
 
 The processes of a pair start once per mode, and *alone* is one of them while the other one waits: so what libunified
 costs a job that is alone is not in the ratios, but in NAME_alone_over_stock. A server is compared by the same requests.

@@ -107,7 +107,9 @@ if "set-rate" in words:
     with open(os.environ["FAKE_ROOT"] + "/rates", "a") as rates:
         rates.write(rate + "\n")
 if "status" in words:
-    print(json.dumps({"gpus": [{"handovers": 0, "jobs": [
+    fake = os.environ.get("FAKE_MPS", "")
+    served = {"mps": "down" if fake == "broken" else "runs", "mps_programs": 0 if fake == "lonely" else len(known)}
+    print(json.dumps({"daemon": served, "gpus": [{"handovers": 0, "jobs": [
         {"pid": int(pid), "job": index + 1, "limit_share": 0.3 if side == "opportunistic" else None}
         for index, (pid, side) in enumerate(known)]}]}))
 '''
@@ -116,7 +118,12 @@ FAKE_DAEMON = r'''#!/usr/bin/env python3
 import os, pathlib, signal, sys
 if "--capacity" in sys.argv:
     (pathlib.Path(os.environ["FAKE_ROOT"]) / "capacity").write_text(sys.argv[sys.argv.index("--capacity") + 1])
-pathlib.Path(sys.argv[sys.argv.index("--socket") + 1]).write_text("")
+socket = sys.argv[sys.argv.index("--socket") + 1]
+if "--spatial" in sys.argv:
+    logs = pathlib.Path(socket + ".mps/log")
+    logs.mkdir(parents=True)
+    (logs / "control.log").write_text("spatial = " + sys.argv[sys.argv.index("--spatial") + 1])
+pathlib.Path(socket).write_text("")
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 signal.pause()
 '''
@@ -192,7 +199,8 @@ class PairsTest(selftest_scheduling.SchedulingFakes):
             self.assertAlmostEqual(figures[f"{name}{mode}_opportunistic_over_best"], 1, 1)
             self.assertLessEqual(figures[f"{name}{mode}_opportunistic_back_s"], 0.75)
         self.assertIn("shufflenet_mobilenet: stock 16 s, mps 16 s, mps-priority 16 s, ours 20 s, ours-mps 20 s", errors)
-        self.assertEqual((self.root / "mps").read_text().split().count("quit"), 3)
+        self.assertEqual((self.root / "mps").read_text().split().count("quit"), 2)
+        self.assertEqual((self.root / "out/mps.log").read_text(), "spatial = mps")
         told = json.loads((self.root / "out/rates.json").read_text())["shufflenet_mobilenet"]
         self.assertEqual(list(told), list(pairs.MODES))
         self.assertEqual([told[mode]["lines"] != [] for mode in pairs.MODES], [False, False, False, True, True])
@@ -245,6 +253,12 @@ class PairsTest(selftest_scheduling.SchedulingFakes):
         self.assertIn("MPS serves 0 of 2 jobs", errors)
         self.assertNotIn("pairs_shufflenet_mobilenet_mps_production_over_alone", figures)
 
+    def test_jobs_that_do_not_use_the_daemons_mps(self):
+        code, figures, errors = self.run_pairs(*self.ONE, "--modes", "stock,ours-mps", FAKE_MPS="lonely")
+        self.assertEqual(code, 1)
+        self.assertIn("MPS serves 0 of 2 jobs", errors)
+        self.assertNotIn("pairs_shufflenet_mobilenet_ours_mps_production_over_alone", figures)
+
     def test_mps_that_does_not_quit(self):
         code, _, errors = self.run_pairs(*self.ONE, "--modes", "mps", FAKE_MPS="deaf")
         self.assertEqual(code, 0, errors)
@@ -252,7 +266,7 @@ class PairsTest(selftest_scheduling.SchedulingFakes):
     def test_sigterm_takes_everybody_along(self):
         env = os.environ | {"FAKE_ROOT": str(self.root), "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}
         command = [sys.executable, gpubench.HERE / "pairs.py", "--build", self.root / "build", "--python",
-                   self.root / "python", "--out", self.root / "out", *self.ONE, "--modes", "ours-mps"]
+                   self.root / "python", "--out", self.root / "out", *self.ONE, "--modes", "mps"]
         bench = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end_s = time.monotonic() + 30
         while not (self.root / "span.opportunistic").exists() and time.monotonic() < end_s:
