@@ -19,8 +19,8 @@ LIMIT_S = 50  # for one run
 class Setup:
     """What is run on which driver."""
 
-    def __init__(self, build, folder, simulate):
-        self.build, self.folder, self.simulate = build, folder, simulate
+    def __init__(self, build, folder, simulate, installed):
+        self.build, self.folder, self.simulate, self.installed = build, folder, simulate, installed
         self.environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "GPUSHARE_MEMORY", "GPUSHARE_LIB")}
         self.state = os.path.join(folder, "state")
         if simulate:
@@ -36,6 +36,13 @@ class Setup:
 
     def program(self, *path):
         return os.path.join(self.build, *path)
+
+    def own_program(self, name):
+        """What is demonstrated, of the build folder or as it is installed."""
+        found = shutil.which(name) if self.installed else self.program("daemon", name)
+        if not found:
+            raise RuntimeError(f"{name} is not installed")
+        return found
 
     def job_command(self, rounds, size):
         return [self.program("tests", "system", "job"), "--bytes", str(size), "--buffers", "4", "--rounds", str(rounds),
@@ -78,7 +85,7 @@ def gpu_there():
 
 def try_gpu(build, folder):
     """A small job on the real driver comes to its end, or RuntimeError."""
-    setup = Setup(build, folder, simulate=False)
+    setup = Setup(build, folder, simulate=False, installed=False)
     result = output_of(setup.job_command(1, MIB), env=setup.environment, input="go\n")
     if result.returncode != 0 or not result.stdout.endswith("ok\n"):
         raise RuntimeError("the GPU does not work (--simulate: without it): a small program failed with "
@@ -92,7 +99,7 @@ class Daemon:
         self.setup = setup
         self.socket = os.path.join(setup.folder, "daemon.sock")
         self.log = open(os.path.join(setup.folder, "daemon.log"), "w+", encoding="utf-8")
-        command = [setup.program("daemon", "gpushare-daemon"), "--socket", self.socket, "--mode", mode, "--tq", setup.tq,
+        command = [setup.own_program("gpushare-daemon"), "--socket", self.socket, "--mode", mode, "--tq", setup.tq,
                    "--capacity", str(setup.capacity)]
         self.process = subprocess.Popen(command, env=setup.environment, stderr=self.log)
         deadline = time.monotonic() + 10
@@ -103,7 +110,7 @@ class Daemon:
             time.sleep(0.01)
 
     def status(self):
-        command = [self.setup.program("daemon", "gpusharectl"), "--socket", self.socket, "status", "--json"]
+        command = [self.setup.own_program("gpusharectl"), "--socket", self.socket, "status", "--json"]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         return json.loads(result.stdout) if result.returncode == 0 else None
 
@@ -125,7 +132,7 @@ class Job:
         self.name, self.setup = name, setup
         self.output = open(os.path.join(setup.folder, f"{name}.out"), "w+", encoding="utf-8")
         self.errors = open(os.path.join(setup.folder, f"{name}.err"), "w+", encoding="utf-8")
-        command = [setup.program("daemon", "gpusharectl"), "--socket", daemon.socket, "run", "--memory", memory, "--"]
+        command = [setup.own_program("gpusharectl"), "--socket", daemon.socket, "run", "--memory", memory, "--"]
         self.process = subprocess.Popen(command + setup.job_command(setup.rounds, setup.bytes), env=setup.environment,
                                         text=True, stdin=subprocess.PIPE, stdout=self.output, stderr=self.errors)
 
@@ -274,6 +281,8 @@ def main():
     parser = argparse.ArgumentParser(prog="demo.py", description=__doc__, allow_abbrev=False)
     parser.add_argument("build", help="the build folder")
     parser.add_argument("--simulate", action="store_true", help="the simulated driver, even where there is a GPU")
+    parser.add_argument("--installed", action="store_true", help="the installed programs; of the build folder only the "
+                        "jobs that they share a GPU between, and the simulated driver")
     options = parser.parse_args()
     build = os.path.abspath(options.build)
     folder = tempfile.mkdtemp(prefix="gpushare-demo-")
@@ -283,7 +292,7 @@ def main():
         simulate = options.simulate or not gpu_there()
         if not simulate:
             try_gpu(build, folder)
-        setup = Setup(build, folder, simulate)
+        setup = Setup(build, folder, simulate, options.installed)
         why = "as asked" if options.simulate else "no GPU here"
         print("demo: " + (f"{why}: the SIMULATED driver is used" if simulate else "on this machine's GPU"))
         print(f"demo: two programs of {setup.bytes // MIB} MiB each, capacity {setup.capacity // MIB} MiB, TQ {setup.tq} s,"
