@@ -136,6 +136,14 @@ static bool is_rate_for_nothing(const struct peer *client, const struct gs_msg *
          terms_of(&client->terms).class != GS_CLASS_OPPORTUNISTIC;
 }
 
+static const char *owner_may_not(const struct gs_msg *msg) {
+  if (msg->set_terms.term == GS_TERM_RATE)
+    return NOT_PERMITTED;
+  return msg->set_terms.term == GS_TERM_PAUSED
+             ? "not permitted: somebody has paused it who may change settings"
+             : "not permitted: its owner may only ask for less";
+}
+
 /* 0, or -errno and why. client: NULL if there is none. */
 static int check_terms(const struct peer *peer, const struct peer *client, const struct gs_msg *msg,
                        const char **why) {
@@ -151,9 +159,35 @@ static int check_terms(const struct peer *peer, const struct peer *client, const
   }
   if (peer_may_change(peer) || (peer->uid == client->uid && terms_owner_may(&client->terms, msg)))
     return 0;
-  bool lowers = peer->uid == client->uid && msg->set_terms.term != GS_TERM_RATE;
-  *why = lowers ? "not permitted: its owner may only ask for less" : NOT_PERMITTED;
+  *why = peer->uid == client->uid ? owner_may_not(msg) : NOT_PERMITTED;
   return -EACCES;
+}
+
+static void set_terms(const struct peer *peer, struct peer *client, const struct gs_msg *msg,
+                      uint64_t now_ns) {
+  log_info("SET_TERMS %u to %ld for job %u (pid %d, %s), by uid %u (pid %d)", msg->set_terms.term,
+           (long)msg->set_terms.value, client->job_id, client->pid, client->name, peer->uid, peer->pid);
+  terms_set(&client->terms, msg, !peer_may_change(peer));
+  daemon_apply_terms(client, now_ns);
+}
+
+/* Those that hold together are paused together, and go on together: as far as that is permitted. */
+static void set_for_gang(const struct peer *peer, const struct gang *gang, const struct gs_msg *msg,
+                         uint64_t now_ns) {
+  list_each(node, &gang->sched.members) {
+    struct peer *member = attachment_of(list_entry(node, struct sched_job, gang_link))->peer;
+    const char *why;
+    bool differs = terms_of(&member->terms).paused != msg->set_terms.value;
+    if (differs && check_terms(peer, member, msg, &why) == 0)
+      set_terms(peer, member, msg, now_ns);
+  }
+}
+
+static void set_for_gangs(const struct peer *peer, const struct peer *client, const struct gs_msg *msg,
+                          uint64_t now_ns) {
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
+    if (client->attachments[i] && client->attachments[i]->gang)
+      set_for_gang(peer, client->attachments[i]->gang, msg, now_ns);
 }
 
 static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
@@ -165,10 +199,9 @@ static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct 
     reply(peer, err, why);
     return;
   }
-  log_info("SET_TERMS %u to %ld for job %u (pid %d, %s), by uid %u (pid %d)", msg->set_terms.term,
-           (long)msg->set_terms.value, client->job_id, client->pid, client->name, peer->uid, peer->pid);
-  terms_set(&client->terms, msg, !peer_may_change(peer));
-  daemon_apply_terms(client, now_ns);
+  set_terms(peer, client, msg, now_ns);
+  if (msg->set_terms.term == GS_TERM_PAUSED)
+    set_for_gangs(peer, client, msg, now_ns);
   reply(peer, 0, "");
 }
 

@@ -97,6 +97,7 @@ static struct gs_msg describe_terms(const struct sched_job *job, uint32_t index,
   msg.terms_status.remaining_ns = remaining_ns(job, now_ns);
   msg.terms_status.limit_bytes = job->terms.limit_bytes;
   msg.terms_status.soft_limit_bytes = job->terms.soft_limit_bytes;
+  msg.terms_status.paused = job->terms.paused;
   msg.terms_status.class = job->terms.class;
   msg.terms_status.rate = job->terms.rate_percent;
   if (attachment_of(job)->gang)

@@ -26,6 +26,9 @@ static void set_field(struct sched_terms *terms, enum gs_term term, uint64_t val
   case GS_TERM_RATE:
     terms->rate_percent = (uint32_t)value;
     break;
+  case GS_TERM_PAUSED:
+    terms->paused = value;
+    break;
   }
 }
 
@@ -45,6 +48,8 @@ uint64_t terms_value(const struct sched_terms *terms, enum gs_term term) {
     return terms->class;
   case GS_TERM_RATE:
     return terms->rate_percent;
+  case GS_TERM_PAUSED:
+    return terms->paused;
   }
   return 0;
 }
@@ -120,6 +125,8 @@ const char *terms_wrong(const struct gs_msg *msg) {
     return value > GS_CLASS_OPPORTUNISTIC ? "the class must be " CLASS_NAMES : NULL;
   case GS_TERM_RATE:
     return value > 100 ? "the rate must be auto, or from " RATE_RANGE " of a GPU" : NULL;
+  case GS_TERM_PAUSED:
+    return value > 1 ? "a job is paused, 1, or not, 0" : NULL;
   case GS_TERM_EXPECTED:
   case GS_TERM_LIMIT:
   case GS_TERM_SOFT_LIMIT:
@@ -160,6 +167,8 @@ bool terms_owner_may(const struct terms *terms, const struct gs_msg *msg) {
     return owner_may_class(terms, given.class, value);
   case GS_TERM_RATE: /* production may lose by it */
     return false;
+  case GS_TERM_PAUSED:
+    return value || !given.paused || !stands(terms, GS_TERM_PAUSED);
   default:
     return true;
   }
@@ -167,6 +176,8 @@ bool terms_owner_may(const struct terms *terms, const struct gs_msg *msg) {
 
 void terms_set(struct terms *terms, const struct gs_msg *msg, bool by_owner) {
   enum gs_term term = (enum gs_term)msg->set_terms.term;
+  if (by_owner && term == GS_TERM_PAUSED && !terms_of(terms).paused)
+    terms->standing_fields &= ~(1u << term); /* he may resume what he pauses */
   set_field(&terms->set, term, msg->set_terms.value);
   terms->set_fields |= 1u << term;
   if (!by_owner)

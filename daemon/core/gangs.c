@@ -55,6 +55,21 @@ static void set_claims(struct sched_gang *gang, bool claims) {
   }
 }
 
+void gang_disclaim(struct sched_gang *gang) {
+  if (gang)
+    set_claims(gang, false);
+}
+
+const struct sched_job *gang_paused(const struct sched_gang *gang) {
+  if (!gang)
+    return NULL;
+  list_each(node, &gang->members) {
+    if (member_of(node)->terms.paused)
+      return member_of(node);
+  }
+  return NULL;
+}
+
 void gang_leave(struct sched_job *job) {
   struct sched_gang *gang = job->gang;
   if (!gang)
@@ -86,7 +101,7 @@ bool gang_join(struct sched_gang *gang, struct sched_job *job) {
 static void ask_all(struct sched_gang *gang, uint64_t now_ns) {
   list_each(node, &gang->members) {
     struct sched_job *job = member_of(node);
-    if (takes_turns(job) && job->state == GS_JOB_IDLE) {
+    if (takes_turns(job) && job->state == GS_JOB_IDLE && !job->terms.paused) {
       set_claims(gang, false);
       turns_set_state(job, GS_JOB_WAITING, now_ns);
       make_dirty(job->gpu);
@@ -150,6 +165,8 @@ static bool needs_none(const struct sched_job *job) {
 
 /* All members; or they would, if all quanta were over. */
 static bool have_places(const struct sched_gang *gang, bool all_over, uint64_t now_ns) {
+  if (gang_paused(gang))
+    return false;
   list_each(node, &gang->members) {
     const struct sched_job *job = member_of(node);
     bool over = all_over || turns_quantum_over(job->gpu, now_ns);

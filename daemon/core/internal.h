@@ -28,6 +28,10 @@ void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, 
 void turns_admit_running(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
                          struct sched_change *change);
 
+/* The job is to have no GPU, or may have one again. */
+void turns_pause(struct sched_job *job, uint64_t now_ns, struct sched_change *change);
+void turns_resume(struct sched_job *job, uint64_t now_ns, struct sched_change *change);
+
 /* When the quantum of those that hold is over; whether it is. */
 uint64_t turns_quantum_end_ns(const struct sched_gpu *gpu);
 bool turns_quantum_over(const struct sched_gpu *gpu, uint64_t now_ns);
@@ -94,6 +98,12 @@ void gang_leave(struct sched_job *job);
 bool gang_is_alone(const struct sched_job *job);
 
 bool gang_waits(const struct sched_gang *gang);
+
+/* A member that is paused: without it the others are not granted either. NULL: there is none, or no gang. */
+const struct sched_job *gang_paused(const struct sched_gang *gang);
+
+/* The places that it claims are others'. NULL: nothing happens. */
+void gang_disclaim(struct sched_gang *gang);
 
 /* A member's GPU has changed what the others' can do. NULL: nothing happens. */
 void gang_look(const struct sched_gang *gang);

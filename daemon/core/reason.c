@@ -55,6 +55,8 @@ static bool waits_for_idleness(const struct sched_job *job) {
 
 static struct sched_reason of_waiter(const struct sched_job *job, uint64_t now_ns) {
   const struct sched_gpu *gpu = job->gpu;
+  if (gang_paused(job->gang))
+    return because(GS_REASON_PAUSED, gang_paused(job->gang), SCHED_NEVER);
   const struct sched_job *stopping = job_of_turn(list_first(&gpu->dropping));
   if (!stopping)
     stopping = job_of_turn(list_first(&gpu->overdue));
@@ -76,5 +78,7 @@ struct sched_reason sched_job_reason(const struct sched_job *job, uint64_t now_n
     return of_waiter(job, now_ns);
   if (job->state == GS_JOB_DROPPING)
     return because(GS_REASON_STOPS, NULL, 0);
+  if (job->terms.paused)
+    return because(GS_REASON_PAUSED, NULL, SCHED_NEVER);
   return because(job->state == GS_JOB_BYPASSED ? GS_REASON_SILENT : GS_REASON_IDLE, NULL, 0);
 }

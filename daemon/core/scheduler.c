@@ -178,7 +178,9 @@ void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_chang
 void scheduler_request(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
   if (job->state != GS_JOB_IDLE)
     return; /* it crossed a grant, or is a repetition; who is being dropped asks again after its release */
-  if (job->gpu->serialized)
+  if (job->terms.paused)
+    job->asks = true;
+  else if (job->gpu->serialized)
     turns_set_state(job, GS_JOB_WAITING, now_ns);
   else
     turns_grant(job->gpu, job, now_ns, change);
@@ -204,7 +206,7 @@ bool scheduler_release(struct sched_job *job, const struct sched_release *releas
   account_release(job, release->drain_ns, now_ns);
   job->flags = 0;
   turns_set_state(job, GS_JOB_IDLE, now_ns);
-  if (!job->gpu->serialized)
+  if (!job->gpu->serialized && !job->terms.paused)
     turns_grant(job->gpu, job, now_ns, change);
   gang_ask(job->gang, now_ns);
   joint_look(job->gang, now_ns, change); /* the others need not wait for it */
@@ -368,10 +370,15 @@ void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms,
     policy_charge(job, now_ns);
     job->ran_ns = now_ns;
   }
+  bool was_paused = job->terms.paused;
   job->gpu->class_counts[job->terms.class]--;
   job->terms = *terms;
   job->gpu->class_counts[job->terms.class]++;
   turns_rank(job);
+  if (job->terms.paused && !was_paused)
+    turns_pause(job, now_ns, change);
+  else if (was_paused && !job->terms.paused)
+    turns_resume(job, now_ns, change);
   conclude(job->gpu, now_ns, change);
 }
 

@@ -157,6 +157,7 @@ struct sched_terms {
   uint64_t soft_limit_bytes; /* what it has beyond that leaves the card before others' memory; 0: none */
   enum gs_class class;       /* policy.h, residency.c */
   uint32_t rate_percent;     /* of an opportunistic job (rates.h); 0: found by itself */
+  bool paused;               /* it gets no GPU */
 };
 
 enum sched_role { SCHED_ROLE_NONE, SCHED_ROLE_FIRST, SCHED_ROLE_SECOND };
@@ -204,6 +205,7 @@ struct sched_job {
   uint32_t place;          /* in the queue, from 1, after scheduler_number_queue */
   uint64_t epoch;
   uint64_t since_ns; /* in this state */
+  bool asks;         /* paused: it wants to run all the same */
   bool active;       /* it holds, and has said that it runs */
   bool took_over;    /* its last grant was a hand-over: another job had the turn before */
   bool displaced;    /* a holder that must stop; `undecided` until that is clear */

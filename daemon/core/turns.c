@@ -94,6 +94,7 @@ static uint64_t quantum_left_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
 
 void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
   turns_set_state(job, GS_JOB_HOLDING, now_ns);
+  job->asks = false;
   job->credit_ns = gpu->serialized ? job->credit_ns : 0;
   job->epoch = ++gpu->epoch;
   job->turns++;
@@ -138,6 +139,28 @@ void turns_admit_running(struct sched_gpu *gpu, struct sched_job *job, uint64_t 
     gpu->turn_ns = now_ns;
     gpu->last_job = job->id;
   }
+}
+
+/* One that holds while turns are taken is told to stop by what follows from that (stop_holders). */
+void turns_pause(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
+  gang_disclaim(job->gang);
+  if (job->state == GS_JOB_WAITING) {
+    turns_set_state(job, GS_JOB_IDLE, now_ns);
+    job->asks = true;
+  } else if (job->state == GS_JOB_HOLDING && !job->gpu->serialized) {
+    drop(job, now_ns, change);
+  }
+}
+
+void turns_resume(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
+  if (job->state != GS_JOB_IDLE)
+    return;
+  if (!job->gpu->serialized)
+    turns_grant(job->gpu, job, now_ns, change);
+  else if (job->asks)
+    turns_set_state(job, GS_JOB_WAITING, now_ns);
+  job->asks = false;
+  gang_ask(job->gang, now_ns);
 }
 
 /* ---- what holders know of those that wait ---- */
@@ -280,7 +303,7 @@ static unsigned stop_holders(struct sched_gpu *gpu, uint64_t now_ns, struct sche
   for (struct list *node = gpu->holders.next, *next; node != &gpu->holders; node = next) {
     struct sched_job *job = job_of_turn(node);
     next = node->next;
-    if (is_too_big(job, change) || job->displaced || job->must_stop ||
+    if (is_too_big(job, change) || job->displaced || job->must_stop || job->terms.paused ||
         (waits_in_vain(job) && now_ns >= grace_end_ns(job))) {
       *anew |= job->displaced || !job->must_stop;
       if (job->displaced)
@@ -354,11 +377,12 @@ static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chan
     holders_foresee(gpu, turns_quantum_end_ns(gpu), all_run(gpu));
 }
 
-/* Turns have ended: who neither holds nor owes an answer holds now, and no gang waits for this GPU. */
+/* Turns have ended: who neither holds nor owes an answer, and is not paused, holds now, and no gang waits for
+ * this GPU. */
 static void grant_all(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   list_each(node, &gpu->jobs) {
     struct sched_job *job = list_entry(node, struct sched_job, link);
-    if (job->state == GS_JOB_IDLE || job->state == GS_JOB_WAITING)
+    if ((job->state == GS_JOB_IDLE || job->state == GS_JOB_WAITING) && !job->terms.paused)
       turns_grant(gpu, job, now_ns, change);
     gang_look(job->gang);
   }

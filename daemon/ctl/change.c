@@ -85,7 +85,7 @@ int change_policy(const struct request *request) {
   return change_gpu(request, GS_SET_POLICY, policy);
 }
 
-/* ---- of jobs: COMMAND JOB VALUE ---- */
+/* ---- of jobs: COMMAND JOB, and mostly a VALUE ---- */
 
 static int change_job(const struct request *request, enum gs_term term, uint64_t value) {
   struct gs_msg msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
@@ -144,4 +144,9 @@ int change_rate(const struct request *request) {
   if (strcmp(request->words[2], "auto") != 0 && parse_percent(request->words[2], 1, 100, &percent) < 0)
     return usage_error("the rate is auto, or " RATE_RANGE " of a GPU, not", request->words[2]);
   return change_job(request, GS_TERM_RATE, percent);
+}
+
+/* The command's name says it. */
+int change_paused(const struct request *request) {
+  return change_job(request, GS_TERM_PAUSED, strcmp(request->words[0], "pause") == 0);
 }

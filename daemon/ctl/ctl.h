@@ -123,6 +123,7 @@ int change_expected(const struct request *request);
 int change_limit(const struct request *request);
 int change_soft_limit(const struct request *request);
 int change_class(const struct request *request);
+int change_paused(const struct request *request);
 int change_rate(const struct request *request);
 
 /* ---- plan.c ---- */

@@ -31,7 +31,7 @@ const char *event_term_name(unsigned term) {
   static const char *const names[GS_TERM_COUNT] = {
       [GS_TERM_WEIGHT] = "weight", [GS_TERM_PRIORITY] = "priority",     [GS_TERM_EXPECTED] = "expected",
       [GS_TERM_LIMIT] = "limit",   [GS_TERM_SOFT_LIMIT] = "soft_limit", [GS_TERM_CLASS] = "class",
-      [GS_TERM_RATE] = "rate"};
+      [GS_TERM_RATE] = "rate",     [GS_TERM_PAUSED] = "paused"};
   return term < GS_TERM_COUNT ? names[term] : "unknown";
 }
 
@@ -183,10 +183,14 @@ static void tell_actor(FILE *out, const struct gs_msg *event) {
 }
 
 static void tell_term(FILE *out, const struct gs_msg *event) {
-  fprintf(out, "%s ", event_term_name(event->event.detail));
-  tell_value(out, event, event->event.change.value);
-  fputs(" instead of ", out);
-  tell_value(out, event, event->event.change.before);
+  if (event->event.detail == GS_TERM_PAUSED) {
+    fputs(event->event.change.value ? " is paused" : " is resumed", out);
+  } else {
+    fprintf(out, " has %s ", event_term_name(event->event.detail));
+    tell_value(out, event, event->event.change.value);
+    fputs(" instead of ", out);
+    tell_value(out, event, event->event.change.before);
+  }
   tell_actor(out, event);
 }
 
@@ -239,7 +243,7 @@ static const struct {
     [GS_EVENT_STAYS] = {" does not leave the card", NULL},
     [GS_EVENT_TOO_BIG] = {" needs more than the GPU has for it: it waits", NULL},
     [GS_EVENT_LIMIT] = {"", tell_limit},
-    [GS_EVENT_TERM] = {" has ", tell_term},
+    [GS_EVENT_TERM] = {"", tell_term},
     [GS_EVENT_HANDOVER] = {" ends a hand-over: ", tell_handover},
     [GS_EVENT_TURNS] = {"", tell_turns},
     [GS_EVENT_SETTING] = {"", tell_setting},

@@ -103,7 +103,7 @@ static const char *const reasons[] = {
     [GS_REASON_IDLE] = "idle",       [GS_REASON_RUNS] = "runs",       [GS_REASON_STOPS] = "stops",
     [GS_REASON_SILENT] = "silent",   [GS_REASON_RESTORE] = "restore", [GS_REASON_ROOM] = "room",
     [GS_REASON_STOP] = "stop",       [GS_REASON_TURN] = "turn",       [GS_REASON_TOO_BIG] = "too_big",
-    [GS_REASON_STAYING] = "staying",
+    [GS_REASON_STAYING] = "staying", [GS_REASON_PAUSED] = "paused",
 };
 
 const char *figures_reason_name(unsigned reason) {

@@ -102,6 +102,7 @@ static void put_terms(json_t *object, const struct gs_msg *terms) {
   json_put_number(object, "limit_bytes", terms->terms_status.limit_bytes);
   json_put_number(object, "soft_limit_bytes", terms->terms_status.soft_limit_bytes);
   json_put_text(object, "class", class_name(terms->terms_status.class));
+  json_put_bool(object, "paused", terms->terms_status.paused);
   json_put_known(object, "rate_percent", terms->terms_status.rate);
   json_object_set_new(object, "gang",
                       *terms->terms_status.gang ? json_string(terms->terms_status.gang) : json_null());

@@ -134,6 +134,8 @@ static const struct command {
     {"set-limit", 3, change_limit},
     {"set-soft-limit", 3, change_soft_limit},
     {"set-class", 3, change_class},
+    {"pause", 2, change_paused},
+    {"resume", 2, change_paused},
     {"set-rate", 3, change_rate},
 };
 

@@ -175,6 +175,16 @@ static void tell_staying(FILE *out) {
         out);
 }
 
+static void tell_paused(FILE *out, const struct why *why) {
+  uint32_t member = why->job.wait->wait_status.awaited;
+  if (!member) {
+    fprintf(out, " is paused: gpusharectl resume %u lets it go on.", why->job.job->job_status.job);
+    return;
+  }
+  fprintf(out, " waits for job %u of its gang, which is paused: gpusharectl resume %u lets both go on.",
+          member, member);
+}
+
 static void tell_silent(FILE *out) {
   fputs(
       " has been told to stop and does not answer. A kernel that does not end, a debugger or SIGSTOP may be "
@@ -218,6 +228,9 @@ static void tell_reason(FILE *out, const struct why *why) {
     return;
   case GS_REASON_STAYING:
     tell_staying(out);
+    return;
+  case GS_REASON_PAUSED:
+    tell_paused(out, why);
     return;
   case GS_REASON_RESTORE:
     fputs(" has its turn, and its memory comes to the card.", out);

@@ -162,8 +162,9 @@ enum gs_term {
   GS_TERM_SOFT_LIMIT = 4, /* likewise, but it may: what is beyond leaves before others' memory; 0: none */
   GS_TERM_CLASS = 5,      /* enum gs_class */
   GS_TERM_RATE = 6,       /* 1 to 100: percent of a GPU, of an opportunistic job; 0: found by itself */
+  GS_TERM_PAUSED = 7,     /* not 0: it gets no GPU */
 };
-#define GS_TERM_COUNT 7
+#define GS_TERM_COUNT 8
 #define GS_WEIGHT_DEFAULT 100
 #define GS_WEIGHT_MAX 10000
 #define GS_PRIORITY_MAX 20
@@ -199,6 +200,7 @@ enum gs_reason {
   GS_REASON_TURN = 7,    /* waits for its turn */
   GS_REASON_TOO_BIG = 8, /* uses more memory than the GPU has for it */
   GS_REASON_STAYING = 9, /* others' memory does not leave the card, for want of host memory */
+  GS_REASON_PAUSED = 10, /* it is paused, or a member of its gang is */
 };
 
 /* What has happened (gpusharectl events). X(name, value, word for people and programs). Values are never
@@ -524,7 +526,7 @@ struct gs_msg {
       char gang[GS_GANG_SIZE];   /* empty: none */
       uint64_t soft_limit_bytes; /* 0: none */
       uint32_t rate;             /* percent of a GPU; 0: found by itself */
-      uint32_t pad;
+      uint32_t paused;           /* not 0: it is */
     } terms_status;
     struct { /* STATUS_WAIT; gpu: index. Follows each STATUS_TERMS */
       uint32_t job;

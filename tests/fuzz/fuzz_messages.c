@@ -296,7 +296,7 @@ static bool is_setting(unsigned type) {
 }
 
 static uint64_t unit_of(unsigned term) {
-  if (term == GS_TERM_CLASS || term == GS_TERM_RATE)
+  if (term == GS_TERM_CLASS || term == GS_TERM_RATE || term == GS_TERM_PAUSED)
     return 1;
   return term >= GS_TERM_LIMIT ? 300 * UNIT : 7;
 }
@@ -331,7 +331,7 @@ static void fill_in(struct gs_msg *msg) {
     msg->get_events.record = random_below(3);
   } else if (msg->type == GS_SET_TERMS) {
     msg->set_terms.job = random_below(20);
-    msg->set_terms.term = random_below(7);
+    msg->set_terms.term = random_below(GS_TERM_COUNT + 1);
     msg->set_terms.value = random_below(4) * unit_of(msg->set_terms.term);
   } else if (is_setting(msg->type)) {
     msg->set.value = random_below(7);

@@ -136,7 +136,9 @@ START_TEST(every_reason_has_its_words) {
       {GS_REASON_TOO_BIG, "it uses 20.0 GiB, and without page faults all of that must fit the GPU, of which "
                           "jobs may use 16.0 GiB."},
       {GS_REASON_STAYING, "for want of host memory"},
-      {GS_REASON_STAYING + 1, "does not know"}};
+      {GS_REASON_PAUSED,
+       "waits for job 3 of its gang, which is paused: gpusharectl resume 3 lets both go on."},
+      {GS_REASON_PAUSED + 1, "does not know"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     played_begin();
     add_holder();

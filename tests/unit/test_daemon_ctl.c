@@ -256,6 +256,34 @@ START_TEST(what_a_job_is_given_can_be_changed) {
 }
 END_TEST
 
+START_TEST(jobs_can_be_paused) {
+  int fd = holding_client();
+  uint64_t epoch = expect(fd, GS_LOCK_OK).epoch;
+  ck_assert_int_eq(ctl("pause 1"), 0);
+  expect(fd, GS_DROP_LOCK);
+  tell_released(fd, epoch);
+  tell_simple(fd, GS_REQ_LOCK);
+  expect_silence(it, fd);
+  ck_assert_int_eq(ctl("status"), 0);
+  output_has("idle, paused\n");
+  json_t *root = status_json();
+  ck_assert(json_is_true(json_object_get(first_job(root), "paused")));
+  ck_assert_str_eq(json_string_value(json_object_get(first_job(root), "reason")), "paused");
+  json_decref(root);
+  ck_assert_int_eq(ctl("why 1"), 0);
+  output_has(" is paused: gpusharectl resume 1 lets it go on.");
+  ck_assert_int_eq(ctl("resume 1"), 0);
+  expect(fd, GS_LOCK_OK);
+  ck_assert_int_eq(ctl("events"), 0);
+  output_has(" is paused, by ");
+  output_has(" is resumed, by ");
+  ck_assert_int_eq(ctl("resume 2"), 1);
+  output_has("there is no such job");
+  ck_assert_int_eq(ctl("pause"), 2);
+  ck_assert_int_eq(ctl("pause 1 2"), 2);
+}
+END_TEST
+
 START_TEST(wrong_terms_are_named) {
   static const struct {
     const char *order, *text;
@@ -389,6 +417,7 @@ int main(void) {
                                 a_quantum_may_find_itself,
                                 the_loss_is_a_setting,
                                 policies_can_be_changed,
+                                jobs_can_be_paused,
                                 what_a_job_is_given_can_be_changed,
                                 wrong_terms_are_named,
                                 options_stand_anywhere,

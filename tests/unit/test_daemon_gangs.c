@@ -1,4 +1,5 @@
 /* test_daemon_gangs.c - the real daemon, asked over its socket: programs that name the same gang. */
+#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -142,6 +143,38 @@ START_TEST(the_status_tells_why) {
 }
 END_TEST
 
+static int set_paused(uint32_t job, bool paused) {
+  int fd = connect_to(it);
+  struct gs_msg msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
+  msg.set_terms.job = job;
+  msg.set_terms.term = GS_TERM_PAUSED;
+  msg.set_terms.value = paused;
+  tell(fd, &msg);
+  msg = expect(fd, GS_REPLY);
+  close(fd);
+  return msg.status;
+}
+
+START_TEST(a_gang_is_paused_as_a_whole) {
+  int a1 = member("a", 1), a2 = member("a", 2), single = member("", 2);
+  tell_simple(a1, GS_REQ_LOCK);
+  uint64_t first = granted(a1), second = granted(a2);
+  ck_assert_int_eq(set_paused(2, true), 0);
+  expect(a1, GS_DROP_LOCK);
+  expect(a2, GS_DROP_LOCK);
+  tell_released(a1, first);
+  tell_released(a2, second);
+  tell_simple(a1, GS_REQ_LOCK);
+  tell_simple(single, GS_REQ_LOCK);
+  tell_released(single, granted(single));
+  expect_silence(it, a1);
+  expect_silence(it, a2);
+  ck_assert_int_eq(set_paused(1, false), 0);
+  granted(a1);
+  granted(a2);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {a_gang_gets_its_gpus_together,
                                 others_are_on_their_own,
@@ -150,6 +183,7 @@ int main(void) {
                                 a_declaration_counts_for_what_is_attached_later,
                                 names_end_and_are_printable,
                                 the_status_tells_why,
+                                a_gang_is_paused_as_a_whole,
                                 NULL};
   return suite_main("daemon_gangs", tests, set_up, tear_down);
 }

@@ -249,6 +249,12 @@ START_TEST(owners_may_ask_for_less) {
   ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_RATE, 1), -EACCES);
   ck_assert_int_eq(set_terms_as(STRANGER, job, GS_TERM_WEIGHT, 10), -EACCES);
   ck_assert_int_eq(set_terms_as(STRANGER, job, GS_TERM_EXPECTED, 10), -EACCES);
+  ck_assert_int_eq(set_terms_as(STRANGER, job, GS_TERM_PAUSED, 1), -EACCES);
+  ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_PAUSED, 1), 0);
+  ck_assert_int_eq(set_terms_as(STRANGER, job, GS_TERM_PAUSED, 0), -EACCES);
+  ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_PAUSED, 0), 0);
+  ck_assert_int_eq(set_terms(job, GS_TERM_PAUSED, 1), 0);
+  ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_PAUSED, 0), -EACCES);
   given(50, -1, NS_PER_S, 2 * GIB);
   close(control[1]);
   waitpid(client, NULL, 0);

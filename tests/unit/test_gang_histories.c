@@ -47,6 +47,14 @@ static void change_gang(struct fleet_client *client) {
   fleet_execute(&fleet);
 }
 
+/* Alone, or after others of its gang: gpusharectl pauses all of them. */
+static void pause_or_resume(struct fleet_client *client) {
+  struct sched_terms terms = client->job.terms;
+  terms.paused ^= true;
+  scheduler_set_terms(&client->job, &terms, fleet.now_ns, &fleet.change);
+  fleet_execute(&fleet);
+}
+
 static void change_settings(void) {
   struct sched_gpu *gpu = chance(30) ? NULL : &fleet.gpus[random_below(FLEET_GPUS)];
   if (chance(30))
@@ -73,6 +81,8 @@ static void act(void) {
     fleet_set_memory(&fleet, i, some_bytes());
   else if (chance(10))
     client->hangs ^= true;
+  else if (chance(15))
+    pause_or_resume(client);
   else if (chance(20))
     change_gang(client);
   else
@@ -91,7 +101,8 @@ static bool hangs_on(const struct sched_gpu *gpu) {
 }
 
 static bool can_run(const struct fleet_client *client) {
-  return client->there && !sched_job_too_big(&client->job) && !hangs_on(client->job.gpu);
+  return client->there && !client->job.terms.paused && !sched_job_too_big(&client->job) &&
+         !hangs_on(client->job.gpu);
 }
 
 /* Its whole gang, if it has one. */
@@ -105,8 +116,8 @@ static bool must_run(int i) {
   return true;
 }
 
-/* Nobody is disturbed any more: all compute. But for those that hang, and what they keep from others on their
- * GPUs. */
+/* Nobody is disturbed any more: all compute. But for those that are paused, or hang, and what these keep from
+ * others on their GPUs. */
 static void check_liveness(uint64_t seed) {
   scheduler_set_policy(&fleet.scheduler, NULL, GS_POLICY_RR, fleet.now_ns, &fleet.change);
   fleet_execute(&fleet);
@@ -124,6 +135,8 @@ static void check_liveness(uint64_t seed) {
     ck_assert_msg(!must_run(i) || client->ran_ns >= FLEET_TQ_NS / 2,
                   "seed %lu: job %d of gang %d has run for %lu ms", seed, i, client->gang,
                   client->ran_ns / NS_PER_MS);
+    ck_assert_msg(!client->there || client->hangs || !client->job.terms.paused || !client->runs,
+                  "seed %lu: job %d runs though it is paused", seed, i);
   }
 }
 

@@ -245,6 +245,10 @@ static void check_job(int i) {
         !them.gpu.overhead_bytes) /* what was refused, its program is told of */
       fail_about("holds though it needs more than there is", i);
   }
+  if (job->terms.paused && (holds || job->state == GS_JOB_WAITING))
+    fail_about("holds or waits though it is paused", i);
+  if (!job->terms.paused && !them.gpu.serialized && job->state == GS_JOB_IDLE)
+    fail_about("does not hold though no turns are being taken", i);
   /* Nobody waits for longer than all the others' turns take. */
   uint64_t since_ns = job->since_ns > run.too_big_ns[i] ? job->since_ns : run.too_big_ns[i];
   if (run.fair && job->state == GS_JOB_WAITING &&
@@ -382,7 +386,8 @@ static void change_terms(int i) {
                                   (int32_t)random_below(2 * SCHED_PRIORITY_MAX + 1) - SCHED_PRIORITY_MAX,
                               .expected_ns = chance(50) ? random_below(200 * NS_PER_MS) : 0,
                               .soft_limit_bytes = chance(50) ? random_below(CARD) : 0,
-                              .class = run.fair ? GS_CLASS_STANDARD : (enum gs_class)random_below(3)};
+                              .class = run.fair ? GS_CLASS_STANDARD : (enum gs_class)random_below(3),
+                              .paused = !run.fair && chance(30)};
   scheduler_set_terms(&them.jobs[i], &terms, them.now_ns, &them.change);
   actors_execute(&them);
 }
@@ -441,13 +446,14 @@ static bool fits_beside_cramped(int i) {
   return bytes <= sched_gpu_usable_bytes(&them.gpu);
 }
 
-/* Who is of another class than those that always want to run may wait for ever. */
+/* Who is of another class than those that always want to run may wait for ever, and who is paused does. */
 static void make_equal(enum gs_class class) {
   for (int i = 0; i < ACTORS; i++) {
     if (!them.actors[i].attached)
       continue;
     struct sched_terms terms = them.jobs[i].terms;
     terms.class = class;
+    terms.paused = false;
     scheduler_set_terms(&them.jobs[i], &terms, them.now_ns, &them.change);
     actors_execute(&them);
   }

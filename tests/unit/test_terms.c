@@ -122,7 +122,9 @@ START_TEST(wrong_values_are_named) {
                {GS_TERM_RATE, 0, false},
                {GS_TERM_RATE, 100, false},
                {GS_TERM_RATE, 101, true},
-               {GS_TERM_RATE + 1, 1, true}};
+               {GS_TERM_PAUSED, 1, false},
+               {GS_TERM_PAUSED, 2, true},
+               {GS_TERM_COUNT, 1, true}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct gs_msg msg = order(cases[i].term, cases[i].value);
     ck_assert_msg((terms_wrong(&msg) != NULL) == cases[i].wrong, "case %zu", i);
@@ -280,6 +282,24 @@ START_TEST(a_rate_is_set_by_who_may_change_settings) {
 }
 END_TEST
 
+START_TEST(who_has_paused_a_job_may_resume_it) {
+  ck_assert(owner_may(GS_TERM_PAUSED, 1));
+  set(GS_TERM_PAUSED, 1, true);
+  ck_assert(terms_of(&terms).paused);
+  ck_assert(owner_may(GS_TERM_PAUSED, 0));
+  set(GS_TERM_PAUSED, 1, false); /* now it is paused by others, too */
+  ck_assert(owner_may(GS_TERM_PAUSED, 1));
+  set(GS_TERM_PAUSED, 1, true);
+  ck_assert(!owner_may(GS_TERM_PAUSED, 0));
+  set(GS_TERM_PAUSED, 0, false);
+  ck_assert(!terms_of(&terms).paused);
+  set(GS_TERM_PAUSED, 1, true); /* and what was before does not count */
+  ck_assert(owner_may(GS_TERM_PAUSED, 0));
+  struct gs_msg wrong = order(GS_TERM_PAUSED, 2);
+  ck_assert_ptr_nonnull(terms_wrong(&wrong));
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {the_program_counts_more_than_the_default,
                                 absurd_declarations_are_cut,
@@ -297,6 +317,7 @@ int main(void) {
                                 an_owner_changes_the_class_as_its_program_may,
                                 production_may_be_for_some_only,
                                 a_rate_is_set_by_who_may_change_settings,
+                                who_has_paused_a_job_may_resume_it,
                                 NULL};
   return suite_main("terms", tests, set_up, NULL);
 }
