@@ -1,0 +1,109 @@
+/* test_plugin_service.c - the device plugin's answers, as bytes: what a kubelet that is played does not see.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "deviceplugin.pb-c.h"
+#include "plugin/service.h"
+#include "suite.h"
+
+static struct gpus gpus;
+static struct terms_of_use terms;
+static bool daemon_answers;
+static struct resource resource;
+
+static void set_up(void) {
+  ck_assert_int_eq(gpus_parse(&gpus, "GPU-00000000-0000-0000-0000-000000000001,"
+                                     "00000000-0000-0000-0000-00000000000A:80G:/dev/null"),
+                   0);
+  terms = (struct terms_of_use){.socket = "/run/gs/daemon.sock", .library_folder = "/lib/gs"};
+  daemon_answers = true;
+  resource = (struct resource){
+      .name = "test", .shares = 2, .gpus = &gpus, .terms = &terms, .daemon_answers = &daemon_answers};
+}
+
+static void tear_down(void) {}
+
+static V1beta1__ListAndWatchResponse *list_devices(void) {
+  struct service_answer answer =
+      service_call(service_find("/v1beta1.DevicePlugin/ListAndWatch"), &resource, NULL, 0);
+  ck_assert_int_eq(answer.result.status, GRPC_OK);
+  V1beta1__ListAndWatchResponse *list = v1beta1__list_and_watch_response__unpack(
+      NULL, answer.size - GRPC_HEAD_SIZE, answer.bytes + GRPC_HEAD_SIZE);
+  ck_assert_ptr_nonnull(list);
+  free(answer.bytes);
+  return list;
+}
+
+START_TEST(devices_tell_what_memory_is_near) {
+  gpus.at[1].numa = 1;
+  V1beta1__ListAndWatchResponse *list = list_devices();
+  ck_assert_uint_eq(list->n_devices, 4);
+  for (size_t i = 0; i < 2; i++)
+    ck_assert_ptr_null(list->devices[i]->topology);
+  for (size_t i = 2; i < 4; i++) {
+    ck_assert_uint_eq(list->devices[i]->topology->n_nodes, 1);
+    ck_assert_int_eq(list->devices[i]->topology->nodes[0]->id, 1);
+  }
+  v1beta1__list_and_watch_response__free_unpacked(list, NULL);
+}
+END_TEST
+
+START_TEST(a_uuid_is_written_in_one_way) {
+  V1beta1__ListAndWatchResponse *list = list_devices();
+  ck_assert_str_eq(list->devices[3]->id, "GPU-00000000-0000-0000-0000-00000000000a.1");
+  v1beta1__list_and_watch_response__free_unpacked(list, NULL);
+}
+END_TEST
+
+START_TEST(gpus_are_named_once_and_rightly) {
+  static const char *const wrong[] = {
+      "",
+      ",",
+      "GPU-1",
+      "GPU-00000000-0000-0000-0000-000000000001:much",
+      "GPU-00000000-0000-0000-0000-000000000001,00000000-0000-0000-0000-000000000001",
+  };
+  struct gpus others;
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+    ck_assert_msg(gpus_parse(&others, wrong[i]) != 0, "%s", wrong[i]);
+  ck_assert_int_eq(gpus_parse(&others, "GPU-00000000-0000-0000-0000-000000000001::/dev/null"), 0);
+}
+END_TEST
+
+START_TEST(health_is_the_gpus_and_the_daemons) {
+  for (int gpu_lives = 0; gpu_lives < 2; gpu_lives++)
+    for (int daemon_lives = 0; daemon_lives < 2; daemon_lives++) {
+      atomic_store(&gpus.at[0].healthy, gpu_lives);
+      daemon_answers = daemon_lives;
+      V1beta1__ListAndWatchResponse *list = list_devices();
+      ck_assert_str_eq(list->devices[0]->health, gpu_lives && daemon_lives ? "Healthy" : "Unhealthy");
+      ck_assert_str_eq(list->devices[2]->health, daemon_lives ? "Healthy" : "Unhealthy");
+      v1beta1__list_and_watch_response__free_unpacked(list, NULL);
+    }
+}
+END_TEST
+
+START_TEST(memory_grows_with_what_comes_not_with_what_is_announced) {
+  static uint8_t part[1000];
+  struct grpc_reader reader = {0};
+  uint8_t head[GRPC_HEAD_SIZE];
+  grpc_write_head(head, GRPC_MESSAGE_MAX);
+  ck_assert_int_eq(grpc_reader_add(&reader, head, sizeof head).status, GRPC_OK);
+  ck_assert_uint_eq(reader.room, 0);
+  ck_assert_int_eq(grpc_reader_add(&reader, part, sizeof part).status, GRPC_OK);
+  ck_assert_uint_le(reader.room, 2 * sizeof part);
+  ck_assert_int_eq(grpc_reader_end(&reader).status, GRPC_INTERNAL);
+  grpc_reader_free(&reader);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {devices_tell_what_memory_is_near,
+                                a_uuid_is_written_in_one_way,
+                                gpus_are_named_once_and_rightly,
+                                health_is_the_gpus_and_the_daemons,
+                                memory_grows_with_what_comes_not_with_what_is_announced,
+                                NULL};
+  return suite_main("plugin_service", tests, set_up, tear_down);
+}
