@@ -269,11 +269,23 @@ static int submit_settings(struct rpc_server *server) {
   return nghttp2_submit_settings(server->session, NGHTTP2_FLAG_NONE, settings, 3);
 }
 
+/* Kubelets before 1.26 say the socket's path for :authority, which is none; nghttp2 would refuse that, so it
+ * leaves all headers to us. */
+static int open_session(struct rpc_server *server, const nghttp2_session_callbacks *callbacks) {
+  nghttp2_option *option;
+  if (nghttp2_option_new(&option) != 0)
+    return NGHTTP2_ERR_NOMEM;
+  nghttp2_option_set_no_http_messaging(option, 1);
+  int err = nghttp2_session_server_new2(&server->session, callbacks, server, option);
+  nghttp2_option_del(option);
+  return err;
+}
+
 int rpc_server_open(struct rpc_server *server, const struct resource *resource) {
   nghttp2_session_callbacks *callbacks = make_callbacks();
   *server = (struct rpc_server){.resource = resource};
   list_init(&server->calls);
-  int err = callbacks ? nghttp2_session_server_new(&server->session, callbacks, server) : NGHTTP2_ERR_NOMEM;
+  int err = callbacks ? open_session(server, callbacks) : NGHTTP2_ERR_NOMEM;
   nghttp2_session_callbacks_del(callbacks);
   if (err == 0 && (err = submit_settings(server)) != 0)
     nghttp2_session_del(server->session);

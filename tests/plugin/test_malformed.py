@@ -50,9 +50,9 @@ class Peer:
     def flush(self):
         self.socket.sendall(self.http.data_to_send())
 
-    def begin(self, path, method="POST", kind="application/grpc", end=False, **more):
+    def begin(self, path, method="POST", kind="application/grpc", authority="localhost", end=False, **more):
         stream = self.http.get_next_available_stream_id()
-        headers = [(":method", method), (":scheme", "http"), (":path", path), (":authority", "x"), ("te", "trailers")]
+        headers = [(":method", method), (":scheme", "http"), (":path", path), (":authority", authority), ("te", "trailers")]
         headers += [("content-type", kind)] if kind else []
         self.http.send_headers(stream, headers + list(more.items()), end_stream=end)
         self.flush()
@@ -149,6 +149,11 @@ class Malformed(unittest.TestCase):
         self.assertEqual(self.status(*(whole[i : i + 1] for i in range(len(whole)))), 0)  # byte by byte
         self.assertEqual(self.status(framed(b""), method="GetDevicePluginOptions"), 0)
 
+    def test_authorities_of_older_kubelets(self):
+        for authority in ("/var/lib/kubelet/device-plugins/gpushare.sock", "unix:///x", ""):
+            with self.subTest(authority):
+                self.assertEqual(self.status(framed(b""), method="GetDevicePluginOptions", authority=authority), 0)
+
     def test_frames(self):
         for name, body, status in (
             ("nothing", b"", 13),
@@ -186,7 +191,7 @@ class Malformed(unittest.TestCase):
 
     def test_methods(self):
         for path in ("/", "/v1beta1.DevicePlugin/", "/v1beta1.DevicePlugin/Allocat", "/v1beta1.DevicePlugin/Allocate2",
-                     "/v1.DevicePlugin/Allocate", "/" + "x" * 8000):
+                     "/v1.DevicePlugin/Allocate", "/" + "x" * 8000, "*", "", "x"):
             with self.subTest(path[:40]), self.peer() as peer:
                 self.assertEqual(peer.call(path, framed(b""))["grpc-status"], "12")
 
