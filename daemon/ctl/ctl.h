@@ -106,6 +106,11 @@ int why_command(const struct request *request);
 
 int events_command(const struct request *request);
 
+/* ---- jobs.c: jobs; history.c: history ---- */
+
+int jobs_command(const struct request *request);
+int history_command(const struct request *request);
+
 /* ---- timeline.c: timeline ---- */
 
 int timeline_command(const struct request *request);

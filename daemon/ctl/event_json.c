@@ -1,5 +1,4 @@
-/* event_json.c - an event of the daemon, for programs. The keys are promised in
- * docs/schema/event.schema.json. */
+/* event_json.c - an event of the daemon, for programs. The keys are promised in docs/schema. */
 #include "common/parse.h"
 #include "ctl/event.h"
 #include "ctl/figures.h"

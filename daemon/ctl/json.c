@@ -1,4 +1,4 @@
-/* json.c - the daemon's state for programs. The keys are promised in gpusharectl --help. */
+/* json.c - the daemon's state for programs. The keys are promised in docs/schema. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

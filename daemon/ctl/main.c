@@ -120,6 +120,8 @@ static const struct command {
 } commands[] = {
     {"status", 1, run_status},
     {"why", 2, why_command},
+    {"jobs", 1, jobs_command},
+    {"history", 1, history_command},
     {"events", 1, events_command},
     {"timeline", 1, timeline_command},
     {"set-tq", 2, change_tq},
@@ -143,7 +145,9 @@ static const struct command {
 static bool has_option(const struct command *command, int option) {
   if (option == 'o')
     return command->run == timeline_command;
-  return command->run == events_command || (command->run == timeline_command && option == OPTION_SINCE);
+  if (option == OPTION_SINCE && (command->run == timeline_command || command->run == history_command))
+    return true;
+  return command->run == events_command;
 }
 
 static int run(const struct request *request) {

@@ -1,9 +1,11 @@
 /*
- * test_events.c - what the daemon tells of programs that take turns: the timeline of a whole run agrees with
- * status, by the rules of its format.
+ * test_events.c - what gpusharectl tells of programs that take turns: the timeline of a whole run agrees with
+ * status, by the rules of its format, and all JSON is as its schemas say.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "common/clock.h"
 #include "runner.h"
@@ -29,11 +31,20 @@ static void finish(struct process *job) {
   process_wait_exit(job, 0);
 }
 
-static void write_status(const char *path) {
-  static char text[65536];
-  CHECK(scene_ctl(&scene, text, sizeof text, "status", "--json", NULL) == 0);
-  FILE *file = fopen(path, "w");
-  CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0, "%s", path);
+static const char *path_of(const char *name) {
+  static char paths[8][96];
+  static unsigned next;
+  char *path = paths[next++ % 8];
+  snprintf(path, sizeof paths[0], "%s/%s", scene.folder, name);
+  return path;
+}
+
+/* The JSON of a command; word NULL: it has no other. */
+static void write_json(const char *name, const char *command, const char *word) {
+  static char text[1 << 20];
+  CHECK(scene_ctl(&scene, text, sizeof text, command, "--json", word, NULL) == 0, "%s", command);
+  FILE *file = fopen(path_of(name), "w");
+  CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0, "%s", name);
 }
 
 static int check(const char *trace, const char *status) {
@@ -61,7 +72,6 @@ static void check_change(const char *trace, const char *status, const char *from
 }
 
 TEST(a_timeline_agrees_with_status) {
-  char trace[96], status[96];
   struct process *jobs[3];
   scene_begin(&scene, "small,capacity=64MiB,scale=0.2");
   scene_start_daemon(&scene, "--tq", "50ms", NULL);
@@ -71,14 +81,85 @@ TEST(a_timeline_agrees_with_status) {
   for (int i = 0; i < 3; i++)
     finish(jobs[i]);
   scene_await(&scene, is_deserted, NULL, "all have gone");
-  snprintf(trace, sizeof trace, "%s/trace.json", scene.folder);
-  snprintf(status, sizeof status, "%s/status.json", scene.folder);
-  write_status(status);
+  const char *trace = path_of("trace.json"), *status = path_of("status.json");
+  write_json("status.json", "status", NULL);
   CHECK(scene_ctl(&scene, NULL, 0, "timeline", "-o", trace, NULL) == 0);
   CHECK(check(trace, status) == 0, "see the log of python3");
   check_change(trace, status, "\"hand-over\"", "\"hand-ever\"");
   check_change(trace, status, "\"dur\":", "\"dux\":");
   check_change(trace, status, "\"thread_name\"", "\"thread_fame\"");
   check_change(trace, status, "\"ph\":\"X\",\"name\":\"runs\"", "\"ph\":\"B\",\"name\":\"runs\"");
+  scene_end(&scene);
+}
+
+/* ---- schemas ---- */
+
+static bool is_limited(const struct scene_status *status, const void *what) {
+  (void)what;
+  for (int i = 0; i < status->job_count; i++)
+    if (status->waits[i].wait_status.limited != GS_LIMITED_NOT)
+      return true;
+  return false;
+}
+
+static struct process *start(const char *environment, const char *gpu) {
+  char visible[32];
+  snprintf(visible, sizeof visible, "CUDA_VISIBLE_DEVICES=%s", gpu);
+  return scene_start(&scene, (const char *const[]){environment, visible, NULL}, "toiler", "40M", "2ms", NULL);
+}
+
+/* Everything but the history, which is empty while they run. */
+static void write_all(void) {
+  write_json("status.json", "status", NULL);
+  write_json("jobs.json", "jobs", NULL);
+  write_json("why.json", "why", "1");
+  write_json("event.jsonl", "events", NULL);
+  CHECK(scene_ctl(&scene, NULL, 0, "timeline", "-o", path_of("timeline.json"), NULL) == 0);
+}
+
+static void check_schemas(const char *const *names) {
+  static const char *const plain[] = {"LD_PRELOAD=", "PYTHONPATH=" GS_PYTHON_PACKAGES, NULL};
+  char *argv[12] = {(char *)(uintptr_t)GS_PYTHON, (char *)(uintptr_t)(GS_SOURCES "/check_schema.py"),
+                    (char *)(uintptr_t)(GS_SOURCES "/../..")};
+  for (int i = 0; names[i]; i++)
+    argv[3 + i] = (char *)(uintptr_t)path_of(names[i]);
+  int status = process_wait(scene_start_argv(&scene, plain, argv));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+    test_skip("no jsonschema for %s", GS_PYTHON);
+  CHECK(status == 0, "see the log of python3");
+}
+
+static void check_running(void) {
+  static const char *const names[] = {"status.json", "jobs.json",     "why.json",
+                                      "event.jsonl", "timeline.json", NULL};
+  write_all();
+  check_schemas(names);
+}
+
+static void check_ended(void) {
+  write_json("history.json", "history", NULL);
+  write_json("event.jsonl", "events", NULL);
+  check_schemas((const char *const[]){"history.json", "event.jsonl", NULL});
+}
+
+TEST(json_is_as_its_schemas_say) {
+  scene_begin(&scene, "small,gpus=2,capacity=64MiB,scale=0.2");
+  scene_start_daemon(&scene, "--tq", "50ms", NULL);
+  struct process *jobs[] = {start("GPUSHARE_CLASS=production", "0"),
+                            start("GPUSHARE_CLASS=opportunistic", "0"), start("GPUSHARE_GANG=pair", "0"),
+                            start("GPUSHARE_GANG=pair", "1")};
+  scene_await(&scene, is_limited, NULL, "the opportunistic one is limited");
+  scene_await(&scene, has_handed_over, NULL, "hand-overs");
+  process_signal(scene.daemon, SIGHUP);
+  CHECK(scene_ctl(&scene, NULL, 0, "set-policy", "rr", NULL) == 0);
+  CHECK(scene_ctl(&scene, NULL, 0, "pause", "1", NULL) == 0);
+  check_running();
+  CHECK(scene_ctl(&scene, NULL, 0, "resume", "1", NULL) == 0);
+  process_kill(jobs[1]);
+  finish(jobs[0]);
+  finish(jobs[2]);
+  finish(jobs[3]);
+  scene_await(&scene, is_deserted, NULL, "all have gone");
+  check_ended();
   scene_end(&scene);
 }

@@ -465,6 +465,36 @@ START_TEST(events_are_lines_of_json) {
 }
 END_TEST
 
+START_TEST(the_history_has_runs_that_ended) {
+  int fd = start(GIB);
+  send_command(fd, "python train.py");
+  take_turn(fd);
+  struct gs_msg msg = wire_msg(GS_EXITING, 0);
+  msg.exiting.status = 3;
+  tell(fd, &msg);
+  leave(fd);
+  leave(start(GIB));
+  int still = start(GIB);
+  ck_assert_int_eq(ctl("history"), 0);
+  output_has("exit 3   python train.py\n");
+  output_has("abrupt   -\n");
+  output_lacks(" closed ");
+  json_t *root, *runs;
+  ck_assert_int_eq(ctl("history --json --since 1h"), 0);
+  root = json_loads(output, JSON_REJECT_DUPLICATES, NULL);
+  runs = json_object_get(root, "runs");
+  ck_assert_uint_eq(json_array_size(runs), 2);
+  json_t *first = json_array_get(runs, 0), *second = json_array_get(runs, 1);
+  ck_assert_str_eq(json_string_value(json_object_get(first, "command")), "python train.py");
+  ck_assert_int_eq(json_integer_value(json_object_get(first, "status")), 3);
+  ck_assert_int_eq(json_integer_value(json_object_get(first, "turns")), 1);
+  ck_assert(json_is_null(json_object_get(second, "command")));
+  ck_assert(json_is_null(json_object_get(second, "status")));
+  json_decref(root);
+  close(still);
+}
+END_TEST
+
 /* ---- timelines ---- */
 
 /* The names of what a thread has done in that order, and of what moved in another one, with commas. */
@@ -575,6 +605,7 @@ int main(void) {
                                 who_is_too_slow_is_told_how_much_it_has_missed,
                                 events_are_readable,
                                 events_are_lines_of_json,
+                                the_history_has_runs_that_ended,
                                 a_timeline_has_what_jobs_do,
                                 a_timeline_says_what_is_wrong,
                                 following_goes_on_until_the_daemon_ends,

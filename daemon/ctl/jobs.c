@@ -1,0 +1,221 @@
+/*
+ * jobs.c - gpusharectl jobs: each job once, whatever GPUs it is on, and gangs with their members. What it
+ * does on each of its GPUs, in detail, is told by status.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/parse.h"
+#include "ctl/ctl.h"
+#include "ctl/figures.h"
+#include "ctl/json_put.h"
+
+/* A job on a GPU. Those of a job are beside each other, and so are the jobs of a gang. */
+struct part {
+  struct job_figures figures;
+  const char *gang;
+};
+
+/* What all parts of a job have together. */
+struct sums {
+  uint64_t used_bytes, resident_bytes, gpu_ns, waited_ns;
+};
+
+/* ---- in order ---- */
+
+static int compare_numbers(uint64_t a, uint64_t b) { return a < b ? -1 : a > b; }
+
+/* Those without a gang come first. */
+static int compare_parts(const void *a, const void *b) {
+  const struct part *one = a, *other = b;
+  const struct gs_msg *job = one->figures.job, *next = other->figures.job;
+  int order = strcmp(one->gang, other->gang);
+  if (order == 0 && *one->gang)
+    order = compare_numbers(job->job_status.uid, next->job_status.uid);
+  if (order == 0)
+    order = compare_numbers(job->job_status.job, next->job_status.job);
+  return order ? order : compare_numbers(job->gpu, next->gpu);
+}
+
+static bool is_same_job(const struct part *a, const struct part *b) {
+  return a->figures.job->job_status.job == b->figures.job->job_status.job;
+}
+
+static bool is_same_gang(const struct part *a, const struct part *b) {
+  return *a->gang && strcmp(a->gang, b->gang) == 0 &&
+         a->figures.job->job_status.uid == b->figures.job->job_status.uid;
+}
+
+/* Behind the last of the parts that are like the first one. */
+static const struct part *run_end(const struct part *first, const struct part *end,
+                                  bool (*is_same)(const struct part *, const struct part *)) {
+  const struct part *part = first + 1;
+  while (part < end && is_same(first, part))
+    part++;
+  return part;
+}
+
+static int compare_jobs(const void *a, const void *b) {
+  const struct part *one = a, *other = b;
+  return compare_numbers(one->figures.job->job_status.job, other->figures.job->job_status.job);
+}
+
+/* A job may be in its gang on some of its GPUs only. */
+static void name_gangs(struct part *parts, size_t count) {
+  qsort(parts, count, sizeof *parts, compare_jobs);
+  for (struct part *part = parts, *end = parts + count; part < end;) {
+    const struct part *next = run_end(part, end, is_same_job);
+    const char *gang = "";
+    for (const struct part *other = part; other < next; other++)
+      gang = *other->gang ? other->gang : gang;
+    for (; part < next; part++)
+      part->gang = gang;
+  }
+}
+
+/* From malloc; NULL: no memory. */
+static struct part *collect(const struct gs_msg *msgs, size_t count, size_t *found) {
+  struct part *parts = malloc((count + 1) * sizeof *parts);
+  *found = 0;
+  for (const struct gs_msg *msg = msgs; parts && msg < msgs + count; msg++)
+    if (msg->type == GS_STATUS_JOB) {
+      struct part *part = &parts[(*found)++];
+      part->figures = figures_of_job(msg, msgs + count);
+      part->gang = part->figures.terms->terms_status.gang;
+    }
+  if (!parts)
+    return NULL;
+  name_gangs(parts, *found);
+  qsort(parts, *found, sizeof *parts, compare_parts);
+  return parts;
+}
+
+static struct sums sum_up(const struct part *part, const struct part *end) {
+  struct sums sums = {0};
+  for (; part < end; part++) {
+    sums.used_bytes += part->figures.job->job_status.used_bytes;
+    sums.resident_bytes += part->figures.job->job_status.resident_bytes;
+    sums.gpu_ns += part->figures.terms->terms_status.gpu_ns;
+    sums.waited_ns += part->figures.job->job_status.waited_ns;
+  }
+  return sums;
+}
+
+/* ---- for people ---- */
+
+static void show_header(void) {
+  printf("%6s %8s %-10s %-16s %-13s %10s %10s %10s %10s  %s\n", "JOB", "PID", "USER", "NAME", "CLASS",
+         "MEMORY", "ON CARD", "GPU TIME", "WAITED", "GPUS");
+}
+
+/* "0 holding, 1 waiting" */
+static void show_states(const struct part *part, const struct part *end) {
+  for (const char *before = " "; part < end; part++, before = ",")
+    printf("%s %u %s%s", before, part->figures.job->gpu,
+           figures_state_name(part->figures.job->job_status.state),
+           part->figures.terms->terms_status.paused ? " (paused)" : "");
+}
+
+static void show_job(const struct part *part, const struct part *end) {
+  const struct gs_msg *job = part->figures.job;
+  struct sums sums = sum_up(part, end);
+  char user[16], used[24], resident[24], gpu[24], waited[24];
+  printf("%6u %8d %-10s %-16s %-13s %10s %10s %10s %10s ", job->job_status.job, job->job_status.pid,
+         figures_user_name(job->job_status.uid, user), job->job_status.name,
+         class_name(part->figures.terms->terms_status.class), figures_bytes(sums.used_bytes, used),
+         figures_bytes(sums.resident_bytes, resident), figures_duration(sums.gpu_ns, gpu),
+         figures_duration(sums.waited_ns, waited));
+  show_states(part, end);
+  printf("\n");
+}
+
+static void show_gang(const struct part *part, const struct part *end) {
+  unsigned jobs = 0;
+  for (const struct part *job = part; job < end; job = run_end(job, end, is_same_job))
+    jobs++;
+  if (*part->gang)
+    printf("gang %s: %u job%s\n", part->gang, jobs, jobs == 1 ? "" : "s");
+  for (const struct part *next; part < end; part = next)
+    show_job(part, next = run_end(part, end, is_same_job));
+}
+
+static void show(const struct part *part, const struct part *end) {
+  show_header();
+  for (const struct part *next; part < end; part = next)
+    show_gang(part, next = run_end(part, end, is_same_gang));
+}
+
+/* ---- for programs ---- */
+
+static json_t *part_json(const struct part *part) {
+  const struct gs_msg *job = part->figures.job;
+  json_t *object = json_object();
+  json_put_number(object, "gpu", job->gpu);
+  json_put_text(object, "state", figures_state_name(job->job_status.state));
+  json_put_text(object, "reason", figures_reason_name(part->figures.wait->wait_status.reason));
+  json_put_number(object, "used_bytes", job->job_status.used_bytes);
+  json_put_number(object, "resident_bytes", job->job_status.resident_bytes);
+  json_put_number(object, "gpu_ns", part->figures.terms->terms_status.gpu_ns);
+  json_put_number(object, "waited_ns", job->job_status.waited_ns);
+  return object;
+}
+
+static json_t *job_json(const struct part *part, const struct part *end) {
+  const struct gs_msg *job = part->figures.job, *terms = part->figures.terms;
+  char user[16];
+  json_t *object = json_object(), *gpus = json_array();
+  json_put_number(object, "job", job->job_status.job);
+  json_put_number(object, "pid", (uint64_t)job->job_status.pid);
+  json_put_number(object, "uid", job->job_status.uid);
+  json_put_text(object, "user", figures_user_name(job->job_status.uid, user));
+  json_put_text(object, "name", job->job_status.name);
+  json_put_text(object, "class", class_name(terms->terms_status.class));
+  json_put_bool(object, "paused", terms->terms_status.paused);
+  json_object_set_new(object, "gang", *part->gang ? json_string(part->gang) : json_null());
+  for (; part < end; part++)
+    json_array_append_new(gpus, part_json(part));
+  json_object_set_new(object, "gpus", gpus);
+  return object;
+}
+
+static int show_json(const struct part *part, const struct part *end) {
+  json_t *root = json_object(), *jobs = json_array();
+  for (const struct part *next; part < end; part = next) {
+    next = run_end(part, end, is_same_job);
+    json_array_append_new(jobs, job_json(part, next));
+  }
+  json_object_set_new(root, "jobs", jobs);
+  return json_print(root);
+}
+
+/* ---- the command ---- */
+
+static int answer(const struct request *request, const struct gs_msg *msgs, size_t count) {
+  size_t found;
+  struct part *parts = collect(msgs, count, &found);
+  int code = CTL_OK;
+  if (!parts) {
+    fprintf(stderr, "gpusharectl: out of memory\n");
+    return CTL_REFUSED;
+  }
+  if (request->json)
+    code = show_json(parts, parts + found);
+  else
+    show(parts, parts + found);
+  free(parts);
+  return code;
+}
+
+int jobs_command(const struct request *request) {
+  struct gs_msg *msgs;
+  size_t count;
+  if (request->gpu)
+    return usage_error("--gpu is not for", request->words[0]);
+  int code = fetch_status(request, &msgs, &count);
+  if (code != CTL_OK)
+    return code;
+  code = answer(request, msgs, count);
+  free(msgs);
+  return code;
+}
