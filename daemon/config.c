@@ -123,6 +123,13 @@ static const char *set_production(struct config *config, const char *text) {
   return NULL;
 }
 
+static const char *set_metrics(struct config *config, const char *text) {
+  struct address address;
+  if (strcmp(text, ADDRESS_OFF) != 0 && address_parse(text, &address) < 0)
+    return "is none of off, ADDRESS:PORT (for example 127.0.0.1:9465, [::1]:9465), unix:/PATH";
+  return set_text(config->metrics, sizeof config->metrics, text);
+}
+
 static const char *set_log(struct config *config, const char *text) {
   return log_level_parse(text, &config->log) < 0 ? "is none of error, warn, info, debug" : NULL;
 }
@@ -180,6 +187,7 @@ const struct config_key config_keys[] = {
     {"production", "any|privileged", "who makes a job a production job: any program, or only the group",
      .set = set_production},
     {"group", "NAME|GID", "whose members may change settings (default gpushare)", .set = set_group},
+    {"metrics", "ADDRESS", "for Prometheus: ADDRESS:PORT or unix:PATH (default off)", .set = set_metrics},
     {"log", "LEVEL", "error, warn, info or debug (default info)", .set = set_log},
 };
 const size_t config_key_count = sizeof config_keys / sizeof *config_keys;
@@ -196,6 +204,7 @@ struct config config_default(void) {
                           .bounds = TERMS_UNBOUNDED,
                           .learn = true,
                           .group = "gpushare",
+                          .metrics = ADDRESS_OFF,
                           .log = LOG_LEVEL_INFO};
   set_host_memory(&config, "80%");
   return config;

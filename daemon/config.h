@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "core/scheduler.h"
 #include "gpushare/protocol.h"
+#include "metrics/address.h"
 #include "overrides.h"
 #include "terms.h"
 
@@ -21,6 +22,7 @@ struct config {
   uint64_t max_clients_per_user;
   struct terms_bounds bounds;
   bool learn; /* from earlier runs */
+  char metrics[ADDRESS_TEXT_SIZE];
   char group[64];
   enum log_level log;
 };

@@ -29,12 +29,14 @@ struct daemon {
   struct spatial spatial;
   struct mps mps;
   bool learns; /* from the history */
-  uint64_t started_ns;
+  uint64_t started_ns, started_realtime_ns;
   uint64_t max_clients_per_user;
   struct terms_bounds bounds;
   uint32_t gpu_count;
   uint32_t client_count;
   uint32_t last_job_id;
+  uint64_t registered_count; /* so far */
+  uint64_t rejected_counts[GS_REJECT_LIMIT + 1];
 };
 
 static inline struct daemon *daemon_of(const struct scheduler *scheduler) {
@@ -44,7 +46,8 @@ static inline struct daemon *daemon_of(const struct scheduler *scheduler) {
 struct gpu {
   struct sched_gpu sched; /* first: a scheduler's GPU */
   struct rates rates;
-  bool turns_told; /* events.h: that turns are taken */
+  bool turns_told;                          /* events.h: that turns are taken */
+  uint64_t event_counts[GS_EVENT_HANDOVER]; /* of its jobs, by kind */
 };
 
 static inline struct gpu *gpu_of(const struct sched_gpu *gpu) { return (struct gpu *)(void *)gpu; }
@@ -96,7 +99,7 @@ void daemon_end(struct daemon *daemon);
 void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns);
 
 /* A packet that wire_check refused with this error. */
-void daemon_on_bad_message(struct peer *peer, int error);
+void daemon_on_bad_message(struct daemon *daemon, struct peer *peer, int error);
 
 /* The peer is closed; its jobs leave. */
 void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns);

@@ -100,6 +100,7 @@ void events_on_job(struct attachment *attachment, const struct job_event *event,
   msg.event.turn.bytes = event->bytes;
   msg.event.turn.ns = event->ns;
   msg.event.turn.until_ns = event->until_ns;
+  gpu_of(attachment->job.gpu)->event_counts[event->kind]++;
   record_add(record_of(attachment->job.gpu), &msg);
 }
 

@@ -1,6 +1,7 @@
 /* gpus.c - the GPUs that programs have used: they come with the first of these, and go only when there are
  * too many. What is to be done for each from time to time. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "events.h"
 #include "printable.h"
@@ -45,6 +46,7 @@ struct sched_gpu *gpus_provide(struct daemon *daemon, const struct gs_msg *msg, 
   scheduler_add_gpu(&daemon->scheduler, &gpu->sched, msg->attach.uuid, name, msg->attach.total_bytes);
   rates_init(&gpu->rates);
   gpu->turns_told = false;
+  memset(gpu->event_counts, 0, sizeof gpu->event_counts);
   daemon->gpu_count++;
   settle_gpu(daemon, &gpu->sched, now_ns);
   return &gpu->sched;

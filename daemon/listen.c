@@ -1,4 +1,4 @@
-/* listen.c - the socket file that programs find the daemon by. */
+/* listen.c - where others find the daemon: socket files, and ports. */
 #include "listen.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ static void make_parent(const char *path) {
 }
 
 /* 0: nothing is in the way (any more). */
-static int clear_stale(const char *path) {
+static int clear_stale(const char *path, int type) {
   struct stat status;
   if (lstat(path, &status) < 0)
     return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
@@ -38,7 +38,7 @@ static int clear_stale(const char *path) {
     log_error("%s is there and is not a socket", path);
     return -EEXIST;
   }
-  int fd = wire_connect(path);
+  int fd = wire_connect_as(path, type);
   if (fd >= 0)
     close(fd);
   if (fd >= 0 || fd == -EAGAIN) { /* EAGAIN: alive, with a full queue */
@@ -60,7 +60,7 @@ static int bind_for_all(int fd, const struct sockaddr_un *address) {
   return err;
 }
 
-int listen_open(const char *path, struct stat *identity) {
+int listen_open(const char *path, int type, struct stat *identity) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   if (strlen(path) >= sizeof address.sun_path) {
     log_error("the path of the socket is longer than %zu bytes: %s", sizeof address.sun_path - 1, path);
@@ -68,16 +68,29 @@ int listen_open(const char *path, struct stat *identity) {
   }
   strcpy(address.sun_path, path);
   make_parent(path);
-  int err = clear_stale(path);
+  int err = clear_stale(path, type);
   if (err < 0)
     return err;
-  int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   err = fd < 0 ? -errno : bind_for_all(fd, &address);
   if (err == 0 && (listen(fd, BACKLOG) < 0 || lstat(path, identity) < 0))
     err = -errno;
   if (err == 0)
     return fd;
   log_error("can't listen on %s: %s", path, strerror(-err));
+  if (fd >= 0)
+    close(fd);
+  return err;
+}
+
+int listen_open_inet(struct sockaddr *address, socklen_t *size) {
+  int on = 1;
+  int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+      bind(fd, address, *size) == 0 && listen(fd, BACKLOG) == 0 && getsockname(fd, address, size) == 0)
+    return fd;
+  int err = -errno;
+  log_error("can't listen on a port: %s", strerror(errno));
   if (fd >= 0)
     close(fd);
   return err;

@@ -169,6 +169,7 @@ static void apply_config(struct program *program) {
     log_info("there is no group '%s': only root and uid %d may change settings", config->group, geteuid());
   daemon_execute(&change, now_ns);
   daemon_set_bounds(&program->daemon, &config->bounds, now_ns);
+  server_export(&program->server, config->metrics);
 }
 
 /* ---- MPS ---- */

@@ -224,7 +224,7 @@ static bool receive(struct peer *peer) {
   else if (!within_rate(peer, now_ns))
     peer_close(peer, "it floods the daemon with messages");
   else if (err < 0)
-    daemon_on_bad_message(peer, err);
+    daemon_on_bad_message(peer->server->daemon, peer, err);
   else
     daemon_on_message(peer->server->daemon, peer, &msg, now_ns);
   return !peer->closed && !peer->out && !peer->reading.record;

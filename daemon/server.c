@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "listen.h"
+#include "metrics/address.h"
 #include "peers.h"
 #include "readers.h"
 
@@ -63,7 +64,7 @@ int server_open(struct server *server, struct daemon *daemon, const char *path, 
   list_init(&server->readers);
   list_init(&server->users);
   raise_descriptor_limit();
-  server->listen_fd = server->passed ? passed_fd : listen_open(path, &server->identity);
+  server->listen_fd = server->passed ? passed_fd : listen_open(path, SOCK_SEQPACKET, &server->identity);
   if (server->listen_fd < 0)
     return server->listen_fd;
   int err = open_descriptors(server, signals);
@@ -76,10 +77,28 @@ int server_open(struct server *server, struct daemon *daemon, const char *path, 
   return err;
 }
 
+static void close_exporter(struct server *server) {
+  if (server->exporter)
+    exporter_close(server->exporter);
+  server->exporter = NULL;
+}
+
+void server_export(struct server *server, const char *address) {
+  if (server->exporter && strcmp(exporter_address(server->exporter), address) == 0)
+    return;
+  close_exporter(server);
+  if (strcmp(address, ADDRESS_OFF) == 0)
+    return;
+  server->exporter = exporter_open(server->daemon, address);
+  if (server->exporter && watch(server, exporter_fd(server->exporter), &server->exporter) < 0)
+    close_exporter(server);
+}
+
 void server_close(struct server *server) {
   if (server->listen_fd >= 0)
     listen_remove(server->path, &server->identity);
   close_descriptor(&server->listen_fd);
+  close_exporter(server);
   peers_close_all(server);
   close_descriptor(&server->signal_fd);
   close_descriptor(&server->timer_fd);
@@ -116,6 +135,8 @@ static uint64_t min_ns(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t next_deadline_ns(const struct server *server) {
   uint64_t next_ns = min_ns(daemon_deadline_ns(server->daemon), peers_deadline_ns(server));
   next_ns = min_ns(next_ns, server->notify->next_ns);
+  if (server->exporter)
+    next_ns = min_ns(next_ns, exporter_deadline_ns(server->exporter));
   return server->accept_ns ? min_ns(next_ns, server->accept_ns) : next_ns;
 }
 
@@ -143,6 +164,8 @@ static void do_what_is_due(struct server *server, uint64_t now_ns) {
   peers_on_time(server, now_ns);
   if (server->accept_ns && now_ns >= server->accept_ns)
     set_accepting(server, true, now_ns);
+  if (server->exporter && now_ns >= exporter_deadline_ns(server->exporter))
+    exporter_run(server->exporter, now_ns);
   notify_alive(server->notify, now_ns, server->daemon->client_count);
 }
 
@@ -154,6 +177,12 @@ static void read_signals(struct server *server) {
     server->on_signal(server, (int)info.ssi_signo);
 }
 
+/* Unless it was closed in this turn of the loop. */
+static void run_exporter(struct server *server) {
+  if (server->exporter)
+    exporter_run(server->exporter, clock_now_ns());
+}
+
 static void handle(struct server *server, const struct epoll_event *event) {
   if (event->data.ptr == &server->listen_fd)
     accept_peers(server, clock_now_ns());
@@ -161,6 +190,8 @@ static void handle(struct server *server, const struct epoll_event *event) {
     on_timer(server);
   else if (event->data.ptr == &server->signal_fd)
     read_signals(server);
+  else if (event->data.ptr == &server->exporter)
+    run_exporter(server);
   else
     peers_on_event(event->data.ptr, event->events);
 }

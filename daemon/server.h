@@ -8,12 +8,14 @@
 #include <sys/stat.h>
 
 #include "daemon.h"
+#include "metrics/exporter.h"
 #include "notify.h"
 
 struct server {
   struct daemon *daemon;
   void (*on_signal)(struct server *server, int signal);
   struct notify *notify;
+  struct exporter *exporter; /* NULL: none */
   bool stop;
   bool passed; /* the listening socket, by the service manager */
   gid_t group; /* whose members may change settings */
@@ -34,6 +36,9 @@ struct server {
  * already. */
 int server_open(struct server *server, struct daemon *daemon, const char *path, int passed_fd,
                 const sigset_t *signals);
+
+/* Show metrics at this address from now on, or nowhere (ADDRESS_OFF). */
+void server_export(struct server *server, const char *address);
 
 /* Until stop is set; on_signal and notify are. 0 or -errno. */
 int server_run(struct server *server);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/parse.h"
 #include "common/wire.h"
@@ -11,7 +12,9 @@
 
 /* ---- a client comes and goes ---- */
 
-static void reject(struct peer *peer, enum gs_reject_reason reason, uint64_t value, const char *why) {
+static void reject(struct daemon *daemon, struct peer *peer, enum gs_reject_reason reason, uint64_t value,
+                   const char *why) {
+  daemon->rejected_counts[reason]++;
   struct gs_msg msg = wire_msg(GS_REJECTED, 0);
   msg.status = reason == GS_REJECT_VERSION ? -EPROTONOSUPPORT : -EUSERS;
   msg.registered.reason = reason;
@@ -32,11 +35,12 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
     return;
   }
   if (peer->user->clients >= daemon->max_clients_per_user) {
-    reject(peer, GS_REJECT_LIMIT, daemon->max_clients_per_user, "too many clients of this user");
+    reject(daemon, peer, GS_REJECT_LIMIT, daemon->max_clients_per_user, "too many clients of this user");
     return;
   }
   peer->user->clients++;
   daemon->client_count++;
+  daemon->registered_count++;
   peer_settle(peer, PEER_CLIENT);
   peer->job_id = new_job_id(daemon);
   printable_copy(peer->name, msg->reg.name, sizeof peer->name);
@@ -420,9 +424,9 @@ void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs
   daemon->acting = NULL;
 }
 
-void daemon_on_bad_message(struct peer *peer, int error) {
+void daemon_on_bad_message(struct daemon *daemon, struct peer *peer, int error) {
   if (error == -EPROTONOSUPPORT)
-    reject(peer, GS_REJECT_VERSION, GS_PROTOCOL_VERSION, "another protocol version");
+    reject(daemon, peer, GS_REJECT_VERSION, GS_PROTOCOL_VERSION, "another protocol version");
   else
     peer_close(peer, error == -EBADMSG ? "not a message" : "an unknown message");
 }
@@ -430,8 +434,11 @@ void daemon_on_bad_message(struct peer *peer, int error) {
 /* ---- time ---- */
 
 void daemon_init(struct daemon *daemon, uint64_t now_ns) {
-  *daemon = (struct daemon){
-      .started_ns = now_ns, .max_clients_per_user = 2048, .bounds = TERMS_UNBOUNDED, .learns = true};
+  *daemon = (struct daemon){.started_ns = now_ns,
+                            .started_realtime_ns = clock_realtime_ns(),
+                            .max_clients_per_user = 2048,
+                            .bounds = TERMS_UNBOUNDED,
+                            .learns = true};
   scheduler_init(&daemon->scheduler);
   history_init(&daemon->history);
   record_init(&daemon->events, DAEMON_EVENTS);

@@ -8,6 +8,17 @@
 #define MEASURED_BYTES (UINT64_C(64) << 20)
 #define BYTES_PER_S_MIN UINT64_C(1000000)
 
+const uint64_t sched_cost_bounds_ns[SCHED_COST_BOUNDS] = {
+    1000000,   2500000,   5000000,    10000000,   25000000,   50000000,    100000000,
+    250000000, 500000000, 1000000000, 2500000000, 5000000000, 10000000000, 30000000000};
+
+static void count_cost(struct sched_handover *handover, uint64_t cost_ns) {
+  size_t i = 0;
+  while (i < SCHED_COST_BOUNDS && cost_ns > sched_cost_bounds_ns[i])
+    i++;
+  handover->costs[i]++;
+}
+
 void handover_begin(struct sched_gpu *gpu, uint64_t now_ns) {
   struct sched_handover *handover = &gpu->handover;
   if (!handover->open)
@@ -24,6 +35,8 @@ void handover_drained(struct sched_gpu *gpu, uint64_t drain_ns, uint64_t now_ns)
 void handover_moved(struct sched_gpu *gpu, uint64_t evicted_bytes, uint64_t restored_bytes) {
   struct sched_handover *handover = &gpu->handover;
   gpu->moved_bytes = add_u64(gpu->moved_bytes, evicted_bytes + restored_bytes);
+  gpu->evicted_bytes = add_u64(gpu->evicted_bytes, evicted_bytes);
+  gpu->restored_bytes = add_u64(gpu->restored_bytes, restored_bytes);
   if (handover->open) {
     handover->now.evicted_bytes = add_u64(handover->now.evicted_bytes, evicted_bytes);
     handover->now.restored_bytes = add_u64(handover->now.restored_bytes, restored_bytes);
@@ -54,6 +67,7 @@ void handover_end(struct sched_gpu *gpu, const struct sched_active *active, uint
   sum->evicted_bytes = add_u64(sum->evicted_bytes, last->evicted_bytes);
   sum->restored_bytes = add_u64(sum->restored_bytes, last->restored_bytes);
   uint64_t cost_ns = max_u64(add_u64(last->drain_ns, last->move_ns), 1);
+  count_cost(handover, cost_ns);
   handover->cost_ns = handover->cost_ns ? handover->cost_ns - handover->cost_ns / 4 + cost_ns / 4 : cost_ns;
   handover->open = false;
 }

@@ -1,5 +1,5 @@
 /* internal.h - what the parts of the scheduler share: books.c, change.c, handover.c, overhead.c,
- * residency.c, turns.c, scheduler.c. */
+ * residency.c, tally.c, turns.c, scheduler.c. */
 #ifndef GS_SCHEDULER_INTERNAL_H
 #define GS_SCHEDULER_INTERNAL_H
 
@@ -241,6 +241,12 @@ void overhead_begin_anew(struct sched_gpu *gpu, struct sched_change *change);
 
 uint64_t overhead_deadline_ns(const struct sched_gpu *gpu);
 void overhead_expire(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
+
+/* ---- tally.c ---- */
+
+/* The job leaves; its class will be another one. */
+void tally_close(struct sched_job *job, uint64_t now_ns);
+void tally_change_class(struct sched_job *job, uint64_t now_ns);
 
 /* ---- handover.c ---- */
 

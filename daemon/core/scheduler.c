@@ -156,6 +156,7 @@ void scheduler_attach(struct sched_gpu *gpu, struct sched_job *job, const struct
 void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
   struct sched_gpu *gpu = job->gpu;
   turns_set_state(job, GS_JOB_IDLE, now_ns);
+  tally_close(job, now_ns);
   books_set_used(job, 0, 0, 0, now_ns);
   ephemeral_leave(job);
   change_forget(job);
@@ -371,6 +372,8 @@ void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms,
     job->ran_ns = now_ns;
   }
   bool was_paused = job->terms.paused;
+  if (terms->class != job->terms.class)
+    tally_change_class(job, now_ns);
   job->gpu->class_counts[job->terms.class]--;
   job->terms = *terms;
   job->gpu->class_counts[job->terms.class]++;

@@ -85,6 +85,10 @@ struct sched_cost {
   uint64_t evicted_bytes, restored_bytes;
 };
 
+/* Of hand-overs it is counted how many cost no more than each of these. */
+#define SCHED_COST_BOUNDS 14
+extern const uint64_t sched_cost_bounds_ns[SCHED_COST_BOUNDS];
+
 /* A hand-over is under way from the order to stop (or an unasked release) until the next job runs. What moves
  * then is paid for with an idle GPU; what moves at other times is hidden behind somebody's turn. */
 struct sched_handover {
@@ -92,8 +96,16 @@ struct sched_handover {
   uint64_t since_ns; /* of its present part: the drain, then the moves */
   struct sched_cost now, last, sum;
   uint64_t hidden_bytes;
-  uint64_t bytes_per_s; /* moving average of what restores reach */
-  uint64_t cost_ns;     /* and of what hand-overs cost; 0: there was none */
+  uint64_t costs[SCHED_COST_BOUNDS + 1]; /* how many took more time than the bound before, and no more than
+                                            this one; the last: more than all of them */
+  uint64_t bytes_per_s;                  /* moving average of what restores reach */
+  uint64_t cost_ns;                      /* and of what hand-overs cost; 0: there was none */
+};
+
+/* What jobs have had of a GPU. */
+struct sched_tally {
+  uint64_t run_ns; /* GPU time */
+  uint64_t held_ns, waited_ns, turns;
 };
 
 struct sched_gpu {
@@ -145,7 +157,9 @@ struct sched_gpu {
   bool fitted;              /* the last plan: what all have fits together */
   uint64_t replan_ns;       /* when somebody will have been idle for long enough to leave for the next one */
   uint64_t handovers, moved_bytes;
+  uint64_t evicted_bytes, restored_bytes; /* these are moved_bytes */
   struct sched_handover handover;
+  struct sched_tally past[GS_CLASS_OPPORTUNISTIC + 1]; /* by class: of what jobs had that have left it */
 };
 
 /* What a job asks for, or is given. */
@@ -247,6 +261,7 @@ struct sched_job {
   bool hidden;            /* its moves are worth hiding behind the turn before its own */
   bool too_big_noted;
   uint64_t held_ns, waited_ns, turns, moved_bytes, drain_max_ns; /* up to since_ns */
+  struct sched_tally past; /* what it had of that before it was of its present class */
 };
 
 /* ---- what the caller must do ---- */
@@ -431,6 +446,9 @@ uint64_t sched_job_gpu_ns(const struct sched_job *job, uint64_t now_ns);
 uint64_t sched_job_remaining_ns(const struct sched_job *job, uint64_t now_ns);
 uint64_t sched_job_held_ns(const struct sched_job *job, uint64_t now_ns);
 uint64_t sched_job_waited_ns(const struct sched_job *job, uint64_t now_ns);
+
+/* What jobs have had while they were of this class, those that have left included: it never goes back. */
+struct sched_tally sched_gpu_tally(const struct sched_gpu *gpu, enum gs_class class, uint64_t now_ns);
 
 /* Fill in `place` of the waiting jobs; 0 in the others'. */
 void scheduler_number_queue(struct sched_gpu *gpu);

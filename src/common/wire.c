@@ -154,12 +154,14 @@ int wire_recv_passed(int fd, struct gs_msg *msg, int *passed) {
   return err;
 }
 
-int wire_connect(const char *path) {
+int wire_connect(const char *path) { return wire_connect_as(path, SOCK_SEQPACKET); }
+
+int wire_connect_as(const char *path, int type) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   if (strlen(path) >= sizeof address.sun_path)
     return -ENAMETOOLONG;
   strcpy(address.sun_path, path);
-  int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0)
     return -errno;
   if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)

@@ -32,4 +32,7 @@ int wire_recv_passed(int fd, struct gs_msg *msg, int *passed);
 /* Connect to the daemon's socket: a close-on-exec descriptor, or -errno. Never blocks. */
 int wire_connect(const char *path);
 
+/* Likewise to a socket file of any type. */
+int wire_connect_as(const char *path, int type);
+
 #endif

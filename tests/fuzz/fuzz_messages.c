@@ -212,7 +212,7 @@ static void pass_time(unsigned choice) {
 static void deliver(int i, struct gs_msg *msg) {
   int err = wire_check(msg, sizeof *msg);
   if (err < 0)
-    daemon_on_bad_message(&world.peers[i], err);
+    daemon_on_bad_message(&world.daemon, &world.peers[i], err);
   else
     daemon_on_message(&world.daemon, &world.peers[i], msg, world.now_ns);
 }

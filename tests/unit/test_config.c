@@ -44,6 +44,7 @@ START_TEST(defaults) {
   ck_assert_uint_eq(config.overrides.count, 0);
   ck_assert_uint_gt(config.host_memory_bytes, 0);
   ck_assert_str_eq(config.socket, GS_DEFAULT_SOCKET);
+  ck_assert_str_eq(config.metrics, ADDRESS_OFF);
   ck_assert_uint_eq(config.bounds.max_weight, GS_WEIGHT_MAX);
   ck_assert_int_eq(config.bounds.max_priority, GS_PRIORITY_MAX);
   ck_assert(!config.bounds.production_privileged);
@@ -57,7 +58,7 @@ START_TEST(all_keys_are_read) {
                 "grace = 1m\ncapacity = 16G\nmemory = swap\nhost_memory = 1T\nmax_clients_per_user = "
                 "7\nlearn = no\n"
                 "max_weight = 300\nmax_priority = 0\nproduction = privileged\n"
-                "group = users\nlog = debug\n"),
+                "group = users\nmetrics = [::1]:9465\nlog = debug\n"),
       0);
   ck_assert_str_eq(config.socket, "/run/x.sock");
   ck_assert_uint_eq(config.general.tq_ns, 250 * NS_PER_MS);
@@ -74,6 +75,7 @@ START_TEST(all_keys_are_read) {
   ck_assert_int_eq(config.bounds.max_priority, 0);
   ck_assert(config.bounds.production_privileged);
   ck_assert_str_eq(config.group, "users");
+  ck_assert_str_eq(config.metrics, "[::1]:9465");
   ck_assert_int_eq(config.log, LOG_LEVEL_DEBUG);
 }
 END_TEST
@@ -103,6 +105,7 @@ START_TEST(mistakes_are_named_and_change_nothing) {
       {"learn = perhaps\n", ":1: ", "learn: 'perhaps' is neither yes nor no"},
       {"group =\n", ":1: ", "empty"},
       {"capacity = 9000T\n", ":1: ", "not a size"},
+      {"metrics = 9465\n", ":1: ", "metrics: '9465' is none of off, ADDRESS:PORT"},
       {"log = loud\n", ":1: ", "error, warn"},
       {"memory = Swap\n", ":1: ", "memory: 'Swap' is none of managed, swap, off"},
       {"policy = lifo\n", ":1: ", "policy: 'lifo' is none of rr, fair, fifo, srtf, priority or pack"},
@@ -212,6 +215,7 @@ static void expect_same(const struct config *a, const struct config *b) {
   ck_assert_int_eq(a->bounds.production_privileged, b->bounds.production_privileged);
   ck_assert_int_eq(a->learn, b->learn);
   ck_assert_str_eq(a->group, b->group);
+  ck_assert_str_eq(a->metrics, b->metrics);
   ck_assert_int_eq(a->log, b->log);
 }
 

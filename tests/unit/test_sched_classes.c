@@ -222,6 +222,47 @@ START_TEST(production_memory_does_not_leave_behind_a_turn_for_them) {
 }
 END_TEST
 
+/* ---- sums ---- */
+
+static void expect_tally(enum gs_class class, uint64_t run_ns, uint64_t waited_ns, uint64_t turns) {
+  struct sched_tally tally = sched_gpu_tally(&world.gpus[0], class, world.now_ns);
+  ck_assert_uint_eq(tally.run_ns, run_ns);
+  ck_assert_uint_eq(tally.held_ns, run_ns);
+  ck_assert_uint_eq(tally.waited_ns, waited_ns);
+  ck_assert_uint_eq(tally.turns, turns);
+}
+
+START_TEST(what_jobs_have_had_counts_for_the_class_that_they_had_then) {
+  take_turns(S, S, S, 10);
+  world_request(&world, 1);
+  world_request(&world, 2);
+  world_pass(&world, 3 * NS_PER_S);
+  expect_tally(S, 3 * NS_PER_S, 3 * NS_PER_S, 1);
+  set_class(1, P);
+  set_class(2, O);
+  expect_tally(S, 3 * NS_PER_S, 3 * NS_PER_S, 1);
+  world_pass(&world, 2 * NS_PER_S);
+  expect_tally(S, 3 * NS_PER_S, 3 * NS_PER_S, 1);
+  expect_tally(P, 2 * NS_PER_S, 0, 0);
+  expect_tally(O, 0, 2 * NS_PER_S, 0);
+}
+END_TEST
+
+START_TEST(what_jobs_have_had_stays_when_they_leave) {
+  take_turns(S, S, S, 10);
+  world_request(&world, 1);
+  world_request(&world, 2);
+  world_pass(&world, 3 * NS_PER_S);
+  set_class(1, P);
+  world_pass(&world, NS_PER_S);
+  world_detach(&world, 1);
+  world_detach(&world, 2);
+  world_pass(&world, NS_PER_S);
+  expect_tally(S, 3 * NS_PER_S, 4 * NS_PER_S, 2);
+  expect_tally(P, NS_PER_S, 0, 0);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {opportunistic_jobs_come_last_whatever_the_policy,
                                 production_interrupts_them_at_once_whatever_the_policy,
@@ -237,6 +278,8 @@ int main(void) {
                                 that_of_production_jobs_leaves_last,
                                 also_before_what_is_beyond_a_soft_limit,
                                 production_memory_does_not_leave_behind_a_turn_for_them,
+                                what_jobs_have_had_counts_for_the_class_that_they_had_then,
+                                what_jobs_have_had_stays_when_they_leave,
                                 NULL};
   return suite_main("sched_classes", tests, NULL, NULL);
 }

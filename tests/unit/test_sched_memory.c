@@ -193,6 +193,8 @@ START_TEST(times_turns_and_handovers_are_counted) {
   ck_assert_uint_eq(world.jobs[2].turns, 1);
   ck_assert_uint_eq(world.gpus[0].handovers, 1);
   ck_assert_uint_eq(world.gpus[0].moved_bytes, (10 + 9 + 3) * GIB);
+  ck_assert_uint_eq(world.gpus[0].evicted_bytes, 3 * GIB);
+  ck_assert_uint_eq(world.gpus[0].restored_bytes, (10 + 9) * GIB);
   ck_assert_uint_eq(world.jobs[1].moved_bytes, 13 * GIB);
   ck_assert_uint_eq(world.jobs[1].drain_max_ns, NS_PER_MS);
 }
@@ -227,6 +229,8 @@ START_TEST(hand_overs_are_measured) {
   ck_assert_uint_eq(handover->last.move_ns, 0);
   ck_assert_uint_eq(handover->sum.drain_ns, 4 * NS_PER_MS);
   ck_assert_uint_eq(handover->sum.move_ns, 5 * NS_PER_MS);
+  ck_assert_uint_eq(handover->costs[0], 2); /* up to 1 ms: when the first one began, and the last one */
+  ck_assert_uint_eq(handover->costs[3], 1); /* 8 ms */
   ck_assert_uint_eq(handover->sum.evicted_bytes, 8 * GIB);
 }
 END_TEST

@@ -1,0 +1,225 @@
+/* exporter.c - the daemon's metrics over HTTP, by libmicrohttpd. */
+#include "metrics/exporter.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "listen.h"
+#include "metrics/address.h"
+#include "metrics/metrics.h"
+
+#define CONNECTIONS_MAX 16u
+#define CONNECTION_BYTES ((size_t)16 << 10) /* for a request, and the head of its answer */
+#define PATIENCE_NS (10 * NS_PER_S)         /* with a connection, from its first to its last byte */
+#define FRESH_NS (NS_PER_S / 5)             /* a text is given to all who ask within that time */
+
+struct guest {
+  int fd; /* -1: none */
+  uint64_t due_ns;
+};
+
+struct page {
+  struct MHD_Response *response; /* NULL: none yet */
+  uint64_t made_ns;
+};
+
+struct exporter {
+  const struct daemon *daemon;
+  struct MHD_Daemon *http;
+  char text[ADDRESS_TEXT_SIZE];
+  struct address address;
+  struct stat identity; /* of the socket file */
+  uint64_t next_ns;
+  bool again; /* a connection has ended: only when it is run the next time libmicrohttpd accepts others */
+  struct guest guests[CONNECTIONS_MAX];
+  struct page pages[DIALECTS];
+};
+
+/* ---- pages ---- */
+
+static const char *const content_types[DIALECTS] = {
+    [DIALECT_PROMETHEUS] = "text/plain; version=0.0.4; charset=utf-8",
+    [DIALECT_OPENMETRICS] = "application/openmetrics-text; version=1.0.0; charset=utf-8"};
+
+/* Each connection is for one request: so one that lasts is one that does not read. */
+static void set_headers(struct MHD_Response *response, const char *content_type) {
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+}
+
+static void drop_page(struct page *page) {
+  if (page->response)
+    MHD_destroy_response(page->response); /* not before those who read it are done */
+  page->response = NULL;
+}
+
+static struct MHD_Response *make_response(const struct daemon *daemon, enum dialect dialect,
+                                          uint64_t now_ns) {
+  size_t size;
+  char *text = metrics_text(daemon, dialect, now_ns, &size);
+  struct MHD_Response *response =
+      text ? MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE) : NULL;
+  if (response)
+    set_headers(response, content_types[dialect]);
+  else
+    free(text);
+  return response;
+}
+
+static struct MHD_Response *fresh_page(struct exporter *exporter, enum dialect dialect) {
+  struct page *page = &exporter->pages[dialect];
+  uint64_t now_ns = clock_now_ns();
+  if (page->response && now_ns - page->made_ns < FRESH_NS)
+    return page->response;
+  drop_page(page);
+  page->response = make_response(exporter->daemon, dialect, now_ns);
+  page->made_ns = now_ns;
+  return page->response;
+}
+
+static enum dialect wanted_dialect(struct MHD_Connection *connection) {
+  const char *accept = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
+  return accept && strstr(accept, "application/openmetrics-text") ? DIALECT_OPENMETRICS : DIALECT_PROMETHEUS;
+}
+
+static enum MHD_Result say(struct MHD_Connection *connection, unsigned status, char *text) {
+  struct MHD_Response *response = MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_PERSISTENT);
+  if (!response)
+    return MHD_NO;
+  set_headers(response, "text/plain; charset=utf-8");
+  if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+  enum MHD_Result result = MHD_queue_response(connection, status, response);
+  MHD_destroy_response(response);
+  return result;
+}
+
+/* For libmicrohttpd: a request has come, at least its head. */
+static enum MHD_Result answer(void *context, struct MHD_Connection *connection, const char *url,
+                              const char *method, const char *version, const char *upload,
+                              size_t *upload_size, void **request) {
+  (void)version, (void)upload, (void)upload_size, (void)request;
+  if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
+    return say(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "there is nothing but to GET /metrics\n");
+  if (strcmp(url, "/metrics") != 0)
+    return say(connection, MHD_HTTP_NOT_FOUND, "gpushare's metrics are at /metrics\n");
+  struct MHD_Response *page = fresh_page(context, wanted_dialect(connection));
+  return page ? MHD_queue_response(connection, MHD_HTTP_OK, page)
+              : say(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory\n");
+}
+
+/* ---- connections ---- */
+
+/* For libmicrohttpd: a connection begins or ends. */
+static void on_connection(void *context, struct MHD_Connection *connection, void **data,
+                          enum MHD_ConnectionNotificationCode what) {
+  struct exporter *exporter = context;
+  struct guest *guest = *data;
+  if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+    if (guest)
+      guest->fd = -1;
+    exporter->again = true;
+    return;
+  }
+  for (guest = exporter->guests; guest < exporter->guests + CONNECTIONS_MAX && guest->fd >= 0; guest++)
+    ;
+  if (guest == exporter->guests + CONNECTIONS_MAX)
+    return;
+  guest->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+  guest->due_ns = clock_now_ns() + PATIENCE_NS;
+  *data = guest;
+}
+
+/* libmicrohttpd sees it, and closes the connection. */
+static void expire(struct guest *guest) {
+  log_debug("metrics: a reader is too slow");
+  shutdown(guest->fd, SHUT_RDWR);
+  guest->due_ns = EXPORTER_NEVER;
+}
+
+/* ---- from the beginning to the end ---- */
+
+static int open_listener(struct exporter *exporter) {
+  struct address *address = &exporter->address;
+  int err = address_parse(exporter->text, address);
+  if (err < 0)
+    return err;
+  return address->any.sa_family == AF_UNIX
+             ? listen_open(address->file.sun_path, SOCK_STREAM, &exporter->identity)
+             : listen_open_inet(&address->any, &address->size);
+}
+
+static void start(struct exporter *exporter, int fd) {
+  exporter->http = MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, answer, exporter, MHD_OPTION_LISTEN_SOCKET,
+                                    fd, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX,
+                                    MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_BYTES,
+                                    MHD_OPTION_NOTIFY_CONNECTION, on_connection, exporter, MHD_OPTION_END);
+}
+
+static void remove_file(const struct exporter *exporter) {
+  if (exporter->address.any.sa_family == AF_UNIX)
+    listen_remove(exporter->address.file.sun_path, &exporter->identity);
+}
+
+struct exporter *exporter_open(const struct daemon *daemon, const char *address) {
+  struct exporter *exporter = calloc(1, sizeof *exporter);
+  if (!exporter)
+    return NULL;
+  exporter->daemon = daemon;
+  exporter->next_ns = EXPORTER_NEVER;
+  strncpy(exporter->text, address, sizeof exporter->text - 1);
+  for (unsigned i = 0; i < CONNECTIONS_MAX; i++)
+    exporter->guests[i].fd = -1;
+  int fd = open_listener(exporter);
+  if (fd >= 0)
+    start(exporter, fd);
+  if (!exporter->http) {
+    log_error("metrics = %s: there are none", address);
+    if (fd >= 0)
+      remove_file(exporter);
+    free(exporter);
+    return NULL;
+  }
+  char where[ADDRESS_TEXT_SIZE];
+  address_format(&exporter->address, where);
+  log_info("metrics on %s", where);
+  return exporter;
+}
+
+void exporter_close(struct exporter *exporter) {
+  MHD_stop_daemon(exporter->http);
+  for (unsigned i = 0; i < DIALECTS; i++)
+    drop_page(&exporter->pages[i]);
+  remove_file(exporter);
+  free(exporter);
+}
+
+const char *exporter_address(const struct exporter *exporter) { return exporter->text; }
+
+int exporter_fd(const struct exporter *exporter) {
+  return MHD_get_daemon_info(exporter->http, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+}
+
+uint64_t exporter_deadline_ns(const struct exporter *exporter) {
+  uint64_t next_ns = exporter->next_ns;
+  for (unsigned i = 0; i < CONNECTIONS_MAX; i++)
+    if (exporter->guests[i].fd >= 0 && exporter->guests[i].due_ns < next_ns)
+      next_ns = exporter->guests[i].due_ns;
+  return next_ns;
+}
+
+void exporter_run(struct exporter *exporter, uint64_t now_ns) {
+  MHD_UNSIGNED_LONG_LONG wait_ms;
+  for (unsigned i = 0; i < CONNECTIONS_MAX; i++)
+    if (exporter->guests[i].fd >= 0 && now_ns >= exporter->guests[i].due_ns)
+      expire(&exporter->guests[i]);
+  exporter->again = false;
+  MHD_run(exporter->http);
+  bool waits = MHD_get_timeout(exporter->http, &wait_ms) == MHD_YES;
+  exporter->next_ns = exporter->again ? now_ns : waits ? now_ns + wait_ms * NS_PER_MS : EXPORTER_NEVER;
+}

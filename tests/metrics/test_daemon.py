@@ -1,0 +1,221 @@
+"""The daemon's metrics: the format, what is said of jobs on a simulated card, and what readers can't do to the daemon.
+usage: test_daemon.py BUILD [unittest's arguments]"""
+import os
+import signal
+import socket
+import subprocess
+import sys
+import unittest
+
+import exposition
+from exposition import value
+from scene import MIB, OPENMETRICS, PATIENCE_S, Scene, ask, wait_until
+
+BUILD = os.path.abspath(sys.argv.pop(1))
+CONNECTIONS_MAX = 16
+STANDARD, PRODUCTION = {"class": "standard"}, {"class": "production"}
+JOB_SUMS = ("turns", "run_seconds", "held_seconds", "wait_seconds")
+
+
+def counters(families):
+    return {key: number for family in families.values() if family.type in ("counter", "histogram")
+            for key, number in family.samples.items()}
+
+
+class Case(unittest.TestCase):
+    def scene(self, *settings, **options):
+        scene = Scene(BUILD, *settings, **options)
+        self.addCleanup(scene.end)
+        return scene
+
+
+class Jobs(Case):
+    """Of programs that do not fit on the card together."""
+
+    def check_counters(self, before, after):
+        for key, number in counters(before).items():
+            if not key[0].startswith("gpushare_job_"):
+                self.assertGreaterEqual(counters(after).get(key, -1), number, key)
+
+    def test_what_jobs_do_is_counted_and_stays_when_they_have_left(self):
+        scene = self.scene("--tq", "50ms")
+        jobs = [scene.start(), scene.start()]
+        turns = scene.wait_for("hand-overs", lambda f: value(f, "gpushare_gpu_handovers_total") >= 4)
+        later = scene.wait_for("more of them", lambda f: value(f, "gpushare_gpu_handovers_total") >
+                               value(turns, "gpushare_gpu_handovers_total"))
+        self.check_counters(turns, later)
+        for key, number in counters(later).items():
+            self.assertGreaterEqual(number, counters(turns).get(key, 0), key)
+        self.assertEqual(value(later, "gpushare_gpu_takes_turns"), 1)
+        self.assertEqual(value(later, "gpushare_gpu_memory_bytes"), 96 * MIB)
+        self.assertLessEqual(value(later, "gpushare_gpu_memory_bytes", place="card"), 64 * MIB)
+        self.assertEqual(value(later, "gpushare_job_memory_bytes", job_id="2"), 48 * MIB)
+        self.assertEqual(value(later, "gpushare_host_memory_committed_bytes"), 32 * MIB)
+        self.assertGreater(value(later, "gpushare_gpu_moved_bytes_total", direction="evict"), 0)
+        self.check_sums(later)
+        self.assertEqual(scene.ctl("set-class", "1", "production").returncode, 0)
+        changed = scene.wait_for("a turn of that class", lambda f: value(f, "gpushare_gpu_turns_total", **PRODUCTION) > 0)
+        self.check_counters(later, changed)
+        later = changed
+        scene.stop(jobs[1])
+        scene.stop(jobs[0])
+        end = scene.wait_for("they have left", lambda f: not f["gpushare_job_turns_total"].samples)
+        self.check_counters(later, end)
+        self.check_status(end, scene.status()["gpus"][0])
+
+    def check_sums(self, families):
+        """While none has left or changed its class, those of a GPU are those of its jobs."""
+        for name in JOB_SUMS:
+            of_gpu = value(families, f"gpushare_gpu_{name}_total", **STANDARD)
+            self.assertAlmostEqual(of_gpu, value(families, f"gpushare_job_{name}_total", **STANDARD), places=6, msg=name)
+            self.assertGreater(of_gpu, 0, name)
+
+    def check_status(self, families, gpu):
+        self.assertEqual(value(families, "gpushare_gpu_handovers_total"), gpu["handovers"])
+        self.assertEqual(value(families, "gpushare_gpu_moved_bytes_total"), gpu["moved_bytes"])
+        self.assertEqual(value(families, "gpushare_gpu_hidden_bytes_total"), gpu["handover"]["hidden_bytes"])
+        self.assertGreaterEqual(value(families, "gpushare_gpu_handover_duration_seconds_count"), 4)
+        seconds = value(families, "gpushare_gpu_handover_step_seconds_total")
+        self.assertAlmostEqual(seconds, value(families, "gpushare_gpu_handover_duration_seconds_sum"), places=6)
+        self.assertEqual(value(families, "gpushare_gpu_job_events_total", event="attached"), 2)
+        self.assertEqual(value(families, "gpushare_gpu_job_events_total", event="detached"), 2)
+        self.assertEqual(value(families, "gpushare_gpu_memory_bytes"), 0)
+        self.assertEqual(value(families, "gpushare_clients_registered_total"), 2)
+
+    def test_names_limits_and_refusals(self):
+        scene = self.scene()
+        name = 'a"b\\c'
+        link = os.path.join(scene.folder, name)
+        os.symlink(scene.program("tests", "system", "job"), link)
+        scene.start(program=link, bytes_each=8 * MIB, GPUSHARE_CLASS="opportunistic", GPUSHARE_MEMORY_LIMIT="16M",
+                    GPUSHARE_GANG="pair")
+        families = scene.scrape()
+        self.assertEqual(value(families, "gpushare_job_info", name=name, gang="pair", uid=str(os.getuid())), 1)
+        self.assertEqual(value(families, "gpushare_job_memory_limit_bytes", name=name), 16 * MIB)
+        self.assertEqual(value(families, "gpushare_job_limit_ratio", name=name), 1)
+
+    def test_refusals(self):
+        scene = self.scene("--host-memory", "0")
+        scene.start()
+        self.assertEqual(value(scene.scrape(), "gpushare_gpu_job_events_total", event="refused"), 0)
+        result = subprocess.run([scene.program("daemon", "gpusharectl"), "run", scene.program("tests", "system", "job")],
+                                env=scene.environment, capture_output=True, check=False, timeout=PATIENCE_S)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertGreater(value(scene.scrape(), "gpushare_gpu_job_events_total", event="refused"), 0)
+
+    def test_those_that_are_turned_away(self):
+        scene = self.scene("--max-clients-per-user", "1")
+        scene.start(bytes_each=8 * MIB)
+        scene.start(bytes_each=8 * MIB)
+        families = scene.scrape()
+        self.assertGreaterEqual(value(families, "gpushare_clients_rejected_total", reason="limit"), 1)
+        self.assertEqual(value(families, "gpushare_clients_rejected_total", reason="version"), 0)
+        self.assertEqual(value(families, "gpushare_clients"), 1)
+
+    def test_both_formats_tell_the_same(self):
+        scene = self.scene()
+        scene.start(bytes_each=8 * MIB)
+        plain, openmetrics = scene.scrape(), scene.scrape(openmetrics=True)
+        self.assertEqual([(f.help, set(f.samples)) for f in plain.values()],
+                         [(f.help, set(f.samples)) for f in openmetrics.values()])
+
+
+class Requests(Case):
+    def test_what_is_answered(self):
+        scene = self.scene()
+        status, headers, _ = ask(scene.address)
+        self.assertEqual((status, headers["Content-Type"]), (200, "text/plain; version=0.0.4; charset=utf-8"))
+        status, headers, text = ask(scene.address, Accept=OPENMETRICS)
+        self.assertEqual(headers["Content-Type"], "application/openmetrics-text; version=1.0.0; charset=utf-8")
+        self.assertTrue(text.endswith("# EOF\n"))
+        self.assertEqual(ask(scene.address, method="HEAD")[::2], (200, ""))
+        self.assertEqual(ask(scene.address, "/")[0], 404)
+        status, headers, _ = ask(scene.address, method="POST")
+        self.assertEqual((status, headers["Allow"]), (405, "GET, HEAD"))
+        self.assertEqual(ask(scene.address)[0], 200)
+
+    def test_what_is_no_request(self):
+        scene = self.scene()
+        for junk in (b"\0" * 1000, b"GET\r\n\r\n", b"GET /metrics HTTP/1.1\r\n" + b"a: b\r\n" * 10000,
+                     b"POST /metrics HTTP/1.1\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100000, b"\x16\x03\x01\x02"):
+            with self.connect(scene) as guest:
+                try:
+                    guest.sendall(junk)
+                except OSError:
+                    pass  # it has closed the connection meanwhile
+        self.assertEqual(ask(scene.address)[0], 200)
+
+    def connect(self, scene):
+        guest = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        guest.settimeout(PATIENCE_S)
+        guest.connect(scene.address[len("unix:"):])
+        return guest
+
+    def drain(self, guest):
+        while guest.recv(65536):
+            pass
+
+    def test_who_is_slow_is_bounded_and_disturbs_nobody(self):
+        """All connections are taken by those who say little or nothing: they are closed, and others have their turn."""
+        scene = self.scene()
+        guests = [self.connect(scene) for _ in range(CONNECTIONS_MAX + 4)]
+        for guest in guests:
+            self.addCleanup(guest.close)
+        for i, guest in enumerate(guests):
+            guest.sendall(b"GET /metrics HTTP/1.1\r\n"[:i])
+        with self.assertRaises(TimeoutError):
+            ask(scene.address, timeout=0.5)
+        self.assertIsNotNone(scene.status())
+        for guest in guests[:CONNECTIONS_MAX]:
+            self.drain(guest)
+        families = exposition.read(ask(scene.address)[2])
+        self.assertLess(value(families, "process_cpu_seconds_total"), 2)
+
+
+class Addresses(Case):
+    def reload(self, scene, address):
+        count = scene.log().count("has been read again")
+        scene.write_config(address)
+        scene.daemon.send_signal(signal.SIGHUP)
+        wait_until("it has been read again", lambda: scene.log().count("has been read again") > count)
+
+    def port(self, scene):
+        return [line.split()[-1] for line in scene.log().split("\n") if "metrics on 127.0.0.1:" in line][-1]
+
+    def test_a_port(self):
+        scene = self.scene(metrics="127.0.0.1:0")
+        exposition.read(ask(self.port(scene))[2])
+
+    def test_a_reload_takes_them_elsewhere(self):
+        scene = self.scene()
+        path = scene.address[len("unix:"):]
+        before = os.stat(path).st_ino
+        self.reload(scene, scene.address)
+        self.assertEqual(os.stat(path).st_ino, before)
+        self.reload(scene, "127.0.0.1:0")
+        self.assertFalse(os.path.exists(path))
+        self.assertEqual(ask(self.port(scene))[0], 200)
+        self.reload(scene, "off")
+        with self.assertRaises(ConnectionRefusedError):
+            ask(self.port(scene))
+        self.reload(scene, scene.address)
+        self.assertEqual(ask(scene.address)[0], 200)
+
+    def test_the_socket_file_goes_with_the_daemon(self):
+        scene = self.scene()
+        scene.daemon.send_signal(signal.SIGTERM)
+        self.assertEqual(scene.daemon.wait(PATIENCE_S), 0)
+        self.assertFalse(os.path.exists(scene.address[len("unix:"):]))
+
+    def test_a_port_that_is_taken_leaves_the_daemon_without(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = "127.0.0.1:%d" % taken.getsockname()[1]
+            scene = self.scene(metrics=address)
+            self.assertIn(f"metrics = {address}: there are none", scene.log())
+            self.assertIsNotNone(scene.status())
+        self.reload(scene, address)
+        self.assertEqual(ask(address)[0], 200)
+
+
+if __name__ == "__main__":
+    unittest.main()

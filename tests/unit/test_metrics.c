@@ -1,0 +1,158 @@
+/* test_metrics.c - the metrics as a text: what a sample looks like, and that there is a bound on how many. */
+#include "metrics/metrics.h"
+
+#include <string.h>
+
+#include "common/clock.h"
+#include "metrics/address.h"
+#include "suite.h"
+
+#define JOBS (METRICS_JOBS_MAX + 88)
+
+static struct daemon daemon_;
+static struct gpu gpu;
+static struct attachment attachments[JOBS];
+static struct peer peers[JOBS];
+static char *text;
+
+static void set_up(void) {
+  static const uint8_t uuid[GS_UUID_SIZE] = {1};
+  daemon_ = (struct daemon){.started_realtime_ns = 1500000000};
+  scheduler_init(&daemon_.scheduler);
+  scheduler_add_gpu(&daemon_.scheduler, &gpu.sched, uuid, "card", UINT64_C(1) << 34);
+  rates_init(&gpu.rates);
+  text = NULL;
+}
+
+static void tear_down(void) { free(text); }
+
+static void add_job(int i, const char *name) {
+  struct sched_change change;
+  change_init(&change);
+  strcpy(peers[i].name, name);
+  attachments[i].peer = &peers[i];
+  rates_enter(&attachments[i].rates, &attachments[i].job);
+  scheduler_attach(&gpu.sched, &attachments[i].job,
+                   &(struct sched_attach){.id = (uint32_t)i + 1, .owner = &attachments[i]}, 0, &change);
+  for (struct sched_action action; change_next(&change, &action);)
+    ;
+}
+
+static const char *read_as(enum dialect dialect, uint64_t now_ns) {
+  size_t size;
+  free(text);
+  text = metrics_text(&daemon_, dialect, now_ns, &size);
+  ck_assert_uint_eq(strlen(text), size);
+  return text;
+}
+
+static int count_of(const char *part) {
+  int count = 0;
+  for (const char *at = text; (at = strstr(at, part)); at++)
+    count++;
+  return count;
+}
+
+#define has(part) ck_assert_msg(strstr(text, part) != NULL, "no %s in\n%s", part, text)
+
+START_TEST(values_have_no_more_digits_than_they_need) {
+  daemon_.client_count = 3;
+  read_as(DIALECT_PROMETHEUS, 0);
+  has("\nprocess_start_time_seconds 1.5\n");
+  has("\ngpushare_clients 3\n");
+  daemon_.started_realtime_ns = UINT64_C(1795297552000000001);
+  read_as(DIALECT_PROMETHEUS, 0);
+  has("\nprocess_start_time_seconds 1795297552.000000001\n");
+  daemon_.started_realtime_ns = 2 * NS_PER_S;
+  read_as(DIALECT_PROMETHEUS, 0);
+  has("\nprocess_start_time_seconds 2.0\n");
+}
+END_TEST
+
+START_TEST(values_of_labels_are_escaped) {
+  add_job(0, "a\"b\\c\nd\x80");
+  read_as(DIALECT_PROMETHEUS, 0);
+  has("name=\"a\\\"b\\\\c\\nd?\"");
+}
+END_TEST
+
+START_TEST(openmetrics_names_a_family_without_its_suffix_and_ends) {
+  read_as(DIALECT_OPENMETRICS, 0);
+  has("# TYPE process_cpu_seconds counter\n# UNIT process_cpu_seconds seconds\nprocess_cpu_seconds_total ");
+  has("# TYPE gpushare_build info\ngpushare_build_info{");
+  ck_assert_str_eq(text + strlen(text) - 6, "# EOF\n");
+  read_as(DIALECT_PROMETHEUS, 0);
+  has("# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total ");
+  has("# TYPE gpushare_build_info gauge\ngpushare_build_info{");
+  ck_assert_ptr_null(strstr(text, "# EOF"));
+  ck_assert_ptr_null(strstr(text, "# UNIT"));
+}
+END_TEST
+
+START_TEST(buckets_include_the_smaller_ones) {
+  gpu.sched.handover.costs[0] = 2;
+  gpu.sched.handover.costs[3] = 1;
+  gpu.sched.handover.costs[SCHED_COST_BOUNDS] = 4;
+  gpu.sched.handover.sum.drain_ns = NS_PER_S;
+  gpu.sched.handover.sum.move_ns = NS_PER_S / 2;
+  read_as(DIALECT_PROMETHEUS, 0);
+#define BUCKET(le)                                                                                           \
+  "gpushare_gpu_handover_duration_seconds_bucket{gpu=\"GPU-01000000-0000-0000-0000-000000000000\",le=\"" le  \
+  "\"} "
+  has(BUCKET("0.001") "2\n");
+  has(BUCKET("0.005") "2\n");
+  has(BUCKET("0.01") "3\n");
+  has(BUCKET("30.0") "3\n");
+  has(BUCKET("+Inf") "7\n");
+  has("gpushare_gpu_handover_duration_seconds_sum{gpu=\"GPU-01000000-0000-0000-0000-000000000000\"} 1.5\n");
+  has("gpushare_gpu_handover_duration_seconds_count{gpu=\"GPU-01000000-0000-0000-0000-000000000000\"} 7\n");
+}
+END_TEST
+
+START_TEST(only_so_many_jobs_have_samples_of_their_own) {
+  for (int i = 0; i < JOBS; i++)
+    add_job(i, "job");
+  read_as(DIALECT_PROMETHEUS, 0);
+  ck_assert_int_eq(count_of("\ngpushare_job_turns_total{"), METRICS_JOBS_MAX);
+  has("\ngpushare_jobs_unlisted 88\n");
+  has("class=\"standard\"} 600\n");
+}
+END_TEST
+
+static void expect_address(const char *address_text) {
+  struct address address;
+  char again[ADDRESS_TEXT_SIZE];
+  ck_assert_int_eq(address_parse(address_text, &address), 0);
+  address_format(&address, again);
+  ck_assert_str_eq(again, address_text);
+}
+
+START_TEST(addresses_are_numbers_or_absolute_paths) {
+  static const char *const wrong[] = {
+      "",          "9465",         ":9465",        "localhost:9465",
+      "127.0.0.1", "127.1:80x",    "1.2.3.4:-1",   "1.2.3.4:65536",
+      "::1:9465",  "[::1]",        "[]:9465",      "[::1:9465",
+      "unix:",     "unix:metrics", "/run/metrics", "[12345678901234567890123456789012345678901234567890]:1"};
+  struct address address;
+  char long_path[256] = "unix:/";
+  expect_address("127.0.0.1:9465");
+  expect_address("0.0.0.0:0");
+  expect_address("[::1]:65535");
+  expect_address("unix:/run/gpushare/metrics.sock");
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+    ck_assert_msg(address_parse(wrong[i], &address) < 0, "%s", wrong[i]);
+  memset(long_path + strlen(long_path), 'x', 120);
+  ck_assert_int_lt(address_parse(long_path, &address), 0);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {values_have_no_more_digits_than_they_need,
+                                values_of_labels_are_escaped,
+                                openmetrics_names_a_family_without_its_suffix_and_ends,
+                                buckets_include_the_smaller_ones,
+                                only_so_many_jobs_have_samples_of_their_own,
+                                addresses_are_numbers_or_absolute_paths,
+                                NULL};
+  return suite_main("metrics", tests, set_up, tear_down);
+}
