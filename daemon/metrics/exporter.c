@@ -2,7 +2,6 @@
 #include "metrics/exporter.h"
 
 #include <errno.h>
-#include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,11 +11,14 @@
 #include "listen.h"
 #include "metrics/address.h"
 #include "metrics/metrics.h"
+#include "metrics/microhttpd.h"
 
 #define CONNECTIONS_MAX 16u
 #define CONNECTION_BYTES ((size_t)16 << 10) /* for a request, and the head of its answer */
 #define PATIENCE_NS (10 * NS_PER_S)         /* with a connection, from its first to its last byte */
 #define FRESH_NS (NS_PER_S / 5)             /* a text is given to all who ask within that time */
+
+static const struct microhttpd *library; /* once there has been an exporter */
 
 struct guest {
   int fd; /* -1: none */
@@ -48,13 +50,13 @@ static const char *const content_types[DIALECTS] = {
 
 /* Each connection is for one request: so one that lasts is one that does not read. */
 static void set_headers(struct MHD_Response *response, const char *content_type) {
-  MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
-  MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+  library->add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
+  library->add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
 }
 
 static void drop_page(struct page *page) {
   if (page->response)
-    MHD_destroy_response(page->response); /* not before those who read it are done */
+    library->destroy_response(page->response); /* not before those who read it are done */
   page->response = NULL;
 }
 
@@ -63,7 +65,7 @@ static struct MHD_Response *make_response(const struct daemon *daemon, enum dial
   size_t size;
   char *text = metrics_text(daemon, dialect, now_ns, &size);
   struct MHD_Response *response =
-      text ? MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE) : NULL;
+      text ? library->create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE) : NULL;
   if (response)
     set_headers(response, content_types[dialect]);
   else
@@ -83,19 +85,20 @@ static struct MHD_Response *fresh_page(struct exporter *exporter, enum dialect d
 }
 
 static enum dialect wanted_dialect(struct MHD_Connection *connection) {
-  const char *accept = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
+  const char *accept = library->lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
   return accept && strstr(accept, "application/openmetrics-text") ? DIALECT_OPENMETRICS : DIALECT_PROMETHEUS;
 }
 
 static enum MHD_Result say(struct MHD_Connection *connection, unsigned status, char *text) {
-  struct MHD_Response *response = MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_PERSISTENT);
+  struct MHD_Response *response =
+      library->create_response_from_buffer(strlen(text), text, MHD_RESPMEM_PERSISTENT);
   if (!response)
     return MHD_NO;
   set_headers(response, "text/plain; charset=utf-8");
   if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
-    MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
-  enum MHD_Result result = MHD_queue_response(connection, status, response);
-  MHD_destroy_response(response);
+    library->add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+  enum MHD_Result result = library->queue_response(connection, status, response);
+  library->destroy_response(response);
   return result;
 }
 
@@ -109,7 +112,7 @@ static enum MHD_Result answer(void *context, struct MHD_Connection *connection, 
   if (strcmp(url, "/metrics") != 0)
     return say(connection, MHD_HTTP_NOT_FOUND, "gpushare's metrics are at /metrics\n");
   struct MHD_Response *page = fresh_page(context, wanted_dialect(connection));
-  return page ? MHD_queue_response(connection, MHD_HTTP_OK, page)
+  return page ? library->queue_response(connection, MHD_HTTP_OK, page)
               : say(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory\n");
 }
 
@@ -130,7 +133,7 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
     ;
   if (guest == exporter->guests + CONNECTIONS_MAX)
     return;
-  guest->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+  guest->fd = library->get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
   guest->due_ns = clock_now_ns() + PATIENCE_NS;
   *data = guest;
 }
@@ -155,10 +158,10 @@ static int open_listener(struct exporter *exporter) {
 }
 
 static void start(struct exporter *exporter, int fd) {
-  exporter->http = MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, answer, exporter, MHD_OPTION_LISTEN_SOCKET,
-                                    fd, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX,
-                                    MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_BYTES,
-                                    MHD_OPTION_NOTIFY_CONNECTION, on_connection, exporter, MHD_OPTION_END);
+  exporter->http = library->start_daemon(
+      MHD_USE_EPOLL, 0, NULL, NULL, answer, exporter, MHD_OPTION_LISTEN_SOCKET, fd,
+      MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_BYTES,
+      MHD_OPTION_NOTIFY_CONNECTION, on_connection, exporter, MHD_OPTION_END);
 }
 
 static void remove_file(const struct exporter *exporter) {
@@ -175,7 +178,9 @@ struct exporter *exporter_open(const struct daemon *daemon, const char *address)
   strncpy(exporter->text, address, sizeof exporter->text - 1);
   for (unsigned i = 0; i < CONNECTIONS_MAX; i++)
     exporter->guests[i].fd = -1;
-  int fd = open_listener(exporter);
+  if (!library)
+    library = microhttpd_load();
+  int fd = library ? open_listener(exporter) : -ENOENT;
   if (fd >= 0)
     start(exporter, fd);
   if (!exporter->http) {
@@ -192,7 +197,7 @@ struct exporter *exporter_open(const struct daemon *daemon, const char *address)
 }
 
 void exporter_close(struct exporter *exporter) {
-  MHD_stop_daemon(exporter->http);
+  library->stop_daemon(exporter->http);
   for (unsigned i = 0; i < DIALECTS; i++)
     drop_page(&exporter->pages[i]);
   remove_file(exporter);
@@ -202,7 +207,7 @@ void exporter_close(struct exporter *exporter) {
 const char *exporter_address(const struct exporter *exporter) { return exporter->text; }
 
 int exporter_fd(const struct exporter *exporter) {
-  return MHD_get_daemon_info(exporter->http, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+  return library->get_daemon_info(exporter->http, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
 }
 
 uint64_t exporter_deadline_ns(const struct exporter *exporter) {
@@ -219,7 +224,7 @@ void exporter_run(struct exporter *exporter, uint64_t now_ns) {
     if (exporter->guests[i].fd >= 0 && now_ns >= exporter->guests[i].due_ns)
       expire(&exporter->guests[i]);
   exporter->again = false;
-  MHD_run(exporter->http);
-  bool waits = MHD_get_timeout(exporter->http, &wait_ms) == MHD_YES;
+  library->run(exporter->http);
+  bool waits = library->get_timeout(exporter->http, &wait_ms) == MHD_YES;
   exporter->next_ns = exporter->again ? now_ns : waits ? now_ns + wait_ms * NS_PER_MS : EXPORTER_NEVER;
 }

@@ -52,7 +52,7 @@ def wait_until(what, condition):
 class Scene:
     """build: the build folder. Ends what it has started."""
 
-    def __init__(self, build, *settings, metrics=None):
+    def __init__(self, build, *settings, metrics=None, **environment):
         self.build, self.folder = build, tempfile.mkdtemp(prefix="gpushare-metrics-")
         self.socket = os.path.join(self.folder, "daemon.sock")
         self.address = metrics or "unix:" + os.path.join(self.folder, "metrics.sock")
@@ -64,7 +64,7 @@ class Scene:
                             "GPUSHARE_SIM_STATE": os.path.join(self.folder, "state")}
         self.errors = open(os.path.join(self.folder, "log"), "w+", encoding="utf-8")
         self.daemon = subprocess.Popen([self.program("daemon", "gpushare-daemon"), "--config", self.config, "--socket",
-                                        self.socket, *settings], stderr=self.errors)
+                                        self.socket, *settings], stderr=self.errors, env={**os.environ, **environment})
         wait_until("the daemon answers", lambda: self.status() or self.daemon.poll() is not None)
 
     def program(self, *path):

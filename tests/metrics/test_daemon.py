@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import exposition
@@ -206,6 +207,14 @@ class Addresses(Case):
         scene.daemon.send_signal(signal.SIGTERM)
         self.assertEqual(scene.daemon.wait(PATIENCE_S), 0)
         self.assertFalse(os.path.exists(scene.address[len("unix:"):]))
+
+    def test_without_the_library_the_daemon_does_without(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "libmicrohttpd.so.12"), "w", encoding="utf-8"):
+                pass
+            scene = self.scene(LD_LIBRARY_PATH=folder)
+            self.assertIn("metrics need libmicrohttpd.so.12", scene.log())
+            self.assertFalse(os.path.exists(scene.address[len("unix:"):]))
 
     def test_a_port_that_is_taken_leaves_the_daemon_without(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
