@@ -43,11 +43,18 @@ static inline struct daemon *daemon_of(const struct scheduler *scheduler) {
   return (struct daemon *)(uintptr_t)scheduler;
 }
 
+/* As large as the last kind's number, and one. */
+union event_kinds {
+#define X(name, value, word) char name[(value) + 1];
+  GS_EVENT_KINDS(X)
+#undef X
+};
+
 struct gpu {
   struct sched_gpu sched; /* first: a scheduler's GPU */
   struct rates rates;
-  bool turns_told;                          /* events.h: that turns are taken */
-  uint64_t event_counts[GS_EVENT_HANDOVER]; /* of its jobs, by kind */
+  bool turns_told;                                  /* events.h: that turns are taken */
+  uint64_t event_counts[sizeof(union event_kinds)]; /* of its jobs, by kind */
 };
 
 static inline struct gpu *gpu_of(const struct sched_gpu *gpu) { return (struct gpu *)(void *)gpu; }
