@@ -185,21 +185,25 @@ START_TEST(a_hand_over_is_told) {
 }
 END_TEST
 
-/* A move that comes in many messages is one event. */
+/* A move that comes in many messages is one event; or some, if it takes seconds. */
 START_TEST(moves_are_told_in_one) {
   int fd = start(8 * GIB);
   ck_assert_int_eq(change_setting(it, GS_SET_CAPACITY, 4 * GIB), 0);
   expect(fd, GS_CAPACITY);
   take_turn(fd);
   get_status(it, GS_STATUS_DAEMON);
-  uint64_t from_seq = (read_all(), seen.begin.events.next_seq);
-  for (uint64_t gib = 8; gib > 4; gib--)
-    tell_moves(fd, (gib - 1) * GIB, 100, GIB, 0);
+  uint64_t from_seq = (read_all(), seen.begin.events.next_seq), bytes = 0;
+  for (unsigned i = 1; i <= 32; i++)
+    tell_moves(fd, 8 * GIB - i * (GIB / 8), 100, GIB / 8, 0);
   get_status(it, GS_STATUS_DAEMON);
   read_with(from_seq, 0, GS_RECORD_EVENTS);
-  EXPECT_KINDS(GS_EVENT_EVICTED);
-  ck_assert_uint_eq(seen.events[0].event.turn.bytes, 4 * GIB);
-  ck_assert_uint_le(seen.events[0].event.turn.until_ns, seen.events[0].event.at_ns);
+  ck_assert_uint_le(seen.count, 8);
+  for (unsigned i = 0; i < seen.count; i++) {
+    ck_assert_uint_eq(seen.events[i].event.kind, GS_EVENT_EVICTED);
+    ck_assert_uint_le(seen.events[i].event.turn.until_ns, seen.events[i].event.at_ns);
+    bytes += seen.events[i].event.turn.bytes;
+  }
+  ck_assert_uint_eq(bytes, 4 * GIB);
 }
 END_TEST
 
