@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/parse.h"
+#include "common/variables.h"
 #include "ctl/ctl.h"
 
 #define LIBRARY "libunified.so"
@@ -98,33 +99,26 @@ static int set_memory(const char *text) {
              : run_complain(CTL_USAGE, "--memory is managed, swap or off, not '%s'; try --help", text);
 }
 
-static bool is_weight(const char *text) { return parse_weight(text, &(uint32_t){0}) == 0; }
-static bool is_priority(const char *text) { return parse_priority(text, &(int32_t){0}) == 0; }
-static bool is_class(const char *text) { return parse_class(text, &(enum gs_class){0}) == 0; }
-static bool is_duration(const char *text) { return parse_duration_ns(text, &(uint64_t){0}) == 0; }
-static bool is_size(const char *text) { return parse_bytes(text, &(uint64_t){0}) == 0; }
-
 static int set_terms(const struct run_request *request) {
   const struct {
     const char *text, *variable, *option;
-    bool (*is_right)(const char *text);
-    const char *allowed;
   } terms[] = {
-      {request->weight, "GPUSHARE_WEIGHT", "--weight", is_weight, WEIGHT_RANGE},
-      {request->priority, "GPUSHARE_PRIORITY", "--priority", is_priority, PRIORITY_RANGE},
-      {request->expected, "GPUSHARE_EXPECTED_RUNTIME", "--expected", is_duration,
-       "a duration (90, 15m, 2.5h)"},
-      {request->limit, "GPUSHARE_MEMORY_LIMIT", "--limit", is_size, "a size (16G, 512M)"},
-      {request->soft_limit, "GPUSHARE_MEMORY_SOFT_LIMIT", "--soft-limit", is_size, "a size (16G, 512M)"},
-      {request->class, "GPUSHARE_CLASS", "--class", is_class, CLASS_NAMES},
+      {request->weight, "GPUSHARE_WEIGHT", "--weight"},
+      {request->priority, "GPUSHARE_PRIORITY", "--priority"},
+      {request->expected, "GPUSHARE_EXPECTED_RUNTIME", "--expected"},
+      {request->limit, "GPUSHARE_MEMORY_LIMIT", "--limit"},
+      {request->soft_limit, "GPUSHARE_MEMORY_SOFT_LIMIT", "--soft-limit"},
+      {request->class, "GPUSHARE_CLASS", "--class"},
   };
   int code = CTL_OK;
-  for (size_t i = 0; i < sizeof terms / sizeof *terms && code == CTL_OK; i++)
-    if (terms[i].text)
-      code = terms[i].is_right(terms[i].text)
-                 ? set_variable(terms[i].variable, terms[i].text)
-                 : run_complain(CTL_USAGE, "%s is %s, not '%s'; try --help", terms[i].option,
-                                terms[i].allowed, terms[i].text);
+  for (size_t i = 0; i < sizeof terms / sizeof *terms && code == CTL_OK; i++) {
+    if (!terms[i].text)
+      continue;
+    const char *allowed = variable_complaint(terms[i].variable, terms[i].text);
+    code = allowed ? run_complain(CTL_USAGE, "%s is %s, not '%s'; try --help", terms[i].option, allowed,
+                                  terms[i].text)
+                   : set_variable(terms[i].variable, terms[i].text);
+  }
   return code;
 }
 
