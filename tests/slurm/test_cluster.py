@@ -136,28 +136,27 @@ class Cluster(unittest.TestCase):
         self.assertNotIn("ran", told.split())
         self.assertEqual(self.run_command("srun", "echo", "ran").stdout, "ran\n")
 
+    def started(self, *command):
+        process = subprocess.Popen(command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        return process
+
     def test_two_jobs_that_do_not_fit_share_the_gpu(self):
         self.start_daemon()
-        job = [os.path.join(build, "tests/system/job"), "--bytes", str(48 << 20), "--buffers", "4", "--rounds", "60",
+        job = [os.path.join(build, "tests/system/job"), "--bytes", str(48 << 20), "--buffers", "4", "--rounds", "0",
                "--spin", "0.003"]
-        with self.started("srun", "--gres=shard:4", "--gpushare=opportunistic", "--gpushare-weight=200", *job) as one, \
-                self.started("srun", "--gres=shard:4", "--gpushare", *job) as other:
-            terms = {}
+        jobs = [self.started("srun", "--gres=shard:4", *options, *job)
+                for options in (["--gpushare=production", "--gpushare-weight=200"], ["--gpushare"])]
 
-            def both_are_seen():
-                for gpu in self.status()["gpus"]:
-                    terms.update({j["job"]: (j["class"], j["weight"]) for j in gpu["jobs"]})
-                return len(terms) == 2
-            wait_until(both_are_seen, "both jobs are in status")
-            self.assertEqual(sorted(terms.values()), [("opportunistic", 200), ("standard", 100)])
-            for process in (one, other):
-                out, err = process.communicate(timeout=2 * PATIENCE_S)
-                self.assertEqual((process.returncode, out.split()[-1:]), (0, ["ok"]), err)
-        self.assertGreater(sum(gpu["handovers"] for gpu in self.status()["gpus"]), 0)
-
-    def started(self, *command):
-        return subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True)
+        def both_are_there():
+            terms = [(j["class"], j["weight"]) for gpu in self.status()["gpus"] for j in gpu["jobs"]]
+            return sorted(terms) == [("production", 200), ("standard", 100)]
+        wait_until(both_are_there, "both are in status, with what was asked for")
+        wait_until(lambda: sum(gpu["handovers"] for gpu in self.status()["gpus"]) > 1, "they take turns")
+        for process in jobs:
+            out, err = process.communicate("stop\n", timeout=2 * PATIENCE_S)
+            self.assertEqual((process.returncode, out.split()[-1:]), (0, ["ok"]), err)
 
     def test_the_steps_of_a_batch_job_inherit_the_options(self):
         self.start_daemon()
