@@ -6,10 +6,12 @@
 #include "ctl/event.h"
 #include "ctl/trace.h"
 
-static void name_gpus(struct trace *trace, const struct gs_msg *msgs, size_t count) {
+static void take_status(struct trace *trace, enum gs_msg_type type, const struct gs_msg *msgs, size_t count) {
   for (const struct gs_msg *msg = msgs; msg < msgs + count; msg++)
-    if (msg->type == GS_STATUS_GPU)
+    if (msg->type == type && type == GS_STATUS_GPU)
       trace_gpu(trace, msg);
+    else if (msg->type == type)
+      trace_job(trace, msg);
 }
 
 static int take(void *trace, const struct gs_msg *msg) {
@@ -25,9 +27,10 @@ static int write_trace(const struct request *request, FILE *out) {
   if (code != CTL_OK)
     return code;
   trace_begin(&trace, out);
-  name_gpus(&trace, msgs, count);
-  free(msgs);
+  take_status(&trace, GS_STATUS_GPU, msgs, count);
   code = event_read(request, GS_RECORD_EVENTS, take, &trace);
+  take_status(&trace, GS_STATUS_JOB, msgs, count);
+  free(msgs);
   if (trace_end(&trace) == 0 || code != CTL_OK)
     return code;
   fprintf(stderr, "gpusharectl: out of memory\n");

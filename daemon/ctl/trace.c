@@ -39,6 +39,8 @@ static json_t *number_arg(const char *key, uint64_t value) {
   return args;
 }
 
+static uint64_t before(uint64_t at_ns, uint64_t ns) { return at_ns > ns ? at_ns - ns : 0; }
+
 /* ---- GPUs and jobs ---- */
 
 static int compare_gpus(const void *a, const void *b) {
@@ -81,26 +83,22 @@ static struct gpu *provide_gpu(struct trace *trace, uint32_t index, const char *
   return gpu;
 }
 
-static void name_track(struct trace *trace, const struct track *track, const struct gs_msg *event) {
+static void name_track(struct trace *trace, const struct track *track, const char *program, int32_t pid) {
   char name[96];
-  snprintf(name, sizeof name, "job %u %s (pid %d)", track->job, event->event.name, event->event.pid);
+  snprintf(name, sizeof name, "job %u %s (pid %d)", track->job, program, pid);
   trace_file_thread(&trace->file, track->gpu, track->turns.thread, name);
   snprintf(name, sizeof name, "job %u memory", track->job);
   trace_file_thread(&trace->file, track->gpu, track->moves.thread, name);
 }
 
-static struct track *provide_track(struct trace *trace, const struct gs_msg *event) {
-  bool fresh;
-  uint32_t gpu = event->gpu, job = event->event.job;
+static struct track *provide_track(struct trace *trace, uint32_t gpu, uint32_t job, bool *fresh) {
   uint64_t thread = HANDOVERS + UINT64_C(2) * job;
   struct track key = {.gpu = gpu,
                       .job = job,
                       .turns = {.gpu = gpu, .thread = thread},
                       .moves = {.gpu = gpu, .thread = thread + 1}};
-  struct track *track = provide(&trace->tracks, &key, sizeof key, compare_tracks, &fresh);
+  struct track *track = provide(&trace->tracks, &key, sizeof key, compare_tracks, fresh);
   trace->file.failed |= !track;
-  if (track && fresh)
-    name_track(trace, track, event);
   return track;
 }
 
@@ -125,6 +123,31 @@ static void set_phase(struct trace *trace, struct gpu *gpu, struct track *track,
   track->since_ns = at_ns;
 }
 
+/* What it must have done before the first event that there is of it. */
+static enum phase phase_before(unsigned kind) {
+  switch (kind) {
+  case GS_EVENT_GRANTED:
+    return PHASE_WAITS;
+  case GS_EVENT_RUNS:
+    return PHASE_RESTORES;
+  case GS_EVENT_DROP:
+  case GS_EVENT_RELEASED:
+    return PHASE_RUNS;
+  default:
+    return PHASE_NONE;
+  }
+}
+
+static struct track *track_of(struct trace *trace, struct gpu *gpu, const struct gs_msg *event) {
+  bool fresh;
+  struct track *track = provide_track(trace, event->gpu, event->event.job, &fresh);
+  if (!track || !fresh)
+    return track;
+  name_track(trace, track, event->event.name, event->event.pid);
+  set_phase(trace, gpu, track, phase_before(event->event.kind), trace->file.origin_ns);
+  return track;
+}
+
 /* One that was not told to stop has drained all the same: that was the last it did in its turn. */
 static void take_release(struct trace *trace, struct gpu *gpu, struct track *track,
                          const struct gs_msg *event) {
@@ -146,7 +169,8 @@ static void take_grant(struct trace *trace, struct gpu *gpu, struct track *track
 static void take_move(struct trace *trace, struct track *track, const struct gs_msg *event) {
   uint64_t until_ns = event->event.turn.until_ns;
   trace_file_slice(&trace->file, &track->moves, event->event.kind == GS_EVENT_EVICTED ? "evicts" : "restores",
-                   until_ns - event->event.turn.ns, until_ns, number_arg("bytes", event->event.turn.bytes));
+                   before(until_ns, event->event.turn.ns), until_ns,
+                   number_arg("bytes", event->event.turn.bytes));
 }
 
 static void take_limit(struct trace *trace, const struct track *track, const struct gs_msg *event) {
@@ -199,7 +223,7 @@ static void count_memory(struct trace *trace, struct track *track, const struct 
 }
 
 static void take_turn(struct trace *trace, struct gpu *gpu, const struct gs_msg *event) {
-  struct track *track = provide_track(trace, event);
+  struct track *track = track_of(trace, gpu, event);
   if (!track)
     return;
   unsigned kind = event->event.kind;
@@ -220,12 +244,12 @@ static void take_turn(struct trace *trace, struct gpu *gpu, const struct gs_msg 
 /* Where several drain, one after the other, their sum may be more than there was time: the slice is cut. */
 static void take_handover(struct trace *trace, struct gpu *gpu, const struct gs_msg *event) {
   uint64_t at_ns = event->event.at_ns, drain_ns = event->event.handover.drain_ns;
-  uint64_t moves_ns = at_ns - event->event.handover.move_ns;
+  uint64_t moves_ns = before(at_ns, event->event.handover.move_ns);
   json_t *args = number_arg("to_job", event->event.job);
   json_put_number(args, "move_ns", event->event.handover.move_ns);
   json_put_number(args, "evicted_bytes", event->event.handover.evicted_bytes);
   json_put_number(args, "restored_bytes", event->event.handover.restored_bytes);
-  trace_file_slice(&trace->file, &gpu->handovers, "drain", moves_ns - drain_ns, moves_ns,
+  trace_file_slice(&trace->file, &gpu->handovers, "drain", before(moves_ns, drain_ns), moves_ns,
                    number_arg("drain_ns", drain_ns));
   trace_file_slice(&trace->file, &gpu->handovers, "moves", moves_ns, at_ns, args);
 }
@@ -288,6 +312,24 @@ void trace_begin(struct trace *trace, FILE *out) {
 
 void trace_gpu(struct trace *trace, const struct gs_msg *gpu) {
   provide_gpu(trace, gpu->gpu, gpu->gpu_status.name);
+}
+
+static enum phase phase_of(unsigned state) {
+  if (state == GS_JOB_HOLDING)
+    return PHASE_RUNS;
+  if (state == GS_JOB_WAITING)
+    return PHASE_WAITS;
+  return state == GS_JOB_DROPPING ? PHASE_DRAINS : PHASE_NONE;
+}
+
+void trace_job(struct trace *trace, const struct gs_msg *job) {
+  bool fresh;
+  struct gpu *gpu = provide_gpu(trace, job->gpu, "");
+  struct track *track = gpu ? provide_track(trace, job->gpu, job->job_status.job, &fresh) : NULL;
+  if (!track || !fresh || trace->file.origin_ns == UINT64_MAX)
+    return;
+  name_track(trace, track, job->job_status.name, job->job_status.pid);
+  set_phase(trace, gpu, track, phase_of(job->job_status.state), trace->file.origin_ns);
 }
 
 void trace_take(struct trace *trace, const struct gs_msg *msg) {

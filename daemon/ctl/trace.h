@@ -28,6 +28,9 @@ void trace_begin(struct trace *trace, FILE *out);
 /* A GPU, from a STATUS_GPU: before its events. */
 void trace_gpu(struct trace *trace, const struct gs_msg *gpu);
 
+/* A job, from a STATUS_JOB: after its events. If there are none, it has done all the time what it does. */
+void trace_job(struct trace *trace, const struct gs_msg *job);
+
 /* EVENTS_BEGIN, EVENT or EVENTS_MISSED. */
 void trace_take(struct trace *trace, const struct gs_msg *msg);
 

@@ -17,7 +17,10 @@ static struct scene scene;
 
 static bool has_handed_over(const struct scene_status *status, const void *what) {
   (void)what;
-  return status->gpu_count > 0 && status->gpus[0].gpu_status.handovers >= HANDOVERS;
+  for (int i = 0; i < status->gpu_count; i++)
+    if (status->gpus[i].gpu_status.handovers >= HANDOVERS)
+      return true;
+  return false;
 }
 
 static bool is_deserted(const struct scene_status *status, const void *what) {
