@@ -1,6 +1,7 @@
 /* ask.c - gpusharectl's side of the conversation with the daemon. */
 #include <errno.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,105 +9,172 @@
 #include "common/wire.h"
 #include "ctl/ctl.h"
 
-#define ANSWER_MS 10000
+__attribute__((format(printf, 3, 4))) static int complain(struct ask_error *error, int code,
+                                                          const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  vsnprintf(error->text, sizeof error->text, format, list);
+  va_end(list);
+  return code;
+}
 
-int ask_connect(const char *path, int *fd) {
+/* For people; the code. */
+static int show(int code, const struct ask_error *error) {
+  if (code != CTL_OK)
+    fprintf(stderr, "gpusharectl: %s\n", error->text);
+  return code;
+}
+
+int ask_try_connect(const char *path, int *fd, struct ask_error *error) {
   int result = wire_connect(path);
   if (result >= 0) {
     *fd = result;
     return CTL_OK;
   }
   if (result == -ENOENT || result == -ECONNREFUSED)
-    fprintf(
-        stderr,
-        "gpusharectl: no daemon at %s: start gpushare-daemon (as root for the default socket), or name its "
-        "socket with --socket\n",
-        path);
-  else
-    fprintf(stderr, "gpusharectl: can't reach a daemon at %s: %s\n", path, strerror(-result));
-  return CTL_NO_DAEMON;
+    return complain(error, CTL_NO_DAEMON,
+                    "no daemon at %s: start gpushare-daemon (as root for the default socket), or name its "
+                    "socket with --socket",
+                    path);
+  return complain(error, CTL_NO_DAEMON, "can't reach a daemon at %s: %s", path, strerror(-result));
 }
 
-static int complain(const char *what) {
-  fprintf(stderr, "gpusharectl: %s\n", what);
-  return CTL_NO_DAEMON;
+int ask_connect(const char *path, int *fd) {
+  struct ask_error error;
+  return show(ask_try_connect(path, fd, &error), &error);
 }
 
-static int refuse_version(const struct gs_msg *msg) {
-  fprintf(stderr, "gpusharectl: the daemon speaks protocol %lu, this program %u: install the same version\n",
-          (unsigned long)msg->registered.value, GS_PROTOCOL_VERSION);
-  return CTL_REFUSED;
+static int refuse_version(const struct gs_msg *msg, struct ask_error *error) {
+  return complain(error, CTL_REFUSED,
+                  "the daemon speaks protocol %lu, this program %u: install the same version",
+                  (unsigned long)msg->registered.value, GS_PROTOCOL_VERSION);
 }
 
-/* -1: however long it takes. */
-static int receive_within(int fd, int ms, struct gs_msg *msg) {
+/* What is there. ASK_MORE: nothing. */
+static int take(int fd, struct gs_msg *msg, struct ask_error *error) {
+  int err = wire_recv(fd, msg);
+  if (err == -EAGAIN)
+    return ASK_MORE;
+  if (err == -EPROTONOSUPPORT)
+    return complain(error, CTL_NO_DAEMON,
+                    "the daemon speaks another version: install the same version of both");
+  if (err < 0)
+    return complain(error, CTL_NO_DAEMON, "the daemon has closed the connection");
+  return msg->type == GS_REJECTED ? refuse_version(msg, error) : CTL_OK;
+}
+
+int ask_silence(struct ask_error *error) {
+  return complain(error, CTL_NO_DAEMON, "the daemon does not answer");
+}
+
+/* Wait until there is something. ms -1: however long it takes. */
+static int await(int fd, int ms, struct ask_error *error) {
   struct pollfd readable = {.fd = fd, .events = POLLIN};
   int ready;
   do
     ready = poll(&readable, 1, ms);
   while (ready < 0 && errno == EINTR); /* stopped and continued */
-  if (ready == 0)
-    return complain("the daemon does not answer");
-  int err = ready < 0 ? -errno : wire_recv(fd, msg);
-  if (err == -EPROTONOSUPPORT)
-    return complain("the daemon speaks another version: install the same version of both");
-  if (err < 0)
-    return complain("the daemon has closed the connection");
-  return msg->type == GS_REJECTED ? refuse_version(msg) : CTL_OK;
+  return ready == 0 ? ask_silence(error) : CTL_OK;
 }
 
-static int receive(int fd, struct gs_msg *msg) { return receive_within(fd, ANSWER_MS, msg); }
-
-static int refused(const struct gs_msg *msg) {
-  fprintf(stderr, "gpusharectl: %s\n", *msg->reply.text ? msg->reply.text : strerror(-msg->status));
-  return CTL_REFUSED;
+static int receive(int fd, int ms, struct gs_msg *msg, struct ask_error *error) {
+  int code = ASK_MORE;
+  while (code == ASK_MORE)
+    if ((code = await(fd, ms, error)) == CTL_OK)
+      code = take(fd, msg, error);
+  return code;
 }
 
-static int send_question(int fd, const struct gs_msg *question) {
-  return wire_send(fd, question) < 0 ? complain("the daemon has closed the connection") : CTL_OK;
+static int refused(const struct gs_msg *msg, struct ask_error *error) {
+  return complain(error, CTL_REFUSED, "%s", *msg->reply.text ? msg->reply.text : strerror(-msg->status));
+}
+
+static int send_question(int fd, const struct gs_msg *question, struct ask_error *error) {
+  return wire_send(fd, question) < 0 ? complain(error, CTL_NO_DAEMON, "the daemon has closed the connection")
+                                     : CTL_OK;
 }
 
 int ask_change(int fd, const struct gs_msg *question) {
+  struct ask_error error;
   struct gs_msg answer;
-  int code = send_question(fd, question);
+  int code = send_question(fd, question, &error);
   if (code == CTL_OK)
-    code = receive(fd, &answer);
-  return code == CTL_OK && answer.status != 0 ? refused(&answer) : code;
+    code = receive(fd, ASK_ANSWER_MS, &answer, &error);
+  if (code == CTL_OK && answer.status != 0)
+    code = refused(&answer, &error);
+  return show(code, &error);
 }
 
-static int append(struct gs_msg **msgs, size_t *count, size_t *room, const struct gs_msg *msg) {
-  if (*count == *room) {
-    size_t more = *room ? 2 * *room : 64;
-    struct gs_msg *grown = realloc(*msgs, more * sizeof *grown);
+/* ---- status ---- */
+
+static int append(struct answer *answer, const struct gs_msg *msg, struct ask_error *error) {
+  if (answer->count == answer->room) {
+    size_t more = answer->room ? 2 * answer->room : 64;
+    struct gs_msg *grown = realloc(answer->msgs, more * sizeof *grown);
     if (!grown)
-      return complain("out of memory");
-    *msgs = grown;
-    *room = more;
+      return complain(error, CTL_NO_DAEMON, "out of memory");
+    answer->msgs = grown;
+    answer->room = more;
   }
-  (*msgs)[(*count)++] = *msg;
-  return CTL_OK;
+  answer->msgs[answer->count++] = *msg;
+  return ASK_MORE;
+}
+
+int answer_begin(struct answer *answer, int fd, struct ask_error *error) {
+  struct gs_msg question = wire_msg(GS_GET_STATUS, GS_GPU_ALL);
+  *answer = (struct answer){0};
+  return send_question(fd, &question, error);
+}
+
+int answer_take(struct answer *answer, int fd, struct ask_error *error) {
+  struct gs_msg msg;
+  int code = take(fd, &msg, error);
+  if (code != CTL_OK || msg.type == GS_STATUS_END)
+    return code;
+  return msg.type == GS_REPLY ? refused(&msg, error) : append(answer, &msg, error);
+}
+
+void answer_drop(struct answer *answer) {
+  free(answer->msgs);
+  *answer = (struct answer){0};
 }
 
 int ask_status(int fd, struct gs_msg **msgs, size_t *count) {
-  struct gs_msg msg = wire_msg(GS_GET_STATUS, GS_GPU_ALL), *all = NULL;
-  size_t have = 0, room = 0;
-  int code = send_question(fd, &msg);
-  while (code == CTL_OK && (code = receive(fd, &msg)) == CTL_OK && msg.type != GS_STATUS_END)
-    code = msg.type == GS_REPLY ? refused(&msg) : append(&all, &have, &room, &msg);
+  struct ask_error error;
+  struct answer answer;
+  int code = answer_begin(&answer, fd, &error);
+  if (code == CTL_OK)
+    code = ASK_MORE;
+  while (code == ASK_MORE)
+    if ((code = await(fd, ASK_ANSWER_MS, &error)) == CTL_OK)
+      code = answer_take(&answer, fd, &error);
   if (code != CTL_OK) {
-    free(all);
-    return code;
+    answer_drop(&answer);
+    return show(code, &error);
   }
-  *msgs = all;
-  *count = have;
+  *msgs = answer.msgs;
+  *count = answer.count;
   return CTL_OK;
 }
 
-int ask_events(int fd, const struct gs_msg *question, int (*take)(void *reader, const struct gs_msg *msg),
-               void *reader) {
+/* ---- events ---- */
+
+/* CTL_OK: *msg is one. */
+static int receive_event(int fd, int ms, struct gs_msg *msg) {
+  struct ask_error error;
+  int code = receive(fd, ms, msg, &error);
+  if (code == CTL_OK && msg->type == GS_REPLY)
+    code = refused(msg, &error);
+  return show(code, &error);
+}
+
+int ask_events(int fd, const struct gs_msg *question,
+               int (*take_event)(void *reader, const struct gs_msg *msg), void *reader) {
+  struct ask_error error;
   struct gs_msg msg;
-  int code = send_question(fd, question), ms = question->get_events.follow ? -1 : ANSWER_MS;
-  while (code == CTL_OK && (code = receive_within(fd, ms, &msg)) == CTL_OK && msg.type != GS_EVENTS_END)
-    code = msg.type == GS_REPLY ? refused(&msg) : take(reader, &msg);
+  int ms = question->get_events.follow ? -1 : ASK_ANSWER_MS;
+  int code = show(send_question(fd, question, &error), &error);
+  while (code == CTL_OK && (code = receive_event(fd, ms, &msg)) == CTL_OK && msg.type != GS_EVENTS_END)
+    code = take_event(reader, &msg);
   return code;
 }

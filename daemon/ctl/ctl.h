@@ -19,10 +19,20 @@ enum {
   CTL_NOT_FOUND = 127
 };
 
-/* ---- ask.c: each prints one line on stderr when it fails, and returns an exit code ---- */
+/* ---- ask.c: what returns an exit code prints one line on stderr if that is not CTL_OK; what takes an
+ * ask_error prints nothing, and writes the line there ---- */
+
+#define ASK_ANSWER_MS 10000 /* so long the daemon may take */
+#define ASK_MORE (-1)       /* no exit code: more is to come */
+
+struct ask_error {
+  char text[256];
+};
 
 /* Connect; *fd on success. */
 int ask_connect(const char *path, int *fd);
+
+int ask_try_connect(const char *path, int *fd, struct ask_error *error);
 
 /* Ask for a change. */
 int ask_change(int fd, const struct gs_msg *question);
@@ -30,6 +40,19 @@ int ask_change(int fd, const struct gs_msg *question);
 /* Ask for the state: *msgs, from malloc, are STATUS_DAEMON; then, for each GPU, STATUS_GPU, STATUS_HANDOVER
  * and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT and STATUS_ORIGIN of each of its jobs. */
 int ask_status(int fd, struct gs_msg **msgs, size_t *count);
+
+/* The same in steps, without waiting: the question; then, whenever the connection is readable, one message of
+ * the answer (ASK_MORE, until CTL_OK: it is whole). */
+struct answer {
+  struct gs_msg *msgs; /* from malloc */
+  size_t count, room;
+};
+int answer_begin(struct answer *answer, int fd, struct ask_error *error);
+int answer_take(struct answer *answer, int fd, struct ask_error *error);
+void answer_drop(struct answer *answer);
+
+/* Say that the answer takes too long. */
+int ask_silence(struct ask_error *error);
 
 /* Read a record, by a GET_EVENTS. `take` gets EVENTS_BEGIN, EVENT and EVENTS_MISSED, and ends it with a code
  * that is not CTL_OK. */
