@@ -46,7 +46,7 @@ static struct gs_msg describe_gpu(const struct daemon *daemon, const struct sche
   return msg;
 }
 
-static struct gs_msg describe_handovers(const struct sched_gpu *gpu, uint32_t index) {
+static struct gs_msg describe_handovers(const struct sched_gpu *gpu, uint32_t index, uint64_t now_ns) {
   struct gs_msg msg = wire_msg(GS_STATUS_HANDOVER, index);
   const struct sched_cost *sum = &gpu->handover.sum, *last = &gpu->handover.last;
   msg.handover_status.drain_ns = sum->drain_ns;
@@ -59,6 +59,7 @@ static struct gs_msg describe_handovers(const struct sched_gpu *gpu, uint32_t in
   msg.handover_status.evicted_last_bytes = last->evicted_bytes;
   msg.handover_status.restored_last_bytes = last->restored_bytes;
   msg.handover_status.overhead_bytes = gpu->overhead_bytes;
+  msg.handover_status.left_ns = sched_gpu_left_ns(gpu, now_ns);
   return msg;
 }
 
@@ -149,7 +150,7 @@ struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *co
     struct sched_gpu *gpu = list_entry(gpu_node, struct sched_gpu, link);
     scheduler_number_queue(gpu);
     *msg++ = describe_gpu(daemon, gpu, index);
-    *msg++ = describe_handovers(gpu, index);
+    *msg++ = describe_handovers(gpu, index, now_ns);
     list_each(job_node, &gpu->jobs) {
       const struct sched_job *job = list_entry(job_node, struct sched_job, link);
       *msg++ = describe_job(job, index, now_ns);

@@ -420,6 +420,8 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
 
 /* The quantum, as set or as found. */
 uint64_t sched_gpu_tq_ns(const struct sched_gpu *gpu);
+/* Until holders must stop because others wait; SCHED_NEVER: nobody need. */
+uint64_t sched_gpu_left_ns(const struct sched_gpu *gpu, uint64_t now_ns);
 /* As set, or the card's. */
 uint64_t sched_gpu_capacity_bytes(const struct sched_gpu *gpu);
 /* What of it there really is. */

@@ -170,6 +170,16 @@ static uint64_t turn_end_ns(const struct sched_job *job) {
   return job->goes ? turns_quantum_end_ns(job->gpu) : SCHED_NEVER;
 }
 
+/* A quantum begins once its holder runs. */
+uint64_t sched_gpu_left_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
+  list_each(node, &gpu->holders) {
+    const struct sched_job *job = job_of_turn(node);
+    if (gpu->contended && job->goes)
+      return min_u64(less_u64(turn_end_ns(job), now_ns), sched_gpu_tq_ns(gpu));
+  }
+  return SCHED_NEVER;
+}
+
 static void tell_wanted(struct sched_job *job, bool wanted, uint64_t now_ns, struct sched_change *change) {
   uint64_t end_ns = turn_end_ns(job);
   if (job->wanted_told == wanted && (!wanted || job->told_end_ns == end_ns))

@@ -77,6 +77,9 @@ static json_t *gpu_json(const struct gpu_figures *figures) {
   json_put_number(object, "waiting", msg->gpu_status.waiting);
   json_put_number(object, "handovers", msg->gpu_status.handovers);
   json_put_number(object, "moved_bytes", msg->gpu_status.moved_bytes);
+  uint64_t left_ns = figures->handover->handover_status.left_ns;
+  json_object_set_new(object, "left_ns",
+                      left_ns <= INT64_MAX ? json_integer((json_int_t)left_ns) : json_null());
   json_object_set_new(object, "handover", handover_json(figures));
   json_object_set_new(object, "jobs", json_array());
   return object;

@@ -546,6 +546,7 @@ struct gs_msg {
       uint64_t drain_last_ns, move_last_ns;
       uint64_t evicted_last_bytes, restored_last_bytes;
       uint64_t overhead_bytes; /* what the driver has refused: the card has that much less than it says */
+      uint64_t left_ns;        /* until holders must stop; UINT64_MAX: nobody need */
     } handover_status;
     struct { /* STATUS_ORIGIN; gpu: index. Follows each STATUS_WAIT */
       uint32_t job;

@@ -29,6 +29,7 @@ static void add_handovers(void) {
   msg->handover_status.restored_last_bytes = UINT64_C(6000000000);
   msg->handover_status.hidden_bytes = 3 * GIB;
   msg->handover_status.overhead_bytes = 512 * MIB;
+  msg->handover_status.left_ns = 3 * NS_PER_S;
 }
 
 /* ---- tests ---- */
@@ -55,6 +56,7 @@ START_TEST(hand_overs_as_json) {
   ask("--json");
   const json_t *gpu = first_gpu(), *handover = json_object_get(gpu, "handover");
   expect_number(gpu, "handovers", 4);
+  expect_number(gpu, "left_ns", 3 * NS_PER_S);
   expect_number(handover, "count", 4);
   expect_number(handover, "drain_ns", 400 * NS_PER_MS);
   expect_number(handover, "drain_mean_ns", 100 * NS_PER_MS);
@@ -90,13 +92,14 @@ END_TEST
 
 START_TEST(no_hand_over_has_no_figures) {
   played_add_gpu(0);
-  played_add(GS_STATUS_HANDOVER);
+  played_add(GS_STATUS_HANDOVER)->handover_status.left_ns = UINT64_MAX;
   ask("");
   output_lacks("hand-over:");
   output_lacks("behind turns");
   output_lacks("refused");
   ask("--json");
-  const json_t *handover = json_object_get(first_gpu(), "handover");
+  const json_t *gpu = first_gpu(), *handover = json_object_get(gpu, "handover");
+  ck_assert(json_is_null(json_object_get(gpu, "left_ns")));
   expect_number(handover, "move_mean_ns", 0);
   expect_number(handover, "evicted_bytes_per_s", 0);
   json_decref(root);

@@ -119,6 +119,33 @@ START_TEST(wanted_tells_when_the_turn_ends) {
 }
 END_TEST
 
+START_TEST(what_is_left_of_a_turn_is_shown_while_somebody_waits) {
+  const struct sched_gpu *gpu = &world.gpus[0];
+  take_turns(2);
+  world_request(&world, 1);
+  world_pass(&world, TQ / 4);
+  ck_assert_uint_eq(sched_gpu_left_ns(gpu, world.now_ns), SCHED_NEVER);
+  world_request(&world, 2);
+  ck_assert_uint_eq(sched_gpu_left_ns(gpu, world.now_ns), TQ * 3 / 4);
+  world_pass(&world, TQ / 2);
+  ck_assert_uint_eq(sched_gpu_left_ns(gpu, world.now_ns), TQ / 4);
+  world_detach(&world, 2);
+  ck_assert_uint_eq(sched_gpu_left_ns(gpu, world.now_ns), SCHED_NEVER);
+}
+END_TEST
+
+/* Its memory has yet to come to the card: the quantum has not begun. */
+START_TEST(no_more_is_left_than_a_quantum) {
+  world.clients[2].stuck = true;
+  world_attach(&world, 1, 10, 0);
+  world_attach(&world, 2, 10, 0);
+  world_request(&world, 1);
+  world_request(&world, 2);
+  world_yield(&world, 1);
+  ck_assert_uint_eq(sched_gpu_left_ns(&world.gpus[0], world.now_ns), TQ);
+}
+END_TEST
+
 /* Others wait for it to be idle; it need not prepare for an end. */
 START_TEST(who_runs_on_is_told_no_end) {
   take_turns(2);
@@ -491,6 +518,8 @@ int main(void) {
                                 wanted_is_told_once_per_grant,
                                 wanted_is_told_again_with_the_next_grant,
                                 wanted_tells_when_the_turn_ends,
+                                what_is_left_of_a_turn_is_shown_while_somebody_waits,
+                                no_more_is_left_than_a_quantum,
                                 who_runs_on_is_told_no_end,
                                 who_is_not_wanted_any_more_is_told,
                                 the_queue_is_first_come_first_served,
