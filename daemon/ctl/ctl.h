@@ -1,6 +1,6 @@
 /* ctl.h - the parts of gpusharectl: main.c (the command line), change.c (what is to be changed), ask.c (the
- * daemon), table.c, json.c and why.c (the answer), events.c (what has happened), help.c, run.c (start a
- * program), plan.c and sweep.h (start many).
+ * daemon), table.c, json.c and why.c (the answer), events.c (what has happened), top.h (what goes on),
+ * help.c, run.c (start a program), plan.c and sweep.h (start many).
  */
 #ifndef GS_CTL_H
 #define GS_CTL_H
@@ -102,12 +102,13 @@ int run_complain(int code, const char *format, ...) __attribute__((format(printf
 
 struct request {
   const char *gpu; /* NULL: all */
-  bool json, follow;
+  bool json, follow, batch;
   const char *since;      /* NULL: from the beginning */
   const char *file;       /* NULL: stdout */
+  const char *delay;      /* between looks; NULL: the default */
   struct run_request run; /* its socket is for all commands */
   int run_option;         /* the last one given that only run has; 0: none */
-  int event_option;       /* likewise, those that read events; */
+  int some_option;        /* likewise: that not all commands have */
   char **words;           /* command and its arguments */
   int word_count;
 };
@@ -115,11 +116,18 @@ struct request {
 /* One line on stderr, with the word that is wrong, if any; CTL_USAGE. */
 int usage_error(const char *what, const char *word);
 
+/* Of the daemon that the request is for. */
+const char *daemon_path(const struct request *request);
+
 /* As ask_connect, to the daemon that the request is for. */
 int connect_daemon(const struct request *request, int *fd);
 
 /* Ask the daemon that the request is for, as ask_status. */
 int fetch_status(const struct request *request, struct gs_msg **msgs, size_t *count);
+
+/* ---- top.c ---- */
+
+int top_command(const struct request *request);
 
 /* ---- why.c: why JOB ---- */
 

@@ -7,6 +7,7 @@ void help_show(void) {
   printf(
       "usage: gpusharectl [OPTION]... COMMAND\n\n"
       "  status                 GPUs and jobs: who holds, who waits, memory, shares, what hand-overs cost\n"
+      "  top                    the same, again and again, on the whole terminal: F1 or h tells the keys\n"
       "  why JOB                what a job waits for, how long that should take, and what helps\n"
       "  jobs                   each job once, whatever GPUs it is on, and gangs with their members\n"
       "  history                programs that have ended: times, GPU time, waiting, how they ended; the last "
@@ -47,6 +48,8 @@ void help_show(void) {
       "  --follow               events: those that come, as they come; with --since also earlier ones\n"
       "  --since DURATION       events, timeline, history: none that are older: 90, 15m, 2h\n"
       "  -o FILE                timeline: where it goes (default stdout)\n"
+      "  -d SECONDS             top: between looks (default 2)\n"
+      "  --batch                top: plain text, for pipes; -n N: so many times (default: without end)\n"
       "  --socket PATH          of the daemon (default $GPUSHARE_SOCKET, or " GS_DEFAULT_SOCKET ")\n"
       "  --memory HOW           run: how the program's memory leaves the card (default $GPUSHARE_MEMORY, or "
       "what the\n"

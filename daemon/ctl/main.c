@@ -17,7 +17,7 @@ int usage_error(const char *what, const char *word) {
 
 /* ---- options ---- */
 
-#define LETTERS "+:hn:o:" /* +: not past a word */
+#define LETTERS "+:hn:o:d:" /* +: not past a word */
 
 /* Above every character: optopt tells them from a short option that there is not. Those of run come last. */
 enum {
@@ -27,6 +27,7 @@ enum {
   OPTION_VERSION,
   OPTION_FOLLOW,
   OPTION_SINCE,
+  OPTION_BATCH,
   OPTION_MEMORY,
   OPTION_LIBRARY,
   OPTION_WEIGHT,
@@ -49,6 +50,7 @@ static const struct option option_table[] = {
     {"json", no_argument, NULL, OPTION_JSON},
     {"follow", no_argument, NULL, OPTION_FOLLOW},
     {"since", required_argument, NULL, OPTION_SINCE},
+    {"batch", no_argument, NULL, OPTION_BATCH},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, OPTION_VERSION},
     {"memory", required_argument, NULL, OPTION_MEMORY},
@@ -68,10 +70,12 @@ static const struct option option_table[] = {
     {0},
 };
 
-static bool is_of_run(int option) { return option == 'n' || option >= OPTION_MEMORY; }
+static bool is_of_run(int option) { return option >= OPTION_MEMORY; }
 
-static bool is_of_events(int option) {
-  return option == OPTION_FOLLOW || option == OPTION_SINCE || option == 'o';
+/* Of some commands, see has_option. */
+static bool is_of_some(int option) {
+  return option == OPTION_FOLLOW || option == OPTION_SINCE || option == OPTION_BATCH || option == 'o' ||
+         option == 'n' || option == 'd';
 }
 
 static int option_complaint(const char *what, int option) {
@@ -84,11 +88,13 @@ static int option_complaint(const char *what, int option) {
 
 /* ---- commands ---- */
 
-int connect_daemon(const struct request *request, int *fd) {
+const char *daemon_path(const struct request *request) {
   const char *environment = getenv("GPUSHARE_SOCKET");
   const char *path = environment && *environment ? environment : GS_DEFAULT_SOCKET;
-  return ask_connect(request->run.socket ? request->run.socket : path, fd);
+  return request->run.socket ? request->run.socket : path;
 }
+
+int connect_daemon(const struct request *request, int *fd) { return ask_connect(daemon_path(request), fd); }
 
 int fetch_status(const struct request *request, struct gs_msg **msgs, size_t *count) {
   int fd, code = connect_daemon(request, &fd);
@@ -119,6 +125,7 @@ static const struct command {
   int (*run)(const struct request *request);
 } commands[] = {
     {"status", 1, run_status},
+    {"top", 1, top_command},
     {"why", 2, why_command},
     {"jobs", 1, jobs_command},
     {"history", 1, history_command},
@@ -141,8 +148,10 @@ static const struct command {
     {"set-rate", 3, change_rate},
 };
 
-/* One that is_of_events. */
+/* One that is_of_some. */
 static bool has_option(const struct command *command, int option) {
+  if (option == OPTION_BATCH || option == 'n' || option == 'd')
+    return command->run == top_command;
   if (option == 'o')
     return command->run == timeline_command;
   if (option == OPTION_SINCE && (command->run == timeline_command || command->run == history_command))
@@ -163,8 +172,8 @@ static int run(const struct request *request) {
       return usage_error("too much:", request->words[command->words]);
     if (request->run_option)
       return option_complaint("only run has the option", request->run_option);
-    if (request->event_option && !has_option(command, request->event_option))
-      return option_complaint("this command does not have the option", request->event_option);
+    if (request->some_option && !has_option(command, request->some_option))
+      return option_complaint("this command does not have the option", request->some_option);
     return command->run(request);
   }
   return usage_error("not a command:", request->words[0]);
@@ -195,6 +204,8 @@ static const char **option_value(struct request *request, int option) {
     return &request->file;
   case OPTION_SINCE:
     return &request->since;
+  case 'd':
+    return &request->delay;
   case OPTION_MEMORY:
     return &request->run.memory;
   case OPTION_LIBRARY:
@@ -233,6 +244,8 @@ static bool *option_switch(struct request *request, int option) {
     return &request->json;
   case OPTION_FOLLOW:
     return &request->follow;
+  case OPTION_BATCH:
+    return &request->batch;
   case OPTION_PREFIX:
     return &request->run.prefix;
   case OPTION_FAIL_FAST:
@@ -251,8 +264,8 @@ static int take_option(struct request *request, int option, char *const *argv) {
     return option_complaint("the value is missing after", option);
   if (is_of_run(option))
     request->run_option = option;
-  if (is_of_events(option))
-    request->event_option = option;
+  if (is_of_some(option))
+    request->some_option = option;
   if (value) {
     *value = optarg;
   } else if (on) {

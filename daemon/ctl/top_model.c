@@ -61,8 +61,7 @@ static void rate_gpu(struct top_gpu *gpu, const struct top_gpu *before, double n
 static void rate_job(struct top_job *job, const struct gs_msg *before, double ns) {
   const struct gs_msg *now = job->figures.job;
   job->rated = true;
-  job->held_share =
-      at_most_one(less(now->job_status.held_ns, before ? before->job_status.held_ns : 0) / ns);
+  job->held_share = at_most_one(less(now->job_status.held_ns, before ? before->job_status.held_ns : 0) / ns);
   job->waited_share =
       at_most_one(less(now->job_status.waited_ns, before ? before->job_status.waited_ns : 0) / ns);
 }

@@ -20,7 +20,7 @@ struct top_job {
   char user[32], from[FIGURES_FROM_SIZE];
   uint64_t away_bytes;
   bool waits_for_room;
-  bool rated;                     /* since the status before: */
+  bool rated;                      /* since the status before: */
   double held_share, waited_share; /* of the time */
 };
 

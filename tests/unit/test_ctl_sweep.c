@@ -430,7 +430,7 @@ START_TEST(wrong_usage_is_said) {
                {"run --jobs zero true", "can't read the jobs in zero: it is not text"},
                {"run --jobs quote true", "quote, line 2: a quote is not closed"},
                {"run --jobs bare", "bare, line 2: no program is named"},
-               {"status -n 2", "only run has the option '-n'"},
+               {"status -n 2", "this command does not have the option '-n'"},
                {"on --jobs x", "only run has the option '--jobs'"}};
   ck_assert_int_eq(
       run_shell("echo '#' >comments; printf 'a\\0b' >zero; printf 'a\\n\"b' >quote; printf 'a\\nB=1' >bare"),

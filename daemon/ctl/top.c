@@ -1,0 +1,121 @@
+/* top.c - gpusharectl top: what is asked for; and line by line, for pipes. */
+#include "ctl/top.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/parse.h"
+#include "ctl/top_view.h"
+
+#define INTERVAL_NS (2 * NS_PER_S)
+
+/* ---- line by line ---- */
+
+static void show_gpu(const struct top_model *model, const struct top_gpu *gpu) {
+  char line[TOP_TEXT_SIZE];
+  top_text_gpu(line, model, gpu);
+  puts(line);
+  top_text_memory(line, gpu);
+  printf("  %s\n", line);
+  top_text_handovers(line, gpu);
+  printf("  %s\n", line);
+}
+
+static void show(const struct top_model *model) {
+  char line[TOP_TEXT_SIZE];
+  unsigned columns = top_text_columns(TOP_TEXT_SIZE, model);
+  top_text_daemon(line, model);
+  puts(line);
+  for (size_t i = 0; i < model->gpu_count; i++)
+    show_gpu(model, &model->gpus[i]);
+  if (model->job_count)
+    top_text_head(line, columns, TOP_COLUMNS);
+  if (model->job_count)
+    puts(line);
+  for (size_t i = 0; i < model->job_count; i++) {
+    top_text_job(line, columns, &model->jobs[i]);
+    puts(line);
+  }
+  puts("");
+  fflush(stdout);
+}
+
+/* The next status in place of the last one. */
+static int look(int fd, struct top_model *model) {
+  struct gs_msg *msgs;
+  struct top_model next;
+  size_t count;
+  int code = ask_status(fd, &msgs, &count);
+  if (code != CTL_OK)
+    return code;
+  if (top_model_make(&next, msgs, count, model) < 0 || !next.daemon) {
+    fprintf(stderr, "gpusharectl: out of memory\n");
+    return CTL_REFUSED;
+  }
+  top_model_clear(model);
+  *model = next;
+  return CTL_OK;
+}
+
+static void pause_until(uint64_t at_ns) {
+  struct timespec at = {.tv_sec = (time_t)(at_ns / NS_PER_S), .tv_nsec = (long)(at_ns % NS_PER_S)};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+    ;
+}
+
+/* Rates need two looks: the first one is not shown. `times` 0: without end. */
+static int run_batch(int fd, uint64_t interval_ns, int64_t times) {
+  struct top_model model = {0};
+  uint64_t at_ns = clock_now_ns();
+  int code = look(fd, &model);
+  for (int64_t i = 0; code == CTL_OK && (times == 0 || i < times); i++) {
+    at_ns += interval_ns;
+    pause_until(at_ns);
+    code = look(fd, &model);
+    if (code == CTL_OK)
+      show(&model);
+    if (ferror(stdout))
+      code = CTL_REFUSED; /* main.c says why */
+  }
+  top_model_clear(&model);
+  return code;
+}
+
+/* ---- the command ---- */
+
+static int read_interval(const char *text, uint64_t *ns) {
+  *ns = INTERVAL_NS;
+  if (text && (parse_duration_ns(text, ns) < 0 || *ns < TOP_INTERVAL_MIN_NS || *ns > TOP_INTERVAL_MAX_NS))
+    return usage_error("the delay is 0.1 to 3600 (seconds), not", text);
+  return CTL_OK;
+}
+
+static int read_times(const struct request *request, int64_t *times) {
+  const char *text = request->run.slots;
+  *times = 0;
+  if (text && parse_integer(text, 1, INT32_MAX, times) < 0)
+    return usage_error("not a number of times:", text);
+  return text && !request->batch ? usage_error("-n of top is for --batch", NULL) : CTL_OK;
+}
+
+int top_command(const struct request *request) {
+  uint64_t interval_ns;
+  int64_t times;
+  int fd, code = read_interval(request->delay, &interval_ns);
+  if (code == CTL_OK)
+    code = read_times(request, &times);
+  if (code != CTL_OK)
+    return code;
+  if (!request->batch)
+    return top_live(daemon_path(request), interval_ns);
+  code = connect_daemon(request, &fd);
+  if (code != CTL_OK)
+    return code;
+  code = run_batch(fd, interval_ns, times);
+  close(fd);
+  return code;
+}

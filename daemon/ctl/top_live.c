@@ -1,0 +1,368 @@
+/* top_live.c - gpusharectl top on a terminal, with ncurses: drawing, keys, and the loop. */
+#include <curses.h>
+#include <errno.h>
+#include <locale.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "ctl/top.h"
+#include "ctl/top_source.h"
+#include "ctl/top_view.h"
+#include "ctl/why.h"
+
+struct live {
+  struct top_source source;
+  struct top_model model;
+  struct top_view view;
+};
+
+enum { COLOR_CARD_ = 1, COLOR_AWAY_, COLOR_BAD_, COLOR_KEY_ };
+
+/* ---- the terminal ---- */
+
+static bool colors_wanted(void) {
+  const char *no_color = getenv("NO_COLOR");
+  return !(no_color && *no_color) && has_colors();
+}
+
+static void begin_colors(void) {
+  if (!colors_wanted())
+    return;
+  start_color();
+  use_default_colors();
+  init_pair(COLOR_CARD_, COLOR_GREEN, -1);
+  init_pair(COLOR_AWAY_, COLOR_YELLOW, -1);
+  init_pair(COLOR_BAD_, COLOR_RED, -1);
+  init_pair(COLOR_KEY_, COLOR_BLACK, COLOR_CYAN);
+}
+
+static SCREEN *begin_screen(void) {
+  setlocale(LC_CTYPE, ""); /* no more than that: numbers stay as they are */
+  SCREEN *screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) ? newterm(NULL, stdout, stdin) : NULL;
+  if (!screen)
+    return NULL;
+  cbreak();
+  noecho();
+  nonl();
+  keypad(stdscr, TRUE);
+  nodelay(stdscr, TRUE);
+  set_escdelay(25);
+  curs_set(0);
+  begin_colors();
+  return screen;
+}
+
+/* Without colours as bold, or as what stands out. */
+static attr_t look_of(int color) {
+  if (!colors_wanted())
+    return color == COLOR_KEY_ ? A_REVERSE : color == COLOR_BAD_ ? A_BOLD : A_NORMAL;
+  return COLOR_PAIR(color) | (color == COLOR_BAD_ ? A_BOLD : A_NORMAL);
+}
+
+static void draw(int y, int x, attr_t attributes, const char *text) {
+  if (y >= LINES || x >= COLS)
+    return;
+  attrset(attributes);
+  mvaddnstr(y, x, text, COLS - x);
+  attrset(A_NORMAL);
+}
+
+/* As wide as the screen. */
+static void draw_row(int y, attr_t attributes, const char *text) {
+  char row[TOP_TEXT_SIZE];
+  snprintf(row, sizeof row, "%-*s", COLS < TOP_TEXT_SIZE ? COLS : TOP_TEXT_SIZE - 1, text);
+  draw(y, 0, attributes, row);
+}
+
+/* ---- above the table ---- */
+
+static void draw_title(const struct live *live) {
+  char line[TOP_TEXT_SIZE], every[64];
+  if (*live->source.error.text) {
+    snprintf(line, sizeof line, "%s (trying again)", live->source.error.text);
+    draw(0, 0, look_of(COLOR_BAD_), line);
+    return;
+  }
+  if (!live->model.daemon)
+    return;
+  top_text_daemon(line, &live->model);
+  draw(0, 0, A_BOLD, line);
+  int end = (int)strlen(line) + 2;
+  snprintf(every, sizeof every, "every %g s", (double)live->view.interval_ns / 1e9);
+  draw(0, end, A_NORMAL, every);
+}
+
+static void draw_bar(int y, const char *bar) {
+  for (int x = 0; bar[x]; x++) {
+    const char cell[] = {bar[x], '\0'};
+    draw(y, x + 3,
+         look_of(bar[x] == TOP_CELL_CARD   ? COLOR_CARD_
+                 : bar[x] == TOP_CELL_AWAY ? COLOR_AWAY_
+                                           : 0),
+         cell);
+  }
+}
+
+/* As much of a bar as there is room for beside the figures. */
+static void draw_memory(int y, const struct top_gpu *gpu) {
+  char line[TOP_TEXT_SIZE], bar[41];
+  top_text_memory(line, gpu);
+  int cells = COLS - (int)strlen(line) - 5;
+  if (cells < 10) {
+    draw(y, 2, A_NORMAL, line);
+    return;
+  }
+  cells = cells > 40 ? 40 : cells;
+  top_text_bar(bar, (size_t)cells, gpu);
+  draw(y, 2, A_NORMAL, "[");
+  draw_bar(y, bar);
+  draw(y, cells + 3, A_NORMAL, "]");
+  draw(y, cells + 5, A_NORMAL, line);
+}
+
+static void draw_gpu(const struct live *live, int y, int lines, const struct top_gpu *gpu) {
+  char line[TOP_TEXT_SIZE];
+  if (lines >= 1) {
+    top_text_gpu(line, &live->model, gpu);
+    draw(y, 0, A_NORMAL, line);
+  }
+  if (lines < 3)
+    return;
+  draw_memory(y + 1, gpu);
+  top_text_handovers(line, gpu);
+  draw(y + 2, 2, A_NORMAL, line);
+}
+
+/* For each GPU; some rows of the table shall be seen, too. */
+static int lines_per_gpu(const struct live *live) {
+  int gpus = (int)live->model.gpu_count, left = LINES - 6;
+  return gpus == 0 || gpus * 3 <= left ? 3 : gpus <= left ? 1 : 0;
+}
+
+/* ---- below the table ---- */
+
+static void draw_keys(int y) {
+  static const char *const keys[][2] = {{"F1", "Help"}, {"F3", "Search"}, {"F4", "Filter"},
+                                        {"F6", "Sort"}, {"Enter", "Why"}, {"F10", "Quit"}};
+  int x = 0;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    draw(y, x, A_NORMAL, keys[i][0]);
+    x += (int)strlen(keys[i][0]);
+    draw(y, x, look_of(COLOR_KEY_), keys[i][1]);
+    x += (int)strlen(keys[i][1]) + 1;
+  }
+}
+
+static void draw_bottom(const struct live *live, int y) {
+  static const char *const prompts[] = {[TOP_PROMPT_SEARCH] = "Search: ",
+                                        [TOP_PROMPT_FILTER] = "Filter: ",
+                                        [TOP_PROMPT_INTERVAL] = "Seconds between refreshes: "};
+  char line[TOP_TEXT_SIZE];
+  if (live->view.prompt != TOP_PROMPT_NONE) {
+    snprintf(line, sizeof line, "%s%s_", prompts[live->view.prompt], live->view.typed);
+    draw_row(y, A_REVERSE, line);
+  } else {
+    draw_keys(y);
+    if (*live->view.filter) {
+      snprintf(line, sizeof line, "only: %s", live->view.filter);
+      draw(y, 48, A_BOLD, line);
+    }
+  }
+}
+
+/* What the selected job does or waits for: as many lines as it takes. */
+static char *explain(const struct live *live) {
+  const struct top_job *job = live->view.explains ? top_view_selected(&live->view) : NULL;
+  char *text = NULL;
+  size_t size;
+  FILE *stream = job ? open_memstream(&text, &size) : NULL;
+  if (!stream)
+    return NULL;
+  why_tell(stream, &(struct why){.msgs = live->model.msgs,
+                                 .end = live->model.end,
+                                 .gpu = job->gpu->figures,
+                                 .job = job->figures});
+  if (fclose(stream) == 0)
+    return text;
+  free(text);
+  return NULL;
+}
+
+static int lines_of(const char *text) { return text && COLS > 0 ? ((int)strlen(text) + COLS - 1) / COLS : 0; }
+
+static void draw_explanation(int y, const char *text) {
+  for (size_t at = 0; text && at < strlen(text); at += (size_t)COLS)
+    draw(y++, 0, A_BOLD, text + at);
+}
+
+/* ---- the table ---- */
+
+static attr_t look_of_job(const struct top_job *job) {
+  const struct gs_msg *msg = job->figures.job;
+  if (msg->job_status.flags & (GS_STATE_OVERDUE | GS_STATE_TOO_BIG))
+    return look_of(COLOR_BAD_);
+  return msg->job_status.state == GS_JOB_HOLDING ? look_of(COLOR_CARD_) : A_NORMAL;
+}
+
+static void draw_table(const struct live *live, int y) {
+  const struct top_view *view = &live->view;
+  unsigned columns = top_text_columns((size_t)COLS, &live->model);
+  char line[TOP_TEXT_SIZE];
+  top_text_head(line, columns, view->sort);
+  draw_row(y, look_of(COLOR_KEY_), line);
+  for (size_t row = view->first; row < view->row_count && row < view->first + view->page; row++) {
+    top_text_job(line, columns, view->rows[row]);
+    bool selected = row == view->selected;
+    draw_row(++y, selected ? A_REVERSE : look_of_job(view->rows[row]), line);
+  }
+}
+
+/* ---- a screen ---- */
+
+static void draw_help(void) {
+  static const char *const lines[] = {
+      "gpusharectl top " GPUSHARE_VERSION,
+      "",
+      "[||||....~~~~]  memory: on the card, free, away from it",
+      "GPU%   share of the time since the last refresh in which the job held the GPU",
+      "WAIT%  likewise, in which it waited for it",
+      "",
+      "Up Down PgUp PgDn Home End   select a job",
+      "Enter w      why it waits, or what limits it",
+      "F3 /         search; F3, n: the next one",
+      "F4 \\         show only what has a text; Esc: everything",
+      "F6 > <       sort by the next column, or the one before",
+      "N P M T      sort by job, GPU%, memory on the card, WAIT%",
+      "I            turn the order round",
+      "d + -        seconds between refreshes",
+      "F10 q        quit",
+      "",
+      "Any key goes back."};
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+    draw((int)i, 0, i ? A_NORMAL : A_BOLD, lines[i]);
+}
+
+static void draw_all(struct live *live) {
+  int lines = lines_per_gpu(live), y = 1;
+  char *explanation = explain(live);
+  for (size_t i = 0; i < live->model.gpu_count; i++, y += lines)
+    draw_gpu(live, y, lines, &live->model.gpus[i]);
+  int bottom = LINES - 1 - lines_of(explanation);
+  top_view_resize(&live->view, bottom > y + 1 ? (size_t)(bottom - y - 1) : 1);
+  draw_table(live, y);
+  draw_explanation(bottom, explanation);
+  draw_title(live);
+  if (LINES > 2)
+    draw_bottom(live, LINES - 1);
+  free(explanation);
+}
+
+static void show(struct live *live) {
+  erase();
+  if (live->view.helps)
+    draw_help();
+  else
+    draw_all(live);
+  refresh();
+}
+
+/* ---- keys ---- */
+
+static int key_of(int key) {
+  static const struct {
+    int curses, ours;
+  } keys[] = {{KEY_UP, TOP_KEY_UP},
+              {KEY_DOWN, TOP_KEY_DOWN},
+              {KEY_PPAGE, TOP_KEY_PAGE_UP},
+              {KEY_NPAGE, TOP_KEY_PAGE_DOWN},
+              {KEY_HOME, TOP_KEY_HOME},
+              {KEY_END, TOP_KEY_END},
+              {KEY_ENTER, TOP_KEY_ENTER},
+              {'\r', TOP_KEY_ENTER},
+              {'\n', TOP_KEY_ENTER},
+              {27, TOP_KEY_ESCAPE},
+              {KEY_BACKSPACE, TOP_KEY_BACKSPACE},
+              {127, TOP_KEY_BACKSPACE},
+              {'\b', TOP_KEY_BACKSPACE}};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (keys[i].curses == key)
+      return keys[i].ours;
+  return key >= KEY_F(1) && key <= KEY_F(10) ? TOP_KEY_F1 + key - KEY_F(1) : key;
+}
+
+/* True: there was one. */
+static bool press(struct live *live) {
+  int key = getch();
+  if (key == ERR)
+    return false;
+  if (key != KEY_RESIZE)
+    top_view_press(&live->view, key_of(key));
+  return true;
+}
+
+/* ---- the loop ---- */
+
+static void take_answer(struct live *live) {
+  struct top_model next;
+  struct answer answer = live->source.answer;
+  live->source.answer = (struct answer){0};
+  if (top_model_make(&next, answer.msgs, answer.count, &live->model) < 0)
+    return; /* the next one may have room */
+  top_model_clear(&live->model);
+  live->model = next;
+}
+
+static int timeout_ms(const struct live *live, uint64_t now_ns) {
+  uint64_t due_ns = top_source_due_ns(&live->source, live->view.interval_ns);
+  return due_ns <= now_ns ? 0 : (int)((due_ns - now_ns) / NS_PER_MS + 1);
+}
+
+/* False: the terminal is gone. */
+static bool await(const struct live *live) {
+  struct pollfd fds[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = live->source.fd, .events = POLLIN}};
+  int ready = poll(fds, 2, timeout_ms(live, clock_now_ns()));
+  return ready < 0 ? errno == EINTR : !(fds[0].revents & (POLLHUP | POLLERR | POLLNVAL));
+}
+
+/* True: there is something else to be seen. Keys first: they are for the rows that are seen now. */
+static bool step(struct live *live) {
+  bool lost = *live->source.error.text, pressed = false;
+  while (!live->view.quits && press(live)) /* what comes after is for the shell */
+    pressed = true;
+  bool answered = top_source_step(&live->source, live->view.interval_ns, clock_now_ns());
+  if (answered)
+    take_answer(live);
+  if (!live->source.asking && *live->source.error.text)
+    top_model_clear(&live->model);
+  return answered || pressed || lost != (bool)*live->source.error.text;
+}
+
+static void run(struct live *live) {
+  bool there = true, changed = true;
+  while (there && !live->view.quits) {
+    if (changed && top_view_arrange(&live->view, &live->model) == 0)
+      show(live);
+    there = await(live);
+    changed = step(live);
+  }
+}
+
+int top_live(const char *path, uint64_t interval_ns) {
+  struct live live = {.source = top_source_init(path), .view = top_view_init(interval_ns)};
+  SCREEN *screen = begin_screen();
+  if (!screen) {
+    fprintf(stderr,
+            "gpusharectl: top needs a terminal that ncurses knows (TERM); use top --batch for pipes\n");
+    return CTL_USAGE;
+  }
+  run(&live);
+  endwin();
+  delscreen(screen);
+  top_source_end(&live.source);
+  top_model_clear(&live.model);
+  top_view_end(&live.view);
+  return CTL_OK;
+}
