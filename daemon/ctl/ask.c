@@ -94,15 +94,17 @@ static int send_question(int fd, const struct gs_msg *question, struct ask_error
                                      : CTL_OK;
 }
 
+int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *error) {
+  struct gs_msg answer;
+  int code = send_question(fd, question, error);
+  if (code == CTL_OK)
+    code = receive(fd, ASK_ANSWER_MS, &answer, error);
+  return code == CTL_OK && answer.status != 0 ? refused(&answer, error) : code;
+}
+
 int ask_change(int fd, const struct gs_msg *question) {
   struct ask_error error;
-  struct gs_msg answer;
-  int code = send_question(fd, question, &error);
-  if (code == CTL_OK)
-    code = receive(fd, ASK_ANSWER_MS, &answer, &error);
-  if (code == CTL_OK && answer.status != 0)
-    code = refused(&answer, &error);
-  return show(code, &error);
+  return show(ask_try_change(fd, question, &error), &error);
 }
 
 /* ---- status ---- */

@@ -5,6 +5,7 @@
 #ifndef GS_CTL_H
 #define GS_CTL_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -36,6 +37,7 @@ int ask_try_connect(const char *path, int *fd, struct ask_error *error);
 
 /* Ask for a change. */
 int ask_change(int fd, const struct gs_msg *question);
+int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *error);
 
 /* Ask for the state: *msgs, from malloc, are STATUS_DAEMON; then, for each GPU, STATUS_GPU, STATUS_HANDOVER
  * and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT and STATUS_ORIGIN of each of its jobs. */
@@ -92,6 +94,10 @@ struct run_request {
  * stderr unless it is CTL_OK. */
 int run_command(const struct run_request *request);
 
+/* The library to be preloaded, on this host: as named, else as the environment says, else gpusharectl's own,
+ * else by its bare name. An exit code, as run_command. */
+int run_find_library(const char *named, char path[PATH_MAX]);
+
 /* Become it as it is. Returns only an exit code, after a line on stderr. */
 int run_become(char *const *command);
 
@@ -128,6 +134,10 @@ int fetch_status(const struct request *request, struct gs_msg **msgs, size_t *co
 /* ---- top.c ---- */
 
 int top_command(const struct request *request);
+
+/* ---- cdi.c: cdi generate ---- */
+
+int cdi_command(const struct request *request);
 
 /* ---- why.c: why JOB ---- */
 

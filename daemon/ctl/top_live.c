@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/wire.h"
 #include "ctl/top.h"
 #include "ctl/top_source.h"
 #include "ctl/top_view.h"
@@ -17,6 +18,7 @@ struct live {
   struct top_source source;
   struct top_model model;
   struct top_view view;
+  struct ask_error said; /* of the last key's order; empty: nothing */
 };
 
 enum { COLOR_CARD_ = 1, COLOR_AWAY_, COLOR_BAD_, COLOR_KEY_ };
@@ -164,6 +166,8 @@ static void draw_bottom(const struct live *live, int y) {
   if (live->view.prompt != TOP_PROMPT_NONE) {
     snprintf(line, sizeof line, "%s%s_", prompts[live->view.prompt], live->view.typed);
     draw_row(y, A_REVERSE, line);
+  } else if (*live->said.text) {
+    draw(y, 0, look_of(COLOR_BAD_), live->said.text);
   } else {
     draw_keys(y);
     if (*live->view.filter) {
@@ -238,6 +242,7 @@ static void draw_help(void) {
       "N P M T      sort by job, GPU%, memory on the card, WAIT%",
       "I            turn the order round",
       "d + -        seconds between refreshes",
+      "p            pause the selected job, or resume it",
       "F10 q        quit",
       "",
       "Any key goes back."};
@@ -293,13 +298,29 @@ static int key_of(int key) {
   return key >= KEY_F(1) && key <= KEY_F(10) ? TOP_KEY_F1 + key - KEY_F(1) : key;
 }
 
+/* On a connection of its own: the other one may be in the middle of an answer. What is wrong is said. */
+static void carry_out(struct live *live) {
+  struct gs_msg msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
+  int fd;
+  *live->said.text = '\0';
+  if (!live->view.ordered_job || ask_try_connect(live->source.path, &fd, &live->said) != CTL_OK)
+    return;
+  msg.set_terms.job = live->view.ordered_job;
+  msg.set_terms.term = GS_TERM_PAUSED;
+  msg.set_terms.value = live->view.pauses;
+  ask_try_change(fd, &msg, &live->said);
+  close(fd);
+}
+
 /* True: there was one. */
 static bool press(struct live *live) {
   int key = getch();
   if (key == ERR)
     return false;
-  if (key != KEY_RESIZE)
-    top_view_press(&live->view, key_of(key));
+  if (key == KEY_RESIZE)
+    return true;
+  top_view_press(&live->view, key_of(key));
+  carry_out(live);
   return true;
 }
 

@@ -84,6 +84,8 @@ static void put_state(char *cell, const struct top_job *job) {
     append(cell, "overdue");
   else if (msg->job_status.flags & GS_STATE_TOO_BIG)
     append(cell, "too big");
+  else if (job->figures.terms->terms_status.paused)
+    append(cell, "paused");
   else if (job->waits_for_room)
     append(cell, "waits for room");
   else if (msg->job_status.queue)

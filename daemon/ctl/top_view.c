@@ -194,6 +194,14 @@ static void press_in_prompt(struct top_view *view, int key) {
 
 /* ---- keys ---- */
 
+static void order_pause(struct top_view *view) {
+  const struct top_job *job = top_view_selected(view);
+  if (!job)
+    return;
+  view->ordered_job = job->figures.job->job_status.job;
+  view->pauses = !job->figures.terms->terms_status.paused;
+}
+
 static void step_sort(struct top_view *view, int step) {
   sort_by(view, (enum top_column)(((int)view->sort + step + TOP_COLUMNS) % TOP_COLUMNS));
 }
@@ -285,6 +293,9 @@ static void press(struct top_view *view, int key) {
   case '-':
     scale_interval(view, key == '+');
     break;
+  case 'p':
+    order_pause(view);
+    break;
   case 'w':
   case TOP_KEY_ENTER:
     view->explains = !view->explains;
@@ -298,6 +309,7 @@ static void press(struct top_view *view, int key) {
 }
 
 void top_view_press(struct top_view *view, int key) {
+  view->ordered_job = 0;
   if (view->prompt != TOP_PROMPT_NONE)
     press_in_prompt(view, key);
   else if (view->helps)

@@ -36,6 +36,8 @@ struct top_view {
   enum top_prompt prompt;
   uint64_t interval_ns;
   bool helps, explains, quits;
+  uint32_t ordered_job; /* by the last key: 0: none; to be paused, else resumed */
+  bool pauses;
   const struct top_job **rows; /* of the model that was arranged last; from malloc */
   size_t row_count;
   size_t selected, first, page; /* rows: the selected one, the topmost one; how many have room */

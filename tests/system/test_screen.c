@@ -244,6 +244,15 @@ TEST(keys) {
   end_with_jobs();
 }
 
+TEST(a_job_is_paused_and_resumed) {
+  begin_with_jobs("");
+  press("p");
+  await(TRAIN "          std   paused");
+  press("p");
+  await(TRAIN "          std   idle");
+  end_with_jobs();
+}
+
 TEST(the_terminal_is_as_it_was) {
   begin("");
   char line[256];

@@ -443,6 +443,26 @@ START_TEST(help_and_the_end) {
 }
 END_TEST
 
+START_TEST(a_job_is_paused_and_resumed) {
+  press("p");
+  ck_assert_uint_eq(view.ordered_job, 0);
+  for (int paused = 0; paused < 2; paused++) {
+    begin(NS_PER_S);
+    add_gpu(0, 0);
+    add_job(5, "a", 0, 0);
+    add(GS_STATUS_TERMS)->terms_status.paused = (uint32_t)paused;
+    finish();
+    press("p");
+    ck_assert_uint_eq(view.ordered_job, 5);
+    ck_assert(view.pauses == !paused);
+    press("I");
+    ck_assert_uint_eq(view.ordered_job, 0);
+  }
+  top_text_job(line, 1u << TOP_STATE, &model.jobs[0]);
+  ck_assert_str_eq(line, "paused");
+}
+END_TEST
+
 START_TEST(what_is_typed_has_an_end) {
   press("/");
   for (int i = 0; i < 100; i++)
@@ -473,6 +493,7 @@ int main(void) {
                                 the_interval,
                                 help_and_the_end,
                                 what_is_typed_has_an_end,
+                                a_job_is_paused_and_resumed,
                                 NULL};
   return suite_main("top", tests, set_up, tear_down);
 }
