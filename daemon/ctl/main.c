@@ -28,8 +28,8 @@ enum {
   OPTION_FOLLOW,
   OPTION_SINCE,
   OPTION_BATCH,
-  OPTION_MEMORY,
   OPTION_LIBRARY,
+  OPTION_MEMORY,
   OPTION_WEIGHT,
   OPTION_PRIORITY,
   OPTION_EXPECTED,
@@ -75,7 +75,7 @@ static bool is_of_run(int option) { return option >= OPTION_MEMORY; }
 /* Of some commands, see has_option. */
 static bool is_of_some(int option) {
   return option == OPTION_FOLLOW || option == OPTION_SINCE || option == OPTION_BATCH || option == 'o' ||
-         option == 'n' || option == 'd';
+         option == OPTION_LIBRARY || option == 'n' || option == 'd';
 }
 
 static int option_complaint(const char *what, int option) {
@@ -131,6 +131,7 @@ static const struct command {
     {"history", 1, history_command},
     {"events", 1, events_command},
     {"timeline", 1, timeline_command},
+    {"cdi", 2, cdi_command},
     {"set-tq", 2, change_tq},
     {"auto", 1, change_mode},
     {"on", 1, change_mode},
@@ -153,7 +154,9 @@ static bool has_option(const struct command *command, int option) {
   if (option == OPTION_BATCH || option == 'n' || option == 'd')
     return command->run == top_command;
   if (option == 'o')
-    return command->run == timeline_command;
+    return command->run == timeline_command || command->run == cdi_command;
+  if (option == OPTION_LIBRARY)
+    return command->run == cdi_command;
   if (option == OPTION_SINCE && (command->run == timeline_command || command->run == history_command))
     return true;
   return command->run == events_command;

@@ -43,7 +43,7 @@ static bool find_neighbour(const char *name, char path[PATH_MAX]) {
 }
 
 /* A path that the command finds wherever it goes; or, for the loader to look for, the plain name. */
-static int find_library(const char *named, char path[PATH_MAX]) {
+int run_find_library(const char *named, char path[PATH_MAX]) {
   const char *environment = getenv("GPUSHARE_LIB");
   if (!named && environment && *environment)
     named = environment;
@@ -124,7 +124,7 @@ static int set_terms(const struct run_request *request) {
 
 static int set_environment(const struct run_request *request) {
   char library[PATH_MAX];
-  int code = find_library(request->library, library);
+  int code = run_find_library(request->library, library);
   if (code == CTL_OK)
     code = set_preload(library);
   if (code == CTL_OK && request->memory)

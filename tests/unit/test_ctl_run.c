@@ -136,7 +136,7 @@ START_TEST(wrong_usage_is_said) {
       {"run --class best true", "--class is standard, production or opportunistic, not 'best'"},
       {"run --nonsense true", "unknown option '--nonsense'"},
       {"status --memory swap", "only run has the option '--memory'"},
-      {"set-tq 5 --lib x", "only run has the option '--lib'"}};
+      {"set-tq 5 --lib x", "this command does not have the option '--lib'"}};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     ck_assert_msg(run_shell("%s/bin/gpusharectl %s 2>&1", folder, wrong[i].arguments) == 2, "%s: %s",
                   wrong[i].arguments, output);
