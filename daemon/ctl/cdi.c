@@ -17,7 +17,8 @@
 #include "ctl/json_put.h"
 
 #define KIND "gpushare.io/share"
-#define CDI_VERSION "0.6.0"
+/* The first one: nothing later is used, and runtimes refuse what is newer than they are. */
+#define CDI_VERSION "0.3.0"
 
 /* On the host, with all links resolved. */
 struct places {

@@ -1,4 +1,4 @@
-"""gpusharectl cdi generate, held against what the Container Device Interface asks of a specification (version 0.6.0): what
+"""gpusharectl cdi generate, held against what the Container Device Interface asks of a specification (version 0.3.0): what
 its runtimes refuse is an error here. usage: test_cdi.py GPUSHARECTL DAEMON SOURCES"""
 import json
 import os
@@ -46,7 +46,7 @@ class Rules(unittest.TestCase):
         """Runtimes refuse fields that they do not know."""
         specification = generate()
         self.assertEqual(set(specification), {"cdiVersion", "kind", "devices", "containerEdits"})
-        self.assertEqual(specification["cdiVersion"], "0.6.0")
+        self.assertEqual(specification["cdiVersion"], "0.3.0")
         vendor, name = specification["kind"].split("/")
         self.assertRegex(vendor, r"^[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]$")
         self.assertRegex(name, r"^[A-Za-z][A-Za-z0-9_-]*[A-Za-z0-9]$")
