@@ -1,6 +1,7 @@
 """The daemon's metrics: the format, what is said of jobs on a simulated card, and what readers can't do to the daemon.
 usage: test_daemon.py BUILD [unittest's arguments]"""
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,6 +14,8 @@ from exposition import value
 from scene import MIB, OPENMETRICS, PATIENCE_S, Scene, ask, wait_until
 
 BUILD = os.path.abspath(sys.argv.pop(1))
+SOURCES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROXY = "/usr/lib/systemd/systemd-socket-proxyd"
 CONNECTIONS_MAX = 16
 STANDARD, PRODUCTION = {"class": "standard"}, {"class": "production"}
 JOB_SUMS = ("turns", "run_seconds", "held_seconds", "wait_seconds")
@@ -186,6 +189,24 @@ class Addresses(Case):
     def test_a_port(self):
         scene = self.scene(metrics="127.0.0.1:0")
         exposition.read(ask(self.port(scene))[2])
+
+    @unittest.skipUnless(os.path.exists(PROXY), "no systemd-socket-proxyd")
+    def test_a_port_by_the_proxy_of_the_unit(self):
+        """As systemd starts it, but for the path of the socket file."""
+        scene = self.scene()
+        with open(os.path.join(SOURCES, "packaging/systemd/gpushare-metrics.service"), encoding="utf-8") as file:
+            command = re.search(r"(?m)^ExecStart=(.*)$", file.read())[1].split()
+        self.assertEqual(command[0], PROXY)
+        command[-1] = scene.address[len("unix:"):]
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            proxy = subprocess.Popen(
+                ["/bin/sh", "-c", 'export LISTEN_PID=$$; exec "$@" 3<&%d' % listener.fileno(), "sh", *command],
+                pass_fds=[listener.fileno()], env={**os.environ, "LISTEN_FDS": "1"})
+            try:
+                exposition.read(ask("127.0.0.1:%d" % listener.getsockname()[1])[2])
+            finally:
+                proxy.kill()
+                proxy.wait()
 
     def test_a_reload_takes_them_elsewhere(self):
         scene = self.scene()

@@ -78,6 +78,18 @@ class Systemd(unittest.TestCase):
             said = [line for line in result.stdout.splitlines() if "gpushare" in line]
             self.assertEqual((result.returncode, said), (0, []), result.stdout)
 
+    def test_the_proxy_for_metrics(self):
+        names = ("gpushare-metrics.socket", "gpushare-metrics.service")
+        for name in names:
+            shutil.copy(os.path.join(packaging, name), self.folder)
+        for name in names:
+            result = run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", os.path.join(self.folder, name))
+            said = [line for line in result.stdout.splitlines() if "gpushare" in line]
+            self.assertEqual((result.returncode, said), (0, []), result.stdout)
+        result = run("systemd-analyze", "security", "--no-pager", "--offline=yes", "--threshold=" + EXPOSURE_MAX,
+                     os.path.join(self.folder, names[1]))
+        self.assertEqual(result.returncode, 0, result.stdout)
+
     def test_the_drop_in_for_mps(self):
         """systemd knows all that it names."""
         name = os.path.basename(service)
