@@ -114,6 +114,7 @@ static struct gs_msg describe_wait(const struct sched_job *job, uint32_t index, 
   msg.wait_status.awaited = reason.who ? reason.who->id : 0;
   msg.wait_status.expected_ns = reason.expected_ns;
   msg.wait_status.lacking_bytes = sched_job_lacking_bytes(job);
+  msg.wait_status.expected_bytes = sched_job_expected_bytes(job);
   struct rates_limit limit = rates_limit(&gpu_of(job->gpu)->rates, &attachment_of(job)->rates);
   msg.wait_status.limited = limit.why;
   msg.wait_status.limit = limit.limit;

@@ -26,6 +26,9 @@ static void set_field(struct sched_terms *terms, enum gs_term term, uint64_t val
   case GS_TERM_RATE:
     terms->rate_percent = (uint32_t)value;
     break;
+  case GS_TERM_EXPECTED_MEMORY:
+    terms->expected_bytes = value;
+    break;
   case GS_TERM_PAUSED:
     terms->paused = value;
     break;
@@ -48,6 +51,8 @@ uint64_t terms_value(const struct sched_terms *terms, enum gs_term term) {
     return terms->class;
   case GS_TERM_RATE:
     return terms->rate_percent;
+  case GS_TERM_EXPECTED_MEMORY:
+    return terms->expected_bytes;
   case GS_TERM_PAUSED:
     return terms->paused;
   }
@@ -109,7 +114,8 @@ void terms_declare(struct terms *terms, const struct gs_msg *msg) {
                                          .expected_ns = msg->declare.expected_ns,
                                          .limit_bytes = msg->declare.limit_bytes,
                                          .soft_limit_bytes = msg->declare.soft_limit_bytes,
-                                         .class = known_class(msg->declare.class)};
+                                         .class = known_class(msg->declare.class),
+                                         .expected_bytes = msg->declare.expected_bytes};
 }
 
 const char *terms_wrong(const struct gs_msg *msg) {
@@ -130,6 +136,7 @@ const char *terms_wrong(const struct gs_msg *msg) {
   case GS_TERM_EXPECTED:
   case GS_TERM_LIMIT:
   case GS_TERM_SOFT_LIMIT:
+  case GS_TERM_EXPECTED_MEMORY:
     return NULL;
   default:
     return "there is no such term of a job";

@@ -127,6 +127,7 @@ __attribute__((constructor)) static void read_environment(void) {
   read_class();
   read_size("GPUSHARE_MEMORY_LIMIT", &current.limit_bytes);
   read_size("GPUSHARE_MEMORY_SOFT_LIMIT", &current.soft_limit_bytes);
+  read_size("GPUSHARE_EXPECTED_MEMORY", &current.expected_bytes);
   gang_name_find(getenv, current.gang);
   read_bool("GPUSHARE_REQUIRED", &current.required);
   read_bool("GPUSHARE_PACE", &current.pace);

@@ -26,6 +26,7 @@ struct settings {
   uint64_t expected_ns;      /* GPUSHARE_EXPECTED_RUNTIME: GPU time, all in all; 0: not given */
   uint64_t limit_bytes;      /* GPUSHARE_MEMORY_LIMIT: of each GPU; 0: none */
   uint64_t soft_limit_bytes; /* GPUSHARE_MEMORY_SOFT_LIMIT: likewise, but it may be exceeded */
+  uint64_t expected_bytes;   /* GPUSHARE_EXPECTED_MEMORY: at once, at most; 0: not given */
   enum gs_class class;       /* GPUSHARE_CLASS: standard, production or opportunistic */
   char gang[GS_GANG_SIZE];   /* GPUSHARE_GANG, or what has started the process: gang_name.h; empty: none */
   bool pace;                 /* GPUSHARE_PACE: turns that others wait for end on time; unless it is 0 */

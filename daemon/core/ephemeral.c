@@ -5,7 +5,8 @@
  * A job whose memory falls and rises again counts with the most that it has had, not with what it has at the
  * moment: or it would seem to fit beside others whenever it is low, and somebody would have to make way each
  * time that it rises. It does so once it has come back to where it fell from, and until it has not been there
- * for SCHED_EPHEMERAL_NS, or twice that. What is freed for good is free at once.
+ * for SCHED_EPHEMERAL_NS, or twice that. What is freed for good is free at once. A job that says how much it
+ * will have counts with that from its first memory on.
  */
 #include "core/internal.h"
 
@@ -16,11 +17,16 @@ static struct sched_job *job_of_link(struct list *node) {
 }
 
 uint64_t ephemeral_bytes(const struct sched_job *job) {
-  return job->ephemeral.recurs ? less_u64(job->ephemeral.high_bytes, job->used_bytes) : 0;
+  uint64_t learnt_bytes = job->ephemeral.recurs ? job->ephemeral.high_bytes : 0;
+  uint64_t told_bytes = job->used_bytes ? min_u64(job->terms.expected_bytes, SCHED_BYTES_MAX) : 0;
+  return less_u64(max_u64(learnt_bytes, told_bytes), job->used_bytes);
 }
 
-/* What has become of it, in the sum of the GPU. */
-static void count(struct sched_job *job) {
+uint64_t sched_job_expected_bytes(const struct sched_job *job) {
+  return job->used_bytes + ephemeral_bytes(job);
+}
+
+void ephemeral_count(struct sched_job *job) {
   job->gpu->ephemeral_bytes -= job->ephemeral.counted_bytes;
   job->ephemeral.counted_bytes = ephemeral_bytes(job);
   job->gpu->ephemeral_bytes += job->ephemeral.counted_bytes;
@@ -39,7 +45,7 @@ static void forget(struct sched_job *job) {
   list_remove(&job->ephemeral.link);
   job->ephemeral.high_bytes = 0;
   job->ephemeral.recurs = false;
-  count(job);
+  ephemeral_count(job);
 }
 
 static void note_fall(struct sched_job *job, uint64_t before_bytes, uint64_t now_ns) {
@@ -60,7 +66,7 @@ void ephemeral_note(struct sched_job *job, uint64_t before_bytes, uint64_t now_n
     note_fall(job, before_bytes, now_ns);
   else if (job->ephemeral.high_bytes)
     note_rise(job);
-  count(job);
+  ephemeral_count(job);
 }
 
 void ephemeral_leave(struct sched_job *job) { forget(job); }
@@ -71,7 +77,7 @@ static void lapse(struct sched_job *job, uint64_t now_ns) {
     watch(job, job->ephemeral.since_bytes, now_ns);
   else
     forget(job);
-  count(job);
+  ephemeral_count(job);
 }
 
 uint64_t ephemeral_deadline_ns(const struct sched_gpu *gpu) {

@@ -226,6 +226,9 @@ bool books_update_tight(struct scheduler *scheduler);
 /* What the job is expected to allocate again soon. */
 uint64_t ephemeral_bytes(const struct sched_job *job);
 
+/* Its terms have changed. */
+void ephemeral_count(struct sched_job *job);
+
 /* Its used_bytes have changed. */
 void ephemeral_note(struct sched_job *job, uint64_t before_bytes, uint64_t now_ns);
 void ephemeral_leave(struct sched_job *job);

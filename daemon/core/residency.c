@@ -334,7 +334,7 @@ static void plan_first(struct plan *plan) {
     if (job->role != SCHED_ROLE_FIRST)
       continue;
     plan_job(plan, job, books_need_bytes(job));
-    plan->planned_bytes += less_u64(job->used_bytes + ephemeral_bytes(job), job->want_bytes);
+    plan->planned_bytes += less_u64(sched_job_expected_bytes(job), job->want_bytes);
   }
   uint64_t lacking = take_by_class(plan, take_for_first, lacking_bytes(plan));
   if (plan->fits)

@@ -377,6 +377,7 @@ void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms,
   job->gpu->class_counts[job->terms.class]--;
   job->terms = *terms;
   job->gpu->class_counts[job->terms.class]++;
+  ephemeral_count(job);
   turns_rank(job);
   if (job->terms.paused && !was_paused)
     turns_pause(job, now_ns, change);

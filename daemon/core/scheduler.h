@@ -170,6 +170,7 @@ struct sched_terms {
   uint64_t limit_bytes;      /* beyond which its memory may not grow; 0: none */
   uint64_t soft_limit_bytes; /* what it has beyond that leaves the card before others' memory; 0: none */
   enum gs_class class;       /* policy.h, residency.c */
+  uint64_t expected_bytes;   /* of memory, at once and at most (ephemeral.c); 0: unknown */
   uint32_t rate_percent;     /* of an opportunistic job (rates.h); 0: found by itself */
   bool paused;               /* it gets no GPU */
 };
@@ -447,6 +448,9 @@ uint64_t sched_job_running_ns(const struct sched_job *job, uint64_t now_ns);
 uint64_t sched_job_gpu_ns(const struct sched_job *job, uint64_t now_ns);
 uint64_t sched_job_remaining_ns(const struct sched_job *job, uint64_t now_ns);
 uint64_t sched_job_held_ns(const struct sched_job *job, uint64_t now_ns);
+/* The memory that it counts with beside others: what it has, or is expected to have. */
+uint64_t sched_job_expected_bytes(const struct sched_job *job);
+
 uint64_t sched_job_waited_ns(const struct sched_job *job, uint64_t now_ns);
 
 /* What jobs have had while they were of this class, those that have left included: it never goes back. */

@@ -121,16 +121,24 @@ int change_expected(const struct request *request) {
   return change_job(request, GS_TERM_EXPECTED, ns);
 }
 
-static int change_bytes(const struct request *request, enum gs_term term) {
+static int change_bytes(const struct request *request, enum gs_term term, const char *wrong) {
   uint64_t bytes;
   if (parse_bytes(request->words[2], &bytes) < 0)
-    return usage_error("not a size (16G, 512M; 0: no limit):", request->words[2]);
+    return usage_error(wrong, request->words[2]);
   return change_job(request, term, bytes);
 }
 
-int change_limit(const struct request *request) { return change_bytes(request, GS_TERM_LIMIT); }
+static int change_bound(const struct request *request, enum gs_term term) {
+  return change_bytes(request, term, "not a size (16G, 512M; 0: no limit):");
+}
 
-int change_soft_limit(const struct request *request) { return change_bytes(request, GS_TERM_SOFT_LIMIT); }
+int change_limit(const struct request *request) { return change_bound(request, GS_TERM_LIMIT); }
+
+int change_soft_limit(const struct request *request) { return change_bound(request, GS_TERM_SOFT_LIMIT); }
+
+int change_expected_memory(const struct request *request) {
+  return change_bytes(request, GS_TERM_EXPECTED_MEMORY, "not a size (16G, 512M; 0: unknown):");
+}
 
 int change_class(const struct request *request) {
   enum gs_class class;

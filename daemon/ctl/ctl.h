@@ -82,9 +82,9 @@ void help_show(void);
 
 /* Values as they are given on the command line; NULL: not given. */
 struct run_request {
-  const char *socket, *memory, *library;                                 /* else what the environment says */
-  const char *weight, *priority, *expected, *limit, *soft_limit, *class; /* likewise */
-  const char *slots, *jobs;                                              /* either makes it many */
+  const char *socket, *memory, *library; /* else what the environment says */
+  const char *weight, *priority, *expected, *limit, *soft_limit, *expected_memory, *class; /* likewise */
+  const char *slots, *jobs;           /* either makes it many */
   const char *output, *retry, *grace; /* these, and what follows, for many only */
   bool prefix, fail_fast;
   char *const *command; /* with its arguments, NULL at the end; empty only with jobs */
@@ -168,6 +168,7 @@ int change_priority(const struct request *request);
 int change_expected(const struct request *request);
 int change_limit(const struct request *request);
 int change_soft_limit(const struct request *request);
+int change_expected_memory(const struct request *request);
 int change_class(const struct request *request);
 int change_paused(const struct request *request);
 int change_rate(const struct request *request);

@@ -28,10 +28,15 @@ const char *event_end_name(unsigned end) {
 }
 
 const char *event_term_name(unsigned term) {
-  static const char *const names[GS_TERM_COUNT] = {
-      [GS_TERM_WEIGHT] = "weight", [GS_TERM_PRIORITY] = "priority",     [GS_TERM_EXPECTED] = "expected",
-      [GS_TERM_LIMIT] = "limit",   [GS_TERM_SOFT_LIMIT] = "soft_limit", [GS_TERM_CLASS] = "class",
-      [GS_TERM_RATE] = "rate",     [GS_TERM_PAUSED] = "paused"};
+  static const char *const names[GS_TERM_COUNT] = {[GS_TERM_WEIGHT] = "weight",
+                                                   [GS_TERM_PRIORITY] = "priority",
+                                                   [GS_TERM_EXPECTED] = "expected",
+                                                   [GS_TERM_LIMIT] = "limit",
+                                                   [GS_TERM_SOFT_LIMIT] = "soft_limit",
+                                                   [GS_TERM_CLASS] = "class",
+                                                   [GS_TERM_RATE] = "rate",
+                                                   [GS_TERM_PAUSED] = "paused",
+                                                   [GS_TERM_EXPECTED_MEMORY] = "expected_memory"};
   return term < GS_TERM_COUNT ? names[term] : "unknown";
 }
 
@@ -150,7 +155,8 @@ static void tell_limit(FILE *out, const struct gs_msg *event) {
 static bool is_bytes(const struct gs_msg *event) {
   if (event->event.kind == GS_EVENT_SETTING)
     return event->event.detail == GS_SET_CAPACITY;
-  return event->event.detail == GS_TERM_LIMIT || event->event.detail == GS_TERM_SOFT_LIMIT;
+  return event->event.detail == GS_TERM_LIMIT || event->event.detail == GS_TERM_SOFT_LIMIT ||
+         event->event.detail == GS_TERM_EXPECTED_MEMORY;
 }
 
 static bool is_duration(const struct gs_msg *event) {

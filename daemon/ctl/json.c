@@ -118,6 +118,7 @@ static void put_wait(json_t *object, const struct gs_msg *wait) {
   json_object_set_new(object, "expected_ns",
                       expected_ns <= INT64_MAX ? json_integer((json_int_t)expected_ns) : json_null());
   json_put_number(object, "lacking_bytes", wait->wait_status.lacking_bytes);
+  json_put_number(object, "expected_memory_bytes", wait->wait_status.expected_bytes);
   json_put_text(object, "limited", figures_limited_name(wait->wait_status.limited));
   json_object_set_new(object, "limit_share",
                       figures_has_limit(wait) ? json_real(figures_limit_share(wait)) : json_null());

@@ -35,6 +35,7 @@ enum {
   OPTION_EXPECTED,
   OPTION_LIMIT,
   OPTION_SOFT_LIMIT,
+  OPTION_EXPECTED_MEMORY,
   OPTION_CLASS,
   OPTION_JOBS,
   OPTION_OUTPUT,
@@ -66,6 +67,7 @@ static const struct option option_table[] = {
     {"expected", required_argument, NULL, OPTION_EXPECTED},
     {"limit", required_argument, NULL, OPTION_LIMIT},
     {"soft-limit", required_argument, NULL, OPTION_SOFT_LIMIT},
+    {"expected-memory", required_argument, NULL, OPTION_EXPECTED_MEMORY},
     {"class", required_argument, NULL, OPTION_CLASS},
     {0},
 };
@@ -143,6 +145,7 @@ static const struct command {
     {"set-expected", 3, change_expected},
     {"set-limit", 3, change_limit},
     {"set-soft-limit", 3, change_soft_limit},
+    {"set-expected-memory", 3, change_expected_memory},
     {"set-class", 3, change_class},
     {"pause", 2, change_paused},
     {"resume", 2, change_paused},
@@ -223,6 +226,8 @@ static const char **option_value(struct request *request, int option) {
     return &request->run.limit;
   case OPTION_SOFT_LIMIT:
     return &request->run.soft_limit;
+  case OPTION_EXPECTED_MEMORY:
+    return &request->run.expected_memory;
   case OPTION_CLASS:
     return &request->run.class;
   case 'n':

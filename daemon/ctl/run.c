@@ -108,6 +108,7 @@ static int set_terms(const struct run_request *request) {
       {request->expected, "GPUSHARE_EXPECTED_RUNTIME", "--expected"},
       {request->limit, "GPUSHARE_MEMORY_LIMIT", "--limit"},
       {request->soft_limit, "GPUSHARE_MEMORY_SOFT_LIMIT", "--soft-limit"},
+      {request->expected_memory, "GPUSHARE_EXPECTED_MEMORY", "--expected-memory"},
       {request->class, "GPUSHARE_CLASS", "--class"},
   };
   int code = CTL_OK;

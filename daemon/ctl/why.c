@@ -62,6 +62,14 @@ static void tell_soft_limit(FILE *out, const struct why *why) {
             figures_bytes(bytes, text));
 }
 
+static void tell_expected_memory(FILE *out, const struct why *why) {
+  char text[24];
+  uint64_t bytes = why->job.wait->wait_status.expected_bytes;
+  if (bytes > why->job.job->job_status.used_bytes)
+    fprintf(out, " Beside others it counts with %s: it has said so, or frees and allocates that again.",
+            figures_bytes(bytes, text));
+}
+
 /* Wherever it is attached. */
 static unsigned gang_size(const struct why *why) {
   const struct gs_msg *own = why->job.job, *terms = why->job.terms;
@@ -205,6 +213,7 @@ static void tell_stops(FILE *out, const struct why *why) {
 static void tell_waiting(FILE *out, const struct why *why) {
   tell_lacking(out, why);
   tell_soft_limit(out, why);
+  tell_expected_memory(out, why);
   tell_gang(out, why);
   tell_expected(out, why);
 }

@@ -11,10 +11,10 @@
  * functions up with dlsym(RTLD_DEFAULT, ...), as other languages do.)
  *
  * What is said here replaces what the environment says (GPUSHARE_EXPECTED_RUNTIME, GPUSHARE_WEIGHT,
- * GPUSHARE_PRIORITY, GPUSHARE_MEMORY_SOFT_LIMIT, GPUSHARE_CLASS), and counts for all GPUs of the process, now
- * and later, whether it uses them already or not, and for children that it forks from then on. What a person
- * has set for the job with gpusharectl counts more. What follows from run time, weight and priority depends
- * on the policy of the GPU.
+ * GPUSHARE_PRIORITY, GPUSHARE_MEMORY_SOFT_LIMIT, GPUSHARE_EXPECTED_MEMORY, GPUSHARE_CLASS), and counts for
+ * all GPUs of the process, now and later, whether it uses them already or not, and for children that it forks
+ * from then on. What a person has set for the job with gpusharectl counts more. What follows from run time,
+ * weight and priority depends on the policy of the GPU.
  *
  * Errors: 0, or -EINVAL for a value out of range, which changes nothing. Threading: any thread at any time,
  * but no signal handler. The calls return at once.
@@ -34,6 +34,10 @@ extern "C" {
 
 /* How much time on the GPU this process will have had in the end, from its start: ns; 0: unknown. */
 GPUSHARE_API int gpushare_set_expected_runtime(uint64_t ns);
+
+/* How much memory it will have on each GPU, at once and at most: beside others it counts with that from its
+ * first memory on, not with what it happens to have; else that is learnt while it runs. Bytes; 0: unknown. */
+GPUSHARE_API int gpushare_set_expected_memory(uint64_t bytes);
 
 /* Its share of GPU time, in proportion to those of the others: 1 to 10000, usually 100. */
 GPUSHARE_API int gpushare_set_weight(uint32_t weight);

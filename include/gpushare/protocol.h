@@ -163,8 +163,9 @@ enum gs_term {
   GS_TERM_CLASS = 5,      /* enum gs_class */
   GS_TERM_RATE = 6,       /* 1 to 100: percent of a GPU, of an opportunistic job; 0: found by itself */
   GS_TERM_PAUSED = 7,     /* not 0: it gets no GPU */
+  GS_TERM_EXPECTED_MEMORY = 8, /* bytes that it will have at once, at most; 0: unknown */
 };
-#define GS_TERM_COUNT 8
+#define GS_TERM_COUNT 9
 #define GS_WEIGHT_DEFAULT 100
 #define GS_WEIGHT_MAX 10000
 #define GS_PRIORITY_MAX 20
@@ -381,6 +382,7 @@ struct gs_msg {
       uint64_t soft_limit_bytes;
       uint32_t class; /* enum gs_class */
       uint32_t pad;
+      uint64_t expected_bytes; /* of memory, at once and at most; 0: unknown */
     } declare;
     struct { /* ATTACH */
       uint8_t uuid[GS_UUID_SIZE];
@@ -538,6 +540,8 @@ struct gs_msg {
       uint64_t limit;         /* if limited: GPU time that it may use, ns per s, up to GS_LIMITED_WHOLE */
       uint32_t limited_for;   /* likewise: a production job; 0: none */
       uint32_t pad;
+      uint64_t expected_bytes; /* of memory: with so much it counts beside others, as it has said so, or frees
+                                  and allocates that again; not less than it has */
     } wait_status;
     struct { /* STATUS_HANDOVER; gpu: index. Hand-overs since start; the last one in *_last */
       uint64_t drain_ns, move_ns; /* GPU idle: until the release, and from then until the next one runs */

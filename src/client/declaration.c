@@ -23,6 +23,7 @@ static struct gs_msg *provide(void) {
   declaration.declare.limit_bytes = settings()->limit_bytes;
   declaration.declare.soft_limit_bytes = settings()->soft_limit_bytes;
   declaration.declare.class = settings()->class;
+  declaration.declare.expected_bytes = settings()->expected_bytes;
   memcpy(declaration.declare.gang, settings()->gang, sizeof declaration.declare.gang);
   return &declaration;
 }
@@ -30,7 +31,7 @@ static struct gs_msg *provide(void) {
 static bool says_something(const struct gs_msg *msg) {
   return msg->declare.weight || msg->declare.priority || msg->declare.expected_ns ||
          msg->declare.limit_bytes || msg->declare.soft_limit_bytes || msg->declare.class ||
-         *msg->declare.gang;
+         msg->declare.expected_bytes || *msg->declare.gang;
 }
 
 void declaration_send(void) {
@@ -61,6 +62,11 @@ static int end_change(void) {
 
 int gpushare_set_expected_runtime(uint64_t ns) {
   begin_change()->declare.expected_ns = ns;
+  return end_change();
+}
+
+int gpushare_set_expected_memory(uint64_t bytes) {
+  begin_change()->declare.expected_bytes = bytes;
   return end_change();
 }
 

@@ -23,6 +23,7 @@ static const struct {
     {"GPUSHARE_EXPECTED_RUNTIME", is_duration, "a duration (90, 15m, 2.5h)"},
     {"GPUSHARE_MEMORY_LIMIT", is_size, "a size (16G, 512M)"},
     {"GPUSHARE_MEMORY_SOFT_LIMIT", is_size, "a size (16G, 512M)"},
+    {"GPUSHARE_EXPECTED_MEMORY", is_size, "a size (16G, 512M)"},
     {"GPUSHARE_CLASS", is_class, CLASS_NAMES},
 };
 

@@ -322,6 +322,7 @@ static void fill_in(struct gs_msg *msg) {
     msg->declare.expected_ns = random_below(4) * NS_PER_S;
     msg->declare.limit_bytes = random_below(3) * 300 * UNIT;
     msg->declare.soft_limit_bytes = random_below(3) * 300 * UNIT;
+    msg->declare.expected_bytes = random_below(3) * 300 * UNIT;
     msg->declare.class = (uint32_t)random_below(4);
   } else if (msg->type == GS_COMMAND) {
     randomize(msg->command.text, sizeof msg->command.text);

@@ -2,7 +2,7 @@
  * declarer.c - does what it is told, line by line, and answers each with a line: what a program says about
  * itself with gpushare.h, and what it sees of its memory.
  *
- *   weight N, priority N, expected NS, soft BYTES, class N
+ *   weight N, priority N, expected NS, soft BYTES, memory BYTES (expected), class N
  *                                       calls the function: "0", -errno, or "absent"
  *   start                               begins to use GPU 0: "started"
  *   alloc BYTES                         "0", or the driver's error
@@ -26,7 +26,7 @@ static void say_number(long long number) {
 
 static void declare(const char *what, long long value) {
   if (!gpushare_set_weight || !gpushare_set_priority || !gpushare_set_expected_runtime ||
-      !gpushare_set_memory_soft_limit || !gpushare_set_class)
+      !gpushare_set_memory_soft_limit || !gpushare_set_expected_memory || !gpushare_set_class)
     gpu_say("absent");
   else if (strcmp(what, "weight") == 0)
     say_number(gpushare_set_weight((uint32_t)value));
@@ -34,6 +34,8 @@ static void declare(const char *what, long long value) {
     say_number(gpushare_set_priority((int32_t)value));
   else if (strcmp(what, "soft") == 0)
     say_number(gpushare_set_memory_soft_limit((uint64_t)value));
+  else if (strcmp(what, "memory") == 0)
+    say_number(gpushare_set_expected_memory((uint64_t)value));
   else if (strcmp(what, "class") == 0)
     say_number(gpushare_set_class((int)value));
   else

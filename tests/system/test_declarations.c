@@ -106,6 +106,22 @@ TEST(by_environment) {
   end(program);
 }
 
+static bool counts_with(const struct scene_status *status, const void *argument) {
+  const struct gs_msg *wait = scene_wait_of(status, *(const pid_t *)argument);
+  return wait && wait->wait_status.expected_bytes == 48 * MIB;
+}
+
+TEST(expected_memory) {
+  static const char *const environment[] = {"GPUSHARE_EXPECTED_MEMORY=48M", NULL};
+  begin();
+  struct process *program = scene_start(&scene, environment, "job", "--bytes", "4M", "--rounds", "0", NULL);
+  scene_await(&scene, counts_with, &program->pid, "it counts with what it will have");
+  process_close_input(program);
+  process_expect(program, "ok", NULL, 0);
+  process_wait_exit(program, 0);
+  scene_end(&scene);
+}
+
 TEST(nothing_is_declared) {
   begin();
   struct process *program = scene_start(&scene, NULL, "declarer", NULL);
@@ -151,6 +167,7 @@ TEST(by_calls) {
   CHECK(ask(program, "soft 8388608") == 0);
   await_given(program->pid, 40, -20, false, 0, 8 * MIB);
   CHECK(ask(program, "soft 0") == 0);
+  CHECK(ask(program, "memory 8388608") == 0);
   CHECK(ask(program, "weight 100") == 0 && ask(program, "priority 0") == 0);
   await_given(program->pid, 100, 0, false, 0, 0);
   end(program);

@@ -76,17 +76,17 @@ END_TEST
 
 #define SHOW_TERMS                                                                                           \
   "sh -c 'echo $GPUSHARE_WEIGHT, $GPUSHARE_PRIORITY, $GPUSHARE_EXPECTED_RUNTIME, $GPUSHARE_MEMORY_LIMIT, "   \
-  "$GPUSHARE_MEMORY_SOFT_LIMIT, $GPUSHARE_CLASS.' 2>/dev/null"
+  "$GPUSHARE_MEMORY_SOFT_LIMIT, $GPUSHARE_EXPECTED_MEMORY, $GPUSHARE_CLASS.' 2>/dev/null"
 
 START_TEST(terms_are_passed_on) {
   ck_assert_int_eq(run_shell("GPUSHARE_WEIGHT=7 %s/bin/gpusharectl run " SHOW_TERMS, folder), 0);
-  ck_assert_str_eq(output, "7, , , , , .\n");
+  ck_assert_str_eq(output, "7, , , , , , .\n");
   ck_assert_int_eq(
       run_shell("GPUSHARE_WEIGHT=7 %s/bin/gpusharectl run --weight 250 --priority -3 --expected 2h "
-                "--limit 4G --soft-limit 3G --class production " SHOW_TERMS,
+                "--limit 4G --soft-limit 3G --expected-memory 5G --class production " SHOW_TERMS,
                 folder),
       0);
-  ck_assert_str_eq(output, "250, -3, 2h, 4G, 3G, production.\n");
+  ck_assert_str_eq(output, "250, -3, 2h, 4G, 3G, 5G, production.\n");
 }
 END_TEST
 
@@ -133,6 +133,7 @@ START_TEST(wrong_usage_is_said) {
       {"run --expected soon true", "--expected is a duration (90, 15m, 2.5h), not 'soon'"},
       {"run --limit much true", "--limit is a size (16G, 512M), not 'much'"},
       {"run --soft-limit much true", "--soft-limit is a size (16G, 512M), not 'much'"},
+      {"run --expected-memory much true", "--expected-memory is a size (16G, 512M), not 'much'"},
       {"run --class best true", "--class is standard, production or opportunistic, not 'best'"},
       {"run --nonsense true", "unknown option '--nonsense'"},
       {"status --memory swap", "only run has the option '--memory'"},

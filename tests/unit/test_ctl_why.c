@@ -121,6 +121,19 @@ START_TEST(what_is_beyond_a_soft_limit_may_be_away) {
 }
 END_TEST
 
+START_TEST(what_it_is_expected_to_have_is_told) {
+  for (unsigned gib = 20; gib <= 24; gib += 4) {
+    played_begin();
+    add_holder();
+    struct gs_msg *wait = add_job(GS_JOB_WAITING, GS_REASON_TURN, NS_PER_S);
+    wait->wait_status.expected_bytes = gib * GIB;
+    ck_assert_int_eq(ask("5"), 0);
+    ck_assert_int_eq(strstr(output, "Beside others it counts with 24.0 GiB: it has said so") != NULL,
+                     gib > 20);
+  }
+}
+END_TEST
+
 START_TEST(every_reason_has_its_words) {
   static const struct {
     enum gs_reason reason;
@@ -238,6 +251,7 @@ int main(void) {
                                 what_limits_an_opportunistic_job,
                                 what_an_opportunistic_job_waits_for,
                                 what_is_beyond_a_soft_limit_may_be_away,
+                                what_it_is_expected_to_have_is_told,
                                 every_reason_has_its_words,
                                 durations_are_readable,
                                 a_gang_is_named,

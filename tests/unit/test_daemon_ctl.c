@@ -92,7 +92,8 @@ START_TEST(status_json_has_the_promised_keys) {
                                          "reason",
                                          "awaited_job",
                                          "expected_ns",
-                                         "lacking_bytes"};
+                                         "lacking_bytes",
+                                         "expected_memory_bytes"};
   expect(holding_client(), GS_LOCK_OK);
   json_t *root = status_json();
   json_t *gpu = json_array_get(json_object_get(root, "gpus"), 0);
@@ -226,11 +227,15 @@ START_TEST(what_a_job_is_given_can_be_changed) {
   static const struct {
     const char *order, *key;
     json_int_t value;
-  } orders[] = {
-      {"set-weight %d 250", "weight", 250},        {"set-priority %d -20", "priority", -20},
-      {"--json set-priority %d 7", "priority", 7}, {"set-limit %d 4G", "limit_bytes", 4 * GIB},
-      {"set-limit %d 0", "limit_bytes", 0},        {"set-soft-limit %d 3G", "soft_limit_bytes", 3 * GIB},
-      {"set-limit %d 5G", "limit_bytes", 5 * GIB}, {"set-soft-limit %d 0", "soft_limit_bytes", 0}};
+  } orders[] = {{"set-weight %d 250", "weight", 250},
+                {"set-priority %d -20", "priority", -20},
+                {"--json set-priority %d 7", "priority", 7},
+                {"set-limit %d 4G", "limit_bytes", 4 * GIB},
+                {"set-limit %d 0", "limit_bytes", 0},
+                {"set-soft-limit %d 3G", "soft_limit_bytes", 3 * GIB},
+                {"set-limit %d 5G", "limit_bytes", 5 * GIB},
+                {"set-soft-limit %d 0", "soft_limit_bytes", 0},
+                {"set-expected-memory %d 15G", "expected_memory_bytes", 15 * GIB}};
   for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
     snprintf(line, sizeof line, orders[i].order, job);
     ck_assert_msg(ctl(line) == 0, "%s: %s", line, output);
@@ -390,7 +395,7 @@ START_TEST(wrong_usage_is_said) {
   ck_assert_int_eq(ctl("--help"), 0);
   output_has("exit codes");
   output_has("  set-soft-limit JOB BYTES\n");
-  output_has("--limit BYTES, --soft-limit BYTES, --class CLASS\n");
+  output_has("--limit BYTES, --soft-limit BYTES,\n  --expected-memory BYTES, --class CLASS\n");
   output_has("  set-class JOB CLASS ");
   output_has("docs/schema");
   ck_assert_int_eq(ctl("--version"), 0);

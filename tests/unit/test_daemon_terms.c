@@ -122,6 +122,22 @@ START_TEST(memory_has_a_limit) {
 }
 END_TEST
 
+START_TEST(it_counts_with_what_it_says_it_will_have) {
+  int fd = register_client(it);
+  struct gs_msg msg = wire_msg(GS_DECLARE, 0);
+  msg.declare.expected_bytes = 4 * GIB;
+  tell(fd, &msg);
+  attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
+  expect(fd, GS_LOCK_OK);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_WAIT).wait_status.expected_bytes, 4 * GIB);
+  uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
+  ck_assert_int_eq(set_terms(job, GS_TERM_EXPECTED_MEMORY, 3 * GIB), 0);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_WAIT).wait_status.expected_bytes, 3 * GIB);
+  ck_assert_int_eq(set_terms(job, GS_TERM_EXPECTED_MEMORY, 0), 0);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_WAIT).wait_status.expected_bytes, GIB);
+}
+END_TEST
+
 START_TEST(a_soft_limit_is_no_limit) {
   int fd = register_client(it);
   struct gs_msg msg = wire_msg(GS_DECLARE, 0);
@@ -328,6 +344,7 @@ int main(void) {
                                 only_clients_declare,
                                 memory_has_a_limit,
                                 a_soft_limit_is_no_limit,
+                                it_counts_with_what_it_says_it_will_have,
                                 what_is_set_counts_more,
                                 wrong_orders_are_refused,
                                 what_programs_ask_for_has_bounds,

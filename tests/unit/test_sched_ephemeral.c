@@ -154,6 +154,34 @@ START_TEST(memory_of_others_does_not_come_back_for_a_moment) {
 }
 END_TEST
 
+static void tell_expected(int job, uint64_t bytes) {
+  struct sched_terms terms = world.jobs[job].terms;
+  terms.expected_bytes = bytes;
+  world_set_terms(&world, job, &terms);
+  answer();
+  world_pass(&world, 10 * NS_PER_MS);
+}
+
+START_TEST(who_says_what_it_will_have_counts_with_that) {
+  begin();
+  tell_expected(1, 9 * GIB);
+  expect_holders(true, false);
+  tell_expected(1, 7 * GIB);
+  expect_holders(true, true);
+}
+END_TEST
+
+/* Who uses no memory needs no place for it yet. */
+START_TEST(but_not_before_it_has_any) {
+  begin();
+  fall(1, 0);
+  tell_expected(1, 9 * GIB);
+  expect_holders(true, true);
+  rise(1, 0.5);
+  expect_holders(true, false);
+}
+END_TEST
+
 START_TEST(who_leaves_is_expected_no_more) {
   begin();
   rise_and_fall();
@@ -174,6 +202,8 @@ int main(void) {
                                 less_than_before_is_kept_if_less_comes_back,
                                 a_little_that_comes_and_goes_says_nothing_of_the_rest,
                                 others_have_their_turns_beside_it,
+                                who_says_what_it_will_have_counts_with_that,
+                                but_not_before_it_has_any,
                                 memory_of_others_does_not_come_back_for_a_moment,
                                 who_leaves_is_expected_no_more,
                                 NULL};

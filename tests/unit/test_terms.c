@@ -89,6 +89,20 @@ START_TEST(what_is_set_stays_field_by_field) {
 }
 END_TEST
 
+START_TEST(so_is_expected_memory) {
+  struct gs_msg msg = wire_msg(GS_DECLARE, 0);
+  msg.declare.expected_bytes = 6;
+  terms_declare(&terms, &msg);
+  ck_assert_uint_eq(terms_of(&terms).expected_bytes, 6);
+  ck_assert_uint_eq(terms_of(&terms).expected_ns, 0);
+  struct gs_msg set_msg = order(GS_TERM_EXPECTED_MEMORY, 5);
+  ck_assert_ptr_null(terms_wrong(&set_msg));
+  ck_assert(terms_owner_may(&terms, &set_msg));
+  set(GS_TERM_EXPECTED_MEMORY, 5, true);
+  ck_assert_uint_eq(terms_of(&terms).expected_bytes, 5);
+}
+END_TEST
+
 START_TEST(a_soft_limit_is_a_term_of_its_own) {
   declare_soft_limit(6);
   ck_assert_uint_eq(terms_of(&terms).soft_limit_bytes, 6);
@@ -306,6 +320,7 @@ int main(void) {
                                 a_declaration_counts_more_than_experience,
                                 what_is_set_stays_field_by_field,
                                 a_soft_limit_is_a_term_of_its_own,
+                                so_is_expected_memory,
                                 wrong_values_are_named,
                                 an_owner_asks_for_less,
                                 an_owner_lifts_only_his_own_limit,
