@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/parse.h"
 
@@ -54,6 +55,20 @@ static bool has_several(const struct launcher *launcher, char *(*environment)(co
   return false;
 }
 
+static bool is_loopback(const char *address) {
+  return strcmp(address, "localhost") == 0 || strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
+/* Where a loopback address is. Containers, and pods, have networks of their own. */
+static void add_network(struct text *text) {
+  char number[24];
+  struct stat network;
+  if (stat("/proc/self/ns/net", &network) != 0)
+    return;
+  snprintf(number, sizeof number, "@%" PRIu64, (uint64_t)network.st_ino);
+  add(text, number);
+}
+
 /* False: it has not started this process. */
 static bool add_job(struct text *text, const struct launcher *launcher, char *(*environment)(const char *)) {
   add(text, launcher->name);
@@ -63,6 +78,8 @@ static bool add_job(struct text *text, const struct launcher *launcher, char *(*
       return false;
     add(text, ":");
     add(text, value);
+    if (is_loopback(value))
+      add_network(text);
   }
   return true;
 }
