@@ -12,7 +12,8 @@
 
 /* A status costs the daemon as much as so many messages of one job. */
 #define STATUS_COST_DIVISOR 16
-#define NOT_PERMITTED "not permitted: be root, the daemon's user, or in the group of its setting 'group'"
+#define NOT_PERMITTED                                                                                        \
+  "not permitted: be root, the daemon's user, or in the group of its setting 'group'; in no container"
 
 static void reply(struct peer *peer, int status, const char *text) {
   struct gs_msg msg = wire_msg(GS_REPLY, GS_GPU_ALL);

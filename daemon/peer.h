@@ -97,7 +97,7 @@ void peer_close(struct peer *peer, const char *why);
 /* Where its process comes from, as long as that is there. */
 struct origin peer_find_origin(const struct peer *peer);
 
-/* May it change settings? Root, the daemon's user, members of the group. */
+/* May it change settings? (permission.h) */
 bool peer_may_change(const struct peer *peer);
 
 /* It has said what it is. */

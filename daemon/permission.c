@@ -2,13 +2,16 @@
  * permission.c - who may change settings, judged by what the kernel says of the process at the other end.
  *
  * Its groups are those it had when it connected (SO_PEERGROUPS): no look-up of users, which could block on a
- * network service.
+ * network service. And it must be in the daemon's own pid namespace: root of a container may be root of the
+ * host by its number, and in any group that it likes.
  */
 #include "permission.h"
 
 #include <errno.h>
 #include <grp.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -48,12 +51,26 @@ static bool in_supplementary(int fd, gid_t group) {
   return member;
 }
 
+/* Its numbers in all pid namespaces from ours on: of a process in ours there is one. False also if it has
+ * ended. */
+static bool in_our_namespace(pid_t pid) {
+  char path[32], line[256];
+  bool ours = false;
+  snprintf(path, sizeof path, "/proc/%d/status", pid);
+  FILE *status = pid > 0 ? fopen(path, "re") : NULL;
+  while (status && fgets(line, sizeof line, status))
+    if (strncmp(line, "NSpid:\t", 7) == 0)
+      ours = strtol(line + 7, NULL, 10) == pid && !strchr(line + 7, '\t');
+  if (status)
+    fclose(status);
+  return ours;
+}
+
 bool permission_granted(int fd, gid_t group) {
   struct ucred peer;
   socklen_t size = sizeof peer;
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
     return false;
-  if (peer.uid == 0 || peer.uid == geteuid())
-    return true;
-  return group != PERMISSION_NO_GROUP && (peer.gid == group || in_supplementary(fd, group));
+  bool member = group != PERMISSION_NO_GROUP && (peer.gid == group || in_supplementary(fd, group));
+  return (peer.uid == 0 || peer.uid == geteuid() || member) && in_our_namespace(peer.pid);
 }

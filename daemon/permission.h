@@ -10,7 +10,8 @@
 /* The id of a group given by name or number; PERMISSION_NO_GROUP if there is none. */
 gid_t permission_find_group(const char *name);
 
-/* The process at the other end of the socket: root, of our own user, or in the group. */
+/* The process at the other end of the socket: root, of our own user, or in the group; and in our own pid
+ * namespace, so in no container. */
 bool permission_granted(int fd, gid_t group);
 
 #endif
