@@ -62,12 +62,18 @@ static int active_jobs(void) {
   return active;
 }
 
+/* One that came running when others had its place already: it is told to stop at once. */
+static bool runs_unasked(const struct sched_job *job) {
+  return job->state == GS_JOB_DROPPING && job->epoch == 0;
+}
+
 /* In mode on it is alone; otherwise it fits beside those that hold or have not answered. */
 static void check_grant(int i) {
   uint64_t bytes = 0;
   for (int k = 0; k < ACTORS; k++) {
     const struct sched_job *job = &them.jobs[k];
-    if (them.actors[k].attached && (job->state == GS_JOB_HOLDING || job->state == GS_JOB_DROPPING))
+    bool holds = job->state == GS_JOB_HOLDING || job->state == GS_JOB_DROPPING;
+    if (them.actors[k].attached && holds && !runs_unasked(job))
       bytes += job->used_bytes;
   }
   if (active_jobs() < 2)
