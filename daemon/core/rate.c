@@ -25,7 +25,7 @@ static bool is_new(const struct rate_signal *signal) { return is_awake(signal) &
 /* ---- paused ---- */
 
 #define CHECK_TICKS 4
-#define REMEASURE_TICKS 28
+#define REMEASURE_TICKS 30
 #define BAND_ERRORS 3.0
 #define BAND_LEAST 0.015
 #define RESTART_PART 0.25 /* of the old limit: slow start begins there when a phase has changed */
@@ -33,7 +33,7 @@ static bool is_new(const struct rate_signal *signal) { return is_awake(signal) &
 
 static bool is_outside_band(const struct rate_signal *signal, unsigned ticks) {
   struct rate_loss loss = signal_loss(signal, ticks);
-  return loss.ticks > 0 && fabs(loss.loss) > fmax(BAND_ERRORS * loss.error, BAND_LEAST);
+  return loss.ticks > 0 && fabs(loss.loss) > fmax(BAND_ERRORS * fmax(loss.error, loss.spread), BAND_LEAST);
 }
 
 /* What is known of those that have left their band is forgotten. */
@@ -41,7 +41,7 @@ static bool forget_changed(struct rate_gpu *gpu) {
   bool changed = false;
   rate_each_job(job, &gpu->production) {
     struct rate_signal *signal = &job->signal;
-    if (!signal_works(signal) || !is_outside_band(signal, gpu->ticks))
+    if (!signal_works(signal) || !is_outside_band(signal, gpu->ticks - 1))
       continue;
     signal_measure(signal);
     changed = true;
@@ -49,16 +49,20 @@ static bool forget_changed(struct rate_gpu *gpu) {
   return changed;
 }
 
+/* A measurement goes on after a rest, but for the tick in which others still had something queued. */
 static void measure(struct rate_gpu *gpu, enum rate_reason reason) {
   rate_each_job(job, &gpu->production) {
-    if (is_new(&job->signal))
+    if (is_new(&job->signal) && !job->signal.measuring)
       signal_measure(&job->signal);
+    else if (job->signal.measuring)
+      signal_drop(&job->signal, gpu->ticks);
   }
   rate_enter(gpu, RATE_MEASURING, reason);
 }
 
 /* Production is as it was: so the limit was too high if production lost by it. */
 static void resume(struct rate_gpu *gpu) {
+  rate_each_job(job, &gpu->production) { signal_drop(&job->signal, gpu->ticks); }
   limit_resume(gpu, gpu->reason == RATE_LOSES_ALWAYS ? RESUME_PART : 1);
 }
 
@@ -111,25 +115,36 @@ static void step_measuring(struct rate_gpu *gpu) {
 /* ---- a tick ---- */
 
 static void set_free(struct rate_gpu *gpu, enum rate_reason reason) {
-  if (gpu->state == RATE_MEASURING) {
-    rate_each_job(job, &gpu->production) { signal_interrupt(&job->signal); }
-  }
+  if (gpu->state != RATE_FREE)
+    gpu->free_since_ns = gpu->last_ns;
   if (gpu->state != RATE_FREE || gpu->reason != reason)
     rate_enter(gpu, RATE_FREE, reason);
 }
 
 /* Those that were idle while others had no limit have paid for it. */
 static void come_back(struct rate_gpu *gpu) {
+  uint64_t free_ns = gpu->last_ns - gpu->free_since_ns;
   rate_each_job(job, &gpu->production) {
     if (gpu->reason == RATE_PRODUCTION_IDLE && signal_works(&job->signal))
-      signal_surprise(&job->signal, job->growth.elapsed_ns);
+      signal_surprise(&job->signal, job->growth.elapsed_ns, free_ns);
   }
   rate_enter(gpu, RATE_CHECKING, RATE_PRODUCTION_BACK);
+}
+
+/* Other kernels than were measured: another phase. */
+static void measure_unseen(struct rate_gpu *gpu) {
+  rate_each_job(job, &gpu->production) {
+    if (signal_is_unseen(&job->signal))
+      signal_measure(&job->signal);
+  }
+  measure(gpu, RATE_LEFT_BAND);
 }
 
 static void step_limited(struct rate_gpu *gpu) {
   if (some(gpu, is_new))
     measure(gpu, RATE_PRODUCTION_NEW);
+  else if (some(gpu, signal_is_unseen))
+    measure_unseen(gpu);
   else if (!some(gpu, signal_works))
     gpu->reason = RATE_QUIET;
   else
@@ -168,10 +183,17 @@ static void put_out(struct rate_gpu *gpu) {
     share_split(gpu);
 }
 
+static enum rate_guests guests_of(const struct rate_gpu *gpu) {
+  if (gpu->state == RATE_FREE)
+    return RATE_GUESTS_FREE;
+  return gpu->undisturbed ? RATE_GUESTS_PAUSED : RATE_GUESTS_LIMITED;
+}
+
 static void take_counters(struct rate_gpu *gpu, uint64_t elapsed_ns) {
+  enum rate_guests guests = guests_of(gpu);
   rate_each_job(job, &gpu->production) {
     growth_take(job, elapsed_ns);
-    signal_take(&job->signal, &job->growth);
+    signal_take(&job->signal, &job->growth, guests);
   }
   rate_each_job(job, &gpu->opportunistic) {
     growth_take(job, elapsed_ns);

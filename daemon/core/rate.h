@@ -15,9 +15,8 @@
 /* From tick to tick: never the same twice in a row, or what production does in step with them (iterations of
  * a half or two thirds of a period) would look steadier, and other, than it is. */
 #define RATE_PERIOD_LEAST_NS UINT64_C(20000000)
-#define RATE_PERIOD_IDLE_NS                                                                                  \
-  UINT64_C(10000000) /* while production is: when it comes back it must not wait                             \
-                      */
+/* While production is: when it comes back it must not wait. */
+#define RATE_PERIOD_IDLE_NS UINT64_C(5000000)
 #define RATE_PERIOD_MOST_NS UINT64_C(60000000)
 
 #define RATE_NO_LIMIT UINT64_MAX
@@ -82,14 +81,14 @@ struct rate_gpu {
   unsigned opportunistic_count;
   enum rate_state state;
   enum rate_reason reason;
-  double limit;     /* of all opportunistic jobs together, GPU ns per s; kept while paused and free */
-  double gain;      /* of steps, by which it follows production's loss */
-  double step;      /* the last one; its sign counts */
-  double boost;     /* of increases */
-  unsigned tries;   /* decreases by half, one after the other */
-  unsigned sure;    /* ticks in a row that said the same of the limit */
-  unsigned ticks;   /* since the limit or the state changed: what windows may look back on */
-  bool undisturbed; /* no opportunistic job runs: what kernels take now is what they take. Output */
+  double limit;           /* of all opportunistic jobs together, GPU ns per s; kept while paused and free */
+  unsigned calm;          /* windows in a row in which production has lost nothing */
+  unsigned tries;         /* decreases by half, one after the other */
+  unsigned sure;          /* ticks in a row that said the same of the limit */
+  unsigned ticks;         /* since the limit or the state changed: what windows may look back on */
+  bool undisturbed;       /* no opportunistic job runs: what kernels take now is what they take. Output */
+  bool started;           /* slow start is over */
+  uint64_t free_since_ns; /* RATE_FREE */
   uint64_t last_ns;
   uint64_t next_ns; /* when the next tick should be. Output */
   uint32_t dither;

@@ -14,8 +14,17 @@ static unsigned place_before(const struct rate_gauge *gauge, unsigned ticks) {
 }
 
 void gauge_restart(struct rate_gauge *gauge) {
-  gauge->ticks = gauge->last = 0;
+  gauge->ticks = gauge->last = gauge->marked = 0;
   gauge->done[0] = gauge->spent[0] = 0;
+}
+
+void gauge_mark(struct rate_gauge *gauge) { gauge->marked = 0; }
+
+void gauge_drop(struct rate_gauge *gauge, unsigned ticks) {
+  ticks = min_unsigned(ticks, gauge->ticks);
+  gauge->last = place_before(gauge, ticks);
+  gauge->ticks -= ticks;
+  gauge->marked -= min_unsigned(ticks, gauge->marked);
 }
 
 void gauge_push(struct rate_gauge *gauge, double done, double spent) {
@@ -24,6 +33,7 @@ void gauge_push(struct rate_gauge *gauge, double done, double spent) {
   gauge->spent[next] = gauge->spent[gauge->last] + spent;
   gauge->last = next;
   gauge->ticks = min_unsigned(gauge->ticks + 1, GAUGE_TICKS);
+  gauge->marked = min_unsigned(gauge->marked + 1, GAUGE_TICKS);
 }
 
 /* The growth of a sum from `from` ticks ago to `to` ticks ago, each end the mean of `width` points. An end
@@ -79,6 +89,33 @@ static void learn_decay(struct rate_gauge *gauge) {
   gauge->decay = fall > 1 ? fmin(fmax(log2(fall) / scale, DECAY_LEAST), DECAY_MOST) : DECAY_LEAST;
 }
 
+static double unevenness_of(const struct rate_gauge *gauge, unsigned ticks) {
+  double squares = 0;
+  for (unsigned to = 0; to < ticks; to++) {
+    double difference =
+        growth(gauge, gauge->done, to + 1, to, 1) / gauge->base - growth(gauge, gauge->spent, to + 1, to, 1);
+    squares += difference * difference;
+  }
+  return squares / gauge_spent(gauge, ticks);
+}
+
+static double uneven_error(const struct rate_gauge *gauge, double spent) {
+  return spent > 0 ? fmax(sqrt(gauge->unevenness / spent), ERROR_LEAST) : 1;
+}
+
+/* Between two lengths that were learnt, and beyond the longest: by the power law. */
+double gauge_error(const struct rate_gauge *gauge, unsigned ticks) {
+  if (gauge->independent)
+    return uneven_error(gauge, gauge_spent(gauge, ticks));
+  unsigned scale = longest_scale(gauge, ticks);
+  double error = gauge->scatter[scale], beyond = log2((double)(ticks > 0 ? ticks : 1) / (1U << scale));
+  if (scale + 1 < GAUGE_SCALES && 4U << (scale + 1) <= gauge->base_ticks && gauge->scatter[scale + 1] < error)
+    error *= pow(gauge->scatter[scale + 1] / error, beyond);
+  else
+    error *= exp2(-beyond * gauge->decay);
+  return error > ERROR_LEAST ? error : ERROR_LEAST;
+}
+
 bool gauge_learn(struct rate_gauge *gauge, unsigned ticks) {
   gauge->base_ticks = min_unsigned(ticks, gauge->ticks);
   gauge->base = gauge_speed(gauge, ticks);
@@ -89,13 +126,15 @@ bool gauge_learn(struct rate_gauge *gauge, unsigned ticks) {
   for (unsigned i = 0; i < GAUGE_SCALES; i++)
     gauge->scatter[i] = scatter_of(gauge, gauge->base_ticks, 1U << i);
   learn_decay(gauge);
+  gauge->unevenness = unevenness_of(gauge, gauge->base_ticks);
+  gauge->base_error = gauge_error(gauge, gauge->base_ticks);
   return true;
 }
 
-double gauge_error(const struct rate_gauge *gauge, unsigned ticks) {
-  unsigned scale = longest_scale(gauge, ticks);
-  double error = gauge->scatter[scale] * pow((double)(1U << scale) / (ticks > 0 ? ticks : 1), gauge->decay);
-  return error > ERROR_LEAST ? error : ERROR_LEAST;
-}
+double gauge_base_error(const struct rate_gauge *gauge) { return gauge->base_error; }
 
-double gauge_base_error(const struct rate_gauge *gauge) { return gauge_error(gauge, gauge->base_ticks); }
+void gauge_expect(struct rate_gauge *gauge, double base, double error) {
+  double learnt = 1 / (gauge_base_error(gauge) * gauge_base_error(gauge)), expected = 1 / (error * error);
+  gauge->base = (learnt * gauge->base + expected * base) / (learnt + expected);
+  gauge->base_error = sqrt(1 / (learnt + expected));
+}

@@ -10,21 +10,31 @@
 
 #include <stdbool.h>
 
-#define GAUGE_TICKS 63 /* the longest window */
-#define GAUGE_SCALES 5 /* windows of 1, 2, 4, 8 and 16 ticks */
+#define GAUGE_TICKS 255 /* the longest window */
+#define GAUGE_SCALES 5  /* windows of 1, 2, 4, 8 and 16 ticks */
 
 struct rate_gauge {
   double done[GAUGE_TICKS + 1], spent[GAUGE_TICKS + 1]; /* sums at the end of the last ticks */
   unsigned last;                                        /* the place of the newest */
   unsigned ticks;                                       /* known, at most GAUGE_TICKS */
-  double base;                                          /* done / spent undisturbed; 0: not known */
-  unsigned base_ticks;                                  /* from so many ticks */
-  double scatter[GAUGE_SCALES];                         /* standard deviation, relative to base */
-  double decay;                                         /* scatter falls with length to the power of -decay */
+  unsigned marked;              /* of these, since gauge_mark: what windows consist of */
+  double base;                  /* done / spent undisturbed; 0: not known */
+  unsigned base_ticks;          /* from so many ticks */
+  double scatter[GAUGE_SCALES]; /* standard deviation, relative to base */
+  double decay;                 /* scatter falls with length to the power of -decay */
+  bool independent;             /* what ticks say is: no iteration is begun in one and ended in the next */
+  double unevenness;            /* variance for each unit that is spent, if independent */
+  double base_error;            /* standard error of base, relative to it */
 };
 
 /* What went before counts no longer; the undisturbed speed stays known. */
 void gauge_restart(struct rate_gauge *gauge);
+
+/* Windows begin no earlier than now. */
+void gauge_mark(struct rate_gauge *gauge);
+
+/* The last ticks have not been. */
+void gauge_drop(struct rate_gauge *gauge, unsigned ticks);
 
 void gauge_push(struct rate_gauge *gauge, double done, double spent);
 
@@ -34,6 +44,9 @@ double gauge_spent(const struct rate_gauge *gauge, unsigned ticks);
 
 /* Takes the last ticks as undisturbed. False: they say nothing, and the base is unknown now. */
 bool gauge_learn(struct rate_gauge *gauge, unsigned ticks);
+
+/* Undisturbed it should be that, with such an error: beside what was learnt, each counts by its certainty. */
+void gauge_expect(struct rate_gauge *gauge, double base, double error);
 
 /* The standard error of a window of so many ticks, and of the base, relative to the base. */
 double gauge_error(const struct rate_gauge *gauge, unsigned ticks);

@@ -1,12 +1,10 @@
 /*
- * rate_limit.c - the limit of all opportunistic jobs together, while they run: slow start, then additive
- * increase and multiplicative decrease.
+ * rate_limit.c - the limit of all opportunistic jobs together, while they run: slow start, then steps towards
+ * where production loses what it may.
  *
- * Slow start doubles the limit until production loses. From there on each step is as large as production's
- * loss is far from what it may lose: a share of the GPU costs production about as large a share of its speed
- * where it costs anything. So an increase is a constant where production loses nothing, a decrease halves the
- * limit where it loses much, and near the right limit both are small: no sawtooth. (DCTCP decreases in
- * proportion to congestion for the same reason.) Steps that turn back and forth become smaller.
+ * Slow start doubles the limit until production loses. From there on the limit is an estimate with an error
+ * of its own (`doubt`), and each window of ticks moves it by as much as it tells beside what is known: fully
+ * after a change, by less and less while production does what was expected. So there is no sawtooth.
  */
 #include "core/rate_internal.h"
 
@@ -15,10 +13,14 @@
 #define LIMIT_FIRST (0.01 * RATE_WHOLE_GPU)
 #define LIMIT_LEAST (0.001 * RATE_WHOLE_GPU)
 
+static double squared(double value) { return value * value; }
+
 static double limit_most(const struct rate_gpu *gpu) { return gpu->opportunistic_count * RATE_WHOLE_GPU; }
 
 static void set_limit(struct rate_gpu *gpu, double limit, enum rate_state state, enum rate_reason reason) {
   gpu->limit = fmin(fmax(limit, LIMIT_LEAST), limit_most(gpu));
+  rate_each_job(job, &gpu->production) { signal_mark(&job->signal); }
+  gpu->started = state == RATE_STEADY;
   rate_enter(gpu, state, reason);
 }
 
@@ -40,11 +42,25 @@ static bool some_pause(const struct rate_gpu *gpu) {
   return false;
 }
 
+/* ---- what is lost, and what a share of the GPU costs ---- */
+
+/* By so much the limit changes for a part of production's speed. Small limits cost something from the first
+ * share on, so there the line goes through zero; large ones only beyond what production leaves over. */
+static double gain_at(const struct rate_gpu *gpu, const struct rate_loss *loss) {
+  return fmin(gpu->limit / RATE_WHOLE_GPU / fmax(loss->loss, RATE_AIM), loss->gain);
+}
+
+/* What production is to get back may lower the limit by no more than a part: of itself, or of small ones. */
+#define DUE_PART 0.02
+#define DUE_SMALL_PART 0.18
+
 /* Of the job that loses most: each one's speed is kept. */
 static struct rate_loss worst_loss(const struct rate_gpu *gpu, unsigned ticks) {
-  struct rate_loss worst = {.loss = -INFINITY, .error = 1, .ticks = 0};
+  struct rate_loss worst = {.loss = -INFINITY, .error = 1, .noise = 1, .gain = 1};
+  double due_most = fmax(DUE_PART * gpu->limit / RATE_WHOLE_GPU, DUE_SMALL_PART * RATE_AIM);
   rate_each_job(job, &gpu->production) {
-    struct rate_loss loss = signal_loss_due(&job->signal, ticks);
+    struct rate_loss loss = signal_loss_due(&job->signal, ticks, due_most);
+    loss.whose = &job->signal;
     if (signal_works(&job->signal) && loss.ticks > 0 && loss.loss > worst.loss)
       worst = loss;
   }
@@ -55,75 +71,77 @@ static struct rate_loss worst_loss(const struct rate_gpu *gpu, unsigned ticks) {
 
 #define STEADY_TICKS 6 /* the least and the most that a step is judged by */
 #define STEADY_TICKS_MOST 50
+#define POOR_TICKS_MOST 250 /* where the signal is poor */
 
-#define MUCH 0.05 /* lost: no fine work */
-#define GAIN_LEAST 0.1
-#define GAIN_MOST 1.25
-#define GAIN_TURNED 0.5
-#define GAIN_ON 1.3
+#define POOR 0.01       /* error of a window: half of what production may lose */
+#define SLOPE_ERROR 0.3 /* of a step: what a share costs is known no better */
+#define DRIFT 0.0005    /* of the loss, from window to window, without being seen */
 #define DECREASE_MOST 0.5
-#define INCREASE_MOST 0.5 /* of the limit, beyond the additive one */
-#define BOOST 4.0
-#define BOOST_MOST 16.0
-#define TRIES 4 /* decreases by half in a row: then it is not the limit */
+#define START_DECREASE_MOST 0.75 /* at the end of slow start: as far as two steps back */
+#define INCREASE_MOST 0.6        /* of the limit, beyond the additive one */
+#define CALM_MOST 3              /* in a row: each makes the next step eight times as large */
+#define TRIES 4                  /* decreases by half in a row: then it is not the limit */
 
-#define DOUBT_FREE (RATE_AIM / 2)
-#define DOUBT_PART 0.75
-
-/* How far production is from what it may lose; where a long window still can't tell well, it gets the benefit
- * of the doubt. The larger the error, the less of the difference is believed. */
-static double believed(const struct rate_loss *loss) {
-  double doubted = loss->ticks >= STEADY_TICKS_MOST ? fmax(loss->error - DOUBT_FREE, 0) * DOUBT_PART : 0;
-  double difference = RATE_AIM - loss->loss - doubted, error = loss->error;
-  double doubt = error / (2 * fabs(difference) + error);
-  return difference * (1 - doubt * doubt);
+/* Production loses nothing that can be seen, so nobody knows how much more it would stand. */
+static bool is_calm(const struct rate_loss *loss) {
+  return loss->loss < 2 * loss->noise && loss->loss + 2 * loss->noise < RATE_AIM;
 }
 
-static void adapt_gain(struct rate_gpu *gpu, double difference) {
-  if (-difference > MUCH)
-    gpu->gain = 1;
-  else if (difference * gpu->step < 0)
-    gpu->gain = fmax(gpu->gain * GAIN_TURNED, GAIN_LEAST);
+static void note_calm(struct rate_gpu *gpu, const struct rate_loss *loss) {
+  if (is_calm(loss))
+    gpu->calm += gpu->calm < CALM_MOST;
   else
-    gpu->gain = fmin(gpu->gain * GAIN_ON, GAIN_MOST);
-  gpu->step = difference;
+    gpu->calm -= gpu->calm > 0;
 }
 
-/* While production loses nothing at all, increases become larger and larger. */
-static void adapt_boost(struct rate_gpu *gpu, const struct rate_loss *loss) {
-  bool calm = loss->loss + 2 * loss->error < RATE_AIM;
-  gpu->boost = calm && gpu->limit >= LIMIT_FIRST ? fmin(gpu->boost * BOOST, BOOST_MOST) : 1;
-}
-
-static void increase(struct rate_gpu *gpu, const struct rate_loss *loss, double difference) {
-  double step = gpu->gain * fmin(difference, RATE_AIM) * RATE_WHOLE_GPU;
-  double boosted = fmin(gpu->boost * step, INCREASE_MOST * gpu->limit);
-  adapt_boost(gpu, loss);
+/* While production is calm, increases become larger and larger. */
+static void increase(struct rate_gpu *gpu, double step) {
+  double boosted = ldexp(step, gpu->calm > 0 ? 3 * (int)gpu->calm - 3 : 0);
   gpu->tries = 0;
-  set_limit(gpu, gpu->limit + fmax(step, boosted), RATE_STEADY, RATE_KEEPS);
+  set_limit(gpu, gpu->limit + fmax(step, fmin(boosted, INCREASE_MOST * gpu->limit)), RATE_STEADY, RATE_KEEPS);
 }
 
-static void decrease(struct rate_gpu *gpu, double difference) {
-  double step = gpu->gain * -difference * RATE_WHOLE_GPU, most = DECREASE_MOST * gpu->limit;
-  gpu->boost = 1;
+static void decrease(struct rate_gpu *gpu, double step) {
+  double most = (gpu->state == RATE_SLOW_START ? START_DECREASE_MOST : DECREASE_MOST) * gpu->limit;
   gpu->tries = step >= most ? gpu->tries + 1 : 0;
+  gpu->calm = 0;
   if (gpu->tries >= TRIES)
     rate_enter(gpu, RATE_CHECKING, RATE_LOSES_ALWAYS);
   else
     set_limit(gpu, gpu->limit - fmin(step, most), RATE_STEADY, RATE_LOSES);
 }
 
+/* How far production's loss is from what is steered for, as far as the window is believed beside what was
+ * known: where both are as uncertain, half. What production is to get back is known without any window. */
+static double take_difference(const struct rate_loss *loss) {
+  double *doubt = &loss->whose->doubt;
+  double trust = squared(*doubt) / (squared(*doubt) + squared(loss->noise));
+  double moved = trust * (RATE_AIM - loss->loss) + (1 - trust) * (loss->whose->due - loss->due);
+  *doubt = sqrt((1 - trust) * squared(*doubt) + squared(SLOPE_ERROR * moved) + squared(DRIFT));
+  if (is_calm(loss))
+    *doubt = fmax(*doubt, RATE_AIM);
+  loss->whose->due = loss->due;
+  return moved;
+}
+
+static void scale_doubts(struct rate_gpu *gpu, double factor) {
+  rate_each_job(job, &gpu->production) { job->signal.doubt *= factor; }
+}
+
 static void change_limit(struct rate_gpu *gpu, const struct rate_loss *loss) {
-  double difference = believed(loss);
-  if (difference > 0 && !share_is_wanted(gpu)) {
+  if (loss->loss < RATE_AIM && !share_is_wanted(gpu)) {
     rate_enter(gpu, RATE_STEADY, RATE_NO_DEMAND);
     return;
   }
-  adapt_gain(gpu, difference);
-  if (difference > 0)
-    increase(gpu, loss, difference);
+  note_calm(gpu, loss);
+  double before = gpu->limit, gain = gain_at(gpu, loss);
+  double step = gain * take_difference(loss) * RATE_WHOLE_GPU;
+  if (step > 0)
+    increase(gpu, step);
   else
-    decrease(gpu, difference);
+    decrease(gpu, -step);
+  if (gain < loss->gain) /* on a line through zero errors shrink with the limit */
+    scale_doubts(gpu, fmin(gpu->limit / before, 1));
 }
 
 /* ---- slow start ---- */
@@ -143,10 +161,20 @@ static bool is_sure(struct rate_gpu *gpu, bool is_so) {
 #define START_ERROR 0.03
 #define STRIDE 2.0
 #define BAD_ERRORS 1.5
+#define PROBE_ERROR 0.15 /* of the loss that ends slow start */
 
 static bool is_bad(const struct rate_loss *loss) {
   double errors = loss->ticks < START_TICKS_MOST ? BAD_ERRORS : 1;
   return loss->ticks >= START_TICKS && loss->loss > RATE_TOLERANCE + errors * loss->error;
+}
+
+static bool some_bad(const struct rate_gpu *gpu) {
+  rate_each_job(job, &gpu->production) {
+    struct rate_loss loss = signal_loss_due(&job->signal, gpu->ticks, 0);
+    if (signal_works(&job->signal) && is_bad(&loss))
+      return true;
+  }
+  return false;
 }
 
 /* Coarse: production can lose little more than the limit, and the next one is twice as high. So the error may
@@ -162,13 +190,33 @@ static bool is_good(const struct rate_gpu *gpu, const struct rate_loss *loss) {
   return loss->ticks >= START_TICKS_SLOW || (loss->ticks >= most && harmless);
 }
 
+static bool some_owed(const struct rate_gpu *gpu) {
+  rate_each_job(job, &gpu->production) {
+    if (signal_works(&job->signal) && job->signal.debt_s > 0)
+      return true;
+  }
+  return false;
+}
+
+/* What production has not lost while it was measured may be spent on finding out what the limit costs. */
+static bool is_probed(const struct rate_gpu *gpu, const struct rate_loss *loss) {
+  return loss->spread < PROBE_ERROR * loss->loss || some_owed(gpu);
+}
+
+static void end_start(struct rate_gpu *gpu, const struct rate_loss *loss) {
+  rate_each_job(job, &gpu->production) { job->signal.doubt = loss->loss; } /* nothing was known */
+  change_limit(gpu, loss);
+}
+
 static void step_start(struct rate_gpu *gpu) {
   struct rate_loss loss = worst_loss(gpu, gpu->ticks);
-  bool bad = is_sure(gpu, is_bad(&loss)), good = is_good(gpu, &loss);
+  bool bad = is_sure(gpu, some_bad(gpu)), good = is_good(gpu, &loss);
   if (bad && some_lack_work(gpu, gpu->ticks))
     rate_enter(gpu, RATE_CHECKING, RATE_LACKS_WORK);
+  else if (bad && is_probed(gpu, &loss))
+    end_start(gpu, &loss);
   else if (bad)
-    change_limit(gpu, &loss);
+    gpu->reason = RATE_UNDECIDED;
   else if (good && gpu->limit >= limit_most(gpu))
     set_limit(gpu, gpu->limit, RATE_STEADY, RATE_KEEPS);
   else if (good && share_is_wanted(gpu))
@@ -179,8 +227,9 @@ static void step_start(struct rate_gpu *gpu) {
 
 /* ---- steady ---- */
 
-#define SURE_ERRORS 3.0   /* to decrease */
-#define LIKELY_ERRORS 2.5 /* to increase: by no more than what production may lose */
+#define SURPRISE_ERRORS 3.0
+#define CERTAIN 0.75       /* a window's error beside the doubt: then it tells enough to make a step */
+#define CERTAIN_CALM 0.375 /* enough to tell as well whether production is still calm */
 #define FASTER_ERRORS 4.0
 #define FASTER_LEAST 0.05
 
@@ -190,48 +239,56 @@ static bool is_faster(const struct rate_gpu *gpu) {
   return loss.ticks >= STEADY_TICKS && -loss.loss > fmax(FASTER_ERRORS * loss.error, FASTER_LEAST);
 }
 
-static bool is_telling(const struct rate_loss *loss) {
-  return loss->ticks >= STEADY_TICKS && (loss->loss - RATE_AIM > SURE_ERRORS * loss->error ||
-                                         RATE_AIM - loss->loss > LIKELY_ERRORS * loss->error);
+static bool is_surprising(const struct rate_loss *loss) {
+  return loss->ticks >= STEADY_TICKS &&
+         fabs(RATE_AIM - loss->loss) > SURPRISE_ERRORS * hypot(loss->whose->doubt, loss->spread);
 }
 
-/* The shortest window that says that the limit is too high or too low; else the longest. */
+/* The shortest window that is a surprise; else the longest. */
 static struct rate_loss telling_loss(const struct rate_gpu *gpu) {
-  unsigned most = gpu->ticks < STEADY_TICKS_MOST ? gpu->ticks : STEADY_TICKS_MOST;
-  for (unsigned ticks = STEADY_TICKS; ticks < most; ticks *= 2) {
+  for (unsigned ticks = STEADY_TICKS; ticks < POOR_TICKS_MOST; ticks *= 2) {
     struct rate_loss loss = worst_loss(gpu, ticks);
-    if (is_telling(&loss))
+    if (is_surprising(&loss))
       return loss;
   }
-  return worst_loss(gpu, most);
+  return worst_loss(gpu, POOR_TICKS_MOST);
+}
+
+/* The window tells more than is known; or a longer one would hardly tell more. */
+static bool is_enough(const struct rate_gpu *gpu, const struct rate_loss *loss) {
+  double certain = gpu->calm > 0 ? CERTAIN_CALM : CERTAIN;
+  unsigned most = loss->noise > POOR ? POOR_TICKS_MOST : STEADY_TICKS_MOST;
+  return loss->noise < certain * loss->whose->doubt || loss->ticks >= most;
 }
 
 static void step_steady(struct rate_gpu *gpu) {
   struct rate_loss loss = telling_loss(gpu);
-  bool sure = is_sure(gpu, is_telling(&loss));
+  bool surprise = is_sure(gpu, is_surprising(&loss));
   if (loss.ticks < STEADY_TICKS)
     return;
+  if (surprise)
+    loss.whose->doubt = fabs(RATE_AIM - loss.loss);
   if (is_faster(gpu))
     rate_enter(gpu, RATE_CHECKING, RATE_FASTER);
-  else if (sure && some_lack_work(gpu, loss.ticks))
+  else if (surprise && some_lack_work(gpu, loss.ticks))
     rate_enter(gpu, RATE_CHECKING, RATE_LACKS_WORK);
-  else if (sure || gpu->ticks >= STEADY_TICKS_MOST)
+  else if (surprise || is_enough(gpu, &loss))
     change_limit(gpu, &loss);
 }
 
 /* ---- what others see ---- */
 
 void limit_start(struct rate_gpu *gpu, double part) {
-  gpu->gain = gpu->boost = 1;
-  gpu->step = 0;
-  gpu->tries = 0;
+  gpu->tries = gpu->calm = 0;
   set_limit(gpu, fmax(gpu->limit * part, LIMIT_FIRST), RATE_SLOW_START, RATE_UNDECIDED);
 }
 
 void limit_resume(struct rate_gpu *gpu, double part) {
-  gpu->boost = 1;
-  gpu->tries = 0;
-  set_limit(gpu, gpu->limit * part, RATE_STEADY, gpu->reason);
+  gpu->tries = gpu->calm = 0;
+  if (part < 1)
+    set_limit(gpu, gpu->limit * part, RATE_STEADY, gpu->reason);
+  else
+    rate_enter(gpu, gpu->started ? RATE_STEADY : RATE_SLOW_START, gpu->reason);
 }
 
 void limit_step(struct rate_gpu *gpu) {

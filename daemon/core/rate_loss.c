@@ -16,8 +16,9 @@ static double squared(double value) { return value * value; }
  * it is shared at the same time, by a little all the time. Which it is shows in the kernels: of few long
  * delays the sum of squares is large. */
 #define SLICE_NS 2e6
-#define SLICE_WEIGHT_NS 0.5e6 /* of so much delay: what is believed before there is any */
+#define SLICE_WEIGHT_NS 0.1e6 /* of so much delay: what is believed before there is any */
 #define FORGOTTEN_PER_TICK 0.001
+#define LATELY_KEPT 0.8 /* from tick to tick */
 
 static double grain_ns(const struct rate_signal *signal) {
   double squares = SLICE_NS * SLICE_WEIGHT_NS + signal->delayed_squared;
@@ -28,34 +29,58 @@ static double kernel_delay_ns(const struct rate_signal *signal, const struct rat
   return signal->kernels.base > 0 ? growth->sampled_ns - growth->expected_ns / signal->kernels.base : 0;
 }
 
+/* What delays all kernels alike is no grain: only what differs from the last ticks counts. */
 static void take_delay(struct rate_signal *signal, const struct rate_growth *growth) {
   double delay_ns = kernel_delay_ns(signal, growth), kept = 1 - FORGOTTEN_PER_TICK;
+  double even_ns = signal->lately_sampled_ns > 0
+                       ? signal->lately_delayed_ns / signal->lately_sampled_ns * growth->sampled_ns
+                       : 0;
   signal->delayed_ns = fmax(signal->delayed_ns * kept + delay_ns, 0);
-  signal->delayed_squared = signal->delayed_squared * kept + squared(delay_ns);
+  signal->delayed_squared = signal->delayed_squared * kept + squared(delay_ns - even_ns);
+  signal->lately_delayed_ns = signal->lately_delayed_ns * LATELY_KEPT + delay_ns;
+  signal->lately_sampled_ns = signal->lately_sampled_ns * LATELY_KEPT + growth->sampled_ns;
   signal->sampled_ns = signal->sampled_ns * kept + growth->sampled_ns;
-  signal->busy_ns = signal->busy_ns * kept + growth->busy_ns;
+  signal->busy_ns = signal->busy_ns * kept + fmin(growth->busy_ns, growth->elapsed_ns);
+  signal->time_ns = signal->time_ns * kept + growth->elapsed_ns;
+}
+
+/* The part of its time in which the GPU works for it. */
+static double busy_part(const struct rate_signal *signal) {
+  return signal->busy_ns > 0 ? signal->busy_ns / signal->time_ns : 1;
 }
 
 /* ---- losses ---- */
 
+#define BUSY_PART_LEAST 0.5 /* that the gain is taken from: less would make rash steps */
+
 static struct rate_loss loss_of(const struct rate_signal *signal, const struct rate_gauge *gauge,
                                 unsigned ticks) {
-  struct rate_loss loss = {.ticks = ticks < gauge->ticks ? ticks : gauge->ticks};
-  double spent = gauge_spent(gauge, ticks);
+  struct rate_loss loss = {.ticks = ticks < gauge->marked ? ticks : gauge->marked};
+  double spent = gauge_spent(gauge, loss.ticks);
   if (spent <= 0 || gauge->base <= 0)
-    return (struct rate_loss){.loss = 0, .error = 1};
-  loss.loss = 1 - gauge_speed(gauge, ticks) / gauge->base;
-  loss.error = sqrt(squared(gauge_error(gauge, loss.ticks)) + squared(gauge_base_error(gauge)) +
-                    RATE_TOLERANCE * grain_ns(signal) / spent);
+    return (struct rate_loss){.loss = 0, .error = 1, .noise = 1, .spread = 1, .gain = 1};
+  loss.loss = 1 - gauge_speed(gauge, loss.ticks) / gauge->base;
+  double scatter = squared(gauge_error(gauge, loss.ticks)), grain = grain_ns(signal) / spent;
+  loss.noise = sqrt(scatter + RATE_TOLERANCE * grain);
+  loss.gain = 1;
+  loss.spread = sqrt(scatter + fmax(loss.loss, RATE_TOLERANCE) * grain);
+  loss.error = hypot(loss.noise, gauge_base_error(gauge));
+  return loss;
+}
+
+/* What the GPU does for it takes longer, the rest of an iteration does not. */
+static struct rate_loss arrivals_loss(const struct rate_signal *signal, unsigned ticks) {
+  struct rate_loss loss = loss_of(signal, &signal->arrivals, ticks);
+  loss.gain = 1 / fmax(busy_part(signal), BUSY_PART_LEAST);
   return loss;
 }
 
 struct rate_loss signal_loss(const struct rate_signal *signal, unsigned ticks) {
   if (signal->ruler == RATE_RULED_BY_ARRIVALS)
-    return loss_of(signal, &signal->arrivals, ticks);
+    return arrivals_loss(signal, ticks);
   if (signal->ruler == RATE_RULED_BY_KERNELS)
     return loss_of(signal, &signal->kernels, ticks);
-  return (struct rate_loss){.loss = 0, .error = 1};
+  return (struct rate_loss){.loss = 0, .error = 1, .noise = 1, .spread = 1, .gain = 1};
 }
 
 bool signal_lacks_work(const struct rate_signal *signal, unsigned ticks) {
@@ -69,11 +94,12 @@ bool signal_lacks_work(const struct rate_signal *signal, unsigned ticks) {
 
 /* ---- what it is owed ---- */
 
-#define DEBT_MOST_S 0.2 /* more is forgiven: opportunistic jobs don't starve for what is long past */
-#define DEBT_PAID_IN_S 40.0
+#define DEBT_MOST_S 0.2    /* more is forgiven: opportunistic jobs don't starve for what is long past */
+#define CREDIT_MOST_S 0.05 /* what is not lost while opportunistic jobs pause: slow start may use it up */
+#define DEBT_PAID_IN_S 24.0
 
 void signal_owe(struct rate_signal *signal, double lost_ns) {
-  signal->debt_s = fmin(fmax(signal->debt_s + lost_ns / 1e9, 0), DEBT_MOST_S);
+  signal->debt_s = fmin(fmax(signal->debt_s + lost_ns / 1e9, -CREDIT_MOST_S), DEBT_MOST_S);
 }
 
 /* Beyond what is steered for, in this tick. Of a few sampled kernels one that was delayed for long says
@@ -82,20 +108,25 @@ void signal_owe(struct rate_signal *signal, double lost_ns) {
 static double lost_ns(const struct rate_signal *signal, const struct rate_growth *growth) {
   if (signal->ruler == RATE_RULED_BY_KERNELS) {
     double inflation = signal->sampled_ns > 0 ? signal->busy_ns / signal->sampled_ns : 0;
-    return kernel_delay_ns(signal, growth) * inflation - RATE_AIM * growth->busy_ns;
+    return (kernel_delay_ns(signal, growth) * inflation - RATE_AIM * growth->busy_ns) / busy_part(signal);
   }
   struct rate_loss loss = signal_loss(signal, 1);
   return loss.ticks > 0 ? (loss.loss - RATE_AIM) * growth->elapsed_ns : 0;
 }
 
-void signal_take_loss(struct rate_signal *signal, const struct rate_growth *growth) {
+void signal_take_loss(struct rate_signal *signal, const struct rate_growth *growth, enum rate_guests guests) {
+  if (!signal_works(signal))
+    return;
   take_delay(signal, growth);
-  if (signal->measured && signal_works(signal))
+  if (guests == RATE_GUESTS_PAUSED) /* whatever it does now, nobody else has done it */
+    signal_owe(signal, -RATE_AIM * growth->elapsed_ns);
+  else if (signal->measured)
     signal_owe(signal, lost_ns(signal, growth));
 }
 
-struct rate_loss signal_loss_due(const struct rate_signal *signal, unsigned ticks) {
+struct rate_loss signal_loss_due(const struct rate_signal *signal, unsigned ticks, double due_most) {
   struct rate_loss loss = signal_loss(signal, ticks);
-  loss.loss += signal->debt_s / DEBT_PAID_IN_S;
+  loss.due = fmin(fmax(signal->debt_s, 0) / DEBT_PAID_IN_S, due_most);
+  loss.loss += loss.due;
   return loss;
 }

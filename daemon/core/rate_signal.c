@@ -18,6 +18,8 @@
 #define IN_FLIGHT_NS 6e6
 #define CREDIT_PER_BUSY 0.01
 #define CREDIT_MOST_NS 100e6
+#define WORTH_NS (1000 * NS_PER_MS) /* shorter idle times are not worth it: they count */
+#define WORTHLESS 4                 /* times */
 
 bool signal_works(const struct rate_signal *signal) { return signal->quiet_ns < QUIET_NS; }
 
@@ -25,11 +27,10 @@ bool signal_is_idle(const struct rate_signal *signal) {
   return signal->quiet_ns >= (signal->credit_ns >= 0 ? IDLE_NS : SURELY_IDLE_NS);
 }
 
-void signal_surprise(struct rate_signal *signal, double period_ns) {
+void signal_surprise(struct rate_signal *signal, double period_ns, uint64_t free_ns) {
   double lost_ns = SURPRISE_PART * period_ns + IN_FLIGHT_NS;
-  signal->credit_ns -= lost_ns;
-  if (signal->ruler == RATE_RULED_BY_ARRIVALS) /* they can't tell yet */
-    signal_owe(signal, lost_ns);
+  signal->credit_ns -= free_ns < WORTH_NS ? WORTHLESS * lost_ns : lost_ns;
+  signal_owe(signal, lost_ns);
 }
 
 static void take_quiet(struct rate_signal *signal, const struct rate_growth *growth) {
@@ -42,7 +43,17 @@ static void take_quiet(struct rate_signal *signal, const struct rate_growth *gro
 /* ---- what is taken in ---- */
 
 #define MEASURE_LEAST 16 /* ticks */
-#define MEASURE_MOST 60
+#define MEASURE_MOST 40
+
+void signal_mark(struct rate_signal *signal) {
+  gauge_mark(&signal->arrivals);
+  gauge_mark(&signal->kernels);
+}
+
+void signal_drop(struct rate_signal *signal, unsigned ticks) {
+  gauge_drop(&signal->arrivals, ticks);
+  gauge_drop(&signal->kernels, ticks);
+}
 
 static void restart_gauges(struct rate_signal *signal) {
   gauge_restart(&signal->arrivals);
@@ -51,45 +62,67 @@ static void restart_gauges(struct rate_signal *signal) {
 
 void signal_init(struct rate_signal *signal) {
   memset(signal, 0, sizeof *signal);
-  signal->patience = MEASURE_MOST;
+  signal->rests = true;
+  signal->kernels.independent = true;
   restart_gauges(signal);
 }
 
-/* The tick in which it begins to work again is not a whole one, so it says nothing of arrivals. */
-void signal_take(struct rate_signal *signal, const struct rate_growth *growth) {
-  bool worked = signal_works(signal);
+#define UNSEEN_TICKS 50
+
+static void take_unseen(struct rate_signal *signal, const struct rate_growth *growth) {
+  if (growth->sampled_ns > 0)
+    signal->unseen = 0;
+  else
+    signal->unseen += growth->submissions > 0;
+}
+
+bool signal_is_unseen(const struct rate_signal *signal) {
+  return signal->ruler == RATE_RULED_BY_KERNELS && signal->unseen >= UNSEEN_TICKS;
+}
+
+/* The ticks in which it stops and begins again are not whole ones: they say nothing of arrivals, nor do those
+ * between. What was before a rest and what is after it are one window. */
+static void take_arrivals(struct rate_signal *signal, const struct rate_growth *growth) {
+  bool quiet = signal->quiet_ns > 0, rested = signal->rests;
+  signal->rests = !signal_works(signal) || (rested && quiet);
+  if (!rested)
+    gauge_push(&signal->arrivals, growth->submissions, growth->told_ns);
+  signal->pause = quiet && !rested ? signal->pause + 1 : 0;
+  if (signal->rests && !rested)
+    gauge_drop(&signal->arrivals, signal->pause + 1);
+}
+
+void signal_take(struct rate_signal *signal, const struct rate_growth *growth, enum rate_guests guests) {
   take_quiet(signal, growth);
+  if (guests == RATE_GUESTS_FREE) {
+    signal->rests = signal->quiet_ns > 0 || !growth->sane;
+    return;
+  }
   if (!growth->sane) {
     restart_gauges(signal);
     return;
   }
   gauge_push(&signal->kernels, growth->expected_ns, growth->sampled_ns);
-  if (worked && signal_works(signal))
-    gauge_push(&signal->arrivals, growth->submissions, growth->told_ns);
-  else
-    gauge_restart(&signal->arrivals);
+  take_arrivals(signal, growth);
   signal->worked += signal_works(signal);
-  signal_take_loss(signal, growth);
+  take_unseen(signal, growth);
+  signal_take_loss(signal, growth, guests);
 }
 
 /* ---- undisturbed ---- */
 
 #define FINE_ERROR 0.001        /* a twentieth of what production may lose: no need to measure on */
-#define VERY_STEADY_ERROR 0.004 /* arrivals rule, whatever the kernels say */
+#define VERY_STEADY_ERROR 0.005 /* arrivals rule, whatever the kernels say */
+#define EXPECTED_ERROR 0.003    /* of what a job says that its kernels take undisturbed */
 #define STEADY_ERROR 0.008      /* they rule if the kernels are no better; beyond it they tell no loss */
 
 void signal_measure(struct rate_signal *signal) {
   signal->measured = false;
+  signal->measuring = true;
   signal->ruler = RATE_RULED_BY_NOTHING;
-  signal->worked = 0;
+  signal->worked = signal->unseen = 0;
   signal->arrivals.base = signal->kernels.base = 0;
   restart_gauges(signal);
-}
-
-void signal_interrupt(struct rate_signal *signal) {
-  unsigned half = signal->patience / 2;
-  if (!signal->measured)
-    signal->patience = half > MEASURE_LEAST ? half : MEASURE_LEAST;
 }
 
 static bool is_fine(struct rate_gauge gauge) {
@@ -98,7 +131,7 @@ static bool is_fine(struct rate_gauge gauge) {
 }
 
 bool signal_suffices(const struct rate_signal *signal, unsigned ticks_most) {
-  unsigned most = ticks_most < signal->patience ? ticks_most : signal->patience;
+  unsigned most = ticks_most < MEASURE_MOST ? ticks_most : MEASURE_MOST;
   return signal->worked >= most || is_fine(signal->arrivals);
 }
 
@@ -115,10 +148,13 @@ static bool is_better(const struct rate_gauge *arrivals, const struct rate_gauge
 bool signal_learn(struct rate_signal *signal) {
   bool arrivals = learn_arrivals(&signal->arrivals);
   bool kernels = gauge_learn(&signal->kernels, signal->kernels.ticks);
+  if (kernels)
+    gauge_expect(&signal->kernels, 1, EXPECTED_ERROR);
   if (arrivals && (!kernels || is_better(&signal->arrivals, &signal->kernels)))
     signal->ruler = RATE_RULED_BY_ARRIVALS;
   else if (kernels)
     signal->ruler = RATE_RULED_BY_KERNELS;
   signal->measured = arrivals || kernels;
+  signal->measuring = false;
   return signal->measured;
 }

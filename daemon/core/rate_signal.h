@@ -13,7 +13,7 @@
 
 /* Of its speed that a production job may lose, and what is steered for. */
 #define RATE_TOLERANCE 0.02
-#define RATE_AIM 0.0197
+#define RATE_AIM 0.0195
 
 /* What happened in one tick; sane: the counters can be believed. */
 struct rate_growth {
@@ -22,41 +22,60 @@ struct rate_growth {
   bool idle, sane;
 };
 
+/* What opportunistic jobs might do in it. */
+enum rate_guests { RATE_GUESTS_FREE, RATE_GUESTS_PAUSED, RATE_GUESTS_LIMITED };
+
 enum rate_ruler { RATE_RULED_BY_NOTHING, RATE_RULED_BY_ARRIVALS, RATE_RULED_BY_KERNELS };
 
 struct rate_signal {
   struct rate_gauge arrivals, kernels;
   enum rate_ruler ruler;
   bool measured;     /* what it does undisturbed is known */
-  unsigned patience; /* ticks of work that a measurement may take at most */
+  bool measuring;    /* it is being found out, with rests between */
+  bool rests;        /* has nothing to do, or not for the whole tick */
+  unsigned pause;    /* ticks for which it has submitted nothing, while it does not rest yet */
+  unsigned unseen;   /* ticks in a row with submissions, but without a sampled kernel that is known */
   unsigned worked;   /* ticks of work since the measurement began */
   uint64_t quiet_ns; /* for so long it has submitted nothing and had nothing queued */
   double credit_ns;  /* of GPU time that it may yet lose to jobs that it finds unlimited when it comes back */
-  double delayed_ns, delayed_squared; /* of sampled kernels: how long others delay them, sums over ticks */
-  double sampled_ns, busy_ns;         /* sums over the same ticks */
+  double delayed_ns, delayed_squared;  /* of sampled kernels: how long others delay them, sums over ticks */
+  double sampled_ns, busy_ns, time_ns; /* sums over the same ticks */
+  double lately_delayed_ns, lately_sampled_ns; /* the same of the last few ticks */
+  double doubt;  /* how far its loss may be from what is steered for: standard error */
+  double due;    /* what it was to get back at the last step */
   double debt_s; /* what it has lost beyond what is steered for, in seconds of its work */
 };
 
-/* What it loses, as a part of its speed, and the standard error of that; in so many ticks (0: can't say). */
+/* What it loses, as a part of its speed; in so many ticks (0: can't say). Standard errors: all in all; what
+ * differs from window to window, so without that of the undisturbed speed; the same if it loses as much as it
+ * seems to, since of more delays the number is less certain. */
 struct rate_loss {
-  double loss, error;
+  double loss, error, noise, spread;
+  double gain; /* of the GPU for the whole of its speed: what it costs, or less */
+  double due;  /* what of the loss is not lost, but to be given back */
   unsigned ticks;
+  struct rate_signal *whose;
 };
 
 void signal_init(struct rate_signal *signal);
-void signal_take(struct rate_signal *signal, const struct rate_growth *growth);
+void signal_take(struct rate_signal *signal, const struct rate_growth *growth, enum rate_guests guests);
+
+/* Windows begin no earlier than now; the last ticks have not been. */
+void signal_mark(struct rate_signal *signal);
+void signal_drop(struct rate_signal *signal, unsigned ticks);
 
 /* It has something to do; it has had nothing for so long that others may have the whole GPU. */
 bool signal_works(const struct rate_signal *signal);
 bool signal_is_idle(const struct rate_signal *signal);
 
-/* It was idle, and others had no limit when it came back, in a period of that length. */
-void signal_surprise(struct rate_signal *signal, double period_ns);
+/* Its kernels rule, and for long it has run none of which is known what they take. */
+bool signal_is_unseen(const struct rate_signal *signal);
 
-/* What it does undisturbed: forget it and measure; it has gone idle meanwhile, so be quicker the next time;
- * whether what has been seen is enough. */
+/* It was idle, and others had no limit when it came back, in a period of that length. */
+void signal_surprise(struct rate_signal *signal, double period_ns, uint64_t free_ns);
+
+/* What it does undisturbed: forget it and measure; whether what has been seen is enough. */
 void signal_measure(struct rate_signal *signal);
-void signal_interrupt(struct rate_signal *signal);
 bool signal_suffices(const struct rate_signal *signal, unsigned ticks_most);
 
 /* Take what has been seen as undisturbed. False: neither signal could tell a loss. */
@@ -67,13 +86,13 @@ bool signal_learn(struct rate_signal *signal);
 /* In the last ticks, by what rules it; positive: it is slower than undisturbed. And with what it is to get
  * back for earlier losses. */
 struct rate_loss signal_loss(const struct rate_signal *signal, unsigned ticks);
-struct rate_loss signal_loss_due(const struct rate_signal *signal, unsigned ticks);
+struct rate_loss signal_loss_due(const struct rate_signal *signal, unsigned ticks, double due_most);
 
 /* Fewer arrivals than undisturbed, though its kernels take no longer: it has less to do. */
 bool signal_lacks_work(const struct rate_signal *signal, unsigned ticks);
 
 /* Its account: a tick; a loss that the signals can't see. */
-void signal_take_loss(struct rate_signal *signal, const struct rate_growth *growth);
+void signal_take_loss(struct rate_signal *signal, const struct rate_growth *growth, enum rate_guests guests);
 void signal_owe(struct rate_signal *signal, double lost_ns);
 
 #endif

@@ -63,6 +63,62 @@ START_TEST(nothing_can_be_learnt_from_nothing) {
 }
 END_TEST
 
+START_TEST(windows_begin_at_the_mark) {
+  push(20, 3);
+  gauge_mark(&gauge);
+  ck_assert_uint_eq(gauge.marked, 0);
+  push(5, 4);
+  ck_assert_uint_eq(gauge.marked, 5);
+  ck_assert_uint_eq(gauge.ticks, 25);
+}
+END_TEST
+
+START_TEST(what_is_dropped_has_not_been) {
+  push(20, 3);
+  gauge_mark(&gauge);
+  push(2, 9);
+  gauge_drop(&gauge, 3);
+  ck_assert_uint_eq(gauge.ticks, 19);
+  ck_assert_uint_eq(gauge.marked, 0);
+  push(5, 3);
+  ck_assert_double_eq_tol(gauge_speed(&gauge, 24), 3, 1e-9);
+  gauge_drop(&gauge, 100);
+  ck_assert_uint_eq(gauge.ticks, 0);
+}
+END_TEST
+
+START_TEST(what_is_expected_counts_by_its_certainty) {
+  push(20, 1.01);
+  ck_assert(gauge_learn(&gauge, 20));
+  double learnt = gauge_base_error(&gauge);
+  gauge_expect(&gauge, 1, learnt);
+  ck_assert_double_eq_tol(gauge.base, 1.005, 1e-9);
+  ck_assert_double_eq_tol(gauge_base_error(&gauge), learnt / sqrt(2), 1e-9);
+  gauge_expect(&gauge, 2, 1000);
+  ck_assert_double_eq_tol(gauge.base, 1.005, 1e-6);
+}
+END_TEST
+
+/* Some ticks have twenty times the work of others: the error falls with what was spent, not with ticks. */
+START_TEST(the_error_of_independent_ticks_by_what_they_spend) {
+  double told = 0, squares = 0;
+  const int rounds = 400;
+  gauge.independent = true;
+  for (int round = 0; round < rounds; round++) {
+    gauge_restart(&gauge);
+    for (unsigned i = 0; i < 40; i++) {
+      double spent = i % 4 ? 1 : 20;
+      gauge_push(&gauge, spent + sqrt(spent) * (chance() - 0.5), spent);
+    }
+    ck_assert(gauge_learn(&gauge, 40));
+    told += gauge_base_error(&gauge) / rounds;
+    squares += (gauge.base - 1) * (gauge.base - 1) / rounds;
+  }
+  ck_assert_double_eq_tol(told / sqrt(squares), 1, 0.15);
+  ck_assert_double_eq_tol(gauge_error(&gauge, 4) / gauge_error(&gauge, 40), sqrt(10), 1e-6);
+}
+END_TEST
+
 /* The error that it tells is about the error that it makes. */
 static void check_error(double (*speed)(unsigned tick)) {
   double told = 0, squares = 0;
@@ -113,6 +169,10 @@ int main(void) {
                                 it_remembers_no_more_than_its_longest_window,
                                 a_restart_forgets_all_but_the_base,
                                 nothing_can_be_learnt_from_nothing,
+                                windows_begin_at_the_mark,
+                                what_is_dropped_has_not_been,
+                                what_is_expected_counts_by_its_certainty,
+                                the_error_of_independent_ticks_by_what_they_spend,
                                 the_error_of_independent_ticks,
                                 the_error_of_iterations,
                                 longer_windows_err_less,
