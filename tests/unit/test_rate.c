@@ -215,13 +215,12 @@ START_TEST(paying_back_takes_a_part_only) {
   settle();
   producer->leftover = 0;
   scene_run(&scene, 20);
-  double limit = scene_limit(&scene);
   for (int i = 0; i < 200; i++) {
     producer->job.signal.debt_s = 0.2;
     scene_tick(&scene);
   }
-  ck_assert_double_lt(scene_limit(&scene), 0.95 * limit);
-  ck_assert_double_gt(scene_limit(&scene), 0.75 * limit);
+  ck_assert_double_lt(scene_limit(&scene), 0.9 * RATE_AIM);
+  ck_assert_double_gt(scene_limit(&scene), 0.75 * RATE_AIM);
 }
 END_TEST
 
