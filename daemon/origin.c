@@ -28,7 +28,10 @@ static bool ends(const char *text, const char *with) {
 
 static size_t count_hex(const char *text) { return strspn(text, "0123456789abcdef"); }
 
+/* Nothing without a name. */
 static void become(const struct walk *walk, enum gs_origin kind, const char *name) {
+  if (!*name)
+    return;
   *walk->origin = (struct origin){.kind = kind};
   printable_copy(walk->origin->name, name, sizeof walk->origin->name);
 }

@@ -351,7 +351,7 @@ static bool await(const struct live *live) {
 /* True: there is something else to be seen. Keys first: they are for the rows that are seen now. */
 static bool step(struct live *live) {
   bool lost = *live->source.error.text, pressed = false;
-  while (!live->view.quits && press(live)) /* what comes after is for the shell */
+  while (!live->view.quits && press(live)) /* no key counts after that */
     pressed = true;
   bool answered = top_source_step(&live->source, live->view.interval_ns, clock_now_ns());
   if (answered)

@@ -306,6 +306,10 @@ TEST(any_size_will_do) {
   }
   await("  *JOB NAME");
   await("     1 train");
+  tmux("resize-window -x 30 -y 4"); /* one row */
+  press("End");
+  await("     2 infer");
+  await_gone("     1 train");
   tmux("resize-window -x 100 -y 24");
   await_order(TRAIN, INFER);
   press("F1");

@@ -146,9 +146,58 @@ START_TEST(names_have_an_end) {
 }
 END_TEST
 
+static uint64_t state;
+
+static unsigned next_below(unsigned end) {
+  state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  return (unsigned)(state >> 33) % end;
+}
+
+/* Of what names are made of, in any order. */
+static void make_text(char text[2048]) {
+  static const char *const parts[] = {"/",        "\n",      ":",
+                                      "0::/",     "-",       ID,
+                                      "docker",   "libpod-", ".scope",
+                                      ".service", "pod",     POD,
+                                      "-pod",     POD_UNIT,  "slurm",
+                                      "/job_",    "12",      "step_",
+                                      "lxc",      ".slice:", "lxc.payload.",
+                                      "\\x2d",    "\\x",     "apptainer",
+                                      "-",        "\033",    "singularity",
+                                      ".slice",   "user@",   "3f"};
+  *text = '\0';
+  for (unsigned left = next_below(24); left > 0; left--)
+    strcat(text, parts[next_below(sizeof parts / sizeof *parts)]);
+}
+
+static void check_printable(const char *text, size_t size) {
+  ck_assert_uint_lt(strnlen(text, size), size);
+  for (; *text; text++)
+    ck_assert(*text >= ' ' && *text <= '~');
+}
+
+START_TEST(whatever_is_said_gives_a_name_that_can_be_shown) {
+  for (unsigned run = 0; run < 20000; run++) {
+    char text[2048];
+    make_text(text);
+    struct origin origin = origin_parse(text);
+    ck_assert_uint_le(origin.kind, GS_ORIGIN_POD);
+    check_printable(origin.name, sizeof origin.name);
+    check_printable(origin.container, sizeof origin.container);
+    ck_assert_msg((origin.kind == GS_ORIGIN_NONE) == (*origin.name == '\0'), "%s", text);
+  }
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {
-      containers_of_version_2, pods, batch_jobs, units, version_1_has_many_lines, nothing_that_has_a_name,
-      names_have_an_end,       NULL};
+  const TTest *const tests[] = {containers_of_version_2,
+                                pods,
+                                batch_jobs,
+                                units,
+                                version_1_has_many_lines,
+                                nothing_that_has_a_name,
+                                names_have_an_end,
+                                whatever_is_said_gives_a_name_that_can_be_shown,
+                                NULL};
   return suite_main("origin", tests, NULL, NULL);
 }

@@ -115,7 +115,8 @@ END_TEST
 
 START_TEST(another_daemon_has_no_rates) {
   for (int i = 0; i < 3; i++) {
-    begin(i == 2 ? 50 * NS_PER_S : 100 * NS_PER_S); /* in the end its clock has begun anew */
+    static const uint64_t up_s[] = {100, 110, 50}; /* in the end its clock has begun anew */
+    begin(up_s[i] * NS_PER_S);
     msgs[0].daemon.pid = i == 0 ? 98 : 99;
     add_gpu(0, 10);
     add_job(1, "a", NS_PER_S, 0);
