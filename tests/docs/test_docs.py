@@ -1,0 +1,110 @@
+"""What the documentation says is there: messages that it quotes, commands, options, variables, files, links.
+usage: test_docs.py GPUSHARECTL DAEMON SOURCES
+
+A message is what stands in the first column of a table headed "message"; ... is what varies in it, or an example is there."""
+import glob
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+ctl, daemon, sources = sys.argv[1:4]
+pages = sorted(glob.glob(os.path.join(sources, "docs/*.md"))) + [os.path.join(sources, "README.md")]
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def sources_of(*endings):
+    for part in ("src", "daemon", "include"):
+        for where, _, names in os.walk(os.path.join(sources, part)):
+            yield from (os.path.join(where, name) for name in names if name.endswith(endings))
+
+
+def literals():
+    """All strings, pieces that the compiler joins as one; a macro among them varies."""
+    piece = r'"((?:[^"\\\n]|\\.)*)"'
+    for path in sources_of(".c", ".h"):
+        for found in re.finditer(rf"{piece}(?:\s*(?:[A-Z_]{{4,}}\s*)?{piece})*", read(path)):
+            whole = re.sub(r'"\s*[A-Z_]{4,}\s*"', "...", found.group(0))
+            yield re.sub(r'"\s*"', "", whole)[1:-1].replace("\\n", " ").replace('\\"', '"')
+
+
+def is_printed(message, texts):
+    """As it is in the sources, or with values in the place of formats, beside which enough must be left."""
+    told = re.compile(".*".join(re.escape(part) for part in message.split("...")))
+    for text in texts:
+        parts = re.split(r"%[a-z.]+|\.\.\.", text)
+        if told.search(text) or len("".join(parts)) >= 15 and re.fullmatch(".+".join(map(re.escape, parts)), message):
+            return True
+    return False
+
+
+def quotes():
+    """(page, message) of each."""
+    for path in pages:
+        for table in re.findall(r"(?m)^\| message \|.*\n\|[-|]+\n((?:\|.*\n)+)", read(path) + "\n"):
+            for row in table.splitlines():
+                yield os.path.basename(path), re.match(r"\| `(.+?)` \|", row).group(1)
+
+
+def slugs(path):
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+            for heading in re.findall(r"(?m)^#+ (.*)$", read(path))}
+
+
+class Documentation(unittest.TestCase):
+    def test_messages_are_printed(self):
+        printed, quoted = set(literals()), list(quotes())
+        self.assertGreater(len(quoted), 40)
+        for page, message in quoted:
+            self.assertTrue(is_printed(message, printed), f"{page}: {message}")
+
+    def test_links_lead_somewhere(self):
+        for path in pages:
+            for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", read(path)):
+                name, _, anchor = target.partition("#")
+                there = os.path.join(os.path.dirname(path), name) if name else path
+                self.assertTrue(os.path.exists(there), f"{path}: {target}")
+                if anchor:
+                    self.assertIn(anchor, slugs(there), f"{path}: {target}")
+
+    def test_pages_are_linked_from_the_readme(self):
+        told = read(os.path.join(sources, "README.md"))
+        for path in pages[:-1]:
+            self.assertIn(f"(docs/{os.path.basename(path)})", told)
+
+    def test_variables_are_read(self):
+        known = set()
+        for path in sources_of(".c", ".h"):
+            known |= set(re.findall(r"\bGPUSHARE_[A-Z_]+", read(path)))
+        for path in pages:
+            for name in set(re.findall(r"\bGPUSHARE_[A-Z_]+", read(path))):
+                if not name.startswith("GPUSHARE_SIM_") and name not in ("GPUSHARE_TESTS",):
+                    self.assertIn(name, known, path)
+
+    def test_commands_and_options_are_there(self):
+        helped = subprocess.run([ctl, "--help"], capture_output=True, text=True, check=True).stdout
+        commands = {name for line in re.findall(r"(?m)^  ([a-z][^\n]*?)(?:  |$)", helped.split("\n\n")[1])
+                    for name in re.findall(r"(?:^|\| )([a-z-]+)", line)}
+        options = set(re.findall(r"--[a-z][a-z-]+", helped))
+        for path in pages:
+            for words in re.findall(r"(?:`|^    |&& )gpusharectl ([^`\n|#]+)", read(path), re.MULTILINE):
+                if not words.startswith("--") and words[0].islower():
+                    self.assertIn(words.split()[0].rstrip(","), commands, f"{path}: gpusharectl {words}")
+                for option in re.findall(r"(?<!\S)--[a-z][a-z-]+", words.split(" -- ")[0]):
+                    self.assertIn(option, options, f"{path}: gpusharectl {words}")
+
+    def test_settings_are_there(self):
+        helped = subprocess.run([daemon, "--help"], capture_output=True, text=True, check=True).stdout
+        known = {name.replace("-", "_") for name in re.findall(r"(?m)^  --([a-z-]+)", helped)}
+        for path in pages:
+            for name in re.findall(r"settings? `([a-z_]+)[ `]", read(path)):
+                self.assertIn(name, known, path)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])
