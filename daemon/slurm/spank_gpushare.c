@@ -188,3 +188,12 @@ int slurm_spank_task_init(spank_t spank, int count, char *arguments[]) {
     err = set_preload(spank, setup.library);
   return err == 0 ? set_terms(spank) : err;
 }
+
+int slurm_spank_exit(spank_t spank, int count, char *arguments[]) {
+  (void)spank, (void)count, (void)arguments;
+  for (size_t i = 0; i < TERM_COUNT; i++) {
+    free(terms[i].value);
+    terms[i].value = NULL;
+  }
+  return 0;
+}

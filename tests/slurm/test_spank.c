@@ -101,18 +101,19 @@ static void set_up(void) {
   ck_assert_msg(plugin, "%s", dlerror());
 }
 
-static void tear_down(void) {
-  dlclose(plugin);
-  close(listener);
-  unlink(socket_path);
-  rmdir(folder);
-}
-
 static int call(const char *name, int count, char *arguments[]) {
   spank_f *function;
   *(void **)&function = dlsym(plugin, name);
   ck_assert_msg(function, "%s", name);
   return function(NULL, count, arguments);
+}
+
+static void tear_down(void) {
+  ck_assert_int_eq(call("slurm_spank_exit", 0, NULL), 0);
+  dlclose(plugin);
+  close(listener);
+  unlink(socket_path);
+  rmdir(folder);
 }
 
 static int start(void) { return call("slurm_spank_init", 0, NULL); }
