@@ -228,7 +228,7 @@ static void draw_table(const struct live *live, int y) {
 
 static void draw_help(void) {
   static const char *const lines[] = {
-      "gpusharectl top " GPUSHARE_VERSION,
+      ("gpusharectl top " GPUSHARE_VERSION),
       "",
       "[||||....~~~~]  memory: on the card, free, away from it",
       "GPU%   share of the time since the last refresh in which the job held the GPU",

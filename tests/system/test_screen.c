@@ -47,12 +47,13 @@ __attribute__((format(printf, 1, 2))) static void tmux(const char *format, ...) 
 }
 
 static void start_tmux(void) {
-  char command[160], log[96], path[4096], shell[] = "SHELL=/bin/sh";
+  char command[160], log[96], path[4096], options[4096], shell[] = "SHELL=/bin/sh";
   snprintf(command, sizeof command, "exec tmux -D -S %s/tmux -f /dev/null", scene.folder);
   snprintf(log, sizeof log, "%s/tmux.log", scene.folder);
   snprintf(path, sizeof path, "PATH=%s", getenv("PATH"));
+  snprintf(options, sizeof options, "LSAN_OPTIONS=%s", getenv("LSAN_OPTIONS") ? getenv("LSAN_OPTIONS") : "");
   char *const argv[] = {"/bin/sh", "-c", command, NULL};
-  char *const environment[] = {path, shell, "LC_ALL=C.UTF-8", "TERM=xterm-256color", NULL};
+  char *const environment[] = {path, options, shell, "LC_ALL=C.UTF-8", "TERM=xterm-256color", NULL};
   tmux_server = process_start("tmux", argv, environment, log);
   for (uint64_t deadline = deadline_in(20); !try_tmux("show-options -g"); poll(NULL, 0, 10))
     CHECK(deadline_left_ms(deadline) > 0, "tmux does not start: %s", screen);
