@@ -35,16 +35,22 @@ void settings_complain(void) {
   complaint_count = 0;
 }
 
+/* NULL: it says nothing. Who starts a program that has more rights than he does not choose its daemon. */
+static const char *value_of(const char *name) {
+  const char *value = secure_getenv(name);
+  return value && *value ? value : NULL;
+}
+
 static void read_bool(const char *name, bool *setting) {
-  const char *value = getenv(name);
-  if (value && *value && parse_bool(value, setting) != 0)
+  const char *value = value_of(name);
+  if (value && parse_bool(value, setting) != 0)
     complain(name, value, "0 or 1");
 }
 
 static void read_memory(void) {
   static const char name[] = "GPUSHARE_MEMORY";
-  const char *value = getenv(name);
-  if (!value || !*value)
+  const char *value = value_of(name);
+  if (!value)
     return;
   if (strcmp(value, "managed") == 0)
     current.memory = MEMORY_MANAGED;
@@ -54,12 +60,6 @@ static void read_memory(void) {
     current.memory = MEMORY_OFF;
   else
     complain(name, value, "managed, swap or off");
-}
-
-/* NULL: it says nothing. */
-static const char *value_of(const char *name) {
-  const char *value = getenv(name);
-  return value && *value ? value : NULL;
 }
 
 static void read_weight(void) {
@@ -94,9 +94,9 @@ static void read_size(const char *name, uint64_t *bytes) {
 
 static void read_log(void) {
   static const char name[] = "GPUSHARE_LOG";
-  const char *value = getenv(name);
+  const char *value = value_of(name);
   enum log_level level = LOG_LEVEL_WARN;
-  bool wrong = value && *value && log_level_parse(value, &level) != 0;
+  bool wrong = value && log_level_parse(value, &level) != 0;
   log_setup("gpushare", level);
   if (wrong)
     complain(name, value, "error, warn, info or debug");
@@ -106,8 +106,8 @@ static void read_socket(void) {
   static const char name[] = "GPUSHARE_SOCKET";
   static char
       copy[sizeof((struct sockaddr_un){0}.sun_path)]; /* programs overwrite their environment (titles) */
-  const char *value = getenv(name);
-  if (!value || !*value)
+  const char *value = value_of(name);
+  if (!value)
     return;
   if (strlen(value) >= sizeof copy) {
     complain(name, value, "a path of at most 107 bytes");
@@ -128,7 +128,7 @@ __attribute__((constructor)) static void read_environment(void) {
   read_size("GPUSHARE_MEMORY_LIMIT", &current.limit_bytes);
   read_size("GPUSHARE_MEMORY_SOFT_LIMIT", &current.soft_limit_bytes);
   read_size("GPUSHARE_EXPECTED_MEMORY", &current.expected_bytes);
-  gang_name_find(getenv, current.gang);
+  gang_name_find(secure_getenv, current.gang);
   read_bool("GPUSHARE_REQUIRED", &current.required);
   read_bool("GPUSHARE_PACE", &current.pace);
   read_bool("GPUSHARE_SINGLE_OVERSUBSCRIBE", &current.single_oversubscribe);
