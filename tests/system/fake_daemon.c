@@ -74,6 +74,8 @@ static bool take_note(struct fake_daemon *fake, const struct gs_msg *msg) {
     fake->requested = true;
     return false;
   case GS_CLIENT_STATE:
+  case GS_COMMAND:
+  case GS_EXITING:
     return false;
   case GS_RESIDENT:
     note_resident(fake, msg);
