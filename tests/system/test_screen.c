@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,13 +71,14 @@ static void begin(const char *environment) {
     test_skip("no tmux");
   if (system(GS_CTL " top 2>&1 </dev/null | grep -q 'has no ncurses'") == 0)
     test_skip("gpusharectl is built without ncurses");
+  CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
   scene_begin(&scene, "small,capacity=32MiB");
   scene_start_daemon(&scene, "--mode", "on", "--tq", "1h", NULL);
   start_tmux();
   open_terminal(environment);
 }
 
-/* What ran on the terminals ends with them, as orphans, which come to us. */
+/* What ran on the terminals ends with them, as orphans, which come to us (begin). */
 static void reap_orphans(void) {
   uint64_t deadline = deadline_in(20);
   for (pid_t pid = 0; pid >= 0; pid = waitpid(-1, NULL, WNOHANG)) {
