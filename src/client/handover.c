@@ -51,13 +51,15 @@ static void end_captures(struct gpu *gpu) {
 
 static void take_us(long us) { nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL); }
 
-/* Until all have passed that may, or no more come. */
+/* Until all have passed that may, or no more come. One that is at the gate already is on its way, unless it
+ * waits for another gate. */
 static void await_passing(CUdevice device) {
-  uint64_t calls = gate_calls(), end_ns = clock_now_ns() + PASS_NS;
-  while (gate_lets_pass(device) && clock_now_ns() < end_ns) {
+  uint64_t calls = gate_calls(), since_ns = clock_now_ns();
+  while (gate_lets_pass(device) &&
+         clock_now_ns() - since_ns < (gate_waiting(device) > 0 ? SETTLE_NS : PASS_NS)) {
     take_us(20);
     if (gate_calls() != calls)
-      end_ns = clock_now_ns() + PASS_NS;
+      since_ns = clock_now_ns();
     calls = gate_calls();
   }
 }

@@ -141,7 +141,8 @@ TEST(who_stops_tries_again_to_bring_its_memory_back) {
   fake_await_room(&fake, 0);
   uint64_t before = kernels();
   fake_let_pass(&fake, calls + 3, 1);
-  CHECK(await_drained(1) == calls + 3);
+  uint64_t passed = await_drained(1) - calls;
+  CHECK(passed >= 1 && passed <= 3, "%llu calls", (unsigned long long)passed);
   CHECK(kernels() > before);
   end_stop();
 }
