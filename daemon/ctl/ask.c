@@ -9,6 +9,8 @@
 #include "common/wire.h"
 #include "ctl/ctl.h"
 
+#define GONE "the daemon has closed the connection: see gpushare-daemon's log"
+
 __attribute__((format(printf, 3, 4))) static int complain(struct ask_error *error, int code,
                                                           const char *format, ...) {
   va_list list;
@@ -59,12 +61,12 @@ static int take(int fd, struct gs_msg *msg, struct ask_error *error) {
     return complain(error, CTL_NO_DAEMON,
                     "the daemon speaks another version: install the same version of both");
   if (err < 0)
-    return complain(error, CTL_NO_DAEMON, "the daemon has closed the connection");
+    return complain(error, CTL_NO_DAEMON, GONE);
   return msg->type == GS_REJECTED ? refuse_version(msg, error) : CTL_OK;
 }
 
 int ask_silence(struct ask_error *error) {
-  return complain(error, CTL_NO_DAEMON, "the daemon does not answer");
+  return complain(error, CTL_NO_DAEMON, "the daemon does not answer: see gpushare-daemon's log");
 }
 
 /* Wait until there is something. ms -1: however long it takes. */
@@ -90,8 +92,7 @@ static int refused(const struct gs_msg *msg, struct ask_error *error) {
 }
 
 static int send_question(int fd, const struct gs_msg *question, struct ask_error *error) {
-  return wire_send(fd, question) < 0 ? complain(error, CTL_NO_DAEMON, "the daemon has closed the connection")
-                                     : CTL_OK;
+  return wire_send(fd, question) < 0 ? complain(error, CTL_NO_DAEMON, GONE) : CTL_OK;
 }
 
 int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *error) {

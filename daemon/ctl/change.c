@@ -90,8 +90,6 @@ int change_policy(const struct request *request) {
 static int change_job(const struct request *request, enum gs_term term, uint64_t value) {
   struct gs_msg msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
   int64_t job;
-  if (request->gpu)
-    return usage_error("--gpu is not for", request->words[0]);
   if (parse_integer(request->words[1], 1, UINT32_MAX, &job) < 0)
     return usage_error("not the number of a job (see gpusharectl status):", request->words[1]);
   msg.set_terms.job = (uint32_t)job;

@@ -70,6 +70,9 @@ void table_show(const struct gs_msg *msgs, size_t count);
 /* CTL_OK, or CTL_REFUSED without memory. */
 int json_show(const struct gs_msg *msgs, size_t count);
 
+/* Likewise, in one line. */
+int json_show_line(const struct gs_msg *msgs, size_t count);
+
 /* Likewise: what the job does or waits for, on each of its GPUs. */
 struct why;
 int json_show_why(struct why *why, uint32_t job);
@@ -113,8 +116,7 @@ struct request {
   const char *file;       /* NULL: stdout */
   const char *delay;      /* between looks; NULL: the default */
   struct run_request run; /* its socket is for all commands */
-  int run_option;         /* the last one given that only run has; 0: none */
-  int some_option;        /* likewise: that not all commands have */
+  uint64_t options;       /* those that are given, as main.c knows them */
   char **words;           /* command and its arguments */
   int word_count;
 };

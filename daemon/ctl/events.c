@@ -43,21 +43,9 @@ static void show_missed(const struct reader *reader, uint64_t count) {
     printf("(%lu events are missing here: this reader is too slow)\n", count);
 }
 
-static int show_json(const struct reader *reader, const struct gs_msg *event) {
-  json_t *object = event_json(&reader->begin, event);
-  char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-  json_decref(object);
-  if (text)
-    puts(text);
-  else
-    fprintf(stderr, "gpusharectl: out of memory\n");
-  free(text);
-  return text ? CTL_OK : CTL_REFUSED;
-}
-
 static int show_event(const struct reader *reader, const struct gs_msg *event) {
   if (reader->request->json)
-    return show_json(reader, event);
+    return json_print_line(event_json(&reader->begin, event));
   event_tell(stdout, &reader->begin, event);
   printf("\n");
   return CTL_OK;
@@ -79,7 +67,5 @@ static int show(void *argument, const struct gs_msg *msg) {
 
 int events_command(const struct request *request) {
   struct reader reader = {.request = request};
-  if (request->gpu)
-    return usage_error("--gpu is not for", request->words[0]);
   return event_read(request, GS_RECORD_EVENTS, show, &reader);
 }

@@ -50,7 +50,8 @@ void help_show(void) {
       "                         start a program that shares the GPU: with libunified.so preloaded;\n"
       "                         many programs with -n or --jobs, see below\n\n"
       "  --gpu UUID|all         which GPU a change is for (default all; all is also for GPUs yet to come)\n"
-      "  --json                 status, why, jobs, history and events as JSON (events: an object per line)\n"
+      "  --json                 status, why, jobs, history, events and top --batch as JSON (of the last two\n"
+      "                         an object per line)\n"
       "  --follow               events: those that come, as they come; with --since also earlier ones\n"
       "  --since DURATION       events, timeline, history: none that are older: 90, 15m, 2h\n"
       "  -o FILE                timeline, cdi: where it goes (default stdout)\n"
@@ -86,8 +87,8 @@ void help_show(void) {
       "  ends: the rest of the group is killed. SIGINT, SIGTERM and SIGHUP go to all that run, and no\n"
       "  more are started; a second SIGINT kills.\n\n");
   printf("The JSON of each command has a schema, which tells what its keys mean: docs/schema, installed in\n"
-         "share/doc/gpushare/schema. Times are in ns, sizes in bytes; more keys may be added, and none will\n"
-         "change its meaning.\n\n"
+         "share/doc/gpushare/docs/schema. Times are in ns, sizes in bytes; more keys may be added, and none\n"
+         "will change its meaning.\n\n"
          "exit codes: %d done; %d the daemon refused; %d usage; %d no daemon, or it does not answer; of run: "
          "the program's,\n"
          "or %d it can't be run; %d it is not there; of many jobs: 0 all have succeeded, 1 not all.\n",

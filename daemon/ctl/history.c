@@ -89,7 +89,5 @@ static int print_table(const struct request *request) {
 }
 
 int history_command(const struct request *request) {
-  if (request->gpu)
-    return usage_error("--gpu is not for", request->words[0]);
   return request->json ? print_json(request) : print_table(request);
 }

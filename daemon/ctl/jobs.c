@@ -210,8 +210,6 @@ static int answer(const struct request *request, const struct gs_msg *msgs, size
 int jobs_command(const struct request *request) {
   struct gs_msg *msgs;
   size_t count;
-  if (request->gpu)
-    return usage_error("--gpu is not for", request->words[0]);
   int code = fetch_status(request, &msgs, &count);
   if (code != CTL_OK)
     return code;

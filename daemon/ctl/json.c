@@ -181,6 +181,10 @@ static json_t *status_json(const struct gs_msg *msgs, const struct gs_msg *end) 
 
 int json_show(const struct gs_msg *msgs, size_t count) { return json_print(status_json(msgs, msgs + count)); }
 
+int json_show_line(const struct gs_msg *msgs, size_t count) {
+  return json_print_line(status_json(msgs, msgs + count));
+}
+
 /* NULL: no memory. */
 static json_t *why_text(const struct why *why) {
   char *text = NULL;

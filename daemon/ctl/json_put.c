@@ -25,11 +25,15 @@ void json_put_bool(json_t *object, const char *key, bool value) {
   json_object_set_new(object, key, json_boolean(value));
 }
 
-int json_print(json_t *root) {
-  int failed = json_dumpf(root, stdout, JSON_INDENT(2)) < 0;
+static int print(json_t *root, size_t flags) {
+  int failed = json_dumpf(root, stdout, flags) < 0;
   if (failed && !ferror(stdout)) /* a write error is told by main.c, for all commands */
     fprintf(stderr, "gpusharectl: out of memory\n");
   printf("\n");
   json_decref(root);
   return failed ? CTL_REFUSED : CTL_OK;
 }
+
+int json_print(json_t *root) { return print(root, JSON_INDENT(2)); }
+
+int json_print_line(json_t *root) { return print(root, JSON_COMPACT); }

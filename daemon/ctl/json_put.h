@@ -19,4 +19,7 @@ void json_put_bool(json_t *object, const char *key, bool value);
  * is told by main.c, for all commands.) */
 int json_print(json_t *root);
 
+/* Likewise, in one line. */
+int json_print_line(json_t *root);
+
 #endif

@@ -72,12 +72,13 @@ static const struct option option_table[] = {
     {0},
 };
 
-static bool is_of_run(int option) { return option >= OPTION_MEMORY; }
+/* Options as a set: a bit each. */
+#define OPTION_BIT(option)                                                                                   \
+  (UINT64_C(1) << ((option) < OPTION_SOCKET ? (option) - 'a' : (option)-OPTION_SOCKET + 'z' - 'a' + 1))
 
-/* Of some commands, see has_option. */
-static bool is_of_some(int option) {
-  return option == OPTION_FOLLOW || option == OPTION_SINCE || option == OPTION_BATCH || option == 'o' ||
-         option == OPTION_LIBRARY || option == 'n' || option == 'd';
+static int option_first(uint64_t options) {
+  int bit = __builtin_ctzll(options);
+  return bit <= 'z' - 'a' ? 'a' + bit : bit - ('z' - 'a' + 1) + OPTION_SOCKET;
 }
 
 static int option_complaint(const char *what, int option) {
@@ -121,48 +122,58 @@ static int run_status(const struct request *request) {
   return code;
 }
 
+/* What is for the daemon at a socket; and all that `run` alone has begins with OPTION_MEMORY. */
+#define OF_ALL OPTION_BIT(OPTION_SOCKET)
+#define OF_RUN (~(OPTION_BIT(OPTION_MEMORY) - 1))
+
+/* A change answers nothing, with and without --json; a trace and a specification are JSON in any case. */
+#define OF_ANSWER (OF_ALL | OPTION_BIT(OPTION_JSON))
+#define OF_TOP (OF_ANSWER | OPTION_BIT(OPTION_BATCH) | OPTION_BIT('n') | OPTION_BIT('d'))
+#define OF_HISTORY (OF_ANSWER | OPTION_BIT(OPTION_SINCE))
+#define OF_EVENTS (OF_HISTORY | OPTION_BIT(OPTION_FOLLOW))
+#define OF_TIMELINE (OF_HISTORY | OPTION_BIT('o'))
+#define OF_CDI (OF_ANSWER | OPTION_BIT('o') | OPTION_BIT(OPTION_LIBRARY))
+#define OF_GPU (OF_ANSWER | OPTION_BIT(OPTION_GPU))
+
 static const struct command {
   const char *name;
   int words; /* with its arguments */
   int (*run)(const struct request *request);
+  uint64_t options;
 } commands[] = {
-    {"status", 1, run_status},
-    {"top", 1, top_command},
-    {"why", 2, why_command},
-    {"jobs", 1, jobs_command},
-    {"history", 1, history_command},
-    {"events", 1, events_command},
-    {"timeline", 1, timeline_command},
-    {"cdi", 2, cdi_command},
-    {"set-tq", 2, change_tq},
-    {"auto", 1, change_mode},
-    {"on", 1, change_mode},
-    {"off", 1, change_mode},
-    {"set-policy", 2, change_policy},
-    {"set-capacity", 2, change_capacity},
-    {"set-weight", 3, change_weight},
-    {"set-priority", 3, change_priority},
-    {"set-expected", 3, change_expected},
-    {"set-limit", 3, change_limit},
-    {"set-soft-limit", 3, change_soft_limit},
-    {"set-expected-memory", 3, change_expected_memory},
-    {"set-class", 3, change_class},
-    {"pause", 2, change_paused},
-    {"resume", 2, change_paused},
-    {"set-rate", 3, change_rate},
+    {"status", 1, run_status, OF_ANSWER},
+    {"top", 1, top_command, OF_TOP},
+    {"why", 2, why_command, OF_ANSWER},
+    {"jobs", 1, jobs_command, OF_ANSWER},
+    {"history", 1, history_command, OF_HISTORY},
+    {"events", 1, events_command, OF_EVENTS},
+    {"timeline", 1, timeline_command, OF_TIMELINE},
+    {"cdi", 2, cdi_command, OF_CDI},
+    {"set-tq", 2, change_tq, OF_GPU},
+    {"auto", 1, change_mode, OF_GPU},
+    {"on", 1, change_mode, OF_GPU},
+    {"off", 1, change_mode, OF_GPU},
+    {"set-policy", 2, change_policy, OF_GPU},
+    {"set-capacity", 2, change_capacity, OF_GPU},
+    {"set-weight", 3, change_weight, OF_ANSWER},
+    {"set-priority", 3, change_priority, OF_ANSWER},
+    {"set-expected", 3, change_expected, OF_ANSWER},
+    {"set-limit", 3, change_limit, OF_ANSWER},
+    {"set-soft-limit", 3, change_soft_limit, OF_ANSWER},
+    {"set-expected-memory", 3, change_expected_memory, OF_ANSWER},
+    {"set-class", 3, change_class, OF_ANSWER},
+    {"pause", 2, change_paused, OF_ANSWER},
+    {"resume", 2, change_paused, OF_ANSWER},
+    {"set-rate", 3, change_rate, OF_ANSWER},
 };
 
-/* One that is_of_some. */
-static bool has_option(const struct command *command, int option) {
-  if (option == OPTION_BATCH || option == 'n' || option == 'd')
-    return command->run == top_command;
-  if (option == 'o')
-    return command->run == timeline_command || command->run == cdi_command;
-  if (option == OPTION_LIBRARY)
-    return command->run == cdi_command;
-  if (option == OPTION_SINCE && (command->run == timeline_command || command->run == history_command))
-    return true;
-  return command->run == events_command;
+static int check_options(uint64_t given, uint64_t known) {
+  uint64_t unknown = given & ~known;
+  if (!unknown)
+    return CTL_OK;
+  return option_complaint(unknown & OF_RUN ? "only run has the option"
+                                           : "this command does not have the option",
+                          option_first(unknown & OF_RUN ? unknown & OF_RUN : unknown));
 }
 
 static int run(const struct request *request) {
@@ -176,11 +187,8 @@ static int run(const struct request *request) {
       return usage_error("an argument is missing after", request->words[0]);
     if (request->word_count > command->words)
       return usage_error("too much:", request->words[command->words]);
-    if (request->run_option)
-      return option_complaint("only run has the option", request->run_option);
-    if (request->some_option && !has_option(command, request->some_option))
-      return option_complaint("this command does not have the option", request->some_option);
-    return command->run(request);
+    int code = check_options(request->options, command->options);
+    return code == CTL_OK ? command->run(request) : code;
   }
   return usage_error("not a command:", request->words[0]);
 }
@@ -270,10 +278,8 @@ static int take_option(struct request *request, int option, char *const *argv) {
   bool *on = option_switch(request, option);
   if (value && !*optarg)
     return option_complaint("the value is missing after", option);
-  if (is_of_run(option))
-    request->run_option = option;
-  if (is_of_some(option))
-    request->some_option = option;
+  if (value || on)
+    request->options |= OPTION_BIT(option);
   if (value) {
     *value = optarg;
   } else if (on) {
@@ -323,6 +329,9 @@ static int execute_run(struct request *request) {
     return code;
   if (request->word_count == 0 && !request->run.jobs)
     return usage_error("an argument is missing after", "run");
+  code = check_options(request->options, OF_ALL | OF_RUN | OPTION_BIT(OPTION_LIBRARY) | OPTION_BIT('n'));
+  if (code != CTL_OK)
+    return code;
   request->run.command = request->words;
   return run_command(&request->run);
 }

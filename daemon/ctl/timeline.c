@@ -19,18 +19,12 @@ static int take(void *trace, const struct gs_msg *msg) {
   return CTL_OK;
 }
 
-static int write_trace(const struct request *request, FILE *out) {
+static int write_trace(const struct request *request, const struct gs_msg *msgs, size_t count, FILE *out) {
   struct trace trace;
-  struct gs_msg *msgs;
-  size_t count;
-  int code = fetch_status(request, &msgs, &count);
-  if (code != CTL_OK)
-    return code;
   trace_begin(&trace, out);
   take_status(&trace, GS_STATUS_GPU, msgs, count);
-  code = event_read(request, GS_RECORD_EVENTS, take, &trace);
+  int code = event_read(request, GS_RECORD_EVENTS, take, &trace);
   take_status(&trace, GS_STATUS_JOB, msgs, count);
-  free(msgs);
   if (trace_end(&trace) == 0 || code != CTL_OK)
     return code;
   fprintf(stderr, "gpusharectl: out of memory\n");
@@ -42,11 +36,11 @@ static int complain(const char *path) {
   return CTL_REFUSED;
 }
 
-static int write_file(const struct request *request) {
+static int write_file(const struct request *request, const struct gs_msg *msgs, size_t count) {
   FILE *out = fopen(request->file, "w");
   if (!out)
     return complain(request->file);
-  int code = write_trace(request, out);
+  int code = write_trace(request, msgs, count, out);
   bool lost = ferror(out);
   lost |= fclose(out) != 0;
   if (code == CTL_OK && lost)
@@ -54,8 +48,14 @@ static int write_file(const struct request *request) {
   return code;
 }
 
+/* Without a daemon, the file stays as it is. */
 int timeline_command(const struct request *request) {
-  if (request->gpu)
-    return usage_error("--gpu is not for", request->words[0]);
-  return request->file ? write_file(request) : write_trace(request, stdout);
+  struct gs_msg *msgs;
+  size_t count;
+  int code = fetch_status(request, &msgs, &count);
+  if (code != CTL_OK)
+    return code;
+  code = request->file ? write_file(request, msgs, count) : write_trace(request, msgs, count, stdout);
+  free(msgs);
+  return code;
 }

@@ -25,7 +25,7 @@ static void show_gpu(const struct top_model *model, const struct top_gpu *gpu) {
   printf("  %s\n", line);
 }
 
-static void show(const struct top_model *model) {
+static int show_text(const struct top_model *model) {
   char line[TOP_TEXT_SIZE];
   unsigned columns = top_text_columns(TOP_TEXT_SIZE, model);
   top_text_daemon(line, model);
@@ -41,7 +41,11 @@ static void show(const struct top_model *model) {
     puts(line);
   }
   puts("");
-  fflush(stdout);
+  return CTL_OK;
+}
+
+static int show_json(const struct top_model *model) {
+  return json_show_line(model->msgs, (size_t)(model->end - model->msgs));
 }
 
 /* The next status in place of the last one. */
@@ -68,7 +72,7 @@ static void pause_until(uint64_t at_ns) {
 }
 
 /* Rates need two looks: the first one is not shown. `times` 0: without end. */
-static int run_batch(int fd, uint64_t interval_ns, int64_t times) {
+static int run_batch(int fd, uint64_t interval_ns, int64_t times, int (*show)(const struct top_model *)) {
   struct top_model model = {0};
   uint64_t at_ns = clock_now_ns();
   int code = look(fd, &model);
@@ -77,7 +81,8 @@ static int run_batch(int fd, uint64_t interval_ns, int64_t times) {
     pause_until(at_ns);
     code = look(fd, &model);
     if (code == CTL_OK)
-      show(&model);
+      code = show(&model);
+    fflush(stdout);
     if (ferror(stdout))
       code = CTL_REFUSED; /* main.c says why */
   }
@@ -99,7 +104,9 @@ static int read_times(const struct request *request, int64_t *times) {
   *times = 0;
   if (text && parse_integer(text, 1, INT32_MAX, times) < 0)
     return usage_error("not a number of times:", text);
-  return text && !request->batch ? usage_error("-n of top is for --batch", NULL) : CTL_OK;
+  if (!request->batch && (text || request->json))
+    return usage_error(text ? "-n of top is for --batch" : "--json of top is for --batch", NULL);
+  return CTL_OK;
 }
 
 int top_command(const struct request *request) {
@@ -115,7 +122,7 @@ int top_command(const struct request *request) {
   code = connect_daemon(request, &fd);
   if (code != CTL_OK)
     return code;
-  code = run_batch(fd, interval_ns, times);
+  code = run_batch(fd, interval_ns, times, request->json ? show_json : show_text);
   close(fd);
   return code;
 }

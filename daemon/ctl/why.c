@@ -303,8 +303,6 @@ int why_command(const struct request *request) {
   struct gs_msg *msgs;
   size_t count;
   int64_t job;
-  if (request->gpu)
-    return usage_error("--gpu is not for", request->words[0]);
   if (parse_integer(request->words[1], 1, UINT32_MAX, &job) < 0)
     return usage_error("not the number of a job (see gpusharectl status):", request->words[1]);
   int code = fetch_status(request, &msgs, &count);

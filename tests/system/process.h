@@ -22,7 +22,7 @@ struct process {
   int out;   /* its stdout */
   bool alive;
   size_t filled; /* of `text`: what has been read and not yet been asked for */
-  char text[4096];
+  char text[16384];
 };
 
 /* Start argv[0] with exactly this environment, its stderr going to the file `log`. Never returns NULL. */

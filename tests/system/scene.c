@@ -194,7 +194,7 @@ void scene_kill_daemon(struct scene *scene) {
 
 static void read_all(struct process *process, char *output, size_t size) {
   size_t used = 0;
-  char line[4096];
+  char line[sizeof process->text];
   *output = 0;
   while (process_line(process, line, sizeof line) && used < size)
     used += (size_t)snprintf(output + used, size - used, "%s\n", line);

@@ -43,11 +43,22 @@ static const char *path_of(const char *name) {
 }
 
 /* The JSON of a command; word NULL: it has no other. */
-static void write_json(const char *name, const char *command, const char *word) {
-  static char text[1 << 20];
-  CHECK(scene_ctl(&scene, text, sizeof text, command, "--json", word, NULL) == 0, "%s", command);
+static char answer[1 << 20];
+
+static void write_answer(const char *name) {
   FILE *file = fopen(path_of(name), "w");
-  CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0, "%s", name);
+  CHECK(file && fputs(answer, file) >= 0 && fclose(file) == 0, "%s", name);
+}
+
+static void write_json(const char *name, const char *command, const char *word) {
+  CHECK(scene_ctl(&scene, answer, sizeof answer, command, "--json", word, NULL) == 0, "%s", command);
+  write_answer(name);
+}
+
+static void write_top(const char *name) {
+  CHECK(scene_ctl(&scene, answer, sizeof answer, "top", "--batch", "--json", "-n", "2", "-d", "0.1", NULL) ==
+        0);
+  write_answer(name);
 }
 
 static int check(const char *trace, const char *status) {
@@ -114,6 +125,7 @@ static struct process *start(const char *environment, const char *gpu) {
 /* Everything but the history, which is empty while they run. */
 static void write_all(void) {
   write_json("status.json", "status", NULL);
+  write_top("status.jsonl");
   write_json("jobs.json", "jobs", NULL);
   write_json("why.json", "why", "1");
   write_json("event.jsonl", "events", NULL);
@@ -133,7 +145,7 @@ static void check_schemas(const char *const *names) {
 }
 
 static void check_running(void) {
-  static const char *const names[] = {"status.json", "jobs.json",     "why.json",
+  static const char *const names[] = {"status.json", "status.jsonl",  "jobs.json", "why.json",
                                       "event.jsonl", "timeline.json", NULL};
   write_all();
   check_schemas(names);

@@ -294,7 +294,7 @@ TEST(a_daemon_that_hangs_does_not_hold_up_the_keys) {
   press("h");
   await("Any key goes back.");
   press("h");
-  await("the daemon does not answer (trying again)");
+  await("the daemon does not answer: see gpushare-daemon's log (trying again)");
   process_signal(scene.daemon, SIGCONT);
   await("gpushare-daemon 0");
   end();
@@ -366,6 +366,12 @@ TEST(plain_text_for_pipes) {
   CHECK(second && !strstr(second + 1, "gpushare-daemon ") && !strchr(output, '\033'), "%s", output);
   CHECK(strstr(second, " train            std   holding         100.0    0.0    8.0 MiB        0 B"), "%s",
         output);
+  CHECK(scene_ctl(&scene, output, sizeof output, "top", "--batch", "-n", "2", "-d", "0.1", "--json", NULL) ==
+        0);
+  const char *line = strchr(output, '\n');
+  CHECK(strstr(output, "{\"daemon\":") == output && line && strstr(line, "{\"daemon\":") == line + 1, "%s",
+        output);
+  CHECK(scene_ctl(&scene, NULL, 0, "top", "--json", NULL) == 2);
   CHECK(scene_ctl(&scene, NULL, 0, "top", "-n", "2", NULL) == 2);
   CHECK(scene_ctl(&scene, NULL, 0, "top", "--batch", "-d", "0", NULL) == 2);
   CHECK(scene_ctl(&scene, NULL, 0, "status", "--batch", NULL) == 2);

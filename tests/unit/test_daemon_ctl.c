@@ -305,8 +305,11 @@ START_TEST(wrong_terms_are_named) {
                {"set-rate 1 0%", "the rate is auto, or 1% to 100% of a GPU, not '0%'"},
                {"set-rate 1 101%", "not '101%'"},
                {"set-limit 1 5 6", "too much: '6'"},
-               {"set-limit --gpu all 1 5", "--gpu is not for 'set-limit'"},
-               {"set-limit 1 5 --weight 3", "only run has the option '--weight'"}};
+               {"set-limit --gpu all 1 5", "this command does not have the option '--gpu'"},
+               {"status --gpu all", "this command does not have the option '--gpu'"},
+               {"run --json true", "this command does not have the option '--json'"},
+               {"run --follow --weight 3 true", "this command does not have the option '--follow'"},
+               {"--weight 3 set-limit 1 5 --json", "only run has the option '--weight'"}};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     ck_assert_msg(ctl(wrong[i].order) == 2, "%s: %s", wrong[i].order, output);
     output_has(wrong[i].text);

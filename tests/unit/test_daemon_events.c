@@ -572,7 +572,12 @@ START_TEST(a_timeline_says_what_is_wrong) {
   output_has("can't write /nonexistent/trace.json: No such file or directory");
   ck_assert_int_eq(ctl("timeline -o /dev/full"), 1);
   output_has("can't write /dev/full: No space left on device");
-  ck_assert_int_eq(ctl("timeline --follow"), 2);
+  ck_assert_int_eq(
+      run_shell("echo kept > %s.old; %s --socket /nonexistent timeline -o %s.old; cat %s.old; rm %s.old",
+                it->socket, GS_CTL, it->socket, it->socket, it->socket),
+      0);
+  output_has("kept");
+  ck_assert_int_eq(ctl("timeline --follow --since 1s"), 2); /* each is looked at, not only the last */
   output_has("this command does not have the option '--follow'");
   ck_assert_int_eq(ctl("events -o x"), 2);
   output_has("this command does not have the option '-o'");
@@ -588,7 +593,7 @@ START_TEST(following_goes_on_until_the_daemon_ends) {
                 it->socket, GS_CTL, it->pid, it->socket, GS_CTL),
       0);
   output_has("\"setting\":\"tq\",\"value\":3000000000");
-  output_has("the daemon has closed the connection");
+  output_has("the daemon has closed the connection: see gpushare-daemon's log");
   output_has("code 3");
   ck_assert_int_eq(daemon_wait(it), 0);
 }
