@@ -6,7 +6,7 @@
  * moment: or it would seem to fit beside others whenever it is low, and somebody would have to make way each
  * time that it rises. It does so once it has come back to where it fell from, and until it has not been there
  * for SCHED_EPHEMERAL_NS, or twice that. What is freed for good is free at once. A job that says how much it
- * will have counts with that from its first memory on.
+ * will have counts with that from its first memory on. Neither counts beyond its limit: it can't get that.
  */
 #include "core/internal.h"
 
@@ -19,7 +19,8 @@ static struct sched_job *job_of_link(struct list *node) {
 uint64_t ephemeral_bytes(const struct sched_job *job) {
   uint64_t learnt_bytes = job->ephemeral.recurs ? job->ephemeral.high_bytes : 0;
   uint64_t told_bytes = job->used_bytes ? min_u64(job->terms.expected_bytes, SCHED_BYTES_MAX) : 0;
-  return less_u64(max_u64(learnt_bytes, told_bytes), job->used_bytes);
+  uint64_t limit_bytes = job->terms.limit_bytes ? job->terms.limit_bytes : SCHED_BYTES_MAX;
+  return less_u64(min_u64(max_u64(learnt_bytes, told_bytes), limit_bytes), job->used_bytes);
 }
 
 uint64_t sched_job_expected_bytes(const struct sched_job *job) {

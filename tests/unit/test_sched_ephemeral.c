@@ -182,6 +182,31 @@ START_TEST(but_not_before_it_has_any) {
 }
 END_TEST
 
+/* Nobody keeps clear what it can't get. */
+START_TEST(it_counts_with_no_more_than_its_limit) {
+  struct sched_terms limited = {.weight = 1, .limit_bytes = 6 * GIB, .expected_bytes = 12 * GIB};
+  begin();
+  world_set_terms(&world, 1, &limited);
+  answer();
+  expect_holders(true, true); /* 6 and 8 fit */
+  ck_assert_uint_eq(world.gpus[0].ephemeral_bytes, 2 * GIB);
+  limited.limit_bytes = 2 * GIB; /* it keeps what it has */
+  world_set_terms(&world, 1, &limited);
+  ck_assert_uint_eq(world.gpus[0].ephemeral_bytes, 0);
+}
+END_TEST
+
+START_TEST(nor_does_it_with_what_it_has_had_before_the_limit) {
+  begin();
+  rise_and_fall();
+  rise_and_fall();
+  expect_holders(true, false);
+  world_set_terms(&world, 1, &(struct sched_terms){.weight = 1, .limit_bytes = 7 * GIB});
+  world_pass(&world, 10 * NS_PER_MS);
+  expect_holders(true, true);
+}
+END_TEST
+
 START_TEST(who_leaves_is_expected_no_more) {
   begin();
   rise_and_fall();
@@ -204,6 +229,8 @@ int main(void) {
                                 others_have_their_turns_beside_it,
                                 who_says_what_it_will_have_counts_with_that,
                                 but_not_before_it_has_any,
+                                it_counts_with_no_more_than_its_limit,
+                                nor_does_it_with_what_it_has_had_before_the_limit,
                                 memory_of_others_does_not_come_back_for_a_moment,
                                 who_leaves_is_expected_no_more,
                                 NULL};
