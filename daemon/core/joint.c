@@ -80,13 +80,15 @@ static uint64_t most_progress(const struct sched_gang *gang) {
   return most;
 }
 
-static uint64_t lacks(const struct sched_job *job) {
-  return is_stopping(job) && job->drained ? less_u64(most_progress(job->gang), progress(job)) : 0;
+/* most: most_progress(), looked for once for all members. */
+static uint64_t lacks(const struct sched_job *job, uint64_t most) {
+  return is_stopping(job) && job->drained ? less_u64(most, progress(job)) : 0;
 }
 
 static bool somebody_is_behind(const struct sched_gang *gang) {
+  uint64_t most = most_progress(gang);
   list_each(node, &gang->members) {
-    if (lacks(member_of(node)) > 0)
+    if (lacks(member_of(node), most) > 0)
       return true;
   }
   return false;
@@ -167,8 +169,9 @@ static void note_passed(struct sched_gang *gang) {
 }
 
 static void let_those_behind_pass(struct sched_gang *gang, struct sched_change *change) {
+  uint64_t most = most_progress(gang);
   list_each(node, &gang->members) {
-    uint64_t calls = lacks(member_of(node));
+    uint64_t calls = lacks(member_of(node), most);
     if (calls > 0)
       let_pass(member_of(node), calls, change);
   }

@@ -55,6 +55,16 @@ static void pause_or_resume(struct fleet_client *client) {
   fleet_execute(&fleet);
 }
 
+/* What it asks for, or is given. */
+static void change_terms(struct fleet_client *client) {
+  struct sched_terms terms = client->job.terms;
+  terms.class = (enum gs_class)random_below(GS_CLASS_OPPORTUNISTIC + 1);
+  terms.expected_bytes = chance(50) ? 0 : random_below(2 * FLEET_CARD);
+  terms.limit_bytes = chance(70) ? 0 : random_below(2 * FLEET_CARD);
+  scheduler_set_terms(&client->job, &terms, fleet.now_ns, &fleet.change);
+  fleet_execute(&fleet);
+}
+
 static void change_settings(void) {
   struct sched_gpu *gpu = chance(30) ? NULL : &fleet.gpus[random_below(FLEET_GPUS)];
   if (chance(30))
@@ -83,6 +93,8 @@ static void act(void) {
     client->hangs ^= true;
   else if (chance(15))
     pause_or_resume(client);
+  else if (chance(15))
+    change_terms(client);
   else if (chance(20))
     change_gang(client);
   else
@@ -116,6 +128,14 @@ static bool must_run(int i) {
   return true;
 }
 
+/* Who is of no other class than the others need not wait until those rest. */
+static void make_equal(struct fleet_client *client) {
+  struct sched_terms terms = client->job.terms;
+  terms.class = GS_CLASS_STANDARD;
+  scheduler_set_terms(&client->job, &terms, fleet.now_ns, &fleet.change);
+  fleet_execute(&fleet);
+}
+
 /* Nobody is disturbed any more: all compute. But for those that are paused, or hang, and what these keep from
  * others on their GPUs. */
 static void check_liveness(uint64_t seed) {
@@ -123,6 +143,8 @@ static void check_liveness(uint64_t seed) {
   fleet_execute(&fleet);
   for (int i = 0; i < FLEET_JOBS; i++) {
     fleet.clients[i].wants = true;
+    if (fleet.clients[i].there)
+      make_equal(&fleet.clients[i]);
     if (fleet.clients[i].there && !fleet.clients[i].hangs)
       fleet_request(&fleet, i);
   }
