@@ -226,6 +226,17 @@ bool gang_keeps_claim(struct sched_gang *gang) {
   return true;
 }
 
+bool gang_is_held_up(const struct sched_gang *gang) {
+  if (gang->claims)
+    return false;
+  list_each(node, &gang->members) {
+    const struct sched_job *job = member_of(node);
+    if (job->terms.paused || (job->state == GS_JOB_WAITING && !can_run(job)))
+      return true;
+  }
+  return false;
+}
+
 /* ---- grants ---- */
 
 bool gang_is_ready(const struct sched_gang *gang) {

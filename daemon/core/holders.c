@@ -313,6 +313,10 @@ static void choose(struct choice *choice, struct list *coming) {
       blocked = blocked || !gang_is_alone(job) ? blocked : job;
       continue;
     }
+    if (!gang_is_alone(job) && gang_is_held_up(job->gang)) {
+      gpu->contended = true;
+      continue;
+    }
     if (looked_at++ == SCHED_LOOKAHEAD)
       break;
     if (gang_is_alone(job) ? find_seat(choice, job) : find_seat_in_gang(choice, job)) {

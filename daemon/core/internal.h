@@ -122,6 +122,10 @@ bool gang_claim(struct sched_gang *gang, uint64_t now_ns);
 /* They can still use them. */
 bool gang_keeps_claim(struct sched_gang *gang);
 
+/* One of those that wait cannot run, whoever stops, or one is paused; and it claims nothing. Such gangs come
+ * before others for as long as that lasts, and must not be all that is looked at. */
+bool gang_is_held_up(const struct sched_gang *gang);
+
 /* All places are free: grant them. */
 bool gang_is_ready(const struct sched_gang *gang);
 void gang_grant(struct sched_gang *gang, uint64_t now_ns, struct sched_change *change);
