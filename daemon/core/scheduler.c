@@ -137,6 +137,9 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
   turns_set_state(job, GS_JOB_IDLE, now_ns);
   books_set_used(job, attach->used_bytes, 0, attach->used_bytes, now_ns);
   books_set_resident(job, attach->resident_bytes);
+  /* Until it hears of its first room it believes in that: memory that it frees and allocates again is there.
+   */
+  job->last_told_bytes = job->told_bytes = job->promised_bytes = job->resident_bytes;
   change_add(change, job, SCHED_TELL_ATTACHED);
   change_add(change, job, SCHED_TELL_SCHED);
   residency_update_job(job, now_ns, change);

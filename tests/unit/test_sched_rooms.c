@@ -829,8 +829,28 @@ START_TEST(everything_comes_back_when_all_fits) {
 }
 END_TEST
 
+/* It frees some of that, and allocates a little unasked: it is there, as it knows of no room yet. */
+START_TEST(what_was_there_when_it_came_may_come_back_until_it_has_heard) {
+  struct sched_attach attach = {.id = 2, .used_bytes = 4 * GIB, .resident_bytes = GIB};
+  struct sched_job *job = &world.jobs[2];
+  world_init(&world, GS_MODE_ON);
+  world_attach(&world, 1, 16, 0);
+  world_request(&world, 1);
+  world.clients[2] = (struct world_client){.there = true, .stuck = true, .resident_bytes = GIB};
+  scheduler_attach(&world.gpus[0], job, &attach, world.now_ns, &world.change);
+  scheduler_memory_report(job, GIB / 2, 0, world.now_ns, &world.change);
+  ck_assert_uint_eq(job->room_bytes, 0);
+  ck_assert_uint_eq(job->claim_bytes, GIB / 2 + SCHED_SLACK_BYTES);
+  scheduler_resident(job, &(struct sched_residence){.resident_bytes = GIB / 2}, world.now_ns, &world.change);
+  ck_assert_uint_eq(job->claim_bytes, GIB / 2 + SCHED_SLACK_BYTES); /* that crossed its first room */
+  scheduler_resident(job, &(struct sched_residence){.room_seq = job->room_seq}, world.now_ns, &world.change);
+  ck_assert_uint_eq(job->claim_bytes, 0);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {while_all_fits_rooms_are_told_once,
+                                what_was_there_when_it_came_may_come_back_until_it_has_heard,
                                 the_longest_idle_leaves_first,
                                 who_stops_leaves_before_those_who_wait,
                                 the_queue_leaves_from_its_tail,
