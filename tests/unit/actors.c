@@ -198,7 +198,7 @@ static bool work(struct actors *actors, int i) {
 
 static void take_room(struct actor *actor, const struct letter *letter) {
   actor->refused = false;
-  actor->lowered |= actor->room_seq > 0 && letter->room_bytes < actor->room_bytes;
+  actor->lowered |= letter->room_bytes < actor->room_bytes;
   actor->room_bytes = letter->room_bytes;
   actor->room_seq = letter->room_seq;
   actor->target_bytes = letter->target_bytes;
