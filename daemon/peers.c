@@ -40,6 +40,7 @@ static const char *admit(struct server *server, struct peer *peer) {
     return "no credentials";
   peer->uid = credentials.uid;
   peer->pid = credentials.pid;
+  peer->near = permission_is_near(peer->pid);
   peer->user = users_enter(&server->users, peer->uid);
   if (!peer->user)
     return "out of memory";
@@ -268,4 +269,6 @@ void peers_on_time(struct server *server, uint64_t now_ns) {
   }
 }
 
-bool peer_may_change(const struct peer *peer) { return permission_granted(peer->fd, peer->server->group); }
+bool peer_may_change(const struct peer *peer) {
+  return peer->near && permission_granted(peer->fd, peer->server->group);
+}

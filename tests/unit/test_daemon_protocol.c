@@ -2,9 +2,14 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -372,6 +377,68 @@ START_TEST(strangers_may_not_change_settings) {
 }
 END_TEST
 
+/* A process in a namespace of its own connects with the descriptor that we keep, and ends. The number that it
+ * had here; 0: that is not allowed here. */
+static pid_t connect_apart(int fd) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  int ends[2];
+  pid_t first = 0;
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", it->socket);
+  ck_assert_int_eq(pipe(ends), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWPID) == 0 && (first = fork()) == 0)
+      _exit(connect(fd, (struct sockaddr *)&address, sizeof address) == 0 ? 0 : 1);
+    waitpid(first, NULL, 0);
+    _exit(write(ends[1], &first, sizeof first) == sizeof first ? 0 : 1);
+  }
+  ck_assert_int_eq(read(ends[0], &first, sizeof first), sizeof first);
+  waitpid(child, NULL, 0);
+  close(ends[0]);
+  close(ends[1]);
+  return first;
+}
+
+static void end(pid_t child) {
+  kill(child, SIGKILL);
+  waitpid(child, NULL, 0);
+}
+
+/* A process of ours with this number; 0: there is none to be had. */
+static pid_t start_with_number(pid_t number) {
+  for (int i = 0; i < 100; i++) { /* others begin processes, too */
+    FILE *last = fopen("/proc/sys/kernel/ns_last_pid", "w");
+    bool set = last && fprintf(last, "%d", number - 1) > 0;
+    if (!last || fclose(last) != 0 || !set)
+      return 0;
+    pid_t child = fork();
+    if (child == 0)
+      for (;;)
+        pause();
+    if (child == number)
+      return child;
+    end(child);
+  }
+  return 0;
+}
+
+START_TEST(nor_may_a_container_whose_number_has_become_anothers) {
+  struct gs_msg msg = wire_msg(GS_SET_TQ, GS_GPU_ALL);
+  msg.set.value = NS_PER_S;
+  int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  pid_t number = connect_apart(fd), other = number ? start_with_number(number) : 0;
+  if (!other) {
+    puts("not tried: new namespaces, or the choice of a number, are not allowed here");
+    close(fd);
+    return;
+  }
+  tell(fd, &msg);
+  ck_assert_int_eq(expect(fd, GS_REPLY).status, -EACCES);
+  end(other);
+  close(fd);
+}
+END_TEST
+
 START_TEST(settings_are_checked) {
   ck_assert_int_eq(change_setting(it, GS_SET_TQ, NS_PER_MS - 1), -EINVAL);
   ck_assert_int_eq(change_setting(it, GS_SET_TQ, 0), 0); /* auto */
@@ -416,6 +483,7 @@ int main(void) {
                                 who_says_nothing_is_closed,
                                 running_out_of_descriptors_is_survived,
                                 strangers_may_not_change_settings,
+                                nor_may_a_container_whose_number_has_become_anothers,
                                 settings_are_checked,
                                 NULL};
   return suite_main("daemon_protocol", tests, set_up, tear_down);
