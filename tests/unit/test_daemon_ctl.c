@@ -235,7 +235,7 @@ START_TEST(what_a_job_is_given_can_be_changed) {
                 {"set-soft-limit %d 3G", "soft_limit_bytes", 3 * GIB},
                 {"set-limit %d 5G", "limit_bytes", 5 * GIB},
                 {"set-soft-limit %d 0", "soft_limit_bytes", 0},
-                {"set-expected-memory %d 15G", "expected_memory_bytes", 15 * GIB}};
+                {"set-expected-memory %d 4G", "expected_memory_bytes", 4 * GIB}};
   for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
     snprintf(line, sizeof line, orders[i].order, job);
     ck_assert_msg(ctl(line) == 0, "%s: %s", line, output);
