@@ -14,6 +14,7 @@
 
 #include "common/parse.h"
 #include "ctl/ctl.h"
+#include "ctl/draft.h"
 #include "ctl/json_put.h"
 
 #define KIND "gpushare.io/share"
@@ -120,26 +121,15 @@ static json_t *specification(const struct places *places) {
 
 /* ---- where it goes ---- */
 
-static int complain(const char *path) {
-  return run_complain(CTL_REFUSED, "can't write %s: %s", path, strerror(errno));
-}
-
-/* In one step: runtimes look at the file whenever it changes. */
+/* Runtimes look at the file whenever it changes. */
 static int write_file(json_t *root, const char *path) {
-  char draft[PATH_MAX];
-  if ((size_t)snprintf(draft, sizeof draft, "%s.XXXXXX", path) >= sizeof draft) {
-    errno = ENAMETOOLONG;
-    return complain(path);
+  struct draft draft;
+  int err = draft_open(&draft, path);
+  if (err == 0) {
+    json_dumpf(root, draft.out, JSON_INDENT(2));
+    err = draft_keep(&draft);
   }
-  int fd = mkstemp(draft);
-  if (fd < 0)
-    return complain(path);
-  bool written = json_dumpfd(root, fd, JSON_INDENT(2)) == 0 && fchmod(fd, 0644) == 0;
-  if (close(fd) == 0 && written && rename(draft, path) == 0)
-    return CTL_OK;
-  int code = complain(path);
-  unlink(draft);
-  return code;
+  return err ? run_complain(CTL_REFUSED, "can't write %s: %s", path, strerror(-err)) : CTL_OK;
 }
 
 int cdi_command(const struct request *request) {

@@ -1,8 +1,8 @@
 /* timeline.c - gpusharectl timeline: what has happened, as a trace for a viewer. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "ctl/draft.h"
 #include "ctl/event.h"
 #include "ctl/trace.h"
 
@@ -31,24 +31,26 @@ static int write_trace(const struct request *request, const struct gs_msg *msgs,
   return CTL_REFUSED;
 }
 
-static int complain(const char *path) {
-  fprintf(stderr, "gpusharectl: can't write %s: %s\n", path, strerror(errno ? errno : EIO));
+static int complain(const char *path, int err) {
+  fprintf(stderr, "gpusharectl: can't write %s: %s\n", path, strerror(-err));
   return CTL_REFUSED;
 }
 
+/* Without a daemon, also if that ends meanwhile, the file stays as it is. */
 static int write_file(const struct request *request, const struct gs_msg *msgs, size_t count) {
-  FILE *out = fopen(request->file, "w");
-  if (!out)
-    return complain(request->file);
-  int code = write_trace(request, msgs, count, out);
-  bool lost = ferror(out);
-  lost |= fclose(out) != 0;
-  if (code == CTL_OK && lost)
-    code = complain(request->file);
-  return code;
+  struct draft draft;
+  int err = draft_open(&draft, request->file);
+  if (err)
+    return complain(request->file, err);
+  int code = write_trace(request, msgs, count, draft.out);
+  if (code != CTL_OK) {
+    draft_drop(&draft);
+    return code;
+  }
+  err = draft_keep(&draft);
+  return err ? complain(request->file, err) : CTL_OK;
 }
 
-/* Without a daemon, the file stays as it is. */
 int timeline_command(const struct request *request) {
   struct gs_msg *msgs;
   size_t count;

@@ -107,6 +107,19 @@ class Places(unittest.TestCase):
             self.assertEqual(result.returncode, 1)
             self.assertRegex(result.stderr, "can't write .*/none/gpushare.json: No such file")
 
+    def test_what_is_no_file_is_not_replaced(self):
+        with tempfile.TemporaryDirectory() as folder:
+            link, path = os.path.join(folder, "link"), os.path.join(folder, "file")
+            os.symlink(path, link)
+            self.assertEqual(run("-o", link).returncode, 0)
+            self.assertTrue(os.path.islink(link))
+            with open(path, encoding="utf-8") as file:
+                self.assertEqual(json.load(file), generate())
+            result = run("-o", "/dev/full")
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("can't write /dev/full: No space left on device", result.stderr)
+            self.assertFalse(os.path.isfile("/dev/full"))
+
     def test_usage(self):
         for options, says in ((("--socket", "daemon.sock"), "whole path of the socket"), (("--lib", "/no/such"), "can't find")):
             result = run(*options)
