@@ -111,7 +111,7 @@ class Places(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             link, path = os.path.join(folder, "link"), os.path.join(folder, "file")
             os.symlink(path, link)
-            self.assertEqual(run("-o", link).returncode, 0)
+            self.assertEqual(run("--socket", SOCKET, "-o", link).returncode, 0)
             self.assertTrue(os.path.islink(link))
             with open(path, encoding="utf-8") as file:
                 self.assertEqual(json.load(file), generate())
