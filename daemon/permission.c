@@ -70,6 +70,7 @@ bool permission_granted(int fd, gid_t group) {
   socklen_t size = sizeof peer;
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
     return false;
-  bool member = group != PERMISSION_NO_GROUP && (peer.gid == group || in_supplementary(fd, group));
-  return peer.uid == 0 || peer.uid == geteuid() || member;
+  if (peer.uid == 0 || peer.uid == geteuid())
+    return true;
+  return group != PERMISSION_NO_GROUP && (peer.gid == group || in_supplementary(fd, group));
 }

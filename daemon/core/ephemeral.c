@@ -42,7 +42,7 @@ static void watch(struct sched_job *job, uint64_t high_bytes, uint64_t now_ns) {
   list_append(&job->gpu->ephemeral, &it->link);
 }
 
-static void forget(struct sched_job *job) {
+void ephemeral_forget(struct sched_job *job) {
   list_remove(&job->ephemeral.link);
   job->ephemeral.high_bytes = 0;
   job->ephemeral.recurs = false;
@@ -70,14 +70,12 @@ void ephemeral_note(struct sched_job *job, uint64_t before_bytes, uint64_t now_n
   ephemeral_count(job);
 }
 
-void ephemeral_leave(struct sched_job *job) { forget(job); }
-
 /* The most that it has had since is what counts from now on. */
 static void lapse(struct sched_job *job, uint64_t now_ns) {
   if (job->ephemeral.since_bytes > job->used_bytes)
     watch(job, job->ephemeral.since_bytes, now_ns);
   else
-    forget(job);
+    ephemeral_forget(job);
   ephemeral_count(job);
 }
 

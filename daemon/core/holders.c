@@ -31,8 +31,7 @@ static struct seats all_seats(const struct sched_gpu *gpu) {
 }
 
 static uint64_t load_bytes(const struct sched_job *job) {
-  uint64_t high_bytes = sched_job_expected_bytes(job);
-  uint64_t need_bytes = job->grows ? max_u64(job->reach_bytes, high_bytes) : high_bytes;
+  uint64_t need_bytes = max_u64(sched_job_expected_bytes(job), job->grows ? job->reach_bytes : 0);
   return less_u64(need_bytes, job->pinned_bytes + job->staying_bytes);
 }
 

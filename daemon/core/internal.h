@@ -235,7 +235,7 @@ void ephemeral_count(struct sched_job *job);
 
 /* Its used_bytes have changed. */
 void ephemeral_note(struct sched_job *job, uint64_t before_bytes, uint64_t now_ns);
-void ephemeral_leave(struct sched_job *job);
+void ephemeral_forget(struct sched_job *job);
 uint64_t ephemeral_deadline_ns(const struct sched_gpu *gpu);
 void ephemeral_expire(struct sched_gpu *gpu, uint64_t now_ns);
 

@@ -11,9 +11,9 @@
  * submitted most has submitted more, since they last stopped together, a few at a time. If nobody is behind
  * by that count, or it does not help, after some time one, and twice as many each time; and if another member
  * turns out to be behind, those were too many: it lets half of that through, and half of that again, as one
- * searches a list, and is given more time. If nobody has finished, each lacks
- * something that another one holds back: all let some through, up to where the one that has submitted most is
- * and the same number beyond. None of this is lost: what is let through has to be done anyway.
+ * searches a list, and is given more time. If nobody has finished, each lacks something that another one
+ * holds back: all let some through, up to where the one that has submitted most is and the same number
+ * beyond. None of this is lost: what is let through has to be done anyway.
  */
 #include "core/internal.h"
 
@@ -149,14 +149,18 @@ void scheduler_stopped(struct sched_job *job, const struct sched_stop *stop, uin
 
 /* ---- who lets calls through ---- */
 
-/* So many more than it has submitted, as far as it has said; 0: as many as it was told last. */
-static void let_pass(struct sched_job *job, uint64_t calls, struct sched_change *change) {
+/* Up to where it was told last. */
+static void tell_to_let_pass(struct sched_job *job, struct sched_change *change) {
   job->drained = false;
   job->lets_pass = true;
   job->pass_round++;
-  if (calls)
-    job->pass_calls = add_u64(job->calls, min_u64(calls, CALLS_MAX)); /* the others may be done in a moment */
   change_add(change, job, SCHED_TELL_LET_PASS);
+}
+
+/* So many more than it has submitted, as far as it has said. */
+static void let_pass(struct sched_job *job, uint64_t calls, struct sched_change *change) {
+  job->pass_calls = add_u64(job->calls, min_u64(calls, CALLS_MAX)); /* the others may be done in a moment */
+  tell_to_let_pass(job, change);
 }
 
 /* How many next time. Once more is not possible, later. */
@@ -186,9 +190,12 @@ static void let_all_pass(struct sched_gang *gang, struct sched_change *change) {
     struct sched_job *job = member_of(node);
     if (!is_stopping(job))
       continue;
-    bool passed = job->calls >= job->pass_calls;
-    more = more || passed;
-    let_pass(job, passed ? add_u64(less_u64(most, progress(job)), gang->pass_calls) : 0, change);
+    if (job->calls < job->pass_calls) {
+      tell_to_let_pass(job, change);
+    } else {
+      let_pass(job, add_u64(less_u64(most, progress(job)), gang->pass_calls), change);
+      more = true;
+    }
   }
   if (more)
     note_passed(gang);

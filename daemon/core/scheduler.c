@@ -161,7 +161,7 @@ void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_chang
   turns_set_state(job, GS_JOB_IDLE, now_ns);
   tally_close(job, now_ns);
   books_set_used(job, 0, 0, 0, now_ns);
-  ephemeral_leave(job);
+  ephemeral_forget(job);
   change_forget(job);
   struct sched_gang *gang = job->gang;
   gang_leave(job);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -31,6 +32,19 @@ static inline int fuzz_write(const char *folder, const char *name, unsigned numb
     return EXIT_SUCCESS;
   perror(path);
   return EXIT_FAILURE;
+}
+
+/* main() of a target without libFuzzer: --random SEED RUNS, --corpus FOLDER, or inputs to replay. */
+static inline int fuzz_main(int argc, char **argv, int (*run_random)(uint64_t seed, uint64_t runs),
+                            int (*write_corpus)(const char *folder)) {
+  int result = EXIT_SUCCESS;
+  if (argc == 4 && strcmp(argv[1], "--random") == 0)
+    return run_random(strtoull(argv[2], NULL, 0), strtoull(argv[3], NULL, 0));
+  if (argc == 3 && strcmp(argv[1], "--corpus") == 0)
+    return write_corpus(argv[2]);
+  for (int i = 1; i < argc; i++)
+    result |= fuzz_replay(argv[i]);
+  return result;
 }
 
 #endif

@@ -390,15 +390,6 @@ static int write_corpus(const char *folder) {
   return EXIT_SUCCESS;
 }
 
-int main(int argc, char **argv) {
-  int result = EXIT_SUCCESS;
-  if (argc == 4 && strcmp(argv[1], "--random") == 0)
-    return run_random(strtoull(argv[2], NULL, 0), strtoull(argv[3], NULL, 0));
-  if (argc == 3 && strcmp(argv[1], "--corpus") == 0)
-    return write_corpus(argv[2]);
-  for (int i = 1; i < argc; i++)
-    result |= fuzz_replay(argv[i]);
-  return result;
-}
+int main(int argc, char **argv) { return fuzz_main(argc, argv, run_random, write_corpus); }
 
 #endif

@@ -246,14 +246,19 @@ static void expect_end_of(enum gs_end end, int status) {
   ck_assert_int_eq(last->event.end.status, status);
 }
 
-START_TEST(how_a_program_has_ended_is_told) {
+/* From its beginning, with a turn. */
+static void run_to_exit(const char *command, int status) {
   int fd = start(GIB);
-  send_command(fd, "python train.py");
+  send_command(fd, command);
   take_turn(fd);
   struct gs_msg msg = wire_msg(GS_EXITING, 0);
-  msg.exiting.status = 3;
+  msg.exiting.status = status;
   tell(fd, &msg);
   leave(fd);
+}
+
+START_TEST(how_a_program_has_ended_is_told) {
+  run_to_exit("python train.py", 3);
   expect_end_of(GS_END_EXIT, 3);
   ck_assert_uint_eq(seen.count, 2);
   ck_assert_str_eq(find(GS_EVENT_COMMAND)->event.text, "python train.py");
@@ -261,7 +266,7 @@ START_TEST(how_a_program_has_ended_is_told) {
   ck_assert_uint_gt(find(GS_EVENT_ENDED)->event.end.gpu_ns, 0);
   leave(start(GIB));
   expect_end_of(GS_END_ABRUPT, 0);
-  fd = register_client(it);
+  int fd = register_client(it);
   tell_simple(fd, GS_STATUS_END); /* out of place */
   expect_end(fd);
   get_status(it, GS_STATUS_DAEMON);
@@ -470,13 +475,7 @@ START_TEST(events_are_lines_of_json) {
 END_TEST
 
 START_TEST(the_history_has_runs_that_ended) {
-  int fd = start(GIB);
-  send_command(fd, "python train.py");
-  take_turn(fd);
-  struct gs_msg msg = wire_msg(GS_EXITING, 0);
-  msg.exiting.status = 3;
-  tell(fd, &msg);
-  leave(fd);
+  run_to_exit("python train.py", 3);
   leave(start(GIB));
   int still = start(GIB);
   ck_assert_int_eq(ctl("history"), 0);
