@@ -221,3 +221,16 @@ struct gs_msg get_status(const struct daemon_process *daemon, enum gs_msg_type t
   close(fd);
   return found;
 }
+
+int set_terms(const struct daemon_process *daemon, uint32_t job, enum gs_term term, uint64_t value) {
+  int fd = connect_to(daemon);
+  struct gs_msg msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
+  msg.set_terms.job = job;
+  msg.set_terms.term = term;
+  msg.set_terms.value = value;
+  tell(fd, &msg);
+  msg = expect(fd, GS_REPLY);
+  close(fd);
+  ck_assert(msg.status == 0 || *msg.reply.text);
+  return msg.status;
+}

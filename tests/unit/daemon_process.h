@@ -61,4 +61,7 @@ int change_setting(const struct daemon_process *daemon, enum gs_msg_type type, u
 /* The first STATUS_GPU, or, if daemon_status, STATUS_DAEMON. */
 struct gs_msg get_status(const struct daemon_process *daemon, enum gs_msg_type type);
 
+/* gpusharectl's way: the status of the REPLY. */
+int set_terms(const struct daemon_process *daemon, uint32_t job, enum gs_term term, uint64_t value);
+
 #endif

@@ -264,17 +264,7 @@ START_TEST(a_class_that_changes_counts_at_once) {
 }
 END_TEST
 
-static int set_rate(uint32_t job, uint64_t percent) {
-  int fd = connect_to(it);
-  struct gs_msg msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
-  msg.set_terms.job = job;
-  msg.set_terms.term = GS_TERM_RATE;
-  msg.set_terms.value = percent;
-  tell(fd, &msg);
-  int status = expect(fd, GS_REPLY).status;
-  close(fd);
-  return status;
-}
+static int set_rate(uint32_t job, uint64_t percent) { return set_terms(it, job, GS_TERM_RATE, percent); }
 
 START_TEST(a_rate_is_set_for_opportunistic_jobs) {
   struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC), production = come(GS_CLASS_PRODUCTION);

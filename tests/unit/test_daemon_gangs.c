@@ -143,17 +143,7 @@ START_TEST(the_status_tells_why) {
 }
 END_TEST
 
-static int set_paused(uint32_t job, bool paused) {
-  int fd = connect_to(it);
-  struct gs_msg msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
-  msg.set_terms.job = job;
-  msg.set_terms.term = GS_TERM_PAUSED;
-  msg.set_terms.value = paused;
-  tell(fd, &msg);
-  msg = expect(fd, GS_REPLY);
-  close(fd);
-  return msg.status;
-}
+static int set_paused(uint32_t job, bool paused) { return set_terms(it, job, GS_TERM_PAUSED, paused); }
 
 START_TEST(a_gang_is_paused_as_a_whole) {
   int a1 = member("a", 1), a2 = member("a", 2), single = member("", 2);

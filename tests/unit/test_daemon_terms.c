@@ -37,20 +37,6 @@ static void declare(int fd, uint32_t weight, int32_t priority, uint64_t expected
   tell(fd, &msg);
 }
 
-/* gpusharectl's way: the status of the REPLY. */
-static int set_terms(uint32_t job, uint32_t term, uint64_t value) {
-  int fd = connect_to(it);
-  struct gs_msg msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
-  msg.set_terms.job = job;
-  msg.set_terms.term = term;
-  msg.set_terms.value = value;
-  tell(fd, &msg);
-  msg = expect(fd, GS_REPLY);
-  close(fd);
-  ck_assert(msg.status == 0 || *msg.reply.text);
-  return msg.status;
-}
-
 static void given(uint32_t weight, int32_t priority, uint64_t remaining_ns, uint64_t limit_bytes) {
   struct gs_msg msg = terms();
   ck_assert_uint_eq(msg.type, GS_STATUS_TERMS);
@@ -89,7 +75,7 @@ START_TEST(only_clients_declare) {
   declare(fd, 1, 0, 0, 0);
   expect_end(fd);
   fd = register_client(it);
-  set_terms(1, GS_TERM_WEIGHT, 1);
+  set_terms(it, 1, GS_TERM_WEIGHT, 1);
   tell_simple(fd, GS_SET_TERMS);
   expect_end(fd);
 }
@@ -108,15 +94,15 @@ START_TEST(memory_has_a_limit) {
   int fd = attach_client(it, GIB);
   uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
   expect(fd, GS_LOCK_OK);
-  ck_assert_int_eq(set_terms(job, GS_TERM_LIMIT, 4 * GIB), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_LIMIT, 4 * GIB), 0);
   ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.capacity_bytes, 4 * GIB);
   ck_assert_int_eq(ask_for(fd, 4 * GIB + 1), -ENOMEM);
   ck_assert_int_eq(ask_for(fd, 4 * GIB), 0);
-  ck_assert_int_eq(set_terms(job, GS_TERM_LIMIT, 2 * GIB), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_LIMIT, 2 * GIB), 0);
   expect(fd, GS_CAPACITY);
   ck_assert_uint_eq(get_status(it, GS_STATUS_JOB).job_status.used_bytes, 4 * GIB);
   ck_assert_int_eq(ask_for(fd, 4 * GIB + 1), -ENOMEM);
-  ck_assert_int_eq(set_terms(job, GS_TERM_LIMIT, 0), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_LIMIT, 0), 0);
   ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.capacity_bytes, 16 * GIB);
   ck_assert_int_eq(ask_for(fd, 5 * GIB), 0);
 }
@@ -131,9 +117,9 @@ START_TEST(it_counts_with_what_it_says_it_will_have) {
   expect(fd, GS_LOCK_OK);
   ck_assert_uint_eq(get_status(it, GS_STATUS_WAIT).wait_status.expected_bytes, 4 * GIB);
   uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
-  ck_assert_int_eq(set_terms(job, GS_TERM_EXPECTED_MEMORY, 3 * GIB), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_EXPECTED_MEMORY, 3 * GIB), 0);
   ck_assert_uint_eq(get_status(it, GS_STATUS_WAIT).wait_status.expected_bytes, 3 * GIB);
-  ck_assert_int_eq(set_terms(job, GS_TERM_EXPECTED_MEMORY, 0), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_EXPECTED_MEMORY, 0), 0);
   ck_assert_uint_eq(get_status(it, GS_STATUS_WAIT).wait_status.expected_bytes, GIB);
 }
 END_TEST
@@ -147,7 +133,8 @@ START_TEST(a_soft_limit_is_no_limit) {
   expect(fd, GS_LOCK_OK);
   ck_assert_uint_eq(terms().terms_status.soft_limit_bytes, 2 * GIB);
   ck_assert_int_eq(ask_for(fd, 4 * GIB), 0);
-  ck_assert_int_eq(set_terms(get_status(it, GS_STATUS_JOB).job_status.job, GS_TERM_SOFT_LIMIT, 3 * GIB), 0);
+  ck_assert_int_eq(set_terms(it, get_status(it, GS_STATUS_JOB).job_status.job, GS_TERM_SOFT_LIMIT, 3 * GIB),
+                   0);
   ck_assert_uint_eq(terms().terms_status.soft_limit_bytes, 3 * GIB);
   given(GS_WEIGHT_DEFAULT, 0, 0, 0);
   expect_silence(it, fd); /* to the program nothing has changed */
@@ -159,12 +146,12 @@ END_TEST
 START_TEST(what_is_set_counts_more) {
   int fd = attach_client(it, GIB);
   uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
-  ck_assert_int_eq(set_terms(job, GS_TERM_PRIORITY, (uint64_t)-3), 0);
-  ck_assert_int_eq(set_terms(job, GS_TERM_EXPECTED, 9 * NS_PER_S), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_PRIORITY, (uint64_t)-3), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_EXPECTED, 9 * NS_PER_S), 0);
   given(GS_WEIGHT_DEFAULT, -3, 9 * NS_PER_S, 0);
   declare(fd, 500, 12, NS_PER_S, 0);
   given(500, -3, 9 * NS_PER_S, 0);
-  ck_assert_int_eq(set_terms(job, GS_TERM_WEIGHT, 20), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_WEIGHT, 20), 0);
   given(20, -3, 9 * NS_PER_S, 0);
 }
 END_TEST
@@ -172,10 +159,10 @@ END_TEST
 START_TEST(wrong_orders_are_refused) {
   attach_client(it, GIB);
   uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
-  ck_assert_int_eq(set_terms(job + 1, GS_TERM_WEIGHT, 10), -ENOENT);
-  ck_assert_int_eq(set_terms(job, GS_TERM_WEIGHT, 0), -EINVAL);
-  ck_assert_int_eq(set_terms(job, GS_TERM_PRIORITY, 21), -EINVAL);
-  ck_assert_int_eq(set_terms(job, 77, 1), -EINVAL);
+  ck_assert_int_eq(set_terms(it, job + 1, GS_TERM_WEIGHT, 10), -ENOENT);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_WEIGHT, 0), -EINVAL);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_PRIORITY, 21), -EINVAL);
+  ck_assert_int_eq(set_terms(it, job, 77, 1), -EINVAL);
   given(GS_WEIGHT_DEFAULT, 0, 0, 0);
 }
 END_TEST
@@ -189,7 +176,7 @@ START_TEST(what_programs_ask_for_has_bounds) {
   declare(fd, 201, -12, 0, 0);
   given(200, -12, 0, 0);
   uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
-  ck_assert_int_eq(set_terms(job, GS_TERM_WEIGHT, 5000), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_WEIGHT, 5000), 0);
   given(5000, -12, 0, 0);
 }
 END_TEST
@@ -239,7 +226,7 @@ static pid_t attach_as(uid_t uid, int control[2]) {
 static int set_terms_as(uid_t uid, uint32_t job, uint32_t term, uint64_t value) {
   pid_t child = fork();
   if (child == 0)
-    _exit(setgid(uid) < 0 || setuid(uid) < 0 ? 255 : -set_terms(job, term, value));
+    _exit(setgid(uid) < 0 || setuid(uid) < 0 ? 255 : -set_terms(it, job, term, value));
   int status;
   waitpid(child, &status, 0);
   return -WEXITSTATUS(status);
@@ -259,7 +246,7 @@ START_TEST(owners_may_ask_for_less) {
   ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_EXPECTED, NS_PER_S), 0);
   ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_LIMIT, 3 * GIB), 0);
   given(50, -1, NS_PER_S, 3 * GIB);
-  ck_assert_int_eq(set_terms(job, GS_TERM_LIMIT, 2 * GIB), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_LIMIT, 2 * GIB), 0);
   ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_LIMIT, 3 * GIB), -EACCES);
   ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_CLASS, GS_CLASS_OPPORTUNISTIC), 0);
   ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_RATE, 1), -EACCES);
@@ -269,7 +256,7 @@ START_TEST(owners_may_ask_for_less) {
   ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_PAUSED, 1), 0);
   ck_assert_int_eq(set_terms_as(STRANGER, job, GS_TERM_PAUSED, 0), -EACCES);
   ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_PAUSED, 0), 0);
-  ck_assert_int_eq(set_terms(job, GS_TERM_PAUSED, 1), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_PAUSED, 1), 0);
   ck_assert_int_eq(set_terms_as(OWNER, job, GS_TERM_PAUSED, 0), -EACCES);
   given(50, -1, NS_PER_S, 2 * GIB);
   close(control[1]);
@@ -293,12 +280,12 @@ static int run_command(uint64_t command_hash) {
 START_TEST(what_it_has_had_is_not_left) {
   run_command(0);
   uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
-  ck_assert_int_eq(set_terms(job, GS_TERM_EXPECTED, 100 * NS_PER_S), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_EXPECTED, 100 * NS_PER_S), 0);
   while (terms().terms_status.gpu_ns == 0)
     poll(NULL, 0, 1);
   struct gs_msg msg = terms();
   ck_assert_uint_eq(msg.terms_status.remaining_ns + msg.terms_status.gpu_ns, 100 * NS_PER_S);
-  ck_assert_int_eq(set_terms(job, GS_TERM_EXPECTED, 1), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_EXPECTED, 1), 0);
   ck_assert_uint_eq(terms().terms_status.remaining_ns, 0); /* it takes longer: unknown */
 }
 END_TEST
