@@ -377,25 +377,50 @@ START_TEST(strangers_may_not_change_settings) {
 }
 END_TEST
 
-/* A process in a namespace of its own connects with the descriptor that we keep, and ends. The number that it
- * had here; 0: that is not allowed here. */
+static void pass_byte(int fd) {
+  if (write(fd, "", 1) != 1)
+    _exit(1);
+}
+
+static void await_byte(int fd) {
+  char byte;
+  if (read(fd, &byte, 1) != 1)
+    _exit(1);
+}
+
+/* A process in a namespace of its own connects with the descriptor that we keep, and ends once the daemon has
+ * taken the connection up. The number that it had here; 0: that is not allowed here. */
 static pid_t connect_apart(int fd) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
-  int ends[2];
+  int connected[2], numbers[2], go[2];
   pid_t first = 0;
   snprintf(address.sun_path, sizeof address.sun_path, "%s", it->socket);
-  ck_assert_int_eq(pipe(ends), 0);
+  ck_assert(pipe(connected) == 0 && pipe(numbers) == 0 && pipe(go) == 0);
   pid_t child = fork();
   if (child == 0) {
-    if (unshare(CLONE_NEWPID) == 0 && (first = fork()) == 0)
-      _exit(connect(fd, (struct sockaddr *)&address, sizeof address) == 0 ? 0 : 1);
+    if (unshare(CLONE_NEWPID) == 0 && (first = fork()) == 0) {
+      if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0)
+        _exit(1);
+      pass_byte(connected[1]);
+      await_byte(go[0]);
+      _exit(0);
+    }
+    if (first)
+      await_byte(connected[0]);
+    if (write(numbers[1], &first, sizeof first) != sizeof first)
+      _exit(1);
     waitpid(first, NULL, 0);
-    _exit(write(ends[1], &first, sizeof first) == sizeof first ? 0 : 1);
+    _exit(0);
   }
-  ck_assert_int_eq(read(ends[0], &first, sizeof first), sizeof first);
+  ck_assert_int_eq(read(numbers[0], &first, sizeof first), sizeof first);
+  get_status(it, GS_STATUS_DAEMON); /* connections are taken up in their order */
+  pass_byte(go[1]);
   waitpid(child, NULL, 0);
-  close(ends[0]);
-  close(ends[1]);
+  for (int i = 0; i < 2; i++) {
+    close(connected[i]);
+    close(numbers[i]);
+    close(go[i]);
+  }
   return first;
 }
 
