@@ -3,6 +3,7 @@
 
   stock  without libunified: the GPU's own time slicing
   auto   libunified: no turns, as they fit
+  mps    that, and the daemon's MPS (spatial = mps)
   1      turns, with this quantum in seconds; any other as well
 
 The best of ours is to do at least as much as one stock training alone. That one runs before and after the pairs, and
@@ -13,29 +14,31 @@ import argparse
 import contextlib
 
 import gpubench
+import mps
 import sharing
 import timeline
 import trainings
 import watch
 
 TARGET = 1.0
+NAMED = ("stock", "auto", "mps")
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     trainings.shared_arguments(parser)
-    parser.add_argument("--only", default="stock,auto,1", metavar="MODES", help="default: %(default)s")
+    parser.add_argument("--only", default="stock,auto,mps,1", metavar="MODES", help="default: %(default)s")
     parser.add_argument("--pair-seconds", type=float, default=20, help="of each pair (default: %(default)g)")
     args = parser.parse_args()
     args.only = args.only.split(",")
-    if any(mode not in ("stock", "auto") and not mode.replace(".", "", 1).isdigit() for mode in args.only):
-        parser.error("--only: stock, auto and quanta in seconds")
+    if any(mode not in NAMED and not mode.replace(".", "", 1).isdigit() for mode in args.only):
+        parser.error(f"--only: {', '.join(NAMED)} and quanta in seconds")
     if args.quick:
         args.pair_seconds, args.alone_seconds = min(args.pair_seconds, 8), min(args.alone_seconds, 5)
     return args
 
 
-def run_jobs(bench, daemon):
+def run_jobs(bench, mode, daemon):
     """Both at once; iterations per second of the two while both ran, and themselves."""
     with contextlib.ExitStack() as stack:
         jobs = trainings.Trainings(bench, stack, daemon)
@@ -46,6 +49,8 @@ def run_jobs(bench, daemon):
             jobs.go(name, {"seconds": bench.args.pair_seconds})
         for name in jobs.jobs:
             jobs.wait_done(name, 3 * bench.args.pair_seconds)
+        if mode == "mps":
+            mps.check_programs(daemon.status()["daemon"]["mps_programs"], len(jobs.jobs))
         jobs.conclude()
         results = jobs.results.values()
         return jobs, trainings.aggregate(results, max(result["start_s"] for result in results),
@@ -54,19 +59,21 @@ def run_jobs(bench, daemon):
 
 def run_mode(bench, mode, panels):
     if mode == "stock":
-        return run_jobs(bench, None)[1]
-    tq_s = None if mode == "auto" else float(mode)
-    with bench.daemon("on" if tq_s else "auto", tq_s, None) as daemon:
+        return run_jobs(bench, mode, None)[1]
+    tq_s, spatial = None if mode in NAMED else float(mode), mode if mode == "mps" else None
+    with bench.daemon("on" if tq_s else "auto", tq_s, None, spatial) as daemon:
+        if spatial:
+            mps.await_of_daemon(daemon)
         daemon.ctl("set-policy", bench.args.policy)
         with watch.JobWatch(daemon) as looks:
-            jobs, rate = run_jobs(bench, daemon)
+            jobs, rate = run_jobs(bench, mode, daemon)
         bench.figures.add(f"pair_{name_of(mode)}_handovers", gpubench.counter(daemon.status(), "handovers"))
-    panels.append(jobs.panel("auto" if mode == "auto" else f"tq {mode} s", looks))
+    panels.append(jobs.panel(mode if mode in NAMED else f"tq {mode} s", looks))
     return rate
 
 
 def name_of(mode):
-    return mode if mode in ("stock", "auto") else f"tq{mode}"
+    return mode if mode in NAMED else f"tq{mode}"
 
 
 def report(bench, rates, alone):
@@ -89,8 +96,13 @@ def run(bench):
     for mode in bench.args.only:
         gpubench.note(f"{mode}, {bench.budget.left():.0f} s left")
         with sharing.noted(bench, mode):
-            rates[mode] = run_mode(bench, mode, panels)
-            bench.figures.add(f"pair_{name_of(mode)}", rates[mode], "it/s")
+            try:
+                rates[mode] = run_mode(bench, mode, panels)
+            except mps.NotThere as error:
+                bench.figures.add("pair_mps_verdict", "skipped")
+                gpubench.note(f"without MPS: {error}")
+            else:
+                bench.figures.add(f"pair_{name_of(mode)}", rates[mode], "it/s")
     with sharing.noted(bench, "alone, after"):
         alone.measure("after")
     report(bench, rates, alone)

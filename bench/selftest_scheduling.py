@@ -255,6 +255,7 @@ class PairTest(SchedulingFakes):
         self.assertAlmostEqual(figures["pair_ours_alone_over_stock"], 0.9, 2)
         self.assertIn("pair_auto_handovers", figures)
         self.assertNotIn("pair_stock_over_ours_alone", figures)
+        self.assertEqual(figures["pair_mps_verdict"], "skipped")
 
     def test_alone_is_the_mean_of_before_and_after(self):
         bench = types.SimpleNamespace(name="pair", figures=trainings.gpubench.Figures(json_only=True))

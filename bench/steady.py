@@ -25,7 +25,7 @@ WARMUP = 5
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gib", type=float, default=7, help="memory that it needs in all (default: %(default)g)")
-    parser.add_argument("--batch", type=int, default=32, help="default: %(default)s")
+    parser.add_argument("--batch", type=int, default=64, help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=5, help="train for this long (default: %(default)g)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")

@@ -14,7 +14,7 @@ IMPORT_S, PREPARE_S, HASH_S = 90, 120, 60
 def arguments(parser):
     sharing.arguments(parser)
     parser.add_argument("--gib", type=float, default=7, help="memory of each training (default: %(default)g)")
-    parser.add_argument("--batch", type=int, default=32, help="default: %(default)s")
+    parser.add_argument("--batch", type=int, default=64, help="default: %(default)s")
     parser.add_argument("--memory", choices=("swap", "managed"), default="swap", help="default: %(default)s")
 
 
