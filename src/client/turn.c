@@ -43,6 +43,13 @@ static uint64_t pace_from_ns(const struct gpu *gpu) {
   return gpu->turn_end_ns - least(pace_ns, gpu->quantum_ns);
 }
 
+/* Others wait, and once the turn is known to end, in a quantum, it would be too late to begin. */
+static bool is_paced_throughout(const struct gpu *gpu) {
+  uint64_t backlog_ns = believed_backlog_ns(gpu);
+  bool others_wait = gpu->wanted && gpu->holding && !gpu->releasing && !gpu->drop_pending;
+  return settings()->pace && others_wait && backlog_ns + backlog_ns / 4 >= gpu->quantum_ns;
+}
+
 static void start_pacing(struct gpu *gpu, uint64_t now_ns) {
   gpu->paced_since_ns = now_ns;
   pace_begin(gpu->device, now_ns);
@@ -104,6 +111,11 @@ static bool is_ending(const struct gpu *gpu) {
 uint64_t turn_check(struct gpu *gpu, uint64_t now_ns) {
   if (!gpu->ends && now_ns < gpu->expect_by_ns)
     return gpu->expect_by_ns;
+  if (!gpu->ends && is_paced_throughout(gpu)) {
+    if (!gpu->paced_since_ns)
+      start_pacing(gpu, now_ns);
+    return UINT64_MAX;
+  }
   if (!gpu->ends && gate_pace(gpu->device) != GATE_FREE) /* nobody comes, or there is no daemon any more */
     stop_pacing(gpu, 0);
   if (!is_ending(gpu))

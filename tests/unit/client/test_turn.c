@@ -57,7 +57,7 @@ static void begin(uint64_t ago_ns, bool wanted) {
   pace = GATE_FREE;
   begun_ns = clock_now_ns() - ago_ns;
   gpu->holding = true;
-  gpu->drop_pending = false;
+  gpu->drop_pending = gpu->wanted = false;
   turn_take(gpu, QUANTUM);
   turn_begin(gpu, begun_ns);
   if (wanted)
@@ -157,6 +157,27 @@ START_TEST(it_is_paced_from_its_beginning_if_that_takes_as_long) {
     turn_expect_end(gpu, QUANTUM, begun_ns); /* somebody does */
   turn_check(gpu, expect_by_ns);
   ck_assert_int_eq(pace, _i == 0 ? GATE_PACED : GATE_FREE);
+}
+END_TEST
+
+/* Its end becomes known a quantum before it, which is too late for who has queued more than that. */
+START_TEST(it_is_paced_while_its_end_is_unknown_if_that_takes_as_long) {
+  play_turn(_i == 0 ? 9 * NS_PER_S : 7 * NS_PER_S);
+  begin(0, false);
+  turn_end(gpu, 0); /* nobody has wanted it */
+  begin(0, false);
+  turn_expect_end(gpu, GS_LEFT_UNKNOWN, begun_ns);
+  check_after(MS);
+  ck_assert_int_eq(pace, _i == 0 ? GATE_PACED : GATE_FREE);
+  unsigned begun = rounds;
+  check_after(QUANTUM);
+  turn_expect_end(gpu, QUANTUM, begun_ns + QUANTUM);
+  check_after(QUANTUM);
+  ck_assert_uint_eq(rounds, begun); /* the same pacing goes on */
+  ck_assert_int_eq(pace, _i == 0 ? GATE_PACED : GATE_FREE);
+  turn_expect_end(gpu, GS_LEFT_NOBODY, begun_ns + QUANTUM);
+  check_after(QUANTUM);
+  ck_assert_int_eq(pace, GATE_FREE);
 }
 END_TEST
 
@@ -270,6 +291,7 @@ int main(void) {
   tcase_add_test(tests, it_is_paced_for_as_long_as_programs_need);
   tcase_add_loop_test(tests, what_was_queued_is_remembered, 0, 2);
   tcase_add_loop_test(tests, it_is_paced_from_its_beginning_if_that_takes_as_long, 0, 2);
+  tcase_add_loop_test(tests, it_is_paced_while_its_end_is_unknown_if_that_takes_as_long, 0, 2);
   tcase_add_test(tests, it_is_not_if_nobody_wanted_the_last_turn);
   tcase_add_loop_test(tests, a_drain_tells_what_was_not_worked_off, 0, 3);
   tcase_add_test(tests, another_quantum_goes_by_where_nobody_takes_its_place);
