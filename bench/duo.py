@@ -19,12 +19,12 @@ PATTERN_SEED, LEAD_SEED = 1, 2
 Side = collections.namedtuple("Side", "workload batch gib", defaults=(0, 0))
 Pair = collections.namedtuple("Pair", "production opportunistic capacity", defaults=(None,))
 PAIRS = {
-    "shufflenet_mobilenet": Pair(Side("shufflenet", 64), Side("mobilenet", 64)),
-    "resnet50_shufflenet": Pair(Side("resnet50", 32), Side("shufflenet", 64)),
+    "shufflenet_mobilenet": Pair(Side("shufflenet", 256), Side("mobilenet", 128)),
+    "resnet50_shufflenet": Pair(Side("resnet50", 64), Side("shufflenet", 256)),
     "resnet50_resnet50": Pair(Side("resnet50", 64), Side("resnet50", 64)),
     "server_transformer": Pair(Side("server"), Side("transformer")),
-    "resnet50_graph": Pair(Side("resnet50", 32), Side("graph", 16)),
-    "tight": Pair(Side("resnet50", 32, 6), Side("resnet50", 32, 6), "9G"),
+    "resnet50_graph": Pair(Side("resnet50", 64), Side("graph", 16)),
+    "tight": Pair(Side("resnet50", 64, 8), Side("resnet50", 64, 8), "12G"),
 }
 
 

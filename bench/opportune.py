@@ -25,7 +25,7 @@ import train
 import workloads
 
 GIB = 1 << 30
-LIMIT_GIB = 12  # what one job may have
+LIMIT_GIB = 20  # what one job may have
 RATE_PER_S = 40  # of requests, unless told
 WARMUP = 8
 
