@@ -65,8 +65,6 @@ int gpus_parse(struct gpus *gpus, const char *text) {
   if (err == 0 && gpus->count == 0)
     err = -EINVAL;
   free(copy);
-  if (err < 0)
-    log_error("GPUs '%s' are not understood: UUID[:MEMORY[:DEVICE FILE]],... with each UUID once", text);
   return err;
 }
 

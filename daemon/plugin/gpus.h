@@ -26,7 +26,7 @@ struct gpus {
   size_t count;
 };
 
-/* From text: "UUID[:MEMORY[:DEVICE FILE]],...". 0 or -EINVAL, after a line in the log. */
+/* From text: "UUID[:MEMORY[:DEVICE FILE]],...", with each UUID once. 0, -EINVAL or -ENOMEM. */
 int gpus_parse(struct gpus *gpus, const char *text);
 
 /* As NVML knows them, which stays loaded. 0 or -errno, after a line in the log: -ENODEV if there are none. */

@@ -124,9 +124,13 @@ static int open_offers(struct program *program) {
   return err;
 }
 
+static int open_gpus(struct program *program) {
+  program->gpus = program->options.gpus;
+  return program->gpus.count > 0 ? 0 : gpus_find(&program->gpus);
+}
+
 static int open_program(struct program *program) {
-  int err =
-      program->options.gpus ? gpus_parse(&program->gpus, program->options.gpus) : gpus_find(&program->gpus);
+  int err = open_gpus(program);
   if (err == 0)
     err = loop_open(&program->loop);
   if (err == 0)

@@ -77,8 +77,8 @@ static const char *set_class(struct options *options, const char *value) {
 }
 
 static const char *set_gpus(struct options *options, const char *value) {
-  options->gpus = value;
-  return NULL;
+  return gpus_parse(&options->gpus, value) == 0 ? NULL
+                                                : "UUID[:MEMORY[:DEVICE FILE]],... with each UUID once";
 }
 
 static const char *set_kubelet_folder(struct options *options, const char *value) {

@@ -9,7 +9,7 @@ struct options {
   const char *kubelet_folder;
   unsigned shares, opportunistic_shares; /* of each GPU; 0: there is no such resource */
   const char *class;                     /* of gpushare.io/gpu; NULL: nothing is said */
-  const char *gpus;                      /* NULL: NVML tells */
+  struct gpus gpus;                      /* none: NVML tells */
   struct terms_of_use terms;
   uint64_t interval_ns;
   enum log_level log;

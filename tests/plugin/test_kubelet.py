@@ -2,6 +2,7 @@
 Needs grpcio and protobuf; ends with 77 without them."""
 import os
 import signal
+import subprocess
 import sys
 import unittest
 
@@ -146,6 +147,15 @@ class Health(unittest.TestCase):
                 self.assertTrue(all(i.startswith(UUIDS[1]) for i in here.kubelet.healthy()))
                 node.touch()
             here.kubelet.wait_healthy(20)
+
+    def test_wrong_options_are_wrong_usage(self):
+        wrong = {"--shares": ["0", "1001", "many"], "--placement": ["here"], "--class": ["best"], "--interval": ["1ms"],
+                 "--gpus": ["0", "", f"{UUIDS[0]},{UUIDS[0]}", f"{UUIDS[0]}:much", f"{UUIDS[0]}::/{'x' * 108}"]}
+        for option, value in ((option, value) for option, values in wrong.items() for value in values):
+            ended = subprocess.run([os.environ["GS_PLUGIN"], option, value], stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+            self.assertEqual(ended.returncode, 64, (option, value))
+            self.assertIn(f"{option}: '{value}' is not ", ended.stderr)
+            self.assertEqual(ended.stderr.count("\n"), 1)
 
     def test_nvml_finds_gpus_and_loses_one(self):
         with scene(daemon=False, kubelet=False, gpus=UUIDS[3]) as here:
