@@ -34,14 +34,10 @@ static const char *set_group(struct config *config, const char *text) {
 }
 
 static const char *set_tq(struct sched_settings *settings, const char *text) {
-  uint64_t ns = SCHED_TQ_AUTO;
-  bool found = strcmp(text, "auto") == 0;
-  if (!found && parse_duration_ns(text, &ns) < 0)
-    return "is neither auto nor a duration (for example 20, 0.5, 250ms, 2m)";
-  if (!found && ns < SCHED_TQ_MIN_NS)
-    return "is shorter than 1 ms";
-  settings->tq_ns = ns;
-  return NULL;
+  int err = parse_tq_ns(text, &settings->tq_ns);
+  if (err == -ERANGE)
+    return "is not from " TQ_RANGE " (turns without an end: policy = fifo)";
+  return err < 0 ? "is neither auto nor a duration (for example 20, 0.5, 250ms, 2m)" : NULL;
 }
 
 static const char *set_loss(struct sched_settings *settings, const char *text) {
@@ -159,7 +155,7 @@ static const char *set_host_memory(struct config *config, const char *text) {
 
 const struct config_key config_keys[] = {
     {"socket", "PATH", "where programs find the daemon (default " GS_DEFAULT_SOCKET ")", .set = set_socket},
-    {"tq", "DURATION|auto", "how long a job keeps a GPU while others wait, from 1ms (default 20)",
+    {"tq", "DURATION|auto", "how long a job keeps a GPU while others wait, " TQ_RANGE " (default 20)",
      .set_for_gpu = set_tq, .field = OVERRIDE_TQ},
     {"loss", "N%", "tq auto: of the time, that hand-overs may take (default 5%)", .set_for_gpu = set_loss,
      .field = OVERRIDE_LOSS},

@@ -71,8 +71,8 @@ static bool names_all(const uint8_t uuid[GS_UUID_SIZE]) {
 /* NULL, or what is wrong with the value. */
 static const char *value_wrong(const struct gs_msg *msg, const struct sched_gpu *gpu) {
   if (msg->type == GS_SET_TQ)
-    return msg->set.value != SCHED_TQ_AUTO && msg->set.value < SCHED_TQ_MIN_NS
-               ? "the quantum must be auto, or at least 1 ms"
+    return msg->set.value != SCHED_TQ_AUTO && (msg->set.value < GS_TQ_MIN_NS || msg->set.value > GS_TQ_MAX_NS)
+               ? "the quantum must be auto, or from " TQ_RANGE
                : NULL;
   if (msg->type == GS_SET_MODE)
     return msg->set.value > GS_MODE_OFF ? "the mode must be auto, on or off" : NULL;

@@ -24,7 +24,7 @@
 /* Instead of a quantum: as short as hand-overs allow (quantum.c). */
 #define SCHED_TQ_AUTO 0
 #define SCHED_LOSS_PERMILLE 50
-#define SCHED_TQ_MIN_NS UINT64_C(1000000)
+#define SCHED_TQ_MIN_NS GS_TQ_MIN_NS
 #define SCHED_NEVER UINT64_MAX
 /* No job uses more on one GPU; larger figures from clients are cut, so that sums cannot overflow. */
 #define SCHED_BYTES_MAX (UINT64_C(1) << 43)

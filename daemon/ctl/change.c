@@ -4,15 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/clock.h"
 #include "common/parse.h"
 #include "common/wire.h"
-#include "core/scheduler.h"
 #include "ctl/ctl.h"
-
-/* The most whole hours that 64 bits of ns hold. */
-#define TQ_MAX_HOURS UINT64_C(5124095)
-#define TQ_MAX_NS (TQ_MAX_HOURS * 3600 * NS_PER_S)
 
 static int send_change(const struct request *request, const struct gs_msg *msg) {
   int fd, code = connect_daemon(request, &fd);
@@ -52,14 +46,10 @@ static int change_gpu(const struct request *request, enum gs_msg_type type, uint
 
 int change_tq(const struct request *request) {
   uint64_t ns;
-  if (strcmp(request->words[1], "auto") == 0)
-    return change_gpu(request, GS_SET_TQ, SCHED_TQ_AUTO);
-  int err = parse_duration_ns(request->words[1], &ns);
-  if (err == -ERANGE || (err == 0 && (ns < SCHED_TQ_MIN_NS || ns > TQ_MAX_NS))) {
-    char what[64];
-    snprintf(what, sizeof what, "the quantum must be from 1ms to %luh, not", TQ_MAX_HOURS);
-    return usage_error(what, request->words[1]);
-  }
+  int err = parse_tq_ns(request->words[1], &ns);
+  if (err == -ERANGE)
+    return usage_error("the quantum is from " TQ_RANGE " (turns without an end: set-policy fifo), not",
+                       request->words[1]);
   if (err < 0)
     return usage_error("neither auto nor a duration (20, 0.5, 250ms, 2m):", request->words[1]);
   return change_gpu(request, GS_SET_TQ, ns);

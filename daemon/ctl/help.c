@@ -1,6 +1,7 @@
 /* help.c - gpusharectl --help. */
 #include <stdio.h>
 
+#include "common/parse.h"
 #include "ctl/ctl.h"
 
 void help_show(void) {
@@ -19,8 +20,8 @@ void help_show(void) {
       "  cdi generate           a specification of the Container Device Interface, of kind "
       "gpushare.io/share:\n"
       "                         what containers need beside a GPU\n"
-      "  set-tq DURATION|auto   how long a job keeps a GPU while others wait: 20, 0.5, 250ms, 2m (from "
-      "1ms);\n"
+      "  set-tq DURATION|auto   how long a job keeps a GPU while others wait: 20, 0.5, 250ms, 2m (" TQ_RANGE
+      ");\n"
       "                         auto: as short as hand-overs allow that take at most 5 %% of the time\n"
       "                         (setting 'loss' of the daemon)\n"
       "  auto | on | off        jobs take turns: only if their memory does not fit together, always, never\n"

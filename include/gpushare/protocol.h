@@ -166,6 +166,8 @@ enum gs_term {
   GS_TERM_EXPECTED_MEMORY = 8, /* bytes that it will have at once, at most; 0: unknown */
 };
 #define GS_TERM_COUNT 9
+#define GS_TQ_MIN_NS UINT64_C(1000000)
+#define GS_TQ_MAX_NS (UINT64_C(24) * 3600 * 1000000000) /* longer ones: GS_POLICY_FIFO, or GS_MODE_OFF */
 #define GS_WEIGHT_DEFAULT 100
 #define GS_WEIGHT_MAX 10000
 #define GS_PRIORITY_MAX 20

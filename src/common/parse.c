@@ -97,6 +97,17 @@ int parse_percent(const char *text, uint32_t least, uint32_t most, uint32_t *per
   return 0;
 }
 
+int parse_tq_ns(const char *text, uint64_t *ns) {
+  uint64_t value = 0;
+  bool found = strcmp(text, "auto") == 0;
+  int err = found ? 0 : parse_duration_ns(text, &value);
+  if (err == 0 && !found && (value < GS_TQ_MIN_NS || value > GS_TQ_MAX_NS))
+    err = -ERANGE;
+  if (err == 0)
+    *ns = value;
+  return err;
+}
+
 int parse_weight(const char *text, uint32_t *weight) {
   int64_t value;
   int err = parse_integer(text, 1, GS_WEIGHT_MAX, &value);

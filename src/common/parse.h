@@ -22,6 +22,10 @@ int parse_integer(const char *text, int64_t least, int64_t most, int64_t *value)
 /* "20%" -> 20; digits and the sign. 0 or -EINVAL. */
 int parse_percent(const char *text, uint32_t least, uint32_t most, uint32_t *percent);
 
+/* "auto" -> 0; otherwise a duration from GS_TQ_MIN_NS to GS_TQ_MAX_NS. 0, -EINVAL or -ERANGE. */
+int parse_tq_ns(const char *text, uint64_t *ns);
+#define TQ_RANGE "1ms to 24h"
+
 /* "1" to "10000"; "-20" to "20". 0 or -EINVAL. */
 int parse_weight(const char *text, uint32_t *weight);
 int parse_priority(const char *text, int32_t *priority);

@@ -93,6 +93,28 @@ START_TEST(modes_and_truth) {
 }
 END_TEST
 
+START_TEST(quanta) {
+  static const struct {
+    const char *text;
+    int err;
+    uint64_t ns;
+  } texts[] = {{"auto", 0, 0},
+               {"1ms", 0, GS_TQ_MIN_NS},
+               {"24h", 0, GS_TQ_MAX_NS},
+               {"0", -ERANGE, 7},
+               {"999us", -ERANGE, 7},
+               {"86400.000000001", -ERANGE, 7},
+               {"99999999999999999999", -ERANGE, 7},
+               {"Auto", -EINVAL, 7},
+               {"", -EINVAL, 7}};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    uint64_t ns = 7;
+    ck_assert_msg(parse_tq_ns(texts[i].text, &ns) == texts[i].err, "%s", texts[i].text);
+    ck_assert_msg(ns == texts[i].ns, "%s", texts[i].text);
+  }
+}
+END_TEST
+
 START_TEST(weights_and_priorities) {
   static const char *const no_weights[] = {"", "0", "10001", "-1", "+1", " 1", "1.5", "1x", "4294967297"};
   static const char *const no_priorities[] = {"",    "-",  "21", "-21",
@@ -284,6 +306,7 @@ int main(void) {
   const TTest *const tests[] = {durations,
                                 sizes,
                                 modes_and_truth,
+                                quanta,
                                 weights_and_priorities,
                                 uuids,
                                 messages_are_checked,

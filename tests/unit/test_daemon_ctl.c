@@ -332,7 +332,9 @@ START_TEST(options_stand_anywhere) {
 END_TEST
 
 START_TEST(what_the_daemon_refuses_is_said) {
-  ck_assert_int_eq(change_setting(it, GS_SET_TQ, 1000), -EINVAL);
+  ck_assert_int_eq(change_setting(it, GS_SET_TQ, GS_TQ_MIN_NS - 1), -EINVAL);
+  ck_assert_int_eq(change_setting(it, GS_SET_TQ, GS_TQ_MAX_NS + 1), -EINVAL);
+  ck_assert_int_eq(change_setting(it, GS_SET_TQ, GS_TQ_MAX_NS), 0);
   holding_client();
   ck_assert_int_eq(ctl("set-capacity 17G --gpu " CARD), 1);
   output_has("more than the card has");
@@ -350,14 +352,15 @@ START_TEST(a_uuid_of_zeros_is_no_gpu) {
 END_TEST
 
 START_TEST(a_quantum_out_of_range_is_wrong_usage) {
-  static const char *const wrong[] = {"set-tq 1us", "set-tq 0", "set-tq 5124096h",
+  static const char *const wrong[] = {"set-tq 1us", "set-tq 0", "set-tq 86400001ms",
                                       "set-tq 99999999999999999999"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     ck_assert_msg(ctl(wrong[i]) == 2, "%s: %s", wrong[i], output);
-    output_has("from 1ms to 5124095h");
+    output_has("the quantum is from 1ms to 24h (turns without an end: set-policy fifo), not '");
+    output_has(wrong[i] + strlen("set-tq "));
   }
   ck_assert_int_eq(ctl("set-tq 1ms"), 0);
-  ck_assert_int_eq(ctl("set-tq 5124095h"), 0);
+  ck_assert_int_eq(ctl("set-tq 24h"), 0);
 }
 END_TEST
 
