@@ -6,7 +6,29 @@
 
 #include "common/parse.h"
 #include "common/wire.h"
-#include "ctl/ctl.h"
+#include "ctl/event.h"
+#include "ctl/json_put.h"
+
+/* On the wire a UUID of zeros means all GPUs; a GPU that is called so there is none. */
+static bool names_no_gpu(const uint8_t uuid[GS_UUID_SIZE]) {
+  static const uint8_t zero[GS_UUID_SIZE];
+  return memcmp(uuid, zero, sizeof zero) == 0;
+}
+
+/* Of whom, and what: the keys are those of the event that it makes. */
+static json_t *change_json(const struct gs_msg *msg) {
+  char uuid[GS_UUID_TEXT_SIZE];
+  json_t *object = json_object();
+  if (msg->type == GS_SET_TERMS) {
+    json_put_number(object, "job", msg->set_terms.job);
+    event_put_change(object, GS_EVENT_TERM, msg->set_terms.term, msg->set_terms.value);
+    return object;
+  }
+  format_uuid(msg->set.uuid, uuid);
+  json_object_set_new(object, "uuid", names_no_gpu(msg->set.uuid) ? json_null() : json_string(uuid));
+  event_put_change(object, GS_EVENT_SETTING, msg->type, msg->set.value);
+  return object;
+}
 
 static int send_change(const struct request *request, const struct gs_msg *msg) {
   int fd, code = connect_daemon(request, &fd);
@@ -14,16 +36,10 @@ static int send_change(const struct request *request, const struct gs_msg *msg) 
     return code;
   code = ask_change(fd, msg);
   close(fd);
-  return code;
+  return code == CTL_OK && request->json ? json_print_line(change_json(msg)) : code;
 }
 
 /* ---- of GPUs ---- */
-
-/* On the wire a UUID of zeros means all GPUs; a GPU that is called so there is none. */
-static bool names_no_gpu(const uint8_t uuid[GS_UUID_SIZE]) {
-  static const uint8_t zero[GS_UUID_SIZE];
-  return memcmp(uuid, zero, sizeof zero) == 0;
-}
 
 /* CTL_OK: uuid is what the request is for. */
 static int read_gpu(const struct request *request, uint8_t uuid[GS_UUID_SIZE]) {

@@ -28,8 +28,11 @@ const char *event_end_name(unsigned end);
 const char *event_term_name(unsigned term);
 const char *event_setting_name(unsigned type);
 
-/* What a TERM or SETTING is set to, if that is a word; NULL: it is a number. */
-const char *event_value_name(const struct gs_msg *event, uint64_t value);
+/* What a TERM or SETTING (kind) of this name (detail) is set to, if that is a word; NULL: it is a number. */
+const char *event_value_name(unsigned kind, unsigned detail, uint64_t value);
+
+/* Its name, and what it is set to. */
+void event_put_change(json_t *object, unsigned kind, unsigned detail, uint64_t value);
 
 /* A line, without its end. */
 void event_tell(FILE *out, const struct gs_msg *begin, const struct gs_msg *event);

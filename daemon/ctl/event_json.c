@@ -77,18 +77,24 @@ static void put_memory(json_t *object, const struct gs_msg *event) {
   json_put_known(object, "epoch", event->epoch);
 }
 
-static json_t *value_json(const struct gs_msg *event, uint64_t value) {
-  const char *name = event_value_name(event, value);
+static json_t *value_json(unsigned kind, unsigned detail, uint64_t value) {
+  const char *name = event_value_name(kind, detail, value);
   return name ? json_string(name) : json_integer((json_int_t)value);
 }
 
+void event_put_change(json_t *object, unsigned kind, unsigned detail, uint64_t value) {
+  if (kind == GS_EVENT_TERM)
+    json_put_text(object, "term", event_term_name(detail));
+  else
+    json_put_text(object, "setting", event_setting_name(detail));
+  json_object_set_new(object, "value", value_json(kind, detail, value));
+}
+
 static void put_change(json_t *object, const struct gs_msg *event) {
-  bool is_term = event->event.kind == GS_EVENT_TERM;
-  json_put_text(object, is_term ? "term" : "setting",
-                is_term ? event_term_name(event->event.detail) : event_setting_name(event->event.detail));
-  json_object_set_new(object, "value", value_json(event, event->event.change.value));
-  if (is_term)
-    json_object_set_new(object, "before", value_json(event, event->event.change.before));
+  unsigned kind = event->event.kind, detail = event->event.detail;
+  event_put_change(object, kind, detail, event->event.change.value);
+  if (kind == GS_EVENT_TERM)
+    json_object_set_new(object, "before", value_json(kind, detail, event->event.change.before));
   json_put_known(object, "by_pid", (uint64_t)event->event.change.by_pid);
   json_object_set_new(object, "by_uid",
                       event->event.change.by_pid ? json_integer(event->event.change.by_uid) : json_null());

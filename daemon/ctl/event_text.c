@@ -55,9 +55,8 @@ const char *event_setting_name(unsigned type) {
   }
 }
 
-const char *event_value_name(const struct gs_msg *event, uint64_t value) {
-  unsigned detail = event->event.detail;
-  if (event->event.kind == GS_EVENT_TERM)
+const char *event_value_name(unsigned kind, unsigned detail, uint64_t value) {
+  if (kind == GS_EVENT_TERM)
     return detail == GS_TERM_CLASS ? class_name((unsigned)value) : NULL;
   if (detail == GS_SET_MODE)
     return mode_name((unsigned)value);
@@ -164,7 +163,7 @@ static bool is_duration(const struct gs_msg *event) {
 }
 
 static void tell_value(FILE *out, const struct gs_msg *event, uint64_t value) {
-  const char *name = event_value_name(event, value);
+  const char *name = event_value_name(event->event.kind, event->event.detail, value);
   if (name)
     fputs(name, out);
   else if (is_bytes(event))

@@ -126,7 +126,7 @@ static int run_status(const struct request *request) {
 #define OF_ALL OPTION_BIT(OPTION_SOCKET)
 #define OF_RUN (~(OPTION_BIT(OPTION_MEMORY) - 1))
 
-/* A change answers nothing, with and without --json; a trace and a specification are JSON in any case. */
+/* A trace and a specification are JSON in any case. */
 #define OF_ANSWER (OF_ALL | OPTION_BIT(OPTION_JSON))
 #define OF_TOP (OF_ANSWER | OPTION_BIT(OPTION_BATCH) | OPTION_BIT('n') | OPTION_BIT('d'))
 #define OF_HISTORY (OF_ANSWER | OPTION_BIT(OPTION_SINCE))

@@ -71,6 +71,12 @@ def check_words(sources, folder):
         known, told = words(figures, pattern), set(status[key]["enum"])
         if known != told:
             sys.exit(f"{key}: {known ^ told} is not in both, figures.c and the schema")
+    event, change = (json.loads((folder / f"{name}.schema.json").read_text())["$defs"] for name in ("event", "change"))
+    for key, pattern in (("term", r'\[GS_TERM_\w+\] = "(\w+)"'), ("setting", r'case GS_SET_\w+:\s+return "(\w+)"')):
+        known = words(sources / "daemon/ctl/event_text.c", pattern)
+        for told in (set(schema[key]["properties"][key]["enum"]) for schema in (event, change)):
+            if known != told:
+                sys.exit(f"{key}: {known ^ told} is not in event_text.c and both schemas")
     kinds = words(sources / "include/gpushare/protocol.h", r'(?m)^  X\([A-Z_]+, \d+, "(\w+)"\)')
     told = {entry["$ref"].removeprefix("#/$defs/")
             for entry in json.loads((folder / "event.schema.json").read_text())["oneOf"]}

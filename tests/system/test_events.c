@@ -122,6 +122,27 @@ static struct process *start(const char *environment, const char *gpu) {
   return scene_start(&scene, (const char *const[]){environment, visible, NULL}, "toiler", "40M", "2ms", NULL);
 }
 
+/* In one file: the answers to commands that change something. */
+static void write_changes(void) {
+  static const char *const orders[][3] = {{"set-policy", "rr"},
+                                          {"set-tq", "40ms"},
+                                          {"auto"},
+                                          {"set-weight", "1", "250"},
+                                          {"set-limit", "1", "4G"},
+                                          {"set-class", "1", "standard"},
+                                          {"pause", "1"}};
+  size_t length = 0;
+  for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+    const char *const *order = orders[i];
+    CHECK(scene_ctl(&scene, answer + length, sizeof answer - length, "--json", order[0], order[1], order[2],
+                    NULL) == 0,
+          "%s", order[0]);
+    CHECK(answer[length] == '{', "%s answers nothing", order[0]);
+    length += strlen(answer + length);
+  }
+  write_answer("change.jsonl");
+}
+
 /* Everything but the history, which is empty while they run. */
 static void write_all(void) {
   write_json("status.json", "status", NULL);
@@ -145,8 +166,9 @@ static void check_schemas(const char *const *names) {
 }
 
 static void check_running(void) {
-  static const char *const names[] = {"status.json", "status.jsonl",  "jobs.json", "why.json",
-                                      "event.jsonl", "timeline.json", NULL};
+  static const char *const names[] = {"change.jsonl", "status.json", "status.jsonl",  "jobs.json",
+                                      "why.json",     "event.jsonl", "timeline.json", NULL};
+  write_changes();
   write_all();
   check_schemas(names);
 }
@@ -166,8 +188,6 @@ TEST(json_is_as_its_schemas_say) {
   scene_await(&scene, is_limited, NULL, "the opportunistic one is limited");
   scene_await(&scene, has_handed_over, NULL, "hand-overs");
   process_signal(scene.daemon, SIGHUP);
-  CHECK(scene_ctl(&scene, NULL, 0, "set-policy", "rr", NULL) == 0);
-  CHECK(scene_ctl(&scene, NULL, 0, "pause", "1", NULL) == 0);
   check_running();
   CHECK(scene_ctl(&scene, NULL, 0, "resume", "1", NULL) == 0);
   process_kill(jobs[1]);

@@ -289,6 +289,30 @@ START_TEST(jobs_can_be_paused) {
 }
 END_TEST
 
+START_TEST(a_change_is_told_as_json) {
+  static const struct {
+    const char *order, *answer;
+  } orders[] = {{"set-tq 250ms", "{\"uuid\":null,\"setting\":\"tq\",\"value\":250000000}\n"},
+                {"set-tq auto --gpu " CARD, "{\"uuid\":\"" CARD "\",\"setting\":\"tq\",\"value\":0}\n"},
+                {"off", "{\"uuid\":null,\"setting\":\"mode\",\"value\":\"off\"}\n"},
+                {"set-policy srtf", "{\"uuid\":null,\"setting\":\"policy\",\"value\":\"srtf\"}\n"},
+                {"set-capacity 4G", "{\"uuid\":null,\"setting\":\"capacity\",\"value\":4294967296}\n"},
+                {"set-priority 1 -7", "{\"job\":1,\"term\":\"priority\",\"value\":-7}\n"},
+                {"set-class 1 production", "{\"job\":1,\"term\":\"class\",\"value\":\"production\"}\n"},
+                {"pause 1", "{\"job\":1,\"term\":\"paused\",\"value\":1}\n"},
+                {"resume 1", "{\"job\":1,\"term\":\"paused\",\"value\":0}\n"}};
+  char line[80];
+  holding_client();
+  for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+    snprintf(line, sizeof line, "--json %s", orders[i].order);
+    ck_assert_msg(ctl(line) == 0, "%s: %s", line, output);
+    ck_assert_str_eq(output, orders[i].answer);
+  }
+  ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s --json pause 2 2>/dev/null", it->socket, GS_CTL), 1);
+  ck_assert_str_eq(output, "");
+}
+END_TEST
+
 START_TEST(wrong_terms_are_named) {
   static const struct {
     const char *order, *text;
@@ -430,6 +454,7 @@ int main(void) {
                                 policies_can_be_changed,
                                 jobs_can_be_paused,
                                 what_a_job_is_given_can_be_changed,
+                                a_change_is_told_as_json,
                                 wrong_terms_are_named,
                                 options_stand_anywhere,
                                 what_the_daemon_refuses_is_said,
