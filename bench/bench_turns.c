@@ -70,10 +70,8 @@ static bool count_drains(const struct pair *pair, const struct plan *plan, struc
 }
 
 static uint64_t held_ns(const struct status *status, const struct child *job) {
-  for (int i = 0; i < status->job_count; i++)
-    if (status->jobs[i].job_status.pid == job->pid)
-      return status->jobs[i].job_status.held_ns;
-  return 0;
+  int place = status_find(status, job->pid);
+  return place < 0 ? 0 : status->jobs[place].job_status.held_ns;
 }
 
 /* What it has done, from its first turn on, and in what time: it has nothing to do any more. */

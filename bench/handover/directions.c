@@ -33,10 +33,8 @@ static void scene_kill(struct scene *scene) {
 }
 
 static const struct gs_msg *job_of(const struct status *status, pid_t pid) {
-  for (int i = 0; i < status->job_count; i++)
-    if (status->jobs[i].job_status.pid == pid)
-      return &status->jobs[i];
-  return NULL;
+  int place = status_find(status, pid);
+  return place < 0 ? NULL : &status->jobs[place];
 }
 
 /* What the daemon says of the job. NULL, and a line: it says nothing. */
@@ -65,7 +63,7 @@ static bool await_idle(const struct scene *scene) {
 
 static bool scene_start(struct scene *scene, const struct setup *setup) {
   scene->high_bytes = setup->bytes + 4 * LOW_BYTES;
-  return daemon_start(&scene->daemon, scene->high_bytes, HOUR_NS) &&
+  return daemon_start(&scene->daemon, "on", scene->high_bytes, HOUR_NS) &&
          stage_job(&scene->job, "idle", setup->bytes, setup->memory) && child_expect(&scene->job, "filled") &&
          stage_job(&scene->small, "idle", SMALL_BYTES, setup->memory) &&
          child_expect(&scene->small, "filled") && await_idle(scene);

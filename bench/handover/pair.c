@@ -6,7 +6,7 @@
 bool pair_start(struct pair *pair, const char *role, uint64_t bytes, const char *memory,
                 uint64_t capacity_bytes, uint64_t tq_ns) {
   *pair = (struct pair){.daemon.name = "daemon"};
-  bool ok = daemon_start(&pair->daemon, capacity_bytes, tq_ns);
+  bool ok = daemon_start(&pair->daemon, "on", capacity_bytes, tq_ns);
   for (int i = 0; i < 2; i++)
     ok = ok && stage_job(&pair->jobs[i], role, bytes, memory);
   for (int i = 0; i < 2; i++)

@@ -120,10 +120,11 @@ static bool await_daemon(const struct child *daemon) {
   return true;
 }
 
-bool daemon_start(struct child *daemon, uint64_t capacity_bytes, uint64_t tq_ns) {
+bool daemon_start(struct child *daemon, const char *mode, uint64_t capacity_bytes, uint64_t tq_ns) {
   char capacity[32], tq[32];
-  char *argv[] = {stage.daemon, "--socket", stage.socket, "--config", "/dev/null", "--mode", "on",
-                  "--tq",       tq,         "--capacity", capacity,   "--log",     "error",  NULL};
+  char *argv[] = {
+      stage.daemon, "--socket", stage.socket, "--config", "/dev/null", "--mode", (char *)(uintptr_t)mode,
+      "--tq",       tq,         "--capacity", capacity,   "--log",     "error",  NULL};
   const char *environment[] = {"LD_PRELOAD", stage.packed, NULL};
   snprintf(capacity, sizeof capacity, "%llu", (unsigned long long)capacity_bytes);
   snprintf(tq, sizeof tq, "%lluus", (unsigned long long)tq_ns / 1000);
@@ -158,6 +159,10 @@ static bool send_to_daemon(const struct gs_msg *msg) {
   return err == 0 || exchange_failed(err);
 }
 
+static bool is_of_last(const struct status *status, uint32_t job) {
+  return status->job_count > 0 && status->jobs[status->job_count - 1].job_status.job == job;
+}
+
 bool daemon_ask(struct status *status) {
   struct gs_msg msg = wire_msg(GS_GET_STATUS, GS_GPU_ALL);
   *status = (struct status){.gpu_count = 0};
@@ -174,13 +179,34 @@ bool daemon_ask(struct status *status) {
       status->handover = msg;
     if (msg.type == GS_STATUS_JOB && status->job_count < STATUS_JOBS)
       status->jobs[status->job_count++] = msg;
+    if (msg.type == GS_STATUS_WAIT && is_of_last(status, msg.wait_status.job))
+      status->waits[status->job_count - 1] = msg;
   }
+}
+
+int status_find(const struct status *status, pid_t pid) {
+  for (int i = 0; i < status->job_count; i++)
+    if (status->jobs[i].job_status.pid == pid)
+      return i;
+  return -1;
+}
+
+static bool daemon_set(const char *what, struct gs_msg *msg) {
+  if (!send_to_daemon(msg) || !receive(msg))
+    return false;
+  return msg->status == 0 || complain("%s: %s", what, msg->reply.text);
 }
 
 bool daemon_set_capacity(uint64_t bytes) {
   struct gs_msg msg = wire_msg(GS_SET_CAPACITY, GS_GPU_ALL);
   msg.set.value = bytes;
-  if (!send_to_daemon(&msg) || !receive(&msg))
-    return false;
-  return msg.status == 0 || complain("set-capacity: %s", msg.reply.text);
+  return daemon_set("set-capacity", &msg);
+}
+
+bool daemon_set_class(uint32_t job, enum gs_class class) {
+  struct gs_msg msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
+  msg.set_terms.job = job;
+  msg.set_terms.term = GS_TERM_CLASS;
+  msg.set_terms.value = class;
+  return daemon_set("set-class", &msg);
 }

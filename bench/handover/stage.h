@@ -23,19 +23,23 @@ bool stage_worker(struct child *child, const char *role, uint64_t bytes);
 /* A job under gpushare; memory as in GPUSHARE_MEMORY. */
 bool stage_job(struct child *child, const char *role, uint64_t bytes, const char *memory);
 
-/* ---- the daemon: turns are always taken ---- */
+/* ---- the daemon ---- */
 
 #define STATUS_JOBS 4
 
 struct status {
-  struct gs_msg gpu, handover; /* of the first GPU */
-  struct gs_msg jobs[STATUS_JOBS];
+  struct gs_msg gpu, handover;                         /* of the first GPU */
+  struct gs_msg jobs[STATUS_JOBS], waits[STATUS_JOBS]; /* of the same job in the same place */
   int gpu_count, job_count;
 };
 
-bool daemon_start(struct child *daemon, uint64_t capacity_bytes, uint64_t tq_ns);
+/* mode: on or auto, whether turns are always taken. */
+bool daemon_start(struct child *daemon, const char *mode, uint64_t capacity_bytes, uint64_t tq_ns);
 void daemon_stop(struct child *daemon);
 bool daemon_ask(struct status *status);
+/* The place of the process's job; -1: the daemon does not know it. */
+int status_find(const struct status *status, pid_t pid);
 bool daemon_set_capacity(uint64_t bytes);
+bool daemon_set_class(uint32_t job, enum gs_class class);
 
 #endif

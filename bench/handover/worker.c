@@ -109,6 +109,8 @@ static int role_run(const char *role, uint64_t bytes) {
     return checkpoint_run(bytes);
   if (strcmp(role, "busy") == 0 || strcmp(role, "idle") == 0)
     return job_run(bytes, strcmp(role, "busy") == 0);
+  if (strcmp(role, "launches") == 0)
+    return launches_run();
   if (strncmp(role, RUSH, strlen(RUSH)) == 0 && parse_duration_ns(role + strlen(RUSH), &spin_ns) == 0)
     return rush_run(spin_ns);
   fprintf(stderr, "handover_worker: no role %s\n", role);

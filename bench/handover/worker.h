@@ -1,7 +1,7 @@
 /*
- * worker.h - the processes of bench_handover and bench_turns that use the card, each with a role of its own.
- * They get what they are to do as arguments, and tell what came of it in packets over the socket that is
- * their standard input: one short text each.
+ * worker.h - the processes of bench_handover, bench_turns and bench_meter that use the card, each with a role
+ * of its own. They get what they are to do as arguments, and tell what came of it in packets over the socket
+ * that is their standard input: one short text each.
  */
 #ifndef GS_BENCH_WORKER_H
 #define GS_BENCH_WORKER_H
@@ -26,6 +26,10 @@ int64_t worker_mismatches(const struct probe *p, CUdeviceptr at, size_t bytes, u
 int job_run(size_t bytes, bool busy);
 int paging_run(size_t bytes);
 int rush_run(uint64_t spin_ns); /* role rush:DURATION */
+/* Role launches: empty kernels. From "filled" on it tells of each slice of some 20 ms: how many it has
+ * launched, when it began and when it ended (CLOCK_MONOTONIC, ns), and how often the GPU was so far behind
+ * that it waited. */
+int launches_run(void);
 int checkpoint_run(size_t bytes);
 
 #endif

@@ -35,7 +35,7 @@ static CUresult launch(CUkernel kernel, unsigned grid, unsigned block, CUstream 
   return cuLaunchKernel((CUfunction)kernel, grid, 1, 1, block, 1, 1, 0, stream, args, NULL);
 }
 
-void launch_empty(const struct probe *p, CUstream stream) { launch(p->empty, 1, 1, stream, NULL); }
+CUresult launch_empty(const struct probe *p, CUstream stream) { return launch(p->empty, 1, 1, stream, NULL); }
 
 CUresult launch_words(CUkernel kernel, CUdeviceptr at, size_t bytes, uint64_t value, CUstream stream) {
   uint64_t words = bytes / 8;

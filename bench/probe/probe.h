@@ -33,7 +33,7 @@ CUresult probe_try(const char *what, CUresult result);
 #define TRY(call) probe_try(#call, call)
 const char *result_name(CUresult result);
 
-void launch_empty(const struct probe *p, CUstream stream);
+CUresult launch_empty(const struct probe *p, CUstream stream);
 /* fill (by seed) or add (delta), for all 64-bit words of the memory. */
 CUresult launch_words(CUkernel kernel, CUdeviceptr at, size_t bytes, uint64_t value, CUstream stream);
 CUresult launch_fill(const struct probe *p, CUdeviceptr at, size_t bytes, CUstream stream); /* seed 0 */
