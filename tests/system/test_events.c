@@ -61,6 +61,14 @@ static void write_top(const char *name) {
   write_answer(name);
 }
 
+/* Is the picture of the trace as the daemon's own figures? */
+static int check_drawing(const char *trace, const char *status, const char *history) {
+  static const char *const plain[] = {"LD_PRELOAD=", NULL};
+  struct process *checker = scene_start(&scene, plain, GS_PYTHON, GS_SOURCES "/check_drawing.py", trace, status,
+                                        history, path_of("timeline.png"), NULL);
+  return process_wait(checker);
+}
+
 static int check(const char *trace, const char *status) {
   static const char *const plain[] = {"LD_PRELOAD=", NULL};
   struct process *checker =
@@ -99,6 +107,9 @@ TEST(a_timeline_agrees_with_status) {
   write_json("status.json", "status", NULL);
   CHECK(scene_ctl(&scene, NULL, 0, "timeline", "-o", trace, NULL) == 0);
   CHECK(check(trace, status) == 0, "see the log of python3");
+  const char *history = path_of("history.json");
+  write_json("history.json", "history", NULL);
+  CHECK(check_drawing(trace, status, history) == 0, "see the log of python3");
   check_change(trace, status, "\"hand-over\"", "\"hand-ever\"");
   check_change(trace, status, "\"dur\":", "\"dux\":");
   check_change(trace, status, "\"thread_name\"", "\"thread_fame\"");
