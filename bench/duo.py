@@ -47,7 +47,7 @@ class Duo:
     def start_daemon(self):
         """With ours, MPS is the daemon's."""
         spatial = "mps" if "mps" in self.mode else None
-        daemon = self.stack.enter_context(self.bench.daemon("auto", None, self.pair.capacity, spatial))
+        daemon = self.stack.enter_context(self.bench.daemon("auto", None, self.pair.capacity, spatial, "debug"))
         if spatial:
             self.stack.callback(mps.keep_logs, f"{daemon.socket}.mps/log", pathlib.Path(self.bench.out) / "mps.log")
             mps.await_of_daemon(daemon)

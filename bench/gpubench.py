@@ -156,14 +156,14 @@ class Daemon:
 
     START_S = 10
 
-    def __init__(self, build, out, mode, tq_s=None, capacity=None, host_memory=None, spatial=None):
+    def __init__(self, build, out, mode, tq_s=None, capacity=None, host_memory=None, spatial=None, log="info"):
         self.build = build
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gpushare-bench-"))
         self.socket = self.folder / "daemon.sock"
         self.log_path = pathlib.Path(out) / "daemon.log"
         config = self.folder / "empty.conf"  # not what this machine's administrator has set
         config.touch()
-        self.command = [build.daemon, "--config", config, "--socket", self.socket, "--mode", mode]
+        self.command = [build.daemon, "--config", config, "--socket", self.socket, "--mode", mode, "--log", log]
         self.command += ["--tq", f"{tq_s:g}"] if tq_s else []
         self.command += ["--capacity", capacity] if capacity else []
         self.command += ["--host-memory", host_memory] if host_memory else []

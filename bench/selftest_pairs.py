@@ -238,7 +238,7 @@ class PairsTest(selftest_scheduling.SchedulingFakes):
         code, figures, errors = self.run_pairs("--pairs", "tight", "--modes", "ours")
         self.assertEqual((code, figures["pairs_tight_ours_production_over_alone_verdict"]), (0, "pass"), errors)
         self.assertNotIn("pairs_tight_ours_best_limit", figures)
-        self.assertEqual((self.root / "capacity").read_text(), "9G")
+        self.assertEqual((self.root / "capacity").read_text(), "12G")
 
     def test_no_mps(self):
         code, figures, errors = self.run_pairs(*self.ONE, "--modes", "stock,mps,ours-mps", FAKE_MPS="broken")

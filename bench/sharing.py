@@ -35,8 +35,8 @@ class Bench:
         command = [self.args.python, PROGRAM, "--held", "--gib", f"{gib:g}", "--copy", copy]
         return gpubench.Job(f"{self.name}-{self.serial:02}-{variant}", command, env, self.out, self.budget, guard, gib)
 
-    def daemon(self, mode, tq_s, capacity, spatial=None):
-        return gpubench.Daemon(self.build, self.out, mode, tq_s, capacity, self.args.host_memory, spatial)
+    def daemon(self, mode, tq_s, capacity, spatial=None, log="info"):
+        return gpubench.Daemon(self.build, self.out, mode, tq_s, capacity, self.args.host_memory, spatial, log)
 
     def finish(self):
         """The exit status; all that is known is printed, whatever happened."""

@@ -5,6 +5,7 @@
 
 #include "common/clock.h"
 #include "common/futex.h"
+#include "common/log.h"
 
 /* What a job may submit that may use the whole GPU for the moment: more than it can, but with a limit little
  * of it is queued, so that production need not wait for that when it comes back. */
@@ -147,6 +148,26 @@ void rates_set_terms(struct rates *rates, struct rates_job *job, const struct sc
 
 /* ---- time ---- */
 
+static void log_production(const struct rates_job *job) {
+  const struct rate_growth *growth = &job->job.growth;
+  const struct rate_signal *signal = &job->job.signal;
+  struct rate_loss loss = signal_loss(signal, GAUGE_TICKS);
+  log_debug("rate: job %u, in %ld us: submissions %ld, busy us %ld, samples us %ld of %ld, idle %d; ruler %d, "
+            "loss ppm %ld, error ppm %ld, ticks %u",
+            job->sched->id, (long)(growth->told_ns / 1e3), (long)growth->submissions,
+            (long)(growth->busy_ns / 1e3), (long)(growth->sampled_ns / 1e3), (long)(growth->expected_ns / 1e3),
+            growth->idle, (int)signal->ruler, (long)(loss.loss * 1e6), (long)(loss.error * 1e6), loss.ticks);
+}
+
+/* What the controller has seen, and done. */
+static void log_tick(const struct rates *rates) {
+  if (log_level() < LOG_LEVEL_DEBUG)
+    return;
+  log_debug("rate: at %llu us: state %d, reason %d, limit ppm %ld", (unsigned long long)rates->gpu.last_ns / 1000,
+            (int)rates->gpu.state, (int)rates->gpu.reason, (long)(rates->gpu.limit / 1e3));
+  list_each(node, &rates->gpu.production) { log_production(job_of(node)); }
+}
+
 uint64_t rates_deadline_ns(const struct rates *rates) { return rates->next_ns; }
 
 void rates_on_time(struct rates *rates, uint64_t now_ns) {
@@ -155,6 +176,7 @@ void rates_on_time(struct rates *rates, uint64_t now_ns) {
   read_pages(&rates->gpu.production, now_ns);
   read_pages(&rates->gpu.opportunistic, now_ns);
   rate_tick(&rates->gpu, now_ns);
+  log_tick(rates);
   rates->next_ns = both_are_there(rates) ? rates->gpu.next_ns : RATES_NEVER;
   write_pages(&rates->gpu.production, rates);
   write_pages(&rates->gpu.opportunistic, rates);

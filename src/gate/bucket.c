@@ -7,6 +7,8 @@
 /* It is filled by so much at least, or the rest that each division leaves would be lost. */
 #define FILL_NS 1000
 
+#define BURST_NS ((int64_t)BUCKET_BURST_NS)
+
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 void bucket_begin(struct bucket *bucket, uint64_t limit, uint64_t now_ns) {
@@ -41,7 +43,8 @@ void bucket_limit(struct bucket *bucket, uint64_t limit, uint64_t now_ns) {
 
 bool bucket_take(struct bucket *bucket, uint64_t ns, uint64_t now_ns) {
   fill(bucket, now_ns);
-  if (bucket->limit == 0 || bucket->level_ns <= 0)
+  bucket->spent = bucket->level_ns <= 0 || (bucket->spent && bucket->level_ns < BURST_NS);
+  if (bucket->limit == 0 || bucket->spent)
     return false;
   bucket_correct(bucket, (int64_t)least(ns, BUCKET_OWED_NS));
   return true;
@@ -60,7 +63,8 @@ void bucket_correct(struct bucket *bucket, int64_t ns) {
 uint64_t bucket_wait_ns(const struct bucket *bucket) {
   if (bucket->limit == 0)
     return UINT64_MAX;
-  uint64_t lacking_ns = bucket->level_ns > -FILL_NS ? FILL_NS : (uint64_t)-bucket->level_ns + 1;
+  int64_t enough_ns = bucket->spent ? BURST_NS : 1, lacks_ns = enough_ns - bucket->level_ns;
+  uint64_t lacking_ns = lacks_ns > FILL_NS ? (uint64_t)lacks_ns : FILL_NS;
   return lacking_ns <= NS_PER_S ? lacking_ns * NS_PER_S / bucket->limit + 1
                                 : lacking_ns / bucket->limit * NS_PER_S + NS_PER_S;
 }

@@ -2,8 +2,10 @@
  * bucket.h - a bucket of GPU time: it fills at the rate of a limit, and who submits takes out of it what that
  * costs. Rules only; limit.c has the waiting.
  *
- * What a submission costs may turn out to be more than was in the bucket: it then owes that, and nobody may
- * take anything until it has been filled.
+ * Once it is empty, nobody may take anything until a burst has come together: were each kernel let through by
+ * itself, the GPU would change from one process to the other and back for each (some 130 us on an H200, where
+ * a limit of 1 % then cost the others 7 %). What a submission costs may turn out to be more than was in the
+ * bucket: it then owes that, and the burst comes on top.
  *
  * Threading: none; the caller serializes.
  */
@@ -16,11 +18,13 @@
 #include "common/clock.h"
 
 #define BUCKET_MOST_NS (2 * NS_PER_MS) /* it holds no more */
+#define BUCKET_BURST_NS NS_PER_MS
 #define BUCKET_OWED_NS (10 * NS_PER_S) /* nor does it owe more */
 
 struct bucket {
   uint64_t limit;     /* ns per s of time; 0: nobody may take anything */
   int64_t level_ns;   /* less than 0: owed */
+  bool spent;         /* it was empty, and a burst has not come together since */
   uint64_t filled_ns; /* when */
 };
 
@@ -30,13 +34,13 @@ void bucket_begin(struct bucket *bucket, uint64_t limit, uint64_t now_ns);
 /* From now on it fills so fast. */
 void bucket_limit(struct bucket *bucket, uint64_t limit, uint64_t now_ns);
 
-/* Take so much if there is anything: true. */
+/* Take so much if anything may be taken: true. */
 bool bucket_take(struct bucket *bucket, uint64_t ns, uint64_t now_ns);
 
 /* What has been taken was too little, by so much (or too much). */
 void bucket_correct(struct bucket *bucket, int64_t ns);
 
-/* After how long there will be something, at this limit; UINT64_MAX: never. */
+/* After how long something may be taken, at this limit; UINT64_MAX: never. */
 uint64_t bucket_wait_ns(const struct bucket *bucket);
 
 #endif

@@ -71,7 +71,22 @@ END_TEST
 START_TEST(little_is_saved_up) {
   bucket_begin(&bucket, FIFTH, now_ns);
   now_ns += 100 * NS_PER_S;
-  check_about(submit_for(10 * NS_PER_MS, 50 * US, 50 * US), BUCKET_MOST_NS + 2 * NS_PER_MS, 200 * US);
+  check_about(submit_for(10 * NS_PER_MS, 50 * US, 50 * US), BUCKET_MOST_NS + 2 * NS_PER_MS,
+              200 * US + BUCKET_BURST_NS);
+}
+END_TEST
+
+/* Or each of them would have the GPU change hands. */
+START_TEST(submissions_come_in_bursts) {
+  static const uint64_t limits[] = {NS_PER_S / 100, FIFTH, 9 * NS_PER_S / 10};
+  uint64_t bursts = 0, limit = limits[_i], end_ns = now_ns + 10 * NS_PER_S;
+  bucket_begin(&bucket, limit, now_ns);
+  while (now_ns < end_ns) {
+    bool taken = bucket_take(&bucket, 20 * US, now_ns);
+    bursts += !taken;
+    now_ns += taken ? US : bucket_wait_ns(&bucket);
+  }
+  check_about(bursts, 10 * limit / BUCKET_BURST_NS, 10 * limit / BUCKET_BURST_NS / 5);
 }
 END_TEST
 
@@ -81,7 +96,7 @@ START_TEST(what_was_too_much_is_owed) {
   ck_assert(bucket_take(&bucket, 50 * US, now_ns));
   bucket_correct(&bucket, (int64_t)(200 * NS_PER_MS));
   ck_assert(!bucket_take(&bucket, US, now_ns + 950 * NS_PER_MS));
-  ck_assert(bucket_take(&bucket, US, now_ns + 1010 * NS_PER_MS));
+  ck_assert(bucket_take(&bucket, US, now_ns + 1010 * NS_PER_MS)); /* with a burst beyond that */
   bucket_correct(&bucket, INT64_MAX);
   ck_assert_uint_le(bucket_wait_ns(&bucket), 5 * BUCKET_OWED_NS + NS_PER_S);
   bucket_correct(&bucket, INT64_MIN);
@@ -108,6 +123,7 @@ int main(void) {
   tcase_add_test(tests, nothing_passes_a_limit_of_0);
   tcase_add_test(tests, a_change_counts_from_now_on);
   tcase_add_test(tests, little_is_saved_up);
+  tcase_add_loop_test(tests, submissions_come_in_bursts, 0, 3);
   tcase_add_test(tests, what_was_too_much_is_owed);
   tcase_add_test(tests, a_wild_limit_does_no_harm);
   suite_add_tcase(suite, tests);
