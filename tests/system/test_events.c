@@ -64,8 +64,8 @@ static void write_top(const char *name) {
 /* Is the picture of the trace as the daemon's own figures? */
 static int check_drawing(const char *trace, const char *status, const char *history) {
   static const char *const plain[] = {"LD_PRELOAD=", NULL};
-  struct process *checker = scene_start(&scene, plain, GS_PYTHON, GS_SOURCES "/check_drawing.py", trace, status,
-                                        history, path_of("timeline.png"), NULL);
+  struct process *checker = scene_start(&scene, plain, GS_PYTHON, GS_SOURCES "/check_drawing.py", trace,
+                                        status, history, path_of("timeline.png"), NULL);
   return process_wait(checker);
 }
 
