@@ -152,19 +152,21 @@ static void log_production(const struct rates_job *job) {
   const struct rate_growth *growth = &job->job.growth;
   const struct rate_signal *signal = &job->job.signal;
   struct rate_loss loss = signal_loss(signal, GAUGE_TICKS);
-  log_debug("rate: job %u, in %ld us: submissions %ld, busy us %ld, samples us %ld of %ld, idle %d; ruler %d, "
-            "loss ppm %ld, error ppm %ld, ticks %u",
-            job->sched->id, (long)(growth->told_ns / 1e3), (long)growth->submissions,
-            (long)(growth->busy_ns / 1e3), (long)(growth->sampled_ns / 1e3), (long)(growth->expected_ns / 1e3),
-            growth->idle, (int)signal->ruler, (long)(loss.loss * 1e6), (long)(loss.error * 1e6), loss.ticks);
+  log_debug(
+      "rate: job %u, in %ld us: submissions %ld, busy us %ld, samples us %ld of %ld, idle %d; ruler %d, "
+      "loss ppm %ld, error ppm %ld, ticks %u",
+      job->sched->id, (long)(growth->told_ns / 1e3), (long)growth->submissions, (long)(growth->busy_ns / 1e3),
+      (long)(growth->sampled_ns / 1e3), (long)(growth->expected_ns / 1e3), growth->idle, (int)signal->ruler,
+      (long)(loss.loss * 1e6), (long)(loss.error * 1e6), loss.ticks);
 }
 
 /* What the controller has seen, and done. */
 static void log_tick(const struct rates *rates) {
   if (log_level() < LOG_LEVEL_DEBUG)
     return;
-  log_debug("rate: at %llu us: state %d, reason %d, limit ppm %ld", (unsigned long long)rates->gpu.last_ns / 1000,
-            (int)rates->gpu.state, (int)rates->gpu.reason, (long)(rates->gpu.limit / 1e3));
+  log_debug("rate: at %llu us: state %d, reason %d, limit ppm %ld",
+            (unsigned long long)rates->gpu.last_ns / 1000, (int)rates->gpu.state, (int)rates->gpu.reason,
+            (long)(rates->gpu.limit / 1e3));
   list_each(node, &rates->gpu.production) { log_production(job_of(node)); }
 }
 

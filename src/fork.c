@@ -14,6 +14,7 @@
 #include "memory/memory.h"
 #include "meter/graphs.h"
 #include "meter/samples.h"
+#include "meter/service.h"
 #include "meter/watch.h"
 
 static void in_child(void) {
@@ -29,6 +30,7 @@ static void in_child(void) {
   memory_fork_child();
   graphs_fork_child();
   samples_fork_child();
+  service_fork_child();
   watch_fork_child();
 }
 

@@ -15,6 +15,7 @@
 #include "memory/reach.h"
 #include "meter/graphs.h"
 #include "meter/meter.h"
+#include "meter/service.h"
 
 #define SMALL_BYTES (64u << 10) /* results, not data */
 #define STRANGE_GRAPHS 16       /* in a row: the program has gone on to another one */
@@ -111,6 +112,7 @@ void ends_fork_child(void) {
 
 static CUresult waited(CUresult result) {
   end(WAITED, NULL);
+  service_waited();
   return result;
 }
 

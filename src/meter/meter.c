@@ -6,6 +6,7 @@
 #include "gate/limit.h"
 #include "gate/streams.h"
 #include "meter/samples.h"
+#include "meter/service.h"
 #include "meter/watch.h"
 
 /* The call that this thread is about to make. */
@@ -58,6 +59,8 @@ void meter_begin_slow(CUstream stream, const struct meter_work *work) {
   call.sample = NULL;
   if (look & GATE_LOOK_ASLEEP)
     watch_wake(device);
+  if (look & GATE_LOOK_RESTING)
+    service_begin(device);
   bool lack = is_limited(look, device, work) && samples_lack(device, work);
   if (device >= 0 && (lack || is_asked_for(look, work)))
     call.sample = sample_begin(device, stream, work);

@@ -17,6 +17,7 @@
 #include "interpose/driver.h"
 #include "meter/page.h"
 #include "meter/samples.h"
+#include "meter/service.h"
 
 #define LOOK_NS (10 * NS_PER_MS)
 
@@ -25,7 +26,7 @@
 #define UNKNOWN_LOOKS 100
 
 /* What is told, as sums: those that are counted, and these. */
-enum figure { THROTTLED = GATE_COUNTS, SAMPLES, SAMPLED, EXPECTED, BUSY, FIGURES };
+enum figure { THROTTLED = GATE_COUNTS, SAMPLES, SAMPLED, EXPECTED, BUSY, SERVICE, FIGURES };
 
 static struct watch {
   bool started;
@@ -112,6 +113,7 @@ static void take_sums(const struct watch *watch, CUdevice device, uint64_t figur
   figures[SAMPLED] = sums.sampled_ns;
   figures[EXPECTED] = sums.expected_ns;
   figures[BUSY] = atomic_load(&watch->busy_ns);
+  figures[SERVICE] = service_ns(device);
 }
 
 static void note_quiet(struct watch *watch, CUdevice device) {
@@ -142,6 +144,7 @@ static void publish(const struct watch *watch, struct gs_meter *page) {
       [GATE_KERNELS] = &page->kernels,         [GATE_BLOCKS] = &page->blocks,     [GATE_BYTES] = &page->bytes,
       [GATE_SUBMISSIONS] = &page->submissions, [THROTTLED] = &page->throttled_ns, [SAMPLES] = &page->samples,
       [SAMPLED] = &page->sampled_ns,           [EXPECTED] = &page->expected_ns,   [BUSY] = &page->busy_ns,
+      [SERVICE] = &page->service_ns,
   };
   for (unsigned i = 0; i < FIGURES; i++)
     atomic_store_explicit(fields[i], watch->figures[i] - atomic_load(&watch->base[i]), memory_order_relaxed);
@@ -152,6 +155,7 @@ static void publish(const struct watch *watch, struct gs_meter *page) {
 /* Nobody reads: what is counted anyway. */
 static uint64_t look_once(struct watch *watch, CUdevice device, struct gs_meter *page) {
   watch->looked_ns = 0;
+  service_want(device, false);
   take_sums(watch, device, watch->figures);
   publish(watch, page);
   return UINT64_MAX;
@@ -161,8 +165,11 @@ static uint64_t look_once(struct watch *watch, CUdevice device, struct gs_meter 
 static uint64_t look(struct watch *watch, CUdevice device, struct gs_meter *page) {
   if (!atomic_load(&page->wanted) && !gate_is_limited(device))
     return look_once(watch, device, page);
+  service_want(device, true);
   note_quiet(watch, device);
   try_ask(watch, device);
+  if (watch->quiet && watch->asked == STREAMS_FINISHED)
+    service_end(device);
   note_busy(watch, device);
   take_sums(watch, device, watch->figures);
   publish(watch, page);

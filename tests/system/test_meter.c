@@ -137,6 +137,18 @@ TEST(an_idle_process_says_so) {
   finish();
 }
 
+TEST(service_is_the_time_until_it_is_waited_for) {
+  begin(true);
+  await_idle(true);
+  uint64_t before_ns = fake.meter->service_ns, start_ns = clock_now_ns();
+  run("serve");
+  uint64_t wall_ns = clock_now_ns() - start_ns;
+  await_idle(true);
+  uint64_t service_ns = fake.meter->service_ns - before_ns;
+  CHECK(service_ns >= 10 * 2 * NS_PER_MS && service_ns * 3 < wall_ns, "%lu of %lu ns", service_ns, wall_ns);
+  finish();
+}
+
 TEST(nothing_is_told_while_nobody_reads) {
   begin(true);
   atomic_store(&fake.meter->wanted, 0);

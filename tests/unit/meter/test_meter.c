@@ -11,6 +11,7 @@
 #include "interpose/driver.h"
 #include "meter/meter.h"
 #include "meter/samples.h"
+#include "meter/service.h"
 #include "meter/watch.h"
 
 #define STREAM_0 ((CUstream)100)
@@ -31,7 +32,7 @@ _Atomic int32_t gate_only_device;
 static struct {
   unsigned asked; /* which device a stream is of */
   uint64_t generation;
-  CUdevice current, woken;
+  CUdevice current, woken, served;
   bool limited, lack;
   unsigned begun, ended, submitted; /* samples */
   uint64_t charged_ns;
@@ -45,6 +46,7 @@ bool gate_is_recorded(CUstream stream) { return stream == RECORDED; }
 bool gate_is_limited(CUdevice device) { return device == 0 && play.limited; }
 uint64_t streams_generation(void) { return play.generation; }
 void watch_wake(CUdevice device) { play.woken = device; }
+void service_begin(CUdevice device) { play.served = device; }
 void limit_charge(CUdevice device, uint64_t cost_ns) {
   ck_assert_int_eq(device, 0);
   play.charged_ns += cost_ns;
@@ -67,7 +69,7 @@ void sample_end(struct sample *sample, bool submitted) {
 static void set_up(void) {
   memset(&play, 0, sizeof play);
   memset(&room, 0, sizeof room);
-  play.woken = -1;
+  play.woken = play.served = -1;
   gate_slot = &room.slot;
   gate_look = 0;
   gate_only_device = 3;
@@ -183,6 +185,10 @@ START_TEST(an_idle_process_wakes) {
   gate_look = GATE_LOOK_ASLEEP;
   launch(STREAM_0);
   ck_assert_int_eq(play.woken, 3);
+  ck_assert_int_eq(play.served, -1);
+  gate_look = GATE_LOOK_RESTING;
+  launch(STREAM_0);
+  ck_assert_int_eq(play.served, 3);
 }
 END_TEST
 

@@ -1,0 +1,120 @@
+/* service.c - see service.h. */
+#include "meter/service.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+#include "common/clock.h"
+#include "gate/capture.h"
+#include "gate/gate.h"
+#include "gate/streams.h"
+#include "interpose/driver.h"
+
+/* Asking all streams costs some microseconds: not after every tiny kernel that somebody waits for. */
+#define LOOK_NS NS_PER_MS
+
+struct service {
+  bool resting;      /* nothing is under way */
+  uint64_t begun_ns; /* what is under way */
+  uint64_t total_ns; /* of what is over */
+};
+
+_Atomic uint64_t service_wanted;
+
+/* Protects `services`. Never held over a call of the driver. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct service services[GS_GPUS_PER_CLIENT];
+
+static uint64_t bit(CUdevice device) { return UINT64_C(1) << device; }
+
+static bool is_wanted(CUdevice device) { return device >= 0 && (atomic_load(&service_wanted) & bit(device)); }
+
+/* Lock held. */
+static void begin(struct service *service) {
+  service->resting = false;
+  service->begun_ns = clock_now_ns();
+}
+
+static void end(struct service *service) {
+  service->total_ns += service->resting ? 0 : clock_now_ns() - service->begun_ns;
+  service->resting = true;
+}
+
+static void set_look(void) {
+  bool any = false;
+  for (CUdevice device = 0; device < GS_GPUS_PER_CLIENT; device++)
+    any |= is_wanted(device) && services[device].resting;
+  gate_set_look(GATE_LOOK_RESTING, any);
+}
+
+void service_want(CUdevice device, bool wanted) {
+  if (is_wanted(device) == wanted)
+    return;
+  pthread_mutex_lock(&lock);
+  if (wanted) {
+    begin(&services[device]);
+    atomic_fetch_or(&service_wanted, bit(device));
+  } else {
+    end(&services[device]);
+    atomic_fetch_and(&service_wanted, ~bit(device));
+  }
+  set_look();
+  pthread_mutex_unlock(&lock);
+}
+
+void service_begin(CUdevice device) {
+  pthread_mutex_lock(&lock);
+  if (is_wanted(device) && services[device].resting)
+    begin(&services[device]);
+  set_look();
+  pthread_mutex_unlock(&lock);
+}
+
+/* Who submits just now and has not seen the reason to look counts from its next submission on. */
+void service_end(CUdevice device) {
+  pthread_mutex_lock(&lock);
+  if (is_wanted(device))
+    end(&services[device]);
+  set_look();
+  pthread_mutex_unlock(&lock);
+}
+
+uint64_t service_ns(CUdevice device) {
+  pthread_mutex_lock(&lock);
+  const struct service *service = &services[device];
+  bool runs = is_wanted(device) && !service->resting;
+  uint64_t ns = service->total_ns + (runs ? clock_now_ns() - service->begun_ns : 0);
+  pthread_mutex_unlock(&lock);
+  return ns;
+}
+
+static bool is_worth_asking(CUdevice device) {
+  pthread_mutex_lock(&lock);
+  const struct service *service = &services[device];
+  bool is = !service->resting && clock_now_ns() - service->begun_ns >= LOOK_NS;
+  pthread_mutex_unlock(&lock);
+  return is;
+}
+
+static bool has_finished(CUdevice device) {
+  capture_forbid();
+  bool has = capture_count() == 0 && streams_ask(device) == STREAMS_FINISHED;
+  capture_allow();
+  return has;
+}
+
+void service_waited_slow(void) {
+  int saved = errno;
+  CUdevice device;
+  if (driver.cuCtxGetDevice(&device) == CUDA_SUCCESS && device < GS_GPUS_PER_CLIENT && is_wanted(device) &&
+      is_worth_asking(device) && has_finished(device))
+    service_end(device);
+  errno = saved;
+}
+
+void service_fork_child(void) {
+  pthread_mutex_init(&lock, NULL);
+  atomic_store(&service_wanted, 0);
+  for (struct service *service = services; service < services + GS_GPUS_PER_CLIENT; service++)
+    *service = (struct service){0};
+}

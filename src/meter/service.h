@@ -1,0 +1,44 @@
+/*
+ * service.h - for how long the process has had something to be done on a GPU: from the first submission after
+ * all before it had finished, to the call that has waited for the last one. That is the service time of
+ * queueing theory: of a server of requests their answer times, of a training all of the time but for what it
+ * waits for its input. Unlike the time of the wall it does not grow for lack of work.
+ *
+ * What was waited for within a millisecond is not looked at, nor what programs find out by polling: that
+ * counts until the next look (watch.h) or wait.
+ *
+ * Threading: any thread.
+ */
+#ifndef GS_SERVICE_H
+#define GS_SERVICE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "interpose/cuda_abi.h"
+
+/* Somebody wants to know, or nobody does. Something may be under way. */
+void service_want(CUdevice device, bool wanted);
+
+/* A call is about to submit, for the reason GATE_LOOK_RESTING. */
+void service_begin(CUdevice device);
+
+/* Everything has finished. */
+void service_end(CUdevice device);
+
+/* So far, in all. */
+uint64_t service_ns(CUdevice device);
+
+extern _Atomic uint64_t service_wanted __attribute__((visibility("hidden"))); /* mask of devices */
+void service_waited_slow(void);
+
+/* The calling thread has waited for work of its context. */
+static inline void service_waited(void) {
+  if (__builtin_expect(atomic_load_explicit(&service_wanted, memory_order_relaxed) != 0, 0))
+    service_waited_slow();
+}
+
+void service_fork_child(void);
+
+#endif

@@ -1,0 +1,170 @@
+/* test_service.c - for how long there is something to do, with a clock and a driver that the test plays. */
+#include <check.h>
+#include <errno.h>
+
+#include "../suite.h"
+#include "common/clock.h"
+#include "gate/capture.h"
+#include "gate/gate.h"
+#include "gate/streams.h"
+#include "interpose/driver.h"
+#include "meter/service.h"
+
+#define MS NS_PER_MS
+
+struct driver driver;
+
+static uint64_t now_ns;
+static enum streams_state state;
+static unsigned asked, captures, forbidden;
+static bool look;
+static CUdevice current;
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time) {
+  ck_assert_int_eq(clock, CLOCK_MONOTONIC);
+  *time = (struct timespec){.tv_sec = (time_t)(now_ns / NS_PER_S), .tv_nsec = (long)(now_ns % NS_PER_S)};
+  return 0;
+}
+
+enum streams_state streams_ask(CUdevice device) {
+  ck_assert_int_eq(device, current);
+  ck_assert_uint_gt(forbidden, 0);
+  asked++;
+  errno = EIO;
+  return state;
+}
+void gate_set_look(enum gate_look reason, bool on) {
+  ck_assert_int_eq(reason, GATE_LOOK_RESTING);
+  look = on;
+}
+unsigned capture_count(void) { return captures; }
+void capture_forbid(void) { forbidden++; }
+void capture_allow(void) { forbidden--; }
+
+static CUresult get_device(CUdevice *device) {
+  *device = current;
+  return current < 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+
+static void set_up(void) {
+  driver.cuCtxGetDevice = get_device;
+  service_fork_child();
+  now_ns = 100 * NS_PER_S;
+  state = STREAMS_FINISHED;
+  asked = captures = forbidden = 0;
+  current = 0;
+  look = false;
+}
+static void tear_down(void) { ck_assert_uint_eq(forbidden, 0); }
+
+static void wait_after(uint64_t ns) {
+  now_ns += ns;
+  service_waited();
+}
+
+START_TEST(nobody_wants_to_know) {
+  wait_after(10 * MS);
+  ck_assert_uint_eq(asked, 0);
+  ck_assert_uint_eq(service_ns(0), 0);
+  service_end(0);
+  ck_assert(!look);
+}
+END_TEST
+
+/* 5 ms of work, 20 ms without any. */
+START_TEST(rests_do_not_count) {
+  service_want(0, true);
+  for (unsigned i = 1; i <= 10; i++) {
+    wait_after(5 * MS);
+    ck_assert(look);
+    now_ns += 20 * MS;
+    ck_assert_uint_eq(service_ns(0), i * 5 * MS);
+    service_begin(0);
+    ck_assert(!look);
+  }
+  now_ns += 3 * MS;
+  ck_assert_uint_eq(service_ns(0), 53 * MS);
+}
+END_TEST
+
+/* As in a training that waits for an earlier iteration. */
+START_TEST(what_is_unfinished_goes_on) {
+  service_want(0, true);
+  state = _i == 0 ? STREAMS_BUSY : STREAMS_UNKNOWN;
+  wait_after(5 * MS);
+  ck_assert(!look);
+  captures = 1;
+  state = STREAMS_FINISHED;
+  wait_after(5 * MS);
+  ck_assert(!look);
+  ck_assert_uint_eq(asked, 1);
+  ck_assert_uint_eq(service_ns(0), 10 * MS);
+}
+END_TEST
+
+START_TEST(short_waits_are_not_looked_at) {
+  service_want(0, true);
+  wait_after(MS - 1);
+  ck_assert_uint_eq(asked, 0);
+  wait_after(1);
+  ck_assert_uint_eq(asked, 1);
+  wait_after(5 * MS); /* at rest already */
+  ck_assert_uint_eq(asked, 1);
+  ck_assert_uint_eq(service_ns(0), MS);
+}
+END_TEST
+
+START_TEST(a_time_in_which_nobody_wants_to_know_is_none) {
+  service_want(0, true);
+  now_ns += 5 * MS;
+  service_want(0, false);
+  ck_assert(!look);
+  now_ns += NS_PER_S;
+  service_begin(0);
+  ck_assert_uint_eq(service_ns(0), 5 * MS);
+  service_want(0, true);
+  now_ns += MS;
+  ck_assert_uint_eq(service_ns(0), 6 * MS);
+}
+END_TEST
+
+START_TEST(gpus_are_told_apart) {
+  service_want(0, true);
+  service_want(1, true);
+  current = 1;
+  wait_after(2 * MS);
+  ck_assert(look);
+  service_begin(0); /* it was not at rest: the other one still is */
+  ck_assert(look);
+  now_ns += 3 * MS;
+  ck_assert_uint_eq(service_ns(0), 5 * MS);
+  ck_assert_uint_eq(service_ns(1), 2 * MS);
+  current = -1;
+  wait_after(MS);
+  ck_assert_uint_eq(asked, 1);
+}
+END_TEST
+
+START_TEST(errno_stays) {
+  service_want(0, true);
+  errno = 0;
+  wait_after(MS);
+  ck_assert_int_eq(errno, 0);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("service");
+  TCase *tests = tcase_create("service");
+  tcase_add_checked_fixture(tests, set_up, tear_down);
+  tcase_add_test(tests, nobody_wants_to_know);
+  tcase_add_test(tests, rests_do_not_count);
+  tcase_add_loop_test(tests, what_is_unfinished_goes_on, 0, 2);
+  tcase_add_test(tests, short_waits_are_not_looked_at);
+  tcase_add_test(tests, a_time_in_which_nobody_wants_to_know_is_none);
+  tcase_add_test(tests, gpus_are_told_apart);
+  tcase_add_test(tests, errno_stays);
+  suite_add_tcase(suite, tests);
+  return suite_run(suite);
+}
