@@ -4,6 +4,7 @@
  */
 #include "common/clock.h"
 #include "core/scheduler.h"
+#include "played_clock.h"
 #include "suite.h"
 
 #define CARD (UINT64_C(16) << 30)
@@ -53,13 +54,8 @@ static void pause_job(struct sched_job *job) {
 }
 
 static void pass(uint64_t ns) {
-  uint64_t end_ns = now_ns + ns;
-  for (uint64_t next_ns; (next_ns = scheduler_deadline_ns(&scheduler)) <= end_ns;) {
-    now_ns = next_ns > now_ns ? next_ns : now_ns;
-    scheduler_expire(&scheduler, now_ns, &change);
+  for (uint64_t end_ns = now_ns + ns; clock_goes_on(&scheduler, &now_ns, end_ns, &change);)
     execute();
-  }
-  now_ns = end_ns;
 }
 
 static void set_up(void) {

@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "core/scheduler.h"
+#include "played_clock.h"
 #include "suite.h"
 
 #define CARD (UINT64_C(16) << 30)
@@ -112,13 +113,8 @@ static void release(int i) {
 }
 
 static void pass(uint64_t ns) {
-  uint64_t end_ns = now_ns + ns;
-  for (uint64_t next_ns; (next_ns = scheduler_deadline_ns(&scheduler)) <= end_ns;) {
-    now_ns = next_ns > now_ns ? next_ns : now_ns;
-    scheduler_expire(&scheduler, now_ns, &change);
+  for (uint64_t end_ns = now_ns + ns; clock_goes_on(&scheduler, &now_ns, end_ns, &change);)
     execute();
-  }
-  now_ns = end_ns;
 }
 
 /* The one answers at once whenever it is told to let calls pass, and has none. */

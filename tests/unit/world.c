@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "played_clock.h"
+
 static void say(struct world *world, const char *format, ...) {
   size_t length = strlen(world->said);
   va_list args;
@@ -283,14 +285,9 @@ void world_set_capacity(struct world *world, double gib) {
 }
 
 void world_pass(struct world *world, uint64_t ns) {
-  uint64_t end_ns = world->now_ns + ns;
-  uint64_t due_ns;
-  while ((due_ns = scheduler_deadline_ns(&world->scheduler)) <= end_ns) {
-    world->now_ns = due_ns > world->now_ns ? due_ns : world->now_ns;
-    scheduler_expire(&world->scheduler, world->now_ns, &world->change);
+  for (uint64_t end_ns = world->now_ns + ns;
+       clock_goes_on(&world->scheduler, &world->now_ns, end_ns, &world->change);)
     settle(world);
-  }
-  world->now_ns = end_ns;
 }
 
 const char *world_said(struct world *world) {
