@@ -371,7 +371,7 @@ def check_guest(variant, told, job, daemon=None):
     """A comparison means something only if the job ran with us in it, or without."""
     if told.get("preloaded") != (variant != "stock"):
         raise job.trouble(f"libunified is {'not ' if variant != 'stock' else ''}loaded")
-    if b" is not understood (" in job.error_path.read_bytes():
+    if b": the default is taken" in job.error_path.read_bytes():
         raise job.trouble("libunified does not know a setting")
     if variant == "daemon" and not daemon.knows(job.process.pid):
         raise job.trouble("the daemon does not know it")

@@ -38,7 +38,7 @@ reach("allocated")
 if ours and fake == "failed":
     sys.exit("it went wrong")
 if ours and fake == "unknown setting":
-    print("gpushare: GPUSHARE_MEMORY=swap is not understood (managed or off): the default is taken", file=sys.stderr)
+    print("gpushare: GPUSHARE_MEMORY is managed or off, not 'swap': the default is taken", file=sys.stderr)
 work = reach("ready", {"pass_s": 0.5})
 factor = {"on": float(os.environ.get("FAKE_ON", "1.2")), "auto": float(os.environ.get("FAKE_AUTO", "1")),
           "off": 1.0, "stock": 1.0}[mode]

@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "common/parse.h"
+#include "common/variables.h"
 #include "gang_name.h"
 
 static struct settings current = {.socket = GS_DEFAULT_SOCKET, .pace = true};
@@ -30,8 +31,8 @@ static void complain(const char *name, const char *value, const char *allowed) {
 
 void settings_complain(void) {
   for (int i = 0; i < complaint_count; i++)
-    log_warn("%s=%s is not understood (%s): the default is taken", complaints[i].name, complaints[i].value,
-             complaints[i].allowed);
+    log_warn("%s is %s, not '%s': the default is taken", complaints[i].name, complaints[i].allowed,
+             complaints[i].value);
   complaint_count = 0;
 }
 
@@ -62,34 +63,22 @@ static void read_memory(void) {
     complain(name, value, "managed, swap or off");
 }
 
-static void read_weight(void) {
-  const char *value = value_of("GPUSHARE_WEIGHT");
-  if (value && parse_weight(value, &current.weight) != 0)
-    complain("GPUSHARE_WEIGHT", value, WEIGHT_RANGE);
+/* What tells a term; "", which no term is: nothing, or nothing right. */
+static const char *term_of(const char *name) {
+  const char *value = value_of(name), *allowed = value ? variable_complaint(name, value) : NULL;
+  if (allowed)
+    complain(name, value, allowed);
+  return value && !allowed ? value : "";
 }
 
-static void read_priority(void) {
-  const char *value = value_of("GPUSHARE_PRIORITY");
-  if (value && parse_priority(value, &current.priority) != 0)
-    complain("GPUSHARE_PRIORITY", value, PRIORITY_RANGE);
-}
-
-static void read_class(void) {
-  const char *value = value_of("GPUSHARE_CLASS");
-  if (value && parse_class(value, &current.class) != 0)
-    complain("GPUSHARE_CLASS", value, CLASS_NAMES);
-}
-
-static void read_expected(void) {
-  const char *value = value_of("GPUSHARE_EXPECTED_RUNTIME");
-  if (value && parse_duration_ns(value, &current.expected_ns) != 0)
-    complain("GPUSHARE_EXPECTED_RUNTIME", value, "a duration: 90, 15m, 2.5h");
-}
-
-static void read_size(const char *name, uint64_t *bytes) {
-  const char *value = value_of(name);
-  if (value && parse_bytes(value, bytes) != 0)
-    complain(name, value, "a size: 16G, 512M");
+static void read_terms(void) {
+  parse_weight(term_of("GPUSHARE_WEIGHT"), &current.weight);
+  parse_priority(term_of("GPUSHARE_PRIORITY"), &current.priority);
+  parse_duration_ns(term_of("GPUSHARE_EXPECTED_RUNTIME"), &current.expected_ns);
+  parse_class(term_of("GPUSHARE_CLASS"), &current.class);
+  parse_bytes(term_of("GPUSHARE_MEMORY_LIMIT"), &current.limit_bytes);
+  parse_bytes(term_of("GPUSHARE_MEMORY_SOFT_LIMIT"), &current.soft_limit_bytes);
+  parse_bytes(term_of("GPUSHARE_EXPECTED_MEMORY"), &current.expected_bytes);
 }
 
 static void read_log(void) {
@@ -121,13 +110,7 @@ __attribute__((constructor)) static void read_environment(void) {
   read_log();
   read_socket();
   read_memory();
-  read_weight();
-  read_priority();
-  read_expected();
-  read_class();
-  read_size("GPUSHARE_MEMORY_LIMIT", &current.limit_bytes);
-  read_size("GPUSHARE_MEMORY_SOFT_LIMIT", &current.soft_limit_bytes);
-  read_size("GPUSHARE_EXPECTED_MEMORY", &current.expected_bytes);
+  read_terms();
   gang_name_find(secure_getenv, current.gang);
   read_bool("GPUSHARE_REQUIRED", &current.required);
   read_bool("GPUSHARE_PACE", &current.pace);

@@ -1,4 +1,5 @@
-/* variables.h - what the variables take that tell a program's terms, for those who set them for it. */
+/* variables.h - what the variables take that tell a program's terms: for those who set them, and who reads
+ * them. */
 #ifndef GS_VARIABLES_H
 #define GS_VARIABLES_H
 

@@ -94,7 +94,7 @@ TEST(required) {
   scene_end(&scene);
 }
 
-static void run_with_wrong(const char *setting, const char *name) {
+static void run_with_wrong(const char *setting, const char *complaint) {
   const char *const environment[] = {setting, NULL};
   scene_begin(&scene, CARD);
   scene_start_daemon(&scene, NULL);
@@ -105,15 +105,21 @@ static void run_with_wrong(const char *setting, const char *name) {
   process_say(job, "go");
   finish(job);
   check_lines(job, 1);
-  CHECK(process_log_count(job, name) == 1, "the line does not name %s", name);
+  CHECK(process_log_count(job, complaint) == 1, "the line is not: %s", complaint);
   scene_end(&scene);
 }
 
-TEST(wrong_memory) { run_with_wrong("GPUSHARE_MEMORY=banana", "GPUSHARE_MEMORY=banana"); }
-TEST(wrong_log) { run_with_wrong("GPUSHARE_LOG=loud", "GPUSHARE_LOG=loud"); }
-TEST(wrong_required) { run_with_wrong("GPUSHARE_REQUIRED=maybe", "GPUSHARE_REQUIRED=maybe"); }
+TEST(wrong_memory) {
+  run_with_wrong("GPUSHARE_MEMORY=banana", "GPUSHARE_MEMORY is managed, swap or off, not 'banana'");
+}
+TEST(wrong_log) {
+  run_with_wrong("GPUSHARE_LOG=loud", "GPUSHARE_LOG is error, warn, info or debug, not 'loud'");
+}
+TEST(wrong_required) {
+  run_with_wrong("GPUSHARE_REQUIRED=maybe", "GPUSHARE_REQUIRED is 0 or 1, not 'maybe'");
+}
 TEST(wrong_oversubscribe) {
-  run_with_wrong("GPUSHARE_SINGLE_OVERSUBSCRIBE=2", "GPUSHARE_SINGLE_OVERSUBSCRIBE=2");
+  run_with_wrong("GPUSHARE_SINGLE_OVERSUBSCRIBE=2", "GPUSHARE_SINGLE_OVERSUBSCRIBE is 0 or 1, not '2'");
 }
 
 /* A daemon of another version (a small program that says so to everyone). */

@@ -139,11 +139,11 @@ TEST(wrong_values_are_ignored) {
   start_using(program);
   await_given(program->pid, 100, 0, false, 0, 0);
   CHECK(process_log_lines(program) == 5, "one line each");
-  process_await_log(program, "GPUSHARE_WEIGHT=0 is not understood (1 to 10000)");
-  process_await_log(program, "GPUSHARE_PRIORITY=21 is not understood (-20 to 20)");
-  process_await_log(program, "GPUSHARE_EXPECTED_RUNTIME=soon is not understood (a duration: 90, 15m, 2.5h)");
-  process_await_log(program, "GPUSHARE_MEMORY_LIMIT=1.5X is not understood (a size: 16G, 512M)");
-  process_await_log(program, "GPUSHARE_MEMORY_SOFT_LIMIT=-1 is not understood (a size: 16G, 512M)");
+  process_await_log(program, "GPUSHARE_WEIGHT is 1 to 10000, not '0': the default is taken");
+  process_await_log(program, "GPUSHARE_PRIORITY is -20 to 20, not '21'");
+  process_await_log(program, "GPUSHARE_EXPECTED_RUNTIME is a duration (90, 15m, 2.5h), not 'soon'");
+  process_await_log(program, "GPUSHARE_MEMORY_LIMIT is a size (16G, 512M), not '1.5X'");
+  process_await_log(program, "GPUSHARE_MEMORY_SOFT_LIMIT is a size (16G, 512M), not '-1'");
   end(program);
 }
 
@@ -208,7 +208,7 @@ TEST(a_wrong_class_is_ignored) {
   struct process *program = scene_start(&scene, environment, "declarer", NULL);
   start_using(program);
   await_class(program, GS_CLASS_STANDARD);
-  process_await_log(program, "GPUSHARE_CLASS=best is not understood (standard, production or opportunistic)");
+  process_await_log(program, "GPUSHARE_CLASS is standard, production or opportunistic, not 'best'");
   end(program);
 }
 
