@@ -81,13 +81,20 @@ uint64_t policy_rank(const struct sched_job *job, uint64_t now_ns) {
   return is_late(job) ? rank | LATE : rank;
 }
 
+/* By so much a rank may be better and not stay: fair hands out whole quanta, so after another one the holder
+ * would be further ahead than it is behind now. */
+static uint64_t leap(const struct sched_job *holder) {
+  const struct sched_gpu *gpu = holder->gpu;
+  return gpu->settings.policy == GS_POLICY_FAIR ? weighted_ns(holder, sched_gpu_tq_ns(gpu) / 2) : 0;
+}
+
 bool policy_precedes(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {
   const struct sched_gpu *gpu = waiter->gpu;
   if (is_late(waiter) != is_late(holder))
     return is_late(holder);
   if (gpu->settings.policy == GS_POLICY_PACK)
     return (now_ns - waiter->since_ns) / PATIENCE >= sched_gpu_tq_ns(gpu);
-  return waiter->waiting.key <= policy_rank(holder, now_ns);
+  return waiter->waiting.key <= add_u64(policy_rank(holder, now_ns), leap(holder));
 }
 
 /* How long the holder, which runs, takes for its rank to grow by so much. */

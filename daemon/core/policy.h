@@ -8,6 +8,7 @@
  *   rr        by the time of asking: who has held goes behind all who wait.
  *   fair      by GPU time had so far, over the weight (start-time fair queueing; the Linux CFS): who comes
  *             starts level with those that are there, who comes back no further behind them than a quantum.
+ *             Who holds stays for another quantum if it is then no further ahead than it was behind.
  *   fifo      by arrival, to completion: who came earlier goes first whenever it wants to.
  *   srtf      by remaining GPU time: as declared or learnt; for a job about which nothing is known, or which
  *             has had more than was expected, as much again as it has had (Lindy's law). A second more of

@@ -104,6 +104,38 @@ START_TEST(fair_newcomers_start_level) {
 }
 END_TEST
 
+static double longest_turn_s(int i, double s) {
+  uint64_t since_ns = them.now_ns, longest_ns = 0, end_ns = them.now_ns + (uint64_t)(s * NS_PER_S);
+  while (them.now_ns < end_ns) {
+    pass_s(0.01);
+    since_ns = runs(i) ? since_ns : them.now_ns;
+    longest_ns = them.now_ns - since_ns > longest_ns ? them.now_ns - since_ns : longest_ns;
+  }
+  return (double)longest_ns / NS_PER_S;
+}
+
+static double longest_turn_after_drains_s(uint64_t drain_ns) {
+  set_policy(GS_POLICY_FAIR);
+  for (int i = 0; i < 3; i++)
+    come(i);
+  them.drain_ns = drain_ns;
+  while (!runs(2))
+    pass_s(0.01);
+  them.drain_ns = NS_PER_MS;
+  return longest_turn_s(2, 10);
+}
+
+START_TEST(fair_makes_up_for_long_drains) {
+  ck_assert_double_eq_tol(longest_turn_after_drains_s(3 * NS_PER_S), 3, 0.1);
+}
+END_TEST
+
+/* Another quantum would put it further ahead than it is behind. */
+START_TEST(fair_does_not_make_up_for_short_drains) {
+  ck_assert_double_eq_tol(longest_turn_after_drains_s(100 * NS_PER_MS), 1, 0.1);
+}
+END_TEST
+
 /* Who has slept must not make up for it at the others' cost. */
 START_TEST(fair_sleepers_come_back_level) {
   set_policy(GS_POLICY_FAIR);
@@ -302,6 +334,8 @@ int main(void) {
   const TTest *const tests[] = {fair_gives_equal_time,
                                 fair_follows_weights,
                                 fair_newcomers_start_level,
+                                fair_makes_up_for_long_drains,
+                                fair_does_not_make_up_for_short_drains,
                                 fair_sleepers_come_back_level,
                                 fifo_runs_to_completion,
                                 fifo_lets_others_run_while_the_first_is_idle,
