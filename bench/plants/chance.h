@@ -15,10 +15,14 @@ static inline double chance_exponential(uint64_t *state, double mean) {
   return -mean * log(chance_uniform(state));
 }
 
+/* Mean 0, deviation 1. */
+static inline double chance_normal(uint64_t *state) {
+  return sqrt(-2 * log(chance_uniform(state))) * cos(2 * M_PI * chance_uniform(state));
+}
+
 /* Mean 1; of normal shape, cut at a tenth. */
 static inline double chance_around_one(uint64_t *state, double deviation) {
-  double normal = sqrt(-2 * log(chance_uniform(state))) * cos(2 * M_PI * chance_uniform(state));
-  return fmax(1 + deviation * normal, 0.1);
+  return fmax(1 + deviation * chance_normal(state), 0.1);
 }
 
 #endif

@@ -8,6 +8,8 @@
  * quarters of it is assumed. */
 #define TRAINING .cpu_s = 0.008, .gpu_s = 0.025, .kernels = 300, .jitter = 0.01, .sample_noise = 0.05
 #define SERVER .gpu_s = 0.010, .kernels = 100, .jitter = 0.1, .requests_per_s = 20, .sample_noise = 0.05
+/* A training that waits for its host: what its speed is changes by itself all the time. */
+#define HOST_BOUND .sample_noise = 0.05, .wander = 0.08, .warm_up = 0.3
 
 const struct plant plants[] = {
     {.name = "flat",
@@ -111,6 +113,22 @@ const struct plant plants[] = {
      .guests = 3,
      .phase_count = 1,
      .phases = {{.workers = {{TRAINING}, {SERVER}}, .leftover = 0.3, .slope = 1}}},
+    /* Kernels take up to 1.4 times as long, and nobody waits for them. */
+    {.name = "host_bound",
+     .sharing = PLANT_TOGETHER,
+     .workers = 1,
+     .guests = 1,
+     .phase_count = 1,
+     .phases = {{.workers = {{HOST_BOUND, .cpu_s = 0.030, .gpu_s = 0.012, .kernels = 160, .jitter = 0.01,
+                              .ahead = true}},
+                 .slope = 0.3}}},
+    /* Each few kernels are waited for. */
+    {.name = "host_bound_slices",
+     .sharing = PLANT_SLICES,
+     .workers = 1,
+     .guests = 1,
+     .phase_count = 1,
+     .phases = {{.workers = {{HOST_BOUND, .cpu_s = 0.004, .gpu_s = 0.002, .kernels = 16, .jitter = 0.1}}}}},
 };
 const unsigned plant_count = sizeof plants / sizeof *plants;
 

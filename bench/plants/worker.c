@@ -5,7 +5,7 @@
 
 #include "plants/chance.h"
 
-#define SAMPLE_EVERY 16 /* kernels */
+#define SAMPLE_EVERY 16 /* kernels, on average: at even distances some would never be seen */
 
 static double kernel_length_s(struct worker *worker) {
   return worker->kind.gpu_s / worker->kind.kernels * chance_around_one(&worker->random, worker->kind.jitter);
@@ -14,8 +14,24 @@ static double kernel_length_s(struct worker *worker) {
 static void begin_kernel(struct worker *worker, double now_s) {
   worker->left_s = worker->kernel_s;
   worker->begun_s = now_s;
-  if (worker->kind.requests_per_s <= 0)
+  if (worker->kind.requests_per_s <= 0 && !worker->kind.ahead)
     worker->counters.submissions++;
+}
+
+/* Wandering: an Ornstein-Uhlenbeck process, looked at once in an iteration. */
+static double host_speed(struct worker *worker, double now_s) {
+  double kept = exp((worker->strayed_at_s - now_s) / WORKER_WANDER_S), deviation = worker->kind.wander;
+  if (deviation > 0)
+    worker->strayed =
+        worker->strayed * kept + deviation * sqrt(1 - kept * kept) * chance_normal(&worker->random);
+  worker->strayed_at_s = now_s;
+  double warm = fmin(now_s / WORKER_WARM_UP_S, 1);
+  return (1 + worker->kind.warm_up * warm) * exp(worker->strayed);
+}
+
+static double host_s(struct worker *worker, double now_s) {
+  return worker->kind.cpu_s * chance_around_one(&worker->random, worker->kind.jitter) /
+         host_speed(worker, now_s);
 }
 
 /* The kernels of an iteration are drawn together: iterations differ, not only kernels. */
@@ -28,7 +44,26 @@ static void begin_gpu(struct worker *worker, double now_s) {
 
 static void begin_cpu(struct worker *worker, double now_s) {
   worker->state = WORKER_ON_CPU;
-  worker->until_s = now_s + worker->kind.cpu_s * chance_around_one(&worker->random, worker->kind.jitter);
+  worker->until_s = now_s + host_s(worker, now_s);
+}
+
+/* The GPU has worked while the host did: only what is left of the host's time is waited for. */
+static void begin_ahead(struct worker *worker, double now_s) {
+  if (worker->until_s > now_s) {
+    worker->state = WORKER_ON_CPU;
+    return;
+  }
+  worker->launched_from_s = now_s;
+  worker->until_s = now_s + host_s(worker, now_s);
+  worker->launched += worker->kind.kernels;
+  begin_gpu(worker, now_s);
+}
+
+/* The host launches at an even pace, whatever the GPU does. */
+static void count_launches(struct worker *worker, double now_s) {
+  double part = (now_s - worker->launched_from_s) / (worker->until_s - worker->launched_from_s);
+  double ahead = worker->kind.kernels * fmax(1 - part, 0);
+  worker->counters.submissions = worker->launched - (uint64_t)fmin(ahead, (double)worker->launched);
 }
 
 static void rest(struct worker *worker, double now_s) {
@@ -43,14 +78,17 @@ static void end_iteration(struct worker *worker, double now_s) {
     worker->state = WORKER_RESTS;
   else if (worker->kind.pause_s > 0 && worker->own_s >= worker->burst_end_s)
     rest(worker, now_s);
+  else if (worker->kind.ahead)
+    begin_ahead(worker, now_s);
   else
     begin_cpu(worker, now_s);
 }
 
 static void count_sample(struct worker *worker, double took_s) {
   double noise = chance_around_one(&worker->random, worker->kind.sample_noise);
-  if (++worker->kernel_count % SAMPLE_EVERY)
+  if (worker->until_sample-- > 0)
     return;
+  worker->until_sample = (unsigned)(splitmix_next(&worker->sampling) % (2 * SAMPLE_EVERY - 1));
   worker->counters.expected_ns += (uint64_t)(worker->kernel_s * 1e9);
   worker->counters.sampled_ns += (uint64_t)(took_s * noise * 1e9);
 }
@@ -77,10 +115,15 @@ static void take_requests(struct worker *worker, double now_s) {
   }
 }
 
+/* Of one whose host launches ahead: the host is what it waits for until the host is done. */
+static double gpu_progress(const struct worker *worker, double now_s, double speed) {
+  return !worker->kind.ahead ? speed : now_s < worker->until_s ? 1 : 0;
+}
+
 static double advance_on_gpu(struct worker *worker, double now_s, double step_s, double speed) {
   double used_s = speed > 0 ? fmin(step_s, worker->left_s / speed) : step_s;
   worker->left_s -= used_s * speed;
-  worker->own_s += used_s * speed;
+  worker->own_s += used_s * gpu_progress(worker, now_s, speed);
   worker->worked_s += used_s;
   worker->counters.busy_ns += (uint64_t)(used_s * 1e9);
   if (worker->left_s <= 1e-12)
@@ -92,7 +135,9 @@ static double advance_on_cpu(struct worker *worker, double now_s, double step_s)
   double used_s = fmin(step_s, fmax(worker->until_s - now_s, 0));
   worker->own_s += used_s;
   worker->worked_s += used_s;
-  if (used_s < step_s)
+  if (used_s < step_s && worker->kind.ahead)
+    begin_ahead(worker, now_s + used_s);
+  else if (used_s < step_s)
     begin_gpu(worker, now_s + used_s);
   return used_s;
 }
@@ -106,6 +151,8 @@ void worker_advance(struct worker *worker, double now_s, double step_s, double s
   while (end_s - now_s > 1e-12 && worker->state != WORKER_RESTS)
     now_s += worker->state == WORKER_ON_GPU ? advance_on_gpu(worker, now_s, end_s - now_s, speed)
                                             : advance_on_cpu(worker, now_s, end_s - now_s);
+  if (worker->kind.ahead)
+    count_launches(worker, end_s);
   worker->counters.idle = worker->state != WORKER_ON_GPU;
 }
 
@@ -118,7 +165,7 @@ void worker_change(struct worker *worker, const struct worker_kind *kind) {
 void worker_init(struct worker *worker, const struct worker_kind *kind, uint64_t seed) {
   memset(worker, 0, sizeof *worker);
   worker->kind = *kind;
-  worker->random = seed;
+  worker->random = worker->sampling = seed;
   if (kind->requests_per_s > 0)
     worker->next_request_s = chance_exponential(&worker->random, 1 / kind->requests_per_s);
   else

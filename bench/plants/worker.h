@@ -14,11 +14,17 @@ struct worker_kind {
   double requests_per_s;   /* 0: a training */
   double burst_s, pause_s; /* a training that works for about burst_s, rests for about pause_s; 0: never */
   double sample_noise;     /* standard deviation, relative */
+  double wander;  /* of its host's speed, by itself: standard deviation; forgotten in WORKER_WANDER_S */
+  double warm_up; /* by so much its host is faster after WORKER_WARM_UP_S than at first */
+  bool ahead;     /* its host launches ahead: the GPU works behind it, and is waited for only at the end */
 };
+
+#define WORKER_WANDER_S 1.5
+#define WORKER_WARM_UP_S 20.0
 
 struct worker {
   struct worker_kind kind;
-  uint64_t random;
+  uint64_t random, sampling;
   enum { WORKER_RESTS, WORKER_ON_CPU, WORKER_ON_GPU } state;
   double until_s;     /* resting, on the CPU */
   double burst_end_s; /* by its own time: bursts are so much work, however long that takes */
@@ -27,8 +33,11 @@ struct worker {
   unsigned kernels_left;
   double kernel_s, left_s; /* the present kernel: its length, what is left of it */
   double begun_s;          /* when it began */
-  uint64_t kernel_count;
-  double own_s, worked_s; /* what it has done, in undisturbed time; the time that this has taken */
+  unsigned until_sample;   /* kernels */
+  double launched_from_s;  /* by a host that launches ahead: since when, up to until_s; kernels, at its end */
+  uint64_t launched;
+  double strayed, strayed_at_s; /* what its host's speed is beside the usual, relative; since when */
+  double own_s, worked_s;       /* what it has done, in undisturbed time; the time that this has taken */
   struct rate_counters counters;
 };
 
