@@ -38,7 +38,7 @@ enum gate_look {
   GATE_LOOK_SEVERAL = 1,  /* it is not clear which GPU it is about */
   GATE_LOOK_CAPTURES = 2, /* it may be recorded, not submitted */
   GATE_LOOK_ASLEEP = 4,   /* nobody looks at the counters, as the process was idle */
-  GATE_LOOK_SAMPLE = 8,   /* the next kernel is to be measured */
+  GATE_LOOK_SAMPLE = 8,   /* a kernel is to be measured: the next one, or after some more */
   GATE_LOOK_LIMITED = 16, /* what it costs is taken from a limit */
   GATE_LOOK_RESTING = 32, /* all before it has finished (meter/service.h) */
 };

@@ -41,9 +41,18 @@ static CUdevice find_device(uint32_t look, CUstream stream) {
   return look & GATE_LOOK_SEVERAL ? device_of(stream) : atomic_load(&gate_only_device);
 }
 
+static _Atomic int32_t skip; /* kernels before the one that is to be measured */
+
+void meter_ask(uint32_t skipped) {
+  if (atomic_load(&gate_look) & GATE_LOOK_SAMPLE)
+    return;
+  atomic_store(&skip, (int32_t)skipped);
+  gate_set_look(GATE_LOOK_SAMPLE, true);
+}
+
 /* Of the threads that submit at the same time, one. */
 static bool is_asked_for(uint32_t look, const struct meter_work *work) {
-  return (look & GATE_LOOK_SAMPLE) && work->amount.kernels &&
+  return (look & GATE_LOOK_SAMPLE) && work->amount.kernels && atomic_fetch_sub(&skip, 1) <= 0 &&
          (atomic_fetch_and(&gate_look, ~(uint32_t)GATE_LOOK_SAMPLE) & GATE_LOOK_SAMPLE);
 }
 

@@ -27,6 +27,9 @@ static inline struct meter_work meter_copy(const void *function, uint64_t bytes)
   return (struct meter_work){.what = bytes ? function : NULL, .amount = {.bytes = bytes}};
 }
 
+/* One kernel is to be measured, after so many others; unless one is waited for already. */
+void meter_ask(uint32_t skipped);
+
 void meter_begin_slow(CUstream stream, const struct meter_work *work);
 void meter_end_slow(const struct meter_work *work, CUresult result);
 

@@ -9,17 +9,20 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/splitmix.h"
 #include "common/thread.h"
 #include "gate/capture.h"
 #include "gate/gate.h"
 #include "gate/limit.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
+#include "meter/meter.h"
 #include "meter/page.h"
 #include "meter/samples.h"
 #include "meter/service.h"
 
 #define LOOK_NS (10 * NS_PER_MS)
+#define SKIPPED_MOST 64 /* kernels between a look and the one that is measured */
 
 /* A program with streams that nobody can ask about is idle once it has submitted nothing for so many looks.
  */
@@ -40,6 +43,8 @@ static struct watch {
   unsigned quiet;           /* looks that found that nothing had been submitted */
   enum streams_state asked; /* what asking the streams has told, if it was quiet */
   uint64_t unfinished_ns;   /* since when something measured is unfinished */
+  uint64_t lately;          /* submissions of kernels between the last looks between which there were any */
+  uint64_t random;
 } watches[GS_GPUS_PER_CLIENT];
 
 /* Makes `asleep` and the reason to look one. */
@@ -105,6 +110,16 @@ static bool is_idle(const struct watch *watch, CUdevice device) {
          (watch->asked == STREAMS_UNKNOWN && watch->quiet >= UNKNOWN_LOOKS);
 }
 
+/* Of submissions some are copies, some graphs of many kernels. */
+static void note_kernels(struct watch *watch, CUdevice device) {
+  uint64_t counts[GATE_COUNTS];
+  gate_counts(device, counts);
+  uint64_t kernels = counts[GATE_KERNELS] - watch->figures[GATE_KERNELS];
+  uint64_t submissions = counts[GATE_SUBMISSIONS] - watch->figures[GATE_SUBMISSIONS];
+  if (kernels > 0)
+    watch->lately = kernels < submissions ? kernels : submissions;
+}
+
 static void take_sums(const struct watch *watch, CUdevice device, uint64_t figures[FIGURES]) {
   struct samples_sums sums = samples_sums(device);
   gate_counts(device, figures);
@@ -161,6 +176,14 @@ static uint64_t look_once(struct watch *watch, CUdevice device, struct gs_meter 
   return UINT64_MAX;
 }
 
+/* What is measured is any of the next kernels, not the first one after a look: looks come by the clock, so
+ * that one mostly follows a pause, and waits for what others have queued meanwhile. Those before it take the
+ * long way, so they are few. */
+static uint32_t skipped_kernels(struct watch *watch) {
+  uint64_t among = watch->lately < SKIPPED_MOST ? watch->lately : SKIPPED_MOST;
+  return among > 0 ? (uint32_t)(splitmix_next(&watch->random) % among) : 0;
+}
+
 /* Returns after what time to look again. */
 static uint64_t look(struct watch *watch, CUdevice device, struct gs_meter *page) {
   if (!atomic_load(&page->wanted) && !gate_is_limited(device))
@@ -171,11 +194,12 @@ static uint64_t look(struct watch *watch, CUdevice device, struct gs_meter *page
   if (watch->quiet && watch->asked == STREAMS_FINISHED)
     service_end(device);
   note_busy(watch, device);
+  note_kernels(watch, device);
   take_sums(watch, device, watch->figures);
   publish(watch, page);
   bool idle = is_idle(watch, device) && fall_asleep(watch, device);
   atomic_store(&page->idle, idle);
-  gate_set_look(GATE_LOOK_SAMPLE, true); /* also the first one after an idle time */
+  meter_ask(skipped_kernels(watch)); /* also after an idle time */
   return idle ? UINT64_MAX : LOOK_NS;
 }
 

@@ -42,6 +42,9 @@ CUdevice gate_device_of(CUstream stream) {
   play.asked++;
   return stream == STREAM_0 ? 0 : stream == STREAM_1 ? 1 : play.current;
 }
+void gate_set_look(enum gate_look reason, bool look) {
+  gate_look = look ? gate_look | reason : gate_look & ~(uint32_t)reason;
+}
 bool gate_is_recorded(CUstream stream) { return stream == RECORDED; }
 bool gate_is_limited(CUdevice device) { return device == 0 && play.limited; }
 uint64_t streams_generation(void) { return play.generation; }
@@ -164,6 +167,21 @@ START_TEST(one_kernel_is_measured_where_one_is_asked_for) {
 }
 END_TEST
 
+START_TEST(others_may_come_first) {
+  meter_ask(3);
+  for (int i = 0; i < 3; i++) {
+    launch(STREAM_0);
+    submit(STREAM_0, meter_copy(&room.slot, 5), CUDA_SUCCESS);
+    ck_assert_uint_eq(play.begun, 0);
+    meter_ask(100); /* one is waited for */
+  }
+  launch(STREAM_0);
+  ck_assert_uint_eq(play.begun, 1);
+  launch(STREAM_0);
+  ck_assert_uint_eq(play.begun, 1);
+}
+END_TEST
+
 START_TEST(what_is_limited_costs) {
   gate_look = GATE_LOOK_LIMITED;
   gate_only_device = 0;
@@ -198,6 +216,7 @@ int main(void) {
                                 each_stream_is_of_a_device,
                                 default_streams_are_the_current_contexts,
                                 one_kernel_is_measured_where_one_is_asked_for,
+                                others_may_come_first,
                                 what_is_limited_costs,
                                 an_idle_process_wakes,
                                 NULL};
