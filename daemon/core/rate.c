@@ -25,23 +25,18 @@ static bool is_new(const struct rate_signal *signal) { return is_awake(signal) &
 /* ---- paused ---- */
 
 #define CHECK_TICKS 4
+#define WAIT_LEAST 100 /* ticks between two checks that have found nothing; each doubles it */
+#define WAIT_MOST 1600
 #define REMEASURE_TICKS 30
-#define BAND_ERRORS 3.0
-#define BAND_LEAST 0.015
 #define RESTART_PART 0.25 /* of the old limit: slow start begins there when a phase has changed */
 #define RESUME_PART 0.5   /* of the limit that production lost by */
-
-static bool is_outside_band(const struct rate_signal *signal, unsigned ticks) {
-  struct rate_loss loss = signal_loss(signal, ticks);
-  return loss.ticks > 0 && fabs(loss.loss) > fmax(BAND_ERRORS * fmax(loss.error, loss.spread), BAND_LEAST);
-}
 
 /* What is known of those that have left their band is forgotten. */
 static bool forget_changed(struct rate_gpu *gpu) {
   bool changed = false;
   rate_each_job(job, &gpu->production) {
     struct rate_signal *signal = &job->signal;
-    if (!signal_works(signal) || !is_outside_band(signal, gpu->ticks - 1))
+    if (!signal_works(signal) || !signal_look(signal, gpu->ticks - 1))
       continue;
     signal_measure(signal);
     changed = true;
@@ -57,13 +52,22 @@ static void measure(struct rate_gpu *gpu, enum rate_reason reason) {
     else if (job->signal.measuring)
       signal_drop(&job->signal, gpu->ticks);
   }
+  gpu->wait = 0;
   rate_enter(gpu, RATE_MEASURING, reason);
 }
 
 /* Production is as it was: so the limit was too high if production lost by it. */
 static void resume(struct rate_gpu *gpu) {
   rate_each_job(job, &gpu->production) { signal_drop(&job->signal, gpu->ticks); }
+  gpu->wait = gpu->wait < WAIT_MOST / 2 ? 2 * gpu->wait : WAIT_MOST;
+  gpu->wait = gpu->wait > WAIT_LEAST ? gpu->wait : WAIT_LEAST;
+  gpu->unchecked = 0;
   limit_resume(gpu, gpu->reason == RATE_LOSES_ALWAYS ? RESUME_PART : 1);
+}
+
+/* Its kernels lose, and it is slower for it, as has been found out now. */
+static bool is_held_back(const struct rate_signal *signal) {
+  return signal->wander > 0 && !signal_is_undecided(signal) && signal_feels(signal);
 }
 
 static void step_checking(struct rate_gpu *gpu) {
@@ -77,6 +81,8 @@ static void step_checking(struct rate_gpu *gpu) {
     measure(gpu, RATE_LEFT_BAND);
   else if (gpu->limit <= 0)
     limit_start(gpu, 0);
+  else if (gpu->reason == RATE_WANDERS && some(gpu, is_held_back))
+    limit_start(gpu, RESTART_PART);
   else
     resume(gpu);
 }
@@ -153,6 +159,7 @@ static void step_limited(struct rate_gpu *gpu) {
 
 static void decide(struct rate_gpu *gpu) {
   gpu->ticks++;
+  gpu->unchecked++;
   if (list_empty(&gpu->production))
     set_free(gpu, RATE_NO_PRODUCTION);
   else if (list_empty(&gpu->opportunistic))

@@ -50,7 +50,8 @@ enum rate_reason {
   RATE_PRODUCTION_BACK, /* after having been idle */
   RATE_PRODUCTION_NEW,  /* nothing is known of it yet */
   RATE_LEFT_BAND,       /* undisturbed, it does not do what it did: another phase */
-  RATE_FASTER,          /* than ever undisturbed: another phase */
+  RATE_FASTER,          /* than ever undisturbed, or than its kernels allow: another phase? */
+  RATE_WANDERS,         /* production's speed, by itself: is what its kernels lose felt? */
   RATE_LACKS_WORK,      /* it submits less, but its kernels take no longer: another phase? */
   RATE_LOSES_ALWAYS,    /* whatever the limit */
   RATE_NO_SIGNAL,       /* neither signal can tell yet: opportunistic jobs wait */
@@ -86,6 +87,8 @@ struct rate_gpu {
   unsigned tries;         /* decreases by half, one after the other */
   unsigned sure;          /* ticks in a row that said the same of the limit */
   unsigned ticks;         /* since the limit or the state changed: what windows may look back on */
+  unsigned unchecked;     /* ticks since a check has found nothing */
+  unsigned wait;          /* so many must pass until production that is too fast is checked again */
   bool undisturbed;       /* no opportunistic job runs: what kernels take now is what they take. Output */
   bool started;           /* slow start is over */
   uint64_t free_since_ns; /* RATE_FREE */

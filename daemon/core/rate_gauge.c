@@ -99,6 +99,26 @@ static double unevenness_of(const struct rate_gauge *gauge, unsigned ticks) {
   return squares / gauge_spent(gauge, ticks);
 }
 
+/* Of two windows beside each other: what changes slowly is nearly the same in both (the Allan deviation). */
+static double deviation_beside(const struct rate_gauge *gauge, unsigned length) {
+  double squares = 0;
+  unsigned pairs = 0;
+  for (unsigned to = 0; to + 2 * length <= gauge->base_ticks; to++, pairs++) {
+    double before = speed_between(gauge, to + 2 * length, to + length);
+    double difference = (before - speed_between(gauge, to + length, to)) / gauge->base;
+    squares += difference * difference / 2;
+  }
+  return pairs > 0 ? sqrt(squares / pairs) : 1;
+}
+
+/* Short windows show where iterations happen to end, long ones what changes slowly: the least is neither. */
+static double steady_error_of(const struct rate_gauge *gauge) {
+  double least = 1;
+  for (unsigned length = 1; 8 * length <= gauge->base_ticks; length *= 2)
+    least = fmin(least, deviation_beside(gauge, length) * sqrt((double)length / gauge->base_ticks));
+  return least;
+}
+
 static double uneven_error(const struct rate_gauge *gauge, double spent) {
   return spent > 0 ? fmax(sqrt(gauge->unevenness / spent), ERROR_LEAST) : 1;
 }
@@ -128,10 +148,16 @@ bool gauge_learn(struct rate_gauge *gauge, unsigned ticks) {
   learn_decay(gauge);
   gauge->unevenness = unevenness_of(gauge, gauge->base_ticks);
   gauge->base_error = gauge_error(gauge, gauge->base_ticks);
+  gauge->beside_error = M_SQRT2 * deviation_beside(gauge, GAUGE_BESIDE);
+  gauge->steady_error = steady_error_of(gauge);
   return true;
 }
 
 double gauge_base_error(const struct rate_gauge *gauge) { return gauge->base_error; }
+
+double gauge_wander(const struct rate_gauge *gauge) {
+  return gauge->scatter[longest_scale(gauge, gauge->base_ticks)];
+}
 
 void gauge_expect(struct rate_gauge *gauge, double base, double error) {
   double learnt = 1 / (gauge_base_error(gauge) * gauge_base_error(gauge)), expected = 1 / (error * error);

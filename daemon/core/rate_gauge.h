@@ -11,7 +11,8 @@
 #include <stdbool.h>
 
 #define GAUGE_TICKS 255 /* the longest window */
-#define GAUGE_SCALES 5  /* windows of 1, 2, 4, 8 and 16 ticks */
+#define GAUGE_BESIDE 4
+#define GAUGE_SCALES 5 /* windows of 1, 2, 4, 8 and 16 ticks */
 
 struct rate_gauge {
   double done[GAUGE_TICKS + 1], spent[GAUGE_TICKS + 1]; /* sums at the end of the last ticks */
@@ -25,6 +26,8 @@ struct rate_gauge {
   bool independent;             /* what ticks say is: no iteration is begun in one and ended in the next */
   double unevenness;            /* variance for each unit that is spent, if independent */
   double base_error;            /* standard error of base, relative to it */
+  double steady_error;          /* the same if what changes slowly is left out */
+  double beside_error;          /* of GAUGE_BESIDE ticks beside as many others */
 };
 
 /* What went before counts no longer; the undisturbed speed stays known. */
@@ -51,5 +54,8 @@ void gauge_expect(struct rate_gauge *gauge, double base, double error);
 /* The standard error of a window of so many ticks, and of the base, relative to the base. */
 double gauge_error(const struct rate_gauge *gauge, unsigned ticks);
 double gauge_base_error(const struct rate_gauge *gauge);
+
+/* By how much it has wandered while it was learnt, relative to the base. */
+double gauge_wander(const struct rate_gauge *gauge);
 
 #endif

@@ -24,6 +24,12 @@ static void set_limit(struct rate_gpu *gpu, double limit, enum rate_state state,
   rate_enter(gpu, state, reason);
 }
 
+/* Others pause, to see what production does without them after what it has done in so many ticks. */
+static void check(struct rate_gpu *gpu, enum rate_reason reason, unsigned ticks) {
+  rate_each_job(job, &gpu->production) { signal_look_before(&job->signal, ticks); }
+  rate_enter(gpu, RATE_CHECKING, reason);
+}
+
 static bool some_lack_work(const struct rate_gpu *gpu, unsigned ticks) {
   rate_each_job(job, &gpu->production) {
     if (signal_works(&job->signal) && signal_lacks_work(&job->signal, ticks))
@@ -54,14 +60,14 @@ static double gain_at(const struct rate_gpu *gpu, const struct rate_loss *loss) 
 #define DUE_PART 0.02
 #define DUE_SMALL_PART 0.18
 
-/* Of the job that loses most: each one's speed is kept. */
+/* Of the job that loses most: each one's speed is kept. One that rests for a moment still counts. */
 static struct rate_loss worst_loss(const struct rate_gpu *gpu, unsigned ticks) {
   struct rate_loss worst = {.loss = -INFINITY, .error = 1, .noise = 1, .gain = 1};
   double due_most = fmax(DUE_PART * gpu->limit / RATE_WHOLE_GPU, DUE_SMALL_PART * RATE_AIM);
   rate_each_job(job, &gpu->production) {
     struct rate_loss loss = signal_loss_due(&job->signal, ticks, due_most);
     loss.whose = &job->signal;
-    if (signal_works(&job->signal) && loss.ticks > 0 && loss.loss > worst.loss)
+    if (!signal_is_idle(&job->signal) && loss.ticks > 0 && loss.loss > worst.loss)
       worst = loss;
   }
   return worst;
@@ -106,7 +112,7 @@ static void decrease(struct rate_gpu *gpu, double step) {
   gpu->tries = step >= most ? gpu->tries + 1 : 0;
   gpu->calm = 0;
   if (gpu->tries >= TRIES)
-    rate_enter(gpu, RATE_CHECKING, RATE_LOSES_ALWAYS);
+    check(gpu, RATE_LOSES_ALWAYS, gpu->ticks);
   else
     set_limit(gpu, gpu->limit - fmin(step, most), RATE_STEADY, RATE_LOSES);
 }
@@ -161,7 +167,7 @@ static bool is_sure(struct rate_gpu *gpu, bool is_so) {
 #define START_ERROR 0.03
 #define STRIDE 2.0
 #define BAD_ERRORS 1.5
-#define PROBE_ERROR 0.15 /* of the loss that ends slow start */
+#define PROBE_ERROR 0.2 /* of the loss that ends slow start */
 
 static bool is_bad(const struct rate_loss *loss) {
   double errors = loss->ticks < START_TICKS_MOST ? BAD_ERRORS : 1;
@@ -183,8 +189,8 @@ static bool some_bad(const struct rate_gpu *gpu) {
 static bool is_good(const struct rate_gpu *gpu, const struct rate_loss *loss) {
   double limit = gpu->limit / RATE_WHOLE_GPU;
   unsigned most = gpu->limit < SMALL ? START_TICKS_SMALL : START_TICKS_MOST;
-  if (loss->ticks >= START_TICKS && loss->loss <= RATE_TOLERANCE &&
-      loss->error < fmax(START_ERROR, limit / 4))
+  double error = hypot(loss->error, sqrt(limit / 4 * loss->grain));
+  if (loss->ticks >= START_TICKS && loss->loss <= RATE_TOLERANCE && error < fmax(START_ERROR, limit / 4))
     return true;
   bool harmless = gpu->limit < SMALL || loss->error < limit;
   return loss->ticks >= START_TICKS_SLOW || (loss->ticks >= most && harmless);
@@ -208,11 +214,54 @@ static void end_start(struct rate_gpu *gpu, const struct rate_loss *loss) {
   change_limit(gpu, loss);
 }
 
+/* Where production's speed wanders by itself, a loss shows when others pause, if it is large enough. */
+#define EXPERIMENT_TICKS 4
+#define EXPERIMENT_ERRORS 4.0 /* by so many kernels must lose more than one look is off */
+
+static bool some_undecided(const struct rate_gpu *gpu) {
+  rate_each_job(job, &gpu->production) {
+    if (signal_works(&job->signal) && signal_is_undecided(&job->signal))
+      return true;
+  }
+  return false;
+}
+
+static bool is_telling(const struct rate_gpu *gpu, const struct rate_signal *signal) {
+  bool more = gpu->limit < limit_most(gpu) && signal->looks == 0;
+  double least = more ? EXPERIMENT_ERRORS * signal->arrivals.beside_error : 0;
+  return signal_kernels_loss(signal, gpu->ticks).loss > fmax(RATE_TOLERANCE, least);
+}
+
+static bool some_tell(const struct rate_gpu *gpu) {
+  rate_each_job(job, &gpu->production) {
+    const struct rate_signal *signal = &job->signal;
+    if (signal_works(signal) && signal_is_undecided(signal) && is_telling(gpu, signal))
+      return true;
+  }
+  return false;
+}
+
+/* False: there is nothing to be found out. */
+static bool step_experiment(struct rate_gpu *gpu) {
+  bool most = gpu->limit >= limit_most(gpu);
+  if (gpu->ticks < EXPERIMENT_TICKS)
+    gpu->reason = RATE_UNDECIDED;
+  else if (some_tell(gpu))
+    check(gpu, RATE_WANDERS, gpu->ticks);
+  else if (!most && share_is_wanted(gpu))
+    set_limit(gpu, gpu->limit * STRIDE, RATE_SLOW_START, RATE_KEEPS);
+  else
+    return gpu->ticks < START_TICKS_MOST;
+  return true;
+}
+
 static void step_start(struct rate_gpu *gpu) {
+  if (some_undecided(gpu) && step_experiment(gpu))
+    return;
   struct rate_loss loss = worst_loss(gpu, gpu->ticks);
   bool bad = is_sure(gpu, some_bad(gpu)), good = is_good(gpu, &loss);
   if (bad && some_lack_work(gpu, gpu->ticks))
-    rate_enter(gpu, RATE_CHECKING, RATE_LACKS_WORK);
+    check(gpu, RATE_LACKS_WORK, gpu->ticks);
   else if (bad && is_probed(gpu, &loss))
     end_start(gpu, &loss);
   else if (bad)
@@ -230,13 +279,29 @@ static void step_start(struct rate_gpu *gpu) {
 #define SURPRISE_ERRORS 3.0
 #define CERTAIN 0.75       /* a window's error beside the doubt: then it tells enough to make a step */
 #define CERTAIN_CALM 0.375 /* enough to tell as well whether production is still calm */
-#define FASTER_ERRORS 4.0
-#define FASTER_LEAST 0.05
 
-/* All of them are much faster than undisturbed. */
-static bool is_faster(const struct rate_gpu *gpu) {
-  struct rate_loss loss = worst_loss(gpu, STEADY_TICKS);
-  return loss.ticks >= STEADY_TICKS && -loss.loss > fmax(FASTER_ERRORS * loss.error, FASTER_LEAST);
+#define FASTER_TICKS_MOST 192
+
+/* The shortest window in which it is much faster than undisturbed; 0: it is not. */
+static unsigned faster_ticks(const struct rate_signal *signal) {
+  for (unsigned ticks = STEADY_TICKS; ticks <= FASTER_TICKS_MOST; ticks *= 2)
+    if (signal_is_faster(signal, ticks))
+      return ticks;
+  return 0;
+}
+
+/* Who is faster loses nothing that is known of. One whose speed changes by itself is taken at its word, for
+ * another it may be another phase, in which it could be faster still. */
+static unsigned some_faster(struct rate_gpu *gpu) {
+  unsigned some = 0;
+  rate_each_job(job, &gpu->production) {
+    unsigned ticks = signal_works(&job->signal) ? faster_ticks(&job->signal) : 0;
+    if (ticks > 0 && job->signal.wander > 0)
+      signal_take_over(&job->signal, ticks);
+    else if (ticks > 0)
+      some = ticks;
+  }
+  return some;
 }
 
 static bool is_surprising(const struct rate_loss *loss) {
@@ -268,10 +333,12 @@ static void step_steady(struct rate_gpu *gpu) {
     return;
   if (surprise)
     loss.whose->doubt = fabs(RATE_AIM - loss.loss);
-  if (is_faster(gpu))
-    rate_enter(gpu, RATE_CHECKING, RATE_FASTER);
-  else if (surprise && some_lack_work(gpu, loss.ticks))
-    rate_enter(gpu, RATE_CHECKING, RATE_LACKS_WORK);
+  bool may_check = gpu->unchecked >= gpu->wait;
+  unsigned faster = some_faster(gpu);
+  if (faster > 0 && may_check)
+    check(gpu, RATE_FASTER, faster);
+  else if (may_check && surprise && some_lack_work(gpu, loss.ticks))
+    check(gpu, RATE_LACKS_WORK, loss.ticks);
   else if (surprise || is_enough(gpu, &loss))
     change_limit(gpu, &loss);
 }

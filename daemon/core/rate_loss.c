@@ -53,14 +53,16 @@ static double busy_part(const struct rate_signal *signal) {
 
 #define BUSY_PART_LEAST 0.5 /* that the gain is taken from: less would make rash steps */
 
-static struct rate_loss loss_of(const struct rate_signal *signal, const struct rate_gauge *gauge,
+/* Windows of any limits. */
+static struct rate_loss loss_in(const struct rate_signal *signal, const struct rate_gauge *gauge,
                                 unsigned ticks) {
-  struct rate_loss loss = {.ticks = ticks < gauge->marked ? ticks : gauge->marked};
+  struct rate_loss loss = {.ticks = ticks < gauge->ticks ? ticks : gauge->ticks};
   double spent = gauge_spent(gauge, loss.ticks);
   if (spent <= 0 || gauge->base <= 0)
     return (struct rate_loss){.loss = 0, .error = 1, .noise = 1, .spread = 1, .gain = 1};
   loss.loss = 1 - gauge_speed(gauge, loss.ticks) / gauge->base;
   double scatter = squared(gauge_error(gauge, loss.ticks)), grain = grain_ns(signal) / spent;
+  loss.grain = grain;
   loss.noise = sqrt(scatter + RATE_TOLERANCE * grain);
   loss.gain = 1;
   loss.spread = sqrt(scatter + fmax(loss.loss, RATE_TOLERANCE) * grain);
@@ -68,26 +70,77 @@ static struct rate_loss loss_of(const struct rate_signal *signal, const struct r
   return loss;
 }
 
+static unsigned marked(const struct rate_gauge *gauge, unsigned ticks) {
+  return ticks < gauge->marked ? ticks : gauge->marked;
+}
+
 /* What the GPU does for it takes longer, the rest of an iteration does not. */
-static struct rate_loss arrivals_loss(const struct rate_signal *signal, unsigned ticks) {
-  struct rate_loss loss = loss_of(signal, &signal->arrivals, ticks);
+static struct rate_loss arrivals_loss_in(const struct rate_signal *signal, unsigned ticks) {
+  struct rate_loss loss = loss_in(signal, &signal->arrivals, ticks);
   loss.gain = 1 / fmax(busy_part(signal), BUSY_PART_LEAST);
+  loss.noise = hypot(loss.noise, signal->wander);
+  loss.spread = hypot(loss.spread, signal->wander);
+  loss.error = hypot(loss.error, signal->wander);
   return loss;
 }
 
+/* By its kernels, but of all its time: an iteration's loss, not a request's. */
+static struct rate_loss kernels_loss_in(const struct rate_signal *signal, unsigned ticks) {
+  struct rate_loss loss = loss_in(signal, &signal->kernels, ticks);
+  double part = busy_part(signal);
+  loss.loss *= part;
+  loss.error *= part;
+  loss.noise *= part;
+  loss.spread *= part;
+  loss.grain *= part;
+  loss.gain = 1 / fmax(part, BUSY_PART_LEAST);
+  return loss;
+}
+
+struct rate_loss signal_arrivals_loss(const struct rate_signal *signal, unsigned ticks) {
+  return arrivals_loss_in(signal, marked(&signal->arrivals, ticks));
+}
+
+struct rate_loss signal_kernels_loss(const struct rate_signal *signal, unsigned ticks) {
+  return kernels_loss_in(signal, marked(&signal->kernels, ticks));
+}
+
+static bool kernels_tell(const struct rate_signal *signal) {
+  return signal->wander > 0 && signal->kernels.base > 0 && signal_feels(signal);
+}
+
 struct rate_loss signal_loss(const struct rate_signal *signal, unsigned ticks) {
+  if (kernels_tell(signal))
+    return signal_kernels_loss(signal, ticks);
   if (signal->ruler == RATE_RULED_BY_ARRIVALS)
-    return arrivals_loss(signal, ticks);
+    return signal_arrivals_loss(signal, ticks);
   if (signal->ruler == RATE_RULED_BY_KERNELS)
-    return loss_of(signal, &signal->kernels, ticks);
+    return loss_in(signal, &signal->kernels, marked(&signal->kernels, ticks));
   return (struct rate_loss){.loss = 0, .error = 1, .noise = 1, .spread = 1, .gain = 1};
+}
+
+#define FASTER_ERRORS 4.0
+#define FASTER_LEAST 0.05
+
+bool signal_is_faster(const struct rate_signal *signal, unsigned ticks) {
+  bool arrivals = signal->ruler == RATE_RULED_BY_ARRIVALS;
+  struct rate_loss loss =
+      arrivals ? arrivals_loss_in(signal, ticks) : loss_in(signal, &signal->kernels, ticks);
+  struct rate_loss kernels = {.ticks = ticks};
+  if (arrivals && signal->kernels.base > 0 && signal_feels(signal))
+    kernels = kernels_loss_in(signal, ticks);
+  double error = hypot(fmax(loss.error, loss.spread), fmax(kernels.error, kernels.spread));
+  double excess = fmax(kernels.loss, 0) - loss.loss;
+  return loss.ticks >= ticks && excess > fmax(FASTER_ERRORS * error, FASTER_LEAST);
 }
 
 bool signal_lacks_work(const struct rate_signal *signal, unsigned ticks) {
   if (signal->ruler != RATE_RULED_BY_ARRIVALS || signal->kernels.base <= 0)
     return false;
-  struct rate_loss arrivals = signal_loss(signal, ticks);
-  struct rate_loss kernels = loss_of(signal, &signal->kernels, ticks);
+  struct rate_loss arrivals = signal_arrivals_loss(signal, ticks);
+  struct rate_loss kernels = {.ticks = ticks};
+  if (signal_feels(signal))
+    kernels = loss_in(signal, &signal->kernels, marked(&signal->kernels, ticks));
   double excess = arrivals.loss - 2 * fmax(kernels.loss, 0) - 2 * RATE_TOLERANCE;
   return kernels.ticks > 0 && excess > 3 * fmax(arrivals.error, kernels.error);
 }
@@ -95,7 +148,7 @@ bool signal_lacks_work(const struct rate_signal *signal, unsigned ticks) {
 /* ---- what it is owed ---- */
 
 #define DEBT_MOST_S 0.2    /* more is forgiven: opportunistic jobs don't starve for what is long past */
-#define CREDIT_MOST_S 0.05 /* what is not lost while opportunistic jobs pause: slow start may use it up */
+#define CREDIT_MOST_S 0.04 /* what is not lost while opportunistic jobs pause: slow start may use it up */
 #define DEBT_PAID_IN_S 24.0
 
 void signal_owe(struct rate_signal *signal, double lost_ns) {
@@ -106,10 +159,13 @@ void signal_owe(struct rate_signal *signal, double lost_ns) {
  * nothing of the others' speed: so the delays count, as many times as there are kernels for one that is
  * sampled. */
 static double lost_ns(const struct rate_signal *signal, const struct rate_growth *growth) {
-  if (signal->ruler == RATE_RULED_BY_KERNELS) {
-    double inflation = signal->sampled_ns > 0 ? signal->busy_ns / signal->sampled_ns : 0;
+  double inflation = signal->sampled_ns > 0 ? signal->busy_ns / signal->sampled_ns : 0;
+  if (kernels_tell(signal))
+    return kernel_delay_ns(signal, growth) * inflation - RATE_AIM * growth->elapsed_ns;
+  if (signal->wander > 0)
+    return 0;
+  if (signal->ruler == RATE_RULED_BY_KERNELS)
     return (kernel_delay_ns(signal, growth) * inflation - RATE_AIM * growth->busy_ns) / busy_part(signal);
-  }
   struct rate_loss loss = signal_loss(signal, 1);
   return loss.ticks > 0 ? (loss.loss - RATE_AIM) * growth->elapsed_ns : 0;
 }

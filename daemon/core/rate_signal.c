@@ -15,7 +15,7 @@
 /* Whoever comes back finds the GPU shared evenly with jobs without a limit until the next tick, half a period
  * on average, and then what those have in flight. It may lose a hundredth of its GPU time in this way. */
 #define SURPRISE_PART 0.5
-#define IN_FLIGHT_NS 6e6
+#define IN_FLIGHT_NS 9e6
 #define CREDIT_PER_BUSY 0.01
 #define CREDIT_MOST_NS 100e6
 #define WORTH_NS (1000 * NS_PER_MS) /* shorter idle times are not worth it: they count */
@@ -94,6 +94,8 @@ static void take_arrivals(struct rate_signal *signal, const struct rate_growth *
 
 void signal_take(struct rate_signal *signal, const struct rate_growth *growth, enum rate_guests guests) {
   take_quiet(signal, growth);
+  if (guests == RATE_GUESTS_FREE || !growth->sane)
+    signal->before = 0;
   if (guests == RATE_GUESTS_FREE) {
     signal->rests = signal->quiet_ns > 0 || !growth->sane;
     return;
@@ -105,6 +107,7 @@ void signal_take(struct rate_signal *signal, const struct rate_growth *growth, e
   gauge_push(&signal->kernels, growth->expected_ns, growth->sampled_ns);
   take_arrivals(signal, growth);
   signal->worked += signal_works(signal);
+  signal->age_s += signal_works(signal) ? growth->elapsed_ns / 1e9 : 0;
   take_unseen(signal, growth);
   signal_take_loss(signal, growth, guests);
 }
@@ -114,6 +117,7 @@ void signal_take(struct rate_signal *signal, const struct rate_growth *growth, e
 #define FINE_ERROR 0.001        /* a twentieth of what production may lose: no need to measure on */
 #define VERY_STEADY_ERROR 0.005 /* arrivals rule, whatever the kernels say */
 #define EXPECTED_ERROR 0.003    /* of what a job says that its kernels take undisturbed */
+#define WANDER_MORE 2           /* than is seen while it is measured */
 #define STEADY_ERROR 0.008      /* they rule if the kernels are no better; beyond it they tell no loss */
 
 void signal_measure(struct rate_signal *signal) {
@@ -121,6 +125,8 @@ void signal_measure(struct rate_signal *signal) {
   signal->measuring = true;
   signal->ruler = RATE_RULED_BY_NOTHING;
   signal->worked = signal->unseen = 0;
+  signal->wander = signal->before = signal->felt = signal->kernels_lost = 0;
+  signal->looks = 0;
   signal->arrivals.base = signal->kernels.base = 0;
   restart_gauges(signal);
 }
@@ -135,26 +141,36 @@ bool signal_suffices(const struct rate_signal *signal, unsigned ticks_most) {
   return signal->worked >= most || is_fine(signal->arrivals);
 }
 
-static bool learn_arrivals(struct rate_gauge *arrivals) {
-  return arrivals->ticks >= MEASURE_LEAST && gauge_learn(arrivals, arrivals->ticks) &&
-         gauge_base_error(arrivals) <= STEADY_ERROR;
-}
-
 static bool is_better(const struct rate_gauge *arrivals, const struct rate_gauge *kernels) {
   double error = gauge_base_error(arrivals);
-  return error <= VERY_STEADY_ERROR || error <= gauge_base_error(kernels);
+  return error <= VERY_STEADY_ERROR || (error <= STEADY_ERROR && error <= gauge_base_error(kernels));
+}
+
+/* Both have been learnt, or are not known. Iterations follow each other evenly, but faster and slower by the
+ * second: that is a training, too. */
+static void choose_ruler(struct rate_signal *signal) {
+  const struct rate_gauge *arrivals = &signal->arrivals, *kernels = &signal->kernels;
+  bool steady = arrivals->base > 0 && gauge_base_error(arrivals) <= STEADY_ERROR;
+  bool even = arrivals->base > 0 && arrivals->steady_error <= STEADY_ERROR;
+  if (kernels->base > 0 ? arrivals->base > 0 && is_better(arrivals, kernels) : steady) {
+    signal->ruler = RATE_RULED_BY_ARRIVALS;
+  } else if (even) {
+    signal->ruler = RATE_RULED_BY_ARRIVALS;
+    signal->wander = WANDER_MORE * gauge_wander(arrivals);
+  } else if (kernels->base > 0) {
+    signal->ruler = RATE_RULED_BY_KERNELS;
+  }
 }
 
 bool signal_learn(struct rate_signal *signal) {
-  bool arrivals = learn_arrivals(&signal->arrivals);
-  bool kernels = gauge_learn(&signal->kernels, signal->kernels.ticks);
-  if (kernels)
-    gauge_expect(&signal->kernels, 1, EXPECTED_ERROR);
-  if (arrivals && (!kernels || is_better(&signal->arrivals, &signal->kernels)))
-    signal->ruler = RATE_RULED_BY_ARRIVALS;
-  else if (kernels)
-    signal->ruler = RATE_RULED_BY_KERNELS;
-  signal->measured = arrivals || kernels;
+  struct rate_gauge *arrivals = &signal->arrivals, *kernels = &signal->kernels;
+  if (arrivals->ticks >= MEASURE_LEAST)
+    gauge_learn(arrivals, arrivals->ticks);
+  if (gauge_learn(kernels, kernels->ticks))
+    gauge_expect(kernels, 1, EXPECTED_ERROR);
+  choose_ruler(signal);
+  signal->age_s = 0;
+  signal->measured = signal->ruler != RATE_RULED_BY_NOTHING;
   signal->measuring = false;
   return signal->measured;
 }

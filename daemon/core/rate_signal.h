@@ -41,6 +41,13 @@ struct rate_signal {
   double delayed_ns, delayed_squared;  /* of sampled kernels: how long others delay them, sums over ticks */
   double sampled_ns, busy_ns, time_ns; /* sums over the same ticks */
   double lately_delayed_ns, lately_sampled_ns; /* the same of the last few ticks */
+  double age_s;                                /* since it was measured, it has worked for so long */
+  double wander;         /* its arrivals change by so much by themselves: standard deviation; 0: they don't */
+  double before;         /* arrivals while others ran, just before they paused; 0: not known */
+  double before_kernels; /* what it lost then by its kernels */
+  double felt;           /* looks: sum of what it lost times what it lost by its kernels */
+  double kernels_lost;   /* of the latter's squares */
+  unsigned looks;
   double doubt;  /* how far its loss may be from what is steered for: standard error */
   double due;    /* what it was to get back at the last step */
   double debt_s; /* what it has lost beyond what is steered for, in seconds of its work */
@@ -51,8 +58,9 @@ struct rate_signal {
  * seems to, since of more delays the number is less certain. */
 struct rate_loss {
   double loss, error, noise, spread;
-  double gain; /* of the GPU for the whole of its speed: what it costs, or less */
-  double due;  /* what of the loss is not lost, but to be given back */
+  double grain; /* times a loss: the square of the error that few delays make */
+  double gain;  /* of the GPU for the whole of its speed: what it costs, or less */
+  double due;   /* what of the loss is not lost, but to be given back */
   unsigned ticks;
   struct rate_signal *whose;
 };
@@ -88,11 +96,32 @@ bool signal_learn(struct rate_signal *signal);
 struct rate_loss signal_loss(const struct rate_signal *signal, unsigned ticks);
 struct rate_loss signal_loss_due(const struct rate_signal *signal, unsigned ticks, double due_most);
 
+/* By one of the signals, whichever rules. By its kernels: of all its time, as an iteration's loss is. */
+struct rate_loss signal_arrivals_loss(const struct rate_signal *signal, unsigned ticks);
+struct rate_loss signal_kernels_loss(const struct rate_signal *signal, unsigned ticks);
+
+/* Much faster than undisturbed, or than its kernels allow. */
+bool signal_is_faster(const struct rate_signal *signal, unsigned ticks);
+
 /* Fewer arrivals than undisturbed, though its kernels take no longer: it has less to do. */
 bool signal_lacks_work(const struct rate_signal *signal, unsigned ticks);
 
 /* Its account: a tick; a loss that the signals can't see. */
 void signal_take_loss(struct rate_signal *signal, const struct rate_growth *growth, enum rate_guests guests);
 void signal_owe(struct rate_signal *signal, double lost_ns);
+
+/* ---- rate_look.c ---- */
+
+/* Others are about to pause, after so many ticks at a limit; they have paused, for so many. The latter is
+ * true if what it does undisturbed has to be measured anew. */
+void signal_look_before(struct rate_signal *signal, unsigned ticks);
+bool signal_look(struct rate_signal *signal, unsigned ticks);
+
+/* What its arrivals are in the last ticks is what they are undisturbed: they have changed by themselves. */
+void signal_take_over(struct rate_signal *signal, unsigned ticks);
+
+/* Whether it is slower when its kernels take longer: believed until looks have shown that it is not. */
+bool signal_feels(const struct rate_signal *signal);
+bool signal_is_undecided(const struct rate_signal *signal);
 
 #endif

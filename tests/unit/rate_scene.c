@@ -47,8 +47,17 @@ static double regularity(struct scene *scene, double irregular) {
   return 1 - irregular + 2 * irregular * chance;
 }
 
+static double speed_beside(const struct scene *scene, double leftover) {
+  return fmax(1 - fmax(use_of_all(scene) - leftover, 0), 0.1);
+}
+
 static void producer_go_on(struct scene *scene, struct scene_producer *producer, double ns) {
-  double speed = fmax(1 - fmax(use_of_all(scene) - producer->leftover, 0), 0.1);
+  double speed = speed_beside(scene, producer->leftover), kernels = speed;
+  if (producer->kernels_leftover > 0)
+    kernels = speed_beside(scene, producer->kernels_leftover);
+  if (producer->kernels_slowdown_with_guests > 0 && use_of_all(scene) > 0)
+    kernels /= producer->kernels_slowdown_with_guests;
+  speed *= 1 + producer->wander * sin((double)scene->now_ns / 0.4e9);
   struct rate_counters *counters = &producer->counters;
   counters->idle = producer->idle;
   if (!producer->idle) {
@@ -56,7 +65,7 @@ static void producer_go_on(struct scene *scene, struct scene_producer *producer,
     counters->submissions +=
         (uint64_t)(producer->per_s * speed * regularity(scene, producer->irregular) * ns / 1e9);
     counters->sampled_ns += (uint64_t)sampled_ns;
-    counters->expected_ns += (uint64_t)(sampled_ns * speed / producer->slowdown);
+    counters->expected_ns += (uint64_t)(sampled_ns * kernels / producer->slowdown);
     counters->busy_ns += (uint64_t)(0.75 * ns);
   }
   rate_job_tell(&producer->job, counters);

@@ -52,6 +52,23 @@ START_TEST(a_restart_forgets_all_but_the_base) {
 }
 END_TEST
 
+/* What drifts is not known well, but goes on evenly; what comes at random does neither. */
+START_TEST(what_changes_slowly_is_steady_all_the_same) {
+  for (unsigned i = 0; i < 40; i++)
+    push(1, 3 * (1 + 0.004 * i));
+  ck_assert(gauge_learn(&gauge, 40));
+  ck_assert_double_gt(gauge_base_error(&gauge), 0.01);
+  ck_assert_double_lt(gauge.steady_error, 0.002);
+  ck_assert_double_lt(gauge.beside_error, 0.03);
+  ck_assert_double_eq_tol(gauge_wander(&gauge), 0.04, 0.015);
+  set_up();
+  for (unsigned i = 0; i < 40; i++)
+    push(1, 6 * chance());
+  ck_assert(gauge_learn(&gauge, 40));
+  ck_assert_double_gt(gauge.steady_error, 0.02);
+}
+END_TEST
+
 START_TEST(nothing_can_be_learnt_from_nothing) {
   ck_assert(!gauge_learn(&gauge, 20));
   push(1, 3);
@@ -168,6 +185,7 @@ int main(void) {
   const TTest *const tests[] = {a_window_is_of_the_last_ticks,
                                 it_remembers_no_more_than_its_longest_window,
                                 a_restart_forgets_all_but_the_base,
+                                what_changes_slowly_is_steady_all_the_same,
                                 nothing_can_be_learnt_from_nothing,
                                 windows_begin_at_the_mark,
                                 what_is_dropped_has_not_been,
