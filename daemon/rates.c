@@ -44,6 +44,7 @@ static void read_page(struct rates_job *job, uint64_t now_ns) {
                                    .sampled_ns = atomic_load(&page->sampled_ns),
                                    .expected_ns = atomic_load(&page->expected_ns),
                                    .busy_ns = atomic_load(&page->busy_ns),
+                                   .service_ns = atomic_load(&page->service_ns),
                                    .throttled_ns = atomic_load(&page->throttled_ns),
                                    .idle =
                                        atomic_load(&page->idle) || is_silent(page) || is_away(job->sched)};
@@ -152,12 +153,13 @@ static void log_production(const struct rates_job *job) {
   const struct rate_growth *growth = &job->job.growth;
   const struct rate_signal *signal = &job->job.signal;
   struct rate_loss loss = signal_loss(signal, GAUGE_TICKS);
-  log_debug(
-      "rate: job %u, in %ld us: submissions %ld, busy us %ld, samples us %ld of %ld, idle %d; ruler %d, "
-      "loss ppm %ld, error ppm %ld, ticks %u",
-      job->sched->id, (long)(growth->told_ns / 1e3), (long)growth->submissions, (long)(growth->busy_ns / 1e3),
-      (long)(growth->sampled_ns / 1e3), (long)(growth->expected_ns / 1e3), growth->idle, (int)signal->ruler,
-      (long)(loss.loss * 1e6), (long)(loss.error * 1e6), loss.ticks);
+  log_debug("rate: job %u, in %ld us: submissions %ld, service us %ld, busy us %ld, samples us %ld of %ld, "
+            "idle %d; ruler %d, "
+            "loss ppm %ld, error ppm %ld, ticks %u",
+            job->sched->id, (long)(growth->told_ns / 1e3), (long)growth->submissions,
+            (long)(growth->service_ns / 1e3), (long)(growth->busy_ns / 1e3), (long)(growth->sampled_ns / 1e3),
+            (long)(growth->expected_ns / 1e3), growth->idle, (int)signal->ruler, (long)(loss.loss * 1e6),
+            (long)(loss.error * 1e6), loss.ticks);
 }
 
 /* What the controller has seen, and done. */

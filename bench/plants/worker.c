@@ -14,7 +14,7 @@ static double kernel_length_s(struct worker *worker) {
 static void begin_kernel(struct worker *worker, double now_s) {
   worker->left_s = worker->kernel_s;
   worker->begun_s = now_s;
-  if (worker->kind.requests_per_s <= 0 && !worker->kind.ahead)
+  if (!worker->kind.ahead)
     worker->counters.submissions++;
 }
 
@@ -109,7 +109,6 @@ static void wake(struct worker *worker, double now_s) {
 static void take_requests(struct worker *worker, double now_s) {
   while (worker->next_request_s <= now_s) {
     worker->next_request_s += chance_exponential(&worker->random, 1 / worker->kind.requests_per_s);
-    worker->counters.submissions += worker->kind.kernels;
     if (worker->queued++ == 0)
       begin_gpu(worker, now_s);
   }
@@ -126,6 +125,7 @@ static double advance_on_gpu(struct worker *worker, double now_s, double step_s,
   worker->own_s += used_s * gpu_progress(worker, now_s, speed);
   worker->worked_s += used_s;
   worker->counters.busy_ns += (uint64_t)(used_s * 1e9);
+  worker->counters.service_ns += (uint64_t)(used_s * 1e9);
   if (worker->left_s <= 1e-12)
     end_kernel(worker, now_s + used_s);
   return used_s;
@@ -135,6 +135,7 @@ static double advance_on_cpu(struct worker *worker, double now_s, double step_s)
   double used_s = fmin(step_s, fmax(worker->until_s - now_s, 0));
   worker->own_s += used_s;
   worker->worked_s += used_s;
+  worker->counters.service_ns += (uint64_t)(used_s * 1e9);
   if (used_s < step_s && worker->kind.ahead)
     begin_ahead(worker, now_s + used_s);
   else if (used_s < step_s)

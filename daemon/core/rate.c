@@ -131,8 +131,12 @@ static void set_free(struct rate_gpu *gpu, enum rate_reason reason) {
 static void come_back(struct rate_gpu *gpu) {
   uint64_t free_ns = gpu->last_ns - gpu->free_since_ns;
   rate_each_job(job, &gpu->production) {
-    if (gpu->reason == RATE_PRODUCTION_IDLE && signal_works(&job->signal))
-      signal_surprise(&job->signal, job->growth.elapsed_ns, free_ns);
+    if (gpu->reason != RATE_PRODUCTION_IDLE || !signal_works(&job->signal))
+      continue;
+    if (job->signal.measuring && !job->signal.started) /* what was before its first rest was its start */
+      signal_measure(&job->signal);
+    job->signal.started = true;
+    signal_surprise(&job->signal, job->growth.elapsed_ns, free_ns);
   }
   rate_enter(gpu, RATE_CHECKING, RATE_PRODUCTION_BACK);
 }

@@ -27,6 +27,7 @@ struct rate_counters {
   uint64_t sampled_ns;   /* what sampled kernels took on the GPU */
   uint64_t expected_ns;  /* what the same take undisturbed */
   uint64_t busy_ns;      /* time in which the GPU had work of the job */
+  uint64_t service_ns;   /* time in which the job had something to do; never growing: not known */
   uint64_t throttled_ns; /* time that threads waited at their limit */
   bool idle;             /* nothing is queued, and nobody submits */
 };

@@ -66,7 +66,10 @@ double gauge_spent(const struct rate_gauge *gauge, unsigned ticks) {
 static double scatter_of(const struct rate_gauge *gauge, unsigned ticks, unsigned length) {
   double squares = 0;
   unsigned windows = 0;
-  for (unsigned to = 0; to + length <= ticks; to++, windows++) {
+  for (unsigned to = 0; to + length <= ticks; to++) {
+    if (growth(gauge, gauge->spent, to + length, to, 1) <= 0)
+      continue;
+    windows++;
     double difference = speed_between(gauge, to + length, to) / gauge->base - 1;
     squares += difference * difference;
   }

@@ -27,6 +27,7 @@ void growth_take(struct rate_job *job, uint64_t elapsed_ns) {
       .sampled_ns = grown(now->sampled_ns, last->sampled_ns, most, &sane),
       .expected_ns = grown(now->expected_ns, last->expected_ns, most, &sane),
       .busy_ns = grown(now->busy_ns, last->busy_ns, most, &sane),
+      .service_ns = grown(now->service_ns, last->service_ns, elapsed + LATE_NS, &sane),
       .throttled_ns = grown(now->throttled_ns, last->throttled_ns, THREADS * elapsed, &sane),
   };
   job->growth = sane ? growth : (struct rate_growth){.elapsed_ns = elapsed, .idle = now->idle};

@@ -74,6 +74,15 @@ static unsigned marked(const struct rate_gauge *gauge, unsigned ticks) {
   return ticks < gauge->marked ? ticks : gauge->marked;
 }
 
+double signal_error(const struct rate_signal *signal, const struct rate_gauge *gauge, unsigned ticks,
+                    bool slices) {
+  double spent = gauge_spent(gauge, gauge->base_ticks) * ticks / gauge->base_ticks;
+  double scatter = squared(gauge_error(gauge, ticks));
+  double seen = fmin(signal->delayed_squared / (SLICE_WEIGHT_NS + signal->delayed_ns), SLICE_NS);
+  double grain = slices ? SLICE_NS : seen;
+  return sqrt(scatter + RATE_TOLERANCE * grain / spent + squared(gauge_base_error(gauge)));
+}
+
 /* What the GPU does for it takes longer, the rest of an iteration does not. */
 static struct rate_loss arrivals_loss_in(const struct rate_signal *signal, unsigned ticks) {
   struct rate_loss loss = loss_in(signal, &signal->arrivals, ticks);

@@ -55,6 +55,8 @@ void signal_drop(struct rate_signal *signal, unsigned ticks) {
   gauge_drop(&signal->kernels, ticks);
 }
 
+static void reconsider(struct rate_signal *signal);
+
 static void restart_gauges(struct rate_signal *signal) {
   gauge_restart(&signal->arrivals);
   gauge_restart(&signal->kernels);
@@ -85,8 +87,9 @@ bool signal_is_unseen(const struct rate_signal *signal) {
 static void take_arrivals(struct rate_signal *signal, const struct rate_growth *growth) {
   bool quiet = signal->quiet_ns > 0, rested = signal->rests;
   signal->rests = !signal_works(signal) || (rested && quiet);
+  signal->serves |= growth->service_ns > 0;
   if (!rested)
-    gauge_push(&signal->arrivals, growth->submissions, growth->told_ns);
+    gauge_push(&signal->arrivals, growth->submissions, signal->serves ? growth->service_ns : growth->told_ns);
   signal->pause = quiet && !rested ? signal->pause + 1 : 0;
   if (signal->rests && !rested)
     gauge_drop(&signal->arrivals, signal->pause + 1);
@@ -109,6 +112,8 @@ void signal_take(struct rate_signal *signal, const struct rate_growth *growth, e
   signal->worked += signal_works(signal);
   signal->age_s += signal_works(signal) ? growth->elapsed_ns / 1e9 : 0;
   take_unseen(signal, growth);
+  if (signal->measured && signal->rough)
+    reconsider(signal);
   signal_take_loss(signal, growth, guests);
 }
 
@@ -116,9 +121,13 @@ void signal_take(struct rate_signal *signal, const struct rate_growth *growth, e
 
 #define FINE_ERROR 0.001        /* a twentieth of what production may lose: no need to measure on */
 #define VERY_STEADY_ERROR 0.005 /* arrivals rule, whatever the kernels say */
-#define EXPECTED_ERROR 0.003    /* of what a job says that its kernels take undisturbed */
-#define WANDER_MORE 2           /* than is seen while it is measured */
-#define STEADY_ERROR 0.008      /* they rule if the kernels are no better; beyond it they tell no loss */
+#define JUDGE_TICKS 16
+#define POOR_MOST 0.15       /* of such a window: it tells nothing */
+#define CLEARLY 1.5          /* the one that rules stays while the other is no better than that */
+#define EXPECTED_ERROR 0.003 /* of what a job says that its kernels take undisturbed */
+#define WANDER_MORE 2        /* than is seen while it is measured */
+#define STEADY_ERROR 0.008   /* they rule if the kernels are no better */
+#define ROUGH_ERROR 0.02     /* they rule if the kernels are clearly worse; beyond it they tell no loss */
 
 void signal_measure(struct rate_signal *signal) {
   signal->measured = false;
@@ -141,25 +150,47 @@ bool signal_suffices(const struct rate_signal *signal, unsigned ticks_most) {
   return signal->worked >= most || is_fine(signal->arrivals);
 }
 
+static double window_error(const struct rate_signal *signal, const struct rate_gauge *gauge) {
+  return gauge->base > 0 ? signal_error(signal, gauge, JUDGE_TICKS, false) : INFINITY;
+}
+
+/* It would be told by whether slices delay so little of a job's work. */
+static bool tells(const struct rate_signal *signal, const struct rate_gauge *gauge) {
+  return gauge->base > 0 && signal_error(signal, gauge, JUDGE_TICKS, true) <= POOR_MOST;
+}
+
 static bool is_better(const struct rate_gauge *arrivals, const struct rate_gauge *kernels) {
   double error = gauge_base_error(arrivals);
   return error <= VERY_STEADY_ERROR || (error <= STEADY_ERROR && error <= gauge_base_error(kernels));
+}
+
+/* Where arrivals are neither steady nor even: what tells more now. How delays come is learnt while there are
+ * some. */
+static void reconsider(struct rate_signal *signal) {
+  double arrivals = window_error(signal, &signal->arrivals), kernels = window_error(signal, &signal->kernels);
+  bool rough = signal->arrivals.base > 0 && gauge_base_error(&signal->arrivals) <= ROUGH_ERROR;
+  if (!tells(signal, &signal->kernels))
+    kernels = INFINITY;
+  if (rough && arrivals * CLEARLY < kernels && arrivals <= POOR_MOST)
+    signal->ruler = RATE_RULED_BY_ARRIVALS;
+  else if (isfinite(kernels) && (!rough || kernels * CLEARLY < arrivals || !signal->ruler))
+    signal->ruler = RATE_RULED_BY_KERNELS;
 }
 
 /* Both have been learnt, or are not known. Iterations follow each other evenly, but faster and slower by the
  * second: that is a training, too. */
 static void choose_ruler(struct rate_signal *signal) {
   const struct rate_gauge *arrivals = &signal->arrivals, *kernels = &signal->kernels;
-  bool steady = arrivals->base > 0 && gauge_base_error(arrivals) <= STEADY_ERROR;
+  bool steady = arrivals->base > 0 && (tells(signal, kernels) ? is_better(arrivals, kernels)
+                                                              : gauge_base_error(arrivals) <= STEADY_ERROR);
   bool even = arrivals->base > 0 && arrivals->steady_error <= STEADY_ERROR;
-  if (kernels->base > 0 ? arrivals->base > 0 && is_better(arrivals, kernels) : steady) {
+  signal->rough = !steady && !even;
+  if (signal->rough)
+    reconsider(signal);
+  else
     signal->ruler = RATE_RULED_BY_ARRIVALS;
-  } else if (even) {
-    signal->ruler = RATE_RULED_BY_ARRIVALS;
+  if (even && !steady)
     signal->wander = WANDER_MORE * gauge_wander(arrivals);
-  } else if (kernels->base > 0) {
-    signal->ruler = RATE_RULED_BY_KERNELS;
-  }
 }
 
 bool signal_learn(struct rate_signal *signal) {

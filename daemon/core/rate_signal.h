@@ -17,7 +17,7 @@
 
 /* What happened in one tick; sane: the counters can be believed. */
 struct rate_growth {
-  double submissions, sampled_ns, expected_ns, busy_ns, throttled_ns;
+  double submissions, sampled_ns, expected_ns, busy_ns, service_ns, throttled_ns;
   double told_ns, elapsed_ns; /* the time that they tell of, by the job; between the ticks */
   bool idle, sane;
 };
@@ -31,6 +31,9 @@ struct rate_signal {
   struct rate_gauge arrivals, kernels;
   enum rate_ruler ruler;
   bool measured;     /* what it does undisturbed is known */
+  bool rough;        /* its arrivals are neither steady nor even */
+  bool serves;       /* its arrivals count by the time in which it had something to do */
+  bool started;      /* it has been idle once */
   bool measuring;    /* it is being found out, with rests between */
   bool rests;        /* has nothing to do, or not for the whole tick */
   unsigned pause;    /* ticks for which it has submitted nothing, while it does not rest yet */
@@ -94,6 +97,11 @@ bool signal_learn(struct rate_signal *signal);
 /* In the last ticks, by what rules it; positive: it is slower than undisturbed. And with what it is to get
  * back for earlier losses. */
 struct rate_loss signal_loss(const struct rate_signal *signal, unsigned ticks);
+/* The error of a window of so many ticks, undisturbed, as one or the other gauge would tell it: by the delays
+ * that have been seen, or as if others shared the GPU by slices. */
+double signal_error(const struct rate_signal *signal, const struct rate_gauge *gauge, unsigned ticks,
+                    bool slices);
+
 struct rate_loss signal_loss_due(const struct rate_signal *signal, unsigned ticks, double due_most);
 
 /* By one of the signals, whichever rules. By its kernels: of all its time, as an iteration's loss is. */

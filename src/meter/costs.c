@@ -54,7 +54,7 @@ void costs_learn(struct costs *costs, const struct cost_key *key, uint64_t took_
   if (!cost)
     cost = take_place(costs, key);
   cost->cost_ns = cost->samples++ ? towards_shorter(cost->cost_ns, took_ns) : took_ns;
-  if (undisturbed)
+  if (undisturbed && cost->samples > 1) /* the first one may wait for its code to be loaded */
     cost->expected_ns = cost->expected_ns ? approach(cost->expected_ns, took_ns, 8) : took_ns;
   costs->mean_ns = costs->samples++ ? approach(costs->mean_ns, took_ns, 16) : took_ns;
   cost->used = costs->samples;

@@ -61,9 +61,9 @@ static void producer_go_on(struct scene *scene, struct scene_producer *producer,
   struct rate_counters *counters = &producer->counters;
   counters->idle = producer->idle;
   if (!producer->idle) {
-    double sampled_ns = producer->sampled_part * ns;
-    counters->submissions +=
-        (uint64_t)(producer->per_s * speed * regularity(scene, producer->irregular) * ns / 1e9);
+    double sampled_ns = producer->sampled_part * ns, busy = regularity(scene, producer->irregular);
+    counters->submissions += (uint64_t)(producer->per_s * speed * busy * ns / 1e9);
+    counters->service_ns += (uint64_t)(producer->served * busy * ns);
     counters->sampled_ns += (uint64_t)sampled_ns;
     counters->expected_ns += (uint64_t)(sampled_ns * kernels / producer->slowdown);
     counters->busy_ns += (uint64_t)(0.75 * ns);

@@ -599,6 +599,48 @@ START_TEST(other_kernels_are_another_phase) {
 }
 END_TEST
 
+/* A server: its requests come as they come, but each takes as long as ever. */
+START_TEST(service_time_tells_of_irregular_work) {
+  producer = scene_add_producer(&scene);
+  producer->irregular = 1;
+  producer->sampled_part = 0;
+  producer->served = 0.3;
+  scene_add_guest(&scene, 1);
+  ck_assert(scene_run_until(&scene, RATE_STEADY));
+  scene_run(&scene, 6);
+  ck_assert_int_eq(producer->job.signal.ruler, RATE_RULED_BY_ARRIVALS);
+  check_near(scene_limit(&scene), 0.4 + RATE_AIM);
+}
+END_TEST
+
+/* So little of its work that no slice of another job's time would be seen in it. */
+START_TEST(few_samples_tell_nothing) {
+  producer = scene_add_producer(&scene);
+  producer->irregular = 1;
+  producer->sampled_part = 0.0002;
+  scene_add_guest(&scene, 1);
+  scene_run(&scene, 20);
+  ck_assert_double_eq(scene_limit(&scene), 0);
+  ck_assert_int_eq(scene.gpu.reason, RATE_NO_SIGNAL);
+}
+END_TEST
+
+/* A training makes itself ready, and waits for its data. */
+START_TEST(what_is_before_the_first_rest_is_no_measure) {
+  producer = scene_add_producer(&scene);
+  producer->per_s = 30000;
+  producer->irregular = 0.05;
+  scene_add_guest(&scene, 1);
+  scene_run(&scene, 0.6);
+  producer->idle = true;
+  scene_run(&scene, 3);
+  producer->idle = false;
+  producer->per_s = 10000;
+  ck_assert(scene_run_until(&scene, RATE_SLOW_START));
+  check_near(producer->job.signal.arrivals.base * 1e9, 10000);
+}
+END_TEST
+
 START_TEST(without_any_signal_guests_wait) {
   producer = scene_add_producer(&scene);
   producer->irregular = 1;
@@ -764,6 +806,9 @@ int main(void) {
                                 kernels_decide_where_arrivals_cannot,
                                 other_kernels_are_another_phase,
                                 without_any_signal_guests_wait,
+                                service_time_tells_of_irregular_work,
+                                few_samples_tell_nothing,
+                                what_is_before_the_first_rest_is_no_measure,
                                 periods_are_short_and_never_the_same,
                                 time_that_stands_still_or_goes_back_is_ignored,
                                 arrivals_are_per_time_that_they_tell_of,

@@ -52,6 +52,17 @@ START_TEST(a_restart_forgets_all_but_the_base) {
 }
 END_TEST
 
+START_TEST(what_spends_nothing_does_not_scatter) {
+  for (unsigned i = 0; i < 20; i++) {
+    push(1, 3);
+    gauge_push(&gauge, 0, 0);
+  }
+  ck_assert(gauge_learn(&gauge, 40));
+  ck_assert_double_eq_tol(gauge.base, 3, 1e-9);
+  ck_assert_double_lt(gauge_error(&gauge, 1), 0.01);
+}
+END_TEST
+
 /* What drifts is not known well, but goes on evenly; what comes at random does neither. */
 START_TEST(what_changes_slowly_is_steady_all_the_same) {
   for (unsigned i = 0; i < 40; i++)
@@ -186,6 +197,7 @@ int main(void) {
                                 it_remembers_no_more_than_its_longest_window,
                                 a_restart_forgets_all_but_the_base,
                                 what_changes_slowly_is_steady_all_the_same,
+                                what_spends_nothing_does_not_scatter,
                                 nothing_can_be_learnt_from_nothing,
                                 windows_begin_at_the_mark,
                                 what_is_dropped_has_not_been,

@@ -69,6 +69,16 @@ START_TEST(what_to_expect_is_learnt_undisturbed_only) {
 }
 END_TEST
 
+/* It may have waited for its code to be loaded. */
+START_TEST(the_first_one_tells_nothing_of_those_to_expect) {
+  struct cost_key key = key_of(0x1000, 1);
+  learn(key, 2000 * US, true, 1);
+  ck_assert_uint_eq(costs_find(&costs, &key)->expected_ns, 0);
+  learn(key, 60 * US, true, 1);
+  ck_assert_uint_eq(costs_find(&costs, &key)->expected_ns, 60 * US);
+}
+END_TEST
+
 /* A program with more kinds than there are places: those that it uses all the time stay. */
 START_TEST(what_is_used_stays) {
   struct cost_key often = key_of(0x1000, 1);
@@ -98,6 +108,7 @@ int main(void) {
                                 what_is_not_known_costs_as_much_as_the_rest,
                                 what_others_add_is_not_a_cost,
                                 what_to_expect_is_learnt_undisturbed_only,
+                                the_first_one_tells_nothing_of_those_to_expect,
                                 what_is_used_stays,
                                 places_are_used,
                                 NULL};
