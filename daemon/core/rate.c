@@ -97,14 +97,12 @@ static bool is_measured(const struct rate_gpu *gpu) {
   return true;
 }
 
-/* False: of one nothing can be said. It is measured anew, for as long as that takes. */
+/* False: of one nothing can be said yet. It is measured for longer. */
 static bool learn(struct rate_gpu *gpu) {
   bool learnt = true;
   rate_each_job(job, &gpu->production) {
-    if (!is_new(&job->signal) || signal_learn(&job->signal))
-      continue;
-    signal_measure(&job->signal);
-    learnt = false;
+    if (is_new(&job->signal) && !signal_learn(&job->signal))
+      learnt = false;
   }
   return learnt;
 }

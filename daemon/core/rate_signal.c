@@ -127,7 +127,7 @@ void signal_take(struct rate_signal *signal, const struct rate_growth *growth, e
 #define EXPECTED_ERROR 0.003 /* of what a job says that its kernels take undisturbed */
 #define WANDER_MORE 2        /* than is seen while it is measured */
 #define STEADY_ERROR 0.008   /* they rule if the kernels are no better */
-#define ROUGH_ERROR 0.02     /* they rule if the kernels are clearly worse; beyond it they tell no loss */
+#define ROUGH_ERROR 0.012    /* they rule if the kernels are clearly worse; beyond it they tell no loss */
 
 void signal_measure(struct rate_signal *signal) {
   signal->measured = false;
@@ -202,6 +202,7 @@ bool signal_learn(struct rate_signal *signal) {
   choose_ruler(signal);
   signal->age_s = 0;
   signal->measured = signal->ruler != RATE_RULED_BY_NOTHING;
-  signal->measuring = false;
+  signal->measuring = !signal->measured;
+  signal->worked = 0;
   return signal->measured;
 }

@@ -613,6 +613,18 @@ START_TEST(service_time_tells_of_irregular_work) {
 }
 END_TEST
 
+/* Requests that differ much: it takes more of them. */
+START_TEST(a_poor_signal_is_measured_for_longer) {
+  producer = scene_add_producer(&scene);
+  producer->irregular = 0.3;
+  producer->sampled_part = 0;
+  scene_add_guest(&scene, 1);
+  ck_assert(scene_run_until(&scene, RATE_SLOW_START));
+  ck_assert_uint_gt(producer->job.signal.arrivals.base_ticks, 60);
+  check_near(producer->job.signal.arrivals.base * 1e9, 10000);
+}
+END_TEST
+
 /* So little of its work that no slice of another job's time would be seen in it. */
 START_TEST(few_samples_tell_nothing) {
   producer = scene_add_producer(&scene);
@@ -807,6 +819,7 @@ int main(void) {
                                 other_kernels_are_another_phase,
                                 without_any_signal_guests_wait,
                                 service_time_tells_of_irregular_work,
+                                a_poor_signal_is_measured_for_longer,
                                 few_samples_tell_nothing,
                                 what_is_before_the_first_rest_is_no_measure,
                                 periods_are_short_and_never_the_same,
