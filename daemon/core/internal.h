@@ -32,8 +32,10 @@ void turns_admit_running(struct sched_gpu *gpu, struct sched_job *job, uint64_t 
 void turns_pause(struct sched_job *job, uint64_t now_ns, struct sched_change *change);
 void turns_resume(struct sched_job *job, uint64_t now_ns, struct sched_change *change);
 
-/* When the quantum of those that hold is over; whether it is. */
+/* When the quantum of those that hold is over; what is left of it, all of it while nobody runs; whether it is
+ * over. */
 uint64_t turns_quantum_end_ns(const struct sched_gpu *gpu);
+uint64_t turns_quantum_left_ns(const struct sched_gpu *gpu, uint64_t now_ns);
 bool turns_quantum_over(const struct sched_gpu *gpu, uint64_t now_ns);
 
 /* Decide what follows from the present state of the GPU. The last step of every event, but for the plan. */

@@ -11,25 +11,45 @@ static uint64_t restore_ns(const struct sched_job *job) {
   return handover_cost_ns(job->gpu, sched_job_lacking_bytes(job));
 }
 
-/* Those before it in the queue, who will hold first: their quanta if turns are taken by the quantum, what
- * they have left if one runs after the other. */
-static uint64_t others_ns(const struct sched_job *job, uint64_t now_ns) {
+/* What those have left who hold, and those before it in the queue. */
+static uint64_t runs_ns(const struct sched_job *job, uint64_t now_ns) {
   const struct sched_gpu *gpu = job->gpu;
-  bool in_a_row = gpu->settings.policy == GS_POLICY_FIFO || gpu->settings.policy == GS_POLICY_SRTF ||
-                  gpu->settings.policy == GS_POLICY_PACK;
-  uint64_t sum_ns = 0, places = gpu->holder_count ? gpu->holder_count : 1;
-  if (in_a_row)
-    list_each(node, &gpu->holders) {
-      sum_ns = add_u64(sum_ns, sched_job_remaining_ns(job_of_turn(node), now_ns));
-    }
+  uint64_t sum_ns = 0;
+  list_each(node, &gpu->holders) {
+    sum_ns = add_u64(sum_ns, sched_job_remaining_ns(job_of_turn(node), now_ns));
+  }
   order_each(node, &gpu->queue) {
     const struct sched_job *other = sched_job_of(node);
     if (other == job)
       break;
     if (!sched_job_too_big(other))
-      sum_ns = add_u64(sum_ns, in_a_row ? sched_job_remaining_ns(other, now_ns) : sched_gpu_tq_ns(gpu));
+      sum_ns = add_u64(sum_ns, sched_job_remaining_ns(other, now_ns));
   }
-  return (in_a_row ? 0 : less_u64(turns_quantum_end_ns(gpu), now_ns)) + sum_ns / places;
+  return sum_ns / (gpu->holder_count ? gpu->holder_count : 1);
+}
+
+/* The quanta of those before it in the queue. Those of a set have theirs at the same time. */
+static uint64_t quanta_ns(const struct sched_job *job) {
+  const struct sched_gpu *gpu = job->gpu;
+  uint64_t before = 0;
+  order_each(node, &gpu->queue) {
+    if (sched_job_of(node) == job)
+      break;
+    before += !sched_job_too_big(sched_job_of(node));
+  }
+  return before / (gpu->holder_count ? gpu->holder_count : 1) * sched_gpu_tq_ns(gpu);
+}
+
+/* Who is foreseen has a place when the quantum is over. Else those before it will have held first: turns are
+ * taken by the quantum, or one runs after the other. */
+static uint64_t others_ns(const struct sched_job *job, uint64_t now_ns) {
+  const struct sched_gpu *gpu = job->gpu;
+  bool in_a_row = gpu->settings.policy == GS_POLICY_FIFO || gpu->settings.policy == GS_POLICY_SRTF ||
+                  gpu->settings.policy == GS_POLICY_PACK;
+  bool foreseen = !list_empty(&job->turn);
+  if (in_a_row && !foreseen)
+    return runs_ns(job, now_ns);
+  return add_u64(turns_quantum_left_ns(gpu, now_ns), foreseen ? 0 : quanta_ns(job));
 }
 
 static struct sched_reason because(enum gs_reason why, const struct sched_job *who, uint64_t expected_ns) {

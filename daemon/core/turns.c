@@ -85,11 +85,15 @@ uint64_t turns_quantum_end_ns(const struct sched_gpu *gpu) {
   return add_u64(gpu->turn_ns, sched_gpu_tq_ns(gpu));
 }
 
+/* A quantum begins once its holder runs. */
+uint64_t turns_quantum_left_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
+  return min_u64(less_u64(turns_quantum_end_ns(gpu), now_ns), sched_gpu_tq_ns(gpu));
+}
+
 /* Who joins a set has what is left of its quantum. */
-static uint64_t quantum_left_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
-  if (gpu->holder_count == 1)
-    return sched_gpu_tq_ns(gpu);
-  return max_u64(less_u64(turns_quantum_end_ns(gpu), now_ns), SCHED_TQ_MIN_NS);
+static uint64_t granted_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
+  return gpu->holder_count == 1 ? sched_gpu_tq_ns(gpu)
+                                : max_u64(turns_quantum_left_ns(gpu, now_ns), SCHED_TQ_MIN_NS);
 }
 
 void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
@@ -108,7 +112,7 @@ void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, 
   job->took_over = gpu->serialized && gpu->last_job != 0 && gpu->last_job != job->id;
   gpu->handovers += job->took_over;
   gpu->last_job = job->id;
-  job->quantum_ns = gpu->serialized ? quantum_left_ns(gpu, now_ns) : 0;
+  job->quantum_ns = gpu->serialized ? granted_ns(gpu, now_ns) : 0;
   policy_serve(job);
   change_add(change, job, SCHED_TELL_LOCK_OK);
 }
@@ -170,12 +174,11 @@ static uint64_t turn_end_ns(const struct sched_job *job) {
   return job->goes ? turns_quantum_end_ns(job->gpu) : SCHED_NEVER;
 }
 
-/* A quantum begins once its holder runs. */
 uint64_t sched_gpu_left_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
   list_each(node, &gpu->holders) {
     const struct sched_job *job = job_of_turn(node);
     if (gpu->contended && job->goes)
-      return min_u64(less_u64(turn_end_ns(job), now_ns), sched_gpu_tq_ns(gpu));
+      return turns_quantum_left_ns(gpu, now_ns);
   }
   return SCHED_NEVER;
 }

@@ -88,6 +88,45 @@ START_TEST(who_joins_is_told_what_is_left_of_the_quantum) {
 }
 END_TEST
 
+/* The second one is granted while the quantum has yet to begin. */
+START_TEST(a_set_that_begins_is_told_a_quantum) {
+  for (int i = 0; i < 4; i++)
+    come(i, 8, 0);
+  pass_s(1.5);
+  ck_assert_str_eq(running(), "23");
+  ck_assert_uint_eq(them.jobs[2].quantum_ns, NS_PER_S);
+  ck_assert_uint_eq(them.jobs[3].quantum_ns, NS_PER_S);
+}
+END_TEST
+
+static double expected_s(int i) {
+  return (double)sched_job_reason(&them.jobs[i], them.now_ns).expected_ns / NS_PER_S;
+}
+
+/* Sizes in GiB; the quantum of 1 s is half over. */
+START_TEST(why_tells_when_a_set_has_its_turn) {
+  const uint64_t sizes[] = {8, 8, 8, 8, 16};
+  for (int i = 0; i < 5; i++)
+    come(i, sizes[i], 0);
+  pass_s(0.5);
+  ck_assert_str_eq(running(), "01");
+  ck_assert_double_eq_tol(expected_s(2), 0.5, 0.1);
+  ck_assert_double_eq_tol(expected_s(3), 0.5, 0.1);
+  ck_assert_double_eq_tol(expected_s(4), 1.5, 0.1);
+}
+END_TEST
+
+START_TEST(why_tells_that_small_ones_follow_a_large_one_together) {
+  const uint64_t sizes[] = {16, 4, 4, 4};
+  for (int i = 0; i < 4; i++)
+    come(i, sizes[i], 0);
+  pass_s(0.5);
+  ck_assert_str_eq(running(), "0");
+  for (int i = 1; i < 4; i++)
+    ck_assert_double_eq_tol(expected_s(i), 0.5, 0.1);
+}
+END_TEST
+
 START_TEST(in_mode_on_one_holds) {
   scheduler_set_mode(&them.scheduler, NULL, GS_MODE_ON, them.now_ns, &them.change);
   for (int i = 0; i < 3; i++)
@@ -237,6 +276,9 @@ int main(void) {
                                 three_halves_have_two_thirds_each,
                                 only_as_many_stop_as_must,
                                 who_joins_is_told_what_is_left_of_the_quantum,
+                                a_set_that_begins_is_told_a_quantum,
+                                why_tells_when_a_set_has_its_turn,
+                                why_tells_that_small_ones_follow_a_large_one_together,
                                 in_mode_on_one_holds,
                                 a_large_job_is_not_starved_by_small_ones,
                                 a_small_job_runs_in_the_gap,

@@ -76,6 +76,19 @@ START_TEST(memory_that_comes_is_waited_for) {
 }
 END_TEST
 
+/* The grace of the one that comes to the card is not its quantum. */
+START_TEST(a_quantum_that_has_yet_to_begin_is_no_longer_for_that) {
+  world.clients[2].stuck = true;
+  world_request(&world, 2);
+  world_request(&world, 3);
+  world_pass(&world, 20 * NS_PER_S);
+  world_release(&world, 1);
+  because(2, GS_REASON_RESTORE, 0);
+  because(3, GS_REASON_TURN, 2);
+  ck_assert_double_eq_tol((double)reason(3).expected_ns / NS_PER_S, 20, 1);
+}
+END_TEST
+
 START_TEST(too_much_memory_never_runs) {
   world_request(&world, 2);
   world_set_capacity(&world, 8);
@@ -91,6 +104,7 @@ int main(void) {
                                 a_drain_is_waited_for,
                                 memory_that_leaves_is_waited_for,
                                 memory_that_comes_is_waited_for,
+                                a_quantum_that_has_yet_to_begin_is_no_longer_for_that,
                                 too_much_memory_never_runs,
                                 NULL};
   return suite_main("reason", tests, set_up, NULL);
