@@ -14,9 +14,9 @@ struct scene_producer {
   double per_s, sampled_part, slowdown;
   double irregular; /* 0: as clockwork; 1: some ticks have all of the submissions, others none */
   bool idle;
-  double served; /* it has something to do for so much of the time, more or less as it is irregular, and submits as
-                    much; 0: that is not told */
-  double wander;                       /* its speed by itself: a wave of that height and 2.5 s */
+  double served; /* it has something to do for so much of the time, more or less as it is irregular, and
+                    submits as much; 0: that is not told */
+  double wander; /* its speed by itself: a wave of that height and 2.5 s */
   double kernels_leftover;             /* as leftover, for its kernels alone; 0: the same */
   double kernels_slowdown_with_guests; /* whatever they use; 0: none */
   double leftover; /* of the GPU that guests may use for nothing; beyond it they slow it down; 1: never */
