@@ -17,6 +17,7 @@ struct driver driver;
 static uint64_t now_ns;
 static enum streams_state state;
 static unsigned asked, captures, forbidden;
+static uint64_t look_ns;
 static bool look;
 static CUdevice current;
 
@@ -31,6 +32,7 @@ enum streams_state streams_ask(CUdevice device) {
   ck_assert_int_eq(device, current);
   ck_assert_uint_gt(forbidden, 0);
   asked++;
+  now_ns += look_ns;
   errno = EIO;
   return state;
 }
@@ -53,6 +55,7 @@ static void set_up(void) {
   now_ns = 100 * NS_PER_S;
   state = STREAMS_FINISHED;
   asked = captures = forbidden = 0;
+  look_ns = 0;
   current = 0;
   look = false;
 }
@@ -115,6 +118,19 @@ START_TEST(short_waits_are_not_looked_at) {
 }
 END_TEST
 
+/* Of a program with many streams. */
+START_TEST(long_looks_are_rare) {
+  service_want(0, true);
+  look_ns = MS / 20;
+  wait_after(MS);
+  service_begin(0);
+  wait_after(10 * MS - 1);
+  ck_assert_uint_eq(asked, 1);
+  wait_after(1);
+  ck_assert_uint_eq(asked, 2);
+}
+END_TEST
+
 START_TEST(a_time_in_which_nobody_wants_to_know_is_none) {
   service_want(0, true);
   now_ns += 5 * MS;
@@ -162,6 +178,7 @@ int main(void) {
   tcase_add_test(tests, rests_do_not_count);
   tcase_add_loop_test(tests, what_is_unfinished_goes_on, 0, 2);
   tcase_add_test(tests, short_waits_are_not_looked_at);
+  tcase_add_test(tests, long_looks_are_rare);
   tcase_add_test(tests, a_time_in_which_nobody_wants_to_know_is_none);
   tcase_add_test(tests, gpus_are_told_apart);
   tcase_add_test(tests, errno_stays);
