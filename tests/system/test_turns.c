@@ -114,12 +114,13 @@ TEST(nobody_waits_and_nobody_is_paced) {
   check_marks(0, 0);
 }
 
-/* Others wait, but for it to be idle: its turn goes on when the quantum is over. */
+/* Others wait, but for it to be idle: its turn goes on when the quantum is over. That is longer than what
+ * programs are taken to queue, or they would be paced lest the end comes. */
 TEST(who_runs_on_is_not_paced) {
-  begin(NULL, "kernels", "100", "2ms", 100);
+  begin(NULL, "kernels", "100", "2ms", 2000);
   fake.quantum_ns = 0;
   fake_want(&fake);
-  pass_ms(300);
+  pass_ms(2300);
   await_queued(AHEAD);
   check_marks(0, 0);
 }
