@@ -109,15 +109,22 @@ static uint64_t growth_ns(const struct sched_job *holder, uint64_t rank) {
   }
 }
 
+/* When the rank of the holder, which runs, will be worse than the waiter's by the margin. */
+static uint64_t worse_ns(const struct sched_job *holder, const struct sched_job *waiter, uint64_t margin,
+                         uint64_t now_ns) {
+  uint64_t lacks = less_u64(add_u64(waiter->waiting.key, margin), policy_rank(holder, now_ns));
+  return lacks ? add_u64(now_ns, growth_ns(holder, lacks)) : now_ns;
+}
+
 uint64_t policy_preempts_ns(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {
   const struct policy *policy = policy_of(waiter);
   if (is_late(waiter) != is_late(holder))
     return is_late(holder) ? now_ns : SCHED_NEVER;
-  if (!policy->margin)
-    return SCHED_NEVER;
-  uint64_t rank = policy_rank(holder, now_ns);
-  uint64_t lacks = less_u64(add_u64(waiter->waiting.key, policy->margin(waiter->gpu)), rank);
-  return lacks ? add_u64(now_ns, growth_ns(holder, lacks)) : now_ns;
+  return policy->margin ? worse_ns(holder, waiter, policy->margin(waiter->gpu), now_ns) : SCHED_NEVER;
+}
+
+uint64_t policy_outranks_ns(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {
+  return worse_ns(holder, waiter, 0, now_ns);
 }
 
 bool policy_is_preemptive(const struct sched_gpu *gpu) {

@@ -41,6 +41,9 @@ bool policy_precedes(const struct sched_job *waiter, const struct sched_job *hol
 /* When it does even though the quantum is not over, if all stays as it is. */
 uint64_t policy_preempts_ns(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns);
 
+/* When its rank will be the better one, so that it goes before the holder at the next quantum's end. */
+uint64_t policy_outranks_ns(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns);
+
 bool policy_is_preemptive(const struct sched_gpu *gpu);
 
 /* The job runs no longer: what it has had is charged. */

@@ -40,8 +40,17 @@ static uint64_t quanta_ns(const struct sched_job *job) {
   return before / (gpu->holder_count ? gpu->holder_count : 1) * sched_gpu_tq_ns(gpu);
 }
 
+/* Until it comes before one of those that hold. */
+static uint64_t outranked_ns(const struct sched_job *job, uint64_t now_ns) {
+  uint64_t soonest_ns = SCHED_NEVER;
+  list_each(node, &job->gpu->holders) {
+    soonest_ns = min_u64(soonest_ns, policy_outranks_ns(job, job_of_turn(node), now_ns));
+  }
+  return soonest_ns == SCHED_NEVER ? 0 : soonest_ns - now_ns;
+}
+
 /* Who is foreseen has a place when the quantum is over. Else those before it will have held first: turns are
- * taken by the quantum, or one runs after the other. */
+ * taken by the quantum, or one runs after the other; and those that hold go on as long as they come first. */
 static uint64_t others_ns(const struct sched_job *job, uint64_t now_ns) {
   const struct sched_gpu *gpu = job->gpu;
   bool in_a_row = gpu->settings.policy == GS_POLICY_FIFO || gpu->settings.policy == GS_POLICY_SRTF ||
@@ -49,7 +58,8 @@ static uint64_t others_ns(const struct sched_job *job, uint64_t now_ns) {
   bool foreseen = !list_empty(&job->turn);
   if (in_a_row && !foreseen)
     return runs_ns(job, now_ns);
-  return add_u64(turns_quantum_left_ns(gpu, now_ns), foreseen ? 0 : quanta_ns(job));
+  uint64_t left_ns = turns_quantum_left_ns(gpu, now_ns);
+  return foreseen ? left_ns : max_u64(add_u64(left_ns, quanta_ns(job)), outranked_ns(job, now_ns));
 }
 
 static struct sched_reason because(enum gs_reason why, const struct sched_job *who, uint64_t expected_ns) {

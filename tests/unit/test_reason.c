@@ -49,6 +49,17 @@ START_TEST(one_after_the_other_takes_what_they_have_left) {
 }
 END_TEST
 
+/* Ten levels below, it waits for ten minutes, of which five seconds have passed. */
+START_TEST(a_level_takes_a_minute) {
+  struct sched_terms terms = {.weight = SCHED_WEIGHT, .priority = 10};
+  world_set_policy(&world, GS_POLICY_PRIORITY);
+  world_set_terms(&world, 1, &terms);
+  world_request(&world, 2);
+  world_pass(&world, 5 * NS_PER_S);
+  ck_assert_double_eq_tol((double)reason(2).expected_ns / NS_PER_S, 595.43, 0.01);
+}
+END_TEST
+
 START_TEST(a_drain_is_waited_for) {
   world_request(&world, 2);
   world_pass(&world, 20 * NS_PER_S);
@@ -101,6 +112,7 @@ int main(void) {
   const TTest *const tests[] = {who_runs_and_who_is_idle,
                                 turns_take_their_time,
                                 one_after_the_other_takes_what_they_have_left,
+                                a_level_takes_a_minute,
                                 a_drain_is_waited_for,
                                 memory_that_leaves_is_waited_for,
                                 memory_that_comes_is_waited_for,
