@@ -11,9 +11,9 @@
 #include "interpose/driver.h"
 
 /* Asking all streams costs some microseconds, where there are many some tens: not after every tiny kernel
- * that somebody waits for, and never more than a two-hundredth of the time. */
+ * that somebody waits for, and never for more than a fiftieth of the time. */
 #define LOOK_NS NS_PER_MS
-#define LOOK_PART 200
+#define LOOK_PART 50
 
 struct service {
   bool resting;      /* nothing is under way */

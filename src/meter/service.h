@@ -4,7 +4,7 @@
  * queueing theory: of a server of requests their answer times, of a training all of the time but for what it
  * waits for its input. Unlike the time of the wall it does not grow for lack of work.
  *
- * What was waited for within a millisecond (or 200 times what a look takes) is not looked at, nor what
+ * What was waited for within a millisecond (or 50 times what a look takes) is not looked at, nor what
  * programs find out by polling: that counts until the next look (watch.h) or wait.
  *
  * Threading: any thread.

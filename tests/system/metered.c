@@ -2,7 +2,8 @@
  * metered.c - submits what the test tells it, line by line, and says "done" after each line:
  *
  *   launch N   N kernels of 2 x 3 x 5 blocks, in one stream
- *   serve      ten times a kernel of 2 ms that is waited for, and 15 ms without anything to do
+ *   serve      ten times a kernel of 5 ms that is waited for, and 30 ms without anything to do
+ *   poll       the same, but it polls
  *   copies     4 copies and 2 sets, of 14,000 bytes together; and a copy of nothing
  *   refused    a launch that the driver refuses
  *   record     a graph of two such kernels is captured, and instantiated
@@ -139,13 +140,24 @@ static void spin(unsigned ms) {
     gpu_spin(&gpu, stream, ms * UINT64_C(1000000));
 }
 
-static void serve(void) {
+static void poll_stream(void) {
+  while (cuStreamQuery(stream) == CUDA_ERROR_NOT_READY)
+    nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+}
+
+static void work_and_rest(bool polls) {
   for (int i = 0; i < 10; i++) {
-    gpu_spin(&gpu, stream, 2000000);
-    MUST(cuStreamSynchronize(stream));
-    nanosleep(&(struct timespec){.tv_nsec = 15000000}, NULL);
+    gpu_spin(&gpu, stream, 5000000);
+    if (polls)
+      poll_stream();
+    else
+      MUST(cuStreamSynchronize(stream));
+    nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
   }
 }
+
+static void serve(void) { work_and_rest(false); }
+static void poll_and_serve(void) { work_and_rest(true); }
 
 static void write_value(void) {
   void *word;
@@ -212,12 +224,12 @@ static void destroy(void) {
 static const struct {
   const char *name;
   void (*run)(void);
-} commands[] = {{"serve", serve},     {"copies", copies},      {"refused", refused},
-                {"record", record},   {"graph", make_graph},   {"replay", replay},
-                {"edit", edit},       {"disable", disable},    {"update", update},
-                {"destroy", destroy}, {"fork", fork_child},    {"write", write_value},
-                {"call", call},       {"prefetch", prefetch},  {"open", open_capture},
-                {"outside", outside}, {"close", close_capture}};
+} commands[] = {{"serve", serve},       {"poll", poll_and_serve}, {"copies", copies},
+                {"refused", refused},   {"record", record},       {"graph", make_graph},
+                {"replay", replay},     {"edit", edit},           {"disable", disable},
+                {"update", update},     {"destroy", destroy},     {"fork", fork_child},
+                {"write", write_value}, {"call", call},           {"prefetch", prefetch},
+                {"open", open_capture}, {"outside", outside},     {"close", close_capture}};
 
 static void obey(const char *line) {
   if (strncmp(line, "launch ", 7) == 0)

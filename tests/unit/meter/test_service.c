@@ -121,7 +121,7 @@ END_TEST
 /* Of a program with many streams. */
 START_TEST(long_looks_are_rare) {
   service_want(0, true);
-  look_ns = MS / 20;
+  look_ns = MS / 5;
   wait_after(MS);
   service_begin(0);
   wait_after(10 * MS - 1);
