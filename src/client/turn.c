@@ -43,11 +43,12 @@ static uint64_t pace_from_ns(const struct gpu *gpu) {
   return gpu->turn_end_ns - least(pace_ns, gpu->quantum_ns);
 }
 
-/* Others wait, and once the turn is known to end, in a quantum, it would be too late to begin. */
+/* Others wait, and once the turn is known to end, in a quantum, it would be too late to begin. Not where it
+ * is not known how long that is. */
 static bool is_paced_throughout(const struct gpu *gpu) {
   uint64_t backlog_ns = believed_backlog_ns(gpu);
   bool others_wait = gpu->wanted && gpu->holding && !gpu->releasing && !gpu->drop_pending;
-  return settings()->pace && others_wait && backlog_ns + backlog_ns / 4 >= gpu->quantum_ns;
+  return others_wait && gpu->quantum_ns && backlog_ns + backlog_ns / 4 >= gpu->quantum_ns;
 }
 
 static void start_pacing(struct gpu *gpu, uint64_t now_ns) {

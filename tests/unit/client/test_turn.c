@@ -181,6 +181,22 @@ START_TEST(it_is_paced_while_its_end_is_unknown_if_that_takes_as_long) {
 }
 END_TEST
 
+/* It was granted before turns began: no quantum has been told. */
+START_TEST(it_is_not_while_neither_its_end_nor_the_quantum_is_known) {
+  play_turn(10 * MS);
+  gpu->holding = true;
+  gpu->drop_pending = false;
+  turn_take(gpu, 0);
+  turn_begin(gpu, begun_ns);
+  turn_expect_end(gpu, GS_LEFT_UNKNOWN, begun_ns);
+  check_after(MS);
+  ck_assert_int_eq(pace, GATE_FREE);
+  turn_expect_end(gpu, 10 * MS, begun_ns + MS);
+  check_after(MS);
+  ck_assert_int_eq(pace, GATE_PACED);
+}
+END_TEST
+
 START_TEST(it_is_not_if_nobody_wanted_the_last_turn) {
   play_turn(60 * NS_PER_S);
   begin(0, false);
@@ -292,6 +308,7 @@ int main(void) {
   tcase_add_loop_test(tests, what_was_queued_is_remembered, 0, 2);
   tcase_add_loop_test(tests, it_is_paced_from_its_beginning_if_that_takes_as_long, 0, 2);
   tcase_add_loop_test(tests, it_is_paced_while_its_end_is_unknown_if_that_takes_as_long, 0, 2);
+  tcase_add_test(tests, it_is_not_while_neither_its_end_nor_the_quantum_is_known);
   tcase_add_test(tests, it_is_not_if_nobody_wanted_the_last_turn);
   tcase_add_loop_test(tests, a_drain_tells_what_was_not_worked_off, 0, 3);
   tcase_add_test(tests, another_quantum_goes_by_where_nobody_takes_its_place);
