@@ -60,6 +60,15 @@ static double gain_at(const struct rate_gpu *gpu, const struct rate_loss *loss) 
 #define DUE_PART 0.02
 #define DUE_SMALL_PART 0.18
 
+#define SURPRISE_ERRORS 3.0
+
+/* Who surely loses too much comes before whom nobody can tell of, by what it loses at least. */
+static bool is_worse(const struct rate_loss *loss, const struct rate_loss *other) {
+  double least = fmax(loss->loss - SURPRISE_ERRORS * loss->spread, RATE_AIM);
+  double other_least = fmax(other->loss - SURPRISE_ERRORS * other->spread, RATE_AIM);
+  return least > other_least || (least == other_least && loss->loss > other->loss);
+}
+
 /* Of the job that loses most: each one's speed is kept. One that rests for a moment still counts. */
 static struct rate_loss worst_loss(const struct rate_gpu *gpu, unsigned ticks) {
   struct rate_loss worst = {.loss = -INFINITY, .error = 1, .noise = 1, .gain = 1};
@@ -67,7 +76,7 @@ static struct rate_loss worst_loss(const struct rate_gpu *gpu, unsigned ticks) {
   rate_each_job(job, &gpu->production) {
     struct rate_loss loss = signal_loss_due(&job->signal, ticks, due_most);
     loss.whose = &job->signal;
-    if (!signal_is_idle(&job->signal) && loss.ticks > 0 && loss.loss > worst.loss)
+    if (!signal_is_idle(&job->signal) && loss.ticks > 0 && is_worse(&loss, &worst))
       worst = loss;
   }
   return worst;
@@ -174,10 +183,12 @@ static bool is_bad(const struct rate_loss *loss) {
   return loss->ticks >= START_TICKS && loss->loss > RATE_TOLERANCE + errors * loss->error;
 }
 
-static bool some_bad(const struct rate_gpu *gpu) {
+/* undecided: also by what their kernels lose of whom it is not known whether they feel that. */
+static bool some_bad(const struct rate_gpu *gpu, bool undecided) {
   rate_each_job(job, &gpu->production) {
     struct rate_loss loss = signal_loss_due(&job->signal, gpu->ticks, 0);
-    if (signal_works(&job->signal) && is_bad(&loss))
+    bool counts = signal_works(&job->signal) && (undecided || !signal_is_undecided(&job->signal));
+    if (counts && is_bad(&loss))
       return true;
   }
   return false;
@@ -255,11 +266,14 @@ static bool step_experiment(struct rate_gpu *gpu) {
   return true;
 }
 
+/* Nothing is tried out at the expense of others that surely lose. */
 static void step_start(struct rate_gpu *gpu) {
-  if (some_undecided(gpu) && step_experiment(gpu))
+  bool undecided = some_undecided(gpu), bad = is_sure(gpu, some_bad(gpu, !undecided));
+  if (undecided && !bad && step_experiment(gpu))
     return;
+  bad |= undecided && some_bad(gpu, true);
   struct rate_loss loss = worst_loss(gpu, gpu->ticks);
-  bool bad = is_sure(gpu, some_bad(gpu)), good = is_good(gpu, &loss);
+  bool good = is_good(gpu, &loss);
   if (bad && some_lack_work(gpu, gpu->ticks))
     check(gpu, RATE_LACKS_WORK, gpu->ticks);
   else if (bad && is_probed(gpu, &loss))
@@ -276,7 +290,6 @@ static void step_start(struct rate_gpu *gpu) {
 
 /* ---- steady ---- */
 
-#define SURPRISE_ERRORS 3.0
 #define CERTAIN 0.75       /* a window's error beside the doubt: then it tells enough to make a step */
 #define CERTAIN_CALM 0.375 /* enough to tell as well whether production is still calm */
 

@@ -38,6 +38,7 @@ bool signal_is_undecided(const struct rate_signal *signal) {
 void signal_look_before(struct rate_signal *signal, unsigned ticks) {
   signal->before = gauge_speed(&signal->arrivals, ticks < GAUGE_BESIDE ? ticks : GAUGE_BESIDE);
   signal->before_kernels = signal->kernels.base > 0 ? signal_kernels_loss(signal, ticks).loss : 0;
+  signal->looks++; /* also if it will tell nothing: it would be repeated for ever */
 }
 
 /* False: nothing is known of just before. */
@@ -47,7 +48,6 @@ static bool take_look(struct rate_signal *signal, double speed) {
     return false;
   signal->felt += lost * kernels;
   signal->kernels_lost += squared(kernels);
-  signal->looks++;
   signal->before = 0;
   return true;
 }

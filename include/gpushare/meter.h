@@ -52,8 +52,8 @@ struct gs_meter {
   _Atomic uint64_t sampled_ns;  /* what they took */
   _Atomic uint64_t expected_ns; /* what the same kernels take undisturbed */
   _Atomic uint64_t busy_ns;     /* estimate: time during which the GPU had work of this job */
-  _Atomic uint64_t service_ns;  /* time from each first submission after all before it had finished until the
-                                   job  has seen the last one finish: what it waits for, work excepted */
+  _Atomic uint64_t service_ns;  /* time in which the job had something to do: from each first submission after
+                                   all before it had finished, until it has seen the last one finish */
 
   /* The job: how it is now. */
   _Alignas(64) _Atomic uint64_t in_flight_ns; /* estimate of what is queued: so long ago the oldest measured
