@@ -11,15 +11,17 @@
 #include "interpose/driver.h"
 
 /* Asking all streams costs some microseconds, where there are many some tens: not after every tiny kernel
- * that somebody waits for, and never for more than a fiftieth of the time. */
+ * that somebody waits for, and never for more than a fiftieth of the time; but a few may follow each other,
+ * of threads whose work overlaps. */
 #define LOOK_NS NS_PER_MS
 #define LOOK_PART 50
+#define LOOKS_AHEAD_NS (10 * NS_PER_MS)
 
 struct service {
   bool resting;      /* nothing is under way */
   uint64_t begun_ns; /* what is under way */
   uint64_t total_ns; /* of what is over */
-  uint64_t look_ns;  /* what the last look took */
+  uint64_t paid_ns;  /* looks have taken their part of the time until then */
 };
 
 _Atomic uint64_t service_wanted;
@@ -94,10 +96,20 @@ uint64_t service_ns(CUdevice device) {
 static bool is_worth_asking(CUdevice device) {
   pthread_mutex_lock(&lock);
   const struct service *service = &services[device];
-  uint64_t lasts_ns = clock_now_ns() - service->begun_ns;
-  bool is = !service->resting && lasts_ns >= LOOK_NS && lasts_ns >= service->look_ns * LOOK_PART;
+  uint64_t now_ns = clock_now_ns();
+  bool is = !service->resting && now_ns - service->begun_ns >= LOOK_NS &&
+            service->paid_ns <= now_ns + LOOKS_AHEAD_NS;
   pthread_mutex_unlock(&lock);
   return is;
+}
+
+/* One that took long by chance is paid for, too: it says nothing of those to come. */
+static void pay(CUdevice device, uint64_t start_ns) {
+  pthread_mutex_lock(&lock);
+  struct service *service = &services[device];
+  uint64_t from_ns = service->paid_ns > start_ns ? service->paid_ns : start_ns;
+  service->paid_ns = from_ns + (clock_now_ns() - start_ns) * LOOK_PART;
+  pthread_mutex_unlock(&lock);
 }
 
 static bool has_finished(CUdevice device) {
@@ -105,9 +117,7 @@ static bool has_finished(CUdevice device) {
   capture_forbid();
   bool has = capture_count() == 0 && streams_ask(device) == STREAMS_FINISHED;
   capture_allow();
-  pthread_mutex_lock(&lock);
-  services[device].look_ns = clock_now_ns() - start_ns;
-  pthread_mutex_unlock(&lock);
+  pay(device, start_ns);
   return has;
 }
 

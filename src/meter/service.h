@@ -4,8 +4,8 @@
  * queueing theory: of a server of requests their answer times, of a training all of the time but for what it
  * waits for its input. Unlike the time of the wall it does not grow for lack of work.
  *
- * What was waited for within a millisecond (or 50 times what a look takes) is not looked at, nor what
- * programs find out by polling: that counts until the next look (watch.h) or wait.
+ * What was waited for within a millisecond is not looked at, nor what programs find out by polling, nor when
+ * looks have taken too much of the time lately: that counts until the next look (watch.h) or wait.
  *
  * Threading: any thread.
  */
