@@ -110,6 +110,8 @@ static bool is_ending(const struct gpu *gpu) {
 }
 
 uint64_t turn_check(struct gpu *gpu, uint64_t now_ns) {
+  if (!gpu->ends)
+    gpu->drop_by_ns = 0; /* the daemon that has ordered it is gone */
   if (!gpu->ends && now_ns < gpu->expect_by_ns)
     return gpu->expect_by_ns;
   if (!gpu->ends && is_paced_throughout(gpu)) {

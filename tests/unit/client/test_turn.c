@@ -297,6 +297,18 @@ START_TEST(a_drop_waits_for_an_end_that_is_near) {
 }
 END_TEST
 
+START_TEST(a_drop_is_forgotten_with_the_daemon_that_ordered_it) {
+  begin(0, true);
+  next_end_ns = begun_ns + 49 * MS;
+  ck_assert(turn_holds_back(gpu, begun_ns));
+  gpu->wanted = gpu->ends = false;
+  check_after(MS);
+  turn_expect_end(gpu, QUANTUM, begun_ns + NS_PER_S); /* the next daemon */
+  check_after(NS_PER_S);
+  ck_assert_uint_eq(drops, 0);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("turn");
   TCase *tests = tcase_create("turn");
@@ -318,6 +330,7 @@ int main(void) {
   tcase_add_test(tests, a_turn_goes_on_while_it_allocates);
   tcase_add_test(tests, an_end_of_an_iteration_ends_no_turn_that_nobody_waits_for);
   tcase_add_loop_test(tests, a_drop_waits_for_an_end_that_is_near, 0, 2);
+  tcase_add_test(tests, a_drop_is_forgotten_with_the_daemon_that_ordered_it);
   suite_add_tcase(suite, tests);
   return suite_run(suite);
 }
