@@ -2,7 +2,7 @@
  * metered.c - submits what the test tells it, line by line, and says "done" after each line:
  *
  *   launch N   N kernels of 2 x 3 x 5 blocks, in one stream
- *   serve      ten times a kernel of 5 ms that is waited for, and 30 ms without anything to do
+ *   serve      ten times a kernel of 2 ms that is waited for, and 30 ms without anything to do
  *   poll       the same, but it polls
  *   copies     4 copies and 2 sets, of 14,000 bytes together; and a copy of nothing
  *   refused    a launch that the driver refuses
@@ -147,7 +147,7 @@ static void poll_stream(void) {
 
 static void work_and_rest(bool polls) {
   for (int i = 0; i < 10; i++) {
-    gpu_spin(&gpu, stream, 5000000);
+    gpu_spin(&gpu, stream, 2000000);
     if (polls)
       poll_stream();
     else
