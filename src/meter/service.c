@@ -18,15 +18,15 @@
 #define LOOKS_AHEAD_NS (10 * NS_PER_MS)
 
 struct service {
-  bool resting;      /* nothing is under way */
   uint64_t begun_ns; /* what is under way */
   uint64_t total_ns; /* of what is over */
   uint64_t paid_ns;  /* looks have taken their part of the time until then */
 };
 
 _Atomic uint64_t service_wanted;
+static _Atomic uint64_t resting; /* mask: nothing is under way there */
 
-/* Protects `services`. Never held over a call of the driver. */
+/* Protects `services`, and changes of the masks. Never held over a call of the driver. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct service services[GS_GPUS_PER_CLIENT];
 
@@ -34,22 +34,22 @@ static uint64_t bit(CUdevice device) { return UINT64_C(1) << device; }
 
 static bool is_wanted(CUdevice device) { return device >= 0 && (atomic_load(&service_wanted) & bit(device)); }
 
+static bool is_resting(CUdevice device) { return atomic_load(&resting) & bit(device); }
+
 /* Lock held. */
-static void begin(struct service *service) {
-  service->resting = false;
-  service->begun_ns = clock_now_ns();
+static void begin(CUdevice device) {
+  atomic_fetch_and(&resting, ~bit(device));
+  services[device].begun_ns = clock_now_ns();
 }
 
-static void end(struct service *service) {
-  service->total_ns += service->resting ? 0 : clock_now_ns() - service->begun_ns;
-  service->resting = true;
+static void end(CUdevice device) {
+  struct service *service = &services[device];
+  service->total_ns += is_resting(device) ? 0 : clock_now_ns() - service->begun_ns;
+  atomic_fetch_or(&resting, bit(device));
 }
 
 static void set_look(void) {
-  bool any = false;
-  for (CUdevice device = 0; device < GS_GPUS_PER_CLIENT; device++)
-    any |= is_wanted(device) && services[device].resting;
-  gate_set_look(GATE_LOOK_RESTING, any);
+  gate_set_look(GATE_LOOK_RESTING, (atomic_load(&service_wanted) & atomic_load(&resting)) != 0);
 }
 
 void service_want(CUdevice device, bool wanted) {
@@ -57,20 +57,23 @@ void service_want(CUdevice device, bool wanted) {
     return;
   pthread_mutex_lock(&lock);
   if (wanted) {
-    begin(&services[device]);
+    begin(device);
     atomic_fetch_or(&service_wanted, bit(device));
   } else {
-    end(&services[device]);
+    end(device);
     atomic_fetch_and(&service_wanted, ~bit(device));
   }
   set_look();
   pthread_mutex_unlock(&lock);
 }
 
+/* While one GPU rests all calls come by here: those of the others go on at once. */
 void service_begin(CUdevice device) {
+  if (!is_wanted(device) || !is_resting(device))
+    return;
   pthread_mutex_lock(&lock);
-  if (is_wanted(device) && services[device].resting)
-    begin(&services[device]);
+  if (is_wanted(device) && is_resting(device))
+    begin(device);
   set_look();
   pthread_mutex_unlock(&lock);
 }
@@ -79,7 +82,7 @@ void service_begin(CUdevice device) {
 void service_end(CUdevice device) {
   pthread_mutex_lock(&lock);
   if (is_wanted(device))
-    end(&services[device]);
+    end(device);
   set_look();
   pthread_mutex_unlock(&lock);
 }
@@ -87,7 +90,7 @@ void service_end(CUdevice device) {
 uint64_t service_ns(CUdevice device) {
   pthread_mutex_lock(&lock);
   const struct service *service = &services[device];
-  bool runs = is_wanted(device) && !service->resting;
+  bool runs = is_wanted(device) && !is_resting(device);
   uint64_t ns = service->total_ns + (runs ? clock_now_ns() - service->begun_ns : 0);
   pthread_mutex_unlock(&lock);
   return ns;
@@ -97,7 +100,7 @@ static bool is_worth_asking(CUdevice device) {
   pthread_mutex_lock(&lock);
   const struct service *service = &services[device];
   uint64_t now_ns = clock_now_ns();
-  bool is = !service->resting && now_ns - service->begun_ns >= LOOK_NS &&
+  bool is = !is_resting(device) && now_ns - service->begun_ns >= LOOK_NS &&
             service->paid_ns <= now_ns + LOOKS_AHEAD_NS;
   pthread_mutex_unlock(&lock);
   return is;
@@ -133,6 +136,7 @@ void service_waited_slow(void) {
 void service_fork_child(void) {
   pthread_mutex_init(&lock, NULL);
   atomic_store(&service_wanted, 0);
+  atomic_store(&resting, 0);
   for (struct service *service = services; service < services + GS_GPUS_PER_CLIENT; service++)
     *service = (struct service){0};
 }
