@@ -25,6 +25,7 @@
 #include "common/parse.h"
 #include "handover/measure.h"
 #include "handover/stage.h"
+#include "number.h"
 #include "report.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -270,9 +271,8 @@ static void read_memory(char *list) {
 }
 
 static uint64_t read_count(const char *text) {
-  char *end;
-  unsigned long number = strtoul(text, &end, 10);
-  if (*end || number == 0 || number > 100000)
+  uint64_t number;
+  if (!read_number(text, 1, 100000, &number))
     usage(text);
   return number;
 }

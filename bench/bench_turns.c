@@ -15,6 +15,7 @@
 #include "common/parse.h"
 #include "handover/measure.h"
 #include "handover/pair.h"
+#include "number.h"
 #include "report.h"
 
 enum { EXIT_USAGE = 2, WARM_UP = 5, UNPACED_WARM_UP = 1, HANDOVERS_MAX = 10000 };
@@ -202,9 +203,8 @@ _Noreturn static void print_help(void) {
 }
 
 static uint64_t read_count(const char *text) {
-  char *end;
-  unsigned long number = strtoul(text, &end, 10);
-  if (*end || number == 0 || number > HANDOVERS_MAX)
+  uint64_t number;
+  if (!read_number(text, 1, HANDOVERS_MAX, &number))
     usage(text);
   return number;
 }

@@ -200,15 +200,20 @@ void tell_released(int fd, uint64_t epoch) {
   tell(fd, &msg);
 }
 
-int change_setting(const struct daemon_process *daemon, enum gs_msg_type type, uint64_t value) {
+/* The daemon's verdict on a change. */
+static int ask_to_change(const struct daemon_process *daemon, const struct gs_msg *change) {
   int fd = connect_to(daemon);
-  struct gs_msg msg = wire_msg(type, GS_GPU_ALL);
-  msg.set.value = value;
-  tell(fd, &msg);
-  msg = expect(fd, GS_REPLY);
+  tell(fd, change);
+  struct gs_msg msg = expect(fd, GS_REPLY);
   close(fd);
   ck_assert(msg.status == 0 || *msg.reply.text);
   return msg.status;
+}
+
+int change_setting(const struct daemon_process *daemon, enum gs_msg_type type, uint64_t value) {
+  struct gs_msg msg = wire_msg(type, GS_GPU_ALL);
+  msg.set.value = value;
+  return ask_to_change(daemon, &msg);
 }
 
 struct gs_msg get_status(const struct daemon_process *daemon, enum gs_msg_type type) {
@@ -223,14 +228,9 @@ struct gs_msg get_status(const struct daemon_process *daemon, enum gs_msg_type t
 }
 
 int set_terms(const struct daemon_process *daemon, uint32_t job, enum gs_term term, uint64_t value) {
-  int fd = connect_to(daemon);
   struct gs_msg msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
   msg.set_terms.job = job;
   msg.set_terms.term = term;
   msg.set_terms.value = value;
-  tell(fd, &msg);
-  msg = expect(fd, GS_REPLY);
-  close(fd);
-  ck_assert(msg.status == 0 || *msg.reply.text);
-  return msg.status;
+  return ask_to_change(daemon, &msg);
 }

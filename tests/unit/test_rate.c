@@ -625,15 +625,19 @@ START_TEST(a_poor_signal_is_measured_for_longer) {
 }
 END_TEST
 
+static void check_that_guests_wait(void) {
+  scene_run(&scene, 20);
+  ck_assert_double_eq(scene_limit(&scene), 0);
+  ck_assert_int_eq(scene.gpu.reason, RATE_NO_SIGNAL);
+}
+
 /* So little of its work that no slice of another job's time would be seen in it. */
 START_TEST(few_samples_tell_nothing) {
   producer = scene_add_producer(&scene);
   producer->irregular = 1;
   producer->sampled_part = 0.0002;
   scene_add_guest(&scene, 1);
-  scene_run(&scene, 20);
-  ck_assert_double_eq(scene_limit(&scene), 0);
-  ck_assert_int_eq(scene.gpu.reason, RATE_NO_SIGNAL);
+  check_that_guests_wait();
 }
 END_TEST
 
@@ -658,9 +662,7 @@ START_TEST(without_any_signal_guests_wait) {
   producer->irregular = 1;
   producer->sampled_part = 0;
   scene_add_guest(&scene, 1);
-  scene_run(&scene, 20);
-  ck_assert_double_eq(scene_limit(&scene), 0);
-  ck_assert_int_eq(scene.gpu.reason, RATE_NO_SIGNAL);
+  check_that_guests_wait();
   producer->idle = true;
   scene_run(&scene, 3);
   ck_assert_uint_eq(scene.guests[0].job.limit, RATE_NO_LIMIT);
