@@ -133,6 +133,16 @@ int joblist_repeat(struct joblist *list, size_t count) {
   return 0;
 }
 
+/* The last one counts. */
+const char *joblist_setting(const struct joblist_job *job, const char *name) {
+  size_t length = strlen(name);
+  const char *value = NULL;
+  for (size_t i = 0; i < job->settings; i++)
+    if (strncmp(job->words[i], name, length) == 0 && job->words[i][length] == '=')
+      value = job->words[i] + length + 1;
+  return value;
+}
+
 void joblist_free(struct joblist *list) {
   free(list->jobs);
   free(list->words);

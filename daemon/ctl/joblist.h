@@ -34,6 +34,9 @@ int joblist_parse(struct joblist *list, char *text, struct joblist_error *error)
 /* As often the same, without words of its own. 0 or -ENOMEM. */
 int joblist_repeat(struct joblist *list, size_t count);
 
+/* What it sets a variable of its environment to; NULL: nothing. */
+const char *joblist_setting(const struct joblist_job *job, const char *name);
+
 void joblist_free(struct joblist *list);
 
 #endif
