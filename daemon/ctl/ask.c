@@ -142,22 +142,26 @@ void answer_drop(struct answer *answer) {
   *answer = (struct answer){0};
 }
 
-int ask_status(int fd, struct gs_msg **msgs, size_t *count) {
-  struct ask_error error;
+int ask_try_status(int fd, struct gs_msg **msgs, size_t *count, struct ask_error *error) {
   struct answer answer;
-  int code = answer_begin(&answer, fd, &error);
+  int code = answer_begin(&answer, fd, error);
   if (code == CTL_OK)
     code = ASK_MORE;
   while (code == ASK_MORE)
-    if ((code = await(fd, ASK_ANSWER_MS, &error)) == CTL_OK)
-      code = answer_take(&answer, fd, &error);
+    if ((code = await(fd, ASK_ANSWER_MS, error)) == CTL_OK)
+      code = answer_take(&answer, fd, error);
   if (code != CTL_OK) {
     answer_drop(&answer);
-    return show(code, &error);
+    return code;
   }
   *msgs = answer.msgs;
   *count = answer.count;
   return CTL_OK;
+}
+
+int ask_status(int fd, struct gs_msg **msgs, size_t *count) {
+  struct ask_error error;
+  return show(ask_try_status(fd, msgs, count, &error), &error);
 }
 
 /* ---- events ---- */

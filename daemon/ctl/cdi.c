@@ -48,7 +48,7 @@ static void find_preload(struct places *places) {
 
 static int find_places(const struct request *request, struct places *places) {
   char found[PATH_MAX];
-  places->socket = daemon_path(request);
+  places->socket = daemon_path(&request->run);
   if (*places->socket != '/' || strlen(places->socket) >= sizeof places->folder)
     return usage_error("containers need the whole path of the socket, not", places->socket);
   strcpy(places->folder, places->socket);

@@ -42,6 +42,7 @@ int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *erro
 /* Ask for the state: *msgs, from malloc, are STATUS_DAEMON; then, for each GPU, STATUS_GPU, STATUS_HANDOVER
  * and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT and STATUS_ORIGIN of each of its jobs. */
 int ask_status(int fd, struct gs_msg **msgs, size_t *count);
+int ask_try_status(int fd, struct gs_msg **msgs, size_t *count, struct ask_error *error);
 
 /* The same in steps, without waiting: the question; then, whenever the connection is readable, one message of
  * the answer (ASK_MORE, until CTL_OK: it is whole). */
@@ -89,6 +90,7 @@ struct run_request {
   const char *weight, *priority, *expected, *limit, *soft_limit, *expected_memory, *class; /* likewise */
   const char *slots, *jobs;           /* either makes it many */
   const char *output, *retry, *grace; /* these, and what follows, for many only */
+  const char *gpus_per_job;
   bool prefix, fail_fast;
   char *const *command; /* with its arguments, NULL at the end; empty only with jobs */
 };
@@ -125,7 +127,7 @@ struct request {
 int usage_error(const char *what, const char *word);
 
 /* Of the daemon that the request is for. */
-const char *daemon_path(const struct request *request);
+const char *daemon_path(const struct run_request *request);
 
 /* As ask_connect, to the daemon that the request is for. */
 int connect_daemon(const struct request *request, int *fd);

@@ -19,6 +19,8 @@ static int set_number(const char *name, size_t number) {
 static int set_environment(const struct launch *launch) {
   int err = set_number("GPUSHARE_JOB_INDEX", launch->index);
   err |= set_number("GPUSHARE_JOB_COUNT", launch->count);
+  if (launch->gpus)
+    err |= setenv("CUDA_VISIBLE_DEVICES", launch->gpus, 1);
   for (size_t i = 0; i < launch->job->settings; i++)
     err |= putenv(launch->job->words[i]);
   return err;

@@ -42,7 +42,8 @@ enum {
   OPTION_PREFIX,
   OPTION_RETRY,
   OPTION_FAIL_FAST,
-  OPTION_GRACE
+  OPTION_GRACE,
+  OPTION_GPUS_PER_JOB
 };
 
 static const struct option option_table[] = {
@@ -62,6 +63,7 @@ static const struct option option_table[] = {
     {"retry", required_argument, NULL, OPTION_RETRY},
     {"fail-fast", no_argument, NULL, OPTION_FAIL_FAST},
     {"grace", required_argument, NULL, OPTION_GRACE},
+    {"gpus-per-job", required_argument, NULL, OPTION_GPUS_PER_JOB},
     {"weight", required_argument, NULL, OPTION_WEIGHT},
     {"priority", required_argument, NULL, OPTION_PRIORITY},
     {"expected", required_argument, NULL, OPTION_EXPECTED},
@@ -91,13 +93,15 @@ static int option_complaint(const char *what, int option) {
 
 /* ---- commands ---- */
 
-const char *daemon_path(const struct request *request) {
+const char *daemon_path(const struct run_request *request) {
   const char *environment = getenv("GPUSHARE_SOCKET");
   const char *path = environment && *environment ? environment : GS_DEFAULT_SOCKET;
-  return request->run.socket ? request->run.socket : path;
+  return request->socket ? request->socket : path;
 }
 
-int connect_daemon(const struct request *request, int *fd) { return ask_connect(daemon_path(request), fd); }
+int connect_daemon(const struct request *request, int *fd) {
+  return ask_connect(daemon_path(&request->run), fd);
+}
 
 int fetch_status(const struct request *request, struct gs_msg **msgs, size_t *count) {
   int fd, code = connect_daemon(request, &fd);
@@ -248,6 +252,8 @@ static const char **option_value(struct request *request, int option) {
     return &request->run.retry;
   case OPTION_GRACE:
     return &request->run.grace;
+  case OPTION_GPUS_PER_JOB:
+    return &request->run.gpus_per_job;
   default:
     return NULL;
   }

@@ -8,6 +8,7 @@
 #include "common/parse.h"
 #include "ctl/ctl.h"
 #include "ctl/sweep.h"
+#include "gang_name.h"
 
 #define GRACE_NS (10 * NS_PER_S)
 #define COUNT_MAX 1000000
@@ -80,6 +81,50 @@ static int parse_list(const char *name, char *text, char *const *command, struct
   return err < 0 ? refuse_file(name, strerror(-err)) : check_list(name, list, command);
 }
 
+/* ---- the GPUs ---- */
+
+/* per_job 0: all. */
+static int read_per_job(const char *text, struct spread *spread) {
+  int64_t number = 1;
+  if (text && strcmp(text, "all") == 0)
+    number = 0;
+  else if (text && parse_integer(text, 1, SPREAD_GPUS_MAX, &number) < 0)
+    return run_complain(CTL_USAGE, "--gpus-per-job is all, or a number from 1 to %d, not '%s'; try --help",
+                        SPREAD_GPUS_MAX, text);
+  spread->per_job = (size_t)number;
+  spread->as_told = text;
+  return CTL_OK;
+}
+
+/* We are one of several processes, each of which has its GPU, or will choose one. */
+static bool are_of_gang(void) {
+  char name[GS_GANG_SIZE];
+  gang_name_find(getenv, name);
+  return *name;
+}
+
+static int refuse_per_job(const struct spread *spread) {
+  const char *list = getenv("CUDA_VISIBLE_DEVICES");
+  return run_complain(CTL_USAGE, "--gpus-per-job is %zu, but the number of visible GPUs is %zu%s%s",
+                      spread->per_job, spread->count, list ? "; CUDA_VISIBLE_DEVICES is " : "",
+                      list ? list : "");
+}
+
+/* Each job sees one GPU, so that they use all; unless it is told otherwise. */
+static int find_gpus(struct spread *spread) {
+  if (spread->per_job == 0 || (!spread->as_told && are_of_gang()))
+    return CTL_OK;
+  int code = visible_find(spread);
+  if (code != CTL_OK)
+    return code;
+  if (spread->as_told && spread->per_job > spread->count)
+    return refuse_per_job(spread);
+  if (spread_is_needed(spread))
+    fprintf(stderr, "gpusharectl: %zu GPUs are visible, each job gets %zu; see --gpus-per-job\n",
+            spread->count, spread->per_job);
+  return CTL_OK;
+}
+
 /* ---- the plan ---- */
 
 static int read_plan(const struct run_request *request, struct sweep_plan *plan, unsigned *slots) {
@@ -88,6 +133,8 @@ static int read_plan(const struct run_request *request, struct sweep_plan *plan,
     code = read_count("--retry", request->retry, 0, &plan->retries);
   if (code == CTL_OK)
     code = read_grace(request->grace, &plan->grace_ns);
+  if (code == CTL_OK)
+    code = read_per_job(request->gpus_per_job, plan->spread);
   if (code == CTL_OK && request->prefix && request->output)
     code = run_complain(CTL_USAGE, "--prefix writes no files: --output goes without it");
   return code;
@@ -96,7 +143,8 @@ static int read_plan(const struct run_request *request, struct sweep_plan *plan,
 static int run_list(struct sweep_plan *plan, const struct joblist *list, unsigned slots) {
   plan->list = list;
   plan->slots = slots && slots < list->count ? slots : list->count;
-  return sweep_run(plan);
+  int code = find_gpus(plan->spread);
+  return code == CTL_OK ? sweep_run(plan) : code;
 }
 
 static int run_file(struct sweep_plan *plan, const char *name, unsigned slots) {
@@ -123,7 +171,10 @@ static int run_copies(struct sweep_plan *plan, unsigned slots) {
 }
 
 int run_many(const struct run_request *request) {
-  struct sweep_plan plan = {.command = request->command,
+  struct spread spread = {0};
+  struct sweep_plan plan = {.spread = &spread,
+                            .socket = daemon_path(request),
+                            .command = request->command,
                             .grace_ns = GRACE_NS,
                             .output = request->output,
                             .prefix = request->prefix,

@@ -19,19 +19,20 @@ void progress_open(struct progress *progress, size_t jobs, bool live) {
   *progress = (struct progress){.waiting = jobs, .live = live};
 }
 
-void progress_start(struct progress *progress, size_t index, const char *command) {
+void progress_start(struct progress *progress, size_t index, const char *gpus, const char *command) {
   progress->waiting--;
   progress->running++;
   if (!progress->live)
-    fprintf(stderr, "gpusharectl: job %zu started: %s\n", index, command);
+    fprintf(stderr, "gpusharectl: job %zu started%s%s: %s\n", index, gpus ? " on " : "", gpus ? gpus : "",
+            command);
   show(progress);
 }
 
 static void show_failure(const struct progress *progress, size_t index, const struct ending *ending,
                          bool again) {
   int status = ending->status;
-  fprintf(stderr, "%sgpusharectl: job %zu failed after %.1f s: ", clear(progress), index,
-          (double)ending->took_ns / NS_PER_S);
+  fprintf(stderr, "%sgpusharectl: job %zu failed after %.1f s%s%s: ", clear(progress), index,
+          (double)ending->took_ns / NS_PER_S, ending->gpus ? " on " : "", ending->gpus ? ending->gpus : "");
   if (WIFSIGNALED(status))
     fprintf(stderr, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
   else

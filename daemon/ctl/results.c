@@ -69,7 +69,7 @@ static int make_table(struct results *results) {
   results->table = fd < 0 ? NULL : fdopen(fd, "w");
   if (!results->table)
     return complain("write " TABLE " in", results->path);
-  fprintf(results->table, "index\tresult\tseconds\ttries\tcommand\n");
+  fprintf(results->table, "index\tresult\tseconds\ttries\tcommand\tgpus\n");
   return CTL_OK;
 }
 
@@ -99,8 +99,8 @@ void results_add(struct results *results, size_t index, const struct ending *end
   if (!results->table)
     return;
   format_result(ending, result);
-  fprintf(results->table, "%zu\t%s\t%.3f\t%u\t%s\n", index, result, (double)ending->took_ns / NS_PER_S,
-          ending->tries, command);
+  fprintf(results->table, "%zu\t%s\t%.3f\t%u\t%s\t%s\n", index, result, (double)ending->took_ns / NS_PER_S,
+          ending->tries, command, ending->gpus ? ending->gpus : "");
   fflush(results->table);
 }
 

@@ -146,10 +146,11 @@ int run_become(char *const *command) {
 }
 
 static int check_single(const struct run_request *request) {
-  return request->output || request->retry || request->grace || request->prefix || request->fail_fast
+  return request->output || request->retry || request->grace || request->prefix || request->fail_fast ||
+                 request->gpus_per_job
              ? run_complain(CTL_USAGE,
-                            "--output, --prefix, --retry, --fail-fast and --grace are for many jobs: "
-                            "-n or --jobs")
+                            "--output, --prefix, --retry, --fail-fast, --grace and --gpus-per-job are for "
+                            "many jobs: -n or --jobs")
              : CTL_OK;
 }
 

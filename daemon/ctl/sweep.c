@@ -18,7 +18,8 @@ enum { OUT, ERR, STREAMS };
 
 struct slot {
   size_t job;
-  char *text; /* its command line; NULL without memory */
+  char *text;     /* its command line; NULL without memory */
+  uint64_t taken; /* GPUs, as spread has them; 0: none */
   uint64_t started_ns;
   struct ending ending; /* of the last try */
   struct lines lines[STREAMS];
@@ -36,6 +37,7 @@ struct sweep {
   uint64_t kill_ns;      /* when to kill those that run; UINT64_MAX: never */
   bool stopping;         /* nothing more is started */
   bool interrupted;      /* by SIGINT */
+  bool looked;           /* the GPUs' room is that of now */
 };
 
 /* ---- to those that run ---- */
@@ -55,10 +57,31 @@ static void ask_to_end(struct sweep *sweep, int number) {
 
 /* ---- a job's life ---- */
 
+/* 0 or -errno. */
+static int take_gpus(struct sweep *sweep, struct slot *slot) {
+  const struct sweep_plan *plan = sweep->plan;
+  if (!spread_concerns(plan->spread, plan->command, &plan->list->jobs[slot->job]))
+    return 0;
+  if (!sweep->looked)
+    visible_look_at_rooms(plan->spread, plan->socket);
+  sweep->looked = true;
+  slot->taken = spread_take(plan->spread);
+  slot->ending.gpus = spread_text(plan->spread, slot->taken);
+  return slot->ending.gpus ? 0 : -ENOMEM;
+}
+
+static void give_gpus_back(struct sweep *sweep, struct slot *slot) {
+  spread_give_back(sweep->plan->spread, slot->taken);
+  free(slot->ending.gpus);
+  slot->taken = 0;
+  slot->ending.gpus = NULL;
+}
+
 static void conclude(struct sweep *sweep, struct slot *slot) {
   bool failed = slot->ending.status != 0;
   progress_end(&sweep->progress, slot->job, &slot->ending, false);
   results_add(&sweep->results, slot->job, &slot->ending, slot->text ? slot->text : "");
+  give_gpus_back(sweep, slot);
   free(slot->text);
   slot->text = NULL;
   if (failed && sweep->plan->fail_fast && !sweep->stopping) {
@@ -86,6 +109,7 @@ static pid_t launch(struct sweep *sweep, struct slot *slot) {
                           .job = &plan->list->jobs[slot->job],
                           .index = slot->job,
                           .count = plan->list->count,
+                          .gpus = slot->ending.gpus,
                           .signals = &sweep->before};
   launch.out = open_stream(sweep, slot, OUT);
   if (launch.out < 0)
@@ -101,9 +125,10 @@ static pid_t launch(struct sweep *sweep, struct slot *slot) {
 static void try(struct sweep *sweep, size_t i) {
   struct slot *slot = &sweep->slots[i];
   slot->ending.tries++;
+  int err = take_gpus(sweep, slot);
   slot->started_ns = clock_now_ns();
-  progress_start(&sweep->progress, slot->job, slot->text ? slot->text : "");
-  pid_t pid = launch(sweep, slot);
+  progress_start(&sweep->progress, slot->job, slot->ending.gpus, slot->text ? slot->text : "");
+  pid_t pid = err < 0 ? err : launch(sweep, slot);
   if (pid > 0) {
     sweep->guard.groups[i] = pid;
     return;
@@ -133,6 +158,7 @@ static void on_end(struct sweep *sweep, size_t i, int status) {
     return;
   }
   progress_end(&sweep->progress, slot->job, &slot->ending, true);
+  give_gpus_back(sweep, slot);
   try(sweep, i);
 }
 
@@ -216,6 +242,7 @@ static struct pollfd *polled_of(const struct sweep *sweep, size_t slot, int stre
 }
 
 static void wait_for_something(struct sweep *sweep) {
+  sweep->looked = false;
   for (size_t i = 0; i < sweep->guard.count; i++)
     for (int stream = 0; stream < STREAMS; stream++)
       *polled_of(sweep, i, stream) =

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "ctl/joblist.h"
+#include "ctl/spread.h"
 
 /* ---- sweep.c: who runs when ---- */
 
@@ -22,10 +23,21 @@ struct sweep_plan {
   const char *output; /* folder; NULL: a new one */
   bool prefix;        /* lines of ours instead of files */
   bool fail_fast;
+  struct spread *spread; /* which GPUs they see */
+  const char *socket;    /* of the daemon that knows who uses the GPUs; it need not be there */
 };
 
 /* Run them all: an exit code. */
 int sweep_run(const struct sweep_plan *plan);
+
+/* ---- visible.c: GPUs, as others tell of them ---- */
+
+/* Add the GPUs that a program which we start would see, in its order. An exit code, after a line on stderr
+ * if CUDA_VISIBLE_DEVICES names some that are not there. Without a driver there are none. */
+int visible_find(struct spread *spread);
+
+/* Tell `spread` what room there is, as the daemon says; without one it stays. */
+void visible_look_at_rooms(struct spread *spread, const char *socket);
 
 /* ---- launch.c: one process, first of a process group of its own, which ends when we do ---- */
 
@@ -33,6 +45,7 @@ struct launch {
   char *const *command;
   const struct joblist_job *job;
   size_t index, count;     /* told to the program */
+  const char *gpus;        /* its CUDA_VISIBLE_DEVICES, unless the job sets it; NULL: as ours */
   int out, err;            /* its stdout and stderr */
   const sigset_t *signals; /* blocked in it */
 };
@@ -77,6 +90,7 @@ struct ending {
   unsigned tries; /* 0: not started */
   int status;     /* of the last try, as of wait */
   uint64_t took_ns;
+  char *gpus; /* that were taken for it, from malloc; NULL: none, it has seen what we see */
 };
 
 struct results {
@@ -105,7 +119,7 @@ struct progress {
 };
 
 void progress_open(struct progress *progress, size_t jobs, bool live);
-void progress_start(struct progress *progress, size_t index, const char *command);
+void progress_start(struct progress *progress, size_t index, const char *gpus, const char *command);
 void progress_end(struct progress *progress, size_t index, const struct ending *ending, bool again);
 void progress_close(struct progress *progress, const char *folder);
 

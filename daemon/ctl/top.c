@@ -118,7 +118,7 @@ int top_command(const struct request *request) {
   if (code != CTL_OK)
     return code;
   if (!request->batch)
-    return top_live(daemon_path(request), interval_ns);
+    return top_live(daemon_path(&request->run), interval_ns);
   code = connect_daemon(request, &fd);
   if (code != CTL_OK)
     return code;

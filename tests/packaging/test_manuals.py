@@ -84,7 +84,7 @@ class Truth(unittest.TestCase):
 
     def test_environment(self):
         known = {name for path in sources_of("src", "daemon")
-                 for name in re.findall(r'"(GPUSHARE_[A-Z_]+)"', read(path))}
+                 for name in re.findall(r'"(GPUSHARE_[A-Z_]+|CUDA_VISIBLE_DEVICES)"', read(path))}
         self.assertGreater(len(known), 10)
         self.assertEqual(items("libunified.7", "Ev") | items("gpusharectl.1", "Ev"), known)
 

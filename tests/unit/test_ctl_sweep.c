@@ -20,6 +20,7 @@ static void set_up(void) {
       run_shell("cd %s && mkdir bin lib && : >lib/libunified.so && ln -s %s bin/run", folder, GS_CTL), 0);
   snprintf(path, sizeof path, "%s/lib/libunified.so", folder);
   setenv("GPUSHARE_LIB", path, 1);
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
   ck_assert_int_eq(chdir(folder), 0);
 }
 
@@ -190,6 +191,72 @@ START_TEST(two_folders_of_the_same_second_differ) {
   ck_assert_int_eq(run_many("-n 1 true"), 0);
   ck_assert_int_eq(run_many("-n 1 true"), 0);
   expect_text("ls -d gpushare-run-2*/results.tsv | wc -l", "2\n");
+}
+END_TEST
+
+/* ---- GPUs: parts of cards are taken as they are named, so they need not be there ---- */
+
+/* What each job sees, in order. */
+#define SEEN "cat $(ls o/*.out | sort -V)"
+#define SHOW "-- sh -c 'eval \"$1\"; echo $CUDA_VISIBLE_DEVICES' sh"
+
+START_TEST(each_of_many_sees_one_gpu) {
+  setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b,MIG-c", 1);
+  write_file("list", "a\nCUDA_VISIBLE_DEVICES=7 b\nc\nGPUSHARE_GANG=g d\ne\nf\n");
+  ck_assert_int_eq(run_many("--jobs list --output o -- sh -c 'echo $CUDA_VISIBLE_DEVICES'"), 0);
+  output_has("3 GPUs are visible, each job gets 1; see --gpus-per-job\n");
+  output_has("job 0 started on MIG-a: ");
+  output_has("job 1 started: CUDA_VISIBLE_DEVICES=7 ");
+  expect_text(SEEN, "MIG-a\n7\nMIG-b\nMIG-a,MIG-b,MIG-c\nMIG-c\nMIG-a\n");
+  expect_text("tail -n +2 o/results.tsv | cut -f 1,6 | sort -n | tr '\\t' ' '",
+              "0 MIG-a\n1 \n2 MIG-b\n3 \n4 MIG-c\n5 MIG-a\n");
+}
+END_TEST
+
+/* Job 0 stays until the last one has come. */
+START_TEST(who_has_ended_leaves_its_gpu_to_the_next) {
+  setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b", 1);
+  write_file("list", "': <meet'\ntrue\ntrue\ntrue\n': >meet'\n");
+  ck_assert_int_eq(run_shell("mkfifo meet"), 0);
+  ck_assert_int_eq(run_many("-n 2 --jobs list --output o " SHOW), 0);
+  expect_text(SEEN, "MIG-a\nMIG-b\nMIG-b\nMIG-b\nMIG-b\n");
+}
+END_TEST
+
+START_TEST(a_job_that_fails_leaves_its_gpu_too) {
+  setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b", 1);
+  ck_assert_int_eq(run_many("-n 1 --retry 2 --output o sh -c 'echo $CUDA_VISIBLE_DEVICES; exit 1'"), 1);
+  output_has(" on MIG-a: exit code 1, it is tried again\n");
+  expect_text("cat o/0.out", "MIG-a\nMIG-a\nMIG-a\n");
+}
+END_TEST
+
+START_TEST(a_job_may_see_several_gpus_or_all) {
+  setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b,MIG-c", 1);
+  ck_assert_int_eq(run_many("-n 2 --gpus-per-job 2 --output o sh -c 'echo $CUDA_VISIBLE_DEVICES'"), 0);
+  expect_text(SEEN, "MIG-a,MIG-b\nMIG-a,MIG-c\n");
+  ck_assert_int_eq(run_many("-n 2 --gpus-per-job all --output p sh -c 'echo $CUDA_VISIBLE_DEVICES'"), 0);
+  expect_text("cat p/0.out p/1.out", "MIG-a,MIG-b,MIG-c\nMIG-a,MIG-b,MIG-c\n");
+  output_lacks("see --gpus-per-job");
+}
+END_TEST
+
+START_TEST(processes_of_a_gang_keep_what_they_see) {
+  setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b", 1);
+  setenv("GPUSHARE_GANG", "g", 1);
+  ck_assert_int_eq(run_many("-n 2 --output o sh -c 'echo $CUDA_VISIBLE_DEVICES'"), 0);
+  expect_text(SEEN, "MIG-a,MIG-b\nMIG-a,MIG-b\n");
+  ck_assert_int_eq(run_many("-n 2 --gpus-per-job 1 --output p sh -c 'echo $CUDA_VISIBLE_DEVICES'"), 0);
+  expect_text("cat p/0.out p/1.out", "MIG-a\nMIG-b\n");
+  unsetenv("GPUSHARE_GANG");
+}
+END_TEST
+
+START_TEST(more_gpus_than_there_are_is_said) {
+  setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b", 1);
+  ck_assert_int_eq(run_many("-n 2 --gpus-per-job 3 true"), 2);
+  output_has("--gpus-per-job is 3, but the number of visible GPUs is 2; CUDA_VISIBLE_DEVICES is "
+             "MIG-a,MIG-b\n");
 }
 END_TEST
 
@@ -421,6 +488,9 @@ START_TEST(wrong_usage_is_said) {
                {"run -n 1 --retry x true", "--retry is a number from 0 to"},
                {"run -n 1 --grace x true", "--grace is a duration"},
                {"run -n 1 --prefix --output o true", "--prefix writes no files"},
+               {"run -n 1 --gpus-per-job 0 true", "--gpus-per-job is all, or a number from 1 to 64, not '0'"},
+               {"run -n 1 --gpus-per-job many true", "--gpus-per-job is all, or a number from"},
+               {"run --gpus-per-job 1 true", "are for many jobs: -n or --jobs"},
                {"run --retry 1 true", "are for many jobs: -n or --jobs"},
                {"run --fail-fast true", "are for many jobs: -n or --jobs"},
                {"run --jobs nowhere true", "can't read the jobs in nowhere: No such file"},
@@ -454,6 +524,12 @@ int main(void) {
                                 a_job_that_fails_is_tried_again,
                                 results_are_not_written_over,
                                 two_folders_of_the_same_second_differ,
+                                each_of_many_sees_one_gpu,
+                                who_has_ended_leaves_its_gpu_to_the_next,
+                                a_job_that_fails_leaves_its_gpu_too,
+                                a_job_may_see_several_gpus_or_all,
+                                processes_of_a_gang_keep_what_they_see,
+                                more_gpus_than_there_are_is_said,
                                 lines_have_the_index_in_front,
                                 lines_stay_whole,
                                 a_long_line_comes_in_pieces,
