@@ -21,6 +21,7 @@
 
 #include "number.h"
 #include "plants/judge.h"
+#include "quantile.h"
 #include "report.h"
 
 #define SEEDS_MAX 1000
@@ -60,17 +61,11 @@ static double value_of(const struct judge_verdict *verdict, size_t figure) {
   return *(const double *)((const char *)verdict + figures[figure].place);
 }
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-static double median(const struct judge_verdict *verdicts, size_t figure) {
+static double median_of(const struct judge_verdict *verdicts, size_t figure) {
   double values[SEEDS_MAX];
   for (unsigned i = 0; i < options.seeds; i++)
     values[i] = value_of(&verdicts[i], figure);
-  qsort(values, options.seeds, sizeof *values, compare);
-  return (values[options.seeds / 2] + values[(options.seeds - 1) / 2]) / 2;
+  return median(values, options.seeds);
 }
 
 static void report_best(const struct plant *plant, const struct judge_best *best) {
@@ -98,7 +93,7 @@ static void judge(const struct plant *plant, struct worst *worst) {
     judge_run(plant, &options.regime, &best, options.seed + i, &verdicts[i]);
   for (size_t figure = 0; figure < FIGURES; figure++) {
     char name[80];
-    double value = median(verdicts, figure);
+    double value = median_of(verdicts, figure);
     snprintf(name, sizeof name, "%s_%s", plant->name, figures[figure].name);
     report(name, value, "");
     worst[figure].missing += !is_reached(figure, value);

@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 #include "client/client.h"
 #include "common/clock.h"
@@ -21,6 +20,7 @@
 #include "gate/streams.h"
 #include "interpose/driver.h"
 #include "meter/meter.h"
+#include "quantile.h"
 #include "report.h"
 
 #define ROUNDS 15
@@ -121,16 +121,6 @@ static double two_threads_ns(double (*pair_ns)(void)) {
   return runs[0].ns > runs[1].ns ? runs[0].ns : runs[1].ns;
 }
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-static double median(double *values) {
-  qsort(values, ROUNDS, sizeof *values, compare);
-  return values[ROUNDS / 2];
-}
-
 int main(int argc, char **argv) {
   double gate[ROUNDS], mutex[ROUNDS], gate_two[ROUNDS], mutex_two[ROUNDS], counted[ROUNDS],
       counted_two[ROUNDS];
@@ -146,16 +136,16 @@ int main(int argc, char **argv) {
     counted[i] = counted_pair_ns();
     counted_two[i] = two_threads_ns(counted_pair_ns);
   }
-  double gate_ns = median(gate), mutex_ns = median(mutex), two_ns = median(gate_two);
+  double gate_ns = median(gate, ROUNDS), mutex_ns = median(mutex, ROUNDS), two_ns = median(gate_two, ROUNDS);
   report("gate_ns", gate_ns, "ns");
   report("mutex_ns", mutex_ns, "ns");
   report("gate_over_mutex", gate_ns / mutex_ns, "");
   report("gate_two_threads_ns", two_ns, "ns");
   report("gate_two_over_one", two_ns / gate_ns, "");
-  report("mutex_two_over_one", median(mutex_two) / mutex_ns,
-         ""); /* what the machine itself does to two threads */
-  report("counted_ns", median(counted), "ns");
-  report("counted_two_threads_ns", median(counted_two), "ns");
+  /* what the machine itself does to two threads */
+  report("mutex_two_over_one", median(mutex_two, ROUNDS) / mutex_ns, "");
+  report("counted_ns", median(counted, ROUNDS), "ns");
+  report("counted_two_threads_ns", median(counted_two, ROUNDS), "ns");
   report("membarrier", !gate_needs_fence, "");
   report_end();
   return 0;

@@ -28,6 +28,7 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
+#include "quantile.h"
 #include "report.h"
 
 #define ROUNDS 7
@@ -254,11 +255,6 @@ static int compare_ns(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static int compare_us(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static double percentile_us(uint64_t *ns, size_t count, double part) {
   qsort(ns, count, sizeof *ns, compare_ns);
   return (double)ns[(size_t)((double)(count - 1) * part)] / 1000;
@@ -270,14 +266,9 @@ static void collect(struct figures *figures, int round) {
   figures->count += TURNS - WARM_UP;
 }
 
-static double median_us(double *values) {
-  qsort(values, ROUNDS, sizeof *values, compare_us);
-  return values[ROUNDS / 2];
-}
-
 /* The p99 is the median of the rounds' p99s: a disturbance from outside spoils one round, not the figure. */
 static double report_figures(struct figures *figures, const char *p50_name, const char *p99_name) {
-  double p99_us = median_us(figures->p99_us);
+  double p99_us = median(figures->p99_us, ROUNDS);
   report(p50_name, percentile_us(figures->ns, figures->count, 0.5), "us");
   report(p99_name, p99_us, "us");
   return p99_us;

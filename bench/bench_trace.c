@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "number.h"
+#include "quantile.h"
 #include "report.h"
 #include "trace/metrics.h"
 #include "trace/timeline.h"

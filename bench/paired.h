@@ -7,8 +7,9 @@
 #define GS_BENCH_PAIRED_H
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "quantile.h"
 
 #define PAIRED_MAX 10000
 #define PAIRED_LEAST 8 /* the error of fewer can't be told */
@@ -18,18 +19,6 @@ struct paired {
   double with[PAIRED_MAX], without[PAIRED_MAX];
 };
 
-static inline int paired_compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-/* Of sorted values: what a part of them does not exceed, between two of them in proportion. */
-static inline double paired_quantile(const double *sorted, unsigned count, double part) {
-  double at = part * (count - 1);
-  unsigned below = (unsigned)at, above = below + 1 < count ? below + 1 : below;
-  return sorted[below] + (at - below) * (sorted[above] - sorted[below]);
-}
-
 struct paired_spread {
   double low, median, high; /* quartiles */
 };
@@ -37,10 +26,9 @@ struct paired_spread {
 static inline struct paired_spread paired_spread(const double *values, unsigned count) {
   static double sorted[PAIRED_MAX];
   memcpy(sorted, values, count * sizeof *sorted);
-  qsort(sorted, count, sizeof *sorted, paired_compare);
-  return (struct paired_spread){.low = paired_quantile(sorted, count, 0.25),
-                                .median = paired_quantile(sorted, count, 0.5),
-                                .high = paired_quantile(sorted, count, 0.75)};
+  return (struct paired_spread){.low = quantile(sorted, count, 0.25),
+                                .median = median(sorted, count),
+                                .high = quantile(sorted, count, 0.75)};
 }
 
 /* With over without. Of at least one pair. */

@@ -4,12 +4,12 @@
  * the capacity goes down and up. The daemon tells how much of the job is on the card.
  */
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "common/clock.h"
 #include "measure.h"
+#include "quantile.h"
 #include "stage.h"
 
 #define SMALL_BYTES (UINT64_C(8) << 20)
@@ -96,16 +96,6 @@ static bool move(const struct scene *scene, uint64_t capacity_bytes, double *rat
   return true;
 }
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-static double median(double rates[ROUNDS]) {
-  qsort(rates, ROUNDS, sizeof *rates, compare);
-  return rates[ROUNDS / 2];
-}
-
 static bool move_rounds(const struct scene *scene, struct directions *directions) {
   double out[ROUNDS], in[ROUNDS];
   for (int round = -WARM_UP; round < ROUNDS; round++) {
@@ -113,7 +103,7 @@ static bool move_rounds(const struct scene *scene, struct directions *directions
     if (!move(scene, LOW_BYTES, &out[into]) || !move(scene, scene->high_bytes, &in[into]))
       return false;
   }
-  *directions = (struct directions){.out = median(out), .in = median(in)};
+  *directions = (struct directions){.out = median(out, ROUNDS), .in = median(in, ROUNDS)};
   return true;
 }
 

@@ -1,22 +1,8 @@
 /* metrics.c - the figures of a run. */
 #include "trace/metrics.h"
 
-#include <stdlib.h>
-
 #include "common/clock.h"
-
-static int compare_values(const void *a, const void *b) {
-  double first = *(const double *)a, second = *(const double *)b;
-  return (first > second) - (first < second);
-}
-
-double quantile(double *values, unsigned count, double q) {
-  qsort(values, count, sizeof *values, compare_values);
-  double place = q * (count - 1);
-  unsigned below = (unsigned)place;
-  unsigned above = below + 1 < count ? below + 1 : below;
-  return values[below] + (values[above] - values[below]) * (place - below);
-}
+#include "quantile.h"
 
 static double minutes(uint64_t ns) { return (double)ns / (double)(60 * NS_PER_S); }
 

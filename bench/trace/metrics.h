@@ -1,4 +1,4 @@
-/* metrics.h - what the paper's table 2 says of a run, and medians. */
+/* metrics.h - what the paper's table 2 says of a run. */
 #ifndef GS_TRACE_METRICS_H
 #define GS_TRACE_METRICS_H
 
@@ -13,10 +13,5 @@ struct row {
 };
 
 struct row row_of(const struct trace *trace, const struct outcome *outcome);
-
-/* Sorts the values; count > 0. */
-double quantile(double *values, unsigned count, double q);
-
-static inline double median(double *values, unsigned count) { return quantile(values, count, 0.5); }
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "quantile.h"
 #include "suite.h"
 #include "trace/machine.h"
 #include "trace/metrics.h"
