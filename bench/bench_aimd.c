@@ -6,31 +6,21 @@
  * Figures are medians over the seeds, of each plant with its name before it; those without a name are the
  * worst of all plants; `missing_plants`: how many miss the target. plants/judge.h says what they mean; `best`
  * is the best constant limit, a part of the GPU, in each phase.
- *
- * usage: bench_aimd [--seeds N] [--seed FIRST] [--plant NAME] [--constant PART] [--json]
- *
- *   --plant     only this one
- *   --constant  this limit instead of the controller's, for comparison
- *
- * Exit status: 0; 2 usage. Targets are reported, not enforced.
+ * --help tells the options.
  */
-#include <getopt.h>
 #include <math.h>
 #include <stddef.h>
-#include <stdlib.h>
 
-#include "number.h"
+#include "arguments.h"
 #include "plants/judge.h"
 #include "quantile.h"
-#include "report.h"
 
 #define SEEDS_MAX 1000
 #define TRIAL_SEED 1000003 /* the best limit is found on other runs than those that are judged */
 
 static struct {
-  unsigned seeds;
-  uint64_t seed;
-  const char *plant;
+  uint64_t seeds, seed;
+  const struct plant *plant; /* NULL: all */
   struct plant_regime regime;
 } options = {.seeds = 15, .seed = 1, .regime = {.controlled = true}};
 
@@ -63,15 +53,15 @@ static double value_of(const struct judge_verdict *verdict, size_t figure) {
 
 static double median_of(const struct judge_verdict *verdicts, size_t figure) {
   double values[SEEDS_MAX];
-  for (unsigned i = 0; i < options.seeds; i++)
+  for (uint64_t i = 0; i < options.seeds; i++)
     values[i] = value_of(&verdicts[i], figure);
   return median(values, options.seeds);
 }
 
 static void report_best(const struct plant *plant, const struct judge_best *best) {
   for (unsigned phase = 0; phase < plant->phase_count; phase++) {
-    char name[80];
-    snprintf(name, sizeof name, plant->phase_count > 1 ? "%s_best_%u" : "%s_best", plant->name, phase + 1);
+    const char *name = plant->phase_count > 1 ? report_name("%s_best_%u", plant->name, phase + 1)
+                                              : report_name("%s_best", plant->name);
     report(name, best->limit[phase], "");
   }
 }
@@ -89,13 +79,11 @@ static void judge(const struct plant *plant, struct worst *worst) {
   struct judge_best best;
   judge_find_best(plant, TRIAL_SEED, &best);
   report_best(plant, &best);
-  for (unsigned i = 0; i < options.seeds; i++)
+  for (uint64_t i = 0; i < options.seeds; i++)
     judge_run(plant, &options.regime, &best, options.seed + i, &verdicts[i]);
   for (size_t figure = 0; figure < FIGURES; figure++) {
-    char name[80];
     double value = median_of(verdicts, figure);
-    snprintf(name, sizeof name, "%s_%s", plant->name, figures[figure].name);
-    report(name, value, "");
+    report(report_name("%s_%s", plant->name, figures[figure].name), value, "");
     worst[figure].missing += !is_reached(figure, value);
     if (is_worse(figure, value, &worst[figure])) {
       worst[figure].value = value;
@@ -108,67 +96,53 @@ static void judge(const struct plant *plant, struct worst *worst) {
 
 static void report_worst(const struct worst *worst) {
   for (size_t i = 0; i < FIGURES; i++) {
-    char name[80];
     report_verdict(figures[i].name, worst[i].value, figures[i].target, is_reached(i, worst[i].value), true);
-    snprintf(name, sizeof name, "%s_plant", figures[i].name);
-    report_text(name, worst[i].plant);
-    snprintf(name, sizeof name, "%s_missing_plants", figures[i].name);
-    report(name, worst[i].missing, "");
+    report_text(report_name("%s_plant", figures[i].name), worst[i].plant);
+    report(report_name("%s_missing_plants", figures[i].name), worst[i].missing, "");
   }
 }
 
-static void usage(void) {
-  fprintf(stderr, "usage: bench_aimd [--seeds N] [--seed FIRST] [--plant NAME] [--constant PART] [--json]\n");
-  exit(2);
+static const char help[] = "usage: bench_aimd [--json] [options]\n"
+                           "  --seeds N          (15)\n"
+                           "  --seed FIRST       (1)\n"
+                           "  --plant NAME       only this one\n"
+                           "  --constant PART    this limit instead of the controller's, for comparison\n"
+                           "Exit status: 0; 2 usage. Targets are reported, not enforced.\n";
+
+static int read_plant(const char *name, uint64_t *unused) {
+  (void)unused;
+  options.plant = plant_find(name);
+  return options.plant ? 0 : -EINVAL;
 }
 
-static uint64_t parse_number(const char *text, uint64_t least, uint64_t most) {
-  uint64_t number;
-  if (!read_number(text, least, most, &number))
-    usage();
-  return number;
-}
-
-static void parse_constant(const char *text) {
+static int read_constant(const char *text, uint64_t *unused) {
+  (void)unused;
   char *rest;
   double part = strtod(text, &rest);
   if (*rest || rest == text || !(part >= 0 && part <= 1))
-    usage();
+    return -EINVAL;
   options.regime.controlled = false;
   for (unsigned i = 0; i < PLANT_PHASES; i++)
     options.regime.limit[i] = part;
+  return 0;
 }
 
-static void parse_options(int argc, char **argv) {
-  static const struct option known[] = {
-      {"seeds", required_argument, NULL, 'n'}, {"seed", required_argument, NULL, 's'},
-      {"plant", required_argument, NULL, 'p'}, {"constant", required_argument, NULL, 'c'},
-      {"json", no_argument, NULL, 'j'},        {0}};
-  int option;
-  while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
-    if (option == 'n')
-      options.seeds = (unsigned)parse_number(optarg, 1, SEEDS_MAX);
-    else if (option == 's')
-      options.seed = parse_number(optarg, 0, UINT64_MAX);
-    else if (option == 'p')
-      options.plant = optarg;
-    else if (option == 'c')
-      parse_constant(optarg);
-    else if (option != 'j')
-      usage();
-  }
-  if (optind < argc || (options.plant && !plant_find(options.plant)))
-    usage();
-}
+static const struct argument known[] = {
+    {"seeds", .number = &options.seeds, .least = 1, .most = SEEDS_MAX},
+    {"seed", .number = &options.seed, .most = UINT64_MAX},
+    {"plant", .parse = read_plant},
+    {"constant", .parse = read_constant},
+    {0},
+};
 
 int main(int argc, char **argv) {
   struct worst worst[FIGURES] = {0};
-  parse_options(argc, argv);
-  report_begin(argc, argv);
-  report("seeds", options.seeds, "");
+  arguments_read(argc, argv, help, known);
+  report_begin();
+  report("seeds", (double)options.seeds, "");
   report("first_seed", (double)options.seed, "");
   for (unsigned i = 0; i < plant_count; i++)
-    if (!options.plant || plant_find(options.plant) == &plants[i])
+    if (!options.plant || options.plant == &plants[i])
       judge(&plants[i], worst);
   report_worst(worst);
   report_end();

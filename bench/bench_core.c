@@ -6,14 +6,11 @@
  * Each does at once what it is told (stop, ask again, evict, restore, run), and the clock goes from deadline
  * to deadline, so nothing but the core takes time. An event is a call of the core with all that follows from
  * it.
- *
- * usage: bench_core [--json] [--seconds N]     for each combination (0.5)
  */
-#include <stdlib.h>
-
+#include "arguments.h"
 #include "common/clock.h"
+#include "common/parse.h"
 #include "core/scheduler.h"
-#include "report.h"
 
 #define GIB (UINT64_C(1) << 30)
 #define CARD (16 * GIB)
@@ -31,7 +28,7 @@ static struct sched_gpu gpus[GPUS_MAX];
 static struct client *clients;
 static struct sched_change change;
 static uint64_t now_ns, events;
-static double seconds = 0.5;
+static uint64_t each_ns = NS_PER_S / 2; /* combination */
 
 /* ---- clients ---- */
 
@@ -116,7 +113,7 @@ static void set_up(unsigned jobs, unsigned gpu_count) {
 static double measure(unsigned jobs, unsigned gpu_count) {
   set_up(jobs, gpu_count);
   uint64_t start_ns = clock_now_ns(), took_ns = 0;
-  for (events = 0; took_ns < (uint64_t)(seconds * NS_PER_S); took_ns = clock_now_ns() - start_ns) {
+  for (events = 0; took_ns < each_ns; took_ns = clock_now_ns() - start_ns) {
     uint64_t deadline_ns = scheduler_deadline_ns(&scheduler);
     if (deadline_ns == SCHED_NEVER)
       deadline_ns = now_ns + NS_PER_S; /* all fit: nothing is to be decided */
@@ -131,22 +128,24 @@ static double measure(unsigned jobs, unsigned gpu_count) {
 static void measure_and_report(unsigned gpu_count) {
   static const unsigned jobs[] = {10, 1000, 100000};
   double cost_s[3];
-  char name[64];
   for (int i = 0; i < 3; i++) {
     cost_s[i] = measure(jobs[i], gpu_count);
-    snprintf(name, sizeof name, "core_%u_jobs_%u_gpus", jobs[i], gpu_count);
-    report(name, 1 / cost_s[i], "events/s");
+    report(report_name("core_%u_jobs_%u_gpus", jobs[i], gpu_count), 1 / cost_s[i], "events/s");
   }
   /* From 1,000 to 100,000 jobs log n grows by 5/3. */
-  snprintf(name, sizeof name, "core_%u_gpus_log_over_growth", gpu_count);
-  report_at_least(name, (5.0 / 3) / (cost_s[2] / cost_s[1]), 1, true);
+  report_at_least(report_name("core_%u_gpus_log_over_growth", gpu_count), (5.0 / 3) / (cost_s[2] / cost_s[1]),
+                  1, true);
 }
 
+static const struct argument known[] = {
+    {"seconds", .parse = parse_duration_ns, .number = &each_ns},
+    {0},
+};
+
 int main(int argc, char **argv) {
-  report_begin(argc, argv);
-  for (int i = 1; i + 1 < argc; i++)
-    if (strcmp(argv[i], "--seconds") == 0)
-      seconds = atof(argv[i + 1]);
+  arguments_read(argc, argv, "usage: bench_core [--json] [--seconds N]     for each combination (0.5)\n",
+                 known);
+  report_begin();
   clients = malloc(JOBS_MAX * sizeof *clients);
   if (!clients) {
     fprintf(stderr, "bench_core: out of memory\n");

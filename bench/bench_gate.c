@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "arguments.h"
 #include "client/client.h"
 #include "common/clock.h"
 #include "gate/capture.h"
@@ -21,7 +22,6 @@
 #include "interpose/driver.h"
 #include "meter/meter.h"
 #include "quantile.h"
-#include "report.h"
 
 #define ROUNDS 15
 #define CALLS 4000000u
@@ -125,7 +125,8 @@ int main(int argc, char **argv) {
   double gate[ROUNDS], mutex[ROUNDS], gate_two[ROUNDS], mutex_two[ROUNDS], counted[ROUNDS],
       counted_two[ROUNDS];
   driver.cuCtxGetDevice = current_device;
-  report_begin(argc, argv);
+  arguments_read(argc, argv, "usage: bench_gate [--json]\n", (struct argument[]){{0}});
+  report_begin();
   gate_enter(NULL);
   gate_leave();
   for (int i = 0; i < ROUNDS; i++) {

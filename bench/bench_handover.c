@@ -3,30 +3,15 @@
  * of keeping their memory, beside what the bus, demand paging and the driver's checkpoints reach in the same
  * run.
  *
- * usage: bench_handover [--json] [options]
- *   --sizes LIST        memory of each of two jobs (1G,2G,4G,8G,16G,24G; simulated: 128M,256M)
- *   --memory LIST       swap,managed
- *   --checkpoint SIZE   of the process that cuCheckpointProcess* takes off the card; 0: leave it out (4G)
- *   --hand-overs N      measured for each size, after two that are not (6)
- *   --quantum DURATION  (150ms)
- *   --seconds N         for all of it (480); what would not fit into what is left is skipped
- *   --simulate          the simulated driver, even where there is a GPU: its figures mean nothing
- *   --daemon PATH, --lib PATH    instead of those beside this program
- *
- * All sizes are tried for which there is memory. Unified memory of all jobs together stays below 40 GiB: more
- * than that could hang a card that others use.
- * Exit status: 0; 1: something broke, or memory had other contents than it should; 2 usage; 77 no GPU here.
+ * --help tells the options. All sizes are tried for which there is memory. Unified memory of all jobs
+ * together stays below 40 GiB: more than that could hang a card that others use.
  */
-#include <getopt.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "common/host.h"
 #include "common/parse.h"
-#include "handover/measure.h"
-#include "handover/stage.h"
-#include "number.h"
-#include "report.h"
+#include "handover/play.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -34,21 +19,13 @@
 #define CARD_SPARE_BYTES (2 * GIB) /* contexts, and whoever else uses the card */
 #define REFERENCE_BYTES (4 * GIB)  /* where sizes do not matter any more */
 
-enum { EXIT_USAGE = 2, SIZES_MAX = 16 };
+enum { SIZES_MAX = 16, SWAP = 1, MANAGED = 2 };
 
 static struct {
-  uint64_t sizes[SIZES_MAX], checkpoint_bytes, quantum_ns, seconds, handovers;
-  int size_count;
-  bool swap, managed, simulate;
-  struct stage_paths paths;
-} options = {.checkpoint_bytes = UINT64_MAX,
-             .quantum_ns = 150 * NS_PER_MS,
-             .seconds = 480,
-             .handovers = 6,
-             .swap = true,
-             .managed = true};
+  uint64_t sizes[SIZES_MAX], size_count, checkpoint_bytes, quantum_ns, handovers, memory;
+} options = {
+    .checkpoint_bytes = UINT64_MAX, .quantum_ns = 150 * NS_PER_MS, .handovers = 6, .memory = SWAP | MANAGED};
 
-static struct card card;
 static uint64_t reference_bytes; /* for what is measured with one size only */
 static struct ceilings ceilings;
 static struct paging paging;
@@ -77,12 +54,13 @@ static bool has_time(const char *what, uint64_t bytes, uint64_t seconds_per_gib)
 
 /* Two processes keep so much in host memory, or on the simulated card, which is there, too. */
 static bool has_host_memory(const char *what, uint64_t bytes) {
-  uint64_t need_bytes = 2 * bytes + (options.simulate ? 2 * bytes : 8 * GIB);
+  uint64_t need_bytes = 2 * bytes + (play.simulate ? 2 * bytes : 8 * GIB);
   return host_available_bytes() >= need_bytes || skip(what, bytes, "not enough host memory");
 }
 
 static bool has_card_memory(const char *what, uint64_t bytes, uint64_t need_bytes) {
-  return card.free_bytes >= need_bytes + CARD_SPARE_BYTES || skip(what, bytes, "not enough free on the card");
+  return play.card.free_bytes >= need_bytes + CARD_SPARE_BYTES ||
+         skip(what, bytes, "not enough free on the card");
 }
 
 static bool is_managed(const char *memory) { return strcmp(memory, "managed") == 0; }
@@ -155,21 +133,12 @@ static struct setup setup_for(const char *memory, uint64_t bytes) {
                         .handovers = (unsigned)options.handovers};
 }
 
-enum { NAME_SIZE = 96 };
-
-static char *join(char name[NAME_SIZE], const char *prefix, const char *suffix) {
-  snprintf(name, NAME_SIZE, "%.48s_%s", prefix, suffix);
-  return name;
-}
-
 static void report_rate(const char *prefix, const char *suffix, double rate) {
-  char name[NAME_SIZE];
-  report(join(name, prefix, suffix), rate, "GB/s");
+  report(report_name("%s_%s", prefix, suffix), rate, "GB/s");
 }
 
 static void report_ms(const char *prefix, const char *suffix, double ns) {
-  char name[NAME_SIZE];
-  report(join(name, prefix, suffix), ns / 1e6, "ms");
+  report(report_name("%s_%s", prefix, suffix), ns / 1e6, "ms");
 }
 
 static void run_directions(const char *memory) {
@@ -186,25 +155,23 @@ static void run_directions(const char *memory) {
   if (!is_managed(memory))
     return;
   if (ceilings.in > 0)
-    report_at_least("managed_in_over_raw", directions.in / ceilings.in, 0.85, !options.simulate);
+    report_at_least("managed_in_over_raw", directions.in / ceilings.in, 0.85, !play.simulate);
   if (has_paging)
-    report_at_least("managed_out_over_prefetch", directions.out / paging.prefetch_out, 0.95,
-                    !options.simulate);
+    report_at_least("managed_out_over_prefetch", directions.out / paging.prefetch_out, 0.95, !play.simulate);
 }
 
 /* Below the reference size the drain and the messages count for much, and there is no target. */
 static void report_over_raw(const char *prefix, uint64_t bytes, double rate) {
-  char name[NAME_SIZE];
-  join(name, prefix, "over_raw_both");
+  const char *name = report_name("%s_over_raw_both", prefix);
   if (bytes >= REFERENCE_BYTES)
-    report_at_least(name, rate / raw_both(), 0.90, !options.simulate);
+    report_at_least(name, rate / raw_both(), 0.90, !play.simulate);
   else
     report(name, rate / raw_both(), "");
 }
 
 static void report_turns(const char *memory, uint64_t bytes, const struct turns *turns) {
-  char size[32], prefix[NAME_SIZE];
-  join(prefix, memory, size_name(bytes, size));
+  char size[32], prefix[48];
+  snprintf(prefix, sizeof prefix, "%s_%s", memory, size_name(bytes, size));
   report_rate(prefix, "gb_s", turns_rate(turns));
   report_rate(prefix, "slowest_gb_s", turns->slowest);
   report_ms(prefix, "drain_ms", (double)turns->drain_ns / turns->handovers);
@@ -212,7 +179,7 @@ static void report_turns(const char *memory, uint64_t bytes, const struct turns 
   if (!is_managed(memory) && ceilings.out > 0)
     report_over_raw(prefix, bytes, turns_rate(turns));
   if (!is_managed(memory) && has_paging && bytes == reference_bytes)
-    report_at_least("swap_over_paging", turns_rate(turns) / paging_rate(), 6, !options.simulate);
+    report_at_least("swap_over_paging", turns_rate(turns) / paging_rate(), 6, !play.simulate);
 }
 
 static void run_turns(const char *memory, uint64_t bytes) {
@@ -230,92 +197,68 @@ static void run_all(void) {
   run_ceilings();
   run_paging();
   run_checkpoint();
-  if (options.swap)
+  if (options.memory & SWAP)
     run_directions("swap");
-  if (options.managed)
+  if (options.memory & MANAGED)
     run_directions("managed");
-  for (int i = 0; i < options.size_count; i++) {
-    if (options.swap)
+  for (uint64_t i = 0; i < options.size_count; i++) {
+    if (options.memory & SWAP)
       run_turns("swap", options.sizes[i]);
-    if (options.managed)
+    if (options.memory & MANAGED)
       run_turns("managed", options.sizes[i]);
   }
 }
 
 /* ---- options ---- */
 
-_Noreturn static void usage(const char *what) {
-  fprintf(stderr, "bench_handover: %s: see the head of bench_handover.c\n", what);
-  exit(EXIT_USAGE);
+static const char help[] =
+    "usage: bench_handover [--json] [options]\n"
+    "  --sizes LIST          memory of each of two jobs, up to 16 sizes from 64M\n"
+    "                        (1G,2G,4G,8G,16G,24G; simulated: 128M,256M)\n"
+    "  --memory LIST         swap,managed\n"
+    "  --checkpoint SIZE     of the process that cuCheckpointProcess* takes off the card; 0: leave it out "
+    "(4G)\n"
+    "  --hand-overs N        measured for each size, after two that are not (6)\n"
+    "  --quantum DURATION    (150ms)\n"
+    "  --seconds N           for all of it (480); what would not fit into what is left is skipped\n" PLAY_HELP
+    "Exit status: 0; 1: something broke, or memory had other contents than it should; 2 usage; 77 no GPU "
+    "here.\n";
+
+static int read_sizes(const char *text, uint64_t *count) {
+  char *rest = strdupa(text);
+  *count = 0;
+  for (char *size; (size = strsep(&rest, ","));)
+    if (*count == SIZES_MAX || parse_bytes(size, &options.sizes[*count]) != 0 ||
+        options.sizes[(*count)++] < 64 * MIB)
+      return -EINVAL;
+  return 0;
 }
 
-static void read_sizes(char *list) {
-  options.size_count = 0;
-  for (char *rest = list, *size; (size = strsep(&rest, ","));) {
-    if (options.size_count == SIZES_MAX || parse_bytes(size, &options.sizes[options.size_count]) != 0 ||
-        options.sizes[options.size_count++] < 64 * MIB)
-      usage("--sizes: up to 16 sizes from 64M, as in 1G,2G");
+static int read_memory(const char *text, uint64_t *memory) {
+  char *rest = strdupa(text);
+  *memory = 0;
+  for (char *kind; (kind = strsep(&rest, ","));) {
+    if (!is_managed(kind) && strcmp(kind, "swap") != 0)
+      return -EINVAL;
+    *memory |= is_managed(kind) ? MANAGED : SWAP;
   }
+  return 0;
 }
 
-static void read_memory(char *list) {
-  options.swap = options.managed = false;
-  for (char *rest = list, *memory; (memory = strsep(&rest, ","));) {
-    bool *wanted = strcmp(memory, "swap") == 0      ? &options.swap
-                   : strcmp(memory, "managed") == 0 ? &options.managed
-                                                    : NULL;
-    if (!wanted)
-      usage("--memory: swap, managed");
-    *wanted = true;
-  }
-}
-
-static uint64_t read_count(const char *text) {
-  uint64_t number;
-  if (!read_number(text, 1, 100000, &number))
-    usage(text);
-  return number;
-}
-
-static void read_options(int argc, char **argv) {
-  static const struct option list[] = {{"json", 0, NULL, 'j'},
-                                       {"sizes", 1, NULL, 's'},
-                                       {"memory", 1, NULL, 'm'},
-                                       {"checkpoint", 1, NULL, 'c'},
-                                       {"hand-overs", 1, NULL, 'n'},
-                                       {"quantum", 1, NULL, 'q'},
-                                       {"seconds", 1, NULL, 't'},
-                                       {"simulate", 0, NULL, 'S'},
-                                       {"daemon", 1, NULL, 'd'},
-                                       {"lib", 1, NULL, 'l'},
-                                       {NULL, 0, NULL, 0}};
-  for (int option; (option = getopt_long(argc, argv, "", list, NULL)) != -1;) {
-    if (option == 's')
-      read_sizes(optarg);
-    else if (option == 'm')
-      read_memory(optarg);
-    else if (option == 'n')
-      options.handovers = read_count(optarg);
-    else if (option == 't')
-      options.seconds = read_count(optarg);
-    else if (option == 'S')
-      options.simulate = true;
-    else if (option == 'd')
-      options.paths.daemon = optarg;
-    else if (option == 'l')
-      options.paths.library = optarg;
-    else if (option == '?' || (option == 'c' && parse_bytes(optarg, &options.checkpoint_bytes) != 0) ||
-             (option == 'q' && parse_duration_ns(optarg, &options.quantum_ns) != 0))
-      usage("wrong option");
-  }
-}
+static const struct argument known[] = {
+    {"sizes", .parse = read_sizes, .number = &options.size_count},
+    {"memory", .parse = read_memory, .number = &options.memory},
+    {"checkpoint", .parse = parse_bytes, .number = &options.checkpoint_bytes},
+    {"hand-overs", .number = &options.handovers, .least = 1, .most = 100000},
+    {"quantum", .parse = parse_duration_ns, .number = &options.quantum_ns},
+    {0},
+};
 
 /* The largest size that is not more than 4 GiB, else the smallest. */
 static void choose_sizes(void) {
-  static char real[] = "1G,2G,4G,8G,16G,24G", simulated[] = "128M,256M";
   if (options.size_count == 0)
-    read_sizes(options.simulate ? simulated : real);
-  for (int i = 0; i < options.size_count; i++) {
+    read_sizes(play.simulate ? "128M,256M" : "1G,2G,4G,8G,16G,24G", &options.size_count);
+  for (uint64_t i = 0; i < options.size_count; i++) {
     uint64_t bytes = options.sizes[i];
     bool fits = bytes <= REFERENCE_BYTES && bytes > reference_bytes;
     reference_bytes = reference_bytes == 0 || fits ? bytes : reference_bytes;
@@ -323,17 +266,9 @@ static void choose_sizes(void) {
 }
 
 int main(int argc, char **argv) {
-  read_options(argc, argv);
-  deadline_set(options.seconds);
-  int status = measure_begin(&options.paths, &options.simulate, &card);
-  if (status != 0)
-    return status;
+  play.seconds = 480;
+  play_begin(argc, argv, help, known);
   choose_sizes();
-  report_begin(argc, argv);
   run_all();
-  report("simulated", options.simulate, "");
-  report("failed", failed, "");
-  report_end();
-  stage_end();
-  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return play_end(!failed);
 }

@@ -9,8 +9,6 @@
  * way for both: first every message crosses from core to core (clients on one core, daemon on the other; one
  * player on each), then all is on one core (figures named one_core). The rounds are interleaved. Each process
  * notes the time at which it sends where the other one can read it.
- *
- * usage: bench_lock [--json] [--daemon PATH]
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,10 +24,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "arguments.h"
 #include "common/clock.h"
 #include "common/wire.h"
 #include "quantile.h"
-#include "report.h"
 
 #define ROUNDS 7
 #define TURNS 2000  /* per round; all turns of one connection stay below what the daemon takes for a flood */
@@ -309,9 +307,8 @@ static void report_one_core(void) {
 
 int main(int argc, char **argv) {
   const char *path = GS_DAEMON;
-  for (int i = 1; i + 1 < argc; i++)
-    if (strcmp(argv[i], "--daemon") == 0)
-      path = argv[i + 1];
+  arguments_read(argc, argv, "usage: bench_lock [--json] [--daemon PATH]\n",
+                 (struct argument[]){{"daemon", .text = &path}, {0}});
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED)
     die("mmap", errno);
@@ -323,7 +320,7 @@ int main(int argc, char **argv) {
     measure(&one_core, round, cores[0]);
   }
   stop_daemon();
-  report_begin(argc, argv);
+  report_begin();
   report_two_cores();
   report_one_core();
   report_end();

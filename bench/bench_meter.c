@@ -9,20 +9,17 @@
  * it does otherwise: the median over the pairs. Whether the target is reached is told only if the error is
  * small enough for that, and the host was what is short.
  */
-#include <getopt.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
 
 #include "common/clock.h"
 #include "common/parse.h"
-#include "handover/measure.h"
 #include "handover/pair.h"
-#include "number.h"
+#include "handover/play.h"
 #include "paired.h"
-#include "report.h"
 
-enum { EXIT_USAGE = 2, WARM_UP = 2 };
+enum { WARM_UP = 2 };
 
 #define CAPACITY_BYTES (UINT64_C(1) << 30)
 #define IDLE_BYTES (UINT64_C(1) << 20)
@@ -31,11 +28,7 @@ enum { EXIT_USAGE = 2, WARM_UP = 2 };
 #define WAITS_MOST 0.01      /* for the GPU, of the times at which the job looks how far behind that is */
 #define LAUNCHES_PER_LOOK 64 /* handover/rush.c */
 
-static struct {
-  uint64_t pairs, slice_ns, seconds;
-  bool simulate;
-  struct stage_paths paths;
-} options = {.pairs = 50, .slice_ns = 200 * NS_PER_MS, .seconds = 540};
+static struct { uint64_t pairs, slice_ns; } options = {.pairs = 50, .slice_ns = 200 * NS_PER_MS};
 
 static struct paired rates; /* launches per second: with the meter wanted, and without */
 
@@ -180,12 +173,9 @@ static bool measure(void) {
 /* ---- figures ---- */
 
 static void report_launches(const char *what, const double *per_s) {
-  char name[64];
-  double median = paired_spread(per_s, rates.count).median;
-  snprintf(name, sizeof name, "meter_%s_launches_per_s", what);
-  report(name, median, "");
-  snprintf(name, sizeof name, "meter_%s_launch_ns", what);
-  report(name, 1e9 / median, "ns");
+  double typical_per_s = paired_spread(per_s, rates.count).median;
+  report(report_name("meter_%s_launches_per_s", what), typical_per_s, "");
+  report(report_name("meter_%s_launch_ns", what), 1e9 / typical_per_s, "ns");
 }
 
 static void report_rates(void) {
@@ -203,7 +193,7 @@ static void report_rates(void) {
   if (isfinite(error))
     report("meter_cost_error", error, "");
   report_at_least("meter_cost_ratio", ratio.median, COST,
-                  !options.simulate && error <= ERROR_MOST && waits <= WAITS_MOST);
+                  !play.simulate && error <= ERROR_MOST && waits <= WAITS_MOST);
 }
 
 /* ---- options ---- */
@@ -212,64 +202,18 @@ static const char help[] =
     "usage: bench_meter [--json] [options]\n"
     "  --pairs N             measured, after two that are not (50)\n"
     "  --slice DURATION      of each half of a pair (200ms)\n"
-    "  --seconds N           for all of it (540)\n"
-    "  --simulate            the simulated driver, even where there is a GPU: its figures mean nothing\n"
-    "  --daemon PATH, --lib PATH    instead of those beside this program\n"
+    "  --seconds N           for all of it (540)\n" PLAY_HELP
     "Exit status: 0; 1: something broke, or the time was too short; 2 usage; 77 no GPU here.\n";
 
-_Noreturn static void usage(const char *what) {
-  fprintf(stderr, "bench_meter: %s: --help tells\n", what);
-  exit(EXIT_USAGE);
-}
-
-_Noreturn static void print_help(void) {
-  fputs(help, stdout);
-  exit(EXIT_SUCCESS);
-}
-
-static uint64_t read_count(const char *text) {
-  uint64_t number;
-  if (!read_number(text, 1, PAIRED_MAX, &number))
-    usage(text);
-  return number;
-}
-
-static void read_options(int argc, char **argv) {
-  static const struct option list[] = {
-      {"json", 0, NULL, 'j'},    {"pairs", 1, NULL, 'n'},    {"slice", 1, NULL, 's'},
-      {"seconds", 1, NULL, 't'}, {"simulate", 0, NULL, 'S'}, {"daemon", 1, NULL, 'd'},
-      {"lib", 1, NULL, 'l'},     {"help", 0, NULL, 'h'},     {NULL, 0, NULL, 0}};
-  for (int option; (option = getopt_long(argc, argv, "", list, NULL)) != -1;) {
-    if (option == 'n')
-      options.pairs = read_count(optarg);
-    else if (option == 't')
-      options.seconds = read_count(optarg);
-    else if (option == 'h')
-      print_help();
-    else if (option == 'S')
-      options.simulate = true;
-    else if (option == 'd')
-      options.paths.daemon = optarg;
-    else if (option == 'l')
-      options.paths.library = optarg;
-    else if (option == '?' || (option == 's' && parse_duration_ns(optarg, &options.slice_ns) != 0))
-      usage("wrong option");
-  }
-}
+static const struct argument known[] = {
+    {"pairs", .number = &options.pairs, .least = 1, .most = PAIRED_MAX},
+    {"slice", .parse = parse_duration_ns, .number = &options.slice_ns},
+    {0},
+};
 
 int main(int argc, char **argv) {
-  struct card card;
-  read_options(argc, argv);
-  deadline_set(options.seconds);
-  int status = measure_begin(&options.paths, &options.simulate, &card);
-  if (status != 0)
-    return status;
-  report_begin(argc, argv);
+  play_begin(argc, argv, help, known);
   bool ok = measure();
   report_rates();
-  report("simulated", options.simulate, "");
-  report("failed", !ok, "");
-  report_end();
-  stage_end();
-  return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+  return play_end(ok);
 }

@@ -6,22 +6,13 @@
  * are of the daemon's core with all that its hand-overs cost, as far as the core has the policy; `reference_`
  * is what an ideal scheduler without any cost would reach, `paper_` the paper's own. The paper gives its
  * figures with two decimals or four digits, and so they are compared.
- *
- * usage: bench_trace [--seeds N] [--seed FIRST] [--mix NAME] [--timeline FILE] [--json]
- *
- *   --mix       of durations (trace/generate.c): production (default) or minutes
- *   --timeline  also write who ran when, for the first seed, as JSON (for trace_chart.py)
- *
- * Exit status: 1 if a run failed; targets are reported, not enforced.
+ * --help tells the options.
  */
-#include <getopt.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "number.h"
+#include "arguments.h"
 #include "quantile.h"
-#include "report.h"
 #include "trace/metrics.h"
 #include "trace/timeline.h"
 
@@ -48,8 +39,7 @@ struct rows {
 };
 
 static struct {
-  unsigned seeds;
-  uint64_t seed;
+  uint64_t seeds, seed;
   const struct trace_mix *mix;
   const char *timeline;
 } options = {.seeds = SEEDS_JUDGED, .seed = 1};
@@ -109,9 +99,7 @@ static double median_figure(const struct row *rows, figure_fn of) {
 }
 
 static void report_minutes(const char *prefix, const char *policy, const char *figure, double value) {
-  char name[80];
-  snprintf(name, sizeof name, "%s%s_%s", prefix, policy, figure);
-  report(name, value, "min");
+  report(report_name("%s%s_%s", prefix, policy, figure), value, "min");
 }
 
 static void report_table(const struct rows *engines, int engine_count) {
@@ -151,13 +139,7 @@ static bool is_reached(double value, enum goal goal, double target) {
 
 static void report_judged(const char *prefix, const char *figure, double value, enum goal goal, double target,
                           bool judged) {
-  char name[80];
-  snprintf(name, sizeof name, "%s%s", prefix, figure);
-  report(name, value, "");
-  snprintf(name, sizeof name, "%s%s_target", prefix, figure);
-  report(name, target, "");
-  snprintf(name, sizeof name, "%s%s_verdict", prefix, figure);
-  report_text(name, !judged ? "not_judged" : is_reached(value, goal, target) ? "pass" : "MISSED");
+  report_verdict(report_name("%s%s", prefix, figure), value, target, is_reached(value, goal, target), judged);
 }
 
 static const struct {
@@ -205,9 +187,7 @@ static void report_sweeps(const struct rows *rows) {
 static void report_calibration(const struct rows *rows) {
   for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
     double value = median_figure(rows->rows[FIFO], figures[i].of) / figures[i].of(&paper[FIFO]);
-    char name[80];
-    snprintf(name, sizeof name, "calibration_%s", figures[i].name);
-    report_judged("", name, value, NEAR, 0.1, true);
+    report_judged("calibration_", figures[i].name, value, NEAR, 0.1, true);
   }
 }
 
@@ -236,46 +216,33 @@ static void write_timeline(void) {
     die(options.timeline, err);
 }
 
-static void usage(void) {
-  fprintf(stderr, "usage: bench_trace [--seeds N] [--seed FIRST] [--mix NAME] [--timeline FILE] [--json]\n");
-  exit(2);
+static const char help[] =
+    "usage: bench_trace [--json] [options]\n"
+    "  --seeds N          (100)\n"
+    "  --seed FIRST       (1)\n"
+    "  --mix NAME         of durations (trace/generate.c): production (default) or minutes\n"
+    "  --timeline FILE    also write who ran when, for the first seed, as JSON (for trace_chart.py)\n"
+    "Exit status: 0; 1: a run failed; 2 usage. Targets are reported, not enforced.\n";
+
+static int read_mix(const char *name, uint64_t *unused) {
+  (void)unused;
+  options.mix = trace_mix_find(name);
+  return options.mix ? 0 : -EINVAL;
 }
 
-static uint64_t parse_number(const char *text, uint64_t least, uint64_t most) {
-  uint64_t number;
-  if (!read_number(text, least, most, &number))
-    usage();
-  return number;
-}
-
-static void parse_options(int argc, char **argv) {
-  static const struct option known[] = {
-      {"seeds", required_argument, NULL, 'n'}, {"seed", required_argument, NULL, 's'},
-      {"mix", required_argument, NULL, 'm'},   {"timeline", required_argument, NULL, 't'},
-      {"json", no_argument, NULL, 'j'},        {0}};
-  const char *mix = NULL;
-  int option;
-  while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
-    if (option == 'n')
-      options.seeds = (unsigned)parse_number(optarg, 1, SEEDS_MAX);
-    else if (option == 's')
-      options.seed = parse_number(optarg, 0, UINT64_MAX);
-    else if (option == 'm')
-      mix = optarg;
-    else if (option == 't')
-      options.timeline = optarg;
-    else if (option != 'j')
-      usage();
-  }
-  options.mix = trace_mix_find(mix);
-  if (optind < argc || !options.mix)
-    usage();
-}
+static const struct argument known[] = {
+    {"seeds", .number = &options.seeds, .least = 1, .most = SEEDS_MAX},
+    {"seed", .number = &options.seed, .most = UINT64_MAX},
+    {"mix", .parse = read_mix},
+    {"timeline", .text = &options.timeline},
+    {0},
+};
 
 int main(int argc, char **argv) {
   struct rows engines[2] = {0};
   struct trace trace;
-  parse_options(argc, argv);
+  options.mix = trace_mix_find(NULL);
+  arguments_read(argc, argv, help, known);
   prepare(&engines[0], core_policies);
   prepare(&engines[1], reference_policies);
   for (unsigned i = 0; i < options.seeds; i++) {
@@ -283,8 +250,8 @@ int main(int argc, char **argv) {
     run_all(&engines[0], &trace, i);
     run_all(&engines[1], &trace, i);
   }
-  report_begin(argc, argv);
-  report("seeds", options.seeds, "");
+  report_begin();
+  report("seeds", (double)options.seeds, "");
   report("first_seed", (double)options.seed, "");
   report_text("mix", options.mix->name);
   report_calibration(&engines[0]);

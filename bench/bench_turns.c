@@ -7,18 +7,15 @@
  * --help tells the options. turns_cost_ratio is what the jobs get done in their own turns, drains included,
  * over what they do unpaced.
  */
-#include <getopt.h>
 #include <poll.h>
 #include <stdlib.h>
 
 #include "common/clock.h"
 #include "common/parse.h"
-#include "handover/measure.h"
 #include "handover/pair.h"
-#include "number.h"
-#include "report.h"
+#include "handover/play.h"
 
-enum { EXIT_USAGE = 2, WARM_UP = 5, UNPACED_WARM_UP = 1, HANDOVERS_MAX = 10000 };
+enum { WARM_UP = 5, UNPACED_WARM_UP = 1, HANDOVERS_MAX = 10000 };
 
 #define CAPACITY_BYTES (UINT64_C(1) << 30) /* the jobs have no memory */
 #define DRAIN_MS 20
@@ -26,10 +23,8 @@ enum { EXIT_USAGE = 2, WARM_UP = 5, UNPACED_WARM_UP = 1, HANDOVERS_MAX = 10000 }
 #define QUEUE_DEPTH 1024 /* kernels that a job has queued at most: handover/rush.c */
 
 static struct {
-  uint64_t kernels_ms, handovers, unpaced, quantum_ns, seconds;
-  bool simulate;
-  struct stage_paths paths;
-} options = {.handovers = 100, .unpaced = 10, .quantum_ns = NS_PER_S, .seconds = 540};
+  uint64_t kernels_ms, handovers, unpaced, quantum_ns;
+} options = {.handovers = 100, .unpaced = 10, .quantum_ns = NS_PER_S};
 
 struct plan {
   uint64_t spin_ms;
@@ -128,25 +123,17 @@ static double percentile_ms(const struct drains *drains, uint64_t percent) {
   return (double)drains->ns[rank ? rank - 1 : 0] / 1e6;
 }
 
-static void report_of(const char *prefix, const char *what, double value, const char *unit) {
-  char name[64];
-  snprintf(name, sizeof name, "%s%s", prefix, what);
-  report(name, value, unit);
-}
-
 static void judge(const char *prefix, const char *what, double value, double least) {
-  char name[64];
-  snprintf(name, sizeof name, "%s%s", prefix, what);
-  report_at_least(name, value, least, !options.simulate);
+  report_at_least(report_name("%s%s", prefix, what), value, least, !play.simulate);
 }
 
 static void report_drains(const char *prefix, struct drains *drains) {
-  report_of(prefix, "drains", (double)drains->count, "");
+  report(report_name("%sdrains", prefix), (double)drains->count, "");
   if (drains->count == 0)
     return;
   qsort(drains->ns, drains->count, sizeof drains->ns[0], compare);
-  report_of(prefix, "drain_p50_ms", percentile_ms(drains, 50), "ms");
-  report_of(prefix, "drain_p99_ms", percentile_ms(drains, 99), "ms");
+  report(report_name("%sdrain_p50_ms", prefix), percentile_ms(drains, 50), "ms");
+  report(report_name("%sdrain_p99_ms", prefix), percentile_ms(drains, 99), "ms");
 }
 
 static bool run_paced(const char *prefix, uint64_t spin_ms, struct drains *paced) {
@@ -187,68 +174,18 @@ static const char help[] =
     "what is\n"
     "                        queued, 1 s of 1 ms kernels, 5 s of 5 ms kernels (10)\n"
     "  --quantum DURATION    (1s)\n"
-    "  --seconds N           for all of it (540)\n"
-    "  --simulate            the simulated driver, even where there is a GPU: its figures mean nothing\n"
-    "  --daemon PATH, --lib PATH    instead of those beside this program\n"
+    "  --seconds N           for all of it (540)\n" PLAY_HELP
     "Exit status: 0; 1: something broke, or the time was too short; 2 usage; 77 no GPU here.\n";
 
-_Noreturn static void usage(const char *what) {
-  fprintf(stderr, "bench_turns: %s: --help tells\n", what);
-  exit(EXIT_USAGE);
-}
-
-_Noreturn static void print_help(void) {
-  fputs(help, stdout);
-  exit(EXIT_SUCCESS);
-}
-
-static uint64_t read_count(const char *text) {
-  uint64_t number;
-  if (!read_number(text, 1, HANDOVERS_MAX, &number))
-    usage(text);
-  return number;
-}
-
-static void read_options(int argc, char **argv) {
-  static const struct option list[] = {
-      {"json", 0, NULL, 'j'},     {"kernels", 1, NULL, 'k'}, {"hand-overs", 1, NULL, 'n'},
-      {"unpaced", 1, NULL, 'u'},  {"quantum", 1, NULL, 'q'}, {"seconds", 1, NULL, 't'},
-      {"simulate", 0, NULL, 'S'}, {"daemon", 1, NULL, 'd'},  {"lib", 1, NULL, 'l'},
-      {"help", 0, NULL, 'h'},     {NULL, 0, NULL, 0}};
-  for (int option; (option = getopt_long(argc, argv, "", list, NULL)) != -1;) {
-    if (option == 'k')
-      options.kernels_ms = read_count(optarg);
-    else if (option == 'n')
-      options.handovers = read_count(optarg);
-    else if (option == 'u')
-      options.unpaced = read_count(optarg);
-    else if (option == 't')
-      options.seconds = read_count(optarg);
-    else if (option == 'h')
-      print_help();
-    else if (option == 'S')
-      options.simulate = true;
-    else if (option == 'd')
-      options.paths.daemon = optarg;
-    else if (option == 'l')
-      options.paths.library = optarg;
-    else if (option == '?' || (option == 'q' && parse_duration_ns(optarg, &options.quantum_ns) != 0))
-      usage("wrong option");
-  }
-}
+static const struct argument known[] = {
+    {"kernels", .number = &options.kernels_ms, .least = 1, .most = HANDOVERS_MAX},
+    {"hand-overs", .number = &options.handovers, .least = 1, .most = HANDOVERS_MAX},
+    {"unpaced", .number = &options.unpaced, .least = 1, .most = HANDOVERS_MAX},
+    {"quantum", .parse = parse_duration_ns, .number = &options.quantum_ns},
+    {0},
+};
 
 int main(int argc, char **argv) {
-  struct card card;
-  read_options(argc, argv);
-  deadline_set(options.seconds);
-  int status = measure_begin(&options.paths, &options.simulate, &card);
-  if (status != 0)
-    return status;
-  report_begin(argc, argv);
-  bool ok = options.kernels_ms ? run(options.kernels_ms) : run(1) && run(5);
-  report("simulated", options.simulate, "");
-  report("failed", !ok, "");
-  report_end();
-  stage_end();
-  return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+  play_begin(argc, argv, help, known);
+  return play_end(options.kernels_ms ? run(options.kernels_ms) : run(1) && run(5));
 }

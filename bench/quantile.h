@@ -10,13 +10,13 @@ static inline int quantile_compare(const void *a, const void *b) {
 }
 
 /* Sorts the values; count > 0. */
-static inline double quantile(double *values, unsigned count, double part) {
+static inline double quantile(double *values, size_t count, double part) {
   qsort(values, count, sizeof *values, quantile_compare);
-  double at = part * (count - 1);
-  unsigned below = (unsigned)at, above = below + 1 < count ? below + 1 : below;
-  return values[below] + (at - below) * (values[above] - values[below]);
+  double at = part * (double)(count - 1);
+  size_t below = (size_t)at, above = below + 1 < count ? below + 1 : below;
+  return values[below] + (at - (double)below) * (values[above] - values[below]);
 }
 
-static inline double median(double *values, unsigned count) { return quantile(values, count, 0.5); }
+static inline double median(double *values, size_t count) { return quantile(values, count, 0.5); }
 
 #endif

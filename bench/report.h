@@ -1,20 +1,28 @@
-/* report.h - how a benchmark tells its figures: "name value [unit]" lines, or one JSON object with --json. */
+/* report.h - how a benchmark tells its figures: "name value [unit]" lines, or one JSON object with --json
+ * (arguments.h). */
 #ifndef GS_REPORT_H
 #define GS_REPORT_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 
 static bool report_json;
 static int report_count;
 
-/* Takes --json from the arguments. */
-static inline void report_begin(int argc, char **argv) {
-  for (int i = 1; i < argc; i++)
-    report_json |= strcmp(argv[i], "--json") == 0;
+static inline void report_begin(void) {
   if (report_json)
     printf("{");
+}
+
+/* A figure's name, put together; until the next one is. */
+__attribute__((format(printf, 1, 2))) static inline const char *report_name(const char *format, ...) {
+  static char name[96];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(name, sizeof name, format, arguments);
+  va_end(arguments);
+  return name;
 }
 
 static inline void report(const char *name, double value, const char *unit) {
