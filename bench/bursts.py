@@ -11,11 +11,11 @@ given time. As a training that looks at its loss does, it never queues more than
 Copies of the job hold the same contents in slices of other addresses. So what is found in the wrong job or place is
 seen, and yet the hash, taken in the order of the contents, is the same for all copies.
 """
-import argparse
 import hashlib
 import time
 
 import gpubench
+import torchjob
 
 GIB = 1 << 30
 WIDTH = 8192  # of the matrix, and of a slice: 256 MiB of 32-bit numbers each
@@ -28,14 +28,12 @@ GAIN = 3  # so large that every bit soon has a say in all the others
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = torchjob.parser(__doc__)
     parser.add_argument("--gib", type=float, required=True, help="memory that it needs in all")
     parser.add_argument("--rounds", type=int, default=2, help="of a GPU and a CPU burst each (default: %(default)s)")
     parser.add_argument("--gpu-seconds", type=float, default=9, help="of one burst (default: %(default)g)")
     parser.add_argument("--cpu-seconds", type=float, default=1, help="of one burst (default: %(default)g)")
     parser.add_argument("--copy", type=int, default=0, help="which of the copies this is (default: %(default)s)")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--held", action="store_true", help="wait for a line on stdin at each stage")
     return parser.parse_args()
 
 
@@ -117,12 +115,10 @@ def run_bursts(memory, work):
 
 def main():
     args = parse_arguments()
-    import torch
-    stages = gpubench.Stages(args.held)
+    torch, stages = torchjob.begin(args)
     figures = gpubench.Figures(args.json)
     stages.reach("imported")
-    if not torch.cuda.is_available():
-        raise SystemExit("bursts.py: PyTorch finds no GPU")
+    torchjob.require_gpu(torch)
     memory = Memory(torch, args.gib, args.copy)
     torch.cuda.synchronize()
     stages.reach("allocated")

@@ -16,9 +16,9 @@ import sys
 import time
 
 import gpubench
+import torchjob
 import train
 
-GIB = 1 << 30
 PR_SET_PDEATHSIG = 1
 WARMUP, MEASURED = 5, 15
 
@@ -60,7 +60,7 @@ def run(torch, args, rank):
     for _ in range(WARMUP):
         training.step()
     torch.cuda.synchronize()
-    ballast = train.Ballast(int(args.gib * GIB) - torch.cuda.memory_reserved())
+    ballast = torchjob.Ballast(torch, args.gib)
 
     def step():
         training.step()
@@ -78,7 +78,7 @@ def run(torch, args, rank):
     torch.cuda.synchronize()
     return {"rank": rank, "pid": os.getpid(), "iterations": count, "start_s": start_s, "end_s": time.monotonic(),
             "loss": float(training.loss), "hash": training.weights_hash(), "memory_right": ballast.is_right(),
-            "preloaded": gpubench.is_preloaded(), "memory_gib": torch.cuda.memory_reserved() / GIB}
+            "preloaded": gpubench.is_preloaded(), "memory_gib": torch.cuda.memory_reserved() / torchjob.GIB}
 
 
 def main():

@@ -61,20 +61,34 @@ def torch_network(torch):
                          nn.ReLU(), nn.Flatten(), nn.Linear(32 * 15 * 15, 64), nn.GELU(), nn.Linear(64, 10)).cuda()
 
 
-def torch_train(torch, model, steps=20):
-    """A few training steps; the digest of the weights and the last loss."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+def torch_training(torch, model, momentum):
+    """A training's step, which returns its loss, and its optimizer."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=momentum)
     images, labels = torch.randn(32, 3, 32, 32).cuda(), torch.randint(10, (32,)).cuda()
-    for _ in range(steps):
+
+    def step():
         optimizer.zero_grad(set_to_none=True)
         loss = torch.nn.functional.cross_entropy(model(images), labels)
         loss.backward()
         optimizer.step()
+        return loss
+    return step, optimizer
+
+
+def torch_digest(model, loss):
+    """Of the weights and the last loss."""
     digest = Digest()
     digest.add(loss)
     for value in model.parameters():
         digest.add(value)
     return digest.text()
+
+
+def torch_train(torch, model):
+    step, _ = torch_training(torch, model, momentum=0.9)
+    for _ in range(20):
+        loss = step()
+    return torch_digest(model, loss)
 
 
 @check()
@@ -99,16 +113,7 @@ def torch_malloc_async():
 
 def graphed_training(torch, replays=30):
     model = torch_network(torch)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    images, labels = torch.randn(32, 3, 32, 32).cuda(), torch.randint(10, (32,)).cuda()
-
-    def step():
-        optimizer.zero_grad(set_to_none=True)
-        loss = torch.nn.functional.cross_entropy(model(images), labels)
-        loss.backward()
-        optimizer.step()
-        return loss
-
+    step, optimizer = torch_training(torch, model, momentum=0)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -121,11 +126,7 @@ def graphed_training(torch, replays=30):
         loss = step()
     for _ in range(replays):
         graph.replay()
-    digest = Digest()
-    digest.add(loss)
-    for value in model.parameters():
-        digest.add(value)
-    return digest.text()
+    return torch_digest(model, loss)
 
 
 @check()

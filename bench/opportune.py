@@ -21,10 +21,10 @@ import time
 import gpubench
 import serve
 import steady
+import torchjob
 import train
 import workloads
 
-GIB = 1 << 30
 LIMIT_GIB = 20  # what one job may have
 RATE_PER_S = 40  # of requests, unless told
 WARMUP = 8
@@ -96,17 +96,7 @@ def prepare(torch, models, args):
     torch.manual_seed(1)
     with torch.device("cuda"):
         work = getattr(Makers(torch, models, args.batch), args.workload)()
-    for _ in range(WARMUP):
-        work()
-    torch.cuda.synchronize()
-    ballast = train.Ballast(int(args.gib * GIB) - torch.cuda.memory_reserved())
-
-    def step():
-        work()
-        ballast.touch()
-
-    step()
-    torch.cuda.synchronize()
+    step, ballast = torchjob.with_ballast(torch, WARMUP, work, args.gib)
     gc.collect()
     gc.disable()
     return Player(torch, step, ballast)
@@ -123,37 +113,31 @@ def run_by_hand(player, args, torch):
     else:
         told = player.run({"start_s": start_s, "until_s": start_s + args.seconds})
         figures.add("opportune_rate", len(told["ends_s"]) / (told["end_s"] - told["start_s"]), "it/s")
-    figures.add("opportune_memory", torch.cuda.memory_reserved() / GIB, "GiB")
+    figures.add("opportune_memory", torch.cuda.memory_reserved() / torchjob.GIB, "GiB")
     figures.finish()
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = torchjob.parser(__doc__)
     parser.add_argument("--workload", choices=NAMES, default="resnet50", help="default: %(default)s")
     parser.add_argument("--batch", type=int, default=32, help="default: %(default)s")
     parser.add_argument("--gib", type=float, default=0, help="need this much memory in all (default: what it needs)")
     parser.add_argument("--seconds", type=float, default=5, help="run for this long (default: %(default)g)")
     parser.add_argument("--rate", type=float, default=RATE_PER_S, help="requests per second (default: %(default)g)")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--held", action="store_true", help="wait for a line on stdin at each stage")
     return parser.parse_args()
 
 
 def main():
     args = parse_arguments()
-    import torch
-    import torchvision  # noqa: F401  (imported now, so that the first stage has all of it behind it)
-
+    torch, stages = torchjob.begin(args, "torchvision")
     import models
-    stages = gpubench.Stages(args.held)
     stages.reach("imported")
-    if not torch.cuda.is_available():
-        raise SystemExit("opportune.py: PyTorch finds no GPU")
+    torchjob.require_gpu(torch)
     gpubench.limit_torch(torch, LIMIT_GIB)
     player = prepare(torch, models, args)
     if args.held:
-        told = {"preloaded": gpubench.is_preloaded(), "memory_gib": torch.cuda.memory_reserved() / GIB}
-        workloads.run_orders(player, stages, told)
+        told = {"preloaded": gpubench.is_preloaded(), "memory_gib": torch.cuda.memory_reserved() / torchjob.GIB}
+        torchjob.run_orders(player, stages, told)
     else:
         run_by_hand(player, args, torch)
     return 0

@@ -9,11 +9,11 @@ A request is one image, or 64 tokens, on the host; its answer goes to the host. 
 "requests_s": [...]}: when requests arrive, in seconds after T on the monotonic clock. One that arrives while another is
 served waits, and that counts. The order {"warm": true} before that is one request that nobody times.
 """
-import argparse
 import gc
 import time
 
 import gpubench
+import torchjob
 
 GIB = 1 << 30
 WARMUP = 5
@@ -30,13 +30,11 @@ TRANSFORMERS = {  # width, heads, layers
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = torchjob.parser(__doc__)
     parser.add_argument("--model", default="resnet50", help="default: %(default)s")
     parser.add_argument("--list", action="store_true", help="the models that there are")
     parser.add_argument("--seconds", type=float, default=5, help="serve for this long (default: %(default)g)")
     parser.add_argument("--rate", type=float, default=2, help="requests per second (default: %(default)g)")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--held", action="store_true", help="wait for a line on stdin at each stage")
     return parser.parse_args()
 
 
@@ -90,13 +88,10 @@ def main():
     if args.list:
         print("\n".join(available()))
         return 0
-    import torch
-    import torchvision  # noqa: F401  (imported now, so that the first stage has all of it behind it)
-    stages = gpubench.Stages(args.held)
+    torch, stages = torchjob.begin(args, "torchvision")
     torch.set_num_threads(1)
     stages.reach("imported")
-    if not torch.cuda.is_available():
-        raise SystemExit("serve.py: PyTorch finds no GPU")
+    torchjob.require_gpu(torch)
     serve = build(torch, args.model)
     answer = [serve() for _ in range(WARMUP)][-1]
     gc.collect()

@@ -8,28 +8,25 @@ Prints   steady_rate 31.1 it/s     and how long it took in all, a hash of the we
 As a training that looks at its loss does, it never queues more than a few iterations. With --held its order tells how
 long it trains: {"iterations": N}, {"seconds": S}, {"until_s": T} on the monotonic clock, or {}: until a line comes.
 """
-import argparse
 import collections
 import sys
 import threading
 import time
 
 import gpubench
+import torchjob
 import train
 
-GIB = 1 << 30
 AHEAD = 2  # iterations queued while one runs
 WARMUP = 5
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = torchjob.parser(__doc__)
     parser.add_argument("--gib", type=float, default=7, help="memory that it needs in all (default: %(default)g)")
     parser.add_argument("--batch", type=int, default=64, help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=5, help="train for this long (default: %(default)g)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--held", action="store_true", help="wait for a line on stdin at each stage")
     args = parser.parse_args()
     # What train.py wants to know besides. The same weights after the same number of iterations:
     vars(args).update(deterministic=True, allocator="native", compile=False, limit_gib=args.gib + 4)
@@ -87,40 +84,21 @@ def run(torch, step, order):
     return {"start_s": start_s, "end_s": max([time.monotonic(), *ends_s[-1:]]), "ends_s": ends_s}
 
 
-def prepare(args, torch):
-    """The training, its memory, and one step of both."""
-    training = train.Training(args, args.batch)
-    for _ in range(WARMUP):
-        training.step()
-    torch.cuda.synchronize()
-    ballast = train.Ballast(int(args.gib * GIB) - torch.cuda.memory_reserved())
-
-    def step():
-        training.step()
-        ballast.touch()
-
-    step()
-    torch.cuda.synchronize()
-    return training, ballast, step
-
-
 def main():
     args = parse_arguments()
     train.set_environment(args)
-    import torch
-    import torchvision  # noqa: F401  (imported now, so that the first stage has all of it behind it)
-    stages = gpubench.Stages(args.held)
+    torch, stages = torchjob.begin(args, "torchvision")
     figures = gpubench.Figures(args.json)
     order = stages.reach("imported") or ({} if args.held else {"seconds": args.seconds})
     begun_s = time.monotonic()
-    if not torch.cuda.is_available():
-        raise SystemExit("steady.py: PyTorch finds no GPU")
+    torchjob.require_gpu(torch)
     train.set_torch(args)
-    training, ballast, step = prepare(args, torch)
+    training = train.Training(args, args.batch)
+    step, ballast = torchjob.with_ballast(torch, WARMUP, training.step, args.gib)
     result = {"begun_s": begun_s} | run(torch, step, order)
     stages.reach("done", result)  # looking at the memory takes the GPU, which others may still need
     seen = {"hash": training.weights_hash(), "memory_right": ballast.is_right(), "preloaded": gpubench.is_preloaded(),
-            "memory_gib": torch.cuda.memory_reserved() / GIB}
+            "memory_gib": torch.cuda.memory_reserved() / torchjob.GIB}
     stages.reach("result", seen)
     if not args.held:
         figures.add("steady_rate", len(result["ends_s"]) / (result["end_s"] - result["start_s"]), "it/s")

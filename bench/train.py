@@ -7,19 +7,18 @@ With --deterministic two runs of the same seed and number of iterations give the
 libunified can be compared bit for bit. --memory-gib makes the job need that much memory in all: a buffer fills it
 up, every iteration changes all of the buffer, and all of it is checked at the end.
 """
-import argparse
 import hashlib
 import os
 import time
 
 import gpubench
+import torchjob
 
-GIB = 1 << 30
 ALLOCATORS = {"native": None, "expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = torchjob.parser(__doc__)
     parser.add_argument("--batch", default="64", help="batch sizes, one after the other: 64,4")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--iterations", type=int, help="measure so many iterations")
@@ -32,8 +31,6 @@ def parse_arguments():
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
     parser.add_argument("--allocator", choices=ALLOCATORS, default="native")
     parser.add_argument("--deterministic", action="store_true", help="same seed, same bits")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--held", action="store_true", help="wait for a line on stdin at each stage")
     return parser.parse_args()
 
 
@@ -52,31 +49,6 @@ def set_torch(args):
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
-
-
-class Ballast:
-    """Memory that the job needs and uses: word i holds its place in its chunk plus the iterations so far."""
-
-    CHUNK = 16 << 20  # words
-
-    def __init__(self, size_bytes):
-        import torch
-        self.steps = 0
-        self.words = torch.empty(max(0, size_bytes) // 4, dtype=torch.int32, device="cuda")
-        self.pattern = torch.arange(self.CHUNK, dtype=torch.int32, device="cuda") if size_bytes > 0 else None
-        for chunk in self.words.split(self.CHUNK) if size_bytes > 0 else ():
-            chunk.copy_(self.pattern[:chunk.numel()])
-
-    def touch(self):
-        if self.words.numel():
-            self.words.add_(1)
-            self.steps += 1
-
-    def is_right(self):
-        if not self.words.numel():
-            return True
-        return not any(bool((chunk - self.steps != self.pattern[:chunk.numel()]).any())
-                       for chunk in self.words.split(self.CHUNK))
 
 
 class Training:
@@ -150,22 +122,12 @@ def train(args, batch, stages):
     training = Training(args, batch)
     if args.graph:
         training.capture()
-    for _ in range(args.warmup):
-        training.step()
-    torch.cuda.synchronize()
-    ballast = Ballast(int(args.memory_gib * GIB) - torch.cuda.memory_reserved())
-
-    def step():
-        training.step()
-        ballast.touch()
-
-    step()
-    torch.cuda.synchronize()
+    step, ballast = torchjob.with_ballast(torch, args.warmup, training.step, args.memory_gib)
     stages.reach("ready")
     count, start, end = run_for(args, step, torch.cuda.synchronize)
     return {"batch": batch, "iterations": count, "start_s": start, "end_s": end, "rate": count / (end - start),
             "loss": float(training.loss), "hash": training.weights_hash(), "ballast_right": ballast.is_right(),
-            "reserved_gib": torch.cuda.memory_reserved() / GIB, "preloaded": gpubench.is_preloaded()}
+            "reserved_gib": torch.cuda.memory_reserved() / torchjob.GIB, "preloaded": gpubench.is_preloaded()}
 
 
 def print_figures(figures, result):
@@ -181,13 +143,10 @@ def print_figures(figures, result):
 def main():
     args = parse_arguments()
     set_environment(args)
-    import torch
-    import torchvision  # noqa: F401  (imported now, so that the first stage has all of it behind it)
-    stages = gpubench.Stages(args.held)
+    torch, stages = torchjob.begin(args, "torchvision")
     figures = gpubench.Figures(args.json)
     stages.reach("imported")
-    if not torch.cuda.is_available():
-        raise SystemExit("train.py: PyTorch finds no GPU")
+    torchjob.require_gpu(torch)
     set_torch(args)
     right = True
     for batch in (int(text) for text in args.batch.split(",")):

@@ -7,11 +7,11 @@ Prints   NAME_rate 31.1 it/s  for each.
 With --held it obeys orders from its stdin: {"do": "build", "workload": NAME}, {"do": "run", "iterations": N} or
 {"do": "run", "seconds": S}, {"do": "drop"}; a bare line ends it. A workload that fails is an answer, not an end.
 """
-import argparse
 import gc
 import time
 
 import gpubench
+import torchjob
 
 LIMIT_GIB = 12  # what a process may have; the largest workload needs about 10
 WARMUP_S = 0.4
@@ -212,14 +212,6 @@ class Player:
             return {"error": (str(error).strip().splitlines() or [type(error).__name__])[0]}
 
 
-def run_orders(player, stages, answer):
-    while True:
-        order = stages.reach("ready", answer)
-        if order is None:
-            return
-        answer = player.obey(order)
-
-
 def run_by_hand(player, names, seconds, figures):
     for name in names:
         answer = player.obey({"do": "build", "workload": name})
@@ -229,16 +221,14 @@ def run_by_hand(player, names, seconds, figures):
             gpubench.note(f"{name}: {answer['error']}")
             continue
         figures.add(name + "_rate", answer["iterations"] / answer["seconds"], "it/s")
-        figures.add(name + "_memory", player.torch.cuda.memory_reserved() / (1 << 30), "GiB")
+        figures.add(name + "_memory", player.torch.cuda.memory_reserved() / torchjob.GIB, "GiB")
     figures.finish()
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = torchjob.parser(__doc__)
     parser.add_argument("--only", default=",".join(NAMES), help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=2, help="for each (default: %(default)g)")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--held", action="store_true", help="wait for a line on stdin at each stage")
     args = parser.parse_args()
     args.only = args.only.split(",")
     if set(args.only) - set(NAMES):
@@ -248,18 +238,15 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
-    import torch
-
+    torch, stages = torchjob.begin(args)
     import models
-    stages = gpubench.Stages(args.held)
     stages.reach("imported")
-    if not torch.cuda.is_available():
-        raise SystemExit("workloads.py: PyTorch finds no GPU")
+    torchjob.require_gpu(torch)
     gpubench.limit_torch(torch, LIMIT_GIB)
     gc.disable()
     player = Player(torch, models)
     if args.held:
-        run_orders(player, stages, {"preloaded": gpubench.is_preloaded()})
+        torchjob.run_orders(player, stages, {"preloaded": gpubench.is_preloaded()})
     else:
         run_by_hand(player, args.only, args.seconds, gpubench.Figures(args.json))
     return 0
