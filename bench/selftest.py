@@ -18,7 +18,7 @@ import gpubench
 
 FAKE_JOB = r'''#!/usr/bin/env python3
 """Speaks like framework_checks.py and train.py. What it does under libunified is told by FAKE."""
-import json, os, pathlib, subprocess, sys, time
+import gpubench, os, pathlib, subprocess, sys, time
 words = sys.argv[1:]
 ours = "LD_PRELOAD" in os.environ
 fake = os.environ.get("FAKE", "same") if ours else os.environ.get("FAKE_STOCK", "same")
@@ -26,10 +26,7 @@ daemon = os.environ.get("GPUSHARE_SOCKET", "")
 if os.path.exists(daemon) and fake != "unknown":
     with open(daemon + ".pids", "a") as pids:
         pids.write(f"{os.getpid()}\n")
-def reach(name, data=None):
-    print("@" + name + ("" if data is None else " " + json.dumps(data)), flush=True)
-    if not sys.stdin.readline():
-        sys.exit("alone")
+reach = gpubench.Stages(True).reach
 if fake == "failed":
     sys.exit("it went wrong")
 if fake == "hang":
@@ -83,6 +80,7 @@ class Fakes(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory(prefix="gpushare-selftest-")
         root = cls.root = pathlib.Path(cls.folder.name)
         write_program(root / "python", cls.JOB)
+        (root / "gpubench.py").symlink_to(gpubench.HERE / "gpubench.py")  # beside the jobs, which speak by it
         write_program(root / "build/daemon/gpushare-daemon", cls.DAEMON)
         write_program(root / "build/daemon/gpusharectl", cls.CTL)
         (root / "build/src").mkdir()

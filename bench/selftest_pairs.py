@@ -25,7 +25,7 @@ import speeds
 # (FAKE_AUTO or what was set), and what it has beyond 30 % production lacks.
 FAKE_JOB = r'''#!/usr/bin/env python3
 """Speaks like opportune.py."""
-import json, os, pathlib, sys, time
+import gpubench, os, pathlib, sys, time
 words, env = sys.argv[1:], os.environ.get
 if words[0] == "-c":
     sys.exit(int(env("FAKE_GPU", "0")))
@@ -36,12 +36,7 @@ ours, fake, socket = "LD_PRELOAD" in os.environ, env("FAKE", "same"), env("GPUSH
 spans = {name: pathlib.Path(env("FAKE_ROOT")) / ("span." + name) for name in ("production", "opportunistic")}
 spans[side].unlink(missing_ok=True)
 other = spans["production" if side == "opportunistic" else "opportunistic"]
-def reach(name, data=None):
-    print("@" + name + ("" if data is None else " " + json.dumps(data)), flush=True)
-    word, _, order = sys.stdin.readline().partition(" ")
-    if not word:
-        sys.exit("alone")
-    return json.loads(order) if order.strip() else None
+reach = gpubench.Stages(True).reach
 def limit():
     path = pathlib.Path(socket + ".rate")
     text = path.read_text() if path.exists() else "auto"

@@ -30,7 +30,7 @@ FAKE_JOB = r'''#!/usr/bin/env python3
 
 Under a daemon whose policy is fair FAKE_SHARE of that, else FAKE_ALONE; where iterations are counted FAKE_SRTF and so
 on, by the policy."""
-import json, os, pathlib, sys, time
+import gpubench, json, os, pathlib, sys, time
 words = sys.argv[1:]
 env = os.environ.get
 if words[0] == "-c":
@@ -45,12 +45,7 @@ value = lambda name: words[words.index(name) + 1]
 socket = env("GPUSHARE_SOCKET")
 ours, fake = "LD_PRELOAD" in os.environ, env("FAKE", "same") if "LD_PRELOAD" in os.environ else "same"
 preloaded = "libunified" in pathlib.Path("/proc/self/maps").read_text()
-def reach(name, data=None):
-    print("@" + name + ("" if data is None else " " + json.dumps(data)), flush=True)
-    word, _, order = sys.stdin.readline().partition(" ")
-    if not word:
-        sys.exit("alone")
-    return json.loads(order) if order.strip() else None
+reach = gpubench.Stages(True).reach
 def appear():
     if ours:
         with open(socket + ".pids", "a") as pids:

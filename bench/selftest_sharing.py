@@ -19,7 +19,7 @@ import thesis
 
 FAKE_BURSTS = r'''#!/usr/bin/env python3
 """Speaks like bursts.py. It takes as long as its work, times the factor of the daemon's mode (FAKE_ON, FAKE_AUTO)."""
-import json, os, pathlib, sys, time
+import gpubench, os, pathlib, sys, time
 words = sys.argv[1:]
 if words[0] == "-c":
     sys.exit(int(os.environ.get("FAKE_GPU", "0")))
@@ -29,10 +29,7 @@ if ours:
     mode = socket.read_text()
     with open(str(socket) + ".pids", "a") as pids:
         pids.write(f"{os.getpid()}\n")
-def reach(name, data=None):
-    print("@" + name + ("" if data is None else " " + json.dumps(data)), flush=True)
-    word, _, order = sys.stdin.readline().partition(" ")
-    return json.loads(order) if order.strip() else None
+reach = gpubench.Stages(True).reach
 reach("imported")
 reach("allocated")
 if ours and fake == "failed":
@@ -56,7 +53,7 @@ reach("result", {"start_s": start, "end_s": end, "gpu_s": gpu_s, "memory_gib": 8
 
 FAKE_WORKLOADS = r'''#!/usr/bin/env python3
 """Speaks like workloads.py. Under libunified an iteration takes as much longer as FAKE_MANAGED and FAKE_SWAP say."""
-import json, os, pathlib, sys
+import gpubench, os, pathlib, sys
 if sys.argv[1] == "-c":
     sys.exit(int(os.environ.get("FAKE_GPU", "0")))
 memory = os.environ.get("GPUSHARE_MEMORY", "stock")
@@ -66,12 +63,7 @@ if os.path.exists(daemon):
         pids.write(f"{os.getpid()}\n")
 slower = float(os.environ.get("FAKE_" + memory.upper(), "1"))
 fails = os.environ.get("FAKE_FAILS", "").split(":")  # VARIANT:WORKLOAD:error or dead
-def reach(name, data=None):
-    print("@" + name + ("" if data is None else " " + json.dumps(data)), flush=True)
-    word, _, order = sys.stdin.readline().partition(" ")
-    if not word:
-        sys.exit("alone")
-    return json.loads(order) if order.strip() else None
+reach = gpubench.Stages(True).reach
 reach("imported")
 answer = {"preloaded": "libunified" in pathlib.Path("/proc/self/maps").read_text()}
 while order := reach("ready", answer):
