@@ -1,5 +1,5 @@
 /* internal.h - what the parts of the scheduler share: books.c, change.c, handover.c, overhead.c,
- * residency.c, tally.c, turns.c, scheduler.c. */
+ * residency.c, rooms.c, tally.c, turns.c, scheduler.c. */
 #ifndef GS_SCHEDULER_INTERNAL_H
 #define GS_SCHEDULER_INTERNAL_H
 
@@ -166,26 +166,28 @@ void residency_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chang
 /* While there is room for all, only the job whose memory has changed gets another room. */
 void residency_update_job(struct sched_job *job, uint64_t now_ns, struct sched_change *change);
 
-void residency_set_room(struct sched_job *job, uint64_t room_bytes, uint64_t now_ns,
-                        struct sched_change *change);
-
-/* The job says what it has on the card, and which room it knows of. */
-void residency_acknowledge(struct sched_job *job, const struct sched_residence *residence, uint64_t now_ns);
-
-/* The driver has refused it so many bytes of its room. */
-void residency_refuse(struct sched_job *job, uint64_t short_bytes, uint64_t now_ns,
-                      struct sched_change *change);
-
-/* The job's room, claim or state has changed: does it have to give back room, and since when? */
-void residency_watch(struct sched_job *job, uint64_t now_ns);
-
 uint64_t residency_deadline_ns(const struct sched_gpu *gpu);
 
+/* ---- rooms.c ---- */
+
+void rooms_set(struct sched_job *job, uint64_t room_bytes, uint64_t now_ns, struct sched_change *change);
+
+/* The job says what it has on the card, and which room it knows of. */
+void rooms_acknowledge(struct sched_job *job, const struct sched_residence *residence, uint64_t now_ns);
+
+/* The driver has refused it so many bytes of its room. */
+void rooms_refuse(struct sched_job *job, uint64_t short_bytes, uint64_t now_ns, struct sched_change *change);
+
+/* The job's room, claim or state has changed: does it have to give back room, and since when? */
+void rooms_watch(struct sched_job *job, uint64_t now_ns);
+
+uint64_t rooms_deadline_ns(const struct sched_gpu *gpu);
+
 /* Those that give nothing back for longer than the grace are not counted on any more. */
-void residency_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
+void rooms_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
 
 /* Those that were not to be asked again for some time can be. */
-void residency_expire_stays(struct sched_gpu *gpu, uint64_t now_ns);
+void rooms_expire_stays(struct sched_gpu *gpu, uint64_t now_ns);
 
 /* ---- books.c ---- */
 

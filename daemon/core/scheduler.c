@@ -281,7 +281,7 @@ static void account_moves(struct sched_job *job, const struct sched_residence *r
 void scheduler_resident(struct sched_job *job, const struct sched_residence *residence, uint64_t now_ns,
                         struct sched_change *change) {
   account_moves(job, residence);
-  residency_acknowledge(job, residence, now_ns);
+  rooms_acknowledge(job, residence, now_ns);
   measure_restore(job, residence->restored_bytes, now_ns);
   conclude(job->gpu, now_ns, change);
 }
@@ -293,7 +293,7 @@ void scheduler_short(struct sched_job *job, uint64_t short_bytes, uint64_t now_n
   if (short_bytes == 0)
     return;
   overhead_add(gpu, short_bytes, now_ns);
-  residency_refuse(job, short_bytes, now_ns, change);
+  rooms_refuse(job, short_bytes, now_ns, change);
   change_add(change, job, SCHED_TELL_CAPACITY);
   conclude(gpu, now_ns, change);
 }
@@ -406,6 +406,7 @@ uint64_t scheduler_deadline_ns(const struct scheduler *scheduler) {
     deadline_ns = min_u64(deadline_ns, turns_deadline_ns(gpu_of(node)));
     deadline_ns = min_u64(deadline_ns, joint_deadline_ns(gpu_of(node)));
     deadline_ns = min_u64(deadline_ns, residency_deadline_ns(gpu_of(node)));
+    deadline_ns = min_u64(deadline_ns, rooms_deadline_ns(gpu_of(node)));
     deadline_ns = min_u64(deadline_ns, ephemeral_deadline_ns(gpu_of(node)));
     deadline_ns = min_u64(deadline_ns, overhead_deadline_ns(gpu_of(node)));
   }
@@ -416,8 +417,8 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
   list_each(node, &scheduler->gpus) {
     turns_expire_grace(gpu_of(node), now_ns, change);
     joint_expire(gpu_of(node), now_ns, change);
-    residency_expire_grace(gpu_of(node), now_ns, change);
-    residency_expire_stays(gpu_of(node), now_ns);
+    rooms_expire_grace(gpu_of(node), now_ns, change);
+    rooms_expire_stays(gpu_of(node), now_ns);
     ephemeral_expire(gpu_of(node), now_ns);
     overhead_expire(gpu_of(node), now_ns, change);
     conclude(gpu_of(node), now_ns, change);

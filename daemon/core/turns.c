@@ -65,7 +65,7 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   job->active = job->grows = job->displaced = job->must_stop = job->together = false;
   enter_list(job, now_ns);
   books_claim(job);
-  residency_watch(job, now_ns);
+  rooms_watch(job, now_ns);
 }
 
 void turns_rank(struct sched_job *job) {

@@ -194,7 +194,7 @@ inline admit_running(s) {
   note_beside()
 }
 
-/* ---- residency.c ---- */
+/* ---- rooms.c ---- */
 
 inline assume_resident(s) { job[s].resident = job[s].resident || (job[s].runs && job[s].room) }
 
@@ -214,6 +214,8 @@ inline set_room(s, now) {
   :: else
   fi
 }
+
+/* ---- residency.c ---- */
 
 inline plan_sum() { /* planned */
   planned = 0;
