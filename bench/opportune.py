@@ -80,7 +80,7 @@ class Player:
 
     def run(self, order):
         if "requests_s" in order:
-            return {"requests": serve.run(self.step, order)}
+            return serve.run(self.step, order)
         time.sleep(max(0, order["start_s"] - time.monotonic()))
         return steady.run(self.torch, self.step, order)
 

@@ -10,7 +10,7 @@
 The processes of a pair start once per mode, and *alone* is one of them while the other one waits: so what libunified
 costs a job that is alone is not in the ratios, but in NAME_alone_over_stock. A server is compared by the same requests.
 With ours a sweep then looks for the best constant limit: the highest that leaves production 0.98 of its speed (of a
-server: by the mean time of an answer, as its throughput says little), and what the opportunistic job gets under it.
+server: by the mean time of an answer, what its host does taken as alone, as its throughput says little), and what the opportunistic job gets under it.
 At last the production job ends, and opportunistic_back_s is how long the other one takes to reach 0.98 of its speed
 alone.
 
@@ -169,7 +169,9 @@ def report_side(figures, prefix, side, mode, seen):
         figures.add(name + "_alone_over_stock", speeds.ratio(alone.mean_pace(), stock))
     figures.add(name + "_over_alone", together.throughput_over(alone) or 0)
     if isinstance(together, speeds.Served):
+        figures.add(name + "_answers_over_alone", together.answers_over(alone) or 0)
         figures.add(name + "_speed_over_alone", together.speed_over(alone) or 0)
+        figures.add(name + "_p99_steadied_over_alone", together.p99_steadied_over(alone) or 0)
     p99_over = together.p99_over(alone)
     if p99_over is not None:
         figures.add(name + "_p99_over_alone", p99_over)

@@ -56,7 +56,8 @@ def run(order):
     def speed(at_s):
         return share if from_s <= at_s < to_s else 1
     if "requests_s" in order:
-        return {"requests": [[start + at_s, 5 / speed(start + at_s)] for at_s in order["requests_s"]]}
+        times = [[start + at_s, 5 / speed(start + at_s)] for at_s in order["requests_s"]]
+        return {"requests": times, "waited_ms": [ms - 4 for _, ms in times]}
     ends, at_s = [], start
     while at_s < until:
         at_s += 0.01 / max(speed(at_s), 0.01)
@@ -312,9 +313,11 @@ class SpeedsTest(unittest.TestCase):
 
     def test_only_requests_that_both_had(self):
         def served(told, places):
-            return speeds.of([speeds.Piece({"requests": told}, 0, 0, 10, places)])
+            waited_ms = [ms / 5 for _, ms in told]
+            return speeds.of([speeds.Piece({"requests": told, "waited_ms": waited_ms}, 0, 0, 10, places)])
         alone, beside = served([[1, 5], [2, 50]], [0, 1]), served([[0.5, 900], [1, 10]], [None, 0])
-        self.assertEqual((beside.speed_over(alone), beside.p99_over(alone)), (0.5, 2))
+        self.assertEqual((beside.answers_over(alone), beside.p99_over(alone)), (0.5, 2))
+        self.assertEqual((beside.speed_over(alone), beside.p99_steadied_over(alone)), (round(5 / 6, 4), 1.2))
         self.assertEqual([served([[1, 5], [9, ms]], [0, 1]).throughput() for ms in (900, 3500)], [1, 0.8])
 
     def test_back(self):

@@ -69,6 +69,9 @@ class Served:
         self.by_place = {place: ms for piece in pieces  # which one of the pattern -> ms
                          for place, (_, ms) in zip(piece.places, piece.told["requests"]) if place is not None}
 
+        self.waited_ms = {place: ms for piece in pieces for place, ms in zip(piece.places, piece.told["waited_ms"])
+                          if place is not None}
+
     def throughput(self):
         """Over what comes: 1 if all is answered as soon as the last one has come."""
         took_s = sum(max([piece.to_s] + [came_s + ms / 1e3 for came_s, ms in piece.told["requests"]]) - piece.from_s
@@ -93,10 +96,24 @@ class Served:
     def throughput_over(self, alone):
         return ratio(self.throughput(), alone.throughput())
 
-    def speed_over(self, alone):
+    def answers_over(self, alone):
         """Its throughput says nothing until it drowns; how long its answers take does."""
         places = self.common(alone)
         return ratio(sum(alone.by_place[place] for place in places), sum(self.by_place[place] for place in places))
+
+    def steadied(self, alone):
+        """How long its answers would have taken, had its host been neither faster nor slower than in the run alone: of a
+        request that the host works on for 7 ms that differs by far more than what others make it wait for the GPU."""
+        return {place: alone.by_place[place] + self.waited_ms[place] - alone.waited_ms[place]
+                for place in self.common(alone)}
+
+    def speed_over(self, alone):
+        steadied = self.steadied(alone)
+        return ratio(sum(alone.by_place[place] for place in steadied), sum(steadied.values()))
+
+    def p99_steadied_over(self, alone):
+        steadied = self.steadied(alone)
+        return ratio(p99(steadied.values()), p99([alone.by_place[place] for place in steadied]))
 
     def p99_over(self, alone):
         places = self.common(alone)

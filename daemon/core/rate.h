@@ -22,12 +22,15 @@
 #define RATE_NO_LIMIT UINT64_MAX
 
 struct rate_counters {
-  uint64_t at_ns;        /* when they were brought up to date; the tick's time if nobody knows */
-  uint64_t submissions;  /* calls let through */
-  uint64_t sampled_ns;   /* what sampled kernels took on the GPU */
-  uint64_t expected_ns;  /* what the same take undisturbed */
-  uint64_t busy_ns;      /* time in which the GPU had work of the job */
-  uint64_t service_ns;   /* time in which the job had something to do; never growing: not known */
+  uint64_t at_ns;       /* when they were brought up to date; the tick's time if nobody knows */
+  uint64_t submissions; /* calls let through */
+  uint64_t sampled_ns;  /* what sampled kernels took on the GPU */
+  uint64_t expected_ns; /* what the same take undisturbed */
+  uint64_t busy_ns;     /* time in which the GPU had work of the job */
+  uint64_t service_ns;  /* time in which the job had something to do; never growing: not known */
+  uint64_t served;      /* submissions of the service that is over, or was for long under way */
+  uint64_t
+      waited_ns; /* of that service: time in which the job waited for the GPU; never growing: not known */
   uint64_t throttled_ns; /* time that threads waited at their limit */
   bool idle;             /* nothing is queued, and nobody submits */
 };
@@ -86,6 +89,8 @@ struct rate_gpu {
   double limit;           /* of all opportunistic jobs together, GPU ns per s; kept while paused and free */
   unsigned calm;          /* windows in a row in which production has lost nothing */
   unsigned tries;         /* decreases by half, one after the other */
+  unsigned falls;         /* decreases in a row that have not been enough */
+  bool falling;           /* the last step was one */
   unsigned sure;          /* ticks in a row that said the same of the limit */
   unsigned ticks;         /* since the limit or the state changed: what windows may look back on */
   unsigned unchecked;     /* ticks since a check has found nothing */

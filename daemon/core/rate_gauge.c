@@ -36,6 +36,11 @@ void gauge_push(struct rate_gauge *gauge, double done, double spent) {
   gauge->marked = min_unsigned(gauge->marked + 1, GAUGE_TICKS);
 }
 
+void gauge_charge(struct rate_gauge *gauge, double spent_per_done) {
+  for (unsigned i = 0; i <= GAUGE_TICKS; i++)
+    gauge->spent[i] += spent_per_done * gauge->done[i];
+}
+
 /* The growth of a sum from `from` ticks ago to `to` ticks ago, each end the mean of `width` points. An end
  * falls anywhere into an iteration: the mean of several is less moved by where. */
 static double growth(const struct rate_gauge *gauge, const double *sums, unsigned from, unsigned to,
@@ -55,6 +60,10 @@ static double speed_between(const struct rate_gauge *gauge, unsigned from, unsig
 double gauge_speed(const struct rate_gauge *gauge, unsigned ticks) {
   ticks = min_unsigned(ticks, gauge->ticks);
   return ticks > 0 ? speed_between(gauge, ticks, 0) : 0;
+}
+
+double gauge_done(const struct rate_gauge *gauge, unsigned ticks) {
+  return growth(gauge, gauge->done, min_unsigned(ticks, gauge->ticks), 0, 1);
 }
 
 double gauge_spent(const struct rate_gauge *gauge, unsigned ticks) {

@@ -41,8 +41,12 @@ void gauge_drop(struct rate_gauge *gauge, unsigned ticks);
 
 void gauge_push(struct rate_gauge *gauge, double done, double spent);
 
+/* Of all that was pushed each unit that was done has cost so much more. */
+void gauge_charge(struct rate_gauge *gauge, double spent_per_done);
+
 /* In the last ticks, at most as many as are known: done / spent; 0: nothing was spent. */
 double gauge_speed(const struct rate_gauge *gauge, unsigned ticks);
+double gauge_done(const struct rate_gauge *gauge, unsigned ticks);
 double gauge_spent(const struct rate_gauge *gauge, unsigned ticks);
 
 /* Takes the last ticks as undisturbed. False: they say nothing, and the base is unknown now. */

@@ -28,6 +28,8 @@ void growth_take(struct rate_job *job, uint64_t elapsed_ns) {
       .expected_ns = grown(now->expected_ns, last->expected_ns, most, &sane),
       .busy_ns = grown(now->busy_ns, last->busy_ns, most, &sane),
       .service_ns = grown(now->service_ns, last->service_ns, elapsed + LATE_NS, &sane),
+      .served = grown(now->served, last->served, SUBMISSIONS_PER_NS * (elapsed + LATE_NS), &sane),
+      .waited_ns = grown(now->waited_ns, last->waited_ns, elapsed + LATE_NS, &sane),
       .throttled_ns = grown(now->throttled_ns, last->throttled_ns, THREADS * elapsed, &sane),
   };
   job->growth = sane ? growth : (struct rate_growth){.elapsed_ns = elapsed, .idle = now->idle};

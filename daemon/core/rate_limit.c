@@ -51,9 +51,10 @@ static bool some_pause(const struct rate_gpu *gpu) {
 /* ---- what is lost, and what a share of the GPU costs ---- */
 
 /* By so much the limit changes for a part of production's speed. Small limits cost something from the first
- * share on, so there the line goes through zero; large ones only beyond what production leaves over. */
+ * share on, so there the line goes through zero; large ones only beyond what production leaves over, or so it
+ * is believed until that was not enough again and again: then the line goes through zero there as well. */
 static double gain_at(const struct rate_gpu *gpu, const struct rate_loss *loss) {
-  return fmin(gpu->limit / RATE_WHOLE_GPU / fmax(loss->loss, RATE_AIM), loss->gain);
+  return fmin(gpu->limit / RATE_WHOLE_GPU / fmax(loss->loss, RATE_AIM), ldexp(loss->gain, (int)gpu->falls));
 }
 
 /* What production is to get back may lower the limit by no more than a part: of itself, or of small ones. */
@@ -109,10 +110,20 @@ static void note_calm(struct rate_gpu *gpu, const struct rate_loss *loss) {
     gpu->calm -= gpu->calm > 0;
 }
 
+#define FALLS_MOST 6
+#define FALL_ERRORS 2.0
+
+static void note_fall(struct rate_gpu *gpu, const struct rate_loss *loss) {
+  if (gpu->falling && loss->loss - RATE_AIM > FALL_ERRORS * loss->noise)
+    gpu->falls += gpu->falls < FALLS_MOST;
+}
+
 /* While production is calm, increases become larger and larger. */
 static void increase(struct rate_gpu *gpu, double step) {
   double boosted = ldexp(step, gpu->calm > 0 ? 3 * (int)gpu->calm - 3 : 0);
   gpu->tries = 0;
+  gpu->falls /= 2;
+  gpu->falling = false;
   set_limit(gpu, gpu->limit + fmax(step, fmin(boosted, INCREASE_MOST * gpu->limit)), RATE_STEADY, RATE_KEEPS);
 }
 
@@ -120,6 +131,7 @@ static void decrease(struct rate_gpu *gpu, double step) {
   double most = (gpu->state == RATE_SLOW_START ? START_DECREASE_MOST : DECREASE_MOST) * gpu->limit;
   gpu->tries = step >= most ? gpu->tries + 1 : 0;
   gpu->calm = 0;
+  gpu->falling = true;
   if (gpu->tries >= TRIES)
     check(gpu, RATE_LOSES_ALWAYS, gpu->ticks);
   else
@@ -149,6 +161,7 @@ static void change_limit(struct rate_gpu *gpu, const struct rate_loss *loss) {
     return;
   }
   note_calm(gpu, loss);
+  note_fall(gpu, loss);
   double before = gpu->limit, gain = gain_at(gpu, loss);
   double step = gain * take_difference(loss) * RATE_WHOLE_GPU;
   if (step > 0)
@@ -309,9 +322,7 @@ static unsigned some_faster(struct rate_gpu *gpu) {
   unsigned some = 0;
   rate_each_job(job, &gpu->production) {
     unsigned ticks = signal_works(&job->signal) ? faster_ticks(&job->signal) : 0;
-    if (ticks > 0 && job->signal.wander > 0)
-      signal_take_over(&job->signal, ticks);
-    else if (ticks > 0)
+    if (ticks > 0 && !signal_take_faster(&job->signal, ticks))
       some = ticks;
   }
   return some;
@@ -359,7 +370,8 @@ static void step_steady(struct rate_gpu *gpu) {
 /* ---- what others see ---- */
 
 void limit_start(struct rate_gpu *gpu, double part) {
-  gpu->tries = gpu->calm = 0;
+  gpu->tries = gpu->calm = gpu->falls = 0;
+  gpu->falling = false;
   set_limit(gpu, fmax(gpu->limit * part, LIMIT_FIRST), RATE_SLOW_START, RATE_UNDECIDED);
 }
 

@@ -31,8 +31,8 @@ static double evidence(const struct rate_signal *signal) {
 bool signal_feels(const struct rate_signal *signal) { return evidence(signal) > -SURE_ERRORS; }
 
 bool signal_is_undecided(const struct rate_signal *signal) {
-  return signal->wander > 0 && signal->kernels.base > 0 && signal->looks < LOOKS_MOST &&
-         fabs(evidence(signal)) < SURE_ERRORS;
+  return signal->wander > 0 && signal->host_ns <= 0 && signal->kernels.base > 0 &&
+         signal->looks < LOOKS_MOST && fabs(evidence(signal)) < SURE_ERRORS;
 }
 
 void signal_look_before(struct rate_signal *signal, unsigned ticks) {
@@ -59,13 +59,49 @@ static bool is_outside_band(const struct rate_loss *loss) {
          fabs(loss->loss) > fmax(BAND_ERRORS * fmax(loss->error, loss->spread), BAND_LEAST);
 }
 
-void signal_take_over(struct rate_signal *signal, unsigned ticks) {
+/* Its host is faster or slower than it was: a submission takes so much more or less besides. */
+static void take_host(struct rate_signal *signal) {
+  double more_ns = fmax(1 / signal->arrivals.base - 1 / signal->waits.base, -signal->host_ns / 2);
+  signal->host_ns += more_ns;
+  gauge_charge(&signal->waits, more_ns);
+  signal->waits.base = 1 / (1 / signal->waits.base + more_ns);
+}
+
+/* What its arrivals are in the last ticks is what they are undisturbed: they have changed by themselves. */
+static void take_over(struct rate_signal *signal, unsigned ticks) {
   double speed = gauge_speed(&signal->arrivals, ticks);
   signal->wander = fmax(signal->wander, fabs(speed / signal->arrivals.base - 1));
   signal->arrivals.base = speed;
+  if (signal->host_ns > 0)
+    take_host(signal);
+}
+
+/* Its host is faster, or else it does less for each submission, and then others may make it wait for as long
+ * as it waited undisturbed: nobody would see that. */
+static bool may_hide_a_loss(const struct rate_signal *signal) {
+  return signal->host_ns > 0 && 1 - signal->host_ns * signal->waits.base > RATE_TOLERANCE;
+}
+
+bool signal_take_faster(struct rate_signal *signal, unsigned ticks) {
+  if (signal->wander <= 0 || may_hide_a_loss(signal))
+    return false;
+  take_over(signal, ticks);
+  return true;
+}
+
+/* Where waits stand for arrivals. Who waits for as long as ever does the same work, at whatever pace. */
+static bool look_at_waits(struct rate_signal *signal, unsigned ticks) {
+  struct rate_loss waits = signal_loss(signal, ticks), all = signal_arrivals_loss(signal, ticks);
+  if (is_outside_band(&waits))
+    return true;
+  if (is_outside_band(&all))
+    take_over(signal, ticks);
+  return false;
 }
 
 bool signal_look(struct rate_signal *signal, unsigned ticks) {
+  if (signal->host_ns > 0)
+    return look_at_waits(signal, ticks);
   bool arrivals = signal->ruler == RATE_RULED_BY_ARRIVALS;
   struct rate_loss loss = arrivals ? signal_arrivals_loss(signal, ticks) : signal_loss(signal, ticks);
   bool looked = arrivals && take_look(signal, gauge_speed(&signal->arrivals, ticks));
@@ -73,6 +109,6 @@ bool signal_look(struct rate_signal *signal, unsigned ticks) {
     return false;
   if (!looked || signal->age_s > YOUNG_S || fabs(loss.loss) > WANDER_MOST)
     return true;
-  signal_take_over(signal, ticks);
+  take_over(signal, ticks);
   return false;
 }

@@ -74,6 +74,13 @@ static unsigned marked(const struct rate_gauge *gauge, unsigned ticks) {
   return ticks < gauge->marked ? ticks : gauge->marked;
 }
 
+/* What stands for them: by the host's usual time, where that changes by itself. */
+static struct rate_loss waits_loss_in(const struct rate_signal *signal, unsigned ticks) {
+  struct rate_loss loss = loss_in(signal, &signal->waits, ticks);
+  loss.gain = 1 / fmax(busy_part(signal), BUSY_PART_LEAST);
+  return loss;
+}
+
 double signal_error(const struct rate_signal *signal, const struct rate_gauge *gauge, unsigned ticks,
                     bool slices) {
   double spent = gauge_spent(gauge, gauge->base_ticks) * ticks / gauge->base_ticks;
@@ -115,10 +122,12 @@ struct rate_loss signal_kernels_loss(const struct rate_signal *signal, unsigned 
 }
 
 static bool kernels_tell(const struct rate_signal *signal) {
-  return signal->wander > 0 && signal->kernels.base > 0 && signal_feels(signal);
+  return signal->wander > 0 && signal->host_ns <= 0 && signal->kernels.base > 0 && signal_feels(signal);
 }
 
 struct rate_loss signal_loss(const struct rate_signal *signal, unsigned ticks) {
+  if (signal->host_ns > 0)
+    return waits_loss_in(signal, marked(&signal->waits, ticks));
   if (kernels_tell(signal))
     return signal_kernels_loss(signal, ticks);
   if (signal->ruler == RATE_RULED_BY_ARRIVALS)
@@ -131,7 +140,21 @@ struct rate_loss signal_loss(const struct rate_signal *signal, unsigned ticks) {
 #define FASTER_ERRORS 4.0
 #define FASTER_LEAST 0.05
 
+static bool is_faster(const struct rate_loss *loss, unsigned ticks) {
+  double least = fmax(FASTER_ERRORS * fmax(loss->error, loss->spread), FASTER_LEAST);
+  return loss->ticks >= ticks && -loss->loss > least;
+}
+
+bool signal_waits_less(const struct rate_signal *signal, unsigned ticks) {
+  struct rate_loss loss = waits_loss_in(signal, ticks);
+  return signal->host_ns > 0 && is_faster(&loss, ticks);
+}
+
 bool signal_is_faster(const struct rate_signal *signal, unsigned ticks) {
+  if (signal->host_ns > 0) {
+    struct rate_loss loss = arrivals_loss_in(signal, ticks);
+    return signal_waits_less(signal, ticks) || is_faster(&loss, ticks);
+  }
   bool arrivals = signal->ruler == RATE_RULED_BY_ARRIVALS;
   struct rate_loss loss =
       arrivals ? arrivals_loss_in(signal, ticks) : loss_in(signal, &signal->kernels, ticks);
@@ -144,7 +167,7 @@ bool signal_is_faster(const struct rate_signal *signal, unsigned ticks) {
 }
 
 bool signal_lacks_work(const struct rate_signal *signal, unsigned ticks) {
-  if (signal->ruler != RATE_RULED_BY_ARRIVALS || signal->kernels.base <= 0)
+  if (signal->ruler != RATE_RULED_BY_ARRIVALS || signal->host_ns > 0 || signal->kernels.base <= 0)
     return false;
   struct rate_loss arrivals = signal_arrivals_loss(signal, ticks);
   struct rate_loss kernels = {.ticks = ticks};
@@ -171,7 +194,7 @@ static double lost_ns(const struct rate_signal *signal, const struct rate_growth
   double inflation = signal->sampled_ns > 0 ? signal->busy_ns / signal->sampled_ns : 0;
   if (kernels_tell(signal))
     return kernel_delay_ns(signal, growth) * inflation - RATE_AIM * growth->elapsed_ns;
-  if (signal->wander > 0)
+  if (signal->wander > 0 && signal->host_ns <= 0)
     return 0;
   if (signal->ruler == RATE_RULED_BY_KERNELS)
     return (kernel_delay_ns(signal, growth) * inflation - RATE_AIM * growth->busy_ns) / busy_part(signal);

@@ -47,11 +47,17 @@ static void take_quiet(struct rate_signal *signal, const struct rate_growth *gro
 
 void signal_mark(struct rate_signal *signal) {
   gauge_mark(&signal->arrivals);
+  gauge_mark(&signal->waits);
   gauge_mark(&signal->kernels);
 }
 
-void signal_drop(struct rate_signal *signal, unsigned ticks) {
+static void drop_arrivals(struct rate_signal *signal, unsigned ticks) {
   gauge_drop(&signal->arrivals, ticks);
+  gauge_drop(&signal->waits, ticks);
+}
+
+void signal_drop(struct rate_signal *signal, unsigned ticks) {
+  drop_arrivals(signal, ticks);
   gauge_drop(&signal->kernels, ticks);
 }
 
@@ -59,6 +65,7 @@ static void reconsider(struct rate_signal *signal);
 
 static void restart_gauges(struct rate_signal *signal) {
   gauge_restart(&signal->arrivals);
+  gauge_restart(&signal->waits);
   gauge_restart(&signal->kernels);
 }
 
@@ -82,6 +89,11 @@ bool signal_is_unseen(const struct rate_signal *signal) {
   return signal->ruler == RATE_RULED_BY_KERNELS && signal->unseen >= UNSEEN_TICKS;
 }
 
+static void push_arrivals(struct rate_signal *signal, const struct rate_growth *growth) {
+  gauge_push(&signal->arrivals, growth->submissions, signal->serves ? growth->service_ns : growth->told_ns);
+  gauge_push(&signal->waits, growth->served, growth->waited_ns + signal->host_ns * growth->served);
+}
+
 /* The ticks in which it stops and begins again are not whole ones: they say nothing of arrivals, nor do those
  * between. What was before a rest and what is after it are one window. */
 static void take_arrivals(struct rate_signal *signal, const struct rate_growth *growth) {
@@ -89,10 +101,10 @@ static void take_arrivals(struct rate_signal *signal, const struct rate_growth *
   signal->rests = !signal_works(signal) || (rested && quiet);
   signal->serves |= growth->service_ns > 0;
   if (!rested)
-    gauge_push(&signal->arrivals, growth->submissions, signal->serves ? growth->service_ns : growth->told_ns);
+    push_arrivals(signal, growth);
   signal->pause = quiet && !rested ? signal->pause + 1 : 0;
   if (signal->rests && !rested)
-    gauge_drop(&signal->arrivals, signal->pause + 1);
+    drop_arrivals(signal, signal->pause + 1);
 }
 
 void signal_take(struct rate_signal *signal, const struct rate_growth *growth, enum rate_guests guests) {
@@ -127,6 +139,7 @@ void signal_take(struct rate_signal *signal, const struct rate_growth *growth, e
 #define EXPECTED_ERROR 0.003 /* of what a job says that its kernels take undisturbed */
 #define WANDER_MORE 2        /* than is seen while it is measured */
 #define STEADY_ERROR 0.008   /* they rule if the kernels are no better */
+#define WAITS_PART 0.5       /* waits stand for arrivals if their error is so much smaller */
 #define ROUGH_ERROR 0.012    /* they rule if the kernels are clearly worse; beyond it they tell no loss */
 
 void signal_measure(struct rate_signal *signal) {
@@ -134,6 +147,7 @@ void signal_measure(struct rate_signal *signal) {
   signal->measuring = true;
   signal->ruler = RATE_RULED_BY_NOTHING;
   signal->worked = signal->unseen = 0;
+  signal->host_ns = 0;
   signal->wander = signal->before = signal->felt = signal->kernels_lost = 0;
   signal->looks = 0;
   signal->arrivals.base = signal->kernels.base = 0;
@@ -177,19 +191,38 @@ static void reconsider(struct rate_signal *signal) {
     signal->ruler = RATE_RULED_BY_KERNELS;
 }
 
+/* What the host does between its calls takes now more, now less time, whatever goes on on the GPU; the time
+ * for which it waits for the GPU has none of that. So the host's time is taken to be always the same (a
+ * control variate, whose coefficient is one). False: it is no better so. */
+static bool learn_waits(struct rate_signal *signal) {
+  struct rate_gauge waits = signal->waits;
+  double done = gauge_done(&waits, waits.ticks);
+  if (!signal->serves || done <= 0 || waits.ticks < MEASURE_LEAST)
+    return false;
+  double host_ns = gauge_spent(&signal->arrivals, waits.ticks) - gauge_spent(&waits, waits.ticks);
+  gauge_charge(&waits, fmax(host_ns / done, 1));
+  double most = fmin(STEADY_ERROR, WAITS_PART * gauge_base_error(&signal->arrivals));
+  if (!gauge_learn(&waits, waits.ticks) || gauge_base_error(&waits) > most)
+    return false;
+  signal->host_ns = fmax(host_ns / done, 1);
+  signal->waits = waits;
+  return true;
+}
+
 /* Both have been learnt, or are not known. Iterations follow each other evenly, but faster and slower by the
  * second: that is a training, too. */
 static void choose_ruler(struct rate_signal *signal) {
   const struct rate_gauge *arrivals = &signal->arrivals, *kernels = &signal->kernels;
   bool steady = arrivals->base > 0 && (tells(signal, kernels) ? is_better(arrivals, kernels)
                                                               : gauge_base_error(arrivals) <= STEADY_ERROR);
+  bool waits = arrivals->base > 0 && gauge_base_error(arrivals) > VERY_STEADY_ERROR && learn_waits(signal);
   bool even = arrivals->base > 0 && arrivals->steady_error <= STEADY_ERROR;
-  signal->rough = !steady && !even;
+  signal->rough = !steady && !even && !waits;
   if (signal->rough)
     reconsider(signal);
   else
     signal->ruler = RATE_RULED_BY_ARRIVALS;
-  if (even && !steady)
+  if (waits || (even && !steady))
     signal->wander = WANDER_MORE * gauge_wander(arrivals);
 }
 

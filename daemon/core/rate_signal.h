@@ -17,7 +17,7 @@
 
 /* What happened in one tick; sane: the counters can be believed. */
 struct rate_growth {
-  double submissions, sampled_ns, expected_ns, busy_ns, service_ns, throttled_ns;
+  double submissions, sampled_ns, expected_ns, busy_ns, service_ns, served, waited_ns, throttled_ns;
   double told_ns, elapsed_ns; /* the time that they tell of, by the job; between the ticks */
   bool idle, sane;
 };
@@ -29,6 +29,8 @@ enum rate_ruler { RATE_RULED_BY_NOTHING, RATE_RULED_BY_ARRIVALS, RATE_RULED_BY_K
 
 struct rate_signal {
   struct rate_gauge arrivals, kernels;
+  struct rate_gauge waits; /* submissions for time waited, and host_ns for each */
+  double host_ns;          /* what a submission took besides; 0: waits don't stand for arrivals */
   enum rate_ruler ruler;
   bool measured;     /* what it does undisturbed is known */
   bool rough;        /* its arrivals are neither steady nor even */
@@ -111,6 +113,9 @@ struct rate_loss signal_kernels_loss(const struct rate_signal *signal, unsigned 
 /* Much faster than undisturbed, or than its kernels allow. */
 bool signal_is_faster(const struct rate_signal *signal, unsigned ticks);
 
+/* Where waits stand for arrivals: much less than undisturbed. */
+bool signal_waits_less(const struct rate_signal *signal, unsigned ticks);
+
 /* Fewer arrivals than undisturbed, though its kernels take no longer: it has less to do. */
 bool signal_lacks_work(const struct rate_signal *signal, unsigned ticks);
 
@@ -125,8 +130,8 @@ void signal_owe(struct rate_signal *signal, double lost_ns);
 void signal_look_before(struct rate_signal *signal, unsigned ticks);
 bool signal_look(struct rate_signal *signal, unsigned ticks);
 
-/* What its arrivals are in the last ticks is what they are undisturbed: they have changed by themselves. */
-void signal_take_over(struct rate_signal *signal, unsigned ticks);
+/* It is much faster than undisturbed in the last ticks: so it is now, by itself. False: who can tell? */
+bool signal_take_faster(struct rate_signal *signal, unsigned ticks);
 
 /* Whether it is slower when its kernels take longer: believed until looks have shown that it is not. */
 bool signal_feels(const struct rate_signal *signal);

@@ -54,6 +54,9 @@ struct gs_meter {
   _Atomic uint64_t busy_ns;     /* estimate: time during which the GPU had work of this job */
   _Atomic uint64_t service_ns;  /* time in which the job had something to do: from each first submission after
                                    all before it had finished, until it has seen the last one finish */
+  _Atomic uint64_t served; /* submissions of the part of that time that is accounted for: what ended because
+                              a call had waited for it, or is over otherwise, or has gone on for 100 ms */
+  _Atomic uint64_t waited_ns; /* of the same part: time in such calls, if it ended so; else all of it */
 
   /* The job: how it is now. */
   _Alignas(64) _Atomic uint64_t in_flight_ns; /* estimate of what is queued: so long ago the oldest measured

@@ -5,7 +5,8 @@
  * Once it is empty, nobody may take anything until a burst has come together: were each kernel let through by
  * itself, the GPU would change from one process to the other and back for each (some 130 us on an H200, where
  * a limit of 1 % then cost the others 7 %). What a submission costs may turn out to be more than was in the
- * bucket: it then owes that, and the burst comes on top.
+ * bucket: it then owes that, and the burst comes on top. Of what nobody takes a burst is kept, and a
+ * millisecond of the limit: so that who wakes late has lost nothing, and small limits stay small.
  *
  * Threading: none; the caller serializes.
  */
@@ -17,19 +18,22 @@
 
 #include "common/clock.h"
 
-#define BUCKET_MOST_NS (2 * NS_PER_MS) /* it holds no more */
-#define BUCKET_BURST_NS NS_PER_MS
-#define BUCKET_OWED_NS (10 * NS_PER_S) /* nor does it owe more */
+#define BUCKET_BURST_NS NS_PER_MS              /* where processes take turns on the GPU */
+#define BUCKET_SMALL_BURST_NS (NS_PER_MS / 10) /* where they run at the same time: no others wait meanwhile  \
+                                                */
+#define BUCKET_MOST_NS (2 * NS_PER_MS)         /* it never holds more */
+#define BUCKET_OWED_NS (10 * NS_PER_S)         /* nor does it owe more */
 
 struct bucket {
+  uint64_t burst_ns;
   uint64_t limit;     /* ns per s of time; 0: nobody may take anything */
   int64_t level_ns;   /* less than 0: owed */
   bool spent;         /* it was empty, and a burst has not come together since */
   uint64_t filled_ns; /* when */
 };
 
-/* A full one. */
-void bucket_begin(struct bucket *bucket, uint64_t limit, uint64_t now_ns);
+/* With a burst in it. */
+void bucket_begin(struct bucket *bucket, uint64_t burst_ns, uint64_t limit, uint64_t now_ns);
 
 /* From now on it fills so fast. */
 void bucket_limit(struct bucket *bucket, uint64_t limit, uint64_t now_ns);

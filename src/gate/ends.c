@@ -110,19 +110,36 @@ void ends_fork_child(void) {
 
 /* ---- the hooks ---- */
 
-static CUresult waited(CUresult result) {
+static CUresult waited(uint64_t since_ns, CUresult result) {
   end(WAITED, NULL);
-  service_waited();
+  service_waited(since_ns);
   return result;
 }
 
-CUresult hook_cuStreamSynchronize(CUstream hStream) { return waited(driver.cuStreamSynchronize(hStream)); }
-CUresult hook_cuStreamSynchronize_ptsz(CUstream hStream) {
-  return waited(driver.cuStreamSynchronize_ptsz(hStream));
+CUresult hook_cuStreamSynchronize(CUstream hStream) {
+  uint64_t since_ns = service_wait();
+  return waited(since_ns, driver.cuStreamSynchronize(hStream));
 }
-CUresult hook_cuEventSynchronize(CUevent hEvent) { return waited(driver.cuEventSynchronize(hEvent)); }
-CUresult hook_cuCtxSynchronize(void) { return waited(driver.cuCtxSynchronize()); }
-CUresult hook_cuCtxSynchronize_v2(CUcontext ctx) { return waited(driver.cuCtxSynchronize_v2(ctx)); }
+
+CUresult hook_cuStreamSynchronize_ptsz(CUstream hStream) {
+  uint64_t since_ns = service_wait();
+  return waited(since_ns, driver.cuStreamSynchronize_ptsz(hStream));
+}
+
+CUresult hook_cuEventSynchronize(CUevent hEvent) {
+  uint64_t since_ns = service_wait();
+  return waited(since_ns, driver.cuEventSynchronize(hEvent));
+}
+
+CUresult hook_cuCtxSynchronize(void) {
+  uint64_t since_ns = service_wait();
+  return waited(since_ns, driver.cuCtxSynchronize());
+}
+
+CUresult hook_cuCtxSynchronize_v2(CUcontext ctx) {
+  uint64_t since_ns = service_wait();
+  return waited(since_ns, driver.cuCtxSynchronize_v2(ctx));
+}
 
 /* Copies to the host, and graphs, go through the gate, and are counted, as ever. */
 static bool enter(CUstream stream, CUdeviceptr source, const struct meter_work *work) {
@@ -143,17 +160,19 @@ static CUresult copied(CUresult result, size_t bytes) {
 }
 
 CUresult hook_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
+  uint64_t since_ns = service_wait();
   const struct meter_work work = meter_copy((const void *)driver.cuMemcpyDtoH_v2, ByteCount);
   bool look = enter(CU_STREAM_LEGACY, srcDevice, &work);
   CUresult result = driver.cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount);
-  return waited(leave(look, &work, result));
+  return waited(since_ns, leave(look, &work, result));
 }
 
 CUresult hook_cuMemcpyDtoH_v2_ptds(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
+  uint64_t since_ns = service_wait();
   const struct meter_work work = meter_copy((const void *)driver.cuMemcpyDtoH_v2_ptds, ByteCount);
   bool look = enter(CU_STREAM_PER_THREAD, srcDevice, &work);
   CUresult result = driver.cuMemcpyDtoH_v2_ptds(dstHost, srcDevice, ByteCount);
-  return waited(leave(look, &work, result));
+  return waited(since_ns, leave(look, &work, result));
 }
 
 CUresult hook_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "client/spatial.h"
 #include "common/clock.h"
 #include "gate/bucket.h"
 #include "gate/capture.h"
@@ -31,7 +32,7 @@ void limit_obey(CUdevice device, uint64_t limit) {
   if (gate_is_limited(device))
     bucket_limit(&limiter->bucket, limit, now_ns);
   else
-    bucket_begin(&limiter->bucket, limit, now_ns);
+    bucket_begin(&limiter->bucket, spatial_is_on() ? BUCKET_SMALL_BURST_NS : BUCKET_BURST_NS, limit, now_ns);
   pthread_mutex_unlock(&limiter->lock);
   gate_set_limited(device, limit != GS_LIMIT_NONE);
 }

@@ -17,10 +17,19 @@
 #define LOOK_PART 50
 #define LOOKS_AHEAD_NS (10 * NS_PER_MS)
 
+/* What goes on for so long is accounted for before it has ended. */
+#define PIECE_NS (100 * NS_PER_MS)
+
 struct service {
   uint64_t begun_ns; /* what is under way */
   uint64_t total_ns; /* of what is over */
   uint64_t paid_ns;  /* looks have taken their part of the time until then */
+
+  /* Of what is under way, the piece that is not accounted for yet. */
+  uint64_t piece_ns;                 /* when it began */
+  uint64_t waited_ns;                /* by calls */
+  uint64_t submitted;                /* by then */
+  uint64_t served, served_waited_ns; /* the sums of those before */
 };
 
 _Atomic uint64_t service_wanted;
@@ -36,15 +45,43 @@ static bool is_wanted(CUdevice device) { return device >= 0 && (atomic_load(&ser
 
 static bool is_resting(CUdevice device) { return atomic_load(&resting) & bit(device); }
 
-/* Lock held. */
+static uint64_t submissions(CUdevice device) {
+  uint64_t counts[GATE_COUNTS];
+  gate_counts(device, counts);
+  return counts[GATE_SUBMISSIONS];
+}
+
+/* Lock held, here and in the next ones. */
+static void begin_piece(CUdevice device, uint64_t now_ns) {
+  struct service *service = &services[device];
+  service->piece_ns = now_ns;
+  service->waited_ns = 0;
+  service->submitted = submissions(device);
+}
+
+/* seen: a call has waited until it was over. */
+static void end_piece(CUdevice device, uint64_t now_ns, bool seen) {
+  struct service *service = &services[device];
+  uint64_t submitted = service->submitted, elapsed_ns = now_ns - service->piece_ns;
+  bool known = seen && service->waited_ns < elapsed_ns; /* of several threads that wait: all the time */
+  service->served_waited_ns += known ? service->waited_ns : elapsed_ns;
+  begin_piece(device, now_ns);
+  service->served += service->submitted - submitted;
+}
+
 static void begin(CUdevice device) {
   atomic_fetch_and(&resting, ~bit(device));
   services[device].begun_ns = clock_now_ns();
+  begin_piece(device, services[device].begun_ns);
 }
 
-static void end(CUdevice device) {
+static void end(CUdevice device, bool seen) {
   struct service *service = &services[device];
-  service->total_ns += is_resting(device) ? 0 : clock_now_ns() - service->begun_ns;
+  uint64_t now_ns = clock_now_ns();
+  if (!is_resting(device)) {
+    service->total_ns += now_ns - service->begun_ns;
+    end_piece(device, now_ns, seen);
+  }
   atomic_fetch_or(&resting, bit(device));
 }
 
@@ -60,7 +97,7 @@ void service_want(CUdevice device, bool wanted) {
     begin(device);
     atomic_fetch_or(&service_wanted, bit(device));
   } else {
-    end(device);
+    end(device, false);
     atomic_fetch_and(&service_wanted, ~bit(device));
   }
   set_look();
@@ -79,21 +116,35 @@ void service_begin(CUdevice device) {
 }
 
 /* Who submits just now and has not seen the reason to look counts from its next submission on. */
-void service_end(CUdevice device) {
+static void end_service(CUdevice device, bool seen) {
   pthread_mutex_lock(&lock);
   if (is_wanted(device))
-    end(device);
+    end(device, seen);
   set_look();
   pthread_mutex_unlock(&lock);
 }
 
-uint64_t service_ns(CUdevice device) {
+void service_end(CUdevice device) { end_service(device, false); }
+
+struct service_sums service_sums(CUdevice device) {
   pthread_mutex_lock(&lock);
   const struct service *service = &services[device];
-  bool runs = is_wanted(device) && !is_resting(device);
-  uint64_t ns = service->total_ns + (runs ? clock_now_ns() - service->begun_ns : 0);
+  uint64_t now_ns = clock_now_ns(), running_ns = 0;
+  if (is_wanted(device) && !is_resting(device))
+    running_ns = now_ns - service->begun_ns;
+  if (running_ns && now_ns - service->piece_ns >= PIECE_NS)
+    end_piece(device, now_ns, false);
+  struct service_sums sums = {service->total_ns + running_ns, service->served, service->served_waited_ns};
   pthread_mutex_unlock(&lock);
-  return ns;
+  return sums;
+}
+
+static void note_wait(CUdevice device, uint64_t since_ns) {
+  pthread_mutex_lock(&lock);
+  struct service *service = &services[device];
+  uint64_t from_ns = since_ns > service->piece_ns ? since_ns : service->piece_ns;
+  service->waited_ns += clock_now_ns() - from_ns;
+  pthread_mutex_unlock(&lock);
 }
 
 static bool is_worth_asking(CUdevice device) {
@@ -124,12 +175,17 @@ static bool has_finished(CUdevice device) {
   return has;
 }
 
-void service_waited_slow(void) {
+static void waited(CUdevice device, uint64_t since_ns) {
+  note_wait(device, since_ns);
+  if (is_worth_asking(device) && has_finished(device))
+    end_service(device, true);
+}
+
+void service_waited_slow(uint64_t since_ns) {
   int saved = errno;
   CUdevice device;
-  if (driver.cuCtxGetDevice(&device) == CUDA_SUCCESS && device < GS_GPUS_PER_CLIENT && is_wanted(device) &&
-      is_worth_asking(device) && has_finished(device))
-    service_end(device);
+  if (driver.cuCtxGetDevice(&device) == CUDA_SUCCESS && device < GS_GPUS_PER_CLIENT && is_wanted(device))
+    waited(device, since_ns);
   errno = saved;
 }
 

@@ -7,6 +7,10 @@
  * What was waited for within a millisecond is not looked at, nor what programs find out by polling, nor when
  * looks have taken too much of the time lately: that counts until the next look (watch.h) or wait.
  *
+ * Of it, how much was spent in calls that wait for the GPU: the rest is the host's own. That is known of what
+ * a wait has ended; anything else counts as waited for, as the program may have found out in another way:
+ * what ended unseen, and what has gone on for 100 ms.
+ *
  * Threading: any thread.
  */
 #ifndef GS_SERVICE_H
@@ -16,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/clock.h"
 #include "interpose/cuda_abi.h"
 
 /* Somebody wants to know, or nobody does. Something may be under way. */
@@ -27,16 +32,25 @@ void service_begin(CUdevice device);
 /* Everything has finished. */
 void service_end(CUdevice device);
 
-/* So far, in all. */
-uint64_t service_ns(CUdevice device);
+/* So far, in all. Of what is accounted for: the submissions, and the time waited. */
+struct service_sums {
+  uint64_t ns, served, waited_ns;
+};
+struct service_sums service_sums(CUdevice device);
 
 extern _Atomic uint64_t service_wanted __attribute__((visibility("hidden"))); /* mask of devices */
-void service_waited_slow(void);
+void service_waited_slow(uint64_t since_ns);
 
-/* The calling thread has waited for work of its context. */
-static inline void service_waited(void) {
-  if (__builtin_expect(atomic_load_explicit(&service_wanted, memory_order_relaxed) != 0, 0))
-    service_waited_slow();
+/* A call is about to wait for the GPU: when; 0: nobody wants to know. */
+static inline uint64_t service_wait(void) {
+  bool wanted = atomic_load_explicit(&service_wanted, memory_order_relaxed) != 0;
+  return __builtin_expect(wanted, 0) ? clock_now_ns() : 0;
+}
+
+/* The calling thread has waited for work of its context, from then on. */
+static inline void service_waited(uint64_t since_ns) {
+  if (__builtin_expect(since_ns != 0, 0))
+    service_waited_slow(since_ns);
 }
 
 void service_fork_child(void);

@@ -29,7 +29,7 @@
 #define UNKNOWN_LOOKS 100
 
 /* What is told, as sums: those that are counted, and these. */
-enum figure { THROTTLED = GATE_COUNTS, SAMPLES, SAMPLED, EXPECTED, BUSY, SERVICE, FIGURES };
+enum figure { THROTTLED = GATE_COUNTS, SAMPLES, SAMPLED, EXPECTED, BUSY, SERVICE, SERVED, WAITED, FIGURES };
 
 static struct watch {
   bool started;
@@ -122,13 +122,16 @@ static void note_kernels(struct watch *watch, CUdevice device) {
 
 static void take_sums(const struct watch *watch, CUdevice device, uint64_t figures[FIGURES]) {
   struct samples_sums sums = samples_sums(device);
+  struct service_sums service = service_sums(device);
   gate_counts(device, figures);
   figures[THROTTLED] = limit_throttled_ns(device);
   figures[SAMPLES] = sums.count;
   figures[SAMPLED] = sums.sampled_ns;
   figures[EXPECTED] = sums.expected_ns;
   figures[BUSY] = atomic_load(&watch->busy_ns);
-  figures[SERVICE] = service_ns(device);
+  figures[SERVICE] = service.ns;
+  figures[SERVED] = service.served;
+  figures[WAITED] = service.waited_ns;
 }
 
 static void note_quiet(struct watch *watch, CUdevice device) {
@@ -159,7 +162,7 @@ static void publish(const struct watch *watch, struct gs_meter *page) {
       [GATE_KERNELS] = &page->kernels,         [GATE_BLOCKS] = &page->blocks,     [GATE_BYTES] = &page->bytes,
       [GATE_SUBMISSIONS] = &page->submissions, [THROTTLED] = &page->throttled_ns, [SAMPLES] = &page->samples,
       [SAMPLED] = &page->sampled_ns,           [EXPECTED] = &page->expected_ns,   [BUSY] = &page->busy_ns,
-      [SERVICE] = &page->service_ns,
+      [SERVICE] = &page->service_ns,           [SERVED] = &page->served,          [WAITED] = &page->waited_ns,
   };
   for (unsigned i = 0; i < FIGURES; i++)
     atomic_store_explicit(fields[i], watch->figures[i] - atomic_load(&watch->base[i]), memory_order_relaxed);

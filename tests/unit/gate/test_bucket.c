@@ -41,7 +41,7 @@ START_TEST(a_limit_is_what_is_submitted) {
   static const uint64_t limits[] = {NS_PER_S / 1000, NS_PER_S / 20, FIFTH, 9 * NS_PER_S / 10};
   static const uint64_t costs_ns[] = {3 * US, 50 * US, 700 * US, 20 * NS_PER_MS};
   uint64_t cost_ns = costs_ns[_i % 4], limit = limits[_i / 4];
-  bucket_begin(&bucket, limit, now_ns);
+  bucket_begin(&bucket, BUCKET_BURST_NS, limit, now_ns);
   uint64_t seconds = cost_ns < NS_PER_MS ? 2 : 200, all_ns = seconds * limit;
   check_about(submit_for(seconds * NS_PER_S, 50 * US, cost_ns), all_ns,
               BUCKET_MOST_NS + cost_ns + all_ns / 50);
@@ -49,7 +49,7 @@ START_TEST(a_limit_is_what_is_submitted) {
 END_TEST
 
 START_TEST(nothing_passes_a_limit_of_0) {
-  bucket_begin(&bucket, 0, now_ns);
+  bucket_begin(&bucket, BUCKET_BURST_NS, 0, now_ns);
   ck_assert(!bucket_take(&bucket, US, now_ns));
   ck_assert(!bucket_take(&bucket, US, now_ns + 1000 * NS_PER_S));
   ck_assert_uint_eq(bucket_wait_ns(&bucket), UINT64_MAX);
@@ -58,7 +58,7 @@ END_TEST
 
 /* Nor does a time without a limit count for the time after it. */
 START_TEST(a_change_counts_from_now_on) {
-  bucket_begin(&bucket, FIFTH, now_ns);
+  bucket_begin(&bucket, BUCKET_BURST_NS, FIFTH, now_ns);
   submit_for(NS_PER_S, 50 * US, 50 * US);
   bucket_limit(&bucket, 0, now_ns);
   now_ns += 10 * NS_PER_S;
@@ -67,32 +67,35 @@ START_TEST(a_change_counts_from_now_on) {
 }
 END_TEST
 
-/* However long nothing was submitted. */
+/* However long nothing was submitted: a burst, and what comes in a millisecond. */
 START_TEST(little_is_saved_up) {
-  bucket_begin(&bucket, FIFTH, now_ns);
+  static const uint64_t limits[] = {NS_PER_S / 100, FIFTH, 9 * NS_PER_S / 10};
+  uint64_t limit = limits[_i];
+  bucket_begin(&bucket, BUCKET_BURST_NS, limit, now_ns);
   now_ns += 100 * NS_PER_S;
-  check_about(submit_for(10 * NS_PER_MS, 50 * US, 50 * US), BUCKET_MOST_NS + 2 * NS_PER_MS,
-              200 * US + BUCKET_BURST_NS);
+  check_about(submit_for(BUCKET_BURST_NS / 10, 5 * US, 50 * US), BUCKET_BURST_NS + limit * 11 / 10000,
+              100 * US);
 }
 END_TEST
 
 /* Or each of them would have the GPU change hands. */
 START_TEST(submissions_come_in_bursts) {
   static const uint64_t limits[] = {NS_PER_S / 100, FIFTH, 9 * NS_PER_S / 10};
-  uint64_t bursts = 0, limit = limits[_i], end_ns = now_ns + 10 * NS_PER_S;
-  bucket_begin(&bucket, limit, now_ns);
+  uint64_t bursts = 0, limit = limits[_i / 2], end_ns = now_ns + 10 * NS_PER_S;
+  uint64_t burst_ns = _i % 2 ? BUCKET_SMALL_BURST_NS : BUCKET_BURST_NS;
+  bucket_begin(&bucket, burst_ns, limit, now_ns);
   while (now_ns < end_ns) {
-    bool taken = bucket_take(&bucket, 20 * US, now_ns);
+    bool taken = bucket_take(&bucket, burst_ns / 50, now_ns);
     bursts += !taken;
-    now_ns += taken ? US : bucket_wait_ns(&bucket);
+    now_ns += taken ? burst_ns / 1000 : bucket_wait_ns(&bucket);
   }
-  check_about(bursts, 10 * limit / BUCKET_BURST_NS, 10 * limit / BUCKET_BURST_NS / 5);
+  check_about(bursts, 10 * limit / burst_ns, 10 * limit / burst_ns / 4);
 }
 END_TEST
 
 /* One long submission has to be paid for; a wild one has a bound. */
 START_TEST(what_was_too_much_is_owed) {
-  bucket_begin(&bucket, FIFTH, now_ns);
+  bucket_begin(&bucket, BUCKET_BURST_NS, FIFTH, now_ns);
   ck_assert(bucket_take(&bucket, 50 * US, now_ns));
   bucket_correct(&bucket, (int64_t)(200 * NS_PER_MS));
   ck_assert(!bucket_take(&bucket, US, now_ns + 950 * NS_PER_MS));
@@ -105,7 +108,7 @@ START_TEST(what_was_too_much_is_owed) {
 END_TEST
 
 START_TEST(a_wild_limit_does_no_harm) {
-  bucket_begin(&bucket, UINT64_MAX - 1, now_ns);
+  bucket_begin(&bucket, BUCKET_BURST_NS, UINT64_MAX - 1, now_ns);
   ck_assert(bucket_take(&bucket, NS_PER_MS, now_ns + 1000 * NS_PER_S));
   bucket_correct(&bucket, (int64_t)NS_PER_S);
   ck_assert_uint_le(bucket_wait_ns(&bucket), NS_PER_S);
@@ -122,8 +125,8 @@ int main(void) {
   tcase_add_loop_test(tests, a_limit_is_what_is_submitted, 0, 16);
   tcase_add_test(tests, nothing_passes_a_limit_of_0);
   tcase_add_test(tests, a_change_counts_from_now_on);
-  tcase_add_test(tests, little_is_saved_up);
-  tcase_add_loop_test(tests, submissions_come_in_bursts, 0, 3);
+  tcase_add_loop_test(tests, little_is_saved_up, 0, 3);
+  tcase_add_loop_test(tests, submissions_come_in_bursts, 0, 6);
   tcase_add_test(tests, what_was_too_much_is_owed);
   tcase_add_test(tests, a_wild_limit_does_no_harm);
   suite_add_tcase(suite, tests);

@@ -20,6 +20,7 @@ static unsigned asked, captures, forbidden;
 static uint64_t look_ns;
 static bool look;
 static CUdevice current;
+static uint64_t submitted;
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time) {
@@ -40,6 +41,10 @@ void gate_set_look(enum gate_look reason, bool on) {
   ck_assert_int_eq(reason, GATE_LOOK_RESTING);
   look = on;
 }
+void gate_counts(CUdevice device, uint64_t counts[GATE_COUNTS]) {
+  (void)device;
+  counts[GATE_SUBMISSIONS] = submitted;
+}
 unsigned capture_count(void) { return captures; }
 void capture_forbid(void) { forbidden++; }
 void capture_allow(void) { forbidden--; }
@@ -55,21 +60,28 @@ static void set_up(void) {
   now_ns = 100 * NS_PER_S;
   state = STREAMS_FINISHED;
   asked = captures = forbidden = 0;
-  look_ns = 0;
+  look_ns = submitted = 0;
   current = 0;
   look = false;
 }
 static void tear_down(void) { ck_assert_uint_eq(forbidden, 0); }
 
+/* A call that takes no time. */
 static void wait_after(uint64_t ns) {
   now_ns += ns;
-  service_waited();
+  service_waited(service_wait());
+}
+
+static void wait_for(uint64_t ns) {
+  uint64_t since_ns = service_wait();
+  now_ns += ns;
+  service_waited(since_ns);
 }
 
 START_TEST(nobody_wants_to_know) {
   wait_after(10 * MS);
   ck_assert_uint_eq(asked, 0);
-  ck_assert_uint_eq(service_ns(0), 0);
+  ck_assert_uint_eq(service_sums(0).ns, 0);
   service_end(0);
   ck_assert(!look);
 }
@@ -82,12 +94,12 @@ START_TEST(rests_do_not_count) {
     wait_after(5 * MS);
     ck_assert(look);
     now_ns += 20 * MS;
-    ck_assert_uint_eq(service_ns(0), i * 5 * MS);
+    ck_assert_uint_eq(service_sums(0).ns, i * 5 * MS);
     service_begin(0);
     ck_assert(!look);
   }
   now_ns += 3 * MS;
-  ck_assert_uint_eq(service_ns(0), 53 * MS);
+  ck_assert_uint_eq(service_sums(0).ns, 53 * MS);
 }
 END_TEST
 
@@ -102,7 +114,7 @@ START_TEST(what_is_unfinished_goes_on) {
   wait_after(5 * MS);
   ck_assert(!look);
   ck_assert_uint_eq(asked, 1);
-  ck_assert_uint_eq(service_ns(0), 10 * MS);
+  ck_assert_uint_eq(service_sums(0).ns, 10 * MS);
 }
 END_TEST
 
@@ -114,7 +126,7 @@ START_TEST(short_waits_are_not_looked_at) {
   ck_assert_uint_eq(asked, 1);
   wait_after(5 * MS); /* at rest already */
   ck_assert_uint_eq(asked, 1);
-  ck_assert_uint_eq(service_ns(0), MS);
+  ck_assert_uint_eq(service_sums(0).ns, MS);
 }
 END_TEST
 
@@ -158,10 +170,10 @@ START_TEST(a_time_in_which_nobody_wants_to_know_is_none) {
   ck_assert(!look);
   now_ns += NS_PER_S;
   service_begin(0);
-  ck_assert_uint_eq(service_ns(0), 5 * MS);
+  ck_assert_uint_eq(service_sums(0).ns, 5 * MS);
   service_want(0, true);
   now_ns += MS;
-  ck_assert_uint_eq(service_ns(0), 6 * MS);
+  ck_assert_uint_eq(service_sums(0).ns, 6 * MS);
 }
 END_TEST
 
@@ -174,11 +186,81 @@ START_TEST(gpus_are_told_apart) {
   service_begin(0); /* it was not at rest: the other one still is */
   ck_assert(look);
   now_ns += 3 * MS;
-  ck_assert_uint_eq(service_ns(0), 5 * MS);
-  ck_assert_uint_eq(service_ns(1), 2 * MS);
+  ck_assert_uint_eq(service_sums(0).ns, 5 * MS);
+  ck_assert_uint_eq(service_sums(1).ns, 2 * MS);
   current = -1;
   wait_after(MS);
   ck_assert_uint_eq(asked, 1);
+}
+END_TEST
+
+static void check_sums(uint64_t served, uint64_t waited_ms) {
+  struct service_sums sums = service_sums(0);
+  ck_assert_uint_eq(sums.served, served);
+  ck_assert_uint_eq(sums.waited_ns, waited_ms * MS);
+}
+
+/* Of each request the host takes 5 ms, sometimes 6; then it waits, twice. What is submitted meanwhile counts
+ * once it is over. */
+START_TEST(what_a_wait_has_ended_is_known) {
+  submitted = 1000; /* before anybody wanted to know */
+  service_want(0, true);
+  for (unsigned i = 1; i <= 10; i++) {
+    submitted += 7;
+    now_ns += (5 + i % 2) * MS;
+    state = STREAMS_BUSY;
+    wait_for(MS);
+    check_sums(7 * (i - 1), 3 * (i - 1));
+    state = STREAMS_FINISHED;
+    wait_for(2 * MS);
+    check_sums(7 * i, 3 * i);
+    now_ns += 20 * MS;
+    service_begin(0);
+  }
+}
+END_TEST
+
+/* Polled for, it may be: who knows for how long. Nor if it goes on and on. */
+START_TEST(what_ends_unseen_counts_as_waited_for) {
+  service_want(0, true);
+  submitted += 7;
+  wait_for(MS / 2);
+  now_ns += 4 * MS + MS / 2;
+  service_end(0);
+  check_sums(7, 5);
+  now_ns += 20 * MS;
+  service_begin(0);
+  state = STREAMS_BUSY;
+  for (unsigned i = 1; i <= 10; i++) {
+    submitted += 7;
+    now_ns += 49 * MS;
+    wait_for(MS);
+    check_sums(i < 2 ? 7 : 7 + i / 2 * 14, i < 2 ? 5 : 5 + i / 2 * 100);
+  }
+}
+END_TEST
+
+/* Several threads' waits are no more than the time there was. */
+START_TEST(nobody_waits_for_longer_than_it_takes) {
+  service_want(0, true);
+  state = STREAMS_BUSY;
+  uint64_t before_ns = now_ns - 3 * MS, since_ns = service_wait();
+  now_ns += 5 * MS;
+  service_waited(before_ns);
+  service_waited(since_ns);
+  state = STREAMS_FINISHED;
+  wait_after(MS);
+  check_sums(0, 6);
+  before_ns = now_ns;
+  now_ns += 20 * MS;
+  service_begin(0);
+  now_ns += 3 * MS;
+  state = STREAMS_BUSY;
+  service_waited(before_ns); /* for something else, and then for this */
+  state = STREAMS_FINISHED;
+  now_ns += 5 * MS;
+  wait_for(2 * MS);
+  check_sums(0, 6 + 3 + 2);
 }
 END_TEST
 
@@ -202,6 +284,9 @@ int main(void) {
   tcase_add_test(tests, a_look_that_took_long_is_forgotten);
   tcase_add_test(tests, a_time_in_which_nobody_wants_to_know_is_none);
   tcase_add_test(tests, gpus_are_told_apart);
+  tcase_add_test(tests, what_a_wait_has_ended_is_known);
+  tcase_add_test(tests, what_ends_unseen_counts_as_waited_for);
+  tcase_add_test(tests, nobody_waits_for_longer_than_it_takes);
   tcase_add_test(tests, errno_stays);
   suite_add_tcase(suite, tests);
   return suite_run(suite);
