@@ -72,8 +72,9 @@ def with_ballast(torch, warmup, work, gib):
     ballast = Ballast(torch, gib)
 
     def step():
-        work()
+        done = work()
         ballast.touch()
+        return done
 
     step()
     torch.cuda.synchronize()

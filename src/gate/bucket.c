@@ -66,6 +66,10 @@ void bucket_correct(struct bucket *bucket, int64_t ns) {
     bucket->level_ns = most_ns(bucket);
 }
 
+void bucket_expect(struct bucket *bucket, uint64_t ns) {
+  bucket->spent |= (int64_t)least(ns, BUCKET_MOST_NS) > bucket->level_ns;
+}
+
 uint64_t bucket_wait_ns(const struct bucket *bucket) {
   if (bucket->limit == 0)
     return UINT64_MAX;

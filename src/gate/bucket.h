@@ -18,17 +18,18 @@
 
 #include "common/clock.h"
 
-#define BUCKET_BURST_NS NS_PER_MS              /* where processes take turns on the GPU */
-#define BUCKET_SMALL_BURST_NS (NS_PER_MS / 10) /* where they run at the same time: no others wait meanwhile  \
-                                                */
-#define BUCKET_MOST_NS (2 * NS_PER_MS)         /* it never holds more */
-#define BUCKET_OWED_NS (10 * NS_PER_S)         /* nor does it owe more */
+#define BUCKET_BURST_NS NS_PER_MS /* where processes take turns on the GPU */
+#define BUCKET_SMALL_BURST_NS                                                                                \
+  (NS_PER_MS / 10)                     /* where they run at the same time: no others wait meanwhile          \
+                                        */
+#define BUCKET_MOST_NS (2 * NS_PER_MS) /* it never holds more */
+#define BUCKET_OWED_NS (10 * NS_PER_S) /* nor does it owe more */
 
 struct bucket {
   uint64_t burst_ns;
   uint64_t limit;     /* ns per s of time; 0: nobody may take anything */
   int64_t level_ns;   /* less than 0: owed */
-  bool spent;         /* it was empty, and a burst has not come together since */
+  bool spent;         /* the burst is over, and the next one has not come together */
   uint64_t filled_ns; /* when */
 };
 
@@ -43,6 +44,10 @@ bool bucket_take(struct bucket *bucket, uint64_t ns, uint64_t now_ns);
 
 /* What has been taken was too little, by so much (or too much). */
 void bucket_correct(struct bucket *bucket, int64_t ns);
+
+/* The next one will cost so much: if that is more than is left, it begins the next burst instead of ending
+ * this one too late. */
+void bucket_expect(struct bucket *bucket, uint64_t ns);
 
 /* After how long something may be taken, at this limit; UINT64_MAX: never. */
 uint64_t bucket_wait_ns(const struct bucket *bucket);

@@ -37,16 +37,19 @@ void limit_obey(CUdevice device, uint64_t limit) {
   gate_set_limited(device, limit != GS_LIMIT_NONE);
 }
 
-static void correct(struct limiter *limiter, int64_t more_ns) {
+void limit_correct(CUdevice device, int64_t more_ns) {
+  struct limiter *limiter = &limiters[device];
   pthread_mutex_lock(&limiter->lock);
   bucket_correct(&limiter->bucket, more_ns);
   pthread_mutex_unlock(&limiter->lock);
 }
 
-void limit_correct(CUdevice device, int64_t more_ns) { correct(&limiters[device], more_ns); }
-
-void limit_charge(CUdevice device, uint64_t cost_ns) {
-  correct(&limiters[device], (int64_t)cost_ns - (int64_t)advance_ns);
+void limit_charge(CUdevice device, uint64_t cost_ns, uint64_t next_ns) {
+  struct limiter *limiter = &limiters[device];
+  pthread_mutex_lock(&limiter->lock);
+  bucket_correct(&limiter->bucket, (int64_t)cost_ns - (int64_t)advance_ns);
+  bucket_expect(&limiter->bucket, next_ns);
+  pthread_mutex_unlock(&limiter->lock);
   advance_ns = 0;
 }
 
@@ -86,7 +89,7 @@ void limit_submission(CUdevice device) {
   struct limiter *limiter = &limiters[device];
   struct gs_meter *page = page_of(device);
   if (advance_ns)
-    limit_charge(device, 0);
+    limit_charge(device, 0, 0);
   if (!is_let_through(device) && take(limiter, page) > 0)
     wait(limiter, device, page);
 }

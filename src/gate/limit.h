@@ -23,8 +23,8 @@ void limit_obey(CUdevice device, uint64_t limit);
 /* The calling thread, which is not in flight, is about to submit about so much: wait until it may. */
 void limit_submission(CUdevice device);
 
-/* What it has submitted costs so much. */
-void limit_charge(CUdevice device, uint64_t cost_ns);
+/* What it has submitted costs so much, and the next one probably; 0: who knows. */
+void limit_charge(CUdevice device, uint64_t cost_ns, uint64_t next_ns);
 
 /* A submission turned out to cost so much more than was charged for it. */
 void limit_correct(CUdevice device, int64_t more_ns);

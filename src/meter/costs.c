@@ -31,6 +31,10 @@ uint64_t costs_of(const struct costs *costs, const struct cost_key *key) {
   return cost ? cost->cost_ns : costs->samples ? costs->mean_ns : FIRST_NS;
 }
 
+static struct cost *find(struct costs *costs, const struct cost_key *key) {
+  return (struct cost *)(uintptr_t)costs_find(costs, key);
+}
+
 /* The one of its set that was not measured for longest makes place. */
 static struct cost *take_place(struct costs *costs, const struct cost_key *key) {
   struct cost *set = costs->places[set_of(key)], *place = set;
@@ -50,7 +54,7 @@ static uint64_t approach(uint64_t from, uint64_t to, unsigned part) {
 static uint64_t towards_shorter(uint64_t from, uint64_t to) { return approach(from, to, to < from ? 2 : 16); }
 
 void costs_learn(struct costs *costs, const struct cost_key *key, uint64_t took_ns, bool undisturbed) {
-  struct cost *cost = (struct cost *)(uintptr_t)costs_find(costs, key);
+  struct cost *cost = find(costs, key);
   if (!cost)
     cost = take_place(costs, key);
   cost->cost_ns = cost->samples++ ? towards_shorter(cost->cost_ns, took_ns) : took_ns;
@@ -58,4 +62,16 @@ void costs_learn(struct costs *costs, const struct cost_key *key, uint64_t took_
     cost->expected_ns = cost->expected_ns ? approach(cost->expected_ns, took_ns, 8) : took_ns;
   costs->mean_ns = costs->samples++ ? approach(costs->mean_ns, took_ns, 16) : took_ns;
   cost->used = costs->samples;
+}
+
+/* The same kernel is followed by now a short one, now a long one: the mean of those lately. */
+void costs_follow(struct costs *costs, const struct cost_key *key, uint64_t next_ns) {
+  struct cost *cost = find(costs, key);
+  if (cost)
+    cost->next_ns = cost->next_ns ? approach(cost->next_ns, next_ns, 4) : next_ns;
+}
+
+uint64_t costs_next(const struct costs *costs, const struct cost_key *key) {
+  const struct cost *cost = costs_find(costs, key);
+  return cost ? cost->next_ns : 0;
 }

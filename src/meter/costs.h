@@ -25,6 +25,7 @@ struct cost {
   struct cost_key key;
   uint64_t cost_ns;     /* what it takes of the GPU */
   uint64_t expected_ns; /* what it takes undisturbed; 0: not known */
+  uint64_t next_ns;     /* what is submitted after it costs; 0: not known */
   uint64_t used;        /* when it was measured last, in samples */
   unsigned samples;     /* 0: the place is free */
 };
@@ -40,6 +41,11 @@ void costs_learn(struct costs *costs, const struct cost_key *key, uint64_t took_
 
 /* What is known of such; NULL: nothing. Until the next costs_learn. */
 const struct cost *costs_find(const struct costs *costs, const struct cost_key *key);
+
+/* After such a one another was submitted, which cost so much; what the next one is believed to cost, 0: not
+ * known. */
+void costs_follow(struct costs *costs, const struct cost_key *key, uint64_t next_ns);
+uint64_t costs_next(const struct costs *costs, const struct cost_key *key);
 
 /* What such a one is believed to cost: if nothing is known of it, the mean of the others. */
 uint64_t costs_of(const struct costs *costs, const struct cost_key *key);

@@ -81,8 +81,10 @@ void meter_end_slow(const struct meter_work *work, CUresult result) {
   bool submitted = result == CUDA_SUCCESS && call.device >= 0;
   if (call.sample)
     sample_end(call.sample, submitted);
-  if (submitted && is_limited(atomic_load(&gate_look), call.device, work))
-    limit_charge(call.device, samples_cost_ns(call.device, work));
+  if (submitted && is_limited(atomic_load(&gate_look), call.device, work)) {
+    struct samples_charge charge = samples_charge(call.device, work);
+    limit_charge(call.device, charge.ns, charge.next_ns);
+  }
   if (submitted)
     meter_add(call.device, work);
   errno = saved;

@@ -56,6 +56,19 @@ uint64_t samples_cost_ns(CUdevice device, const struct meter_work *work) {
   return cost_ns;
 }
 
+/* What the thread has been charged for last. */
+static __thread struct cost_key charged __attribute__((tls_model("initial-exec")));
+
+struct samples_charge samples_charge(CUdevice device, const struct meter_work *work) {
+  struct cost_key key = key_of(device, work);
+  pthread_mutex_lock(&lock);
+  struct samples_charge charge = {costs_of(&costs, &key), costs_next(&costs, &key)};
+  costs_follow(&costs, &charged, charge.ns);
+  pthread_mutex_unlock(&lock);
+  charged = key;
+  return charge;
+}
+
 uint64_t samples_mean_ns(void) {
   pthread_mutex_lock(&lock);
   uint64_t mean_ns = costs.mean_ns;

@@ -23,6 +23,12 @@ bool samples_lack(CUdevice device, const struct meter_work *work);
 struct sample *sample_begin(CUdevice device, CUstream stream, const struct meter_work *work);
 void sample_end(struct sample *sample, bool submitted);
 
+/* What this one is believed to cost, and the next one of this thread, by what came after such before. */
+struct samples_charge {
+  uint64_t ns, next_ns; /* 0: not known */
+};
+struct samples_charge samples_charge(CUdevice device, const struct meter_work *work);
+
 /* What such a submission is believed to cost; and what all that were measured have taken on average. */
 uint64_t samples_cost_ns(CUdevice device, const struct meter_work *work);
 uint64_t samples_mean_ns(void);

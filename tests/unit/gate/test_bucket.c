@@ -93,6 +93,26 @@ START_TEST(submissions_come_in_bursts) {
 }
 END_TEST
 
+/* 0.3 ms and 0.8 in turn: no burst is longer than it should be because a long one came last. */
+START_TEST(what_does_not_fit_begins_the_next_burst) {
+  uint64_t taken_ns = 0, costs_ns[] = {300 * US, 800 * US};
+  bucket_begin(&bucket, BUCKET_BURST_NS, NS_PER_S / 100, now_ns);
+  for (unsigned i = 0; i < 1000; i++) {
+    if (!bucket_take(&bucket, 50 * US, now_ns)) {
+      taken_ns = 0;
+      now_ns += bucket_wait_ns(&bucket);
+      ck_assert(bucket_take(&bucket, 50 * US, now_ns));
+    }
+    taken_ns += costs_ns[i % 2];
+    ck_assert_uint_le(taken_ns, BUCKET_BURST_NS);
+    bucket_correct(&bucket, (int64_t)costs_ns[i % 2] - 50 * (int64_t)US);
+    bucket_expect(&bucket, costs_ns[(i + 1) % 2]);
+  }
+  ck_assert_uint_ge(now_ns, 150 * NS_PER_S); /* 550 ms at a hundredth, and nothing was lost */
+  ck_assert_uint_le(now_ns, 100 * NS_PER_S + 56 * NS_PER_S);
+}
+END_TEST
+
 /* One long submission has to be paid for; a wild one has a bound. */
 START_TEST(what_was_too_much_is_owed) {
   bucket_begin(&bucket, BUCKET_BURST_NS, FIFTH, now_ns);
@@ -127,6 +147,7 @@ int main(void) {
   tcase_add_test(tests, a_change_counts_from_now_on);
   tcase_add_loop_test(tests, little_is_saved_up, 0, 3);
   tcase_add_loop_test(tests, submissions_come_in_bursts, 0, 6);
+  tcase_add_test(tests, what_does_not_fit_begins_the_next_burst);
   tcase_add_test(tests, what_was_too_much_is_owed);
   tcase_add_test(tests, a_wild_limit_does_no_harm);
   suite_add_tcase(suite, tests);

@@ -36,6 +36,23 @@ START_TEST(each_kind_is_known_by_itself) {
 }
 END_TEST
 
+/* Mostly a long one comes after a short one, and the other way around. */
+START_TEST(what_comes_next_is_learnt) {
+  struct cost_key first = key_of(0x1000, 1), second = key_of(0x2000, 1), unknown = key_of(0x3000, 1);
+  learn(first, 10 * US, true, 1);
+  learn(second, 900 * US, true, 1);
+  ck_assert_uint_eq(costs_next(&costs, &first), 0);
+  for (int i = 0; i < 20; i++) {
+    costs_follow(&costs, &first, i % 10 == 5 ? 100 * US : 900 * US);
+    costs_follow(&costs, &second, 10 * US);
+    costs_follow(&costs, &unknown, 7 * US);
+  }
+  ck_assert_uint_gt(costs_next(&costs, &first), 800 * US);
+  ck_assert_uint_eq(costs_next(&costs, &second), 10 * US);
+  ck_assert_uint_eq(costs_next(&costs, &unknown), 0);
+}
+END_TEST
+
 START_TEST(what_is_not_known_costs_as_much_as_the_rest) {
   struct cost_key known = key_of(0x1000, 1), unknown = key_of(0x2000, 1);
   uint64_t first_ns = costs_of(&costs, &unknown);
@@ -105,6 +122,7 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {each_kind_is_known_by_itself,
+                                what_comes_next_is_learnt,
                                 what_is_not_known_costs_as_much_as_the_rest,
                                 what_others_add_is_not_a_cost,
                                 what_to_expect_is_learnt_undisturbed_only,

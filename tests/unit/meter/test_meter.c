@@ -50,13 +50,15 @@ bool gate_is_limited(CUdevice device) { return device == 0 && play.limited; }
 uint64_t streams_generation(void) { return play.generation; }
 void watch_wake(CUdevice device) { play.woken = device; }
 void service_begin(CUdevice device) { play.served = device; }
-void limit_charge(CUdevice device, uint64_t cost_ns) {
+void limit_charge(CUdevice device, uint64_t cost_ns, uint64_t next_ns) {
   ck_assert_int_eq(device, 0);
+  ck_assert_uint_eq(next_ns, 2 * cost_ns);
   play.charged_ns += cost_ns;
 }
 bool samples_lack(CUdevice device, const struct meter_work *work) { return device == 0 && work && play.lack; }
-uint64_t samples_cost_ns(CUdevice device, const struct meter_work *work) {
-  return (uint64_t)device + work->amount.blocks;
+struct samples_charge samples_charge(CUdevice device, const struct meter_work *work) {
+  uint64_t ns = (uint64_t)device + work->amount.blocks;
+  return (struct samples_charge){ns, 2 * ns};
 }
 struct sample *sample_begin(CUdevice device, CUstream stream, const struct meter_work *work) {
   (void)device, (void)stream, (void)work;

@@ -295,6 +295,22 @@ START_TEST(what_it_took_more_than_was_believed_is_charged) {
 }
 END_TEST
 
+/* By the same thread. */
+START_TEST(what_follows_is_foreseen) {
+  measure(&kernel, 50 * US);
+  measure(&copy, 3000 * US);
+  ck_assert_uint_eq(samples_charge(0, &kernel).next_ns, 0);
+  for (int i = 0; i < 3; i++) {
+    struct samples_charge charge = samples_charge(0, &copy);
+    ck_assert_uint_eq(charge.ns / US, 3000);
+    ck_assert_uint_eq(charge.next_ns / US, i > 0 ? 50 : 0);
+    charge = samples_charge(0, &kernel);
+    ck_assert_uint_eq(charge.ns / US, 50);
+    ck_assert_uint_eq(charge.next_ns / US, 3000);
+  }
+}
+END_TEST
+
 START_TEST(little_is_known_at_first) {
   const struct meter_work as_large = {.what = &page, .amount = {.bytes = 6000}};
   for (int i = 0; i < 3; i++) {
@@ -319,6 +335,7 @@ int main(void) {
                                 what_is_expected_is_what_it_takes_undisturbed,
                                 what_was_disturbed_in_between_teaches_nothing,
                                 what_it_took_more_than_was_believed_is_charged,
+                                what_follows_is_foreseen,
                                 little_is_known_at_first,
                                 NULL};
   return suite_main("samples", tests, set_up, tear_down);
