@@ -18,7 +18,7 @@
 
 #include "common/clock.h"
 
-#define BUCKET_BURST_NS NS_PER_MS /* where processes take turns on the GPU */
+#define BUCKET_BURST_NS (3 * NS_PER_MS / 4) /* where processes take turns on the GPU */
 #define BUCKET_SMALL_BURST_NS                                                                                \
   (NS_PER_MS / 10)                     /* where they run at the same time: no others wait meanwhile          \
                                         */
