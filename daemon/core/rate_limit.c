@@ -38,11 +38,13 @@ static bool some_lack_work(const struct rate_gpu *gpu, unsigned ticks) {
   return false;
 }
 
-/* One whose arrivals count has stopped just now, or only paused: the last ticks are no loss yet. */
+/* One whose arrivals count has stopped just now, or only paused: the last ticks are no loss yet. Its waits
+ * say nothing of pauses. */
 static bool some_pause(const struct rate_gpu *gpu) {
   rate_each_job(job, &gpu->production) {
     const struct rate_signal *signal = &job->signal;
-    if (signal_works(signal) && signal->quiet_ns > 0 && signal->ruler == RATE_RULED_BY_ARRIVALS)
+    if (signal_works(signal) && signal->quiet_ns > 0 && signal->ruler == RATE_RULED_BY_ARRIVALS &&
+        signal->host_ns <= 0)
       return true;
   }
   return false;
