@@ -28,8 +28,6 @@ set(CPACK_DEBIAN_PACKAGE_SECTION admin)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 # Who makes the daemon's user; a container that only runs programs needs none.
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "systemd | systemd-standalone-sysusers")
-# The daemon loads it if it is to show metrics.
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libmicrohttpd12t64 | libmicrohttpd12")
 # For metrics; loaded only where they are wanted. Ubuntu calls it otherwise.
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libmicrohttpd12 | libmicrohttpd12t64")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
