@@ -15,7 +15,7 @@ uint64_t fleet_random_below(struct fleet *fleet, uint64_t bound) {
 
 void fleet_init(struct fleet *fleet, uint64_t seed) {
   memset(fleet, 0, sizeof *fleet);
-  fleet->random = seed;
+  fleet->seed = fleet->random = seed;
   fleet->now_ns = NS_PER_S;
   fleet->ahead = FLEET_COLLECTIVE;
   scheduler_init(&fleet->scheduler);
@@ -31,6 +31,18 @@ void fleet_init(struct fleet *fleet, uint64_t seed) {
 }
 
 /* ---- decisions ---- */
+
+static void digest(struct fleet *fleet, uint64_t value) {
+  fleet->digest = (fleet->digest ^ value) * UINT64_C(0x100000001b3);
+}
+
+static void digest_action(struct fleet *fleet, const struct sched_action *action) {
+  digest(fleet, action->type);
+  digest(fleet, action->job->id);
+  digest(fleet, action->epoch);
+  digest(fleet, action->room_bytes);
+  digest(fleet, action->room_seq);
+}
 
 static uint64_t soon_ns(struct fleet *fleet) {
   return fleet->now_ns + 1 + fleet_random_below(fleet, FLEET_REPLY_NS);
@@ -62,6 +74,7 @@ void fleet_execute(struct fleet *fleet) {
   struct sched_action action;
   while (change_next(&fleet->change, &action)) {
     struct fleet_client *client = action.job->owner;
+    digest_action(fleet, &action);
     if (action.type == SCHED_TELL_LOCK_OK || action.type == SCHED_TELL_DROP_LOCK ||
         action.type == SCHED_TELL_ROOM)
       take_room(fleet, client, &action);
@@ -209,6 +222,11 @@ bool fleet_has_member(const struct fleet *fleet, int gang, int gpu) {
 
 /* ---- what must always hold ---- */
 
+static void require(const struct fleet *fleet, bool right, const char *what) {
+  if (!right) /* an assertion that holds takes longer than an event */
+    ck_abort_msg("seed %lu, at %lu ns: %s", fleet->seed, fleet->now_ns, what);
+}
+
 /* In mode on one is alone; otherwise those that hold fit beside each other. */
 static void check_holders(const struct fleet *fleet, const struct sched_gpu *gpu) {
   uint64_t bytes = 0;
@@ -221,31 +239,55 @@ static void check_holders(const struct fleet *fleet, const struct sched_gpu *gpu
     count++;
     bytes += job->used_bytes;
   }
-  if (gpu->settings.mode == GS_MODE_ON && count > 1)
-    ck_abort_msg("several hold a GPU in mode on");
-  if (gpu->serialized && count > 1 && bytes > sched_gpu_usable_bytes(gpu))
-    ck_abort_msg("several hold a GPU, and their memory does not fit together");
+  require(fleet, gpu->settings.mode != GS_MODE_ON || count <= 1, "several hold a GPU in mode on");
+  require(fleet, !gpu->serialized || count <= 1 || bytes <= sched_gpu_usable_bytes(gpu),
+          "several hold a GPU, and their memory does not fit together");
 }
 
 /* Of the gangs that wait for the GPU one has claimed it, at most. */
-static void check_claims(const struct sched_gpu *gpu) {
+static void check_claims(const struct fleet *fleet, const struct sched_gpu *gpu) {
   const struct sched_gang *claimant = NULL;
   order_each(node, &gpu->queue) {
     const struct sched_gang *gang = list_entry(node, struct sched_job, waiting)->gang;
     if (!gang || !gang->claims)
       continue;
-    if (claimant && claimant != gang)
-      ck_abort_msg("two gangs claim one GPU");
+    require(fleet, !claimant || claimant == gang, "two gangs claim one GPU");
     claimant = gang;
   }
 }
 
+static bool is_owed(const struct sched_gpu *gpu) {
+  return !list_empty(&gpu->dropping) || !list_empty(&gpu->overdue);
+}
+
+/* For a gang, which waits for somebody to stop there or on another GPU. */
+static bool is_kept(const struct fleet *fleet, const struct sched_gpu *gpu) {
+  bool claimed = false, owed = false;
+  order_each(node, &gpu->queue) {
+    const struct sched_gang *gang = list_entry(node, struct sched_job, waiting)->gang;
+    claimed |= gang && gang->claims;
+  }
+  for (int g = 0; g < FLEET_GPUS; g++)
+    owed |= is_owed(&fleet->gpus[g]);
+  return claimed && owed;
+}
+
+/* Nobody who needs no other GPU waits for one that is free. */
+static void check_conserving(const struct fleet *fleet, const struct sched_gpu *gpu) {
+  if (!gpu->serialized || gpu->holder_count > 0 || is_owed(gpu) || is_kept(fleet, gpu))
+    return;
+  order_each(node, &gpu->queue) {
+    const struct sched_job *job = list_entry(node, struct sched_job, waiting);
+    require(fleet, job->gang || sched_job_too_big(job), "a GPU is free, and a single job waits for it");
+  }
+}
+
 static void check(const struct fleet *fleet) {
-  if (scheduler_deadline_ns(&fleet->scheduler) <= fleet->now_ns)
-    ck_abort_msg("a deadline that is never over");
+  require(fleet, scheduler_deadline_ns(&fleet->scheduler) > fleet->now_ns, "a deadline that is never over");
   for (int g = 0; g < FLEET_GPUS; g++) {
     check_holders(fleet, &fleet->gpus[g]);
-    check_claims(&fleet->gpus[g]);
+    check_claims(fleet, &fleet->gpus[g]);
+    check_conserving(fleet, &fleet->gpus[g]);
   }
 }
 

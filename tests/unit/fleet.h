@@ -47,6 +47,7 @@ struct fleet {
   uint64_t alone_ns[FLEET_JOBS]; /* it ran, whether its gang did or not */
   struct sched_change change;
   uint64_t now_ns, random;
+  uint64_t seed, digest; /* of all decisions so far */
 };
 
 /* In mode on. */
