@@ -32,6 +32,7 @@ except ImportError:
     kubernetes_validate = None
 
 FOLDER = pathlib.Path(sys.argv[1])
+ROOT = FOLDER.parent.parent
 DAEMON, PLUGIN = sys.argv[2:4]
 RENDERED = [FOLDER / "base", FOLDER / "overlays/opportunistic", FOLDER / "overlays/runtime-class"]
 EXAMPLES = sorted((FOLDER / "examples").glob("*.yaml"))
@@ -181,14 +182,19 @@ class Image(unittest.TestCase):
             self.assertIn(container["command"][0], text)
         self.assertIn(container_of(kustomize.render(FOLDER / "base"), "install-library")["command"][1], text)
 
+    def test_it_has_what_the_daemon_loads(self):
+        source = (ROOT / "daemon/metrics/microhttpd.c").read_text(encoding="utf-8")
+        name, version = re.search(r'#define LIBRARY "(\w+)\.so\.(\d+)"', source).groups()
+        last = (FOLDER / "Dockerfile").read_text(encoding="utf-8").split("\nFROM ")[-1]
+        self.assertRegex(last, rf"apt-get install .*\b{name}{version}\b")
+
     def test_what_it_copies_is_there(self):
-        root = FOLDER.parent.parent
         lines = (FOLDER / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
         copied = [line.split()[1:-1] for line in lines if line.startswith("COPY ") and "--from" not in line]
         self.assertTrue(copied)
         for sources in copied:
             for source in sources:
-                self.assertTrue((root / source).exists(), source)
+                self.assertTrue((ROOT / source).exists(), source)
 
 
 class Library(unittest.TestCase):
