@@ -88,6 +88,12 @@ class Truth(unittest.TestCase):
         self.assertGreater(len(known), 10)
         self.assertEqual(items("libunified.7", "Ev") | items("gpusharectl.1", "Ev"), known)
 
+    def test_functions(self):
+        header = read(os.path.join(sources, "include/gpushare/gpushare.h"))
+        declared = set(re.findall(r"(?m)^GPUSHARE_API int (\w+)\(", header))
+        self.assertGreater(len(declared), 3)
+        self.assertEqual(items("libunified.7", "Fn"), declared)
+
     def test_exit_codes(self):
         for name, program in (("gpusharectl.1", ctl), ("gpushare-daemon.8", daemon), ("gpushare-device-plugin.8", plugin)):
             if not program:
