@@ -187,6 +187,11 @@ void signal_owe(struct rate_signal *signal, double lost_ns) {
   signal->debt_s = fmin(fmax(signal->debt_s + lost_ns / 1e9, -CREDIT_MOST_S), DEBT_MOST_S);
 }
 
+/* The part of the tick in which it had something to do. */
+static double worked_ns(const struct rate_signal *signal, const struct rate_growth *growth) {
+  return signal->serves ? fmin(growth->service_ns, growth->elapsed_ns) : growth->elapsed_ns;
+}
+
 /* Beyond what is steered for, in this tick. Of a few sampled kernels one that was delayed for long says
  * nothing of the others' speed: so the delays count, as many times as there are kernels for one that is
  * sampled. */
@@ -199,7 +204,7 @@ static double lost_ns(const struct rate_signal *signal, const struct rate_growth
   if (signal->ruler == RATE_RULED_BY_KERNELS)
     return (kernel_delay_ns(signal, growth) * inflation - RATE_AIM * growth->busy_ns) / busy_part(signal);
   struct rate_loss loss = signal_loss(signal, 1);
-  return loss.ticks > 0 ? (loss.loss - RATE_AIM) * growth->elapsed_ns : 0;
+  return loss.ticks > 0 ? (loss.loss - RATE_AIM) * worked_ns(signal, growth) : 0;
 }
 
 void signal_take_loss(struct rate_signal *signal, const struct rate_growth *growth, enum rate_guests guests) {
@@ -207,7 +212,7 @@ void signal_take_loss(struct rate_signal *signal, const struct rate_growth *grow
     return;
   take_delay(signal, growth);
   if (guests == RATE_GUESTS_PAUSED) /* whatever it does now, nobody else has done it */
-    signal_owe(signal, -RATE_AIM * growth->elapsed_ns);
+    signal_owe(signal, -RATE_AIM * worked_ns(signal, growth));
   else if (signal->measured)
     signal_owe(signal, lost_ns(signal, growth));
 }
