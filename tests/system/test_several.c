@@ -1,7 +1,10 @@
-/* test_several.c - programs that use several GPUs together, whose memory does not fit beside that of others.
+/* test_several.c - programs on a host with several GPUs: those that use some of them together, whose memory
+ * does not fit beside that of others, and which GPU each is on.
  */
 #include <poll.h>
+#include <stdio.h>
 
+#include "common/parse.h"
 #include "runner.h"
 #include "scene.h"
 
@@ -65,5 +68,47 @@ TEST(what_is_needed_together_is_kept) {
   expect_end(second);
   expect_end(crosser);
   expect_end(first);
+  scene_end(&scene);
+}
+
+/* On the first of those that it sees, until it is told to end. */
+static struct process *start_seeing(const char *visible) {
+  char variable[128];
+  snprintf(variable, sizeof variable, "CUDA_VISIBLE_DEVICES=%s", visible);
+  const char *const environment[] = {variable, NULL};
+  struct process *job = scene_start(&scene, environment, "job", "--bytes", "1M", "--rounds", "0", NULL);
+  process_expect(job, "filled", NULL, 0);
+  return job;
+}
+
+static void leave(struct process *job) {
+  process_say(job, "stop");
+  process_wait_exit(job, 0);
+}
+
+/* Programs have other numbers for it than the driver and than each other. */
+TEST(a_gpu_is_the_same_by_any_name) {
+  char uuid[GS_UUID_TEXT_SIZE], list[2 * GS_UUID_TEXT_SIZE];
+  struct scene_status status;
+  scene_begin(&scene, "small,gpus=3,capacity=64MiB");
+  scene_start_daemon(&scene, NULL);
+  struct process *jobs[6] = {start_seeing("1")};
+  CHECK(scene_ask_status(&scene, &status) == 0 && status.gpu_count == 1);
+  format_uuid(status.gpus[0].gpu_status.uuid, uuid);
+  snprintf(list, sizeof list, "%s,0", uuid);
+  jobs[1] = start_seeing("1,0");
+  jobs[2] = start_seeing(uuid);
+  jobs[3] = start_seeing(list);
+  uuid[12] = '\0'; /* what is enough to tell it */
+  jobs[4] = start_seeing(uuid);
+  jobs[5] = start_seeing("1,-1,0");
+  CHECK(scene_ask_status(&scene, &status) == 0);
+  CHECK(status.gpu_count == 1 && status.job_count == 6, "%d jobs on %d GPUs", status.job_count,
+        status.gpu_count);
+  struct process *elsewhere = start_seeing("2,1");
+  CHECK(scene_ask_status(&scene, &status) == 0 && status.gpu_count == 2 && status.job_count == 7);
+  leave(elsewhere);
+  for (int i = 0; i < 6; i++)
+    leave(jobs[i]);
   scene_end(&scene);
 }
