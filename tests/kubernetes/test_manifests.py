@@ -1,8 +1,9 @@
 """What packaging/kubernetes holds: rendered, against the schemas of Kubernetes, and against what the programs take.
 usage: test_manifests.py FOLDER DAEMON PLUGIN
 
-Needs PyYAML; ends with 77 without it. With kubernetes-validate the documents are held against the real schemas; with
-kubectl or kustomize what they render is compared with what kustomize.py renders, which counts where there is neither.
+Needs PyYAML; ends with 77 without it. With kubernetes-validate the documents are held against the real schemas, and it ends
+with 77 without that, too; with kubectl or kustomize what they render is compared with what kustomize.py renders, which counts
+where there is neither.
 """
 import json
 import os
@@ -226,4 +227,5 @@ class Library(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    result = unittest.main(argv=sys.argv[:1], exit=False).result
+    sys.exit(1 if not result.wasSuccessful() else 0 if kubernetes_validate else 77)
