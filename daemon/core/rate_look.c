@@ -89,12 +89,14 @@ bool signal_take_faster(struct rate_signal *signal, unsigned ticks) {
   return true;
 }
 
-/* Where waits stand for arrivals. Who waits for as long as ever does the same work, at whatever pace. */
+/* Where waits stand for arrivals. Who waits for as long as ever does the same work, at whatever pace; but of
+ * one that does next to nothing meanwhile neither is known. */
 static bool look_at_waits(struct rate_signal *signal, unsigned ticks) {
   struct rate_loss waits = signal_loss(signal, ticks), all = signal_arrivals_loss(signal, ticks);
-  if (is_outside_band(&waits))
+  bool changed = is_outside_band(&all);
+  if (is_outside_band(&waits) || (changed && all.loss > WANDER_MOST))
     return true;
-  if (is_outside_band(&all))
+  if (changed)
     take_over(signal, ticks);
   return false;
 }

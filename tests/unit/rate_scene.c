@@ -19,6 +19,7 @@ struct scene_producer *scene_add_producer(struct scene *scene) {
   producer->sampled_part = 0.1;
   producer->slowdown = 1;
   producer->leftover = 0.4;
+  producer->host = 1;
   rate_job_add(&scene->gpu, &producer->job, RATE_PRODUCTION);
   return producer;
 }
@@ -51,18 +52,29 @@ static double speed_beside(const struct scene *scene, double leftover) {
   return fmax(1 - fmax(use_of_all(scene) - leftover, 0), 0.1);
 }
 
+/* What guests cost it, it waits for; nothing is over while it submits nothing. Returns its speed. */
+static double wait_beside(struct scene_producer *producer, double beside, double wave, double ns) {
+  double waits = producer->waits + 1 / beside - 1;
+  double host = (1 - producer->waits) * producer->host / wave, speed = 1 / (waits + host);
+  if (!producer->idle && producer->per_s > 0)
+    producer->counters.waited_ns += (uint64_t)(waits * speed * ns);
+  return speed;
+}
+
 static void producer_go_on(struct scene *scene, struct scene_producer *producer, double ns) {
   double speed = speed_beside(scene, producer->leftover), kernels = speed;
   if (producer->kernels_leftover > 0)
     kernels = speed_beside(scene, producer->kernels_leftover);
   if (producer->kernels_slowdown_with_guests > 0 && use_of_all(scene) > 0)
     kernels /= producer->kernels_slowdown_with_guests;
-  speed *= 1 + producer->wander * sin((double)scene->now_ns / 0.4e9);
+  double wave = 1 + producer->wander * sin((double)scene->now_ns / 0.4e9);
+  speed = producer->waits > 0 ? wait_beside(producer, speed, wave, ns) : speed * wave;
   struct rate_counters *counters = &producer->counters;
   counters->idle = producer->idle;
   if (!producer->idle) {
     double sampled_ns = producer->sampled_part * ns, busy = regularity(scene, producer->irregular);
     counters->submissions += (uint64_t)(producer->per_s * speed * busy * ns / 1e9);
+    counters->served = producer->waits > 0 ? counters->submissions : 0;
     counters->service_ns += (uint64_t)(producer->served * busy * ns);
     counters->sampled_ns += (uint64_t)sampled_ns;
     counters->expected_ns += (uint64_t)(sampled_ns * kernels / producer->slowdown);

@@ -13,14 +13,15 @@
 
 #define SCENES 60
 #define LOST_MOST 0.03
+#define COUNTERS 7
 
 static struct scene scene;
 static struct liar {
   struct rate_job job;
   struct rate_counters counters;
-  unsigned ways[5]; /* in which each counter grows */
-  unsigned ticks;   /* for which they stay the same */
-  double slows;     /* so much beside guests, by what it says */
+  unsigned ways[COUNTERS]; /* in which each counter grows */
+  unsigned ticks;          /* for which they stay the same */
+  double slows;            /* so much beside guests, by what it says */
   bool rests;
 } liar;
 
@@ -41,7 +42,7 @@ static uint64_t growth(unsigned way, double ns, double most) {
   case 4:
     return (uint64_t)(0.999 * most);
   case 5:
-    return below((uint64_t)most);
+    return below((uint64_t)most + 1);
   case 6: /* back, or further than a machine could */
     return below(50) ? (uint64_t)ns : splitmix_next(&scene.random);
   default:
@@ -54,7 +55,7 @@ static void lie(unsigned tick, double busy_most) {
   uint64_t next_ns = scene.gpu.next_ns > scene.now_ns ? scene.gpu.next_ns : scene.now_ns + 1;
   double ns = (double)(next_ns - scene.now_ns);
   double speed = scene_limit(&scene) > 0 ? 1 - liar.slows : 1;
-  for (unsigned i = 0; tick % liar.ticks == 0 && i < 5; i++)
+  for (unsigned i = 0; tick % liar.ticks == 0 && i < COUNTERS; i++)
     liar.ways[i] = below(3) ? liar.ways[i] : (unsigned)below(8);
   counters->at_ns = next_ns;
   counters->submissions += (uint64_t)((double)growth(liar.ways[0], ns / 1000, ns / 1000) * speed);
@@ -62,6 +63,8 @@ static void lie(unsigned tick, double busy_most) {
   counters->expected_ns += (uint64_t)((double)growth(liar.ways[2], ns, busy_most * ns) * speed);
   counters->busy_ns += growth(liar.ways[3], ns, busy_most * ns);
   counters->service_ns += growth(liar.ways[4], ns, ns);
+  counters->served += growth(liar.ways[5], ns / 1000, ns / 1000);
+  counters->waited_ns += growth(liar.ways[6], ns, ns);
   counters->idle = liar.rests && tick / liar.ticks % 2;
   rate_job_tell(&liar.job, counters);
 }
@@ -72,7 +75,7 @@ static void begin(uint64_t seed) {
   liar.ticks = 20 + (unsigned)below(400);
   liar.slows = 0.5 * (double)below(3);
   liar.rests = below(2);
-  for (unsigned i = 0; i < 5; i++)
+  for (unsigned i = 0; i < COUNTERS; i++)
     liar.ways[i] = 7;
 }
 
