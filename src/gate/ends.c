@@ -153,9 +153,10 @@ static CUresult leave(bool look, const struct meter_work *work, CUresult result)
   return result;
 }
 
-static CUresult copied(CUresult result, size_t bytes) {
+static CUresult copied(uint64_t since_ns, CUresult result, size_t bytes) {
   if (bytes <= SMALL_BYTES)
     end(COPIED, NULL);
+  service_copied(since_ns);
   return result;
 }
 
@@ -176,18 +177,20 @@ CUresult hook_cuMemcpyDtoH_v2_ptds(void *dstHost, CUdeviceptr srcDevice, size_t 
 }
 
 CUresult hook_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
+  uint64_t since_ns = service_wait();
   const struct meter_work work = meter_copy((const void *)driver.cuMemcpyDtoHAsync_v2, ByteCount);
   bool look = enter(hStream, srcDevice, &work);
   CUresult result = driver.cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, hStream);
-  return copied(leave(look, &work, result), ByteCount);
+  return copied(since_ns, leave(look, &work, result), ByteCount);
 }
 
 CUresult hook_cuMemcpyDtoHAsync_v2_ptsz(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,
                                         CUstream hStream) {
+  uint64_t since_ns = service_wait();
   const struct meter_work work = meter_copy((const void *)driver.cuMemcpyDtoHAsync_v2_ptsz, ByteCount);
   bool look = enter(PER_THREAD(hStream), srcDevice, &work);
   CUresult result = driver.cuMemcpyDtoHAsync_v2_ptsz(dstHost, srcDevice, ByteCount, hStream);
-  return copied(leave(look, &work, result), ByteCount);
+  return copied(since_ns, leave(look, &work, result), ByteCount);
 }
 
 CUresult hook_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {

@@ -11,6 +11,7 @@
 #include "interpose/hooks.h"
 #include "memory/reach.h"
 #include "meter/meter.h"
+#include "meter/service.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
@@ -46,23 +47,26 @@ static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, c
     gate_leave();                                                                                            \
     return result;                                                                                           \
   }
-#define COUNTED(name, params, args, stream, reach, what)                                                     \
+/* may_wait: for the GPU, as copies of pageable memory do. */
+#define COUNTED(name, params, args, stream, reach, what, may_wait)                                           \
   EXPORTED CUresult name params {                                                                            \
     REQUIRE(name)                                                                                            \
+    uint64_t since_ns = (may_wait) ? service_wait() : 0;                                                     \
     gate_enter_reaching(stream, reach);                                                                      \
     struct meter_work work = what;                                                                           \
     bool look = meter_begin(stream, &work);                                                                  \
     CUresult result = meter_end(look, &work, driver.name args);                                              \
     gate_leave();                                                                                            \
+    service_copied(since_ns);                                                                                \
     return result;                                                                                           \
   }
 #define LAUNCH(group, name, params, args, stream, function, blocks)                                          \
-  COUNTED(name, params, args, stream, 0, meter_kernel(function, blocks))
+  COUNTED(name, params, args, stream, 0, meter_kernel(function, blocks), false)
 #define MOVING(group, name, params, args, stream, bytes)                                                     \
-  COUNTED(name, params, args, stream, 0, meter_copy((const void *)(name), bytes))
+  COUNTED(name, params, args, stream, 0, meter_copy((const void *)(name), bytes), true)
 #define SPANNING(group, name, params, args, stream, reach, bytes)                                            \
   COUNTED(name, params, args, stream, UNLIKELY(gate_several) ? (reach) : 0,                                  \
-          meter_copy((const void *)(name), bytes))
+          meter_copy((const void *)(name), bytes), true)
 #define CUSTOM(group, name, params, args)                                                                    \
   EXPORTED CUresult name params {                                                                            \
     REQUIRE(name)                                                                                            \

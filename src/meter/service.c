@@ -17,6 +17,9 @@
 #define LOOK_PART 50
 #define LOOKS_AHEAD_NS (10 * NS_PER_MS)
 
+/* A call that took no longer has found all finished: who knows since when the program has known that. */
+#define BRIEF_NS (NS_PER_MS / 100)
+
 /* What goes on for so long is accounted for before it has ended. */
 #define PIECE_NS (100 * NS_PER_MS)
 
@@ -147,6 +150,8 @@ static void note_wait(CUdevice device, uint64_t since_ns) {
   pthread_mutex_unlock(&lock);
 }
 
+static bool is_brief(uint64_t since_ns) { return clock_now_ns() - since_ns < BRIEF_NS; }
+
 static bool is_worth_asking(CUdevice device) {
   pthread_mutex_lock(&lock);
   const struct service *service = &services[device];
@@ -176,9 +181,10 @@ static bool has_finished(CUdevice device) {
 }
 
 static void waited(CUdevice device, uint64_t since_ns) {
+  bool seen = !is_brief(since_ns);
   note_wait(device, since_ns);
   if (is_worth_asking(device) && has_finished(device))
-    end_service(device, true);
+    end_service(device, seen);
 }
 
 void service_waited_slow(uint64_t since_ns) {
@@ -187,6 +193,11 @@ void service_waited_slow(uint64_t since_ns) {
   if (driver.cuCtxGetDevice(&device) == CUDA_SUCCESS && device < GS_GPUS_PER_CLIENT && is_wanted(device))
     waited(device, since_ns);
   errno = saved;
+}
+
+void service_copied_slow(uint64_t since_ns) {
+  if (!is_brief(since_ns))
+    service_waited_slow(since_ns);
 }
 
 void service_fork_child(void) {

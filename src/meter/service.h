@@ -9,7 +9,8 @@
  *
  * Of it, how much was spent in calls that wait for the GPU: the rest is the host's own. That is known of what
  * a wait has ended; anything else counts as waited for, as the program may have found out in another way:
- * what ended unseen, and what has gone on for 100 ms.
+ * what ended unseen, or was found to have ended by a call that did not have to wait, and what has gone on for
+ * 100 ms.
  *
  * Threading: any thread.
  */
@@ -40,6 +41,7 @@ struct service_sums service_sums(CUdevice device);
 
 extern _Atomic uint64_t service_wanted __attribute__((visibility("hidden"))); /* mask of devices */
 void service_waited_slow(uint64_t since_ns);
+void service_copied_slow(uint64_t since_ns);
 
 /* A call is about to wait for the GPU: when; 0: nobody wants to know. */
 static inline uint64_t service_wait(void) {
@@ -51,6 +53,12 @@ static inline uint64_t service_wait(void) {
 static inline void service_waited(uint64_t since_ns) {
   if (__builtin_expect(since_ns != 0, 0))
     service_waited_slow(since_ns);
+}
+
+/* It has made a copy that waits if it goes to pageable memory: if it took long. */
+static inline void service_copied(uint64_t since_ns) {
+  if (__builtin_expect(since_ns != 0, 0))
+    service_copied_slow(since_ns);
 }
 
 void service_fork_child(void);

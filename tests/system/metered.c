@@ -4,6 +4,7 @@
  *   launch N   N kernels of 2 x 3 x 5 blocks, in one stream
  *   serve      ten times a kernel of 2 ms that is waited for, and 30 ms without anything to do
  *   poll       the same, but it polls
+ *   fetch      the same, but a copy waits
  *   copies     4 copies and 2 sets, of 14,000 bytes together; and a copy of nothing
  *   refused    a launch that the driver refuses
  *   record     a graph of two such kernels is captured, and instantiated
@@ -145,19 +146,20 @@ static void poll_stream(void) {
     nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
 }
 
-static void work_and_rest(bool polls) {
+static void await_stream(void) { MUST(cuStreamSynchronize(stream)); }
+static void copy_after_all(void) { MUST(cuMemcpyHtoD(memory, host, BYTES)); }
+
+static void work_and_rest(CUstream on, void (*await)(void)) {
   for (int i = 0; i < 10; i++) {
-    gpu_spin(&gpu, stream, 2000000);
-    if (polls)
-      poll_stream();
-    else
-      MUST(cuStreamSynchronize(stream));
+    gpu_spin(&gpu, on, 2000000);
+    await();
     nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
   }
 }
 
-static void serve(void) { work_and_rest(false); }
-static void poll_and_serve(void) { work_and_rest(true); }
+static void serve(void) { work_and_rest(stream, await_stream); }
+static void poll_and_serve(void) { work_and_rest(stream, poll_stream); }
+static void fetch(void) { work_and_rest(CU_STREAM_LEGACY, copy_after_all); }
 
 static void write_value(void) {
   void *word;
@@ -224,12 +226,12 @@ static void destroy(void) {
 static const struct {
   const char *name;
   void (*run)(void);
-} commands[] = {{"serve", serve},       {"poll", poll_and_serve}, {"copies", copies},
-                {"refused", refused},   {"record", record},       {"graph", make_graph},
-                {"replay", replay},     {"edit", edit},           {"disable", disable},
-                {"update", update},     {"destroy", destroy},     {"fork", fork_child},
-                {"write", write_value}, {"call", call},           {"prefetch", prefetch},
-                {"open", open_capture}, {"outside", outside},     {"close", close_capture}};
+} commands[] = {
+    {"serve", serve},       {"poll", poll_and_serve}, {"fetch", fetch},        {"copies", copies},
+    {"refused", refused},   {"record", record},       {"graph", make_graph},   {"replay", replay},
+    {"edit", edit},         {"disable", disable},     {"update", update},      {"destroy", destroy},
+    {"fork", fork_child},   {"write", write_value},   {"call", call},          {"prefetch", prefetch},
+    {"open", open_capture}, {"outside", outside},     {"close", close_capture}};
 
 static void obey(const char *line) {
   if (strncmp(line, "launch ", 7) == 0)

@@ -154,6 +154,22 @@ TEST(service_is_the_time_until_it_is_waited_for) {
   finish();
 }
 
+/* What is left of that beside the time waited. */
+static uint64_t own_of(const char *command) {
+  uint64_t before_ns = fake.meter->waited_ns, ns = service_of(command);
+  return ns - (fake.meter->waited_ns - before_ns);
+}
+
+/* And which of it is the host's own; of who polls nobody knows. */
+TEST(waits_are_told_by_what_waits) {
+  begin(true);
+  CHECK(own_of("serve") > 0);
+  CHECK(own_of("fetch") > 0);
+  CHECK(own_of("poll") == 0);
+  CHECK(fake.meter->served > 0 && fake.meter->served <= fake.meter->submissions);
+  finish();
+}
+
 TEST(nothing_is_told_while_nobody_reads) {
   begin(true);
   atomic_store(&fake.meter->wanted, 0);

@@ -240,6 +240,35 @@ START_TEST(what_ends_unseen_counts_as_waited_for) {
 }
 END_TEST
 
+/* It has polled, or been called back, and then waited for what it knew to be over. */
+START_TEST(what_was_over_before_the_wait_counts_as_waited_for) {
+  service_want(0, true);
+  submitted += 7;
+  now_ns += 5 * MS;
+  wait_for(_i == 0 ? 0 : 2000);
+  ck_assert_uint_eq(asked, 1);
+  ck_assert_uint_eq(service_sums(0).served, 7);
+  ck_assert_uint_eq(service_sums(0).waited_ns, service_sums(0).ns);
+}
+END_TEST
+
+/* To pageable memory: it waits for all before it, and what waits for it then has nothing to wait for. To
+ * pinned memory it does not. */
+START_TEST(a_copy_that_takes_long_is_a_wait) {
+  service_want(0, true);
+  submitted += 7;
+  now_ns += 5 * MS;
+  service_copied(service_wait());
+  ck_assert_uint_eq(asked, 0);
+  uint64_t since_ns = service_wait();
+  now_ns += 2 * MS;
+  service_copied(since_ns);
+  wait_for(0);
+  ck_assert_uint_eq(asked, 1);
+  check_sums(7, 2);
+}
+END_TEST
+
 /* Several threads' waits are no more than the time there was. */
 START_TEST(nobody_waits_for_longer_than_it_takes) {
   service_want(0, true);
@@ -286,6 +315,8 @@ int main(void) {
   tcase_add_test(tests, gpus_are_told_apart);
   tcase_add_test(tests, what_a_wait_has_ended_is_known);
   tcase_add_test(tests, what_ends_unseen_counts_as_waited_for);
+  tcase_add_loop_test(tests, what_was_over_before_the_wait_counts_as_waited_for, 0, 2);
+  tcase_add_test(tests, a_copy_that_takes_long_is_a_wait);
   tcase_add_test(tests, nobody_waits_for_longer_than_it_takes);
   tcase_add_test(tests, errno_stays);
   suite_add_tcase(suite, tests);
