@@ -145,15 +145,10 @@ static bool is_faster(const struct rate_loss *loss, unsigned ticks) {
   return loss->ticks >= ticks && -loss->loss > least;
 }
 
-bool signal_waits_less(const struct rate_signal *signal, unsigned ticks) {
-  struct rate_loss loss = waits_loss_in(signal, ticks);
-  return signal->host_ns > 0 && is_faster(&loss, ticks);
-}
-
 bool signal_is_faster(const struct rate_signal *signal, unsigned ticks) {
   if (signal->host_ns > 0) {
-    struct rate_loss loss = arrivals_loss_in(signal, ticks);
-    return signal_waits_less(signal, ticks) || is_faster(&loss, ticks);
+    struct rate_loss waits = waits_loss_in(signal, ticks), all = arrivals_loss_in(signal, ticks);
+    return is_faster(&waits, ticks) || is_faster(&all, ticks);
   }
   bool arrivals = signal->ruler == RATE_RULED_BY_ARRIVALS;
   struct rate_loss loss =

@@ -113,9 +113,6 @@ struct rate_loss signal_kernels_loss(const struct rate_signal *signal, unsigned 
 /* Much faster than undisturbed, or than its kernels allow. */
 bool signal_is_faster(const struct rate_signal *signal, unsigned ticks);
 
-/* Where waits stand for arrivals: much less than undisturbed. */
-bool signal_waits_less(const struct rate_signal *signal, unsigned ticks);
-
 /* Fewer arrivals than undisturbed, though its kernels take no longer: it has less to do. */
 bool signal_lacks_work(const struct rate_signal *signal, unsigned ticks);
 

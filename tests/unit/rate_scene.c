@@ -19,7 +19,7 @@ struct scene_producer *scene_add_producer(struct scene *scene) {
   producer->sampled_part = 0.1;
   producer->slowdown = 1;
   producer->leftover = 0.4;
-  producer->host = 1;
+  producer->host = producer->cost = 1;
   rate_job_add(&scene->gpu, &producer->job, RATE_PRODUCTION);
   return producer;
 }
@@ -48,8 +48,8 @@ static double regularity(struct scene *scene, double irregular) {
   return 1 - irregular + 2 * irregular * chance;
 }
 
-static double speed_beside(const struct scene *scene, double leftover) {
-  return fmax(1 - fmax(use_of_all(scene) - leftover, 0), 0.1);
+static double speed_beside(const struct scene *scene, double leftover, double cost) {
+  return fmax(1 - cost * fmax(use_of_all(scene) - leftover, 0), 0.1);
 }
 
 /* What guests cost it, it waits for; nothing is over while it submits nothing. Returns its speed. */
@@ -62,9 +62,9 @@ static double wait_beside(struct scene_producer *producer, double beside, double
 }
 
 static void producer_go_on(struct scene *scene, struct scene_producer *producer, double ns) {
-  double speed = speed_beside(scene, producer->leftover), kernels = speed;
+  double speed = speed_beside(scene, producer->leftover, producer->cost), kernels = speed;
   if (producer->kernels_leftover > 0)
-    kernels = speed_beside(scene, producer->kernels_leftover);
+    kernels = speed_beside(scene, producer->kernels_leftover, producer->cost);
   if (producer->kernels_slowdown_with_guests > 0 && use_of_all(scene) > 0)
     kernels /= producer->kernels_slowdown_with_guests;
   double wave = 1 + producer->wander * sin((double)scene->now_ns / 0.4e9);

@@ -23,6 +23,7 @@ struct scene_producer {
   double kernels_leftover;             /* as leftover, for its kernels alone; 0: the same */
   double kernels_slowdown_with_guests; /* whatever they use; 0: none */
   double leftover; /* of the GPU that guests may use for nothing; beyond it they slow it down; 1: never */
+  double cost;     /* of its speed, for each part of the GPU that guests use beyond that */
 };
 
 /* An opportunistic job: uses what it may, at most its demand (of the GPU). */

@@ -160,6 +160,26 @@ START_TEST(a_decrease_is_by_half_at_most) {
 }
 END_TEST
 
+/* What guests use costs a quarter of that, but it is believed to cost all of it. */
+START_TEST(decreases_that_are_not_enough_grow) {
+  producer = scene_add_producer(&scene);
+  producer->cost = 0.25;
+  scene_add_guest(&scene, 1);
+  ck_assert(scene_run_until(&scene, RATE_STEADY));
+  scene_run(&scene, 6);
+  producer->leftover = 0.1;
+  for (int i = 0; i < 24; i++)
+    scene_tick(&scene);
+  double expected = 0.1 + RATE_AIM / producer->cost;
+  ck_assert_double_le(scene_limit(&scene), 1.2 * expected);
+  scene_run(&scene, 6);
+  for (int i = 0; i < 100; i++) {
+    scene_tick(&scene);
+    check_near(scene_limit(&scene), expected);
+  }
+}
+END_TEST
+
 START_TEST(an_increase_is_no_more_than_what_may_be_lost_at_first) {
   settle();
   double before = scene_limit(&scene);
@@ -788,6 +808,7 @@ int main(void) {
                                 who_never_loses_leaves_the_whole_gpu,
                                 the_limit_follows_what_is_left_over,
                                 a_decrease_is_by_half_at_most,
+                                decreases_that_are_not_enough_grow,
                                 an_increase_is_no_more_than_what_may_be_lost_at_first,
                                 a_limit_that_is_not_used_does_not_grow,
                                 steps_become_smaller,
