@@ -25,6 +25,7 @@ static bool is_new(const struct rate_signal *signal) { return is_awake(signal) &
 /* ---- paused ---- */
 
 #define CHECK_TICKS 4
+#define BACK_TICKS 12  /* who has come back submits more at first, until as much is queued as ever */
 #define WAIT_LEAST 100 /* ticks between two checks that have found nothing; each doubles it */
 #define WAIT_MOST 1600
 #define REMEASURE_TICKS 30
@@ -36,7 +37,7 @@ static bool forget_changed(struct rate_gpu *gpu) {
   bool changed = false;
   rate_each_job(job, &gpu->production) {
     struct rate_signal *signal = &job->signal;
-    if (!signal_works(signal) || !signal_look(signal, gpu->ticks - 1))
+    if (!signal_works(signal) || !signal_look(signal, CHECK_TICKS - 1))
       continue;
     signal_measure(signal);
     changed = true;
@@ -70,12 +71,22 @@ static bool is_held_back(const struct rate_signal *signal) {
   return signal->wander > 0 && !signal_is_undecided(signal) && signal_feels(signal);
 }
 
+static bool some_fill_their_queue(const struct rate_gpu *gpu) {
+  if (gpu->reason != RATE_PRODUCTION_BACK || gpu->ticks >= BACK_TICKS)
+    return false;
+  rate_each_job(job, &gpu->production) {
+    if (signal_works(&job->signal) && signal_is_outside(&job->signal, CHECK_TICKS - 1))
+      return true;
+  }
+  return false;
+}
+
 static void step_checking(struct rate_gpu *gpu) {
   if (some(gpu, is_new)) {
     measure(gpu, RATE_PRODUCTION_NEW);
     return;
   }
-  if (!some(gpu, signal_works) || gpu->ticks < CHECK_TICKS)
+  if (!some(gpu, signal_works) || gpu->ticks < CHECK_TICKS || some_fill_their_queue(gpu))
     return;
   if (forget_changed(gpu))
     measure(gpu, RATE_LEFT_BAND);

@@ -55,8 +55,12 @@ static bool some_pause(const struct rate_gpu *gpu) {
 /* By so much the limit changes for a part of production's speed. Small limits cost something from the first
  * share on, so there the line goes through zero; large ones only beyond what production leaves over, or so it
  * is believed until that was not enough again and again: then the line goes through zero there as well. */
+static double gain_through_zero(const struct rate_gpu *gpu, const struct rate_loss *loss) {
+  return gpu->limit / RATE_WHOLE_GPU / fmax(loss->loss, RATE_AIM);
+}
+
 static double gain_at(const struct rate_gpu *gpu, const struct rate_loss *loss) {
-  return fmin(gpu->limit / RATE_WHOLE_GPU / fmax(loss->loss, RATE_AIM), ldexp(loss->gain, (int)gpu->falls));
+  return fmin(gain_through_zero(gpu, loss), ldexp(loss->gain, (int)gpu->falls));
 }
 
 /* What production is to get back may lower the limit by no more than a part: of itself, or of small ones. */
@@ -164,13 +168,13 @@ static void change_limit(struct rate_gpu *gpu, const struct rate_loss *loss) {
   }
   note_calm(gpu, loss);
   note_fall(gpu, loss);
-  double before = gpu->limit, gain = gain_at(gpu, loss);
-  double step = gain * take_difference(loss) * RATE_WHOLE_GPU;
+  bool through_zero = gain_at(gpu, loss) >= gain_through_zero(gpu, loss);
+  double before = gpu->limit, step = gain_at(gpu, loss) * take_difference(loss) * RATE_WHOLE_GPU;
   if (step > 0)
     increase(gpu, step);
   else
     decrease(gpu, -step);
-  if (gain < loss->gain) /* on a line through zero errors shrink with the limit */
+  if (through_zero) /* on a line through zero errors shrink with the limit */
     scale_doubts(gpu, fmin(gpu->limit / before, 1));
 }
 

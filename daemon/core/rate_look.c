@@ -59,6 +59,11 @@ static bool is_outside_band(const struct rate_loss *loss) {
          fabs(loss->loss) > fmax(BAND_ERRORS * fmax(loss->error, loss->spread), BAND_LEAST);
 }
 
+bool signal_is_outside(const struct rate_signal *signal, unsigned ticks) {
+  struct rate_loss loss = signal_loss(signal, ticks), all = signal_arrivals_loss(signal, ticks);
+  return is_outside_band(&loss) || (signal->ruler == RATE_RULED_BY_ARRIVALS && is_outside_band(&all));
+}
+
 /* Its host is faster or slower than it was: a submission takes so much more or less besides. */
 static void take_host(struct rate_signal *signal) {
   double more_ns = fmax(1 / signal->arrivals.base - 1 / signal->waits.base, -signal->host_ns / 2);

@@ -127,6 +127,9 @@ void signal_owe(struct rate_signal *signal, double lost_ns);
 void signal_look_before(struct rate_signal *signal, unsigned ticks);
 bool signal_look(struct rate_signal *signal, unsigned ticks);
 
+/* In the last ticks it has not done what it did undisturbed. */
+bool signal_is_outside(const struct rate_signal *signal, unsigned ticks);
+
 /* It is much faster than undisturbed in the last ticks: so it is now, by itself. False: who can tell? */
 bool signal_take_faster(struct rate_signal *signal, unsigned ticks);
 

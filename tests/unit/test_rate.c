@@ -518,6 +518,26 @@ START_TEST(idle_production_lifts_the_limit_and_gets_the_gpu_back) {
 }
 END_TEST
 
+/* It queues a few iterations at once, and then as many as end; or it has come back as another one. */
+static void come_back(bool stays_faster) {
+  settle();
+  producer->idle = true;
+  ck_assert(scene_run_until(&scene, RATE_FREE));
+  producer->idle = false;
+  producer->per_s *= 2;
+  scene_run(&scene, 0.2);
+  ck_assert_int_eq(scene.gpu.state, RATE_CHECKING);
+  if (!stays_faster)
+    producer->per_s /= 2;
+  scene_run(&scene, 0.5);
+  ck_assert_int_eq(scene.gpu.state, stays_faster ? RATE_MEASURING : RATE_STEADY);
+}
+
+START_TEST(who_comes_back_fills_its_queue) { come_back(false); }
+END_TEST
+START_TEST(who_comes_back_as_another_is_measured) { come_back(true); }
+END_TEST
+
 /* The ticks in which it stops look like a loss. */
 START_TEST(who_stops_does_not_lose) {
   settle();
@@ -834,6 +854,8 @@ int main(void) {
                                 who_changes_later_is_measured_again,
                                 faster_than_its_kernels_allow_is_looked_at_once,
                                 a_look_that_finds_nothing_is_not_repeated_at_once,
+                                who_comes_back_fills_its_queue,
+                                who_comes_back_as_another_is_measured,
                                 who_stops_does_not_lose,
                                 idle_production_lifts_the_limit_and_gets_the_gpu_back,
                                 a_short_pause_changes_nothing,
