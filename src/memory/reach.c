@@ -1,6 +1,7 @@
 /* reach.c - the addresses of copies, looked up in the ledger. */
 #include "memory/reach.h"
 
+#include "gpushare/protocol.h"
 #include "memory/account.h"
 #include "memory/swap/swap.h"
 
