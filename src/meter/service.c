@@ -25,6 +25,7 @@
 
 struct service {
   uint64_t begun_ns; /* what is under way */
+  uint64_t before;   /* submissions by then */
   uint64_t total_ns; /* of what is over */
   uint64_t paid_ns;  /* looks have taken their part of the time until then */
 
@@ -76,6 +77,7 @@ static void begin(CUdevice device) {
   atomic_fetch_and(&resting, ~bit(device));
   services[device].begun_ns = clock_now_ns();
   begin_piece(device, services[device].begun_ns);
+  services[device].before = services[device].submitted;
 }
 
 static void end(CUdevice device, bool seen) {
@@ -118,16 +120,23 @@ void service_begin(CUdevice device) {
   pthread_mutex_unlock(&lock);
 }
 
+/* Who is not in flight any more has been counted. */
+static bool is_over(CUdevice device, uint64_t finished) {
+  bool in_flight = gate_in_flight();
+  uint64_t submitted = submissions(device);
+  return submitted == finished && !(in_flight && submitted == services[device].before);
+}
+
 /* Who submits just now and has not seen the reason to look counts from its next submission on. */
-static void end_service(CUdevice device, bool seen) {
+static void end_service(CUdevice device, uint64_t finished, bool seen) {
   pthread_mutex_lock(&lock);
-  if (is_wanted(device))
+  if (is_wanted(device) && is_over(device, finished))
     end(device, seen);
   set_look();
   pthread_mutex_unlock(&lock);
 }
 
-void service_end(CUdevice device) { end_service(device, false); }
+void service_end(CUdevice device, uint64_t finished) { end_service(device, finished, false); }
 
 struct service_sums service_sums(CUdevice device) {
   pthread_mutex_lock(&lock);
@@ -183,8 +192,11 @@ static bool has_finished(CUdevice device) {
 static void waited(CUdevice device, uint64_t since_ns) {
   bool seen = !is_brief(since_ns);
   note_wait(device, since_ns);
-  if (is_worth_asking(device) && has_finished(device))
-    end_service(device, seen);
+  if (!is_worth_asking(device))
+    return;
+  uint64_t submitted = submissions(device);
+  if (has_finished(device))
+    end_service(device, submitted, seen);
 }
 
 void service_waited_slow(uint64_t since_ns) {

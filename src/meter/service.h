@@ -30,8 +30,9 @@ void service_want(CUdevice device, bool wanted);
 /* A call is about to submit, for the reason GATE_LOOK_RESTING. */
 void service_begin(CUdevice device);
 
-/* Everything has finished. */
-void service_end(CUdevice device);
+/* All of so many submissions have finished. That is not the end if there have been more since, or if what has
+ * just begun is still on its way to the driver. */
+void service_end(CUdevice device, uint64_t finished);
 
 /* So far, in all. Of what is accounted for: the submissions, and the time waited. */
 struct service_sums {

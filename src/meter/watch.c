@@ -195,7 +195,7 @@ static uint64_t look(struct watch *watch, CUdevice device, struct gs_meter *page
   note_quiet(watch, device);
   try_ask(watch, device);
   if (watch->quiet && watch->asked == STREAMS_FINISHED)
-    service_end(device);
+    service_end(device, watch->figures[GATE_SUBMISSIONS]);
   note_busy(watch, device);
   note_kernels(watch, device);
   take_sums(watch, device, watch->figures);

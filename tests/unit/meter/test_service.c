@@ -20,7 +20,8 @@ static unsigned asked, captures, forbidden;
 static uint64_t look_ns;
 static bool look;
 static CUdevice current;
-static uint64_t submitted;
+static uint64_t submitted, submitted_meanwhile;
+static bool in_flight;
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time) {
@@ -34,6 +35,7 @@ enum streams_state streams_ask(CUdevice device) {
   ck_assert_uint_gt(forbidden, 0);
   asked++;
   now_ns += look_ns;
+  submitted += submitted_meanwhile;
   errno = EIO;
   return state;
 }
@@ -45,6 +47,7 @@ void gate_counts(CUdevice device, uint64_t counts[GATE_COUNTS]) {
   (void)device;
   counts[GATE_SUBMISSIONS] = submitted;
 }
+bool gate_in_flight(void) { return in_flight; }
 unsigned capture_count(void) { return captures; }
 void capture_forbid(void) { forbidden++; }
 void capture_allow(void) { forbidden--; }
@@ -60,9 +63,9 @@ static void set_up(void) {
   now_ns = 100 * NS_PER_S;
   state = STREAMS_FINISHED;
   asked = captures = forbidden = 0;
-  look_ns = submitted = 0;
+  look_ns = submitted = submitted_meanwhile = 0;
   current = 0;
-  look = false;
+  look = in_flight = false;
 }
 static void tear_down(void) { ck_assert_uint_eq(forbidden, 0); }
 
@@ -82,7 +85,7 @@ START_TEST(nobody_wants_to_know) {
   wait_after(10 * MS);
   ck_assert_uint_eq(asked, 0);
   ck_assert_uint_eq(service_sums(0).ns, 0);
-  service_end(0);
+  service_end(0, submitted);
   ck_assert(!look);
 }
 END_TEST
@@ -114,6 +117,43 @@ START_TEST(what_is_unfinished_goes_on) {
   wait_after(5 * MS);
   ck_assert(!look);
   ck_assert_uint_eq(asked, 1);
+  ck_assert_uint_eq(service_sums(0).ns, 10 * MS);
+}
+END_TEST
+
+/* A request that wakes the watch, which looks before the driver has it. */
+START_TEST(what_is_on_its_way_has_begun) {
+  service_want(0, true);
+  submitted = 3;
+  wait_after(5 * MS);
+  ck_assert(look);
+  in_flight = true;
+  service_begin(0);
+  now_ns += MS;
+  service_end(0, submitted);
+  ck_assert(!look);
+  now_ns += MS;
+  if (_i == 0) { /* it has got there, and other calls are under way */
+    service_end(0, submitted++);
+    ck_assert(!look);
+  } else { /* the driver has refused it */
+    in_flight = false;
+  }
+  service_end(0, submitted);
+  ck_assert(look);
+  ck_assert_uint_eq(service_sums(0).ns, 7 * MS);
+}
+END_TEST
+
+START_TEST(what_comes_while_the_streams_are_asked_goes_on) {
+  service_want(0, true);
+  submitted_meanwhile = 1;
+  wait_after(5 * MS);
+  ck_assert_uint_eq(asked, 1);
+  ck_assert(!look);
+  submitted_meanwhile = 0;
+  wait_after(5 * MS);
+  ck_assert(look);
   ck_assert_uint_eq(service_sums(0).ns, 10 * MS);
 }
 END_TEST
@@ -154,7 +194,7 @@ START_TEST(a_look_that_took_long_is_forgotten) {
     now_ns += 20 * MS;
     service_begin(0);
     now_ns += 5 * MS;
-    service_end(0); /* as watch.c finds out */
+    service_end(0, submitted); /* as watch.c finds out */
   }
   service_begin(0);
   wait_after(5 * MS);
@@ -226,7 +266,7 @@ START_TEST(what_ends_unseen_counts_as_waited_for) {
   submitted += 7;
   wait_for(MS / 2);
   now_ns += 4 * MS + MS / 2;
-  service_end(0);
+  service_end(0, submitted);
   check_sums(7, 5);
   now_ns += 20 * MS;
   service_begin(0);
@@ -308,6 +348,8 @@ int main(void) {
   tcase_add_test(tests, nobody_wants_to_know);
   tcase_add_test(tests, rests_do_not_count);
   tcase_add_loop_test(tests, what_is_unfinished_goes_on, 0, 2);
+  tcase_add_loop_test(tests, what_is_on_its_way_has_begun, 0, 2);
+  tcase_add_test(tests, what_comes_while_the_streams_are_asked_goes_on);
   tcase_add_test(tests, short_waits_are_not_looked_at);
   tcase_add_loop_test(tests, looks_take_a_small_part_of_the_time, 0, 2);
   tcase_add_test(tests, a_look_that_took_long_is_forgotten);
