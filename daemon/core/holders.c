@@ -208,7 +208,7 @@ static struct choice begin_choice(struct sched_gpu *gpu, bool over, uint64_t now
 }
 
 /* Displace as many holders as the waiter needs; nobody if that would not be enough. If nobody makes way for
- * it at all, nobody does for those that come after it. */
+ * it at all, nobody does for those that come after it, where only ranks count. */
 static bool make_room(struct choice *choice, const struct sched_job *waiter) {
   struct sched_job *holder;
   struct seats trial = choice->seats;
@@ -228,7 +228,7 @@ static bool make_room(struct choice *choice, const struct sched_job *waiter) {
   }
   if (enough)
     choice->seats = trial;
-  else
+  else if (policy_goes_by_rank(choice->gpu))
     choice->some_may_go = some;
   return enough;
 }

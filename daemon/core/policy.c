@@ -93,9 +93,11 @@ bool policy_precedes(const struct sched_job *waiter, const struct sched_job *hol
   if (is_late(waiter) != is_late(holder))
     return is_late(holder);
   if (gpu->settings.policy == GS_POLICY_PACK)
-    return (now_ns - waiter->since_ns) / PATIENCE >= sched_gpu_tq_ns(gpu);
+    return (now_ns - max_u64(waiter->since_ns, gpu->made_way_ns)) / PATIENCE >= sched_gpu_tq_ns(gpu);
   return waiter->waiting.key <= add_u64(policy_rank(holder, now_ns), leap(holder));
 }
+
+bool policy_goes_by_rank(const struct sched_gpu *gpu) { return gpu->settings.policy != GS_POLICY_PACK; }
 
 /* How long the holder, which runs, takes for its rank to grow by so much. */
 static uint64_t growth_ns(const struct sched_job *holder, uint64_t rank) {
@@ -148,6 +150,14 @@ void policy_charge(struct sched_job *job, uint64_t now_ns) {
   job->virtual_ns = add_u64(job->virtual_ns, weighted_ns(job, charged_ns(job, now_ns)));
   job->gpu_ns = sched_job_gpu_ns(job, now_ns);
   job->ran_ns = 0;
+}
+
+void policy_make_way(struct sched_job *holder, uint64_t now_ns) {
+  struct sched_gpu *gpu = holder->gpu;
+  if (gpu->settings.policy != GS_POLICY_PACK)
+    return;
+  holder->arrival = ++gpu->arrivals;
+  gpu->made_way_ns = now_ns;
 }
 
 /* Where those are that run: the one that has had least. */

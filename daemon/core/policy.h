@@ -17,7 +17,8 @@
  *   priority  by level; a minute more of waiting weighs as much as one level, also in the first quantum of
  *             the turn that it leads to.
  *   pack      by arrival, to completion, as many beside each other as fit. Nobody is interrupted before it
- *             has held for a quantum and somebody has waited for 32.
+ *             has held for a quantum and somebody has waited for 32, and 32 after the last time. Who has had
+ *             to make way comes behind all others.
  *
  * Whatever the policy, opportunistic jobs come after all others: so they run only when no other job wants to,
  * and are interrupted as soon as one does.
@@ -38,6 +39,9 @@ uint64_t policy_rank(const struct sched_job *job, uint64_t now_ns);
 /* The waiter goes before the holder, now that the quantum is over. */
 bool policy_precedes(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns);
 
+/* Only ranks count for that: who precedes nobody has nobody behind it in the queue that does. */
+bool policy_goes_by_rank(const struct sched_gpu *gpu);
+
 /* When it does even though the quantum is not over, if all stays as it is. */
 uint64_t policy_preempts_ns(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns);
 
@@ -48,6 +52,9 @@ bool policy_is_preemptive(const struct sched_gpu *gpu);
 
 /* The job runs no longer: what it has had is charged. */
 void policy_charge(struct sched_job *job, uint64_t now_ns);
+
+/* The holder is put out of its place. */
+void policy_make_way(struct sched_job *holder, uint64_t now_ns);
 
 /* It begins to wait after having neither waited nor held; and is granted. */
 void policy_come(struct sched_job *job, uint64_t now_ns);

@@ -319,8 +319,10 @@ static unsigned stop_holders(struct sched_gpu *gpu, uint64_t now_ns, struct sche
     if (is_too_big(job, change) || job->displaced || job->must_stop || job->terms.paused ||
         (waits_in_vain(job) && now_ns >= grace_end_ns(job))) {
       *anew |= job->displaced || !job->must_stop;
-      if (job->displaced)
+      if (job->displaced) {
         holders_charge_preemption(job, now_ns);
+        policy_make_way(job, now_ns);
+      }
       stop_holder(job, now_ns, change);
       gang_stop(job->gang);
       count++;
