@@ -179,8 +179,6 @@ static struct process *run_job(const char *memory) {
 
 TEST(run_starts_programs_that_share) {
   static const char *const memories[] = {"managed", "swap"};
-  if (strcmp(scene_preload(), GS_LIBUNIFIED) != 0)
-    test_skip("a sanitizer's library must be preloaded before libunified");
   scene_begin(&scene, "small,capacity=32MiB");
   scene_start_daemon(&scene, "--tq", "5ms", NULL);
   for (int i = 0; i < 2; i++)
@@ -195,8 +193,6 @@ TEST(run_starts_programs_that_share) {
 
 TEST(run_needs_no_daemon) {
   static const char *const plain[] = {"LD_PRELOAD=", NULL};
-  if (strcmp(scene_preload(), GS_LIBUNIFIED) != 0)
-    test_skip("a sanitizer's library must be preloaded before libunified");
   scene_begin(&scene, "small");
   struct process *job = scene_start(&scene, plain, GS_CTL, "run", GS_PROGRAMS "/job", NULL);
   process_expect(job, "ok", NULL, 0);

@@ -1,7 +1,6 @@
 /* test_sweeps.c - gpusharectl run of many jobs, on several GPUs. */
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/parse.h"
 #include "runner.h"
@@ -13,8 +12,6 @@
 static struct scene scene;
 
 static void begin(void) {
-  if (strcmp(scene_preload(), GS_LIBUNIFIED) != 0)
-    test_skip("a sanitizer's library must be preloaded before libunified");
   scene_begin(&scene, "small,gpus=2,capacity=64MiB,scale=0.2");
   scene_start_daemon(&scene, "--tq", "30s", NULL);
 }
