@@ -94,6 +94,18 @@ static void push_arrivals(struct rate_signal *signal, const struct rate_growth *
   gauge_push(&signal->waits, growth->served, growth->waited_ns + signal->host_ns * growth->served);
 }
 
+#define FILLING_TICKS 4
+
+/* What a training submits at first, until as much is queued as ever, is no measure: it would look faster than
+ * it is, and unsteady. Of a server, which has nothing to do now and then, it is. */
+static void drop_filling(struct rate_signal *signal, const struct rate_growth *growth) {
+  if (!signal->measuring || signal->filled || signal->arrivals.ticks < FILLING_TICKS)
+    return;
+  signal->filled = true;
+  if (!signal->serves || growth->service_ns > 0.9 * growth->told_ns)
+    drop_arrivals(signal, FILLING_TICKS);
+}
+
 /* The ticks in which it stops and begins again are not whole ones: they say nothing of arrivals, nor do those
  * between. What was before a rest and what is after it are one window. */
 static void take_arrivals(struct rate_signal *signal, const struct rate_growth *growth) {
@@ -105,6 +117,7 @@ static void take_arrivals(struct rate_signal *signal, const struct rate_growth *
   signal->pause = quiet && !rested ? signal->pause + 1 : 0;
   if (signal->rests && !rested)
     drop_arrivals(signal, signal->pause + 1);
+  drop_filling(signal, growth);
 }
 
 void signal_take(struct rate_signal *signal, const struct rate_growth *growth, enum rate_guests guests) {
@@ -145,6 +158,7 @@ void signal_take(struct rate_signal *signal, const struct rate_growth *growth, e
 void signal_measure(struct rate_signal *signal) {
   signal->measured = false;
   signal->measuring = true;
+  signal->filled = false;
   signal->ruler = RATE_RULED_BY_NOTHING;
   signal->worked = signal->unseen = 0;
   signal->host_ns = 0;

@@ -37,6 +37,7 @@ struct rate_signal {
   bool serves;       /* its arrivals count by the time in which it had something to do */
   bool started;      /* it has been idle once */
   bool measuring;    /* it is being found out, with rests between */
+  bool filled;       /* has queued as much as ever, since that began */
   bool rests;        /* has nothing to do, or not for the whole tick */
   unsigned pause;    /* ticks for which it has submitted nothing, while it does not rest yet */
   unsigned unseen;   /* ticks in a row with submissions, but without a sampled kernel that is known */

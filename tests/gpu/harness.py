@@ -123,7 +123,7 @@ class Program:
                 code = self.process.wait(timeout=PROGRAM_S)
                 if code == 77:
                     raise Skip(before[-1] if before else "exit 77")
-                raise self.trouble(f'ended with {code} before "{wanted}" ({"; ".join(before[-2:]) or "said nothing"})')
+                raise self.trouble(f'ended with {code} before "{wanted}" ({"; ".join(before[-8:]) or "said nothing"})')
             if line == wanted:
                 return before
             before.append(line)
