@@ -147,10 +147,15 @@ static uint64_t service_of(const char *command) {
 
 /* Of who polls it is known only by the next look but one, 10 ms at least. */
 TEST(service_is_the_time_until_it_is_waited_for) {
+  uint64_t waited_ns = 0, polled_ns = 0;
   begin(true);
-  uint64_t waited_ns = service_of("serve"), polled_ns = service_of("poll");
-  CHECK(waited_ns >= 10 * 2 * NS_PER_MS && waited_ns * 3 < polled_ns * 2, "%lu and %lu ns", waited_ns,
-        polled_ns);
+  for (int i = 0; i < 20 && waited_ns * 3 >= polled_ns * 2;
+       i++) { /* what a busy machine adds comes on top of both */
+    waited_ns = service_of("serve");
+    polled_ns = service_of("poll");
+    CHECK(waited_ns >= 10 * 2 * NS_PER_MS, "%lu ns", waited_ns);
+  }
+  CHECK(waited_ns * 3 < polled_ns * 2, "%lu and %lu ns", waited_ns, polled_ns);
   finish();
 }
 
