@@ -144,13 +144,8 @@ static bool is_shut_out(const struct sched_gang *gang, const struct sched_gpu *g
   return first && first->gang && first->gang != gang && first->gang->claims;
 }
 
-/* Nobody knows when those will answer that are overdue: for them no other GPU is to be kept free. */
-static bool can_run(const struct sched_job *job) {
-  return !sched_job_too_big(job) && !books_blocked(job) && holders_fit_beside_overdue(job);
-}
-
 static bool has_place(const struct sched_job *job, bool over, uint64_t now_ns) {
-  return job->state == GS_JOB_WAITING && can_run(job) && !is_shut_out(job->gang, job->gpu) &&
+  return job->state == GS_JOB_WAITING && holders_may_have(job) && !is_shut_out(job->gang, job->gpu) &&
          holders_would_make_way(job, over, now_ns);
 }
 
@@ -218,7 +213,7 @@ bool gang_claim(struct sched_gang *gang, uint64_t now_ns) {
 bool gang_keeps_claim(struct sched_gang *gang) {
   list_each(node, &gang->members) {
     const struct sched_job *job = member_of(node);
-    if (job->state == GS_JOB_WAITING && !can_run(job)) {
+    if (job->state == GS_JOB_WAITING && !holders_may_have(job)) {
       set_claims(gang, false);
       return false;
     }
@@ -231,7 +226,7 @@ bool gang_is_held_up(const struct sched_gang *gang) {
     return false;
   list_each(node, &gang->members) {
     const struct sched_job *job = member_of(node);
-    if (job->terms.paused || (job->state == GS_JOB_WAITING && !can_run(job)))
+    if (job->terms.paused || (job->state == GS_JOB_WAITING && !holders_may_have(job)))
       return true;
   }
   return false;

@@ -66,10 +66,10 @@ bool holders_fit(const struct sched_job *job) {
   return fits(&seats, job);
 }
 
-bool holders_fit_beside_overdue(const struct sched_job *job) {
+bool holders_may_have(const struct sched_job *job) {
   struct seats seats = all_seats(job->gpu);
   take_all(&seats, &job->gpu->overdue);
-  return fits(&seats, job);
+  return !sched_job_too_big(job) && !books_blocked(job) && fits(&seats, job);
 }
 
 /* ---- who must go because there is less for all ---- */

@@ -84,8 +84,8 @@ void holders_charge_preemption(struct sched_job *holder, uint64_t now_ns);
 /* The job fits beside those that hold or have not stopped yet. */
 bool holders_fit(const struct sched_job *job);
 
-/* It could hold if those alone were left that do not answer. */
-bool holders_fit_beside_overdue(const struct sched_job *job);
+/* It could hold if those alone were left that do not answer: nobody knows when they will. */
+bool holders_may_have(const struct sched_job *job);
 
 /* The job, which waits, could have a place now, or as soon as others have stopped. over: the quantum is. */
 bool holders_would_make_way(const struct sched_job *job, bool over, uint64_t now_ns);

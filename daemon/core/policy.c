@@ -6,6 +6,7 @@
 #define AGING_DIVISOR 32               /* srtf: what a second of waiting is worth */
 #define LEVEL_NS UINT64_C(60000000000) /* priority: of waiting, for one level */
 #define BEHIND_QUANTA 1                /* fair: who rests falls behind by no more */
+#define AHEAD_QUANTA 3                 /* fair: who waits is ahead by no more */
 #define PATIENCE 32                    /* pack: quanta that somebody waits */
 #define LATE (UINT64_C(1) << 63)       /* ranks of opportunistic jobs; others are below that */
 #define BEGUN_NS UINT64_C(100000000)   /* srtf: what is expected at least of a job of unknown length */
@@ -160,20 +161,41 @@ void policy_make_way(struct sched_job *holder, uint64_t now_ns) {
   gpu->made_way_ns = now_ns;
 }
 
-/* Where those are that run: the one that has had least. */
-static uint64_t level_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
+/* It has its turn when it is the first. Who has not must not keep the others' level where it is. */
+static bool counts(const struct sched_job *waiter) {
+  const struct sched_gpu *gpu = waiter->gpu;
+  bool yields = is_late(waiter) && gpu->class_counts[GS_CLASS_OPPORTUNISTIC] < gpu->job_count;
+  return !yields && gang_is_alone(waiter) && holders_may_have(waiter);
+}
+
+/* Where those are that hold or wait, opportunistic ones or the others: the one that has had least. */
+static uint64_t level_ns(struct sched_gpu *gpu, bool late, uint64_t now_ns) {
   uint64_t least_ns = UINT64_MAX;
+  unsigned looked_at = 0;
   list_each(node, &gpu->holders) {
-    least_ns = min_u64(least_ns, by_share(list_entry(node, struct sched_job, turn), now_ns));
+    const struct sched_job *holder = job_of_turn(node);
+    if (is_late(holder) == late)
+      least_ns = min_u64(least_ns, by_share(holder, now_ns));
   }
-  return max_u64(gpu->virtual_ns, least_ns == UINT64_MAX ? 0 : least_ns);
+  order_each(node, &gpu->queue) {
+    const struct sched_job *waiter = sched_job_of(node);
+    if (looked_at++ == SCHED_LOOKAHEAD)
+      break;
+    if (!counts(waiter))
+      continue;
+    if (is_late(waiter) == late)
+      least_ns = min_u64(least_ns, waiter->virtual_ns);
+    break; /* of those that count the first has had least */
+  }
+  if (least_ns != UINT64_MAX)
+    gpu->virtual_ns[late] = max_u64(gpu->virtual_ns[late], least_ns);
+  return gpu->virtual_ns[late];
 }
 
-void policy_come(struct sched_job *job, uint64_t now_ns) {
-  uint64_t kept_ns = job->turns ? weighted_ns(job, BEHIND_QUANTA * sched_gpu_tq_ns(job->gpu)) : 0;
-  job->virtual_ns = max_u64(job->virtual_ns, less_u64(level_ns(job->gpu, now_ns), kept_ns));
-}
-
-void policy_serve(const struct sched_job *job) {
-  job->gpu->virtual_ns = max_u64(job->gpu->virtual_ns, job->virtual_ns);
+void policy_level(struct sched_job *job, uint64_t now_ns) {
+  uint64_t quantum_ns = weighted_ns(job, sched_gpu_tq_ns(job->gpu));
+  uint64_t here_ns = level_ns(job->gpu, is_late(job), now_ns);
+  uint64_t least_ns = less_u64(here_ns, job->turns ? BEHIND_QUANTA * quantum_ns : 0);
+  uint64_t most_ns = add_u64(here_ns, AHEAD_QUANTA * quantum_ns);
+  job->virtual_ns = min_u64(max_u64(job->virtual_ns, least_ns), most_ns);
 }

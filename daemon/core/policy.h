@@ -7,7 +7,10 @@
  *
  *   rr        by the time of asking: who has held goes behind all who wait.
  *   fair      by GPU time had so far, over the weight (start-time fair queueing; the Linux CFS): who comes
- *             starts level with those that are there, who comes back no further behind them than a quantum.
+ *             starts level with those that are there, which is where the one is that has had least; that
+ *             never goes back. Who comes back is no further behind than a quantum of its own, and who waits
+ *             no further ahead than three, however much room it has had that others could not use. So while
+ *             one of weight v waits, each job of weight w has the GPU for 2 + 3 w/v quanta at most.
  *             Who holds stays for another quantum if it is then no further ahead than it was behind.
  *   fifo      by arrival, to completion: who came earlier goes first whenever it wants to.
  *   srtf      by remaining GPU time: as declared or learnt; for a job about which nothing is known, or which
@@ -56,8 +59,8 @@ void policy_charge(struct sched_job *job, uint64_t now_ns);
 /* The holder is put out of its place. */
 void policy_make_way(struct sched_job *holder, uint64_t now_ns);
 
-/* It begins to wait after having neither waited nor held; and is granted. */
-void policy_come(struct sched_job *job, uint64_t now_ns);
-void policy_serve(const struct sched_job *job);
+/* What it has had counts from now on as no more and no less than `fair` lets it: when it begins to wait, is
+ * granted, or gets other terms. */
+void policy_level(struct sched_job *job, uint64_t now_ns);
 
 #endif

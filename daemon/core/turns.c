@@ -5,10 +5,11 @@
  * before those have answered, died, or been bypassed that were told to stop for it; what must leave the card
  * for it leaves after that, and it waits for that with its gate shut (residency.c). So the quantum of a set
  * begins when its first job says that it runs, or the grace after its grant, or after somebody new was asked
- * to leave for it; and anew whenever one of them has had to stop. Who cannot run because others stay on the
- * card (residency.c) is passed over while somebody else can. While turns are not taken, every job holds, but
- * for those that still owe an answer to DROP_LOCK: they are granted when it comes. A job that holds is never
- * granted again, so a client never gets two grants without a release between them.
+ * to leave for it; and anew when it is over. Who is interrupted before that, or goes with its gang, does not
+ * prolong it for those that run: those who interrupt each other would for ever. Who cannot run because others
+ * stay on the card (residency.c) is passed over while somebody else can. While turns are not taken, every job
+ * holds, but for those that still owe an answer to DROP_LOCK: they are granted when it comes. A job that
+ * holds is never granted again, so a client never gets two grants without a release between them.
  */
 #include "core/internal.h"
 #include "core/policy.h"
@@ -57,8 +58,8 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   job->since_ns = now_ns;
   if (state != GS_JOB_HOLDING && state != GS_JOB_DROPPING)
     policy_charge(job, now_ns);
-  if (state == GS_JOB_WAITING)
-    policy_come(job, now_ns);
+  if (state == GS_JOB_WAITING || state == GS_JOB_HOLDING)
+    policy_level(job, now_ns);
   gpu->waiting_count += (state == GS_JOB_WAITING) - (job->state == GS_JOB_WAITING);
   gpu->holder_count += (state == GS_JOB_HOLDING) - (job->state == GS_JOB_HOLDING);
   job->state = state;
@@ -113,7 +114,6 @@ void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, 
   gpu->handovers += job->took_over;
   gpu->last_job = job->id;
   job->quantum_ns = gpu->serialized ? granted_ns(gpu, now_ns) : 0;
-  policy_serve(job);
   change_add(change, job, SCHED_TELL_LOCK_OK);
 }
 
@@ -306,19 +306,14 @@ static bool waits_in_vain(const struct sched_job *holder) {
   return !holder->active && books_blocked(holder) && (gpu->contended || !list_empty(&gpu->next));
 }
 
-/* Returns how many have been told to stop. *anew: for those that stay the quantum begins anew. Not if one
- * only goes with its gang, by the quantum of another GPU: gangs that alternate would prolong this one for
- * ever. */
-static unsigned stop_holders(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change,
-                             bool *anew) {
+/* Returns how many have been told to stop. */
+static unsigned stop_holders(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   unsigned count = 0;
-  *anew = false;
   for (struct list *node = gpu->holders.next, *next; node != &gpu->holders; node = next) {
     struct sched_job *job = job_of_turn(node);
     next = node->next;
     if (is_too_big(job, change) || job->displaced || job->must_stop || job->terms.paused ||
         (waits_in_vain(job) && now_ns >= grace_end_ns(job))) {
-      *anew |= job->displaced || !job->must_stop;
       if (job->displaced) {
         holders_charge_preemption(job, now_ns);
         policy_make_way(job, now_ns);
@@ -378,9 +373,8 @@ static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chan
     forget_credit(gpu);
   note_passed_over(gpu, change);
   holders_choose(gpu, over, now_ns);
-  bool anew;
-  unsigned stopped = stop_holders(gpu, now_ns, change, &anew);
-  if (anew && !gpu->owed)
+  unsigned stopped = stop_holders(gpu, now_ns, change);
+  if (stopped && (over || !turns_runs(gpu, NULL)) && !gpu->owed)
     begin_quantum(gpu, now_ns);
   if (grant_next(gpu, now_ns, change) || stopped)
     holders_choose(gpu, false, now_ns); /* who waits still? */

@@ -153,6 +153,72 @@ START_TEST(fair_sleepers_come_back_level) {
 }
 END_TEST
 
+/* Nor does it lift the others to where it is. */
+START_TEST(fair_follows_weights_beside_one_that_fills_gaps) {
+  scheduler_set_mode(&them.scheduler, NULL, GS_MODE_AUTO, them.now_ns, &them.change);
+  set_policy(GS_POLICY_FAIR);
+  come(0);
+  come(1);
+  set_terms(0, 300, 0, 0);
+  actors_attach(&them, 2, CARD / 16, 0, 0);
+  set_terms(2, 10, 0, 0);
+  actors_request(&them, 2);
+  pass_s(100);
+  ck_assert_double_eq_tol(had_s(0), 75, 3);
+  ck_assert_double_eq_tol(had_s(1), 25, 3);
+  ck_assert_double_ge(had_s(2), 95);
+}
+END_TEST
+
+/* What fifo gave to one and not to the other is no debt. */
+START_TEST(fair_forgets_what_other_policies_did) {
+  set_policy(GS_POLICY_FIFO);
+  come(0);
+  come(1);
+  pass_s(100);
+  set_policy(GS_POLICY_FAIR);
+  double before_s = had_s(0);
+  pass_s(20);
+  ck_assert_double_eq_tol(had_s(0) - before_s, 10, 2);
+}
+END_TEST
+
+/* A quantum at weight 1 is a hundred at weight 100. */
+START_TEST(fair_takes_a_lead_in_quanta_of_the_new_weight) {
+  set_policy(GS_POLICY_FAIR);
+  come(0);
+  set_terms(0, 1, 0, 0);
+  come(1);
+  them.drain_ns = 3 * NS_PER_S;
+  while (!runs(1))
+    pass_s(0.1);
+  them.drain_ns = NS_PER_MS;
+  set_terms(0, 100, 0, 0);
+  double before_s = had_s(0);
+  pass_s(8);
+  ck_assert_double_ge(had_s(0) - before_s, 2);
+}
+END_TEST
+
+/* They wait for as long as others come, and do not keep newcomers behind. */
+START_TEST(fair_goes_by_its_own_class) {
+  struct sched_terms late = {.weight = SCHED_WEIGHT, .class = GS_CLASS_OPPORTUNISTIC};
+  set_policy(GS_POLICY_FAIR);
+  come(0);
+  come(1);
+  actors_attach(&them, 2, JOB, 0, 0);
+  scheduler_set_terms(&them.jobs[2], &late, them.now_ns, &them.change);
+  actors_execute(&them);
+  actors_request(&them, 2);
+  pass_s(100);
+  double before_s = had_s(0);
+  come(3);
+  pass_s(30);
+  ck_assert_double_eq_tol(had_s(0) - before_s, 10, 1.5);
+  ck_assert_double_eq_tol(had_s(3), 10, 1.5);
+}
+END_TEST
+
 /* ---- fifo ---- */
 
 START_TEST(fifo_runs_to_completion) {
@@ -337,6 +403,10 @@ int main(void) {
                                 fair_makes_up_for_long_drains,
                                 fair_does_not_make_up_for_short_drains,
                                 fair_sleepers_come_back_level,
+                                fair_follows_weights_beside_one_that_fills_gaps,
+                                fair_forgets_what_other_policies_did,
+                                fair_takes_a_lead_in_quanta_of_the_new_weight,
+                                fair_goes_by_its_own_class,
                                 fifo_runs_to_completion,
                                 fifo_lets_others_run_while_the_first_is_idle,
                                 srtf_lets_the_short_job_through_at_once,

@@ -6,13 +6,15 @@
  *
  * rr: N turns.
  *
+ * fair: of each job, itself included, 2 turns, and 3 for each time that its weight goes into the other's.
+ *
  * srtf: 32 times its remaining time, and of each other job what that has left, or as much as it has itself.
  *
  * priority: a minute for each level that another one is above it, and 2 N turns.
  *
  * pack: 33 N turns.
  *
- * fifo lets others wait for as long as it takes, and fair by the weights (test_policy.c).
+ * fifo lets others wait for as long as it takes.
  *
  * GPUSHARE_SEED and GPUSHARE_RUNS choose others.
  */
@@ -37,6 +39,15 @@ static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* ---- bounds ---- */
 
+static uint64_t fair_bound_ns(const struct sched_job *job) {
+  uint64_t sum_ns = 0;
+  for (int i = 0; i < ACTORS; i++) {
+    if (them.actors[i].attached)
+      sum_ns += 2 * TURN_NS + 3 * TURN_NS * them.jobs[i].terms.weight / job->terms.weight;
+  }
+  return sum_ns;
+}
+
 static uint64_t srtf_bound_ns(const struct sched_job *job) {
   uint64_t own_ns = sched_job_remaining_ns(job, them.now_ns), sum_ns = 32 * own_ns + ACTORS * TURN_NS;
   for (int i = 0; i < ACTORS; i++)
@@ -54,6 +65,8 @@ static uint64_t priority_bound_ns(const struct sched_job *job) {
 
 static uint64_t bound_ns(const struct sched_job *job) {
   switch (policy) {
+  case GS_POLICY_FAIR:
+    return fair_bound_ns(job);
   case GS_POLICY_SRTF:
     return srtf_bound_ns(job);
   case GS_POLICY_PRIORITY:
@@ -83,9 +96,16 @@ static void check_waiting(void) {
 
 /* ---- a run ---- */
 
+/* Alike, or worlds apart. */
+static uint32_t draw_weight(void) {
+  static const uint32_t powers[] = {1, 10, 1000, 10000};
+  uint64_t which = actors_random_below(&them, 4);
+  return seed % 2 ? 50u << which : powers[which];
+}
+
 static void come(int i) {
   uint64_t bytes = CARD / 8 + actors_random_below(&them, CARD * 7 / 8);
-  struct sched_terms terms = {.weight = 50u << actors_random_below(&them, 4),
+  struct sched_terms terms = {.weight = draw_weight(),
                               .priority = (int32_t)actors_random_below(&them, LEVELS + 1),
                               .expected_ns = actors_random_below(&them, 4) * 3 * NS_PER_S};
   actors_attach(&them, i, bytes, 0, actors_chance(&them, 50) ? GS_ATTACH_MANAGED : 0);
@@ -129,8 +149,9 @@ static uint64_t number(const char *variable, uint64_t otherwise) {
 }
 
 /* Nor is the bound so far away that it says nothing: some wait for at least so long. */
-static void check_policy(enum gs_policy which, double least_s) {
-  uint64_t first = number("GPUSHARE_SEED", 1), runs = number("GPUSHARE_RUNS", 100);
+static void check_policy(enum gs_policy which, uint64_t runs, double least_s) {
+  uint64_t first = number("GPUSHARE_SEED", 1);
+  runs = number("GPUSHARE_RUNS", runs);
   policy = which;
   longest_ns = 0;
   for (seed = first; seed < first + runs; seed++)
@@ -138,19 +159,22 @@ static void check_policy(enum gs_policy which, double least_s) {
   ck_assert_double_ge((double)longest_ns / NS_PER_S, least_s);
 }
 
-START_TEST(rr) { check_policy(GS_POLICY_RR, 4); }
+START_TEST(rr) { check_policy(GS_POLICY_RR, 100, 4); }
 END_TEST
 
-START_TEST(srtf) { check_policy(GS_POLICY_SRTF, 20); }
+START_TEST(fair) { check_policy(GS_POLICY_FAIR, 1000, 60); }
 END_TEST
 
-START_TEST(priority) { check_policy(GS_POLICY_PRIORITY, 60); }
+START_TEST(srtf) { check_policy(GS_POLICY_SRTF, 100, 20); }
 END_TEST
 
-START_TEST(pack) { check_policy(GS_POLICY_PACK, 100); }
+START_TEST(priority) { check_policy(GS_POLICY_PRIORITY, 100, 60); }
+END_TEST
+
+START_TEST(pack) { check_policy(GS_POLICY_PACK, 100, 100); }
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {rr, srtf, priority, pack, NULL};
+  const TTest *const tests[] = {rr, fair, srtf, priority, pack, NULL};
   return suite_main("starvation", tests, NULL, NULL);
 }
