@@ -22,15 +22,14 @@
 #define RATE_NO_LIMIT UINT64_MAX
 
 struct rate_counters {
-  uint64_t at_ns;       /* when they were brought up to date; the tick's time if nobody knows */
-  uint64_t submissions; /* calls let through */
-  uint64_t sampled_ns;  /* what sampled kernels took on the GPU */
-  uint64_t expected_ns; /* what the same take undisturbed */
-  uint64_t busy_ns;     /* time in which the GPU had work of the job */
-  uint64_t service_ns;  /* time in which the job had something to do; never growing: not known */
-  uint64_t served;      /* submissions of the service that is over, or was for long under way */
-  uint64_t
-      waited_ns; /* of that service: time in which the job waited for the GPU; never growing: not known */
+  uint64_t at_ns;        /* when they were brought up to date; the tick's time if nobody knows */
+  uint64_t submissions;  /* calls let through */
+  uint64_t sampled_ns;   /* what sampled kernels took on the GPU */
+  uint64_t expected_ns;  /* what the same take undisturbed */
+  uint64_t busy_ns;      /* time in which the GPU had work of the job */
+  uint64_t service_ns;   /* time in which the job had something to do; never growing: not known */
+  uint64_t served;       /* submissions of the service that is over, or was for long under way */
+  uint64_t waited_ns;    /* of that service: waiting for the GPU; never growing: not known */
   uint64_t throttled_ns; /* time that threads waited at their limit */
   bool idle;             /* nothing is queued, and nobody submits */
 };

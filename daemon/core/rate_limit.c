@@ -38,13 +38,11 @@ static bool some_lack_work(const struct rate_gpu *gpu, unsigned ticks) {
   return false;
 }
 
-/* One whose arrivals count has stopped just now, or only paused: the last ticks are no loss yet. Its waits
- * say nothing of pauses. */
+/* One whose arrivals count has stopped just now, or only paused: the last ticks are no loss yet. */
 static bool some_pause(const struct rate_gpu *gpu) {
   rate_each_job(job, &gpu->production) {
     const struct rate_signal *signal = &job->signal;
-    if (signal_works(signal) && signal->quiet_ns > 0 && signal->ruler == RATE_RULED_BY_ARRIVALS &&
-        signal->host_ns <= 0)
+    if (signal_works(signal) && signal->quiet_ns > 0 && signal->ruler == RATE_RULED_BY_ARRIVALS)
       return true;
   }
   return false;
@@ -52,13 +50,13 @@ static bool some_pause(const struct rate_gpu *gpu) {
 
 /* ---- what is lost, and what a share of the GPU costs ---- */
 
-/* By so much the limit changes for a part of production's speed. Small limits cost something from the first
- * share on, so there the line goes through zero; large ones only beyond what production leaves over, or so it
- * is believed until that was not enough again and again: then the line goes through zero there as well. */
 static double gain_through_zero(const struct rate_gpu *gpu, const struct rate_loss *loss) {
   return gpu->limit / RATE_WHOLE_GPU / fmax(loss->loss, RATE_AIM);
 }
 
+/* By so much the limit changes for a part of production's speed. Small limits cost something from the first
+ * share on, so there the line goes through zero; large ones only beyond what production leaves over, or so it
+ * is believed until that was not enough again and again: then the line goes through zero there as well. */
 static double gain_at(const struct rate_gpu *gpu, const struct rate_loss *loss) {
   return fmin(gain_through_zero(gpu, loss), ldexp(loss->gain, (int)gpu->falls));
 }

@@ -31,7 +31,7 @@ static double evidence(const struct rate_signal *signal) {
 bool signal_feels(const struct rate_signal *signal) { return evidence(signal) > -SURE_ERRORS; }
 
 bool signal_is_undecided(const struct rate_signal *signal) {
-  return signal->wander > 0 && signal->host_ns <= 0 && signal->kernels.base > 0 &&
+  return signal->wander > 0 && signal->ruler != RATE_RULED_BY_WAITS && signal->kernels.base > 0 &&
          signal->looks < LOOKS_MOST && fabs(evidence(signal)) < SURE_ERRORS;
 }
 
@@ -61,7 +61,7 @@ static bool is_outside_band(const struct rate_loss *loss) {
 
 bool signal_is_outside(const struct rate_signal *signal, unsigned ticks) {
   struct rate_loss loss = signal_loss(signal, ticks), all = signal_arrivals_loss(signal, ticks);
-  return is_outside_band(&loss) || (signal->ruler == RATE_RULED_BY_ARRIVALS && is_outside_band(&all));
+  return is_outside_band(&loss) || (signal->ruler != RATE_RULED_BY_KERNELS && is_outside_band(&all));
 }
 
 /* Its host is faster or slower than it was: a submission takes so much more or less besides. */
@@ -77,14 +77,14 @@ static void take_over(struct rate_signal *signal, unsigned ticks) {
   double speed = gauge_speed(&signal->arrivals, ticks);
   signal->wander = fmax(signal->wander, fabs(speed / signal->arrivals.base - 1));
   signal->arrivals.base = speed;
-  if (signal->host_ns > 0)
+  if (signal->ruler == RATE_RULED_BY_WAITS)
     take_host(signal);
 }
 
 /* Its host is faster, or else it does less for each submission, and then others may make it wait for as long
  * as it waited undisturbed: nobody would see that. */
 static bool may_hide_a_loss(const struct rate_signal *signal) {
-  return signal->host_ns > 0 && 1 - signal->host_ns * signal->waits.base > RATE_TOLERANCE;
+  return signal->ruler == RATE_RULED_BY_WAITS && 1 - signal->host_ns * signal->waits.base > RATE_TOLERANCE;
 }
 
 bool signal_take_faster(struct rate_signal *signal, unsigned ticks) {
@@ -107,7 +107,7 @@ static bool look_at_waits(struct rate_signal *signal, unsigned ticks) {
 }
 
 bool signal_look(struct rate_signal *signal, unsigned ticks) {
-  if (signal->host_ns > 0)
+  if (signal->ruler == RATE_RULED_BY_WAITS)
     return look_at_waits(signal, ticks);
   bool arrivals = signal->ruler == RATE_RULED_BY_ARRIVALS;
   struct rate_loss loss = arrivals ? signal_arrivals_loss(signal, ticks) : signal_loss(signal, ticks);

@@ -122,11 +122,12 @@ struct rate_loss signal_kernels_loss(const struct rate_signal *signal, unsigned 
 }
 
 static bool kernels_tell(const struct rate_signal *signal) {
-  return signal->wander > 0 && signal->host_ns <= 0 && signal->kernels.base > 0 && signal_feels(signal);
+  return signal->wander > 0 && signal->ruler != RATE_RULED_BY_WAITS && signal->kernels.base > 0 &&
+         signal_feels(signal);
 }
 
 struct rate_loss signal_loss(const struct rate_signal *signal, unsigned ticks) {
-  if (signal->host_ns > 0)
+  if (signal->ruler == RATE_RULED_BY_WAITS)
     return waits_loss_in(signal, marked(&signal->waits, ticks));
   if (kernels_tell(signal))
     return signal_kernels_loss(signal, ticks);
@@ -146,7 +147,7 @@ static bool is_faster(const struct rate_loss *loss, unsigned ticks) {
 }
 
 bool signal_is_faster(const struct rate_signal *signal, unsigned ticks) {
-  if (signal->host_ns > 0) {
+  if (signal->ruler == RATE_RULED_BY_WAITS) {
     struct rate_loss waits = waits_loss_in(signal, ticks), all = arrivals_loss_in(signal, ticks);
     return is_faster(&waits, ticks) || is_faster(&all, ticks);
   }
@@ -162,7 +163,7 @@ bool signal_is_faster(const struct rate_signal *signal, unsigned ticks) {
 }
 
 bool signal_lacks_work(const struct rate_signal *signal, unsigned ticks) {
-  if (signal->ruler != RATE_RULED_BY_ARRIVALS || signal->host_ns > 0 || signal->kernels.base <= 0)
+  if (signal->ruler != RATE_RULED_BY_ARRIVALS || signal->kernels.base <= 0)
     return false;
   struct rate_loss arrivals = signal_arrivals_loss(signal, ticks);
   struct rate_loss kernels = {.ticks = ticks};
@@ -194,7 +195,7 @@ static double lost_ns(const struct rate_signal *signal, const struct rate_growth
   double inflation = signal->sampled_ns > 0 ? signal->busy_ns / signal->sampled_ns : 0;
   if (kernels_tell(signal))
     return kernel_delay_ns(signal, growth) * inflation - RATE_AIM * growth->elapsed_ns;
-  if (signal->wander > 0 && signal->host_ns <= 0)
+  if (signal->wander > 0 && signal->ruler != RATE_RULED_BY_WAITS)
     return 0;
   if (signal->ruler == RATE_RULED_BY_KERNELS)
     return (kernel_delay_ns(signal, growth) * inflation - RATE_AIM * growth->busy_ns) / busy_part(signal);

@@ -213,12 +213,13 @@ static bool learn_waits(struct rate_signal *signal) {
   double done = gauge_done(&waits, waits.ticks);
   if (!signal->serves || done <= 0 || waits.ticks < MEASURE_LEAST)
     return false;
-  double host_ns = gauge_spent(&signal->arrivals, waits.ticks) - gauge_spent(&waits, waits.ticks);
-  gauge_charge(&waits, fmax(host_ns / done, 1));
+  double service_ns = gauge_spent(&signal->arrivals, waits.ticks);
+  double host_ns = fmax((service_ns - gauge_spent(&waits, waits.ticks)) / done, 1);
+  gauge_charge(&waits, host_ns);
   double most = fmin(STEADY_ERROR, WAITS_PART * gauge_base_error(&signal->arrivals));
   if (!gauge_learn(&waits, waits.ticks) || gauge_base_error(&waits) > most)
     return false;
-  signal->host_ns = fmax(host_ns / done, 1);
+  signal->host_ns = host_ns;
   signal->waits = waits;
   return true;
 }
@@ -235,7 +236,7 @@ static void choose_ruler(struct rate_signal *signal) {
   if (signal->rough)
     reconsider(signal);
   else
-    signal->ruler = RATE_RULED_BY_ARRIVALS;
+    signal->ruler = waits ? RATE_RULED_BY_WAITS : RATE_RULED_BY_ARRIVALS;
   if (waits || (even && !steady))
     signal->wander = WANDER_MORE * gauge_wander(arrivals);
 }

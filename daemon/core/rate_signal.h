@@ -25,12 +25,13 @@ struct rate_growth {
 /* What opportunistic jobs might do in it. */
 enum rate_guests { RATE_GUESTS_FREE, RATE_GUESTS_PAUSED, RATE_GUESTS_LIMITED };
 
-enum rate_ruler { RATE_RULED_BY_NOTHING, RATE_RULED_BY_ARRIVALS, RATE_RULED_BY_KERNELS };
+/* By waits: what it waits for the GPU stands for its arrivals. */
+enum rate_ruler { RATE_RULED_BY_NOTHING, RATE_RULED_BY_ARRIVALS, RATE_RULED_BY_KERNELS, RATE_RULED_BY_WAITS };
 
 struct rate_signal {
   struct rate_gauge arrivals, kernels;
   struct rate_gauge waits; /* submissions for time waited, and host_ns for each */
-  double host_ns;          /* what a submission took besides; 0: waits don't stand for arrivals */
+  double host_ns;          /* what a submission took besides; 0: they don't rule */
   enum rate_ruler ruler;
   bool measured;     /* what it does undisturbed is known */
   bool rough;        /* its arrivals are neither steady nor even */
