@@ -35,6 +35,13 @@
  * the second's, so that the sum of all claims stays within what the card has. A room that is not complete yet
  * grows in steps of SCHED_SLACK_BYTES or more, as its victims report.
  *
+ * What a job has been told to leave it leaves, even if less is lacking by then. It is asked anew only when it
+ * stops or asks for the lock, since others may then be the ones that run later: so while it is neither first
+ * nor second its room rises twice at most before its next grant, and never because something has moved. Those
+ * rooms come down, then, to what fits, and what leaves them goes to those that have a role. If victims might
+ * keep what is still there when less is lacking, each would bring back what another has left meanwhile, and a
+ * holder would wait for both for ever.
+ *
  * A victim that gives nothing back for the length of the grace (rooms.c) is not counted on any more: others
  * are asked. If it has page faults, its memory counts as gone, since the driver makes it so when others touch
  * theirs. For the same reason a holder with page faults gets all its room after the grace, whatever is
@@ -69,23 +76,19 @@ static bool runs_unfitting(const struct plan *plan, const struct sched_job *job)
   return !plan->fits && !plan->gpu->serialized && job->state == GS_JOB_HOLDING;
 }
 
-/* It has yet to hear that a promise of which it made no use is void. What comes until then goes back: if that
- * were a reason for another promise, memory would come and go without end. */
-static bool is_being_trimmed(const struct sched_job *job) {
-  return job->trimmed && job->promised_bytes > job->room_bytes;
-}
-
-/* What it has already, in memory or in promises; not large promises that it has made no use of. */
+/* What it has already, but for what it has been told to leave, and large promises that it has made no use of.
+ */
 static uint64_t kept_bytes(const struct plan *plan, const struct sched_job *job) {
   uint64_t room_bytes = min_u64(job->room_bytes, job->reach_bytes);
   if (plan->gpu->roomy || runs_unfitting(plan, job))
     return job->reach_bytes;
   if (plan->fits)
     return max_u64(job->used_bytes, room_bytes);
-  if (job->overdue || books_gives_way(job) || is_being_trimmed(job))
+  if (job->overdue || books_gives_way(job))
     return room_bytes;
-  return room_bytes > job->resident_bytes + SCHED_SLACK_BYTES ? job->resident_bytes
-                                                              : max_u64(room_bytes, job->resident_bytes);
+  if (room_bytes > job->resident_bytes + SCHED_SLACK_BYTES)
+    return job->resident_bytes;
+  return max_u64(room_bytes, job->asked_anew ? job->resident_bytes : job->pinned_bytes);
 }
 
 /* What the card must have for it: also what it should have given back, or stopped to use, long ago. */
@@ -107,6 +110,7 @@ static void plan_kept(struct plan *plan) {
     next = node->next;
     job->role = SCHED_ROLE_NONE;
     job->want_bytes = kept_bytes(plan, job);
+    job->asked_anew = false;
     plan->planned_bytes += planned_bytes(job);
     if (is_absent(plan, job))
       present_leave(job);

@@ -56,10 +56,8 @@ void rooms_set(struct sched_job *job, uint64_t room_bytes, uint64_t now_ns, stru
   if (!must_hear(job, room_bytes))
     return;
   job->room_seq++;
-  if (room_bytes < job->last_told_bytes) { /* else it sees no lower one, and has nothing to say */
+  if (room_bytes < job->last_told_bytes) /* else it sees no lower one, and has nothing to say */
     job->lowered_seq = job->room_seq;
-    job->trimmed = job->resident_bytes <= room_bytes;
-  }
   job->room_bytes = room_bytes;
   job->promised_bytes = max_u64(job->told_bytes, room_bytes); /* what was never told, it cannot believe in */
   job->target_bytes = books_target_bytes(job);

@@ -253,14 +253,14 @@ struct sched_job {
   uint64_t last_told_bytes; /* the last room that it has been told */
   uint64_t told_bytes; /* the largest room that it has been told, since the last that it has acknowledged */
   uint64_t promised_bytes; /* the largest room that it may still believe in */
-  bool trimmed;         /* the last room was less than the one before only because that was not made use of */
-  uint64_t claim_bytes; /* what must be counted as taken by it */
-  uint64_t want_bytes;  /* the plan's: the room that it is to have */
-  uint64_t leaving_ns;  /* since when it has made no progress with giving back room */
-  bool overdue;         /* for longer than the grace */
-  uint64_t stays_ns;    /* it was, and runs with what it has: until when it is not asked again; or 0 */
-  uint64_t staying_bytes; /* what it does not give to others, besides pinned bytes */
-  bool hidden;            /* its moves are worth hiding behind the turn before its own */
+  bool asked_anew;         /* its state has changed: others may have to leave in its place */
+  uint64_t claim_bytes;    /* what must be counted as taken by it */
+  uint64_t want_bytes;     /* the plan's: the room that it is to have */
+  uint64_t leaving_ns;     /* since when it has made no progress with giving back room */
+  bool overdue;            /* for longer than the grace */
+  uint64_t stays_ns;       /* it was, and runs with what it has: until when it is not asked again; or 0 */
+  uint64_t staying_bytes;  /* what it does not give to others, besides pinned bytes */
+  bool hidden;             /* its moves are worth hiding behind the turn before its own */
   bool too_big_noted;
   uint64_t held_ns, waited_ns, turns, moved_bytes, drain_max_ns; /* up to since_ns */
   struct sched_tally past; /* what it had of that before it was of its present class */

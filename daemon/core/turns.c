@@ -63,6 +63,7 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   gpu->waiting_count += (state == GS_JOB_WAITING) - (job->state == GS_JOB_WAITING);
   gpu->holder_count += (state == GS_JOB_HOLDING) - (job->state == GS_JOB_HOLDING);
   job->state = state;
+  job->asked_anew = true;
   job->active = job->grows = job->displaced = job->must_stop = job->together = false;
   enter_list(job, now_ns);
   books_claim(job);

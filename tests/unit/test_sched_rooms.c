@@ -136,6 +136,14 @@ START_TEST(pinned_bytes_stay) {
 }
 END_TEST
 
+START_TEST(what_one_pins_without_a_turn_leaves_others_less) {
+  take_turns(3, 8, SWAP); /* nothing of the third is there */
+  request_all(1);
+  world_memory_pinned(&world, 3, 8, 2);
+  said("2:room(6) 3:room(2)");
+}
+END_TEST
+
 START_TEST(what_is_over_a_smaller_capacity_leaves) {
   take_turns(3, 5, SWAP);
   request_all(2);
@@ -146,17 +154,51 @@ START_TEST(what_is_over_a_smaller_capacity_leaves) {
 }
 END_TEST
 
-START_TEST(who_need_not_leave_any_more_stays) {
-  take_turns(2, 8, SWAP);
+/* If they might keep what is left when less is lacking, each could bring back what the other one has left
+ * meanwhile, and the holder would wait for both. */
+START_TEST(who_has_been_told_to_leave_leaves_though_less_is_lacking_now) {
+  world_init(&world, GS_MODE_ON);
+  world.rooms_shown = true;
+  world_attach(&world, 1, 8, SWAP);
+  world_attach(&world, 2, 4, SWAP);
+  world_attach(&world, 3, 4, SWAP);
   request_all(1);
-  world.clients[2].stuck = true;
+  world.clients[2].stuck = world.clients[3].stuck = true;
   uint64_t granted;
-  ck_assert_int_eq(world_ask(&world, 1, 16, 0, &granted), 0);
-  said("2:room(0)");
-  world_resident(&world, 2, 5);
-  said("1:room(11)");
-  world_memory(&world, 1, 12); /* and 16 MiB that it need not ask for */
-  said("2:room(3.98438)");
+  ck_assert_int_eq(world_ask(&world, 1, 13, 0, &granted), 0);
+  said("2:room(0) 3:room(3)");
+  world_memory(&world, 1, 9 - 1.0 / 64); /* and 16 MiB that it need not ask for */
+  said("");
+  world_resident(&world, 3, 3);
+  said("1:room(9)");
+  world_resident(&world, 2, 3);
+  world_resident(&world, 3, 3);
+  said("");
+  world_request(&world, 2); /* its turn is near */
+  said("2:room(4) 1:wanted(1)");
+}
+END_TEST
+
+/* Who stops is the one that runs last, as long as it has not asked again. */
+START_TEST(who_asks_again_in_time_keeps_what_those_behind_it_have) {
+  world_init(&world, GS_MODE_ON);
+  world.rooms_shown = true;
+  world_set_policy(&world, GS_POLICY_FIFO);
+  world_attach(&world, 1, 0, SWAP);
+  world_attach(&world, 2, 8, SWAP);
+  world_attach(&world, 3, 8, SWAP);
+  world_memory(&world, 1, 6);
+  world_pass(&world, TQ); /* what an interruption may cost is saved up */
+  world_request(&world, 2);
+  world_request(&world, 3);
+  world_said(&world);
+  world.clients[2].stuck = true;
+  world_request(&world, 1);
+  said("2:drop(1,2)");
+  world_release(&world, 2);
+  said("1:ok(2,0)");
+  world_request(&world, 2);
+  said("3:room(2) 2:room(8) 1:room(6) 1:wanted(2)");
 }
 END_TEST
 
@@ -857,8 +899,10 @@ int main(void) {
                                 the_next_one_leaves_last,
                                 a_promise_taken_back_is_not_given_again_for_what_has_come_since,
                                 pinned_bytes_stay,
+                                what_one_pins_without_a_turn_leaves_others_less,
                                 what_is_over_a_smaller_capacity_leaves,
-                                who_need_not_leave_any_more_stays,
+                                who_has_been_told_to_leave_leaves_though_less_is_lacking_now,
+                                who_asks_again_in_time_keeps_what_those_behind_it_have,
                                 the_second_gets_what_is_free_and_what_idle_jobs_have,
                                 who_asks_again_soon_has_not_been_idle,
                                 the_second_waits_until_the_first_one_runs,

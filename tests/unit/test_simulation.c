@@ -34,6 +34,7 @@ static struct run {
   uint64_t too_big_ns[ACTORS]; /* when it was so the last time */
   uint64_t had_bytes[ACTORS];  /* before its memory changed the last time */
   uint64_t most_bytes[ACTORS]; /* ever */
+  uint64_t room_bytes[ACTORS]; /* as it was told the last time */
 } run;
 
 static void fail_about(const char *what, int i) {
@@ -91,6 +92,11 @@ static void check_room(int i, uint64_t room_bytes) {
     fail_about("gets more room than it may use", i);
   if (!actor->managed && actor->open && job->active && !run.shrunk && room_bytes < actor->resident_bytes)
     fail_about("gets less room than it has while it runs", i);
+  /* Who neither stops nor asks is not told to come back after it was told to leave: it would for ever. */
+  bool short_of = them.gpu.serialized && !them.gpu.roomy && !them.gpu.fitted;
+  if (short_of && job->role == SCHED_ROLE_NONE && job->since_ns < them.now_ns &&
+      room_bytes > most(run.room_bytes[i], job->pinned_bytes))
+    fail_about("gets room though its turn is not near", i);
 }
 
 static void on_action(const struct sched_action *action) {
@@ -108,6 +114,9 @@ static void on_action(const struct sched_action *action) {
   }
   if (action->type == SCHED_TELL_ROOM || action->type == SCHED_TELL_LOCK_OK)
     check_room(i, action->room_bytes);
+  if (action->type == SCHED_TELL_ROOM || action->type == SCHED_TELL_LOCK_OK ||
+      action->type == SCHED_TELL_DROP_LOCK)
+    run.room_bytes[i] = action->room_bytes;
 }
 
 /* ---- what must always hold ---- */
@@ -469,7 +478,9 @@ static void make_equal(enum gs_class class) {
 static void settle(void) {
   uint64_t turns_ns = 2 * ACTORS * (sched_gpu_tq_ns(&them.gpu) + DRAIN_NS + MOVES_NS);
   scheduler_set_mode(&them.scheduler, NULL, GS_MODE_ON, them.now_ns, &them.change);
+  actors_execute(&them);
   scheduler_set_policy(&them.scheduler, NULL, GS_POLICY_RR, them.now_ns, &them.change);
+  actors_execute(&them);
   if (them.gpu.settings.tq_ns == SCHED_TQ_AUTO)
     scheduler_set_tq(&them.scheduler, NULL, 10 * NS_PER_MS, them.now_ns, &them.change);
   actors_execute(&them);
