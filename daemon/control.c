@@ -79,7 +79,7 @@ static const char *value_wrong(const struct gs_msg *msg, const struct sched_gpu 
   if (msg->type == GS_SET_POLICY)
     return msg->set.value > GS_POLICY_PACK ? "the policy must be " POLICY_NAMES : NULL;
   return gpu && gpu->total_bytes && msg->set.value > gpu->total_bytes
-             ? "the capacity is more than the card has"
+             ? "the capacity is more than the card has: 0 takes all of it"
              : NULL;
 }
 
