@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import unittest
+import urllib.request
 
 package, build, sources = sys.argv[1:4]
 UNIT = "gpushare-daemon.service"
@@ -116,6 +117,21 @@ class Installed(unittest.TestCase):
         run("systemctl", "start", UNIT, code=1)
         self.assertEqual((shown("ExecMainStatus"), shown("NRestarts"), shown("ActiveState")), ("78", "0", "failed"))
         self.assertIn(DROP_IN + ":1: speed: '9' is not a setting", shown("StatusText"))
+
+    def test_metrics_on_a_port_by_systemds_proxy(self):
+        configure("metrics = unix:/run/gpushare/metrics.sock\n")
+        run("systemctl", "reload", UNIT)
+        run("systemctl", "enable", "--now", "gpushare-metrics.socket")
+        with urllib.request.urlopen("http://127.0.0.1:9465/metrics", timeout=PATIENCE_S) as answer:
+            self.assertIn(b"gpushare_clients 0\n", answer.read())
+        run("systemctl", "disable", "--now", "gpushare-metrics.socket", "gpushare-metrics.service")
+
+    def test_what_containers_get_is_installed(self):
+        edits = json.loads(run("gpusharectl", "cdi", "generate"))["containerEdits"]
+        host = {mount["containerPath"]: mount["hostPath"] for mount in edits["mounts"]}
+        owners = run("dpkg", "-S", host["/usr/lib/gpushare/libunified.so"], host["/etc/ld.so.preload"]).splitlines()
+        self.assertEqual([owner.split(":")[0] for owner in owners], ["gpushare"] * 2)
+        self.assertTrue(os.path.exists(os.path.join(host["/run/gpushare"], "daemon.sock")))
 
     def test_the_first_who_connects_starts_it(self):
         run("systemctl", "stop", UNIT)
