@@ -153,6 +153,13 @@ void policy_charge(struct sched_job *job, uint64_t now_ns) {
   job->ran_ns = 0;
 }
 
+void policy_charge_so_far(struct sched_job *job, uint64_t now_ns) {
+  if (job->ran_ns == 0)
+    return;
+  policy_charge(job, now_ns);
+  job->ran_ns = now_ns;
+}
+
 void policy_make_way(struct sched_job *holder, uint64_t now_ns) {
   struct sched_gpu *gpu = holder->gpu;
   if (gpu->settings.policy != GS_POLICY_PACK)

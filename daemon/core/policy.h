@@ -56,6 +56,9 @@ bool policy_is_preemptive(const struct sched_gpu *gpu);
 /* The job runs no longer: what it has had is charged. */
 void policy_charge(struct sched_job *job, uint64_t now_ns);
 
+/* What it has had is charged, and it runs on if it does. */
+void policy_charge_so_far(struct sched_job *job, uint64_t now_ns);
+
 /* The holder is put out of its place. */
 void policy_make_way(struct sched_job *holder, uint64_t now_ns);
 

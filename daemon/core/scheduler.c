@@ -370,10 +370,7 @@ bool scheduler_join(struct sched_job *job, struct sched_gang *gang, uint64_t now
 
 void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms, uint64_t now_ns,
                          struct sched_change *change) {
-  if (job->ran_ns) { /* so far by its old weight */
-    policy_charge(job, now_ns);
-    job->ran_ns = now_ns;
-  }
+  policy_charge_so_far(job, now_ns); /* by its old weight */
   bool was_paused = job->terms.paused;
   if (terms->class != job->terms.class)
     tally_change_class(job, now_ns);

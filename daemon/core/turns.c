@@ -245,7 +245,8 @@ static void begin_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_cha
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
 }
 
-static void end_turns(struct sched_gpu *gpu, struct sched_change *change) {
+static void end_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  list_each(node, &gpu->jobs) { policy_charge_so_far(list_entry(node, struct sched_job, link), now_ns); }
   gpu->serialized = false;
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
 }
@@ -255,7 +256,7 @@ static void switch_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_ch
   if (wants && !gpu->serialized)
     begin_turns(gpu, now_ns, change);
   else if (!wants && gpu->serialized && now_ns >= settled_ns(gpu))
-    end_turns(gpu, change);
+    end_turns(gpu, now_ns, change);
 }
 
 /* ---- what follows from the state ---- */

@@ -137,6 +137,31 @@ START_TEST(fair_does_not_make_up_for_short_drains) {
 END_TEST
 
 /* Who has slept must not make up for it at the others' cost. */
+static void come_with(int i, uint64_t bytes) {
+  actors_attach(&them, i, bytes, 0, 0);
+  actors_request(&them, i);
+}
+
+/* One goes on without a break while turns end, and begin again for one that needs the whole card. */
+START_TEST(fair_remembers_what_was_had_before_turns_ended) {
+  set_policy(GS_POLICY_FAIR);
+  them.scheduler.settle_ns = 0;
+  scheduler_set_mode(&them.scheduler, NULL, GS_MODE_AUTO, them.now_ns, &them.change);
+  actors_execute(&them);
+  come_with(0, 2 * GIB);
+  set_terms(0, 400, 0, 0);
+  come_with(1, 12 * GIB);
+  come_with(2, 12 * GIB);
+  pass_s(20);
+  actors_detach(&them, 2);
+  pass_s(0.1);
+  ck_assert(!them.gpu.serialized);
+  come_with(2, 15 * GIB);
+  pass_s(2.5);
+  ck_assert_double_ge(had_s(2), 0.9);
+}
+END_TEST
+
 START_TEST(fair_sleepers_come_back_level) {
   set_policy(GS_POLICY_FAIR);
   come(0);
@@ -402,6 +427,7 @@ int main(void) {
                                 fair_newcomers_start_level,
                                 fair_makes_up_for_long_drains,
                                 fair_does_not_make_up_for_short_drains,
+                                fair_remembers_what_was_had_before_turns_ended,
                                 fair_sleepers_come_back_level,
                                 fair_follows_weights_beside_one_that_fills_gaps,
                                 fair_forgets_what_other_policies_did,
