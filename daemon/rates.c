@@ -156,12 +156,12 @@ static void log_production(const struct rates_job *job) {
   const struct rate_signal *signal = &job->job.signal;
   struct rate_loss loss = signal_loss(signal, GAUGE_TICKS);
   log_debug("rate: job %u, in %ld us: submissions %ld, service us %ld, busy us %ld, samples us %ld of %ld, "
-            "idle %d; ruler %d, "
+            "served %ld, waited us %ld, idle %d; ruler %d, "
             "loss ppm %ld, error ppm %ld, ticks %u",
             job->sched->id, (long)(growth->told_ns / 1e3), (long)growth->submissions,
             (long)(growth->service_ns / 1e3), (long)(growth->busy_ns / 1e3), (long)(growth->sampled_ns / 1e3),
-            (long)(growth->expected_ns / 1e3), growth->idle, (int)signal->ruler, (long)(loss.loss * 1e6),
-            (long)(loss.error * 1e6), loss.ticks);
+            (long)(growth->expected_ns / 1e3), (long)growth->served, (long)(growth->waited_ns / 1e3),
+            growth->idle, (int)signal->ruler, (long)(loss.loss * 1e6), (long)(loss.error * 1e6), loss.ticks);
 }
 
 /* What the controller has seen, and done. */

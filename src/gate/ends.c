@@ -141,6 +141,16 @@ CUresult hook_cuCtxSynchronize_v2(CUcontext ctx) {
   return waited(since_ns, driver.cuCtxSynchronize_v2(ctx));
 }
 
+static CUresult asked(CUresult result) {
+  if (result == CUDA_ERROR_NOT_READY)
+    service_polled();
+  return result;
+}
+
+CUresult hook_cuStreamQuery(CUstream hStream) { return asked(driver.cuStreamQuery(hStream)); }
+CUresult hook_cuStreamQuery_ptsz(CUstream hStream) { return asked(driver.cuStreamQuery_ptsz(hStream)); }
+CUresult hook_cuEventQuery(CUevent hEvent) { return asked(driver.cuEventQuery(hEvent)); }
+
 /* Copies to the host, and graphs, go through the gate, and are counted, as ever. */
 static bool enter(CUstream stream, CUdeviceptr source, const struct meter_work *work) {
   gate_enter_reaching(stream, gate_several ? reach_of(source) : 0);

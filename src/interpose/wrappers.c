@@ -47,6 +47,15 @@ static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, c
     gate_leave();                                                                                            \
     return result;                                                                                           \
   }
+#define CALLING(group, name, params, args, stream)                                                           \
+  EXPORTED CUresult name params {                                                                            \
+    REQUIRE(name)                                                                                            \
+    gate_enter(stream);                                                                                      \
+    CUresult result = driver.name args;                                                                      \
+    gate_leave();                                                                                            \
+    service_polled();                                                                                        \
+    return result;                                                                                           \
+  }
 /* may_wait: for the GPU, as copies of pageable memory do. */
 #define COUNTED(name, params, args, stream, reach, what, may_wait)                                           \
   EXPORTED CUresult name params {                                                                            \

@@ -17,7 +17,7 @@
 #define LOOK_PART 50
 #define LOOKS_AHEAD_NS (10 * NS_PER_MS)
 
-/* A call that took no longer has found all finished: who knows since when the program has known that. */
+/* A copy that took no longer has not waited, so nothing is over by it. */
 #define BRIEF_NS (NS_PER_MS / 100)
 
 /* What goes on for so long is accounted for before it has ended. */
@@ -38,6 +38,7 @@ struct service {
 
 _Atomic uint64_t service_wanted;
 static _Atomic uint64_t resting; /* mask: nothing is under way there */
+static _Atomic uint64_t polled;  /* mask: since the piece began, it may have waited where nobody sees it */
 
 /* Protects `services`, and changes of the masks. Never held over a call of the driver. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -61,13 +62,15 @@ static void begin_piece(CUdevice device, uint64_t now_ns) {
   service->piece_ns = now_ns;
   service->waited_ns = 0;
   service->submitted = submissions(device);
+  atomic_fetch_and(&polled, ~bit(device));
 }
 
 /* seen: a call has waited until it was over. */
 static void end_piece(CUdevice device, uint64_t now_ns, bool seen) {
   struct service *service = &services[device];
   uint64_t submitted = service->submitted, elapsed_ns = now_ns - service->piece_ns;
-  bool known = seen && service->waited_ns < elapsed_ns; /* of several threads that wait: all the time */
+  bool known = seen && !(atomic_load(&polled) & bit(device));
+  known = known && service->waited_ns < elapsed_ns; /* of several threads that wait: all the time */
   service->served_waited_ns += known ? service->waited_ns : elapsed_ns;
   begin_piece(device, now_ns);
   service->served += service->submitted - submitted;
@@ -159,8 +162,6 @@ static void note_wait(CUdevice device, uint64_t since_ns) {
   pthread_mutex_unlock(&lock);
 }
 
-static bool is_brief(uint64_t since_ns) { return clock_now_ns() - since_ns < BRIEF_NS; }
-
 static bool is_worth_asking(CUdevice device) {
   pthread_mutex_lock(&lock);
   const struct service *service = &services[device];
@@ -190,13 +191,12 @@ static bool has_finished(CUdevice device) {
 }
 
 static void waited(CUdevice device, uint64_t since_ns) {
-  bool seen = !is_brief(since_ns);
   note_wait(device, since_ns);
   if (!is_worth_asking(device))
     return;
   uint64_t submitted = submissions(device);
   if (has_finished(device))
-    end_service(device, submitted, seen);
+    end_service(device, submitted, true);
 }
 
 void service_waited_slow(uint64_t since_ns) {
@@ -208,14 +208,18 @@ void service_waited_slow(uint64_t since_ns) {
 }
 
 void service_copied_slow(uint64_t since_ns) {
-  if (!is_brief(since_ns))
+  if (clock_now_ns() - since_ns >= BRIEF_NS)
     service_waited_slow(since_ns);
 }
+
+/* Which of several GPUs it asks for doesn't matter: whoever polls does so for all of them. */
+void service_polled_slow(void) { atomic_fetch_or(&polled, atomic_load(&service_wanted)); }
 
 void service_fork_child(void) {
   pthread_mutex_init(&lock, NULL);
   atomic_store(&service_wanted, 0);
   atomic_store(&resting, 0);
+  atomic_store(&polled, 0);
   for (struct service *service = services; service < services + GS_GPUS_PER_CLIENT; service++)
     *service = (struct service){0};
 }

@@ -9,8 +9,8 @@
  *
  * Of it, how much was spent in calls that wait for the GPU: the rest is the host's own. That is known of what
  * a wait has ended; anything else counts as waited for, as the program may have found out in another way:
- * what ended unseen, or was found to have ended by a call that did not have to wait, and what has gone on for
- * 100 ms.
+ * what ended unseen, what it has polled for or is called back for, and what has gone on for 100 ms. Not known
+ * is who looks at a word in memory that the GPU writes, and waits afterwards.
  *
  * Threading: any thread.
  */
@@ -43,6 +43,7 @@ struct service_sums service_sums(CUdevice device);
 extern _Atomic uint64_t service_wanted __attribute__((visibility("hidden"))); /* mask of devices */
 void service_waited_slow(uint64_t since_ns);
 void service_copied_slow(uint64_t since_ns);
+void service_polled_slow(void);
 
 /* A call is about to wait for the GPU: when; 0: nobody wants to know. */
 static inline uint64_t service_wait(void) {
@@ -60,6 +61,12 @@ static inline void service_waited(uint64_t since_ns) {
 static inline void service_copied(uint64_t since_ns) {
   if (__builtin_expect(since_ns != 0, 0))
     service_copied_slow(since_ns);
+}
+
+/* The program has asked whether something has finished, and it has not; or it will be called back. */
+static inline void service_polled(void) {
+  if (__builtin_expect(atomic_load_explicit(&service_wanted, memory_order_relaxed) != 0, 0))
+    service_polled_slow();
 }
 
 void service_fork_child(void);

@@ -4,6 +4,8 @@
  *   launch N   N kernels of 2 x 3 x 5 blocks, in one stream
  *   serve      ten times a kernel of 2 ms that is waited for, and 30 ms without anything to do
  *   poll       the same, but it polls
+ *   ask        the same, but it polls, and then waits
+ *   await      the same, but it is called back, and then waits
  *   fetch      the same, but a copy waits
  *   copies     4 copies and 2 sets, of 14,000 bytes together; and a copy of nothing
  *   refused    a launch that the driver refuses
@@ -15,6 +17,7 @@
  *
  * An end of its input ends it.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,6 +150,20 @@ static void poll_stream(void) {
 }
 
 static void await_stream(void) { MUST(cuStreamSynchronize(stream)); }
+static void ask_for_stream(void) {
+  poll_stream();
+  await_stream();
+}
+
+static void is_over(void *flag) { atomic_store((atomic_bool *)flag, true); }
+static void await_call(void) {
+  atomic_bool over = false;
+  MUST(cuLaunchHostFunc(stream, is_over, &over));
+  while (!atomic_load(&over))
+    nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+  await_stream();
+}
+
 static void copy_after_all(void) { MUST(cuMemcpyHtoD(memory, host, BYTES)); }
 
 static void work_and_rest(CUstream on, void (*await)(void)) {
@@ -159,6 +176,8 @@ static void work_and_rest(CUstream on, void (*await)(void)) {
 
 static void serve(void) { work_and_rest(stream, await_stream); }
 static void poll_and_serve(void) { work_and_rest(stream, poll_stream); }
+static void ask_and_serve(void) { work_and_rest(stream, ask_for_stream); }
+static void serve_when_called(void) { work_and_rest(stream, await_call); }
 static void fetch(void) { work_and_rest(CU_STREAM_LEGACY, copy_after_all); }
 
 static void write_value(void) {
@@ -226,12 +245,13 @@ static void destroy(void) {
 static const struct {
   const char *name;
   void (*run)(void);
-} commands[] = {
-    {"serve", serve},       {"poll", poll_and_serve}, {"fetch", fetch},        {"copies", copies},
-    {"refused", refused},   {"record", record},       {"graph", make_graph},   {"replay", replay},
-    {"edit", edit},         {"disable", disable},     {"update", update},      {"destroy", destroy},
-    {"fork", fork_child},   {"write", write_value},   {"call", call},          {"prefetch", prefetch},
-    {"open", open_capture}, {"outside", outside},     {"close", close_capture}};
+} commands[] = {{"serve", serve},       {"poll", poll_and_serve}, {"fetch", fetch},
+                {"copies", copies},     {"ask", ask_and_serve},   {"await", serve_when_called},
+                {"refused", refused},   {"record", record},       {"graph", make_graph},
+                {"replay", replay},     {"edit", edit},           {"disable", disable},
+                {"update", update},     {"destroy", destroy},     {"fork", fork_child},
+                {"write", write_value}, {"call", call},           {"prefetch", prefetch},
+                {"open", open_capture}, {"outside", outside},     {"close", close_capture}};
 
 static void obey(const char *line) {
   if (strncmp(line, "launch ", 7) == 0)

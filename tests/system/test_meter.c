@@ -171,6 +171,8 @@ TEST(waits_are_told_by_what_waits) {
   CHECK(own_of("serve") > 0);
   CHECK(own_of("fetch") > 0);
   CHECK(own_of("poll") == 0);
+  CHECK(own_of("ask") == 0);
+  CHECK(own_of("await") == 0);
   CHECK(fake.meter->served > 0 && fake.meter->served <= fake.meter->submissions);
   finish();
 }
