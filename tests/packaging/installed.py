@@ -42,7 +42,6 @@ def await_that(holds, what):
 
 
 def configure(text):
-    os.makedirs(os.path.dirname(DROP_IN), exist_ok=True)
     with open(DROP_IN, "w", encoding="utf-8") as file:
         file.write(text)
 
@@ -186,7 +185,7 @@ class Removed(unittest.TestCase):
         self.assertEqual([path for path in files if os.path.exists(path)], ["/etc/gpushare/gpushare.conf"])
         self.assertFalse(os.path.exists("/run/gpushare/daemon.sock"))
         run("dpkg", "--purge", "gpushare")
-        self.assertFalse(os.path.exists("/etc/gpushare/gpushare.conf"))
+        self.assertFalse(os.path.exists("/etc/gpushare"))
 
 
 if __name__ == "__main__":
