@@ -10,16 +10,17 @@
 #include "gate/capture.h"
 #include "gate/gate.h"
 #include "meter/page.h"
+#include "meter/watch.h"
 
 /* What is taken out of the bucket for a submission before it is known what it is: so that of many threads
  * that wait not all pass for the same. */
 #define ADVANCE_NS (NS_PER_MS / 20)
 
 static struct limiter {
-  pthread_mutex_t lock; /* protects the bucket */
+  pthread_mutex_t lock; /* protects all but that somebody waits, which may be looked at without it */
   struct bucket bucket;
   _Atomic unsigned waiting;
-  _Atomic uint64_t throttled_ns;
+  uint64_t throttled_ns, counted_ns; /* what they have waited until then, together */
 } limiters[GS_GPUS_PER_CLIENT] = {[0 ... GS_GPUS_PER_CLIENT - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 /* What the thread has taken for a submission that it has not made yet. */
@@ -69,19 +70,31 @@ static uint64_t take(struct limiter *limiter, const struct gs_meter *page) {
   return wait_ns;
 }
 
+/* A wait is told while it lasts: who waits a second for a long kernel wants more all the time. */
+static uint64_t count_waits(struct limiter *limiter, unsigned more) {
+  pthread_mutex_lock(&limiter->lock);
+  uint64_t now_ns = clock_now_ns();
+  limiter->throttled_ns += atomic_load(&limiter->waiting) * (now_ns - limiter->counted_ns);
+  limiter->counted_ns = now_ns;
+  atomic_fetch_add(&limiter->waiting, more);
+  uint64_t throttled_ns = limiter->throttled_ns;
+  pthread_mutex_unlock(&limiter->lock);
+  return throttled_ns;
+}
+
 static bool is_let_through(CUdevice device) { return !gate_is_open(device) || capture_is_awaited(); }
 
 static void wait(struct limiter *limiter, CUdevice device, struct gs_meter *page) {
-  uint64_t start_ns = clock_now_ns(), wait_ns;
-  atomic_fetch_add(&limiter->waiting, 1);
+  uint64_t wait_ns;
+  count_waits(limiter, 1);
+  watch_wake(device);
   for (;;) {
     uint32_t state = page_state(page);
     if (is_let_through(device) || (wait_ns = take(limiter, page)) == 0)
       break;
     page_wait(page, state, wait_ns);
   }
-  atomic_fetch_sub(&limiter->waiting, 1);
-  atomic_fetch_add(&limiter->throttled_ns, clock_now_ns() - start_ns);
+  count_waits(limiter, 0U - 1);
 }
 
 /* What the thread has taken for a call that submitted nothing, or not then, goes back. */
@@ -105,7 +118,7 @@ void limit_wake_all(void) {
 }
 
 unsigned limit_waiting(CUdevice device) { return atomic_load(&limiters[device].waiting); }
-uint64_t limit_throttled_ns(CUdevice device) { return atomic_load(&limiters[device].throttled_ns); }
+uint64_t limit_throttled_ns(CUdevice device) { return count_waits(&limiters[device], 0); }
 
 void limit_fork_child(void) {
   for (struct limiter *l = limiters; l < limiters + GS_GPUS_PER_CLIENT; l++)

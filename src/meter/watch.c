@@ -81,7 +81,7 @@ static bool has_submitted(const struct watch *watch, CUdevice device) {
 static bool fall_asleep(const struct watch *watch, CUdevice device) {
   set_asleep(device, true);
   gate_barrier();
-  if (!gate_in_flight() && !has_submitted(watch, device))
+  if (!gate_in_flight() && limit_waiting(device) == 0 && !has_submitted(watch, device))
     return true;
   set_asleep(device, false);
   return false;

@@ -129,6 +129,21 @@ TEST(nothing_passes_a_limit_of_0) {
   finish();
 }
 
+/* Else who waits a second for a kernel that costs much would seem to want nothing for a second. */
+TEST(who_waits_says_so_while_it_waits) {
+  begin("metered", NULL, "ready");
+  set_limit(0);
+  uint64_t before_ns = fake.meter->throttled_ns;
+  process_say(job, "launch 1");
+  for (uint64_t deadline = deadline_in(PROCESS_LIMIT_S); fake.meter->throttled_ns < before_ns + 5 * NS_PER_MS;
+       pass_ms(1))
+    CHECK(deadline_left_ms(deadline) > 0, "it tells of no wait");
+  check_held(0);
+  set_limit(GS_LIMIT_NONE);
+  process_expect(job, "done", NULL, 0);
+  finish();
+}
+
 /* And what is queued by then is little. */
 TEST(what_is_submitted_is_what_may_be) {
   begin_rushing("kernels");
