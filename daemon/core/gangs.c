@@ -14,10 +14,12 @@
  * job goes before a member somewhere, its turn must come first, and so no GPU is kept for the gang. Once its
  * ranks have come first on all its GPUs, a gang waits for no more than one quantum.
  *
- * When one member must stop, all must: its work may wait for theirs. A member that dies leaves the gang; one
- * that comes late is granted like the others, by a claim of the gang. One that has not stopped within the
- * grace is not waited for: it may be waiting for them itself. A GPU on which no turns are taken is always to
- * be had. A gang has one member on each GPU: two on one might never fit beside each other.
+ * When one member must stop, all must: its work may wait for theirs. For the same reason, while one holds and
+ * others wait, as when they come late, these go first: the gang claims their places without regard to ranks
+ * and quanta, and whoever claims keeps the places that it has, until it holds together. Opportunistic ones do
+ * not. A member that dies leaves the gang. One that has not stopped within the grace is not waited for: it
+ * may be waiting for them itself. A GPU on which no turns are taken is always to be had. A gang has one
+ * member on each GPU: two on one might never fit beside each other.
  */
 #include "core/internal.h"
 
@@ -53,6 +55,21 @@ static void set_claims(struct sched_gang *gang, bool claims) {
     turns_rank(member_of(node));
     make_dirty(member_of(node)->gpu);
   }
+}
+
+/* One of it holds, where turns are taken. */
+static bool is_begun(const struct sched_gang *gang) {
+  list_each(node, &gang->members) {
+    if (takes_turns(member_of(node)) && member_of(node)->state == GS_JOB_HOLDING)
+      return true;
+  }
+  return false;
+}
+
+bool gang_claims(const struct sched_job *job) { return job->gang && job->gang->claims; }
+
+bool gang_goes_first(const struct sched_job *job) {
+  return gang_claims(job) || (job->gang && job->terms.class != GS_CLASS_OPPORTUNISTIC && is_begun(job->gang));
 }
 
 void gang_disclaim(struct sched_gang *gang) {

@@ -162,9 +162,12 @@ static bool is_preempted(struct sched_job *holder, const struct sched_job *waite
   return lacks_ns <= 0;
 }
 
+/* One whose gang is about to hold together stays for that. */
 static bool makes_way(struct sched_job *holder, const struct sched_job *waiter, bool over, uint64_t now_ns) {
-  if (waiter->gang && waiter->gang->claims)
-    return holder->gang != waiter->gang;
+  if (gang_claims(holder))
+    return false;
+  if (gang_goes_first(waiter))
+    return true;
   return (over && policy_precedes(waiter, holder, now_ns)) || is_preempted(holder, waiter, now_ns);
 }
 
@@ -234,8 +237,8 @@ static bool make_room(struct choice *choice, const struct sched_job *waiter) {
 }
 
 static bool find_seat(struct choice *choice, const struct sched_job *job) {
-  bool claims = job->gang && job->gang->claims;
-  if (fits(&choice->seats, job) || ((choice->some_may_go || claims) && make_room(choice, job))) {
+  bool some_may_go = choice->some_may_go || gang_goes_first(job);
+  if (fits(&choice->seats, job) || (some_may_go && make_room(choice, job))) {
     take(&choice->seats, job);
     return true;
   }
@@ -250,7 +253,8 @@ static void end_trial(const struct sched_gpu *gpu) {
   }
 }
 
-/* After those of better rank; other gangs could not be granted yet, or they would have been. */
+/* After those of better rank, if it does not go first; other gangs could not be granted yet, or they would
+ * have been. */
 bool holders_would_make_way(const struct sched_job *job, bool over, uint64_t now_ns) {
   struct sched_gpu *gpu = job->gpu;
   struct choice choice = begin_choice(gpu, over, now_ns);
@@ -258,7 +262,7 @@ bool holders_would_make_way(const struct sched_job *job, bool over, uint64_t now
   choice.trial = true;
   order_each(node, &gpu->queue) {
     const struct sched_job *other = sched_job_of(node);
-    if (other == job)
+    if (other == job || gang_goes_first(job))
       break;
     if (!gang_is_alone(other) || sched_job_too_big(other) || books_blocked(other))
       continue;
@@ -304,7 +308,7 @@ static void choose(struct choice *choice, struct list *coming) {
   unsigned looked_at = 0;
   order_each(node, &gpu->queue) {
     struct sched_job *job = sched_job_of(node);
-    if (job->gang && job->gang->claims)
+    if (gang_claims(job))
       gang_keeps_claim(job->gang);
     if (sched_job_too_big(job) || !list_empty(&job->turn))
       continue;

@@ -104,6 +104,13 @@ bool gang_waits(const struct sched_gang *gang);
 /* A member that is paused: without it the others are not granted either. NULL: there is none, or no gang. */
 const struct sched_job *gang_paused(const struct sched_gang *gang);
 
+/* The job's gang does. */
+bool gang_claims(const struct sched_job *job);
+
+/* The job, which waits, may take the place of whoever holds: its gang claims that; or one of its gang holds
+ * already, and may wait on its GPU for what this one cannot submit. */
+bool gang_goes_first(const struct sched_job *job);
+
 /* The places that it claims are others'. NULL: nothing happens. */
 void gang_disclaim(struct sched_gang *gang);
 

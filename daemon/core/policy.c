@@ -76,7 +76,7 @@ static const struct policy *policy_of(const struct sched_job *job) {
 static bool is_late(const struct sched_job *job) { return job->terms.class == GS_CLASS_OPPORTUNISTIC; }
 
 uint64_t policy_rank(const struct sched_job *job, uint64_t now_ns) {
-  if (job->state == GS_JOB_WAITING && job->gang && job->gang->claims)
+  if (job->state == GS_JOB_WAITING && gang_claims(job))
     return 0; /* it comes first */
   uint64_t rank = min_u64(max_u64(policy_of(job)->rank(job, now_ns), 1), LATE - 1);
   return is_late(job) ? rank | LATE : rank;

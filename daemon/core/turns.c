@@ -395,6 +395,7 @@ static void grant_all(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chang
     struct sched_job *job = list_entry(node, struct sched_job, link);
     if ((job->state == GS_JOB_IDLE || job->state == GS_JOB_WAITING) && !job->terms.paused)
       turns_grant(gpu, job, now_ns, change);
+    gang_ask(job->gang, now_ns); /* it claims no more if nobody of it waits */
     gang_look(job->gang);
   }
 }

@@ -70,12 +70,12 @@ static void set_tq(int gpu, uint64_t tq_ns) {
 /* On GPU 0 the gangs alternate; on GPU 1 both fit beside another job, but not beside a large one. */
 static void share_with_a_large_job(void) {
   scheduler_set_mode(&fleet.scheduler, &fleet.gpus[1], GS_MODE_AUTO, fleet.now_ns, &fleet.change);
+  fleet_come(&fleet, 4, 1, -1, 6 * GIB, 0);
+  fleet_come(&fleet, 5, 1, -1, 12 * GIB, 0);
   for (int gang = 0; gang < 2; gang++) {
     come(2 * gang, 0, gang);
     fleet_come(&fleet, 2 * gang + 1, 1, gang, 4 * GIB, 0);
   }
-  fleet_come(&fleet, 4, 1, -1, 6 * GIB, 0);
-  fleet_come(&fleet, 5, 1, -1, 12 * GIB, 0);
 }
 
 START_TEST(gangs_that_alternate_do_not_prolong_the_quantum_of_others) {

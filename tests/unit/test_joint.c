@@ -278,9 +278,8 @@ START_TEST(one_that_joins_a_gang_does_not_give_way_when_it_rests) {
 }
 END_TEST
 
-/* A member came late, or the daemon was started anew while they ran: one holds its GPU, and what it has
- * submitted waits for what the other one cannot submit, which waits for its turn. */
-static void check_latecomer(uint32_t flags) {
+/* One holds its GPU; somebody else the other one's, to which it comes late. */
+static void come_late(uint32_t flags) {
   for (int i = A0; i <= B2; i++)
     come(i, flags);
   join(A0);
@@ -290,9 +289,40 @@ static void check_latecomer(uint32_t flags) {
   activate(B1);
   join(A1);
   request(B0);
+}
+
+/* What the first has submitted may wait for what the other one cannot submit. */
+START_TEST(who_comes_late_has_its_place_at_once) {
+  come_late(GS_ATTACH_MANAGED);
+  ck_assert_uint_eq(told[B1].drops, 0);
+  request(A1);
+  ck_assert_uint_eq(told[B1].drops, 1);
+  pass(TQ_NS);
+  ck_assert_uint_eq(told[A0].drops, 0); /* nor is the first told to stop meanwhile */
+  release(B1);
+  ck_assert(told[A1].holds);
+  request(B1);
+  pass(2 * TQ_NS); /* but then both, together */
+  ck_assert(told[A0].together && told[A1].together);
+}
+END_TEST
+
+START_TEST(an_opportunistic_one_waits_for_others_all_the_same) {
+  struct sched_terms terms = {.weight = SCHED_WEIGHT, .class = GS_CLASS_OPPORTUNISTIC};
+  come_late(GS_ATTACH_MANAGED);
+  scheduler_set_terms(&jobs[A1], &terms, now_ns, &change);
   request(A1);
   pass(TQ_NS);
+  ck_assert_uint_eq(told[B1].drops, 0);
+}
+END_TEST
+
+/* It comes when the first has been told to stop already. */
+static void check_latecomer(uint32_t flags) {
+  come_late(flags);
+  pass(TQ_NS);
   ck_assert_uint_ge(told[A0].drops, 1);
+  request(A1);
   for (int i = 0; i < 10 && !told[A1].holds; i++) {
     if (told[B1].drops) {
       release(B1);
@@ -330,6 +360,8 @@ int main(void) {
                                 who_has_not_come_so_far_as_it_may_is_not_let_any_further,
                                 who_turns_out_to_be_behind_lets_half_of_it_through,
                                 one_that_joins_a_gang_does_not_give_way_when_it_rests,
+                                who_comes_late_has_its_place_at_once,
+                                an_opportunistic_one_waits_for_others_all_the_same,
                                 a_member_that_waits_need_not_wait_for_one_that_does_not_answer,
                                 nor_if_its_memory_has_no_page_faults,
                                 who_has_stopped_is_not_blamed_for_one_that_has_not,
