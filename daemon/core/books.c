@@ -80,6 +80,7 @@ void books_claim(struct sched_job *job) {
   job->staying_bytes = staying_bytes(job);
   gpu->claim_bytes += job->claim_bytes;
   gpu->staying_bytes += job->staying_bytes;
+  holders_count_need(job);
   if (job->claim_bytes > 0 || job->room_bytes > 0 || job->used_bytes > 0)
     present_enter(job);
 }

@@ -31,6 +31,7 @@ void ephemeral_count(struct sched_job *job) {
   job->gpu->ephemeral_bytes -= job->ephemeral.counted_bytes;
   job->ephemeral.counted_bytes = ephemeral_bytes(job);
   job->gpu->ephemeral_bytes += job->ephemeral.counted_bytes;
+  holders_count_need(job);
 }
 
 static void watch(struct sched_job *job, uint64_t high_bytes, uint64_t now_ns) {

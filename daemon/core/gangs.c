@@ -93,6 +93,7 @@ void gang_leave(struct sched_job *job) {
     return;
   list_remove(&job->gang_link);
   job->gang = NULL;
+  job->gpu->gang_count--;
   turns_rank(job);
   if (!gang_waits(gang) || has_one(gang))
     set_claims(gang, false);
@@ -106,6 +107,7 @@ bool gang_join(struct sched_gang *gang, struct sched_job *job) {
   }
   set_claims(gang, false);
   job->gang = gang;
+  job->gpu->gang_count++;
   job->counted = false;
   list_append(&gang->members, &job->gang_link);
   gang_look(gang); /* one that was alone is not any more */

@@ -3,7 +3,8 @@
  * order of their ranks.
  *
  * In mode `on` that is one job. Otherwise whoever waits and fits beside the holders joins them, the best rank
- * first, until the quantum of the set ends; who fits nowhere is passed over meanwhile. At the end of the
+ * first, until the quantum of the set ends; who fits nowhere is passed over meanwhile, without a look at it
+ * (order.h), so that a decision costs O(log n) however many wait for one that fits. At the end of the
  * quantum, or when a policy preempts, each waiting job in turn may put holders in whose place it comes before
  * out of theirs, the worst rank first, no more of them than it must. What a job with leave to come needs is
  * kept for it until those that must stop have done so.
@@ -30,23 +31,24 @@ static struct seats all_seats(const struct sched_gpu *gpu) {
                         .bytes = less_u64(sched_gpu_usable_bytes(gpu), stuck_bytes)};
 }
 
-static uint64_t load_bytes(const struct sched_job *job) {
-  uint64_t need_bytes = max_u64(sched_job_expected_bytes(job), job->grows ? job->reach_bytes : 0);
-  return less_u64(need_bytes, job->pinned_bytes + job->staying_bytes);
+void holders_count_need(struct sched_job *job) {
+  uint64_t bytes = max_u64(sched_job_expected_bytes(job), job->grows ? job->reach_bytes : 0);
+  job->need_bytes = less_u64(bytes, job->pinned_bytes + job->staying_bytes);
+  order_resize(&job->waiting, job->need_bytes);
 }
 
 static bool fits(const struct seats *seats, const struct sched_job *job) {
   return seats->taken == 0 ||
-         (seats->taken < seats->places && seats->taken_bytes + load_bytes(job) <= seats->bytes);
+         (seats->taken < seats->places && seats->taken_bytes + job->need_bytes <= seats->bytes);
 }
 
 static void take(struct seats *seats, const struct sched_job *job) {
-  seats->taken_bytes += load_bytes(job);
+  seats->taken_bytes += job->need_bytes;
   seats->taken++;
 }
 
 static void give(struct seats *seats, const struct sched_job *job) {
-  seats->taken_bytes -= load_bytes(job);
+  seats->taken_bytes -= job->need_bytes;
   seats->taken--;
 }
 
@@ -301,13 +303,34 @@ static bool find_seat_in_gang(struct choice *choice, const struct sched_job *job
   return false;
 }
 
+static struct order_node *next_that_fits(const struct seats *seats, const struct order_node *node) {
+  if (seats->taken == 0)
+    return order_next(node);
+  if (seats->taken == seats->places || seats->taken_bytes > seats->bytes)
+    return NULL;
+  return order_next_within(node, seats->bytes - seats->taken_bytes);
+}
+
+/* While nobody makes way, those are passed over that do not fit: that others are contending is known already.
+ * But gangs may claim even so, and one that is blocked may have to try if nobody else holds. */
+static struct order_node *next_to_look_at(const struct choice *choice, const struct list *coming,
+                                          const struct order_node *node) {
+  const struct sched_gpu *gpu = choice->gpu;
+  bool somebody = !list_empty(&gpu->holders) || !list_empty(coming);
+  if (somebody && gpu->contended && !choice->some_may_go && gpu->gang_count == 0)
+    return next_that_fits(&choice->seats, node);
+  return order_next(node);
+}
+
 /* Into `coming`, those that have a seat now, and those that will when the displaced have gone. */
 static void choose(struct choice *choice, struct list *coming) {
   struct sched_gpu *gpu = choice->gpu;
   struct sched_job *blocked = NULL;
   unsigned looked_at = 0;
-  order_each(node, &gpu->queue) {
+  for (struct order_node *node = order_first(&gpu->queue); node;
+       node = next_to_look_at(choice, coming, node)) {
     struct sched_job *job = sched_job_of(node);
+    gpu->looked_at++;
     if (gang_claims(job))
       gang_keeps_claim(job->gang);
     if (sched_job_too_big(job) || !list_empty(&job->turn))

@@ -8,7 +8,8 @@
 /* What preemptions may cost in a row (holders.c). */
 #define SCHED_PREEMPT_SAVED_NS INT64_C(1000000000)
 
-/* How many of those that wait are looked at for a place. */
+/* How many of those that wait are looked at for a place: of all while somebody may have to make way or gangs
+ * may claim, else of those that fit. */
 #define SCHED_LOOKAHEAD 64
 
 /* ---- change.c ---- */
@@ -80,6 +81,9 @@ void holders_foresee(struct sched_gpu *gpu, uint64_t end_ns, bool next);
 
 /* The holder, displaced, is told to stop; if it is before its quantum is over, that is not for nothing. */
 void holders_charge_preemption(struct sched_job *holder, uint64_t now_ns);
+
+/* What the job has, or is expected to, has changed, or whether it grows: count again what it needs. */
+void holders_count_need(struct sched_job *job);
 
 /* The job fits beside those that hold or have not stopped yet. */
 bool holders_fit(const struct sched_job *job);

@@ -22,6 +22,26 @@ static void put(struct order_node **where, struct order_node *node, struct order
     node->parent = parent;
 }
 
+static void take_least(struct order_node *node, const struct order_node *child) {
+  if (child && child->least < node->least)
+    node->least = child->least;
+}
+
+/* Of its own size, and what its children know. True: it is another one than it was. */
+static bool find_least(struct order_node *node) {
+  uint64_t before = node->least;
+  node->least = node->size;
+  take_least(node, node->left);
+  take_least(node, node->right);
+  return node->least != before;
+}
+
+/* The node has changed, or another one is below it. */
+static void find_least_above(struct order_node *node) {
+  while (node && find_least(node))
+    node = node->parent;
+}
+
 /* The node takes its parent's place; the parent becomes its child. */
 static void rotate_up(struct order *order, struct order_node *node) {
   struct order_node *parent = node->parent;
@@ -33,16 +53,20 @@ static void rotate_up(struct order *order, struct order_node *node) {
     put(&parent->right, node->left, parent);
     put(&node->left, parent, node);
   }
+  node->least = parent->least;
+  find_least(parent);
 }
 
-void order_insert(struct order *order, struct order_node *node, uint64_t key) {
+void order_insert(struct order *order, struct order_node *node, uint64_t key, uint64_t size) {
   struct order_node **where = &order->root, *parent = NULL;
   while (*where) {
     parent = *where;
     where = key < parent->key ? &parent->left : &parent->right;
   }
-  *node = (struct order_node){.parent = parent, .key = key, .number = ++order->last_number};
+  *node = (struct order_node){
+      .parent = parent, .key = key, .number = ++order->last_number, .size = size, .least = size};
   *where = node;
+  find_least_above(parent);
   while (node->parent && weight(node) < weight(node->parent))
     rotate_up(order, node);
 }
@@ -53,7 +77,15 @@ void order_remove(struct order *order, struct order_node *node) {
   while (node->left && node->right)
     rotate_up(order, weight(node->left) < weight(node->right) ? node->left : node->right);
   put(place(order, node), node->left ? node->left : node->right, node->parent);
+  find_least_above(node->parent);
   *node = (struct order_node){.number = 0};
+}
+
+void order_resize(struct order_node *node, uint64_t size) {
+  if (!order_has(node) || node->size == size)
+    return;
+  node->size = size;
+  find_least_above(node);
 }
 
 static struct order_node *leftmost(struct order_node *node) {
@@ -89,4 +121,27 @@ struct order_node *order_previous(const struct order_node *node) {
   while (node->parent && node->parent->left == node)
     node = node->parent;
   return node->parent;
+}
+
+static bool has_within(const struct order_node *node, uint64_t size) { return node && node->least <= size; }
+
+/* The first one of the subtree, which has one. */
+static struct order_node *first_within(struct order_node *node, uint64_t size) {
+  while (has_within(node->left, size) || node->size > size)
+    node = has_within(node->left, size) ? node->left : node->right;
+  return node;
+}
+
+struct order_node *order_next_within(const struct order_node *node, uint64_t size) {
+  if (has_within(node->right, size))
+    return first_within(node->right, size);
+  for (struct order_node *parent; (parent = node->parent); node = parent) {
+    if (parent->right == node)
+      continue;
+    if (parent->size <= size)
+      return parent;
+    if (has_within(parent->right, size))
+      return first_within(parent->right, size);
+  }
+  return NULL;
 }

@@ -1,9 +1,10 @@
 /*
  * order.h - intrusive ordered sets: nodes in ascending order of their keys, equal ones in the order in which
- * they came. No allocation; insertion and removal cost O(log n), expected.
+ * they came. Each has a size as well: the next one that is no larger than a given size is found without
+ * looking at those between. No allocation; all operations cost O(log n), expected.
  *
  * A treap (Aragon and Seidel, 1989) whose priorities are a hash of the order of arrival: the same operations
- * build the same tree.
+ * build the same tree. Each node knows the least size below it.
  */
 #ifndef GS_ORDER_H
 #define GS_ORDER_H
@@ -15,6 +16,7 @@
 struct order_node {
   struct order_node *parent, *left, *right;
   uint64_t key, number; /* number: 0 while it is in no set */
+  uint64_t size, least; /* least: of the sizes in its subtree */
 };
 
 struct order {
@@ -31,7 +33,10 @@ struct order {
 static inline bool order_has(const struct order_node *node) { return node->number != 0; }
 
 /* The node is in no set. */
-void order_insert(struct order *order, struct order_node *node, uint64_t key);
+void order_insert(struct order *order, struct order_node *node, uint64_t key, uint64_t size);
+
+/* Nothing happens if it is in no set. */
+void order_resize(struct order_node *node, uint64_t size);
 
 /* Nothing happens if it is in no set. */
 void order_remove(struct order *order, struct order_node *node);
@@ -41,5 +46,8 @@ struct order_node *order_first(const struct order *order);
 struct order_node *order_last(const struct order *order);
 struct order_node *order_next(const struct order_node *node);
 struct order_node *order_previous(const struct order_node *node);
+
+/* The next one that is no larger. */
+struct order_node *order_next_within(const struct order_node *node, uint64_t size);
 
 #endif

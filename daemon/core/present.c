@@ -13,7 +13,7 @@ void present_sort(struct sched_job *job) {
   if (list_empty(&job->present_link))
     return;
   if (job->state == GS_JOB_WAITING)
-    order_insert(&gpu->queue_present, &job->waiting_present, job->waiting.key);
+    order_insert(&gpu->queue_present, &job->waiting_present, job->waiting.key, 0);
   else if ((job->state == GS_JOB_IDLE || job->state == GS_JOB_BYPASSED) && list_empty(&job->turn))
     list_append(&gpu->idle, &job->turn);
 }

@@ -133,7 +133,7 @@ struct sched_gpu {
   uint32_t last_job;          /* id of who got the last turn; 0: nobody yet */
   struct list jobs;           /* all */
   struct list idle;           /* IDLE and BYPASSED, of those that are present, the longest first */
-  struct order queue;         /* WAITING, by rank (policy.h) */
+  struct order queue;         /* WAITING, by rank (policy.h); their sizes: need_bytes */
   struct list present;        /* jobs with memory on the card, or that may get some */
   struct order queue_present; /* WAITING, of those */
   struct list
@@ -143,6 +143,8 @@ struct sched_gpu {
   struct list dropping; /* DROPPING, within the grace, the oldest order first */
   struct list overdue;  /* DROPPING, past the grace, and their memory forbids to go on without them */
   uint32_t job_count, waiting_count, holder_count;
+  uint32_t gang_count;                               /* of the jobs: those with a gang */
+  uint64_t looked_at;                                /* how many waiters were, for a place (holders.c) */
   uint32_t class_counts[GS_CLASS_OPPORTUNISTIC + 1]; /* of the jobs */
   struct list leaving; /* that have yet to give room back, the longest without progress first */
   struct list staying; /* with stays_ns, the first to be asked again first */
@@ -243,6 +245,7 @@ struct sched_job {
   bool grows;           /* it has allocated memory in this turn */
   uint64_t used_bytes, pinned_bytes;
   struct sched_ephemeral ephemeral;
+  uint64_t need_bytes;      /* to hold, of what others could have (holders.c) */
   uint64_t reach_bytes;     /* how far used_bytes may grow unasked */
   uint64_t resident_bytes;  /* believed to be on the card */
   uint64_t restoring_ns;    /* when it last told of a restore that goes on; 0: none does */

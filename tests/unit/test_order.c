@@ -1,4 +1,4 @@
-/* test_order.c - sorted sets against a sorted array, with random insertions and removals. */
+/* test_order.c - sorted sets against a sorted array, with random insertions, removals and sizes. */
 #include "core/order.h"
 
 #include <string.h>
@@ -7,6 +7,7 @@
 #include "suite.h"
 
 #define NODES 200
+#define SIZES 1000
 
 static struct order order;
 static struct order_node nodes[NODES];
@@ -26,7 +27,7 @@ static void set_up(void) {
 
 static void insert(int i, uint64_t key) {
   int place = count++;
-  order_insert(&order, &nodes[i], key);
+  order_insert(&order, &nodes[i], key, random_bits() % SIZES);
   for (; place > 0 && nodes[expected[place - 1]].key > key; place--)
     expected[place] = expected[place - 1];
   expected[place] = i;
@@ -52,15 +53,42 @@ static void check(void) {
   ck_assert_int_eq(place, 0);
 }
 
+/* A node comes or goes. */
+static void change_one(void) {
+  int i = (int)(random_bits() % NODES);
+  if (order_has(&nodes[i]))
+    remove_node(i);
+  else
+    insert(i, random_bits() % 50);
+}
+
 START_TEST(nodes_come_in_the_order_of_their_keys) {
   for (int step = 0; step < 20000; step++) {
-    int i = (int)(random_bits() % NODES);
-    if (order_has(&nodes[i]))
-      remove_node(i);
-    else
-      insert(i, random_bits() % 50);
+    change_one();
     if (step % 16 == 0)
       check();
+  }
+}
+END_TEST
+
+/* One after the other. */
+static const struct order_node *next_within(const struct order_node *node, uint64_t size) {
+  while ((node = order_next(node)) && node->size > size) {
+  }
+  return node;
+}
+
+static void check_sizes(void) {
+  uint64_t size = random_bits() % SIZES / 4; /* that most are larger than */
+  order_each(node, &order) { ck_assert_ptr_eq(order_next_within(node, size), next_within(node, size)); }
+}
+
+START_TEST(the_next_one_of_a_size_is_found) {
+  for (int step = 0; step < 20000; step++) {
+    change_one();
+    order_resize(&nodes[random_bits() % NODES], random_bits() % SIZES);
+    if (step % 16 == 0)
+      check_sizes();
   }
 }
 END_TEST
@@ -92,14 +120,17 @@ static int depth(const struct order_node *node) {
 /* Sorted input is what makes a plain tree a list. */
 START_TEST(it_stays_shallow) {
   for (int i = 0; i < NODES; i++)
-    order_insert(&order, &nodes[i], (uint64_t)i);
+    order_insert(&order, &nodes[i], (uint64_t)i, 0);
   ck_assert_int_le(depth(order.root), 32);
 }
 END_TEST
 
 int main(void) {
   const TTest *const tests[] = {nodes_come_in_the_order_of_their_keys,
-                                equal_keys_come_in_the_order_of_arrival, an_empty_set_has_nothing_to_offer,
-                                it_stays_shallow, NULL};
+                                the_next_one_of_a_size_is_found,
+                                equal_keys_come_in_the_order_of_arrival,
+                                an_empty_set_has_nothing_to_offer,
+                                it_stays_shallow,
+                                NULL};
   return suite_main("order", tests, set_up, NULL);
 }
