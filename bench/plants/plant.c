@@ -16,7 +16,7 @@
 struct guest {
   double tokens_s, wish_s, queued_s;
   double limit; /* of the GPU; below 0: none */
-  double demand, done_s, throttled_s;
+  double demand, kernel_s, done_s, throttled_s;
   struct rate_counters counters;
 };
 
@@ -37,16 +37,18 @@ struct run {
 /* ---- guests ---- */
 
 static void guest_submit(struct guest *guest, double step_s) {
-  guest->wish_s = fmin(guest->wish_s + guest->demand * step_s, IN_FLIGHT_S);
-  guest->tokens_s = guest->limit < 0 ? BURST_S : fmin(guest->tokens_s + guest->limit * step_s, BURST_S);
+  double kernel_s = guest->kernel_s, in_flight_s = fmax(IN_FLIGHT_S, kernel_s);
+  double burst_s = fmax(BURST_S, kernel_s);
+  guest->wish_s = fmin(guest->wish_s + guest->demand * step_s, in_flight_s);
+  guest->tokens_s = guest->limit < 0 ? burst_s : fmin(guest->tokens_s + guest->limit * step_s, burst_s);
   bool throttled = false;
-  while (!throttled && guest->wish_s >= KERNEL_S && guest->queued_s + KERNEL_S <= IN_FLIGHT_S) {
-    throttled = guest->limit == 0 || guest->tokens_s < KERNEL_S;
+  while (!throttled && guest->wish_s >= kernel_s && guest->queued_s + kernel_s <= in_flight_s) {
+    throttled = guest->limit == 0 || guest->tokens_s < kernel_s;
     if (throttled)
       break;
-    guest->tokens_s -= guest->limit < 0 ? 0 : KERNEL_S;
-    guest->wish_s -= KERNEL_S;
-    guest->queued_s += KERNEL_S;
+    guest->tokens_s -= guest->limit < 0 ? 0 : kernel_s;
+    guest->wish_s -= kernel_s;
+    guest->queued_s += kernel_s;
     guest->counters.submissions++;
   }
   guest->throttled_s += throttled ? step_s : 0;
@@ -166,6 +168,7 @@ static void set_up(struct run *run, uint64_t seed) {
     rate_job_add(&run->gpu, &run->worker_jobs[i], RATE_PRODUCTION);
   }
   for (unsigned i = 0; i < run->plant->guests; i++) {
+    run->guests[i].kernel_s = run->plant->kernel_s > 0 ? run->plant->kernel_s : KERNEL_S;
     run->guests[i].demand = run->plant->demand[i] > 0 ? run->plant->demand[i] : 1;
     rate_job_add(&run->gpu, &run->guest_jobs[i], RATE_OPPORTUNISTIC);
   }

@@ -28,6 +28,7 @@ struct plant {
   enum plant_sharing sharing;
   unsigned workers, guests;
   double demand[PLANT_GUESTS]; /* of the GPU that each guest wants; 0: all of it */
+  double kernel_s;             /* of guests: what passes the limit as a whole; 0: half a millisecond */
   struct plant_phase phases[PLANT_PHASES];
   unsigned phase_count;
 };
