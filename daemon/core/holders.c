@@ -311,15 +311,30 @@ static struct order_node *next_that_fits(const struct seats *seats, const struct
   return order_next_within(node, seats->bytes - seats->taken_bytes);
 }
 
+/* As if nobody held any more. */
+static struct seats seats_without_holders(const struct choice *choice) {
+  struct seats seats = choice->seats;
+  list_each(node, &choice->gpu->holders) {
+    if (!job_of_turn(node)->displaced)
+      give(&seats, job_of_turn(node));
+  }
+  return seats;
+}
+
 /* While nobody makes way, those are passed over that do not fit: that others are contending is known already.
+ * And in what is foreseen, those that would not if everybody made way, where only ranks count for that: if
+ * nobody does for them, nobody does for those behind them. (Of now, it has to be noted when somebody will.)
  * But gangs may claim even so, and one that is blocked may have to try if nobody else holds. */
 static struct order_node *next_to_look_at(const struct choice *choice, const struct list *coming,
                                           const struct order_node *node) {
   const struct sched_gpu *gpu = choice->gpu;
   bool somebody = !list_empty(&gpu->holders) || !list_empty(coming);
-  if (somebody && gpu->contended && !choice->some_may_go && gpu->gang_count == 0)
-    return next_that_fits(&choice->seats, node);
-  return order_next(node);
+  if (!somebody || !gpu->contended || gpu->gang_count > 0)
+    return order_next(node);
+  if (choice->some_may_go && !(choice->foreseen && policy_goes_by_rank(gpu)))
+    return order_next(node);
+  struct seats seats = choice->some_may_go ? seats_without_holders(choice) : choice->seats;
+  return next_that_fits(&seats, node);
 }
 
 /* Into `coming`, those that have a seat now, and those that will when the displaced have gone. */
