@@ -9,7 +9,7 @@
 
 /* What a job may submit that may use the whole GPU for the moment: more than it can, but with a limit little
  * of it is queued, so that production need not wait for that when it comes back. */
-#define WHOLE_GPU (10 * NS_PER_S)
+#define WHOLE_GPU (2 * NS_PER_S) /* more than anybody can use */
 
 #define PERCENT (GS_LIMITED_WHOLE / 100)
 
@@ -80,7 +80,8 @@ static void write_pages(struct list *jobs, const struct rates *rates) {
   list_each(node, jobs) {
     struct rates_job *job = job_of(node);
     bool limited = both && job->class == GS_CLASS_OPPORTUNISTIC;
-    uint64_t limit = job->job.limit == RATE_NO_LIMIT ? WHOLE_GPU : job->job.limit;
+    uint64_t whole = rates->gpu.wide ? GS_LIMIT_WIDE : WHOLE_GPU;
+    uint64_t limit = job->job.limit == RATE_NO_LIMIT ? whole : job->job.limit;
     bool undisturbed = both && !limited && rates->gpu.undisturbed;
     write_page(job->meter.page, &(struct word){limited ? limit : GS_LIMIT_NONE, undisturbed, both});
   }

@@ -10,6 +10,7 @@
 #define KERNEL_S 0.0005  /* of guests */
 #define BURST_S 0.002
 #define IN_FLIGHT_S 0.004
+#define WIDE_S 0.01    /* likewise, of those that have no limit once production has rested for long */
 #define TOLD_EVERY 100 /* steps: programs bring their counters up to date every 10 ms */
 #define PARTIES (PLANT_WORKERS + PLANT_GUESTS)
 
@@ -36,8 +37,8 @@ struct run {
 
 /* ---- guests ---- */
 
-static void guest_submit(struct guest *guest, double step_s) {
-  double kernel_s = guest->kernel_s, in_flight_s = fmax(IN_FLIGHT_S, kernel_s);
+static void guest_submit(struct guest *guest, bool wide, double step_s) {
+  double kernel_s = guest->kernel_s, in_flight_s = fmax(wide ? WIDE_S : IN_FLIGHT_S, kernel_s);
   double burst_s = fmax(BURST_S, kernel_s);
   guest->wish_s = fmin(guest->wish_s + guest->demand * step_s, in_flight_s);
   guest->tokens_s = guest->limit < 0 ? burst_s : fmin(guest->tokens_s + guest->limit * step_s, burst_s);
@@ -186,7 +187,7 @@ static void change_phase(struct run *run, double now_s) {
 static void step(struct run *run, double now_s) {
   change_phase(run, now_s);
   for (unsigned i = 0; i < run->plant->guests; i++)
-    guest_submit(&run->guests[i], STEP_S);
+    guest_submit(&run->guests[i], run->gpu.wide, STEP_S);
   if (run->plant->sharing == PLANT_SLICES)
     step_slices(run, now_s);
   else

@@ -95,6 +95,7 @@ struct rate_gpu {
   unsigned unchecked;     /* ticks since a check has found nothing */
   unsigned wait;          /* so many must pass until production that is too fast is checked again */
   bool undisturbed;       /* no opportunistic job runs: what kernels take now is what they take. Output */
+  bool wide;              /* who has no limit may queue more: production has rested for long. Output */
   bool started;           /* slow start is over */
   uint64_t free_since_ns; /* RATE_FREE */
   uint64_t last_ns;

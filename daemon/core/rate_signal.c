@@ -16,6 +16,7 @@
  * on average, and then what those have in flight. It may lose a hundredth of its GPU time in this way. */
 #define SURPRISE_PART 0.5
 #define IN_FLIGHT_NS 9e6
+#define WIDE_NS 15e6
 #define CREDIT_PER_BUSY 0.01
 #define CREDIT_MOST_NS 100e6
 #define WORTH_NS (1000 * NS_PER_MS) /* shorter idle times are not worth it: they count */
@@ -27,8 +28,8 @@ bool signal_is_idle(const struct rate_signal *signal) {
   return signal->quiet_ns >= (signal->credit_ns >= 0 ? IDLE_NS : SURELY_IDLE_NS);
 }
 
-void signal_surprise(struct rate_signal *signal, double period_ns, uint64_t free_ns) {
-  double lost_ns = SURPRISE_PART * period_ns + IN_FLIGHT_NS;
+void signal_surprise(struct rate_signal *signal, double period_ns, uint64_t free_ns, bool wide) {
+  double lost_ns = SURPRISE_PART * period_ns + (wide ? WIDE_NS : IN_FLIGHT_NS);
   signal->credit_ns -= free_ns < WORTH_NS ? WORTHLESS * lost_ns : lost_ns;
   signal_owe(signal, lost_ns);
 }

@@ -86,8 +86,9 @@ bool signal_is_idle(const struct rate_signal *signal);
 /* Its kernels rule, and for long it has run none of which is known what they take. */
 bool signal_is_unseen(const struct rate_signal *signal);
 
-/* It was idle, and others had no limit when it came back, in a period of that length. */
-void signal_surprise(struct rate_signal *signal, double period_ns, uint64_t free_ns);
+/* It was idle, and others had no limit when it came back, in a period of that length; wide: they may have
+ * queued more than usual. */
+void signal_surprise(struct rate_signal *signal, double period_ns, uint64_t free_ns, bool wide);
 
 /* What it does undisturbed: forget it and measure; whether what has been seen is enough. */
 void signal_measure(struct rate_signal *signal);

@@ -14,9 +14,9 @@
  * there, so they hear of it at once. The job adds to it as well, for reasons of its own: it says that
  * something has changed, not what.
  *
- * A limit also bounds what is queued on the GPU, to some milliseconds; GS_LIMIT_NONE bounds nothing. A job
- * that may use all of the GPU for the moment, but must be able to stop soon, has a limit of several seconds
- * per second.
+ * A limit also bounds what is queued on the GPU: to 4 ms, one of GS_LIMIT_WIDE or more to 10 ms;
+ * GS_LIMIT_NONE bounds nothing. A job that may use all of the GPU for the moment, but must be able to stop
+ * soon, has a limit of several seconds per second.
  *
  * What the job writes is its own word: it may be wrong in any way, and must only ever cost the job itself.
  */
@@ -30,6 +30,7 @@
 #define GS_METER_SIZE 4096
 #define GS_METER_VERSION 1u
 #define GS_LIMIT_NONE UINT64_MAX
+#define GS_LIMIT_WIDE UINT64_C(10000000000)
 
 struct gs_meter {
   /* The daemon, before the page is passed. */

@@ -20,7 +20,7 @@
 #define LANE_MARK_NS (2 * NS_PER_MS)    /* of work between two marks */
 #define LANE_LOOK_NS (NS_PER_MS / 5)    /* who waits looks so often */
 #define LANE_AHEAD_NS (10 * NS_PER_MS)  /* of work that may be queued */
-#define LANE_LIMITED_NS (4 * NS_PER_MS) /* likewise, where others must never wait for it */
+#define LANE_LIMITED_NS (4 * NS_PER_MS) /* likewise, where others must hardly ever wait for it */
 
 struct lane {
   struct {

@@ -117,6 +117,8 @@ void limit_wake_all(void) {
     limit_wake(device);
 }
 
+bool limit_is_wide(CUdevice device) { return atomic_load(&page_of(device)->limit) >= GS_LIMIT_WIDE; }
+
 unsigned limit_waiting(CUdevice device) { return atomic_load(&limiters[device].waiting); }
 uint64_t limit_throttled_ns(CUdevice device) { return count_waits(&limiters[device], 0); }
 

@@ -33,6 +33,9 @@ void limit_correct(CUdevice device, int64_t more_ns);
 void limit_wake(CUdevice device);
 void limit_wake_all(void);
 
+/* It has a limit, but may queue as much as at the end of a turn. */
+bool limit_is_wide(CUdevice device);
+
 /* Threads that wait, and how long they have waited, all together. */
 unsigned limit_waiting(CUdevice device);
 uint64_t limit_throttled_ns(CUdevice device);

@@ -11,6 +11,7 @@
 #include "gate/capture.h"
 #include "gate/gate.h"
 #include "gate/lane.h"
+#include "gate/limit.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
 
@@ -170,7 +171,8 @@ static void note_caught_up(struct track *track, CUdevice device, uint64_t now_ns
  * look. */
 static bool try_submit(struct track *track, CUdevice device, CUcontext context, CUstream stream,
                        bool waited) {
-  uint64_t ahead_ns = gate_is_limited(device) ? LANE_LIMITED_NS : LANE_AHEAD_NS;
+  bool tight = gate_is_limited(device) && !limit_is_wide(device);
+  uint64_t ahead_ns = tight ? LANE_LIMITED_NS : LANE_AHEAD_NS;
   begin_round(track, device);
   unsigned passed = count_passed(track);
   uint64_t now_ns = clock_now_ns();

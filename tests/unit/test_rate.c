@@ -619,6 +619,26 @@ START_TEST(who_comes_back_too_often_is_idle_later) {
 }
 END_TEST
 
+/* And that may cost it a little more when it comes back. */
+START_TEST(while_production_rests_for_long_more_may_be_queued) {
+  settle();
+  double spent_ns[2];
+  for (int i = 0; i < 2; i++) {
+    producer->idle = true;
+    scene_run(&scene, i ? 12 : 9);
+    ck_assert_int_eq(scene.gpu.state, RATE_FREE);
+    ck_assert_int_eq(scene.gpu.wide, i);
+    double credit_ns = producer->job.signal.credit_ns;
+    producer->idle = false;
+    scene_tick(&scene);
+    ck_assert(!scene.gpu.wide);
+    spent_ns[i] = credit_ns - producer->job.signal.credit_ns;
+    scene_run(&scene, 20);
+  }
+  ck_assert_double_gt(spent_ns[1], spent_ns[0]);
+}
+END_TEST
+
 /* ---- the second signal ---- */
 
 START_TEST(kernels_decide_where_arrivals_cannot) {
@@ -876,6 +896,7 @@ int main(void) {
                                 idle_production_lifts_the_limit_and_gets_the_gpu_back,
                                 a_short_pause_changes_nothing,
                                 who_comes_back_too_often_is_idle_later,
+                                while_production_rests_for_long_more_may_be_queued,
                                 kernels_decide_where_arrivals_cannot,
                                 other_kernels_are_another_phase,
                                 without_any_signal_guests_wait,

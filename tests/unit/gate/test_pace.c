@@ -20,10 +20,11 @@ __thread struct gate_slot *gate_slot;
 static unsigned captures;
 static bool open;
 static enum gate_pace pace;
-static bool limited;
+static bool limited, wide;
 
 unsigned capture_count(void) { return captures; }
 bool gate_is_limited(CUdevice device) { return device == 0 && limited; }
+bool limit_is_wide(CUdevice device) { return device == 0 && wide; }
 bool gate_is_open(CUdevice device) { return device == 0 && open; }
 enum gate_pace gate_pace(CUdevice device) { return device == 0 ? pace : GATE_FREE; }
 
@@ -115,7 +116,7 @@ static void set_up(void) {
   captures = 0;
   open = true;
   pace = GATE_PACED;
-  limited = false;
+  limited = wide = false;
   driver.cuThreadExchangeStreamCaptureMode = exchange_mode;
   driver.cuStreamGetCtx = stream_context;
   driver.cuCtxGetCurrent = current_context;
@@ -184,6 +185,15 @@ START_TEST(where_it_is_limited_little_is_queued_all_the_time) {
     pace_submission(0, STREAM);
   ck_assert_uint_gt(play.recorded, 0);
   ck_assert_uint_gt(play.slept, 0); /* five of a millisecond, which would be little enough for a turn's end */
+}
+END_TEST
+
+START_TEST(where_it_is_limited_widely_as_much_as_at_the_end_of_a_turn) {
+  limited = wide = true;
+  for (int i = 0; i < 5; i++)
+    pace_submission(0, STREAM);
+  ck_assert_uint_gt(play.recorded, 0);
+  ck_assert_uint_eq(play.slept, 0);
 }
 END_TEST
 
@@ -261,6 +271,7 @@ int main(void) {
                                 who_has_waited_long_enough_passes_with_one_call,
                                 who_waits_goes_on_when_the_mark_is_passed,
                                 where_it_is_limited_little_is_queued_all_the_time,
+                                where_it_is_limited_widely_as_much_as_at_the_end_of_a_turn,
                                 before_that_it_is_behind,
                                 the_events_are_made_once,
                                 a_context_that_comes_where_one_has_gone_has_its_own_events,
