@@ -7,8 +7,8 @@
 #include "common/clock.h"
 #include "gate/capture.h"
 #include "gate/gate.h"
-#include "gate/limit.h"
 #include "gate/lane.h"
+#include "gate/limit.h"
 #include "gate/pace.h"
 #include "interpose/driver.h"
 
