@@ -1,4 +1,6 @@
 /* orders.c - the scheduler's decisions become messages to clients, and events. */
+#include <errno.h>
+
 #include "common/log.h"
 #include "common/wire.h"
 #include "events.h"
@@ -85,6 +87,11 @@ static void tell(const struct sched_action *action) {
     msg = turn_msg(GS_ROOM, attachment, action);
     msg.epoch = 0;
     break;
+  case SCHED_TELL_MEMORY:
+    msg = wire_msg(GS_MEM_REPLY, attachment->index);
+    msg.status = action->granted_bytes ? 0 : -ENOMEM;
+    msg.mem_reply.granted_bytes = action->granted_bytes;
+    break;
   case SCHED_NOTE_BYPASSED:
     note(attachment, "has not answered DROP_LOCK within the grace: others go on without it");
     return;
@@ -132,6 +139,15 @@ static void write_kind(struct attachment *attachment, enum gs_event_kind kind, b
   events_on_job(attachment, &(struct job_event){.kind = kind, .detail = detail}, now_ns);
 }
 
+static void write_memory(struct attachment *attachment, const struct sched_action *action, uint64_t now_ns) {
+  if (action->granted_bytes)
+    events_on_memory(attachment, now_ns);
+  else
+    events_on_job(attachment,
+                  &(struct job_event){.kind = GS_EVENT_REFUSED, .bytes = action->job->entry.total_bytes},
+                  now_ns);
+}
+
 static void write_down(const struct sched_action *action, uint64_t now_ns) {
   struct attachment *attachment = attachment_of(action->job);
   switch (action->type) {
@@ -149,6 +165,9 @@ static void write_down(const struct sched_action *action, uint64_t now_ns) {
     break;
   case SCHED_TELL_ROOM:
     events_expect_moves(attachment, now_ns);
+    break;
+  case SCHED_TELL_MEMORY:
+    write_memory(attachment, action, now_ns);
     break;
   case SCHED_NOTE_BYPASSED:
   case SCHED_NOTE_OVERDUE:

@@ -263,6 +263,24 @@ static void note_memory(struct attachment *attachment, const struct gs_msg *msg,
     events_on_memory(attachment, now_ns);
 }
 
+static bool has_memory(const struct peer *peer) {
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
+    if (peer->attachments[i] && peer->attachments[i]->job.used_bytes)
+      return true;
+  return false;
+}
+
+/* Whoever has memory may be waited for by others, and is given more or refused. */
+static bool must_wait(struct attachment *attachment, const struct gs_msg *msg) {
+  const struct peer *peer = attachment->peer;
+  if (has_memory(peer) ||
+      !scheduler_memory_await(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes))
+    return false;
+  log_info("job %u (pid %d, %s) waits for memory: it says that it needs %lu bytes", peer->job_id, peer->pid,
+           peer->name, sched_job_expected_bytes(&attachment->job));
+  return true;
+}
+
 /* What comes of the request is told before its answer: so who may use the memory knows of its room by then.
  */
 static void on_memory_request(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns) {
@@ -270,6 +288,11 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
   uint64_t granted_bytes = 0;
   change_init(&change);
   struct gs_msg reply = wire_msg(GS_MEM_REPLY, attachment->index);
+  if (must_wait(attachment, msg)) {
+    reply.status = -EAGAIN;
+    peer_send(attachment->peer, &reply);
+    return;
+  }
   reply.status = scheduler_memory_request(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes,
                                           now_ns, &change, &granted_bytes);
   reply.mem_reply.granted_bytes = granted_bytes;

@@ -161,24 +161,71 @@ static uint64_t bound_bytes(const struct sched_gpu *gpu) {
   return add_u64(sched_gpu_capacity_bytes(gpu), less_u64(scheduler->host_memory_bytes, others_bytes));
 }
 
+static uint64_t cut_to_limit(const struct sched_job *job, uint64_t bytes) {
+  uint64_t limit_bytes = job->terms.limit_bytes ? job->terms.limit_bytes : SCHED_BYTES_MAX;
+  return min_u64(min_u64(bytes, SCHED_BYTES_MAX), limit_bytes);
+}
+
+static uint64_t pinned_room_bytes(const struct sched_job *job) {
+  const struct sched_gpu *gpu = job->gpu;
+  return less_u64(sched_gpu_capacity_bytes(gpu), gpu->pinned_bytes - job->pinned_bytes);
+}
+
 /* How far one may grow: a job without page faults could never run with more than fits. */
 static uint64_t furthest_bytes(const struct sched_job *job) {
   uint64_t others_bytes = job->gpu->used_bytes - job->used_bytes;
-  uint64_t limit_bytes = job->terms.limit_bytes ? job->terms.limit_bytes : SCHED_BYTES_MAX;
-  uint64_t bytes = min_u64(less_u64(bound_bytes(job->gpu), others_bytes), SCHED_BYTES_MAX);
-  bytes = min_u64(bytes, limit_bytes);
+  uint64_t bytes = cut_to_limit(job, less_u64(bound_bytes(job->gpu), others_bytes));
   return job->managed ? bytes : min_u64(bytes, fitting_bytes(job));
+}
+
+/* What jobs have, and will have. */
+static uint64_t spoken_for_bytes(const struct sched_gpu *gpu) {
+  return gpu->used_bytes + gpu->ephemeral_bytes;
+}
+
+/* Of that, what is beyond the cards of all GPUs but this one. */
+static uint64_t others_overflow_bytes(const struct sched_gpu *gpu) {
+  uint64_t bytes = 0;
+  list_each(node, &gpu->scheduler->gpus) {
+    const struct sched_gpu *other = list_entry(node, struct sched_gpu, link);
+    if (other != gpu)
+      bytes = add_u64(bytes, less_u64(spoken_for_bytes(other), sched_gpu_capacity_bytes(other)));
+  }
+  return bytes;
+}
+
+/* The most that it could have if nobody else had anything. */
+static uint64_t alone_bytes(const struct sched_job *job) {
+  uint64_t card_bytes = sched_gpu_capacity_bytes(job->gpu);
+  uint64_t both_bytes = add_u64(card_bytes, job->gpu->scheduler->host_memory_bytes);
+  return cut_to_limit(job, job->managed ? both_bytes : sched_gpu_usable_bytes(job->gpu));
+}
+
+bool books_could_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes) {
+  return total_bytes <= alone_bytes(job) && pinned_bytes <= sched_gpu_capacity_bytes(job->gpu);
+}
+
+uint64_t books_wish_bytes(const struct sched_job *job, uint64_t total_bytes) {
+  return min_u64(max_u64(total_bytes, job->terms.expected_bytes), alone_bytes(job));
+}
+
+bool books_has_room(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes) {
+  const struct sched_gpu *gpu = job->gpu;
+  uint64_t own_bytes = job->used_bytes + job->ephemeral.counted_bytes;
+  uint64_t host_bytes = less_u64(gpu->scheduler->host_memory_bytes, others_overflow_bytes(gpu));
+  uint64_t bound_bytes = add_u64(sched_gpu_capacity_bytes(gpu), host_bytes);
+  uint64_t room_bytes = less_u64(bound_bytes, spoken_for_bytes(gpu) - own_bytes);
+  if (!job->managed)
+    room_bytes = min_u64(room_bytes, fitting_bytes(job));
+  return books_wish_bytes(job, total_bytes) <= room_bytes && pinned_bytes <= pinned_room_bytes(job);
 }
 
 int books_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                 uint64_t *granted_bytes) {
-  const struct sched_gpu *gpu = job->gpu;
   uint64_t reach_bytes = furthest_bytes(job);
-  uint64_t pinned_reach_bytes =
-      less_u64(sched_gpu_capacity_bytes(gpu), gpu->pinned_bytes - job->pinned_bytes);
   if (total_bytes > job->used_bytes && total_bytes > reach_bytes)
     return -ENOMEM;
-  if (pinned_bytes > job->pinned_bytes && pinned_bytes > pinned_reach_bytes)
+  if (pinned_bytes > job->pinned_bytes && pinned_bytes > pinned_room_bytes(job))
     return -ENOMEM;
   uint64_t rounded_bytes = (total_bytes + SCHED_SLACK_BYTES - 1) / SCHED_SLACK_BYTES * SCHED_SLACK_BYTES;
   *granted_bytes = rounded_bytes <= reach_bytes ? rounded_bytes

@@ -44,6 +44,7 @@ bool change_next(struct sched_change *change, struct sched_action *action) {
       .room_bytes = job->room_bytes,
       .room_seq = job->room_seq,
       .target_bytes = job->target_bytes,
+      .granted_bytes = job->entry.granted_bytes,
   };
   if (tells_room(action->type)) {
     job->last_told_bytes = job->room_bytes;

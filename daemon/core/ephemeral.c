@@ -24,7 +24,8 @@ uint64_t ephemeral_bytes(const struct sched_job *job) {
 }
 
 uint64_t sched_job_expected_bytes(const struct sched_job *job) {
-  return job->used_bytes + ephemeral_bytes(job);
+  return sched_job_enters(job) ? books_wish_bytes(job, job->entry.total_bytes)
+                               : job->used_bytes + ephemeral_bytes(job);
 }
 
 void ephemeral_count(struct sched_job *job) {

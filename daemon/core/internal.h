@@ -237,8 +237,25 @@ void books_set_capacity(struct sched_gpu *gpu, uint64_t capacity_bytes);
 int books_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                 uint64_t *granted_bytes);
 
+/* If nobody else had anything, it could have that. */
+bool books_could_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes);
+
+/* What it will have at once, if it asks for that now. */
+uint64_t books_wish_bytes(const struct sched_job *job, uint64_t total_bytes);
+
+/* Card and host have that left, beside what others have and will have. */
+bool books_has_room(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes);
+
 /* True if host_tight has changed. */
 bool books_update_tight(struct scheduler *scheduler);
+
+/* ---- admission.c ---- */
+
+/* The job need not wait for memory any more. */
+void admission_forget(struct sched_job *job);
+
+/* Those begin who can. Of every event, the first of what follows. */
+void admission_look(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change);
 
 /* ---- ephemeral.c ---- */
 

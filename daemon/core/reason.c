@@ -102,6 +102,8 @@ static struct sched_reason of_waiter(const struct sched_job *job, uint64_t now_n
 }
 
 struct sched_reason sched_job_reason(const struct sched_job *job, uint64_t now_ns) {
+  if (sched_job_enters(job))
+    return because(GS_REASON_MEMORY, NULL, SCHED_NEVER);
   if (job->state == GS_JOB_HOLDING)
     return of_holder(job);
   if (job->state == GS_JOB_WAITING)

@@ -53,6 +53,8 @@ void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const
   list_init(&gpu->overdue);
   list_init(&gpu->leaving);
   list_init(&gpu->staying);
+  list_init(&gpu->entrants[false]);
+  list_init(&gpu->entrants[true]);
   list_init(&gpu->ephemeral);
   gpu->serialized = gpu->settings.mode == GS_MODE_ON;
   list_append(&scheduler->gpus, &gpu->link);
@@ -97,6 +99,7 @@ static void settle_dirty(struct scheduler *scheduler, uint64_t now_ns, struct sc
 /* The last step of every event. */
 static void conclude(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   bool several = false;
+  admission_look(gpu->scheduler, now_ns, change);
   settle(gpu, now_ns, change);
   for (; gpu->scheduler->dirty; several = true)
     settle_dirty(gpu->scheduler, now_ns, change);
@@ -129,6 +132,7 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
   list_init(&job->leaving_link);
   list_init(&job->staying_link);
   list_init(&job->ephemeral.link);
+  list_init(&job->entry.link);
   list_init(&job->todo_link);
   list_append(&gpu->jobs, &job->link);
   gpu->job_count++;
@@ -162,6 +166,7 @@ void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_chang
   tally_close(job, now_ns);
   books_set_used(job, 0, 0, 0, now_ns);
   ephemeral_forget(job);
+  admission_forget(job);
   change_forget(job);
   struct sched_gang *gang = job->gang;
   gang_leave(job);

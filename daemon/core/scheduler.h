@@ -75,6 +75,7 @@ struct scheduler {
   uint64_t overflow_bytes;    /* how far they do */
   uint64_t movable_bytes;     /* what all jobs together could have to keep in host memory */
   bool host_tight;            /* that is more than host_memory_bytes */
+  uint32_t entrant_count;     /* of all GPUs */
   bool dirty;                 /* some GPU is */
 };
 
@@ -150,6 +151,7 @@ struct sched_gpu {
   struct list staying; /* with stays_ns, the first to be asked again first */
   uint64_t used_bytes, pinned_bytes, resident_bytes, reach_bytes, claim_bytes; /* sums over the jobs */
   uint64_t faultless_bytes; /* of used_bytes: those that can leave, and have no page faults */
+  struct list entrants[2];  /* jobs that wait for memory to begin with, the first first; opportunistic ones */
   struct list ephemeral;    /* jobs whose memory has fallen, the first to be forgotten first */
   uint64_t ephemeral_bytes; /* that are expected back, beside used_bytes */
   uint64_t staying_bytes;   /* that could leave, and don't: a sum over the jobs */
@@ -189,6 +191,13 @@ struct sched_ephemeral {
   uint64_t until_ns;      /* when high_bytes is forgotten */
   uint64_t counted_bytes; /* in gpu->ephemeral_bytes */
   bool recurs;            /* it has come back to about high_bytes */
+};
+
+/* What it waits for to begin (admission.c). */
+struct sched_entry {
+  struct list link; /* gpu->entrants; empty: it does not wait */
+  uint64_t total_bytes, pinned_bytes;
+  uint64_t granted_bytes; /* afterwards: what it may reach; 0: it is refused */
 };
 
 struct sched_job {
@@ -245,6 +254,7 @@ struct sched_job {
   bool grows;           /* it has allocated memory in this turn */
   uint64_t used_bytes, pinned_bytes;
   struct sched_ephemeral ephemeral;
+  struct sched_entry entry;
   uint64_t need_bytes;      /* to hold, of what others could have (holders.c) */
   uint64_t reach_bytes;     /* how far used_bytes may grow unasked */
   uint64_t resident_bytes;  /* believed to be on the card */
@@ -280,6 +290,7 @@ enum sched_action_type { /* in the order in which one job gets them */
                          SCHED_TELL_DROP_LOCK,
                          SCHED_TELL_LET_PASS,
                          SCHED_TELL_ROOM,     /* not when LOCK_OK or DROP_LOCK carries it */
+                         SCHED_TELL_MEMORY,   /* the answer to who had to wait for it */
                          SCHED_NOTE_BYPASSED, /* for the log: others go on without this job */
                          SCHED_NOTE_OVERDUE,  /* for the log: does not answer, and others cannot go on */
                          SCHED_NOTE_STAYS,    /* for the log: does not leave the card; others are asked */
@@ -297,6 +308,7 @@ struct sched_action {
   uint64_t quantum_ns;                         /* LOCK_OK; 0: until told otherwise */
   uint64_t left_ns;                            /* LOCK_WANTED, as in protocol.h */
   uint64_t room_bytes, room_seq, target_bytes; /* LOCK_OK, DROP_LOCK, ROOM */
+  uint64_t granted_bytes;                      /* MEMORY: what it may reach; 0: it is refused */
 };
 
 struct sched_change {
@@ -373,6 +385,13 @@ void scheduler_short(struct sched_job *job, uint64_t short_bytes, uint64_t now_n
 
 /* Why the job does not answer, as it says: GS_STATE_*. */
 void scheduler_set_flags(struct sched_job *job, uint32_t flags);
+
+/* The job, whose process has no memory on any GPU, wants to have some. True: it has to wait for that, and is
+ * told when it has come (SCHED_TELL_MEMORY). */
+bool scheduler_memory_await(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes);
+
+/* It does. */
+bool sched_job_enters(const struct sched_job *job);
 
 /* The job wants to grow. 0, and what it may reach without asking again; or -ENOMEM. */
 int scheduler_memory_request(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,

@@ -103,7 +103,7 @@ static const char *const reasons[] = {
     [GS_REASON_IDLE] = "idle",       [GS_REASON_RUNS] = "runs",       [GS_REASON_STOPS] = "stops",
     [GS_REASON_SILENT] = "silent",   [GS_REASON_RESTORE] = "restore", [GS_REASON_ROOM] = "room",
     [GS_REASON_STOP] = "stop",       [GS_REASON_TURN] = "turn",       [GS_REASON_TOO_BIG] = "too_big",
-    [GS_REASON_STAYING] = "staying", [GS_REASON_PAUSED] = "paused",
+    [GS_REASON_STAYING] = "staying", [GS_REASON_PAUSED] = "paused",   [GS_REASON_MEMORY] = "memory",
 };
 
 const char *figures_reason_name(unsigned reason) {
@@ -166,6 +166,10 @@ double figures_limit_share(const struct gs_msg *wait) {
 
 double figures_share(const struct gpu_figures *figures, const struct gs_msg *job) {
   return figures->held_sum_ns ? (double)job->job_status.held_ns / (double)figures->held_sum_ns : 0;
+}
+
+bool figures_waits_for_memory(const struct job_figures *job) {
+  return job->wait->wait_status.reason == GS_REASON_MEMORY;
 }
 
 bool figures_waits_for_room(const struct gpu_figures *figures, const struct gs_msg *job) {

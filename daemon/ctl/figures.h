@@ -53,6 +53,9 @@ double figures_limit_share(const struct gs_msg *wait);
 /* The job's share of the time that its GPU was held. */
 double figures_share(const struct gpu_figures *figures, const struct gs_msg *job);
 
+/* It has none yet, and waits until card and host have it left. */
+bool figures_waits_for_memory(const struct job_figures *job);
+
 /* It holds the GPU, and waits for others to leave the card. */
 bool figures_waits_for_room(const struct gpu_figures *figures, const struct gs_msg *job);
 

@@ -147,6 +147,7 @@ static void show_state(const struct gpu_figures *figures, const struct job_figur
     if (msg->job_status.flags & flags[i].flag)
       printf(", %s", flags[i].text);
   printf("%s", figures_waits_for_room(figures, msg) ? ", waits for room" : "");
+  printf("%s", figures_waits_for_memory(job) ? ", waits for memory" : "");
   printf("%s", job->terms->terms_status.paused ? ", paused" : "");
   show_limit(job->wait);
   printf("\n");

@@ -88,6 +88,8 @@ static void put_state(char *cell, const struct top_job *job) {
     append(cell, "paused");
   else if (job->waits_for_room)
     append(cell, "waits for room");
+  else if (figures_waits_for_memory(&job->figures))
+    append(cell, "waits for memory");
   else if (msg->job_status.queue)
     append(cell, "%s (%u)", figures_state_name(msg->job_status.state), msg->job_status.queue);
   else

@@ -183,6 +183,17 @@ static void tell_staying(FILE *out) {
         out);
 }
 
+static void tell_memory(FILE *out, const struct why *why) {
+  char text[24];
+  fprintf(
+      out,
+      " waits for memory: it will have %s, as it has said, and card and host have not so much left beside "
+      "what the others have and will have. It begins when they end or need less, who came first going "
+      "first. If it needs less: gpusharectl set-expected-memory %u.",
+      figures_bytes(why->job.wait->wait_status.expected_bytes, text), why->job.job->job_status.job);
+  tell_expected(out, why);
+}
+
 static void tell_paused(FILE *out, const struct why *why) {
   uint32_t member = why->job.wait->wait_status.awaited;
   if (!member) {
@@ -240,6 +251,9 @@ static void tell_reason(FILE *out, const struct why *why) {
     return;
   case GS_REASON_PAUSED:
     tell_paused(out, why);
+    return;
+  case GS_REASON_MEMORY:
+    tell_memory(out, why);
     return;
   case GS_REASON_RESTORE:
     fputs(" has its turn, and its memory comes to the card.", out);

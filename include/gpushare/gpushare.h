@@ -36,7 +36,8 @@ extern "C" {
 GPUSHARE_API int gpushare_set_expected_runtime(uint64_t ns);
 
 /* How much memory it will have on each GPU, at once and at most: beside others it counts with that from its
- * first memory on, not with what it happens to have; else that is learnt while it runs. Bytes; 0: unknown. */
+ * first memory on, not with what it happens to have; else that is learnt while it runs. If it is said before
+ * that memory, it waits for that until card and host have so much left. Bytes; 0: unknown. */
 GPUSHARE_API int gpushare_set_expected_memory(uint64_t bytes);
 
 /* Its share of GPU time, in proportion to those of the others: 1 to 10000, usually 100. */

@@ -204,6 +204,7 @@ enum gs_reason {
   GS_REASON_TOO_BIG = 8, /* uses more memory than the GPU has for it */
   GS_REASON_STAYING = 9, /* others' memory does not leave the card, for want of host memory */
   GS_REASON_PAUSED = 10, /* it is paused, or a member of its gang is */
+  GS_REASON_MEMORY = 11, /* card and host have not yet the memory left that it needs to begin */
 };
 
 /* What has happened (gpusharectl events). X(name, value, word for people and programs). Values are never
@@ -451,7 +452,7 @@ struct gs_msg {
       uint64_t total_bytes;  /* all of the client's device memory on this GPU */
       uint64_t pinned_bytes; /* of these, bytes that can never leave the card */
     } mem;
-    struct {                  /* MEM_REPLY; status 0 or -ENOMEM */
+    struct {                  /* MEM_REPLY; status 0 or -ENOMEM; or -EAGAIN: wait for another MEM_REPLY */
       uint64_t granted_bytes; /* total that the client may reach without asking again */
     } mem_reply;
     struct {          /* CLIENT_STATE */

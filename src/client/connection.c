@@ -257,12 +257,17 @@ static void on_attached(struct gpu *gpu, const struct gs_msg *msg) {
 
 static void on_memory_reply(struct gpu *gpu, const struct gs_msg *msg) {
   pthread_mutex_lock(&client.lock);
-  gpu->memory_answered = true;
+  gpu->memory_awaited = msg->status == -EAGAIN;
+  gpu->memory_answered = !gpu->memory_awaited;
   gpu->memory_status = msg->status;
   if (msg->status == 0)
     gpu->granted_bytes = msg->mem_reply.granted_bytes;
   condition_wake_all(&client.memory_changed);
   pthread_mutex_unlock(&client.lock);
+  if (msg->status == -EAGAIN)
+    log_warn("GPU %d: waits until other programs have left as much memory as this one says that it needs "
+             "(gpusharectl why tells more)",
+             gpu->device);
 }
 
 static void send_command(void) {

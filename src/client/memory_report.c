@@ -70,10 +70,10 @@ uint64_t client_capacity(CUdevice device) {
 /* Ask and wait. Lock held, on entry and exit. */
 static int ask_memory(struct gpu *gpu) {
   uint64_t generation = client.generation, deadline_ns = clock_now_ns() + MEMORY_ANSWER_NS;
-  gpu->memory_answered = false;
+  gpu->memory_answered = gpu->memory_awaited = false;
   send_memory(GS_MEM_REQUEST, gpu);
   while (!gpu->memory_answered && client.generation == generation)
-    if (!condition_wait(&client.memory_changed, &client.lock, deadline_ns))
+    if (!condition_wait(&client.memory_changed, &client.lock, gpu->memory_awaited ? UINT64_MAX : deadline_ns))
       break;
   if (client.generation != generation)
     return -ENOTCONN;

@@ -79,6 +79,7 @@ struct gpu {
   uint64_t reported_ns;   /* when it was told last */
   bool memory_asking;     /* one question at a time */
   bool memory_answered;
+  bool memory_awaited; /* it is answered once others have ended */
   int32_t memory_status;
 
   struct condition changed; /* wakes the worker */

@@ -70,6 +70,20 @@ static void tell_stopped(struct fleet *fleet, struct fleet_client *client, bool 
     scheduler_stopped(&client->job, &stop, fleet->now_ns, &fleet->change);
 }
 
+/* Who runs has all that its room allows, and nothing leaves. */
+static uint64_t goal_bytes(const struct fleet_client *client) {
+  uint64_t bytes = min_u64(client->room_bytes, client->job.used_bytes);
+  return client->runs ? max_u64(bytes, client->resident_bytes) : bytes;
+}
+
+/* It has another amount of memory. */
+static void have_memory(struct fleet *fleet, struct fleet_client *client) {
+  client->resident_bytes = min_u64(client->resident_bytes, client->job.used_bytes);
+  if (client->runs)
+    client->resident_bytes = goal_bytes(client);
+  client->move_ns = soon_ns(fleet);
+}
+
 void fleet_execute(struct fleet *fleet) {
   struct sched_action action;
   while (change_next(&fleet->change, &action)) {
@@ -78,6 +92,8 @@ void fleet_execute(struct fleet *fleet) {
     if (action.type == SCHED_TELL_LOCK_OK || action.type == SCHED_TELL_DROP_LOCK ||
         action.type == SCHED_TELL_ROOM)
       take_room(fleet, client, &action);
+    if (action.type == SCHED_TELL_MEMORY)
+      have_memory(fleet, client);
     if (action.type == SCHED_TELL_LOCK_OK) {
       client->epoch = action.epoch;
       plan_reply(fleet, client, FLEET_REPLY_RUN);
@@ -151,12 +167,6 @@ static void reply(struct fleet *fleet, int i) {
 
 /* ---- memory ---- */
 
-/* Who runs has all that its room allows, and nothing leaves. */
-static uint64_t goal_bytes(const struct fleet_client *client) {
-  uint64_t bytes = min_u64(client->room_bytes, client->job.used_bytes);
-  return client->runs ? max_u64(bytes, client->resident_bytes) : bytes;
-}
-
 static bool can_move(const struct fleet_client *client) {
   return client->there && !client->hangs &&
          (client->resident_bytes != goal_bytes(client) || client->said_seq != client->room_seq);
@@ -175,13 +185,11 @@ void fleet_set_memory(struct fleet *fleet, int i, uint64_t used_bytes) {
   uint64_t granted_bytes;
   if (used_bytes <= client->job.used_bytes)
     scheduler_memory_report(&client->job, used_bytes, 0, fleet->now_ns, &fleet->change);
-  else if (scheduler_memory_request(&client->job, used_bytes, 0, fleet->now_ns, &fleet->change,
+  else if (scheduler_memory_await(&client->job, used_bytes, 0) ||
+           scheduler_memory_request(&client->job, used_bytes, 0, fleet->now_ns, &fleet->change,
                                     &granted_bytes) != 0)
     return;
-  client->resident_bytes = min_u64(client->resident_bytes, used_bytes);
-  if (client->runs)
-    client->resident_bytes = goal_bytes(client);
-  client->move_ns = soon_ns(fleet);
+  have_memory(fleet, client);
   fleet_execute(fleet);
 }
 
@@ -282,7 +290,26 @@ static void check_conserving(const struct fleet *fleet, const struct sched_gpu *
   }
 }
 
+/* Who waits for memory has none, and others have some. */
+static void check_entrants(const struct fleet *fleet) {
+  uint64_t bytes = 0;
+  int entrants = 0;
+  for (int i = 0; i < FLEET_JOBS; i++) {
+    const struct sched_job *job = &fleet->clients[i].job;
+    if (!fleet->clients[i].there)
+      continue;
+    bool enters = sched_job_enters(job);
+    require(fleet, !enters || job->used_bytes == 0, "one that has memory waits for its first");
+    entrants += enters;
+    bytes += enters ? 0 : sched_job_expected_bytes(job);
+  }
+  require(fleet, entrants == (int)fleet->scheduler.entrant_count,
+          "those that wait for memory are miscounted");
+  require(fleet, entrants == 0 || bytes > 0, "jobs wait for memory that nobody has");
+}
+
 static void check(const struct fleet *fleet) {
+  check_entrants(fleet);
   require(fleet, scheduler_deadline_ns(&fleet->scheduler) > fleet->now_ns, "a deadline that is never over");
   for (int g = 0; g < FLEET_GPUS; g++) {
     check_holders(fleet, &fleet->gpus[g]);

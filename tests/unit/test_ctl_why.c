@@ -151,7 +151,10 @@ START_TEST(every_reason_has_its_words) {
       {GS_REASON_STAYING, "for want of host memory"},
       {GS_REASON_PAUSED,
        "waits for job 3 of its gang, which is paused: gpusharectl resume 3 lets both go on."},
-      {GS_REASON_PAUSED + 1, "does not know"}};
+      {GS_REASON_MEMORY,
+       "waits for memory: it will have 0 B, as it has said, and card and host have not so much "
+       "left beside what the others have and will have."},
+      {GS_REASON_MEMORY + 1, "does not know"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     played_begin();
     add_holder();

@@ -124,6 +124,59 @@ START_TEST(it_counts_with_what_it_says_it_will_have) {
 }
 END_TEST
 
+static int register_needing(uint64_t bytes) {
+  int fd = register_client(it);
+  struct gs_msg msg = wire_msg(GS_DECLARE, 0);
+  msg.declare.expected_bytes = bytes;
+  tell(fd, &msg);
+  return fd;
+}
+
+/* Of 17 GiB, card and host. */
+START_TEST(for_what_it_says_it_needs_it_waits) {
+  start((const char *const[]){"--host-memory", "1G", NULL});
+  int first = register_needing(12 * GIB), second = register_needing(8 * GIB);
+  attach_card(first, 1, 0, GS_ATTACH_MANAGED);
+  expect(first, GS_LOCK_OK);
+  attach_card(second, 1, 0, GS_ATTACH_MANAGED);
+  expect(second, GS_LOCK_OK);
+  ck_assert_int_eq(ask_for(first, GIB), 0);
+  ck_assert_int_eq(ask_for(second, GIB), -EAGAIN);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_JOB).job_status.used_bytes, GIB);
+  expect_silence(it, second);
+  close(first);
+  struct gs_msg reply = expect(second, GS_MEM_REPLY);
+  ck_assert_int_eq(reply.status, 0);
+  ck_assert_uint_ge(reply.mem_reply.granted_bytes, GIB);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_JOB).job_status.used_bytes, GIB);
+}
+END_TEST
+
+/* Others may wait for that. */
+START_TEST(who_has_memory_on_another_gpu_does_not_wait) {
+  start((const char *const[]){"--host-memory", "1G", NULL});
+  int first = register_needing(12 * GIB), second = register_needing(8 * GIB);
+  attach_card(first, 1, 0, GS_ATTACH_MANAGED);
+  expect(first, GS_LOCK_OK);
+  ck_assert_int_eq(ask_for(first, GIB), 0);
+  struct gs_msg msg = wire_msg(GS_ATTACH, 1);
+  msg.attach.uuid[0] = 2;
+  msg.attach.total_bytes = 16 * GIB;
+  msg.attach.used_bytes = GIB;
+  tell(second, &msg);
+  expect(second, GS_ATTACHED);
+  expect(second, GS_SCHED_OFF);
+  expect(second, GS_LOCK_OK);
+  attach_card(second, 1, 0, GS_ATTACH_MANAGED);
+  expect(second, GS_LOCK_OK);
+  msg = wire_msg(GS_MEM_REQUEST, 0);
+  msg.mem.total_bytes = GIB;
+  tell(second, &msg);
+  expect(second, GS_SCHED_ON);
+  ck_assert_int_eq(expect(second, GS_MEM_REPLY).status, 0);
+}
+END_TEST
+
 START_TEST(a_soft_limit_is_no_limit) {
   int fd = register_client(it);
   struct gs_msg msg = wire_msg(GS_DECLARE, 0);
@@ -332,6 +385,8 @@ int main(void) {
                                 memory_has_a_limit,
                                 a_soft_limit_is_no_limit,
                                 it_counts_with_what_it_says_it_will_have,
+                                for_what_it_says_it_needs_it_waits,
+                                who_has_memory_on_another_gpu_does_not_wait,
                                 what_is_set_counts_more,
                                 wrong_orders_are_refused,
                                 what_programs_ask_for_has_bounds,

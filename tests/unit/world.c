@@ -65,6 +65,12 @@ static void say_action(struct world *world, const struct sched_action *action) {
     if (world->rooms_shown)
       say(world, "%u:room(%g)", id, (double)action->room_bytes / GIB);
     break;
+  case SCHED_TELL_MEMORY:
+    if (action->granted_bytes)
+      say(world, "%u:memory(%g)", id, (double)action->granted_bytes / GIB);
+    else
+      say(world, "%u:refused", id);
+    break;
   case SCHED_NOTE_BYPASSED:
     say(world, "%u:bypassed", id);
     break;

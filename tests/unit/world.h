@@ -2,8 +2,9 @@
  * world.h - a scheduler with GPUs, jobs and a clock, for tests: events by name, decisions as text.
  *
  * A decision is JOB:WHAT, WHAT one of attached, capacity, on, off (turns), ok(EPOCH), wanted(EPOCH) (once;
- * that the end is another is not shown), unwanted(EPOCH), drop(EPOCH), bypassed, overdue, stays, toobig. With
- * rooms shown also room(GIB), and ok(EPOCH,GIB) and drop(EPOCH,GIB).
+ * that the end is another is not shown), unwanted(EPOCH), drop(EPOCH), memory(GIB) or refused (of who had to
+ * wait for memory), bypassed, overdue, stays, toobig. With rooms shown also room(GIB), and ok(EPOCH,GIB) and
+ * drop(EPOCH,GIB).
  *
  * The memory of jobs moves as libunified moves it, but at once: who has stopped evicts down to its room, who
  * waits or holds brings back what its room allows, who holds and has enough says that it is active. Tests
