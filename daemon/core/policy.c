@@ -50,9 +50,10 @@ static uint64_t by_level(const struct sched_job *job, uint64_t now_ns) {
   return add_u64(now_ns - job->credit_ns, (uint64_t)(SCHED_PRIORITY_MAX - job->terms.priority) * LEVEL_NS);
 }
 
+/* Who is level with a holder does not preempt it, or equals would each other, at one instant, for ever. */
 static uint64_t any_margin(const struct sched_gpu *gpu) {
   (void)gpu;
-  return 0;
+  return 1;
 }
 
 static uint64_t level_margin(const struct sched_gpu *gpu) {

@@ -69,9 +69,19 @@ START_TEST(a_drain_takes_no_longer_than_its_turn) {
 }
 END_TEST
 
+/* They would make way for each other, in turn, without end. */
+START_TEST(who_is_level_does_not_preempt) {
+  for (int job = 1; job <= 2; job++)
+    come(job, 12, 100 * NS_PER_S);
+  ck_assert(holds(1));
+  come(3, 12, 99 * NS_PER_S);
+  ck_assert(!holds(1));
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {whoever_makes_way_it_is_charged_once,
                                 who_says_that_it_has_very_much_is_charged_what_fits,
-                                a_drain_takes_no_longer_than_its_turn, NULL};
+                                a_drain_takes_no_longer_than_its_turn, who_is_level_does_not_preempt, NULL};
   return suite_main("preemption", tests, set_up, NULL);
 }
