@@ -113,12 +113,13 @@ void peers_hang_up(struct peer *peer) {
   set_closed(peer);
 }
 
-/* What it has sent and nobody reads would make the kernel drop what it has not read yet. */
+/* What it has sent and nobody reads would make the kernel drop what it has not read yet. So no more can come,
+ * and what is there goes. */
 static void discard_input(struct peer *peer) {
   char byte;
-  for (int i = 0; i < READS_PER_TURN; i++)
-    if (recv(peer->fd, &byte, sizeof byte, MSG_DONTWAIT) <= 0)
-      return;
+  shutdown(peer->fd, SHUT_RD);
+  while (recv(peer->fd, &byte, sizeof byte, MSG_DONTWAIT) > 0)
+    ;
 }
 
 static void bury(struct server *server, struct peer *peer, uint64_t now_ns) {

@@ -186,12 +186,29 @@ END_TEST
 
 /* ---- who breaks the rules loses the connection, and nobody else anything ---- */
 
+/* Send it so many times, or until the connection is closed: then false. */
+static bool keep_telling(int fd, const struct gs_msg *msg, int times) {
+  struct pollfd writable = {.fd = fd, .events = POLLOUT};
+  while (times > 0) {
+    int err = wire_send(fd, msg);
+    if (err == 0)
+      times--;
+    else if (err == -EAGAIN)
+      poll(&writable, 1, -1);
+    else {
+      ck_assert(err == -EPIPE || err == -ECONNRESET);
+      return false;
+    }
+  }
+  return true;
+}
+
+/* Whatever it goes on to say before it reads. */
 START_TEST(another_version_is_told_so) {
   int fd = connect_to(it);
   struct gs_msg msg = wire_msg(GS_REGISTER, 0);
   msg.version = GS_PROTOCOL_VERSION + 1;
-  tell(fd, &msg);
-  tell(fd, &msg); /* what it says before it reads must not lose it the answer */
+  ck_assert(!keep_telling(fd, &msg, 20000));
   msg = expect(fd, GS_REJECTED);
   ck_assert_uint_eq(msg.registered.reason, GS_REJECT_VERSION);
   ck_assert_uint_eq(msg.registered.value, GS_PROTOCOL_VERSION);
@@ -260,37 +277,37 @@ START_TEST(an_impossible_gpu_costs_the_connection) {
 }
 END_TEST
 
+/* So many at once may come, and so many a second (peers.c); and the socket holds fewer than a thousand. */
+static uint64_t most_that_are_no_flood(uint64_t since_ns) {
+  return 50000 + 20000 * ((clock_now_ns() - since_ns) / NS_PER_MS + 1) / 1000 + 1000;
+}
+
 START_TEST(a_flood_costs_the_connection) {
   int bystander = attach_client(it, GIB);
   expect(bystander, GS_LOCK_OK);
   int fd = attach_client(it, GIB);
   struct gs_msg msg = wire_msg(GS_CLIENT_STATE, 0);
-  struct pollfd writable = {.fd = fd, .events = POLLOUT};
-  int err, sent = 0;
-  while ((err = wire_send(fd, &msg)) == 0 || err == -EAGAIN) {
-    if (err == -EAGAIN)
-      poll(&writable, 1, -1);
-    ck_assert_msg(++sent < 5000000, "it can flood for ever");
+  uint64_t sent = 0, start_ns = clock_now_ns();
+  for (; keep_telling(fd, &msg, 1000); sent += 1000) {
+    ck_assert_msg(sent <= most_that_are_no_flood(start_ns), "it can flood for ever");
+    if (clock_now_ns() - start_ns > 30 * NS_PER_S) {
+      puts("not tried: this machine is too busy for a flood");
+      return;
+    }
   }
-  ck_assert_int_gt(sent, 20000);
+  ck_assert_uint_gt(sent, 20000);
   expect_end(fd);
   tell_simple(bystander, GS_REQ_LOCK);
   expect_silence(it, bystander);
 }
 END_TEST
 
+/* Too few for a flood. */
 START_TEST(who_does_not_read_is_closed) {
   int bystander = attach_client(it, GIB), fd = attach_client(it, GIB);
   expect(bystander, GS_LOCK_OK);
   struct gs_msg msg = wire_msg(GS_MEM_REQUEST, 0);
-  struct pollfd state = {.fd = fd, .events = POLLOUT};
-  int err, sent = 0;
-  while ((err = wire_send(fd, &msg)) == 0 || err == -EAGAIN) {
-    if (err == -EAGAIN)
-      poll(&state, 1, -1);
-    ck_assert_msg(++sent < 20000, "its answers pile up"); /* too few for a flood */
-  }
-  ck_assert(err == -EPIPE || err == -ECONNRESET);
+  ck_assert_msg(!keep_telling(fd, &msg, 20000), "its answers pile up");
   expect_silence(it, bystander);
 }
 END_TEST
@@ -313,8 +330,8 @@ START_TEST(clients_per_user_are_limited) {
 END_TEST
 
 START_TEST(who_says_nothing_is_closed) {
-  int fd = connect_to(it), client = register_client(it);
   uint64_t start_ns = clock_now_ns();
+  int fd = connect_to(it), client = register_client(it);
   expect_end(fd);
   ck_assert_uint_ge(clock_now_ns() - start_ns, 9 * NS_PER_S);
   expect_silence(it, client);
