@@ -10,9 +10,10 @@
  *
  * While a gang could have a place on one GPU but not yet on the others, those who hold there go on without a
  * new quantum (gpu->owed), and so does who is granted meanwhile: they make way as soon as the last of the
- * GPUs is to be had. But only if nothing is missing on the others than the end of a quantum: while a single
- * job goes before a member somewhere, its turn must come first, and so no GPU is kept for the gang. Once its
- * ranks have come first on all its GPUs, a gang waits for no more than one quantum.
+ * GPUs is to be had, though the latter for single jobs only after a quantum of its own. But only if nothing
+ * is missing on the others than the end of a quantum: while a single job goes before a member somewhere, its
+ * turn must come first, and so no GPU is kept for the gang. Once its ranks have come first on all its GPUs, a
+ * gang waits for no more than one quantum.
  *
  * When one member must stop, all must: its work may wait for theirs. For the same reason, while one holds and
  * others wait, as when they come late, these go first: the gang claims their places without regard to ranks

@@ -164,12 +164,19 @@ static bool is_preempted(struct sched_job *holder, const struct sched_job *waite
   return lacks_ns <= 0;
 }
 
+/* It was granted when its set's quantum was over, since a gang was owed a place: others than gangs leave it a
+ * quantum of its own, or those who wait before the gang would interrupt each other at once, for ever. */
+static bool has_own_quantum(const struct sched_job *holder, const struct sched_job *waiter, uint64_t now_ns) {
+  return holder->owes && gang_is_alone(waiter) && now_ns - holder->since_ns < sched_gpu_tq_ns(holder->gpu);
+}
+
 /* One whose gang is about to hold together stays for that. */
 static bool makes_way(struct sched_job *holder, const struct sched_job *waiter, bool over, uint64_t now_ns) {
   if (gang_claims(holder))
     return false;
   if (gang_goes_first(waiter))
     return true;
+  over = over && !has_own_quantum(holder, waiter, now_ns);
   return (over && policy_precedes(waiter, holder, now_ns)) || is_preempted(holder, waiter, now_ns);
 }
 

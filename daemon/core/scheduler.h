@@ -235,6 +235,7 @@ struct sched_job {
   bool asks;         /* paused: it wants to run all the same */
   bool active;       /* it holds, and has said that it runs */
   bool took_over;    /* its last grant was a hand-over: another job had the turn before */
+  bool owes;         /* it was granted after its set's quantum, while a gang was owed a place */
   bool displaced;    /* a holder that must stop; `undecided` until that is clear */
   bool undecided;
   bool on_trial;                /* displaced only to see what would happen */

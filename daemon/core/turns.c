@@ -109,6 +109,7 @@ void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, 
   job->target_bytes = books_target_bytes(job);
   if (gpu->holder_count == 1)
     gpu->turn_ns = gpu->owed && gang_is_alone(job) ? 0 : add_u64(now_ns, gpu->scheduler->grace_ns);
+  job->owes = gpu->owed && turns_quantum_over(gpu, now_ns);
   if (gpu->serialized && !turns_runs(gpu, job))
     handover_begin(gpu, now_ns);
   job->took_over = gpu->serialized && gpu->last_job != 0 && gpu->last_job != job->id;

@@ -1,7 +1,7 @@
 /*
  * test_instant.c - clients that answer in no time, and whose hand-overs cost nothing: what one instant brings
  * comes to an end. Random histories, of all policies and classes; times and lengths are multiples of a few,
- * so that ranks are often equal.
+ * so that ranks are often equal; with gangs on two GPUs, by policies that do not interrupt turns.
  *
  * GPUSHARE_SEED is the first one's seed, GPUSHARE_RUNS how many there are.
  */
@@ -15,13 +15,16 @@
 
 #define GIB (UINT64_C(1) << 30)
 #define CARD (16 * GIB)
+#define GPUS 2
+#define GANGS 3
 #define JOBS 20
 #define STEPS 100
 #define TQ_NS (100 * NS_PER_MS)
 #define ACTIONS_MAX (10 * JOBS) /* that follow from one event, or are due at one instant */
 
 static struct scheduler scheduler;
-static struct sched_gpu gpu;
+static struct sched_gpu gpus[GPUS];
+static struct sched_gang gangs[GANGS];
 static struct sched_job jobs[JOBS];
 static bool here[JOBS], wants[JOBS];
 static struct sched_change change;
@@ -66,12 +69,36 @@ static void pass(uint64_t ns) {
 
 /* ---- what happens ---- */
 
+/* With policies that interrupt turns it need not come to an end: a gang, another one and a single job may go
+ * before each other in a circle, over two GPUs. */
+static bool has_gangs(void) { return policy == GS_POLICY_RR || policy == GS_POLICY_PACK; }
+
+/* Of this GPU; a gang has one member there. */
+static bool has_member(const struct sched_gang *gang, const struct sched_gpu *gpu) {
+  for (int i = 0; i < JOBS; i++)
+    if (here[i] && jobs[i].gang == gang && jobs[i].gpu == gpu)
+      return true;
+  return false;
+}
+
+static void join(struct sched_job *job) {
+  uint64_t which = random_below(2 * GANGS);
+  struct sched_gang *gang = which < GANGS && !has_member(&gangs[which], job->gpu) ? &gangs[which] : NULL;
+  scheduler_join(job, gang, now_ns, &change);
+}
+
+/* A gang's members are of one class: of different ones two gangs could go before each other, on two GPUs. */
+static enum gs_class draw_class(const struct sched_job *job) {
+  uint64_t which = job->gang ? (uint64_t)(job->gang - gangs) : random_below(GS_CLASS_OPPORTUNISTIC + 1);
+  return (enum gs_class)(which % (GS_CLASS_OPPORTUNISTIC + 1));
+}
+
 static void set_terms(struct sched_job *job) {
   static const uint32_t weights[] = {1, SCHED_WEIGHT, SCHED_WEIGHT, SCHED_WEIGHT_MAX};
   struct sched_terms terms = {.weight = weights[random_below(4)],
                               .priority = (int32_t)random_below(3),
                               .expected_ns = random_below(4) * NS_PER_S,
-                              .class = (enum gs_class)random_below(GS_CLASS_OPPORTUNISTIC + 1),
+                              .class = draw_class(job),
                               .expected_bytes = (1 + random_below(16)) * GIB,
                               .paused = random_below(16) == 0};
   scheduler_set_terms(job, &terms, now_ns, &change);
@@ -81,8 +108,12 @@ static void come(int i) {
   struct sched_attach attach = {
       .id = (uint32_t)i + 1, .used_bytes = 1, .flags = random_below(2) ? GS_ATTACH_MANAGED : 0};
   here[i] = wants[i] = true;
-  scheduler_attach(&gpu, &jobs[i], &attach, now_ns, &change);
+  scheduler_attach(&gpus[random_below(GPUS)], &jobs[i], &attach, now_ns, &change);
   execute();
+  if (has_gangs()) {
+    join(&jobs[i]);
+    execute();
+  }
   set_terms(&jobs[i]);
   execute();
   scheduler_request(&jobs[i], now_ns, &change);
@@ -126,7 +157,10 @@ static void run_history(void) {
   scheduler.defaults.policy = policy;
   scheduler.defaults.mode = random_below(4) ? GS_MODE_AUTO : GS_MODE_ON;
   change_init(&change);
-  scheduler_add_gpu(&scheduler, &gpu, (const uint8_t[GS_UUID_SIZE]){1}, "card", CARD);
+  for (int g = 0; g < GPUS; g++)
+    scheduler_add_gpu(&scheduler, &gpus[g], (const uint8_t[GS_UUID_SIZE]){1, (uint8_t)g}, "card", CARD);
+  for (int g = 0; g < GANGS; g++)
+    gang_init(&gangs[g]);
   for (int step = 0; step < STEPS; step++) {
     act((int)random_below(JOBS));
     if (random_below(2))
