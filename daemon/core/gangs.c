@@ -164,9 +164,27 @@ static bool is_shut_out(const struct sched_gang *gang, const struct sched_gpu *g
   return first && first->gang && first->gang != gang && first->gang->claims;
 }
 
+#define PATIENCE 8 /* quanta */
+
+/* A single job that comes before it has waited for long. Gangs end their turns when any of their GPUs asks
+ * for it, and fill what is free beside each other: where they do so by turns, no quantum may ever be over on
+ * a GPU, and only then could one come to hold that fits beside none of them. */
+static bool passes_over(const struct sched_job *job, uint64_t now_ns) {
+  unsigned looked_at = 0;
+  order_each(node, &job->gpu->queue) {
+    const struct sched_job *other = sched_job_of(node);
+    if (other == job || looked_at++ == SCHED_LOOKAHEAD)
+      return false;
+    bool long_since = (now_ns - other->since_ns) / PATIENCE >= sched_gpu_tq_ns(job->gpu);
+    if (long_since && gang_is_alone(other) && holders_may_have(other))
+      return true;
+  }
+  return false;
+}
+
 static bool has_place(const struct sched_job *job, bool over, uint64_t now_ns) {
   return job->state == GS_JOB_WAITING && holders_may_have(job) && !is_shut_out(job->gang, job->gpu) &&
-         holders_would_make_way(job, over, now_ns);
+         (gang_goes_first(job) || !passes_over(job, now_ns)) && holders_would_make_way(job, over, now_ns);
 }
 
 /* It has not stopped in time: nobody is to wait for it. What it has submitted may wait for the others'. */

@@ -86,6 +86,24 @@ START_TEST(gangs_that_alternate_do_not_prolong_the_quantum_of_others) {
 }
 END_TEST
 
+/* Each leaves when GPU 0 is to change hands, and the other one is there already: no quantum of GPU 1 is ever
+ * over. */
+START_TEST(gangs_that_alternate_do_not_keep_a_large_job_waiting) {
+  scheduler_set_mode(&fleet.scheduler, &fleet.gpus[1], GS_MODE_AUTO, fleet.now_ns, &fleet.change);
+  set_tq(1, 3 * FLEET_TQ_NS / 2);
+  for (int gang = 0; gang < 2; gang++) {
+    come(2 * gang, 0, gang);
+    fleet_come(&fleet, 2 * gang + 1, 1, gang, 4 * GIB, 0);
+  }
+  fleet_pass(&fleet, NS_PER_S / 20);
+  fleet_come(&fleet, 4, 1, -1, 14 * GIB, 0);
+  fleet_pass(&fleet, 20 * NS_PER_S);
+  ck_assert_uint_ge(fleet.clients[4].ran_ns, NS_PER_S);
+  for (int gang = 0; gang < 2; gang++)
+    ck_assert_uint_ge(gang_ran_ns(gang), 5 * NS_PER_S);
+}
+END_TEST
+
 START_TEST(a_place_that_is_owed_does_not_prolong_it_either) {
   set_tq(0, 100 * FLEET_TQ_NS);
   share_with_a_large_job();
@@ -173,6 +191,7 @@ int main(void) {
                                 who_runs_meanwhile_makes_way_at_once,
                                 gangs_in_a_ring_do_not_deadlock,
                                 gangs_that_alternate_do_not_prolong_the_quantum_of_others,
+                                gangs_that_alternate_do_not_keep_a_large_job_waiting,
                                 a_place_that_is_owed_does_not_prolong_it_either,
                                 a_place_is_not_owed_to_one_that_cannot_come,
                                 all_ask_when_one_does,
