@@ -39,23 +39,17 @@ static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, c
       return missing;                                                                                        \
   }
 
-#define GATED(group, name, params, args, stream)                                                             \
+#define PASSING(name, params, args, stream, note)                                                            \
   EXPORTED CUresult name params {                                                                            \
     REQUIRE(name)                                                                                            \
     gate_enter(stream);                                                                                      \
     CUresult result = driver.name args;                                                                      \
     gate_leave();                                                                                            \
+    note;                                                                                                    \
     return result;                                                                                           \
   }
-#define CALLING(group, name, params, args, stream)                                                           \
-  EXPORTED CUresult name params {                                                                            \
-    REQUIRE(name)                                                                                            \
-    gate_enter(stream);                                                                                      \
-    CUresult result = driver.name args;                                                                      \
-    gate_leave();                                                                                            \
-    service_polled();                                                                                        \
-    return result;                                                                                           \
-  }
+#define GATED(group, name, params, args, stream) PASSING(name, params, args, stream, (void)0)
+#define CALLING(group, name, params, args, stream) PASSING(name, params, args, stream, service_polled())
 /* may_wait: for the GPU, as copies of pageable memory do. */
 #define COUNTED(name, params, args, stream, reach, what, may_wait)                                           \
   EXPORTED CUresult name params {                                                                            \

@@ -1,4 +1,5 @@
-/* played_clock.h - time passes for a scheduler, and what is due happens at its time. */
+/* played_clock.h - time passes for a scheduler, and what is due happens at its time; clients that take none.
+ */
 #ifndef GS_TEST_PLAYED_CLOCK_H
 #define GS_TEST_PLAYED_CLOCK_H
 
@@ -18,6 +19,20 @@ static inline bool clock_goes_on(struct scheduler *scheduler, uint64_t *now_ns, 
   *now_ns = due_ns > *now_ns ? due_ns : *now_ns;
   scheduler_expire(scheduler, *now_ns, change);
   return true;
+}
+
+/* Clients that do everything at once: who is told to stop does so, and asks again; who is granted runs. */
+static inline void clock_obey(struct sched_change *change, uint64_t now_ns) {
+  struct sched_action action;
+  while (change_next(change, &action)) {
+    struct sched_job *job = action.job;
+    if (action.type == SCHED_TELL_LOCK_OK) {
+      scheduler_active(job, &(struct sched_active){.epoch = job->epoch}, now_ns, change);
+    } else if (action.type == SCHED_TELL_DROP_LOCK) {
+      scheduler_release(job, &(struct sched_release){.epoch = job->epoch}, now_ns, change);
+      scheduler_request(job, now_ns, change);
+    }
+  }
 }
 
 #endif

@@ -20,19 +20,7 @@ static struct sched_job members[GANGS][2], singles[SINGLES]; /* by GPU */
 static struct sched_change change;
 static uint64_t now_ns;
 
-/* Who is told to stop does so at once, and asks again; who is granted runs. */
-static void execute(void) {
-  struct sched_action action;
-  while (change_next(&change, &action)) {
-    struct sched_job *job = action.job;
-    if (action.type == SCHED_TELL_LOCK_OK) {
-      scheduler_active(job, &(struct sched_active){.epoch = job->epoch}, now_ns, &change);
-    } else if (action.type == SCHED_TELL_DROP_LOCK) {
-      scheduler_release(job, &(struct sched_release){.epoch = job->epoch}, now_ns, &change);
-      scheduler_request(job, now_ns, &change);
-    }
-  }
-}
+static void execute(void) { clock_obey(&change, now_ns); }
 
 static void come(struct sched_job *job, int gpu, uint64_t used_bytes) {
   static uint32_t last_id;

@@ -21,19 +21,7 @@ static int count;
 static struct sched_change change;
 static uint64_t now_ns;
 
-/* Who is told to stop does so at once, and asks again; who is granted runs. */
-static void execute(void) {
-  struct sched_action action;
-  while (change_next(&change, &action)) {
-    struct sched_job *job = action.job;
-    if (action.type == SCHED_TELL_LOCK_OK) {
-      scheduler_active(job, &(struct sched_active){.epoch = job->epoch}, now_ns, &change);
-    } else if (action.type == SCHED_TELL_DROP_LOCK) {
-      scheduler_release(job, &(struct sched_release){.epoch = job->epoch}, now_ns, &change);
-      scheduler_request(job, now_ns, &change);
-    }
-  }
-}
+static void execute(void) { clock_obey(&change, now_ns); }
 
 static void expect_bytes(struct sched_job *job, uint64_t bytes) {
   struct sched_terms terms = job->terms;
