@@ -150,6 +150,12 @@ void process_wait_exit(struct process *process, int code) {
   CHECK(WEXITSTATUS(status) == code, "%s: exit %d, not %d", process->name, WEXITSTATUS(status), code);
 }
 
+void process_finish(struct process *process) {
+  process_close_input(process);
+  process_expect(process, "ok", NULL, 0);
+  process_wait_exit(process, 0);
+}
+
 void process_kill(struct process *process) {
   process_signal(process, SIGKILL);
   process_wait(process);

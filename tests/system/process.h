@@ -51,6 +51,9 @@ int process_wait(struct process *process);
 /* Wait, and fail the test unless it exits with this. */
 void process_wait_exit(struct process *process, int code);
 
+/* Its input ends: so it says "ok", and exits with 0. */
+void process_finish(struct process *process);
+
 /* SIGKILL and wait. */
 void process_kill(struct process *process);
 

@@ -23,11 +23,7 @@ static struct process *occupy(void) {
   return job;
 }
 
-static void end(struct process *job) {
-  process_close_input(job);
-  process_expect(job, "ok", NULL, 0);
-  process_wait_exit(job, 0);
-}
+static void end(struct process *job) { process_finish(job); }
 
 static struct process *start_needing(const char *bytes) {
   char needs[64];

@@ -22,9 +22,7 @@ static void begin(const char *situation) {
 }
 
 static void end(void) {
-  process_close_input(holder);
-  process_expect(holder, "ok", NULL, 0);
-  process_wait_exit(holder, 0);
+  process_finish(holder);
   process_expect(planner, "ok", NULL, 0);
   process_wait_exit(planner, 0);
   scene_check_no_overlaps(&scene, 0);

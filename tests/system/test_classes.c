@@ -42,11 +42,7 @@ static void pause_job(struct process *job) {
   process_expect(job, "paused", NULL, 0);
 }
 
-static void finish(struct process *job) {
-  process_close_input(job);
-  process_expect(job, "ok", NULL, 0);
-  process_wait_exit(job, 0);
-}
+static void finish(struct process *job) { process_finish(job); }
 
 /* ---- what is seen ---- */
 

@@ -17,11 +17,7 @@
 
 static struct scene scene;
 
-static void finish(struct process *job) {
-  process_close_input(job);
-  process_expect(job, "ok", NULL, 0);
-  process_wait_exit(job, 0);
-}
+static void finish(struct process *job) { process_finish(job); }
 
 static void check_lines(const struct process *job, int count) {
   CHECK(process_log_lines(job) == count, "%d lines in its log, not %d", process_log_lines(job), count);

@@ -116,9 +116,7 @@ TEST(expected_memory) {
   begin();
   struct process *program = scene_start(&scene, environment, "job", "--bytes", "4M", "--rounds", "0", NULL);
   scene_await(&scene, counts_with, &program->pid, "it counts with what it will have");
-  process_close_input(program);
-  process_expect(program, "ok", NULL, 0);
-  process_wait_exit(program, 0);
+  process_finish(program);
   scene_end(&scene);
 }
 
@@ -329,9 +327,7 @@ static struct process *start_job(const char *bytes) {
 }
 
 static void end_job(struct process *job) {
-  process_close_input(job);
-  process_expect(job, "ok", NULL, 0);
-  process_wait_exit(job, 0);
+  process_finish(job);
   scene_await(&scene, scene_job_gone, job, "the daemon has seen its end");
 }
 

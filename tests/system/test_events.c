@@ -28,11 +28,7 @@ static bool is_deserted(const struct scene_status *status, const void *what) {
   return status->job_count == 0;
 }
 
-static void finish(struct process *job) {
-  process_close_input(job);
-  process_expect(job, "ok", NULL, 0);
-  process_wait_exit(job, 0);
-}
+static void finish(struct process *job) { process_finish(job); }
 
 static const char *path_of(const char *name) {
   static char paths[8][96];

@@ -25,9 +25,7 @@ static void run_forker(const char *how, const char *count) {
   struct process *forker = scene_start(&scene, NULL, "forker", how, count, NULL);
   process_expect(forker, "ok", NULL, 0);
   process_wait_exit(forker, 0);
-  process_close_input(job);
-  process_expect(job, "ok", NULL, 0);
-  process_wait_exit(job, 0);
+  process_finish(job);
   scene_check_no_overlaps(&scene, 0);
   scene_end(&scene);
 }

@@ -48,11 +48,7 @@ static void start_daemon(const char *mode) {
   scene_start_daemon(&scene, "--mode", mode, "--tq", "3600", NULL);
 }
 
-static void finish(struct process *process) {
-  process_close_input(process);
-  process_expect(process, "ok", NULL, 0);
-  process_wait_exit(process, 0);
-}
+static void finish(struct process *process) { process_finish(process); }
 
 /* Another job has the second GPU at once, and to itself. */
 static void compute_on_second(const struct process *looker) {

@@ -29,11 +29,7 @@ static struct process *endless_job(environment_list environment) {
   return scene_start(&scene, environment, "job", "--bytes", "8M", "--rounds", "0", "--progress", NULL);
 }
 
-static void finish(struct process *job) {
-  process_close_input(job);
-  process_expect(job, "ok", NULL, 0);
-  process_wait_exit(job, 0);
-}
+static void finish(struct process *job) { process_finish(job); }
 
 /* Each of the jobs gets work done from now on: two more rounds, as the first may have been under way. */
 static void check_progress(struct process **jobs, int count) {

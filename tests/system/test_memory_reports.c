@@ -47,8 +47,6 @@ TEST(allocated_without_daemon) {
   CHECK(scene_ctl(&scene, NULL, 0, "set-tq", "0.01", NULL) == 0);
   struct scene_status status;
   CHECK(scene_ask_status(&scene, &status) == 0 && job_uses(&status, job), "it has forgotten it again");
-  process_close_input(job);
-  process_expect(job, "ok", NULL, 0);
-  process_wait_exit(job, 0);
+  process_finish(job);
   scene_end(&scene);
 }

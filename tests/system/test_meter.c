@@ -50,9 +50,7 @@ static void run(const char *command) {
 }
 
 static void finish(void) {
-  process_close_input(job);
-  process_expect(job, "ok", NULL, 0);
-  process_wait_exit(job, 0);
+  process_finish(job);
   fake_end(&fake);
   scene_end(&scene);
 }

@@ -35,9 +35,7 @@ static void begin(uint64_t slack_bytes) {
 }
 
 static void finish(void) {
-  process_close_input(pinner);
-  process_expect(pinner, "ok", NULL, 0);
-  process_wait_exit(pinner, 0);
+  process_finish(pinner);
   fake_end(&fake);
   scene_end(&scene);
 }

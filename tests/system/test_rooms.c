@@ -28,9 +28,7 @@ static void begin(const char *card) {
 }
 
 static void finish(void) {
-  process_close_input(job);
-  process_expect(job, "ok", NULL, 0);
-  process_wait_exit(job, 0);
+  process_finish(job);
   fake_end(&fake);
   scene_end(&scene);
 }
@@ -433,11 +431,7 @@ static void begin_short(void) {
   fake_expect_silence(&fake, 300); /* it tries again, and does not say the same again */
 }
 
-static void end_other(void) {
-  process_close_input(other);
-  process_expect(other, "ok", NULL, 0);
-  process_wait_exit(other, 0);
-}
+static void end_other(void) { process_finish(other); }
 
 TEST(short_card) {
   begin_short();

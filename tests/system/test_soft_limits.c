@@ -25,11 +25,7 @@ static struct process *start(const char *memory, const char *soft_limit, int ste
 }
 
 /* Its contents are right. */
-static void finish(struct process *program) {
-  process_close_input(program);
-  process_expect(program, "ok", NULL, 0);
-  process_wait_exit(program, 0);
-}
+static void finish(struct process *program) { process_finish(program); }
 
 static struct gs_msg job_of(const struct process *program) {
   struct scene_status status;

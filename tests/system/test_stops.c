@@ -135,9 +135,7 @@ TEST(who_stops_tries_again_to_bring_its_memory_back) {
   fake_drop_together(&fake, 64 * MIB);
   uint64_t calls = await_drained(0);
   fake_expect(&fake, GS_MEM_SHORT); /* also of the room that the order tells */
-  process_close_input(other);
-  process_expect(other, "ok", NULL, 0);
-  process_wait_exit(other, 0);
+  process_finish(other);
   fake_await_room(&fake, 0);
   uint64_t before = kernels();
   fake_let_pass(&fake, calls + 3, 1);
