@@ -53,6 +53,12 @@ static uint64_t free_bytes(void) {
   return available;
 }
 
+/* Done, not only queued: what is unmapped next must not be in use. */
+static void fill_now(CUdeviceptr at, uint64_t bytes, uint64_t seed) {
+  OK(fill(&gpu, NULL, at, bytes, seed));
+  OK(cuCtxSynchronize());
+}
+
 /* ---- what spans pieces ---- */
 
 static void test_mapping_keeps_memory(void) {
@@ -64,7 +70,7 @@ static void test_mapping_keeps_memory(void) {
   OK(cuMemMap(at, PIECE_BYTES, 0, handle, 0));
   OK(cuMemSetAccess(at, PIECE_BYTES, &open_to_card, 1));
   CHECK_EQ(before - free_bytes(), PIECE_BYTES);
-  OK(fill(&gpu, NULL, at, PIECE_BYTES, 3));
+  fill_now(at, PIECE_BYTES, 3);
   OK(cuMemUnmap(at, PIECE_BYTES));
   OK(cuMemMap(at, PIECE_BYTES, 0, handle, 0)); /* the bytes are the handle's */
   OK(cuMemSetAccess(at, PIECE_BYTES, &open_to_card, 1));
@@ -224,8 +230,7 @@ static void test_peers(void) {
   const CUmemLocation other = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1};
   const CUmemAccessDesc to_peer = {.location = other, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   CUdeviceptr run = run_open();
-  OK(fill(&gpu, NULL, run, RUN_BYTES, 7));
-  OK(cuCtxSynchronize());
+  fill_now(run, RUN_BYTES, 7);
   OK(cuMemGetAccess(&flags, &other, run));
   CHECK_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
   OK(cuMemSetAccess(run, RUN_BYTES, &to_peer, 1));
@@ -286,8 +291,7 @@ static uint64_t file_bytes(void) {
 /* What has left the card takes no memory of the host through the simulator. */
 static void test_released_bytes_are_gone(void) {
   CUdeviceptr run = run_open();
-  OK(fill(&gpu, NULL, run, RUN_BYTES, 8));
-  OK(cuCtxSynchronize());
+  fill_now(run, RUN_BYTES, 8);
   CHECK(file_bytes() >= RUN_BYTES);
   OK(cuMemUnmap(piece_at(run, 1), PIECE_BYTES));
   CHECK_EQ(file_bytes(), RUN_BYTES - PIECE_BYTES);
@@ -388,7 +392,7 @@ static void test_graphs(void) {
   CUgraphNode node, refused;
   CUDA_MEMCPY3D copy = line(target, run, PIECE_BYTES);
   CUDA_MEMSET_NODE_PARAMS set = {.dst = run, .value = 1, .elementSize = 1, .width = 100, .height = 1};
-  OK(fill(&gpu, NULL, run, RUN_BYTES, 9));
+  fill_now(run, RUN_BYTES, 9);
   OK(cuGraphCreate(&graph, 0));
   OK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, gpu.context));
   OK(cuGraphInstantiate(&exec, graph, 0));
