@@ -11,9 +11,13 @@
  *   refused    a launch that the driver refuses
  *   record     a graph of two such kernels is captured, and instantiated
  *   graph      a graph of a kernel of 7 blocks, one of 11, a child graph with one of 13, a set of 600 bytes
- * and a copy of 400 is built, and instantiated replay     the graph is launched edit       its second kernel
- * gets 100 blocks, its set 60 bytes disable    its first kernel is left out update     it becomes as a graph
- * whose kernels have 17, 19 and 13 blocks destroy    the graph is destroyed fork       a child ends at once
+ *              and a copy of 400 is built, and instantiated
+ *   replay     the graph is launched
+ *   edit       its second kernel gets 100 blocks, its set 60 bytes
+ *   disable    its first kernel is left out
+ *   update     it becomes as a graph whose kernels have 17, 19 and 13 blocks
+ *   destroy    the graph is destroyed
+ *   fork       a child ends at once
  *
  * An end of its input ends it.
  */

@@ -12,7 +12,7 @@ static struct scene scene;
 
 static struct process *start_crosser(const char *what) {
   static const char *const swap[] = {"GPUSHARE_MEMORY=swap", NULL};
-  return scene_start(&scene, swap, "crosser", what, "8388608", "40", NULL);
+  return scene_start(&scene, swap, "crosser", what, "8388608", "60", NULL);
 }
 
 static void expect_end(struct process *program) {
@@ -22,7 +22,7 @@ static void expect_end(struct process *program) {
 
 /* Each needs both GPUs at once: none is stuck with one of them, and no byte is away when it is touched. */
 static void check_two(const char *what) {
-  const char *quantum = test_scale() > 1 ? "300ms" : "10ms"; /* a hand-over must fit in well */
+  const char *quantum = test_scale() > 1 ? "300ms" : "40ms"; /* a hand-over must fit in well */
   scene_begin(&scene, "small,gpus=2,capacity=64MiB,scale=0.2");
   scene_start_daemon(&scene, "--mode", "on", "--tq", quantum, "--capacity", "12M", NULL);
   struct process *one = start_crosser(what), *other = start_crosser(what);
