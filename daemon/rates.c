@@ -9,7 +9,7 @@
 
 /* What a job may submit that may use the whole GPU for the moment: more than it can, but with a limit little
  * of it is queued, so that production need not wait for that when it comes back. */
-#define WHOLE_GPU (2 * NS_PER_S) /* more than anybody can use */
+#define WHOLE_GPU (GS_LIMIT_WIDE - 1)
 
 #define PERCENT (GS_LIMITED_WHOLE / 100)
 

@@ -11,23 +11,26 @@
 #include "interpose/driver.h"
 
 /* Asking all streams costs some microseconds, where there are many some tens: not after every tiny kernel
- * that somebody waits for, and never for more than a fiftieth of the time; but a few may follow each other,
- * of threads whose work overlaps. */
-#define LOOK_NS NS_PER_MS
-#define LOOK_PART 50
+ * that somebody waits for, and never for more than half a hundredth of the time; but a few may follow each
+ * other, of threads whose work overlaps. */
+#define LOOK_NS (NS_PER_MS / 5)
+#define LOOK_PART 200
 #define LOOKS_AHEAD_NS (10 * NS_PER_MS)
 
 /* A copy that took no longer has not waited, so nothing is over by it. */
 #define BRIEF_NS (NS_PER_MS / 100)
 
-/* What goes on for so long is accounted for before it has ended. */
+/* What goes on for so long, and for twice as long as what was seen to end before it, is accounted for before
+ * it has ended; and nothing is waited for longer than the most. */
 #define PIECE_NS (100 * NS_PER_MS)
+#define PIECE_MOST_NS (400 * NS_PER_MS)
 
 struct service {
   uint64_t begun_ns; /* what is under way */
   uint64_t before;   /* submissions by then */
   uint64_t total_ns; /* of what is over */
   uint64_t paid_ns;  /* looks have taken their part of the time until then */
+  uint64_t usual_ns; /* the last that is over took so long, if that was seen; else 0 */
 
   /* Of what is under way, the piece that is not accounted for yet. */
   uint64_t piece_ns;                 /* when it began */
@@ -38,7 +41,7 @@ struct service {
 
 _Atomic uint64_t service_wanted;
 static _Atomic uint64_t resting; /* mask: nothing is under way there */
-static _Atomic uint64_t polled;  /* mask: since the piece began, it may have waited where nobody sees it */
+static _Atomic uint64_t polled;  /* mask: since it began, it may have waited where nobody sees it */
 
 /* Protects `services`, and changes of the masks. Never held over a call of the driver. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -62,7 +65,6 @@ static void begin_piece(CUdevice device, uint64_t now_ns) {
   service->piece_ns = now_ns;
   service->waited_ns = 0;
   service->submitted = submissions(device);
-  atomic_fetch_and(&polled, ~bit(device));
 }
 
 /* seen: a call has waited until it was over. */
@@ -78,6 +80,7 @@ static void end_piece(CUdevice device, uint64_t now_ns, bool seen) {
 
 static void begin(CUdevice device) {
   atomic_fetch_and(&resting, ~bit(device));
+  atomic_fetch_and(&polled, ~bit(device));
   services[device].begun_ns = clock_now_ns();
   begin_piece(device, services[device].begun_ns);
   services[device].before = services[device].submitted;
@@ -88,6 +91,7 @@ static void end(CUdevice device, bool seen) {
   uint64_t now_ns = clock_now_ns();
   if (!is_resting(device)) {
     service->total_ns += now_ns - service->begun_ns;
+    service->usual_ns = seen ? now_ns - service->begun_ns : 0;
     end_piece(device, now_ns, seen);
   }
   atomic_fetch_or(&resting, bit(device));
@@ -141,14 +145,21 @@ static void end_service(CUdevice device, uint64_t finished, bool seen) {
 
 void service_end(CUdevice device, uint64_t finished) { end_service(device, finished, false); }
 
+static uint64_t patience_ns(const struct service *service) {
+  uint64_t ns = 2 * service->usual_ns;
+  return ns < PIECE_NS ? PIECE_NS : ns > PIECE_MOST_NS ? PIECE_MOST_NS : ns;
+}
+
 struct service_sums service_sums(CUdevice device) {
   pthread_mutex_lock(&lock);
-  const struct service *service = &services[device];
+  struct service *service = &services[device];
   uint64_t now_ns = clock_now_ns(), running_ns = 0;
   if (is_wanted(device) && !is_resting(device))
     running_ns = now_ns - service->begun_ns;
-  if (running_ns && now_ns - service->piece_ns >= PIECE_NS)
+  if (running_ns && now_ns - service->piece_ns >= patience_ns(service)) {
+    service->usual_ns = 0;
     end_piece(device, now_ns, false);
+  }
   struct service_sums sums = {service->total_ns + running_ns, service->served, service->served_waited_ns};
   pthread_mutex_unlock(&lock);
   return sums;

@@ -109,7 +109,7 @@ static void await(const struct client *client, bool (*is)(const struct gs_meter 
   }
 }
 
-#define WHOLE (2 * NS_PER_S)
+#define WHOLE (GS_LIMIT_WIDE - 1)
 
 static void await_idle_gpu(const struct client *client) { await(client, has_limit, WHOLE); }
 static void await_pause(const struct client *client) { await(client, has_limit, 0); }
