@@ -148,6 +148,16 @@ double gauge_error(const struct rate_gauge *gauge, unsigned ticks) {
   return error > ERROR_LEAST ? error : ERROR_LEAST;
 }
 
+/* What any of the lengths tells, were their windows independent: by chance those of one agree better than they
+ * would again. */
+static double irregular_error(const struct rate_gauge *gauge) {
+  unsigned longest = longest_scale(gauge, gauge->base_ticks);
+  double sum = 0;
+  for (unsigned scale = 0; scale <= longest; scale++)
+    sum += gauge->scatter[scale] * sqrt((double)(1U << scale) / gauge->base_ticks);
+  return fmax(sum / (longest + 1), ERROR_LEAST);
+}
+
 bool gauge_learn(struct rate_gauge *gauge, unsigned ticks) {
   gauge->base_ticks = min_unsigned(ticks, gauge->ticks);
   gauge->base = gauge_speed(gauge, ticks);
@@ -159,7 +169,7 @@ bool gauge_learn(struct rate_gauge *gauge, unsigned ticks) {
     gauge->scatter[i] = scatter_of(gauge, gauge->base_ticks, 1U << i);
   learn_decay(gauge);
   gauge->unevenness = unevenness_of(gauge, gauge->base_ticks);
-  gauge->base_error = gauge_error(gauge, gauge->base_ticks);
+  gauge->base_error = gauge->irregular ? irregular_error(gauge) : gauge_error(gauge, gauge->base_ticks);
   gauge->beside_error = M_SQRT2 * deviation_beside(gauge, GAUGE_BESIDE);
   gauge->steady_error = steady_error_of(gauge);
   return true;

@@ -24,6 +24,7 @@ struct rate_gauge {
   double scatter[GAUGE_SCALES]; /* standard deviation, relative to base */
   double decay;                 /* scatter falls with length to the power of -decay */
   bool independent;             /* what ticks say is: no iteration is begun in one and ended in the next */
+  bool irregular;               /* its ticks have nothing to do with each other, as of requests */
   double unevenness;            /* variance for each unit that is spent, if independent */
   double base_error;            /* standard error of base, relative to it */
   double steady_error;          /* the same if what changes slowly is left out */

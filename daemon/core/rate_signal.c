@@ -91,19 +91,28 @@ bool signal_is_unseen(const struct rate_signal *signal) {
 }
 
 static void push_arrivals(struct rate_signal *signal, const struct rate_growth *growth) {
+  signal->service_ns += growth->service_ns;
+  signal->told_ns += growth->told_ns;
   gauge_push(&signal->arrivals, growth->submissions, signal->serves ? growth->service_ns : growth->told_ns);
   gauge_push(&signal->waits, growth->served, growth->waited_ns + signal->host_ns * growth->served);
+}
+
+#define LASTING_PART 0.9
+
+/* A server, that has nothing to do now and then: not a training, whose next iteration follows the last. */
+static bool is_intermittent(const struct rate_signal *signal) {
+  return signal->serves && signal->service_ns <= LASTING_PART * signal->told_ns;
 }
 
 #define FILLING_TICKS 4
 
 /* What a training submits at first, until as much is queued as ever, is no measure: it would look faster than
  * it is, and unsteady. Of a server, which has nothing to do now and then, it is. */
-static void drop_filling(struct rate_signal *signal, const struct rate_growth *growth) {
+static void drop_filling(struct rate_signal *signal) {
   if (!signal->measuring || signal->filled || signal->arrivals.ticks < FILLING_TICKS)
     return;
   signal->filled = true;
-  if (!signal->serves || growth->service_ns > 0.9 * growth->told_ns)
+  if (!is_intermittent(signal))
     drop_arrivals(signal, FILLING_TICKS);
 }
 
@@ -118,7 +127,7 @@ static void take_arrivals(struct rate_signal *signal, const struct rate_growth *
   signal->pause = quiet && !rested ? signal->pause + 1 : 0;
   if (signal->rests && !rested)
     drop_arrivals(signal, signal->pause + 1);
-  drop_filling(signal, growth);
+  drop_filling(signal);
 }
 
 void signal_take(struct rate_signal *signal, const struct rate_growth *growth, enum rate_guests guests) {
@@ -162,7 +171,7 @@ void signal_measure(struct rate_signal *signal) {
   signal->filled = false;
   signal->ruler = RATE_RULED_BY_NOTHING;
   signal->worked = signal->unseen = 0;
-  signal->host_ns = 0;
+  signal->host_ns = signal->service_ns = signal->told_ns = 0;
   signal->wander = signal->before = signal->felt = signal->kernels_lost = 0;
   signal->looks = 0;
   signal->arrivals.base = signal->kernels.base = 0;
@@ -217,6 +226,7 @@ static bool learn_waits(struct rate_signal *signal) {
   double service_ns = gauge_spent(&signal->arrivals, waits.ticks);
   double host_ns = fmax((service_ns - gauge_spent(&waits, waits.ticks)) / done, 1);
   gauge_charge(&waits, host_ns);
+  waits.irregular = is_intermittent(signal);
   double most = fmin(STEADY_ERROR, WAITS_PART * gauge_base_error(&signal->arrivals));
   if (!gauge_learn(&waits, waits.ticks) || gauge_base_error(&waits) > most)
     return false;
@@ -244,6 +254,7 @@ static void choose_ruler(struct rate_signal *signal) {
 
 bool signal_learn(struct rate_signal *signal) {
   struct rate_gauge *arrivals = &signal->arrivals, *kernels = &signal->kernels;
+  arrivals->irregular = is_intermittent(signal);
   if (arrivals->ticks >= MEASURE_LEAST)
     gauge_learn(arrivals, arrivals->ticks);
   if (gauge_learn(kernels, kernels->ticks))

@@ -30,8 +30,9 @@ enum rate_ruler { RATE_RULED_BY_NOTHING, RATE_RULED_BY_ARRIVALS, RATE_RULED_BY_K
 
 struct rate_signal {
   struct rate_gauge arrivals, kernels;
-  struct rate_gauge waits; /* submissions for time waited, and host_ns for each */
-  double host_ns;          /* what a submission took besides; 0: they don't rule */
+  struct rate_gauge waits;    /* submissions for time waited, and host_ns for each */
+  double host_ns;             /* what a submission took besides; 0: they don't rule */
+  double service_ns, told_ns; /* since its measurement began: in which it had something to do, of all time */
   enum rate_ruler ruler;
   bool measured;     /* what it does undisturbed is known */
   bool rough;        /* its arrivals are neither steady nor even */

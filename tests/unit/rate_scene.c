@@ -53,10 +53,11 @@ static double speed_beside(const struct scene *scene, double leftover, double co
 }
 
 /* What guests cost it, it waits for; nothing is over while it submits nothing. Returns its speed. */
-static double wait_beside(struct scene_producer *producer, double beside, double wave, double ns) {
-  double waits = producer->waits + 1 / beside - 1;
-  double host = (1 - producer->waits) * producer->host / wave, speed = 1 / (waits + host);
-  if (!producer->idle && producer->per_s > 0)
+static double wait_beside(struct scene_producer *producer, double beside, double wave, double even,
+                          double ns) {
+  double waits = producer->waits / even + 1 / beside - 1;
+  double host = (1 - producer->waits) * producer->host / wave / even, speed = 1 / (waits + host);
+  if (producer->per_s > 0)
     producer->counters.waited_ns += (uint64_t)(waits * speed * ns);
   return speed;
 }
@@ -68,11 +69,14 @@ static void producer_go_on(struct scene *scene, struct scene_producer *producer,
   if (producer->kernels_slowdown_with_guests > 0 && use_of_all(scene) > 0)
     kernels /= producer->kernels_slowdown_with_guests;
   double wave = 1 + producer->wander * sin((double)scene->now_ns / 0.4e9);
-  speed = producer->waits > 0 ? wait_beside(producer, speed, wave, ns) : speed * wave;
+  double even = producer->jitter > 0 ? regularity(scene, producer->jitter) : 1;
+  double busy = producer->idle ? 0 : regularity(scene, producer->irregular);
+  speed = producer->waits > 0 ? wait_beside(producer, speed, wave, even, producer->served * busy * ns)
+                              : speed * wave * even;
   struct rate_counters *counters = &producer->counters;
   counters->idle = producer->idle;
   if (!producer->idle) {
-    double sampled_ns = producer->sampled_part * ns, busy = regularity(scene, producer->irregular);
+    double sampled_ns = producer->sampled_part * ns;
     counters->submissions += (uint64_t)(producer->per_s * speed * busy * ns / 1e9);
     counters->served = producer->waits > 0 ? counters->submissions : 0;
     counters->service_ns += (uint64_t)(producer->served * busy * ns);

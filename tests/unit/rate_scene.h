@@ -17,6 +17,7 @@ struct scene_producer {
   double served; /* it has something to do for so much of the time, more or less as it is irregular, and
                     submits as much; 0: that is not told */
   double wander; /* its speed by itself: a wave of that height and 2.5 s */
+  double jitter; /* each tick's submissions differ from others' by so much at most */
   double waits;  /* that it waits for the GPU, for so much of its time, and for longer beside guests, is told;
                     the rest is its host's; 0: that is not told */
   double host;   /* which takes so many times what it did */

@@ -126,6 +126,28 @@ START_TEST(a_look_at_nothing_blinds_nobody) {
 }
 END_TEST
 
+/* How often that signal rules of a server whose requests differ by themselves. */
+static unsigned times_ruled_by(enum rate_ruler ruler, double waits, double sampled_part) {
+  unsigned times = 0;
+  for (uint64_t seed = 1; seed <= 300; seed++) {
+    scene_init(&scene, seed);
+    add_waiting(0.05, waits);
+    producer->served = 0.3;
+    producer->jitter = 0.2;
+    producer->sampled_part = sampled_part;
+    ck_assert(scene_run_until(&scene, RATE_SLOW_START));
+    times += producer->job.signal.ruler == ruler;
+  }
+  return times;
+}
+
+/* For a second requests may look as steady as a training's iterations. */
+START_TEST(a_server_is_no_training_by_chance) {
+  ck_assert_uint_ge(times_ruled_by(RATE_RULED_BY_WAITS, 0.02, 0), 297);
+  ck_assert_uint_ge(times_ruled_by(RATE_RULED_BY_KERNELS, 0.9, 0.1), 297);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {waits_tell_the_loss_where_the_host_wanders,
                                 that_they_are_short_matters_not,
@@ -135,6 +157,7 @@ int main(void) {
                                 a_faster_host_is_no_other_phase,
                                 nobody_pauses_for_a_faster_host_that_waits_for_next_to_nothing,
                                 a_look_at_nothing_blinds_nobody,
+                                a_server_is_no_training_by_chance,
                                 NULL};
   return suite_main("rate_waits", tests, set_up, NULL);
 }
