@@ -56,7 +56,7 @@ struct gs_meter {
   _Atomic uint64_t service_ns;  /* time in which the job had something to do: from each first submission after
                                    all before it had finished, until it has seen the last one finish */
   _Atomic uint64_t served; /* submissions of the part of that time that is accounted for: what ended because
-                              a call had waited for it, or is over otherwise, or has gone on for 100 ms */
+                              a call had waited for it, or is over otherwise, or goes on and on */
   _Atomic uint64_t waited_ns; /* of the same part: time in such calls, if it ended so; else all of it */
 
   /* The job: how it is now. */

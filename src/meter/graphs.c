@@ -36,12 +36,20 @@ static struct entry *buckets[BUCKETS];
 /* Moves with every change of the table, so that a thread may keep what it has found there. */
 static _Atomic uint64_t generation = 1;
 
-/* What this thread has launched last: most programs launch the same graph again and again. */
-static __thread struct {
+#define RECENT 8
+
+/* What this thread has launched lately: most programs launch the same few graphs again and again. */
+struct recent {
   CUgraphExec graph;
   uint64_t generation;
   struct amount sum;
-} last __attribute__((tls_model("initial-exec")));
+};
+static __thread struct recent recent[RECENT] __attribute__((tls_model("initial-exec")));
+
+static struct recent *recent_of(CUgraphExec graph) {
+  uintptr_t address = (uintptr_t)graph;
+  return &recent[(address >> 4 ^ address >> 8 ^ address >> 12) % RECENT];
+}
 
 static struct entry **find(CUgraphExec graph) {
   struct entry **at = &buckets[((uintptr_t)graph >> 4) % BUCKETS];
@@ -50,19 +58,20 @@ static struct entry **find(CUgraphExec graph) {
   return at;
 }
 
-static struct amount look_up(CUgraphExec graph) {
+static void look_up(CUgraphExec graph, struct recent *found) {
   pthread_mutex_lock(&lock);
   const struct entry *entry = *find(graph);
-  last.generation = atomic_load(&generation);
-  last.sum = entry ? entry->sum : (struct amount){0};
+  found->generation = atomic_load(&generation);
+  found->sum = entry ? entry->sum : (struct amount){0};
   pthread_mutex_unlock(&lock);
-  last.graph = graph;
-  return last.sum;
+  found->graph = graph;
 }
 
 struct meter_work graphs_work(CUgraphExec graph) {
-  bool same = last.graph == graph && last.generation == atomic_load(&generation);
-  return (struct meter_work){.what = graph, .amount = same ? last.sum : look_up(graph)};
+  struct recent *found = recent_of(graph);
+  if (found->graph != graph || found->generation != atomic_load(&generation))
+    look_up(graph, found);
+  return (struct meter_work){.what = graph, .amount = found->sum};
 }
 
 /* ---- changes ---- */

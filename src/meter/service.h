@@ -4,13 +4,14 @@
  * queueing theory: of a server of requests their answer times, of a training all of the time but for what it
  * waits for its input. Unlike the time of the wall it does not grow for lack of work.
  *
- * What was waited for within a millisecond is not looked at, nor what programs find out by polling, nor when
+ * What was waited for within 0.2 ms is not looked at, nor what programs find out by polling, nor when
  * looks have taken too much of the time lately: that counts until the next look (watch.h) or wait.
  *
  * Of it, how much was spent in calls that wait for the GPU: the rest is the host's own. That is known of what
  * a wait has ended; anything else counts as waited for, as the program may have found out in another way:
- * what ended unseen, what it has polled for or is called back for, and what has gone on for 100 ms. Not known
- * is who looks at a word in memory that the GPU writes, and waits afterwards.
+ * what ended unseen, what it has polled for or is called back for, and what goes on for more than 100 ms, and
+ * twice as long as what was seen to end before. Not known is who looks at a word in memory that the GPU
+ * writes, and waits afterwards; and who waits in a launch because the driver's queue is full.
  *
  * Threading: any thread.
  */

@@ -205,6 +205,24 @@ START_TEST(an_increase_is_no_more_than_what_may_be_lost_at_first) {
 }
 END_TEST
 
+/* Nobody knows how much more production would stand that loses nothing at all. */
+START_TEST(increases_grow_while_nothing_is_lost) {
+  settle();
+  producer->leftover = 0.05;
+  scene_run(&scene, 6);
+  producer->leftover = 1;
+  double most = 1;
+  unsigned ticks = 0;
+  for (double before = scene_limit(&scene); before < 0.9; before = scene_limit(&scene), ticks++) {
+    scene_tick(&scene);
+    most = fmax(most, scene_limit(&scene) / before);
+  }
+  ck_assert_double_le(most, 1.6 + 1e-6);
+  ck_assert_double_ge(most, 1.6 - 1e-6);
+  ck_assert_uint_le(ticks, 75); /* 3 s */
+}
+END_TEST
+
 START_TEST(a_limit_that_is_not_used_does_not_grow) {
   settle();
   scene.guests[0].demand = 0.05;
@@ -859,6 +877,7 @@ int main(void) {
                                 a_decrease_is_by_half_at_most,
                                 decreases_that_are_not_enough_grow,
                                 an_increase_is_no_more_than_what_may_be_lost_at_first,
+                                increases_grow_while_nothing_is_lost,
                                 a_limit_that_is_not_used_does_not_grow,
                                 steps_become_smaller,
                                 a_change_is_believed_at_once,
