@@ -219,7 +219,7 @@ static uint32_t production_id(const struct rates *rates) {
 
 uint32_t rates_leftover_percent(const struct rates *rates) {
   double percent = rates->gpu.limit / (double)PERCENT;
-  bool found = rates->gpu.state == RATE_STEADY || rates->gpu.state == RATE_CHECKING;
+  bool found = rates->gpu.started && rates->gpu.state != RATE_FREE;
   bool known = !list_empty(&rates->gpu.production) && found && percent > 0;
   return known && percent < 100 ? (uint32_t)percent : 100;
 }

@@ -319,7 +319,7 @@ TEST(who_is_not_taken_shares_by_time) {
 
 static bool has_leftover(const struct scene_status *status, const void *process) {
   const struct gs_msg *wait = scene_wait_of(status, ((const struct process *)process)->pid);
-  return wait && wait->wait_status.limited >= GS_LIMITED_GROWS && wait->wait_status.limit > 0;
+  return wait && wait->wait_status.limited == GS_LIMITED_FOUND && wait->wait_status.limit > 0;
 }
 
 static struct process *toil(const char *class) {
