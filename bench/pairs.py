@@ -20,21 +20,32 @@ there, limits have no effect, and nothing is swept. The other modes have the who
 Figures, a chart pairs.png with the rates over time, and rates.json in --out: written anew after each mode of each pair.
 """
 import argparse
+import collections
 import contextlib
 import math
 
 import gpubench
-import mps
+import modes
 import pairs_chart
 import sharing
 import speeds
-from duo import ANSWER_S, ORDER_S, PAIRS, SIDES, WINDOW_S, Duo, is_ours
+from company import ANSWER_S, ORDER_S, WINDOW_S, Company, Side
+from modes import is_ours, word
 
+SIDES = ("production", "opportunistic")
+Pair = collections.namedtuple("Pair", "production opportunistic capacity", defaults=(None,))
+PAIRS = {
+    "shufflenet_mobilenet": Pair(Side("shufflenet", 256), Side("mobilenet", 128)),
+    "resnet50_shufflenet": Pair(Side("resnet50", 64), Side("shufflenet", 256)),
+    "resnet50_resnet50": Pair(Side("resnet50", 64), Side("resnet50", 64)),
+    "server_transformer": Pair(Side("server"), Side("transformer")),
+    "resnet50_graph": Pair(Side("resnet50", 64), Side("graph", 16)),
+    "tight": Pair(Side("resnet50", 64, 8), Side("resnet50", 64, 8), "12G"),
+}
 MODES = ("stock", "mps", "mps-priority", "ours", "ours-mps")
 KEPT, P99_MOST, OVER_BEST, BACK_MOST_S = 0.98, 1.05, 0.9, 2
 LIMITS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 20, 23, 26, 30, 34, 38, 43, 48, 54, 60, 66, 72, 78, 84, 90, 95,
           100)  # in percent; five steps find one
-START_S = 14  # about what a pair takes until it is ready
 
 
 def parse_arguments():
@@ -74,7 +85,7 @@ def is_swept(args, name, mode):
 def plan_s(args, name, mode):
     """About how long a mode of a pair takes."""
     runs_s = [args.alone_seconds / 2] * 3 + [args.measure_seconds]
-    seconds = START_S + sum(runs_s) + len(runs_s) * (args.lead + ORDER_S)
+    seconds = modes.START_S + sum(runs_s) + len(runs_s) * (args.lead + ORDER_S)
     if is_ours(mode):
         seconds += args.idle + args.settle
         seconds += args.end_seconds + args.end_seconds / 2 if args.end_seconds else 0
@@ -112,10 +123,10 @@ def sweep(bench, duo, seen):
         middle = (low + high) // 2
         if middle == low:
             break
-        duo.set_rate(f"{LIMITS[middle]}%")
+        duo.set_rate("opportunistic", f"{LIMITS[middle]}%")
         empty = duo.begin(SIDES, args.lead, args.sweep_seconds - args.lead)
         run = {"production": duo.answer("production", empty["production"])}
-        duo.set_rate("auto")  # the opportunistic job finishes what it has begun
+        duo.set_rate("opportunistic", "auto")  # the opportunistic job finishes what it has begun
         run["opportunistic"] = duo.answer("opportunistic", empty["opportunistic"])
         speed = seen.add_run(run)
         seen.sweep.append((LIMITS[middle], speed))
@@ -229,8 +240,8 @@ def lines_of(duo, seen):
     """All runs of both, and what the opportunistic job was allowed to use meanwhile."""
     zero_s = seen.runs[0]["production"].start_s
     end_s = max(piece.to_s for piece in seen.runs[-1].values())
-    limits = [[round(at_s - zero_s, 3), 1 if share is None else min(share, 1)]
-              for at_s, share in duo.limits.samples if zero_s <= at_s <= end_s]
+    limits = [[round(at_s - zero_s, 3), share] for at_s, share in duo.limits_of("opportunistic")
+              if zero_s <= at_s <= end_s]
     return [{"name": "limit", "points": limits}] + [
         line_of(run, side, seen.alone(side), zero_s) for run in seen.runs for side in SIDES]
 
@@ -244,9 +255,9 @@ def record_of(duo, seen):
 
 def run_mode(bench, name, mode, told):
     """Measured, reported and drawn as far as it went."""
-    seen = Seen()
+    seen, pair = Seen(), PAIRS[name]
     with contextlib.ExitStack() as stack:
-        duo = Duo(bench, stack, name, mode)
+        duo = Company(bench, stack, name, mode, dict(zip(SIDES, pair)), pair.capacity)
         try:
             measure(bench, duo, seen)
         finally:
@@ -256,43 +267,10 @@ def run_mode(bench, name, mode, told):
                 pairs_chart.write(bench.out, told)
 
 
-def word(mode):
-    return mode.replace("-", "_")
-
-
-def leave_out_mps(bench, modes, error):
-    """It does not start here: nor will it for the next pair."""
-    for mode in [mode for mode in modes if "mps" in mode]:
-        modes.remove(mode)
-        bench.figures.add(f"pairs_{word(mode)}_verdict", "skipped")
-    gpubench.note(f"without MPS: {error}")
-
-
-def tell_plan(bench, modes):
-    args = bench.args
-    total_s = 0
-    for name in args.pairs:
-        parts_s = {mode: plan_s(args, name, mode) for mode in modes}
-        total_s += sum(parts_s.values())
-        gpubench.note(f"{name}: " + ", ".join(f"{mode} {seconds:.0f} s" for mode, seconds in parts_s.items()))
-    gpubench.note(f"in all about {total_s:.0f} s, of {bench.budget.left():.0f}")
-
-
 def run(bench):
-    modes, told = list(bench.args.modes), {}
-    tell_plan(bench, modes)
-    for name in bench.args.pairs:
-        for mode in list(modes):
-            if mode not in modes:
-                continue
-            gpubench.note(f"{name}, {mode}, {bench.budget.left():.0f} s left")
-            with sharing.noted(bench, f"{name}, {mode}"):
-                if bench.budget.left() < plan_s(bench.args, name, mode):
-                    raise gpubench.BenchError("no time left for it")
-                try:
-                    run_mode(bench, name, mode, told)
-                except mps.NotThere as error:
-                    leave_out_mps(bench, modes, error)
+    args, told = bench.args, {}
+    plans = {name: {mode: plan_s(args, name, mode) for mode in args.modes} for name in args.pairs}
+    modes.measure_all(bench, plans, lambda name, mode: run_mode(bench, name, mode, told))
 
 
 if __name__ == "__main__":

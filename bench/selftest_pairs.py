@@ -13,7 +13,7 @@ import time
 import types
 import unittest
 
-import duo
+import company
 import gpubench
 import opportune
 import pairs
@@ -21,8 +21,8 @@ import selftest
 import selftest_scheduling
 import speeds
 
-# 100 iterations per second alone. Beside each other half of that; with ours the opportunistic job has its limit
-# (FAKE_AUTO or what was set), and what it has beyond 30 % production lacks.
+# 100 iterations per second alone. Beside each other half of that; with ours an opportunistic job beside production has
+# its limit (what was set, or FAKE_AUTO_ and its workload, or FAKE_AUTO), and what it has beyond 30 % production lacks.
 FAKE_JOB = r'''#!/usr/bin/env python3
 """Speaks like opportune.py."""
 import gpubench, os, pathlib, sys, time
@@ -33,28 +33,37 @@ workload = words[words.index("--workload") + 1]
 late = "opportunistic" if workload in ("mobilenet", "transformer", "graph") else "production"
 side = env("GPUSHARE_CLASS", late)
 ours, fake, socket = "LD_PRELOAD" in os.environ, env("FAKE", "same"), env("GPUSHARE_SOCKET")
-spans = {name: pathlib.Path(env("FAKE_ROOT")) / ("span." + name) for name in ("production", "opportunistic")}
-spans[side].unlink(missing_ok=True)
-other = spans["production" if side == "opportunistic" else "opportunistic"]
+root = pathlib.Path(env("FAKE_ROOT"))
+own = root / f"span.{side}.{workload}"
+own.unlink(missing_ok=True)
+def spans(whose, late_s=0):
+    """When the others run, as far as they have been told."""
+    told = [map(float, path.read_text().split()) for path in root.glob(f"span.{whose}.*") if path != own]
+    return [(from_s, to_s + late_s) for from_s, to_s in told]
 reach = gpubench.Stages(True).reach
 def limit():
     path = pathlib.Path(socket + ".rate")
     text = path.read_text() if path.exists() else "auto"
-    return float(env("FAKE_AUTO", "0.3")) if text == "auto" else float(text.rstrip("%")) / 100
+    auto = env("FAKE_AUTO_" + workload, env("FAKE_AUTO", "0.3"))
+    return float(auto) if text == "auto" else float(text.rstrip("%")) / 100
 def shared():
     if not ours:
         return 0.5
     return limit() if side == "opportunistic" else 1 - max(0, limit() - 0.3)
 def run(order):
     start, until = order["start_s"], order["until_s"]
-    spans[side].write_text(f"{start} {until}")
+    own.write_text(f"{start} {until}")
     time.sleep(max(0, start - time.monotonic()))
     share = shared()
     time.sleep(max(0, until - time.monotonic()))
-    from_s, to_s = map(float, other.read_text().split()) if other.exists() else (0, 0)
-    to_s += float(env("FAKE_BACK", "0.3")) if side == "opportunistic" else 0
+    production = spans("production", float(env("FAKE_BACK", "0.3")))
+    opportunistic = spans("opportunistic")
     def speed(at_s):
-        return share if from_s <= at_s < to_s else 1
+        beside, guests = ([from_s for from_s, to_s in runs if from_s <= at_s < to_s]
+                          for runs in (production, opportunistic))
+        if side == "production":
+            return share if guests else 1
+        return share if beside else 0.5 if guests else 1
     if "requests_s" in order:
         times = [[start + at_s, 5 / speed(start + at_s)] for at_s in order["requests_s"]]
         return {"requests": times, "waited_ms": [ms - 4 for _, ms in times]}
@@ -159,11 +168,10 @@ def living_mps(root):
     return [path for path in pathlib.Path("/proc").glob("[0-9]*/environ") if has_words(path, words)]
 
 
-class PairsTest(selftest_scheduling.SchedulingFakes):
+class PairsFakes(selftest_scheduling.SchedulingFakes):
+    """What pairs.py and guests.py run on."""
     JOB, DAEMON, CTL = FAKE_JOB, FAKE_DAEMON, FAKE_CTL
-    QUICK = ("--measure-seconds", "0.6", "--alone-seconds", "0.8", "--lead", "0.05", "--settle", "0.2",
-             "--sweep-seconds", "0.25", "--end-seconds", "1", "--idle", "0")
-    ONE = ("--pairs", "shufflenet_mobilenet")
+    PROGRAM, QUICK = None, ()
 
     @classmethod
     def setUpClass(cls):
@@ -171,17 +179,24 @@ class PairsTest(selftest_scheduling.SchedulingFakes):
         selftest.write_program(cls.root / "bin/nvidia-cuda-mps-control", FAKE_MPS)
 
     def setUp(self):
-        for name in ("mps", "rates", "span.production", "span.opportunistic"):
-            (self.root / name).unlink(missing_ok=True)
+        for path in (self.root / "mps", self.root / "rates", *self.root.glob("span.*")):
+            path.unlink(missing_ok=True)
 
-    def run_pairs(self, *options, **env):
+    def run_fakes(self, *options, **env):
         env |= {"FAKE_ROOT": str(self.root), "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}
-        result = self.run_bench("pairs.py", *self.QUICK, *options, **env)
+        result = self.run_bench(self.PROGRAM, *self.QUICK, *options, **env)
         self.assertFalse(living_mps(self.root))
         return result
 
+
+class PairsTest(PairsFakes):
+    PROGRAM = "pairs.py"
+    QUICK = ("--measure-seconds", "0.6", "--alone-seconds", "0.8", "--lead", "0.05", "--settle", "0.2",
+             "--sweep-seconds", "0.25", "--end-seconds", "1", "--idle", "0")
+    ONE = ("--pairs", "shufflenet_mobilenet")
+
     def test_all_modes(self):
-        code, figures, errors = self.run_pairs(*self.ONE)
+        code, figures, errors = self.run_fakes(*self.ONE)
         self.assertEqual(code, 0, errors)
         name = "pairs_shufflenet_mobilenet_"
         for mode in ("stock", "mps", "mps_priority"):
@@ -205,14 +220,14 @@ class PairsTest(selftest_scheduling.SchedulingFakes):
             self.assertGreater(pixels.count(bytes(color)), 500)
 
     def test_production_slowed(self):
-        code, figures, _ = self.run_pairs(*self.ONE, "--modes", "ours", "--sweep", "0", FAKE_AUTO="0.4")
+        code, figures, _ = self.run_fakes(*self.ONE, "--modes", "ours", "--sweep", "0", FAKE_AUTO="0.4")
         name = "pairs_shufflenet_mobilenet_ours_"
         self.assertAlmostEqual(figures[name + "production_over_alone"], 0.9, 2)
         self.assertEqual((code, figures[name + "production_over_alone_verdict"]), (1, "MISSED"))
         self.assertEqual(figures[name + "production_p99_over_alone_verdict"], "MISSED")
 
     def test_opportunistic_has_too_little_and_comes_back_too_late(self):
-        code, figures, errors = self.run_pairs(*self.ONE, "--modes", "ours", "--end-seconds", "2.6", FAKE_AUTO="0.2",
+        code, figures, errors = self.run_fakes(*self.ONE, "--modes", "ours", "--end-seconds", "2.6", FAKE_AUTO="0.2",
                                                FAKE_BACK="2.3")
         name = "pairs_shufflenet_mobilenet_ours_opportunistic_"
         self.assertAlmostEqual(figures[name + "over_best"], 0.67, 1, errors)
@@ -220,7 +235,7 @@ class PairsTest(selftest_scheduling.SchedulingFakes):
         self.assertEqual(figures[name + "back_s_verdict"], "MISSED")
 
     def test_server(self):
-        code, figures, errors = self.run_pairs("--pairs", "server_transformer", "--modes", "stock,ours")
+        code, figures, errors = self.run_fakes("--pairs", "server_transformer", "--modes", "stock,ours")
         self.assertEqual(code, 0, errors)
         name = "pairs_server_transformer_"
         self.assertEqual(figures[name + "stock_production_speed_over_alone"], 0.5)
@@ -231,32 +246,32 @@ class PairsTest(selftest_scheduling.SchedulingFakes):
         self.assertEqual(rates, ["23%", "auto", "60%", "auto", "38%", "auto", "30%", "auto", "34%", "auto"])
 
     def test_more_memory_than_there_is(self):
-        code, figures, errors = self.run_pairs("--pairs", "tight", "--modes", "ours")
+        code, figures, errors = self.run_fakes("--pairs", "tight", "--modes", "ours")
         self.assertEqual((code, figures["pairs_tight_ours_production_over_alone_verdict"]), (0, "pass"), errors)
         self.assertNotIn("pairs_tight_ours_best_limit", figures)
         self.assertEqual((self.root / "capacity").read_text(), "12G")
 
     def test_no_mps(self):
-        code, figures, errors = self.run_pairs(*self.ONE, "--modes", "stock,mps,ours-mps", FAKE_MPS="broken")
+        code, figures, errors = self.run_fakes(*self.ONE, "--modes", "stock,mps,ours-mps", FAKE_MPS="broken")
         self.assertEqual((code, figures["pairs_mps_verdict"], figures["pairs_ours_mps_verdict"]),
                          (0, "skipped", "skipped"), errors)
         self.assertEqual(errors.count("without MPS: nvidia-cuda-mps-control -d: exit status 1: no such thing here"), 1)
         self.assertIn("pairs_shufflenet_mobilenet_stock_production_over_alone", figures)
 
     def test_jobs_that_are_no_clients_of_mps(self):
-        code, figures, errors = self.run_pairs(*self.ONE, "--modes", "stock,mps", FAKE_MPS="lonely")
+        code, figures, errors = self.run_fakes(*self.ONE, "--modes", "stock,mps", FAKE_MPS="lonely")
         self.assertEqual(code, 1)
         self.assertIn("MPS serves 0 of 2 jobs", errors)
         self.assertNotIn("pairs_shufflenet_mobilenet_mps_production_over_alone", figures)
 
     def test_jobs_that_do_not_use_the_daemons_mps(self):
-        code, figures, errors = self.run_pairs(*self.ONE, "--modes", "stock,ours-mps", FAKE_MPS="lonely")
+        code, figures, errors = self.run_fakes(*self.ONE, "--modes", "stock,ours-mps", FAKE_MPS="lonely")
         self.assertEqual(code, 1)
         self.assertIn("MPS serves 0 of 2 jobs", errors)
         self.assertNotIn("pairs_shufflenet_mobilenet_ours_mps_production_over_alone", figures)
 
     def test_mps_that_does_not_quit(self):
-        code, _, errors = self.run_pairs(*self.ONE, "--modes", "mps", FAKE_MPS="deaf")
+        code, _, errors = self.run_fakes(*self.ONE, "--modes", "mps", FAKE_MPS="deaf")
         self.assertEqual(code, 0, errors)
 
     def test_sigterm_takes_everybody_along(self):
@@ -265,7 +280,7 @@ class PairsTest(selftest_scheduling.SchedulingFakes):
                    self.root / "python", "--out", self.root / "out", *self.ONE, "--modes", "mps"]
         bench = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end_s = time.monotonic() + 30
-        while not (self.root / "span.opportunistic").exists() and time.monotonic() < end_s:
+        while not list(self.root.glob("span.opportunistic.*")) and time.monotonic() < end_s:
             time.sleep(0.01)
         own = [str(self.root)]
         self.assertTrue(living_mps(self.root) and selftest.running(own))
@@ -274,7 +289,7 @@ class PairsTest(selftest_scheduling.SchedulingFakes):
         self.assertFalse(living_mps(self.root) or selftest.running(own))
 
     def test_no_sweep_to_be_had(self):
-        code, figures, errors = self.run_pairs(*self.ONE, "--modes", "ours", FAKE_RATE="unknown")
+        code, figures, errors = self.run_fakes(*self.ONE, "--modes", "ours", FAKE_RATE="unknown")
         self.assertEqual(code, 1)
         self.assertRegex(errors, "WRONG shufflenet_mobilenet, ours, sweep: gpusharectl set-rate [12] 23%: exit 1")
         self.assertEqual(figures["pairs_shufflenet_mobilenet_ours_opportunistic_back_s_verdict"], "pass")
@@ -282,19 +297,19 @@ class PairsTest(selftest_scheduling.SchedulingFakes):
     def test_failure_leaves_the_rest(self):
         for fake, text in (("dies", "it went wrong later"), ("failed", "it went wrong"),
                            ("memory", "memory does not hold")):
-            code, figures, errors = self.run_pairs(*self.ONE, "--modes", "stock,ours", "--sweep", "0", FAKE=fake)
+            code, figures, errors = self.run_fakes(*self.ONE, "--modes", "stock,ours", "--sweep", "0", FAKE=fake)
             self.assertEqual(code, 1)
             self.assertIn(text, errors)
             self.assertEqual("pairs_shufflenet_mobilenet_stock_production_over_alone" in figures, fake != "failed")
 
     def test_no_time(self):
-        code, figures, errors = self.run_pairs(*self.ONE, "--modes", "stock,ours", "--seconds", "20")
+        code, figures, errors = self.run_fakes(*self.ONE, "--modes", "stock,ours", "--seconds", "20")
         self.assertEqual(code, 1)
         self.assertIn("no time left for it", errors)
         self.assertIn("pairs_shufflenet_mobilenet_stock_production_over_alone", figures)
 
     def test_no_gpu(self):
-        self.assertEqual(self.run_pairs(FAKE_GPU="77")[0], 77)
+        self.assertEqual(self.run_fakes(FAKE_GPU="77")[0], 77)
 
 
 def trained(ends_s, from_s, to_s, start_s=0):
@@ -329,8 +344,8 @@ class SpeedsTest(unittest.TestCase):
 
 class PartsTest(unittest.TestCase):
     def test_the_halves_of_the_pattern_are_the_whole(self):
-        whole, places = duo.requests_of(0.5, 8, 0)
-        first, second = duo.requests_of(0.5, 4, 0), duo.requests_of(0.5, 4, 4)
+        whole, places = company.requests_of(0.5, 8, 0)
+        first, second = company.requests_of(0.5, 4, 0), company.requests_of(0.5, 4, 4)
         lead = places.count(None)
         self.assertEqual([place for place in places if place is not None],
                          [place for part in (first, second) for place in part[1] if place is not None])
@@ -343,7 +358,8 @@ class PartsTest(unittest.TestCase):
 
     def test_two_jobs_fit_the_bound(self):
         self.assertLessEqual(2 * opportune.LIMIT_GIB, gpubench.MANAGED_LIMIT_GIB)
-        self.assertLessEqual({side.workload for pair in duo.PAIRS.values() for side in pair[:2]}, set(opportune.NAMES))
+        workloads = {side.workload for pair in pairs.PAIRS.values() for side in pair[:2]}
+        self.assertLessEqual(workloads, set(opportune.NAMES))
 
     def test_a_run_begins_when_it_should(self):
         torch = selftest_scheduling.JobsTest.TORCH

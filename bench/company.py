@@ -1,4 +1,4 @@
-"""The two jobs (bench/opportune.py) of a pair that bench/pairs.py measures: which pairs there are, and how they run."""
+"""Jobs (bench/opportune.py) by class beside each other: how those of bench/pairs.py and bench/guests.py run."""
 import collections
 import pathlib
 import time
@@ -8,36 +8,28 @@ import mps
 import opportune
 import speeds
 import watch
+from modes import is_ours
 
 PROGRAM = gpubench.HERE / "opportune.py"
-SIDES = ("production", "opportunistic")
 ORDER_S = 0.1  # an order is there before its time
 WINDOW_S = 0.25
 IMPORT_S, BUILD_S, ANSWER_S = 90, 120, 60
 PATTERN_SEED, LEAD_SEED = 1, 2
 
 Side = collections.namedtuple("Side", "workload batch gib", defaults=(0, 0))
-Pair = collections.namedtuple("Pair", "production opportunistic capacity", defaults=(None,))
-PAIRS = {
-    "shufflenet_mobilenet": Pair(Side("shufflenet", 256), Side("mobilenet", 128)),
-    "resnet50_shufflenet": Pair(Side("resnet50", 64), Side("shufflenet", 256)),
-    "resnet50_resnet50": Pair(Side("resnet50", 64), Side("resnet50", 64)),
-    "server_transformer": Pair(Side("server"), Side("transformer")),
-    "resnet50_graph": Pair(Side("resnet50", 64), Side("graph", 16)),
-    "tight": Pair(Side("resnet50", 64, 8), Side("resnet50", 64, 8), "12G"),
-}
 
 
-def is_ours(mode):
-    return mode.startswith("ours")
+def class_of(side):
+    """opportunistic_2 is opportunistic."""
+    return side.partition("_")[0]
 
 
-class Duo:
-    """The two jobs of a pair, in one mode."""
+class Company:
+    """A job for each side, in one mode. sides: name -> Side."""
 
-    def __init__(self, bench, stack, name, mode):
+    def __init__(self, bench, stack, name, mode, sides, capacity=None):
         self.bench, self.stack, self.name, self.mode = bench, stack, name, mode
-        self.pair = PAIRS[name]
+        self.sides, self.capacity = sides, capacity
         self.mps = stack.enter_context(mps.Mps(bench.out)) if "mps" in mode and not is_ours(mode) else None
         self.daemon = self.start_daemon() if is_ours(mode) else None
         self.variant = "daemon" if self.daemon else "stock"
@@ -47,7 +39,7 @@ class Duo:
     def start_daemon(self):
         """With ours, MPS is the daemon's."""
         spatial = "mps" if "mps" in self.mode else None
-        daemon = self.stack.enter_context(self.bench.daemon("auto", None, self.pair.capacity, spatial, "debug"))
+        daemon = self.stack.enter_context(self.bench.daemon("auto", None, self.capacity, spatial, "debug"))
         if spatial:
             self.stack.callback(mps.keep_logs, f"{daemon.socket}.mps/log", pathlib.Path(self.bench.out) / "mps.log")
             mps.await_of_daemon(daemon)
@@ -55,35 +47,35 @@ class Duo:
 
     def check_mps(self):
         if self.mps:
-            mps.check_programs(self.mps.clients(), len(SIDES))
+            mps.check_programs(self.mps.clients(), len(self.sides))
         elif "mps" in self.mode:
-            mps.check_programs(self.daemon.status()["daemon"]["mps_programs"], len(SIDES))
+            mps.check_programs(self.daemon.status()["daemon"]["mps_programs"], len(self.sides))
 
     def environment(self, side):
         args = self.bench.args
         env = gpubench.variant_env(self.variant, self.bench.build, self.daemon, mps.without(gpubench.clean_env()),
                                    args.memory)
         if self.daemon:
-            env["GPUSHARE_CLASS"] = side
+            env["GPUSHARE_CLASS"] = class_of(side)
         if self.mps:
             env |= self.mps.env()
-        if self.mode == "mps-priority" and side == "opportunistic":
+        if self.mode == "mps-priority" and class_of(side) == "opportunistic":
             env["CUDA_MPS_CLIENT_PRIORITY"] = "1"
         return env
 
     def launch(self, side):
-        bench, what = self.bench, getattr(self.pair, side)
+        bench, what = self.bench, self.sides[side]
         bench.serial += 1
         command = [bench.args.python, PROGRAM, "--held", "--workload", what.workload, "--gib", f"{what.gib:g}"]
         command += ["--batch", what.batch] if what.batch else []
         guard = bench.guard if self.daemon and bench.args.memory == "managed" else None
+        name = f"{bench.name}-{bench.serial:02}-{self.name}-{self.mode}-{side}"
         self.jobs[side] = self.stack.enter_context(gpubench.Job(
-            f"pairs-{bench.serial:02}-{self.name}-{self.mode}-{side}", command, self.environment(side), bench.out,
-            bench.budget, guard, opportune.LIMIT_GIB))
+            name, command, self.environment(side), bench.out, bench.budget, guard, opportune.LIMIT_GIB))
 
     def start(self):
-        """Both are ready, and wait."""
-        for side in SIDES:
+        """All are ready, and wait."""
+        for side in self.sides:
             self.launch(side)
         for job in self.jobs.values():
             job.expect("imported", IMPORT_S)
@@ -94,19 +86,24 @@ class Duo:
             gpubench.check_guest(self.variant, told, job, self.daemon)
         self.check_mps()
         if self.daemon:
-            self.limits = self.stack.enter_context(watch.Watch(self.daemon, self.limit_share, WINDOW_S))
+            self.limits = self.stack.enter_context(watch.Watch(self.daemon, self.limit_shares, WINDOW_S))
 
-    def opportunistic_in(self, status):
+    def told_of(self, side, status):
         """What the daemon tells about it; nothing, if it has none."""
-        pid = self.jobs["opportunistic"].process.pid
+        pid = self.jobs[side].process.pid
         return next((job for gpu in status["gpus"] for job in gpu["jobs"] if job["pid"] == pid), {})
 
-    def limit_share(self, status):
-        """What it may use; None: no limit."""
-        return self.opportunistic_in(status).get("limit_share")
+    def limit_shares(self, status):
+        """What opportunistic ones may use, each; None: no limit."""
+        return {side: self.told_of(side, status).get("limit_share")
+                for side in self.sides if class_of(side) == "opportunistic"}
 
-    def set_rate(self, text):
-        self.daemon.ctl("set-rate", str(self.opportunistic_in(self.daemon.status())["job"]), text)
+    def limits_of(self, side):
+        """(time, the part of the GPU that it may use), many times a second."""
+        return [(at_s, 1 if shares[side] is None else min(shares[side], 1)) for at_s, shares in self.limits.samples]
+
+    def set_rate(self, side, text):
+        self.daemon.ctl("set-rate", str(self.told_of(side, self.daemon.status())["job"]), text)
 
     def begin(self, sides, lead_s, seconds, offset_s=0):
         """They run now. side -> its piece, of which nothing is told yet."""
@@ -115,7 +112,7 @@ class Duo:
         empty = {}
         for side in sides:
             order, places = {"do": "run", "start_s": start_s, "until_s": from_s + seconds}, None
-            if getattr(self.pair, side).workload == "server":
+            if self.sides[side].workload == "server":
                 order["requests_s"], places = requests_of(lead_s, seconds, offset_s)
             self.jobs[side].go(order)
             empty[side] = speeds.Piece(None, start_s, from_s, from_s + seconds, places)
