@@ -201,6 +201,9 @@ class OverheadTest(Fakes):
         self.assertTrue(running(own))
         bench.terminate()
         self.assertNotEqual(bench.wait(timeout=30), 0)
+        end = time.monotonic() + 20  # who was killed may still be there for a moment
+        while running(own) and time.monotonic() < end:
+            time.sleep(0.01)
         self.assertFalse(running(own))
 
 
