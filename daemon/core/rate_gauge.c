@@ -148,8 +148,8 @@ double gauge_error(const struct rate_gauge *gauge, unsigned ticks) {
   return error > ERROR_LEAST ? error : ERROR_LEAST;
 }
 
-/* What any of the lengths tells, were their windows independent: by chance those of one agree better than they
- * would again. */
+/* What any of the lengths tells, were their windows independent: by chance those of one agree better than
+ * they would again. */
 static double irregular_error(const struct rate_gauge *gauge) {
   unsigned longest = longest_scale(gauge, gauge->base_ticks);
   double sum = 0;

@@ -3,9 +3,9 @@
  * costs. Rules only; limit.c has the waiting.
  *
  * Once it is empty, nobody may take anything until a burst has come together: were each kernel let through by
- * itself, the GPU would change from one process to the other and back for each (0.15 to 0.25 ms on an H200, where
- * a limit of 1 % then cost the others 7 %). What a submission costs may turn out to be more than was in the
- * bucket: it then owes that, and the burst comes on top. Of what nobody takes a burst is kept, and a
+ * itself, the GPU would change from one process to the other and back for each (0.15 to 0.25 ms on an H200,
+ * where a limit of 1 % then cost the others 7 %). What a submission costs may turn out to be more than was in
+ * the bucket: it then owes that, and the burst comes on top. Of what nobody takes a burst is kept, and a
  * millisecond of the limit: so that who wakes late has lost nothing, and small limits stay small.
  *
  * Threading: none; the caller serializes.
