@@ -219,7 +219,8 @@ static uint32_t production_id(const struct rates *rates) {
 
 uint32_t rates_leftover_percent(const struct rates *rates) {
   double percent = rates->gpu.limit / (double)PERCENT;
-  bool found = rates->gpu.started && rates->gpu.state != RATE_FREE;
+  bool rests = rates->gpu.state == RATE_FREE && rates->gpu.reason == RATE_PRODUCTION_IDLE;
+  bool found = rates->gpu.started && !rests;
   bool known = !list_empty(&rates->gpu.production) && found && percent > 0;
   return known && percent < 100 ? (uint32_t)percent : 100;
 }

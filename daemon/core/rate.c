@@ -274,6 +274,8 @@ void rate_job_add(struct rate_gpu *gpu, struct rate_job *job, enum rate_class cl
 void rate_job_remove(struct rate_gpu *gpu, struct rate_job *job) {
   list_remove(&job->link);
   gpu->opportunistic_count -= job->class == RATE_OPPORTUNISTIC;
+  if (list_empty(&gpu->production)) /* what it left over says nothing of the next one */
+    gpu->started = false;
 }
 
 void rate_job_tell(struct rate_job *job, const struct rate_counters *counters) { job->now = *counters; }

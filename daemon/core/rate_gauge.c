@@ -98,7 +98,8 @@ static unsigned longest_scale(const struct rate_gauge *gauge, unsigned ticks) {
 static void learn_decay(struct rate_gauge *gauge) {
   unsigned scale = longest_scale(gauge, gauge->base_ticks);
   double fall = scale > 0 ? gauge->scatter[0] / gauge->scatter[scale] : 0;
-  gauge->decay = fall > 1 ? fmin(fmax(log2(fall) / scale, DECAY_LEAST), DECAY_MOST) : DECAY_LEAST;
+  gauge->decay =
+      fall > 1 && !gauge->irregular ? fmin(fmax(log2(fall) / scale, DECAY_LEAST), DECAY_MOST) : DECAY_LEAST;
 }
 
 static double unevenness_of(const struct rate_gauge *gauge, unsigned ticks) {

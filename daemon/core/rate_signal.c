@@ -178,14 +178,16 @@ void signal_measure(struct rate_signal *signal) {
   restart_gauges(signal);
 }
 
-static bool is_fine(struct rate_gauge gauge) {
+static bool is_fine(const struct rate_signal *signal) {
+  struct rate_gauge gauge = signal->arrivals;
+  gauge.irregular = is_intermittent(signal);
   return gauge.ticks >= MEASURE_LEAST && gauge_learn(&gauge, gauge.ticks) &&
          gauge_base_error(&gauge) <= FINE_ERROR;
 }
 
 bool signal_suffices(const struct rate_signal *signal, unsigned ticks_most) {
   unsigned most = ticks_most < MEASURE_MOST ? ticks_most : MEASURE_MOST;
-  return signal->worked >= most || is_fine(signal->arrivals);
+  return signal->worked >= most || is_fine(signal);
 }
 
 static double window_error(const struct rate_signal *signal, const struct rate_gauge *gauge) {

@@ -45,10 +45,14 @@ struct recent {
   struct amount sum;
 };
 static __thread struct recent recent[RECENT] __attribute__((tls_model("initial-exec")));
+static __thread unsigned replaced __attribute__((tls_model("initial-exec")));
 
+/* Its place, or the one that was taken longest ago. */
 static struct recent *recent_of(CUgraphExec graph) {
-  uintptr_t address = (uintptr_t)graph;
-  return &recent[(address >> 4 ^ address >> 8 ^ address >> 12) % RECENT];
+  for (struct recent *at = recent; at < recent + RECENT; at++)
+    if (at->graph == graph)
+      return at;
+  return &recent[replaced++ % RECENT];
 }
 
 static struct entry **find(CUgraphExec graph) {

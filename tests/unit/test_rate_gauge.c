@@ -205,6 +205,7 @@ START_TEST(what_is_irregular_is_not_believed_to_be_clockwork) {
   ck_assert_uint_gt(times_it_is_too_sure(), 0);
   gauge.irregular = true;
   ck_assert_uint_eq(times_it_is_too_sure(), 0);
+  ck_assert_double_eq(gauge.decay, 0.5);
   check_error(at_random);
 }
 END_TEST

@@ -141,8 +141,11 @@ START_TEST(what_is_left_over_is_known_once_it_was_found) {
   rates.gpu.state = RATE_SLOW_START;
   check_leftover(0.376, 100);
   rates.gpu.started = true;
-  rates.gpu.state = RATE_FREE; /* nobody works */
+  rates.gpu.state = RATE_FREE;
+  rates.gpu.reason = RATE_PRODUCTION_IDLE;
   check_leftover(0.376, 100);
+  rates.gpu.reason = RATE_NO_OPPORTUNISTIC; /* the last one has gone, production works on */
+  check_leftover(0.376, 37);
   rates.gpu.state = RATE_STEADY;
   check_leftover(0, 100);
   check_leftover(0.376, 37);
