@@ -143,6 +143,15 @@ void fake_await_room(struct fake_daemon *fake, uint64_t slack_bytes) {
   } while (true);
 }
 
+void fake_await_released(struct fake_daemon *fake) {
+  uint64_t evicted_bytes = fake->evicted_bytes;
+  struct gs_msg msg;
+  while ((msg = hear(fake)).type == GS_RESIDENT)
+    CHECK(fake->evicted_bytes == evicted_bytes, "memory leaves before the lock is released");
+  CHECK(msg.type == GS_LOCK_RELEASED, "%s comes instead of LOCK_RELEASED", wire_type_name(msg.type));
+  CHECK(msg.epoch == fake->epoch, "of an earlier grant");
+}
+
 struct gs_msg fake_await_active(struct fake_daemon *fake) {
   struct gs_msg msg;
   while ((msg = hear(fake)).type == GS_RESIDENT)

@@ -65,6 +65,9 @@ void fake_await_request(struct fake_daemon *fake);
 /* RESIDENT comes, and nothing else, until the room is reached, but for less than `slack_bytes`. */
 void fake_await_room(struct fake_daemon *fake, uint64_t slack_bytes);
 
+/* LOCK_RELEASED comes, and before it nothing but that a lower room was seen, or what came in. */
+void fake_await_released(struct fake_daemon *fake);
+
 /* LOCK_ACTIVE comes, and before it nothing but RESIDENT. */
 struct gs_msg fake_await_active(struct fake_daemon *fake);
 
