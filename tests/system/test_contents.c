@@ -247,7 +247,7 @@ static void run_large(const char *memory) {
                         .capacity_most = 3072 * MIB,
                         .seconds = 10,
                         .handovers = 8,
-                        .moved_bytes = 256 * MIB};
+                        .moved_bytes = 512 * MIB};
   uint64_t free_bytes = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
   if (free_bytes < 10240 * MIB)
     test_skip("needs 10 GiB of free memory, there are %llu MiB", (unsigned long long)(free_bytes / MIB));
