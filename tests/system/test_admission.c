@@ -23,8 +23,6 @@ static struct process *occupy(void) {
   return job;
 }
 
-static void end(struct process *job) { process_finish(job); }
-
 static struct process *start_needing(const char *bytes) {
   char needs[64];
   snprintf(needs, sizeof needs, "GPUSHARE_EXPECTED_MEMORY=%s", bytes);
@@ -59,8 +57,8 @@ TEST(it_begins_when_another_one_has_ended) {
   CHECK(strstr(text, ", waits for memory\n"), "%s", text);
   CHECK(scene_ctl(&scene, text, sizeof text, "why", number, NULL) == 0);
   CHECK(strstr(text, "waits for memory: it will have 48.0 MiB"), "%s", text);
-  end(first);
-  end(job);
+  process_finish(first);
+  process_finish(job);
   scene_end(&scene);
 }
 
@@ -72,8 +70,8 @@ TEST(it_waits_for_as_long_as_it_takes) {
   poll(NULL, 0, 2500);
   CHECK(scene_ask_status(&scene, &status) == 0 && waits_for_memory(&status, job));
   CHECK(process_log_lines(job) == 1);
-  end(first);
-  end(job);
+  process_finish(first);
+  process_finish(job);
   scene_end(&scene);
 }
 
@@ -84,7 +82,7 @@ TEST(who_does_not_say_so_fails) {
   struct process *job = scene_start(&scene, NULL, "job", "--bytes", "48M", "--rounds", "2", NULL);
   process_expect(job, "error cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)", NULL, 0);
   process_wait_exit(job, 1);
-  end(first);
+  process_finish(first);
   scene_end(&scene);
 }
 
@@ -98,7 +96,7 @@ TEST(who_can_no_longer_have_it_fails) {
   CHECK(scene_ctl(&scene, NULL, 0, "set-limit", number, "8M", NULL) == 0);
   process_expect(job, "error cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)", NULL, 0);
   process_wait_exit(job, 1);
-  end(first);
+  process_finish(first);
   scene_end(&scene);
 }
 
@@ -106,8 +104,8 @@ TEST(one_that_is_killed_holds_up_nobody) {
   begin();
   struct process *first = occupy(), *killed = start_waiting(), *job = start_waiting();
   process_kill(killed);
-  end(first);
-  end(job);
+  process_finish(first);
+  process_finish(job);
   scene_end(&scene);
 }
 
@@ -118,8 +116,8 @@ TEST(without_a_daemon_it_goes_on) {
   begin();
   struct process *first = occupy(), *job = start_waiting();
   scene_kill_daemon(&scene);
-  end(job);
-  end(first);
+  process_finish(job);
+  process_finish(first);
   scene_start_daemon(&scene, NULL);
   scene_end(&scene);
 }

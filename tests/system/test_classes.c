@@ -42,8 +42,6 @@ static void pause_job(struct process *job) {
   process_expect(job, "paused", NULL, 0);
 }
 
-static void finish(struct process *job) { process_finish(job); }
-
 /* ---- what is seen ---- */
 
 static void pass_ms(uint64_t ms) {
@@ -125,10 +123,10 @@ TEST(production_keeps_its_speed) {
   await_paused(opportunistic);
   check_beside(production, opportunistic, alone);
 
-  finish(production);
+  process_finish(production);
   await_unlimited(opportunistic);
   await_kernels(opportunistic, 100);
-  finish(opportunistic);
+  process_finish(opportunistic);
   scene_end(&scene);
 }
 
@@ -156,8 +154,8 @@ TEST(classes_change_while_they_run) {
   set_class(two, "standard");
   await_unlimited(one);
   await_kernels(one, 50);
-  finish(one);
-  finish(two);
+  process_finish(one);
+  process_finish(two);
   scene_end(&scene);
 }
 
@@ -178,7 +176,7 @@ TEST(who_dies_limits_nobody) {
   process_kill(production);
   await_unlimited(opportunistic[1]);
   await_kernels(opportunistic[1], 100);
-  finish(opportunistic[1]);
+  process_finish(opportunistic[1]);
   scene_end(&scene);
 }
 
@@ -193,8 +191,8 @@ TEST(a_killed_daemon_lifts_limits) {
     scene_start_daemon(&scene, NULL);
   }
   await_leftover(opportunistic);
-  finish(production);
-  finish(opportunistic);
+  process_finish(production);
+  process_finish(opportunistic);
   scene_end(&scene);
 }
 
@@ -220,8 +218,8 @@ TEST(a_rate_that_is_set_holds_until_auto) {
   process_say(production, "go");
   order("set-rate", opportunistic, "auto");
   await_leftover(opportunistic);
-  finish(production);
-  finish(opportunistic);
+  process_finish(production);
+  process_finish(opportunistic);
   scene_end(&scene);
 }
 
@@ -259,9 +257,9 @@ static void check_turns_with(const char *memory) {
     await_kernels(production, 20);
     check_only_production_runs(production, opportunistic);
   }
-  finish(production);
+  process_finish(production);
   await_kernels(opportunistic, 20);
-  finish(opportunistic);
+  process_finish(opportunistic);
   CHECK(overlaps() == overlaps_before, "they run at once");
   scene_end(&scene);
 }

@@ -17,8 +17,6 @@
 
 static struct scene scene;
 
-static void finish(struct process *job) { process_finish(job); }
-
 static void check_lines(const struct process *job, int count) {
   CHECK(process_log_lines(job) == count, "%d lines in its log, not %d", process_log_lines(job), count);
 }
@@ -26,7 +24,7 @@ static void check_lines(const struct process *job, int count) {
 TEST(none) {
   scene_begin(&scene, CARD);
   struct process *job = scene_start(&scene, NULL, "job", "--bytes", "24M", "--rounds", "20", NULL);
-  finish(job);
+  process_finish(job);
   check_lines(job, 1);
   CHECK(process_log_count(job, "no daemon") == 1);
   scene_end(&scene);
@@ -46,8 +44,8 @@ TEST(comes_later) {
   CHECK(strstr(text, pid), "gpusharectl status does not show %s:\n%s", pid, text);
   /* It takes turns now. */
   struct process *other = scene_start(&scene, NULL, "job", "--bytes", "24M", "--rounds", "10", NULL);
-  finish(other);
-  finish(job);
+  process_finish(other);
+  process_finish(job);
   check_lines(other, 0);
   scene_check_no_overlaps(&scene, 0);
   scene_end(&scene);
@@ -70,7 +68,7 @@ TEST(comes_later_to_several) {
     process_expect(jobs[i], "round", NULL, 0);
   }
   for (int i = 0; i < 3; i++)
-    finish(jobs[i]);
+    process_finish(jobs[i]);
   scene_end(&scene);
 }
 
@@ -86,7 +84,7 @@ TEST(required) {
   }
   check_lines(job, 1);
   scene_start_daemon(&scene, NULL);
-  finish(job);
+  process_finish(job);
   scene_end(&scene);
 }
 
@@ -99,7 +97,7 @@ static void run_with_wrong(const char *setting, const char *complaint) {
   process_expect(job, "ready", NULL, 0);
   CHECK(scene_process(&scene, job, 0).pinned_bytes == 0, "the default is to convert");
   process_say(job, "go");
-  finish(job);
+  process_finish(job);
   check_lines(job, 1);
   CHECK(process_log_count(job, complaint) == 1, "the line is not: %s", complaint);
   scene_end(&scene);
@@ -125,7 +123,7 @@ TEST(daemon_of_another_version) {
   struct process *stranger = scene_start(&scene, plain, "stranger", scene.socket, NULL);
   process_expect(stranger, "listening", NULL, 0);
   struct process *job = scene_start(&scene, NULL, "job", "--bytes", "24M", "--rounds", "5", NULL);
-  finish(job);
+  process_finish(job);
   check_lines(job, 1);
   CHECK(process_log_count(job, "version") == 1);
   process_close_input(stranger);
@@ -180,6 +178,6 @@ TEST(garbage) {
   process_drain(job);
   process_expect(job, "round", NULL, 0);
   process_expect(job, "round", NULL, 0);
-  finish(job);
+  process_finish(job);
   scene_end(&scene);
 }

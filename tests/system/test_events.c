@@ -28,8 +28,6 @@ static bool is_deserted(const struct scene_status *status, const void *what) {
   return status->job_count == 0;
 }
 
-static void finish(struct process *job) { process_finish(job); }
-
 static const char *path_of(const char *name) {
   static char paths[8][96];
   static unsigned next;
@@ -97,7 +95,7 @@ TEST(a_timeline_agrees_with_status) {
     jobs[i] = scene_start(&scene, NULL, "toiler", "40M", "2ms", NULL);
   scene_await(&scene, has_handed_over, NULL, "hand-overs");
   for (int i = 0; i < 3; i++)
-    finish(jobs[i]);
+    process_finish(jobs[i]);
   scene_await(&scene, is_deserted, NULL, "all have gone");
   const char *trace = path_of("trace.json"), *status = path_of("status.json");
   write_json("status.json", "status", NULL);
@@ -198,9 +196,9 @@ TEST(json_is_as_its_schemas_say) {
   check_running();
   CHECK(scene_ctl(&scene, NULL, 0, "resume", "1", NULL) == 0);
   process_kill(jobs[1]);
-  finish(jobs[0]);
-  finish(jobs[2]);
-  finish(jobs[3]);
+  process_finish(jobs[0]);
+  process_finish(jobs[2]);
+  process_finish(jobs[3]);
   scene_await(&scene, is_deserted, NULL, "all have gone");
   check_ended();
   scene_end(&scene);

@@ -48,13 +48,11 @@ static void start_daemon(const char *mode) {
   scene_start_daemon(&scene, "--mode", mode, "--tq", "3600", NULL);
 }
 
-static void finish(struct process *process) { process_finish(process); }
-
 /* Another job has the second GPU at once, and to itself. */
 static void compute_on_second(const struct process *looker) {
   struct scene_status status;
   uint64_t start_ns = clock_now_ns();
-  finish(scene_start(&scene, NULL, "looker", "1", BYTES, "30", NULL));
+  process_finish(scene_start(&scene, NULL, "looker", "1", BYTES, "30", NULL));
   uint64_t took_ns = clock_now_ns() - start_ns;
   CHECK(took_ns < 5 * NS_PER_S * test_scale(), "%llu ms", (unsigned long long)(took_ns / NS_PER_MS));
   CHECK(scene_ask_status(&scene, &status) == 0);
@@ -92,7 +90,7 @@ TEST(looking_is_not_using) {
   compute_on_second(looker);
   check_has_not_held(looker);
   check_passes_freely(looker);
-  finish(looker);
+  process_finish(looker);
   scene_end(&scene);
 }
 
@@ -103,7 +101,7 @@ TEST(looking_without_daemon_is_not_using) {
   start_daemon("on");
   scene_await(&scene, scene_job_known, looker, "the daemon knows it");
   compute_on_second(looker);
-  finish(looker);
+  process_finish(looker);
   scene_end(&scene);
 }
 
@@ -116,8 +114,8 @@ TEST(looking_is_not_using_in_auto) {
   for (int i = 0; i < 2; i++)
     jobs[i] = scene_start(&scene, NULL, "looker", "1", "20971520", "50", NULL);
   for (int i = 0; i < 2; i++)
-    finish(jobs[i]);
+    process_finish(jobs[i]);
   scene_check_no_overlaps(&scene, 0);
-  finish(looker);
+  process_finish(looker);
   scene_end(&scene);
 }

@@ -29,8 +29,6 @@ static struct process *endless_job(environment_list environment) {
   return scene_start(&scene, environment, "job", "--bytes", "8M", "--rounds", "0", "--progress", NULL);
 }
 
-static void finish(struct process *job) { process_finish(job); }
-
 /* Each of the jobs gets work done from now on: two more rounds, as the first may have been under way. */
 static void check_progress(struct process **jobs, int count) {
   char line[64];
@@ -96,7 +94,7 @@ TEST(jobs_at_random) {
   }
   check_progress(jobs, JOBS);
   for (int i = 0; i < JOBS; i++)
-    finish(jobs[i]);
+    process_finish(jobs[i]);
   excuse_overlaps_with(0);
   scene_end(&scene);
 }
@@ -118,7 +116,7 @@ TEST(daemon_at_random) {
   }
   check_progress(jobs, JOBS);
   for (int i = 0; i < JOBS; i++)
-    finish(jobs[i]);
+    process_finish(jobs[i]);
   scene_end(&scene);
 }
 
@@ -135,7 +133,7 @@ TEST(daemon_stopped_and_started) {
   for (int i = 0; i < 2; i++)
     scene_await(&scene, scene_job_known, jobs[i], "the job has come back");
   for (int i = 0; i < 2; i++)
-    finish(jobs[i]);
+    process_finish(jobs[i]);
   scene_end(&scene);
 }
 
@@ -154,7 +152,7 @@ TEST(gpusharectl_at_random) {
   }
   check_progress(jobs, 2);
   for (int i = 0; i < 2; i++)
-    finish(jobs[i]);
+    process_finish(jobs[i]);
   scene_check_no_overlaps(&scene, 0);
   scene_end(&scene);
 }
@@ -170,7 +168,7 @@ TEST(holder_dies_at_once) {
   jobs[1] = endless_job(NULL);
   process_kill(jobs[0]);
   process_expect(jobs[1], "round 2", NULL, 0);
-  finish(jobs[1]);
+  process_finish(jobs[1]);
   scene_end(&scene);
 }
 
@@ -237,7 +235,7 @@ static void kill_at(const struct victim *victim) {
       check_progress(&jobs[i], 1);
   for (int i = 0; i < 3; i++)
     if (i != killed)
-      finish(jobs[i]);
+      process_finish(jobs[i]);
   process_close_input(proxy);
   process_wait_exit(proxy, 0);
   scene_end(&scene);

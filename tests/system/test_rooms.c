@@ -431,13 +431,11 @@ static void begin_short(void) {
   fake_expect_silence(&fake, 300); /* it tries again, and does not say the same again */
 }
 
-static void end_other(void) { process_finish(other); }
-
 TEST(short_card) {
   begin_short();
   fake_tell_room(&fake, 32 * MIB);
   fake_await_room(&fake, 0);
-  end_other();
+  process_finish(other);
   fake_tell_room(&fake, 64 * MIB);
   fake_await_active(&fake);
   expect_rounds();
@@ -448,7 +446,7 @@ TEST(short_card_without_daemon) {
   begin_short();
   fake_end(&fake);
   process_drain(job);
-  end_other();
+  process_finish(other);
   expect_rounds();
   finish();
 }

@@ -24,9 +24,6 @@ static struct process *start(const char *memory, const char *soft_limit, int ste
   return program;
 }
 
-/* Its contents are right. */
-static void finish(struct process *program) { process_finish(program); }
-
 static struct gs_msg job_of(const struct process *program) {
   struct scene_status status;
   CHECK(scene_ask_status(&scene, &status) == 0);
@@ -70,9 +67,9 @@ static void check_with(const char *memory) {
   set_soft_limit(idle, "0");
   grow(holder, 1);
   await_left(longest_idle, idle, idle_bytes);
-  finish(idle);
-  finish(holder);
-  finish(longest_idle);
+  process_finish(idle);
+  process_finish(holder);
+  process_finish(longest_idle);
   scene_end(&scene);
 }
 
