@@ -37,6 +37,7 @@ struct service {
   uint64_t waited_ns;                /* by calls */
   uint64_t submitted;                /* by then */
   uint64_t served, served_waited_ns; /* the sums of those before */
+  uint64_t left_ns, left_at; /* the last wait returned, with no look that tells more: when; submissions by then */
 };
 
 _Atomic uint64_t service_wanted;
@@ -63,7 +64,7 @@ static uint64_t submissions(CUdevice device) {
 static void begin_piece(CUdevice device, uint64_t now_ns) {
   struct service *service = &services[device];
   service->piece_ns = now_ns;
-  service->waited_ns = 0;
+  service->waited_ns = service->left_ns = 0;
   service->submitted = submissions(device);
 }
 
@@ -86,9 +87,8 @@ static void begin(CUdevice device) {
   services[device].before = services[device].submitted;
 }
 
-static void end(CUdevice device, bool seen) {
+static void end(CUdevice device, uint64_t now_ns, bool seen) {
   struct service *service = &services[device];
-  uint64_t now_ns = clock_now_ns();
   if (!is_resting(device)) {
     service->total_ns += now_ns - service->begun_ns;
     service->usual_ns = seen ? now_ns - service->begun_ns : 0;
@@ -109,7 +109,7 @@ void service_want(CUdevice device, bool wanted) {
     begin(device);
     atomic_fetch_or(&service_wanted, bit(device));
   } else {
-    end(device, false);
+    end(device, clock_now_ns(), false);
     atomic_fetch_and(&service_wanted, ~bit(device));
   }
   set_look();
@@ -134,11 +134,18 @@ static bool is_over(CUdevice device, uint64_t finished) {
   return submitted == finished && !(in_flight && submitted == services[device].before);
 }
 
+/* The last wait has ended it, as far as is known: nobody looked then, but waits have ended those before. */
+static bool has_left(const struct service *service, uint64_t submitted) {
+  return service->left_ns && service->left_at == submitted && service->usual_ns;
+}
+
 /* Who submits just now and has not seen the reason to look counts from its next submission on. */
 static void end_service(CUdevice device, uint64_t finished, bool seen) {
   pthread_mutex_lock(&lock);
-  if (is_wanted(device) && is_over(device, finished))
-    end(device, seen);
+  if (is_wanted(device) && is_over(device, finished)) {
+    bool left = !seen && has_left(&services[device], finished);
+    end(device, left ? services[device].left_ns : clock_now_ns(), seen || left);
+  }
   set_look();
   pthread_mutex_unlock(&lock);
 }
@@ -155,7 +162,7 @@ struct service_sums service_sums(CUdevice device) {
   struct service *service = &services[device];
   uint64_t now_ns = clock_now_ns(), running_ns = 0;
   if (is_wanted(device) && !is_resting(device))
-    running_ns = now_ns - service->begun_ns;
+    running_ns = (has_left(service, submissions(device)) ? service->left_ns : now_ns) - service->begun_ns;
   if (running_ns && now_ns - service->piece_ns >= patience_ns(service)) {
     service->usual_ns = 0;
     end_piece(device, now_ns, false);
@@ -168,8 +175,10 @@ struct service_sums service_sums(CUdevice device) {
 static void note_wait(CUdevice device, uint64_t since_ns) {
   pthread_mutex_lock(&lock);
   struct service *service = &services[device];
-  uint64_t from_ns = since_ns > service->piece_ns ? since_ns : service->piece_ns;
-  service->waited_ns += clock_now_ns() - from_ns;
+  uint64_t now_ns = clock_now_ns(), from_ns = since_ns > service->piece_ns ? since_ns : service->piece_ns;
+  service->waited_ns += now_ns - from_ns;
+  service->left_ns = now_ns;
+  service->left_at = submissions(device);
   pthread_mutex_unlock(&lock);
 }
 
@@ -201,6 +210,12 @@ static bool has_finished(CUdevice device) {
   return has;
 }
 
+static void goes_on(CUdevice device) {
+  pthread_mutex_lock(&lock);
+  services[device].left_ns = 0;
+  pthread_mutex_unlock(&lock);
+}
+
 static void waited(CUdevice device, uint64_t since_ns) {
   note_wait(device, since_ns);
   if (!is_worth_asking(device))
@@ -208,6 +223,8 @@ static void waited(CUdevice device, uint64_t since_ns) {
   uint64_t submitted = submissions(device);
   if (has_finished(device))
     end_service(device, submitted, true);
+  else
+    goes_on(device);
 }
 
 void service_waited_slow(uint64_t since_ns) {

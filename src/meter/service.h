@@ -5,7 +5,9 @@
  * waits for its input. Unlike the time of the wall it does not grow for lack of work.
  *
  * What was waited for within 0.2 ms is not looked at, nor what programs find out by polling, nor when
- * looks have taken too much of the time lately: that counts until the next look (watch.h) or wait.
+ * looks have taken too much of the time lately: that counts until the next look (watch.h) or wait. If that
+ * look finds that nothing has been submitted since a wait, and a wait has ended what was before, then that one has
+ * ended this.
  *
  * Of it, how much was spent in calls that wait for the GPU: the rest is the host's own. That is known of what
  * a wait has ended; anything else counts as waited for, as the program may have found out in another way:

@@ -81,6 +81,12 @@ static void wait_for(uint64_t ns) {
   service_waited(since_ns);
 }
 
+static void check_sums(uint64_t served, uint64_t waited_ms) {
+  struct service_sums sums = service_sums(0);
+  ck_assert_uint_eq(sums.served, served);
+  ck_assert_uint_eq(sums.waited_ns, waited_ms * MS);
+}
+
 START_TEST(nobody_wants_to_know) {
   wait_after(10 * MS);
   ck_assert_uint_eq(asked, 0);
@@ -203,6 +209,60 @@ START_TEST(a_look_that_took_long_is_forgotten) {
 }
 END_TEST
 
+/* Requests of 5 ms, of which 1 ms is waited; the look at the end of the first took so long that those after it
+ * have none. As watch.c finds out later, after one has told its sums. */
+START_TEST(what_was_not_looked_at_ends_with_its_wait) {
+  service_want(0, true);
+  look_ns = 2 * MS;
+  submitted += 7;
+  now_ns += 4 * MS;
+  wait_for(MS);
+  for (unsigned i = 2; i <= 10; i++) {
+    now_ns += 20 * MS;
+    service_begin(0);
+    submitted += 7;
+    now_ns += 4 * MS;
+    wait_for(MS);
+    ck_assert(!look);
+    now_ns += 10 * MS;
+    ck_assert_uint_eq(service_sums(0).ns, 2 * MS + i * 5 * MS);
+    now_ns += 10 * MS;
+    service_end(0, submitted);
+    ck_assert(look);
+    ck_assert_uint_eq(service_sums(0).ns, 2 * MS + i * 5 * MS);
+    check_sums(7 * i, i);
+  }
+  ck_assert_uint_eq(asked, 1);
+}
+END_TEST
+
+/* It has submitted more since; or the wait was looked at, and something else went on; or waits are not what
+ * ends things here. */
+START_TEST(what_goes_on_after_a_wait_does_not_end_with_it) {
+  service_want(0, true);
+  look_ns = _i == 1 ? 0 : 2 * MS; /* so that the next one is not looked at */
+  submitted += 7;
+  wait_after(5 * MS);
+  service_begin(0);
+  submitted += 7;
+  if (_i == 2) {
+    now_ns += 5 * MS;
+    service_end(0, submitted);
+    service_begin(0);
+  }
+  state = STREAMS_BUSY;
+  wait_after(5 * MS);
+  ck_assert_uint_eq(asked, _i == 1 ? 2 : 1);
+  submitted += _i == 0;
+  uint64_t before_ns = service_sums(0).ns;
+  now_ns += 10 * MS;
+  ck_assert_uint_eq(service_sums(0).ns, before_ns + 10 * MS);
+  service_end(0, submitted);
+  ck_assert_uint_eq(service_sums(0).ns, before_ns + 10 * MS);
+  ck_assert_uint_eq(service_sums(0).served, submitted);
+}
+END_TEST
+
 START_TEST(a_time_in_which_nobody_wants_to_know_is_none) {
   service_want(0, true);
   now_ns += 5 * MS;
@@ -233,12 +293,6 @@ START_TEST(gpus_are_told_apart) {
   ck_assert_uint_eq(asked, 1);
 }
 END_TEST
-
-static void check_sums(uint64_t served, uint64_t waited_ms) {
-  struct service_sums sums = service_sums(0);
-  ck_assert_uint_eq(sums.served, served);
-  ck_assert_uint_eq(sums.waited_ns, waited_ms * MS);
-}
 
 /* Of each request the host takes 5 ms, sometimes 6; then it waits, twice. What is submitted meanwhile counts
  * once it is over. */
@@ -425,6 +479,8 @@ int main(void) {
   tcase_add_test(tests, short_waits_are_not_looked_at);
   tcase_add_loop_test(tests, looks_take_a_small_part_of_the_time, 0, 2);
   tcase_add_test(tests, a_look_that_took_long_is_forgotten);
+  tcase_add_test(tests, what_was_not_looked_at_ends_with_its_wait);
+  tcase_add_loop_test(tests, what_goes_on_after_a_wait_does_not_end_with_it, 0, 3);
   tcase_add_test(tests, a_time_in_which_nobody_wants_to_know_is_none);
   tcase_add_test(tests, gpus_are_told_apart);
   tcase_add_test(tests, what_a_wait_has_ended_is_known);
