@@ -220,45 +220,55 @@ static void reconsider(struct rate_signal *signal) {
 /* What the host does between its calls takes now more, now less time, whatever goes on on the GPU; the time
  * for which it waits for the GPU has none of that. So the host's time is taken to be always the same (a
  * control variate, whose coefficient is one). False: it is no better so. */
-static bool learn_waits(struct rate_signal *signal) {
+static bool learn_waits(struct rate_signal *signal, unsigned ticks) {
   struct rate_gauge waits = signal->waits;
-  double done = gauge_done(&waits, waits.ticks);
+  double done = gauge_done(&waits, ticks);
   if (!signal->serves || done <= 0 || waits.ticks < MEASURE_LEAST)
     return false;
-  double service_ns = gauge_spent(&signal->arrivals, waits.ticks);
-  double host_ns = fmax((service_ns - gauge_spent(&waits, waits.ticks)) / done, 1);
+  double service_ns = gauge_spent(&signal->arrivals, ticks);
+  double host_ns = fmax((service_ns - gauge_spent(&waits, ticks)) / done, 1);
   gauge_charge(&waits, host_ns);
   waits.irregular = is_intermittent(signal);
   double most = fmin(STEADY_ERROR, WAITS_PART * gauge_base_error(&signal->arrivals));
-  if (!gauge_learn(&waits, waits.ticks) || gauge_base_error(&waits) > most)
+  if (!gauge_learn(&waits, ticks) || gauge_base_error(&waits) > most)
     return false;
   signal->host_ns = host_ns;
   signal->waits = waits;
   return true;
 }
 
-/* Both have been learnt, or are not known. Iterations follow each other evenly, but faster and slower by the
- * second: that is a training, too. */
-static void choose_ruler(struct rate_signal *signal) {
-  const struct rate_gauge *arrivals = &signal->arrivals, *kernels = &signal->kernels;
+/* By the last ticks. Iterations follow each other evenly, but faster and slower by the second: that is a
+ * training, too. */
+static void learn_last(struct rate_signal *signal, unsigned ticks) {
+  struct rate_gauge *arrivals = &signal->arrivals, *kernels = &signal->kernels;
+  if (arrivals->ticks >= MEASURE_LEAST)
+    gauge_learn(arrivals, ticks);
   bool steady = arrivals->base > 0 && (tells(signal, kernels) ? is_better(arrivals, kernels)
                                                               : gauge_base_error(arrivals) <= STEADY_ERROR);
-  bool waits = arrivals->base > 0 && gauge_base_error(arrivals) > VERY_STEADY_ERROR && learn_waits(signal);
+  bool waits = arrivals->base > 0 && gauge_base_error(arrivals) > VERY_STEADY_ERROR && learn_waits(signal, ticks);
   bool even = arrivals->base > 0 && arrivals->steady_error <= STEADY_ERROR;
   signal->rough = !steady && !even && !waits;
-  if (signal->rough)
-    reconsider(signal);
-  else
+  if (!signal->rough)
     signal->ruler = waits ? RATE_RULED_BY_WAITS : RATE_RULED_BY_ARRIVALS;
   if (waits || (even && !steady))
     signal->wander = WANDER_MORE * gauge_wander(arrivals);
 }
 
+/* Its start may be among what was measured, and a request that came alone in it. */
+static void choose_ruler(struct rate_signal *signal) {
+  unsigned ticks = signal->arrivals.ticks;
+  learn_last(signal, ticks);
+  if (signal->rough && ticks > MEASURE_MOST)
+    learn_last(signal, MEASURE_MOST);
+  if (signal->rough && ticks > MEASURE_MOST)
+    learn_last(signal, ticks);
+  if (signal->rough)
+    reconsider(signal);
+}
+
 bool signal_learn(struct rate_signal *signal) {
-  struct rate_gauge *arrivals = &signal->arrivals, *kernels = &signal->kernels;
-  arrivals->irregular = is_intermittent(signal);
-  if (arrivals->ticks >= MEASURE_LEAST)
-    gauge_learn(arrivals, arrivals->ticks);
+  struct rate_gauge *kernels = &signal->kernels;
+  signal->arrivals.irregular = is_intermittent(signal);
   if (gauge_learn(kernels, kernels->ticks))
     gauge_expect(kernels, 1, EXPECTED_ERROR);
   choose_ruler(signal);

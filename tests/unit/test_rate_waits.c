@@ -49,6 +49,28 @@ END_TEST
 START_TEST(that_they_are_short_matters_not) { check_that_waits_tell(0.01); }
 END_TEST
 
+/* As a server that is tried out once it is there, and then has to wait for its first request: it compiles, and
+ * waits for each piece. */
+START_TEST(what_was_before_the_first_requests_is_no_measure) {
+  add_waiting(0.15, 0.9);
+  producer->served = 0.3;
+  producer->jitter = 0.3;
+  for (int i = 0; i < 2; i++) {
+    producer->idle = false;
+    scene_run(&scene, 0.9);
+    ck_assert_int_eq(scene.gpu.state, RATE_MEASURING);
+    producer->idle = true;
+    scene_run(&scene, 5);
+    ck_assert_int_eq(scene.gpu.state, RATE_FREE);
+  }
+  producer->idle = false;
+  producer->waits = 0.01;
+  scene_run(&scene, 2.5);
+  ck_assert_int_ne(scene.gpu.state, RATE_MEASURING);
+  ck_assert_double_gt(producer->job.signal.host_ns, 0);
+}
+END_TEST
+
 /* As of a library that does not tell them. */
 START_TEST(without_waits_a_host_that_wanders_hides_the_loss) {
   double most = 0;
@@ -151,6 +173,7 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {waits_tell_the_loss_where_the_host_wanders,
                                 that_they_are_short_matters_not,
+                                what_was_before_the_first_requests_is_no_measure,
                                 without_waits_a_host_that_wanders_hides_the_loss,
                                 waits_are_not_needed_where_arrivals_are_steady,
                                 who_waits_for_less_is_measured_again,
