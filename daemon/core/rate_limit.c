@@ -101,6 +101,13 @@ static struct rate_loss worst_loss(const struct rate_gpu *gpu, unsigned ticks) {
 #define INCREASE_MOST 0.6        /* of the limit, beyond the additive one */
 #define CALM_MOST 3              /* in a row: each makes the next step eight times as large */
 #define TRIES 4                  /* decreases by half in a row: then it is not the limit */
+#define CAUTION 0.2              /* standard errors */
+
+/* What production is steered to lose: the less is known of what it does, the less; but at least half, or a
+ * poor signal would leave nothing for others. */
+static double aim_of(const struct rate_loss *loss) {
+  return RATE_AIM - fmin(CAUTION * loss->error, RATE_AIM / 2);
+}
 
 /* Production loses nothing that can be seen, so nobody knows how much more it would stand. */
 static bool is_calm(const struct rate_loss *loss) {
@@ -147,7 +154,7 @@ static void decrease(struct rate_gpu *gpu, double step) {
 static double take_difference(const struct rate_loss *loss) {
   double *doubt = &loss->whose->doubt;
   double trust = squared(*doubt) / (squared(*doubt) + squared(loss->noise));
-  double moved = trust * (RATE_AIM - loss->loss) + (1 - trust) * (loss->whose->due - loss->due);
+  double moved = trust * (aim_of(loss) - loss->loss) + (1 - trust) * (loss->whose->due - loss->due);
   *doubt = sqrt((1 - trust) * squared(*doubt) + squared(SLOPE_ERROR * moved) + squared(DRIFT));
   if (is_calm(loss))
     *doubt = fmax(*doubt, RATE_AIM);
@@ -160,7 +167,7 @@ static void scale_doubts(struct rate_gpu *gpu, double factor) {
 }
 
 static void change_limit(struct rate_gpu *gpu, const struct rate_loss *loss) {
-  if (loss->loss < RATE_AIM && !share_is_wanted(gpu)) {
+  if (loss->loss < aim_of(loss) && !share_is_wanted(gpu)) {
     rate_enter(gpu, RATE_STEADY, RATE_NO_DEMAND);
     return;
   }

@@ -685,6 +685,31 @@ START_TEST(other_kernels_are_another_phase) {
 }
 END_TEST
 
+/* What it loses in the end if its speed is irregular while it is measured, and never again. Guests cost it
+ * something from their first share on. */
+static double lose(uint64_t seed) {
+  scene_init(&scene, seed);
+  producer = scene_add_producer(&scene);
+  producer->leftover = 0;
+  producer->cost = 0.2;
+  producer->sampled_part = 0;
+  producer->jitter = 0.02;
+  scene_add_guest(&scene, 1);
+  ck_assert(scene_run_until(&scene, RATE_SLOW_START));
+  producer->jitter = 0;
+  scene_run(&scene, 12);
+  return scene_limit(&scene) * producer->cost;
+}
+
+START_TEST(who_is_known_worse_loses_less) {
+  double lost = 0;
+  for (uint64_t seed = 1; seed <= 100; seed++)
+    lost += lose(seed) / 100;
+  ck_assert_double_le(lost, 0.985 * RATE_AIM);
+  ck_assert_double_ge(lost, 0.9 * RATE_AIM);
+}
+END_TEST
+
 /* A server: its requests come as they come, but each takes as long as ever. */
 START_TEST(service_time_tells_of_irregular_work) {
   producer = scene_add_producer(&scene);
@@ -912,6 +937,7 @@ int main(void) {
                                 kernels_decide_where_arrivals_cannot,
                                 other_kernels_are_another_phase,
                                 without_any_signal_guests_wait,
+                                who_is_known_worse_loses_less,
                                 service_time_tells_of_irregular_work,
                                 a_poor_signal_is_measured_for_longer,
                                 few_samples_tell_nothing,
