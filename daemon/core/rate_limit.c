@@ -56,9 +56,10 @@ static double gain_through_zero(const struct rate_gpu *gpu, const struct rate_lo
 
 /* By so much the limit changes for a part of production's speed. Small limits cost something from the first
  * share on, so there the line goes through zero; large ones only beyond what production leaves over, or so it
- * is believed until that was not enough again and again: then the line goes through zero there as well. */
+ * is believed until that was not enough again and again: then the line goes through zero there as well; and
+ * where requests meet by chance what guests do. */
 static double gain_at(const struct rate_gpu *gpu, const struct rate_loss *loss) {
-  return fmin(gain_through_zero(gpu, loss), ldexp(loss->gain, (int)gpu->falls));
+  return fmin(gain_through_zero(gpu, loss), loss->by_chance ? INFINITY : ldexp(loss->gain, (int)gpu->falls));
 }
 
 /* What production is to get back may lower the limit by no more than a part: of itself, or of small ones. */
@@ -98,7 +99,7 @@ static struct rate_loss worst_loss(const struct rate_gpu *gpu, unsigned ticks) {
 #define DRIFT 0.0005    /* of the loss, from window to window, without being seen */
 #define DECREASE_MOST 0.5
 #define START_DECREASE_MOST 0.75 /* at the end of slow start: as far as two steps back */
-#define INCREASE_MOST 0.6        /* of the limit, beyond the additive one */
+#define INCREASE_MOST 0.6        /* of the limit, or what is steered for */
 #define CALM_MOST 3              /* in a row: each makes the next step eight times as large */
 #define TRIES 4                  /* decreases by half in a row: then it is not the limit */
 #define CAUTION 0.2              /* standard errors */
@@ -135,6 +136,7 @@ static void increase(struct rate_gpu *gpu, double step) {
   gpu->tries = 0;
   gpu->falls /= 2;
   gpu->falling = false;
+  step = fmin(step, fmax(INCREASE_MOST * gpu->limit, RATE_AIM * RATE_WHOLE_GPU));
   set_limit(gpu, gpu->limit + fmax(step, fmin(boosted, INCREASE_MOST * gpu->limit)), RATE_STEADY, RATE_KEEPS);
 }
 
@@ -218,6 +220,11 @@ static bool some_bad(const struct rate_gpu *gpu, bool undecided) {
   return false;
 }
 
+/* What is known once slow start is over: no more than its last window tells. */
+static void doubt_all(struct rate_gpu *gpu, double doubt) {
+  rate_each_job(job, &gpu->production) { job->signal.doubt = doubt; }
+}
+
 /* Coarse: production can lose little more than the limit, and the next one is twice as high. So the error may
  * be as large as a part of the limit; and where a loss can't be told from chance, at twice the limit it can
  * rather. */
@@ -245,8 +252,13 @@ static bool is_probed(const struct rate_gpu *gpu, const struct rate_loss *loss) 
 }
 
 static void end_start(struct rate_gpu *gpu, const struct rate_loss *loss) {
-  rate_each_job(job, &gpu->production) { job->signal.doubt = loss->loss; } /* nothing was known */
+  doubt_all(gpu, loss->loss);
   change_limit(gpu, loss);
+}
+
+static void end_at_most(struct rate_gpu *gpu, const struct rate_loss *loss) {
+  doubt_all(gpu, fmax(loss->error, RATE_AIM));
+  set_limit(gpu, gpu->limit, RATE_STEADY, RATE_KEEPS);
 }
 
 /* Where production's speed wanders by itself, a loss shows when others pause, if it is large enough. */
@@ -305,7 +317,7 @@ static void step_start(struct rate_gpu *gpu) {
   else if (bad)
     gpu->reason = RATE_UNDECIDED;
   else if (good && gpu->limit >= limit_most(gpu))
-    set_limit(gpu, gpu->limit, RATE_STEADY, RATE_KEEPS);
+    end_at_most(gpu, &loss);
   else if (good && share_is_wanted(gpu))
     set_limit(gpu, gpu->limit * STRIDE, RATE_SLOW_START, RATE_KEEPS);
   else

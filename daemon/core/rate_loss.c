@@ -77,6 +77,7 @@ static unsigned marked(const struct rate_gauge *gauge, unsigned ticks) {
 /* What stands for them: by the host's usual time, where that changes by itself. */
 static struct rate_loss waits_loss_in(const struct rate_signal *signal, unsigned ticks) {
   struct rate_loss loss = loss_in(signal, &signal->waits, ticks);
+  loss.by_chance = signal->waits.irregular;
   loss.gain = 1 / fmax(busy_part(signal), BUSY_PART_LEAST);
   return loss;
 }

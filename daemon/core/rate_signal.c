@@ -245,7 +245,8 @@ static void learn_last(struct rate_signal *signal, unsigned ticks) {
     gauge_learn(arrivals, ticks);
   bool steady = arrivals->base > 0 && (tells(signal, kernels) ? is_better(arrivals, kernels)
                                                               : gauge_base_error(arrivals) <= STEADY_ERROR);
-  bool waits = arrivals->base > 0 && gauge_base_error(arrivals) > VERY_STEADY_ERROR && learn_waits(signal, ticks);
+  bool waits =
+      arrivals->base > 0 && gauge_base_error(arrivals) > VERY_STEADY_ERROR && learn_waits(signal, ticks);
   bool even = arrivals->base > 0 && arrivals->steady_error <= STEADY_ERROR;
   signal->rough = !steady && !even && !waits;
   if (!signal->rough)

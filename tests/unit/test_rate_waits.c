@@ -46,11 +46,36 @@ static void check_that_waits_tell(double waits) {
 START_TEST(waits_tell_the_loss_where_the_host_wanders) { check_that_waits_tell(0.4); }
 END_TEST
 
+/* Its host does nearly all of a request, so all of the GPU costs it little, and that is still too much. After
+ * some seconds the limit is on average where it should be. */
+static void check_that_little_is_found(double cost) {
+  double sum = 0, best = RATE_AIM / cost;
+  add_waiting(0.15, 0.02);
+  producer->served = 0.25;
+  producer->irregular = 1;
+  producer->leftover = 0;
+  producer->cost = cost;
+  ck_assert(scene_run_until(&scene, RATE_STEADY));
+  ck_assert_int_eq(producer->job.signal.ruler, RATE_RULED_BY_WAITS);
+  scene_run(&scene, 3);
+  for (int i = 0; i < 100; i++, scene_tick(&scene))
+    sum += scene_limit(&scene) / 100;
+  ck_assert_double_ge(sum, 0.7 * best);
+  ck_assert_double_le(sum, 1.3 * best);
+}
+
+START_TEST(requests_meet_guests_by_chance) { check_that_little_is_found(0.08); }
+END_TEST
+
+/* Slow start ends without having seen it. */
+START_TEST(what_nobody_has_seen_yet_is_not_known) { check_that_little_is_found(0.033); }
+END_TEST
+
 START_TEST(that_they_are_short_matters_not) { check_that_waits_tell(0.01); }
 END_TEST
 
-/* As a server that is tried out once it is there, and then has to wait for its first request: it compiles, and
- * waits for each piece. */
+/* As a server that is tried out once it is there, and then has to wait for its first request: it compiles,
+ * and waits for each piece. */
 START_TEST(what_was_before_the_first_requests_is_no_measure) {
   add_waiting(0.15, 0.9);
   producer->served = 0.3;
@@ -173,6 +198,8 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {waits_tell_the_loss_where_the_host_wanders,
                                 that_they_are_short_matters_not,
+                                requests_meet_guests_by_chance,
+                                what_nobody_has_seen_yet_is_not_known,
                                 what_was_before_the_first_requests_is_no_measure,
                                 without_waits_a_host_that_wanders_hides_the_loss,
                                 waits_are_not_needed_where_arrivals_are_steady,
