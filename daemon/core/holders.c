@@ -81,12 +81,21 @@ static bool goes_before(const struct sched_job *a, const struct sched_job *b, ui
   return rank_a != rank_b ? rank_a < rank_b : sched_job_held_ns(a, now_ns) < sched_job_held_ns(b, now_ns);
 }
 
-/* Of those whose seat is in question: the best rank; of equals, who has held for the shortest time so far. */
+/* A member waits somewhere, whose part of what this one has submitted nobody can wait for if this one stops.
+ */
+static bool can_stop(const struct sched_job *holder) { return !holder->gang || !gang_waits(holder->gang); }
+
+static bool stays_before(const struct sched_job *a, const struct sched_job *b, uint64_t now_ns) {
+  return can_stop(a) != can_stop(b) ? !can_stop(a) : goes_before(a, b, now_ns);
+}
+
+/* Of those whose seat is in question: who cannot stop; the best rank; of equals, who has held for the
+ * shortest time so far. */
 static struct sched_job *best(const struct sched_gpu *gpu, uint64_t now_ns) {
   struct sched_job *best = NULL;
   list_each(node, &gpu->holders) {
     struct sched_job *job = job_of_turn(node);
-    if (job->undecided && (!best || goes_before(job, best, now_ns)))
+    if (job->undecided && (!best || stays_before(job, best, now_ns)))
       best = job;
   }
   return best;

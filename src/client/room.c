@@ -21,8 +21,10 @@
  * to believe that the card has less than it says. */
 #define SHORT_NS (2 * NS_PER_S)
 
-/* A turn whose end takes longer than that may be waiting for a thread that waits for room. */
+/* A turn whose end takes longer than that may be waiting for a thread that waits for room. Sooner where a
+ * gang stops together: then others may be waiting for what that thread would do next. */
 #define ENDING_NS (2 * NS_PER_S)
+#define ENDING_TOGETHER_NS (50 * NS_PER_MS)
 
 uint64_t room_bytes(const struct gpu *gpu) { return gpu->room_bound ? gpu->room_bytes : UINT64_MAX; }
 
@@ -201,6 +203,18 @@ static bool may_get(const struct gpu *gpu, uint64_t bytes) {
   return is_possible(gpu, bytes) && runs(gpu) && !is_ending(gpu);
 }
 
+static uint64_t ending_ns(const struct gpu *gpu) { return gpu->together ? ENDING_TOGETHER_NS : ENDING_NS; }
+
+uint64_t client_ending_ns(CUdevice device) {
+  struct gpu *gpu = client_gpu(device);
+  if (!gpu)
+    return ENDING_NS;
+  pthread_mutex_lock(&client.lock);
+  uint64_t ns = ending_ns(gpu);
+  pthread_mutex_unlock(&client.lock);
+  return ns;
+}
+
 bool client_room_wait(CUdevice device, uint64_t bytes) {
   struct gpu *gpu = client_gpu(device);
   if (!gpu)
@@ -228,7 +242,7 @@ void client_room_await(CUdevice device, uint64_t bytes) {
     if (!is_ending(gpu))
       give_up_ns = UINT64_MAX;
     else if (give_up_ns == UINT64_MAX)
-      give_up_ns = clock_now_ns() + ENDING_NS;
+      give_up_ns = clock_now_ns() + ending_ns(gpu);
     if (!condition_wait(&client.memory_changed, &client.lock, give_up_ns))
       break;
   }

@@ -1,7 +1,7 @@
 /*
  * ranker.c - one of the two ranks of a distributed program. Its GPU is the one of its rank's number.
  *
- * usage: ranker RANK MEETING BYTES ROUNDS STREAMS SEED [visiting]
+ * usage: ranker RANK MEETING BYTES ROUNDS STREAMS SEED [visiting | growing]
  *
  * Each iteration has, in each stream, some kernels and then a collective, which ends once the other rank has
  * come to the same one. Its two sides are one call, as the launch of a collective's kernel is. Of two streams
@@ -10,7 +10,8 @@
  * they meet.
  *
  * Says "filled" and waits for a line; with "visiting" it then makes a context on the other GPU, which it does
- * not use. Each word is added to once in each of the ROUNDS; in the end all are checked. Then "ok".
+ * not use; with "growing" it has a quarter of BYTES at first, and allocates the rest while it works. Each
+ * word is added to once in each of the ROUNDS; in the end all are checked. Then "ok".
  */
 #include <fcntl.h>
 #include <stdbool.h>
@@ -31,6 +32,9 @@
 #define SPINS 3
 #define SPIN_NS NS_PER_MS
 #define MEETING_BYTES 4096
+#define PIECES 3      /* of what is allocated later: one in each of so many iterations, */
+#define FIRST_PIECE 8 /* from one of these on */
+#define FIRST_PIECES 40
 
 /* One stream, and what it works on. */
 struct lane {
@@ -44,6 +48,9 @@ static struct gpu gpu;
 static struct lane lanes[STREAMS_MAX];
 static int rank, lane_count;
 static uint64_t lane_words, random_state;
+static CUdeviceptr pieces[PIECES]; /* 0: not yet */
+static uint64_t piece_words;       /* 0: it does not grow */
+static uint32_t first_piece;
 
 static uint64_t seed_of(int lane) { return (uint64_t)(10 * rank + lane); }
 
@@ -115,21 +122,39 @@ static void submit(const struct lane *lane, uint32_t iteration) {
   MUST(cuEventRecord(done, lane->stream));
 }
 
+static void grow(uint32_t iteration) {
+  uint32_t piece = iteration - first_piece;
+  if (!piece_words || iteration < first_piece || piece >= PIECES)
+    return;
+  pieces[piece] = gpu_alloc(piece_words);
+  gpu_fill(&gpu, lanes[0].stream, pieces[piece], piece_words, seed_of(STREAMS_MAX + (int)piece));
+}
+
+static void check_pieces(void) {
+  for (int i = 0; i < PIECES && piece_words; i++)
+    gpu_verify(pieces[i], piece_words, seed_of(STREAMS_MAX + i), 0);
+}
+
 static void iterate(uint32_t iteration) {
+  grow(iteration);
   for (int i = 0; i < lane_count; i++)
     submit(&lanes[rank == 0 ? i : lane_count - 1 - i], iteration);
 }
 
 int main(int argc, char **argv) {
   bool visits = argc == 8 && strcmp(argv[7], "visiting") == 0;
-  if (argc != 7 && !visits)
+  bool grows = argc == 8 && strcmp(argv[7], "growing") == 0;
+  if (argc != 7 && !visits && !grows)
     return 2;
   rank = atoi(argv[1]);
   lane_count = atoi(argv[5]);
   if ((rank != 0 && rank != 1) || lane_count < 1 || lane_count > STREAMS_MAX)
     return 2;
   uint64_t rounds = strtoull(argv[4], NULL, 0);
-  lane_words = strtoull(argv[3], NULL, 0) / sizeof(uint64_t) / (unsigned)lane_count;
+  uint64_t words = strtoull(argv[3], NULL, 0) / sizeof(uint64_t);
+  piece_words = grows ? words / (PIECES + 1) : 0;
+  first_piece = FIRST_PIECE + splitmix_next(&random_state) % FIRST_PIECES;
+  lane_words = (words - PIECES * piece_words) / (unsigned)lane_count;
   random_state = strtoull(argv[6], NULL, 0) + (unsigned)rank;
   gpu_start(&gpu, rank);
   CUdeviceptr meeting = open_meeting(argv[2]);
@@ -144,6 +169,7 @@ int main(int argc, char **argv) {
   MUST(cuCtxSynchronize());
   for (int i = 0; i < lane_count; i++)
     gpu_verify(lanes[i].at, lane_words, seed_of(i), rounds);
+  check_pieces();
   gpu_say("ok");
   return 0;
 }

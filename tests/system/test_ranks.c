@@ -23,15 +23,17 @@ struct job {
 };
 
 struct manner {
-  const char *rounds, *streams, *visiting; /* the last may be NULL */
+  const char *rounds, *streams, *besides; /* the last may be NULL */
 };
 static const struct manner plain = {"80", "1", NULL};
 
-static void begin(const char *grace) {
+static void begin_in_mode(const char *mode, const char *grace) {
   seed = test_seed();
   scene_begin(&scene, "small,gpus=2,capacity=64MiB");
-  scene_start_daemon(&scene, "--mode", "on", "--tq", "200ms", "--capacity", "12M", "--grace", grace, NULL);
+  scene_start_daemon(&scene, "--mode", mode, "--tq", "200ms", "--capacity", "12M", "--grace", grace, NULL);
 }
+
+static void begin(const char *grace) { begin_in_mode("on", grace); }
 
 static struct process *start_member(const char *gang, const char *program, const char *const arguments[7]) {
   char name[64];
@@ -47,7 +49,7 @@ static void start_ranks(struct job *job, const struct manner *manner) {
   for (int i = 0; i < GPUS; i++)
     job->ranks[i] = start_member(job->name, "ranker",
                                  (const char *const[7]){i ? "1" : "0", meeting, "8388608", manner->rounds,
-                                                        manner->streams, number, manner->visiting});
+                                                        manner->streams, number, manner->besides});
 }
 
 /* The ranks of both have attached to their own GPUs by the time that one of them works, or visits another. */
@@ -101,28 +103,42 @@ static struct seen check_both(const struct manner *manner) {
   CHECK(process_log_count(scene.daemon, "within the grace") == 0); /* nobody was passed over */
   for (unsigned i = 0; i < GPUS; i++) {
     CHECK(seen.handovers[i] >= HANDOVERS, "%" PRIu64 " on GPU %u", seen.handovers[i], i);
-    scene_check_no_overlaps(&scene, i);
   }
+  return seen;
+}
+
+static struct seen check_turns(const struct manner *manner) {
+  struct seen seen = check_both(manner);
+  for (unsigned i = 0; i < GPUS; i++)
+    scene_check_no_overlaps(&scene, i);
   return seen;
 }
 
 TEST(ranks_take_turns) {
   begin("30s");
-  check_both(&plain);
+  check_turns(&plain);
   scene_end(&scene);
 }
 
 /* Each may have launched what the other has not. */
 TEST(ranks_with_two_streams_take_turns) {
   begin("30s");
-  check_both(&(struct manner){"40", "2", NULL});
+  check_turns(&(struct manner){"40", "2", NULL});
+  scene_end(&scene);
+}
+
+/* They fit beside each other at first, and then on the one GPU no longer, or on both. Threads wait for memory
+ * when they are stopped, and others for what these do next. */
+TEST(ranks_that_grow_take_turns) {
+  begin_in_mode("auto", "3s");
+  check_both(&(struct manner){"80", "1", "growing"});
   scene_end(&scene);
 }
 
 /* So each gang has two attachments on each GPU, of which one never works. */
 TEST(ranks_that_visit_each_others_gpu_take_turns) {
   begin("30s");
-  struct seen seen = check_both(&(struct manner){"80", "1", "visiting"});
+  struct seen seen = check_turns(&(struct manner){"80", "1", "visiting"});
   CHECK(seen.attachments == 2 * GPUS * GPUS, "%d", seen.attachments);
   scene_end(&scene);
 }
@@ -137,7 +153,7 @@ TEST(ranks_whose_launcher_came_first_take_turns) {
     process_expect(launchers[i], "looking", NULL, 0);
     scene_await(&scene, scene_job_known, launchers[i], "the launcher is there");
   }
-  check_both(&plain);
+  check_turns(&plain);
   for (int i = 0; i < 2; i++) {
     process_say(launchers[i], "end");
     process_wait_exit(launchers[i], 0);

@@ -352,6 +352,66 @@ START_TEST(who_has_stopped_is_not_blamed_for_one_that_has_not) {
 }
 END_TEST
 
+/* ---- two gangs for whom there was room, and that grow ---- */
+
+static struct sched_gang rivals;
+
+static void grow(int i, uint64_t bytes) {
+  scheduler_memory_report(&jobs[i], bytes, 0, now_ns, &change);
+  execute();
+}
+
+static void grow_on(int gpu, bool rivals_first) {
+  grow(rivals_first ? B0 + gpu : A0 + gpu, CARD * 5 / 8);
+  grow(rivals_first ? A0 + gpu : B0 + gpu, CARD * 5 / 8);
+}
+
+static void stop_alone(int i) {
+  say_stopped(i, 10, true);
+  release(i);
+  request(i);
+}
+
+/* Turns begin on the one GPU: a member stops there, and the other goes on until it waits for that one. */
+static void begin_with_one_gpu(bool rivals_first) {
+  scheduler_set_mode(&scheduler, NULL, GS_MODE_AUTO, now_ns, &change);
+  gang_init(&rivals);
+  for (int i = A0; i <= B1; i++)
+    if (i % GPUS < 2)
+      come(i, 0);
+  join(A0);
+  join(A1);
+  for (int i = B0; i <= B1; i++)
+    ck_assert(scheduler_join(&jobs[i], &rivals, now_ns, &change));
+  execute();
+  grow_on(1, rivals_first);
+}
+
+/* So that one cannot stop without it: if turns begin there, too, its rival does, whoever is the last to grow.
+ */
+static void check_who_stops(int order) {
+  set_up();
+  begin_with_one_gpu(order & 1);
+  ck_assert_uint_eq(told[A1].drops + told[B1].drops, 1);
+  int loser = told[A1].drops ? A0 : B0, winner = loser == A0 ? B0 : A0;
+  stop_alone(loser + 1);
+  grow_on(0, order & 2);
+  ck_assert_uint_eq(told[loser].drops, 0);
+  ck_assert_uint_eq(told[winner].drops, 1);
+  ck_assert(told[winner].together && told[winner + 1].together);
+  for (int i = winner; i <= winner + 1; i++)
+    say_stopped(i, 20, true);
+  for (int i = winner; i <= winner + 1; i++)
+    release(i);
+  ck_assert(told[loser + 1].holds);
+}
+
+START_TEST(who_cannot_stop_alone_is_not_told_to) {
+  for (int order = 0; order < 4; order++)
+    check_who_stops(order);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {who_is_behind_lets_a_few_calls_pass_at_a_time,
                                 one_that_has_nothing_to_let_pass_is_not_asked_all_the_time,
@@ -365,6 +425,7 @@ int main(void) {
                                 a_member_that_waits_need_not_wait_for_one_that_does_not_answer,
                                 nor_if_its_memory_has_no_page_faults,
                                 who_has_stopped_is_not_blamed_for_one_that_has_not,
+                                who_cannot_stop_alone_is_not_told_to,
                                 NULL};
   return suite_main("joint", tests, set_up, NULL);
 }

@@ -16,7 +16,6 @@
 #define REFUSED_NS (10 * NS_PER_S) /* how long the card may lack what the daemon has promised */
 #define FIRST_PAUSE_NS NS_PER_MS
 #define LONGEST_PAUSE_NS (200 * NS_PER_MS)
-#define CLOSING_NS (2 * NS_PER_S)
 
 /* ---- which memory ---- */
 
@@ -135,7 +134,7 @@ static bool pause_until(struct space *space, uint64_t deadline_ns) {
 static void wait_for_room(struct arrival *arrival) {
   if (client_room_wait(arrival->space->device, arrival->need_bytes))
     return;
-  uint64_t deadline_ns = clock_now_ns() + CLOSING_NS;
+  uint64_t deadline_ns = clock_now_ns() + client_ending_ns(arrival->space->device);
   while (pause_until(arrival->space, deadline_ns))
     ;
   arrival->regardless = true;
