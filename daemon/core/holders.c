@@ -82,8 +82,10 @@ static bool goes_before(const struct sched_job *a, const struct sched_job *b, ui
 }
 
 /* A member waits somewhere, whose part of what this one has submitted nobody can wait for if this one stops.
- */
-static bool can_stop(const struct sched_job *holder) { return !holder->gang || !gang_waits(holder->gang); }
+ * Opportunistic ones take nobody's place for that. */
+static bool can_stop(const struct sched_job *holder) {
+  return !holder->gang || holder->terms.class == GS_CLASS_OPPORTUNISTIC || !gang_waits(holder->gang);
+}
 
 static bool stays_before(const struct sched_job *a, const struct sched_job *b, uint64_t now_ns) {
   return can_stop(a) != can_stop(b) ? !can_stop(a) : goes_before(a, b, now_ns);

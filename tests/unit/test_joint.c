@@ -372,8 +372,9 @@ static void stop_alone(int i) {
   request(i);
 }
 
-/* Turns begin on the one GPU: a member stops there, and the other goes on until it waits for that one. */
-static void begin_with_one_gpu(bool rivals_first) {
+/* terms: of the one gang, or NULL. Turns begin on the one GPU: a member stops there, and the other goes on
+ * until it waits for that one. */
+static void begin_with_one_gpu(bool rivals_first, const struct sched_terms *terms) {
   scheduler_set_mode(&scheduler, NULL, GS_MODE_AUTO, now_ns, &change);
   gang_init(&rivals);
   for (int i = A0; i <= B1; i++)
@@ -383,6 +384,8 @@ static void begin_with_one_gpu(bool rivals_first) {
   join(A1);
   for (int i = B0; i <= B1; i++)
     ck_assert(scheduler_join(&jobs[i], &rivals, now_ns, &change));
+  for (int i = A0; i <= A1 && terms; i++)
+    scheduler_set_terms(&jobs[i], terms, now_ns, &change);
   execute();
   grow_on(1, rivals_first);
 }
@@ -391,7 +394,7 @@ static void begin_with_one_gpu(bool rivals_first) {
  */
 static void check_who_stops(int order) {
   set_up();
-  begin_with_one_gpu(order & 1);
+  begin_with_one_gpu(order & 1, NULL);
   ck_assert_uint_eq(told[A1].drops + told[B1].drops, 1);
   int loser = told[A1].drops ? A0 : B0, winner = loser == A0 ? B0 : A0;
   stop_alone(loser + 1);
@@ -405,6 +408,18 @@ static void check_who_stops(int order) {
     release(i);
   ck_assert(told[loser + 1].holds);
 }
+
+/* Its rivals are of the class standard: it stops before them on both GPUs. */
+START_TEST(an_opportunistic_one_is_told_to_stop_all_the_same) {
+  struct sched_terms terms = {.weight = SCHED_WEIGHT, .class = GS_CLASS_OPPORTUNISTIC};
+  begin_with_one_gpu(false, &terms);
+  ck_assert_uint_eq(told[A1].drops, 1);
+  stop_alone(A1);
+  grow_on(0, true);
+  ck_assert_uint_eq(told[A0].drops, 1);
+  ck_assert_uint_eq(told[B0].drops, 0);
+}
+END_TEST
 
 START_TEST(who_cannot_stop_alone_is_not_told_to) {
   for (int order = 0; order < 4; order++)
@@ -426,6 +441,7 @@ int main(void) {
                                 nor_if_its_memory_has_no_page_faults,
                                 who_has_stopped_is_not_blamed_for_one_that_has_not,
                                 who_cannot_stop_alone_is_not_told_to,
+                                an_opportunistic_one_is_told_to_stop_all_the_same,
                                 NULL};
   return suite_main("joint", tests, set_up, NULL);
 }
