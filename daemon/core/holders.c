@@ -82,17 +82,17 @@ static bool goes_before(const struct sched_job *a, const struct sched_job *b, ui
 }
 
 /* A member waits somewhere, whose part of what this one has submitted nobody can wait for if this one stops.
- * Opportunistic ones take nobody's place for that. */
-static bool can_stop(const struct sched_job *holder) {
-  return !holder->gang || holder->terms.class == GS_CLASS_OPPORTUNISTIC || !gang_waits(holder->gang);
-}
+ */
+static bool can_stop(const struct sched_job *holder) { return !holder->gang || !gang_waits(holder->gang); }
 
 static bool stays_before(const struct sched_job *a, const struct sched_job *b, uint64_t now_ns) {
-  return can_stop(a) != can_stop(b) ? !can_stop(a) : goes_before(a, b, now_ns);
+  if (a->terms.class == b->terms.class && can_stop(a) != can_stop(b))
+    return !can_stop(a);
+  return goes_before(a, b, now_ns);
 }
 
-/* Of those whose seat is in question: who cannot stop; the best rank; of equals, who has held for the
- * shortest time so far. */
+/* Of those whose seat is in question: who cannot stop, of one class; the best rank; of equals, who has held
+ * for the shortest time so far. */
 static struct sched_job *best(const struct sched_gpu *gpu, uint64_t now_ns) {
   struct sched_job *best = NULL;
   list_each(node, &gpu->holders) {

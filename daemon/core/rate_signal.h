@@ -68,7 +68,7 @@ struct rate_loss {
   double loss, error, noise, spread;
   double grain;   /* times a loss: the square of the error that few delays make */
   double gain;    /* of the GPU for the whole of its speed: what it costs, or less */
-  bool by_chance; /* the host does most of its requests, so how many meet what guests do is by chance */
+  bool by_chance; /* waits rule, and requests come as they come: how many meet what guests do is chance */
   double due;     /* what of the loss is not lost, but to be given back */
   unsigned ticks;
   struct rate_signal *whose;

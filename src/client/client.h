@@ -40,8 +40,9 @@ uint64_t client_room_bytes(CUdevice device);
  * of the memory room is held. */
 bool client_room_wait(CUdevice device, uint64_t bytes);
 
-/* If it is giving it back: how long a thread that needs memory then waits for that. What the process has
- * submitted may end only after something that this thread does next. */
+/* If it is giving it back: how long a thread that needs memory then waits for that, where it can take a
+ * little more than there is room for. What the process has submitted may end only after something that this
+ * thread does next. */
 uint64_t client_ending_ns(CUdevice device);
 
 /* For memory that can't leave the card again: wait until the process may have so many bytes there, also

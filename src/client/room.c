@@ -203,14 +203,12 @@ static bool may_get(const struct gpu *gpu, uint64_t bytes) {
   return is_possible(gpu, bytes) && runs(gpu) && !is_ending(gpu);
 }
 
-static uint64_t ending_ns(const struct gpu *gpu) { return gpu->together ? ENDING_TOGETHER_NS : ENDING_NS; }
-
 uint64_t client_ending_ns(CUdevice device) {
   struct gpu *gpu = client_gpu(device);
   if (!gpu)
     return ENDING_NS;
   pthread_mutex_lock(&client.lock);
-  uint64_t ns = ending_ns(gpu);
+  uint64_t ns = gpu->together ? ENDING_TOGETHER_NS : ENDING_NS;
   pthread_mutex_unlock(&client.lock);
   return ns;
 }
@@ -242,7 +240,7 @@ void client_room_await(CUdevice device, uint64_t bytes) {
     if (!is_ending(gpu))
       give_up_ns = UINT64_MAX;
     else if (give_up_ns == UINT64_MAX)
-      give_up_ns = clock_now_ns() + ending_ns(gpu);
+      give_up_ns = clock_now_ns() + ENDING_NS;
     if (!condition_wait(&client.memory_changed, &client.lock, give_up_ns))
       break;
   }

@@ -37,7 +37,8 @@ struct service {
   uint64_t waited_ns;                /* by calls */
   uint64_t submitted;                /* by then */
   uint64_t served, served_waited_ns; /* the sums of those before */
-  uint64_t left_ns, left_at; /* the last wait returned, with no look that tells more: when; submissions by then */
+  uint64_t left_ns,
+      left_at; /* the last wait returned, with no look that tells more: when; submissions by then */
 };
 
 _Atomic uint64_t service_wanted;
@@ -135,15 +136,17 @@ static bool is_over(CUdevice device, uint64_t finished) {
 }
 
 /* The last wait has ended it, as far as is known: nobody looked then, but waits have ended those before. */
-static bool has_left(const struct service *service, uint64_t submitted) {
-  return service->left_ns && service->left_at == submitted && service->usual_ns;
+static bool has_left(CUdevice device, uint64_t submitted) {
+  const struct service *service = &services[device];
+  bool polls = atomic_load(&polled) & bit(device);
+  return service->left_ns && service->left_at == submitted && service->usual_ns && !polls;
 }
 
 /* Who submits just now and has not seen the reason to look counts from its next submission on. */
 static void end_service(CUdevice device, uint64_t finished, bool seen) {
   pthread_mutex_lock(&lock);
   if (is_wanted(device) && is_over(device, finished)) {
-    bool left = !seen && has_left(&services[device], finished);
+    bool left = !seen && has_left(device, finished);
     end(device, left ? services[device].left_ns : clock_now_ns(), seen || left);
   }
   set_look();
@@ -151,6 +154,12 @@ static void end_service(CUdevice device, uint64_t finished, bool seen) {
 }
 
 void service_end(CUdevice device, uint64_t finished) { end_service(device, finished, false); }
+
+void service_goes_on(CUdevice device) {
+  pthread_mutex_lock(&lock);
+  services[device].left_ns = 0;
+  pthread_mutex_unlock(&lock);
+}
 
 static uint64_t patience_ns(const struct service *service) {
   uint64_t ns = 2 * service->usual_ns;
@@ -161,12 +170,13 @@ struct service_sums service_sums(CUdevice device) {
   pthread_mutex_lock(&lock);
   struct service *service = &services[device];
   uint64_t now_ns = clock_now_ns(), running_ns = 0;
-  if (is_wanted(device) && !is_resting(device))
-    running_ns = (has_left(service, submissions(device)) ? service->left_ns : now_ns) - service->begun_ns;
-  if (running_ns && now_ns - service->piece_ns >= patience_ns(service)) {
+  bool runs = is_wanted(device) && !is_resting(device);
+  if (runs && now_ns - service->piece_ns >= patience_ns(service)) {
     service->usual_ns = 0;
     end_piece(device, now_ns, false);
   }
+  if (runs)
+    running_ns = (has_left(device, submissions(device)) ? service->left_ns : now_ns) - service->begun_ns;
   struct service_sums sums = {service->total_ns + running_ns, service->served, service->served_waited_ns};
   pthread_mutex_unlock(&lock);
   return sums;
@@ -210,12 +220,6 @@ static bool has_finished(CUdevice device) {
   return has;
 }
 
-static void goes_on(CUdevice device) {
-  pthread_mutex_lock(&lock);
-  services[device].left_ns = 0;
-  pthread_mutex_unlock(&lock);
-}
-
 static void waited(CUdevice device, uint64_t since_ns) {
   note_wait(device, since_ns);
   if (!is_worth_asking(device))
@@ -224,7 +228,7 @@ static void waited(CUdevice device, uint64_t since_ns) {
   if (has_finished(device))
     end_service(device, submitted, true);
   else
-    goes_on(device);
+    service_goes_on(device);
 }
 
 void service_waited_slow(uint64_t since_ns) {

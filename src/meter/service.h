@@ -6,8 +6,8 @@
  *
  * What was waited for within 0.2 ms is not looked at, nor what programs find out by polling, nor when
  * looks have taken too much of the time lately: that counts until the next look (watch.h) or wait. If that
- * look finds that nothing has been submitted since a wait, and a wait has ended what was before, then that one has
- * ended this.
+ * look finds that nothing has been submitted since a wait, and a wait has ended what was before, then that
+ * one has ended this.
  *
  * Of it, how much was spent in calls that wait for the GPU: the rest is the host's own. That is known of what
  * a wait has ended; anything else counts as waited for, as the program may have found out in another way:
@@ -36,6 +36,9 @@ void service_begin(CUdevice device);
 /* All of so many submissions have finished. That is not the end if there have been more since, or if what has
  * just begun is still on its way to the driver. */
 void service_end(CUdevice device, uint64_t finished);
+
+/* Somebody has asked, and not all has finished. */
+void service_goes_on(CUdevice device);
 
 /* So far, in all. Of what is accounted for: the submissions, and the time waited. */
 struct service_sums {

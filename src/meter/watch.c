@@ -196,6 +196,8 @@ static uint64_t look(struct watch *watch, CUdevice device, struct gs_meter *page
   try_ask(watch, device);
   if (watch->quiet && watch->asked == STREAMS_FINISHED)
     service_end(device, watch->figures[GATE_SUBMISSIONS]);
+  else if (watch->quiet)
+    service_goes_on(device);
   note_busy(watch, device);
   note_kernels(watch, device);
   take_sums(watch, device, watch->figures);

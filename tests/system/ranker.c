@@ -32,9 +32,8 @@
 #define SPINS 3
 #define SPIN_NS NS_PER_MS
 #define MEETING_BYTES 4096
-#define PIECES 3      /* of what is allocated later: one in each of so many iterations, */
-#define FIRST_PIECE 8 /* from one of these on */
-#define FIRST_PIECES 40
+#define PIECES 3 /* of what is allocated later: one in each of so many iterations, from one on */
+#define FIRST_PIECE 8
 
 /* One stream, and what it works on. */
 struct lane {
@@ -50,7 +49,6 @@ static int rank, lane_count;
 static uint64_t lane_words, random_state;
 static CUdeviceptr pieces[PIECES]; /* 0: not yet */
 static uint64_t piece_words;       /* 0: it does not grow */
-static uint32_t first_piece;
 
 static uint64_t seed_of(int lane) { return (uint64_t)(10 * rank + lane); }
 
@@ -123,8 +121,8 @@ static void submit(const struct lane *lane, uint32_t iteration) {
 }
 
 static void grow(uint32_t iteration) {
-  uint32_t piece = iteration - first_piece;
-  if (!piece_words || iteration < first_piece || piece >= PIECES)
+  uint32_t piece = iteration - FIRST_PIECE;
+  if (!piece_words || iteration < FIRST_PIECE || piece >= PIECES)
     return;
   pieces[piece] = gpu_alloc(piece_words);
   gpu_fill(&gpu, lanes[0].stream, pieces[piece], piece_words, seed_of(STREAMS_MAX + (int)piece));
@@ -153,7 +151,6 @@ int main(int argc, char **argv) {
   uint64_t rounds = strtoull(argv[4], NULL, 0);
   uint64_t words = strtoull(argv[3], NULL, 0) / sizeof(uint64_t);
   piece_words = grows ? words / (PIECES + 1) : 0;
-  first_piece = FIRST_PIECE + splitmix_next(&random_state) % FIRST_PIECES;
   lane_words = (words - PIECES * piece_words) / (unsigned)lane_count;
   random_state = strtoull(argv[6], NULL, 0) + (unsigned)rank;
   gpu_start(&gpu, rank);

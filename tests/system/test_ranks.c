@@ -130,7 +130,7 @@ TEST(ranks_with_two_streams_take_turns) {
 /* They fit beside each other at first, and then on the one GPU no longer, or on both. Threads wait for memory
  * when they are stopped, and others for what these do next. */
 TEST(ranks_that_grow_take_turns) {
-  begin_in_mode("auto", "3s");
+  begin_in_mode("auto", "6s");
   check_both(&(struct manner){"80", "1", "growing"});
   scene_end(&scene);
 }

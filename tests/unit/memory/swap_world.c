@@ -1,6 +1,5 @@
 /* swap_world.c - the simulated driver, and stand-ins for client, gate and host. */
 #include "swap_world.h"
-#include "common/clock.h"
 
 #include <check.h>
 #include <dlfcn.h>

@@ -209,8 +209,8 @@ START_TEST(a_look_that_took_long_is_forgotten) {
 }
 END_TEST
 
-/* Requests of 5 ms, of which 1 ms is waited; the look at the end of the first took so long that those after it
- * have none. As watch.c finds out later, after one has told its sums. */
+/* Requests of 5 ms, of which 1 ms is waited; the look at the end of the first took so long that those after
+ * it have none. As watch.c finds out later, after one has told its sums. */
 START_TEST(what_was_not_looked_at_ends_with_its_wait) {
   service_want(0, true);
   look_ns = 2 * MS;
@@ -237,7 +237,7 @@ START_TEST(what_was_not_looked_at_ends_with_its_wait) {
 END_TEST
 
 /* It has submitted more since; or the wait was looked at, and something else went on; or waits are not what
- * ends things here. */
+ * ends things here; or others have seen that something goes on; or it has polled since. */
 START_TEST(what_goes_on_after_a_wait_does_not_end_with_it) {
   service_want(0, true);
   look_ns = _i == 1 ? 0 : 2 * MS; /* so that the next one is not looked at */
@@ -254,6 +254,10 @@ START_TEST(what_goes_on_after_a_wait_does_not_end_with_it) {
   wait_after(5 * MS);
   ck_assert_uint_eq(asked, _i == 1 ? 2 : 1);
   submitted += _i == 0;
+  if (_i == 3)
+    service_goes_on(0);
+  if (_i == 4)
+    service_polled();
   uint64_t before_ns = service_sums(0).ns;
   now_ns += 10 * MS;
   ck_assert_uint_eq(service_sums(0).ns, before_ns + 10 * MS);
@@ -480,7 +484,7 @@ int main(void) {
   tcase_add_loop_test(tests, looks_take_a_small_part_of_the_time, 0, 2);
   tcase_add_test(tests, a_look_that_took_long_is_forgotten);
   tcase_add_test(tests, what_was_not_looked_at_ends_with_its_wait);
-  tcase_add_loop_test(tests, what_goes_on_after_a_wait_does_not_end_with_it, 0, 3);
+  tcase_add_loop_test(tests, what_goes_on_after_a_wait_does_not_end_with_it, 0, 5);
   tcase_add_test(tests, a_time_in_which_nobody_wants_to_know_is_none);
   tcase_add_test(tests, gpus_are_told_apart);
   tcase_add_test(tests, what_a_wait_has_ended_is_known);
