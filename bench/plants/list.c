@@ -14,6 +14,11 @@
 /* Kernels of one name and size that take now 4 us, now 1500, as seen on an H200: samples tell nothing. */
 #define NO_SAMPLES .sample_noise = 3
 
+/* As seen on an H200: the host takes most of a request's time, now more, now less, and waits at its end. */
+#define HOST_SERVER                                                                                          \
+  .cpu_s = 0.006, .gpu_s = 0.001, .kernels = 150, .jitter = 0.15, .requests_per_s = 40, NO_SAMPLES,          \
+  .wander = 0.15
+
 const struct plant plants[] = {
     {.name = "flat",
      .sharing = PLANT_TOGETHER,
@@ -137,35 +142,20 @@ const struct plant plants[] = {
      .phase_count = 1,
      .phases =
          {{.workers = {{.gpu_s = 0.005, .kernels = 150, .jitter = 0.03, .requests_per_s = 40, NO_SAMPLES}}}}},
-    /* As seen on an H200: the host takes most of a request's time, now more, now less, and waits at its end.
-     */
     {.name = "server_host_slices",
      .sharing = PLANT_SLICES,
      .workers = 1,
      .guests = 1,
      .phase_count = 1,
-     .phases = {{.workers = {{.cpu_s = 0.006,
-                              .gpu_s = 0.001,
-                              .kernels = 150,
-                              .jitter = 0.15,
-                              .requests_per_s = 40,
-                              NO_SAMPLES,
-                              .wander = 0.15}}}}},
-    /* As seen there, too: the GPU does little of a request, so guests cost it little, from their first share
-       on. */
+     .phases = {{.workers = {{HOST_SERVER}}}}},
+    /* As seen on an H200, too: the GPU does little of a request, so guests cost it little, from their first
+       share on. */
     {.name = "server_host",
      .sharing = PLANT_TOGETHER,
      .workers = 1,
      .guests = 1,
      .phase_count = 1,
-     .phases = {{.workers = {{.cpu_s = 0.006,
-                              .gpu_s = 0.001,
-                              .kernels = 150,
-                              .jitter = 0.15,
-                              .requests_per_s = 40,
-                              NO_SAMPLES,
-                              .wander = 0.15}},
-                 .slope = 0.4}}},
+     .phases = {{.workers = {{HOST_SERVER}}, .slope = 0.4}}},
     {.name = "two",
      .sharing = PLANT_TOGETHER,
      .workers = 2,

@@ -37,8 +37,8 @@ struct service {
   uint64_t waited_ns;                /* by calls */
   uint64_t submitted;                /* by then */
   uint64_t served, served_waited_ns; /* the sums of those before */
-  uint64_t left_ns,
-      left_at; /* the last wait returned, with no look that tells more: when; submissions by then */
+  uint64_t left_ns;                  /* when the last wait returned, if no look tells more; else 0 */
+  uint64_t left_at;                  /* submissions by then */
 };
 
 _Atomic uint64_t service_wanted;
