@@ -72,6 +72,8 @@ def train():
     if "iterations" in order:
         if policy() == "srtf" and not 0 < float(env("GPUSHARE_EXPECTED_RUNTIME", "0")) < 100:
             sys.exit("nobody told how long it takes")
+        if policy() == "srtf" and env("GPUSHARE_EXPECTED_MEMORY") != "7168M":
+            sys.exit("nobody told how much memory it takes")
         end = start + order["iterations"] / rate
     elif "seconds" in order:
         end = start + order["seconds"]

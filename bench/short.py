@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """A short training beside a long one, whose memory does not fit together: under srtf, and under rr beside it.
 
-The long one is at work when the short one comes; both have told how long they will take (GPUSHARE_EXPECTED_RUNTIME).
+The long one is at work when the short one comes; both have told how long they will take (GPUSHARE_EXPECTED_RUNTIME)
+and how much memory they will have (GPUSHARE_EXPECTED_MEMORY). Without the latter (--memory-untold) they share the GPU
+side by side until the short one has so much that they no longer fit together; policies order turns, which begin then.
 Under srtf the short one is to take hardly longer than alone, from its first use of the GPU to its last iteration; round
 robin makes it twice as long. It does the same iterations each time, and must end with the same weights.
 
@@ -29,6 +31,7 @@ def parse_arguments():
     parser.add_argument("--short-seconds", type=float, default=15, help="of the short one (default: %(default)g)")
     parser.add_argument("--long-seconds", type=float, default=600,
                         help="what the long one says that it takes; it ends after the short one (default: %(default)g)")
+    parser.add_argument("--memory-untold", action="store_true", help="nobody tells how much memory it will have")
     parser.add_argument("--lead", type=float, default=10, metavar="SECONDS",
                         help="of the long one (default: %(default)g)")
     args = parser.parse_args()
@@ -46,8 +49,9 @@ def run_jobs(bench, daemon, policy, alone):
     args = bench.args
     with contextlib.ExitStack() as stack, watch.JobWatch(daemon) as looks:
         jobs = trainings.Trainings(bench, stack, daemon)
-        jobs.add("long", seed=2, expected_s=args.long_seconds)
-        jobs.add("short", expected_s=took_s(alone))
+        gib = None if args.memory_untold else alone["memory_gib"]
+        jobs.add("long", seed=2, expected_s=args.long_seconds, expected_gib=gib)
+        jobs.add("short", expected_s=took_s(alone), expected_gib=gib)
         jobs.wait_imported()
         jobs.go("long", {})
         time.sleep(args.lead)

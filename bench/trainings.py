@@ -1,6 +1,7 @@
 """What fair.py, pair.py and short.py share: trainings (bench/steady.py) that come and go, and what was seen of them."""
 import bisect
 import contextlib
+import math
 import statistics
 
 import gpubench
@@ -34,19 +35,22 @@ class Trainings:
         self.jobs = {}  # name -> Job
         self.results = {}
 
-    def environment(self, expected_s):
+    def environment(self, expected_s, expected_gib):
         env = gpubench.variant_env(self.variant, self.bench.build, self.daemon, memory=self.bench.args.memory)
         if self.daemon and expected_s:
             env["GPUSHARE_EXPECTED_RUNTIME"] = f"{expected_s:g}"
+        if self.daemon and expected_gib:
+            env["GPUSHARE_EXPECTED_MEMORY"] = f"{math.ceil(expected_gib * 1024)}M"
         return env
 
-    def add(self, name, seed=1, expected_s=None):
-        """One that is imported, and waits for its order."""
+    def add(self, name, seed=1, expected_s=None, expected_gib=None):
+        """One that is imported, and waits for its order. It tells what it is expected to take, if that is given."""
         bench, args = self.bench, self.bench.args
         bench.serial += 1
         command = [args.python, PROGRAM, "--held", "--gib", f"{args.gib:g}", "--batch", args.batch, "--seed", seed]
         guard = bench.guard if self.daemon and args.memory == "managed" else None
-        job = gpubench.Job(f"{bench.name}-{bench.serial:02}-{name}", command, self.environment(expected_s), bench.out,
+        job = gpubench.Job(f"{bench.name}-{bench.serial:02}-{name}", command, self.environment(expected_s, expected_gib),
+                           bench.out,
                            bench.budget, guard, args.gib)
         self.jobs[name] = self.stack.enter_context(job)
 

@@ -123,6 +123,13 @@ struct order_node *order_previous(const struct order_node *node) {
   return node->parent;
 }
 
+struct order_node *order_last_within(const struct order *order, uint64_t key) {
+  struct order_node *last = NULL;
+  for (struct order_node *node = order->root; node; node = node->key <= key ? node->right : node->left)
+    last = node->key <= key ? node : last;
+  return last;
+}
+
 static bool has_within(const struct order_node *node, uint64_t size) { return node && node->least <= size; }
 
 /* The first one of the subtree, which has one. */

@@ -47,6 +47,9 @@ struct order_node *order_last(const struct order *order);
 struct order_node *order_next(const struct order_node *node);
 struct order_node *order_previous(const struct order_node *node);
 
+/* The last one whose key is no larger. */
+struct order_node *order_last_within(const struct order *order, uint64_t key);
+
 /* The next one that is no larger. */
 struct order_node *order_next_within(const struct order_node *node, uint64_t size);
 

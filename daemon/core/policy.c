@@ -7,6 +7,8 @@
 #define LEVEL_NS UINT64_C(60000000000) /* priority: of waiting, for one level */
 #define BEHIND_QUANTA 1                /* fair: who rests falls behind by no more */
 #define AHEAD_QUANTA 3                 /* fair: who waits is ahead by no more */
+#define BEGIN_QUANTA 1                 /* fair: who comes is ahead by no more */
+#define BEGIN_LOOKAHEAD 3              /* fair: of so many that wait it is asked whether they are new */
 #define PATIENCE 32                    /* pack: quanta that somebody waits */
 #define LATE (UINT64_C(1) << 63)       /* ranks of opportunistic jobs; others are below that */
 #define BEGUN_NS UINT64_C(100000000)   /* srtf: what is expected at least of a job of unknown length */
@@ -83,11 +85,11 @@ uint64_t policy_rank(const struct sched_job *job, uint64_t now_ns) {
   return is_late(job) ? rank | LATE : rank;
 }
 
-/* By so much a rank may be better and not stay: fair hands out whole quanta, so after another one the holder
+/* By so much a rank may be better and not go first: fair hands out whole quanta, so after another one the job
  * would be further ahead than it is behind now. */
-static uint64_t leap(const struct sched_job *holder) {
-  const struct sched_gpu *gpu = holder->gpu;
-  return gpu->settings.policy == GS_POLICY_FAIR ? weighted_ns(holder, sched_gpu_tq_ns(gpu) / 2) : 0;
+static uint64_t leap(const struct sched_job *job) {
+  const struct sched_gpu *gpu = job->gpu;
+  return gpu->settings.policy == GS_POLICY_FAIR ? weighted_ns(job, sched_gpu_tq_ns(gpu) / 2) : 0;
 }
 
 bool policy_precedes(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {
@@ -149,7 +151,9 @@ uint64_t sched_job_gpu_ns(const struct sched_job *job, uint64_t now_ns) {
 }
 
 void policy_charge(struct sched_job *job, uint64_t now_ns) {
+  uint64_t *ended_ns = &job->gpu->ended_ns[is_late(job)];
   job->virtual_ns = add_u64(job->virtual_ns, weighted_ns(job, charged_ns(job, now_ns)));
+  *ended_ns = max_u64(*ended_ns, job->virtual_ns);
   job->gpu_ns = sched_job_gpu_ns(job, now_ns);
   job->ran_ns = 0;
 }
@@ -193,17 +197,53 @@ static uint64_t level_ns(struct sched_gpu *gpu, bool late, uint64_t now_ns) {
       continue;
     if (is_late(waiter) == late)
       least_ns = min_u64(least_ns, waiter->virtual_ns);
-    break; /* of those that count the first has had least */
+    break; /* of those that count the first has had least, or those that have had less are level with it */
   }
   if (least_ns != UINT64_MAX)
     gpu->virtual_ns[late] = max_u64(gpu->virtual_ns[late], least_ns);
   return gpu->virtual_ns[late];
 }
 
+static uint64_t quanta_ns(const struct sched_job *job, unsigned quanta) {
+  return quanta * weighted_ns(job, sched_gpu_tq_ns(job->gpu));
+}
+
+static uint64_t most_ns(const struct sched_job *job) {
+  return add_u64(job->gpu->virtual_ns[is_late(job)], quanta_ns(job, AHEAD_QUANTA));
+}
+
+/* Where newcomers begin: where the first one is that waits and has had a turn; or, if only newcomers are
+ * before it, where a turn has ended (self-clocked fair queueing: Golestani, 1994). */
+static uint64_t begin_ns(const struct sched_job *job, uint64_t here_ns) {
+  const struct sched_gpu *gpu = job->gpu;
+  uint64_t most_ns = add_u64(here_ns, quanta_ns(job, BEGIN_QUANTA));
+  unsigned looked_at = 0;
+  order_each(node, &gpu->queue) {
+    const struct sched_job *waiter = sched_job_of(node);
+    if (is_late(waiter) != is_late(job))
+      continue;
+    if (looked_at++ == BEGIN_LOOKAHEAD)
+      return max_u64(min_u64(gpu->ended_ns[is_late(job)], most_ns), here_ns);
+    if (waiter->turns && counts(waiter))
+      return max_u64(min_u64(waiter->virtual_ns, most_ns), here_ns);
+  }
+  return here_ns;
+}
+
 void policy_level(struct sched_job *job, uint64_t now_ns) {
-  uint64_t quantum_ns = weighted_ns(job, sched_gpu_tq_ns(job->gpu));
   uint64_t here_ns = level_ns(job->gpu, is_late(job), now_ns);
-  uint64_t least_ns = less_u64(here_ns, job->turns ? BEHIND_QUANTA * quantum_ns : 0);
-  uint64_t most_ns = add_u64(here_ns, AHEAD_QUANTA * quantum_ns);
-  job->virtual_ns = min_u64(max_u64(job->virtual_ns, least_ns), most_ns);
+  uint64_t least_ns = less_u64(here_ns, job->turns ? quanta_ns(job, BEHIND_QUANTA) : 0);
+  if (job->virtual_ns == 0) /* it has just come */
+    job->virtual_ns = max_u64(begin_ns(job, here_ns), 1);
+  else
+    job->virtual_ns = min_u64(max_u64(job->virtual_ns, least_ns), most_ns(job));
+}
+
+uint64_t policy_place(const struct sched_job *job, uint64_t now_ns) {
+  uint64_t rank = policy_rank(job, now_ns);
+  uint64_t span = min_u64(leap(job), less_u64(most_ns(job), job->virtual_ns));
+  if (rank == 0 || span == 0 || job->turns == 0)
+    return rank;
+  const struct order_node *level = order_last_within(&job->gpu->queue, add_u64(rank, span));
+  return level ? max_u64(rank, level->key) : rank;
 }

@@ -8,10 +8,13 @@
  *   rr        by the time of asking: who has held goes behind all who wait.
  *   fair      by GPU time had so far, over the weight (start-time fair queueing; the Linux CFS): who comes
  *             starts level with those that are there, which is where the one is that has had least; that
- *             never goes back. Who comes back is no further behind than a quantum of its own, and who waits
+ *             never goes back; or with the one that has had least of those that have had a turn, a
+ *             quantum further at most: so a stream of newcomers, each gone within its first turn, passes
+ *             nobody for ever. Who comes back is no further behind than a quantum of its own, and who waits
  *             no further ahead than three, however much room it has had that others could not use. So while
  *             one of weight v waits, each job of weight w has the GPU for 2 + 3 w/v quanta at most.
- *             Who holds stays for another quantum if it is then no further ahead than it was behind.
+ *             Who has had a turn does not make up with another one for less than half a quantum: it stays,
+ *             or goes before one that waits, only if it is further behind. So equals keep their order.
  *   fifo      by arrival, to completion: who came earlier goes first whenever it wants to.
  *   srtf      by remaining GPU time: as declared or learnt; for a job about which nothing is known, or which
  *             has had more than was expected, as much again as it has had (Lindy's law). A second more of
@@ -38,6 +41,10 @@
 
 /* The rank that the job has if it begins to wait at now_ns. */
 uint64_t policy_rank(const struct sched_job *job, uint64_t now_ns);
+
+/* By what it is sorted if it begins to wait at now_ns: its rank; with `fair`, that of the last one that is
+ * level with it, so that equals keep their order. */
+uint64_t policy_place(const struct sched_job *job, uint64_t now_ns);
 
 /* The waiter goes before the holder, now that the quantum is over. */
 bool policy_precedes(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns);

@@ -128,7 +128,8 @@ struct sched_gpu {
   uint64_t preempt_saved_at_ns;
   bool wanted_told;           /* some holder believes that others wait */
   uint64_t epoch;             /* of the last grant */
-  uint64_t virtual_ns[2];     /* fair: where newcomers begin, opportunistic ones second; never goes back */
+  uint64_t virtual_ns[2];     /* fair: the least one of those there; opportunistic second; never goes back */
+  uint64_t ended_ns[2];       /* the most that one had had when its turn ended */
   uint64_t arrivals;          /* of jobs so far */
   uint64_t made_way_ns;       /* pack: when somebody was put out of its place the last time */
   uint32_t last_job;          /* id of who got the last turn; 0: nobody yet */

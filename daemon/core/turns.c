@@ -42,7 +42,7 @@ static void enter_list(struct sched_job *job, uint64_t now_ns) {
   list_remove(&job->turn);
   order_remove(&gpu->queue, &job->waiting);
   if (job->state == GS_JOB_WAITING)
-    order_insert(&gpu->queue, &job->waiting, policy_rank(job, now_ns), job->need_bytes);
+    order_insert(&gpu->queue, &job->waiting, policy_place(job, now_ns), job->need_bytes);
   else if (job->state == GS_JOB_HOLDING)
     list_append(&gpu->holders, &job->turn);
   else if (job->state == GS_JOB_DROPPING)
@@ -74,7 +74,7 @@ void turns_rank(struct sched_job *job) {
   if (job->state != GS_JOB_WAITING)
     return;
   order_remove(&job->gpu->queue, &job->waiting);
-  order_insert(&job->gpu->queue, &job->waiting, policy_rank(job, job->since_ns), job->need_bytes);
+  order_insert(&job->gpu->queue, &job->waiting, policy_place(job, job->since_ns), job->need_bytes);
   present_sort(job);
 }
 

@@ -8,6 +8,7 @@
 
 #define NODES 200
 #define SIZES 1000
+#define KEYS 50
 
 static struct order order;
 static struct order_node nodes[NODES];
@@ -42,6 +43,14 @@ static void remove_node(int i) {
   memmove(&expected[place], &expected[place + 1], (size_t)(count - place) * sizeof expected[0]);
 }
 
+/* The last one of a key that is no larger: what comes after it is. */
+static void check_last_within(uint64_t key) {
+  const struct order_node *last = order_last_within(&order, key);
+  const struct order_node *after = last ? order_next(last) : order_first(&order);
+  ck_assert(!last || last->key <= key);
+  ck_assert(!after || after->key > key);
+}
+
 static void check(void) {
   int place = 0;
   order_each(node, &order) {
@@ -51,6 +60,8 @@ static void check(void) {
   ck_assert_int_eq(place, count);
   order_each_back(node, &order) { ck_assert_ptr_eq(node, &nodes[expected[--place]]); }
   ck_assert_int_eq(place, 0);
+  for (uint64_t key = 0; key <= KEYS; key++)
+    check_last_within(key);
 }
 
 /* A node comes or goes. */
@@ -59,7 +70,7 @@ static void change_one(void) {
   if (order_has(&nodes[i]))
     remove_node(i);
   else
-    insert(i, random_bits() % 50);
+    insert(i, 1 + random_bits() % (KEYS - 1));
 }
 
 START_TEST(nodes_come_in_the_order_of_their_keys) {

@@ -136,6 +136,72 @@ START_TEST(fair_does_not_make_up_for_short_drains) {
 }
 END_TEST
 
+static int who_runs(void) {
+  for (int i = 0; i < ACTORS; i++) {
+    if (them.actors[i].attached && runs(i))
+      return i;
+  }
+  return -1;
+}
+
+/* Turns pass, whose drains take more or less long; who had them. */
+static void pass_turns(int *ran, int turns) {
+  static const uint64_t drains_ms[] = {1, 40, 15, 60, 5, 30, 1};
+  for (int turn = 0; turn < turns;) {
+    int now = who_runs();
+    if (now >= 0 && (turn == 0 || now != ran[turn - 1])) {
+      them.drain_ns = drains_ms[turn % 7] * NS_PER_MS;
+      ran[turn++] = now;
+    }
+    pass_s(0.01);
+  }
+}
+
+/* What some drains have taken is made up for in the long run, not by passing another one each time: or in
+ * some windows one of three would have a turn more, and another one a turn less. */
+START_TEST(fair_keeps_the_order_of_equals) {
+  int ran[40];
+  set_policy(GS_POLICY_FAIR);
+  for (int i = 0; i < 3; i++)
+    come(i);
+  pass_turns(ran, 40);
+  for (int turn = 3; turn < 40; turn++)
+    ck_assert_int_eq(ran[turn], ran[turn - 3]);
+  for (int i = 1; i < 3; i++)
+    ck_assert_double_eq_tol(had_s(i), had_s(0), 1.2);
+}
+END_TEST
+
+/* Each is gone after a part of its first turn, and the next one comes. What one has who is always there. */
+static double had_beside_newcomers_s(int newcomers, double s) {
+  set_policy(GS_POLICY_FAIR);
+  come(0);
+  pass_s(3);
+  for (int i = 1; i <= newcomers; i++)
+    come(i);
+  double before_s = had_s(0);
+  for (double passed_s = 0; passed_s < s; passed_s += 0.1) {
+    pass_s(0.1);
+    for (int i = 1; i <= newcomers; i++) {
+      if (had_s(i) > 0.25) {
+        actors_detach(&them, i);
+        come(i);
+      }
+    }
+  }
+  return had_s(0) - before_s;
+}
+
+START_TEST(fair_lets_no_stream_of_newcomers_pass) {
+  ck_assert_double_ge(had_beside_newcomers_s(4, 60), 60.0 / 5);
+}
+END_TEST
+
+START_TEST(fair_lets_no_crowd_of_newcomers_pass) {
+  ck_assert_double_ge(had_beside_newcomers_s(5, 60), 60.0 / 6);
+}
+END_TEST
+
 /* Who has slept must not make up for it at the others' cost. */
 static void come_with(int i, uint64_t bytes) {
   actors_attach(&them, i, bytes, 0, 0);
@@ -427,6 +493,9 @@ int main(void) {
                                 fair_newcomers_start_level,
                                 fair_makes_up_for_long_drains,
                                 fair_does_not_make_up_for_short_drains,
+                                fair_keeps_the_order_of_equals,
+                                fair_lets_no_stream_of_newcomers_pass,
+                                fair_lets_no_crowd_of_newcomers_pass,
                                 fair_remembers_what_was_had_before_turns_ended,
                                 fair_sleepers_come_back_level,
                                 fair_follows_weights_beside_one_that_fills_gaps,
