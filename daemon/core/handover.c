@@ -6,6 +6,7 @@
 
 /* Restores of less say nothing about how fast memory moves. */
 #define MEASURED_BYTES (UINT64_C(64) << 20)
+#define MEASUREMENTS 8
 #define BYTES_PER_S_MIN UINT64_C(1000000)
 
 const uint64_t sched_cost_bounds_ns[SCHED_COST_BOUNDS] = {
@@ -45,13 +46,22 @@ void handover_moved(struct sched_gpu *gpu, uint64_t evicted_bytes, uint64_t rest
   }
 }
 
+static uint64_t weigh_less(uint64_t amount) { return amount - amount / MEASUREMENTS; }
+
+/* Bytes and time are averaged, not their ratios: of two reports that come late, and so at once, one seems to
+ * have taken no time, and the one before it all the more. */
 void handover_measure(struct sched_gpu *gpu, uint64_t restore_ns, uint64_t restore_bytes) {
   struct sched_handover *handover = &gpu->handover;
-  if (restore_bytes < MEASURED_BYTES || restore_ns < 1000)
+  if (restore_bytes < MEASURED_BYTES)
     return;
-  uint64_t bytes_per_s = restore_bytes * 1000000 / (restore_ns / 1000);
-  bytes_per_s = max_u64(bytes_per_s, BYTES_PER_S_MIN);
-  handover->bytes_per_s = handover->bytes_per_s - handover->bytes_per_s / 8 + bytes_per_s / 8;
+  if (handover->measured_bytes == 0) {
+    handover->measured_bytes = MEASUREMENTS * restore_bytes;
+    handover->measured_ns = handover_cost_ns(gpu, handover->measured_bytes);
+  }
+  handover->measured_bytes = weigh_less(handover->measured_bytes) + restore_bytes;
+  handover->measured_ns = add_u64(weigh_less(handover->measured_ns), restore_ns);
+  uint64_t bytes_per_s = handover->measured_bytes * 100000 / max_u64(handover->measured_ns / 10000, 1);
+  handover->bytes_per_s = max_u64(bytes_per_s, BYTES_PER_S_MIN);
 }
 
 void handover_end(struct sched_gpu *gpu, const struct sched_active *active, uint64_t now_ns) {

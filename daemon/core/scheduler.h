@@ -99,7 +99,8 @@ struct sched_handover {
   uint64_t hidden_bytes;
   uint64_t costs[SCHED_COST_BOUNDS + 1]; /* how many took more time than the bound before, and no more than
                                             this one; the last: more than all of them */
-  uint64_t bytes_per_s;                  /* moving average of what restores reach */
+  uint64_t measured_bytes, measured_ns;  /* of restores; each makes those before weigh less */
+  uint64_t bytes_per_s;                  /* what they have reached */
   uint64_t cost_ns;                      /* and of what hand-overs cost; 0: there was none */
 };
 

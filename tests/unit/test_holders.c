@@ -11,7 +11,7 @@ static void blame(const char *what, int i) { ck_abort_msg("job %d %s", i + 1, wh
 static void set_up(void) {
   actors_init(&them, 1, CARD);
   them.fail = blame;
-  them.bytes_per_s = UINT64_C(5000) * GIB;
+  them.bytes_per_s = them.gpu.handover.bytes_per_s = UINT64_C(5000) * GIB;
   them.piece_bytes = GIB;
   them.drain_ns = NS_PER_MS;
   them.busy_percent = 100;
@@ -189,7 +189,6 @@ END_TEST
 
 /* A policy that preempts takes the place of those who come after it, and of no others. */
 START_TEST(who_preempts_displaces_the_worst) {
-  them.gpu.handover.bytes_per_s = UINT64_C(5000) * GIB;
   scheduler_set_policy(&them.scheduler, NULL, GS_POLICY_PRIORITY, them.now_ns, &them.change);
   for (int i = 0; i < 4; i++) {
     struct sched_terms terms = {.weight = SCHED_WEIGHT, .priority = i == 0 ? 5 : i == 3 ? 3 : 0};
@@ -222,7 +221,7 @@ END_TEST
 
 /* What the next set needs comes back behind the turn of this one. */
 START_TEST(moves_for_the_next_set_are_hidden) {
-  them.bytes_per_s = UINT64_C(50) * GIB;
+  them.bytes_per_s = them.gpu.handover.bytes_per_s = UINT64_C(50) * GIB;
   for (int i = 0; i < 6; i++)
     come(i, 4, 0);
   pass_s(20);
