@@ -6,8 +6,10 @@
 
 /* Restores of less say nothing about how fast memory moves. */
 #define MEASURED_BYTES (UINT64_C(64) << 20)
-#define MEASUREMENTS 8
+#define MEASUREMENTS 8 /* the last one weighs as much as one of so many */
+#define SLOWER_MOST 4  /* than what is expected */
 #define BYTES_PER_S_MIN UINT64_C(1000000)
+#define BYTES_PER_S_MAX 1e15
 
 const uint64_t sched_cost_bounds_ns[SCHED_COST_BOUNDS] = {
     1000000,   2500000,   5000000,    10000000,   25000000,   50000000,    100000000,
@@ -46,27 +48,24 @@ void handover_moved(struct sched_gpu *gpu, uint64_t evicted_bytes, uint64_t rest
   }
 }
 
-static uint64_t weigh_less(uint64_t amount) { return amount - amount / MEASUREMENTS; }
-
-/* Bytes and time are averaged, not their ratios: of two reports that come late, and so at once, one seems to
- * have taken no time, and the one before it all the more. */
+/* The time that a byte takes is averaged, not how many come in a second: of two reports that are read late,
+ * and so at once, one seems to have taken no time, and the other all the more. One that takes far too long
+ * has waited for something else. */
 void handover_measure(struct sched_gpu *gpu, uint64_t restore_ns, uint64_t restore_bytes) {
   struct sched_handover *handover = &gpu->handover;
   if (restore_bytes < MEASURED_BYTES)
     return;
-  if (handover->measured_bytes == 0) {
-    handover->measured_bytes = MEASUREMENTS * restore_bytes;
-    handover->measured_ns = handover_cost_ns(gpu, handover->measured_bytes);
-  }
-  handover->measured_bytes = weigh_less(handover->measured_bytes) + restore_bytes;
-  handover->measured_ns = add_u64(weigh_less(handover->measured_ns), restore_ns);
-  uint64_t bytes_per_s = handover->measured_bytes * 100000 / max_u64(handover->measured_ns / 10000, 1);
-  handover->bytes_per_s = max_u64(bytes_per_s, BYTES_PER_S_MIN);
+  double expected_ns = (double)restore_bytes / (double)handover->bytes_per_s * 1e9;
+  double took_ns =
+      (double)restore_ns < SLOWER_MOST * expected_ns ? (double)restore_ns : SLOWER_MOST * expected_ns;
+  double bytes_per_ns = MEASUREMENTS * (double)restore_bytes / ((MEASUREMENTS - 1) * expected_ns + took_ns);
+  if (bytes_per_ns * 1e9 < BYTES_PER_S_MAX)
+    handover->bytes_per_s = max_u64((uint64_t)(bytes_per_ns * 1e9), BYTES_PER_S_MIN);
 }
 
 void handover_end(struct sched_gpu *gpu, const struct sched_active *active, uint64_t now_ns) {
   struct sched_handover *handover = &gpu->handover;
-  handover_measure(gpu, active->restore_ns, min_u64(active->restore_bytes, SCHED_BYTES_MAX));
+  handover_measure(gpu, active->restore_ns, active->restore_bytes);
   if (!handover->open)
     return;
   struct sched_cost *last = &handover->last, *sum = &handover->sum;

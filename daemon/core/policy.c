@@ -7,8 +7,7 @@
 #define LEVEL_NS UINT64_C(60000000000) /* priority: of waiting, for one level */
 #define BEHIND_QUANTA 1                /* fair: who rests falls behind by no more */
 #define AHEAD_QUANTA 3                 /* fair: who waits is ahead by no more */
-#define BEGIN_QUANTA 1                 /* fair: who comes is ahead by no more */
-#define BEGIN_LOOKAHEAD 3              /* fair: of so many that wait it is asked whether they are new */
+#define BEGIN_LOOKAHEAD 2              /* fair: of so many new ones that wait the next one is looked at */
 #define PATIENCE 32                    /* pack: quanta that somebody waits */
 #define LATE (UINT64_C(1) << 63)       /* ranks of opportunistic jobs; others are below that */
 #define BEGUN_NS UINT64_C(100000000)   /* srtf: what is expected at least of a job of unknown length */
@@ -151,9 +150,10 @@ uint64_t sched_job_gpu_ns(const struct sched_job *job, uint64_t now_ns) {
 }
 
 void policy_charge(struct sched_job *job, uint64_t now_ns) {
-  uint64_t *ended_ns = &job->gpu->ended_ns[is_late(job)];
-  job->virtual_ns = add_u64(job->virtual_ns, weighted_ns(job, charged_ns(job, now_ns)));
-  *ended_ns = max_u64(*ended_ns, job->virtual_ns);
+  uint64_t *ended_ns = &job->gpu->ended_ns[is_late(job)], had_ns = charged_ns(job, now_ns);
+  job->virtual_ns = add_u64(job->virtual_ns, weighted_ns(job, had_ns));
+  if (had_ns > 0)
+    *ended_ns = max_u64(*ended_ns, job->virtual_ns);
   job->gpu_ns = sched_job_gpu_ns(job, now_ns);
   job->ran_ns = 0;
 }
@@ -204,35 +204,53 @@ static uint64_t level_ns(struct sched_gpu *gpu, bool late, uint64_t now_ns) {
   return gpu->virtual_ns[late];
 }
 
-static uint64_t quanta_ns(const struct sched_job *job, unsigned quanta) {
-  return quanta * weighted_ns(job, sched_gpu_tq_ns(job->gpu));
+static uint64_t quantum_ns(const struct sched_job *job) {
+  return weighted_ns(job, sched_gpu_tq_ns(job->gpu));
 }
 
 static uint64_t most_ns(const struct sched_job *job) {
-  return add_u64(job->gpu->virtual_ns[is_late(job)], quanta_ns(job, AHEAD_QUANTA));
+  return add_u64(job->gpu->virtual_ns[is_late(job)], AHEAD_QUANTA * quantum_ns(job));
 }
 
-/* Where newcomers begin: where the first one is that waits and has had a turn; or, if only newcomers are
- * before it, where a turn has ended (self-clocked fair queueing: Golestani, 1994). */
+/* By what it is sorted, as far as that is `fair`'s. */
+static uint64_t placed_ns(const struct sched_job *waiter) {
+  return max_u64(waiter->virtual_ns,
+                 min_u64(waiter->waiting.key & ~LATE, add_u64(waiter->virtual_ns, leap(waiter))));
+}
+
+static uint64_t shortest_quantum_ns(const struct sched_job *job) {
+  uint64_t least_ns = quantum_ns(job);
+  list_each(node, &job->gpu->holders) { least_ns = min_u64(least_ns, quantum_ns(job_of_turn(node))); }
+  return least_ns;
+}
+
+static struct order_node *first_of_class(const struct sched_gpu *gpu, bool late) {
+  struct order_node *before = late ? order_last_within(&gpu->queue, LATE - 1) : NULL;
+  return before ? order_next(before) : order_first(&gpu->queue);
+}
+
+/* Where newcomers begin: where the first one is that waits and has had a turn; or, if the first ones are new,
+ * where a turn has ended (self-clocked fair queueing: Golestani, 1994). No further than a quantum: its own,
+ * or a holder's. */
 static uint64_t begin_ns(const struct sched_job *job, uint64_t here_ns) {
   const struct sched_gpu *gpu = job->gpu;
-  uint64_t most_ns = add_u64(here_ns, quanta_ns(job, BEGIN_QUANTA));
+  bool late = is_late(job);
+  uint64_t begin_ns = here_ns;
   unsigned looked_at = 0;
-  order_each(node, &gpu->queue) {
+  for (struct order_node *node = first_of_class(gpu, late); node; node = order_next(node)) {
     const struct sched_job *waiter = sched_job_of(node);
-    if (is_late(waiter) != is_late(job))
+    bool begun = waiter->turns && is_late(waiter) == late && holders_may_have(waiter);
+    if (!begun && looked_at++ < BEGIN_LOOKAHEAD)
       continue;
-    if (looked_at++ == BEGIN_LOOKAHEAD)
-      return max_u64(min_u64(gpu->ended_ns[is_late(job)], most_ns), here_ns);
-    if (waiter->turns && counts(waiter))
-      return max_u64(min_u64(waiter->virtual_ns, most_ns), here_ns);
+    begin_ns = begun ? placed_ns(waiter) : gpu->ended_ns[late];
+    break;
   }
-  return here_ns;
+  return max_u64(min_u64(begin_ns, add_u64(here_ns, shortest_quantum_ns(job))), here_ns);
 }
 
 void policy_level(struct sched_job *job, uint64_t now_ns) {
   uint64_t here_ns = level_ns(job->gpu, is_late(job), now_ns);
-  uint64_t least_ns = less_u64(here_ns, job->turns ? quanta_ns(job, BEHIND_QUANTA) : 0);
+  uint64_t least_ns = less_u64(here_ns, job->turns ? BEHIND_QUANTA * quantum_ns(job) : 0);
   if (job->virtual_ns == 0) /* it has just come */
     job->virtual_ns = max_u64(begin_ns(job, here_ns), 1);
   else

@@ -1,9 +1,10 @@
 /*
  * policy.h - who goes before whom.
  *
- * Each waiting job has a rank, which does not change while it waits; the lowest goes first. A holder has, at
- * any moment, the rank that it would have if it began to wait now. When the quantum of a set of holders is
- * over, those stay whose rank is better than that of the jobs that would take their place.
+ * Each waiting job has a rank, or a place by the ranks of others (policy_place), which does not change while
+ * it waits; the lowest goes first. A holder has, at any moment, the rank that it would have if it began to
+ * wait now. When the quantum of a set of holders is over, those stay whose rank is better than that of the
+ * jobs that would take their place.
  *
  *   rr        by the time of asking: who has held goes behind all who wait.
  *   fair      by GPU time had so far, over the weight (start-time fair queueing; the Linux CFS): who comes

@@ -383,7 +383,8 @@ void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms,
   job->terms = *terms;
   job->gpu->class_counts[job->terms.class]++;
   ephemeral_count(job);
-  policy_level(job, now_ns);
+  if (job->state != GS_JOB_IDLE) /* or when it asks */
+    policy_level(job, now_ns);
   turns_rank(job);
   if (job->terms.paused && !was_paused)
     turns_pause(job, now_ns, change);

@@ -99,8 +99,7 @@ struct sched_handover {
   uint64_t hidden_bytes;
   uint64_t costs[SCHED_COST_BOUNDS + 1]; /* how many took more time than the bound before, and no more than
                                             this one; the last: more than all of them */
-  uint64_t measured_bytes, measured_ns;  /* of restores; each makes those before weigh less */
-  uint64_t bytes_per_s;                  /* what they have reached */
+  uint64_t bytes_per_s;                  /* moving average of what restores reach */
   uint64_t cost_ns;                      /* and of what hand-overs cost; 0: there was none */
 };
 
@@ -130,13 +129,13 @@ struct sched_gpu {
   bool wanted_told;           /* some holder believes that others wait */
   uint64_t epoch;             /* of the last grant */
   uint64_t virtual_ns[2];     /* fair: the least one of those there; opportunistic second; never goes back */
-  uint64_t ended_ns[2];       /* the most that one had had when its turn ended */
+  uint64_t ended_ns[2];       /* the most that one had had after a turn */
   uint64_t arrivals;          /* of jobs so far */
   uint64_t made_way_ns;       /* pack: when somebody was put out of its place the last time */
   uint32_t last_job;          /* id of who got the last turn; 0: nobody yet */
   struct list jobs;           /* all */
   struct list idle;           /* IDLE and BYPASSED, of those that are present, the longest first */
-  struct order queue;         /* WAITING, by rank (policy.h); their sizes: need_bytes */
+  struct order queue;         /* WAITING, by place (policy.h); their sizes: need_bytes */
   struct list present;        /* jobs with memory on the card, or that may get some */
   struct order queue_present; /* WAITING, of those */
   struct list

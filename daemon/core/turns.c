@@ -74,7 +74,7 @@ void turns_rank(struct sched_job *job) {
   if (job->state != GS_JOB_WAITING)
     return;
   order_remove(&job->gpu->queue, &job->waiting);
-  order_insert(&job->gpu->queue, &job->waiting, policy_place(job, job->since_ns), job->need_bytes);
+  order_insert(&job->gpu->queue, &job->waiting, policy_rank(job, job->since_ns), job->need_bytes);
   present_sort(job);
 }
 

@@ -172,33 +172,92 @@ START_TEST(fair_keeps_the_order_of_equals) {
 }
 END_TEST
 
-/* Each is gone after a part of its first turn, and the next one comes. What one has who is always there. */
-static double had_beside_newcomers_s(int newcomers, double s) {
-  set_policy(GS_POLICY_FAIR);
-  come(0);
-  pass_s(3);
-  for (int i = 1; i <= newcomers; i++)
-    come(i);
-  double before_s = had_s(0);
+/* As the daemon does it: its terms are told before it asks. */
+static void come_as(int i, enum gs_class class) {
+  struct sched_terms terms = {.weight = SCHED_WEIGHT, .class = class};
+  actors_attach(&them, i, JOB, 0, 0);
+  scheduler_set_terms(&them.jobs[i], &terms, them.now_ns, &them.change);
+  actors_execute(&them);
+  actors_request(&them, i);
+}
+
+/* Each is gone after a part of its first turn, and the next one comes. */
+static void pass_beside_newcomers_s(int from, int to, enum gs_class class, double s) {
+  for (int i = from; i <= to; i++)
+    come_as(i, class);
   for (double passed_s = 0; passed_s < s; passed_s += 0.1) {
     pass_s(0.1);
-    for (int i = 1; i <= newcomers; i++) {
+    for (int i = from; i <= to; i++) {
       if (had_s(i) > 0.25) {
         actors_detach(&them, i);
-        come(i);
+        come_as(i, class);
       }
     }
   }
+}
+
+/* What one has who is always there. */
+static double had_beside_newcomers_s(int newcomers, enum gs_class class, double s) {
+  set_policy(GS_POLICY_FAIR);
+  come_as(0, class);
+  pass_s(3);
+  double before_s = had_s(0);
+  pass_beside_newcomers_s(1, newcomers, class, s);
   return had_s(0) - before_s;
 }
 
 START_TEST(fair_lets_no_stream_of_newcomers_pass) {
-  ck_assert_double_ge(had_beside_newcomers_s(4, 60), 60.0 / 5);
+  ck_assert_double_ge(had_beside_newcomers_s(4, GS_CLASS_STANDARD, 60), 60.0 / 5);
 }
 END_TEST
 
 START_TEST(fair_lets_no_crowd_of_newcomers_pass) {
-  ck_assert_double_ge(had_beside_newcomers_s(5, 60), 60.0 / 6);
+  ck_assert_double_ge(had_beside_newcomers_s(5, GS_CLASS_STANDARD, 60), 60.0 / 6);
+}
+END_TEST
+
+/* Beside one of a better class that wants nothing. */
+START_TEST(fair_lets_no_stream_of_opportunistic_newcomers_pass) {
+  actors_attach(&them, 5, JOB, 0, 0);
+  ck_assert_double_ge(had_beside_newcomers_s(2, GS_CLASS_OPPORTUNISTIC, 60), 60.0 / 3);
+}
+END_TEST
+
+/* One of three, which takes turns with the others, leaves while it waits: who is sorted behind it stays
+ * there. */
+START_TEST(fair_lets_no_stream_pass_who_was_level_with_one_that_left) {
+  for (int k = 0; k < 40; k++) {
+    int ran[12];
+    set_up();
+    set_policy(GS_POLICY_FAIR);
+    for (int i = 0; i < 3; i++)
+      come_as(i, GS_CLASS_STANDARD);
+    pass_turns(ran, 9 + k % 3);
+    them.drain_ns = (uint64_t)(k + 5) * 10 * NS_PER_MS;
+    pass_s(6 + 0.1 * k);
+    int leaves = who_runs() < 0 ? 0 : (who_runs() + 1 + k % 2) % 3,
+        stays = 3 - leaves - (who_runs() < 0 ? 1 : who_runs());
+    actors_detach(&them, leaves);
+    double before_s = had_s(stays);
+    pass_beside_newcomers_s(3, 4, GS_CLASS_STANDARD, 40);
+    ck_assert_double_ge(had_s(stays) - before_s, 40.0 / 5);
+  }
+}
+END_TEST
+
+/* A quantum of its own is ten thousand of the other one's. */
+START_TEST(fair_lets_light_newcomers_run_soon) {
+  set_policy(GS_POLICY_FAIR);
+  come(0);
+  set_terms(0, 10000, 0, 0);
+  come(1);
+  set_terms(1, 1, 0, 0);
+  pass_s(10);
+  actors_attach(&them, 2, JOB, 0, 0);
+  set_terms(2, 1, 0, 0);
+  actors_request(&them, 2);
+  pass_s(5);
+  ck_assert_double_gt(had_s(2), 0);
 }
 END_TEST
 
@@ -496,6 +555,9 @@ int main(void) {
                                 fair_keeps_the_order_of_equals,
                                 fair_lets_no_stream_of_newcomers_pass,
                                 fair_lets_no_crowd_of_newcomers_pass,
+                                fair_lets_no_stream_of_opportunistic_newcomers_pass,
+                                fair_lets_no_stream_pass_who_was_level_with_one_that_left,
+                                fair_lets_light_newcomers_run_soon,
                                 fair_remembers_what_was_had_before_turns_ended,
                                 fair_sleepers_come_back_level,
                                 fair_follows_weights_beside_one_that_fills_gaps,

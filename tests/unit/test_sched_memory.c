@@ -298,6 +298,32 @@ START_TEST(reports_that_come_late_are_no_speed) {
 }
 END_TEST
 
+/* It has waited for somebody else, or was stopped; or says so. */
+START_TEST(one_report_is_no_speed) {
+  const struct sched_handover *handover = &world.gpus[0].handover;
+  const struct sched_active odd[] = {{.restore_ns = 3600 * NS_PER_S, .restore_bytes = 100000000},
+                                     {.restore_ns = UINT64_MAX, .restore_bytes = 100000000},
+                                     {.restore_ns = NS_PER_S, .restore_bytes = UINT64_MAX},
+                                     {.restore_ns = 0, .restore_bytes = UINT64_C(40000000000)}};
+  take_turns();
+  world_attach(&world, 1, 10, 0);
+  world.clients[1].stuck = true;
+  for (size_t i = 0; i < 4; i++) {
+    for (int honest = 20; honest >= 0; honest--) {
+      world_request(&world, 1);
+      struct sched_active active = {.restore_ns = NS_PER_S, .restore_bytes = UINT64_C(40000000000)};
+      if (honest == 0)
+        active = odd[i];
+      active.epoch = world.jobs[1].epoch;
+      scheduler_active(&world.jobs[1], &active, world.now_ns, &world.change);
+      world_release(&world, 1);
+    }
+    ck_assert_uint_ge(handover->bytes_per_s, UINT64_C(20000000000));
+    ck_assert_uint_le(handover->bytes_per_s, UINT64_C(50000000000));
+  }
+}
+END_TEST
+
 /* ---- what programs are told ---- */
 
 START_TEST(scarce_host_memory_is_told_to_all) {
@@ -366,6 +392,7 @@ int main(void) {
                                 the_speed_of_restores_is_averaged,
                                 moves_behind_turns_are_measured,
                                 reports_that_come_late_are_no_speed,
+                                one_report_is_no_speed,
                                 scarce_host_memory_is_told_to_all,
                                 who_has_not_chosen_gets_the_memory_of_the_gpu,
                                 places_in_the_queue_are_numbered,
