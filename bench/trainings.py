@@ -49,9 +49,9 @@ class Trainings:
         bench.serial += 1
         command = [args.python, PROGRAM, "--held", "--gib", f"{args.gib:g}", "--batch", args.batch, "--seed", seed]
         guard = bench.guard if self.daemon and args.memory == "managed" else None
-        job = gpubench.Job(f"{bench.name}-{bench.serial:02}-{name}", command, self.environment(expected_s, expected_gib),
-                           bench.out,
-                           bench.budget, guard, args.gib)
+        env = self.environment(expected_s, expected_gib)
+        job = gpubench.Job(f"{bench.name}-{bench.serial:02}-{name}", command, env, bench.out, bench.budget, guard,
+                           args.gib)
         self.jobs[name] = self.stack.enter_context(job)
 
     def wait_imported(self):

@@ -2,6 +2,8 @@
  * handover.c - what hand-overs cost: how long the GPU stood idle for them, what moved meanwhile, and what
  * moved for nothing, behind somebody's turn.
  */
+#include <math.h>
+
 #include "core/internal.h"
 
 /* Restores of less say nothing about how fast memory moves. */
@@ -56,8 +58,7 @@ void handover_measure(struct sched_gpu *gpu, uint64_t restore_ns, uint64_t resto
   if (restore_bytes < MEASURED_BYTES)
     return;
   double expected_ns = (double)restore_bytes / (double)handover->bytes_per_s * 1e9;
-  double took_ns =
-      (double)restore_ns < SLOWER_MOST * expected_ns ? (double)restore_ns : SLOWER_MOST * expected_ns;
+  double took_ns = fmin((double)restore_ns, SLOWER_MOST * expected_ns);
   double bytes_per_ns = MEASUREMENTS * (double)restore_bytes / ((MEASUREMENTS - 1) * expected_ns + took_ns);
   if (bytes_per_ns * 1e9 < BYTES_PER_S_MAX)
     handover->bytes_per_s = max_u64((uint64_t)(bytes_per_ns * 1e9), BYTES_PER_S_MIN);

@@ -7,7 +7,7 @@
 #define LEVEL_NS UINT64_C(60000000000) /* priority: of waiting, for one level */
 #define BEHIND_QUANTA 1                /* fair: who rests falls behind by no more */
 #define AHEAD_QUANTA 3                 /* fair: who waits is ahead by no more */
-#define BEGIN_LOOKAHEAD 2              /* fair: of so many new ones that wait the next one is looked at */
+#define BEGIN_LOOKAHEAD 2              /* fair: who comes looks past so many that are as new */
 #define PATIENCE 32                    /* pack: quanta that somebody waits */
 #define LATE (UINT64_C(1) << 63)       /* ranks of opportunistic jobs; others are below that */
 #define BEGUN_NS UINT64_C(100000000)   /* srtf: what is expected at least of a job of unknown length */

@@ -101,9 +101,8 @@ static struct seen check_both(const struct manner *manner) {
   await_end(&jobs[0], &seen);
   await_end(&jobs[1], &seen);
   CHECK(process_log_count(scene.daemon, "within the grace") == 0); /* nobody was passed over */
-  for (unsigned i = 0; i < GPUS; i++) {
+  for (unsigned i = 0; i < GPUS; i++)
     CHECK(seen.handovers[i] >= HANDOVERS, "%" PRIu64 " on GPU %u", seen.handovers[i], i);
-  }
   return seen;
 }
 

@@ -42,11 +42,20 @@ static void come(int i) {
   actors_request(&them, i);
 }
 
-static void come_expecting(int i, uint64_t expected_ns) {
+/* As the daemon does it: its terms are told before it asks. */
+static void come_with_terms(int i, struct sched_terms terms) {
+  terms.weight = terms.weight ? terms.weight : SCHED_WEIGHT;
   actors_attach(&them, i, JOB, 0, 0);
-  set_terms(i, SCHED_WEIGHT, 0, expected_ns);
+  scheduler_set_terms(&them.jobs[i], &terms, them.now_ns, &them.change);
+  actors_execute(&them);
   actors_request(&them, i);
 }
+
+static void come_expecting(int i, uint64_t expected_ns) {
+  come_with_terms(i, (struct sched_terms){.expected_ns = expected_ns});
+}
+
+static void come_as(int i, enum gs_class class) { come_with_terms(i, (struct sched_terms){.class = class}); }
 
 static double had_s(int i) { return (double)sched_job_gpu_ns(&them.jobs[i], them.now_ns) / NS_PER_S; }
 
@@ -172,15 +181,6 @@ START_TEST(fair_keeps_the_order_of_equals) {
 }
 END_TEST
 
-/* As the daemon does it: its terms are told before it asks. */
-static void come_as(int i, enum gs_class class) {
-  struct sched_terms terms = {.weight = SCHED_WEIGHT, .class = class};
-  actors_attach(&them, i, JOB, 0, 0);
-  scheduler_set_terms(&them.jobs[i], &terms, them.now_ns, &them.change);
-  actors_execute(&them);
-  actors_request(&them, i);
-}
-
 /* Each is gone after a part of its first turn, and the next one comes. */
 static void pass_beside_newcomers_s(int from, int to, enum gs_class class, double s) {
   for (int i = from; i <= to; i++)
@@ -235,8 +235,9 @@ START_TEST(fair_lets_no_stream_pass_who_was_level_with_one_that_left) {
     pass_turns(ran, 9 + k % 3);
     them.drain_ns = (uint64_t)(k + 5) * 10 * NS_PER_MS;
     pass_s(6 + 0.1 * k);
-    int leaves = who_runs() < 0 ? 0 : (who_runs() + 1 + k % 2) % 3,
-        stays = 3 - leaves - (who_runs() < 0 ? 1 : who_runs());
+    while (who_runs() < 0)
+      pass_s(0.01);
+    int leaves = (who_runs() + 1 + k % 2) % 3, stays = 3 - leaves - who_runs();
     actors_detach(&them, leaves);
     double before_s = had_s(stays);
     pass_beside_newcomers_s(3, 4, GS_CLASS_STANDARD, 40);
@@ -253,9 +254,7 @@ START_TEST(fair_lets_light_newcomers_run_soon) {
   come(1);
   set_terms(1, 1, 0, 0);
   pass_s(10);
-  actors_attach(&them, 2, JOB, 0, 0);
-  set_terms(2, 1, 0, 0);
-  actors_request(&them, 2);
+  come_with_terms(2, (struct sched_terms){.weight = 1});
   pass_s(5);
   ck_assert_double_gt(had_s(2), 0);
 }
@@ -352,14 +351,10 @@ END_TEST
 
 /* They wait for as long as others come, and do not keep newcomers behind. */
 START_TEST(fair_goes_by_its_own_class) {
-  struct sched_terms late = {.weight = SCHED_WEIGHT, .class = GS_CLASS_OPPORTUNISTIC};
   set_policy(GS_POLICY_FAIR);
   come(0);
   come(1);
-  actors_attach(&them, 2, JOB, 0, 0);
-  scheduler_set_terms(&them.jobs[2], &late, them.now_ns, &them.change);
-  actors_execute(&them);
-  actors_request(&them, 2);
+  come_as(2, GS_CLASS_OPPORTUNISTIC);
   pass_s(100);
   double before_s = had_s(0);
   come(3);
@@ -456,9 +451,7 @@ START_TEST(priority_goes_by_level) {
   set_policy(GS_POLICY_PRIORITY);
   come(0);
   pass_s(5);
-  actors_attach(&them, 1, JOB, 0, 0);
-  set_terms(1, SCHED_WEIGHT, 1, 0);
-  actors_request(&them, 1);
+  come_with_terms(1, (struct sched_terms){.priority = 1});
   pass_s(30);
   ck_assert_double_ge(had_s(1), 29.5);
 }

@@ -235,21 +235,39 @@ START_TEST(hand_overs_are_measured) {
 }
 END_TEST
 
-START_TEST(the_speed_of_restores_is_averaged) {
-  const struct sched_handover *handover = &world.gpus[0].handover;
+/* So many jobs, of which the last one says only what the test does. */
+static const struct sched_handover *begin_restores(int count) {
   take_turns();
-  world_attach(&world, 1, 10, 0);
-  world.clients[1].stuck = true;
+  for (int i = 1; i <= count; i++)
+    world_attach(&world, i, 10, 0);
+  world.clients[count].stuck = true;
+  return &world.gpus[0].handover;
+}
+
+/* In a hand-over. */
+static void restore(uint64_t ns, uint64_t bytes) {
+  world_request(&world, 1);
+  struct sched_active active = {.epoch = world.jobs[1].epoch, .restore_ns = ns, .restore_bytes = bytes};
+  scheduler_active(&world.jobs[1], &active, world.now_ns, &world.change);
+  world_release(&world, 1);
+}
+
+/* Behind a turn, so much later than the last one. */
+static void restore_behind_turn(uint64_t resident_bytes, uint64_t later_ns) {
+  struct sched_job *job = &world.jobs[2];
+  struct sched_residence residence = {
+      .resident_bytes = resident_bytes, .room_seq = job->room_seq, .restored_bytes = UINT64_C(400000000)};
+  job->room_bytes = 5 * GIB;
+  world.now_ns += later_ns;
+  scheduler_resident(job, &residence, world.now_ns, &world.change);
+}
+
+START_TEST(the_speed_of_restores_is_averaged) {
+  const struct sched_handover *handover = begin_restores(1);
   for (int i = 0; i < 100; i++) {
-    world_request(&world, 1);
-    struct sched_active active = {
-        .epoch = world.jobs[1].epoch, .restore_ns = NS_PER_S, .restore_bytes = UINT64_C(40000000000)};
-    scheduler_active(&world.jobs[1], &active, world.now_ns, &world.change);
-    if (i == 0) { /* seven of eight seconds' worth at the speed before it */
-      ck_assert_uint_ge(handover->bytes_per_s, SCHED_BYTES_PER_S / 100 * 104);
-      ck_assert_uint_le(handover->bytes_per_s, SCHED_BYTES_PER_S / 100 * 106);
-    }
-    world_release(&world, 1);
+    restore(NS_PER_S, UINT64_C(40000000000));
+    if (i == 0) /* 320 GB in seven times 1.6 s and 1 s */
+      ck_assert_uint_eq(handover->bytes_per_s, 26229508196);
   }
   ck_assert_uint_ge(handover->bytes_per_s, 39990000000);
   ck_assert_uint_le(handover->bytes_per_s, 40000000000);
@@ -258,18 +276,9 @@ END_TEST
 
 /* What is moved behind turns costs nothing, but would have. */
 START_TEST(moves_behind_turns_are_measured) {
-  const struct sched_handover *handover = &world.gpus[0].handover;
-  take_turns();
-  world_attach(&world, 1, 10, 0);
-  world_attach(&world, 2, 10, 0);
-  struct sched_job *job = &world.jobs[2];
-  world.clients[2].stuck = true;
+  const struct sched_handover *handover = begin_restores(2);
   for (uint64_t i = 0; i < 100; i++) {
-    struct sched_residence residence = {
-        .resident_bytes = i, .room_seq = job->room_seq, .restored_bytes = UINT64_C(400000000)};
-    job->room_bytes = 5 * GIB;
-    world.now_ns += 10 * NS_PER_MS;
-    scheduler_resident(job, &residence, world.now_ns, &world.change);
+    restore_behind_turn(i, 10 * NS_PER_MS);
     if (i == 0)
       ck_assert_uint_eq(handover->bytes_per_s, SCHED_BYTES_PER_S); /* nobody knows when it began */
   }
@@ -280,18 +289,9 @@ END_TEST
 
 /* Each second one is read at once after the one before. */
 START_TEST(reports_that_come_late_are_no_speed) {
-  const struct sched_handover *handover = &world.gpus[0].handover;
-  take_turns();
-  world_attach(&world, 1, 10, 0);
-  world_attach(&world, 2, 10, 0);
-  struct sched_job *job = &world.jobs[2];
-  world.clients[2].stuck = true;
+  const struct sched_handover *handover = begin_restores(2);
   for (uint64_t i = 0; i < 100; i++) {
-    struct sched_residence residence = {
-        .resident_bytes = i, .room_seq = job->room_seq, .restored_bytes = UINT64_C(400000000)};
-    job->room_bytes = 5 * GIB;
-    world.now_ns += i % 2 ? 20 * NS_PER_MS : 2000;
-    scheduler_resident(job, &residence, world.now_ns, &world.change);
+    restore_behind_turn(i, i % 2 ? 20 * NS_PER_MS : 2000);
     ck_assert_uint_le(handover->bytes_per_s, 50000000000);
   }
   ck_assert_uint_ge(handover->bytes_per_s, 35000000000);
@@ -300,24 +300,17 @@ END_TEST
 
 /* It has waited for somebody else, or was stopped; or says so. */
 START_TEST(one_report_is_no_speed) {
-  const struct sched_handover *handover = &world.gpus[0].handover;
-  const struct sched_active odd[] = {{.restore_ns = 3600 * NS_PER_S, .restore_bytes = 100000000},
-                                     {.restore_ns = UINT64_MAX, .restore_bytes = 100000000},
-                                     {.restore_ns = NS_PER_S, .restore_bytes = UINT64_MAX},
-                                     {.restore_ns = 0, .restore_bytes = UINT64_C(40000000000)}};
-  take_turns();
-  world_attach(&world, 1, 10, 0);
-  world.clients[1].stuck = true;
+  const struct {
+    uint64_t ns, bytes;
+  } odd[] = {{3600 * NS_PER_S, 100000000},
+             {UINT64_MAX, 100000000},
+             {NS_PER_S, UINT64_MAX},
+             {0, UINT64_C(40000000000)}};
+  const struct sched_handover *handover = begin_restores(1);
   for (size_t i = 0; i < 4; i++) {
-    for (int honest = 20; honest >= 0; honest--) {
-      world_request(&world, 1);
-      struct sched_active active = {.restore_ns = NS_PER_S, .restore_bytes = UINT64_C(40000000000)};
-      if (honest == 0)
-        active = odd[i];
-      active.epoch = world.jobs[1].epoch;
-      scheduler_active(&world.jobs[1], &active, world.now_ns, &world.change);
-      world_release(&world, 1);
-    }
+    for (int honest = 0; honest < 20; honest++)
+      restore(NS_PER_S, UINT64_C(40000000000));
+    restore(odd[i].ns, odd[i].bytes);
     ck_assert_uint_ge(handover->bytes_per_s, UINT64_C(20000000000));
     ck_assert_uint_le(handover->bytes_per_s, UINT64_C(50000000000));
   }
