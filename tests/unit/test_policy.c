@@ -246,6 +246,23 @@ START_TEST(fair_lets_no_stream_pass_who_was_level_with_one_that_left) {
 }
 END_TEST
 
+/* Not where they were when it was started, and had told its terms. */
+START_TEST(fair_lets_newcomers_begin_when_they_ask) {
+  set_policy(GS_POLICY_FAIR);
+  actors_attach(&them, 1, JOB, 0, 0);
+  set_terms(1, SCHED_WEIGHT, 0, 0);
+  come(0);
+  come(2);
+  pass_s(1.2); /* the first turn of the second */
+  ck_assert(runs(2));
+  actors_request(&them, 1);
+  pass_s(1.2);
+  ck_assert(runs(0));
+  pass_s(1);
+  ck_assert(runs(1));
+}
+END_TEST
+
 /* A quantum of its own is ten thousand of the other one's. */
 START_TEST(fair_lets_light_newcomers_run_soon) {
   set_policy(GS_POLICY_FAIR);
@@ -550,6 +567,7 @@ int main(void) {
                                 fair_lets_no_crowd_of_newcomers_pass,
                                 fair_lets_no_stream_of_opportunistic_newcomers_pass,
                                 fair_lets_no_stream_pass_who_was_level_with_one_that_left,
+                                fair_lets_newcomers_begin_when_they_ask,
                                 fair_lets_light_newcomers_run_soon,
                                 fair_remembers_what_was_had_before_turns_ended,
                                 fair_sleepers_come_back_level,
