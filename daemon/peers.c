@@ -148,10 +148,11 @@ void peers_close_all(struct server *server) {
 
 /* ---- sending ---- */
 
+/* What one that is gone has sent before is still to be read: its end is found behind that. */
 static void note_sent(struct peer *peer, int err) {
   if (err == -EAGAIN)
     peer_close(peer, "it does not read its messages");
-  else if (err < 0)
+  else if (err < 0 && err != -EPIPE && err != -ECONNRESET)
     peers_hang_up(peer);
 }
 
@@ -221,7 +222,7 @@ static bool receive(struct peer *peer) {
   uint64_t now_ns = clock_now_ns();
   if (err == -EAGAIN)
     return false;
-  if (err == -ECONNRESET || err == -EPIPE)
+  if (err == -ECONNRESET)
     peers_hang_up(peer);
   else if (!within_rate(peer, now_ns))
     peer_close(peer, "it floods the daemon with messages");

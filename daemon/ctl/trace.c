@@ -110,14 +110,16 @@ static void count_waiting(struct trace *trace, struct gpu *gpu, int change, uint
     trace_file_counter(&trace->file, gpu->index, "waiting", at_ns, "jobs", gpu->waiting);
 }
 
-static void end_phase(struct trace *trace, struct track *track, uint64_t at_ns) {
-  if (track->phase != PHASE_NONE && at_ns > track->since_ns)
+/* One without length is told only where it is all of a turn, or its beginning: of a job that ends as it is granted one. */
+static void end_phase(struct trace *trace, struct track *track, enum phase next, uint64_t at_ns) {
+  bool turn = track->phase == PHASE_RESTORES && next != PHASE_RUNS;
+  if (track->phase != PHASE_NONE && (at_ns > track->since_ns || turn))
     trace_file_slice(&trace->file, &track->turns, phase_names[track->phase], track->since_ns, at_ns, NULL);
 }
 
 static void set_phase(struct trace *trace, struct gpu *gpu, struct track *track, enum phase phase,
                       uint64_t at_ns) {
-  end_phase(trace, track, at_ns);
+  end_phase(trace, track, phase, at_ns);
   count_waiting(trace, gpu, (phase == PHASE_WAITS) - (track->phase == PHASE_WAITS), at_ns);
   track->phase = phase;
   track->since_ns = at_ns;
@@ -301,7 +303,7 @@ static void end_track(const void *node, VISIT visit, void *argument) {
   if (visit != postorder && visit != leaf)
     return;
   struct track *track = *(struct track *const *)node;
-  end_phase(trace, track, trace->last_ns);
+  end_phase(trace, track, PHASE_NONE, trace->last_ns);
   track->phase = PHASE_NONE;
 }
 

@@ -127,14 +127,16 @@ static int take_descriptor(struct msghdr *header) {
   return -1;
 }
 
+/* That the other side has closed without having read all is told once, before what it had sent. */
 static int receive(int fd, struct gs_msg *msg, struct msghdr *header) {
   struct iovec part = {.iov_base = msg, .iov_len = sizeof *msg};
   header->msg_iov = &part;
   header->msg_iovlen = 1;
   ssize_t n;
+  unsigned told = 0;
   do
     n = recvmsg(fd, header, MSG_CMSG_CLOEXEC);
-  while (n < 0 && errno == EINTR);
+  while (n < 0 && (errno == EINTR || (errno == ECONNRESET && told++ == 0)));
   if (n < 0) {
     header->msg_controllen = 0;
     return -errno;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Draws a file of gpusharectl timeline by bench/timeline.py, and reads in the picture what the daemon has counted: a row
-per job that has held the GPU, a stretch of its colour per turn, and one that begins at each hand-over.
+per job that has held the GPU, and a stretch of its colour per turn; a turn begins at each hand-over.
 
 usage: check_drawing.py TRACE STATUS HISTORY PICTURE    STATUS, HISTORY: gpusharectl's --json, once all jobs of its one GPU
                                                         have ended; PICTURE: where the drawing goes
@@ -18,6 +18,7 @@ sys.dont_write_bytecode = True
 import timeline  # noqa: E402
 
 TOLERANCE = 2  # pixels
+EPSILON_S = 1e-8  # times are written with three digits of microseconds or more
 
 
 def require(right, *what):
@@ -49,7 +50,7 @@ def is_coloured(pixel):
 
 
 def stretches_of(picture, top):
-    """(first column, first that is not hatched, end) of each stretch. Hatches are two pixels high."""
+    """(first column, end) of each stretch. Hatches are two pixels high."""
     columns = slice(timeline.LEFT, timeline.LEFT + timeline.WIDTH)
     here, below = ([is_coloured(pixel) for pixel in picture[y][columns]] for y in (top, top + 2))
     stretches, first = [], None
@@ -57,8 +58,7 @@ def stretches_of(picture, top):
         if coloured and first is None:
             first = x
         elif not coloured and first is not None:
-            solid = next((column for column in range(first, x) if here[column] and below[column]), x)
-            stretches.append((first, solid, x))
+            stretches.append((first, x))
             first = None
     return stretches
 
@@ -74,26 +74,34 @@ def told_turns(row):
     return turns
 
 
+def check_row(name, turns, stretches):
+    """Turns with less than two pixels between them may be one stretch; a turn of less than a pixel may be none."""
+    for first, end in stretches:
+        require(any(abs(start - first) <= TOLERANCE for start, _ in turns), name, "begins at", first, "turns:", turns)
+        require(any(abs(stop - end) <= TOLERANCE for _, stop in turns), name, "ends at", end, "turns:", turns)
+    for start, stop in turns:
+        require(stop - start < 1 or any(first - TOLERANCE <= start and stop <= end + TOLERANCE for first, end in stretches),
+                name, "is not drawn in the turn of", start, stop, "but in", stretches)
+    for (_, stop), (start, _) in zip(turns, turns[1:]):
+        require(start - stop <= TOLERANCE or not any(first < stop and start < end for first, end in stretches),
+                name, "is drawn between", stop, start, "stretches:", stretches)
+
+
 def check_rows(rows, drawn, history, pixels_per_s):
-    """Turns with less than two pixels between them may be one in the picture."""
     held = {f"job {run['job']} {run['name']}": run["turns"] for run in history["runs"] if run["turns"]}
     told = {row["name"]: told_turns(row) for row in rows}
     require({name: len(turns) for name, turns in told.items()} == held, "turns told:", told, "history:", held)
     for (name, turns), stretches in zip(told.items(), drawn):
-        gaps = [(after[0] - before[1]) * pixels_per_s for before, after in zip(turns, turns[1:])]
-        least, most = 1 + sum(gap > TOLERANCE for gap in gaps), len(turns)
-        require(least <= len(stretches) <= most, name, "has", len(stretches), "stretches, turns:", turns)
-        require(abs(stretches[0][0] - turns[0][0] * pixels_per_s) <= TOLERANCE, name, "begins at", stretches[0])
-        require(abs(stretches[-1][2] - turns[-1][1] * pixels_per_s) <= TOLERANCE, name, "ends at", stretches[-1])
+        check_row(name, [(start * pixels_per_s, stop * pixels_per_s) for start, stop in turns], stretches)
 
 
-def check_handovers(trace, drawn, gpu, pixels_per_s):
-    """Each is where somebody begins to run."""
-    times = [entry["ts"] for entry in trace["traceEvents"] if entry["ph"] == "i" and entry["name"] == "hand-over"]
-    for x in (time / 1e6 * pixels_per_s for time in times):
-        require(any(first - TOLERANCE <= x <= solid + TOLERANCE for stretches in drawn for first, solid, _ in stretches),
-                "nobody begins to run at the hand-over at", x, "of", drawn)
-    require(len(times) == gpu["handovers"], len(times), "hand-overs drawn, status:", gpu["handovers"])
+def check_handovers(trace, rows, gpu):
+    """Each is where somebody's turn begins."""
+    times = [entry["ts"] / 1e6 for entry in trace["traceEvents"] if entry["ph"] == "i" and entry["name"] == "hand-over"]
+    begun = [start for row in rows for start, _ in told_turns(row)]
+    for time in times:
+        require(any(abs(time - start) <= EPSILON_S for start in begun), "no turn begins at the hand-over at", time, "of", begun)
+    require(len(times) == gpu["handovers"], len(times), "hand-overs told, status:", gpu["handovers"])
 
 
 def main():
@@ -106,7 +114,7 @@ def main():
     drawn = [stretches_of(pixels, timeline.TITLE + index * timeline.row_height(rows)) for index in range(len(rows))]
     pixels_per_s = timeline.WIDTH / max(row["spans"][-1][1] for row in rows)
     check_rows(rows, drawn, history, pixels_per_s)
-    check_handovers(trace, drawn, status["gpus"][0], pixels_per_s)
+    check_handovers(trace, rows, status["gpus"][0])
     print("ok")
 
 

@@ -103,6 +103,16 @@ START_TEST(turns_are_slices) {
 }
 END_TEST
 
+START_TEST(a_turn_without_length_is_told) {
+  begin(100);
+  take(GS_EVENT_ASKED, 1, 10);
+  take(GS_EVENT_GRANTED, 1, 30);
+  take(GS_EVENT_DETACHED, 1, 30);
+  end();
+  ck_assert_str_eq(slices(TURNS_OF(1)), "waits 0-20, restores 20-20, ");
+}
+END_TEST
+
 START_TEST(what_was_before_the_first_event_is_known_from_it) {
   begin(100);
   take(GS_EVENT_DROP, 1, 10);
@@ -184,6 +194,7 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {turns_are_slices,
+                                a_turn_without_length_is_told,
                                 what_was_before_the_first_event_is_known_from_it,
                                 one_without_events_does_what_it_did,
                                 what_is_missing_is_left_out,

@@ -246,16 +246,29 @@ static void expect_end_of(enum gs_end end, int status) {
   ck_assert_int_eq(last->event.end.status, status);
 }
 
+static void tell_exit(int fd, int status) {
+  struct gs_msg msg = wire_msg(GS_EXITING, 0);
+  msg.exiting.status = status;
+  tell(fd, &msg);
+}
+
 /* From its beginning, with a turn. */
 static void run_to_exit(const char *command, int status) {
   int fd = start(GIB);
   send_command(fd, command);
   take_turn(fd);
-  struct gs_msg msg = wire_msg(GS_EXITING, 0);
-  msg.exiting.status = status;
-  tell(fd, &msg);
+  tell_exit(fd, status);
   leave(fd);
 }
+
+/* What is told between these is there before the daemon looks. */
+static void stop_daemon(void) {
+  int status;
+  kill(it->pid, SIGSTOP);
+  ck_assert_int_eq(waitpid(it->pid, &status, WUNTRACED), it->pid);
+}
+
+static void go_on(void) { kill(it->pid, SIGCONT); }
 
 START_TEST(how_a_program_has_ended_is_told) {
   run_to_exit("python train.py", 3);
@@ -273,6 +286,42 @@ START_TEST(how_a_program_has_ended_is_told) {
   expect_end_of(GS_END_CLOSED, 0);
   read_all();
   ck_assert_uint_eq(seen.events[seen.count - 1].event.kind, GS_EVENT_ENDED);
+}
+END_TEST
+
+START_TEST(who_ends_with_unread_messages_is_heard) {
+  int fd = start(GIB);
+  tell_simple(fd, GS_REQ_LOCK);
+  get_status(it, GS_STATUS_DAEMON); /* the grant has been sent */
+  stop_daemon();
+  tell_exit(fd, 3);
+  close(fd);
+  go_on();
+  leave(start(GIB));
+  read_with(0, 0, GS_RECORD_RUNS);
+  ck_assert_uint_eq(seen.count, 2);
+  ck_assert_uint_eq(seen.events[0].event.detail, GS_END_EXIT);
+  ck_assert_int_eq(seen.events[0].event.end.status, 3);
+}
+END_TEST
+
+START_TEST(who_is_told_something_at_its_end_is_heard) {
+  int holder = start(GIB), waiter = start(GIB);
+  uint64_t epoch = take_turn(holder);
+  tell_simple(waiter, GS_REQ_LOCK);
+  get_status(it, GS_STATUS_DAEMON);
+  stop_daemon();
+  tell_released(holder, epoch); /* read first; the turn is the other's */
+  tell_exit(waiter, 3);
+  close(waiter);
+  go_on();
+  leave(holder);
+  read_with(0, 0, GS_RECORD_RUNS);
+  ck_assert_uint_eq(seen.count, 2);
+  const struct gs_msg *ended = &seen.events[seen.events[0].event.job == 2 ? 0 : 1];
+  ck_assert_uint_eq(ended->event.end.turns, 1);
+  ck_assert_uint_eq(ended->event.detail, GS_END_EXIT);
+  ck_assert_int_eq(ended->event.end.status, 3);
 }
 END_TEST
 
@@ -604,6 +653,8 @@ int main(void) {
                                 moves_are_told_in_one,
                                 memory_is_told_when_it_changes_much,
                                 how_a_program_has_ended_is_told,
+                                who_ends_with_unread_messages_is_heard,
+                                who_is_told_something_at_its_end_is_heard,
                                 a_command_is_told_once,
                                 a_command_is_for_its_owner_and_who_may_change_settings,
                                 changes_are_told_with_who_made_them,
