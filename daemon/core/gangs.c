@@ -221,16 +221,20 @@ static uint64_t since_ns(const struct sched_gang *gang) {
   return since_ns;
 }
 
-/* One that waits for longer, is before this one on a GPU, and could claim as well: GPUs are looked at one
- * after the other, and it would always be too late if this one is seen first. */
+/* One that waits for longer, is before this one in a queue, and could claim when all quanta are over: those
+ * that have a GPU in common could else hold by turns, and end these before the quanta that a third one waits
+ * for elsewhere. Who is begun waits only for one that could claim now: GPUs are looked at one after the
+ * other, and it would always be too late if this one is seen first. */
 static struct sched_gang *elder(const struct sched_gang *gang, uint64_t now_ns) {
   list_each(node, &gang->members) {
+    const struct sched_job *job = member_of(node);
     unsigned looked_at = 0;
-    order_each(before, &member_of(node)->gpu->queue) {
+    order_each(before, &job->gpu->queue) {
       struct sched_gang *other = sched_job_of(before)->gang;
       if (other == gang || looked_at++ == SCHED_LOOKAHEAD)
         break;
-      if (other && !has_one(other) && since_ns(other) < since_ns(gang) && have_places(other, false, now_ns))
+      if (other && !has_one(other) && since_ns(other) < since_ns(gang) &&
+          have_places(other, !gang_goes_first(job), now_ns))
         return other;
     }
   }
@@ -243,6 +247,8 @@ bool gang_claim(struct sched_gang *gang, uint64_t now_ns) {
     return false;
   while ((other = elder(first, now_ns)))
     first = other;
+  if (first != gang && !have_places(first, false, now_ns))
+    return false;
   set_claims(first, true);
   return first == gang;
 }

@@ -99,7 +99,7 @@ void fleet_execute(struct fleet *fleet) {
       plan_reply(fleet, client, FLEET_REPLY_RUN);
     } else if (action.type == SCHED_TELL_DROP_LOCK) {
       plan_reply(fleet, client, action.together ? FLEET_REPLY_DRAIN : FLEET_REPLY_STOP);
-      client->calls += action.together ? fleet_random_below(fleet, fleet->ahead) : 0;
+      client->calls += action.together && client->runs ? fleet_random_below(fleet, fleet->ahead) : 0;
       client->round = 0;
       if (action.together)
         tell_stopped(fleet, client, false);
@@ -124,29 +124,49 @@ static bool has_enough(const struct fleet_client *client) {
   return client->resident_bytes >= (job->managed ? client->target_bytes : job->used_bytes);
 }
 
-/* A collective that it has submitted ends once the other members have submitted it. Who hangs takes part in
- * none. */
+/* Of the same gang, as far as it has to do with collectives: who hangs, or has no work, takes part in none.
+ */
+static bool is_mate(const struct fleet_client *client, const struct fleet_client *other) {
+  return other != client && other->there && other->wants && !other->hangs && other->job.gang &&
+         other->job.gang == client->job.gang && !sched_job_too_big(&other->job);
+}
+
+static bool submits(const struct fleet_client *client) {
+  return client->runs && client->job.state == GS_JOB_HOLDING;
+}
+
+/* A collective that it has submitted ends once the other members have submitted it: who runs does. */
 static bool can_drain(const struct fleet *fleet, const struct fleet_client *client) {
   for (int i = 0; i < FLEET_JOBS; i++) {
     const struct fleet_client *other = &fleet->clients[i];
-    bool mate = other->there && !other->hangs && other->job.gang && other->job.gang == client->job.gang;
-    if (mate && other->job.state == GS_JOB_DROPPING && other->job.together &&
+    if (is_mate(client, other) && !submits(other) &&
         other->calls / FLEET_COLLECTIVE < client->calls / FLEET_COLLECTIVE)
       return false;
   }
   return true;
 }
 
+/* It has drained: those that run have submitted the same collectives. */
+static void keep_up(struct fleet *fleet, const struct fleet_client *client) {
+  for (int i = 0; i < FLEET_JOBS; i++) {
+    struct fleet_client *other = &fleet->clients[i];
+    if (is_mate(client, other) && submits(other))
+      other->calls = max_u64(other->calls, client->calls);
+  }
+}
+
 static bool can_reply(const struct fleet *fleet, const struct fleet_client *client) {
-  return client->there && !client->hangs &&
-         (client->reply == FLEET_REPLY_STOP || (client->reply == FLEET_REPLY_RUN && has_enough(client)) ||
-          (client->reply == FLEET_REPLY_DRAIN && can_drain(fleet, client)));
+  if (!client->there || client->hangs || client->reply == FLEET_REPLY_NONE)
+    return false;
+  return client->reply == FLEET_REPLY_RUN ? has_enough(client) : can_drain(fleet, client);
 }
 
 static void reply(struct fleet *fleet, int i) {
   struct fleet_client *client = &fleet->clients[i];
   enum fleet_reply what = client->reply;
   client->reply = FLEET_REPLY_NONE;
+  if (what != FLEET_REPLY_RUN)
+    keep_up(fleet, client);
   if (what == FLEET_REPLY_DRAIN) {
     tell_stopped(fleet, client, true);
     fleet_execute(fleet);
@@ -203,13 +223,31 @@ void fleet_come(struct fleet *fleet, int i, int gpu, int gang, uint64_t used_byt
   fleet->alone_ns[i] = 0;
   scheduler_attach(&fleet->gpus[gpu], &client->job, &attach, fleet->now_ns, &fleet->change);
   fleet_execute(fleet);
-  for (int k = 0; gang >= 0 && k < FLEET_JOBS; k++) /* it has come as far as they have */
-    if (fleet->clients[k].there && fleet->clients[k].gang == gang)
-      client->calls = max_u64(client->calls, fleet->clients[k].calls);
   if (gang >= 0)
-    ck_assert(scheduler_join(&client->job, &fleet->gangs[gang], fleet->now_ns, &fleet->change));
-  fleet_execute(fleet);
+    fleet_join(fleet, i, gang);
   fleet_request(fleet, i);
+}
+
+static void catch_up(struct fleet *fleet, struct fleet_client *client) {
+  for (int i = 0; client->gang >= 0 && i < FLEET_JOBS; i++)
+    if (fleet->clients[i].there && fleet->clients[i].gang == client->gang)
+      client->calls = max_u64(client->calls, fleet->clients[i].calls);
+}
+
+void fleet_set_hanging(struct fleet *fleet, int i, bool hangs) {
+  struct fleet_client *client = &fleet->clients[i];
+  if (client->hangs && !hangs)
+    catch_up(fleet, client);
+  client->hangs = hangs;
+}
+
+void fleet_join(struct fleet *fleet, int i, int gang) {
+  struct fleet_client *client = &fleet->clients[i];
+  client->gang = gang;
+  catch_up(fleet, client);
+  struct sched_gang *joined = gang < 0 ? NULL : &fleet->gangs[gang];
+  ck_assert(scheduler_join(&client->job, joined, fleet->now_ns, &fleet->change));
+  fleet_execute(fleet);
 }
 
 void fleet_die(struct fleet *fleet, int i) {

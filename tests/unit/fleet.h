@@ -60,6 +60,10 @@ void fleet_execute(struct fleet *fleet);
 
 /* It attaches, joins the gang, if any (-1: none), and wants to run. */
 void fleet_come(struct fleet *fleet, int i, int gpu, int gang, uint64_t used_bytes, uint32_t flags);
+/* -1: it leaves its gang. */
+void fleet_join(struct fleet *fleet, int i, int gang);
+/* Meanwhile the others do without it: it has come as far as they have. */
+void fleet_set_hanging(struct fleet *fleet, int i, bool hangs);
 void fleet_die(struct fleet *fleet, int i);
 void fleet_request(struct fleet *fleet, int i);
 /* It has so much memory from now on, if it may. */

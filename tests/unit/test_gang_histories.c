@@ -19,8 +19,8 @@ static bool chance(unsigned percent) { return random_below(100) < percent; }
 
 static void set_up_with(uint64_t seed) {
   fleet_init(&fleet, seed);
-  fleet.scheduler.grace_ns = 400 * NS_PER_MS;
-  fleet.ahead = 10 * FLEET_COLLECTIVE;
+  fleet.scheduler.grace_ns = 40 * FLEET_TQ_NS;
+  fleet.ahead = 4 * FLEET_COLLECTIVE;
   if (seed % 3 == 0)
     fleet.scheduler.host_memory_bytes = FLEET_CARD; /* who says what it needs has to wait for it */
   fleet.scheduler.settle_ns = random_below(2) * 5 * NS_PER_MS;
@@ -43,20 +43,26 @@ static void come(int i) {
   fleet_come(&fleet, i, gpu, some_gang(gpu), some_bytes(), chance(50) ? GS_ATTACH_MANAGED : 0);
 }
 
+static int gpu_of(const struct fleet_client *client) { return (int)(client->job.gpu - fleet.gpus); }
+
 /* At any moment: it may wait or hold, and so may the others. */
-static void change_gang(struct fleet_client *client) {
-  client->gang = some_gang((int)(client->job.gpu - fleet.gpus));
-  scheduler_join(&client->job, client->gang < 0 ? NULL : &fleet.gangs[client->gang], fleet.now_ns,
-                 &fleet.change);
+static void change_gang(int i) { fleet_join(&fleet, i, some_gang(gpu_of(&fleet.clients[i]))); }
+
+static void set_paused(struct fleet_client *client, bool paused) {
+  struct sched_terms terms = client->job.terms;
+  terms.paused = paused;
+  scheduler_set_terms(&client->job, &terms, fleet.now_ns, &fleet.change);
   fleet_execute(&fleet);
 }
 
-/* Alone, or after others of its gang: gpusharectl pauses all of them. */
+/* With all of its gang. */
 static void pause_or_resume(struct fleet_client *client) {
-  struct sched_terms terms = client->job.terms;
-  terms.paused ^= true;
-  scheduler_set_terms(&client->job, &terms, fleet.now_ns, &fleet.change);
-  fleet_execute(&fleet);
+  bool paused = !client->job.terms.paused;
+  for (int i = 0; i < FLEET_JOBS; i++) {
+    struct fleet_client *member = &fleet.clients[i];
+    if (member->there && (member == client || (client->job.gang && member->job.gang == client->job.gang)))
+      set_paused(member, paused);
+  }
 }
 
 /* What it asks for, or is given. */
@@ -94,13 +100,13 @@ static void act(void) {
   else if (chance(20))
     fleet_set_memory(&fleet, i, some_bytes());
   else if (chance(10))
-    client->hangs ^= true;
+    fleet_set_hanging(&fleet, i, !client->hangs);
   else if (chance(15))
     pause_or_resume(client);
   else if (chance(15))
     change_terms(client);
-  else if (chance(20))
-    change_gang(client);
+  else if (chance(20) && !client->job.terms.paused)
+    change_gang(i);
   else
     client->wants ^= true;
   if (client->there && client->wants && !client->hangs)
@@ -109,27 +115,39 @@ static void act(void) {
 
 /* ---- what must come of it ---- */
 
-static bool hangs_on(const struct sched_gpu *gpu) {
-  for (int i = 0; i < FLEET_JOBS; i++)
-    if (fleet.clients[i].there && fleet.clients[i].hangs && fleet.clients[i].job.gpu == gpu)
-      return true;
-  return false;
+static bool is_member(const struct fleet_client *other, const struct fleet_client *client) {
+  return other->there && (other == client || (other->gang >= 0 && other->gang == client->gang));
 }
 
+static bool stuck[FLEET_GPUS]; /* somebody there does not stop, and cannot be helped */
+
 static bool can_run(const struct fleet_client *client) {
-  return client->there && !client->job.terms.paused && !sched_job_too_big(&client->job) &&
-         !hangs_on(client->job.gpu);
+  return !client->hangs && !client->job.terms.paused && !sched_job_too_big(&client->job) &&
+         !stuck[gpu_of(client)];
 }
 
 /* Its whole gang, if it has one. */
-static bool must_run(int i) {
-  for (int k = 0; k < FLEET_JOBS; k++) {
-    const struct fleet_client *client = &fleet.clients[k];
-    bool concerned = k == i || (client->there && client->gang >= 0 && client->gang == fleet.clients[i].gang);
-    if (concerned && !can_run(client))
-      return false;
-  }
-  return true;
+static bool must_run(const struct fleet_client *client) {
+  bool all = client->there;
+  for (int i = 0; i < FLEET_JOBS; i++)
+    if (is_member(&fleet.clients[i], client))
+      all &= can_run(&fleet.clients[i]);
+  return all;
+}
+
+/* It hangs; or what it has submitted waits for a member that cannot run, and its memory has no page faults.
+ */
+static bool stays(const struct fleet_client *client) {
+  bool overdue = client->job.flags & GS_STATE_OVERDUE;
+  return client->there && (client->hangs || (overdue && !client->job.managed && !must_run(client)));
+}
+
+static void find_stuck(void) {
+  for (int g = 0; g < FLEET_GPUS; g++)
+    stuck[g] = false;
+  for (int i = 0; i < FLEET_GPUS * FLEET_JOBS; i++) /* one may be the reason for another */
+    if (stays(&fleet.clients[i % FLEET_JOBS]))
+      stuck[gpu_of(&fleet.clients[i % FLEET_JOBS])] = true;
 }
 
 /* Who is of no other class than the others need not wait until those rest. */
@@ -155,14 +173,16 @@ static void check_liveness(uint64_t seed) {
   fleet_pass(&fleet, 3 * fleet.scheduler.grace_ns);
   for (int i = 0; i < FLEET_JOBS; i++)
     fleet.clients[i].ran_ns = 0;
-  fleet_pass(&fleet, 6 * FLEET_JOBS * (FLEET_TQ_NS + 4 * FLEET_REPLY_NS));
+  fleet_pass(&fleet, 3 * fleet.scheduler.grace_ns + 6 * FLEET_JOBS * (FLEET_TQ_NS + 4 * FLEET_REPLY_NS));
+  find_stuck();
   for (int i = 0; i < FLEET_JOBS; i++) {
     const struct fleet_client *client = &fleet.clients[i];
-    ck_assert_msg(!must_run(i) || client->ran_ns >= FLEET_TQ_NS / 2,
+    ck_assert_msg(!must_run(client) || client->ran_ns >= FLEET_TQ_NS / 2,
                   "seed %lu: job %d of gang %d has run for %lu ms", seed, i, client->gang,
                   client->ran_ns / NS_PER_MS);
-    ck_assert_msg(!client->there || client->hangs || !client->job.terms.paused || !client->runs,
-                  "seed %lu: job %d runs though it is paused", seed, i);
+    bool may_run = client->hangs || client->gang >= 0 || !client->job.terms.paused;
+    ck_assert_msg(!client->there || may_run || !client->runs, "seed %lu: job %d runs though it is paused",
+                  seed, i);
   }
 }
 
@@ -187,8 +207,8 @@ static uint64_t run_history(uint64_t seed, bool hanging) {
     act();
     fleet_pass(&fleet, random_below(60 * NS_PER_MS));
   }
-  for (int i = 0; i < FLEET_JOBS; i++)
-    fleet.clients[i].hangs &= hanging;
+  for (int i = 0; i < FLEET_JOBS && !hanging; i++)
+    fleet_set_hanging(&fleet, i, false);
   check_liveness(seed);
   check_admission(seed);
   return fleet.digest;

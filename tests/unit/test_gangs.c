@@ -51,11 +51,15 @@ START_TEST(who_runs_meanwhile_makes_way_at_once) {
 }
 END_TEST
 
-START_TEST(gangs_in_a_ring_do_not_deadlock) {
+static void come_in_a_ring(void) {
   for (int gang = 0; gang < 3; gang++) {
     come(2 * gang, gang, gang);
     come(2 * gang + 1, (gang + 1) % 3, gang);
   }
+}
+
+START_TEST(gangs_in_a_ring_do_not_deadlock) {
+  come_in_a_ring();
   fleet_pass(&fleet, 30 * NS_PER_S);
   for (int gang = 0; gang < 3; gang++) /* one at a time */
     ck_assert_uint_ge(gang_ran_ns(gang), 7 * NS_PER_S);
@@ -66,6 +70,16 @@ static void set_tq(int gpu, uint64_t tq_ns) {
   scheduler_set_tq(&fleet.scheduler, &fleet.gpus[gpu], tq_ns, fleet.now_ns, &fleet.change);
   fleet_execute(&fleet);
 }
+
+/* The two that use GPU 0 could end their turns before a quantum of another GPU is ever over. */
+START_TEST(two_gangs_that_alternate_do_not_keep_a_third_waiting) {
+  set_tq(0, FLEET_TQ_NS / 3);
+  come_in_a_ring();
+  fleet_pass(&fleet, 30 * NS_PER_S);
+  for (int gang = 0; gang < 3; gang++)
+    ck_assert_uint_ge(gang_ran_ns(gang), 4 * NS_PER_S);
+}
+END_TEST
 
 /* On GPU 0 the gangs alternate; on GPU 1 both fit beside another job, but not beside a large one. */
 static void share_with_a_large_job(void) {
@@ -190,6 +204,7 @@ int main(void) {
                                 a_gang_shares_with_single_jobs,
                                 who_runs_meanwhile_makes_way_at_once,
                                 gangs_in_a_ring_do_not_deadlock,
+                                two_gangs_that_alternate_do_not_keep_a_third_waiting,
                                 gangs_that_alternate_do_not_prolong_the_quantum_of_others,
                                 gangs_that_alternate_do_not_keep_a_large_job_waiting,
                                 a_place_that_is_owed_does_not_prolong_it_either,
