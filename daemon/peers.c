@@ -148,11 +148,19 @@ void peers_close_all(struct server *server) {
 
 /* ---- sending ---- */
 
+/* Or it has closed with messages of ours unread, which is told only once. */
+static bool has_said_more(const struct peer *peer) {
+  char byte;
+  ssize_t n = recv(peer->fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT);
+  return n > 0 || (n < 0 && errno == ECONNRESET);
+}
+
 /* What one that is gone has sent before is still to be read: its end is found behind that. */
 static void note_sent(struct peer *peer, int err) {
+  bool gone = err == -EPIPE || err == -ECONNRESET;
   if (err == -EAGAIN)
     peer_close(peer, "it does not read its messages");
-  else if (err < 0 && err != -EPIPE && err != -ECONNRESET)
+  else if (err < 0 && !(gone && has_said_more(peer)))
     peers_hang_up(peer);
 }
 

@@ -221,10 +221,46 @@ static uint64_t since_ns(const struct sched_gang *gang) {
   return since_ns;
 }
 
-/* One that waits for longer, is before this one in a queue, and could claim when all quanta are over: those
- * that have a GPU in common could else hold by turns, and end these before the quanta that a third one waits
- * for elsewhere. Who is begun waits only for one that could claim now: GPUs are looked at one after the
- * other, and it would always be too late if this one is seen first. */
+/* For longer than any quantum of its GPUs takes: others have had turns meanwhile. */
+static bool waits_for_long(const struct sched_gang *gang, uint64_t now_ns) {
+  uint64_t longest_ns = 0;
+  list_each(node, &gang->members) { longest_ns = max_u64(longest_ns, sched_gpu_tq_ns(member_of(node)->gpu)); }
+  return now_ns - since_ns(gang) > longest_ns;
+}
+
+static bool held_by_gang(const struct sched_gpu *gpu) {
+  list_each(node, &gpu->holders) {
+    if (!gang_is_alone(job_of_turn(node)))
+      return true;
+  }
+  return false;
+}
+
+/* It lacks but the end of quanta, one of which is a gang's, which may end its turn before, for another GPU's
+ * sake. (Those of single jobs stay over once they are.) */
+static bool waits_for_gang(const struct sched_gang *gang, uint64_t now_ns) {
+  if (!have_places(gang, true, now_ns))
+    return false;
+  list_each(node, &gang->members) {
+    const struct sched_job *job = member_of(node);
+    bool has = needs_none(job) || has_place(job, turns_quantum_over(job->gpu, now_ns), now_ns);
+    if (!has && held_by_gang(job->gpu))
+      return true;
+  }
+  return false;
+}
+
+/* It could claim, or is kept from that by gangs that hold by turns: those that have a GPU in common could end
+ * their turns before the quanta that it waits for elsewhere, for ever. */
+static bool comes_first(const struct sched_gang *gang, bool urgent, uint64_t now_ns) {
+  return have_places(gang, false, now_ns) ||
+         (!urgent && waits_for_long(gang, now_ns) && waits_for_gang(gang, now_ns));
+}
+
+/* One that waits for longer, is before this one in a queue, and comes first: GPUs are looked at one after the
+ * other, and it would always be too late if this one is seen first. (Who is begun waits for nobody's
+ * quantum.)
+ */
 static struct sched_gang *elder(const struct sched_gang *gang, uint64_t now_ns) {
   list_each(node, &gang->members) {
     const struct sched_job *job = member_of(node);
@@ -233,8 +269,9 @@ static struct sched_gang *elder(const struct sched_gang *gang, uint64_t now_ns) 
       struct sched_gang *other = sched_job_of(before)->gang;
       if (other == gang || looked_at++ == SCHED_LOOKAHEAD)
         break;
-      if (other && !has_one(other) && since_ns(other) < since_ns(gang) &&
-          have_places(other, !gang_goes_first(job), now_ns))
+      if (!other || has_one(other) || since_ns(other) >= since_ns(gang))
+        continue;
+      if (comes_first(other, gang_goes_first(job), now_ns))
         return other;
     }
   }

@@ -305,7 +305,7 @@ static void foresee_gang(const struct choice *choice, const struct sched_job *jo
 }
 
 /* A member gets its seat only with all the others. While that cannot be yet, nobody else takes a holder's
- * place. */
+ * place; nor does a quantum begin, also of who has just been granted. */
 static bool find_seat_in_gang(struct choice *choice, const struct sched_job *job) {
   struct sched_gang *gang = job->gang;
   if (choice->foreseen) {
@@ -314,7 +314,8 @@ static bool find_seat_in_gang(struct choice *choice, const struct sched_job *job
   }
   if (gang->claims || gang_claim(gang, choice->now_ns))
     return find_seat(choice, job);
-  if (gang_is_near(gang, choice->now_ns) && holders_would_make_way(job, choice->over, choice->now_ns)) {
+  bool over = turns_quantum_over(choice->gpu, choice->now_ns);
+  if (gang_is_near(gang, choice->now_ns) && holders_would_make_way(job, over, choice->now_ns)) {
     choice->gpu->owed = true;
     choice->some_may_go = false;
   }

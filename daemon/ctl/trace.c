@@ -110,7 +110,8 @@ static void count_waiting(struct trace *trace, struct gpu *gpu, int change, uint
     trace_file_counter(&trace->file, gpu->index, "waiting", at_ns, "jobs", gpu->waiting);
 }
 
-/* One without length is told only where it is all of a turn, or its beginning: of a job that ends as it is granted one. */
+/* One without length is told only where it is all of a turn, or its beginning: as of a job that ends when it
+ * is granted one. */
 static void end_phase(struct trace *trace, struct track *track, enum phase next, uint64_t at_ns) {
   bool turn = track->phase == PHASE_RESTORES && next != PHASE_RUNS;
   if (track->phase != PHASE_NONE && (at_ns > track->since_ns || turn))

@@ -86,10 +86,11 @@ void process_expect(struct process *process, const char *text, char *line, size_
   char own[512];
   char *where = line ? line : own;
   size_t room = line ? size : sizeof own;
+  *where = '\0';
   while (process_line(process, where, room))
     if (strncmp(where, text, strlen(text)) == 0)
       return;
-  test_fail(__FILE__, __LINE__, "%s ended before it said '%s'", process->name, text);
+  test_fail(__FILE__, __LINE__, "%s ended before it said '%s', but after '%s'", process->name, text, where);
 }
 
 void process_drain(struct process *process) {

@@ -149,6 +149,8 @@ static void *launch_all(void *unused) {
   for (int i = 0; i < 3; i++)
     pthread_join(threads[i], NULL);
   MUST(cuCtxSetCurrent(gpu.context));
+  MUST(cuStreamSynchronize(other_stream)); /* a copy does not wait for these streams */
+  MUST(cuStreamSynchronize(late_stream));
   gpu_verify(other_words, WORDS, SEED, 1);
   gpu_verify(late_words, WORDS, SEED, 1);
   return unused;

@@ -185,6 +185,14 @@ static void reply(struct fleet *fleet, int i) {
     fleet_request(fleet, i);
 }
 
+void fleet_yield(struct fleet *fleet, int i) {
+  struct fleet_client *client = &fleet->clients[i];
+  if (!client->runs || client->job.state != GS_JOB_HOLDING)
+    return;
+  client->reply = FLEET_REPLY_STOP;
+  reply(fleet, i);
+}
+
 /* ---- memory ---- */
 
 static bool can_move(const struct fleet_client *client) {

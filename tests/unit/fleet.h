@@ -66,6 +66,8 @@ void fleet_join(struct fleet *fleet, int i, int gang);
 void fleet_set_hanging(struct fleet *fleet, int i, bool hangs);
 void fleet_die(struct fleet *fleet, int i);
 void fleet_request(struct fleet *fleet, int i);
+/* It gives its turn back by itself, if it runs, and wants another one. */
+void fleet_yield(struct fleet *fleet, int i);
 /* It has so much memory from now on, if it may. */
 void fleet_set_memory(struct fleet *fleet, int i, uint64_t used_bytes);
 

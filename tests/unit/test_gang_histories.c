@@ -88,6 +88,12 @@ static void change_settings(void) {
   fleet_execute(&fleet);
 }
 
+/* A member of a gang does so only when all rest. */
+static void yield(int i) {
+  if (fleet.clients[i].there && !fleet.clients[i].hangs && !fleet.clients[i].job.gang)
+    fleet_yield(&fleet, i);
+}
+
 static void act(void) {
   int i = (int)random_below(FLEET_JOBS);
   struct fleet_client *client = &fleet.clients[i];
@@ -107,6 +113,8 @@ static void act(void) {
     change_terms(client);
   else if (chance(20) && !client->job.terms.paused)
     change_gang(i);
+  else if (chance(30))
+    yield(i);
   else
     client->wants ^= true;
   if (client->there && client->wants && !client->hangs)
@@ -158,6 +166,16 @@ static void make_equal(struct fleet_client *client) {
   fleet_execute(&fleet);
 }
 
+/* In half of the runs some give their turns back before a quantum is over. */
+static void pass_with_yields(uint64_t ns) {
+  for (uint64_t end_ns = fleet.now_ns + ns; fleet.now_ns < end_ns && fleet.seed % 2;) {
+    fleet_pass(&fleet, FLEET_TQ_NS / 5);
+    yield((int)random_below(FLEET_JOBS / 2));
+  }
+  if (fleet.seed % 2 == 0)
+    fleet_pass(&fleet, ns);
+}
+
 /* Nobody is disturbed any more: all compute. But for those that are paused, or hang, and what these keep from
  * others on their GPUs. */
 static void check_liveness(uint64_t seed) {
@@ -173,14 +191,15 @@ static void check_liveness(uint64_t seed) {
   fleet_pass(&fleet, 3 * fleet.scheduler.grace_ns);
   for (int i = 0; i < FLEET_JOBS; i++)
     fleet.clients[i].ran_ns = 0;
-  fleet_pass(&fleet, 3 * fleet.scheduler.grace_ns + 6 * FLEET_JOBS * (FLEET_TQ_NS + 4 * FLEET_REPLY_NS));
+  pass_with_yields(3 * fleet.scheduler.grace_ns + 6 * FLEET_JOBS * (FLEET_TQ_NS + 4 * FLEET_REPLY_NS));
   find_stuck();
   for (int i = 0; i < FLEET_JOBS; i++) {
     const struct fleet_client *client = &fleet.clients[i];
     ck_assert_msg(!must_run(client) || client->ran_ns >= FLEET_TQ_NS / 2,
                   "seed %lu: job %d of gang %d has run for %lu ms", seed, i, client->gang,
                   client->ran_ns / NS_PER_MS);
-    bool may_run = client->hangs || client->gang >= 0 || !client->job.terms.paused;
+    bool drains = client->job.state == GS_JOB_DROPPING || client->job.flags & GS_STATE_OVERDUE;
+    bool may_run = client->hangs || (client->gang >= 0 && drains) || !client->job.terms.paused;
     ck_assert_msg(!client->there || may_run || !client->runs, "seed %lu: job %d runs though it is paused",
                   seed, i);
   }

@@ -81,6 +81,69 @@ START_TEST(two_gangs_that_alternate_do_not_keep_a_third_waiting) {
 }
 END_TEST
 
+/* On GPUs 0 and 1: two single jobs each, of which whoever holds gives its turn back after so much time. */
+static void pass_with_yields(uint64_t ns, uint64_t first_ns, uint64_t second_ns) {
+  uint64_t end_ns = fleet.now_ns + ns, next_ns[2] = {fleet.now_ns + first_ns, fleet.now_ns + second_ns};
+  while (fleet.now_ns < end_ns) {
+    int gpu = next_ns[0] <= next_ns[1] ? 0 : 1;
+    fleet_pass(&fleet, next_ns[gpu] - fleet.now_ns);
+    fleet_yield(&fleet, 2 * gpu);
+    fleet_yield(&fleet, 2 * gpu + 1);
+    next_ns[gpu] += gpu == 0 ? first_ns : second_ns;
+  }
+}
+
+static void share_with_yielding_jobs(void) {
+  for (int i = 0; i < 4; i++)
+    come(i, i / 2, -1);
+  fleet_pass(&fleet, FLEET_TQ_NS / 2);
+  come(4, 0, 0);
+  come(5, 1, 0);
+}
+
+/* No quantum is ever over. */
+START_TEST(who_gives_its_turns_back_keeps_no_gang_waiting) {
+  static const unsigned lengths_ms[][2] = {{30, 37}, {60, 47}, {20, 20}, {80, 33}, {70, 90}};
+  for (size_t i = 0; i < sizeof lengths_ms / sizeof *lengths_ms; i++) {
+    fleet_init(&fleet, 1);
+    share_with_yielding_jobs();
+    pass_with_yields(20 * NS_PER_S, lengths_ms[i][0] * NS_PER_MS, lengths_ms[i][1] * NS_PER_MS);
+    ck_assert_msg(gang_ran_ns(0) >= 4 * NS_PER_S, "%u and %u ms: %lu ms", lengths_ms[i][0], lengths_ms[i][1],
+                  gang_ran_ns(0) / NS_PER_MS);
+  }
+}
+END_TEST
+
+/* Nor other gangs, though one waits for them that cannot claim. */
+START_TEST(a_gang_that_waits_for_single_jobs_keeps_no_other_waiting) {
+  come(6, 2, -1);
+  share_with_yielding_jobs();
+  pass_with_yields(NS_PER_S, 30 * NS_PER_MS, 37 * NS_PER_MS);
+  come(7, 0, 1);
+  come(8, 2, 1);
+  pass_with_yields(20 * NS_PER_S, 30 * NS_PER_MS, 37 * NS_PER_MS);
+  ck_assert_uint_ge(gang_ran_ns(1), 4 * NS_PER_S);
+}
+END_TEST
+
+/* Jobs of GPUs 0 and 2 have nothing to do with GPU 1, which a gang waits for whose other GPU is GPU 0. */
+START_TEST(a_long_quantum_elsewhere_keeps_no_gang_waiting) {
+  set_tq(1, 36000 * FLEET_TQ_NS);
+  come(0, 1, -1);
+  fleet_pass(&fleet, FLEET_TQ_NS / 2);
+  come(1, 0, 0);
+  come(2, 1, 0);
+  come(8, 2, -1);
+  come(9, 2, -1);
+  fleet_pass(&fleet, FLEET_TQ_NS / 2);
+  come(3, 0, 1);
+  come(4, 2, 1);
+  fleet_pass(&fleet, 20 * NS_PER_S);
+  ck_assert_uint_ge(gang_ran_ns(1), 5 * NS_PER_S);
+  ck_assert_uint_ge(fleet.clients[8].ran_ns, 5 * NS_PER_S);
+}
+END_TEST
+
 /* On GPU 0 the gangs alternate; on GPU 1 both fit beside another job, but not beside a large one. */
 static void share_with_a_large_job(void) {
   scheduler_set_mode(&fleet.scheduler, &fleet.gpus[1], GS_MODE_AUTO, fleet.now_ns, &fleet.change);
@@ -205,6 +268,9 @@ int main(void) {
                                 who_runs_meanwhile_makes_way_at_once,
                                 gangs_in_a_ring_do_not_deadlock,
                                 two_gangs_that_alternate_do_not_keep_a_third_waiting,
+                                who_gives_its_turns_back_keeps_no_gang_waiting,
+                                a_gang_that_waits_for_single_jobs_keeps_no_other_waiting,
+                                a_long_quantum_elsewhere_keeps_no_gang_waiting,
                                 gangs_that_alternate_do_not_prolong_the_quantum_of_others,
                                 gangs_that_alternate_do_not_keep_a_large_job_waiting,
                                 a_place_that_is_owed_does_not_prolong_it_either,
