@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -322,6 +323,16 @@ START_TEST(who_is_told_something_at_its_end_is_heard) {
   ck_assert_uint_eq(ended->event.end.turns, 1);
   ck_assert_uint_eq(ended->event.detail, GS_END_EXIT);
   ck_assert_int_eq(ended->event.end.status, 3);
+}
+END_TEST
+
+START_TEST(who_reads_no_more_has_ended) {
+  int holder = start(GIB), waiter = start(GIB);
+  take_turn(holder);
+  shutdown(holder, SHUT_RD); /* of which nothing is heard before something is to be told */
+  take_turn(waiter);
+  expect_end_of(GS_END_ABRUPT, 0);
+  ck_assert_uint_eq(seen.count, 1);
 }
 END_TEST
 
@@ -655,6 +666,7 @@ int main(void) {
                                 how_a_program_has_ended_is_told,
                                 who_ends_with_unread_messages_is_heard,
                                 who_is_told_something_at_its_end_is_heard,
+                                who_reads_no_more_has_ended,
                                 a_command_is_told_once,
                                 a_command_is_for_its_owner_and_who_may_change_settings,
                                 changes_are_told_with_who_made_them,
