@@ -195,13 +195,14 @@ static void check_liveness(uint64_t seed) {
   find_stuck();
   for (int i = 0; i < FLEET_JOBS; i++) {
     const struct fleet_client *client = &fleet.clients[i];
+    if (!client->there)
+      continue;
     ck_assert_msg(!must_run(client) || client->ran_ns >= FLEET_TQ_NS / 2,
                   "seed %lu: job %d of gang %d has run for %lu ms", seed, i, client->gang,
                   client->ran_ns / NS_PER_MS);
     bool drains = client->job.state == GS_JOB_DROPPING || client->job.flags & GS_STATE_OVERDUE;
     bool may_run = client->hangs || (client->gang >= 0 && drains) || !client->job.terms.paused;
-    ck_assert_msg(!client->there || may_run || !client->runs, "seed %lu: job %d runs though it is paused",
-                  seed, i);
+    ck_assert_msg(may_run || !client->runs, "seed %lu: job %d runs though it is paused", seed, i);
   }
 }
 
