@@ -196,14 +196,18 @@ static bool needs_none(const struct sched_job *job) {
          (job->state == GS_JOB_HOLDING && !job->displaced && !job->must_stop);
 }
 
+/* Now; or it would, if all quanta were over. */
+static bool lacks_place(const struct sched_job *job, bool all_over, uint64_t now_ns) {
+  bool over = all_over || turns_quantum_over(job->gpu, now_ns);
+  return !needs_none(job) && !has_place(job, over, now_ns);
+}
+
 /* All members; or they would, if all quanta were over. */
 static bool have_places(const struct sched_gang *gang, bool all_over, uint64_t now_ns) {
   if (gang_paused(gang))
     return false;
   list_each(node, &gang->members) {
-    const struct sched_job *job = member_of(node);
-    bool over = all_over || turns_quantum_over(job->gpu, now_ns);
-    if (!needs_none(job) && !has_place(job, over, now_ns))
+    if (lacks_place(member_of(node), all_over, now_ns))
       return false;
   }
   return true;
@@ -242,9 +246,7 @@ static bool waits_for_gang(const struct sched_gang *gang, uint64_t now_ns) {
   if (!have_places(gang, true, now_ns))
     return false;
   list_each(node, &gang->members) {
-    const struct sched_job *job = member_of(node);
-    bool has = needs_none(job) || has_place(job, turns_quantum_over(job->gpu, now_ns), now_ns);
-    if (!has && held_by_gang(job->gpu))
+    if (held_by_gang(member_of(node)->gpu) && lacks_place(member_of(node), false, now_ns))
       return true;
   }
   return false;
@@ -258,9 +260,7 @@ static bool comes_first(const struct sched_gang *gang, bool urgent, uint64_t now
 }
 
 /* One that waits for longer, is before this one in a queue, and comes first: GPUs are looked at one after the
- * other, and it would always be too late if this one is seen first. (Who is begun waits for nobody's
- * quantum.)
- */
+ * other, and it would always be too late if this one is seen first. Who is begun waits for no quantum. */
 static struct sched_gang *elder(const struct sched_gang *gang, uint64_t now_ns) {
   list_each(node, &gang->members) {
     const struct sched_job *job = member_of(node);

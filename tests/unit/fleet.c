@@ -124,8 +124,7 @@ static bool has_enough(const struct fleet_client *client) {
   return client->resident_bytes >= (job->managed ? client->target_bytes : job->used_bytes);
 }
 
-/* Of the same gang, as far as it has to do with collectives: who hangs, or has no work, takes part in none.
- */
+/* Of the same gang, and takes part in its collectives: who hangs, or has no work, does not. */
 static bool is_mate(const struct fleet_client *client, const struct fleet_client *other) {
   return other != client && other->there && other->wants && !other->hangs && other->job.gang &&
          other->job.gang == client->job.gang && !sched_job_too_big(&other->job);

@@ -55,13 +55,17 @@ static void set_paused(struct fleet_client *client, bool paused) {
   fleet_execute(&fleet);
 }
 
+/* Of its gang, or itself. */
+static bool is_member(const struct fleet_client *other, const struct fleet_client *client) {
+  return other->there && (other == client || (other->gang >= 0 && other->gang == client->gang));
+}
+
 /* With all of its gang. */
 static void pause_or_resume(struct fleet_client *client) {
   bool paused = !client->job.terms.paused;
   for (int i = 0; i < FLEET_JOBS; i++) {
-    struct fleet_client *member = &fleet.clients[i];
-    if (member->there && (member == client || (client->job.gang && member->job.gang == client->job.gang)))
-      set_paused(member, paused);
+    if (is_member(&fleet.clients[i], client))
+      set_paused(&fleet.clients[i], paused);
   }
 }
 
@@ -123,10 +127,6 @@ static void act(void) {
 
 /* ---- what must come of it ---- */
 
-static bool is_member(const struct fleet_client *other, const struct fleet_client *client) {
-  return other->there && (other == client || (other->gang >= 0 && other->gang == client->gang));
-}
-
 static bool stuck[FLEET_GPUS]; /* somebody there does not stop, and cannot be helped */
 
 static bool can_run(const struct fleet_client *client) {
@@ -136,15 +136,14 @@ static bool can_run(const struct fleet_client *client) {
 
 /* Its whole gang, if it has one. */
 static bool must_run(const struct fleet_client *client) {
-  bool all = client->there;
+  bool all = true;
   for (int i = 0; i < FLEET_JOBS; i++)
     if (is_member(&fleet.clients[i], client))
       all &= can_run(&fleet.clients[i]);
   return all;
 }
 
-/* It hangs; or what it has submitted waits for a member that cannot run, and its memory has no page faults.
- */
+/* It hangs; or what it has submitted waits for one that cannot run, and its memory has no page faults. */
 static bool stays(const struct fleet_client *client) {
   bool overdue = client->job.flags & GS_STATE_OVERDUE;
   return client->there && (client->hangs || (overdue && !client->job.managed && !must_run(client)));
@@ -168,12 +167,14 @@ static void make_equal(struct fleet_client *client) {
 
 /* In half of the runs some give their turns back before a quantum is over. */
 static void pass_with_yields(uint64_t ns) {
-  for (uint64_t end_ns = fleet.now_ns + ns; fleet.now_ns < end_ns && fleet.seed % 2;) {
+  if (fleet.seed % 2 == 0) {
+    fleet_pass(&fleet, ns);
+    return;
+  }
+  for (uint64_t end_ns = fleet.now_ns + ns; fleet.now_ns < end_ns;) {
     fleet_pass(&fleet, FLEET_TQ_NS / 5);
     yield((int)random_below(FLEET_JOBS / 2));
   }
-  if (fleet.seed % 2 == 0)
-    fleet_pass(&fleet, ns);
 }
 
 /* Nobody is disturbed any more: all compute. But for those that are paused, or hang, and what these keep from
