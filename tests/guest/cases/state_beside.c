@@ -1,0 +1,2 @@
+/* state_beside.c - the same while the program has to wait for its turns. */
+#include "state.c"
