@@ -21,7 +21,7 @@
 #define HANG_NS (10 * NS_PER_S) /* longer than natively: a hang */
 #define SKIPPED 77
 
-enum { BESIDE = 1 }; /* flags of cases.def */
+enum { BESIDE = 1, SIMULATED = 2 }; /* flags of cases.def */
 
 /* What a run has shown. */
 struct outcome {
