@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "client/post.h"
 #include "client/state.h"
 #include "common/clock.h"
 
@@ -21,8 +22,10 @@ static void tell_exit(int status, void *unused) {
   msg.exiting.status = status & 0xff;
   if (take_lock() != 0)
     return;
-  if (client.registered)
+  if (client.registered) {
     client_send(&msg);
+    post_flush(clock_now_ns() + PATIENCE_NS);
+  }
   pthread_mutex_unlock(&client.lock);
 }
 
