@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "client/client.h"
@@ -22,6 +23,10 @@
 #include "meter/watch.h"
 #include "settings.h"
 
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
 #define RETRY_NS (NS_PER_S / 2)          /* between attempts to connect */
 #define RETRY_REFUSED_NS (30 * NS_PER_S) /* after the daemon has said no */
 #define HANDSHAKE_NS (2 * NS_PER_S)      /* for the daemon to answer REGISTER and ATTACH */
@@ -37,8 +42,28 @@ static uint64_t handshake_by_ns; /* 0: nothing outstanding */
 /* Changes when the connection thread should look again; futex. */
 static _Atomic uint32_t events;
 
+/* 1, in memory that the kernel clears in a child that is made without pthread_atfork (_Fork, clone): none of
+ * our threads is there, so what they would answer is not waited for. NULL: not started yet. */
+static _Atomic uint32_t *_Atomic here;
+
+bool client_is_stray(void) {
+  _Atomic uint32_t *mark = atomic_load_explicit(&here, memory_order_acquire);
+  return mark && !atomic_load_explicit(mark, memory_order_relaxed);
+}
+
+/* Where the kernel can't (before 4.14), such a child is not known. */
+static void mark_process(void) {
+  void *mark = atomic_load(&here);
+  if (!mark)
+    mark = mmap(NULL, sizeof(uint32_t), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mark == MAP_FAILED || madvise(mark, sizeof(uint32_t), MADV_WIPEONFORK) < 0)
+    return;
+  atomic_store((_Atomic uint32_t *)mark, 1);
+  atomic_store(&here, mark);
+}
+
 struct gpu *client_gpu(CUdevice device) {
-  return device >= 0 && device < GS_GPUS_PER_CLIENT ? &client.gpus[device] : NULL;
+  return !client_is_stray() && device >= 0 && device < GS_GPUS_PER_CLIENT ? &client.gpus[device] : NULL;
 }
 
 bool client_connected(const struct gpu *gpu) { return client.connected && gpu->attached; }
@@ -453,6 +478,7 @@ static void *connection_run(void *unused) {
 /* ---- what the rest of the library calls ---- */
 
 static bool start(void) {
+  mark_process();
   settings_complain();
   condition_init(&client.memory_changed);
   client.started = post_start() == 0 && thread_start(NULL, connection_run, NULL) == 0;
@@ -491,8 +517,13 @@ void client_attach(CUdevice device) {
 }
 
 void client_want(CUdevice device) {
+  struct gpu *gpu = client_gpu(device);
+  if (!gpu) { /* a stray child: the driver shall say what it thinks of its calls */
+    gate_open(device);
+    return;
+  }
   pthread_mutex_lock(&client.lock);
-  client_request_lock(client_gpu(device));
+  client_request_lock(gpu);
   pthread_mutex_unlock(&client.lock);
 }
 
@@ -505,5 +536,7 @@ void client_fork_child(void) {
   client_fork_parent(); /* the lock is ours here too */
   post_fork_child();
   client = (struct client){.lock = PTHREAD_MUTEX_INITIALIZER};
+  if (client_is_stray())
+    mark_process();
   retry_at_ns = handshake_by_ns = 0;
 }

@@ -20,7 +20,7 @@ static void tell_exit(int status, void *unused) {
   (void)unused;
   struct gs_msg msg = wire_msg(GS_EXITING, 0);
   msg.exiting.status = status & 0xff;
-  if (take_lock() != 0)
+  if (client_is_stray() || take_lock() != 0)
     return;
   if (client.registered) {
     client_send(&msg);

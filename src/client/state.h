@@ -105,6 +105,10 @@ void client_send(const struct gs_msg *msg);
 /* Ask for the lock if a thread waits for it and nothing else is under way. Lock held. */
 void client_request_lock(struct gpu *gpu);
 
+/* This is a child of a process that has a connection, made in a way that we were not told of. It is let
+ * alone: it has no entries of devices, and says nothing. */
+bool client_is_stray(void);
+
 /* The device's entry, or NULL. */
 struct gpu *client_gpu(CUdevice device);
 
