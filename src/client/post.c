@@ -67,14 +67,10 @@ static void close_socket(void) {
 }
 
 static int open_socket(const char *path) {
-  int fd = wire_connect(path);
-  if (fd < 0)
-    return fd;
-  post.socket = descriptor_keep(fd);
-  if (post.socket.fd < 0)
-    return -errno;
-  condition_wake_all(&post.arrivals);
-  return 0;
+  int err = wire_connect_as_guest(path, &post.socket);
+  if (err == 0)
+    condition_wake_all(&post.arrivals);
+  return err;
 }
 
 /* Lock held. */
@@ -122,7 +118,7 @@ static void receive(void) {
   letter->err = wire_recv_passed(post.socket.fd, &letter->msg, &passed);
   if (letter->err == -EAGAIN)
     return;
-  struct descriptor page = descriptor_keep(passed);
+  struct descriptor page = descriptor_keep(passed, page_is_fit);
   if (page.fd >= 0)
     letter->page_err = page_map(page.fd, &letter->page);
   descriptor_close(&page);

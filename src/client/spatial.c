@@ -121,9 +121,9 @@ static void decide(void) {
   mps_environment_forget();
   if (mps_environment_is_given() || !is_there(pipes))
     return;
-  int fd = wire_connect(settings()->socket);
-  connection = descriptor_keep(fd);
-  int err = fd < 0 ? fd : connection.fd < 0 ? -errno : ask(&answer);
+  int err = wire_connect_as_guest(settings()->socket, &connection);
+  if (err == 0)
+    err = ask(&answer);
   if (err == 0 && answer.spatial.verdict == GS_SPATIAL_ON) {
     use(pipes, &answer);
     return;

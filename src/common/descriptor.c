@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "common/futex.h"
@@ -33,19 +35,32 @@ static int least_number(void) {
   return limit.rlim_cur > 2 * TOP ? (int)limit.rlim_cur - TOP : STDERR_FILENO + 1;
 }
 
-struct descriptor descriptor_keep(int fd) {
+struct descriptor descriptor_keep(int fd, bool (*is_it)(int fd)) {
   if (fd < 0)
     return DESCRIPTOR_NONE;
-  struct descriptor low = descriptor_identify(fd), high = low;
-  high.fd = fcntl(fd, F_DUPFD_CLOEXEC, least_number());
-  if (high.fd < 0)
-    high.fd = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* all numbers up there are taken */
-  descriptor_close(&low);
+  int moved = fcntl(fd, F_DUPFD_CLOEXEC, least_number());
+  if (moved < 0)
+    moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* all numbers up there are taken */
+  struct descriptor high = descriptor_identify(moved), low = high;
+  if (moved >= 0 && !is_it(moved)) {
+    descriptor_close(&high); /* another name for what is the program's */
+    errno = EBADF;
+    return high;
+  }
+  low.fd = fd;
+  if (moved >= 0)
+    descriptor_close(&low);
   return high;
 }
 
+static bool is_of_kernel(int fd) {
+  struct statfs system;
+  return fstatfs(fd, &system) == 0 &&
+         (system.f_type == PROC_SUPER_MAGIC || system.f_type == CGROUP2_SUPER_MAGIC);
+}
+
 struct descriptor descriptor_open(const char *path) {
-  return descriptor_keep(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  return descriptor_keep(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), is_of_kernel);
 }
 
 bool descriptor_is_ours(const struct descriptor *descriptor) {

@@ -27,11 +27,12 @@ struct descriptor {
 /* What a number means now; fd is -1 if it means nothing. */
 struct descriptor descriptor_identify(int fd);
 
-/* Takes a new, open descriptor over, and moves it to a number from DESCRIPTOR_LEAST on. fd is -1, with errno
- * set and the descriptor closed, if there is no such number. Passes -1 on. */
-struct descriptor descriptor_keep(int fd);
+/* Takes over what has just been opened, and moves it to a number from DESCRIPTOR_LEAST on. In a table that
+ * the program shares, it may have put something else at this number meanwhile: is_it looks whether that is
+ * what we have opened. fd is -1, with errno set, if it is not, or there is no number. Passes -1 on. */
+struct descriptor descriptor_keep(int fd, bool (*is_it)(int fd));
 
-/* Opens a file for reading. fd is -1, with errno set, where that fails. */
+/* Opens a file of /proc or a control group for reading. fd is -1, with errno set, where that fails. */
 struct descriptor descriptor_open(const char *path);
 
 /* Whether the number still means what it did. */

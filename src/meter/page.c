@@ -79,14 +79,14 @@ static int replace(CUdevice device, struct gs_meter *fresh) {
 }
 
 /* It can't become shorter under our hands. */
-static bool is_fit(int fd) {
+bool page_is_fit(int fd) {
   struct stat file;
   int seals = fcntl(fd, F_GET_SEALS);
   return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &file) == 0 && file.st_size == GS_METER_SIZE;
 }
 
 int page_map(int fd, struct gs_meter **page) {
-  struct gs_meter *fresh = is_fit(fd) ? map(MAP_SHARED, fd) : NULL;
+  struct gs_meter *fresh = page_is_fit(fd) ? map(MAP_SHARED, fd) : NULL;
   if (!fresh)
     return -EINVAL;
   if (fresh->version != GS_METER_VERSION) {

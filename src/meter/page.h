@@ -20,6 +20,9 @@
 /* The page of this device; NULL until one has come. */
 struct gs_meter *page_of(CUdevice device);
 
+/* Whether this may be a page of the daemon's. */
+bool page_is_fit(int fd);
+
 /* Map the daemon's page, whose descriptor stays the caller's. 0, or -errno: it is not fit for it. */
 int page_map(int fd, struct gs_meter **page);
 void page_unmap(struct gs_meter *page); /* NULL: nothing */
