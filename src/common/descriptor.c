@@ -35,21 +35,28 @@ static int least_number(void) {
   return limit.rlim_cur > 2 * TOP ? (int)limit.rlim_cur - TOP : STDERR_FILENO + 1;
 }
 
+static bool is_same(const struct descriptor *a, const struct descriptor *b) {
+  return a->type == b->type && a->device == b->device && a->inode == b->inode;
+}
+
 struct descriptor descriptor_keep(int fd, bool (*is_it)(int fd)) {
-  if (fd < 0)
-    return DESCRIPTOR_NONE;
+  struct descriptor low = descriptor_identify(fd), high = DESCRIPTOR_NONE;
+  if (low.fd < 0 || !is_it(fd)) {
+    errno = fd < 0 ? errno : EBADF;
+    return high;
+  }
   int moved = fcntl(fd, F_DUPFD_CLOEXEC, least_number());
   if (moved < 0)
     moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* all numbers up there are taken */
-  struct descriptor high = descriptor_identify(moved), low = high;
-  if (moved >= 0 && !is_it(moved)) {
-    descriptor_close(&high); /* another name for what is the program's */
+  high = descriptor_identify(moved);
+  if (high.fd >= 0 && !is_same(&high, &low)) {
+    struct descriptor now = descriptor_identify(fd);
+    if (now.fd >= 0 && is_same(&high, &now)) /* we have made another name for a file of the program's */
+      descriptor_close(&high);
+    high = DESCRIPTOR_NONE; /* or it has taken the high number */
     errno = EBADF;
-    return high;
   }
-  low.fd = fd;
-  if (moved >= 0)
-    descriptor_close(&low);
+  descriptor_close(&low);
   return high;
 }
 
@@ -65,8 +72,7 @@ struct descriptor descriptor_open(const char *path) {
 
 bool descriptor_is_ours(const struct descriptor *descriptor) {
   struct descriptor now = descriptor_identify(descriptor->fd);
-  return now.fd >= 0 && now.type == descriptor->type && now.device == descriptor->device &&
-         now.inode == descriptor->inode;
+  return now.fd >= 0 && is_same(&now, descriptor);
 }
 
 void descriptor_close(struct descriptor *descriptor) {

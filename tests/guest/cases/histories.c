@@ -60,6 +60,7 @@ static struct object objects[OBJECTS];
 static int object_count;
 static int numbers[NUMBERS]; /* what each means: an object, or -1 */
 static uint64_t seed;
+static int is_clone; /* a child that the library was not told of: what was passing has stayed with it */
 static unsigned history;
 
 _Noreturn static void fail(const char *what, long a, long b) {
@@ -232,6 +233,8 @@ static void check_all(int contents) {
   for (int fd = 0; fd < NUMBERS; fd++) {
     const struct object *object = numbers[fd] >= 0 ? &objects[numbers[fd]] : NULL;
     int open = fstat(fd, &file) == 0;
+    if (!object && open && MAY_PASS && is_clone)
+      continue;
     if (!object && open && fd < GUEST_OWN && MAY_PASS)
       await(is_closed, &fd, "a descriptor passes");
     else if (!object && open && fd < GUEST_OWN)
@@ -259,6 +262,7 @@ static void check_all(int contents) {
 /* ---- children ---- */
 
 static void child(int how) {
+  is_clone = how == 1;
   check_all(0);
   if (how == 0) {
     char count[16];
