@@ -87,6 +87,7 @@ static void read_log(void) {
   enum log_level level = LOG_LEVEL_WARN;
   bool wrong = value && log_level_parse(value, &level) != 0;
   log_setup("gpushare", level);
+  log_as_guest();
   if (wrong)
     complain(name, value, "error, warn, info or debug");
 }

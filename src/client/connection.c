@@ -1,72 +1,83 @@
 /* connection.c - the connection to the daemon: connect, register, attach, obey, and do without it. */
 #include <errno.h>
-#include <poll.h>
-#include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "client/client.h"
 #include "client/command.h"
 #include "client/declaration.h"
+#include "client/post.h"
 #include "client/spatial.h"
 #include "client/state.h"
 #include "common/clock.h"
+#include "common/futex.h"
 #include "common/log.h"
+#include "common/thread.h"
 #include "gate/gate.h"
 #include "interpose/driver.h"
 #include "memory/device.h"
 #include "memory/memory.h"
+#include "meter/page.h"
 #include "meter/watch.h"
 #include "settings.h"
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
 
 #define RETRY_NS (NS_PER_S / 2)          /* between attempts to connect */
 #define RETRY_REFUSED_NS (30 * NS_PER_S) /* after the daemon has said no */
 #define HANDSHAKE_NS (2 * NS_PER_S)      /* for the daemon to answer REGISTER and ATTACH */
 
-struct client client = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .wake_fd = -1};
+struct client client = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+};
 
 /* Of the connection thread alone. */
 static uint64_t retry_at_ns;
 static uint64_t handshake_by_ns; /* 0: nothing outstanding */
 
-/* The descriptor that has come with the message in hand; -1: none. Changed with the lock held, so that the
- * child of a fork can close it. */
-static int passed = -1;
+/* Changes when the connection thread should look again; futex. */
+static _Atomic uint32_t events;
 
-struct gpu *client_gpu(CUdevice device) {
-  return device >= 0 && device < GS_GPUS_PER_CLIENT ? &client.gpus[device] : NULL;
+/* 1, in memory that the kernel clears in a child that is made without pthread_atfork (_Fork, clone): none of
+ * our threads is there, so what they would answer is not waited for. NULL: not started yet. */
+static _Atomic uint32_t *_Atomic here;
+
+bool client_is_stray(void) {
+  _Atomic uint32_t *mark = atomic_load_explicit(&here, memory_order_acquire);
+  return mark && !atomic_load_explicit(mark, memory_order_relaxed);
 }
 
-bool client_connected(const struct gpu *gpu) { return client.fd >= 0 && gpu->attached; }
+/* Where the kernel can't (before 4.14), such a child is not known. */
+static void mark_process(void) {
+  void *mark = atomic_load(&here);
+  if (!mark)
+    mark = mmap(NULL, sizeof(uint32_t), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mark == MAP_FAILED || madvise(mark, sizeof(uint32_t), MADV_WIPEONFORK) < 0)
+    return;
+  atomic_store((_Atomic uint32_t *)mark, 1);
+  atomic_store(&here, mark);
+}
+
+struct gpu *client_gpu(CUdevice device) {
+  return !client_is_stray() && device >= 0 && device < GS_GPUS_PER_CLIENT ? &client.gpus[device] : NULL;
+}
+
+bool client_connected(const struct gpu *gpu) { return client.connected && gpu->attached; }
 
 void client_send(const struct gs_msg *msg) {
-  if (client.fd < 0)
+  if (!client.connected)
     return;
-  int err = wire_send(client.fd, msg);
-  log_debug("sent %s gpu %u epoch %lu: %d", wire_type_name(msg->type), msg->gpu, msg->epoch, err);
-  if (err < 0)
-    shutdown(client.fd, SHUT_RDWR); /* the connection thread sees the end, and cleans up */
+  log_debug("send %s gpu %u epoch %lu", wire_type_name(msg->type), msg->gpu, msg->epoch);
+  post_send(msg);
 }
 
 void client_wake(void) {
-  uint64_t one = 1;
-  if (client.wake_fd >= 0 && write(client.wake_fd, &one, sizeof one) < 0)
-    log_debug("eventfd: %d", errno);
-}
-
-int client_start_thread(void *(*body)(void *), void *argument) {
-  sigset_t all, before;
-  pthread_t thread;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int err = pthread_create(&thread, NULL, body, argument);
-  if (err == 0)
-    pthread_detach(thread);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return -err;
+  atomic_fetch_add(&events, 1);
+  futex_wake(&events, 1);
 }
 
 void client_request_lock(struct gpu *gpu) {
@@ -129,9 +140,8 @@ static void forget_daemon(void) {
 }
 
 static void disconnect(const char *why, uint64_t retry_ns) {
-  close(client.fd);
-  client.fd = -1;
-  client.alone = false;
+  post_hang_up();
+  client.connected = client.alone = false;
   handshake_by_ns = 0;
   retry_at_ns = clock_now_ns() + retry_ns;
   forget_daemon();
@@ -240,14 +250,16 @@ static void on_room(struct gpu *gpu, const struct gs_msg *msg) {
   pthread_mutex_unlock(&client.lock);
 }
 
-static void on_attached(struct gpu *gpu, const struct gs_msg *msg) {
+static void on_attached(struct gpu *gpu, struct letter *letter) {
+  const struct gs_msg *msg = &letter->msg;
   pthread_mutex_lock(&client.lock);
   gpu->capacity_bytes = msg->attached.capacity_bytes;
   if (msg->type == GS_ATTACHED) {
     gpu->attached = true;
     gpu->memory_mode = (int)msg->attached.memory;
-    if (passed >= 0)
-      watch_attach(gpu->device, passed);
+    if (letter->page || letter->page_err)
+      watch_attach(gpu->device, letter->page, letter->page_err);
+    letter->page = NULL;
     client_request_lock(gpu);
   }
   condition_wake_all(&client.memory_changed);
@@ -327,7 +339,8 @@ static bool is_used(struct gpu *gpu) {
   return used;
 }
 
-static void on_message(const struct gs_msg *msg) {
+static void on_message(struct letter *letter) {
+  const struct gs_msg *msg = &letter->msg;
   struct gpu *gpu = msg->gpu < GS_GPUS_PER_CLIENT ? &client.gpus[msg->gpu] : NULL;
   log_debug("got %s gpu %u epoch %lu", wire_type_name(msg->type), msg->gpu, msg->epoch);
   switch (msg->type) {
@@ -343,7 +356,7 @@ static void on_message(const struct gs_msg *msg) {
   switch (msg->type) {
   case GS_ATTACHED:
   case GS_CAPACITY:
-    on_attached(gpu, msg);
+    on_attached(gpu, letter);
     handshake_check();
     break;
   case GS_LOCK_OK:
@@ -384,12 +397,12 @@ static const char *describe(int err, char *buffer, size_t size) { return strerro
 
 static void try_connect(void) {
   pthread_mutex_lock(&client.lock);
-  int fd = wire_connect(settings()->socket);
-  if (fd < 0) {
+  int err = post_connect(settings()->socket);
+  if (err < 0) {
     retry_at_ns = clock_now_ns() + RETRY_NS;
-    go_alone(describe(-fd, (char[64]){0}, 64));
+    go_alone(describe(-err, (char[64]){0}, 64));
   } else {
-    client.fd = fd;
+    client.connected = true;
     client.generation++;
     handshake_by_ns = clock_now_ns() + HANDSHAKE_NS;
     send_register();
@@ -397,32 +410,23 @@ static void try_connect(void) {
   pthread_mutex_unlock(&client.lock);
 }
 
-static int receive(struct gs_msg *msg) {
+static bool take_letter(struct letter *letter) {
   pthread_mutex_lock(&client.lock);
-  int err = wire_recv_passed(client.fd, msg, &passed);
+  bool taken = client.connected && post_take(letter);
   pthread_mutex_unlock(&client.lock);
-  return err;
-}
-
-static void drop_passed(void) {
-  pthread_mutex_lock(&client.lock);
-  if (passed >= 0)
-    close(passed);
-  passed = -1;
-  pthread_mutex_unlock(&client.lock);
+  return taken;
 }
 
 static void receive_all(void) {
-  struct gs_msg msg;
-  int err;
-  while (client.fd >= 0 && (err = receive(&msg)) != -EAGAIN) {
-    if (err == 0)
-      on_message(&msg);
-    drop_passed();
-    if (err == 0 || err == -ENOSYS)
+  struct letter letter;
+  while (take_letter(&letter)) {
+    if (letter.err == 0)
+      on_message(&letter);
+    page_unmap(letter.page);
+    if (letter.err == 0 || letter.err == -ENOSYS)
       continue;
-    if (err == -EPROTONOSUPPORT) {
-      on_other_version(msg.version);
+    if (letter.err == -EPROTONOSUPPORT) {
+      on_other_version(letter.msg.version);
       continue;
     }
     pthread_mutex_lock(&client.lock);
@@ -443,54 +447,41 @@ static uint64_t run_gpu_timers(struct gpu *gpu, uint64_t now_ns) {
 /* Things that are due; returns when the next one is. */
 static uint64_t run_timers(void) {
   uint64_t now_ns = clock_now_ns(), next_ns = memory_run_timers(now_ns);
-  if (client.fd < 0 && now_ns >= retry_at_ns)
+  if (!client.connected && now_ns >= retry_at_ns)
     try_connect();
   pthread_mutex_lock(&client.lock);
-  if (client.fd >= 0 && handshake_by_ns && now_ns >= handshake_by_ns)
+  if (client.connected && handshake_by_ns && now_ns >= handshake_by_ns)
     disconnect("it does not answer", RETRY_NS);
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
     next_ns = earlier(next_ns, run_gpu_timers(gpu, now_ns));
-  if (client.fd < 0)
+  if (!client.connected)
     next_ns = earlier(next_ns, retry_at_ns);
-  if (client.fd >= 0 && handshake_by_ns)
+  if (client.connected && handshake_by_ns)
     next_ns = earlier(next_ns, handshake_by_ns);
   pthread_mutex_unlock(&client.lock);
   return next_ns;
 }
 
-static void wait_for_events(uint64_t until_ns) {
-  struct pollfd polls[2] = {{.fd = client.wake_fd, .events = POLLIN}, {.fd = client.fd, .events = POLLIN}};
-  uint64_t now_ns = clock_now_ns();
-  struct timespec timeout = {0};
-  if (until_ns > now_ns) {
-    timeout.tv_sec = (time_t)((until_ns - now_ns) / NS_PER_S);
-    timeout.tv_nsec = (long)((until_ns - now_ns) % NS_PER_S);
-  }
-  ppoll(polls, 2, until_ns == UINT64_MAX ? NULL : &timeout, NULL);
-  uint64_t count;
-  if ((polls[0].revents & POLLIN) && read(client.wake_fd, &count, sizeof count) < 0)
-    log_debug("eventfd: %d", errno);
-}
-
-static void *connection_run(void *argument) {
-  (void)argument;
-  prctl(PR_SET_NAME, "gpushare");
+static void *connection_run(void *unused) {
+  thread_begin("gpushare");
   for (;;) {
+    uint32_t seen = atomic_load(&events);
     attach_all();
-    uint64_t next_ns = run_timers();
-    wait_for_events(next_ns);
+    uint64_t next_ns = run_timers(), now_ns = clock_now_ns();
+    if (next_ns > now_ns)
+      futex_wait(&events, seen, next_ns == UINT64_MAX ? UINT64_MAX : next_ns - now_ns);
     receive_all();
   }
-  return NULL;
+  return unused;
 }
 
 /* ---- what the rest of the library calls ---- */
 
 static bool start(void) {
+  mark_process();
   settings_complain();
   condition_init(&client.memory_changed);
-  client.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  client.started = client.wake_fd >= 0 && client_start_thread(connection_run, NULL) == 0;
+  client.started = post_start() == 0 && thread_start(NULL, connection_run, NULL) == 0;
   if (!client.started)
     log_error("can't start the thread that speaks with the daemon: running unshared");
   return client.started;
@@ -503,7 +494,7 @@ void client_attach_device(struct gpu *gpu, CUdevice device) {
   gpu->step_again_ns = UINT64_MAX;
   condition_init(&gpu->changed);
   bool works = client.started || start();
-  gpu->used = works && client_start_thread(handover_run, gpu) == 0;
+  gpu->used = works && thread_start(NULL, handover_run, gpu) == 0;
   gpu->unshared = !gpu->used;
   if (gpu->unshared || (client.alone && !settings()->required))
     hold_without_daemon(gpu);
@@ -526,25 +517,26 @@ void client_attach(CUdevice device) {
 }
 
 void client_want(CUdevice device) {
+  struct gpu *gpu = client_gpu(device);
+  if (!gpu) { /* a stray child: the driver shall say what it thinks of its calls */
+    gate_open(device);
+    return;
+  }
   pthread_mutex_lock(&client.lock);
-  client_request_lock(client_gpu(device));
+  client_request_lock(gpu);
   pthread_mutex_unlock(&client.lock);
 }
 
-/* No connection may be half made, or half gone, at the moment of a fork: the child closes what it inherits.
- */
+/* No connection may be half made, or half gone, at the moment of a fork: the child closes what it may have
+ * inherited. */
 void client_fork_prepare(void) { pthread_mutex_lock(&client.lock); }
 void client_fork_parent(void) { pthread_mutex_unlock(&client.lock); }
 
 void client_fork_child(void) {
   client_fork_parent(); /* the lock is ours here too */
-  if (client.fd >= 0)
-    close(client.fd);
-  if (client.wake_fd >= 0)
-    close(client.wake_fd);
-  if (passed >= 0)
-    close(passed);
-  passed = -1;
-  client = (struct client){.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .wake_fd = -1};
+  post_fork_child();
+  client = (struct client){.lock = PTHREAD_MUTEX_INITIALIZER};
+  if (client_is_stray())
+    mark_process();
   retry_at_ns = handshake_by_ns = 0;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "client/post.h"
 #include "client/state.h"
 #include "common/clock.h"
 
@@ -19,10 +20,12 @@ static void tell_exit(int status, void *unused) {
   (void)unused;
   struct gs_msg msg = wire_msg(GS_EXITING, 0);
   msg.exiting.status = status & 0xff;
-  if (take_lock() != 0)
+  if (client_is_stray() || take_lock() != 0)
     return;
-  if (client.registered)
+  if (client.registered) {
     client_send(&msg);
+    post_flush(clock_now_ns() + PATIENCE_NS);
+  }
   pthread_mutex_unlock(&client.lock);
 }
 

@@ -1,6 +1,5 @@
 /* handover.c - a GPU's worker: gives the lock back (shut the gate, drain), moves memory (room.c), and takes
  * the lock up (open the gate when everything is there). New orders come between any two of these. */
-#include <sys/prctl.h>
 #include <time.h>
 
 #include "client/state.h"
@@ -8,6 +7,7 @@
 #include "client/client.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/thread.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
@@ -320,7 +320,7 @@ static void watch_idle(struct gpu *gpu) {
 
 void *handover_run(void *argument) {
   struct gpu *gpu = argument;
-  prctl(PR_SET_NAME, "gpushare-gpu");
+  thread_begin("gpushare-gpu");
   /* What this thread asks the driver must not disturb the captures of others. */
   driver.cuThreadExchangeStreamCaptureMode(&(CUstreamCaptureMode){CU_STREAM_CAPTURE_MODE_RELAXED});
   pthread_mutex_lock(&client.lock);

@@ -1,8 +1,8 @@
 /* memory_report.c - what the daemon is told, and asked, about this process' device memory. */
 #include <errno.h>
-#include <sys/socket.h>
 
 #include "client/client.h"
+#include "client/post.h"
 #include "client/state.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -78,7 +78,7 @@ static int ask_memory(struct gpu *gpu) {
   if (client.generation != generation)
     return -ENOTCONN;
   if (!gpu->memory_answered) {
-    shutdown(client.fd, SHUT_RDWR);
+    post_shut();
     return -ENOTCONN;
   }
   return gpu->memory_status;

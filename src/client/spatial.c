@@ -19,6 +19,7 @@
 #include "client/declaration.h"
 #include "client/mps_environment.h"
 #include "common/clock.h"
+#include "common/descriptor.h"
 #include "common/log.h"
 #include "common/parse.h"
 #include "common/wire.h"
@@ -32,7 +33,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects what is decided, and by it */
 static _Atomic bool decided;
 static _Atomic bool on;
-static int connection = -1;
+static struct descriptor connection = {.fd = -1};
 
 bool spatial_is_on(void) { return atomic_load(&on); }
 
@@ -69,29 +70,23 @@ static struct gs_msg question(void) {
 }
 
 static int receive(struct gs_msg *answer) {
-  struct pollfd readable = {.fd = connection, .events = POLLIN};
+  struct pollfd readable = {.fd = connection.fd, .events = POLLIN};
   uint64_t end_ns = clock_now_ns() + ANSWER_NS, now_ns;
   while ((now_ns = clock_now_ns()) < end_ns)
     if (poll(&readable, 1, (int)((end_ns - now_ns) / NS_PER_MS) + 1) > 0)
-      return wire_recv(connection, answer);
+      return descriptor_is_ours(&connection) ? wire_recv(connection.fd, answer) : -EBADF;
   return -ETIMEDOUT;
 }
 
 static int ask(struct gs_msg *answer) {
   struct gs_msg msg = question();
-  int err = wire_send(connection, &msg);
+  int err = wire_send(connection.fd, &msg); /* made just now */
   if (err == 0)
     err = receive(answer);
   return err < 0 || answer->type == GS_SPATIAL ? err : -EBADMSG;
 }
 
 /* ---- what becomes of it ---- */
-
-static void hang_up(void) {
-  if (connection >= 0)
-    close(connection);
-  connection = -1;
-}
 
 static const char *why_not(uint32_t verdict) {
   static const char *const texts[] = {
@@ -126,13 +121,14 @@ static void decide(void) {
   mps_environment_forget();
   if (mps_environment_is_given() || !is_there(pipes))
     return;
-  connection = wire_connect(settings()->socket);
-  int err = connection < 0 ? connection : ask(&answer);
+  int err = wire_connect_as_guest(settings()->socket, &connection);
+  if (err == 0)
+    err = ask(&answer);
   if (err == 0 && answer.spatial.verdict == GS_SPATIAL_ON) {
     use(pipes, &answer);
     return;
   }
-  hang_up();
+  descriptor_close(&connection);
   log_info("without MPS: %s", err < 0 ? "the daemon does not answer" : why_not(answer.spatial.verdict));
 }
 
@@ -158,7 +154,7 @@ static bool give_up(CUresult result) {
   bool was_on = atomic_exchange(&on, false);
   if (was_on) {
     mps_environment_forget();
-    hang_up();
+    descriptor_close(&connection);
     log_warn("MPS does not take this program (error %d): it shares the GPU by time", (int)result);
   }
   pthread_mutex_unlock(&lock);
@@ -177,5 +173,5 @@ void spatial_fork_child(void) {
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   atomic_store(&decided, false);
   atomic_store(&on, false);
-  hang_up();
+  descriptor_close(&connection);
 }

@@ -89,8 +89,7 @@ struct client {
   pthread_mutex_t lock; /* protects everything here; never held over a call of the driver or of the gate's
                            waiting functions */
   bool started;
-  int fd;                          /* the connection; -1: none */
-  int wake_fd;                     /* eventfd: the connection thread should look again */
+  bool connected;                  /* there is a connection: post.h */
   uint64_t generation;             /* counts connections: what was begun under another one is void */
   bool registered;                 /* REGISTERED has come */
   bool alone;                      /* there is no daemon: gates are open (unless one is required) */
@@ -100,11 +99,15 @@ struct client {
 
 extern struct client client __attribute__((visibility("hidden")));
 
-/* Send on the present connection, if any; a failure ends the connection. Lock held. */
+/* Send on the present connection, if any; returns at once. A failure ends the connection. Lock held. */
 void client_send(const struct gs_msg *msg);
 
 /* Ask for the lock if a thread waits for it and nothing else is under way. Lock held. */
 void client_request_lock(struct gpu *gpu);
+
+/* This is a child of a process that has a connection, made in a way that we were not told of. It is let
+ * alone: it has no entries of devices, and says nothing. */
+bool client_is_stray(void);
 
 /* The device's entry, or NULL. */
 struct gpu *client_gpu(CUdevice device);
@@ -121,9 +124,6 @@ uint64_t memory_check(struct gpu *gpu, uint64_t now_ns);
 
 /* Make the connection thread look again. */
 void client_wake(void);
-
-/* Start a detached thread with all signals blocked. 0 or -errno. */
-int client_start_thread(void *(*body)(void *), void *argument);
 
 /* ---- handover.c ---- */
 

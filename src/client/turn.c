@@ -155,6 +155,8 @@ static bool is_last(const struct gpu *gpu, uint64_t now_ns) {
 
 void client_iteration_ended(CUdevice device) {
   struct gpu *gpu = client_gpu(device);
+  if (!gpu)
+    return;
   pthread_mutex_lock(&client.lock);
   if (is_ending(gpu) && !gpu->room_waiters && (gpu->drop_by_ns || is_last(gpu, clock_now_ns()))) {
     gate_set_pace(device, GATE_HALTED);

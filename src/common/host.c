@@ -2,25 +2,26 @@
 #include "common/host.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/descriptor.h"
 #include "common/parse.h"
 
-/* The start of a small file as text, without its last newline. */
+/* The start of a small file as text, without its last newline. pread does no harm to a file that has taken
+ * the number of this one: it moves no offset, and takes nothing from a pipe or a socket. */
 static bool read_text(const char *path, char *text, size_t size) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0)
+  struct descriptor file = descriptor_open(path);
+  if (file.fd < 0)
     return false;
   size_t used = 0;
   ssize_t got;
-  while (used + 1 < size &&
-         ((got = read(fd, text + used, size - 1 - used)) > 0 || (got < 0 && errno == EINTR)))
+  while (used + 1 < size && ((got = pread(file.fd, text + used, size - 1 - used, (off_t)used)) > 0 ||
+                             (got < 0 && errno == EINTR)))
     used += got > 0 ? (size_t)got : 0;
-  close(fd);
+  descriptor_close(&file);
   while (used && text[used - 1] == '\n')
     used--;
   text[used] = '\0';
@@ -146,9 +147,13 @@ uint64_t host_spare_bytes(void) {
   return bytes;
 }
 
+static void look(void *bytes) {
+  *(uint64_t *)bytes = lesser(memory_spare_bytes() / 5 * 4, own_cgroup_spare_bytes());
+}
+
+/* For the library: threads of ours ask in the middle of whatever the program does. */
 uint64_t host_available_bytes(void) {
-  int saved = errno;
-  uint64_t bytes = lesser(memory_spare_bytes() / 5 * 4, own_cgroup_spare_bytes());
-  errno = saved;
+  uint64_t bytes = 0;
+  descriptor_apart(look, &bytes);
   return bytes;
 }

@@ -2,16 +2,33 @@
 #include "common/log.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "common/descriptor.h"
+
+#ifndef RWF_NOWAIT
+#define RWF_NOWAIT 8
+#endif
 
 static const char *speaker = "gpushare";
 static enum log_level threshold = LOG_LEVEL_WARN;
 static bool to_journal;
+static bool is_guest;
+static struct descriptor given = {.fd = -1}; /* a guest's stderr */
+static _Atomic unsigned lost;                /* a guest's lines since the last one that was written */
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 struct line {
@@ -25,6 +42,11 @@ void log_setup(const char *name, enum log_level level) {
 }
 
 enum log_level log_level(void) { return threshold; }
+
+void log_as_guest(void) {
+  is_guest = true;
+  given = descriptor_identify(STDERR_FILENO);
+}
 
 void log_for_journal(void) { to_journal = true; }
 
@@ -124,12 +146,64 @@ static void write_all(const char *text, size_t length) {
   }
 }
 
+/* ---- as a guest ---- */
+
+/* Without waiting, though the file may be one that is waited for: O_NONBLOCK is the program's, too. A pipe
+ * that has room for anything has room for a line (PIPE_BUF). Kernels before 6.4 don't know RWF_NOWAIT for
+ * pipes: another writer may then fill it between the look and the write. */
+static ssize_t write_at_once(const char *text, size_t length) {
+  struct iovec part = {.iov_base = (void *)(uintptr_t)text, .iov_len = length};
+  struct pollfd writable = {.fd = STDERR_FILENO, .events = POLLOUT};
+  if (S_ISSOCK(given.type))
+    return send(STDERR_FILENO, text, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (!S_ISREG(given.type) && (poll(&writable, 1, 0) != 1 || writable.revents != POLLOUT))
+    return -1;
+  if (S_ISFIFO(given.type)) {
+    ssize_t n = syscall(SYS_pwritev2, STDERR_FILENO, &part, 1, -1L, -1L, RWF_NOWAIT); /* not in glibc 2.17 */
+    if (n >= 0 || (errno != EOPNOTSUPP && errno != ENOSYS))
+      return n;
+  }
+  return write(STDERR_FILENO, text, length);
+}
+
+/* A pipe without a reader, a file at its limit, and a terminal that is another process group's (stty tostop)
+ * answer with signals. One that is pending already is the program's, and stays. */
+static bool write_as_guest(const char *text, size_t length) {
+  sigset_t raised, before, pending;
+  if (!descriptor_is_ours(&given))
+    return false;
+  sigemptyset(&raised);
+  sigaddset(&raised, SIGPIPE);
+  sigaddset(&raised, SIGXFSZ);
+  sigaddset(&raised, SIGTTOU);
+  pthread_sigmask(SIG_BLOCK, &raised, &before);
+  sigpending(&pending);
+  ssize_t n = write_at_once(text, length);
+  int caused = n >= 0 ? 0 : errno == EPIPE ? SIGPIPE : errno == EFBIG ? SIGXFSZ : 0;
+  if (caused && !sigismember(&pending, caused)) {
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, caused);
+    sigtimedwait(&only, NULL, &(struct timespec){0});
+  }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return n > 0;
+}
+
+/* ---- a line ---- */
+
 void log_line(enum log_level level, const char *format, ...) {
   if (level > threshold)
     return;
   int saved = errno;
   struct line line = {.length = 0};
+  unsigned lost_before = atomic_exchange(&lost, 0);
   put_heading(&line, level);
+  if (lost_before) {
+    put_char(&line, '(');
+    put_number(&line, lost_before, 10);
+    put_text(&line, " lines before this one are lost) ");
+  }
   va_list args;
   va_start(args, format);
   while (*format)
@@ -139,6 +213,9 @@ void log_line(enum log_level level, const char *format, ...) {
       put_char(&line, *format++);
   va_end(args);
   line.text[line.length++] = '\n';
-  write_all(line.text, line.length);
+  if (!is_guest)
+    write_all(line.text, line.length);
+  else if (!write_as_guest(line.text, line.length))
+    atomic_fetch_add(&lost, lost_before + 1);
   errno = saved;
 }

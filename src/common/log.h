@@ -11,6 +11,11 @@ enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBU
 void log_setup(const char *name, enum log_level level);
 enum log_level log_level(void);
 
+/* stderr is the program's in which we are guests. Lines go there only as long as descriptor 2 is the file
+ * that it is now; a line that can't be written at once, or that nobody would read, is lost, and the next one
+ * says how many were. No line raises a signal. */
+void log_as_guest(void);
+
 /* stderr goes to systemd's journal: lines begin with their priority ("<3>") instead of name, pid and level.
  */
 void log_for_journal(void);

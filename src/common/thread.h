@@ -1,18 +1,17 @@
-/* thread.h - threads of ours in someone else's process: the program's signals are none of their business. */
+/*
+ * thread.h - the one way to start a thread of ours in someone else's process. It has nothing of the thread
+ * that happens to start it: all signals are blocked, it is scheduled as others are (SCHED_OTHER), and it may
+ * run wherever the process might when it began.
+ */
 #ifndef GS_THREAD_H
 #define GS_THREAD_H
 
 #include <pthread.h>
-#include <signal.h>
 
-/* As pthread_create, with all signals blocked. 0 or -errno. */
-static inline int thread_start(pthread_t *thread, void *(*body)(void *), void *argument) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int err = pthread_create(thread, NULL, body, argument);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return -err;
-}
+/* As pthread_create; thread NULL: detached. 0 or -errno. */
+int thread_start(pthread_t *thread, void *(*body)(void *), void *argument);
+
+/* The first thing that such a thread does: its name, of at most 15 characters, and its nice value. */
+void thread_begin(const char *name);
 
 #endif

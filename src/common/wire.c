@@ -158,17 +158,53 @@ int wire_recv_passed(int fd, struct gs_msg *msg, int *passed) {
 
 int wire_connect(const char *path) { return wire_connect_as(path, SOCK_SEQPACKET); }
 
-int wire_connect_as(const char *path, int type) {
-  struct sockaddr_un address = {.sun_family = AF_UNIX};
-  if (strlen(path) >= sizeof address.sun_path)
+static int address_of(const char *path, struct sockaddr_un *address) {
+  *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+  if (strlen(path) >= sizeof address->sun_path)
     return -ENAMETOOLONG;
-  strcpy(address.sun_path, path);
+  strcpy(address->sun_path, path);
+  return 0;
+}
+
+int wire_connect_as(const char *path, int type) {
+  struct sockaddr_un address;
+  int err = address_of(path, &address);
+  if (err < 0)
+    return err;
   int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0)
     return -errno;
   if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
     return fd;
-  int err = -errno;
+  err = -errno;
   close(fd);
   return err;
+}
+
+/* As socket(2) has made it. */
+static bool is_fresh_socket(int fd) {
+  struct sockaddr_un peer;
+  socklen_t size = sizeof peer;
+  int type = 0;
+  socklen_t type_size = sizeof type;
+  return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_size) == 0 && type == SOCK_SEQPACKET &&
+         getpeername(fd, (struct sockaddr *)&peer, &size) < 0 && errno == ENOTCONN;
+}
+
+int wire_connect_as_guest(const char *path, struct descriptor *kept) {
+  struct sockaddr_un address;
+  int err = address_of(path, &address);
+  if (err < 0)
+    return err;
+  struct descriptor made =
+      descriptor_keep(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), is_fresh_socket);
+  if (made.fd < 0)
+    return -errno;
+  if (connect(made.fd, (struct sockaddr *)&address, sizeof address) < 0) {
+    err = -errno;
+    descriptor_close(&made);
+    return err;
+  }
+  *kept = made;
+  return 0;
 }

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "common/descriptor.h"
 #include "gpushare/protocol.h"
 
 /* A zeroed message of this type with its header filled in. */
@@ -31,6 +32,9 @@ int wire_recv_passed(int fd, struct gs_msg *msg, int *passed);
 
 /* Connect to the daemon's socket: a close-on-exec descriptor, or -errno. Never blocks. */
 int wire_connect(const char *path);
+
+/* The same in someone else's process. 0 or -errno. */
+int wire_connect_as_guest(const char *path, struct descriptor *kept);
 
 /* Likewise to a socket file of any type. */
 int wire_connect_as(const char *path, int type);

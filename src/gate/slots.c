@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <linux/membarrier.h>
-#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,30 +20,46 @@ bool gate_needs_fence = true; /* until membarrier is known to work */
 static struct gate_slot *_Atomic slots;
 static _Atomic uint32_t departures; /* futex: changes when a call leaves while a gate is shut */
 
-static pthread_key_t exit_key;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Atomic uint32_t slot_count;
+static _Atomic uint32_t sweep_count = 16; /* with so many slots, those of ended threads are looked for */
 
 static long membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0); }
-
-/* The thread ends: its slot is free for the next one. Its counts stay in the slot. */
-static void release_slot(void *value) {
-  struct gate_slot *slot = value;
-  gate_slot = NULL;
-  atomic_store_explicit(&slot->in_flight, 0, memory_order_relaxed);
-  atomic_store_explicit(&slot->thread, 0, memory_order_release);
-}
 
 __attribute__((constructor)) static void choose_ordering(void) {
   gate_needs_fence = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0;
 }
 
-static void make_key(void) { pthread_key_create(&exit_key, release_slot); }
+/* A thread that has ended, was killed or cancelled, maybe inside the driver, never leaves: it is not waited
+ * for. */
+static bool is_gone(int32_t tid) {
+  int kept = errno;
+  bool gone = tid == 0 || (syscall(SYS_tgkill, getpid(), tid, 0) != 0 && errno == ESRCH);
+  errno = kept;
+  return gone;
+}
+
+/* The slots of ended threads become free. Their counts stay in them. Why not by the thread's end: that would
+ * take one of the thread keys, of which the program may want all. */
+static void sweep(void) {
+  uint32_t used = 0;
+  for (struct gate_slot *slot = atomic_load_explicit(&slots, memory_order_acquire); slot; slot = slot->next) {
+    int32_t tid = atomic_load(&slot->thread);
+    if (!is_gone(tid))
+      used++;
+    else if (tid != 0)
+      atomic_compare_exchange_strong(&slot->thread, &tid, 0);
+  }
+  atomic_store(&sweep_count, 2 * used + 16);
+}
 
 static struct gate_slot *reuse_slot(int32_t tid) {
   for (struct gate_slot *slot = atomic_load_explicit(&slots, memory_order_acquire); slot; slot = slot->next) {
     int32_t free = 0;
-    if (atomic_compare_exchange_strong(&slot->thread, &free, tid))
-      return slot;
+    if (!atomic_compare_exchange_strong(&slot->thread, &free, tid))
+      continue;
+    atomic_store_explicit(&slot->in_flight, 0,
+                          memory_order_relaxed); /* its last thread may never have left */
+    return slot;
   }
   return NULL;
 }
@@ -63,18 +78,21 @@ static struct gate_slot *make_slot(int32_t tid) {
   do
     slot->next = head;
   while (!atomic_compare_exchange_weak(&slots, &head, slot));
+  atomic_fetch_add(&slot_count, 1);
   return slot;
 }
 
 struct gate_slot *slots_mine(void) {
   if (gate_slot)
     return gate_slot;
-  pthread_once(&once, make_key);
   int32_t tid = (int32_t)syscall(SYS_gettid);
   struct gate_slot *slot = reuse_slot(tid);
+  if (!slot && atomic_load(&slot_count) >= atomic_load(&sweep_count)) {
+    sweep();
+    slot = reuse_slot(tid);
+  }
   if (!slot)
     slot = make_slot(tid);
-  pthread_setspecific(exit_key, slot);
   gate_slot = slot;
   return slot;
 }
@@ -90,11 +108,6 @@ void slots_barrier(void) {
     return;
   gate_needs_fence = true; /* forbidden since it was registered for: threads that pass fence from now on */
   membarrier(MEMBARRIER_CMD_GLOBAL);
-}
-
-/* A thread that was killed or cancelled inside the driver never leaves: it is not waited for. */
-static bool is_gone(int32_t tid) {
-  return tid == 0 || (syscall(SYS_tgkill, getpid(), tid, 0) != 0 && errno == ESRCH);
 }
 
 static bool wait_for_slot(struct gate_slot *slot, uint64_t deadline_ns) {
@@ -140,7 +153,8 @@ void gate_counts(CUdevice device, uint64_t counts[GATE_COUNTS]) {
 
 bool gate_in_flight(void) {
   for (struct gate_slot *slot = atomic_load_explicit(&slots, memory_order_acquire); slot; slot = slot->next)
-    if (atomic_load_explicit(&slot->in_flight, memory_order_acquire))
+    if (atomic_load_explicit(&slot->in_flight, memory_order_acquire) &&
+        !is_gone(atomic_load_explicit(&slot->thread, memory_order_relaxed)))
       return true;
   return false;
 }

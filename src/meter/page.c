@@ -79,21 +79,30 @@ static int replace(CUdevice device, struct gs_meter *fresh) {
 }
 
 /* It can't become shorter under our hands. */
-static bool is_fit(int fd) {
+bool page_is_fit(int fd) {
   struct stat file;
   int seals = fcntl(fd, F_GET_SEALS);
   return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &file) == 0 && file.st_size == GS_METER_SIZE;
 }
 
-int page_attach(CUdevice device, int fd) {
-  struct gs_meter *fresh = is_fit(fd) ? map(MAP_SHARED, fd) : NULL;
+int page_map(int fd, struct gs_meter **page) {
+  struct gs_meter *fresh = page_is_fit(fd) ? map(MAP_SHARED, fd) : NULL;
   if (!fresh)
     return -EINVAL;
-  if (fresh->version == GS_METER_VERSION)
-    return replace(device, fresh);
-  munmap(fresh, GS_METER_SIZE);
-  return -EPROTONOSUPPORT;
+  if (fresh->version != GS_METER_VERSION) {
+    munmap(fresh, GS_METER_SIZE);
+    return -EPROTONOSUPPORT;
+  }
+  *page = fresh;
+  return 0;
 }
+
+void page_unmap(struct gs_meter *page) {
+  if (page)
+    munmap(page, GS_METER_SIZE);
+}
+
+int page_attach(CUdevice device, struct gs_meter *page) { return replace(device, page); }
 
 /* Should there be no memory for a page of our own, the old one has to say the same. */
 void page_detach(CUdevice device) {

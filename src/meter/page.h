@@ -5,8 +5,8 @@
  * takes the place of what was there in one step. Where the daemon gives none, a page of our own is there,
  * which says that nothing is limited and nobody looks.
  *
- * Threading: page_attach, page_detach and page_fork_child from one thread at a time; the rest from any
- * thread.
+ * Threading: page_map and page_unmap from any thread; page_attach, page_detach and page_fork_child from one
+ * thread at a time; the rest from any thread.
  */
 #ifndef GS_PAGE_H
 #define GS_PAGE_H
@@ -20,8 +20,15 @@
 /* The page of this device; NULL until one has come. */
 struct gs_meter *page_of(CUdevice device);
 
-/* Use the daemon's page, whose descriptor stays the caller's. 0, or -errno: it is not fit for it. */
-int page_attach(CUdevice device, int fd);
+/* Whether this may be a page of the daemon's. */
+bool page_is_fit(int fd);
+
+/* Map the daemon's page, whose descriptor stays the caller's. 0, or -errno: it is not fit for it. */
+int page_map(int fd, struct gs_meter **page);
+void page_unmap(struct gs_meter *page); /* NULL: nothing */
+
+/* Use a page that was mapped, and now is ours. 0 or -errno. */
+int page_attach(CUdevice device, struct gs_meter *page);
 
 /* The daemon is gone. */
 void page_detach(CUdevice device);

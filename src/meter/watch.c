@@ -5,7 +5,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/prctl.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -218,7 +217,7 @@ static void *watch_run(void *argument) {
   struct watch *watch = argument;
   CUdevice device = (CUdevice)(watch - watches);
   struct gs_meter *page = page_of(device);
-  prctl(PR_SET_NAME, "gpushare-meter");
+  thread_begin("gpushare-meter");
   /* What this thread asks the driver must not disturb the captures of others. */
   driver.cuThreadExchangeStreamCaptureMode(&(CUstreamCaptureMode){CU_STREAM_CAPTURE_MODE_RELAXED});
   for (;;) {
@@ -234,11 +233,8 @@ static void *watch_run(void *argument) {
 /* ---- the daemon's page comes and goes ---- */
 
 static bool start(struct watch *watch) {
-  pthread_t thread;
-  if (!watch->started && thread_start(&thread, watch_run, watch) == 0) {
-    pthread_detach(thread);
-    watch->started = true;
-  }
+  if (!watch->started)
+    watch->started = thread_start(NULL, watch_run, watch) == 0;
   return watch->started;
 }
 
@@ -249,10 +245,11 @@ static void take_base(struct watch *watch, CUdevice device) {
     atomic_store(&watch->base[i], figures[i]);
 }
 
-void watch_attach(CUdevice device, int fd) {
+void watch_attach(CUdevice device, struct gs_meter *page, int err) {
   struct watch *watch = &watches[device];
   take_base(watch, device);
-  int err = page_attach(device, fd);
+  if (page)
+    err = page_attach(device, page);
   if (err < 0)
     log_warn("the daemon's meter page can't be used (%d): it does not see what this program does", -err);
   else if (!start(watch))

@@ -8,10 +8,12 @@
 #ifndef GS_WATCH_H
 #define GS_WATCH_H
 
+#include "gpushare/meter.h"
 #include "interpose/cuda_abi.h"
 
-/* The daemon's page for this device has come; fd stays the caller's. What was counted before is not in it. */
-void watch_attach(CUdevice device, int fd);
+/* The daemon's page for this device has come, and becomes ours; or NULL: it can't be used, as err says. What
+ * was counted before is not in it. */
+void watch_attach(CUdevice device, struct gs_meter *page, int err);
 
 /* The daemon is gone. */
 void watch_detach(CUdevice device);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "mps.h"
 #include "objects.h"
@@ -15,9 +16,16 @@ struct state *sim_own_state;
 
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void child_after_fork(void) {
-  if (atomic_load(&sim.ready))
-    atomic_store(&sim.forked, 1);
+/* However the child was made: it has this page cleared. */
+static bool is_forked(void) { return sim.here && !atomic_load(sim.here); }
+
+static bool mark_process(void) {
+  void *page = mmap(NULL, sizeof(*sim.here), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED || madvise(page, sizeof(*sim.here), MADV_WIPEONFORK) < 0)
+    return false;
+  sim.here = page;
+  atomic_store(sim.here, 1);
+  return true;
 }
 
 static bool uuid_matches(unsigned gpu, const char *text, size_t length) {
@@ -88,13 +96,14 @@ static CUresult init_once(void) {
   if (sim.device_count == 0)
     return CUDA_ERROR_NO_DEVICE;
   devices_init();
-  pthread_atfork(NULL, NULL, child_after_fork);
+  if (!mark_process())
+    return CUDA_ERROR_OUT_OF_MEMORY;
   atomic_store(&sim.ready, 1);
   return CUDA_SUCCESS;
 }
 
 CUresult process_init(void) {
-  if (atomic_load(&sim.forked))
+  if (is_forked())
     return CUDA_ERROR_NOT_INITIALIZED;
   if (atomic_load(&sim.ready))
     return CUDA_SUCCESS;
@@ -105,7 +114,7 @@ CUresult process_init(void) {
 }
 
 CUresult process_check(void) {
-  return atomic_load(&sim.ready) && !atomic_load(&sim.forked) ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+  return atomic_load(&sim.ready) && !is_forked() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 void process_count(unsigned gpu, enum gs_sim_counter counter, uint64_t by) {

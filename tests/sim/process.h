@@ -13,8 +13,8 @@ struct sim {
   struct state *state;
   struct slot *slot;
   int32_t slot_index;
-  _Atomic int ready;  /* cuInit succeeded */
-  _Atomic int forked; /* this is a child of an initialised process: nothing works any more */
+  _Atomic int ready; /* cuInit succeeded */
+  _Atomic int *here; /* 0 in a child of an initialised process: nothing works there any more */
   int device_count;
   unsigned gpu_of[STATE_GPUS]; /* device ordinal -> card, by CUDA_VISIBLE_DEVICES */
 };

@@ -4,14 +4,12 @@
  * addresses of a copy when it is submitted, and refuses it if nothing is mapped there; here that is a crash
  * as well.)
  *
- * Physical memory is one sparse file in memory per process; a handle is an extent of it.
+ * Physical memory is shared memory without a name, that mappings are further views of.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "common/clock.h"
 #include "engine.h"
@@ -25,7 +23,7 @@ struct physical {
   bool on_card;
   unsigned gpu;
   size_t bytes;
-  off_t offset;
+  void *memory; /* shared with its mappings. A descriptor could be closed by the program */
   uint64_t id;
   CUmemAllocationProp properties;
 };
@@ -39,13 +37,11 @@ struct mapping {
 
 static struct {
   pthread_mutex_t lock;
-  int file;
-  off_t end;
   uint64_t next_id;
   struct physical *physicals;
   struct mapping *mappings; /* by address */
   size_t count, room;
-} vmm = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = -1, .next_id = 1};
+} vmm = {.lock = PTHREAD_MUTEX_INITIALIZER, .next_id = 1};
 
 static CUmemGenericAllocationHandle handle_of(struct physical *physical) {
   return (CUmemGenericAllocationHandle)(uintptr_t)physical;
@@ -175,16 +171,9 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
   return process_check();
 }
 
-static bool file_extend(struct physical *physical) {
-  pthread_mutex_lock(&vmm.lock);
-  if (vmm.file < 0)
-    vmm.file = memfd_create("gpushare-sim-vmm", MFD_CLOEXEC);
-  physical->offset = vmm.end;
-  bool extended = vmm.file >= 0 && ftruncate(vmm.file, vmm.end + (off_t)physical->bytes) == 0;
-  if (extended)
-    vmm.end += (off_t)physical->bytes;
-  pthread_mutex_unlock(&vmm.lock);
-  return extended;
+static bool memory_make(struct physical *physical) {
+  physical->memory = mmap(NULL, physical->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return physical->memory != MAP_FAILED;
 }
 
 static CUresult properties_check(const CUmemAllocationProp *prop) {
@@ -211,7 +200,7 @@ static CUresult physical_pin(const struct physical *physical) {
 
 static CUresult physical_fill(struct physical *physical) {
   CUresult result = physical_pin(physical);
-  if (result != CUDA_SUCCESS || file_extend(physical))
+  if (result != CUDA_SUCCESS || memory_make(physical))
     return result;
   if (physical->on_card)
     frames_unpin(physical->gpu, physical->bytes);
@@ -256,7 +245,7 @@ static void physical_settle(struct physical *physical) {
   while (*link != physical)
     link = &(*link)->next;
   *link = physical->next;
-  fallocate(vmm.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, physical->offset, (off_t)physical->bytes);
+  munmap(physical->memory, physical->bytes);
   if (physical->on_card)
     frames_unpin(physical->gpu, physical->bytes);
   free(physical);
@@ -312,8 +301,8 @@ static CUresult map_locked(CUdeviceptr at, size_t bytes, CUmemGenericAllocationH
   const struct mapping mapping = {.at = at, .bytes = bytes, .physical = physical};
   if (!mapping_insert(&mapping))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  if (mmap((void *)(uintptr_t)at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, vmm.file, physical->offset) ==
-      MAP_FAILED) {
+  void *mapped = mremap(physical->memory, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)(uintptr_t)at);
+  if (mapped == MAP_FAILED || mprotect(mapped, bytes, PROT_NONE) < 0) {
     mappings_remove(mapping_find(at), 1);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }

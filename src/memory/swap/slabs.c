@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 
 #include "common/clock.h"
 #include "common/host.h"
@@ -279,7 +278,7 @@ static bool in_any_context(void (*action)(void *argument)) {
 }
 
 static void *keeper(void *unused) {
-  prctl(PR_SET_NAME, "gpushare-slabs");
+  thread_begin("gpushare-slabs");
   while (!keeper_may_end())
     if (!in_any_context(keep))
       give_up();
@@ -287,17 +286,14 @@ static void *keeper(void *unused) {
 }
 
 static void start_keeper(void) {
-  pthread_t thread;
   pthread_mutex_lock(&lock);
   bool start = has_work() && !keeper_runs;
   keeper_runs |= start;
   pthread_mutex_unlock(&lock);
   if (!start)
     return;
-  if (thread_start(&thread, keeper, NULL) == 0) {
-    pthread_detach(thread);
+  if (thread_start(NULL, keeper, NULL) == 0)
     return;
-  }
   pthread_mutex_lock(&lock);
   keeper_runs = false;
   pthread_mutex_unlock(&lock);

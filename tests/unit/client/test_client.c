@@ -15,6 +15,7 @@
 #include "interpose/driver.h"
 #include "memory/device.h"
 #include "memory/memory.h"
+#include "meter/page.h"
 #include "meter/watch.h"
 #include "settings.h"
 
@@ -58,7 +59,10 @@ uint64_t gate_pulses(CUdevice device) { return (uint64_t)device; }
 uint32_t gate_waiting(CUdevice device) { return (uint32_t)device; }
 uint64_t gate_reached_from(CUdevice device) { return (uint64_t)device; }
 bool gate_is_kept(CUdevice device) { return device != 0; }
-void watch_attach(CUdevice device, int fd) { (void)device, (void)fd; }
+void watch_attach(CUdevice device, struct gs_meter *page, int err) { (void)device, (void)page, (void)err; }
+bool page_is_fit(int fd) { return fd >= 0; }
+int page_map(int fd, struct gs_meter **page) { return page ? -fd : 0; }
+void page_unmap(struct gs_meter *page) { (void)page; }
 void watch_detach(CUdevice device) { (void)device; }
 uint64_t gate_calls(void) { return 0; }
 bool gate_in_flight(void) { return false; }
