@@ -819,6 +819,34 @@ START_TEST(what_nobody_could_have_lacked_is_not_believed) {
 }
 END_TEST
 
+/* After the daemon was started anew: the second one, whose memory is on the card, comes later. */
+START_TEST(refused_for_memory_of_a_job_that_comes_later) {
+  world_init(&world, GS_MODE_AUTO);
+  world.clients[1].stuck = true;
+  world_attach(&world, 1, 12, SWAP);
+  world_resident(&world, 1, 4);
+  world_short(&world, 1, 8);
+  ck_assert_uint_eq(usable_gib(), 8);
+  world_attach(&world, 2, 12, SWAP | GS_ATTACH_RUNNING);
+  ck_assert_uint_eq(usable_gib(), 16);
+}
+END_TEST
+
+START_TEST(refused_for_memory_that_has_yet_to_leave) {
+  world_init(&world, GS_MODE_AUTO);
+  world.clients[1].stuck = world.clients[2].stuck = true;
+  world_attach(&world, 1, 12, SWAP);
+  world_attach(&world, 2, 12, SWAP | GS_ATTACH_RUNNING);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_DROPPING); /* the first one holds already */
+  world_resident(&world, 1, 4);
+  world_short(&world, 1, 8);
+  ck_assert_uint_eq(usable_gib(), 16);
+  world_release(&world, 2);
+  world_resident(&world, 2, 4);
+  ck_assert_uint_eq(world.clients[1].room_bytes, 12 * GIB);
+}
+END_TEST
+
 /* ---- without turns ---- */
 
 START_TEST(without_turns_faults_decide) {
@@ -943,6 +971,8 @@ int main(void) {
                                 what_was_refused_is_tried_again,
                                 less_and_less_often_until_somebody_leaves,
                                 what_nobody_could_have_lacked_is_not_believed,
+                                refused_for_memory_of_a_job_that_comes_later,
+                                refused_for_memory_that_has_yet_to_leave,
                                 without_turns_faults_decide,
                                 memory_without_faults_that_does_not_fit_takes_turns_in_mode_off,
                                 pinned_memory_takes_no_turns_in_mode_off,
