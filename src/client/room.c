@@ -52,7 +52,7 @@ void room_take(struct gpu *gpu, const struct gs_msg *msg) {
 void room_begin(struct gpu *gpu, uint64_t resident_bytes) {
   gpu->room_bound = true;
   gpu->room_bytes = resident_bytes;
-  gpu->room_seq = gpu->short_seq = 0;
+  gpu->room_seq = gpu->short_seq = gpu->short_since_ns = 0; /* others' memory was in the way, unasked */
   gpu->room_lowered = false;
   gpu->evicted_bytes = gpu->restored_bytes = 0;
 }
