@@ -15,6 +15,14 @@
 #include "common/wire.h"
 #include "interpose/cuda_abi.h"
 
+/* How a process brings back its memory without a daemon (room.c). */
+struct filling {
+  uint64_t short_since_ns; /* since when the driver has refused each step; 0: it has not */
+  uint64_t away_until_ns;  /* it has made room for others: until then, at least */
+  uint64_t again_by_ns;    /* and until then unless there is room for all of it */
+  bool said;               /* in the log */
+};
+
 struct gpu {
   CUdevice device;
   bool used;     /* known to the daemon, or to be made so; it has a worker */
@@ -63,6 +71,7 @@ struct gpu {
   uint64_t step_again_ns;  /* when to try what has failed once more; UINT64_MAX: never */
   uint64_t short_seq;      /* the room for which MEM_SHORT was sent */
   uint64_t short_since_ns; /* since when the driver has refused each step; 0: it has not */
+  struct filling filling;  /* without a daemon */
   uint64_t evicted_bytes;  /* since the last RESIDENT */
   uint64_t restored_bytes; /* likewise */
   uint64_t returned_bytes; /* restored since the grant */
