@@ -334,6 +334,7 @@ enum gs_reject_reason {
 #define GS_STATE_OVERDUE 0x4u   /* STATUS_JOB only: DROP_LOCK has not been answered within the grace */
 #define GS_STATE_TOO_BIG 0x8u   /* STATUS_JOB only: uses more than the capacity, so it cannot run */
 #define GS_STATE_MPS 0x10u /* STATUS_JOB only: it uses MPS: a fatal fault of another one ends it as well */
+#define GS_STATE_STOPPED 0x20u /* STATUS_JOB only: its process is stopped (SIGSTOP, Ctrl-Z, a debugger) */
 
 /* flags of STATUS_GPU */
 #define GS_GPU_SERIALIZED 0x1u /* turns are being taken now */

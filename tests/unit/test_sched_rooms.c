@@ -847,6 +847,21 @@ START_TEST(refused_for_memory_that_has_yet_to_leave) {
 }
 END_TEST
 
+/* Its process is stopped, say: with no GPU time it would come first for ever. */
+START_TEST(a_holder_that_never_runs_makes_way) {
+  take_turns(2, 10, SWAP);
+  world_set_policy(&world, GS_POLICY_FAIR);
+  world.clients[2].stuck = true;
+  request_all(2);
+  end_turn(1);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
+  world_pass(&world, GRACE + TQ - NS_PER_S);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
+  world_pass(&world, 2 * NS_PER_S);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_DROPPING);
+}
+END_TEST
+
 /* ---- without turns ---- */
 
 START_TEST(without_turns_faults_decide) {
@@ -971,6 +986,7 @@ int main(void) {
                                 what_was_refused_is_tried_again,
                                 less_and_less_often_until_somebody_leaves,
                                 what_nobody_could_have_lacked_is_not_believed,
+                                a_holder_that_never_runs_makes_way,
                                 refused_for_memory_of_a_job_that_comes_later,
                                 refused_for_memory_that_has_yet_to_leave,
                                 without_turns_faults_decide,
