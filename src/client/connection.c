@@ -263,6 +263,7 @@ static void on_room(struct gpu *gpu, const struct gs_msg *msg) {
 static void on_attached(struct gpu *gpu, const struct gs_msg *msg) {
   pthread_mutex_lock(&client.lock);
   gpu->capacity_bytes = msg->attached.capacity_bytes;
+  gpu->limited = msg->attached.limited;
   if (msg->type == GS_ATTACHED) {
     gpu->attached = true;
     gpu->memory_mode = (int)msg->attached.memory;
@@ -280,6 +281,7 @@ static void on_memory_reply(struct gpu *gpu, const struct gs_msg *msg) {
   gpu->memory_awaited = msg->status == -EAGAIN;
   gpu->memory_answered = !gpu->memory_awaited;
   gpu->memory_status = msg->status;
+  gpu->memory_why = (enum gs_refusal)msg->mem_reply.why;
   if (msg->status == 0)
     gpu->granted_bytes = msg->mem_reply.granted_bytes;
   condition_wake_all(&client.memory_changed);
@@ -297,11 +299,12 @@ static void send_command(void) {
     client_send(&msg);
 }
 
-static void on_registered(void) {
+static void on_registered(const struct gs_msg *msg) {
   pthread_mutex_lock(&client.lock);
   if (client.alone)
     log_warn("the daemon is there: sharing");
   client.registered = true;
+  client.job = msg->registered.job;
   client.alone = false;
   handshake_by_ns = 0;
   send_command();
@@ -352,7 +355,7 @@ static void on_message(const struct gs_msg *msg) {
   log_debug("got %s gpu %u epoch %lu", wire_type_name(msg->type), msg->gpu, msg->epoch);
   switch (msg->type) {
   case GS_REGISTERED:
-    on_registered();
+    on_registered(msg);
     return;
   case GS_REJECTED:
     on_rejected(msg);

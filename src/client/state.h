@@ -79,6 +79,7 @@ struct gpu {
   unsigned turn_waiters;   /* of these: those that need the lock for it */
 
   uint64_t capacity_bytes;
+  bool limited;           /* that is the process' memory limit */
   int memory_mode;        /* as told: enum gs_memory */
   uint64_t granted_bytes; /* memory: may grow to this without asking */
   uint64_t total_bytes;   /* what is used */
@@ -90,6 +91,7 @@ struct gpu {
   bool memory_answered;
   bool memory_awaited; /* it is answered once others have ended */
   int32_t memory_status;
+  enum gs_refusal memory_why; /* it is -ENOMEM */
 
   struct condition changed; /* wakes the worker */
 };
@@ -102,6 +104,7 @@ struct client {
   int wake_fd;                     /* eventfd: the connection thread should look again */
   uint64_t generation;             /* counts connections: what was begun under another one is void */
   bool registered;                 /* REGISTERED has come */
+  uint32_t job;                    /* the process' number, as that says */
   bool alone;                      /* there is no daemon: gates are open (unless one is required) */
   struct condition memory_changed; /* also: an attachment is settled; a room or who holds has changed */
   struct gpu gpus[GS_GPUS_PER_CLIENT];

@@ -726,6 +726,26 @@ START_TEST(growth_that_cannot_fit_is_refused) {
 }
 END_TEST
 
+static void refused_for(int job, double total_gib, double pinned_gib, enum gs_refusal why) {
+  uint64_t granted, total_bytes = (uint64_t)(total_gib * GIB), pinned_bytes = (uint64_t)(pinned_gib * GIB);
+  ck_assert_int_eq(world_ask(&world, job, total_gib, pinned_gib, &granted), -ENOMEM);
+  ck_assert_int_eq(sched_job_why_refused(&world.jobs[job], total_bytes, pinned_bytes), why);
+}
+
+START_TEST(a_refusal_has_a_reason) {
+  struct sched_terms terms = {.weight = SCHED_WEIGHT, .limit_bytes = 4 * GIB};
+  take_turns(1, 2, SWAP);
+  world_attach(&world, 2, 2, MANAGED);
+  world_memory_pinned(&world, 2, 2, 2);
+  refused_for(1, 14.5, 0, GS_REFUSAL_CAPACITY);
+  refused_for(1, 14.5, 14.5, GS_REFUSAL_PINNED);
+  world.scheduler.host_memory_bytes = GIB;
+  refused_for(2, 15.5, 2, GS_REFUSAL_SPENT);
+  world_set_terms(&world, 2, &terms);
+  refused_for(2, 15.5, 2, GS_REFUSAL_LIMIT);
+}
+END_TEST
+
 START_TEST(managed_memory_beyond_the_card_runs) {
   take_turns(1, 8, SWAP);
   world_attach(&world, 2, 20, MANAGED);
@@ -979,6 +999,7 @@ int main(void) {
                                 a_job_that_cannot_fit_is_passed_over,
                                 it_is_noted_once,
                                 growth_that_cannot_fit_is_refused,
+                                a_refusal_has_a_reason,
                                 managed_memory_beyond_the_card_runs,
                                 what_the_driver_refuses_is_taken_from_others,
                                 what_was_refused_may_be_tried_again_where_nobody_has_to_leave,
