@@ -19,6 +19,7 @@ struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *at
   msg.attached.mode = gpu->settings.mode;
   msg.attached.memory = gpu->settings.memory;
   msg.attached.host_tight = gpu->scheduler->host_tight;
+  msg.attached.limited = msg.attached.capacity_bytes < sched_gpu_usable_bytes(gpu);
   return msg;
 }
 
@@ -53,6 +54,11 @@ static void tell_attached(struct attachment *attachment) {
   else
     peer_send(attachment->peer, &msg);
   meter_passed(meter);
+}
+
+/* Of a job that waited for its first memory. */
+static enum gs_refusal why_refused(const struct sched_job *job) {
+  return sched_job_why_refused(job, job->entry.total_bytes, job->entry.pinned_bytes);
 }
 
 static void tell(const struct sched_action *action) {
@@ -91,6 +97,7 @@ static void tell(const struct sched_action *action) {
     msg = wire_msg(GS_MEM_REPLY, attachment->index);
     msg.status = action->granted_bytes ? 0 : -ENOMEM;
     msg.mem_reply.granted_bytes = action->granted_bytes;
+    msg.mem_reply.why = action->granted_bytes ? 0 : why_refused(action->job);
     break;
   case SCHED_NOTE_BYPASSED:
     note(attachment, "has not answered DROP_LOCK within the grace: others go on without it");
@@ -144,7 +151,9 @@ static void write_memory(struct attachment *attachment, const struct sched_actio
     events_on_memory(attachment, now_ns);
   else
     events_on_job(attachment,
-                  &(struct job_event){.kind = GS_EVENT_REFUSED, .bytes = action->job->entry.total_bytes},
+                  &(struct job_event){.kind = GS_EVENT_REFUSED,
+                                      .bytes = action->job->entry.total_bytes,
+                                      .detail = (uint16_t)why_refused(action->job)},
                   now_ns);
 }
 

@@ -62,6 +62,7 @@ struct peer {
   enum peer_role role;
   uint32_t job_id;
   bool uses_mps; /* as it says */
+  bool stopped;  /* its process, when status was asked for last (status.c) */
   char name[GS_NAME_SIZE];
   uint64_t command_hash;
   char command[GS_COMMAND_SIZE];
@@ -97,6 +98,9 @@ void peer_close(struct peer *peer, const char *why);
 
 /* Where its process comes from, as long as that is there. */
 struct origin peer_find_origin(const struct peer *peer);
+
+/* Its process is stopped: by SIGSTOP, Ctrl-Z or a debugger. False where the daemon can't see it. */
+bool peer_is_stopped(const struct peer *peer);
 
 /* May it change settings? (permission.h) */
 bool peer_may_change(const struct peer *peer);

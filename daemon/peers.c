@@ -77,16 +77,30 @@ void peer_settle(struct peer *peer, enum peer_role role) {
   peers_set_patient(peer);
 }
 
-/* Nobody says how long it is. What is beyond this is not looked at. */
-struct origin peer_find_origin(const struct peer *peer) {
-  char path[32], text[8192];
-  snprintf(path, sizeof path, "/proc/%d/cgroup", peer->pid);
+/* A file of /proc/PID, as far as there is room; "": it can't be read. */
+static void read_of(const struct peer *peer, const char *name, char *text, size_t room) {
+  char path[32];
+  snprintf(path, sizeof path, "/proc/%d/%s", peer->pid, name);
   int fd = open(path, O_RDONLY | O_CLOEXEC);
-  ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+  ssize_t size = fd < 0 ? -1 : read(fd, text, room - 1);
   if (fd >= 0)
     close(fd);
   text[size > 0 ? size : 0] = '\0';
+}
+
+/* Nobody says how long it is. What is beyond this is not looked at. */
+struct origin peer_find_origin(const struct peer *peer) {
+  char text[8192];
+  read_of(peer, "cgroup", text, sizeof text);
   return origin_parse(text);
+}
+
+/* "PID (NAME) STATE ...", where the name may have anything in it. */
+bool peer_is_stopped(const struct peer *peer) {
+  char text[128];
+  read_of(peer, "stat", text, sizeof text);
+  const char *name_end = strrchr(text, ')');
+  return name_end && (strncmp(name_end, ") T", 3) == 0 || strncmp(name_end, ") t", 3) == 0);
 }
 
 /* ---- going ---- */

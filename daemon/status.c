@@ -6,6 +6,38 @@
 #include "common/wire.h"
 #include "daemon.h"
 
+/* So many processes are looked at: each costs some ten microseconds, in which the daemon does nothing else.
+ */
+#define LOOKS 256
+
+/* Others may wait for it: it may submit, owes an answer, or has memory on the card. */
+static bool is_in_the_way(const struct sched_job *job) {
+  return (job->state != GS_JOB_IDLE && job->state != GS_JOB_WAITING) || job->resident_bytes > 0;
+}
+
+static void look_at(const struct daemon *daemon,
+                    void (*look)(const struct sched_job *, struct peer *, void *), void *argument) {
+  list_each(gpu_node, &daemon->scheduler.gpus) {
+    list_each(job_node, &list_entry(gpu_node, struct sched_gpu, link)->jobs) {
+      const struct sched_job *job = list_entry(job_node, struct sched_job, link);
+      look(job, attachment_of(job)->peer, argument);
+    }
+  }
+}
+
+static void forget_stopped(const struct sched_job *job, struct peer *peer, void *argument) {
+  (void)job, (void)argument;
+  peer->stopped = false;
+}
+
+static void find_stopped(const struct sched_job *job, struct peer *peer, void *argument) {
+  unsigned *looks = argument;
+  if (!peer->stopped && is_in_the_way(job) && *looks > 0) {
+    peer->stopped = peer_is_stopped(peer);
+    --*looks;
+  }
+}
+
 static struct gs_msg describe_daemon(const struct daemon *daemon, uint64_t now_ns) {
   struct gs_msg msg = wire_msg(GS_STATUS_DAEMON, GS_GPU_ALL);
   msg.daemon.uptime_ns = now_ns - daemon->started_ns;
@@ -70,7 +102,8 @@ static struct gs_msg describe_job(const struct sched_job *job, uint32_t index, u
   msg.job_status.pid = peer->pid;
   msg.job_status.uid = peer->uid;
   msg.job_status.state = (uint8_t)job->state;
-  msg.job_status.flags = (uint8_t)(sched_job_flags(job) | (peer->uses_mps ? GS_STATE_MPS : 0));
+  msg.job_status.flags = (uint8_t)(sched_job_flags(job) | (peer->uses_mps ? GS_STATE_MPS : 0) |
+                                   (peer->stopped ? GS_STATE_STOPPED : 0));
   msg.job_status.queue = (uint16_t)(job->place < UINT16_MAX ? job->place : UINT16_MAX);
   msg.job_status.used_bytes = job->used_bytes;
   msg.job_status.resident_bytes = job->resident_bytes;
@@ -112,7 +145,8 @@ static struct gs_msg describe_wait(const struct sched_job *job, uint32_t index, 
   msg.wait_status.job = job->id;
   msg.wait_status.reason = reason.why;
   msg.wait_status.awaited = reason.who ? reason.who->id : 0;
-  msg.wait_status.expected_ns = reason.expected_ns;
+  bool stopped = reason.who && attachment_of(reason.who)->peer->stopped;
+  msg.wait_status.expected_ns = stopped ? SCHED_NEVER : reason.expected_ns;
   msg.wait_status.lacking_bytes = sched_job_lacking_bytes(job);
   msg.wait_status.expected_bytes = sched_job_expected_bytes(job);
   struct rates_limit limit = rates_limit(&gpu_of(job->gpu)->rates, &attachment_of(job)->rates);
@@ -143,9 +177,12 @@ static size_t count_messages(const struct daemon *daemon) {
 
 struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *count) {
   uint32_t index = 0;
+  unsigned looks = LOOKS;
   struct gs_msg *msgs = malloc(count_messages(daemon) * sizeof *msgs), *msg = msgs;
   if (!msgs)
     return NULL;
+  look_at(daemon, forget_stopped, NULL);
+  look_at(daemon, find_stopped, &looks);
   *msg++ = describe_daemon(daemon, now_ns);
   list_each(gpu_node, &daemon->scheduler.gpus) {
     struct sched_gpu *gpu = list_entry(gpu_node, struct sched_gpu, link);

@@ -248,19 +248,23 @@ void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
 
 /* ---- messages to events ---- */
 
-static const char *why_refused(const struct sched_job *job, const struct gs_msg *msg) {
-  uint64_t limit_bytes = job->terms.limit_bytes;
-  return limit_bytes && msg->mem.total_bytes > limit_bytes ? "its memory limit is less"
-                                                           : "card and host memory are spent";
-}
-
-static void note_memory(struct attachment *attachment, const struct gs_msg *msg, int status,
-                        uint64_t now_ns) {
-  if (status < 0)
-    events_on_job(attachment, &(struct job_event){.kind = GS_EVENT_REFUSED, .bytes = msg->mem.total_bytes},
-                  now_ns);
-  else
-    events_on_memory(attachment, now_ns);
+static void note_refusal(struct attachment *attachment, const struct gs_msg *msg, enum gs_refusal why,
+                         uint64_t now_ns) {
+  static const char *const words[] = {
+      [GS_REFUSAL_UNKNOWN] = "",
+      [GS_REFUSAL_LIMIT] = "its memory limit is less",
+      [GS_REFUSAL_CAPACITY] =
+          "without page faults all of it must fit the GPU, beside what others have pinned",
+      [GS_REFUSAL_PINNED] = "it can't leave the card, and others' pinned memory neither",
+      [GS_REFUSAL_SPENT] = "card and host memory are spent",
+  };
+  const struct peer *peer = attachment->peer;
+  log_info("job %u (pid %d, %s) is refused %lu bytes: %s", peer->job_id, peer->pid, peer->name,
+           msg->mem.total_bytes, words[why]);
+  events_on_job(
+      attachment,
+      &(struct job_event){.kind = GS_EVENT_REFUSED, .bytes = msg->mem.total_bytes, .detail = (uint16_t)why},
+      now_ns);
 }
 
 static bool has_memory(const struct peer *peer) {
@@ -297,11 +301,14 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
                                           now_ns, &change, &granted_bytes);
   reply.mem_reply.granted_bytes = granted_bytes;
   if (reply.status < 0)
-    log_info("job %u (pid %d, %s) is refused %lu bytes: %s", attachment->peer->job_id, attachment->peer->pid,
-             attachment->peer->name, msg->mem.total_bytes, why_refused(&attachment->job, msg));
+    reply.mem_reply.why =
+        sched_job_why_refused(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes);
   daemon_execute(&change, now_ns);
   peer_send(attachment->peer, &reply);
-  note_memory(attachment, msg, reply.status, now_ns);
+  if (reply.status < 0)
+    note_refusal(attachment, msg, (enum gs_refusal)reply.mem_reply.why, now_ns);
+  else
+    events_on_memory(attachment, now_ns);
 }
 
 static void on_request(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {

@@ -234,6 +234,15 @@ int books_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinn
   return 0;
 }
 
+enum gs_refusal sched_job_why_refused(const struct sched_job *job, uint64_t total_bytes,
+                                      uint64_t pinned_bytes) {
+  if (job->terms.limit_bytes && total_bytes > job->terms.limit_bytes)
+    return GS_REFUSAL_LIMIT;
+  if (pinned_bytes > job->pinned_bytes && pinned_bytes > pinned_room_bytes(job))
+    return GS_REFUSAL_PINNED;
+  return !job->managed && total_bytes > fitting_bytes(job) ? GS_REFUSAL_CAPACITY : GS_REFUSAL_SPENT;
+}
+
 bool books_update_tight(struct scheduler *scheduler) {
   uint64_t bound_bytes = scheduler->host_memory_bytes;
   bool tight = scheduler->movable_bytes > bound_bytes;

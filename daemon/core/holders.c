@@ -181,6 +181,14 @@ static bool has_own_quantum(const struct sched_job *holder, const struct sched_j
   return holder->owes && gang_is_alone(waiter) && now_ns - holder->since_ns < sched_gpu_tq_ns(holder->gpu);
 }
 
+/* It has made nothing of its grant for a quantum and the grace: its process may be stopped. Its rank stays
+ * what it is as long as it does not run, so it would keep the GPU for ever. */
+static bool never_ran(const struct sched_job *holder, uint64_t now_ns) {
+  const struct sched_gpu *gpu = holder->gpu;
+  uint64_t since_ns = max_u64(holder->since_ns, holder->restoring_ns);
+  return !holder->active && now_ns - since_ns >= add_u64(gpu->scheduler->grace_ns, sched_gpu_tq_ns(gpu));
+}
+
 /* One whose gang is about to hold together stays for that. */
 static bool makes_way(struct sched_job *holder, const struct sched_job *waiter, bool over, uint64_t now_ns) {
   if (gang_claims(holder))
@@ -188,7 +196,8 @@ static bool makes_way(struct sched_job *holder, const struct sched_job *waiter, 
   if (gang_goes_first(waiter))
     return true;
   over = over && !has_own_quantum(holder, waiter, now_ns);
-  return (over && policy_precedes(waiter, holder, now_ns)) || is_preempted(holder, waiter, now_ns);
+  return (over && (never_ran(holder, now_ns) || policy_precedes(waiter, holder, now_ns))) ||
+         is_preempted(holder, waiter, now_ns);
 }
 
 /* Of those that would make way: the worst rank; of equals, who has held for longest. */

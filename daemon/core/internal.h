@@ -275,6 +275,9 @@ void ephemeral_expire(struct sched_gpu *gpu, uint64_t now_ns);
 
 void overhead_add(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns);
 
+/* A job has come that had so much on the card already: that may be what was refused. */
+void overhead_explain(struct sched_gpu *gpu, uint64_t resident_bytes, struct sched_change *change);
+
 /* A job has left. */
 void overhead_begin_anew(struct sched_gpu *gpu, struct sched_change *change);
 

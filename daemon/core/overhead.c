@@ -11,9 +11,19 @@
 #define OVERHEAD_DOUBLINGS 5 /* 10 s at first: some 5 minutes in the end */
 
 void overhead_add(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns) {
+  if (bytes == 0)
+    return;
   if (gpu->overhead_bytes == 0)
     gpu->overhead_end_ns = add_u64(now_ns, gpu->scheduler->overhead_ns << gpu->overhead_tries);
   gpu->overhead_bytes = min_u64(gpu->overhead_bytes + bytes, sched_gpu_capacity_bytes(gpu));
+}
+
+/* A daemon that is started anew gets to know the jobs one by one, while the memory of all is on the card. */
+void overhead_explain(struct sched_gpu *gpu, uint64_t resident_bytes, struct sched_change *change) {
+  if (gpu->overhead_bytes == 0 || resident_bytes == 0)
+    return;
+  gpu->overhead_bytes = less_u64(gpu->overhead_bytes, resident_bytes);
+  turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
 }
 
 static void forget(struct sched_gpu *gpu, struct sched_change *change) {

@@ -87,17 +87,20 @@ static struct sched_reason of_waiter(const struct sched_job *job, uint64_t now_n
   const struct sched_gpu *gpu = job->gpu;
   if (gang_paused(job->gang))
     return because(GS_REASON_PAUSED, gang_paused(job->gang), SCHED_NEVER);
+  const struct sched_job *silent = job_of_turn(list_first(&gpu->overdue));
   const struct sched_job *stopping = job_of_turn(list_first(&gpu->dropping));
   if (!stopping)
-    stopping = job_of_turn(list_first(&gpu->overdue));
+    stopping = silent;
   if (sched_job_too_big(job))
     return because(GS_REASON_TOO_BIG, NULL, SCHED_NEVER);
   if (books_blocked(job))
     return because(GS_REASON_STAYING, NULL, SCHED_NEVER);
   if (!list_empty(&job->turn) && stopping && !list_empty(&gpu->next))
-    return because(GS_REASON_STOP, stopping, restore_ns(job));
+    return because(GS_REASON_STOP, stopping, stopping == silent ? SCHED_NEVER : restore_ns(job));
   if (waits_for_idleness(job))
     return because(GS_REASON_TURN, turns_holder(gpu), SCHED_NEVER);
+  if (silent && !turns_holder(gpu)) /* nobody knows when it will answer */
+    return because(GS_REASON_TURN, silent, SCHED_NEVER);
   return because(GS_REASON_TURN, turns_holder(gpu), add_u64(others_ns(job, now_ns), restore_ns(job)));
 }
 

@@ -152,6 +152,7 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
 void scheduler_attach(struct sched_gpu *gpu, struct sched_job *job, const struct sched_attach *attach,
                       uint64_t now_ns, struct sched_change *change) {
   admit_job(gpu, job, attach, now_ns, change);
+  overhead_explain(gpu, attach->resident_bytes, change);
   turns_update(gpu, now_ns, change); /* its memory may be what makes turns begin */
   if (!gpu->serialized && job->state == GS_JOB_IDLE)
     turns_grant(gpu, job, now_ns, change);
@@ -291,13 +292,22 @@ void scheduler_resident(struct sched_job *job, const struct sched_residence *res
   conclude(job->gpu, now_ns, change);
 }
 
+/* Of what the job was refused, what is not taken by memory of jobs that has yet to leave. After a restart of
+ * the daemon they have more on the card than their rooms. */
+static uint64_t unexplained_bytes(const struct sched_job *job, uint64_t short_bytes) {
+  const struct sched_gpu *gpu = job->gpu;
+  uint64_t own_bytes = min_u64(job->resident_bytes, job->room_bytes - short_bytes);
+  uint64_t there_bytes = gpu->resident_bytes - job->resident_bytes + own_bytes;
+  return min_u64(short_bytes, less_u64(sched_gpu_usable_bytes(gpu), there_bytes));
+}
+
 void scheduler_short(struct sched_job *job, uint64_t short_bytes, uint64_t now_ns,
                      struct sched_change *change) {
   struct sched_gpu *gpu = job->gpu;
   short_bytes = min_u64(short_bytes, job->room_bytes);
   if (short_bytes == 0)
     return;
-  overhead_add(gpu, short_bytes, now_ns);
+  overhead_add(gpu, unexplained_bytes(job, short_bytes), now_ns);
   rooms_refuse(job, short_bytes, now_ns, change);
   change_add(change, job, SCHED_TELL_CAPACITY);
   conclude(gpu, now_ns, change);

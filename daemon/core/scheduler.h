@@ -399,6 +399,10 @@ bool sched_job_enters(const struct sched_job *job);
 int scheduler_memory_request(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                              uint64_t now_ns, struct sched_change *change, uint64_t *granted_bytes);
 
+/* That was refused: why. */
+enum gs_refusal sched_job_why_refused(const struct sched_job *job, uint64_t total_bytes,
+                                      uint64_t pinned_bytes);
+
 /* The job has shrunk. (One that says it has grown is believed: the memory is taken already.) */
 void scheduler_memory_report(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                              uint64_t now_ns, struct sched_change *change);

@@ -29,6 +29,15 @@ static void put_end(json_t *object, const struct gs_msg *begin, const struct gs_
 }
 
 /* What only some kinds have. */
+static const char *refusal_name(unsigned why) {
+  static const char *const names[] = {
+#define X(name, value, word) [value] = word,
+      GS_REFUSALS(X)
+#undef X
+  };
+  return names[why < sizeof names / sizeof *names ? why : GS_REFUSAL_UNKNOWN];
+}
+
 static void put_turn(json_t *object, const struct gs_msg *event) {
   uint64_t bytes = event->event.turn.bytes, ns = event->event.turn.ns;
   switch (event->event.kind) {
@@ -58,6 +67,7 @@ static void put_turn(json_t *object, const struct gs_msg *event) {
     break;
   case GS_EVENT_REFUSED:
     json_put_number(object, "wanted_bytes", bytes);
+    json_put_text(object, "why", refusal_name(event->event.detail));
     break;
   case GS_EVENT_SILENT:
     json_put_bool(object, "others_wait", event->event.detail);

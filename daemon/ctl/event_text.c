@@ -212,7 +212,16 @@ static void tell_memory(FILE *out, const struct gs_msg *event) {
 }
 
 static void tell_refusal(FILE *out, const struct gs_msg *event) {
+  static const char *const reasons[] = {
+      [GS_REFUSAL_LIMIT] = ": its memory limit is less",
+      [GS_REFUSAL_CAPACITY] = ": without page faults all must fit the GPU, beside what others have pinned",
+      [GS_REFUSAL_PINNED] = ": it can't leave the card, and others' pinned memory neither",
+      [GS_REFUSAL_SPENT] = ": card and host memory are spent",
+  };
+  unsigned why = event->event.detail;
   tell_bytes(out, event->event.turn.bytes, " in all");
+  if (why < sizeof reasons / sizeof *reasons && reasons[why])
+    fputs(reasons[why], out);
 }
 
 static void tell_time(FILE *out, const struct gs_msg *event) { tell_duration(out, event->event.turn.ns); }

@@ -139,6 +139,7 @@ static void show_state(const struct gpu_figures *figures, const struct job_figur
                {GS_STATE_DRAINING, "draining"},
                {GS_STATE_OVERDUE, "overdue"},
                {GS_STATE_TOO_BIG, "too big for the capacity"},
+               {GS_STATE_STOPPED, "its process is stopped"},
                {GS_STATE_MPS, "by MPS"}};
   printf("%s", figures_state_name(msg->job_status.state));
   if (msg->job_status.queue)

@@ -206,7 +206,7 @@ static void draw_explanation(int y, const char *text) {
 
 static attr_t look_of_job(const struct top_job *job) {
   const struct gs_msg *msg = job->figures.job;
-  if (msg->job_status.flags & (GS_STATE_OVERDUE | GS_STATE_TOO_BIG))
+  if (msg->job_status.flags & (GS_STATE_OVERDUE | GS_STATE_TOO_BIG | GS_STATE_STOPPED))
     return look_of(COLOR_BAD_);
   return msg->job_status.state == GS_JOB_HOLDING ? look_of(COLOR_CARD_) : A_NORMAL;
 }

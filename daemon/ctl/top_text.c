@@ -80,7 +80,9 @@ static const char *class_short_name(unsigned class) {
 
 static void put_state(char *cell, const struct top_job *job) {
   const struct gs_msg *msg = job->figures.job;
-  if (msg->job_status.flags & GS_STATE_OVERDUE)
+  if (msg->job_status.flags & GS_STATE_STOPPED)
+    append(cell, "stopped");
+  else if (msg->job_status.flags & GS_STATE_OVERDUE)
     append(cell, "overdue");
   else if (msg->job_status.flags & GS_STATE_TOO_BIG)
     append(cell, "too big");

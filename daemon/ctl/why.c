@@ -36,6 +36,25 @@ static void tell_awaited(FILE *out, const struct why *why, const char *otherwise
   tell_other(out, why, why->job.wait->wait_status.awaited, otherwise);
 }
 
+/* Nothing but a signal from outside lets it go on. */
+static void tell_stopped(FILE *out, const struct gs_msg *job) {
+  if (!job || !(job->job_status.flags & GS_STATE_STOPPED))
+    return;
+  fprintf(
+      out,
+      " Job %u (pid %d) is stopped (SIGSTOP, Ctrl-Z or a debugger) and can't give back what it has: 'kill "
+      "-CONT %d' lets it go on.",
+      job->job_status.job, job->job_status.pid, job->job_status.pid);
+}
+
+/* All whose memory others may wait for. */
+static void tell_all_stopped(FILE *out, const struct why *why) {
+  for (const struct gs_msg *msg = why->msgs; msg < why->end; msg++)
+    if (msg->type == GS_STATUS_JOB && msg->gpu == why->job.job->gpu && msg != why->job.job &&
+        msg->job_status.resident_bytes > 0)
+      tell_stopped(out, msg);
+}
+
 static void tell_expected(FILE *out, const struct why *why) {
   uint64_t ns = why->job.wait->wait_status.expected_ns;
   if (ns > 365 * FIGURES_DAY_NS) {
@@ -222,6 +241,7 @@ static void tell_stops(FILE *out, const struct why *why) {
 }
 
 static void tell_waiting(FILE *out, const struct why *why) {
+  tell_stopped(out, find_other(why, why->job.wait->wait_status.awaited));
   tell_lacking(out, why);
   tell_soft_limit(out, why);
   tell_expected_memory(out, why);
@@ -248,6 +268,7 @@ static void tell_reason(FILE *out, const struct why *why) {
     return;
   case GS_REASON_STAYING:
     tell_staying(out);
+    tell_all_stopped(out, why);
     return;
   case GS_REASON_PAUSED:
     tell_paused(out, why);
@@ -278,6 +299,7 @@ void why_tell(FILE *out, const struct why *why) {
   fprintf(out, "GPU %u: ", why->job.job->gpu);
   tell_job(out, why->job.job);
   tell_reason(out, why);
+  tell_stopped(out, why->job.job);
   tell_limit(out, why);
 }
 

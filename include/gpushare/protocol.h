@@ -224,7 +224,7 @@ enum gs_reason {
   X(EVICTED, 11, "evicted")   /* bytes; ns: it took; until_ns */                                             \
   X(RESTORED, 12, "restored") /* likewise */                                                                 \
   X(MEMORY, 13, "memory")     /* it has grown or shrunk much since the last event of this job */             \
-  X(REFUSED, 14, "refused")   /* bytes: the total that it wanted to grow to */                               \
+  X(REFUSED, 14, "refused")   /* bytes: the total that it wanted to grow to; detail: enum gs_refusal */      \
   X(SILENT, 15, "silent")     /* no answer to DROP within the grace. detail: others wait for it */           \
   X(STAYS, 16, "stays")       /* it does not leave the card */                                               \
   X(TOO_BIG, 17, "too_big")   /* it needs more than the GPU has for it */                                    \
@@ -315,6 +315,20 @@ enum gs_job_state {
   GS_JOB_BYPASSED = 4, /* did not answer DROP_LOCK within the grace: others run meanwhile */
 };
 
+/* Why an allocation is refused (MEM_REPLY; X(NAME, value, word for programs)). */
+#define GS_REFUSALS(X)                                                                                       \
+  X(UNKNOWN, 0, "unknown")                                                                                   \
+  X(LIMIT, 1, "limit")       /* the job's memory limit */                                                    \
+  X(CAPACITY, 2, "capacity") /* without page faults it could never have all that on the card */              \
+  X(PINNED, 3, "pinned")     /* it can't leave the card, and nor can what others have there */               \
+  X(SPENT, 4, "spent")       /* card and host have no more */
+
+enum gs_refusal {
+#define X(name, value, word) GS_REFUSAL_##name = value,
+  GS_REFUSALS(X)
+#undef X
+};
+
 enum gs_reject_reason {
   GS_REJECT_VERSION = 1, /* value: the daemon's protocol version */
   GS_REJECT_LIMIT = 2,   /* too many clients of this user; value: the limit */
@@ -334,6 +348,7 @@ enum gs_reject_reason {
 #define GS_STATE_OVERDUE 0x4u   /* STATUS_JOB only: DROP_LOCK has not been answered within the grace */
 #define GS_STATE_TOO_BIG 0x8u   /* STATUS_JOB only: uses more than the capacity, so it cannot run */
 #define GS_STATE_MPS 0x10u /* STATUS_JOB only: it uses MPS: a fatal fault of another one ends it as well */
+#define GS_STATE_STOPPED 0x20u /* STATUS_JOB only: its process is stopped (SIGSTOP, Ctrl-Z, a debugger) */
 
 /* flags of STATUS_GPU */
 #define GS_GPU_SERIALIZED 0x1u /* turns are being taken now */
@@ -401,6 +416,7 @@ struct gs_msg {
       uint32_t mode;           /* enum gs_mode */
       uint32_t memory;         /* enum gs_memory: for programs that do not choose themselves */
       uint32_t host_tight;     /* not 0: host memory is scarce; keep no more of it pinned than is in use */
+      uint32_t limited;        /* not 0: capacity_bytes is the job's memory limit, less than the GPU has */
     } attached;
     struct { /* ROOM, LOCK_OK, DROP_LOCK: what the job may have on the card from now on. More than
                 that leaves, as soon as the job does not hold the GPU; what is away comes back as far
@@ -454,6 +470,8 @@ struct gs_msg {
     } mem;
     struct {                  /* MEM_REPLY; status 0 or -ENOMEM; or -EAGAIN: wait for another MEM_REPLY */
       uint64_t granted_bytes; /* total that the client may reach without asking again */
+      uint32_t why;           /* status -ENOMEM: enum gs_refusal */
+      uint32_t pad;
     } mem_reply;
     struct {          /* CLIENT_STATE */
       uint32_t flags; /* GS_STATE_* */

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gpushare/protocol.h"
 #include "interpose/cuda_abi.h"
 
 /* A context on this device exists or is about to: attach it to the daemon. Returns at once; the device's gate
@@ -20,7 +21,7 @@ void client_attach(CUdevice device);
 void client_want(CUdevice device);
 
 /* The process' device memory on this device shall become total_bytes, pinned_bytes of which can never leave
- * the card. 0: granted. -ENOMEM: the daemon refuses (card and host memory are spent). -ENOTCONN: there is no
+ * the card. 0: granted. -ENOMEM: the daemon refuses (client_bounds says why). -ENOTCONN: there is no
  * daemon; the caller applies its own limit. Asks the daemon only when the total passes what it last
  * granted; may block for a round trip, never longer than two seconds. Call it before allocating. */
 int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes);
@@ -31,6 +32,14 @@ void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned
 /* How much all jobs together may use of this device, as the daemon says; 0: there is no daemon. Attaches the
  * device, and waits for the daemon's answer. */
 uint64_t client_capacity(CUdevice device);
+
+/* What the daemon has said beside that. Asks nobody. */
+struct client_bounds {
+  uint32_t job;        /* the process' number there */
+  bool limited;        /* client_capacity is its memory limit */
+  enum gs_refusal why; /* its last request was refused */
+};
+struct client_bounds client_bounds(CUdevice device);
 
 /* What the process may have on the card; UINT64_MAX without a daemon. */
 uint64_t client_room_bytes(CUdevice device);

@@ -27,7 +27,12 @@
 #define MADV_WIPEONFORK 18
 #endif
 
-#define RETRY_NS (NS_PER_S / 2)          /* between attempts to connect */
+/* Between attempts to connect: a sixteenth of the time that the daemon has been away, within these bounds. A
+ * daemon that is started anew is found at once, and one that comes back late within the longer bound. An
+ * attempt without a daemon costs some microseconds. */
+#define RETRY_PART 16
+#define RETRY_MIN_NS (20 * NS_PER_MS)
+#define RETRY_MAX_NS (200 * NS_PER_MS)
 #define RETRY_REFUSED_NS (30 * NS_PER_S) /* after the daemon has said no */
 #define HANDSHAKE_NS (2 * NS_PER_S)      /* for the daemon to answer REGISTER and ATTACH */
 
@@ -37,6 +42,7 @@ struct client client = {
 
 /* Of the connection thread alone. */
 static uint64_t retry_at_ns;
+static uint64_t away_since_ns;   /* the daemon; 0: not looked for yet */
 static uint64_t handshake_by_ns; /* 0: nothing outstanding */
 
 /* Changes when the connection thread should look again; futex. */
@@ -91,6 +97,12 @@ void client_request_lock(struct gpu *gpu) {
 
 /* ---- doing without a daemon ---- */
 
+/* How long to wait before the next attempt to connect. */
+static uint64_t retry_ns(void) {
+  uint64_t part_ns = (clock_now_ns() - away_since_ns) / RETRY_PART;
+  return part_ns < RETRY_MIN_NS ? RETRY_MIN_NS : part_ns > RETRY_MAX_NS ? RETRY_MAX_NS : part_ns;
+}
+
 /* The worker opens the gate. */
 static void hold_without_daemon(struct gpu *gpu) {
   gpu->holding = true;
@@ -139,11 +151,11 @@ static void forget_daemon(void) {
   condition_wake_all(&client.memory_changed);
 }
 
-static void disconnect(const char *why, uint64_t retry_ns) {
+static void disconnect(const char *why, uint64_t pause_ns) {
   post_hang_up();
   client.connected = client.alone = false;
   handshake_by_ns = 0;
-  retry_at_ns = clock_now_ns() + retry_ns;
+  retry_at_ns = clock_now_ns() + pause_ns;
   forget_daemon();
   go_alone(why);
 }
@@ -176,6 +188,13 @@ static void describe_device(struct gs_msg *msg, CUdevice device) {
   msg->attach.flags = memory_flags(device);
 }
 
+/* Without a daemon it was to run, but its memory did not fit on the card: it waits for its turn like
+ * everybody. Lock held. */
+static void stop_filling(struct gpu *gpu) {
+  if (gpu->holding && gpu->grant_pending)
+    gpu->holding = gpu->grant_pending = false;
+}
+
 static void send_attach(struct gpu *gpu) {
   struct gs_msg msg = wire_msg(GS_ATTACH, (uint32_t)gpu->device);
   describe_device(&msg, gpu->device);
@@ -183,6 +202,7 @@ static void send_attach(struct gpu *gpu) {
   struct memory_usage usage = memory_usage(gpu->device);
   msg.attach.used_bytes = usage.total_bytes;
   msg.attach.resident_bytes = usage.resident_bytes;
+  stop_filling(gpu);
   if (gpu->holding)
     msg.attach.flags |= GS_ATTACH_RUNNING;
   gpu->granted_bytes = gpu->told_bytes = usage.total_bytes;
@@ -254,6 +274,7 @@ static void on_attached(struct gpu *gpu, struct letter *letter) {
   const struct gs_msg *msg = &letter->msg;
   pthread_mutex_lock(&client.lock);
   gpu->capacity_bytes = msg->attached.capacity_bytes;
+  gpu->limited = msg->attached.limited;
   if (msg->type == GS_ATTACHED) {
     gpu->attached = true;
     gpu->memory_mode = (int)msg->attached.memory;
@@ -272,6 +293,7 @@ static void on_memory_reply(struct gpu *gpu, const struct gs_msg *msg) {
   gpu->memory_awaited = msg->status == -EAGAIN;
   gpu->memory_answered = !gpu->memory_awaited;
   gpu->memory_status = msg->status;
+  gpu->memory_why = (enum gs_refusal)msg->mem_reply.why;
   if (msg->status == 0)
     gpu->granted_bytes = msg->mem_reply.granted_bytes;
   condition_wake_all(&client.memory_changed);
@@ -289,11 +311,12 @@ static void send_command(void) {
     client_send(&msg);
 }
 
-static void on_registered(void) {
+static void on_registered(const struct gs_msg *msg) {
   pthread_mutex_lock(&client.lock);
   if (client.alone)
     log_warn("the daemon is there: sharing");
   client.registered = true;
+  client.job = msg->registered.job;
   client.alone = false;
   handshake_by_ns = 0;
   send_command();
@@ -345,7 +368,7 @@ static void on_message(struct letter *letter) {
   log_debug("got %s gpu %u epoch %lu", wire_type_name(msg->type), msg->gpu, msg->epoch);
   switch (msg->type) {
   case GS_REGISTERED:
-    on_registered();
+    on_registered(msg);
     return;
   case GS_REJECTED:
     on_rejected(msg);
@@ -399,7 +422,9 @@ static void try_connect(void) {
   pthread_mutex_lock(&client.lock);
   int err = post_connect(settings()->socket);
   if (err < 0) {
-    retry_at_ns = clock_now_ns() + RETRY_NS;
+    if (!away_since_ns)
+      away_since_ns = clock_now_ns();
+    retry_at_ns = clock_now_ns() + retry_ns();
     go_alone(describe(-err, (char[64]){0}, 64));
   } else {
     client.connected = true;
@@ -430,7 +455,9 @@ static void receive_all(void) {
       continue;
     }
     pthread_mutex_lock(&client.lock);
-    disconnect("the connection ended", RETRY_NS);
+    if (client.registered)
+      away_since_ns = clock_now_ns();
+    disconnect("the connection ended", retry_ns());
     pthread_mutex_unlock(&client.lock);
   }
 }
@@ -451,7 +478,7 @@ static uint64_t run_timers(void) {
     try_connect();
   pthread_mutex_lock(&client.lock);
   if (client.connected && handshake_by_ns && now_ns >= handshake_by_ns)
-    disconnect("it does not answer", RETRY_NS);
+    disconnect("it does not answer", retry_ns());
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
     next_ns = earlier(next_ns, run_gpu_timers(gpu, now_ns));
   if (!client.connected)
@@ -538,5 +565,5 @@ void client_fork_child(void) {
   client = (struct client){.lock = PTHREAD_MUTEX_INITIALIZER};
   if (client_is_stray())
     mark_process();
-  retry_at_ns = handshake_by_ns = 0;
+  retry_at_ns = handshake_by_ns = away_since_ns = 0;
 }

@@ -282,6 +282,12 @@ void handover_begin_at_once(struct gpu *gpu) {
 static bool take_up(struct gpu *gpu) {
   gpu->busy = true;
   bool open = open_memory(gpu, memory_open);
+  if (open && !gpu->grant_pending) { /* a daemon has come: it does not hold any more */
+    pthread_mutex_unlock(&client.lock);
+    memory_close(gpu->device);
+    pthread_mutex_lock(&client.lock);
+    open = false;
+  }
   gpu->busy = false;
   if (gpu->drop_pending)
     return true;

@@ -67,6 +67,17 @@ uint64_t client_capacity(CUdevice device) {
   return bytes;
 }
 
+struct client_bounds client_bounds(CUdevice device) {
+  const struct gpu *gpu = client_gpu(device);
+  struct client_bounds bounds = {0};
+  if (!gpu)
+    return bounds;
+  pthread_mutex_lock(&client.lock);
+  bounds = (struct client_bounds){.job = client.job, .limited = gpu->limited, .why = gpu->memory_why};
+  pthread_mutex_unlock(&client.lock);
+  return bounds;
+}
+
 /* Ask and wait. Lock held, on entry and exit. */
 static int ask_memory(struct gpu *gpu) {
   uint64_t generation = client.generation, deadline_ns = clock_now_ns() + MEMORY_ANSWER_NS;

@@ -4,14 +4,22 @@
  *
  * New orders come between two steps. What a RESIDENT says is true because the worker sends it, which is in
  * the middle of no step then; or the connection thread does, while the worker rests.
+ *
+ * Without a daemon nobody says who makes way: a process whose swap memory is away brings back what fits, and
+ * runs once all is there. Several that do so at the same time may have a part each, and none enough. So
+ * whoever has found no more room for a while leaves the card again, and comes back some time later, when
+ * there is enough for all that it lacks: then those that come do so one by one.
  */
 #include <time.h>
+#include <unistd.h>
 
 #include "client/client.h"
 #include "client/state.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/splitmix.h"
 #include "gate/contexts.h"
+#include "interpose/driver.h"
 #include "memory/memory.h"
 
 #define REPORT_BYTES (UINT64_C(64) << 20) /* moved: others wait for the room */
@@ -20,6 +28,12 @@
 /* The memory of a process that has died is free some time after its connection is closed: that is no reason
  * to believe that the card has less than it says. */
 #define SHORT_NS (2 * NS_PER_S)
+
+/* Without a daemon: how long a process looks for room before it makes room, and how long it stays away at
+ * most, whatever the driver says is free: it might find room that others' unified memory leaves. */
+#define FILL_NS (2 * NS_PER_S)
+#define FILL_PAUSE_NS NS_PER_S
+#define FILL_AGAIN_NS (10 * NS_PER_S)
 
 /* A turn whose end takes longer than that may be waiting for a thread that waits for room. Sooner where a
  * gang stops together: then others may be waiting for what that thread would do next. */
@@ -52,13 +66,14 @@ void room_take(struct gpu *gpu, const struct gs_msg *msg) {
 void room_begin(struct gpu *gpu, uint64_t resident_bytes) {
   gpu->room_bound = true;
   gpu->room_bytes = resident_bytes;
-  gpu->room_seq = gpu->short_seq = 0;
+  gpu->room_seq = gpu->short_seq = gpu->short_since_ns = 0; /* others' memory was in the way, unasked */
   gpu->room_lowered = false;
   gpu->evicted_bytes = gpu->restored_bytes = 0;
 }
 
 void room_forget(struct gpu *gpu) {
   gpu->room_bound = gpu->room_lowered = false;
+  gpu->filling = (struct filling){.said = false};
   if (gpu->used)
     room_order_step(gpu);
 }
@@ -103,6 +118,7 @@ static void tell_short(struct gpu *gpu, uint64_t bytes) {
 struct step {
   CUdevice device;
   uint64_t room_bytes;
+  struct filling *filling; /* without a daemon */
   struct memory_moved moved;
   enum memory_progress progress;
 };
@@ -110,6 +126,49 @@ struct step {
 static void run_step(void *argument) {
   struct step *step = argument;
   step->progress = memory_step(step->device, step->room_bytes, &step->moved);
+}
+
+/* ---- steps without a daemon ---- */
+
+static bool lacks_no_room(CUdevice device) {
+  struct memory_usage usage = memory_usage(device);
+  size_t free_bytes = 0, total_bytes;
+  return driver.cuMemGetInfo_v2(&free_bytes, &total_bytes) == CUDA_SUCCESS &&
+         free_bytes >= usage.total_bytes - usage.resident_bytes;
+}
+
+static void make_room(struct filling *filling, CUdevice device, uint64_t now_ns) {
+  uint64_t random = now_ns + (uint64_t)getpid(); /* who have met once shall not come back together */
+  filling->short_since_ns = 0;
+  filling->away_until_ns = now_ns + splitmix_next(&random) % FILL_PAUSE_NS;
+  filling->again_by_ns = now_ns + FILL_AGAIN_NS;
+  if (!filling->said)
+    log_warn("GPU %d: no daemon, and no room on the card for all of this program's memory beside others': it "
+             "waits "
+             "until they have ended, or a daemon is there",
+             device);
+  filling->said = true;
+}
+
+static void run_fill(void *argument) {
+  struct step *step = argument;
+  struct filling *filling = step->filling;
+  uint64_t now_ns = clock_now_ns();
+  bool away =
+      now_ns < filling->away_until_ns || (now_ns < filling->again_by_ns && !lacks_no_room(step->device));
+  step->room_bytes = away ? 0 : UINT64_MAX;
+  run_step(step);
+  if (away) {
+    step->progress = step->progress == MEMORY_SETTLED ? MEMORY_SHORT : step->progress;
+    return;
+  }
+  filling->away_until_ns = filling->again_by_ns = 0;
+  if (step->progress != MEMORY_SHORT)
+    filling->short_since_ns = 0;
+  else if (!filling->short_since_ns)
+    filling->short_since_ns = now_ns;
+  else if (now_ns - filling->short_since_ns >= FILL_NS)
+    make_room(filling, step->device, now_ns);
 }
 
 bool room_step_due(const struct gpu *gpu) {
@@ -145,14 +204,22 @@ static void end_moves(struct gpu *gpu, const struct step *step) {
 }
 
 void room_step(struct gpu *gpu) {
-  struct step step = {.device = gpu->device, .room_bytes = room_bytes(gpu), .progress = MEMORY_SETTLED};
+  struct filling filling = gpu->filling;
+  uint64_t generation = client.generation;
+  struct step step = {.device = gpu->device,
+                      .room_bytes = room_bytes(gpu),
+                      .filling = gpu->room_bound ? NULL : &filling,
+                      .progress = MEMORY_SETTLED};
   gpu->step_due = false;
   gpu->step_again_ns = UINT64_MAX;
   gpu->busy = true;
   pthread_mutex_unlock(&client.lock);
-  contexts_any(gpu->device, run_step, &step); /* without a context there is nothing to move */
+  contexts_any(gpu->device, step.filling ? run_fill : run_step,
+               &step); /* without a context there is nothing to move */
   pthread_mutex_lock(&client.lock);
   gpu->busy = false;
+  if (client.generation == generation)
+    gpu->filling = filling;
   gpu->evicted_bytes += step.moved.out_bytes;
   gpu->restored_bytes += step.moved.in_bytes;
   gpu->returned_bytes += step.moved.in_bytes;
@@ -167,16 +234,12 @@ void room_step(struct gpu *gpu) {
 
 /* What does not fit has to wait for others, of whom nobody tells. */
 void room_fill(CUdevice device) {
-  bool said = false;
+  struct filling filling = {.said = false};
   while (!memory_open(device, 0)) {
-    struct step step = {.device = device, .room_bytes = UINT64_MAX, .progress = MEMORY_SETTLED};
-    contexts_any(device, run_step, &step);
-    if (step.progress == MEMORY_MOVED)
-      continue;
-    if (!said)
-      log_warn("GPU %d: the program waits until its memory fits on the card", device);
-    said = true;
-    nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+    struct step step = {.device = device, .filling = &filling, .progress = MEMORY_SETTLED};
+    contexts_any(device, run_fill, &step);
+    if (step.progress != MEMORY_MOVED)
+      nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
   }
 }
 

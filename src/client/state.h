@@ -15,6 +15,14 @@
 #include "common/wire.h"
 #include "interpose/cuda_abi.h"
 
+/* How a process brings back its memory without a daemon (room.c). */
+struct filling {
+  uint64_t short_since_ns; /* since when the driver has refused each step; 0: it has not */
+  uint64_t away_until_ns;  /* it has made room for others: until then, at least */
+  uint64_t again_by_ns;    /* and until then unless there is room for all of it */
+  bool said;               /* in the log */
+};
+
 struct gpu {
   CUdevice device;
   bool used;     /* known to the daemon, or to be made so; it has a worker */
@@ -63,6 +71,7 @@ struct gpu {
   uint64_t step_again_ns;  /* when to try what has failed once more; UINT64_MAX: never */
   uint64_t short_seq;      /* the room for which MEM_SHORT was sent */
   uint64_t short_since_ns; /* since when the driver has refused each step; 0: it has not */
+  struct filling filling;  /* without a daemon */
   uint64_t evicted_bytes;  /* since the last RESIDENT */
   uint64_t restored_bytes; /* likewise */
   uint64_t returned_bytes; /* restored since the grant */
@@ -70,6 +79,7 @@ struct gpu {
   unsigned turn_waiters;   /* of these: those that need the lock for it */
 
   uint64_t capacity_bytes;
+  bool limited;           /* that is the process' memory limit */
   int memory_mode;        /* as told: enum gs_memory */
   uint64_t granted_bytes; /* memory: may grow to this without asking */
   uint64_t total_bytes;   /* what is used */
@@ -81,6 +91,7 @@ struct gpu {
   bool memory_answered;
   bool memory_awaited; /* it is answered once others have ended */
   int32_t memory_status;
+  enum gs_refusal memory_why; /* it is -ENOMEM */
 
   struct condition changed; /* wakes the worker */
 };
@@ -92,6 +103,7 @@ struct client {
   bool connected;                  /* there is a connection: post.h */
   uint64_t generation;             /* counts connections: what was begun under another one is void */
   bool registered;                 /* REGISTERED has come */
+  uint32_t job;                    /* the process' number, as that says */
   bool alone;                      /* there is no daemon: gates are open (unless one is required) */
   struct condition memory_changed; /* also: an attachment is settled; a room or who holds has changed */
   struct gpu gpus[GS_GPUS_PER_CLIENT];

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "client/client.h"
 #include "common/host.h"
@@ -23,7 +24,7 @@ static struct account accounts[DEVICES] = {
 };
 static pthread_mutex_t books_lock = PTHREAD_MUTEX_INITIALIZER; /* held for a few instructions */
 static uint64_t host_bytes;                                    /* under books_lock; 0: not asked for yet */
-static atomic_flag refusal_logged = ATOMIC_FLAG_INIT;
+static _Atomic unsigned refusals_logged;                       /* a bit for each reason */
 
 static uint64_t add_saturated(uint64_t a, uint64_t b) { return a + b < a ? UINT64_MAX : a + b; }
 
@@ -45,8 +46,10 @@ static uint64_t excess_bytes(void) {
   return excess;
 }
 
+/* Without a daemon the program's own limit holds. */
 uint64_t budget_total_bytes(CUdevice device) {
   uint64_t card = device_card_bytes(device), capacity = client_capacity(device);
+  capacity = capacity ? capacity : settings()->limit_bytes;
   return capacity && capacity < card ? capacity : card;
 }
 
@@ -116,28 +119,73 @@ static void report(CUdevice device) {
   }
 }
 
-static void log_refusal(CUdevice device, uint64_t bytes, const char *why) {
-  if (!atomic_flag_test_and_set(&refusal_logged))
-    log_warn("GPU %d: no room for %llu more bytes beside the %llu in use: %s", device,
-             (unsigned long long)bytes, (unsigned long long)budget_sum_bytes(device), why);
+/* Once for each reason. */
+static void log_refusal(CUdevice device, uint64_t bytes, enum gs_refusal why, bool asked) {
+  uint32_t job = client_bounds(device).job;
+  char text[160];
+  if (atomic_fetch_or(&refusals_logged, 1u << why) & 1u << why)
+    return;
+  switch (why) {
+  case GS_REFUSAL_LIMIT:
+    if (client_capacity(device))
+      snprintf(text, sizeof text, "its memory limit is %llu ('gpusharectl set-limit %u 0' lifts it)",
+               (unsigned long long)budget_total_bytes(device), job);
+    else
+      snprintf(text, sizeof text, "its memory limit is %llu (GPUSHARE_MEMORY_LIMIT)",
+               (unsigned long long)settings()->limit_bytes);
+    break;
+  case GS_REFUSAL_CAPACITY:
+    snprintf(text, sizeof text, "%s",
+             asked
+                 ? "without page faults all of it must fit on the card beside what others have pinned there "
+                   "(gpusharectl status)"
+                 : "one program may not exceed the card (GPUSHARE_SINGLE_OVERSUBSCRIBE=1 lets it)");
+    break;
+  case GS_REFUSAL_PINNED:
+    snprintf(text, sizeof text,
+             "it can't leave the card, and others' pinned memory there neither "
+             "(gpusharectl status)");
+    break;
+  case GS_REFUSAL_SPENT:
+    snprintf(text, sizeof text, "%s",
+             asked ? "the memory of card and host is spent (setting host_memory; 'gpusharectl run "
+                     "--expected-memory' waits instead)"
+                   : "the host has no memory for what the card does not hold");
+    break;
+  default:
+    snprintf(text, sizeof text, "the daemon refuses it");
+  }
+  log_warn("GPU %d: no room for %llu more bytes beside the %llu in use: %s", device,
+           (unsigned long long)bytes, (unsigned long long)budget_sum_bytes(device), text);
+}
+
+/* What the program has asked for itself holds without a daemon, too. */
+static int check_alone(uint64_t bytes, uint64_t total, enum gs_refusal *why) {
+  uint64_t limit = settings()->limit_bytes;
+  *why = limit && total > limit ? GS_REFUSAL_LIMIT : GS_REFUSAL_SPENT;
+  return *why == GS_REFUSAL_LIMIT ? -ENOMEM : check_host(bytes);
 }
 
 /* With the order lock held. */
 static int reserve(CUdevice device, enum backing backing, uint64_t bytes) {
   int err = book(device, backing, bytes);
   if (err) {
-    log_refusal(device, bytes,
-                "one program may not exceed the card (GPUSHARE_SINGLE_OVERSUBSCRIBE=1 lets it)");
+    bool alone = !client_capacity(device);
+    uint64_t limit = settings()->limit_bytes;
+    bool limited = alone ? limit && limit < device_card_bytes(device) : client_bounds(device).limited;
+    log_refusal(device, bytes, limited ? GS_REFUSAL_LIMIT : GS_REFUSAL_CAPACITY, false);
     return err;
   }
   uint64_t total, pinned;
   read_books(device, &total, &pinned);
   err = client_memory_request(device, total, pinned);
-  if (err == -ENOTCONN)
-    err = check_host(bytes);
+  bool asked = err != -ENOTCONN;
+  enum gs_refusal why = client_bounds(device).why;
+  if (!asked)
+    err = check_alone(bytes, total, &why);
   if (err == -ENOMEM) {
     unbook(device, backing, bytes);
-    log_refusal(device, bytes, "the memory of card and host is spent");
+    log_refusal(device, bytes, why, asked);
   }
   return err == -ENOMEM ? err : 0;
 }

@@ -7,7 +7,8 @@
  *     the daemon says), unless GPUSHARE_SINGLE_OVERSUBSCRIBE is set. Its own unified memory never had this
  *     limit;
  *   - with a daemon, the daemon decides on the sum;
- *   - without, all of it may use the cards and what the host could spare when the first byte did not fit.
+ *   - without, what the program itself has asked for (GPUSHARE_MEMORY_LIMIT) bounds it, and all of it may use
+ * the cards and what the host could spare when the first byte did not fit.
  *
  * Threading: any thread. budget_reserve may block for a round trip to the daemon; nothing else blocks.
  */

@@ -228,6 +228,70 @@ TEST(status_json) {
   end();
 }
 
+/* What gpusharectl says of the job, once that has the text. */
+static void await_said(const char *command, const char *job, const char *wanted, char *text, size_t size) {
+  uint64_t deadline = deadline_in(PROCESS_LIMIT_S);
+  do {
+    CHECK(deadline_left_ms(deadline) > 0, "'%s' is not in: %s", wanted, text);
+    CHECK(scene_ctl(&scene, text, size, command, job, NULL) == 0);
+  } while (!strstr(text, wanted));
+}
+
+static bool is_overdue(const struct scene_status *status, const void *process) {
+  const struct gs_msg *job = scene_job_of(status, ((const struct process *)process)->pid);
+  return job && job->job_status.flags & GS_STATE_OVERDUE;
+}
+
+static bool is_stopped(const struct scene_status *status, const void *process) {
+  const struct gs_msg *job = scene_job_of(status, ((const struct process *)process)->pid);
+  return job && job->job_status.flags & GS_STATE_STOPPED;
+}
+
+/* The one that holds is stopped, and goes on holding: it may have given the GPU back at the last moment. Its
+ * index. */
+static int stop_the_holder(void) {
+  struct scene_status status;
+  for (uint64_t deadline = deadline_in(PROCESS_LIMIT_S); deadline_left_ms(deadline) > 0;)
+    for (int i = 0; i < 2; i++) {
+      if (scene_ask_status(&scene, &status) != 0 || !scene_job_holds(&status, jobs[i]))
+        continue;
+      process_signal(jobs[i], SIGSTOP);
+      scene_await(&scene, is_stopped, jobs[i], "its process is stopped");
+      CHECK(scene_ask_status(&scene, &status) == 0);
+      if (scene_job_holds(&status, jobs[i]) && scene_job_waits(&status, jobs[!i]))
+        return i;
+      process_signal(jobs[i], SIGCONT);
+    }
+  test_fail(__FILE__, __LINE__, "none of them holds while the other one waits");
+}
+
+/* Ctrl-Z on a program whose memory nobody else can have: it is named at once, and when it has not answered.
+ */
+TEST(a_stopped_process_is_named) {
+  static const char *const swap[] = {"GPUSHARE_MEMORY=swap", NULL};
+  char text[4096], wanted[64], number[16];
+  struct scene_status status;
+  scene_begin(&scene, "small,capacity=32MiB");
+  scene_start_daemon(&scene, "--tq", "3600", "--grace", "200ms", NULL);
+  for (int i = 0; i < 2; i++) {
+    jobs[i] = scene_start(&scene, swap, "job", "--bytes", "24M", "--rounds", "0", NULL);
+    process_expect(jobs[i], "ready", NULL, 0);
+  }
+  int stopped = stop_the_holder();
+  snprintf(wanted, sizeof wanted, "'kill -CONT %d' lets it go on", jobs[stopped]->pid);
+  CHECK(scene_ask_status(&scene, &status) == 0);
+  snprintf(number, sizeof number, "%u", scene_job_of(&status, jobs[!stopped]->pid)->job_status.job);
+  await_said("why", number, wanted, text, sizeof text);
+  CHECK(!strstr(text, "It should run"), "%s", text);
+  await_said("status", NULL, "holding, its process is stopped", text, sizeof text);
+  CHECK(scene_ctl(&scene, NULL, 0, "set-tq", "1ms", NULL) == 0);
+  scene_await(&scene, is_overdue, jobs[stopped], "it has not answered");
+  await_said("why", number, wanted, text, sizeof text);
+  CHECK(!strstr(text, "It should run"), "%s", text);
+  process_signal(jobs[stopped], SIGCONT);
+  end();
+}
+
 TEST(exit_codes) {
   char text[4096];
   scene_begin(&scene, "small");

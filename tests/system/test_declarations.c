@@ -310,6 +310,49 @@ static void check_limit_with(const char *memory) {
   end(program);
 }
 
+/* Of an allocation that fails, and a program that has a limit: what was in the way, and what lifts it. */
+TEST(a_refusal_names_the_limit) {
+  char wanted[96], text[16384];
+  struct scene_status status;
+  static const char *const environment[] = {"GPUSHARE_SINGLE_OVERSUBSCRIBE=1", "GPUSHARE_MEMORY=managed",
+                                            NULL};
+  for (int lets = 0; lets < 2; lets++) { /* who knows: the library, or only the daemon */
+    begin();
+    struct process *program = scene_start(&scene, lets ? environment : NULL, "declarer", NULL);
+    start_using(program);
+    CHECK(ask(program, "total") == 64 * MIB);
+    set(program, "set-limit", "16M");
+    await_total(program, 16 * MIB);
+    CHECK(ask(program, "alloc 33554432") == 2, "CUDA_ERROR_OUT_OF_MEMORY");
+    CHECK(scene_ask_status(&scene, &status) == 0);
+    snprintf(wanted, sizeof wanted, "its memory limit is 16777216 ('gpusharectl set-limit %u 0' lifts it)",
+             scene_job_of(&status, program->pid)->job_status.job);
+    process_await_log(program, wanted);
+    CHECK(process_log_count(program, "exceed the card") == 0 && process_log_count(program, "spent") == 0);
+    if (lets) {
+      CHECK(scene_ctl(&scene, text, sizeof text, "events", NULL) == 0);
+      CHECK(strstr(text, "is refused to grow to") && strstr(text, ": its memory limit is less"), "%s", text);
+    }
+    end(program);
+  }
+}
+
+TEST(a_limit_needs_no_daemon) {
+  static const char *const memory[] = {"GPUSHARE_MEMORY=managed", "GPUSHARE_MEMORY=swap",
+                                       "GPUSHARE_MEMORY=off"};
+  for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
+    const char *const environment[] = {"GPUSHARE_MEMORY_LIMIT=16M", memory[i], NULL};
+    scene_begin(&scene, "small,capacity=64MiB");
+    struct process *program = scene_start(&scene, environment, "declarer", NULL);
+    start_using(program);
+    CHECK(ask(program, "total") == 16 * MIB);
+    CHECK(ask(program, "alloc 12582912") == 0);
+    CHECK(ask(program, "alloc 8388608") == 2, "CUDA_ERROR_OUT_OF_MEMORY");
+    process_await_log(program, "its memory limit is 16777216 (GPUSHARE_MEMORY_LIMIT)");
+    end(program);
+  }
+}
+
 TEST(memory_limit) { check_limit_with("GPUSHARE_MEMORY=managed"); }
 
 TEST(memory_limit_swap) { check_limit_with("GPUSHARE_MEMORY=swap"); }

@@ -219,6 +219,25 @@ START_TEST(what_is_overdue_is_silent) {
 }
 END_TEST
 
+START_TEST(who_is_stopped_is_named) {
+  add_holder();
+  struct gs_msg *wait = add_job(GS_JOB_WAITING, GS_REASON_TURN, UINT64_MAX);
+  wait->wait_status.awaited = 3;
+  wait[-5].job_status.flags = GS_STATE_STOPPED;
+  ck_assert_int_eq(ask("5"), 0);
+  ck_assert_str_eq(
+      output, "GPU 0: job 5 (pid 55, train) waits for its turn: job 3 (pid 33, holder) has the GPU. Job 3 "
+              "(pid 33) is stopped (SIGSTOP, Ctrl-Z or a debugger) and can't give back what it has: 'kill "
+              "-CONT 33' lets it go on. How long that takes cannot be told.\n");
+  ck_assert_int_eq(ask("3"), 0);
+  output_has("runs. Job 3 (pid 33) is stopped");
+  wait->wait_status.reason = GS_REASON_STAYING; /* its memory is in the way */
+  wait->wait_status.awaited = 0;
+  ck_assert_int_eq(ask("5"), 0);
+  output_has("'kill -CONT 33' lets it go on.");
+}
+END_TEST
+
 START_TEST(as_json) {
   json_error_t error;
   add_gang();
@@ -259,6 +278,7 @@ int main(void) {
                                 durations_are_readable,
                                 a_gang_is_named,
                                 what_is_overdue_is_silent,
+                                who_is_stopped_is_named,
                                 as_json,
                                 who_is_not_there_is_no_job,
                                 NULL};

@@ -72,6 +72,7 @@ START_TEST(status_json_has_the_promised_keys) {
                                          "capturing",
                                          "draining",
                                          "overdue",
+                                         "stopped",
                                          "turns",
                                          "held_ns",
                                          "waited_ns",

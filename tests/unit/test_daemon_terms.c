@@ -83,27 +83,35 @@ END_TEST
 
 /* ---- limits ---- */
 
-static int ask_for(int fd, uint64_t total_bytes) {
+static struct gs_msg answer_to(int fd, uint64_t total_bytes) {
   struct gs_msg msg = wire_msg(GS_MEM_REQUEST, 0);
   msg.mem.total_bytes = total_bytes;
   tell(fd, &msg);
-  return expect(fd, GS_MEM_REPLY).status;
+  return expect(fd, GS_MEM_REPLY);
 }
+
+static int ask_for(int fd, uint64_t total_bytes) { return answer_to(fd, total_bytes).status; }
 
 START_TEST(memory_has_a_limit) {
   int fd = attach_client(it, GIB);
   uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
   expect(fd, GS_LOCK_OK);
   ck_assert_int_eq(set_terms(it, job, GS_TERM_LIMIT, 4 * GIB), 0);
-  ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.capacity_bytes, 4 * GIB);
-  ck_assert_int_eq(ask_for(fd, 4 * GIB + 1), -ENOMEM);
+  struct gs_msg capacity = expect(fd, GS_CAPACITY);
+  ck_assert_uint_eq(capacity.attached.capacity_bytes, 4 * GIB);
+  ck_assert_uint_eq(capacity.attached.limited, 1);
+  struct gs_msg refused = answer_to(fd, 4 * GIB + 1);
+  ck_assert_int_eq(refused.status, -ENOMEM);
+  ck_assert_uint_eq(refused.mem_reply.why, GS_REFUSAL_LIMIT);
   ck_assert_int_eq(ask_for(fd, 4 * GIB), 0);
   ck_assert_int_eq(set_terms(it, job, GS_TERM_LIMIT, 2 * GIB), 0);
   expect(fd, GS_CAPACITY);
   ck_assert_uint_eq(get_status(it, GS_STATUS_JOB).job_status.used_bytes, 4 * GIB);
   ck_assert_int_eq(ask_for(fd, 4 * GIB + 1), -ENOMEM);
   ck_assert_int_eq(set_terms(it, job, GS_TERM_LIMIT, 0), 0);
-  ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.capacity_bytes, 16 * GIB);
+  capacity = expect(fd, GS_CAPACITY);
+  ck_assert_uint_eq(capacity.attached.capacity_bytes, 16 * GIB);
+  ck_assert_uint_eq(capacity.attached.limited, 0);
   ck_assert_int_eq(ask_for(fd, 5 * GIB), 0);
 }
 END_TEST

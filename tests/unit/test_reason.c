@@ -108,6 +108,20 @@ START_TEST(too_much_memory_never_runs) {
 }
 END_TEST
 
+/* It holds nothing that others could have, and may answer at any time. */
+START_TEST(nobody_knows_when_a_silent_one_answers) {
+  world_set_mode(&world, GS_MODE_AUTO);
+  world.clients[1].stuck = true;
+  world_request(&world, 2);
+  world_pass(&world, 20 * NS_PER_S);
+  because(2, GS_REASON_STOP, 1);
+  world_pass(&world, 30 * NS_PER_S);
+  ck_assert_uint_eq(sched_job_flags(&world.jobs[1]), GS_STATE_OVERDUE);
+  ck_assert_ptr_eq(reason(2).who, &world.jobs[1]);
+  ck_assert_uint_eq(reason(2).expected_ns, SCHED_NEVER);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {who_runs_and_who_is_idle,
                                 turns_take_their_time,
@@ -118,6 +132,7 @@ int main(void) {
                                 memory_that_comes_is_waited_for,
                                 a_quantum_that_has_yet_to_begin_is_no_longer_for_that,
                                 too_much_memory_never_runs,
+                                nobody_knows_when_a_silent_one_answers,
                                 NULL};
   return suite_main("reason", tests, set_up, NULL);
 }

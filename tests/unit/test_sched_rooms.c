@@ -726,6 +726,26 @@ START_TEST(growth_that_cannot_fit_is_refused) {
 }
 END_TEST
 
+static void refused_for(int job, double total_gib, double pinned_gib, enum gs_refusal why) {
+  uint64_t granted, total_bytes = (uint64_t)(total_gib * GIB), pinned_bytes = (uint64_t)(pinned_gib * GIB);
+  ck_assert_int_eq(world_ask(&world, job, total_gib, pinned_gib, &granted), -ENOMEM);
+  ck_assert_int_eq(sched_job_why_refused(&world.jobs[job], total_bytes, pinned_bytes), why);
+}
+
+START_TEST(a_refusal_has_a_reason) {
+  struct sched_terms terms = {.weight = SCHED_WEIGHT, .limit_bytes = 4 * GIB};
+  take_turns(1, 2, SWAP);
+  world_attach(&world, 2, 2, MANAGED);
+  world_memory_pinned(&world, 2, 2, 2);
+  refused_for(1, 14.5, 0, GS_REFUSAL_CAPACITY);
+  refused_for(1, 14.5, 14.5, GS_REFUSAL_PINNED);
+  world.scheduler.host_memory_bytes = GIB;
+  refused_for(2, 15.5, 2, GS_REFUSAL_SPENT);
+  world_set_terms(&world, 2, &terms);
+  refused_for(2, 15.5, 2, GS_REFUSAL_LIMIT);
+}
+END_TEST
+
 START_TEST(managed_memory_beyond_the_card_runs) {
   take_turns(1, 8, SWAP);
   world_attach(&world, 2, 20, MANAGED);
@@ -816,6 +836,49 @@ START_TEST(what_nobody_could_have_lacked_is_not_believed) {
   world_request(&world, 1);
   world_short(&world, 1, 100);
   ck_assert_uint_eq(world.gpus[0].overhead_bytes, 8 * GIB); /* its room was no larger */
+}
+END_TEST
+
+/* After the daemon was started anew: the second one, whose memory is on the card, comes later. */
+START_TEST(refused_for_memory_of_a_job_that_comes_later) {
+  world_init(&world, GS_MODE_AUTO);
+  world.clients[1].stuck = true;
+  world_attach(&world, 1, 12, SWAP);
+  world_resident(&world, 1, 4);
+  world_short(&world, 1, 8);
+  ck_assert_uint_eq(usable_gib(), 8);
+  world_attach(&world, 2, 12, SWAP | GS_ATTACH_RUNNING);
+  ck_assert_uint_eq(usable_gib(), 16);
+}
+END_TEST
+
+START_TEST(refused_for_memory_that_has_yet_to_leave) {
+  world_init(&world, GS_MODE_AUTO);
+  world.clients[1].stuck = world.clients[2].stuck = true;
+  world_attach(&world, 1, 12, SWAP);
+  world_attach(&world, 2, 12, SWAP | GS_ATTACH_RUNNING);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_DROPPING); /* the first one holds already */
+  world_resident(&world, 1, 4);
+  world_short(&world, 1, 8);
+  ck_assert_uint_eq(usable_gib(), 16);
+  world_release(&world, 2);
+  world_resident(&world, 2, 4);
+  ck_assert_uint_eq(world.clients[1].room_bytes, 12 * GIB);
+}
+END_TEST
+
+/* Its process is stopped, say: with no GPU time it would come first for ever. */
+START_TEST(a_holder_that_never_runs_makes_way) {
+  take_turns(2, 10, SWAP);
+  world_set_policy(&world, GS_POLICY_FAIR);
+  world.clients[2].stuck = true;
+  request_all(2);
+  end_turn(1);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
+  world_pass(&world, GRACE + TQ - NS_PER_S);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
+  world_pass(&world, 2 * NS_PER_S);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_DROPPING);
 }
 END_TEST
 
@@ -936,6 +999,7 @@ int main(void) {
                                 a_job_that_cannot_fit_is_passed_over,
                                 it_is_noted_once,
                                 growth_that_cannot_fit_is_refused,
+                                a_refusal_has_a_reason,
                                 managed_memory_beyond_the_card_runs,
                                 what_the_driver_refuses_is_taken_from_others,
                                 what_was_refused_may_be_tried_again_where_nobody_has_to_leave,
@@ -943,6 +1007,9 @@ int main(void) {
                                 what_was_refused_is_tried_again,
                                 less_and_less_often_until_somebody_leaves,
                                 what_nobody_could_have_lacked_is_not_believed,
+                                a_holder_that_never_runs_makes_way,
+                                refused_for_memory_of_a_job_that_comes_later,
+                                refused_for_memory_that_has_yet_to_leave,
                                 without_turns_faults_decide,
                                 memory_without_faults_that_does_not_fit_takes_turns_in_mode_off,
                                 pinned_memory_takes_no_turns_in_mode_off,

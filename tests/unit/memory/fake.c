@@ -57,6 +57,11 @@ unsigned capture_count(void) { return fake.capturing; }
 void capture_forbid(void) {}
 void capture_allow(void) {}
 
+struct client_bounds client_bounds(CUdevice device) {
+  (void)device;
+  return (struct client_bounds){.why = GS_REFUSAL_SPENT};
+}
+
 uint64_t client_capacity(CUdevice device) { return device ? 1 : 0; }
 uint64_t client_room_bytes(CUdevice device) { return device ? 0 : UINT64_MAX; }
 bool client_room_wait(CUdevice device, uint64_t bytes) { return bytes <= client_room_bytes(device); }

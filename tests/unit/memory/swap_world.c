@@ -27,6 +27,11 @@ static struct settings set = {.memory = MEMORY_MANAGED};
 
 const struct settings *settings(void) { return &set; }
 uint64_t host_available_bytes(void) { return world.host_bytes; }
+struct client_bounds client_bounds(CUdevice device) {
+  (void)device;
+  return (struct client_bounds){.why = GS_REFUSAL_SPENT};
+}
+
 uint64_t client_capacity(CUdevice device) { return device < 0; }
 uint64_t client_room_bytes(CUdevice device) { return device < 0 ? 0 : world.room_bytes; }
 

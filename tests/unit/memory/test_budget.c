@@ -25,6 +25,11 @@ static _Atomic uint64_t told_pinned_bytes;
 
 const struct settings *settings(void) { return &set; }
 uint64_t device_card_bytes(CUdevice device) { return device < 2 ? card_bytes : 0; }
+struct client_bounds client_bounds(CUdevice device) {
+  (void)device;
+  return (struct client_bounds){.why = GS_REFUSAL_SPENT};
+}
+
 uint64_t client_capacity(CUdevice device) { return device == 0 ? capacity_bytes : 0; }
 uint64_t host_available_bytes(void) { return spare_bytes; }
 
@@ -140,6 +145,27 @@ START_TEST(without_a_daemon_the_host_bounds_the_rest) {
 }
 END_TEST
 
+/* As with one: unified memory counts, and a limit is one for those that may exceed the card. */
+START_TEST(without_a_daemon_the_programs_own_limit_holds) {
+  set.limit_bytes = 4 * GIB;
+  for (int oversubscribe = 0; oversubscribe < 2; oversubscribe++) {
+    set.single_oversubscribe = oversubscribe;
+    expect(4 * GIB, 4 * GIB);
+    ck_assert_int_eq(budget_reserve(0, BACKING_APP, 3 * GIB), 0);
+    ck_assert_int_eq(budget_reserve(0, BACKING_APP, GIB + 1), -ENOMEM);
+    ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, GIB + 1), -ENOMEM);
+    ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, GIB), 0);
+    expect(4 * GIB, 0);
+    budget_release(0, BACKING_APP, 3 * GIB);
+    budget_release(0, BACKING_CONVERTED, GIB);
+  }
+  answer = 0; /* a daemon has come, and has been told to lift it */
+  capacity_bytes = 16 * GIB;
+  expect(16 * GIB, 16 * GIB);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 5 * GIB), 0);
+}
+END_TEST
+
 START_TEST(the_daemon_decides_on_the_sum_and_hears_of_frees) {
   answer = 0;
   daemon_limit = 6 * GIB;
@@ -196,6 +222,7 @@ int main(void) {
   tcase_add_test(cases, sums_near_2_to_the_64_are_refused);
   tcase_add_test(cases, unified_memory_of_the_program_may_exceed_the_card);
   tcase_add_test(cases, without_a_daemon_the_host_bounds_the_rest);
+  tcase_add_test(cases, without_a_daemon_the_programs_own_limit_holds);
   tcase_add_test(cases, the_daemon_decides_on_the_sum_and_hears_of_frees);
   tcase_add_loop_test(cases, racing_threads_never_exceed_the_card_and_leave_nothing, 0, 2);
   suite_add_tcase(suite, cases);

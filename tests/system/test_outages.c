@@ -1,0 +1,125 @@
+/*
+ * test_outages.c - the daemon is away for a while, and comes back: programs of swap memory that do not fit
+ * together take turns again at once; and without a daemon, who does not fit waits until others have ended.
+ */
+#include <poll.h>
+#include <signal.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "runner.h"
+#include "scene.h"
+
+#define JOBS_MAX 3
+
+/* Everybody works long before that. What the card was believed to lack was tried again after 10 s. */
+#define BACK_S 5
+
+static const char *const swap[] = {"GPUSHARE_MEMORY=swap", NULL};
+
+static struct scene scene;
+static struct process *jobs[JOBS_MAX];
+
+static void start_daemon(void) { scene_start_daemon(&scene, "--tq", "50ms", NULL); }
+
+/* The card has room for the memory of one. */
+static void begin_on(const char *card, const char *bytes, int count) {
+  scene_begin(&scene, card);
+  start_daemon();
+  for (int i = 0; i < count; i++) {
+    jobs[i] = scene_start(&scene, swap, "job", "--bytes", bytes, "--rounds", "0", "--spin", "1ms",
+                          "--progress", NULL);
+    process_expect(jobs[i], "filled", NULL, 0);
+  }
+}
+
+static void begin(int count) { begin_on("small,capacity=32MiB", "24M", count); }
+
+static void pass(uint64_t ns) {
+  nanosleep(&(struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)}, NULL);
+}
+
+/* Each has more rounds done, again and again. */
+static void check_turns(int count) {
+  uint64_t deadline = deadline_in(BACK_S);
+  for (int turn = 0; turn < 3; turn++)
+    for (int i = 0; i < count; i++) {
+      process_drain(jobs[i]);
+      for (int round = 0; round < 2; round++)
+        process_expect(jobs[i], "round ", NULL, 0);
+      CHECK(deadline_left_ms(deadline) > 0, "job %d of %d has done nothing for too long (turn %d)", i, count,
+            turn);
+    }
+}
+
+static void end(int count) {
+  for (int i = 0; i < count; i++)
+    process_finish(jobs[i]);
+  scene_end(&scene);
+}
+
+static void outage(uint64_t away_ns, bool orderly) {
+  for (int count = 2; count <= JOBS_MAX; count++) {
+    begin(count);
+    check_turns(count);
+    if (orderly)
+      scene_stop_daemon(&scene);
+    else
+      scene_kill_daemon(&scene);
+    pass(away_ns);
+    start_daemon();
+    check_turns(count);
+    end(count);
+  }
+}
+
+TEST(none) { outage(0, false); }
+TEST(of_a_fifth_of_a_second) { outage(NS_PER_S / 5, false); }
+TEST(of_two_seconds) { outage(2 * NS_PER_S, false); }
+TEST(of_five_seconds) { outage(5 * NS_PER_S, false); }
+TEST(of_two_seconds_in_order) { outage(2 * NS_PER_S, true); }
+
+/* It does not end, but answers nobody. */
+TEST(of_a_stopped_daemon) {
+  begin(2);
+  check_turns(2);
+  process_signal(scene.daemon, SIGSTOP);
+  pass(3 * NS_PER_S);
+  process_signal(scene.daemon, SIGCONT);
+  check_turns(2);
+  end(2);
+}
+
+/* The only one that works: who it is, nobody says. */
+static int await_worker(int count, const bool *ended) {
+  uint64_t deadline = deadline_in(PROCESS_LIMIT_S);
+  struct pollfd polls[JOBS_MAX];
+  for (int i = 0; i < count; i++) {
+    polls[i] = (struct pollfd){.fd = ended[i] ? -1 : jobs[i]->out, .events = POLLIN};
+    if (!ended[i])
+      process_drain(jobs[i]);
+  }
+  CHECK(poll(polls, (nfds_t)count, deadline_left_ms(deadline)) > 0, "nobody works");
+  for (int i = 0; i < count; i++)
+    if (polls[i].revents)
+      return i;
+  return -1;
+}
+
+/* Two of them bring back their memory at the same time when the third one has ended: it takes longer than
+ * both rest between two looks. */
+TEST(for_good_all_come_to_an_end) {
+  bool ended[JOBS_MAX] = {false};
+  begin_on("small,capacity=384MiB,copy_in_pinned_gbps=0.5", "272M", JOBS_MAX);
+  scene_kill_daemon(&scene);
+  int first = await_worker(JOBS_MAX, ended);
+  for (int i = 0; i < JOBS_MAX; i++)
+    if (i != first)
+      process_await_log(jobs[i], "no daemon, and no room on the card for all of this program's memory");
+  for (int i = 0; i < JOBS_MAX; i++) {
+    int worker = await_worker(JOBS_MAX, ended);
+    ended[worker] = true;
+    process_finish(jobs[worker]);
+  }
+  scene_end(&scene);
+}
