@@ -14,8 +14,9 @@
 struct account {
   pthread_mutex_t
       order; /* one reservation at a time, the daemon's answer included. Taken before books_lock */
-  uint64_t used_bytes[BACKINGS]; /* under books_lock */
-  _Atomic bool unreported;       /* it has shrunk since the daemon was told */
+  uint64_t used_bytes[BACKINGS];  /* under books_lock */
+  _Atomic uint64_t awaited_bytes; /* of BACKING_PINNED: not on the card yet */
+  _Atomic bool unreported;        /* it has shrunk since the daemon was told */
 };
 
 static struct account accounts[DEVICES] = {
@@ -158,6 +159,16 @@ void budget_release(CUdevice device, enum backing backing, uint64_t bytes) {
   atomic_store(&accounts[device].unreported, true);
   report(device);
 }
+
+void budget_await(CUdevice device, uint64_t bytes) {
+  atomic_fetch_add(&accounts[device].awaited_bytes, bytes);
+}
+
+void budget_arrived(CUdevice device, uint64_t bytes) {
+  atomic_fetch_sub(&accounts[device].awaited_bytes, bytes);
+}
+
+uint64_t budget_awaited_bytes(CUdevice device) { return atomic_load(&accounts[device].awaited_bytes); }
 
 uint64_t budget_sum_bytes(CUdevice device) {
   uint64_t total, pinned;

@@ -17,15 +17,20 @@ struct memory_usage memory_usage(CUdevice device) {
   if (!device_valid(device))
     return (struct memory_usage){0};
   uint64_t pinned = budget_used_bytes(device, BACKING_PINNED);
+  uint64_t there = less(pinned, budget_awaited_bytes(device));
   return (struct memory_usage){
       .total_bytes = budget_sum_bytes(device),
       .pinned_bytes = pinned,
-      .resident_bytes = pinned + account_unified_bytes(device) + swap_resident_bytes(device),
+      .pinned_there_bytes = there,
+      .resident_bytes = there + account_unified_bytes(device) + swap_resident_bytes(device),
   };
 }
 
+void memory_pinned_arrives(CUdevice device, uint64_t bytes) { budget_arrived(device, bytes); }
+
 /* Swap memory must be on the card before the process runs, unified memory need not: so it comes first at what
- * room there is, and unified memory leaves for it. */
+ * room there is, and unified memory leaves for it. Both leave for what can't leave, also while that is still
+ * to come: so it comes wherever there is room for all that can't leave, whoever runs. */
 enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
   if (!device_valid(device))
     return MEMORY_SETTLED;

@@ -37,7 +37,12 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
     return plain_alloc(dptr, bytesize, &new);
   if (physical_reserve(new.device, bytesize))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  return enter(driver.cuMemAlloc_v2(dptr, bytesize), dptr, bytesize, &new);
+  struct physical_patience patience = {0};
+  CUresult result;
+  do
+    result = driver.cuMemAlloc_v2(dptr, bytesize);
+  while (physical_again(result, new.device, bytesize, &patience));
+  return enter(result, dptr, bytesize, &new);
 }
 
 static bool is_element_size(unsigned int bytes) { return bytes == 4 || bytes == 8 || bytes == 16; }
@@ -58,7 +63,10 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
     result = plain_alloc(dptr, bytes, &new);
     *pPitch = result == CUDA_SUCCESS ? pitch : *pPitch;
   } else if (physical_reserve(new.device, bytes) == 0) {
-    result = driver.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+    struct physical_patience patience = {0};
+    do
+      result = driver.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+    while (physical_again(result, new.device, bytes, &patience));
     result = enter(result, dptr, bytes, &new);
   }
   return result;

@@ -8,6 +8,7 @@
 #include "memory/account.h"
 #include "memory/deferred.h"
 #include "memory/device.h"
+#include "memory/physical.h"
 #include "memory/plain.h"
 #include "memory/pools.h"
 #include "memory/populate.h"
@@ -36,9 +37,14 @@ static CUresult alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemoryPool as
       .device = pool->device,
       .pool = pool->handle,
   };
-  if (budget_reserve(new.device, new.backing, bytes))
+  bool stays = new.backing == BACKING_PINNED;
+  if (stays ? physical_reserve(new.device, bytes) : budget_reserve(new.device, new.backing, bytes))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = ask_driver(dptr, bytes, asked, stream);
+  struct physical_patience patience = {0};
+  CUresult result;
+  do
+    result = ask_driver(dptr, bytes, asked, stream);
+  while (stays && physical_again(result, new.device, bytes, &patience));
   if (result != CUDA_SUCCESS || !*dptr) {
     budget_release(new.device, new.backing, bytes);
     return result;
