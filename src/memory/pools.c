@@ -225,17 +225,32 @@ static bool is_device_memory(const CUmemLocation *location, CUmemAllocationType 
          device_valid(location->id) && default_pool(location->id);
 }
 
+/* Numbers, because headers before CUDA 12.2 and 12.3 lack them: the host, one of its NUMA nodes, the nearest.
+ */
+static bool is_host(const CUmemLocation *location) { return location->type >= 2 && location->type <= 4; }
+
+/* The host has pools of its own. */
+static CUresult note_host_pool(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location,
+                               CUmemAllocationType type) {
+  if (result == CUDA_SUCCESS && type == CU_MEM_ALLOCATION_TYPE_PINNED && is_host(location)) {
+    pthread_mutex_lock(&lock);
+    list(*pool, -1, POOL_HOST);
+    pthread_mutex_unlock(&lock);
+  }
+  return result;
+}
+
 CUresult hook_cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
                                      CUmemAllocationType type) {
   if (pool_out && is_device_memory(location, type))
     return hook_cuDeviceGetDefaultMemPool(pool_out, location->id);
-  return driver.cuMemGetDefaultMemPool(pool_out, location, type);
+  return note_host_pool(driver.cuMemGetDefaultMemPool(pool_out, location, type), pool_out, location, type);
 }
 
 CUresult hook_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
   if (is_device_memory(location, type))
     return hook_cuDeviceGetMemPool(pool, location->id);
-  return driver.cuMemGetMemPool(pool, location, type);
+  return note_host_pool(driver.cuMemGetMemPool(pool, location, type), pool, location, type);
 }
 
 CUresult hook_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
@@ -257,6 +272,8 @@ static bool is_convertible(const CUmemPoolProps *props) {
 
 /* What a pool is that the driver has made just as the program asked. */
 static enum pool_kind kind_of(const CUmemPoolProps *props) {
+  if (props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED && is_host(&props->location))
+    return POOL_HOST;
   if (props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)
     return POOL_APP;
   return is_convertible(props) && !default_pool(props->location.id) ? POOL_EMULATED : POOL_PLAIN;

@@ -18,6 +18,7 @@ enum pool_kind {
   POOL_APP,      /* unified memory by the program's own wish */
   POOL_MANAGED,  /* converted */
   POOL_EMULATED, /* converted, by allocating and freeing ourselves */
+  POOL_HOST,     /* memory of the host: none of our business */
 };
 
 struct pool {

@@ -29,6 +29,11 @@ static bool location_gpu(const CUmemLocation *location, unsigned *device) {
   return true;
 }
 
+static bool is_host(const CUmemLocation *location) {
+  return sim.card.driver_version >= 12020 && location->type >= SIM_LOCATION_HOST &&
+         location->type <= SIM_LOCATION_HOST_NUMA_CURRENT;
+}
+
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
   unsigned device = 0;
   CUresult result = process_check();
@@ -36,16 +41,18 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
     return result;
   bool managed = poolProps->allocType == SIM_ALLOCATION_MANAGED;
   bool anywhere = managed && poolProps->location.type == SIM_LOCATION_NONE;
+  bool host = !managed && is_host(&poolProps->location);
   if (pool == NULL || (!managed && poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED))
     return CUDA_ERROR_INVALID_VALUE;
   if (managed && sim.card.driver_version < 13000)
     return CUDA_ERROR_INVALID_VALUE;
-  if (!anywhere && !location_gpu(&poolProps->location, &device))
+  if (!anywhere && !host && !location_gpu(&poolProps->location, &device))
     return CUDA_ERROR_INVALID_VALUE;
   CUmemoryPool made = calloc(1, sizeof(*made));
   if (made == NULL)
     return CUDA_ERROR_OUT_OF_MEMORY;
   pool_init(made, devices[device].gpu, managed, false);
+  made->host = host;
   *pool = made;
   return CUDA_SUCCESS;
 }
@@ -216,8 +223,8 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUme
 /* ---- allocation in stream order ---- */
 
 static CUresult allocate_now(CUmemoryPool pool, size_t bytes, CUdeviceptr *address) {
-  const struct memory_request request = {
-      .kind = pool->managed ? MEMORY_MANAGED : MEMORY_PLAIN, .gpu = pool->gpu, .pool = pool, .bytes = bytes};
+  enum memory_kind kind = pool->managed ? MEMORY_MANAGED : pool->host ? MEMORY_HOST : MEMORY_PLAIN;
+  const struct memory_request request = {.kind = kind, .gpu = pool->gpu, .pool = pool, .bytes = bytes};
   CUresult result = memory_allocate(&request, address);
   if (result != CUDA_ERROR_OUT_OF_MEMORY)
     return result;
@@ -286,6 +293,8 @@ static CUresult free_check(CUdeviceptr address) {
     return CUDA_ERROR_INVALID_VALUE;
   if (info.kind == MEMORY_MANAGED && info.pool == NULL)
     return CUDA_ERROR_NOT_SUPPORTED;
+  if (info.kind == MEMORY_HOST && info.pool != NULL)
+    return CUDA_SUCCESS;
   return info.kind == MEMORY_MANAGED || info.kind == MEMORY_PLAIN ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
