@@ -233,13 +233,16 @@ static CUresult allocate_now(CUmemoryPool pool, size_t bytes, CUdeviceptr *addre
   return memory_allocate(&request, address);
 }
 
-/* In a capture the memory is there from now on, and belongs to the graph if the capture frees it too. */
+/* In a capture the memory has its address from now on. It belongs to the graph if the capture frees it too.
+ */
 static CUresult allocate_in_capture(CUstream stream, CUmemoryPool pool, size_t bytes, CUdeviceptr *address) {
-  const struct work node = {.kind = WORK_ALLOC, .gpu = pool->gpu};
-  CUresult result = allocate_now(pool, bytes, address);
-  if (result == CUDA_SUCCESS)
-    result = stream_submit(stream, &node);
-  return result;
+  CUresult result =
+      pool->managed ? allocate_now(pool, bytes, address) : graph_memory_allocate(pool->gpu, bytes, address);
+  if (result != CUDA_SUCCESS)
+    return result;
+  const struct work node = {
+      .kind = WORK_ALLOC, .gpu = pool->gpu, .range = {.at = *address, .bytes = bytes, .to = pool->gpu}};
+  return stream_submit(stream, &node);
 }
 
 static bool stream_captures(CUstream stream) {

@@ -7,7 +7,7 @@
 struct CUmemPoolHandle_st {
   unsigned gpu;
   bool managed;
-  bool host; /* its memory is the host's */
+  bool host;      /* its memory is the host's */
   bool permanent; /* a default pool */
   _Atomic uint64_t threshold_bytes;
   _Atomic int reuse[4];    /* the three reuse attributes, by number */
