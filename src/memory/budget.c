@@ -9,6 +9,7 @@
 #include "common/host.h"
 #include "common/log.h"
 #include "memory/device.h"
+#include "memory/reserves.h"
 #include "settings.h"
 
 struct account {
@@ -143,13 +144,29 @@ static int reserve(CUdevice device, enum backing backing, uint64_t bytes) {
   return err == -ENOMEM ? err : 0;
 }
 
-int budget_reserve(CUdevice device, enum backing backing, uint64_t bytes) {
+static int reserve_in_order(CUdevice device, enum backing backing, uint64_t bytes) {
   struct account *account = &accounts[device];
   pthread_mutex_lock(&account->order);
   int err = reserve(device, backing, bytes);
   pthread_mutex_unlock(&account->order);
   report(device);
   return err;
+}
+
+/* What the driver keeps without use must not be why something is refused. */
+int budget_reserve(CUdevice device, enum backing backing, uint64_t bytes) {
+  int err = reserve_in_order(device, backing, bytes);
+  if (err && reserves_trim(device))
+    err = reserve_in_order(device, backing, bytes);
+  return err;
+}
+
+void budget_note(CUdevice device, enum backing backing, uint64_t bytes) {
+  pthread_mutex_lock(&books_lock);
+  accounts[device].used_bytes[backing] = add_saturated(accounts[device].used_bytes[backing], bytes);
+  pthread_mutex_unlock(&books_lock);
+  atomic_store(&accounts[device].unreported, true);
+  report(device);
 }
 
 void budget_release(CUdevice device, enum backing backing, uint64_t bytes) {

@@ -15,6 +15,7 @@
 #include "memory/account.h"
 #include "memory/device.h"
 #include "memory/memory.h"
+#include "memory/reserves.h"
 
 #define REFUSED_NS (10 * NS_PER_S) /* how long the card may lack what the daemon has promised */
 #define UNTOLD_NS (500 * NS_PER_MS)
@@ -92,7 +93,11 @@ static uint64_t lacking_bytes(uint64_t bytes) {
  * more to give. */
 bool physical_again(CUresult result, CUdevice device, uint64_t bytes, struct physical_patience *patience) {
   uint64_t now_ns = clock_now_ns();
-  if (result != CUDA_ERROR_OUT_OF_MEMORY || client_room_bytes(device) == UINT64_MAX)
+  if (result != CUDA_ERROR_OUT_OF_MEMORY)
+    return false;
+  if (reserves_trim(device))
+    return true;
+  if (client_room_bytes(device) == UINT64_MAX)
     return false;
   if (!patience->refused_ns)
     *patience = (struct physical_patience){.refused_ns = now_ns, .pause_ns = FIRST_PAUSE_NS};

@@ -9,6 +9,8 @@
 #include "memory/device.h"
 #include "memory/managed.h"
 #include "memory/physical.h"
+#include "memory/pools.h"
+#include "memory/reserves.h"
 #include "memory/swap/swap.h"
 
 CUresult plain_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
@@ -81,6 +83,15 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int
   return enter(driver.cuMemAllocManaged(dptr, bytesize, flags), dptr, bytesize, &new);
 }
 
+/* Of a plain pool, the pool keeps it. */
+void plain_gone(const struct allocation *taken) {
+  account_gone(taken);
+  if (taken->origin != ORIGIN_POOL || taken->backing != BACKING_PINNED)
+    return;
+  pools_note_used(taken->pool, taken->device, 0, taken->bytes);
+  reserves_look(taken->device);
+}
+
 /* Swap memory is ours alone: the driver knows nothing of the allocation. */
 CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
   struct allocation old;
@@ -91,7 +102,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
   }
   CUresult result = driver.cuMemFree_v2(dptr);
   if (ours && result == CUDA_SUCCESS)
-    account_gone(&old);
+    plain_gone(&old);
   else if (ours)
     account_put_back(&account_addresses, &old);
   return result;

@@ -12,6 +12,7 @@
 #include "memory/plain.h"
 #include "memory/pools.h"
 #include "memory/populate.h"
+#include "memory/reserves.h"
 
 /* A stream that cannot be asked is left to the driver, too. */
 static bool is_capturing(CUstream stream) {
@@ -38,16 +39,25 @@ static CUresult alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemoryPool as
       .pool = pool->handle,
   };
   bool stays = new.backing == BACKING_PINNED;
-  if (stays ? physical_reserve(new.device, bytes) : budget_reserve(new.device, new.backing, bytes))
+  uint64_t reused = stays ? reserves_reuse(new.device, new.pool, bytes) : 0;
+  if (stays ? physical_reserve(new.device, bytes - reused) : budget_reserve(new.device, new.backing, bytes)) {
+    budget_release(new.device, new.backing, reused);
+    reserves_look(new.device);
     return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   struct physical_patience patience = {0};
   CUresult result;
   do
     result = ask_driver(dptr, bytes, asked, stream);
-  while (stays && physical_again(result, new.device, bytes, &patience));
+  while (stays && physical_again(result, new.device, bytes - reused, &patience));
   if (result != CUDA_SUCCESS || !*dptr) {
     budget_release(new.device, new.backing, bytes);
+    reserves_look(new.device);
     return result;
+  }
+  if (stays) {
+    pools_note_used(new.pool, new.device, bytes, 0);
+    reserves_look(new.device);
   }
   new.base = *dptr;
   new.span = new.bytes = bytes;
@@ -93,7 +103,7 @@ static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
   if (result != CUDA_SUCCESS)
     account_put_back(&account_addresses, &old);
   else if (!deferred)
-    account_gone(&old);
+    plain_gone(&old);
   return result;
 }
 

@@ -3,10 +3,10 @@
  * usage: pinned KIND BYTES TRIES
  *
  * KIND: create (cuMemCreate, mapped), array, alloc (cuMemAlloc: can't leave under GPUSHARE_MEMORY=off), pitch
- * (likewise), pool (a pool for export, which stays as it is), stream (cuMemAllocAsync), graph (a graph that
- * allocates). Each try writes all of it and checks it, but for arrays. Says "try N" after each, and at the
- * end how many were "refused N", and "ok". A driver's answer other than success and CUDA_ERROR_OUT_OF_MEMORY
- * is an error.
+ * (likewise), pool (a pool for export, which stays as it is), keep (likewise; it gives nothing back by
+ * itself), stream (cuMemAllocAsync), graph (the launches of a graph that allocates). Each try writes all of
+ * it and checks it, but for arrays. Says "try N" after each, and at the end how many were "refused N", and
+ * "ok". A driver's answer other than success and CUDA_ERROR_OUT_OF_MEMORY is an error.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,19 +80,44 @@ static int try_pitch(void) {
   return 1;
 }
 
-/* What the pool keeps goes back each time. */
-static int try_pool(void) {
+static int try_pool_keeping(cuuint64_t threshold) {
   CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
   CUdeviceptr at;
-  if (!pool)
+  if (!pool) {
     MUST(cuMemPoolCreate(&pool, &properties));
+    MUST(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+  }
   if (!GOT(cuMemAllocFromPoolAsync(&at, bytes, pool, NULL)))
     return 0;
   use(at);
   MUST(cuMemFreeAsync(at, NULL));
   MUST(cuStreamSynchronize(NULL));
+  return 1;
+}
+
+static int try_pool(void) { return try_pool_keeping(0); }
+static int try_keep(void) { return try_pool_keeping(UINT64_MAX); }
+
+static int try_graph(void) {
+  static CUgraphExec exec;
+  static CUstream stream;
+  CUdeviceptr at;
+  CUgraph graph;
+  if (!exec) {
+    stream = gpu_stream();
+    MUST(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    MUST(cuMemAllocAsync(&at, bytes, stream));
+    gpu_fill(&gpu, stream, at, bytes / sizeof(uint64_t), 1);
+    MUST(cuMemFreeAsync(at, stream));
+    MUST(cuStreamEndCapture(stream, &graph));
+    MUST(cuGraphInstantiate(&exec, graph, 0));
+    MUST(cuGraphDestroy(graph));
+  }
+  if (!GOT(cuGraphLaunch(exec, stream)))
+    return 0;
+  MUST(cuStreamSynchronize(stream));
   return 1;
 }
 
@@ -109,8 +134,8 @@ static int try_stream(void) {
 static const struct kind {
   const char *name;
   int (*try)(void);
-} kinds[] = {{"create", try_create}, {"array", try_array}, {"alloc", try_alloc},
-             {"pitch", try_pitch},   {"pool", try_pool},   {"stream", try_stream}};
+} kinds[] = {{"create", try_create}, {"array", try_array},   {"alloc", try_alloc}, {"pitch", try_pitch},
+             {"pool", try_pool},     {"stream", try_stream}, {"keep", try_keep},   {"graph", try_graph}};
 
 int main(int argc, char **argv) {
   char line[64];
@@ -131,6 +156,8 @@ int main(int argc, char **argv) {
   }
   snprintf(line, sizeof line, "refused %llu", (unsigned long long)refused);
   gpu_say(line);
+  while (getchar() != EOF) /* what it keeps it keeps */
+    ;
   gpu_say("ok");
   return 0;
 }

@@ -139,6 +139,30 @@ TEST(without_a_daemon_it_waits_no_longer) {
 
 /* ---- beside programs that have all of the card ---- */
 
+struct turns {
+  const struct process *first, *second;
+  uint64_t first_turns, second_turns;
+};
+
+static uint64_t turns_of(const struct scene_status *status, const struct process *process) {
+  const struct gs_msg *job = scene_job_of(status, process->pid);
+  return job ? job->job_status.turns : 0;
+}
+
+static bool have_had_turns(const struct scene_status *status, const void *argument) {
+  const struct turns *turns = argument;
+  return turns_of(status, turns->first) > turns->first_turns + 2 &&
+         turns_of(status, turns->second) > turns->second_turns + 2;
+}
+
+/* Nothing keeps them from going on. */
+static void await_turns(const struct process *first, const struct process *second) {
+  struct scene_status status;
+  CHECK(scene_ask_status(&scene, &status) == 0);
+  struct turns turns = {first, second, turns_of(&status, first), turns_of(&status, second)};
+  scene_await(&scene, have_had_turns, &turns, "the others go on");
+}
+
 /* Two jobs, each of nearly the whole card, and a program that asks for a quarter of it again and again: it
  * waits, and is never refused. */
 static void check_never_refused(const char *kind, const char *own_memory, const char *others_memory) {
@@ -158,7 +182,8 @@ static void check_never_refused(const char *kind, const char *own_memory, const 
     process_expect(asks, "try", NULL, 0);
   process_expect(asks, "refused", refused, sizeof refused);
   CHECK(strcmp(refused, "refused 0") == 0, "%s of %s", refused, tries);
-  process_wait_exit(asks, 0);
+  await_turns(first, second);
+  process_finish(asks);
   process_finish(first);
   process_finish(second);
   scene_end(&scene);
@@ -188,4 +213,12 @@ TEST(stream_order_is_never_refused) {
 
 TEST(beside_unified_memory_it_is_never_refused) {
   check_never_refused("create", "GPUSHARE_MEMORY=managed", "GPUSHARE_MEMORY=managed");
+}
+
+TEST(pools_that_keep_their_memory_are_never_refused) {
+  check_never_refused("keep", "GPUSHARE_MEMORY=swap", "GPUSHARE_MEMORY=swap");
+}
+
+TEST(graphs_that_allocate_are_never_refused) {
+  check_never_refused("graph", "GPUSHARE_MEMORY=swap", "GPUSHARE_MEMORY=swap");
 }
