@@ -137,6 +137,29 @@ TEST(without_a_daemon_it_waits_no_longer) {
   finish();
 }
 
+/* Somebody whom the daemon does not know has the card: the daemon is told what is lacking, and more leaves.
+ */
+TEST(what_the_driver_refuses_is_waited_for) {
+  static const char *const native[] = {"LD_PRELOAD=", NULL}, *const swap[] = {"GPUSHARE_MEMORY=swap", NULL};
+  scene_begin(&scene, "small,capacity=128MiB");
+  struct process *stranger = scene_start(&scene, native, "pinner", "67108864", NULL);
+  process_expect(stranger, "ready", NULL, 0);
+  fake_listen(&fake, scene.socket);
+  pinner = scene_start(&scene, swap, "pinner", "33554432", NULL);
+  fake_accept(&fake, 128 * MIB, GS_MEMORY_SWAP);
+  run_again(OWN_BYTES + 64 * MIB);
+  process_expect(pinner, "ready", NULL, 0);
+  process_say(pinner, "create 67108864");
+  struct gs_msg lacks = fake_expect(&fake, GS_MEM_SHORT);
+  CHECK(lacks.mem_short.short_bytes == 32 * MIB);
+  fake_tell_room(&fake, OWN_BYTES + 32 * MIB);
+  check_waits();
+  process_finish(stranger);
+  fake_tell_room(&fake, OWN_BYTES + 64 * MIB);
+  expect_done();
+  finish();
+}
+
 /* ---- beside programs that have all of the card ---- */
 
 struct turns {
