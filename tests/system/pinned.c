@@ -149,7 +149,9 @@ int main(int argc, char **argv) {
     return 2;
   tries = strtoull(argv[3], NULL, 0);
   gpu_start(&gpu, 0);
+  uint64_t most_bytes = bytes;
   for (uint64_t i = 1; i <= tries; i++) {
+    bytes = most_bytes >> i % 4;
     refused += !kind->try();
     snprintf(line, sizeof line, "try %llu", (unsigned long long)i);
     gpu_say(line);
