@@ -19,6 +19,7 @@
 
 #define REFUSED_NS (10 * NS_PER_S) /* how long the card may lack what the daemon has promised */
 #define UNTOLD_NS (500 * NS_PER_MS)
+#define UNEXPLAINED 3 /* refusals in a row, with enough on the card */
 #define FIRST_PAUSE_NS NS_PER_MS
 #define LONGEST_PAUSE_NS (50 * NS_PER_MS)
 
@@ -82,9 +83,15 @@ int physical_reserve(CUdevice device, uint64_t bytes) {
 /* What the card lacks for them, as the driver tells. */
 static uint64_t lacking_bytes(uint64_t bytes) {
   size_t unused, total;
-  if (driver.cuMemGetInfo_v2(&unused, &total) != CUDA_SUCCESS || unused >= bytes)
+  if (driver.cuMemGetInfo_v2(&unused, &total) != CUDA_SUCCESS)
     return bytes;
-  return bytes - unused;
+  return unused < bytes ? bytes - unused : 0;
+}
+
+/* The card has enough, by now or for long: a pool with a bound may be full, or the host's memory spent. */
+static bool is_unexplained(uint64_t lacking_bytes, struct physical_patience *patience) {
+  patience->unexplained = lacking_bytes ? 0 : patience->unexplained + 1;
+  return patience->unexplained > UNEXPLAINED;
 }
 
 /* Others may be on their way: the memory of a process that has died is free some time after the daemon has
@@ -101,16 +108,17 @@ bool physical_again(CUresult result, CUdevice device, uint64_t bytes, struct phy
     return false;
   if (!patience->refused_ns)
     *patience = (struct physical_patience){.refused_ns = now_ns, .pause_ns = FIRST_PAUSE_NS};
-  uint64_t waited_ns = now_ns - patience->refused_ns;
-  if (waited_ns >= REFUSED_NS)
+  uint64_t waited_ns = now_ns - patience->refused_ns, lacks_bytes = lacking_bytes(bytes);
+  if (waited_ns >= REFUSED_NS || is_unexplained(lacks_bytes, patience))
     return false;
-  if (waited_ns >= UNTOLD_NS) {
+  bool tells = waited_ns >= UNTOLD_NS && lacks_bytes;
+  if (tells) {
     budget_await(device, bytes);
-    client_memory_short(device, lacking_bytes(bytes));
+    client_memory_short(device, lacks_bytes);
   }
   nanosleep(&(struct timespec){.tv_nsec = (long)patience->pause_ns}, NULL);
   patience->pause_ns = patience->pause_ns * 2 < LONGEST_PAUSE_NS ? patience->pause_ns * 2 : LONGEST_PAUSE_NS;
-  return waited_ns < UNTOLD_NS || client_room_await(device, bytes, patience->refused_ns + REFUSED_NS);
+  return !tells || client_room_await(device, bytes, patience->refused_ns + REFUSED_NS);
 }
 
 CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,

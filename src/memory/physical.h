@@ -19,6 +19,7 @@ int physical_reserve(CUdevice device, uint64_t bytes);
 struct physical_patience {
   uint64_t refused_ns; /* the first time; 0: it has not */
   uint64_t pause_ns;
+  unsigned unexplained; /* refusals in a row though the card has enough */
 };
 
 /* The driver has answered. True: it has refused what there should be room for, and is to be asked once more;

@@ -53,6 +53,9 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   pool_init(made, devices[device].gpu, managed, false);
   made->host = host;
+#if CUDA_VERSION >= 12020
+  made->max_bytes = poolProps->maxSize;
+#endif
   *pool = made;
   return CUDA_SUCCESS;
 }
@@ -223,6 +226,10 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUme
 /* ---- allocation in stream order ---- */
 
 static CUresult allocate_now(CUmemoryPool pool, size_t bytes, CUdeviceptr *address) {
+  struct pool_usage usage;
+  memory_pool_usage(pool, &usage, false, false);
+  if (pool->max_bytes && usage.used + bytes > pool->max_bytes)
+    return CUDA_ERROR_OUT_OF_MEMORY;
   enum memory_kind kind = pool->managed ? MEMORY_MANAGED : pool->host ? MEMORY_HOST : MEMORY_PLAIN;
   const struct memory_request request = {.kind = kind, .gpu = pool->gpu, .pool = pool, .bytes = bytes};
   CUresult result = memory_allocate(&request, address);
