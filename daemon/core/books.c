@@ -7,9 +7,10 @@
  * A job's claim is what must be counted as taken on the card: what is there, and what may get there at any
  * moment because it has been told so. A room that was lowered counts only when the job has acknowledged it
  * (RESIDENT with its number, or a later one); until then the largest one that it may still believe in does.
- * Nothing beyond its reach gets there either way, since for that it must ask. Of a job with page faults that
- * does not answer, only its room counts: what it has beyond that makes way by itself, page by page, when
- * others need the memory.
+ * Nothing beyond its reach gets there either way, since for that it must ask. What can't leave the card again
+ * gets there only once there is room for it, too: until then it is no part of the claim, though nobody else
+ * may count on it. Of a job with page faults that does not answer, only its room counts: what it has beyond
+ * that makes way by itself, page by page, when others need the memory.
  */
 #include <errno.h>
 
@@ -90,11 +91,21 @@ bool books_blocked(const struct sched_job *job) {
   return !job->managed && job->used_bytes > less_u64(fitting_bytes(job), staying_bytes);
 }
 
-void books_set_resident(struct sched_job *job, uint64_t resident_bytes) {
-  resident_bytes = max_u64(min_u64(resident_bytes, job->used_bytes), job->pinned_bytes);
+static void enter_resident(struct sched_job *job, uint64_t resident_bytes) {
   job->gpu->resident_bytes = job->gpu->resident_bytes - job->resident_bytes + resident_bytes;
   job->resident_bytes = resident_bytes;
   books_claim(job);
+}
+
+/* What can't leave is there as far as the room goes. Beyond that it is only asked for: the job waits until
+ * others have left, and what they still have must not be promised to it. */
+void books_set_resident(struct sched_job *job, uint64_t resident_bytes) {
+  uint64_t taken_bytes = min_u64(job->pinned_bytes, job->room_bytes);
+  enter_resident(job, max_u64(min_u64(resident_bytes, job->used_bytes), taken_bytes));
+}
+
+void books_note_refused(struct sched_job *job, uint64_t room_bytes) {
+  enter_resident(job, min_u64(job->resident_bytes, room_bytes));
 }
 
 void books_assume_resident(struct sched_job *job) {

@@ -226,6 +226,9 @@ void books_claim(struct sched_job *job);
 
 void books_set_resident(struct sched_job *job, uint64_t resident_bytes);
 
+/* The driver has refused what is beyond so much: that is not there, even if it is what can't leave. */
+void books_note_refused(struct sched_job *job, uint64_t room_bytes);
+
 /* Who runs uses all of its room, as far as its memory goes. */
 void books_assume_resident(struct sched_job *job);
 

@@ -88,7 +88,7 @@ static uint64_t kept_bytes(const struct plan *plan, const struct sched_job *job)
     return room_bytes;
   if (room_bytes > job->resident_bytes + SCHED_SLACK_BYTES)
     return job->resident_bytes;
-  return max_u64(room_bytes, job->asked_anew ? job->resident_bytes : job->pinned_bytes);
+  return max_u64(room_bytes, max_u64(job->pinned_bytes, job->asked_anew ? job->resident_bytes : 0));
 }
 
 /* What the card must have for it: also what it should have given back, or stopped to use, long ago. */

@@ -84,7 +84,7 @@ void rooms_acknowledge(struct sched_job *job, const struct sched_residence *resi
 
 void rooms_refuse(struct sched_job *job, uint64_t short_bytes, uint64_t now_ns, struct sched_change *change) {
   uint64_t room_bytes = job->room_bytes - short_bytes;
-  books_set_resident(job, min_u64(job->resident_bytes, room_bytes));
+  books_note_refused(job, room_bytes);
   job->told_bytes = job->promised_bytes = room_bytes; /* the driver sees to that */
   job->gpu->roomy = false;                            /* its room is to be looked at again */
   rooms_set(job, room_bytes, now_ns, change);

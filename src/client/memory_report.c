@@ -95,6 +95,13 @@ static int ask_memory(struct gpu *gpu) {
   return gpu->memory_status;
 }
 
+/* What can't leave is asked for even within the grant where it has to wait for room: others may have pinned
+ * all of the card, and two programs would wait for each other for ever. Lock held. */
+static bool must_ask(const struct gpu *gpu, uint64_t total_bytes, uint64_t pinned_bytes) {
+  return total_bytes > gpu->granted_bytes ||
+         (pinned_bytes > gpu->pinned_bytes && room_bytes(gpu) < total_bytes);
+}
+
 int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
   struct gpu *gpu = client_gpu(device);
   int err = 0;
@@ -109,7 +116,7 @@ int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned
     gpu->total_bytes = total_bytes;
     gpu->pinned_bytes = pinned_bytes;
     err = -ENOTCONN;
-  } else if (total_bytes <= gpu->granted_bytes) {
+  } else if (!must_ask(gpu, total_bytes, pinned_bytes)) {
     memory_note(gpu, total_bytes, pinned_bytes);
   } else {
     uint64_t before_bytes = gpu->total_bytes, pinned_before_bytes = gpu->pinned_bytes;

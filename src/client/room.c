@@ -96,6 +96,7 @@ void room_report(struct gpu *gpu) {
   struct gs_msg msg = wire_msg(GS_RESIDENT, (uint32_t)gpu->device);
   if (!room_report_due(gpu))
     return;
+  memory_check(gpu, UINT64_MAX); /* of what is there, nothing may be unknown to the daemon */
   msg.resident.resident_bytes = memory_usage(gpu->device).resident_bytes;
   msg.resident.room_seq = gpu->room_seq;
   msg.resident.evicted_bytes = gpu->evicted_bytes;
@@ -230,6 +231,8 @@ void room_step(struct gpu *gpu) {
   if (!moving && !gpu->step_due)
     end_moves(gpu, &step);
   gpu->step_due |= moving;
+  if (gpu->room_waiters) /* what has left has made room */
+    condition_wake_all(&client.memory_changed);
 }
 
 /* What does not fit has to wait for others, of whom nobody tells. */
@@ -259,6 +262,8 @@ uint64_t client_room_bytes(CUdevice device) {
 static bool is_possible(const struct gpu *gpu, uint64_t bytes) {
   return !gpu->room_bound || !gpu->capacity_bytes || bytes <= gpu->capacity_bytes;
 }
+
+static uint64_t earlier(uint64_t a_ns, uint64_t b_ns) { return a_ns < b_ns ? a_ns : b_ns; }
 
 static bool is_ending(const struct gpu *gpu) { return gpu->drop_pending || gpu->releasing; }
 
@@ -290,26 +295,43 @@ bool client_room_wait(CUdevice device, uint64_t bytes) {
   return has;
 }
 
-void client_room_await(CUdevice device, uint64_t bytes) {
+/* Beside what is there of the process: that becomes less while the worker moves it for this. */
+static bool has_room_beside(const struct gpu *gpu, uint64_t bytes) {
+  return room_bytes(gpu) >= memory_usage(gpu->device).resident_bytes + bytes;
+}
+
+/* What can leave makes way in the end. */
+static bool may_come(const struct gpu *gpu, uint64_t bytes) {
+  return is_possible(gpu, memory_usage(gpu->device).pinned_there_bytes + bytes);
+}
+
+bool client_room_await(CUdevice device, uint64_t bytes, uint64_t deadline_ns) {
   struct gpu *gpu = client_gpu(device);
-  uint64_t give_up_ns = UINT64_MAX;
-  if (!gpu)
-    return;
+  uint64_t give_up_ns = deadline_ns;
+  if (!gpu) {
+    memory_pinned_arrives(device, bytes);
+    return true;
+  }
   pthread_mutex_lock(&client.lock);
   gpu->room_waiters++;
   gpu->turn_waiters++;
-  while (is_possible(gpu, bytes) && room_bytes(gpu) < bytes) {
+  if (!has_room_beside(gpu, bytes) && !runs(gpu))
+    room_order_step(gpu); /* what can leave makes way for it */
+  while (may_come(gpu, bytes) && !has_room_beside(gpu, bytes)) {
     client_request_lock(gpu);
     if (!is_ending(gpu))
-      give_up_ns = UINT64_MAX;
-    else if (give_up_ns == UINT64_MAX)
-      give_up_ns = clock_now_ns() + ENDING_NS;
+      give_up_ns = deadline_ns;
+    else if (give_up_ns == deadline_ns)
+      give_up_ns = earlier(deadline_ns, clock_now_ns() + ENDING_NS);
     if (!condition_wait(&client.memory_changed, &client.lock, give_up_ns))
       break;
   }
   gpu->room_waiters--;
   gpu->turn_waiters--;
+  bool possible = may_come(gpu, bytes);
+  memory_pinned_arrives(device, bytes); /* before anybody else finds this room free */
   pthread_mutex_unlock(&client.lock);
+  return possible;
 }
 
 void client_memory_short(CUdevice device, uint64_t bytes) {

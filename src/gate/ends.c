@@ -203,18 +203,35 @@ CUresult hook_cuMemcpyDtoHAsync_v2_ptsz(void *dstHost, CUdeviceptr srcDevice, si
   return copied(since_ns, leave(look, &work, result), ByteCount);
 }
 
+/* The program's call, as it was, in a stream that is resolved. */
+static CUresult launch(CUresult (*call)(CUgraphExec, CUstream), CUgraphExec graph, CUstream asked,
+                       CUstream stream) {
+  const struct meter_work work = graphs_work(graph);
+  bool look = enter(stream, 0, &work);
+  return leave(look, &work, call(graph, asked));
+}
+
+/* The driver takes the memory of nodes that allocate when it launches them. */
+static CUresult launch_allocating(CUresult (*call)(CUgraphExec, CUstream), CUgraphExec graph, CUstream asked,
+                                  CUstream stream) {
+  struct graph_memory memory = {0};
+  CUresult result;
+  do {
+    graphs_take_memory(graph, &memory);
+    result = launch(call, graph, asked, stream);
+  } while (graphs_again(result, graph, &memory));
+  return result;
+}
+
 CUresult hook_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
   end(LAUNCHED, hGraph);
-  const struct meter_work work = graphs_work(hGraph);
-  bool look = enter(hStream, 0, &work);
-  CUresult result = driver.cuGraphLaunch(hGraph, hStream);
-  return leave(look, &work, result);
+  bool allocates = atomic_load_explicit(&graphs_allocate, memory_order_relaxed);
+  return (allocates ? launch_allocating : launch)(driver.cuGraphLaunch, hGraph, hStream, hStream);
 }
 
 CUresult hook_cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
   end(LAUNCHED, hGraphExec);
-  const struct meter_work work = graphs_work(hGraphExec);
-  bool look = enter(PER_THREAD(hStream), 0, &work);
-  CUresult result = driver.cuGraphLaunch_ptsz(hGraphExec, hStream);
-  return leave(look, &work, result);
+  bool allocates = atomic_load_explicit(&graphs_allocate, memory_order_relaxed);
+  return (allocates ? launch_allocating : launch)(driver.cuGraphLaunch_ptsz, hGraphExec, hStream,
+                                                  PER_THREAD(hStream));
 }

@@ -83,6 +83,11 @@ static bool reserve_array(struct allocation *new, const CUDA_ARRAY3D_DESCRIPTOR 
   return !new->bytes || physical_reserve(new->device, new->bytes) == 0;
 }
 
+static bool is_to_be_asked_again(CUresult result, const struct allocation *new,
+                                 struct physical_patience *patience) {
+  return new->bytes &&physical_again(result, new->device, new->bytes, patience);
+}
+
 static CUresult enter_array(CUresult result, struct allocation *new, const void *handle) {
   if (!new->bytes)
     return result;
@@ -97,14 +102,20 @@ static CUresult enter_array(CUresult result, struct allocation *new, const void 
 
 CUresult hook_cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray) {
   struct allocation new;
+  struct physical_patience patience = {0};
+  CUresult result;
   if (!pHandle || !reserve_array(&new, pAllocateArray, 1))
     return pHandle ? CUDA_ERROR_OUT_OF_MEMORY : driver.cuArray3DCreate_v2(pHandle, pAllocateArray);
-  CUresult result = driver.cuArray3DCreate_v2(pHandle, pAllocateArray);
+  do
+    result = driver.cuArray3DCreate_v2(pHandle, pAllocateArray);
+  while (is_to_be_asked_again(result, &new, &patience));
   return enter_array(result, &new, *pHandle);
 }
 
 CUresult hook_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray) {
   struct allocation new;
+  struct physical_patience patience = {0};
+  CUresult result;
   if (!pHandle || !pAllocateArray)
     return driver.cuArrayCreate_v2(pHandle, pAllocateArray);
   CUDA_ARRAY3D_DESCRIPTOR shape = {.Width = pAllocateArray->Width,
@@ -113,7 +124,9 @@ CUresult hook_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pA
                                    .NumChannels = pAllocateArray->NumChannels};
   if (!reserve_array(&new, &shape, 1))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = driver.cuArrayCreate_v2(pHandle, pAllocateArray);
+  do
+    result = driver.cuArrayCreate_v2(pHandle, pAllocateArray);
+  while (is_to_be_asked_again(result, &new, &patience));
   return enter_array(result, &new, *pHandle);
 }
 
@@ -121,11 +134,15 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
                                      const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
                                      unsigned int numMipmapLevels) {
   struct allocation new;
+  struct physical_patience patience = {0};
+  CUresult result;
   if (!pHandle)
     return driver.cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
   if (!reserve_array(&new, pMipmappedArrayDesc, numMipmapLevels))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = driver.cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
+  do
+    result = driver.cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
+  while (is_to_be_asked_again(result, &new, &patience));
   return enter_array(result, &new, *pHandle);
 }
 

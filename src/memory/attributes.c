@@ -13,6 +13,7 @@
 #include "memory/account.h"
 #include "memory/device.h"
 #include "memory/pointers.h"
+#include "memory/reserves.h"
 
 static bool find(CUdeviceptr address, enum backing backing, struct allocation *found) {
   return ledger_find(&account_addresses, address, found) && found->backing == backing;
@@ -163,8 +164,10 @@ static void describe(CUdevice device, size_t *free_bytes, size_t *total_bytes) {
 CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total) {
   CUdevice device;
   CUresult result = driver.cuMemGetInfo_v2(free, total);
-  if (result == CUDA_SUCCESS && free && total && device_current(&device, NULL))
+  if (result == CUDA_SUCCESS && free && total && device_current(&device, NULL)) {
+    reserves_look(device);
     describe(device, free, total);
+  }
   return result;
 }
 

@@ -10,13 +10,15 @@
 #include "common/host.h"
 #include "common/log.h"
 #include "memory/device.h"
+#include "memory/reserves.h"
 #include "settings.h"
 
 struct account {
   pthread_mutex_t
       order; /* one reservation at a time, the daemon's answer included. Taken before books_lock */
-  uint64_t used_bytes[BACKINGS]; /* under books_lock */
-  _Atomic bool unreported;       /* it has shrunk since the daemon was told */
+  uint64_t used_bytes[BACKINGS];  /* under books_lock */
+  _Atomic uint64_t awaited_bytes; /* of BACKING_PINNED: not on the card yet */
+  _Atomic bool unreported;        /* it has shrunk since the daemon was told */
 };
 
 static struct account accounts[DEVICES] = {
@@ -190,13 +192,29 @@ static int reserve(CUdevice device, enum backing backing, uint64_t bytes) {
   return err == -ENOMEM ? err : 0;
 }
 
-int budget_reserve(CUdevice device, enum backing backing, uint64_t bytes) {
+static int reserve_in_order(CUdevice device, enum backing backing, uint64_t bytes) {
   struct account *account = &accounts[device];
   pthread_mutex_lock(&account->order);
   int err = reserve(device, backing, bytes);
   pthread_mutex_unlock(&account->order);
   report(device);
   return err;
+}
+
+/* What the driver keeps without use must not be why something is refused. */
+int budget_reserve(CUdevice device, enum backing backing, uint64_t bytes) {
+  int err = reserve_in_order(device, backing, bytes);
+  if (err && reserves_trim(device))
+    err = reserve_in_order(device, backing, bytes);
+  return err;
+}
+
+void budget_note(CUdevice device, enum backing backing, uint64_t bytes) {
+  pthread_mutex_lock(&books_lock);
+  accounts[device].used_bytes[backing] = add_saturated(accounts[device].used_bytes[backing], bytes);
+  pthread_mutex_unlock(&books_lock);
+  atomic_store(&accounts[device].unreported, true);
+  report(device);
 }
 
 void budget_release(CUdevice device, enum backing backing, uint64_t bytes) {
@@ -206,6 +224,16 @@ void budget_release(CUdevice device, enum backing backing, uint64_t bytes) {
   atomic_store(&accounts[device].unreported, true);
   report(device);
 }
+
+void budget_await(CUdevice device, uint64_t bytes) {
+  atomic_fetch_add(&accounts[device].awaited_bytes, bytes);
+}
+
+void budget_arrived(CUdevice device, uint64_t bytes) {
+  atomic_fetch_sub(&accounts[device].awaited_bytes, bytes);
+}
+
+uint64_t budget_awaited_bytes(CUdevice device) { return atomic_load(&accounts[device].awaited_bytes); }
 
 uint64_t budget_sum_bytes(CUdevice device) {
   uint64_t total, pinned;

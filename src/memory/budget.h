@@ -23,6 +23,14 @@
 /* 0, or -ENOMEM (said once in the log). */
 int budget_reserve(CUdevice device, enum backing backing, uint64_t bytes);
 
+/* Of BACKING_PINNED, what is not on the card yet: who reserves it says so before, and when it comes. */
+void budget_await(CUdevice device, uint64_t bytes);
+void budget_arrived(CUdevice device, uint64_t bytes);
+uint64_t budget_awaited_bytes(CUdevice device);
+
+/* Count what is there already, whether it fits or not. */
+void budget_note(CUdevice device, enum backing backing, uint64_t bytes);
+
 void budget_release(CUdevice device, enum backing backing, uint64_t bytes);
 
 /* The card as the program sees it; 0 if unknown. */

@@ -22,6 +22,7 @@ enum backing {
   BACKING_APP,       /* the program's own unified memory */
   BACKING_PINNED,    /* device memory that cannot leave the card */
   BACKING_SWAP,      /* mapped while on the card, in host memory while away: see swap/swap.h */
+  BACKING_KEPT,      /* no allocation: what the driver keeps of freed ones. See reserves.h */
   BACKINGS,
 };
 

@@ -8,6 +8,7 @@
 #include "memory/physical.h"
 #include "memory/pools.h"
 #include "memory/populate.h"
+#include "memory/reserves.h"
 #include "memory/residency.h"
 #include "memory/swap/slabs.h"
 #include "memory/swap/swap.h"
@@ -17,20 +18,40 @@ struct memory_usage memory_usage(CUdevice device) {
   if (!device_valid(device))
     return (struct memory_usage){0};
   uint64_t pinned = budget_used_bytes(device, BACKING_PINNED);
+  uint64_t there = less(pinned, budget_awaited_bytes(device));
+  uint64_t kept = budget_used_bytes(device, BACKING_KEPT);
   return (struct memory_usage){
       .total_bytes = budget_sum_bytes(device),
       .pinned_bytes = pinned,
-      .resident_bytes = pinned + account_unified_bytes(device) + swap_resident_bytes(device),
+      .pinned_there_bytes = there,
+      .resident_bytes = there + kept + account_unified_bytes(device) + swap_resident_bytes(device),
   };
 }
 
+void memory_pinned_arrives(CUdevice device, uint64_t bytes) { budget_arrived(device, bytes); }
+
+/* What the driver keeps without use leaves first, and does not come back. False: there is none, or none needs
+ * to leave. */
+static bool give_back_kept(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
+  uint64_t bytes = memory_usage(device).resident_bytes + budget_awaited_bytes(device);
+  if (bytes <= room_bytes || !budget_used_bytes(device, BACKING_KEPT))
+    return false;
+  bytes = reserves_trim(device);
+  moved->out_bytes += bytes;
+  return bytes > 0;
+}
+
 /* Swap memory must be on the card before the process runs, unified memory need not: so it comes first at what
- * room there is, and unified memory leaves for it. */
+ * room there is, and unified memory leaves for it. Both leave for what can't leave, also while that is still
+ * to come: so it comes wherever there is room for all that can't leave, whoever runs. */
 enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
   if (!device_valid(device))
     return MEMORY_SETTLED;
   enum memory_progress progress = MEMORY_SETTLED;
-  uint64_t room = less(room_bytes, budget_used_bytes(device, BACKING_PINNED));
+  if (give_back_kept(device, room_bytes, moved))
+    return MEMORY_MOVED;
+  uint64_t room =
+      less(room_bytes, budget_used_bytes(device, BACKING_PINNED) + budget_used_bytes(device, BACKING_KEPT));
   uint64_t unified_room = less(room, swap_total_bytes(device));
   if (account_unified_bytes(device) > unified_room)
     progress = residency_step(device, unified_room, moved);
@@ -93,6 +114,7 @@ void memory_fork_child(void) {
   physical_fork_child();
   pools_fork_child();
   populate_fork_child();
+  reserves_fork_child();
   residency_fork_child();
   swap_fork_child();
   device_fork_child();

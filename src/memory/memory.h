@@ -13,13 +13,17 @@
 #include "interpose/cuda_abi.h"
 
 struct memory_usage {
-  uint64_t total_bytes;    /* all device memory of this process on the device that we know of */
-  uint64_t pinned_bytes;   /* of these: cannot leave the card (passed through unconverted) */
-  uint64_t resident_bytes; /* of these: on the card, as far as is known; what is pinned is */
+  uint64_t total_bytes;        /* all device memory of this process on the device that we know of */
+  uint64_t pinned_bytes;       /* of these: cannot leave the card (passed through unconverted) */
+  uint64_t pinned_there_bytes; /* of these: on the card, not only asked for */
+  uint64_t resident_bytes;     /* of all: on the card, as far as is known */
 };
 
 /* Takes no lock that anybody holds while he waits. */
 struct memory_usage memory_usage(CUdevice device);
+
+/* So many bytes that can't leave, reserved and awaited, have their room. */
+void memory_pinned_arrives(CUdevice device, uint64_t bytes);
 
 struct memory_moved {
   uint64_t out_bytes, in_bytes;

@@ -6,13 +6,22 @@
 #include "memory/physical.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #include "client/client.h"
+#include "common/clock.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/account.h"
 #include "memory/device.h"
 #include "memory/memory.h"
+#include "memory/reserves.h"
+
+#define REFUSED_NS (10 * NS_PER_S) /* how long the card may lack what the daemon has promised */
+#define UNTOLD_NS (500 * NS_PER_MS)
+#define UNEXPLAINED 3 /* refusals in a row, with enough on the card */
+#define FIRST_PAUSE_NS NS_PER_MS
+#define LONGEST_PAUSE_NS (50 * NS_PER_MS)
 
 struct physical {
   uint64_t bytes;
@@ -62,10 +71,54 @@ static void list_new(CUmemGenericAllocationHandle handle, uint64_t bytes, CUdevi
 }
 
 int physical_reserve(CUdevice device, uint64_t bytes) {
+  budget_await(device, bytes);
   int err = budget_reserve(device, BACKING_PINNED, bytes);
-  if (!err)
-    client_room_await(device, memory_usage(device).resident_bytes);
+  if (err)
+    budget_arrived(device, bytes);
+  else
+    client_room_await(device, bytes, UINT64_MAX);
   return err;
+}
+
+/* What the card lacks for them, as the driver tells. */
+static uint64_t lacking_bytes(uint64_t bytes) {
+  size_t unused, total;
+  if (driver.cuMemGetInfo_v2(&unused, &total) != CUDA_SUCCESS)
+    return bytes;
+  return unused < bytes ? bytes - unused : 0;
+}
+
+/* The card has enough, by now or for long: a pool with a bound may be full, or the host's memory spent. */
+static bool is_unexplained(uint64_t lacking_bytes, struct physical_patience *patience) {
+  patience->unexplained = lacking_bytes ? 0 : patience->unexplained + 1;
+  return patience->unexplained > UNEXPLAINED;
+}
+
+/* Others may be on their way: the memory of a process that has died is free some time after the daemon has
+ * heard of it. If that is not all, the card has less than the daemon believes: it is told, so that more
+ * leaves, and what comes of that is waited for. Nothing helps where there is no daemon, or where it has no
+ * more to give. */
+bool physical_again(CUresult result, CUdevice device, uint64_t bytes, struct physical_patience *patience) {
+  uint64_t now_ns = clock_now_ns();
+  if (result != CUDA_ERROR_OUT_OF_MEMORY)
+    return false;
+  if (reserves_trim(device))
+    return true;
+  if (client_room_bytes(device) == UINT64_MAX)
+    return false;
+  if (!patience->refused_ns)
+    *patience = (struct physical_patience){.refused_ns = now_ns, .pause_ns = FIRST_PAUSE_NS};
+  uint64_t waited_ns = now_ns - patience->refused_ns, lacks_bytes = lacking_bytes(bytes);
+  if (waited_ns >= REFUSED_NS || is_unexplained(lacks_bytes, patience))
+    return false;
+  bool tells = waited_ns >= UNTOLD_NS && lacks_bytes;
+  if (tells) {
+    budget_await(device, bytes);
+    client_memory_short(device, lacks_bytes);
+  }
+  nanosleep(&(struct timespec){.tv_nsec = (long)patience->pause_ns}, NULL);
+  patience->pause_ns = patience->pause_ns * 2 < LONGEST_PAUSE_NS ? patience->pause_ns * 2 : LONGEST_PAUSE_NS;
+  return !tells || client_room_await(device, bytes, patience->refused_ns + REFUSED_NS);
 }
 
 CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
@@ -77,7 +130,11 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, con
   CUdevice device = prop->location.id;
   if (physical_reserve(device, size))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = driver.cuMemCreate(handle, size, prop, flags);
+  struct physical_patience patience = {0};
+  CUresult result;
+  do
+    result = driver.cuMemCreate(handle, size, prop, flags);
+  while (physical_again(result, device, size, &patience));
   if (result == CUDA_SUCCESS)
     list_new(*handle, size, device);
   else

@@ -2,6 +2,7 @@
 #ifndef GS_PHYSICAL_H
 #define GS_PHYSICAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "interpose/cuda_abi.h"
@@ -13,6 +14,18 @@ uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels);
 /* Reserve bytes that cannot leave the card, and wait until those of others have left that must: the driver is
  * asked for them right away. 0 or -ENOMEM. Any thread. */
 int physical_reserve(CUdevice device, uint64_t bytes);
+
+/* What has come of asking the driver for them. Begins as {0}. */
+struct physical_patience {
+  uint64_t refused_ns; /* the first time; 0: it has not */
+  uint64_t pause_ns;
+  unsigned unexplained; /* refusals in a row though the card has enough */
+};
+
+/* The driver has answered. True: it has refused what there should be room for, and is to be asked once more;
+ * this has waited for others to leave. False: the answer stands; unless it is success, the caller releases
+ * what is reserved. */
+bool physical_again(CUresult result, CUdevice device, uint64_t bytes, struct physical_patience *patience);
 
 void physical_fork_child(void);
 

@@ -9,6 +9,8 @@
 #include "memory/device.h"
 #include "memory/managed.h"
 #include "memory/physical.h"
+#include "memory/pools.h"
+#include "memory/reserves.h"
 #include "memory/swap/swap.h"
 
 CUresult plain_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
@@ -37,7 +39,12 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
     return plain_alloc(dptr, bytesize, &new);
   if (physical_reserve(new.device, bytesize))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  return enter(driver.cuMemAlloc_v2(dptr, bytesize), dptr, bytesize, &new);
+  struct physical_patience patience = {0};
+  CUresult result;
+  do
+    result = driver.cuMemAlloc_v2(dptr, bytesize);
+  while (physical_again(result, new.device, bytesize, &patience));
+  return enter(result, dptr, bytesize, &new);
 }
 
 static bool is_element_size(unsigned int bytes) { return bytes == 4 || bytes == 8 || bytes == 16; }
@@ -58,7 +65,10 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
     result = plain_alloc(dptr, bytes, &new);
     *pPitch = result == CUDA_SUCCESS ? pitch : *pPitch;
   } else if (physical_reserve(new.device, bytes) == 0) {
-    result = driver.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+    struct physical_patience patience = {0};
+    do
+      result = driver.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+    while (physical_again(result, new.device, bytes, &patience));
     result = enter(result, dptr, bytes, &new);
   }
   return result;
@@ -73,6 +83,15 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int
   return enter(driver.cuMemAllocManaged(dptr, bytesize, flags), dptr, bytesize, &new);
 }
 
+/* Of a plain pool, the pool keeps it. */
+void plain_gone(const struct allocation *taken) {
+  account_gone(taken);
+  if (taken->origin != ORIGIN_POOL || taken->backing != BACKING_PINNED)
+    return;
+  pools_note_used(taken->pool, taken->device, 0, taken->bytes);
+  reserves_look(taken->device);
+}
+
 /* Swap memory is ours alone: the driver knows nothing of the allocation. */
 CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
   struct allocation old;
@@ -83,7 +102,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
   }
   CUresult result = driver.cuMemFree_v2(dptr);
   if (ours && result == CUDA_SUCCESS)
-    account_gone(&old);
+    plain_gone(&old);
   else if (ours)
     account_put_back(&account_addresses, &old);
   return result;

@@ -8,4 +8,7 @@
  * `like` says. The driver's result, or CUDA_ERROR_OUT_OF_MEMORY. */
 CUresult plain_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like);
 
+/* The driver has freed an allocation that was taken out of account_addresses, or will in stream order. */
+void plain_gone(const struct allocation *taken);
+
 #endif

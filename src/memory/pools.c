@@ -2,17 +2,20 @@
 #include "memory/pools.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/device.h"
+#include "memory/reserves.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held while a default pool is made */
 static pthread_cond_t unused = PTHREAD_COND_INITIALIZER; /* a pool has lost its last user */
 static struct pool *table;
 static size_t table_count, table_room;
+static _Atomic bool any_plain[DEVICES]; /* of this device, some plain pool is listed */
 static struct {
   bool tried;
   CUmemoryPool pool;    /* ours, in place of the driver's; NULL: this device has no managed pools */
@@ -144,13 +147,13 @@ bool pools_grew(CUmemoryPool handle) {
 }
 
 /* A used pool stays in the table, and alive: its destruction waits. */
-static size_t use_managed(CUdevice device, CUmemoryPool *pools, size_t room) {
+static size_t use(CUdevice device, enum pool_kind kind, struct pool *pools, size_t room) {
   size_t count = 0;
   pthread_mutex_lock(&lock);
   for (size_t i = 0; i < table_count && count < room; i++)
-    if (table[i].device == device && table[i].kind == POOL_MANAGED) {
+    if (table[i].device == device && table[i].kind == kind) {
       table[i].users++;
-      pools[count++] = table[i].handle;
+      pools[count++] = table[i];
     }
   pthread_mutex_unlock(&lock);
   return count;
@@ -163,13 +166,67 @@ static void unuse(CUmemoryPool handle) {
   pthread_mutex_unlock(&lock);
 }
 
-void pools_trim(CUdevice device) {
-  CUmemoryPool pools[16];
-  size_t count = use_managed(device, pools, sizeof pools / sizeof *pools);
+#define POOLS_AT_ONCE 16
+
+static void trim(CUdevice device, enum pool_kind kind) {
+  struct pool pools[POOLS_AT_ONCE];
+  size_t count = use(device, kind, pools, POOLS_AT_ONCE);
   for (size_t i = 0; i < count; i++) {
-    driver.cuMemPoolTrimTo(pools[i], 0);
-    unuse(pools[i]);
+    driver.cuMemPoolTrimTo(pools[i].handle, 0);
+    unuse(pools[i].handle);
   }
+}
+
+void pools_trim(CUdevice device) { trim(device, POOL_MANAGED); }
+void pools_trim_plain(CUdevice device) { trim(device, POOL_PLAIN); }
+
+void pools_note_used(CUmemoryPool handle, CUdevice device, uint64_t more_bytes, uint64_t less_bytes) {
+  pthread_mutex_lock(&lock);
+  struct pool *entry = find(handle);
+  if (!entry && more_bytes && handle) {
+    list(handle, device, POOL_PLAIN);
+    entry = find(handle);
+    atomic_store(&any_plain[device], true);
+  }
+  if (entry)
+    entry->used_bytes += more_bytes - (less_bytes < entry->used_bytes ? less_bytes : entry->used_bytes);
+  pthread_mutex_unlock(&lock);
+}
+
+bool pools_any_plain(CUdevice device) { return atomic_load(&any_plain[device]); }
+
+static uint64_t kept_bytes(const struct pool *pool) {
+  cuuint64_t reserved = 0;
+  if (driver.cuMemPoolGetAttribute(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) !=
+      CUDA_SUCCESS)
+    return 0;
+  return reserved > pool->used_bytes ? reserved - pool->used_bytes : 0;
+}
+
+uint64_t pools_kept_bytes(CUdevice device) {
+  struct pool pools[POOLS_AT_ONCE];
+  uint64_t bytes = 0;
+  size_t count = pools_any_plain(device) ? use(device, POOL_PLAIN, pools, POOLS_AT_ONCE) : 0;
+  for (size_t i = 0; i < count; i++) {
+    bytes += kept_bytes(&pools[i]);
+    unuse(pools[i].handle);
+  }
+  return bytes;
+}
+
+uint64_t pools_reuse(CUmemoryPool handle, uint64_t bytes) {
+  pthread_mutex_lock(&lock);
+  struct pool *entry = find(handle), pool = {0};
+  if (entry) {
+    entry->users++;
+    pool = *entry;
+  }
+  pthread_mutex_unlock(&lock);
+  if (!entry)
+    return 0;
+  uint64_t kept = pool.kind == POOL_PLAIN ? kept_bytes(&pool) : 0;
+  unuse(handle);
+  return kept < bytes ? kept : bytes;
 }
 
 void pools_fork_child(void) {
@@ -178,6 +235,8 @@ void pools_fork_child(void) {
   table = NULL;
   table_count = table_room = 0;
   memset(defaults, 0, sizeof defaults);
+  for (int i = 0; i < DEVICES; i++)
+    atomic_store(&any_plain[i], false);
 }
 
 /* Hooks. */
@@ -225,17 +284,32 @@ static bool is_device_memory(const CUmemLocation *location, CUmemAllocationType 
          device_valid(location->id) && default_pool(location->id);
 }
 
+/* Numbers, because headers before CUDA 12.2 and 12.3 lack them: the host, one of its NUMA nodes, the nearest.
+ */
+static bool is_host(const CUmemLocation *location) { return location->type >= 2 && location->type <= 4; }
+
+/* The host has pools of its own. */
+static CUresult note_host_pool(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location,
+                               CUmemAllocationType type) {
+  if (result == CUDA_SUCCESS && type == CU_MEM_ALLOCATION_TYPE_PINNED && is_host(location)) {
+    pthread_mutex_lock(&lock);
+    list(*pool, -1, POOL_HOST);
+    pthread_mutex_unlock(&lock);
+  }
+  return result;
+}
+
 CUresult hook_cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
                                      CUmemAllocationType type) {
   if (pool_out && is_device_memory(location, type))
     return hook_cuDeviceGetDefaultMemPool(pool_out, location->id);
-  return driver.cuMemGetDefaultMemPool(pool_out, location, type);
+  return note_host_pool(driver.cuMemGetDefaultMemPool(pool_out, location, type), pool_out, location, type);
 }
 
 CUresult hook_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
   if (is_device_memory(location, type))
     return hook_cuDeviceGetMemPool(pool, location->id);
-  return driver.cuMemGetMemPool(pool, location, type);
+  return note_host_pool(driver.cuMemGetMemPool(pool, location, type), pool, location, type);
 }
 
 CUresult hook_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
@@ -257,6 +331,8 @@ static bool is_convertible(const CUmemPoolProps *props) {
 
 /* What a pool is that the driver has made just as the program asked. */
 static enum pool_kind kind_of(const CUmemPoolProps *props) {
+  if (props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED && is_host(&props->location))
+    return POOL_HOST;
   if (props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)
     return POOL_APP;
   return is_convertible(props) && !default_pool(props->location.id) ? POOL_EMULATED : POOL_PLAIN;
@@ -298,7 +374,11 @@ static CUresult destroy(const struct pool *pool) {
   CUresult result = driver.cuMemPoolDestroy(pool->handle);
   if (result == CUDA_SUCCESS) {
     reinstate_default(pool->handle);
-  } else if (pool->kind != POOL_PLAIN) {
+    if (pool->kind == POOL_PLAIN && device_valid(pool->device))
+      reserves_look(pool->device);
+  } else if (pool->kind == POOL_PLAIN) {
+    pools_note_used(pool->handle, pool->device, pool->used_bytes, 0);
+  } else {
     pthread_mutex_lock(&lock);
     list(pool->handle, pool->device, pool->kind);
     pthread_mutex_unlock(&lock);

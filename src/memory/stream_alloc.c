@@ -8,9 +8,11 @@
 #include "memory/account.h"
 #include "memory/deferred.h"
 #include "memory/device.h"
+#include "memory/physical.h"
 #include "memory/plain.h"
 #include "memory/pools.h"
 #include "memory/populate.h"
+#include "memory/reserves.h"
 
 /* A stream that cannot be asked is left to the driver, too. */
 static bool is_capturing(CUstream stream) {
@@ -36,12 +38,26 @@ static CUresult alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemoryPool as
       .device = pool->device,
       .pool = pool->handle,
   };
-  if (budget_reserve(new.device, new.backing, bytes))
+  bool stays = new.backing == BACKING_PINNED;
+  uint64_t reused = stays ? reserves_reuse(new.device, new.pool, bytes) : 0;
+  if (stays ? physical_reserve(new.device, bytes - reused) : budget_reserve(new.device, new.backing, bytes)) {
+    budget_release(new.device, new.backing, reused);
+    reserves_look(new.device);
     return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = ask_driver(dptr, bytes, asked, stream);
+  }
+  struct physical_patience patience = {0};
+  CUresult result;
+  do
+    result = ask_driver(dptr, bytes, asked, stream);
+  while (stays && physical_again(result, new.device, bytes - reused, &patience));
   if (result != CUDA_SUCCESS || !*dptr) {
     budget_release(new.device, new.backing, bytes);
+    reserves_look(new.device);
     return result;
+  }
+  if (stays) {
+    pools_note_used(new.pool, new.device, bytes, 0);
+    reserves_look(new.device);
   }
   new.base = *dptr;
   new.span = new.bytes = bytes;
@@ -57,6 +73,8 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, CUmemoryPool asked,
   if (!dptr || !bytes || !device_current(&device, &context) || is_capturing(stream))
     return ask_driver(dptr, bytes, asked, stream);
   struct pool pool = asked ? pools_find(asked, device) : pools_current(device);
+  if (pool.kind == POOL_HOST)
+    return ask_driver(dptr, bytes, asked, stream);
   if (!device_valid(pool.device))
     pool.device = device;
   if (pool.kind == POOL_MANAGED)
@@ -85,7 +103,7 @@ static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
   if (result != CUDA_SUCCESS)
     account_put_back(&account_addresses, &old);
   else if (!deferred)
-    account_gone(&old);
+    plain_gone(&old);
   return result;
 }
 

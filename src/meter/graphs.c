@@ -10,7 +10,10 @@
 #include "gate/gate.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
+#include "memory/budget.h"
+#include "memory/device.h"
 #include "memory/reach.h"
+#include "memory/reserves.h"
 
 #define BUCKETS 1024
 
@@ -25,13 +28,17 @@ struct entry {
   struct amount sum; /* of the nodes that are not disabled */
   size_t count;
   struct node *nodes;
-  size_t found; /* where the last one was found */
+  size_t found;          /* where the last one was found */
+  uint64_t memory_bytes; /* that its nodes allocate, at most at a time; 0: none does */
+  CUdevice memory_device;
+  uint64_t memory_trims; /* 1 more than when it has taken that; 0: never */
   struct entry *next;
 };
 
 /* Protects the table. Never held over a call of the driver. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct entry *buckets[BUCKETS];
+_Atomic bool graphs_allocate;
 
 /* Moves with every change of the table, so that a thread may keep what it has found there. */
 static _Atomic uint64_t generation = 1;
@@ -118,6 +125,45 @@ static void drop(CUgraphExec graph) {
   free(gone);
 }
 
+static uint64_t bytes_at(const CUDA_MEM_ALLOC_NODE_PARAMS *all, size_t count, CUdeviceptr address) {
+  for (size_t i = 0; i < count; i++)
+    if (all[i].dptr == address)
+      return all[i].bytesize;
+  return 0;
+}
+
+/* What the nodes have allocated and not freed, at most, as they were added: that is about the order in which
+ * they run. */
+static void find_memory(struct entry *entry) {
+  CUDA_MEM_ALLOC_NODE_PARAMS *all = calloc(entry->count + 1, sizeof *all), *next = all;
+  uint64_t bytes = 0;
+  for (size_t i = 0; all && i < entry->count; i++) {
+    CUgraphNodeType type;
+    CUdeviceptr freed;
+    CUgraphNode node = entry->nodes[i].node;
+    if (driver.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS)
+      continue;
+    if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
+        driver.cuGraphMemAllocNodeGetParams(node, next) == CUDA_SUCCESS) {
+      entry->memory_device = next->poolProps.location.id;
+      bytes += next++->bytesize;
+    } else if (type == CU_GRAPH_NODE_TYPE_MEM_FREE &&
+               driver.cuGraphMemFreeNodeGetParams(node, &freed) == CUDA_SUCCESS) {
+      uint64_t less_bytes = bytes_at(all, (size_t)(next - all), freed);
+      bytes -= less_bytes < bytes ? less_bytes : bytes;
+    }
+    if (bytes > entry->memory_bytes)
+      entry->memory_bytes = bytes;
+  }
+  free(all);
+  if (!device_valid(entry->memory_device))
+    entry->memory_bytes = 0;
+  if (!entry->memory_bytes)
+    return;
+  reserves_watch_graphs(entry->memory_device);
+  atomic_store(&graphs_allocate, true);
+}
+
 static void add(CUgraphExec graph, CUgraph source) {
   struct entry *entry = calloc(1, sizeof *entry);
   if (!entry)
@@ -125,6 +171,7 @@ static void add(CUgraphExec graph, CUgraph source) {
   drop(graph);
   entry->graph = graph;
   entry->nodes = count_nodes(source, &entry->count);
+  find_memory(entry);
   pthread_mutex_lock(&lock);
   *find(graph) = entry;
   for (size_t i = 0; i < entry->count; i++)
@@ -182,6 +229,45 @@ static void set_enabled(CUgraphExec graph, CUgraphNode handle, bool enabled) {
     put_in(entry, node);
   }
   pthread_mutex_unlock(&lock);
+}
+
+/* ---- memory ---- */
+
+/* Where it has not been trimmed since the last launch, it is still there. */
+void graphs_take_memory(CUgraphExec graph, struct graph_memory *memory) {
+  pthread_mutex_lock(&lock);
+  const struct entry *entry = *find(graph);
+  memory->bytes = entry ? entry->memory_bytes : 0;
+  memory->device = entry ? entry->memory_device : 0;
+  memory->trims = reserves_trims(memory->device) + 1;
+  if (entry && entry->memory_trims == memory->trims)
+    memory->bytes = 0;
+  pthread_mutex_unlock(&lock);
+  /* What is refused may be less in truth: the driver decides. */
+  if (memory->bytes && physical_reserve(memory->device, memory->bytes))
+    memory->bytes = 0;
+}
+
+/* A trim between the look and the launch makes the latter take what nobody has waited for. Lock held. */
+static bool forget_if_trimmed(CUresult result, struct entry *entry, const struct graph_memory *memory) {
+  bool trimmed = entry && entry->memory_trims && reserves_trims(memory->device) + 1 != memory->trims;
+  if (trimmed)
+    entry->memory_trims = 0;
+  return trimmed && result == CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+bool graphs_again(CUresult result, CUgraphExec graph, struct graph_memory *memory) {
+  bool again = memory->bytes && physical_again(result, memory->device, memory->bytes, &memory->patience);
+  if (memory->bytes || reserves_trims(memory->device) + 1 != memory->trims)
+    reserves_look(memory->device);
+  budget_release(memory->device, BACKING_PINNED, memory->bytes);
+  pthread_mutex_lock(&lock);
+  struct entry *entry = *find(graph);
+  if (entry && memory->bytes && result == CUDA_SUCCESS)
+    entry->memory_trims = memory->trims;
+  again |= forget_if_trimmed(result, entry, memory);
+  pthread_mutex_unlock(&lock);
+  return again;
 }
 
 void graphs_fork_child(void) { pthread_mutex_init(&lock, NULL); }

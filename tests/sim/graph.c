@@ -20,6 +20,7 @@ CUgraph graph_create(void) {
 void graph_memory_release(struct graph_memory *memory) {
   if (--memory->references > 0)
     return;
+  graph_memory_unmap(memory);
   for (size_t i = 0; i < memory->count; i++)
     memory_free(memory->addresses[i], KIND_BIT(MEMORY_PLAIN) | KIND_BIT(MEMORY_MANAGED));
   free(memory->addresses);
@@ -28,6 +29,11 @@ void graph_memory_release(struct graph_memory *memory) {
 
 void graph_own_memory(CUgraph graph, CUdeviceptr address) {
   struct graph_memory *memory = graph->memory;
+  struct memory_info info;
+  if (memory_find(address, &info) && info.kind == MEMORY_PLAIN && info.pool == NULL) {
+    memory->gpu = info.gpu;
+    memory->bytes += info.block_bytes;
+  }
   memory->addresses = must(realloc(memory->addresses, (memory->count + 1) * sizeof(CUdeviceptr)));
   memory->addresses[memory->count++] = address;
 }

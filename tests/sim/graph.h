@@ -8,6 +8,10 @@ struct graph_memory { /* what graph nodes allocate and free: lives as long as a 
   unsigned references;
   size_t count;
   CUdeviceptr *addresses;
+  unsigned gpu;
+  uint64_t bytes;            /* of the card, while it is mapped: graph_memory.c */
+  struct graph_memory *next; /* of those that are mapped */
+  bool mapped;
 };
 
 struct CUgraphNode_st {
@@ -44,6 +48,11 @@ CUgraphNodeType graph_type_of(const struct work *work);
 /* The memory goes with the graph. */
 void graph_own_memory(CUgraph graph, CUdeviceptr address);
 void graph_memory_release(struct graph_memory *memory);
+/* Before a launch: what the graph allocates and frees takes its room on the card. */
+CUresult graph_memory_map(struct graph_memory *memory);
+void graph_memory_unmap(struct graph_memory *memory);
+/* Memory for a node that allocates; it takes no room yet. */
+CUresult graph_memory_allocate(unsigned gpu, size_t bytes, CUdeviceptr *address);
 /* The works in an order that respects the edges. `nodes`, if not NULL, receives a malloc'ed array. NULL on a
  * cycle. */
 struct work_list *graph_order(CUgraph graph, CUgraphNode **nodes);

@@ -130,6 +130,42 @@ CUresult cuGraphAddHostNode(NODE_PARAMETERS, const CUDA_HOST_NODE_PARAMS *nodePa
   return ADD(&work);
 }
 
+CUresult cuGraphAddMemAllocNode(NODE_PARAMETERS, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams) {
+  CUresult result = nodeParams ? device_check(nodeParams->poolProps.location.id) : CUDA_ERROR_INVALID_VALUE;
+  if (result != CUDA_SUCCESS)
+    return result;
+  unsigned gpu = devices[nodeParams->poolProps.location.id].gpu;
+  result = graph_memory_allocate(gpu, nodeParams->bytesize, &nodeParams->dptr);
+  const struct work work = {
+      .kind = WORK_ALLOC,
+      .gpu = gpu,
+      .range = {.at = nodeParams->dptr, .bytes = nodeParams->bytesize, .to = (int)gpu},
+  };
+  return result == CUDA_SUCCESS ? ADD(&work) : result;
+}
+
+CUresult cuGraphAddMemFreeNode(NODE_PARAMETERS, CUdeviceptr dptr) {
+  const struct work work = {.kind = WORK_FREE, .free = {.at = dptr}};
+  return ADD(&work);
+}
+
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PARAMS *params_out) {
+  memset(params_out, 0, sizeof(*params_out));
+  params_out->poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  params_out->poolProps.location.type = SIM_LOCATION_DEVICE;
+  for (int d = 0; d < sim.device_count; d++)
+    if (devices[d].gpu == hNode->work.gpu)
+      params_out->poolProps.location.id = d;
+  params_out->bytesize = hNode->work.range.bytes;
+  params_out->dptr = hNode->work.range.at;
+  return hNode->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ? process_check() : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr *dptr_out) {
+  *dptr_out = hNode->work.free.at;
+  return hNode->type == CU_GRAPH_NODE_TYPE_MEM_FREE ? process_check() : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult cuGraphAddChildGraphNode(NODE_PARAMETERS, CUgraph childGraph) {
   struct work work = {.kind = WORK_GRAPH};
   CUresult result = process_check();
@@ -459,6 +495,24 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
 
 /* ---- launch ---- */
 
+static bool owns(const struct graph_memory *memory, CUdeviceptr address) {
+  for (size_t i = 0; i < memory->count; i++)
+    if (memory->addresses[i] == address)
+      return true;
+  return false;
+}
+
+/* What the graph frees it has again at the next launch; the rest is the program's from the first one on. */
+static CUresult map_memory(CUgraphExec exec) {
+  CUresult result = graph_memory_map(exec->memory);
+  for (size_t i = 0; i < exec->list->count && result == CUDA_SUCCESS; i++) {
+    const struct work *work = &exec->list->works[i];
+    if (work->kind == WORK_ALLOC && !owns(exec->memory, work->range.at))
+      result = memory_pin(work->range.at);
+  }
+  return result;
+}
+
 static CUresult launch(CUgraphExec exec, CUstream handle) {
   CUstream stream;
   CUresult result = stream_resolve(handle, &stream);
@@ -466,10 +520,13 @@ static CUresult launch(CUgraphExec exec, CUstream handle) {
     return exec ? result : CUDA_ERROR_INVALID_VALUE;
   struct work work = {.kind = WORK_GRAPH, .gpu = stream->context->gpu};
   pthread_mutex_lock(&objects_lock);
-  work.graph = exec->list;
-  atomic_fetch_add(&work.graph->references, 1);
+  result = map_memory(exec);
+  if (result == CUDA_SUCCESS) {
+    work.graph = exec->list;
+    atomic_fetch_add(&work.graph->references, 1);
+  }
   pthread_mutex_unlock(&objects_lock);
-  return stream_submit(stream, &work);
+  return result == CUDA_SUCCESS ? stream_submit(stream, &work) : result;
 }
 
 /* Nothing is to be uploaded here; the call is checked as the real one would. */

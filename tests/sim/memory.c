@@ -86,7 +86,10 @@ static void table_remove(const struct block *block) {
 
 /* ---- blocks ---- */
 
-static bool kind_pins(enum memory_kind kind) {
+static bool request_pins(const struct memory_request *request) {
+  enum memory_kind kind = request->kind;
+  if (request->unpinned)
+    return false;
   return kind == MEMORY_PLAIN || kind == MEMORY_ARRAY ||
          (kind == MEMORY_MANAGED && !sim.card.concurrent_managed_access);
 }
@@ -156,7 +159,7 @@ static void block_destroy(struct block *block) {
 /* Pages that left the card for a plain allocation were copied out first; the caller waits for that. */
 static CUresult block_pin(const struct memory_request *request, size_t bytes, uint64_t *due_ns) {
   uint64_t evicted = 0;
-  if (!kind_pins(request->kind))
+  if (!request_pins(request))
     return CUDA_SUCCESS;
   if (frames_pin(request->gpu, bytes, &evicted) != 0)
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -175,13 +178,13 @@ static CUresult block_map(const struct memory_request *request, size_t bytes, st
   if (block == NULL || !table_insert(block)) {
     if (at)
       munmap(at, bytes);
-    if (kind_pins(request->kind))
+    if (request_pins(request))
       frames_unpin(request->gpu, bytes);
     free(block);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   block->mapped = true;
-  block->pinned_bytes = kind_pins(request->kind) ? bytes : 0;
+  block->pinned_bytes = request_pins(request) ? bytes : 0;
   *out = block;
   return CUDA_SUCCESS;
 }
@@ -222,8 +225,8 @@ static CUresult block_allocate(struct block *block, size_t bytes, CUdeviceptr *a
 static bool block_suits(const struct block *block, const struct memory_request *request) {
   const struct memory_request *owner = &block->owner;
   return owner->kind == request->kind && owner->gpu == request->gpu && owner->context == request->context &&
-         owner->pool == request->pool && owner->flags == request->flags &&
-         (block->shared ? request->bytes < PAGE_BYTES : request->pool != NULL);
+         owner->pool == request->pool && owner->flags == request->flags && !owner->unpinned &&
+         !request->unpinned && (block->shared ? request->bytes < PAGE_BYTES : request->pool != NULL);
 }
 
 static bool allocate_in_present(const struct memory_request *request, CUdeviceptr *address) {
@@ -264,7 +267,7 @@ static void pool_note(CUmemoryPool pool, size_t bytes) {
 CUresult memory_allocate(const struct memory_request *request, CUdeviceptr *address) {
   uint64_t due_ns = 0;
   CUresult result = CUDA_SUCCESS;
-  if (kind_pins(request->kind) && request->bytes > sim.card.capacity_bytes)
+  if (request_pins(request) && request->bytes > sim.card.capacity_bytes)
     return CUDA_ERROR_OUT_OF_MEMORY;
   pthread_mutex_lock(&memory.lock);
   if (!allocate_in_present(request, address))
@@ -273,6 +276,19 @@ CUresult memory_allocate(const struct memory_request *request, CUdeviceptr *addr
     pool_note(request->pool, round_up(request->bytes, STEP_BYTES));
   pthread_mutex_unlock(&memory.lock);
   engine_wait_until(due_ns);
+  return result;
+}
+
+CUresult memory_pin(CUdeviceptr address) {
+  uint64_t evicted;
+  CUresult result = CUDA_SUCCESS;
+  pthread_mutex_lock(&memory.lock);
+  struct block *block = table_find((uintptr_t)address);
+  if (block && block->owner.unpinned && !block->pinned_bytes) {
+    result = frames_pin(block->owner.gpu, block->bytes, &evicted) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    block->pinned_bytes = result == CUDA_SUCCESS ? block->bytes : 0;
+  }
+  pthread_mutex_unlock(&memory.lock);
   return result;
 }
 

@@ -43,6 +43,7 @@ struct memory_request {
   CUmemoryPool pool;
   size_t bytes;
   unsigned flags;
+  bool unpinned; /* plain memory of a graph: what it takes of the card is counted by graph_memory.c */
 };
 
 /* What is known of an address. */
@@ -66,6 +67,9 @@ CUresult memory_adopt(const struct memory_request *request, CUdeviceptr address)
 /* Exactly one of the allowed kinds, by the start of the allocation; else CUDA_ERROR_INVALID_VALUE. */
 CUresult memory_free(CUdeviceptr address, unsigned kinds);
 #define KIND_BIT(kind) (1u << (kind))
+
+/* What was made without taking room on the card takes it now, once. */
+CUresult memory_pin(CUdeviceptr address);
 
 bool memory_find(CUdeviceptr address, struct memory_info *info);
 /* False unless it is in device memory. */

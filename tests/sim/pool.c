@@ -29,6 +29,11 @@ static bool location_gpu(const CUmemLocation *location, unsigned *device) {
   return true;
 }
 
+static bool is_host(const CUmemLocation *location) {
+  return sim.card.driver_version >= 12020 && location->type >= SIM_LOCATION_HOST &&
+         location->type <= SIM_LOCATION_HOST_NUMA_CURRENT;
+}
+
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
   unsigned device = 0;
   CUresult result = process_check();
@@ -36,16 +41,21 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
     return result;
   bool managed = poolProps->allocType == SIM_ALLOCATION_MANAGED;
   bool anywhere = managed && poolProps->location.type == SIM_LOCATION_NONE;
+  bool host = !managed && is_host(&poolProps->location);
   if (pool == NULL || (!managed && poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED))
     return CUDA_ERROR_INVALID_VALUE;
   if (managed && sim.card.driver_version < 13000)
     return CUDA_ERROR_INVALID_VALUE;
-  if (!anywhere && !location_gpu(&poolProps->location, &device))
+  if (!anywhere && !host && !location_gpu(&poolProps->location, &device))
     return CUDA_ERROR_INVALID_VALUE;
   CUmemoryPool made = calloc(1, sizeof(*made));
   if (made == NULL)
     return CUDA_ERROR_OUT_OF_MEMORY;
   pool_init(made, devices[device].gpu, managed, false);
+  made->host = host;
+#if CUDA_VERSION >= 12020
+  made->max_bytes = poolProps->maxSize;
+#endif
   *pool = made;
   return CUDA_SUCCESS;
 }
@@ -216,8 +226,12 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUme
 /* ---- allocation in stream order ---- */
 
 static CUresult allocate_now(CUmemoryPool pool, size_t bytes, CUdeviceptr *address) {
-  const struct memory_request request = {
-      .kind = pool->managed ? MEMORY_MANAGED : MEMORY_PLAIN, .gpu = pool->gpu, .pool = pool, .bytes = bytes};
+  struct pool_usage usage;
+  memory_pool_usage(pool, &usage, false, false);
+  if (pool->max_bytes && usage.used + bytes > pool->max_bytes)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  enum memory_kind kind = pool->managed ? MEMORY_MANAGED : pool->host ? MEMORY_HOST : MEMORY_PLAIN;
+  const struct memory_request request = {.kind = kind, .gpu = pool->gpu, .pool = pool, .bytes = bytes};
   CUresult result = memory_allocate(&request, address);
   if (result != CUDA_ERROR_OUT_OF_MEMORY)
     return result;
@@ -226,13 +240,16 @@ static CUresult allocate_now(CUmemoryPool pool, size_t bytes, CUdeviceptr *addre
   return memory_allocate(&request, address);
 }
 
-/* In a capture the memory is there from now on, and belongs to the graph if the capture frees it too. */
+/* In a capture the memory has its address from now on. It belongs to the graph if the capture frees it too.
+ */
 static CUresult allocate_in_capture(CUstream stream, CUmemoryPool pool, size_t bytes, CUdeviceptr *address) {
-  const struct work node = {.kind = WORK_ALLOC, .gpu = pool->gpu};
-  CUresult result = allocate_now(pool, bytes, address);
-  if (result == CUDA_SUCCESS)
-    result = stream_submit(stream, &node);
-  return result;
+  CUresult result =
+      pool->managed ? allocate_now(pool, bytes, address) : graph_memory_allocate(pool->gpu, bytes, address);
+  if (result != CUDA_SUCCESS)
+    return result;
+  const struct work node = {
+      .kind = WORK_ALLOC, .gpu = pool->gpu, .range = {.at = *address, .bytes = bytes, .to = pool->gpu}};
+  return stream_submit(stream, &node);
 }
 
 static bool stream_captures(CUstream stream) {
@@ -286,6 +303,8 @@ static CUresult free_check(CUdeviceptr address) {
     return CUDA_ERROR_INVALID_VALUE;
   if (info.kind == MEMORY_MANAGED && info.pool == NULL)
     return CUDA_ERROR_NOT_SUPPORTED;
+  if (info.kind == MEMORY_HOST && info.pool != NULL)
+    return CUDA_SUCCESS;
   return info.kind == MEMORY_MANAGED || info.kind == MEMORY_PLAIN ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -7,7 +7,9 @@
 struct CUmemPoolHandle_st {
   unsigned gpu;
   bool managed;
-  bool permanent; /* a default pool */
+  bool host;          /* its memory is the host's */
+  uint64_t max_bytes; /* 0: no bound */
+  bool permanent;     /* a default pool */
   _Atomic uint64_t threshold_bytes;
   _Atomic int reuse[4];    /* the three reuse attributes, by number */
   struct pool_usage usage; /* protected by memory's lock */

@@ -81,7 +81,20 @@ static void test_fork_and_join(bool join, CUresult wanted) {
   OK(cuStreamDestroy(origin));
 }
 
+static uint64_t graph_bytes(CUgraphMem_attribute attribute) {
+  cuuint64_t bytes = 0;
+  OK(cuDeviceGetGraphMemAttribute(0, attribute, &bytes));
+  return bytes;
+}
+
+static void check_graph_bytes(uint64_t used, uint64_t reserved) {
+  CHECK_EQ(graph_bytes(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), used);
+  CHECK_EQ(graph_bytes(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), reserved);
+}
+
+/* Its memory takes its room with the first launch, and keeps it until it is trimmed. */
 static void test_memory_node(void) {
+  enum { ROOM = 2 << 20 };
   CUstream stream;
   CUdeviceptr at;
   CUgraph graph;
@@ -92,11 +105,21 @@ static void test_memory_node(void) {
   OK(cuMemFreeAsync(at, stream));
   OK(cuStreamEndCapture(stream, &graph));
   CUgraphExec exec = instantiate(graph);
+  uint64_t room = (BYTES + ROOM - 1) / ROOM * ROOM;
+  check_graph_bytes(0, 0);
   OK(cuGraphLaunch(exec, stream));
+  OK(cuGraphLaunch(exec, stream));
+  OK(cuStreamSynchronize(stream));
+  check_graph_bytes(room, room);
+  OK(cuDeviceGraphMemTrim(0));
+  check_graph_bytes(0, 0);
   OK(cuGraphLaunch(exec, stream));
   OK(cuStreamSynchronize(stream));
   OK(cuGraphDestroy(graph));
   OK(cuGraphExecDestroy(exec));
+  check_graph_bytes(0, room);
+  OK(cuDeviceGraphMemTrim(0));
+  check_graph_bytes(0, 0);
   CHECK_EQ(cuMemFree(at), CUDA_ERROR_INVALID_VALUE); /* it went with the graph */
   OK(cuStreamDestroy(stream));
 }

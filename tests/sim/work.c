@@ -132,7 +132,7 @@ uint64_t work_run(struct work *work, uint64_t due_ns) {
     managed_discard(work->range.at, work->range.bytes, work->gpu);
     return due_ns;
   case WORK_FREE:
-    memory_free(work->free.at, KIND_BIT(MEMORY_PLAIN) | KIND_BIT(MEMORY_MANAGED));
+    memory_free(work->free.at, KIND_BIT(MEMORY_PLAIN) | KIND_BIT(MEMORY_MANAGED) | KIND_BIT(MEMORY_HOST));
     return due_ns;
   case WORK_GRAPH:
     return graph_run(work->graph, due_ns);

@@ -22,7 +22,7 @@ enum work_kind {
   WORK_WRITE_VALUE,
   WORK_PREFETCH,
   WORK_DISCARD,
-  WORK_ALLOC, /* in graphs only: its memory is there from the capture on */
+  WORK_ALLOC, /* in graphs only: its memory has its address before, and its room from the first launch on */
   WORK_FREE,
   WORK_GRAPH
 };

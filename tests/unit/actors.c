@@ -106,20 +106,35 @@ static void end_release(struct actors *actors, int i) {
 
 /* ---- memory ---- */
 
-/* Who runs has what it allocates on the card, as far as its room goes. */
-static void fill_room(struct actor *actor) {
-  actor->resident_bytes = max_u64(min_u64(actor->resident_bytes, actor->used_bytes), actor->pinned_bytes);
-  if (actor->open)
-    actor->resident_bytes = max_u64(actor->resident_bytes, min_u64(actor->used_bytes, actor->room_bytes));
+/* What it could have there: all but what can't leave and has not come. */
+static uint64_t there_bytes(const struct actor *actor) { return actor->used_bytes - actor->awaited_bytes; }
+static uint64_t pinned_there_bytes(const struct actor *actor) {
+  return actor->pinned_bytes - actor->awaited_bytes;
 }
 
+/* Who runs has what it allocates on the card, as far as its room goes. Whoever waits for memory that can't
+ * leave takes it when there is room. */
+static void fill_room(struct actor *actor) {
+  actor->resident_bytes =
+      max_u64(min_u64(actor->resident_bytes, there_bytes(actor)), pinned_there_bytes(actor));
+  if (actor->awaited_bytes && actor->resident_bytes + actor->awaited_bytes <= actor->room_bytes) {
+    actor->resident_bytes += actor->awaited_bytes;
+    actor->awaited_bytes = 0;
+  }
+  if (actor->open)
+    actor->resident_bytes = max_u64(actor->resident_bytes, min_u64(there_bytes(actor), actor->room_bytes));
+}
+
+/* What can leave makes way for what can't. */
 static uint64_t goal_bytes(const struct actor *actor) {
-  return max_u64(min_u64(actor->room_bytes, actor->used_bytes), actor->pinned_bytes);
+  uint64_t movable_bytes =
+      min_u64(actor->used_bytes, max_u64(actor->room_bytes, actor->pinned_bytes)) - actor->pinned_bytes;
+  return movable_bytes + pinned_there_bytes(actor);
 }
 
 static bool has_enough(const struct actor *actor) {
   uint64_t enough_bytes =
-      actor->managed ? min_u64(actor->target_bytes, actor->used_bytes) : actor->used_bytes;
+      actor->managed ? min_u64(actor->target_bytes, there_bytes(actor)) : there_bytes(actor);
   return actor->resident_bytes >= enough_bytes;
 }
 
@@ -256,6 +271,10 @@ void actors_detach(struct actors *actors, int i) {
 
 static void have_memory(struct actors *actors, int i, uint64_t used_bytes, uint64_t pinned_bytes) {
   struct actor *actor = &actors->actors[i];
+  if (pinned_bytes > actor->pinned_bytes)
+    actor->awaited_bytes += pinned_bytes - actor->pinned_bytes;
+  else
+    actor->awaited_bytes = min_u64(actor->awaited_bytes, pinned_bytes);
   actor->used_bytes = used_bytes;
   actor->pinned_bytes = pinned_bytes;
   fill_room(actor);

@@ -4,7 +4,9 @@
  * Messages to an actor take time, so orders and answers cross. An actor that waits or restores moves its
  * memory towards its room, a piece at a time, at the speed of a bus that all share, one direction each; it
  * tells what has moved. It runs when it holds and has enough on the card, and stops when told to, after a
- * drain. What is on the card is the truth that the scheduler's figures can be checked against.
+ * drain. Memory that can't leave the card is asked for, and comes in one piece once there is room beside what
+ * is there; what could leave makes way for it. What is on the card is the truth that the scheduler's figures
+ * can be checked against.
  */
 #ifndef GS_TEST_ACTORS_H
 #define GS_TEST_ACTORS_H
@@ -35,6 +37,7 @@ struct actor {
   uint64_t epoch;
   uint64_t release_ns; /* when its drain ends */
   uint64_t used_bytes, pinned_bytes, granted_bytes;
+  uint64_t awaited_bytes;  /* pinned, and not there yet: there is no room beside what it has */
   uint64_t resident_bytes; /* a piece that comes in counts from the start */
   uint64_t room_bytes, room_seq, target_bytes;
   bool refused; /* by the driver: it waits for another room */

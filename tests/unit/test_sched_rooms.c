@@ -144,6 +144,47 @@ START_TEST(what_one_pins_without_a_turn_leaves_others_less) {
 }
 END_TEST
 
+/* One has 14 GiB of the 16, and takes its time to leave; the other one waits for 8 that can't leave. */
+static void pin_beside_a_slow_one(void) {
+  uint64_t granted;
+  world_init(&world, GS_MODE_ON);
+  world_attach(&world, 1, 14, SWAP | GS_ATTACH_RUNNING);
+  world_attach(&world, 2, 0, SWAP);
+  world.clients[1].stuck = true;
+  ck_assert_int_eq(world_ask(&world, 2, 8, 8, &granted), 0);
+  world_request(&world, 2);
+  world_pass(&world, 20 * NS_PER_S);
+  world_release(&world, 1);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
+}
+
+/* To ask for it is not to have it. */
+START_TEST(what_one_asks_to_pin_has_no_room_before_others_have_left) {
+  pin_beside_a_slow_one();
+  ck_assert_uint_eq(world.gpus[0].claim_bytes, 16 * GIB);
+  ck_assert_uint_eq(world.clients[2].room_bytes, 2 * GIB);
+  world_resident(&world, 1, 10);
+  ck_assert_uint_eq(world.clients[2].room_bytes, 6 * GIB);
+  world_resident(&world, 1, 8);
+  ck_assert_uint_eq(world.clients[2].room_bytes, 8 * GIB);
+  ck_assert_uint_eq(world.gpus[0].claim_bytes, 16 * GIB);
+}
+END_TEST
+
+/* The driver has refused half of it: nobody believes that it is there, and more leaves for it. */
+START_TEST(what_is_refused_of_pinned_memory_has_to_wait_again) {
+  pin_beside_a_slow_one();
+  world_resident(&world, 1, 8);
+  world.clients[2].stuck = true;
+  world_short(&world, 2, 4);
+  ck_assert_uint_eq(world.clients[2].room_bytes, 4 * GIB);
+  ck_assert_uint_eq(world.gpus[0].claim_bytes, 12 * GIB);
+  ck_assert_uint_eq(world.clients[1].room_bytes, 4 * GIB);
+  world_resident(&world, 1, 4);
+  ck_assert_uint_eq(world.clients[2].room_bytes, 8 * GIB);
+}
+END_TEST
+
 START_TEST(what_is_over_a_smaller_capacity_leaves) {
   take_turns(3, 5, SWAP);
   request_all(2);
@@ -962,6 +1003,8 @@ int main(void) {
                                 the_next_one_leaves_last,
                                 a_promise_taken_back_is_not_given_again_for_what_has_come_since,
                                 pinned_bytes_stay,
+                                what_one_asks_to_pin_has_no_room_before_others_have_left,
+                                what_is_refused_of_pinned_memory_has_to_wait_again,
                                 what_one_pins_without_a_turn_leaves_others_less,
                                 what_is_over_a_smaller_capacity_leaves,
                                 who_has_been_told_to_leave_leaves_though_less_is_lacking_now,

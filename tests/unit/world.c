@@ -130,7 +130,9 @@ static bool move(struct world *world, int id) {
   struct world_client *client = &world->clients[id];
   const struct sched_job *job = &world->jobs[id];
   uint64_t bytes = client->room_bytes < job->used_bytes ? client->room_bytes : job->used_bytes;
-  bytes = bytes > job->pinned_bytes ? bytes : job->pinned_bytes;
+  if (client->room_bytes >= job->pinned_bytes || client->pinned_bytes > job->pinned_bytes)
+    client->pinned_bytes = job->pinned_bytes;
+  bytes = bytes > client->pinned_bytes ? bytes : client->pinned_bytes;
   if (client->active || client->cramped) /* what it allocates is there, and nothing leaves */
     bytes = bytes > client->resident_bytes ? bytes : client->resident_bytes;
   if (bytes == client->resident_bytes && client->said_seq == client->room_seq)

@@ -7,7 +7,8 @@
  * drop(EPOCH,GIB).
  *
  * The memory of jobs moves as libunified moves it, but at once: who has stopped evicts down to its room, who
- * waits or holds brings back what its room allows, who holds and has enough says that it is active. Tests
+ * waits or holds brings back what its room allows, who holds and has enough says that it is active. What
+ * can't leave comes once there is room for all of it, and stays. Tests
  * that want a job to be slower set `stuck`, and say by themselves what it does.
  */
 #ifndef GS_TEST_WORLD_H
@@ -30,7 +31,8 @@ struct world_client {
   bool wanted;
   uint64_t wanted_epoch, turn_end_ns; /* of LOCK_WANTED; SCHED_NEVER: not known to end */
   uint64_t resident_bytes, room_bytes, room_seq, target_bytes;
-  uint64_t said_seq; /* of the last RESIDENT */
+  uint64_t said_seq;     /* of the last RESIDENT */
+  uint64_t pinned_bytes; /* of what can't leave: what is on the card, since there was room for all of it */
 };
 
 struct world {

@@ -93,6 +93,7 @@ struct memory_usage memory_usage(CUdevice device) {
   (void)device;
   return (struct memory_usage){0};
 }
+void memory_pinned_arrives(CUdevice device, uint64_t bytes) { (void)device, (void)bytes; }
 enum memory_mode device_memory_if_decided(CUdevice device) { return device ? MEMORY_OFF : MEMORY_SWAP; }
 void memory_close(CUdevice device) { (void)device; }
 void memory_expect_moves(CUdevice device, bool expected) { (void)device, (void)expected; }

@@ -11,6 +11,7 @@
 #include "gate/contexts.h"
 #include "gate/gate.h"
 #include "interpose/driver.h"
+#include "memory/memory.h"
 #include "settings.h"
 
 struct fake fake;
@@ -66,7 +67,10 @@ uint64_t client_capacity(CUdevice device) { return device ? 1 : 0; }
 uint64_t client_room_bytes(CUdevice device) { return device ? 0 : UINT64_MAX; }
 bool client_room_wait(CUdevice device, uint64_t bytes) { return bytes <= client_room_bytes(device); }
 uint64_t client_ending_ns(CUdevice device) { return device ? 1 : 0; }
-void client_room_await(CUdevice device, uint64_t bytes) { (void)device, (void)bytes; }
+bool client_room_await(CUdevice device, uint64_t bytes, uint64_t deadline_ns) {
+  memory_pinned_arrives(device, bytes);
+  return deadline_ns > 0;
+}
 void client_memory_short(CUdevice device, uint64_t bytes) { (void)device, (void)bytes; }
 
 int client_memory_mode(CUdevice device) {

@@ -15,6 +15,7 @@
 #include "gate/contexts.h"
 #include "gpushare/protocol.h"
 #include "interpose/driver.h"
+#include "memory/reserves.h"
 #include "memory/swap/swap.h"
 #include "settings.h"
 #include "sim.h"
@@ -58,6 +59,8 @@ uint64_t client_ending_ns(CUdevice device) {
   (void)device;
   return 2 * NS_PER_S;
 }
+
+uint64_t reserves_trim(CUdevice device) { return device < 0; }
 
 void client_memory_short(CUdevice device, uint64_t bytes) {
   world.short_bytes += device ? 0 : bytes;

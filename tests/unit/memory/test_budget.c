@@ -10,6 +10,7 @@
 #include "common/host.h"
 #include "memory/budget.h"
 #include "memory/device.h"
+#include "memory/reserves.h"
 #include "settings.h"
 
 #define GIB (UINT64_C(1) << 30)
@@ -48,10 +49,33 @@ void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned
   atomic_store(&told_pinned_bytes, pinned_bytes);
 }
 
+static uint64_t kept_bytes; /* by the driver */
+
+uint64_t reserves_trim(CUdevice device) {
+  uint64_t bytes = kept_bytes;
+  kept_bytes = 0;
+  budget_release(device, BACKING_KEPT, bytes);
+  return bytes;
+}
+
 static void expect(uint64_t total, uint64_t left) {
   ck_assert_uint_eq(budget_total_bytes(0), total);
   ck_assert_uint_eq(budget_free_bytes(0), left);
 }
+
+/* What the driver keeps is given back before anything is refused for it. */
+START_TEST(what_is_kept_makes_way) {
+  kept_bytes = 10 * GIB;
+  budget_note(0, BACKING_KEPT, kept_bytes);
+  expect(16 * GIB, 6 * GIB);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 6 * GIB), 0);
+  ck_assert_uint_eq(kept_bytes, 10 * GIB);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, GIB), 0);
+  ck_assert_uint_eq(kept_bytes, 0);
+  expect(16 * GIB, 9 * GIB);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 10 * GIB), -ENOMEM);
+}
+END_TEST
 
 START_TEST(free_and_used_make_the_total) {
   expect(16 * GIB, 16 * GIB);
@@ -215,6 +239,7 @@ int main(void) {
   TCase *cases = tcase_create("budget");
   tcase_set_timeout(cases, 60);
   tcase_add_test(cases, free_and_used_make_the_total);
+  tcase_add_test(cases, what_is_kept_makes_way);
   tcase_add_test(cases, all_that_is_free_can_be_had_and_no_byte_more);
   tcase_add_test(cases, the_capacity_bounds_the_card_and_not_the_reverse);
   tcase_add_test(cases, a_shrinking_capacity_never_underflows);

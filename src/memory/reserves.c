@@ -1,0 +1,99 @@
+/* reserves.c - what the driver keeps: asked for after each call that may have changed it. */
+#include "memory/reserves.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "interpose/driver.h"
+#include "memory/budget.h"
+#include "memory/device.h"
+#include "memory/pools.h"
+
+static struct reserve {
+  pthread_mutex_t lock; /* one count at a time; taken before those of the budget */
+  _Atomic bool graphs;
+  _Atomic uint64_t trims;
+  uint64_t kept_bytes;    /* counted as BACKING_KEPT */
+  uint64_t staying_bytes; /* the last trim has not moved it: in use by what the program has not freed yet */
+} reserves[DEVICES] = {
+    [0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER},
+};
+
+void reserves_watch_graphs(CUdevice device) { atomic_store(&reserves[device].graphs, true); }
+
+uint64_t reserves_trims(CUdevice device) { return atomic_load(&reserves[device].trims); }
+
+static uint64_t graph_bytes(CUdevice device) {
+  cuuint64_t bytes = 0;
+  if (!atomic_load(&reserves[device].graphs) || !driver.cuDeviceGetGraphMemAttribute ||
+      driver.cuDeviceGetGraphMemAttribute(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes) !=
+          CUDA_SUCCESS)
+    return 0;
+  return bytes;
+}
+
+static void count_as(CUdevice device, enum backing backing, uint64_t *counted, uint64_t bytes) {
+  if (bytes > *counted)
+    budget_note(device, backing, bytes - *counted);
+  else
+    budget_release(device, backing, *counted - bytes);
+  *counted = bytes;
+}
+
+/* Lock held. */
+static void count(CUdevice device, uint64_t bytes, bool trimmed) {
+  struct reserve *reserve = &reserves[device];
+  uint64_t staying_bytes = trimmed || bytes < reserve->staying_bytes ? bytes : reserve->staying_bytes;
+  count_as(device, BACKING_PINNED, &reserve->staying_bytes, staying_bytes);
+  count_as(device, BACKING_KEPT, &reserve->kept_bytes, bytes - staying_bytes);
+}
+
+static bool is_used(CUdevice device) {
+  return atomic_load(&reserves[device].graphs) || pools_any_plain(device);
+}
+
+void reserves_look(CUdevice device) {
+  if (!is_used(device))
+    return;
+  pthread_mutex_lock(&reserves[device].lock);
+  count(device, graph_bytes(device) + pools_kept_bytes(device), false);
+  pthread_mutex_unlock(&reserves[device].lock);
+}
+
+uint64_t reserves_reuse(CUdevice device, CUmemoryPool pool, uint64_t bytes) {
+  struct reserve *reserve = &reserves[device];
+  pthread_mutex_lock(&reserve->lock);
+  uint64_t kept_bytes = pools_reuse(pool, bytes);
+  if (kept_bytes > reserve->kept_bytes)
+    kept_bytes = reserve->kept_bytes;
+  if (kept_bytes) {
+    budget_note(device, BACKING_PINNED, kept_bytes);
+    budget_release(device, BACKING_KEPT, kept_bytes);
+    reserve->kept_bytes -= kept_bytes;
+  }
+  pthread_mutex_unlock(&reserve->lock);
+  return kept_bytes;
+}
+
+uint64_t reserves_trim(CUdevice device) {
+  struct reserve *reserve = &reserves[device];
+  if (!is_used(device))
+    return 0;
+  CUstreamCaptureMode mode = capture_relax();
+  pthread_mutex_lock(&reserve->lock);
+  uint64_t before_bytes = reserve->kept_bytes + reserve->staying_bytes;
+  if (atomic_load(&reserve->graphs) && driver.cuDeviceGraphMemTrim)
+    driver.cuDeviceGraphMemTrim(device);
+  pools_trim_plain(device);
+  atomic_fetch_add(&reserve->trims, 1);
+  uint64_t bytes = graph_bytes(device) + pools_kept_bytes(device);
+  count(device, bytes, true);
+  pthread_mutex_unlock(&reserve->lock);
+  capture_unrelax(mode);
+  return bytes < before_bytes ? before_bytes - bytes : 0;
+}
+
+void reserves_fork_child(void) {
+  for (int i = 0; i < DEVICES; i++)
+    reserves[i] = (struct reserve){.lock = PTHREAD_MUTEX_INITIALIZER};
+}
