@@ -29,6 +29,7 @@ struct memory_usage memory_usage(CUdevice device) {
 enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
   if (!device_valid(device))
     return MEMORY_SETTLED;
+  deferred_reap_drained(device); /* what is being freed is in no ledger, so it could not leave */
   enum memory_progress progress = MEMORY_SETTLED;
   uint64_t room = less(room_bytes, budget_used_bytes(device, BACKING_PINNED));
   uint64_t unified_room = less(room, swap_total_bytes(device));

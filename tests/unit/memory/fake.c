@@ -10,6 +10,7 @@
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
+#include "gate/streams.h"
 #include "interpose/driver.h"
 #include "settings.h"
 
@@ -56,6 +57,10 @@ CUdevice contexts_device(CUcontext context) {
 unsigned capture_count(void) { return fake.capturing; }
 void capture_forbid(void) {}
 void capture_allow(void) {}
+enum streams_state streams_ask(CUdevice device) {
+  return device == 0 && (fake.events_pending || fake.streams_busy) ? STREAMS_BUSY : STREAMS_FINISHED;
+}
+uint64_t streams_generation(void) { return fake.streams_gone; }
 
 uint64_t client_capacity(CUdevice device) { return device ? 1 : 0; }
 uint64_t client_room_bytes(CUdevice device) { return device ? 0 : UINT64_MAX; }
