@@ -54,6 +54,20 @@ static void run_jobs(int count, const char *bytes, const char *rounds) {
   scene_end(&scene);
 }
 
+/* What has been freed keeps no room on the card from the other one: no turn waits for the grace. */
+TEST(in_stream_order_on_an_old_driver) {
+  struct process *jobs[2];
+  begin("small,capacity=32MiB,driver_version=12020", "on", "0.005");
+  for (int i = 0; i < 2; i++)
+    jobs[i] = scene_start(&scene, NULL, "job", "--wait", "--async", "--bytes", "16M", "--scratch", "8M",
+                          "--rounds", "60", NULL);
+  release_all(jobs, 2);
+  finish_all(jobs, 2);
+  scene_check_no_overlaps(&scene, 0);
+  CHECK(handovers() >= 4, "%llu hand-overs", (unsigned long long)handovers());
+  scene_end(&scene);
+}
+
 TEST(two) { run_jobs(2, "24M", "60"); }
 TEST(ten) { run_jobs(10, "8M", "30"); }
 TEST(fifty) { run_jobs(50, "2M", "10"); }
