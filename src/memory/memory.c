@@ -6,6 +6,7 @@
 #include "memory/device.h"
 #include "memory/peers.h"
 #include "memory/physical.h"
+#include "memory/placement.h"
 #include "memory/pools.h"
 #include "memory/populate.h"
 #include "memory/residency.h"
@@ -92,6 +93,7 @@ void memory_fork_child(void) {
   deferred_fork_child();
   peers_fork_child();
   physical_fork_child();
+  placement_fork_child();
   pools_fork_child();
   populate_fork_child();
   residency_fork_child();

@@ -90,8 +90,9 @@ static void free_twice(void) {
 /* What has been freed on this stream may be used again on it at once, and on no other one. */
 static void use_again(void) {
   enum { LANES = 3 };
-  CUdeviceptr lanes[LANES], elsewhere;
+  CUdeviceptr lanes[LANES], elsewhere, spare = get(4 * MIB);
   hold_up(stream);
+  gpu_fill(&gpu, stream, spare, MIB / 2, 66);
   for (int i = 0; i < LANES; i++) {
     lanes[i] = get(4 * MIB);
     gpu_fill(&gpu, stream, lanes[i], MIB / 2, (uint64_t)i);
@@ -99,6 +100,7 @@ static void use_again(void) {
       break;
     MUST(cuMemFreeAsync(lanes[i], stream));
   }
+  MUST(cuMemFreeAsync(spare, stream));
   MUST(cuMemAllocAsync(&elsewhere, 4 * MIB, other));
   gpu_fill(&gpu, other, elsewhere, MIB / 2, 77);
   MUST(cuStreamSynchronize(other));

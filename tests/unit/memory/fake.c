@@ -164,6 +164,11 @@ static void drop(int i) {
   rows[i].away = NULL;
 }
 
+bool fake_is_away(CUdeviceptr address) {
+  int i = find(address);
+  return i >= 0 && rows[i].away[(address - rows[i].base) / PAGE];
+}
+
 uint64_t fake_away_bytes(void) {
   uint64_t bytes = 0;
   for (int i = 0; i < ROWS; i++)

@@ -67,6 +67,7 @@ unsigned fake_live(void);
 
 /* Unified memory that prefetches have moved to the host and not back. */
 uint64_t fake_away_bytes(void);
+bool fake_is_away(CUdeviceptr address);
 
 /* Of this thread, as it is now. */
 CUstreamCaptureMode fake_mode(void);
