@@ -12,6 +12,7 @@
 #include "gate/iteration.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
+#include "memory/deferred.h"
 #include "memory/reach.h"
 #include "meter/graphs.h"
 #include "meter/meter.h"
@@ -111,6 +112,7 @@ void ends_fork_child(void) {
 /* ---- the hooks ---- */
 
 static CUresult waited(uint64_t since_ns, CUresult result) {
+  deferred_reap();
   end(WAITED, NULL);
   service_waited(since_ns);
   return result;

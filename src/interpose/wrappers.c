@@ -9,6 +9,7 @@
 #include "gate/gate.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
+#include "memory/placement.h"
 #include "memory/reach.h"
 #include "meter/meter.h"
 #include "meter/service.h"
@@ -49,6 +50,8 @@ static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, c
     return result;                                                                                           \
   }
 #define GATED(group, name, params, args, stream) PASSING(name, params, args, stream, (void)0)
+#define PLACING(group, name, params, args, stream, note)                                                     \
+  PASSING(name, params, args, stream, result == CUDA_SUCCESS ? (note) : (void)0)
 #define CALLING(group, name, params, args, stream) PASSING(name, params, args, stream, service_polled())
 /* may_wait: for the GPU, as copies of pageable memory do. */
 #define COUNTED(name, params, args, stream, reach, what, may_wait)                                           \

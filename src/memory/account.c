@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "memory/device.h"
+#include "memory/placement.h"
 
 struct ledger account_addresses = LEDGER_INITIALIZER;
 struct ledger account_objects = LEDGER_INITIALIZER;
@@ -40,7 +41,10 @@ static void insert(struct ledger *ledger, const struct allocation *allocation) {
   pay_refund(&refund);
 }
 
-void account_add(struct ledger *ledger, const struct allocation *allocation) { insert(ledger, allocation); }
+void account_add(struct ledger *ledger, const struct allocation *allocation) {
+  placement_forget(allocation);
+  insert(ledger, allocation);
+}
 
 bool account_take(struct ledger *ledger, uint64_t base, struct allocation *taken) {
   if (!ledger_take(ledger, base, taken))
@@ -58,6 +62,16 @@ void account_put_back(struct ledger *ledger, const struct allocation *taken) { i
 void account_unpin(const struct allocation *pinned, uint64_t away_bytes) {
   atomic_fetch_add(&away[pinned->device], away_bytes - pinned->away_bytes);
   ledger_unpin(&account_addresses, pinned->base, away_bytes);
+}
+
+void account_change(const struct allocation *allocation, uint64_t reserved_bytes,
+                    void (*change)(struct allocation *, void *), void *argument) {
+  struct allocation before = {.bytes = 0}, after = {.bytes = 0};
+  if (ledger_change(&account_addresses, allocation->base, allocation->sequence, change, argument, &before,
+                    &after))
+    atomic_fetch_add(&away[allocation->device], after.away_bytes - before.away_bytes);
+  uint64_t had = before.bytes + reserved_bytes;
+  budget_release(allocation->device, allocation->backing, had > after.bytes ? had - after.bytes : 0);
 }
 
 uint64_t account_away_bytes(CUdevice device) { return atomic_load(&away[device]); }

@@ -26,6 +26,11 @@ void account_put_back(struct ledger *ledger, const struct allocation *taken);
 /* Unpin an allocation after a move; `pinned` is what ledger_pin said. */
 void account_unpin(const struct allocation *pinned, uint64_t away_bytes);
 
+/* Change an allocation by ledger_change, and the books with it; `reserved_bytes` have been reserved for what
+ * it costs more. */
+void account_change(const struct allocation *allocation, uint64_t reserved_bytes,
+                    void (*change)(struct allocation *, void *), void *argument);
+
 /* Converted and other movable bytes believed to be in host memory. */
 uint64_t account_away_bytes(CUdevice device);
 

@@ -11,6 +11,7 @@
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/account.h"
+#include "memory/deferred.h"
 #include "memory/device.h"
 #include "memory/pointers.h"
 #include "memory/reserves.h"
@@ -163,6 +164,7 @@ static void describe(CUdevice device, size_t *free_bytes, size_t *total_bytes) {
 
 CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total) {
   CUdevice device;
+  deferred_reap();
   CUresult result = driver.cuMemGetInfo_v2(free, total);
   if (result == CUDA_SUCCESS && free && total && device_current(&device, NULL)) {
     reserves_look(device);

@@ -1,97 +1,227 @@
-/* deferred.c - a list of allocations to be freed, each with the event that says when. */
+/*
+ * deferred.c - a queue of allocations for each stream that they have been freed on, each with the event that
+ * says when; and one for each GPU, of those whose event has come.
+ *
+ * Invariant: events of one stream come in the order of its queue, so only the oldest is asked about.
+ */
 #include "memory/deferred.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "gate/capture.h"
+#include "gate/streams.h"
 #include "interpose/driver.h"
 #include "memory/account.h"
 #include "memory/device.h"
 #include "memory/swap/swap.h"
 
+#define REUSE_DEPTH 16 /* so many of a stream are looked at for one to use again */
+
+/* More than that is not left to a GPU that is never idle. */
+#define DUE_MAX_BYTES (UINT64_C(256) << 20)
+
 struct deferred {
   struct deferred *next;
   struct allocation allocation;
   CUcontext event_context;
-  CUevent event;
-  bool held; /* its holder looks at it outside the lock: it stays in the list, and the context alive */
+  CUevent event;       /* NULL: it has come */
+  uint64_t generation; /* of the streams, when it was recorded */
+};
+
+struct queue {
+  struct queue *next;
+  CUstream stream;
+  CUcontext context; /* of the stream, and so of the events */
+  pthread_t thread;  /* whose default stream it is, if it is a thread's */
+  struct deferred *first, **end;
+  bool held; /* its holder works on the first item outside the lock: that stays, and its context alive */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while the driver is called */
 static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
-static struct deferred *list; /* oldest first */
-static struct deferred **tail = &list;
-static _Atomic size_t waiting; /* length of the list */
+static struct queue *queues; /* the one that was looked at last is the last one */
+static size_t queue_count;
+static struct queue due[DEVICES];
+static uint64_t due_bytes[DEVICES];
+static _Atomic size_t waiting; /* items in all queues */
+static struct ledger addresses = LEDGER_INITIALIZER;
 
 /* With the lock held. */
 
-static void link_last(struct deferred *item) {
+static void push(struct queue *queue, struct deferred *item) {
+  if (!queue->first)
+    queue->end = &queue->first;
   item->next = NULL;
-  *tail = item;
-  tail = &item->next;
-  atomic_fetch_add(&waiting, 1);
+  *queue->end = item;
+  queue->end = &item->next;
 }
 
-static void unlink_at(struct deferred **link) {
-  *link = (*link)->next;
+static struct deferred *unlink_at(struct queue *queue, struct deferred **link) {
+  struct deferred *item = *link;
+  *link = item->next;
   if (!*link)
-    tail = link;
-  atomic_fetch_sub(&waiting, 1);
+    queue->end = link;
+  return item;
 }
 
-static struct deferred **find_of(CUcontext context) {
-  struct deferred **link = &list;
-  while (*link && (*link)->event_context != context && (*link)->allocation.context != context)
+static void queue_link_last(struct queue *queue) {
+  struct queue **link = &queues;
+  while (*link)
     link = &(*link)->next;
-  return link;
+  queue->next = NULL;
+  *link = queue;
+  queue_count++;
+}
+
+static void queue_unlink(struct queue *queue) {
+  struct queue **link = &queues;
+  while (*link != queue)
+    link = &(*link)->next;
+  *link = queue->next;
+  queue_count--;
+}
+
+static void queue_drop_if_empty(struct queue *queue) {
+  if (queue->first || queue->held)
+    return;
+  queue_unlink(queue);
+  free(queue);
+}
+
+static struct queue *queue_find(CUstream stream, CUcontext context) {
+  struct queue *queue = queues;
+  while (queue && (queue->stream != stream || queue->context != context ||
+                   (stream == CU_STREAM_PER_THREAD && !pthread_equal(queue->thread, pthread_self()))))
+    queue = queue->next;
+  return queue;
+}
+
+/* Of a queue that is not held, so that it may be unlinked. Waits for one that is. */
+static struct deferred *take_of_queue(struct queue *queue, CUcontext context, bool *again) {
+  struct deferred **link = queue->first ? &queue->first : NULL;
+  while (link && *link && queue->context != context && (*link)->allocation.context != context)
+    link = &(*link)->next;
+  if (!link || !*link)
+    return NULL;
+  *again = queue->held;
+  if (queue->held)
+    pthread_cond_wait(&released, &lock);
+  return *again ? NULL : unlink_at(queue, link);
+}
+
+static struct deferred *find_and_take(CUcontext context, bool *again) {
+  struct deferred *item = NULL;
+  *again = false;
+  for (CUdevice device = 0; device < DEVICES && !item && !*again; device++)
+    if ((item = take_of_queue(&due[device], context, again)))
+      due_bytes[device] -= item->allocation.bytes;
+  for (struct queue *queue = queues; queue && !item && !*again;) {
+    struct queue *next = queue->next;
+    item = take_of_queue(queue, context, again);
+    if (item)
+      queue_drop_if_empty(queue);
+    queue = next;
+  }
+  return item;
 }
 
 /* Taking the lock. */
 
-static void append(struct deferred *item) {
+/* 0 or -ENOMEM. */
+static int append(struct deferred *item, CUstream stream) {
   pthread_mutex_lock(&lock);
-  link_last(item);
+  struct queue *queue = queue_find(stream, item->event_context);
+  if (!queue && (queue = malloc(sizeof *queue))) {
+    *queue = (struct queue){.stream = stream, .context = item->event_context, .thread = pthread_self()};
+    queue_link_last(queue);
+  }
+  if (queue) {
+    push(queue, item);
+    atomic_fetch_add(&waiting, 1);
+  }
   pthread_mutex_unlock(&lock);
+  return queue ? 0 : -ENOMEM;
 }
 
-static struct deferred *hold_first(void) {
+/* The queue that was looked at longest ago, of those that nobody looks at. */
+static struct queue *hold_next(void) {
   pthread_mutex_lock(&lock);
-  struct deferred *item = list;
-  while (item && item->held)
-    item = item->next;
-  if (item)
-    item->held = true;
+  struct queue *queue = queues;
+  while (queue && queue->held)
+    queue = queue->next;
+  if (queue) {
+    queue->held = true;
+    queue_unlink(queue);
+    queue_link_last(queue);
+  }
   pthread_mutex_unlock(&lock);
-  return item;
+  return queue;
 }
 
-/* A held item goes to the end of the list if it is to be looked at again, else out of it. */
-static void release(struct deferred *item, bool again) {
-  struct deferred **link = &list;
+static void release(struct queue *queue) {
   pthread_mutex_lock(&lock);
-  while (*link != item)
-    link = &(*link)->next;
-  unlink_at(link);
-  item->held = false;
-  if (again)
-    link_last(item);
+  queue->held = false;
+  queue_drop_if_empty(queue);
   pthread_cond_broadcast(&released);
   pthread_mutex_unlock(&lock);
 }
 
-/* Out of the list, and held by nobody; NULL: the context has none. */
-static struct deferred *take_of(CUcontext context) {
-  struct deferred **link;
+/* Done with the first item of a held queue, whose event has come: unified memory is due. The next one. */
+static struct deferred *pop(struct queue *queue, bool is_due) {
   pthread_mutex_lock(&lock);
-  while (*(link = find_of(context)) && (*link)->held)
-    pthread_cond_wait(&released, &lock);
-  struct deferred *item = *link;
-  if (item)
-    unlink_at(link);
+  struct deferred *item = unlink_at(queue, &queue->first), *next = queue->first;
+  CUdevice device = item->allocation.device;
+  item->event = NULL;
+  if (is_due) {
+    push(&due[device], item);
+    due_bytes[device] += item->allocation.bytes;
+  }
+  pthread_mutex_unlock(&lock);
+  if (!is_due) {
+    atomic_fetch_sub(&waiting, 1);
+    free(item);
+  }
+  return next;
+}
+
+/* Out of its queue, which nobody holds; NULL: the context has none. */
+static struct deferred *take_of(CUcontext context) {
+  bool again;
+  struct deferred *item;
+  pthread_mutex_lock(&lock);
+  do
+    item = find_and_take(context, &again);
+  while (again);
   pthread_mutex_unlock(&lock);
   return item;
 }
+
+/* What is due on the device, if anything and if nobody frees it already. */
+static struct queue *hold_due(CUdevice device) {
+  struct queue *queue = &due[device];
+  pthread_mutex_lock(&lock);
+  bool held = queue->first && !queue->held;
+  queue->held |= held;
+  pthread_mutex_unlock(&lock);
+  return held ? queue : NULL;
+}
+
+static uint64_t due_on(CUdevice device) {
+  pthread_mutex_lock(&lock);
+  uint64_t bytes = due[device].first && !due[device].held ? due_bytes[device] : 0;
+  pthread_mutex_unlock(&lock);
+  return bytes;
+}
+
+/* Its address may be given out again from now on. */
+static void forget(const struct allocation *allocation) {
+  ledger_take(&addresses, allocation->base, &(struct allocation){0});
+}
+
+/* The driver. */
 
 /* An event belongs to the context it is made in, which must be its stream's. */
 static bool enter_context_of(CUstream stream) {
@@ -115,62 +245,158 @@ CUresult deferred_free(const struct allocation *allocation, CUstream stream) {
   struct deferred *item = malloc(sizeof *item);
   if (!item)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  *item = (struct deferred){.allocation = *allocation};
+  *item = (struct deferred){.allocation = *allocation, .generation = streams_generation()};
   CUstreamCaptureMode mode = capture_relax();
   bool entered = enter_context_of(stream);
   driver.cuCtxGetCurrent(&item->event_context);
   CUresult result = record(&item->event, stream);
   if (entered)
     driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
+  if (result == CUDA_SUCCESS) {
+    ledger_insert(&addresses, allocation, NULL, NULL); /* without its entry, a second free passes: no more */
+    if (append(item, stream)) {
+      forget(allocation);
+      driver.cuEventDestroy_v2(item->event);
+      result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+  }
   capture_unrelax(mode);
-  if (result == CUDA_SUCCESS)
-    append(item);
-  else
+  if (result != CUDA_SUCCESS)
     free(item);
   return result;
 }
 
+bool deferred_holds(CUdeviceptr address) {
+  struct allocation found;
+  return atomic_load(&waiting) && ledger_find(&addresses, address, &found) && found.base == address;
+}
+
+static bool suits(const struct deferred *item, uint64_t span, const struct allocation *like) {
+  const struct allocation *allocation = &item->allocation;
+  return allocation->origin == ORIGIN_STREAM && allocation->span == span &&
+         allocation->device == like->device && allocation->context == like->context &&
+         allocation->pool == like->pool && item->generation == streams_generation();
+}
+
+/* A thread's default stream has no name by which it could be told from that of a later thread. */
+bool deferred_reuse(CUstream stream, uint64_t span, const struct allocation *like,
+                    struct allocation *reused) {
+  struct deferred *item = NULL;
+  if (!atomic_load_explicit(&waiting, memory_order_relaxed) || stream == CU_STREAM_PER_THREAD)
+    return false;
+  CUcontext context = streams_context(stream);
+  pthread_mutex_lock(&lock);
+  struct queue *queue = queue_find(stream, context);
+  struct deferred **link = queue && !queue->held ? &queue->first : NULL;
+  for (int i = 0; link && *link && !suits(*link, span, like); i++)
+    link = i < REUSE_DEPTH ? &(*link)->next : NULL;
+  if (link && *link) {
+    item = unlink_at(queue, link);
+    queue_drop_if_empty(queue);
+  }
+  pthread_mutex_unlock(&lock);
+  if (!item)
+    return false;
+  CUstreamCaptureMode mode = capture_relax();
+  driver.cuEventDestroy_v2(item->event);
+  capture_unrelax(mode);
+  forget(&item->allocation);
+  *reused = item->allocation;
+  atomic_fetch_sub(&waiting, 1);
+  free(item);
+  return true;
+}
+
 /* The driver may refuse only if the memory went with its context: then it is gone just the same. */
 static void free_memory(const struct allocation *allocation) {
+  forget(allocation);
   if (allocation->backing == BACKING_SWAP)
     swap_free(allocation, true);
   else
     driver.cuMemFree_v2(allocation->base);
 }
 
-static void free_now(struct deferred *item) {
-  driver.cuEventDestroy_v2(item->event);
-  free_memory(&item->allocation);
-  account_gone(&item->allocation);
-  release(item, false);
-  free(item);
+/* Of one stream, those whose event has come. */
+static void look_at(struct queue *queue, bool wait) {
+  for (struct deferred *item = queue->first; item;) {
+    if ((wait ? driver.cuEventSynchronize(item->event) : driver.cuEventQuery(item->event)) ==
+        CUDA_ERROR_NOT_READY)
+      return;
+    bool is_due = item->allocation.backing != BACKING_SWAP;
+    driver.cuEventDestroy_v2(item->event);
+    account_gone(&item->allocation);
+    if (!is_due)
+      free_memory(&item->allocation);
+    item = pop(queue, is_due);
+  }
 }
 
-/* Look at each item that waits now once, but for those that others look at. */
-static void reap(bool wait) {
+static void free_due(CUdevice device) {
+  struct queue *queue = hold_due(device);
+  for (struct deferred *item = queue ? queue->first : NULL; item;) {
+    free_memory(&item->allocation);
+    pthread_mutex_lock(&lock);
+    due_bytes[device] -= item->allocation.bytes;
+    pthread_mutex_unlock(&lock);
+    item = pop(queue, false);
+  }
+  if (!queue)
+    return;
+  pthread_mutex_lock(&lock);
+  queue->held = false;
+  pthread_cond_broadcast(&released);
+  pthread_mutex_unlock(&lock);
+}
+
+/* Asked with nothing held: it may wait for the end of a context's destruction, which waits for what is held.
+ */
+static bool is_idle(CUdevice device) {
+  capture_forbid();
+  bool idle = capture_count() == 0 && streams_ask(device) == STREAMS_FINISHED;
+  capture_allow();
+  return idle;
+}
+
+/* `wait`: for all events, and for the GPUs. `drained`: a device that is known to be idle, or -1. Of what is
+ * due on a busy GPU, `most_bytes` may stay. */
+static void reap(bool wait, CUdevice drained, uint64_t most_bytes) {
+  int saved = errno;
   CUstreamCaptureMode mode = capture_relax();
-  for (size_t left = atomic_load(&waiting); left; left--) {
-    struct deferred *item = hold_first();
-    if (!item)
-      break;
-    CUresult result = wait ? driver.cuEventSynchronize(item->event) : driver.cuEventQuery(item->event);
-    if (result == CUDA_ERROR_NOT_READY)
-      release(item, true);
-    else
-      free_now(item);
+  pthread_mutex_lock(&lock);
+  size_t left = queue_count;
+  pthread_mutex_unlock(&lock);
+  for (struct queue *queue; left && (queue = hold_next()); left--) {
+    look_at(queue, wait);
+    release(queue);
+  }
+  for (CUdevice device = 0; device < DEVICES; device++) {
+    uint64_t bytes = due_on(device);
+    if (bytes && (wait || device == drained || bytes > most_bytes || is_idle(device)))
+      free_due(device);
   }
   capture_unrelax(mode);
+  errno = saved;
 }
 
 void deferred_reap(void) {
   if (atomic_load_explicit(&waiting, memory_order_relaxed))
-    reap(false);
+    reap(false, -1, UINT64_MAX);
+}
+
+void deferred_reap_for_more(void) {
+  if (atomic_load_explicit(&waiting, memory_order_relaxed))
+    reap(false, -1, DUE_MAX_BYTES);
+}
+
+void deferred_reap_drained(CUdevice device) {
+  if (atomic_load(&waiting))
+    reap(false, device, UINT64_MAX);
 }
 
 bool deferred_reap_all(void) {
   if (!atomic_load(&waiting))
     return false;
-  reap(true);
+  reap(true, -1, 0);
   return true;
 }
 
@@ -186,22 +412,22 @@ static void wait_for_work(const struct deferred *item, CUcontext dying) {
   }
 }
 
-static void free_at_end(const struct deferred *item, CUcontext dying, bool memory_goes) {
-  bool swap = item->allocation.backing == BACKING_SWAP;
-  if (swap)
-    wait_for_work(item, dying);
-  if (swap || !memory_goes || item->allocation.context != dying)
-    free_memory(&item->allocation);
-}
-
 void deferred_context_destroyed(CUcontext context, bool memory_goes) {
   CUstreamCaptureMode mode = capture_relax();
-  for (struct deferred *item; (item = take_of(context));) {
-    free_at_end(item, context, memory_goes);
-    if (item->event_context != context)
+  for (struct deferred *item; (item = take_of(context)); free(item)) {
+    const struct allocation *allocation = &item->allocation;
+    bool swap = allocation->backing == BACKING_SWAP;
+    if (swap)
+      wait_for_work(item, context);
+    if (swap || !memory_goes || allocation->context != context)
+      free_memory(allocation);
+    else
+      forget(allocation);
+    if (item->event && item->event_context != context)
       driver.cuEventDestroy_v2(item->event);
-    account_gone(&item->allocation);
-    free(item);
+    if (item->event)
+      account_gone(allocation);
+    atomic_fetch_sub(&waiting, 1);
   }
   capture_unrelax(mode);
 }
@@ -209,7 +435,12 @@ void deferred_context_destroyed(CUcontext context, bool memory_goes) {
 void deferred_fork_child(void) {
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   released = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
-  list = NULL;
-  tail = &list;
+  queues = NULL;
+  queue_count = 0;
+  for (CUdevice device = 0; device < DEVICES; device++) {
+    due[device] = (struct queue){0};
+    due_bytes[device] = 0;
+  }
   atomic_store(&waiting, 0);
+  ledger_fork_child(&addresses);
 }

@@ -268,6 +268,24 @@ void ledger_unpin(struct ledger *ledger, uint64_t base, uint64_t away_bytes) {
   pthread_mutex_unlock(&ledger->lock);
 }
 
+bool ledger_change(struct ledger *ledger, uint64_t base, uint64_t sequence,
+                   void (*change)(struct allocation *, void *), void *argument, struct allocation *before,
+                   struct allocation *after) {
+  struct ledger_node *node;
+  pthread_mutex_lock(&ledger->lock);
+  while ((node = find_exact(ledger, base)) && node->allocation.sequence == sequence && !node->doomed &&
+         node->pins)
+    pthread_cond_wait(&ledger->unpinned, &ledger->lock);
+  bool alive = node && node->allocation.sequence == sequence && !node->doomed;
+  if (alive) {
+    *before = node->allocation;
+    change(&node->allocation, argument);
+    *after = node->allocation;
+  }
+  pthread_mutex_unlock(&ledger->lock);
+  return alive;
+}
+
 int ledger_snapshot(struct ledger *ledger, bool (*wanted)(const struct allocation *, void *), void *argument,
                     struct allocation **copy, size_t *count) {
   pthread_mutex_lock(&ledger->lock);

@@ -90,6 +90,13 @@ bool ledger_pin(struct ledger *ledger, uint64_t base, uint64_t sequence, struct 
 /* Undo ledger_pin, noting how many bytes are away now. */
 void ledger_unpin(struct ledger *ledger, uint64_t base, uint64_t away_bytes);
 
+/* Change what an allocation costs, or how much of it is away, while nobody has it pinned. `change` is called
+ * with the ledger locked: it must not call back. `before`, `after`: the allocation. False if it (with this
+ * sequence) is gone or going. */
+bool ledger_change(struct ledger *ledger, uint64_t base, uint64_t sequence,
+                   void (*change)(struct allocation *, void *), void *argument, struct allocation *before,
+                   struct allocation *after);
+
 /* Note the attribute of the allocation that contains `key`, if there is one. */
 void ledger_set_sync_memops(struct ledger *ledger, uint64_t key, bool value);
 

@@ -25,7 +25,7 @@ static CUresult alloc_once(CUdeviceptr *address, size_t bytes, CUdevice device) 
 
 CUresult managed_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
   CUdeviceptr base;
-  deferred_reap();
+  deferred_reap_for_more();
   CUresult result = alloc_once(&base, bytes, like->device);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && deferred_reap_all())
     result = alloc_once(&base, bytes, like->device);

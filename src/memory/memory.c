@@ -6,6 +6,7 @@
 #include "memory/device.h"
 #include "memory/peers.h"
 #include "memory/physical.h"
+#include "memory/placement.h"
 #include "memory/pools.h"
 #include "memory/populate.h"
 #include "memory/reserves.h"
@@ -47,6 +48,7 @@ static bool give_back_kept(CUdevice device, uint64_t room_bytes, struct memory_m
 enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
   if (!device_valid(device))
     return MEMORY_SETTLED;
+  deferred_reap_drained(device); /* what is being freed is in no ledger, so it could not leave */
   enum memory_progress progress = MEMORY_SETTLED;
   if (give_back_kept(device, room_bytes, moved))
     return MEMORY_MOVED;
@@ -112,6 +114,7 @@ void memory_fork_child(void) {
   deferred_fork_child();
   peers_fork_child();
   physical_fork_child();
+  placement_fork_child();
   pools_fork_child();
   populate_fork_child();
   reserves_fork_child();

@@ -6,6 +6,7 @@
 
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
+#include "memory/deferred.h"
 #include "memory/device.h"
 #include "memory/managed.h"
 #include "memory/physical.h"
@@ -100,6 +101,8 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
     swap_free(&old, false);
     return CUDA_SUCCESS;
   }
+  if (!ours && deferred_holds(dptr))
+    return CUDA_ERROR_INVALID_VALUE;
   CUresult result = driver.cuMemFree_v2(dptr);
   if (ours && result == CUDA_SUCCESS)
     plain_gone(&old);

@@ -14,6 +14,7 @@
 #include "interpose/driver.h"
 #include "memory/account.h"
 #include "memory/device.h"
+#include "memory/placement.h"
 #include "memory/pools.h"
 #include "memory/swap/swap.h"
 
@@ -48,8 +49,9 @@ static bool failure_logged[DEVICES];
 /* Part of an allocation that is pinned until it is queued. */
 struct piece {
   struct allocation pinned;
-  uint64_t start, bytes;
-  bool last; /* nothing of the allocation is left to move */
+  uint64_t start, bytes; /* an address */
+  bool last;             /* nothing of the allocation is left to move */
+  bool cut;              /* at the end of a run: more may move in the same step */
 };
 
 struct mover {
@@ -146,10 +148,12 @@ static bool plan_is_over(const struct plan *plan, bool out) {
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* What is away is always a part at the start of an allocation, which grows when moving out and shrinks, from
- * its end, when moving in: by whole pages, a little more out or a little less in than is asked for. */
+/* What is away is always a part at the start of an allocation (of what is to be on the card at all), which
+ * grows when moving out and shrinks, from its end, when moving in: by whole pages, a little more out or a
+ * little less in than is asked for. */
 static void choose_range(struct piece *piece, bool out, uint64_t wanted) {
   uint64_t away = piece->pinned.away_bytes, bytes = piece->pinned.bytes;
+  struct placement_run run = {.address = 0};
   uint64_t from = out || wanted >= away ? 0 : away - wanted, to = away;
   if (out) {
     from = away;
@@ -158,30 +162,40 @@ static void choose_range(struct piece *piece, bool out, uint64_t wanted) {
   } else {
     from = least((from + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES, away);
   }
-  piece->start = from;
+  if (to > from && !placement_run(&piece->pinned, out ? from : to - 1, &run)) {
+    *piece = (struct piece){.pinned = piece->pinned, .last = true};
+    return;
+  }
+  uint64_t run_end = run.at_bytes + run.bytes;
+  piece->cut = to > from && (out ? to > run_end : from < run.at_bytes);
+  if (piece->cut)
+    *(out ? &to : &from) = out ? run_end : run.at_bytes;
+  piece->start = run.address + (from - run.at_bytes);
   piece->bytes = to - from;
   piece->last = out ? to == bytes : from == 0;
 }
 
-/* Pin the plan's next allocation for the batch. True: done with it. */
-static bool add_piece(struct mover *mover) {
+enum added { PIECE_LAST, PIECE_CUT, PIECE_ENOUGH };
+
+/* Pin the plan's next allocation for the batch. */
+static enum added add_piece(struct mover *mover) {
   const struct part *part = &mover->plan->parts[mover->plan->next];
   struct piece *piece = &mover->batch[mover->pieces];
   if (!ledger_pin(&account_addresses, part->base, part->sequence, &piece->pinned))
-    return true;
+    return PIECE_LAST;
   choose_range(piece, mover->plan->out, mover->left_bytes);
   if (piece->bytes)
     mover->pieces++;
   else
     account_unpin(&piece->pinned, piece->pinned.away_bytes);
-  mover->left_bytes = piece->last ? mover->left_bytes - least(piece->bytes, mover->left_bytes) : 0;
-  return piece->last;
+  bool enough = !piece->last && !piece->cut;
+  mover->left_bytes = enough ? 0 : mover->left_bytes - least(piece->bytes, mover->left_bytes);
+  return piece->last ? PIECE_LAST : piece->cut ? PIECE_CUT : PIECE_ENOUGH;
 }
 
 static void queue_piece(struct mover *mover, struct piece *piece) {
   CUdevice to = mover->plan->out ? CU_DEVICE_CPU : mover->device;
-  CUresult result =
-      driver.cuMemPrefetchAsync(piece->pinned.base + piece->start, piece->bytes, to, mover->stream);
+  CUresult result = driver.cuMemPrefetchAsync(piece->start, piece->bytes, to, mover->stream);
   if (result == CUDA_SUCCESS)
     return;
   mover->left_bytes += piece->bytes;
@@ -194,7 +208,7 @@ static bool queue_together(struct mover *mover) {
   size_t sizes[BATCH_PIECES], first = 0;
   CUmemLocation to = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = mover->device};
   for (size_t i = 0; i < mover->pieces; i++) {
-    addresses[i] = mover->batch[i].pinned.base + mover->batch[i].start;
+    addresses[i] = mover->batch[i].start;
     sizes[i] = mover->batch[i].bytes;
   }
   return driver.cuMemPrefetchBatchAsync(addresses, sizes, mover->pieces, &to, &first, 1, 0, mover->stream) ==
@@ -221,11 +235,15 @@ static bool has_more(const struct mover *mover) {
   return mover->left_bytes && mover->plan->next < mover->plan->count;
 }
 
-/* A piece that is not the last of its allocation is the last of its step, so no allocation is in it twice. */
+/* A piece that is not the last of its allocation is the last of its batch, so no allocation is in it twice.
+ */
 static void queue_step(struct mover *mover) {
   do {
-    while (has_more(mover) && mover->pieces < mover->most_pieces)
-      mover->plan->next += add_piece(mover);
+    enum added added = PIECE_LAST;
+    while (has_more(mover) && mover->pieces < mover->most_pieces && added == PIECE_LAST) {
+      added = add_piece(mover);
+      mover->plan->next += added == PIECE_LAST;
+    }
     flush(mover);
   } while (has_more(mover));
 }

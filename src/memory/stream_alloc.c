@@ -83,7 +83,12 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, CUmemoryPool asked,
     return alloc_from_pool(dptr, bytes, asked, &pool, stream);
   struct allocation like = {
       .origin = ORIGIN_STREAM, .device = pool.device, .context = context, .pool = pool.handle};
-  return plain_alloc(dptr, bytes, &like);
+  struct allocation reused;
+  if (!deferred_reuse(stream, bytes, &like, &reused))
+    return plain_alloc(dptr, bytes, &like);
+  *dptr = reused.base;
+  account_add(&account_addresses, &reused);
+  return CUDA_SUCCESS;
 }
 
 /* The driver frees what comes from its pools, and device memory, in stream order; unified memory it does not,
@@ -95,9 +100,11 @@ static bool needs_deferral(const struct allocation *allocation) {
 
 static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
   struct allocation old;
-  if (is_capturing(stream) || !account_take(&account_addresses, dptr, &old))
+  if (is_capturing(stream))
     return driver.cuMemFreeAsync(dptr, stream);
   deferred_reap();
+  if (!account_take(&account_addresses, dptr, &old))
+    return deferred_holds(dptr) ? CUDA_ERROR_INVALID_VALUE : driver.cuMemFreeAsync(dptr, stream);
   bool deferred = needs_deferral(&old);
   CUresult result = deferred ? deferred_free(&old, stream) : driver.cuMemFreeAsync(dptr, stream);
   if (result != CUDA_SUCCESS)

@@ -106,6 +106,7 @@ CUresult cuEventQuery(CUevent hEvent) {
   CUresult result = process_check();
   if (result != CUDA_SUCCESS || hEvent == NULL)
     return hEvent ? result : CUDA_ERROR_INVALID_HANDLE;
+  process_count(hEvent->context->gpu, GS_SIM_event_queries, 1);
   pthread_mutex_lock(&objects_lock);
   result = check_ask_locked(hEvent);
   if (result == CUDA_SUCCESS && hEvent->recorded && !hEvent->recorded->done)

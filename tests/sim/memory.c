@@ -16,7 +16,7 @@ struct allocation {
   struct allocation *next; /* by offset */
   size_t offset, bytes;    /* as asked for */
   uint64_t id;
-  bool sync_memops;
+  bool sync_memops, leaving;
 };
 
 struct block {
@@ -363,7 +363,8 @@ static void info_fill(struct memory_info *info, const struct block *block,
                                .id = allocation->id,
                                .block_id = block->id,
                                .flags = block->owner.flags,
-                               .sync_memops = allocation->sync_memops};
+                               .sync_memops = allocation->sync_memops,
+                               .leaving = allocation->leaving};
 }
 
 bool memory_find(CUdeviceptr address, struct memory_info *info) {
@@ -374,6 +375,17 @@ bool memory_find(CUdeviceptr address, struct memory_info *info) {
     info_fill(info, block, *link);
   pthread_mutex_unlock(&memory.lock);
   return link != NULL;
+}
+
+bool memory_set_leaving(CUdeviceptr address, bool leaving) {
+  pthread_mutex_lock(&memory.lock);
+  struct block *block = table_find((uintptr_t)address);
+  struct allocation **link = block ? allocation_at(block, address) : NULL;
+  bool changes = link && (*link)->leaving != leaving;
+  if (changes)
+    (*link)->leaving = leaving;
+  pthread_mutex_unlock(&memory.lock);
+  return changes;
 }
 
 bool memory_set_sync_memops(CUdeviceptr address, bool value) {

@@ -59,6 +59,7 @@ struct memory_info {
   uint64_t id, block_id;
   unsigned flags;
   bool sync_memops;
+  bool leaving; /* freed in stream order: to the program it is gone */
 };
 
 CUresult memory_allocate(const struct memory_request *request, CUdeviceptr *address);
@@ -72,6 +73,8 @@ CUresult memory_free(CUdeviceptr address, unsigned kinds);
 CUresult memory_pin(CUdeviceptr address);
 
 bool memory_find(CUdeviceptr address, struct memory_info *info);
+/* Freed in stream order from now on, or not after all. False if it was already. */
+bool memory_set_leaving(CUdeviceptr address, bool leaving);
 /* False unless it is in device memory. */
 bool memory_set_sync_memops(CUdeviceptr address, bool value);
 /* Whether all of the range is known memory. */

@@ -57,7 +57,7 @@ static CUresult free_memory(CUdeviceptr address, unsigned kinds) {
     result = capture_check_unsafe();
   if (result != CUDA_SUCCESS || address == 0)
     return result;
-  if (!memory_find(address, &info) || info.base != address || !(KIND_BIT(info.kind) & kinds))
+  if (!memory_find(address, &info) || info.base != address || info.leaving || !(KIND_BIT(info.kind) & kinds))
     return CUDA_ERROR_INVALID_VALUE;
   gpu_drain(info.gpu);
   return memory_free(address, kinds);

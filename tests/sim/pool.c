@@ -315,7 +315,14 @@ static CUresult free_async(CUdeviceptr address, CUstream handle) {
     return result;
   struct work work = {.kind = WORK_FREE, .gpu = stream->context->gpu, .free = {.at = address}};
   result = free_check(address);
-  return result == CUDA_SUCCESS ? stream_submit(stream, &work) : result;
+  if (result != CUDA_SUCCESS || stream_captures(stream)) /* what a graph frees, each launch of it frees */
+    return result == CUDA_SUCCESS ? stream_submit(stream, &work) : result;
+  if (!memory_set_leaving(address, true))
+    return CUDA_ERROR_INVALID_VALUE;
+  result = stream_submit(stream, &work);
+  if (result != CUDA_SUCCESS)
+    memory_set_leaving(address, false);
+  return result;
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) { return free_async(dptr, hStream); }

@@ -34,6 +34,7 @@
   X(copies)                /* copies and memory sets run to their end */                                     \
   X(prefetches)                                                                                              \
   X(events)          /* recorded */                                                                          \
+  X(event_queries)   /* cuEventQuery, whatever it said */                                                    \
   X(submitted)       /* pieces of work handed to streams */                                                  \
   X(context_queries) /* cuCtxGetCurrent with one current: what a gate that is not open has to ask */         \
   X(overlaps) /* kernels, copies, sets, prefetches of this process that started while another one had work   \

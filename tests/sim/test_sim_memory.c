@@ -97,6 +97,8 @@ static void test_pool(void) {
   OK(cuMemAllocAsync(&at, 64 * MIB, NULL));
   OK(fill(&gpu, NULL, at, 64 * MIB, 1));
   OK(cuMemFreeAsync(at, NULL));
+  CHECK_EQ(cuMemFreeAsync(at, NULL), CUDA_ERROR_INVALID_VALUE);
+  CHECK_EQ(cuMemFree(at), CUDA_ERROR_INVALID_VALUE);
   OK(cuStreamSynchronize(NULL));
   CHECK_EQ(pool_value(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 64 * MIB);
   CHECK_EQ(pool_value(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);

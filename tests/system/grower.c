@@ -1,14 +1,25 @@
 /*
  * grower.c - allocates more while it runs. usage: grower BYTES. Says "grown" for each line that it reads,
- * when it has BYTES more and has used them; at the end of its input it checks all of it and says "ok".
+ * when it has BYTES more and has used them; "passed" for the line "pass", when it has had BYTES in stream
+ * order, used them, and freed them, without a wait. At the end of its input it checks all that it has and
+ * says "ok".
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "gpu.h"
 
 #define MOST 64
 #define SEED 3
+
+static void pass(const struct gpu *gpu, CUstream stream, uint64_t words) {
+  CUdeviceptr at;
+  MUST(cuMemAllocAsync(&at, words * sizeof(uint64_t), stream));
+  gpu_fill(gpu, stream, at, words, SEED);
+  MUST(cuMemFreeAsync(at, stream));
+  gpu_say("passed");
+}
 
 int main(int argc, char **argv) {
   CUdeviceptr at[MOST];
@@ -21,6 +32,10 @@ int main(int argc, char **argv) {
   gpu_start(&gpu, 0);
   CUstream stream = gpu_stream();
   while (count < MOST && fgets(line, sizeof line, stdin)) {
+    if (strcmp(line, "pass\n") == 0) {
+      pass(&gpu, stream, words);
+      continue;
+    }
     at[count] = gpu_alloc(words);
     gpu_fill(&gpu, stream, at[count], words, SEED + (uint64_t)count);
     MUST(cuStreamSynchronize(stream));

@@ -10,6 +10,7 @@
  *   --gpus N         and over so many GPUs (1)        --async       allocate in stream order
  *   --capture        capture each round in a graph    --managed     allocate unified memory
  *   --wait           after "ready", wait for a line   --progress    say "round N"
+ *   --scratch SIZE   memory that each round allocates and frees in stream order (0)
  *   --retain         two more threads retain and release the primary context all the while
  *
  * Says on stdout: ready, filled, round N, verified BYTES, ok; or "error ..." and exits with 1.
@@ -38,7 +39,7 @@
 #define BLOCK_THREADS 256
 
 static struct {
-  uint64_t bytes, spin_ns;
+  uint64_t bytes, spin_ns, scratch_bytes;
   int buffers, rounds, workers, contexts, gpus;
   int async, capture, managed, wait, progress, retain;
 } options = {.bytes = 64 << 20, .buffers = 2, .rounds = 10, .workers = 1, .contexts = 1, .gpus = 1};
@@ -112,7 +113,17 @@ static void launch_spin(struct worker *worker) {
        "cuLaunchKernel(spin)");
 }
 
+static void use_scratch(struct worker *worker, uint64_t round) {
+  CUdeviceptr at;
+  uint64_t words = options.scratch_bytes / sizeof(uint64_t);
+  must(cuMemAllocAsync(&at, options.scratch_bytes, worker->stream), "cuMemAllocAsync");
+  launch(worker, worker->fill, words, (void *[]){&at, &words, &round});
+  must(cuMemFreeAsync(at, worker->stream), "cuMemFreeAsync");
+}
+
 static void submit_round(struct worker *worker, uint64_t round) {
+  if (options.scratch_bytes)
+    use_scratch(worker, round);
   for (int b = 0; b < options.buffers; b++)
     launch_add(worker, b, round_delta(round));
   if (options.spin_ns)
@@ -309,6 +320,7 @@ static void parse_options(int argc, char **argv) {
                                        {"workers", 1, NULL, 'w'},
                                        {"contexts", 1, NULL, 'c'},
                                        {"gpus", 1, NULL, 'g'},
+                                       {"scratch", 1, NULL, 'm'},
                                        {"async", 0, &options.async, 1},
                                        {"capture", 0, &options.capture, 1},
                                        {"managed", 0, &options.managed, 1},
@@ -318,6 +330,7 @@ static void parse_options(int argc, char **argv) {
                                        {NULL, 0, NULL, 0}};
   for (int option; (option = getopt_long(argc, argv, "", list, NULL)) != -1;) {
     bool wrong = option == '?' || (option == 'b' && parse_bytes(optarg, &options.bytes) != 0) ||
+                 (option == 'm' && parse_bytes(optarg, &options.scratch_bytes) != 0) ||
                  (option == 's' && parse_duration_ns(optarg, &options.spin_ns) != 0);
     if (wrong)
       exit(2);

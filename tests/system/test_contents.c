@@ -206,16 +206,21 @@ static void run(const struct storm *wanted) {
 
 /* ---- tests ---- */
 
-#define SMALL                                                                                                \
-  .card = "small", .bytes = "24M", .threads = "2", .quantum_least_ns = 5 * NS_PER_MS,                        \
-  .quantum_most_ns = 20 * NS_PER_MS, .capacity_least = 36 * MIB, .capacity_most = 96 * MIB, .seconds = 10,   \
-  .handovers = 250, .moved_bytes = 200 * MIB
+#define SMALL .card = "small", ON_ANY
+#define ON_ANY                                                                                               \
+  .bytes = "24M", .threads = "2", .quantum_least_ns = 5 * NS_PER_MS, .quantum_most_ns = 20 * NS_PER_MS,      \
+  .capacity_least = 36 * MIB, .capacity_most = 96 * MIB, .seconds = 10, .handovers = 250,                    \
+  .moved_bytes = 200 * MIB
 
 #define ALL(kind)                                                                                            \
   { kind, kind, kind }
 
 TEST(managed) { run(&(struct storm){SMALL, .memory = ALL("managed"), .kill_daemon = true}); }
 TEST(swap) { run(&(struct storm){SMALL, .memory = ALL("swap"), .kill_daemon = true}); }
+TEST(on_an_old_driver) {
+  run(&(struct storm){
+      .card = "small,driver_version=12020", ON_ANY, .memory = {"swap", "managed", "managed"}});
+}
 TEST(mixed) {
   run(&(struct storm){SMALL, .memory = {"swap", "managed", "swap", "managed"}, .kill_daemon = true});
 }

@@ -54,6 +54,20 @@ static void run_jobs(int count, const char *bytes, const char *rounds) {
   scene_end(&scene);
 }
 
+/* What has been freed keeps no room on the card from the other one: no turn waits for the grace. */
+TEST(in_stream_order_on_an_old_driver) {
+  struct process *jobs[2];
+  begin("small,capacity=32MiB,driver_version=12020", "on", "0.005");
+  for (int i = 0; i < 2; i++)
+    jobs[i] = scene_start(&scene, NULL, "job", "--wait", "--async", "--bytes", "16M", "--scratch", "8M",
+                          "--rounds", "60", NULL);
+  release_all(jobs, 2);
+  finish_all(jobs, 2);
+  scene_check_no_overlaps(&scene, 0);
+  CHECK(handovers() >= 4, "%llu hand-overs", (unsigned long long)handovers());
+  scene_end(&scene);
+}
+
 TEST(two) { run_jobs(2, "24M", "60"); }
 TEST(ten) { run_jobs(10, "8M", "30"); }
 TEST(fifty) { run_jobs(50, "2M", "10"); }
@@ -122,6 +136,34 @@ TEST(threads) { run_shapes("small,capacity=32MiB", 1, "4", "1", NULL); }
 TEST(contexts) { run_shapes("small,capacity=32MiB", 1, "4", "3", NULL); }
 TEST(two_gpus) { run_shapes("small,capacity=32MiB,gpus=2", 2, "4", "1", NULL); }
 TEST(stream_ordered_allocation) { run_shapes("small,capacity=32MiB", 1, "4", "1", "--async"); }
+/* What a program wants in host memory takes no room on the card, nor any time at turns. */
+static void run_table(const char *how) {
+  struct process *jobs[2];
+  begin("small,capacity=64MiB", "on", "0.005");
+  jobs[0] = scene_start(&scene, NULL, "tabler", how, "50331648", NULL);
+  jobs[1] = scene_start(&scene, NULL, "job", "--bytes", "16M", "--rounds", "0", "--progress", NULL);
+  uint64_t deadline = deadline_in(PROCESS_LIMIT_S);
+  do {
+    CHECK(deadline_left_ms(deadline) > 0, "few hand-overs");
+    for (int i = 0; i < 2; i++)
+      process_expect(jobs[i], "round ", NULL, 0);
+  } while (handovers() < 20);
+  struct gs_sim_process table = scene_process(&scene, jobs[0], 0);
+  uint64_t in = table.counters[GS_SIM_prefetched_in_bytes], out = table.counters[GS_SIM_prefetched_out_bytes];
+  CHECK(in + out < 50331648, "%llu bytes in, %llu out", (unsigned long long)in, (unsigned long long)out);
+  for (int i = 0; i < 2; i++)
+    process_close_input(jobs[i]);
+  finish_all(jobs, 2);
+  scene_end(&scene);
+}
+
+TEST(table_advised) { run_table("advised"); }
+TEST(table_advised_at) { run_table("advised_at"); }
+TEST(table_moved) { run_table("moved"); }
+TEST(table_moved_thread) { run_table("moved_thread"); }
+TEST(table_moved_at) { run_table("moved_at"); }
+TEST(table_moved_at_thread) { run_table("moved_at_thread"); }
+TEST(table_moved_in_a_batch) { run_table("batch"); }
 TEST(own_unified_memory) { run_shapes("small,capacity=32MiB", 1, "2", "1", "--managed"); }
 
 static bool have_handed_over(const struct scene_status *status, const void *times) {

@@ -309,8 +309,8 @@ TEST(managed_runs_at_its_target) {
   finish();
 }
 
-static void start_grower(environment_list environment) {
-  begin(CARD);
+static void start_grower(environment_list environment, const char *card) {
+  begin(card);
   job = scene_start(&scene, environment, "grower", "33554432", NULL);
   fake_accept(&fake, 1024 * MIB, GS_MEMORY_MANAGED);
   process_say(job, "first");
@@ -321,9 +321,30 @@ static void start_grower(environment_list environment) {
   process_expect(job, "grown", NULL, 0);
 }
 
+/* What has been freed in stream order leaves, too, where the driver frees none of our memory so. */
+static void leave_after_a_free(environment_list environment) {
+  start_grower(environment, CARD ",driver_version=12020");
+  fake_tell_room(&fake, 96 * MIB);
+  process_say(job, "pass");
+  fake_await_used(&fake, 64 * MIB);
+  process_expect(job, "passed", NULL, 0);
+  drop_and_evict();
+  CHECK(card_bytes() == 0, "%llu bytes stay", (unsigned long long)card_bytes());
+  process_say(job, "more");
+  fake_await_request(&fake);
+  fake.target_bytes = fake.used_bytes;
+  fake_grant(&fake, 96 * MIB);
+  fake_await_active(&fake);
+  process_expect(job, "grown", NULL, 0);
+  finish();
+}
+
+TEST(freed_in_stream_order_managed) { leave_after_a_free(managed); }
+TEST(freed_in_stream_order_swap) { leave_after_a_free(swap); }
+
 /* What is made while others run comes with the next grant, before the gate opens. */
 TEST(made_meanwhile) {
-  start_grower(managed);
+  start_grower(managed, CARD);
   drop(96 * MIB);
   process_say(job, "second");
   fake_await_request(&fake);
@@ -345,7 +366,7 @@ static void check_waits(void) {
 }
 
 TEST(allocation_waits_for_room) {
-  start_grower(swap);
+  start_grower(swap, CARD);
   process_say(job, "second");
   check_waits();
   fake_tell_room(&fake, 63 * MIB);
@@ -357,7 +378,7 @@ TEST(allocation_waits_for_room) {
 
 /* While it waits, it holds nobody up; it gets its memory with the next grant. */
 TEST(drop_while_allocation_waits) {
-  start_grower(swap);
+  start_grower(swap, CARD);
   process_say(job, "second");
   check_waits();
   drop_and_evict();
@@ -389,7 +410,7 @@ TEST(drop_that_waits_for_an_allocation) {
 }
 
 TEST(waiting_for_room_is_not_idle) {
-  start_grower(swap);
+  start_grower(swap, CARD);
   process_say(job, "second");
   check_waits();
   fake_want(&fake);
@@ -403,7 +424,7 @@ TEST(waiting_for_room_is_not_idle) {
 }
 
 TEST(daemon_lost_while_allocation_waits) {
-  start_grower(swap);
+  start_grower(swap, CARD);
   process_say(job, "second");
   check_waits();
   fake_hang_up(&fake);

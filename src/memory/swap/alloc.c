@@ -210,7 +210,7 @@ CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation 
   uint64_t span = bytes < SHARED_BELOW_BYTES ? round_up(bytes, UNIT_BYTES) : bytes;
   CUstreamCaptureMode mode = capture_relax();
   free_reap(space);
-  deferred_reap();
+  deferred_reap_for_more();
   CUresult result = alloc_once(space, span, &extent);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && deferred_reap_all())
     result = alloc_once(space, span, &extent);

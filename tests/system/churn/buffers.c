@@ -25,6 +25,22 @@ static CUresult pitched_allocate(struct worker *worker, struct buffer *buffer) {
   return result;
 }
 
+/* Half of them have a part that is to live in host memory. */
+static CUresult managed_allocate(struct worker *worker, struct buffer *buffer) {
+#if CUDA_VERSION >= 13000
+  const CUmemLocation host = {.type = CU_MEM_LOCATION_TYPE_HOST};
+#else
+  const CUdevice host = CU_DEVICE_CPU;
+#endif
+  CUresult result = cuMemAllocManaged(&buffer->at, buffer->bytes, CU_MEM_ATTACH_GLOBAL);
+  if (result == CUDA_SUCCESS && one_in(worker, 2)) {
+    uint64_t from = random_below(worker, buffer->bytes);
+    MUST(cuMemAdvise(buffer->at + from, random_below(worker, buffer->bytes - from) + 1,
+                     CU_MEM_ADVISE_SET_PREFERRED_LOCATION, host));
+  }
+  return result;
+}
+
 static CUresult allocate(struct worker *worker, struct buffer *buffer) {
   CUstream stream = worker->lanes[buffer->lane].stream;
   switch (buffer->kind) {
@@ -35,7 +51,7 @@ static CUresult allocate(struct worker *worker, struct buffer *buffer) {
   case BUFFER_POOL:
     return cuMemAllocFromPoolAsync(&buffer->at, buffer->bytes, worker->place->pool, stream);
   case BUFFER_MANAGED:
-    return cuMemAllocManaged(&buffer->at, buffer->bytes, CU_MEM_ATTACH_GLOBAL);
+    return managed_allocate(worker, buffer);
   default:
     return cuMemAlloc(&buffer->at, buffer->bytes);
   }

@@ -10,6 +10,7 @@
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
+#include "gate/streams.h"
 #include "interpose/driver.h"
 #include "memory/memory.h"
 #include "settings.h"
@@ -57,6 +58,10 @@ CUdevice contexts_device(CUcontext context) {
 unsigned capture_count(void) { return fake.capturing; }
 void capture_forbid(void) {}
 void capture_allow(void) {}
+enum streams_state streams_ask(CUdevice device) {
+  return device == 0 && (fake.events_pending || fake.streams_busy) ? STREAMS_BUSY : STREAMS_FINISHED;
+}
+uint64_t streams_generation(void) { return fake.streams_gone; }
 
 struct client_bounds client_bounds(CUdevice device) {
   (void)device;
@@ -166,6 +171,11 @@ static void drop(int i) {
   rows[i].kind = FAKE_NONE;
   free(rows[i].away);
   rows[i].away = NULL;
+}
+
+bool fake_is_away(CUdeviceptr address) {
+  int i = find(address);
+  return i >= 0 && rows[i].away[(address - rows[i].base) / PAGE];
 }
 
 uint64_t fake_away_bytes(void) {

@@ -27,8 +27,10 @@ struct fake {
   bool no_managed_pools;     /* a driver before CUDA 13 */
   bool no_mapping;           /* no physical memory that can be mapped */
   CUresult refuse_peer;
-  bool capturing;        /* every stream is */
-  bool events_pending;   /* no event has completed yet */
+  bool capturing;      /* every stream is */
+  bool events_pending; /* no event has completed yet */
+  bool streams_busy;   /* one that none of the events is of */
+  uint64_t streams_gone;
   CUresult refuse_alloc; /* what allocations answer, until reset */
   CUresult refuse_free;
   CUresult refuse_prefetch;
@@ -65,6 +67,7 @@ unsigned fake_live(void);
 
 /* Unified memory that prefetches have moved to the host and not back. */
 uint64_t fake_away_bytes(void);
+bool fake_is_away(CUdeviceptr address);
 
 /* Of this thread, as it is now. */
 CUstreamCaptureMode fake_mode(void);

@@ -13,6 +13,7 @@
 #include "common/host.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
+#include "gate/streams.h"
 #include "gpushare/protocol.h"
 #include "interpose/driver.h"
 #include "memory/reserves.h"
@@ -71,6 +72,11 @@ void client_memory_short(CUdevice device, uint64_t bytes) {
 unsigned capture_count(void) { return world.capturing; }
 void capture_forbid(void) { world.captures_forbidden++; }
 void capture_allow(void) { world.captures_forbidden--; }
+enum streams_state streams_ask(CUdevice device) {
+  (void)device;
+  return STREAMS_FINISHED;
+}
+uint64_t streams_generation(void) { return 0; }
 
 bool contexts_each(CUdevice device, bool (*visit)(CUcontext context, void *argument), void *argument) {
   bool more = true;

@@ -10,6 +10,7 @@
 #include "interpose/hooks.h"
 #include "memory/account.h"
 #include "memory/memory.h"
+#include "memory/placement.h"
 #include "memory/residency.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -176,6 +177,111 @@ START_TEST(pinned_memory_stays_and_the_programs_own_goes_last) {
 }
 END_TEST
 
+/* The program's own unified memory, and what it says about parts of it. */
+
+#define OWN_PAGES 64
+#define PAGE_BYTES (2 * MIB)
+
+static CUdeviceptr get_own(void) {
+  CUdeviceptr own;
+  ck_assert_int_eq(hook_cuMemAllocManaged(&own, OWN_PAGES * PAGE_BYTES, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  return own;
+}
+
+static void prefer(CUdeviceptr own, unsigned from, unsigned end, CUdevice device) {
+  ck_assert_int_eq(hook_cuMemAdvise(own + from * PAGE_BYTES, (end - from) * PAGE_BYTES,
+                                    CU_MEM_ADVISE_SET_PREFERRED_LOCATION, device),
+                   CUDA_SUCCESS);
+}
+
+START_TEST(what_the_program_wants_in_host_memory_stays_there) {
+  CUdeviceptr own = get_own();
+  prefer(own, 8, 24, CU_DEVICE_CPU);
+  ck_assert_uint_eq(memory_usage(0).total_bytes, 48 * PAGE_BYTES);
+  ck_assert_uint_eq(resident(), 48 * PAGE_BYTES);
+  placement_moved(own + 40 * PAGE_BYTES, 8 * PAGE_BYTES, CU_DEVICE_CPU);
+  ck_assert_uint_eq(resident(), 40 * PAGE_BYTES);
+  ck_assert_uint_eq(leave(0), 40 * PAGE_BYTES);
+  ck_assert_uint_eq(fake_away_bytes(), 40 * PAGE_BYTES);
+  ck_assert(!fake_is_away(own + 8 * PAGE_BYTES) && !fake_is_away(own + 47 * PAGE_BYTES));
+  ck_assert(fake_is_away(own + 7 * PAGE_BYTES) && fake_is_away(own + 48 * PAGE_BYTES));
+  ck_assert_uint_eq(come(UINT64_MAX), 40 * PAGE_BYTES);
+  ck_assert_uint_eq(fake.bytes_in, 40 * PAGE_BYTES);
+  hook_cuMemAdvise(own, OWN_PAGES * PAGE_BYTES, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, 0);
+  ck_assert_uint_eq(memory_usage(0).total_bytes, OWN_PAGES * PAGE_BYTES);
+  prefer(own, 0, OWN_PAGES, CU_DEVICE_CPU);
+  ck_assert_uint_eq(memory_usage(0).total_bytes, 0);
+  placement_moved(own, PAGE_BYTES, 0);
+  ck_assert_uint_eq(resident(), PAGE_BYTES);
+  ck_assert_int_eq(hook_cuMemFree_v2(own), CUDA_SUCCESS);
+  ck_assert_uint_eq(memory_usage(0).total_bytes, 0);
+}
+END_TEST
+
+START_TEST(advice_that_says_nothing_of_a_place_changes_nothing) {
+  CUdeviceptr own = get_own(), converted = get(2 * MIB);
+  uint64_t all = resident();
+  hook_cuMemAdvise(own, PAGE_BYTES, CU_MEM_ADVISE_SET_READ_MOSTLY, CU_DEVICE_CPU);
+  hook_cuMemAdvise(own, PAGE_BYTES, CU_MEM_ADVISE_SET_ACCESSED_BY, CU_DEVICE_CPU);
+  hook_cuMemAdvise(converted, 2 * MIB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU);
+  hook_cuMemAdvise(1, PAGE_BYTES, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU);
+  ck_assert_uint_eq(resident(), all);
+}
+END_TEST
+
+START_TEST(a_new_allocation_has_no_advice_of_its_predecessor) {
+  CUdeviceptr own = get_own();
+  prefer(own, 0, OWN_PAGES, CU_DEVICE_CPU);
+  struct allocation next = {
+      .base = own, .span = 8 * PAGE_BYTES, .bytes = 8 * PAGE_BYTES, .backing = BACKING_APP};
+  struct placement_run run;
+  ck_assert_int_eq(budget_reserve(0, BACKING_APP, next.bytes), 0);
+  account_add(&account_addresses, &next);
+  next.bytes--; /* asks the table */
+  ck_assert(placement_run(&next, 0, &run));
+  ck_assert_uint_eq(run.bytes, 8 * PAGE_BYTES);
+}
+END_TEST
+
+/* Random advice between random moves: what moves is what is to be on the card, page by page, and the books
+ * know what they count. */
+START_TEST(random_advice_matches_a_model) {
+  bool on_host[OWN_PAGES] = {false}, was_away[OWN_PAGES];
+  CUdeviceptr own = get_own(), other = get(4 * PAGE_BYTES);
+  srand((unsigned)_i);
+  for (int step = 0; step < 300; step++) {
+    unsigned from = (unsigned)rand() % OWN_PAGES, end = from + 1 + (unsigned)rand() % (OWN_PAGES - from);
+    bool host = rand() % 2, out = rand() % 2;
+    prefer(own, from, end, host ? CU_DEVICE_CPU : 0);
+    uint64_t total = 4 * PAGE_BYTES;
+    for (unsigned i = 0; i < OWN_PAGES; i++) {
+      on_host[i] = i >= from && i < end ? host : on_host[i];
+      was_away[i] = fake_is_away(own + i * PAGE_BYTES);
+      total += on_host[i] ? 0 : PAGE_BYTES;
+    }
+    ck_assert_uint_eq(memory_usage(0).total_bytes, total);
+    ck_assert_uint_le(account_away_bytes(0), total);
+    struct memory_moved moved = move_to(rand() % 3 ? (unsigned)rand() % OWN_PAGES * PAGE_BYTES
+                                        : out      ? 0
+                                                   : UINT64_MAX);
+    ck_assert(!moved.in_bytes || !moved.out_bytes);
+    bool ends_there = account_unified_bytes(0) == 0;
+    for (unsigned i = 0; i < OWN_PAGES; i++)
+      if (on_host[i])
+        ck_assert_int_eq(fake_is_away(own + i * PAGE_BYTES), was_away[i]);
+    if (rand() % 4)
+      continue;
+    move_to(0); /* twice: a part that was taken back while it was away may have been believed there */
+    move_to(UINT64_MAX);
+    move_to(ends_there ? UINT64_MAX : 0);
+    for (unsigned i = 0; i < OWN_PAGES; i++)
+      if (!on_host[i])
+        ck_assert_int_eq(fake_is_away(own + i * PAGE_BYTES), !ends_there);
+    ck_assert_int_eq(fake_is_away(other), !ends_there);
+  }
+}
+END_TEST
+
 START_TEST(memory_made_while_others_hold_the_card_comes_with_the_grant) {
   fake_gate_open = false;
   get(8 * MIB);
@@ -297,6 +403,10 @@ int main(void) {
   tcase_add_test(cases, the_plan_is_renewed);
   tcase_add_test(cases, the_oldest_comes_first);
   tcase_add_test(cases, pinned_memory_stays_and_the_programs_own_goes_last);
+  tcase_add_test(cases, what_the_program_wants_in_host_memory_stays_there);
+  tcase_add_test(cases, advice_that_says_nothing_of_a_place_changes_nothing);
+  tcase_add_test(cases, a_new_allocation_has_no_advice_of_its_predecessor);
+  tcase_add_loop_test(cases, random_advice_matches_a_model, 1, 9);
   tcase_add_test(cases, memory_made_while_others_hold_the_card_comes_with_the_grant);
   tcase_add_test(cases, no_more_comes_back_than_the_card_holds);
   tcase_add_test(cases, what_is_refused_stays);

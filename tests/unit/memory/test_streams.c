@@ -253,14 +253,75 @@ START_TEST(emulated_memory_is_freed_only_after_the_streams_work) {
   fake.events_pending = true;
   ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM), CUDA_SUCCESS);
   ck_assert_ptr_eq(fake.last_stream, STREAM);
-  CUdeviceptr other = get(MIB);
+  CUdeviceptr other = get(2 * MIB);
   ck_assert_int_eq(fake_kind(address), FAKE_MANAGED); /* the stream may still use it */
-  ck_assert_uint_eq(used(), 2 * MIB);
+  ck_assert_uint_eq(used(), 3 * MIB);
   fake.events_pending = false;
   ck_assert_int_eq(hook_cuMemFreeAsync(other, STREAM), CUDA_SUCCESS);
   ck_assert_int_eq(fake_kind(address), FAKE_NONE);
-  ck_assert_uint_eq(used(), MIB);
+  ck_assert_uint_eq(used(), 2 * MIB);
   ck_assert_uint_eq(fake.strict_calls, 0);
+}
+END_TEST
+
+START_TEST(emulated_memory_is_used_again_on_the_same_stream_at_once) {
+  fake.no_managed_pools = true;
+  CUdeviceptr address = get(MIB), other;
+  fake.events_pending = true;
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemAllocAsync(&other, MIB, FAKE_OTHER_STREAM), CUDA_SUCCESS);
+  ck_assert_uint_ne(other, address);
+  ck_assert_uint_ne(get(2 * MIB), address);
+  ck_assert_uint_eq(get(MIB), address);
+  ck_assert_uint_ne(get(MIB), address);
+  ck_assert_uint_eq(used(), 5 * MIB);
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM),
+                   CUDA_SUCCESS); /* it is a new one, to be freed once */
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM), CUDA_ERROR_INVALID_VALUE);
+  fake.streams_gone++; /* the handle may be another stream's now */
+  ck_assert_uint_ne(get(MIB), address);
+}
+END_TEST
+
+static size_t left(void) {
+  size_t free_bytes, total_bytes;
+  ck_assert_int_eq(hook_cuMemGetInfo_v2(&free_bytes, &total_bytes), CUDA_SUCCESS);
+  return free_bytes;
+}
+
+/* The driver would wait for the other streams. */
+START_TEST(emulated_memory_is_freed_while_the_gpu_is_idle) {
+  fake.no_managed_pools = true;
+  CUdeviceptr address = get(200 * MIB), other = get(100 * MIB);
+  fake.streams_busy = true;
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM), CUDA_SUCCESS);
+  ck_assert_uint_eq(left(), FAKE_CARD_BYTES - 100 * MIB);
+  ck_assert_int_eq(fake_kind(address), FAKE_MANAGED);
+  ck_assert_int_eq(hook_cuMemFree_v2(address), CUDA_ERROR_INVALID_VALUE);
+  if (_i == 0) {
+    fake.streams_busy = false;
+    ck_assert_uint_eq(left(), FAKE_CARD_BYTES - 100 * MIB);
+  } else { /* it is never idle */
+    ck_assert_int_eq(hook_cuMemFreeAsync(other, STREAM), CUDA_SUCCESS);
+    ck_assert_uint_eq(left(), FAKE_CARD_BYTES);
+    ck_assert_int_eq(fake_kind(address), FAKE_MANAGED);
+    get(MIB);
+    ck_assert_int_eq(fake_kind(other), FAKE_NONE);
+  }
+  ck_assert_int_eq(fake_kind(address), FAKE_NONE);
+  ck_assert_uint_eq(fake.strict_calls, 0);
+}
+END_TEST
+
+START_TEST(at_a_hand_over_it_is_freed_before_anything_moves) {
+  struct memory_moved moved = {.out_bytes = 0};
+  fake.no_managed_pools = true;
+  CUdeviceptr address = get(8 * MIB);
+  fake.streams_busy = true;
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM), CUDA_SUCCESS);
+  ck_assert_int_eq(memory_step(0, 0, &moved), MEMORY_SETTLED);
+  ck_assert_int_eq(fake_kind(address), FAKE_NONE);
+  ck_assert_uint_eq(memory_usage(0).resident_bytes, 0);
 }
 END_TEST
 
@@ -269,7 +330,9 @@ START_TEST(a_double_free_in_stream_order_is_an_error) {
   CUdeviceptr address = get(MIB);
   fake.events_pending = true;
   ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM), CUDA_SUCCESS);
-  ck_assert_int_ne(hook_cuMemFreeAsync(address, STREAM), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM), CUDA_ERROR_INVALID_VALUE);
+  ck_assert_int_eq(hook_cuMemFree_v2(address), CUDA_ERROR_INVALID_VALUE);
+  ck_assert_int_eq(fake_kind(address), FAKE_MANAGED);
 }
 END_TEST
 
@@ -278,8 +341,8 @@ START_TEST(memory_that_waits_for_its_free_is_waited_for_before_an_allocation_fai
   CUdeviceptr address = get(FAKE_CARD_BYTES);
   fake.events_pending = true;
   ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM), CUDA_SUCCESS);
-  get(FAKE_CARD_BYTES);
-  ck_assert_uint_eq(used(), FAKE_CARD_BYTES);
+  get(FAKE_CARD_BYTES - MIB);
+  ck_assert_uint_eq(used(), FAKE_CARD_BYTES - MIB);
   ck_assert_uint_eq(fake_live(), 1);
 }
 END_TEST
@@ -367,6 +430,9 @@ int main(void) {
   tcase_add_test(cases, a_pool_is_not_destroyed_while_it_is_trimmed);
   tcase_add_loop_test(cases, a_context_is_not_destroyed_while_an_event_of_it_is_looked_at, 0, 2);
   tcase_add_test(cases, emulated_memory_is_freed_only_after_the_streams_work);
+  tcase_add_test(cases, emulated_memory_is_used_again_on_the_same_stream_at_once);
+  tcase_add_loop_test(cases, emulated_memory_is_freed_while_the_gpu_is_idle, 0, 2);
+  tcase_add_test(cases, at_a_hand_over_it_is_freed_before_anything_moves);
   tcase_add_test(cases, a_double_free_in_stream_order_is_an_error);
   tcase_add_test(cases, memory_that_waits_for_its_free_is_waited_for_before_an_allocation_fails);
   tcase_add_test(cases, plain_memory_may_be_freed_in_stream_order);
