@@ -4,6 +4,7 @@
 
 #include "client/client.h"
 #include "common/clock.h"
+#include "interpose/driver.h"
 #include "memory/account.h"
 #include "memory/deferred.h"
 #include "memory/device.h"
@@ -16,6 +17,11 @@
 #define REFUSED_NS (10 * NS_PER_S) /* how long the card may lack what the daemon has promised */
 #define FIRST_PAUSE_NS NS_PER_MS
 #define LONGEST_PAUSE_NS (200 * NS_PER_MS)
+
+/* Why: what stays is lost to others, as the driver's own memory of a context is, which takes some hundred
+ * MiB. An allocation that takes half of a grain or more leaves half of the bound to those that are smaller,
+ * because flags are, and a caching allocator takes many of 2 MiB. */
+#define STAYING_BYTES (UINT64_C(64) << 20)
 
 /* ---- which memory ---- */
 
@@ -199,12 +205,20 @@ static CUresult alloc_once(struct space *space, uint64_t bytes, struct extent **
   return result;
 }
 
-static _Atomic bool used;
-
-bool swap_is_used(void) { return atomic_load_explicit(&used, memory_order_relaxed); }
+/* Into the ledger. */
+static void enter(CUdeviceptr *address, size_t bytes, const struct allocation *like, struct extent *extent) {
+  struct allocation new = *like;
+  new.base = extent->block->base + extent->at;
+  new.span = bytes; /* what the program may ask about */
+  new.bytes = new.away_bytes = 0;
+  new.backing = BACKING_SWAP;
+  new.stays = extent->block->space->backing == BACKING_PINNED;
+  new.object = extent;
+  account_add(&account_addresses, &new);
+  *address = new.base;
+}
 
 CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
-  atomic_store_explicit(&used, true, memory_order_relaxed);
   struct space *space = space_of(like->device);
   struct extent *extent;
   uint64_t span = bytes < SHARED_BELOW_BYTES ? round_up(bytes, UNIT_BYTES) : bytes;
@@ -215,15 +229,70 @@ CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation 
   if (result == CUDA_ERROR_OUT_OF_MEMORY && deferred_reap_all())
     result = alloc_once(space, span, &extent);
   capture_unrelax(mode);
+  if (result == CUDA_SUCCESS)
+    enter(address, bytes, like, extent);
+  return result;
+}
+
+/* ---- small ones that stay ---- */
+
+/* Whether the device can have such memory. Every GPU that the process sees is let in, because copies between
+ * two GPUs natively need no access between them, but copies of mapped memory may. So each must be able to. */
+static bool can_stay(struct space *space) {
+  static _Atomic int known[DEVICES]; /* 0: unknown, 1: yes, -1: no */
+  int can = atomic_load(&known[space->device]), count = 0;
+  if (can)
+    return can > 0;
+  uint64_t peers = 0;
+  can = swap_supported(space->device) && driver.cuDeviceGetCount(&count) == CUDA_SUCCESS && count <= DEVICES;
+  for (CUdevice peer = 0; can && peer < count; peer++) {
+    can = peer == space->device ||
+          (driver.cuDeviceCanAccessPeer(&can, peer, space->device) == CUDA_SUCCESS && can);
+    peers |= UINT64_C(1) << peer;
+  }
+  space_lock(space);
+  space->peers = peers;
+  space_unlock(space);
+  atomic_store(&known[space->device], can ? 1 : -1);
+  return can;
+}
+
+/* A hole, or a new block as far as the bound goes, whose pages are there before anybody else may have a hole
+ * in it. */
+static CUresult take_staying(struct space *space, uint64_t bytes, struct extent **extent) {
+  uint64_t bound_bytes = bytes < SHARED_BELOW_BYTES ? STAYING_BYTES : STAYING_BYTES / 2;
+  struct block *block;
+  space_lock(space);
+  *extent = extents_take(space, bytes);
+  space_unlock(space);
+  if (*extent)
+    return CUDA_SUCCESS;
+  if (atomic_load(&space->total_bytes) >= bound_bytes || budget_free_bytes(space->device) < GRAIN_BYTES)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = block_new(space, GRAIN_BYTES, true, &block);
   if (result != CUDA_SUCCESS)
     return result;
-  struct allocation new = *like;
-  new.base = extent->block->base + extent->at;
-  new.span = bytes; /* what the program may ask about */
-  new.bytes = new.away_bytes = 0;
-  new.backing = BACKING_SWAP;
-  new.object = extent;
-  account_add(&account_addresses, &new);
-  *address = new.base;
-  return CUDA_SUCCESS;
+  space_lock(space);
+  space_link(space, block);
+  *extent = extents_take_first(space, block, bytes);
+  result = map_fresh(space, block);
+  if (result != CUDA_SUCCESS)
+    block_release(space, *extent);
+  space_unlock(space);
+  return result;
+}
+
+CUresult swap_alloc_small(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
+  struct space *space = space_staying(like->device);
+  struct extent *extent;
+  if (bytes > GRAIN_BYTES || !can_stay(space))
+    return CUDA_ERROR_NOT_SUPPORTED;
+  CUstreamCaptureMode mode = capture_relax();
+  free_reap(space);
+  deferred_reap();
+  CUresult result = take_staying(space, round_up(bytes, UNIT_BYTES), &extent);
+  capture_unrelax(mode);
+  if (result == CUDA_SUCCESS)
+    enter(address, bytes, like, extent);
+  return result;
 }
