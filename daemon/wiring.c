@@ -288,6 +288,8 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
   uint64_t granted_bytes = 0;
   change_init(&change);
   struct gs_msg reply = wire_msg(GS_MEM_REPLY, attachment->index);
+  uint64_t paging_bytes = attachment->job.paging_bytes;
+  scheduler_memory_paging(&attachment->job, msg->mem.paging_bytes);
   if (must_wait(attachment, msg)) {
     reply.status = -EAGAIN;
     peer_send(attachment->peer, &reply);
@@ -296,6 +298,8 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
   reply.status = scheduler_memory_request(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes,
                                           now_ns, &change, &granted_bytes);
   reply.mem_reply.granted_bytes = granted_bytes;
+  if (reply.status < 0)
+    scheduler_memory_paging(&attachment->job, paging_bytes);
   if (reply.status < 0)
     log_info("job %u (pid %d, %s) is refused %lu bytes: %s", attachment->peer->job_id, attachment->peer->pid,
              attachment->peer->name, msg->mem.total_bytes, why_refused(&attachment->job, msg));
@@ -363,6 +367,7 @@ static void on_resident(struct sched_job *job, const struct gs_msg *msg, uint64_
 
 static void on_memory_report(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
                              struct sched_change *change) {
+  scheduler_memory_paging(job, msg->mem.paging_bytes);
   scheduler_memory_report(job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns, change);
   events_on_memory(attachment_of(job), now_ns);
 }

@@ -74,6 +74,7 @@ struct arrival {
   struct space *space;
   struct block *block;
   uint64_t need_bytes;  /* that the process must be allowed for it */
+  uint64_t full_bytes;  /* the same with unified memory that would make way for it */
   uint64_t lacks_bytes; /* of the block */
   bool regardless;      /* of the room: see wait_for_room */
   bool refused;         /* by the driver, and not for lack of room */
@@ -110,10 +111,13 @@ static CUresult map_fresh(struct space *space, struct block *block) {
 static bool arrive(struct arrival *arrival, CUresult *result) {
   struct space *space = arrival->space;
   uint64_t room_bytes = client_room_bytes(space->device);
-  uint64_t others = budget_used_bytes(space->device, BACKING_PINNED) + account_unified_bytes(space->device);
+  uint64_t others = budget_used_bytes(space->device, BACKING_PINNED);
+  uint64_t unified = account_unified_bytes(space->device),
+           makes_way = device_can_page(space->device) ? unified : 0;
   space_lock(space);
   arrival->lacks_bytes = fresh_bytes(arrival->block);
-  arrival->need_bytes = others + atomic_load(&space->resident_bytes) + arrival->lacks_bytes;
+  arrival->full_bytes = others + unified + atomic_load(&space->resident_bytes) + arrival->lacks_bytes;
+  arrival->need_bytes = arrival->full_bytes - makes_way;
   bool fits = arrival->need_bytes <= room_bytes || arrival->regardless;
   *result = CUDA_SUCCESS;
   if (space->open && arrival->lacks_bytes && fits)
@@ -154,7 +158,8 @@ static bool drop_spare(struct space *space) {
 }
 
 /* The card has less than the daemon believes: tell it, so that others leave, and try again for a while.
- * False: there is no daemon, or the time is up. */
+ * Unless the room is not there yet for all: then others are about to leave. False: there is no daemon, or the
+ * time is up. */
 static bool wait_for_card(struct arrival *arrival) {
   struct space *space = arrival->space;
   if (drop_spare(space))
@@ -163,7 +168,7 @@ static bool wait_for_card(struct arrival *arrival) {
     return false;
   uint64_t now_ns = clock_now_ns();
   if (!arrival->give_up_ns) {
-    if (!arrival->regardless)
+    if (!arrival->regardless && arrival->full_bytes <= client_room_bytes(space->device))
       client_memory_short(space->device, arrival->lacks_bytes);
     arrival->give_up_ns = now_ns + REFUSED_NS;
     arrival->pause_ns = FIRST_PAUSE_NS;
