@@ -39,7 +39,7 @@ struct reach reach_set_node(const CUDA_MEMSET_NODE_PARAMS *set);
 
 /* The GPUs whose gates it must pass, besides its stream's. */
 static inline uint64_t reach_gates(struct reach reach) {
-  return __builtin_expect(atomic_load_explicit(&gate_several, memory_order_relaxed) != 0, 0) ? reach.gpus : 0;
+  return reach.gpus && __builtin_expect(gate_several != 0, 0) ? reach.gpus : 0;
 }
 
 #endif

@@ -92,8 +92,13 @@ int main(void) {
   for (size_t i = 0; i < sizeof kept; i++)
     changed += kept[i] != 7;
   say("changed of the neighbour: %u", changed);
+  CUdeviceptr base;
+  size_t size;
+  int ordinal;
+  say("between two: %s", result_name(cuMemGetAddressRange(&base, &size, at[0] + 200)));
   MUST(cuMemFree(at[0]));
-  say("freed");
+  say("freed: %s, %s", result_name(cuMemGetAddressRange(&base, &size, at[0])),
+      result_name(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at[0])));
   try("HtoD", 100, cuMemcpyHtoD(at[0], host, 100));
   try("DtoH async", 100, cuMemcpyDtoHAsync(host, at[0], 100, stream));
   say("ok");
