@@ -292,6 +292,8 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
   uint64_t granted_bytes = 0;
   change_init(&change);
   struct gs_msg reply = wire_msg(GS_MEM_REPLY, attachment->index);
+  uint64_t paging_bytes = attachment->job.paging_bytes;
+  scheduler_memory_paging(&attachment->job, msg->mem.paging_bytes);
   if (must_wait(attachment, msg)) {
     reply.status = -EAGAIN;
     peer_send(attachment->peer, &reply);
@@ -301,8 +303,11 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
                                           now_ns, &change, &granted_bytes);
   reply.mem_reply.granted_bytes = granted_bytes;
   if (reply.status < 0)
+  if (reply.status < 0) {
     reply.mem_reply.why =
         sched_job_why_refused(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes);
+    scheduler_memory_paging(&attachment->job, paging_bytes);
+  }
   daemon_execute(&change, now_ns);
   peer_send(attachment->peer, &reply);
   if (reply.status < 0)
@@ -370,6 +375,7 @@ static void on_resident(struct sched_job *job, const struct gs_msg *msg, uint64_
 
 static void on_memory_report(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
                              struct sched_change *change) {
+  scheduler_memory_paging(job, msg->mem.paging_bytes);
   scheduler_memory_report(job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns, change);
   events_on_memory(attachment_of(job), now_ns);
 }

@@ -39,14 +39,17 @@ static uint64_t fitting_bytes(const struct sched_job *job) {
   return max_u64(less_u64(sched_gpu_usable_bytes(job->gpu), others_bytes), job->pinned_bytes);
 }
 
-bool sched_job_too_big(const struct sched_job *job) {
-  return !job->managed && job->used_bytes > fitting_bytes(job);
+/* What must be on the card for the job to run: of the rest page faults fetch what is needed. */
+static uint64_t fixed_bytes(const struct sched_job *job) {
+  return job->managed ? 0 : less_u64(job->used_bytes, job->paging_bytes);
 }
+
+bool sched_job_too_big(const struct sched_job *job) { return fixed_bytes(job) > fitting_bytes(job); }
 
 /* Even if the card had all that it says. */
 bool books_exceeds_capacity(const struct sched_job *job) {
   uint64_t others_bytes = job->gpu->pinned_bytes - job->pinned_bytes;
-  return !job->managed && job->used_bytes > less_u64(sched_gpu_capacity_bytes(job->gpu), others_bytes);
+  return fixed_bytes(job) > less_u64(sched_gpu_capacity_bytes(job->gpu), others_bytes);
 }
 
 uint64_t books_need_bytes(const struct sched_job *job) {
@@ -88,7 +91,7 @@ void books_claim(struct sched_job *job) {
 
 bool books_blocked(const struct sched_job *job) {
   uint64_t staying_bytes = job->gpu->staying_bytes - job->staying_bytes;
-  return !job->managed && job->used_bytes > less_u64(fitting_bytes(job), staying_bytes);
+  return fixed_bytes(job) > less_u64(fitting_bytes(job), staying_bytes);
 }
 
 static void enter_resident(struct sched_job *job, uint64_t resident_bytes) {
@@ -120,7 +123,7 @@ static uint64_t overflow_bytes(const struct sched_gpu *gpu) {
 }
 
 static uint64_t faultless_bytes(const struct sched_job *job) {
-  return job->managed ? 0 : job->used_bytes - job->pinned_bytes;
+  return less_u64(fixed_bytes(job), job->pinned_bytes);
 }
 
 static void enter_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes) {
@@ -136,6 +139,12 @@ static void enter_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinn
   scheduler->movable_bytes += used_bytes - pinned_bytes;
   gpu->faultless_bytes += faultless_bytes(job);
   scheduler->overflow_bytes += overflow_bytes(gpu);
+}
+
+void books_set_paging(struct sched_job *job, uint64_t paging_bytes) {
+  job->gpu->faultless_bytes -= faultless_bytes(job);
+  job->paging_bytes = min_u64(paging_bytes, SCHED_BYTES_MAX);
+  job->gpu->faultless_bytes += faultless_bytes(job);
 }
 
 void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes, uint64_t reach_bytes,
@@ -186,7 +195,7 @@ static uint64_t pinned_room_bytes(const struct sched_job *job) {
 static uint64_t furthest_bytes(const struct sched_job *job) {
   uint64_t others_bytes = job->gpu->used_bytes - job->used_bytes;
   uint64_t bytes = cut_to_limit(job, less_u64(bound_bytes(job->gpu), others_bytes));
-  return job->managed ? bytes : min_u64(bytes, fitting_bytes(job));
+  return job->managed ? bytes : min_u64(bytes, add_u64(fitting_bytes(job), job->paging_bytes));
 }
 
 /* What jobs have, and will have. */
@@ -209,7 +218,8 @@ static uint64_t others_overflow_bytes(const struct sched_gpu *gpu) {
 static uint64_t alone_bytes(const struct sched_job *job) {
   uint64_t card_bytes = sched_gpu_capacity_bytes(job->gpu);
   uint64_t both_bytes = add_u64(card_bytes, job->gpu->scheduler->host_memory_bytes);
-  return cut_to_limit(job, job->managed ? both_bytes : sched_gpu_usable_bytes(job->gpu));
+  uint64_t fitting_bytes = add_u64(sched_gpu_usable_bytes(job->gpu), job->paging_bytes);
+  return cut_to_limit(job, job->managed ? both_bytes : min_u64(both_bytes, fitting_bytes));
 }
 
 bool books_could_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes) {
@@ -227,7 +237,7 @@ bool books_has_room(const struct sched_job *job, uint64_t total_bytes, uint64_t 
   uint64_t bound_bytes = add_u64(sched_gpu_capacity_bytes(gpu), host_bytes);
   uint64_t room_bytes = less_u64(bound_bytes, spoken_for_bytes(gpu) - own_bytes);
   if (!job->managed)
-    room_bytes = min_u64(room_bytes, fitting_bytes(job));
+    room_bytes = min_u64(room_bytes, add_u64(fitting_bytes(job), job->paging_bytes));
   return books_wish_bytes(job, total_bytes) <= room_bytes && pinned_bytes <= pinned_room_bytes(job);
 }
 

@@ -232,6 +232,7 @@ void books_note_refused(struct sched_job *job, uint64_t room_bytes);
 /* Who runs uses all of its room, as far as its memory goes. */
 void books_assume_resident(struct sched_job *job);
 
+void books_set_paging(struct sched_job *job, uint64_t paging_bytes);
 void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes, uint64_t reach_bytes,
                     uint64_t now_ns);
 void books_set_capacity(struct sched_gpu *gpu, uint64_t capacity_bytes);

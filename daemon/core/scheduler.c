@@ -255,6 +255,10 @@ static void set_memory(struct sched_job *job, uint64_t total_bytes, uint64_t pin
   conclude(job->gpu, now_ns, change);
 }
 
+void scheduler_memory_paging(struct sched_job *job, uint64_t paging_bytes) {
+  books_set_paging(job, paging_bytes);
+}
+
 int scheduler_memory_request(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                              uint64_t now_ns, struct sched_change *change, uint64_t *granted_bytes) {
   int err = books_admit(job, total_bytes, pinned_bytes, granted_bytes);

@@ -255,6 +255,7 @@ struct sched_job {
   enum sched_role role; /* in the plan */
   bool grows;           /* it has allocated memory in this turn */
   uint64_t used_bytes, pinned_bytes;
+  uint64_t paging_bytes; /* of used_bytes, what page faults fetch: for a job that is not managed */
   struct sched_ephemeral ephemeral;
   struct sched_entry entry;
   uint64_t need_bytes;      /* to hold, of what others could have (holders.c) */
@@ -394,6 +395,10 @@ bool scheduler_memory_await(struct sched_job *job, uint64_t total_bytes, uint64_
 
 /* It does. */
 bool sched_job_enters(const struct sched_job *job);
+
+/* Of what it has, and of what it asks for next, page faults fetch so many bytes: they need not be on the
+ * card. Said before each of these calls; a job that is managed need not say it. */
+void scheduler_memory_paging(struct sched_job *job, uint64_t paging_bytes);
 
 /* The job wants to grow. 0, and what it may reach without asking again; or -ENOMEM. */
 int scheduler_memory_request(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,

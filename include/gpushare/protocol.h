@@ -467,6 +467,8 @@ struct gs_msg {
                 MEM_REPORT: it has shrunk to total_bytes, not answered. */
       uint64_t total_bytes;  /* all of the client's device memory on this GPU */
       uint64_t pinned_bytes; /* of these, bytes that can never leave the card */
+      uint64_t paging_bytes; /* of these, bytes that page faults fetch: where memory is not managed, the rest
+                                must be on the card for the client to run, but these need not */
     } mem;
     struct {                  /* MEM_REPLY; status 0 or -ENOMEM; or -EAGAIN: wait for another MEM_REPLY */
       uint64_t granted_bytes; /* total that the client may reach without asking again */

@@ -207,7 +207,9 @@ static void send_attach(struct gpu *gpu) {
     msg.attach.flags |= GS_ATTACH_RUNNING;
   gpu->granted_bytes = gpu->told_bytes = usage.total_bytes;
   gpu->pinned_bytes = usage.pinned_bytes;
-  gpu->report_at_ns = gpu->total_bytes == gpu->told_bytes && !gpu->pinned_bytes ? 0 : 1;
+  gpu->told_paging_bytes = 0;
+  gpu->report_at_ns =
+      gpu->total_bytes == gpu->told_bytes && !gpu->pinned_bytes && !usage.paging_bytes ? 0 : 1;
   room_begin(gpu, usage.resident_bytes);
   client_send(&msg);
   pthread_mutex_unlock(&client.lock);

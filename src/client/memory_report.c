@@ -6,6 +6,7 @@
 #include "client/state.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "memory/memory.h"
 
 #define MEMORY_ANSWER_NS (2 * NS_PER_S)  /* for the daemon to answer MEM_REQUEST */
 #define REPORT_BYTES (UINT64_C(1) << 20) /* a change by less is not worth a message */
@@ -16,6 +17,7 @@ static void send_memory(enum gs_msg_type type, struct gpu *gpu) {
   struct gs_msg msg = wire_msg(type, (uint32_t)gpu->device);
   msg.mem.total_bytes = gpu->told_bytes = gpu->total_bytes;
   msg.mem.pinned_bytes = gpu->pinned_bytes;
+  msg.mem.paging_bytes = gpu->told_paging_bytes = memory_usage(gpu->device).paging_bytes;
   gpu->report_at_ns = 0;
   gpu->reported_ns = clock_now_ns();
   client_send(&msg);
@@ -34,14 +36,21 @@ uint64_t memory_check(struct gpu *gpu, uint64_t now_ns) {
   return UINT64_MAX;
 }
 
+/* What must be on the card for the program to run has grown beyond what the daemon knows, though all of its
+ * memory has not. Lock held. */
+static bool pages_less(const struct gpu *gpu) {
+  return memory_usage(gpu->device).paging_bytes + REPORT_BYTES <= gpu->told_paging_bytes;
+}
+
 /* The program's total has changed. Lock held. */
 static void memory_note(struct gpu *gpu, uint64_t total_bytes, uint64_t pinned_bytes) {
-  bool other_pins = pinned_bytes != gpu->pinned_bytes; /* what can't leave must be known to the byte */
+  /* What can't leave must be known to the byte. */
+  bool others = pinned_bytes != gpu->pinned_bytes || pages_less(gpu);
   gpu->total_bytes = total_bytes;
   gpu->pinned_bytes = pinned_bytes;
   uint64_t change =
       total_bytes > gpu->told_bytes ? total_bytes - gpu->told_bytes : gpu->told_bytes - total_bytes;
-  if (gpu->report_at_ns || (!other_pins && change < REPORT_BYTES && (total_bytes > 0 || change == 0)))
+  if (gpu->report_at_ns || (!others && change < REPORT_BYTES && (total_bytes > 0 || change == 0)))
     return;
   gpu->report_at_ns = gpu->reported_ns + REPORT_NS;
   if (memory_check(gpu, clock_now_ns()) != UINT64_MAX)
@@ -116,7 +125,7 @@ int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned
     gpu->total_bytes = total_bytes;
     gpu->pinned_bytes = pinned_bytes;
     err = -ENOTCONN;
-  } else if (!must_ask(gpu, total_bytes, pinned_bytes)) {
+  } else if (!must_ask(gpu, total_bytes, pinned_bytes) && !pages_less(gpu)) {
     memory_note(gpu, total_bytes, pinned_bytes);
   } else {
     uint64_t before_bytes = gpu->total_bytes, pinned_before_bytes = gpu->pinned_bytes;

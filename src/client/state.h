@@ -79,15 +79,16 @@ struct gpu {
   unsigned turn_waiters;   /* of these: those that need the lock for it */
 
   uint64_t capacity_bytes;
-  bool limited;           /* that is the process' memory limit */
-  int memory_mode;        /* as told: enum gs_memory */
-  uint64_t granted_bytes; /* memory: may grow to this without asking */
-  uint64_t total_bytes;   /* what is used */
-  uint64_t pinned_bytes;  /* of it, what can't leave the card */
-  uint64_t told_bytes;    /* what the daemon believes is used */
-  uint64_t report_at_ns;  /* when to tell it; 0: no need */
-  uint64_t reported_ns;   /* when it was told last */
-  bool memory_asking;     /* one question at a time */
+  bool limited;               /* that is the process' memory limit */
+  int memory_mode;            /* as told: enum gs_memory */
+  uint64_t granted_bytes;     /* memory: may grow to this without asking */
+  uint64_t total_bytes;       /* what is used */
+  uint64_t pinned_bytes;      /* of it, what can't leave the card */
+  uint64_t told_bytes;        /* what the daemon believes is used */
+  uint64_t told_paging_bytes; /* of it, what need not be on the card */
+  uint64_t report_at_ns;      /* when to tell it; 0: no need */
+  uint64_t reported_ns;       /* when it was told last */
+  bool memory_asking;         /* one question at a time */
   bool memory_answered;
   bool memory_awaited; /* it is answered once others have ended */
   int32_t memory_status;

@@ -154,8 +154,8 @@ CUresult hook_cuStreamQuery_ptsz(CUstream hStream) { return asked(driver.cuStrea
 CUresult hook_cuEventQuery(CUevent hEvent) { return asked(driver.cuEventQuery(hEvent)); }
 
 /* Copies to the host, and graphs, go through the gate, and are counted, as ever. */
-static bool enter(CUstream stream, CUdeviceptr source, const struct meter_work *work) {
-  gate_enter_reaching(stream, gate_several ? reach_of(source) : 0);
+static bool enter(CUstream stream, struct reach reach, const struct meter_work *work) {
+  gate_enter_reaching(stream, reach_gates(reach));
   return meter_begin(stream, work);
 }
 
@@ -173,34 +173,46 @@ static CUresult copied(uint64_t since_ns, CUresult result, size_t bytes) {
 }
 
 CUresult hook_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
+  struct reach reach = reach_range(srcDevice, ByteCount);
+  if (reach.beyond)
+    return CUDA_ERROR_INVALID_VALUE;
   uint64_t since_ns = service_wait();
   const struct meter_work work = meter_copy((const void *)driver.cuMemcpyDtoH_v2, ByteCount);
-  bool look = enter(CU_STREAM_LEGACY, srcDevice, &work);
+  bool look = enter(CU_STREAM_LEGACY, reach, &work);
   CUresult result = driver.cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount);
   return waited(since_ns, leave(look, &work, result));
 }
 
 CUresult hook_cuMemcpyDtoH_v2_ptds(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
+  struct reach reach = reach_range(srcDevice, ByteCount);
+  if (reach.beyond)
+    return CUDA_ERROR_INVALID_VALUE;
   uint64_t since_ns = service_wait();
   const struct meter_work work = meter_copy((const void *)driver.cuMemcpyDtoH_v2_ptds, ByteCount);
-  bool look = enter(CU_STREAM_PER_THREAD, srcDevice, &work);
+  bool look = enter(CU_STREAM_PER_THREAD, reach, &work);
   CUresult result = driver.cuMemcpyDtoH_v2_ptds(dstHost, srcDevice, ByteCount);
   return waited(since_ns, leave(look, &work, result));
 }
 
 CUresult hook_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
+  struct reach reach = reach_range(srcDevice, ByteCount);
+  if (reach.beyond)
+    return CUDA_ERROR_INVALID_VALUE;
   uint64_t since_ns = service_wait();
   const struct meter_work work = meter_copy((const void *)driver.cuMemcpyDtoHAsync_v2, ByteCount);
-  bool look = enter(hStream, srcDevice, &work);
+  bool look = enter(hStream, reach, &work);
   CUresult result = driver.cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, hStream);
   return copied(since_ns, leave(look, &work, result), ByteCount);
 }
 
 CUresult hook_cuMemcpyDtoHAsync_v2_ptsz(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,
                                         CUstream hStream) {
+  struct reach reach = reach_range(srcDevice, ByteCount);
+  if (reach.beyond)
+    return CUDA_ERROR_INVALID_VALUE;
   uint64_t since_ns = service_wait();
   const struct meter_work work = meter_copy((const void *)driver.cuMemcpyDtoHAsync_v2_ptsz, ByteCount);
-  bool look = enter(PER_THREAD(hStream), srcDevice, &work);
+  bool look = enter(PER_THREAD(hStream), reach, &work);
   CUresult result = driver.cuMemcpyDtoHAsync_v2_ptsz(dstHost, srcDevice, ByteCount, hStream);
   return copied(since_ns, leave(look, &work, result), ByteCount);
 }
@@ -209,7 +221,7 @@ CUresult hook_cuMemcpyDtoHAsync_v2_ptsz(void *dstHost, CUdeviceptr srcDevice, si
 static CUresult launch(CUresult (*call)(CUgraphExec, CUstream), CUgraphExec graph, CUstream asked,
                        CUstream stream) {
   const struct meter_work work = graphs_work(graph);
-  bool look = enter(stream, 0, &work);
+  bool look = enter(stream, REACH_NOTHING, &work);
   return leave(look, &work, call(graph, asked));
 }
 

@@ -11,6 +11,7 @@
 #include "interpose/hooks.h"
 #include "memory/placement.h"
 #include "memory/reach.h"
+#include "memory/values.h"
 #include "meter/meter.h"
 #include "meter/service.h"
 
@@ -54,11 +55,14 @@ static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, c
   PASSING(name, params, args, stream, result == CUDA_SUCCESS ? (note) : (void)0)
 #define CALLING(group, name, params, args, stream) PASSING(name, params, args, stream, service_polled())
 /* may_wait: for the GPU, as copies of pageable memory do. */
-#define COUNTED(name, params, args, stream, reach, what, may_wait)                                           \
+#define COUNTED(name, params, args, stream, touched, what, may_wait)                                         \
   EXPORTED CUresult name params {                                                                            \
     REQUIRE(name)                                                                                            \
+    struct reach reach = touched;                                                                            \
+    if (UNLIKELY(reach.beyond))                                                                              \
+      return CUDA_ERROR_INVALID_VALUE;                                                                       \
     uint64_t since_ns = (may_wait) ? service_wait() : 0;                                                     \
-    gate_enter_reaching(stream, reach);                                                                      \
+    gate_enter_reaching(stream, reach_gates(reach));                                                         \
     struct meter_work work = what;                                                                           \
     bool look = meter_begin(stream, &work);                                                                  \
     CUresult result = meter_end(look, &work, driver.name args);                                              \
@@ -67,12 +71,13 @@ static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, c
     return result;                                                                                           \
   }
 #define LAUNCH(group, name, params, args, stream, function, blocks)                                          \
-  COUNTED(name, params, args, stream, 0, meter_kernel(function, blocks), false)
+  COUNTED(name, params, args, stream, REACH_NOTHING, meter_kernel(function, blocks), false)
 #define MOVING(group, name, params, args, stream, bytes)                                                     \
-  COUNTED(name, params, args, stream, 0, meter_copy((const void *)(name), bytes), true)
+  COUNTED(name, params, args, stream, REACH_NOTHING, meter_copy((const void *)(name), bytes), true)
 #define SPANNING(group, name, params, args, stream, reach, bytes)                                            \
-  COUNTED(name, params, args, stream, UNLIKELY(gate_several) ? (reach) : 0,                                  \
-          meter_copy((const void *)(name), bytes), true)
+  COUNTED(name, params, args, stream, reach, meter_copy((const void *)(name), bytes), true)
+#define VALUES(group, name, params, args, stream, refused)                                                   \
+  PASSING(name, params, args, stream, result == CUDA_ERROR_INVALID_VALUE ? refused : (void)0)
 #define CUSTOM(group, name, params, args)                                                                    \
   EXPORTED CUresult name params {                                                                            \
     REQUIRE(name)                                                                                            \

@@ -15,6 +15,7 @@
 #include "memory/device.h"
 #include "memory/pointers.h"
 #include "memory/reserves.h"
+#include "memory/swap/blocks.h"
 
 static bool find(CUdeviceptr address, enum backing backing, struct allocation *found) {
   return ledger_find(&account_addresses, address, found) && found->backing == backing;
@@ -22,6 +23,11 @@ static bool find(CUdeviceptr address, enum backing backing, struct allocation *f
 
 static bool find_swap(CUdeviceptr address, struct allocation *found) {
   return find(address, BACKING_SWAP, found);
+}
+
+/* In a block of ours, but in no allocation: to the program there is nothing, to the driver a mapping. */
+static bool is_gone(CUdeviceptr address) {
+  return block_contains(address) && !ledger_find(&account_addresses, address, NULL);
 }
 
 /* Whether we have put something else in the place of device memory. */
@@ -59,6 +65,8 @@ CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, C
   struct allocation found;
   if (find_swap(ptr, &found))
     return pointers_attribute(&found, ptr, attribute, data);
+  if (is_gone(ptr))
+    return CUDA_ERROR_INVALID_VALUE;
   bool differs = is_flag(attribute) || attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER;
   if (!differs || !data || !find(ptr, BACKING_CONVERTED, &found))
     return driver.cuPointerGetAttribute(data, attribute, ptr);
@@ -106,8 +114,11 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
 CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
   struct allocation found;
   CUdevice device;
-  if (!find_swap(dptr, &found) || driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+  bool ours = find_swap(dptr, &found), gone = !ours && is_gone(dptr);
+  if ((!ours && !gone) || driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
     return driver.cuMemGetAddressRange_v2(pbase, psize, dptr);
+  if (gone)
+    return CUDA_ERROR_NOT_FOUND;
   if (pbase)
     *pbase = found.base;
   if (psize)

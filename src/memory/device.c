@@ -41,7 +41,7 @@ static enum memory_mode told_by_daemon(CUdevice device) {
   }
 }
 
-static bool can_page(CUdevice device) {
+bool device_can_page(CUdevice device) {
   int known = atomic_load_explicit(&facts[device].pages, memory_order_relaxed);
   if (!known) {
     known = has_attribute(device, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS) ? 1 : -1;
@@ -54,7 +54,7 @@ static bool can_page(CUdevice device) {
 static enum memory_mode possible(CUdevice device, enum memory_mode wanted) {
   if (wanted == MEMORY_SWAP && !swap_supported(device))
     wanted = MEMORY_MANAGED;
-  if (wanted == MEMORY_MANAGED && !can_page(device))
+  if (wanted == MEMORY_MANAGED && !device_can_page(device))
     wanted = MEMORY_OFF;
   return wanted;
 }
@@ -94,7 +94,7 @@ enum memory_mode device_memory_if_decided(CUdevice device) {
 
 bool device_pages(CUdevice device) {
   enum memory_mode mode = device_memory(device);
-  return mode == MEMORY_MANAGED || (mode == MEMORY_SWAP && can_page(device));
+  return mode == MEMORY_MANAGED || (mode == MEMORY_SWAP && device_can_page(device));
 }
 
 uint64_t device_card_bytes(CUdevice device) {

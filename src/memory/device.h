@@ -37,6 +37,9 @@ static inline bool device_converts(CUdevice device) { return device_memory(devic
  * MEMORY_SWAP where the device can page. */
 bool device_pages(CUdevice device);
 
+/* Whether the device's page faults fetch unified memory that is not on the card. */
+bool device_can_page(CUdevice device);
+
 /* What the driver says the card has; 0 if it does not say. */
 uint64_t device_card_bytes(CUdevice device);
 

@@ -47,6 +47,7 @@ struct allocation {
   uint8_t backing;  /* enum backing */
   uint8_t origin;   /* enum origin */
   bool sync_memops; /* the program has set this attribute of it (cuPointerSetAttribute) */
+  bool stays;       /* BACKING_SWAP: it never leaves the card (swap_alloc_small) */
 };
 
 struct ledger_node;

@@ -15,16 +15,24 @@
 #include "memory/swap/swap.h"
 
 static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+/* Where all memory is unified, the daemon knows that it pages. */
+static bool needs_told(CUdevice device) {
+  return device_memory_if_decided(device) != MEMORY_MANAGED && device_can_page(device);
+}
+
 struct memory_usage memory_usage(CUdevice device) {
   if (!device_valid(device))
     return (struct memory_usage){0};
   uint64_t pinned = budget_used_bytes(device, BACKING_PINNED);
   uint64_t there = less(pinned, budget_awaited_bytes(device));
   uint64_t kept = budget_used_bytes(device, BACKING_KEPT);
+  uint64_t unified = budget_used_bytes(device, BACKING_CONVERTED) + budget_used_bytes(device, BACKING_APP);
   return (struct memory_usage){
       .total_bytes = budget_sum_bytes(device),
       .pinned_bytes = pinned,
       .pinned_there_bytes = there,
+      .paging_bytes = unified && needs_told(device) ? unified : 0,
       .resident_bytes = there + kept + account_unified_bytes(device) + swap_resident_bytes(device),
   };
 }

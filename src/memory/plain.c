@@ -1,6 +1,6 @@
 /*
  * plain.c - plain allocations: what cuMemAlloc and cuMemAllocPitch ask for comes out of the device's backend,
- * so that it can leave the card; the program's own unified memory is only booked.
+ * so that it can leave the card (all but some small ones); the program's own unified memory is only booked.
  */
 #include "memory/plain.h"
 
@@ -14,9 +14,12 @@
 #include "memory/reserves.h"
 #include "memory/swap/swap.h"
 
+/* Why small allocations are not unified memory: the driver refuses that to stream memory operations. */
 CUresult plain_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
-  return device_memory(like->device) == MEMORY_SWAP ? swap_alloc(address, bytes, like)
-                                                    : managed_alloc(address, bytes, like);
+  if (device_memory(like->device) == MEMORY_SWAP)
+    return swap_alloc(address, bytes, like);
+  return swap_alloc_small(address, bytes, like) == CUDA_SUCCESS ? CUDA_SUCCESS
+                                                                : managed_alloc(address, bytes, like);
 }
 
 /* Enter an allocation that stays what it is, once its bytes are reserved and the driver has answered. */

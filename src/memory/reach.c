@@ -1,56 +1,126 @@
-/* reach.c - the addresses of copies, looked up in the ledger. */
+/* reach.c - the ranges of copies and sets, looked up in the ledger. */
 #include "memory/reach.h"
 
 #include "gpushare/protocol.h"
 #include "memory/account.h"
+#include "memory/swap/blocks.h"
 #include "memory/swap/swap.h"
 
-uint64_t reach_of(CUdeviceptr address) {
-  struct allocation found;
-  if (!swap_is_used() || !ledger_find(&account_addresses, address, &found) || found.backing != BACKING_SWAP)
-    return 0;
-  return UINT64_C(1) << found.device;
+static struct reach both(struct reach a, struct reach b) {
+  return (struct reach){.gpus = a.gpus | b.gpus, .beyond = a.beyond || b.beyond};
 }
 
-uint64_t reach_pair(CUdeviceptr to, CUdeviceptr from) { return reach_of(to) | reach_of(from); }
+/* Why the block is asked for last: what is in one, and in no allocation, has been freed. */
+struct reach reach_range(CUdeviceptr address, uint64_t bytes) {
+  struct allocation found;
+  if (!block_may_contain(address))
+    return REACH_NOTHING;
+  if (!ledger_find(&account_addresses, address, &found))
+    return (struct reach){.beyond = bytes && block_contains(address)};
+  if (found.backing != BACKING_SWAP)
+    return REACH_NOTHING;
+  return (struct reach){.gpus = found.stays ? 0 : UINT64_C(1) << found.device,
+                        .beyond = bytes > found.base + found.span - address};
+}
 
-uint64_t reach_batch(const CUdeviceptr *to, const CUdeviceptr *from, size_t count) {
-  uint64_t reach = 0;
-  for (size_t i = 0; to && from && i < count; i++)
-    reach |= reach_pair(to[i], from[i]);
+struct reach reach_pair(CUdeviceptr to, CUdeviceptr from, uint64_t bytes) {
+  return both(reach_range(to, bytes), reach_range(from, bytes));
+}
+
+struct reach reach_batch(const CUdeviceptr *to, const CUdeviceptr *from, const size_t *bytes, size_t count) {
+  struct reach reach = REACH_NOTHING;
+  for (size_t i = 0; to && from && bytes && i < count; i++)
+    reach = both(reach, reach_pair(to[i], from[i], bytes[i]));
   return reach;
 }
 
-static uint64_t reach_end(CUmemorytype type, CUdeviceptr address) {
-  return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED ? reach_of(address) : 0;
+/* ---- boxes ---- */
+
+static uint64_t add(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+static uint64_t multiply(uint64_t a, uint64_t b) {
+  uint64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
 }
 
-#define ENDS(copy)                                                                                           \
-  ((copy) ? reach_end((copy)->dstMemoryType, (copy)->dstDevice) |                                            \
-                reach_end((copy)->srcMemoryType, (copy)->srcDevice)                                          \
-          : 0)
+struct box {
+  uint64_t width, height, depth; /* bytes, rows, layers */
+};
 
-uint64_t reach_2d(const CUDA_MEMCPY2D *copy) { return ENDS(copy); }
-uint64_t reach_3d(const CUDA_MEMCPY3D *copy) { return ENDS(copy); }
-uint64_t reach_3d_peer(const CUDA_MEMCPY3D_PEER *copy) { return ENDS(copy); }
+/* From the byte at x in row y of layer z on: to the last byte that is touched, not to the end of its row. */
+static struct reach box_at(CUdeviceptr base, uint64_t pitch, uint64_t rows, uint64_t x, uint64_t y,
+                           uint64_t z, const struct box *box) {
+  if (!box->width || !box->height || !box->depth)
+    return REACH_NOTHING;
+  uint64_t first = add(multiply(add(multiply(z, rows), y), pitch), x);
+  uint64_t last_row = add(multiply(box->depth - 1, rows), box->height - 1);
+  uint64_t end = add(add(first, multiply(last_row, pitch)), box->width);
+  struct reach reach = reach_range(base, end);
+  return reach;
+}
+
+struct reach reach_set(CUdeviceptr to, uint64_t pitch, uint64_t element_bytes, uint64_t width,
+                       uint64_t height) {
+  return box_at(to, pitch, 0, 0, 0, 0, &(struct box){multiply(element_bytes, width), height, 1});
+}
+
+struct reach reach_set_node(const CUDA_MEMSET_NODE_PARAMS *set) {
+  return set ? reach_set(set->dst, set->pitch, set->elementSize, set->width, set->height) : REACH_NOTHING;
+}
+
+static bool is_linear(CUmemorytype type) {
+  return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
+}
+
+#define END(copy, end, rows, z, box)                                                                         \
+  (is_linear((copy)->end##MemoryType) ? box_at((copy)->end##Device, (copy)->end##Pitch, rows,                \
+                                               (copy)->end##XInBytes, (copy)->end##Y, z, box)                \
+                                      : REACH_NOTHING)
+
+struct reach reach_2d(const CUDA_MEMCPY2D *copy) {
+  if (!copy)
+    return REACH_NOTHING;
+  struct box box = {copy->WidthInBytes, copy->Height, 1};
+  return both(END(copy, dst, 0, 0, &box), END(copy, src, 0, 0, &box));
+}
+
+#define REACH_3D(copy)                                                                                       \
+  if (!(copy))                                                                                               \
+    return REACH_NOTHING;                                                                                    \
+  struct box box = {(copy)->WidthInBytes, (copy)->Height, (copy)->Depth};                                    \
+  return both(END(copy, dst, (copy)->dstHeight, (copy)->dstZ, &box),                                         \
+              END(copy, src, (copy)->srcHeight, (copy)->srcZ, &box));
+
+struct reach reach_3d(const CUDA_MEMCPY3D *copy) {
+  REACH_3D(copy)
+}
+struct reach reach_3d_peer(const CUDA_MEMCPY3D_PEER *copy) {
+  REACH_3D(copy)
+}
 
 #if CUDA_VERSION >= 12080
-static uint64_t reach_operand(const CUmemcpy3DOperand *operand) {
-  return operand->type == CU_MEMCPY_OPERAND_TYPE_POINTER ? reach_of(operand->op.ptr.ptr) : 0;
+/* Beside an array, widths count its elements, whose size is not known here. */
+static struct reach reach_operand(const CUmemcpy3DOperand *operand, const struct box *box) {
+  if (operand->type != CU_MEMCPY_OPERAND_TYPE_POINTER)
+    return REACH_NOTHING;
+  uint64_t pitch = operand->op.ptr.rowLength ? operand->op.ptr.rowLength : box->width;
+  uint64_t rows = operand->op.ptr.layerHeight ? operand->op.ptr.layerHeight : box->height;
+  return box_at(operand->op.ptr.ptr, pitch, rows, 0, 0, 0, box);
 }
 
-uint64_t reach_3d_batch(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t count) {
-  uint64_t reach = 0;
-  for (size_t i = 0; copies && i < count; i++)
-    reach |= reach_operand(&copies[i].dst) | reach_operand(&copies[i].src);
+struct reach reach_3d_batch(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t count) {
+  struct reach reach = REACH_NOTHING;
+  for (size_t i = 0; copies && i < count; i++) {
+    struct box box = {copies[i].extent.width, copies[i].extent.height, copies[i].extent.depth};
+    reach = both(reach, both(reach_operand(&copies[i].dst, &box), reach_operand(&copies[i].src, &box)));
+  }
   return reach;
 }
 #else
 /* These headers don't tell what is in it: any of our GPUs. */
-uint64_t reach_3d_batch(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t count) {
-  uint64_t reach = 0;
+struct reach reach_3d_batch(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t count) {
+  struct reach reach = REACH_NOTHING;
   for (CUdevice device = 0; copies && count && device < GS_GPUS_PER_CLIENT; device++)
-    reach |= swap_total_bytes(device) ? UINT64_C(1) << device : 0;
+    reach.gpus |= swap_total_bytes(device) ? UINT64_C(1) << device : 0;
   return reach;
 }
 #endif

@@ -363,14 +363,20 @@ CUresult hook_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphN
 
 CUresult hook_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                              const CUDA_MEMCPY3D *copyParams, CUcontext ctx) {
-  gate_enter_reaching(NULL, gate_several ? reach_3d(copyParams) : 0);
+  struct reach reach = reach_3d(copyParams);
+  if (reach.beyond)
+    return CUDA_ERROR_INVALID_VALUE;
+  gate_enter_reaching(NULL, reach_gates(reach));
   return changed(left(driver.cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, copyParams, ctx)), hGraphExec,
                  hNode, (struct amount){.bytes = amount_3d(copyParams)});
 }
 
 CUresult hook_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                              const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx) {
-  gate_enter(NULL);
+  struct reach reach = reach_set_node(memsetParams);
+  if (reach.beyond)
+    return CUDA_ERROR_INVALID_VALUE;
+  gate_enter_reaching(NULL, reach_gates(reach));
   return changed(left(driver.cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, memsetParams, ctx)),
                  hGraphExec, hNode, amount_set(memsetParams));
 }

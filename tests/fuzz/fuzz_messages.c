@@ -316,6 +316,7 @@ static void fill_in(struct gs_msg *msg) {
   } else if (msg->type == GS_MEM_REQUEST || msg->type == GS_MEM_REPORT) {
     msg->mem.total_bytes = random_below(1000) * UNIT;
     msg->mem.pinned_bytes = random_below(200) * UNIT;
+    msg->mem.paging_bytes = random_below(400) * UNIT;
   } else if (msg->type == GS_MEM_SHORT) {
     msg->mem_short.short_bytes = random_below(50) * UNIT;
   } else if (msg->type == GS_REGISTER) {

@@ -72,6 +72,8 @@ static CUresult line(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t b
   if (bytes && (((ends & ENDS_TO_DEVICE) && !memory_covers(to, bytes)) ||
                 ((ends & ENDS_FROM_DEVICE) && !memory_covers(from, bytes))))
     return CUDA_ERROR_INVALID_VALUE;
+  if (memory_exceeds(to, bytes) || memory_exceeds(from, bytes))
+    return CUDA_ERROR_INVALID_VALUE;
   struct work work = copy_line((uintptr_t)to, (uintptr_t)from, bytes);
   return copy_submit(stream, &work, wait);
 }

@@ -13,7 +13,8 @@ struct end { /* one end as the API describes it */
 };
 
 /* Rows of arrays are packed; x counts bytes everywhere. */
-static CUresult end_resolve(const struct end *end, size_t width, size_t height, struct work_side *side) {
+static CUresult end_resolve(const struct end *end, size_t width, size_t height, size_t depth,
+                            struct work_side *side) {
   size_t pitch = end->pitch ? end->pitch : width;
   size_t rows = end->height ? end->height : height + end->y;
   uintptr_t base;
@@ -30,7 +31,9 @@ static CUresult end_resolve(const struct end *end, size_t width, size_t height, 
     return CUDA_ERROR_INVALID_VALUE;
   *side = (struct work_side){
       .at = base + (end->z * rows + end->y) * pitch + end->x, .pitch = pitch, .slice = rows * pitch};
-  return CUDA_SUCCESS;
+  bool empty = !width || !height || !depth || end->type == CU_MEMORYTYPE_ARRAY;
+  size_t last = empty ? 0 : (depth - 1) * side->slice + (height - 1) * pitch + width;
+  return !empty && memory_exceeds(base, side->at - base + last) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 static CUresult box_resolve(struct work *work, const struct end *from, const struct end *to, size_t width,
@@ -39,8 +42,8 @@ static CUresult box_resolve(struct work *work, const struct end *from, const str
   work->copy.width = width;
   work->copy.height = height;
   work->copy.depth = depth;
-  CUresult result = end_resolve(from, width, height, &work->copy.from);
-  return result == CUDA_SUCCESS ? end_resolve(to, width, height, &work->copy.to) : result;
+  CUresult result = end_resolve(from, width, height, depth, &work->copy.from);
+  return result == CUDA_SUCCESS ? end_resolve(to, width, height, depth, &work->copy.to) : result;
 }
 
 #define SOURCE_2D(c)                                                                                         \
@@ -106,7 +109,8 @@ static CUresult batch(CUstream stream, const CUdeviceptr *to, const CUdeviceptr 
                       size_t count, size_t *failed) {
   for (size_t i = 0; i < count; i++) {
     struct work work = copy_line((uintptr_t)to[i], (uintptr_t)from[i], bytes[i]);
-    CUresult result = copy_submit(stream, &work, false);
+    bool exceeds = memory_exceeds(to[i], bytes[i]) || memory_exceeds(from[i], bytes[i]);
+    CUresult result = exceeds ? CUDA_ERROR_INVALID_VALUE : copy_submit(stream, &work, false);
     if (result == CUDA_SUCCESS)
       continue;
     if (failed)
@@ -127,7 +131,7 @@ static CUresult operand_resolve(const CUmemcpy3DOperand *operand, const CUextent
                           .z = array ? operand->op.array.offset.z : 0,
                           .pitch = array ? 0 : operand->op.ptr.rowLength,
                           .height = array ? 0 : operand->op.ptr.layerHeight};
-  return end_resolve(&end, extent->width, extent->height, side);
+  return end_resolve(&end, extent->width, extent->height, extent->depth, side);
 }
 
 static CUresult batch_3d(CUstream stream, const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count, size_t *failed) {

@@ -404,6 +404,11 @@ bool memory_covers(CUdeviceptr address, size_t bytes) {
   return memory_find(address, &info) && address + bytes <= info.base + info.bytes;
 }
 
+bool memory_exceeds(CUdeviceptr address, size_t bytes) {
+  struct memory_info info;
+  return bytes && memory_find(address, &info) && memory_is_device(&info) && !memory_covers(address, bytes);
+}
+
 bool memory_is_device(const struct memory_info *info) {
   return info->kind != MEMORY_HOST && info->kind != MEMORY_REGISTERED;
 }

@@ -79,6 +79,9 @@ bool memory_set_leaving(CUdeviceptr address, bool leaving);
 bool memory_set_sync_memops(CUdeviceptr address, bool value);
 /* Whether all of the range is known memory. */
 bool memory_covers(CUdeviceptr address, size_t bytes);
+/* Whether a range that begins in device memory goes beyond its allocation: the driver refuses that, measured
+ * to the byte for copies and sets of one and two dimensions. */
+bool memory_exceeds(CUdeviceptr address, size_t bytes);
 bool memory_is_device(const struct memory_info *info);
 
 /* Free all that a context or pool owns. */

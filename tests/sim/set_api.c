@@ -13,7 +13,8 @@ static CUresult set_submit(CUstream handle, const struct set *set, bool wait) {
   CUresult result = stream_resolve(handle, &stream);
   if (result != CUDA_SUCCESS || set->width == 0 || set->height == 0)
     return result;
-  if (set->at % set->element_bytes || !memory_covers(set->at, set->width * set->element_bytes))
+  size_t bytes = (set->height - 1) * set->pitch + set->width * set->element_bytes;
+  if (set->at % set->element_bytes || !memory_covers(set->at, bytes))
     return CUDA_ERROR_INVALID_VALUE;
   struct work work = {.kind = WORK_SET, .gpu = stream->context->gpu};
   work.set.at = (uintptr_t)set->at;

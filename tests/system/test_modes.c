@@ -14,6 +14,7 @@
 #define CARD "small,capacity=32MiB"
 #define BYTES "25165824"
 #define ROUNDS "30"
+#define SMALL_BYTES (2u << 20) /* small allocations stay on the card, together */
 
 static struct scene scene;
 
@@ -26,7 +27,7 @@ static void check_converted(struct process *program) {
   struct scene_status status;
   struct gs_sim_process counters = scene_process(&scene, program, 0);
   /* To the driver swap memory is pinned while it is on the card; but then both could not be ready. */
-  CHECK(counters.pinned_bytes == 0 || scene_uses_swap(), "%llu bytes were not converted",
+  CHECK(counters.pinned_bytes <= SMALL_BYTES || scene_uses_swap(), "%llu bytes were not converted",
         (unsigned long long)counters.pinned_bytes);
   CHECK(scene_ask_status(&scene, &status) == 0);
   const struct gs_msg *job = scene_job_of(&status, program->pid);

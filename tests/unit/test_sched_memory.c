@@ -161,6 +161,27 @@ START_TEST(shrinking_is_never_refused) {
 }
 END_TEST
 
+/* A program under swap memory may have unified memory of its own, which need not be on the card. */
+START_TEST(what_page_faults_fetch_need_not_fit) {
+  uint64_t granted;
+  world_attach(&world, 1, 0, 0);
+  ck_assert_int_eq(world_ask(&world, 1, 10, 0, &granted), 0);
+  ck_assert_int_eq(world_ask(&world, 1, 40, 0, &granted), -ENOMEM);
+  scheduler_memory_paging(&world.jobs[1], 30 * GIB);
+  ck_assert_int_eq(world_ask(&world, 1, 40, 0, &granted), 0);
+  ck_assert(!sched_job_too_big(&world.jobs[1]));
+  ck_assert_int_eq(world_ask(&world, 1, 47, 0, &granted), -ENOMEM);
+  scheduler_memory_paging(&world.jobs[1], 10 * GIB);
+  ck_assert(sched_job_too_big(&world.jobs[1]));
+  world_memory(&world, 1, 10);
+  ck_assert_uint_eq(world.gpus[0].faultless_bytes, 0);
+  scheduler_memory_paging(&world.jobs[1], 4 * GIB);
+  ck_assert_uint_eq(world.gpus[0].faultless_bytes, 6 * GIB);
+  world_memory(&world, 1, 0);
+  ck_assert_uint_eq(world.gpus[0].faultless_bytes, 0);
+}
+END_TEST
+
 START_TEST(absurd_sizes_do_not_overflow) {
   uint64_t granted;
   world_attach(&world, 1, 0, MANAGED);
@@ -379,6 +400,7 @@ int main(void) {
                                 pinned_memory_must_fit_the_card,
                                 a_limit_refuses_growth_and_takes_nothing_away,
                                 shrinking_is_never_refused,
+                                what_page_faults_fetch_need_not_fit,
                                 absurd_sizes_do_not_overflow,
                                 times_turns_and_handovers_are_counted,
                                 hand_overs_are_measured,

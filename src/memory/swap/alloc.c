@@ -4,6 +4,7 @@
 
 #include "client/client.h"
 #include "common/clock.h"
+#include "interpose/driver.h"
 #include "memory/account.h"
 #include "memory/deferred.h"
 #include "memory/device.h"
@@ -16,6 +17,11 @@
 #define REFUSED_NS (10 * NS_PER_S) /* how long the card may lack what the daemon has promised */
 #define FIRST_PAUSE_NS NS_PER_MS
 #define LONGEST_PAUSE_NS (200 * NS_PER_MS)
+
+/* Why: what stays is lost to others, as the driver's own memory of a context is, which takes some hundred
+ * MiB. An allocation that takes half of a grain or more leaves half of the bound to those that are smaller,
+ * because flags are, and a caching allocator takes many of 2 MiB. */
+#define STAYING_BYTES (UINT64_C(64) << 20)
 
 /* ---- which memory ---- */
 
@@ -68,6 +74,7 @@ struct arrival {
   struct space *space;
   struct block *block;
   uint64_t need_bytes;  /* that the process must be allowed for it */
+  uint64_t full_bytes;  /* the same with unified memory that would make way for it */
   uint64_t lacks_bytes; /* of the block */
   bool regardless;      /* of the room: see wait_for_room */
   bool refused;         /* by the driver, and not for lack of room */
@@ -104,10 +111,13 @@ static CUresult map_fresh(struct space *space, struct block *block) {
 static bool arrive(struct arrival *arrival, CUresult *result) {
   struct space *space = arrival->space;
   uint64_t room_bytes = client_room_bytes(space->device);
-  uint64_t others = budget_used_bytes(space->device, BACKING_PINNED) + account_unified_bytes(space->device);
+  uint64_t others = budget_used_bytes(space->device, BACKING_PINNED);
+  uint64_t unified = account_unified_bytes(space->device),
+           makes_way = device_can_page(space->device) ? unified : 0;
   space_lock(space);
   arrival->lacks_bytes = fresh_bytes(arrival->block);
-  arrival->need_bytes = others + atomic_load(&space->resident_bytes) + arrival->lacks_bytes;
+  arrival->full_bytes = others + unified + atomic_load(&space->resident_bytes) + arrival->lacks_bytes;
+  arrival->need_bytes = arrival->full_bytes - makes_way;
   bool fits = arrival->need_bytes <= room_bytes || arrival->regardless;
   *result = CUDA_SUCCESS;
   if (space->open && arrival->lacks_bytes && fits)
@@ -148,7 +158,8 @@ static bool drop_spare(struct space *space) {
 }
 
 /* The card has less than the daemon believes: tell it, so that others leave, and try again for a while.
- * False: there is no daemon, or the time is up. */
+ * Unless the room is not there yet for all: then others are about to leave. False: there is no daemon, or the
+ * time is up. */
 static bool wait_for_card(struct arrival *arrival) {
   struct space *space = arrival->space;
   if (drop_spare(space))
@@ -157,7 +168,7 @@ static bool wait_for_card(struct arrival *arrival) {
     return false;
   uint64_t now_ns = clock_now_ns();
   if (!arrival->give_up_ns) {
-    if (!arrival->regardless)
+    if (!arrival->regardless && arrival->full_bytes <= client_room_bytes(space->device))
       client_memory_short(space->device, arrival->lacks_bytes);
     arrival->give_up_ns = now_ns + REFUSED_NS;
     arrival->pause_ns = FIRST_PAUSE_NS;
@@ -199,12 +210,20 @@ static CUresult alloc_once(struct space *space, uint64_t bytes, struct extent **
   return result;
 }
 
-static _Atomic bool used;
-
-bool swap_is_used(void) { return atomic_load_explicit(&used, memory_order_relaxed); }
+/* Into the ledger. */
+static void enter(CUdeviceptr *address, size_t bytes, const struct allocation *like, struct extent *extent) {
+  struct allocation new = *like;
+  new.base = extent->block->base + extent->at;
+  new.span = bytes; /* what the program may ask about */
+  new.bytes = new.away_bytes = 0;
+  new.backing = BACKING_SWAP;
+  new.stays = extent->block->space->backing == BACKING_PINNED;
+  new.object = extent;
+  account_add(&account_addresses, &new);
+  *address = new.base;
+}
 
 CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
-  atomic_store_explicit(&used, true, memory_order_relaxed);
   struct space *space = space_of(like->device);
   struct extent *extent;
   uint64_t span = bytes < SHARED_BELOW_BYTES ? round_up(bytes, UNIT_BYTES) : bytes;
@@ -215,15 +234,70 @@ CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation 
   if (result == CUDA_ERROR_OUT_OF_MEMORY && deferred_reap_all())
     result = alloc_once(space, span, &extent);
   capture_unrelax(mode);
+  if (result == CUDA_SUCCESS)
+    enter(address, bytes, like, extent);
+  return result;
+}
+
+/* ---- small ones that stay ---- */
+
+/* Whether the device can have such memory. Every GPU that the process sees is let in, because copies between
+ * two GPUs natively need no access between them, but copies of mapped memory may. So each must be able to. */
+static bool can_stay(struct space *space) {
+  static _Atomic int known[DEVICES]; /* 0: unknown, 1: yes, -1: no */
+  int can = atomic_load(&known[space->device]), count = 0;
+  if (can)
+    return can > 0;
+  uint64_t peers = 0;
+  can = swap_supported(space->device) && driver.cuDeviceGetCount(&count) == CUDA_SUCCESS && count <= DEVICES;
+  for (CUdevice peer = 0; can && peer < count; peer++) {
+    can = peer == space->device ||
+          (driver.cuDeviceCanAccessPeer(&can, peer, space->device) == CUDA_SUCCESS && can);
+    peers |= UINT64_C(1) << peer;
+  }
+  space_lock(space);
+  space->peers = peers;
+  space_unlock(space);
+  atomic_store(&known[space->device], can ? 1 : -1);
+  return can;
+}
+
+/* A hole, or a new block as far as the bound goes, whose pages are there before anybody else may have a hole
+ * in it. */
+static CUresult take_staying(struct space *space, uint64_t bytes, struct extent **extent) {
+  uint64_t bound_bytes = bytes < SHARED_BELOW_BYTES ? STAYING_BYTES : STAYING_BYTES / 2;
+  struct block *block;
+  space_lock(space);
+  *extent = extents_take(space, bytes);
+  space_unlock(space);
+  if (*extent)
+    return CUDA_SUCCESS;
+  if (atomic_load(&space->total_bytes) >= bound_bytes || budget_free_bytes(space->device) < GRAIN_BYTES)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = block_new(space, GRAIN_BYTES, true, &block);
   if (result != CUDA_SUCCESS)
     return result;
-  struct allocation new = *like;
-  new.base = extent->block->base + extent->at;
-  new.span = bytes; /* what the program may ask about */
-  new.bytes = new.away_bytes = 0;
-  new.backing = BACKING_SWAP;
-  new.object = extent;
-  account_add(&account_addresses, &new);
-  *address = new.base;
-  return CUDA_SUCCESS;
+  space_lock(space);
+  space_link(space, block);
+  *extent = extents_take_first(space, block, bytes);
+  result = map_fresh(space, block);
+  if (result != CUDA_SUCCESS)
+    block_release(space, *extent);
+  space_unlock(space);
+  return result;
+}
+
+CUresult swap_alloc_small(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
+  struct space *space = space_staying(like->device);
+  struct extent *extent;
+  if (bytes > GRAIN_BYTES || !can_stay(space))
+    return CUDA_ERROR_NOT_SUPPORTED;
+  CUstreamCaptureMode mode = capture_relax();
+  free_reap(space);
+  deferred_reap();
+  CUresult result = take_staying(space, round_up(bytes, UNIT_BYTES), &extent);
+  capture_unrelax(mode);
+  if (result == CUDA_SUCCESS)
+    enter(address, bytes, like, extent);
+  return result;
 }

@@ -2,6 +2,7 @@
  * as they come and go, all of it given back at its end. */
 #include "memory/swap/blocks.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "common/log.h"
@@ -12,6 +13,31 @@
 #include "memory/swap/pieces.h"
 #include "memory/swap/slabs.h"
 
+static struct ledger ranges = LEDGER_INITIALIZER; /* all blocks' addresses */
+_Atomic uint64_t block_lowest = UINT64_MAX, block_highest;
+
+bool block_contains(CUdeviceptr address) {
+  return block_may_contain(address) && ledger_find(&ranges, address, NULL);
+}
+
+void blocks_fork_child(void) { ledger_fork_child(&ranges); }
+
+static void list(const struct block *block) {
+  const struct allocation range = {.base = block->base, .span = block->bytes, .object = block->space};
+  uint64_t low = atomic_load(&block_lowest), high = atomic_load(&block_highest);
+  while (block->base < low && !atomic_compare_exchange_weak(&block_lowest, &low, block->base))
+    ;
+  while (block->base + block->bytes > high &&
+         !atomic_compare_exchange_weak(&block_highest, &high, block->base + block->bytes))
+    ;
+  ledger_insert(&ranges, &range, NULL, NULL);
+}
+
+static void unlist(const struct block *block) {
+  struct allocation range;
+  ledger_take(&ranges, block->base, &range);
+}
+
 static void forget(struct block *block) {
   extents_drop(block);
   free(block);
@@ -21,11 +47,12 @@ static CUresult reserve(struct block *block) {
   return driver.cuMemAddressReserve(&block->base, block->bytes, 0, 0, 0);
 }
 
-static struct block *describe(uint64_t bytes, bool shared) {
+static struct block *describe(struct space *space, uint64_t bytes, bool shared) {
   size_t pieces = (bytes + PIECE_BYTES - 1) / PIECE_BYTES;
   struct block *block = calloc(1, sizeof *block + pieces * sizeof block->piece[0]);
   if (!block)
     return NULL;
+  block->space = space;
   block->bytes = bytes;
   block->shared = shared;
   block->pieces = pieces;
@@ -36,20 +63,22 @@ static struct block *describe(uint64_t bytes, bool shared) {
 }
 
 CUresult block_new(struct space *space, uint64_t bytes, bool shared, struct block **block) {
-  struct block *new = describe(bytes, shared);
+  struct block *new = describe(space, bytes, shared);
   if (!new)
     return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (budget_reserve(space->device, BACKING_SWAP, bytes) == 0) {
+  if (budget_reserve(space->device, space->backing, bytes) == 0) {
     result = reserve(new);
     if (result != CUDA_SUCCESS)
-      budget_release(space->device, BACKING_SWAP, bytes);
+      budget_release(space->device, space->backing, bytes);
   }
-  if (result == CUDA_SUCCESS)
-    *block = new;
-  else
+  if (result != CUDA_SUCCESS) {
     forget(new);
-  return result;
+    return result;
+  }
+  list(new);
+  *block = new;
+  return CUDA_SUCCESS;
 }
 
 /* The end of the run of RESIDENT pieces from `i` on. */
@@ -84,6 +113,7 @@ static void destroy(struct space *space, struct block *block) {
   unmap_all(space, block);
   give_slots_back(space, block);
   space_unlink(space, block);
+  unlist(block);
   driver.cuMemAddressFree(block->base, block->bytes);
   space->refund_bytes += block->bytes;
   condition_wake_all(&space->changed);
@@ -95,8 +125,8 @@ void block_release(struct space *space, struct extent *extent) {
   extents_give(space, extent);
   if (block->used)
     return;
-  bool whole = block->resident == block->pieces;
-  if (block->shared && whole && !space->spare)
+  bool keep = space->backing == BACKING_SWAP && block->resident == block->pieces;
+  if (block->shared && keep && !space->spare)
     space->spare = block;
   else
     destroy(space, block);

@@ -6,6 +6,8 @@
 #ifndef GS_BLOCKS_H
 #define GS_BLOCKS_H
 
+#include <stdatomic.h>
+
 #include "memory/swap/space.h"
 
 /* Reserve addresses for a block and book its bytes; not yet one of the space, whose mutex is free. */
@@ -14,6 +16,20 @@ CUresult block_new(struct space *space, uint64_t bytes, bool shared, struct bloc
 /* Make the allocation a hole; a block without allocations goes, but for one that is shared and on the card.
  */
 void block_release(struct space *space, struct extent *extent);
+
+/* A range that all blocks there have ever been are in: outside of it nobody has to look. */
+extern _Atomic uint64_t block_lowest __attribute__((visibility("hidden")));
+extern _Atomic uint64_t block_highest __attribute__((visibility("hidden")));
+
+static inline bool block_may_contain(CUdeviceptr address) {
+  return address < atomic_load_explicit(&block_highest, memory_order_relaxed) &&
+         address >= atomic_load_explicit(&block_lowest, memory_order_relaxed);
+}
+
+/* Whether the address is in a block. */
+bool block_contains(CUdeviceptr address);
+
+void blocks_fork_child(void);
 
 /* Give up the shared block that is kept for the next small allocation. False: there is none. */
 bool block_drop_spare(struct space *space);

@@ -103,8 +103,8 @@ void free_doomed(struct space *space, CUcontext context) {
 }
 
 void swap_free(const struct allocation *taken, bool finished) {
-  struct space *space = space_of(taken->device);
   struct extent *extent = taken->object;
+  struct space *space = extent->block->space;
   extent->context = taken->context;
   CUstreamCaptureMode mode = capture_relax();
   if (free_or_doom(space, extent, finished) && !finished) /* else a context may be going right now */

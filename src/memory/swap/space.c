@@ -7,20 +7,31 @@
 #include "memory/device.h"
 #include "memory/swap/slabs.h"
 
-static struct space spaces[DEVICES];
+static struct space spaces[SPACES]; /* by device: those that can leave, then those that stay */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void set_up(void) {
-  for (CUdevice device = 0; device < DEVICES; device++) {
-    spaces[device] = (struct space){
-        .turn = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER, .device = device};
-    condition_init(&spaces[device].changed);
+  for (size_t i = 0; i < SPACES; i++) {
+    bool stays = i >= DEVICES;
+    spaces[i] = (struct space){.turn = PTHREAD_MUTEX_INITIALIZER,
+                               .lock = PTHREAD_MUTEX_INITIALIZER,
+                               .device = (CUdevice)(i % DEVICES),
+                               .backing = stays ? BACKING_PINNED : BACKING_SWAP,
+                               .open = stays};
+    condition_init(&spaces[i].changed);
   }
 }
 
-struct space *space_of(CUdevice device) {
+struct space *space_at(size_t i) {
   pthread_once(&once, set_up);
-  return &spaces[device];
+  return &spaces[i];
+}
+
+struct space *space_of(CUdevice device) {
+  return space_at((size_t)device);
+}
+struct space *space_staying(CUdevice device) {
+  return space_at(DEVICES + (size_t)device);
 }
 
 void space_lock(struct space *space) {
@@ -51,7 +62,7 @@ void space_unlock(struct space *space) {
   space->refund_bytes = 0;
   space->resized = false;
   pthread_mutex_unlock(&space->lock);
-  budget_release(space->device, BACKING_SWAP, refund_bytes);
+  budget_release(space->device, space->backing, refund_bytes);
   if (resized)
     space_prepare_host();
 }

@@ -3,7 +3,8 @@
  *
  * A block is a reserved range of addresses, divided into pieces that are mapped and unmapped on their own. It
  * holds one allocation, or (shared) many small ones: its extents cover it without gaps. A space is all blocks
- * of a device by age.
+ * of a device by age. A device has two: the memory of one can leave the card; that of the other stays there,
+ * so that space is always open, and booked as pinned (swap_alloc_small).
  *
  * Two rules hold whenever the mutex is free:
  *   - contents are in exactly one place: on the card (RESIDENT, LEAVING) or in a slot (AWAY, COMING);
@@ -22,12 +23,15 @@
 
 #include "common/condition.h"
 #include "interpose/cuda_abi.h"
+#include "memory/device.h"
+#include "memory/ledger.h"
 
 #define GRAIN_BYTES (UINT64_C(2) << 20)  /* the driver's unit of physical memory */
 #define PIECE_BYTES (UINT64_C(32) << 20) /* 64 and 128 MiB are no faster, and make everybody wait longer */
 #define SHARED_BELOW_BYTES (UINT64_C(1) << 20) /* smaller allocations share blocks */
 #define UNIT_BYTES UINT64_C(512)               /* these are multiples of this, and aligned to it */
 
+#define SPACES (2 * DEVICES)
 #define HOLE_CLASSES 24 /* by the power of two of UNIT_BYTES */
 #define WINDOW_COPIES 16
 #define WINDOW_BYTES (4 * PIECE_BYTES)
@@ -58,6 +62,7 @@ struct extent {
 };
 
 struct block {
+  struct space *space;
   struct block *older, *newer;
   uint64_t age; /* counts up: the newest has the highest */
   CUdeviceptr base;
@@ -95,6 +100,7 @@ struct space {
   pthread_mutex_t lock;
   struct condition changed; /* it was closed, or something has left the card */
   CUdevice device;
+  enum backing backing; /* of the bytes in the budget: BACKING_SWAP; BACKING_PINNED: what stays */
   bool open;
   bool dead;              /* the last step has failed, as all calls of the driver will */
   _Atomic bool expecting; /* moves: host memory is made ready */
@@ -114,7 +120,12 @@ struct space {
   struct mover mover;
 };
 
+/* That of the memory that can leave, and that of the memory that stays. */
 struct space *space_of(CUdevice device);
+struct space *space_staying(CUdevice device);
+
+/* Each of SPACES. */
+struct space *space_at(size_t i);
 
 /* In the order of arrival: the mover, who takes the mutex anew at once, does not starve the program. */
 void space_lock(struct space *space);

@@ -77,6 +77,10 @@ void swap_close(CUdevice device) {
   condition_wake_all(&space->changed);
   free_doomed(space, NULL);
   space_unlock(space);
+  struct space *staying = space_staying(device);
+  space_lock(staying);
+  free_doomed(staying, NULL);
+  space_unlock(staying);
   capture_unrelax(mode);
 }
 
@@ -135,8 +139,8 @@ static void free_listed(CUcontext context) {
 }
 
 static bool anything(void) {
-  for (CUdevice device = 0; device < DEVICES; device++)
-    if (swap_total_bytes(device))
+  for (size_t i = 0; i < SPACES; i++)
+    if (atomic_load(&space_at(i)->total_bytes))
       return true;
   return false;
 }
@@ -169,17 +173,18 @@ void swap_context_destroyed(CUcontext context, bool memory_goes) {
     return;
   CUstreamCaptureMode mode = capture_relax();
   bool alive = finish_work(context);
-  for (CUdevice device = 0; device < DEVICES; device++)
-    forget_work(space_of(device), context, alive);
+  for (size_t i = 0; i < SPACES; i++)
+    forget_work(space_at(i), context, alive);
   if (memory_goes)
     free_listed(context);
-  for (CUdevice device = 0; device < DEVICES; device++)
-    drop_spare(space_of(device));
+  for (size_t i = 0; i < SPACES; i++)
+    drop_spare(space_at(i));
   capture_unrelax(mode);
 }
 
 void swap_fork_child(void) {
   space_fork_child();
+  blocks_fork_child();
   slabs_fork_child();
   for (CUdevice device = 0; device < DEVICES; device++)
     atomic_store(&supported[device], 0);

@@ -27,6 +27,11 @@ bool swap_supported(CUdevice device);
  * The driver's result, or CUDA_ERROR_OUT_OF_MEMORY. */
 CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like);
 
+/* The same for at most 2 MiB that stay on the card: booked as pinned, by whole blocks, and there at once,
+ * without a wait for anything. An error where the driver can't do it, or too much stays already: then other
+ * memory has to do. */
+CUresult swap_alloc_small(CUdeviceptr *address, size_t bytes, const struct allocation *like);
+
 /* Free an allocation of BACKING_SWAP that has been taken out of the ledger: waits for the work of its context
  * as cuMemFree does, unless `finished` says that no work uses it any more. */
 void swap_free(const struct allocation *taken, bool finished);
@@ -44,9 +49,6 @@ bool swap_try_open(CUdevice device);
 
 /* New memory stays off the card until the space is opened again. */
 void swap_close(CUdevice device);
-
-/* Whether there has ever been any. */
-bool swap_is_used(void);
 
 /* Mapped on the card now (whole pieces), and what all blocks together take when they are. */
 uint64_t swap_resident_bytes(CUdevice device);

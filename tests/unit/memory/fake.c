@@ -460,6 +460,18 @@ static CUresult fake_attribute(int *value, CUdevice_attribute attribute, CUdevic
   return CUDA_SUCCESS;
 }
 
+/* Without GPUs that can be counted, nothing small is mapped in place of unified memory. */
+static CUresult fake_count(int *count) {
+  *count = fake.gpus;
+  return fake.gpus ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult fake_can_access(int *can, CUdevice device, CUdevice peer) {
+  (void)device, (void)peer;
+  *can = !fake.no_peers;
+  return CUDA_SUCCESS;
+}
+
 static CUresult fake_total(size_t *bytes, CUdevice device) {
   *bytes = FAKE_CARD_BYTES;
   return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
@@ -568,6 +580,8 @@ void fake_install(void) {
       .cuCtxPushCurrent_v2 = fake_push,
       .cuCtxPopCurrent_v2 = fake_pop,
       .cuDeviceGetAttribute = fake_attribute,
+      .cuDeviceGetCount = fake_count,
+      .cuDeviceCanAccessPeer = fake_can_access,
       .cuDeviceTotalMem_v2 = fake_total,
       .cuMemGetInfo_v2 = fake_info,
       .cuMemGetInfo = fake_info_old,

@@ -26,6 +26,8 @@ struct fake {
   bool no_concurrent_access; /* the device has no concurrentManagedAccess */
   bool no_managed_pools;     /* a driver before CUDA 13 */
   bool no_mapping;           /* no physical memory that can be mapped */
+  int gpus;                  /* visible; 0: the driver does not say, so small memory is not mapped either */
+  bool no_peers;             /* none of them can reach another */
   CUresult refuse_peer;
   bool capturing;      /* every stream is */
   bool events_pending; /* no event has completed yet */

@@ -7,6 +7,7 @@
 #include "interpose/hooks.h"
 #include "memory/device.h"
 #include "memory/memory.h"
+#include "memory/reach.h"
 #include "memory/swap/slabs.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -327,6 +328,115 @@ START_TEST(what_the_driver_refuses_changes_no_access) {
 }
 END_TEST
 
+/* Small ones, which stay on the card under MEMORY_MANAGED. */
+
+static void start_with_small(int gpus) {
+  fake.gpus = gpus;
+  start(MEMORY_MANAGED);
+}
+
+START_TEST(small_ones_are_mapped_and_stay) {
+  start_with_small(1);
+  CUdeviceptr word = get(4), two = get(2 * MIB), large = get(2 * MIB + 1);
+  ck_assert_uint_eq(fake.managed_allocs, 1);
+  ck_assert_uint_eq(fake.mapped_bytes, 4 * MIB);
+  ck_assert_uint_eq(get(100), word + 512); /* beside it */
+  expect_usage(6 * MIB + 1, 4 * MIB, 6 * MIB + 1);
+  settle(0);
+  expect_usage(6 * MIB + 1, 4 * MIB, 4 * MIB);
+  ck_assert_uint_eq(fake.mapped_bytes, 4 * MIB);
+  ck_assert(memory_open(0, 0));
+  ck_assert_uint_eq(fake.context_synchronizations, 0);
+  ck_assert_int_eq(hook_cuMemFree_v2(two), CUDA_SUCCESS);
+  ck_assert_uint_eq(fake.context_synchronizations, 1);
+  ck_assert_int_eq(hook_cuMemFree_v2(word), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemFree_v2(word + 512), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemFree_v2(large), CUDA_SUCCESS);
+  ck_assert_uint_eq(fake.mapped_bytes + fake.reserved_ranges, 0);
+  expect_usage(0, 0, 0);
+}
+END_TEST
+
+/* Not before the process may run, for a flag may be what it waits with. */
+START_TEST(small_ones_are_there_at_once) {
+  fake.gpus = 1;
+  fake_set_memory(MEMORY_MANAGED);
+  memory_close(0);
+  get(4);
+  ck_assert_uint_eq(fake.mapped_bytes, 2 * MIB);
+}
+END_TEST
+
+START_TEST(what_stays_is_bounded) {
+  start_with_small(1);
+  for (int i = 0; i < 100; i++)
+    get(2 * MIB);
+  ck_assert_uint_eq(fake.mapped_bytes, 32 * MIB);
+  ck_assert_uint_eq(fake.managed_allocs, 100 - 16);
+  for (int i = 0; i < 100; i++)
+    get(MIB - 512);
+  ck_assert_uint_eq(fake.mapped_bytes, 64 * MIB);
+  ck_assert_uint_eq(fake.managed_allocs, 100 - 16 + 100 - 32);
+}
+END_TEST
+
+START_TEST(small_ones_are_unified_where_they_can_be_nothing_else) {
+  fake.gpus = _i == 0 ? 2 : 1;
+  fake.no_peers = _i == 0;
+  fake.no_mapping = _i == 1;
+  start(MEMORY_MANAGED);
+  if (_i == 2)
+    get(memory_usage(0).total_bytes + FAKE_CARD_BYTES - MIB);
+  unsigned before = fake.managed_allocs;
+  get(4);
+  ck_assert_uint_eq(fake.managed_allocs, before + 1);
+  ck_assert_uint_eq(fake.mapped_bytes, 0);
+}
+END_TEST
+
+START_TEST(every_gpu_reaches_small_ones) {
+  start_with_small(3);
+  get(4);
+  ck_assert_int_eq(fake.last_access.location.id, 2);
+  ck_assert_int_eq(fake.last_access.flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+}
+END_TEST
+
+START_TEST(a_context_takes_small_ones_along) {
+  start_with_small(1);
+  get(4);
+  get(2 * MIB);
+  memory_context_destroyed(FAKE_CONTEXT);
+  ck_assert_uint_eq(fake.mapped_bytes + fake.reserved_ranges, 0);
+  expect_usage(0, 0, 0);
+}
+END_TEST
+
+/* Natively a copy is checked to the byte. */
+START_TEST(a_copy_beyond_an_allocation_is_known) {
+  if (_i)
+    start(MEMORY_SWAP);
+  else
+    start_with_small(1);
+  CUdeviceptr word = get(100), next = get(100);
+  ck_assert(!reach_range(word, 100).beyond);
+  ck_assert(!reach_range(word + 99, 1).beyond);
+  ck_assert(!reach_range(word + 100, 0).beyond);
+  ck_assert(reach_range(word, 101).beyond);
+  ck_assert(reach_range(word + 100, 1).beyond);
+  ck_assert(reach_range(word, UINT64_MAX).beyond);
+  ck_assert(!reach_range(1 << 20, 100).beyond);
+  ck_assert_uint_eq(reach_range(word, 100).gpus, _i);
+  ck_assert(reach_pair(next, word, 101).beyond);
+  ck_assert(reach_pair(1 << 20, next, 101).beyond);
+  ck_assert(!reach_set(word, 32, 4, 1, 4).beyond);
+  ck_assert(reach_set(word, 32, 4, 2, 4).beyond);
+  ck_assert(reach_set(word, UINT64_MAX / 2, 4, 1, 4).beyond);
+  hook_cuMemFree_v2(word);
+  ck_assert(reach_range(word, 1).beyond);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("backend");
   TCase *cases = tcase_create("backend");
@@ -349,6 +459,13 @@ int main(void) {
   tcase_add_test(cases, a_peer_reaches_swap_memory_once_the_program_has_said_so);
   tcase_add_test(cases, a_peer_need_not_wait_for_unified_memory);
   tcase_add_test(cases, what_the_driver_refuses_changes_no_access);
+  tcase_add_test(cases, small_ones_are_mapped_and_stay);
+  tcase_add_test(cases, small_ones_are_there_at_once);
+  tcase_add_test(cases, what_stays_is_bounded);
+  tcase_add_loop_test(cases, small_ones_are_unified_where_they_can_be_nothing_else, 0, 3);
+  tcase_add_test(cases, every_gpu_reaches_small_ones);
+  tcase_add_test(cases, a_context_takes_small_ones_along);
+  tcase_add_loop_test(cases, a_copy_beyond_an_allocation_is_known, 0, 2);
   suite_add_tcase(suite, cases);
   return suite_run(suite);
 }

@@ -1,0 +1,40 @@
+/* own_unified.c - a program's own unified memory may be larger than the card, beside other memory. */
+#include "guest.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define WORDS(mib) ((mib)*MIB / sizeof(uint64_t))
+
+int main(void) {
+  CUdeviceptr own = 0, more = 0, plain, later;
+  size_t left, total;
+  struct gpu gpu;
+  gpu_start(&gpu, 0);
+  plain = gpu_alloc(WORDS(20));
+  gpu_fill(&gpu, NULL, plain, WORDS(20), 1);
+  CUresult result = cuMemAllocManaged(&own, 100 * MIB, CU_MEM_ATTACH_GLOBAL);
+  say("100 MiB: %s", result_name(result));
+  result = cuMemAllocManaged(&more, 40 * MIB, CU_MEM_ATTACH_GLOBAL);
+  say("40 MiB more: %s", result_name(result));
+  gpu_fill(&gpu, NULL, own, WORDS(100), 2);
+  gpu_fill(&gpu, NULL, more, WORDS(40), 3);
+  MUST(cuCtxSynchronize());
+  later = gpu_alloc(WORDS(20));
+  gpu_fill(&gpu, NULL, later, WORDS(20), 4);
+  for (int round = 0; round < 3; round++) {
+    gpu_add(&gpu, NULL, own, WORDS(100), 1);
+    gpu_add(&gpu, NULL, plain, WORDS(20), 1);
+    MUST(cuCtxSynchronize());
+  }
+  gpu_verify(plain, WORDS(20), 1, 3);
+  gpu_verify(own, WORDS(100), 2, 3);
+  gpu_verify(more, WORDS(40), 3, 0);
+  gpu_verify(later, WORDS(20), 4, 0);
+  MUST(cuMemGetInfo(&left, &total));
+  say("there is as much left as there can be: %d", left <= total);
+  MUST(cuMemFree(own));
+  MUST(cuMemFree(more));
+  MUST(cuMemFree(plain));
+  MUST(cuMemFree(later));
+  say("ok");
+  return 0;
+}
