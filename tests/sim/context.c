@@ -132,6 +132,7 @@ static void context_stop(CUcontext context) {
     stream_close_locked(context->streams);
   context->legacy_stream = NULL;
   pthread_mutex_unlock(&objects_lock);
+  process_end_fault();
   memory_free_context(context);
 }
 
@@ -229,6 +230,10 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
   CUcontext context = &devices[dev].primary;
   pthread_mutex_lock(&objects_lock);
   context_list_locked(context);
+  if (!context->alive && process_fault() != CUDA_SUCCESS) {
+    pthread_mutex_unlock(&objects_lock);
+    return process_fault();
+  }
   if (!context->alive)
     result = context_start_locked(context, context->flags);
   context->references++;
@@ -340,9 +345,10 @@ static CUresult context_synchronize(CUcontext context) {
   pthread_mutex_lock(&objects_lock);
   CUresult result = capture_check_context_locked(context);
   pthread_mutex_unlock(&objects_lock);
-  if (result == CUDA_SUCCESS)
-    context_drain(context);
-  return result;
+  if (result != CUDA_SUCCESS)
+    return result;
+  context_drain(context);
+  return process_fault();
 }
 
 CUresult cuCtxSynchronize(void) {

@@ -14,6 +14,7 @@ struct sim {
   struct slot *slot;
   int32_t slot_index;
   _Atomic int ready;  /* cuInit succeeded */
+  _Atomic int fault;  /* CUresult of a kernel that has faulted */
   _Atomic int forked; /* this is a child of an initialised process: nothing works any more */
   int device_count;
   unsigned gpu_of[STATE_GPUS]; /* device ordinal -> card, by CUDA_VISIBLE_DEVICES */
@@ -36,7 +37,13 @@ void process_note_start(unsigned gpu);
 /* For the calling thread: what it starts may overlap. */
 void process_ignore_overlaps(bool ignore);
 
-/* A wild access by the GPU: say so and crash, as the process would on a real card (there: a sticky error). */
+/* A kernel has faulted: say so. From now on every call returns the error (doors.c). */
+void process_set_fault(CUresult result, uint64_t address, const char *who);
+/* CUDA_SUCCESS: none has. */
+CUresult process_fault(void);
+void process_end_fault(void);
+
+/* A wild access by a copy: say so and crash. A real driver has a sticky error then. */
 _Noreturn void process_illegal_address(uint64_t address, const char *who);
 
 #endif
