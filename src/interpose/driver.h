@@ -45,6 +45,27 @@ void driver_settle(void);
  * function in the library that is in use, NULL: it lacks it. */
 void *driver_find(const char *name);
 
+/* What a kernel's fault makes of a context, or of the process (on driver 580: all of its contexts): nothing
+ * works there any more, and nothing runs. */
+static inline bool driver_is_fatal(CUresult result) {
+  switch (result) {
+  case CUDA_ERROR_ECC_UNCORRECTABLE:
+  case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+  case CUDA_ERROR_ILLEGAL_ADDRESS:
+  case CUDA_ERROR_LAUNCH_TIMEOUT:
+  case CUDA_ERROR_ASSERT:
+  case CUDA_ERROR_HARDWARE_STACK_ERROR:
+  case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+  case CUDA_ERROR_MISALIGNED_ADDRESS:
+  case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+  case CUDA_ERROR_INVALID_PC:
+  case CUDA_ERROR_LAUNCH_FAILED:
+    return true;
+  default:
+    return false;
+  }
+}
+
 struct library;
 struct libraries;
 

@@ -11,9 +11,18 @@
 #include "memory/physical.h"
 #include "memory/swap/swap.h"
 
+/* After a kernel's fault every call fails, but for few: those that make swap memory are among these. So
+ * another one is asked, which changes nothing. */
+static CUresult find_fault(void) {
+  CUresult result = driver.cuCtxGetStreamPriorityRange(NULL, NULL);
+  return driver_is_fatal(result) ? result : CUDA_SUCCESS;
+}
+
 CUresult plain_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
-  return device_memory(like->device) == MEMORY_SWAP ? swap_alloc(address, bytes, like)
-                                                    : managed_alloc(address, bytes, like);
+  if (device_memory(like->device) != MEMORY_SWAP)
+    return managed_alloc(address, bytes, like);
+  CUresult result = find_fault();
+  return result == CUDA_SUCCESS ? swap_alloc(address, bytes, like) : result;
 }
 
 /* Enter an allocation that stays what it is, once its bytes are reserved and the driver has answered. */
@@ -77,12 +86,11 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int
 CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
   struct allocation old;
   bool ours = dptr && account_take(&account_addresses, dptr, &old);
-  if (ours && old.backing == BACKING_SWAP) {
+  bool swap = ours && old.backing == BACKING_SWAP;
+  CUresult result = swap ? find_fault() : driver.cuMemFree_v2(dptr);
+  if (swap && result == CUDA_SUCCESS)
     swap_free(&old, false);
-    return CUDA_SUCCESS;
-  }
-  CUresult result = driver.cuMemFree_v2(dptr);
-  if (ours && result == CUDA_SUCCESS)
+  else if (ours && result == CUDA_SUCCESS)
     account_gone(&old);
   else if (ours)
     account_put_back(&account_addresses, &old);

@@ -20,6 +20,8 @@ struct card {
   uint64_t compute_capability; /* 10 * major + minor */
   uint64_t multiprocessors;
   uint64_t concurrent_managed_access;
+  /* The call that ends a context returns the fault, too, and ends it all the same. */
+  uint64_t fault_told;
   uint64_t
       fault_ends; /* a kernel's fault is over when a context ends; else it lasts as long as the process */
   double scale;   /* every cost is multiplied by it; 0: no delays */

@@ -13,7 +13,8 @@ struct sim {
   struct state *state;
   struct slot *slot;
   int32_t slot_index;
-  _Atomic int ready;  /* cuInit succeeded */
+  _Atomic int ready; /* cuInit succeeded */
+  _Atomic int had_fault;
   _Atomic int fault;  /* CUresult of a kernel that has faulted */
   _Atomic int forked; /* this is a child of an initialised process: nothing works any more */
   int device_count;
@@ -42,6 +43,8 @@ void process_set_fault(CUresult result, uint64_t address, const char *who);
 /* CUDA_SUCCESS: none has. */
 CUresult process_fault(void);
 void process_end_fault(void);
+/* Whether any has, ever. */
+bool process_had_fault(void);
 
 /* A wild access by a copy: say so and crash. A real driver has a sticky error then. */
 _Noreturn void process_illegal_address(uint64_t address, const char *who);

@@ -164,15 +164,23 @@ static void drop_spare(struct space *space) {
   space_unlock(space);
 }
 
-void swap_context_destroyed(CUcontext context, bool memory_goes) {
+void swap_context_leaving(CUcontext context) {
   if (!anything())
     return;
   CUstreamCaptureMode mode = capture_relax();
   bool alive = finish_work(context);
   for (CUdevice device = 0; device < DEVICES; device++)
     forget_work(space_of(device), context, alive);
-  if (memory_goes)
-    free_listed(context);
+  for (CUdevice device = 0; device < DEVICES; device++)
+    drop_spare(space_of(device));
+  capture_unrelax(mode);
+}
+
+void swap_context_left(CUcontext context) {
+  if (!anything())
+    return;
+  CUstreamCaptureMode mode = capture_relax();
+  free_listed(context);
   for (CUdevice device = 0; device < DEVICES; device++)
     drop_spare(space_of(device));
   capture_unrelax(mode);
