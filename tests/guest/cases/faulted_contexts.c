@@ -6,7 +6,7 @@
 
 #define WORDS 1024
 
-static CUfunction fill;
+static CUfunction fill, spin;
 static CUcontext contexts[2];
 static CUdeviceptr memory[2];
 
@@ -21,6 +21,7 @@ static CUresult make(int which) {
     return result;
   MUST(cuModuleLoadData(&module, kernel_image()));
   MUST(cuModuleGetFunction(&fill, module, "gs_fill"));
+  MUST(cuModuleGetFunction(&spin, module, "gs_spin"));
   memory[which] = gpu_alloc(WORDS);
   return CUDA_SUCCESS;
 }
@@ -28,6 +29,15 @@ static CUresult make(int which) {
 static CUresult launch(CUdeviceptr at) {
   uint64_t words = WORDS, seed = 1;
   return cuLaunchKernel(fill, 4, 1, 1, 256, 1, 1, 0, NULL, (void *[]){&at, &words, &seed}, NULL);
+}
+
+/* Some quanta's worth, so that another job gets turns meanwhile. */
+static void work(void) {
+  uint64_t ns = 2000000;
+  for (int i = 0; i < 40; i++) {
+    MUST(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&ns}, NULL));
+    MUST(cuCtxSynchronize());
+  }
 }
 
 int main(void) {
@@ -41,6 +51,7 @@ int main(void) {
       MUST(launch(memory[which]));
       gpu_verify(memory[which], WORDS, 1, 0);
     }
+    work();
     say("launch %s", result_name(launch(4096)));
     say("wait %s", result_name(cuCtxSynchronize()));
     MUST(cuCtxSetCurrent(contexts[0]));
