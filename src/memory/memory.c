@@ -53,6 +53,11 @@ bool memory_try_open(CUdevice device, uint64_t enough_bytes) {
   return !device_valid(device) || (has_enough(device, enough_bytes) && swap_try_open(device));
 }
 
+void memory_give_up(CUdevice device) {
+  if (device_valid(device))
+    swap_give_up(device);
+}
+
 void memory_close(CUdevice device) {
   if (device_valid(device))
     swap_close(device);

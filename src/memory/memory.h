@@ -45,6 +45,10 @@ bool memory_open(CUdevice device, uint64_t enough_bytes);
 /* The same for a thread that must not wait for a piece that moves: false where it would have to. */
 bool memory_try_open(CUdevice device, uint64_t enough_bytes);
 
+/* What is away can't come: memory_open is true the next time, so that the program meets the driver's errors.
+ */
+void memory_give_up(CUdevice device);
+
 /* After the drain: new memory stays off the card until memory_open. */
 void memory_close(CUdevice device);
 

@@ -107,10 +107,11 @@ struct amount amount_node(CUgraphNode node, CUgraphNodeType type) {
 }
 
 CUgraphNode *amount_nodes(CUgraph graph, size_t *count) {
-  *count = 0;
-  driver.cuGraphGetNodes(graph, NULL, count);
-  CUgraphNode *nodes = calloc(*count + 1, sizeof *nodes);
-  if (!nodes || driver.cuGraphGetNodes(graph, nodes, count) != CUDA_SUCCESS)
+  size_t all = 0;
+  bool known = driver.cuGraphGetNodes(graph, NULL, &all) == CUDA_SUCCESS;
+  CUgraphNode *nodes = known ? calloc(all + 1, sizeof *nodes) : NULL;
+  *count = all;
+  if (!nodes || driver.cuGraphGetNodes(graph, nodes, count) != CUDA_SUCCESS || *count > all)
     *count = 0;
   return nodes;
 }

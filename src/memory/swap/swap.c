@@ -69,10 +69,18 @@ bool swap_try_open(CUdevice device) {
   return space_try_lock(space_of(device)) && open_and_unlock(space_of(device));
 }
 
+void swap_give_up(CUdevice device) {
+  struct space *space = space_of(device);
+  space_lock(space);
+  space->dead = true;
+  space_unlock(space);
+}
+
 void swap_close(CUdevice device) {
   struct space *space = space_of(device);
   CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
+  space->dead = false;
   space->open = false;
   condition_wake_all(&space->changed);
   free_doomed(space, NULL);

@@ -42,6 +42,9 @@ enum memory_progress swap_step(CUdevice device, uint64_t room_bytes, struct memo
 bool swap_open(CUdevice device);
 bool swap_try_open(CUdevice device);
 
+/* What is away can't come: swap_open is true the next time. */
+void swap_give_up(CUdevice device);
+
 /* New memory stays off the card until the space is opened again. */
 void swap_close(CUdevice device);
 
