@@ -5,6 +5,7 @@
  *   reloaded   the driver is closed, its place taken, and opened again
  *   replaced   the driver is closed, and another one opened by its path, which is laid out otherwise
  *   refused    the same, and the first one has refused to be initialized
+ *   closed     the driver is closed when it has been initialized: it stays loaded, and is used
  *   kept       the other one is opened while the first stays open
  *   plugin     a plugin that is linked to the driver is closed, its place taken, and opened again
  *   second     the other one is opened when the first has been initialized: it is left alone
@@ -97,6 +98,11 @@ static int refused(void) {
   return close_library(library) || use(open_other());
 }
 
+static int closed(void) {
+  void *library = open_system();
+  return use(library) || dlclose(library);
+}
+
 static int kept(void) { return ask(open_system()) || use(open_other()); }
 
 static int second(void) {
@@ -134,11 +140,8 @@ int main(int argc, char **argv) {
   static const struct {
     const char *name;
     int (*start)(void);
-  } modes[] = {{"reloaded", reloaded},
-               {"replaced", replaced},
-               {"refused", refused},
-               {"kept", kept},
-               {"second", second}};
+  } modes[] = {{"reloaded", reloaded}, {"replaced", replaced}, {"refused", refused},
+               {"closed", closed},     {"kept", kept},         {"second", second}};
   struct device device = {.mode = getenv("MODE"), .start = no_start, TABLE_DEVICE};
   if (strcmp(device.mode, "plugin") == 0)
     return workload_main(reopen_plugin(), argc, argv);

@@ -95,6 +95,7 @@ static void run_reopened(const char *mode) {
 TEST(driver_reloaded) { run_reopened("MODE=reloaded"); }
 TEST(driver_replaced) { run_reopened("MODE=replaced"); }
 TEST(driver_replaced_after_failure) { run_reopened("MODE=refused"); }
+TEST(driver_closed_in_use) { run_reopened("MODE=closed"); }
 TEST(driver_beside_another) { run_reopened("MODE=kept"); }
 TEST(driver_of_plugin_reloaded) { run_reopened("MODE=plugin"); }
 TEST(second_driver_left_alone) { run_reopened("MODE=second"); }
