@@ -34,6 +34,8 @@
 #define FILL_NS (2 * NS_PER_S)
 #define FILL_PAUSE_NS NS_PER_S
 #define FILL_AGAIN_NS (10 * NS_PER_S)
+/* A driver that has refused every move for so long is not believed to make one any more. */
+#define GIVE_UP_NS (2 * NS_PER_S)
 
 /* A turn whose end takes longer than that may be waiting for a thread that waits for room. Sooner where a
  * gang stops together: then others may be waiting for what that thread would do next. */
@@ -189,6 +191,10 @@ static bool short_is_due(const struct gpu *gpu) {
 }
 
 static void note_progress(struct gpu *gpu, enum memory_progress progress) {
+  if (progress != MEMORY_FAILED || !gpu->grant_pending)
+    gpu->failed_since_ns = 0;
+  else if (!gpu->failed_since_ns)
+    gpu->failed_since_ns = clock_now_ns();
   if (progress != MEMORY_SHORT)
     gpu->short_since_ns = 0;
   else if (!gpu->short_since_ns)
@@ -204,6 +210,13 @@ static void end_moves(struct gpu *gpu, const struct step *step) {
     tell_short(gpu, step->moved.short_bytes);
 }
 
+/* The program waits for moves that the driver refuses: it shall meet the errors itself. */
+static void give_up(CUdevice device, bool entered) {
+  if (entered)
+    log_error("GPU %d: the driver does not bring the program's memory back", device);
+  memory_give_up(device);
+}
+
 void room_step(struct gpu *gpu) {
   struct filling filling = gpu->filling;
   uint64_t generation = client.generation;
@@ -214,9 +227,13 @@ void room_step(struct gpu *gpu) {
   gpu->step_due = false;
   gpu->step_again_ns = UINT64_MAX;
   gpu->busy = true;
+  bool granted = gpu->grant_pending;
+  bool long_failed = gpu->failed_since_ns && clock_now_ns() - gpu->failed_since_ns >= GIVE_UP_NS;
   pthread_mutex_unlock(&client.lock);
-  contexts_any(gpu->device, step.filling ? run_fill : run_step,
-               &step); /* without a context there is nothing to move */
+  /* Without a context there is nothing to move. */
+  bool entered = contexts_any(gpu->device, step.filling ? run_fill : run_step, &step);
+  if (granted && (!entered || (long_failed && step.progress == MEMORY_FAILED)))
+    give_up(gpu->device, entered);
   pthread_mutex_lock(&client.lock);
   gpu->busy = false;
   if (client.generation == generation)

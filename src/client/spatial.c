@@ -166,7 +166,11 @@ CUresult hook_cuInit(unsigned int Flags) {
   decide_once();
   errno = before;
   CUresult result = driver.cuInit(Flags);
-  return is_failure_of_mps(result) && give_up(result) ? driver.cuInit(Flags) : result;
+  if (is_failure_of_mps(result) && give_up(result))
+    result = driver.cuInit(Flags);
+  if (result == CUDA_SUCCESS)
+    driver_settle();
+  return result;
 }
 
 void spatial_fork_child(void) {

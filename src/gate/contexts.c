@@ -41,9 +41,13 @@ static struct entry *find(CUcontext context) {
   return NULL;
 }
 
+/* A context that is leaving under this handle has been destroyed, and its handle given to a new one: what was
+ * known of it goes first. */
 static void add(CUcontext context, CUdevice device, bool primary) {
   pthread_mutex_lock(&lock);
-  struct entry *e = find(context);
+  struct entry *e;
+  while ((e = find(context)) && e->leaving)
+    pthread_cond_wait(&changed, &lock);
   if (!e && (e = find(NULL)))
     *e = (struct entry){.context = context, .device = device, .primary = primary};
   pthread_mutex_unlock(&lock);
@@ -179,13 +183,22 @@ static bool is_primary(CUcontext context) {
   return primary;
 }
 
+/* An error may be one of earlier work, and the context destroyed all the same. Then there is nothing in it to
+ * wait for, and its handle must not be used again: after a fault, driver 580 crashes on that. With any other
+ * error the driver has refused, and the program may go on. */
+static bool is_gone(CUresult result) {
+  return result == CUDA_SUCCESS || result == CUDA_ERROR_CONTEXT_IS_DESTROYED || driver_is_fatal(result);
+}
+
 /* The driver refuses to destroy a primary context this way. */
 static CUresult destroy(CUresult (*real)(CUcontext), CUcontext context) {
   struct entry *e = is_primary(context) ? NULL : leave_begin(context);
   if (e)
-    memory_context_destroyed(context);
+    memory_context_leaving(context);
   CUresult result = real(context);
-  leave_end(e, result == CUDA_SUCCESS);
+  if (e && is_gone(result))
+    memory_context_left(context);
+  leave_end(e, is_gone(result));
   return result;
 }
 
@@ -218,9 +231,11 @@ static CUresult primary_leave(CUresult (*real)(CUdevice), CUdevice device, bool 
   CUcontext context = primary_of(device);
   struct entry *e = leave_begin(context);
   if (context && memory_goes)
-    memory_context_destroyed(context);
+    memory_context_leaving(context);
   CUresult result = real(device);
   bool gone = primary_of(device) != context; /* else it is retained by others, or the call failed */
+  if (context && gone && memory_goes)
+    memory_context_left(context);
   if (context && gone && !memory_goes)
     memory_context_destroyed(context);
   leave_end(e, gone);

@@ -1,69 +1,155 @@
-/* driver.c - find libcuda.so.1 and fill in the table of its functions. */
+/* driver.c - which libcuda.so is the driver, and the table of its functions. */
 #include "interpose/driver.h"
 
 #include <dlfcn.h>
-#include <stdatomic.h>
+#include <errno.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "common/log.h"
-#include "interpose/elf.h"
+#include "interpose/libraries.h"
 #include "interpose/lookup.h"
 
 struct driver driver;
+_Atomic bool driver_settled;
 
-static const struct {
+struct row {
   const char *name;
   size_t offset;
-} entries[] = {
+};
+
+static const struct row rows[] = {
 #define GATED(group, name, params, args, stream) {#name, offsetof(struct driver, name)},
 #define CUSTOM(group, name, params, args) {#name, offsetof(struct driver, name)},
 #define CALL(name, params) {#name, offsetof(struct driver, name)},
 #include "hooks.def"
 };
 
-static _Atomic bool resolved;
+static const struct row first_rows[] = {
+#define FIRST(group, name, params, args) {#name, offsetof(struct driver, name)},
+#include "hooks.def"
+};
 
-static int find_libcuda(struct dl_phdr_info *info, size_t size, void *data) {
-  (void)size;
-  if (!info->dlpi_name || !elf_name_matches(info->dlpi_name, "libcuda.so"))
-    return 0;
-  for (int i = 0; i < info->dlpi_phnum; i++)
-    if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-      return elf_read(data, info->dlpi_addr, (void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr));
-  return 0;
-}
+/* Bases of libraries: the one that the program has looked a function up in last, and the one that
+ * driver_prepare has filled in from. Under the dynamic linker's lock. */
+static uintptr_t preferred, prepared;
 
-/* Two threads may do this at once; both store the same values. */
-static void fill_in(const struct elf_object *libcuda) {
-  for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
-    uintptr_t *field = (uintptr_t *)((char *)&driver + entries[i].offset);
-    __atomic_store_n(field, (uintptr_t)elf_find_function(libcuda, entries[i].name), __ATOMIC_RELAXED);
+/* Two threads may do this at once; both store the same values unless the program changes the driver. */
+static void fill_in(const struct row *list, size_t count, const struct library *library) {
+  for (size_t i = 0; i < count; i++) {
+    void *function = library ? elf_find_function(&library->elf, list[i].name) : NULL;
+    __atomic_store_n((uintptr_t *)((char *)&driver + list[i].offset), (uintptr_t)function, __ATOMIC_RELAXED);
   }
 }
 
-bool driver_resolve(void) {
-  if (atomic_load_explicit(&resolved, memory_order_acquire))
-    return true;
-  struct elf_object libcuda;
-  if (dl_iterate_phdr(find_libcuda, &libcuda) == 0)
-    return false;
-  fill_in(&libcuda);
-  lookup_learn();
-  atomic_store_explicit(&resolved, true, memory_order_release);
-  return true;
+void driver_prefer(const struct library *library) { preferred = library->elf.base; }
+
+const struct library *driver_in_use(const struct libraries *libraries) {
+  const struct library *library = libraries_find(libraries, preferred);
+  return library || libraries->count == 0 ? library : &libraries->list[0];
 }
 
-/* A program linked to libcuda may call it from several threads at once first thing. */
-__attribute__((constructor)) static void resolve_early(void) { driver_resolve(); }
+/* ---- until one is initialized ---- */
 
-bool driver_load(void) {
-  if (driver_resolve())
+static void prepare(const struct libraries *libraries, void *argument) {
+  if (driver_is_settled()) {
+    *(bool *)argument = true;
+    return;
+  }
+  const struct library *library = driver_in_use(libraries);
+  prepared = library ? library->elf.base : 0;
+  fill_in(first_rows, sizeof first_rows / sizeof *first_rows, library);
+  *(bool *)argument = library != NULL;
+}
+
+bool driver_prepare(void) {
+  bool found = driver_is_settled();
+  if (!found)
+    libraries_visit(prepare, &found);
+  if (found)
     return true;
-  if (!dlopen("libcuda.so.1", RTLD_LAZY | RTLD_GLOBAL)) {
+  int saved = errno;
+  if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_GLOBAL))
+    libraries_visit(prepare, &found);
+  if (!found)
     log_error(
         "a CUDA function was called, but libcuda.so.1 can't be loaded: is the NVIDIA driver installed?");
-    return false;
+  errno = saved;
+  return found;
+}
+
+/* ---- from then on ---- */
+
+struct settling {
+  uintptr_t base;
+  bool done, others;
+  char path[PATH_MAX];
+};
+
+static void settle(const struct libraries *libraries, void *argument) {
+  struct settling *settling = argument;
+  const struct library *library = libraries_find(libraries, settling->base ? settling->base : prepared);
+  if (driver_is_settled() || !library || strlen(library->path) >= sizeof settling->path)
+    return;
+  strcpy(settling->path, library->path);
+  settling->others = libraries->count > 1;
+  settling->done = true;
+  preferred = library->elf.base;
+  fill_in(rows, sizeof rows / sizeof *rows, library);
+  lookup_settle(library);
+  atomic_store_explicit(&driver_settled, true, memory_order_release);
+}
+
+/* base: 0 for the prepared one. */
+static void settle_on(uintptr_t base) {
+  struct settling settling = {.base = base};
+  int saved = errno;
+  if (!driver_is_settled())
+    libraries_visit(settle, &settling);
+  if (settling.done) {
+    if (!lookup_linker()->dlopen(settling.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE))
+      log_warn("%s can't be kept loaded: a program that closes it must not use the GPU after that",
+               settling.path);
+    if (settling.others)
+      log_info("several drivers are loaded: the program uses %s", settling.path);
   }
-  return driver_resolve();
+  errno = saved;
+}
+
+void driver_settle(void) { settle_on(0); }
+
+/* ---- initialized past us ---- */
+
+static void copy(const struct libraries *libraries, void *argument) {
+  *(struct libraries *)argument = *libraries;
+}
+
+static bool is_initialized(const struct library *library) {
+  CUresult (*get_count)(int *) = (CUresult(*)(int *))elf_find_function(&library->elf, "cuDeviceGetCount");
+  int count;
+  return get_count && get_count(&count) == CUDA_SUCCESS;
+}
+
+struct question {
+  const char *name;
+  void *answer;
+};
+
+static void find(const struct libraries *libraries, void *argument) {
+  struct question *question = argument;
+  const struct library *library = driver_in_use(libraries);
+  question->answer = library ? elf_find_function(&library->elf, question->name) : NULL;
+}
+
+void *driver_find(const char *name) {
+  struct libraries now;
+  struct question question = {.name = name};
+  libraries_visit(copy, &now);
+  for (size_t i = 0; i < now.count && !driver_is_settled(); i++)
+    if (is_initialized(&now.list[i]))
+      settle_on(now.list[i].elf.base);
+  libraries_visit(find, &question);
+  return question.answer;
 }

@@ -5,11 +5,16 @@
  * exactly the exported symbol: cuMemAlloc_v2 and cuMemAlloc are two functions. A field is NULL where the
  * driver lacks the function: test it before use unless every driver since CUDA 11.4 (470) has it.
  *
- * Threading: filled in once by driver_resolve(), which any thread may call at any time; constant afterwards.
+ * Which libcuda.so is the driver is open until one has been initialized (driver_settle): until then a program
+ * may close it and open another. So the fields are NULL, but for those of FIRST rows, which driver_prepare
+ * fills in anew for each call. From then on the table is constant, and the library stays loaded.
+ *
+ * Threading: any thread.
  */
 #ifndef GS_DRIVER_H
 #define GS_DRIVER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "interpose/cuda_abi.h"
@@ -23,11 +28,51 @@ struct driver {
 
 extern struct driver driver;
 
-/* Find libcuda.so.1 among the loaded libraries and fill in `driver`. True once it is filled in.
- * Allocates nothing, takes no lock of ours. */
-bool driver_resolve(void);
+extern _Atomic bool driver_settled;
 
-/* The same, loading libcuda.so.1 if the process has not done so. */
-bool driver_load(void);
+static inline bool driver_is_settled(void) {
+  return atomic_load_explicit(&driver_settled, memory_order_acquire);
+}
+
+/* Fill in the fields of FIRST rows from the libcuda.so that is in use now, loading it if there is none.
+ * False, and logged, if there is none to load. */
+bool driver_prepare(void);
+
+/* The library that driver_prepare has filled in from has been initialized: it is the driver, for good. */
+void driver_settle(void);
+
+/* For a call of a function that the table doesn't have: settles if a driver has been initialized past us. The
+ * function in the library that is in use, NULL: it lacks it. */
+void *driver_find(const char *name);
+
+/* What a kernel's fault makes of a context, or of the process (on driver 580: all of its contexts): nothing
+ * works there any more, and nothing runs. */
+static inline bool driver_is_fatal(CUresult result) {
+  switch (result) {
+  case CUDA_ERROR_ECC_UNCORRECTABLE:
+  case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+  case CUDA_ERROR_ILLEGAL_ADDRESS:
+  case CUDA_ERROR_LAUNCH_TIMEOUT:
+  case CUDA_ERROR_ASSERT:
+  case CUDA_ERROR_HARDWARE_STACK_ERROR:
+  case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+  case CUDA_ERROR_MISALIGNED_ADDRESS:
+  case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+  case CUDA_ERROR_INVALID_PC:
+  case CUDA_ERROR_LAUNCH_FAILED:
+    return true;
+  default:
+    return false;
+  }
+}
+
+struct library;
+struct libraries;
+
+/* The program has looked one of our functions up in this library: it is in use. Call as a visitor. */
+void driver_prefer(const struct library *library);
+
+/* The one in use, or NULL. Call as a visitor. */
+const struct library *driver_in_use(const struct libraries *libraries);
 
 #endif

@@ -9,51 +9,104 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/log.h"
 #include "interpose/deepbind.h"
 #include "interpose/driver.h"
 #include "interpose/elf.h"
 #include "interpose/hooks.h"
+#include "interpose/libraries.h"
 #include "interpose/text.h"
 #include "interpose/wrappers.h"
 
-/* Real address -> wrapper: open addressing, at most half full, entered once and in one order, so that two
- * threads entering at the same time store the same. */
-#define MAP_SIZE 1024
-static _Atomic uintptr_t map_real[MAP_SIZE];
-static _Atomic uintptr_t map_wrapper[MAP_SIZE];
+/* Real address -> wrapper: open addressing, at most half full. Until the driver is settled, the functions of
+ * all loaded drivers are known, and the map is written and read under the dynamic linker's lock; from then on
+ * it is constant. */
+#define MAP_BITS 12
+#define MAP_SIZE (1 << MAP_BITS)
+static uintptr_t map_real[MAP_SIZE];
+static uintptr_t map_wrapper[MAP_SIZE];
+static uint64_t map_generation; /* of the libraries that it was made from */
 
-static size_t map_start(uintptr_t real) { return (real >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 54; }
+enum {
+  ROWS = 0
+#define GATED(group, name, params, args, stream) +1
+#define CUSTOM(group, name, params, args) +1
+#include "hooks.def"
+};
+static_assert(MAP_SIZE >= 2 * LIBRARIES_MAX * ROWS, "at most half full");
+
+static size_t map_start(uintptr_t real) {
+  return (real >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> (64 - MAP_BITS);
+}
+
+static void map_clear(void) {
+  for (size_t i = 0; i < MAP_SIZE; i++) {
+    __asm__ volatile("");
+    map_real[i] = 0;
+  }
+}
 
 static void map_enter(uintptr_t real, uintptr_t wrapper) {
   size_t i = map_start(real);
-  for (;; i = (i + 1) % MAP_SIZE) {
-    uintptr_t there = atomic_load_explicit(&map_real[i], memory_order_acquire);
-    if (there == real)
+  for (; map_real[i] != 0; i = (i + 1) % MAP_SIZE)
+    if (map_real[i] == real)
       return; /* several names of one function: the first row wins */
-    if (there == 0)
-      break;
-  }
-  atomic_store_explicit(&map_wrapper[i], wrapper, memory_order_relaxed);
-  atomic_store_explicit(&map_real[i], real, memory_order_release);
+  map_wrapper[i] = wrapper;
+  map_real[i] = real;
 }
 
-void lookup_learn(void) {
-  static_assert(MAP_SIZE >= 1024, "twice the rows of hooks.def, and 2^10 for map_start");
-  for (size_t i = 0; i < wrapper_count; i++)
-    if (*wrappers[i].real)
-      map_enter((uintptr_t)*wrappers[i].real, (uintptr_t)wrappers[i].function);
+/* NULL: none of ours. */
+static void *map_find(uintptr_t real) {
+  for (size_t i = map_start(real); map_real[i] != 0; i = (i + 1) % MAP_SIZE)
+    if (map_real[i] == real)
+      return (void *)map_wrapper[i];
+  return NULL;
+}
+
+static void learn(const struct library *library) {
+  for (size_t i = 0; i < wrapper_count; i++) {
+    uintptr_t real = (uintptr_t)elf_find_function(&library->elf, wrappers[i].name);
+    if (real)
+      map_enter(real, (uintptr_t)wrappers[i].function);
+  }
+}
+
+void lookup_settle(const struct library *library) {
+  map_clear();
+  learn(library);
+}
+
+struct query {
+  uintptr_t real;
+  const char *name;
+  void *wrapper;
+};
+
+static void find_unsettled(const struct libraries *libraries, void *argument) {
+  struct query *query = argument;
+  if (libraries->count == 0)
+    return;
+  if (map_generation != libraries->generation && !driver_is_settled()) {
+    map_clear();
+    for (size_t i = 0; i < libraries->count; i++)
+      learn(&libraries->list[i]);
+    map_generation = libraries->generation;
+  }
+  query->wrapper = map_find(query->real);
+  const struct library *library = query->wrapper ? libraries_find(libraries, query->real) : NULL;
+  if (library)
+    driver_prefer(library);
 }
 
 void *lookup_wrapper(void *real) {
-  if (!real || !driver_resolve())
-    return real;
-  for (size_t i = map_start((uintptr_t)real);; i = (i + 1) % MAP_SIZE) {
-    uintptr_t there = atomic_load_explicit(&map_real[i], memory_order_acquire);
-    if (there == (uintptr_t)real)
-      return (void *)atomic_load_explicit(&map_wrapper[i], memory_order_relaxed);
-    if (there == 0)
-      return real;
-  }
+  struct query query = {.real = (uintptr_t)real};
+  if (!real)
+    return NULL;
+  if (driver_is_settled())
+    query.wrapper = map_find(query.real);
+  else
+    libraries_visit(find_unsettled, &query);
+  return query.wrapper ? query.wrapper : real;
 }
 
 /* The C library's own functions are read from its symbol table: asking dlsym or dlvsym for them could lead
@@ -102,6 +155,20 @@ static void *linker_wrapper(void *real) {
   return real;
 }
 
+static void find_by_name(const struct libraries *libraries, void *argument) {
+  struct query *query = argument;
+  const struct library *library = driver_in_use(libraries);
+  query->wrapper = library ? elf_find_function(&library->elf, query->name) : NULL;
+}
+
+static bool driver_has(const struct wrapper *wrapper) {
+  struct query query = {.name = wrapper->name};
+  if (driver_is_settled())
+    return *wrapper->real != NULL;
+  libraries_visit(find_by_name, &query);
+  return query.wrapper != NULL;
+}
+
 /* What the name is known to mean wherever it is looked up from, or NULL. */
 static void *wrapper_by_name(const char *name) {
   if (text_equal(name, "dlsym"))
@@ -110,11 +177,11 @@ static void *wrapper_by_name(const char *name) {
     return (void *)trampoline_dlvsym;
   if (text_equal(name, "dlopen"))
     return (void *)trampoline_dlopen;
-  if (name[0] != 'c' || name[1] != 'u' || !driver_resolve())
+  if (name[0] != 'c' || name[1] != 'u')
     return NULL;
   for (size_t i = 0; i < wrapper_count; i++)
-    if (*wrappers[i].real && text_equal(name, wrappers[i].name))
-      return wrappers[i].function;
+    if (text_equal(name, wrappers[i].name))
+      return driver_has(&wrappers[i]) ? wrappers[i].function : NULL;
   return NULL;
 }
 
@@ -122,8 +189,28 @@ static bool may_be_ours(const char *name) {
   return name && ((name[0] == 'c' && name[1] == 'u') || (name[0] == 'd' && name[1] == 'l'));
 }
 
+static void find_second(const struct libraries *libraries, void *argument) {
+  struct query *query = argument;
+  query->wrapper = (void *)libraries_find(libraries, query->real);
+}
+
+/* A program that initializes another driver after the first has two that know nothing of each other. To lead
+ * the second one's calls to the first would mix their handles. */
+static void warn_of_second(void *real) {
+  static _Atomic bool warned;
+  struct query query = {.real = (uintptr_t)real};
+  libraries_visit(find_second, &query);
+  if (query.wrapper && !atomic_exchange(&warned, true))
+    log_warn("the program uses a second driver (libcuda.so): what it does through that is not shared");
+}
+
 static void *replace(void *real, const char *name) {
-  return name[0] == 'd' ? linker_wrapper(real) : lookup_wrapper(real);
+  if (name[0] == 'd')
+    return linker_wrapper(real);
+  void *wrapper = lookup_wrapper(real);
+  if (real && wrapper == real && driver_is_settled() && text_equal(name, "cuInit"))
+    warn_of_second(real);
+  return wrapper;
 }
 
 struct verdict lookup_dlsym(void *handle, const char *name) {

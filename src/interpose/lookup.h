@@ -3,13 +3,17 @@
  * function's address, and an address that is known becomes the wrapper's. By address, never by version or
  * flag: right for _v2, _ptsz and what is yet to come.
  *
- * Nothing here allocates, locks, logs or changes errno; all of it may run before any constructor.
+ * Nothing here allocates, locks, logs (but once, of a second driver) or changes errno; all of it may run
+ * before any constructor.
  */
 #ifndef GS_LOOKUP_H
 #define GS_LOOKUP_H
 
-/* Enter the real addresses in `driver` into the map. Called once they are filled in. */
-void lookup_learn(void);
+struct library;
+
+/* This library is the driver from now on: no other one's functions are known any more. Call as a visitor of
+ * the libraries, before the driver counts as settled. */
+void lookup_settle(const struct library *library);
 
 /* The wrapper for a real function, or `real` itself when it is none of ours. NULL gives NULL. */
 void *lookup_wrapper(void *real);

@@ -24,26 +24,35 @@
 #pragma GCC diagnostic ignored "-Wmissing-variable-declarations"
 #endif
 
-/* The real function is not known yet, or the driver does not have it. */
-static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, const char *name) {
-  if (!driver_load())
+/* The table doesn't have the function: the driver is not settled, or lacks it. Before the driver is
+ * initialized, what it answers is all that there is to the call: `early` is to be called instead. */
+static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, const char *name,
+                                                            void **early) {
+  *early = NULL;
+  if (!driver_prepare())
     return CUDA_ERROR_NOT_INITIALIZED;
-  if (*real)
+  void *function = driver_find(name);
+  if (function) {
+    *early = *real ? NULL : function;
     return CUDA_SUCCESS;
+  }
   log_warn("%s: this driver does not have it", name);
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-#define REQUIRE(name)                                                                                        \
+#define REQUIRE(name, args)                                                                                  \
   if (UNLIKELY(!driver.name)) {                                                                              \
-    CUresult missing = unavailable((void *const *)&driver.name, #name);                                      \
+    __typeof__(driver.name) early;                                                                           \
+    CUresult missing = unavailable((void *const *)&driver.name, #name, (void **)&early);                     \
     if (missing != CUDA_SUCCESS)                                                                             \
       return missing;                                                                                        \
+    if (early)                                                                                               \
+      return early args;                                                                                     \
   }
 
 #define PASSING(name, params, args, stream, note)                                                            \
   EXPORTED CUresult name params {                                                                            \
-    REQUIRE(name)                                                                                            \
+    REQUIRE(name, args)                                                                                      \
     gate_enter(stream);                                                                                      \
     CUresult result = driver.name args;                                                                      \
     gate_leave();                                                                                            \
@@ -57,7 +66,7 @@ static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, c
 /* may_wait: for the GPU, as copies of pageable memory do. */
 #define COUNTED(name, params, args, stream, touched, what, may_wait)                                         \
   EXPORTED CUresult name params {                                                                            \
-    REQUIRE(name)                                                                                            \
+    REQUIRE(name, args)                                                                                      \
     struct reach reach = touched;                                                                            \
     if (UNLIKELY(reach.beyond))                                                                              \
       return CUDA_ERROR_INVALID_VALUE;                                                                       \
@@ -80,8 +89,14 @@ static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, c
   PASSING(name, params, args, stream, result == CUDA_ERROR_INVALID_VALUE ? refused : (void)0)
 #define CUSTOM(group, name, params, args)                                                                    \
   EXPORTED CUresult name params {                                                                            \
-    REQUIRE(name)                                                                                            \
+    REQUIRE(name, args)                                                                                      \
     return hook_##name args;                                                                                 \
+  }
+#define FIRST(group, name, params, args)                                                                     \
+  EXPORTED CUresult name params {                                                                            \
+    if (!driver_prepare())                                                                                   \
+      return CUDA_ERROR_NOT_INITIALIZED;                                                                     \
+    return driver.name ? hook_##name args : CUDA_ERROR_NOT_SUPPORTED;                                        \
   }
 #include "hooks.def"
 

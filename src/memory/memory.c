@@ -84,6 +84,11 @@ bool memory_try_open(CUdevice device, uint64_t enough_bytes) {
   return !device_valid(device) || (has_enough(device, enough_bytes) && swap_try_open(device));
 }
 
+void memory_give_up(CUdevice device) {
+  if (device_valid(device))
+    swap_give_up(device);
+}
+
 void memory_close(CUdevice device) {
   if (device_valid(device))
     swap_close(device);
@@ -98,19 +103,28 @@ void memory_set_host_tight(bool tight) { slabs_set_tight(tight); }
 
 uint64_t memory_run_timers(uint64_t now_ns) { return slabs_trim(now_ns); }
 
+void memory_context_leaving(CUcontext context) {
+  populate_context_destroyed(context);
+  deferred_context_destroyed(context, true);
+  swap_context_leaving(context);
+}
+
+void memory_context_left(CUcontext context) {
+  swap_context_left(context);
+  account_context_destroyed(context);
+}
+
 void memory_context_destroyed(CUcontext context) {
   if (!context)
     return;
-  populate_context_destroyed(context);
-  deferred_context_destroyed(context, true);
-  swap_context_destroyed(context, true);
-  account_context_destroyed(context);
+  memory_context_leaving(context);
+  memory_context_left(context);
 }
 
 void memory_green_context_destroyed(CUcontext context, CUcontext primary) {
   populate_context_destroyed(context);
   deferred_context_destroyed(context, false);
-  swap_context_destroyed(context, false);
+  swap_context_leaving(context);
   account_context_inherited(context, primary);
 }
 

@@ -50,6 +50,10 @@ bool memory_open(CUdevice device, uint64_t enough_bytes);
 /* The same for a thread that must not wait for a piece that moves: false where it would have to. */
 bool memory_try_open(CUdevice device, uint64_t enough_bytes);
 
+/* What is away can't come: memory_open is true the next time, so that the program meets the driver's errors.
+ */
+void memory_give_up(CUdevice device);
+
 /* After the drain: new memory stays off the card until memory_open. */
 void memory_close(CUdevice device);
 
@@ -62,8 +66,14 @@ void memory_set_host_tight(bool tight);
 /* What is due by time. Returns when the next is (UINT64_MAX: nothing). */
 uint64_t memory_run_timers(uint64_t now_ns);
 
-/* The context is about to be destroyed, or its device reset: what was allocated in it goes with it. Called
- * before the driver does it where that is known by then, else right after. */
+/* The context is about to be destroyed, or its device reset: our own work in it is finished. Nothing of the
+ * program's is touched: the driver may refuse. */
+void memory_context_leaving(CUcontext context);
+
+/* That has happened: what was allocated in it goes with it. The context is not used any more. */
+void memory_context_left(CUcontext context);
+
+/* Both at once, where it shows only afterwards that the context was destroyed. */
 void memory_context_destroyed(CUcontext context);
 
 /* The same of a green context, whose memory is the primary one's (NULL: not known) and stays. */

@@ -14,8 +14,18 @@
 #include "memory/reserves.h"
 #include "memory/swap/swap.h"
 
+/* After a kernel's fault every call fails, but for few: those that make swap memory are among these. So
+ * another one is asked, which changes nothing. */
+static CUresult find_fault(void) {
+  CUresult result = driver.cuCtxGetStreamPriorityRange(NULL, NULL);
+  return driver_is_fatal(result) ? result : CUDA_SUCCESS;
+}
+
 /* Why small allocations are not unified memory: the driver refuses that to stream memory operations. */
 CUresult plain_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
+  CUresult fault = find_fault();
+  if (fault != CUDA_SUCCESS)
+    return fault;
   if (device_memory(like->device) == MEMORY_SWAP)
     return swap_alloc(address, bytes, like);
   return swap_alloc_small(address, bytes, like) == CUDA_SUCCESS ? CUDA_SUCCESS
@@ -100,14 +110,13 @@ void plain_gone(const struct allocation *taken) {
 CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
   struct allocation old;
   bool ours = dptr && account_take(&account_addresses, dptr, &old);
-  if (ours && old.backing == BACKING_SWAP) {
-    swap_free(&old, false);
-    return CUDA_SUCCESS;
-  }
+  bool swap = ours && old.backing == BACKING_SWAP;
   if (!ours && deferred_holds(dptr))
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = driver.cuMemFree_v2(dptr);
-  if (ours && result == CUDA_SUCCESS)
+  CUresult result = swap ? find_fault() : driver.cuMemFree_v2(dptr);
+  if (swap && result == CUDA_SUCCESS)
+    swap_free(&old, false);
+  else if (ours && result == CUDA_SUCCESS)
     plain_gone(&old);
   else if (ours)
     account_put_back(&account_addresses, &old);

@@ -86,10 +86,12 @@ static struct amount child_node(CUgraphNode node) {
   return known ? amount_graph(child) : (struct amount){0};
 }
 
-struct amount amount_node(CUgraphNode node) {
+CUgraphNodeType amount_type(CUgraphNode node) {
   CUgraphNodeType type;
-  if (driver.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS)
-    return (struct amount){0};
+  return driver.cuGraphNodeGetType(node, &type) == CUDA_SUCCESS ? type : CU_GRAPH_NODE_TYPE_EMPTY;
+}
+
+struct amount amount_node(CUgraphNode node, CUgraphNodeType type) {
   switch (type) {
   case CU_GRAPH_NODE_TYPE_KERNEL:
     return kernel_node(node);
@@ -105,10 +107,11 @@ struct amount amount_node(CUgraphNode node) {
 }
 
 CUgraphNode *amount_nodes(CUgraph graph, size_t *count) {
-  *count = 0;
-  driver.cuGraphGetNodes(graph, NULL, count);
-  CUgraphNode *nodes = calloc(*count + 1, sizeof *nodes);
-  if (!nodes || driver.cuGraphGetNodes(graph, nodes, count) != CUDA_SUCCESS)
+  size_t all = 0;
+  bool known = driver.cuGraphGetNodes(graph, NULL, &all) == CUDA_SUCCESS;
+  CUgraphNode *nodes = known ? calloc(all + 1, sizeof *nodes) : NULL;
+  *count = all;
+  if (!nodes || driver.cuGraphGetNodes(graph, nodes, count) != CUDA_SUCCESS || *count > all)
     *count = 0;
   return nodes;
 }
@@ -118,7 +121,7 @@ struct amount amount_graph(CUgraph graph) {
   size_t count;
   CUgraphNode *nodes = amount_nodes(graph, &count);
   for (size_t i = 0; i < count; i++)
-    amount_add(&sum, amount_node(nodes[i]));
+    amount_add(&sum, amount_node(nodes[i], amount_type(nodes[i])));
   free(nodes);
   return sum;
 }

@@ -50,8 +50,11 @@ uint64_t amount_3d_batch(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t count);
 
 /* What a node of a graph submits with each launch; zero for nodes that submit nothing, and for conditional
  * ones, of which nobody knows how often they will run. */
-struct amount amount_node(CUgraphNode node);
+struct amount amount_node(CUgraphNode node, CUgraphNodeType type);
 struct amount amount_graph(CUgraph graph);
+
+/* CU_GRAPH_NODE_TYPE_EMPTY where the driver does not tell. */
+CUgraphNodeType amount_type(CUgraphNode node);
 
 /* The nodes of a graph, to be freed; their count is 0 where the driver does not tell them. */
 CUgraphNode *amount_nodes(CUgraph graph, size_t *count);

@@ -19,6 +19,7 @@
 
 struct node {
   CUgraphNode node; /* of the graph that it was instantiated from */
+  CUgraphNodeType type;
   struct amount amount;
   bool disabled;
 };
@@ -29,6 +30,7 @@ struct entry {
   size_t count;
   struct node *nodes;
   size_t found;          /* where the last one was found */
+  size_t updated;        /* where the next update looks first */
   uint64_t memory_bytes; /* that its nodes allocate, at most at a time; 0: none does */
   CUdevice memory_device;
   uint64_t memory_trims; /* 1 more than when it has taken that; 0: never */
@@ -94,8 +96,10 @@ static void move_on(void) { atomic_fetch_add(&generation, 1); }
 static struct node *count_nodes(CUgraph graph, size_t *count) {
   CUgraphNode *handles = amount_nodes(graph, count);
   struct node *nodes = calloc(*count + 1, sizeof *nodes);
-  for (size_t i = 0; nodes && i < *count; i++)
-    nodes[i] = (struct node){.node = handles[i], .amount = amount_node(handles[i])};
+  for (size_t i = 0; nodes && i < *count; i++) {
+    CUgraphNodeType type = amount_type(handles[i]);
+    nodes[i] = (struct node){.node = handles[i], .type = type, .amount = amount_node(handles[i], type)};
+  }
   *count = nodes ? *count : 0;
   free(handles);
   return nodes;
@@ -185,17 +189,56 @@ static void replace(struct entry *entry, struct node *node, struct amount amount
   put_in(entry, node);
 }
 
+/* Programs update graphs of thousands of nodes for every launch of theirs, and few nodes change what is
+ * counted of them. So an update looks at a few nodes only, the next one goes on from there: in a large graph,
+ * blocks and bytes follow some updates later. An update changes no node's type, so kernels are always right.
+ */
+#define LOOKS 8
+
+struct look {
+  size_t index;
+  CUgraphNodeType type;
+  struct amount amount;
+};
+
+/* What is inside a child graph keeps its amount: to look would take as many calls as it has nodes. */
+static bool may_change(CUgraphNodeType type) {
+  return type == CU_GRAPH_NODE_TYPE_KERNEL || type == CU_GRAPH_NODE_TYPE_MEMCPY ||
+         type == CU_GRAPH_NODE_TYPE_MEMSET;
+}
+
+/* Which nodes are looked at this time; the count of all. */
+static size_t choose_looks(CUgraphExec graph, struct look looks[LOOKS], size_t *chosen) {
+  *chosen = 0;
+  pthread_mutex_lock(&lock);
+  struct entry *entry = *find(graph);
+  size_t count = entry ? entry->count : 0;
+  for (size_t passed = 0; passed < count && *chosen < LOOKS; passed++) {
+    const struct node *node = &entry->nodes[entry->updated];
+    if (may_change(node->type))
+      looks[(*chosen)++] = (struct look){.index = entry->updated, .type = node->type};
+    entry->updated = (entry->updated + 1) % count;
+  }
+  pthread_mutex_unlock(&lock);
+  return count;
+}
+
 /* The new graph has the same nodes as the first one, in the same order: later changes name those of the
  * first. */
 static void update(CUgraphExec graph, CUgraph source) {
-  size_t count;
-  struct node *nodes = count_nodes(source, &count);
+  struct look looks[LOOKS];
+  size_t chosen, count = choose_looks(graph, looks, &chosen), given = count;
+  CUgraphNode *handles = chosen ? malloc(count * sizeof *handles) : NULL;
+  if (!handles || driver.cuGraphGetNodes(source, handles, &given) != CUDA_SUCCESS || given != count)
+    chosen = 0;
+  for (size_t i = 0; i < chosen; i++)
+    looks[i].amount = amount_node(handles[looks[i].index], looks[i].type);
   pthread_mutex_lock(&lock);
   struct entry *entry = *find(graph);
-  for (size_t i = 0; entry && i < count && i < entry->count; i++)
-    replace(entry, &entry->nodes[i], nodes[i].amount);
+  for (size_t i = 0; entry && i < chosen && looks[i].index < entry->count; i++)
+    replace(entry, &entry->nodes[looks[i].index], looks[i].amount);
   pthread_mutex_unlock(&lock);
-  free(nodes);
+  free(handles);
 }
 
 /* Programs change one node after the other. */

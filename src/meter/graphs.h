@@ -1,6 +1,6 @@
 /*
- * graphs.h - what a launch of an executable graph submits: counted when it is instantiated, updated, or a
- * node of it is changed.
+ * graphs.h - what a launch of an executable graph submits: counted when it is instantiated, or a node of it
+ * is changed; after an update, a few nodes at a time.
  *
  * Threading: any thread.
  */

@@ -30,6 +30,8 @@ static const struct field {
               {"capacity", FIELD_COUNT, offsetof(struct card, capacity_bytes)},
               COUNT_FIELD(gpus),
               COUNT_FIELD(driver_version),
+              COUNT_FIELD(fault_ends),
+              COUNT_FIELD(fault_told),
               COUNT_FIELD(compute_capability),
               COUNT_FIELD(multiprocessors),
               COUNT_FIELD(concurrent_managed_access),

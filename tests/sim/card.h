@@ -20,7 +20,11 @@ struct card {
   uint64_t compute_capability; /* 10 * major + minor */
   uint64_t multiprocessors;
   uint64_t concurrent_managed_access;
-  double scale; /* every cost is multiplied by it; 0: no delays */
+  /* The call that ends a context returns the fault, too, and ends it all the same. */
+  uint64_t fault_told;
+  uint64_t
+      fault_ends; /* a kernel's fault is over when a context ends; else it lasts as long as the process */
+  double scale;   /* every cost is multiplied by it; 0: no delays */
   double copy_in_pinned_gbps, copy_out_pinned_gbps;
   double copy_in_pageable_gbps, copy_out_pageable_gbps;
   double prefetch_in_gbps, prefetch_out_gbps;

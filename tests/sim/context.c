@@ -44,9 +44,13 @@ CUresult context_current(CUcontext *context) {
   return alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
+/* Driver 580 crashes on the use of a destroyed context (not the primary one) once there has been a fault;
+ * without one it tells. */
 static CUresult context_push(CUcontext context) {
   if (context == NULL)
     return CUDA_ERROR_INVALID_CONTEXT;
+  if (process_had_fault() && !context->alive && !context->primary)
+    process_illegal_address((uintptr_t)context, "a destroyed context");
   if (thread.depth == CONTEXT_STACK)
     return CUDA_ERROR_OUT_OF_MEMORY;
   thread.stack[thread.depth++] = context;
@@ -122,9 +126,10 @@ static void context_list_locked(CUcontext context) {
   contexts = context;
 }
 
-/* Waits for all its work, then frees its streams and memory. */
-static void context_stop(CUcontext context) {
+/* Waits for all its work, then frees its streams and memory. What its end returns. */
+static CUresult context_stop(CUcontext context) {
   context_drain(context);
+  CUresult told = sim.card.fault_told ? process_fault() : CUDA_SUCCESS;
   pthread_mutex_lock(&objects_lock);
   context->alive = false;
   context->references = 0;
@@ -132,7 +137,9 @@ static void context_stop(CUcontext context) {
     stream_close_locked(context->streams);
   context->legacy_stream = NULL;
   pthread_mutex_unlock(&objects_lock);
+  process_end_fault();
   memory_free_context(context);
+  return told;
 }
 
 CUresult context_make(CUcontext *context, unsigned flags, CUdevice device, CUcontext parent) {
@@ -191,10 +198,10 @@ CUresult cuCtxDestroy_v2(CUcontext ctx) {
   pthread_mutex_unlock(&objects_lock);
   if (!alive)
     return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  context_stop(ctx);
+  result = context_stop(ctx);
   if (context_peek() == ctx)
     thread.depth--;
-  return CUDA_SUCCESS;
+  return result;
 }
 
 CUresult cuCtxDestroy(CUcontext ctx) { return cuCtxDestroy_v2(ctx); }
@@ -229,6 +236,10 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
   CUcontext context = &devices[dev].primary;
   pthread_mutex_lock(&objects_lock);
   context_list_locked(context);
+  if (!context->alive && process_fault() != CUDA_SUCCESS) {
+    pthread_mutex_unlock(&objects_lock);
+    return process_fault();
+  }
   if (!context->alive)
     result = context_start_locked(context, context->flags);
   context->references++;
@@ -247,15 +258,13 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
   context->references -= before > 0;
   pthread_mutex_unlock(&objects_lock);
   if (before == 1)
-    context_stop(context);
+    return context_stop(context);
   return before ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   CUresult result = device_check(dev);
-  if (result == CUDA_SUCCESS)
-    context_stop(&devices[dev].primary);
-  return result;
+  return result == CUDA_SUCCESS ? context_stop(&devices[dev].primary) : result;
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice dev) { return cuDevicePrimaryCtxRelease_v2(dev); }
@@ -340,9 +349,10 @@ static CUresult context_synchronize(CUcontext context) {
   pthread_mutex_lock(&objects_lock);
   CUresult result = capture_check_context_locked(context);
   pthread_mutex_unlock(&objects_lock);
-  if (result == CUDA_SUCCESS)
-    context_drain(context);
-  return result;
+  if (result != CUDA_SUCCESS)
+    return result;
+  context_drain(context);
+  return process_fault();
 }
 
 CUresult cuCtxSynchronize(void) {

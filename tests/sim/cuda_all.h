@@ -1,13 +1,14 @@
 /*
- * cuda_all.h - cuda.h with every ABI version visible, its functions exported while all else is hidden, and
- * the few constants that older headers lack.
+ * cuda_all.h - cuda.h with every ABI version visible, and the few constants that older headers lack.
+ * In the driver itself its functions are called sim_NAME (rename.h); doors.S exports them.
  */
 #ifndef SIM_CUDA_ALL_H
 #define SIM_CUDA_ALL_H
 
 #define __CUDA_API_VERSION_INTERNAL
-#define __CUDA_API_PUSH_VISIBILITY_DEFAULT
 #include <cuda.h>
+
+#include "rename.h"
 
 /* Values, not enumerators, because the headers before CUDA 12.2 and 13.0 do not name them. */
 #define SIM_LOCATION_NONE ((CUmemLocationType)0)

@@ -124,7 +124,7 @@ CUresult cuEventSynchronize(CUevent hEvent) {
   if (result == CUDA_SUCCESS && hEvent->recorded)
     op_wait_locked(hEvent->recorded);
   pthread_mutex_unlock(&objects_lock);
-  return result;
+  return result == CUDA_SUCCESS ? process_fault() : result;
 }
 
 static CUresult elapsed_locked(float *milliseconds, CUevent start, CUevent end) {

@@ -211,9 +211,17 @@ CUresult cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, cons
 }
 #endif
 
+/* A question about a graph, which counts. */
+static CUresult query_check(void) {
+  CUresult result = process_check();
+  if (result == CUDA_SUCCESS)
+    process_count(0, GS_SIM_graph_queries, 1);
+  return result;
+}
+
 static CUresult nodes_list(CUgraph graph, CUgraphNode *nodes, size_t *count, bool roots_only) {
   size_t found = 0;
-  CUresult result = process_check();
+  CUresult result = query_check();
   if (result != CUDA_SUCCESS || graph == NULL || count == NULL)
     return graph && count ? result : CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&objects_lock);
@@ -240,12 +248,12 @@ CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *num
 
 CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type) {
   *type = hNode->type;
-  return process_check();
+  return query_check();
 }
 
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph) {
   *phGraph = hNode->child;
-  return hNode->child ? process_check() : CUDA_ERROR_INVALID_VALUE;
+  return hNode->child ? query_check() : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---- parameters: how much a node does ---- */
@@ -254,7 +262,7 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph) {
   CUresult cuGraphKernelNodeGetParams##suffix(CUgraphNode hNode, type *nodeParams) {                         \
     const unsigned *grid = hNode->work.kernel.grid;                                                          \
     *nodeParams = (type){.gridDimX = grid[0], .gridDimY = grid[1], .gridDimZ = grid[2]};                     \
-    return process_check();                                                                                  \
+    return query_check();                                                                                    \
   }
 
 GET_GRID(, CUDA_KERNEL_NODE_PARAMS_v1)
@@ -264,14 +272,14 @@ CUresult cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams
   *nodeParams = (CUDA_MEMCPY3D){.WidthInBytes = hNode->work.copy.width,
                                 .Height = hNode->work.copy.height,
                                 .Depth = hNode->work.copy.depth};
-  return process_check();
+  return query_check();
 }
 
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS *nodeParams) {
   *nodeParams = (CUDA_MEMSET_NODE_PARAMS){.elementSize = hNode->work.set.element_bytes,
                                           .width = hNode->work.set.width,
                                           .height = hNode->work.set.height};
-  return process_check();
+  return query_check();
 }
 
 /* ---- new parameters ---- */

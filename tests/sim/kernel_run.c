@@ -19,9 +19,12 @@ struct walk {
 /* One piece of the memory, at most a page, of `words` words from number `first` on. */
 typedef void (*walker)(struct walk *walk, uint64_t *at, uint64_t first, uint64_t words);
 
-static void check_access(const struct work *work, CUdeviceptr at, size_t bytes) {
-  if (!memory_covers(at, bytes) || vmm_forbids(at, bytes, work->gpu))
-    process_illegal_address(at, work->kernel.kernel->name);
+/* False: the kernel ends here. */
+static bool check_access(const struct work *work, CUdeviceptr at, size_t bytes) {
+  bool may = memory_covers(at, bytes) && !vmm_forbids(at, bytes, work->gpu);
+  if (!may)
+    process_set_fault(CUDA_ERROR_ILLEGAL_ADDRESS, at, work->kernel.kernel->name);
+  return may;
 }
 
 static void walk_run(struct walk *walk, CUdeviceptr base, uint64_t bytes, walker visit) {
@@ -30,7 +33,8 @@ static void walk_run(struct walk *walk, CUdeviceptr base, uint64_t bytes, walker
     piece = PAGE_BYTES - at % PAGE_BYTES;
     if (piece > bytes - done)
       piece = bytes - done;
-    check_access(walk->work, at, piece);
+    if (!check_access(walk->work, at, piece))
+      return;
     uint64_t cost_ns = managed_touch(at, piece, walk->work->gpu);
     cost_ns += card_cost_ns(&sim.card, piece, sim.card.memory_gbps);
     visit(walk, (uint64_t *)(uintptr_t)at, done / 8, piece / 8);
@@ -70,7 +74,8 @@ static void run_fill(struct walk *walk) {
 static void run_check(struct walk *walk) {
   CUdeviceptr mismatches = walk->work->kernel.args[3];
   walk_run(walk, walk->work->kernel.args[0], walk->work->kernel.args[1] * 8, check_piece);
-  check_access(walk->work, mismatches, 8);
+  if (process_fault() != CUDA_SUCCESS || !check_access(walk->work, mismatches, 8))
+    return;
   engine_spend(walk->session, managed_touch(mismatches, 8, walk->work->gpu));
   __atomic_fetch_add((uint64_t *)(uintptr_t)mismatches, walk->found, __ATOMIC_RELAXED);
 }

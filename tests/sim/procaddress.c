@@ -23,26 +23,24 @@ static const struct {
 #undef VERSION
 };
 
-struct symbol {
-  const char *name;
-  void *address;
-};
-
 /* Sorted by the generator. */
-static const struct symbol symbols[] = {
-#define SYMBOL(name) {#name, (void *)name},
+static const char *const symbols[] = {
+#define SYMBOL(name) #name,
 #include "symbols.inc"
 #undef SYMBOL
 };
 
+/* In the same order (doors.S). */
+extern void *const door_exports[];
+
 static int symbol_compare(const void *key, const void *element) {
-  return strcmp(key, ((const struct symbol *)element)->name);
+  return strcmp(key, *(const char *const *)element);
 }
 
 static void *symbol_address(const char *name) {
-  const struct symbol *found =
+  const char *const *found =
       bsearch(name, symbols, sizeof(symbols) / sizeof(symbols[0]), sizeof(symbols[0]), symbol_compare);
-  return found ? found->address : NULL;
+  return found ? door_exports[found - symbols] : NULL;
 }
 
 /* The newest version that is not too new; *exists: there is one at all. */

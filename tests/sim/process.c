@@ -145,6 +145,21 @@ void process_note_start(unsigned gpu) {
   }
 }
 
+CUresult process_fault(void) { return (CUresult)atomic_load(&sim.fault); }
+
+void process_set_fault(CUresult result, uint64_t address, const char *who) {
+  fprintf(stderr, "simulated driver: %s: illegal address %#llx\n", who, (unsigned long long)address);
+  atomic_store(&sim.had_fault, 1);
+  atomic_store(&sim.fault, (int)result);
+}
+
+bool process_had_fault(void) { return atomic_load(&sim.had_fault); }
+
+void process_end_fault(void) {
+  if (sim.card.fault_ends)
+    atomic_store(&sim.fault, CUDA_SUCCESS);
+}
+
 _Noreturn void process_illegal_address(uint64_t address, const char *who) {
   fprintf(stderr, "simulated driver: %s: illegal address %#llx\n", who, (unsigned long long)address);
   signal(SIGSEGV, SIG_DFL);

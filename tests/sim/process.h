@@ -15,6 +15,8 @@ struct sim {
   int32_t slot_index;
   _Atomic int ready; /* cuInit succeeded */
   _Atomic int *here; /* 0 in a child of an initialised process: nothing works there any more */
+  _Atomic int had_fault;
+  _Atomic int fault; /* CUresult of a kernel that has faulted */
   int device_count;
   unsigned gpu_of[STATE_GPUS]; /* device ordinal -> card, by CUDA_VISIBLE_DEVICES */
 };
@@ -36,7 +38,15 @@ void process_note_start(unsigned gpu);
 /* For the calling thread: what it starts may overlap. */
 void process_ignore_overlaps(bool ignore);
 
-/* A wild access by the GPU: say so and crash, as the process would on a real card (there: a sticky error). */
+/* A kernel has faulted: say so. From now on every call returns the error (doors.c). */
+void process_set_fault(CUresult result, uint64_t address, const char *who);
+/* CUDA_SUCCESS: none has. */
+CUresult process_fault(void);
+void process_end_fault(void);
+/* Whether any has, ever. */
+bool process_had_fault(void);
+
+/* A wild access by a copy: say so and crash. A real driver has a sticky error then. */
 _Noreturn void process_illegal_address(uint64_t address, const char *who);
 
 #endif

@@ -190,7 +190,7 @@ CUresult stream_submit_wait(CUstream stream, const struct work *work) {
     struct work refused = *work;
     work_release(&refused);
   }
-  return result;
+  return result == CUDA_SUCCESS ? process_fault() : result;
 }
 
 /* ---- life ---- */

@@ -55,7 +55,7 @@ static CUresult synchronize(CUstream handle) {
   if (result == CUDA_SUCCESS)
     stream_wait_locked(stream);
   pthread_mutex_unlock(&objects_lock);
-  return result;
+  return result == CUDA_SUCCESS ? process_fault() : result;
 }
 
 static CUresult query(CUstream handle) {

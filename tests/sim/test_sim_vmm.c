@@ -193,6 +193,8 @@ static CUdeviceptr wild_memory(int which) {
   return which == WILD_ACROSS_HOLE || which == WILD_COPY_ACROSS_HOLE ? at : piece_at(at, 1);
 }
 
+enum { WILD_FAULT = 7 };
+
 static void wild_access(int which) {
   static char bytes[2 * PIECE_BYTES];
   struct gpu peer;
@@ -213,14 +215,45 @@ static void wild_access(int which) {
   } else {
     fill(&gpu, NULL, at, 2 * PIECE_BYTES, 1);
   }
-  cuCtxSynchronize();
+  if (cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS)
+    exit(WILD_FAULT);
 }
 
+/* A kernel has a fault; a copy crashes. */
 static void test_wild_access(void) {
   for (int which = 0; which < WILD_COUNT; which++) {
+    bool copies = which == WILD_COPY_IN || which == WILD_COPY_OUT || which == WILD_COPY_ACROSS_HOLE ||
+                  which == WILD_SET;
     int status = child_status(child_start(wild_access, which));
-    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    if (copies)
+      CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    else
+      CHECK(WIFEXITED(status) && WEXITSTATUS(status) == WILD_FAULT);
   }
+}
+
+/* As seen on driver 580. */
+static void faulted(int ends) {
+  static char card[64];
+  snprintf(card, sizeof card, "small,fault_ends=%d", ends);
+  use_card(card);
+  gpu_open(&gpu);
+  CUcontext context;
+  CUdeviceptr memory;
+  OK(cuMemAlloc(&memory, 4096));
+  fill(&gpu, NULL, 4096, 8, 1);
+  CHECK_EQ(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK_EQ(cuMemFree(memory), CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK_EQ(cuStreamQuery(NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
+  OK(cuCtxGetCurrent(&context));
+  OK(cuDevicePrimaryCtxRetain(&context, 0));
+  OK(cuDevicePrimaryCtxReset(0));
+  CHECK_EQ(cuDevicePrimaryCtxRetain(&context, 0), ends ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+static void test_faults(void) {
+  for (int ends = 0; ends < 2; ends++)
+    CHECK_EQ(child_status(child_start(faulted, ends)), 0);
 }
 
 static void test_peers(void) {
@@ -448,6 +481,7 @@ int main(void) {
   int ends[2];
   use_card("small,gpus=2,copy_out_pageable_gbps=0.02");
   test_wild_access();
+  test_faults();
   CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
   pid_t other = child_start(take_most, ends[1]);
   close(ends[1]);

@@ -105,6 +105,9 @@ static uint64_t graph_run(const struct work_list *list, uint64_t due_ns) {
 }
 
 uint64_t work_run(struct work *work, uint64_t due_ns) {
+  if (process_fault() != CUDA_SUCCESS && (work->kind == WORK_KERNEL || work->kind == WORK_COPY ||
+                                          work->kind == WORK_SET || work->kind == WORK_WAIT_VALUE))
+    return due_ns; /* what was queued behind a kernel that has faulted */
   switch (work->kind) {
   case WORK_KERNEL:
     return kernel_run(work, due_ns);

@@ -16,6 +16,8 @@
  *   edit       its second kernel gets 100 blocks, its set 60 bytes
  *   disable    its first kernel is left out
  *   update     it becomes as a graph whose kernels have 17, 19 and 13 blocks
+ *   long       a graph of 1,000 kernels of 2 blocks each is built, and instantiated
+ *   renew N    N times it becomes as one whose kernels have 3 blocks
  *   destroy    the graph is destroyed
  *   fork       a child ends at once
  *
@@ -143,6 +145,29 @@ static void update(void) {
   memcpy(nodes, of_exec, sizeof nodes);
 }
 
+static void build_long(CUgraph into, unsigned blocks) {
+  CUDA_KERNEL_NODE_PARAMS params = kernel(blocks);
+  CUgraphNode node;
+  for (int i = 0; i < 1000; i++)
+    MUST(cuGraphAddKernelNode(&node, into, NULL, 0, &params));
+}
+
+static void make_long(void) {
+  MUST(cuGraphCreate(&graph, 0));
+  build_long(graph, 2);
+  MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+}
+
+static void renew(unsigned times) {
+  CUgraph newer;
+  CUgraphExecUpdateResultInfo info;
+  MUST(cuGraphCreate(&newer, 0));
+  build_long(newer, 3);
+  for (unsigned i = 0; i < times; i++)
+    MUST(cuGraphExecUpdate(exec, newer, &info));
+  MUST(cuGraphDestroy(newer));
+}
+
 static void spin(unsigned ms) {
   for (int i = 0; i < 20; i++)
     gpu_spin(&gpu, stream, ms * UINT64_C(1000000));
@@ -249,17 +274,19 @@ static void destroy(void) {
 static const struct {
   const char *name;
   void (*run)(void);
-} commands[] = {{"serve", serve},       {"poll", poll_and_serve}, {"fetch", fetch},
-                {"copies", copies},     {"ask", ask_and_serve},   {"await", serve_when_called},
-                {"refused", refused},   {"record", record},       {"graph", make_graph},
-                {"replay", replay},     {"edit", edit},           {"disable", disable},
-                {"update", update},     {"destroy", destroy},     {"fork", fork_child},
-                {"write", write_value}, {"call", call},           {"prefetch", prefetch},
-                {"open", open_capture}, {"outside", outside},     {"close", close_capture}};
+} commands[] = {
+    {"serve", serve},         {"poll", poll_and_serve},     {"fetch", fetch},       {"copies", copies},
+    {"ask", ask_and_serve},   {"await", serve_when_called}, {"refused", refused},   {"record", record},
+    {"graph", make_graph},    {"replay", replay},           {"edit", edit},         {"disable", disable},
+    {"update", update},       {"destroy", destroy},         {"fork", fork_child},   {"write", write_value},
+    {"call", call},           {"prefetch", prefetch},       {"open", open_capture}, {"outside", outside},
+    {"close", close_capture}, {"long", make_long}};
 
 static void obey(const char *line) {
   if (strncmp(line, "launch ", 7) == 0)
     launch((unsigned)atoi(line + 7));
+  if (strncmp(line, "renew ", 6) == 0)
+    renew((unsigned)atoi(line + 6));
   if (strncmp(line, "spin ", 5) == 0)
     spin((unsigned)atoi(line + 5));
   for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)

@@ -1,5 +1,6 @@
 /* mode_dlopen.c - linking mode 2: libcuda by dlopen, its functions by dlsym. With -DMODE_PROC_ADDRESS mode 8,
- * as cuda-python does it: only cuGetProcAddress by dlsym, all else through it. */
+ * as cuda-python does it: only cuGetProcAddress by dlsym, all else through it. With -DMODE_DLVSYM by dlvsym:
+ * a library without versions has every function in any version. */
 #include <dlfcn.h>
 #include <stdio.h>
 
@@ -21,7 +22,11 @@ static int find(void *library, const char *base, const char *exported, void **fu
 #else
 static int find(void *library, const char *base, const char *exported, void **function) {
   (void)base;
+#ifdef MODE_DLVSYM
+  *function = dlvsym(library, exported, "SIM_1");
+#else
   *function = dlsym(library, exported);
+#endif
   return !*function;
 }
 #endif

@@ -11,6 +11,14 @@ static int start(void) {
 }
 
 #ifdef MODE_PLUGIN
+/* Calls of the driver before it is initialized: one that we hook, one that we don't. */
+int plugin_ask(void);
+int plugin_ask(void) {
+  CUdeviceptr memory;
+  int version;
+  return cuDriverGetVersion(&version) || cuMemAlloc(&memory, 8) != CUDA_ERROR_NOT_INITIALIZED;
+}
+
 extern const struct device plugin_device;
 const struct device plugin_device = {.mode = "plugin", .start = start, TABLE_DEVICE};
 #else

@@ -107,6 +107,26 @@ TEST(graphs_count_by_their_nodes) {
   finish();
 }
 
+static uint64_t graph_queries(void) { return scene_process(&scene, job, 0).counters[GS_SIM_graph_queries]; }
+
+/* An update asks the driver a few things, however large the graph is; after some of them all is known. */
+TEST(updates_of_large_graphs_ask_little) {
+  begin(true);
+  run("long");
+  run("replay");
+  expect(1, 1000, 2000, 0);
+  uint64_t before = graph_queries();
+  run("renew 10");
+  uint64_t asked = graph_queries() - before;
+  CHECK(asked <= 10 * 9, "10 updates have asked %lu things", asked);
+  run("replay");
+  expect(2, 2000, 2000 + 2000 + 80, 0);
+  run("renew 115");
+  run("replay");
+  expect(3, 3000, 4080 + 3000, 0);
+  finish();
+}
+
 TEST(what_is_recorded_counts_when_it_is_launched) {
   begin(true);
   run("record");

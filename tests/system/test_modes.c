@@ -70,6 +70,10 @@ TEST(runtime_dlopened) { run_mode(NULL, "mode_runtime_dlopen", NULL); }
 TEST(both_dlopened) { run_mode(NULL, "mode_both_dlopen", NULL); }
 TEST(python_ctypes) { run_mode(NULL, GS_PYTHON, GS_SOURCES "/mode_ctypes.py"); }
 TEST(proc_address) { run_mode(NULL, "mode_proc_address", NULL); }
+TEST(versioned_look_up) {
+  static const char *const versioned[] = {"LD_LIBRARY_PATH=" GS_SIM_DIR "/other", NULL};
+  run_mode(versioned, "mode_dlvsym", NULL);
+}
 TEST(per_thread_stream) { run_mode(NULL, "mode_per_thread", NULL); }
 TEST(deepbind_plugin) {
   if (getenv("GS_TEST_PRELOAD_FIRST"))
@@ -81,6 +85,21 @@ TEST(deepbind_by_name) {
     test_skip("sanitizers refuse RTLD_DEEPBIND");
   run_mode(NULL, "mode_deepbind_name", NULL);
 }
+
+/* The driver is one that can be closed, as the real one can. */
+static void run_reopened(const char *mode) {
+  const char *const environment[] = {"LD_LIBRARY_PATH=" GS_SIM_DIR "/unloadable", mode,
+                                     "OTHER_DRIVER=" GS_SIM_DIR "/other/libcuda.so.1", NULL};
+  run_mode(environment, "mode_reopened", NULL);
+}
+
+TEST(driver_reloaded) { run_reopened("MODE=reloaded"); }
+TEST(driver_replaced) { run_reopened("MODE=replaced"); }
+TEST(driver_replaced_after_failure) { run_reopened("MODE=refused"); }
+TEST(driver_closed_in_use) { run_reopened("MODE=closed"); }
+TEST(driver_beside_another) { run_reopened("MODE=kept"); }
+TEST(driver_of_plugin_reloaded) { run_reopened("MODE=plugin"); }
+TEST(second_driver_left_alone) { run_reopened("MODE=second"); }
 
 TEST(cuda_python) {
   static const char *const plain[] = {"LD_PRELOAD=", NULL};

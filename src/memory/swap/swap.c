@@ -69,10 +69,18 @@ bool swap_try_open(CUdevice device) {
   return space_try_lock(space_of(device)) && open_and_unlock(space_of(device));
 }
 
+void swap_give_up(CUdevice device) {
+  struct space *space = space_of(device);
+  space_lock(space);
+  space->dead = true;
+  space_unlock(space);
+}
+
 void swap_close(CUdevice device) {
   struct space *space = space_of(device);
   CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
+  space->dead = false;
   space->open = false;
   condition_wake_all(&space->changed);
   free_doomed(space, NULL);
@@ -168,15 +176,23 @@ static void drop_spare(struct space *space) {
   space_unlock(space);
 }
 
-void swap_context_destroyed(CUcontext context, bool memory_goes) {
+void swap_context_leaving(CUcontext context) {
   if (!anything())
     return;
   CUstreamCaptureMode mode = capture_relax();
   bool alive = finish_work(context);
   for (size_t i = 0; i < SPACES; i++)
     forget_work(space_at(i), context, alive);
-  if (memory_goes)
-    free_listed(context);
+  for (size_t i = 0; i < SPACES; i++)
+    drop_spare(space_at(i));
+  capture_unrelax(mode);
+}
+
+void swap_context_left(CUcontext context) {
+  if (!anything())
+    return;
+  CUstreamCaptureMode mode = capture_relax();
+  free_listed(context);
   for (size_t i = 0; i < SPACES; i++)
     drop_spare(space_at(i));
   capture_unrelax(mode);

@@ -47,6 +47,9 @@ enum memory_progress swap_step(CUdevice device, uint64_t room_bytes, struct memo
 bool swap_open(CUdevice device);
 bool swap_try_open(CUdevice device);
 
+/* What is away can't come: swap_open is true the next time. */
+void swap_give_up(CUdevice device);
+
 /* New memory stays off the card until the space is opened again. */
 void swap_close(CUdevice device);
 
@@ -61,9 +64,11 @@ void swap_set_peer(CUdevice device, CUdevice peer, bool access);
  * background. */
 void swap_expect_moves(CUdevice device, bool expected);
 
-/* The context is about to be destroyed, or that has happened. Its allocations are freed and leave the ledger,
- * if memory goes with it. */
-void swap_context_destroyed(CUcontext context, bool memory_goes);
+/* The context is about to be destroyed, or that has happened: no work of ours is in it any more. */
+void swap_context_leaving(CUcontext context);
+
+/* It is destroyed, and its memory goes with it: its allocations are freed and leave the ledger. */
+void swap_context_left(CUcontext context);
 
 void swap_fork_child(void);
 

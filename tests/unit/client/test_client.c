@@ -22,6 +22,7 @@
 /* ---- the rest of the library ---- */
 
 struct driver driver;
+void driver_settle(void) {}
 static struct settings set = {.socket = "/nonexistent"};
 
 static bool used, open;
@@ -95,6 +96,7 @@ struct memory_usage memory_usage(CUdevice device) {
 }
 void memory_pinned_arrives(CUdevice device, uint64_t bytes) { (void)device, (void)bytes; }
 enum memory_mode device_memory_if_decided(CUdevice device) { return device ? MEMORY_OFF : MEMORY_SWAP; }
+void memory_give_up(CUdevice device) { (void)device; }
 void memory_close(CUdevice device) { (void)device; }
 void memory_expect_moves(CUdevice device, bool expected) { (void)device, (void)expected; }
 void memory_set_host_tight(bool tight) { (void)tight; }

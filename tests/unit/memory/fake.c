@@ -441,6 +441,11 @@ static CUresult fake_event_done(CUevent event) {
   return CUDA_SUCCESS;
 }
 
+static CUresult fake_priorities(int *least, int *greatest) {
+  (void)least, (void)greatest;
+  return CUDA_SUCCESS;
+}
+
 static CUresult fake_get_device(CUdevice *device) {
   *device = fake.current_device;
   return fake.no_context ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
@@ -576,6 +581,7 @@ void fake_install(void) {
       .cuEventSynchronize = fake_event_done,
       .cuEventDestroy_v2 = fake_event_done,
       .cuCtxGetDevice = fake_get_device,
+      .cuCtxGetStreamPriorityRange = fake_priorities,
       .cuCtxGetCurrent = fake_get_current,
       .cuCtxPushCurrent_v2 = fake_push,
       .cuCtxPopCurrent_v2 = fake_pop,

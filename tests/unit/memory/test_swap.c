@@ -618,7 +618,8 @@ START_TEST(a_driver_at_its_end) {
   ck_assert(swap_open(0));
   world_free(one);
   world_free(two);
-  swap_context_destroyed(world.context[0], true);
+  swap_context_leaving(world.context[0]);
+  swap_context_left(world.context[0]);
   ck_assert_uint_eq(budget_used_bytes(0, BACKING_SWAP), 0);
 }
 END_TEST
@@ -668,7 +669,8 @@ static CUcontext other_context(void) {
 
 /* As memory.c, with the destruction itself. */
 static void destroy_context(CUcontext context) {
-  swap_context_destroyed(context, true);
+  swap_context_leaving(context);
+  swap_context_left(context);
   account_context_destroyed(context);
   world.context[1] = NULL;
   ck_assert_int_eq(driver.cuCtxDestroy_v2(context), CUDA_SUCCESS);
@@ -762,7 +764,8 @@ START_TEST(nothing_is_left_after_the_last_context) {
   world_free(world_get(1));
   world_get(2);
   world_get(100 * MIB);
-  swap_context_destroyed(world.context[0], true);
+  swap_context_leaving(world.context[0]);
+  swap_context_left(world.context[0]);
   account_context_destroyed(world.context[0]);
   ck_assert_uint_eq(swap_total_bytes(0), 0);
   ck_assert_uint_eq(world_card_bytes(0), 0);

@@ -1,0 +1,2 @@
+/* refused_ends_beside.c - the same, beside another job. */
+#include "refused_ends.c"
