@@ -1,7 +1,6 @@
 /* connection.c - the connection to the daemon: connect, register, attach, obey, and do without it. */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
@@ -15,6 +14,8 @@
 #include "client/state.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/thread.h"
+#include "fork.h"
 #include "gate/gate.h"
 #include "interpose/driver.h"
 #include "memory/device.h"
@@ -58,15 +59,11 @@ void client_wake(void) {
 }
 
 int client_start_thread(void *(*body)(void *), void *argument) {
-  sigset_t all, before;
   pthread_t thread;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int err = pthread_create(&thread, NULL, body, argument);
+  int err = thread_start_needed(&thread, body, argument);
   if (err == 0)
     pthread_detach(thread);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return -err;
+  return err;
 }
 
 void client_request_lock(struct gpu *gpu) {
@@ -488,8 +485,13 @@ static void *connection_run(void *argument) {
 
 static bool start(void) {
   settings_complain();
+  fork_watch();
   condition_init(&client.memory_changed);
-  client.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  for (int tries = 0; client.wake_fd < 0 && tries < THREAD_TRIES; tries++) {
+    if (tries > 0) /* another thread may be about to close a descriptor */
+      nanosleep(&(struct timespec){.tv_nsec = THREAD_PAUSE_NS}, NULL);
+    client.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  }
   client.started = client.wake_fd >= 0 && client_start_thread(connection_run, NULL) == 0;
   if (!client.started)
     log_error("can't start the thread that speaks with the daemon: running unshared");

@@ -83,15 +83,20 @@ static bool reserve_array(struct allocation *new, const CUDA_ARRAY3D_DESCRIPTOR 
   return !new->bytes || physical_reserve(new->device, new->bytes) == 0;
 }
 
-static CUresult enter_array(CUresult result, struct allocation *new, const void *handle) {
+static CUresult destroy_array(void *handle) { return driver.cuArrayDestroy(handle); }
+static CUresult destroy_mipmapped(void *handle) { return driver.cuMipmappedArrayDestroy(handle); }
+
+static CUresult enter_array(CUresult result, struct allocation *new, void *handle,
+                            CUresult (*destroy)(void *)) {
   if (!new->bytes)
     return result;
-  if (result == CUDA_SUCCESS) {
-    new->base = (uintptr_t)handle;
-    account_add(&account_objects, new);
-  } else {
-    account_gone(new);
+  new->base = (uintptr_t)handle;
+  if (result == CUDA_SUCCESS && account_add(&account_objects, new)) {
+    destroy(handle);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
   }
+  if (result != CUDA_SUCCESS)
+    account_gone(new);
   return result;
 }
 
@@ -100,7 +105,7 @@ CUresult hook_cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR
   if (!pHandle || !reserve_array(&new, pAllocateArray, 1))
     return pHandle ? CUDA_ERROR_OUT_OF_MEMORY : driver.cuArray3DCreate_v2(pHandle, pAllocateArray);
   CUresult result = driver.cuArray3DCreate_v2(pHandle, pAllocateArray);
-  return enter_array(result, &new, *pHandle);
+  return enter_array(result, &new, *pHandle, destroy_array);
 }
 
 CUresult hook_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray) {
@@ -114,7 +119,7 @@ CUresult hook_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pA
   if (!reserve_array(&new, &shape, 1))
     return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = driver.cuArrayCreate_v2(pHandle, pAllocateArray);
-  return enter_array(result, &new, *pHandle);
+  return enter_array(result, &new, *pHandle, destroy_array);
 }
 
 CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
@@ -126,7 +131,7 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
   if (!reserve_array(&new, pMipmappedArrayDesc, numMipmapLevels))
     return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = driver.cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
-  return enter_array(result, &new, *pHandle);
+  return enter_array(result, &new, *pHandle, destroy_mipmapped);
 }
 
 /* Take the entry out first, as for any free. */
@@ -140,9 +145,6 @@ static CUresult leave_array(CUresult (*destroy)(void *), void *handle) {
     account_put_back(&account_objects, &old);
   return result;
 }
-
-static CUresult destroy_array(void *handle) { return driver.cuArrayDestroy(handle); }
-static CUresult destroy_mipmapped(void *handle) { return driver.cuMipmappedArrayDestroy(handle); }
 
 CUresult hook_cuArrayDestroy(CUarray hArray) { return leave_array(destroy_array, hArray); }
 

@@ -111,10 +111,30 @@ static CUresult record(CUevent *event, CUstream stream) {
   return result;
 }
 
+/* The driver may refuse only if the memory went with its context: then it is gone just the same. */
+static void free_memory(const struct allocation *allocation) {
+  if (allocation->backing == BACKING_SWAP)
+    swap_free(allocation, true);
+  else
+    driver.cuMemFree_v2(allocation->base);
+}
+
+/* Without memory for an entry of the list, this thread waits for the stream: a free does not fail. */
+static CUresult free_after_waiting(const struct allocation *allocation, CUstream stream) {
+  CUstreamCaptureMode mode = capture_relax();
+  CUresult result = driver.cuStreamSynchronize(stream);
+  if (result == CUDA_SUCCESS) {
+    free_memory(allocation);
+    account_gone(allocation);
+  }
+  capture_unrelax(mode);
+  return result;
+}
+
 CUresult deferred_free(const struct allocation *allocation, CUstream stream) {
   struct deferred *item = malloc(sizeof *item);
   if (!item)
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return free_after_waiting(allocation, stream);
   *item = (struct deferred){.allocation = *allocation};
   CUstreamCaptureMode mode = capture_relax();
   bool entered = enter_context_of(stream);
@@ -128,14 +148,6 @@ CUresult deferred_free(const struct allocation *allocation, CUstream stream) {
   else
     free(item);
   return result;
-}
-
-/* The driver may refuse only if the memory went with its context: then it is gone just the same. */
-static void free_memory(const struct allocation *allocation) {
-  if (allocation->backing == BACKING_SWAP)
-    swap_free(allocation, true);
-  else
-    driver.cuMemFree_v2(allocation->base);
 }
 
 static void free_now(struct deferred *item) {

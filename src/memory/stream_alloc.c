@@ -47,8 +47,11 @@ static CUresult alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemoryPool as
   new.span = new.bytes = bytes;
   if (pool->kind == POOL_MANAGED && pools_grew(pool->handle))
     new.away_bytes = populate_on(stream, new.base, bytes, new.device);
-  account_add(&account_addresses, &new);
-  return result;
+  if (account_add(&account_addresses, &new) == 0)
+    return result;
+  driver.cuMemFreeAsync(new.base, stream);
+  account_gone(&new);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, CUmemoryPool asked, CUstream stream) {

@@ -235,7 +235,7 @@ static void *watch_run(void *argument) {
 
 static bool start(struct watch *watch) {
   pthread_t thread;
-  if (!watch->started && thread_start(&thread, watch_run, watch) == 0) {
+  if (!watch->started && thread_start_needed(&thread, watch_run, watch) == 0) {
     pthread_detach(thread);
     watch->started = true;
   }
@@ -255,8 +255,10 @@ void watch_attach(CUdevice device, int fd) {
   int err = page_attach(device, fd);
   if (err < 0)
     log_warn("the daemon's meter page can't be used (%d): it does not see what this program does", -err);
-  else if (!start(watch))
+  else if (!start(watch)) {
+    log_warn("no thread for the daemon's meter page: it does not see what this program does");
     watch_detach(device);
+  }
 }
 
 void watch_detach(CUdevice device) { page_detach(device); }

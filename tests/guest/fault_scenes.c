@@ -49,7 +49,7 @@ static struct process *start_victim(environment_list additions, const char *cons
   for (count = 0; arguments[count]; count++)
     argv[count] = (char *)arguments[count];
   argv[count] = NULL;
-  snprintf(path, sizeof path, GS_PROGRAMS "/%s", arguments[0]);
+  snprintf(path, sizeof path, "%s%s", *arguments[0] == '/' ? "" : GS_PROGRAMS "/", arguments[0]);
   argv[0] = path;
   return scene_start_argv(&scene, environment, argv);
 }
@@ -58,34 +58,33 @@ static bool is_wrong(const char *line) {
   return strstr(line, "wrong") || strstr(line, "mismatch") || strstr(line, "bytes are not");
 }
 
-/* To the end of its output: whether it said ok, and what it said last. */
-static bool listen(struct process *victim, char *last, size_t size) {
-  char line[1024];
-  bool ok = false;
-  *last = '\0';
+static char last[1024]; /* what it has said last */
+
+/* Until it says so. False: it has ended. */
+static bool await_line(struct process *victim, const char *text) {
+  char line[sizeof last];
   while (process_line(victim, line, sizeof line)) {
     CHECK(!is_wrong(line), "%s: %s", victim->name, line);
-    ok |= strcmp(line, "ok") == 0;
-    snprintf(last, size, "%s", line);
+    memcpy(last, line, sizeof last);
+    if (strncmp(line, text, strlen(text)) == 0)
+      return true;
   }
-  return ok;
+  return false;
 }
 
-static bool is_refused(const char *last) {
+static bool is_refused(void) {
   return strstr(last, "OUT_OF_MEMORY") || strstr(last, ": 2") || strstr(last, "(2)");
 }
 
 /* Its input has ended. silent: it says no "ok". */
 static void judge(struct process *victim, bool silent) {
-  char last[1024];
-  bool ok = listen(victim, last, sizeof last);
+  bool ok = await_line(victim, "ok");
   int status = process_wait(victim);
   CHECK(!WIFSIGNALED(status), "%s died of signal %d", victim->name, WTERMSIG(status));
   bool succeeded = WEXITSTATUS(status) == 0 && (ok || silent);
   printf("%s: exit %d, '%s', %d lines of log\n", victim->name, WEXITSTATUS(status), last,
          process_log_lines(victim));
-  CHECK(succeeded || (getenv("GS_FAULT") && is_refused(last)), "exit %d after '%s'", WEXITSTATUS(status),
-        last);
+  CHECK(succeeded || (getenv("GS_FAULT") && is_refused()), "exit %d after '%s'", WEXITSTATUS(status), last);
   CHECK(succeeded || process_log_count(victim, "gpushare[") > 0, "it says nothing of what went wrong");
 }
 
@@ -131,6 +130,11 @@ static void play(const struct play *play) {
   struct process *other = play->alone ? NULL : start_other(play->other);
   struct process *victim = start_victim(play->environment, play->victim);
   feed(victim, play);
+  if (play->together) { /* what limits it comes to an end */
+    nanosleep(&(struct timespec){.tv_nsec = 200 * NS_PER_MS}, NULL);
+    process_finish(other);
+    other = NULL;
+  }
   judge(victim, play->silent);
   if (other)
     process_finish(other);
@@ -152,6 +156,7 @@ PLAY(job_async_swap, .card = FULL OLD, .memory = "swap", .victim = {JOB, "--asyn
 PLAY(job_async_managed, .card = FULL OLD, .memory = "managed", .victim = {JOB, "--async"})
 PLAY(job_capture, .card = FULL, .memory = "managed",
      .victim = {"job", "--bytes", "48M", "--rounds", "20", "--capture"})
+PLAY(job_swap_large, .card = "small,capacity=128MiB", .memory = "swap", .victim = {"job", "--bytes", "112M"})
 PLAY(job_alone, .card = FULL, .memory = "swap", .victim = {JOB}, .alone = true)
 
 #define CHURN                                                                                                \
@@ -164,11 +169,11 @@ PLAY(churn_swap_old, .card = FULL OLD, .memory = "swap", .victim = {CHURN})
 PLAY(arrays, .card = "small,capacity=128MiB", .memory = "swap", .victim = {"pinner", "33554432"},
      .input = "array 65536\ncreate 2097152\narray 1048576\ncreate 4194304")
 PLAY(graphs, .card = FULL, .memory = "managed", .victim = {"metered"}, .silent = true,
-     .input = "record\nreplay\ndestroy\ngraph\nreplay\nedit\ndisable\nreplay\nfork\ncall\nprefetch")
-PLAY(limited, .card = FULL, .memory = "managed",
-     .victim = {"job", "--bytes", "2M", "--rounds", "3"},
-     .environment = {"GPUSHARE_CLASS=opportunistic"}, .other = {"GPUSHARE_CLASS=production"},
-     .together = true)
+     .input = "record\nreplay\ndestroy\ngraph\nreplay\nedit\ndisable\nreplay\ncall\nprefetch")
+PLAY(limited, .card = FULL, .memory = "managed", .victim = {"job", "--bytes", "2M", "--rounds", "3"},
+     .environment = {"GPUSHARE_CLASS=opportunistic", "WORLD_SIZE=2", "TORCHELASTIC_RUN_ID=1",
+                     "MASTER_ADDR=localhost", "MASTER_PORT=1"},
+     .other = {"GPUSHARE_CLASS=production"}, .together = true)
 PLAY(forks, .card = FULL, .memory = "managed", .victim = {"forker", "stale", "4"})
 PLAY(forked, .card = FULL, .memory = "swap", .victim = {"forker", "fresh", "2"})
 PLAY(plugin, .card = FULL, .memory = "managed", .victim = {"mode_deepbind", "16777216", "6"}, .input = "go")
@@ -183,6 +188,49 @@ TEST(firsts) {
   play(&(struct play){.card = FULL, .memory = "swap", .victim = {"firsts"}, .input = input});
 }
 
+/* ---- nothing is lost, and nothing goes uncounted ---- */
+
+struct books {
+  const struct process *program;
+  uint64_t least_bytes, most_bytes;
+};
+
+static bool are_true(const struct scene_status *status, const void *what) {
+  const struct books *books = what;
+  const struct gs_msg *job = scene_job_of(status, books->program->pid);
+  return job && job->job_status.used_bytes >= books->least_bytes &&
+         job->job_status.used_bytes <= books->most_bytes;
+}
+
+/* The daemon knows of all that the program has, and of nothing more once it has given all back. */
+static void keep_books(const char *card, const char *memory) {
+  static const char *const accountant[] = {GS_ACCOUNTANT, NULL};
+  setenv("GS_TEST_MEMORY", memory, 1);
+  scene_begin(&scene, card);
+  scene_start_daemon(&scene, "--mode", "auto", NULL);
+  struct process *victim = start_victim(NULL, accountant);
+  struct books held = {victim, 0, UINT64_MAX}, freed = {victim, 0, 0};
+  if (await_line(victim, "holds ")) {
+    held.least_bytes = strtoull(last + strlen("holds "), NULL, 10);
+    scene_await(&scene, are_true, &held, "the daemon knows what it holds");
+    process_say(victim, "free");
+    if (await_line(victim, "freed"))
+      scene_await(&scene, are_true, &freed, "the daemon knows that nothing is left");
+    process_say(victim, "end");
+  }
+  process_close_input(victim);
+  judge(victim, false);
+  check_all_is_given_back();
+  scene_end(&scene);
+}
+
+TEST(books_managed) { keep_books(FULL, "managed"); }
+TEST(books_managed_old) { keep_books(FULL OLD, "managed"); }
+TEST(books_swap) { keep_books(FULL, "swap"); }
+TEST(books_swap_old) { keep_books(FULL OLD, "swap"); }
+
+/* ---- daemons that come and go ---- */
+
 /* The daemon comes when the program has run for a while, goes, and comes again. */
 static void come_and_go(const char *memory) {
   static const char *const job[] = {"job", "--bytes", "16M", "--rounds", "0", "--progress", NULL};
@@ -192,6 +240,8 @@ static void come_and_go(const char *memory) {
   nanosleep(&(struct timespec){.tv_nsec = 50 * NS_PER_MS}, NULL); /* any moment will do */
   for (int i = 0; i < 2; i++) {
     scene_start_daemon(&scene, TURNS, NULL);
+    if (!getenv("GS_FAULT")) /* else it may be unknown to the daemon for good */
+      scene_await(&scene, scene_job_known, victim, "it is known");
     struct process *other = start_other(NULL);
     process_finish(other);
     scene_kill_daemon(&scene);

@@ -52,7 +52,8 @@ class Site:
     def __init__(self, function, address, is_jump, place):
         self.function, self.address, self.is_jump, self.place = function, address, is_jump, place
         self.calls = collections.Counter()  # by scene, without a failure
-        self.numbers = set()  # of system calls by number
+        self.seen = set()  # as what it calls: (function with a system call's number, address)
+        self.again = 0  # calls in runs in which another one had failed
         self.failed = 0
         self.wrong = 0
 
@@ -68,12 +69,12 @@ class Site:
         if self.function != "syscall":
             return (ALLOCATIONS.get(self.function) or SYSTEM_CALLS[self.function])
         table = SYSTEM_CALLS_BY_NUMBER.get(os.uname().machine, {})
-        return [error for number in self.numbers for error in table.get(number, [])]
+        numbers = {int(name.partition(".")[2]) for name, _ in self.seen}
+        return sorted({error for number in numbers for error in table.get(number, [])})
 
     def faults(self):
         """What GS_FAULT calls it."""
-        names = [f"syscall.{number}" for number in self.numbers] if self.function == "syscall" else [self.function]
-        return [f"{name}:{0 if self.is_jump else self.address:x}" for name in names]
+        return [f"{name}:{address:x}" for name, address in sorted(self.seen)]
 
 
 def places_of(library, addresses):
@@ -107,15 +108,14 @@ def find_sites(library):
 
 
 def read_table(path):
-    """(function, address, number of a system call): calls, failed"""
+    """(function, address): calls, failed"""
     entries = {}
     with open(path, "rb") as table:
         data = table.read()
     for at in range(0, len(data) - SITE.size + 1, SITE.size):
         name, address, state, calls, failed, _ = SITE.unpack_from(data, at)
         if state == 2:
-            function, _, number = name.rstrip(b"\0").decode().partition(".")
-            entries[function, address, int(number) if number else None] = calls, failed
+            entries[name.rstrip(b"\0").decode(), address] = calls, failed
     return entries
 
 
@@ -130,6 +130,7 @@ class Campaign:
         self.failures = []
 
     def site_of(self, function, address):
+        function = function.partition(".")[0]
         return self.calls.get((function, address)) or self.jumps.get(function)
 
     def run(self, scene, fault=None):
@@ -164,17 +165,18 @@ class Campaign:
             if wrong:
                 sys.exit(f"{scene} fails without any failure:\n{wrong}")
             self.seconds[scene] = took
-            for (function, address, number), (calls, _) in entries.items():
+            for (function, address), (calls, _) in entries.items():
                 site = self.site_of(function, address)
                 if site:
                     site.calls[scene] = max(calls, site.calls[scene])
-                    if number is not None:
-                        site.numbers.add(number)
+                    site.seen.add((function, address))
 
     # With one.
 
     def choose(self, site):
         """(scene, fault) of each run."""
+        if not self.can_fail(site):
+            return []
         scenes = sorted(site.calls, key=self.seconds.get)[:self.arguments.scenes_each or None]
         chosen = []
         for scene in scenes:
@@ -189,6 +191,10 @@ class Campaign:
         site, scene, fault = item
         wrong, _, entries, text = self.run(scene, fault)
         failed = sum(failed for _, failed in entries.values())
+        for function, address in entries:
+            other = self.site_of(function, address)
+            if other:
+                other.again += 1
         if self.arguments.verbose:
             said = [line for line in text.splitlines() if ": exit " in line]
             print(f"{site.name}: {fault} in {scene}: {failed} failed; {said[0] if said else text}", flush=True)
@@ -227,13 +233,17 @@ class Campaign:
 
     @staticmethod
     def can_fail(site):
-        return not site.numbers or bool(site.errors())
+        """A futex's waiter may be sent on for no reason, but a wake does not fail."""
+        return not site.place.startswith("futex_wake") and (site.function != "syscall" or not site.seen
+                                                             or bool(site.errors()))
 
     @staticmethod
     def excuse(site):
         for name, reason in EXCUSED.items():
             if site.name.startswith(name):
                 return reason
+        if site.again and not site.calls:
+            return "only after another call has failed"
         return None
 
 
@@ -244,6 +254,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="one way to fail, at the first call")
     parser.add_argument("--scenes-each", type=int, default=0, help="in so many scenes per site (0: in all)")
     parser.add_argument("--surveys", type=int, default=2)
+    parser.add_argument("--allocations", action="store_true", help="only sites of that kind")
     parser.add_argument("--only", default="", help="sites whose name has this in it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--verbose", action="store_true")
@@ -252,7 +263,8 @@ def main():
     scenes = subprocess.run([arguments.scenes, "--list"], capture_output=True, text=True, check=True).stdout.split()
     begun = time.monotonic()
     campaign.survey(scenes)
-    campaign.sites = [site for site in campaign.sites if arguments.only in site.name]
+    campaign.sites = [site for site in campaign.sites if arguments.only in site.name
+                      and (site.is_allocation or not arguments.allocations)]
     campaign.fail_all([item for site in campaign.sites for item in campaign.choose(site)])
     for _ in range(3):  # what depends on timing may not have come
         campaign.fail_all([item for site in campaign.sites if not site.failed for item in campaign.choose(site)])

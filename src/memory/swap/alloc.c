@@ -223,7 +223,10 @@ CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation 
   new.bytes = new.away_bytes = 0;
   new.backing = BACKING_SWAP;
   new.object = extent;
-  account_add(&account_addresses, &new);
+  if (account_add(&account_addresses, &new)) {
+    swap_free(&new, true); /* nobody has used it */
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   *address = new.base;
   return CUDA_SUCCESS;
 }
