@@ -59,6 +59,14 @@ static bool is_wrong(const char *line) {
 }
 
 static char last[1024]; /* what it has said last */
+static bool refused;    /* it has said that it has been refused memory */
+
+/* "error CALL: NAME (2)", or "error CALL: 2". */
+static bool is_refusal(const char *line) {
+  size_t length = strlen(line);
+  return strncmp(line, "error ", 6) == 0 &&
+         (strstr(line, "OUT_OF_MEMORY") || strcmp(line + length - 3, ": 2") == 0);
+}
 
 /* Until it says so. False: it has ended. */
 static bool await_line(struct process *victim, const char *text) {
@@ -66,14 +74,11 @@ static bool await_line(struct process *victim, const char *text) {
   while (process_line(victim, line, sizeof line)) {
     CHECK(!is_wrong(line), "%s: %s", victim->name, line);
     memcpy(last, line, sizeof last);
+    refused |= is_refusal(line);
     if (strncmp(line, text, strlen(text)) == 0)
       return true;
   }
   return false;
-}
-
-static bool is_refused(void) {
-  return strstr(last, "OUT_OF_MEMORY") || strstr(last, ": 2") || strstr(last, "(2)");
 }
 
 /* Its input has ended. silent: it says no "ok". */
@@ -84,7 +89,7 @@ static void judge(struct process *victim, bool silent) {
   bool succeeded = WEXITSTATUS(status) == 0 && (ok || silent);
   printf("%s: exit %d, '%s', %d lines of log\n", victim->name, WEXITSTATUS(status), last,
          process_log_lines(victim));
-  CHECK(succeeded || (getenv("GS_FAULT") && is_refused()), "exit %d after '%s'", WEXITSTATUS(status), last);
+  CHECK(succeeded || (getenv("GS_FAULT") && refused), "exit %d after '%s'", WEXITSTATUS(status), last);
   CHECK(succeeded || process_log_count(victim, "gpushare[") > 0, "it says nothing of what went wrong");
 }
 
