@@ -8,14 +8,21 @@
  * with CUDA_ERROR_OUT_OF_MEMORY, a line of the library's log, and without a wrong byte. The jobs beside it,
  * and one that starts afterwards, run to their ends.
  */
-#include <signal.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/clock.h"
+#include "common/wire.h"
+#include "system/fake_daemon.h"
 #include "system/runner.h"
 #include "system/scene.h"
 
@@ -150,6 +157,14 @@ static void play(const struct play *play) {
 #define PLAY(name, ...)                                                                                      \
   TEST(name) { play(&(struct play){__VA_ARGS__}); }
 
+/* Sanitizers refuse RTLD_DEEPBIND. */
+#define PLAY_PLAINLY(name, ...)                                                                              \
+  TEST(name) {                                                                                               \
+    if (getenv("GS_TEST_PRELOAD_FIRST"))                                                                     \
+      test_skip("not with a sanitizer");                                                                     \
+    play(&(struct play){__VA_ARGS__});                                                                       \
+  }
+
 /* ---- the scenes ---- */
 
 #define JOB "job", "--bytes", "24M", "--rounds", "20", "--spin", "1ms", "--workers", "2"
@@ -161,7 +176,8 @@ PLAY(job_async_swap, .card = FULL OLD, .memory = "swap", .victim = {JOB, "--asyn
 PLAY(job_async_managed, .card = FULL OLD, .memory = "managed", .victim = {JOB, "--async"})
 PLAY(job_capture, .card = FULL, .memory = "managed",
      .victim = {"job", "--bytes", "48M", "--rounds", "20", "--capture"})
-PLAY(job_swap_large, .card = "small,capacity=128MiB", .memory = "swap", .victim = {"job", "--bytes", "112M"})
+PLAY(job_swap_large, .card = "small,capacity=128MiB", .memory = "swap",
+     .victim = {"job", "--bytes", "112M", "--rounds", "20", "--spin", "1ms"})
 PLAY(job_alone, .card = FULL, .memory = "swap", .victim = {JOB}, .alone = true)
 
 #define CHURN                                                                                                \
@@ -181,7 +197,8 @@ PLAY(limited, .card = FULL, .memory = "managed", .victim = {"job", "--bytes", "2
      .other = {"GPUSHARE_CLASS=production"}, .together = true)
 PLAY(forks, .card = FULL, .memory = "managed", .victim = {"forker", "stale", "4"})
 PLAY(forked, .card = FULL, .memory = "swap", .victim = {"forker", "fresh", "2"})
-PLAY(plugin, .card = FULL, .memory = "managed", .victim = {"mode_deepbind", "16777216", "6"}, .input = "go")
+PLAY_PLAINLY(plugin, .card = FULL, .memory = "managed", .victim = {"mode_deepbind", "16777216", "6"},
+             .input = "go")
 PLAY(crosses, .card = "small,gpus=2,capacity=64MiB,scale=0.2", .memory = "swap",
      .victim = {"crosser", "copies", "8388608", "8"})
 
@@ -195,6 +212,11 @@ TEST(firsts) {
 
 /* ---- nothing is lost, and nothing goes uncounted ---- */
 
+/* It says so where it can't have a thread for long. */
+static bool is_unshared(const struct process *victim) {
+  return process_ended(victim) || process_log_count(victim, "can't start the thread") > 0;
+}
+
 struct books {
   const struct process *program;
   uint64_t least_bytes, most_bytes;
@@ -203,8 +225,9 @@ struct books {
 static bool are_true(const struct scene_status *status, const void *what) {
   const struct books *books = what;
   const struct gs_msg *job = scene_job_of(status, books->program->pid);
-  return job && job->job_status.used_bytes >= books->least_bytes &&
-         job->job_status.used_bytes <= books->most_bytes;
+  return (job && job->job_status.used_bytes >= books->least_bytes &&
+          job->job_status.used_bytes <= books->most_bytes) ||
+         is_unshared(books->program);
 }
 
 /* The daemon knows of all that the program has, and of nothing more once it has given all back. */
@@ -236,6 +259,10 @@ TEST(books_swap_old) { keep_books(FULL OLD, "swap"); }
 
 /* ---- daemons that come and go ---- */
 
+static bool is_known_or_unshared(const struct scene_status *status, const void *victim) {
+  return scene_job_known(status, victim) || is_unshared(victim);
+}
+
 /* The daemon comes when the program has run for a while, goes, and comes again. */
 static void come_and_go(const char *memory) {
   static const char *const job[] = {"job", "--bytes", "16M", "--rounds", "0", "--progress", NULL};
@@ -245,8 +272,7 @@ static void come_and_go(const char *memory) {
   nanosleep(&(struct timespec){.tv_nsec = 50 * NS_PER_MS}, NULL); /* any moment will do */
   for (int i = 0; i < 2; i++) {
     scene_start_daemon(&scene, TURNS, NULL);
-    if (!getenv("GS_FAULT")) /* else it may be unknown to the daemon for good */
-      scene_await(&scene, scene_job_known, victim, "it is known");
+    scene_await(&scene, is_known_or_unshared, victim, "it is known");
     struct process *other = start_other(NULL);
     process_finish(other);
     scene_kill_daemon(&scene);
@@ -280,16 +306,64 @@ static bool mps_runs(const struct scene_status *status, const void *unused) {
 
 TEST(by_mps) {
   static const char *const opportunistic[] = {"GPUSHARE_CLASS=opportunistic", "CUDA_VISIBLE_DEVICES=0", NULL};
-  static const char *const job[] = {"starter", "exec", "production", NULL};
+  static const char *const starter[] = {"starter", "exec", "production", NULL};
   char path[1024];
   scene_begin(&scene, FULL);
   snprintf(path, sizeof path, "%s/mps:%s", GS_PROGRAMS, getenv("PATH"));
   setenv("PATH", path, 1);
   scene_start_daemon(&scene, "--spatial", "mps", NULL);
   scene_await(&scene, mps_runs, NULL, "MPS runs");
-  struct process *victim = start_victim(opportunistic, job);
+  struct process *victim = start_victim(opportunistic, starter);
   process_close_input(victim);
   judge(victim, true);
+  check_all_is_given_back();
+  scene_end(&scene);
+}
+
+static void make_in_folder(const char *end, bool folder) {
+  char path[160];
+  snprintf(path, sizeof path, "%s" GS_MPS_FOLDER "%s", scene.socket, end);
+  int fd = folder ? mkdir(path, 0700) : open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+  CHECK(fd >= 0, "%s: %s", path, strerror(errno));
+  if (!folder)
+    close(fd);
+}
+
+/* Whoever asks may use MPS, and a part of the card's multiprocessors; else nobody gets an answer. */
+static int answer(int listener) {
+  struct gs_msg ask, told = wire_msg(GS_SPATIAL, 0);
+  told.spatial.verdict = GS_SPATIAL_ON;
+  told.spatial.priority = 1;
+  told.spatial.percent = 30;
+  int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+  struct pollfd readable = {.fd = fd, .events = POLLIN};
+  if (poll(&readable, 1, 1000) > 0 && wire_recv(fd, &ask) == 0 && ask.type == GS_ASK_SPATIAL)
+    wire_send(fd, &told);
+  return fd;
+}
+
+/* Its share is learnt by a daemon, and takes seconds; so the test plays the daemon. */
+TEST(by_mps_in_part) {
+  static const char *const starter[] = {"starter", NULL};
+  int clients[8], count = 0;
+  struct fake_daemon fake;
+  scene_begin(&scene, FULL);
+  fake_listen(&fake, scene.socket);
+  make_in_folder("", true);
+  make_in_folder("/" GS_MPS_PIPES, true);
+  make_in_folder("/" GS_MPS_PIPES "/control", false);
+  struct process *victim = start_victim(NULL, starter);
+  struct pollfd events[2] = {{.fd = fake.listener, .events = POLLIN}, {.fd = victim->out, .events = POLLIN}};
+  while (!events[1].revents && count < 8 && poll(events, 2, PROCESS_LIMIT_S * 1000) > 0)
+    if (events[0].revents)
+      clients[count++] = answer(fake.listener);
+  process_close_input(victim);
+  judge(victim, true);
+  while (count > 0)
+    close(clients[--count]);
+  fake_end(&fake);
+  unlink(scene.socket);
+  scene_start_daemon(&scene, TURNS, NULL);
   check_all_is_given_back();
   scene_end(&scene);
 }

@@ -45,6 +45,13 @@ SYSTEM_CALLS_BY_NUMBER = {
 
 # Sites that no scene reaches, by "FUNCTION in OUR FUNCTION", and why not.
 EXCUSED = {
+    "nanosleep in slots_mine": "more than 16 threads that start without memory: tests/unit/gate/test_gate.c",
+    "nanosleep in take_us": "gangs that stop together: tests/system/test_ranks.c",
+    "nanosleep in room_fill": "a program that can have no thread for long, and whose memory does not fit",
+    "clock_nanosleep in wait_for_part": "moves larger than those of the scenes",
+    "munmap in map < pinned_make": "this kernel aligns large mappings",
+    "munmap in pinned_give_back": "host memory that was unused for 30 s, or that the host lacks",
+    "munmap in page_attach": "a daemon with another version of the meter page",
 }
 
 
@@ -64,6 +71,11 @@ class Site:
     @property
     def is_allocation(self):
         return self.function in ALLOCATIONS
+
+    @property
+    def is_bearable(self):
+        """At each call: there is no memory, or no thread. (Without sockets there is no daemon.)"""
+        return self.is_allocation and self.function not in ("socket", "open")
 
     def errors(self):
         if self.function != "syscall":
@@ -161,7 +173,7 @@ class Campaign:
         return scene, wrong, took, entries
 
     def survey(self, scenes):
-        for scene, wrong, took, entries in self.each(self.look, scenes * self.arguments.surveys):
+        for scene, wrong, took, entries in self.each(self.look, scenes):
             if wrong:
                 sys.exit(f"{scene} fails without any failure:\n{wrong}")
             self.seconds[scene] = took
@@ -184,7 +196,7 @@ class Campaign:
         chosen = []
         for scene in scenes:
             count = site.calls[scene]
-            which = [1] if self.arguments.quick else sorted({1, (count + 1) // 2, count}) + [0] * site.is_allocation
+            which = [1] if self.arguments.quick else sorted({1, (count + 1) // 2, count}) + [0] * site.is_bearable
             for fault in site.faults():
                 for error in site.errors()[:1 if self.arguments.quick else None]:
                     chosen += [(site, scene, f"{fault}:{call}:{error}") for call in which]
@@ -256,7 +268,7 @@ def main():
     parser.add_argument("scenes", help="the program fault_scenes")
     parser.add_argument("--quick", action="store_true", help="one way to fail, at the first call")
     parser.add_argument("--scenes-each", type=int, default=0, help="in so many scenes per site (0: in all)")
-    parser.add_argument("--surveys", type=int, default=2)
+    parser.add_argument("--surveys", type=int, default=4, help="at most, until all allocations are reached")
     parser.add_argument("--allocations", action="store_true", help="only sites of that kind")
     parser.add_argument("--only", default="", help="sites whose name has this in it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -265,11 +277,14 @@ def main():
     campaign = Campaign(arguments)
     scenes = subprocess.run([arguments.scenes, "--list"], capture_output=True, text=True, check=True).stdout.split()
     begun = time.monotonic()
-    campaign.survey(scenes)
+    for _ in range(arguments.surveys):  # what depends on timing may not come each time
+        campaign.survey(scenes)
+        if all(site.calls or campaign.excuse(site) for site in campaign.sites if site.is_allocation):
+            break
     campaign.sites = [site for site in campaign.sites if arguments.only in site.name
                       and (site.is_allocation or not arguments.allocations)]
     campaign.fail_all([item for site in campaign.sites for item in campaign.choose(site)])
-    for _ in range(3):  # what depends on timing may not have come
+    for _ in range(3):  # likewise
         campaign.fail_all([item for site in campaign.sites if not site.failed for item in campaign.choose(site)])
     good = campaign.report()
     print(f"took {time.monotonic() - begun:.0f} s")
