@@ -54,8 +54,10 @@ void client_send(const struct gs_msg *msg) {
 
 void client_wake(void) {
   uint64_t one = 1;
-  if (client.wake_fd >= 0 && write(client.wake_fd, &one, sizeof one) < 0)
-    log_debug("eventfd: %d", errno);
+  if (client.wake_fd < 0)
+    return;
+  while (write(client.wake_fd, &one, sizeof one) < 0 && errno == EINTR)
+    ; /* EAGAIN: it has not yet looked after the last one */
 }
 
 int client_start_thread(void *(*body)(void *), void *argument) {
