@@ -1,6 +1,9 @@
 /* fork.c - the child of a fork is a fresh process: no driver state, no connection and no thread has survived.
  */
+#include "fork.h"
+
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "client/client.h"
 #include "client/spatial.h"
@@ -34,6 +37,8 @@ static void in_child(void) {
   watch_fork_child();
 }
 
-__attribute__((constructor)) static void watch_forks(void) {
-  pthread_atfork(client_fork_prepare, client_fork_parent, in_child);
+__attribute__((constructor)) void fork_watch(void) {
+  static bool watched;
+  if (!watched)
+    watched = pthread_atfork(client_fork_prepare, client_fork_parent, in_child) == 0;
 }

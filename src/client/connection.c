@@ -15,6 +15,7 @@
 #include "common/futex.h"
 #include "common/log.h"
 #include "common/thread.h"
+#include "fork.h"
 #include "gate/gate.h"
 #include "interpose/driver.h"
 #include "memory/device.h"
@@ -509,8 +510,9 @@ static void *connection_run(void *unused) {
 static bool start(void) {
   mark_process();
   settings_complain();
+  fork_watch();
   condition_init(&client.memory_changed);
-  client.started = post_start() == 0 && thread_start(NULL, connection_run, NULL) == 0;
+  client.started = post_start() == 0 && thread_start_needed(connection_run, NULL) == 0;
   if (!client.started)
     log_error("can't start the thread that speaks with the daemon: running unshared");
   return client.started;
@@ -523,7 +525,7 @@ void client_attach_device(struct gpu *gpu, CUdevice device) {
   gpu->step_again_ns = UINT64_MAX;
   condition_init(&gpu->changed);
   bool works = client.started || start();
-  gpu->used = works && thread_start(NULL, handover_run, gpu) == 0;
+  gpu->used = works && thread_start_needed(handover_run, gpu) == 0;
   gpu->unshared = !gpu->used;
   if (gpu->unshared || (client.alone && !settings()->required))
     hold_without_daemon(gpu);

@@ -20,22 +20,28 @@ static bool is_given(const char *name) {
 
 bool mps_environment_is_given(void) { return is_given(PIPES); }
 
-/* value: to be set; afterwards what was. */
-static void set(const char *name, uint32_t number, char value[VALUE_SIZE]) {
+/* What is to be set; "-": nothing. */
+static void choose(const char *name, uint32_t number, char value[VALUE_SIZE]) {
   strcpy(value, "-");
-  if (number == 0 || is_given(name))
-    return;
-  snprintf(value, VALUE_SIZE, "%u", number);
-  setenv(name, value, 1);
+  if (number != 0 && !is_given(name))
+    snprintf(value, VALUE_SIZE, "%u", number);
 }
 
-void mps_environment_set(const char *pipes, uint32_t priority, uint32_t percent) {
+static bool set(const char *name, const char *value) {
+  return strcmp(value, "-") == 0 || setenv(name, value, 1) == 0;
+}
+
+/* The mark first: nothing is ours without it. */
+bool mps_environment_set(const char *pipes, uint32_t priority, uint32_t percent) {
   char priority_text[VALUE_SIZE], percent_text[VALUE_SIZE], mark[256];
-  setenv(PIPES, pipes, 1);
-  set(PRIORITY, priority, priority_text);
-  set(PERCENT, percent, percent_text);
+  choose(PRIORITY, priority, priority_text);
+  choose(PERCENT, percent, percent_text);
   snprintf(mark, sizeof mark, "%s %s %s", priority_text, percent_text, pipes);
-  setenv(MARK, mark, 1);
+  bool done =
+      set(MARK, mark) && set(PIPES, pipes) && set(PRIORITY, priority_text) && set(PERCENT, percent_text);
+  if (!done)
+    mps_environment_forget();
+  return done;
 }
 
 /* Unless somebody has set it anew. */

@@ -13,8 +13,8 @@
 /* The user says himself which MPS to use. */
 bool mps_environment_is_given(void);
 
-/* What of it is not given. priority, percent: 0: as usual. */
-void mps_environment_set(const char *pipes, uint32_t priority, uint32_t percent);
+/* What of it is not given. priority, percent: 0: as usual. False: memory is out, and nothing is set. */
+bool mps_environment_set(const char *pipes, uint32_t priority, uint32_t percent);
 
 /* What is ours, or was that of the program that has started this one, goes. */
 void mps_environment_forget(void);

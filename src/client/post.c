@@ -132,7 +132,7 @@ static void receive(void) {
 
 static void *receiver_run(void *unused) {
   own_table = descriptor_own_table();
-  bool started = thread_start(NULL, sender_run, NULL) == 0; /* it shares this thread's table */
+  bool started = thread_start_needed(sender_run, NULL) == 0; /* it shares this thread's table */
   atomic_store(&readiness, started ? READY : FAILED);
   futex_wake(&readiness, INT32_MAX);
   if (!started)
@@ -163,7 +163,7 @@ int post_start(void) {
   condition_init(&post.arrivals);
   condition_init(&post.obeyed);
   atomic_store(&readiness, STARTING);
-  int err = thread_start(NULL, receiver_run, NULL);
+  int err = thread_start_needed(receiver_run, NULL);
   if (err < 0)
     return err;
   while (atomic_load(&readiness) == STARTING)

@@ -99,13 +99,16 @@ static const char *why_not(uint32_t verdict) {
   return verdict < sizeof texts / sizeof *texts && texts[verdict] ? texts[verdict] : "the daemon says no";
 }
 
-static void use(const char *pipes, const struct gs_msg *answer) {
-  mps_environment_set(pipes, answer->spatial.priority, answer->spatial.percent);
+/* False: not even the environment can be set. */
+static bool use(const char *pipes, const struct gs_msg *answer) {
+  if (!mps_environment_set(pipes, answer->spatial.priority, answer->spatial.percent))
+    return false;
   atomic_store(&on, true);
   log_info("by MPS, at %s priority, with %u %% of the multiprocessors: a fatal fault of another such program "
            "ends this one, too",
            answer->spatial.priority ? "lower" : "usual",
            answer->spatial.percent ? answer->spatial.percent : 100);
+  return true;
 }
 
 static bool is_there(char pipes[PATH_SIZE]) {
@@ -124,12 +127,13 @@ static void decide(void) {
   int err = wire_connect_as_guest(settings()->socket, &connection);
   if (err == 0)
     err = ask(&answer);
-  if (err == 0 && answer.spatial.verdict == GS_SPATIAL_ON) {
-    use(pipes, &answer);
+  bool may = err == 0 && answer.spatial.verdict == GS_SPATIAL_ON;
+  if (may && use(pipes, &answer))
     return;
-  }
   descriptor_close(&connection);
-  log_info("without MPS: %s", err < 0 ? "the daemon does not answer" : why_not(answer.spatial.verdict));
+  log_info("without MPS: %s", err < 0 ? "the daemon does not answer"
+                              : may   ? "out of memory"
+                                      : why_not(answer.spatial.verdict));
 }
 
 static void decide_once(void) {

@@ -8,7 +8,11 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
+
+#define TRIES 20
+#define PAUSE_NS 50000000
 
 /* What the process was given from outside, by taskset or nice: as it is when the library is loaded. A program
  * that later sets a thread's means that thread. */
@@ -64,6 +68,15 @@ int thread_start(pthread_t *thread, void *(*body)(void *), void *argument) {
     err = create(thread ? thread : &unused, !thread, false, body, argument);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   errno = kept;
+  return err;
+}
+
+int thread_start_needed(void *(*body)(void *), void *argument) {
+  int err = thread_start(NULL, body, argument);
+  for (int tries = 1; err == -EAGAIN && tries < TRIES; tries++) {
+    nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    err = thread_start(NULL, body, argument);
+  }
   return err;
 }
 

@@ -7,11 +7,15 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
 #include "common/futex.h"
 #include "common/log.h"
+
+#define SLOTS_KEPT 16 /* for threads that come while memory is out */
+#define AGAIN_NS (10 * NS_PER_MS)
 
 __thread struct gate_slot *gate_slot;
 bool gate_needs_fence = true; /* until membarrier is known to work */
@@ -64,15 +68,24 @@ static struct gate_slot *reuse_slot(int32_t tid) {
   return NULL;
 }
 
-static struct gate_slot *make_slot(int32_t tid) {
-  static struct gate_slot
-      fallback; /* shared by all threads when memory is out: counts are then approximate */
+/* NULL: memory is out, and so is what is kept for that. */
+static struct gate_slot *new_slot(void) {
+  static struct gate_slot kept[SLOTS_KEPT];
+  static _Atomic unsigned kept_used;
   struct gate_slot *slot =
       mmap(NULL, sizeof *slot, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (slot == MAP_FAILED) {
-    log_error("out of memory for a thread's gate");
-    return &fallback;
-  }
+  if (slot != MAP_FAILED)
+    return slot;
+  unsigned next = atomic_load(&kept_used);
+  while (next < SLOTS_KEPT && !atomic_compare_exchange_weak(&kept_used, &next, next + 1))
+    ;
+  return next < SLOTS_KEPT ? &kept[next] : NULL;
+}
+
+static struct gate_slot *make_slot(int32_t tid) {
+  struct gate_slot *slot = new_slot();
+  if (!slot)
+    return NULL;
   atomic_store_explicit(&slot->thread, tid, memory_order_relaxed);
   struct gate_slot *head = atomic_load_explicit(&slots, memory_order_relaxed);
   do
@@ -91,8 +104,14 @@ struct gate_slot *slots_mine(void) {
     sweep();
     slot = reuse_slot(tid);
   }
-  if (!slot)
-    slot = make_slot(tid);
+  /* Two threads can't share a slot: what one submits would not be waited for once the other one leaves. */
+  for (bool said = false; !slot && !(slot = make_slot(tid)); said = true) {
+    if (!said)
+      log_error("out of memory: a thread waits before it may use the GPU");
+    nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+    sweep();
+    slot = reuse_slot(tid);
+  }
   gate_slot = slot;
   return slot;
 }

@@ -29,21 +29,23 @@ static void pay_refund(const struct refund *refund) {
       budget_release(device, backing, refund->bytes[device][backing]);
 }
 
-static void insert(struct ledger *ledger, const struct allocation *allocation) {
+static int insert(struct ledger *ledger, const struct allocation *allocation) {
   struct refund refund;
   memset(&refund, 0, sizeof refund);
   atomic_fetch_add(&away[allocation->device], allocation->away_bytes);
-  if (ledger_insert(ledger, allocation, note_refund, &refund)) {
-    log_warn("no memory for bookkeeping: %llu bytes at 0x%llx go unlisted",
-             (unsigned long long)allocation->bytes, (unsigned long long)allocation->base);
-    note_refund(allocation, &refund);
-  }
+  int err = ledger_insert(ledger, allocation, note_refund, &refund);
+  if (err)
+    atomic_fetch_sub(&away[allocation->device], allocation->away_bytes);
   pay_refund(&refund);
+  return err;
 }
 
-void account_add(struct ledger *ledger, const struct allocation *allocation) {
+int account_add(struct ledger *ledger, const struct allocation *allocation) {
   placement_forget(allocation);
-  insert(ledger, allocation);
+  int err = insert(ledger, allocation);
+  if (err)
+    log_warn("GPU %d: out of host memory for bookkeeping: an allocation is refused", allocation->device);
+  return err;
 }
 
 bool account_take(struct ledger *ledger, uint64_t base, struct allocation *taken) {
@@ -57,7 +59,11 @@ void account_gone(const struct allocation *taken) {
   budget_release(taken->device, taken->backing, taken->bytes);
 }
 
-void account_put_back(struct ledger *ledger, const struct allocation *taken) { insert(ledger, taken); }
+void account_put_back(struct ledger *ledger, const struct allocation *taken) {
+  if (insert(ledger, taken))
+    log_warn("GPU %d: out of host memory for bookkeeping: %lu bytes stay booked", taken->device,
+             taken->bytes);
+}
 
 void account_unpin(const struct allocation *pinned, uint64_t away_bytes) {
   atomic_fetch_add(&away[pinned->device], away_bytes - pinned->away_bytes);

@@ -13,12 +13,13 @@
 extern struct ledger account_addresses;
 extern struct ledger account_objects;
 
-/* Enter an allocation whose bytes budget_reserve has granted. It cannot fail: without memory for the entry
- * the bytes are given back and the allocation lives on unlisted. */
-void account_add(struct ledger *ledger, const struct allocation *allocation);
+/* Enter an allocation whose bytes budget_reserve has granted. 0, or -ENOMEM after a line in the log: then the
+ * caller frees the memory, and gives the bytes back (account_gone). */
+int account_add(struct ledger *ledger, const struct allocation *allocation);
 
 /* For a free: take the allocation out before the driver is called, because its address may be handed out anew
- * the moment the driver returns; then either account_gone, or account_put_back if the driver refused. */
+ * the moment the driver returns; then either account_gone, or account_put_back if the driver refused. Should
+ * there be no memory for that, the bytes stay booked. */
 bool account_take(struct ledger *ledger, uint64_t base, struct allocation *taken);
 void account_gone(const struct allocation *taken);
 void account_put_back(struct ledger *ledger, const struct allocation *taken);

@@ -85,18 +85,23 @@ static bool reserve_array(struct allocation *new, const CUDA_ARRAY3D_DESCRIPTOR 
 
 static bool is_to_be_asked_again(CUresult result, const struct allocation *new,
                                  struct physical_patience *patience) {
-  return new->bytes &&physical_again(result, new->device, new->bytes, patience);
+  return new->bytes && physical_again(result, new->device, new->bytes, patience);
 }
 
-static CUresult enter_array(CUresult result, struct allocation *new, const void *handle) {
+static CUresult destroy_array(void *handle) { return driver.cuArrayDestroy(handle); }
+static CUresult destroy_mipmapped(void *handle) { return driver.cuMipmappedArrayDestroy(handle); }
+
+static CUresult enter_array(CUresult result, struct allocation *new, void *handle,
+                            CUresult (*destroy)(void *)) {
   if (!new->bytes)
     return result;
-  if (result == CUDA_SUCCESS) {
-    new->base = (uintptr_t)handle;
-    account_add(&account_objects, new);
-  } else {
-    account_gone(new);
+  new->base = (uintptr_t)handle;
+  if (result == CUDA_SUCCESS && account_add(&account_objects, new)) {
+    destroy(handle);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
   }
+  if (result != CUDA_SUCCESS)
+    account_gone(new);
   return result;
 }
 
@@ -109,7 +114,7 @@ CUresult hook_cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR
   do
     result = driver.cuArray3DCreate_v2(pHandle, pAllocateArray);
   while (is_to_be_asked_again(result, &new, &patience));
-  return enter_array(result, &new, *pHandle);
+  return enter_array(result, &new, *pHandle, destroy_array);
 }
 
 CUresult hook_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray) {
@@ -127,7 +132,7 @@ CUresult hook_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pA
   do
     result = driver.cuArrayCreate_v2(pHandle, pAllocateArray);
   while (is_to_be_asked_again(result, &new, &patience));
-  return enter_array(result, &new, *pHandle);
+  return enter_array(result, &new, *pHandle, destroy_array);
 }
 
 CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
@@ -143,7 +148,7 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
   do
     result = driver.cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
   while (is_to_be_asked_again(result, &new, &patience));
-  return enter_array(result, &new, *pHandle);
+  return enter_array(result, &new, *pHandle, destroy_mipmapped);
 }
 
 /* Take the entry out first, as for any free. */
@@ -157,9 +162,6 @@ static CUresult leave_array(CUresult (*destroy)(void *), void *handle) {
     account_put_back(&account_objects, &old);
   return result;
 }
-
-static CUresult destroy_array(void *handle) { return driver.cuArrayDestroy(handle); }
-static CUresult destroy_mipmapped(void *handle) { return driver.cuMipmappedArrayDestroy(handle); }
 
 CUresult hook_cuArrayDestroy(CUarray hArray) { return leave_array(destroy_array, hArray); }
 

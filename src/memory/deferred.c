@@ -241,10 +241,31 @@ static CUresult record(CUevent *event, CUstream stream) {
   return result;
 }
 
+/* The driver may refuse only if the memory went with its context: then it is gone just the same. */
+static void free_memory(const struct allocation *allocation) {
+  forget(allocation);
+  if (allocation->backing == BACKING_SWAP)
+    swap_free(allocation, true);
+  else
+    driver.cuMemFree_v2(allocation->base);
+}
+
+/* Without memory for an entry of the list, this thread waits for the stream: a free does not fail. */
+static CUresult free_after_waiting(const struct allocation *allocation, CUstream stream) {
+  CUstreamCaptureMode mode = capture_relax();
+  CUresult result = driver.cuStreamSynchronize(stream);
+  if (result == CUDA_SUCCESS) {
+    free_memory(allocation);
+    account_gone(allocation);
+  }
+  capture_unrelax(mode);
+  return result;
+}
+
 CUresult deferred_free(const struct allocation *allocation, CUstream stream) {
   struct deferred *item = malloc(sizeof *item);
   if (!item)
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return free_after_waiting(allocation, stream);
   *item = (struct deferred){.allocation = *allocation, .generation = streams_generation()};
   CUstreamCaptureMode mode = capture_relax();
   bool entered = enter_context_of(stream);
@@ -254,16 +275,15 @@ CUresult deferred_free(const struct allocation *allocation, CUstream stream) {
     driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
   if (result == CUDA_SUCCESS) {
     ledger_insert(&addresses, allocation, NULL, NULL); /* without its entry, a second free passes: no more */
-    if (append(item, stream)) {
-      forget(allocation);
+    if (append(item, stream) == 0)
+      item = NULL;
+    else
       driver.cuEventDestroy_v2(item->event);
-      result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
   }
   capture_unrelax(mode);
-  if (result != CUDA_SUCCESS)
-    free(item);
-  return result;
+  bool kept = result == CUDA_SUCCESS && item;
+  free(item);
+  return kept ? free_after_waiting(allocation, stream) : result;
 }
 
 bool deferred_holds(CUdeviceptr address) {
@@ -305,15 +325,6 @@ bool deferred_reuse(CUstream stream, uint64_t span, const struct allocation *lik
   atomic_fetch_sub(&waiting, 1);
   free(item);
   return true;
-}
-
-/* The driver may refuse only if the memory went with its context: then it is gone just the same. */
-static void free_memory(const struct allocation *allocation) {
-  forget(allocation);
-  if (allocation->backing == BACKING_SWAP)
-    swap_free(allocation, true);
-  else
-    driver.cuMemFree_v2(allocation->base);
 }
 
 /* Of one stream, those whose event has come. */

@@ -83,7 +83,10 @@ static void remove_node(struct ledger *ledger, struct ledger_node *node) {
   struct ledger_node **link = find_link(ledger, node->allocation.base);
   *link = merge(node->left, node->right);
   ledger->count--;
-  free(node);
+  if (ledger->spare)
+    free(node);
+  else
+    ledger->spare = node;
 }
 
 /* The node with the highest base that is not above `key`. */
@@ -148,16 +151,20 @@ static void remove_overlaps(struct ledger *ledger, const struct allocation *new,
 int ledger_insert(struct ledger *ledger, const struct allocation *allocation,
                   void (*stale)(const struct allocation *, void *), void *argument) {
   struct ledger_node *node = calloc(1, sizeof *node);
-  if (!node)
-    return -ENOMEM;
-  node->allocation = *allocation;
   pthread_mutex_lock(&ledger->lock);
-  remove_overlaps(ledger, allocation, stale, argument);
-  node->allocation.sequence = ++ledger->next_sequence;
-  node->priority = next_random(ledger);
-  link_node(ledger, node);
+  if (!node) {
+    node = ledger->spare;
+    ledger->spare = NULL;
+  }
+  if (node) {
+    *node = (struct ledger_node){.allocation = *allocation};
+    remove_overlaps(ledger, allocation, stale, argument);
+    node->allocation.sequence = ++ledger->next_sequence;
+    node->priority = next_random(ledger);
+    link_node(ledger, node);
+  }
   pthread_mutex_unlock(&ledger->lock);
-  return 0;
+  return node ? 0 : -ENOMEM;
 }
 
 bool ledger_find(struct ledger *ledger, uint64_t key, struct allocation *found) {
@@ -186,6 +193,19 @@ bool ledger_find_in(struct ledger *ledger, uint64_t from, uint64_t end, struct a
     *found = node->allocation;
   pthread_mutex_unlock(&ledger->lock);
   return hit;
+}
+
+bool ledger_find_wanted(struct ledger *ledger, uint64_t from,
+                        bool (*wanted)(const struct allocation *, void *), void *argument,
+                        struct allocation *found) {
+  pthread_mutex_lock(&ledger->lock);
+  struct ledger_node *node = find_ceiling(ledger, from);
+  while (node && !wanted(&node->allocation, argument))
+    node = node->allocation.base == UINT64_MAX ? NULL : find_ceiling(ledger, node->allocation.base + 1);
+  if (node)
+    *found = node->allocation;
+  pthread_mutex_unlock(&ledger->lock);
+  return node != NULL;
 }
 
 bool ledger_take(struct ledger *ledger, uint64_t base, struct allocation *taken) {

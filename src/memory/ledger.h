@@ -55,7 +55,8 @@ struct ledger_node;
 struct ledger {
   pthread_mutex_t lock;
   pthread_cond_t unpinned;
-  struct ledger_node *root; /* a treap by base */
+  struct ledger_node *root;  /* a treap by base */
+  struct ledger_node *spare; /* the last one taken, so that it can be put back whatever memory there is */
   uint64_t next_sequence;
   uint64_t random;
   size_t count;
@@ -74,6 +75,11 @@ bool ledger_find(struct ledger *ledger, uint64_t key, struct allocation *found);
 
 /* The first allocation that starts in [from, end). */
 bool ledger_find_in(struct ledger *ledger, uint64_t from, uint64_t end, struct allocation *found);
+
+/* The first wanted one that starts at `from` or later. */
+bool ledger_find_wanted(struct ledger *ledger, uint64_t from,
+                        bool (*wanted)(const struct allocation *, void *), void *argument,
+                        struct allocation *found);
 
 /* Remove the allocation that starts at `base`. False if there is none, or if another thread is taking it. */
 bool ledger_take(struct ledger *ledger, uint64_t base, struct allocation *taken);

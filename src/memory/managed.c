@@ -37,7 +37,11 @@ CUresult managed_alloc(CUdeviceptr *address, size_t bytes, const struct allocati
   new.span = new.bytes = bytes;
   new.backing = BACKING_CONVERTED;
   new.away_bytes = populate(base, bytes, like->device, like->context);
-  account_add(&account_addresses, &new);
+  if (account_add(&account_addresses, &new)) {
+    driver.cuMemFree_v2(base);
+    account_gone(&new);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   *address = base;
   return CUDA_SUCCESS;
 }

@@ -10,6 +10,7 @@
 
 #include "client/client.h"
 #include "common/clock.h"
+#include "common/log.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/account.h"
@@ -55,7 +56,12 @@ static bool list(struct ledger *ledger, uint64_t key, uint64_t span, struct phys
   return ledger_insert(ledger, &entry, NULL, NULL) == 0;
 }
 
-static void list_new(CUmemGenericAllocationHandle handle, uint64_t bytes, CUdevice device) {
+static void log_out_of_memory(void) {
+  log_warn("out of host memory for bookkeeping: physical memory, or a mapping of it, is refused");
+}
+
+/* Without memory for the entry, the driver's memory goes as well. */
+static CUresult list_new(CUmemGenericAllocationHandle handle, uint64_t bytes, CUdevice device) {
   struct physical *new = malloc(sizeof *new);
   bool listed = false;
   if (new) {
@@ -64,10 +70,13 @@ static void list_new(CUmemGenericAllocationHandle handle, uint64_t bytes, CUdevi
     listed = list(&handles, handle, 1, new);
     pthread_mutex_unlock(&lock);
   }
-  if (!listed) {
-    free(new);
-    budget_release(device, BACKING_PINNED, bytes);
-  }
+  if (listed)
+    return CUDA_SUCCESS;
+  free(new);
+  driver.cuMemRelease(handle);
+  budget_release(device, BACKING_PINNED, bytes);
+  log_out_of_memory();
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 int physical_reserve(CUdevice device, uint64_t bytes) {
@@ -136,9 +145,8 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, con
     result = driver.cuMemCreate(handle, size, prop, flags);
   while (physical_again(result, device, size, &patience));
   if (result == CUDA_SUCCESS)
-    list_new(*handle, size, device);
-  else
-    budget_release(device, BACKING_PINNED, size);
+    return list_new(*handle, size, device);
+  budget_release(device, BACKING_PINNED, size);
   return result;
 }
 
@@ -197,7 +205,13 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
     physical->handles++;
   else if ((physical = find(&mappings, (uintptr_t)addr)) && list(&handles, *handle, 1, physical))
     physical->handles++;
+  else if (physical)
+    result = CUDA_ERROR_OUT_OF_MEMORY;
   pthread_mutex_unlock(&lock);
+  if (result != CUDA_SUCCESS) {
+    driver.cuMemRelease(*handle);
+    log_out_of_memory();
+  }
   return result;
 }
 
@@ -210,7 +224,13 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGeneric
   struct physical *physical = find(&handles, handle);
   if (physical && list(&mappings, ptr, size, physical))
     physical->mappings++;
+  else if (physical)
+    result = CUDA_ERROR_OUT_OF_MEMORY;
   pthread_mutex_unlock(&lock);
+  if (result != CUDA_SUCCESS) {
+    driver.cuMemUnmap(ptr, size);
+    log_out_of_memory();
+  }
   return result;
 }
 

@@ -41,8 +41,11 @@ static CUresult enter(CUresult result, const CUdeviceptr *address, size_t bytes,
   }
   allocation->base = *address;
   allocation->span = allocation->bytes = bytes;
-  account_add(&account_addresses, allocation);
-  return result;
+  if (account_add(&account_addresses, allocation) == 0)
+    return result;
+  driver.cuMemFree_v2(*address);
+  account_gone(allocation);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {

@@ -63,8 +63,11 @@ static CUresult alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemoryPool as
   new.span = new.bytes = bytes;
   if (pool->kind == POOL_MANAGED && pools_grew(pool->handle))
     new.away_bytes = populate_on(stream, new.base, bytes, new.device);
-  account_add(&account_addresses, &new);
-  return result;
+  if (account_add(&account_addresses, &new) == 0)
+    return result;
+  driver.cuMemFreeAsync(new.base, stream);
+  account_gone(&new);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, CUmemoryPool asked, CUstream stream) {
@@ -87,8 +90,10 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, CUmemoryPool asked,
   if (!deferred_reuse(stream, bytes, &like, &reused))
     return plain_alloc(dptr, bytes, &like);
   *dptr = reused.base;
-  account_add(&account_addresses, &reused);
-  return CUDA_SUCCESS;
+  if (account_add(&account_addresses, &reused) == 0)
+    return CUDA_SUCCESS;
+  deferred_free(&reused, stream);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* The driver frees what comes from its pools, and device memory, in stream order; unified memory it does not,

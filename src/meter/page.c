@@ -117,7 +117,10 @@ void page_detach(CUdevice device) {
 void page_fork_child(void) {
   for (CUdevice device = 0; device < GS_GPUS_PER_CLIENT; device++) {
     struct gs_meter *page = page_of(device), *own = page ? map_own() : NULL;
-    if (own)
-      take_place(page, own);
+    if (own && take_place(page, own) == 0)
+      continue;
+    if (page) /* the parent's page is none of the child's business; no thread of the child knows it */
+      munmap(page, GS_METER_SIZE);
+    atomic_store(&pages[device], NULL);
   }
 }

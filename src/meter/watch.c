@@ -234,7 +234,7 @@ static void *watch_run(void *argument) {
 
 static bool start(struct watch *watch) {
   if (!watch->started)
-    watch->started = thread_start(NULL, watch_run, watch) == 0;
+    watch->started = thread_start_needed(watch_run, watch) == 0;
   return watch->started;
 }
 
@@ -252,8 +252,10 @@ void watch_attach(CUdevice device, struct gs_meter *page, int err) {
     err = page_attach(device, page);
   if (err < 0)
     log_warn("the daemon's meter page can't be used (%d): it does not see what this program does", -err);
-  else if (!start(watch))
+  else if (!start(watch)) {
+    log_warn("no thread for the daemon's meter page: it does not see what this program does");
     watch_detach(device);
+  }
 }
 
 void watch_detach(CUdevice device) { page_detach(device); }

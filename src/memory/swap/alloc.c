@@ -211,7 +211,7 @@ static CUresult alloc_once(struct space *space, uint64_t bytes, struct extent **
 }
 
 /* Into the ledger. */
-static void enter(CUdeviceptr *address, size_t bytes, const struct allocation *like, struct extent *extent) {
+static CUresult enter(CUdeviceptr *address, size_t bytes, const struct allocation *like, struct extent *extent) {
   struct allocation new = *like;
   new.base = extent->block->base + extent->at;
   new.span = bytes; /* what the program may ask about */
@@ -219,8 +219,12 @@ static void enter(CUdeviceptr *address, size_t bytes, const struct allocation *l
   new.backing = BACKING_SWAP;
   new.stays = extent->block->space->backing == BACKING_PINNED;
   new.object = extent;
-  account_add(&account_addresses, &new);
+  if (account_add(&account_addresses, &new)) {
+    swap_free(&new, true); /* nobody has used it */
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   *address = new.base;
+  return CUDA_SUCCESS;
 }
 
 CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
@@ -234,9 +238,7 @@ CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation 
   if (result == CUDA_ERROR_OUT_OF_MEMORY && deferred_reap_all())
     result = alloc_once(space, span, &extent);
   capture_unrelax(mode);
-  if (result == CUDA_SUCCESS)
-    enter(address, bytes, like, extent);
-  return result;
+  return result == CUDA_SUCCESS ? enter(address, bytes, like, extent) : result;
 }
 
 /* ---- small ones that stay ---- */
@@ -297,7 +299,5 @@ CUresult swap_alloc_small(CUdeviceptr *address, size_t bytes, const struct alloc
   deferred_reap();
   CUresult result = take_staying(space, round_up(bytes, UNIT_BYTES), &extent);
   capture_unrelax(mode);
-  if (result == CUDA_SUCCESS)
-    enter(address, bytes, like, extent);
-  return result;
+  return result == CUDA_SUCCESS ? enter(address, bytes, like, extent) : result;
 }

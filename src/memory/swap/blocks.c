@@ -64,8 +64,10 @@ static struct block *describe(struct space *space, uint64_t bytes, bool shared) 
 
 CUresult block_new(struct space *space, uint64_t bytes, bool shared, struct block **block) {
   struct block *new = describe(space, bytes, shared);
-  if (!new)
+  if (!new) {
+    log_warn("GPU %d: out of host memory for bookkeeping: an allocation is refused", space->device);
     return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   if (budget_reserve(space->device, space->backing, bytes) == 0) {
     result = reserve(new);

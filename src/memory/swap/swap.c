@@ -131,19 +131,16 @@ static bool is_of_context(const struct allocation *allocation, void *argument) {
 
 /* Out of the ledger one by one: whoever takes an allocation frees it, this thread or another. */
 static void free_listed(CUcontext context) {
-  struct allocation *list, taken;
-  size_t count;
-  if (ledger_snapshot(&account_addresses, is_of_context, context, &list, &count))
-    return;
-  for (size_t i = 0; i < count; i++) {
-    if (!account_take(&account_addresses, list[i].base, &taken))
+  struct allocation found, taken;
+  for (uint64_t from = 0; ledger_find_wanted(&account_addresses, from, is_of_context, context, &found);
+       from = found.base + 1) {
+    if (!account_take(&account_addresses, found.base, &taken))
       continue;
     if (is_of_context(&taken, context))
       swap_free(&taken, true);
     else
       account_put_back(&account_addresses, &taken);
   }
-  free(list);
 }
 
 static bool anything(void) {

@@ -6,6 +6,7 @@
 #include "../suite.h"
 #include "client/client.h"
 #include "client/state.h"
+#include "fork.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/ends.h"
@@ -44,6 +45,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 const struct settings *settings(void) { return &set; }
 void settings_complain(void) {}
 
+void fork_watch(void) {}
 void gate_add(CUdevice device) { used |= device == 0; }
 bool gate_is_used(CUdevice device) { return device == 0 && used; }
 bool gate_is_open(CUdevice device) { return device == 0 && open; }

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,21 @@
 #include "interpose/driver.h"
 
 struct driver driver;
+
+static _Atomic bool memory_is_out;
+static _Atomic int holding; /* threads that are inside */
+static _Atomic bool may_leave;
+static _Atomic unsigned refused; /* mappings */
+
+void *__real_mmap(void *, size_t, int, int, int, off_t);
+void *__wrap_mmap(void *, size_t, int, int, int, off_t);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset) {
+  if (!memory_is_out)
+    return __real_mmap(at, bytes, protection, flags, fd, offset);
+  refused++;
+  errno = ENOMEM;
+  return MAP_FAILED;
+}
 
 static _Atomic unsigned attached, wanted;
 static _Thread_local CUdevice current;
@@ -74,6 +90,9 @@ static void set_up(void) {
   driver.cuStreamGetCtx = get_context;
   driver.cuStreamIsCapturing = is_capturing;
   gate_fork_child(); /* a fresh gate for every test */
+  memory_is_out = may_leave = false;
+  refused = 0;
+  holding = 0;
   attached = wanted = paced = asked = woken = captures = 0;
   current = 0;
   current_result = CUDA_SUCCESS;
@@ -449,6 +468,63 @@ START_TEST(a_thread_that_died_inside_is_not_waited_for) {
 }
 END_TEST
 
+static void *hold_on(void *argument) {
+  gate_enter(argument);
+  atomic_fetch_add(&holding, 1);
+  while (!atomic_load(&may_leave))
+    sched_yield();
+  gate_leave();
+  return NULL;
+}
+
+/* Each of several threads has a slot of its own: the one that leaves does not speak for the others. */
+START_TEST(without_memory_each_call_is_waited_for) {
+  enum { STAYING = 3 };
+  pthread_t threads[STAYING], brief;
+  gate_add(0);
+  gate_open(0);
+  memory_is_out = true;
+  for (int i = 0; i < STAYING; i++)
+    pthread_create(&threads[i], NULL, hold_on, NULL);
+  while (atomic_load(&holding) < STAYING)
+    sched_yield();
+  pthread_create(&brief, NULL, pass_once, &(struct passer){.stream = NULL});
+  pthread_join(brief, NULL);
+  ck_assert_uint_gt(refused, 0);
+  ck_assert(!gate_close(0, NS_PER_S / 20));
+  atomic_store(&may_leave, true);
+  ck_assert(gate_close(0, UINT64_MAX));
+  for (int i = 0; i < STAYING; i++)
+    pthread_join(threads[i], NULL);
+  memory_is_out = false;
+}
+END_TEST
+
+/* More of them than there are slots kept for that: they wait, and pass once there is memory. */
+START_TEST(without_memory_threads_wait_for_a_slot) {
+  enum { MANY = 24 };
+  struct passer last;
+  pthread_t threads[MANY];
+  gate_add(0);
+  gate_open(0);
+  memory_is_out = true;
+  for (int i = 0; i < MANY; i++)
+    pthread_create(&threads[i], NULL, hold_on, NULL);
+  while (refused < 2 * MANY) /* those that wait have tried again */
+    sched_yield();
+  ck_assert_int_lt(atomic_load(&holding), MANY);
+  passer_start(&last, NULL);
+  ck_assert(!last.passed);
+  memory_is_out = false;
+  pthread_join(last.thread, NULL);
+  atomic_store(&may_leave, true);
+  for (int i = 0; i < MANY; i++)
+    pthread_join(threads[i], NULL);
+  ck_assert_int_eq(atomic_load(&holding), MANY);
+  ck_assert(gate_close(0, UINT64_MAX));
+}
+END_TEST
+
 START_TEST(a_forked_child_starts_afresh) {
   gate_add(0);
   gate_open(0);
@@ -488,6 +564,8 @@ int main(void) {
   tcase_add_test(tests, closing_waits_for_calls_in_flight);
   tcase_add_loop_test(tests, nothing_slips_out_after_closing, 0, 2);
   tcase_add_test(tests, a_thread_that_died_inside_is_not_waited_for);
+  tcase_add_test(tests, without_memory_each_call_is_waited_for);
+  tcase_add_test(tests, without_memory_threads_wait_for_a_slot);
   tcase_add_test(tests, a_forked_child_starts_afresh);
   suite_add_tcase(suite, tests);
   return suite_run(suite);
