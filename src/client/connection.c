@@ -78,8 +78,8 @@ bool client_connected(const struct gpu *gpu) { return client.connected && gpu->a
 void client_send(const struct gs_msg *msg) {
   if (!client.connected)
     return;
-  log_debug("send %s gpu %u epoch %lu", wire_type_name(msg->type), msg->gpu, msg->epoch);
   post_send(msg);
+  log_debug("sent %s gpu %u epoch %lu", wire_type_name(msg->type), msg->gpu, msg->epoch);
 }
 
 void client_wake(void) {

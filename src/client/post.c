@@ -109,6 +109,11 @@ static void *sender_run(void *unused) {
 
 /* ---- the receiver ---- */
 
+static bool is_page(int fd, const void *unused) {
+  (void)unused;
+  return page_is_fit(fd);
+}
+
 static void receive(void) {
   struct letter *letter = &post.letters[(post.letter_first + post.letter_count) % LETTERS];
   int passed;
@@ -118,9 +123,9 @@ static void receive(void) {
   letter->err = wire_recv_passed(post.socket.fd, &letter->msg, &passed);
   if (letter->err == -EAGAIN)
     return;
-  struct descriptor page = descriptor_keep(passed, page_is_fit);
-  if (page.fd >= 0)
-    letter->page_err = page_map(page.fd, &letter->page);
+  struct descriptor page = descriptor_keep(passed, is_page, NULL);
+  if (passed >= 0)
+    letter->page_err = page.fd < 0 ? -EINVAL : page_map(page.fd, &letter->page);
   descriptor_close(&page);
   if (letter->err == 0 || letter->err == -ENOSYS || letter->err == -EPROTONOSUPPORT) {
     post.letter_count++;

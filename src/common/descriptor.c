@@ -3,11 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "common/futex.h"
@@ -39,9 +37,9 @@ static bool is_same(const struct descriptor *a, const struct descriptor *b) {
   return a->type == b->type && a->device == b->device && a->inode == b->inode;
 }
 
-struct descriptor descriptor_keep(int fd, bool (*is_it)(int fd)) {
+struct descriptor descriptor_keep(int fd, bool (*is_it)(int fd, const void *argument), const void *argument) {
   struct descriptor low = descriptor_identify(fd), high = DESCRIPTOR_NONE;
-  if (low.fd < 0 || !is_it(fd)) {
+  if (low.fd < 0 || !is_it(fd, argument)) {
     errno = fd < 0 ? errno : EBADF;
     return high;
   }
@@ -60,14 +58,14 @@ struct descriptor descriptor_keep(int fd, bool (*is_it)(int fd)) {
   return high;
 }
 
-static bool is_of_kernel(int fd) {
-  struct statfs system;
-  return fstatfs(fd, &system) == 0 &&
-         (system.f_type == PROC_SUPER_MAGIC || system.f_type == CGROUP2_SUPER_MAGIC);
+static bool is_at(int fd, const void *path) {
+  struct stat file, named;
+  return fstat(fd, &file) == 0 && stat(path, &named) == 0 && file.st_dev == named.st_dev &&
+         file.st_ino == named.st_ino;
 }
 
 struct descriptor descriptor_open(const char *path) {
-  return descriptor_keep(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), is_of_kernel);
+  return descriptor_keep(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), is_at, path);
 }
 
 bool descriptor_is_ours(const struct descriptor *descriptor) {

@@ -30,9 +30,9 @@ struct descriptor descriptor_identify(int fd);
 /* Takes over what has just been opened, and moves it to a number from DESCRIPTOR_LEAST on. In a table that
  * the program shares, it may have put something else at this number meanwhile: is_it looks whether that is
  * what we have opened. fd is -1, with errno set, if it is not, or there is no number. Passes -1 on. */
-struct descriptor descriptor_keep(int fd, bool (*is_it)(int fd));
+struct descriptor descriptor_keep(int fd, bool (*is_it)(int fd, const void *argument), const void *argument);
 
-/* Opens a file of /proc or a control group for reading. fd is -1, with errno set, where that fails. */
+/* Opens a file for reading. fd is -1, with errno set, where that fails. */
 struct descriptor descriptor_open(const char *path);
 
 /* Whether the number still means what it did. */

@@ -182,7 +182,8 @@ int wire_connect_as(const char *path, int type) {
 }
 
 /* As socket(2) has made it. */
-static bool is_fresh_socket(int fd) {
+static bool is_fresh_socket(int fd, const void *unused) {
+  (void)unused;
   struct sockaddr_un peer;
   socklen_t size = sizeof peer;
   int type = 0;
@@ -196,8 +197,8 @@ int wire_connect_as_guest(const char *path, struct descriptor *kept) {
   int err = address_of(path, &address);
   if (err < 0)
     return err;
-  struct descriptor made =
-      descriptor_keep(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), is_fresh_socket);
+  struct descriptor made = descriptor_keep(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+                                           is_fresh_socket, NULL);
   if (made.fd < 0)
     return -errno;
   if (connect(made.fd, (struct sockaddr *)&address, sizeof address) < 0) {

@@ -1,16 +1,19 @@
 /*
  * forker.c - a program that uses the GPU and forks, as DataLoader workers and shell-outs do.
  *
- * usage: forker exit|exec|stale|fresh|orphan N
+ * usage: forker exit|exec|stale|fresh|orphan|clone N
  *   exit    the parent uses the GPU; N children end by _exit, one after each round
  *   exec    the same, but the children run another program
  *   stale   the same; each child makes a driver call first, which must return (with an error, as without us)
  *   fresh   the parent never touches CUDA; N children use it, all at once
- *   orphan  the parent uses the GPU until it is killed; a child lives on until stdin ends
+ *   clone   the parent uses the GPU until it is killed; N children that only the kernel is told of exit with
+ * 3 orphan  the parent uses the GPU until it is killed; a child lives on until stdin ends
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -117,6 +120,20 @@ static void live_on(void) {
     add_one();
 }
 
+static void clone_and_use(int count) {
+  for (int i = 0; i < count; i++) {
+    int status = 0;
+    pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+    if (pid == 0)
+      exit(3);
+    must(waitpid(pid, &status, 0) != pid || status != 3 << 8, "child");
+    add_one();
+  }
+  printf("cloned\n");
+  for (;;)
+    add_one();
+}
+
 int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (argc != 3)
@@ -126,6 +143,9 @@ int main(int argc, char **argv) {
   else if (strcmp(argv[1], "orphan") == 0) {
     start();
     live_on();
+  } else if (strcmp(argv[1], "clone") == 0) {
+    start();
+    clone_and_use(atoi(argv[2]));
   } else
     use_and_fork(argv[1], atoi(argv[2]));
   printf("ok\n");

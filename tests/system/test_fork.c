@@ -51,6 +51,19 @@ static int count_sockets(pid_t pid) {
   return count;
 }
 
+/* The daemon is told of an exit by the process that exits. */
+TEST(a_raw_clone_does_not_speak_for_its_parent) {
+  char events[8192];
+  begin();
+  struct process *parent = scene_start(&scene, NULL, "forker", "clone", "3", NULL);
+  process_expect(parent, "cloned", NULL, 0);
+  process_kill(parent);
+  scene_await(&scene, scene_job_gone, parent, "the daemon sees the parent's death");
+  CHECK(scene_ctl(&scene, events, sizeof events, "events", NULL) == 0);
+  CHECK(strstr(events, "without a word"), "its child has told of an exit: %s", events);
+  scene_end(&scene);
+}
+
 TEST(parent_dies_child_lives) {
   char line[64];
   begin();
