@@ -75,19 +75,29 @@ def outage(build, folder, args, jobs, away_s):
     env = dict(gpubench.clean_env(), LD_PRELOAD=str(build.library), LD_LIBRARY_PATH=str(build.folder / "tests/sim"),
                GPUSHARE_SOCKET=path, GPUSHARE_MEMORY="swap", GPUSHARE_SIM_CARD="small,capacity=32MiB",
                GPUSHARE_SIM_STATE=f"{folder}/state")
-    daemon = start_daemon(build, path, args.tq)
-    workers = [Worker(build, folder, env) for _ in range(jobs)]
+    workers, daemons = [], [start_daemon(build, path, args.tq)]
+    try:
+        return play(workers, daemons, lambda: Worker(build, folder, env), lambda: start_daemon(build, path, args.tq),
+                    args, jobs, away_s)
+    finally:
+        for process in daemons + [worker.process for worker in workers]:
+            process.kill()
+            process.wait()
+
+
+def play(workers, daemons, start_worker, restart_daemon, args, jobs, away_s):
+    workers += [start_worker() for _ in range(jobs)]
     begun_s = max(worker.await_round(time.monotonic()) for worker in workers)
     time.sleep(max(0, begun_s + BEFORE_S - time.monotonic()))
     end_s = time.monotonic()
-    daemon.send_signal({"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}[args.how])
+    daemons[0].send_signal({"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}[args.how])
     if args.how != "stop":
-        daemon.wait()
+        daemons[0].wait()
     time.sleep(away_s)
     if args.how == "stop":
-        daemon.send_signal(signal.SIGCONT)
+        daemons[0].send_signal(signal.SIGCONT)
     else:
-        daemon = start_daemon(build, path, args.tq)
+        daemons.append(restart_daemon())
     return_s = time.monotonic()
     back_s = max(worker.await_round(return_s) for worker in workers)
     time.sleep(AFTER_S)
@@ -95,8 +105,6 @@ def outage(build, folder, args, jobs, away_s):
     before_s = max(worker.longest_gap(end_s - BEFORE_S, end_s) for worker in workers)
     if any(worker.finish() != 0 for worker in workers):
         raise gpubench.BenchError("a program has failed")
-    daemon.terminate()
-    daemon.wait()
     return back_s - return_s, gap_s, before_s
 
 
