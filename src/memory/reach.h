@@ -38,7 +38,7 @@ struct reach reach_3d_batch(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t count);
 struct reach reach_set_node(const CUDA_MEMSET_NODE_PARAMS *set);
 
 /* The GPUs whose gates it must pass, besides its stream's. */
-static inline uint64_t reach_gates(struct reach reach) {
+static inline __attribute__((always_inline)) uint64_t reach_gates(struct reach reach) {
   return reach.gpus && __builtin_expect(gate_several != 0, 0) ? reach.gpus : 0;
 }
 
