@@ -6,14 +6,15 @@ ROUNDS = 60 if harness.is_simulated() else 2000  # kernels of one job: several q
 
 
 def run_mode(test, daemon, mode, libraries):
-    name, program, preload = mode
-    job = (program, (BYTES, ROUNDS), test.env(daemon, libraries, preload))
+    name, program, preload, *extra = mode
+    job = (program, (BYTES, ROUNDS), test.env(daemon, libraries, preload, *extra))
     test.case(name, lambda: harness.run_together(test, daemon, [job] * 2, BYTES),
-              lambda: harness.run_alone(test, program, BYTES, ROUNDS, env=test.env(None, libraries)))
+              lambda: harness.run_alone(test, program, BYTES, ROUNDS, env=test.env(None, libraries, (), *extra)))
 
 
 def run_modes(test, modes, libraries=()):
-    """modes: (case, program, libraries to preload); libraries: folders to find more in. All use one daemon."""
+    """modes: (case, program, libraries to preload[, more of the environment]); libraries: folders to find more in. All use
+    one daemon."""
     with test.daemon() as daemon:
         for mode in modes:
             run_mode(test, daemon, mode, libraries)

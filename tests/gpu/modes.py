@@ -8,6 +8,8 @@ MODES = [
     ("driver_dlopen", "mode_dlopen", US),
     ("driver_proc_address", "mode_proc_address", US),
     ("driver_per_thread_stream", "mode_per_thread", US),
+    ("driver_reloaded", "mode_reopened", US, {"MODE": "reloaded"}),
+    ("driver_closed_in_use", "mode_reopened", US, {"MODE": "closed"}),
     ("plugin_deepbind", "mode_deepbind", US),
     ("python_ctypes", "mode_ctypes.py", US),
     ("python_cuda_bindings", "mode_cuda_python.py", US),

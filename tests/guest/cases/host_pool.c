@@ -36,6 +36,9 @@ static void try_pool(const struct gpu *gpu, CUmemLocationType type) {
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location.type = type;
   MUST(cuMemPoolCreate(&pool, &properties));
+  CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                            .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  MUST(cuMemPoolSetAccess(pool, &access, 1));
   size_t before = unused_bytes();
   for (int i = 0; i < PARTS; i++) {
     CUresult result = cuMemAllocFromPoolAsync(&at[i], PART, pool, NULL);
