@@ -10,8 +10,11 @@
 #include "client/client.h"
 #include "client/state.h"
 #include "common/clock.h"
+#include "common/condition.h"
+#include "common/lock.h"
 #include "common/log.h"
 #include "gate/contexts.h"
+#include "gate/gate.h"
 #include "memory/memory.h"
 
 #define REPORT_BYTES (UINT64_C(64) << 20) /* moved: others wait for the room */
@@ -149,9 +152,9 @@ void room_step(struct gpu *gpu) {
   gpu->step_due = false;
   gpu->step_again_ns = UINT64_MAX;
   gpu->busy = true;
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   contexts_any(gpu->device, run_step, &step); /* without a context there is nothing to move */
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   gpu->busy = false;
   gpu->evicted_bytes += step.moved.out_bytes;
   gpu->restored_bytes += step.moved.in_bytes;
@@ -176,7 +179,7 @@ void room_fill(CUdevice device) {
     if (!said)
       log_warn("GPU %d: the program waits until its memory fits on the card", device);
     said = true;
-    nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+    clock_sleep(AGAIN_NS);
   }
 }
 
@@ -186,9 +189,9 @@ uint64_t client_room_bytes(CUdevice device) {
   struct gpu *gpu = client_gpu(device);
   if (!gpu)
     return UINT64_MAX;
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   uint64_t bytes = room_bytes(gpu);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   return bytes;
 }
 
@@ -207,9 +210,9 @@ uint64_t client_ending_ns(CUdevice device) {
   struct gpu *gpu = client_gpu(device);
   if (!gpu)
     return ENDING_NS;
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   uint64_t ns = gpu->together ? ENDING_TOGETHER_NS : ENDING_NS;
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   return ns;
 }
 
@@ -217,13 +220,13 @@ bool client_room_wait(CUdevice device, uint64_t bytes) {
   struct gpu *gpu = client_gpu(device);
   if (!gpu)
     return true;
-  pthread_mutex_lock(&client.lock);
-  gpu->room_waiters++;
+  lock_take(&client.lock);
+  gate_wait_begin(device, GATE_WAIT_ROOM);
   while (may_get(gpu, bytes) && room_bytes(gpu) < bytes)
     condition_wait(&client.memory_changed, &client.lock, UINT64_MAX);
-  gpu->room_waiters--;
+  gate_wait_end();
   bool has = may_get(gpu, bytes);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   return has;
 }
 
@@ -232,10 +235,9 @@ void client_room_await(CUdevice device, uint64_t bytes) {
   uint64_t give_up_ns = UINT64_MAX;
   if (!gpu)
     return;
-  pthread_mutex_lock(&client.lock);
-  gpu->room_waiters++;
-  gpu->turn_waiters++;
+  lock_take(&client.lock);
   while (is_possible(gpu, bytes) && room_bytes(gpu) < bytes) {
+    gate_wait_begin(device, GATE_WAIT_ROOM | GATE_WAIT_TURN);
     client_request_lock(gpu);
     if (!is_ending(gpu))
       give_up_ns = UINT64_MAX;
@@ -244,9 +246,8 @@ void client_room_await(CUdevice device, uint64_t bytes) {
     if (!condition_wait(&client.memory_changed, &client.lock, give_up_ns))
       break;
   }
-  gpu->room_waiters--;
-  gpu->turn_waiters--;
-  pthread_mutex_unlock(&client.lock);
+  gate_wait_end();
+  lock_release(&client.lock);
 }
 
 void client_memory_short(CUdevice device, uint64_t bytes) {
@@ -255,7 +256,7 @@ void client_memory_short(CUdevice device, uint64_t bytes) {
     return;
   log_info("GPU %d: the driver refuses %llu bytes that there should be room for", device,
            (unsigned long long)bytes);
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   tell_short(gpu, bytes);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
 }

@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 
+#include "common/lock.h"
 #include "memory/budget.h"
 #include "memory/device.h"
 #include "memory/swap/slabs.h"
@@ -11,11 +12,9 @@ static struct space spaces[DEVICES];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void set_up(void) {
-  for (CUdevice device = 0; device < DEVICES; device++) {
+  for (CUdevice device = 0; device < DEVICES; device++)
     spaces[device] = (struct space){
         .turn = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER, .device = device};
-    condition_init(&spaces[device].changed);
-  }
 }
 
 struct space *space_of(CUdevice device) {
@@ -24,16 +23,16 @@ struct space *space_of(CUdevice device) {
 }
 
 void space_lock(struct space *space) {
-  pthread_mutex_lock(&space->turn);
-  pthread_mutex_lock(&space->lock);
-  pthread_mutex_unlock(&space->turn);
+  lock_take(&space->turn);
+  lock_take(&space->lock);
+  lock_release(&space->turn);
 }
 
 bool space_try_lock(struct space *space) {
-  if (pthread_mutex_trylock(&space->turn) != 0)
+  if (!lock_try(&space->turn))
     return false;
-  bool locked = pthread_mutex_trylock(&space->lock) == 0;
-  pthread_mutex_unlock(&space->turn);
+  bool locked = lock_try(&space->lock);
+  lock_release(&space->turn);
   return locked;
 }
 
@@ -50,7 +49,7 @@ void space_unlock(struct space *space) {
   bool resized = space->resized && atomic_load(&space->expecting);
   space->refund_bytes = 0;
   space->resized = false;
-  pthread_mutex_unlock(&space->lock);
+  lock_release(&space->lock);
   budget_release(space->device, BACKING_SWAP, refund_bytes);
   if (resized)
     space_prepare_host();
