@@ -5,6 +5,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "common/condition.h"
+#include "common/lock.h"
 #include "interpose/driver.h"
 #include "memory/account.h"
 #include "memory/device.h"
@@ -19,7 +21,7 @@ struct deferred {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while the driver is called */
-static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
+static struct condition released;
 static struct deferred *list; /* oldest first */
 static struct deferred **tail = &list;
 static _Atomic size_t waiting; /* length of the list */
@@ -50,46 +52,46 @@ static struct deferred **find_of(CUcontext context) {
 /* Taking the lock. */
 
 static void append(struct deferred *item) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   link_last(item);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 static struct deferred *hold_first(void) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct deferred *item = list;
   while (item && item->held)
     item = item->next;
   if (item)
     item->held = true;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return item;
 }
 
 /* A held item goes to the end of the list if it is to be looked at again, else out of it. */
 static void release(struct deferred *item, bool again) {
   struct deferred **link = &list;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   while (*link != item)
     link = &(*link)->next;
   unlink_at(link);
   item->held = false;
   if (again)
     link_last(item);
-  pthread_cond_broadcast(&released);
-  pthread_mutex_unlock(&lock);
+  condition_wake_all(&released);
+  lock_release(&lock);
 }
 
 /* Out of the list, and held by nobody; NULL: the context has none. */
 static struct deferred *take_of(CUcontext context) {
   struct deferred **link;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   while (*(link = find_of(context)) && (*link)->held)
-    pthread_cond_wait(&released, &lock);
+    condition_wait(&released, &lock, UINT64_MAX);
   struct deferred *item = *link;
   if (item)
     unlink_at(link);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return item;
 }
 
@@ -208,7 +210,6 @@ void deferred_context_destroyed(CUcontext context, bool memory_goes) {
 
 void deferred_fork_child(void) {
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-  released = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
   list = NULL;
   tail = &list;
   atomic_store(&waiting, 0);

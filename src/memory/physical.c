@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "client/client.h"
+#include "common/lock.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/account.h"
@@ -51,9 +52,9 @@ static void list_new(CUmemGenericAllocationHandle handle, uint64_t bytes, CUdevi
   bool listed = false;
   if (new) {
     *new = (struct physical){.bytes = bytes, .handles = 1, .device = device};
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     listed = list(&handles, handle, 1, new);
-    pthread_mutex_unlock(&lock);
+    lock_release(&lock);
   }
   if (!listed) {
     free(new);
@@ -88,7 +89,7 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, con
 /* One handle less: before the driver's call, because it may give the same handle out anew at once. */
 static struct physical *drop_handle(CUmemGenericAllocationHandle handle) {
   struct allocation entry;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct physical *physical = find(&handles, handle);
   if (physical && --physical->handles == 0) {
     ledger_take(&handles, handle, &entry);
@@ -96,20 +97,20 @@ static struct physical *drop_handle(CUmemGenericAllocationHandle handle) {
   } else {
     physical = NULL; /* others remain: nothing to settle */
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return physical;
 }
 
 static void settle_handle(struct physical *physical, CUmemGenericAllocationHandle handle, bool released) {
   uint64_t bytes = 0;
   CUdevice device = 0;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   physical->mappings--;
   if (!released && list(&handles, handle, 1, physical))
     physical->handles++;
   else
     bytes = forget_unused(physical, &device);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   budget_release(device, BACKING_PINNED, bytes);
 }
 
@@ -134,13 +135,13 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
   CUresult result = driver.cuMemRetainAllocationHandle(handle, addr);
   if (result != CUDA_SUCCESS)
     return result;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct physical *physical = find(&handles, *handle);
   if (physical)
     physical->handles++;
   else if ((physical = find(&mappings, (uintptr_t)addr)) && list(&handles, *handle, 1, physical))
     physical->handles++;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return result;
 }
 
@@ -149,11 +150,11 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGeneric
   CUresult result = driver.cuMemMap(ptr, size, offset, handle, flags);
   if (result != CUDA_SUCCESS || !size)
     return result;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct physical *physical = find(&handles, handle);
   if (physical && list(&mappings, ptr, size, physical))
     physical->mappings++;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return result;
 }
 
@@ -162,14 +163,14 @@ static bool unmap_one(uint64_t from, uint64_t end) {
   uint64_t bytes = 0;
   CUdevice device = 0;
   struct allocation entry;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   bool found = ledger_find_in(&mappings, from, end, &entry) && ledger_take(&mappings, entry.base, &entry);
   if (found) {
     struct physical *physical = entry.object;
     physical->mappings--;
     bytes = forget_unused(physical, &device);
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   budget_release(device, BACKING_PINNED, bytes);
   return found;
 }

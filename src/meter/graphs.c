@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "common/lock.h"
 #include "gate/gate.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
@@ -63,11 +64,11 @@ static struct entry **find(CUgraphExec graph) {
 }
 
 static void look_up(CUgraphExec graph, struct recent *found) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   const struct entry *entry = *find(graph);
   found->generation = atomic_load(&generation);
   found->sum = entry ? entry->sum : (struct amount){0};
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   found->graph = graph;
 }
 
@@ -107,12 +108,12 @@ static void put_in(struct entry *entry, const struct node *node) {
 }
 
 static void drop(CUgraphExec graph) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct entry **at = find(graph), *gone = *at;
   if (gone)
     *at = gone->next;
   move_on();
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   if (gone)
     free(gone->nodes);
   free(gone);
@@ -125,11 +126,11 @@ static void add(CUgraphExec graph, CUgraph source) {
   drop(graph);
   entry->graph = graph;
   entry->nodes = count_nodes(source, &entry->count);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   *find(graph) = entry;
   for (size_t i = 0; i < entry->count; i++)
     put_in(entry, &entry->nodes[i]);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 static void replace(struct entry *entry, struct node *node, struct amount amount) {
@@ -143,11 +144,11 @@ static void replace(struct entry *entry, struct node *node, struct amount amount
 static void update(CUgraphExec graph, CUgraph source) {
   size_t count;
   struct node *nodes = count_nodes(source, &count);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct entry *entry = *find(graph);
   for (size_t i = 0; entry && i < count && i < entry->count; i++)
     replace(entry, &entry->nodes[i], nodes[i].amount);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   free(nodes);
 }
 
@@ -164,16 +165,16 @@ static struct node *find_node(struct entry *entry, CUgraphNode handle) {
 }
 
 static void set_node(CUgraphExec graph, CUgraphNode handle, struct amount amount) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct entry *entry = *find(graph);
   struct node *node = find_node(entry, handle);
   if (node)
     replace(entry, node, amount);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 static void set_enabled(CUgraphExec graph, CUgraphNode handle, bool enabled) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct entry *entry = *find(graph);
   struct node *node = find_node(entry, handle);
   if (node) {
@@ -181,7 +182,7 @@ static void set_enabled(CUgraphExec graph, CUgraphNode handle, bool enabled) {
     node->disabled = !enabled;
     put_in(entry, node);
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 void graphs_fork_child(void) { pthread_mutex_init(&lock, NULL); }
