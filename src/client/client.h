@@ -54,11 +54,11 @@ bool client_room_wait(CUdevice device, uint64_t bytes);
  * thread does next. */
 uint64_t client_ending_ns(CUdevice device);
 
-/* For memory that can't leave the card again, which is reserved and awaited (budget.h): wait until the process
- * may have so many bytes there beside what it has, also through the ends of turns; asks for the lock. They
- * count as being there from then on. Returns in any case where waiting does not help: there is no daemon, or
- * the GPU is being given back for so long that this may be waiting for the calling thread, or there never will
- * be so much: then false. No lock of the memory room is held. */
+/* For memory that can't leave the card again, which is reserved and awaited (budget.h): wait until the
+ * process may have so many bytes there beside what it has, also through the ends of turns; asks for the lock.
+ * They count as being there from then on. Returns in any case where waiting does not help: there is no
+ * daemon, or the GPU is being given back for so long that this may be waiting for the calling thread, or
+ * there never will be so much: then false. No lock of the memory room is held. */
 bool client_room_await(CUdevice device, uint64_t bytes, uint64_t deadline_ns);
 
 /* The driver has refused so many bytes that are within the room. Returns at once. */

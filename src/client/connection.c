@@ -12,7 +12,9 @@
 #include "client/spatial.h"
 #include "client/state.h"
 #include "common/clock.h"
+#include "common/condition.h"
 #include "common/futex.h"
+#include "common/lock.h"
 #include "common/log.h"
 #include "common/thread.h"
 #include "fork.h"
@@ -88,7 +90,7 @@ void client_wake(void) {
 }
 
 void client_request_lock(struct gpu *gpu) {
-  bool needed = gate_waiting(gpu->device) > 0 || gpu->turn_waiters > 0;
+  bool needed = gate_waiting(gpu->device) > 0 || gate_waits(gpu->device, GATE_WAIT_TURN) > 0;
   if (!client_connected(gpu) || gpu->holding || gpu->requested || !needed)
     return;
   struct gs_msg msg = wire_msg(GS_REQ_LOCK, (uint32_t)gpu->device);
@@ -199,7 +201,7 @@ static void stop_filling(struct gpu *gpu) {
 static void send_attach(struct gpu *gpu) {
   struct gs_msg msg = wire_msg(GS_ATTACH, (uint32_t)gpu->device);
   describe_device(&msg, gpu->device);
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   struct memory_usage usage = memory_usage(gpu->device);
   msg.attach.used_bytes = usage.total_bytes;
   msg.attach.resident_bytes = usage.resident_bytes;
@@ -213,24 +215,24 @@ static void send_attach(struct gpu *gpu) {
       gpu->total_bytes == gpu->told_bytes && !gpu->pinned_bytes && !usage.paging_bytes ? 0 : 1;
   room_begin(gpu, usage.resident_bytes);
   client_send(&msg);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   handshake_by_ns = clock_now_ns() + HANDSHAKE_NS;
 }
 
 /* Attach what is in use and not yet attached. Lock not held: asks the driver. */
 static void attach_all(void) {
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++) {
-    pthread_mutex_lock(&client.lock);
+    lock_take(&client.lock);
     bool due = gpu->used && client.registered && !gpu->attached && !gpu->attach_sent;
     gpu->attach_sent |= due;
-    pthread_mutex_unlock(&client.lock);
+    lock_release(&client.lock);
     if (due)
       send_attach(gpu);
   }
 }
 
 static void on_granted(struct gpu *gpu, const struct gs_msg *msg) {
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   gpu->epoch = msg->epoch;
   gpu->requested = false;
   gpu->holding = true;
@@ -239,13 +241,13 @@ static void on_granted(struct gpu *gpu, const struct gs_msg *msg) {
   room_take(gpu, msg);
   turn_take(gpu, msg->room.quantum_ns);
   handover_begin_at_once(gpu);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
 }
 
 /* DROP_LOCK and LOCK_WANTED. One that speaks of another grant crossed our release on its way. */
 static void on_release_order(struct gpu *gpu, const struct gs_msg *msg) {
   bool drop = msg->type == GS_DROP_LOCK;
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   if (gpu->holding && gpu->epoch == msg->epoch) {
     uint64_t now_ns = clock_now_ns();
     gpu->together = drop && msg->room.together;
@@ -257,25 +259,25 @@ static void on_release_order(struct gpu *gpu, const struct gs_msg *msg) {
   }
   if (drop)
     room_take(gpu, msg);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
 }
 
 static void on_let_pass(struct gpu *gpu, const struct gs_msg *msg) {
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   if (gpu->holding && gpu->epoch == msg->epoch && gpu->together)
     handover_let_pass(gpu, msg->pass.calls, msg->pass.round);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
 }
 
 static void on_room(struct gpu *gpu, const struct gs_msg *msg) {
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   room_take(gpu, msg);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
 }
 
 static void on_attached(struct gpu *gpu, struct letter *letter) {
   const struct gs_msg *msg = &letter->msg;
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   gpu->capacity_bytes = msg->attached.capacity_bytes;
   gpu->limited = msg->attached.limited;
   if (msg->type == GS_ATTACHED) {
@@ -287,12 +289,12 @@ static void on_attached(struct gpu *gpu, struct letter *letter) {
     client_request_lock(gpu);
   }
   condition_wake_all(&client.memory_changed);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   memory_set_host_tight(msg->attached.host_tight);
 }
 
 static void on_memory_reply(struct gpu *gpu, const struct gs_msg *msg) {
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   gpu->memory_awaited = msg->status == -EAGAIN;
   gpu->memory_answered = !gpu->memory_awaited;
   gpu->memory_status = msg->status;
@@ -300,7 +302,7 @@ static void on_memory_reply(struct gpu *gpu, const struct gs_msg *msg) {
   if (msg->status == 0)
     gpu->granted_bytes = msg->mem_reply.granted_bytes;
   condition_wake_all(&client.memory_changed);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   if (msg->status == -EAGAIN)
     log_warn("GPU %d: waits until other programs have left as much memory as this one says that it needs "
              "(gpusharectl why tells more)",
@@ -315,7 +317,7 @@ static void send_command(void) {
 }
 
 static void on_registered(const struct gs_msg *msg) {
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   if (client.alone)
     log_warn("the daemon is there: sharing");
   client.registered = true;
@@ -324,16 +326,16 @@ static void on_registered(const struct gs_msg *msg) {
   handshake_by_ns = 0;
   send_command();
   declaration_send();
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   attach_all();
 }
 
 static void on_other_version(uint64_t version) {
   log_warn("the daemon speaks protocol %lu, this library %u: %s; install the same version of both", version,
            GS_PROTOCOL_VERSION, without_daemon());
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   disconnect(NULL, RETRY_REFUSED_NS);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
 }
 
 static void on_rejected(const struct gs_msg *msg) {
@@ -343,25 +345,25 @@ static void on_rejected(const struct gs_msg *msg) {
   }
   log_warn("the daemon has no room for another client of this user (limit %lu): %s", msg->registered.value,
            without_daemon());
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   disconnect(NULL, RETRY_REFUSED_NS);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
 }
 
 static void handshake_check(void) {
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   bool outstanding = !client.registered;
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
     outstanding |= gpu->used && !gpu->attached;
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   if (!outstanding)
     handshake_by_ns = 0;
 }
 
 static bool is_used(struct gpu *gpu) {
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   bool used = gpu->used;
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   return used;
 }
 
@@ -422,7 +424,7 @@ static void send_register(void) {
 static const char *describe(int err, char *buffer, size_t size) { return strerror_r(err, buffer, size); }
 
 static void try_connect(void) {
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   int err = post_connect(settings()->socket);
   if (err < 0) {
     if (!away_since_ns)
@@ -435,13 +437,13 @@ static void try_connect(void) {
     handshake_by_ns = clock_now_ns() + HANDSHAKE_NS;
     send_register();
   }
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
 }
 
 static bool take_letter(struct letter *letter) {
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   bool taken = client.connected && post_take(letter);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   return taken;
 }
 
@@ -457,11 +459,11 @@ static void receive_all(void) {
       on_other_version(letter.msg.version);
       continue;
     }
-    pthread_mutex_lock(&client.lock);
+    lock_take(&client.lock);
     if (client.registered)
       away_since_ns = clock_now_ns();
     disconnect("the connection ended", retry_ns());
-    pthread_mutex_unlock(&client.lock);
+    lock_release(&client.lock);
   }
 }
 
@@ -479,7 +481,7 @@ static uint64_t run_timers(void) {
   uint64_t now_ns = clock_now_ns(), next_ns = memory_run_timers(now_ns);
   if (!client.connected && now_ns >= retry_at_ns)
     try_connect();
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   if (client.connected && handshake_by_ns && now_ns >= handshake_by_ns)
     disconnect("it does not answer", retry_ns());
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
@@ -488,7 +490,7 @@ static uint64_t run_timers(void) {
     next_ns = earlier(next_ns, retry_at_ns);
   if (client.connected && handshake_by_ns)
     next_ns = earlier(next_ns, handshake_by_ns);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   return next_ns;
 }
 
@@ -511,7 +513,6 @@ static bool start(void) {
   mark_process();
   settings_complain();
   fork_watch();
-  condition_init(&client.memory_changed);
   client.started = post_start() == 0 && thread_start_needed(connection_run, NULL) == 0;
   if (!client.started)
     log_error("can't start the thread that speaks with the daemon: running unshared");
@@ -523,7 +524,6 @@ void client_attach_device(struct gpu *gpu, CUdevice device) {
     return;
   gpu->device = device;
   gpu->step_again_ns = UINT64_MAX;
-  condition_init(&gpu->changed);
   bool works = client.started || start();
   gpu->used = works && thread_start_needed(handover_run, gpu) == 0;
   gpu->unshared = !gpu->used;
@@ -536,11 +536,11 @@ void client_attach(CUdevice device) {
   struct gpu *gpu = client_gpu(device);
   if (!gpu || gate_is_used(device))
     return;
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   gate_add(device);
   client_attach_device(gpu, device);
   bool unshared = gpu->unshared;
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   if (unshared) {
     room_fill(device);
     gate_open(device);
@@ -553,15 +553,32 @@ void client_want(CUdevice device) {
     gate_open(device);
     return;
   }
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   client_request_lock(gpu);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
 }
 
-/* No connection may be half made, or half gone, at the moment of a fork: the child closes what it may have
- * inherited. */
-void client_fork_prepare(void) { pthread_mutex_lock(&client.lock); }
-void client_fork_parent(void) { pthread_mutex_unlock(&client.lock); }
+/* Forks of this thread that are under way (one may come in a signal handler over another), and whether the
+ * first one has taken the lock. */
+static __thread unsigned forks __attribute__((tls_model("initial-exec")));
+static __thread bool fork_has_lock __attribute__((tls_model("initial-exec")));
+
+/* No connection may be half made, or half gone, at the moment of a fork: the child closes what it may
+ * have inherited. A signal handler may fork over a thread that holds this lock, or one that is taken after
+ * it: such a thread neither makes nor ends connections, and others that do so just then are the lesser evil.
+ */
+void client_fork_prepare(void) {
+  if (forks++ > 0)
+    return;
+  fork_has_lock = !lock_is_inside();
+  if (fork_has_lock)
+    lock_take(&client.lock);
+}
+
+void client_fork_parent(void) {
+  if (--forks == 0 && fork_has_lock)
+    lock_release(&client.lock);
+}
 
 void client_fork_child(void) {
   client_fork_parent(); /* the lock is ours here too */

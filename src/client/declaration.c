@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/state.h"
+#include "common/lock.h"
 #include "gpushare/gpushare.h"
 #include "settings.h"
 
@@ -41,14 +42,14 @@ void declaration_send(void) {
 }
 
 uint32_t declaration_class(void) {
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   uint32_t class = provide()->declare.class;
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   return class;
 }
 
 static struct gs_msg *begin_change(void) {
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   return provide();
 }
 
@@ -56,7 +57,7 @@ static struct gs_msg *begin_change(void) {
 static int end_change(void) {
   if (client.registered)
     client_send(&declaration);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   return 0;
 }
 

@@ -13,7 +13,11 @@
 static int take_lock(void) {
   uint64_t until_ns = clock_realtime_ns() + PATIENCE_NS;
   struct timespec until = {.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
-  return pthread_mutex_timedlock(&client.lock, &until);
+  lock_enter();
+  int err = pthread_mutex_timedlock(&client.lock, &until);
+  if (err)
+    lock_leave();
+  return err;
 }
 
 static void tell_exit(int status, void *unused) {
@@ -26,7 +30,7 @@ static void tell_exit(int status, void *unused) {
     client_send(&msg);
     post_flush(clock_now_ns() + PATIENCE_NS);
   }
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
 }
 
 __attribute__((constructor)) static void watch_exit(void) { on_exit(tell_exit, NULL); }

@@ -6,6 +6,8 @@
 
 #include "client/client.h"
 #include "common/clock.h"
+#include "common/condition.h"
+#include "common/lock.h"
 #include "common/log.h"
 #include "common/thread.h"
 #include "gate/capture.h"
@@ -21,6 +23,10 @@
 
 /* A call that is in flight when a drain has ended is waited for so long; then the drain is done again. */
 #define SETTLE_NS (50 * NS_PER_MS)
+
+/* Between two looks whether the work has finished: short for short work, and little beside long work. */
+#define LOOK_FIRST_NS (20 * NS_PER_MS / 1000)
+#define LOOK_LAST_NS NS_PER_MS
 
 /* Threads of a gang's member come back to its gate within this time, or don't want to pass. */
 #define PASS_NS (5 * NS_PER_MS)
@@ -38,18 +44,17 @@ static void tell_state(struct gpu *gpu) {
     client_send(&msg);
 }
 
-/* Open captures end first: waiting for the context would invalidate them. The daemon's grace is the bound. */
+/* No capture begins until capture_allow, and open ones end: waiting for the context would invalidate them.
+ * The daemon's grace is the bound. */
 static void end_captures(struct gpu *gpu) {
   capture_forbid();
   if (capture_wait_none(NS_PER_S / 4))
     return;
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   tell_state(gpu);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   capture_wait_none(UINT64_MAX);
 }
-
-static void take_us(long us) { nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL); }
 
 /* Until all have passed that may, or no more come. One that is at the gate already is on its way, unless it
  * waits for another gate. */
@@ -57,7 +62,7 @@ static void await_passing(CUdevice device) {
   uint64_t calls = gate_calls(), since_ns = clock_now_ns();
   while (gate_lets_pass(device) &&
          clock_now_ns() - since_ns < (gate_waiting(device) > 0 ? SETTLE_NS : PASS_NS)) {
-    take_us(20);
+    clock_sleep(LOOK_FIRST_NS);
     if (gate_calls() != calls)
       since_ns = clock_now_ns();
     calls = gate_calls();
@@ -65,10 +70,10 @@ static void await_passing(CUdevice device) {
 }
 
 static void set_draining(struct gpu *gpu, uint64_t since_ns) {
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   gpu->release_since_ns = since_ns;
   gpu->pulse_at_ns = since_ns + PULSE_NS;
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   if (since_ns)
     client_wake();
 }
@@ -92,18 +97,36 @@ static void tell_stopped(struct gpu *gpu, bool drained) {
 }
 
 static void note_stopped(struct gpu *gpu) {
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   tell_stopped(gpu, false);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
 }
 
-/* Also for work of other devices on memory of this one. */
-static void finish_work(CUdevice device) {
+/* Looks, as waiting would not let a capture begin meanwhile, in a thread that has passed by a pulse: what is
+ * to finish may be waiting for that thread. Only for per-thread streams, which can't be looked at, it waits
+ * with captures allowed. No capture is open, and none begins, on entry and exit. */
+static void finish_work_of(struct gpu *gpu, CUdevice device) {
+  enum streams_state state;
+  for (uint64_t pause_ns = LOOK_FIRST_NS; (state = streams_ask(device)) == STREAMS_BUSY;
+       pause_ns = pause_ns < LOOK_LAST_NS ? pause_ns * 5 / 4 : LOOK_LAST_NS) {
+    capture_allow();
+    clock_sleep(pause_ns);
+    end_captures(gpu);
+  }
+  if (state == STREAMS_UNKNOWN)
+    capture_allow();
   contexts_synchronize(device);
-  uint64_t others = gate_reached_from(device);
+  if (state == STREAMS_UNKNOWN)
+    end_captures(gpu);
+}
+
+/* Also work of other devices on memory of this one. */
+static void finish_work(struct gpu *gpu) {
+  finish_work_of(gpu, gpu->device);
+  uint64_t others = gate_reached_from(gpu->device);
   for (CUdevice other = 0; other < GS_GPUS_PER_CLIENT; other++)
     if (others >> other & 1)
-      contexts_synchronize(other);
+      finish_work_of(gpu, other);
 }
 
 /* Returns with the gate shut, no call in flight and no work unfinished. */
@@ -115,7 +138,7 @@ static void drain(struct gpu *gpu) {
     set_draining(gpu, clock_now_ns());
     gate_close(gpu->device, UINT64_MAX);
     note_stopped(gpu);
-    finish_work(gpu->device);
+    finish_work(gpu);
     await_passing(gpu->device);
   } while (!settle(gpu, pulses));
   capture_allow(); /* they begin behind the gate */
@@ -170,9 +193,9 @@ static void stop_together(struct gpu *gpu, bool opened) {
     gpu->stopped_round = gpu->pass_round;
     if (calls) {
       uint64_t enough_bytes = room_enough_bytes(gpu);
-      pthread_mutex_unlock(&client.lock);
+      lock_release(&client.lock);
       let_some_pass(gpu, calls, opened, enough_bytes);
-      pthread_mutex_lock(&client.lock);
+      lock_take(&client.lock);
       told = false;
     } else if (!told) {
       tell_stopped(gpu, true);
@@ -202,14 +225,14 @@ static void give_back(struct gpu *gpu) {
   uint64_t generation = client.generation;
   gpu->drop_pending = gpu->grant_pending = false;
   gpu->busy = gpu->releasing = true;
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   bool opened = gate_is_open(gpu->device);
   uint64_t drain_ns = stop_submitting(gpu);
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   stop_together(gpu, opened);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   memory_close(gpu->device);
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   gpu->busy = gpu->releasing = false;
   turn_end(gpu, drain_ns);
   if (client.generation != generation) { /* the daemon went away meanwhile */
@@ -254,9 +277,9 @@ void handover_begin(struct gpu *gpu) {
  * memory_open, or memory_try_open. Lock held, on entry and exit. */
 static bool open_memory(struct gpu *gpu, bool (*how)(CUdevice device, uint64_t enough_bytes)) {
   uint64_t enough_bytes = room_enough_bytes(gpu);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   bool open = gate_is_open(gpu->device) || how(gpu->device, enough_bytes);
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   return open;
 }
 
@@ -283,9 +306,9 @@ static bool take_up(struct gpu *gpu) {
   gpu->busy = true;
   bool open = open_memory(gpu, memory_open);
   if (open && !gpu->grant_pending) { /* a daemon has come: it does not hold any more */
-    pthread_mutex_unlock(&client.lock);
+    lock_release(&client.lock);
     memory_close(gpu->device);
-    pthread_mutex_lock(&client.lock);
+    lock_take(&client.lock);
     open = false;
   }
   gpu->busy = false;
@@ -317,10 +340,11 @@ static void watch_idle(struct gpu *gpu) {
   uint64_t calls = gate_calls(), generation = client.generation, epoch = gpu->epoch;
   if (condition_wait(&gpu->changed, &client.lock, clock_now_ns() + pause_ns))
     return;
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   bool idle = is_idle(gpu, calls);
-  pthread_mutex_lock(&client.lock);
-  if (idle && !gpu->room_waiters && gpu->wanted && gpu->epoch == epoch && client.generation == generation)
+  lock_take(&client.lock);
+  if (idle && !gate_waits(gpu->device, GATE_WAIT_ROOM) && gpu->wanted && gpu->epoch == epoch &&
+      client.generation == generation)
     handover_order_drop(gpu);
 }
 
@@ -329,7 +353,7 @@ void *handover_run(void *argument) {
   thread_begin("gpushare-gpu");
   /* What this thread asks the driver must not disturb the captures of others. */
   driver.cuThreadExchangeStreamCaptureMode(&(CUstreamCaptureMode){CU_STREAM_CAPTURE_MODE_RELAXED});
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   for (;;) {
     if (gpu->drop_pending)
       give_back(gpu);

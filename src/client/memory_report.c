@@ -5,6 +5,8 @@
 #include "client/post.h"
 #include "client/state.h"
 #include "common/clock.h"
+#include "common/condition.h"
+#include "common/lock.h"
 #include "common/log.h"
 #include "memory/memory.h"
 
@@ -68,11 +70,11 @@ uint64_t client_capacity(CUdevice device) {
   struct gpu *gpu = client_gpu(device);
   if (!gpu)
     return 0;
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   client_attach_device(gpu, device); /* not the gate: a program may only be looking around */
   wait_settled(gpu);
   uint64_t bytes = gpu->capacity_bytes;
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   return bytes;
 }
 
@@ -81,9 +83,9 @@ struct client_bounds client_bounds(CUdevice device) {
   struct client_bounds bounds = {0};
   if (!gpu)
     return bounds;
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   bounds = (struct client_bounds){.job = client.job, .limited = gpu->limited, .why = gpu->memory_why};
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   return bounds;
 }
 
@@ -116,7 +118,7 @@ int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned
   int err = 0;
   if (!gpu)
     return -ENOTCONN;
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   client_attach_device(gpu, device);
   wait_settled(gpu);
   while (gpu->memory_asking && client_connected(gpu))
@@ -140,7 +142,7 @@ int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned
     }
     condition_wake_all(&client.memory_changed);
   }
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   return err;
 }
 
@@ -148,19 +150,19 @@ void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned
   struct gpu *gpu = client_gpu(device);
   if (!gpu)
     return;
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   memory_note(gpu, total_bytes, pinned_bytes);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
 }
 
 int client_memory_mode(CUdevice device) {
   struct gpu *gpu = client_gpu(device);
   if (!gpu)
     return GS_MEMORY_MANAGED;
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   client_attach_device(gpu, device);
   wait_settled(gpu);
   int mode = gpu->memory_mode;
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   return mode;
 }

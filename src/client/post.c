@@ -16,6 +16,7 @@
 #include "client/state.h"
 #include "common/descriptor.h"
 #include "common/futex.h"
+#include "common/lock.h"
 #include "common/thread.h"
 #include "meter/page.h"
 
@@ -84,7 +85,7 @@ static void send_first(void) {
 
 static void *sender_run(void *unused) {
   thread_begin("gpushare-send");
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   for (;;) {
     if (post.hang_up) {
       close_socket();
@@ -143,7 +144,7 @@ static void *receiver_run(void *unused) {
   if (!started)
     return unused;
   thread_begin("gpushare-recv");
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   for (;;) {
     if (post.end || post.letter_count == LETTERS || !is_there()) {
       condition_wait(&post.arrivals, &client.lock, UINT64_MAX);
@@ -151,9 +152,9 @@ static void *receiver_run(void *unused) {
     }
     struct pollfd readable = {.fd = post.socket.fd, .events = POLLIN};
     uint64_t connection = post.connection;
-    pthread_mutex_unlock(&client.lock);
+    lock_release(&client.lock);
     poll(&readable, 1, own_table ? -1 : CHECK_MS);
-    pthread_mutex_lock(&client.lock);
+    lock_take(&client.lock);
     if (connection == post.connection && !post.end)
       receive();
   }
@@ -164,9 +165,6 @@ static void *receiver_run(void *unused) {
 
 /* The caller has the lock, which neither thread takes before it is ready. */
 int post_start(void) {
-  condition_init(&post.orders);
-  condition_init(&post.arrivals);
-  condition_init(&post.obeyed);
   atomic_store(&readiness, STARTING);
   int err = thread_start_needed(receiver_run, NULL);
   if (err < 0)

@@ -16,9 +16,12 @@
 #include "client/client.h"
 #include "client/state.h"
 #include "common/clock.h"
+#include "common/condition.h"
+#include "common/lock.h"
 #include "common/log.h"
 #include "common/splitmix.h"
 #include "gate/contexts.h"
+#include "gate/gate.h"
 #include "interpose/driver.h"
 #include "memory/memory.h"
 
@@ -229,12 +232,12 @@ void room_step(struct gpu *gpu) {
   gpu->busy = true;
   bool granted = gpu->grant_pending;
   bool long_failed = gpu->failed_since_ns && clock_now_ns() - gpu->failed_since_ns >= GIVE_UP_NS;
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   /* Without a context there is nothing to move. */
   bool entered = contexts_any(gpu->device, step.filling ? run_fill : run_step, &step);
   if (granted && (!entered || (long_failed && step.progress == MEMORY_FAILED)))
     give_up(gpu->device, entered);
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   gpu->busy = false;
   if (client.generation == generation)
     gpu->filling = filling;
@@ -248,7 +251,7 @@ void room_step(struct gpu *gpu) {
   if (!moving && !gpu->step_due)
     end_moves(gpu, &step);
   gpu->step_due |= moving;
-  if (gpu->room_waiters) /* what has left has made room */
+  if (gate_waits(gpu->device, GATE_WAIT_ROOM)) /* what has left has made room */
     condition_wake_all(&client.memory_changed);
 }
 
@@ -259,7 +262,7 @@ void room_fill(CUdevice device) {
     struct step step = {.device = device, .filling = &filling, .progress = MEMORY_SETTLED};
     contexts_any(device, run_fill, &step);
     if (step.progress != MEMORY_MOVED)
-      nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+      clock_sleep(AGAIN_NS);
   }
 }
 
@@ -269,9 +272,9 @@ uint64_t client_room_bytes(CUdevice device) {
   struct gpu *gpu = client_gpu(device);
   if (!gpu)
     return UINT64_MAX;
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   uint64_t bytes = room_bytes(gpu);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   return bytes;
 }
 
@@ -292,9 +295,9 @@ uint64_t client_ending_ns(CUdevice device) {
   struct gpu *gpu = client_gpu(device);
   if (!gpu)
     return ENDING_NS;
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   uint64_t ns = gpu->together ? ENDING_TOGETHER_NS : ENDING_NS;
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   return ns;
 }
 
@@ -302,13 +305,13 @@ bool client_room_wait(CUdevice device, uint64_t bytes) {
   struct gpu *gpu = client_gpu(device);
   if (!gpu)
     return true;
-  pthread_mutex_lock(&client.lock);
-  gpu->room_waiters++;
+  lock_take(&client.lock);
+  gate_wait_begin(device, GATE_WAIT_ROOM);
   while (may_get(gpu, bytes) && room_bytes(gpu) < bytes)
     condition_wait(&client.memory_changed, &client.lock, UINT64_MAX);
-  gpu->room_waiters--;
+  gate_wait_end();
   bool has = may_get(gpu, bytes);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   return has;
 }
 
@@ -329,12 +332,11 @@ bool client_room_await(CUdevice device, uint64_t bytes, uint64_t deadline_ns) {
     memory_pinned_arrives(device, bytes);
     return true;
   }
-  pthread_mutex_lock(&client.lock);
-  gpu->room_waiters++;
-  gpu->turn_waiters++;
+  lock_take(&client.lock);
   if (!has_room_beside(gpu, bytes) && !runs(gpu))
     room_order_step(gpu); /* what can leave makes way for it */
   while (may_come(gpu, bytes) && !has_room_beside(gpu, bytes)) {
+    gate_wait_begin(device, GATE_WAIT_ROOM | GATE_WAIT_TURN);
     client_request_lock(gpu);
     if (!is_ending(gpu))
       give_up_ns = deadline_ns;
@@ -343,11 +345,10 @@ bool client_room_await(CUdevice device, uint64_t bytes, uint64_t deadline_ns) {
     if (!condition_wait(&client.memory_changed, &client.lock, give_up_ns))
       break;
   }
-  gpu->room_waiters--;
-  gpu->turn_waiters--;
+  gate_wait_end();
   bool possible = may_come(gpu, bytes);
   memory_pinned_arrives(device, bytes); /* before anybody else finds this room free */
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   return possible;
 }
 
@@ -357,7 +358,7 @@ void client_memory_short(CUdevice device, uint64_t bytes) {
     return;
   log_info("GPU %d: the driver refuses %llu bytes that there should be room for", device,
            (unsigned long long)bytes);
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   tell_short(gpu, bytes);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
 }

@@ -20,6 +20,7 @@
 #include "client/mps_environment.h"
 #include "common/clock.h"
 #include "common/descriptor.h"
+#include "common/lock.h"
 #include "common/log.h"
 #include "common/parse.h"
 #include "common/wire.h"
@@ -139,11 +140,11 @@ static void decide(void) {
 static void decide_once(void) {
   if (atomic_load_explicit(&decided, memory_order_acquire))
     return;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   if (!decided)
     decide();
   atomic_store_explicit(&decided, true, memory_order_release);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 /* ---- cuInit ---- */
@@ -154,14 +155,14 @@ static bool is_failure_of_mps(CUresult result) {
 
 /* True: it was on. */
 static bool give_up(CUresult result) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   bool was_on = atomic_exchange(&on, false);
   if (was_on) {
     mps_environment_forget();
     descriptor_close(&connection);
     log_warn("MPS does not take this program (error %d): it shares the GPU by time", (int)result);
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return was_on;
 }
 

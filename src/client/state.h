@@ -76,8 +76,6 @@ struct gpu {
   uint64_t evicted_bytes;   /* since the last RESIDENT */
   uint64_t restored_bytes;  /* likewise */
   uint64_t returned_bytes;  /* restored since the grant */
-  unsigned room_waiters;    /* allocations that wait for room */
-  unsigned turn_waiters;    /* of these: those that need the lock for it */
 
   uint64_t capacity_bytes;
   bool limited;               /* that is the process' memory limit */

@@ -7,6 +7,7 @@
 #include "client/client.h"
 #include "client/state.h"
 #include "common/clock.h"
+#include "common/lock.h"
 #include "gate/ends.h"
 #include "gate/gate.h"
 #include "gate/pace.h"
@@ -157,12 +158,13 @@ void client_iteration_ended(CUdevice device) {
   struct gpu *gpu = client_gpu(device);
   if (!gpu)
     return;
-  pthread_mutex_lock(&client.lock);
-  if (is_ending(gpu) && !gpu->room_waiters && (gpu->drop_by_ns || is_last(gpu, clock_now_ns()))) {
+  lock_take(&client.lock);
+  if (is_ending(gpu) && !gate_waits(device, GATE_WAIT_ROOM) &&
+      (gpu->drop_by_ns || is_last(gpu, clock_now_ns()))) {
     gate_set_pace(device, GATE_HALTED);
     handover_order_drop(gpu);
   }
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
 }
 
 void turn_end(struct gpu *gpu, uint64_t drain_ns) {

@@ -3,7 +3,9 @@
 #define GS_CLOCK_H
 
 #include <stdint.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define NS_PER_MS UINT64_C(1000000)
 #define NS_PER_S UINT64_C(1000000000)
@@ -15,6 +17,12 @@ static inline uint64_t clock_read_ns(clockid_t clock) {
 }
 
 static inline uint64_t clock_now_ns(void) { return clock_read_ns(CLOCK_MONOTONIC); }
+
+/* In a thread of the program: no cancellation point, and shorter where a signal comes. Changes errno. */
+static inline void clock_sleep(uint64_t ns) {
+  struct timespec time = {.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+  syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &time, NULL);
+}
 
 /* Since 1970. It may jump. */
 static inline uint64_t clock_realtime_ns(void) { return clock_read_ns(CLOCK_REALTIME); }

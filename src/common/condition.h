@@ -1,38 +1,48 @@
-/* condition.h - a condition variable whose deadlines are on the one clock (clock.h). */
+/*
+ * condition.h - a condition variable for threads of the program: a wait is no cancellation point, and a
+ * signal handler may leave it by a jump (siglongjmp), which pthread_cond_t does not survive. All zero is a
+ * fresh one.
+ */
 #ifndef GS_CONDITION_H
 #define GS_CONDITION_H
 
+#include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
 
 #include "common/clock.h"
+#include "common/futex.h"
+#include "common/lock.h"
 
 struct condition {
-  pthread_cond_t cond;
+  _Atomic uint32_t changes; /* futex */
+  _Atomic uint32_t waiting; /* threads, or more than that: a jump leaves its own behind */
 };
 
-static inline void condition_init(struct condition *condition) {
-  pthread_condattr_t attributes;
-  pthread_condattr_init(&attributes);
-  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  pthread_cond_init(&condition->cond, &attributes);
-  pthread_condattr_destroy(&attributes);
-}
-
-/* Wait, the lock held, until woken or past deadline_ns (UINT64_MAX: none). False once the deadline has
- * passed. */
+/* Wait, the lock held, until woken or past deadline_ns (UINT64_MAX: none), or for no reason. False once the
+ * deadline has passed. Keeps errno. */
 static inline bool condition_wait(struct condition *condition, pthread_mutex_t *lock, uint64_t deadline_ns) {
-  if (deadline_ns == UINT64_MAX)
-    return pthread_cond_wait(&condition->cond, lock) == 0;
-  struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / NS_PER_S),
-                              .tv_nsec = (long)(deadline_ns % NS_PER_S)};
-  return pthread_cond_timedwait(&condition->cond, lock, &deadline) == 0;
+  int saved = errno;
+  uint32_t seen = atomic_load(&condition->changes);
+  uint64_t now_ns = deadline_ns == UINT64_MAX ? 0 : clock_now_ns();
+  atomic_fetch_add(&condition->waiting, 1);
+  lock_release(lock);
+  if (now_ns < deadline_ns)
+    futex_wait(&condition->changes, seen, deadline_ns == UINT64_MAX ? UINT64_MAX : deadline_ns - now_ns);
+  lock_take(lock);
+  atomic_fetch_sub(&condition->waiting, 1);
+  errno = saved;
+  return deadline_ns == UINT64_MAX || atomic_load(&condition->changes) != seen ||
+         clock_now_ns() < deadline_ns;
 }
 
+/* With the lock held. */
 static inline void condition_wake_all(struct condition *condition) {
-  pthread_cond_broadcast(&condition->cond);
+  atomic_fetch_add(&condition->changes, 1);
+  if (atomic_load(&condition->waiting))
+    futex_wake(&condition->changes, INT32_MAX);
 }
 
 #endif

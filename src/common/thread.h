@@ -14,8 +14,8 @@ int thread_start(pthread_t *thread, void *(*body)(void *), void *argument);
 /* The first thing that such a thread does: its name, of at most 15 characters, and its nice value. */
 void thread_begin(const char *name);
 
-/* Start a detached thread that the process can't share a GPU without. While there are as many threads as there
- * may be, the caller waits for up to a second. 0 or -errno. */
+/* Start a detached thread that the process can't share a GPU without. While there are as many threads as
+ * there may be, the caller waits for up to a second. 0 or -errno. */
 int thread_start_needed(void *(*body)(void *), void *argument);
 
 #endif

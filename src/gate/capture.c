@@ -8,6 +8,7 @@
 
 #include "common/clock.h"
 #include "common/condition.h"
+#include "common/lock.h"
 #include "gate/gate.h"
 #include "gate/limit.h"
 #include "gate/streams.h"
@@ -26,9 +27,6 @@ static struct {
 static unsigned count;
 static unsigned forbidden;
 static unsigned awaiting; /* threads in capture_wait_none */
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void set_up(void) { condition_init(&changed); }
 
 /* Whether there are any concerns everybody who submits. Lock held. */
 static void tell(void) {
@@ -38,36 +36,34 @@ static void tell(void) {
 
 /* Streams of one process may be more than the table holds: what does not fit is not waited for. */
 static bool add(CUstream stream, CUcontext context) {
-  pthread_once(&once, set_up);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   bool allowed = !forbidden || count > 0; /* within an open capture, another may belong to the same graph */
   if (allowed && count < CAPTURES_MAX) {
     captures[count].stream = stream;
     captures[count++].context = context;
     tell();
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return allowed;
 }
 
 static void wait_allowed(void) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   while (forbidden && count == 0)
     condition_wait(&changed, &lock, UINT64_MAX);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 static bool drop(CUstream stream) {
   bool found = false;
-  pthread_once(&once, set_up);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   for (unsigned i = 0; i < count && !found; i++)
     if (captures[i].stream == stream) {
       captures[i] = captures[--count];
       found = true;
       tell();
     }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return found;
 }
 
@@ -75,58 +71,56 @@ bool capture_stream_leaves(CUstream stream) { return drop(stream); }
 
 void capture_stream_stays(CUstream stream) {
   CUcontext context = streams_context(stream);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   if (count < CAPTURES_MAX) {
     captures[count].stream = stream;
     captures[count++].context = context;
     tell();
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 void capture_context_gone(CUcontext context) {
-  pthread_once(&once, set_up);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   for (unsigned i = 0; i < count;)
     if (captures[i].context == context)
       captures[i] = captures[--count];
     else
       i++;
   tell();
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 unsigned capture_count(void) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   unsigned now = count;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return now;
 }
 
 void capture_forbid(void) {
-  pthread_once(&once, set_up);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   forbidden++;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 void capture_allow(void) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   forbidden--;
   condition_wake_all(&changed);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 bool capture_is_awaited(void) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   bool is = awaiting > 0 && count > 0;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return is;
 }
 
 bool capture_wait_none(uint64_t timeout_ns) {
   uint64_t deadline_ns = timeout_ns == UINT64_MAX ? UINT64_MAX : clock_now_ns() + timeout_ns;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   awaiting++;
   if (count > 0)
     limit_wake_all();
@@ -134,13 +128,12 @@ bool capture_wait_none(uint64_t timeout_ns) {
     ;
   awaiting--;
   bool none = count == 0;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return none;
 }
 
 void capture_fork_child(void) {
   pthread_mutex_init(&lock, NULL);
-  condition_init(&changed);
   count = forbidden = awaiting = 0;
 }
 

@@ -6,6 +6,8 @@
 #include <stddef.h>
 
 #include "client/client.h"
+#include "common/condition.h"
+#include "common/lock.h"
 #include "common/log.h"
 #include "gate/capture.h"
 #include "gate/pace.h"
@@ -28,11 +30,15 @@ struct entry {
 
 /* Protects the table. Never held over a call of the driver that may wait. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct condition changed;
 static struct entry table[CONTEXTS_MAX];
 
-/* Makes a release of a primary context and the question what became of it one step. Taken before `lock`. */
-static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
+/* Of the primary context of a device. The lock makes a release and the question what became of the context
+ * one step; it is taken before `lock`, and never held while visitors are waited for. */
+static struct primary {
+  pthread_mutex_t lock;
+  unsigned retains; /* the program's own; green contexts hold it, too */
+} primaries[GS_GPUS_PER_CLIENT] = {[0 ... GS_GPUS_PER_CLIENT - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static struct entry *find(CUcontext context) {
   for (struct entry *e = table; e < table + CONTEXTS_MAX; e++)
@@ -44,23 +50,23 @@ static struct entry *find(CUcontext context) {
 /* A context that is leaving under this handle has been destroyed, and its handle given to a new one: what was
  * known of it goes first. */
 static void add(CUcontext context, CUdevice device, bool primary) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct entry *e;
   while ((e = find(context)) && e->leaving)
-    pthread_cond_wait(&changed, &lock);
+    condition_wait(&changed, &lock, UINT64_MAX);
   if (!e && (e = find(NULL)))
     *e = (struct entry){.context = context, .device = device, .primary = primary};
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   if (!e)
     log_error("more than %d contexts: a hand-over does not wait for the work of this one", CONTEXTS_MAX);
   client_attach(device);
 }
 
 CUdevice contexts_device(CUcontext context) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct entry *e = context ? find(context) : NULL;
   CUdevice device = e ? e->device : -1;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return device;
 }
 
@@ -78,24 +84,24 @@ void contexts_learn_current(void) {
 /* The first entry of the device from `start` on, so that it stays until visit_end. */
 static struct entry *visit_begin(CUdevice device, struct entry *start) {
   struct entry *e = start;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   while (e < table + CONTEXTS_MAX && (!e->context || e->device != device || e->leaving))
     if (e->context && e->device == device)
-      pthread_cond_wait(&changed, &lock);
+      condition_wait(&changed, &lock, UINT64_MAX);
     else
       e++;
   e = e < table + CONTEXTS_MAX ? e : NULL;
   if (e)
     e->visitors++;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return e;
 }
 
 static void visit_end(struct entry *e) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   if (--e->visitors == 0)
-    pthread_cond_broadcast(&changed);
-  pthread_mutex_unlock(&lock);
+    condition_wake_all(&changed);
+  lock_release(&lock);
 }
 
 bool contexts_each(CUdevice device, bool (*visit)(CUcontext context, void *argument), void *argument) {
@@ -136,25 +142,47 @@ bool contexts_any(CUdevice device, void (*run)(void *argument), void *argument) 
 }
 
 void contexts_fork_child(void) {
-  lock = primary_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-  changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  changed = (struct condition){0};
+  for (struct primary *p = primaries; p < primaries + GS_GPUS_PER_CLIENT; p++)
+    *p = (struct primary){.lock = PTHREAD_MUTEX_INITIALIZER};
   for (struct entry *e = table; e < table + CONTEXTS_MAX; e++)
     *e = (struct entry){0};
 }
 
 /* ---- destruction ---- */
 
-/* No visitor is, or gets, inside until leave_end. NULL for a context that we don't know. */
+/* No visitor is, or gets, inside until leave_end. NULL for a context that we don't know. Nothing is marked
+ * while visitors are waited for, as a signal handler may leave the wait by a jump. */
 static struct entry *leave_begin(CUcontext context) {
-  pthread_mutex_lock(&lock);
-  struct entry *e = context ? find(context) : NULL;
-  if (e) {
+  struct entry *e;
+  lock_take(&lock);
+  while ((e = context ? find(context) : NULL) && (e->visitors > 0 || e->leaving))
+    condition_wait(&changed, &lock, UINT64_MAX);
+  if (e)
     e->leaving = true;
-    while (e->visitors > 0)
-      pthread_cond_wait(&changed, &lock);
-  }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return e;
+}
+
+/* The same at once, or false. */
+static bool leave_try_begin(CUcontext context, struct entry **entry) {
+  lock_take(&lock);
+  struct entry *e = context ? find(context) : NULL;
+  bool free = !e || (e->visitors == 0 && !e->leaving);
+  if (e && free)
+    e->leaving = true;
+  lock_release(&lock);
+  *entry = free ? e : NULL;
+  return free;
+}
+
+static void await_visitors(CUcontext context) {
+  struct entry *e;
+  lock_take(&lock);
+  while ((e = find(context)) && (e->visitors > 0 || e->leaving))
+    condition_wait(&changed, &lock, UINT64_MAX);
+  lock_release(&lock);
 }
 
 static void leave_end(struct entry *e, bool gone) {
@@ -167,19 +195,19 @@ static void leave_end(struct entry *e, bool gone) {
     samples_context_gone(e->context);
     memory_context_gone(e->context);
   }
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   e->leaving = false;
   if (gone)
     e->context = NULL;
-  pthread_cond_broadcast(&changed);
-  pthread_mutex_unlock(&lock);
+  condition_wake_all(&changed);
+  lock_release(&lock);
 }
 
 static bool is_primary(CUcontext context) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct entry *e = context ? find(context) : NULL;
   bool primary = e && e->primary;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return primary;
 }
 
@@ -204,12 +232,12 @@ static CUresult destroy(CUresult (*real)(CUcontext), CUcontext context) {
 
 /* Add to the attachments of a context; what they were before. */
 static unsigned attachments_add(CUcontext context, int change) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct entry *e = context ? find(context) : NULL;
   unsigned before = e ? e->attachments : 0;
   if (e && (change > 0 || before > 0))
     e->attachments += (unsigned)change;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return before;
 }
 
@@ -226,20 +254,43 @@ static CUcontext primary_of(CUdevice device) {
   return context;
 }
 
-static CUresult primary_leave(CUresult (*real)(CUdevice), CUdevice device, bool memory_goes) {
-  pthread_mutex_lock(&primary_lock);
-  CUcontext context = primary_of(device);
-  struct entry *e = leave_begin(context);
-  if (context && memory_goes)
+static struct primary *primary_at(CUdevice device) {
+  return device >= 0 && device < GS_GPUS_PER_CLIENT ? &primaries[device] : NULL;
+}
+
+/* Visitors are waited for without the lock: who holds it then may be what their work waits for. */
+static void primary_await(struct primary *primary, CUcontext context) {
+  lock_release(&primary->lock);
+  await_visitors(context);
+  lock_take(&primary->lock);
+}
+
+/* A reset, or a release. Only the one that is the end of the context waits for those inside it. */
+static CUresult primary_leave(CUresult (*real)(CUdevice), CUdevice device, bool reset) {
+  struct primary *primary = primary_at(device);
+  if (!primary)
+    return real(device);
+  CUcontext context;
+  struct entry *e = NULL;
+  lock_take(&primary->lock);
+  while ((context = primary_of(device)) && (reset || primary->retains <= 1) && !leave_try_begin(context, &e))
+    primary_await(primary, context);
+  if (context && reset)
     memory_context_leaving(context);
   CUresult result = real(device);
-  bool gone = primary_of(device) != context; /* else it is retained by others, or the call failed */
-  if (context && gone && memory_goes)
+  bool gone = context && primary_of(device) != context; /* else others retain it, or the call failed */
+  if (gone && !e)
+    e = leave_begin(context); /* it was released in ways that we don't see */
+  if (gone && reset)
     memory_context_left(context);
-  if (context && gone && !memory_goes)
+  else if (gone)
     memory_context_destroyed(context);
+  if (result == CUDA_SUCCESS && primary->retains > 0)
+    primary->retains--;
+  if (gone)
+    primary->retains = 0;
   leave_end(e, gone);
-  pthread_mutex_unlock(&primary_lock);
+  lock_release(&primary->lock);
   return result;
 }
 
@@ -284,11 +335,16 @@ CUresult hook_cuCtxDestroy(CUcontext ctx) { return destroy(driver.cuCtxDestroy, 
 CUresult hook_cuCtxDestroy_v2(CUcontext ctx) { return destroy(driver.cuCtxDestroy_v2, ctx); }
 
 CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
-  pthread_mutex_lock(&primary_lock);
+  struct primary *primary = primary_at(dev);
+  if (!primary)
+    return driver.cuDevicePrimaryCtxRetain(pctx, dev);
+  lock_take(&primary->lock);
   CUresult result = driver.cuDevicePrimaryCtxRetain(pctx, dev);
-  if (result == CUDA_SUCCESS)
+  if (result == CUDA_SUCCESS) {
+    primary->retains++;
     add(*pctx, dev, true);
-  pthread_mutex_unlock(&primary_lock);
+  }
+  lock_release(&primary->lock);
   return result;
 }
 
@@ -326,19 +382,33 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
   return result;
 }
 
-/* It may be the last to hold the primary context. */
+/* It may be the last to hold the primary context: not if the program does. */
 static CUresult green_leave(CUgreenCtx green, CUcontext context, CUdevice device) {
-  pthread_mutex_lock(&primary_lock);
-  CUcontext primary = primary_of(device);
-  struct entry *e = leave_begin(context), *p = leave_begin(primary);
-  memory_green_context_destroyed(context, primary);
+  struct primary *primary = primary_at(device);
+  struct entry *e, *p = NULL;
+  CUcontext beneath;
+  lock_take(&primary->lock);
+  for (;;) {
+    beneath = primary_of(device);
+    if (!leave_try_begin(context, &e)) {
+      primary_await(primary, context);
+    } else if (primary->retains == 0 && !leave_try_begin(beneath, &p)) {
+      leave_end(e, false);
+      primary_await(primary, beneath);
+    } else {
+      break;
+    }
+  }
+  memory_green_context_destroyed(context, beneath);
   CUresult result = driver.cuGreenCtxDestroy(green);
-  bool primary_gone = primary && primary_of(device) != primary;
-  if (primary_gone)
-    memory_context_destroyed(primary);
-  leave_end(p, primary_gone);
+  bool beneath_gone = beneath && primary_of(device) != beneath;
+  if (beneath_gone && !p)
+    p = leave_begin(beneath);
+  if (beneath_gone)
+    memory_context_destroyed(beneath);
+  leave_end(p, beneath_gone);
   leave_end(e, result == CUDA_SUCCESS);
-  pthread_mutex_unlock(&primary_lock);
+  lock_release(&primary->lock);
   return result;
 }
 
@@ -347,5 +417,5 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx) {
   CUdevice device = -1;
   if (hCtx && driver.cuCtxFromGreenCtx(&context, hCtx) == CUDA_SUCCESS)
     device = contexts_device(context);
-  return device >= 0 ? green_leave(hCtx, context, device) : driver.cuGreenCtxDestroy(hCtx);
+  return primary_at(device) ? green_leave(hCtx, context, device) : driver.cuGreenCtxDestroy(hCtx);
 }

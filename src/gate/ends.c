@@ -8,6 +8,7 @@
 
 #include "client/client.h"
 #include "common/clock.h"
+#include "common/lock.h"
 #include "gate/gate.h"
 #include "gate/iteration.h"
 #include "interpose/driver.h"
@@ -43,10 +44,10 @@ void ends_watch(CUdevice device, bool watch) {
     return;
   }
   atomic_fetch_and(&watched, ~bit(device));
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   for (enum kind kind = 0; kind < KINDS; kind++)
     iteration_pause(&devices[device].kinds[kind]);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 /* NULL: none is regular. Lock held. */
@@ -58,10 +59,10 @@ static struct iteration *believed(struct ends *ends) {
 }
 
 uint64_t ends_next_ns(CUdevice device, uint64_t now_ns) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   const struct iteration *it = believed(&devices[device]);
   uint64_t next_ns = it ? iteration_next_ns(it, now_ns) : UINT64_MAX;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return next_ns;
 }
 
@@ -78,13 +79,13 @@ static bool is_same_graph(struct ends *ends, CUgraphExec graph) {
 
 /* True if a turn may end here. */
 static bool take(CUdevice device, enum kind kind, CUgraphExec graph) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct ends *ends = &devices[device];
   bool counts = kind != LAUNCHED || is_same_graph(ends, graph);
   if (counts)
     iteration_end(&ends->kinds[kind], clock_now_ns(), gate_calls());
   counts = counts && believed(ends) == &ends->kinds[kind];
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return counts;
 }
 

@@ -8,6 +8,7 @@
 #include "client/client.h"
 #include "common/clock.h"
 #include "common/futex.h"
+#include "common/lock.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/limit.h"
@@ -22,8 +23,9 @@ struct gate {
   _Atomic uint32_t pace; /* enum gate_pace */
   _Atomic bool limited;
   _Atomic uint32_t change;  /* futex: moves with every opening and pulse */
-  _Atomic uint32_t waiting; /* threads in wait_open */
-  _Atomic uint32_t kept;    /* threads that wait for a higher gate and need this one, too */
+  _Atomic uint32_t waiting; /* threads in wait_open since the last opening */
+  _Atomic uint64_t keeps;   /* lower gates that they need, too */
+  uint32_t openings;
   _Atomic uint64_t links;   /* other gates that calls for this one have to pass */
   _Atomic uint64_t reached; /* see gate_reached_from */
   _Atomic uint64_t pulses;  /* so far */
@@ -39,7 +41,8 @@ _Atomic uint32_t gate_several;
 _Atomic uint32_t gate_look;
 _Atomic int32_t gate_only_device;
 
-/* Serializes changes of `used`, `open`, `pace` and `limited` with the sum of them, gate_all_open. */
+/* Serializes changes of `used`, `open`, `pace` and `limited` with the sum of them, gate_all_open; and of
+ * `waiting`, `keeps` and `openings`. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct gate *gate_of(CUdevice device) {
@@ -73,36 +76,36 @@ void gate_set_look(enum gate_look reason, bool look) {
 void gate_barrier(void) { slots_barrier(); }
 
 static void set_open(struct gate *gate, uint32_t open) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   atomic_store(&gate->open, open);
   if (!open)
     atomic_store(&gate->pace, GATE_FREE);
   sum_up();
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 void gate_set_pace(CUdevice device, enum gate_pace pace) {
   struct gate *gate = gate_of(device);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   atomic_store(&gate->pace, pace);
   sum_up();
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 void gate_set_limited(CUdevice device, bool limited) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   atomic_store(&gate_of(device)->limited, limited);
   sum_up();
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 bool gate_is_limited(CUdevice device) { return atomic_load(&gate_of(device)->limited); }
 
 void gate_add(CUdevice device) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   atomic_store(&gate_of(device)->used, 1);
   sum_up();
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 bool gate_is_used(CUdevice device) {
@@ -115,9 +118,21 @@ static void wake(struct gate *gate) {
   futex_wake(&gate->change, INT32_MAX);
 }
 
+/* Whoever has waited comes through now, or marks itself anew; or it is no longer there. */
+static void forget_waiting(struct gate *gate) {
+  lock_take(&lock);
+  gate->openings++;
+  atomic_store(&gate->waiting, 0);
+  atomic_store(&gate->keeps, 0);
+  lock_release(&lock);
+}
+
 void gate_open(CUdevice device) {
-  set_open(gate_of(device), 1);
-  wake(gate_of(device));
+  struct gate *gate = &gates[device];
+  set_open(gate, 1);
+  forget_waiting(gate);
+  slots_forget_waits(device);
+  wake(gate);
 }
 
 bool gate_close(CUdevice device, uint64_t timeout_ns) {
@@ -208,10 +223,11 @@ static void passage_begin(struct passage *passage, CUdevice device, uint64_t oth
   }
 }
 
+/* A gate that is no longer used: this is the child of a fork by a signal handler, within the wait. */
 static bool may_pass(const struct passage *passage, CUdevice device) {
   struct gate *gate = &gates[device];
-  return atomic_load(&gate->open) || atomic_load(&gate->permit) > passage->pulses[device] ||
-         gate_lets_pass(device);
+  return atomic_load(&gate->open) || !atomic_load(&gate->used) ||
+         atomic_load(&gate->permit) > passage->pulses[device] || gate_lets_pass(device);
 }
 
 static bool may_pass_all(const struct passage *passage) {
@@ -221,22 +237,37 @@ static bool may_pass_all(const struct passage *passage) {
   return true;
 }
 
-static void wait_open(const struct passage *passage, CUdevice device) {
+/* The calling thread is among those that wait; `since`: the opening as of which it is. */
+static void wait_begin(struct gate *gate, uint64_t lower, uint32_t *since) {
+  lock_take(&lock);
+  if (*since != gate->openings + 1) {
+    *since = gate->openings + 1;
+    atomic_fetch_add(&gate->waiting, 1);
+    atomic_fetch_or(&gate->keeps, lower);
+  }
+  lock_release(&lock);
+}
+
+static void wait_end(struct gate *gate, uint32_t since) {
+  lock_take(&lock);
+  if (since == gate->openings + 1 && atomic_fetch_sub(&gate->waiting, 1) == 1)
+    atomic_store(&gate->keeps, 0);
+  lock_release(&lock);
+}
+
+/* A signal handler may leave this by a jump, or the thread end: its mark goes with the next opening. */
+static void wait_open(const struct passage *passage, CUdevice device, uint64_t lower) {
   struct gate *gate = &gates[device];
-  atomic_fetch_add(&gate->waiting, 1);
+  uint32_t since = 0;
   for (;;) {
-    uint32_t seen = atomic_load(&gate->change);
+    uint32_t seen = atomic_load(&gate->change); /* before the mark, which an opening takes away */
+    wait_begin(gate, lower, &since);
     if (may_pass(passage, device))
       break;
     client_want(device);
     futex_wait(&gate->change, seen, UINT64_MAX);
   }
-  atomic_fetch_sub(&gate->waiting, 1);
-}
-
-static void keep(uint64_t lower, uint32_t change) {
-  while (lower)
-    atomic_fetch_add(&gates[take_first(&lower)].kept, change);
+  wait_end(gate, since);
 }
 
 /* Wait for the first that is shut, with those before it kept from being given back as idle. */
@@ -245,9 +276,7 @@ static void wait_first(const struct passage *passage) {
   while (rest) {
     CUdevice device = take_first(&rest);
     if (!may_pass(passage, device)) {
-      keep(lower, 1);
-      wait_open(passage, device);
-      keep(lower, UINT32_MAX); /* one less */
+      wait_open(passage, device, lower);
       return;
     }
     lower |= bit(device);
@@ -255,8 +284,8 @@ static void wait_first(const struct passage *passage) {
 }
 
 /* Count the call as in flight, then look: true if it may (still) pass. */
-static bool try_enter(struct gate_slot *slot, const struct passage *passage) {
-  atomic_store(&slot->in_flight, 1);
+static bool try_enter(struct gate_slot *slot, const struct passage *passage, uintptr_t frame) {
+  atomic_store(&slot->in_flight, frame);
   atomic_thread_fence(memory_order_seq_cst);
   if (may_pass_all(passage))
     return true;
@@ -267,16 +296,29 @@ static bool try_enter(struct gate_slot *slot, const struct passage *passage) {
 
 /* The same, and what the device is given may be limited; but not what is recorded. */
 static bool try_limited(struct gate_slot *slot, const struct passage *passage, CUdevice device,
-                        CUstream stream) {
+                        CUstream stream, uintptr_t frame) {
   if (passage->gates && gate_is_limited(device) && !(capture_count() && gate_is_recorded(stream)))
     limit_submission(device);
-  return try_enter(slot, passage);
+  return try_enter(slot, passage, frame);
 }
 
-void gate_enter_slow(CUstream stream, uint64_t reach) {
+/* Whether the call at this frame is within another one that is in flight: then it passes. An earlier call
+ * that was left by a jump is recognized where the stack has shrunk to it since. */
+static bool enter_nested(struct gate_slot *slot, uintptr_t frame) {
+  uint64_t calls = atomic_load_explicit(&slot->calls, memory_order_relaxed);
+  bool nested = frame < atomic_load_explicit(&slot->in_flight, memory_order_relaxed);
+  calls = nested ? calls + GATE_NESTED : calls % GATE_NESTED;
+  atomic_store_explicit(&slot->calls, calls, memory_order_relaxed);
+  return nested;
+}
+
+void gate_enter_slow(CUstream stream, uint64_t reach, uintptr_t frame) {
   int saved = errno;
   struct passage passage;
   struct gate_slot *slot = slots_mine();
+  if (enter_nested(slot, frame))
+    return;
+  atomic_store(&slot->waits, 0);
   if (atomic_exchange(&slot->in_flight, 0))
     slots_notify();
   streams_note(stream);
@@ -285,7 +327,7 @@ void gate_enter_slow(CUstream stream, uint64_t reach) {
   passage_begin(&passage, device, reach);
   if (bit(device) && (gate_pace(device) != GATE_FREE || gate_is_limited(device)))
     pace_submission(device, stream);
-  while (!try_limited(slot, &passage, device, stream))
+  while (!try_limited(slot, &passage, device, stream, frame))
     if (gate_is_recorded(stream))
       passage.gates = 0;
     else
@@ -295,12 +337,15 @@ void gate_enter_slow(CUstream stream, uint64_t reach) {
 
 bool gate_try_enter(CUstream stream) {
   struct gate_slot *slot = slots_mine();
+  uintptr_t frame = gate_frame();
   CUdevice device = gate_device_of(stream);
   if (!gate_of(device))
     return false;
+  if (enter_nested(slot, frame))
+    return true;
   struct passage passage = {.gates = bit(device)};
   passage.pulses[device] = UINT64_MAX;
-  return try_enter(slot, &passage);
+  return try_enter(slot, &passage, frame);
 }
 
 void gate_link(CUdevice device, CUdevice other, bool linked) {
@@ -315,7 +360,13 @@ void gate_link(CUdevice device, CUdevice other, bool linked) {
 }
 
 uint64_t gate_reached_from(CUdevice device) { return atomic_load(&gate_of(device)->reached); }
-bool gate_is_kept(CUdevice device) { return atomic_load(&gate_of(device)->kept) > 0; }
+
+bool gate_is_kept(CUdevice device) {
+  for (struct gate *g = gates; g < gates + GS_GPUS_PER_CLIENT; g++)
+    if (atomic_load(&g->keeps) & bit(device))
+      return true;
+  return false;
+}
 
 void gate_leave_slow(void) {
   int saved = errno;
@@ -326,7 +377,7 @@ void gate_leave_slow(void) {
 void gate_fork_child(void) {
   pthread_mutex_init(&lock, NULL);
   for (struct gate *g = gates; g < gates + GS_GPUS_PER_CLIENT; g++)
-    *g = (struct gate){0};
+    *g = (struct gate){.change = atomic_load(&g->change) + 1};
   atomic_store(&gate_all_open, 0);
   atomic_store(&gate_several, 0);
   atomic_store(&gate_look, 0);

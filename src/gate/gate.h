@@ -2,12 +2,18 @@
  * gate.h - may this call submit now? One gate per GPU; a call that is let through is counted while it is in
  * flight, so that closing the gate can wait until none is.
  *
- * The hot path is two plain stores and a load of one word that all threads share for reading: the closer pays
- * for the ordering with membarrier(2), which makes every running thread's earlier stores visible (the scheme
- * of asymmetric fences, as in userspace RCU). Where the kernel has no membarrier, a fence stands in.
+ * The hot path is plain accesses of the thread's own slot and a load of one word that all threads share for
+ * reading: the closer pays for the ordering with membarrier(2), which makes every running thread's earlier
+ * stores visible (the scheme of asymmetric fences, as in userspace RCU). Where the kernel has no membarrier,
+ * a fence stands in.
  *
- * Threading: gate_enter and gate_leave from any thread, in pairs, never nested; gate_close and gate_drained
- * from the GPU's one worker; the rest from any thread.
+ * A call within a call (the driver calls a profiler back, which calls the driver) passes: the outer one is in
+ * flight, and the closer waits for it. A signal handler may leave a call by a jump, and a thread may end
+ * within one: what such a call has left behind is void from the thread's next call on, and what has waited
+ * from the next opening of its gate on.
+ *
+ * Threading: gate_enter and gate_leave from any thread, in pairs; gate_close and gate_drained from the GPU's
+ * one worker; the rest from any thread.
  */
 #ifndef GS_GATE_H
 #define GS_GATE_H
@@ -43,17 +49,28 @@ enum gate_look {
   GATE_LOOK_RESTING = 32, /* all before it has finished (meter/service.h) */
 };
 
+/* What a thread may wait for besides a gate: bits. */
+enum gate_wait {
+  GATE_WAIT_LIMIT = 1, /* as limit.h says */
+  GATE_WAIT_ROOM = 2,  /* for memory on the card */
+  GATE_WAIT_TURN = 4,  /* for that, and needs the GPU for it */
+};
+
 /* What is counted of the work that a thread submits. */
 enum gate_count { GATE_KERNELS, GATE_BLOCKS, GATE_BYTES, GATE_SUBMISSIONS, GATE_COUNTS };
+
+#define GATE_NESTED (UINT64_C(1) << 56)
 
 /* One per thread that has ever submitted; owned by it. On a cache line of its own, which has the counts of
  * device 0, too. */
 struct gate_slot {
-  _Atomic uint32_t in_flight; /* calls between gate_enter and gate_leave: 0 or 1 */
-  _Atomic int32_t thread;     /* its tid; 0: the slot is free */
-  _Atomic uint64_t calls;     /* let through so far */
-  struct gate_slot *next;     /* constant once the slot is listed */
+  _Atomic uintptr_t in_flight; /* stack address of the call between gate_enter and gate_leave; 0: none */
+  _Atomic int32_t thread;      /* its tid; 0: the slot is free */
+  _Atomic uint64_t calls;      /* let through so far; and, GATE_NESTED each, calls within that call */
+  struct gate_slot *next;      /* constant once the slot is listed */
   _Atomic uint64_t counts[GS_GPUS_PER_CLIENT][GATE_COUNTS]; /* of each device, so far */
+  _Atomic uint32_t waits;                                   /* enum gate_wait; 0: it does not */
+  _Atomic int32_t waits_for;                                /* the device */
 } __attribute__((aligned(64)));
 
 extern __thread struct gate_slot *gate_slot __attribute__((tls_model("initial-exec"), visibility("hidden")));
@@ -61,36 +78,48 @@ extern _Atomic uint32_t gate_all_open __attribute__((visibility("hidden"))); /* 
 extern _Atomic uint32_t gate_several __attribute__((visibility("hidden")));  /* GPUs in use: two or more */
 extern _Atomic uint32_t gate_look __attribute__((visibility("hidden")));     /* enum gate_look; 0: no need */
 extern _Atomic int32_t gate_only_device
-    __attribute__((visibility("hidden")));                          /* in use, if there is one only */
-extern bool gate_needs_fence __attribute__((visibility("hidden"))); /* no membarrier here */
+    __attribute__((visibility("hidden")));                                  /* in use, if there is one only */
+extern _Atomic bool gate_needs_fence __attribute__((visibility("hidden"))); /* no membarrier here */
 
-void gate_enter_slow(CUstream stream, uint64_t reach);
+void gate_enter_slow(CUstream stream, uint64_t reach, uintptr_t frame);
 void gate_leave_slow(void);
 
 static inline void gate_order(void) {
-  if (__builtin_expect(gate_needs_fence, 0))
+  if (__builtin_expect(atomic_load_explicit(&gate_needs_fence, memory_order_relaxed), 0))
     atomic_thread_fence(memory_order_seq_cst);
   else
     atomic_signal_fence(memory_order_seq_cst);
 }
 
+/* Where the calling function is on its stack: never 0. Without a frame pointer where that can be told. */
+static inline uintptr_t gate_frame(void) {
+#if defined(__x86_64__)
+  uintptr_t frame;
+  __asm__ volatile("mov %%rsp, %0" : "=r"(frame));
+  return frame;
+#else
+  return (uintptr_t)__builtin_frame_address(0);
+#endif
+}
+
 /* Wait until this process may submit to the GPU of the stream (or of the current context). Keeps errno. */
 static inline void gate_enter(CUstream stream) {
   struct gate_slot *slot = gate_slot;
-  if (__builtin_expect(slot != NULL, 1)) {
-    atomic_store_explicit(&slot->in_flight, 1, memory_order_relaxed);
+  uintptr_t frame = gate_frame();
+  if (__builtin_expect(slot && !atomic_load_explicit(&slot->in_flight, memory_order_relaxed), 1)) {
+    atomic_store_explicit(&slot->in_flight, frame, memory_order_relaxed);
     gate_order();
     if (__builtin_expect(atomic_load_explicit(&gate_all_open, memory_order_acquire) == GATE_ALL_FREE, 1))
       return;
   }
-  gate_enter_slow(stream, 0);
+  gate_enter_slow(stream, 0, frame);
 }
 
 /* The same for a call that also needs the memory of the GPUs in the mask: until the process may submit to
  * them, too. A thread holds none of them up while it waits for another. */
 static inline void gate_enter_reaching(CUstream stream, uint64_t reach) {
   if (__builtin_expect(reach != 0, 0))
-    gate_enter_slow(stream, reach);
+    gate_enter_slow(stream, reach, gate_frame());
   else
     gate_enter(stream);
 }
@@ -102,6 +131,10 @@ bool gate_try_enter(CUstream stream);
 static inline void gate_leave(void) {
   struct gate_slot *slot = gate_slot;
   uint64_t calls = atomic_load_explicit(&slot->calls, memory_order_relaxed);
+  if (__builtin_expect(calls >= GATE_NESTED, 0)) {
+    atomic_store_explicit(&slot->calls, calls - GATE_NESTED, memory_order_relaxed);
+    return;
+  }
   atomic_store_explicit(&slot->calls, calls + 1, memory_order_relaxed);
   atomic_store_explicit(&slot->in_flight, 0, memory_order_release);
   gate_order();
@@ -156,6 +189,12 @@ bool gate_revoke_pulse(CUdevice device, uint64_t timeout_ns);
 
 /* Threads that wait at the gate. */
 uint32_t gate_waiting(CUdevice device);
+
+/* The calling thread waits, until gate_wait_end; as it may never come to that (above), until its next call
+ * that waits, or its end, or, for room and turn, until the gate opens. And how many do, for one of `what`. */
+void gate_wait_begin(CUdevice device, uint32_t what);
+void gate_wait_end(void);
+uint32_t gate_waits(CUdevice device, uint32_t what);
 
 /* Calls let through so far by this process, on all devices; and whether one is in flight now. */
 uint64_t gate_calls(void);

@@ -6,6 +6,7 @@
 
 #include "client/spatial.h"
 #include "common/clock.h"
+#include "common/lock.h"
 #include "gate/bucket.h"
 #include "gate/capture.h"
 #include "gate/gate.h"
@@ -17,9 +18,8 @@
 #define ADVANCE_NS (NS_PER_MS / 20)
 
 static struct limiter {
-  pthread_mutex_t lock; /* protects all but that somebody waits, which may be looked at without it */
+  pthread_mutex_t lock; /* protects all */
   struct bucket bucket;
-  _Atomic unsigned waiting;
   uint64_t throttled_ns, counted_ns; /* what they have waited until then, together */
 } limiters[GS_GPUS_PER_CLIENT] = {[0 ... GS_GPUS_PER_CLIENT - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
@@ -29,28 +29,28 @@ static __thread uint64_t advance_ns __attribute__((tls_model("initial-exec")));
 void limit_obey(CUdevice device, uint64_t limit) {
   struct limiter *limiter = &limiters[device];
   uint64_t now_ns = clock_now_ns();
-  pthread_mutex_lock(&limiter->lock);
+  lock_take(&limiter->lock);
   if (gate_is_limited(device))
     bucket_limit(&limiter->bucket, limit, now_ns);
   else
     bucket_begin(&limiter->bucket, spatial_is_on() ? BUCKET_SMALL_BURST_NS : BUCKET_BURST_NS, limit, now_ns);
-  pthread_mutex_unlock(&limiter->lock);
+  lock_release(&limiter->lock);
   gate_set_limited(device, limit != GS_LIMIT_NONE);
 }
 
 void limit_correct(CUdevice device, int64_t more_ns) {
   struct limiter *limiter = &limiters[device];
-  pthread_mutex_lock(&limiter->lock);
+  lock_take(&limiter->lock);
   bucket_correct(&limiter->bucket, more_ns);
-  pthread_mutex_unlock(&limiter->lock);
+  lock_release(&limiter->lock);
 }
 
 void limit_charge(CUdevice device, uint64_t cost_ns, uint64_t next_ns) {
   struct limiter *limiter = &limiters[device];
-  pthread_mutex_lock(&limiter->lock);
+  lock_take(&limiter->lock);
   bucket_correct(&limiter->bucket, (int64_t)cost_ns - (int64_t)advance_ns);
   bucket_expect(&limiter->bucket, next_ns);
-  pthread_mutex_unlock(&limiter->lock);
+  lock_release(&limiter->lock);
   advance_ns = 0;
 }
 
@@ -60,33 +60,33 @@ static uint64_t take(struct limiter *limiter, const struct gs_meter *page) {
   uint64_t limit = atomic_load(&page->limit), now_ns = clock_now_ns(), wait_ns = 0;
   if (limit == GS_LIMIT_NONE)
     return 0;
-  pthread_mutex_lock(&limiter->lock);
+  lock_take(&limiter->lock);
   bucket_limit(&limiter->bucket, limit, now_ns);
   if (bucket_take(&limiter->bucket, ADVANCE_NS, now_ns))
     advance_ns = ADVANCE_NS;
   else
     wait_ns = bucket_wait_ns(&limiter->bucket);
-  pthread_mutex_unlock(&limiter->lock);
+  lock_release(&limiter->lock);
   return wait_ns;
 }
 
-/* A wait is told while it lasts: who waits a second for a long kernel wants more all the time. */
-static uint64_t count_waits(struct limiter *limiter, unsigned more) {
-  pthread_mutex_lock(&limiter->lock);
+/* A wait is told while it lasts: who waits a second for a long kernel wants more all the time. Lock held. */
+static uint64_t count_waits(CUdevice device) {
+  struct limiter *limiter = &limiters[device];
   uint64_t now_ns = clock_now_ns();
-  limiter->throttled_ns += atomic_load(&limiter->waiting) * (now_ns - limiter->counted_ns);
+  limiter->throttled_ns += limit_waiting(device) * (now_ns - limiter->counted_ns);
   limiter->counted_ns = now_ns;
-  atomic_fetch_add(&limiter->waiting, more);
-  uint64_t throttled_ns = limiter->throttled_ns;
-  pthread_mutex_unlock(&limiter->lock);
-  return throttled_ns;
+  return limiter->throttled_ns;
 }
 
 static bool is_let_through(CUdevice device) { return !gate_is_open(device) || capture_is_awaited(); }
 
 static void wait(struct limiter *limiter, CUdevice device, struct gs_meter *page) {
   uint64_t wait_ns;
-  count_waits(limiter, 1);
+  lock_take(&limiter->lock);
+  count_waits(device);
+  gate_wait_begin(device, GATE_WAIT_LIMIT);
+  lock_release(&limiter->lock);
   watch_wake(device);
   for (;;) {
     uint32_t state = page_state(page);
@@ -94,7 +94,10 @@ static void wait(struct limiter *limiter, CUdevice device, struct gs_meter *page
       break;
     page_wait(page, state, wait_ns);
   }
-  count_waits(limiter, 0U - 1);
+  lock_take(&limiter->lock);
+  count_waits(device);
+  gate_wait_end();
+  lock_release(&limiter->lock);
 }
 
 /* What the thread has taken for a call that submitted nothing, or not then, goes back. */
@@ -108,7 +111,7 @@ void limit_submission(CUdevice device) {
 }
 
 void limit_wake(CUdevice device) {
-  if (atomic_load(&limiters[device].waiting))
+  if (limit_waiting(device))
     page_touch(page_of(device));
 }
 
@@ -119,8 +122,14 @@ void limit_wake_all(void) {
 
 bool limit_is_wide(CUdevice device) { return atomic_load(&page_of(device)->limit) >= GS_LIMIT_WIDE; }
 
-unsigned limit_waiting(CUdevice device) { return atomic_load(&limiters[device].waiting); }
-uint64_t limit_throttled_ns(CUdevice device) { return count_waits(&limiters[device], 0); }
+unsigned limit_waiting(CUdevice device) { return gate_waits(device, GATE_WAIT_LIMIT); }
+
+uint64_t limit_throttled_ns(CUdevice device) {
+  lock_take(&limiters[device].lock);
+  uint64_t throttled_ns = count_waits(device);
+  lock_release(&limiters[device].lock);
+  return throttled_ns;
+}
 
 void limit_fork_child(void) {
   for (struct limiter *l = limiters; l < limiters + GS_GPUS_PER_CLIENT; l++)

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "common/clock.h"
+#include "common/lock.h"
 #include "gate/capture.h"
 #include "gate/gate.h"
 #include "gate/lane.h"
@@ -89,7 +90,7 @@ static void claim(struct track *track, CUcontext context, CUstream stream) {
 /* Locked; NULL: more streams than there is place for, which run ahead as they like. */
 static struct track *track_of(CUcontext context, CUstream stream, uint64_t round) {
   bool claimed = false;
-  pthread_mutex_lock(&table_lock);
+  lock_take(&table_lock);
   struct track *track = find(context, stream, round);
   if (track) {
     claim(track, context, stream);
@@ -97,10 +98,10 @@ static struct track *track_of(CUcontext context, CUstream stream, uint64_t round
     track->claimed = false;
     track->used_round = round;
   }
-  pthread_mutex_unlock(&table_lock);
+  lock_release(&table_lock);
   if (!track)
     return NULL;
-  pthread_mutex_lock(&track->lock);
+  lock_take(&track->lock);
   if (claimed) {
     memset(track->events, 0, sizeof track->events); /* they were those of a context that is gone */
     track->refused = false;
@@ -110,13 +111,13 @@ static struct track *track_of(CUcontext context, CUstream stream, uint64_t round
 }
 
 void pace_context_gone(CUcontext context) {
-  pthread_mutex_lock(&table_lock);
+  lock_take(&table_lock);
   for (struct track *t = tracks; t < tracks + STREAMS_MAX; t++)
     if (t->context == context) {
       t->context = NULL;
       t->claimed = true;
     }
-  pthread_mutex_unlock(&table_lock);
+  lock_release(&table_lock);
 }
 
 /* ---- marks ---- */
@@ -198,7 +199,7 @@ static bool look(CUdevice device, CUstream stream, bool waited) {
   bool may = try_submit(track, device, context, stream, waited);
   if (!may)
     atomic_store(&rounds[device].held_back, true);
-  pthread_mutex_unlock(&track->lock);
+  lock_release(&track->lock);
   return may;
 }
 
@@ -216,19 +217,24 @@ static bool may_submit(CUdevice device, CUstream stream, bool waited) {
   return true;
 }
 
-void pace_submission(CUdevice device, CUstream stream) {
-  /* Should a capture begin just now, in another thread, our questions must not break it. */
+/* Should a capture begin just now, in another thread, our questions must not break it. */
+static bool may_submit_relaxed(CUdevice device, CUstream stream, bool waited) {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  driver.cuThreadExchangeStreamCaptureMode(&mode);
+  bool may = may_submit(device, stream, waited);
+  driver.cuThreadExchangeStreamCaptureMode(&mode);
+  return may;
+}
+
+void pace_submission(CUdevice device, CUstream stream) {
   uint64_t until_ns = clock_now_ns() + PATIENCE_NS;
   bool waited = false;
   stream = stream == CU_STREAM_LEGACY ? NULL : stream;
-  driver.cuThreadExchangeStreamCaptureMode(&mode);
   /* Looking, because cuEventSynchronize would neither have an end nor hear that the turn is over. */
-  while (!may_submit(device, stream, waited) && clock_now_ns() < until_ns) {
+  while (!may_submit_relaxed(device, stream, waited) && clock_now_ns() < until_ns) {
     waited = true;
-    nanosleep(&(struct timespec){.tv_nsec = LANE_LOOK_NS}, NULL);
+    clock_sleep(LANE_LOOK_NS);
   }
-  driver.cuThreadExchangeStreamCaptureMode(&mode);
 }
 
 void pace_fork_child(void) {

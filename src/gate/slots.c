@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -18,7 +17,7 @@
 #define AGAIN_NS (10 * NS_PER_MS)
 
 __thread struct gate_slot *gate_slot;
-bool gate_needs_fence = true; /* until membarrier is known to work */
+_Atomic bool gate_needs_fence = true; /* until membarrier is known to work */
 
 /* All slots ever made; they are reused, never freed, so walking the list needs no lock. */
 static struct gate_slot *_Atomic slots;
@@ -29,8 +28,12 @@ static _Atomic uint32_t sweep_count = 16; /* with so many slots, those of ended 
 
 static long membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0); }
 
+static uint64_t calls_of(struct gate_slot *slot) {
+  return atomic_load_explicit(&slot->calls, memory_order_relaxed) % GATE_NESTED;
+}
+
 __attribute__((constructor)) static void choose_ordering(void) {
-  gate_needs_fence = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0;
+  atomic_store(&gate_needs_fence, membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0);
 }
 
 /* A thread that has ended, was killed or cancelled, maybe inside the driver, never leaves: it is not waited
@@ -61,8 +64,10 @@ static struct gate_slot *reuse_slot(int32_t tid) {
     int32_t free = 0;
     if (!atomic_compare_exchange_strong(&slot->thread, &free, tid))
       continue;
-    atomic_store_explicit(&slot->in_flight, 0,
-                          memory_order_relaxed); /* its last thread may never have left */
+    /* Its last thread may never have left. */
+    atomic_store_explicit(&slot->in_flight, 0, memory_order_relaxed);
+    atomic_store_explicit(&slot->waits, 0, memory_order_relaxed);
+    atomic_store_explicit(&slot->calls, calls_of(slot), memory_order_relaxed);
     return slot;
   }
   return NULL;
@@ -108,7 +113,7 @@ struct gate_slot *slots_mine(void) {
   for (bool said = false; !slot && !(slot = make_slot(tid)); said = true) {
     if (!said)
       log_error("out of memory: a thread waits before it may use the GPU");
-    nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+    clock_sleep(AGAIN_NS);
     sweep();
     slot = reuse_slot(tid);
   }
@@ -123,19 +128,20 @@ void slots_notify(void) {
 
 void slots_barrier(void) {
   atomic_thread_fence(memory_order_seq_cst);
-  if (gate_needs_fence || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0)
+  if (atomic_load(&gate_needs_fence) || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0)
     return;
-  gate_needs_fence = true; /* forbidden since it was registered for: threads that pass fence from now on */
+  atomic_store(&gate_needs_fence,
+               true); /* forbidden since it was registered for: threads that pass fence from now on */
   membarrier(MEMBARRIER_CMD_GLOBAL);
 }
 
 static bool wait_for_slot(struct gate_slot *slot, uint64_t deadline_ns) {
-  uint64_t calls = atomic_load_explicit(&slot->calls, memory_order_relaxed);
+  uint64_t calls = calls_of(slot);
   for (;;) {
     uint32_t seen = atomic_load(&departures);
     if (!atomic_load_explicit(&slot->in_flight, memory_order_acquire))
       return true;
-    if (atomic_load_explicit(&slot->calls, memory_order_relaxed) != calls)
+    if (calls_of(slot) != calls)
       return true; /* it has left, and is in again: with leave, as the gate is shut */
     if (is_gone(atomic_load_explicit(&slot->thread, memory_order_relaxed)))
       return true;
@@ -159,7 +165,7 @@ bool slots_wait_empty(uint64_t timeout_ns) {
 uint64_t gate_calls(void) {
   uint64_t sum = 0;
   for (struct gate_slot *slot = atomic_load_explicit(&slots, memory_order_acquire); slot; slot = slot->next)
-    sum += atomic_load_explicit(&slot->calls, memory_order_relaxed);
+    sum += calls_of(slot);
   return sum;
 }
 
@@ -178,10 +184,34 @@ bool gate_in_flight(void) {
   return false;
 }
 
+void gate_wait_begin(CUdevice device, uint32_t what) {
+  struct gate_slot *slot = slots_mine();
+  atomic_store(&slot->waits_for, device);
+  atomic_store(&slot->waits, what);
+}
+
+void gate_wait_end(void) { atomic_store(&slots_mine()->waits, 0); }
+
+uint32_t gate_waits(CUdevice device, uint32_t what) {
+  uint32_t count = 0;
+  for (struct gate_slot *slot = atomic_load_explicit(&slots, memory_order_acquire); slot; slot = slot->next)
+    count += (atomic_load(&slot->waits) & what) && atomic_load(&slot->waits_for) == device &&
+             !is_gone(atomic_load(&slot->thread));
+  return count;
+}
+
+void slots_forget_waits(CUdevice device) {
+  for (struct gate_slot *slot = atomic_load_explicit(&slots, memory_order_acquire); slot; slot = slot->next)
+    if (atomic_load(&slot->waits_for) == device)
+      atomic_fetch_and(&slot->waits, ~(uint32_t)(GATE_WAIT_ROOM | GATE_WAIT_TURN));
+}
+
 /* Only the forking thread lives on; the other threads' slots are free. */
 void slots_fork_child(void) {
   for (struct gate_slot *slot = atomic_load(&slots); slot; slot = slot->next) {
     atomic_store(&slot->in_flight, 0);
+    atomic_store(&slot->waits, 0);
+    atomic_store(&slot->calls, atomic_load(&slot->calls) % GATE_NESTED);
     atomic_store(&slot->thread, slot == gate_slot ? (int32_t)syscall(SYS_gettid) : 0);
   }
 }

@@ -17,6 +17,9 @@ void slots_notify(void);
 /* Order the closer's stores before, and its loads after, all other threads' code around the gate. */
 void slots_barrier(void);
 
+/* The device's gate is open: no thread waits for its turn any more, nor for room that was to come with it. */
+void slots_forget_waits(CUdevice device);
+
 void slots_fork_child(void);
 
 #endif

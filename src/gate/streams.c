@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "common/lock.h"
 #include "common/log.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
@@ -27,7 +28,7 @@ static _Atomic uint64_t generation;
 static _Atomic bool incomplete; /* memory was out: not every stream is known */
 
 static void add(CUstream stream, CUcontext context) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   if (count == room) {
     size_t larger = room ? 2 * room : 64;
     struct entry *grown = realloc(table, larger * sizeof *table);
@@ -40,14 +41,14 @@ static void add(CUstream stream, CUcontext context) {
     table[count++] = (struct entry){stream, context};
   else
     atomic_store(&incomplete, true);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 uint64_t streams_generation(void) { return atomic_load_explicit(&generation, memory_order_relaxed); }
 
 static bool remove_stream(CUstream stream, CUcontext *context) {
   bool found = false;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   atomic_fetch_add(&generation, 1);
   for (size_t i = 0; i < count && !found; i++)
     if (table[i].stream == stream) {
@@ -55,19 +56,19 @@ static bool remove_stream(CUstream stream, CUcontext *context) {
       table[i] = table[--count];
       found = true;
     }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return found;
 }
 
 void streams_context_gone(CUcontext context) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   atomic_fetch_add(&generation, 1);
   for (size_t i = 0; i < count;)
     if (table[i].context == context)
       table[i] = table[--count];
     else
       i++;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 void streams_note(CUstream stream) {
@@ -79,10 +80,10 @@ void streams_note(CUstream stream) {
 static bool context_idle(CUcontext context, void *argument) {
   (void)argument;
   bool busy = driver.cuStreamQuery(CU_STREAM_LEGACY) == CUDA_ERROR_NOT_READY;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   for (size_t i = 0; i < count && !busy; i++)
     busy = table[i].context == context && driver.cuStreamQuery(table[i].stream) == CUDA_ERROR_NOT_READY;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return !busy;
 }
 
@@ -101,8 +102,10 @@ bool streams_idle(CUdevice device) {
 
 void streams_fork_child(void) {
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-  count = 0;
+  table = NULL; /* not freed: another thread may have been about to let it grow */
+  count = room = 0;
   atomic_store(&per_thread_seen, false);
+  atomic_store(&incomplete, false);
 }
 
 /* ---- the hooks ---- */
@@ -129,7 +132,7 @@ CUresult hook_cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, un
 
 /* It leaves the tables before the driver may give its handle to a new stream. Its capture ends with it. */
 static CUresult destroy(CUresult (*real)(CUstream), CUstream stream) {
-  CUcontext context;
+  CUcontext context = NULL;
   bool known = remove_stream(stream, &context);
   bool captured = capture_stream_leaves(stream);
   CUresult result = real(stream);

@@ -85,7 +85,7 @@ static bool reserve_array(struct allocation *new, const CUDA_ARRAY3D_DESCRIPTOR 
 
 static bool is_to_be_asked_again(CUresult result, const struct allocation *new,
                                  struct physical_patience *patience) {
-  return new->bytes && physical_again(result, new->device, new->bytes, patience);
+  return new->bytes &&physical_again(result, new->device, new->bytes, patience);
 }
 
 static CUresult destroy_array(void *handle) { return driver.cuArrayDestroy(handle); }

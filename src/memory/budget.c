@@ -8,6 +8,7 @@
 
 #include "client/client.h"
 #include "common/host.h"
+#include "common/lock.h"
 #include "common/log.h"
 #include "memory/device.h"
 #include "memory/reserves.h"
@@ -68,42 +69,42 @@ static bool exceeds_card(const struct account *account, enum backing backing, ui
 static int book(CUdevice device, enum backing backing, uint64_t bytes) {
   struct account *account = &accounts[device];
   uint64_t total = budget_total_bytes(device);
-  pthread_mutex_lock(&books_lock);
+  lock_take(&books_lock);
   int err = exceeds_card(account, backing, bytes, total) || bytes > UINT64_MAX - sum(account) ? -ENOMEM : 0;
   if (!err)
     account->used_bytes[backing] += bytes;
-  pthread_mutex_unlock(&books_lock);
+  lock_release(&books_lock);
   return err;
 }
 
 static void unbook(CUdevice device, enum backing backing, uint64_t bytes) {
   uint64_t *used = &accounts[device].used_bytes[backing];
-  pthread_mutex_lock(&books_lock);
+  lock_take(&books_lock);
   *used -= bytes < *used ? bytes : *used;
-  pthread_mutex_unlock(&books_lock);
+  lock_release(&books_lock);
 }
 
 static void read_books(CUdevice device, uint64_t *total, uint64_t *pinned) {
-  pthread_mutex_lock(&books_lock);
+  lock_take(&books_lock);
   *total = sum(&accounts[device]);
   *pinned = accounts[device].used_bytes[BACKING_PINNED];
-  pthread_mutex_unlock(&books_lock);
+  lock_release(&books_lock);
 }
 
 /* Without a daemon: what the cards don't hold, the host must. */
 static int check_host(uint64_t bytes) {
-  pthread_mutex_lock(&books_lock);
+  lock_take(&books_lock);
   uint64_t excess = excess_bytes();
   uint64_t bound = host_bytes;
-  pthread_mutex_unlock(&books_lock);
+  lock_release(&books_lock);
   if (!excess)
     return 0;
   uint64_t available = host_available_bytes();
   if (!bound) {
     bound = available;
-    pthread_mutex_lock(&books_lock);
+    lock_take(&books_lock);
     host_bytes = bound;
-    pthread_mutex_unlock(&books_lock);
+    lock_release(&books_lock);
   }
   uint64_t new_excess = bytes < excess ? bytes : excess;
   return excess > bound || new_excess > available ? -ENOMEM : 0;
@@ -112,12 +113,12 @@ static int check_host(uint64_t bytes) {
 /* Tell the daemon what is used now, unless a reservation is under way: that one does it when it is done. */
 static void report(CUdevice device) {
   struct account *account = &accounts[device];
-  while (atomic_load(&account->unreported) && pthread_mutex_trylock(&account->order) == 0) {
+  while (atomic_load(&account->unreported) && lock_try(&account->order)) {
     uint64_t total, pinned;
     atomic_store(&account->unreported, false);
     read_books(device, &total, &pinned);
     client_memory_report(device, total, pinned);
-    pthread_mutex_unlock(&account->order);
+    lock_release(&account->order);
   }
 }
 
@@ -194,9 +195,9 @@ static int reserve(CUdevice device, enum backing backing, uint64_t bytes) {
 
 static int reserve_in_order(CUdevice device, enum backing backing, uint64_t bytes) {
   struct account *account = &accounts[device];
-  pthread_mutex_lock(&account->order);
+  lock_take(&account->order);
   int err = reserve(device, backing, bytes);
-  pthread_mutex_unlock(&account->order);
+  lock_release(&account->order);
   report(device);
   return err;
 }
@@ -210,9 +211,9 @@ int budget_reserve(CUdevice device, enum backing backing, uint64_t bytes) {
 }
 
 void budget_note(CUdevice device, enum backing backing, uint64_t bytes) {
-  pthread_mutex_lock(&books_lock);
+  lock_take(&books_lock);
   accounts[device].used_bytes[backing] = add_saturated(accounts[device].used_bytes[backing], bytes);
-  pthread_mutex_unlock(&books_lock);
+  lock_release(&books_lock);
   atomic_store(&accounts[device].unreported, true);
   report(device);
 }
@@ -247,9 +248,9 @@ uint64_t budget_free_bytes(CUdevice device) {
 }
 
 uint64_t budget_used_bytes(CUdevice device, enum backing backing) {
-  pthread_mutex_lock(&books_lock);
+  lock_take(&books_lock);
   uint64_t used = accounts[device].used_bytes[backing];
-  pthread_mutex_unlock(&books_lock);
+  lock_release(&books_lock);
   return used;
 }
 

@@ -11,6 +11,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "common/condition.h"
+#include "common/lock.h"
 #include "gate/capture.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
@@ -41,7 +43,7 @@ struct queue {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while the driver is called */
-static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
+static struct condition released;
 static struct queue *queues; /* the one that was looked at last is the last one */
 static size_t queue_count;
 static struct queue due[DEVICES];
@@ -108,7 +110,7 @@ static struct deferred *take_of_queue(struct queue *queue, CUcontext context, bo
     return NULL;
   *again = queue->held;
   if (queue->held)
-    pthread_cond_wait(&released, &lock);
+    condition_wait(&released, &lock, UINT64_MAX);
   return *again ? NULL : unlink_at(queue, link);
 }
 
@@ -132,7 +134,7 @@ static struct deferred *find_and_take(CUcontext context, bool *again) {
 
 /* 0 or -ENOMEM. */
 static int append(struct deferred *item, CUstream stream) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct queue *queue = queue_find(stream, item->event_context);
   if (!queue && (queue = malloc(sizeof *queue))) {
     *queue = (struct queue){.stream = stream, .context = item->event_context, .thread = pthread_self()};
@@ -142,13 +144,13 @@ static int append(struct deferred *item, CUstream stream) {
     push(queue, item);
     atomic_fetch_add(&waiting, 1);
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return queue ? 0 : -ENOMEM;
 }
 
 /* The queue that was looked at longest ago, of those that nobody looks at. */
 static struct queue *hold_next(void) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct queue *queue = queues;
   while (queue && queue->held)
     queue = queue->next;
@@ -157,21 +159,21 @@ static struct queue *hold_next(void) {
     queue_unlink(queue);
     queue_link_last(queue);
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return queue;
 }
 
 static void release(struct queue *queue) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   queue->held = false;
   queue_drop_if_empty(queue);
-  pthread_cond_broadcast(&released);
-  pthread_mutex_unlock(&lock);
+  condition_wake_all(&released);
+  lock_release(&lock);
 }
 
 /* Done with the first item of a held queue, whose event has come: unified memory is due. The next one. */
 static struct deferred *pop(struct queue *queue, bool is_due) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct deferred *item = unlink_at(queue, &queue->first), *next = queue->first;
   CUdevice device = item->allocation.device;
   item->event = NULL;
@@ -179,7 +181,7 @@ static struct deferred *pop(struct queue *queue, bool is_due) {
     push(&due[device], item);
     due_bytes[device] += item->allocation.bytes;
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   if (!is_due) {
     atomic_fetch_sub(&waiting, 1);
     free(item);
@@ -191,28 +193,28 @@ static struct deferred *pop(struct queue *queue, bool is_due) {
 static struct deferred *take_of(CUcontext context) {
   bool again;
   struct deferred *item;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   do
     item = find_and_take(context, &again);
   while (again);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return item;
 }
 
 /* What is due on the device, if anything and if nobody frees it already. */
 static struct queue *hold_due(CUdevice device) {
   struct queue *queue = &due[device];
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   bool held = queue->first && !queue->held;
   queue->held |= held;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return held ? queue : NULL;
 }
 
 static uint64_t due_on(CUdevice device) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   uint64_t bytes = due[device].first && !due[device].held ? due_bytes[device] : 0;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return bytes;
 }
 
@@ -305,7 +307,7 @@ bool deferred_reuse(CUstream stream, uint64_t span, const struct allocation *lik
   if (!atomic_load_explicit(&waiting, memory_order_relaxed) || stream == CU_STREAM_PER_THREAD)
     return false;
   CUcontext context = streams_context(stream);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct queue *queue = queue_find(stream, context);
   struct deferred **link = queue && !queue->held ? &queue->first : NULL;
   for (int i = 0; link && *link && !suits(*link, span, like); i++)
@@ -314,7 +316,7 @@ bool deferred_reuse(CUstream stream, uint64_t span, const struct allocation *lik
     item = unlink_at(queue, link);
     queue_drop_if_empty(queue);
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   if (!item)
     return false;
   CUstreamCaptureMode mode = capture_relax();
@@ -346,17 +348,17 @@ static void free_due(CUdevice device) {
   struct queue *queue = hold_due(device);
   for (struct deferred *item = queue ? queue->first : NULL; item;) {
     free_memory(&item->allocation);
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     due_bytes[device] -= item->allocation.bytes;
-    pthread_mutex_unlock(&lock);
+    lock_release(&lock);
     item = pop(queue, false);
   }
   if (!queue)
     return;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   queue->held = false;
-  pthread_cond_broadcast(&released);
-  pthread_mutex_unlock(&lock);
+  condition_wake_all(&released);
+  lock_release(&lock);
 }
 
 /* Asked with nothing held: it may wait for the end of a context's destruction, which waits for what is held.
@@ -373,9 +375,9 @@ static bool is_idle(CUdevice device) {
 static void reap(bool wait, CUdevice drained, uint64_t most_bytes) {
   int saved = errno;
   CUstreamCaptureMode mode = capture_relax();
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   size_t left = queue_count;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   for (struct queue *queue; left && (queue = hold_next()); left--) {
     look_at(queue, wait);
     release(queue);
@@ -445,7 +447,7 @@ void deferred_context_destroyed(CUcontext context, bool memory_goes) {
 
 void deferred_fork_child(void) {
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-  released = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+  released = (struct condition){0};
   queues = NULL;
   queue_count = 0;
   for (CUdevice device = 0; device < DEVICES; device++) {

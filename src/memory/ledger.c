@@ -1,5 +1,7 @@
 /* ledger.c - the ledger as a treap: a search tree by base whose random priorities keep it balanced. */
 #include "memory/ledger.h"
+#include "common/condition.h"
+#include "common/lock.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -137,11 +139,11 @@ static void remove_overlaps(struct ledger *ledger, const struct allocation *new,
   struct ledger_node *node;
   while ((node = find_overlap(ledger, new->base, new->span))) {
     if (node->pins) { /* the mover lets go of it soon */
-      pthread_cond_wait(&ledger->unpinned, &ledger->lock);
+      condition_wait(&ledger->unpinned, &ledger->lock, UINT64_MAX);
       continue;
     }
     if (node->doomed) /* its taker finds it gone */
-      pthread_cond_broadcast(&ledger->unpinned);
+      condition_wake_all(&ledger->unpinned);
     if (stale)
       stale(&node->allocation, argument);
     remove_node(ledger, node);
@@ -151,7 +153,7 @@ static void remove_overlaps(struct ledger *ledger, const struct allocation *new,
 int ledger_insert(struct ledger *ledger, const struct allocation *allocation,
                   void (*stale)(const struct allocation *, void *), void *argument) {
   struct ledger_node *node = calloc(1, sizeof *node);
-  pthread_mutex_lock(&ledger->lock);
+  lock_take(&ledger->lock);
   if (!node) {
     node = ledger->spare;
     ledger->spare = NULL;
@@ -163,53 +165,53 @@ int ledger_insert(struct ledger *ledger, const struct allocation *allocation,
     node->priority = next_random(ledger);
     link_node(ledger, node);
   }
-  pthread_mutex_unlock(&ledger->lock);
+  lock_release(&ledger->lock);
   return node ? 0 : -ENOMEM;
 }
 
 bool ledger_find(struct ledger *ledger, uint64_t key, struct allocation *found) {
-  pthread_mutex_lock(&ledger->lock);
+  lock_take(&ledger->lock);
   struct ledger_node *node = find_floor(ledger, key);
   bool hit = node && contains(&node->allocation, key);
   if (hit && found)
     *found = node->allocation;
-  pthread_mutex_unlock(&ledger->lock);
+  lock_release(&ledger->lock);
   return hit;
 }
 
 void ledger_set_sync_memops(struct ledger *ledger, uint64_t key, bool value) {
-  pthread_mutex_lock(&ledger->lock);
+  lock_take(&ledger->lock);
   struct ledger_node *node = find_floor(ledger, key);
   if (node && contains(&node->allocation, key))
     node->allocation.sync_memops = value;
-  pthread_mutex_unlock(&ledger->lock);
+  lock_release(&ledger->lock);
 }
 
 bool ledger_find_in(struct ledger *ledger, uint64_t from, uint64_t end, struct allocation *found) {
-  pthread_mutex_lock(&ledger->lock);
+  lock_take(&ledger->lock);
   struct ledger_node *node = find_ceiling(ledger, from);
   bool hit = node && node->allocation.base < end;
   if (hit)
     *found = node->allocation;
-  pthread_mutex_unlock(&ledger->lock);
+  lock_release(&ledger->lock);
   return hit;
 }
 
 bool ledger_find_wanted(struct ledger *ledger, uint64_t from,
                         bool (*wanted)(const struct allocation *, void *), void *argument,
                         struct allocation *found) {
-  pthread_mutex_lock(&ledger->lock);
+  lock_take(&ledger->lock);
   struct ledger_node *node = find_ceiling(ledger, from);
   while (node && !wanted(&node->allocation, argument))
     node = node->allocation.base == UINT64_MAX ? NULL : find_ceiling(ledger, node->allocation.base + 1);
   if (node)
     *found = node->allocation;
-  pthread_mutex_unlock(&ledger->lock);
+  lock_release(&ledger->lock);
   return node != NULL;
 }
 
 bool ledger_take(struct ledger *ledger, uint64_t base, struct allocation *taken) {
-  pthread_mutex_lock(&ledger->lock);
+  lock_take(&ledger->lock);
   struct ledger_node *node = find_exact(ledger, base);
   if (node && node->doomed)
     node = NULL;
@@ -217,7 +219,7 @@ bool ledger_take(struct ledger *ledger, uint64_t base, struct allocation *taken)
     uint64_t sequence = node->allocation.sequence;
     node->doomed = true;
     while (node && node->allocation.sequence == sequence && node->pins) {
-      pthread_cond_wait(&ledger->unpinned, &ledger->lock);
+      condition_wait(&ledger->unpinned, &ledger->lock, UINT64_MAX);
       node = find_exact(ledger, base);
     }
     if (node && node->allocation.sequence != sequence)
@@ -227,13 +229,13 @@ bool ledger_take(struct ledger *ledger, uint64_t base, struct allocation *taken)
     *taken = node->allocation;
     remove_node(ledger, node);
   }
-  pthread_mutex_unlock(&ledger->lock);
+  lock_release(&ledger->lock);
   return node != NULL;
 }
 
 void ledger_remove_context(struct ledger *ledger, CUcontext context,
                            void (*gone)(const struct allocation *, void *), void *argument) {
-  pthread_mutex_lock(&ledger->lock);
+  lock_take(&ledger->lock);
   struct ledger_node *node = find_ceiling(ledger, 0);
   while (node) {
     uint64_t base = node->allocation.base;
@@ -242,7 +244,7 @@ void ledger_remove_context(struct ledger *ledger, CUcontext context,
       continue;
     }
     if (node->pins) {
-      pthread_cond_wait(&ledger->unpinned, &ledger->lock);
+      condition_wait(&ledger->unpinned, &ledger->lock, UINT64_MAX);
     } else {
       if (gone)
         gone(&node->allocation, argument);
@@ -250,11 +252,11 @@ void ledger_remove_context(struct ledger *ledger, CUcontext context,
     }
     node = find_ceiling(ledger, base);
   }
-  pthread_mutex_unlock(&ledger->lock);
+  lock_release(&ledger->lock);
 }
 
 void ledger_change_context(struct ledger *ledger, CUcontext from, CUcontext to) {
-  pthread_mutex_lock(&ledger->lock);
+  lock_take(&ledger->lock);
   struct ledger_node *node = find_ceiling(ledger, 0);
   while (node) {
     uint64_t base = node->allocation.base;
@@ -262,53 +264,53 @@ void ledger_change_context(struct ledger *ledger, CUcontext from, CUcontext to) 
       node->allocation.context = to;
     node = base == UINT64_MAX ? NULL : find_ceiling(ledger, base + 1);
   }
-  pthread_mutex_unlock(&ledger->lock);
+  lock_release(&ledger->lock);
 }
 
 bool ledger_pin(struct ledger *ledger, uint64_t base, uint64_t sequence, struct allocation *pinned) {
-  pthread_mutex_lock(&ledger->lock);
+  lock_take(&ledger->lock);
   struct ledger_node *node = find_exact(ledger, base);
   bool alive = node && node->allocation.sequence == sequence && !node->doomed;
   if (alive) {
     node->pins++;
     *pinned = node->allocation;
   }
-  pthread_mutex_unlock(&ledger->lock);
+  lock_release(&ledger->lock);
   return alive;
 }
 
 void ledger_unpin(struct ledger *ledger, uint64_t base, uint64_t away_bytes) {
-  pthread_mutex_lock(&ledger->lock);
+  lock_take(&ledger->lock);
   struct ledger_node *node = find_exact(ledger, base);
   if (node && node->pins) { /* a pinned node cannot have gone */
     node->allocation.away_bytes = away_bytes;
     if (--node->pins == 0)
-      pthread_cond_broadcast(&ledger->unpinned);
+      condition_wake_all(&ledger->unpinned);
   }
-  pthread_mutex_unlock(&ledger->lock);
+  lock_release(&ledger->lock);
 }
 
 bool ledger_change(struct ledger *ledger, uint64_t base, uint64_t sequence,
                    void (*change)(struct allocation *, void *), void *argument, struct allocation *before,
                    struct allocation *after) {
   struct ledger_node *node;
-  pthread_mutex_lock(&ledger->lock);
+  lock_take(&ledger->lock);
   while ((node = find_exact(ledger, base)) && node->allocation.sequence == sequence && !node->doomed &&
          node->pins)
-    pthread_cond_wait(&ledger->unpinned, &ledger->lock);
+    condition_wait(&ledger->unpinned, &ledger->lock, UINT64_MAX);
   bool alive = node && node->allocation.sequence == sequence && !node->doomed;
   if (alive) {
     *before = node->allocation;
     change(&node->allocation, argument);
     *after = node->allocation;
   }
-  pthread_mutex_unlock(&ledger->lock);
+  lock_release(&ledger->lock);
   return alive;
 }
 
 int ledger_snapshot(struct ledger *ledger, bool (*wanted)(const struct allocation *, void *), void *argument,
                     struct allocation **copy, size_t *count) {
-  pthread_mutex_lock(&ledger->lock);
+  lock_take(&ledger->lock);
   size_t used = 0;
   struct allocation *list = malloc((ledger->count + 1) * sizeof *list);
   for (struct ledger_node *node = list ? find_ceiling(ledger, 0) : NULL; node;) {
@@ -317,7 +319,7 @@ int ledger_snapshot(struct ledger *ledger, bool (*wanted)(const struct allocatio
       list[used++] = node->allocation;
     node = base == UINT64_MAX ? NULL : find_ceiling(ledger, base + 1);
   }
-  pthread_mutex_unlock(&ledger->lock);
+  lock_release(&ledger->lock);
   if (!list)
     return -ENOMEM;
   *copy = list;
@@ -326,9 +328,9 @@ int ledger_snapshot(struct ledger *ledger, bool (*wanted)(const struct allocatio
 }
 
 size_t ledger_count(struct ledger *ledger) {
-  pthread_mutex_lock(&ledger->lock);
+  lock_take(&ledger->lock);
   size_t count = ledger->count;
-  pthread_mutex_unlock(&ledger->lock);
+  lock_release(&ledger->lock);
   return count;
 }
 

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/condition.h"
 #include "interpose/cuda_abi.h"
 
 /* What stands behind an allocation, and so what may be done with it. */
@@ -54,7 +55,7 @@ struct ledger_node;
 
 struct ledger {
   pthread_mutex_t lock;
-  pthread_cond_t unpinned;
+  struct condition unpinned;
   struct ledger_node *root;  /* a treap by base */
   struct ledger_node *spare; /* the last one taken, so that it can be put back whatever memory there is */
   uint64_t next_sequence;
@@ -63,7 +64,7 @@ struct ledger {
 };
 
 #define LEDGER_INITIALIZER                                                                                   \
-  { .lock = PTHREAD_MUTEX_INITIALIZER, .unpinned = PTHREAD_COND_INITIALIZER, .random = 0x9e3779b97f4a7c15u }
+  { .lock = PTHREAD_MUTEX_INITIALIZER, .random = 0x9e3779b97f4a7c15u }
 
 /* Add an allocation (its sequence is set here). Ranges that overlap it must have died without our hearing of
  * it: they are removed first and handed to `stale` (ledger locked: it must not call back). 0 or -ENOMEM. */

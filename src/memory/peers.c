@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "common/lock.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
 #include "interpose/driver.h"
@@ -27,12 +28,12 @@ static bool find_devices(CUcontext owner_context, CUdevice *owner, CUdevice *pee
 
 static void count(CUdevice owner, CUdevice peer, int change) {
   bool swap = device_memory(owner) == MEMORY_SWAP;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   unsigned before = enabled[owner][peer];
   enabled[owner][peer] = change < 0 && !before ? 0 : before + (unsigned)change;
   swap_set_peer(owner, peer, enabled[owner][peer]);
   gate_link(peer, owner, enabled[owner][peer] && swap);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 CUresult hook_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {

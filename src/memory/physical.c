@@ -10,6 +10,7 @@
 
 #include "client/client.h"
 #include "common/clock.h"
+#include "common/lock.h"
 #include "common/log.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
@@ -66,9 +67,9 @@ static CUresult list_new(CUmemGenericAllocationHandle handle, uint64_t bytes, CU
   bool listed = false;
   if (new) {
     *new = (struct physical){.bytes = bytes, .handles = 1, .device = device};
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     listed = list(&handles, handle, 1, new);
-    pthread_mutex_unlock(&lock);
+    lock_release(&lock);
   }
   if (listed)
     return CUDA_SUCCESS;
@@ -153,7 +154,7 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, con
 /* One handle less: before the driver's call, because it may give the same handle out anew at once. */
 static struct physical *drop_handle(CUmemGenericAllocationHandle handle) {
   struct allocation entry;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct physical *physical = find(&handles, handle);
   if (physical && --physical->handles == 0) {
     ledger_take(&handles, handle, &entry);
@@ -161,20 +162,20 @@ static struct physical *drop_handle(CUmemGenericAllocationHandle handle) {
   } else {
     physical = NULL; /* others remain: nothing to settle */
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return physical;
 }
 
 static void settle_handle(struct physical *physical, CUmemGenericAllocationHandle handle, bool released) {
   uint64_t bytes = 0;
   CUdevice device = 0;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   physical->mappings--;
   if (!released && list(&handles, handle, 1, physical))
     physical->handles++;
   else
     bytes = forget_unused(physical, &device);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   budget_release(device, BACKING_PINNED, bytes);
 }
 
@@ -199,7 +200,7 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
   CUresult result = driver.cuMemRetainAllocationHandle(handle, addr);
   if (result != CUDA_SUCCESS)
     return result;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct physical *physical = find(&handles, *handle);
   if (physical)
     physical->handles++;
@@ -207,7 +208,7 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
     physical->handles++;
   else if (physical)
     result = CUDA_ERROR_OUT_OF_MEMORY;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   if (result != CUDA_SUCCESS) {
     driver.cuMemRelease(*handle);
     log_out_of_memory();
@@ -220,13 +221,13 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGeneric
   CUresult result = driver.cuMemMap(ptr, size, offset, handle, flags);
   if (result != CUDA_SUCCESS || !size)
     return result;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct physical *physical = find(&handles, handle);
   if (physical && list(&mappings, ptr, size, physical))
     physical->mappings++;
   else if (physical)
     result = CUDA_ERROR_OUT_OF_MEMORY;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   if (result != CUDA_SUCCESS) {
     driver.cuMemUnmap(ptr, size);
     log_out_of_memory();
@@ -239,14 +240,14 @@ static bool unmap_one(uint64_t from, uint64_t end) {
   uint64_t bytes = 0;
   CUdevice device = 0;
   struct allocation entry;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   bool found = ledger_find_in(&mappings, from, end, &entry) && ledger_take(&mappings, entry.base, &entry);
   if (found) {
     struct physical *physical = entry.object;
     physical->mappings--;
     bytes = forget_unused(physical, &device);
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   budget_release(device, BACKING_PINNED, bytes);
   return found;
 }

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "common/lock.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/account.h"
@@ -74,12 +75,12 @@ static uint64_t card_bytes_below(const struct allocation *allocation, uint64_t a
  * end, or put in. With the ledger locked, and nobody moving the allocation. */
 static void apply(struct allocation *allocation, void *argument) {
   const struct change *change = argument;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   uint64_t below = card_bytes_below(allocation, change->from);
   uint64_t before = change->end - change->from - host_bytes(change->from, change->end);
   mark(change->from, change->end, change->on_host);
   uint64_t after = change->end - change->from - host_bytes(change->from, change->end);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   allocation->bytes += after - before;
   if (allocation->away_bytes <= below)
     return;
@@ -91,9 +92,9 @@ static void apply(struct allocation *allocation, void *argument) {
 }
 
 static uint64_t host_bytes_now(const struct change *change) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   uint64_t bytes = host_bytes(change->from, change->end);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return bytes;
 }
 
@@ -181,23 +182,23 @@ bool placement_run(const struct allocation *allocation, uint64_t at_bytes, struc
   if (allocation->bytes == allocation->span)
     return at_bytes < allocation->span;
   *run = (struct placement_run){.address = at};
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   for (; at < end; at = range.base + range.span) {
     uint64_t stop = next_range(at, end, &range) ? later(range.base, at) : end;
     *run = (struct placement_run){.address = at, .at_bytes = run->at_bytes + run->bytes, .bytes = stop - at};
     if (at_bytes < run->at_bytes + run->bytes || stop == end)
       break;
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return at_bytes >= run->at_bytes && at_bytes < run->at_bytes + run->bytes;
 }
 
 void placement_forget(const struct allocation *allocation) {
   if (allocation->backing != BACKING_APP || !atomic_load_explicit(&used, memory_order_relaxed))
     return;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   mark(allocation->base, allocation->base + allocation->span, false);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 void placement_fork_child(void) {

@@ -6,13 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/condition.h"
+#include "common/lock.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/device.h"
 #include "memory/reserves.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held while a default pool is made */
-static pthread_cond_t unused = PTHREAD_COND_INITIALIZER; /* a pool has lost its last user */
+static struct condition unused;                          /* a pool has lost its last user */
 static struct pool *table;
 static size_t table_count, table_room;
 static _Atomic bool any_plain[DEVICES]; /* of this device, some plain pool is listed */
@@ -52,7 +54,7 @@ static void list(CUmemoryPool handle, CUdevice device, enum pool_kind kind) {
 static void unlist(CUmemoryPool handle) {
   struct pool *entry;
   while ((entry = find(handle)) && entry->users > 0)
-    pthread_cond_wait(&unused, &lock);
+    condition_wait(&unused, &lock, UINT64_MAX);
   if (entry)
     *entry = table[--table_count];
 }
@@ -82,7 +84,7 @@ static CUmemoryPool make_default(CUdevice device) {
 static CUmemoryPool default_pool(CUdevice device) {
   if (!device_valid(device) || !device_pages(device))
     return NULL;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   if (!defaults[device].tried) {
     CUstreamCaptureMode mode = capture_relax();
     defaults[device].current = defaults[device].pool = make_default(device);
@@ -90,17 +92,17 @@ static CUmemoryPool default_pool(CUdevice device) {
     capture_unrelax(mode);
   }
   CUmemoryPool pool = defaults[device].pool;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return pool;
 }
 
 /* What the rest of the room asks. */
 
 struct pool pools_find(CUmemoryPool handle, CUdevice device) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct pool *entry = find(handle);
   struct pool found = entry ? *entry : (struct pool){.handle = handle, .device = device, .kind = POOL_PLAIN};
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return found;
 }
 
@@ -108,9 +110,9 @@ struct pool pools_find(CUmemoryPool handle, CUdevice device) {
 static CUmemoryPool current_pool(CUdevice device) {
   if (!default_pool(device))
     return NULL;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   CUmemoryPool current = defaults[device].current;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return current;
 }
 
@@ -137,33 +139,33 @@ bool pools_grew(CUmemoryPool handle) {
   cuuint64_t reserved = 0;
   if (driver.cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) != CUDA_SUCCESS)
     return false;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct pool *entry = find(handle);
   bool grew = entry && reserved > entry->reserved_bytes;
   if (entry)
     entry->reserved_bytes = reserved;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return grew;
 }
 
 /* A used pool stays in the table, and alive: its destruction waits. */
 static size_t use(CUdevice device, enum pool_kind kind, struct pool *pools, size_t room) {
   size_t count = 0;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   for (size_t i = 0; i < table_count && count < room; i++)
     if (table[i].device == device && table[i].kind == kind) {
       table[i].users++;
       pools[count++] = table[i];
     }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return count;
 }
 
 static void unuse(CUmemoryPool handle) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   if (--find(handle)->users == 0)
-    pthread_cond_broadcast(&unused);
-  pthread_mutex_unlock(&lock);
+    condition_wake_all(&unused);
+  lock_release(&lock);
 }
 
 #define POOLS_AT_ONCE 16
@@ -181,7 +183,7 @@ void pools_trim(CUdevice device) { trim(device, POOL_MANAGED); }
 void pools_trim_plain(CUdevice device) { trim(device, POOL_PLAIN); }
 
 void pools_note_used(CUmemoryPool handle, CUdevice device, uint64_t more_bytes, uint64_t less_bytes) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct pool *entry = find(handle);
   if (!entry && more_bytes && handle) {
     list(handle, device, POOL_PLAIN);
@@ -190,7 +192,7 @@ void pools_note_used(CUmemoryPool handle, CUdevice device, uint64_t more_bytes, 
   }
   if (entry)
     entry->used_bytes += more_bytes - (less_bytes < entry->used_bytes ? less_bytes : entry->used_bytes);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 bool pools_any_plain(CUdevice device) { return atomic_load(&any_plain[device]); }
@@ -215,13 +217,13 @@ uint64_t pools_kept_bytes(CUdevice device) {
 }
 
 uint64_t pools_reuse(CUmemoryPool handle, uint64_t bytes) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct pool *entry = find(handle), pool = {0};
   if (entry) {
     entry->users++;
     pool = *entry;
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   if (!entry)
     return 0;
   uint64_t kept = pool.kind == POOL_PLAIN ? kept_bytes(&pool) : 0;
@@ -231,7 +233,6 @@ uint64_t pools_reuse(CUmemoryPool handle, uint64_t bytes) {
 
 void pools_fork_child(void) {
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-  unused = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
   table = NULL;
   table_count = table_room = 0;
   memset(defaults, 0, sizeof defaults);
@@ -258,9 +259,9 @@ CUresult hook_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
 }
 
 static void set_current(CUdevice device, CUmemoryPool pool) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   defaults[device].current = pool;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 /* A converted pool is remembered by us alone; a plain one by the driver, too, so that captures draw on it. */
@@ -292,9 +293,9 @@ static bool is_host(const CUmemLocation *location) { return location->type >= 2 
 static CUresult note_host_pool(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location,
                                CUmemAllocationType type) {
   if (result == CUDA_SUCCESS && type == CU_MEM_ALLOCATION_TYPE_PINNED && is_host(location)) {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     list(*pool, -1, POOL_HOST);
-    pthread_mutex_unlock(&lock);
+    lock_release(&lock);
   }
   return result;
 }
@@ -350,27 +351,27 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProp
     result = driver.cuMemPoolCreate(pool, poolProps);
   }
   if (result == CUDA_SUCCESS && kind != POOL_PLAIN) {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     list(*pool, poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? poolProps->location.id : -1, kind);
-    pthread_mutex_unlock(&lock);
+    lock_release(&lock);
   }
   return result;
 }
 
 /* A pool that is destroyed while it is current makes the default pool current. */
 static void reinstate_default(CUmemoryPool destroyed) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   for (CUdevice device = 0; device < DEVICES; device++)
     if (defaults[device].current == destroyed)
       defaults[device].current = defaults[device].pool;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 /* Out of the table first, once nobody uses it: the driver may hand the same handle out anew. */
 static CUresult destroy(const struct pool *pool) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   unlist(pool->handle);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   CUresult result = driver.cuMemPoolDestroy(pool->handle);
   if (result == CUDA_SUCCESS) {
     reinstate_default(pool->handle);
@@ -379,9 +380,9 @@ static CUresult destroy(const struct pool *pool) {
   } else if (pool->kind == POOL_PLAIN) {
     pools_note_used(pool->handle, pool->device, pool->used_bytes, 0);
   } else {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     list(pool->handle, pool->device, pool->kind);
-    pthread_mutex_unlock(&lock);
+    lock_release(&lock);
   }
   return result;
 }

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stddef.h>
 
+#include "common/lock.h"
 #include "gate/gate.h"
 #include "interpose/driver.h"
 #include "memory/device.h"
@@ -38,9 +39,9 @@ static CUstream find_stream(CUcontext context) {
 }
 
 static CUstream stream_of(CUcontext context) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   CUstream stream = find_stream(context);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return stream;
 }
 
@@ -69,13 +70,13 @@ uint64_t populate(CUdeviceptr address, uint64_t bytes, CUdevice device, CUcontex
 }
 
 void populate_context_destroyed(CUcontext context) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   for (size_t i = 0; i < CONTEXTS; i++) /* the stream dies with its context */
     if (streams[i].context == context) {
       streams[i].context = NULL;
       streams[i].stream = NULL;
     }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 void populate_fork_child(void) {

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "common/lock.h"
 #include "interpose/driver.h"
 #include "memory/budget.h"
 #include "memory/device.h"
@@ -55,14 +56,14 @@ static bool is_used(CUdevice device) {
 void reserves_look(CUdevice device) {
   if (!is_used(device))
     return;
-  pthread_mutex_lock(&reserves[device].lock);
+  lock_take(&reserves[device].lock);
   count(device, graph_bytes(device) + pools_kept_bytes(device), false);
-  pthread_mutex_unlock(&reserves[device].lock);
+  lock_release(&reserves[device].lock);
 }
 
 uint64_t reserves_reuse(CUdevice device, CUmemoryPool pool, uint64_t bytes) {
   struct reserve *reserve = &reserves[device];
-  pthread_mutex_lock(&reserve->lock);
+  lock_take(&reserve->lock);
   uint64_t kept_bytes = pools_reuse(pool, bytes);
   if (kept_bytes > reserve->kept_bytes)
     kept_bytes = reserve->kept_bytes;
@@ -71,7 +72,7 @@ uint64_t reserves_reuse(CUdevice device, CUmemoryPool pool, uint64_t bytes) {
     budget_release(device, BACKING_KEPT, kept_bytes);
     reserve->kept_bytes -= kept_bytes;
   }
-  pthread_mutex_unlock(&reserve->lock);
+  lock_release(&reserve->lock);
   return kept_bytes;
 }
 
@@ -80,7 +81,7 @@ uint64_t reserves_trim(CUdevice device) {
   if (!is_used(device))
     return 0;
   CUstreamCaptureMode mode = capture_relax();
-  pthread_mutex_lock(&reserve->lock);
+  lock_take(&reserve->lock);
   uint64_t before_bytes = reserve->kept_bytes + reserve->staying_bytes;
   if (atomic_load(&reserve->graphs) && driver.cuDeviceGraphMemTrim)
     driver.cuDeviceGraphMemTrim(device);
@@ -88,7 +89,7 @@ uint64_t reserves_trim(CUdevice device) {
   atomic_fetch_add(&reserve->trims, 1);
   uint64_t bytes = graph_bytes(device) + pools_kept_bytes(device);
   count(device, bytes, true);
-  pthread_mutex_unlock(&reserve->lock);
+  lock_release(&reserve->lock);
   capture_unrelax(mode);
   return bytes < before_bytes ? before_bytes - bytes : 0;
 }

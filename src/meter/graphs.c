@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "common/lock.h"
 #include "gate/gate.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
@@ -72,11 +73,11 @@ static struct entry **find(CUgraphExec graph) {
 }
 
 static void look_up(CUgraphExec graph, struct recent *found) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   const struct entry *entry = *find(graph);
   found->generation = atomic_load(&generation);
   found->sum = entry ? entry->sum : (struct amount){0};
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   found->graph = graph;
 }
 
@@ -118,12 +119,12 @@ static void put_in(struct entry *entry, const struct node *node) {
 }
 
 static void drop(CUgraphExec graph) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct entry **at = find(graph), *gone = *at;
   if (gone)
     *at = gone->next;
   move_on();
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   if (gone)
     free(gone->nodes);
   free(gone);
@@ -176,11 +177,11 @@ static void add(CUgraphExec graph, CUgraph source) {
   entry->graph = graph;
   entry->nodes = count_nodes(source, &entry->count);
   find_memory(entry);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   *find(graph) = entry;
   for (size_t i = 0; i < entry->count; i++)
     put_in(entry, &entry->nodes[i]);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 static void replace(struct entry *entry, struct node *node, struct amount amount) {
@@ -210,7 +211,7 @@ static bool may_change(CUgraphNodeType type) {
 /* Which nodes are looked at this time; the count of all. */
 static size_t choose_looks(CUgraphExec graph, struct look looks[LOOKS], size_t *chosen) {
   *chosen = 0;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct entry *entry = *find(graph);
   size_t count = entry ? entry->count : 0;
   for (size_t passed = 0; passed < count && *chosen < LOOKS; passed++) {
@@ -219,7 +220,7 @@ static size_t choose_looks(CUgraphExec graph, struct look looks[LOOKS], size_t *
       looks[(*chosen)++] = (struct look){.index = entry->updated, .type = node->type};
     entry->updated = (entry->updated + 1) % count;
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return count;
 }
 
@@ -233,11 +234,11 @@ static void update(CUgraphExec graph, CUgraph source) {
     chosen = 0;
   for (size_t i = 0; i < chosen; i++)
     looks[i].amount = amount_node(handles[looks[i].index], looks[i].type);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct entry *entry = *find(graph);
   for (size_t i = 0; entry && i < chosen && looks[i].index < entry->count; i++)
     replace(entry, &entry->nodes[looks[i].index], looks[i].amount);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   free(handles);
 }
 
@@ -254,16 +255,16 @@ static struct node *find_node(struct entry *entry, CUgraphNode handle) {
 }
 
 static void set_node(CUgraphExec graph, CUgraphNode handle, struct amount amount) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct entry *entry = *find(graph);
   struct node *node = find_node(entry, handle);
   if (node)
     replace(entry, node, amount);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 static void set_enabled(CUgraphExec graph, CUgraphNode handle, bool enabled) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct entry *entry = *find(graph);
   struct node *node = find_node(entry, handle);
   if (node) {
@@ -271,21 +272,21 @@ static void set_enabled(CUgraphExec graph, CUgraphNode handle, bool enabled) {
     node->disabled = !enabled;
     put_in(entry, node);
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 /* ---- memory ---- */
 
 /* Where it has not been trimmed since the last launch, it is still there. */
 void graphs_take_memory(CUgraphExec graph, struct graph_memory *memory) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   const struct entry *entry = *find(graph);
   memory->bytes = entry ? entry->memory_bytes : 0;
   memory->device = entry ? entry->memory_device : 0;
   memory->trims = reserves_trims(memory->device) + 1;
   if (entry && entry->memory_trims == memory->trims)
     memory->bytes = 0;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   /* What is refused may be less in truth: the driver decides. */
   if (memory->bytes && physical_reserve(memory->device, memory->bytes))
     memory->bytes = 0;
@@ -304,12 +305,12 @@ bool graphs_again(CUresult result, CUgraphExec graph, struct graph_memory *memor
   if (memory->bytes || reserves_trims(memory->device) + 1 != memory->trims)
     reserves_look(memory->device);
   budget_release(memory->device, BACKING_PINNED, memory->bytes);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct entry *entry = *find(graph);
   if (entry && memory->bytes && result == CUDA_SUCCESS)
     entry->memory_trims = memory->trims;
   again |= forget_if_trimmed(result, entry, memory);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return again;
 }
 

@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "common/clock.h"
+#include "common/lock.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/limit.h"
@@ -50,9 +51,9 @@ static struct cost_key key_of(CUdevice device, const struct meter_work *work) {
 
 uint64_t samples_cost_ns(CUdevice device, const struct meter_work *work) {
   struct cost_key key = key_of(device, work);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   uint64_t cost_ns = costs_of(&costs, &key);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return cost_ns;
 }
 
@@ -61,27 +62,27 @@ static __thread struct cost_key charged __attribute__((tls_model("initial-exec")
 
 struct samples_charge samples_charge(CUdevice device, const struct meter_work *work) {
   struct cost_key key = key_of(device, work);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct samples_charge charge = {costs_of(&costs, &key), costs_next(&costs, &key)};
   costs_follow(&costs, &charged, charge.ns);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   charged = key;
   return charge;
 }
 
 uint64_t samples_mean_ns(void) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   uint64_t mean_ns = costs.mean_ns;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return mean_ns;
 }
 
 bool samples_lack(CUdevice device, const struct meter_work *work) {
   struct cost_key key = key_of(device, work);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   const struct cost *cost = costs_find(&costs, &key);
   bool lack = !cost || cost->samples < ENOUGH;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return lack;
 }
 
@@ -113,29 +114,29 @@ static struct sample *find_free(CUcontext context) {
 }
 
 static struct sample *take(CUcontext context, CUstream stream) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct sample *sample = is_measured(context, stream) ? NULL : find_free(context);
   if (sample) {
     sample->state = SUBMITTING;
     sample->stream = stream;
     sample->thread = thread_of(stream);
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return sample;
 }
 
 static void set_state(struct sample *sample, enum state state) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   sample->state = sample->context ? state : FREE; /* the context may be gone */
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 static void set_events(struct sample *sample, CUcontext context, CUevent begin, CUevent end) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   sample->context = context;
   sample->begin = begin;
   sample->end = end;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 static void destroy_events(struct sample *sample) {
@@ -209,7 +210,7 @@ static void learn(const struct sample *sample, uint64_t took_ns) {
   CUdevice device = sample->key.device;
   struct gs_meter *page = page_of(device);
   bool undisturbed = sample->undisturbed && page && atomic_load(&page->undisturbed);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   costs_learn(&costs, &sample->key, took_ns, undisturbed);
   uint64_t expected_ns = costs_find(&costs, &sample->key)->expected_ns;
   if (expected_ns && sample->is_kernel) {
@@ -217,7 +218,7 @@ static void learn(const struct sample *sample, uint64_t took_ns) {
     sums[device].sampled_ns += took_ns;
     sums[device].expected_ns += expected_ns;
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   if (sample->charged_ns && gate_is_limited(device))
     limit_correct(device, (int64_t)took_ns - (int64_t)sample->charged_ns);
 }
@@ -241,9 +242,9 @@ struct collection {
 };
 
 static bool is_running(const struct sample *sample, CUcontext context, CUdevice device) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   bool is = sample->state == RUNNING && sample->context == context && sample->key.device == device;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return is;
 }
 
@@ -263,10 +264,10 @@ static bool collect_context(CUcontext context, void *argument) {
 
 static bool is_any_running(CUdevice device) {
   bool any = false;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   for (const struct sample *s = samples; s < samples + SAMPLES_MAX; s++)
     any |= s->state == RUNNING && s->key.device == device;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return any;
 }
 
@@ -280,20 +281,20 @@ uint64_t samples_collect(CUdevice device) {
 }
 
 struct samples_sums samples_sums(CUdevice device) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct samples_sums now = sums[device];
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return now;
 }
 
 void samples_context_gone(CUcontext context) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   for (struct sample *s = samples; s < samples + SAMPLES_MAX; s++)
     if (s->context == context) {
       s->context = NULL;
       s->state = s->state == RUNNING ? FREE : s->state;
     }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 void samples_fork_child(void) {

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "common/clock.h"
+#include "common/lock.h"
 #include "gate/capture.h"
 #include "gate/gate.h"
 #include "gate/streams.h"
@@ -105,7 +106,7 @@ static void set_look(void) {
 void service_want(CUdevice device, bool wanted) {
   if (is_wanted(device) == wanted)
     return;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   if (wanted) {
     begin(device);
     atomic_fetch_or(&service_wanted, bit(device));
@@ -114,18 +115,18 @@ void service_want(CUdevice device, bool wanted) {
     atomic_fetch_and(&service_wanted, ~bit(device));
   }
   set_look();
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 /* While one GPU rests all calls come by here: those of the others go on at once. */
 void service_begin(CUdevice device) {
   if (!is_wanted(device) || !is_resting(device))
     return;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   if (is_wanted(device) && is_resting(device))
     begin(device);
   set_look();
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 /* Who is not in flight any more has been counted. */
@@ -144,21 +145,21 @@ static bool has_left(CUdevice device, uint64_t submitted) {
 
 /* Who submits just now and has not seen the reason to look counts from its next submission on. */
 static void end_service(CUdevice device, uint64_t finished, bool seen) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   if (is_wanted(device) && is_over(device, finished)) {
     bool left = !seen && has_left(device, finished);
     end(device, left ? services[device].left_ns : clock_now_ns(), seen || left);
   }
   set_look();
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 void service_end(CUdevice device, uint64_t finished) { end_service(device, finished, false); }
 
 void service_goes_on(CUdevice device) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   services[device].left_ns = 0;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 static uint64_t patience_ns(const struct service *service) {
@@ -167,7 +168,7 @@ static uint64_t patience_ns(const struct service *service) {
 }
 
 struct service_sums service_sums(CUdevice device) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct service *service = &services[device];
   uint64_t now_ns = clock_now_ns(), running_ns = 0;
   bool runs = is_wanted(device) && !is_resting(device);
@@ -178,37 +179,37 @@ struct service_sums service_sums(CUdevice device) {
   if (runs)
     running_ns = (has_left(device, submissions(device)) ? service->left_ns : now_ns) - service->begun_ns;
   struct service_sums sums = {service->total_ns + running_ns, service->served, service->served_waited_ns};
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return sums;
 }
 
 static void note_wait(CUdevice device, uint64_t since_ns) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct service *service = &services[device];
   uint64_t now_ns = clock_now_ns(), from_ns = since_ns > service->piece_ns ? since_ns : service->piece_ns;
   service->waited_ns += now_ns - from_ns;
   service->left_ns = now_ns;
   service->left_at = submissions(device);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 static bool is_worth_asking(CUdevice device) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   const struct service *service = &services[device];
   uint64_t now_ns = clock_now_ns();
   bool is = !is_resting(device) && now_ns - service->begun_ns >= LOOK_NS &&
             service->paid_ns <= now_ns + LOOKS_AHEAD_NS;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return is;
 }
 
 /* One that took long by chance is paid for, too: it says nothing of those to come. */
 static void pay(CUdevice device, uint64_t start_ns) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct service *service = &services[device];
   uint64_t from_ns = service->paid_ns > start_ns ? service->paid_ns : start_ns;
   service->paid_ns = from_ns + (clock_now_ns() - start_ns) * LOOK_PART;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 static bool has_finished(CUdevice device) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/lock.h"
 #include "common/log.h"
 #include "common/splitmix.h"
 #include "common/thread.h"
@@ -53,12 +54,12 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void set_asleep(CUdevice device, bool asleep) {
   bool any = false;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   atomic_store(&watches[device].asleep, asleep);
   for (struct watch *w = watches; w < watches + GS_GPUS_PER_CLIENT; w++)
     any |= atomic_load(&w->asleep);
   gate_set_look(GATE_LOOK_ASLEEP, any);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 void watch_wake(CUdevice device) {

@@ -84,6 +84,10 @@ GS_SIM_API int gs_sim_reset(const char *state);
 
 GS_SIM_API const char *gs_sim_counter_name(enum gs_sim_counter counter);
 
+/* As a profiler's: called in the thread that launches a kernel, within the driver's function, before the
+ * kernel is submitted, also for launches that it makes itself. NULL: none. In the driver itself only. */
+GS_SIM_API void gs_sim_set_callback(void (*callback)(void));
+
 /* Bytes of the managed range that are on the card; of this process, so only in the driver itself. */
 GS_SIM_API uint64_t gs_sim_resident_bytes(uint64_t device_pointer, uint64_t bytes);
 

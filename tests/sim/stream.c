@@ -26,10 +26,14 @@ void op_release(struct op *op) {
   free(op);
 }
 
+/* No cancellation point: the driver survives threads that are cancelled. */
 void op_wait_locked(struct op *op) {
+  int cancellation;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
   op_reference(op);
   while (!op->done)
     pthread_cond_wait(&objects_done, &objects_lock);
+  pthread_setcancelstate(cancellation, NULL);
   op_release(op);
 }
 

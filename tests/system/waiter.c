@@ -9,6 +9,10 @@
  *   locked    the stream waits, in a host function, for another thread, which launches first; a third thread,
  *             which launches as well, gets to run late
  *   allocated the stream waits, in a host function, for another thread, which allocates first
+ *   recorded  the stream waits, in a host function, for another thread, which records and launches a graph
+ * first let_go    a per-thread stream waits, in a host function, for another thread, which first gives up one
+ * of two holds on the primary context called    a launch is called back by the driver, and launches there,
+ * once there has been the line; says "inner", and the outer launch ends after another line
  */
 #include <pthread.h>
 #include <sched.h>
@@ -19,6 +23,7 @@
 
 #include "common/clock.h"
 #include "gpu.h"
+#include "sim/sim.h"
 
 #define WORDS (UINT64_C(1) << 17)
 #define LONG_NS (7 * NS_PER_S / 2) /* longer than a drain waits before it lets calls pass */
@@ -28,25 +33,33 @@ static struct gpu gpu;
 static CUstream busy_stream, other_stream, late_stream;
 static CUdeviceptr other_words, late_words;
 
-/* Something has happened. */
+/* What has happened so far. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static int happened;
+static int step;
 
-static void happen(void *unused) {
-  (void)unused;
+static void reach_step(int next) {
   pthread_mutex_lock(&lock);
-  happened = 1;
+  step = next;
   pthread_cond_broadcast(&changed);
   pthread_mutex_unlock(&lock);
 }
 
-static void await_happened(void *unused) {
-  (void)unused;
+static void await_step(int wanted) {
   pthread_mutex_lock(&lock);
-  while (!happened)
+  while (step < wanted)
     pthread_cond_wait(&changed, &lock);
   pthread_mutex_unlock(&lock);
+}
+
+static void happen(void *unused) {
+  (void)unused;
+  reach_step(1);
+}
+
+static void await_happened(void *unused) {
+  (void)unused;
+  await_step(1);
 }
 
 static void take_time(uint64_t ns) {
@@ -168,6 +181,77 @@ static void *allocate_and_go_on(void *unused) {
   return unused;
 }
 
+/* ---- recorded ---- */
+
+static void *record_and_go_on(void *unused) {
+  CUgraph graph;
+  CUgraphExec executable;
+  MUST(cuCtxSetCurrent(gpu.context));
+  MUST(cuStreamBeginCapture(other_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  take_time(NS_PER_S / 5); /* so that a drain that looked meanwhile would break it */
+  gpu_add(&gpu, other_stream, other_words, WORDS, 1);
+  MUST(cuStreamEndCapture(other_stream, &graph));
+  MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));
+  MUST(cuGraphLaunch(executable, other_stream));
+  happen(NULL);
+  MUST(cuStreamSynchronize(other_stream));
+  gpu_verify(other_words, WORDS, SEED, 1);
+  return unused;
+}
+
+/* ---- let_go ---- */
+
+static void be_busy_and_hold_twice(void) {
+  CUcontext context;
+  MUST(cuDevicePrimaryCtxRetain(&context, 0));
+  MUST(cuLaunchHostFunc(CU_STREAM_PER_THREAD, await_happened, NULL));
+}
+
+static void *let_go_and_go_on(void *unused) {
+  MUST(cuDevicePrimaryCtxRelease(0));
+  happen(NULL);
+  return unused;
+}
+
+/* ---- called ---- */
+
+enum { IN_CALLBACK = 1, MAY_LAUNCH, HAS_LAUNCHED, MAY_RETURN };
+
+static void call_back(void) {
+  gs_sim_set_callback(NULL);
+  reach_step(IN_CALLBACK);
+  await_step(MAY_LAUNCH);
+  gpu_add(&gpu, other_stream, other_words, WORDS, 1);
+  reach_step(HAS_LAUNCHED);
+  await_step(MAY_RETURN);
+}
+
+static pthread_t caller;
+static void *launch_and_be_called(void *unused) {
+  MUST(cuCtxSetCurrent(gpu.context));
+  gs_sim_set_callback(call_back);
+  gpu_add(&gpu, other_stream, other_words, WORDS, 2);
+  return unused;
+}
+
+static void be_busy_in_a_call(void) {
+  pthread_create(&caller, NULL, launch_and_be_called, NULL);
+  await_step(IN_CALLBACK);
+}
+
+static void *lead_the_callback(void *unused) {
+  MUST(cuCtxSetCurrent(gpu.context));
+  reach_step(MAY_LAUNCH);
+  await_step(HAS_LAUNCHED);
+  gpu_say("inner");
+  gpu_await_line();
+  reach_step(MAY_RETURN);
+  pthread_join(caller, NULL);
+  MUST(cuStreamSynchronize(other_stream));
+  gpu_verify(other_words, WORDS, SEED, 3);
+  return unused;
+}
+
 static const struct situation {
   const char *name;
   void (*be_busy)(void);
@@ -175,7 +259,10 @@ static const struct situation {
 } situations[] = {{"capture", be_busy_long, record},
                   {"released", be_busy_until_happened, record_often},
                   {"locked", be_busy_until_happened, launch_all},
-                  {"allocated", be_busy_until_happened, allocate_and_go_on}};
+                  {"allocated", be_busy_until_happened, allocate_and_go_on},
+                  {"recorded", be_busy_until_happened, record_and_go_on},
+                  {"let_go", be_busy_and_hold_twice, let_go_and_go_on},
+                  {"called", be_busy_in_a_call, lead_the_callback}};
 
 static void play(const struct situation *situation) {
   pthread_t thread;
@@ -184,7 +271,7 @@ static void play(const struct situation *situation) {
   gpu_await_line();
   pthread_create(&thread, NULL, situation->meanwhile, NULL);
   pthread_join(thread, NULL);
-  MUST(cuStreamSynchronize(busy_stream));
+  MUST(cuCtxSynchronize());
   gpu_say("ok");
 }
 

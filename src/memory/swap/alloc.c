@@ -211,7 +211,8 @@ static CUresult alloc_once(struct space *space, uint64_t bytes, struct extent **
 }
 
 /* Into the ledger. */
-static CUresult enter(CUdeviceptr *address, size_t bytes, const struct allocation *like, struct extent *extent) {
+static CUresult enter(CUdeviceptr *address, size_t bytes, const struct allocation *like,
+                      struct extent *extent) {
   struct allocation new = *like;
   new.base = extent->block->base + extent->at;
   new.span = bytes; /* what the program may ask about */

@@ -9,6 +9,7 @@
 
 #include "common/clock.h"
 #include "common/host.h"
+#include "common/lock.h"
 #include "common/thread.h"
 #include "gate/contexts.h"
 #include "memory/device.h"
@@ -99,7 +100,7 @@ static void mark(struct slab *slab, size_t first, uint64_t bytes, bool taken) {
 
 static void *take_slot(uint64_t bytes) {
   void *slot = NULL;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   for (struct slab *slab = slabs; slab && !slot; slab = slab->next) {
     size_t first = find_run(slab, bytes / SLABS_GRAIN_BYTES);
     if (first == GRAINS)
@@ -107,7 +108,7 @@ static void *take_slot(uint64_t bytes) {
     mark(slab, first, bytes, true);
     slot = slab->memory + first * SLABS_GRAIN_BYTES;
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return slot;
 }
 
@@ -133,10 +134,10 @@ static bool add_slab(uint64_t needed_bytes, uint64_t wanted_bytes) {
   slab->bytes = bytes;
   slab->context = pinned_register(slab->memory, bytes);
   slab->idle_since_ns = clock_now_ns();
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   link_last(slab);
   pinned_bytes += bytes;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return true;
 }
 
@@ -144,13 +145,13 @@ static bool add_slab(uint64_t needed_bytes, uint64_t wanted_bytes) {
 static void *make_slot(uint64_t bytes) {
   void *slot;
   int saved = errno;
-  pthread_mutex_lock(&making);
+  lock_take(&making);
   while (!(slot = take_slot(bytes))) {
     uint64_t wanted_bytes = slabs_pinned_bytes() + SLABS_GRAIN_BYTES;
     if (!add_slab(bytes, wanted_bytes > bytes ? wanted_bytes : bytes))
       break;
   }
-  pthread_mutex_unlock(&making);
+  lock_release(&making);
   errno = saved;
   return slot;
 }
@@ -165,49 +166,49 @@ void *slabs_get(uint64_t bytes) {
 /* The keeper: a thread that ends when nothing is left to do. */
 
 static struct slab *take_leaving(void) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct slab *slab = leaving;
   if (slab)
     leaving = slab->next;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return slab;
 }
 
 static void give_back(struct slab *slab) {
   uint64_t bytes = slab->bytes;
   bool gone = pinned_give_back(slab->memory, bytes, slab->context != NULL);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   if (gone) {
     pinned_bytes -= bytes;
   } else {
     slab->idle_since_ns = clock_now_ns();
     link_last(slab);
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   if (gone)
     free(slab);
 }
 
 static uint64_t missing_bytes(void) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   uint64_t missing = prepared_bytes > pinned_bytes && !tight ? prepared_bytes - pinned_bytes : 0;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return missing;
 }
 
 /* What can't be made now is made when it is needed, or asked for again. */
 static void stop_preparing(void) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   if (prepared_bytes > pinned_bytes)
     prepared_bytes = pinned_bytes;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 static void prepare_one(void) {
-  pthread_mutex_lock(&making);
+  lock_take(&making);
   uint64_t missing = missing_bytes();
   bool added = !missing || add_slab(SLABS_GRAIN_BYTES, missing);
-  pthread_mutex_unlock(&making);
+  lock_release(&making);
   if (!added)
     stop_preparing();
 }
@@ -215,22 +216,22 @@ static void prepare_one(void) {
 /* One that has lost its registration, which it is about to get again. It stays in the list meanwhile: only
  * this thread frees one. */
 static struct slab *take_lost(void) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   struct slab *slab = slabs;
   while (slab && !slab->lost)
     slab = slab->next;
   renewing = slab != NULL;
   if (slab)
     slab->lost = false;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return slab;
 }
 
 static void renew(struct slab *slab) {
   CUcontext context = pinned_register(slab->memory, slab->bytes);
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   slab->context = context;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 /* In a context. */
@@ -249,17 +250,17 @@ static void keep(void *unused) {
 static bool has_work(void) { return leaving || renewing || (prepared_bytes > pinned_bytes && !tight); }
 
 static bool keeper_may_end(void) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   keeper_runs = has_work();
   bool ends = !keeper_runs;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return ends;
 }
 
 /* Without a context: nothing can be made, and what is registered must stay. */
 static void give_up(void) {
   stop_preparing();
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   renewing = false;
   while (leaving) {
     struct slab *slab = leaving;
@@ -267,7 +268,7 @@ static void give_up(void) {
     slab->idle_since_ns = clock_now_ns();
     link_last(slab);
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 static bool in_any_context(void (*action)(void *argument)) {
@@ -286,17 +287,17 @@ static void *keeper(void *unused) {
 }
 
 static void start_keeper(void) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   bool start = has_work() && !keeper_runs;
   keeper_runs |= start;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   if (!start)
     return;
   if (thread_start(NULL, keeper, NULL) == 0)
     return;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   keeper_runs = false;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
 }
 
 /* What the rest of the room asks. */
@@ -315,29 +316,29 @@ static bool put(struct slab **link, const char *slot, uint64_t bytes) {
 
 void slabs_put(void *slot, uint64_t bytes) {
   struct slab **link = &slabs;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   while (*link && ((char *)slot < (*link)->memory || (char *)slot >= (*link)->memory + (*link)->bytes))
     link = &(*link)->next;
   bool left = *link && put(link, slot, bytes);
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   if (left)
     start_keeper();
 }
 
 void slabs_prepare(uint64_t bytes) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   prepared_bytes = bytes;
   renewing |= any_lost();
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   start_keeper();
 }
 
 void slabs_set_tight(bool now_tight) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   tight = now_tight;
   if (tight)
     leave_all_idle();
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   start_keeper();
 }
 
@@ -348,7 +349,7 @@ static uint64_t due_ns(const struct slab *slab) {
 
 uint64_t slabs_trim(uint64_t now_ns) {
   uint64_t next_ns = UINT64_MAX;
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   uint64_t staying = pinned_bytes;
   for (struct slab *slab = leaving; slab; slab = slab->next)
     staying -= slab->bytes;
@@ -363,33 +364,33 @@ uint64_t slabs_trim(uint64_t now_ns) {
     next_ns = spare && due < next_ns ? due : next_ns;
     link = &(*link)->next;
   }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   start_keeper();
   return next_ns;
 }
 
 void slabs_context_gone(CUcontext context) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   for (struct slab *slab = slabs; slab; slab = slab->next)
     if (slab->context == context) {
       slab->context = NULL;
       slab->lost = renewing = true;
     }
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   start_keeper();
 }
 
 uint64_t slabs_pinned_bytes(void) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   uint64_t bytes = pinned_bytes;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return bytes;
 }
 
 uint64_t slabs_used_bytes(void) {
-  pthread_mutex_lock(&lock);
+  lock_take(&lock);
   uint64_t bytes = used_bytes;
-  pthread_mutex_unlock(&lock);
+  lock_release(&lock);
   return bytes;
 }
 

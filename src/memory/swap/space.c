@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 
+#include "common/lock.h"
 #include "memory/budget.h"
 #include "memory/device.h"
 #include "memory/swap/slabs.h"
@@ -18,7 +19,6 @@ static void set_up(void) {
                                .device = (CUdevice)(i % DEVICES),
                                .backing = stays ? BACKING_PINNED : BACKING_SWAP,
                                .open = stays};
-    condition_init(&spaces[i].changed);
   }
 }
 
@@ -35,16 +35,16 @@ struct space *space_staying(CUdevice device) {
 }
 
 void space_lock(struct space *space) {
-  pthread_mutex_lock(&space->turn);
-  pthread_mutex_lock(&space->lock);
-  pthread_mutex_unlock(&space->turn);
+  lock_take(&space->turn);
+  lock_take(&space->lock);
+  lock_release(&space->turn);
 }
 
 bool space_try_lock(struct space *space) {
-  if (pthread_mutex_trylock(&space->turn) != 0)
+  if (!lock_try(&space->turn))
     return false;
-  bool locked = pthread_mutex_trylock(&space->lock) == 0;
-  pthread_mutex_unlock(&space->turn);
+  bool locked = lock_try(&space->lock);
+  lock_release(&space->turn);
   return locked;
 }
 
@@ -61,7 +61,7 @@ void space_unlock(struct space *space) {
   bool resized = space->resized && atomic_load(&space->expecting);
   space->refund_bytes = 0;
   space->resized = false;
-  pthread_mutex_unlock(&space->lock);
+  lock_release(&space->lock);
   budget_release(space->device, space->backing, refund_bytes);
   if (resized)
     space_prepare_host();

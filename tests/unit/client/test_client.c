@@ -2,10 +2,17 @@
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "../suite.h"
 #include "client/client.h"
 #include "client/state.h"
+#include "common/clock.h"
 #include "fork.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
@@ -60,6 +67,9 @@ void gate_let_pass(CUdevice device, uint64_t calls) { (void)device, (void)calls;
 bool gate_lets_pass(CUdevice device) { return device != 0; }
 uint64_t gate_pulses(CUdevice device) { return (uint64_t)device; }
 uint32_t gate_waiting(CUdevice device) { return (uint32_t)device; }
+void gate_wait_begin(CUdevice device, uint32_t what) { (void)device, (void)what; }
+void gate_wait_end(void) {}
+uint32_t gate_waits(CUdevice device, uint32_t what) { return device ? what : 0; }
 uint64_t gate_reached_from(CUdevice device) { return (uint64_t)device; }
 bool gate_is_kept(CUdevice device) { return device != 0; }
 void watch_attach(CUdevice device, struct gs_meter *page, int err) { (void)device, (void)page, (void)err; }
@@ -87,6 +97,7 @@ bool contexts_any(CUdevice device, void (*action)(void *argument), void *argumen
 }
 void contexts_synchronize(CUdevice device) { (void)device; }
 bool streams_idle(CUdevice device) { return device == 0; }
+enum streams_state streams_ask(CUdevice device) { return device ? STREAMS_UNKNOWN : STREAMS_FINISHED; }
 unsigned capture_count(void) { return 0; }
 void capture_forbid(void) {}
 void capture_allow(void) {}
@@ -156,7 +167,6 @@ START_TEST(a_grant_never_waits_for_the_memory) {
   struct gpu *gpu = client_gpu(0);
   locked = true;
   pthread_mutex_lock(&client.lock);
-  condition_init(&client.memory_changed);
   client_attach_device(gpu, 0);
   handover_begin_at_once(gpu);
   ck_assert(!open && gpu->grant_pending); /* for the worker */
@@ -180,9 +190,170 @@ START_TEST(what_was_allocated_just_before_the_grant_must_be_there_too) {
 }
 END_TEST
 
+/* ---- threads of the program, which may be cancelled, and fork in signal handlers ---- */
+
+static _Atomic int stage;
+
+static void *be_cancelled_with_the_lock(void *unused) {
+  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+  lock_take(&client.lock);
+  stage = 1;
+  while (stage == 1)
+    sched_yield();
+  stage = 3;
+  lock_release(&client.lock);
+  for (;;)
+    pause();
+  return unused;
+}
+
+/* The wrapper of this test's pthread_create starts no threads. */
+int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+/* Not by its result: this is NULL where a C library cancels at the moment at which it may again. */
+static void check_cancelled(pthread_t thread) {
+  pthread_join(thread, NULL);
+  ck_assert_int_eq(pthread_mutex_trylock(&client.lock), 0);
+  pthread_mutex_unlock(&client.lock);
+}
+
+START_TEST(nobody_is_cancelled_with_a_lock) {
+  pthread_t thread;
+  stage = 0;
+  __real_pthread_create(&thread, NULL, be_cancelled_with_the_lock, NULL);
+  while (stage != 1)
+    sched_yield();
+  pthread_cancel(thread);
+  stage = 2;
+  check_cancelled(thread);
+  ck_assert_int_eq(stage, 3);
+}
+END_TEST
+
+static void *be_cancelled_in_a_wait(void *unused) {
+  lock_take(&client.lock);
+  while (stage < 2) {
+    stage = 1;
+    condition_wait(&client.memory_changed, &client.lock, UINT64_MAX);
+  }
+  stage = 3;
+  lock_release(&client.lock);
+  for (;;)
+    pthread_testcancel();
+  return unused;
+}
+
+START_TEST(a_wait_is_no_cancellation_point) {
+  pthread_t thread;
+  stage = 0;
+  __real_pthread_create(&thread, NULL, be_cancelled_in_a_wait, NULL);
+  while (stage != 1)
+    sched_yield();
+  pthread_cancel(thread);
+  lock_take(&client.lock);
+  stage = 2;
+  condition_wake_all(&client.memory_changed);
+  lock_release(&client.lock);
+  check_cancelled(thread);
+  ck_assert_int_eq(stage, 3);
+}
+END_TEST
+
+START_TEST(a_wait_has_a_deadline) {
+  lock_take(&client.lock);
+  ck_assert(!condition_wait(&client.memory_changed, &client.lock, 1));
+  while (condition_wait(&client.memory_changed, &client.lock, clock_now_ns() + NS_PER_MS))
+    ;
+  lock_release(&client.lock);
+}
+END_TEST
+
+static sigjmp_buf out;
+static void jump(int number) {
+  (void)number;
+  siglongjmp(out, 1);
+}
+
+static void *jump_out_of_a_wait(void *unused) {
+  if (sigsetjmp(out, 1) == 0) {
+    lock_take(&client.lock);
+    stage = 1;
+    for (;;)
+      condition_wait(&client.memory_changed, &client.lock, UINT64_MAX);
+  }
+  stage = 3;
+  lock_take(&client.lock); /* nothing is left behind: neither the lock nor that there is no cancellation */
+  lock_release(&client.lock);
+  stage = 4;
+  for (;;)
+    pause();
+  return unused;
+}
+
+START_TEST(a_wait_may_be_left_by_a_jump) {
+  pthread_t thread;
+  sigaction(SIGUSR1, &(struct sigaction){.sa_handler = jump}, NULL);
+  stage = 0;
+  __real_pthread_create(&thread, NULL, jump_out_of_a_wait, NULL);
+  while (stage != 1)
+    sched_yield();
+  lock_take(&client.lock); /* so it waits, or is about to, without the lock */
+  pthread_kill(thread, SIGUSR1);
+  while (stage != 3)
+    sched_yield();
+  lock_release(&client.lock);
+  while (stage != 4)
+    sched_yield();
+  pthread_cancel(thread);
+  check_cancelled(thread);
+}
+END_TEST
+
+static int fork_status;
+static void fork_in_handler(int number) {
+  (void)number;
+  client_fork_prepare();
+  pid_t child = fork();
+  if (child == 0) {
+    client_fork_child();
+    lock_take(&client.lock);
+    _exit(client.connected ? 1 : 0);
+  }
+  client_fork_parent();
+  waitpid(child, &fork_status, 0);
+}
+
+static void check_fork_over(pthread_mutex_t *lock) {
+  lock_take(lock);
+  fork_status = -1;
+  raise(SIGUSR1);
+  ck_assert_int_eq(fork_status, 0);
+  ck_assert_int_eq(pthread_mutex_trylock(lock), EBUSY); /* it is still held */
+  lock_release(lock);
+  ck_assert(lock_try(&client.lock));
+  lock_release(&client.lock);
+  ck_assert(!lock_is_inside());
+}
+
+/* Also where another thread holds this one, and waits for that one. */
+START_TEST(a_signal_handler_may_fork_over_a_lock) {
+  static pthread_mutex_t another = PTHREAD_MUTEX_INITIALIZER;
+  sigaction(SIGUSR1, &(struct sigaction){.sa_handler = fork_in_handler}, NULL);
+  check_fork_over(&client.lock);
+  check_fork_over(&another);
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {
-      what_was_allocated_just_before_the_grant_must_be_there_too, without_a_worker_the_gate_opens_at_once,
-      without_a_worker_memory_comes_before_the_gate_opens, a_grant_never_waits_for_the_memory, NULL};
+  const TTest *const tests[] = {nobody_is_cancelled_with_a_lock,
+                                a_wait_is_no_cancellation_point,
+                                a_wait_has_a_deadline,
+                                a_wait_may_be_left_by_a_jump,
+                                a_signal_handler_may_fork_over_a_lock,
+                                what_was_allocated_just_before_the_grant_must_be_there_too,
+                                without_a_worker_the_gate_opens_at_once,
+                                without_a_worker_memory_comes_before_the_gate_opens,
+                                a_grant_never_waits_for_the_memory,
+                                NULL};
   return suite_main("client", tests, set_up, tear_down);
 }

@@ -1,11 +1,16 @@
 /* test_gate.c - the gate alone: who may pass, what closing waits for, pulses, captures, forks. */
 #include <check.h>
 #include <errno.h>
+#include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -84,6 +89,23 @@ static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *status) {
   return CUDA_SUCCESS;
 }
 static CUstream stream_on(int device) { return (CUstream)(intptr_t)(100 + device); }
+
+/* A store that another processor has not made visible yet, until a barrier has it do so. */
+static _Atomic uintptr_t *stored;
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
+long __wrap_syscall(long number, ...) {
+  long arguments[6];
+  va_list list;
+  va_start(list, number);
+  for (int i = 0; i < 6; i++)
+    arguments[i] = va_arg(list, long);
+  va_end(list);
+  if (number == SYS_membarrier && arguments[0] == MEMBARRIER_CMD_PRIVATE_EXPEDITED && stored)
+    atomic_store(stored, 1);
+  return __real_syscall(number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4],
+                        arguments[5]);
+}
 
 static void set_up(void) {
   driver.cuCtxGetDevice = get_device;
@@ -453,6 +475,151 @@ START_TEST(nothing_slips_out_after_closing) {
 }
 END_TEST
 
+/* The other way to lose that race, made to happen. */
+START_TEST(closing_sees_what_was_stored_before_the_barrier) {
+  if (gate_needs_fence)
+    return; /* no membarrier here */
+  gate_add(0);
+  gate_open(0);
+  gate_enter(NULL);
+  gate_leave();
+  stored = &gate_slot->in_flight;
+  if (_i == 0) {
+    ck_assert(!gate_close(0, NS_PER_MS));
+  } else {
+    ck_assert(!gate_revoke_pulse(0, NS_PER_MS));
+  }
+}
+END_TEST
+
+/* ---- calls within calls ---- */
+
+static void *close_gate(void *closed) {
+  gate_close(0, UINT64_MAX);
+  atomic_store((_Atomic bool *)closed, true);
+  return NULL;
+}
+
+static __attribute__((noinline)) void call_within(void) {
+  gate_enter(NULL);
+  ck_assert(gate_in_flight());
+  gate_leave();
+}
+
+START_TEST(a_call_within_a_call_passes_and_leaves_the_outer_one_in_flight) {
+  _Atomic bool closed = false;
+  pthread_t closer;
+  gate_add(0);
+  gate_open(0);
+  gate_enter(NULL);
+  call_within();
+  ck_assert(gate_in_flight());
+  pthread_create(&closer, NULL, close_gate, &closed);
+  while (gate_is_open(0))
+    sched_yield();
+  call_within(); /* it must not wait for the gate, as the closer waits for us */
+  ck_assert(gate_in_flight() && !closed);
+  gate_leave();
+  pthread_join(closer, NULL);
+  ck_assert(closed && !gate_in_flight());
+}
+END_TEST
+
+/* ---- waits and calls that are left in other ways ---- */
+
+static sigjmp_buf out;
+static void jump(int number) {
+  (void)number;
+  siglongjmp(out, 1);
+}
+
+static _Atomic bool jumped;
+static void *wait_until_jump(void *argument) {
+  struct passer *p = argument;
+  if (sigsetjmp(out, 1) == 0)
+    gate_enter_reaching(p->stream, p->reach);
+  atomic_store(&jumped, true);
+  while (!atomic_load(&leave_now))
+    sched_yield();
+  return NULL;
+}
+
+/* The process would ask for the GPU for ever, and never give back the lower one as idle. */
+START_TEST(who_has_jumped_out_of_the_wait_does_not_wait) {
+  struct passer p = {.stream = stream_on(0), .reach = 2};
+  sigaction(SIGUSR1, &(struct sigaction){.sa_handler = jump}, NULL);
+  jumped = leave_now = false;
+  gate_add(0);
+  gate_add(1);
+  gate_open(0);
+  pthread_create(&p.thread, NULL, wait_until_jump, &p);
+  await_waiting(1, 1);
+  ck_assert(gate_is_kept(0));
+  pthread_kill(p.thread, SIGUSR1);
+  while (!atomic_load(&jumped))
+    sched_yield();
+  gate_open(1);
+  ck_assert(gate_close(1, NS_PER_S));
+  ck_assert_uint_eq(gate_waiting(1), 0);
+  ck_assert(!gate_is_kept(0));
+  leave_now = true;
+  pthread_join(p.thread, NULL);
+}
+END_TEST
+
+static void *wait_to_be_cancelled(void *argument) {
+  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+  gate_enter(argument);
+  return argument;
+}
+
+START_TEST(who_was_cancelled_in_the_wait_does_not_wait) {
+  pthread_t thread;
+  void *result;
+  gate_add(0);
+  pthread_create(&thread, NULL, wait_to_be_cancelled, NULL);
+  await_waiting(0, 1);
+  pthread_cancel(thread);
+  pthread_join(thread, &result);
+  ck_assert_ptr_eq(result, PTHREAD_CANCELED);
+  gate_open(0);
+  ck_assert(gate_close(0, NS_PER_S));
+  ck_assert_uint_eq(gate_waiting(0), 0);
+}
+END_TEST
+
+/* The handler of a signal has left the driver's function; natively the next call works, too. */
+START_TEST(a_call_that_was_left_by_a_jump_is_over_with_the_next_one) {
+  gate_add(0);
+  gate_open(0);
+  for (int i = 0; i < 2; i++)
+    gate_enter(NULL);
+  gate_leave();
+  ck_assert(!gate_in_flight());
+  ck_assert(gate_close(0, NS_PER_S));
+}
+END_TEST
+
+static void *wait_for_room(void *unused) {
+  gate_wait_begin(0, GATE_WAIT_ROOM);
+  return unused;
+}
+
+START_TEST(other_waits_end_with_their_thread_or_an_opening) {
+  pthread_t thread;
+  gate_add(0);
+  gate_wait_begin(0, GATE_WAIT_ROOM | GATE_WAIT_TURN);
+  ck_assert_uint_eq(gate_waits(0, GATE_WAIT_TURN), 1);
+  ck_assert_uint_eq(gate_waits(1, GATE_WAIT_TURN), 0);
+  ck_assert_uint_eq(gate_waits(0, GATE_WAIT_LIMIT), 0);
+  gate_open(0);
+  ck_assert_uint_eq(gate_waits(0, GATE_WAIT_ROOM | GATE_WAIT_TURN), 0);
+  pthread_create(&thread, NULL, wait_for_room, NULL);
+  pthread_join(thread, NULL);
+  ck_assert_uint_eq(gate_waits(0, GATE_WAIT_ROOM), 0);
+}
+END_TEST
+
 static void *die_inside(void *argument) {
   gate_enter(argument);
   pthread_exit(NULL); /* as a thread that is cancelled inside the driver */
@@ -563,6 +730,12 @@ int main(void) {
   tcase_add_test(tests, a_revoked_pulse_lets_nobody_pass);
   tcase_add_test(tests, closing_waits_for_calls_in_flight);
   tcase_add_loop_test(tests, nothing_slips_out_after_closing, 0, 2);
+  tcase_add_loop_test(tests, closing_sees_what_was_stored_before_the_barrier, 0, 2);
+  tcase_add_test(tests, a_call_within_a_call_passes_and_leaves_the_outer_one_in_flight);
+  tcase_add_test(tests, who_has_jumped_out_of_the_wait_does_not_wait);
+  tcase_add_test(tests, who_was_cancelled_in_the_wait_does_not_wait);
+  tcase_add_test(tests, a_call_that_was_left_by_a_jump_is_over_with_the_next_one);
+  tcase_add_test(tests, other_waits_end_with_their_thread_or_an_opening);
   tcase_add_test(tests, a_thread_that_died_inside_is_not_waited_for);
   tcase_add_test(tests, without_memory_each_call_is_waited_for);
   tcase_add_test(tests, without_memory_threads_wait_for_a_slot);

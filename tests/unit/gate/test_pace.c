@@ -46,10 +46,9 @@ static struct {
 
 static CUstreamCaptureMode mode;
 
-int __wrap_nanosleep(const struct timespec *, struct timespec *);
-int __wrap_nanosleep(const struct timespec *time, struct timespec *left) {
-  (void)time, (void)left;
-  play.slept++;
+long __wrap_syscall(long number, ...);
+long __wrap_syscall(long number, ...) {
+  play.slept += number == SYS_clock_nanosleep;
   return 0;
 }
 

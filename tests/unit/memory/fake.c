@@ -25,11 +25,13 @@ bool fake_gate_open = true;
 static struct gate_slot slot;
 __thread struct gate_slot *gate_slot = &slot;
 _Atomic uint32_t gate_all_open = 1;
-bool gate_needs_fence;
+_Atomic bool gate_needs_fence;
 
 const struct settings *settings(void) { return &set; }
 void fake_set_memory(enum memory_mode mode) { set.memory = mode; }
-void gate_enter_slow(CUstream stream, uint64_t reach) { (void)stream, (void)reach; }
+void gate_enter_slow(CUstream stream, uint64_t reach, uintptr_t frame) {
+  (void)stream, (void)reach, (void)frame;
+}
 bool gate_try_enter(CUstream stream) {
   (void)stream;
   return fake_gate_open;

@@ -1,0 +1,168 @@
+/* test_contexts.c - the end of a primary context while others are inside it. The driver is played. */
+#include <check.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "../suite.h"
+#include "client/client.h"
+#include "gate/capture.h"
+#include "gate/contexts.h"
+#include "gate/pace.h"
+#include "gate/streams.h"
+#include "interpose/driver.h"
+#include "interpose/hooks.h"
+#include "memory/memory.h"
+#include "meter/samples.h"
+
+/* ---- the rest of the library ---- */
+
+struct driver driver;
+
+static _Atomic unsigned references; /* of the primary context, as the driver counts */
+static const CUcontext primary = (CUcontext)0x1000;
+
+void client_attach(CUdevice device) { (void)device; }
+void streams_context_gone(CUcontext context) { (void)context; }
+void capture_context_gone(CUcontext context) { (void)context; }
+void pace_context_gone(CUcontext context) { (void)context; }
+void samples_context_gone(CUcontext context) { (void)context; }
+void memory_context_gone(CUcontext context) { (void)context; }
+void memory_context_leaving(CUcontext context) { (void)context; }
+void memory_context_left(CUcontext context) { (void)context; }
+void memory_context_destroyed(CUcontext context) { (void)context; }
+void memory_green_context_destroyed(CUcontext context, CUcontext beneath) { (void)context, (void)beneath; }
+
+static CUresult retain(CUcontext *context, CUdevice device) {
+  (void)device;
+  references++;
+  *context = primary;
+  return CUDA_SUCCESS;
+}
+static CUresult release(CUdevice device) {
+  (void)device;
+  references--;
+  return CUDA_SUCCESS;
+}
+static CUresult reset(CUdevice device) {
+  (void)device;
+  references = 0;
+  return CUDA_SUCCESS;
+}
+static CUresult get_state(CUdevice device, unsigned int *flags, int *active) {
+  (void)device;
+  *flags = 0;
+  *active = references > 0;
+  return CUDA_SUCCESS;
+}
+static CUresult push(CUcontext context) { return context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT; }
+static CUresult pop(CUcontext *context) {
+  *context = primary;
+  return CUDA_SUCCESS;
+}
+
+static void set_up(void) {
+  driver.cuDevicePrimaryCtxRetain = retain;
+  driver.cuDevicePrimaryCtxRelease = driver.cuDevicePrimaryCtxRelease_v2 = release;
+  driver.cuDevicePrimaryCtxReset = driver.cuDevicePrimaryCtxReset_v2 = reset;
+  driver.cuDevicePrimaryCtxGetState = get_state;
+  driver.cuCtxPushCurrent_v2 = push;
+  driver.cuCtxPopCurrent_v2 = pop;
+  contexts_fork_child();
+  references = 0;
+}
+
+static void tear_down(void) {}
+
+/* ---- a visitor that stays inside, and a thread that ends the context ---- */
+
+static _Atomic bool inside, may_leave;
+static bool stay(CUcontext context, void *argument) {
+  (void)context, (void)argument;
+  inside = true;
+  while (!may_leave)
+    sched_yield();
+  return true;
+}
+
+static void *visit(void *unused) {
+  contexts_each(0, stay, NULL);
+  return unused;
+}
+
+static pthread_t start_visit(void) {
+  pthread_t thread;
+  inside = may_leave = false;
+  pthread_create(&thread, NULL, visit, NULL);
+  while (!inside)
+    sched_yield();
+  return thread;
+}
+
+static _Atomic bool ended;
+static void *end_context(void *hook) {
+  ck_assert_int_eq(((CUresult(*)(CUdevice))hook)(0), CUDA_SUCCESS);
+  ended = true;
+  return NULL;
+}
+
+static void retain_times(unsigned times) {
+  for (CUcontext context; times; times--)
+    ck_assert_int_eq(hook_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+}
+
+START_TEST(a_release_that_is_not_the_last_waits_for_nobody) {
+  retain_times(2);
+  pthread_t visitor = start_visit();
+  ck_assert_int_eq(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+  may_leave = true;
+  pthread_join(visitor, NULL);
+  ck_assert_int_eq(contexts_device(primary), 0);
+}
+END_TEST
+
+/* Others meanwhile retain it, or ask for that of another device: no lock is held. */
+START_TEST(the_last_release_waits_for_those_inside) {
+  pthread_t end;
+  CUresult (*const hook)(CUdevice) = _i ? hook_cuDevicePrimaryCtxReset_v2 : hook_cuDevicePrimaryCtxRelease_v2;
+  retain_times(1);
+  pthread_t visitor = start_visit();
+  ended = false;
+  pthread_create(&end, NULL, end_context, (void *)hook);
+  for (int i = 0; i < 1000; i++)
+    sched_yield();
+  ck_assert(!ended && references == 1);
+  retain_times(1); /* so it is not the last one any more; but a reset is the end in any case */
+  may_leave = true;
+  pthread_join(visitor, NULL);
+  pthread_join(end, NULL);
+  ck_assert_int_eq(contexts_device(primary), _i ? -1 : 0);
+  if (_i == 0)
+    ck_assert_int_eq(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+  ck_assert_uint_eq(references, 0);
+  ck_assert_int_eq(contexts_device(primary), -1);
+}
+END_TEST
+
+/* Of what holds it besides we need not know. */
+START_TEST(a_context_that_others_hold_stays) {
+  retain_times(1);
+  references++;
+  ck_assert_int_eq(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+  ck_assert_int_eq(contexts_device(primary), 0);
+  ck_assert_int_eq(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+  ck_assert_int_eq(contexts_device(primary), -1);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("contexts");
+  TCase *tests = tcase_create("contexts");
+  tcase_add_checked_fixture(tests, set_up, tear_down);
+  tcase_set_timeout(tests, 30);
+  tcase_add_test(tests, a_release_that_is_not_the_last_waits_for_nobody);
+  tcase_add_loop_test(tests, the_last_release_waits_for_those_inside, 0, 2);
+  tcase_add_test(tests, a_context_that_others_hold_stays);
+  suite_add_tcase(suite, tests);
+  return suite_run(suite);
+}
