@@ -261,7 +261,8 @@ enum gs_refusal sched_job_why_refused(const struct sched_job *job, uint64_t tota
     return GS_REFUSAL_LIMIT;
   if (pinned_bytes > job->pinned_bytes && pinned_bytes > pinned_room_bytes(job))
     return GS_REFUSAL_PINNED;
-  return !job->managed && total_bytes > fitting_bytes(job) ? GS_REFUSAL_CAPACITY : GS_REFUSAL_SPENT;
+  bool exceeds = !job->managed && total_bytes > add_u64(fitting_bytes(job), job->paging_bytes);
+  return exceeds ? GS_REFUSAL_CAPACITY : GS_REFUSAL_SPENT;
 }
 
 bool books_update_tight(struct scheduler *scheduler) {

@@ -151,8 +151,8 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
 
 void scheduler_attach(struct sched_gpu *gpu, struct sched_job *job, const struct sched_attach *attach,
                       uint64_t now_ns, struct sched_change *change) {
+  overhead_explain(gpu, attach->resident_bytes, change); /* first: it decides whether there is room for all */
   admit_job(gpu, job, attach, now_ns, change);
-  overhead_explain(gpu, attach->resident_bytes, change);
   turns_update(gpu, now_ns, change); /* its memory may be what makes turns begin */
   if (!gpu->serialized && job->state == GS_JOB_IDLE)
     turns_grant(gpu, job, now_ns, change);

@@ -8,11 +8,12 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
+
 #define TRIES 20
-#define PAUSE_NS 50000000
+#define PAUSE_NS (50 * NS_PER_MS)
 
 /* What the process was given from outside, by taskset or nice: as it is when the library is loaded. A program
  * that later sets a thread's means that thread. */
@@ -74,7 +75,7 @@ int thread_start(pthread_t *thread, void *(*body)(void *), void *argument) {
 int thread_start_needed(void *(*body)(void *), void *argument) {
   int err = thread_start(NULL, body, argument);
   for (int tries = 1; err == -EAGAIN && tries < TRIES; tries++) {
-    nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    clock_sleep(PAUSE_NS);
     err = thread_start(NULL, body, argument);
   }
   return err;

@@ -6,7 +6,6 @@
 #include "memory/physical.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "client/client.h"
 #include "common/clock.h"
@@ -126,7 +125,7 @@ bool physical_again(CUresult result, CUdevice device, uint64_t bytes, struct phy
     budget_await(device, bytes);
     client_memory_short(device, lacks_bytes);
   }
-  nanosleep(&(struct timespec){.tv_nsec = (long)patience->pause_ns}, NULL);
+  clock_sleep(patience->pause_ns);
   patience->pause_ns = patience->pause_ns * 2 < LONGEST_PAUSE_NS ? patience->pause_ns * 2 : LONGEST_PAUSE_NS;
   return !tells || client_room_await(device, bytes, patience->refused_ns + REFUSED_NS);
 }
