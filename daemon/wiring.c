@@ -302,12 +302,11 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
   reply.status = scheduler_memory_request(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes,
                                           now_ns, &change, &granted_bytes);
   reply.mem_reply.granted_bytes = granted_bytes;
-  if (reply.status < 0)
-    if (reply.status < 0) {
-      reply.mem_reply.why =
-          sched_job_why_refused(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes);
-      scheduler_memory_paging(&attachment->job, paging_bytes);
-    }
+  if (reply.status < 0) {
+    reply.mem_reply.why =
+        sched_job_why_refused(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes);
+    scheduler_memory_paging(&attachment->job, paging_bytes);
+  }
   daemon_execute(&change, now_ns);
   peer_send(attachment->peer, &reply);
   if (reply.status < 0)

@@ -28,7 +28,6 @@ static void put_end(json_t *object, const struct gs_msg *begin, const struct gs_
   json_put_number(object, "turns", event->event.end.turns);
 }
 
-/* What only some kinds have. */
 static const char *refusal_name(unsigned why) {
   static const char *const names[] = {
 #define X(name, value, word) [value] = word,
@@ -38,6 +37,7 @@ static const char *refusal_name(unsigned why) {
   return names[why < sizeof names / sizeof *names ? why : GS_REFUSAL_UNKNOWN];
 }
 
+/* What only some kinds have. */
 static void put_turn(json_t *object, const struct gs_msg *event) {
   uint64_t bytes = event->event.turn.bytes, ns = event->event.turn.ns;
   switch (event->event.kind) {

@@ -497,12 +497,12 @@ static uint64_t run_timers(void) {
 static void *connection_run(void *unused) {
   thread_begin("gpushare");
   for (;;) {
-    uint32_t seen = atomic_load(&events);
+    uint32_t seen = atomic_load(&events); /* before anything is looked at: what comes later moves it */
+    receive_all();
     attach_all();
     uint64_t next_ns = run_timers(), now_ns = clock_now_ns();
     if (next_ns > now_ns)
       futex_wait(&events, seen, next_ns == UINT64_MAX ? UINT64_MAX : next_ns - now_ns);
-    receive_all();
   }
   return unused;
 }

@@ -132,6 +132,7 @@ static void receive(void) {
     post.letter_count++;
     client_wake();
   } else {
+    page_unmap(letter->page);
     end(letter->err);
   }
 }
@@ -165,6 +166,8 @@ static void *receiver_run(void *unused) {
 
 /* The caller has the lock, which neither thread takes before it is ready. */
 int post_start(void) {
+  if (atomic_load(&readiness) == READY)
+    return 0;
   atomic_store(&readiness, STARTING);
   int err = thread_start_needed(receiver_run, NULL);
   if (err < 0)
@@ -226,4 +229,5 @@ void post_flush(uint64_t deadline_ns) {
 void post_fork_child(void) {
   descriptor_close(&post.socket);
   post = (struct post){.socket = DESCRIPTOR_NONE};
+  atomic_store(&readiness, STARTING);
 }

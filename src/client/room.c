@@ -144,14 +144,13 @@ static bool lacks_no_room(CUdevice device) {
 }
 
 static void make_room(struct filling *filling, CUdevice device, uint64_t now_ns) {
-  uint64_t random = now_ns + (uint64_t)getpid(); /* who have met once shall not come back together */
+  uint64_t random = now_ns + (uint64_t)getpid(); /* two that have met shall not come back together */
   filling->short_since_ns = 0;
   filling->away_until_ns = now_ns + splitmix_next(&random) % FILL_PAUSE_NS;
   filling->again_by_ns = now_ns + FILL_AGAIN_NS;
   if (!filling->said)
     log_warn("GPU %d: no daemon, and no room on the card for all of this program's memory beside others': it "
-             "waits "
-             "until they have ended, or a daemon is there",
+             "waits until they have ended, or a daemon is there",
              device);
   filling->said = true;
 }

@@ -18,7 +18,6 @@
 
 struct condition {
   _Atomic uint32_t changes; /* futex */
-  _Atomic uint32_t waiting; /* threads, or more than that: a jump leaves its own behind */
 };
 
 /* Wait, the lock held, until woken or past deadline_ns (UINT64_MAX: none), or for no reason. False once the
@@ -27,12 +26,10 @@ static inline bool condition_wait(struct condition *condition, pthread_mutex_t *
   int saved = errno;
   uint32_t seen = atomic_load(&condition->changes);
   uint64_t now_ns = deadline_ns == UINT64_MAX ? 0 : clock_now_ns();
-  atomic_fetch_add(&condition->waiting, 1);
   lock_release(lock);
   if (now_ns < deadline_ns)
     futex_wait(&condition->changes, seen, deadline_ns == UINT64_MAX ? UINT64_MAX : deadline_ns - now_ns);
   lock_take(lock);
-  atomic_fetch_sub(&condition->waiting, 1);
   errno = saved;
   return deadline_ns == UINT64_MAX || atomic_load(&condition->changes) != seen ||
          clock_now_ns() < deadline_ns;
@@ -41,8 +38,7 @@ static inline bool condition_wait(struct condition *condition, pthread_mutex_t *
 /* With the lock held. */
 static inline void condition_wake_all(struct condition *condition) {
   atomic_fetch_add(&condition->changes, 1);
-  if (atomic_load(&condition->waiting))
-    futex_wake(&condition->changes, INT32_MAX);
+  futex_wake(&condition->changes, INT32_MAX);
 }
 
 #endif

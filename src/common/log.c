@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/descriptor.h"
+#include "common/lock.h"
 
 #ifndef RWF_NOWAIT
 #define RWF_NOWAIT 8
@@ -172,6 +173,7 @@ static bool write_as_guest(const char *text, size_t length) {
   sigset_t raised, before, pending;
   if (!descriptor_is_ours(&given))
     return false;
+  lock_enter(); /* poll, send and write are cancellation points: the caller may have something to undo */
   sigemptyset(&raised);
   sigaddset(&raised, SIGPIPE);
   sigaddset(&raised, SIGXFSZ);
@@ -187,6 +189,7 @@ static bool write_as_guest(const char *text, size_t length) {
     sigtimedwait(&only, NULL, &(struct timespec){0});
   }
   pthread_sigmask(SIG_SETMASK, &before, NULL);
+  lock_leave();
   return n > 0;
 }
 

@@ -59,18 +59,25 @@ static void sweep(void) {
   atomic_store(&sweep_count, 2 * used + 16);
 }
 
-static struct gate_slot *reuse_slot(int32_t tid) {
+/* The slot that has this number for a thread becomes one of the thread `tid`. Its last thread may never have
+ * left. */
+static struct gate_slot *take_slot(int32_t number, int32_t tid) {
   for (struct gate_slot *slot = atomic_load_explicit(&slots, memory_order_acquire); slot; slot = slot->next) {
-    int32_t free = 0;
-    if (!atomic_compare_exchange_strong(&slot->thread, &free, tid))
+    int32_t was = number;
+    if (!atomic_compare_exchange_strong(&slot->thread, &was, tid))
       continue;
-    /* Its last thread may never have left. */
     atomic_store_explicit(&slot->in_flight, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->waits, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->calls, calls_of(slot), memory_order_relaxed);
     return slot;
   }
   return NULL;
+}
+
+/* A thread that has none yet may have the number of one that has ended: that one's slot first. */
+static struct gate_slot *reuse_slot(int32_t tid) {
+  struct gate_slot *slot = take_slot(tid, tid);
+  return slot ? slot : take_slot(0, tid);
 }
 
 /* NULL: memory is out, and so is what is kept for that. */

@@ -54,8 +54,7 @@ static struct reach box_at(CUdeviceptr base, uint64_t pitch, uint64_t rows, uint
   uint64_t first = add(multiply(add(multiply(z, rows), y), pitch), x);
   uint64_t last_row = add(multiply(box->depth - 1, rows), box->height - 1);
   uint64_t end = add(add(first, multiply(last_row, pitch)), box->width);
-  struct reach reach = reach_range(base, end);
-  return reach;
+  return reach_range(base, end);
 }
 
 struct reach reach_set(CUdeviceptr to, uint64_t pitch, uint64_t element_bytes, uint64_t width,

@@ -9,10 +9,11 @@
  *   locked    the stream waits, in a host function, for another thread, which launches first; a third thread,
  *             which launches as well, gets to run late
  *   allocated the stream waits, in a host function, for another thread, which allocates first
- *   recorded  the stream waits, in a host function, for another thread, which records and launches a graph
- * first let_go    a per-thread stream waits, in a host function, for another thread, which first gives up one
- * of two holds on the primary context called    a launch is called back by the driver, and launches there,
- * once there has been the line; says "inner", and the outer launch ends after another line
+ *   recorded  the stream waits, in a host function, for another thread, which records and launches a graph first
+ *   let_go    a per-thread stream waits, in a host function, for another thread, which first gives up one of
+ *             two holds on the primary context
+ *   called    a launch is called back by the driver, and launches there, once there has been the line; says
+ *             "inner", and the outer launch ends after another line
  */
 #include <pthread.h>
 #include <sched.h>
