@@ -35,6 +35,10 @@
 #define IDLE_MIN_NS (2 * NS_PER_MS)
 #define IDLE_MAX_NS (500 * NS_PER_MS)
 
+/* Where there are streams that can't be asked, so many looks without a call count as idle: waiting for these
+ * streams would keep the worker from its orders. */
+#define UNKNOWN_LOOKS 10
+
 /* Why DROP_LOCK is not answered yet. Lock held. */
 static void tell_state(struct gpu *gpu) {
   struct gs_msg msg = wire_msg(GS_CLIENT_STATE, (uint32_t)gpu->device);
@@ -319,6 +323,13 @@ static bool take_up(struct gpu *gpu) {
   return open;
 }
 
+static bool is_quiet(struct gpu *gpu, uint64_t calls) {
+  if (gpu->quiet_calls != calls)
+    gpu->quiet_looks = 0;
+  gpu->quiet_calls = calls;
+  return ++gpu->quiet_looks >= UNKNOWN_LOOKS;
+}
+
 /* True if nothing was submitted since `calls` were counted, and the GPU has finished all that was. */
 static bool is_idle(struct gpu *gpu, uint64_t calls) {
   if (!gate_is_used(gpu->device))
@@ -326,8 +337,9 @@ static bool is_idle(struct gpu *gpu, uint64_t calls) {
   if (gate_calls() != calls || gate_in_flight() || gate_is_kept(gpu->device))
     return false;
   capture_forbid();
-  bool idle = capture_count() == 0 && streams_idle(gpu->device);
+  enum streams_state state = capture_count() ? STREAMS_BUSY : streams_ask(gpu->device);
   capture_allow();
+  bool idle = state == STREAMS_FINISHED || (state == STREAMS_UNKNOWN && is_quiet(gpu, calls));
   return idle && gate_calls() == calls && !gate_in_flight();
 }
 

@@ -38,6 +38,8 @@ struct gpu {
   bool grant_pending; /* open memory and gate, once what is needed is on the card */
   bool drop_pending;
   bool wanted;            /* somebody waits: release when idle */
+  uint64_t quiet_calls;   /* the calls that there had been when it began to look idle, */
+  unsigned quiet_looks;   /* and how often it has looked so since, as far as can be asked */
   bool together;          /* dropped with the rest of its gang: drain, and wait for what comes next */
   uint64_t pass_calls;    /* meanwhile calls pass until there have been so many */
   uint32_t pass_round;    /* of the order to do so */

@@ -17,6 +17,9 @@
 
 #define CAPTURES_MAX 1024
 
+/* Who says that it waits is in the driver after this time. */
+#define WAITS_NS (50 * NS_PER_MS)
+
 /* Protects all below. Never held over a call of the driver. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct condition changed;
@@ -26,6 +29,8 @@ static struct {
 } captures[CAPTURES_MAX]; /* capturing, or about to */
 static unsigned count;
 static unsigned forbidden;
+static unsigned lenient; /* of those that forbid: they wait in the driver, or are about to */
+static uint64_t lenient_since_ns;
 static unsigned awaiting; /* threads in capture_wait_none */
 
 /* Whether there are any concerns everybody who submits. Lock held. */
@@ -34,10 +39,19 @@ static void tell(void) {
   condition_wake_all(&changed);
 }
 
+/* Until when no capture begins, as it stands; 0: one may. Lock held. */
+static uint64_t forbidden_until_ns(void) {
+  if (forbidden > lenient)
+    return UINT64_MAX;
+  uint64_t until_ns = lenient ? lenient_since_ns + WAITS_NS : 0;
+  return until_ns > clock_now_ns() ? until_ns : 0;
+}
+
 /* Streams of one process may be more than the table holds: what does not fit is not waited for. */
 static bool add(CUstream stream, CUcontext context) {
   lock_take(&lock);
-  bool allowed = !forbidden || count > 0; /* within an open capture, another may belong to the same graph */
+  bool allowed = count > 0 || !forbidden ||
+                 !forbidden_until_ns(); /* within an open capture, another may belong to the same graph */
   if (allowed && count < CAPTURES_MAX) {
     captures[count].stream = stream;
     captures[count++].context = context;
@@ -49,8 +63,8 @@ static bool add(CUstream stream, CUcontext context) {
 
 static void wait_allowed(void) {
   lock_take(&lock);
-  while (forbidden && count == 0)
-    condition_wait(&changed, &lock, UINT64_MAX);
+  for (uint64_t until_ns; count == 0 && (until_ns = forbidden_until_ns());)
+    condition_wait(&changed, &lock, until_ns);
   lock_release(&lock);
 }
 
@@ -111,6 +125,20 @@ void capture_allow(void) {
   lock_release(&lock);
 }
 
+void capture_wait_begin(void) {
+  lock_take(&lock);
+  lenient++;
+  lenient_since_ns = clock_now_ns();
+  condition_wake_all(&changed);
+  lock_release(&lock);
+}
+
+void capture_wait_end(void) {
+  lock_take(&lock);
+  lenient--;
+  lock_release(&lock);
+}
+
 bool capture_is_awaited(void) {
   lock_take(&lock);
   bool is = awaiting > 0 && count > 0;
@@ -134,7 +162,7 @@ bool capture_wait_none(uint64_t timeout_ns) {
 
 void capture_fork_child(void) {
   pthread_mutex_init(&lock, NULL);
-  count = forbidden = awaiting = 0;
+  count = forbidden = lenient = awaiting = 0;
 }
 
 /* ---- the hooks ---- */

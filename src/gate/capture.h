@@ -19,6 +19,12 @@ unsigned capture_count(void);
 void capture_forbid(void);
 void capture_allow(void);
 
+/* Within capture_forbid, around a wait for the GPU that may take long: a capture begins soon after all, as
+ * the work may be waiting for its thread. Measured on driver 580: what waits by then does not invalidate it.
+ */
+void capture_wait_begin(void);
+void capture_wait_end(void);
+
 /* Whether somebody waits for open captures to end. */
 bool capture_is_awaited(void);
 

@@ -37,12 +37,21 @@ static struct entry table[CONTEXTS_MAX];
  * one step; it is taken before `lock`, and never held while visitors are waited for. */
 static struct primary {
   pthread_mutex_t lock;
-  unsigned retains; /* the program's own; green contexts hold it, too */
+  CUcontext context; /* NULL: none, or not known */
+  unsigned retains;  /* the program's own; green contexts hold it, too */
 } primaries[GS_GPUS_PER_CLIENT] = {[0 ... GS_GPUS_PER_CLIENT - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static struct entry *find(CUcontext context) {
   for (struct entry *e = table; e < table + CONTEXTS_MAX; e++)
     if (e->context == context)
+      return e;
+  return NULL;
+}
+
+/* Of one that has gone, visitors may still be on their way out. */
+static struct entry *find_free(void) {
+  for (struct entry *e = table; e < table + CONTEXTS_MAX; e++)
+    if (!e->context && e->visitors == 0)
       return e;
   return NULL;
 }
@@ -54,7 +63,7 @@ static void add(CUcontext context, CUdevice device, bool primary) {
   struct entry *e;
   while ((e = find(context)) && e->leaving)
     condition_wait(&changed, &lock, UINT64_MAX);
-  if (!e && (e = find(NULL)))
+  if (!e && (e = find_free()))
     *e = (struct entry){.context = context, .device = device, .primary = primary};
   lock_release(&lock);
   if (!e)
@@ -81,18 +90,29 @@ void contexts_learn_current(void) {
 
 /* ---- visits ---- */
 
+struct tour {
+  CUdevice device;
+  bool wait;    /* for the outcome where one is leaving */
+  bool skipped; /* some are leaving */
+};
+
 /* The first entry of the device from `start` on, so that it stays until visit_end. */
-static struct entry *visit_begin(CUdevice device, struct entry *start) {
+static struct entry *visit_begin(struct tour *tour, struct entry *start, CUcontext *context) {
   struct entry *e = start;
   lock_take(&lock);
-  while (e < table + CONTEXTS_MAX && (!e->context || e->device != device || e->leaving))
-    if (e->context && e->device == device)
+  while (e < table + CONTEXTS_MAX && (!e->context || e->device != tour->device || e->leaving)) {
+    bool leaving = e->context && e->device == tour->device;
+    tour->skipped |= leaving && !tour->wait;
+    if (leaving && tour->wait)
       condition_wait(&changed, &lock, UINT64_MAX);
     else
       e++;
+  }
   e = e < table + CONTEXTS_MAX ? e : NULL;
-  if (e)
+  if (e) {
     e->visitors++;
+    *context = e->context;
+  }
   lock_release(&lock);
   return e;
 }
@@ -104,16 +124,23 @@ static void visit_end(struct entry *e) {
   lock_release(&lock);
 }
 
-bool contexts_each(CUdevice device, bool (*visit)(CUcontext context, void *argument), void *argument) {
+static bool visit_all(struct tour tour, bool (*visit)(CUcontext context, void *argument), void *argument) {
   bool more = true;
-  for (struct entry *e = visit_begin(device, table); e; e = more ? visit_begin(device, e + 1) : NULL) {
-    if (driver.cuCtxPushCurrent_v2(e->context) == CUDA_SUCCESS) {
-      more = visit(e->context, argument);
+  CUcontext context;
+  struct entry *e = visit_begin(&tour, table, &context);
+  while (e) {
+    if (driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
+      more = visit(context, argument);
       driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
     }
     visit_end(e);
+    e = more ? visit_begin(&tour, e + 1, &context) : NULL;
   }
-  return more;
+  return more && !tour.skipped;
+}
+
+bool contexts_each(CUdevice device, bool (*visit)(CUcontext context, void *argument), void *argument) {
+  return visit_all((struct tour){.device = device}, visit, argument);
 }
 
 static bool synchronize(CUcontext context, void *argument) {
@@ -123,7 +150,9 @@ static bool synchronize(CUcontext context, void *argument) {
   return true;
 }
 
-void contexts_synchronize(CUdevice device) { contexts_each(device, synchronize, NULL); }
+void contexts_synchronize(CUdevice device) {
+  visit_all((struct tour){.device = device, .wait = true}, synchronize, NULL);
+}
 
 struct action {
   void (*run)(void *argument);
@@ -138,7 +167,7 @@ static bool run_once(CUcontext context, void *argument) {
 }
 
 bool contexts_any(CUdevice device, void (*run)(void *argument), void *argument) {
-  return !contexts_each(device, run_once, &(struct action){run, argument});
+  return !visit_all((struct tour){.device = device, .wait = true}, run_once, &(struct action){run, argument});
 }
 
 void contexts_fork_child(void) {
@@ -165,7 +194,17 @@ static struct entry *leave_begin(CUcontext context) {
   return e;
 }
 
-/* The same at once, or false. */
+/* Of one that has been destroyed already: too late to wait for visitors. */
+static struct entry *leave_at_once(CUcontext context) {
+  lock_take(&lock);
+  struct entry *e = find(context);
+  if (e)
+    e->leaving = true;
+  lock_release(&lock);
+  return e;
+}
+
+/* The same as leave_begin, at once, or false. */
 static bool leave_try_begin(CUcontext context, struct entry **entry) {
   lock_take(&lock);
   struct entry *e = context ? find(context) : NULL;
@@ -241,17 +280,21 @@ static unsigned attachments_add(CUcontext context, int change) {
   return before;
 }
 
-/* The device's primary context if there is one. */
-static CUcontext primary_of(CUdevice device) {
-  CUcontext context = NULL;
+/* `unsure`: where the driver doesn't say, as after a fault. */
+static bool primary_is_active(CUdevice device, bool unsure) {
   unsigned int flags;
   int active = 0;
-  if (driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active)
-    return NULL;
-  if (driver.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
-    return NULL;
-  driver.cuDevicePrimaryCtxRelease(device);
-  return context;
+  return driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS ? active : unsure;
+}
+
+/* The device's primary context if there is one. Its lock held. The driver is asked for the handle only if it
+ * has come in ways that we don't see: after a fault it tells no handle. */
+static CUcontext primary_of(struct primary *primary, CUdevice device) {
+  if (!primary_is_active(device, primary->context))
+    primary->context = NULL;
+  else if (!primary->context && driver.cuDevicePrimaryCtxRetain(&primary->context, device) == CUDA_SUCCESS)
+    driver.cuDevicePrimaryCtxRelease(device);
+  return primary->context;
 }
 
 static struct primary *primary_at(CUdevice device) {
@@ -273,22 +316,25 @@ static CUresult primary_leave(CUresult (*real)(CUdevice), CUdevice device, bool 
   CUcontext context;
   struct entry *e = NULL;
   lock_take(&primary->lock);
-  while ((context = primary_of(device)) && (reset || primary->retains <= 1) && !leave_try_begin(context, &e))
+  while ((context = primary_of(primary, device)) && (reset || primary->retains <= 1) &&
+         !leave_try_begin(context, &e))
     primary_await(primary, context);
   if (context && reset)
     memory_context_leaving(context);
   CUresult result = real(device);
-  bool gone = context && primary_of(device) != context; /* else others retain it, or the call failed */
+  bool gone = context && !primary_is_active(device, false); /* else others retain it, or the call failed */
   if (gone && !e)
-    e = leave_begin(context); /* it was released in ways that we don't see */
+    e = leave_at_once(context); /* it was released in ways that we don't see */
   if (gone && reset)
     memory_context_left(context);
   else if (gone)
     memory_context_destroyed(context);
   if (result == CUDA_SUCCESS && primary->retains > 0)
     primary->retains--;
-  if (gone)
+  if (gone) {
     primary->retains = 0;
+    primary->context = NULL;
+  }
   leave_end(e, gone);
   lock_release(&primary->lock);
   return result;
@@ -342,6 +388,7 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
   CUresult result = driver.cuDevicePrimaryCtxRetain(pctx, dev);
   if (result == CUDA_SUCCESS) {
     primary->retains++;
+    primary->context = *pctx;
     add(*pctx, dev, true);
   }
   lock_release(&primary->lock);
@@ -389,7 +436,7 @@ static CUresult green_leave(CUgreenCtx green, CUcontext context, CUdevice device
   CUcontext beneath;
   lock_take(&primary->lock);
   for (;;) {
-    beneath = primary_of(device);
+    beneath = primary_of(primary, device);
     if (!leave_try_begin(context, &e)) {
       primary_await(primary, context);
     } else if (primary->retains == 0 && !leave_try_begin(beneath, &p)) {
@@ -401,11 +448,13 @@ static CUresult green_leave(CUgreenCtx green, CUcontext context, CUdevice device
   }
   memory_green_context_destroyed(context, beneath);
   CUresult result = driver.cuGreenCtxDestroy(green);
-  bool beneath_gone = beneath && primary_of(device) != beneath;
+  bool beneath_gone = beneath && !primary_is_active(device, false);
   if (beneath_gone && !p)
-    p = leave_begin(beneath);
-  if (beneath_gone)
+    p = leave_at_once(beneath);
+  if (beneath_gone) {
     memory_context_destroyed(beneath);
+    primary->context = NULL;
+  }
   leave_end(p, beneath_gone);
   leave_end(e, result == CUDA_SUCCESS);
   lock_release(&primary->lock);

@@ -3,7 +3,7 @@
  * work.
  *
  * Threading: any thread. No lock is held while the driver waits. A context that is being destroyed waits for
- * who visits it, and who visits waits for the outcome of a destruction that has begun.
+ * its visitors. For the outcome of a destruction that has begun, contexts_synchronize and contexts_any wait.
  */
 #ifndef GS_CONTEXTS_H
 #define GS_CONTEXTS_H
@@ -19,7 +19,8 @@ CUdevice contexts_device(CUcontext context);
 void contexts_learn_current(void);
 
 /* Call `visit` for each context of the device, current in this thread, until one call returns false.
- * False if one did. */
+ * False if one did, or if some were passed over as they are being destroyed: that may wait for this thread.
+ */
 bool contexts_each(CUdevice device, bool (*visit)(CUcontext context, void *argument), void *argument);
 
 /* Wait until all work submitted to the device's contexts has finished. */

@@ -93,13 +93,6 @@ enum streams_state streams_ask(CUdevice device) {
   return atomic_load(&per_thread_seen) || atomic_load(&incomplete) ? STREAMS_UNKNOWN : STREAMS_FINISHED;
 }
 
-bool streams_idle(CUdevice device) {
-  enum streams_state state = streams_ask(device);
-  if (state == STREAMS_UNKNOWN)
-    contexts_synchronize(device);
-  return state != STREAMS_BUSY;
-}
-
 void streams_fork_child(void) {
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   table = NULL; /* not freed: another thread may have been about to let it grow */

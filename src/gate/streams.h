@@ -22,13 +22,10 @@ static inline CUcontext streams_context(CUstream stream) {
 enum streams_state { STREAMS_FINISHED, STREAMS_BUSY, STREAMS_UNKNOWN };
 
 /* Whether all work submitted to the device has finished, by asking only. Unknown: nothing that can be asked
- * about is unfinished, but there are streams that can't. Call it while no capture is open and none can begin.
+ * about is unfinished, but there are streams that can't. A context that is being destroyed is busy. Call it
+ * while no capture is open and none can begin.
  */
 enum streams_state streams_ask(CUdevice device);
-
-/* The same; it only asks, but for programs that use per-thread default streams, which other threads can't ask
- * about: for these it waits. */
-bool streams_idle(CUdevice device);
 
 /* Moves whenever a stream is gone: until then its handle means the same stream. */
 uint64_t streams_generation(void);

@@ -361,8 +361,6 @@ static void free_due(CUdevice device) {
   lock_release(&lock);
 }
 
-/* Asked with nothing held: it may wait for the end of a context's destruction, which waits for what is held.
- */
 static bool is_idle(CUdevice device) {
   capture_forbid();
   bool idle = capture_count() == 0 && streams_ask(device) == STREAMS_FINISHED;

@@ -9,12 +9,11 @@
 
 static struct scene scene;
 
-/* Its stream waits for a thread that records graphs first: not idle, and whoever waited for the stream, with
- * captures forbidden, would wait for ever. */
-TEST(captures_while_asked) {
+/* With the quantum endless, and another job that waits. */
+static void capture_while_asked(const char *situation) {
   scene_begin(&scene, "small,capacity=32MiB");
   scene_start_daemon(&scene, "--mode", "on", "--tq", "3600", NULL);
-  struct process *holder = scene_start(&scene, NULL, "waiter", "released", NULL);
+  struct process *holder = scene_start(&scene, NULL, "waiter", situation, NULL);
   process_expect(holder, "busy", NULL, 0);
   struct process *job = scene_start(&scene, NULL, "job", "--bytes", "4M", "--rounds", "5", NULL);
   scene_await(&scene, scene_job_waits, job, "the other job waits");
@@ -24,6 +23,30 @@ TEST(captures_while_asked) {
   process_expect(job, "ok", NULL, 0);
   process_wait_exit(job, 0);
   scene_check_no_overlaps(&scene, 0);
+  scene_end(&scene);
+}
+
+/* Its stream waits for a thread that records graphs first: not idle, and whoever waited for the stream, with
+ * captures forbidden, would wait for ever. */
+TEST(captures_while_asked) { capture_while_asked("released"); }
+
+/* Likewise where the stream is one that can't be asked. */
+TEST(captures_beside_a_per_thread_stream) { capture_while_asked("recorded_beside"); }
+
+/* Its captures begin while a free waits for the stream. */
+TEST(captures_beside_a_free) { capture_while_asked("freed"); }
+
+/* Where there are per-thread streams, quiet is all that can be seen. */
+TEST(quiet_beside_a_per_thread_stream) {
+  scene_begin(&scene, "small,capacity=32MiB");
+  scene_start_daemon(&scene, "--mode", "on", "--tq", "3600", NULL);
+  struct process *holder = scene_start(&scene, NULL, "waiter", "quiet", NULL);
+  process_expect(holder, "busy", NULL, 0);
+  process_finish(scene_start(&scene, NULL, "job", "--bytes", "4M", "--rounds", "5", NULL));
+  process_say(holder, "go"); /* ends its rest */
+  process_say(holder, "go");
+  process_expect(holder, "ok", NULL, 0);
+  process_wait_exit(holder, 0);
   scene_end(&scene);
 }
 

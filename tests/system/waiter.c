@@ -9,11 +9,15 @@
  *   locked    the stream waits, in a host function, for another thread, which launches first; a third thread,
  *             which launches as well, gets to run late
  *   allocated the stream waits, in a host function, for another thread, which allocates first
- *   recorded  the stream waits, in a host function, for another thread, which records and launches a graph first
- *   let_go    a per-thread stream waits, in a host function, for another thread, which first gives up one of
- *             two holds on the primary context
+ *   recorded  the stream waits, in a host function, for another thread, which records and launches a graph
+ *             first
+ *   recorded_beside  the same, and it is a per-thread stream that waits
+ *   freed     the same, and meanwhile a third thread frees memory, which waits for that stream
+ *   let_go    a per-thread stream waits, in a host function, for another thread, which first gives up one
+ *             of two holds on the primary context
  *   called    a launch is called back by the driver, and launches there, once there has been the line; says
  *             "inner", and the outer launch ends after another line
+ *   quiet     a per-thread stream has been used, and nothing is done for some seconds
  */
 #include <pthread.h>
 #include <sched.h>
@@ -200,6 +204,46 @@ static void *record_and_go_on(void *unused) {
   return unused;
 }
 
+/* ---- recorded_beside ---- */
+
+static void be_busy_beside(void) { MUST(cuLaunchHostFunc(CU_STREAM_PER_THREAD, await_happened, NULL)); }
+
+static void *rest_and_record(void *unused) {
+  take_time(NS_PER_S / 2); /* long enough to look idle */
+  return record_and_go_on(unused);
+}
+
+/* ---- freed ---- */
+
+static void *free_some(void *words) {
+  MUST(cuCtxSetCurrent(gpu.context));
+  MUST(cuMemFree(*(CUdeviceptr *)words));
+  return NULL;
+}
+
+static void *free_and_record(void *unused) {
+  pthread_t thread;
+  MUST(cuCtxSetCurrent(gpu.context));
+  CUdeviceptr words = gpu_alloc(8 * WORDS);
+  pthread_create(&thread, NULL, free_some, &words);
+  take_time(NS_PER_S / 5); /* it waits by now */
+  record_and_go_on(NULL);
+  pthread_join(thread, NULL);
+  return unused;
+}
+
+/* ---- quiet ---- */
+
+static void use_per_thread_stream(void) {
+  MUST(cuLaunchHostFunc(CU_STREAM_PER_THREAD, happen, NULL));
+  MUST(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+}
+
+static void *await_line(void *unused) {
+  gpu_await_line();
+  return unused;
+}
+
 /* ---- let_go ---- */
 
 static void be_busy_and_hold_twice(void) {
@@ -262,6 +306,9 @@ static const struct situation {
                   {"locked", be_busy_until_happened, launch_all},
                   {"allocated", be_busy_until_happened, allocate_and_go_on},
                   {"recorded", be_busy_until_happened, record_and_go_on},
+                  {"recorded_beside", be_busy_beside, rest_and_record},
+                  {"freed", be_busy_until_happened, free_and_record},
+                  {"quiet", use_per_thread_stream, await_line},
                   {"let_go", be_busy_and_hold_twice, let_go_and_go_on},
                   {"called", be_busy_in_a_call, lead_the_callback}};
 

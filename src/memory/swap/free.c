@@ -14,26 +14,47 @@
 
 struct target {
   CUcontext context;
-  bool found;
+  bool found, refused;
 };
+
+/* Of the context that is current. What it waits for may be a thread that is to begin a capture. */
+static bool synchronize_current(void) {
+  capture_forbid();
+  bool may_wait = capture_count() == 0;
+  if (may_wait) {
+    capture_wait_begin();
+    driver.cuCtxSynchronize(); /* an error is the program's: it will see it itself */
+    capture_wait_end();
+  }
+  capture_allow();
+  return may_wait;
+}
 
 static bool synchronize_if(CUcontext context, void *argument) {
   struct target *target = argument;
   if (target->context && target->context != context)
     return true;
   target->found = true;
-  driver.cuCtxSynchronize(); /* an error is the program's: it will see it itself */
-  return true;
+  target->refused = !synchronize_current();
+  return !target->refused;
 }
 
-/* By way of the table of contexts, which keeps it from being destroyed meanwhile, if it is in there. */
-static void synchronize(CUdevice device, CUcontext context) {
+/* By way of the table of contexts, which keeps it from being destroyed meanwhile, if it is in there. False:
+ * not now, as a capture is open, or the context is being destroyed. */
+static bool synchronize(CUdevice device, CUcontext context) {
   struct target target = {.context = context};
-  contexts_each(device, synchronize_if, &target);
-  if (target.found || !context || driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
-    return;
-  driver.cuCtxSynchronize();
+  bool all = contexts_each(device, synchronize_if, &target);
+  if (target.refused)
+    return false;
+  if (target.found && context)
+    return true;
+  if (!all || !context)
+    return all;
+  if (driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
+    return true;
+  bool finished = synchronize_current();
   driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
+  return finished;
 }
 
 static bool is_open(struct space *space) {
@@ -44,16 +65,9 @@ static bool is_open(struct space *space) {
 }
 
 /* Until no work of the context uses its memory. In a closed space there is none: it has been drained. False:
- * not as long as a capture is open. */
+ * it is to be tried again later. */
 static bool wait_for_work(struct space *space, CUcontext context) {
-  if (!is_open(space))
-    return true;
-  capture_forbid();
-  bool may_wait = capture_count() == 0;
-  if (may_wait)
-    synchronize(space->device, context);
-  capture_allow();
-  return may_wait;
+  return !is_open(space) || synchronize(space->device, context);
 }
 
 static void doom(struct space *space, struct extent *extent) {

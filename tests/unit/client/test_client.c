@@ -96,7 +96,6 @@ bool contexts_any(CUdevice device, void (*action)(void *argument), void *argumen
   return true;
 }
 void contexts_synchronize(CUdevice device) { (void)device; }
-bool streams_idle(CUdevice device) { return device == 0; }
 enum streams_state streams_ask(CUdevice device) { return device ? STREAMS_UNKNOWN : STREAMS_FINISHED; }
 unsigned capture_count(void) { return 0; }
 void capture_forbid(void) {}

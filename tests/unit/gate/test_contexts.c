@@ -33,8 +33,11 @@ void memory_context_left(CUcontext context) { (void)context; }
 void memory_context_destroyed(CUcontext context) { (void)context; }
 void memory_green_context_destroyed(CUcontext context, CUcontext beneath) { (void)context, (void)beneath; }
 
+static _Atomic bool faulted; /* then the driver retains nothing */
 static CUresult retain(CUcontext *context, CUdevice device) {
   (void)device;
+  if (faulted)
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
   references++;
   *context = primary;
   return CUDA_SUCCESS;
@@ -70,6 +73,7 @@ static void set_up(void) {
   driver.cuCtxPopCurrent_v2 = pop;
   contexts_fork_child();
   references = 0;
+  faulted = false;
 }
 
 static void tear_down(void) {}
@@ -155,6 +159,78 @@ START_TEST(a_context_that_others_hold_stays) {
 }
 END_TEST
 
+/* Our count says that it is not the last one. Who is inside has a dead context in hand: too late to wait. */
+START_TEST(an_end_that_was_not_foreseen_waits_for_nobody) {
+  retain_times(2);
+  references--; /* released in a way that we don't see */
+  pthread_t visitor = start_visit(), end;
+  ended = false;
+  pthread_create(&end, NULL, end_context, (void *)hook_cuDevicePrimaryCtxRelease_v2);
+  pthread_join(end, NULL);
+  ck_assert_int_eq(contexts_device(primary), -1);
+  retain_times(1); /* a new one, while the visitor is still in the old one */
+  ck_assert_int_eq(contexts_device(primary), 0);
+  may_leave = true;
+  pthread_join(visitor, NULL);
+  ck_assert_int_eq(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+  ck_assert_int_eq(contexts_device(primary), -1);
+}
+END_TEST
+
+START_TEST(after_a_fault_the_last_release_is_the_end) {
+  retain_times(1);
+  faulted = true;
+  ck_assert_int_eq((_i ? hook_cuDevicePrimaryCtxReset_v2 : hook_cuDevicePrimaryCtxRelease_v2)(0),
+                   CUDA_SUCCESS);
+  ck_assert_int_eq(contexts_device(primary), -1);
+}
+END_TEST
+
+/* ---- a context that is being destroyed ---- */
+
+static const CUcontext other = (CUcontext)0x2000;
+static CUresult create(CUcontext *context, unsigned int flags, CUdevice device) {
+  (void)flags, (void)device;
+  *context = other;
+  return CUDA_SUCCESS;
+}
+
+static CUresult destroy_slowly(CUcontext context) {
+  stay(context, NULL);
+  return CUDA_SUCCESS;
+}
+
+static void *destroy_other(void *unused) {
+  ck_assert_int_eq(hook_cuCtxDestroy_v2(other), CUDA_SUCCESS);
+  return unused;
+}
+
+static bool count_visit(CUcontext context, void *count) {
+  (void)context;
+  ++*(int *)count;
+  return true;
+}
+
+START_TEST(a_look_does_not_wait_for_a_destruction) {
+  CUcontext context;
+  pthread_t thread;
+  int visits = 0;
+  driver.cuCtxCreate_v2 = create;
+  driver.cuCtxDestroy_v2 = destroy_slowly;
+  ck_assert_int_eq(hook_cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+  retain_times(1);
+  ck_assert(contexts_each(0, count_visit, &visits) && visits == 2);
+  inside = may_leave = false;
+  pthread_create(&thread, NULL, destroy_other, NULL);
+  while (!inside)
+    sched_yield();
+  ck_assert(!contexts_each(0, count_visit, &visits) && visits == 3);
+  may_leave = true;
+  pthread_join(thread, NULL);
+  ck_assert(contexts_each(0, count_visit, &visits) && visits == 4);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("contexts");
   TCase *tests = tcase_create("contexts");
@@ -163,6 +239,9 @@ int main(void) {
   tcase_add_test(tests, a_release_that_is_not_the_last_waits_for_nobody);
   tcase_add_loop_test(tests, the_last_release_waits_for_those_inside, 0, 2);
   tcase_add_test(tests, a_context_that_others_hold_stays);
+  tcase_add_test(tests, an_end_that_was_not_foreseen_waits_for_nobody);
+  tcase_add_loop_test(tests, after_a_fault_the_last_release_is_the_end, 0, 2);
+  tcase_add_test(tests, a_look_does_not_wait_for_a_destruction);
   suite_add_tcase(suite, tests);
   return suite_run(suite);
 }

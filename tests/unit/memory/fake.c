@@ -60,6 +60,8 @@ CUdevice contexts_device(CUcontext context) {
 unsigned capture_count(void) { return fake.capturing; }
 void capture_forbid(void) {}
 void capture_allow(void) {}
+void capture_wait_begin(void) {}
+void capture_wait_end(void) {}
 enum streams_state streams_ask(CUdevice device) {
   return device == 0 && (fake.events_pending || fake.streams_busy) ? STREAMS_BUSY : STREAMS_FINISHED;
 }

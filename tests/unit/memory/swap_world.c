@@ -72,6 +72,8 @@ void client_memory_short(CUdevice device, uint64_t bytes) {
 unsigned capture_count(void) { return world.capturing; }
 void capture_forbid(void) { world.captures_forbidden++; }
 void capture_allow(void) { world.captures_forbidden--; }
+void capture_wait_begin(void) {}
+void capture_wait_end(void) {}
 enum streams_state streams_ask(CUdevice device) {
   (void)device;
   return STREAMS_FINISHED;
