@@ -295,6 +295,7 @@ static void open_gate(struct gpu *gpu) {
   gpu->handover_ns += restore_ns;
   room_report(gpu);
   tell_active(gpu, restore_ns);
+  condition_wake_all(&client.memory_changed); /* from now on unified memory makes way by itself */
 }
 
 void handover_begin_at_once(struct gpu *gpu) {

@@ -314,9 +314,12 @@ bool client_room_wait(CUdevice device, uint64_t bytes) {
   return has;
 }
 
-/* Beside what is there of the process: that becomes less while the worker moves it for this. */
+/* Beside what is there of the process: that becomes less while the worker moves it for this. As the process
+ * runs the worker moves nothing, but unified memory makes way by itself. */
 static bool has_room_beside(const struct gpu *gpu, uint64_t bytes) {
-  return room_bytes(gpu) >= memory_usage(gpu->device).resident_bytes + bytes;
+  struct memory_usage usage = memory_usage(gpu->device);
+  uint64_t stays_bytes = usage.resident_bytes - (runs(gpu) ? usage.yielding_bytes : 0);
+  return room_bytes(gpu) >= stays_bytes + bytes;
 }
 
 /* What can leave makes way in the end. */

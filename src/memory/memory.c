@@ -28,12 +28,14 @@ struct memory_usage memory_usage(CUdevice device) {
   uint64_t there = less(pinned, budget_awaited_bytes(device));
   uint64_t kept = budget_used_bytes(device, BACKING_KEPT);
   uint64_t unified = budget_used_bytes(device, BACKING_CONVERTED) + budget_used_bytes(device, BACKING_APP);
+  uint64_t unified_there = account_unified_bytes(device);
   return (struct memory_usage){
       .total_bytes = budget_sum_bytes(device),
       .pinned_bytes = pinned,
       .pinned_there_bytes = there,
       .paging_bytes = unified && needs_told(device) ? unified : 0,
-      .resident_bytes = there + kept + account_unified_bytes(device) + swap_resident_bytes(device),
+      .resident_bytes = there + kept + unified_there + swap_resident_bytes(device),
+      .yielding_bytes = unified_there && device_can_page(device) ? unified_there : 0,
   };
 }
 

@@ -18,6 +18,7 @@ struct memory_usage {
   uint64_t pinned_there_bytes; /* of these: on the card, not only asked for */
   uint64_t paging_bytes;       /* of all: unified memory, which page faults fetch, where not all is */
   uint64_t resident_bytes;     /* of all: on the card, as far as is known */
+  uint64_t yielding_bytes;     /* of these: unified memory that page faults push out for other memory */
 };
 
 /* Takes no lock that anybody holds while he waits. */

@@ -4,6 +4,25 @@
 #define MIB (UINT64_C(1) << 20)
 #define WORDS(mib) ((mib)*MIB / sizeof(uint64_t))
 
+/* What can't be unified comes as well: unified memory makes way. */
+static void make_physical(void) {
+  CUmemGenericAllocationHandle handle;
+  CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                              .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+  MUST(cuMemCreate(&handle, 4 * MIB, &prop, 0));
+  MUST(cuMemRelease(handle));
+  say("physical memory came");
+}
+
+static void make_array(void) {
+  CUDA_ARRAY_DESCRIPTOR descriptor = {
+      .Width = 1024, .Height = 1024, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+  CUarray array;
+  MUST(cuArrayCreate(&array, &descriptor));
+  MUST(cuArrayDestroy(array));
+  say("an array came");
+}
+
 int main(void) {
   CUdeviceptr own = 0, more = 0, plain, later;
   size_t left, total;
@@ -24,6 +43,8 @@ int main(void) {
     gpu_add(&gpu, NULL, own, WORDS(100), 1);
     gpu_add(&gpu, NULL, plain, WORDS(20), 1);
     MUST(cuCtxSynchronize());
+    make_physical();
+    make_array();
   }
   gpu_verify(plain, WORDS(20), 1, 3);
   gpu_verify(own, WORDS(100), 2, 3);
