@@ -7,6 +7,7 @@
 #ifndef GS_CLIENT_H
 #define GS_CLIENT_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,9 +23,13 @@ void client_want(CUdevice device);
 
 /* The process' device memory on this device shall become total_bytes, pinned_bytes of which can never leave
  * the card. 0: granted. -ENOMEM: the daemon refuses (client_bounds says why). -ENOTCONN: there is no
- * daemon; the caller applies its own limit. Asks the daemon only when the total passes what it last
- * granted; may block for a round trip, never longer than two seconds. Call it before allocating. */
-int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes);
+ * daemon; the caller applies its own limit. -EINTR: another request or report has come meanwhile. Asks the
+ * daemon only when the total passes what it last granted; may block for a round trip, never longer than two
+ * seconds unless the daemon says that the process has to wait for others. Meanwhile *seen_ns is the time,
+ * some times a second. Call it before allocating; one thread at a time, but for those that have left the call
+ * by a jump. */
+int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes,
+                          _Atomic uint64_t *seen_ns);
 
 /* The process' device memory has shrunk to total_bytes. Returns at once. */
 void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes);

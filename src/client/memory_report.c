@@ -11,6 +11,7 @@
 #include "memory/memory.h"
 
 #define MEMORY_ANSWER_NS (2 * NS_PER_S)  /* for the daemon to answer MEM_REQUEST */
+#define SEEN_NS (100 * NS_PER_MS)        /* between two signs of life of who asks */
 #define REPORT_BYTES (UINT64_C(1) << 20) /* a change by less is not worth a message */
 #define REPORT_NS (20 * NS_PER_MS)       /* between two reports */
 #define SLACK_BYTES (UINT64_C(16) << 20) /* what is kept of a grant when memory is given back */
@@ -90,13 +91,19 @@ struct client_bounds client_bounds(CUdevice device) {
 }
 
 /* Ask and wait. Lock held, on entry and exit. */
-static int ask_memory(struct gpu *gpu) {
-  uint64_t generation = client.generation, deadline_ns = clock_now_ns() + MEMORY_ANSWER_NS;
+static int ask_memory(struct gpu *gpu, _Atomic uint64_t *seen_ns) {
+  uint64_t generation = client.generation, question = gpu->memory_question;
+  uint64_t now_ns = clock_now_ns(), deadline_ns = now_ns + MEMORY_ANSWER_NS;
   gpu->memory_answered = gpu->memory_awaited = false;
   send_memory(GS_MEM_REQUEST, gpu);
-  while (!gpu->memory_answered && client.generation == generation)
-    if (!condition_wait(&client.memory_changed, &client.lock, gpu->memory_awaited ? UINT64_MAX : deadline_ns))
-      break;
+  while (!gpu->memory_answered && client.generation == generation && gpu->memory_question == question &&
+         (gpu->memory_awaited || now_ns < deadline_ns)) {
+    condition_wait(&client.memory_changed, &client.lock, now_ns + SEEN_NS);
+    now_ns = clock_now_ns();
+    atomic_store(seen_ns, now_ns);
+  }
+  if (gpu->memory_question != question)
+    return -EINTR;
   if (client.generation != generation)
     return -ENOTCONN;
   if (!gpu->memory_answered) {
@@ -113,7 +120,16 @@ static bool must_ask(const struct gpu *gpu, uint64_t total_bytes, uint64_t pinne
          (pinned_bytes > gpu->pinned_bytes && room_bytes(gpu) < total_bytes);
 }
 
-int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
+/* Whoever has asked before has left by a jump, or has ended. Lock held. */
+static void forget_question(struct gpu *gpu) {
+  gpu->memory_question++;
+  if (gpu->memory_asking) /* or has not: it starts over */
+    condition_wake_all(&client.memory_changed);
+  gpu->memory_asking = false;
+}
+
+int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes,
+                          _Atomic uint64_t *seen_ns) {
   struct gpu *gpu = client_gpu(device);
   int err = 0;
   if (!gpu)
@@ -121,8 +137,7 @@ int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned
   lock_take(&client.lock);
   client_attach_device(gpu, device);
   wait_settled(gpu);
-  while (gpu->memory_asking && client_connected(gpu))
-    condition_wait(&client.memory_changed, &client.lock, UINT64_MAX);
+  forget_question(gpu);
   if (!client_connected(gpu)) {
     gpu->total_bytes = total_bytes;
     gpu->pinned_bytes = pinned_bytes;
@@ -134,13 +149,13 @@ int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned
     gpu->total_bytes = total_bytes;
     gpu->pinned_bytes = pinned_bytes;
     gpu->memory_asking = true;
-    err = ask_memory(gpu);
-    gpu->memory_asking = false;
+    err = ask_memory(gpu, seen_ns);
+    if (err != -EINTR)
+      gpu->memory_asking = false;
     if (err == -ENOMEM) {
       gpu->total_bytes = gpu->told_bytes = before_bytes;
       gpu->pinned_bytes = pinned_before_bytes;
     }
-    condition_wake_all(&client.memory_changed);
   }
   lock_release(&client.lock);
   return err;
@@ -151,6 +166,7 @@ void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned
   if (!gpu)
     return;
   lock_take(&client.lock);
+  forget_question(gpu);
   memory_note(gpu, total_bytes, pinned_bytes);
   lock_release(&client.lock);
 }

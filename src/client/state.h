@@ -89,7 +89,8 @@ struct gpu {
   uint64_t told_paging_bytes; /* of it, what need not be on the card */
   uint64_t report_at_ns;      /* when to tell it; 0: no need */
   uint64_t reported_ns;       /* when it was told last */
-  bool memory_asking;         /* one question at a time */
+  bool memory_asking;         /* what is told meanwhile would be out of order */
+  uint64_t memory_question;   /* of those who asked, told or found no need to: the latest is the truth */
   bool memory_answered;
   bool memory_awaited; /* it is answered once others have ended */
   int32_t memory_status;

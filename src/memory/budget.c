@@ -7,6 +7,8 @@
 #include <stdio.h>
 
 #include "client/client.h"
+#include "common/clock.h"
+#include "common/condition.h"
 #include "common/host.h"
 #include "common/lock.h"
 #include "common/log.h"
@@ -14,17 +16,31 @@
 #include "memory/reserves.h"
 #include "settings.h"
 
+#define SILENCE_NS NS_PER_S       /* the owner of a turn is not there any more */
+#define LOOK_NS (100 * NS_PER_MS) /* between two looks at that */
+
+/* One reservation at a time, the daemon's answer included. No mutex: that answer may take long, and a signal
+ * handler may leave the wait for it by a jump, or the thread may end there. So a turn is void once its thread
+ * begins another one, or has been silent for long; and what it had booked is given back. A thread that was
+ * only slow finds its turn lost, and starts over. */
+struct turn {
+  const void *thread; /* NULL: nobody's */
+  uint64_t number;    /* of turns so far */
+  enum backing backing;
+  uint64_t bytes; /* booked in it */
+  bool awaits;    /* they are awaited, too */
+  _Atomic uint64_t seen_ns;
+  struct condition over;
+};
+
 struct account {
-  pthread_mutex_t
-      order; /* one reservation at a time, the daemon's answer included. Taken before books_lock */
+  struct turn turn;               /* under books_lock, but for seen_ns */
   uint64_t used_bytes[BACKINGS];  /* under books_lock */
   _Atomic uint64_t awaited_bytes; /* of BACKING_PINNED: not on the card yet */
   _Atomic bool unreported;        /* it has shrunk since the daemon was told */
 };
 
-static struct account accounts[DEVICES] = {
-    [0 ... DEVICES - 1] = {.order = PTHREAD_MUTEX_INITIALIZER},
-};
+static struct account accounts[DEVICES];
 static pthread_mutex_t books_lock = PTHREAD_MUTEX_INITIALIZER; /* held for a few instructions */
 static uint64_t host_bytes;                                    /* under books_lock; 0: not asked for yet */
 static _Atomic unsigned refusals_logged;                       /* a bit for each reason */
@@ -65,23 +81,86 @@ static bool exceeds_card(const struct account *account, enum backing backing, ui
   return bytes > total || used > total - bytes;
 }
 
-/* Enter the bytes into the books, unless they can never fit. */
-static int book(CUdevice device, enum backing backing, uint64_t bytes) {
-  struct account *account = &accounts[device];
-  uint64_t total = budget_total_bytes(device);
-  lock_take(&books_lock);
-  int err = exceeds_card(account, backing, bytes, total) || bytes > UINT64_MAX - sum(account) ? -ENOMEM : 0;
-  if (!err)
-    account->used_bytes[backing] += bytes;
-  lock_release(&books_lock);
-  return err;
+/* With the lock held. */
+static void unbook(struct account *account, enum backing backing, uint64_t bytes) {
+  uint64_t *used = &account->used_bytes[backing];
+  *used -= bytes < *used ? bytes : *used;
 }
 
-static void unbook(CUdevice device, enum backing backing, uint64_t bytes) {
-  uint64_t *used = &accounts[device].used_bytes[backing];
+/* ---- turns ---- */
+
+/* With the lock held. */
+static void turn_give_back(struct account *account) {
+  struct turn *turn = &account->turn;
+  unbook(account, turn->backing, turn->bytes);
+  if (turn->awaits)
+    atomic_fetch_sub(&account->awaited_bytes, turn->bytes);
+  turn->bytes = 0;
+}
+
+/* Its number; 0: another thread has it, and that is not to be waited for. */
+static uint64_t turn_begin(struct account *account, bool wait) {
+  struct turn *turn = &account->turn;
+  const void *thread = &lock_held; /* of this thread */
   lock_take(&books_lock);
-  *used -= bytes < *used ? bytes : *used;
+  uint64_t now_ns = clock_now_ns();
+  while (turn->thread && turn->thread != thread && now_ns < atomic_load(&turn->seen_ns) + SILENCE_NS) {
+    if (!wait) {
+      lock_release(&books_lock);
+      return 0;
+    }
+    condition_wait(&turn->over, &books_lock, now_ns + LOOK_NS);
+    now_ns = clock_now_ns();
+  }
+  if (turn->thread) {
+    turn_give_back(account);
+    atomic_store(&account->unreported, true);
+  }
+  turn->thread = thread;
+  atomic_store(&turn->seen_ns, now_ns);
+  uint64_t number = ++turn->number;
   lock_release(&books_lock);
+  return number;
+}
+
+/* What it had booked stays if `keep`. False: the turn had been lost. */
+static bool turn_end(struct account *account, uint64_t number, bool keep) {
+  struct turn *turn = &account->turn;
+  lock_take(&books_lock);
+  bool mine = turn->number == number;
+  if (mine) {
+    if (!keep)
+      turn_give_back(account);
+    turn->bytes = 0;
+    turn->thread = NULL;
+    condition_wake_all(&turn->over);
+  } else
+    atomic_store(&account->unreported, true); /* what it has told came too late */
+  lock_release(&books_lock);
+  return mine;
+}
+
+/* Enter the bytes into the books, unless they can never fit. -EINTR: the turn has been lost. */
+static int book(CUdevice device, uint64_t number, enum backing backing, uint64_t bytes, bool awaits) {
+  struct account *account = &accounts[device];
+  struct turn *turn = &account->turn;
+  uint64_t total = budget_total_bytes(device);
+  int err = 0;
+  lock_take(&books_lock);
+  if (turn->number != number)
+    err = -EINTR;
+  else if (exceeds_card(account, backing, bytes, total) || bytes > UINT64_MAX - sum(account))
+    err = -ENOMEM;
+  else {
+    if (awaits)
+      atomic_fetch_add(&account->awaited_bytes, bytes);
+    account->used_bytes[backing] += bytes;
+    turn->backing = backing;
+    turn->bytes = bytes;
+    turn->awaits = awaits;
+  }
+  lock_release(&books_lock);
+  return err;
 }
 
 static void read_books(CUdevice device, uint64_t *total, uint64_t *pinned) {
@@ -113,12 +192,13 @@ static int check_host(uint64_t bytes) {
 /* Tell the daemon what is used now, unless a reservation is under way: that one does it when it is done. */
 static void report(CUdevice device) {
   struct account *account = &accounts[device];
-  while (atomic_load(&account->unreported) && lock_try(&account->order)) {
+  uint64_t number;
+  while (atomic_load(&account->unreported) && (number = turn_begin(account, false))) {
     uint64_t total, pinned;
     atomic_store(&account->unreported, false);
     read_books(device, &total, &pinned);
     client_memory_report(device, total, pinned);
-    lock_release(&account->order);
+    turn_end(account, number, true);
   }
 }
 
@@ -166,48 +246,69 @@ static void log_refusal(CUdevice device, uint64_t bytes, enum gs_refusal why, bo
 static int check_alone(uint64_t bytes, uint64_t total, enum gs_refusal *why) {
   uint64_t limit = settings()->limit_bytes;
   *why = limit && total > limit ? GS_REFUSAL_LIMIT : GS_REFUSAL_SPENT;
-  return *why == GS_REFUSAL_LIMIT ? -ENOMEM : check_host(bytes);
+  if (*why == GS_REFUSAL_LIMIT)
+    return -ENOMEM;
+  lock_enter(); /* a thread of ours looks at the host for this one, which must not be cancelled meanwhile */
+  int err = check_host(bytes);
+  lock_leave();
+  return err;
 }
 
-/* With the order lock held. */
-static int reserve(CUdevice device, enum backing backing, uint64_t bytes) {
-  int err = book(device, backing, bytes);
-  if (err) {
+/* In a turn. -EINTR: that has been lost. */
+static int reserve(CUdevice device, uint64_t number, enum backing backing, uint64_t bytes, bool awaits) {
+  int err = book(device, number, backing, bytes, awaits);
+  if (err == -ENOMEM) {
     bool alone = !client_capacity(device);
     uint64_t limit = settings()->limit_bytes;
     bool limited = alone ? limit && limit < device_card_bytes(device) : client_bounds(device).limited;
     log_refusal(device, bytes, limited ? GS_REFUSAL_LIMIT : GS_REFUSAL_CAPACITY, false);
-    return err;
   }
+  if (err)
+    return err;
   uint64_t total, pinned;
   read_books(device, &total, &pinned);
-  err = client_memory_request(device, total, pinned);
+  err = client_memory_request(device, total, pinned, &accounts[device].turn.seen_ns);
   bool asked = err != -ENOTCONN;
   enum gs_refusal why = client_bounds(device).why;
   if (!asked)
     err = check_alone(bytes, total, &why);
   if (err == -ENOMEM) {
-    unbook(device, backing, bytes);
+    lock_take(&books_lock);
+    if (accounts[device].turn.number == number)
+      turn_give_back(&accounts[device]); /* before the log tells what is in use */
+    lock_release(&books_lock);
     log_refusal(device, bytes, why, asked);
   }
-  return err == -ENOMEM ? err : 0;
+  return err == -ENOMEM || err == -EINTR ? err : 0;
 }
 
-static int reserve_in_order(CUdevice device, enum backing backing, uint64_t bytes) {
+static int reserve_in_turn(CUdevice device, enum backing backing, uint64_t bytes, bool awaits) {
   struct account *account = &accounts[device];
-  lock_take(&account->order);
-  int err = reserve(device, backing, bytes);
-  lock_release(&account->order);
+  bool kept;
+  int err;
+  do {
+    uint64_t number = turn_begin(account, true);
+    err = reserve(device, number, backing, bytes, awaits);
+    kept = turn_end(account, number, !err);
+  } while (err == -EINTR || !kept);
   report(device);
   return err;
 }
 
 /* What the driver keeps without use must not be why something is refused. */
-int budget_reserve(CUdevice device, enum backing backing, uint64_t bytes) {
-  int err = reserve_in_order(device, backing, bytes);
+static int reserve_or_trim(CUdevice device, enum backing backing, uint64_t bytes, bool awaits) {
+  int err = reserve_in_turn(device, backing, bytes, awaits);
   if (err && reserves_trim(device))
-    err = reserve_in_order(device, backing, bytes);
+    err = reserve_in_turn(device, backing, bytes, awaits);
   return err;
+}
+
+int budget_reserve(CUdevice device, enum backing backing, uint64_t bytes) {
+  return reserve_or_trim(device, backing, bytes, false);
+}
+
+int budget_reserve_awaited(CUdevice device, uint64_t bytes) {
+  return reserve_or_trim(device, BACKING_PINNED, bytes, true);
 }
 
 void budget_note(CUdevice device, enum backing backing, uint64_t bytes) {
@@ -221,7 +322,9 @@ void budget_note(CUdevice device, enum backing backing, uint64_t bytes) {
 void budget_release(CUdevice device, enum backing backing, uint64_t bytes) {
   if (!bytes)
     return;
-  unbook(device, backing, bytes);
+  lock_take(&books_lock);
+  unbook(&accounts[device], backing, bytes);
+  lock_release(&books_lock);
   atomic_store(&accounts[device].unreported, true);
   report(device);
 }
@@ -256,7 +359,7 @@ uint64_t budget_used_bytes(CUdevice device, enum backing backing) {
 
 void budget_fork_child(void) {
   for (int i = 0; i < DEVICES; i++)
-    accounts[i] = (struct account){.order = PTHREAD_MUTEX_INITIALIZER};
+    accounts[i] = (struct account){.turn = {.thread = NULL}};
   books_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   host_bytes = 0;
 }

@@ -10,7 +10,8 @@
  *   - without, what the program itself has asked for (GPUSHARE_MEMORY_LIMIT) bounds it, and all of it may use
  * the cards and what the host could spare when the first byte did not fit.
  *
- * Threading: any thread. budget_reserve may block for a round trip to the daemon; nothing else blocks.
+ * Threading: any thread. the reservations may block for a round trip to the daemon, or until that admits the
+ * process, and a signal handler may leave them by a jump meanwhile; nothing else blocks.
  */
 #ifndef GS_BUDGET_H
 #define GS_BUDGET_H
@@ -23,7 +24,8 @@
 /* 0, or -ENOMEM (said once in the log). */
 int budget_reserve(CUdevice device, enum backing backing, uint64_t bytes);
 
-/* Of BACKING_PINNED, what is not on the card yet: who reserves it says so before, and when it comes. */
+/* Of BACKING_PINNED, what is not on the card yet: who reserves it says so, and when it comes. */
+int budget_reserve_awaited(CUdevice device, uint64_t bytes);
 void budget_await(CUdevice device, uint64_t bytes);
 void budget_arrived(CUdevice device, uint64_t bytes);
 uint64_t budget_awaited_bytes(CUdevice device);

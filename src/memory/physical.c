@@ -80,11 +80,8 @@ static CUresult list_new(CUmemGenericAllocationHandle handle, uint64_t bytes, CU
 }
 
 int physical_reserve(CUdevice device, uint64_t bytes) {
-  budget_await(device, bytes);
-  int err = budget_reserve(device, BACKING_PINNED, bytes);
-  if (err)
-    budget_arrived(device, bytes);
-  else
+  int err = budget_reserve_awaited(device, bytes);
+  if (!err)
     client_room_await(device, bytes, UINT64_MAX);
   return err;
 }

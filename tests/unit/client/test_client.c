@@ -308,6 +308,80 @@ START_TEST(a_wait_may_be_left_by_a_jump) {
 }
 END_TEST
 
+/* ---- a question to the daemon, which lets it wait; where the process has been connected ---- */
+
+static struct gpu *connect_played(void) {
+  struct gpu *gpu = client_gpu(0);
+  lock_take(&client.lock);
+  client.started = client.connected = gpu->used = gpu->attached = true;
+  lock_release(&client.lock);
+  return gpu;
+}
+
+static void *ask_for(void *bytes) {
+  static _Atomic uint64_t seen_ns;
+  if (sigsetjmp(out, 1) == 0)
+    stage = client_memory_request(0, (uintptr_t)bytes, 0, &seen_ns);
+  else {
+    stage = 2;
+    stage = client_memory_request(0, (uintptr_t)bytes + 1, 0, &seen_ns);
+  }
+  return NULL;
+}
+
+static void wait_until_told(const struct gpu *gpu, uint64_t bytes) {
+  for (uint64_t told = 0; told != bytes; sched_yield()) {
+    lock_take(&client.lock);
+    told = gpu->told_bytes;
+    lock_release(&client.lock);
+  }
+}
+
+static void answer_played(struct gpu *gpu, bool awaited) {
+  lock_take(&client.lock);
+  gpu->memory_awaited = awaited;
+  gpu->memory_answered = !awaited;
+  gpu->memory_status = awaited ? -EAGAIN : 0;
+  condition_wake_all(&client.memory_changed);
+  lock_release(&client.lock);
+}
+
+START_TEST(a_question_left_by_a_jump_is_void) {
+  pthread_t thread;
+  struct gpu *gpu = connect_played();
+  sigaction(SIGUSR1, &(struct sigaction){.sa_handler = jump}, NULL);
+  stage = 1;
+  __real_pthread_create(&thread, NULL, ask_for, (void *)(uintptr_t)100);
+  wait_until_told(gpu, 100);
+  answer_played(gpu, true);
+  lock_take(&client.lock); /* so it waits without the lock */
+  pthread_kill(thread, SIGUSR1);
+  while (stage != 2)
+    sched_yield();
+  lock_release(&client.lock);
+  wait_until_told(gpu, 101); /* it asks again */
+  answer_played(gpu, false);
+  pthread_join(thread, NULL);
+  ck_assert_int_eq(stage, 0);
+  ck_assert(!gpu->memory_asking);
+}
+END_TEST
+
+START_TEST(who_still_waits_hears_of_a_later_question) {
+  pthread_t thread;
+  struct gpu *gpu = connect_played();
+  stage = 1;
+  __real_pthread_create(&thread, NULL, ask_for, (void *)(uintptr_t)100);
+  wait_until_told(gpu, 100);
+  answer_played(gpu, true);
+  client_memory_report(0, 50, 0);
+  pthread_join(thread, NULL);
+  ck_assert_int_eq(stage, -EINTR);
+  ck_assert(!gpu->memory_asking);
+  ck_assert_uint_eq(gpu->total_bytes, 50);
+}
+END_TEST
+
 static int fork_status;
 static void fork_in_handler(int number) {
   (void)number;
@@ -348,6 +422,8 @@ int main(void) {
                                 a_wait_is_no_cancellation_point,
                                 a_wait_has_a_deadline,
                                 a_wait_may_be_left_by_a_jump,
+                                a_question_left_by_a_jump_is_void,
+                                who_still_waits_hears_of_a_later_question,
                                 a_signal_handler_may_fork_over_a_lock,
                                 what_was_allocated_just_before_the_grant_must_be_there_too,
                                 without_a_worker_the_gate_opens_at_once,

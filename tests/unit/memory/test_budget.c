@@ -2,11 +2,16 @@
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "../suite.h"
 #include "client/client.h"
+#include "common/clock.h"
 #include "common/host.h"
 #include "memory/budget.h"
 #include "memory/device.h"
@@ -34,8 +39,21 @@ struct client_bounds client_bounds(CUdevice device) {
 uint64_t client_capacity(CUdevice device) { return device == 0 ? capacity_bytes : 0; }
 uint64_t host_available_bytes(void) { return spare_bytes; }
 
-int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
+enum wait { NO_WAIT, WAIT_SEEN, WAIT_UNSEEN };
+static _Atomic int
+    next_wait; /* of the next request: until `go`; that thread shows that it is there, or not */
+static _Atomic bool waits, go;
+
+int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes,
+                          _Atomic uint64_t *seen_ns) {
   (void)device;
+  int wait = atomic_exchange(&next_wait, NO_WAIT);
+  atomic_store(&waits, wait != NO_WAIT);
+  while (wait != NO_WAIT && !go) {
+    if (wait == WAIT_SEEN)
+      atomic_store(seen_ns, clock_now_ns());
+    clock_sleep(NS_PER_MS);
+  }
   if (answer == 0 && total_bytes > daemon_limit)
     return -ENOMEM;
   atomic_store(&told_bytes, total_bytes);
@@ -234,6 +252,120 @@ START_TEST(racing_threads_never_exceed_the_card_and_leave_nothing) {
 }
 END_TEST
 
+/* ---- who reserves is left by a jump, or ends, while the daemon lets him wait ---- */
+
+static sigjmp_buf out;
+static _Atomic bool has_left, may_end;
+
+static void jump(int number) {
+  (void)number;
+  siglongjmp(out, 1);
+}
+
+static void *leave_by_a_jump(void *unused) {
+  if (sigsetjmp(out, 1) == 0)
+    budget_reserve_awaited(0, 5 * GIB);
+  has_left = true;
+  while (!may_end)
+    sched_yield();
+  return unused;
+}
+
+static void *end_in_the_wait(void *unused) {
+  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+  budget_reserve_awaited(0, 5 * GIB);
+  return unused;
+}
+
+static pthread_t start_waiting(void *(*body)(void *), enum wait wait) {
+  pthread_t thread;
+  answer = 0;
+  next_wait = wait;
+  pthread_create(&thread, NULL, body, NULL);
+  while (!waits)
+    sched_yield();
+  ck_assert_uint_eq(budget_awaited_bytes(0), 5 * GIB);
+  return thread;
+}
+
+static void check_nothing_is_left(void) {
+  ck_assert_uint_eq(budget_awaited_bytes(0), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB), 0);
+  ck_assert_uint_eq(told_bytes, 16 * GIB);
+  budget_release(0, BACKING_CONVERTED, 16 * GIB);
+  expect(16 * GIB, 16 * GIB);
+  ck_assert_uint_eq(told_bytes, 0);
+}
+
+START_TEST(a_thread_that_has_jumped_out_reserves_again) {
+  answer = 0;
+  next_wait = WAIT_SEEN;
+  sigaction(SIGALRM, &(struct sigaction){.sa_handler = jump}, NULL);
+  if (sigsetjmp(out, 1) == 0) {
+    alarm(1);
+    budget_reserve_awaited(0, 5 * GIB);
+    ck_abort_msg("it waits for ever");
+  }
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB), 0);
+  budget_release(0, BACKING_CONVERTED, 16 * GIB);
+  check_nothing_is_left();
+}
+END_TEST
+
+/* It lives on, and never reserves again. */
+START_TEST(others_reserve_after_a_thread_that_has_jumped_out) {
+  sigaction(SIGUSR1, &(struct sigaction){.sa_handler = jump}, NULL);
+  pthread_t thread = start_waiting(leave_by_a_jump, WAIT_SEEN);
+  pthread_kill(thread, SIGUSR1);
+  while (!has_left)
+    sched_yield();
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB), 0);
+  budget_release(0, BACKING_CONVERTED, 16 * GIB);
+  check_nothing_is_left();
+  may_end = true;
+  pthread_join(thread, NULL);
+}
+END_TEST
+
+START_TEST(others_reserve_after_a_thread_that_has_ended) {
+  pthread_t thread = start_waiting(end_in_the_wait, WAIT_SEEN);
+  pthread_cancel(thread);
+  pthread_join(thread, NULL);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB), 0);
+  budget_release(0, BACKING_CONVERTED, 16 * GIB);
+  check_nothing_is_left();
+}
+END_TEST
+
+static _Atomic int later_err = 1;
+
+static void *reserve_later(void *unused) {
+  later_err = budget_reserve(0, BACKING_CONVERTED, 12 * GIB);
+  return unused;
+}
+
+/* Seen: the other one waits for it. Unseen: it finds its turn lost, and no room any more. Either way the
+ * books are right. */
+START_TEST(a_thread_that_waits_keeps_its_turn_or_starts_over) {
+  pthread_t later, thread = start_waiting(end_in_the_wait, _i ? WAIT_UNSEEN : WAIT_SEEN);
+  pthread_create(&later, NULL, reserve_later, NULL);
+  if (_i)
+    pthread_join(later, NULL);
+  else
+    clock_sleep(2 * NS_PER_S); /* more than the silence after which it would be given up */
+  ck_assert_int_eq(later_err, _i ? 0 : 1);
+  go = true;
+  pthread_join(thread, NULL);
+  if (!_i)
+    pthread_join(later, NULL);
+  ck_assert_int_eq(later_err, _i ? 0 : -ENOMEM);
+  uint64_t used = (_i ? 12 : 5) * GIB;
+  expect(16 * GIB, 16 * GIB - used);
+  ck_assert_uint_eq(told_bytes, used);
+  ck_assert_uint_eq(budget_awaited_bytes(0), _i ? 0 : used);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("budget");
   TCase *cases = tcase_create("budget");
@@ -249,6 +381,10 @@ int main(void) {
   tcase_add_test(cases, without_a_daemon_the_host_bounds_the_rest);
   tcase_add_test(cases, without_a_daemon_the_programs_own_limit_holds);
   tcase_add_test(cases, the_daemon_decides_on_the_sum_and_hears_of_frees);
+  tcase_add_test(cases, a_thread_that_has_jumped_out_reserves_again);
+  tcase_add_test(cases, others_reserve_after_a_thread_that_has_jumped_out);
+  tcase_add_test(cases, others_reserve_after_a_thread_that_has_ended);
+  tcase_add_loop_test(cases, a_thread_that_waits_keeps_its_turn_or_starts_over, 0, 2);
   tcase_add_loop_test(cases, racing_threads_never_exceed_the_card_and_leave_nothing, 0, 2);
   suite_add_tcase(suite, cases);
   return suite_run(suite);
