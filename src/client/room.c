@@ -305,9 +305,10 @@ bool client_room_wait(CUdevice device, uint64_t bytes) {
   if (!gpu)
     return true;
   lock_take(&client.lock);
-  gate_wait_begin(device, GATE_WAIT_ROOM);
-  while (may_get(gpu, bytes) && room_bytes(gpu) < bytes)
+  while (may_get(gpu, bytes) && room_bytes(gpu) < bytes) {
+    gate_wait_begin(device, GATE_WAIT_ROOM); /* anew: an opening of the gate ends such marks */
     condition_wait(&client.memory_changed, &client.lock, UINT64_MAX);
+  }
   gate_wait_end();
   bool has = may_get(gpu, bytes);
   lock_release(&client.lock);

@@ -80,6 +80,8 @@ static CUresult list_new(CUmemGenericAllocationHandle handle, uint64_t bytes, CU
 }
 
 int physical_reserve(CUdevice device, uint64_t bytes) {
+  if (bytes == 0)
+    return 0;
   int err = budget_reserve_awaited(device, bytes);
   if (!err)
     client_room_await(device, bytes, UINT64_MAX);
