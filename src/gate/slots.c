@@ -184,13 +184,18 @@ bool gate_in_flight(void) {
   return false;
 }
 
+void gate_wait_prepare(void) { slots_mine(); }
+
 void gate_wait_begin(CUdevice device, uint32_t what) {
   struct gate_slot *slot = slots_mine();
   atomic_store(&slot->waits_for, device);
   atomic_store(&slot->waits, what);
 }
 
-void gate_wait_end(void) { atomic_store(&slots_mine()->waits, 0); }
+void gate_wait_end(void) {
+  if (gate_slot)
+    atomic_store(&gate_slot->waits, 0);
+}
 
 uint32_t gate_waits(CUdevice device, uint32_t what) {
   uint32_t count = 0;
