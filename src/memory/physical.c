@@ -80,6 +80,8 @@ static CUresult list_new(CUmemGenericAllocationHandle handle, uint64_t bytes, CU
 }
 
 int physical_reserve(CUdevice device, uint64_t bytes) {
+  if (!bytes)
+    return 0;
   budget_await(device, bytes);
   int err = budget_reserve(device, BACKING_PINNED, bytes);
   if (err)
