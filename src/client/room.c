@@ -304,6 +304,7 @@ bool client_room_wait(CUdevice device, uint64_t bytes) {
   struct gpu *gpu = client_gpu(device);
   if (!gpu)
     return true;
+  gate_wait_prepare();
   lock_take(&client.lock);
   while (may_get(gpu, bytes) && room_bytes(gpu) < bytes) {
     gate_wait_begin(device, GATE_WAIT_ROOM); /* anew: an opening of the gate ends such marks */
@@ -335,6 +336,7 @@ bool client_room_await(CUdevice device, uint64_t bytes, uint64_t deadline_ns) {
     memory_pinned_arrives(device, bytes);
     return true;
   }
+  gate_wait_prepare();
   lock_take(&client.lock);
   if (!has_room_beside(gpu, bytes) && !runs(gpu))
     room_order_step(gpu); /* what can leave makes way for it */

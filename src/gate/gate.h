@@ -190,6 +190,9 @@ bool gate_revoke_pulse(CUdevice device, uint64_t timeout_ns);
 /* Threads that wait at the gate. */
 uint32_t gate_waiting(CUdevice device);
 
+/* Before a wait that begins with a lock held: a thread's first one may take as long as memory is out. */
+void gate_wait_prepare(void);
+
 /* The calling thread waits, until gate_wait_end; as it may never come to that (above), until its next call
  * that waits, or its end, or, for room and turn, until the gate opens. And how many do, for one of `what`. */
 void gate_wait_begin(CUdevice device, uint32_t what);

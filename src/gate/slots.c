@@ -191,6 +191,8 @@ bool gate_in_flight(void) {
   return false;
 }
 
+void gate_wait_prepare(void) { slots_mine(); }
+
 void gate_wait_begin(CUdevice device, uint32_t what) {
   struct gate_slot *slot = slots_mine();
   atomic_store(&slot->waits_for, device);

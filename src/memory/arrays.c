@@ -80,7 +80,7 @@ uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels) 
 static bool reserve_array(struct allocation *new, const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels) {
   *new = (struct allocation){.span = 1, .origin = ORIGIN_OBJECT, .backing = BACKING_PINNED};
   new->bytes = shape &&device_current(&new->device, &new->context) ? array_bytes(shape, levels) : 0;
-  return !new->bytes || physical_reserve(new->device, new->bytes) == 0;
+  return physical_reserve(new->device, new->bytes) == 0;
 }
 
 static bool is_to_be_asked_again(CUresult result, const struct allocation *new,

@@ -12,7 +12,7 @@
 uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels);
 
 /* Reserve bytes that cannot leave the card, and wait until those of others have left that must: the driver is
- * asked for them right away. 0 or -ENOMEM. Any thread. */
+ * asked for them right away. Nothing is waited for at 0 bytes. 0 or -ENOMEM. Any thread. */
 int physical_reserve(CUdevice device, uint64_t bytes);
 
 /* What has come of asking the driver for them. Begins as {0}. */

@@ -288,7 +288,7 @@ void graphs_take_memory(CUgraphExec graph, struct graph_memory *memory) {
     memory->bytes = 0;
   lock_release(&lock);
   /* What is refused may be less in truth: the driver decides. */
-  if (memory->bytes && physical_reserve(memory->device, memory->bytes))
+  if (physical_reserve(memory->device, memory->bytes))
     memory->bytes = 0;
 }
 

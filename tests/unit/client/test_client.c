@@ -67,7 +67,17 @@ void gate_let_pass(CUdevice device, uint64_t calls) { (void)device, (void)calls;
 bool gate_lets_pass(CUdevice device) { return device != 0; }
 uint64_t gate_pulses(CUdevice device) { return (uint64_t)device; }
 uint32_t gate_waiting(CUdevice device) { return (uint32_t)device; }
-void gate_wait_begin(CUdevice device, uint32_t what) { (void)device, (void)what; }
+static unsigned waits_prepared;
+/* It may take long: nobody may hold the lock meanwhile. */
+void gate_wait_prepare(void) {
+  ck_assert(lock_try(&client.lock));
+  lock_release(&client.lock);
+  waits_prepared++;
+}
+void gate_wait_begin(CUdevice device, uint32_t what) {
+  (void)device, (void)what;
+  ck_assert_uint_gt(waits_prepared, 0);
+}
 void gate_wait_end(void) {}
 uint32_t gate_waits(CUdevice device, uint32_t what) { return device ? what : 0; }
 uint64_t gate_reached_from(CUdevice device) { return (uint64_t)device; }
@@ -148,6 +158,16 @@ START_TEST(without_a_worker_the_gate_opens_at_once) {
   ck_assert(used && open);
   ck_assert_uint_eq(steps, 0);
   ck_assert_uint_eq(client_room_bytes(0), UINT64_MAX);
+}
+END_TEST
+
+START_TEST(a_wait_for_room_is_prepared_without_the_lock) {
+  waits_prepared = 0;
+  client_attach(0);
+  client_room_wait(0, 1);
+  ck_assert_uint_eq(waits_prepared, 1);
+  ck_assert(client_room_await(0, 1, UINT64_MAX));
+  ck_assert_uint_eq(waits_prepared, 2);
 }
 END_TEST
 
@@ -428,6 +448,7 @@ int main(void) {
                                 what_was_allocated_just_before_the_grant_must_be_there_too,
                                 without_a_worker_the_gate_opens_at_once,
                                 without_a_worker_memory_comes_before_the_gate_opens,
+                                a_wait_for_room_is_prepared_without_the_lock,
                                 a_grant_never_waits_for_the_memory,
                                 NULL};
   return suite_main("client", tests, set_up, tear_down);

@@ -620,6 +620,21 @@ START_TEST(other_waits_end_with_their_thread_or_an_opening) {
 }
 END_TEST
 
+static void *end_a_wait(void *unused) {
+  gate_wait_end();
+  return gate_slot ? NULL : unused;
+}
+
+START_TEST(a_thread_that_never_waited_needs_no_slot_for_its_end) {
+  pthread_t thread;
+  void *result, *slotless = &thread;
+  gate_add(0);
+  pthread_create(&thread, NULL, end_a_wait, slotless);
+  pthread_join(thread, &result);
+  ck_assert_ptr_eq(result, slotless);
+}
+END_TEST
+
 static void *die_inside(void *argument) {
   gate_enter(argument);
   pthread_exit(NULL); /* as a thread that is cancelled inside the driver */
@@ -736,6 +751,7 @@ int main(void) {
   tcase_add_test(tests, who_was_cancelled_in_the_wait_does_not_wait);
   tcase_add_test(tests, a_call_that_was_left_by_a_jump_is_over_with_the_next_one);
   tcase_add_test(tests, other_waits_end_with_their_thread_or_an_opening);
+  tcase_add_test(tests, a_thread_that_never_waited_needs_no_slot_for_its_end);
   tcase_add_test(tests, a_thread_that_died_inside_is_not_waited_for);
   tcase_add_test(tests, without_memory_each_call_is_waited_for);
   tcase_add_test(tests, without_memory_threads_wait_for_a_slot);

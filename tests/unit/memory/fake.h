@@ -59,6 +59,7 @@ struct fake {
   CUmemAccessDesc last_access;
   bool linked;             /* the second device's calls need the first one's memory */
   unsigned mode_questions; /* to the daemon, about the first device */
+  unsigned room_waits;     /* for memory that can't leave */
 };
 
 extern struct fake fake;

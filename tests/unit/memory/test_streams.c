@@ -75,6 +75,24 @@ START_TEST(user_pools_are_made_managed_unless_they_are_for_export) {
 }
 END_TEST
 
+/* What the pool keeps counts as the process' already. */
+START_TEST(reused_memory_of_a_pool_waits_for_no_room) {
+  CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                          .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                          .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+  CUmemoryPool pool;
+  CUdeviceptr address;
+  ck_assert_int_eq(hook_cuMemPoolCreate(&pool, &props), CUDA_SUCCESS);
+  fake.reserved_bytes = 2 * MIB;
+  ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, pool, STREAM), CUDA_SUCCESS);
+  unsigned waits = fake.room_waits;
+  ck_assert_uint_gt(waits, 0);
+  ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, pool, STREAM), CUDA_SUCCESS);
+  ck_assert_uint_eq(fake.room_waits, waits);
+  ck_assert_uint_eq(memory_usage(0).pinned_bytes, 2 * MIB);
+}
+END_TEST
+
 START_TEST(the_programs_choice_of_a_pool_stands_until_it_is_destroyed) {
   CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                           .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -419,6 +437,7 @@ int main(void) {
   tcase_add_test(cases, the_default_pool_is_managed);
   tcase_add_test(cases, nothing_is_allocated_for_zero_bytes);
   tcase_add_test(cases, per_thread_variants_name_the_per_thread_stream);
+  tcase_add_test(cases, reused_memory_of_a_pool_waits_for_no_room);
   tcase_add_test(cases, user_pools_are_made_managed_unless_they_are_for_export);
   tcase_add_test(cases, the_programs_choice_of_a_pool_stands_until_it_is_destroyed);
   tcase_add_test(cases, a_converted_pool_can_be_the_current_one);
