@@ -70,7 +70,7 @@ void room_take(struct gpu *gpu, const struct gs_msg *msg) {
 
 void room_begin(struct gpu *gpu, uint64_t resident_bytes) {
   gpu->room_bound = true;
-  gpu->room_bytes = resident_bytes;
+  gpu->room_bytes = gpu->told_resident_bytes = resident_bytes;
   gpu->room_seq = gpu->short_seq = gpu->short_since_ns = 0; /* others' memory was in the way, unasked */
   gpu->room_lowered = false;
   gpu->evicted_bytes = gpu->restored_bytes = 0;
@@ -93,8 +93,16 @@ uint64_t room_enough_bytes(const struct gpu *gpu) {
 
 /* ---- what the daemon is told ---- */
 
+/* What the daemon was told of, and waits for, has gone without a move: the program has freed it. What it has
+ * allocated since then hides that from reports of all that it has. */
+static bool has_gone(const struct gpu *gpu) {
+  return gpu->told_resident_bytes > room_bytes(gpu) &&
+         memory_usage(gpu->device).resident_bytes < gpu->told_resident_bytes;
+}
+
 bool room_report_due(const struct gpu *gpu) {
-  return client_connected(gpu) && (gpu->room_lowered || gpu->evicted_bytes || gpu->restored_bytes);
+  return client_connected(gpu) &&
+         (gpu->room_lowered || gpu->evicted_bytes || gpu->restored_bytes || has_gone(gpu));
 }
 
 void room_report(struct gpu *gpu) {
@@ -102,7 +110,7 @@ void room_report(struct gpu *gpu) {
   if (!room_report_due(gpu))
     return;
   memory_check(gpu, UINT64_MAX); /* of what is there, nothing may be unknown to the daemon */
-  msg.resident.resident_bytes = memory_usage(gpu->device).resident_bytes;
+  msg.resident.resident_bytes = gpu->told_resident_bytes = memory_usage(gpu->device).resident_bytes;
   msg.resident.room_seq = gpu->room_seq;
   msg.resident.evicted_bytes = gpu->evicted_bytes;
   msg.resident.restored_bytes = gpu->restored_bytes;

@@ -67,17 +67,18 @@ struct gpu {
   uint64_t room_bytes; /* as told; before that, what was there when it attached */
   uint64_t room_seq;   /* 0: none has been told */
   uint64_t target_bytes;
-  bool room_lowered;        /* and the daemon does not know yet that we know */
-  bool step_due;            /* memory may have to move */
-  bool step_over;           /* nothing more moves for this room */
-  uint64_t step_again_ns;   /* when to try what has failed once more; UINT64_MAX: never */
-  uint64_t short_seq;       /* the room for which MEM_SHORT was sent */
-  uint64_t failed_since_ns; /* likewise: all moves have failed; 0: the last one did not */
-  uint64_t short_since_ns;  /* since when the driver has refused each step; 0: it has not */
-  struct filling filling;   /* without a daemon */
-  uint64_t evicted_bytes;   /* since the last RESIDENT */
-  uint64_t restored_bytes;  /* likewise */
-  uint64_t returned_bytes;  /* restored since the grant */
+  bool room_lowered;            /* and the daemon does not know yet that we know */
+  bool step_due;                /* memory may have to move */
+  bool step_over;               /* nothing more moves for this room */
+  uint64_t step_again_ns;       /* when to try what has failed once more; UINT64_MAX: never */
+  uint64_t short_seq;           /* the room for which MEM_SHORT was sent */
+  uint64_t failed_since_ns;     /* likewise: all moves have failed; 0: the last one did not */
+  uint64_t short_since_ns;      /* since when the driver has refused each step; 0: it has not */
+  struct filling filling;       /* without a daemon */
+  uint64_t told_resident_bytes; /* in the last RESIDENT, or when it attached */
+  uint64_t evicted_bytes;       /* since the last RESIDENT */
+  uint64_t restored_bytes;      /* likewise */
+  uint64_t returned_bytes;      /* restored since the grant */
 
   uint64_t capacity_bytes;
   bool limited;               /* that is the process' memory limit */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "guest/guest.h"
+#include "sim/kernels.h"
 
 #define MIB ((size_t)1 << 20)
 #define PART (48 * MIB) /* three quarters of the card */
@@ -25,7 +26,12 @@ static void use(const struct gpu *gpu, CUdeviceptr at, uint64_t seed) {
   say("memory type %u", type);
   gpu_fill(gpu, NULL, at, words, seed);
   MUST(cuCtxSynchronize());
-  gpu_verify(at, words, seed, 0);
+  uint64_t *host = malloc(MIB), wrong = 0;
+  MUST(cuMemcpy((CUdeviceptr)(uintptr_t)host, at, MIB));
+  for (uint64_t i = 0; i < words; i++)
+    wrong += host[i] != gs_hash(seed, i);
+  say("%llu words are wrong", (unsigned long long)wrong);
+  free(host);
 }
 
 static void try_pool(const struct gpu *gpu, CUmemLocationType type) {
