@@ -63,6 +63,12 @@ def words(path, pattern):
     return set(re.findall(pattern, path.read_text()))
 
 
+def rows(path, macro):
+    """The words of one of the header's lists."""
+    found = re.search(rf"#define {macro}\(X\)((?:.*\\\n)*.*)", path.read_text())
+    return set(re.findall(r'X\(\w+, \d+, "(\w+)"\)', found[1])) if found else set()
+
+
 def check_words(sources, folder):
     status = json.loads((folder / "status.schema.json").read_text())["$defs"]["job"]["properties"]
     figures = sources / "daemon/ctl/figures.c"
@@ -77,11 +83,13 @@ def check_words(sources, folder):
         for told in (set(schema[key]["properties"][key]["enum"]) for schema in (event, change)):
             if known != told:
                 sys.exit(f"{key}: {known ^ told} is not in event_text.c and both schemas")
-    kinds = words(sources / "include/gpushare/protocol.h", r'(?m)^  X\([A-Z_]+, \d+, "(\w+)"\)')
     told = {entry["$ref"].removeprefix("#/$defs/")
             for entry in json.loads((folder / "event.schema.json").read_text())["oneOf"]}
-    if kinds | {"missed"} != told:
-        sys.exit(f"events: {(kinds | {'missed'}) ^ told} is not in both, protocol.h and the schema")
+    for key, macro, told in (("events", "GS_EVENT_KINDS", told - {"missed"}),
+                             ("why", "GS_REFUSALS", set(event["refused"]["properties"]["why"]["enum"]))):
+        known = rows(sources / "include/gpushare/protocol.h", macro)
+        if not known or known != told:
+            sys.exit(f"{key}: {known ^ told} is not in both, {macro} of protocol.h and the schema")
 
 
 def main():
