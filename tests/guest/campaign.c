@@ -33,12 +33,14 @@ struct outcome {
 
 static struct scene scene;
 
+/* Lines of our log are left out, and what a sanitizer says of threads that a raw clone has left behind. */
 static void add_file(FILE *into, const char *path) {
+  bool sanitized = getenv("GS_TEST_PRELOAD_FIRST") != NULL;
   char line[4096];
   FILE *file = fopen(path, "r");
   CHECK(file, "%s: %s", path, strerror(errno));
   while (fgets(line, sizeof line, file))
-    if (strncmp(line, "gpushare[", 9) != 0)
+    if (strncmp(line, "gpushare[", 9) != 0 && !(sanitized && strncmp(line, "==", 2) == 0))
       fputs(line, into);
   fclose(file);
 }
