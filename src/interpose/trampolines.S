@@ -90,3 +90,11 @@ trampoline_\name:
   trampoline dlopen, lookup_dlopen
 
   .section .note.GNU-stack, "", %progbits
+
+#ifdef __ARM_FEATURE_BTI_DEFAULT /* x86-64's note is in cet.h */
+  .section .note.gnu.property, "a"
+  .p2align 3
+  .word 4, 16, 5
+  .asciz "GNU"
+  .word 0xc0000000, 4, 1, 0 /* GNU_PROPERTY_AARCH64_FEATURE_1_AND: BTI */
+#endif
