@@ -24,13 +24,6 @@ void event_utc_time(uint64_t realtime_ns, char text[EVENT_TIME_SIZE]);
 const char *event_kind_name(unsigned kind);
 const char *event_end_name(unsigned end);
 
-/* "weight", ...; "tq", ... */
-const char *event_term_name(unsigned term);
-const char *event_setting_name(unsigned type);
-
-/* What a TERM or SETTING (kind) of this name (detail) is set to, if that is a word; NULL: it is a number. */
-const char *event_value_name(unsigned kind, unsigned detail, uint64_t value);
-
 /* Its name, and what it is set to. */
 void event_put_change(json_t *object, unsigned kind, unsigned detail, uint64_t value);
 

@@ -1,5 +1,5 @@
 /* event_json.c - an event of the daemon, for programs. The keys are promised in docs/schema. */
-#include "common/parse.h"
+#include "common/words.h"
 #include "ctl/event.h"
 #include "ctl/figures.h"
 #include "ctl/json_put.h"
@@ -88,15 +88,15 @@ static void put_memory(json_t *object, const struct gs_msg *event) {
 }
 
 static json_t *value_json(unsigned kind, unsigned detail, uint64_t value) {
-  const char *name = event_value_name(kind, detail, value);
+  const char *name = kind == GS_EVENT_TERM ? words_of_term(detail, value) : words_of_setting(detail, value);
   return name ? json_string(name) : json_integer((json_int_t)value);
 }
 
 void event_put_change(json_t *object, unsigned kind, unsigned detail, uint64_t value) {
   if (kind == GS_EVENT_TERM)
-    json_put_text(object, "term", event_term_name(detail));
+    json_put_text(object, "term", words_term(detail));
   else
-    json_put_text(object, "setting", event_setting_name(detail));
+    json_put_text(object, "setting", words_setting(detail));
   json_object_set_new(object, "value", value_json(kind, detail, value));
 }
 

@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "common/clock.h"
-#include "common/parse.h"
+#include "common/words.h"
 #include "ctl/event.h"
 #include "ctl/figures.h"
 
@@ -25,42 +25,6 @@ const char *event_end_name(unsigned end) {
   static const char *const names[] = {
       [GS_END_EXIT] = "exit", [GS_END_ABRUPT] = "abrupt", [GS_END_CLOSED] = "closed"};
   return end < sizeof names / sizeof *names ? names[end] : "unknown";
-}
-
-const char *event_term_name(unsigned term) {
-  static const char *const names[GS_TERM_COUNT] = {[GS_TERM_WEIGHT] = "weight",
-                                                   [GS_TERM_PRIORITY] = "priority",
-                                                   [GS_TERM_EXPECTED] = "expected",
-                                                   [GS_TERM_LIMIT] = "limit",
-                                                   [GS_TERM_SOFT_LIMIT] = "soft_limit",
-                                                   [GS_TERM_CLASS] = "class",
-                                                   [GS_TERM_RATE] = "rate",
-                                                   [GS_TERM_PAUSED] = "paused",
-                                                   [GS_TERM_EXPECTED_MEMORY] = "expected_memory"};
-  return term < GS_TERM_COUNT ? names[term] : "unknown";
-}
-
-const char *event_setting_name(unsigned type) {
-  switch (type) {
-  case GS_SET_TQ:
-    return "tq";
-  case GS_SET_MODE:
-    return "mode";
-  case GS_SET_CAPACITY:
-    return "capacity";
-  case GS_SET_POLICY:
-    return "policy";
-  default:
-    return "unknown";
-  }
-}
-
-const char *event_value_name(unsigned kind, unsigned detail, uint64_t value) {
-  if (kind == GS_EVENT_TERM)
-    return detail == GS_TERM_CLASS ? class_name((unsigned)value) : NULL;
-  if (detail == GS_SET_MODE)
-    return mode_name((unsigned)value);
-  return detail == GS_SET_POLICY ? policy_name((unsigned)value) : NULL;
 }
 
 /* ---- when ---- */
@@ -89,12 +53,12 @@ void event_utc_time(uint64_t realtime_ns, char text[EVENT_TIME_SIZE]) {
 
 static void tell_bytes(FILE *out, uint64_t bytes, const char *after) {
   char text[24];
-  fprintf(out, "%s%s", figures_bytes(bytes, text), after);
+  fprintf(out, "%s%s", words_bytes(bytes, text), after);
 }
 
 static void tell_duration(FILE *out, uint64_t ns) {
   char text[24];
-  fputs(figures_duration(ns, text), out);
+  fputs(words_duration(ns, text), out);
 }
 
 static void tell_end(FILE *out, const struct gs_msg *event) {
@@ -151,29 +115,12 @@ static void tell_limit(FILE *out, const struct gs_msg *event) {
             figures_limited_name(event->event.detail));
 }
 
-static bool is_bytes(const struct gs_msg *event) {
-  if (event->event.kind == GS_EVENT_SETTING)
-    return event->event.detail == GS_SET_CAPACITY;
-  return event->event.detail == GS_TERM_LIMIT || event->event.detail == GS_TERM_SOFT_LIMIT ||
-         event->event.detail == GS_TERM_EXPECTED_MEMORY;
-}
-
-static bool is_duration(const struct gs_msg *event) {
-  return event->event.detail == (event->event.kind == GS_EVENT_SETTING ? GS_SET_TQ : GS_TERM_EXPECTED);
-}
-
 static void tell_value(FILE *out, const struct gs_msg *event, uint64_t value) {
-  const char *name = event_value_name(event->event.kind, event->event.detail, value);
-  if (name)
-    fputs(name, out);
-  else if (is_bytes(event))
-    tell_bytes(out, value, "");
-  else if (is_duration(event) && value)
-    tell_duration(out, value);
-  else if (event->event.kind == GS_EVENT_SETTING && value == 0)
-    fputs("auto", out);
-  else
-    fprintf(out, "%" PRId64, (int64_t)value);
+  char text[WORDS_SIZE];
+  unsigned detail = event->event.detail;
+  fputs(event->event.kind == GS_EVENT_TERM ? words_term_value(detail, value, text)
+                                           : words_setting_value(detail, value, text),
+        out);
 }
 
 static void tell_actor(FILE *out, const struct gs_msg *event) {
@@ -191,7 +138,7 @@ static void tell_term(FILE *out, const struct gs_msg *event) {
   if (event->event.detail == GS_TERM_PAUSED) {
     fputs(event->event.change.value ? " is paused" : " is resumed", out);
   } else {
-    fprintf(out, " has %s ", event_term_name(event->event.detail));
+    fprintf(out, " has %s ", words_term(event->event.detail));
     tell_value(out, event, event->event.change.value);
     fputs(" instead of ", out);
     tell_value(out, event, event->event.change.before);
@@ -200,7 +147,7 @@ static void tell_term(FILE *out, const struct gs_msg *event) {
 }
 
 static void tell_setting(FILE *out, const struct gs_msg *event) {
-  fprintf(out, "%s is ", event_setting_name(event->event.detail));
+  fprintf(out, "%s is ", words_setting(event->event.detail));
   tell_value(out, event, event->event.change.value);
   tell_actor(out, event);
 }
@@ -212,16 +159,10 @@ static void tell_memory(FILE *out, const struct gs_msg *event) {
 }
 
 static void tell_refusal(FILE *out, const struct gs_msg *event) {
-  static const char *const reasons[] = {
-      [GS_REFUSAL_LIMIT] = ": its memory limit is less",
-      [GS_REFUSAL_CAPACITY] = ": without page faults all must fit the GPU, beside what others have pinned",
-      [GS_REFUSAL_PINNED] = ": it can't leave the card, and others' pinned memory neither",
-      [GS_REFUSAL_SPENT] = ": card and host memory are spent",
-  };
-  unsigned why = event->event.detail;
+  const char *why = words_refusal(event->event.detail);
   tell_bytes(out, event->event.turn.bytes, " in all");
-  if (why < sizeof reasons / sizeof *reasons && reasons[why])
-    fputs(reasons[why], out);
+  if (*why)
+    fprintf(out, ": %s", why);
 }
 
 static void tell_time(FILE *out, const struct gs_msg *event) { tell_duration(out, event->event.turn.ns); }

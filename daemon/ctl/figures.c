@@ -181,33 +181,6 @@ bool figures_waits_for_room(const struct gpu_figures *figures, const struct gs_m
          job->job_status.resident_bytes < (needs < most ? needs : most);
 }
 
-const char *figures_bytes(uint64_t bytes, char buffer[24]) {
-  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double value = (double)bytes;
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++)
-    value /= 1024;
-  snprintf(buffer, 24, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
-  return buffer;
-}
-
-const char *figures_duration(uint64_t ns, char buffer[24]) {
-  double seconds = (double)ns / (double)NS_PER_S;
-  if (ns < NS_PER_MS)
-    snprintf(buffer, 24, "%.3g us", seconds * 1e6);
-  else if (ns < NS_PER_S)
-    snprintf(buffer, 24, "%.3g ms", seconds * 1000);
-  else if (ns < 120 * NS_PER_S)
-    snprintf(buffer, 24, "%.3g s", seconds);
-  else if (ns < 7200 * NS_PER_S)
-    snprintf(buffer, 24, "%.0f minutes", seconds / 60);
-  else if (ns < 2 * FIGURES_DAY_NS)
-    snprintf(buffer, 24, "%.1f hours", seconds / 3600);
-  else
-    snprintf(buffer, 24, "%.0f days", seconds / 86400);
-  return buffer;
-}
-
 const char *figures_user_name(uint32_t uid, char buffer[16]) {
   const struct passwd *user = getpwuid(uid);
   if (user)

@@ -59,13 +59,6 @@ bool figures_waits_for_memory(const struct job_figures *job);
 /* It holds the GPU, and waits for others to leave the card. */
 bool figures_waits_for_room(const struct gpu_figures *figures, const struct gs_msg *job);
 
-/* "1.5 GiB" */
-const char *figures_bytes(uint64_t bytes, char buffer[24]);
-
-/* "1.5 s" */
-#define FIGURES_DAY_NS (24 * 3600 * NS_PER_S)
-const char *figures_duration(uint64_t ns, char buffer[24]);
-
 /* Of a STATUS_ORIGIN. The short form has only the beginning of a pod's uid: "docker:3f2a9c1b4d5e". Empty: no
  * name is known. */
 const char *figures_origin_name(unsigned kind);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/words.h"
 #include "ctl/event.h"
 #include "ctl/figures.h"
 #include "ctl/json_put.h"
@@ -40,8 +41,8 @@ static void show_run(const struct reader *reader, const struct gs_msg *end) {
   when[strlen("2026-01-31 12:00:00")] = '\0';
   printf("%6u %8d %-10s %-16s %s %10s %10s %10s %6lu %-8s %s\n", end->event.job, end->event.pid,
          figures_user_name(end->event.uid, user), end->event.name, when,
-         figures_duration(end->event.at_ns - started_ns, took), figures_duration(end->event.end.gpu_ns, gpu),
-         figures_duration(end->event.end.waited_ns, waited), end->event.end.turns, end_text(end, how),
+         words_duration(end->event.at_ns - started_ns, took), words_duration(end->event.end.gpu_ns, gpu),
+         words_duration(end->event.end.waited_ns, waited), end->event.end.turns, end_text(end, how),
          command ? command : "-");
 }
 

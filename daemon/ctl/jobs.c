@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/parse.h"
+#include "common/words.h"
 #include "ctl/ctl.h"
 #include "ctl/figures.h"
 #include "ctl/json_put.h"
@@ -123,9 +124,9 @@ static void show_job(const struct part *part, const struct part *end) {
   char user[16], used[24], resident[24], gpu[24], waited[24];
   printf("%6u %8d %-10s %-16s %-13s %10s %10s %10s %10s ", job->job_status.job, job->job_status.pid,
          figures_user_name(job->job_status.uid, user), job->job_status.name,
-         class_name(part->figures.terms->terms_status.class), figures_bytes(sums.used_bytes, used),
-         figures_bytes(sums.resident_bytes, resident), figures_duration(sums.gpu_ns, gpu),
-         figures_duration(sums.waited_ns, waited));
+         class_name(part->figures.terms->terms_status.class), words_bytes(sums.used_bytes, used),
+         words_bytes(sums.resident_bytes, resident), words_duration(sums.gpu_ns, gpu),
+         words_duration(sums.waited_ns, waited));
   show_states(part, end);
   printf("\n");
 }

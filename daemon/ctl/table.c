@@ -4,6 +4,7 @@
 
 #include "common/clock.h"
 #include "common/parse.h"
+#include "common/words.h"
 #include "ctl/ctl.h"
 #include "ctl/figures.h"
 
@@ -36,7 +37,7 @@ static void show_daemon(const struct gs_msg *msg) {
   char host[24], tq[32];
   printf("gpushare-daemon %s, pid %d, up %.0f s: %u job%s, host memory %s, grace %g s\n", msg->daemon.release,
          msg->daemon.pid, seconds(msg->daemon.uptime_ns), msg->daemon.jobs, msg->daemon.jobs == 1 ? "" : "s",
-         figures_bytes(msg->daemon.host_memory_bytes, host), seconds(msg->daemon.grace_ns));
+         words_bytes(msg->daemon.host_memory_bytes, host), seconds(msg->daemon.grace_ns));
   show_mps(msg);
   if (msg->daemon.gpus == 0)
     printf("no program has used a GPU yet; the quantum will be %s\n",
@@ -58,15 +59,14 @@ static void show_settings(const struct gs_msg *msg) {
          msg->gpu_status.flags & GS_GPU_SERIALIZED ? "taking turns" : "all run",
          policy_name(msg->gpu_status.policy),
          tq_text(msg->gpu_status.tq_ns, msg->gpu_status.flags & GS_GPU_TQ_AUTO, tq),
-         figures_bytes(msg->gpu_status.used_bytes, used),
-         figures_bytes(msg->gpu_status.capacity_bytes, capacity), (unsigned long)msg->gpu_status.handovers,
-         figures_bytes(msg->gpu_status.moved_bytes, moved),
+         words_bytes(msg->gpu_status.used_bytes, used), words_bytes(msg->gpu_status.capacity_bytes, capacity),
+         (unsigned long)msg->gpu_status.handovers, words_bytes(msg->gpu_status.moved_bytes, moved),
          msg->gpu_status.flags & GS_GPU_MPS ? ", spatial mps" : "");
 }
 
 static void show_direction(const char *name, uint64_t bytes, uint64_t per_s, uint64_t last_per_s) {
   char text[24];
-  printf("; %s %s at %.1f GB/s (last %.1f)", name, figures_bytes(bytes, text), gigabytes(per_s),
+  printf("; %s %s at %.1f GB/s (last %.1f)", name, words_bytes(bytes, text), gigabytes(per_s),
          gigabytes(last_per_s));
 }
 
@@ -115,9 +115,9 @@ static void show_gpu(const struct gpu_figures *figures) {
   if (figures->gpu->gpu_status.handovers > 0)
     show_handovers(figures);
   if (hidden_bytes > 0)
-    printf("  moved behind turns: %s\n", figures_bytes(hidden_bytes, text));
+    printf("  moved behind turns: %s\n", words_bytes(hidden_bytes, text));
   if (overhead_bytes > 0)
-    printf("  the driver has refused %s of the capacity\n", figures_bytes(overhead_bytes, text));
+    printf("  the driver has refused %s of the capacity\n", words_bytes(overhead_bytes, text));
   if (figures->gpu->gpu_status.jobs > 0)
     show_header(figures);
 }
@@ -168,9 +168,9 @@ static const char *term_text(enum gs_term term, const struct gs_msg *terms, char
   else if (term == GS_TERM_RATE && terms->terms_status.rate)
     snprintf(buffer, 24, "%u%%", terms->terms_status.rate);
   else if (term == GS_TERM_LIMIT && terms->terms_status.limit_bytes)
-    figures_bytes(terms->terms_status.limit_bytes, buffer);
+    words_bytes(terms->terms_status.limit_bytes, buffer);
   else if (term == GS_TERM_SOFT_LIMIT && terms->terms_status.soft_limit_bytes)
-    figures_bytes(terms->terms_status.soft_limit_bytes, buffer);
+    words_bytes(terms->terms_status.soft_limit_bytes, buffer);
   return buffer;
 }
 
@@ -203,10 +203,10 @@ static void show_job(const struct gpu_figures *figures, const struct job_figures
   char pid[16], user[16], used[24], resident[24], moved[24];
   printf("  %6u %8s %-10s %-16s %10s %10s %5.1f%% %8.1fs %6lu %10s", msg->job_status.job,
          pid_text(msg->job_status.pid, pid), figures_user_name(msg->job_status.uid, user),
-         msg->job_status.name, figures_bytes(msg->job_status.used_bytes, used),
-         figures_bytes(msg->job_status.resident_bytes, resident), 100 * figures_share(figures, msg),
+         msg->job_status.name, words_bytes(msg->job_status.used_bytes, used),
+         words_bytes(msg->job_status.resident_bytes, resident), 100 * figures_share(figures, msg),
          seconds(msg->job_status.waited_ns), (unsigned long)msg->job_status.turns,
-         figures_bytes(msg->job_status.moved_bytes, moved));
+         words_bytes(msg->job_status.moved_bytes, moved));
   show_terms(figures, job->terms);
   show_origin(figures, job->origin);
   printf("  ");

@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/parse.h"
+#include "common/words.h"
 
 /* Where there is no room for all, the most important ones are shown. */
 static const struct {
@@ -113,7 +114,7 @@ static void put_rate(char *cell, const struct job_figures *job) {
 
 static void put_bytes(char *cell, uint64_t bytes) {
   char text[24];
-  append(cell, "%s", figures_bytes(bytes, text));
+  append(cell, "%s", words_bytes(bytes, text));
 }
 
 static void put_cell(char *cell, enum top_column column, const struct top_job *job) {
@@ -263,9 +264,9 @@ void top_text_handovers(char *line, const struct top_gpu *gpu) {
 void top_text_memory(char *line, const struct top_gpu *gpu) {
   char card[24], away[24], capacity[24];
   *line = '\0';
-  append(line, "%s on the card, %s away, of %s", figures_bytes(gpu->card_bytes, card),
-         figures_bytes(gpu->away_bytes, away),
-         figures_bytes(gpu->figures.gpu->gpu_status.capacity_bytes, capacity));
+  append(line, "%s on the card, %s away, of %s", words_bytes(gpu->card_bytes, card),
+         words_bytes(gpu->away_bytes, away),
+         words_bytes(gpu->figures.gpu->gpu_status.capacity_bytes, capacity));
 }
 
 /* Something that is there is seen, however little it is. */

@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/parse.h"
+#include "common/words.h"
 #include "ctl/ctl.h"
 
 /* ---- words ---- */
@@ -57,19 +58,19 @@ static void tell_all_stopped(FILE *out, const struct why *why) {
 
 static void tell_expected(FILE *out, const struct why *why) {
   uint64_t ns = why->job.wait->wait_status.expected_ns;
-  if (ns > 365 * FIGURES_DAY_NS) {
+  if (ns > 365 * WORDS_DAY_NS) {
     fputs(" How long that takes cannot be told.", out);
     return;
   }
   char text[24];
-  fprintf(out, " It should run in about %s.", figures_duration(ns, text));
+  fprintf(out, " It should run in about %s.", words_duration(ns, text));
 }
 
 static void tell_lacking(FILE *out, const struct why *why) {
   char text[24];
   uint64_t bytes = why->job.wait->wait_status.lacking_bytes;
   if (bytes)
-    fprintf(out, " %s of its memory are not on the card.", figures_bytes(bytes, text));
+    fprintf(out, " %s of its memory are not on the card.", words_bytes(bytes, text));
 }
 
 /* Why some of that may be away. */
@@ -78,7 +79,7 @@ static void tell_soft_limit(FILE *out, const struct why *why) {
   uint64_t bytes = why->job.terms->terms_status.soft_limit_bytes;
   if (bytes && why->job.wait->wait_status.lacking_bytes && why->job.job->job_status.used_bytes > bytes)
     fprintf(out, " What it has beyond its soft limit of %s leaves before the memory of others.",
-            figures_bytes(bytes, text));
+            words_bytes(bytes, text));
 }
 
 static void tell_expected_memory(FILE *out, const struct why *why) {
@@ -86,7 +87,7 @@ static void tell_expected_memory(FILE *out, const struct why *why) {
   uint64_t bytes = why->job.wait->wait_status.expected_bytes;
   if (bytes > why->job.job->job_status.used_bytes)
     fprintf(out, " Beside others it counts with %s: it has said so, or frees and allocates that again.",
-            figures_bytes(bytes, text));
+            words_bytes(bytes, text));
 }
 
 /* Wherever it is attached. */
@@ -191,8 +192,8 @@ static void tell_too_big(FILE *out, const struct why *why) {
           " cannot run: it uses %s, and without page faults all of that must fit the GPU, of which jobs may "
           "use %s. It waits until it needs less or there is more (gpusharectl set-capacity; what others have "
           "pinned is missing). With GPUSHARE_MEMORY=managed it would run.",
-          figures_bytes(why->job.job->job_status.used_bytes, used),
-          figures_bytes(why->gpu.gpu->gpu_status.capacity_bytes, capacity));
+          words_bytes(why->job.job->job_status.used_bytes, used),
+          words_bytes(why->gpu.gpu->gpu_status.capacity_bytes, capacity));
 }
 
 static void tell_staying(FILE *out) {
@@ -209,7 +210,7 @@ static void tell_memory(FILE *out, const struct why *why) {
       " waits for memory: it will have %s, as it has said, and card and host have not so much left beside "
       "what the others have and will have. It begins when they end or need less, who came first going "
       "first. If it needs less: gpusharectl set-expected-memory %u.",
-      figures_bytes(why->job.wait->wait_status.expected_bytes, text), why->job.job->job_status.job);
+      words_bytes(why->job.wait->wait_status.expected_bytes, text), why->job.job->job_status.job);
   tell_expected(out, why);
 }
 
