@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/log.h"
 #include "common/wire.h"
 #include "daemon.h"
+#include "log_for.h"
 
 /* ---- namespaces ---- */
 
@@ -77,7 +77,7 @@ void daemon_on_ask_spatial(struct daemon *daemon, struct peer *peer, const struc
     peer_settle(peer, PEER_SPATIAL);
     spatial_enter(&daemon->spatial, peer->uid);
   }
-  log_debug("pid %d, uid %u asks for MPS: %d", peer->pid, peer->uid, (int)verdict);
+  log_for(peer->uid, LOG_LEVEL_DEBUG, "pid %d, uid %u asks for MPS: %d", peer->pid, peer->uid, (int)verdict);
   struct gs_msg answer = answer_of(daemon, verdict, ask->ask_spatial.class);
   peer_send(peer, &answer);
 }

@@ -1,6 +1,7 @@
 /* config.c - the daemon's settings. One table of keys serves the file, the command line and --help. */
 #include "config.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <ini.h>
 #include <stdarg.h>
@@ -187,6 +188,7 @@ const struct config_key config_keys[] = {
     {"log", "LEVEL", "error, warn, info or debug (default info)", .set = set_log},
 };
 const size_t config_key_count = sizeof config_keys / sizeof *config_keys;
+static_assert(sizeof config_keys / sizeof *config_keys <= CONFIG_KEYS_MAX, "too many keys");
 
 struct config config_default(void) {
   struct config config = {.socket = GS_DEFAULT_SOCKET,
@@ -216,7 +218,40 @@ static const struct config_key *find_key(const char *name) {
 }
 
 const char *config_set(struct config *config, const struct config_key *key, const char *text) {
-  return key->set ? key->set(config, text) : key->set_for_gpu(&config->general, text);
+  const char *wrong = key->set ? key->set(config, text) : key->set_for_gpu(&config->general, text);
+  char *kept = config->texts[key - config_keys];
+  if (!wrong)
+    snprintf(kept, sizeof *config->texts, "%s", text);
+  return wrong;
+}
+
+static void append(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void append(char *text, size_t size, const char *format, ...) {
+  size_t length = strlen(text);
+  va_list list;
+  va_start(list, format);
+  vsnprintf(text + length, size - length, format, list);
+  va_end(list);
+}
+
+bool config_changes(const struct config *before, const struct config *after, char *text, size_t size) {
+  *text = '\0';
+  for (size_t i = 0; i < config_key_count; i++) {
+    const char *was = before->texts[i], *is = after->texts[i];
+    if (strcmp(was, is) != 0)
+      append(text, size, "%s%s = %s instead of %s", *text ? "; " : "", config_keys[i].name,
+             *is ? is : "its default", *was ? was : "its default");
+  }
+  if (before->sections != after->sections)
+    append(text, size, "%sother settings in sections", *text ? "; " : "");
+  return *text;
+}
+
+/* FNV-1a: order counts, as it does for the settings. */
+static void sum_up(uint64_t *sum, const char *text) {
+  for (; *text; text++)
+    *sum = (*sum ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+  *sum = (*sum ^ '\n') * UINT64_C(0x100000001b3);
 }
 
 static const char *set_for_gpu(struct override *gpu, const struct config_key *key, const char *text) {
@@ -263,6 +298,11 @@ static int on_setting(void *argument, const char *section, const char *name, con
     return 0;
   if (!gpu && *section && strcmp(section, "gpushare") != 0)
     return complain(reading, "section [%.40s]: there are only [gpushare] and [gpu UUID]", section);
+  if (gpu) {
+    sum_up(&reading->config->sections, section);
+    sum_up(&reading->config->sections, name);
+    sum_up(&reading->config->sections, value);
+  }
   const char *wrong = !key  ? "is not a setting"
                       : gpu ? set_for_gpu(gpu, key, value)
                             : config_set(reading->config, key, value);

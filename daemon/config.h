@@ -13,6 +13,8 @@
 #include "overrides.h"
 #include "terms.h"
 
+#define CONFIG_KEYS_MAX 32
+
 struct config {
   char socket[108];              /* as long as a UNIX socket's address can be */
   struct sched_settings general; /* of every GPU, but for the overrides */
@@ -25,6 +27,8 @@ struct config {
   char metrics[ADDRESS_TEXT_SIZE];
   char group[64];
   enum log_level log;
+  char texts[CONFIG_KEYS_MAX][64]; /* what each key was set to; empty: its default. For people */
+  uint64_t sections;               /* a sum over the settings of single GPUs and the like: for comparison */
 };
 
 struct config_key {
@@ -45,6 +49,10 @@ struct config config_default(void);
 
 /* Set it for every GPU without a section of its own. NULL, or what is wrong. */
 const char *config_set(struct config *config, const struct config_key *key, const char *text);
+
+/* What differs, for people: "tq = 4 instead of 3; mode = on instead of its default". Returns false, and "",
+ * if nothing does. */
+bool config_changes(const struct config *before, const struct config *after, char *text, size_t size);
 
 /* Read a file into config. 0, or -errno, or -EINVAL with a line "FILE:LINE: reason" in error. */
 int config_read(struct config *config, const char *path, char *error, size_t error_size);

@@ -5,10 +5,12 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/log.h"
 #include "common/parse.h"
 #include "common/wire.h"
+#include "common/words.h"
 #include "events.h"
+#include "label.h"
+#include "log_for.h"
 
 /* A status costs the daemon as much as so many messages of one job. */
 #define STATUS_COST_DIVISOR 16
@@ -97,13 +99,60 @@ static void set(struct daemon *daemon, struct sched_gpu *gpu, const struct gs_ms
   daemon_execute(&change, now_ns);
 }
 
+/* ---- who has done what, in the log ---- */
+
+/* What those who may change settings do is never left out of the log: they are trusted with more than its
+ * size. */
+#define AUDIT(trusted, peer, ...)                                                                            \
+  ((trusted) ? log_info(__VA_ARGS__) : log_for((peer)->uid, LOG_LEVEL_INFO, __VA_ARGS__))
+
+static void note_setting(const struct peer *peer, const struct sched_gpu *gpu, const struct gs_msg *msg) {
+  char value[WORDS_SIZE];
+  log_info("%s set the %s of %s to %s", label_peer(peer).text, words_setting_title(msg->type),
+           label_gpu(gpu).text, words_setting_value(msg->type, msg->set.value, value));
+}
+
+static void note_setting_denied(const struct peer *peer, bool all, const struct sched_gpu *gpu,
+                                const struct gs_msg *msg) {
+  char value[WORDS_SIZE];
+  log_for(peer->uid, LOG_LEVEL_WARN, "%s may not set the %s of %s to %s", label_peer(peer).text,
+          words_setting_title(msg->type), all || gpu ? label_gpu(gpu).text : "an unknown GPU",
+          words_setting_value(msg->type, msg->set.value, value));
+}
+
+static void note_terms(bool trusted, const struct peer *peer, const struct peer *client,
+                       const struct gs_msg *msg) {
+  char value[WORDS_SIZE];
+  if (msg->set_terms.term == GS_TERM_PAUSED)
+    AUDIT(trusted, peer, "%s %s %s", label_peer(peer).text, msg->set_terms.value ? "paused" : "resumed",
+          label_job(client).text);
+  else
+    AUDIT(trusted, peer, "%s set the %s of %s to %s", label_peer(peer).text,
+          words_term_title(msg->set_terms.term), label_job(client).text,
+          words_term_value(msg->set_terms.term, msg->set_terms.value, value));
+}
+
+static void note_terms_denied(const struct peer *peer, const struct peer *client, const struct gs_msg *msg) {
+  char value[WORDS_SIZE];
+  if (msg->set_terms.term == GS_TERM_PAUSED)
+    log_for(peer->uid, LOG_LEVEL_WARN, "%s may not %s %s", label_peer(peer).text,
+            msg->set_terms.value ? "pause" : "resume", label_job(client).text);
+  else
+    log_for(peer->uid, LOG_LEVEL_WARN, "%s may not set the %s of %s to %s", label_peer(peer).text,
+            words_term_title(msg->set_terms.term), label_job(client).text,
+            words_term_value(msg->set_terms.term, msg->set_terms.value, value));
+}
+
+/* ---- changes ---- */
+
 static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  bool all = names_all(msg->set.uuid);
+  struct sched_gpu *gpu = all ? NULL : scheduler_find_gpu(&daemon->scheduler, msg->set.uuid);
   if (!peer_may_change(peer)) {
+    note_setting_denied(peer, all, gpu, msg);
     reply(peer, -EACCES, NOT_PERMITTED);
     return;
   }
-  bool all = names_all(msg->set.uuid);
-  struct sched_gpu *gpu = all ? NULL : scheduler_find_gpu(&daemon->scheduler, msg->set.uuid);
   if (!all && !gpu) {
     reply(peer, -ENOENT, "no program has used this GPU yet: see gpusharectl status");
     return;
@@ -113,8 +162,7 @@ static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg
     reply(peer, -EINVAL, wrong);
     return;
   }
-  log_info("%s %lu for %s, by uid %u (pid %d)", wire_type_name(msg->type), msg->set.value,
-           all ? "all GPUs" : gpu->name, peer->uid, peer->pid);
+  note_setting(peer, gpu, msg);
   events_on_setting(daemon, gpu, msg->type, msg->set.value, peer, now_ns);
   set(daemon, gpu, msg, now_ns);
   reply(peer, 0, "");
@@ -166,9 +214,9 @@ static int check_terms(const struct peer *peer, const struct peer *client, const
 
 static void set_terms(const struct peer *peer, struct peer *client, const struct gs_msg *msg,
                       uint64_t now_ns) {
-  log_info("SET_TERMS %u to %ld for job %u (pid %d, %s), by uid %u (pid %d)", msg->set_terms.term,
-           (long)msg->set_terms.value, client->job_id, client->pid, client->name, peer->uid, peer->pid);
-  terms_set(&client->terms, msg, !peer_may_change(peer));
+  bool trusted = peer_may_change(peer);
+  note_terms(trusted, peer, client, msg);
+  terms_set(&client->terms, msg, !trusted);
   daemon_apply_terms(client, now_ns);
 }
 
@@ -197,6 +245,8 @@ static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct 
   const char *why;
   int err = check_terms(peer, client, msg, &why);
   if (err < 0) {
+    if (err == -EACCES)
+      note_terms_denied(peer, client, msg);
     reply(peer, err, why);
     return;
   }
@@ -207,8 +257,10 @@ static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct 
 }
 
 void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
-  if (peer->role == PEER_FRESH)
+  if (peer->role == PEER_FRESH) {
     peer_settle(peer, PEER_CTL);
+    peer_read_name(peer->pid, peer->name);
+  }
   if (msg->type == GS_GET_STATUS)
     send_status(daemon, peer, now_ns);
   else if (msg->type == GS_GET_EVENTS)

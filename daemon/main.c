@@ -9,17 +9,23 @@
 #include "activation.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/parse.h"
 #include "config_files.h"
 #include "events.h"
 #include "host_gpus.h"
 #include "journal.h"
+#include "label.h"
+#include "log_for.h"
+#include "log_ring.h"
 #include "notify.h"
 #include "permission.h"
 #include "server.h"
+#include "user_names.h"
 
 enum { EXIT_ANOTHER = 3, EXIT_USAGE = 64, EXIT_CONFIG = 78 };
 enum { OPTION_CONFIG = 256, OPTION_HELP, OPTION_VERSION, OPTION_KEY }; /* OPTION_KEY + n: config_keys[n] */
-#define KEYS_MAX 32
+#define KEYS_MAX CONFIG_KEYS_MAX
+#define LOG_PATIENCE_NS (2 * NS_PER_S) /* with its reader, at the end */
 
 struct arguments {
   const char *config_path; /* NULL: the default, which may be absent */
@@ -206,8 +212,9 @@ static void keep_socket(struct program *program, struct config *fresh) {
   strcpy(fresh->socket, program->config.socket);
 }
 
-static void reload_config(struct program *program) {
+static void reload_config(struct program *program, const char *by) {
   struct config fresh;
+  char changes[300];
   notify_reloading(&program->notify, clock_now_ns());
   if (read_config(program, &fresh) < 0) {
     log_error("the configuration stays as it was");
@@ -215,43 +222,54 @@ static void reload_config(struct program *program) {
     keep_socket(program, &fresh);
     if (is_spatial_changed(program, &fresh))
       log_warn("a change of spatial needs a restart: it stays as it was");
+    bool changed = config_changes(&program->config, &fresh, changes, sizeof changes);
     program->config = fresh;
+    user_names_read(USER_NAMES_PATH);
     events_on_reload(&program->daemon, clock_now_ns());
     apply_config(program);
-    log_info("the configuration has been read again");
+    log_info("the configuration has been read again, by SIGHUP of %s: %s", by,
+             changed ? changes : "nothing has changed");
   }
   notify_ready(&program->notify, program->daemon.client_count);
 }
 
 /* ---- signals ---- */
 
-static void set_mode(struct program *program, enum gs_mode mode) {
+/* "root (uid 0, pid 1, systemd)" */
+static struct label sender_of(const struct signalfd_siginfo *signal) {
+  return signal->ssi_pid ? label_process(signal->ssi_uid, (pid_t)signal->ssi_pid)
+                         : (struct label){"the terminal"};
+}
+
+static void set_mode(struct program *program, enum gs_mode mode, const char *by) {
   struct sched_change change;
   uint64_t now_ns = clock_now_ns();
   change_init(&change);
   scheduler_set_mode(&program->daemon.scheduler, NULL, mode, now_ns, &change);
   events_on_setting(&program->daemon, NULL, GS_SET_MODE, mode, NULL, now_ns);
   daemon_execute(&change, now_ns);
-  log_info("by signal: mode %s", mode == GS_MODE_ON ? "on" : "off");
+  log_info("%s set the mode of all GPUs to %s, by %s", by, mode_name(mode),
+           mode == GS_MODE_ON ? "SIGUSR1" : "SIGUSR2");
 }
 
-static void on_signal(struct server *server, int signal) {
+static void on_signal(struct server *server, const struct signalfd_siginfo *signal) {
   struct program *program = (struct program *)(void *)server;
-  switch (signal) {
+  switch (signal->ssi_signo) {
   case SIGHUP:
-    reload_config(program);
+    reload_config(program, sender_of(signal).text);
     break;
   case SIGCHLD:
     mps_on_child(&program->daemon.mps, clock_now_ns());
     break;
   case SIGUSR1:
-    set_mode(program, GS_MODE_ON);
+    set_mode(program, GS_MODE_ON, sender_of(signal).text);
     break;
   case SIGUSR2:
-    set_mode(program, GS_MODE_OFF);
+    set_mode(program, GS_MODE_OFF, sender_of(signal).text);
     break;
   default:
-    log_info("ending");
+    log_info("ending, by %s of %s", signal->ssi_signo == SIGINT ? "SIGINT" : "SIGTERM",
+             sender_of(signal).text);
     notify_stopping(server->notify);
     server->stop = true;
   }
@@ -305,12 +323,22 @@ static int serve(struct program *program) {
   return err < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+/* What was left out of the log finds room behind what waits there. */
+static void end_log(void) {
+  uint64_t end_ns = clock_now_ns() + LOG_PATIENCE_NS;
+  log_ring_flush(end_ns);
+  log_for_end();
+  log_ring_end(end_ns);
+}
+
 int main(int argc, char **argv) {
   static struct program program;
   log_setup("gpushare-daemon", LOG_LEVEL_INFO);
   program.arguments = read_arguments(argc, argv);
   if (journal_on_stderr())
     log_for_journal();
+  log_ring_start();
+  user_names_read(USER_NAMES_PATH);
   notify_open(&program.notify, clock_now_ns());
   int code = EXIT_CONFIG;
   if (read_config(&program, &program.config) == 0)
@@ -318,5 +346,6 @@ int main(int argc, char **argv) {
   else
     notify_failing(&program.notify);
   notify_close(&program.notify);
+  end_log();
   return code;
 }

@@ -1,15 +1,11 @@
 /* meters.c - see meters.h. */
 #include "meters.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include "common/log.h"
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -24,8 +20,6 @@ static bool map(struct meter *meter) {
 
 void meter_make(struct meter *meter) {
   if (!map(meter)) {
-    log_warn("can't make a meter page (%s): a program's class counts only while turns are taken",
-             strerror(errno));
     meter_passed(meter);
     return;
   }

@@ -1,9 +1,10 @@
 /* orders.c - the scheduler's decisions become messages to clients, and events. */
 #include <errno.h>
 
-#include "common/log.h"
 #include "common/wire.h"
 #include "events.h"
+#include "label.h"
+#include "log_for.h"
 
 /* To a program with a limit the GPU is not larger than that. */
 static uint64_t capacity_bytes(const struct attachment *attachment) {
@@ -41,9 +42,8 @@ static struct gs_msg turn_msg(enum gs_msg_type type, const struct attachment *at
 }
 
 /* What a person may want to know about a job. */
-static void note(const struct attachment *attachment, const char *what) {
-  const struct peer *peer = attachment->peer;
-  log_warn("job %u (pid %d, %s) %s", peer->job_id, peer->pid, peer->name, what);
+static void note(const struct attachment *attachment, const char *format) {
+  log_for(attachment->peer->uid, LOG_LEVEL_WARN, format, label_job(attachment->peer).text);
 }
 
 static void tell_attached(struct attachment *attachment) {
@@ -100,17 +100,18 @@ static void tell(const struct sched_action *action) {
     msg.mem_reply.why = action->granted_bytes ? 0 : why_refused(action->job);
     break;
   case SCHED_NOTE_BYPASSED:
-    note(attachment, "has not answered DROP_LOCK within the grace: others go on without it");
+    note(attachment, "%s has not answered DROP_LOCK within the grace: others go on without it");
     return;
   case SCHED_NOTE_OVERDUE:
     note(attachment,
-         "has not answered DROP_LOCK within the grace: others wait, because its memory is not managed");
+         "%s has not answered DROP_LOCK within the grace: others wait, because its memory is not managed");
     return;
   case SCHED_NOTE_STAYS:
-    note(attachment, "does not leave the card's memory: others are asked instead");
+    note(attachment, "%s does not leave the card's memory: others are asked instead");
     return;
   case SCHED_NOTE_TOO_BIG:
-    note(attachment, "uses more memory than the GPU has for it: it waits until there is more, others go on");
+    note(attachment,
+         "%s uses more memory than the GPU has for it: it waits until there is more, others go on");
     return;
   default:
     return;

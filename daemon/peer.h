@@ -99,6 +99,9 @@ void peer_close(struct peer *peer, const char *why);
 /* Where its process comes from, as long as that is there. */
 struct origin peer_find_origin(const struct peer *peer);
 
+/* What a process is called, for people; empty where the daemon can't see it. */
+void peer_read_name(pid_t pid, char name[GS_NAME_SIZE]);
+
 /* Its process is stopped: by SIGSTOP, Ctrl-Z or a debugger. False where the daemon can't see it. */
 bool peer_is_stopped(const struct peer *peer);
 

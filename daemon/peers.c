@@ -11,9 +11,11 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/log.h"
 #include "common/wire.h"
+#include "label.h"
+#include "log_for.h"
 #include "permission.h"
+#include "printable.h"
 #include "readers.h"
 
 #define READS_PER_TURN 64              /* of one peer, then others have their turn */
@@ -53,12 +55,13 @@ static const char *admit(struct server *server, struct peer *peer) {
 void peers_add(struct server *server, int fd, uint64_t now_ns) {
   struct peer *peer = calloc(1, sizeof *peer);
   if (!peer) {
-    log_warn("out of memory for a connection");
+    log_for(LOG_NOBODY, LOG_LEVEL_WARN, "out of memory for a connection");
     close(fd);
     return;
   }
   peer->server = server;
   peer->fd = fd;
+  peer->uid = LOG_NOBODY; /* until the kernel has said whose it is */
   peer->tokens = FLOOD_BURST;
   peer->tokens_ns = now_ns;
   list_append(&server->open, &peer->link);
@@ -78,9 +81,9 @@ void peer_settle(struct peer *peer, enum peer_role role) {
 }
 
 /* A file of /proc/PID, as far as there is room; "": it can't be read. */
-static void read_of(const struct peer *peer, const char *name, char *text, size_t room) {
+static void read_of(pid_t pid, const char *name, char *text, size_t room) {
   char path[32];
-  snprintf(path, sizeof path, "/proc/%d/%s", peer->pid, name);
+  snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   ssize_t size = fd < 0 ? -1 : read(fd, text, room - 1);
   if (fd >= 0)
@@ -91,16 +94,23 @@ static void read_of(const struct peer *peer, const char *name, char *text, size_
 /* Nobody says how long it is. What is beyond this is not looked at. */
 struct origin peer_find_origin(const struct peer *peer) {
   char text[8192];
-  read_of(peer, "cgroup", text, sizeof text);
+  read_of(peer->pid, "cgroup", text, sizeof text);
   return origin_parse(text);
 }
 
 /* "PID (NAME) STATE ...", where the name may have anything in it. */
 bool peer_is_stopped(const struct peer *peer) {
   char text[128];
-  read_of(peer, "stat", text, sizeof text);
+  read_of(peer->pid, "stat", text, sizeof text);
   const char *name_end = strrchr(text, ')');
   return name_end && (strncmp(name_end, ") T", 3) == 0 || strncmp(name_end, ") t", 3) == 0);
+}
+
+void peer_read_name(pid_t pid, char name[GS_NAME_SIZE]) {
+  char text[GS_NAME_SIZE];
+  read_of(pid, "comm", text, sizeof text);
+  text[strcspn(text, "\n")] = '\0';
+  printable_copy(name, text, GS_NAME_SIZE);
 }
 
 /* ---- going ---- */
@@ -116,14 +126,13 @@ static void set_closed(struct peer *peer) {
 void peer_close(struct peer *peer, const char *why) {
   if (peer->closed)
     return;
-  log_info("closing the connection of pid %d, uid %u%s%s: %s", peer->pid, peer->uid, *peer->name ? ", " : "",
-           peer->name, why);
+  log_for(peer->uid, LOG_LEVEL_INFO, "closing the connection of %s: %s", label_peer(peer).text, why);
   peer->expelled = true;
   set_closed(peer);
 }
 
 void peers_hang_up(struct peer *peer) {
-  log_debug("pid %d is gone (job %u)", peer->pid, peer->job_id);
+  log_for(peer->uid, LOG_LEVEL_DEBUG, "pid %d is gone (job %u)", peer->pid, peer->job_id);
   set_closed(peer);
 }
 

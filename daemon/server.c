@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/log.h"
 #include "listen.h"
+#include "log_for.h"
 #include "metrics/address.h"
 #include "peers.h"
 #include "readers.h"
@@ -119,7 +119,7 @@ static void accept_peers(struct server *server, uint64_t now_ns) {
     if (fd >= 0) {
       peers_add(server, fd, now_ns);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      log_warn("no room for more connections: %s", strerror(errno));
+      log_for(LOG_NOBODY, LOG_LEVEL_WARN, "no room for more connections: %s", strerror(errno));
       set_accepting(server, false, now_ns); /* those in the queue keep the listener readable: don't spin */
       return;
     } else if (errno != EINTR && errno != ECONNABORTED) {
@@ -135,6 +135,7 @@ static uint64_t min_ns(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t next_deadline_ns(const struct server *server) {
   uint64_t next_ns = min_ns(daemon_deadline_ns(server->daemon), peers_deadline_ns(server));
   next_ns = min_ns(next_ns, server->notify->next_ns);
+  next_ns = min_ns(next_ns, log_for_deadline_ns());
   if (server->exporter)
     next_ns = min_ns(next_ns, exporter_deadline_ns(server->exporter));
   return server->accept_ns ? min_ns(next_ns, server->accept_ns) : next_ns;
@@ -167,6 +168,7 @@ static void do_what_is_due(struct server *server, uint64_t now_ns) {
   if (server->exporter && now_ns >= exporter_deadline_ns(server->exporter))
     exporter_run(server->exporter, now_ns);
   notify_alive(server->notify, now_ns, server->daemon->client_count);
+  log_for_on_time(now_ns);
 }
 
 /* ---- the loop ---- */
@@ -174,7 +176,7 @@ static void do_what_is_due(struct server *server, uint64_t now_ns) {
 static void read_signals(struct server *server) {
   struct signalfd_siginfo info;
   while (read(server->signal_fd, &info, sizeof info) == sizeof info)
-    server->on_signal(server, (int)info.ssi_signo);
+    server->on_signal(server, &info);
 }
 
 /* Unless it was closed in this turn of the loop. */

@@ -5,6 +5,7 @@
 #ifndef GS_SERVER_H
 #define GS_SERVER_H
 
+#include <sys/signalfd.h>
 #include <sys/stat.h>
 
 #include "daemon.h"
@@ -13,7 +14,7 @@
 
 struct server {
   struct daemon *daemon;
-  void (*on_signal)(struct server *server, int signal);
+  void (*on_signal)(struct server *server, const struct signalfd_siginfo *signal);
   struct notify *notify;
   struct exporter *exporter; /* NULL: none */
   bool stop;

@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/log.h"
 #include "common/parse.h"
 #include "common/wire.h"
+#include "common/words.h"
 #include "events.h"
+#include "label.h"
+#include "log_for.h"
 #include "printable.h"
 
 /* ---- a client comes and goes ---- */
@@ -52,7 +54,8 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   peer->terms.bounds = &daemon->bounds;
   if (daemon->learns)
     peer->terms.learnt_ns = history_expected_ns(&daemon->history, peer->uid, peer->command_hash);
-  log_debug("job %u: pid %d, uid %u, %s", peer->job_id, peer->pid, peer->uid, peer->name);
+  log_for(peer->uid, LOG_LEVEL_DEBUG, "job %u: pid %d, uid %u, %s", peer->job_id, peer->pid, peer->uid,
+          peer->name);
   struct gs_msg answer = wire_msg(GS_REGISTERED, 0);
   answer.registered.job = peer->job_id;
   peer_send(peer, &answer);
@@ -108,10 +111,10 @@ static void note_cut(struct peer *peer) {
     return;
   struct sched_terms given = terms_of(&peer->terms);
   peer->cut_noted = true;
-  log_info(
-      "job %u (pid %d, %s) asks for more than programs may: it is given weight %u, priority %d and class "
-      "%s (settings max_weight, max_priority and production)",
-      peer->job_id, peer->pid, peer->name, given.weight, given.priority, class_name(given.class));
+  log_for(peer->uid, LOG_LEVEL_INFO,
+          "%s asks for more than programs may: it is given weight %u, priority %d and class "
+          "%s (settings max_weight, max_priority and production)",
+          label_job(peer).text, given.weight, given.priority, class_name(given.class));
 }
 
 static void on_declare(struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
@@ -140,8 +143,8 @@ static void leave_gang(struct attachment *attachment) {
 
 static void leave(struct attachment *attachment, uint64_t now_ns, struct sched_change *change) {
   const struct peer *peer = attachment->peer;
-  log_warn("job %u (pid %d, %s) is on its own on %s: its gang '%s' has another job there", peer->job_id,
-           peer->pid, peer->name, attachment->job.gpu->name, attachment->gang->shown);
+  log_for(peer->uid, LOG_LEVEL_WARN, "%s is on its own on %s: its gang '%s' has another job there",
+          label_job(peer).text, label_gpu(attachment->job.gpu).text, attachment->gang->shown);
   scheduler_join(&attachment->job, NULL, now_ns, change);
   leave_gang(attachment);
   attachment->apart = true;
@@ -196,6 +199,10 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
   *attachment = (struct attachment){.peer = peer, .index = msg->gpu, .told.limit = GS_LIMITED_WHOLE};
   peer->attachments[msg->gpu] = attachment;
   rates_enter(&attachment->rates, &attachment->job);
+  if (!attachment->rates.meter.page)
+    log_for(peer->uid, LOG_LEVEL_WARN,
+            "no meter page for %s (%s): its class counts only while turns are taken", label_job(peer).text,
+            strerror(errno));
   scheduler_attach(gpu, &attachment->job,
                    &(struct sched_attach){.id = peer->job_id,
                                           .owner = attachment,
@@ -250,17 +257,9 @@ void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
 
 static void note_refusal(struct attachment *attachment, const struct gs_msg *msg, enum gs_refusal why,
                          uint64_t now_ns) {
-  static const char *const words[] = {
-      [GS_REFUSAL_UNKNOWN] = "",
-      [GS_REFUSAL_LIMIT] = "its memory limit is less",
-      [GS_REFUSAL_CAPACITY] =
-          "without page faults all of it must fit the GPU, beside what others have pinned",
-      [GS_REFUSAL_PINNED] = "it can't leave the card, and others' pinned memory neither",
-      [GS_REFUSAL_SPENT] = "card and host memory are spent",
-  };
   const struct peer *peer = attachment->peer;
-  log_info("job %u (pid %d, %s) is refused %lu bytes: %s", peer->job_id, peer->pid, peer->name,
-           msg->mem.total_bytes, words[why]);
+  log_for(peer->uid, LOG_LEVEL_INFO, "%s is refused %lu bytes: %s", label_job(peer).text,
+          msg->mem.total_bytes, words_refusal(why));
   events_on_job(
       attachment,
       &(struct job_event){.kind = GS_EVENT_REFUSED, .bytes = msg->mem.total_bytes, .detail = (uint16_t)why},
@@ -280,8 +279,8 @@ static bool must_wait(struct attachment *attachment, const struct gs_msg *msg) {
   if (has_memory(peer) ||
       !scheduler_memory_await(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes))
     return false;
-  log_info("job %u (pid %d, %s) waits for memory: it says that it needs %lu bytes", peer->job_id, peer->pid,
-           peer->name, sched_job_expected_bytes(&attachment->job));
+  log_for(peer->uid, LOG_LEVEL_INFO, "%s waits for memory: it says that it needs %lu bytes",
+          label_job(peer).text, sched_job_expected_bytes(&attachment->job));
   return true;
 }
 

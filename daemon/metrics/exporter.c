@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/log.h"
 #include "listen.h"
+#include "log_for.h"
 #include "metrics/address.h"
 #include "metrics/metrics.h"
 #include "metrics/microhttpd.h"
@@ -140,7 +140,7 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
 
 /* libmicrohttpd sees it, and closes the connection. */
 static void expire(struct guest *guest) {
-  log_debug("metrics: a reader is too slow");
+  log_for(LOG_NOBODY, LOG_LEVEL_DEBUG, "metrics: a reader is too slow");
   shutdown(guest->fd, SHUT_RDWR);
   guest->due_ns = EXPORTER_NEVER;
 }

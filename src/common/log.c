@@ -28,12 +28,13 @@ static const char *speaker = "gpushare";
 static enum log_level threshold = LOG_LEVEL_WARN;
 static bool to_journal;
 static bool is_guest;
-static struct descriptor given = {.fd = -1}; /* a guest's stderr */
-static _Atomic unsigned lost;                /* a guest's lines since the last one that was written */
+static struct descriptor given = {.fd = -1};               /* a guest's stderr */
+static bool (*take_line)(const char *text, size_t length); /* NULL: none */
+static _Atomic unsigned lost;                              /* lines since the last one that was written */
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 struct line {
-  char text[512];
+  char text[LOG_LINE_SIZE];
   size_t length;
 };
 
@@ -50,6 +51,12 @@ void log_as_guest(void) {
 }
 
 void log_for_journal(void) { to_journal = true; }
+
+void log_to(bool (*take)(const char *text, size_t length)) { take_line = take; }
+
+void log_note_lost(void) { atomic_fetch_add(&lost, 1); }
+
+bool log_has_lost(void) { return atomic_load(&lost); }
 
 int log_level_parse(const char *text, enum log_level *level) {
   for (size_t i = 0; i < sizeof level_names / sizeof *level_names; i++)
@@ -135,16 +142,17 @@ static void put_heading(struct line *line, enum log_level level) {
   put_text(line, ": ");
 }
 
-static void write_all(const char *text, size_t length) {
+static bool write_all(const char *text, size_t length) {
   while (length > 0) {
     ssize_t n = write(STDERR_FILENO, text, length);
     if (n < 0 && errno == EINTR)
       continue;
     if (n <= 0)
-      return;
+      return false;
     text += n;
     length -= (size_t)n;
   }
+  return true;
 }
 
 /* ---- as a guest ---- */
@@ -195,7 +203,24 @@ static bool write_as_guest(const char *text, size_t length) {
 
 /* ---- a line ---- */
 
-void log_line(enum log_level level, const char *format, ...) {
+static bool deliver(const struct line *line) {
+  if (is_guest)
+    return write_as_guest(line->text, line->length);
+  return take_line ? take_line(line->text, line->length) : write_all(line->text, line->length);
+}
+
+static void put_list(struct line *line, const char *format, va_list args) {
+  va_list left;
+  va_copy(left, args);
+  while (*format)
+    if (*format == '%')
+      format = put_conversion(line, format + 1, &left);
+    else
+      put_char(line, *format++);
+  va_end(left);
+}
+
+void log_line_list(enum log_level level, const char *format, va_list args) {
   if (level > threshold)
     return;
   int saved = errno;
@@ -207,18 +232,16 @@ void log_line(enum log_level level, const char *format, ...) {
     put_number(&line, lost_before, 10);
     put_text(&line, " lines before this one are lost) ");
   }
-  va_list args;
-  va_start(args, format);
-  while (*format)
-    if (*format == '%')
-      format = put_conversion(&line, format + 1, &args);
-    else
-      put_char(&line, *format++);
-  va_end(args);
+  put_list(&line, format, args);
   line.text[line.length++] = '\n';
-  if (!is_guest)
-    write_all(line.text, line.length);
-  else if (!write_as_guest(line.text, line.length))
+  if (!deliver(&line))
     atomic_fetch_add(&lost, lost_before + 1);
   errno = saved;
+}
+
+void log_line(enum log_level level, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  log_line_list(level, format, args);
+  va_end(args);
 }

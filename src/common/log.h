@@ -5,6 +5,10 @@
 #ifndef GS_LOG_H
 #define GS_LOG_H
 
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 /* Who speaks, and how much. name must outlive all calls. */
@@ -20,12 +24,22 @@ void log_as_guest(void);
  */
 void log_for_journal(void);
 
+/* Lines go to this instead of stderr; NULL: to stderr again. Where it does not take one, that is lost, and
+ * the next one says how many were. */
+void log_to(bool (*take)(const char *text, size_t length));
+
+/* A line that was taken has been lost since; and whether there are such that no line has told of. */
+void log_note_lost(void);
+bool log_has_lost(void);
+
 /* "error", "warn", "info", "debug" -> level. 0 or -EINVAL. */
 int log_level_parse(const char *text, enum log_level *level);
 
 /* %s %d %u %ld %lu %lld %llu %zu %x %lx %p %c %% , all without width and precision. Lines are cut at 512
  * bytes. */
+#define LOG_LINE_SIZE 512
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void log_line_list(enum log_level level, const char *format, va_list args);
 
 #define log_error(...) log_line(LOG_LEVEL_ERROR, __VA_ARGS__)
 #define log_warn(...) log_line(LOG_LEVEL_WARN, __VA_ARGS__)

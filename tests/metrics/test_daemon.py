@@ -184,6 +184,7 @@ class Addresses(Case):
         wait_until("it has been read again", lambda: scene.log().count("has been read again") > count)
 
     def port(self, scene):
+        wait_until("it says where they are", lambda: "metrics on 127.0.0.1:" in scene.log())
         return [line.split()[-1] for line in scene.log().split("\n") if "metrics on 127.0.0.1:" in line][-1]
 
     def test_a_port(self):
@@ -234,14 +235,14 @@ class Addresses(Case):
             with open(os.path.join(folder, "libmicrohttpd.so.12"), "w", encoding="utf-8"):
                 pass
             scene = self.scene(LD_LIBRARY_PATH=folder)
-            self.assertIn("metrics need libmicrohttpd.so.12", scene.log())
+            wait_until("it says why", lambda: "metrics need libmicrohttpd.so.12" in scene.log())
             self.assertFalse(os.path.exists(scene.address[len("unix:"):]))
 
     def test_a_port_that_is_taken_leaves_the_daemon_without(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             address = "127.0.0.1:%d" % taken.getsockname()[1]
             scene = self.scene(metrics=address)
-            self.assertIn(f"metrics = {address}: there are none", scene.log())
+            wait_until("it says why", lambda: f"metrics = {address}: there are none" in scene.log())
             self.assertIsNotNone(scene.status())
         self.reload(scene, address)
         self.assertEqual(ask(address)[0], 200)

@@ -15,6 +15,7 @@ TEST(allocations_without_pause) {
   struct scene_status status;
   scene_begin(&scene, "small,capacity=64MiB,scale=0");
   scene_start_daemon(&scene, "--mode", "on", NULL);
+  process_await_log(scene.daemon, "listening on");
   int lines = process_log_lines(scene.daemon);
   struct process *program = scene_start(&scene, verbose, "allocator", BYTES, "20000", NULL);
   process_expect(program, "done", NULL, 0);

@@ -150,6 +150,7 @@ TEST(mps_is_started_watched_and_stopped) {
     await_starts(i);
     await_state(GS_MPS_RUNS);
   }
+  process_await_log(scene.daemon, "has ended with signal 9");
   CHECK(process_log_count(scene.daemon, "no MPS: ") == 1);
   CHECK(process_log_count(scene.daemon, "has ended with signal 9") == 1);
   pid_t last = control_pid();

@@ -103,6 +103,7 @@ TEST(a_second_member_on_a_gpu_is_on_its_own) {
   process_expect(one, "filled", NULL, 0);
   other = start_member("a", "0", "10");
   process_wait_exit(other, 0);
+  process_await_log(scene.daemon, "is on its own on");
   CHECK(process_log_count(scene.daemon, "is on its own on") == 1);
   process_say(one, "stop");
   process_wait_exit(one, 0);

@@ -1,0 +1,121 @@
+/* test_log_for.c - one user's lines do not fill the log, and nobody's are left out without a word. */
+#include <stdio.h>
+#include <string.h>
+
+#include "log_for.h"
+#include "suite.h"
+#include "user_names.h"
+
+static unsigned passed, told; /* lines; and what others have said to be left out */
+static uint64_t started_ns;
+
+static bool count_line(const char *text, size_t length) {
+  char line[LOG_LINE_SIZE + 1];
+  unsigned long count;
+  snprintf(line, sizeof line, "%.*s", (int)length, text);
+  const char *words = strstr(line, "info: ") + strlen("info: ");
+  if (strstr(line, "left out") && sscanf(words, "%lu", &count) == 1)
+    told += count;
+  else
+    passed++;
+  return true;
+}
+
+static void set_up(void) {
+  passed = told = 0;
+  started_ns = clock_now_ns();
+  log_setup("test", LOG_LEVEL_INFO);
+  log_to(count_line);
+}
+
+static void tear_down(void) { log_to(NULL); }
+
+/* What a bucket lets pass, however slow this machine is. */
+static unsigned most(void) {
+  return LOG_FOR_BURST + 1 + (unsigned)((clock_now_ns() - started_ns) / LOG_FOR_INTERVAL_NS);
+}
+
+static void say(uid_t uid, unsigned times) {
+  for (unsigned i = 0; i < times; i++)
+    log_for(uid, LOG_LEVEL_INFO, "number %u of %s", i, "many");
+}
+
+START_TEST(a_burst_passes_and_the_rest_is_counted) {
+  ck_assert_uint_eq(log_for_deadline_ns(), UINT64_MAX);
+  say(1000, 500);
+  ck_assert_uint_ge(passed, LOG_FOR_BURST);
+  ck_assert_uint_le(passed, most());
+  uint64_t deadline_ns = log_for_deadline_ns();
+  ck_assert_uint_ge(deadline_ns, started_ns + LOG_FOR_TELL_NS);
+  ck_assert_uint_le(deadline_ns, clock_now_ns() + LOG_FOR_TELL_NS);
+  log_for_on_time(deadline_ns - 1);
+  ck_assert_uint_eq(told, 0);
+  log_for_on_time(deadline_ns);
+  ck_assert_uint_eq(passed + told, 500);
+  ck_assert_uint_eq(log_for_deadline_ns(), UINT64_MAX);
+}
+END_TEST
+
+START_TEST(others_and_other_kinds_are_not_left_out) {
+  say(1000, 500);
+  unsigned before = passed;
+  say(1001, LOG_FOR_BURST);
+  ck_assert_uint_eq(passed, before + LOG_FOR_BURST);
+  for (unsigned i = 0; i < LOG_FOR_BURST; i++)
+    log_for(1000, LOG_LEVEL_INFO, "another kind");
+  ck_assert_uint_eq(passed, before + 2 * LOG_FOR_BURST);
+}
+END_TEST
+
+START_TEST(quiet_lines_take_nothing) {
+  for (unsigned i = 0; i < 500; i++)
+    log_for(1000, LOG_LEVEL_DEBUG, "quiet");
+  ck_assert_uint_eq(log_for_deadline_ns(), UINT64_MAX);
+  ck_assert_uint_eq(passed, 0);
+}
+END_TEST
+
+START_TEST(many_users_together_are_bounded) {
+  for (uid_t uid = 1000; uid < 5000; uid++)
+    say(uid, 30);
+  ck_assert_uint_le(passed, (LOG_FOR_BUCKETS + 1) * most());
+  log_for_end();
+  ck_assert_uint_eq(passed + told, 4000 * 30);
+}
+END_TEST
+
+static char last[LOG_LINE_SIZE];
+
+static bool keep_line(const char *text, size_t length) {
+  snprintf(last, sizeof last, "%.*s", (int)length, text);
+  return true;
+}
+
+START_TEST(who_and_what_is_left_out) {
+  char path[] = "/tmp/gpushare-passwd-XXXXXX";
+  FILE *file = fdopen(mkstemp(path), "w");
+  fputs("root:x:0:0::/root:/bin/sh\nal\tice:x:1000:1000::/:\nother:x:1000:1000::/:\nno user\n", file);
+  fclose(file);
+  user_names_read(path);
+  remove(path);
+  ck_assert_str_eq(user_names_find(1000), "al?ice");
+  ck_assert_ptr_null(user_names_find(1001));
+  say(1000, 30);
+  log_to(keep_line);
+  log_for_end();
+  ck_assert_ptr_nonnull(
+      strstr(last, " more lines like this, caused by al?ice (uid 1000), are left out: number ... of ...\n"));
+  user_names_read("/nowhere");
+  ck_assert_ptr_null(user_names_find(1000));
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {a_burst_passes_and_the_rest_is_counted,
+                                others_and_other_kinds_are_not_left_out,
+                                quiet_lines_take_nothing,
+                                many_users_together_are_bounded,
+                                who_and_what_is_left_out,
+                                NULL};
+  return suite_main("log_for", tests, set_up, tear_down);
+}
