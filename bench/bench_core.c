@@ -383,7 +383,7 @@ static void play_gangs(unsigned gpu_count, unsigned size, uint64_t bytes) {
 }
 static void play_pairs(void) { play_gangs(2, 2, 4 * GIB); }
 static void play_small_pairs(void) { play_gangs(2, 2, 8 * MIB); }
-static void play_large_gangs(void) { play_gangs(GPUS_MAX, GPUS_MAX, 4 * GIB); }
+static void play_large_gangs(void) { play_gangs(8, 8, 4 * GIB); }
 
 static void play_flips(void) {
   static const enum gs_mode modes[] = {GS_MODE_ON, GS_MODE_OFF, GS_MODE_AUTO};
@@ -402,12 +402,12 @@ static void play_flips(void) {
   }
 }
 
-/* Programs that use each of 64 GPUs. */
+/* 512 programs that use each of 64 GPUs. */
 static void play_many_attachments(void) {
   set_up_gpus(GPUS_MAX);
-  for (unsigned i = 0; i < JOBS_MAX; i++)
-    come(i, i % GPUS_MAX, i / GPUS_MAX % 4 ? 8 * MIB : 15 * GIB);
-  for (unsigned i = 0; i < JOBS_MAX; i += 500)
+  for (unsigned i = 0; i < 512 * GPUS_MAX; i++)
+    come(i, i % GPUS_MAX, i / GPUS_MAX % 64 ? 8 * MIB : 15 * GIB);
+  for (unsigned i = 1; i < 512 * GPUS_MAX; i += 500)
     set_memory(i, 16 * MIB);
   go_on_until(SCHED_NEVER, 300);
 }
