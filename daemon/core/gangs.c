@@ -150,6 +150,12 @@ void gang_stop(const struct sched_gang *gang) {
   }
 }
 
+void gang_touch(const struct sched_gang *gang) {
+  if (!gang)
+    return;
+  list_each(node, &gang->members) { turns_touch(member_of(node)->gpu); }
+}
+
 void gang_look(const struct sched_gang *gang) {
   if (!gang)
     return;

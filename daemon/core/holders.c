@@ -15,7 +15,8 @@
 #include "core/internal.h"
 #include "core/policy.h"
 
-#define PREEMPT_PART 20 /* one part in so many of the time may go into preemptions */
+#define PREEMPT_PART 20   /* one part in so many of the time may go into preemptions */
+#define LOOKS_MOST 8192u /* at holders in one choice: 64 that wait, and 128 that hold */
 
 /* ---- seats ---- */
 
@@ -33,7 +34,10 @@ static struct seats all_seats(const struct sched_gpu *gpu) {
 
 void holders_count_need(struct sched_job *job) {
   uint64_t bytes = max_u64(sched_job_expected_bytes(job), job->grows ? job->reach_bytes : 0);
+  struct sched_seats *seats = &job->gpu->seats[job->seat];
+  seats->bytes -= job->need_bytes;
   job->need_bytes = less_u64(bytes, job->pinned_bytes + job->staying_bytes);
+  seats->bytes += job->need_bytes;
   order_resize(&job->waiting, job->need_bytes);
 }
 
@@ -52,76 +56,98 @@ static void give(struct seats *seats, const struct sched_job *job) {
   seats->taken--;
 }
 
-static void take_all(struct seats *seats, const struct list *jobs) {
-  list_each(node, jobs) {
-    if (!job_of_turn(node)->displaced)
-      take(seats, job_of_turn(node));
-  }
+static void take_all(struct seats *seats, const struct sched_gpu *gpu, enum sched_seat which) {
+  seats->taken_bytes += gpu->seats[which].bytes;
+  seats->taken += gpu->seats[which].count;
+}
+
+void holders_seat(struct sched_job *job, enum sched_seat seat) {
+  struct sched_seats *left = &job->gpu->seats[job->seat], *taken = &job->gpu->seats[seat];
+  left->bytes -= job->need_bytes;
+  left->count--;
+  job->seat = seat;
+  taken->bytes += job->need_bytes;
+  taken->count++;
+}
+
+static void set_displaced(struct sched_job *holder, bool displaced) {
+  if (holder->displaced != displaced)
+    holders_seat(holder, displaced ? SCHED_SEAT_DISPLACED : SCHED_SEAT_HOLDS);
+  holder->displaced = displaced;
 }
 
 bool holders_fit(const struct sched_job *job) {
   const struct sched_gpu *gpu = job->gpu;
   struct seats seats = all_seats(gpu);
-  take_all(&seats, &gpu->holders);
-  take_all(&seats, &gpu->dropping);
-  take_all(&seats, &gpu->overdue);
+  take_all(&seats, gpu, SCHED_SEAT_HOLDS);
+  take_all(&seats, gpu, SCHED_SEAT_STOPS);
+  take_all(&seats, gpu, SCHED_SEAT_OVERDUE);
   return fits(&seats, job);
 }
 
 bool holders_may_have(const struct sched_job *job) {
   struct seats seats = all_seats(job->gpu);
-  take_all(&seats, &job->gpu->overdue);
+  take_all(&seats, job->gpu, SCHED_SEAT_OVERDUE);
   return !sched_job_too_big(job) && !books_blocked(job) && fits(&seats, job);
 }
 
-/* ---- who must go because there is less for all ---- */
-
-static bool goes_before(const struct sched_job *a, const struct sched_job *b, uint64_t now_ns) {
-  uint64_t rank_a = policy_rank(a, now_ns), rank_b = policy_rank(b, now_ns);
-  return rank_a != rank_b ? rank_a < rank_b : sched_job_held_ns(a, now_ns) < sched_job_held_ns(b, now_ns);
-}
+/* ---- the order of those that hold ---- */
 
 /* A member waits somewhere, whose part of what this one has submitted nobody can wait for if this one stops.
  */
 static bool can_stop(const struct sched_job *holder) { return !holder->gang || !gang_waits(holder->gang); }
 
-static bool stays_before(const struct sched_job *a, const struct sched_job *b, uint64_t now_ns) {
-  if (a->terms.class == b->terms.class && can_stop(a) != can_stop(b))
-    return !can_stop(a);
-  return goes_before(a, b, now_ns);
+/* The worse rank; of equals, who has held for longer. But who cannot stop is better than all others that are
+ * opportunistic, or not, like it. */
+static bool is_worse(const struct sched_job *a, const struct sched_job *b) {
+  bool late_a = a->terms.class == GS_CLASS_OPPORTUNISTIC, late_b = b->terms.class == GS_CLASS_OPPORTUNISTIC;
+  if (a->rank_stays != b->rank_stays && late_a == late_b)
+    return b->rank_stays;
+  if (a->rank != b->rank)
+    return a->rank > b->rank;
+  if (a->rank_held_ns != b->rank_held_ns)
+    return a->rank_held_ns > b->rank_held_ns;
+  return a->rank_tie < b->rank_tie;
 }
 
-/* Of those whose seat is in question: who cannot stop, of one class; the best rank; of equals, who has held
- * for the shortest time so far. */
-static struct sched_job *best(const struct sched_gpu *gpu, uint64_t now_ns) {
-  struct sched_job *best = NULL;
-  list_each(node, &gpu->holders) {
-    struct sched_job *job = job_of_turn(node);
-    if (job->undecided && (!best || stays_before(job, best, now_ns)))
-      best = job;
+static struct sched_job *job_of_rank(struct list *node) { return list_entry(node, struct sched_job, ranked); }
+
+static bool node_is_worse(const struct list *a, const struct list *b) {
+  return is_worse(list_entry(a, struct sched_job, ranked), list_entry(b, struct sched_job, ranked));
+}
+
+/* Sort gpu->ranked, the worst first. surplus: who cannot stop is the better for it, and of equals who was
+ * granted first, who else is the worse. From one event to the next
+ * little changes there, and a list that is sorted already costs no more than a look at each. */
+static void rank_holders(struct sched_gpu *gpu, bool surplus, uint64_t now_ns) {
+  list_each(node, &gpu->ranked) {
+    struct sched_job *job = job_of_rank(node);
+    job->rank = policy_rank(job, now_ns);
+    job->rank_held_ns = sched_job_held_ns(job, now_ns);
+    job->rank_stays = surplus && gpu->gang_count > 0 && !can_stop(job);
+    job->rank_tie = surplus ? UINT64_MAX - job->grant : job->grant;
   }
-  return best;
+  list_sort(&gpu->ranked, node_is_worse);
 }
 
+/* ---- who must go because there is less for all ---- */
+
+/* Those do not all fit. (The first one does in any case.) */
 static bool is_surplus(const struct sched_gpu *gpu) {
   struct seats seats = all_seats(gpu);
-  list_each(node, &gpu->holders) {
-    if (!fits(&seats, job_of_turn(node)))
-      return true;
-    take(&seats, job_of_turn(node));
-  }
-  return false;
+  take_all(&seats, gpu, SCHED_SEAT_HOLDS);
+  return seats.taken > 1 && (seats.taken > seats.places || seats.taken_bytes > seats.bytes);
 }
 
+/* Those keep their seats who cannot stop, and the best ranks. */
 static void displace_surplus(struct sched_gpu *gpu, uint64_t now_ns) {
   struct seats seats = all_seats(gpu);
-  struct sched_job *job;
   if (!is_surplus(gpu))
     return;
-  list_each(node, &gpu->holders) { job_of_turn(node)->undecided = true; }
-  while ((job = best(gpu, now_ns))) {
-    job->undecided = false;
-    job->displaced = !fits(&seats, job);
+  rank_holders(gpu, true, now_ns);
+  list_each_back(node, &gpu->ranked) {
+    struct sched_job *job = job_of_rank(node);
+    set_displaced(job, !fits(&seats, job));
     if (!job->displaced)
       take(&seats, job);
   }
@@ -200,19 +226,6 @@ static bool makes_way(struct sched_job *holder, const struct sched_job *waiter, 
          is_preempted(holder, waiter, now_ns);
 }
 
-/* Of those that would make way: the worst rank; of equals, who has held for longest. */
-static struct sched_job *worst(const struct sched_gpu *gpu, const struct sched_job *waiter, bool over,
-                               uint64_t now_ns) {
-  struct sched_job *worst = NULL;
-  list_each(node, &gpu->holders) {
-    struct sched_job *job = job_of_turn(node);
-    bool candidate = !job->displaced && makes_way(job, waiter, over, now_ns);
-    if (candidate && (!worst || goes_before(worst, job, now_ns)))
-      worst = job;
-  }
-  return worst;
-}
-
 /* ---- who comes ---- */
 
 /* A choice under way. */
@@ -223,6 +236,8 @@ struct choice {
   bool some_may_go; /* holders may be displaced for those that come next */
   bool foreseen;    /* of what may happen later */
   bool trial;       /* nobody is really displaced */
+  bool ranked;      /* the holders are */
+  uint32_t looks;   /* at holders, so far */
   uint64_t now_ns;
 };
 
@@ -232,36 +247,50 @@ static struct choice begin_choice(struct sched_gpu *gpu, bool over, uint64_t now
                           .over = over,
                           .some_may_go = over || policy_is_preemptive(gpu),
                           .now_ns = now_ns};
-  take_all(&choice.seats, &gpu->holders);
+  take_all(&choice.seats, gpu, SCHED_SEAT_HOLDS);
   /* Nobody knows when these will answer: who fits beside them can hold. */
   if (gpu->settings.mode != GS_MODE_ON)
-    take_all(&choice.seats, &gpu->overdue);
+    take_all(&choice.seats, gpu, SCHED_SEAT_OVERDUE);
   return choice;
 }
 
-/* Displace as many holders as the waiter needs; nobody if that would not be enough. If nobody makes way for
- * it at all, nobody does for those that come after it, where only ranks count. */
+/* Displace as many holders as the waiter needs, of those that would make way for it the worst first; nobody
+ * if that would not be enough. If nobody makes way for it at all, nobody does for those that come after it,
+ * where only ranks count. And if many hold, those that come after it are not all asked for: it goes before
+ * them. */
 static bool make_room(struct choice *choice, const struct sched_job *waiter) {
-  struct sched_job *holder;
+  struct sched_gpu *gpu = choice->gpu;
   struct seats trial = choice->seats;
   bool some = false, paid = false;
-  while (!fits(&trial, waiter) && (holder = worst(choice->gpu, waiter, choice->over, choice->now_ns))) {
-    holder->displaced = holder->undecided = some = true;
+  if (fits(&trial, waiter))
+    return true;
+  if (!choice->ranked)
+    rank_holders(gpu, false, choice->now_ns);
+  choice->ranked = true;
+  choice->looks += gpu->holder_count;
+  list_each(node, &gpu->ranked) {
+    struct sched_job *holder = job_of_rank(node);
+    if (holder->displaced || !makes_way(holder, waiter, choice->over, choice->now_ns) || fits(&trial, waiter))
+      continue;
+    set_displaced(holder, true);
+    holder->undecided = some = true;
     holder->preempt_cost_ns = paid ? 0 : holder->preempt_cost_ns; /* the waiter comes to the card once */
     paid |= holder->preempt_cost_ns > 0;
     holder->on_trial = choice->trial;
     give(&trial, holder);
   }
   bool enough = fits(&trial, waiter);
-  list_each(node, &choice->gpu->holders) {
-    holder = job_of_turn(node);
-    holder->displaced = holder->displaced && (enough || !holder->undecided);
+  for (struct list *node = some ? gpu->ranked.next : &gpu->ranked; node != &gpu->ranked; node = node->next) {
+    struct sched_job *holder = job_of_rank(node);
+    set_displaced(holder, holder->displaced && (enough || !holder->undecided));
     holder->undecided = false;
   }
   if (enough)
     choice->seats = trial;
-  else if (policy_goes_by_rank(choice->gpu))
+  else if (policy_goes_by_rank(gpu))
     choice->some_may_go = some;
+  if (choice->looks > LOOKS_MOST)
+    choice->some_may_go = false;
   return enough;
 }
 
@@ -277,7 +306,7 @@ static bool find_seat(struct choice *choice, const struct sched_job *job) {
 static void end_trial(const struct sched_gpu *gpu) {
   list_each(node, &gpu->holders) {
     struct sched_job *job = job_of_turn(node);
-    job->displaced = job->displaced && !job->on_trial;
+    set_displaced(job, job->displaced && !job->on_trial);
     job->on_trial = false;
   }
 }
@@ -342,10 +371,8 @@ static struct order_node *next_that_fits(const struct seats *seats, const struct
 /* As if nobody held any more. */
 static struct seats seats_without_holders(const struct choice *choice) {
   struct seats seats = choice->seats;
-  list_each(node, &choice->gpu->holders) {
-    if (!job_of_turn(node)->displaced)
-      give(&seats, job_of_turn(node));
-  }
+  seats.taken_bytes -= choice->gpu->seats[SCHED_SEAT_HOLDS].bytes;
+  seats.taken -= choice->gpu->seats[SCHED_SEAT_HOLDS].count;
   return seats;
 }
 
@@ -405,7 +432,7 @@ static void forget(struct list *jobs) {
 
 static void keep_all(const struct sched_gpu *gpu) {
   list_each(node, &gpu->holders) {
-    job_of_turn(node)->displaced = false;
+    set_displaced(job_of_turn(node), false);
     job_of_turn(node)->preempt_cost_ns = 0;
   }
 }

@@ -39,6 +39,9 @@ uint64_t turns_quantum_end_ns(const struct sched_gpu *gpu);
 uint64_t turns_quantum_left_ns(const struct sched_gpu *gpu, uint64_t now_ns);
 bool turns_quantum_over(const struct sched_gpu *gpu, uint64_t now_ns);
 
+/* Something has changed that decides when the GPU has something to do. */
+static inline void turns_touch(struct sched_gpu *gpu) { gpu->deadline_known = false; }
+
 /* Decide what follows from the present state of the GPU. The last step of every event, but for the plan. */
 void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
 
@@ -84,6 +87,9 @@ void holders_charge_preemption(struct sched_job *holder, uint64_t now_ns);
 
 /* What the job has, or is expected to, has changed, or whether it grows: count again what it needs. */
 void holders_count_need(struct sched_job *job);
+
+/* It takes part of what there is for holders, or not any more. */
+void holders_seat(struct sched_job *job, enum sched_seat seat);
 
 /* The job fits beside those that hold or have not stopped yet. */
 bool holders_fit(const struct sched_job *job);
@@ -131,6 +137,9 @@ bool gang_is_near(const struct sched_gang *gang, uint64_t now_ns);
 /* All members could have places now: they claim them, or another gang does that goes before. False: they have
  * none. */
 bool gang_claim(struct sched_gang *gang, uint64_t now_ns);
+
+/* When its GPUs have something to do has changed. NULL: nothing happens. */
+void gang_touch(const struct sched_gang *gang);
 
 /* They can still use them. */
 bool gang_keeps_claim(struct sched_gang *gang);

@@ -40,6 +40,7 @@ void joint_begin(struct sched_job *job, uint64_t now_ns) {
   gang->behind_ns = BEHIND_NS;
   gang->stuck_ns = STUCK_NS;
   gang->pass_ns = add_u64(now_ns, STUCK_NS);
+  gang_touch(gang);
 }
 
 void joint_release(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
@@ -105,6 +106,7 @@ static bool somebody_has_drained(const struct sched_gang *gang) {
 /* ---- what they say ---- */
 
 static void await_news(struct sched_gang *gang, uint64_t now_ns) {
+  gang_touch(gang);
   gang->pass_ns = add_u64(now_ns, somebody_is_behind(gang) ? gang->behind_ns : gang->stuck_ns);
 }
 
@@ -227,6 +229,7 @@ static void expire(struct sched_gang *gang, uint64_t now_ns, struct sched_change
   else
     let_some_pass(gang, change);
   gang->pass_ns = add_u64(now_ns, gang->stuck_ns);
+  gang_touch(gang);
 }
 
 uint64_t joint_deadline_ns(const struct sched_gpu *gpu) {

@@ -41,4 +41,55 @@ static inline void list_remove(struct list *node) {
   list_init(node);
 }
 
+/* The lesser ones of the two to the front, into a chain by `next`. Of equals, those of `a` come first. */
+static inline struct list *list_merge(struct list *a, struct list *b,
+                                      bool (*precedes)(const struct list *, const struct list *)) {
+  struct list *first = NULL, **end = &first;
+  while (a && b) {
+    struct list **from = precedes(b, a) ? &b : &a;
+    *end = *from;
+    *from = (*from)->next;
+    end = &(*end)->next;
+  }
+  *end = a ? a : b;
+  return first;
+}
+
+/* Cut what is in order already off the chain. */
+static inline struct list *list_take_run(struct list **chain,
+                                         bool (*precedes)(const struct list *, const struct list *)) {
+  struct list *first = *chain, *last = first;
+  while (last->next && !precedes(last->next, last))
+    last = last->next;
+  *chain = last->next;
+  last->next = NULL;
+  return first;
+}
+
+/* Equal ones keep their order. A merge sort of what is in order already: O(n) if all of it is. */
+static inline void list_sort(struct list *head, bool (*precedes)(const struct list *, const struct list *)) {
+  struct list *runs[32] = {NULL}, *chain, *sorted = NULL; /* runs[i]: of 2 to the i runs, or none */
+  if (list_empty(head))
+    return;
+  head->previous->next = NULL;
+  chain = head->next;
+  while (chain) {
+    struct list *run = list_take_run(&chain, precedes);
+    int i = 0;
+    for (; runs[i] && i < 31; i++) {
+      run = list_merge(runs[i], run, precedes);
+      runs[i] = NULL;
+    }
+    runs[i] = run;
+  }
+  for (int i = 0; i < 32; i++)
+    sorted = runs[i] ? list_merge(runs[i], sorted, precedes) : sorted;
+  list_init(head);
+  while (sorted) {
+    struct list *next = sorted->next;
+    list_append(head, sorted);
+    sorted = next;
+  }
+}
+
 #endif

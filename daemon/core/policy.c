@@ -28,9 +28,12 @@ static uint64_t by_arrival(const struct sched_job *job, uint64_t now_ns) {
   return job->arrival;
 }
 
+static uint64_t weighted_by(uint32_t weight, uint64_t gpu_ns) {
+  return gpu_ns / weight * SCHED_WEIGHT + gpu_ns % weight * SCHED_WEIGHT / weight;
+}
+
 static uint64_t weighted_ns(const struct sched_job *job, uint64_t gpu_ns) {
-  return gpu_ns / job->terms.weight * SCHED_WEIGHT +
-         gpu_ns % job->terms.weight * SCHED_WEIGHT / job->terms.weight;
+  return weighted_by(job->terms.weight, gpu_ns);
 }
 
 /* While no turns are taken, all run, and the card itself shares out its time. */
@@ -162,6 +165,7 @@ void policy_charge_so_far(struct sched_job *job, uint64_t now_ns) {
   if (job->ran_ns == 0)
     return;
   policy_charge(job, now_ns);
+  policy_forget_level(job->gpu);
   job->ran_ns = now_ns;
 }
 
@@ -180,15 +184,33 @@ static bool counts(const struct sched_job *waiter) {
   return !yields && gang_is_alone(waiter) && holders_may_have(waiter);
 }
 
+static void add_to_level(struct sched_level *level, const struct sched_job *holder, uint64_t now_ns) {
+  uint64_t *least_ns = &level->least_ns[is_late(holder)];
+  *least_ns = min_u64(*least_ns, by_share(holder, now_ns));
+  level->weight = holder->terms.weight > level->weight ? holder->terms.weight : level->weight;
+}
+
+/* Looked for once, however many are granted at a time. */
+static const struct sched_level *holders_level(struct sched_gpu *gpu, uint64_t now_ns) {
+  if (gpu->level.at_ns != now_ns) {
+    gpu->level = (struct sched_level){.at_ns = now_ns, .least_ns = {UINT64_MAX, UINT64_MAX}};
+    list_each(node, &gpu->holders) { add_to_level(&gpu->level, job_of_turn(node), now_ns); }
+  }
+  return &gpu->level;
+}
+
+void policy_note_holder(struct sched_job *job, uint64_t now_ns) {
+  struct sched_level *level = &job->gpu->level;
+  if (job->state == GS_JOB_HOLDING && level->at_ns == now_ns)
+    add_to_level(level, job, now_ns);
+}
+
+void policy_forget_level(struct sched_gpu *gpu) { gpu->level.at_ns = 0; }
+
 /* Where those are that hold or wait, opportunistic ones or the others: the one that has had least. */
 static uint64_t level_ns(struct sched_gpu *gpu, bool late, uint64_t now_ns) {
-  uint64_t least_ns = UINT64_MAX;
+  uint64_t least_ns = holders_level(gpu, now_ns)->least_ns[late];
   unsigned looked_at = 0;
-  list_each(node, &gpu->holders) {
-    const struct sched_job *holder = job_of_turn(node);
-    if (is_late(holder) == late)
-      least_ns = min_u64(least_ns, by_share(holder, now_ns));
-  }
   order_each(node, &gpu->queue) {
     const struct sched_job *waiter = sched_job_of(node);
     if (looked_at++ == SCHED_LOOKAHEAD)
@@ -218,10 +240,11 @@ static uint64_t placed_ns(const struct sched_job *waiter) {
                  min_u64(waiter->waiting.key & ~LATE, add_u64(waiter->virtual_ns, leap(waiter))));
 }
 
-static uint64_t shortest_quantum_ns(const struct sched_job *job) {
-  uint64_t least_ns = quantum_ns(job);
-  list_each(node, &job->gpu->holders) { least_ns = min_u64(least_ns, quantum_ns(job_of_turn(node))); }
-  return least_ns;
+/* Its own, or a holder's. */
+static uint64_t shortest_quantum_ns(const struct sched_job *job, uint64_t now_ns) {
+  const struct sched_level *level = holders_level(job->gpu, now_ns);
+  uint32_t weight = level->weight > job->terms.weight ? level->weight : job->terms.weight;
+  return weighted_by(weight, sched_gpu_tq_ns(job->gpu));
 }
 
 static struct order_node *first_of_class(const struct sched_gpu *gpu, bool late) {
@@ -232,7 +255,7 @@ static struct order_node *first_of_class(const struct sched_gpu *gpu, bool late)
 /* Where newcomers begin: where the first one is that waits and has had a turn; or, if the first ones are new,
  * where a turn has ended (self-clocked fair queueing: Golestani, 1994). No further than a quantum: its own,
  * or a holder's. */
-static uint64_t begin_ns(const struct sched_job *job, uint64_t here_ns) {
+static uint64_t begin_ns(const struct sched_job *job, uint64_t here_ns, uint64_t now_ns) {
   const struct sched_gpu *gpu = job->gpu;
   bool late = is_late(job);
   uint64_t begin_ns = here_ns;
@@ -245,14 +268,14 @@ static uint64_t begin_ns(const struct sched_job *job, uint64_t here_ns) {
     begin_ns = begun ? placed_ns(waiter) : gpu->ended_ns[late];
     break;
   }
-  return max_u64(min_u64(begin_ns, add_u64(here_ns, shortest_quantum_ns(job))), here_ns);
+  return max_u64(min_u64(begin_ns, add_u64(here_ns, shortest_quantum_ns(job, now_ns))), here_ns);
 }
 
 void policy_level(struct sched_job *job, uint64_t now_ns) {
   uint64_t here_ns = level_ns(job->gpu, is_late(job), now_ns);
   uint64_t least_ns = less_u64(here_ns, job->turns ? BEHIND_QUANTA * quantum_ns(job) : 0);
   if (job->virtual_ns == 0) /* it has just come */
-    job->virtual_ns = max_u64(begin_ns(job, here_ns), 1);
+    job->virtual_ns = max_u64(begin_ns(job, here_ns, now_ns), 1);
   else
     job->virtual_ns = min_u64(max_u64(job->virtual_ns, least_ns), most_ns(job));
 }

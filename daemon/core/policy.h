@@ -67,6 +67,10 @@ void policy_charge(struct sched_job *job, uint64_t now_ns);
 /* What it has had is charged, and it runs on if it does. */
 void policy_charge_so_far(struct sched_job *job, uint64_t now_ns);
 
+/* What is known of all holders at one moment holds, and this one is one of them now; or does not any more. */
+void policy_note_holder(struct sched_job *job, uint64_t now_ns);
+void policy_forget_level(struct sched_gpu *gpu);
+
 /* The holder is put out of its place. */
 void policy_make_way(struct sched_job *holder, uint64_t now_ns);
 

@@ -11,39 +11,49 @@ static uint64_t restore_ns(const struct sched_job *job) {
   return handover_cost_ns(job->gpu, sched_job_lacking_bytes(job));
 }
 
-/* What those have left who hold, and those before it in the queue. */
-static uint64_t runs_ns(const struct sched_job *job, uint64_t now_ns) {
-  const struct sched_gpu *gpu = job->gpu;
+/* For all that wait, since status asks for each of them: who is ahead of it, and what those have left, and
+ * those that hold. */
+static void look_ahead(struct sched_gpu *gpu, uint64_t now_ns) {
+  uint32_t count = 0;
   uint64_t sum_ns = 0;
+  if (gpu->ahead_events == gpu->events && gpu->ahead_at_ns == now_ns)
+    return;
+  gpu->ahead_events = gpu->events;
+  gpu->ahead_at_ns = now_ns;
   list_each(node, &gpu->holders) {
     sum_ns = add_u64(sum_ns, sched_job_remaining_ns(job_of_turn(node), now_ns));
   }
   order_each(node, &gpu->queue) {
-    const struct sched_job *other = sched_job_of(node);
-    if (other == job)
-      break;
-    if (!sched_job_too_big(other))
-      sum_ns = add_u64(sum_ns, sched_job_remaining_ns(other, now_ns));
+    struct sched_job *job = sched_job_of(node);
+    job->ahead = count;
+    job->ahead_ns = sum_ns;
+    if (sched_job_too_big(job))
+      continue;
+    count++;
+    sum_ns = add_u64(sum_ns, sched_job_remaining_ns(job, now_ns));
   }
-  return sum_ns / (gpu->holder_count ? gpu->holder_count : 1);
+}
+
+/* What those have left who hold, and those before it in the queue. */
+static uint64_t runs_ns(const struct sched_job *job, uint64_t now_ns) {
+  look_ahead(job->gpu, now_ns);
+  return job->ahead_ns / (job->gpu->holder_count ? job->gpu->holder_count : 1);
 }
 
 /* The quanta of those before it in the queue. Those of a set have theirs at the same time. */
-static uint64_t quanta_ns(const struct sched_job *job) {
+static uint64_t quanta_ns(const struct sched_job *job, uint64_t now_ns) {
   const struct sched_gpu *gpu = job->gpu;
-  uint64_t before = 0;
-  order_each(node, &gpu->queue) {
-    if (sched_job_of(node) == job)
-      break;
-    before += !sched_job_too_big(sched_job_of(node));
-  }
-  return before / (gpu->holder_count ? gpu->holder_count : 1) * sched_gpu_tq_ns(gpu);
+  look_ahead(job->gpu, now_ns);
+  return job->ahead / (gpu->holder_count ? gpu->holder_count : 1) * sched_gpu_tq_ns(gpu);
 }
 
-/* Until it comes before one of those that hold. */
+/* Until it comes before one of those that hold, as far as so many of them tell. */
 static uint64_t outranked_ns(const struct sched_job *job, uint64_t now_ns) {
   uint64_t soonest_ns = SCHED_NEVER;
+  unsigned looked_at = 0;
   list_each(node, &job->gpu->holders) {
+    if (looked_at++ == SCHED_LOOKAHEAD)
+      break;
     soonest_ns = min_u64(soonest_ns, policy_outranks_ns(job, job_of_turn(node), now_ns));
   }
   return soonest_ns == SCHED_NEVER ? 0 : soonest_ns - now_ns;
@@ -59,7 +69,7 @@ static uint64_t others_ns(const struct sched_job *job, uint64_t now_ns) {
   if (in_a_row && !foreseen)
     return runs_ns(job, now_ns);
   uint64_t left_ns = turns_quantum_left_ns(gpu, now_ns);
-  return foreseen ? left_ns : max_u64(add_u64(left_ns, quanta_ns(job)), outranked_ns(job, now_ns));
+  return foreseen ? left_ns : max_u64(add_u64(left_ns, quanta_ns(job, now_ns)), outranked_ns(job, now_ns));
 }
 
 static struct sched_reason because(enum gs_reason why, const struct sched_job *who, uint64_t expected_ns) {

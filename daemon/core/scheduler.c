@@ -8,6 +8,7 @@
 #include "core/policy.h"
 
 #define SETTLE_ROUNDS 4
+#define EXPIRE_JOBS 512u /* on the GPUs that are looked at at once, but for a single one */
 
 static struct sched_gpu *gpu_of(struct list *node) { return list_entry(node, struct sched_gpu, link); }
 
@@ -47,6 +48,7 @@ void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const
   list_init(&gpu->idle);
   list_init(&gpu->present);
   list_init(&gpu->holders);
+  list_init(&gpu->ranked);
   list_init(&gpu->next);
   list_init(&gpu->later);
   list_init(&gpu->dropping);
@@ -78,6 +80,8 @@ static void tell_everybody(struct scheduler *scheduler, enum sched_action_type t
 static void settle(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   uint64_t staying_bytes;
   int round = 0;
+  gpu->events++;
+  turns_touch(gpu);
   do {
     staying_bytes = gpu->staying_bytes;
     turns_update(gpu, now_ns, change);
@@ -127,6 +131,7 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
                             .terms = {.weight = SCHED_WEIGHT},
                             .managed = is_managed(gpu, attach->flags)};
   list_init(&job->turn);
+  list_init(&job->ranked);
   list_init(&job->present_link);
   list_init(&job->gang_link);
   list_init(&job->leaving_link);
@@ -135,6 +140,7 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
   list_init(&job->entry.link);
   list_init(&job->todo_link);
   list_append(&gpu->jobs, &job->link);
+  gpu->seats[job->seat].count++;
   gpu->job_count++;
   gpu->class_counts[job->terms.class]++;
   present_enter(job); /* to be told its first room */
@@ -174,6 +180,8 @@ void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_chang
   joint_look(gang, now_ns, change);
   present_leave(job);
   list_remove(&job->turn);
+  gpu->seats[job->seat].bytes -= job->need_bytes;
+  gpu->seats[job->seat].count--;
   list_remove(&job->leaving_link);
   list_remove(&job->staying_link);
   list_remove(&job->link);
@@ -394,6 +402,7 @@ void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms,
   if (terms->class != job->terms.class)
     tally_change_class(job, now_ns);
   job->gpu->class_counts[job->terms.class]--;
+  policy_forget_level(job->gpu);
   job->terms = *terms;
   job->gpu->class_counts[job->terms.class]++;
   ephemeral_count(job);
@@ -418,28 +427,42 @@ void scheduler_set_memory(struct scheduler *scheduler, struct sched_gpu *gpu, en
 
 /* ---- time and figures ---- */
 
+static uint64_t gpu_deadline_ns(struct sched_gpu *gpu) {
+  if (gpu->deadline_known)
+    return gpu->deadline_ns;
+  uint64_t deadline_ns = min_u64(turns_deadline_ns(gpu), joint_deadline_ns(gpu));
+  deadline_ns = min_u64(deadline_ns, residency_deadline_ns(gpu));
+  deadline_ns = min_u64(deadline_ns, rooms_deadline_ns(gpu));
+  deadline_ns = min_u64(deadline_ns, ephemeral_deadline_ns(gpu));
+  gpu->deadline_ns = min_u64(deadline_ns, overhead_deadline_ns(gpu));
+  gpu->deadline_known = true;
+  return gpu->deadline_ns;
+}
+
 uint64_t scheduler_deadline_ns(const struct scheduler *scheduler) {
   uint64_t deadline_ns = SCHED_NEVER;
-  list_each(node, &scheduler->gpus) {
-    deadline_ns = min_u64(deadline_ns, turns_deadline_ns(gpu_of(node)));
-    deadline_ns = min_u64(deadline_ns, joint_deadline_ns(gpu_of(node)));
-    deadline_ns = min_u64(deadline_ns, residency_deadline_ns(gpu_of(node)));
-    deadline_ns = min_u64(deadline_ns, rooms_deadline_ns(gpu_of(node)));
-    deadline_ns = min_u64(deadline_ns, ephemeral_deadline_ns(gpu_of(node)));
-    deadline_ns = min_u64(deadline_ns, overhead_deadline_ns(gpu_of(node)));
-  }
+  list_each(node, &scheduler->gpus) { deadline_ns = min_u64(deadline_ns, gpu_deadline_ns(gpu_of(node))); }
   return deadline_ns;
 }
 
+/* Where many jobs are on many GPUs, those that are due and are not looked at stay due: others have their say
+ * between them. */
 void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
+  uint32_t job_count = 0;
   list_each(node, &scheduler->gpus) {
-    turns_expire_grace(gpu_of(node), now_ns, change);
-    joint_expire(gpu_of(node), now_ns, change);
-    rooms_expire_grace(gpu_of(node), now_ns, change);
-    rooms_expire_stays(gpu_of(node), now_ns);
-    ephemeral_expire(gpu_of(node), now_ns);
-    overhead_expire(gpu_of(node), now_ns, change);
-    conclude(gpu_of(node), now_ns, change);
+    struct sched_gpu *gpu = gpu_of(node);
+    if (now_ns < gpu_deadline_ns(gpu))
+      continue;
+    if (job_count > 0 && job_count + gpu->job_count > EXPIRE_JOBS)
+      break;
+    job_count += gpu->job_count;
+    turns_expire_grace(gpu, now_ns, change);
+    joint_expire(gpu, now_ns, change);
+    rooms_expire_grace(gpu, now_ns, change);
+    rooms_expire_stays(gpu, now_ns);
+    ephemeral_expire(gpu, now_ns);
+    overhead_expire(gpu, now_ns, change);
+    conclude(gpu, now_ns, change);
   }
 }
 

@@ -109,6 +109,26 @@ struct sched_tally {
   uint64_t held_ns, waited_ns, turns;
 };
 
+/* Who takes part of what a GPU has for those that hold together (holders.c). */
+enum sched_seat {
+  SCHED_SEAT_NONE,
+  SCHED_SEAT_HOLDS,
+  SCHED_SEAT_DISPLACED,
+  SCHED_SEAT_STOPS,
+  SCHED_SEAT_OVERDUE
+};
+struct sched_seats {
+  uint64_t bytes; /* of need_bytes */
+  uint32_t count;
+};
+
+/* What is known of all holders as of one moment (policy.c). */
+struct sched_level {
+  uint64_t at_ns;       /* 0: nothing is */
+  uint64_t least_ns[2]; /* what the one has had that has had least; opportunistic second */
+  uint32_t weight;      /* the largest */
+};
+
 struct sched_gpu {
   struct scheduler *scheduler;
   struct list link;
@@ -139,9 +159,13 @@ struct sched_gpu {
   struct list present;        /* jobs with memory on the card, or that may get some */
   struct order queue_present; /* WAITING, of those */
   struct list
-      holders;       /* HOLDING, in the order of their grants; while serialized, those that fit (holders.c) */
-  struct list next;  /* WAITING: to be granted as soon as those that must stop have */
-  struct list later; /* WAITING: likely to be granted when the quantum is over */
+      holders; /* HOLDING, in the order of their grants; while serialized, those that fit (holders.c) */
+  struct list ranked; /* the same, as sorted last: nearly by rank, the worst first */
+  struct sched_seats seats[SCHED_SEAT_OVERDUE + 1];
+  struct sched_level level;
+  uint64_t grants;      /* so far: what numbers holders */
+  struct list next;     /* WAITING: to be granted as soon as those that must stop have */
+  struct list later;    /* WAITING: likely to be granted when the quantum is over */
   struct list dropping; /* DROPPING, within the grace, the oldest order first */
   struct list overdue;  /* DROPPING, past the grace, and their memory forbids to go on without them */
   uint32_t job_count, waiting_count, holder_count;
@@ -161,7 +185,11 @@ struct sched_gpu {
   uint32_t overhead_tries;  /* how often it was */
   bool roomy;               /* the last plan: everybody has all the room that he may ask for */
   bool fitted;              /* the last plan: what all have fits together */
-  uint64_t replan_ns;       /* when somebody will have been idle for long enough to leave for the next one */
+  uint64_t deadline_ns;     /* when there is something to do; if it is not known, it is looked for */
+  bool deadline_known;
+  uint64_t events;                    /* so far */
+  uint64_t ahead_events, ahead_at_ns; /* as of when `ahead` of those that wait is known (reason.c) */
+  uint64_t replan_ns; /* when somebody will have been idle for long enough to leave for the next one */
   uint64_t handovers, moved_bytes;
   uint64_t evicted_bytes, restored_bytes; /* these are moved_bytes */
   struct sched_handover handover;
@@ -203,10 +231,14 @@ struct sched_entry {
 
 struct sched_job {
   struct sched_gpu *gpu;
-  void *owner;               /* the caller's */
-  uint32_t id;               /* the caller's, not 0; survives on no other job of the GPU */
-  struct list link;          /* gpu->jobs */
-  struct list turn;          /* idle, holders, dropping or overdue; of those that wait: next, later or none */
+  void *owner;        /* the caller's */
+  uint32_t id;        /* the caller's, not 0; survives on no other job of the GPU */
+  struct list link;   /* gpu->jobs */
+  struct list turn;   /* idle, holders, dropping or overdue; of those that wait: next, later or none */
+  struct list ranked; /* gpu->ranked, of a holder; as of the last sorting: */
+  uint64_t rank, rank_held_ns, rank_tie, grant;
+  bool rank_stays;
+  enum sched_seat seat;
   struct order_node waiting; /* queue */
   struct order_node waiting_present;
   struct list present_link;
@@ -231,6 +263,8 @@ struct sched_job {
   int64_t preempt_cost_ns; /* displaced by preemption: what that costs */
   uint32_t flags;          /* GS_STATE_*, as the client says, and OVERDUE */
   uint32_t place;          /* in the queue, from 1, after scheduler_number_queue */
+  uint32_t ahead; /* of those before it in the queue, who may run; and what they have left (reason.c) */
+  uint64_t ahead_ns;
   uint64_t epoch;
   uint64_t since_ns; /* in this state */
   bool asks;         /* paused: it wants to run all the same */

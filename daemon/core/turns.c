@@ -41,12 +41,19 @@ static void enter_list(struct sched_job *job, uint64_t now_ns) {
   struct sched_gpu *gpu = job->gpu;
   list_remove(&job->turn);
   order_remove(&gpu->queue, &job->waiting);
-  if (job->state == GS_JOB_WAITING)
+  list_remove(&job->ranked);
+  if (job->state == GS_JOB_WAITING) {
     order_insert(&gpu->queue, &job->waiting, policy_place(job, now_ns), job->need_bytes);
-  else if (job->state == GS_JOB_HOLDING)
+  } else if (job->state == GS_JOB_HOLDING) {
     list_append(&gpu->holders, &job->turn);
-  else if (job->state == GS_JOB_DROPPING)
+    list_append(&gpu->ranked, &job->ranked);
+    job->grant = ++gpu->grants;
+  } else if (job->state == GS_JOB_DROPPING) {
     list_append(&gpu->dropping, &job->turn);
+  }
+  holders_seat(job, job->state == GS_JOB_HOLDING    ? SCHED_SEAT_HOLDS
+                    : job->state == GS_JOB_DROPPING ? SCHED_SEAT_STOPS
+                                                    : SCHED_SEAT_NONE);
   present_sort(job);
 }
 
@@ -62,10 +69,14 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
     policy_level(job, now_ns);
   gpu->waiting_count += (state == GS_JOB_WAITING) - (job->state == GS_JOB_WAITING);
   gpu->holder_count += (state == GS_JOB_HOLDING) - (job->state == GS_JOB_HOLDING);
+  turns_touch(gpu);
+  if (job->state == GS_JOB_HOLDING)
+    policy_forget_level(gpu);
   job->state = state;
   job->asked_anew = true;
   job->active = job->grows = job->displaced = job->must_stop = job->together = false;
   enter_list(job, now_ns);
+  policy_note_holder(job, now_ns);
   books_claim(job);
   rooms_watch(job, now_ns);
 }
@@ -123,6 +134,8 @@ void turns_await_stop(struct sched_job *job, uint64_t now_ns) {
   job->told_stop_ns = now_ns;
   list_remove(&job->turn);
   list_append(&job->gpu->dropping, &job->turn);
+  holders_seat(job, SCHED_SEAT_STOPS);
+  turns_touch(job->gpu);
 }
 
 static void drop(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
@@ -242,6 +255,7 @@ static void begin_quantum(struct sched_gpu *gpu, uint64_t now_ns) {
 static void begin_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   gpu->serialized = true;
   gpu->serialized_ns = now_ns;
+  policy_forget_level(gpu);
   begin_quantum(gpu, now_ns);
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
 }
@@ -249,6 +263,7 @@ static void begin_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_cha
 static void end_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   list_each(node, &gpu->jobs) { policy_charge_so_far(list_entry(node, struct sched_job, link), now_ns); }
   gpu->serialized = false;
+  policy_forget_level(gpu);
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
 }
 
@@ -455,6 +470,7 @@ static void judge(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
   } else {
     list_remove(&job->turn);
     list_append(&gpu->overdue, &job->turn);
+    holders_seat(job, SCHED_SEAT_OVERDUE);
     change_add(change, job, SCHED_NOTE_OVERDUE);
   }
   gang_look(job->gang);
