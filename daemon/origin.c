@@ -129,7 +129,9 @@ static bool take_slurm(struct walk *walk) {
   if (!begins(walk->part, "step_") || walk->origin->kind != GS_ORIGIN_SLURM)
     return false;
   size_t size = strlen(walk->origin->name);
-  snprintf(walk->origin->name + size, sizeof walk->origin->name - size, ".%s", walk->part + strlen("step_"));
+  char step[GS_ORIGIN_SIZE];
+  printable_copy(step, walk->part + strlen("step_"), sizeof step);
+  snprintf(walk->origin->name + size, sizeof walk->origin->name - size, ".%s", step);
   return true;
 }
 

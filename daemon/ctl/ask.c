@@ -8,8 +8,10 @@
 
 #include "common/wire.h"
 #include "ctl/ctl.h"
+#include "printable.h"
 
 #define GONE "the daemon has closed the connection: see gpushare-daemon's log"
+#define NONSENSE "the daemon's answer makes no sense: install the same version of both"
 
 __attribute__((format(printf, 3, 4))) static int complain(struct ask_error *error, int code,
                                                           const char *format, ...) {
@@ -52,6 +54,30 @@ static int refuse_version(const struct gs_msg *msg, struct ask_error *error) {
                   (unsigned long)msg->registered.value, GS_PROTOCOL_VERSION);
 }
 
+/* A daemon's texts go to terminals. The copy is of the same text. */
+static void make_printable(struct gs_msg *msg) {
+#define MAKE_PRINTABLE(field) printable_copy(field, field, sizeof field)
+  if (msg->type == GS_REPLY) {
+    MAKE_PRINTABLE(msg->reply.text);
+  } else if (msg->type == GS_STATUS_DAEMON) {
+    MAKE_PRINTABLE(msg->daemon.release);
+  } else if (msg->type == GS_STATUS_GPU) {
+    MAKE_PRINTABLE(msg->gpu_status.name);
+  } else if (msg->type == GS_STATUS_JOB) {
+    MAKE_PRINTABLE(msg->job_status.name);
+  } else if (msg->type == GS_STATUS_TERMS) {
+    MAKE_PRINTABLE(msg->terms_status.gang);
+  } else if (msg->type == GS_STATUS_ORIGIN) {
+    MAKE_PRINTABLE(msg->origin_status.name);
+    MAKE_PRINTABLE(msg->origin_status.container);
+  } else if (msg->type == GS_EVENT && msg->event.kind == GS_EVENT_COMMAND) {
+    MAKE_PRINTABLE(msg->event.text);
+  } else if (msg->type == GS_EVENT) {
+    MAKE_PRINTABLE(msg->event.name);
+  }
+#undef MAKE_PRINTABLE
+}
+
 /* What is there. ASK_MORE: nothing. */
 static int take(int fd, struct gs_msg *msg, struct ask_error *error) {
   int err = wire_recv(fd, msg);
@@ -62,6 +88,7 @@ static int take(int fd, struct gs_msg *msg, struct ask_error *error) {
                     "the daemon speaks another version: install the same version of both");
   if (err < 0)
     return complain(error, CTL_NO_DAEMON, GONE);
+  make_printable(msg);
   return msg->type == GS_REJECTED ? refuse_version(msg, error) : CTL_OK;
 }
 
@@ -88,7 +115,8 @@ static int receive(int fd, int ms, struct gs_msg *msg, struct ask_error *error) 
 }
 
 static int refused(const struct gs_msg *msg, struct ask_error *error) {
-  return complain(error, CTL_REFUSED, "%s", *msg->reply.text ? msg->reply.text : strerror(-msg->status));
+  return complain(error, CTL_REFUSED, "%s",
+                  *msg->reply.text ? msg->reply.text : strerror((int)(0 - (uint32_t)msg->status)));
 }
 
 static int send_question(int fd, const struct gs_msg *question, struct ask_error *error) {
@@ -100,6 +128,8 @@ int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *erro
   int code = send_question(fd, question, error);
   if (code == CTL_OK)
     code = receive(fd, ASK_ANSWER_MS, &answer, error);
+  if (code == CTL_OK && answer.type != GS_REPLY)
+    return complain(error, CTL_NO_DAEMON, NONSENSE);
   return code == CTL_OK && answer.status != 0 ? refused(&answer, error) : code;
 }
 
@@ -134,7 +164,12 @@ int answer_take(struct answer *answer, int fd, struct ask_error *error) {
   int code = take(fd, &msg, error);
   if (code != CTL_OK || msg.type == GS_STATUS_END)
     return code;
-  return msg.type == GS_REPLY ? refused(&msg, error) : append(answer, &msg, error);
+  if (msg.type == GS_REPLY)
+    return refused(&msg, error);
+  if (msg.type == GS_STATUS_JOB && !answer->has_gpu) /* who reads relies on that */
+    return complain(error, CTL_NO_DAEMON, NONSENSE);
+  answer->has_gpu |= msg.type == GS_STATUS_GPU;
+  return append(answer, &msg, error);
 }
 
 void answer_drop(struct answer *answer) {

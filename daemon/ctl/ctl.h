@@ -49,6 +49,7 @@ int ask_try_status(int fd, struct gs_msg **msgs, size_t *count, struct ask_error
 struct answer {
   struct gs_msg *msgs; /* from malloc */
   size_t count, room;
+  bool has_gpu; /* among them */
 };
 int answer_begin(struct answer *answer, int fd, struct ask_error *error);
 int answer_take(struct answer *answer, int fd, struct ask_error *error);

@@ -361,26 +361,30 @@ static void watch_idle(struct gpu *gpu) {
     handover_order_drop(gpu);
 }
 
+/* Of orders and moves, what comes first. Lock held, on entry and exit. */
+static void work_once(struct gpu *gpu) {
+  if (gpu->drop_pending)
+    give_back(gpu);
+  else if (gpu->grant_pending && take_up(gpu))
+    return;
+  else if (room_step_due(gpu))
+    room_step(gpu);
+  else if (room_report_due(gpu))
+    room_report(gpu);
+  else if (gpu->wanted && gpu->holding && !gpu->grant_pending)
+    watch_idle(gpu);
+  else
+    rest(gpu);
+}
+
 void *handover_run(void *argument) {
   struct gpu *gpu = argument;
   thread_begin("gpushare-gpu");
   /* What this thread asks the driver must not disturb the captures of others. */
   driver.cuThreadExchangeStreamCaptureMode(&(CUstreamCaptureMode){CU_STREAM_CAPTURE_MODE_RELAXED});
   lock_take(&client.lock);
-  for (;;) {
-    if (gpu->drop_pending)
-      give_back(gpu);
-    else if (gpu->grant_pending && take_up(gpu))
-      continue;
-    else if (room_step_due(gpu))
-      room_step(gpu);
-    else if (room_report_due(gpu))
-      room_report(gpu);
-    else if (gpu->wanted && gpu->holding && !gpu->grant_pending)
-      watch_idle(gpu);
-    else
-      rest(gpu);
-  }
+  for (;;)
+    work_once(gpu);
   return NULL;
 }
 

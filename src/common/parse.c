@@ -78,9 +78,10 @@ int parse_integer(const char *text, int64_t least, int64_t most, int64_t *result
   bool negative = least < 0 && *text == '-', overflow = false;
   uint64_t value = 0;
   const char *first = text + negative, *end = digits(first, &value, NULL, &overflow);
-  if (end == first || *end || overflow || value > (uint64_t)(negative ? -least : most))
+  uint64_t bound = negative ? 0 - (uint64_t)least : (uint64_t)most;
+  if (end == first || *end || overflow || value > bound)
     return -EINVAL;
-  int64_t signed_value = negative ? -(int64_t)value : (int64_t)value;
+  int64_t signed_value = (int64_t)(negative ? 0 - value : value);
   if (signed_value < least)
     return -EINVAL;
   *result = signed_value;

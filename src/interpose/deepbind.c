@@ -65,7 +65,7 @@ static int is_left_alone(const char *path) {
 static void patch_from(const struct link_map *map) {
   for (; map; map = map->l_next) {
     struct elf_object object;
-    if (is_left_alone(map->l_name) || !elf_read(&object, map->l_addr, map->l_ld))
+    if (is_left_alone(map->l_name) || !elf_read(&object, map->l_addr, ELF_END_UNKNOWN, map->l_ld))
       continue;
     patch_table(&object, object.plt_relocations, object.plt_relocation_count);
     patch_table(&object, object.relocations, object.relocation_count);

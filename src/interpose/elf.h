@@ -11,7 +11,7 @@
 
 /* The tables of one loaded object. Valid while the object is loaded. */
 struct elf_object {
-  uintptr_t base;
+  uintptr_t base, end;
   const ElfW(Sym) * symbols;
   const char *strings;
   const uint32_t *gnu_hash; /* DT_GNU_HASH, or NULL */
@@ -22,8 +22,12 @@ struct elf_object {
   size_t relocation_count;
 };
 
-/* Read the tables of the object loaded at base. False if it has no symbols. */
-bool elf_read(struct elf_object *object, uintptr_t base, const ElfW(Dyn) * dynamic);
+/* Where an object ends of which only the base is known. */
+#define ELF_END_UNKNOWN UINTPTR_MAX
+
+/* Read the tables of the object that is loaded from base to end, of which nothing else is looked at. False if
+ * it has no symbols. */
+bool elf_read(struct elf_object *object, uintptr_t base, uintptr_t end, const ElfW(Dyn) * dynamic);
 
 /* Address of a function the object defines, of whatever version; NULL if it defines none of that name. */
 void *elf_find_function(const struct elf_object *object, const char *name);

@@ -16,17 +16,17 @@ struct pass {
 
 static bool read_library(struct library *library, const struct dl_phdr_info *info) {
   const ElfW(Dyn) *dynamic = NULL;
+  uintptr_t end = 0; /* of its segments */
   library->path = info->dlpi_name;
-  library->end = 0;
   for (int i = 0; i < info->dlpi_phnum; i++) {
     const ElfW(Phdr) *header = &info->dlpi_phdr[i];
-    uintptr_t end = info->dlpi_addr + header->p_vaddr + header->p_memsz;
+    uintptr_t header_end = info->dlpi_addr + header->p_vaddr + header->p_memsz;
     if (header->p_type == PT_DYNAMIC)
       dynamic = (const void *)(info->dlpi_addr + header->p_vaddr);
-    if (header->p_type == PT_LOAD && end > library->end)
-      library->end = end;
+    if (header->p_type == PT_LOAD && header_end > end)
+      end = header_end;
   }
-  return elf_read(&library->elf, info->dlpi_addr, dynamic);
+  return elf_read(&library->elf, info->dlpi_addr, end, dynamic);
 }
 
 /* The linker counts what it has loaded and unloaded, and tells with each object: while neither count moves,
@@ -62,7 +62,7 @@ void libraries_visit(void (*visit)(const struct libraries *, void *), void *argu
 
 const struct library *libraries_find(const struct libraries *libraries, uintptr_t address) {
   for (size_t i = 0; i < libraries->count; i++)
-    if (address >= libraries->list[i].elf.base && address < libraries->list[i].end)
+    if (address >= libraries->list[i].elf.base && address < libraries->list[i].elf.end)
       return &libraries->list[i];
   return NULL;
 }

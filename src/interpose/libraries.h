@@ -17,7 +17,6 @@
 
 struct library {
   struct elf_object elf;
-  uintptr_t end;    /* of its segments */
   const char *path; /* while it is loaded */
 };
 

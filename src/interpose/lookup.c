@@ -117,7 +117,7 @@ static void find_linker_functions(struct linker *found) {
     struct elf_object object;
     if (!elf_name_matches(map->l_name, "libc.so") && !elf_name_matches(map->l_name, "libdl.so"))
       continue;
-    if (!elf_read(&object, map->l_addr, map->l_ld))
+    if (!elf_read(&object, map->l_addr, ELF_END_UNKNOWN, map->l_ld))
       continue;
     void *dlsym_there = elf_find_function(&object, "dlsym");
     if (!dlsym_there)

@@ -9,6 +9,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* What must hold, whatever the input. */
+static inline void fuzz_require(int right, const char *what) {
+  if (right)
+    return;
+  fprintf(stderr, "broken: %s\n", what);
+  abort();
+}
+
 /* An exit code, after a line on stderr unless it is EXIT_SUCCESS. */
 static inline int fuzz_replay(const char *path) {
   static uint8_t data[1 << 20];

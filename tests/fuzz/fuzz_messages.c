@@ -10,6 +10,9 @@
  *   fuzz_messages FILE...              replays files
  *   fuzz_messages --random SEED RUNS   random messages, mostly sensible ones; the seed of a failure is
  * printed fuzz_messages --corpus FOLDER      writes a small corpus to start fuzzing from
+ *
+ * fuzz_cost is the same for 2,048 clients of several users, compiled with -fsanitize-coverage=trace-pc: see
+ * its part below.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +26,17 @@
 #include "daemon.h"
 #include "fuzz_files.h"
 
+#ifdef GS_COST
+#define PEERS 2048
+#define USERS 8
+#define CLIENTS_PER_USER PEERS
+#define IS_COUNTED true /* nothing is done here that would be */
+#else
 #define PEERS 8
+#define USERS 2
+#define CLIENTS_PER_USER 3
+#define IS_COUNTED false
+#endif
 #define RECORD (1 + GS_MSG_SIZE)
 
 struct world {
@@ -48,7 +61,7 @@ static void require(bool right, const char *what) {
 
 void peer_send(struct peer *peer, const struct gs_msg *msg) {
   struct gs_msg copy = *msg;
-  if (peer->closed)
+  if (peer->closed || IS_COUNTED)
     return;
   require(wire_check(&copy, sizeof copy) == 0, "the daemon sends what it would not take");
   require(msg->gpu < GS_GPUS_PER_CLIENT || msg->gpu == GS_GPU_ALL, "a message about no GPU");
@@ -69,6 +82,9 @@ void peer_send_many(struct peer *peer, struct gs_msg *msgs, size_t count) {
 /* What is kept is in order, and each of it could be sent. */
 int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, bool follow) {
   uint64_t last_ns = 0;
+  peer->closed |= follow && world.permitted;
+  if (IS_COUNTED)
+    return 0;
   require(from_seq >= 1 && from_seq <= record->next_seq, "events from nowhere");
   for (uint64_t seq = record_first_seq(record); seq < record->next_seq; seq++) {
     const struct gs_msg *event = record_at(record, seq);
@@ -78,7 +94,6 @@ int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq,
     struct gs_msg copy = *event;
     require(wire_check(&copy, sizeof copy) == 0, "an event that nobody would take");
   }
-  peer->closed |= follow && world.permitted;
   return 0;
 }
 
@@ -110,7 +125,7 @@ bool peer_may_change(const struct peer *peer) {
 
 static void connect_peer(int i) {
   struct peer *peer = &world.peers[i];
-  *peer = (struct peer){.uid = (uid_t)i % 2, .pid = i + 1, .tokens = 1};
+  *peer = (struct peer){.uid = (uid_t)i % USERS, .pid = i + 1, .tokens = 1};
   peer->user = users_enter(&world.users, peer->uid);
   if (!peer->user)
     abort();
@@ -197,7 +212,7 @@ static void begin(void) {
   world.now_ns = NS_PER_S;
   log_setup("fuzz", LOG_LEVEL_ERROR);
   daemon_init(&world.daemon, world.now_ns);
-  world.daemon.max_clients_per_user = 3;
+  world.daemon.max_clients_per_user = CLIENTS_PER_USER;
   list_init(&world.users);
 }
 
@@ -354,13 +369,144 @@ static void fill_in(struct gs_msg *msg) {
   }
 }
 
-static void make_record(uint8_t record[RECORD], const struct world *seen) {
-  record[0] = (uint8_t)(random_bits() & (random_below(20) ? 0x5f : 0xff));
-  int i = record[0] & 7;
-  struct gs_msg msg = sensible_msg(&seen->peers[i], seen->connected[i]);
+/* The next message of this one. */
+static struct gs_msg make_msg(int i) {
+  struct gs_msg msg = sensible_msg(&world.peers[i], world.connected[i]);
   fill_in(&msg);
   if (random_below(30) == 0)
     randomize((uint8_t *)&msg + 8 + random_below(100), 8);
+  return msg;
+}
+
+#ifdef GS_COST
+
+/* ---- what an event costs ---- */
+
+/*
+ * Cost: basic blocks of the daemon that an event runs through, which is the same on each machine. What is
+ * measured is the most that any event of a kind has cost, with FEW clients and with MANY. An event may cost
+ * in proportion to the clients, at most: twice as much as that fails, and so does one of more than
+ * BLOCKS_MAX.
+ */
+#define FEW (PEERS / 8)
+#define MANY PEERS
+#define EVENTS 3000
+#define BLOCKS_MAX 1000000 /* about 1 ms */
+#define BLOCKS_FREE 50000  /* where there is nothing to complain of */
+
+/* Beside the types of messages. */
+enum { KIND_GONE = 128, KIND_TIME, KINDS };
+
+static uint64_t blocks;
+
+void __sanitizer_cov_trace_pc(void);
+__attribute__((no_sanitize_coverage)) void __sanitizer_cov_trace_pc(void) { blocks++; }
+
+struct cost {
+  uint64_t most_blocks, most_ns, events;
+};
+
+static struct cost costs[2][KINDS];
+
+static const char *kind_name(unsigned kind) {
+  return kind == KIND_GONE   ? "(a connection ends)"
+         : kind == KIND_TIME ? "(time passes)"
+                             : wire_type_name(kind);
+}
+
+/* The event is over that began at so many blocks. */
+static void note_cost(struct cost *all, unsigned kind, uint64_t from_blocks, uint64_t from_ns) {
+  struct cost *cost = &all[kind];
+  uint64_t ns = clock_now_ns() - from_ns, passed = blocks - from_blocks;
+  cost->most_blocks = passed > cost->most_blocks ? passed : cost->most_blocks;
+  cost->most_ns = ns > cost->most_ns ? ns : cost->most_ns;
+  cost->events++;
+}
+
+static void deliver_counted(struct cost *all, int i, struct gs_msg *msg) {
+  if (!world.connected[i])
+    connect_peer(i);
+  uint64_t from_blocks = blocks, from_ns = clock_now_ns();
+  deliver(i, msg);
+  note_cost(all, msg->type < KIND_GONE ? msg->type : 0, from_blocks, from_ns);
+}
+
+static void end_counted(struct cost *all, int i) {
+  uint64_t from_blocks = blocks, from_ns = clock_now_ns();
+  end_peer(i);
+  note_cost(all, KIND_GONE, from_blocks, from_ns);
+}
+
+static void pass_counted(struct cost *all, uint64_t ns) {
+  world.now_ns += ns;
+  uint64_t from_blocks = blocks, from_ns = clock_now_ns();
+  daemon_on_time(&world.daemon, world.now_ns);
+  note_cost(all, KIND_TIME, from_blocks, from_ns);
+}
+
+/* All register, and most of them attach and wait. The first one may change settings. */
+static void gather(struct cost *all, int clients, enum gs_policy policy) {
+  struct gs_msg msg = wire_msg(GS_SET_POLICY, GS_GPU_ALL);
+  msg.set.value = policy;
+  world.permitted = true;
+  deliver_counted(all, 0, &msg);
+  for (int i = 1; i < clients; i++) {
+    static const enum gs_msg_type types[] = {GS_REGISTER, GS_DECLARE, GS_ATTACH, GS_REQ_LOCK};
+    for (size_t step = 0; step < sizeof types / sizeof *types; step++) {
+      msg = wire_msg(types[step], random_below(8) == 0);
+      fill_in(&msg);
+      deliver_counted(all, i, &msg);
+    }
+  }
+}
+
+static void play_crowd(struct cost *all, int clients, enum gs_policy policy) {
+  begin();
+  gather(all, clients, policy);
+  for (int event = 0; event < EVENTS; event++) {
+    int i = (int)random_below((unsigned)clients);
+    struct gs_msg msg = make_msg(i);
+    world.permitted = random_below(2);
+    pass_counted(all, random_below(8) ? 0 : random_below(2) ? NS_PER_MS : NS_PER_S);
+    deliver_counted(all, i, &msg);
+    if (world.connected[i] && (world.peers[i].closed || random_below(50) == 0))
+      end_counted(all, i);
+  }
+  check();
+  end();
+}
+
+/* False: it costs too much. */
+static bool judge(unsigned kind) {
+  const struct cost *few = &costs[0][kind], *many = &costs[1][kind];
+  uint64_t bound =
+      2 * MANY / FEW * (few->most_blocks > BLOCKS_FREE / 16 ? few->most_blocks : BLOCKS_FREE / 16);
+  bool right = many->most_blocks <= bound && many->most_blocks <= BLOCKS_MAX;
+  printf("%-20s %8lu events; blocks at most: %9lu with %u clients, %9lu with %u; %7.3f ms%s\n",
+         kind_name(kind), few->events + many->events, few->most_blocks, FEW, many->most_blocks, MANY,
+         (double)many->most_ns / 1e6, right ? "" : "  TOO MUCH");
+  return right;
+}
+
+int main(int argc, char **argv) {
+  int result = EXIT_SUCCESS;
+  random_state = argc == 3 && strcmp(argv[1], "--cost") == 0 ? strtoull(argv[2], NULL, 0) : 1;
+  printf("seed %lu\n", random_state);
+  for (enum gs_policy policy = GS_POLICY_RR; policy <= GS_POLICY_PACK; policy++) {
+    play_crowd(costs[0], FEW, policy);
+    play_crowd(costs[1], MANY, policy);
+  }
+  for (unsigned kind = 0; kind < KINDS; kind++)
+    if (costs[1][kind].events && !judge(kind))
+      result = EXIT_FAILURE;
+  return result;
+}
+
+#else
+
+static void make_record(uint8_t record[RECORD]) {
+  record[0] = (uint8_t)(random_bits() & (random_below(20) ? 0x5f : 0xff));
+  struct gs_msg msg = make_msg(record[0] & 7);
   if (random_below(100) == 0)
     randomize(&msg, 8);
   memcpy(record + 1, &msg, sizeof msg);
@@ -370,7 +516,7 @@ static void make_record(uint8_t record[RECORD], const struct world *seen) {
 static void random_history(uint8_t *data, unsigned records) {
   begin();
   for (unsigned i = 0; i < records; i++) {
-    make_record(data + i * RECORD, &world);
+    make_record(data + i * RECORD);
     play(data + i * RECORD);
   }
   end();
@@ -403,4 +549,5 @@ static int write_corpus(const char *folder) {
 
 int main(int argc, char **argv) { return fuzz_main(argc, argv, run_random, write_corpus); }
 
+#endif
 #endif

@@ -225,7 +225,7 @@ static int patch_unified(struct dl_phdr_info *info, size_t size, void *unused) {
     if (part->p_type == PT_LOAD && begin + part->p_vaddr + part->p_memsz > end)
       end = begin + part->p_vaddr + part->p_memsz;
   }
-  if (dynamic && elf_read(&object, begin, dynamic)) {
+  if (dynamic && elf_read(&object, begin, end, dynamic)) {
     patch(&object, object.plt_relocations, object.plt_relocation_count);
     patch(&object, object.relocations, object.relocation_count);
   }

@@ -10,7 +10,8 @@
 static struct elf_object libc_object(void) {
   struct elf_object object;
   for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next)
-    if (elf_name_matches(map->l_name, "libc.so") && elf_read(&object, map->l_addr, map->l_ld))
+    if (elf_name_matches(map->l_name, "libc.so") &&
+        elf_read(&object, map->l_addr, ELF_END_UNKNOWN, map->l_ld))
       return object;
   ck_abort_msg("no libc.so among the loaded objects");
 }
