@@ -12,8 +12,6 @@
 #include "label.h"
 #include "log_for.h"
 
-/* A status costs the daemon as much as so many messages of one job. */
-#define STATUS_COST_DIVISOR 16
 #define NOT_PERMITTED                                                                                        \
   "not permitted: be root, the daemon's user, or in the group of its setting 'group'; in no container"
 
@@ -22,18 +20,6 @@ static void reply(struct peer *peer, int status, const char *text) {
   msg.status = status;
   strncpy(msg.reply.text, text, sizeof msg.reply.text - 1);
   peer_send(peer, &msg);
-}
-
-static void send_status(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
-  size_t count;
-  struct gs_msg *msgs = status_collect(daemon, now_ns, &count);
-  if (!msgs) {
-    reply(peer, -ENOMEM, "the daemon is out of memory");
-    return;
-  }
-  uint64_t cost = count / STATUS_COST_DIVISOR;
-  peer->tokens -= cost < peer->tokens ? cost : peer->tokens;
-  peer_send_many(peer, msgs, count);
 }
 
 static struct gs_msg events_begin(const struct record *record, uint64_t now_ns) {
@@ -168,15 +154,12 @@ static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg
   reply(peer, 0, "");
 }
 
-/* NULL: there is none. */
-static struct peer *find_client(const struct daemon *daemon, uint32_t job_id) {
-  list_each(gpu_node, &daemon->scheduler.gpus) {
-    list_each(node, &list_entry(gpu_node, struct sched_gpu, link)->jobs) {
-      const struct sched_job *job = list_entry(node, struct sched_job, link);
-      if (job->id == job_id)
-        return attachment_of(job)->peer;
-    }
-  }
+/* NULL: there is none, or it is on no GPU. */
+static struct peer *find_client(struct daemon *daemon, uint32_t job_id) {
+  struct peer *client = daemon_find_client(daemon, job_id);
+  for (uint32_t i = 0; client && i < GS_GPUS_PER_CLIENT; i++)
+    if (client->attachments[i])
+      return client;
   return NULL;
 }
 
@@ -262,7 +245,7 @@ void control_on_message(struct daemon *daemon, struct peer *peer, const struct g
     peer_read_name(peer->pid, peer->name);
   }
   if (msg->type == GS_GET_STATUS)
-    send_status(daemon, peer, now_ns);
+    peer_send_status(peer);
   else if (msg->type == GS_GET_EVENTS)
     send_events(daemon, peer, msg, now_ns);
   else if (msg->type == GS_SET_TERMS)

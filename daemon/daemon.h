@@ -19,18 +19,34 @@
 #define DAEMON_EVENTS (UINT64_C(1) << 16)
 #define DAEMON_RUNS (UINT64_C(1) << 13)
 
+/* A picture of the state, as far as it has been made (status.c). */
+struct status {
+  bool looking;        /* at processes, before anything is described */
+  unsigned looks;      /* left */
+  uint64_t number;     /* of this one */
+  struct gs_msg *msgs; /* NULL: there was no memory */
+  size_t count, room;
+  struct list *gpu_node; /* where it goes on: in the list of GPUs, */
+  struct list *job_node; /* and in the list of its jobs; NULL: with the GPU itself */
+  uint32_t index;        /* of the GPU */
+};
+
+/* Clients by job. */
+#define DAEMON_CLIENT_BUCKETS 1024
+
 struct daemon {
   struct scheduler scheduler; /* first: a GPU's scheduler is the daemon's */
   struct overrides overrides; /* for GPUs yet to come */
   struct history history;
   struct record events, runs;
   const struct peer *acting; /* whose message is being handled; NULL: nobody's */
-  struct list gangs;
+  struct gang_table gangs;
+  struct list clients[DAEMON_CLIENT_BUCKETS]; /* peers */
+  struct status status;
   struct spatial spatial;
   struct mps mps;
   bool learns; /* from the history */
   uint64_t started_ns, started_realtime_ns;
-  uint64_t max_clients_per_user;
   struct terms_bounds bounds;
   uint32_t gpu_count;
   uint32_t client_count;
@@ -120,6 +136,9 @@ void daemon_apply_terms(struct peer *peer, uint64_t now_ns);
 /* These bounds count from now on, for all jobs. */
 void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds, uint64_t now_ns);
 
+/* The client with this job; NULL: there is none. */
+struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id);
+
 /* ---- gpus.c ---- */
 
 /* The GPU that an ATTACH names. NULL: no room. */
@@ -144,7 +163,20 @@ enum gs_mps_state daemon_mps_state(const struct daemon *daemon);
 /* ---- status.c ---- */
 
 /* STATUS_DAEMON; a STATUS_GPU, its STATUS_HANDOVER, and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT and
- * STATUS_ORIGIN of each of its jobs, for each GPU; STATUS_END. From malloc; NULL: no memory. */
+ * STATUS_ORIGIN of each of its jobs, for each GPU; STATUS_END. In slices: each is true when it was made. */
+void status_begin(struct daemon *daemon, uint64_t now_ns);
+
+/* Until the clock shows until_ns, or it is complete: true. */
+bool status_go_on(struct daemon *daemon, uint64_t now_ns, uint64_t until_ns);
+
+/* What has been made, from malloc; NULL: no memory, or nothing was begun. */
+struct gs_msg *status_take(struct daemon *daemon, size_t *count);
+
+/* All of these at once. */
 struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *count);
+
+/* The job, or the GPU, is about to leave. */
+void status_on_detach(struct daemon *daemon, const struct sched_job *job);
+void status_on_forget(struct daemon *daemon, const struct sched_gpu *gpu);
 
 #endif

@@ -1,5 +1,4 @@
-/* gang_table.c - the gangs that there are. Looked through when a job comes, which is seldom: a list will do.
- */
+/* gang_table.c - the gangs that there are, by user and name: a user may make as many as it has jobs. */
 #include "gang_table.h"
 
 #include <stdlib.h>
@@ -7,8 +6,23 @@
 
 #include "printable.h"
 
-static struct gang *find(const struct list *gangs, uid_t uid, const char *name) {
-  list_each(node, gangs) {
+void gang_table_init(struct gang_table *gangs) {
+  gangs->count = 0;
+  for (size_t i = 0; i < GANG_BUCKETS; i++)
+    list_init(&gangs->buckets[i]);
+}
+
+/* FNV-1a. Who makes names that meet in one bucket has gangs that are slow to find, and others have few there.
+ */
+static struct list *bucket_of(struct gang_table *gangs, uid_t uid, const char *name) {
+  uint32_t hash = UINT32_C(2166136261) ^ uid;
+  for (; *name; name++)
+    hash = (hash ^ (uint8_t)*name) * UINT32_C(16777619);
+  return &gangs->buckets[(hash ^ hash >> 16) % GANG_BUCKETS];
+}
+
+static struct gang *find(const struct list *bucket, uid_t uid, const char *name) {
+  list_each(node, bucket) {
     struct gang *gang = list_entry(node, struct gang, link);
     if (gang->uid == uid && strcmp(gang->name, name) == 0)
       return gang;
@@ -16,7 +30,7 @@ static struct gang *find(const struct list *gangs, uid_t uid, const char *name) 
   return NULL;
 }
 
-static struct gang *create(struct list *gangs, uid_t uid, const char *name) {
+static struct gang *create(struct gang_table *gangs, uid_t uid, const char *name) {
   struct gang *gang = calloc(1, sizeof *gang);
   if (!gang)
     return NULL;
@@ -24,12 +38,14 @@ static struct gang *create(struct list *gangs, uid_t uid, const char *name) {
   gang->uid = uid;
   strncpy(gang->name, name, sizeof gang->name - 1);
   printable_copy(gang->shown, name, sizeof gang->shown);
-  list_append(gangs, &gang->link);
+  gang->table = gangs;
+  gangs->count++;
+  list_append(bucket_of(gangs, uid, name), &gang->link);
   return gang;
 }
 
-struct gang *gang_table_enter(struct list *gangs, uid_t uid, const char *name) {
-  struct gang *gang = find(gangs, uid, name);
+struct gang *gang_table_enter(struct gang_table *gangs, uid_t uid, const char *name) {
+  struct gang *gang = find(bucket_of(gangs, uid, name), uid, name);
   if (!gang)
     gang = create(gangs, uid, name);
   if (gang)
@@ -40,6 +56,7 @@ struct gang *gang_table_enter(struct list *gangs, uid_t uid, const char *name) {
 void gang_table_leave(struct gang *gang) {
   if (--gang->jobs > 0)
     return;
+  gang->table->count--;
   list_remove(&gang->link);
   free(gang);
 }

@@ -10,8 +10,16 @@
 
 #include "core/scheduler.h"
 
+#define GANG_BUCKETS 256
+
+struct gang_table {
+  struct list buckets[GANG_BUCKETS];
+  size_t count;
+};
+
 struct gang {
-  struct list link;
+  struct list link; /* of its bucket */
+  struct gang_table *table;
   struct sched_gang sched;
   uid_t uid;
   uint32_t jobs;
@@ -19,8 +27,10 @@ struct gang {
   char shown[GS_GANG_SIZE]; /* for people */
 };
 
+void gang_table_init(struct gang_table *gangs);
+
 /* Count a job of the gang with this name. NULL: no memory. */
-struct gang *gang_table_enter(struct list *gangs, uid_t uid, const char *name);
+struct gang *gang_table_enter(struct gang_table *gangs, uid_t uid, const char *name);
 
 /* The job is not in gang->sched any more. */
 void gang_table_leave(struct gang *gang);

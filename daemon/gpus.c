@@ -9,6 +9,7 @@
 static struct gpu *gpu_at(struct list *node) { return gpu_of(list_entry(node, struct sched_gpu, link)); }
 
 static void forget(struct daemon *daemon, struct sched_gpu *gpu) {
+  status_on_forget(daemon, gpu);
   scheduler_remove_gpu(&daemon->scheduler, gpu);
   free(gpu_of(gpu));
   daemon->gpu_count--;

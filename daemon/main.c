@@ -169,7 +169,7 @@ static void apply_config(struct program *program) {
     overrides_apply(&config->overrides, list_entry(node, struct sched_gpu, link), now_ns, &change);
   }
   program->daemon.learns = config->learn;
-  program->daemon.max_clients_per_user = config->max_clients_per_user;
+  users_bound_clients(&program->server.users, config->max_clients_per_user);
   program->server.group = permission_find_group(config->group);
   if (program->server.group == PERMISSION_NO_GROUP)
     log_info("there is no group '%s': only root and uid %d may change settings", config->group, geteuid());

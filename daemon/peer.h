@@ -2,8 +2,8 @@
  * peer.h - one connection: what the socket side (server.c) and the meaning side (wiring.c, control.c) know of
  * it.
  *
- * A peer that is closed stays valid, and silent, until the end of the loop turn: nobody needs to look out for
- * a peer that vanishes under its hands.
+ * A peer that is closed stays valid, and silent, until its user's turn comes: nobody needs to look out for a
+ * peer that vanishes under its hands.
  */
 #ifndef GS_PEER_H
 #define GS_PEER_H
@@ -27,6 +27,7 @@ enum peer_role {
 };
 
 struct attachment;
+struct picture;
 struct server;
 struct record;
 
@@ -53,16 +54,29 @@ struct peer {
   bool near; /* in no container when it connected */
   bool closed;
   uint64_t tokens, tokens_ns; /* messages it may still send, as of then */
-  struct gs_msg *out;         /* what it has not read yet; NULL: nothing */
-  size_t out_count, out_sent;
   struct user *user;
+  struct list ready_link; /* of what its user has to do */
+  uint64_t ready_ns;      /* since when */
+  uint32_t ready_events;  /* that epoll has told of since it was served last */
+  uint32_t received;      /* messages, since others of its user had their turn */
+  bool admitted;
+  struct list asking_link; /* pictures.c: it waits for a picture of the daemon's state, */
+  bool asks;
+  struct picture *out; /* or has one that it has not read yet; NULL: none */
+  size_t out_sent;
+  bool out_begun;
+  uint32_t sent_count;    /* messages, since it was looked how many bytes are unread */
+  uint64_t unread_bytes;  /* charged for these */
+  bool narrow;            /* its socket holds few */
   struct reading reading; /* readers.c */
   bool expelled;          /* closed, and not by the other end */
   /* wiring.c */
   enum peer_role role;
   uint32_t job_id;
-  bool uses_mps; /* as it says */
-  bool stopped;  /* its process, when status was asked for last (status.c) */
+  struct list client_link; /* of a client: of the daemon's clients */
+  bool uses_mps;           /* as it says */
+  bool stopped;            /* its process, as status.c has seen it for the picture with this number: */
+  uint64_t looked;
   char name[GS_NAME_SIZE];
   uint64_t command_hash;
   char command[GS_COMMAND_SIZE];
@@ -85,9 +99,9 @@ void peer_send(struct peer *peer, const struct gs_msg *msg);
  * message goes alone. */
 void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed);
 
-/* Send many, as fast as the peer reads. Takes over `msgs`, from malloc. Nothing else is received meanwhile.
- */
-void peer_send_many(struct peer *peer, struct gs_msg *msgs, size_t count);
+/* Send the daemon's state, as it is from now on, as fast as the peer reads; or a REPLY that says why not.
+ * Nothing else is received meanwhile. */
+void peer_send_status(struct peer *peer);
 
 /* Send EVENTS of the record from there to the present end, then EVENTS_END; or, if it follows, also what is
  * added later. Nothing else is received meanwhile. 0; -EUSERS: the user reads too much already. */

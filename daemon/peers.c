@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,14 +17,30 @@
 #include "label.h"
 #include "log_for.h"
 #include "permission.h"
+#include "pictures.h"
 #include "printable.h"
 #include "readers.h"
 
-#define READS_PER_TURN 64              /* of one peer, then others have their turn */
-#define PATIENCE_NS (10 * NS_PER_S)    /* to register, or to read what was asked for */
-#define FLOOD_RATE UINT64_C(20000)     /* messages per second, sustained */
-#define FLOOD_BURST UINT64_C(50000)    /* messages at once */
-#define CONNECTIONS_BESIDE_CLIENTS 128 /* of one user: gpusharectl, those about to register, users of MPS */
+#define READS_PER_VISIT 64          /* of one peer, then others of its user have their turn */
+#define PATIENCE_NS (10 * NS_PER_S) /* to register, or to read what was asked for */
+#define FLOOD_RATE UINT64_C(20000)  /* messages per second, sustained */
+#define FLOOD_BURST UINT64_C(50000) /* messages at once */
+#define BEHIND_NS (10 * NS_PER_MS)
+#define CLOSES_PER_TURN 32 /* of those who have run out of time */
+
+/* In the kernel a message of ours takes 768 bytes, until it is read. Each peer is charged for a few in
+ * advance; it is looked from time to time how many there are. Peers that ask for many messages have small
+ * buffers instead. */
+#define UNREAD_BYTES (8 * 768u)
+#define SENT_BETWEEN_LOOKS 8
+#define NARROW_BUFFER 8192 /* which the kernel doubles */
+#define NARROW_BYTES (2 * NARROW_BUFFER)
+
+/* With what the kernel has: the socket, its file and its place in epoll. */
+static const struct user_cost connection_cost = {
+    .of = {[USER_CONNECTIONS] = 1,
+           [USER_DESCRIPTORS] = 1,
+           [USER_BYTES] = sizeof(struct peer) + UNREAD_BYTES + 3072}};
 
 static struct peer *peer_of(struct list *node) { return list_entry(node, struct peer, link); }
 
@@ -34,43 +52,82 @@ void peers_set_due(struct peer *peer, uint64_t now_ns) {
   list_append(&peer->server->due, &peer->due_link); /* the same patience for all keeps the list in order */
 }
 
-/* 0, or why it must leave at once. */
-static const char *admit(struct server *server, struct peer *peer) {
-  struct ucred credentials;
-  socklen_t size = sizeof credentials;
-  if (getsockopt(peer->fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0)
-    return "no credentials";
-  peer->uid = credentials.uid;
-  peer->pid = credentials.pid;
-  peer->near = permission_is_near(peer->pid);
-  peer->user = users_enter(&server->users, peer->uid);
-  if (!peer->user)
-    return "out of memory";
-  if (peer->user->connections > server->daemon->max_clients_per_user + CONNECTIONS_BESIDE_CLIENTS)
-    return "too many connections of this user";
-  struct epoll_event event = {.events = EPOLLIN, .data.ptr = peer};
-  return epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, peer->fd, &event) < 0 ? "epoll has no room" : NULL;
+/* Without a word in its user's turn: many may come at once. */
+static void refuse(const struct user *user, int fd) {
+  struct gs_msg msg = wire_msg(GS_REJECTED, GS_GPU_ALL);
+  msg.status = -EUSERS;
+  msg.registered.reason = GS_REJECT_LIMIT;
+  msg.registered.value = user_share(user, USER_CONNECTIONS);
+  wire_send(fd, &msg);
+  close(fd);
+  log_for(user->uid, LOG_LEVEL_WARN, "uid %u has as many connections as it may, or as much memory: refused",
+          user->uid);
+}
+
+/* The account that the connection is charged to; NULL: none has room. */
+static struct user *charge(struct server *server, struct user *user, const struct ucred *credentials) {
+  struct user *reserve = &server->users.reserve;
+  if (user_charge_all(user, &connection_cost) == 0)
+    return user;
+  bool administers = credentials->uid == 0 || credentials->uid == geteuid();
+  if (administers && permission_is_near(credentials->pid) && user_charge_all(reserve, &connection_cost) == 0)
+    return reserve;
+  return NULL;
 }
 
 void peers_add(struct server *server, int fd, uint64_t now_ns) {
-  struct peer *peer = calloc(1, sizeof *peer);
+  struct ucred credentials;
+  socklen_t size = sizeof credentials;
+  struct user *user = NULL, *charged = NULL;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0)
+    user = users_find(&server->users, credentials.uid);
+  if (user && !(charged = charge(server, user, &credentials))) {
+    refuse(user, fd);
+    rota_spend(&user->rota, clock_now_ns() - now_ns);
+    return;
+  }
+  struct peer *peer = charged ? calloc(1, sizeof *peer) : NULL;
   if (!peer) {
-    log_for(LOG_NOBODY, LOG_LEVEL_WARN, "out of memory for a connection");
+    log_for(user ? user->uid : LOG_NOBODY, LOG_LEVEL_WARN,
+            "out of memory for a connection, or it has no credentials");
+    if (charged)
+      user_release_all(charged, &connection_cost);
     close(fd);
     return;
   }
   peer->server = server;
   peer->fd = fd;
-  peer->uid = LOG_NOBODY; /* until the kernel has said whose it is */
+  peer->uid = credentials.uid;
+  peer->pid = credentials.pid;
+  peer->user = charged;
   peer->tokens = FLOOD_BURST;
   peer->tokens_ns = now_ns;
   list_append(&server->open, &peer->link);
   list_init(&peer->due_link);
+  list_init(&peer->ready_link);
+  list_init(&peer->asking_link);
   list_init(&peer->reading.link);
   peers_set_due(peer, now_ns);
-  const char *wrong = admit(server, peer);
-  if (wrong)
-    peer_close(peer, wrong);
+  peers_set_ready(peer);
+  rota_spend(&user->rota, clock_now_ns() - now_ns);
+}
+
+/* In its user's turn. 0, or why it must leave at once. */
+static const char *admit(struct peer *peer) {
+  peer->admitted = true;
+  peer->near = permission_is_near(peer->pid);
+  struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = peer};
+  return epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_ADD, peer->fd, &event) < 0 ? "epoll has no room" : NULL;
+}
+
+void peers_set_ready(struct peer *peer) {
+  if (list_empty(&peer->ready_link))
+    peer->ready_ns = peer->server->turn_ns;
+  rota_add(&peer->server->rota, &peer->user->rota, &peer->ready_link);
+}
+
+static void set_ready_first(struct peer *peer) {
+  rota_add_first(&peer->server->rota, &peer->user->rota, &peer->ready_link);
 }
 
 void peers_set_patient(struct peer *peer) { list_remove(&peer->due_link); }
@@ -118,9 +175,11 @@ void peer_read_name(pid_t pid, char name[GS_NAME_SIZE]) {
 static void set_closed(struct peer *peer) {
   peer->closed = true;
   readers_leave(peer);
+  pictures_leave(peer);
   list_remove(&peer->due_link);
   list_remove(&peer->link);
   list_append(&peer->server->closed, &peer->link);
+  set_ready_first(peer);
 }
 
 void peer_close(struct peer *peer, const char *why) {
@@ -145,28 +204,25 @@ static void discard_input(struct peer *peer) {
     ;
 }
 
-static void bury(struct server *server, struct peer *peer, uint64_t now_ns) {
+static void bury(struct peer *peer, uint64_t now_ns) {
+  struct server *server = peer->server;
   list_remove(&peer->link);
+  list_remove(&peer->ready_link);
   daemon_on_gone(server->daemon, peer, now_ns); /* may close others */
   discard_input(peer);
   close(peer->fd);
-  if (peer->user)
-    users_leave(peer->user);
-  free(peer->out);
+  user_release(peer->user, USER_BYTES, peer->unread_bytes);
+  user_release_all(peer->user, &connection_cost);
   free(peer);
   if (server->accept_ns)
     server->accept_ns = now_ns; /* there is a descriptor again */
 }
 
-void peers_bury(struct server *server, uint64_t now_ns) {
-  while (!list_empty(&server->closed))
-    bury(server, peer_of(list_first(&server->closed)), now_ns);
-}
-
 void peers_close_all(struct server *server) {
   while (!list_empty(&server->open))
     set_closed(peer_of(list_first(&server->open)));
-  peers_bury(server, clock_now_ns());
+  while (!list_empty(&server->closed))
+    bury(peer_of(list_first(&server->closed)), clock_now_ns());
 }
 
 /* ---- sending ---- */
@@ -187,9 +243,41 @@ static void note_sent(struct peer *peer, int err) {
     peers_hang_up(peer);
 }
 
+/* What a peer leaves unread is the daemon's memory, so its user is charged for it. */
+static void note_unread(struct peer *peer) {
+  int queued = 0;
+  if (++peer->sent_count < SENT_BETWEEN_LOOKS || peer->narrow)
+    return;
+  peer->sent_count = 0;
+  ioctl(peer->fd, SIOCOUTQ, &queued);
+  uint64_t bytes = queued > (int)UNREAD_BYTES ? (uint64_t)queued - UNREAD_BYTES : 0;
+  if (bytes > peer->unread_bytes && user_charge(peer->user, USER_BYTES, bytes - peer->unread_bytes) < 0) {
+    peer_close(peer, "it does not read its messages, and its user has left too many unread");
+    return;
+  }
+  if (bytes < peer->unread_bytes)
+    user_release(peer->user, USER_BYTES, peer->unread_bytes - bytes);
+  peer->unread_bytes = bytes;
+}
+
+int peer_narrow(struct peer *peer) {
+  int size = NARROW_BUFFER;
+  if (peer->narrow)
+    return 0;
+  if (user_charge(peer->user, USER_BYTES, NARROW_BYTES) < 0)
+    return -EDQUOT;
+  setsockopt(peer->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+  peer->narrow = true;
+  peer->unread_bytes += NARROW_BYTES;
+  return 0;
+}
+
 void peer_send(struct peer *peer, const struct gs_msg *msg) {
+  if (peer->closed)
+    return;
+  note_sent(peer, wire_send(peer->fd, msg));
   if (!peer->closed)
-    note_sent(peer, wire_send(peer->fd, msg));
+    note_unread(peer);
 }
 
 /* Of descriptors under way there is a limit. */
@@ -198,38 +286,13 @@ void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed) 
     return;
   int err = wire_send_passing(peer->fd, msg, passed);
   note_sent(peer, err == -ETOOMANYREFS ? wire_send(peer->fd, msg) : err);
+  if (!peer->closed)
+    note_unread(peer);
 }
 
 void peers_set_events(struct peer *peer, uint32_t events) {
-  struct epoll_event event = {.events = events, .data.ptr = peer};
+  struct epoll_event event = {.events = events | EPOLLET, .data.ptr = peer};
   epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_MOD, peer->fd, &event);
-}
-
-static void send_more(struct peer *peer) {
-  int err = 0;
-  while (peer->out_sent < peer->out_count && (err = wire_send(peer->fd, &peer->out[peer->out_sent])) == 0)
-    peer->out_sent++;
-  if (err == -EAGAIN)
-    return;
-  free(peer->out);
-  peer->out = NULL;
-  list_remove(&peer->due_link);
-  if (err < 0)
-    peers_hang_up(peer);
-  else
-    peers_set_events(peer, EPOLLIN);
-}
-
-void peer_send_many(struct peer *peer, struct gs_msg *msgs, size_t count) {
-  if (peer->closed) {
-    free(msgs);
-    return;
-  }
-  peer->out = msgs;
-  peer->out_count = count;
-  peer->out_sent = 0;
-  peers_set_due(peer, clock_now_ns());
-  peers_set_events(peer, EPOLLOUT);
 }
 
 /* ---- receiving ---- */
@@ -244,6 +307,11 @@ static bool within_rate(struct peer *peer, uint64_t now_ns) {
     return false;
   peer->tokens--;
   return true;
+}
+
+/* It is sent many messages, or waits for them: nothing is received. */
+static bool is_busy(const struct peer *peer) {
+  return peer->closed || peer->asks || peer->out || peer->reading.record;
 }
 
 /* One message. False: no more for now. */
@@ -261,31 +329,87 @@ static bool receive(struct peer *peer) {
     daemon_on_bad_message(peer->server->daemon, peer, err);
   else
     daemon_on_message(peer->server->daemon, peer, &msg, now_ns);
-  return !peer->closed && !peer->out && !peer->reading.record;
+  return !is_busy(peer);
 }
 
 /* Of one that is sent many messages. */
-static void on_send_event(struct peer *peer, uint32_t events) {
+static void send_many(struct peer *peer, uint32_t events) {
   if (events & (EPOLLHUP | EPOLLERR))
     peers_hang_up(peer);
   else if (peer->out)
-    send_more(peer);
-  else if (events & EPOLLOUT)
-    readers_on_writable(peer);
-  else
+    pictures_send(peer);
+  else if (peer->reading.record && events & EPOLLIN)
     peer_close(peer, "a message from one that follows events");
+  else if (peer->reading.record)
+    readers_on_writable(peer);
+}
+
+/* The user has more to do than its share of the time allows: its connections are no more served as they come.
+ */
+static bool is_behind(const struct user *user, uint64_t now_ns) {
+  struct list *first = list_first(&user->rota.ready);
+  return first && now_ns - list_entry(first, struct peer, ready_link)->ready_ns > BEHIND_NS;
 }
 
 void peers_on_event(struct peer *peer, uint32_t events) {
   if (peer->closed)
     return;
-  if (peer->out || peer->reading.record) {
-    on_send_event(peer, events);
-    return;
-  }
-  for (int i = 0; i < READS_PER_TURN; i++)
-    if (!receive(peer))
+  peer->ready_events |= events;
+  if (events & (EPOLLHUP | EPOLLERR) && is_behind(peer->user, peer->server->turn_ns))
+    set_ready_first(peer); /* what it has had is free then */
+  else
+    peers_set_ready(peer);
+}
+
+/* It is asked again only once there is no more: epoll tells of what has come, not of what is there. */
+static void receive_many(struct peer *peer, uint64_t until_ns) {
+  while (receive(peer)) {
+    if (++peer->received >= READS_PER_VISIT) {
+      peer->received = 0;
+      peers_set_ready(peer);
       return;
+    }
+    if (clock_now_ns() >= until_ns) {
+      set_ready_first(peer);
+      return;
+    }
+  }
+  peer->received = 0;
+}
+
+/* It has gone without a word. */
+static bool is_gone(const struct peer *peer) {
+  char byte;
+  return recv(peer->fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+static void serve(struct peer *peer, uint64_t until_ns) {
+  if (!peer->admitted && !peer->closed && is_gone(peer))
+    set_closed(peer);
+  const char *wrong = peer->admitted || peer->closed ? NULL : admit(peer);
+  uint32_t events = peer->ready_events;
+  list_remove(&peer->ready_link);
+  peer->ready_events = 0;
+  if (peer->closed)
+    bury(peer, clock_now_ns());
+  else if (wrong)
+    peer_close(peer, wrong);
+  else if (is_busy(peer))
+    send_many(peer, events);
+  else
+    receive_many(peer, until_ns);
+}
+
+void peers_serve(struct server *server, uint64_t until_ns) {
+  struct rota_user *user;
+  uint64_t now_ns = clock_now_ns();
+  while (now_ns < until_ns && (user = rota_next(&server->rota))) {
+    uint64_t begin_ns = now_ns, end_ns = begin_ns + (uint64_t)user->credit_ns;
+    serve(list_entry(list_first(&user->ready), struct peer, ready_link),
+          end_ns < until_ns ? end_ns : until_ns);
+    now_ns = clock_now_ns();
+    rota_spend(user, now_ns - begin_ns);
+  }
 }
 
 /* ---- time ---- */
@@ -296,7 +420,7 @@ uint64_t peers_deadline_ns(const struct server *server) {
 }
 
 void peers_on_time(struct server *server, uint64_t now_ns) {
-  while (now_ns >= peers_deadline_ns(server)) {
+  for (int i = 0; i < CLOSES_PER_TURN && now_ns >= peers_deadline_ns(server); i++) {
     struct peer *peer = list_entry(list_first(&server->due), struct peer, due_link);
     peer_close(peer, peer->role == PEER_FRESH ? "it has not said what it is" : "it does not read its answer");
   }

@@ -7,19 +7,27 @@
 /* A connection has been accepted. Takes over fd. */
 void peers_add(struct server *server, int fd, uint64_t now_ns);
 
-/* epoll says so. The peer may be closed already. */
+/* epoll says so: the peer is served in its user's turn. It may be closed already. */
 void peers_on_event(struct peer *peer, uint32_t events);
+
+/* Serve users in turn, until then or until there is nothing to do. No event can name a peer that was closed
+ * before, as those are taken apart here. */
+void peers_serve(struct server *server, uint64_t until_ns);
 
 /* When the first of those that must do something has run out of time; UINT64_MAX. */
 uint64_t peers_deadline_ns(const struct server *server);
 void peers_on_time(struct server *server, uint64_t now_ns);
 
-/* Take apart what was closed in this turn. Once no event can name a closed peer any more. */
-void peers_bury(struct server *server, uint64_t now_ns);
-
 void peers_close_all(struct server *server);
 
-/* ---- for readers.c ---- */
+/* ---- for readers.c and pictures.c ---- */
+
+/* There is something to do for it. */
+void peers_set_ready(struct peer *peer);
+
+/* It is sent many messages from now on: its socket holds few, and its user is charged for these. 0, or
+ * -EDQUOT. */
+int peer_narrow(struct peer *peer);
 
 /* The other end has hung up: what every program does in the end. */
 void peers_hang_up(struct peer *peer);

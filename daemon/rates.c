@@ -89,9 +89,21 @@ static void write_pages(struct list *jobs, const struct rates *rates) {
 
 /* ---- who is there ---- */
 
+/* The first one that works; of those that all rest, the first; 0: there is none. */
+static uint32_t find_production(const struct rates *rates) {
+  if (list_empty(&rates->gpu.production))
+    return 0;
+  list_each(node, &rates->gpu.production) {
+    if (!signal_is_idle(&job_of(node)->job.signal))
+      return job_of(node)->sched->id;
+  }
+  return job_of(list_first(&rates->gpu.production))->sched->id;
+}
+
 void rates_init(struct rates *rates) {
   rate_gpu_init(&rates->gpu);
   rates->next_ns = RATES_NEVER;
+  rates->production_id = 0;
 }
 
 /* The controller hears at once of who comes, and once more when one of the classes is gone. */
@@ -147,6 +159,7 @@ void rates_set_terms(struct rates *rates, struct rates_job *job, const struct sc
   job->class = terms->class;
   job->set_limit = set_limit;
   enter_class(rates, job);
+  rates->production_id = find_production(rates);
   begin_ticks(rates, now_ns);
 }
 
@@ -183,6 +196,7 @@ void rates_on_time(struct rates *rates, uint64_t now_ns) {
   read_pages(&rates->gpu.production, now_ns);
   read_pages(&rates->gpu.opportunistic, now_ns);
   rate_tick(&rates->gpu, now_ns);
+  rates->production_id = find_production(rates);
   log_tick(rates);
   rates->next_ns = both_are_there(rates) ? rates->gpu.next_ns : RATES_NEVER;
   write_pages(&rates->gpu.production, rates);
@@ -206,17 +220,6 @@ static enum gs_limited why_limited(const struct rate_gpu *gpu) {
   }
 }
 
-/* The first one that works; of those that all rest, the first; 0: there is none. */
-static uint32_t production_id(const struct rates *rates) {
-  if (list_empty(&rates->gpu.production))
-    return 0;
-  list_each(node, &rates->gpu.production) {
-    if (!signal_is_idle(&job_of(node)->job.signal))
-      return job_of(node)->sched->id;
-  }
-  return job_of(list_first(&rates->gpu.production))->sched->id;
-}
-
 uint32_t rates_leftover_percent(const struct rates *rates) {
   double percent = rates->gpu.limit / (double)PERCENT;
   bool rests = rates->gpu.state == RATE_FREE && rates->gpu.reason == RATE_PRODUCTION_IDLE;
@@ -228,12 +231,12 @@ uint32_t rates_leftover_percent(const struct rates *rates) {
 struct rates_limit rates_limit(const struct rates *rates, const struct rates_job *job) {
   if (job->set_limit && job->meter.page)
     return (struct rates_limit){
-        .why = GS_LIMITED_SET, .limit = job->set_limit, .production = production_id(rates)};
+        .why = GS_LIMITED_SET, .limit = job->set_limit, .production = rates->production_id};
   bool limited = job->class == GS_CLASS_OPPORTUNISTIC && job->meter.page && both_are_there(rates);
   if (!limited)
     return (struct rates_limit){.why = GS_LIMITED_NOT, .limit = GS_LIMITED_WHOLE};
   uint64_t limit = job->job.limit;
   return (struct rates_limit){.why = why_limited(&rates->gpu),
                               .limit = limit < GS_LIMITED_WHOLE ? limit : GS_LIMITED_WHOLE,
-                              .production = production_id(rates)};
+                              .production = rates->production_id};
 }

@@ -22,6 +22,8 @@
 struct rates {
   struct rate_gpu gpu;
   uint64_t next_ns; /* the next tick; RATES_NEVER */
+  uint32_t
+      production_id; /* whom others are limited for, as of the last tick or change of classes; 0: nobody */
 };
 
 /* A client on it. */

@@ -10,8 +10,7 @@
 #include "peers.h"
 #include "record.h"
 
-#define SENDS_PER_TURN 64   /* to one reader, then others have their turn */
-#define READERS_PER_USER 16 /* each event is sent to every one of them */
+#define SENDS_PER_TURN 64 /* to one reader, then others have their turn */
 
 static struct peer *peer_of(struct list *node) { return list_entry(node, struct peer, reading.link); }
 
@@ -78,9 +77,8 @@ void readers_on_writable(struct peer *peer) {
 /* ---- who reads ---- */
 
 int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, bool follow) {
-  if (peer->user->readers >= READERS_PER_USER)
+  if (peer_narrow(peer) < 0 || user_charge(peer->user, USER_READERS, 1) < 0)
     return -EUSERS;
-  peer->user->readers++;
   peer->reading = (struct reading){.record = record,
                                    .next_seq = from_seq,
                                    .end_seq = follow ? UINT64_MAX : record->next_seq,
@@ -98,15 +96,19 @@ void readers_leave(struct peer *peer) {
     return;
   list_remove(&peer->reading.link);
   peer->reading.record = NULL;
-  peer->user->readers--;
+  user_release(peer->user, USER_READERS, 1);
 }
 
 void readers_on_news(struct server *server) {
+  const struct daemon *daemon = server->daemon;
   struct list *readers = &server->readers;
-  for (struct list *node = readers->next, *next; node != readers; node = next) {
+  uint64_t news_seq = daemon->events.next_seq + daemon->runs.next_seq;
+  if (server->news_seq == news_seq)
+    return;
+  server->news_seq = news_seq;
+  list_each(node, readers) {
     const struct reading *reading = &peer_of(node)->reading;
-    next = node->next;
     if (!reading->waits && reading->next_seq < reading->record->next_seq)
-      readers_on_writable(peer_of(node));
+      peers_set_ready(peer_of(node));
   }
 }

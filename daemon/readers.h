@@ -10,7 +10,7 @@
 /* The peer's socket takes more. */
 void readers_on_writable(struct peer *peer);
 
-/* Something may have happened: those that have had all get it. */
+/* Something may have happened: those that have had all get it, in their users' turns. */
 void readers_on_news(struct server *server);
 
 /* The peer reads no more: it is closed. */

@@ -16,10 +16,14 @@
 #include "log_for.h"
 #include "metrics/address.h"
 #include "peers.h"
+#include "pictures.h"
 #include "readers.h"
 
-#define EVENTS_PER_TURN 64
-#define ACCEPTS_PER_TURN 64
+#define EVENTS_PER_TURN 512
+/* In one turn of the loop, between two looks at timers. */
+#define ACCEPT_NS (NS_PER_MS / 2)
+#define SERVE_NS (NS_PER_MS / 2)
+#define PICTURE_NS (NS_PER_MS / 4)
 #define ACCEPT_PAUSE_NS (NS_PER_S / 10)
 
 /* ---- set-up ---- */
@@ -29,12 +33,15 @@ static int watch(struct server *server, int fd, void *what) {
   return epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
 }
 
-static void raise_descriptor_limit(void) {
-  struct rlimit limit;
+/* How many descriptors there may be: as many as it is allowed. */
+static uint64_t raise_descriptor_limit(void) {
+  struct rlimit limit = {.rlim_cur = 1024};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
+    struct rlimit most = {.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
+    if (setrlimit(RLIMIT_NOFILE, &most) == 0)
+      limit = most;
   }
+  return limit.rlim_cur < USERS_UNBOUNDED ? limit.rlim_cur : USERS_UNBOUNDED;
 }
 
 static int open_descriptors(struct server *server, const sigset_t *signals) {
@@ -62,8 +69,10 @@ int server_open(struct server *server, struct daemon *daemon, const char *path, 
   list_init(&server->closed);
   list_init(&server->due);
   list_init(&server->readers);
-  list_init(&server->users);
-  raise_descriptor_limit();
+  list_init(&server->asking);
+  list_init(&server->answering);
+  rota_init(&server->rota);
+  users_init(&server->users, raise_descriptor_limit());
   server->listen_fd = server->passed ? passed_fd : listen_open(path, SOCK_SEQPACKET, &server->identity);
   if (server->listen_fd < 0)
     return server->listen_fd;
@@ -100,6 +109,7 @@ void server_close(struct server *server) {
   close_descriptor(&server->listen_fd);
   close_exporter(server);
   peers_close_all(server);
+  users_end(&server->users);
   close_descriptor(&server->signal_fd);
   close_descriptor(&server->timer_fd);
   close_descriptor(&server->epoll_fd);
@@ -113,8 +123,10 @@ static void set_accepting(struct server *server, bool accepting, uint64_t now_ns
   server->accept_ns = accepting ? 0 : now_ns + ACCEPT_PAUSE_NS;
 }
 
-static void accept_peers(struct server *server, uint64_t now_ns) {
-  for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+/* As fast as can be: all users' connections wait in the same queue. */
+static void accept_peers(struct server *server) {
+  uint64_t now_ns = clock_now_ns();
+  for (uint64_t end_ns = now_ns + ACCEPT_NS; now_ns < end_ns; now_ns = clock_now_ns()) {
     int fd = accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
       peers_add(server, fd, now_ns);
@@ -136,6 +148,7 @@ static uint64_t next_deadline_ns(const struct server *server) {
   uint64_t next_ns = min_ns(daemon_deadline_ns(server->daemon), peers_deadline_ns(server));
   next_ns = min_ns(next_ns, server->notify->next_ns);
   next_ns = min_ns(next_ns, log_for_deadline_ns());
+  next_ns = min_ns(next_ns, pictures_deadline_ns(server));
   if (server->exporter)
     next_ns = min_ns(next_ns, exporter_deadline_ns(server->exporter));
   return server->accept_ns ? min_ns(next_ns, server->accept_ns) : next_ns;
@@ -187,7 +200,7 @@ static void run_exporter(struct server *server) {
 
 static void handle(struct server *server, const struct epoll_event *event) {
   if (event->data.ptr == &server->listen_fd)
-    accept_peers(server, clock_now_ns());
+    accept_peers(server);
   else if (event->data.ptr == &server->timer_fd)
     on_timer(server);
   else if (event->data.ptr == &server->signal_fd)
@@ -198,23 +211,30 @@ static void handle(struct server *server, const struct epoll_event *event) {
     peers_on_event(event->data.ptr, event->events);
 }
 
+/* Each turn of it is short, however much there is to do: what epoll tells is put down for the users whom it
+ * concerns, these are served for a while, and timers are looked at. */
 int server_run(struct server *server) {
   struct epoll_event events[EVENTS_PER_TURN];
+  bool more = false;
   while (!server->stop) {
-    set_timer(server);
-    int count = epoll_wait(server->epoll_fd, events, EVENTS_PER_TURN, -1);
+    if (!more)
+      set_timer(server);
+    int count = epoll_wait(server->epoll_fd, events, EVENTS_PER_TURN, more ? 0 : -1);
     if (count < 0 && errno != EINTR) {
       int err = -errno;
       log_error("epoll_wait: %s", strerror(errno));
       return err;
     }
+    server->turn_ns = clock_now_ns();
     for (int i = 0; i < count; i++)
       handle(server, &events[i]);
     uint64_t now_ns = clock_now_ns();
     do_what_is_due(server, now_ns);
-    peers_bury(server, now_ns);
+    peers_serve(server, now_ns + SERVE_NS);
+    if ((now_ns = clock_now_ns()) >= pictures_deadline_ns(server))
+      pictures_run(server, now_ns + PICTURE_NS);
     readers_on_news(server);
-    peers_bury(server, now_ns); /* readers that are gone */
+    more = rota_next(&server->rota) || !list_empty(&server->answering);
   }
   return 0;
 }

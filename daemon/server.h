@@ -29,7 +29,13 @@ struct server {
   struct list open, closed; /* peers */
   struct list due;          /* peers that must do something, the first one first */
   struct list readers;      /* of records */
-  struct list users;
+  struct users users;
+  struct rota rota;
+  uint64_t turn_ns;              /* when this turn of the loop began */
+  uint64_t news_seq;             /* of the records, as readers have been told */
+  struct list asking, answering; /* peers that wait for a picture: for the next one, for that being made */
+  uint64_t picture_next_ns;      /* when one may be begun */
+  uint64_t picture_cost_ns;      /* of that being made, so far */
 };
 
 /* Listen on path, or on the socket that has been passed and has this path (-1: none). 0, or -errno after a

@@ -3,39 +3,28 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/wire.h"
 #include "daemon.h"
 
-/* So many processes are looked at: each costs some ten microseconds, in which the daemon does nothing else.
- */
+/* So many processes are looked at for one picture: each costs some ten microseconds. */
 #define LOOKS 256
+#define DESCRIBES_PER_LOOK 16 /* at the clock */
 
 /* Others may wait for it: it may submit, owes an answer, or has memory on the card. */
 static bool is_in_the_way(const struct sched_job *job) {
   return (job->state != GS_JOB_IDLE && job->state != GS_JOB_WAITING) || job->resident_bytes > 0;
 }
 
-static void look_at(const struct daemon *daemon,
-                    void (*look)(const struct sched_job *, struct peer *, void *), void *argument) {
-  list_each(gpu_node, &daemon->scheduler.gpus) {
-    list_each(job_node, &list_entry(gpu_node, struct sched_gpu, link)->jobs) {
-      const struct sched_job *job = list_entry(job_node, struct sched_job, link);
-      look(job, attachment_of(job)->peer, argument);
-    }
-  }
-}
-
-static void forget_stopped(const struct sched_job *job, struct peer *peer, void *argument) {
-  (void)job, (void)argument;
-  peer->stopped = false;
-}
-
-static void find_stopped(const struct sched_job *job, struct peer *peer, void *argument) {
-  unsigned *looks = argument;
-  if (!peer->stopped && is_in_the_way(job) && *looks > 0) {
-    peer->stopped = peer_is_stopped(peer);
-    --*looks;
-  }
+static void look_at(struct status *status, const struct sched_job *job) {
+  struct peer *peer = attachment_of(job)->peer;
+  if (peer->looked != status->number)
+    peer->stopped = false;
+  peer->looked = status->number;
+  if (peer->stopped || !is_in_the_way(job) || status->looks == 0)
+    return;
+  status->looks--;
+  peer->stopped = peer_is_stopped(peer);
 }
 
 static struct gs_msg describe_daemon(const struct daemon *daemon, uint64_t now_ns) {
@@ -167,6 +156,8 @@ static struct gs_msg describe_origin(const struct sched_job *job, uint32_t index
   return msg;
 }
 
+/* ---- the making ---- */
+
 static size_t count_messages(const struct daemon *daemon) {
   size_t count = 2;
   list_each(node, &daemon->scheduler.gpus) {
@@ -175,30 +166,128 @@ static size_t count_messages(const struct daemon *daemon) {
   return count;
 }
 
-struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *count) {
-  uint32_t index = 0;
-  unsigned looks = LOOKS;
-  struct gs_msg *msgs = malloc(count_messages(daemon) * sizeof *msgs), *msg = msgs;
-  if (!msgs)
-    return NULL;
-  look_at(daemon, forget_stopped, NULL);
-  look_at(daemon, find_stopped, &looks);
-  *msg++ = describe_daemon(daemon, now_ns);
-  list_each(gpu_node, &daemon->scheduler.gpus) {
-    struct sched_gpu *gpu = list_entry(gpu_node, struct sched_gpu, link);
-    scheduler_number_queue(gpu);
-    *msg++ = describe_gpu(daemon, gpu, index);
-    *msg++ = describe_handovers(gpu, index, now_ns);
-    list_each(job_node, &gpu->jobs) {
-      const struct sched_job *job = list_entry(job_node, struct sched_job, link);
-      *msg++ = describe_job(job, index, now_ns);
-      *msg++ = describe_terms(job, index, now_ns);
-      *msg++ = describe_wait(job, index, now_ns);
-      *msg++ = describe_origin(job, index);
+static bool provide_room(struct status *status, size_t count) {
+  if (status->count + count <= status->room)
+    return true;
+  size_t room = 2 * status->room + count;
+  struct gs_msg *grown = realloc(status->msgs, room * sizeof *grown);
+  if (!grown)
+    return false;
+  status->msgs = grown;
+  status->room = room;
+  return true;
+}
+
+static void put(struct status *status, struct gs_msg msg) { status->msgs[status->count++] = msg; }
+
+static void start_over(struct daemon *daemon) {
+  daemon->status.gpu_node = daemon->scheduler.gpus.next;
+  daemon->status.job_node = NULL;
+  daemon->status.index = 0;
+}
+
+/* Without memory it goes on, and has no messages in the end. */
+void status_begin(struct daemon *daemon, uint64_t now_ns) {
+  struct status *status = &daemon->status;
+  free(status->msgs);
+  *status = (struct status){
+      .looking = true, .looks = LOOKS, .number = status->number + 1, .room = count_messages(daemon)};
+  status->msgs = malloc(status->room * sizeof *status->msgs);
+  start_over(daemon);
+  if (status->msgs)
+    put(status, describe_daemon(daemon, now_ns));
+}
+
+/* What is next: a GPU, then each of its jobs. False: that was all. */
+static bool step(struct daemon *daemon, struct sched_gpu **gpu, struct sched_job **job) {
+  struct status *status = &daemon->status;
+  while (status->gpu_node != &daemon->scheduler.gpus) {
+    *gpu = list_entry(status->gpu_node, struct sched_gpu, link);
+    *job = NULL;
+    if (!status->job_node) {
+      status->job_node = (*gpu)->jobs.next;
+      return true;
     }
-    index++;
+    if (status->job_node != &(*gpu)->jobs) {
+      *job = list_entry(status->job_node, struct sched_job, link);
+      status->job_node = status->job_node->next;
+      return true;
+    }
+    status->gpu_node = status->gpu_node->next;
+    status->job_node = NULL;
+    status->index++;
   }
-  *msg++ = wire_msg(GS_STATUS_END, GS_GPU_ALL);
-  *count = (size_t)(msg - msgs);
+  return false;
+}
+
+static void describe(struct daemon *daemon, struct sched_gpu *gpu, const struct sched_job *job,
+                     uint64_t now_ns) {
+  struct status *status = &daemon->status;
+  uint32_t index = status->index;
+  if (job) {
+    put(status, describe_job(job, index, now_ns));
+    put(status, describe_terms(job, index, now_ns));
+    put(status, describe_wait(job, index, now_ns));
+    put(status, describe_origin(job, index));
+  } else {
+    scheduler_number_queue(gpu);
+    put(status, describe_gpu(daemon, gpu, index));
+    put(status, describe_handovers(gpu, index, now_ns));
+  }
+}
+
+bool status_go_on(struct daemon *daemon, uint64_t now_ns, uint64_t until_ns) {
+  struct status *status = &daemon->status;
+  struct sched_gpu *gpu;
+  struct sched_job *job;
+  for (unsigned i = 1; status->msgs; i++) {
+    bool more = step(daemon, &gpu, &job);
+    if (!more && !status->looking)
+      break;
+    if (!more) {
+      status->looking = false;
+      start_over(daemon);
+    } else if (status->looking && job) {
+      look_at(status, job);
+    } else if (!status->looking && provide_room(status, 5)) {
+      describe(daemon, gpu, job, now_ns);
+    } else if (!status->looking) {
+      free(status->msgs);
+      status->msgs = NULL;
+    }
+    if ((status->looking || i % DESCRIBES_PER_LOOK == 0) && clock_now_ns() >= until_ns)
+      return false;
+  }
+  if (status->msgs)
+    put(status, wire_msg(GS_STATUS_END, GS_GPU_ALL));
+  return true;
+}
+
+struct gs_msg *status_take(struct daemon *daemon, size_t *count) {
+  struct status *status = &daemon->status;
+  struct gs_msg *msgs = status->msgs;
+  *count = status->count;
+  *status = (struct status){.number = status->number};
   return msgs;
+}
+
+struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *count) {
+  status_begin(daemon, now_ns);
+  status_go_on(daemon, now_ns, UINT64_MAX);
+  return status_take(daemon, count);
+}
+
+/* ---- what goes meanwhile ---- */
+
+void status_on_detach(struct daemon *daemon, const struct sched_job *job) {
+  if (daemon->status.job_node == &job->link)
+    daemon->status.job_node = job->link.next;
+}
+
+void status_on_forget(struct daemon *daemon, const struct sched_gpu *gpu) {
+  struct status *status = &daemon->status;
+  if (status->gpu_node != &gpu->link)
+    return;
+  status->gpu_node = gpu->link.next;
+  status->job_node = NULL;
 }

@@ -14,6 +14,13 @@
 
 /* ---- a client comes and goes ---- */
 
+/* Beside it the meter page, with what the kernel has of that, a gang that has no other job, and in transit
+ * the page's descriptor. */
+static const struct user_cost attachment_cost = {
+    .of = {[USER_ATTACHMENTS] = 1,
+           [USER_DESCRIPTORS] = 1,
+           [USER_BYTES] = sizeof(struct attachment) + sizeof(struct gang) + GS_METER_SIZE + 1536}};
+
 static void reject(struct daemon *daemon, struct peer *peer, enum gs_reject_reason reason, uint64_t value,
                    const char *why) {
   daemon->rejected_counts[reason]++;
@@ -31,20 +38,35 @@ static uint32_t new_job_id(struct daemon *daemon) {
   return daemon->last_job_id;
 }
 
+/* Clients by job: whoever changes a job's terms names it. */
+static struct list *client_bucket(struct daemon *daemon, uint32_t job_id) {
+  return &daemon->clients[job_id % DAEMON_CLIENT_BUCKETS];
+}
+
+struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id) {
+  list_each(node, client_bucket(daemon, job_id)) {
+    struct peer *peer = list_entry(node, struct peer, client_link);
+    if (peer->job_id == job_id)
+      return peer;
+  }
+  return NULL;
+}
+
 static void on_register(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (peer->role != PEER_FRESH) {
     peer_close(peer, "REGISTER twice");
     return;
   }
-  if (peer->user->clients >= daemon->max_clients_per_user) {
-    reject(daemon, peer, GS_REJECT_LIMIT, daemon->max_clients_per_user, "too many clients of this user");
+  if (user_charge(peer->user, USER_CLIENTS, 1) < 0) {
+    reject(daemon, peer, GS_REJECT_LIMIT, user_share(peer->user, USER_CLIENTS),
+           "too many clients of this user");
     return;
   }
-  peer->user->clients++;
   daemon->client_count++;
   daemon->registered_count++;
   peer_settle(peer, PEER_CLIENT);
   peer->job_id = new_job_id(daemon);
+  list_append(client_bucket(daemon, peer->job_id), &peer->client_link);
   printable_copy(peer->name, msg->reg.name, sizeof peer->name);
   peer->own_pid = msg->reg.pid > 0 ? msg->reg.pid : 0;
   peer->origin = peer_find_origin(peer);
@@ -187,10 +209,16 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
     peer_close(peer, "ATTACH of an impossible or attached GPU");
     return;
   }
+  if (user_charge_all(peer->user, &attachment_cost) < 0) {
+    reject(daemon, peer, GS_REJECT_LIMIT, user_share(peer->user, USER_ATTACHMENTS),
+           "too many jobs of this user on GPUs");
+    return;
+  }
   struct attachment *attachment = malloc(sizeof *attachment);
   struct sched_gpu *gpu = attachment ? gpus_provide(daemon, msg, now_ns) : NULL;
   if (!gpu) {
     free(attachment);
+    user_release_all(peer->user, &attachment_cost);
     peer_close(peer, "no room for another GPU");
     return;
   }
@@ -226,6 +254,7 @@ static void note_times(struct peer *peer, const struct sched_job *job, uint64_t 
 
 static void detach(struct peer *peer, uint32_t index, uint64_t now_ns) {
   struct attachment *attachment = peer->attachments[index];
+  status_on_detach(daemon_of(attachment->job.gpu->scheduler), &attachment->job);
   struct sched_change change;
   change_init(&change);
   peer->attachments[index] = NULL;
@@ -236,6 +265,7 @@ static void detach(struct peer *peer, uint32_t index, uint64_t now_ns) {
   scheduler_detach(&attachment->job, now_ns, &change);
   leave_gang(attachment);
   free(attachment);
+  user_release_all(peer->user, &attachment_cost);
   daemon_execute(&change, now_ns);
 }
 
@@ -249,7 +279,8 @@ void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
       detach(peer, i, now_ns);
   history_add(&daemon->history, peer->uid, peer->command_hash, peer->gpu_ns);
   events_on_end(daemon, peer, now_ns);
-  peer->user->clients--;
+  list_remove(&peer->client_link);
+  user_release(peer->user, USER_CLIENTS, 1);
   daemon->client_count--;
 }
 
@@ -470,14 +501,15 @@ void daemon_on_bad_message(struct daemon *daemon, struct peer *peer, int error) 
 void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   *daemon = (struct daemon){.started_ns = now_ns,
                             .started_realtime_ns = clock_realtime_ns(),
-                            .max_clients_per_user = 2048,
                             .bounds = TERMS_UNBOUNDED,
                             .learns = true};
   scheduler_init(&daemon->scheduler);
   history_init(&daemon->history);
   record_init(&daemon->events, DAEMON_EVENTS);
   record_init(&daemon->runs, DAEMON_RUNS);
-  list_init(&daemon->gangs);
+  gang_table_init(&daemon->gangs);
+  for (size_t i = 0; i < DAEMON_CLIENT_BUCKETS; i++)
+    list_init(&daemon->clients[i]);
 }
 
 uint64_t daemon_deadline_ns(const struct daemon *daemon) {
@@ -502,5 +534,6 @@ void daemon_end(struct daemon *daemon) {
   history_end(&daemon->history);
   record_end(&daemon->events);
   record_end(&daemon->runs);
+  free(daemon->status.msgs);
   gpus_end(daemon);
 }

@@ -41,7 +41,7 @@
 
 struct world {
   struct daemon daemon;
-  struct list users;
+  struct users users;
   struct peer peers[PEERS];
   bool connected[PEERS];
   bool permitted;
@@ -72,8 +72,10 @@ void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed) 
   peer_send(peer, msg);
 }
 
-void peer_send_many(struct peer *peer, struct gs_msg *msgs, size_t count) {
-  require(count >= 2 && msgs[count - 1].type == GS_STATUS_END, "a status without an end");
+void peer_send_status(struct peer *peer) {
+  size_t count;
+  struct gs_msg *msgs = status_collect(&world.daemon, world.now_ns, &count);
+  require(msgs && count >= 2 && msgs[count - 1].type == GS_STATUS_END, "a status without an end");
   for (size_t i = 0; i < count; i++)
     peer_send(peer, &msgs[i]);
   free(msgs);
@@ -126,8 +128,8 @@ bool peer_may_change(const struct peer *peer) {
 static void connect_peer(int i) {
   struct peer *peer = &world.peers[i];
   *peer = (struct peer){.uid = (uid_t)i % USERS, .pid = i + 1, .tokens = 1};
-  peer->user = users_enter(&world.users, peer->uid);
-  if (!peer->user)
+  peer->user = users_find(&world.users, peer->uid);
+  if (!peer->user || user_charge(peer->user, USER_CONNECTIONS, 1) < 0)
     abort();
   world.connected[i] = true;
 }
@@ -135,7 +137,7 @@ static void connect_peer(int i) {
 static void end_peer(int i) {
   world.peers[i].closed = true;
   daemon_on_gone(&world.daemon, &world.peers[i], world.now_ns);
-  users_leave(world.peers[i].user);
+  user_release(world.peers[i].user, USER_CONNECTIONS, 1);
   world.connected[i] = false;
 }
 
@@ -199,8 +201,26 @@ static void check_gang(const struct gang *gang) {
   require(!gang->sched.claims || !waits || stopping, "a gang claims what it could have");
 }
 
+/* Each user is charged for what it has, and for nothing else. */
+static void check_accounts(void) {
+  uint64_t connections = 0, clients = 0, attachments = 0;
+  for (int i = 0; i < PEERS; i++) {
+    connections += world.connected[i];
+    clients += world.connected[i] && world.peers[i].role == PEER_CLIENT;
+    for (int gpu = 0; world.connected[i] && gpu < GS_GPUS_PER_CLIENT; gpu++)
+      attachments += world.peers[i].attachments[gpu] != NULL;
+  }
+  const uint64_t *used = world.users.used;
+  require(used[USER_CONNECTIONS] == connections && used[USER_CLIENTS] == clients &&
+              used[USER_ATTACHMENTS] == attachments && used[USER_DESCRIPTORS] == attachments,
+          "an account is wrong");
+  require((used[USER_BYTES] > 0) == (attachments > 0), "bytes of nobody, or attachments for nothing");
+}
+
 static void check(void) {
-  list_each(node, &world.daemon.gangs) { check_gang(list_entry(node, struct gang, link)); }
+  for (size_t i = 0; i < GANG_BUCKETS; i++)
+    list_each(node, &world.daemon.gangs.buckets[i]) { check_gang(list_entry(node, struct gang, link)); }
+  check_accounts();
   list_each(node, &world.daemon.scheduler.gpus) { check_gpu(list_entry(node, struct sched_gpu, link)); }
   require(daemon_deadline_ns(&world.daemon) >= world.now_ns, "a deadline was missed");
 }
@@ -212,19 +232,20 @@ static void begin(void) {
   world.now_ns = NS_PER_S;
   log_setup("fuzz", LOG_LEVEL_ERROR);
   daemon_init(&world.daemon, world.now_ns);
-  world.daemon.max_clients_per_user = CLIENTS_PER_USER;
-  list_init(&world.users);
+  users_init(&world.users, 4 * PEERS + 1024);
+  users_bound_clients(&world.users, CLIENTS_PER_USER);
 }
 
 static void end(void) {
   for (int i = 0; i < PEERS; i++)
     if (world.connected[i])
       end_peer(i);
-  require(list_empty(&world.daemon.gangs), "a gang is left over");
-  require(list_empty(&world.users) && world.daemon.client_count == 0, "a client is left over");
+  require(world.daemon.gangs.count == 0, "a gang is left over");
+  require(users_are_clear(&world.users) && world.daemon.client_count == 0, "a client is left over");
   require(world.daemon.scheduler.overflow_bytes == 0 && world.daemon.scheduler.movable_bytes == 0,
           "memory of nobody");
   daemon_end(&world.daemon);
+  users_end(&world.users);
 }
 
 static void pass_time(unsigned choice) {

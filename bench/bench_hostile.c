@@ -1,0 +1,361 @@
+/*
+ * bench_hostile.c - what one hostile user costs the others: how long an honest user's REGISTER and round
+ * trips take beside it, and what the daemon holds in memory.
+ *
+ * The hostile user is a process of another uid (only root can be somebody else) with many connections, each a
+ * job on one card unless the flood says otherwise. It sends as fast as it can: one message per connection and
+ * round. The honest user connects and registers, then attaches and asks for the lock, again and again; a
+ * round trip is a request for memory on a connection that stays, so the longest one bounds the longest gap of
+ * the daemon's loop. Answers are read, but for the floods that ask and do not read.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "arguments.h"
+#include "common/clock.h"
+#include "common/wire.h"
+#include "quantile.h"
+
+#define SAMPLES 100000
+#define PATIENCE_MS 60000
+#define UNREAD_MAX 4 /* questions of one connection that reads no answers */
+#define HOSTILE_UID 54321
+#define CARD (UINT64_C(16) << 30)
+
+static const char help[] =
+    "usage: bench_hostile [OPTION]...\n"
+    "  --flood KIND         request, memory, state, declare, attach, status, events, connect or none "
+    "(request)\n"
+    "  --connections N      of the hostile user (2000)\n"
+    "  --jobs N             beside them, that do nothing (0)\n"
+    "  --rate N             messages per second of each connection; 0: as fast as it can (0)\n"
+    "  --seconds N          (10)\n"
+    "  --daemon PATH        another daemon than the one of this build\n"
+    "  --json\n";
+
+struct shared {
+  uint32_t ready, stop;
+  uint64_t sent, ends; /* messages, and connections that the daemon has ended */
+};
+
+static struct shared *shared;
+static char folder[] = "/tmp/gpushare-bench-XXXXXX";
+static char socket_path[64];
+static pid_t daemon_pid, hostile_pid;
+static uint64_t connections = 2000, jobs = 0, rate = 0, seconds = 10;
+static const char *flood = "request", *daemon_path = GS_DAEMON;
+
+static void stop_children(void) {
+  if (hostile_pid > 0 && kill(hostile_pid, SIGKILL) == 0)
+    waitpid(hostile_pid, NULL, 0);
+  if (daemon_pid > 0 && kill(daemon_pid, SIGKILL) == 0)
+    waitpid(daemon_pid, NULL, 0);
+  unlink(socket_path);
+  rmdir(folder);
+}
+
+static void die(const char *what, int err) {
+  fprintf(stderr, "bench_hostile: %s: %s\n", what, strerror(err < 0 ? -err : err));
+  stop_children();
+  exit(EXIT_FAILURE);
+}
+
+static void start_daemon(void) {
+  int fd;
+  if (!mkdtemp(folder))
+    die("mkdtemp", errno);
+  chmod(folder, 0755);
+  snprintf(socket_path, sizeof socket_path, "%s/daemon.sock", folder);
+  daemon_pid = fork();
+  if (daemon_pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    execl(daemon_path, "gpushare-daemon", "--socket", socket_path, "--config", "/dev/null", "--mode", "on",
+          "--log", "error", "--host-memory", "1T", NULL);
+    _exit(127);
+  }
+  while ((fd = wire_connect(socket_path)) < 0) {
+    if (waitpid(daemon_pid, NULL, WNOHANG) != 0) {
+      daemon_pid = 0;
+      die(daemon_path, ENOEXEC);
+    }
+    poll(NULL, 0, 1); /* nothing tells when another process listens */
+  }
+  close(fd);
+}
+
+/* ---- messages ---- */
+
+static struct gs_msg attach_msg(uint8_t card) {
+  struct gs_msg msg = wire_msg(GS_ATTACH, 0);
+  msg.attach.uuid[0] = card;
+  msg.attach.total_bytes = CARD;
+  msg.attach.used_bytes = msg.attach.resident_bytes = UINT64_C(1) << 20;
+  msg.attach.flags = GS_ATTACH_MANAGED;
+  return msg;
+}
+
+/* Up to a message of this type. 0, or -errno. */
+static int await_type(int fd, enum gs_msg_type type) {
+  struct pollfd readable = {.fd = fd, .events = POLLIN};
+  struct gs_msg msg;
+  int err;
+  do {
+    if (poll(&readable, 1, PATIENCE_MS) != 1)
+      return -ETIMEDOUT;
+    err = wire_recv(fd, &msg);
+  } while (err == 0 && msg.type != type && msg.type != GS_REJECTED);
+  return err == 0 && msg.type != type ? -EUSERS : err;
+}
+
+static int ask(int fd, const struct gs_msg *msg, enum gs_msg_type answer) {
+  int err = wire_send(fd, msg);
+  return err < 0 ? err : await_type(fd, answer);
+}
+
+/* ---- the hostile user ---- */
+
+static bool is(const char *kind) { return strcmp(flood, kind) == 0; }
+
+static bool is_of_jobs(void) { return !is("status") && !is("events") && !is("connect"); }
+
+static int begin_hostile(bool is_job) {
+  struct gs_msg hello = wire_msg(GS_REGISTER, 0), attach = attach_msg(1);
+  int fd = wire_connect(socket_path);
+  if (fd < 0 || !is_job)
+    return fd;
+  if (ask(fd, &hello, GS_REGISTERED) == 0 && ask(fd, &attach, GS_ATTACHED) == 0)
+    return fd;
+  close(fd);
+  return -1;
+}
+
+static struct gs_msg hostile_msg(uint64_t round) {
+  struct gs_msg msg = wire_msg(GS_CLIENT_STATE, 0);
+  if (is("request")) {
+    msg.type = round % 2 ? GS_LOCK_RELEASED : GS_REQ_LOCK;
+    msg.epoch = round;
+  } else if (is("memory")) {
+    msg.type = GS_MEM_REPORT;
+    msg.mem.total_bytes = (round % 64 + 1) << 20;
+  } else if (is("declare")) {
+    msg.type = GS_DECLARE;
+    msg.declare.weight = (uint32_t)(round % 100 + 1);
+  } else if (is("attach")) {
+    msg = attach_msg(1);
+    msg.type = round % 2 ? GS_DETACH : GS_ATTACH;
+  } else if (is("status")) {
+    msg.type = GS_GET_STATUS;
+  } else if (is("events")) {
+    msg.type = GS_GET_EVENTS;
+    msg.get_events.follow = 1;
+  }
+  return msg;
+}
+
+static void drain(int fd) {
+  struct gs_msg msg;
+  while (wire_recv(fd, &msg) == 0)
+    ;
+}
+
+/* One message on each connection; those that the daemon has ended are made anew. */
+static void flood_once(int *fds, uint64_t round) {
+  struct gs_msg msg = hostile_msg(round);
+  for (uint64_t i = 0; i < connections && !shared->stop; i++) {
+    bool enough = is("none") || (round > UNREAD_MAX && (is("status") || is("events")));
+    int err = fds[i] < 0 || enough ? -EAGAIN : wire_send(fds[i], &msg);
+    shared->sent += err == 0;
+    if (is_of_jobs() && fds[i] >= 0)
+      drain(fds[i]);
+    if (is("connect") || (err < 0 && err != -EAGAIN)) {
+      shared->ends += !is("connect");
+      close(fds[i]);
+      fds[i] = -1;
+    }
+    if (fds[i] < 0)
+      fds[i] = is("connect") ? wire_connect(socket_path) : -1;
+  }
+}
+
+static void be_hostile(void) {
+  int *fds = malloc(connections * sizeof *fds);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (!fds || setresgid(HOSTILE_UID, HOSTILE_UID, HOSTILE_UID) < 0 ||
+      setresuid(HOSTILE_UID, HOSTILE_UID, HOSTILE_UID) < 0)
+    _exit(1);
+  for (uint64_t i = 0; i < jobs; i++)
+    begin_hostile(true);
+  for (uint64_t i = 0; i < connections; i++)
+    fds[i] = begin_hostile(is_of_jobs());
+  __atomic_store_n(&shared->ready, 1, __ATOMIC_RELEASE);
+  uint64_t next_ns = clock_now_ns();
+  for (uint64_t round = 1; !shared->stop; round++) {
+    flood_once(fds, round);
+    for (next_ns += rate ? NS_PER_S / rate : 0; rate && clock_now_ns() < next_ns && !shared->stop;)
+      clock_sleep(NS_PER_MS / 10);
+  }
+  for (;;)
+    pause(); /* the connections stay until it is killed */
+}
+
+static void start_hostile(void) {
+  hostile_pid = fork();
+  if (hostile_pid == 0)
+    be_hostile();
+  while (!__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE)) {
+    if (waitpid(hostile_pid, NULL, WNOHANG) != 0)
+      die("the hostile user: is this root?", EPERM);
+    clock_sleep(NS_PER_MS);
+  }
+}
+
+/* ---- the honest one ---- */
+
+struct samples {
+  double ms[SAMPLES];
+  size_t count;
+};
+
+static void note(struct samples *samples, uint64_t since_ns) {
+  if (samples->count < SAMPLES)
+    samples->ms[samples->count++] = (double)(clock_now_ns() - since_ns) / 1e6;
+}
+
+static void report_samples(const char *what, struct samples *samples) {
+  if (samples->count == 0)
+    return;
+  report(report_name("%s_count", what), (double)samples->count, "");
+  report(report_name("%s_p50_ms", what), quantile(samples->ms, samples->count, 0.5), "ms");
+  report(report_name("%s_p99_ms", what), quantile(samples->ms, samples->count, 0.99), "ms");
+  report(report_name("%s_max_ms", what), quantile(samples->ms, samples->count, 1), "ms");
+}
+
+static double number_of(pid_t pid, const char *file, const char *key) {
+  char path[64], line[256];
+  double value = 0;
+  snprintf(path, sizeof path, pid ? "/proc/%d/%s" : "/proc/%.0d%s", pid, file);
+  FILE *lines = fopen(path, "re");
+  while (lines && fgets(line, sizeof line, lines))
+    if (strncmp(line, key, strlen(key)) == 0)
+      value = strtod(line + strlen(key), NULL) / 1024;
+  if (lines)
+    fclose(lines);
+  return value;
+}
+
+static double rss_mib(void) { return number_of(daemon_pid, "status", "VmRSS:"); }
+
+/* Of the kernel, sockets' buffers among it; everybody's. */
+static double kernel_mib(void) { return number_of(0, "meminfo", "Slab:"); }
+
+static double daemon_seconds(void) {
+  char path[64];
+  unsigned long user = 0, kernel = 0;
+  snprintf(path, sizeof path, "/proc/%d/stat", daemon_pid);
+  FILE *file = fopen(path, "re");
+  if (!file ||
+      fscanf(file, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &kernel) != 2)
+    user = kernel = 0;
+  if (file)
+    fclose(file);
+  return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
+}
+
+/* On a card of its own, so that it is given the lock at once. */
+static int begin_honest(uint8_t card, struct samples *registers, struct samples *attaches) {
+  struct gs_msg hello = wire_msg(GS_REGISTER, 0), attach = attach_msg(card),
+                request = wire_msg(GS_REQ_LOCK, 0);
+  uint64_t since_ns = clock_now_ns();
+  int fd;
+  while ((fd = wire_connect(socket_path)) == -EAGAIN && clock_now_ns() - since_ns < 60 * NS_PER_S)
+    clock_sleep(NS_PER_MS / 10); /* the queue is full */
+  int err = fd < 0 ? fd : ask(fd, &hello, GS_REGISTERED);
+  if (err == 0)
+    note(registers, since_ns);
+  since_ns = clock_now_ns();
+  if (err == 0)
+    err = ask(fd, &attach, GS_ATTACHED);
+  if (err == 0)
+    err = ask(fd, &request, GS_LOCK_OK);
+  if (err == 0)
+    note(attaches, since_ns);
+  if (err < 0 && fd >= 0)
+    close(fd);
+  return err < 0 ? err : fd;
+}
+
+static void be_honest(void) {
+  static struct samples registers, attaches, trips, none[2];
+  struct gs_msg question = wire_msg(GS_MEM_REQUEST, 0);
+  uint64_t begin_ns = clock_now_ns(), refused = 0;
+  double peak_mib = 0, kernel_peak_mib = 0, kernel_before_mib = kernel_mib(), before_s = daemon_seconds();
+  int stays = begin_honest(2, &none[0], &none[1]);
+  if (stays < 0)
+    die("the honest user", stays);
+  question.mem.total_bytes = UINT64_C(1) << 20;
+  while (clock_now_ns() - begin_ns < seconds * NS_PER_S) {
+    uint64_t since_ns = clock_now_ns();
+    if (ask(stays, &question, GS_MEM_REPLY) < 0)
+      die("a round trip of the honest user", EIO);
+    note(&trips, since_ns);
+    int fd = begin_honest(3, &registers, &attaches);
+    refused += fd < 0;
+    if (fd >= 0)
+      close(fd);
+    peak_mib = rss_mib() > peak_mib ? rss_mib() : peak_mib;
+    kernel_peak_mib = kernel_mib() > kernel_peak_mib ? kernel_mib() : kernel_peak_mib;
+    clock_sleep(2 * NS_PER_MS);
+  }
+  double took_s = (double)(clock_now_ns() - begin_ns) / 1e9;
+  report_samples("register", &registers);
+  report_samples("attach_and_lock", &attaches);
+  report_samples("round_trip", &trips);
+  report("honest_refused", (double)refused, "");
+  report("daemon_rss_mib", peak_mib, "MiB");
+  report("kernel_growth_mib", kernel_peak_mib - kernel_before_mib, "MiB");
+  report("daemon_busy", (daemon_seconds() - before_s) / took_s, "");
+  report("hostile_messages_per_s", (double)shared->sent / took_s, "1/s");
+  report("hostile_connections_ended", (double)shared->ends, "");
+}
+
+int main(int argc, char **argv) {
+  struct rlimit limit;
+  arguments_read(
+      argc, argv, help,
+      (const struct argument[]){{.name = "flood", .text = &flood},
+                                {.name = "daemon", .text = &daemon_path},
+                                {.name = "connections", .number = &connections, .least = 1, .most = 100000},
+                                {.name = "jobs", .number = &jobs, .most = 100000},
+                                {.name = "rate", .number = &rate, .most = 1000000},
+                                {.name = "seconds", .number = &seconds, .least = 1, .most = 3600},
+                                {0}});
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  signal(SIGPIPE, SIG_IGN);
+  shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED)
+    die("mmap", errno);
+  start_daemon();
+  report_begin();
+  double before_mib = rss_mib();
+  start_hostile();
+  shared->sent = 0;
+  be_honest();
+  report("daemon_rss_before_mib", before_mib, "MiB");
+  report_end();
+  shared->stop = 1;
+  stop_children();
+  return EXIT_SUCCESS;
+}
