@@ -50,6 +50,7 @@ struct peer {
   int fd;
   uid_t uid;
   pid_t pid;
+  int pidfd; /* of its process; negative: none */
   bool near; /* in no container when it connected */
   bool closed;
   uint64_t tokens, tokens_ns; /* messages it may still send, as of then */

@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "common/wire.h"
 #include "permission.h"
+#include "process.h"
 #include "readers.h"
 
 #define READS_PER_TURN 64              /* of one peer, then others have their turn */
@@ -32,6 +33,33 @@ void peers_set_due(struct peer *peer, uint64_t now_ns) {
   list_append(&peer->server->due, &peer->due_link); /* the same patience for all keeps the list in order */
 }
 
+/* Of a peer, epoll tells about its socket, and, as told by the lowest bit, about its process. */
+static void *process_of(struct peer *peer) { return (char *)peer + 1; }
+
+static bool is_process(const void *watched) { return (uintptr_t)watched & 1; }
+
+/* Whoever else has the socket can't send any more. What has been sent is still read: its end is found behind
+ * that, as if the process had closed it. */
+static void end_with_process(struct peer *peer) {
+  if (peer->pidfd >= 0)
+    epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_DEL, peer->pidfd, NULL);
+  shutdown(peer->fd, SHUT_RD);
+  if (peer->out || peer->reading.record)
+    peers_hang_up(peer);
+}
+
+/* Where there is no descriptor of the process, only the socket's end tells. */
+static void watch_process(struct peer *peer) {
+  struct epoll_event event = {.events = EPOLLIN, .data.ptr = process_of(peer)};
+  peer->pidfd = process_open(peer->fd, peer->pid);
+  if (peer->pidfd == -ESRCH)
+    end_with_process(peer);
+  else if (peer->pidfd < 0)
+    log_debug("no descriptor of pid %d: %s", peer->pid, strerror(-peer->pidfd));
+  else if (epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_ADD, peer->pidfd, &event) < 0)
+    log_warn("the end of pid %d can't be watched: %s", peer->pid, strerror(errno));
+}
+
 /* 0, or why it must leave at once. */
 static const char *admit(struct server *server, struct peer *peer) {
   struct ucred credentials;
@@ -47,7 +75,10 @@ static const char *admit(struct server *server, struct peer *peer) {
   if (peer->user->connections > server->daemon->max_clients_per_user + CONNECTIONS_BESIDE_CLIENTS)
     return "too many connections of this user";
   struct epoll_event event = {.events = EPOLLIN, .data.ptr = peer};
-  return epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, peer->fd, &event) < 0 ? "epoll has no room" : NULL;
+  if (epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, peer->fd, &event) < 0)
+    return "epoll has no room";
+  watch_process(peer);
+  return NULL;
 }
 
 void peers_add(struct server *server, int fd, uint64_t now_ns) {
@@ -59,6 +90,7 @@ void peers_add(struct server *server, int fd, uint64_t now_ns) {
   }
   peer->server = server;
   peer->fd = fd;
+  peer->pidfd = -1;
   peer->tokens = FLOOD_BURST;
   peer->tokens_ns = now_ns;
   list_append(&server->open, &peer->link);
@@ -136,11 +168,19 @@ static void discard_input(struct peer *peer) {
     ;
 }
 
+/* A child that has just been forked may still have it: closing alone would leave it in the epoll set. */
+static void close_watched(const struct server *server, int fd) {
+  epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+  close(fd);
+}
+
 static void bury(struct server *server, struct peer *peer, uint64_t now_ns) {
   list_remove(&peer->link);
   daemon_on_gone(server->daemon, peer, now_ns); /* may close others */
   discard_input(peer);
-  close(peer->fd);
+  close_watched(server, peer->fd);
+  if (peer->pidfd >= 0)
+    close_watched(server, peer->pidfd);
   if (peer->user)
     users_leave(peer->user);
   free(peer->out);
@@ -267,9 +307,14 @@ static void on_send_event(struct peer *peer, uint32_t events) {
     peer_close(peer, "a message from one that follows events");
 }
 
-void peers_on_event(struct peer *peer, uint32_t events) {
+void peers_on_event(void *watched, uint32_t events) {
+  struct peer *peer = (struct peer *)(void *)((char *)watched - is_process(watched));
   if (peer->closed)
     return;
+  if (is_process(watched)) {
+    end_with_process(peer);
+    return;
+  }
   if (peer->out || peer->reading.record) {
     on_send_event(peer, events);
     return;

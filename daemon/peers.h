@@ -7,8 +7,8 @@
 /* A connection has been accepted. Takes over fd. */
 void peers_add(struct server *server, int fd, uint64_t now_ns);
 
-/* epoll says so. The peer may be closed already. */
-void peers_on_event(struct peer *peer, uint32_t events);
+/* epoll says so, of what it was given to watch. The peer may be closed already. */
+void peers_on_event(void *watched, uint32_t events);
 
 /* When the first of those that must do something has run out of time; UINT64_MAX. */
 uint64_t peers_deadline_ns(const struct server *server);
