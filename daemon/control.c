@@ -9,6 +9,7 @@
 #include "common/parse.h"
 #include "common/wire.h"
 #include "events.h"
+#include "evict.h"
 
 /* A status costs the daemon as much as so many messages of one job. */
 #define STATUS_COST_DIVISOR 16
@@ -206,6 +207,23 @@ static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct 
   reply(peer, 0, "");
 }
 
+/* Its owner may: the program goes on, and whoever may end it may do this. */
+static void on_evict(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  struct peer *client = find_client(daemon, msg->evict.job);
+  if (!client) {
+    reply(peer, -ENOENT, "there is no such job: see gpusharectl status");
+    return;
+  }
+  if (peer->uid != client->uid && !peer_may_change(peer)) {
+    reply(peer, -EACCES, NOT_PERMITTED);
+    return;
+  }
+  log_info("EVICT of job %u (pid %d, %s), by uid %u (pid %d)", client->job_id, client->pid, client->name,
+           peer->uid, peer->pid);
+  evict_client(daemon, client, peer, now_ns);
+  reply(peer, 0, "");
+}
+
 void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (peer->role == PEER_FRESH)
     peer_settle(peer, PEER_CTL);
@@ -215,6 +233,10 @@ void control_on_message(struct daemon *daemon, struct peer *peer, const struct g
     send_events(daemon, peer, msg, now_ns);
   else if (msg->type == GS_SET_TERMS)
     on_set_terms(daemon, peer, msg, now_ns);
-  else
+  else if (msg->type == GS_EVICT)
+    on_evict(daemon, peer, msg, now_ns);
+  else if (msg->type <= GS_SET_POLICY)
     on_set(daemon, peer, msg, now_ns);
+  else
+    peer_close(peer, "a message out of place");
 }

@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "common/wire.h"
 #include "events.h"
+#include "evict.h"
 
 /* To a program with a limit the GPU is not larger than that. */
 static uint64_t capacity_bytes(const struct attachment *attachment) {
@@ -181,6 +182,8 @@ static void write_down(const struct sched_action *action, uint64_t now_ns) {
   case SCHED_NOTE_BYPASSED:
   case SCHED_NOTE_OVERDUE:
     write_kind(attachment, GS_EVENT_SILENT, action->type == SCHED_NOTE_OVERDUE, now_ns);
+    if (action->type == SCHED_NOTE_OVERDUE)
+      evict_watch(attachment, now_ns);
     break;
   case SCHED_NOTE_STAYS:
     write_kind(attachment, GS_EVENT_STAYS, false, now_ns);

@@ -72,6 +72,7 @@ struct peer {
   uint64_t started_ns; /* when it registered */
   bool exits;          /* it has said so: */
   int32_t exit_status;
+  bool evicted;
   struct terms terms;
   bool cut_noted;                    /* that it asks for more than it may, in the log */
   char gang[GS_GANG_SIZE];           /* that its attachments join; empty: none */

@@ -8,6 +8,7 @@
 #include "common/parse.h"
 #include "common/wire.h"
 #include "events.h"
+#include "evict.h"
 #include "printable.h"
 
 /* ---- a client comes and goes ---- */
@@ -194,6 +195,7 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
   struct sched_change change;
   change_init(&change);
   *attachment = (struct attachment){.peer = peer, .index = msg->gpu, .told.limit = GS_LIMITED_WHOLE};
+  list_init(&attachment->silent_link);
   peer->attachments[msg->gpu] = attachment;
   rates_enter(&attachment->rates, &attachment->job);
   scheduler_attach(gpu, &attachment->job,
@@ -226,7 +228,12 @@ static void detach(struct peer *peer, uint32_t index, uint64_t now_ns) {
   events_end_moves(attachment, now_ns);
   events_on_job(attachment, &(struct job_event){.kind = GS_EVENT_DETACHED}, now_ns);
   rates_leave(rates_of(attachment), &attachment->rates, now_ns);
+  list_remove(&attachment->silent_link);
+  struct sched_gpu *gpu = attachment->job.gpu;
+  /* What has page faults makes way by itself. */
+  uint64_t stays_bytes = peer->evicted && !attachment->job.managed ? attachment->job.resident_bytes : 0;
   scheduler_detach(&attachment->job, now_ns, &change);
+  scheduler_note_taken(gpu, stays_bytes, now_ns, &change);
   leave_gang(attachment);
   free(attachment);
   daemon_execute(&change, now_ns);
@@ -428,7 +435,7 @@ static void on_gpu_message(struct daemon *daemon, struct peer *peer, const struc
     on_job_message(&attachment->job, msg, now_ns);
 }
 
-static bool is_control(unsigned type) { return type >= GS_SET_TQ && type <= GS_GET_EVENTS; }
+static bool is_control(unsigned type) { return type >= GS_SET_TQ && type < GS_REPLY; }
 
 static bool is_from_client(unsigned type) { return type >= GS_REGISTER && type <= GS_EXITING; }
 
@@ -473,18 +480,21 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
                             .started_realtime_ns = clock_realtime_ns(),
                             .max_clients_per_user = 2048,
                             .bounds = TERMS_UNBOUNDED,
+                            .evict_after = 4,
                             .learns = true};
   scheduler_init(&daemon->scheduler);
   history_init(&daemon->history);
   record_init(&daemon->events, DAEMON_EVENTS);
   record_init(&daemon->runs, DAEMON_RUNS);
   list_init(&daemon->gangs);
+  list_init(&daemon->silent);
 }
 
 uint64_t daemon_deadline_ns(const struct daemon *daemon) {
   uint64_t next_ns = scheduler_deadline_ns(&daemon->scheduler), tick_ns = gpus_deadline_ns(daemon);
-  uint64_t mps_ns = mps_deadline_ns(&daemon->mps);
+  uint64_t mps_ns = mps_deadline_ns(&daemon->mps), evict_ns = evict_deadline_ns(daemon);
   next_ns = tick_ns < next_ns ? tick_ns : next_ns;
+  next_ns = evict_ns < next_ns ? evict_ns : next_ns;
   return mps_ns < next_ns ? mps_ns : next_ns;
 }
 
@@ -492,6 +502,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
   struct sched_change change;
   gpus_on_time(daemon, now_ns);
   mps_on_time(&daemon->mps, now_ns);
+  evict_on_time(daemon, now_ns);
   if (now_ns < scheduler_deadline_ns(&daemon->scheduler))
     return;
   change_init(&change);
