@@ -96,6 +96,14 @@ static const char *set_max_clients(struct config *config, const char *text) {
   return NULL;
 }
 
+static const char *set_evict_after(struct config *config, const char *text) {
+  int64_t graces;
+  if (parse_integer(text, 0, 1000000, &graces) < 0)
+    return "is not a number from 0 to 1000000";
+  config->evict_after = (uint64_t)graces;
+  return NULL;
+}
+
 static const char *set_max_weight(struct config *config, const char *text) {
   int64_t weight;
   if (parse_integer(text, GS_WEIGHT_DEFAULT, GS_WEIGHT_MAX, &weight) < 0)
@@ -166,6 +174,10 @@ const struct config_key config_keys[] = {
      .set_for_gpu = set_policy, .field = OVERRIDE_POLICY},
     {"grace", "DURATION", "for a job to stop when told, before others go on without it (default 30)",
      .set = set_grace},
+    {"evict_after", "N",
+     "a job without page faults that does not stop, and that others wait for, is evicted\n"
+     "                                after so many graces (default 4; 0: never)",
+     .set = set_evict_after},
     {"capacity", "BYTES", "memory of each GPU for all jobs together (default 0: the whole card)",
      .set_for_gpu = set_capacity, .field = OVERRIDE_CAPACITY},
     {"memory", "managed|swap|off",
@@ -199,6 +211,7 @@ struct config config_default(void) {
                                       .memory = GS_MEMORY_MANAGED},
                           .grace_ns = 30 * NS_PER_S,
                           .max_clients_per_user = 2048,
+                          .evict_after = 4,
                           .bounds = TERMS_UNBOUNDED,
                           .learn = true,
                           .group = "gpushare",

@@ -9,6 +9,7 @@
 #include "common/wire.h"
 #include "common/words.h"
 #include "events.h"
+#include "evict.h"
 #include "label.h"
 #include "log_for.h"
 
@@ -239,6 +240,22 @@ static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct 
   reply(peer, 0, "");
 }
 
+/* Its owner may: the program goes on, and whoever may end it may do this. */
+static void on_evict(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  struct peer *client = find_client(daemon, msg->evict.job);
+  if (!client) {
+    reply(peer, -ENOENT, "there is no such job: see gpusharectl status");
+    return;
+  }
+  if (peer->uid != client->uid && !peer_may_change(peer)) {
+    reply(peer, -EACCES, NOT_PERMITTED);
+    return;
+  }
+  AUDIT(peer_may_change(peer), peer, "%s evicted %s", label_peer(peer).text, label_job(client).text);
+  evict_client(daemon, client, peer, now_ns);
+  reply(peer, 0, "");
+}
+
 void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (peer->role == PEER_FRESH) {
     peer_settle(peer, PEER_CTL);
@@ -250,6 +267,10 @@ void control_on_message(struct daemon *daemon, struct peer *peer, const struct g
     send_events(daemon, peer, msg, now_ns);
   else if (msg->type == GS_SET_TERMS)
     on_set_terms(daemon, peer, msg, now_ns);
-  else
+  else if (msg->type == GS_EVICT)
+    on_evict(daemon, peer, msg, now_ns);
+  else if (msg->type <= GS_SET_POLICY)
     on_set(daemon, peer, msg, now_ns);
+  else
+    peer_close(peer, "a message out of place");
 }

@@ -47,6 +47,8 @@ struct daemon {
   struct mps mps;
   bool learns; /* from the history */
   uint64_t started_ns, started_realtime_ns;
+  uint64_t evict_after; /* graces that a job may be silent for while others wait for it; 0: any number */
+  struct list silent;   /* evict.h: attachments, by evict_ns */
   struct terms_bounds bounds;
   uint32_t gpu_count;
   uint32_t client_count;
@@ -99,6 +101,9 @@ struct attachment {
   uint32_t index;    /* the client's own, of the GPU */
   struct gang *gang; /* NULL: none */
   bool apart;        /* its gang has another job on this GPU */
+  /* evict.c */
+  struct list silent_link;
+  uint64_t silent_epoch, evict_ns;
 };
 
 static inline struct attachment *attachment_of(const struct sched_job *job) { return job->owner; }

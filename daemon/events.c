@@ -69,6 +69,8 @@ void events_on_command(struct daemon *daemon, const struct peer *peer, uint64_t 
 static enum gs_end end_of(const struct peer *peer) {
   if (peer->exits)
     return GS_END_EXIT;
+  if (peer->evicted)
+    return GS_END_EVICTED;
   return peer->expelled ? GS_END_CLOSED : GS_END_ABRUPT;
 }
 
@@ -206,6 +208,12 @@ static void write_change(struct record *record, struct gs_msg *msg, uint64_t bef
   msg->event.change.by_uid = by ? by->uid : 0;
   msg->event.change.by_pid = by ? by->pid : 0;
   record_add(record, msg);
+}
+
+void events_on_expulsion(const struct attachment *attachment, const struct peer *by, uint64_t now_ns) {
+  struct gs_msg msg = event_on(attachment, GS_EVENT_EXPELLED, now_ns);
+  gpu_of(attachment->job.gpu)->event_counts[GS_EVENT_EXPELLED]++;
+  write_change(record_of(attachment->job.gpu), &msg, 0, attachment->job.resident_bytes, by);
 }
 
 void events_on_terms(const struct attachment *attachment, const struct sched_terms *before, uint64_t now_ns) {

@@ -50,6 +50,9 @@ void events_on_limit(struct attachment *attachment, uint64_t now_ns);
 /* TERM, for each in which they differ: set by the peer whose message is being handled. */
 void events_on_terms(const struct attachment *attachment, const struct sched_terms *before, uint64_t now_ns);
 
+/* EXPELLED. by NULL: nobody, it was silent. */
+void events_on_expulsion(const struct attachment *attachment, const struct peer *by, uint64_t now_ns);
+
 /* SETTING. gpu NULL: of all. by NULL: the configuration, or a signal. */
 void events_on_setting(struct daemon *daemon, struct sched_gpu *gpu, unsigned type, uint64_t value,
                        const struct peer *by, uint64_t now_ns);

@@ -170,6 +170,7 @@ static void apply_config(struct program *program) {
   }
   program->daemon.learns = config->learn;
   users_bound_clients(&program->server.users, config->max_clients_per_user);
+  program->daemon.evict_after = config->evict_after;
   program->server.group = permission_find_group(config->group);
   if (program->server.group == PERMISSION_NO_GROUP)
     log_info("there is no group '%s': only root and uid %d may change settings", config->group, geteuid());

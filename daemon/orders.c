@@ -3,6 +3,7 @@
 
 #include "common/wire.h"
 #include "events.h"
+#include "evict.h"
 #include "label.h"
 #include "log_for.h"
 
@@ -182,6 +183,8 @@ static void write_down(const struct sched_action *action, uint64_t now_ns) {
   case SCHED_NOTE_BYPASSED:
   case SCHED_NOTE_OVERDUE:
     write_kind(attachment, GS_EVENT_SILENT, action->type == SCHED_NOTE_OVERDUE, now_ns);
+    if (action->type == SCHED_NOTE_OVERDUE)
+      evict_watch(attachment, now_ns);
     break;
   case SCHED_NOTE_STAYS:
     write_kind(attachment, GS_EVENT_STAYS, false, now_ns);

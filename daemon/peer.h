@@ -51,6 +51,7 @@ struct peer {
   int fd;
   uid_t uid;
   pid_t pid;
+  int pidfd; /* of its process; negative: none */
   bool near; /* in no container when it connected */
   bool closed;
   uint64_t tokens, tokens_ns; /* messages it may still send, as of then */
@@ -85,6 +86,7 @@ struct peer {
   uint64_t started_ns; /* when it registered */
   bool exits;          /* it has said so: */
   int32_t exit_status;
+  bool evicted;
   struct terms terms;
   bool cut_noted;                    /* that it asks for more than it may, in the log */
   char gang[GS_GANG_SIZE];           /* that its attachments join; empty: none */

@@ -19,6 +19,7 @@
 #include "permission.h"
 #include "pictures.h"
 #include "printable.h"
+#include "process.h"
 #include "readers.h"
 
 #define READS_PER_VISIT 64          /* of one peer, then others of its user have their turn */
@@ -39,7 +40,7 @@
 /* With what the kernel has: the socket, its file and its place in epoll. */
 static const struct user_cost connection_cost = {
     .of = {[USER_CONNECTIONS] = 1,
-           [USER_DESCRIPTORS] = 1,
+           [USER_DESCRIPTORS] = 2, /* with that of the process */
            [USER_BYTES] = sizeof(struct peer) + UNREAD_BYTES + 3072}};
 
 static struct peer *peer_of(struct list *node) { return list_entry(node, struct peer, link); }
@@ -75,6 +76,33 @@ static struct user *charge(struct server *server, struct user *user, const struc
   return NULL;
 }
 
+/* Of a peer, epoll tells about its socket, and, as told by the lowest bit, about its process. */
+static void *process_of(struct peer *peer) { return (char *)peer + 1; }
+
+static bool is_process(const void *watched) { return (uintptr_t)watched & 1; }
+
+/* Whoever else has the socket can't send any more. What has been sent is still read: its end is found behind
+ * that, as if the process had closed it. */
+static void end_with_process(struct peer *peer) {
+  if (peer->pidfd >= 0)
+    epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_DEL, peer->pidfd, NULL);
+  shutdown(peer->fd, SHUT_RD);
+  if (peer->out || peer->reading.record)
+    peers_hang_up(peer);
+}
+
+/* Where there is no descriptor of the process, only the socket's end tells. */
+static void watch_process(struct peer *peer) {
+  struct epoll_event event = {.events = EPOLLIN, .data.ptr = process_of(peer)};
+  peer->pidfd = process_open(peer->fd, peer->pid);
+  if (peer->pidfd == -ESRCH)
+    end_with_process(peer);
+  else if (peer->pidfd < 0)
+    log_for(peer->uid, LOG_LEVEL_DEBUG, "no descriptor of pid %d: %s", peer->pid, strerror(-peer->pidfd));
+  else if (epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_ADD, peer->pidfd, &event) < 0)
+    log_for(peer->uid, LOG_LEVEL_WARN, "the end of pid %d can't be watched: %s", peer->pid, strerror(errno));
+}
+
 void peers_add(struct server *server, int fd, uint64_t now_ns) {
   struct ucred credentials;
   socklen_t size = sizeof credentials;
@@ -100,6 +128,7 @@ void peers_add(struct server *server, int fd, uint64_t now_ns) {
   peer->uid = credentials.uid;
   peer->pid = credentials.pid;
   peer->user = charged;
+  peer->pidfd = -1;
   peer->tokens = FLOOD_BURST;
   peer->tokens_ns = now_ns;
   list_append(&server->open, &peer->link);
@@ -117,7 +146,10 @@ static const char *admit(struct peer *peer) {
   peer->admitted = true;
   peer->near = permission_is_near(peer->pid);
   struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = peer};
-  return epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_ADD, peer->fd, &event) < 0 ? "epoll has no room" : NULL;
+  if (epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_ADD, peer->fd, &event) < 0)
+    return "epoll has no room";
+  watch_process(peer);
+  return NULL;
 }
 
 void peers_set_ready(struct peer *peer) {
@@ -204,13 +236,21 @@ static void discard_input(struct peer *peer) {
     ;
 }
 
+/* A child that has just been forked may still have it: closing alone would leave it in the epoll set. */
+static void close_watched(const struct server *server, int fd) {
+  epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+  close(fd);
+}
+
 static void bury(struct peer *peer, uint64_t now_ns) {
   struct server *server = peer->server;
   list_remove(&peer->link);
   list_remove(&peer->ready_link);
   daemon_on_gone(server->daemon, peer, now_ns); /* may close others */
   discard_input(peer);
-  close(peer->fd);
+  close_watched(server, peer->fd);
+  if (peer->pidfd >= 0)
+    close_watched(server, peer->pidfd);
   user_release(peer->user, USER_BYTES, peer->unread_bytes);
   user_release_all(peer->user, &connection_cost);
   free(peer);
@@ -351,9 +391,14 @@ static bool is_behind(const struct user *user, uint64_t now_ns) {
   return first && now_ns - list_entry(first, struct peer, ready_link)->ready_ns > BEHIND_NS;
 }
 
-void peers_on_event(struct peer *peer, uint32_t events) {
+void peers_on_event(void *watched, uint32_t events) {
+  struct peer *peer = (struct peer *)(void *)((char *)watched - is_process(watched));
   if (peer->closed)
     return;
+  if (is_process(watched)) {
+    end_with_process(peer);
+    return;
+  }
   peer->ready_events |= events;
   if (events & (EPOLLHUP | EPOLLERR) && is_behind(peer->user, peer->server->turn_ns))
     set_ready_first(peer); /* what it has had is free then */

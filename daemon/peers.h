@@ -7,8 +7,9 @@
 /* A connection has been accepted. Takes over fd. */
 void peers_add(struct server *server, int fd, uint64_t now_ns);
 
-/* epoll says so: the peer is served in its user's turn. It may be closed already. */
-void peers_on_event(struct peer *peer, uint32_t events);
+/* epoll says so, of what it was given to watch: the peer is served in its user's turn. It may be closed
+ * already. */
+void peers_on_event(void *watched, uint32_t events);
 
 /* Serve users in turn, until then or until there is nothing to do. No event can name a peer that was closed
  * before, as those are taken apart here. */

@@ -8,6 +8,7 @@
 #include "common/wire.h"
 #include "common/words.h"
 #include "events.h"
+#include "evict.h"
 #include "label.h"
 #include "log_for.h"
 #include "printable.h"
@@ -225,6 +226,7 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
   struct sched_change change;
   change_init(&change);
   *attachment = (struct attachment){.peer = peer, .index = msg->gpu, .told.limit = GS_LIMITED_WHOLE};
+  list_init(&attachment->silent_link);
   peer->attachments[msg->gpu] = attachment;
   rates_enter(&attachment->rates, &attachment->job);
   if (!attachment->rates.meter.page)
@@ -262,7 +264,12 @@ static void detach(struct peer *peer, uint32_t index, uint64_t now_ns) {
   events_end_moves(attachment, now_ns);
   events_on_job(attachment, &(struct job_event){.kind = GS_EVENT_DETACHED}, now_ns);
   rates_leave(rates_of(attachment), &attachment->rates, now_ns);
+  list_remove(&attachment->silent_link);
+  struct sched_gpu *gpu = attachment->job.gpu;
+  /* What has page faults makes way by itself. */
+  uint64_t stays_bytes = peer->evicted && !attachment->job.managed ? attachment->job.resident_bytes : 0;
   scheduler_detach(&attachment->job, now_ns, &change);
+  scheduler_note_taken(gpu, stays_bytes, now_ns, &change);
   leave_gang(attachment);
   free(attachment);
   user_release_all(peer->user, &attachment_cost);
@@ -458,7 +465,7 @@ static void on_gpu_message(struct daemon *daemon, struct peer *peer, const struc
     on_job_message(&attachment->job, msg, now_ns);
 }
 
-static bool is_control(unsigned type) { return type >= GS_SET_TQ && type <= GS_GET_EVENTS; }
+static bool is_control(unsigned type) { return type >= GS_SET_TQ && type < GS_REPLY; }
 
 static bool is_from_client(unsigned type) { return type >= GS_REGISTER && type <= GS_EXITING; }
 
@@ -502,6 +509,7 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   *daemon = (struct daemon){.started_ns = now_ns,
                             .started_realtime_ns = clock_realtime_ns(),
                             .bounds = TERMS_UNBOUNDED,
+                            .evict_after = 4,
                             .learns = true};
   scheduler_init(&daemon->scheduler);
   history_init(&daemon->history);
@@ -510,12 +518,14 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   gang_table_init(&daemon->gangs);
   for (size_t i = 0; i < DAEMON_CLIENT_BUCKETS; i++)
     list_init(&daemon->clients[i]);
+  list_init(&daemon->silent);
 }
 
 uint64_t daemon_deadline_ns(const struct daemon *daemon) {
   uint64_t next_ns = scheduler_deadline_ns(&daemon->scheduler), tick_ns = gpus_deadline_ns(daemon);
-  uint64_t mps_ns = mps_deadline_ns(&daemon->mps);
+  uint64_t mps_ns = mps_deadline_ns(&daemon->mps), evict_ns = evict_deadline_ns(daemon);
   next_ns = tick_ns < next_ns ? tick_ns : next_ns;
+  next_ns = evict_ns < next_ns ? evict_ns : next_ns;
   return mps_ns < next_ns ? mps_ns : next_ns;
 }
 
@@ -523,6 +533,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
   struct sched_change change;
   gpus_on_time(daemon, now_ns);
   mps_on_time(&daemon->mps, now_ns);
+  evict_on_time(daemon, now_ns);
   if (now_ns < scheduler_deadline_ns(&daemon->scheduler))
     return;
   change_init(&change);

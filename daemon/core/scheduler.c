@@ -191,6 +191,15 @@ void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_chang
   conclude(gpu, now_ns, change);
 }
 
+void scheduler_note_taken(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns,
+                          struct sched_change *change) {
+  if (bytes == 0)
+    return;
+  overhead_add(gpu, bytes, now_ns);
+  turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
+  conclude(gpu, now_ns, change);
+}
+
 /* ---- the lock ---- */
 
 void scheduler_request(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {

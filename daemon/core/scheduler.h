@@ -385,6 +385,11 @@ void scheduler_attach(struct sched_gpu *gpu, struct sched_job *job, const struct
 /* The job leaves: it detached, or its process died. Its memory is the caller's again. */
 void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_change *change);
 
+/* So much of the card is taken by who is no job (any more). As overhead, it is tried after a while whether
+ * that is still so. */
+void scheduler_note_taken(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns,
+                          struct sched_change *change);
+
 void scheduler_request(struct sched_job *job, uint64_t now_ns, struct sched_change *change);
 
 struct sched_release {

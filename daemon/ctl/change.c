@@ -19,6 +19,11 @@ static bool names_no_gpu(const uint8_t uuid[GS_UUID_SIZE]) {
 static json_t *change_json(const struct gs_msg *msg) {
   char uuid[GS_UUID_TEXT_SIZE];
   json_t *object = json_object();
+  if (msg->type == GS_EVICT) {
+    json_put_number(object, "job", msg->evict.job);
+    json_put_bool(object, "evicted", true);
+    return object;
+  }
   if (msg->type == GS_SET_TERMS) {
     json_put_number(object, "job", msg->set_terms.job);
     event_put_change(object, GS_EVENT_TERM, msg->set_terms.term, msg->set_terms.value);
@@ -93,12 +98,26 @@ int change_policy(const struct request *request) {
 
 /* ---- of jobs: COMMAND JOB, and mostly a VALUE ---- */
 
+/* CTL_OK, or a complaint. */
+static int read_job(const struct request *request, uint32_t *job) {
+  int64_t number;
+  if (parse_integer(request->words[1], 1, UINT32_MAX, &number) < 0)
+    return usage_error("not the number of a job (see gpusharectl status):", request->words[1]);
+  *job = (uint32_t)number;
+  return CTL_OK;
+}
+
+int change_evict(const struct request *request) {
+  struct gs_msg msg = wire_msg(GS_EVICT, GS_GPU_ALL);
+  int code = read_job(request, &msg.evict.job);
+  return code == CTL_OK ? send_change(request, &msg) : code;
+}
+
 static int change_job(const struct request *request, enum gs_term term, uint64_t value) {
   struct gs_msg msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
-  int64_t job;
-  if (parse_integer(request->words[1], 1, UINT32_MAX, &job) < 0)
-    return usage_error("not the number of a job (see gpusharectl status):", request->words[1]);
-  msg.set_terms.job = (uint32_t)job;
+  int code = read_job(request, &msg.set_terms.job);
+  if (code != CTL_OK)
+    return code;
   msg.set_terms.term = term;
   msg.set_terms.value = value;
   return send_change(request, &msg);

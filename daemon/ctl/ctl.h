@@ -176,6 +176,7 @@ int change_soft_limit(const struct request *request);
 int change_expected_memory(const struct request *request);
 int change_class(const struct request *request);
 int change_paused(const struct request *request);
+int change_evict(const struct request *request);
 int change_rate(const struct request *request);
 
 /* ---- plan.c ---- */

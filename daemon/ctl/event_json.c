@@ -102,7 +102,10 @@ void event_put_change(json_t *object, unsigned kind, unsigned detail, uint64_t v
 
 static void put_change(json_t *object, const struct gs_msg *event) {
   unsigned kind = event->event.kind, detail = event->event.detail;
-  event_put_change(object, kind, detail, event->event.change.value);
+  if (kind == GS_EVENT_EXPELLED)
+    json_put_number(object, "resident_bytes", event->event.change.value);
+  else
+    event_put_change(object, kind, detail, event->event.change.value);
   if (kind == GS_EVENT_TERM)
     json_object_set_new(object, "before", value_json(kind, detail, event->event.change.before));
   json_put_known(object, "by_pid", (uint64_t)event->event.change.by_pid);
@@ -128,6 +131,7 @@ static void put_details(json_t *object, const struct gs_msg *begin, const struct
     break;
   case GS_EVENT_TERM:
   case GS_EVENT_SETTING:
+  case GS_EVENT_EXPELLED:
     put_change(object, event);
     break;
   case GS_EVENT_HANDOVER:

@@ -22,8 +22,10 @@ const char *event_kind_name(unsigned kind) {
 }
 
 const char *event_end_name(unsigned end) {
-  static const char *const names[] = {
-      [GS_END_EXIT] = "exit", [GS_END_ABRUPT] = "abrupt", [GS_END_CLOSED] = "closed"};
+  static const char *const names[] = {[GS_END_EXIT] = "exit",
+                                      [GS_END_ABRUPT] = "abrupt",
+                                      [GS_END_CLOSED] = "closed",
+                                      [GS_END_EVICTED] = "evicted"};
   return end < sizeof names / sizeof *names ? names[end] : "unknown";
 }
 
@@ -66,6 +68,8 @@ static void tell_end(FILE *out, const struct gs_msg *event) {
     fprintf(out, "with status %d", event->event.end.status);
   else if (event->event.detail == GS_END_CLOSED)
     fputs("for the daemon, which has closed its connection", out);
+  else if (event->event.detail == GS_END_EVICTED)
+    fputs("for the daemon, which has evicted it", out);
   else
     fputs("without a word: killed, or by _exit", out);
   fputs("; it had the GPU for ", out);
@@ -146,6 +150,15 @@ static void tell_term(FILE *out, const struct gs_msg *event) {
   tell_actor(out, event);
 }
 
+static void tell_expulsion(FILE *out, const struct gs_msg *event) {
+  if (event->event.change.by_pid)
+    tell_actor(out, event);
+  else
+    fputs(", as it does not stop, and others wait", out);
+  fputs("; ", out);
+  tell_bytes(out, event->event.change.value, " stay on the card");
+}
+
 static void tell_setting(FILE *out, const struct gs_msg *event) {
   fprintf(out, "%s is ", words_setting(event->event.detail));
   tell_value(out, event, event->event.change.value);
@@ -202,6 +215,7 @@ static const struct {
     [GS_EVENT_HANDOVER] = {" ends a hand-over: ", tell_handover},
     [GS_EVENT_TURNS] = {"", tell_turns},
     [GS_EVENT_SETTING] = {"", tell_setting},
+    [GS_EVENT_EXPELLED] = {" loses its place", tell_expulsion},
     [GS_EVENT_RELOADED] = {"the configuration has been read again", NULL},
 };
 

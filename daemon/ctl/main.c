@@ -169,6 +169,7 @@ static const struct command {
     {"pause", 2, change_paused, OF_ANSWER},
     {"resume", 2, change_paused, OF_ANSWER},
     {"set-rate", 3, change_rate, OF_ANSWER},
+    {"evict", 2, change_evict, OF_ANSWER},
 };
 
 static int check_options(uint64_t given, uint64_t known) {

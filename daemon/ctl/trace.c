@@ -282,6 +282,7 @@ static void take_gpu_event(struct trace *trace, const struct gs_msg *event) {
   case GS_EVENT_TURNS:
   case GS_EVENT_SETTING:
   case GS_EVENT_TERM:
+  case GS_EVENT_EXPELLED:
     take_words(trace, gpu, event);
     break;
   default:

@@ -35,6 +35,7 @@
  *     LOCK_RELEASED (epoch)  ──►                 (also unasked: idle, or the GPU is detached)
  *     RESIDENT            ──►                    (it evicts, down to its room)
  *     EXITING (status)    ──►                    (the program has called exit, or returned from main)
+ *                         ◄──  EVICTED               the connection ends: stop, and come again later
  *
  * The members of a gang stop together (daemon/core/joint.c): DROP_LOCK says so, and each answers
  *
@@ -103,6 +104,7 @@
   X(ROOM, 42)                                                                                                \
   X(LET_PASS, 43)                                                                                            \
   X(SPATIAL, 44)                                                                                             \
+  X(EVICTED, 45)                                                                                             \
   /* gpusharectl to daemon */                                                                                \
   X(SET_TQ, 64)                                                                                              \
   X(SET_MODE, 65)                                                                                            \
@@ -111,6 +113,7 @@
   X(SET_POLICY, 68)                                                                                          \
   X(SET_TERMS, 69)                                                                                           \
   X(GET_EVENTS, 70)                                                                                          \
+  X(EVICT, 71)                                                                                               \
   /* daemon to gpusharectl */                                                                                \
   X(REPLY, 96)                                                                                               \
   X(STATUS_DAEMON, 97)                                                                                       \
@@ -235,7 +238,9 @@ enum gs_reason {
   X(TURNS, 21, "turns")       /* detail: they begin, or (0) end */                                           \
   X(SETTING, 22, "setting")   /* change; detail: message type, SET_TQ and so on. gpu GS_GPU_ALL: of all */   \
   /* of the daemon */                                                                                        \
-  X(RELOADED, 23, "reloaded") /* its configuration */
+  X(RELOADED, 23, "reloaded") /* its configuration */                                                        \
+  /* of a job on a GPU */                                                                                    \
+  X(EXPELLED, 24, "expelled") /* change: value: bytes that stay on the card. It is sent EVICTED */
 
 enum gs_event_kind {
 #define X(name, value, word) GS_EVENT_##name = value,
@@ -245,9 +250,10 @@ enum gs_event_kind {
 
 /* How a program has ended. */
 enum gs_end {
-  GS_END_EXIT = 0,   /* exit, with a status */
-  GS_END_ABRUPT = 1, /* without a word: killed, or _exit */
-  GS_END_CLOSED = 2, /* the daemon has closed the connection */
+  GS_END_EXIT = 0,    /* exit, with a status */
+  GS_END_ABRUPT = 1,  /* without a word: killed, or _exit */
+  GS_END_CLOSED = 2,  /* the daemon has closed the connection */
+  GS_END_EVICTED = 3, /* likewise, and the program may go on as another job */
 };
 
 /* What is read with GET_EVENTS. */
@@ -381,6 +387,15 @@ struct gs_msg {
       uint32_t reason;
       uint64_t value;
     } registered;
+    struct { /* EVICTED: the daemon ends the connection. The program shall submit nothing, and come again as a
+                job like any other, once it has waited */
+      uint64_t wait_ns;
+      uint32_t by_uid;
+      int32_t by_pid; /* 0: nobody; it has been silent for too long */
+    } evicted;
+    struct { /* EVICT */
+      uint32_t job;
+    } evict;
     struct {          /* ASK_SPATIAL */
       uint32_t class; /* enum gs_class: as it will declare */
       uint32_t count; /* of the GPUs that it sees; 0: it can't tell */

@@ -45,6 +45,7 @@ struct client client = {
 
 /* Of the connection thread alone. */
 static uint64_t retry_at_ns;
+static bool evicted;             /* until then it waits, and does not run unshared */
 static uint64_t away_since_ns;   /* the daemon; 0: not looked for yet */
 static uint64_t handshake_by_ns; /* 0: nothing outstanding */
 
@@ -160,7 +161,8 @@ static void disconnect(const char *why, uint64_t pause_ns) {
   handshake_by_ns = 0;
   retry_at_ns = clock_now_ns() + pause_ns;
   forget_daemon();
-  go_alone(why);
+  if (!evicted)
+    go_alone(why);
 }
 
 /* ---- messages from the daemon ---- */
@@ -350,6 +352,22 @@ static void on_rejected(const struct gs_msg *msg) {
   lock_release(&client.lock);
 }
 
+/* It has lost its place. It comes back as others come, and until then it submits nothing: that would be at
+ * the cost of those for whom it was evicted. Its memory stays as it is. */
+static void on_evicted(const struct gs_msg *msg) {
+  log_warn(
+      "evicted from the GPU%s: it waits for %llu ms, and then for its turn as others that have just come",
+      msg->evicted.by_pid ? "" : ", as it has not stopped when it was told to",
+      (unsigned long long)(msg->evicted.wait_ns / NS_PER_MS));
+  lock_take(&client.lock);
+  evicted = true;
+  disconnect(NULL, msg->evicted.wait_ns);
+  for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
+    if (gpu->used && (gpu->holding || gpu->releasing))
+      handover_order_drop(gpu);
+  lock_release(&client.lock);
+}
+
 static void handshake_check(void) {
   lock_take(&client.lock);
   bool outstanding = !client.registered;
@@ -377,6 +395,9 @@ static void on_message(struct letter *letter) {
     return;
   case GS_REJECTED:
     on_rejected(msg);
+    return;
+  case GS_EVICTED:
+    on_evicted(msg);
     return;
   }
   if (!gpu || !is_used(gpu))
@@ -425,6 +446,7 @@ static const char *describe(int err, char *buffer, size_t size) { return strerro
 
 static void try_connect(void) {
   lock_take(&client.lock);
+  evicted = false;
   int err = post_connect(settings()->socket);
   if (err < 0) {
     if (!away_since_ns)
@@ -587,4 +609,5 @@ void client_fork_child(void) {
   if (client_is_stray())
     mark_process();
   retry_at_ns = handshake_by_ns = away_since_ns = 0;
+  evicted = false;
 }

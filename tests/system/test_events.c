@@ -135,7 +135,8 @@ static void write_changes(void) {
                                           {"set-weight", "1", "250"},
                                           {"set-limit", "1", "4G"},
                                           {"set-class", "1", "standard"},
-                                          {"pause", "1"}};
+                                          {"pause", "1"},
+                                          {"evict", "2"}};
   size_t length = 0;
   for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
     const char *const *order = orders[i];
@@ -186,7 +187,7 @@ static void check_ended(void) {
 
 TEST(json_is_as_its_schemas_say) {
   scene_begin(&scene, "small,gpus=2,capacity=64MiB,scale=0.2");
-  scene_start_daemon(&scene, "--tq", "50ms", NULL);
+  scene_start_daemon(&scene, "--tq", "50ms", "--grace", "2s", NULL);
   struct process *jobs[] = {start("GPUSHARE_CLASS=production", "0"),
                             start("GPUSHARE_CLASS=opportunistic", "0"), start("GPUSHARE_GANG=pair", "0"),
                             start("GPUSHARE_GANG=pair", "1")};

@@ -234,3 +234,9 @@ int set_terms(const struct daemon_process *daemon, uint32_t job, enum gs_term te
   msg.set_terms.value = value;
   return ask_to_change(daemon, &msg);
 }
+
+int evict(const struct daemon_process *daemon, uint32_t job) {
+  struct gs_msg msg = wire_msg(GS_EVICT, GS_GPU_ALL);
+  msg.evict.job = job;
+  return ask_to_change(daemon, &msg);
+}

@@ -63,5 +63,6 @@ struct gs_msg get_status(const struct daemon_process *daemon, enum gs_msg_type t
 
 /* gpusharectl's way: the status of the REPLY. */
 int set_terms(const struct daemon_process *daemon, uint32_t job, enum gs_term term, uint64_t value);
+int evict(const struct daemon_process *daemon, uint32_t job);
 
 #endif

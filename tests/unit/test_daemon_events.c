@@ -660,6 +660,46 @@ START_TEST(following_goes_on_until_the_daemon_ends) {
 }
 END_TEST
 
+/* Its last words are heard, whoever else has its socket and in whatever order the daemon learns of both. */
+START_TEST(a_program_that_ends_well_has_ended_well) {
+  enum { RUNS = 100 };
+  int stay[2];
+  ck_assert_int_eq(pipe(stay), 0);
+  for (int i = 0; i < RUNS; i++) {
+    pid_t program = fork();
+    if (program == 0) {
+      char byte;
+      close(stay[1]);
+      int fd = register_client(it);
+      if (fork() == 0) {
+        (void)!read(stay[0], &byte, 1);
+        _exit(0);
+      }
+      struct gs_msg msg = wire_msg(GS_EXITING, 0);
+      msg.exiting.status = i % 2;
+      for (int j = 0; j < i; j++) { /* more than is read at once */
+        struct gs_msg declare = wire_msg(GS_DECLARE, 0);
+        tell(fd, &declare);
+      }
+      tell(fd, &msg);
+      _exit(0);
+    }
+    ck_assert_int_eq(waitpid(program, NULL, 0), program);
+  }
+  uint64_t end_ns = clock_now_ns() + 20 * NS_PER_S;
+  while (get_status(it, GS_STATUS_DAEMON).daemon.jobs > 0)
+    ck_assert_msg(clock_now_ns() < end_ns, "some have not ended");
+  read_with(0, 0, GS_RECORD_RUNS);
+  for (unsigned i = 0; i < seen.count; i++) {
+    ck_assert_uint_eq(seen.events[i].event.kind, GS_EVENT_ENDED);
+    ck_assert_uint_eq(seen.events[i].event.detail, GS_END_EXIT);
+  }
+  ck_assert_uint_eq(seen.count, KEPT);
+  close(stay[1]);
+  close(stay[0]);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {a_turn_is_told,
                                 a_hand_over_is_told,
@@ -682,6 +722,7 @@ int main(void) {
                                 a_timeline_has_what_jobs_do,
                                 a_timeline_says_what_is_wrong,
                                 following_goes_on_until_the_daemon_ends,
+                                a_program_that_ends_well_has_ended_well,
                                 NULL};
   return suite_main("daemon_events", tests, set_up, tear_down);
 }

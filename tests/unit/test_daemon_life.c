@@ -1,4 +1,6 @@
 /* test_daemon_life.c - the real daemon: who dies, who does not answer, signals, configuration, restarts. */
+#include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,27 +33,78 @@ static void start_on(void) {
 
 /* ---- death and signals ---- */
 
-START_TEST(a_killed_holder_loses_the_lock) {
-  start_on();
+/* A process with a client that holds the GPU. With a child, that has everything that it has and stays: told
+ * by the second byte that comes, and it ends when nobody reads them any more. */
+static pid_t start_holder(bool with_child, int *heard) {
   int told[2];
   ck_assert_int_eq(pipe(told), 0);
   pid_t holder = fork();
   if (holder == 0) {
+    close(told[0]);
     int fd = attach_client(it, GIB);
     tell_simple(fd, GS_REQ_LOCK);
     expect(fd, GS_LOCK_OK);
     (void)!write(told[1], "", 1);
+    if (with_child && fork() == 0) {
+      struct pollfd unread = {.fd = told[1]};
+      (void)!write(told[1], "", 1);
+      poll(&unread, 1, -1);
+      _exit(0);
+    }
     for (;;)
       pause();
   }
+  close(told[1]);
+  *heard = told[0];
   char byte;
-  ck_assert_int_eq(read(told[0], &byte, 1), 1);
+  for (int i = 0; i <= with_child; i++)
+    ck_assert_int_eq(read(*heard, &byte, 1), 1);
+  return holder;
+}
+
+static void kill_holder(bool with_child) {
+  start_on();
+  int heard;
+  pid_t holder = start_holder(with_child, &heard);
   int fd = attach_client(it, GIB);
   tell_simple(fd, GS_REQ_LOCK);
   expect_silence(it, fd);
   kill(holder, SIGKILL);
   expect(fd, GS_LOCK_OK);
   waitpid(holder, NULL, 0);
+  close(heard);
+}
+
+START_TEST(a_killed_holder_loses_the_lock) { kill_holder(false); }
+END_TEST
+
+START_TEST(a_killed_holder_loses_the_lock_whoever_has_its_socket) { kill_holder(true); }
+END_TEST
+
+/* The child makes a connection of its own, as libunified does there. */
+START_TEST(a_child_stays_when_its_parent_dies) {
+  int told[2];
+  char byte;
+  ck_assert_int_eq(pipe(told), 0);
+  if (fork() == 0) {
+    close(told[0]);
+    int inherited = attach_client(it, GIB);
+    if (fork() > 0)
+      _exit(0);
+    struct gs_msg msg;
+    while (wire_recv(inherited, &msg) != -ECONNRESET) /* the daemon has seen the parent's end */
+      poll(NULL, 0, 1);
+    int fd = attach_client(it, GIB);
+    tell_simple(fd, GS_REQ_LOCK);
+    expect(fd, GS_LOCK_OK);
+    (void)!write(told[1], "", 1);
+    expect_end(fd); /* not before the test's */
+    _exit(0);
+  }
+  close(told[1]);
+  ck_assert_int_eq(read(told[0], &byte, 1), 1);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_DAEMON).daemon.jobs, 1);
+  wait(NULL);
 }
 END_TEST
 
@@ -241,6 +294,8 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {a_killed_holder_loses_the_lock,
+                                a_killed_holder_loses_the_lock_whoever_has_its_socket,
+                                a_child_stays_when_its_parent_dies,
                                 who_does_not_answer_is_bypassed,
                                 sigterm_ends_it_orderly,
                                 signals_switch_turns,

@@ -293,6 +293,31 @@ static int set_terms_as(uid_t uid, uint32_t job, uint32_t term, uint64_t value) 
   return -WEXITSTATUS(status);
 }
 
+static int evict_as(uid_t uid, uint32_t job) {
+  pid_t child = fork();
+  if (child == 0)
+    _exit(setgid(uid) < 0 || setuid(uid) < 0 ? 255 : -evict(it, job));
+  int status;
+  waitpid(child, &status, 0);
+  return -WEXITSTATUS(status);
+}
+
+START_TEST(owners_may_evict_their_own) {
+  int control[2];
+  if (geteuid() != 0)
+    return;
+  pid_t client = attach_as(OWNER, control);
+  uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
+  ck_assert_int_eq(evict_as(STRANGER, job), -EACCES);
+  ck_assert_int_eq(evict_as(OWNER, job + 1), -ENOENT);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_JOB).job_status.job, job);
+  ck_assert_int_eq(evict_as(OWNER, job), 0);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_JOB).type, 0);
+  close(control[1]);
+  waitpid(client, NULL, 0);
+}
+END_TEST
+
 START_TEST(owners_may_ask_for_less) {
   int control[2];
   if (geteuid() != 0)
@@ -400,6 +425,7 @@ int main(void) {
                                 what_programs_ask_for_has_bounds,
                                 bounds_can_change,
                                 owners_may_ask_for_less,
+                                owners_may_evict_their_own,
                                 what_it_has_had_is_not_left,
                                 a_run_teaches_what_the_next_one_takes,
                                 learning_can_be_switched_off,

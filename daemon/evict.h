@@ -1,0 +1,17 @@
+/* evict.h - jobs that lose their place: a person says so, or they have been silent for too long. */
+#ifndef GS_EVICT_H
+#define GS_EVICT_H
+
+#include "daemon.h"
+
+/* The client's connection ends, and its jobs leave their GPUs. Its program may come again as any other. by:
+ * who has said so; NULL: nobody. */
+void evict_client(struct daemon *daemon, struct peer *client, const struct peer *by, uint64_t now_ns);
+
+/* The job has not stopped within the grace, and others wait for it: it has some more graces for that. */
+void evict_watch(struct attachment *attachment, uint64_t now_ns);
+
+uint64_t evict_deadline_ns(const struct daemon *daemon);
+void evict_on_time(struct daemon *daemon, uint64_t now_ns);
+
+#endif

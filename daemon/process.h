@@ -1,0 +1,23 @@
+/* process.h - the process at the other end of a connection, by a descriptor: its number may be another's by
+ * the time that one looks. */
+#ifndef GS_PROCESS_H
+#define GS_PROCESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* A descriptor of the process that has made this connection, readable once that has ended. `pid`: as
+ * SO_PEERCRED says. -ESRCH: it has ended. Another -errno: the kernel has none for us. */
+int process_open(int socket, pid_t pid);
+
+/* The same for the process of this number, if it has begun then; -ESRCH: it has not, or is gone. */
+int process_open_since(pid_t pid, uint64_t start_ticks);
+
+/* When it began, in the kernel's ticks since the machine did; 0: it can't be told. */
+uint64_t process_start_ticks(pid_t pid);
+
+/* It has ended. Of no descriptor (-1): it has not. */
+bool process_has_ended(int pidfd);
+
+#endif

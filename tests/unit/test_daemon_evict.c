@@ -1,0 +1,207 @@
+/* test_daemon_evict.c - the real daemon and clients that the test plays: who is evicted, by whom and when,
+ * and what becomes of the others. */
+#include <errno.h>
+#include <unistd.h>
+
+#include "common/wire.h"
+#include "daemon_process.h"
+#include "shell.h"
+#include "suite.h"
+
+#define GIB (UINT64_C(1) << 30)
+#define MANAGED GS_ATTACH_MANAGED
+#define SWAP 0
+
+static struct daemon_process daemon_process, *const it = &daemon_process;
+
+static void start(const char *const *arguments) {
+  if (it->pid)
+    daemon_clean_up(it);
+  daemon_start(it, arguments);
+}
+
+static void set_up(void) {
+  start((const char *const[]){"--mode", "on", "--grace", "7s", "--tq", "1h", NULL});
+}
+
+static void tear_down(void) { daemon_clean_up(it); }
+
+struct client {
+  int fd;
+  uint32_t job;
+};
+
+static struct client come(uint64_t bytes, uint32_t flags) {
+  struct client client = {.fd = connect_to(it)};
+  tell_simple(client.fd, GS_REGISTER);
+  client.job = expect(client.fd, GS_REGISTERED).registered.job;
+  attach_card(client.fd, 1, bytes, flags);
+  tell_simple(client.fd, GS_REQ_LOCK);
+  return client;
+}
+
+static uint64_t run(const struct client *client) {
+  uint64_t epoch = expect(client->fd, GS_LOCK_OK).epoch;
+  tell_active(client->fd, epoch);
+  return epoch;
+}
+
+/* What has been told to one that waits, up to its grant. */
+static void await_grant(const struct client *client) {
+  while (hear(client->fd).type != GS_LOCK_OK)
+    ;
+}
+
+/* Told to it, whatever has come before. */
+static struct gs_msg hear_evicted(const struct client *client) {
+  struct gs_msg msg;
+  while ((msg = hear(client->fd)).type != GS_EVICTED)
+    ;
+  expect_end(client->fd);
+  return msg;
+}
+
+/* ---- by a person ---- */
+
+START_TEST(others_have_its_place) {
+  struct client holder = come(GIB, MANAGED);
+  run(&holder);
+  struct client other = come(GIB, MANAGED);
+  expect_silence(it, other.fd);
+  ck_assert_int_eq(evict(it, holder.job + 10), -ENOENT);
+  ck_assert_int_eq(evict(it, holder.job), 0);
+  struct gs_msg told = hear_evicted(&holder);
+  ck_assert_uint_eq(told.evicted.wait_ns, 7 * NS_PER_S);
+  ck_assert_uint_eq(told.evicted.by_uid, geteuid());
+  ck_assert_int_eq(told.evicted.by_pid, getpid());
+  await_grant(&other);
+  ck_assert_int_eq(evict(it, holder.job), -ENOENT);
+}
+END_TEST
+
+START_TEST(it_comes_again_behind_others) {
+  struct client holder = come(GIB, MANAGED);
+  run(&holder);
+  struct client other = come(GIB, MANAGED);
+  ck_assert_int_eq(evict(it, holder.job), 0);
+  hear_evicted(&holder);
+  holder = come(GIB, MANAGED);
+  await_grant(&other);
+  expect_silence(it, holder.fd);
+}
+END_TEST
+
+START_TEST(it_is_told_what_has_happened) {
+  struct client holder = come(GIB, SWAP);
+  run(&holder);
+  ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s evict %u --json", it->socket, GS_CTL, holder.job), 0);
+  output_has("{\"job\":1,\"evicted\":true}");
+  hear_evicted(&holder);
+  ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s events", it->socket, GS_CTL), 0);
+  output_has("GPU 0: job 1 (pid");
+  output_has(") loses its place, by ");
+  output_has("; 1.0 GiB stay on the card");
+  output_has("ended for the daemon, which has evicted it");
+  ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s events --json | grep expelled", it->socket, GS_CTL), 0);
+  output_has("\"resident_bytes\":1073741824");
+  ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s timeline", it->socket, GS_CTL), 0);
+  output_has("loses its place");
+  ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s evict 1 2>&1", it->socket, GS_CTL), 1);
+  output_has("there is no such job");
+  ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s evict 0 2>&1", it->socket, GS_CTL), 2);
+}
+END_TEST
+
+/* ---- its memory ---- */
+
+START_TEST(the_card_has_that_much_less) {
+  struct client holder = come(10 * GIB, SWAP), other = come(GIB, MANAGED);
+  run(&holder);
+  ck_assert_int_eq(evict(it, holder.job), 0);
+  ck_assert_uint_eq(expect(other.fd, GS_CAPACITY).attached.capacity_bytes, 6 * GIB);
+  await_grant(&other);
+  hear_evicted(&holder);
+  struct client again = {.fd = register_client(it)}; /* it is known again whose memory that is */
+  ck_assert_uint_eq(attach_card(again.fd, 1, 10 * GIB, SWAP).attached.capacity_bytes, 16 * GIB);
+}
+END_TEST
+
+START_TEST(what_has_page_faults_is_in_nobodys_way) {
+  struct client holder = come(10 * GIB, MANAGED);
+  run(&holder);
+  ck_assert_int_eq(evict(it, holder.job), 0);
+  hear_evicted(&holder);
+  struct client other = {.fd = register_client(it)};
+  ck_assert_uint_eq(attach_card(other.fd, 1, GIB, SWAP).attached.capacity_bytes, 16 * GIB);
+}
+END_TEST
+
+/* ---- by itself ---- */
+
+static struct client start_silent_holder(const char *evict_after, uint32_t flags) {
+  start((const char *const[]){"--mode", "on", "--grace", "50ms", "--tq", "1ms", "--evict-after", evict_after,
+                              NULL});
+  struct client holder = come(GIB, flags);
+  run(&holder);
+  return holder;
+}
+
+START_TEST(who_is_silent_and_in_the_way_is_evicted) {
+  struct client holder = start_silent_holder("3", SWAP), other = come(GIB, SWAP);
+  await_grant(&other);
+  struct gs_msg told = hear_evicted(&holder);
+  ck_assert_int_eq(told.evicted.by_pid, 0);
+  ck_assert_uint_eq(told.evicted.wait_ns, 50 * NS_PER_MS);
+  ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s events", it->socket, GS_CTL), 0);
+  output_has("does not stop in time: others wait for it");
+  output_has("loses its place, as it does not stop, and others wait");
+}
+END_TEST
+
+START_TEST(who_is_bypassed_is_not_evicted) {
+  struct client holder = start_silent_holder("1", MANAGED), other = come(GIB, MANAGED);
+  await_grant(&other);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_JOB).job_status.job, holder.job);
+}
+END_TEST
+
+/* Late, but before it is evicted; nor is it evicted for that later. */
+START_TEST(who_answers_is_not_evicted) {
+  struct client holder = start_silent_holder("20", SWAP), other = come(GIB, SWAP);
+  struct gs_msg drop;
+  while ((drop = hear(holder.fd)).type != GS_DROP_LOCK)
+    ;
+  while (!(get_status(it, GS_STATUS_JOB).job_status.flags & GS_STATE_OVERDUE))
+    ;
+  tell_released(holder.fd, drop.epoch);
+  await_grant(&other);
+  uint64_t end_ns = clock_now_ns() + 25 * 50 * NS_PER_MS; /* when it would have been */
+  while (clock_now_ns() < end_ns)
+    ck_assert_uint_eq(get_status(it, GS_STATUS_JOB).job_status.job, holder.job);
+}
+END_TEST
+
+START_TEST(never_is_never) {
+  struct client holder = start_silent_holder("0", SWAP), other = come(GIB, SWAP);
+  while (!(get_status(it, GS_STATUS_JOB).job_status.flags & GS_STATE_OVERDUE))
+    ;
+  uint64_t end_ns = clock_now_ns() + 10 * 50 * NS_PER_MS;
+  while (clock_now_ns() < end_ns)
+    ck_assert_uint_eq(get_status(it, GS_STATUS_JOB).job_status.job, holder.job);
+  expect_silence(it, other.fd);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {others_have_its_place,
+                                it_comes_again_behind_others,
+                                it_is_told_what_has_happened,
+                                the_card_has_that_much_less,
+                                what_has_page_faults_is_in_nobodys_way,
+                                who_is_silent_and_in_the_way_is_evicted,
+                                who_is_bypassed_is_not_evicted,
+                                who_answers_is_not_evicted,
+                                never_is_never,
+                                NULL};
+  return suite_main("daemon_evict", tests, set_up, tear_down);
+}
