@@ -13,6 +13,10 @@
 #include "overrides.h"
 #include "terms.h"
 
+#define STATE_AUTO "auto"
+#define STATE_OFF "off"
+#define STATE_DEFAULT_PATH "/var/lib/gpushare"
+
 struct config {
   char socket[108];              /* as long as a UNIX socket's address can be */
   struct sched_settings general; /* of every GPU, but for the overrides */
@@ -21,7 +25,8 @@ struct config {
   uint64_t host_memory_bytes;
   uint64_t max_clients_per_user;
   struct terms_bounds bounds;
-  bool learn; /* from earlier runs */
+  bool learn;      /* from earlier runs */
+  char state[256]; /* STATE_AUTO, STATE_OFF or a folder */
   char metrics[ADDRESS_TEXT_SIZE];
   char group[64];
   enum log_level log;

@@ -104,6 +104,7 @@ static _Noreturn void become(const struct mps *mps, char *const arguments[], int
   dup2(nothing, 1);
   dup2(nothing, 2);
   signal(SIGPIPE, SIG_DFL);
+  signal(SIGXFSZ, SIG_DFL);
   umask(022); /* whatever the daemon's is: other users come to its sockets */
   sigprocmask(SIG_SETMASK, &none, NULL);
   set_environment(mps);

@@ -8,6 +8,7 @@
 #include "common/parse.h"
 #include "common/wire.h"
 #include "events.h"
+#include "keep.h"
 #include "printable.h"
 
 /* ---- a client comes and goes ---- */
@@ -23,12 +24,6 @@ static void reject(struct daemon *daemon, struct peer *peer, enum gs_reject_reas
   peer_close(peer, why);
 }
 
-static uint32_t new_job_id(struct daemon *daemon) {
-  if (++daemon->last_job_id == 0)
-    daemon->last_job_id = 1;
-  return daemon->last_job_id;
-}
-
 static void on_register(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (peer->role != PEER_FRESH) {
     peer_close(peer, "REGISTER twice");
@@ -42,12 +37,12 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   daemon->client_count++;
   daemon->registered_count++;
   peer_settle(peer, PEER_CLIENT);
-  peer->job_id = new_job_id(daemon);
   printable_copy(peer->name, msg->reg.name, sizeof peer->name);
   peer->own_pid = msg->reg.pid > 0 ? msg->reg.pid : 0;
   peer->origin = peer_find_origin(peer);
   peer->command_hash = msg->reg.command_hash;
   peer->started_ns = now_ns;
+  keep_register(daemon, peer, now_ns);
   peer->uses_mps = msg->reg.flags & GS_REGISTER_MPS;
   peer->terms.bounds = &daemon->bounds;
   if (daemon->learns)
@@ -240,7 +235,9 @@ void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
     if (peer->attachments[i])
       detach(peer, i, now_ns);
-  history_add(&daemon->history, peer->uid, peer->command_hash, peer->gpu_ns);
+  if (!peer->resumed)
+    history_add(&daemon->history, peer->uid, peer->command_hash, peer->gpu_ns);
+  keep_end_of(daemon, peer, now_ns);
   events_on_end(daemon, peer, now_ns);
   peer->user->clients--;
   daemon->client_count--;
@@ -478,13 +475,15 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   history_init(&daemon->history);
   record_init(&daemon->events, DAEMON_EVENTS);
   record_init(&daemon->runs, DAEMON_RUNS);
+  kept_init(&daemon->kept);
   list_init(&daemon->gangs);
 }
 
 uint64_t daemon_deadline_ns(const struct daemon *daemon) {
   uint64_t next_ns = scheduler_deadline_ns(&daemon->scheduler), tick_ns = gpus_deadline_ns(daemon);
-  uint64_t mps_ns = mps_deadline_ns(&daemon->mps);
+  uint64_t mps_ns = mps_deadline_ns(&daemon->mps), state_ns = state_deadline_ns(daemon->state);
   next_ns = tick_ns < next_ns ? tick_ns : next_ns;
+  next_ns = state_ns < next_ns ? state_ns : next_ns;
   return mps_ns < next_ns ? mps_ns : next_ns;
 }
 
@@ -492,6 +491,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
   struct sched_change change;
   gpus_on_time(daemon, now_ns);
   mps_on_time(&daemon->mps, now_ns);
+  state_on_time(daemon->state, now_ns);
   if (now_ns < scheduler_deadline_ns(&daemon->scheduler))
     return;
   change_init(&change);
@@ -500,6 +500,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
 }
 
 void daemon_end(struct daemon *daemon) {
+  kept_end(&daemon->kept);
   history_end(&daemon->history);
   record_end(&daemon->events);
   record_end(&daemon->runs);
