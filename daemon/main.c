@@ -284,6 +284,7 @@ static sigset_t block_signals(void) {
 static void open_state(struct program *program) {
   const struct config *config = &program->config;
   const char *passed = getenv("STATE_DIRECTORY");
+  log_setup("gpushare-daemon", config->log);
   char folder[sizeof config->state];
   strcpy(folder, config->state);
   if (strcmp(folder, STATE_AUTO) == 0) {

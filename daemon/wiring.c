@@ -472,6 +472,7 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
                             .bounds = TERMS_UNBOUNDED,
                             .learns = true};
   scheduler_init(&daemon->scheduler);
+  daemon->configured_general = daemon->scheduler.defaults;
   history_init(&daemon->history);
   record_init(&daemon->events, DAEMON_EVENTS);
   record_init(&daemon->runs, DAEMON_RUNS);
