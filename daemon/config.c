@@ -135,6 +135,12 @@ static const char *set_metrics(struct config *config, const char *text) {
   return set_text(config->metrics, sizeof config->metrics, text);
 }
 
+static const char *set_state(struct config *config, const char *text) {
+  if (*text != '/' && strcmp(text, STATE_AUTO) != 0 && strcmp(text, STATE_OFF) != 0)
+    return "is none of auto, off, /FOLDER";
+  return set_text(config->state, sizeof config->state, text);
+}
+
 static const char *set_log(struct config *config, const char *text) {
   return log_level_parse(text, &config->log) < 0 ? "is none of error, warn, info, debug" : NULL;
 }
@@ -197,6 +203,8 @@ const struct config_key config_keys[] = {
      .set = set_production},
     {"group", "NAME|GID", "whose members may change settings (default gpushare)", .set = set_group},
     {"metrics", "ADDRESS", "for Prometheus: ADDRESS:PORT or unix:PATH (default off)", .set = set_metrics},
+    {"state", "FOLDER|auto|off",
+     "where what is set is kept over restarts (default auto: " STATE_DEFAULT_PATH ")", .set = set_state},
     {"log", "LEVEL", "error, warn, info or debug (default info)", .set = set_log},
 };
 const size_t config_key_count = sizeof config_keys / sizeof *config_keys;
@@ -215,6 +223,7 @@ struct config config_default(void) {
                           .bounds = TERMS_UNBOUNDED,
                           .learn = true,
                           .group = "gpushare",
+                          .state = STATE_AUTO,
                           .metrics = ADDRESS_OFF,
                           .log = LOG_LEVEL_INFO};
   set_host_memory(&config, "80%");

@@ -14,6 +14,9 @@
 #include "terms.h"
 
 #define CONFIG_KEYS_MAX 32
+#define STATE_AUTO "auto"
+#define STATE_OFF "off"
+#define STATE_DEFAULT_PATH "/var/lib/gpushare"
 
 struct config {
   char socket[108];              /* as long as a UNIX socket's address can be */
@@ -24,7 +27,8 @@ struct config {
   uint64_t max_clients_per_user;
   uint64_t evict_after; /* graces; 0: never */
   struct terms_bounds bounds;
-  bool learn; /* from earlier runs */
+  bool learn;      /* from earlier runs */
+  char state[256]; /* STATE_AUTO, STATE_OFF or a folder */
   char metrics[ADDRESS_TEXT_SIZE];
   char group[64];
   enum log_level log;

@@ -10,6 +10,7 @@
 #include "common/words.h"
 #include "events.h"
 #include "evict.h"
+#include "keep.h"
 #include "label.h"
 #include "log_for.h"
 
@@ -59,14 +60,9 @@ static bool names_all(const uint8_t uuid[GS_UUID_SIZE]) {
 
 /* NULL, or what is wrong with the value. */
 static const char *value_wrong(const struct gs_msg *msg, const struct sched_gpu *gpu) {
-  if (msg->type == GS_SET_TQ)
-    return msg->set.value != SCHED_TQ_AUTO && (msg->set.value < GS_TQ_MIN_NS || msg->set.value > GS_TQ_MAX_NS)
-               ? "the quantum must be auto, or from " TQ_RANGE
-               : NULL;
-  if (msg->type == GS_SET_MODE)
-    return msg->set.value > GS_MODE_OFF ? "the mode must be auto, on or off" : NULL;
-  if (msg->type == GS_SET_POLICY)
-    return msg->set.value > GS_POLICY_PACK ? "the policy must be " POLICY_NAMES : NULL;
+  const char *wrong = decisions_wrong(keep_field(msg->type), msg->set.value);
+  if (wrong || msg->type != GS_SET_CAPACITY)
+    return wrong;
   return gpu && gpu->total_bytes && msg->set.value > gpu->total_bytes
              ? "the capacity is more than the card has: 0 takes all of it"
              : NULL;
@@ -151,6 +147,7 @@ static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg
   }
   note_setting(peer, gpu, msg);
   events_on_setting(daemon, gpu, msg->type, msg->set.value, peer, now_ns);
+  keep_setting(daemon, gpu ? gpu->uuid : NULL, msg->type, msg->set.value, now_ns);
   set(daemon, gpu, msg, now_ns);
   reply(peer, 0, "");
 }
@@ -196,31 +193,32 @@ static int check_terms(const struct peer *peer, const struct peer *client, const
   return -EACCES;
 }
 
-static void set_terms(const struct peer *peer, struct peer *client, const struct gs_msg *msg,
-                      uint64_t now_ns) {
+static void set_terms(struct daemon *daemon, const struct peer *peer, struct peer *client,
+                      const struct gs_msg *msg, uint64_t now_ns) {
   bool trusted = peer_may_change(peer);
   note_terms(trusted, peer, client, msg);
   terms_set(&client->terms, msg, !trusted);
+  keep_term(daemon, client, (enum gs_term)msg->set_terms.term, now_ns);
   daemon_apply_terms(client, now_ns);
 }
 
 /* Those that hold together are paused together, and go on together: as far as that is permitted. */
-static void set_for_gang(const struct peer *peer, const struct gang *gang, const struct gs_msg *msg,
-                         uint64_t now_ns) {
+static void set_for_gang(struct daemon *daemon, const struct peer *peer, const struct gang *gang,
+                         const struct gs_msg *msg, uint64_t now_ns) {
   list_each(node, &gang->sched.members) {
     struct peer *member = attachment_of(list_entry(node, struct sched_job, gang_link))->peer;
     const char *why;
     bool differs = terms_of(&member->terms).paused != msg->set_terms.value;
     if (differs && check_terms(peer, member, msg, &why) == 0)
-      set_terms(peer, member, msg, now_ns);
+      set_terms(daemon, peer, member, msg, now_ns);
   }
 }
 
-static void set_for_gangs(const struct peer *peer, const struct peer *client, const struct gs_msg *msg,
-                          uint64_t now_ns) {
+static void set_for_gangs(struct daemon *daemon, const struct peer *peer, const struct peer *client,
+                          const struct gs_msg *msg, uint64_t now_ns) {
   for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
     if (client->attachments[i] && client->attachments[i]->gang)
-      set_for_gang(peer, client->attachments[i]->gang, msg, now_ns);
+      set_for_gang(daemon, peer, client->attachments[i]->gang, msg, now_ns);
 }
 
 static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
@@ -234,9 +232,9 @@ static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct 
     reply(peer, err, why);
     return;
   }
-  set_terms(peer, client, msg, now_ns);
+  set_terms(daemon, peer, client, msg, now_ns);
   if (msg->set_terms.term == GS_TERM_PAUSED)
-    set_for_gangs(peer, client, msg, now_ns);
+    set_for_gangs(daemon, peer, client, msg, now_ns);
   reply(peer, 0, "");
 }
 

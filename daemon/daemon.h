@@ -5,19 +5,21 @@
 #include "core/scheduler.h"
 #include "gang_table.h"
 #include "history.h"
+#include "kept.h"
 #include "mps.h"
 #include "overrides.h"
 #include "peer.h"
 #include "rates.h"
 #include "record.h"
 #include "spatial.h"
+#include "state.h"
 
 /* More GPUs than a host has, MIG instances included: what a client claims must have a bound. */
 #define DAEMON_GPUS_MAX 256u
 
 /* How much is kept of what has happened: 8 MiB; and of runs that have ended. */
 #define DAEMON_EVENTS (UINT64_C(1) << 16)
-#define DAEMON_RUNS (UINT64_C(1) << 13)
+#define DAEMON_RUNS KEPT_RUNS
 
 /* A picture of the state, as far as it has been made (status.c). */
 struct status {
@@ -37,6 +39,10 @@ struct status {
 struct daemon {
   struct scheduler scheduler; /* first: a GPU's scheduler is the daemon's */
   struct overrides overrides; /* for GPUs yet to come */
+  struct sched_settings configured_general;
+  struct overrides configured_overrides;
+  struct kept kept; /* decisions, and processes that may come back (keep.h) */
+  struct state *state, *ending;
   struct history history;
   struct record events, runs;
   const struct peer *acting; /* whose message is being handled; NULL: nobody's */

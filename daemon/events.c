@@ -5,6 +5,7 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
+#include "keep.h"
 
 #define MOVE_NS NS_PER_S                  /* a longer move is told in parts */
 #define MEMORY_BYTES (UINT64_C(64) << 20) /* smaller changes of memory are not told */
@@ -87,8 +88,10 @@ void events_on_end(struct daemon *daemon, const struct peer *peer, uint64_t now_
   if (*peer->command) {
     struct gs_msg command = command_event(peer, now_ns);
     record_add(&daemon->runs, &command);
+    keep_run(daemon, &command, now_ns);
   }
   record_add(&daemon->runs, &msg);
+  keep_run(daemon, &msg, now_ns);
 }
 
 /* ---- jobs on GPUs ---- */

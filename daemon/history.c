@@ -77,6 +77,25 @@ void history_add(struct history *history, uid_t uid, uint64_t command_hash, uint
   touch(history, entry);
 }
 
+void history_put(struct history *history, uid_t uid, uint64_t command_hash, uint64_t expected_ns) {
+  struct entry *entry = find(history, uid, command_hash);
+  if (!entry) {
+    begin(history, uid, command_hash, expected_ns);
+    return;
+  }
+  entry->expected_ns = expected_ns;
+  touch(history, entry);
+}
+
+void history_each(const struct history *history,
+                  void (*tell)(void *argument, uid_t uid, uint64_t command_hash, uint64_t expected_ns),
+                  void *argument) {
+  list_each(node, &history->used) {
+    const struct entry *entry = list_entry(node, struct entry, used_link);
+    tell(argument, entry->uid, entry->command_hash, entry->expected_ns);
+  }
+}
+
 uint64_t history_expected_ns(struct history *history, uid_t uid, uint64_t command_hash) {
   struct entry *entry = command_hash ? find(history, uid, command_hash) : NULL;
   if (!entry)

@@ -2,7 +2,7 @@
  * history.h - what programs have needed before: for each user and command line, how much GPU time a run
  * takes.
  *
- * In memory only, and bounded: what has not been asked for or added to for the longest time is forgotten
+ * Bounded: what has not been asked for or added to for the longest time is forgotten
  * first. A user's programs teach nothing about another's. One thread.
  */
 #ifndef GS_HISTORY_H
@@ -31,6 +31,14 @@ void history_end(struct history *history);
 
 /* A run has ended after so much GPU time. command_hash 0, an unknown command, is passed over. */
 void history_add(struct history *history, uid_t uid, uint64_t command_hash, uint64_t gpu_ns);
+
+/* It is known from elsewhere what a run takes. */
+void history_put(struct history *history, uid_t uid, uint64_t command_hash, uint64_t expected_ns);
+
+/* All that is known, the longest unused first. */
+void history_each(const struct history *history,
+                  void (*tell)(void *argument, uid_t uid, uint64_t command_hash, uint64_t expected_ns),
+                  void *argument);
 
 /* What a run takes, the last ones counting most; 0: unknown. */
 uint64_t history_expected_ns(struct history *history, uid_t uid, uint64_t command_hash);

@@ -14,6 +14,7 @@
 #include "events.h"
 #include "host_gpus.h"
 #include "journal.h"
+#include "keep.h"
 #include "label.h"
 #include "log_for.h"
 #include "log_ring.h"
@@ -163,10 +164,9 @@ static void apply_config(struct program *program) {
   change_init(&change);
   scheduler->grace_ns = config->grace_ns;
   scheduler->host_memory_bytes = config->host_memory_bytes;
-  scheduler->defaults = config->general;
-  program->daemon.overrides = config->overrides;
+  keep_configure(&program->daemon, &config->general, &config->overrides, now_ns);
   list_each(node, &scheduler->gpus) {
-    overrides_apply(&config->overrides, list_entry(node, struct sched_gpu, link), now_ns, &change);
+    overrides_apply(&program->daemon.overrides, list_entry(node, struct sched_gpu, link), now_ns, &change);
   }
   program->daemon.learns = config->learn;
   users_bound_clients(&program->server.users, config->max_clients_per_user);
@@ -213,6 +213,12 @@ static void keep_socket(struct program *program, struct config *fresh) {
   strcpy(fresh->socket, program->config.socket);
 }
 
+static void keep_state(const struct program *program, struct config *fresh) {
+  if (strcmp(fresh->state, program->config.state) != 0)
+    log_warn("another folder for the state needs a restart: it stays %s", program->config.state);
+  strcpy(fresh->state, program->config.state);
+}
+
 static void reload_config(struct program *program, const char *by) {
   struct config fresh;
   char changes[300];
@@ -221,6 +227,7 @@ static void reload_config(struct program *program, const char *by) {
     log_error("the configuration stays as it was");
   } else {
     keep_socket(program, &fresh);
+    keep_state(program, &fresh);
     if (is_spatial_changed(program, &fresh))
       log_warn("a change of spatial needs a restart: it stays as it was");
     bool changed = config_changes(&program->config, &fresh, changes, sizeof changes);
@@ -248,6 +255,7 @@ static void set_mode(struct program *program, enum gs_mode mode, const char *by)
   change_init(&change);
   scheduler_set_mode(&program->daemon.scheduler, NULL, mode, now_ns, &change);
   events_on_setting(&program->daemon, NULL, GS_SET_MODE, mode, NULL, now_ns);
+  keep_setting(&program->daemon, NULL, GS_SET_MODE, mode, now_ns);
   daemon_execute(&change, now_ns);
   log_info("%s set the mode of all GPUs to %s, by %s", by, mode_name(mode),
            mode == GS_MODE_ON ? "SIGUSR1" : "SIGUSR2");
@@ -284,10 +292,28 @@ static sigset_t block_signals(void) {
     sigaddset(&signals, heard[i]);
   sigprocmask(SIG_BLOCK, &signals, NULL);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like others */
   return signals;
 }
 
 /* ---- from the beginning to the end ---- */
+
+/* auto: the service manager's folder; else that of the system's daemon, which is the one on the usual socket.
+ * Another one keeps nothing, unless it is told where. */
+static void open_state(struct program *program) {
+  const struct config *config = &program->config;
+  const char *passed = getenv("STATE_DIRECTORY");
+  log_setup("gpushare-daemon", config->log);
+  char folder[sizeof config->state];
+  strcpy(folder, config->state);
+  if (strcmp(folder, STATE_AUTO) == 0) {
+    bool usual = strcmp(config->socket, GS_DEFAULT_SOCKET) == 0;
+    const char *found = passed && *passed == '/' ? passed : usual ? STATE_DEFAULT_PATH : STATE_OFF;
+    snprintf(folder, sizeof folder, "%.*s", (int)strcspn(found, ":"), found);
+  }
+  if (strcmp(folder, STATE_OFF) != 0)
+    keep_open(&program->daemon, folder, clock_now_ns());
+}
 
 /* On the socket that the service manager has passed, else on that of the configuration. */
 static int open_server(struct program *program, const sigset_t *signals) {
@@ -312,13 +338,16 @@ static int serve(struct program *program) {
   int err = open_server(program, &signals);
   if (err < 0)
     return err == -EADDRINUSE ? EXIT_ANOTHER : EXIT_FAILURE;
+  open_state(program);
   apply_config(program);
   start_spatial(program);
   log_info("listening on %s%s", program->config.socket,
            program->server.passed ? ", opened by the service manager" : "");
   notify_ready(&program->notify, 0);
   err = server_run(&program->server);
+  keep_stop(&program->daemon);
   server_close(&program->server);
+  state_close(program->daemon.ending);
   mps_end(&program->daemon.mps);
   daemon_end(&program->daemon);
   return err < 0 ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -1,7 +1,8 @@
 /*
  * mps.h - NVIDIA's MPS as a process of the daemon's: nvidia-cuda-mps-control in the foreground, on folders of
- * its own beside the socket. Started, watched, started again when it ends, stopped with the daemon. Changes
- * nothing of the GPUs, so neither their compute mode.
+ * its own beside the socket, fresh for each daemon, which nobody else can make or write to. Started, watched,
+ * started again when it ends, stopped with the daemon. Changes nothing of the GPUs, so neither their compute
+ * mode.
  *
  * The kernel kills it when the daemon dies. Its servers, one per user, are its own: what becomes of them and
  * of their programs is NVIDIA's matter.
@@ -18,6 +19,8 @@
 /* All zero: none. */
 struct mps {
   char folder[128];    /* the socket's path and GS_MPS_FOLDER; empty: none */
+  int folder_fd;       /* of the one that is made; 0: none */
+  int output_fd;       /* what the control says; 0: nothing */
   const char *visible; /* CUDA_VISIBLE_DEVICES; empty: all */
   pid_t pid;           /* of nvidia-cuda-mps-control; 0: it does not run */
   uint64_t started_ns;

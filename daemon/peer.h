@@ -84,6 +84,7 @@ struct peer {
   int32_t own_pid; /* in its own pid namespace, it says; 0: unknown */
   struct origin origin;
   uint64_t started_ns; /* when it registered */
+  bool resumed;        /* with an earlier daemon: what it had of GPUs then is not known */
   bool exits;          /* it has said so: */
   int32_t exit_status;
   bool evicted;

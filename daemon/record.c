@@ -32,7 +32,7 @@ uint64_t record_find(const struct record *record, uint64_t from_ns) {
   uint64_t low = record_first_seq(record), high = record->next_seq;
   while (low < high) {
     uint64_t middle = low + (high - low) / 2;
-    if (place(record, middle)->event.at_ns < from_ns)
+    if ((int64_t)place(record, middle)->event.at_ns < (int64_t)from_ns) /* of runs before the boot */
       low = middle + 1;
     else
       high = middle;

@@ -1,5 +1,5 @@
 /*
- * record.h - a bounded record of what has happened: the last so many events, numbered, in memory only.
+ * record.h - a bounded record of what has happened: the last so many events, numbered, in memory.
  *
  * Each is the message that its readers get (GS_EVENT), so a reader is no more than a number: that of the next
  * event that it has not had. Who is too slow misses the oldest, and is told how many; nothing grows for it.

@@ -190,3 +190,11 @@ void terms_set(struct terms *terms, const struct gs_msg *msg, bool by_owner) {
   if (!by_owner)
     terms->standing_fields |= 1u << term;
 }
+
+void terms_restore(struct terms *terms, enum gs_term term, uint64_t value, bool standing) {
+  set_field(&terms->set, term, value);
+  terms->set_fields |= 1u << term;
+  terms->standing_fields &= ~(1u << term);
+  if (standing)
+    terms->standing_fields |= 1u << term;
+}

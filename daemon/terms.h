@@ -51,4 +51,7 @@ bool terms_owner_may(const struct terms *terms, const struct gs_msg *msg);
 /* SET_TERMS, neither wrong nor forbidden. by_owner: as above. */
 void terms_set(struct terms *terms, const struct gs_msg *msg, bool by_owner);
 
+/* As it was set before, by somebody whom the owner can overrule or not. */
+void terms_restore(struct terms *terms, enum gs_term term, uint64_t value, bool standing);
+
 #endif

@@ -9,6 +9,7 @@
 #include "common/words.h"
 #include "events.h"
 #include "evict.h"
+#include "keep.h"
 #include "label.h"
 #include "log_for.h"
 #include "printable.h"
@@ -31,12 +32,6 @@ static void reject(struct daemon *daemon, struct peer *peer, enum gs_reject_reas
   msg.registered.value = value;
   peer_send(peer, &msg);
   peer_close(peer, why);
-}
-
-static uint32_t new_job_id(struct daemon *daemon) {
-  if (++daemon->last_job_id == 0)
-    daemon->last_job_id = 1;
-  return daemon->last_job_id;
 }
 
 /* Clients by job: whoever changes a job's terms names it. */
@@ -66,13 +61,13 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   daemon->client_count++;
   daemon->registered_count++;
   peer_settle(peer, PEER_CLIENT);
-  peer->job_id = new_job_id(daemon);
-  list_append(client_bucket(daemon, peer->job_id), &peer->client_link);
   printable_copy(peer->name, msg->reg.name, sizeof peer->name);
   peer->own_pid = msg->reg.pid > 0 ? msg->reg.pid : 0;
   peer->origin = peer_find_origin(peer);
   peer->command_hash = msg->reg.command_hash;
   peer->started_ns = now_ns;
+  keep_register(daemon, peer, now_ns);
+  list_append(client_bucket(daemon, peer->job_id), &peer->client_link);
   peer->uses_mps = msg->reg.flags & GS_REGISTER_MPS;
   peer->terms.bounds = &daemon->bounds;
   if (daemon->learns)
@@ -284,7 +279,9 @@ void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
     if (peer->attachments[i])
       detach(peer, i, now_ns);
-  history_add(&daemon->history, peer->uid, peer->command_hash, peer->gpu_ns);
+  if (!peer->resumed)
+    history_add(&daemon->history, peer->uid, peer->command_hash, peer->gpu_ns);
+  keep_end_of(daemon, peer, now_ns);
   events_on_end(daemon, peer, now_ns);
   list_remove(&peer->client_link);
   user_release(peer->user, USER_CLIENTS, 1);
@@ -512,6 +509,7 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
                             .evict_after = 4,
                             .learns = true};
   scheduler_init(&daemon->scheduler);
+  daemon->configured_general = daemon->scheduler.defaults;
   history_init(&daemon->history);
   record_init(&daemon->events, DAEMON_EVENTS);
   record_init(&daemon->runs, DAEMON_RUNS);
@@ -519,13 +517,16 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   for (size_t i = 0; i < DAEMON_CLIENT_BUCKETS; i++)
     list_init(&daemon->clients[i]);
   list_init(&daemon->silent);
+  kept_init(&daemon->kept);
 }
 
 uint64_t daemon_deadline_ns(const struct daemon *daemon) {
   uint64_t next_ns = scheduler_deadline_ns(&daemon->scheduler), tick_ns = gpus_deadline_ns(daemon);
   uint64_t mps_ns = mps_deadline_ns(&daemon->mps), evict_ns = evict_deadline_ns(daemon);
+  uint64_t state_ns = state_deadline_ns(daemon->state);
   next_ns = tick_ns < next_ns ? tick_ns : next_ns;
   next_ns = evict_ns < next_ns ? evict_ns : next_ns;
+  next_ns = state_ns < next_ns ? state_ns : next_ns;
   return mps_ns < next_ns ? mps_ns : next_ns;
 }
 
@@ -534,6 +535,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
   gpus_on_time(daemon, now_ns);
   mps_on_time(&daemon->mps, now_ns);
   evict_on_time(daemon, now_ns);
+  state_on_time(daemon->state, now_ns);
   if (now_ns < scheduler_deadline_ns(&daemon->scheduler))
     return;
   change_init(&change);
@@ -542,6 +544,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
 }
 
 void daemon_end(struct daemon *daemon) {
+  kept_end(&daemon->kept);
   history_end(&daemon->history);
   record_end(&daemon->events);
   record_end(&daemon->runs);

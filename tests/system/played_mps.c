@@ -97,8 +97,10 @@ static _Noreturn void control(void) {
   note("start %s", number);
   note(" visible=%s", variable("CUDA_VISIBLE_DEVICES"));
   note(" preload=%s\n", variable("LD_PRELOAD"));
-  if (strcmp(fault, "exit") == 0)
+  if (strcmp(fault, "exit") == 0) {
+    fprintf(stderr, "a first line\nno GPU \033[31mhere\n");
     exit(3);
+  }
   listen_there();
   for (;;) {
     poll(polls, count, -1);

@@ -3,6 +3,7 @@
  * programs become of it, as the simulated driver sees it at their cuInit.
  */
 #include <errno.h>
+#include <glob.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -208,11 +209,131 @@ TEST(mps_that_fails_is_tried_again_and_told_once) {
   begin(CARD, "exit");
   scene_start_daemon(&scene, "--spatial", "mps", NULL);
   await_starts(3);
-  check_programs_share_by_time("nvidia-cuda-mps-control has ended with exit status 3");
+  check_programs_share_by_time(
+      "nvidia-cuda-mps-control has ended with exit status 3, and has said: no GPU ?[31mhere");
   write_file("mps", "");
   await_state(GS_MPS_RUNS);
   scene_end(&scene);
 }
+
+/* ---- its folders ---- */
+
+static void path_in(const char *name, char path[128]) {
+  snprintf(path, 128, "%s" GS_MPS_FOLDER "%s", scene.socket, name);
+}
+
+static void check_folder(const char *name, mode_t mode) {
+  struct stat status;
+  char path[128];
+  path_in(name, path);
+  CHECK(lstat(path, &status) == 0 && S_ISDIR(status.st_mode), "%s: %s", path, strerror(errno));
+  CHECK(status.st_uid == geteuid() && (status.st_mode & 07777) == mode, "%s: uid %u, %o", path, status.st_uid,
+        status.st_mode);
+}
+
+/* Those that begin with its path: its own, and no others. */
+static int count_folders(void) {
+  glob_t found;
+  char pattern[128];
+  path_in("*", pattern);
+  int count = glob(pattern, GLOB_NOSORT, NULL, &found) == 0 ? (int)found.gl_pathc : 0;
+  globfree(&found);
+  return count;
+}
+
+static void check_runs(void) {
+  scene_start_daemon(&scene, "--spatial", "mps", NULL);
+  await_state(GS_MPS_RUNS);
+  check_folder("", 0755);
+  check_folder("/" GS_MPS_PIPES, 0755);
+  check_folder("/log", 0700);
+  CHECK(count_folders() == 1, "%d", count_folders());
+}
+
+TEST(its_folders_are_the_daemons_alone) {
+  umask(0077);
+  begin(CARD, NULL);
+  check_runs();
+  scene_end(&scene);
+}
+
+TEST(a_fresh_folder_for_each_daemon) {
+  char path[128];
+  struct stat status;
+  begin(CARD, NULL);
+  check_runs();
+  path_in("/log/server.log", path);
+  FILE *file = fopen(path, "w");
+  CHECK(file && fclose(file) == 0);
+  scene_kill_daemon(&scene);
+  check_runs();
+  CHECK(lstat(path, &status) < 0 && starts() == 1, "%s", notes());
+  scene_end(&scene);
+}
+
+/* As somebody else, where there is somebody else. */
+static void make_as_other(void (*make)(void)) {
+  int status;
+  chmod(scene.folder, 01777);
+  pid_t child = fork();
+  if (child == 0) {
+    if (geteuid() == 0 && setuid(65534) < 0)
+      _exit(1);
+    make();
+    _exit(0);
+  }
+  CHECK(waitpid(child, &status, 0) == child && status == 0, "%x", status);
+}
+
+static void make_full(void) {
+  char path[128], link[160];
+  path_in("", path);
+  if (mkdir(path, 0755) < 0)
+    _exit(2);
+  snprintf(link, sizeof link, "%s/precious", scene.folder);
+  for (int depth = 0; depth < 3; depth++) {
+    char at[160];
+    snprintf(at, sizeof at, "%s/link", path);
+    if (symlink(link, at) < 0)
+      _exit(3);
+    strcat(path, depth == 0 ? "/" GS_MPS_PIPES : "/log");
+    if (mkdir(path, 0700) < 0)
+      _exit(4);
+  }
+}
+
+static void make_file(void) {
+  char path[128];
+  path_in("", path);
+  if (mknod(path, S_IFREG | 0644, 0) < 0)
+    _exit(2);
+}
+
+static void make_link(void) {
+  char path[128], link[160];
+  path_in("", path);
+  snprintf(link, sizeof link, "%s/precious", scene.folder);
+  if (symlink(link, path) < 0)
+    _exit(2);
+}
+
+static void begin_behind(void (*make)(void)) {
+  struct stat status;
+  char path[128];
+  begin(CARD, NULL);
+  snprintf(path, sizeof path, "%s/precious", scene.folder);
+  CHECK(mkdir(path, 0755) == 0);
+  strcat(path, "/file");
+  CHECK(mknod(path, S_IFREG | 0644, 0) == 0);
+  make_as_other(make);
+  check_runs();
+  CHECK(lstat(path, &status) == 0, "what a link led to is gone");
+  scene_end(&scene);
+}
+
+TEST(nobodys_folder_keeps_it_from_starting) { begin_behind(make_full); }
+TEST(nor_does_a_file) { begin_behind(make_file); }
+TEST(nor_does_a_link) { begin_behind(make_link); }
 
 TEST(nobody_starts_it_unasked) {
   begin(CARD, NULL);

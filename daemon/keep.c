@@ -1,0 +1,192 @@
+/* keep.c - see keep.h. */
+#include "keep.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+
+/* ---- settings ---- */
+
+unsigned keep_field(unsigned type) {
+  return type == GS_SET_TQ       ? OVERRIDE_TQ
+         : type == GS_SET_MODE   ? OVERRIDE_MODE
+         : type == GS_SET_POLICY ? OVERRIDE_POLICY
+                                 : OVERRIDE_CAPACITY;
+}
+
+/* Of GPUs that are known they are set apart from this; others, and new ones, find them here. */
+static void merge(struct daemon *daemon) {
+  daemon->scheduler.defaults = daemon->configured_general;
+  daemon->overrides = daemon->configured_overrides;
+  decisions_apply(&daemon->kept.decisions, &daemon->scheduler.defaults, &daemon->overrides);
+}
+
+static void add_decision(struct daemon *daemon, const struct decision *decision, bool made, uint64_t now_ns) {
+  char line[KEPT_LINE_SIZE];
+  size_t length = made ? kept_line_set(line, decision) : kept_line_unset(line, decision);
+  state_add(daemon->state, line, length, now_ns);
+}
+
+/* All that is decided of this setting, the general word first: it takes away those of single GPUs. */
+static void add_decisions(struct daemon *daemon, unsigned field, uint64_t now_ns) {
+  const struct decisions *decisions = &daemon->kept.decisions;
+  struct decision none = {.field = field};
+  const struct decision *general = decisions_find(decisions, none.uuid, field);
+  add_decision(daemon, general ? general : &none, general, now_ns);
+  for (size_t i = 0; i < decisions->count; i++)
+    if (decisions->list[i].field == field && &decisions->list[i] != general)
+      add_decision(daemon, &decisions->list[i], true, now_ns);
+}
+
+void keep_configure(struct daemon *daemon, const struct sched_settings *general,
+                    const struct overrides *overrides, uint64_t now_ns) {
+  static const unsigned fields[] = {OVERRIDE_TQ, OVERRIDE_MODE, OVERRIDE_POLICY, OVERRIDE_CAPACITY};
+  daemon->configured_general = *general;
+  daemon->configured_overrides = *overrides;
+  size_t count = decisions_review(&daemon->kept.decisions, general, overrides);
+  if (count > 0) {
+    log_info(
+        "the configuration has changed since: it counts again in place of %zu settings made by gpusharectl",
+        count);
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+      add_decisions(daemon, fields[i], now_ns);
+    state_write(daemon->state, true, now_ns);
+  }
+  if (daemon->kept.decisions.count > 0)
+    log_info("%zu settings made by gpusharectl count more than the configuration",
+             daemon->kept.decisions.count);
+  merge(daemon);
+}
+
+void keep_setting(struct daemon *daemon, const uint8_t *uuid, unsigned type, uint64_t value,
+                  uint64_t now_ns) {
+  unsigned field = keep_field(type);
+  struct decisions *decisions = &daemon->kept.decisions;
+  decisions_set(decisions, &daemon->configured_general, &daemon->configured_overrides, uuid, field, value);
+  merge(daemon);
+  if (!uuid) {
+    add_decisions(daemon, field, now_ns);
+  } else {
+    struct decision none = {.field = field};
+    memcpy(none.uuid, uuid, GS_UUID_SIZE);
+    const struct decision *made = decisions_find(decisions, uuid, field);
+    add_decision(daemon, made ? made : &none, made, now_ns);
+  }
+  state_write(daemon->state, true, now_ns);
+}
+
+/* ---- jobs ---- */
+
+static uint32_t new_job_id(struct daemon *daemon) {
+  if (++daemon->last_job_id == 0)
+    daemon->last_job_id = 1;
+  return daemon->last_job_id;
+}
+
+/* A process that the daemon can't see (in another pid namespace) can't be known again; its number is not
+ * given away twice all the same. */
+static void add_job(struct daemon *daemon, const struct peer *peer, uint64_t start, uint64_t now_ns) {
+  char line[KEPT_LINE_SIZE];
+  struct kept_process process = {.pid = peer->pid,
+                                 .start = start,
+                                 .uid = peer->uid,
+                                 .job_id = peer->job_id,
+                                 .started_ns = peer->started_ns};
+  size_t length = start ? kept_line_job(line, &process) : kept_line_last(line, peer->job_id);
+  state_add(daemon->state, line, length, now_ns);
+  state_write(daemon->state, false, now_ns);
+}
+
+void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+  uint64_t start = daemon->state || daemon->kept.process_count ? state_process_start(peer->pid) : 0;
+  struct kept_process *process = start ? kept_take(&daemon->kept, peer->pid, start, peer->uid) : NULL;
+  if (!process) {
+    peer->job_id = new_job_id(daemon);
+    add_job(daemon, peer, start, now_ns);
+    return;
+  }
+  peer->job_id = process->job_id;
+  peer->started_ns = process->started_ns;
+  peer->terms = process->terms;
+  peer->resumed = true;
+  free(process);
+  log_info("job %u is here again: pid %d, uid %u, %s", peer->job_id, peer->pid, peer->uid, peer->name);
+}
+
+void keep_term(struct daemon *daemon, const struct peer *peer, enum gs_term term, uint64_t now_ns) {
+  char line[KEPT_LINE_SIZE];
+  state_add(daemon->state, line, kept_line_term(line, peer->pid, peer->job_id, &peer->terms, term), now_ns);
+  state_write(daemon->state, false, now_ns);
+}
+
+void keep_end_of(struct daemon *daemon, const struct peer *peer, uint64_t now_ns) {
+  char line[KEPT_LINE_SIZE];
+  state_add(daemon->state, line, kept_line_gone(line, peer->pid, peer->job_id), now_ns);
+  uint64_t expected_ns = peer->gpu_ns > HISTORY_RUN_MIN_NS
+                             ? history_expected_ns(&daemon->history, peer->uid, peer->command_hash)
+                             : 0;
+  if (expected_ns)
+    state_add(daemon->state, line, kept_line_learnt(line, peer->uid, peer->command_hash, expected_ns),
+              now_ns);
+}
+
+/* ---- runs ---- */
+
+/* Their times are on the clock on the wall there. Before the boot they are less than 0 on ours, which is
+ * right for whoever reckons with differences. */
+static uint64_t wall_ns(void) { return clock_realtime_ns() - clock_now_ns(); }
+
+static void move_times(struct gs_msg *event, uint64_t by_ns) {
+  event->event.at_ns += by_ns;
+  if (event->event.kind == GS_EVENT_ENDED)
+    event->event.end.started_ns += by_ns;
+}
+
+void keep_run(struct daemon *daemon, const struct gs_msg *event, uint64_t now_ns) {
+  char line[KEPT_LINE_SIZE];
+  struct gs_msg moved = *event;
+  move_times(&moved, wall_ns());
+  state_add(daemon->state, line, kept_line_run(line, &moved), now_ns);
+}
+
+/* The clock on the wall may have been set since: they are in order all the same, and over. */
+static void restore_runs(struct daemon *daemon, uint64_t now_ns) {
+  const struct record *kept = &daemon->kept.runs;
+  int64_t last_ns = INT64_MIN;
+  for (uint64_t seq = record_first_seq(kept); seq < kept->next_seq; seq++) {
+    struct gs_msg event = *record_at(kept, seq);
+    move_times(&event, -wall_ns());
+    int64_t at_ns = (int64_t)event.event.at_ns;
+    at_ns = at_ns > (int64_t)now_ns ? (int64_t)now_ns : at_ns < last_ns ? last_ns : at_ns;
+    last_ns = at_ns;
+    event.event.at_ns = (uint64_t)at_ns;
+    record_add(&daemon->runs, &event);
+  }
+}
+
+static void restore_learnt(void *argument, uid_t uid, uint64_t command_hash, uint64_t expected_ns) {
+  history_put(argument, uid, command_hash, expected_ns);
+}
+
+/* ---- it begins, and ends ---- */
+
+void keep_open(struct daemon *daemon, const char *folder, uint64_t now_ns) {
+  struct kept *kept = &daemon->kept;
+  daemon->state = state_open(folder, kept);
+  daemon->last_job_id = kept->last_job_id;
+  restore_runs(daemon, now_ns);
+  history_each(&kept->history, restore_learnt, &daemon->history);
+  if (kept->process_count + kept->history.count + kept->runs.next_seq > 1)
+    log_info("of before: %zu jobs, what %zu commands take, and %lu lines of runs, from %s",
+             kept->process_count, kept->history.count, kept->runs.next_seq - 1, folder);
+  history_end(&kept->history);
+  record_end(&kept->runs);
+}
+
+void keep_stop(struct daemon *daemon) {
+  state_write(daemon->state, true, clock_now_ns());
+  daemon->ending = daemon->state;
+  daemon->state = NULL;
+}

@@ -1,0 +1,302 @@
+/* test_daemon_restart.c - what a real daemon is told, and what the next one knows of it. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/wire.h"
+#include "daemon_process.h"
+#include "suite.h"
+
+#define GIB (UINT64_C(1) << 30)
+#define MANAGED GS_ATTACH_MANAGED
+
+static struct daemon_process daemon_process, *it = &daemon_process;
+static char folder[64];
+
+static void start(void) {
+  daemon_start(it, (const char *const[]){"--state", folder, "--host-memory", "1T", NULL});
+}
+
+static void set_up(void) {
+  strcpy(folder, "/tmp/gpushare-test-XXXXXX");
+  ck_assert_ptr_nonnull(mkdtemp(folder));
+  start();
+}
+
+static void tear_down(void) {
+  char command[128];
+  daemon_clean_up(it);
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  ck_assert_int_eq(system(command), 0);
+}
+
+/* Abruptly or orderly. */
+static void restart(int signal) {
+  kill(it->pid, signal);
+  ck_assert_int_eq(daemon_wait(it), signal == SIGKILL ? 128 + SIGKILL : 0);
+  start();
+}
+
+static void write_config(const char *text) {
+  FILE *file = fopen(it->config, "w");
+  fputs(text, file);
+  fclose(file);
+}
+
+/* ---- settings ---- */
+
+static void set_for_card(uint8_t card, enum gs_msg_type type, uint64_t value) {
+  struct gs_msg msg = wire_msg(type, GS_GPU_ALL);
+  int fd = connect_to(it);
+  msg.set.uuid[0] = card;
+  msg.set.value = value;
+  tell(fd, &msg);
+  ck_assert_int_eq(expect(fd, GS_REPLY).status, 0);
+  close(fd);
+}
+
+static struct gs_msg gpu_of_card(uint8_t card) {
+  int fd = register_client(it);
+  attach_card(fd, card, 0, MANAGED);
+  struct gs_msg gpu = get_status(it, GS_STATUS_GPU);
+  close(fd);
+  return gpu;
+}
+
+START_TEST(settings_outlive_it) {
+  for (int i = 0; i < 2; i++) {
+    ck_assert_int_eq(change_setting(it, GS_SET_TQ, (3 + (uint64_t)i) * NS_PER_S), 0);
+    ck_assert_int_eq(change_setting(it, GS_SET_MODE, GS_MODE_ON), 0);
+    ck_assert_int_eq(change_setting(it, GS_SET_POLICY, GS_POLICY_SRTF), 0);
+    ck_assert_int_eq(change_setting(it, GS_SET_CAPACITY, 5 * GIB), 0);
+    restart(i ? SIGKILL : SIGTERM);
+    struct gs_msg gpu = gpu_of_card(1);
+    ck_assert_uint_eq(gpu.gpu_status.tq_ns, (3 + (uint64_t)i) * NS_PER_S);
+    ck_assert_uint_eq(gpu.gpu_status.mode, GS_MODE_ON);
+    ck_assert_uint_eq(gpu.gpu_status.policy, GS_POLICY_SRTF);
+    ck_assert_uint_eq(gpu.gpu_status.capacity_bytes, 5 * GIB);
+  }
+}
+END_TEST
+
+START_TEST(settings_of_one_gpu_outlive_it) {
+  gpu_of_card(3);
+  set_for_card(3, GS_SET_TQ, 9 * NS_PER_S);
+  ck_assert_int_eq(change_setting(it, GS_SET_MODE, GS_MODE_ON), 0);
+  restart(SIGKILL);
+  restart(SIGKILL);
+  ck_assert_uint_eq(gpu_of_card(3).gpu_status.tq_ns, 9 * NS_PER_S);
+  restart(SIGTERM);
+  struct gs_msg gpu = gpu_of_card(4);
+  ck_assert_uint_eq(gpu.gpu_status.tq_ns, 20 * NS_PER_S);
+  ck_assert_uint_eq(gpu.gpu_status.mode, GS_MODE_ON);
+}
+END_TEST
+
+START_TEST(signals_set_as_well) {
+  kill(it->pid, SIGUSR1);
+  while (gpu_of_card(1).gpu_status.mode != GS_MODE_ON)
+    usleep(1000);
+  restart(SIGKILL);
+  ck_assert_uint_eq(gpu_of_card(1).gpu_status.mode, GS_MODE_ON);
+}
+END_TEST
+
+static uint64_t default_tq_s(void) {
+  return get_status(it, GS_STATUS_DAEMON).daemon.default_tq_ns / NS_PER_S;
+}
+
+/* A reload that changes something else leaves what has been set; grace tells when it is done. */
+static void reload(const char *text, uint64_t grace_s) {
+  write_config(text);
+  kill(it->pid, SIGHUP);
+  while (get_status(it, GS_STATUS_DAEMON).daemon.grace_ns != grace_s * NS_PER_S)
+    usleep(1000);
+}
+
+START_TEST(the_later_word_counts) {
+  reload("tq = 7\ngrace = 1\n", 1);
+  ck_assert_uint_eq(default_tq_s(), 7);
+  ck_assert_int_eq(change_setting(it, GS_SET_TQ, 3 * NS_PER_S), 0);
+  reload("tq = 7\ngrace = 2\n", 2);
+  ck_assert_uint_eq(default_tq_s(), 3);
+  restart(SIGTERM);
+  ck_assert_uint_eq(default_tq_s(), 3);
+  reload("tq = 8\ngrace = 3\n", 3);
+  ck_assert_uint_eq(default_tq_s(), 8);
+  restart(SIGKILL);
+  ck_assert_uint_eq(default_tq_s(), 8);
+  ck_assert_int_eq(change_setting(it, GS_SET_TQ, 4 * NS_PER_S), 0);
+  write_config("tq = 9\n"); /* while it is away */
+  restart(SIGKILL);
+  ck_assert_uint_eq(default_tq_s(), 9);
+}
+END_TEST
+
+/* ---- jobs ---- */
+
+static uint32_t enroll(int *fd) {
+  struct gs_msg msg = wire_msg(GS_REGISTER, 0);
+  *fd = connect_to(it);
+  tell(*fd, &msg);
+  return expect(*fd, GS_REGISTERED).registered.job;
+}
+
+static uint32_t enroll_elsewhere(void) {
+  int ends[2], fd;
+  uint32_t job;
+  ck_assert_int_eq(pipe(ends), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    job = enroll(&fd);
+    _exit(write(ends[1], &job, sizeof job) == sizeof job ? 0 : 1);
+  }
+  ck_assert_int_eq(read(ends[0], &job, sizeof job), sizeof job);
+  ck_assert_int_eq(waitpid(child, NULL, 0), child);
+  return job;
+}
+
+START_TEST(a_process_keeps_its_number_and_terms) {
+  int fd, other_fd;
+  uint32_t job = enroll(&fd), other = enroll(&other_fd), last = other;
+  attach_card(fd, 1, GIB, MANAGED);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_LIMIT, 2 * GIB), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_PAUSED, 1), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_WEIGHT, 321), 0);
+  for (int i = 0; i < 4; i++) {
+    restart(i % 2 ? SIGTERM : SIGKILL);
+    ck_assert_uint_eq(enroll(&fd), job);
+    ck_assert_uint_eq(enroll(&other_fd), other);
+    ck_assert_uint_eq(attach_card(fd, 1, GIB, MANAGED | GS_ATTACH_RUNNING).attached.capacity_bytes, 2 * GIB);
+    struct gs_msg terms = get_status(it, GS_STATUS_TERMS);
+    ck_assert_uint_eq(terms.terms_status.weight, 321);
+    ck_assert_uint_eq(terms.terms_status.paused, 1);
+    uint32_t fresh = enroll_elsewhere();
+    ck_assert_uint_gt(fresh, last);
+    last = fresh;
+  }
+}
+END_TEST
+
+/* What registers after the end of its process' former connection is another job. */
+START_TEST(numbers_are_given_once) {
+  int fd;
+  uint32_t last = 0;
+  for (int i = 0; i < 6; i++) {
+    uint32_t job = enroll(&fd);
+    ck_assert_uint_gt(job, last);
+    last = job;
+    close(fd);
+    while (get_status(it, GS_STATUS_DAEMON).daemon.jobs)
+      usleep(1000);
+    usleep(200000); /* its end is written within a tenth of a second */
+    restart(SIGKILL);
+  }
+}
+END_TEST
+
+START_TEST(another_process_is_given_nothing_of_it) {
+  int fd;
+  uint32_t job = enroll(&fd);
+  attach_card(fd, 1, GIB, MANAGED);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_LIMIT, 2 * GIB), 0);
+  restart(SIGKILL);
+  ck_assert_uint_gt(enroll_elsewhere(), job);
+  ck_assert_uint_eq(enroll(&fd), job);
+}
+END_TEST
+
+/* ---- runs ---- */
+
+static size_t count_runs(uint32_t job, struct gs_msg *ended) {
+  int fd = connect_to(it);
+  size_t count = 0;
+  struct gs_msg msg = wire_msg(GS_GET_EVENTS, GS_GPU_ALL);
+  msg.get_events.record = GS_RECORD_RUNS;
+  tell(fd, &msg);
+  struct gs_msg begin = expect(fd, GS_EVENTS_BEGIN);
+  while ((msg = hear(fd)).type != GS_EVENTS_END)
+    if (msg.event.kind == GS_EVENT_ENDED && msg.event.job == job) {
+      count++;
+      ck_assert_uint_le(msg.event.at_ns, begin.events.now_ns);
+      *ended = msg;
+    }
+  close(fd);
+  return count;
+}
+
+START_TEST(runs_outlive_it_and_what_goes_on_is_none) {
+  struct gs_msg ended, again;
+  int fd, other;
+  uint32_t job = enroll(&fd), goes_on = enroll(&other);
+  struct gs_msg exiting = wire_msg(GS_EXITING, 0);
+  exiting.exiting.status = 5;
+  tell(fd, &exiting);
+  close(fd);
+  while (count_runs(job, &ended) == 0)
+    usleep(1000);
+  for (int i = 0; i < 2; i++) {
+    usleep(i ? 200000 : 0);
+    restart(i ? SIGKILL : SIGTERM);
+    ck_assert_uint_eq(count_runs(job, &again), 1);
+    ck_assert_int_eq(again.event.end.status, 5);
+    ck_assert_uint_lt(again.event.at_ns - ended.event.at_ns + NS_PER_S, 2 * NS_PER_S);
+    ck_assert_uint_eq(count_runs(goes_on, &again), 0);
+    ck_assert_uint_eq(enroll(&other), goes_on);
+  }
+}
+END_TEST
+
+/* ---- doubt ---- */
+
+START_TEST(a_damaged_file_does_not_keep_it_from_starting) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/state", folder);
+  ck_assert_int_eq(change_setting(it, GS_SET_TQ, 3 * NS_PER_S), 0);
+  for (int i = 0; i < 40; i++) {
+    kill(it->pid, SIGKILL);
+    daemon_wait(it);
+    FILE *file = fopen(path, "r+");
+    ck_assert_ptr_nonnull(file);
+    fseek(file, 7 * i, SEEK_SET);
+    fputc(i % 3 ? 0xff : '\n', file);
+    fclose(file);
+    start();
+    uint64_t tq_s = default_tq_s();
+    ck_assert(tq_s == 3 || tq_s == 20);
+    ck_assert_int_eq(change_setting(it, GS_SET_TQ, 3 * NS_PER_S), 0);
+  }
+}
+END_TEST
+
+START_TEST(two_daemons_share_no_folder) {
+  struct daemon_process second = {0};
+  ck_assert_int_eq(change_setting(it, GS_SET_TQ, 3 * NS_PER_S), 0);
+  daemon_start(&second, (const char *const[]){"--state", folder, NULL});
+  ck_assert_uint_eq(get_status(&second, GS_STATUS_DAEMON).daemon.default_tq_ns, 20 * NS_PER_S);
+  ck_assert_int_eq(change_setting(&second, GS_SET_TQ, 5 * NS_PER_S), 0);
+  daemon_clean_up(&second);
+  restart(SIGTERM);
+  ck_assert_uint_eq(default_tq_s(), 3);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {settings_outlive_it,
+                                settings_of_one_gpu_outlive_it,
+                                signals_set_as_well,
+                                the_later_word_counts,
+                                a_process_keeps_its_number_and_terms,
+                                numbers_are_given_once,
+                                another_process_is_given_nothing_of_it,
+                                runs_outlive_it_and_what_goes_on_is_none,
+                                a_damaged_file_does_not_keep_it_from_starting,
+                                two_daemons_share_no_folder,
+                                NULL};
+  return suite_main("daemon_restart", tests, set_up, tear_down);
+}

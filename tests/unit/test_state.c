@@ -1,0 +1,366 @@
+/* test_state.c - the folder of what outlives the daemon: what is written is found again, whatever was there,
+ * and whatever the disk does. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "state.h"
+#include "suite.h"
+
+static char folder[96];
+static struct kept kept;
+static struct state *state;
+
+static void set_up(void) {
+  strcpy(folder, "/tmp/gpushare-test-XXXXXX");
+  ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void path_of(const char *name, char path[512]) { snprintf(path, 512, "%s/%s", folder, name); }
+
+static int count_files(bool (*counts)(const char *name)) {
+  DIR *directory = opendir(folder);
+  int count = 0;
+  for (const struct dirent *entry; (entry = readdir(directory));)
+    count += *entry->d_name != '.' && counts(entry->d_name);
+  closedir(directory);
+  return count;
+}
+
+static bool is_aside(const char *name) { return strncmp(name, "state.aside-", 12) == 0; }
+
+static void tear_down(void) {
+  char command[256];
+  snprintf(command, sizeof command, "chmod -R u+w %s; rm -rf %s", folder, folder);
+  ck_assert_int_eq(system(command), 0);
+}
+
+static void begin(void) {
+  kept_init(&kept);
+  state = state_open(folder, &kept);
+}
+
+static void end(void) {
+  state_close(state);
+  kept_end(&kept);
+}
+
+static void number(uint32_t job_id) {
+  char line[KEPT_LINE_SIZE];
+  state_add(state, line, kept_line_last(line, job_id), 1);
+  state_write(state, false, 1);
+}
+
+static void write_file(const char *bytes, size_t size) {
+  char path[512];
+  path_of("state", path);
+  FILE *file = fopen(path, "w");
+  ck_assert(file && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
+}
+
+START_TEST(what_is_written_is_found) {
+  struct stat status;
+  char path[512];
+  begin();
+  ck_assert_ptr_nonnull(state);
+  number(5);
+  end();
+  begin();
+  ck_assert_uint_eq(kept.last_job_id, 5);
+  path_of("state", path);
+  ck_assert_int_eq(stat(path, &status), 0);
+  ck_assert_uint_eq(status.st_mode & 0777, 0600);
+  end();
+}
+END_TEST
+
+/* Killed at once: by then it is in the kernel's hands. */
+START_TEST(it_outlives_the_process) {
+  for (uint32_t i = 1; i <= 20; i++) {
+    pid_t child = fork();
+    if (child == 0) {
+      begin();
+      number(i);
+      kill(getpid(), SIGKILL);
+    }
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+    begin();
+    ck_assert_uint_eq(kept.last_job_id, i);
+    end();
+  }
+}
+END_TEST
+
+START_TEST(it_does_not_grow_for_ever) {
+  struct stat status;
+  char path[512];
+  begin();
+  for (uint32_t i = 1; i <= 200000; i++)
+    number(i);
+  end();
+  path_of("state", path);
+  begin();
+  ck_assert_uint_eq(kept.last_job_id, 200000);
+  end();
+  begin(); /* by now it has been written anew, at the latest */
+  end();
+  ck_assert_int_eq(stat(path, &status), 0);
+  ck_assert_int_lt(status.st_size, 1 << 20);
+}
+END_TEST
+
+START_TEST(a_torn_line_harms_no_other) {
+  char text[4096], path[512];
+  begin();
+  number(7);
+  number(8);
+  end();
+  path_of("state", path);
+  FILE *file = fopen(path, "r");
+  size_t size = fread(text, 1, sizeof text, file);
+  fclose(file);
+  write_file(text, size - 3);
+  begin();
+  ck_assert_uint_ge(kept.last_job_id, 7);
+  number(9);
+  end();
+  begin();
+  ck_assert_uint_eq(kept.last_job_id, 9);
+  end();
+}
+END_TEST
+
+START_TEST(damage_is_put_aside_and_the_rest_used) {
+  char text[4096], path[512];
+  begin();
+  number(7);
+  end();
+  path_of("state", path);
+  FILE *file = fopen(path, "a");
+  fputs("what is this?\n", file);
+  fclose(file);
+  begin();
+  ck_assert_uint_eq(kept.last_job_id, 7);
+  ck_assert_uint_eq(kept.wrong_lines, 1);
+  end();
+  ck_assert_int_eq(count_files(is_aside), 1);
+  begin(); /* it has been healed */
+  ck_assert_uint_eq(kept.wrong_lines, 0);
+  ck_assert_uint_eq(kept.last_job_id, 7);
+  end();
+  memset(text, 0xa5, sizeof text);
+  write_file(text, sizeof text);
+  begin();
+  ck_assert_ptr_nonnull(state);
+  number(3);
+  end();
+  begin();
+  ck_assert_uint_eq(kept.last_job_id, 3);
+  end();
+}
+END_TEST
+
+START_TEST(a_later_versions_file_is_kept_for_it) {
+  char line[KEPT_LINE_SIZE];
+  write_file(line, kept_line_text(line, "gpushare-state\t2"));
+  begin();
+  ck_assert_ptr_nonnull(state);
+  ck_assert_int_eq(count_files(is_aside), 1);
+  number(3);
+  end();
+  begin();
+  ck_assert_uint_eq(kept.last_job_id, 3);
+  end();
+}
+END_TEST
+
+static void in_the_way(int (*make)(const char *path)) {
+  char path[512];
+  path_of("state", path);
+  ck_assert_int_eq(make(path), 0);
+  begin();
+  ck_assert_ptr_nonnull(state);
+  number(3);
+  end();
+  begin();
+  ck_assert_uint_eq(kept.last_job_id, 3);
+  end();
+  ck_assert_int_eq(count_files(is_aside), 1);
+}
+
+static int make_link(const char *path) { return symlink("/etc/passwd", path); }
+static int make_dangling(const char *path) { return symlink("/nowhere/at/all", path); }
+static int make_pipe(const char *path) { return mkfifo(path, 0600); }
+static int make_directory(const char *path) { return mkdir(path, 0700); }
+static int make_huge(const char *path) {
+  int fd = open(path, O_CREAT | O_WRONLY, 0600);
+  int err = ftruncate(fd, (off_t)1 << 32);
+  close(fd);
+  return err;
+}
+START_TEST(nothing_in_its_place_is_believed) {
+  static int (*const makers[])(const char *) = {make_link, make_dangling, make_pipe, make_directory,
+                                                make_huge};
+  in_the_way(makers[_i]);
+}
+END_TEST
+
+START_TEST(one_daemon_has_it) {
+  int ends[2];
+  char byte;
+  ck_assert_int_eq(pipe(ends), 0);
+  begin();
+  number(4);
+  pid_t child = fork();
+  if (child == 0) {
+    struct state *own = state;
+    struct kept other;
+    close(ends[0]);
+    kept_init(&other);
+    state = state_open(folder, &other); /* the parent's lock is not the child's */
+    _exit(own && !state && other.last_job_id == 0 ? 0 : 1);
+  }
+  close(ends[1]);
+  ck_assert_int_eq(read(ends[0], &byte, 1), 0);
+  int status;
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert_int_eq(status, 0);
+  end();
+}
+END_TEST
+
+START_TEST(a_folder_of_others_is_not_used) {
+  chmod(folder, 0777);
+  begin();
+  ck_assert_ptr_null(state);
+  end();
+  chmod(folder, 0700);
+  if (geteuid() == 0) {
+    ck_assert_int_eq(chown(folder, 65534, 65534), 0);
+    begin();
+    ck_assert_ptr_null(state);
+    end();
+  }
+  strcat(folder, "/not/there");
+  begin();
+  ck_assert_ptr_null(state);
+  end();
+  *strstr(folder, "/not/there") = '\0';
+}
+END_TEST
+
+/* As a user who may not write there what is there is used all the same. */
+START_TEST(where_nothing_can_be_written_it_is_read) {
+  char path[512];
+  int status;
+  begin();
+  number(6);
+  end();
+  path_of("lock", path);
+  unlink(path);
+  chmod(folder, 0555);
+  path_of("state", path);
+  chmod(path, 0444);
+  pid_t child = fork();
+  if (child == 0) {
+    if (geteuid() == 0 && setuid(65534) < 0)
+      _exit(2);
+    begin();
+    _exit(!state && kept.last_job_id == 6 ? 0 : 1);
+  }
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+static void limit_files(rlim_t bytes) {
+  struct rlimit limit = {.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
+  ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* Nothing more fits: in the middle of a line. */
+START_TEST(a_full_disk_is_waited_for) {
+  struct stat status;
+  char path[512];
+  signal(SIGXFSZ, SIG_IGN);
+  begin();
+  number(1);
+  path_of("state", path);
+  ck_assert_int_eq(stat(path, &status), 0);
+  limit_files((rlim_t)status.st_size + 10);
+  number(2);
+  number(3);
+  ck_assert_uint_lt(state_deadline_ns(state), UINT64_MAX);
+  limit_files(RLIM_INFINITY);
+  state_on_time(state, UINT64_MAX - 1);
+  ck_assert_uint_eq(state_deadline_ns(state), UINT64_MAX);
+  end();
+  begin();
+  ck_assert_uint_eq(kept.last_job_id, 3);
+  ck_assert_uint_eq(kept.wrong_lines, 0);
+  end();
+}
+END_TEST
+
+/* And for ever: memory has a bound. */
+START_TEST(a_disk_that_stays_full_costs_no_memory) {
+  signal(SIGXFSZ, SIG_IGN);
+  begin();
+  limit_files(1);
+  for (uint32_t i = 1; i <= 100000; i++) {
+    char line[KEPT_LINE_SIZE];
+    state_add(state, line, kept_line_last(line, i), 1);
+  }
+  state_write(state, true, 1);
+  limit_files(RLIM_INFINITY);
+  state_write(state, true, 1);
+  ck_assert_uint_eq(state_deadline_ns(state), UINT64_MAX);
+  number(100001);
+  end();
+  begin();
+  ck_assert_uint_eq(kept.last_job_id, 100001);
+  end();
+}
+END_TEST
+
+START_TEST(without_a_state_nothing_is_kept) {
+  state = NULL;
+  number(1);
+  ck_assert_uint_eq(state_deadline_ns(state), UINT64_MAX);
+  state_on_time(state, 1);
+  state_close(state);
+  ck_assert_uint_gt(state_process_start(getpid()), 0);
+  ck_assert_uint_eq(state_process_start(0), 0);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("state");
+  TCase *cases = tcase_create("state");
+  tcase_add_checked_fixture(cases, set_up, tear_down);
+  tcase_set_timeout(cases, 60);
+  tcase_add_test(cases, what_is_written_is_found);
+  tcase_add_test(cases, it_outlives_the_process);
+  tcase_add_test(cases, it_does_not_grow_for_ever);
+  tcase_add_test(cases, a_torn_line_harms_no_other);
+  tcase_add_test(cases, damage_is_put_aside_and_the_rest_used);
+  tcase_add_test(cases, a_later_versions_file_is_kept_for_it);
+  tcase_add_loop_test(cases, nothing_in_its_place_is_believed, 0, 5);
+  tcase_add_test(cases, one_daemon_has_it);
+  tcase_add_test(cases, a_folder_of_others_is_not_used);
+  tcase_add_test(cases, where_nothing_can_be_written_it_is_read);
+  tcase_add_test(cases, a_full_disk_is_waited_for);
+  tcase_add_test(cases, a_disk_that_stays_full_costs_no_memory);
+  tcase_add_test(cases, without_a_state_nothing_is_kept);
+  suite_add_tcase(suite, cases);
+  return suite_run(suite);
+}
