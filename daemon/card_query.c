@@ -120,7 +120,8 @@ int card_query_begin(struct card_query *query, uint64_t now_ns) {
   if (query->pid)
     return 0;
   if (!query->answer) {
-    void *shared = mmap(NULL, sizeof *query->answer, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *shared =
+        mmap(NULL, sizeof *query->answer, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
       return -errno;
     query->answer = shared;
@@ -145,8 +146,8 @@ bool card_query_is_fresh(const struct card_query *query, uint64_t now_ns) {
 /* 1, or -errno and why. The helper is no more: nobody changes the answer while it is checked. */
 static int take_answer(struct card_query *query, int status, struct cards *cards, char why[NVML_WHY_SIZE]) {
   if (WIFSIGNALED(status)) {
-    snprintf(why, NVML_WHY_SIZE, query->killed ? "it did not answer, and was ended" : "it crashed (signal %d)",
-             WTERMSIG(status));
+    snprintf(why, NVML_WHY_SIZE,
+             query->killed ? "it did not answer, and was ended" : "it crashed (signal %d)", WTERMSIG(status));
     return query->killed ? -ETIMEDOUT : -EFAULT;
   }
   query->answer->why[NVML_WHY_SIZE - 1] = '\0';

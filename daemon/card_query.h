@@ -1,10 +1,11 @@
 /*
- * card_query.h - asks NVML which cards the host has, in a process of its own: NVIDIA's library may hang or crash
- * there, and keeps nothing open in the daemon.
+ * card_query.h - asks NVML which cards the host has, in a process of its own: NVIDIA's library may hang or
+ * crash there, and keeps nothing open in the daemon.
  *
- * The helper is a fork of the daemon. It closes all that the daemon has open, writes its answer into memory that
- * both share, and ends. The daemon looks at the answer when the helper is no more (SIGCHLD), and never waits
- * for it; a helper that takes too long is killed. There is at most one, also while a killed one does not end.
+ * The helper is a fork of the daemon. It closes all that the daemon has open, writes its answer into memory
+ * that both share, and ends. The daemon looks at the answer when the helper is no more (SIGCHLD), and never
+ * waits for it; a helper that takes too long is killed. There is at most one, also while a killed one does
+ * not end.
  */
 #ifndef GS_CARD_QUERY_H
 #define GS_CARD_QUERY_H

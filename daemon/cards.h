@@ -1,6 +1,6 @@
 /*
- * cards.h - which cards this host has: what is true whatever programs say. A table; who fills it: card_query.h
- * (NVML) or host_gpus.h (the kernel module's files).
+ * cards.h - which cards this host has: what is true whatever programs say. A table; who fills it:
+ * card_query.h (NVML) or host_gpus.h (the kernel module's files).
  */
 #ifndef GS_CARDS_H
 #define GS_CARDS_H

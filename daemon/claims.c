@@ -26,7 +26,8 @@ static unsigned count_name(const struct claims *claims, const char *name) {
 
 /* Of two with the same number of votes, the one that is there for longer counts. */
 static void decide(struct claims *claims) {
-  unsigned size_votes = count_size(claims, claims->total_bytes), name_votes = count_name(claims, claims->name);
+  unsigned size_votes = count_size(claims, claims->total_bytes),
+           name_votes = count_name(claims, claims->name);
   for (uint32_t i = 0; i < claims->count; i++) {
     const struct claim *claim = &claims->list[i];
     unsigned votes = count_size(claims, claim->total_bytes);

@@ -135,15 +135,15 @@ void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
  * goes with its last job. */
 void gpus_on_cards(struct daemon *daemon, const struct cards *cards, uint64_t now_ns);
 
-/* The GPU that a peer's ATTACH names, or NULL. retry_ns then: when to ask for it again; 0: there is no room for
- * another GPU. */
+/* The GPU that a peer's ATTACH names, or NULL. retry_ns then: when to ask for it again; 0: there is no room
+ * for another GPU. */
 struct sched_gpu *gpus_provide(struct daemon *daemon, const struct peer *peer, const struct gs_msg *msg,
                                uint64_t now_ns, uint64_t *retry_ns);
 
 /* Before the job that names it is attached, and when it has been detached: what the ATTACH says of the GPU
  * counts in between. */
-void gpus_enter(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, const struct gs_msg *msg,
-                uint64_t now_ns);
+void gpus_enter(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer,
+                const struct gs_msg *msg, uint64_t now_ns);
 void gpus_leave(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, uint64_t now_ns);
 
 /* Overrides for numbers become those of the cards that have them. True: there are some. */

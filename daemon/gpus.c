@@ -16,7 +16,8 @@
 #include "events.h"
 #include "printable.h"
 
-/* A GPU that is refused may be asked for again after so long; and after so long if the host is being asked. */
+/* A GPU that is refused may be asked for again after so long; and after so long if the host is being asked.
+ */
 #define REFUSED_NS (30 * NS_PER_S)
 #define LOOKING_NS NS_PER_S
 #define LOOK_PAUSE_NS (60 * NS_PER_S) /* where the host did not tell */
@@ -35,7 +36,8 @@ static void forget(struct daemon *daemon, struct sched_gpu *gpu) {
  * is told to the jobs. */
 static void settle_truth(struct daemon *daemon, struct gpu *gpu, uint64_t now_ns) {
   const struct card *card = cards_find(&daemon->cards, gpu->sched.uuid);
-  struct sched_settings own = overrides_settings(&daemon->overrides, gpu->sched.uuid, (struct sched_settings){0});
+  struct sched_settings own =
+      overrides_settings(&daemon->overrides, gpu->sched.uuid, (struct sched_settings){0});
   uint64_t bytes = card && card->total_bytes ? card->total_bytes
                    : own.card_bytes          ? own.card_bytes
                                              : gpu->claims.total_bytes;
@@ -97,6 +99,7 @@ static struct gpu *add(struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE], 
   if (!gpu)
     return NULL;
   scheduler_add_gpu(&daemon->scheduler, &gpu->sched, uuid, "", 0);
+  gpu->number = GS_GPU_ALL; /* until it is placed */
   rates_init(&gpu->rates);
   daemon->gpu_count++;
   change_init(&change);
@@ -167,7 +170,8 @@ void gpus_on_cards(struct daemon *daemon, const struct cards *cards, uint64_t no
   }
   for (uint32_t i = 0; i < cards->count; i++) {
     const struct card *card = &cards->list[i];
-    if (card->split || scheduler_find_gpu(&daemon->scheduler, card->uuid) || daemon->gpu_count >= DAEMON_GPUS_MAX)
+    if (card->split || scheduler_find_gpu(&daemon->scheduler, card->uuid) ||
+        daemon->gpu_count >= DAEMON_GPUS_MAX)
       continue;
     struct gpu *gpu = add(daemon, card->uuid, now_ns);
     if (gpu)
@@ -255,8 +259,8 @@ struct sched_gpu *gpus_provide(struct daemon *daemon, const struct peer *peer, c
   return &gpu->sched;
 }
 
-void gpus_enter(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, const struct gs_msg *msg,
-                uint64_t now_ns) {
+void gpus_enter(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer,
+                const struct gs_msg *msg, uint64_t now_ns) {
   char name[GS_NAME_SIZE];
   printable_copy(name, msg->attach.name, sizeof name);
   claims_enter(&gpu_of(gpu)->claims, peer->uid, msg->attach.total_bytes, name);

@@ -1,5 +1,5 @@
-/* host_gpus.c - see host_gpus.h: a folder per GPU, named by its place on the bus, and in it a text with a line
- * "GPU UUID:  GPU-...". */
+/* host_gpus.c - see host_gpus.h: a folder per GPU, named by its place on the bus, and in it a text with a
+ * line "GPU UUID:  GPU-...". */
 #include "host_gpus.h"
 
 #include <dirent.h>
@@ -52,7 +52,8 @@ static int read_card(int folder, const char *gpu, struct card *card) {
   value[strcspn(value, " \t")] = '\0';
   int64_t minor;
   char number[16];
-  if (find_value(text, "Device Minor", number, sizeof number) && parse_integer(number, 0, INT32_MAX, &minor) == 0)
+  if (find_value(text, "Device Minor", number, sizeof number) &&
+      parse_integer(number, 0, INT32_MAX, &minor) == 0)
     card->minor = (uint32_t)minor;
   find_value(text, "Model", card->name, sizeof card->name);
   snprintf(card->bus, sizeof card->bus, "%.31s", gpu);

@@ -60,19 +60,20 @@ static void print_help(void) {
              config_keys[i].argument);
     printf("  %-29s %s\n", option, config_keys[i].help);
   }
-  printf("  --help, --version\n\n"
-         "The keys of the file are the options without the dashes (host_memory = 80%%); the command line "
-         "counts\n"
-         "more than the file. In a section [gpu UUID] or [gpu INDEX] of it, tq, loss, mode, policy, capacity,\n"
-         "memory, spatial and size are for that GPU only, and count more than both. Stays in the foreground "
-         "and\n"
-         "logs to stderr.\n\n"
-         "signals: TERM, INT end it; HUP rereads the file and applies it to all GPUs; USR1 lets jobs take "
-         "turns\n"
-         "(mode on), USR2 does not (mode off).\n\n"
-         "exit codes: 0 ended by a signal; 1 failure; %d another daemon answers on the socket; %d usage;\n"
-         "%d an error in the configuration.\n",
-         EXIT_ANOTHER, EXIT_USAGE, EXIT_CONFIG);
+  printf(
+      "  --help, --version\n\n"
+      "The keys of the file are the options without the dashes (host_memory = 80%%); the command line "
+      "counts\n"
+      "more than the file. In a section [gpu UUID] or [gpu INDEX] of it, tq, loss, mode, policy, capacity,\n"
+      "memory, spatial and size are for that GPU only, and count more than both. Stays in the foreground "
+      "and\n"
+      "logs to stderr.\n\n"
+      "signals: TERM, INT end it; HUP rereads the file and applies it to all GPUs; USR1 lets jobs take "
+      "turns\n"
+      "(mode on), USR2 does not (mode off).\n\n"
+      "exit codes: 0 ended by a signal; 1 failure; %d another daemon answers on the socket; %d usage;\n"
+      "%d an error in the configuration.\n",
+      EXIT_ANOTHER, EXIT_USAGE, EXIT_CONFIG);
 }
 
 static void build_options(struct option options[KEYS_MAX + 4], char names[KEYS_MAX][32]) {
@@ -83,7 +84,7 @@ static void build_options(struct option options[KEYS_MAX + 4], char names[KEYS_M
   for (size_t i = 0; i < config_key_count && i < KEYS_MAX; i++)
     if (!config_keys[i].single)
       *option++ = (struct option){option_name(config_keys[i].name, names[i]), required_argument, NULL,
-                                OPTION_KEY + (int)i};
+                                  OPTION_KEY + (int)i};
   *option = (struct option){0};
 }
 
@@ -166,7 +167,7 @@ static void apply_config(struct program *program) {
   program->daemon.overrides = config->overrides;
   gpus_find_numbered(&program->daemon.overrides, &program->daemon.cards);
   list_each(node, &scheduler->gpus) {
-    overrides_apply(&config->overrides, list_entry(node, struct sched_gpu, link), now_ns, &change);
+    overrides_apply(&program->daemon.overrides, list_entry(node, struct sched_gpu, link), now_ns, &change);
   }
   program->daemon.learns = config->learn;
   program->daemon.max_clients_per_user = config->max_clients_per_user;
@@ -233,7 +234,8 @@ static void ask_for_cards(struct program *program) {
     read_cards(program);
 }
 
-/* Programs are better not served before the daemon knows the cards. But a driver may take its time, or hang. */
+/* Programs are better not served before the daemon knows the cards. But a driver may take its time, or hang.
+ */
 static void await_cards(struct program *program) {
   struct card_query *query = &program->daemon.card_query;
   uint64_t now_ns, end_ns = clock_now_ns() + CARDS_WAIT_NS;

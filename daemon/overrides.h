@@ -25,7 +25,7 @@ struct override {
   uint8_t uuid[GS_UUID_SIZE]; /* zeros: of no GPU yet */
   bool numbered;              /* the UUID follows from the number */
   uint32_t number;            /* GS_GPU_NUMBER */
-  unsigned fields; /* OVERRIDE_*: what of the settings counts */
+  unsigned fields;            /* OVERRIDE_*: what of the settings counts */
   struct sched_settings settings;
 };
 

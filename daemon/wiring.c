@@ -180,12 +180,15 @@ static void join_gang(struct daemon *daemon, struct attachment *attachment, uint
 }
 
 /* The program goes on without sharing this GPU, if there is one at all: the others of its GPUs are shared. */
-static void refuse_gpu(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t retry_ns) {
+static void refuse_gpu(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
+                       uint64_t retry_ns) {
   char uuid[GS_UUID_TEXT_SIZE];
   format_uuid(msg->attach.uuid, uuid);
   daemon->rejected_counts[GS_REJECT_GPU]++;
-  log_warn("job %u (pid %d, uid %u, %s) names %s: this host has no such GPU", peer->job_id, peer->pid, peer->uid,
-           peer->name, uuid);
+  if (!peer->refusal_noted)
+    log_warn("job %u (pid %d, uid %u, %s) names %s: this host has no such GPU", peer->job_id, peer->pid,
+             peer->uid, peer->name, uuid);
+  peer->refusal_noted = true;
   struct gs_msg answer = wire_msg(GS_REJECTED, msg->gpu);
   answer.status = -ENODEV;
   answer.registered.job = peer->job_id;

@@ -2,8 +2,8 @@
 #include <inttypes.h>
 #include <time.h>
 
-#include "common/gpu_number.h"
 #include "common/clock.h"
+#include "common/gpu_number.h"
 #include "common/parse.h"
 #include "ctl/event.h"
 #include "ctl/figures.h"

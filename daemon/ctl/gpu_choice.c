@@ -107,13 +107,13 @@ int gpu_choice_read(struct gpu_choice *choice, const char *text, const struct gs
   for (const char *end; (end = next_word(text, word)); text = rest_of(end)) {
     uint8_t uuid[GS_UUID_SIZE];
     uint32_t number;
-    int code = parse_uuid(word, uuid) == 0               ? add_uuid(choice, word, uuid)
-               : gpu_number_parse(word, &number) == 0    ? add_number(choice, word, number, msgs, count)
-               : is_prefix(word)                         ? add_prefix(choice, word, msgs, count)
-                                                         : complain(choice, CTL_USAGE,
-                                                                    "not a GPU, which is its index, its UUID or how that "
-                                                                                            "begins, nor all: '%s'; try --help",
-                                                                    word);
+    int code = parse_uuid(word, uuid) == 0            ? add_uuid(choice, word, uuid)
+               : gpu_number_parse(word, &number) == 0 ? add_number(choice, word, number, msgs, count)
+               : is_prefix(word)                      ? add_prefix(choice, word, msgs, count)
+                                                      : complain(choice, CTL_USAGE,
+                                                                 "not a GPU, which is its index, its UUID or how that "
+                                                                                      "begins, nor all: '%s'; try --help",
+                                                                 word);
     if (code != CTL_OK)
       return code;
   }

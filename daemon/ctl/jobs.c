@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/gpu_number.h"
 #include "common/clock.h"
+#include "common/gpu_number.h"
 #include "common/parse.h"
 #include "ctl/ctl.h"
 #include "ctl/figures.h"

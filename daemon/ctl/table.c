@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/gpu_number.h"
 #include "common/clock.h"
+#include "common/gpu_number.h"
 #include "common/parse.h"
 #include "ctl/ctl.h"
 #include "ctl/figures.h"

@@ -1,6 +1,6 @@
 /* top_text.c - gpusharectl top: a model's lines, for screens and pipes. */
-#include "common/gpu_number.h"
 #include "ctl/top_text.h"
+#include "common/gpu_number.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* trace.c - events of the daemon as a trace. */
-#include "common/gpu_number.h"
 #include "ctl/trace.h"
+#include "common/gpu_number.h"
 
 #include <errno.h>
 #include <jansson.h>

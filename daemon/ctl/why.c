@@ -1,6 +1,6 @@
 /* why.c - gpusharectl why JOB: what a job does, or waits for, how long that should take, and what helps. */
-#include "common/gpu_number.h"
 #include "ctl/why.h"
+#include "common/gpu_number.h"
 
 #include <stdlib.h>
 #include <string.h>

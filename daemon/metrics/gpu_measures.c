@@ -103,8 +103,7 @@ static void put_events(const struct scene *scene) {
 }
 
 const struct measure measures_of_gpu[] = {
-    {{"gpushare_gpu", FAMILY_INFO, UNIT_NONE, "A GPU, and how it is shared."},
-     .put = put_info},
+    {{"gpushare_gpu", FAMILY_INFO, UNIT_NONE, "A GPU, and how it is shared."}, .put = put_info},
     {{"gpushare_gpu_quantum_seconds", FAMILY_GAUGE, UNIT_SECONDS,
       "How long a job keeps the GPU while others wait: as set, or as found."},
      .value = quantum},

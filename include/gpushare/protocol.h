@@ -69,8 +69,8 @@
 #define GS_COMMAND_SIZE 72
 #define GS_GPUS_PER_CLIENT 64 /* gpu indices a client may use: 0 .. 63 */
 #define GS_GPU_ALL 0xffffffffu
-/* What tells of a GPU to gpusharectl has its number: nvidia-smi's index of the card, and, of a MIG instance, its
- * place in the card, from 1 (0: the whole card). */
+/* What tells of a GPU to gpusharectl has its number: nvidia-smi's index of the card, and, of a MIG instance,
+ * its place in the card, from 1 (0: the whole card). */
 #define GS_GPU_CARD(number) ((number)&0xffffu)
 #define GS_GPU_PART(number) ((number) >> 16)
 #define GS_GPU_NUMBER(card, part) ((part) << 16 | (card))
@@ -339,8 +339,8 @@ enum gs_refusal {
 enum gs_reject_reason {
   GS_REJECT_VERSION = 1, /* value: the daemon's protocol version */
   GS_REJECT_LIMIT = 2,   /* too many clients of this user; value: the limit */
-  GS_REJECT_GPU = 3,     /* of an ATTACH, with its gpu: the host has no such GPU; value: ns until it may be asked
-                            for again. The connection goes on without it (to an older library it is over) */
+  GS_REJECT_GPU = 3, /* of an ATTACH, with its gpu: the host has no such GPU; value: ns until it may be asked
+                        for again. The connection goes on without it (to an older library it is over) */
 };
 
 /* flags of ATTACH */

@@ -342,7 +342,9 @@ static void on_other_version(uint64_t version) {
 /* The daemon knows this GPU not, or not yet: the program does without it there. */
 static void on_gpu_rejected(struct gpu *gpu, const struct gs_msg *msg) {
   uint64_t pause_ns = msg->registered.value;
-  pause_ns = pause_ns < RETRY_MAX_NS ? RETRY_MAX_NS : pause_ns > RETRY_REFUSED_NS ? RETRY_REFUSED_NS : pause_ns;
+  pause_ns = pause_ns < RETRY_MAX_NS       ? RETRY_MAX_NS
+             : pause_ns > RETRY_REFUSED_NS ? RETRY_REFUSED_NS
+                                           : pause_ns;
   lock_take(&client.lock);
   gpu->refused_until_ns = clock_now_ns() + pause_ns;
   if (!gpu->refusal_said && pause_ns == RETRY_REFUSED_NS) {
@@ -510,7 +512,8 @@ static uint64_t run_gpu_timers(struct gpu *gpu, uint64_t now_ns) {
   if (is_asked_again(gpu, now_ns))
     return now_ns;
   uint64_t again_ns = gpu->refused_until_ns ? gpu->refused_until_ns : UINT64_MAX;
-  return earlier(again_ns, earlier(turn_check(gpu, now_ns), earlier(handover_check(gpu, now_ns), memory_check(gpu, now_ns))));
+  return earlier(again_ns, earlier(turn_check(gpu, now_ns),
+                                   earlier(handover_check(gpu, now_ns), memory_check(gpu, now_ns))));
 }
 
 /* Things that are due; returns when the next one is. */

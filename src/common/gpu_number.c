@@ -10,7 +10,8 @@
 
 const char *gpu_number_format(uint32_t number, char text[GPU_NUMBER_TEXT_SIZE]) {
   if (GS_GPU_PART(number))
-    snprintf(text, GPU_NUMBER_TEXT_SIZE, "%" PRIu32 ":%" PRIu32, GS_GPU_CARD(number), GS_GPU_PART(number) - 1);
+    snprintf(text, GPU_NUMBER_TEXT_SIZE, "%" PRIu32 ":%" PRIu32, GS_GPU_CARD(number),
+             GS_GPU_PART(number) - 1);
   else
     snprintf(text, GPU_NUMBER_TEXT_SIZE, "%" PRIu32, GS_GPU_CARD(number));
   return text;

@@ -1,5 +1,6 @@
-/* gpu_number.h - how GPUs are numbered for people: as nvidia-smi does. "0" is a card; "0:1" is the MIG instance
- * that nvidia-smi -L lists as device 1 of card 0. On the wire both are one number (GS_GPU_CARD, GS_GPU_PART). */
+/* gpu_number.h - how GPUs are numbered for people: as nvidia-smi does. "0" is a card; "0:1" is the MIG
+ * instance that nvidia-smi -L lists as device 1 of card 0. On the wire both are one number (GS_GPU_CARD,
+ * GS_GPU_PART). */
 #ifndef GS_GPU_NUMBER_H
 #define GS_GPU_NUMBER_H
 

@@ -134,7 +134,8 @@ int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {
 
 int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_v2 *memory) {
   struct memory plain;
-  int result = memory->version == (sizeof *memory | 2u << 24) ? nvmlDeviceGetMemoryInfo(device, &plain) : NOT_FOUND;
+  int result =
+      memory->version == (sizeof *memory | 2u << 24) ? nvmlDeviceGetMemoryInfo(device, &plain) : NOT_FOUND;
   if (result == 0) {
     memory->total = plain.total;
     memory->reserved = part_of(device) ? 0 : 1ull << 30;
