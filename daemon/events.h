@@ -10,9 +10,6 @@
 
 #include "daemon.h"
 
-/* Its number, as events and status have it. */
-uint32_t events_gpu_index(const struct sched_gpu *gpu);
-
 /* STARTED, COMMAND; and, when its jobs have left, ENDED, which also goes to the list of runs. */
 void events_on_start(struct daemon *daemon, const struct peer *peer, uint64_t now_ns);
 void events_on_command(struct daemon *daemon, const struct peer *peer, uint64_t now_ns);

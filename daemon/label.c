@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "common/gpu_number.h"
 #include "common/parse.h"
 #include "events.h"
 #include "user_names.h"
@@ -45,7 +46,7 @@ struct label label_gpu(const struct sched_gpu *gpu) {
   if (!gpu)
     return label;
   format_uuid(gpu->uuid, uuid);
-  snprintf(label.text, sizeof label.text, "GPU %u (%s, %.*s)", events_gpu_index(gpu), gpu->name, UUID_DIGITS,
-           uuid);
+  snprintf(label.text, sizeof label.text, "GPU %s (%s, %.*s)", GPU_NUMBER_TEXT(gpu_of(gpu)->number),
+           gpu->name, UUID_DIGITS, uuid);
   return label;
 }

@@ -40,6 +40,7 @@ struct program {
   struct config config;
   struct notify notify;
   char visible[SPATIAL_VISIBLE_SIZE]; /* to MPS */
+  char cards_trouble[NVML_WHY_SIZE];  /* why NVML has told nothing, as it stands in the log */
 };
 
 /* ---- command line ---- */
@@ -60,22 +61,26 @@ static void print_help(void) {
          "  --config FILE                 settings, 'key = value' lines (default " CONFIG_DEFAULT_PATH "),\n"
          "                                and then those of FILE.d/*.conf, by name\n");
   for (size_t i = 0; i < config_key_count; i++) {
+    if (config_keys[i].single)
+      continue;
     snprintf(option, sizeof option, "--%s %s", option_name(config_keys[i].name, name),
              config_keys[i].argument);
     printf("  %-29s %s\n", option, config_keys[i].help);
   }
-  printf("  --help, --version\n\n"
-         "The keys of the file are the options without the dashes (host_memory = 80%%); the command line "
-         "counts\n"
-         "more than the file. In a section [gpu UUID] of it, tq, loss, mode, policy, capacity, memory and\n"
-         "spatial are for that GPU only, and count more than both. Stays in the foreground and logs to "
-         "stderr.\n\n"
-         "signals: TERM, INT end it; HUP rereads the file and applies it to all GPUs; USR1 lets jobs take "
-         "turns\n"
-         "(mode on), USR2 does not (mode off).\n\n"
-         "exit codes: 0 ended by a signal; 1 failure; %d another daemon answers on the socket; %d usage;\n"
-         "%d an error in the configuration.\n",
-         EXIT_ANOTHER, EXIT_USAGE, EXIT_CONFIG);
+  printf(
+      "  --help, --version\n\n"
+      "The keys of the file are the options without the dashes (host_memory = 80%%); the command line "
+      "counts\n"
+      "more than the file. In a section [gpu UUID] or [gpu INDEX] of it, tq, loss, mode, policy, capacity,\n"
+      "memory, spatial and size are for that GPU only, and count more than both. Stays in the foreground "
+      "and\n"
+      "logs to stderr.\n\n"
+      "signals: TERM, INT end it; HUP rereads the file and applies it to all GPUs; USR1 lets jobs take "
+      "turns\n"
+      "(mode on), USR2 does not (mode off).\n\n"
+      "exit codes: 0 ended by a signal; 1 failure; %d another daemon answers on the socket; %d usage;\n"
+      "%d an error in the configuration.\n",
+      EXIT_ANOTHER, EXIT_USAGE, EXIT_CONFIG);
 }
 
 static void build_options(struct option options[KEYS_MAX + 4], char names[KEYS_MAX][32]) {
@@ -84,8 +89,9 @@ static void build_options(struct option options[KEYS_MAX + 4], char names[KEYS_M
   *option++ = (struct option){"help", no_argument, NULL, OPTION_HELP};
   *option++ = (struct option){"version", no_argument, NULL, OPTION_VERSION};
   for (size_t i = 0; i < config_key_count && i < KEYS_MAX; i++)
-    *option++ = (struct option){option_name(config_keys[i].name, names[i]), required_argument, NULL,
-                                OPTION_KEY + (int)i};
+    if (!config_keys[i].single)
+      *option++ = (struct option){option_name(config_keys[i].name, names[i]), required_argument, NULL,
+                                  OPTION_KEY + (int)i};
   *option = (struct option){0};
 }
 
@@ -158,13 +164,15 @@ static int read_config(struct program *program, struct config *config) {
 static void apply_config(struct program *program) {
   const struct config *config = &program->config;
   struct scheduler *scheduler = &program->daemon.scheduler;
+  struct overrides overrides = config->overrides;
   struct sched_change change;
   uint64_t now_ns = clock_now_ns();
   log_setup("gpushare-daemon", config->log);
   change_init(&change);
   scheduler->grace_ns = config->grace_ns;
   scheduler->host_memory_bytes = config->host_memory_bytes;
-  keep_configure(&program->daemon, &config->general, &config->overrides, now_ns);
+  gpus_find_numbered(&overrides, &program->daemon.cards);
+  keep_configure(&program->daemon, &config->general, &overrides, now_ns);
   list_each(node, &scheduler->gpus) {
     overrides_apply(&program->daemon.overrides, list_entry(node, struct sched_gpu, link), now_ns, &change);
   }
@@ -175,22 +183,106 @@ static void apply_config(struct program *program) {
   if (program->server.group == PERMISSION_NO_GROUP)
     log_info("there is no group '%s': only root and uid %d may change settings", config->group, geteuid());
   daemon_execute(&change, now_ns);
+  gpus_settle(&program->daemon, now_ns);
   daemon_set_bounds(&program->daemon, &config->bounds, now_ns);
   server_export(&program->server, config->metrics);
 }
 
+/* ---- the host's cards ---- */
+
+#define CARDS_WAIT_NS (3 * NS_PER_S) /* at the start; later answers count as well */
+
+/* The daemon's own environment may replace what it asks (gpushare-daemon(8)). */
+static const char *environment_or(const char *name, const char *fallback) {
+  const char *value = getenv(name);
+  return value ? value : fallback;
+}
+
+static const char *host_folder(void) { return environment_or("GPUSHARE_HOST_GPUS", HOST_GPUS_FOLDER); }
+
+static void take_cards(struct program *program, const struct cards *cards) {
+  static const char *const sources[] = {
+      [CARDS_HOST] = "/proc/driver/nvidia tells", [CARDS_NVML] = "NVML tells"};
+  if (cards_are_same(cards, &program->daemon.cards))
+    return;
+  log_info("%s of %u GPU%s on this host", sources[cards->source], cards->count, cards->count == 1 ? "" : "s");
+  gpus_on_cards(&program->daemon, cards, clock_now_ns());
+}
+
+/* Without NVML. What it has told before is more. */
+static void read_cards(struct program *program) {
+  static struct cards cards;
+  if (program->daemon.cards.source != CARDS_NVML && host_gpus_cards(host_folder(), &cards) == 0)
+    take_cards(program, &cards);
+}
+
+static void note_cards_trouble(struct program *program, const char *why) {
+  if (strcmp(why, program->cards_trouble) == 0)
+    return;
+  log_info("NVML does not tell of GPUs: %s", why);
+  snprintf(program->cards_trouble, sizeof program->cards_trouble, "%s", why);
+}
+
+/* A child has ended. */
+static void look_for_cards(struct program *program) {
+  static struct cards cards;
+  char why[NVML_WHY_SIZE];
+  int result = card_query_on_child(&program->daemon.card_query, &cards, why);
+  if (result > 0) {
+    *program->cards_trouble = '\0';
+    take_cards(program, &cards);
+  } else if (result < 0) {
+    note_cards_trouble(program, why);
+    read_cards(program);
+  }
+}
+
+static void ask_for_cards(struct program *program) {
+  if (card_query_begin(&program->daemon.card_query, clock_now_ns()) < 0)
+    read_cards(program);
+}
+
+/* Programs are better not served before the daemon knows the cards. But a driver may take its time, or hang.
+ */
+static void await_cards(struct program *program) {
+  struct card_query *query = &program->daemon.card_query;
+  uint64_t now_ns, end_ns = clock_now_ns() + CARDS_WAIT_NS;
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  query->library = environment_or("GPUSHARE_NVML", NVML_LIBRARY);
+  query->patience_ns = CARD_QUERY_NS;
+  if (!*query->library)
+    query->library = NULL;
+  ask_for_cards(program);
+  while (query->pid && (now_ns = clock_now_ns()) < end_ns) {
+    struct timespec left = {.tv_sec = (time_t)((end_ns - now_ns) / NS_PER_S),
+                            .tv_nsec = (long)((end_ns - now_ns) % NS_PER_S)};
+    sigtimedwait(&child, NULL, &left);
+    look_for_cards(program);
+  }
+  if (query->pid) {
+    log_warn("NVML has not told of GPUs within %lu s: going on without it, until it does",
+             CARDS_WAIT_NS / NS_PER_S);
+    read_cards(program);
+  }
+}
+
 /* ---- MPS ---- */
 
-static void choose_spatial(const struct config *config, struct spatial *spatial) {
+static void choose_spatial(const struct config *config, const struct cards *cards, struct spatial *spatial) {
   static uint8_t host[OVERRIDES_MAX][GS_UUID_SIZE];
-  int count = host_gpus_read(HOST_GPUS_FOLDER, host, OVERRIDES_MAX);
-  spatial_choose(spatial, &config->general, &config->overrides, (const uint8_t(*)[GS_UUID_SIZE])host, count);
+  static struct overrides overrides;
+  int count = host_gpus_read(host_folder(), host, OVERRIDES_MAX);
+  overrides = config->overrides;
+  gpus_find_numbered(&overrides, cards);
+  spatial_choose(spatial, &config->general, &overrides, (const uint8_t(*)[GS_UUID_SIZE])host, count);
 }
 
 /* It is of this daemon alone, once that has the socket. */
 static void start_spatial(struct program *program) {
   struct daemon *daemon = &program->daemon;
-  choose_spatial(&program->config, &daemon->spatial);
+  choose_spatial(&program->config, &daemon->cards, &daemon->spatial);
   if (!spatial_is_on(&daemon->spatial))
     return;
   if (geteuid() != 0)
@@ -201,7 +293,7 @@ static void start_spatial(struct program *program) {
 
 static bool is_spatial_changed(const struct program *program, const struct config *fresh) {
   static struct spatial chosen;
-  choose_spatial(fresh, &chosen);
+  choose_spatial(fresh, &program->daemon.cards, &chosen);
   return !spatial_is_same(&chosen, &program->daemon.spatial);
 }
 
@@ -235,6 +327,7 @@ static void reload_config(struct program *program, const char *by) {
     user_names_read(USER_NAMES_PATH);
     events_on_reload(&program->daemon, clock_now_ns());
     apply_config(program);
+    ask_for_cards(program);
     log_info("the configuration has been read again, by SIGHUP of %s: %s", by,
              changed ? changes : "nothing has changed");
   }
@@ -269,6 +362,7 @@ static void on_signal(struct server *server, const struct signalfd_siginfo *sign
     break;
   case SIGCHLD:
     mps_on_child(&program->daemon.mps, clock_now_ns());
+    look_for_cards(program);
     break;
   case SIGUSR1:
     set_mode(program, GS_MODE_ON, sender_of(signal).text);
@@ -338,6 +432,7 @@ static int serve(struct program *program) {
   int err = open_server(program, &signals);
   if (err < 0)
     return err == -EADDRINUSE ? EXIT_ANOTHER : EXIT_FAILURE;
+  await_cards(program);
   open_state(program);
   apply_config(program);
   start_spatial(program);

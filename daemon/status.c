@@ -183,7 +183,6 @@ static void put(struct status *status, struct gs_msg msg) { status->msgs[status-
 static void start_over(struct daemon *daemon) {
   daemon->status.gpu_node = daemon->scheduler.gpus.next;
   daemon->status.job_node = NULL;
-  daemon->status.index = 0;
 }
 
 /* Without memory it goes on, and has no messages in the end. */
@@ -215,7 +214,6 @@ static bool step(struct daemon *daemon, struct sched_gpu **gpu, struct sched_job
     }
     status->gpu_node = status->gpu_node->next;
     status->job_node = NULL;
-    status->index++;
   }
   return false;
 }
@@ -223,7 +221,7 @@ static bool step(struct daemon *daemon, struct sched_gpu **gpu, struct sched_job
 static void describe(struct daemon *daemon, struct sched_gpu *gpu, const struct sched_job *job,
                      uint64_t now_ns) {
   struct status *status = &daemon->status;
-  uint32_t index = status->index;
+  uint32_t index = gpu_of(gpu)->number;
   if (job) {
     put(status, describe_job(job, index, now_ns));
     put(status, describe_terms(job, index, now_ns));
