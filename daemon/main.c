@@ -170,6 +170,7 @@ static void apply_config(struct program *program) {
     log_info("there is no group '%s': only root and uid %d may change settings", config->group, geteuid());
   daemon_execute(&change, now_ns);
   daemon_set_bounds(&program->daemon, &config->bounds, now_ns);
+  presence_set(&program->server, config->require_device);
   server_export(&program->server, config->metrics);
 }
 
@@ -244,6 +245,7 @@ static void on_signal(struct server *server, int signal) {
     break;
   case SIGCHLD:
     mps_on_child(&program->daemon.mps, clock_now_ns());
+    presence_on_child(server);
     break;
   case SIGUSR1:
     set_mode(program, GS_MODE_ON);

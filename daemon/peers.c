@@ -38,6 +38,14 @@ static void *process_of(struct peer *peer) { return (char *)peer + 1; }
 
 static bool is_process(const void *watched) { return (uintptr_t)watched & 1; }
 
+/* It is not needed any more: what has been sent is read. */
+static void forget_look(struct peer *peer) {
+  if (!peer->look.attach)
+    return;
+  presence_forget(peer);
+  peers_set_events(peer, EPOLLIN);
+}
+
 /* Whoever else has the socket can't send any more. What has been sent is still read: its end is found behind
  * that, as if the process had closed it. */
 static void end_with_process(struct peer *peer) {
@@ -46,6 +54,7 @@ static void end_with_process(struct peer *peer) {
   shutdown(peer->fd, SHUT_RD);
   if (peer->out || peer->reading.record)
     peers_hang_up(peer);
+  forget_look(peer);
 }
 
 /* Where there is no descriptor of the process, only the socket's end tells. */
@@ -139,6 +148,7 @@ bool peer_is_stopped(const struct peer *peer) {
 
 static void set_closed(struct peer *peer) {
   peer->closed = true;
+  presence_forget(peer);
   readers_leave(peer);
   list_remove(&peer->due_link);
   list_remove(&peer->link);
@@ -292,7 +302,7 @@ static bool receive(struct peer *peer) {
     daemon_on_bad_message(peer->server->daemon, peer, err);
   else
     daemon_on_message(peer->server->daemon, peer, &msg, now_ns);
-  return !peer->closed && !peer->out && !peer->reading.record;
+  return !peer->closed && !peer->out && !peer->reading.record && !peer->look.attach;
 }
 
 /* Of one that is sent many messages. */
@@ -319,7 +329,9 @@ void peers_on_event(void *watched, uint32_t events) {
     on_send_event(peer, events);
     return;
   }
-  for (int i = 0; i < READS_PER_TURN; i++)
+  if (peer->look.attach && events & (EPOLLHUP | EPOLLERR))
+    forget_look(peer);
+  for (int i = 0; i < READS_PER_TURN && !peer->look.attach; i++)
     if (!receive(peer))
       return;
 }

@@ -10,6 +10,7 @@
 #include "daemon.h"
 #include "metrics/exporter.h"
 #include "notify.h"
+#include "presence.h"
 
 struct server {
   struct daemon *daemon;
@@ -29,6 +30,7 @@ struct server {
   struct list due;          /* peers that must do something, the first one first */
   struct list readers;      /* of records */
   struct list users;
+  struct presence presence;
 };
 
 /* Listen on path, or on the socket that has been passed and has this path (-1: none). 0, or -errno after a

@@ -2,6 +2,7 @@
 #ifndef GS_USERS_H
 #define GS_USERS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -13,6 +14,7 @@ struct user {
   uint32_t connections;
   uint32_t clients; /* of these, registered */
   uint32_t readers; /* that read a record */
+  bool looked_for;  /* presence.c: one of its processes is being looked at */
 };
 
 /* Count a connection of this user. NULL: no memory. */

@@ -15,9 +15,11 @@
 
 static void reject(struct daemon *daemon, struct peer *peer, enum gs_reject_reason reason, uint64_t value,
                    const char *why) {
+  static const int errors[] = {
+      [GS_REJECT_VERSION] = -EPROTONOSUPPORT, [GS_REJECT_LIMIT] = -EUSERS, [GS_REJECT_DEVICE] = -EACCES};
   daemon->rejected_counts[reason]++;
   struct gs_msg msg = wire_msg(GS_REJECTED, 0);
-  msg.status = reason == GS_REJECT_VERSION ? -EPROTONOSUPPORT : -EUSERS;
+  msg.status = errors[reason];
   msg.registered.reason = reason;
   msg.registered.value = value;
   peer_send(peer, &msg);
@@ -180,11 +182,7 @@ static void join_gang(struct daemon *daemon, struct attachment *attachment, uint
   daemon_execute(&change, now_ns);
 }
 
-static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
-  if (msg->gpu >= GS_GPUS_PER_CLIENT || peer->attachments[msg->gpu]) {
-    peer_close(peer, "ATTACH of an impossible or attached GPU");
-    return;
-  }
+static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   struct attachment *attachment = malloc(sizeof *attachment);
   struct sched_gpu *gpu = attachment ? gpus_provide(daemon, msg, now_ns) : NULL;
   if (!gpu) {
@@ -209,6 +207,21 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
   apply_terms(attachment, now_ns);
   if (attachment->job.used_bytes)
     join_gang(daemon, attachment, now_ns);
+}
+
+void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
+                        enum presence_verdict verdict, uint64_t now_ns) {
+  if (verdict == PRESENCE_ADMITTED)
+    attach(daemon, peer, msg, now_ns);
+  else if (verdict == PRESENCE_REFUSED)
+    reject(daemon, peer, GS_REJECT_DEVICE, msg->gpu, "its process does not have the GPU's device open");
+}
+
+static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  if (msg->gpu >= GS_GPUS_PER_CLIENT || peer->attachments[msg->gpu])
+    peer_close(peer, "ATTACH of an impossible or attached GPU");
+  else
+    daemon_on_presence(daemon, peer, msg, peer_check_presence(peer, msg), now_ns);
 }
 
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
