@@ -4,13 +4,15 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -182,13 +184,22 @@ START_TEST(auto_is_off_where_there_are_none) {
 }
 END_TEST
 
-/* It is not root, and has no capabilities: it can't look at others. */
-static void be_somebody(void) {
+/* Not root. able: with what a service is given; else it can't look at others. */
+static void be_somebody(bool able_to_look) {
+  static const uint32_t kept = 1u << CAP_SYS_PTRACE | 1u << CAP_DAC_READ_SEARCH;
+  struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+  struct __user_cap_data_struct data[2] = {{.permitted = kept, .effective = kept, .inheritable = kept}};
+  prctl(PR_SET_KEEPCAPS, able_to_look, 0, 0, 0);
   ck_assert_int_eq(setgid(SOMEBODY), 0);
   ck_assert_int_eq(setuid(SOMEBODY), 0);
+  if (!able_to_look)
+    return;
+  ck_assert_int_eq(syscall(SYS_capset, &header, data), 0);
+  ck_assert_int_eq(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_SYS_PTRACE, 0, 0), 0);
+  ck_assert_int_eq(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_READ_SEARCH, 0, 0), 0);
 }
 
-static void start_as_somebody(const char *require) {
+static void start_as_somebody(const char *require, bool able_to_look) {
   pid_t child;
   daemon_start(it, (const char *const[]){"--require-device", require, NULL}); /* makes the folder */
   kill(it->pid, SIGTERM);
@@ -196,7 +207,7 @@ static void start_as_somebody(const char *require) {
   ck_assert_int_eq(chown(it->folder, SOMEBODY, SOMEBODY), 0);
   child = fork();
   if (child == 0) {
-    be_somebody();
+    be_somebody(able_to_look);
     execl(GS_DAEMON, "gpushare-daemon", "--socket", it->socket, "--config", it->config, "--log", "warn",
           "--require-device", require, NULL);
     _exit(127);
@@ -212,14 +223,14 @@ static void start_as_somebody(const char *require) {
 START_TEST(a_daemon_that_can_not_look_lets_in_or_refuses) {
   if (!able)
     return;
-  start_as_somebody("auto");
+  start_as_somebody("auto", false);
   ck_assert_uint_eq(try_as(0, NULL), 0);
   ck_assert_uint_eq(get_status(it, GS_STATUS_DAEMON).daemon.presence, GS_PRESENCE_BLIND);
   ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s status", it->socket, GS_CTL), 0);
   output_has("not of all programs it can be told whether they have their GPU open");
   kill(it->pid, SIGTERM);
   ck_assert_int_eq(daemon_wait(it), 0);
-  start_as_somebody("yes");
+  start_as_somebody("yes", false);
   ck_assert_uint_eq(try_as(0, open_device), GS_REJECT_DEVICE);
 }
 END_TEST
@@ -327,6 +338,26 @@ START_TEST(or_refused) {
 }
 END_TEST
 
+/* As systemd starts it: what the daemon is given it gives to that process alone. */
+START_TEST(a_service_gives_up_what_it_is_given) {
+  if (!able)
+    return;
+  start_as_somebody("yes", true);
+  pid_t waits = child_of(it->pid), looks;
+  ck_assert_uint_eq(try_as(0, open_device), 0);
+  ck_assert_uint_eq(try_as(0, NULL), GS_REJECT_DEVICE);
+  ck_assert_uint_eq(try_as(SOMEBODY - 1, open_device), 0);
+  ck_assert_int_eq(run_shell("grep -hE 'Cap(Inh|Prm|Eff|Amb)' /proc/%d/status | tr -d '\\n'", it->pid), 0);
+  output_has(
+      "CapInh:\t0000000000000000CapPrm:\t0000000000000000CapEff:\t0000000000000000CapAmb:\t0000000000000000");
+  looks = child_of(waits);
+  kill(looks, SIGKILL); /* the next one has it, too */
+  await_end(looks);
+  ck_assert_uint_eq(try_as(0, open_device), 0);
+  ck_assert_uint_eq(try_as(0, NULL), GS_REJECT_DEVICE);
+}
+END_TEST
+
 /* It has nothing of the daemon's, and no capability but those that it needs. */
 START_TEST(it_is_made_small) {
   if (!able)
@@ -360,6 +391,7 @@ int main(void) {
                                 who_is_not_looked_at_in_time_is_let_in,
                                 or_refused,
                                 it_is_made_small,
+                                a_service_gives_up_what_it_is_given,
                                 NULL};
   return suite_main("daemon_presence", tests, set_up, tear_down);
 }
