@@ -113,6 +113,18 @@ static const char *set_evict_after(struct config *config, const char *text) {
   return NULL;
 }
 
+static const char *set_require_device(struct config *config, const char *text) {
+  static const char *const names[] = {
+      [GS_REQUIRE_AUTO] = "auto", [GS_REQUIRE_YES] = "yes", [GS_REQUIRE_NO] = "no"};
+  for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+    if (strcmp(text, names[i]) != 0)
+      continue;
+    config->require_device = (enum gs_require)i;
+    return NULL;
+  }
+  return "is none of auto, yes, no";
+}
+
 static const char *set_max_weight(struct config *config, const char *text) {
   int64_t weight;
   if (parse_integer(text, GS_WEIGHT_DEFAULT, GS_WEIGHT_MAX, &weight) < 0)
@@ -206,6 +218,9 @@ const struct config_key config_keys[] = {
      .set = set_host_memory},
     {"learn", "yes|no", "expect of a program what its earlier runs took (policy srtf; default yes)",
      .set = set_learn},
+    {"require_device", "auto|yes|no",
+     "a GPU is for programs that have its device open (default auto: if that can be told)",
+     .set = set_require_device},
     {"max_clients_per_user", "N", "programs of one user at a time (default 2048)", .set = set_max_clients},
     {"max_weight", "N", "what programs may ask for themselves, from 100 (default 10000: any weight)",
      .set = set_max_weight},

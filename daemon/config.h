@@ -26,6 +26,7 @@ struct config {
   uint64_t host_memory_bytes;
   uint64_t max_clients_per_user;
   uint64_t evict_after; /* graces; 0: never */
+  enum gs_require require_device;
   struct terms_bounds bounds;
   bool learn;      /* from earlier runs */
   char state[256]; /* STATE_AUTO, STATE_OFF or a folder */

@@ -64,7 +64,8 @@ struct daemon {
   uint32_t client_count;
   uint32_t last_job_id;
   uint64_t registered_count; /* so far */
-  uint64_t rejected_counts[GS_REJECT_GPU + 1];
+  uint64_t rejected_counts[GS_REJECT_DEVICE + 1];
+  enum gs_presence presence; /* presence.c */
 };
 
 static inline struct daemon *daemon_of(const struct scheduler *scheduler) {
@@ -139,6 +140,10 @@ void daemon_end(struct daemon *daemon);
 
 /* A message, checked by wire_check, from a peer that is not closed. */
 void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns);
+
+/* What peer_check_presence has left open: it may attach so, or not. */
+void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct gs_msg *attach,
+                        enum presence_verdict verdict, uint64_t now_ns);
 
 /* A packet that wire_check refused with this error. */
 void daemon_on_bad_message(struct daemon *daemon, struct peer *peer, int error);

@@ -185,6 +185,7 @@ static void apply_config(struct program *program) {
   daemon_execute(&change, now_ns);
   gpus_settle(&program->daemon, now_ns);
   daemon_set_bounds(&program->daemon, &config->bounds, now_ns);
+  presence_set(&program->server, config->require_device);
   server_export(&program->server, config->metrics);
 }
 
@@ -198,7 +199,11 @@ static const char *environment_or(const char *name, const char *fallback) {
   return value ? value : fallback;
 }
 
-static const char *host_folder(void) { return environment_or("GPUSHARE_HOST_GPUS", HOST_GPUS_FOLDER); }
+static const char *host_folder(void) {
+  static char folder[300];
+  snprintf(folder, sizeof folder, "%s" HOST_GPUS_FOLDER, environment_or("GPUSHARE_HOST_ROOT", ""));
+  return folder;
+}
 
 static void take_cards(struct program *program, const struct cards *cards) {
   static const char *const sources[] = {
@@ -363,6 +368,7 @@ static void on_signal(struct server *server, const struct signalfd_siginfo *sign
   case SIGCHLD:
     mps_on_child(&program->daemon.mps, clock_now_ns());
     look_for_cards(program);
+    presence_on_child(server);
     break;
   case SIGUSR1:
     set_mode(program, GS_MODE_ON, sender_of(signal).text);

@@ -31,6 +31,19 @@ struct picture;
 struct server;
 struct record;
 
+/* May a process attach to a GPU (presence.h)? ASKED: it is being looked at. */
+enum presence_verdict { PRESENCE_ADMITTED, PRESENCE_REFUSED, PRESENCE_ASKED };
+
+/* An ATTACH that waits for that. */
+struct look {
+  struct gs_msg *attach; /* NULL: there is none */
+  struct list link;      /* those that wait, or are asked */
+  uint64_t id;           /* of the question; 0: not asked yet */
+  uint64_t until_ns;
+  uint64_t start_ticks;
+  uint32_t minor;
+};
+
 /* What a peer reads of a record. */
 struct reading {
   const struct record *record; /* NULL: it reads none */
@@ -71,6 +84,7 @@ struct peer {
   bool narrow;            /* its socket holds few */
   struct reading reading; /* readers.c */
   bool expelled;          /* closed, and not by the other end */
+  struct look look;       /* presence.c: until it is settled, nothing is received */
   /* wiring.c */
   enum peer_role role;
   uint32_t job_id;
@@ -125,6 +139,9 @@ bool peer_is_stopped(const struct peer *peer);
 
 /* May it change settings? (permission.h) */
 bool peer_may_change(const struct peer *peer);
+
+/* May it attach so? If it is looked at, daemon_on_presence will tell, and nothing is received until then. */
+enum presence_verdict peer_check_presence(struct peer *peer, const struct gs_msg *attach);
 
 /* It has said what it is. */
 void peer_settle(struct peer *peer, enum peer_role role);

@@ -81,6 +81,14 @@ static void *process_of(struct peer *peer) { return (char *)peer + 1; }
 
 static bool is_process(const void *watched) { return (uintptr_t)watched & 1; }
 
+/* It is not needed any more: what has been sent is read. */
+static void forget_look(struct peer *peer) {
+  if (!peer->look.attach)
+    return;
+  presence_forget(peer);
+  peers_set_events(peer, EPOLLIN);
+}
+
 /* Whoever else has the socket can't send any more. What has been sent is still read: its end is found behind
  * that, as if the process had closed it. */
 static void end_with_process(struct peer *peer) {
@@ -89,6 +97,7 @@ static void end_with_process(struct peer *peer) {
   shutdown(peer->fd, SHUT_RD);
   if (peer->out || peer->reading.record)
     peers_hang_up(peer);
+  forget_look(peer);
 }
 
 /* Where there is no descriptor of the process, only the socket's end tells. */
@@ -206,6 +215,7 @@ void peer_read_name(pid_t pid, char name[GS_NAME_SIZE]) {
 
 static void set_closed(struct peer *peer) {
   peer->closed = true;
+  presence_forget(peer);
   readers_leave(peer);
   pictures_leave(peer);
   list_remove(&peer->due_link);
@@ -351,7 +361,7 @@ static bool within_rate(struct peer *peer, uint64_t now_ns) {
 
 /* It is sent many messages, or waits for them: nothing is received. */
 static bool is_busy(const struct peer *peer) {
-  return peer->closed || peer->asks || peer->out || peer->reading.record;
+  return peer->closed || peer->asks || peer->out || peer->reading.record || peer->look.attach;
 }
 
 /* One message. False: no more for now. */
@@ -435,6 +445,8 @@ static void serve(struct peer *peer, uint64_t until_ns) {
   uint32_t events = peer->ready_events;
   list_remove(&peer->ready_link);
   peer->ready_events = 0;
+  if (events & (EPOLLHUP | EPOLLERR))
+    forget_look(peer);
   if (peer->closed)
     bury(peer, clock_now_ns());
   else if (wrong)

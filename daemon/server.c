@@ -79,6 +79,7 @@ int server_open(struct server *server, struct daemon *daemon, const char *path, 
   int err = open_descriptors(server, signals);
   if (err == 0)
     err = watch(server, server->listen_fd, &server->listen_fd);
+  presence_open(server);
   if (err < 0) {
     log_error("can't set up the event loop: %s", strerror(-err));
     server_close(server);
@@ -109,6 +110,7 @@ void server_close(struct server *server) {
   close_descriptor(&server->listen_fd);
   close_exporter(server);
   peers_close_all(server);
+  presence_close(server);
   users_end(&server->users);
   close_descriptor(&server->signal_fd);
   close_descriptor(&server->timer_fd);
@@ -149,6 +151,7 @@ static uint64_t next_deadline_ns(const struct server *server) {
   next_ns = min_ns(next_ns, server->notify->next_ns);
   next_ns = min_ns(next_ns, log_for_deadline_ns());
   next_ns = min_ns(next_ns, pictures_deadline_ns(server));
+  next_ns = min_ns(next_ns, presence_deadline_ns(server));
   if (server->exporter)
     next_ns = min_ns(next_ns, exporter_deadline_ns(server->exporter));
   return server->accept_ns ? min_ns(next_ns, server->accept_ns) : next_ns;
@@ -176,6 +179,7 @@ static void on_timer(struct server *server) {
 static void do_what_is_due(struct server *server, uint64_t now_ns) {
   daemon_on_time(server->daemon, now_ns);
   peers_on_time(server, now_ns);
+  presence_on_time(server, now_ns);
   if (server->accept_ns && now_ns >= server->accept_ns)
     set_accepting(server, true, now_ns);
   if (server->exporter && now_ns >= exporter_deadline_ns(server->exporter))
@@ -207,6 +211,8 @@ static void handle(struct server *server, const struct epoll_event *event) {
     read_signals(server);
   else if (event->data.ptr == &server->exporter)
     run_exporter(server);
+  else if (event->data.ptr == &server->presence)
+    presence_on_event(server);
   else
     peers_on_event(event->data.ptr, event->events);
 }

@@ -11,6 +11,7 @@
 #include "daemon.h"
 #include "metrics/exporter.h"
 #include "notify.h"
+#include "presence.h"
 
 struct server {
   struct daemon *daemon;
@@ -36,6 +37,7 @@ struct server {
   struct list asking, answering; /* peers that wait for a picture: for the next one, for that being made */
   uint64_t picture_next_ns;      /* when one may be begun */
   uint64_t picture_cost_ns;      /* of that being made, so far */
+  struct presence presence;
 };
 
 /* Listen on path, or on the socket that has been passed and has this path (-1: none). 0, or -errno after a

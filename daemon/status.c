@@ -39,6 +39,7 @@ static struct gs_msg describe_daemon(const struct daemon *daemon, uint64_t now_n
   msg.daemon.mps = daemon_mps_state(daemon);
   msg.daemon.mps_programs = daemon->spatial.programs;
   msg.daemon.mps_uid = daemon->spatial.uid;
+  msg.daemon.presence = daemon->presence;
   strncpy(msg.daemon.release, GPUSHARE_VERSION, sizeof msg.daemon.release - 1);
   return msg;
 }

@@ -47,6 +47,7 @@ struct user {
   struct users *users;
   uid_t uid;
   uint64_t used[USER_RESOURCES];
+  bool looked_for; /* presence.c: one of its processes is being looked at */
   struct {
     const void *picture; /* NULL: none */
     uint32_t readers;

@@ -25,9 +25,11 @@ static const struct user_cost attachment_cost = {
 
 static void reject(struct daemon *daemon, struct peer *peer, enum gs_reject_reason reason, uint64_t value,
                    const char *why) {
+  static const int errors[] = {
+      [GS_REJECT_VERSION] = -EPROTONOSUPPORT, [GS_REJECT_LIMIT] = -EUSERS, [GS_REJECT_DEVICE] = -EACCES};
   daemon->rejected_counts[reason]++;
   struct gs_msg msg = wire_msg(GS_REJECTED, 0);
-  msg.status = reason == GS_REJECT_VERSION ? -EPROTONOSUPPORT : -EUSERS;
+  msg.status = errors[reason];
   msg.registered.reason = reason;
   msg.registered.value = value;
   peer_send(peer, &msg);
@@ -218,11 +220,7 @@ static void refuse_gpu(struct daemon *daemon, struct peer *peer, const struct gs
   peer_send(peer, &answer);
 }
 
-static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
-  if (msg->gpu >= GS_GPUS_PER_CLIENT || peer->attachments[msg->gpu]) {
-    peer_close(peer, "ATTACH of an impossible or attached GPU");
-    return;
-  }
+static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   uint64_t retry_ns = 0;
   if (user_charge_all(peer->user, &attachment_cost) < 0) {
     reject(daemon, peer, GS_REJECT_LIMIT, user_share(peer->user, USER_ATTACHMENTS),
@@ -262,6 +260,21 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
   apply_terms(attachment, now_ns);
   if (attachment->job.used_bytes)
     join_gang(daemon, attachment, now_ns);
+}
+
+void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
+                        enum presence_verdict verdict, uint64_t now_ns) {
+  if (verdict == PRESENCE_ADMITTED)
+    attach(daemon, peer, msg, now_ns);
+  else if (verdict == PRESENCE_REFUSED)
+    reject(daemon, peer, GS_REJECT_DEVICE, msg->gpu, "its process does not have the GPU's device open");
+}
+
+static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  if (msg->gpu >= GS_GPUS_PER_CLIENT || peer->attachments[msg->gpu])
+    peer_close(peer, "ATTACH of an impossible or attached GPU");
+  else
+    daemon_on_presence(daemon, peer, msg, peer_check_presence(peer, msg), now_ns);
 }
 
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }

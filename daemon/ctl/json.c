@@ -20,6 +20,12 @@ static void put_mps(json_t *object, const struct gs_msg *msg) {
                                                : json_null());
 }
 
+static const char *presence_name(unsigned presence) {
+  static const char *const names[] = {
+      [GS_PRESENCE_OFF] = "off", [GS_PRESENCE_ON] = "on", [GS_PRESENCE_BLIND] = "blind"};
+  return presence < sizeof names / sizeof *names ? names[presence] : "unknown";
+}
+
 static json_t *daemon_json(const struct gs_msg *msg) {
   json_t *object = json_object();
   json_put_text(object, "release", msg->daemon.release);
@@ -30,6 +36,7 @@ static json_t *daemon_json(const struct gs_msg *msg) {
   json_put_number(object, "host_memory_bytes", msg->daemon.host_memory_bytes);
   json_put_number(object, "jobs", msg->daemon.jobs);
   put_mps(object, msg);
+  json_put_text(object, "presence", presence_name(msg->daemon.presence));
   return object;
 }
 

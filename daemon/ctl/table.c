@@ -40,6 +40,9 @@ static void show_daemon(const struct gs_msg *msg) {
          msg->daemon.pid, seconds(msg->daemon.uptime_ns), msg->daemon.jobs, msg->daemon.jobs == 1 ? "" : "s",
          words_bytes(msg->daemon.host_memory_bytes, host), seconds(msg->daemon.grace_ns));
   show_mps(msg);
+  if (msg->daemon.presence == GS_PRESENCE_BLIND)
+    printf(
+        "not of all programs it can be told whether they have their GPU open (the daemon's log tells why)\n");
   if (msg->daemon.gpus == 0)
     printf("no program has used a GPU yet; the quantum will be %s\n",
            tq_text(msg->daemon.default_tq_ns, msg->daemon.default_tq_ns == 0, tq));

@@ -29,6 +29,7 @@ static void put_rejected(const struct scene *scene) {
   exposition_put_with(scene->exposition, "reason", "limit", daemon->rejected_counts[GS_REJECT_LIMIT]);
   exposition_put_with(scene->exposition, "reason", "version", daemon->rejected_counts[GS_REJECT_VERSION]);
   exposition_put_with(scene->exposition, "reason", "gpu", daemon->rejected_counts[GS_REJECT_GPU]);
+  exposition_put_with(scene->exposition, "reason", "device", daemon->rejected_counts[GS_REJECT_DEVICE]);
 }
 
 static uint64_t host_capacity(const struct scene *scene) {

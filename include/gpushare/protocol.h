@@ -312,6 +312,20 @@ enum gs_spatial_verdict {
   GS_SPATIAL_APART = 6,      /* the program is in other namespaces of the kernel than the daemon */
 };
 
+/* Whether only processes that have a GPU's device file open may attach to it. */
+enum gs_require {
+  GS_REQUIRE_AUTO = 0, /* where that can be told */
+  GS_REQUIRE_YES = 1,
+  GS_REQUIRE_NO = 2,
+};
+
+/* What STATUS_DAEMON says of it. */
+enum gs_presence {
+  GS_PRESENCE_OFF = 0, /* nobody looks: the setting says so, or the host has no such files */
+  GS_PRESENCE_ON = 1,
+  GS_PRESENCE_BLIND = 2, /* of some process it could not be told: the daemon's log says why */
+};
+
 /* What STATUS_DAEMON says of it. */
 enum gs_mps_state {
   GS_MPS_OFF = 0, /* no GPU has the setting */
@@ -347,6 +361,7 @@ enum gs_reject_reason {
   GS_REJECT_LIMIT = 2,   /* too many clients of this user; value: the limit */
   GS_REJECT_GPU = 3, /* of an ATTACH, with its gpu: the host has no such GPU; value: ns until it may be asked
                         for again. The connection goes on without it (to an older library it is over) */
+  GS_REJECT_DEVICE = 4, /* the process does not have the GPU (gpu: the client's index) open */
 };
 
 /* flags of ATTACH */
@@ -530,6 +545,7 @@ struct gs_msg {
       uint32_t mps;          /* enum gs_mps_state */
       uint32_t mps_programs; /* that use it */
       uint32_t mps_uid;      /* theirs, if there are any */
+      uint32_t presence;     /* enum gs_presence */
     } daemon;
     struct { /* STATUS_GPU; gpu: its number. In this order */
       uint8_t uuid[GS_UUID_SIZE];

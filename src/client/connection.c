@@ -46,6 +46,7 @@ struct client client = {
 /* Of the connection thread alone. */
 static uint64_t retry_at_ns;
 static bool evicted;             /* until then it waits, and does not run unshared */
+static bool refused;             /* as it has not the GPU open, in the daemon's eyes; said in the log */
 static uint64_t away_since_ns;   /* the daemon; 0: not looked for yet */
 static uint64_t handshake_by_ns; /* 0: nothing outstanding */
 
@@ -321,7 +322,7 @@ static void send_command(void) {
 
 static void on_registered(const struct gs_msg *msg) {
   lock_take(&client.lock);
-  if (client.alone)
+  if (client.alone && !refused)
     log_warn("the daemon is there: sharing");
   client.registered = true;
   client.job = msg->registered.job;
@@ -370,9 +371,24 @@ static bool is_asked_again(struct gpu *gpu, uint64_t now_ns) {
   return true;
 }
 
+/* It is asked again, as that may have been while it could not tell; but said only once. */
+static void on_refused(uint32_t gpu) {
+  if (!refused)
+    log_warn("GPU %u: the daemon does not find its device among the open files of this process: %s", gpu,
+             without_daemon());
+  lock_take(&client.lock);
+  refused = true;
+  disconnect(NULL, RETRY_REFUSED_NS);
+  lock_release(&client.lock);
+}
+
 static void on_rejected(const struct gs_msg *msg) {
   if (msg->registered.reason == GS_REJECT_VERSION) {
     on_other_version(msg->registered.value);
+    return;
+  }
+  if (msg->registered.reason == GS_REJECT_DEVICE) {
+    on_refused(msg->gpu);
     return;
   }
   log_warn("the daemon has no room for another client of this user (limit %lu): %s", msg->registered.value,
@@ -649,5 +665,5 @@ void client_fork_child(void) {
   if (client_is_stray())
     mark_process();
   retry_at_ns = handshake_by_ns = away_since_ns = 0;
-  evicted = false;
+  evicted = refused = false;
 }

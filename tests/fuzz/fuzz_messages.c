@@ -120,6 +120,11 @@ struct origin peer_find_origin(const struct peer *peer) {
   return (struct origin){.kind = (enum gs_origin)(peer->job_id % (GS_ORIGIN_POD + 1)), .name = "of a test"};
 }
 
+enum presence_verdict peer_check_presence(struct peer *peer, const struct gs_msg *attach) {
+  (void)peer;
+  return attach->attach.total_bytes % 64 == 63 ? PRESENCE_REFUSED : PRESENCE_ADMITTED;
+}
+
 bool peer_may_change(const struct peer *peer) {
   (void)peer;
   return world.permitted;

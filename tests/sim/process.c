@@ -1,6 +1,7 @@
 /* process.c - cuInit's part: read the card, join the shared state, and notice forks. */
 #include "process.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -88,6 +89,14 @@ static CUresult join(void) {
   return result == CUDA_SUCCESS ? mps_join(sim.slot) : result;
 }
 
+/* As the real one does in cuInit, for all GPUs: the device's file stays open as long as the process is there.
+ */
+static void open_device(void) {
+  const char *path = getenv("GPUSHARE_SIM_DEVICE");
+  if (path && open(path, O_RDWR | O_CLOEXEC) < 0)
+    perror(path);
+}
+
 static CUresult init_once(void) {
   CUresult result = join();
   if (result != CUDA_SUCCESS)
@@ -98,6 +107,7 @@ static CUresult init_once(void) {
   devices_init();
   if (!mark_process())
     return CUDA_ERROR_OUT_OF_MEMORY;
+  open_device();
   atomic_store(&sim.ready, 1);
   return CUDA_SUCCESS;
 }

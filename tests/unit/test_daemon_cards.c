@@ -212,12 +212,12 @@ START_TEST(the_kernel_module_tells_without_it) {
   char folder[] = "/tmp/gpushare-host-XXXXXX";
   ck_assert_ptr_nonnull(mkdtemp(folder));
   ck_assert_int_eq(
-      run_shell("cd %s && mkdir 0000:02:00.0 0000:01:00.0 && "
+      run_shell("mkdir -p %s/proc/driver/nvidia/gpus && cd $_ && mkdir 0000:02:00.0 0000:01:00.0 && "
                 "echo 'GPU UUID: " CARD(0) "' >0000:02:00.0/information && "
                                            "echo 'GPU UUID: " CARD(1) "' >0000:01:00.0/information",
                 folder),
       0);
-  setenv("GPUSHARE_HOST_GPUS", folder, 1);
+  setenv("GPUSHARE_HOST_ROOT", folder, 1);
   start("do=fail");
   show_status();
   output_has("\nGPU 0  " CARD(1));
@@ -226,7 +226,7 @@ START_TEST(the_kernel_module_tells_without_it) {
   ck_assert_uint_eq(attach(fd, 0, 9, 16 * GIB).registered.reason, GS_REJECT_GPU);
   ck_assert_uint_eq(attach(fd, 0, 1, 16 * GIB).attached.capacity_bytes, 16 * GIB);
   run_shell("rm -r %s", folder);
-  unsetenv("GPUSHARE_HOST_GPUS");
+  unsetenv("GPUSHARE_HOST_ROOT");
 }
 END_TEST
 

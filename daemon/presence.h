@@ -1,0 +1,39 @@
+/*
+ * presence.h - who may attach to a GPU: processes that have its device file open. Looks are asked for
+ * (lookout.h), and a peer that waits for one is not read from; never more than one per user at a time, so
+ * that one user's don't keep others waiting.
+ */
+#ifndef GS_PRESENCE_H
+#define GS_PRESENCE_H
+
+#include "gpushare/protocol.h"
+#include "lookout.h"
+#include "peer.h"
+
+struct presence {
+  enum gs_require require;
+  uint32_t major;     /* of the devices; 0: the host has none */
+  bool blind, slow;   /* it could not tell of some process, and has said so */
+  uint64_t start_ns;  /* the lookout is started again then; 0: it is there, or not needed yet */
+  uint64_t questions; /* so far */
+  struct lookout lookout;
+  struct list waiting, asked; /* looks; asked ones in the order of until_ns */
+};
+
+struct server;
+
+void presence_open(struct server *server);
+void presence_set(struct server *server, enum gs_require require);
+void presence_close(struct server *server);
+
+/* epoll says that the lookout has answered; a child has ended. */
+void presence_on_event(struct server *server);
+void presence_on_child(struct server *server);
+
+uint64_t presence_deadline_ns(const struct server *server);
+void presence_on_time(struct server *server, uint64_t now_ns);
+
+/* The peer waits for a look no more. */
+void presence_forget(struct peer *peer);
+
+#endif
