@@ -48,7 +48,12 @@ int ask_connect(const char *path, int *fd) {
   return show(ask_try_connect(path, fd, &error), &error);
 }
 
-static int refuse_version(const struct gs_msg *msg, struct ask_error *error) {
+static int rejected(const struct gs_msg *msg, struct ask_error *error) {
+  if (msg->registered.reason == GS_REJECT_LIMIT)
+    return complain(
+        error, CTL_REFUSED,
+        "the daemon has no room for another connection of this user (limit %lu): end some of them",
+        (unsigned long)msg->registered.value);
   return complain(error, CTL_REFUSED,
                   "the daemon speaks protocol %lu, this program %u: install the same version",
                   (unsigned long)msg->registered.value, GS_PROTOCOL_VERSION);
@@ -89,7 +94,7 @@ static int take(int fd, struct gs_msg *msg, struct ask_error *error) {
   if (err < 0)
     return complain(error, CTL_NO_DAEMON, GONE);
   make_printable(msg);
-  return msg->type == GS_REJECTED ? refuse_version(msg, error) : CTL_OK;
+  return msg->type == GS_REJECTED ? rejected(msg, error) : CTL_OK;
 }
 
 int ask_silence(struct ask_error *error) {

@@ -2,8 +2,10 @@
 #include "metrics/exporter.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -14,15 +16,24 @@
 #include "metrics/microhttpd.h"
 
 #define CONNECTIONS_MAX 16u
+#define CONNECTIONS_MORE 8u /* that come while others are closed for them */
+#define GUESTS_MAX (CONNECTIONS_MAX + CONNECTIONS_MORE)
 #define CONNECTION_BYTES ((size_t)16 << 10) /* for a request, and the head of its answer */
 #define PATIENCE_NS (10 * NS_PER_S)         /* with a connection, from its first to its last byte */
 #define FRESH_NS (NS_PER_S / 5)             /* a text is given to all who ask within that time */
 
 static const struct microhttpd *library; /* once there has been an exporter */
 
+/* Whose connections count together: an address of IPv4, a network of IPv6 (whoever has one address has all of
+ * it), or, on a socket file, a user. */
+struct origin_key {
+  uint8_t bytes[8];
+};
+
 struct guest {
   int fd; /* -1: none */
-  uint64_t due_ns;
+  uint64_t due_ns, since_ns;
+  struct origin_key origin;
 };
 
 struct page {
@@ -38,7 +49,7 @@ struct exporter {
   struct stat identity; /* of the socket file */
   uint64_t next_ns;
   bool again; /* a connection has ended: only when it is run the next time libmicrohttpd accepts others */
-  struct guest guests[CONNECTIONS_MAX];
+  struct guest guests[GUESTS_MAX];
   struct page pages[DIALECTS];
 };
 
@@ -118,6 +129,57 @@ static enum MHD_Result answer(void *context, struct MHD_Connection *connection, 
 
 /* ---- connections ---- */
 
+static struct origin_key find_origin(int fd) {
+  struct origin_key key = {0};
+  struct ucred credentials;
+  struct sockaddr_storage address = {0};
+  socklen_t size = sizeof address, credentials_size = sizeof credentials;
+  if (getpeername(fd, (struct sockaddr *)&address, &size) < 0)
+    return key;
+  if (address.ss_family == AF_INET)
+    memcpy(key.bytes, &((const struct sockaddr_in *)&address)->sin_addr, 4);
+  else if (address.ss_family == AF_INET6)
+    memcpy(key.bytes, &((const struct sockaddr_in6 *)&address)->sin6_addr, sizeof key.bytes);
+  else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &credentials_size) == 0)
+    memcpy(key.bytes, &credentials.uid, sizeof credentials.uid);
+  return key;
+}
+
+static bool stays(const struct guest *guest) { return guest->fd >= 0 && guest->due_ns != EXPORTER_NEVER; }
+
+static unsigned count_of_origin(const struct exporter *exporter, const struct origin_key *origin) {
+  unsigned count = 0;
+  for (unsigned i = 0; i < GUESTS_MAX; i++)
+    count += stays(&exporter->guests[i]) && memcmp(&exporter->guests[i].origin, origin, sizeof *origin) == 0;
+  return count;
+}
+
+/* libmicrohttpd sees it, and closes the connection. */
+static void expire(struct guest *guest) {
+  log_for(LOG_NOBODY, LOG_LEVEL_DEBUG, "metrics: a reader is too slow");
+  shutdown(guest->fd, SHUT_RDWR);
+  guest->due_ns = EXPORTER_NEVER;
+}
+
+/* All places are taken: of those who have the most, the oldest one goes. So whoever is slow keeps out nobody.
+ */
+static void make_place(struct exporter *exporter) {
+  struct guest *oldest = NULL;
+  unsigned most = 0, count = 0;
+  for (struct guest *guest = exporter->guests; guest < exporter->guests + GUESTS_MAX; guest++) {
+    if (!stays(guest))
+      continue;
+    unsigned of_origin = count_of_origin(exporter, &guest->origin);
+    count++;
+    if (of_origin > most || (of_origin == most && guest->since_ns < oldest->since_ns)) {
+      most = of_origin;
+      oldest = guest;
+    }
+  }
+  if (count > CONNECTIONS_MAX)
+    expire(oldest);
+}
+
 /* For libmicrohttpd: a connection begins or ends. */
 static void on_connection(void *context, struct MHD_Connection *connection, void **data,
                           enum MHD_ConnectionNotificationCode what) {
@@ -129,20 +191,16 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
     exporter->again = true;
     return;
   }
-  for (guest = exporter->guests; guest < exporter->guests + CONNECTIONS_MAX && guest->fd >= 0; guest++)
+  for (guest = exporter->guests; guest < exporter->guests + GUESTS_MAX && guest->fd >= 0; guest++)
     ;
-  if (guest == exporter->guests + CONNECTIONS_MAX)
+  if (guest == exporter->guests + GUESTS_MAX)
     return;
   guest->fd = library->get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-  guest->due_ns = clock_now_ns() + PATIENCE_NS;
+  guest->since_ns = clock_now_ns();
+  guest->due_ns = guest->since_ns + PATIENCE_NS;
+  guest->origin = find_origin(guest->fd);
   *data = guest;
-}
-
-/* libmicrohttpd sees it, and closes the connection. */
-static void expire(struct guest *guest) {
-  log_for(LOG_NOBODY, LOG_LEVEL_DEBUG, "metrics: a reader is too slow");
-  shutdown(guest->fd, SHUT_RDWR);
-  guest->due_ns = EXPORTER_NEVER;
+  make_place(exporter);
 }
 
 /* ---- from the beginning to the end ---- */
@@ -160,7 +218,7 @@ static int open_listener(struct exporter *exporter) {
 static void start(struct exporter *exporter, int fd) {
   exporter->http = library->start_daemon(
       MHD_USE_EPOLL, 0, NULL, NULL, answer, exporter, MHD_OPTION_LISTEN_SOCKET, fd,
-      MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_BYTES,
+      MHD_OPTION_CONNECTION_LIMIT, GUESTS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_BYTES,
       MHD_OPTION_NOTIFY_CONNECTION, on_connection, exporter, MHD_OPTION_END);
 }
 
@@ -176,7 +234,7 @@ struct exporter *exporter_open(const struct daemon *daemon, const char *address)
   exporter->daemon = daemon;
   exporter->next_ns = EXPORTER_NEVER;
   strncpy(exporter->text, address, sizeof exporter->text - 1);
-  for (unsigned i = 0; i < CONNECTIONS_MAX; i++)
+  for (unsigned i = 0; i < GUESTS_MAX; i++)
     exporter->guests[i].fd = -1;
   if (!library)
     library = microhttpd_load();
@@ -212,7 +270,7 @@ int exporter_fd(const struct exporter *exporter) {
 
 uint64_t exporter_deadline_ns(const struct exporter *exporter) {
   uint64_t next_ns = exporter->next_ns;
-  for (unsigned i = 0; i < CONNECTIONS_MAX; i++)
+  for (unsigned i = 0; i < GUESTS_MAX; i++)
     if (exporter->guests[i].fd >= 0 && exporter->guests[i].due_ns < next_ns)
       next_ns = exporter->guests[i].due_ns;
   return next_ns;
@@ -220,7 +278,7 @@ uint64_t exporter_deadline_ns(const struct exporter *exporter) {
 
 void exporter_run(struct exporter *exporter, uint64_t now_ns) {
   MHD_UNSIGNED_LONG_LONG wait_ms;
-  for (unsigned i = 0; i < CONNECTIONS_MAX; i++)
+  for (unsigned i = 0; i < GUESTS_MAX; i++)
     if (exporter->guests[i].fd >= 0 && now_ns >= exporter->guests[i].due_ns)
       expire(&exporter->guests[i]);
   exporter->again = false;

@@ -47,7 +47,9 @@ static void refuse(struct daemon_link *link) {
 /* ---- answers ---- */
 
 static void take_answer(struct daemon_link *link, const struct gs_msg *msg) {
-  if (msg->type == GS_REJECTED) {
+  if (msg->type == GS_REJECTED && msg->registered.reason == GS_REJECT_LIMIT) {
+    disconnect(link); /* it has no room for now */
+  } else if (msg->type == GS_REJECTED) {
     refuse(link);
   } else if (msg->type == GS_STATUS_END) {
     link->asked = link->refused = false;

@@ -232,6 +232,18 @@ static void check(void) {
 
 /* ---- one input ---- */
 
+/* A status is made all the time, in the smallest slices: jobs come and go meanwhile. */
+static void go_on_with_status(void) {
+  size_t count;
+  if (!status_go_on(&world.daemon, world.now_ns, 0))
+    return;
+  struct gs_msg *msgs = status_take(&world.daemon, &count);
+  require(!msgs || (count >= 2 && msgs[0].type == GS_STATUS_DAEMON && msgs[count - 1].type == GS_STATUS_END),
+          "a status without a beginning, or an end");
+  free(msgs);
+  status_begin(&world.daemon, world.now_ns);
+}
+
 static void begin(void) {
   memset(&world, 0, sizeof world);
   world.now_ns = NS_PER_S;
@@ -281,6 +293,7 @@ static void play(const uint8_t record[RECORD]) {
   world.permitted = record[0] & 64;
   if (!world.connected[i])
     connect_peer(i);
+  go_on_with_status();
   deliver(i, &msg);
   if (record[0] & 128)
     world.peers[i].closed = true;

@@ -159,22 +159,54 @@ class Requests(Case):
         while guest.recv(65536):
             pass
 
-    def test_who_is_slow_is_bounded_and_disturbs_nobody(self):
-        """All connections are taken by those who say little or nothing: they are closed, and others have their turn."""
-        scene = self.scene()
-        guests = [self.connect(scene) for _ in range(CONNECTIONS_MAX + 4)]
-        for guest in guests:
-            self.addCleanup(guest.close)
+    def slow(self, scene, count):
+        """Connections that say little or nothing."""
+        guests = [self.connect(scene) for _ in range(count)]
         for i, guest in enumerate(guests):
+            self.addCleanup(guest.close)
             guest.sendall(b"GET /metrics HTTP/1.1\r\n"[:i])
-        with self.assertRaises(TimeoutError):
-            ask(scene.address, timeout=0.5)
+        return guests
+
+    def is_open(self, guest):
+        guest.setblocking(False)
+        try:
+            return guest.recv(1) != b""
+        except BlockingIOError:
+            return True
+        except ConnectionError:
+            return False
+        finally:
+            guest.settimeout(PATIENCE_S)
+
+    def test_who_is_slow_keeps_out_nobody(self):
+        """All places are taken: the oldest ones make way, and each is closed in the end."""
+        scene = self.scene()
+        guests = self.slow(scene, 3 * CONNECTIONS_MAX)
+        families = exposition.read(ask(scene.address)[2])
+        self.drain(guests[0])
+        self.assertTrue(self.is_open(guests[-1]))
         self.assertIsNotNone(scene.status())
-        for guest in guests[:CONNECTIONS_MAX]:
+        for guest in guests:
             self.drain(guest)
         families = exposition.read(ask(scene.address)[2])
         self.assertLess(value(families, "process_cpu_seconds_total"), 2)
 
+    @unittest.skipUnless(os.geteuid() == 0, "only root can be two users")
+    def test_another_user_makes_way_first(self):
+        scene = self.scene()
+        os.chmod(scene.folder, 0o755)
+        guest = self.slow(scene, 1)[0]
+        guest.sendall(b"GET /metrics HTTP/1.1\r\n")
+        flood = "import os, socket, sys\nos.setresuid(54321, 54321, 54321)\nguests = []\n" \
+            "for _ in range(int(sys.argv[2])):\n    guests.append(socket.socket(socket.AF_UNIX))\n" \
+            "    guests[-1].connect(sys.argv[1])\nprint(flush=True)\nsys.stdin.read()\n"
+        with subprocess.Popen([sys.executable, "-c", flood, scene.address[len("unix:"):], str(3 * CONNECTIONS_MAX)],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+            other.stdout.readline()
+            self.assertEqual(ask(scene.address)[0], 200)
+            guest.sendall(b"Host: x\r\n\r\n")
+            self.assertIn(b" 200 OK", guest.recv(4096))
+            other.stdin.close()
 
 class Addresses(Case):
     def reload(self, scene, address):
