@@ -152,8 +152,7 @@ static void set_environment(const struct mps *mps) {
   setenv("CUDA_MPS_LOG_DIRECTORY", path, 1);
 }
 
-/* In the child. It is killed, not asked to end, when the daemon dies: so its servers are not told to end, and
- * who has one may go on. */
+/* In the child. It is killed when the daemon dies: nobody would know who uses it any more. */
 static _Noreturn void become(const struct mps *mps, char *const arguments[], int input, int output,
                              pid_t daemon) {
   sigset_t none;

@@ -4,8 +4,8 @@
  * started again when it ends, stopped with the daemon. Changes nothing of the GPUs, so neither their compute
  * mode.
  *
- * The kernel kills it when the daemon dies. Its servers, one per user, are its own: what becomes of them and
- * of their programs is NVIDIA's matter.
+ * The kernel kills it when the daemon dies, and then its servers, one per user, end as well, and what their
+ * programs submit fails (driver 580). So a package's upgrade does not restart a daemon whose MPS is in use.
  *
  * Not thread-safe. SIGCHLD is blocked, and its coming told by mps_on_child().
  */

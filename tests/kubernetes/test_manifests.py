@@ -156,10 +156,12 @@ class DaemonSet(unittest.TestCase):
     def test_the_daemon_takes_its_configuration(self):
         documents = kustomize.render(FOLDER / "base")
         arguments = container_of(documents, "daemon")["args"]
-        self.assertEqual(arguments[::2], ["--config", "--socket"])
+        self.assertEqual(arguments[::2], ["--config", "--socket", "--state"])
+        self.assert_mounted(FOLDER / "base", arguments[5])
         self.assertEqual(arguments[1], "/etc/gpushare/" + next(iter(find(documents, "ConfigMap")["data"])))
         with tempfile.TemporaryDirectory() as folder:
-            command = [DAEMON, "--config", FOLDER / "base/gpushare.conf", "--socket", f"{folder}/daemon.sock"]
+            command = [DAEMON, "--config", FOLDER / "base/gpushare.conf", "--socket", f"{folder}/daemon.sock",
+                       "--state", f"{folder}/state"]
             daemon = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
             lines = iter(daemon.stderr.readline, "")
             self.assertTrue(any("listening" in line for line in lines), "it has ended")

@@ -79,6 +79,17 @@ class Installed(unittest.TestCase):
         self.assertIn("not permitted", as_nobody("gpusharectl", "set-tq", "7", code=1))
         run("gpusharectl", "set-tq", "7")
         run("setpriv", "--reuid=nobody", "--regid=gpushare", "--clear-groups", "gpusharectl", "set-tq", "8")
+        run("gpusharectl", "set-tq", "20")
+
+    def test_what_is_set_outlives_it(self):
+        run("gpusharectl", "set-tq", "9")
+        run("systemctl", "restart", UNIT)
+        self.assertEqual(status()["daemon"]["default_tq_ns"], 9 * 10**9)
+        os.kill(int(shown("MainPID")), signal.SIGKILL)
+        await_that(lambda: shown("NRestarts") == "1" and shown("ActiveState") == "active", "another daemon")
+        self.assertEqual(status()["daemon"]["default_tq_ns"], 9 * 10**9)
+        self.assertEqual(os.stat("/var/lib/gpushare/state").st_mode & 0o777, 0o600)
+        run("gpusharectl", "set-tq", "20")
 
     def test_the_library_is_found_by_its_name(self):
         self.assertEqual(run("/bin/true", LD_PRELOAD="libunified.so"), "")
@@ -186,6 +197,7 @@ class Removed(unittest.TestCase):
         self.assertFalse(os.path.exists("/run/gpushare/daemon.sock"))
         run("dpkg", "--purge", "gpushare")
         self.assertFalse(os.path.exists("/etc/gpushare"))
+        self.assertFalse(os.path.exists("/var/lib/gpushare"))
 
 
 if __name__ == "__main__":

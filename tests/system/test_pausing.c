@@ -86,3 +86,45 @@ TEST(a_paused_program_can_be_killed) {
   finish(other);
   scene_end(&scene);
 }
+
+static uint32_t number_of(const struct process *job) {
+  struct scene_status status;
+  CHECK(scene_ask_status(&scene, &status) == 0 && scene_job_of(&status, job->pid));
+  return scene_job_of(&status, job->pid)->job_status.job;
+}
+
+/* A program that is paused, and one that is not: they are what they were, by the same numbers. */
+static void restart_beside(void (*stop_daemon)(struct scene *)) {
+  char kept[128];
+  scene_begin(&scene, "small,capacity=128MiB");
+  snprintf(kept, sizeof kept, "%s/kept", scene.folder);
+  scene_start_daemon(&scene, "--state", kept, NULL);
+  struct process *one = start(), *other = start();
+  process_expect(one, "toiling", NULL, 0);
+  process_expect(other, "toiling", NULL, 0);
+  order("pause", one);
+  scene_await(&scene, rests, one, "it is paused");
+  uint32_t number = number_of(one), other_number = number_of(other);
+  for (int round = 0; round < 2; round++) {
+    stop_daemon(&scene);
+    scene_start_daemon(&scene, "--state", kept, NULL);
+    scene_await(&scene, rests, one, "it is paused again");
+    scene_await(&scene, scene_job_holds, other, "the other one runs");
+    uint64_t before = kernels(one);
+    await_kernels(other, 100);
+    CHECK(kernels(one) == before, "%llu kernels while it was paused",
+          (unsigned long long)(kernels(one) - before));
+    CHECK(number_of(one) == number && number_of(other) == other_number, "other numbers");
+  }
+  order("resume", one);
+  await_kernels(one, 20);
+  stop_daemon(&scene);
+  scene_start_daemon(&scene, "--state", kept, NULL);
+  await_kernels(one, 20);
+  finish(one);
+  finish(other);
+  scene_end(&scene);
+}
+
+TEST(it_outlives_the_daemon) { restart_beside(scene_stop_daemon); }
+TEST(also_one_that_is_killed) { restart_beside(scene_kill_daemon); }

@@ -239,6 +239,7 @@ static void expect_same(const struct config *a, const struct config *b) {
   ck_assert_int_eq(a->learn, b->learn);
   ck_assert_str_eq(a->group, b->group);
   ck_assert_str_eq(a->metrics, b->metrics);
+  ck_assert_str_eq(a->state, b->state);
   ck_assert_int_eq(a->log, b->log);
 }
 
