@@ -352,7 +352,7 @@ static int on_setting(void *argument, const char *section, const char *name, con
     return 0;
   if (!gpu && *section && strcmp(section, "gpushare") != 0)
     return complain(reading, "section [%.40s]: there are only [gpushare] and [gpu UUID]", section);
-  if (gpu) {
+  if (*section && strcmp(section, "gpushare") != 0) {
     sum_up(&reading->config->sections, section);
     sum_up(&reading->config->sections, name);
     sum_up(&reading->config->sections, value);

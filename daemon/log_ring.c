@@ -16,6 +16,7 @@
 
 struct slot {
   size_t length;
+  unsigned lines; /* that are lost with it */
   char text[LOG_LINE_SIZE];
 };
 
@@ -44,7 +45,7 @@ static void write_line(const struct slot *slot) {
   size_t written = 0;
   while (written < slot->length)
     if (!write_some(slot->text, slot->length, &written)) {
-      log_note_lost();
+      log_note_lost(slot->lines);
       return;
     }
 }
@@ -61,7 +62,7 @@ static void *write_lines(void *unused) {
   return NULL;
 }
 
-static bool take_line(const char *text, size_t length) {
+static bool take_line(const char *text, size_t length, unsigned lines) {
   if (getpid() != ring.owner)
     return write(STDERR_FILENO, text, length) > 0;
   if (sem_trywait(&ring.empty) < 0)
@@ -69,6 +70,7 @@ static bool take_line(const char *text, size_t length) {
   struct slot *slot = &ring.slots[ring.put++ % LOG_RING_LINES];
   memcpy(slot->text, text, length);
   slot->length = length;
+  slot->lines = lines;
   sem_post(&ring.filled);
   return true;
 }

@@ -28,9 +28,9 @@ static const char *speaker = "gpushare";
 static enum log_level threshold = LOG_LEVEL_WARN;
 static bool to_journal;
 static bool is_guest;
-static struct descriptor given = {.fd = -1};               /* a guest's stderr */
-static bool (*take_line)(const char *text, size_t length); /* NULL: none */
-static _Atomic unsigned lost;                              /* lines since the last one that was written */
+static struct descriptor given = {.fd = -1};                               /* a guest's stderr */
+static bool (*take_line)(const char *text, size_t length, unsigned lines); /* NULL: none */
+static _Atomic unsigned lost; /* lines since the last one that was written */
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 struct line {
@@ -52,9 +52,9 @@ void log_as_guest(void) {
 
 void log_for_journal(void) { to_journal = true; }
 
-void log_to(bool (*take)(const char *text, size_t length)) { take_line = take; }
+void log_to(bool (*take)(const char *text, size_t length, unsigned lines)) { take_line = take; }
 
-void log_note_lost(void) { atomic_fetch_add(&lost, 1); }
+void log_note_lost(unsigned lines) { atomic_fetch_add(&lost, lines); }
 
 bool log_has_lost(void) { return atomic_load(&lost); }
 
@@ -203,10 +203,10 @@ static bool write_as_guest(const char *text, size_t length) {
 
 /* ---- a line ---- */
 
-static bool deliver(const struct line *line) {
+static bool deliver(const struct line *line, unsigned lines) {
   if (is_guest)
     return write_as_guest(line->text, line->length);
-  return take_line ? take_line(line->text, line->length) : write_all(line->text, line->length);
+  return take_line ? take_line(line->text, line->length, lines) : write_all(line->text, line->length);
 }
 
 static void put_list(struct line *line, const char *format, va_list args) {
@@ -234,8 +234,8 @@ void log_line_list(enum log_level level, const char *format, va_list args) {
   }
   put_list(&line, format, args);
   line.text[line.length++] = '\n';
-  if (!deliver(&line))
-    atomic_fetch_add(&lost, lost_before + 1);
+  if (!deliver(&line, lost_before + 1))
+    log_note_lost(lost_before + 1);
   errno = saved;
 }
 

@@ -25,11 +25,12 @@ void log_as_guest(void);
 void log_for_journal(void);
 
 /* Lines go to this instead of stderr; NULL: to stderr again. Where it does not take one, that is lost, and
- * the next one says how many were. */
-void log_to(bool (*take)(const char *text, size_t length));
+ * the next one says how many were. `lines` is how many are lost with this one: itself, and those that it
+ * tells of. */
+void log_to(bool (*take)(const char *text, size_t length, unsigned lines));
 
-/* A line that was taken has been lost since; and whether there are such that no line has told of. */
-void log_note_lost(void);
+/* What was taken has been lost since; and whether there are lost lines that none has told of. */
+void log_note_lost(unsigned lines);
 bool log_has_lost(void);
 
 /* "error", "warn", "info", "debug" -> level. 0 or -EINVAL. */

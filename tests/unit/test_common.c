@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/parse.h"
 #include "common/wire.h"
+#include "common/words.h"
 #include "suite.h"
 
 START_TEST(durations) {
@@ -253,6 +254,28 @@ START_TEST(connecting_fails_clearly) {
 }
 END_TEST
 
+START_TEST(words_for_people) {
+  char text[WORDS_SIZE];
+  ck_assert_str_eq(words_setting_value(GS_SET_TQ, 20 * NS_PER_S, text), "20 s");
+  ck_assert_str_eq(words_setting_value(GS_SET_TQ, 0, text), "auto");
+  ck_assert_str_eq(words_setting_value(GS_SET_CAPACITY, 0, text), "all of the card");
+  ck_assert_str_eq(words_setting_value(GS_SET_CAPACITY, UINT64_C(3) << 29, text), "1.5 GiB");
+  ck_assert_str_eq(words_setting_value(GS_SET_MODE, GS_MODE_OFF, text), "off");
+  ck_assert_str_eq(words_setting_value(GS_SET_MODE, UINT64_MAX, text), "?");
+  ck_assert_str_eq(words_setting_value(GS_SET_POLICY, UINT64_C(1) << 32, text), "?");
+  ck_assert_str_eq(words_term_value(GS_TERM_PRIORITY, (uint64_t)-7, text), "-7");
+  ck_assert_str_eq(words_term_value(GS_TERM_RATE, 20, text), "20 %");
+  ck_assert_str_eq(words_term_value(GS_TERM_CLASS, UINT64_MAX, text), "?");
+  ck_assert_str_eq(words_term_value(GS_TERM_EXPECTED, 0, text), "unknown");
+  ck_assert_str_eq(words_term_value(GS_TERM_SOFT_LIMIT, 0, text), "none");
+  for (unsigned term = 0; term < GS_TERM_COUNT; term++)
+    ck_assert(*words_term(term) && *words_term_title(term));
+  ck_assert_str_eq(words_term(GS_TERM_COUNT), "unknown");
+  ck_assert_str_eq(words_setting(GS_SET_TERMS), "unknown");
+  ck_assert_str_eq(words_refusal(99), "");
+}
+END_TEST
+
 /* What log_line writes to stderr. */
 #define logged(text, ...)                                                                                    \
   do {                                                                                                       \
@@ -313,6 +336,7 @@ int main(void) {
                                 messages_travel,
                                 descriptors_travel_with_messages,
                                 connecting_fails_clearly,
+                                words_for_people,
                                 log_lines,
                                 long_log_lines_are_cut,
                                 NULL};

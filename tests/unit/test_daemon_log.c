@@ -138,6 +138,27 @@ START_TEST(who_never_reads_it_does_not_keep_the_daemon_from_ending) {
 }
 END_TEST
 
+/* As a shell's other programs may do to the terminal that they share. */
+START_TEST(one_that_others_have_made_non_blocking_is_waited_for) {
+  enum { USERS = 10, CLIENTS = USERS * LINES_AT_ONCE };
+  int ends[2];
+  ck_assert_int_eq(pipe(ends), 0);
+  ck_assert_int_ge(fcntl(ends[1], F_SETPIPE_SZ, 4096), 0);
+  start_with_stderr(ends[1]);
+  fcntl(ends[1], F_SETFL, fcntl(ends[1], F_GETFL) | O_NONBLOCK);
+  close(ends[1]);
+  for (unsigned i = 0; i < CLIENTS; i++)
+    register_twice_as(FIRST_UID + i % USERS);
+  FILE *reader = fdopen(ends[0], "r");
+  kill(it->pid, SIGTERM);
+  struct tally tally = tally_of(reader);
+  ck_assert_int_eq(daemon_wait(it), 0);
+  fclose(reader);
+  ck_assert_uint_eq(tally.lost, 0);
+  ck_assert_uint_eq(tally.closed + tally.left_out, CLIENTS);
+}
+END_TEST
+
 START_TEST(the_last_word_before_a_failure_comes_out) {
   FILE *config;
   start_with_file();
@@ -332,6 +353,7 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {who_does_not_read_the_log_holds_nobody_up,
                                 who_never_reads_it_does_not_keep_the_daemon_from_ending,
+                                one_that_others_have_made_non_blocking_is_waited_for,
                                 the_last_word_before_a_failure_comes_out,
                                 one_user_does_not_fill_the_log,
                                 changes_are_told_in_words,
