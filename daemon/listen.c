@@ -32,8 +32,12 @@ static void make_parent(const char *path) {
 /* 0: nothing is in the way (any more). */
 static int clear_stale(const char *path, int type) {
   struct stat status;
-  if (lstat(path, &status) < 0)
-    return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
+  if (lstat(path, &status) < 0) {
+    int err = errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
+    if (err < 0)
+      log_error("can't look at %s: %s", path, strerror(-err));
+    return err;
+  }
   if (!S_ISSOCK(status.st_mode)) {
     log_error("%s is there and is not a socket", path);
     return -EEXIST;
@@ -49,7 +53,10 @@ static int clear_stale(const char *path, int type) {
     log_error("can't tell whether a daemon lives on %s: %s", path, strerror(-fd));
     return fd;
   }
-  return unlink(path) < 0 ? -errno : 0;
+  int err = unlink(path) < 0 ? -errno : 0;
+  if (err < 0)
+    log_error("can't remove %s, which a daemon has left: %s", path, strerror(-err));
+  return err;
 }
 
 /* Every user may connect, from the moment the file exists. */

@@ -6,10 +6,13 @@
  *
  *   GS_FAULT_TABLE   a file; what was called, from where, is counted in it, by all processes together
  *   GS_FAULT         FUNCTION:SITE:CALL:ERRNO; the CALL-th call (from 1; 0: each) from this site fails
+ *   GS_FAULT_DAEMON  set: the calls are those of the program itself, which is gpushare-daemon
+ * (tests/campaign)
  *
  * A site is the call's return address in libunified.so. 0: the call was a jump from the end of a function, so
  * its return address is somebody else's.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
@@ -23,12 +26,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -146,6 +153,49 @@ RETURNS(pthread_setspecific, (pthread_key_t key, const void *value), (key, value
 RETURNS(__register_atfork, (void (*prepare)(void), void (*parent)(void), void (*child)(void), void *object),
         (prepare, parent, child, object))
 
+/* Of the daemon alone. */
+SETS(int, accept4, -1, (int fd, struct sockaddr *from, socklen_t *size, int flags), (fd, from, size, flags))
+SETS(int, bind, -1, (int fd, const struct sockaddr *to, socklen_t size), (fd, to, size))
+SETS(int, chmod, -1, (const char *path, mode_t mode), (path, mode))
+SETS(int, epoll_create1, -1, (int flags), (flags))
+SETS(int, epoll_ctl, -1, (int fd, int what, int of, struct epoll_event *event), (fd, what, of, event))
+SETS(int, epoll_wait, -1, (int fd, struct epoll_event *events, int most, int ms), (fd, events, most, ms))
+SETS(FILE *, fopen, NULL, (const char *path, const char *mode), (path, mode))
+SETS(FILE *, fopen64, NULL, (const char *path, const char *mode), (path, mode))
+SETS(pid_t, fork, -1, (void), ())
+SETS(int, fsync, -1, (int fd), (fd))
+SETS(int, ftruncate, -1, (int fd, off_t size), (fd, size))
+SETS(int, getpeername, -1, (int fd, struct sockaddr *to, socklen_t *size), (fd, to, size))
+SETS(int, getrlimit, -1, (int what, struct rlimit *limit), ((__rlimit_resource_t)what, limit))
+SETS(int, getsockname, -1, (int fd, struct sockaddr *to, socklen_t *size), (fd, to, size))
+SETS(int, getsockopt, -1, (int fd, int level, int option, void *value, socklen_t *size),
+     (fd, level, option, value, size))
+SETS(int, listen, -1, (int fd, int most), (fd, most))
+SETS(int, lstat, -1, (const char *path, struct stat *file), (path, file))
+SETS(int, memfd_create, -1, (const char *name, unsigned flags), (name, flags))
+SETS(int, mkdir, -1, (const char *path, mode_t mode), (path, mode))
+SETS(int, openat, -1, (int folder, const char *path, int flags, mode_t mode), (folder, path, flags, mode))
+SETS(DIR *, opendir, NULL, (const char *path), (path))
+SETS(FILE *, open_memstream, NULL, (char **text, size_t *size), (text, size))
+SETS(int, pipe2, -1, (int *fds, int flags), (fds, flags))
+SETS(ssize_t, readlink, -1, (const char *path, char *to, size_t size), (path, to, size))
+SETS(ssize_t, recv, -1, (int fd, void *data, size_t bytes, int flags), (fd, data, bytes, flags))
+SETS(int, rename, -1, (const char *from, const char *to), (from, to))
+SETS(int, scandir, -1,
+     (const char *path, struct dirent ***entries, int (*choose)(const struct dirent *),
+      int (*compare)(const struct dirent **, const struct dirent **)),
+     (path, entries, choose, compare))
+SETS(ssize_t, send, -1, (int fd, const void *data, size_t bytes, int flags), (fd, data, bytes, flags))
+SETS(int, setrlimit, -1, (int what, const struct rlimit *limit), ((__rlimit_resource_t)what, limit))
+SETS(int, setsockopt, -1, (int fd, int level, int option, const void *value, socklen_t size),
+     (fd, level, option, value, size))
+SETS(int, signalfd, -1, (int fd, const sigset_t *signals, int flags), (fd, signals, flags))
+SETS(char *, strdup, NULL, (const char *text), (text))
+SETS(int, timerfd_create, -1, (int clock, int flags), ((__clockid_t)clock, flags))
+SETS(int, timerfd_settime, -1, (int fd, int flags, const struct itimerspec *time, struct itimerspec *old),
+     (fd, flags, time, old))
+SETS(int, unlink, -1, (const char *path), (path))
+
 static long fault_syscall(long number, long a, long b, long c, long d, long e, long f) {
   int saved = errno;
   char name[24];
@@ -195,9 +245,44 @@ static const struct {
     ENTRY(pthread_key_create),
     ENTRY(pthread_setspecific),
     ENTRY(__register_atfork),
+    ENTRY(accept4),
+    ENTRY(bind),
+    ENTRY(chmod),
+    ENTRY(epoll_create1),
+    ENTRY(epoll_ctl),
+    ENTRY(epoll_wait),
+    ENTRY(fopen),
+    ENTRY(fopen64),
+    ENTRY(fork),
+    ENTRY(fsync),
+    ENTRY(ftruncate),
+    ENTRY(getpeername),
+    ENTRY(getrlimit),
+    ENTRY(getsockname),
+    ENTRY(getsockopt),
+    ENTRY(listen),
+    ENTRY(lstat),
+    ENTRY(memfd_create),
+    ENTRY(mkdir),
+    ENTRY(openat),
+    ENTRY(opendir),
+    ENTRY(open_memstream),
+    ENTRY(pipe2),
+    ENTRY(readlink),
+    ENTRY(recv),
+    ENTRY(rename),
+    ENTRY(scandir),
+    ENTRY(send),
+    ENTRY(setrlimit),
+    ENTRY(setsockopt),
+    ENTRY(signalfd),
+    ENTRY(strdup),
+    ENTRY(timerfd_create),
+    ENTRY(timerfd_settime),
+    ENTRY(unlink),
 };
 
-/* ---- libunified's slots ---- */
+/* ---- the slots ---- */
 
 static void patch(const struct elf_object *object, const ElfW(Rela) * table, size_t count) {
   uintptr_t page_size = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -211,11 +296,11 @@ static void patch(const struct elf_object *object, const ElfW(Rela) * table, siz
   }
 }
 
-static int patch_unified(struct dl_phdr_info *info, size_t size, void *unused) {
+static int patch_object(struct dl_phdr_info *info, size_t size, void *unused) {
   struct elf_object object;
   const ElfW(Dyn) *dynamic = NULL;
   (void)size, (void)unused;
-  if (!elf_name_matches(info->dlpi_name, "libunified.so"))
+  if (getenv("GS_FAULT_DAEMON") ? *info->dlpi_name : !elf_name_matches(info->dlpi_name, "libunified.so"))
     return 0;
   begin = info->dlpi_addr;
   for (int i = 0; i < info->dlpi_phnum; i++) {
@@ -253,5 +338,5 @@ __attribute__((constructor)) static void begin_faults(void) {
   if (fault_text &&
       sscanf(fault_text, "%23[^:]:%lx:%u:%d", wanted.function, &address, &wanted.call, &wanted.error) == 4)
     wanted.address = address;
-  dl_iterate_phdr(patch_unified, NULL);
+  dl_iterate_phdr(patch_object, NULL);
 }

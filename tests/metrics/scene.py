@@ -63,8 +63,16 @@ class Scene:
                             "GPUSHARE_SIM_CARD": "p100,capacity=64MiB", "GPUSHARE_SOCKET": self.socket,
                             "GPUSHARE_SIM_STATE": os.path.join(self.folder, "state")}
         self.errors = open(os.path.join(self.folder, "log"), "w+", encoding="utf-8")
-        self.daemon = subprocess.Popen([self.program("daemon", "gpushare-daemon"), "--config", self.config, "--socket",
-                                        self.socket, *settings], stderr=self.errors, env={**os.environ, **environment})
+        self.settings, self.daemon_environment = settings, environment
+        self.start_daemon()
+
+    def start_daemon(self):
+        command = [self.program("daemon", "gpushare-daemon"), "--config", self.config, "--socket", self.socket,
+                   *self.settings]
+        self.daemon = subprocess.Popen(command, stderr=self.errors, env={**os.environ, **self.daemon_environment})
+        self.wait_for_daemon()
+
+    def wait_for_daemon(self):
         wait_until("the daemon answers", lambda: self.status() or self.daemon.poll() is not None)
 
     def program(self, *path):
@@ -86,14 +94,15 @@ class Scene:
         result = self.ctl("status", "--json")
         return json.loads(result.stdout) if result.returncode == 0 else None
 
-    def start(self, *options, program=None, bytes_each=48 * MIB, **environment):
+    def start(self, *options, program=None, bytes_each=48 * MIB, user=None,
+              **environment):
         """A program that works until it is told to stop; it has its memory."""
         command = [self.program("daemon", "gpusharectl"), "run", "--", program or self.program("tests", "system", "job"),
                    "--bytes", str(bytes_each), "--rounds", "0", "--spin", "5ms", *options]
         output = os.path.join(self.folder, f"job{len(self.jobs)}.out")
         with open(output, "w", encoding="utf-8") as file:
             job = subprocess.Popen(command, env={**self.environment, **environment}, stdin=subprocess.PIPE, stdout=file,
-                                   stderr=self.errors, text=True)
+                                   stderr=self.errors, text=True, user=user, extra_groups=[] if user else None)
         self.jobs.append(job)
 
         def ready():

@@ -1,0 +1,400 @@
+#!/usr/bin/env python3
+"""Makes each call of gpushare-daemon to the C library that can fail do so, and counts which ones have.
+
+The calls, and how they fail, are those of tests/guest/faults.py, which see. In each scene (see SCENES) the daemon meets
+clients of every kind. It may refuse to start, with an exit code and a word; else it must live, and go on serving: a bystander
+may lose its connection to the call that fails, once, and then has a whole turn; whoever comes afterwards is served; no
+descriptor is left over, nor does a client stay counted; and the daemon ends when it is told to.
+
+usage: faults.py DAEMON GPUSHARECTL FAULTS [--quick] [--only TEXT] [--allocations] ...
+       GS_FAULT=... faults.py DAEMON GPUSHARECTL FAULTS --scene SCENE      one failure again
+"""
+import errno
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "..", "metrics")]
+from played import Client, Gone, Silent  # noqa: E402
+import scene as metrics_scene  # noqa: E402
+
+MIB = 1 << 20
+CARD = 64 * MIB
+UUID = bytes(range(1, 17))
+CLIENTS = 6  # of a user
+GROUP, STRANGER = 65533, 65534
+PATIENCE_S = 10
+SCENES = ("plain", "activated", "mps", "port")
+
+# ---- a scene ----
+
+
+class Wrong(Exception):
+    pass
+
+
+def must(right, what):
+    if not right:
+        raise Wrong(what)
+
+
+def pump(*clients):
+    """They do as they are told, until nobody says anything more for a moment."""
+    quiet = time.monotonic() + 0.02
+    while time.monotonic() < quiet:
+        for client in clients:
+            try:
+                while True:
+                    obey(client, client.receive(0.001))
+                    quiet = time.monotonic() + 0.02
+            except Silent:
+                pass
+
+
+def obey(client, message):
+    if message.name in ("ROOM", "LOCK_OK", "DROP_LOCK"):
+        room_bytes, room_seq = message.values()[:2]
+        client.send("RESIDENT", min(room_bytes, 40 * MIB), room_seq, 0, 0, gpu=message.gpu)
+    if message.name == "LOCK_OK":
+        client.send("LOCK_ACTIVE", 1, 1, epoch=message.epoch, gpu=message.gpu)
+        client.holds = message.epoch
+    elif message.name == "DROP_LOCK":
+        if message.values()[4]:
+            client.send("STOPPED", 1, 1, 0, epoch=message.epoch, gpu=message.gpu)
+        else:
+            client.send("LOCK_RELEASED", 1, epoch=message.epoch, gpu=message.gpu)
+            client.holds = None
+
+
+def join(path, name, gang=b"", gpus=1):
+    client = Client(path, PATIENCE_S)
+    client.register(name)
+    client.send("COMMAND", name.encode())
+    client.send("DECLARE", 200, 1, 0, 60 * MIB, gang, 0, 0, 0, 0)
+    for gpu in range(gpus):
+        client.attach(bytes([gpu]) + UUID[1:], CARD, 40 * MIB, gpu=gpu)
+        client.expect("ATTACHED")
+    return client
+
+
+def turn(client):
+    """A whole one."""
+    if client.holds is not None:
+        client.send("LOCK_RELEASED", 1, epoch=client.holds)
+        client.holds = None
+    client.send("REQ_LOCK")
+    grant = client.expect("LOCK_OK")
+    client.send("LOCK_ACTIVE", 1, 1, epoch=grant.epoch)
+    client.send("LOCK_RELEASED", 1, epoch=grant.epoch)
+    return grant
+
+
+class Stage:
+    """The daemon with the failing call, in a folder."""
+
+    def __init__(self, daemon, ctl, faults, kind, folder):
+        self.daemon, self.ctl_path, self.faults, self.kind, self.folder = daemon, ctl, faults, kind, folder
+        self.path = os.path.join(folder, "daemon.sock")
+        self.config = os.path.join(folder, "conf")
+        os.mkdir(self.config + ".d")
+        metrics = "127.0.0.1:0" if kind == "port" else f"unix:{folder}/metrics.sock"
+        for name, text in (("conf", f"tq = 20ms\ngroup = {GROUP}\nmetrics = {metrics}\n[gpu {UUID.hex()}]\n"),
+                           ("conf.d/10.conf", f"max_clients_per_user = {CLIENTS}\nlog = debug\n")):
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text.replace(UUID.hex(), "-".join(UUID.hex()[a:b] for a, b in (
+                    (0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))))
+        self.log_path = os.path.join(folder, "log")
+        self.listener = None
+
+    def start(self, failing):
+        environment = {**os.environ, "STATE_DIRECTORY": self.folder}
+        if failing:
+            environment.update(GS_FAULT_DAEMON="1", LD_PRELOAD=self.faults)
+        else:
+            environment = {name: value for name, value in environment.items() if not name.startswith("GS_FAULT")}
+        command = [self.daemon, "--config", self.config, "--socket", self.path, "--mode", "on", "--grace", "1s"]
+        place = None
+        if self.kind == "mps":
+            command += ["--spatial", "mps"]
+            environment["PATH"] = os.path.join(os.path.dirname(self.faults), "..", "system", "mps") + ":" + environment["PATH"]
+        if self.kind == "activated":
+            place = self.listen()
+            command = ["/bin/sh", "-c", 'export LISTEN_PID=$$ LISTEN_FDS=1; ' + (
+                f'export LD_PRELOAD="{self.faults}"; ' if failing else "") + 'exec "$@"', "sh", *command]
+            environment.pop("LD_PRELOAD", None)
+            environment["NOTIFY_SOCKET"] = os.path.join(self.folder, "notify")
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(command, env=environment, stderr=log, close_fds=False, preexec_fn=place)
+
+    def listen(self):
+        import socket
+        if not self.listener:
+            self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.listener.bind(self.path)
+            self.listener.listen(64)
+            self.notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self.notified.bind(os.path.join(self.folder, "notify"))
+
+        def place():
+            os.dup2(self.listener.fileno(), 100)
+            os.dup2(100, 3)
+            os.close(100)
+        return place
+
+    def wait_until_it_listens(self):
+        """False: it has ended, as it may where a call of its beginning fails."""
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                must(self.process.returncode > 0, f"the daemon has crashed at its start: {self.process.returncode}")
+                must("error: " in self.log(), "the daemon has not started, and not said why")
+                return False
+            if "listening on" in self.log():
+                return True
+            time.sleep(0.005)
+        raise Wrong("the daemon neither listens nor ends")
+
+    def log(self):
+        with open(self.log_path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def alive(self):
+        must(self.process.poll() is None, f"the daemon has ended: {self.process.returncode}")
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def ctl(self, *words):
+        return subprocess.run([self.ctl_path, "--socket", self.path, *words], capture_output=True, timeout=3 * PATIENCE_S,
+                              check=False)
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            must(self.process.wait(PATIENCE_S) == 0, f"the daemon has not ended well: {self.process.returncode}")
+        except subprocess.TimeoutExpired as error:
+            raise Wrong("the daemon does not end") from error
+
+
+def visit(stage):
+    """Clients of all kinds come and go. Whatever happens to their own connections is theirs."""
+    def others_turns():
+        clients = [join(stage.path, "one"), join(stage.path, "two")]
+        for client in clients:
+            client.send("REQ_LOCK")
+        pump(*clients)
+        clients[0].send("MEM_REQUEST", 44 * MIB, 4 * MIB, 0)
+        clients[0].send("MEM_REQUEST", 400 * MIB, 4 * MIB, 0)
+        clients[0].send("MEM_REPORT", 30 * MIB, 0, 0)
+        clients[0].send("MEM_SHORT", MIB)
+        clients[0].send("CLIENT_STATE", 1, 0, 7)
+        pump(*clients)
+        clients[1].send("DETACH")
+        clients[1].send("EXITING", 3)
+        pump(clients[0])
+        for client in clients:
+            client.close()
+
+    def gang():
+        clients = [join(stage.path, f"g{i}", b"gang", 2) for i in range(2)]
+        for client in clients:
+            client.send("REQ_LOCK")
+            client.send("REQ_LOCK", gpu=1)
+        pump(*clients)
+        for client in clients:
+            client.close()
+
+    def readers():
+        with Client(stage.path) as follower:
+            follower.send("GET_EVENTS", 1, 0, 0, 1)
+            follower.expect("EVENTS_BEGIN")
+            for words in (["status", "--json"], ["events"], ["history"], ["why", "1"], ["set-weight", "1", "300"],
+                          ["set-tq", "30ms"], ["set-policy", "srtf"], ["set-policy", "priority"], ["set-capacity", "60M"],
+                          ["pause", "1"], ["resume", "1"], ["set-class", "1", "production"], ["set-policy", "fair"]):
+                stage.ctl(*words)
+
+    def member():
+        os.chmod(stage.folder, 0o755)
+        for groups in ([GROUP], list(range(70000, 70100)) + [GROUP]):
+            subprocess.run([stage.ctl_path, "--socket", stage.path, "set-tq", "40ms"], user=STRANGER, group=STRANGER,
+                           extra_groups=groups, capture_output=True, timeout=PATIENCE_S, check=False)
+
+    def metrics():
+        metrics_scene.ask(f"unix:{stage.folder}/metrics.sock", timeout=PATIENCE_S)
+
+    def opportunistic():
+        client = Client(stage.path, PATIENCE_S)
+        client.register("low")
+        client.send("DECLARE", 1, 0, 10 ** 9, 0, b"", 0, 2, 0, 0)
+        client.attach(UUID, CARD, MIB)
+        client.send("REQ_LOCK")
+        pump(client)
+        client.close()
+
+    def strangers():
+        with Client(stage.path) as client:
+            client.send_packet(b"nonsense")
+        with Client(stage.path) as client:
+            client.send("REGISTER", 1, b"old", 0, 0, version=1)
+            client.receive()
+        with Client(stage.path) as client:
+            client.send("ASK_SPATIAL")
+            client.receive()
+        crowd = [Client(stage.path, PATIENCE_S) for _ in range(CLIENTS + 1)]
+        for client in crowd:
+            client.register()
+
+    def signals():
+        for number in (signal.SIGHUP, signal.SIGUSR2, signal.SIGUSR1):
+            stage.process.send_signal(number)
+            time.sleep(0.02)
+
+    for part in (others_turns, gang, readers, member, metrics, opportunistic, strangers, signals):
+        try:
+            part()
+        except (Gone, Silent, OSError) as error:
+            print(f"{part.__name__}: {error}")
+        stage.alive()
+
+
+def bystander_turn(stage, bystander):
+    """The bystander, which may have had to come back."""
+    try:
+        pump(bystander)
+        turn(bystander)
+        return bystander
+    except (Gone, Silent):
+        bystander.close()
+    bystander = join(stage.path, "bystander")
+    turn(bystander)
+    return bystander
+
+
+def await_descriptors(stage, wanted):
+    end = time.monotonic() + PATIENCE_S
+    while stage.descriptors() > wanted and time.monotonic() < end:
+        time.sleep(0.02)
+    must(stage.descriptors() <= wanted, f"descriptors are left over: {stage.descriptors()}, not {wanted}")
+
+
+def usual_descriptors(stage):
+    """Of a daemon with one client, and nothing that fails."""
+    stage.start(failing=False)
+    must(stage.wait_until_it_listens(), "the daemon does not start")
+    client = join(stage.path, "first")
+    count = stage.descriptors()
+    client.close()
+    stage.end()
+    open(stage.log_path, "w", encoding="utf-8").close()
+    return count
+
+
+def play(stage):
+    wanted = usual_descriptors(stage)
+    stage.start(failing=True)
+    if stage.wait_until_it_listens():
+        try:
+            bystander = join(stage.path, "bystander")
+        except (Gone, Silent):
+            bystander = join(stage.path, "bystander")
+        visit(stage)
+        bystander = bystander_turn(stage, bystander)
+        await_descriptors(stage, wanted)
+        others = []
+        for _ in range(CLIENTS - 1):  # nobody who has gone is counted
+            others.append(join(stage.path, "late"))
+        turn(others[-1])
+        for client in [bystander, *others]:
+            client.close()
+        stage.alive()
+        stage.end()
+    elif stage.kind != "activated":
+        os.path.exists(stage.path) and os.unlink(stage.path)
+    stage.start(failing=False)
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        try:
+            join(stage.path, "afterwards").close()
+            break
+        except (Gone, Silent):
+            time.sleep(0.02)
+    else:
+        raise Wrong("a daemon that is started afterwards serves nobody")
+    stage.end()
+
+
+def scene_main(daemon, ctl, faults, kind):
+    with tempfile.TemporaryDirectory(prefix="gpushare-faults-") as folder:
+        stage = Stage(daemon, ctl, faults, kind, folder)
+        stage.process = None
+        try:
+            play(stage)
+            return 0
+        except (Wrong, Gone, Silent, subprocess.TimeoutExpired, FileNotFoundError, ProcessLookupError) as error:
+            print(f"{type(error).__name__}: {error}\n{stage.log()[-1500:]}")
+            return 1
+        finally:
+            if stage.process and stage.process.poll() is None:
+                stage.process.kill()
+                stage.process.wait()
+
+
+# ---- the campaign ----
+
+FILES, MEMORY = [errno.EMFILE, errno.ENOMEM], [errno.ENOMEM]
+# Beside what tests/guest/faults.py has.
+ALLOCATIONS = {"strdup": MEMORY, "open_memstream": MEMORY, "fopen": FILES, "fopen64": FILES, "opendir": FILES,
+               "scandir": MEMORY, "memfd_create": FILES, "epoll_create1": FILES, "timerfd_create": FILES,
+               "signalfd": FILES, "pipe2": FILES, "openat": FILES, "accept4": [errno.EMFILE, errno.ENOBUFS,
+                                                                              errno.ECONNABORTED],
+               "fork": [errno.EAGAIN]}
+SYSTEM_CALLS = {
+    "bind": [errno.EADDRINUSE, errno.EACCES], "listen": [errno.EADDRINUSE], "chmod": [errno.EPERM],
+    "epoll_ctl": [errno.ENOSPC, errno.ENOMEM], "epoll_wait": [errno.EINTR], "fsync": [errno.EIO],
+    "ftruncate": [errno.ENOMEM], "getpeername": [errno.ENOTCONN], "getrlimit": [errno.EINVAL],
+    "getsockname": [errno.ENOBUFS], "getsockopt": [errno.ENOPROTOOPT], "lstat": [errno.EACCES],
+    "mkdir": [errno.EACCES, errno.ENOSPC], "readlink": [errno.EACCES], "recv": [errno.EINTR, errno.ECONNRESET],
+    "rename": [errno.ENOSPC], "send": [errno.EAGAIN, errno.EPIPE], "setrlimit": [errno.EPERM],
+    "setsockopt": [errno.EINVAL], "timerfd_settime": [errno.EINVAL], "unlink": [errno.EACCES],
+}
+EXCUSED = {
+    "malloc in ini_parse_stream": "inih's, for settings that gpushare does not use",
+    "realloc in ini_parse_stream": "inih's, for settings that gpushare does not use",
+    "fopen64 in ini_parse": "inih's, for files that it opens itself",
+    "openat in read_text < read_uuid": "a host with NVIDIA's kernel module",
+    "setenv in set_environment < become": "in the child that becomes MPS, where the injector is not",
+    "socket in wire_connect_as_guest": "the library's way to the daemon",
+    "pthread_create in create (thread.c": "the library's threads",
+    "malloc in begin < history_add": "runs of a second and more: tests/unit/test_history.c",
+}
+
+
+def main():
+    if "--scene" in sys.argv:
+        return scene_main(*sys.argv[1:4], sys.argv[sys.argv.index("--scene") + 1])
+    sys.path[0] = os.path.join(HERE, "..", "guest")
+    sys.modules.pop("faults", None)
+    import faults as guest
+    guest.ALLOCATIONS.update(ALLOCATIONS)
+    guest.SYSTEM_CALLS.update(SYSTEM_CALLS)
+    guest.EXCUSED = EXCUSED
+    guest.NEVER = {}
+    guest.Site.is_bearable = False
+    guest.HANG_S = 60
+    daemon, ctl, faults = sys.argv[1:4]
+    with tempfile.TemporaryDirectory() as folder:
+        runner = os.path.join(folder, "scenes")
+        with open(runner, "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\n[ "$1" = --list ] && echo {" ".join(SCENES)} && exit\n'
+                       f'exec {sys.executable} -B {os.path.abspath(__file__)} {daemon} {ctl} {faults} --scene "$1"\n')
+        os.chmod(runner, 0o755)
+        sys.argv[1:4] = [daemon, runner]
+        return guest.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
