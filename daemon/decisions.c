@@ -184,13 +184,3 @@ void decisions_apply(const struct decisions *decisions, struct sched_settings *g
     set_value(&own->settings, decision->field, decision->value);
   }
 }
-
-bool decisions_has(const struct decisions *decisions, const struct overrides *overrides,
-                   const uint8_t uuid[GS_UUID_SIZE], unsigned field) {
-  if (decisions_find(decisions, uuid, field))
-    return true;
-  for (size_t i = 0; i < overrides->count; i++)
-    if (memcmp(overrides->list[i].uuid, uuid, GS_UUID_SIZE) == 0 && overrides->list[i].fields & field)
-      return false;
-  return decisions_find(decisions, all_gpus, field) != NULL;
-}

@@ -63,8 +63,4 @@ size_t decisions_review(struct decisions *decisions, const struct sched_settings
 void decisions_apply(const struct decisions *decisions, struct sched_settings *general,
                      struct overrides *overrides);
 
-/* Whether this setting of the GPU is a decision. */
-bool decisions_has(const struct decisions *decisions, const struct overrides *overrides,
-                   const uint8_t uuid[GS_UUID_SIZE], unsigned field);
-
 #endif

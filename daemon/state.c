@@ -17,9 +17,9 @@
 #define FILE_NAME "state"
 #define NEW_NAME "state.new"
 #define LOCK_NAME "lock"
-#define FILE_MOST (UINT64_C(64) << 20)         /* nobody needs more: 8192 runs and 65536 jobs are 20 MiB */
-#define PENDING_MOST (UINT64_C(1) << 20)       /* lines that wait for room on the disk */
-#define OUT_OF_DATE_LEAST (UINT64_C(64) << 10) /* a smaller file is not worth to be written anew */
+#define FILE_MOST (UINT64_C(64) << 20)        /* nobody needs more: 8192 runs and 65536 jobs are 20 MiB */
+#define PENDING_MOST (UINT64_C(1) << 20)      /* lines that wait for room on the disk */
+#define OUT_OF_DATE_LEAST (UINT64_C(1) << 20) /* less is not worth to be written anew */
 #define RETRY_NS NS_PER_S
 #define LOCK_NS (2 * NS_PER_S)
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
@@ -281,7 +281,10 @@ void state_write(struct state *state, bool lasting, uint64_t now_ns) {
     return;
   size_t written;
   pthread_mutex_lock(&state->mutex);
-  int err = write_all(state->fd, state->pending, state->pending_bytes, &written);
+  int err = -EFBIG;
+  written = 0;
+  if (state->bytes + state->pending_bytes <= FILE_MOST)
+    err = write_all(state->fd, state->pending, state->pending_bytes, &written);
   state->bytes += written;
   state->wants_sync |= lasting;
   state->wants_anew |= state->bytes > 2 * state->anew_bytes + OUT_OF_DATE_LEAST;

@@ -62,8 +62,6 @@ START_TEST(a_word_about_one_is_about_one) {
   ck_assert_uint_eq(tq_s(special), 3);
   set(special, OVERRIDE_TQ, 9 * S);
   ck_assert_uint_eq(tq_s(special), 9);
-  ck_assert(decisions_has(&decisions, &overrides, special, OVERRIDE_TQ));
-  ck_assert(!decisions_has(&decisions, &overrides, special, OVERRIDE_MODE));
 }
 END_TEST
 
