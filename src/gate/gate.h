@@ -78,14 +78,14 @@ extern _Atomic uint32_t gate_all_open __attribute__((visibility("hidden"))); /* 
 extern _Atomic uint32_t gate_several __attribute__((visibility("hidden")));  /* GPUs in use: two or more */
 extern _Atomic uint32_t gate_look __attribute__((visibility("hidden")));     /* enum gate_look; 0: no need */
 extern _Atomic int32_t gate_only_device
-    __attribute__((visibility("hidden")));                                  /* in use, if there is one only */
-extern _Atomic bool gate_needs_fence __attribute__((visibility("hidden"))); /* no membarrier here */
+    __attribute__((visibility("hidden"))); /* in use, if there is one only */
+extern _Atomic bool gate_has_membarrier __attribute__((visibility("hidden"))); /* false: calls fence */
 
 void gate_enter_slow(CUstream stream, uint64_t reach, uintptr_t frame);
 void gate_leave_slow(void);
 
 static inline void gate_order(void) {
-  if (__builtin_expect(atomic_load_explicit(&gate_needs_fence, memory_order_relaxed), 0))
+  if (__builtin_expect(!atomic_load_explicit(&gate_has_membarrier, memory_order_relaxed), 0))
     atomic_thread_fence(memory_order_seq_cst);
   else
     atomic_signal_fence(memory_order_seq_cst);

@@ -17,7 +17,9 @@
 #define AGAIN_NS (10 * NS_PER_MS)
 
 __thread struct gate_slot *gate_slot;
-_Atomic bool gate_needs_fence = true; /* until membarrier is known to work */
+/* Why zero at first: initialized data begins at the beginning of a page, as slots do, and to many processors
+ * a load from there depends on a store to the slot. */
+_Atomic bool gate_has_membarrier;
 
 /* All slots ever made; they are reused, never freed, so walking the list needs no lock. */
 static struct gate_slot *_Atomic slots;
@@ -33,7 +35,7 @@ static uint64_t calls_of(struct gate_slot *slot) {
 }
 
 __attribute__((constructor)) static void choose_ordering(void) {
-  atomic_store(&gate_needs_fence, membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0);
+  atomic_store(&gate_has_membarrier, membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0);
 }
 
 /* A thread that has ended, was killed or cancelled, maybe inside the driver, never leaves: it is not waited
@@ -135,10 +137,10 @@ void slots_notify(void) {
 
 void slots_barrier(void) {
   atomic_thread_fence(memory_order_seq_cst);
-  if (atomic_load(&gate_needs_fence) || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0)
+  if (!atomic_load(&gate_has_membarrier) || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0)
     return;
-  atomic_store(&gate_needs_fence,
-               true); /* forbidden since it was registered for: threads that pass fence from now on */
+  atomic_store(&gate_has_membarrier,
+               false); /* forbidden since it was registered for: threads that pass fence from now on */
   membarrier(MEMBARRIER_CMD_GLOBAL);
 }
 

@@ -25,7 +25,7 @@ bool fake_gate_open = true;
 static struct gate_slot slot;
 __thread struct gate_slot *gate_slot = &slot;
 _Atomic uint32_t gate_all_open = 1;
-_Atomic bool gate_needs_fence;
+_Atomic bool gate_has_membarrier = true;
 
 const struct settings *settings(void) { return &set; }
 void fake_set_memory(enum memory_mode mode) { set.memory = mode; }
