@@ -464,8 +464,8 @@ static void level_user(struct sched_account *account, uint64_t now_ns) {
   uint64_t most_ns = add_u64(here_ns, AHEAD_QUANTA * quantum_ns);
   advance_card(account->share->gpu, now_ns);
   charge_user(account, now_ns);
-  if (account->user_ns == 0) /* it has just come */
-    account->user_ns = max_u64(users_begin_ns(account, here_ns, now_ns), 1);
+  if (account->user_ns == 0) /* it has just come: who is there already is not to make way for that */
+    account->user_ns = users_begin_ns(account, here_ns, now_ns) + 1;
   else
     account->user_ns = min_u64(max_u64(account->user_ns, least_ns), most_ns);
   sort_user(account, now_ns);
