@@ -12,6 +12,7 @@
 #include "metrics/address.h"
 #include "overrides.h"
 #include "terms.h"
+#include "user_limits.h"
 
 struct config {
   char socket[108];              /* as long as a UNIX socket's address can be */
@@ -21,6 +22,7 @@ struct config {
   uint64_t host_memory_bytes;
   uint64_t max_clients_per_user;
   struct terms_bounds bounds;
+  struct user_limits users;
   bool learn; /* from earlier runs */
   char metrics[ADDRESS_TEXT_SIZE];
   char group[64];

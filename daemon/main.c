@@ -168,7 +168,7 @@ static void apply_config(struct program *program) {
   if (program->server.group == PERMISSION_NO_GROUP)
     log_info("there is no group '%s': only root and uid %d may change settings", config->group, geteuid());
   daemon_execute(&change, now_ns);
-  daemon_set_bounds(&program->daemon, &config->bounds, now_ns);
+  daemon_set_bounds(&program->daemon, &config->bounds, &config->users, now_ns);
   server_export(&program->server, config->metrics);
 }
 

@@ -72,6 +72,8 @@ struct peer {
   bool exits;          /* it has said so: */
   int32_t exit_status;
   struct terms terms;
+  bool bounded;               /* it may not change settings itself: */
+  struct terms_bounds bounds; /* what its user may ask for */
   bool cut_noted;                    /* that it asks for more than it may, in the log */
   char gang[GS_GANG_SIZE];           /* that its attachments join; empty: none */
   uint64_t gpu_ns, waited_ns, turns; /* had on a GPU that it has left; of several the most */

@@ -29,13 +29,25 @@ static uint32_t new_job_id(struct daemon *daemon) {
   return daemon->last_job_id;
 }
 
+static struct user_limit limit_of(const struct daemon *daemon, uid_t uid) {
+  struct user_limit general = {
+      .weight = SCHED_WEIGHT, .max_jobs = daemon->max_clients_per_user, .bounds = daemon->bounds};
+  return user_limits_of(&daemon->users, uid, &general);
+}
+
+static void bound(const struct daemon *daemon, struct peer *peer) {
+  peer->bounds = limit_of(daemon, peer->uid).bounds;
+  peer->terms.bounds = peer->bounded ? &peer->bounds : NULL;
+}
+
 static void on_register(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (peer->role != PEER_FRESH) {
     peer_close(peer, "REGISTER twice");
     return;
   }
-  if (peer->user->clients >= daemon->max_clients_per_user) {
-    reject(daemon, peer, GS_REJECT_LIMIT, daemon->max_clients_per_user, "too many clients of this user");
+  uint64_t max_jobs = limit_of(daemon, peer->uid).max_jobs;
+  if (peer->user->clients >= max_jobs) {
+    reject(daemon, peer, GS_REJECT_LIMIT, max_jobs, "too many clients of this user");
     return;
   }
   peer->user->clients++;
@@ -49,7 +61,8 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   peer->command_hash = msg->reg.command_hash;
   peer->started_ns = now_ns;
   peer->uses_mps = msg->reg.flags & GS_REGISTER_MPS;
-  peer->terms.bounds = &daemon->bounds;
+  peer->bounded = !peer_may_change(peer);
+  bound(daemon, peer);
   if (daemon->learns)
     peer->terms.learnt_ns = history_expected_ns(&daemon->history, peer->uid, peer->command_hash);
   log_debug("job %u: pid %d, uid %u, %s", peer->job_id, peer->pid, peer->uid, peer->name);
@@ -121,11 +134,26 @@ static void on_declare(struct peer *peer, const struct gs_msg *msg, uint64_t now
   daemon_apply_terms(peer, now_ns);
 }
 
-void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds, uint64_t now_ns) {
+static void set_shares(const struct daemon *daemon, const struct sched_gpu *gpu, uint64_t now_ns) {
+  list_each(node, &gpu->shares) {
+    struct sched_share *share = list_entry(node, struct sched_share, link);
+    struct user_limit limit = limit_of(daemon, share->user);
+    struct sched_change change;
+    change_init(&change);
+    scheduler_set_share(share, limit.weight, limit.max_memory_bytes, now_ns, &change);
+    daemon_execute(&change, now_ns);
+  }
+}
+
+void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
+                       const struct user_limits *users, uint64_t now_ns) {
   daemon->bounds = *bounds;
+  daemon->users = *users;
   list_each(gpu_node, &daemon->scheduler.gpus) {
+    set_shares(daemon, list_entry(gpu_node, struct sched_gpu, link), now_ns);
     list_each(node, &list_entry(gpu_node, struct sched_gpu, link)->jobs) {
       struct attachment *attachment = attachment_of(list_entry(node, struct sched_job, link));
+      bound(daemon, attachment->peer);
       note_cut(attachment->peer);
       apply_terms(attachment, now_ns);
     }
@@ -179,6 +207,23 @@ static void join_gang(struct daemon *daemon, struct attachment *attachment, uint
   daemon_execute(&change, now_ns);
 }
 
+/* The user's share of the GPU. NULL: no memory. */
+static struct sched_share *provide_share(const struct daemon *daemon, struct sched_gpu *gpu, uid_t uid) {
+  struct sched_share *share = scheduler_find_share(gpu, uid);
+  if (share || !(share = malloc(sizeof *share)))
+    return share;
+  struct user_limit limit = limit_of(daemon, uid);
+  scheduler_add_share(gpu, share, uid, limit.weight, limit.max_memory_bytes);
+  return share;
+}
+
+static void leave_share(struct sched_share *share) {
+  if (share->job_count > 0)
+    return;
+  scheduler_remove_share(share);
+  free(share);
+}
+
 static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (msg->gpu >= GS_GPUS_PER_CLIENT || peer->attachments[msg->gpu]) {
     peer_close(peer, "ATTACH of an impossible or attached GPU");
@@ -186,11 +231,13 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
   }
   struct attachment *attachment = malloc(sizeof *attachment);
   struct sched_gpu *gpu = attachment ? gpus_provide(daemon, msg, now_ns) : NULL;
-  if (!gpu) {
+  struct sched_share *share = gpu ? provide_share(daemon, gpu, peer->uid) : NULL;
+  if (!share) {
     free(attachment);
     peer_close(peer, "no room for another GPU");
     return;
   }
+  bound(daemon, peer); /* settings may have changed while it was on no GPU */
   struct sched_change change;
   change_init(&change);
   *attachment = (struct attachment){.peer = peer, .index = msg->gpu, .told.limit = GS_LIMITED_WHOLE};
@@ -201,7 +248,8 @@ static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_
                                           .owner = attachment,
                                           .used_bytes = msg->attach.used_bytes,
                                           .resident_bytes = msg->attach.resident_bytes,
-                                          .flags = msg->attach.flags},
+                                          .flags = msg->attach.flags,
+                                          .share = share},
                    now_ns, &change);
   daemon_execute(&change, now_ns);
   apply_terms(attachment, now_ns);
@@ -219,6 +267,7 @@ static void note_times(struct peer *peer, const struct sched_job *job, uint64_t 
 
 static void detach(struct peer *peer, uint32_t index, uint64_t now_ns) {
   struct attachment *attachment = peer->attachments[index];
+  struct sched_share *share = attachment->job.share;
   struct sched_change change;
   change_init(&change);
   peer->attachments[index] = NULL;
@@ -227,6 +276,7 @@ static void detach(struct peer *peer, uint32_t index, uint64_t now_ns) {
   events_on_job(attachment, &(struct job_event){.kind = GS_EVENT_DETACHED}, now_ns);
   rates_leave(rates_of(attachment), &attachment->rates, now_ns);
   scheduler_detach(&attachment->job, now_ns, &change);
+  leave_share(share);
   leave_gang(attachment);
   free(attachment);
   daemon_execute(&change, now_ns);
