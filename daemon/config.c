@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <ini.h>
+#include <pwd.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -222,11 +223,11 @@ const struct config_key config_keys[] = {
      "a GPU is for programs that have its device open (default auto: if that can be told)",
      .set = set_require_device},
     {"max_clients_per_user", "N", "programs of one user at a time (default 2048)", .set = set_max_clients},
-    {"max_weight", "N", "what programs may ask for themselves, from 100 (default 10000: any weight)",
+    {"max_weight", "N", "what programs may ask for themselves, from 100, the default, to 10000",
      .set = set_max_weight},
-    {"max_priority", "N", "likewise, from 0 (default 20: any priority)", .set = set_max_priority},
-    {"production", "any|privileged", "who makes a job a production job: any program, or only the group",
-     .set = set_production},
+    {"max_priority", "N", "likewise, from 0, the default, to 20", .set = set_max_priority},
+    {"production", "any|privileged",
+     "who makes a job a production job: any program, or only the group (default)", .set = set_production},
     {"group", "NAME|GID", "whose members may change settings (default gpushare)", .set = set_group},
     {"metrics", "ADDRESS", "for Prometheus: ADDRESS:PORT or unix:PATH (default off)", .set = set_metrics},
     {"state", "FOLDER|auto|off",
@@ -246,7 +247,7 @@ struct config config_default(void) {
                           .grace_ns = 30 * NS_PER_S,
                           .max_clients_per_user = 2048,
                           .evict_after = 4,
-                          .bounds = TERMS_UNBOUNDED,
+                          .bounds = TERMS_DEFAULT_BOUNDS,
                           .learn = true,
                           .group = "gpushare",
                           .state = STATE_AUTO,
@@ -311,6 +312,81 @@ static const char *set_for_gpu(struct override *gpu, const struct config_key *ke
   return key->set_for_gpu(&gpu->settings, text);
 }
 
+/* ---- [user NAME] ---- */
+
+static const char *parse_count(const char *text, uint64_t *count) {
+  int64_t number;
+  if (parse_integer(text, 1, 1000000, &number) < 0)
+    return "is not a number from 1 to 1000000";
+  *count = (uint64_t)number;
+  return NULL;
+}
+
+static const char *set_user_weight(struct user_limit *user, const char *text) {
+  int64_t weight;
+  if (parse_integer(text, 1, GS_WEIGHT_MAX, &weight) < 0)
+    return "is not a number from 1 to 10000";
+  user->weight = (uint32_t)weight;
+  return NULL;
+}
+
+static const char *set_user_max_jobs(struct user_limit *user, const char *text) {
+  return parse_count(text, &user->max_jobs);
+}
+
+static const char *set_user_max_memory(struct user_limit *user, const char *text) {
+  uint64_t bytes;
+  if (parse_bytes(text, &bytes) < 0 || bytes > SCHED_BYTES_MAX)
+    return "is not a size (for example 16G; 0: as much as there is)";
+  user->max_memory_bytes = bytes;
+  return NULL;
+}
+
+static const char *set_user_production(struct user_limit *user, const char *text) {
+  bool may;
+  if (parse_bool(text, &may) < 0)
+    return "is neither yes nor no";
+  user->bounds.production_privileged = !may;
+  return NULL;
+}
+
+static const char *set_user_max_weight(struct user_limit *user, const char *text) {
+  struct config config;
+  const char *wrong = set_max_weight(&config, text);
+  user->bounds.max_weight = wrong ? 0 : config.bounds.max_weight;
+  return wrong;
+}
+
+static const char *set_user_max_priority(struct user_limit *user, const char *text) {
+  struct config config;
+  const char *wrong = set_max_priority(&config, text);
+  user->bounds.max_priority = wrong ? 0 : config.bounds.max_priority;
+  return wrong;
+}
+
+static const struct user_key {
+  const char *name;
+  unsigned field; /* USER_LIMIT_* */
+  const char *(*set)(struct user_limit *user, const char *text);
+} user_keys[] = {
+    {"weight", USER_LIMIT_WEIGHT, set_user_weight},
+    {"max_jobs", USER_LIMIT_JOBS, set_user_max_jobs},
+    {"max_memory", USER_LIMIT_MEMORY, set_user_max_memory},
+    {"production", USER_LIMIT_PRODUCTION, set_user_production},
+    {"max_weight", USER_LIMIT_MAX_WEIGHT, set_user_max_weight},
+    {"max_priority", USER_LIMIT_MAX_PRIORITY, set_user_max_priority},
+};
+
+static const char *set_for_user(struct user_limit *user, const char *name, const char *text) {
+  for (size_t i = 0; i < sizeof user_keys / sizeof *user_keys; i++) {
+    if (strcmp(user_keys[i].name, name) != 0)
+      continue;
+    user->fields |= user_keys[i].field;
+    return user_keys[i].set(user, text);
+  }
+  return "is no setting of a user";
+}
+
 struct reading {
   struct config *config;
   char reason[160]; /* of the first error */
@@ -343,23 +419,46 @@ static struct override *section_gpu(struct reading *reading, const char *section
   return gpu;
 }
 
+/* "user NAME" or "user UID" -> what that one has of its own. NULL, after a complaint. The look-up may block,
+ * as that of the group does: it takes place when the daemon starts, and when it is told to read anew. */
+static struct user_limit *section_user(struct reading *reading, const char *section) {
+  const char *name = section + strlen("user");
+  name += strspn(name, " \t");
+  const struct passwd *entry = getpwnam(name);
+  int64_t number;
+  struct user_limit *user = NULL;
+  if (!entry && parse_integer(name, 0, UINT32_MAX - 1, &number) < 0)
+    complain(reading, "section [%.60s]: there is no such user", section);
+  else if (!(user = user_limits_provide(&reading->config->users, entry ? entry->pw_uid : (uid_t)number)))
+    complain(reading, "section [%.60s]: more than %d users", section, USER_LIMITS_MAX);
+  return user;
+}
+
 /* For inih: not 0 if the line is right. */
 static int on_setting(void *argument, const char *section, const char *name, const char *value) {
   struct reading *reading = argument;
   struct override *gpu = NULL;
+  struct user_limit *user = NULL;
   const struct config_key *key = find_key(name);
+  const char *wrong;
   if (strncmp(section, "gpu ", 4) == 0 && !(gpu = section_gpu(reading, section)))
     return 0;
-  if (!gpu && *section && strcmp(section, "gpushare") != 0)
-    return complain(reading, "section [%.40s]: there are only [gpushare] and [gpu UUID]", section);
+  if (strncmp(section, "user ", 5) == 0 && !(user = section_user(reading, section)))
+    return 0;
+  if (!gpu && !user && *section && strcmp(section, "gpushare") != 0)
+    return complain(reading, "section [%.40s]: there are only [gpushare], [gpu UUID] and [user NAME]",
+                    section);
   if (*section && strcmp(section, "gpushare") != 0) {
     sum_up(&reading->config->sections, section);
     sum_up(&reading->config->sections, name);
     sum_up(&reading->config->sections, value);
   }
-  const char *wrong = !key  ? "is not a setting"
-                      : gpu ? set_for_gpu(gpu, key, value)
-                            : config_set(reading->config, key, value);
+  if (user)
+    wrong = set_for_user(user, name, value);
+  else if (!key)
+    wrong = "is not a setting";
+  else
+    wrong = gpu ? set_for_gpu(gpu, key, value) : config_set(reading->config, key, value);
   return wrong ? complain(reading, "%.40s: '%.60s' %s", name, value, wrong) : 1;
 }
 

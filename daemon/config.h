@@ -12,6 +12,7 @@
 #include "metrics/address.h"
 #include "overrides.h"
 #include "terms.h"
+#include "user_limits.h"
 
 #define CONFIG_KEYS_MAX 32
 #define STATE_AUTO "auto"
@@ -28,6 +29,7 @@ struct config {
   uint64_t evict_after; /* graces; 0: never */
   enum gs_require require_device;
   struct terms_bounds bounds;
+  struct user_limits users;
   bool learn;      /* from earlier runs */
   char state[256]; /* STATE_AUTO, STATE_OFF or a folder */
   char metrics[ADDRESS_TEXT_SIZE];

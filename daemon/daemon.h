@@ -16,6 +16,7 @@
 #include "record.h"
 #include "spatial.h"
 #include "state.h"
+#include "user_limits.h"
 
 /* More GPUs than a host has, MIG instances included: what a client claims must have a bound. */
 #define DAEMON_GPUS_MAX 256u
@@ -60,6 +61,7 @@ struct daemon {
   uint64_t evict_after; /* graces that a job may be silent for while others wait for it; 0: any number */
   struct list silent;   /* evict.h: attachments, by evict_ns */
   struct terms_bounds bounds;
+  struct user_limits users;
   uint32_t gpu_count;
   uint32_t client_count;
   uint32_t last_job_id;
@@ -157,8 +159,9 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns);
 /* The client's terms have changed: its jobs are given them. */
 void daemon_apply_terms(struct peer *peer, uint64_t now_ns);
 
-/* These bounds count from now on, for all jobs. */
-void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds, uint64_t now_ns);
+/* What users may and have: these count from now on, for all jobs. */
+void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
+                       const struct user_limits *users, uint64_t now_ns);
 
 /* The client with this job; NULL: there is none. */
 struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id);

@@ -184,7 +184,7 @@ static void apply_config(struct program *program) {
     log_info("there is no group '%s': only root and uid %d may change settings", config->group, geteuid());
   daemon_execute(&change, now_ns);
   gpus_settle(&program->daemon, now_ns);
-  daemon_set_bounds(&program->daemon, &config->bounds, now_ns);
+  daemon_set_bounds(&program->daemon, &config->bounds, &config->users, now_ns);
   presence_set(&program->server, config->require_device);
   server_export(&program->server, config->metrics);
 }

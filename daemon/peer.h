@@ -103,6 +103,8 @@ struct peer {
   int32_t exit_status;
   bool evicted;
   struct terms terms;
+  bool bounded;                      /* it may not change settings itself: */
+  struct terms_bounds bounds;        /* what its user may ask for */
   bool cut_noted;                    /* that it asks for more than it may, in the log */
   bool refusal_noted;                /* that it names a GPU that the host has not, likewise */
   char gang[GS_GANG_SIZE];           /* that its attachments join; empty: none */

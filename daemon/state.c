@@ -424,9 +424,9 @@ static void note_wrong_lines(const struct state *state, const struct kept *kept)
   name_aside(name);
   if (kept->wrong_lines == 0)
     return;
-  linkat(state->folder_fd, FILE_NAME, state->folder_fd, name, 0);
-  log_warn("%zu lines of %s/" FILE_NAME " are damaged: the others are used, and all are in %s",
-           kept->wrong_lines, state->folder, name);
+  bool saved = linkat(state->folder_fd, FILE_NAME, state->folder_fd, name, 0) == 0;
+  log_warn("%zu lines of %s/" FILE_NAME " are damaged: the others are used%s%s", kept->wrong_lines,
+           state->folder, saved ? ", and all are in " : "", saved ? name : "");
 }
 
 /* What the file says; and what it must say before a line can be added: that it is one, and of which boot. */

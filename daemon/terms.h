@@ -19,6 +19,8 @@ struct terms_bounds {
   bool production_privileged; /* only who may change settings makes a job a production job */
 };
 #define TERMS_UNBOUNDED ((struct terms_bounds){SCHED_WEIGHT_MAX, SCHED_PRIORITY_MAX, false})
+/* Nobody's word makes a job more than others'. */
+#define TERMS_DEFAULT_BOUNDS ((struct terms_bounds){SCHED_WEIGHT, 0, true})
 
 /* All zero: nothing is known, the defaults count, and there are no bounds. */
 struct terms {

@@ -21,7 +21,8 @@
 static const struct user_cost attachment_cost = {
     .of = {[USER_ATTACHMENTS] = 1,
            [USER_DESCRIPTORS] = 1,
-           [USER_BYTES] = sizeof(struct attachment) + sizeof(struct gang) + GS_METER_SIZE + 1536}};
+           [USER_BYTES] = sizeof(struct attachment) + sizeof(struct sched_share) + sizeof(struct gang) +
+                          GS_METER_SIZE + 1536}};
 
 static void reject(struct daemon *daemon, struct peer *peer, enum gs_reject_reason reason, uint64_t value,
                    const char *why) {
@@ -50,13 +51,25 @@ struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id) {
   return NULL;
 }
 
+static struct user_limit limit_of(const struct daemon *daemon, uid_t uid) {
+  struct user_limit general = {.weight = SCHED_WEIGHT, .max_jobs = UINT64_MAX, .bounds = daemon->bounds};
+  return user_limits_of(&daemon->users, uid, &general);
+}
+
+static void bound(const struct daemon *daemon, struct peer *peer) {
+  peer->bounds = limit_of(daemon, peer->uid).bounds;
+  peer->terms.bounds = peer->bounded ? &peer->bounds : NULL;
+}
+
 static void on_register(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (peer->role != PEER_FRESH) {
     peer_close(peer, "REGISTER twice");
     return;
   }
-  if (user_charge(peer->user, USER_CLIENTS, 1) < 0) {
-    reject(daemon, peer, GS_REJECT_LIMIT, user_share(peer->user, USER_CLIENTS),
+  uint64_t max_jobs = limit_of(daemon, peer->uid).max_jobs;
+  if (peer->user->used[USER_CLIENTS] >= max_jobs || user_charge(peer->user, USER_CLIENTS, 1) < 0) {
+    uint64_t share = user_share(peer->user, USER_CLIENTS);
+    reject(daemon, peer, GS_REJECT_LIMIT, max_jobs < share ? max_jobs : share,
            "too many clients of this user");
     return;
   }
@@ -71,7 +84,8 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   keep_register(daemon, peer, now_ns);
   list_append(client_bucket(daemon, peer->job_id), &peer->client_link);
   peer->uses_mps = msg->reg.flags & GS_REGISTER_MPS;
-  peer->terms.bounds = &daemon->bounds;
+  peer->bounded = !peer_may_change(peer);
+  bound(daemon, peer);
   if (daemon->learns)
     peer->terms.learnt_ns = history_expected_ns(&daemon->history, peer->uid, peer->command_hash);
   log_for(peer->uid, LOG_LEVEL_DEBUG, "job %u: pid %d, uid %u, %s", peer->job_id, peer->pid, peer->uid,
@@ -144,11 +158,26 @@ static void on_declare(struct peer *peer, const struct gs_msg *msg, uint64_t now
   daemon_apply_terms(peer, now_ns);
 }
 
-void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds, uint64_t now_ns) {
+static void set_shares(const struct daemon *daemon, const struct sched_gpu *gpu, uint64_t now_ns) {
+  list_each(node, &gpu->shares) {
+    struct sched_share *share = list_entry(node, struct sched_share, link);
+    struct user_limit limit = limit_of(daemon, share->user);
+    struct sched_change change;
+    change_init(&change);
+    scheduler_set_share(share, limit.weight, limit.max_memory_bytes, now_ns, &change);
+    daemon_execute(&change, now_ns);
+  }
+}
+
+void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
+                       const struct user_limits *users, uint64_t now_ns) {
   daemon->bounds = *bounds;
+  daemon->users = *users;
   list_each(gpu_node, &daemon->scheduler.gpus) {
+    set_shares(daemon, list_entry(gpu_node, struct sched_gpu, link), now_ns);
     list_each(node, &list_entry(gpu_node, struct sched_gpu, link)->jobs) {
       struct attachment *attachment = attachment_of(list_entry(node, struct sched_job, link));
+      bound(daemon, attachment->peer);
       note_cut(attachment->peer);
       apply_terms(attachment, now_ns);
     }
@@ -220,6 +249,23 @@ static void refuse_gpu(struct daemon *daemon, struct peer *peer, const struct gs
   peer_send(peer, &answer);
 }
 
+/* The user's share of the GPU. NULL: no memory. */
+static struct sched_share *provide_share(const struct daemon *daemon, struct sched_gpu *gpu, uid_t uid) {
+  struct sched_share *share = scheduler_find_share(gpu, uid);
+  if (share || !(share = malloc(sizeof *share)))
+    return share;
+  struct user_limit limit = limit_of(daemon, uid);
+  scheduler_add_share(gpu, share, uid, limit.weight, limit.max_memory_bytes);
+  return share;
+}
+
+static void leave_share(struct sched_share *share) {
+  if (share->job_count > 0)
+    return;
+  scheduler_remove_share(share);
+  free(share);
+}
+
 static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   uint64_t retry_ns = 0;
   if (user_charge_all(peer->user, &attachment_cost) < 0) {
@@ -229,7 +275,8 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
   }
   struct attachment *attachment = malloc(sizeof *attachment);
   struct sched_gpu *gpu = attachment ? gpus_provide(daemon, peer, msg, now_ns, &retry_ns) : NULL;
-  if (!gpu) {
+  struct sched_share *share = gpu ? provide_share(daemon, gpu, peer->uid) : NULL;
+  if (!share) {
     free(attachment);
     user_release_all(peer->user, &attachment_cost);
     if (retry_ns)
@@ -239,6 +286,7 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
     return;
   }
   gpus_enter(daemon, gpu, peer, msg, now_ns);
+  bound(daemon, peer); /* settings may have changed while it was on no GPU */
   struct sched_change change;
   change_init(&change);
   *attachment = (struct attachment){.peer = peer, .index = msg->gpu, .told.limit = GS_LIMITED_WHOLE};
@@ -254,7 +302,8 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
                                           .owner = attachment,
                                           .used_bytes = msg->attach.used_bytes,
                                           .resident_bytes = msg->attach.resident_bytes,
-                                          .flags = msg->attach.flags},
+                                          .flags = msg->attach.flags,
+                                          .share = share},
                    now_ns, &change);
   daemon_execute(&change, now_ns);
   apply_terms(attachment, now_ns);
@@ -288,6 +337,7 @@ static void note_times(struct peer *peer, const struct sched_job *job, uint64_t 
 static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uint64_t now_ns) {
   struct attachment *attachment = peer->attachments[index];
   status_on_detach(daemon, &attachment->job);
+  struct sched_share *share = attachment->job.share;
   struct sched_change change;
   change_init(&change);
   peer->attachments[index] = NULL;
@@ -301,6 +351,7 @@ static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uin
   uint64_t stays_bytes = peer->evicted && !attachment->job.managed ? attachment->job.resident_bytes : 0;
   scheduler_detach(&attachment->job, now_ns, &change);
   scheduler_note_taken(gpu, stays_bytes, now_ns, &change);
+  leave_share(share);
   leave_gang(attachment);
   free(attachment);
   user_release_all(peer->user, &attachment_cost);

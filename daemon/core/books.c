@@ -134,6 +134,8 @@ static void enter_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinn
   gpu->faultless_bytes -= faultless_bytes(job);
   gpu->used_bytes = gpu->used_bytes - job->used_bytes + used_bytes;
   gpu->pinned_bytes = gpu->pinned_bytes - job->pinned_bytes + pinned_bytes;
+  if (job->share)
+    job->share->used_bytes = job->share->used_bytes - job->used_bytes + used_bytes;
   job->used_bytes = used_bytes;
   job->pinned_bytes = pinned_bytes;
   scheduler->movable_bytes += used_bytes - pinned_bytes;
@@ -188,6 +190,13 @@ static uint64_t bound_bytes(const struct sched_gpu *gpu) {
   return add_u64(sched_gpu_capacity_bytes(gpu), less_u64(scheduler->host_memory_bytes, others_bytes));
 }
 
+/* What the user's jobs may have together, but for what the others have. */
+static uint64_t left_to_user_bytes(const struct sched_job *job) {
+  const struct sched_share *share = job->share;
+  return share && share->max_bytes ? less_u64(share->max_bytes, share->used_bytes - job->used_bytes)
+                                   : SCHED_BYTES_MAX;
+}
+
 static uint64_t cut_to_limit(const struct sched_job *job, uint64_t bytes) {
   uint64_t limit_bytes = job->terms.limit_bytes ? job->terms.limit_bytes : SCHED_BYTES_MAX;
   return min_u64(min_u64(bytes, SCHED_BYTES_MAX), limit_bytes);
@@ -202,6 +211,7 @@ static uint64_t pinned_room_bytes(const struct sched_job *job) {
 static uint64_t furthest_bytes(const struct sched_job *job) {
   uint64_t others_bytes = job->gpu->used_bytes - job->used_bytes;
   uint64_t bytes = cut_to_limit(job, less_u64(bound_bytes(job->gpu), others_bytes));
+  bytes = min_u64(bytes, left_to_user_bytes(job));
   return job->managed ? bytes : min_u64(bytes, add_u64(fitting_bytes(job), job->paging_bytes));
 }
 
@@ -264,7 +274,8 @@ int books_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinn
 
 enum gs_refusal sched_job_why_refused(const struct sched_job *job, uint64_t total_bytes,
                                       uint64_t pinned_bytes) {
-  if (job->terms.limit_bytes && total_bytes > job->terms.limit_bytes)
+  if ((job->terms.limit_bytes && total_bytes > job->terms.limit_bytes) ||
+      total_bytes > left_to_user_bytes(job))
     return GS_REFUSAL_LIMIT;
   if (pinned_bytes > job->pinned_bytes && pinned_bytes > pinned_room_bytes(job))
     return GS_REFUSAL_PINNED;

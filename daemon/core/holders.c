@@ -15,7 +15,7 @@
 #include "core/internal.h"
 #include "core/policy.h"
 
-#define PREEMPT_PART 20   /* one part in so many of the time may go into preemptions */
+#define PREEMPT_PART 20  /* one part in so many of the time may go into preemptions */
 #define LOOKS_MOST 8192u /* at holders in one choice: 64 that wait, and 128 that hold */
 
 /* ---- seats ---- */
@@ -103,6 +103,8 @@ static bool is_worse(const struct sched_job *a, const struct sched_job *b) {
   bool late_a = a->terms.class == GS_CLASS_OPPORTUNISTIC, late_b = b->terms.class == GS_CLASS_OPPORTUNISTIC;
   if (a->rank_stays != b->rank_stays && late_a == late_b)
     return b->rank_stays;
+  if (a->rank_user != b->rank_user)
+    return a->rank_user > b->rank_user;
   if (a->rank != b->rank)
     return a->rank > b->rank;
   if (a->rank_held_ns != b->rank_held_ns)
@@ -122,6 +124,7 @@ static bool node_is_worse(const struct list *a, const struct list *b) {
 static void rank_holders(struct sched_gpu *gpu, bool surplus, uint64_t now_ns) {
   list_each(node, &gpu->ranked) {
     struct sched_job *job = job_of_rank(node);
+    job->rank_user = policy_user_rank(job, now_ns);
     job->rank = policy_rank(job, now_ns);
     job->rank_held_ns = sched_job_held_ns(job, now_ns);
     job->rank_stays = surplus && gpu->gang_count > 0 && !can_stop(job);
@@ -443,6 +446,7 @@ void holders_choose(struct sched_gpu *gpu, bool over, uint64_t now_ns) {
   keep_all(gpu);
   gpu->contended = gpu->owed = false;
   gpu->preempt_ns = SCHED_NEVER;
+  policy_sort_users(gpu, now_ns);
   displace_surplus(gpu, now_ns);
   struct choice choice = begin_choice(gpu, over, now_ns);
   choose(&choice, &gpu->next);
@@ -451,6 +455,7 @@ void holders_choose(struct sched_gpu *gpu, bool over, uint64_t now_ns) {
 void holders_foresee(struct sched_gpu *gpu, uint64_t end_ns, bool next) {
   uint64_t preempt_ns = gpu->preempt_ns;
   struct choice choice = begin_choice(gpu, true, end_ns);
+  policy_sort_users(gpu, end_ns);
   choice.foreseen = true;
   list_each(node, &gpu->holders) { job_of_turn(node)->goes = false; }
   choose(&choice, &gpu->later);

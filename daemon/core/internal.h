@@ -46,7 +46,7 @@ static inline void turns_touch(struct sched_gpu *gpu) { gpu->deadline_known = fa
 void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
 
 /* The ranks of those who wait follow another policy; the rank of this job, if it waits, other terms. */
-void turns_set_policy(struct sched_gpu *gpu, enum gs_policy policy);
+void turns_set_policy(struct sched_gpu *gpu, enum gs_policy policy, uint64_t now_ns);
 void turns_rank(struct sched_job *job);
 
 /* Holders that run hear whether somebody waits, and when their turn ends, if that has changed: after all

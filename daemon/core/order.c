@@ -57,23 +57,26 @@ static void rotate_up(struct order *order, struct order_node *node) {
   find_least(parent);
 }
 
-void order_insert(struct order *order, struct order_node *node, uint64_t key, uint64_t size) {
+static void insert(struct order *order, struct order_node *node, uint64_t key, uint64_t size) {
   struct order_node **where = &order->root, *parent = NULL;
   while (*where) {
     parent = *where;
     where = key < parent->key ? &parent->left : &parent->right;
   }
-  *node = (struct order_node){
-      .parent = parent, .key = key, .number = ++order->last_number, .size = size, .least = size};
+  *node = (struct order_node){.set = order,
+                              .parent = parent,
+                              .key = key,
+                              .number = ++order->last_number,
+                              .size = size,
+                              .least = size};
   *where = node;
   find_least_above(parent);
   while (node->parent && weight(node) < weight(node->parent))
     rotate_up(order, node);
 }
 
-void order_remove(struct order *order, struct order_node *node) {
-  if (!order_has(node))
-    return;
+static void take_out(struct order_node *node) {
+  struct order *order = node->set;
   while (node->left && node->right)
     rotate_up(order, weight(node->left) < weight(node->right) ? node->left : node->right);
   put(place(order, node), node->left ? node->left : node->right, node->parent);
@@ -81,11 +84,59 @@ void order_remove(struct order *order, struct order_node *node) {
   *node = (struct order_node){.number = 0};
 }
 
+/* The set has changed: so has its place in the outer one. */
+static void follow(struct order *order) {
+  if (!order->outer)
+    return;
+  if (!order->root && order_has(&order->member))
+    take_out(&order->member);
+  else if (order->root && !order_has(&order->member))
+    insert(order->outer, &order->member, order->key, order->root->least);
+  else if (order->root)
+    order_resize(&order->member, order->root->least);
+}
+
+void order_insert(struct order *order, struct order_node *node, uint64_t key, uint64_t size) {
+  insert(order, node, key, size);
+  follow(order);
+}
+
+void order_remove(struct order_node *node) {
+  struct order *order = node->set;
+  if (!order_has(node))
+    return;
+  take_out(node);
+  follow(order);
+}
+
 void order_resize(struct order_node *node, uint64_t size) {
   if (!order_has(node) || node->size == size)
     return;
   node->size = size;
   find_least_above(node);
+  follow(node->set);
+}
+
+void order_init_outer(struct order *outer) { *outer = (struct order){.nests = true}; }
+
+void order_init_inner(struct order *order, struct order *outer, uint64_t key) {
+  *order = (struct order){.outer = outer, .key = key};
+}
+
+void order_set_key(struct order *order, uint64_t key) {
+  if (order->key == key)
+    return;
+  order->key = key;
+  if (!order_has(&order->member))
+    return;
+  take_out(&order->member);
+  follow(order);
+}
+
+/* ---- from one to the next ---- */
+
+static struct order *set_of(struct order_node *member) {
+  return (struct order *)(void *)((char *)member - offsetof(struct order, member));
 }
 
 static struct order_node *leftmost(struct order_node *node) {
@@ -101,13 +152,15 @@ static struct order_node *rightmost(struct order_node *node) {
 }
 
 struct order_node *order_first(const struct order *order) {
-  return leftmost(order->root);
+  struct order_node *first = leftmost(order->root);
+  return first && order->nests ? order_first(set_of(first)) : first;
 }
 struct order_node *order_last(const struct order *order) {
-  return rightmost(order->root);
+  struct order_node *last = rightmost(order->root);
+  return last && order->nests ? order_last(set_of(last)) : last;
 }
 
-struct order_node *order_next(const struct order_node *node) {
+static struct order_node *next_in_set(const struct order_node *node) {
   if (node->right)
     return leftmost(node->right);
   while (node->parent && node->parent->right == node)
@@ -115,12 +168,28 @@ struct order_node *order_next(const struct order_node *node) {
   return node->parent;
 }
 
-struct order_node *order_previous(const struct order_node *node) {
+static struct order_node *previous_in_set(const struct order_node *node) {
   if (node->left)
     return rightmost(node->left);
   while (node->parent && node->parent->left == node)
     node = node->parent;
   return node->parent;
+}
+
+struct order_node *order_next(const struct order_node *node) {
+  struct order_node *next = next_in_set(node), *set;
+  if (next || !node->set->outer)
+    return next;
+  set = next_in_set(&node->set->member);
+  return set ? order_first(set_of(set)) : NULL;
+}
+
+struct order_node *order_previous(const struct order_node *node) {
+  struct order_node *previous = previous_in_set(node), *set;
+  if (previous || !node->set->outer)
+    return previous;
+  set = previous_in_set(&node->set->member);
+  return set ? order_last(set_of(set)) : NULL;
 }
 
 struct order_node *order_last_within(const struct order *order, uint64_t key) {
@@ -139,7 +208,7 @@ static struct order_node *first_within(struct order_node *node, uint64_t size) {
   return node;
 }
 
-struct order_node *order_next_within(const struct order_node *node, uint64_t size) {
+static struct order_node *next_within_in_set(const struct order_node *node, uint64_t size) {
   if (has_within(node->right, size))
     return first_within(node->right, size);
   for (struct order_node *parent; (parent = node->parent); node = parent) {
@@ -151,4 +220,12 @@ struct order_node *order_next_within(const struct order_node *node, uint64_t siz
       return first_within(parent->right, size);
   }
   return NULL;
+}
+
+struct order_node *order_next_within(const struct order_node *node, uint64_t size) {
+  struct order_node *next = next_within_in_set(node, size), *set;
+  if (next || !node->set->outer)
+    return next;
+  set = next_within_in_set(&node->set->member, size);
+  return set ? first_within(set_of(set)->root, size) : NULL;
 }

@@ -74,6 +74,113 @@ static const struct policy policies[] = {
     [GS_POLICY_PACK] = {by_arrival, NULL},
 };
 
+/* ---- what users have had ---- */
+
+/* What each seat has had, of opportunistic jobs or others. */
+static uint64_t card_ns(const struct sched_gpu *gpu, bool late, uint64_t now_ns) {
+  uint64_t since_ns = gpu->serialized ? now_ns - max_u64(gpu->card_at_ns, gpu->serialized_ns) : 0;
+  return gpu->card_ns[late] + (gpu->card_seats[late] ? since_ns / gpu->card_seats[late] : 0);
+}
+
+static uint64_t user_ns(const struct sched_account *account, uint64_t now_ns) {
+  uint64_t each_ns = card_ns(account->share->gpu, account->late, now_ns) - account->card_ns;
+  return add_u64(account->user_ns,
+                 account->seats ? weighted_by(account->share->weight, account->seats * each_ns) : 0);
+}
+
+static uint64_t user_quantum_ns(const struct sched_account *account) {
+  return weighted_by(account->share->weight, sched_gpu_tq_ns(account->share->gpu));
+}
+
+static bool is_common(const struct sched_account *account) {
+  return account->share == &account->share->gpu->common;
+}
+
+static void charge_user(struct sched_account *account, uint64_t now_ns) {
+  account->user_ns = user_ns(account, now_ns);
+  account->card_ns = card_ns(account->share->gpu, account->late, now_ns);
+}
+
+static void advance_card(struct sched_gpu *gpu, uint64_t now_ns) {
+  for (int late = 0; late < 2; late++)
+    gpu->card_ns[late] = card_ns(gpu, late, now_ns);
+  gpu->card_at_ns = now_ns;
+}
+
+void policy_charge_seats(struct sched_gpu *gpu, uint64_t now_ns) {
+  advance_card(gpu, now_ns);
+  list_each(node, &gpu->seated) { charge_user(list_entry(node, struct sched_account, seated), now_ns); }
+}
+
+/* Where its jobs are in the queue: by what the user has had. Users that are level keep their order, but that
+ * is looked at only when one of them is charged. */
+static void sort_user(struct sched_account *account, uint64_t now_ns) {
+  if (is_common(account))
+    return;
+  uint64_t rank = min_u64(max_u64(user_ns(account, now_ns), 1), LATE - 1) | (account->late ? LATE : 0);
+  order_set_key(&account->queue, rank);
+  order_set_key(&account->queue_present, rank);
+}
+
+void policy_sort_users(struct sched_gpu *gpu, uint64_t now_ns) {
+  list_each(node, &gpu->seated) { sort_user(list_entry(node, struct sched_account, seated), now_ns); }
+}
+
+static bool has_seat(enum gs_job_state state) { return state == GS_JOB_HOLDING || state == GS_JOB_DROPPING; }
+
+static void add_seats(struct sched_account *account, int more, uint64_t now_ns) {
+  struct sched_gpu *gpu = account->share->gpu;
+  advance_card(gpu, now_ns);
+  charge_user(account, now_ns);
+  account->seats += (uint32_t)more;
+  gpu->card_seats[account->late] += (uint32_t)more;
+  if (more < 0 && gpu->serialized) {
+    account->begun = true;
+    gpu->user_ended_ns[account->late] = max_u64(gpu->user_ended_ns[account->late], account->user_ns);
+  }
+  if (account->seats == 0)
+    list_remove(&account->seated);
+  else if (list_empty(&account->seated))
+    list_append(&gpu->seated, &account->seated);
+  sort_user(account, now_ns);
+}
+
+static void forget_level(struct sched_job *job) { job->account->level.at_ns = 0; }
+
+void policy_enter(struct sched_job *job, uint64_t now_ns) {
+  struct sched_gpu *gpu = job->gpu;
+  bool late = job->terms.class == GS_CLASS_OPPORTUNISTIC;
+  bool fair = gpu->settings.policy == GS_POLICY_FAIR;
+  job->account = &(fair && job->share ? job->share : &gpu->common)->accounts[late];
+  if (has_seat(job->state))
+    add_seats(job->account, 1, now_ns);
+  if (job->state == GS_JOB_HOLDING)
+    list_append(&job->account->holders, &job->account_link);
+  forget_level(job);
+}
+
+void policy_leave(struct sched_job *job, uint64_t now_ns) {
+  if (has_seat(job->state))
+    add_seats(job->account, -1, now_ns);
+  list_remove(&job->account_link);
+  forget_level(job);
+}
+
+void account_init(struct sched_share *share, struct sched_gpu *gpu) {
+  share->gpu = gpu;
+  list_init(&share->link);
+  for (int late = 0; late < 2; late++) {
+    struct sched_account *account = &share->accounts[late];
+    *account = (struct sched_account){.share = share, .late = late};
+    order_init_inner(&account->queue, &gpu->queue, late ? LATE : 1);
+    order_init_inner(&account->queue_present, &gpu->queue_present, late ? LATE : 1);
+    list_init(&account->holders);
+    list_init(&account->seated);
+  }
+}
+
+/* ---- ranks ---- */
+
 static const struct policy *policy_of(const struct sched_job *job) {
   return &policies[job->gpu->settings.policy];
 }
@@ -94,16 +201,39 @@ static uint64_t leap(const struct sched_job *job) {
   return gpu->settings.policy == GS_POLICY_FAIR ? weighted_ns(job, sched_gpu_tq_ns(gpu) / 2) : 0;
 }
 
+static bool of_two_users(const struct sched_job *a, const struct sched_job *b) {
+  return a->account->share != b->account->share;
+}
+
 bool policy_precedes(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {
   const struct sched_gpu *gpu = waiter->gpu;
   if (is_late(waiter) != is_late(holder))
     return is_late(holder);
   if (gpu->settings.policy == GS_POLICY_PACK)
     return (now_ns - max_u64(waiter->since_ns, gpu->made_way_ns)) / PATIENCE >= sched_gpu_tq_ns(gpu);
+  if (of_two_users(waiter, holder))
+    return user_ns(waiter->account, now_ns) <=
+           add_u64(user_ns(holder->account, now_ns), user_quantum_ns(holder->account) / 2);
   return waiter->waiting.key <= add_u64(policy_rank(holder, now_ns), leap(holder));
 }
 
 bool policy_goes_by_rank(const struct sched_gpu *gpu) { return gpu->settings.policy != GS_POLICY_PACK; }
+
+/* When what the holder's user has had will be more than what the waiter's has, by the margin. */
+static uint64_t user_worse_ns(const struct sched_job *holder, const struct sched_job *waiter, uint64_t margin,
+                              uint64_t now_ns) {
+  const struct sched_account *ahead = holder->account, *behind = waiter->account;
+  if (ahead->late != behind->late)
+    return ahead->late ? now_ns : SCHED_NEVER;
+  uint64_t lacks = less_u64(add_u64(user_ns(behind, now_ns), margin), user_ns(ahead, now_ns));
+  double growth = (double)ahead->seats / ahead->share->weight - (double)behind->seats / behind->share->weight;
+  if (lacks == 0)
+    return now_ns;
+  if (growth <= 0)
+    return SCHED_NEVER;
+  double takes_ns = (double)lacks / SCHED_WEIGHT / growth * max_u64(holder->gpu->card_seats[ahead->late], 1);
+  return takes_ns < 1e18 ? add_u64(now_ns, (uint64_t)takes_ns + 1) : SCHED_NEVER;
+}
 
 /* How long the holder, which runs, takes for its rank to grow by so much. */
 static uint64_t growth_ns(const struct sched_job *holder, uint64_t rank) {
@@ -120,6 +250,8 @@ static uint64_t growth_ns(const struct sched_job *holder, uint64_t rank) {
 /* When the rank of the holder, which runs, will be worse than the waiter's by the margin. */
 static uint64_t worse_ns(const struct sched_job *holder, const struct sched_job *waiter, uint64_t margin,
                          uint64_t now_ns) {
+  if (of_two_users(waiter, holder))
+    return user_worse_ns(holder, waiter, margin, now_ns);
   uint64_t lacks = less_u64(add_u64(waiter->waiting.key, margin), policy_rank(holder, now_ns));
   return lacks ? add_u64(now_ns, growth_ns(holder, lacks)) : now_ns;
 }
@@ -153,7 +285,7 @@ uint64_t sched_job_gpu_ns(const struct sched_job *job, uint64_t now_ns) {
 }
 
 void policy_charge(struct sched_job *job, uint64_t now_ns) {
-  uint64_t *ended_ns = &job->gpu->ended_ns[is_late(job)], had_ns = charged_ns(job, now_ns);
+  uint64_t *ended_ns = &job->account->ended_ns, had_ns = charged_ns(job, now_ns);
   job->virtual_ns = add_u64(job->virtual_ns, weighted_ns(job, had_ns));
   if (had_ns > 0)
     *ended_ns = max_u64(*ended_ns, job->virtual_ns);
@@ -165,7 +297,7 @@ void policy_charge_so_far(struct sched_job *job, uint64_t now_ns) {
   if (job->ran_ns == 0)
     return;
   policy_charge(job, now_ns);
-  policy_forget_level(job->gpu);
+  forget_level(job);
   job->ran_ns = now_ns;
 }
 
@@ -185,45 +317,57 @@ static bool counts(const struct sched_job *waiter) {
 }
 
 static void add_to_level(struct sched_level *level, const struct sched_job *holder, uint64_t now_ns) {
-  uint64_t *least_ns = &level->least_ns[is_late(holder)];
-  *least_ns = min_u64(*least_ns, by_share(holder, now_ns));
+  level->least_ns = min_u64(level->least_ns, by_share(holder, now_ns));
   level->weight = holder->terms.weight > level->weight ? holder->terms.weight : level->weight;
 }
 
 /* Looked for once, however many are granted at a time. */
-static const struct sched_level *holders_level(struct sched_gpu *gpu, uint64_t now_ns) {
-  if (gpu->level.at_ns != now_ns) {
-    gpu->level = (struct sched_level){.at_ns = now_ns, .least_ns = {UINT64_MAX, UINT64_MAX}};
-    list_each(node, &gpu->holders) { add_to_level(&gpu->level, job_of_turn(node), now_ns); }
+static const struct sched_level *holders_level(struct sched_account *account, uint64_t now_ns) {
+  if (account->level.at_ns != now_ns) {
+    account->level = (struct sched_level){.at_ns = now_ns, .least_ns = UINT64_MAX};
+    list_each(node, &account->holders) {
+      add_to_level(&account->level, list_entry(node, struct sched_job, account_link), now_ns);
+    }
   }
-  return &gpu->level;
+  return &account->level;
 }
 
-void policy_note_holder(struct sched_job *job, uint64_t now_ns) {
-  struct sched_level *level = &job->gpu->level;
-  if (job->state == GS_JOB_HOLDING && level->at_ns == now_ns)
-    add_to_level(level, job, now_ns);
+void policy_note_state(struct sched_job *job, enum gs_job_state before, uint64_t now_ns) {
+  if (has_seat(job->state) != has_seat(before))
+    add_seats(job->account, has_seat(job->state) ? 1 : -1, now_ns);
+  if (before == GS_JOB_HOLDING) {
+    list_remove(&job->account_link);
+    forget_level(job);
+  }
+  if (job->state != GS_JOB_HOLDING)
+    return;
+  list_append(&job->account->holders, &job->account_link);
+  if (job->account->level.at_ns == now_ns)
+    add_to_level(&job->account->level, job, now_ns);
 }
 
-void policy_forget_level(struct sched_gpu *gpu) { gpu->level.at_ns = 0; }
+/* The first of those that may count with the jobs of the account. */
+static struct order_node *first_beside(const struct sched_account *account) {
+  return order_first(is_common(account) ? &account->share->gpu->queue : &account->queue);
+}
 
-/* Where those are that hold or wait, opportunistic ones or the others: the one that has had least. */
-static uint64_t level_ns(struct sched_gpu *gpu, bool late, uint64_t now_ns) {
-  uint64_t least_ns = holders_level(gpu, now_ns)->least_ns[late];
+/* Where those of the account are that hold or wait: the one that has had least. */
+static uint64_t level_ns(struct sched_account *account, uint64_t now_ns) {
+  uint64_t least_ns = holders_level(account, now_ns)->least_ns;
   unsigned looked_at = 0;
-  order_each(node, &gpu->queue) {
+  for (struct order_node *node = first_beside(account); node; node = order_next(node)) {
     const struct sched_job *waiter = sched_job_of(node);
     if (looked_at++ == SCHED_LOOKAHEAD)
       break;
     if (!counts(waiter))
       continue;
-    if (is_late(waiter) == late)
+    if (waiter->account == account)
       least_ns = min_u64(least_ns, waiter->virtual_ns);
     break; /* of those that count the first has had least, or those that have had less are level with it */
   }
   if (least_ns != UINT64_MAX)
-    gpu->virtual_ns[late] = max_u64(gpu->virtual_ns[late], least_ns);
-  return gpu->virtual_ns[late];
+    account->virtual_ns = max_u64(account->virtual_ns, least_ns);
+  return account->virtual_ns;
 }
 
 static uint64_t quantum_ns(const struct sched_job *job) {
@@ -231,7 +375,7 @@ static uint64_t quantum_ns(const struct sched_job *job) {
 }
 
 static uint64_t most_ns(const struct sched_job *job) {
-  return add_u64(job->gpu->virtual_ns[is_late(job)], AHEAD_QUANTA * quantum_ns(job));
+  return add_u64(job->account->virtual_ns, AHEAD_QUANTA * quantum_ns(job));
 }
 
 /* By what it is sorted, as far as that is `fair`'s. */
@@ -240,39 +384,98 @@ static uint64_t placed_ns(const struct sched_job *waiter) {
                  min_u64(waiter->waiting.key & ~LATE, add_u64(waiter->virtual_ns, leap(waiter))));
 }
 
-/* Its own, or a holder's. */
+/* Its own, or of a holder of its user's. */
 static uint64_t shortest_quantum_ns(const struct sched_job *job, uint64_t now_ns) {
-  const struct sched_level *level = holders_level(job->gpu, now_ns);
-  uint32_t weight = level->weight > job->terms.weight ? level->weight : job->terms.weight;
+  uint32_t weight = job->terms.weight;
+  for (int late = 0; late < 2; late++) {
+    const struct sched_level *level = holders_level(&job->account->share->accounts[late], now_ns);
+    weight = level->weight > weight ? level->weight : weight;
+  }
   return weighted_by(weight, sched_gpu_tq_ns(job->gpu));
-}
-
-static struct order_node *first_of_class(const struct sched_gpu *gpu, bool late) {
-  struct order_node *before = late ? order_last_within(&gpu->queue, LATE - 1) : NULL;
-  return before ? order_next(before) : order_first(&gpu->queue);
 }
 
 /* Where newcomers begin: where the first one is that waits and has had a turn; or, if the first ones are new,
  * where a turn has ended (self-clocked fair queueing: Golestani, 1994). No further than a quantum: its own,
  * or a holder's. */
 static uint64_t begin_ns(const struct sched_job *job, uint64_t here_ns, uint64_t now_ns) {
-  const struct sched_gpu *gpu = job->gpu;
-  bool late = is_late(job);
+  const struct sched_account *account = job->account;
   uint64_t begin_ns = here_ns;
   unsigned looked_at = 0;
-  for (struct order_node *node = first_of_class(gpu, late); node; node = order_next(node)) {
+  struct order_node *node = account->late ? order_first(&account->queue) : first_beside(account);
+  for (; node; node = order_next(node)) {
     const struct sched_job *waiter = sched_job_of(node);
-    bool begun = waiter->turns && is_late(waiter) == late && holders_may_have(waiter);
+    bool begun = waiter->turns && waiter->account == account && holders_may_have(waiter);
     if (!begun && looked_at++ < BEGIN_LOOKAHEAD)
       continue;
-    begin_ns = begun ? placed_ns(waiter) : gpu->ended_ns[late];
+    begin_ns = begun ? placed_ns(waiter) : account->ended_ns;
     break;
   }
   return max_u64(min_u64(begin_ns, add_u64(here_ns, shortest_quantum_ns(job, now_ns))), here_ns);
 }
 
+/* ---- the same of users ---- */
+
+/* Where those users are that hold or wait: the one that has had least. */
+static uint64_t users_level_ns(struct sched_gpu *gpu, bool late, uint64_t now_ns) {
+  uint64_t least_ns = UINT64_MAX;
+  unsigned looked_at = 0;
+  list_each(node, &gpu->seated) {
+    const struct sched_account *account = list_entry(node, struct sched_account, seated);
+    if (account->late == late && !is_common(account))
+      least_ns = min_u64(least_ns, user_ns(account, now_ns));
+  }
+  order_each(node, &gpu->queue) {
+    const struct sched_job *waiter = sched_job_of(node);
+    if (looked_at++ == SCHED_LOOKAHEAD)
+      break;
+    if (!counts(waiter))
+      continue;
+    if (waiter->account->late == late && !is_common(waiter->account))
+      least_ns = min_u64(least_ns, user_ns(waiter->account, now_ns));
+    break;
+  }
+  if (least_ns != UINT64_MAX)
+    gpu->user_ns[late] = max_u64(gpu->user_ns[late], least_ns);
+  return gpu->user_ns[late];
+}
+
+/* As jobs do (begin_ns). */
+static uint64_t users_begin_ns(const struct sched_account *account, uint64_t here_ns, uint64_t now_ns) {
+  const struct sched_gpu *gpu = account->share->gpu;
+  uint64_t begin_ns = here_ns;
+  unsigned looked_at = 0;
+  order_each(node, &gpu->queue) {
+    const struct sched_account *other = sched_job_of(node)->account;
+    bool begun = other->begun && other->late == account->late && holders_may_have(sched_job_of(node));
+    if (!begun && looked_at++ < BEGIN_LOOKAHEAD)
+      continue;
+    begin_ns = begun ? user_ns(other, now_ns) : gpu->user_ended_ns[account->late];
+    break;
+  }
+  return max_u64(min_u64(begin_ns, add_u64(here_ns, user_quantum_ns(account))), here_ns);
+}
+
+static void level_user(struct sched_account *account, uint64_t now_ns) {
+  if (is_common(account))
+    return;
+  uint64_t here_ns = users_level_ns(account->share->gpu, account->late, now_ns);
+  uint64_t quantum_ns = user_quantum_ns(account);
+  uint64_t least_ns = less_u64(here_ns, account->begun ? BEHIND_QUANTA * quantum_ns : 0);
+  uint64_t most_ns = add_u64(here_ns, AHEAD_QUANTA * quantum_ns);
+  advance_card(account->share->gpu, now_ns);
+  charge_user(account, now_ns);
+  if (account->user_ns == 0) /* it has just come: who is there already is not to make way for that */
+    account->user_ns = users_begin_ns(account, here_ns, now_ns) + 1;
+  else
+    account->user_ns = min_u64(max_u64(account->user_ns, least_ns), most_ns);
+  sort_user(account, now_ns);
+}
+
+/* ---- jobs and their users ---- */
+
 void policy_level(struct sched_job *job, uint64_t now_ns) {
-  uint64_t here_ns = level_ns(job->gpu, is_late(job), now_ns);
+  level_user(job->account, now_ns);
+  uint64_t here_ns = level_ns(job->account, now_ns);
   uint64_t least_ns = less_u64(here_ns, job->turns ? BEHIND_QUANTA * quantum_ns(job) : 0);
   if (job->virtual_ns == 0) /* it has just come */
     job->virtual_ns = max_u64(begin_ns(job, here_ns, now_ns), 1);
@@ -280,11 +483,17 @@ void policy_level(struct sched_job *job, uint64_t now_ns) {
     job->virtual_ns = min_u64(max_u64(job->virtual_ns, least_ns), most_ns(job));
 }
 
+uint64_t policy_user_rank(const struct sched_job *job, uint64_t now_ns) {
+  const struct sched_account *account = job->account;
+  uint64_t rank = is_common(account) ? 1 : min_u64(max_u64(user_ns(account, now_ns), 1), LATE - 1);
+  return account->late ? rank | LATE : rank;
+}
+
 uint64_t policy_place(const struct sched_job *job, uint64_t now_ns) {
   uint64_t rank = policy_rank(job, now_ns);
   uint64_t span = min_u64(leap(job), less_u64(most_ns(job), job->virtual_ns));
   if (rank == 0 || span == 0 || job->turns == 0)
     return rank;
-  const struct order_node *level = order_last_within(&job->gpu->queue, add_u64(rank, span));
+  const struct order_node *level = order_last_within(&job->account->queue, add_u64(rank, span));
   return level ? max_u64(rank, level->key) : rank;
 }

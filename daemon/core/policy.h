@@ -14,6 +14,11 @@
  *             nobody for ever. Who comes back is no further behind than a quantum of its own, and who waits
  *             no further ahead than three, however much room it has had that others could not use. So while
  *             one of weight v waits, each job of weight w has the GPU for 2 + 3 w/v quanta at most.
+ *             First users share, by the weights of users, then each user's jobs what the user has: a user is
+ *             charged, from a job's grant to the end of its answer, its part of the card's time, one of as
+ *             many as hold or stop. Between users the same rules hold as between jobs: who comes starts
+ *             level, who rests falls a quantum behind at most, who waits is three ahead at most, who is a
+ *             quantum behind preempts.
  *             Who has had a turn does not make up with another one for less than half a quantum: it stays,
  *             or goes before one that waits, only if it is further behind. So equals keep their order.
  *   fifo      by arrival, to completion: who came earlier goes first whenever it wants to.
@@ -67,9 +72,24 @@ void policy_charge(struct sched_job *job, uint64_t now_ns);
 /* What it has had is charged, and it runs on if it does. */
 void policy_charge_so_far(struct sched_job *job, uint64_t now_ns);
 
-/* What is known of all holders at one moment holds, and this one is one of them now; or does not any more. */
-void policy_note_holder(struct sched_job *job, uint64_t now_ns);
-void policy_forget_level(struct sched_gpu *gpu);
+/* The job counts in the account that its class and the policy choose; and is taken out of it, before these
+ * change, or when it leaves. */
+void policy_enter(struct sched_job *job, uint64_t now_ns);
+void policy_leave(struct sched_job *job, uint64_t now_ns);
+
+/* Its state has changed, from that one. */
+void policy_note_state(struct sched_job *job, enum gs_job_state before, uint64_t now_ns);
+
+/* Turns begin or end: what seats have had so far is charged. */
+void policy_charge_seats(struct sched_gpu *gpu, uint64_t now_ns);
+
+/* Put the users that wait, and have had something since, in their order as of that moment. */
+void policy_sort_users(struct sched_gpu *gpu, uint64_t now_ns);
+
+/* By that its user's jobs come before those of others: opportunistic ones after all others. */
+uint64_t policy_user_rank(const struct sched_job *job, uint64_t now_ns);
+
+void account_init(struct sched_share *share, struct sched_gpu *gpu);
 
 /* The holder is put out of its place. */
 void policy_make_way(struct sched_job *holder, uint64_t now_ns);

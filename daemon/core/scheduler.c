@@ -49,6 +49,14 @@ void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const
   list_init(&gpu->present);
   list_init(&gpu->holders);
   list_init(&gpu->ranked);
+  list_init(&gpu->shares);
+  list_init(&gpu->seated);
+  order_init_outer(&gpu->queue);
+  order_init_outer(&gpu->queue_present);
+  order_init_inner(&gpu->claimants, &gpu->queue, 0);
+  order_init_inner(&gpu->claimants_present, &gpu->queue_present, 0);
+  gpu->common.weight = SCHED_WEIGHT;
+  account_init(&gpu->common, gpu);
   list_init(&gpu->next);
   list_init(&gpu->later);
   list_init(&gpu->dropping);
@@ -66,6 +74,24 @@ void scheduler_remove_gpu(struct scheduler *scheduler, struct sched_gpu *gpu) {
   (void)scheduler; /* without jobs it is part of no sum */
   list_remove(&gpu->link);
 }
+
+struct sched_share *scheduler_find_share(const struct sched_gpu *gpu, uint32_t user) {
+  list_each(node, &gpu->shares) {
+    struct sched_share *share = list_entry(node, struct sched_share, link);
+    if (share->user == user)
+      return share;
+  }
+  return NULL;
+}
+
+void scheduler_add_share(struct sched_gpu *gpu, struct sched_share *share, uint32_t user, uint32_t weight,
+                         uint64_t max_bytes) {
+  *share = (struct sched_share){.user = user, .weight = weight, .max_bytes = max_bytes};
+  account_init(share, gpu);
+  list_append(&gpu->shares, &share->link);
+}
+
+void scheduler_remove_share(struct sched_share *share) { list_remove(&share->link); }
 
 /* ---- what follows from an event ---- */
 
@@ -129,6 +155,7 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
                             .since_ns = now_ns,
                             .arrival = ++gpu->arrivals,
                             .terms = {.weight = SCHED_WEIGHT},
+                            .share = attach->share,
                             .managed = is_managed(gpu, attach->flags)};
   list_init(&job->turn);
   list_init(&job->ranked);
@@ -139,7 +166,11 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
   list_init(&job->ephemeral.link);
   list_init(&job->entry.link);
   list_init(&job->todo_link);
+  list_init(&job->account_link);
   list_append(&gpu->jobs, &job->link);
+  if (job->share)
+    job->share->job_count++;
+  policy_enter(job, now_ns);
   gpu->seats[job->seat].count++;
   gpu->job_count++;
   gpu->class_counts[job->terms.class]++;
@@ -178,6 +209,9 @@ void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_chang
   struct sched_gang *gang = job->gang;
   gang_leave(job);
   joint_look(gang, now_ns, change);
+  policy_leave(job, now_ns);
+  if (job->share)
+    job->share->job_count--;
   present_leave(job);
   list_remove(&job->turn);
   gpu->seats[job->seat].bytes -= job->need_bytes;
@@ -352,7 +386,7 @@ static void set_one(struct sched_gpu *gpu, enum setting setting, uint64_t value,
   else if (setting == SETTING_MODE)
     gpu->settings.mode = (enum gs_mode)value;
   else if (setting == SETTING_POLICY)
-    turns_set_policy(gpu, (enum gs_policy)value);
+    turns_set_policy(gpu, (enum gs_policy)value, now_ns);
   else
     books_set_capacity(gpu, value);
   if (setting == SETTING_MODE || setting == SETTING_CAPACITY)
@@ -418,8 +452,9 @@ void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms,
   if (terms->class != job->terms.class)
     tally_change_class(job, now_ns);
   job->gpu->class_counts[job->terms.class]--;
-  policy_forget_level(job->gpu);
+  policy_leave(job, now_ns);
   job->terms = *terms;
+  policy_enter(job, now_ns);
   job->gpu->class_counts[job->terms.class]++;
   ephemeral_count(job);
   if (job->state != GS_JOB_IDLE) /* or when it asks */
@@ -430,6 +465,14 @@ void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms,
   else if (was_paused && !job->terms.paused)
     turns_resume(job, now_ns, change);
   conclude(job->gpu, now_ns, change);
+}
+
+void scheduler_set_share(struct sched_share *share, uint32_t weight, uint64_t max_bytes, uint64_t now_ns,
+                         struct sched_change *change) {
+  policy_charge_seats(share->gpu, now_ns); /* by its old weight */
+  share->weight = weight;
+  share->max_bytes = max_bytes;
+  conclude(share->gpu, now_ns, change);
 }
 
 void scheduler_set_memory(struct scheduler *scheduler, struct sched_gpu *gpu, enum gs_memory memory) {

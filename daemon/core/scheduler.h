@@ -123,11 +123,39 @@ struct sched_seats {
   uint32_t count;
 };
 
-/* What is known of all holders as of one moment (policy.c). */
+/* What is known of an account's holders as of one moment (policy.c). */
 struct sched_level {
-  uint64_t at_ns;       /* 0: nothing is */
-  uint64_t least_ns[2]; /* what the one has had that has had least; opportunistic second */
-  uint32_t weight;      /* the largest */
+  uint64_t at_ns;    /* 0: nothing is */
+  uint64_t least_ns; /* what the one has had that has had least */
+  uint32_t weight;   /* the largest */
+};
+
+/* What a user's jobs are and have on a GPU, opportunistic ones or the others (policy.h). Unless the policy is
+ * `fair`, all jobs are in one. */
+struct sched_account {
+  struct sched_share *share;
+  bool late;                         /* of opportunistic jobs */
+  struct order queue, queue_present; /* its part of the GPU's */
+  struct list holders;               /* of its jobs, HOLDING */
+  struct sched_level level;          /* of those */
+  uint64_t virtual_ns;               /* the least that one of its jobs there has had; never goes back */
+  uint64_t ended_ns;                 /* the most that one had had after a turn */
+  uint32_t seats;                    /* of its jobs, those that hold or stop */
+  struct list seated;                /* gpu->seated, if there are any */
+  uint64_t card_ns;                  /* gpu->card_ns when they were charged last */
+  uint64_t user_ns; /* what the user has had, over the weight; 0: nothing, it has just come */
+  bool begun;       /* it has had a turn */
+};
+
+/* A user's, on one GPU. The caller owns its memory. */
+struct sched_share {
+  struct sched_gpu *gpu;
+  struct list link; /* gpu->shares */
+  uint32_t user;    /* the caller's */
+  uint32_t weight;
+  uint32_t job_count;
+  uint64_t used_bytes, max_bytes;   /* of its jobs together; most: 0: as much as there is */
+  struct sched_account accounts[2]; /* opportunistic second */
 };
 
 struct sched_gpu {
@@ -147,10 +175,17 @@ struct sched_gpu {
   uint64_t preempt_ns;      /* when a holder may be interrupted that may not be yet */
   int64_t preempt_saved_ns; /* what preemptions may cost (holders.c), at preempt_saved_at_ns */
   uint64_t preempt_saved_at_ns;
-  bool wanted_told;           /* some holder believes that others wait */
-  uint64_t epoch;             /* of the last grant */
-  uint64_t virtual_ns[2];     /* fair: the least one of those there; opportunistic second; never goes back */
-  uint64_t ended_ns[2];       /* the most that one had had after a turn */
+  bool wanted_told;          /* some holder believes that others wait */
+  uint64_t epoch;            /* of the last grant */
+  struct sched_share common; /* of those without a user; of all, unless the policy is `fair` */
+  struct list shares;        /* of users */
+  struct order claimants, claimants_present; /* WAITING, whose gangs claim: before all others */
+  struct list seated;                        /* accounts with seats */
+  uint32_t card_seats[2];                    /* of all accounts; opportunistic second */
+  uint64_t card_ns[2];                       /* the time that each of those seats has had, as of card_at_ns */
+  uint64_t card_at_ns;
+  uint64_t user_ns[2];        /* fair: what the user has had, at least, that has had least; never goes back */
+  uint64_t user_ended_ns[2];  /* the most that one had had after a turn */
   uint64_t arrivals;          /* of jobs so far */
   uint64_t made_way_ns;       /* pack: when somebody was put out of its place the last time */
   uint32_t last_job;          /* id of who got the last turn; 0: nobody yet */
@@ -163,7 +198,6 @@ struct sched_gpu {
       holders; /* HOLDING, in the order of their grants; while serialized, those that fit (holders.c) */
   struct list ranked; /* the same, as sorted last: nearly by rank, the worst first */
   struct sched_seats seats[SCHED_SEAT_OVERDUE + 1];
-  struct sched_level level;
   uint64_t grants;      /* so far: what numbers holders */
   struct list next;     /* WAITING: to be granted as soon as those that must stop have */
   struct list later;    /* WAITING: likely to be granted when the quantum is over */
@@ -237,10 +271,13 @@ struct sched_job {
   struct list link;   /* gpu->jobs */
   struct list turn;   /* idle, holders, dropping or overdue; of those that wait: next, later or none */
   struct list ranked; /* gpu->ranked, of a holder; as of the last sorting: */
-  uint64_t rank, rank_held_ns, rank_tie, grant;
+  uint64_t rank_user, rank, rank_held_ns, rank_tie, grant;
   bool rank_stays;
   enum sched_seat seat;
-  struct order_node waiting; /* queue */
+  struct sched_share *share;     /* its user's; NULL: none */
+  struct sched_account *account; /* where it counts now */
+  struct list account_link;      /* its holders */
+  struct order_node waiting;     /* queue */
   struct order_node waiting_present;
   struct list present_link;
   struct list leaving_link;
@@ -381,8 +418,19 @@ struct sched_attach {
   uint32_t id;
   void *owner;
   uint64_t used_bytes, resident_bytes;
-  uint32_t flags; /* GS_ATTACH_* */
+  uint32_t flags;            /* GS_ATTACH_* */
+  struct sched_share *share; /* the user's on this GPU; NULL: none */
 };
+
+/* The user's share of the GPU, or NULL. */
+struct sched_share *scheduler_find_share(const struct sched_gpu *gpu, uint32_t user);
+
+/* The user has none there. Once it has no jobs any more it may be removed. */
+void scheduler_add_share(struct sched_gpu *gpu, struct sched_share *share, uint32_t user, uint32_t weight,
+                         uint64_t max_bytes);
+void scheduler_remove_share(struct sched_share *share);
+void scheduler_set_share(struct sched_share *share, uint32_t weight, uint64_t max_bytes, uint64_t now_ns,
+                         struct sched_change *change);
 
 void scheduler_attach(struct sched_gpu *gpu, struct sched_job *job, const struct sched_attach *attach,
                       uint64_t now_ns, struct sched_change *change);

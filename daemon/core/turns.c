@@ -37,13 +37,18 @@ uint64_t sched_job_waited_ns(const struct sched_job *job, uint64_t now_ns) {
   return job->waited_ns + (job->state == GS_JOB_WAITING ? now_ns - job->since_ns : 0);
 }
 
+/* Of those that wait, whoever claims comes first. */
+static struct order *queue_of(struct sched_job *job) {
+  return gang_claims(job) ? &job->gpu->claimants : &job->account->queue;
+}
+
 static void enter_list(struct sched_job *job, uint64_t now_ns) {
   struct sched_gpu *gpu = job->gpu;
   list_remove(&job->turn);
-  order_remove(&gpu->queue, &job->waiting);
+  order_remove(&job->waiting);
   list_remove(&job->ranked);
   if (job->state == GS_JOB_WAITING) {
-    order_insert(&gpu->queue, &job->waiting, policy_place(job, now_ns), job->need_bytes);
+    order_insert(queue_of(job), &job->waiting, policy_place(job, now_ns), job->need_bytes);
   } else if (job->state == GS_JOB_HOLDING) {
     list_append(&gpu->holders, &job->turn);
     list_append(&gpu->ranked, &job->ranked);
@@ -70,13 +75,12 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   gpu->waiting_count += (state == GS_JOB_WAITING) - (job->state == GS_JOB_WAITING);
   gpu->holder_count += (state == GS_JOB_HOLDING) - (job->state == GS_JOB_HOLDING);
   turns_touch(gpu);
-  if (job->state == GS_JOB_HOLDING)
-    policy_forget_level(gpu);
+  enum gs_job_state before = job->state;
   job->state = state;
+  policy_note_state(job, before, now_ns);
   job->asked_anew = true;
   job->active = job->grows = job->displaced = job->must_stop = job->together = false;
   enter_list(job, now_ns);
-  policy_note_holder(job, now_ns);
   books_claim(job);
   rooms_watch(job, now_ns);
 }
@@ -84,14 +88,22 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
 void turns_rank(struct sched_job *job) {
   if (job->state != GS_JOB_WAITING)
     return;
-  order_remove(&job->gpu->queue, &job->waiting);
-  order_insert(&job->gpu->queue, &job->waiting, policy_rank(job, job->since_ns), job->need_bytes);
+  order_remove(&job->waiting);
+  order_insert(queue_of(job), &job->waiting, policy_rank(job, job->since_ns), job->need_bytes);
   present_sort(job);
 }
 
-void turns_set_policy(struct sched_gpu *gpu, enum gs_policy policy) {
+void turns_set_policy(struct sched_gpu *gpu, enum gs_policy policy, uint64_t now_ns) {
+  bool other = (policy == GS_POLICY_FAIR) != (gpu->settings.policy == GS_POLICY_FAIR);
   gpu->settings.policy = policy;
-  list_each(node, &gpu->jobs) { turns_rank(list_entry(node, struct sched_job, link)); }
+  list_each(node, &gpu->jobs) {
+    struct sched_job *job = list_entry(node, struct sched_job, link);
+    if (other) {
+      policy_leave(job, now_ns);
+      policy_enter(job, now_ns);
+    }
+    turns_rank(job);
+  }
 }
 
 uint64_t turns_quantum_end_ns(const struct sched_gpu *gpu) {
@@ -253,17 +265,17 @@ static void begin_quantum(struct sched_gpu *gpu, uint64_t now_ns) {
 }
 
 static void begin_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  policy_charge_seats(gpu, now_ns);
   gpu->serialized = true;
   gpu->serialized_ns = now_ns;
-  policy_forget_level(gpu);
   begin_quantum(gpu, now_ns);
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
 }
 
 static void end_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   list_each(node, &gpu->jobs) { policy_charge_so_far(list_entry(node, struct sched_job, link), now_ns); }
+  policy_charge_seats(gpu, now_ns);
   gpu->serialized = false;
-  policy_forget_level(gpu);
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
 }
 

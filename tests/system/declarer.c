@@ -4,11 +4,13 @@
  *
  *   weight N, priority N, expected NS, soft BYTES, memory BYTES (expected), class N
  *                                       calls the function: "0", -errno, or "absent"
+ *   become UID                          that user, for good, before it starts: "0", or -errno
  *   start                               begins to use GPU 0: "started"
  *   alloc BYTES                         "0", or the driver's error
  *   total                               what cuMemGetInfo says that there is
  *   fork                                goes on as a child, and ends with it: "child PID"
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +68,9 @@ static void obey(const char *what, long long value) {
   if (strcmp(what, "start") == 0) {
     gpu_start(&gpu, 0);
     gpu_say("started");
+  } else if (strcmp(what, "become") == 0) {
+    uid_t uid = (uid_t)value;
+    say_number(setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0 ? -errno : 0);
   } else if (strcmp(what, "alloc") == 0) {
     say_number(cuMemAlloc(&at, (size_t)value));
   } else if (strcmp(what, "total") == 0) {

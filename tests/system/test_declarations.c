@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
@@ -269,9 +271,15 @@ TEST(bounds) {
   static const char *const environment[] = {"GPUSHARE_WEIGHT=5000", NULL};
   const char *text = "asks for more than programs may: it is given weight 300, priority 0 and class standard "
                      "(settings max_weight, max_priority and production)";
+  if (geteuid() != 0)
+    test_skip("only root can be somebody who may not change settings");
   scene_begin(&scene, "small,capacity=64MiB");
+  chmod(scene.folder, 0755);
+  FILE *state = fopen(scene.state, "w"); /* the card is there for everybody */
+  CHECK(state && fchmod(fileno(state), 0666) == 0 && fclose(state) == 0);
   scene_start_daemon(&scene, "--max-weight", "300", "--max-priority", "0", NULL);
   struct process *program = scene_start(&scene, environment, "declarer", NULL);
+  CHECK(ask(program, "become 65534") == 0);
   start_using(program);
   await_given(program->pid, 300, 0, false, 0, 0);
   process_await_log(scene.daemon, text);

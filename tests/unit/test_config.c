@@ -45,9 +45,10 @@ START_TEST(defaults) {
   ck_assert_uint_gt(config.host_memory_bytes, 0);
   ck_assert_str_eq(config.socket, GS_DEFAULT_SOCKET);
   ck_assert_str_eq(config.metrics, ADDRESS_OFF);
-  ck_assert_uint_eq(config.bounds.max_weight, GS_WEIGHT_MAX);
-  ck_assert_int_eq(config.bounds.max_priority, GS_PRIORITY_MAX);
-  ck_assert(!config.bounds.production_privileged);
+  ck_assert_uint_eq(config.bounds.max_weight, GS_WEIGHT_DEFAULT);
+  ck_assert_int_eq(config.bounds.max_priority, 0);
+  ck_assert(config.bounds.production_privileged);
+  ck_assert_uint_eq(config.users.count, 0);
 }
 END_TEST
 
@@ -104,6 +105,13 @@ START_TEST(mistakes_are_named_and_change_nothing) {
       {"max_priority = 21\n", ":1: ", "from 0 to 20"},
       {"production = me\n", ":1: ", "production: 'me' is neither any nor privileged"},
       {"[gpu " CARD "]\nmax_weight = 100\n", ":2: ", "max_weight: '100' is no setting of a single GPU"},
+      {"[user 65534]\nmax_jobs = 0\n", ":2: ", "max_jobs: '0' is not a number from 1"},
+      {"[user 65534]\nweight = 0\n", ":2: ", "weight: '0' is not a number from 1 to 10000"},
+      {"[user 65534]\nproduction = any\n", ":2: ", "production: 'any' is neither yes nor no"},
+      {"[user 65534]\nmax_memory = much\n", ":2: ", "max_memory: 'much' is not a size"},
+      {"[user 65534]\ntq = 5\n", ":2: ", "tq: '5' is no setting of a user"},
+      {"[user no such one]\nweight = 5\n", ":2: ", "section [user no such one]: there is no such user"},
+      {"[users]\nweight = 5\n", ":2: ", "section [users]: there are only"},
       {"learn = perhaps\n", ":1: ", "learn: 'perhaps' is neither yes nor no"},
       {"group =\n", ":1: ", "empty"},
       {"capacity = 9000T\n", ":1: ", "not a size"},
@@ -129,6 +137,25 @@ START_TEST(mistakes_are_named_and_change_nothing) {
     ck_assert_uint_eq(config.general.tq_ns, 20 * NS_PER_S);
     ck_assert_uint_eq(config.overrides.count, 0);
   }
+}
+END_TEST
+
+START_TEST(a_user_has_settings_of_its_own) {
+  struct user_limit general = {.weight = 100, .max_jobs = 5, .bounds = {100, 0, true}};
+  ck_assert_int_eq(
+      read_text("[user root]\nweight = 300\nmax_memory = 8G\n[user 65534]\nmax_jobs = 7\n"
+                "production = yes\nmax_weight = 400\nmax_priority = 3\n[user 0]\nmax_jobs = 9\n"),
+      0);
+  struct user_limit root = user_limits_of(&config.users, 0, &general);
+  struct user_limit other = user_limits_of(&config.users, 65534, &general);
+  struct user_limit third = user_limits_of(&config.users, 1000, &general);
+  ck_assert_uint_eq(config.users.count, 2);
+  ck_assert(root.weight == 300 && root.max_memory_bytes == UINT64_C(8) << 30 && root.max_jobs == 9);
+  ck_assert(root.bounds.production_privileged && root.bounds.max_weight == 100);
+  ck_assert(other.weight == 100 && other.max_jobs == 7 && other.max_memory_bytes == 0);
+  ck_assert(!other.bounds.production_privileged && other.bounds.max_weight == 400);
+  ck_assert_int_eq(other.bounds.max_priority, 3);
+  ck_assert(third.weight == 100 && third.max_jobs == 5 && third.bounds.production_privileged);
 }
 END_TEST
 
@@ -269,6 +296,7 @@ int main(void) {
   const TTest *const tests[] = {defaults,
                                 all_keys_are_read,
                                 mistakes_are_named_and_change_nothing,
+                                a_user_has_settings_of_its_own,
                                 a_gpu_has_settings_of_its_own,
                                 a_gpu_may_be_named_by_its_number,
                                 a_quantum_that_finds_itself,

@@ -228,9 +228,24 @@ START_TEST(wrong_orders_are_refused) {
 }
 END_TEST
 
+#define OWNER 65534
+#define STRANGER 65533
+
+/* A client of somebody who may not change settings: the socket says who it was that connected. -1: only root
+ * can be somebody else. */
+static int register_as(uid_t uid) {
+  if (geteuid() != 0 || setegid(uid) < 0 || seteuid(uid) < 0)
+    return -1;
+  int fd = register_client(it);
+  ck_assert(seteuid(0) == 0 && setegid(0) == 0);
+  return fd;
+}
+
 START_TEST(what_programs_ask_for_has_bounds) {
   start((const char *const[]){"--max-weight", "200", "--max-priority", "5", NULL});
-  int fd = register_client(it);
+  int fd = register_as(OWNER);
+  if (fd < 0)
+    return;
   declare(fd, 500, 12, 0, 0);
   attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
   given(200, 5, 0, 0);
@@ -249,20 +264,95 @@ static void set_bounds(const char *text) {
   kill(it->pid, SIGHUP);
 }
 
-START_TEST(bounds_can_change) {
+static enum gs_class given_class(void) { return (enum gs_class)terms().terms_status.class; }
+
+static void declare_production(int fd) {
+  struct gs_msg msg = wire_msg(GS_DECLARE, 0);
+  msg.declare.class = GS_CLASS_PRODUCTION;
+  tell(fd, &msg);
+}
+
+/* As a lab has it. */
+START_TEST(by_default_nobody_asks_for_more) {
+  int fd = register_as(OWNER);
+  if (fd < 0)
+    return;
+  declare(fd, 500, 12, 0, 0);
+  attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
+  given(GS_WEIGHT_DEFAULT, 0, 0, 0);
+  declare_production(fd);
+  ck_assert_int_eq(given_class(), GS_CLASS_STANDARD);
+}
+END_TEST
+
+START_TEST(who_may_change_settings_asks_for_what_it_likes) {
   int fd = register_client(it);
   declare(fd, 500, 12, 0, 0);
   attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
   given(500, 12, 0, 0);
+  declare_production(fd);
+  ck_assert_int_eq(given_class(), GS_CLASS_PRODUCTION);
+}
+END_TEST
+
+START_TEST(a_user_has_bounds_of_its_own) {
+  int fd = register_as(OWNER);
+  if (fd < 0)
+    return;
+  attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
+  expect(fd, GS_LOCK_OK);
+  set_bounds("[user 65534]\nmax_weight = 300\nmax_priority = 7\nproduction = yes\nmax_jobs = 1\n");
+  expect(fd, GS_CAPACITY); /* the settings are applied anew */
+  declare(fd, 500, 12, 0, 0);
+  given(300, 7, 0, 0);
+  declare_production(fd);
+  ck_assert_int_eq(given_class(), GS_CLASS_PRODUCTION);
+  ck_assert(seteuid(OWNER) == 0);
+  int second = connect_to(it);
+  ck_assert(seteuid(0) == 0);
+  struct gs_msg msg = wire_msg(GS_REGISTER, 0);
+  tell(second, &msg);
+  struct gs_msg answer = expect(second, GS_REJECTED);
+  ck_assert_uint_eq(answer.registered.reason, GS_REJECT_LIMIT);
+  ck_assert_uint_eq(answer.registered.value, 1);
+}
+END_TEST
+
+/* Of both of its jobs together. */
+START_TEST(a_user_has_a_limit_of_memory) {
+  int one = register_as(OWNER), two = register_as(OWNER);
+  if (one < 0)
+    return;
+  attach_card(one, 1, GIB, GS_ATTACH_MANAGED);
+  attach_card(two, 1, GIB, GS_ATTACH_MANAGED);
+  expect(one, GS_LOCK_OK);
+  set_bounds("[user 65534]\nmax_memory = 3G\n");
+  expect(one, GS_CAPACITY);
+  struct gs_msg msg = wire_msg(GS_MEM_REQUEST, 0);
+  msg.mem.total_bytes = 3 * GIB;
+  tell(one, &msg);
+  struct gs_msg answer = expect(one, GS_MEM_REPLY);
+  ck_assert_int_eq(answer.status, -ENOMEM);
+  ck_assert_uint_eq(answer.mem_reply.why, GS_REFUSAL_LIMIT);
+  msg.mem.total_bytes = 2 * GIB;
+  tell(one, &msg);
+  ck_assert_int_eq(expect(one, GS_MEM_REPLY).status, 0);
+}
+END_TEST
+
+START_TEST(bounds_can_change) {
+  int fd = register_as(OWNER);
+  if (fd < 0)
+    return;
+  declare(fd, 500, 12, 0, 0);
+  attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
+  given(GS_WEIGHT_DEFAULT, 0, 0, 0);
   expect(fd, GS_LOCK_OK);
   set_bounds("max_weight = 300\nmax_priority = 7\n");
   expect(fd, GS_CAPACITY); /* the settings are applied anew */
   given(300, 7, 0, 0);
 }
 END_TEST
-
-#define OWNER 65534
-#define STRANGER 65533
 
 /* A client of another user, until the other end of *control is closed. */
 static pid_t attach_as(uid_t uid, int control[2]) {
@@ -424,6 +514,10 @@ int main(void) {
                                 wrong_orders_are_refused,
                                 what_programs_ask_for_has_bounds,
                                 bounds_can_change,
+                                by_default_nobody_asks_for_more,
+                                who_may_change_settings_asks_for_what_it_likes,
+                                a_user_has_bounds_of_its_own,
+                                a_user_has_a_limit_of_memory,
                                 owners_may_ask_for_less,
                                 owners_may_evict_their_own,
                                 what_it_has_had_is_not_left,

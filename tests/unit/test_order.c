@@ -36,7 +36,7 @@ static void insert(int i, uint64_t key) {
 
 static void remove_node(int i) {
   int place = 0;
-  order_remove(&order, &nodes[i]);
+  order_remove(&nodes[i]);
   while (expected[place] != i)
     place++;
   count--;
@@ -116,7 +116,7 @@ END_TEST
 START_TEST(an_empty_set_has_nothing_to_offer) {
   ck_assert_ptr_null(order_first(&order));
   ck_assert_ptr_null(order_last(&order));
-  order_remove(&order, &nodes[0]); /* in no set: nothing happens */
+  order_remove(&nodes[0]); /* in no set: nothing happens */
   insert(0, 1);
   remove_node(0);
   ck_assert_ptr_null(order_first(&order));

@@ -1,0 +1,391 @@
+/*
+ * test_shares.c - users share a GPU first, then their jobs: whatever one user starts, another one has its
+ * part, at any time and not only in the long run.
+ *
+ * Clients do at once what they are told, and always want to run. Each job's memory is what it says that it
+ * will have, so there is nothing to move.
+ */
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/splitmix.h"
+#include "core/scheduler.h"
+#include "played_clock.h"
+#include "suite.h"
+
+#define GIB (UINT64_C(1) << 30)
+#define CARD (16 * GIB)
+#define JOBS 256
+#define USERS 4
+#define TQ_NS NS_PER_S
+
+static struct scheduler scheduler;
+static struct sched_gpu gpus[2];
+static struct sched_share shares[2][USERS];
+static struct sched_job jobs[JOBS];
+static bool there[JOBS], silent[JOBS];
+static int owners[JOBS];
+static struct sched_change change;
+static uint64_t now_ns, longest_ns[USERS]; /* that a user with nothing but waiting jobs has waited */
+static uint64_t waits_since_ns[USERS];
+
+static void execute(void) {
+  struct sched_action action;
+  while (change_next(&change, &action)) {
+    struct sched_job *job = action.job;
+    if (silent[job - jobs])
+      continue;
+    if (action.type == SCHED_TELL_LOCK_OK) {
+      scheduler_active(job, &(struct sched_active){.epoch = job->epoch}, now_ns, &change);
+    } else if (action.type == SCHED_TELL_DROP_LOCK) {
+      scheduler_release(job, &(struct sched_release){.epoch = job->epoch}, now_ns, &change);
+      scheduler_request(job, now_ns, &change);
+    }
+  }
+}
+
+static struct sched_share *share_of(int gpu, int user) {
+  if (!scheduler_find_share(&gpus[gpu], (uint32_t)user))
+    scheduler_add_share(&gpus[gpu], &shares[gpu][user], (uint32_t)user, SCHED_WEIGHT, 0);
+  return &shares[gpu][user];
+}
+
+static void come_to(int gpu, int i, int user, uint64_t bytes) {
+  struct sched_attach attach = {.id = (uint32_t)i + 1,
+                                .used_bytes = 1,
+                                .flags = i % 2 ? GS_ATTACH_MANAGED : 0,
+                                .share = share_of(gpu, user)};
+  owners[i] = user;
+  there[i] = true;
+  scheduler_attach(&gpus[gpu], &jobs[i], &attach, now_ns, &change);
+  execute();
+  struct sched_terms terms = {.weight = SCHED_WEIGHT, .expected_bytes = bytes};
+  scheduler_set_terms(&jobs[i], &terms, now_ns, &change);
+  execute();
+  scheduler_request(&jobs[i], now_ns, &change);
+  execute();
+}
+
+static void come(int i, int user, uint64_t bytes) { come_to(0, i, user, bytes); }
+
+/* The account goes with the last job, as in the daemon. */
+static void leave(int i) {
+  struct sched_share *share = jobs[i].share;
+  scheduler_detach(&jobs[i], now_ns, &change);
+  there[i] = false;
+  if (share->job_count == 0)
+    scheduler_remove_share(share);
+  execute();
+}
+
+/* The part of the card's time that a user's jobs have: those that hold together have equal parts. */
+static double had_s[USERS];
+
+static void note(const struct sched_gpu *gpu, uint64_t ns) {
+  unsigned running = 0;
+  for (int i = 0; i < JOBS; i++)
+    running += there[i] && jobs[i].gpu == gpu && jobs[i].state == GS_JOB_HOLDING;
+  for (int i = 0; i < JOBS; i++)
+    if (there[i] && jobs[i].gpu == gpu && jobs[i].state == GS_JOB_HOLDING)
+      had_s[owners[i]] += (double)ns / NS_PER_S / running;
+}
+
+static void note_waits(void) {
+  for (int user = 0; user < USERS; user++) {
+    bool waits = false, holds = false;
+    for (int i = 0; i < JOBS; i++) {
+      waits |= there[i] && owners[i] == user && jobs[i].state == GS_JOB_WAITING;
+      holds |= there[i] && owners[i] == user && jobs[i].state == GS_JOB_HOLDING;
+    }
+    if (!waits || holds)
+      waits_since_ns[user] = now_ns;
+    if (now_ns - waits_since_ns[user] > longest_ns[user])
+      longest_ns[user] = now_ns - waits_since_ns[user];
+  }
+}
+
+static void pass(uint64_t ns) {
+  uint64_t end_ns = now_ns + ns;
+  for (bool more = true; more;) {
+    uint64_t before_ns = now_ns, due_ns = scheduler_deadline_ns(&scheduler);
+    uint64_t until_ns = due_ns < end_ns ? due_ns : end_ns;
+    until_ns = until_ns > now_ns ? until_ns : now_ns;
+    note(&gpus[0], until_ns - before_ns);
+    more = clock_goes_on(&scheduler, &now_ns, end_ns, &change);
+    note_waits();
+    execute();
+    note_waits();
+  }
+}
+
+static void forget(void) {
+  memset(had_s, 0, sizeof had_s);
+  memset(longest_ns, 0, sizeof longest_ns);
+}
+
+static void set_up(void) {
+  now_ns = 1000 * NS_PER_S;
+  scheduler_init(&scheduler);
+  scheduler.settle_ns = 0;
+  scheduler.grace_ns = 2 * NS_PER_S;
+  scheduler.defaults.tq_ns = TQ_NS;
+  scheduler.defaults.policy = GS_POLICY_FAIR;
+  change_init(&change);
+  for (int i = 0; i < 2; i++)
+    scheduler_add_gpu(&scheduler, &gpus[i], (const uint8_t[GS_UUID_SIZE]){(uint8_t)i + 1}, "card", CARD);
+  memset(there, 0, sizeof there);
+  memset(silent, 0, sizeof silent);
+  forget();
+  for (int user = 0; user < USERS; user++)
+    waits_since_ns[user] = now_ns;
+}
+
+static void set_mode(enum gs_mode mode) {
+  scheduler_set_mode(&scheduler, NULL, mode, now_ns, &change);
+  execute();
+}
+
+/* Within any so many quanta the user has such a part of the time, and never waits for more than so many. */
+static void check_windows(int user, int windows, int quanta, double part, int most_quanta) {
+  for (int i = 0; i < windows; i++) {
+    forget();
+    pass((uint64_t)quanta * TQ_NS);
+    ck_assert_msg(had_s[user] >= part * quanta, "window %d: %.2f s of %d", i, had_s[user], quanta);
+    ck_assert_msg(longest_ns[user] <= (uint64_t)most_quanta * TQ_NS, "window %d: waited %.2f s", i,
+                  (double)longest_ns[user] / NS_PER_S);
+  }
+}
+
+/* Each needs the whole card. */
+START_TEST(a_user_with_100_jobs_leaves_another_one_half) {
+  for (int i = 0; i < 100; i++)
+    come(i, 0, 12 * GIB);
+  pass(3 * TQ_NS);
+  come(100, 1, 12 * GIB);
+  check_windows(1, 20, 10, 0.45, 2);
+}
+END_TEST
+
+START_TEST(so_it_is_in_mode_on) {
+  set_mode(GS_MODE_ON);
+  come(100, 1, GIB);
+  for (int i = 0; i < 100; i++)
+    come(i, 0, GIB);
+  pass(TQ_NS);
+  check_windows(1, 20, 10, 0.45, 2);
+}
+END_TEST
+
+/* Four of the first user's fit together: each set has the time of the other user's one. */
+START_TEST(sets_of_small_jobs_count_as_what_they_have_of_the_card) {
+  for (int i = 0; i < 100; i++)
+    come(i, 0, 4 * GIB);
+  come(100, 1, 14 * GIB);
+  pass(4 * TQ_NS);
+  check_windows(1, 20, 10, 0.4, 3);
+}
+END_TEST
+
+START_TEST(within_a_user_all_jobs_have_turns) {
+  for (int i = 0; i < 10; i++)
+    come(i, 0, 12 * GIB);
+  come(100, 1, 12 * GIB);
+  pass(40 * TQ_NS);
+  for (int i = 0; i < 10; i++)
+    ck_assert_uint_ge(jobs[i].turns, 1);
+}
+END_TEST
+
+START_TEST(users_share_by_weight) {
+  for (int i = 0; i < 30; i++)
+    come(i, 0, 12 * GIB);
+  for (int i = 30; i < 32; i++)
+    come(i, 1, 12 * GIB);
+  scheduler_set_share(&shares[0][1], 3 * SCHED_WEIGHT, 0, now_ns, &change);
+  execute();
+  pass(8 * TQ_NS);
+  forget();
+  pass(80 * TQ_NS);
+  ck_assert_double_ge(had_s[1], 0.7 * 80);
+  ck_assert_double_le(had_s[1], 0.8 * 80);
+}
+END_TEST
+
+/* Each job of the first user leaves within its first turn, and another one comes. */
+START_TEST(a_stream_of_newcomers_passes_no_other_user) {
+  come(200, 1, 12 * GIB);
+  for (int i = 0; i < 20; i++)
+    come(i, 0, 12 * GIB);
+  pass(2 * TQ_NS);
+  forget();
+  for (int step = 0; step < 400; step++) {
+    for (int i = 0; i < 20; i++) {
+      if (there[i] && jobs[i].state != GS_JOB_HOLDING)
+        continue;
+      leave(i);
+      come(i, 0, 12 * GIB);
+    }
+    pass(TQ_NS / 4);
+  }
+  ck_assert_double_ge(had_s[1], 45);
+  ck_assert_uint_le(longest_ns[1], 4 * TQ_NS);
+}
+END_TEST
+
+/* The first user has one job at a time: its account goes each time. */
+START_TEST(nor_does_a_user_that_is_always_new) {
+  come(200, 1, 12 * GIB);
+  pass(2 * TQ_NS);
+  forget();
+  for (int step = 0; step < 400; step++) {
+    if (there[0])
+      leave(0);
+    come(0, 0, 12 * GIB);
+    pass(TQ_NS / 4);
+  }
+  ck_assert_double_ge(had_s[1], 45);
+  ck_assert_uint_le(longest_ns[1], 4 * TQ_NS);
+}
+END_TEST
+
+/* Granted, they say nothing, also when told to stop: their user is charged all the same. (Their memory makes way
+ * by itself, or nobody could go on.) */
+START_TEST(who_holds_and_does_nothing_is_charged) {
+  for (int i = 1; i < 80; i += 2) {
+    silent[i] = true;
+    come(i, 0, 12 * GIB);
+  }
+  come(100, 1, 12 * GIB);
+  pass(10 * TQ_NS);
+  forget();
+  pass(100 * TQ_NS);
+  ck_assert_double_ge(had_s[1], 40);
+}
+END_TEST
+
+/* Who has rested for long is ahead by a quantum at most, not by all that the other one has had. */
+START_TEST(who_has_rested_does_not_make_up_for_it) {
+  come(0, 0, 12 * GIB);
+  come(1, 1, 12 * GIB);
+  pass(6 * TQ_NS);
+  silent[1] = true;
+  scheduler_release(&jobs[1], &(struct sched_release){.epoch = jobs[1].epoch}, now_ns, &change);
+  if (jobs[1].state == GS_JOB_WAITING) {
+    pass(2 * TQ_NS);
+    scheduler_release(&jobs[1], &(struct sched_release){.epoch = jobs[1].epoch}, now_ns, &change);
+  }
+  execute();
+  pass(100 * TQ_NS);
+  silent[1] = false;
+  scheduler_request(&jobs[1], now_ns, &change);
+  execute();
+  pass(TQ_NS);
+  check_windows(0, 3, 10, 0.35, 4);
+}
+END_TEST
+
+START_TEST(each_gpu_has_accounts_of_its_own) {
+  for (int i = 0; i < 10; i++)
+    come_to(1, i, 1, 12 * GIB); /* what it has there is no matter here */
+  for (int i = 10; i < 60; i++)
+    come(i, 0, 12 * GIB);
+  come(100, 1, 12 * GIB);
+  pass(4 * TQ_NS);
+  check_windows(1, 10, 10, 0.45, 2);
+}
+END_TEST
+
+START_TEST(an_opportunistic_user_comes_after_all_others) {
+  struct sched_terms terms = {
+      .weight = SCHED_WEIGHT, .class = GS_CLASS_OPPORTUNISTIC, .expected_bytes = 12 * GIB};
+  come(0, 1, 12 * GIB);
+  scheduler_set_terms(&jobs[0], &terms, now_ns, &change);
+  execute();
+  for (int i = 1; i < 10; i++)
+    come(i, 0, 12 * GIB);
+  pass(TQ_NS);
+  forget();
+  pass(50 * TQ_NS);
+  ck_assert_double_le(had_s[1], 0.1);
+}
+END_TEST
+
+/* Other policies go by jobs. */
+START_TEST(only_fair_looks_at_users) {
+  scheduler_set_policy(&scheduler, NULL, GS_POLICY_RR, now_ns, &change);
+  execute();
+  for (int i = 0; i < 9; i++)
+    come(i, 0, 12 * GIB);
+  come(100, 1, 12 * GIB);
+  pass(10 * TQ_NS);
+  forget();
+  pass(100 * TQ_NS);
+  ck_assert_double_le(had_s[1], 15);
+  scheduler_set_policy(&scheduler, NULL, GS_POLICY_FAIR, now_ns, &change);
+  execute();
+  pass(10 * TQ_NS);
+  check_windows(1, 5, 10, 0.45, 2);
+}
+END_TEST
+
+START_TEST(a_user_has_no_more_memory_than_it_may) {
+  uint64_t granted_bytes;
+  come(0, 0, 0);
+  come(1, 0, 0);
+  come(2, 1, 0);
+  scheduler_set_share(&shares[0][0], SCHED_WEIGHT, 4 * GIB, now_ns, &change);
+  ck_assert_int_eq(scheduler_memory_request(&jobs[0], 3 * GIB, 0, now_ns, &change, &granted_bytes), 0);
+  ck_assert_int_lt(scheduler_memory_request(&jobs[1], 2 * GIB, 0, now_ns, &change, &granted_bytes), 0);
+  ck_assert_int_eq(sched_job_why_refused(&jobs[1], 2 * GIB, 0), GS_REFUSAL_LIMIT);
+  ck_assert_int_eq(scheduler_memory_request(&jobs[2], 8 * GIB, 0, now_ns, &change, &granted_bytes), 0);
+  execute();
+  leave(0);
+  ck_assert_int_eq(scheduler_memory_request(&jobs[1], 4 * GIB, 0, now_ns, &change, &granted_bytes), 0);
+  ck_assert_uint_le(granted_bytes, 4 * GIB);
+  execute();
+}
+END_TEST
+
+/* Any number of jobs of any size, that come and go: of three users none has less than a quarter of the time,
+ * in windows of some quanta. */
+START_TEST(no_history_takes_a_user_its_part) {
+  for (uint64_t seed = 1; seed <= 30; seed++) {
+    uint64_t random = seed;
+    set_up();
+    come(200, 2, CARD * 3 / 4);
+    for (int step = 0; step < 300; step++) {
+      int i = (int)(splitmix_next(&random) % 60);
+      if (there[i])
+        leave(i);
+      else
+        come(i, i % 2, GIB + splitmix_next(&random) % (14 * GIB));
+      pass(splitmix_next(&random) % (TQ_NS / 2));
+      if (step == 20)
+        forget();
+      ck_assert_msg(longest_ns[2] <= 8 * TQ_NS, "seed %lu, step %d: waited %.2f s", seed, step,
+                    (double)longest_ns[2] / NS_PER_S);
+    }
+    ck_assert_msg(had_s[2] > 0.25 * (had_s[0] + had_s[1] + had_s[2]), "seed %lu: %.1f s beside %.1f and %.1f",
+                  seed, had_s[2], had_s[0], had_s[1]);
+  }
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {a_user_with_100_jobs_leaves_another_one_half,
+                                so_it_is_in_mode_on,
+                                sets_of_small_jobs_count_as_what_they_have_of_the_card,
+                                within_a_user_all_jobs_have_turns,
+                                users_share_by_weight,
+                                a_stream_of_newcomers_passes_no_other_user,
+                                nor_does_a_user_that_is_always_new,
+                                who_holds_and_does_nothing_is_charged,
+                                who_has_rested_does_not_make_up_for_it,
+                                each_gpu_has_accounts_of_its_own,
+                                an_opportunistic_user_comes_after_all_others,
+                                only_fair_looks_at_users,
+                                a_user_has_no_more_memory_than_it_may,
+                                no_history_takes_a_user_its_part,
+                                NULL};
+  return suite_main("users", tests, set_up, NULL);
+}
