@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/gpu_number.h"
 #include "common/host.h"
 #include "common/parse.h"
 #include "core/scheduler.h"
@@ -69,6 +70,14 @@ static const char *set_capacity(struct sched_settings *settings, const char *tex
   if (parse_bytes(text, &bytes) < 0 || bytes > SCHED_BYTES_MAX)
     return "is not a size (for example 16G; 0: the whole card)";
   settings->capacity_bytes = bytes;
+  return NULL;
+}
+
+static const char *set_size(struct sched_settings *settings, const char *text) {
+  uint64_t bytes;
+  if (parse_bytes(text, &bytes) < 0 || bytes == 0 || bytes > SCHED_BYTES_MAX)
+    return "is not the size of a card (for example 80G)";
+  settings->card_bytes = bytes;
   return NULL;
 }
 
@@ -167,6 +176,8 @@ const struct config_key config_keys[] = {
      .set = set_grace},
     {"capacity", "BYTES", "memory of each GPU for all jobs together (default 0: the whole card)",
      .set_for_gpu = set_capacity, .field = OVERRIDE_CAPACITY},
+    {"size", "BYTES", "of one GPU: what the card has, where the driver can't be asked (NVML)",
+     .set_for_gpu = set_size, .field = OVERRIDE_SIZE, .single = true},
     {"memory", "managed|swap|off",
      "how memory leaves the card, where a program does not say (default managed)", .set_for_gpu = set_memory,
      .field = OVERRIDE_MEMORY},
@@ -216,6 +227,8 @@ static const struct config_key *find_key(const char *name) {
 }
 
 const char *config_set(struct config *config, const struct config_key *key, const char *text) {
+  if (key->single)
+    return "is a setting of single GPUs, for a section [gpu UUID]";
   return key->set ? key->set(config, text) : key->set_for_gpu(&config->general, text);
 }
 
@@ -241,15 +254,19 @@ static int complain(struct reading *reading, const char *format, ...) {
   return 0;
 }
 
-/* "gpu UUID" -> the GPU's own settings. NULL, after a complaint. */
+/* "gpu UUID" or "gpu INDEX" -> the GPU's own settings. NULL, after a complaint. */
 static struct override *section_gpu(struct reading *reading, const char *section) {
   static const uint8_t zero[GS_UUID_SIZE];
   uint8_t uuid[GS_UUID_SIZE];
   const char *text = section + strlen("gpu");
   struct override *gpu = NULL;
-  if (parse_uuid(text + strspn(text, " \t"), uuid) < 0 || memcmp(uuid, zero, sizeof uuid) == 0)
-    complain(reading, "section [%.60s] names no GPU: its UUID is in gpusharectl status", section);
-  else if (!(gpu = overrides_provide(&reading->config->overrides, uuid)))
+  uint32_t number;
+  text += strspn(text, " \t");
+  bool numbered = gpu_number_parse(text, &number) == 0;
+  if (!numbered && (parse_uuid(text, uuid) < 0 || memcmp(uuid, zero, sizeof uuid) == 0))
+    complain(reading, "section [%.60s] names no GPU: its UUID and index are in gpusharectl status", section);
+  else if (!(gpu = numbered ? overrides_provide_numbered(&reading->config->overrides, number)
+                            : overrides_provide(&reading->config->overrides, uuid)))
     complain(reading, "section [%.60s]: more than %d GPUs", section, OVERRIDES_MAX);
   return gpu;
 }

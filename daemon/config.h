@@ -35,6 +35,7 @@ struct config_key {
   const char *(*set)(struct config *config, const char *text);
   const char *(*set_for_gpu)(struct sched_settings *settings, const char *text); /* also in [gpu UUID] */
   unsigned field;                                                                /* of that: OVERRIDE_* */
+  bool single;                                                                   /* there only */
 };
 
 extern const struct config_key config_keys[];

@@ -2,6 +2,9 @@
 #ifndef GS_DAEMON_H
 #define GS_DAEMON_H
 
+#include "card_query.h"
+#include "cards.h"
+#include "claims.h"
 #include "core/scheduler.h"
 #include "gang_table.h"
 #include "history.h"
@@ -21,7 +24,9 @@
 
 struct daemon {
   struct scheduler scheduler; /* first: a GPU's scheduler is the daemon's */
-  struct overrides overrides; /* for GPUs yet to come */
+  struct overrides overrides; /* of single GPUs, also those yet to come */
+  struct cards cards;         /* of this host */
+  struct card_query card_query;
   struct history history;
   struct record events, runs;
   const struct peer *acting; /* whose message is being handled; NULL: nobody's */
@@ -36,7 +41,7 @@ struct daemon {
   uint32_t client_count;
   uint32_t last_job_id;
   uint64_t registered_count; /* so far */
-  uint64_t rejected_counts[GS_REJECT_LIMIT + 1];
+  uint64_t rejected_counts[GS_REJECT_GPU + 1];
 };
 
 static inline struct daemon *daemon_of(const struct scheduler *scheduler) {
@@ -53,6 +58,10 @@ union event_kinds {
 struct gpu {
   struct sched_gpu sched; /* first: a scheduler's GPU */
   struct rates rates;
+  uint32_t number;                                  /* for people: GS_GPU_NUMBER */
+  bool known;                                       /* the host's cards have it */
+  uid_t brought_by;                                 /* otherwise: whose program has named it first */
+  struct claims claims;                             /* what programs say that it is */
   bool turns_told;                                  /* events.h: that turns are taken */
   uint64_t event_counts[sizeof(union event_kinds)]; /* of its jobs, by kind */
 };
@@ -122,8 +131,26 @@ void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
 
 /* ---- gpus.c ---- */
 
-/* The GPU that an ATTACH names. NULL: no room. */
-struct sched_gpu *gpus_provide(struct daemon *daemon, const struct gs_msg *msg, uint64_t now_ns);
+/* The host's cards are these from now on. Those that nobody uses are there, too; what is no card of the host
+ * goes with its last job. */
+void gpus_on_cards(struct daemon *daemon, const struct cards *cards, uint64_t now_ns);
+
+/* The GPU that a peer's ATTACH names, or NULL. retry_ns then: when to ask for it again; 0: there is no room
+ * for another GPU. */
+struct sched_gpu *gpus_provide(struct daemon *daemon, const struct peer *peer, const struct gs_msg *msg,
+                               uint64_t now_ns, uint64_t *retry_ns);
+
+/* Before the job that names it is attached, and when it has been detached: what the ATTACH says of the GPU
+ * counts in between. */
+void gpus_enter(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer,
+                const struct gs_msg *msg, uint64_t now_ns);
+void gpus_leave(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, uint64_t now_ns);
+
+/* Overrides for numbers become those of the cards that have them. True: there are some. */
+bool gpus_find_numbered(struct overrides *overrides, const struct cards *cards);
+
+/* Give all of them the sizes that follow from the overrides. */
+void gpus_settle(struct daemon *daemon, uint64_t now_ns);
 
 /* What rates.h has to do for any of them. */
 uint64_t gpus_deadline_ns(const struct daemon *daemon);

@@ -28,18 +28,8 @@ static void name_job(struct gs_msg *msg, const struct peer *peer) {
   memcpy(msg->event.name, peer->name, sizeof msg->event.name);
 }
 
-static uint32_t index_of(const struct sched_gpu *gpu) {
-  uint32_t index = 0;
-  list_each(node, &gpu->scheduler->gpus) {
-    if (list_entry(node, struct sched_gpu, link) == gpu)
-      break;
-    index++;
-  }
-  return index;
-}
-
 static struct gs_msg event_on(const struct attachment *attachment, enum gs_event_kind kind, uint64_t now_ns) {
-  struct gs_msg msg = event_of(kind, index_of(attachment->job.gpu), now_ns);
+  struct gs_msg msg = event_of(kind, gpu_of(attachment->job.gpu)->number, now_ns);
   name_job(&msg, attachment->peer);
   return msg;
 }
@@ -174,7 +164,7 @@ void events_on_handover(const struct attachment *attachment, uint64_t now_ns) {
 void events_on_turns(struct sched_gpu *gpu, uint64_t now_ns) {
   if (gpu_of(gpu)->turns_told == gpu->serialized)
     return;
-  struct gs_msg msg = event_of(GS_EVENT_TURNS, index_of(gpu), now_ns);
+  struct gs_msg msg = event_of(GS_EVENT_TURNS, gpu_of(gpu)->number, now_ns);
   msg.event.detail = gpu_of(gpu)->turns_told = gpu->serialized;
   record_add(record_of(gpu), &msg);
 }
@@ -221,7 +211,7 @@ void events_on_terms(const struct attachment *attachment, const struct sched_ter
 
 void events_on_setting(struct daemon *daemon, struct sched_gpu *gpu, unsigned type, uint64_t value,
                        const struct peer *by, uint64_t now_ns) {
-  struct gs_msg msg = event_of(GS_EVENT_SETTING, gpu ? index_of(gpu) : GS_GPU_ALL, now_ns);
+  struct gs_msg msg = event_of(GS_EVENT_SETTING, gpu ? gpu_of(gpu)->number : GS_GPU_ALL, now_ns);
   msg.event.detail = (uint16_t)type;
   write_change(&daemon->events, &msg, 0, value, by);
 }

@@ -1,10 +1,26 @@
-/* gpus.c - the GPUs that programs have used: they come with the first of these, and go only when there are
- * too many. What is to be done for each from time to time. */
+/*
+ * gpus.c - the GPUs that the daemon knows, and what is to be done for each from time to time.
+ *
+ * Where the host tells which cards it has (cards.h), these are the GPUs, by nvidia-smi's index, whether
+ * programs use them or not, and no others. The exception: a GPU that the host has no more, or had not told of
+ * yet, stays until its last job has gone. Elsewhere a GPU comes with the first program that names it, as what
+ * most users say that it is (claims.h); it makes way, once it is unused, when there are too many.
+ */
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
+#include "common/gpu_number.h"
+#include "common/log.h"
+#include "common/parse.h"
 #include "events.h"
 #include "printable.h"
+
+/* A GPU that is refused may be asked for again after so long; and after so long if the host is being asked.
+ */
+#define REFUSED_NS (30 * NS_PER_S)
+#define LOOKING_NS NS_PER_S
+#define LOOK_PAUSE_NS (60 * NS_PER_S) /* where the host did not tell */
 
 static struct gpu *gpu_at(struct list *node) { return gpu_of(list_entry(node, struct sched_gpu, link)); }
 
@@ -14,43 +30,252 @@ static void forget(struct daemon *daemon, struct sched_gpu *gpu) {
   daemon->gpu_count--;
 }
 
-/* A GPU that nobody uses makes room for one that somebody does. */
-static void forget_unused_gpu(struct daemon *daemon) {
-  list_each(node, &daemon->scheduler.gpus) {
-    struct sched_gpu *gpu = list_entry(node, struct sched_gpu, link);
-    if (gpu->job_count > 0)
-      continue;
-    forget(daemon, gpu);
-    return;
-  }
-}
+/* ---- what it is, and its place ---- */
 
-/* Nobody uses it yet, so nobody needs to be told. */
-static void settle_gpu(const struct daemon *daemon, struct sched_gpu *gpu, uint64_t now_ns) {
+/* The host's word, then the administrator's, then that of most users. A size that turns out to be another one
+ * is told to the jobs. */
+static void settle_truth(struct daemon *daemon, struct gpu *gpu, uint64_t now_ns) {
+  const struct card *card = cards_find(&daemon->cards, gpu->sched.uuid);
+  struct sched_settings own =
+      overrides_settings(&daemon->overrides, gpu->sched.uuid, (struct sched_settings){0});
+  uint64_t bytes = card && card->total_bytes ? card->total_bytes
+                   : own.card_bytes          ? own.card_bytes
+                                             : gpu->claims.total_bytes;
+  bytes = bytes < SCHED_BYTES_MAX ? bytes : SCHED_BYTES_MAX;
+  memcpy(gpu->sched.name, card && *card->name ? card->name : gpu->claims.name, sizeof gpu->sched.name);
+  if (bytes == gpu->sched.total_bytes)
+    return;
+  char uuid[GS_UUID_TEXT_SIZE];
+  format_uuid(gpu->sched.uuid, uuid);
+  if (gpu->sched.job_count > 0)
+    log_warn("%s (%s) has %lu bytes, not %lu", uuid, gpu->sched.name, bytes, gpu->sched.total_bytes);
   struct sched_change change;
   change_init(&change);
-  overrides_apply(&daemon->overrides, gpu, now_ns, &change);
+  scheduler_set_size(&gpu->sched, bytes, now_ns, &change);
+  daemon_execute(&change, now_ns);
 }
 
-struct sched_gpu *gpus_provide(struct daemon *daemon, const struct gs_msg *msg, uint64_t now_ns) {
-  struct sched_gpu *known = scheduler_find_gpu(&daemon->scheduler, msg->attach.uuid);
-  if (known)
-    return known;
-  if (daemon->gpu_count >= DAEMON_GPUS_MAX)
-    forget_unused_gpu(daemon);
-  struct gpu *gpu = daemon->gpu_count < DAEMON_GPUS_MAX ? malloc(sizeof *gpu) : NULL;
+void gpus_settle(struct daemon *daemon, uint64_t now_ns) {
+  list_each(node, &daemon->scheduler.gpus) { settle_truth(daemon, gpu_at(node), now_ns); }
+}
+
+static bool is_numbered(const struct daemon *daemon, uint32_t number) {
+  list_each(node, &daemon->scheduler.gpus) {
+    if (gpu_at(node)->number == number)
+      return true;
+  }
+  return false;
+}
+
+/* Behind the host's cards, in the order of appearance. */
+static uint32_t spare_number(const struct daemon *daemon) {
+  uint32_t number = 0;
+  for (uint32_t i = 0; i < daemon->cards.count; i++)
+    if (GS_GPU_CARD(daemon->cards.list[i].number) >= number)
+      number = GS_GPU_CARD(daemon->cards.list[i].number) + 1;
+  while (is_numbered(daemon, number))
+    number++;
+  return number;
+}
+
+/* The scheduler's list is in the order of the numbers. */
+static void place(struct daemon *daemon, struct gpu *gpu, uint32_t number) {
+  struct list *before = &daemon->scheduler.gpus;
+  gpu->number = number;
+  list_remove(&gpu->sched.link);
+  list_each(node, &daemon->scheduler.gpus) {
+    if (gpu_number_compare(gpu_at(node)->number, number) > 0) {
+      before = node;
+      break;
+    }
+  }
+  list_append(before, &gpu->sched.link);
+}
+
+/* Nobody uses it yet, so nobody needs to be told. NULL: no memory. */
+static struct gpu *add(struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE], uint64_t now_ns) {
+  struct sched_change change;
+  struct gpu *gpu = calloc(1, sizeof *gpu);
   if (!gpu)
     return NULL;
-  char name[GS_NAME_SIZE];
-  printable_copy(name, msg->attach.name, sizeof name);
-  scheduler_add_gpu(&daemon->scheduler, &gpu->sched, msg->attach.uuid, name, msg->attach.total_bytes);
+  scheduler_add_gpu(&daemon->scheduler, &gpu->sched, uuid, "", 0);
+  gpu->number = GS_GPU_ALL; /* until it is placed */
   rates_init(&gpu->rates);
-  gpu->turns_told = false;
-  memset(gpu->event_counts, 0, sizeof gpu->event_counts);
   daemon->gpu_count++;
-  settle_gpu(daemon, &gpu->sched, now_ns);
+  change_init(&change);
+  overrides_apply(&daemon->overrides, &gpu->sched, now_ns, &change);
+  settle_truth(daemon, gpu, now_ns);
+  return gpu;
+}
+
+/* ---- the host's cards ---- */
+
+/* NULL if it is none, or none that programs see. */
+static const struct card *listed_card(const struct cards *cards, const uint8_t uuid[GS_UUID_SIZE]) {
+  const struct card *card = cards_find(cards, uuid);
+  return card && !card->split ? card : NULL;
+}
+
+/* A GPU without a place among the cards is numbered anew, behind them. */
+static void place_all(struct daemon *daemon) {
+  struct list strangers;
+  list_init(&strangers);
+  for (struct list *node = daemon->scheduler.gpus.next, *next; node != &daemon->scheduler.gpus; node = next) {
+    next = node->next;
+    list_remove(node);
+    list_append(&strangers, node);
+  }
+  for (int known = 1; known >= 0; known--)
+    for (struct list *node = strangers.next, *next; node != &strangers; node = next) {
+      struct gpu *gpu = gpu_at(node);
+      next = node->next;
+      if (gpu->known == known)
+        place(daemon, gpu,
+              known ? cards_find(&daemon->cards, gpu->sched.uuid)->number : spare_number(daemon));
+    }
+}
+
+bool gpus_find_numbered(struct overrides *overrides, const struct cards *cards) {
+  bool some = false;
+  for (size_t i = 0; i < overrides->count; i++) {
+    struct override *own = &overrides->list[i];
+    const struct card *card = own->numbered ? cards_at(cards, own->number) : NULL;
+    some |= card != NULL;
+    if (card)
+      memcpy(own->uuid, card->uuid, sizeof own->uuid);
+    else if (own->numbered)
+      memset(own->uuid, 0, sizeof own->uuid);
+  }
+  return some;
+}
+
+static void settle_settings(struct daemon *daemon, uint64_t now_ns) {
+  struct sched_change change;
+  change_init(&change);
+  list_each(node, &daemon->scheduler.gpus) {
+    overrides_apply(&daemon->overrides, &gpu_at(node)->sched, now_ns, &change);
+  }
+  daemon_execute(&change, now_ns);
+}
+
+void gpus_on_cards(struct daemon *daemon, const struct cards *cards, uint64_t now_ns) {
+  daemon->cards = *cards;
+  bool numbered = gpus_find_numbered(&daemon->overrides, cards);
+  for (struct list *node = daemon->scheduler.gpus.next, *next; node != &daemon->scheduler.gpus; node = next) {
+    struct gpu *gpu = gpu_at(node);
+    next = node->next;
+    gpu->known = cards_find(cards, gpu->sched.uuid);
+    if (cards->source != CARDS_UNKNOWN && gpu->sched.job_count == 0 && !listed_card(cards, gpu->sched.uuid))
+      forget(daemon, &gpu->sched);
+  }
+  for (uint32_t i = 0; i < cards->count; i++) {
+    const struct card *card = &cards->list[i];
+    if (card->split || scheduler_find_gpu(&daemon->scheduler, card->uuid) ||
+        daemon->gpu_count >= DAEMON_GPUS_MAX)
+      continue;
+    struct gpu *gpu = add(daemon, card->uuid, now_ns);
+    if (gpu)
+      gpu->known = true;
+  }
+  place_all(daemon);
+  if (numbered)
+    settle_settings(daemon, now_ns);
+  gpus_settle(daemon, now_ns);
+}
+
+/* ---- GPUs that programs name ---- */
+
+static unsigned count_brought(const struct daemon *daemon, uid_t uid) {
+  unsigned count = 0;
+  list_each(node, &daemon->scheduler.gpus) {
+    count += !gpu_at(node)->known && gpu_at(node)->brought_by == uid;
+  }
+  return count;
+}
+
+/* One that nobody uses, of those that the user has brought. */
+static bool forget_unused_of(struct daemon *daemon, uid_t uid) {
+  list_each(node, &daemon->scheduler.gpus) {
+    struct gpu *gpu = gpu_at(node);
+    if (gpu->known || gpu->brought_by != uid || gpu->sched.job_count > 0)
+      continue;
+    forget(daemon, &gpu->sched);
+    return true;
+  }
+  return false;
+}
+
+/* The user who has brought the most unused ones has to make room: never somebody who has brought fewer. */
+static bool forget_unused(struct daemon *daemon) {
+  const struct gpu *most = NULL;
+  unsigned most_count = 0;
+  list_each(node, &daemon->scheduler.gpus) {
+    const struct gpu *gpu = gpu_at(node);
+    unsigned count = gpu->known || gpu->sched.job_count > 0 ? 0 : count_brought(daemon, gpu->brought_by);
+    if (count > most_count) {
+      most = gpu;
+      most_count = count;
+    }
+  }
+  return most && forget_unused_of(daemon, most->brought_by);
+}
+
+/* A place for a GPU that this user brings. */
+static bool make_room(struct daemon *daemon, uid_t uid) {
+  if (count_brought(daemon, uid) >= GS_GPUS_PER_CLIENT)
+    return forget_unused_of(daemon, uid);
+  return daemon->gpu_count < DAEMON_GPUS_MAX || forget_unused_of(daemon, uid) || forget_unused(daemon);
+}
+
+/* The host is asked again, now and then: it may have got a card, or other MIG instances, or its driver. True:
+ * it is being asked. */
+static bool look_again(struct daemon *daemon, uint64_t now_ns) {
+  struct card_query *query = &daemon->card_query;
+  uint64_t pause_ns = daemon->cards.source == CARDS_UNKNOWN ? LOOK_PAUSE_NS : CARD_QUERY_PAUSE_NS;
+  if (!query->pid && query->asked && now_ns - query->asked_ns >= pause_ns)
+    card_query_begin(query, now_ns);
+  return query->pid && !query->killed;
+}
+
+struct sched_gpu *gpus_provide(struct daemon *daemon, const struct peer *peer, const struct gs_msg *msg,
+                               uint64_t now_ns, uint64_t *retry_ns) {
+  const uint8_t *uuid = msg->attach.uuid;
+  struct sched_gpu *found = scheduler_find_gpu(&daemon->scheduler, uuid);
+  const struct card *card = cards_find(&daemon->cards, uuid); /* then it is one in MIG mode */
+  *retry_ns = 0;
+  if (found)
+    return found;
+  bool looking = !card && look_again(daemon, now_ns);
+  if (daemon->cards.source != CARDS_UNKNOWN && !card) {
+    *retry_ns = looking ? LOOKING_NS : REFUSED_NS;
+    return NULL;
+  }
+  struct gpu *gpu = make_room(daemon, peer->uid) ? add(daemon, uuid, now_ns) : NULL;
+  if (!gpu)
+    return NULL;
+  gpu->known = card;
+  gpu->brought_by = peer->uid;
+  place(daemon, gpu, card ? card->number : spare_number(daemon));
   return &gpu->sched;
 }
+
+void gpus_enter(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer,
+                const struct gs_msg *msg, uint64_t now_ns) {
+  char name[GS_NAME_SIZE];
+  printable_copy(name, msg->attach.name, sizeof name);
+  claims_enter(&gpu_of(gpu)->claims, peer->uid, msg->attach.total_bytes, name);
+  settle_truth(daemon, gpu_of(gpu), now_ns);
+}
+
+void gpus_leave(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, uint64_t now_ns) {
+  claims_leave(&gpu_of(gpu)->claims, peer->uid);
+  if (gpu->job_count == 0 && daemon->cards.source != CARDS_UNKNOWN && !listed_card(&daemon->cards, gpu->uuid))
+    forget(daemon, gpu);
+  else
+    settle_truth(daemon, gpu_of(gpu), now_ns);
+}
+
+/* ---- time ---- */
 
 uint64_t gpus_deadline_ns(const struct daemon *daemon) {
   uint64_t next_ns = RATES_NEVER;

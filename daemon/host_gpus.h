@@ -4,9 +4,15 @@
 
 #include <stdint.h>
 
+#include "cards.h"
 #include "gpushare/protocol.h"
 
 #define HOST_GPUS_FOLDER "/proc/driver/nvidia/gpus"
+
+/* The cards, in the order of their places on the bus, which is nvidia-smi's. 0, or -errno: they can't be
+ * told, all of them; -ENODATA: nor if some may be split into MIG instances, whose UUIDs the kernel module
+ * does not tell. */
+int host_gpus_cards(const char *folder, struct cards *cards);
 
 /* Their UUIDs, in no order. How many there are, or -errno: they can't be told, all of them. */
 int host_gpus_read(const char *folder, uint8_t (*uuids)[GS_UUID_SIZE], int most);

@@ -33,6 +33,7 @@ struct program {
   struct config config;
   struct notify notify;
   char visible[SPATIAL_VISIBLE_SIZE]; /* to MPS */
+  char cards_trouble[NVML_WHY_SIZE];  /* why NVML has told nothing, as it stands in the log */
 };
 
 /* ---- command line ---- */
@@ -53,22 +54,26 @@ static void print_help(void) {
          "  --config FILE                 settings, 'key = value' lines (default " CONFIG_DEFAULT_PATH "),\n"
          "                                and then those of FILE.d/*.conf, by name\n");
   for (size_t i = 0; i < config_key_count; i++) {
+    if (config_keys[i].single)
+      continue;
     snprintf(option, sizeof option, "--%s %s", option_name(config_keys[i].name, name),
              config_keys[i].argument);
     printf("  %-29s %s\n", option, config_keys[i].help);
   }
-  printf("  --help, --version\n\n"
-         "The keys of the file are the options without the dashes (host_memory = 80%%); the command line "
-         "counts\n"
-         "more than the file. In a section [gpu UUID] of it, tq, loss, mode, policy, capacity, memory and\n"
-         "spatial are for that GPU only, and count more than both. Stays in the foreground and logs to "
-         "stderr.\n\n"
-         "signals: TERM, INT end it; HUP rereads the file and applies it to all GPUs; USR1 lets jobs take "
-         "turns\n"
-         "(mode on), USR2 does not (mode off).\n\n"
-         "exit codes: 0 ended by a signal; 1 failure; %d another daemon answers on the socket; %d usage;\n"
-         "%d an error in the configuration.\n",
-         EXIT_ANOTHER, EXIT_USAGE, EXIT_CONFIG);
+  printf(
+      "  --help, --version\n\n"
+      "The keys of the file are the options without the dashes (host_memory = 80%%); the command line "
+      "counts\n"
+      "more than the file. In a section [gpu UUID] or [gpu INDEX] of it, tq, loss, mode, policy, capacity,\n"
+      "memory, spatial and size are for that GPU only, and count more than both. Stays in the foreground "
+      "and\n"
+      "logs to stderr.\n\n"
+      "signals: TERM, INT end it; HUP rereads the file and applies it to all GPUs; USR1 lets jobs take "
+      "turns\n"
+      "(mode on), USR2 does not (mode off).\n\n"
+      "exit codes: 0 ended by a signal; 1 failure; %d another daemon answers on the socket; %d usage;\n"
+      "%d an error in the configuration.\n",
+      EXIT_ANOTHER, EXIT_USAGE, EXIT_CONFIG);
 }
 
 static void build_options(struct option options[KEYS_MAX + 4], char names[KEYS_MAX][32]) {
@@ -77,8 +82,9 @@ static void build_options(struct option options[KEYS_MAX + 4], char names[KEYS_M
   *option++ = (struct option){"help", no_argument, NULL, OPTION_HELP};
   *option++ = (struct option){"version", no_argument, NULL, OPTION_VERSION};
   for (size_t i = 0; i < config_key_count && i < KEYS_MAX; i++)
-    *option++ = (struct option){option_name(config_keys[i].name, names[i]), required_argument, NULL,
-                                OPTION_KEY + (int)i};
+    if (!config_keys[i].single)
+      *option++ = (struct option){option_name(config_keys[i].name, names[i]), required_argument, NULL,
+                                  OPTION_KEY + (int)i};
   *option = (struct option){0};
 }
 
@@ -159,8 +165,9 @@ static void apply_config(struct program *program) {
   scheduler->host_memory_bytes = config->host_memory_bytes;
   scheduler->defaults = config->general;
   program->daemon.overrides = config->overrides;
+  gpus_find_numbered(&program->daemon.overrides, &program->daemon.cards);
   list_each(node, &scheduler->gpus) {
-    overrides_apply(&config->overrides, list_entry(node, struct sched_gpu, link), now_ns, &change);
+    overrides_apply(&program->daemon.overrides, list_entry(node, struct sched_gpu, link), now_ns, &change);
   }
   program->daemon.learns = config->learn;
   program->daemon.max_clients_per_user = config->max_clients_per_user;
@@ -168,22 +175,106 @@ static void apply_config(struct program *program) {
   if (program->server.group == PERMISSION_NO_GROUP)
     log_info("there is no group '%s': only root and uid %d may change settings", config->group, geteuid());
   daemon_execute(&change, now_ns);
+  gpus_settle(&program->daemon, now_ns);
   daemon_set_bounds(&program->daemon, &config->bounds, now_ns);
   server_export(&program->server, config->metrics);
 }
 
+/* ---- the host's cards ---- */
+
+#define CARDS_WAIT_NS (3 * NS_PER_S) /* at the start; later answers count as well */
+
+/* The daemon's own environment may replace what it asks (gpushare-daemon(8)). */
+static const char *environment_or(const char *name, const char *fallback) {
+  const char *value = getenv(name);
+  return value ? value : fallback;
+}
+
+static const char *host_folder(void) { return environment_or("GPUSHARE_HOST_GPUS", HOST_GPUS_FOLDER); }
+
+static void take_cards(struct program *program, const struct cards *cards) {
+  static const char *const sources[] = {
+      [CARDS_HOST] = "/proc/driver/nvidia tells", [CARDS_NVML] = "NVML tells"};
+  if (cards_are_same(cards, &program->daemon.cards))
+    return;
+  log_info("%s of %u GPU%s on this host", sources[cards->source], cards->count, cards->count == 1 ? "" : "s");
+  gpus_on_cards(&program->daemon, cards, clock_now_ns());
+}
+
+/* Without NVML. What it has told before is more. */
+static void read_cards(struct program *program) {
+  static struct cards cards;
+  if (program->daemon.cards.source != CARDS_NVML && host_gpus_cards(host_folder(), &cards) == 0)
+    take_cards(program, &cards);
+}
+
+static void note_cards_trouble(struct program *program, const char *why) {
+  if (strcmp(why, program->cards_trouble) == 0)
+    return;
+  log_info("NVML does not tell of GPUs: %s", why);
+  snprintf(program->cards_trouble, sizeof program->cards_trouble, "%s", why);
+}
+
+/* A child has ended. */
+static void look_for_cards(struct program *program) {
+  static struct cards cards;
+  char why[NVML_WHY_SIZE];
+  int result = card_query_on_child(&program->daemon.card_query, &cards, why);
+  if (result > 0) {
+    *program->cards_trouble = '\0';
+    take_cards(program, &cards);
+  } else if (result < 0) {
+    note_cards_trouble(program, why);
+    read_cards(program);
+  }
+}
+
+static void ask_for_cards(struct program *program) {
+  if (card_query_begin(&program->daemon.card_query, clock_now_ns()) < 0)
+    read_cards(program);
+}
+
+/* Programs are better not served before the daemon knows the cards. But a driver may take its time, or hang.
+ */
+static void await_cards(struct program *program) {
+  struct card_query *query = &program->daemon.card_query;
+  uint64_t now_ns, end_ns = clock_now_ns() + CARDS_WAIT_NS;
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  query->library = environment_or("GPUSHARE_NVML", NVML_LIBRARY);
+  query->patience_ns = CARD_QUERY_NS;
+  if (!*query->library)
+    query->library = NULL;
+  ask_for_cards(program);
+  while (query->pid && (now_ns = clock_now_ns()) < end_ns) {
+    struct timespec left = {.tv_sec = (time_t)((end_ns - now_ns) / NS_PER_S),
+                            .tv_nsec = (long)((end_ns - now_ns) % NS_PER_S)};
+    sigtimedwait(&child, NULL, &left);
+    look_for_cards(program);
+  }
+  if (query->pid) {
+    log_warn("NVML has not told of GPUs within %lu s: going on without it, until it does",
+             CARDS_WAIT_NS / NS_PER_S);
+    read_cards(program);
+  }
+}
+
 /* ---- MPS ---- */
 
-static void choose_spatial(const struct config *config, struct spatial *spatial) {
+static void choose_spatial(const struct config *config, const struct cards *cards, struct spatial *spatial) {
   static uint8_t host[OVERRIDES_MAX][GS_UUID_SIZE];
-  int count = host_gpus_read(HOST_GPUS_FOLDER, host, OVERRIDES_MAX);
-  spatial_choose(spatial, &config->general, &config->overrides, (const uint8_t(*)[GS_UUID_SIZE])host, count);
+  static struct overrides overrides;
+  int count = host_gpus_read(host_folder(), host, OVERRIDES_MAX);
+  overrides = config->overrides;
+  gpus_find_numbered(&overrides, cards);
+  spatial_choose(spatial, &config->general, &overrides, (const uint8_t(*)[GS_UUID_SIZE])host, count);
 }
 
 /* It is of this daemon alone, once that has the socket. */
 static void start_spatial(struct program *program) {
   struct daemon *daemon = &program->daemon;
-  choose_spatial(&program->config, &daemon->spatial);
+  choose_spatial(&program->config, &daemon->cards, &daemon->spatial);
   if (!spatial_is_on(&daemon->spatial))
     return;
   if (geteuid() != 0)
@@ -194,7 +285,7 @@ static void start_spatial(struct program *program) {
 
 static bool is_spatial_changed(const struct program *program, const struct config *fresh) {
   static struct spatial chosen;
-  choose_spatial(fresh, &chosen);
+  choose_spatial(fresh, &program->daemon.cards, &chosen);
   return !spatial_is_same(&chosen, &program->daemon.spatial);
 }
 
@@ -218,6 +309,7 @@ static void reload_config(struct program *program) {
     program->config = fresh;
     events_on_reload(&program->daemon, clock_now_ns());
     apply_config(program);
+    ask_for_cards(program);
     log_info("the configuration has been read again");
   }
   notify_ready(&program->notify, program->daemon.client_count);
@@ -243,6 +335,7 @@ static void on_signal(struct server *server, int signal) {
     break;
   case SIGCHLD:
     mps_on_child(&program->daemon.mps, clock_now_ns());
+    look_for_cards(program);
     break;
   case SIGUSR1:
     set_mode(program, GS_MODE_ON);
@@ -294,6 +387,7 @@ static int serve(struct program *program) {
   if (err < 0)
     return err == -EADDRINUSE ? EXIT_ANOTHER : EXIT_FAILURE;
   apply_config(program);
+  await_cards(program);
   start_spatial(program);
   log_info("listening on %s%s", program->config.socket,
            program->server.passed ? ", opened by the service manager" : "");

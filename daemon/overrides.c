@@ -3,28 +3,60 @@
 
 #include <string.h>
 
-static const struct override *find(const struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE]) {
+static const struct override *find(const struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE],
+                                   bool numbered) {
   for (size_t i = 0; i < overrides->count; i++)
-    if (memcmp(overrides->list[i].uuid, uuid, GS_UUID_SIZE) == 0)
+    if (overrides->list[i].numbered == numbered && memcmp(overrides->list[i].uuid, uuid, GS_UUID_SIZE) == 0)
       return &overrides->list[i];
   return NULL;
 }
 
-struct override *overrides_provide(struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE]) {
-  const struct override *found = find(overrides, uuid);
-  if (found)
-    return &overrides->list[found - overrides->list];
+static struct override *add(struct overrides *overrides) {
   if (overrides->count == OVERRIDES_MAX)
     return NULL;
   struct override *added = &overrides->list[overrides->count++];
   *added = (struct override){.fields = 0};
+  return added;
+}
+
+struct override *overrides_provide(struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE]) {
+  const struct override *found = find(overrides, uuid, false);
+  if (found)
+    return &overrides->list[found - overrides->list];
+  const struct override *numbered = find(overrides, uuid, true);
+  struct override *added = add(overrides);
+  if (!added)
+    return NULL;
+  if (numbered) { /* from now on this one counts instead */
+    added->fields = numbered->fields;
+    added->settings = numbered->settings;
+  }
   memcpy(added->uuid, uuid, GS_UUID_SIZE);
   return added;
 }
 
+struct override *overrides_provide_numbered(struct overrides *overrides, uint32_t number) {
+  for (size_t i = 0; i < overrides->count; i++)
+    if (overrides->list[i].numbered && overrides->list[i].number == number)
+      return &overrides->list[i];
+  struct override *added = add(overrides);
+  if (added) {
+    added->numbered = true;
+    added->number = number;
+  }
+  return added;
+}
+
+void overrides_clear(struct overrides *overrides, unsigned fields) {
+  for (size_t i = 0; i < overrides->count; i++)
+    overrides->list[i].fields &= ~fields;
+}
+
 struct sched_settings overrides_settings(const struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE],
                                          struct sched_settings general) {
-  const struct override *own = find(overrides, uuid);
+  const struct override *own = find(overrides, uuid, false);
+  if (!own)
+    own = find(overrides, uuid, true);
   unsigned fields = own ? own->fields : 0;
   if (fields & OVERRIDE_TQ)
     general.tq_ns = own->settings.tq_ns;
@@ -40,6 +72,8 @@ struct sched_settings overrides_settings(const struct overrides *overrides, cons
     general.policy = own->settings.policy;
   if (fields & OVERRIDE_SPATIAL)
     general.spatial = own->settings.spatial;
+  if (fields & OVERRIDE_SIZE)
+    general.card_bytes = own->settings.card_bytes;
   return general;
 }
 

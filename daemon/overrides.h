@@ -18,11 +18,14 @@ enum {
   OVERRIDE_POLICY = 16,
   OVERRIDE_LOSS = 32,
   OVERRIDE_SPATIAL = 64,
+  OVERRIDE_SIZE = 128,
 };
 
 struct override {
-  uint8_t uuid[GS_UUID_SIZE];
-  unsigned fields; /* OVERRIDE_*: what of the settings counts */
+  uint8_t uuid[GS_UUID_SIZE]; /* zeros: of no GPU yet */
+  bool numbered;              /* the UUID follows from the number */
+  uint32_t number;            /* GS_GPU_NUMBER */
+  unsigned fields;            /* OVERRIDE_*: what of the settings counts */
   struct sched_settings settings;
 };
 
@@ -33,6 +36,12 @@ struct overrides {
 
 /* That of the GPU, a new one if there is none; NULL: there are too many. */
 struct override *overrides_provide(struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE]);
+
+/* Likewise, of the GPU with a number, whichever that is. What a GPU has by its UUID counts instead. */
+struct override *overrides_provide_numbered(struct overrides *overrides, uint32_t number);
+
+/* The general setting counts again, for GPUs that have one of their own, too. */
+void overrides_clear(struct overrides *overrides, unsigned fields);
 
 /* The GPU's settings: the general ones, but for what it has of its own. */
 struct sched_settings overrides_settings(const struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE],

@@ -19,7 +19,8 @@ static bool some_override_says(const struct overrides *overrides, enum gs_spatia
 
 static void add_overrides(struct spatial *spatial, const struct overrides *overrides) {
   for (size_t i = 0; i < overrides->count; i++)
-    if (overrides->list[i].fields & OVERRIDE_SPATIAL && overrides->list[i].settings.spatial == GS_SPATIAL_MPS)
+    if (!overrides->list[i].numbered && overrides->list[i].fields & OVERRIDE_SPATIAL &&
+        overrides->list[i].settings.spatial == GS_SPATIAL_MPS)
       add(spatial, overrides->list[i].uuid);
 }
 

@@ -176,7 +176,6 @@ static size_t count_messages(const struct daemon *daemon) {
 }
 
 struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *count) {
-  uint32_t index = 0;
   unsigned looks = LOOKS;
   struct gs_msg *msgs = malloc(count_messages(daemon) * sizeof *msgs), *msg = msgs;
   if (!msgs)
@@ -186,6 +185,7 @@ struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *co
   *msg++ = describe_daemon(daemon, now_ns);
   list_each(gpu_node, &daemon->scheduler.gpus) {
     struct sched_gpu *gpu = list_entry(gpu_node, struct sched_gpu, link);
+    uint32_t index = gpu_of(gpu)->number;
     scheduler_number_queue(gpu);
     *msg++ = describe_gpu(daemon, gpu, index);
     *msg++ = describe_handovers(gpu, index, now_ns);
@@ -196,7 +196,6 @@ struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *co
       *msg++ = describe_wait(job, index, now_ns);
       *msg++ = describe_origin(job, index);
     }
-    index++;
   }
   *msg++ = wire_msg(GS_STATUS_END, GS_GPU_ALL);
   *count = (size_t)(msg - msgs);

@@ -179,18 +179,41 @@ static void join_gang(struct daemon *daemon, struct attachment *attachment, uint
   daemon_execute(&change, now_ns);
 }
 
+/* The program goes on without sharing this GPU, if there is one at all: the others of its GPUs are shared. */
+static void refuse_gpu(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
+                       uint64_t retry_ns) {
+  char uuid[GS_UUID_TEXT_SIZE];
+  format_uuid(msg->attach.uuid, uuid);
+  daemon->rejected_counts[GS_REJECT_GPU]++;
+  if (!peer->refusal_noted)
+    log_warn("job %u (pid %d, uid %u, %s) names %s: this host has no such GPU", peer->job_id, peer->pid,
+             peer->uid, peer->name, uuid);
+  peer->refusal_noted = true;
+  struct gs_msg answer = wire_msg(GS_REJECTED, msg->gpu);
+  answer.status = -ENODEV;
+  answer.registered.job = peer->job_id;
+  answer.registered.reason = GS_REJECT_GPU;
+  answer.registered.value = retry_ns;
+  peer_send(peer, &answer);
+}
+
 static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (msg->gpu >= GS_GPUS_PER_CLIENT || peer->attachments[msg->gpu]) {
     peer_close(peer, "ATTACH of an impossible or attached GPU");
     return;
   }
+  uint64_t retry_ns = 0;
   struct attachment *attachment = malloc(sizeof *attachment);
-  struct sched_gpu *gpu = attachment ? gpus_provide(daemon, msg, now_ns) : NULL;
+  struct sched_gpu *gpu = attachment ? gpus_provide(daemon, peer, msg, now_ns, &retry_ns) : NULL;
   if (!gpu) {
     free(attachment);
-    peer_close(peer, "no room for another GPU");
+    if (retry_ns)
+      refuse_gpu(daemon, peer, msg, retry_ns);
+    else
+      peer_close(peer, "no room for another GPU");
     return;
   }
+  gpus_enter(daemon, gpu, peer, msg, now_ns);
   struct sched_change change;
   change_init(&change);
   *attachment = (struct attachment){.peer = peer, .index = msg->gpu, .told.limit = GS_LIMITED_WHOLE};
@@ -217,8 +240,9 @@ static void note_times(struct peer *peer, const struct sched_job *job, uint64_t 
   peer->turns = most(peer->turns, job->turns);
 }
 
-static void detach(struct peer *peer, uint32_t index, uint64_t now_ns) {
+static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uint64_t now_ns) {
   struct attachment *attachment = peer->attachments[index];
+  struct sched_gpu *gpu = attachment->job.gpu;
   struct sched_change change;
   change_init(&change);
   peer->attachments[index] = NULL;
@@ -230,6 +254,7 @@ static void detach(struct peer *peer, uint32_t index, uint64_t now_ns) {
   leave_gang(attachment);
   free(attachment);
   daemon_execute(&change, now_ns);
+  gpus_leave(daemon, gpu, peer, now_ns);
 }
 
 void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
@@ -239,7 +264,7 @@ void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
     return;
   for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
     if (peer->attachments[i])
-      detach(peer, i, now_ns);
+      detach(daemon, peer, i, now_ns);
   history_add(&daemon->history, peer->uid, peer->command_hash, peer->gpu_ns);
   events_on_end(daemon, peer, now_ns);
   peer->user->clients--;
@@ -421,7 +446,7 @@ static void on_gpu_message(struct daemon *daemon, struct peer *peer, const struc
   if (msg->type == GS_REQ_LOCK || (msg->type == GS_MEM_REQUEST && msg->mem.total_bytes))
     join_gang(daemon, attachment, now_ns);
   if (msg->type == GS_DETACH)
-    detach(peer, msg->gpu, now_ns);
+    detach(daemon, peer, msg->gpu, now_ns);
   else if (msg->type == GS_MEM_REQUEST)
     on_memory_request(attachment, msg, now_ns);
   else
@@ -483,8 +508,9 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
 
 uint64_t daemon_deadline_ns(const struct daemon *daemon) {
   uint64_t next_ns = scheduler_deadline_ns(&daemon->scheduler), tick_ns = gpus_deadline_ns(daemon);
-  uint64_t mps_ns = mps_deadline_ns(&daemon->mps);
+  uint64_t mps_ns = mps_deadline_ns(&daemon->mps), query_ns = card_query_deadline_ns(&daemon->card_query);
   next_ns = tick_ns < next_ns ? tick_ns : next_ns;
+  next_ns = query_ns < next_ns ? query_ns : next_ns;
   return mps_ns < next_ns ? mps_ns : next_ns;
 }
 
@@ -492,6 +518,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
   struct sched_change change;
   gpus_on_time(daemon, now_ns);
   mps_on_time(&daemon->mps, now_ns);
+  card_query_on_time(&daemon->card_query, now_ns);
   if (now_ns < scheduler_deadline_ns(&daemon->scheduler))
     return;
   change_init(&change);
@@ -500,6 +527,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
 }
 
 void daemon_end(struct daemon *daemon) {
+  card_query_end(&daemon->card_query);
   history_end(&daemon->history);
   record_end(&daemon->events);
   record_end(&daemon->runs);

@@ -172,6 +172,13 @@ void books_set_capacity(struct sched_gpu *gpu, uint64_t capacity_bytes) {
   scheduler->overflow_bytes += overflow_bytes(gpu);
 }
 
+void books_set_size(struct sched_gpu *gpu, uint64_t total_bytes) {
+  struct scheduler *scheduler = gpu->scheduler;
+  scheduler->overflow_bytes -= overflow_bytes(gpu);
+  gpu->total_bytes = total_bytes;
+  scheduler->overflow_bytes += overflow_bytes(gpu);
+}
+
 /* ---- what they may have ---- */
 
 /* How much the jobs of this GPU may use together: its card, and the host memory that other GPUs leave. */

@@ -236,6 +236,7 @@ void books_set_paging(struct sched_job *job, uint64_t paging_bytes);
 void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes, uint64_t reach_bytes,
                     uint64_t now_ns);
 void books_set_capacity(struct sched_gpu *gpu, uint64_t capacity_bytes);
+void books_set_size(struct sched_gpu *gpu, uint64_t total_bytes);
 
 /* 0, and how far the job may grow; or -ENOMEM. */
 int books_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,

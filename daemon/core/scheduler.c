@@ -321,6 +321,13 @@ void scheduler_short(struct sched_job *job, uint64_t short_bytes, uint64_t now_n
 
 enum setting { SETTING_TQ, SETTING_MODE, SETTING_CAPACITY, SETTING_POLICY };
 
+void scheduler_set_size(struct sched_gpu *gpu, uint64_t total_bytes, uint64_t now_ns,
+                        struct sched_change *change) {
+  books_set_size(gpu, min_u64(total_bytes, SCHED_BYTES_MAX));
+  turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
+  conclude(gpu, now_ns, change);
+}
+
 static void set_one(struct sched_gpu *gpu, enum setting setting, uint64_t value, uint64_t now_ns,
                     struct sched_change *change) {
   if (setting == SETTING_TQ)

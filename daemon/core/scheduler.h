@@ -51,6 +51,7 @@ struct sched_settings {
   enum gs_policy policy;
   enum gs_memory memory;   /* for programs that do not choose themselves */
   enum gs_spatial spatial; /* as when the daemon was started (spatial.h) */
+  uint64_t card_bytes;     /* what the card has, where nobody else tells; 0: unknown */
 };
 
 /* Jobs that hold together or not at all (gangs.c). The caller owns its memory. */
@@ -66,7 +67,7 @@ struct sched_gang {
 };
 
 struct scheduler {
-  struct list gpus; /* in order of appearance */
+  struct list gpus; /* in the caller's order; a new one is the last */
   struct sched_settings defaults;
   uint64_t grace_ns;          /* for an answer to DROP_LOCK */
   uint64_t settle_ns;         /* turns that memory has begun go on at least so long (against flapping) */
@@ -335,6 +336,10 @@ void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const
 
 /* It has no jobs. */
 void scheduler_remove_gpu(struct scheduler *scheduler, struct sched_gpu *gpu);
+
+/* The card turns out to have another size. */
+void scheduler_set_size(struct sched_gpu *gpu, uint64_t total_bytes, uint64_t now_ns,
+                        struct sched_change *change);
 
 /* ---- events ---- */
 

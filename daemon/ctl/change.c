@@ -1,16 +1,18 @@
 /* change.c - gpusharectl's commands that change settings of GPUs, and what jobs are given. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/parse.h"
 #include "common/wire.h"
 #include "ctl/event.h"
+#include "ctl/gpu_choice.h"
 #include "ctl/json_put.h"
 
-/* On the wire a UUID of zeros means all GPUs; a GPU that is called so there is none. */
-static bool names_no_gpu(const uint8_t uuid[GS_UUID_SIZE]) {
+/* On the wire, all GPUs. */
+static bool names_all(const uint8_t uuid[GS_UUID_SIZE]) {
   static const uint8_t zero[GS_UUID_SIZE];
   return memcmp(uuid, zero, sizeof zero) == 0;
 }
@@ -25,7 +27,7 @@ static json_t *change_json(const struct gs_msg *msg) {
     return object;
   }
   format_uuid(msg->set.uuid, uuid);
-  json_object_set_new(object, "uuid", names_no_gpu(msg->set.uuid) ? json_null() : json_string(uuid));
+  json_object_set_new(object, "uuid", names_all(msg->set.uuid) ? json_null() : json_string(uuid));
   event_put_change(object, GS_EVENT_SETTING, msg->type, msg->set.value);
   return object;
 }
@@ -41,23 +43,32 @@ static int send_change(const struct request *request, const struct gs_msg *msg) 
 
 /* ---- of GPUs ---- */
 
-/* CTL_OK: uuid is what the request is for. */
-static int read_gpu(const struct request *request, uint8_t uuid[GS_UUID_SIZE]) {
-  if (!request->gpu || strcmp(request->gpu, "all") == 0)
-    return CTL_OK;
-  if (parse_uuid(request->gpu, uuid) < 0)
-    return usage_error("not the UUID of a GPU, nor all:", request->gpu);
-  if (!names_no_gpu(uuid))
-    return CTL_OK;
-  fprintf(stderr, "gpusharectl: no GPU has the UUID %s: see gpusharectl status\n", request->gpu);
-  return CTL_REFUSED;
+/* The GPUs that the request names. */
+static int choose_gpus(const struct request *request, struct gpu_choice *choice) {
+  struct gs_msg *msgs = NULL;
+  size_t count = 0;
+  int code = gpu_choice_needs_status(request->gpu) ? fetch_status(request, &msgs, &count) : CTL_OK;
+  if (code != CTL_OK)
+    return code;
+  code = gpu_choice_read(choice, request->gpu, msgs, count);
+  free(msgs);
+  if (code != CTL_OK)
+    fprintf(stderr, "gpusharectl: %s\n", choice->error);
+  return code;
 }
 
 static int change_gpu(const struct request *request, enum gs_msg_type type, uint64_t value) {
   struct gs_msg msg = wire_msg(type, GS_GPU_ALL);
   msg.set.value = value;
-  int code = read_gpu(request, msg.set.uuid);
-  return code == CTL_OK ? send_change(request, &msg) : code;
+  if (!request->gpu || strcmp(request->gpu, "all") == 0)
+    return send_change(request, &msg);
+  struct gpu_choice choice;
+  int code = choose_gpus(request, &choice);
+  for (size_t i = 0; code == CTL_OK && i < choice.count; i++) {
+    memcpy(msg.set.uuid, choice.uuids[i], GS_UUID_SIZE);
+    code = send_change(request, &msg);
+  }
+  return code;
 }
 
 int change_tq(const struct request *request) {

@@ -150,7 +150,10 @@ json_t *event_json(const struct gs_msg *begin, const struct gs_msg *event) {
   json_put_text(object, "time", when);
   json_put_number(object, "at_ns", event->event.at_ns);
   json_put_text(object, "event", event_kind_name(event->event.kind));
-  json_object_set_new(object, "gpu", event->gpu == GS_GPU_ALL ? json_null() : json_integer(event->gpu));
+  if (event->gpu == GS_GPU_ALL)
+    json_object_set_new(object, "gpu", json_null());
+  else
+    json_put_gpu(object, "gpu", event->gpu);
   if (event->event.job)
     put_job(object, event);
   put_details(object, begin, event);

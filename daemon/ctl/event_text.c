@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "common/clock.h"
+#include "common/gpu_number.h"
 #include "common/parse.h"
 #include "ctl/event.h"
 #include "ctl/figures.h"
@@ -286,7 +287,7 @@ void event_tell(FILE *out, const struct gs_msg *begin, const struct gs_msg *even
   event_local_time(event_realtime_ns(begin, event->event.at_ns), when);
   fprintf(out, "%s  ", when);
   if (event->gpu != GS_GPU_ALL)
-    fprintf(out, "GPU %u: ", event->gpu);
+    fprintf(out, "GPU %s: ", GPU_NUMBER_TEXT(event->gpu));
   else if (event->event.kind == GS_EVENT_SETTING)
     fputs("all GPUs: ", out);
   if (event->event.job)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/gpu_number.h"
 #include "common/parse.h"
 #include "ctl/ctl.h"
 #include "ctl/figures.h"
@@ -35,7 +36,7 @@ static int compare_parts(const void *a, const void *b) {
     order = compare_numbers(job->job_status.uid, next->job_status.uid);
   if (order == 0)
     order = compare_numbers(job->job_status.job, next->job_status.job);
-  return order ? order : compare_numbers(job->gpu, next->gpu);
+  return order ? order : gpu_number_compare(job->gpu, next->gpu);
 }
 
 static bool is_same_job(const struct part *a, const struct part *b) {
@@ -112,7 +113,7 @@ static void show_header(void) {
 /* "0 holding, 1 waiting" */
 static void show_states(const struct part *part, const struct part *end) {
   for (const char *before = " "; part < end; part++, before = ",")
-    printf("%s %u %s%s", before, part->figures.job->gpu,
+    printf("%s %s %s%s", before, GPU_NUMBER_TEXT(part->figures.job->gpu),
            figures_state_name(part->figures.job->job_status.state),
            part->figures.terms->terms_status.paused ? " (paused)" : "");
 }
@@ -151,7 +152,7 @@ static void show(const struct part *part, const struct part *end) {
 static json_t *part_json(const struct part *part) {
   const struct gs_msg *job = part->figures.job;
   json_t *object = json_object();
-  json_put_number(object, "gpu", job->gpu);
+  json_put_gpu(object, "gpu", job->gpu);
   json_put_text(object, "state", figures_state_name(job->job_status.state));
   json_put_text(object, "reason", figures_reason_name(part->figures.wait->wait_status.reason));
   json_put_number(object, "used_bytes", job->job_status.used_bytes);

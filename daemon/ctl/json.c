@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/gpu_number.h"
 #include "common/parse.h"
 #include "ctl/ctl.h"
 #include "ctl/figures.h"
@@ -60,8 +61,8 @@ static json_t *gpu_json(const struct gpu_figures *figures) {
   const struct gs_msg *msg = figures->gpu;
   char uuid[GS_UUID_TEXT_SIZE];
   json_t *object = json_object();
-  format_uuid(msg->gpu_status.uuid, uuid);
-  json_put_number(object, "index", msg->gpu);
+  gpu_number_format_uuid(msg->gpu, msg->gpu_status.uuid, uuid);
+  json_put_gpu(object, "index", msg->gpu);
   json_put_text(object, "uuid", uuid);
   json_put_text(object, "name", msg->gpu_status.name);
   json_put_text(object, "mode", mode_name(msg->gpu_status.mode));
@@ -202,8 +203,8 @@ static json_t *why_text(const struct why *why) {
 static json_t *why_json(const struct why *why) {
   char uuid[GS_UUID_TEXT_SIZE];
   json_t *object = json_object();
-  format_uuid(why->gpu.gpu->gpu_status.uuid, uuid);
-  json_put_number(object, "gpu", why->gpu.gpu->gpu);
+  gpu_number_format_uuid(why->gpu.gpu->gpu, why->gpu.gpu->gpu_status.uuid, uuid);
+  json_put_gpu(object, "gpu", why->gpu.gpu->gpu);
   json_put_text(object, "uuid", uuid);
   json_put_text(object, "state", figures_state_name(why->job.job->job_status.state));
   put_wait(object, why->job.wait);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "ctl/ctl.h"
+#include "gpushare/protocol.h"
 
 void json_put_number(json_t *object, const char *key, uint64_t value) {
   json_object_set_new(object, key, json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value));
@@ -15,6 +16,12 @@ void json_put_known(json_t *object, const char *key, uint64_t value) {
     json_put_number(object, key, value);
   else
     json_object_set_new(object, key, json_null());
+}
+
+void json_put_gpu(json_t *object, const char *key, uint32_t number) {
+  json_put_number(object, key, GS_GPU_CARD(number));
+  if (GS_GPU_PART(number))
+    json_put_number(object, "instance", GS_GPU_PART(number) - 1);
 }
 
 void json_put_text(json_t *object, const char *key, const char *text) {

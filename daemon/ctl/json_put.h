@@ -12,6 +12,9 @@ void json_put_number(json_t *object, const char *key, uint64_t value);
 /* 0: null. There is none, or nobody knows. */
 void json_put_known(json_t *object, const char *key, uint64_t value);
 
+/* The card's index; and, if it is a MIG instance, which of the card, as "instance". */
+void json_put_gpu(json_t *object, const char *key, uint32_t number);
+
 void json_put_text(json_t *object, const char *key, const char *text);
 void json_put_bool(json_t *object, const char *key, bool value);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/gpu_number.h"
 #include "common/parse.h"
 #include "ctl/ctl.h"
 #include "ctl/figures.h"
@@ -51,8 +52,8 @@ static const int term_widths[] = {
 
 static void show_settings(const struct gs_msg *msg) {
   char uuid[GS_UUID_TEXT_SIZE], tq[32], used[24], capacity[24], moved[24];
-  format_uuid(msg->gpu_status.uuid, uuid);
-  printf("\nGPU %u  %s  %s\n", msg->gpu, uuid, msg->gpu_status.name);
+  gpu_number_format_uuid(msg->gpu, msg->gpu_status.uuid, uuid);
+  printf("\nGPU %s  %s  %s\n", GPU_NUMBER_TEXT(msg->gpu), uuid, msg->gpu_status.name);
   printf("  mode %s (%s), policy %s, quantum %s, memory %s of %s, %lu hand-overs, %s moved%s\n",
          mode_name(msg->gpu_status.mode),
          msg->gpu_status.flags & GS_GPU_SERIALIZED ? "taking turns" : "all run",

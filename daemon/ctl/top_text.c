@@ -1,5 +1,6 @@
 /* top_text.c - gpusharectl top: a model's lines, for screens and pipes. */
 #include "ctl/top_text.h"
+#include "common/gpu_number.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -125,7 +126,7 @@ static void put_cell(char *cell, enum top_column column, const struct top_job *j
     append(cell, "%u", msg->job_status.job);
     break;
   case TOP_GPU:
-    append(cell, "%u", msg->gpu);
+    append(cell, "%s", GPU_NUMBER_TEXT(msg->gpu));
     break;
   case TOP_PID:
     append(cell, msg->job_status.pid ? "%d" : "-", msg->job_status.pid);
@@ -246,7 +247,7 @@ static void append_holders(char *line, const struct top_model *model, const stru
 
 void top_text_gpu(char *line, const struct top_model *model, const struct top_gpu *gpu) {
   *line = '\0';
-  append(line, "GPU %u %s: ", gpu->figures.gpu->gpu, gpu->figures.gpu->gpu_status.name);
+  append(line, "GPU %s %s: ", GPU_NUMBER_TEXT(gpu->figures.gpu->gpu), gpu->figures.gpu->gpu_status.name);
   append_turns(line, gpu);
   append_holders(line, model, gpu);
 }

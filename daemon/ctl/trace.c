@@ -1,5 +1,6 @@
 /* trace.c - events of the daemon as a trace. */
 #include "ctl/trace.h"
+#include "common/gpu_number.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -77,7 +78,7 @@ static struct gpu *provide_gpu(struct trace *trace, uint32_t index, const char *
   trace->file.failed |= !gpu;
   if (!gpu || !fresh)
     return gpu;
-  snprintf(name, sizeof name, "GPU %u %s", index, model);
+  snprintf(name, sizeof name, "GPU %s %s", GPU_NUMBER_TEXT(index), model);
   trace_file_name(&trace->file, index, 0, "process_name", name);
   trace_file_thread(&trace->file, index, HANDOVERS, "hand-overs");
   return gpu;

@@ -1,5 +1,6 @@
 /* why.c - gpusharectl why JOB: what a job does, or waits for, how long that should take, and what helps. */
 #include "ctl/why.h"
+#include "common/gpu_number.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -296,7 +297,7 @@ static void tell_reason(FILE *out, const struct why *why) {
 }
 
 void why_tell(FILE *out, const struct why *why) {
-  fprintf(out, "GPU %u: ", why->job.job->gpu);
+  fprintf(out, "GPU %s: ", GPU_NUMBER_TEXT(why->job.job->gpu));
   tell_job(out, why->job.job);
   tell_reason(out, why);
   tell_stopped(out, why->job.job);

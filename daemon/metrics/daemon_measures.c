@@ -28,6 +28,7 @@ static void put_rejected(const struct scene *scene) {
   const struct daemon *daemon = scene->daemon;
   exposition_put_with(scene->exposition, "reason", "limit", daemon->rejected_counts[GS_REJECT_LIMIT]);
   exposition_put_with(scene->exposition, "reason", "version", daemon->rejected_counts[GS_REJECT_VERSION]);
+  exposition_put_with(scene->exposition, "reason", "gpu", daemon->rejected_counts[GS_REJECT_GPU]);
 }
 
 static uint64_t host_capacity(const struct scene *scene) {

@@ -1,4 +1,5 @@
 /* gpu_measures.c - what is measured of each GPU. Counters include the jobs that have left. */
+#include "common/gpu_number.h"
 #include "common/parse.h"
 #include "metrics/measures.h"
 
@@ -7,10 +8,11 @@
 static void put_info(const struct scene *scene) {
   const struct sched_gpu *gpu = scene->gpu;
   exposition_put_info(scene->exposition,
-                      (struct label[]){{"name", gpu->name},
+                      (struct label[]){{"index", GPU_NUMBER_TEXT(gpu_of(gpu)->number)},
+                                       {"name", gpu->name},
                                        {"mode", mode_name(gpu->settings.mode)},
                                        {"policy", policy_name(gpu->settings.policy)}},
-                      3);
+                      4);
 }
 
 static uint64_t quantum(const struct scene *scene) { return sched_gpu_tq_ns(scene->gpu); }
@@ -101,8 +103,7 @@ static void put_events(const struct scene *scene) {
 }
 
 const struct measure measures_of_gpu[] = {
-    {{"gpushare_gpu", FAMILY_INFO, UNIT_NONE, "A GPU that programs have used, and how it is shared."},
-     .put = put_info},
+    {{"gpushare_gpu", FAMILY_INFO, UNIT_NONE, "A GPU, and how it is shared."}, .put = put_info},
     {{"gpushare_gpu_quantum_seconds", FAMILY_GAUGE, UNIT_SECONDS,
       "How long a job keeps the GPU while others wait: as set, or as found."},
      .value = quantum},

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/gpu_number.h"
 #include "common/parse.h"
 #include "metrics/measures.h"
 
@@ -16,7 +17,7 @@ static void put(const struct measure *measure, const struct scene *scene) {
 
 static void put_gpu(const struct measure *measure, struct scene *scene, struct exposition *exposition) {
   char uuid[GS_UUID_TEXT_SIZE];
-  format_uuid(scene->gpu->uuid, uuid);
+  gpu_number_format_uuid(gpu_of(scene->gpu)->number, scene->gpu->uuid, uuid);
   exposition->labels[0] = (struct label){"gpu", uuid};
   exposition->label_count = 1;
   put(measure, scene);
@@ -25,7 +26,7 @@ static void put_gpu(const struct measure *measure, struct scene *scene, struct e
 /* Not "job": so Prometheus calls what it has the samples from. */
 static void put_job(const struct measure *measure, struct scene *scene, struct exposition *exposition) {
   char uuid[GS_UUID_TEXT_SIZE], id[16];
-  format_uuid(scene->gpu->uuid, uuid);
+  gpu_number_format_uuid(gpu_of(scene->gpu)->number, scene->gpu->uuid, uuid);
   snprintf(id, sizeof id, "%" PRIu32, scene->job->id);
   exposition->labels[0] = (struct label){"gpu", uuid};
   exposition->labels[1] = (struct label){"job_id", id};

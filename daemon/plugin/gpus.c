@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
-#include "plugin/nvml.h"
+#include "nvml.h"
 
 int gpus_index(const struct gpus *gpus, const char *uuid, size_t length) {
   for (size_t i = 0; i < gpus->count; i++)
@@ -112,10 +112,13 @@ static void add_found(struct gpus *gpus, unsigned index) {
 }
 
 int gpus_find(struct gpus *gpus) {
-  int err = nvml_open();
+  char why[NVML_WHY_SIZE];
+  int err = nvml_open(NVML_LIBRARY, why);
   *gpus = (struct gpus){0};
-  if (err < 0)
+  if (err < 0) {
+    log_error("no NVIDIA driver to be seen: %s", why);
     return err;
+  }
   unsigned count = nvml_count();
   for (unsigned i = 0; i < count; i++)
     add_found(gpus, i);

@@ -69,6 +69,13 @@
 #define GS_COMMAND_SIZE 72
 #define GS_GPUS_PER_CLIENT 64 /* gpu indices a client may use: 0 .. 63 */
 #define GS_GPU_ALL 0xffffffffu
+/* What tells of a GPU to gpusharectl has its number: nvidia-smi's index of the card, and, of a MIG instance,
+ * its place in the card, from 1 (0: the whole card). */
+#define GS_GPU_CARD(number) ((number)&0xffffu)
+#define GS_GPU_PART(number) ((number) >> 16)
+#define GS_GPU_NUMBER(card, part) ((part) << 16 | (card))
+#define GS_GPU_CARD_MAX 0xffff
+#define GS_GPU_PART_MAX 0x7fff
 
 /* X(name, value). Values are never reused for another meaning. */
 #define GS_MSG_TYPES(X)                                                                                      \
@@ -332,6 +339,8 @@ enum gs_refusal {
 enum gs_reject_reason {
   GS_REJECT_VERSION = 1, /* value: the daemon's protocol version */
   GS_REJECT_LIMIT = 2,   /* too many clients of this user; value: the limit */
+  GS_REJECT_GPU = 3, /* of an ATTACH, with its gpu: the host has no such GPU; value: ns until it may be asked
+                        for again. The connection goes on without it (to an older library it is over) */
 };
 
 /* flags of ATTACH */
@@ -359,7 +368,7 @@ struct gs_msg {
   uint32_t magic;   /* GS_MAGIC */
   uint16_t version; /* GS_PROTOCOL_VERSION */
   uint16_t type;    /* enum gs_msg_type */
-  uint32_t gpu;     /* the client's own index of the GPU (from ATTACH); ctl: index in status order,
+  uint32_t gpu;     /* the client's own index of the GPU (from ATTACH); ctl: GS_GPU_NUMBER,
                        or GS_GPU_ALL */
   int32_t status;   /* replies: 0 or -errno */
   uint64_t epoch;   /* LOCK_*, DROP_LOCK, LET_PASS, STOPPED: number of the grant */
@@ -507,7 +516,7 @@ struct gs_msg {
       uint32_t mps_programs; /* that use it */
       uint32_t mps_uid;      /* theirs, if there are any */
     } daemon;
-    struct { /* STATUS_GPU; gpu: index */
+    struct { /* STATUS_GPU; gpu: its number. In this order */
       uint8_t uuid[GS_UUID_SIZE];
       uint64_t total_bytes;
       uint64_t capacity_bytes;
@@ -524,7 +533,7 @@ struct gs_msg {
       uint8_t policy; /* enum gs_policy */
       uint8_t pad[7];
     } gpu_status;
-    struct { /* STATUS_JOB; gpu: index. One per job and GPU */
+    struct { /* STATUS_JOB; gpu: its number. One per job and GPU */
       uint32_t job;
       int32_t pid; /* as the daemon sees it; 0: it is in a pid namespace that the daemon can't see */
       uint32_t uid;
@@ -540,7 +549,7 @@ struct gs_msg {
       char name[GS_NAME_SIZE];
       uint64_t resident_bytes; /* on the card */
     } job_status;
-    struct { /* STATUS_TERMS; gpu: index. Follows each STATUS_JOB */
+    struct { /* STATUS_TERMS; gpu: its number. Follows each STATUS_JOB */
       uint32_t job;
       uint32_t weight;
       int32_t priority;
@@ -553,7 +562,7 @@ struct gs_msg {
       uint32_t rate;             /* percent of a GPU; 0: found by itself */
       uint32_t paused;           /* not 0: it is */
     } terms_status;
-    struct { /* STATUS_WAIT; gpu: index. Follows each STATUS_TERMS */
+    struct { /* STATUS_WAIT; gpu: its number. Follows each STATUS_TERMS */
       uint32_t job;
       uint32_t reason;        /* enum gs_reason */
       uint32_t awaited;       /* the job that it waits for; 0: nobody in particular */
@@ -566,7 +575,7 @@ struct gs_msg {
       uint64_t expected_bytes; /* of memory: with so much it counts beside others, as it has said so, or frees
                                   and allocates that again; not less than it has */
     } wait_status;
-    struct { /* STATUS_HANDOVER; gpu: index. Hand-overs since start; the last one in *_last */
+    struct { /* STATUS_HANDOVER; gpu: its number. Hand-overs since start; the last one in *_last */
       uint64_t drain_ns, move_ns; /* GPU idle: until the release, and from then until the next one runs */
       uint64_t evicted_bytes, restored_bytes; /* moved in hand-overs */
       uint64_t hidden_bytes;                  /* moved behind turns, both directions */
@@ -575,7 +584,7 @@ struct gs_msg {
       uint64_t overhead_bytes; /* what the driver has refused: the card has that much less than it says */
       uint64_t left_ns;        /* until holders must stop; UINT64_MAX: nobody need */
     } handover_status;
-    struct { /* STATUS_ORIGIN; gpu: index. Follows each STATUS_WAIT */
+    struct { /* STATUS_ORIGIN; gpu: its number. Follows each STATUS_WAIT */
       uint32_t job;
       int32_t own_pid; /* in the process's own pid namespace; 0: unknown */
       uint32_t kind;   /* enum gs_origin */
@@ -600,7 +609,7 @@ struct gs_msg {
               */
       uint64_t count;
     } missed;
-    struct { /* EVENT; gpu: index in status order, or GS_GPU_ALL */
+    struct { /* EVENT; gpu: its number, or GS_GPU_ALL */
       uint64_t seq, at_ns;
       uint32_t job;  /* 0: none */
       int32_t pid;   /* of the job */

@@ -143,6 +143,7 @@ static void forget_daemon(void) {
   client.registered = false;
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++) {
     gpu->attach_sent = gpu->attached = gpu->requested = gpu->wanted = gpu->ends = gpu->drop_pending = false;
+    gpu->refused_until_ns = 0;
     forget_stop(gpu);
     condition_wake_all(&gpu->changed);
     gpu->granted_bytes = gpu->capacity_bytes = 0;
@@ -338,6 +339,35 @@ static void on_other_version(uint64_t version) {
   lock_release(&client.lock);
 }
 
+/* The daemon knows this GPU not, or not yet: the program does without it there. */
+static void on_gpu_rejected(struct gpu *gpu, const struct gs_msg *msg) {
+  uint64_t pause_ns = msg->registered.value;
+  pause_ns = pause_ns < RETRY_MAX_NS       ? RETRY_MAX_NS
+             : pause_ns > RETRY_REFUSED_NS ? RETRY_REFUSED_NS
+                                           : pause_ns;
+  lock_take(&client.lock);
+  gpu->refused_until_ns = clock_now_ns() + pause_ns;
+  if (!gpu->refusal_said && pause_ns == RETRY_REFUSED_NS) {
+    log_warn("GPU %d: to the daemon this host has no such GPU (its log tells more): %s", gpu->device,
+             settings()->required ? "waiting, as GPUSHARE_REQUIRED says" : "not shared with other programs");
+    gpu->refusal_said = true;
+  }
+  room_forget(gpu);
+  if (!gpu->holding && !settings()->required)
+    hold_without_daemon(gpu);
+  condition_wake_all(&client.memory_changed);
+  lock_release(&client.lock);
+}
+
+/* The time has come to ask for it again. Lock held. */
+static bool is_asked_again(struct gpu *gpu, uint64_t now_ns) {
+  if (!client.connected || !gpu->refused_until_ns || now_ns < gpu->refused_until_ns)
+    return false;
+  gpu->refused_until_ns = 0;
+  gpu->attach_sent = false;
+  return true;
+}
+
 static void on_rejected(const struct gs_msg *msg) {
   if (msg->registered.reason == GS_REJECT_VERSION) {
     on_other_version(msg->registered.value);
@@ -354,7 +384,7 @@ static void handshake_check(void) {
   lock_take(&client.lock);
   bool outstanding = !client.registered;
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
-    outstanding |= gpu->used && !gpu->attached;
+    outstanding |= gpu->used && !gpu->attached && !gpu->refused_until_ns;
   lock_release(&client.lock);
   if (!outstanding)
     handshake_by_ns = 0;
@@ -376,6 +406,8 @@ static void on_message(struct letter *letter) {
     on_registered(msg);
     return;
   case GS_REJECTED:
+    if (msg->registered.reason == GS_REJECT_GPU)
+      break;
     on_rejected(msg);
     return;
   }
@@ -385,6 +417,10 @@ static void on_message(struct letter *letter) {
   case GS_ATTACHED:
   case GS_CAPACITY:
     on_attached(gpu, letter);
+    handshake_check();
+    break;
+  case GS_REJECTED:
+    on_gpu_rejected(gpu, msg);
     handshake_check();
     break;
   case GS_LOCK_OK:
@@ -473,7 +509,11 @@ static uint64_t earlier(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t run_gpu_timers(struct gpu *gpu, uint64_t now_ns) {
   if (!gpu->used)
     return UINT64_MAX;
-  return earlier(turn_check(gpu, now_ns), earlier(handover_check(gpu, now_ns), memory_check(gpu, now_ns)));
+  if (is_asked_again(gpu, now_ns))
+    return now_ns;
+  uint64_t again_ns = gpu->refused_until_ns ? gpu->refused_until_ns : UINT64_MAX;
+  return earlier(again_ns, earlier(turn_check(gpu, now_ns),
+                                   earlier(handover_check(gpu, now_ns), memory_check(gpu, now_ns))));
 }
 
 /* Things that are due; returns when the next one is. */

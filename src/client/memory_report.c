@@ -63,7 +63,7 @@ static void memory_note(struct gpu *gpu, uint64_t total_bytes, uint64_t pinned_b
 /* Wait until the daemon has answered about this GPU, or is known to be absent; the handshake's time limit
  * bounds it. Lock held. */
 static void wait_settled(const struct gpu *gpu) {
-  while (gpu->used && !gpu->attached && !client.alone && client.started)
+  while (gpu->used && !gpu->attached && !gpu->refused_until_ns && !client.alone && client.started)
     condition_wait(&client.memory_changed, &client.lock, UINT64_MAX);
 }
 

@@ -28,8 +28,11 @@ struct gpu {
   bool used;     /* known to the daemon, or to be made so; it has a worker */
   bool unshared; /* there could be no worker: the gate stays open */
   bool attach_sent;
-  bool attached; /* ATTACHED has come on this connection */
-  bool holding;  /* may submit, by a grant or (no daemon) by default; the gate is open or about to be */
+  bool attached;             /* ATTACHED has come on this connection */
+  uint64_t refused_until_ns; /* the daemon does not know this GPU, and is asked again then; 0: it has not said
+                                so */
+  bool refusal_said;         /* in the log */
+  bool holding; /* may submit, by a grant or (no daemon) by default; the gate is open or about to be */
   bool requested;
   bool busy; /* the worker is in the middle of something, the lock not held */
   uint64_t epoch;

@@ -102,6 +102,9 @@ static void environment_fill(struct environment *environment, const struct scene
   environment_add(environment, "GPUSHARE_SOCKET=%s", scene->socket);
   environment_add(environment, "GPUSHARE_SIM_CARD=%s", scene->card);
   environment_add(environment, "GPUSHARE_SIM_STATE=%s", scene->state);
+  environment_add(environment,
+                  "GPUSHARE_NVML="); /* the daemon shall not find the cards of a host that has some */
+  environment_add(environment, "GPUSHARE_HOST_GPUS=%s", scene->folder);
   if (getenv("GS_TEST_MEMORY"))
     environment_add(environment, "GPUSHARE_MEMORY=%s", getenv("GS_TEST_MEMORY"));
   environment_inherit(environment);

@@ -26,6 +26,8 @@ static void run_daemon(const struct daemon_process *daemon, const char *const *a
   while (*arguments && count < 31)
     argv[count++] = *arguments++;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  setenv("GPUSHARE_NVML", "", 0); /* unless a test plays cards: not those of a host that has some */
+  setenv("GPUSHARE_HOST_GPUS", "/nowhere", 0);
   execv(GS_DAEMON, (char *const *)argv);
   _exit(127);
 }

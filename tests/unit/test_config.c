@@ -112,7 +112,10 @@ START_TEST(mistakes_are_named_and_change_nothing) {
       {"memory = Swap\n", ":1: ", "memory: 'Swap' is none of managed, swap, off"},
       {"policy = lifo\n", ":1: ", "policy: 'lifo' is none of rr, fair, fifo, srtf, priority or pack"},
       {"[gpu]\ntq = 5\n", ":2: ", "section [gpu]"},
-      {"[gpu 0]\ntq = 5\n", ":2: ", "section [gpu 0] names no GPU"},
+      {"[gpu 0:]\ntq = 5\n", ":2: ", "section [gpu 0:] names no GPU"},
+      {"[gpu 65536]\ntq = 5\n", ":2: ", "names no GPU"},
+      {"size = 80G\n", ":1: ", "size: '80G' is a setting of single GPUs"},
+      {"[gpu " CARD "]\nsize = 0\n", ":2: ", "size: '0' is not the size of a card"},
       {"[gpu " CARD "0]\ntq = 5\n", ":2: ", "0] names no GPU"},
       {"[gpu GPU-00000000-0000-0000-0000-000000000000]\ntq = 5\n", ":2: ", "names no GPU"},
       {"[gpu " CARD "]\ngrace = 5\n", ":2: ", "grace: '5' is no setting of a single GPU"},
@@ -155,6 +158,24 @@ START_TEST(a_gpu_has_settings_of_its_own) {
   ck_assert_int_eq(third.mode, GS_MODE_ON);
   ck_assert_uint_eq(third.capacity_bytes, 0);
   ck_assert_int_eq(third.memory, GS_MEMORY_MANAGED);
+}
+END_TEST
+
+START_TEST(a_gpu_may_be_named_by_its_number) {
+  ck_assert_int_eq(read_text("tq = 3\n[gpu 1]\ntq = 7\nsize = 80G\n[gpu 0:1]\ntq = 8\n[gpu 1]\nmode = on\n"
+                             "[gpu " OTHER "]\ntq = 9\n"),
+                   0);
+  struct overrides *overrides = &config.overrides;
+  ck_assert_uint_eq(overrides->count, 3);
+  ck_assert_uint_eq(settings_of(CARD).tq_ns, 3 * NS_PER_S); /* whose number is not known yet */
+  ck_assert(overrides->list[0].numbered && overrides->list[0].number == 1);
+  ck_assert_uint_eq(overrides->list[1].number, GS_GPU_NUMBER(0u, 2u));
+  ck_assert_int_eq(parse_uuid(CARD, overrides->list[0].uuid), 0);
+  ck_assert_uint_eq(settings_of(CARD).tq_ns, 7 * NS_PER_S);
+  ck_assert_int_eq(settings_of(CARD).mode, GS_MODE_ON);
+  ck_assert_uint_eq(settings_of(CARD).card_bytes, UINT64_C(80) << 30);
+  ck_assert_int_eq(parse_uuid(OTHER, overrides->list[0].uuid), 0);
+  ck_assert_uint_eq(settings_of(OTHER).tq_ns, 9 * NS_PER_S); /* the UUID's counts */
 }
 END_TEST
 
@@ -248,6 +269,7 @@ int main(void) {
                                 all_keys_are_read,
                                 mistakes_are_named_and_change_nothing,
                                 a_gpu_has_settings_of_its_own,
+                                a_gpu_may_be_named_by_its_number,
                                 a_quantum_that_finds_itself,
                                 more_gpus_than_the_daemon_knows_are_refused,
                                 a_path_longer_than_an_address_is_refused,

@@ -58,6 +58,28 @@ START_TEST(who_does_not_know_one_knows_nothing) {
 }
 END_TEST
 
+START_TEST(cards_are_in_the_order_of_the_bus) {
+  struct cards cards;
+  ck_assert_int_eq(host_gpus_cards("/nowhere/at/all", &cards), -ENOENT);
+  ck_assert_int_eq(host_gpus_cards(folder, &cards), -ENODATA);
+  add("0000:c1:00.0", "Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-0a000000-0000-0000-0000-000000000001\n"
+                      "Bus Location: \t 0000:c1:00.0\nDevice Minor: \t 7\n");
+  add("0000:1b:00.0", "Model: \t\t Odd \x1b[2J\nGPU UUID: \t GPU-0b000000-0000-0000-0000-000000000001\n");
+  ck_assert_int_eq(host_gpus_cards(folder, &cards), 0);
+  ck_assert_uint_eq(cards.count, 2);
+  ck_assert_int_eq(cards.source, CARDS_HOST);
+  ck_assert_uint_eq(cards.list[0].uuid[0], 0x0b);
+  ck_assert_uint_eq(cards.list[0].number, 0);
+  ck_assert_uint_eq(cards.list[0].minor, CARD_MINOR_UNKNOWN);
+  ck_assert_str_eq(cards.list[0].name, "Odd ?[2J");
+  ck_assert_uint_eq(cards.list[1].number, 1);
+  ck_assert_uint_eq(cards.list[1].minor, 7);
+  ck_assert_uint_eq(cards.list[1].total_bytes, 0);
+  ck_assert_str_eq(cards.list[1].name, "NVIDIA H200");
+  ck_assert_str_eq(cards.list[1].bus, "0000:c1:00.0");
+}
+END_TEST
+
 START_TEST(nothing_need_be_there) {
   ck_assert_int_eq(host_gpus_read("/nowhere/at/all", uuids, 2), -ENOENT);
   add("0000:01:00.0", "Model: H200\n");
@@ -67,6 +89,6 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {each_gpu_has_a_folder, who_does_not_know_one_knows_nothing,
-                                nothing_need_be_there, NULL};
+                                cards_are_in_the_order_of_the_bus, nothing_need_be_there, NULL};
   return suite_main("host_gpus", tests, set_up, tear_down);
 }

@@ -1,0 +1,121 @@
+/* gpu_choice.c - see gpu_choice.h. */
+#include "ctl/gpu_choice.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/gpu_number.h"
+#include "common/parse.h"
+#include "ctl/ctl.h"
+
+#define WORD_SIZE 64
+
+static int complain(struct gpu_choice *choice, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static int complain(struct gpu_choice *choice, int code, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  vsnprintf(choice->error, sizeof choice->error, format, list);
+  va_end(list);
+  return code;
+}
+
+/* The next word of the list; NULL: there is none. One that is too long is cut, and names no GPU either. */
+static const char *next_word(const char *list, char word[WORD_SIZE]) {
+  if (!list)
+    return NULL;
+  size_t length = strcspn(list, ",");
+  snprintf(word, WORD_SIZE, "%.*s", (int)length, list);
+  return list + length;
+}
+
+static const char *rest_of(const char *end) { return *end == ',' ? end + 1 : NULL; }
+
+int gpu_choice_needs_status(const char *text) {
+  char word[WORD_SIZE];
+  uint8_t uuid[GS_UUID_SIZE];
+  for (const char *end; (end = next_word(text, word)); text = rest_of(end))
+    if (parse_uuid(word, uuid) < 0)
+      return true;
+  return false;
+}
+
+static int add(struct gpu_choice *choice, const uint8_t uuid[GS_UUID_SIZE]) {
+  for (size_t i = 0; i < choice->count; i++)
+    if (memcmp(choice->uuids[i], uuid, GS_UUID_SIZE) == 0)
+      return CTL_OK;
+  if (choice->count == GPU_CHOICE_MAX)
+    return complain(choice, CTL_USAGE, "too many GPUs");
+  memcpy(choice->uuids[choice->count++], uuid, GS_UUID_SIZE);
+  return CTL_OK;
+}
+
+/* On the wire a UUID of zeros means all GPUs; a GPU that is called so there is none. */
+static int add_uuid(struct gpu_choice *choice, const char *word, const uint8_t uuid[GS_UUID_SIZE]) {
+  static const uint8_t zero[GS_UUID_SIZE];
+  if (memcmp(uuid, zero, sizeof zero) == 0)
+    return complain(choice, CTL_REFUSED, "no GPU has the UUID %s: see gpusharectl status", word);
+  return add(choice, uuid);
+}
+
+static int add_number(struct gpu_choice *choice, const char *word, uint32_t number, const struct gs_msg *msgs,
+                      size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (msgs[i].type == GS_STATUS_GPU && msgs[i].gpu == number)
+      return add(choice, msgs[i].gpu_status.uuid);
+  return complain(choice, CTL_REFUSED, "there is no GPU %s: see gpusharectl status", word);
+}
+
+static bool is_prefix(const char *word) {
+  if (strncmp(word, "GPU-", 4) != 0 && strncmp(word, "MIG-", 4) != 0)
+    return false;
+  return word[4] && strspn(word + 4, "0123456789abcdefABCDEF-") == strlen(word + 4);
+}
+
+static int add_prefix(struct gpu_choice *choice, const char *word, const struct gs_msg *msgs, size_t count) {
+  const struct gs_msg *found = NULL;
+  size_t length = 0;
+  unsigned candidates = 0;
+  char names[400] = "";
+  for (size_t i = 0; i < count; i++) {
+    char uuid[GS_UUID_TEXT_SIZE];
+    if (msgs[i].type != GS_STATUS_GPU)
+      continue;
+    gpu_number_format_uuid(msgs[i].gpu, msgs[i].gpu_status.uuid, uuid);
+    if (strncasecmp(uuid, word, strlen(word)) != 0)
+      continue;
+    found = &msgs[i];
+    candidates++;
+    if (length < sizeof names)
+      length += (size_t)snprintf(names + length, sizeof names - length, "%s%s (GPU %s)",
+                                 candidates > 1 ? ", " : "", uuid, GPU_NUMBER_TEXT(msgs[i].gpu));
+  }
+  if (candidates == 0)
+    return complain(choice, CTL_REFUSED, "no GPU's UUID begins with %s: see gpusharectl status", word);
+  if (candidates > 1)
+    return complain(choice, CTL_REFUSED, "%s may be any of %s", word, names);
+  return add(choice, found->gpu_status.uuid);
+}
+
+int gpu_choice_read(struct gpu_choice *choice, const char *text, const struct gs_msg *msgs, size_t count) {
+  char word[WORD_SIZE];
+  choice->count = 0;
+  *choice->error = '\0';
+  for (const char *end; (end = next_word(text, word)); text = rest_of(end)) {
+    uint8_t uuid[GS_UUID_SIZE];
+    uint32_t number;
+    int code = parse_uuid(word, uuid) == 0            ? add_uuid(choice, word, uuid)
+               : gpu_number_parse(word, &number) == 0 ? add_number(choice, word, number, msgs, count)
+               : is_prefix(word)                      ? add_prefix(choice, word, msgs, count)
+                                                      : complain(choice, CTL_USAGE,
+                                                                 "not a GPU, which is its index, its UUID or how that "
+                                                                                      "begins, nor all: '%s'; try --help",
+                                                                 word);
+    if (code != CTL_OK)
+      return code;
+  }
+  return CTL_OK;
+}

@@ -1,0 +1,42 @@
+/* nvml.h - the few questions to NVIDIA's management library, which is loaded if it is there. */
+#ifndef GS_NVML_H
+#define GS_NVML_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NVML_LIBRARY "libnvidia-ml.so.1"
+#define NVML_TEXT_SIZE 96
+#define NVML_WHY_SIZE 160
+
+/* Load it. 0, or -ENODEV and why. Once per process, before any other function. */
+int nvml_open(const char *library, char why[NVML_WHY_SIZE]);
+
+unsigned nvml_count(void);
+
+/* The handle of a GPU; NULL: it has none, since it is lost or not ours to see. */
+void *nvml_device(unsigned index);
+
+/* "GPU-..." or "MIG-...", "00000000:1B:00.0", and the product's. 0 or -EIO. */
+int nvml_uuid(void *device, char text[NVML_TEXT_SIZE]);
+int nvml_bus_id(void *device, char text[NVML_TEXT_SIZE]);
+int nvml_name(void *device, char text[NVML_TEXT_SIZE]);
+
+/* The number in /dev/nvidia0. 0 or -EIO. */
+int nvml_minor(void *device, unsigned *minor);
+
+/* What the card has. Also how one sees that it lives. 0 or -EIO. Any thread. */
+int nvml_memory(void *device, uint64_t *total_bytes);
+
+/* The part of it that programs can have: without what the driver keeps. Likewise. */
+int nvml_usable_memory(void *device, uint64_t *bytes);
+
+/* The card is in MIG mode: programs see its instances, and not the card. */
+bool nvml_is_split(void *device);
+
+/* How many instances it can have, and the handle of one; NULL: there is none with this index. */
+unsigned nvml_part_limit(void *device);
+void *nvml_part(void *device, unsigned index);
+
+#endif

@@ -1,0 +1,80 @@
+/* test_claims.c - what most users say that a card is. */
+#include "claims.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "suite.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define GIB (UINT64_C(1) << 30)
+
+static struct claims claims;
+
+static void set_up(void) { claims = (struct claims){0}; }
+static void nothing(void) {}
+
+START_TEST(the_first_word_counts_until_most_say_another) {
+  claims_enter(&claims, 1, MIB, "lie");
+  ck_assert_uint_eq(claims.total_bytes, MIB);
+  claims_enter(&claims, 2, 16 * GIB, "card");
+  ck_assert_uint_eq(claims.total_bytes, MIB); /* one against one */
+  claims_enter(&claims, 3, 16 * GIB, "card");
+  ck_assert_uint_eq(claims.total_bytes, 16 * GIB);
+  ck_assert_str_eq(claims.name, "card");
+}
+END_TEST
+
+START_TEST(users_count_and_not_their_programs) {
+  claims_enter(&claims, 1, 16 * GIB, "card");
+  claims_enter(&claims, 2, 16 * GIB, "card");
+  for (int i = 0; i < 100; i++)
+    claims_enter(&claims, 3, UINT64_C(1) << 40, "lie");
+  ck_assert_uint_eq(claims.total_bytes, 16 * GIB);
+  ck_assert_uint_eq(claims.count, 3);
+}
+END_TEST
+
+START_TEST(a_later_word_of_a_user_counts_instead) {
+  claims_enter(&claims, 1, MIB, "lie");
+  claims_enter(&claims, 1, 16 * GIB, "card");
+  ck_assert_uint_eq(claims.total_bytes, 16 * GIB);
+  ck_assert_str_eq(claims.name, "card");
+}
+END_TEST
+
+START_TEST(who_has_gone_says_nothing) {
+  claims_enter(&claims, 1, MIB, "lie");
+  claims_enter(&claims, 1, MIB, "lie");
+  claims_enter(&claims, 2, 16 * GIB, "card");
+  claims_leave(&claims, 1);
+  ck_assert_uint_eq(claims.total_bytes, MIB);
+  claims_leave(&claims, 1);
+  ck_assert_uint_eq(claims.total_bytes, 16 * GIB);
+  claims_leave(&claims, 2);
+  ck_assert_uint_eq(claims.total_bytes, 16 * GIB); /* as far as anybody knows */
+  claims_enter(&claims, 3, 8 * GIB, "other");
+  ck_assert_uint_eq(claims.total_bytes, 8 * GIB); /* nobody's word is left over */
+  claims_leave(&claims, 7);                       /* who is not there */
+}
+END_TEST
+
+START_TEST(they_have_a_bound) {
+  for (uid_t uid = 0; uid < 2 * CLAIMS_MAX; uid++)
+    claims_enter(&claims, uid, GIB + uid, "card");
+  ck_assert_uint_eq(claims.count, CLAIMS_MAX);
+  for (uid_t uid = 0; uid < 2 * CLAIMS_MAX; uid++)
+    claims_leave(&claims, uid);
+  ck_assert_uint_eq(claims.count, 0);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {the_first_word_counts_until_most_say_another,
+                                users_count_and_not_their_programs,
+                                a_later_word_of_a_user_counts_instead,
+                                who_has_gone_says_nothing,
+                                they_have_a_bound,
+                                NULL};
+  return suite_main("claims", tests, set_up, nothing);
+}

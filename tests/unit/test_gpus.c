@@ -1,0 +1,359 @@
+/* test_gpus.c - which GPUs the daemon knows, with users that are played: who lies, who fills the table, and
+ * what the host tells. */
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/wire.h"
+#include "daemon.h"
+#include "suite.h"
+
+#define PEERS 32
+#define PERSON (PEERS - 1)
+#define GIB (UINT64_C(1) << 30)
+#define MIB (UINT64_C(1) << 20)
+
+static struct daemon it;
+static struct list users;
+static struct peer peers[PEERS];
+static struct gs_msg last[PEERS]; /* that the peer was told */
+static struct gs_msg status[1024];
+static size_t status_count;
+static uint64_t now_ns = NS_PER_S;
+
+/* ---- the socket side, as peer.h wants it ---- */
+
+void peer_send(struct peer *peer, const struct gs_msg *msg) {
+  if (!peer->closed && (msg->type == GS_ATTACHED || msg->type == GS_REJECTED || msg->type == GS_CAPACITY ||
+                        msg->type == GS_REPLY))
+    last[peer - peers] = *msg;
+}
+void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed) {
+  (void)passed;
+  peer_send(peer, msg);
+}
+void peer_send_many(struct peer *peer, struct gs_msg *msgs, size_t count) {
+  (void)peer;
+  status_count = 0;
+  for (size_t i = 0; i < count; i++)
+    if (msgs[i].type == GS_STATUS_GPU)
+      status[status_count++] = msgs[i];
+  free(msgs);
+}
+int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, bool follow) {
+  (void)peer, (void)record, (void)from_seq, (void)follow;
+  return 0;
+}
+void peer_close(struct peer *peer, const char *why) {
+  (void)why;
+  peer->closed = true;
+}
+void peer_settle(struct peer *peer, enum peer_role role) { peer->role = role; }
+bool peer_is_stopped(const struct peer *peer) {
+  (void)peer;
+  return false;
+}
+struct origin peer_find_origin(const struct peer *peer) {
+  (void)peer;
+  return (struct origin){.kind = GS_ORIGIN_NONE};
+}
+bool peer_may_change(const struct peer *peer) { return peer->uid == 0; }
+
+/* ---- what is played ---- */
+
+static void tell(int i, const struct gs_msg *msg) { daemon_on_message(&it, &peers[i], msg, now_ns++); }
+
+static void come(int i, uid_t uid) {
+  struct gs_msg msg = wire_msg(GS_REGISTER, 0);
+  peers[i] = (struct peer){.uid = uid, .pid = i + 1, .tokens = 1};
+  memset(&last[i], 0, sizeof last[i]);
+  peers[i].user = users_enter(&users, uid);
+  tell(i, &msg);
+}
+
+static void go(int i) {
+  if (!peers[i].user)
+    return;
+  peers[i].closed = true;
+  daemon_on_gone(&it, &peers[i], now_ns++);
+  users_leave(peers[i].user);
+  peers[i].user = NULL;
+}
+
+static void attach_as(int i, uint32_t index, uint32_t card, uint64_t bytes) {
+  struct gs_msg msg = wire_msg(GS_ATTACH, index);
+  memcpy(msg.attach.uuid, &card, sizeof card);
+  msg.attach.uuid[15] = 1;
+  msg.attach.total_bytes = bytes;
+  strcpy(msg.attach.name, bytes == 16 * GIB ? "card" : "lie");
+  tell(i, &msg);
+}
+
+static void attach(int i, uint32_t card, uint64_t bytes) { attach_as(i, 0, card, bytes); }
+
+/* As gpusharectl, of root. */
+static void ask(const struct gs_msg *msg) {
+  peers[PERSON] = (struct peer){.uid = 0, .tokens = 1};
+  tell(PERSON, msg);
+}
+
+static void look(void) {
+  struct gs_msg msg = wire_msg(GS_GET_STATUS, GS_GPU_ALL);
+  ask(&msg);
+}
+
+static struct card card_at(uint32_t card, uint32_t number) {
+  struct card made = {.number = number, .total_bytes = 16 * GIB, .name = "host's"};
+  memcpy(made.uuid, &card, sizeof card);
+  made.uuid[15] = 1;
+  return made;
+}
+
+static void tell_cards(enum cards_source source, uint32_t count, const struct card *list) {
+  static struct cards cards;
+  memset(&cards, 0, sizeof cards);
+  cards.source = source;
+  cards.count = count;
+  memcpy(cards.list, list, count * sizeof *list);
+  ck_assert_ptr_null(cards_settle(&cards));
+  gpus_on_cards(&it, &cards, now_ns++);
+}
+
+/* The last GPU's card in status order. */
+static uint32_t listed(size_t i) {
+  uint32_t card;
+  memcpy(&card, status[i].gpu_status.uuid, sizeof card);
+  return card;
+}
+
+static void set_up(void) {
+  log_setup("test", LOG_LEVEL_ERROR);
+  list_init(&users);
+  memset(peers, 0, sizeof peers);
+  daemon_init(&it, now_ns);
+}
+
+static void tear_down(void) {
+  for (int i = 0; i < PEERS; i++)
+    go(i);
+  daemon_end(&it);
+}
+
+/* ---- without the host's word ---- */
+
+START_TEST(a_lie_is_healed_by_other_users) {
+  come(0, 100);
+  attach(0, 7, MIB);
+  ck_assert_uint_eq(last[0].attached.capacity_bytes, MIB);
+  come(1, 101);
+  attach(1, 7, 16 * GIB);
+  ck_assert_uint_eq(last[1].attached.capacity_bytes, MIB);
+  come(2, 102);
+  attach(2, 7, 16 * GIB);
+  for (int i = 0; i < 3; i++)
+    ck_assert_uint_eq(last[i].attached.capacity_bytes, 16 * GIB);
+  look();
+  ck_assert_uint_eq(status[0].gpu_status.total_bytes, 16 * GIB);
+  ck_assert_str_eq(status[0].gpu_status.name, "card");
+}
+END_TEST
+
+START_TEST(a_lie_goes_with_its_last_job) {
+  come(0, 100);
+  attach(0, 7, MIB);
+  come(1, 101);
+  attach(1, 7, 16 * GIB);
+  go(0);
+  ck_assert_uint_eq(last[1].attached.capacity_bytes, 16 * GIB);
+  go(1);
+  come(0, 100);
+  attach(0, 7, UINT64_C(1) << 40);
+  go(0);
+  come(1, 101);
+  attach(1, 7, 16 * GIB);
+  ck_assert_uint_eq(last[1].attached.capacity_bytes, 16 * GIB);
+}
+END_TEST
+
+START_TEST(a_user_may_bring_so_many_and_no_more) {
+  for (int i = 0; i < 5; i++)
+    come(i, 100);
+  for (uint32_t card = 0; card < 300; card++)
+    if (!peers[card / 64].closed)
+      attach_as((int)card / 64, card % 64, 1000 + card, GIB);
+  ck_assert_uint_eq(it.gpu_count, GS_GPUS_PER_CLIENT);
+  come(10, 101);
+  attach(10, 7, 16 * GIB);
+  ck_assert_uint_eq(last[10].type, GS_ATTACHED);
+  ck_assert_uint_eq(last[10].attached.capacity_bytes, 16 * GIB);
+}
+END_TEST
+
+/* What they have left unused goes first, and nothing of anybody who has brought less. */
+START_TEST(users_who_fill_the_table_make_room) {
+  come(0, 50);
+  attach(0, 7, 16 * GIB);
+  go(0);
+  for (int i = 1; i <= 4; i++) {
+    come(i, 100 + (uid_t)i);
+    for (uint32_t k = 0; k < 64; k++)
+      attach_as(i, k, 1000 + 64 * (uint32_t)i + k, GIB);
+    go(i);
+  }
+  ck_assert_uint_eq(it.gpu_count, DAEMON_GPUS_MAX);
+  come(10, 60);
+  attach(10, 8, 16 * GIB);
+  ck_assert_uint_eq(last[10].type, GS_ATTACHED);
+  look();
+  ck_assert_uint_eq(listed(0), 7);
+  ck_assert_uint_eq(status[0].gpu, 0);
+}
+END_TEST
+
+START_TEST(a_setting_outlives_the_gpu) {
+  struct gs_msg msg = wire_msg(GS_SET_TQ, GS_GPU_ALL);
+  come(0, 100);
+  attach(0, 7, 16 * GIB);
+  look();
+  memcpy(msg.set.uuid, status[0].gpu_status.uuid, GS_UUID_SIZE);
+  msg.set.value = 3 * NS_PER_S;
+  ask(&msg);
+  ck_assert_int_eq(last[PERSON].status, 0);
+  go(0);
+  come(0, 100);
+  for (uint32_t k = 0; k < 64; k++)
+    attach_as(0, k, 1000 + k, GIB);
+  look();
+  for (size_t i = 0; i < status_count; i++)
+    ck_assert_uint_ne(listed(i), 7); /* it made room */
+  come(1, 101);
+  attach(1, 7, 16 * GIB);
+  look();
+  for (size_t i = 0; i < status_count; i++)
+    ck_assert_uint_eq(status[i].gpu_status.tq_ns, listed(i) == 7 ? 3 * NS_PER_S : 20 * NS_PER_S);
+}
+END_TEST
+
+/* ---- with it ---- */
+
+static void two_cards(void) { tell_cards(CARDS_NVML, 2, (struct card[]){card_at(20, 0), card_at(10, 1)}); }
+
+START_TEST(the_hosts_word_counts_alone) {
+  two_cards();
+  come(0, 100);
+  attach(0, 10, MIB);
+  ck_assert_uint_eq(last[0].attached.capacity_bytes, 16 * GIB);
+  attach_as(0, 1, 20, UINT64_C(1) << 40);
+  ck_assert_uint_eq(last[0].attached.capacity_bytes, 16 * GIB);
+  look();
+  ck_assert_uint_eq(status_count, 2);
+  ck_assert_uint_eq(listed(0), 20);
+  ck_assert_uint_eq(listed(1), 10);
+  ck_assert_str_eq(status[1].gpu_status.name, "host's");
+}
+END_TEST
+
+START_TEST(what_the_host_has_not_is_refused) {
+  two_cards();
+  come(0, 100);
+  for (uint32_t k = 0; k < 64; k++) {
+    attach_as(0, k, 1000 + k, 16 * GIB);
+    ck_assert_uint_eq(last[0].type, GS_REJECTED);
+    ck_assert_uint_eq(last[0].registered.reason, GS_REJECT_GPU);
+    ck_assert_uint_eq(last[0].gpu, k);
+    ck_assert_uint_eq(last[0].registered.value, 30 * NS_PER_S);
+  }
+  ck_assert(!peers[0].closed);
+  ck_assert_uint_eq(it.gpu_count, 2);
+  attach(0, 10, 16 * GIB);
+  ck_assert_uint_eq(last[0].type, GS_ATTACHED);
+  ck_assert_uint_eq(it.rejected_counts[GS_REJECT_GPU], 64);
+}
+END_TEST
+
+START_TEST(it_may_come_late) {
+  come(0, 100);
+  attach(0, 10, MIB); /* a lie about what will be GPU 1 */
+  attach_as(0, 1, 99, MIB);
+  two_cards();
+  ck_assert_uint_eq(last[0].attached.capacity_bytes, 16 * GIB);
+  look();
+  ck_assert_uint_eq(status_count, 3);
+  ck_assert_uint_eq(listed(0), 20);
+  ck_assert_uint_eq(listed(1), 10);
+  ck_assert_uint_eq(listed(2), 99); /* as long as somebody is there */
+  for (uint32_t i = 0; i < 3; i++)
+    ck_assert_uint_eq(status[i].gpu, i);
+  go(0);
+  look();
+  ck_assert_uint_eq(status_count, 2);
+}
+END_TEST
+
+START_TEST(cards_come_and_go) {
+  two_cards();
+  come(0, 100);
+  attach(0, 10, 16 * GIB);
+  tell_cards(CARDS_NVML, 2, (struct card[]){card_at(20, 0), card_at(30, 1)});
+  look();
+  ck_assert_uint_eq(status_count, 3);
+  ck_assert_uint_eq(listed(1), 30);
+  ck_assert_uint_eq(listed(2), 10);
+  ck_assert_uint_eq(status[2].gpu, 2);
+  go(0);
+  look();
+  ck_assert_uint_eq(status_count, 2);
+}
+END_TEST
+
+START_TEST(instances_stand_for_their_card) {
+  struct card cards[] = {card_at(20, 0), card_at(21, GS_GPU_NUMBER(0u, 1u)),
+                         card_at(22, GS_GPU_NUMBER(0u, 2u)), card_at(10, 1)};
+  cards[0].split = 1;
+  tell_cards(CARDS_NVML, 4, cards);
+  look();
+  ck_assert_uint_eq(status_count, 3);
+  ck_assert_uint_eq(status[0].gpu, GS_GPU_NUMBER(0u, 1u));
+  ck_assert_uint_eq(status[2].gpu, 1);
+  come(0, 100);
+  attach(0, 20, 16 * GIB); /* an old driver names an instance by its card */
+  ck_assert_uint_eq(last[0].type, GS_ATTACHED);
+  look();
+  ck_assert_uint_eq(status[0].gpu, 0);
+  go(0);
+  look();
+  ck_assert_uint_eq(status_count, 3);
+}
+END_TEST
+
+START_TEST(a_size_may_be_the_administrators) {
+  struct card card = card_at(10, 0);
+  card.total_bytes = 0;
+  struct override *own = overrides_provide_numbered(&it.overrides, 0);
+  own->fields = OVERRIDE_SIZE;
+  own->settings.card_bytes = 8 * GIB;
+  tell_cards(CARDS_HOST, 1, &card);
+  come(0, 100);
+  attach(0, 10, MIB);
+  ck_assert_uint_eq(last[0].attached.capacity_bytes, 8 * GIB);
+  it.overrides.count = 0;
+  gpus_settle(&it, now_ns++);
+  ck_assert_uint_eq(last[0].attached.capacity_bytes, MIB); /* there is no better word */
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {a_lie_is_healed_by_other_users,
+                                a_lie_goes_with_its_last_job,
+                                a_user_may_bring_so_many_and_no_more,
+                                users_who_fill_the_table_make_room,
+                                a_setting_outlives_the_gpu,
+                                the_hosts_word_counts_alone,
+                                what_the_host_has_not_is_refused,
+                                it_may_come_late,
+                                cards_come_and_go,
+                                instances_stand_for_their_card,
+                                a_size_may_be_the_administrators,
+                                NULL};
+  return suite_main("gpus", tests, set_up, tear_down);
+}
