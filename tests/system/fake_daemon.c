@@ -231,7 +231,7 @@ void fake_await_seen(struct fake_daemon *fake) {
     CHECK(deadline_left_ms(deadline) > 0, "%u of %u", fake->meter->seen_limit, fake->meter->limit_seq);
 }
 
-struct gs_msg fake_accept(struct fake_daemon *fake, uint64_t capacity_bytes, enum gs_memory memory) {
+static void take_in(struct fake_daemon *fake) {
   accept_next(fake);
   fake->epoch = fake->room_seq = 0;
   fake->requested = false;
@@ -239,7 +239,24 @@ struct gs_msg fake_accept(struct fake_daemon *fake, uint64_t capacity_bytes, enu
   struct gs_msg msg = wire_msg(GS_REGISTERED, 0);
   msg.registered.job = 1;
   tell(fake, &msg);
-  struct gs_msg attach = fake_expect(fake, GS_ATTACH);
+}
+
+void fake_accept_refusing(struct fake_daemon *fake, uint64_t again_ns) {
+  take_in(fake);
+  struct gs_msg msg = wire_msg(GS_REJECTED, fake_expect(fake, GS_ATTACH).gpu);
+  msg.status = -ENODEV;
+  msg.registered.reason = GS_REJECT_GPU;
+  msg.registered.value = again_ns;
+  tell(fake, &msg);
+}
+
+struct gs_msg fake_accept(struct fake_daemon *fake, uint64_t capacity_bytes, enum gs_memory memory) {
+  take_in(fake);
+  return fake_attach(fake, capacity_bytes, memory);
+}
+
+struct gs_msg fake_attach(struct fake_daemon *fake, uint64_t capacity_bytes, enum gs_memory memory) {
+  struct gs_msg attach = fake_expect(fake, GS_ATTACH), msg;
   fake->used_bytes = attach.attach.used_bytes;
   fake->pinned_bytes = 0; /* is told by itself */
   fake->room_bytes = fake->resident_bytes = attach.attach.resident_bytes;

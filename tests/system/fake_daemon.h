@@ -33,6 +33,10 @@ void fake_listen(struct fake_daemon *fake, const char *socket);
 /* Take the next client in, up to SCHED_ON. Returns its ATTACH. */
 struct gs_msg fake_accept(struct fake_daemon *fake, uint64_t capacity_bytes, enum gs_memory memory);
 
+/* Take the next client in, but not its GPU, for which it may ask again after so long; then it does. */
+void fake_accept_refusing(struct fake_daemon *fake, uint64_t again_ns);
+struct gs_msg fake_attach(struct fake_daemon *fake, uint64_t capacity_bytes, enum gs_memory memory);
+
 /* What the daemon says in the meter page has been changed. */
 void fake_touch_meter(struct fake_daemon *fake);
 

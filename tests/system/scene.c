@@ -85,9 +85,10 @@ static void environment_free(struct environment *environment) {
 }
 
 static void environment_inherit(struct environment *environment) {
-  static const char *const names[] = {"PYTHONPATH",     "PATH",          "HOME",         "TMPDIR",
-                                      "ASAN_OPTIONS",   "LSAN_OPTIONS",  "TSAN_OPTIONS", "UBSAN_OPTIONS",
-                                      "GS_TEST_MODULE", "GS_TEST_SCALE", "GS_TEST_SEED", "GS_TEST_HISTORIES"};
+  static const char *const names[] = {"PYTHONPATH",       "PATH",           "HOME",          "TMPDIR",
+                                      "ASAN_OPTIONS",     "LSAN_OPTIONS",   "TSAN_OPTIONS",  "UBSAN_OPTIONS",
+                                      "GS_NVML_GPUS",     "GS_TEST_MODULE", "GS_TEST_SCALE", "GS_TEST_SEED",
+                                      "GS_TEST_HISTORIES"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
     if (getenv(names[i]))
       environment_add(environment, "%s=%s", names[i], getenv(names[i]));
@@ -102,8 +103,8 @@ static void environment_fill(struct environment *environment, const struct scene
   environment_add(environment, "GPUSHARE_SOCKET=%s", scene->socket);
   environment_add(environment, "GPUSHARE_SIM_CARD=%s", scene->card);
   environment_add(environment, "GPUSHARE_SIM_STATE=%s", scene->state);
-  environment_add(environment,
-                  "GPUSHARE_NVML="); /* the daemon shall not find the cards of a host that has some */
+  /* The daemon shall not find the cards of a host that has some. */
+  environment_add(environment, "GPUSHARE_NVML=%s", scene->nvml ? scene->nvml : "");
   environment_add(environment, "GPUSHARE_HOST_GPUS=%s", scene->folder);
   if (getenv("GS_TEST_MEMORY"))
     environment_add(environment, "GPUSHARE_MEMORY=%s", getenv("GS_TEST_MEMORY"));

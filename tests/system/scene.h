@@ -18,6 +18,7 @@ struct scene {
   char socket[96];
   const char *card; /* description of the simulated card */
   char state[96];   /* of the simulated card, shared by all processes */
+  const char *nvml; /* a library that the daemon asks for the host's cards; NULL: none */
   struct process *daemon;
   int started; /* programs so far, for their logs' names */
 };
