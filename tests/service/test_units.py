@@ -50,6 +50,14 @@ class Agreement(unittest.TestCase):
         for code in setting(service, "RestartPreventExitStatus").split():
             self.assertRegex(codes, rf"\b{code}\b")
 
+    def test_only_devices_of_nvidia_are_there(self):
+        """For the helper that asks NVML; the drop-in for MPS lifts it, as an empty list does."""
+        allowed = re.findall(r"(?m)^DeviceAllow=(.*)$", read(service))
+        self.assertEqual(allowed, ["char-nvidia* rw", "char-195 rw"])
+        self.assertEqual(setting(service, "DevicePolicy"), "closed")
+        self.assertNotRegex(read(service), r"(?m)^PrivateDevices=")
+        self.assertRegex(read(os.path.join(packaging, "mps.conf")), r"(?m)^DeviceAllow=$")
+
     def test_the_user_is_the_one_that_is_made(self):
         users = read(os.path.join(packaging, "sysusers.conf"))
         self.assertRegex(users, rf"(?m)^u {setting(service, 'User')} ")
