@@ -115,10 +115,11 @@ static int answer_all(struct card_answer *answer, const char *library) {
 int card_query_begin(struct card_query *query, uint64_t now_ns) {
   if (!query->library)
     return -ENOENT;
-  query->asked = true;
-  query->asked_ns = now_ns;
+  query->again = query->pid;
   if (query->pid)
     return 0;
+  query->asked = true;
+  query->asked_ns = now_ns;
   if (!query->answer) {
     void *shared =
         mmap(NULL, sizeof *query->answer, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -137,10 +138,6 @@ int card_query_begin(struct card_query *query, uint64_t now_ns) {
   query->pid = pid;
   query->killed = false;
   return 0;
-}
-
-bool card_query_is_fresh(const struct card_query *query, uint64_t now_ns) {
-  return query->asked && now_ns - query->asked_ns < CARD_QUERY_PAUSE_NS;
 }
 
 /* 1, or -errno and why. The helper is no more: nobody changes the answer while it is checked. */

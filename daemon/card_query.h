@@ -29,15 +29,13 @@ struct card_query {
   struct card_answer *answer; /* shared with the helper; NULL: none yet */
   pid_t pid;                  /* 0: no helper */
   bool killed;
+  bool again;        /* ask once more when it has ended: what it says may be from before */
   bool asked;        /* at all */
   uint64_t asked_ns; /* the last time */
 };
 
-/* Start a helper, unless there is one. 0, or -errno: there will be no answer. */
+/* Start a helper; if there is one, another comes after it (again). 0, or -errno: there will be no answer. */
 int card_query_begin(struct card_query *query, uint64_t now_ns);
-
-/* The last one was asked so long ago that another makes sense, or is under way. */
-bool card_query_is_fresh(const struct card_query *query, uint64_t now_ns);
 
 /* A child has ended. 0: not the helper; 1: *cards are what it has told, checked; -errno: it has told nothing,
  * and why. */

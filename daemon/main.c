@@ -215,6 +215,11 @@ static void note_cards_trouble(struct program *program, const char *why) {
   snprintf(program->cards_trouble, sizeof program->cards_trouble, "%s", why);
 }
 
+static void ask_for_cards(struct program *program) {
+  if (card_query_begin(&program->daemon.card_query, clock_now_ns()) < 0)
+    read_cards(program);
+}
+
 /* A child has ended. */
 static void look_for_cards(struct program *program) {
   static struct cards cards;
@@ -227,11 +232,8 @@ static void look_for_cards(struct program *program) {
     note_cards_trouble(program, why);
     read_cards(program);
   }
-}
-
-static void ask_for_cards(struct program *program) {
-  if (card_query_begin(&program->daemon.card_query, clock_now_ns()) < 0)
-    read_cards(program);
+  if (result != 0 && program->daemon.card_query.again)
+    ask_for_cards(program);
 }
 
 /* Programs are better not served before the daemon knows the cards. But a driver may take its time, or hang.
