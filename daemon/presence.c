@@ -32,7 +32,7 @@ static struct peer *peer_of(struct look *look) {
 
 /* A text of the kernel's; below another root for tests. "": there is none. */
 static void read_text(const char *path, char *text, size_t size) {
-  const char *root = secure_getenv("GPUSHARE_HOST_ROOT");
+  const char *root = secure_getenv("GS_TEST_HOST_ROOT");
   char whole[512];
   snprintf(whole, sizeof whole, "%s%s", root ? root : "", path);
   int fd = open(whole, O_RDONLY | O_CLOEXEC);
@@ -71,7 +71,7 @@ static void read_device(struct presence *presence, const char *folder) {
 }
 
 static void read_devices(struct presence *presence, uint64_t now_ns) {
-  const char *root = secure_getenv("GPUSHARE_HOST_ROOT");
+  const char *root = secure_getenv("GS_TEST_HOST_ROOT");
   char path[400];
   presence->read_ns = now_ns;
   presence->major = read_major();

@@ -94,7 +94,7 @@ static void environment_inherit(struct environment *environment) {
                                       "TSAN_OPTIONS",
                                       "UBSAN_OPTIONS",
                                       "GS_TEST_MODULE",
-                                      "GPUSHARE_HOST_ROOT",
+                                      "GS_TEST_HOST_ROOT",
                                       "GS_TEST_SCALE",
                                       "GS_TEST_SEED",
                                       "GS_TEST_HISTORIES"};

@@ -56,7 +56,7 @@ static void begin(void) {
   write_text("proc/devices", "  1 nvidia\n");
   snprintf(text, sizeof text, "GPU UUID: %s\nDevice Minor: 3\n", uuid);
   write_text("proc/driver/nvidia/gpus/0/information", text);
-  setenv("GPUSHARE_HOST_ROOT", scene.folder, 1);
+  setenv("GS_TEST_HOST_ROOT", scene.folder, 1);
 }
 
 TEST(who_has_it_open_shares_it) {

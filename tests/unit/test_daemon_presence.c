@@ -52,7 +52,7 @@ static bool make_host(void) {
              "Model: \t\t card\nGPU UUID: \t GPU-01000000-0000-0000-0000-000000000000\nDevice Minor: \t 3\n");
   snprintf(device, sizeof device, "%s/nvidia0", root);
   snprintf(false_device, sizeof false_device, "%s/false/nvidia0", root);
-  setenv("GPUSHARE_HOST_ROOT", root, 1);
+  setenv("GS_TEST_HOST_ROOT", root, 1);
   return mknod(device, S_IFCHR | 0666, makedev(1, 3)) == 0 && chmod(device, 0666) == 0;
 }
 
@@ -66,7 +66,7 @@ static void set_up(void) { able = make_host(); }
 
 static void tear_down(void) {
   daemon_clean_up(it);
-  unsetenv("GPUSHARE_HOST_ROOT");
+  unsetenv("GS_TEST_HOST_ROOT");
   run_shell("rm -r %s", root);
 }
 
