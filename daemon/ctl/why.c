@@ -228,7 +228,7 @@ static void tell_paused(FILE *out, const struct why *why) {
 static void tell_silent(FILE *out) {
   fputs(
       " has been told to stop and does not answer. A kernel that does not end, a debugger or SIGSTOP may be "
-      "why. If nothing helps, end the process: its GPU is free then.",
+      "why. If nothing helps, evict it (gpusharectl evict), or end the process: its GPU is free then.",
       out);
 }
 

@@ -58,8 +58,8 @@ const struct measure measures_of_daemon[] = {
     {{"gpushare_clients_registered", FAMILY_COUNTER, UNIT_NONE, "Programs that have connected so far."},
      .value = registered},
     {{"gpushare_clients_rejected", FAMILY_COUNTER, UNIT_NONE,
-      "Programs that were turned away: too many of one user (limit), of another protocol "
-      "version, or on a GPU that the host has not (gpu)."},
+      "Programs that were turned away: too many of one user (limit), of another protocol version, on a GPU "
+      "that the host has not (gpu), or without the GPU's device open (device)."},
      .put = put_rejected},
     {{"gpushare_host_memory_capacity_bytes", FAMILY_GAUGE, UNIT_BYTES,
       "Host memory that may be used for what does not fit on the cards."},
