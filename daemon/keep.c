@@ -1,6 +1,8 @@
 /* keep.c - see keep.h. */
 #include "keep.h"
 
+#include "process.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,8 +101,14 @@ static void add_job(struct daemon *daemon, const struct peer *peer, uint64_t sta
   state_write(daemon->state, false, now_ns);
 }
 
+/* While the descriptor of the process is there, its number is nobody else's. 0: it can't be told. */
+static uint64_t start_of(const struct peer *peer) {
+  uint64_t start_ticks = process_start_ticks(peer->pid);
+  return process_has_ended(peer->pidfd) ? 0 : start_ticks;
+}
+
 void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
-  uint64_t start = daemon->state || daemon->kept.process_count ? state_process_start(peer->pid) : 0;
+  uint64_t start = daemon->state || daemon->kept.process_count ? start_of(peer) : 0;
   struct kept_process *process = start ? kept_take(&daemon->kept, peer->pid, start, peer->uid) : NULL;
   if (!process) {
     peer->job_id = new_job_id(daemon);

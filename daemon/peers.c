@@ -95,7 +95,7 @@ static void end_with_process(struct peer *peer) {
   if (peer->pidfd >= 0)
     epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_DEL, peer->pidfd, NULL);
   shutdown(peer->fd, SHUT_RD);
-  if (peer->out || peer->reading.record)
+  if (peer->asks || peer->out || peer->reading.record)
     peers_hang_up(peer);
   forget_look(peer);
 }
@@ -112,12 +112,23 @@ static void watch_process(struct peer *peer) {
     log_for(peer->uid, LOG_LEVEL_WARN, "the end of pid %d can't be watched: %s", peer->pid, strerror(errno));
 }
 
+/* It has closed without a word. */
+static bool is_gone(int fd) {
+  char byte;
+  return recv(fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 void peers_add(struct server *server, int fd, uint64_t now_ns) {
   struct ucred credentials;
   socklen_t size = sizeof credentials;
   struct user *user = NULL, *charged = NULL;
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0)
     user = users_find(&server->users, credentials.uid);
+  if (user && is_gone(fd)) { /* who connects and closes in a loop costs the others little in the queue */
+    close(fd);
+    rota_spend(&user->rota, clock_now_ns() - now_ns);
+    return;
+  }
   if (user && !(charged = charge(server, user, &credentials))) {
     refuse(user, fd);
     rota_spend(&user->rota, clock_now_ns() - now_ns);
@@ -432,14 +443,8 @@ static void receive_many(struct peer *peer, uint64_t until_ns) {
   peer->received = 0;
 }
 
-/* It has gone without a word. */
-static bool is_gone(const struct peer *peer) {
-  char byte;
-  return recv(peer->fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) == 0;
-}
-
 static void serve(struct peer *peer, uint64_t until_ns) {
-  if (!peer->admitted && !peer->closed && is_gone(peer))
+  if (!peer->admitted && !peer->closed && is_gone(peer->fd))
     set_closed(peer);
   const char *wrong = peer->admitted || peer->closed ? NULL : admit(peer);
   uint32_t events = peer->ready_events;

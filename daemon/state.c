@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/thread.h"
+#include "process.h"
 
 #define FILE_NAME "state"
 #define NEW_NAME "state.new"
@@ -55,20 +56,8 @@ static ssize_t read_start(const char *path, char *text, size_t room) {
   return length;
 }
 
-/* "PID (NAME) STATE ...", where the name may have anything in it: 20 fields after it, the 22nd of all. */
-uint64_t state_process_start(pid_t pid) {
-  char path[32], text[1024];
-  snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  if (pid <= 0 || read_start(path, text, sizeof text) <= 0)
-    return 0;
-  char *at = strrchr(text, ')');
-  for (int i = 0; at && i < 20; i++)
-    at = strchr(at + 1, ' ');
-  return at ? strtoull(at + 1, NULL, 10) : 0;
-}
-
 static bool is_there(const struct kept_process *process) {
-  return state_process_start(process->pid) == process->start;
+  return process_start_ticks(process->pid) == process->start;
 }
 
 /* Unknown: empty, as which no boot is known again. */

@@ -40,7 +40,4 @@ void state_on_time(struct state *state, uint64_t now_ns);
 /* All of it is on the disk, if that takes it. */
 void state_close(struct state *state);
 
-/* When a process began, in ticks since the boot; 0: it can't be told. With its pid that names it. */
-uint64_t state_process_start(pid_t pid);
-
 #endif

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "process.h"
 #include "state.h"
 #include "suite.h"
 
@@ -340,8 +341,8 @@ START_TEST(without_a_state_nothing_is_kept) {
   ck_assert_uint_eq(state_deadline_ns(state), UINT64_MAX);
   state_on_time(state, 1);
   state_close(state);
-  ck_assert_uint_gt(state_process_start(getpid()), 0);
-  ck_assert_uint_eq(state_process_start(0), 0);
+  ck_assert_uint_gt(process_start_ticks(getpid()), 0);
+  ck_assert_uint_eq(process_start_ticks(0), 0);
 }
 END_TEST
 
