@@ -1,13 +1,12 @@
 /* keep.c - see keep.h. */
 #include "keep.h"
 
-#include "process.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "process.h"
 
 /* ---- settings ---- */
 

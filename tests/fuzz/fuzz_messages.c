@@ -132,7 +132,7 @@ bool peer_may_change(const struct peer *peer) {
 
 static void connect_peer(int i) {
   struct peer *peer = &world.peers[i];
-  *peer = (struct peer){.uid = (uid_t)i % USERS, .pid = i + 1, .tokens = 1};
+  *peer = (struct peer){.uid = (uid_t)i % USERS, .pid = i + 1, .pidfd = -1, .tokens = 1};
   peer->user = users_find(&world.users, peer->uid);
   if (!peer->user || user_charge(peer->user, USER_CONNECTIONS, 1) < 0)
     abort();

@@ -77,7 +77,7 @@ static void tell(int i, const struct gs_msg *msg) { daemon_on_message(&it, &peer
 
 static void come(int i, uid_t uid) {
   struct gs_msg msg = wire_msg(GS_REGISTER, 0);
-  peers[i] = (struct peer){.uid = uid, .pid = i + 1, .tokens = 1};
+  peers[i] = (struct peer){.uid = uid, .pid = i + 1, .pidfd = -1, .tokens = 1};
   memset(&last[i], 0, sizeof last[i]);
   peers[i].user = users_find(&users, uid);
   ck_assert_int_eq(user_charge(peers[i].user, USER_CONNECTIONS, 1), 0);
@@ -106,7 +106,7 @@ static void attach(int i, uint32_t card, uint64_t bytes) { attach_as(i, 0, card,
 
 /* As gpusharectl, of root. */
 static void ask(const struct gs_msg *msg) {
-  peers[PERSON] = (struct peer){.uid = 0, .tokens = 1};
+  peers[PERSON] = (struct peer){.uid = 0, .pidfd = -1, .tokens = 1};
   tell(PERSON, msg);
 }
 
