@@ -186,8 +186,19 @@ static void set_up_gpus(unsigned gpu_count) {
   }
 }
 
+static struct sched_share shares[CROWD];
+static unsigned user_count; /* of jobs on the first GPU; 0: they have none */
+
+static struct sched_share *share_of(unsigned i) {
+  if (user_count == 0)
+    return NULL;
+  if (!scheduler_find_share(&gpus[0], i % user_count))
+    scheduler_add_share(&gpus[0], &shares[i % user_count], i % user_count, SCHED_WEIGHT, 0);
+  return &shares[i % user_count];
+}
+
 static void attach(unsigned i, unsigned gpu, uint64_t bytes) {
-  struct sched_attach attach = {.id = i + 1, .owner = &clients[i], .used_bytes = bytes};
+  struct sched_attach attach = {.id = i + 1, .owner = &clients[i], .used_bytes = bytes, .share = share_of(i)};
   clients[i] = (struct client){.holds = false};
   begin_call();
   scheduler_attach(&gpus[gpu], &clients[i].job, &attach, now_ns, &change);
@@ -365,8 +376,8 @@ static struct sched_gang gangs[CROWD];
 static void play_gangs(unsigned gpu_count, unsigned size, uint64_t bytes) {
   set_up_gpus(gpu_count);
   unsigned count = CROWD * gpu_count / size;
-  if (count > JOBS_MAX / size)
-    count = JOBS_MAX / size;
+  if (size > 2) /* each decision looks at all members on all GPUs */
+    count = CROWD / size;
   for (unsigned i = 0; i < count; i++)
     gang_init(&gangs[i]);
   for (unsigned i = 0; i < count * size; i++) {
@@ -402,12 +413,12 @@ static void play_flips(void) {
   }
 }
 
-/* 512 programs that use each of 64 GPUs. */
+/* 128 programs that use each of 64 GPUs. */
 static void play_many_attachments(void) {
   set_up_gpus(GPUS_MAX);
-  for (unsigned i = 0; i < 512 * GPUS_MAX; i++)
+  for (unsigned i = 0; i < 128 * GPUS_MAX; i++)
     come(i, i % GPUS_MAX, i / GPUS_MAX % 64 ? 8 * MIB : 15 * GIB);
-  for (unsigned i = 1; i < 512 * GPUS_MAX; i += 500)
+  for (unsigned i = 1; i < 128 * GPUS_MAX; i += 500)
     set_memory(i, 16 * MIB);
   go_on_until(SCHED_NEVER, 300);
 }
@@ -453,6 +464,20 @@ static void play_random(void) {
   }
 }
 
+static void play_users(unsigned count) {
+  user_count = count;
+  set_up_gpus(1);
+  scheduler.defaults.policy = gpus[0].settings.policy = GS_POLICY_FAIR;
+  for (unsigned i = 0; i < CROWD; i++)
+    come(i, 0, draw(20) ? draw(12) * MIB : draw(CARD));
+  for (int step = 0; step < 100; step++)
+    do_something();
+  ask_why(0, CROWD);
+  user_count = 0;
+}
+static void play_ten_users(void) { play_users(10); }
+static void play_a_user_each(void) { play_users(CROWD); }
+
 static void report_worst(const char *scene) {
   uint64_t worst_ns = 0, most_ns[KINDS] = {0}, sum_ns = 0;
   for (uint64_t i = 0; i < calls; i++) {
@@ -487,6 +512,8 @@ static const struct scene {
     {"flips", play_flips},
     {"many_attachments", play_many_attachments},
     {"random", play_random},
+    {"ten_users", play_ten_users},
+    {"a_user_each", play_a_user_each},
 };
 
 static void measure_worst(const struct scene *scene) {

@@ -16,7 +16,7 @@
 #include "core/policy.h"
 
 #define PREEMPT_PART 20  /* one part in so many of the time may go into preemptions */
-#define LOOKS_MOST 8192u /* at holders in one choice: 64 that wait, and 128 that hold */
+#define LOOKS_MOST 4096u /* at holders in one choice: 64 that wait, and 64 that hold */
 
 /* ---- seats ---- */
 

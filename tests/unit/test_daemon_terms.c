@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -340,6 +341,52 @@ START_TEST(a_user_has_a_limit_of_memory) {
 }
 END_TEST
 
+/* Do at once what has been told. Returns how many messages there were. */
+static unsigned obey_all(const int *fds, int count, unsigned *grants) {
+  unsigned heard = 0;
+  for (int i = 0; i < count; i++) {
+    struct gs_msg msg;
+    while (recv(fds[i], &msg, sizeof msg, MSG_DONTWAIT) == sizeof msg) {
+      heard++;
+      grants[i] += msg.type == GS_LOCK_OK;
+      if (msg.type == GS_LOCK_OK)
+        tell_active(fds[i], msg.epoch);
+      if (msg.type != GS_DROP_LOCK)
+        continue;
+      struct gs_msg released = wire_msg(GS_LOCK_RELEASED, 0);
+      released.epoch = msg.epoch;
+      tell(fds[i], &released);
+      tell_simple(fds[i], GS_REQ_LOCK);
+    }
+  }
+  return heard;
+}
+
+/* One job of a user has as many turns as 100 of another one. */
+START_TEST(users_take_turns) {
+  enum { JOBS = 101, ALONE = 100, TURNS = 20 };
+  unsigned grants[JOBS] = {0}, sum = 0;
+  int fds[JOBS];
+  start((const char *const[]){"--mode", "on", "--tq", "20ms", NULL});
+  for (int i = 0; i < JOBS; i++) {
+    fds[i] = register_as(i == ALONE ? STRANGER : OWNER);
+    if (fds[i] < 0)
+      return;
+    attach_card(fds[i], 1, 0, GS_ATTACH_MANAGED);
+  }
+  for (int i = 0; i < JOBS; i++)
+    tell_simple(fds[i], GS_REQ_LOCK);
+  while (sum < TURNS) { /* the suite has a bound for how long */
+    if (obey_all(fds, JOBS, grants) == 0)
+      poll(NULL, 0, 1);
+    sum = 0;
+    for (int i = 0; i < JOBS; i++)
+      sum += grants[i];
+  }
+  ck_assert_uint_ge(grants[ALONE], TURNS / 2 - 3);
+}
+END_TEST
+
 START_TEST(bounds_can_change) {
   int fd = register_as(OWNER);
   if (fd < 0)
@@ -518,6 +565,7 @@ int main(void) {
                                 who_may_change_settings_asks_for_what_it_likes,
                                 a_user_has_bounds_of_its_own,
                                 a_user_has_a_limit_of_memory,
+                                users_take_turns,
                                 owners_may_ask_for_less,
                                 owners_may_evict_their_own,
                                 what_it_has_had_is_not_left,
