@@ -5,6 +5,7 @@
 #include "card_query.h"
 #include "cards.h"
 #include "claims.h"
+#include "common/clock.h"
 #include "core/scheduler.h"
 #include "gang_table.h"
 #include "history.h"
@@ -167,6 +168,9 @@ void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
 struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id);
 
 /* ---- gpus.c ---- */
+
+/* A GPU that is refused may be asked for again after so long. */
+#define GPUS_REFUSED_NS (30 * NS_PER_S)
 
 /* The host's cards are these from now on. Those that nobody uses are there, too; what is no card of the host
  * goes with its last job. */

@@ -17,9 +17,7 @@
 #include "keep.h"
 #include "printable.h"
 
-/* A GPU that is refused may be asked for again after so long; and after so long if the host is being asked.
- */
-#define REFUSED_NS (30 * NS_PER_S)
+/* A GPU that is refused may be asked for again after so long if the host is being asked. */
 #define LOOKING_NS NS_PER_S
 #define LOOK_PAUSE_NS (60 * NS_PER_S) /* where the host did not tell */
 
@@ -253,7 +251,7 @@ struct sched_gpu *gpus_provide(struct daemon *daemon, const struct peer *peer, c
     return found;
   bool looking = !card && look_again(daemon, now_ns);
   if (daemon->cards.source != CARDS_UNKNOWN && !card) {
-    *retry_ns = looking ? LOOKING_NS : REFUSED_NS;
+    *retry_ns = looking ? LOOKING_NS : GPUS_REFUSED_NS;
     return NULL;
   }
   struct gpu *gpu = make_room(daemon, peer->uid) ? add(daemon, uuid, now_ns) : NULL;

@@ -26,11 +26,9 @@ static const struct user_cost attachment_cost = {
 
 static void reject(struct daemon *daemon, struct peer *peer, enum gs_reject_reason reason, uint64_t value,
                    const char *why) {
-  static const int errors[] = {
-      [GS_REJECT_VERSION] = -EPROTONOSUPPORT, [GS_REJECT_LIMIT] = -EUSERS, [GS_REJECT_DEVICE] = -EACCES};
   daemon->rejected_counts[reason]++;
   struct gs_msg msg = wire_msg(GS_REJECTED, 0);
-  msg.status = errors[reason];
+  msg.status = reason == GS_REJECT_VERSION ? -EPROTONOSUPPORT : -EUSERS;
   msg.registered.reason = reason;
   msg.registered.value = value;
   peer_send(peer, &msg);
@@ -233,18 +231,19 @@ static void join_gang(struct daemon *daemon, struct attachment *attachment, uint
 
 /* The program goes on without sharing this GPU, if there is one at all: the others of its GPUs are shared. */
 static void refuse_gpu(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
-                       uint64_t retry_ns) {
+                       enum gs_reject_reason reason, uint64_t retry_ns) {
   char uuid[GS_UUID_TEXT_SIZE];
   format_uuid(msg->attach.uuid, uuid);
-  daemon->rejected_counts[GS_REJECT_GPU]++;
+  daemon->rejected_counts[reason]++;
   if (!peer->refusal_noted)
-    log_warn("job %u (pid %d, uid %u, %s) names %s: this host has no such GPU", peer->job_id, peer->pid,
-             peer->uid, peer->name, uuid);
+    log_for(peer->uid, LOG_LEVEL_WARN, "%s is refused %s: %s", label_job(peer).text, uuid,
+            reason == GS_REJECT_DEVICE ? "its process does not have the GPU's device open"
+                                       : "this host has no such GPU");
   peer->refusal_noted = true;
   struct gs_msg answer = wire_msg(GS_REJECTED, msg->gpu);
-  answer.status = -ENODEV;
+  answer.status = reason == GS_REJECT_DEVICE ? -EACCES : -ENODEV;
   answer.registered.job = peer->job_id;
-  answer.registered.reason = GS_REJECT_GPU;
+  answer.registered.reason = reason;
   answer.registered.value = retry_ns;
   peer_send(peer, &answer);
 }
@@ -280,7 +279,7 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
     free(attachment);
     user_release_all(peer->user, &attachment_cost);
     if (retry_ns)
-      refuse_gpu(daemon, peer, msg, retry_ns);
+      refuse_gpu(daemon, peer, msg, GS_REJECT_GPU, retry_ns);
     else
       peer_close(peer, "no room for another GPU");
     return;
@@ -316,7 +315,7 @@ void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct g
   if (verdict == PRESENCE_ADMITTED)
     attach(daemon, peer, msg, now_ns);
   else if (verdict == PRESENCE_REFUSED)
-    reject(daemon, peer, GS_REJECT_DEVICE, msg->gpu, "its process does not have the GPU's device open");
+    refuse_gpu(daemon, peer, msg, GS_REJECT_DEVICE, GPUS_REFUSED_NS);
 }
 
 static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {

@@ -359,9 +359,10 @@ enum gs_refusal {
 enum gs_reject_reason {
   GS_REJECT_VERSION = 1, /* value: the daemon's protocol version */
   GS_REJECT_LIMIT = 2,   /* too many clients of this user; value: the limit */
-  GS_REJECT_GPU = 3, /* of an ATTACH, with its gpu: the host has no such GPU; value: ns until it may be asked
-                        for again. The connection goes on without it (to an older library it is over) */
-  GS_REJECT_DEVICE = 4, /* the process does not have the GPU (gpu: the client's index) open */
+  /* Of an ATTACH, with its gpu; value: ns until it may be asked for again. The connection goes on without it
+     (to an older library it is over) */
+  GS_REJECT_GPU = 3,    /* the host has no such GPU */
+  GS_REJECT_DEVICE = 4, /* the process does not have the GPU's device file open */
 };
 
 /* flags of ATTACH */

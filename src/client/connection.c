@@ -46,7 +46,6 @@ struct client client = {
 /* Of the connection thread alone. */
 static uint64_t retry_at_ns;
 static bool evicted;             /* until then it waits, and does not run unshared */
-static bool refused;             /* as it has not the GPU open, in the daemon's eyes; said in the log */
 static uint64_t away_since_ns;   /* the daemon; 0: not looked for yet */
 static uint64_t handshake_by_ns; /* 0: nothing outstanding */
 
@@ -322,7 +321,7 @@ static void send_command(void) {
 
 static void on_registered(const struct gs_msg *msg) {
   lock_take(&client.lock);
-  if (client.alone && !refused)
+  if (client.alone)
     log_warn("the daemon is there: sharing");
   client.registered = true;
   client.job = msg->registered.job;
@@ -342,7 +341,8 @@ static void on_other_version(uint64_t version) {
   lock_release(&client.lock);
 }
 
-/* The daemon knows this GPU not, or not yet: the program does without it there. */
+/* The daemon does not know this GPU, or does not find it open here; or not yet: the program does without the
+ * daemon there. */
 static void on_gpu_rejected(struct gpu *gpu, const struct gs_msg *msg) {
   uint64_t pause_ns = msg->registered.value;
   pause_ns = pause_ns < RETRY_MAX_NS       ? RETRY_MAX_NS
@@ -351,8 +351,13 @@ static void on_gpu_rejected(struct gpu *gpu, const struct gs_msg *msg) {
   lock_take(&client.lock);
   gpu->refused_until_ns = clock_now_ns() + pause_ns;
   if (!gpu->refusal_said && pause_ns == RETRY_REFUSED_NS) {
-    log_warn("GPU %d: to the daemon this host has no such GPU (its log tells more): %s", gpu->device,
-             settings()->required ? "waiting, as GPUSHARE_REQUIRED says" : "not shared with other programs");
+    const char *then =
+        settings()->required ? "waiting, as GPUSHARE_REQUIRED says" : "not shared with other programs";
+    if (msg->registered.reason == GS_REJECT_DEVICE)
+      log_warn("GPU %d: the daemon does not find its device among the open files of this process: %s",
+               gpu->device, then);
+    else
+      log_warn("GPU %d: to the daemon this host has no such GPU (its log tells more): %s", gpu->device, then);
     gpu->refusal_said = true;
   }
   room_forget(gpu);
@@ -371,24 +376,9 @@ static bool is_asked_again(struct gpu *gpu, uint64_t now_ns) {
   return true;
 }
 
-/* It is asked again, as that may have been while it could not tell; but said only once. */
-static void on_refused(uint32_t gpu) {
-  if (!refused)
-    log_warn("GPU %u: the daemon does not find its device among the open files of this process: %s", gpu,
-             without_daemon());
-  lock_take(&client.lock);
-  refused = true;
-  disconnect(NULL, RETRY_REFUSED_NS);
-  lock_release(&client.lock);
-}
-
 static void on_rejected(const struct gs_msg *msg) {
   if (msg->registered.reason == GS_REJECT_VERSION) {
     on_other_version(msg->registered.value);
-    return;
-  }
-  if (msg->registered.reason == GS_REJECT_DEVICE) {
-    on_refused(msg->gpu);
     return;
   }
   log_warn("the daemon has no room for another client of this user (limit %lu): %s", msg->registered.value,
@@ -440,7 +430,7 @@ static void on_message(struct letter *letter) {
     on_registered(msg);
     return;
   case GS_REJECTED:
-    if (msg->registered.reason == GS_REJECT_GPU)
+    if (msg->registered.reason == GS_REJECT_GPU || msg->registered.reason == GS_REJECT_DEVICE)
       break;
     on_rejected(msg);
     return;
@@ -665,5 +655,5 @@ void client_fork_child(void) {
   if (client_is_stray())
     mark_process();
   retry_at_ns = handshake_by_ns = away_since_ns = 0;
-  evicted = refused = false;
+  evicted = false;
 }

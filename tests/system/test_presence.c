@@ -89,8 +89,9 @@ TEST(who_has_not_is_left_alone) {
   struct process *other = scene_start(&scene, NULL, "job", "--bytes", "8M", "--rounds", "30", NULL);
   process_finish(other);
   CHECK(process_log_lines(other) == 1, "%d lines", process_log_lines(other));
-  CHECK(process_log_count(other,
-                          "does not find its device among the open files of this process: running unshared"));
+  CHECK(process_log_count(
+      other,
+      "does not find its device among the open files of this process: not shared with other programs"));
   process_finish(honest);
   CHECK(process_log_lines(honest) == 0);
   scene_end(&scene);

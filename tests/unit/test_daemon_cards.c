@@ -212,10 +212,11 @@ START_TEST(the_kernel_module_tells_without_it) {
   char folder[] = "/tmp/gpushare-host-XXXXXX";
   ck_assert_ptr_nonnull(mkdtemp(folder));
   ck_assert_int_eq(
-      run_shell("mkdir -p %s/proc/driver/nvidia/gpus && cd $_ && mkdir 0000:02:00.0 0000:01:00.0 && "
+      run_shell("mkdir -p %s/proc/driver/nvidia/gpus && cd %s/proc/driver/nvidia/gpus && mkdir 0000:02:00.0 "
+                "0000:01:00.0 && "
                 "echo 'GPU UUID: " CARD(0) "' >0000:02:00.0/information && "
                                            "echo 'GPU UUID: " CARD(1) "' >0000:01:00.0/information",
-                folder),
+                folder, folder),
       0);
   setenv("GPUSHARE_HOST_ROOT", folder, 1);
   start("do=fail");

@@ -343,7 +343,7 @@ END_TEST
 START_TEST(a_size_may_be_the_administrators) {
   struct card card = card_at(10, 0);
   card.total_bytes = 0;
-  struct override *own = overrides_provide_numbered(&it.overrides, 0);
+  struct override *own = overrides_provide_numbered(&it.configured_overrides, 0);
   own->fields = OVERRIDE_SIZE;
   own->settings.card_bytes = 8 * GIB;
   tell_cards(CARDS_HOST, 1, &card);
