@@ -432,7 +432,7 @@ static struct gs_msg make_msg(int i) {
 #define FEW (PEERS / 8)
 #define MANY PEERS
 #define EVENTS 3000
-#define BLOCKS_MAX 1000000 /* about 1 ms */
+#define BLOCKS_MAX 1000000 /* 1 to 3 ms, with the counting: a generous bound */
 #define BLOCKS_FREE 50000  /* where there is nothing to complain of */
 
 /* Beside the types of messages. */
