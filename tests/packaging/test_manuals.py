@@ -64,7 +64,8 @@ class Truth(unittest.TestCase):
         self.assertEqual(items("gpusharectl.1", "Fl"), help_options(ctl))
 
     def test_options_of_the_daemon(self):
-        keys = {"-" + key.replace("_", "-") for key in items("gpushare.conf.5", "Ic")} - {"-size"}  # of single GPUs only
+        keys = {"-" + key.replace("_", "-") for key in items("gpushare.conf.5", "Ic")}
+        keys -= {"-size", "-weight", "-max-jobs", "-max-memory"}  # of sections only
         self.assertEqual(items("gpushare-daemon.8", "Fl") - {"-"} | keys, help_options(daemon))
 
     @unittest.skipUnless(plugin, "no gpushare-device-plugin")

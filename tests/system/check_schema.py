@@ -78,11 +78,11 @@ def check_words(sources, folder):
         if known != told:
             sys.exit(f"{key}: {known ^ told} is not in both, figures.c and the schema")
     event, change = (json.loads((folder / f"{name}.schema.json").read_text())["$defs"] for name in ("event", "change"))
-    for key, pattern in (("term", r'\[GS_TERM_\w+\] = "(\w+)"'), ("setting", r'case GS_SET_\w+:\s+return "(\w+)"')):
-        known = words(sources / "daemon/ctl/event_text.c", pattern)
+    for key, pattern in (("term", r'\[GS_TERM_\w+\] = \{"(\w+)"'), ("setting", r'\{GS_SET_\w+, "(\w+)"')):
+        known = words(sources / "src/common/words.c", pattern)
         for told in (set(schema[key]["properties"][key]["enum"]) for schema in (event, change)):
             if known != told:
-                sys.exit(f"{key}: {known ^ told} is not in event_text.c and both schemas")
+                sys.exit(f"{key}: {known ^ told} is not in words.c and both schemas")
     told = {entry["$ref"].removeprefix("#/$defs/")
             for entry in json.loads((folder / "event.schema.json").read_text())["oneOf"]}
     for key, macro, told in (("events", "GS_EVENT_KINDS", told - {"missed"}),
