@@ -72,6 +72,10 @@ class Results:
     def __init__(self, judge):
         self.judge, self.good, self.rows, self.faults = judge, True, [], 0
 
+    def must(self, name, measured, target, right):
+        """It depends on no machine."""
+        self.add(name, measured, target, right, right)
+
     def add(self, name, measured, target, right, bearable=True):
         """right: the target is met; bearable: it is not far from any."""
         verdict = "ok" if right else "FAILS" if not bearable or self.judge else "misses"
@@ -93,7 +97,7 @@ class Guarded(scene.Scene):
 
     def __init__(self, build, *settings, **environment):
         self.listener = None
-        self.honest, self.bystanders = {}, []
+        self.honest, self.bystanders, self.card = {}, [], None
         super().__init__(build, *settings, **environment)
 
     def start_daemon(self):
@@ -176,7 +180,8 @@ class Guarded(scene.Scene):
         return hung, wrong, refused
 
     def uuid(self):
-        return bytes.fromhex(self.status()["gpus"][0]["uuid"].removeprefix("GPU-").replace("-", ""))
+        self.card = self.status()["gpus"][0]["uuid"]
+        return bytes.fromhex(self.card.removeprefix("GPU-").replace("-", ""))
 
     def gpu_ns(self):
         """Of the honest user; None: no answer."""
@@ -191,6 +196,15 @@ class Guarded(scene.Scene):
                 return int(next(line for line in file if line.startswith("VmRSS")).split()[1]) << 10
         except (OSError, StopIteration):
             return 0
+
+    def play_card(self, total_bytes):
+        """From the next start on, the host tells that it has the card that is there."""
+        uuid = self.card
+        script = os.path.join(self.folder, "nvml.txt")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(f"gpus=1 uuid={uuid} bytes={total_bytes}\n")
+        self.daemon_environment.update(GPUSHARE_NVML=self.program("tests", "nvml", "lib", "libnvidia-ml.so.1"),
+                                       GS_NVML_SCRIPT=script)
 
     def restart(self, outage_s=0.0, how=signal.SIGKILL):
         self.daemon.send_signal(how)
@@ -321,7 +335,7 @@ def report_share(results, name, undisturbed, seen, least):
     part = share / before if share is not None and before else rounds / before_rounds
     what = f"{100 * share:.0f} % of the time" if share is not None else "no status"
     results.add(f"{name}: GPU time of the honest user", f"{100 * part:.0f} % ({what}, {rounds:.0f} rounds/s)",
-                f">= {100 * least:.0f} %", part >= least)
+                f">= {100 * least:.0f} %", part >= least, part >= least / 4)
 
 
 def begin_attack(guarded, work, users, watch):
@@ -366,18 +380,18 @@ def attack(guarded, results, name, seconds, work=None, chaos=None, users=(ATTACK
         if chaos:
             chaos.end()
     alive = guarded.daemon.poll() is None
-    results.add(f"{name}: daemon's crashes", f"{0 if alive else 1}", "0", alive, alive)
+    results.must(f"{name}: daemon's crashes", f"{0 if alive else 1}", "0", alive)
     if not alive:
         guarded.start_daemon()
     if not outages:
         results.add(f"{name}: REGISTER p99", f"{1e3 * p99:.1f} ms ({failed} failed)", "<= 50 ms",
-                    p99 <= 0.05 and not failed, p99 <= 30 * SCALE)
-        results.add(f"{name}: worst answer", f"{1e3 * worst:.1f} ms", "<= 100 ms", worst <= 0.1, worst <= 45 * SCALE)
+                    p99 <= 0.05 and not failed, p99 <= 3 * SCALE)
+        results.add(f"{name}: worst answer", f"{1e3 * worst:.1f} ms", "<= 100 ms", worst <= 0.1, worst <= 10 * SCALE)
         grown = (max(sizes) - sizes[0]) / MIB
-        results.add(f"{name}: daemon's memory", f"+{grown:.0f} MiB", "<= 64 MiB", grown <= 64, grown <= 2048)
+        results.add(f"{name}: daemon's memory", f"+{grown:.0f} MiB", "<= 64 MiB", grown <= 64, grown <= 256)
         report_share(results, name, undisturbed, seen, least)
     hung = guarded.check_progress()
-    results.add(f"{name}: hung jobs", str(hung), "0", hung == 0, hung == 0)
+    results.must(f"{name}: hung jobs", str(hung), "0", hung == 0)
 
 
 def plain_scene(build):
@@ -388,9 +402,9 @@ def plain_scene(build):
 
 def over(guarded, results, name):
     hung, wrong, refused = guarded.finish()
-    results.add(f"{name}: wrong bytes, or another end", str(wrong), "0", wrong == 0, wrong == 0)
-    results.add(f"{name}: jobs that do not end", str(hung), "0", hung == 0, hung == 0)
-    results.add(f"{name}: jobs without memory", str(refused), "0", refused == 0)
+    results.must(f"{name}: wrong bytes, or another end", str(wrong), "0", wrong == 0)
+    results.must(f"{name}: jobs that do not end", str(hung), "0", hung == 0)
+    results.must(f"{name}: jobs without memory", str(refused), "0", refused == 0)
     guarded.end()
 
 
@@ -409,11 +423,12 @@ def beside(work, chaos=(), outage_s=0.5, least=0.45):
 
 
 def liars_first(build, results, name, seconds):
-    """They come before anybody else, so it is they who say what the card is."""
+    """They come before anybody else; the host says what the card is."""
     guarded = plain_scene(build)
     try:
         uuid, total_bytes = guarded.uuid(), guarded.status()["gpus"][0]["total_bytes"]
         guarded.finish()
+        guarded.play_card(total_bytes)
         for size, text in ((MIB, "1 MiB"), (1 << 40, "1 TiB")):
             guarded.restart()
             pid, said = spawn(ATTACKER, lambda ready, size=size: (attackers.gather(
@@ -432,9 +447,9 @@ def liars_first(build, results, name, seconds):
                 except subprocess.TimeoutExpired:
                     codes.append("hangs")
             seen = [gpu["total_bytes"] for gpu in (guarded.status() or {"gpus": []})["gpus"]]
-            results.add(f"{name}: jobs beside a card of {text}", f"{codes} in {time.monotonic() - begun:.1f} s", "[0, 0]",
+            results.must(f"{name}: jobs beside a card of {text}", f"{codes} in {time.monotonic() - begun:.1f} s", "[0, 0]",
                         codes == [0, 0])
-            results.add(f"{name}: the card's size after {text}", f"{seen}", str(total_bytes),
+            results.must(f"{name}: the card's size after {text}", f"{seen}", str(total_bytes),
                         all(bytes_seen == total_bytes for bytes_seen in seen))
             end_group(pid)
             said.close()
@@ -452,11 +467,11 @@ def uuids(build, results, name, seconds):
         guarded.start_bystanders()
         shared = [gpu for gpu in (guarded.status() or {"gpus": []})["gpus"] if any(
             job["uid"] == HONEST for job in gpu["jobs"])]
-        results.add(f"{name}: the honest user's GPU is shared", str(len(shared) > 0), "True", bool(shared))
+        results.must(f"{name}: the honest user's GPU is shared", str(len(shared) > 0), "True", bool(shared))
         end_group(pid)
         said.close()
         hung = guarded.check_progress()
-        results.add(f"{name}: hung jobs", str(hung), "0", hung == 0, hung == 0)
+        results.must(f"{name}: hung jobs", str(hung), "0", hung == 0)
     finally:
         over(guarded, results, name)
 
@@ -472,7 +487,7 @@ def slow_readers(build, results, name, seconds):
             took = time.monotonic() - begun
         except OSError:
             took = float("inf")
-        results.add(f"{name}: metrics", f"{1e3 * took:.0f} ms", "<= 1000 ms", took <= 1)
+        results.add(f"{name}: metrics", f"{1e3 * took:.0f} ms", "<= 1000 ms", took <= 1, took <= 10 * SCALE)
     try:
         attack(guarded, results, name, seconds, attackers.slow_readers, least=0.2, during=scrape)
     finally:
@@ -500,7 +515,7 @@ def log_stalled(build, results, name, seconds):
             except (Gone, Silent):
                 worst = float("inf")
                 break
-        results.add(f"{name}: REGISTER, at worst", f"{1e3 * worst:.1f} ms", "<= 10 ms", worst <= 0.01)
+        results.add(f"{name}: REGISTER, at worst", f"{1e3 * worst:.1f} ms", "<= 10 ms", worst <= 0.01, worst <= SCALE)
         os.close(unread)
         folder_scene.errors.close()
         folder_scene.errors = errors
@@ -527,7 +542,7 @@ def dead_holder(build, results, name, seconds):
             except (Gone, Silent):
                 took = float("inf")
         results.faults += 1
-        results.add(f"{name}: until the GPU is free", f"{1e3 * took:.1f} ms", "<= 100 ms", took <= 0.1)
+        results.add(f"{name}: until the GPU is free", f"{1e3 * took:.1f} ms", "<= 100 ms", took <= 0.1, took <= 3 * SCALE)
         end_group(pid)
         said.close()
     finally:
@@ -561,9 +576,9 @@ def restarts(build, results, name, seconds):
                 lost += 1
                 if lost == 1:
                     print(f"wanted {json.dumps(wanted)}\nseen   {json.dumps(seen)}", file=sys.stderr)
-        results.add(f"{name}: that have lost a setting", f"{lost} of {count}", "0", lost == 0)
+        results.must(f"{name}: that have lost a setting", f"{lost} of {count}", "0", lost == 0)
         hung = guarded.check_progress()
-        results.add(f"{name}: hung jobs", str(hung), "0", hung == 0, hung == 0)
+        results.must(f"{name}: hung jobs", str(hung), "0", hung == 0)
     finally:
         over(guarded, results, name)
 

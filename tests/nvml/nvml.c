@@ -7,6 +7,7 @@
  *   base=N        the number of the first one, in its UUID
  *   mig=G:N       GPU G has N MIG instances
  *   uuid=TEXT     of GPU 0
+ *   bytes=N       that programs can have of a card
  *   do=WHAT       hang, crash, fail or babble (nonsense)
  */
 #include <signal.h>
@@ -43,6 +44,7 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **par
 
 static struct {
   unsigned gpus, base, mig_gpu, mig_count;
+  unsigned long long bytes;
   char uuid[64], what[16];
 } script;
 
@@ -76,6 +78,9 @@ static void read_script(void) {
     sscanf(word, "mig=%u:%u", &script.mig_gpu, &script.mig_count);
   if ((word = strstr(text, "uuid=")))
     sscanf(word, "uuid=%63s", script.uuid);
+  script.bytes = 79ull << 30;
+  if ((word = strstr(text, "bytes=")))
+    script.bytes = strtoull(word + 6, NULL, 10);
   if ((word = strstr(text, "do=")))
     sscanf(word, "do=%15s", script.what);
 }
@@ -130,7 +135,9 @@ int nvmlDeviceGetMinorNumber(void *device, unsigned *minor) {
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {
   if (is_lost(device))
     return LOST;
-  *memory = (struct memory){.total = babbles() ? ~0ull : part_of(device) ? 10ull << 30 : 80ull << 30};
+  *memory = (struct memory){.total = babbles()         ? ~0ull
+                                     : part_of(device) ? 10ull << 30
+                                                       : script.bytes + (1ull << 30)};
   return 0;
 }
 
