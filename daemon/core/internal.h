@@ -244,8 +244,19 @@ void books_assume_resident(struct sched_job *job);
 void books_set_paging(struct sched_job *job, uint64_t paging_bytes);
 void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes, uint64_t reach_bytes,
                     uint64_t now_ns);
+
+/* The job has that as it comes, by its word alone. */
+void books_allege(struct sched_job *job, uint64_t used_bytes, uint64_t now_ns);
+
+/* All that it has has been granted. */
+void books_vouch(struct sched_job *job);
+
+void books_set_max(struct sched_share *share, uint64_t max_bytes);
 void books_set_capacity(struct sched_gpu *gpu, uint64_t capacity_bytes);
 void books_set_size(struct sched_gpu *gpu, uint64_t total_bytes);
+
+/* What it reports to be pinned, as far as that is believed. */
+uint64_t books_cut_pinned(const struct sched_job *job, uint64_t pinned_bytes);
 
 /* 0, and how far the job may grow; or -ENOMEM. */
 int books_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,

@@ -176,7 +176,7 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
   gpu->class_counts[job->terms.class]++;
   present_enter(job); /* to be told its first room */
   turns_set_state(job, GS_JOB_IDLE, now_ns);
-  books_set_used(job, attach->used_bytes, 0, attach->used_bytes, now_ns);
+  books_allege(job, attach->used_bytes, now_ns);
   books_set_resident(job, attach->resident_bytes);
   /* Until it hears of its first room it believes in that: memory that it frees and allocates again is there.
    */
@@ -313,6 +313,8 @@ void scheduler_memory_paging(struct sched_job *job, uint64_t paging_bytes) {
 int scheduler_memory_request(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                              uint64_t now_ns, struct sched_change *change, uint64_t *granted_bytes) {
   int err = books_admit(job, total_bytes, pinned_bytes, granted_bytes);
+  if (err == 0 && total_bytes > job->used_bytes)
+    books_vouch(job);
   if (err == 0)
     set_memory(job, total_bytes, pinned_bytes, *granted_bytes, now_ns, change);
   return err;
@@ -320,6 +322,8 @@ int scheduler_memory_request(struct sched_job *job, uint64_t total_bytes, uint64
 
 void scheduler_memory_report(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                              uint64_t now_ns, struct sched_change *change) {
+  total_bytes = min_u64(total_bytes, job->reach_bytes);
+  pinned_bytes = books_cut_pinned(job, pinned_bytes);
   uint64_t reach_bytes = min_u64(job->reach_bytes, add_u64(total_bytes, SCHED_SLACK_BYTES));
   set_memory(job, total_bytes, pinned_bytes, reach_bytes, now_ns, change);
 }
@@ -471,7 +475,7 @@ void scheduler_set_share(struct sched_share *share, uint32_t weight, uint64_t ma
                          struct sched_change *change) {
   policy_charge_seats(share->gpu, now_ns); /* by its old weight */
   share->weight = weight;
-  share->max_bytes = max_bytes;
+  books_set_max(share, max_bytes);
   conclude(share->gpu, now_ns, change);
 }
 
