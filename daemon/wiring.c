@@ -396,10 +396,11 @@ static bool has_memory(const struct peer *peer) {
 }
 
 /* Whoever has memory may be waited for by others, and is given more or refused. */
-static bool must_wait(struct attachment *attachment, const struct gs_msg *msg) {
+static bool must_wait(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns,
+                      struct sched_change *change) {
   const struct peer *peer = attachment->peer;
   if (has_memory(peer) ||
-      !scheduler_memory_await(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes))
+      !scheduler_memory_await(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns, change))
     return false;
   log_for(peer->uid, LOG_LEVEL_INFO, "%s waits for memory: it says that it needs %lu bytes",
           label_job(peer).text, sched_job_expected_bytes(&attachment->job));
@@ -415,9 +416,10 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
   struct gs_msg reply = wire_msg(GS_MEM_REPLY, attachment->index);
   uint64_t paging_bytes = attachment->job.paging_bytes;
   scheduler_memory_paging(&attachment->job, msg->mem.paging_bytes);
-  if (must_wait(attachment, msg)) {
+  if (must_wait(attachment, msg, now_ns, &change)) {
     reply.status = -EAGAIN;
-    peer_send(attachment->peer, &reply);
+    peer_send(attachment->peer, &reply); /* before what it waits for, if that comes at once */
+    daemon_execute(&change, now_ns);
     return;
   }
   reply.status = scheduler_memory_request(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes,

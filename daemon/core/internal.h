@@ -276,8 +276,15 @@ bool books_update_tight(struct scheduler *scheduler);
 
 /* ---- admission.c ---- */
 
+/* The job asks for its first memory. True: it has to wait for that, the last of its kind, whatever it has
+ * waited for before. */
+bool admission_await(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes);
+
 /* The job need not wait for memory any more. */
 void admission_forget(struct sched_job *job);
+
+/* The capacity is another: of what they wait for, no more than that. */
+void admission_count_needs(const struct sched_gpu *gpu);
 
 /* Those begin who can. Of every event, the first of what follows. */
 void admission_look(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change);

@@ -486,7 +486,8 @@ void scheduler_set_flags(struct sched_job *job, uint32_t flags);
 
 /* The job, whose process has no memory on any GPU, wants to have some. True: it has to wait for that, and is
  * told when it has come (SCHED_TELL_MEMORY). */
-bool scheduler_memory_await(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes);
+bool scheduler_memory_await(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
+                            uint64_t now_ns, struct sched_change *change);
 
 /* It does. */
 bool sched_job_enters(const struct sched_job *job);

@@ -212,10 +212,12 @@ void fleet_set_memory(struct fleet *fleet, int i, uint64_t used_bytes) {
   uint64_t granted_bytes;
   if (used_bytes <= client->job.used_bytes)
     scheduler_memory_report(&client->job, used_bytes, 0, fleet->now_ns, &fleet->change);
-  else if (scheduler_memory_await(&client->job, used_bytes, 0) ||
+  else if (scheduler_memory_await(&client->job, used_bytes, 0, fleet->now_ns, &fleet->change) ||
            scheduler_memory_request(&client->job, used_bytes, 0, fleet->now_ns, &fleet->change,
-                                    &granted_bytes) != 0)
+                                    &granted_bytes) != 0) {
+    fleet_execute(fleet);
     return;
+  }
   have_memory(fleet, client);
   fleet_execute(fleet);
 }

@@ -452,7 +452,7 @@ START_TEST(nor_keeps_it_waiting) {
   allege(0, 2, 1, 0);
   struct sched_terms terms = {.weight = SCHED_WEIGHT, .expected_bytes = 4 * GIB};
   scheduler_set_terms(&jobs[2], &terms, now_ns, &change);
-  ck_assert(!scheduler_memory_await(&jobs[2], GIB, 0));
+  ck_assert(!scheduler_memory_await(&jobs[2], GIB, 0, now_ns, &change));
 }
 END_TEST
 

@@ -257,6 +257,13 @@ int world_ask(struct world *world, int job, double total_gib, double pinned_gib,
   return err;
 }
 
+bool world_await(struct world *world, int job, double total_gib, double pinned_gib) {
+  bool waits = scheduler_memory_await(&world->jobs[job], bytes(total_gib), bytes(pinned_gib), world->now_ns,
+                                      &world->change);
+  settle(world);
+  return waits;
+}
+
 void world_resident(struct world *world, int job, double gib) {
   tell_resident(world, job, bytes(gib));
   settle(world);
