@@ -161,12 +161,21 @@ static void set_shares(const struct daemon *daemon, const struct sched_gpu *gpu,
     struct sched_share *share = list_entry(node, struct sched_share, link);
     struct user_limit limit = limit_of(daemon, share->user);
     struct sched_change change;
+    if (limit.weight == share->weight && limit.max_memory_bytes == share->max_bytes)
+      continue;
     change_init(&change);
     scheduler_set_share(share, limit.weight, limit.max_memory_bytes, now_ns, &change);
     daemon_execute(&change, now_ns);
   }
 }
 
+/* By what bounds may cut. */
+static bool is_given_anew(const struct attachment *attachment) {
+  struct sched_terms terms = terms_of(&attachment->peer->terms), before = attachment->job.terms;
+  return terms.weight != before.weight || terms.priority != before.priority || terms.class != before.class;
+}
+
+/* Each change is an event that all jobs of a GPU may cost something: not for those whose terms stay. */
 void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
                        const struct user_limits *users, uint64_t now_ns) {
   daemon->bounds = *bounds;
@@ -177,7 +186,8 @@ void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
       struct attachment *attachment = attachment_of(list_entry(node, struct sched_job, link));
       bound(daemon, attachment->peer);
       note_cut(attachment->peer);
-      apply_terms(attachment, now_ns);
+      if (is_given_anew(attachment))
+        apply_terms(attachment, now_ns);
     }
   }
 }
