@@ -80,7 +80,7 @@ void holders_choose(struct sched_gpu *gpu, bool over, uint64_t now_ns);
 
 /* After that: who must stop when the quantum is over, job->goes; and, if that is of use, who will be next
  * then, gpu->later. */
-void holders_foresee(struct sched_gpu *gpu, uint64_t end_ns, bool next);
+void holders_foresee(struct sched_gpu *gpu, bool next, uint64_t now_ns);
 
 /* The holder, displaced, is told to stop; if it is before its quantum is over, that is not for nothing. */
 void holders_charge_preemption(struct sched_job *holder, uint64_t now_ns);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/splitmix.h"
+#include "played_clock.h"
 
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -358,6 +359,7 @@ static void check_entrants(const struct fleet *fleet) {
 static void check(const struct fleet *fleet) {
   check_entrants(fleet);
   require(fleet, scheduler_deadline_ns(&fleet->scheduler) > fleet->now_ns, "a deadline that is never over");
+  require(fleet, clock_is_right(&fleet->scheduler), "a change of a deadline is missed");
   for (int g = 0; g < FLEET_GPUS; g++) {
     check_holders(fleet, &fleet->gpus[g]);
     check_claims(fleet, &fleet->gpus[g]);

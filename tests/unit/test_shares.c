@@ -10,6 +10,7 @@
 
 #include "common/clock.h"
 #include "common/splitmix.h"
+#include "core/policy.h"
 #include "core/scheduler.h"
 #include "played_clock.h"
 #include "suite.h"
@@ -30,8 +31,16 @@ static struct sched_change change;
 static uint64_t now_ns, longest_ns[USERS]; /* that a user with nothing but waiting jobs has waited */
 static uint64_t waits_since_ns[USERS];
 
+/* Whoever waits is not behind what its user has had so far: what is foreseen has not come. */
+static void check_places(void) {
+  for (int i = 0; i < JOBS; i++)
+    if (there[i] && jobs[i].state == GS_JOB_WAITING)
+      ck_assert_uint_le(jobs[i].account->queue.key, policy_user_rank(&jobs[i], now_ns));
+}
+
 static void execute(void) {
   struct sched_action action;
+  check_places();
   while (change_next(&change, &action)) {
     struct sched_job *job = action.job;
     if (silent[job - jobs])
