@@ -161,12 +161,21 @@ static void set_shares(const struct daemon *daemon, const struct sched_gpu *gpu,
     struct sched_share *share = list_entry(node, struct sched_share, link);
     struct user_limit limit = limit_of(daemon, share->user);
     struct sched_change change;
+    if (limit.weight == share->weight && limit.max_memory_bytes == share->max_bytes)
+      continue;
     change_init(&change);
     scheduler_set_share(share, limit.weight, limit.max_memory_bytes, now_ns, &change);
     daemon_execute(&change, now_ns);
   }
 }
 
+/* By what bounds may cut. */
+static bool is_given_anew(const struct attachment *attachment) {
+  struct sched_terms terms = terms_of(&attachment->peer->terms), before = attachment->job.terms;
+  return terms.weight != before.weight || terms.priority != before.priority || terms.class != before.class;
+}
+
+/* Each change is an event that all jobs of a GPU may cost something: not for those whose terms stay. */
 void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
                        const struct user_limits *users, uint64_t now_ns) {
   daemon->bounds = *bounds;
@@ -177,7 +186,8 @@ void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
       struct attachment *attachment = attachment_of(list_entry(node, struct sched_job, link));
       bound(daemon, attachment->peer);
       note_cut(attachment->peer);
-      apply_terms(attachment, now_ns);
+      if (is_given_anew(attachment))
+        apply_terms(attachment, now_ns);
     }
   }
 }
@@ -396,10 +406,11 @@ static bool has_memory(const struct peer *peer) {
 }
 
 /* Whoever has memory may be waited for by others, and is given more or refused. */
-static bool must_wait(struct attachment *attachment, const struct gs_msg *msg) {
+static bool must_wait(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns,
+                      struct sched_change *change) {
   const struct peer *peer = attachment->peer;
   if (has_memory(peer) ||
-      !scheduler_memory_await(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes))
+      !scheduler_memory_await(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns, change))
     return false;
   log_for(peer->uid, LOG_LEVEL_INFO, "%s waits for memory: it says that it needs %lu bytes",
           label_job(peer).text, sched_job_expected_bytes(&attachment->job));
@@ -415,9 +426,10 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
   struct gs_msg reply = wire_msg(GS_MEM_REPLY, attachment->index);
   uint64_t paging_bytes = attachment->job.paging_bytes;
   scheduler_memory_paging(&attachment->job, msg->mem.paging_bytes);
-  if (must_wait(attachment, msg)) {
+  if (must_wait(attachment, msg, now_ns, &change)) {
     reply.status = -EAGAIN;
-    peer_send(attachment->peer, &reply);
+    peer_send(attachment->peer, &reply); /* before what it waits for, if that comes at once */
+    daemon_execute(&change, now_ns);
     return;
   }
   reply.status = scheduler_memory_request(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes,

@@ -28,6 +28,7 @@ void admission_forget(struct sched_job *job) {
     return;
   list_remove(&job->entry.link);
   job->gpu->scheduler->entrant_count--;
+  holders_count_need(job);
 }
 
 bool sched_job_enters(const struct sched_job *job) { return !list_empty(&job->entry.link); }
@@ -37,7 +38,7 @@ static bool has_others_before(const struct sched_job *job) {
   return !list_empty(&gpu->entrants[false]) || !list_empty(entrants_of(job));
 }
 
-bool scheduler_memory_await(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes) {
+bool admission_await(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes) {
   admission_forget(job);
   if (job->used_bytes || job->gang || !total_bytes || !job->terms.expected_bytes ||
       !books_could_admit(job, total_bytes, pinned_bytes))
@@ -48,7 +49,15 @@ bool scheduler_memory_await(struct sched_job *job, uint64_t total_bytes, uint64_
   job->entry.pinned_bytes = pinned_bytes;
   list_append(entrants_of(job), &job->entry.link);
   job->gpu->scheduler->entrant_count++;
+  holders_count_need(job);
   return true;
+}
+
+void admission_count_needs(const struct sched_gpu *gpu) {
+  for (int late = 0; late < 2; late++)
+    list_each(node, &gpu->entrants[late]) {
+      holders_count_need(list_entry(node, struct sched_job, entry.link));
+    }
 }
 
 static void answer(struct sched_job *job, uint64_t granted_bytes, struct sched_change *change) {

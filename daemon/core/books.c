@@ -11,6 +11,11 @@
  * gets there only once there is room for it, too: until then it is no part of the claim, though nobody else
  * may count on it. Of a job with page faults that does not answer, only its room counts: what it has beyond
  * that makes way by itself, page by page, when others need the memory.
+ *
+ * What a job has is granted first, and a report never tells of more. Only what it has as it comes is its word
+ * alone (alleged_bytes), and may be more than anybody would have been granted. So of what a user's jobs
+ * allege no more counts in what other users may have than the user could have been granted by its max_bytes,
+ * or that the card has. What is beyond is in gpu->excess_bytes. It counts everywhere else: it may be there.
  */
 #include <errno.h>
 
@@ -118,8 +123,16 @@ void books_assume_resident(struct sched_job *job) {
 
 /* ---- what jobs have ---- */
 
+/* Of what the user's jobs allege. */
+static uint64_t excess_bytes(const struct sched_share *share) {
+  if (!share)
+    return 0;
+  uint64_t most_bytes = share->max_bytes ? share->max_bytes : sched_gpu_capacity_bytes(share->gpu);
+  return less_u64(share->alleged_bytes, most_bytes);
+}
+
 static uint64_t overflow_bytes(const struct sched_gpu *gpu) {
-  return less_u64(gpu->used_bytes, sched_gpu_capacity_bytes(gpu));
+  return less_u64(gpu->used_bytes - gpu->excess_bytes, sched_gpu_capacity_bytes(gpu));
 }
 
 static uint64_t faultless_bytes(const struct sched_job *job) {
@@ -129,18 +142,37 @@ static uint64_t faultless_bytes(const struct sched_job *job) {
 static void enter_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes) {
   struct sched_gpu *gpu = job->gpu;
   struct scheduler *scheduler = gpu->scheduler;
+  uint64_t alleged_bytes = min_u64(job->alleged_bytes, used_bytes);
   scheduler->overflow_bytes -= overflow_bytes(gpu);
   scheduler->movable_bytes -= job->used_bytes - job->pinned_bytes;
   gpu->faultless_bytes -= faultless_bytes(job);
   gpu->used_bytes = gpu->used_bytes - job->used_bytes + used_bytes;
   gpu->pinned_bytes = gpu->pinned_bytes - job->pinned_bytes + pinned_bytes;
-  if (job->share)
+  if (job->share) {
+    gpu->excess_bytes -= excess_bytes(job->share);
     job->share->used_bytes = job->share->used_bytes - job->used_bytes + used_bytes;
+    job->share->alleged_bytes = job->share->alleged_bytes - job->alleged_bytes + alleged_bytes;
+    gpu->excess_bytes += excess_bytes(job->share);
+  }
+  job->alleged_bytes = alleged_bytes;
   job->used_bytes = used_bytes;
   job->pinned_bytes = pinned_bytes;
   scheduler->movable_bytes += used_bytes - pinned_bytes;
   gpu->faultless_bytes += faultless_bytes(job);
   scheduler->overflow_bytes += overflow_bytes(gpu);
+}
+
+static void set_alleged(struct sched_job *job, uint64_t alleged_bytes) {
+  struct sched_share *share = job->share;
+  struct sched_gpu *gpu = job->gpu;
+  if (!share)
+    return;
+  gpu->scheduler->overflow_bytes -= overflow_bytes(gpu);
+  gpu->excess_bytes -= excess_bytes(share);
+  share->alleged_bytes = share->alleged_bytes - job->alleged_bytes + alleged_bytes;
+  job->alleged_bytes = alleged_bytes;
+  gpu->excess_bytes += excess_bytes(share);
+  gpu->scheduler->overflow_bytes += overflow_bytes(gpu);
 }
 
 void books_set_paging(struct sched_job *job, uint64_t paging_bytes) {
@@ -161,16 +193,36 @@ void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_
   job->told_bytes = min_u64(job->told_bytes, job->reach_bytes);
   job->promised_bytes = min_u64(job->promised_bytes, job->reach_bytes);
   gpu->reach_bytes -= job->reach_bytes;
-  job->reach_bytes = max_u64(reach_bytes, used_bytes);
+  job->reach_bytes = max_u64(min_u64(reach_bytes, SCHED_BYTES_MAX), used_bytes);
   gpu->reach_bytes += job->reach_bytes;
   books_set_resident(job, job->resident_bytes);
   books_assume_resident(job);
+}
+
+/* What the job alleges is no more than card and host have. */
+void books_allege(struct sched_job *job, uint64_t used_bytes, uint64_t now_ns) {
+  const struct sched_gpu *gpu = job->gpu;
+  if (gpu->total_bytes)
+    used_bytes = min_u64(used_bytes, add_u64(gpu->total_bytes, gpu->scheduler->host_memory_bytes));
+  books_set_used(job, used_bytes, 0, used_bytes, now_ns);
+  set_alleged(job, job->used_bytes);
+}
+
+void books_vouch(struct sched_job *job) { set_alleged(job, 0); }
+
+/* Again, as the capacity is another. */
+static void count_excess(struct sched_gpu *gpu) {
+  gpu->excess_bytes = 0;
+  list_each(node, &gpu->shares) {
+    gpu->excess_bytes += excess_bytes(list_entry(node, struct sched_share, link));
+  }
 }
 
 void books_set_capacity(struct sched_gpu *gpu, uint64_t capacity_bytes) {
   struct scheduler *scheduler = gpu->scheduler;
   scheduler->overflow_bytes -= overflow_bytes(gpu);
   gpu->settings.capacity_bytes = capacity_bytes;
+  count_excess(gpu);
   scheduler->overflow_bytes += overflow_bytes(gpu);
 }
 
@@ -178,6 +230,17 @@ void books_set_size(struct sched_gpu *gpu, uint64_t total_bytes) {
   struct scheduler *scheduler = gpu->scheduler;
   scheduler->overflow_bytes -= overflow_bytes(gpu);
   gpu->total_bytes = total_bytes;
+  count_excess(gpu);
+  scheduler->overflow_bytes += overflow_bytes(gpu);
+}
+
+void books_set_max(struct sched_share *share, uint64_t max_bytes) {
+  struct sched_gpu *gpu = share->gpu;
+  struct scheduler *scheduler = gpu->scheduler;
+  scheduler->overflow_bytes -= overflow_bytes(gpu);
+  gpu->excess_bytes -= excess_bytes(share);
+  share->max_bytes = max_bytes;
+  gpu->excess_bytes += excess_bytes(share);
   scheduler->overflow_bytes += overflow_bytes(gpu);
 }
 
@@ -207,9 +270,19 @@ static uint64_t pinned_room_bytes(const struct sched_job *job) {
   return less_u64(sched_gpu_capacity_bytes(gpu), gpu->pinned_bytes - job->pinned_bytes);
 }
 
+uint64_t books_cut_pinned(const struct sched_job *job, uint64_t pinned_bytes) {
+  uint64_t most_bytes = min_u64(cut_to_limit(job, pinned_room_bytes(job)), left_to_user_bytes(job));
+  return min_u64(pinned_bytes, max_u64(job->pinned_bytes, most_bytes));
+}
+
+/* Of other users' jobs. */
+static uint64_t others_excess_bytes(const struct sched_job *job) {
+  return job->gpu->excess_bytes - excess_bytes(job->share);
+}
+
 /* How far one may grow: a job without page faults could never run with more than fits. */
 static uint64_t furthest_bytes(const struct sched_job *job) {
-  uint64_t others_bytes = job->gpu->used_bytes - job->used_bytes;
+  uint64_t others_bytes = job->gpu->used_bytes - job->used_bytes - others_excess_bytes(job);
   uint64_t bytes = cut_to_limit(job, less_u64(bound_bytes(job->gpu), others_bytes));
   bytes = min_u64(bytes, left_to_user_bytes(job));
   return job->managed ? bytes : min_u64(bytes, add_u64(fitting_bytes(job), job->paging_bytes));
@@ -226,7 +299,8 @@ static uint64_t others_overflow_bytes(const struct sched_gpu *gpu) {
   list_each(node, &gpu->scheduler->gpus) {
     const struct sched_gpu *other = list_entry(node, struct sched_gpu, link);
     if (other != gpu)
-      bytes = add_u64(bytes, less_u64(spoken_for_bytes(other), sched_gpu_capacity_bytes(other)));
+      bytes = add_u64(
+          bytes, less_u64(spoken_for_bytes(other) - other->excess_bytes, sched_gpu_capacity_bytes(other)));
   }
   return bytes;
 }
@@ -249,10 +323,10 @@ uint64_t books_wish_bytes(const struct sched_job *job, uint64_t total_bytes) {
 
 bool books_has_room(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes) {
   const struct sched_gpu *gpu = job->gpu;
-  uint64_t own_bytes = job->used_bytes + job->ephemeral.counted_bytes;
+  uint64_t uncounted_bytes = job->used_bytes + job->ephemeral.counted_bytes + others_excess_bytes(job);
   uint64_t host_bytes = less_u64(gpu->scheduler->host_memory_bytes, others_overflow_bytes(gpu));
   uint64_t bound_bytes = add_u64(sched_gpu_capacity_bytes(gpu), host_bytes);
-  uint64_t room_bytes = less_u64(bound_bytes, spoken_for_bytes(gpu) - own_bytes);
+  uint64_t room_bytes = less_u64(bound_bytes, spoken_for_bytes(gpu) - uncounted_bytes);
   if (!job->managed)
     room_bytes = min_u64(room_bytes, add_u64(fitting_bytes(job), job->paging_bytes));
   return books_wish_bytes(job, total_bytes) <= room_bytes && pinned_bytes <= pinned_room_bytes(job);

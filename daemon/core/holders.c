@@ -183,6 +183,14 @@ static bool is_surrendered(const struct sched_job *holder, const struct sched_jo
   return waiter->terms.class == GS_CLASS_PRODUCTION && holder->terms.class == GS_CLASS_OPPORTUNISTIC;
 }
 
+/* The event may be another GPU's: a gang's places are looked for on all of its GPUs. */
+static void look_again_at(struct sched_gpu *gpu, uint64_t at_ns) {
+  if (at_ns >= gpu->preempt_ns)
+    return;
+  gpu->preempt_ns = at_ns;
+  turns_touch(gpu);
+}
+
 /* If not now, then maybe soon: gpu->preempt_ns. */
 static bool is_preempted(struct sched_job *holder, const struct sched_job *waiter, uint64_t now_ns) {
   struct sched_gpu *gpu = holder->gpu;
@@ -192,14 +200,14 @@ static bool is_preempted(struct sched_job *holder, const struct sched_job *waite
   }
   uint64_t from_ns = holder->active ? policy_preempts_ns(waiter, holder, now_ns) : SCHED_NEVER;
   if (from_ns > now_ns) {
-    gpu->preempt_ns = min_u64(gpu->preempt_ns, from_ns);
+    look_again_at(gpu, from_ns);
     return false;
   }
   int64_t cost_ns = preemption_cost_ns(waiter);
   int64_t lacks_ns =
       (cost_ns < SCHED_PREEMPT_SAVED_NS ? cost_ns : SCHED_PREEMPT_SAVED_NS) - saved_ns(gpu, now_ns);
   if (lacks_ns > 0)
-    gpu->preempt_ns = min_u64(gpu->preempt_ns, add_u64(now_ns, (uint64_t)lacks_ns * PREEMPT_PART));
+    look_again_at(gpu, add_u64(now_ns, (uint64_t)lacks_ns * PREEMPT_PART));
   holder->preempt_cost_ns = cost_ns;
   return lacks_ns <= 0;
 }
@@ -452,7 +460,8 @@ void holders_choose(struct sched_gpu *gpu, bool over, uint64_t now_ns) {
   choose(&choice, &gpu->next);
 }
 
-void holders_foresee(struct sched_gpu *gpu, uint64_t end_ns, bool next) {
+void holders_foresee(struct sched_gpu *gpu, bool next, uint64_t now_ns) {
+  uint64_t end_ns = max_u64(turns_quantum_end_ns(gpu), now_ns); /* while a place is owed it has passed */
   uint64_t preempt_ns = gpu->preempt_ns;
   struct choice choice = begin_choice(gpu, true, end_ns);
   policy_sort_users(gpu, end_ns);
@@ -462,6 +471,7 @@ void holders_foresee(struct sched_gpu *gpu, uint64_t end_ns, bool next) {
   list_each(node, &gpu->holders) { job_of_turn(node)->goes |= job_of_turn(node)->displaced; }
   gpu->preempt_ns = preempt_ns;
   keep_all(gpu);
+  policy_sort_users(gpu, now_ns); /* nobody has had that yet */
   if (!next)
     forget(&gpu->later);
 }

@@ -80,7 +80,7 @@ void holders_choose(struct sched_gpu *gpu, bool over, uint64_t now_ns);
 
 /* After that: who must stop when the quantum is over, job->goes; and, if that is of use, who will be next
  * then, gpu->later. */
-void holders_foresee(struct sched_gpu *gpu, uint64_t end_ns, bool next);
+void holders_foresee(struct sched_gpu *gpu, bool next, uint64_t now_ns);
 
 /* The holder, displaced, is told to stop; if it is before its quantum is over, that is not for nothing. */
 void holders_charge_preemption(struct sched_job *holder, uint64_t now_ns);
@@ -244,8 +244,19 @@ void books_assume_resident(struct sched_job *job);
 void books_set_paging(struct sched_job *job, uint64_t paging_bytes);
 void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes, uint64_t reach_bytes,
                     uint64_t now_ns);
+
+/* The job has that as it comes, by its word alone. */
+void books_allege(struct sched_job *job, uint64_t used_bytes, uint64_t now_ns);
+
+/* All that it has has been granted. */
+void books_vouch(struct sched_job *job);
+
+void books_set_max(struct sched_share *share, uint64_t max_bytes);
 void books_set_capacity(struct sched_gpu *gpu, uint64_t capacity_bytes);
 void books_set_size(struct sched_gpu *gpu, uint64_t total_bytes);
+
+/* What it reports to be pinned, as far as that is believed. */
+uint64_t books_cut_pinned(const struct sched_job *job, uint64_t pinned_bytes);
 
 /* 0, and how far the job may grow; or -ENOMEM. */
 int books_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
@@ -265,8 +276,15 @@ bool books_update_tight(struct scheduler *scheduler);
 
 /* ---- admission.c ---- */
 
+/* The job asks for its first memory. True: it has to wait for that, the last of its kind, whatever it has
+ * waited for before. */
+bool admission_await(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes);
+
 /* The job need not wait for memory any more. */
 void admission_forget(struct sched_job *job);
+
+/* The capacity is another: of what they wait for, no more than that. */
+void admission_count_needs(const struct sched_gpu *gpu);
 
 /* Those begin who can. Of every event, the first of what follows. */
 void admission_look(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change);

@@ -176,7 +176,7 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
   gpu->class_counts[job->terms.class]++;
   present_enter(job); /* to be told its first room */
   turns_set_state(job, GS_JOB_IDLE, now_ns);
-  books_set_used(job, attach->used_bytes, 0, attach->used_bytes, now_ns);
+  books_allege(job, attach->used_bytes, now_ns);
   books_set_resident(job, attach->resident_bytes);
   /* Until it hears of its first room it believes in that: memory that it frees and allocates again is there.
    */
@@ -310,16 +310,33 @@ void scheduler_memory_paging(struct sched_job *job, uint64_t paging_bytes) {
   books_set_paging(job, paging_bytes);
 }
 
+/* If it has waited already, others may have waited behind it. */
+bool scheduler_memory_await(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
+                            uint64_t now_ns, struct sched_change *change) {
+  bool waited = sched_job_enters(job), waits = admission_await(job, total_bytes, pinned_bytes);
+  if (waited && waits)
+    conclude(job->gpu, now_ns, change);
+  return waits;
+}
+
 int scheduler_memory_request(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                              uint64_t now_ns, struct sched_change *change, uint64_t *granted_bytes) {
+  admission_forget(job);
   int err = books_admit(job, total_bytes, pinned_bytes, granted_bytes);
-  if (err == 0)
-    set_memory(job, total_bytes, pinned_bytes, *granted_bytes, now_ns, change);
-  return err;
+  if (err < 0) {
+    conclude(job->gpu, now_ns, change); /* it may have waited, and others behind it */
+    return err;
+  }
+  if (total_bytes > job->used_bytes)
+    books_vouch(job);
+  set_memory(job, total_bytes, pinned_bytes, *granted_bytes, now_ns, change);
+  return 0;
 }
 
 void scheduler_memory_report(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                              uint64_t now_ns, struct sched_change *change) {
+  total_bytes = min_u64(total_bytes, job->reach_bytes);
+  pinned_bytes = books_cut_pinned(job, pinned_bytes);
   uint64_t reach_bytes = min_u64(job->reach_bytes, add_u64(total_bytes, SCHED_SLACK_BYTES));
   set_memory(job, total_bytes, pinned_bytes, reach_bytes, now_ns, change);
 }
@@ -375,6 +392,7 @@ enum setting { SETTING_TQ, SETTING_MODE, SETTING_CAPACITY, SETTING_POLICY };
 void scheduler_set_size(struct sched_gpu *gpu, uint64_t total_bytes, uint64_t now_ns,
                         struct sched_change *change) {
   books_set_size(gpu, min_u64(total_bytes, SCHED_BYTES_MAX));
+  admission_count_needs(gpu);
   turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
   conclude(gpu, now_ns, change);
 }
@@ -389,6 +407,8 @@ static void set_one(struct sched_gpu *gpu, enum setting setting, uint64_t value,
     turns_set_policy(gpu, (enum gs_policy)value, now_ns);
   else
     books_set_capacity(gpu, value);
+  if (setting == SETTING_CAPACITY)
+    admission_count_needs(gpu);
   if (setting == SETTING_MODE || setting == SETTING_CAPACITY)
     turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
   conclude(gpu, now_ns, change);
@@ -471,7 +491,7 @@ void scheduler_set_share(struct sched_share *share, uint32_t weight, uint64_t ma
                          struct sched_change *change) {
   policy_charge_seats(share->gpu, now_ns); /* by its old weight */
   share->weight = weight;
-  share->max_bytes = max_bytes;
+  books_set_max(share, max_bytes);
   conclude(share->gpu, now_ns, change);
 }
 

@@ -155,6 +155,7 @@ struct sched_share {
   uint32_t weight;
   uint32_t job_count;
   uint64_t used_bytes, max_bytes;   /* of its jobs together; most: 0: as much as there is */
+  uint64_t alleged_bytes;           /* of its jobs together */
   struct sched_account accounts[2]; /* opportunistic second */
 };
 
@@ -210,6 +211,7 @@ struct sched_gpu {
   struct list leaving; /* that have yet to give room back, the longest without progress first */
   struct list staying; /* with stays_ns, the first to be asked again first */
   uint64_t used_bytes, pinned_bytes, resident_bytes, reach_bytes, claim_bytes; /* sums over the jobs */
+  uint64_t excess_bytes;    /* of used_bytes: what users allege beyond what could be theirs (books.c) */
   uint64_t faultless_bytes; /* of used_bytes: those that can leave, and have no page faults */
   struct list entrants[2];  /* jobs that wait for memory to begin with, the first first; opportunistic ones */
   struct list ephemeral;    /* jobs whose memory has fallen, the first to be forgotten first */
@@ -327,7 +329,8 @@ struct sched_job {
   enum sched_role role; /* in the plan */
   bool grows;           /* it has allocated memory in this turn */
   uint64_t used_bytes, pinned_bytes;
-  uint64_t paging_bytes; /* of used_bytes, what page faults fetch: for a job that is not managed */
+  uint64_t alleged_bytes; /* of used_bytes, what it had when it came: nobody has granted that */
+  uint64_t paging_bytes;  /* of used_bytes, what page faults fetch: for a job that is not managed */
   struct sched_ephemeral ephemeral;
   struct sched_entry entry;
   uint64_t need_bytes;      /* to hold, of what others could have (holders.c) */
@@ -483,7 +486,8 @@ void scheduler_set_flags(struct sched_job *job, uint32_t flags);
 
 /* The job, whose process has no memory on any GPU, wants to have some. True: it has to wait for that, and is
  * told when it has come (SCHED_TELL_MEMORY). */
-bool scheduler_memory_await(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes);
+bool scheduler_memory_await(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
+                            uint64_t now_ns, struct sched_change *change);
 
 /* It does. */
 bool sched_job_enters(const struct sched_job *job);
@@ -500,7 +504,7 @@ int scheduler_memory_request(struct sched_job *job, uint64_t total_bytes, uint64
 enum gs_refusal sched_job_why_refused(const struct sched_job *job, uint64_t total_bytes,
                                       uint64_t pinned_bytes);
 
-/* The job has shrunk. (One that says it has grown is believed: the memory is taken already.) */
+/* The job has shrunk, or has grown within what it was granted: beyond that it is not believed. */
 void scheduler_memory_report(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                              uint64_t now_ns, struct sched_change *change);
 

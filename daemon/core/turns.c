@@ -413,7 +413,7 @@ static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chan
   if (gpu->owed)
     gpu->recheck_ns = recheck_ns(gpu, now_ns);
   if (gpu->contended)
-    holders_foresee(gpu, turns_quantum_end_ns(gpu), all_run(gpu));
+    holders_foresee(gpu, all_run(gpu), now_ns);
 }
 
 /* Turns have ended: who neither holds nor owes an answer, and is not paused, holds now, and no gang waits for

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/splitmix.h"
+#include "played_clock.h"
 
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -212,10 +213,12 @@ void fleet_set_memory(struct fleet *fleet, int i, uint64_t used_bytes) {
   uint64_t granted_bytes;
   if (used_bytes <= client->job.used_bytes)
     scheduler_memory_report(&client->job, used_bytes, 0, fleet->now_ns, &fleet->change);
-  else if (scheduler_memory_await(&client->job, used_bytes, 0) ||
+  else if (scheduler_memory_await(&client->job, used_bytes, 0, fleet->now_ns, &fleet->change) ||
            scheduler_memory_request(&client->job, used_bytes, 0, fleet->now_ns, &fleet->change,
-                                    &granted_bytes) != 0)
+                                    &granted_bytes) != 0) {
+    fleet_execute(fleet);
     return;
+  }
   have_memory(fleet, client);
   fleet_execute(fleet);
 }
@@ -356,6 +359,7 @@ static void check_entrants(const struct fleet *fleet) {
 static void check(const struct fleet *fleet) {
   check_entrants(fleet);
   require(fleet, scheduler_deadline_ns(&fleet->scheduler) > fleet->now_ns, "a deadline that is never over");
+  require(fleet, clock_is_right(&fleet->scheduler), "a change of a deadline is missed");
   for (int g = 0; g < FLEET_GPUS; g++) {
     check_holders(fleet, &fleet->gpus[g]);
     check_claims(fleet, &fleet->gpus[g]);

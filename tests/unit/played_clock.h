@@ -21,6 +21,13 @@ static inline bool clock_goes_on(struct scheduler *scheduler, uint64_t *now_ns, 
   return true;
 }
 
+/* When there is something to do, as known, is when there would be if it were looked for. */
+static inline bool clock_is_right(const struct scheduler *scheduler) {
+  uint64_t known_ns = scheduler_deadline_ns(scheduler);
+  list_each(node, &scheduler->gpus) { list_entry(node, struct sched_gpu, link)->deadline_known = false; }
+  return scheduler_deadline_ns(scheduler) == known_ns;
+}
+
 /* Clients that do everything at once: who is told to stop does so, and asks again; who is granted runs. */
 static inline void clock_obey(struct sched_change *change, uint64_t now_ns) {
   struct sched_action action;

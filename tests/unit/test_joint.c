@@ -357,7 +357,8 @@ END_TEST
 static struct sched_gang rivals;
 
 static void grow(int i, uint64_t bytes) {
-  scheduler_memory_report(&jobs[i], bytes, 0, now_ns, &change);
+  uint64_t granted_bytes;
+  ck_assert_int_eq(scheduler_memory_request(&jobs[i], bytes, 0, now_ns, &change, &granted_bytes), 0);
   execute();
 }
 

@@ -1,6 +1,7 @@
 /* test_sched_admission.c - who has said how much memory it will have, and has none, waits until there is so
  * much. */
 #include <errno.h>
+#include <string.h>
 
 #include "suite.h"
 #include "world.h"
@@ -41,7 +42,7 @@ static void come(int job, double gib) { come_at(0, job, gib, GS_ATTACH_MANAGED);
 
 /* It has to wait. */
 static bool awaits_pinned(int job, double gib, double pinned_gib) {
-  return scheduler_memory_await(&world.jobs[job], (uint64_t)(gib * GIB), (uint64_t)(pinned_gib * GIB));
+  return world_await(&world, job, gib, pinned_gib);
 }
 
 static bool awaits(int job, double gib) { return awaits_pinned(job, gib, 0); }
@@ -114,6 +115,72 @@ START_TEST(it_begins_when_another_one_ends) {
   ck_assert(awaits(2, 2));
   world_detach(&world, 1);
   said("2:memory(2)");
+}
+END_TEST
+
+/* It wanted the whole of it, and is refused now: who came behind it does not wait for anything else. */
+START_TEST(who_waited_and_is_refused_keeps_nobody_waiting) {
+  uint64_t granted_bytes;
+  come(1, 0);
+  take(1, 4);
+  come(2, 24);
+  come(3, 1);
+  ck_assert(awaits(2, 1));
+  ck_assert(awaits(3, 1));
+  world_said(&world);
+  ck_assert(!awaits(2, SCHED_BYTES_MAX / GIB));
+  ck_assert_int_eq(world_ask(&world, 2, SCHED_BYTES_MAX / GIB, 0, &granted_bytes), -ENOMEM);
+  said("3:memory(1)");
+}
+END_TEST
+
+START_TEST(nor_does_who_asks_anew) {
+  come(1, 0);
+  take(1, 4);
+  come(2, 24);
+  come(3, 1);
+  ck_assert(awaits(2, 1));
+  ck_assert(awaits(3, 1));
+  world_said(&world);
+  ck_assert(awaits(2, 2)); /* the last again */
+  said("3:memory(1)");
+  world_memory(&world, 1, 0);
+  said("");
+  world_memory(&world, 3, 0);
+  said("2:memory(2)");
+}
+END_TEST
+
+/* It has memory elsewhere by now. */
+START_TEST(who_is_given_memory_waits_no_more) {
+  uint64_t granted_bytes;
+  come(1, 0);
+  take(1, 20);
+  come(2, 10);
+  ck_assert(awaits(2, 1));
+  ck_assert_int_eq(world_ask(&world, 2, 2, 0, &granted_bytes), 0);
+  ck_assert(!sched_job_enters(&world.jobs[2]));
+  world_said(&world);
+  world_memory(&world, 1, 0);
+  ck_assert_ptr_null(strstr(world_said(&world), "memory"));
+}
+END_TEST
+
+/* What it waits for is what it needs beside holders, and no longer. */
+START_TEST(what_it_needs_is_what_it_waits_for) {
+  come(1, 0);
+  take(1, 20);
+  come(2, 10);
+  world_request(&world, 2);
+  ck_assert(awaits(2, 1));
+  ck_assert_uint_eq(world.jobs[2].need_bytes, 10 * GIB);
+  say(2, 30);
+  ck_assert_uint_eq(world.jobs[2].need_bytes, 24 * GIB);
+  world_set_capacity(&world, 12);
+  ck_assert_uint_eq(world.jobs[2].need_bytes, 20 * GIB);
+  uint64_t granted_bytes;
+  world_ask(&world, 2, SCHED_BYTES_MAX / GIB, 0, &granted_bytes);
+  ck_assert_uint_eq(world.jobs[2].need_bytes, 0);
 }
 END_TEST
 
@@ -245,6 +312,10 @@ int main(void) {
                                 what_others_say_counts,
                                 it_begins_when_another_one_ends,
                                 who_came_first_begins_first,
+                                who_waited_and_is_refused_keeps_nobody_waiting,
+                                nor_does_who_asks_anew,
+                                who_is_given_memory_waits_no_more,
+                                what_it_needs_is_what_it_waits_for,
                                 opportunistic_ones_come_last,
                                 one_that_leaves_waits_no_more,
                                 what_could_never_be_is_not_waited_for,

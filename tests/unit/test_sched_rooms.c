@@ -723,8 +723,8 @@ END_TEST
 
 START_TEST(a_job_that_cannot_fit_is_passed_over) {
   take_turns(3, 8, SWAP);
-  world_set_capacity(&world, 10);
   world_memory(&world, 1, 12);
+  world_set_capacity(&world, 10);
   world_request(&world, 1);
   world_request(&world, 2);
   world_request(&world, 3);

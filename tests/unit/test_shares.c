@@ -5,10 +5,12 @@
  * Clients do at once what they are told, and always want to run. Each job's memory is what it says that it
  * will have, so there is nothing to move.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "common/clock.h"
 #include "common/splitmix.h"
+#include "core/policy.h"
 #include "core/scheduler.h"
 #include "played_clock.h"
 #include "suite.h"
@@ -29,8 +31,16 @@ static struct sched_change change;
 static uint64_t now_ns, longest_ns[USERS]; /* that a user with nothing but waiting jobs has waited */
 static uint64_t waits_since_ns[USERS];
 
+/* Whoever waits is not behind what its user has had so far: what is foreseen has not come. */
+static void check_places(void) {
+  for (int i = 0; i < JOBS; i++)
+    if (there[i] && jobs[i].state == GS_JOB_WAITING)
+      ck_assert_uint_le(jobs[i].account->queue.key, policy_user_rank(&jobs[i], now_ns));
+}
+
 static void execute(void) {
   struct sched_action action;
+  check_places();
   while (change_next(&change, &action)) {
     struct sched_job *job = action.job;
     if (silent[job - jobs])
@@ -67,6 +77,31 @@ static void come_to(int gpu, int i, int user, uint64_t bytes) {
 }
 
 static void come(int i, int user, uint64_t bytes) { come_to(0, i, user, bytes); }
+
+/* It says that it has so much there already. */
+static void allege(int gpu, int i, int user, uint64_t bytes) {
+  struct sched_attach attach = {.id = (uint32_t)i + 1,
+                                .used_bytes = bytes,
+                                .resident_bytes = bytes,
+                                .flags = GS_ATTACH_MANAGED,
+                                .share = share_of(gpu, user)};
+  owners[i] = user;
+  there[i] = true;
+  scheduler_attach(&gpus[gpu], &jobs[i], &attach, now_ns, &change);
+  execute();
+}
+
+static int ask(int i, uint64_t bytes) {
+  uint64_t granted_bytes;
+  int err = scheduler_memory_request(&jobs[i], bytes, 0, now_ns, &change, &granted_bytes);
+  execute();
+  return err;
+}
+
+static void report(int i, uint64_t bytes, uint64_t pinned_bytes) {
+  scheduler_memory_report(&jobs[i], bytes, pinned_bytes, now_ns, &change);
+  execute();
+}
 
 /* The account goes with the last job, as in the daemon. */
 static void leave(int i) {
@@ -248,8 +283,8 @@ START_TEST(nor_does_a_user_that_is_always_new) {
 }
 END_TEST
 
-/* Granted, they say nothing, also when told to stop: their user is charged all the same. (Their memory makes way
- * by itself, or nobody could go on.) */
+/* Granted, they say nothing, also when told to stop: their user is charged all the same. (Their memory makes
+ * way by itself, or nobody could go on.) */
 START_TEST(who_holds_and_does_nothing_is_charged) {
   for (int i = 1; i < 80; i += 2) {
     silent[i] = true;
@@ -371,6 +406,93 @@ START_TEST(no_history_takes_a_user_its_part) {
 }
 END_TEST
 
+/* The host has 8 GiB for both cards. */
+static void bound_host(void) { scheduler.host_memory_bytes = CARD / 2; }
+
+START_TEST(nobody_reports_more_than_it_was_granted) {
+  bound_host();
+  allege(0, 0, 0, 0);
+  allege(0, 1, 1, 0);
+  report(0, SCHED_BYTES_MAX, SCHED_BYTES_MAX);
+  ck_assert_uint_eq(gpus[0].used_bytes, 0);
+  ck_assert_int_eq(ask(0, 4 * GIB), 0);
+  report(0, SCHED_BYTES_MAX, 0);
+  ck_assert_uint_eq(jobs[0].used_bytes, 4 * GIB);
+  ck_assert_int_eq(ask(1, 20 * GIB), 0);
+}
+END_TEST
+
+START_TEST(nor_pins_more_than_it_may) {
+  bound_host();
+  allege(0, 0, 0, CARD);
+  allege(0, 1, 1, 0);
+  scheduler_set_share(&shares[0][0], SCHED_WEIGHT, 4 * GIB, now_ns, &change);
+  report(0, CARD, CARD);
+  ck_assert_uint_eq(gpus[0].pinned_bytes, 4 * GIB);
+}
+END_TEST
+
+/* Whoever restarts, or lies, on both cards. */
+START_TEST(what_a_user_alleges_refuses_no_other_what_is_there) {
+  bound_host();
+  for (int i = 0; i < 20; i++)
+    allege(i % 2, i, 0, UINT64_MAX);
+  for (int gpu = 0; gpu < 2; gpu++) {
+    allege(gpu, 20 + gpu, 1, 0);
+    ck_assert_int_eq(ask(20 + gpu, GIB), 0);
+  }
+  ck_assert_int_ne(ask(0, jobs[0].used_bytes + 1), 0); /* its own counts in full */
+  scheduler_set_share(&shares[0][0], SCHED_WEIGHT, 2 * GIB, now_ns, &change);
+  ck_assert_int_eq(ask(20, 14 * GIB), 0);
+  ck_assert_int_eq(ask(20, 23 * GIB), -ENOMEM); /* 16 and 8, but for the 2, and the 1 on the other card */
+  for (int i = 0; i < 20; i++)
+    leave(i);
+  ck_assert_uint_eq(gpus[0].excess_bytes, 0);
+  ck_assert_uint_eq(gpus[1].excess_bytes, 0);
+  ck_assert_uint_eq(scheduler.overflow_bytes, 0);
+}
+END_TEST
+
+/* Also of who waits for its first memory. */
+START_TEST(nor_keeps_it_waiting) {
+  bound_host();
+  allege(0, 0, 0, SCHED_BYTES_MAX);
+  allege(1, 1, 0, SCHED_BYTES_MAX);
+  allege(0, 2, 1, 0);
+  struct sched_terms terms = {.weight = SCHED_WEIGHT, .expected_bytes = 4 * GIB};
+  scheduler_set_terms(&jobs[2], &terms, now_ns, &change);
+  ck_assert(!scheduler_memory_await(&jobs[2], GIB, 0, now_ns, &change));
+}
+END_TEST
+
+START_TEST(what_has_been_granted_counts_in_full) {
+  bound_host();
+  allege(0, 0, 0, 0);
+  allege(0, 1, 1, 0);
+  ck_assert_int_eq(ask(0, 20 * GIB), 0);
+  ck_assert_int_eq(ask(1, 5 * GIB), -ENOMEM);
+  leave(0);
+  allege(0, 0, 0, 20 * GIB);
+  ck_assert_int_eq(ask(1, 5 * GIB), 0);
+  ck_assert_int_eq(ask(0, 21 * GIB), -ENOMEM);
+  leave(1);
+  ck_assert_int_eq(ask(0, 21 * GIB), 0);
+  allege(0, 1, 1, 0);
+  ck_assert_int_eq(ask(1, 4 * GIB), -ENOMEM);
+}
+END_TEST
+
+START_TEST(absurd_sizes_make_no_sum_wrap) {
+  set_mode(GS_MODE_AUTO);
+  for (int i = 0; i < 4; i++)
+    allege(0, i, i, UINT64_MAX - (uint64_t)i);
+  ck_assert_uint_le(gpus[0].reach_bytes, 4 * SCHED_BYTES_MAX);
+  ck_assert_uint_ge(gpus[0].reach_bytes, gpus[0].used_bytes);
+  ck_assert(!gpus[0].roomy);
+  ck_assert(gpus[0].serialized);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {a_user_with_100_jobs_leaves_another_one_half,
                                 so_it_is_in_mode_on,
@@ -385,6 +507,12 @@ int main(void) {
                                 an_opportunistic_user_comes_after_all_others,
                                 only_fair_looks_at_users,
                                 a_user_has_no_more_memory_than_it_may,
+                                nobody_reports_more_than_it_was_granted,
+                                nor_pins_more_than_it_may,
+                                what_a_user_alleges_refuses_no_other_what_is_there,
+                                nor_keeps_it_waiting,
+                                what_has_been_granted_counts_in_full,
+                                absurd_sizes_make_no_sum_wrap,
                                 no_history_takes_a_user_its_part,
                                 NULL};
   return suite_main("users", tests, set_up, NULL);

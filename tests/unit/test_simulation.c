@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "actors.h"
+#include "played_clock.h"
 
 #define STEPS 100
 #define CARD (16 * GIB)
@@ -243,6 +244,8 @@ static void check_turns(void) {
     fail_all("somebody waits though no turns are being taken");
   if (scheduler_deadline_ns(&them.scheduler) < them.now_ns)
     fail_all("a deadline has been missed");
+  if (!clock_is_right(&them.scheduler))
+    fail_all("a change of a deadline is missed");
 }
 
 static void check_job(int i) {

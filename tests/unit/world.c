@@ -236,8 +236,13 @@ void world_yield(struct world *world, int job) {
 void world_release(struct world *world, int job) { world_release_with(world, job, world->jobs[job].epoch); }
 
 void world_memory_pinned(struct world *world, int job, double total_gib, double pinned_gib) {
-  scheduler_memory_report(&world->jobs[job], bytes(total_gib), bytes(pinned_gib), world->now_ns,
-                          &world->change);
+  struct sched_job *it = &world->jobs[job];
+  uint64_t granted_bytes;
+  if (bytes(total_gib) > it->reach_bytes)
+    scheduler_memory_request(it, bytes(total_gib), bytes(pinned_gib), world->now_ns, &world->change,
+                             &granted_bytes);
+  else
+    scheduler_memory_report(it, bytes(total_gib), bytes(pinned_gib), world->now_ns, &world->change);
   settle(world);
 }
 
@@ -250,6 +255,13 @@ int world_ask(struct world *world, int job, double total_gib, double pinned_gib,
                                      &world->change, granted_bytes);
   settle(world);
   return err;
+}
+
+bool world_await(struct world *world, int job, double total_gib, double pinned_gib) {
+  bool waits = scheduler_memory_await(&world->jobs[job], bytes(total_gib), bytes(pinned_gib), world->now_ns,
+                                      &world->change);
+  settle(world);
+  return waits;
 }
 
 void world_resident(struct world *world, int job, double gib) {

@@ -63,6 +63,8 @@ void world_memory_pinned(struct world *world, int job, double total_gib, double 
 void world_memory(struct world *world, int job, double total_gib);
 /* It asks first: 0 or -ENOMEM. */
 int world_ask(struct world *world, int job, double total_gib, double pinned_gib, uint64_t *granted_bytes);
+/* It has to wait for its first memory. */
+bool world_await(struct world *world, int job, double total_gib, double pinned_gib);
 /* RESIDENT of a stuck job, which has seen its last room. */
 void world_resident(struct world *world, int job, double gib);
 /* LOCK_ACTIVE of a stuck job. */
