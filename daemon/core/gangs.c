@@ -176,13 +176,13 @@ static bool is_shut_out(const struct sched_gang *gang, const struct sched_gpu *g
  * for it, and fill what is free beside each other: where they do so by turns, no quantum may ever be over on
  * a GPU, and only then could one come to hold that fits beside none of them. */
 static bool passes_over(const struct sched_job *job, uint64_t now_ns) {
-  unsigned looked_at = 0;
-  order_each(node, &job->gpu->queue) {
-    const struct sched_job *other = sched_job_of(node);
-    if (other == job || looked_at++ == SCHED_LOOKAHEAD)
-      return false;
+  const struct sched_singles *singles = holders_singles(job->gpu);
+  for (uint32_t i = 0; i < singles->count && singles->places[i] < SCHED_LOOKAHEAD; i++) {
+    const struct sched_job *other = singles->jobs[i];
+    if (!order_precedes(&other->waiting, &job->waiting))
+      break;
     bool long_since = (now_ns - other->since_ns) / PATIENCE >= sched_gpu_tq_ns(job->gpu);
-    if (long_since && gang_is_alone(other) && holders_may_have(other))
+    if (long_since && holders_may_have(other))
       return true;
   }
   return false;

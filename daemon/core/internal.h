@@ -8,10 +8,6 @@
 /* What preemptions may cost in a row (holders.c). */
 #define SCHED_PREEMPT_SAVED_NS INT64_C(1000000000)
 
-/* How many of those that wait are looked at for a place: of all while somebody may have to make way or gangs
- * may claim, else of those that fit. */
-#define SCHED_LOOKAHEAD 64
-
 /* ---- change.c ---- */
 
 void change_add(struct sched_change *change, struct sched_job *job, enum sched_action_type type);
@@ -40,7 +36,10 @@ uint64_t turns_quantum_left_ns(const struct sched_gpu *gpu, uint64_t now_ns);
 bool turns_quantum_over(const struct sched_gpu *gpu, uint64_t now_ns);
 
 /* Something has changed that decides when the GPU has something to do. */
-static inline void turns_touch(struct sched_gpu *gpu) { gpu->deadline_known = false; }
+static inline void turns_touch(struct sched_gpu *gpu) {
+  gpu->deadline_known = false;
+  gpu->changes++;
+}
 
 /* Decide what follows from the present state of the GPU. The last step of every event, but for the plan. */
 void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
@@ -90,6 +89,9 @@ void holders_count_need(struct sched_job *job);
 
 /* It takes part of what there is for holders, or not any more. */
 void holders_seat(struct sched_job *job, enum sched_seat seat);
+
+/* Jobs without a gang that wait on the GPU and could hold. */
+const struct sched_singles *holders_singles(struct sched_gpu *gpu);
 
 /* The job fits beside those that hold or have not stopped yet. */
 bool holders_fit(const struct sched_job *job);

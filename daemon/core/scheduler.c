@@ -129,6 +129,7 @@ static void settle_dirty(struct scheduler *scheduler, uint64_t now_ns, struct sc
 /* The last step of every event. */
 static void conclude(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   bool several = false;
+  gpu->scheduler->decisions++;
   admission_look(gpu->scheduler, now_ns, change);
   settle(gpu, now_ns, change);
   for (; gpu->scheduler->dirty; several = true)

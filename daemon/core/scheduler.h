@@ -78,6 +78,7 @@ struct scheduler {
   bool host_tight;            /* that is more than host_memory_bytes */
   uint32_t entrant_count;     /* of all GPUs */
   bool dirty;                 /* some GPU is */
+  uint64_t decisions;         /* events so far that anything was decided after */
 };
 
 /* What one hand-over, or all of them, cost. */
@@ -158,6 +159,19 @@ struct sched_share {
   struct sched_account accounts[2]; /* opportunistic second */
 };
 
+/* How many of those that wait are looked at for a place: of all while somebody may have to make way or gangs
+ * may claim, else of those that fit. */
+#define SCHED_LOOKAHEAD 64
+
+/* Jobs without a gang that wait on a GPU, as holders.c has found them last: those that could hold, the first
+ * in the queue first. */
+struct sched_singles {
+  struct sched_job *jobs[SCHED_LOOKAHEAD];
+  uint32_t places[SCHED_LOOKAHEAD]; /* in the queue, from 0 */
+  uint32_t count;
+  uint64_t changes, decisions; /* of the GPU and the scheduler, as of which that is so */
+};
+
 struct sched_gpu {
   struct scheduler *scheduler;
   struct list link;
@@ -222,6 +236,8 @@ struct sched_gpu {
   bool fitted;              /* the last plan: what all have fits together */
   uint64_t deadline_ns;     /* when there is something to do; if it is not known, it is looked for */
   bool deadline_known;
+  uint64_t changes; /* of what decides who holds, so far */
+  struct sched_singles singles;
   uint64_t events;                    /* so far */
   uint64_t ahead_events, ahead_at_ns; /* as of when `ahead` of those that wait is known (reason.c) */
   uint64_t replan_ns; /* when somebody will have been idle for long enough to leave for the next one */

@@ -90,6 +90,7 @@ void turns_rank(struct sched_job *job) {
     return;
   order_remove(&job->waiting);
   order_insert(queue_of(job), &job->waiting, policy_rank(job, job->since_ns), job->need_bytes);
+  job->gpu->changes++;
   present_sort(job);
 }
 
@@ -430,6 +431,7 @@ static void grant_all(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chang
 
 void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   bool serialized = gpu->serialized;
+  gpu->changes++;
   switch_turns(gpu, now_ns, change);
   if (gpu->serialized)
     take_turns(gpu, now_ns, change);
