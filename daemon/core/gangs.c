@@ -39,13 +39,22 @@ static bool has_one(const struct sched_gang *gang) { return gang->members.next =
 
 bool gang_is_alone(const struct sched_job *job) { return !job->gang || has_one(job->gang); }
 
-bool gang_waits(const struct sched_gang *gang) {
-  list_each(node, &gang->members) {
-    if (member_of(node)->state == GS_JOB_WAITING)
-      return true;
-  }
-  return false;
+void gang_count(const struct sched_job *job, int by) {
+  struct sched_gang *gang = job->gang;
+  if (!gang)
+    return;
+  gang->waiting += (uint32_t)(job->state == GS_JOB_WAITING ? by : 0);
+  gang->begun += (uint32_t)(job->state == GS_JOB_HOLDING && takes_turns(job) ? by : 0);
+  gang->paused += (uint32_t)(job->terms.paused ? by : 0);
 }
+
+void gang_count_all(const struct sched_gpu *gpu, int by) {
+  if (gpu->gang_count == 0)
+    return;
+  list_each(node, &gpu->jobs) { gang_count(list_entry(node, struct sched_job, link), by); }
+}
+
+bool gang_waits(const struct sched_gang *gang) { return gang->waiting > 0; }
 
 /* Those that wait go first in their queues, or not any more. */
 static void set_claims(struct sched_gang *gang, bool claims) {
@@ -58,19 +67,11 @@ static void set_claims(struct sched_gang *gang, bool claims) {
   }
 }
 
-/* One of it holds, where turns are taken. */
-static bool is_begun(const struct sched_gang *gang) {
-  list_each(node, &gang->members) {
-    if (takes_turns(member_of(node)) && member_of(node)->state == GS_JOB_HOLDING)
-      return true;
-  }
-  return false;
-}
-
 bool gang_claims(const struct sched_job *job) { return job->gang && job->gang->claims; }
 
 bool gang_goes_first(const struct sched_job *job) {
-  return gang_claims(job) || (job->gang && job->terms.class != GS_CLASS_OPPORTUNISTIC && is_begun(job->gang));
+  return gang_claims(job) ||
+         (job->gang && job->terms.class != GS_CLASS_OPPORTUNISTIC && job->gang->begun > 0);
 }
 
 void gang_disclaim(struct sched_gang *gang) {
@@ -79,7 +80,7 @@ void gang_disclaim(struct sched_gang *gang) {
 }
 
 const struct sched_job *gang_paused(const struct sched_gang *gang) {
-  if (!gang)
+  if (!gang || gang->paused == 0)
     return NULL;
   list_each(node, &gang->members) {
     if (member_of(node)->terms.paused)
@@ -92,6 +93,7 @@ void gang_leave(struct sched_job *job) {
   struct sched_gang *gang = job->gang;
   if (!gang)
     return;
+  gang_count(job, -1);
   list_remove(&job->gang_link);
   job->gang = NULL;
   job->gpu->gang_count--;
@@ -108,6 +110,7 @@ bool gang_join(struct sched_gang *gang, struct sched_job *job) {
   }
   set_claims(gang, false);
   job->gang = gang;
+  gang_count(job, 1);
   job->gpu->gang_count++;
   job->counted = false;
   list_append(&gang->members, &job->gang_link);

@@ -58,6 +58,9 @@ struct sched_settings {
 struct sched_gang {
   struct list members;   /* jobs; one may be alone */
   bool claims;           /* the places that all of them need */
+  uint32_t waiting;      /* of the members, those that do; */
+  uint32_t begun;        /* that hold, where turns are taken; */
+  uint32_t paused;       /* and that are paused */
   uint64_t pass_calls;   /* while they stop (joint.c): how many to let through next */
   uint64_t passed_calls; /* the last time; 0: never */
   bool narrows;          /* less each time */
