@@ -169,8 +169,8 @@ void gang_look(const struct sched_gang *gang) {
 
 /* Another gang has claimed the GPU: its member is the first in the queue. */
 static bool is_shut_out(const struct sched_gang *gang, const struct sched_gpu *gpu) {
-  const struct sched_job *first = sched_job_of(order_first(&gpu->queue));
-  return first && gang_claims(first) && first->gang != gang;
+  const struct sched_job *first = sched_job_of(order_first(&gpu->claimants));
+  return first && first->gang != gang;
 }
 
 #define PATIENCE 8 /* quanta */

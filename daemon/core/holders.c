@@ -371,6 +371,8 @@ static bool find_seat_in_gang(struct choice *choice, const struct sched_job *job
   }
   if (gang->claims || gang_claim(gang, choice->now_ns))
     return find_seat(choice, job);
+  if (choice->gpu->owed && !choice->some_may_go)
+    return false; /* for an earlier one's sake it is so already */
   bool over = turns_quantum_over(choice->gpu, choice->now_ns);
   if (gang_is_near(gang, choice->now_ns) && holders_would_make_way(job, over, choice->now_ns)) {
     choice->gpu->owed = true;
