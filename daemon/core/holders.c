@@ -374,7 +374,7 @@ static bool find_seat_in_gang(struct choice *choice, const struct sched_job *job
   if (choice->gpu->owed && !choice->some_may_go)
     return false; /* for an earlier one's sake it is so already */
   bool over = turns_quantum_over(choice->gpu, choice->now_ns);
-  if (gang_is_near(gang, choice->now_ns) && holders_would_make_way(job, over, choice->now_ns)) {
+  if (holders_would_make_way(job, over, choice->now_ns) && gang_is_near(gang, choice->now_ns)) {
     choice->gpu->owed = true;
     choice->some_may_go = false;
   }
