@@ -81,6 +81,8 @@ struct scheduler {
   bool host_tight;            /* that is more than host_memory_bytes */
   uint32_t entrant_count;     /* of all GPUs */
   bool dirty;                 /* some GPU is */
+  struct sched_gpu *behind;   /* the first of those that the last event has left dirty; NULL: none */
+  uint32_t event_jobs;        /* on the GPUs that the present event has looked at */
   uint64_t decisions;         /* events so far that anything was decided after */
 };
 
