@@ -8,7 +8,7 @@
 #include "core/policy.h"
 
 #define SETTLE_ROUNDS 4
-#define EVENT_JOBS 256u /* on the GPUs that are looked at in one event, but for a single one */
+#define EVENT_JOBS 128u /* on the GPUs that are looked at in one event, but for a single one */
 
 static struct sched_gpu *gpu_of(struct list *node) { return list_entry(node, struct sched_gpu, link); }
 
