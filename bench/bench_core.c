@@ -396,7 +396,7 @@ static void play_small_pairs(void) { play_gangs(2, CROWD, 8 * MIB); }
 static void play_large_gangs(void) { play_gangs(8, CROWD / 8, 4 * GIB); }
 static void play_many_large_gangs(void) { play_gangs(8, CROWD, 4 * GIB); }
 static void play_largest_gangs(void) { play_gangs(GPUS_MAX, CROWD / GPUS_MAX, 4 * GIB); }
-static void play_many_largest_gangs(void) { play_gangs(GPUS_MAX, JOBS_MAX / GPUS_MAX, 4 * GIB); }
+static void play_many_largest_gangs(void) { play_gangs(GPUS_MAX, CROWD / 8, 4 * GIB); }
 
 static void play_flips(void) {
   static const enum gs_mode modes[] = {GS_MODE_ON, GS_MODE_OFF, GS_MODE_AUTO};

@@ -208,6 +208,7 @@ static bool needs_none(const struct sched_job *job) {
 /* Now; or it would, if all quanta were over. */
 static bool lacks_place(const struct sched_job *job, bool all_over, uint64_t now_ns) {
   bool over = all_over || turns_quantum_over(job->gpu, now_ns);
+  job->gpu->scheduler->gang_looks += 4; /* takes about as much longer than whether it may have one at all */
   return !needs_none(job) && !has_place(job, over, now_ns);
 }
 
@@ -278,6 +279,9 @@ static struct sched_gang *elder(const struct sched_gang *gang, uint64_t now_ns) 
       struct sched_gang *other = sched_job_of(before)->gang;
       if (other == gang || looked_at++ == SCHED_LOOKAHEAD)
         break;
+      if (job->gpu->scheduler->gang_looks > SCHED_GANG_LOOKS)
+        return NULL;
+      job->gpu->scheduler->gang_looks++;
       if (!other || has_one(other) || since_ns(other) >= since_ns(gang))
         continue;
       if (comes_first(other, gang_goes_first(job), now_ns))
@@ -316,6 +320,7 @@ bool gang_is_held_up(const struct sched_gang *gang) {
     return false;
   list_each(node, &gang->members) {
     const struct sched_job *job = member_of(node);
+    job->gpu->scheduler->gang_looks++;
     if (job->terms.paused || (job->state == GS_JOB_WAITING && !holders_may_have(job)))
       return true;
   }

@@ -121,7 +121,8 @@ static void settle(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *
  * are due at once: clients have their say between them. */
 static bool may_settle(const struct sched_gpu *gpu) {
   uint32_t jobs = gpu->scheduler->event_jobs;
-  return jobs == 0 || jobs + gpu->job_count <= EVENT_JOBS;
+  bool spent = gpu->scheduler->gang_looks > SCHED_GANG_LOOKS;
+  return jobs == 0 || (jobs + gpu->job_count <= EVENT_JOBS && !spent);
 }
 
 /* Those that an event on another GPU has made dirty, in order; but first those that an earlier event had to
@@ -168,7 +169,7 @@ static void conclude_among(struct sched_gpu *gpu, uint64_t now_ns, struct sched_
 }
 
 static void conclude(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
-  gpu->scheduler->event_jobs = 0;
+  gpu->scheduler->event_jobs = gpu->scheduler->gang_looks = 0;
   conclude_among(gpu, now_ns, change);
 }
 
@@ -539,7 +540,7 @@ uint64_t scheduler_deadline_ns(const struct scheduler *scheduler) {
 
 /* First those that are dirty still, then those that are due, as many as an event may look at. */
 void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
-  scheduler->event_jobs = 0;
+  scheduler->event_jobs = scheduler->gang_looks = 0;
   scheduler->decisions++;
   settle_all_dirty(scheduler, now_ns, change);
   list_each(node, &scheduler->gpus) {

@@ -83,6 +83,7 @@ struct scheduler {
   bool dirty;                 /* some GPU is */
   struct sched_gpu *behind;   /* the first of those that the last event has left dirty; NULL: none */
   uint32_t event_jobs;        /* on the GPUs that the present event has looked at */
+  uint32_t gang_looks;        /* of the present event, at members of gangs */
   uint64_t decisions;         /* events so far that anything was decided after */
 };
 
