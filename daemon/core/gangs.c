@@ -95,6 +95,8 @@ void gang_leave(struct sched_job *job) {
     return;
   gang_count(job, -1);
   list_remove(&job->gang_link);
+  if (gang->held_up_by == job)
+    gang->held_up_by = NULL;
   job->gang = NULL;
   job->gpu->gang_count--;
   turns_rank(job);
@@ -315,14 +317,23 @@ bool gang_keeps_claim(struct sched_gang *gang) {
   return true;
 }
 
-bool gang_is_held_up(const struct sched_gang *gang) {
+static bool holds_up(const struct sched_job *job) {
+  job->gpu->scheduler->gang_looks++;
+  return job->terms.paused || (job->state == GS_JOB_WAITING && !holders_may_have(job));
+}
+
+/* Who did the last time is likely to do so still. */
+bool gang_is_held_up(struct sched_gang *gang) {
   if (gang->claims)
     return false;
+  if (gang->held_up_by && holds_up(gang->held_up_by))
+    return true;
+  gang->held_up_by = NULL;
   list_each(node, &gang->members) {
-    const struct sched_job *job = member_of(node);
-    job->gpu->scheduler->gang_looks++;
-    if (job->terms.paused || (job->state == GS_JOB_WAITING && !holders_may_have(job)))
+    if (holds_up(member_of(node))) {
+      gang->held_up_by = member_of(node);
       return true;
+    }
   }
   return false;
 }

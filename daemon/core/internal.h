@@ -158,7 +158,7 @@ bool gang_keeps_claim(struct sched_gang *gang);
 
 /* One of those that wait cannot run, whoever stops, or one is paused; and it claims nothing. Such gangs come
  * before others for as long as that lasts, and must not be all that is looked at. */
-bool gang_is_held_up(const struct sched_gang *gang);
+bool gang_is_held_up(struct sched_gang *gang);
 
 /* All places are free: grant them. */
 bool gang_is_ready(const struct sched_gang *gang);

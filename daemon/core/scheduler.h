@@ -56,17 +56,18 @@ struct sched_settings {
 
 /* Jobs that hold together or not at all (gangs.c). The caller owns its memory. */
 struct sched_gang {
-  struct list members;   /* jobs; one may be alone */
-  bool claims;           /* the places that all of them need */
-  uint32_t waiting;      /* of the members, those that do; */
-  uint32_t begun;        /* that hold, where turns are taken; */
-  uint32_t paused;       /* and that are paused */
-  uint64_t pass_calls;   /* while they stop (joint.c): how many to let through next */
-  uint64_t passed_calls; /* the last time; 0: never */
-  bool narrows;          /* less each time */
-  uint64_t pass_ns;      /* when */
-  uint64_t behind_ns;    /* for how long nothing is done if somebody seems to be behind */
-  uint64_t stuck_ns;     /* and if nobody does */
+  struct list members;                /* jobs; one may be alone */
+  bool claims;                        /* the places that all of them need */
+  uint32_t waiting;                   /* of the members, those that do; */
+  uint32_t begun;                     /* that hold, where turns are taken; */
+  uint32_t paused;                    /* and that are paused */
+  const struct sched_job *held_up_by; /* a member that cannot run, as of the last look; NULL: none is known */
+  uint64_t pass_calls;                /* while they stop (joint.c): how many to let through next */
+  uint64_t passed_calls;              /* the last time; 0: never */
+  bool narrows;                       /* less each time */
+  uint64_t pass_ns;                   /* when */
+  uint64_t behind_ns;                 /* for how long nothing is done if somebody seems to be behind */
+  uint64_t stuck_ns;                  /* and if nobody does */
 };
 
 struct scheduler {
