@@ -7,7 +7,7 @@
 
 /* At members of gangs, in one event. Then only the first gang of each queue is looked at, and other GPUs wait
  * for the next event. */
-#define SCHED_GANG_LOOKS 8192u
+#define SCHED_GANG_LOOKS 2048u
 
 /* What preemptions may cost in a row (holders.c). */
 #define SCHED_PREEMPT_SAVED_NS INT64_C(1000000000)
