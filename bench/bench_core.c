@@ -31,7 +31,7 @@
 #define JOBS_MAX 100000
 #define LOOK_EVERY 64
 #define CROWD 2048 /* on one GPU: as many as the daemon takes of a user */
-#define CALLS_MAX 400000
+#define CALLS_MAX 4000000
 #define WORST_NS NS_PER_MS
 
 struct client {
@@ -373,11 +373,10 @@ static void play_production_comes(void) {
 
 static struct sched_gang gangs[CROWD];
 
-static void play_gangs(unsigned gpu_count, unsigned size, uint64_t bytes) {
+/* Gangs, each with a member on so many GPUs. */
+static void play_gangs(unsigned gpu_count, unsigned count, uint64_t bytes) {
+  unsigned size = gpu_count;
   set_up_gpus(gpu_count);
-  unsigned count = CROWD * gpu_count / size;
-  if (size > 2) /* each decision looks at all members on all GPUs */
-    count = CROWD / size;
   for (unsigned i = 0; i < count; i++)
     gang_init(&gangs[i]);
   for (unsigned i = 0; i < count * size; i++) {
@@ -392,9 +391,12 @@ static void play_gangs(unsigned gpu_count, unsigned size, uint64_t bytes) {
   pass_quanta(6);
   ask_why(0, CROWD);
 }
-static void play_pairs(void) { play_gangs(2, 2, 4 * GIB); }
-static void play_small_pairs(void) { play_gangs(2, 2, 8 * MIB); }
-static void play_large_gangs(void) { play_gangs(8, 8, 4 * GIB); }
+static void play_pairs(void) { play_gangs(2, CROWD, 4 * GIB); }
+static void play_small_pairs(void) { play_gangs(2, CROWD, 8 * MIB); }
+static void play_large_gangs(void) { play_gangs(8, CROWD / 8, 4 * GIB); }
+static void play_many_large_gangs(void) { play_gangs(8, CROWD, 4 * GIB); }
+static void play_largest_gangs(void) { play_gangs(GPUS_MAX, CROWD / GPUS_MAX, 4 * GIB); }
+static void play_many_largest_gangs(void) { play_gangs(GPUS_MAX, CROWD / 8, 4 * GIB); }
 
 static void play_flips(void) {
   static const enum gs_mode modes[] = {GS_MODE_ON, GS_MODE_OFF, GS_MODE_AUTO};
@@ -509,6 +511,9 @@ static const struct scene {
     {"pairs", play_pairs},
     {"small_pairs", play_small_pairs},
     {"large_gangs", play_large_gangs},
+    {"many_large_gangs", play_many_large_gangs},
+    {"largest_gangs", play_largest_gangs},
+    {"many_largest_gangs", play_many_largest_gangs},
     {"flips", play_flips},
     {"many_attachments", play_many_attachments},
     {"random", play_random},

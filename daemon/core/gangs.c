@@ -39,13 +39,22 @@ static bool has_one(const struct sched_gang *gang) { return gang->members.next =
 
 bool gang_is_alone(const struct sched_job *job) { return !job->gang || has_one(job->gang); }
 
-bool gang_waits(const struct sched_gang *gang) {
-  list_each(node, &gang->members) {
-    if (member_of(node)->state == GS_JOB_WAITING)
-      return true;
-  }
-  return false;
+void gang_count(const struct sched_job *job, int by) {
+  struct sched_gang *gang = job->gang;
+  if (!gang)
+    return;
+  gang->waiting += (uint32_t)(job->state == GS_JOB_WAITING ? by : 0);
+  gang->begun += (uint32_t)(job->state == GS_JOB_HOLDING && takes_turns(job) ? by : 0);
+  gang->paused += (uint32_t)(job->terms.paused ? by : 0);
 }
+
+void gang_count_all(const struct sched_gpu *gpu, int by) {
+  if (gpu->gang_count == 0)
+    return;
+  list_each(node, &gpu->jobs) { gang_count(list_entry(node, struct sched_job, link), by); }
+}
+
+bool gang_waits(const struct sched_gang *gang) { return gang->waiting > 0; }
 
 /* Those that wait go first in their queues, or not any more. */
 static void set_claims(struct sched_gang *gang, bool claims) {
@@ -58,19 +67,11 @@ static void set_claims(struct sched_gang *gang, bool claims) {
   }
 }
 
-/* One of it holds, where turns are taken. */
-static bool is_begun(const struct sched_gang *gang) {
-  list_each(node, &gang->members) {
-    if (takes_turns(member_of(node)) && member_of(node)->state == GS_JOB_HOLDING)
-      return true;
-  }
-  return false;
-}
-
 bool gang_claims(const struct sched_job *job) { return job->gang && job->gang->claims; }
 
 bool gang_goes_first(const struct sched_job *job) {
-  return gang_claims(job) || (job->gang && job->terms.class != GS_CLASS_OPPORTUNISTIC && is_begun(job->gang));
+  return gang_claims(job) ||
+         (job->gang && job->terms.class != GS_CLASS_OPPORTUNISTIC && job->gang->begun > 0);
 }
 
 void gang_disclaim(struct sched_gang *gang) {
@@ -79,7 +80,7 @@ void gang_disclaim(struct sched_gang *gang) {
 }
 
 const struct sched_job *gang_paused(const struct sched_gang *gang) {
-  if (!gang)
+  if (!gang || gang->paused == 0)
     return NULL;
   list_each(node, &gang->members) {
     if (member_of(node)->terms.paused)
@@ -92,7 +93,10 @@ void gang_leave(struct sched_job *job) {
   struct sched_gang *gang = job->gang;
   if (!gang)
     return;
+  gang_count(job, -1);
   list_remove(&job->gang_link);
+  if (gang->held_up_by == job)
+    gang->held_up_by = NULL;
   job->gang = NULL;
   job->gpu->gang_count--;
   turns_rank(job);
@@ -108,6 +112,7 @@ bool gang_join(struct sched_gang *gang, struct sched_job *job) {
   }
   set_claims(gang, false);
   job->gang = gang;
+  gang_count(job, 1);
   job->gpu->gang_count++;
   job->counted = false;
   list_append(&gang->members, &job->gang_link);
@@ -166,8 +171,8 @@ void gang_look(const struct sched_gang *gang) {
 
 /* Another gang has claimed the GPU: its member is the first in the queue. */
 static bool is_shut_out(const struct sched_gang *gang, const struct sched_gpu *gpu) {
-  const struct sched_job *first = sched_job_of(order_first(&gpu->queue));
-  return first && gang_claims(first) && first->gang != gang;
+  const struct sched_job *first = sched_job_of(order_first(&gpu->claimants));
+  return first && first->gang != gang;
 }
 
 #define PATIENCE 8 /* quanta */
@@ -176,13 +181,13 @@ static bool is_shut_out(const struct sched_gang *gang, const struct sched_gpu *g
  * for it, and fill what is free beside each other: where they do so by turns, no quantum may ever be over on
  * a GPU, and only then could one come to hold that fits beside none of them. */
 static bool passes_over(const struct sched_job *job, uint64_t now_ns) {
-  unsigned looked_at = 0;
-  order_each(node, &job->gpu->queue) {
-    const struct sched_job *other = sched_job_of(node);
-    if (other == job || looked_at++ == SCHED_LOOKAHEAD)
-      return false;
+  const struct sched_singles *singles = holders_singles(job->gpu);
+  for (uint32_t i = 0; i < singles->count && singles->places[i] < SCHED_LOOKAHEAD; i++) {
+    const struct sched_job *other = singles->jobs[i];
+    if (!order_precedes(&other->waiting, &job->waiting))
+      break;
     bool long_since = (now_ns - other->since_ns) / PATIENCE >= sched_gpu_tq_ns(job->gpu);
-    if (long_since && gang_is_alone(other) && holders_may_have(other))
+    if (long_since && holders_may_have(other))
       return true;
   }
   return false;
@@ -205,6 +210,7 @@ static bool needs_none(const struct sched_job *job) {
 /* Now; or it would, if all quanta were over. */
 static bool lacks_place(const struct sched_job *job, bool all_over, uint64_t now_ns) {
   bool over = all_over || turns_quantum_over(job->gpu, now_ns);
+  job->gpu->scheduler->gang_looks += 4; /* takes about as much longer than whether it may have one at all */
   return !needs_none(job) && !has_place(job, over, now_ns);
 }
 
@@ -275,6 +281,9 @@ static struct sched_gang *elder(const struct sched_gang *gang, uint64_t now_ns) 
       struct sched_gang *other = sched_job_of(before)->gang;
       if (other == gang || looked_at++ == SCHED_LOOKAHEAD)
         break;
+      if (job->gpu->scheduler->gang_looks > SCHED_GANG_LOOKS)
+        return NULL;
+      job->gpu->scheduler->gang_looks++;
       if (!other || has_one(other) || since_ns(other) >= since_ns(gang))
         continue;
       if (comes_first(other, gang_goes_first(job), now_ns))
@@ -308,13 +317,23 @@ bool gang_keeps_claim(struct sched_gang *gang) {
   return true;
 }
 
-bool gang_is_held_up(const struct sched_gang *gang) {
+static bool holds_up(const struct sched_job *job) {
+  job->gpu->scheduler->gang_looks++;
+  return job->terms.paused || (job->state == GS_JOB_WAITING && !holders_may_have(job));
+}
+
+/* Who did the last time is likely to do so still. */
+bool gang_is_held_up(struct sched_gang *gang) {
   if (gang->claims)
     return false;
+  if (gang->held_up_by && holds_up(gang->held_up_by))
+    return true;
+  gang->held_up_by = NULL;
   list_each(node, &gang->members) {
-    const struct sched_job *job = member_of(node);
-    if (job->terms.paused || (job->state == GS_JOB_WAITING && !holders_may_have(job)))
+    if (holds_up(member_of(node))) {
+      gang->held_up_by = member_of(node);
       return true;
+    }
   }
   return false;
 }

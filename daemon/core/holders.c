@@ -15,8 +15,9 @@
 #include "core/internal.h"
 #include "core/policy.h"
 
-#define PREEMPT_PART 20  /* one part in so many of the time may go into preemptions */
-#define LOOKS_MOST 4096u /* at holders in one choice: 64 that wait, and 64 that hold */
+#define PREEMPT_PART 20                         /* one part in so many of the time may go into preemptions */
+#define SINGLES_LOOKAHEAD (4 * SCHED_LOOKAHEAD) /* in a queue that is full of gangs */
+#define LOOKS_MOST 4096u                        /* at holders in one choice: 64 that wait, and 64 that hold */
 
 /* ---- seats ---- */
 
@@ -322,23 +323,38 @@ static void end_trial(const struct sched_gpu *gpu) {
   }
 }
 
+/* Found once for all gangs that ask for them. */
+const struct sched_singles *holders_singles(struct sched_gpu *gpu) {
+  struct sched_singles *singles = &gpu->singles;
+  uint32_t place = 0;
+  if (singles->changes == gpu->changes && singles->decisions == gpu->scheduler->decisions)
+    return singles;
+  singles->changes = gpu->changes;
+  singles->decisions = gpu->scheduler->decisions;
+  singles->count = 0;
+  order_each(node, &gpu->queue) {
+    struct sched_job *job = sched_job_of(node);
+    if (place == SINGLES_LOOKAHEAD || singles->count == SCHED_LOOKAHEAD)
+      break;
+    if (gang_is_alone(job) && !sched_job_too_big(job) && !books_blocked(job)) {
+      singles->jobs[singles->count] = job;
+      singles->places[singles->count++] = place;
+    }
+    place++;
+  }
+  return singles;
+}
+
 /* After those of better rank, if it does not go first; other gangs could not be granted yet, or they would
  * have been. */
 bool holders_would_make_way(const struct sched_job *job, bool over, uint64_t now_ns) {
   struct sched_gpu *gpu = job->gpu;
   struct choice choice = begin_choice(gpu, over, now_ns);
-  unsigned looked_at = 0;
+  const struct sched_singles *singles = holders_singles(gpu);
+  uint32_t count = gang_goes_first(job) ? 0 : singles->count;
   choice.trial = true;
-  order_each(node, &gpu->queue) {
-    const struct sched_job *other = sched_job_of(node);
-    if (other == job || gang_goes_first(job))
-      break;
-    if (!gang_is_alone(other) || sched_job_too_big(other) || books_blocked(other))
-      continue;
-    if (looked_at++ == SCHED_LOOKAHEAD)
-      break;
-    find_seat(&choice, other);
-  }
+  for (uint32_t i = 0; i < count && order_precedes(&singles->jobs[i]->waiting, &job->waiting); i++)
+    find_seat(&choice, singles->jobs[i]);
   bool would = find_seat(&choice, job);
   end_trial(gpu);
   return would;
@@ -363,8 +379,10 @@ static bool find_seat_in_gang(struct choice *choice, const struct sched_job *job
   }
   if (gang->claims || gang_claim(gang, choice->now_ns))
     return find_seat(choice, job);
+  if (choice->gpu->owed && !choice->some_may_go)
+    return false; /* for an earlier one's sake it is so already */
   bool over = turns_quantum_over(choice->gpu, choice->now_ns);
-  if (gang_is_near(gang, choice->now_ns) && holders_would_make_way(job, over, choice->now_ns)) {
+  if (holders_would_make_way(job, over, choice->now_ns) && gang_is_near(gang, choice->now_ns)) {
     choice->gpu->owed = true;
     choice->some_may_go = false;
   }
@@ -419,6 +437,10 @@ static void choose(struct choice *choice, struct list *coming) {
     if (books_blocked(job)) {
       blocked = blocked || !gang_is_alone(job) ? blocked : job;
       continue;
+    }
+    if (!gang_is_alone(job) && looked_at > 0 && gpu->scheduler->gang_looks > SCHED_GANG_LOOKS) {
+      gpu->contended = true;
+      break;
     }
     if (!gang_is_alone(job) && gang_is_held_up(job->gang)) {
       gpu->contended = true;

@@ -5,12 +5,12 @@
 
 #include "core/scheduler.h"
 
+/* At members of gangs, in one event. Then only the first gang of each queue is looked at, and other GPUs wait
+ * for the next event. */
+#define SCHED_GANG_LOOKS 2048u
+
 /* What preemptions may cost in a row (holders.c). */
 #define SCHED_PREEMPT_SAVED_NS INT64_C(1000000000)
-
-/* How many of those that wait are looked at for a place: of all while somebody may have to make way or gangs
- * may claim, else of those that fit. */
-#define SCHED_LOOKAHEAD 64
 
 /* ---- change.c ---- */
 
@@ -40,7 +40,10 @@ uint64_t turns_quantum_left_ns(const struct sched_gpu *gpu, uint64_t now_ns);
 bool turns_quantum_over(const struct sched_gpu *gpu, uint64_t now_ns);
 
 /* Something has changed that decides when the GPU has something to do. */
-static inline void turns_touch(struct sched_gpu *gpu) { gpu->deadline_known = false; }
+static inline void turns_touch(struct sched_gpu *gpu) {
+  gpu->deadline_known = false;
+  gpu->changes++;
+}
 
 /* Decide what follows from the present state of the GPU. The last step of every event, but for the plan. */
 void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
@@ -91,6 +94,9 @@ void holders_count_need(struct sched_job *job);
 /* It takes part of what there is for holders, or not any more. */
 void holders_seat(struct sched_job *job, enum sched_seat seat);
 
+/* Jobs without a gang that wait on the GPU and could hold. */
+const struct sched_singles *holders_singles(struct sched_gpu *gpu);
+
 /* The job fits beside those that hold or have not stopped yet. */
 bool holders_fit(const struct sched_job *job);
 
@@ -105,6 +111,12 @@ bool holders_would_make_way(const struct sched_job *job, bool over, uint64_t now
 /* False: it has another member on this GPU. */
 bool gang_join(struct sched_gang *gang, struct sched_job *job);
 void gang_leave(struct sched_job *job);
+
+/* Count the job in its gang (1), or not any more (-1): around all that changes its state. */
+void gang_count(const struct sched_job *job, int by);
+
+/* The same, of all jobs of the GPU: turns begin or end. */
+void gang_count_all(const struct sched_gpu *gpu, int by);
 
 /* The job has no gang, or is the only one in it. */
 bool gang_is_alone(const struct sched_job *job);
@@ -146,7 +158,7 @@ bool gang_keeps_claim(struct sched_gang *gang);
 
 /* One of those that wait cannot run, whoever stops, or one is paused; and it claims nothing. Such gangs come
  * before others for as long as that lasts, and must not be all that is looked at. */
-bool gang_is_held_up(const struct sched_gang *gang);
+bool gang_is_held_up(struct sched_gang *gang);
 
 /* All places are free: grant them. */
 bool gang_is_ready(const struct sched_gang *gang);

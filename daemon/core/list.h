@@ -66,10 +66,18 @@ static inline struct list *list_take_run(struct list **chain,
   return first;
 }
 
+static inline bool list_is_sorted(const struct list *head,
+                                  bool (*precedes)(const struct list *, const struct list *)) {
+  const struct list *node = head->next;
+  while (node != head && node->next != head && !precedes(node->next, node))
+    node = node->next;
+  return node == head || node->next == head;
+}
+
 /* Equal ones keep their order. A merge sort of what is in order already: O(n) if all of it is. */
 static inline void list_sort(struct list *head, bool (*precedes)(const struct list *, const struct list *)) {
   struct list *runs[32] = {NULL}, *chain, *sorted = NULL; /* runs[i]: of 2 to the i runs, or none */
-  if (list_empty(head))
+  if (list_is_sorted(head, precedes))
     return;
   head->previous->next = NULL;
   chain = head->next;

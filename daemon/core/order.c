@@ -192,6 +192,15 @@ struct order_node *order_previous(const struct order_node *node) {
   return set ? order_last(set_of(set)) : NULL;
 }
 
+/* Equal keys stand in the order in which they came. */
+static bool precedes_in_set(const struct order_node *a, const struct order_node *b) {
+  return a->key != b->key ? a->key < b->key : a->number < b->number;
+}
+
+bool order_precedes(const struct order_node *a, const struct order_node *b) {
+  return a->set == b->set ? precedes_in_set(a, b) : precedes_in_set(&a->set->member, &b->set->member);
+}
+
 struct order_node *order_last_within(const struct order *order, uint64_t key) {
   struct order_node *last = NULL;
   for (struct order_node *node = order->root; node; node = node->key <= key ? node->right : node->left)

@@ -61,6 +61,9 @@ struct order_node *order_last(const struct order *order);
 struct order_node *order_next(const struct order_node *node);
 struct order_node *order_previous(const struct order_node *node);
 
+/* Of two in the same set, or in the same set of sets: a comes before b. */
+bool order_precedes(const struct order_node *a, const struct order_node *b);
+
 /* The last one whose key is no larger. */
 struct order_node *order_last_within(const struct order *order, uint64_t key);
 

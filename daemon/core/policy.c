@@ -118,6 +118,7 @@ static void sort_user(struct sched_account *account, uint64_t now_ns) {
   if (is_common(account))
     return;
   uint64_t rank = min_u64(max_u64(user_ns(account, now_ns), 1), LATE - 1) | (account->late ? LATE : 0);
+  account->share->gpu->changes++;
   order_set_key(&account->queue, rank);
   order_set_key(&account->queue_present, rank);
 }

@@ -8,7 +8,7 @@
 #include "core/policy.h"
 
 #define SETTLE_ROUNDS 4
-#define EXPIRE_JOBS 512u /* on the GPUs that are looked at at once, but for a single one */
+#define EVENT_JOBS 128u /* on the GPUs that are looked at in one event, but for a single one */
 
 static struct sched_gpu *gpu_of(struct list *node) { return list_entry(node, struct sched_gpu, link); }
 
@@ -71,7 +71,8 @@ void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const
 }
 
 void scheduler_remove_gpu(struct scheduler *scheduler, struct sched_gpu *gpu) {
-  (void)scheduler; /* without jobs it is part of no sum */
+  if (scheduler->behind == gpu) /* without jobs it is part of nothing else */
+    scheduler->behind = NULL;
   list_remove(&gpu->link);
 }
 
@@ -106,6 +107,7 @@ static void tell_everybody(struct scheduler *scheduler, enum sched_action_type t
 static void settle(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   uint64_t staying_bytes;
   int round = 0;
+  gpu->scheduler->event_jobs += gpu->job_count;
   gpu->events++;
   turns_touch(gpu);
   do {
@@ -115,30 +117,60 @@ static void settle(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *
   } while (gpu->staying_bytes != staying_bytes && ++round < SETTLE_ROUNDS);
 }
 
-static void settle_dirty(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
-  scheduler->dirty = false;
-  list_each(node, &scheduler->gpus) {
+/* Where many jobs are on many GPUs, each event looks at some of those that have something to do. The others
+ * are due at once: clients have their say between them. */
+static bool may_settle(const struct sched_gpu *gpu) {
+  uint32_t jobs = gpu->scheduler->event_jobs;
+  bool spent = gpu->scheduler->gang_looks > SCHED_GANG_LOOKS;
+  return jobs == 0 || (jobs + gpu->job_count <= EVENT_JOBS && !spent);
+}
+
+/* Those that an event on another GPU has made dirty, in order; but first those that an earlier event had to
+ * leave, so that none is left for ever. False: this one has to leave some. */
+static bool settle_dirty(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
+  struct sched_gpu *behind = scheduler->behind;
+  struct list *node = behind ? &behind->link : scheduler->gpus.next;
+  scheduler->dirty = behind != NULL; /* there may be some before it */
+  scheduler->behind = NULL;
+  for (; node != &scheduler->gpus; node = node->next) {
     struct sched_gpu *gpu = gpu_of(node);
     if (!gpu->dirty)
       continue;
+    if (!may_settle(gpu)) {
+      scheduler->dirty = true;
+      scheduler->behind = gpu;
+      return false;
+    }
     gpu->dirty = false;
     settle(gpu, now_ns, change);
   }
+  return true;
+}
+
+static void settle_all_dirty(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
+  bool several = scheduler->dirty;
+  while (scheduler->dirty && settle_dirty(scheduler, now_ns, change))
+    ;
+  if (several)
+    list_each(node, &scheduler->gpus) { turns_tell_wanted(gpu_of(node), now_ns, change); }
 }
 
 /* The last step of every event. */
-static void conclude(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
-  bool several = false;
+static void conclude_among(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  gpu->scheduler->decisions++;
   admission_look(gpu->scheduler, now_ns, change);
   settle(gpu, now_ns, change);
-  for (; gpu->scheduler->dirty; several = true)
-    settle_dirty(gpu->scheduler, now_ns, change);
-  if (several)
-    list_each(node, &gpu->scheduler->gpus) { turns_tell_wanted(gpu_of(node), now_ns, change); }
+  if (gpu->scheduler->dirty)
+    settle_all_dirty(gpu->scheduler, now_ns, change);
   else
     turns_tell_wanted(gpu, now_ns, change);
   if (books_update_tight(gpu->scheduler))
     tell_everybody(gpu->scheduler, SCHED_TELL_CAPACITY, change);
+}
+
+static void conclude(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  gpu->scheduler->event_jobs = gpu->scheduler->gang_looks = 0;
+  conclude_among(gpu, now_ns, change);
 }
 
 /* ---- jobs come and go ---- */
@@ -473,7 +505,9 @@ void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms,
     tally_change_class(job, now_ns);
   job->gpu->class_counts[job->terms.class]--;
   policy_leave(job, now_ns);
+  gang_count(job, -1);
   job->terms = *terms;
+  gang_count(job, 1);
   policy_enter(job, now_ns);
   job->gpu->class_counts[job->terms.class]++;
   ephemeral_count(job);
@@ -519,29 +553,29 @@ static uint64_t gpu_deadline_ns(struct sched_gpu *gpu) {
 }
 
 uint64_t scheduler_deadline_ns(const struct scheduler *scheduler) {
-  uint64_t deadline_ns = SCHED_NEVER;
+  uint64_t deadline_ns = scheduler->dirty ? 0 : SCHED_NEVER;
   list_each(node, &scheduler->gpus) { deadline_ns = min_u64(deadline_ns, gpu_deadline_ns(gpu_of(node))); }
   return deadline_ns;
 }
 
-/* Where many jobs are on many GPUs, those that are due and are not looked at stay due: others have their say
- * between them. */
+/* First those that are dirty still, then those that are due, as many as an event may look at. */
 void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
-  uint32_t job_count = 0;
+  scheduler->event_jobs = scheduler->gang_looks = 0;
+  scheduler->decisions++;
+  settle_all_dirty(scheduler, now_ns, change);
   list_each(node, &scheduler->gpus) {
     struct sched_gpu *gpu = gpu_of(node);
     if (now_ns < gpu_deadline_ns(gpu))
       continue;
-    if (job_count > 0 && job_count + gpu->job_count > EXPIRE_JOBS)
+    if (!may_settle(gpu))
       break;
-    job_count += gpu->job_count;
     turns_expire_grace(gpu, now_ns, change);
     joint_expire(gpu, now_ns, change);
     rooms_expire_grace(gpu, now_ns, change);
     rooms_expire_stays(gpu, now_ns);
     ephemeral_expire(gpu, now_ns);
     overhead_expire(gpu, now_ns, change);
-    conclude(gpu, now_ns, change);
+    conclude_among(gpu, now_ns, change);
   }
 }
 

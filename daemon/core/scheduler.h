@@ -56,14 +56,18 @@ struct sched_settings {
 
 /* Jobs that hold together or not at all (gangs.c). The caller owns its memory. */
 struct sched_gang {
-  struct list members;   /* jobs; one may be alone */
-  bool claims;           /* the places that all of them need */
-  uint64_t pass_calls;   /* while they stop (joint.c): how many to let through next */
-  uint64_t passed_calls; /* the last time; 0: never */
-  bool narrows;          /* less each time */
-  uint64_t pass_ns;      /* when */
-  uint64_t behind_ns;    /* for how long nothing is done if somebody seems to be behind */
-  uint64_t stuck_ns;     /* and if nobody does */
+  struct list members;                /* jobs; one may be alone */
+  bool claims;                        /* the places that all of them need */
+  uint32_t waiting;                   /* of the members, those that do; */
+  uint32_t begun;                     /* that hold, where turns are taken; */
+  uint32_t paused;                    /* and that are paused */
+  const struct sched_job *held_up_by; /* a member that cannot run, as of the last look; NULL: none is known */
+  uint64_t pass_calls;                /* while they stop (joint.c): how many to let through next */
+  uint64_t passed_calls;              /* the last time; 0: never */
+  bool narrows;                       /* less each time */
+  uint64_t pass_ns;                   /* when */
+  uint64_t behind_ns;                 /* for how long nothing is done if somebody seems to be behind */
+  uint64_t stuck_ns;                  /* and if nobody does */
 };
 
 struct scheduler {
@@ -78,6 +82,10 @@ struct scheduler {
   bool host_tight;            /* that is more than host_memory_bytes */
   uint32_t entrant_count;     /* of all GPUs */
   bool dirty;                 /* some GPU is */
+  struct sched_gpu *behind;   /* the first of those that the last event has left dirty; NULL: none */
+  uint32_t event_jobs;        /* on the GPUs that the present event has looked at */
+  uint32_t gang_looks;        /* of the present event, at members of gangs */
+  uint64_t decisions;         /* events so far that anything was decided after */
 };
 
 /* What one hand-over, or all of them, cost. */
@@ -159,6 +167,19 @@ struct sched_share {
   struct sched_account accounts[2]; /* opportunistic second */
 };
 
+/* How many of those that wait are looked at for a place: of all while somebody may have to make way or gangs
+ * may claim, else of those that fit. */
+#define SCHED_LOOKAHEAD 64
+
+/* Jobs without a gang that wait on a GPU, as holders.c has found them last: those that could hold, the first
+ * in the queue first. */
+struct sched_singles {
+  struct sched_job *jobs[SCHED_LOOKAHEAD];
+  uint32_t places[SCHED_LOOKAHEAD]; /* in the queue, from 0 */
+  uint32_t count;
+  uint64_t changes, decisions; /* of the GPU and the scheduler, as of which that is so */
+};
+
 struct sched_gpu {
   struct scheduler *scheduler;
   struct list link;
@@ -224,6 +245,8 @@ struct sched_gpu {
   bool fitted;              /* the last plan: what all have fits together */
   uint64_t deadline_ns;     /* when there is something to do; if it is not known, it is looked for */
   bool deadline_known;
+  uint64_t changes; /* of what decides who holds, so far */
+  struct sched_singles singles;
   uint64_t events;                    /* so far */
   uint64_t ahead_events, ahead_at_ns; /* as of when `ahead` of those that wait is known (reason.c) */
   uint64_t replan_ns; /* when somebody will have been idle for long enough to leave for the next one */

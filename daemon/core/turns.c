@@ -76,7 +76,9 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   gpu->holder_count += (state == GS_JOB_HOLDING) - (job->state == GS_JOB_HOLDING);
   turns_touch(gpu);
   enum gs_job_state before = job->state;
+  gang_count(job, -1);
   job->state = state;
+  gang_count(job, 1);
   policy_note_state(job, before, now_ns);
   job->asked_anew = true;
   job->active = job->grows = job->displaced = job->must_stop = job->together = false;
@@ -90,6 +92,7 @@ void turns_rank(struct sched_job *job) {
     return;
   order_remove(&job->waiting);
   order_insert(queue_of(job), &job->waiting, policy_rank(job, job->since_ns), job->need_bytes);
+  job->gpu->changes++;
   present_sort(job);
 }
 
@@ -266,7 +269,9 @@ static void begin_quantum(struct sched_gpu *gpu, uint64_t now_ns) {
 
 static void begin_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   policy_charge_seats(gpu, now_ns);
+  gang_count_all(gpu, -1);
   gpu->serialized = true;
+  gang_count_all(gpu, 1);
   gpu->serialized_ns = now_ns;
   begin_quantum(gpu, now_ns);
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
@@ -275,7 +280,9 @@ static void begin_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_cha
 static void end_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   list_each(node, &gpu->jobs) { policy_charge_so_far(list_entry(node, struct sched_job, link), now_ns); }
   policy_charge_seats(gpu, now_ns);
+  gang_count_all(gpu, -1);
   gpu->serialized = false;
+  gang_count_all(gpu, 1);
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
 }
 
@@ -430,6 +437,7 @@ static void grant_all(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chang
 
 void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   bool serialized = gpu->serialized;
+  gpu->changes++;
   switch_turns(gpu, now_ns, change);
   if (gpu->serialized)
     take_turns(gpu, now_ns, change);
