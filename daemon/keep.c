@@ -106,6 +106,42 @@ static uint64_t start_of(const struct peer *peer) {
   return process_has_ended(peer->pidfd) ? 0 : start_ticks;
 }
 
+static bool is_there(const struct kept_process *process) {
+  return process_start_ticks(process->pid) == process->start;
+}
+
+static void forget(struct daemon *daemon, struct kept_process *process, uint64_t now_ns) {
+  char line[KEPT_LINE_SIZE];
+  state_add(daemon->state, line, kept_line_gone(line, process->pid, process->job_id), now_ns);
+  free(process);
+}
+
+#define LOOKS 4 /* at who may have ended, for each that leaves: so they don't pile up */
+
+/* The connection has ended, its process has not: what was set for it stays set, or who is told to wait could
+ * come again instead. */
+static bool leave(struct daemon *daemon, const struct peer *peer, uint64_t now_ns) {
+  uint64_t start = peer->terms.set_fields ? start_of(peer) : 0;
+  struct kept_process *process = start ? malloc(sizeof *process) : NULL, *ended, *given_up;
+  if (!process)
+    return false;
+  *process = (struct kept_process){.pid = peer->pid,
+                                   .start = start,
+                                   .uid = peer->uid,
+                                   .job_id = peer->job_id,
+                                   .started_ns = peer->started_ns,
+                                   .terms = {.set = peer->terms.set,
+                                             .set_fields = peer->terms.set_fields,
+                                             .standing_fields = peer->terms.standing_fields}};
+  for (int i = 0; i < LOOKS; i++)
+    if ((ended = kept_take_ended(&daemon->kept, is_there)))
+      forget(daemon, ended, now_ns);
+  given_up = kept_leave(&daemon->kept, process);
+  if (given_up)
+    forget(daemon, given_up, now_ns);
+  return true;
+}
+
 void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   uint64_t start = daemon->state || daemon->kept.process_count ? start_of(peer) : 0;
   struct kept_process *process = start ? kept_take(&daemon->kept, peer->pid, start, peer->uid) : NULL;
@@ -115,9 +151,10 @@ void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
     return;
   }
   peer->job_id = process->job_id;
-  peer->started_ns = process->started_ns;
   peer->terms = process->terms;
-  peer->resumed = true;
+  peer->resumed = !process->left;
+  if (peer->resumed)
+    peer->started_ns = process->started_ns;
   free(process);
   log_info("job %u is here again: pid %d, uid %u, %s", peer->job_id, peer->pid, peer->uid, peer->name);
 }
@@ -130,7 +167,8 @@ void keep_term(struct daemon *daemon, const struct peer *peer, enum gs_term term
 
 void keep_end_of(struct daemon *daemon, const struct peer *peer, uint64_t now_ns) {
   char line[KEPT_LINE_SIZE];
-  state_add(daemon->state, line, kept_line_gone(line, peer->pid, peer->job_id), now_ns);
+  if (!leave(daemon, peer, now_ns))
+    state_add(daemon->state, line, kept_line_gone(line, peer->pid, peer->job_id), now_ns);
   uint64_t expected_ns = peer->gpu_ns > HISTORY_RUN_MIN_NS
                              ? history_expected_ns(&daemon->history, peer->uid, peer->command_hash)
                              : 0;

@@ -200,6 +200,29 @@ START_TEST(numbers_are_given_once) {
 }
 END_TEST
 
+/* It may not rid itself of what is set for it by a new connection, nor by a restart in between. */
+START_TEST(what_is_set_for_a_process_outlives_its_connection) {
+  int fd;
+  uint32_t job = enroll(&fd);
+  attach_card(fd, 1, GIB, MANAGED);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_LIMIT, 2 * GIB), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_PAUSED, 1), 0);
+  for (int i = 0; i < 6; i++) {
+    if (i % 3 == 1)
+      ck_assert_int_eq(evict(it, job), 0);
+    close(fd);
+    while (get_status(it, GS_STATUS_DAEMON).daemon.jobs)
+      usleep(1000);
+    ck_assert_uint_gt(enroll_elsewhere(), job);
+    if (i % 3 == 2)
+      restart(i == 2 ? SIGKILL : SIGTERM);
+    ck_assert_uint_eq(enroll(&fd), job);
+    ck_assert_uint_eq(attach_card(fd, 1, GIB, MANAGED).attached.capacity_bytes, 2 * GIB);
+    ck_assert_uint_eq(get_status(it, GS_STATUS_TERMS).terms_status.paused, 1);
+  }
+}
+END_TEST
+
 START_TEST(another_process_is_given_nothing_of_it) {
   int fd;
   uint32_t job = enroll(&fd);
@@ -293,6 +316,7 @@ int main(void) {
                                 the_later_word_counts,
                                 a_process_keeps_its_number_and_terms,
                                 numbers_are_given_once,
+                                what_is_set_for_a_process_outlives_its_connection,
                                 another_process_is_given_nothing_of_it,
                                 runs_outlive_it_and_what_goes_on_is_none,
                                 a_damaged_file_does_not_keep_it_from_starting,
