@@ -19,14 +19,12 @@ void evict_client(struct daemon *daemon, struct peer *client, const struct peer 
   peer_close(client, by ? "it is evicted" : "it is evicted: it does not stop, and others wait for it");
 }
 
-/* All have the same time, which keeps the list in order. */
+/* However long they have, which may change: all have the same time. That keeps the list in order. */
 void evict_watch(struct attachment *attachment, uint64_t now_ns) {
   struct daemon *daemon = daemon_of(attachment->job.gpu->scheduler);
   list_remove(&attachment->silent_link);
-  if (daemon->evict_after == 0)
-    return;
   attachment->silent_epoch = attachment->job.epoch;
-  attachment->evict_ns = now_ns + (daemon->evict_after - 1) * daemon->scheduler.grace_ns;
+  attachment->silent_ns = now_ns;
   list_append(&daemon->silent, &attachment->silent_link);
 }
 
@@ -35,16 +33,19 @@ static struct attachment *first_silent(const struct daemon *daemon) {
   return first ? list_entry(first, struct attachment, silent_link) : NULL;
 }
 
-/* It has not stopped since, nor has its memory become such that others go on without it. */
+/* It has not stopped since, nor has its memory become such that others go on without it; and it has not been
+ * evicted for another of its GPUs. */
 static bool is_silent_still(const struct attachment *attachment) {
   const struct sched_job *job = &attachment->job;
-  return job->state == GS_JOB_DROPPING && job->flags & GS_STATE_OVERDUE &&
+  return !attachment->peer->closed && job->state == GS_JOB_DROPPING && job->flags & GS_STATE_OVERDUE &&
          job->epoch == attachment->silent_epoch;
 }
 
 uint64_t evict_deadline_ns(const struct daemon *daemon) {
   const struct attachment *first = first_silent(daemon);
-  return first ? first->evict_ns : UINT64_MAX;
+  if (!first || daemon->evict_after == 0)
+    return UINT64_MAX;
+  return first->silent_ns + (daemon->evict_after - 1) * daemon->scheduler.grace_ns;
 }
 
 void evict_on_time(struct daemon *daemon, uint64_t now_ns) {

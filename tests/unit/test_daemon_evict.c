@@ -1,6 +1,8 @@
 /* test_daemon_evict.c - the real daemon and clients that the test plays: who is evicted, by whom and when,
  * and what becomes of the others. */
 #include <errno.h>
+#include <signal.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "common/wire.h"
@@ -76,6 +78,23 @@ START_TEST(others_have_its_place) {
   ck_assert_int_eq(told.evicted.by_pid, getpid());
   await_grant(&other);
   ck_assert_int_eq(evict(it, holder.job), -ENOENT);
+}
+END_TEST
+
+/* Also if both are said before the daemon has buried it. */
+START_TEST(nobody_is_evicted_twice) {
+  struct client holder = come(GIB, MANAGED);
+  struct gs_msg msg = wire_msg(GS_EVICT, GS_GPU_ALL);
+  int fd = connect_to(it);
+  msg.evict.job = holder.job;
+  tell(fd, &msg);
+  tell(fd, &msg);
+  ck_assert_int_eq(expect(fd, GS_REPLY).status, 0);
+  ck_assert_int_eq(expect(fd, GS_REPLY).status, -ENOENT);
+  ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s events | grep -c 'loses its place'", it->socket, GS_CTL),
+                   0);
+  output_has("1\n");
+  close(fd);
 }
 END_TEST
 
@@ -192,8 +211,32 @@ START_TEST(never_is_never) {
 }
 END_TEST
 
+static void configure(const char *text) {
+  FILE *file = fopen(it->config, "w");
+  ck_assert_ptr_nonnull(file);
+  fputs(text, file);
+  fclose(file);
+  kill(it->pid, SIGHUP);
+}
+
+/* For those, too, that are silent by then. */
+START_TEST(the_time_that_counts_is_the_one_that_is_set) {
+  start((const char *const[]){"--mode", "on", "--grace", "50ms", "--tq", "1ms", NULL});
+  configure("evict_after = 0\n");
+  struct client holder = come(GIB, SWAP);
+  run(&holder);
+  struct client other = come(GIB, SWAP);
+  while (!(get_status(it, GS_STATUS_JOB).job_status.flags & GS_STATE_OVERDUE))
+    ;
+  configure("evict_after = 1\n");
+  await_grant(&other);
+  hear_evicted(&holder);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {others_have_its_place,
+                                nobody_is_evicted_twice,
                                 it_comes_again_behind_others,
                                 it_is_told_what_has_happened,
                                 the_card_has_that_much_less,
@@ -202,6 +245,7 @@ int main(void) {
                                 who_is_bypassed_is_not_evicted,
                                 who_answers_is_not_evicted,
                                 never_is_never,
+                                the_time_that_counts_is_the_one_that_is_set,
                                 NULL};
   return suite_main("daemon_evict", tests, set_up, tear_down);
 }
