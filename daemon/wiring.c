@@ -291,6 +291,7 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
   *attachment = (struct attachment){.peer = peer, .index = msg->gpu, .told.limit = GS_LIMITED_WHOLE};
   list_init(&attachment->silent_link);
   peer->attachments[msg->gpu] = attachment;
+  peer->attached = true;
   rates_enter(&attachment->rates, &attachment->job);
   if (!attachment->rates.meter.page)
     log_for(peer->uid, LOG_LEVEL_WARN,

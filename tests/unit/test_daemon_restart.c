@@ -257,6 +257,8 @@ START_TEST(runs_outlive_it_and_what_goes_on_is_none) {
   struct gs_msg ended, again;
   int fd, other;
   uint32_t job = enroll(&fd), goes_on = enroll(&other);
+  attach_card(fd, 1, GIB, MANAGED);
+  attach_card(other, 1, GIB, MANAGED);
   struct gs_msg exiting = wire_msg(GS_EXITING, 0);
   exiting.exiting.status = 5;
   tell(fd, &exiting);
@@ -272,6 +274,21 @@ START_TEST(runs_outlive_it_and_what_goes_on_is_none) {
     ck_assert_uint_eq(count_runs(goes_on, &again), 0);
     ck_assert_uint_eq(enroll(&other), goes_on);
   }
+}
+END_TEST
+
+/* Connections alone would displace what others have run. */
+START_TEST(what_was_on_no_gpu_is_no_run) {
+  struct gs_msg ended;
+  int fd, other;
+  uint32_t idle = enroll(&fd);
+  close(fd);
+  uint32_t job = enroll(&other);
+  attach_card(other, 1, GIB, MANAGED);
+  close(other);
+  while (count_runs(job, &ended) == 0)
+    usleep(1000);
+  ck_assert_uint_eq(count_runs(idle, &ended), 0);
 }
 END_TEST
 
@@ -319,6 +336,7 @@ int main(void) {
                                 what_is_set_for_a_process_outlives_its_connection,
                                 another_process_is_given_nothing_of_it,
                                 runs_outlive_it_and_what_goes_on_is_none,
+                                what_was_on_no_gpu_is_no_run,
                                 a_damaged_file_does_not_keep_it_from_starting,
                                 two_daemons_share_no_folder,
                                 NULL};
