@@ -60,7 +60,10 @@ struct daemon {
   bool learns; /* from the history */
   uint64_t started_ns, started_realtime_ns;
   uint64_t evict_after; /* graces that a job may be silent for while others wait for it; 0: any number */
-  struct list silent;   /* evict.h: attachments, by silent_ns */
+  struct list silent;   /* evict.h: attachments, by silent_ns; */
+  struct list stayed;   /* and memory of processes that are no jobs any more, */
+  uint32_t stayed_count;
+  uint64_t stayed_ns; /* which is looked at then */
   struct terms_bounds bounds;
   struct user_limits users;
   uint32_t gpu_count;

@@ -288,6 +288,7 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
   bound(daemon, peer); /* settings may have changed while it was on no GPU */
   struct sched_change change;
   change_init(&change);
+  evict_return(daemon, gpu, peer, now_ns, &change);
   *attachment = (struct attachment){.peer = peer, .index = msg->gpu, .told.limit = GS_LIMITED_WHOLE};
   list_init(&attachment->silent_link);
   peer->attachments[msg->gpu] = attachment;
@@ -350,7 +351,7 @@ static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uin
   /* What has page faults makes way by itself. */
   uint64_t stays_bytes = peer->evicted && !attachment->job.managed ? attachment->job.resident_bytes : 0;
   scheduler_detach(&attachment->job, now_ns, &change);
-  scheduler_note_taken(gpu, stays_bytes, now_ns, &change);
+  evict_leave_bytes(daemon, gpu, peer, stays_bytes, now_ns, &change);
   leave_share(share);
   leave_gang(attachment);
   free(attachment);
@@ -605,6 +606,7 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   for (size_t i = 0; i < DAEMON_CLIENT_BUCKETS; i++)
     list_init(&daemon->clients[i]);
   list_init(&daemon->silent);
+  list_init(&daemon->stayed);
   kept_init(&daemon->kept);
 }
 
@@ -635,6 +637,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
 }
 
 void daemon_end(struct daemon *daemon) {
+  evict_end(daemon);
   kept_end(&daemon->kept);
   card_query_end(&daemon->card_query);
   history_end(&daemon->history);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/wire.h"
@@ -145,6 +146,37 @@ START_TEST(the_card_has_that_much_less) {
 }
 END_TEST
 
+/* However many come and go, until its process ends. */
+START_TEST(the_card_has_it_back_when_the_process_ends) {
+  int ends[2];
+  uint32_t job;
+  ck_assert_int_eq(pipe(ends), 0);
+  pid_t process = fork();
+  if (process == 0) {
+    struct client holder = come(10 * GIB, SWAP);
+    run(&holder);
+    (void)!write(ends[1], &holder.job, sizeof holder.job);
+    for (;;)
+      pause();
+  }
+  ck_assert_int_eq(read(ends[0], &job, sizeof job), sizeof job);
+  struct client other = come(GIB, MANAGED);
+  ck_assert_int_eq(evict(it, job), 0);
+  ck_assert_uint_eq(expect(other.fd, GS_CAPACITY).attached.capacity_bytes, 6 * GIB);
+  await_grant(&other);
+  for (int i = 0; i < 3; i++) {
+    int fd = register_client(it);
+    ck_assert_uint_eq(attach_card(fd, 1, 0, MANAGED).attached.capacity_bytes, 6 * GIB);
+    close(fd);
+    while (get_status(it, GS_STATUS_DAEMON).daemon.jobs > 1)
+      ;
+  }
+  kill(process, SIGKILL); /* nobody waits for it yet */
+  ck_assert_uint_eq(expect(other.fd, GS_CAPACITY).attached.capacity_bytes, 16 * GIB);
+  ck_assert_int_eq(waitpid(process, NULL, 0), process);
+}
+END_TEST
+
 START_TEST(what_has_page_faults_is_in_nobodys_way) {
   struct client holder = come(10 * GIB, MANAGED);
   run(&holder);
@@ -240,6 +272,7 @@ int main(void) {
                                 it_comes_again_behind_others,
                                 it_is_told_what_has_happened,
                                 the_card_has_that_much_less,
+                                the_card_has_it_back_when_the_process_ends,
                                 what_has_page_faults_is_in_nobodys_way,
                                 who_is_silent_and_in_the_way_is_evicted,
                                 who_is_bypassed_is_not_evicted,
