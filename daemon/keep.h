@@ -36,4 +36,7 @@ void keep_term(struct daemon *daemon, const struct peer *peer, enum gs_term term
 void keep_end_of(struct daemon *daemon, const struct peer *peer, uint64_t now_ns);
 void keep_run(struct daemon *daemon, const struct gs_msg *event, uint64_t now_ns);
 
+/* state_deadline_ns has come. */
+void keep_on_time(struct daemon *daemon, uint64_t now_ns);
+
 #endif

@@ -22,6 +22,7 @@
 #define PENDING_MOST (UINT64_C(1) << 20)      /* lines that wait for room on the disk */
 #define OUT_OF_DATE_LEAST (UINT64_C(1) << 20) /* less is not worth to be written anew */
 #define RETRY_NS NS_PER_S
+#define RETRY_ANEW_NS (60 * NS_PER_S)
 #define LOCK_NS (2 * NS_PER_S)
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
@@ -33,7 +34,8 @@ struct state {
   char *pending;
   size_t pending_bytes, pending_room;
   uint64_t due_ns; /* when they are to be written */
-  bool failing, overflowing;
+  bool failing, lost;
+  uint64_t retry_anew_ns; /* when a file that may not grow is written anew again */
   /* under the mutex */
   pthread_mutex_t mutex;
   pthread_cond_t wanted;
@@ -251,9 +253,11 @@ void state_add(struct state *state, const char *line, size_t length, uint64_t no
     size_t room = state->pending_room ? 2 * state->pending_room : 4096;
     char *more = room <= PENDING_MOST ? realloc(state->pending, room) : NULL;
     if (!more) {
-      if (!state->overflowing)
-        log_warn("%s: too much waits to be kept: what comes now is lost", state->folder);
-      state->overflowing = true;
+      if (!state->lost)
+        log_warn("%s: too much waits to be kept: runs that end now are lost, and if the daemon ends so are "
+                 "settings",
+                 state->folder);
+      state->lost = true;
       return;
     }
     state->pending = more;
@@ -277,6 +281,10 @@ void state_write(struct state *state, bool lasting, uint64_t now_ns) {
   state->bytes += written;
   state->wants_sync |= lasting;
   state->wants_anew |= state->bytes > 2 * state->anew_bytes + OUT_OF_DATE_LEAST;
+  if (err == -EFBIG && now_ns >= state->retry_anew_ns) {
+    state->wants_anew = true;
+    state->retry_anew_ns = now_ns + RETRY_ANEW_NS;
+  }
   if (state->wants_sync || state->wants_anew)
     want(state);
   int thread_err = state->thread_err;
@@ -285,12 +293,18 @@ void state_write(struct state *state, bool lasting, uint64_t now_ns) {
   memmove(state->pending, state->pending + written, state->pending_bytes - written);
   state->pending_bytes -= written;
   state->due_ns = now_ns + RETRY_NS;
-  state->overflowing &= state->pending_bytes > 0;
   tell(state, err < 0 ? err : thread_err);
 }
 
+bool state_take_loss(struct state *state) {
+  bool lost = state && state->lost && state->pending_bytes == 0;
+  if (lost)
+    state->lost = false;
+  return lost;
+}
+
 uint64_t state_deadline_ns(const struct state *state) {
-  return state && state->pending_bytes ? state->due_ns : UINT64_MAX;
+  return state && (state->pending_bytes || state->lost) ? state->due_ns : UINT64_MAX;
 }
 
 void state_on_time(struct state *state, uint64_t now_ns) {

@@ -627,7 +627,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
   gpus_on_time(daemon, now_ns);
   mps_on_time(&daemon->mps, now_ns);
   evict_on_time(daemon, now_ns);
-  state_on_time(daemon->state, now_ns);
+  keep_on_time(daemon, now_ns);
   card_query_on_time(&daemon->card_query, now_ns);
   if (now_ns < scheduler_deadline_ns(&daemon->scheduler))
     return;

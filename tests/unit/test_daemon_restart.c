@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -314,6 +315,36 @@ START_TEST(a_damaged_file_does_not_keep_it_from_starting) {
 }
 END_TEST
 
+static bool state_has(const char *text) {
+  char command[256];
+  snprintf(command, sizeof command, "grep -q '%s' %s/state", text, folder);
+  return system(command) == 0;
+}
+
+/* Jobs that come and go meanwhile leave no room even in memory. */
+START_TEST(what_is_set_while_the_disk_is_full_is_kept_later) {
+  struct rlimit limit = {.rlim_cur = 1, .rlim_max = RLIM_INFINITY};
+  int fd, passing;
+  uint32_t job = enroll(&fd);
+  attach_card(fd, 1, GIB, MANAGED);
+  ck_assert_int_eq(prlimit(it->pid, RLIMIT_FSIZE, &limit, NULL), 0);
+  for (int i = 0; i < 12000; i++) {
+    enroll(&passing);
+    close(passing);
+  }
+  ck_assert_int_eq(change_setting(it, GS_SET_TQ, 3 * NS_PER_S), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_LIMIT, 2 * GIB), 0);
+  limit.rlim_cur = RLIM_INFINITY;
+  ck_assert_int_eq(prlimit(it->pid, RLIMIT_FSIZE, &limit, NULL), 0);
+  while (!state_has("set.all.tq") || !state_has("term"))
+    usleep(10000);
+  restart(SIGKILL);
+  ck_assert_uint_eq(default_tq_s(), 3);
+  ck_assert_uint_eq(enroll(&fd), job);
+  ck_assert_uint_eq(attach_card(fd, 1, GIB, MANAGED).attached.capacity_bytes, 2 * GIB);
+}
+END_TEST
+
 START_TEST(two_daemons_share_no_folder) {
   struct daemon_process second = {0};
   ck_assert_int_eq(change_setting(it, GS_SET_TQ, 3 * NS_PER_S), 0);
@@ -338,6 +369,7 @@ int main(void) {
                                 runs_outlive_it_and_what_goes_on_is_none,
                                 what_was_on_no_gpu_is_no_run,
                                 a_damaged_file_does_not_keep_it_from_starting,
+                                what_is_set_while_the_disk_is_full_is_kept_later,
                                 two_daemons_share_no_folder,
                                 NULL};
   return suite_main("daemon_restart", tests, set_up, tear_down);
