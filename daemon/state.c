@@ -162,30 +162,49 @@ static int write_anew(struct state *state, uint64_t size, uint64_t *covered, uin
   return err;
 }
 
-/* What has been added meanwhile goes behind it, and it takes the file's place. With the mutex held. */
-static int put_in_place(struct state *state, int fd, uint64_t covered, uint64_t written) {
+/* What has been added up to there goes behind it. */
+static int catch_up(const struct state *state, int fd, uint64_t until, uint64_t *covered, uint64_t *written) {
   size_t got = 0, added = 0;
-  char *tail = read_bytes(state->fd, covered, state->bytes - covered, &got);
+  char *tail = read_bytes(state->fd, *covered, until - *covered, &got);
   int err = tail ? write_all(fd, tail, got, &added) : -ENOMEM;
   free(tail);
+  *covered += added;
+  *written += added;
+  return err;
+}
+
+/* And it takes the file's place. With the mutex held. */
+static int put_in_place(struct state *state, int fd, uint64_t covered, uint64_t written) {
+  uint64_t anew_bytes = written;
+  int err = catch_up(state, fd, state->bytes, &covered, &written);
   if (err == 0 && renameat(state->folder_fd, NEW_NAME, state->folder_fd, FILE_NAME) < 0)
     err = -errno;
   if (err < 0)
     return err;
   close(state->fd);
   state->fd = fd;
-  state->bytes = written + added;
-  state->anew_bytes = written;
+  state->bytes = written;
+  state->anew_bytes = anew_bytes;
   state->wants_sync = true;
   return 0;
 }
 
-/* With the mutex held, but for the long part. */
+#define CATCH_UPS 3 /* the last one is short: what has come during the one before */
+
+/* With the mutex held, but for the long part: the loop may wait for it. */
 static int make_anew(struct state *state) {
   uint64_t size = state->bytes, covered = 0, written = 0;
   pthread_mutex_unlock(&state->mutex);
   int fd = write_anew(state, size, &covered, &written), err = fd < 0 ? fd : 0;
   pthread_mutex_lock(&state->mutex);
+  for (int i = 0; err == 0 && i < CATCH_UPS; i++) {
+    uint64_t until = state->bytes;
+    pthread_mutex_unlock(&state->mutex);
+    err = catch_up(state, fd, until, &covered, &written);
+    if (err == 0 && fdatasync(fd) < 0)
+      err = -errno;
+    pthread_mutex_lock(&state->mutex);
+  }
   if (err == 0)
     err = put_in_place(state, fd, covered, written);
   if (err < 0) {
