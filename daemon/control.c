@@ -179,10 +179,10 @@ static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg
   reply(peer, 0, "");
 }
 
-/* NULL: there is none, or it is on no GPU. */
+/* NULL: there is none, or it is on no GPU, or has lost its connection. */
 static struct peer *find_client(struct daemon *daemon, uint32_t job_id) {
   struct peer *client = daemon_find_client(daemon, job_id);
-  for (uint32_t i = 0; client && i < GS_GPUS_PER_CLIENT; i++)
+  for (uint32_t i = 0; client && !client->closed && i < GS_GPUS_PER_CLIENT; i++)
     if (client->attachments[i])
       return client;
   return NULL;

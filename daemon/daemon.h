@@ -60,7 +60,10 @@ struct daemon {
   bool learns; /* from the history */
   uint64_t started_ns, started_realtime_ns;
   uint64_t evict_after; /* graces that a job may be silent for while others wait for it; 0: any number */
-  struct list silent;   /* evict.h: attachments, by evict_ns */
+  struct list silent;   /* evict.h: attachments, by silent_ns; */
+  struct list stayed;   /* and memory of processes that are no jobs any more, */
+  uint32_t stayed_count;
+  uint64_t stayed_ns; /* which is looked at then */
   struct terms_bounds bounds;
   struct user_limits users;
   uint32_t gpu_count;
@@ -121,7 +124,7 @@ struct attachment {
   bool apart;        /* its gang has another job on this GPU */
   /* evict.c */
   struct list silent_link;
-  uint64_t silent_epoch, evict_ns;
+  uint64_t silent_epoch, silent_ns;
 };
 
 static inline struct attachment *attachment_of(const struct sched_job *job) { return job->owner; }

@@ -152,11 +152,19 @@ void decisions_set(struct decisions *decisions, const struct sched_settings *gen
   if (!uuid) {
     decisions_clear(decisions, field);
     for (size_t i = 0; i < overrides->count; i++)
-      if (overrides->list[i].fields & field)
+      if (overrides->list[i].fields & field && !override_is_unsettled(&overrides->list[i]))
         set_one(decisions, general, overrides, overrides->list[i].uuid, field, value);
   }
   set_one(decisions, general, overrides, uuid ? uuid : all_gpus, field, value);
   drop_needless(decisions, general, overrides);
+}
+
+/* What the configuration says of a GPU may be in a section for a number that no GPU has yet. */
+static bool is_unsettled(const struct decision *decision, const struct overrides *overrides) {
+  for (size_t i = 0; i < overrides->count; i++)
+    if (overrides->list[i].fields & decision->field && override_is_unsettled(&overrides->list[i]))
+      return !decision_is_general(decision);
+  return false;
 }
 
 size_t decisions_review(struct decisions *decisions, const struct sched_settings *general,
@@ -164,7 +172,8 @@ size_t decisions_review(struct decisions *decisions, const struct sched_settings
   size_t before = decisions->count;
   for (size_t i = decisions->count; i-- > 0;) {
     struct decision *decision = &decisions->list[i];
-    if (configured(general, overrides, decision->uuid, decision->field) != decision->base)
+    if (configured(general, overrides, decision->uuid, decision->field) != decision->base &&
+        !is_unsettled(decision, overrides))
       drop(decisions, decision);
   }
   return before - decisions->count;

@@ -55,7 +55,8 @@ void decisions_clear(struct decisions *decisions, unsigned field);
 void decisions_set(struct decisions *decisions, const struct sched_settings *general,
                    const struct overrides *overrides, const uint8_t *uuid, unsigned field, uint64_t value);
 
-/* The configuration is this one now: the decisions that it has overruled go. How many. */
+/* The configuration is this one now: the decisions that it has overruled go. How many. As long as a section
+ * for a number is of no known GPU, it may be that of any: what it says of single GPUs overrules nothing. */
 size_t decisions_review(struct decisions *decisions, const struct sched_settings *general,
                         const struct overrides *overrides);
 

@@ -75,6 +75,8 @@ void events_on_end(struct daemon *daemon, const struct peer *peer, uint64_t now_
   msg.event.end.waited_ns = peer->waited_ns;
   msg.event.end.turns = peer->turns;
   record_add(&daemon->events, &msg);
+  if (!peer->attached) /* else connections that do nothing would displace what others have run */
+    return;
   if (*peer->command) {
     struct gs_msg command = command_event(peer, now_ns);
     record_add(&daemon->runs, &command);

@@ -10,7 +10,8 @@
 
 #include "daemon.h"
 
-/* STARTED, COMMAND; and, when its jobs have left, ENDED, which also goes to the list of runs. */
+/* STARTED, COMMAND; and, when its jobs have left, ENDED, which also goes to the list of runs if it has
+ * been on a GPU. */
 void events_on_start(struct daemon *daemon, const struct peer *peer, uint64_t now_ns);
 void events_on_command(struct daemon *daemon, const struct peer *peer, uint64_t now_ns);
 void events_on_end(struct daemon *daemon, const struct peer *peer, uint64_t now_ns);

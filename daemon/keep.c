@@ -10,6 +10,8 @@
 
 /* ---- settings ---- */
 
+static const unsigned fields[] = {OVERRIDE_TQ, OVERRIDE_MODE, OVERRIDE_POLICY, OVERRIDE_CAPACITY};
+
 unsigned keep_field(unsigned type) {
   return type == GS_SET_TQ       ? OVERRIDE_TQ
          : type == GS_SET_MODE   ? OVERRIDE_MODE
@@ -43,7 +45,6 @@ static void add_decisions(struct daemon *daemon, unsigned field, uint64_t now_ns
 
 void keep_configure(struct daemon *daemon, const struct sched_settings *general,
                     const struct overrides *overrides, uint64_t now_ns) {
-  static const unsigned fields[] = {OVERRIDE_TQ, OVERRIDE_MODE, OVERRIDE_POLICY, OVERRIDE_CAPACITY};
   daemon->configured_general = *general;
   daemon->configured_overrides = *overrides;
   size_t count = decisions_review(&daemon->kept.decisions, general, overrides);
@@ -86,15 +87,22 @@ static uint32_t new_job_id(struct daemon *daemon) {
   return daemon->last_job_id;
 }
 
+static struct kept_process process_of(const struct peer *peer, uint64_t start) {
+  return (struct kept_process){.pid = peer->pid,
+                               .start = start,
+                               .uid = peer->uid,
+                               .job_id = peer->job_id,
+                               .started_ns = peer->started_ns,
+                               .terms = {.set = peer->terms.set,
+                                         .set_fields = peer->terms.set_fields,
+                                         .standing_fields = peer->terms.standing_fields}};
+}
+
 /* A process that the daemon can't see (in another pid namespace) can't be known again; its number is not
  * given away twice all the same. */
 static void add_job(struct daemon *daemon, const struct peer *peer, uint64_t start, uint64_t now_ns) {
   char line[KEPT_LINE_SIZE];
-  struct kept_process process = {.pid = peer->pid,
-                                 .start = start,
-                                 .uid = peer->uid,
-                                 .job_id = peer->job_id,
-                                 .started_ns = peer->started_ns};
+  struct kept_process process = process_of(peer, start);
   size_t length = start ? kept_line_job(line, &process) : kept_line_last(line, peer->job_id);
   state_add(daemon->state, line, length, now_ns);
   state_write(daemon->state, false, now_ns);
@@ -106,6 +114,35 @@ static uint64_t start_of(const struct peer *peer) {
   return process_has_ended(peer->pidfd) ? 0 : start_ticks;
 }
 
+static bool is_there(const struct kept_process *process) {
+  return process_start_ticks(process->pid) == process->start;
+}
+
+static void forget(struct daemon *daemon, struct kept_process *process, uint64_t now_ns) {
+  char line[KEPT_LINE_SIZE];
+  state_add(daemon->state, line, kept_line_gone(line, process->pid, process->job_id), now_ns);
+  free(process);
+}
+
+#define LOOKS 4 /* at who may have ended, for each that leaves: so they don't pile up */
+
+/* The connection has ended, its process has not: what was set for it stays set, or who is told to wait could
+ * come again instead. */
+static bool leave(struct daemon *daemon, const struct peer *peer, uint64_t now_ns) {
+  uint64_t start = peer->terms.set_fields ? start_of(peer) : 0;
+  struct kept_process *process = start ? malloc(sizeof *process) : NULL, *ended, *given_up;
+  if (!process)
+    return false;
+  *process = process_of(peer, start);
+  for (int i = 0; i < LOOKS; i++)
+    if ((ended = kept_take_ended(&daemon->kept, is_there)))
+      forget(daemon, ended, now_ns);
+  given_up = kept_leave(&daemon->kept, process);
+  if (given_up)
+    forget(daemon, given_up, now_ns);
+  return true;
+}
+
 void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   uint64_t start = daemon->state || daemon->kept.process_count ? start_of(peer) : 0;
   struct kept_process *process = start ? kept_take(&daemon->kept, peer->pid, start, peer->uid) : NULL;
@@ -115,9 +152,10 @@ void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
     return;
   }
   peer->job_id = process->job_id;
-  peer->started_ns = process->started_ns;
   peer->terms = process->terms;
-  peer->resumed = true;
+  peer->resumed = !process->left;
+  if (peer->resumed)
+    peer->started_ns = process->started_ns;
   free(process);
   log_info("job %u is here again: pid %d, uid %u, %s", peer->job_id, peer->pid, peer->uid, peer->name);
 }
@@ -130,7 +168,8 @@ void keep_term(struct daemon *daemon, const struct peer *peer, enum gs_term term
 
 void keep_end_of(struct daemon *daemon, const struct peer *peer, uint64_t now_ns) {
   char line[KEPT_LINE_SIZE];
-  state_add(daemon->state, line, kept_line_gone(line, peer->pid, peer->job_id), now_ns);
+  if (!leave(daemon, peer, now_ns))
+    state_add(daemon->state, line, kept_line_gone(line, peer->pid, peer->job_id), now_ns);
   uint64_t expected_ns = peer->gpu_ns > HISTORY_RUN_MIN_NS
                              ? history_expected_ns(&daemon->history, peer->uid, peer->command_hash)
                              : 0;
@@ -177,6 +216,44 @@ static void restore_learnt(void *argument, uid_t uid, uint64_t command_hash, uin
   history_put(argument, uid, command_hash, expected_ns);
 }
 
+/* ---- what was lost while the disk was full ---- */
+
+static void add_all_of(struct daemon *daemon, const struct kept_process *process, uint64_t now_ns) {
+  char line[KEPT_LINE_SIZE];
+  state_add(daemon->state, line, kept_line_job(line, process), now_ns);
+  for (unsigned term = 0; term < GS_TERM_COUNT; term++)
+    if (process->terms.set_fields >> term & 1)
+      state_add(daemon->state, line,
+                kept_line_term(line, process->pid, process->job_id, &process->terms, (enum gs_term)term),
+                now_ns);
+  state_write(daemon->state, false, now_ns);
+}
+
+/* What somebody has set, and the numbers: ends of runs don't come back. */
+static void add_all(struct daemon *daemon, uint64_t now_ns) {
+  char line[KEPT_LINE_SIZE];
+  state_add(daemon->state, line, kept_line_last(line, daemon->last_job_id), now_ns);
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+    add_decisions(daemon, fields[i], now_ns);
+  state_write(daemon->state, true, now_ns);
+  for (size_t i = 0; i < DAEMON_CLIENT_BUCKETS; i++)
+    list_each(node, &daemon->clients[i]) {
+      const struct peer *peer = list_entry(node, struct peer, client_link);
+      struct kept_process process = process_of(peer, peer->terms.set_fields ? start_of(peer) : 0);
+      if (process.start)
+        add_all_of(daemon, &process, now_ns);
+    }
+  list_each(node, &daemon->kept.away) {
+    add_all_of(daemon, list_entry(node, struct kept_process, away_link), now_ns);
+  }
+}
+
+void keep_on_time(struct daemon *daemon, uint64_t now_ns) {
+  state_on_time(daemon->state, now_ns);
+  if (state_take_loss(daemon->state))
+    add_all(daemon, now_ns);
+}
+
 /* ---- it begins, and ends ---- */
 
 void keep_open(struct daemon *daemon, const char *folder, uint64_t now_ns) {
@@ -193,7 +270,10 @@ void keep_open(struct daemon *daemon, const char *folder, uint64_t now_ns) {
 }
 
 void keep_stop(struct daemon *daemon) {
-  state_write(daemon->state, true, clock_now_ns());
+  uint64_t now_ns = clock_now_ns();
+  state_write(daemon->state, true, now_ns);
+  if (state_take_loss(daemon->state))
+    add_all(daemon, now_ns);
   daemon->ending = daemon->state;
   daemon->state = NULL;
 }

@@ -31,8 +31,12 @@ void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
 /* A term of it has been set. */
 void keep_term(struct daemon *daemon, const struct peer *peer, enum gs_term term, uint64_t now_ns);
 
-/* It has ended; its COMMAND or ENDED of the list of runs. */
+/* It has ended, and if its process has not, it may come back as that job; its COMMAND or ENDED of the list of
+ * runs. */
 void keep_end_of(struct daemon *daemon, const struct peer *peer, uint64_t now_ns);
 void keep_run(struct daemon *daemon, const struct gs_msg *event, uint64_t now_ns);
+
+/* state_deadline_ns has come. */
+void keep_on_time(struct daemon *daemon, uint64_t now_ns);
 
 #endif

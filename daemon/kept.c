@@ -108,6 +108,7 @@ void kept_init(struct kept *kept) {
   memset(kept, 0, sizeof *kept);
   for (size_t i = 0; i < KEPT_BUCKETS; i++)
     list_init(&kept->processes[i]);
+  list_init(&kept->away);
   history_init(&kept->history);
   record_init(&kept->runs, KEPT_RUNS);
 }
@@ -123,6 +124,8 @@ static struct kept_process *process_of(struct list *node) {
 static void take_out(struct kept *kept, struct kept_process *process) {
   list_remove(&process->link);
   kept->process_count--;
+  kept->away_count -= process->left;
+  list_remove(&process->away_link);
 }
 
 static void forget_processes(struct kept *kept) {
@@ -156,6 +159,66 @@ struct kept_process *kept_take(struct kept *kept, pid_t pid, uint64_t start, uid
     take_out(kept, process);
     return process;
   }
+  return NULL;
+}
+
+/* ---- what has left, and may come back ---- */
+
+static struct kept_process *away_of(struct list *node) {
+  return list_entry(node, struct kept_process, away_link);
+}
+
+/* What its owner has set himself must not make anything else be forgotten. */
+static bool is_dispensable(const struct kept_process *process) { return !process->terms.standing_fields; }
+
+static size_t count_dispensable(struct kept *kept, uid_t uid, struct kept_process **first) {
+  size_t count = 0;
+  list_each(node, &kept->away) {
+    struct kept_process *process = away_of(node);
+    if (process->uid == uid && is_dispensable(process) && count++ == 0)
+      *first = process;
+  }
+  return count;
+}
+
+static struct kept_process *choose_given_up(struct kept *kept, struct kept_process *process) {
+  struct kept_process *first = NULL;
+  if (is_dispensable(process) && count_dispensable(kept, process->uid, &first) >= KEPT_AWAY_PER_USER)
+    return first;
+  if (kept->away_count < KEPT_AWAY_MAX)
+    return NULL;
+  list_each(node, &kept->away) {
+    if (is_dispensable(away_of(node)))
+      return away_of(node);
+  }
+  return is_dispensable(process) ? process : away_of(list_first(&kept->away));
+}
+
+struct kept_process *kept_leave(struct kept *kept, struct kept_process *process) {
+  struct kept_process *given_up = choose_given_up(kept, process);
+  if (given_up == process)
+    return process;
+  if (given_up)
+    take_out(kept, given_up);
+  process->left = true;
+  list_append(bucket_of(kept, process->pid), &process->link);
+  list_append(&kept->away, &process->away_link);
+  kept->process_count++;
+  kept->away_count++;
+  return given_up;
+}
+
+struct kept_process *kept_take_ended(struct kept *kept, bool (*there)(const struct kept_process *process)) {
+  struct list *first = list_first(&kept->away);
+  if (!first)
+    return NULL;
+  if (!there(away_of(first))) {
+    struct kept_process *ended = away_of(first);
+    take_out(kept, ended);
+    return ended;
+  }
+  list_remove(first);
+  list_append(&kept->away, first);
   return NULL;
 }
 
@@ -234,6 +297,7 @@ static bool read_job(struct reader *reader, const struct fields *fields) {
                                    .job_id = (uint32_t)ids[1],
                                    .started_ns = started_ns};
   list_append(bucket_of(kept, process->pid), &process->link);
+  list_init(&process->away_link);
   kept->process_count++;
   return true;
 }

@@ -36,10 +36,15 @@
 #define KEPT_RUNS (UINT64_C(1) << 13) /* COMMAND and ENDED, one each */
 #define KEPT_PROCESSES_MAX 65536
 #define KEPT_BUCKETS 1024
+/* Of those that have left this daemon: altogether; and of one user, but for what stands. */
+#define KEPT_AWAY_MAX 4096
+#define KEPT_AWAY_PER_USER 256
 
 /* A process that has, or had, a job. */
 struct kept_process {
   struct list link;
+  bool left; /* this daemon, and is there still: */
+  struct list away_link;
   pid_t pid;
   uint64_t start; /* in ticks since the boot */
   uid_t uid;
@@ -53,6 +58,8 @@ struct kept {
   struct decisions decisions;
   struct list processes[KEPT_BUCKETS]; /* by pid */
   size_t process_count;
+  struct list away; /* of these, the one that was looked at longest ago first */
+  size_t away_count;
   struct history history;
   struct record runs; /* at_ns: by the clock on the wall */
   size_t wrong_lines;
@@ -76,6 +83,14 @@ int kept_write(const struct kept *kept, const char *boot, struct kept_output *ou
 
 /* Take out what is kept of this process, from malloc; NULL: nothing. */
 struct kept_process *kept_take(struct kept *kept, pid_t pid, uint64_t start, uid_t uid);
+
+/* Keep this process, which has left, from malloc, for when it comes back. The one that must be given up for
+ * that, which is the caller's, or NULL; it may be this one. What was set by somebody whom the owner can't
+ * overrule goes last. */
+struct kept_process *kept_leave(struct kept *kept, struct kept_process *process);
+
+/* Look at the next of those that have left: taken out if it is not there any more, and the caller's. */
+struct kept_process *kept_take_ended(struct kept *kept, bool (*there)(const struct kept_process *process));
 
 /* ---- lines: their lengths ---- */
 

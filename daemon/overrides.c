@@ -3,10 +3,16 @@
 
 #include <string.h>
 
+bool override_is_unsettled(const struct override *override) {
+  static const uint8_t none[GS_UUID_SIZE];
+  return override->numbered && memcmp(override->uuid, none, GS_UUID_SIZE) == 0;
+}
+
 static const struct override *find(const struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE],
                                    bool numbered) {
   for (size_t i = 0; i < overrides->count; i++)
-    if (overrides->list[i].numbered == numbered && memcmp(overrides->list[i].uuid, uuid, GS_UUID_SIZE) == 0)
+    if (overrides->list[i].numbered == numbered && !override_is_unsettled(&overrides->list[i]) &&
+        memcmp(overrides->list[i].uuid, uuid, GS_UUID_SIZE) == 0)
       return &overrides->list[i];
   return NULL;
 }

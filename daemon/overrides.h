@@ -2,6 +2,7 @@
 #ifndef GS_OVERRIDES_H
 #define GS_OVERRIDES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,6 +34,9 @@ struct overrides {
   size_t count;
   struct override list[OVERRIDES_MAX];
 };
+
+/* Nobody knows yet which GPU has its number. */
+bool override_is_unsettled(const struct override *override);
 
 /* That of the GPU, a new one if there is none; NULL: there are too many. */
 struct override *overrides_provide(struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE]);

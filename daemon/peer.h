@@ -102,6 +102,7 @@ struct peer {
   bool exits;          /* it has said so: */
   int32_t exit_status;
   bool evicted;
+  bool attached; /* it has been on a GPU */
   struct terms terms;
   bool bounded;                      /* it may not change settings itself: */
   struct terms_bounds bounds;        /* what its user may ask for */

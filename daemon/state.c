@@ -22,6 +22,7 @@
 #define PENDING_MOST (UINT64_C(1) << 20)      /* lines that wait for room on the disk */
 #define OUT_OF_DATE_LEAST (UINT64_C(1) << 20) /* less is not worth to be written anew */
 #define RETRY_NS NS_PER_S
+#define RETRY_ANEW_NS (60 * NS_PER_S)
 #define LOCK_NS (2 * NS_PER_S)
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
@@ -33,7 +34,8 @@ struct state {
   char *pending;
   size_t pending_bytes, pending_room;
   uint64_t due_ns; /* when they are to be written */
-  bool failing, overflowing;
+  bool failing, lost;
+  uint64_t retry_anew_ns; /* when a file that may not grow is written anew again */
   /* under the mutex */
   pthread_mutex_t mutex;
   pthread_cond_t wanted;
@@ -160,30 +162,49 @@ static int write_anew(struct state *state, uint64_t size, uint64_t *covered, uin
   return err;
 }
 
-/* What has been added meanwhile goes behind it, and it takes the file's place. With the mutex held. */
-static int put_in_place(struct state *state, int fd, uint64_t covered, uint64_t written) {
+/* What has been added up to there goes behind it. */
+static int catch_up(const struct state *state, int fd, uint64_t until, uint64_t *covered, uint64_t *written) {
   size_t got = 0, added = 0;
-  char *tail = read_bytes(state->fd, covered, state->bytes - covered, &got);
+  char *tail = read_bytes(state->fd, *covered, until - *covered, &got);
   int err = tail ? write_all(fd, tail, got, &added) : -ENOMEM;
   free(tail);
+  *covered += added;
+  *written += added;
+  return err;
+}
+
+/* And it takes the file's place. With the mutex held. */
+static int put_in_place(struct state *state, int fd, uint64_t covered, uint64_t written) {
+  uint64_t anew_bytes = written;
+  int err = catch_up(state, fd, state->bytes, &covered, &written);
   if (err == 0 && renameat(state->folder_fd, NEW_NAME, state->folder_fd, FILE_NAME) < 0)
     err = -errno;
   if (err < 0)
     return err;
   close(state->fd);
   state->fd = fd;
-  state->bytes = written + added;
-  state->anew_bytes = written;
+  state->bytes = written;
+  state->anew_bytes = anew_bytes;
   state->wants_sync = true;
   return 0;
 }
 
-/* With the mutex held, but for the long part. */
+#define CATCH_UPS 3 /* the last one is short: what has come during the one before */
+
+/* With the mutex held, but for the long part: the loop may wait for it. */
 static int make_anew(struct state *state) {
   uint64_t size = state->bytes, covered = 0, written = 0;
   pthread_mutex_unlock(&state->mutex);
   int fd = write_anew(state, size, &covered, &written), err = fd < 0 ? fd : 0;
   pthread_mutex_lock(&state->mutex);
+  for (int i = 0; err == 0 && i < CATCH_UPS; i++) {
+    uint64_t until = state->bytes;
+    pthread_mutex_unlock(&state->mutex);
+    err = catch_up(state, fd, until, &covered, &written);
+    if (err == 0 && fdatasync(fd) < 0)
+      err = -errno;
+    pthread_mutex_lock(&state->mutex);
+  }
   if (err == 0)
     err = put_in_place(state, fd, covered, written);
   if (err < 0) {
@@ -251,9 +272,11 @@ void state_add(struct state *state, const char *line, size_t length, uint64_t no
     size_t room = state->pending_room ? 2 * state->pending_room : 4096;
     char *more = room <= PENDING_MOST ? realloc(state->pending, room) : NULL;
     if (!more) {
-      if (!state->overflowing)
-        log_warn("%s: too much waits to be kept: what comes now is lost", state->folder);
-      state->overflowing = true;
+      if (!state->lost)
+        log_warn("%s: too much waits to be kept: runs that end now are lost, and if the daemon ends so are "
+                 "settings",
+                 state->folder);
+      state->lost = true;
       return;
     }
     state->pending = more;
@@ -277,6 +300,10 @@ void state_write(struct state *state, bool lasting, uint64_t now_ns) {
   state->bytes += written;
   state->wants_sync |= lasting;
   state->wants_anew |= state->bytes > 2 * state->anew_bytes + OUT_OF_DATE_LEAST;
+  if (err == -EFBIG && now_ns >= state->retry_anew_ns) {
+    state->wants_anew = true;
+    state->retry_anew_ns = now_ns + RETRY_ANEW_NS;
+  }
   if (state->wants_sync || state->wants_anew)
     want(state);
   int thread_err = state->thread_err;
@@ -285,12 +312,18 @@ void state_write(struct state *state, bool lasting, uint64_t now_ns) {
   memmove(state->pending, state->pending + written, state->pending_bytes - written);
   state->pending_bytes -= written;
   state->due_ns = now_ns + RETRY_NS;
-  state->overflowing &= state->pending_bytes > 0;
   tell(state, err < 0 ? err : thread_err);
 }
 
+bool state_take_loss(struct state *state) {
+  bool lost = state && state->lost && state->pending_bytes == 0;
+  if (lost)
+    state->lost = false;
+  return lost;
+}
+
 uint64_t state_deadline_ns(const struct state *state) {
-  return state && state->pending_bytes ? state->due_ns : UINT64_MAX;
+  return state && (state->pending_bytes || state->lost) ? state->due_ns : UINT64_MAX;
 }
 
 void state_on_time(struct state *state, uint64_t now_ns) {

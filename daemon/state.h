@@ -8,7 +8,7 @@
  *
  * Doubt: the folder must be the daemon's own (or root's), and nobody else's to write to; another daemon that
  * lives there keeps it. What can't be used is put aside, and what is right of it is used. When the disk is
- * full, lines wait in memory, and are tried again. A start never fails for any of that.
+ * full, lines wait in memory, up to a bound, and are tried again. A start never fails for any of that.
  *
  * All of these are called by one thread; state may be NULL: nothing is kept.
  */
@@ -33,6 +33,9 @@ void state_add(struct state *state, const char *line, size_t length, uint64_t no
 
 /* What has been added is given to the kernel. lasting: and gets to the disk before long. */
 void state_write(struct state *state, bool lasting, uint64_t now_ns);
+
+/* Lines have been lost since this was asked last, as too many waited, and there is room for more now. */
+bool state_take_loss(struct state *state);
 
 uint64_t state_deadline_ns(const struct state *state);
 void state_on_time(struct state *state, uint64_t now_ns);

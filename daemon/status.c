@@ -80,7 +80,7 @@ static struct gs_msg describe_handovers(const struct sched_gpu *gpu, uint32_t in
   msg.handover_status.move_last_ns = last->move_ns;
   msg.handover_status.evicted_last_bytes = last->evicted_bytes;
   msg.handover_status.restored_last_bytes = last->restored_bytes;
-  msg.handover_status.overhead_bytes = gpu->overhead_bytes;
+  msg.handover_status.overhead_bytes = gpu->overhead_bytes + gpu->away_bytes;
   msg.handover_status.left_ns = sched_gpu_left_ns(gpu, now_ns);
   return msg;
 }

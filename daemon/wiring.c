@@ -298,9 +298,11 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
   bound(daemon, peer); /* settings may have changed while it was on no GPU */
   struct sched_change change;
   change_init(&change);
+  evict_return(daemon, gpu, peer, now_ns, &change);
   *attachment = (struct attachment){.peer = peer, .index = msg->gpu, .told.limit = GS_LIMITED_WHOLE};
   list_init(&attachment->silent_link);
   peer->attachments[msg->gpu] = attachment;
+  peer->attached = true;
   rates_enter(&attachment->rates, &attachment->job);
   if (!attachment->rates.meter.page)
     log_for(peer->uid, LOG_LEVEL_WARN,
@@ -359,7 +361,7 @@ static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uin
   /* What has page faults makes way by itself. */
   uint64_t stays_bytes = peer->evicted && !attachment->job.managed ? attachment->job.resident_bytes : 0;
   scheduler_detach(&attachment->job, now_ns, &change);
-  scheduler_note_taken(gpu, stays_bytes, now_ns, &change);
+  evict_leave_bytes(daemon, gpu, peer, stays_bytes, now_ns, &change);
   leave_share(share);
   leave_gang(attachment);
   free(attachment);
@@ -616,6 +618,7 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   for (size_t i = 0; i < DAEMON_CLIENT_BUCKETS; i++)
     list_init(&daemon->clients[i]);
   list_init(&daemon->silent);
+  list_init(&daemon->stayed);
   kept_init(&daemon->kept);
 }
 
@@ -636,7 +639,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
   gpus_on_time(daemon, now_ns);
   mps_on_time(&daemon->mps, now_ns);
   evict_on_time(daemon, now_ns);
-  state_on_time(daemon->state, now_ns);
+  keep_on_time(daemon, now_ns);
   card_query_on_time(&daemon->card_query, now_ns);
   if (now_ns < scheduler_deadline_ns(&daemon->scheduler))
     return;
@@ -646,6 +649,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
 }
 
 void daemon_end(struct daemon *daemon) {
+  evict_end(daemon);
   kept_end(&daemon->kept);
   card_query_end(&daemon->card_query);
   history_end(&daemon->history);

@@ -31,7 +31,7 @@ uint64_t sched_gpu_capacity_bytes(const struct sched_gpu *gpu) {
 }
 
 uint64_t sched_gpu_usable_bytes(const struct sched_gpu *gpu) {
-  return less_u64(sched_gpu_capacity_bytes(gpu), gpu->overhead_bytes);
+  return less_u64(sched_gpu_capacity_bytes(gpu), add_u64(gpu->overhead_bytes, gpu->away_bytes));
 }
 
 bool books_fit(const struct sched_gpu *gpu) {

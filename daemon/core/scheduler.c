@@ -266,6 +266,14 @@ void scheduler_note_taken(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns
   conclude(gpu, now_ns, change);
 }
 
+void scheduler_set_away(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns, struct sched_change *change) {
+  if (bytes == gpu->away_bytes)
+    return;
+  gpu->away_bytes = bytes;
+  turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
+  conclude(gpu, now_ns, change);
+}
+
 /* ---- the lock ---- */
 
 void scheduler_request(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {

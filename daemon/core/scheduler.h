@@ -241,6 +241,7 @@ struct sched_gpu {
   uint64_t overhead_bytes;  /* what the driver has refused: the card has that much less than it says */
   uint64_t overhead_end_ns; /* when that is tried again */
   uint32_t overhead_tries;  /* how often it was */
+  uint64_t away_bytes;      /* taken by processes that are no jobs (any more): likewise, until they end */
   bool roomy;               /* the last plan: everybody has all the room that he may ask for */
   bool fitted;              /* the last plan: what all have fits together */
   uint64_t deadline_ns;     /* when there is something to do; if it is not known, it is looked for */
@@ -468,6 +469,9 @@ void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_chang
  * that is still so. */
 void scheduler_note_taken(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns,
                           struct sched_change *change);
+
+/* Likewise, until this is called with another sum. */
+void scheduler_set_away(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns, struct sched_change *change);
 
 void scheduler_request(struct sched_job *job, uint64_t now_ns, struct sched_change *change);
 

@@ -284,7 +284,7 @@ START_TEST(how_a_program_has_ended_is_told) {
   ck_assert_uint_gt(find(GS_EVENT_ENDED)->event.end.gpu_ns, 0);
   leave(start(GIB));
   expect_end_of(GS_END_ABRUPT, 0);
-  int fd = register_client(it);
+  int fd = start(GIB);
   tell_simple(fd, GS_STATUS_END); /* out of place */
   expect_end(fd);
   get_status(it, GS_STATUS_DAEMON);
@@ -364,7 +364,7 @@ static int count_commands_as(uid_t uid) {
 }
 
 START_TEST(a_command_is_for_its_owner_and_who_may_change_settings) {
-  int fd = register_client(it);
+  int fd = start(GIB);
   send_command(fd, "curl --password 1234");
   leave(fd);
   ck_assert_int_eq(count_commands_as(getuid()), 1);
@@ -670,7 +670,7 @@ START_TEST(a_program_that_ends_well_has_ended_well) {
     if (program == 0) {
       char byte;
       close(stay[1]);
-      int fd = register_client(it);
+      int fd = start(0);
       if (fork() == 0) {
         (void)!read(stay[0], &byte, 1);
         _exit(0);

@@ -1,6 +1,9 @@
 /* test_daemon_evict.c - the real daemon and clients that the test plays: who is evicted, by whom and when,
  * and what becomes of the others. */
 #include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/wire.h"
@@ -79,6 +82,23 @@ START_TEST(others_have_its_place) {
 }
 END_TEST
 
+/* Also if both are said before the daemon has buried it. */
+START_TEST(nobody_is_evicted_twice) {
+  struct client holder = come(GIB, MANAGED);
+  struct gs_msg msg = wire_msg(GS_EVICT, GS_GPU_ALL);
+  int fd = connect_to(it);
+  msg.evict.job = holder.job;
+  tell(fd, &msg);
+  tell(fd, &msg);
+  ck_assert_int_eq(expect(fd, GS_REPLY).status, 0);
+  ck_assert_int_eq(expect(fd, GS_REPLY).status, -ENOENT);
+  ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s events | grep -c 'loses its place'", it->socket, GS_CTL),
+                   0);
+  output_has("1\n");
+  close(fd);
+}
+END_TEST
+
 START_TEST(it_comes_again_behind_others) {
   struct client holder = come(GIB, MANAGED);
   run(&holder);
@@ -123,6 +143,37 @@ START_TEST(the_card_has_that_much_less) {
   hear_evicted(&holder);
   struct client again = {.fd = register_client(it)}; /* it is known again whose memory that is */
   ck_assert_uint_eq(attach_card(again.fd, 1, 10 * GIB, SWAP).attached.capacity_bytes, 16 * GIB);
+}
+END_TEST
+
+/* However many come and go, until its process ends. */
+START_TEST(the_card_has_it_back_when_the_process_ends) {
+  int ends[2];
+  uint32_t job;
+  ck_assert_int_eq(pipe(ends), 0);
+  pid_t process = fork();
+  if (process == 0) {
+    struct client holder = come(10 * GIB, SWAP);
+    run(&holder);
+    (void)!write(ends[1], &holder.job, sizeof holder.job);
+    for (;;)
+      pause();
+  }
+  ck_assert_int_eq(read(ends[0], &job, sizeof job), sizeof job);
+  struct client other = come(GIB, MANAGED);
+  ck_assert_int_eq(evict(it, job), 0);
+  ck_assert_uint_eq(expect(other.fd, GS_CAPACITY).attached.capacity_bytes, 6 * GIB);
+  await_grant(&other);
+  for (int i = 0; i < 3; i++) {
+    int fd = register_client(it);
+    ck_assert_uint_eq(attach_card(fd, 1, 0, MANAGED).attached.capacity_bytes, 6 * GIB);
+    close(fd);
+    while (get_status(it, GS_STATUS_DAEMON).daemon.jobs > 1)
+      ;
+  }
+  kill(process, SIGKILL); /* nobody waits for it yet */
+  ck_assert_uint_eq(expect(other.fd, GS_CAPACITY).attached.capacity_bytes, 16 * GIB);
+  ck_assert_int_eq(waitpid(process, NULL, 0), process);
 }
 END_TEST
 
@@ -192,16 +243,42 @@ START_TEST(never_is_never) {
 }
 END_TEST
 
+static void configure(const char *text) {
+  FILE *file = fopen(it->config, "w");
+  ck_assert_ptr_nonnull(file);
+  fputs(text, file);
+  fclose(file);
+  kill(it->pid, SIGHUP);
+}
+
+/* For those, too, that are silent by then. */
+START_TEST(the_time_that_counts_is_the_one_that_is_set) {
+  start((const char *const[]){"--mode", "on", "--grace", "50ms", "--tq", "1ms", NULL});
+  configure("evict_after = 0\n");
+  struct client holder = come(GIB, SWAP);
+  run(&holder);
+  struct client other = come(GIB, SWAP);
+  while (!(get_status(it, GS_STATUS_JOB).job_status.flags & GS_STATE_OVERDUE))
+    ;
+  configure("evict_after = 1\n");
+  await_grant(&other);
+  hear_evicted(&holder);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {others_have_its_place,
+                                nobody_is_evicted_twice,
                                 it_comes_again_behind_others,
                                 it_is_told_what_has_happened,
                                 the_card_has_that_much_less,
+                                the_card_has_it_back_when_the_process_ends,
                                 what_has_page_faults_is_in_nobodys_way,
                                 who_is_silent_and_in_the_way_is_evicted,
                                 who_is_bypassed_is_not_evicted,
                                 who_answers_is_not_evicted,
                                 never_is_never,
+                                the_time_that_counts_is_the_one_that_is_set,
                                 NULL};
   return suite_main("daemon_evict", tests, set_up, tear_down);
 }

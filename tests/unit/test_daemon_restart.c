@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -200,6 +201,29 @@ START_TEST(numbers_are_given_once) {
 }
 END_TEST
 
+/* It may not rid itself of what is set for it by a new connection, nor by a restart in between. */
+START_TEST(what_is_set_for_a_process_outlives_its_connection) {
+  int fd;
+  uint32_t job = enroll(&fd);
+  attach_card(fd, 1, GIB, MANAGED);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_LIMIT, 2 * GIB), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_PAUSED, 1), 0);
+  for (int i = 0; i < 6; i++) {
+    if (i % 3 == 1)
+      ck_assert_int_eq(evict(it, job), 0);
+    close(fd);
+    while (get_status(it, GS_STATUS_DAEMON).daemon.jobs)
+      usleep(1000);
+    ck_assert_uint_gt(enroll_elsewhere(), job);
+    if (i % 3 == 2)
+      restart(i == 2 ? SIGKILL : SIGTERM);
+    ck_assert_uint_eq(enroll(&fd), job);
+    ck_assert_uint_eq(attach_card(fd, 1, GIB, MANAGED).attached.capacity_bytes, 2 * GIB);
+    ck_assert_uint_eq(get_status(it, GS_STATUS_TERMS).terms_status.paused, 1);
+  }
+}
+END_TEST
+
 START_TEST(another_process_is_given_nothing_of_it) {
   int fd;
   uint32_t job = enroll(&fd);
@@ -234,6 +258,8 @@ START_TEST(runs_outlive_it_and_what_goes_on_is_none) {
   struct gs_msg ended, again;
   int fd, other;
   uint32_t job = enroll(&fd), goes_on = enroll(&other);
+  attach_card(fd, 1, GIB, MANAGED);
+  attach_card(other, 1, GIB, MANAGED);
   struct gs_msg exiting = wire_msg(GS_EXITING, 0);
   exiting.exiting.status = 5;
   tell(fd, &exiting);
@@ -249,6 +275,21 @@ START_TEST(runs_outlive_it_and_what_goes_on_is_none) {
     ck_assert_uint_eq(count_runs(goes_on, &again), 0);
     ck_assert_uint_eq(enroll(&other), goes_on);
   }
+}
+END_TEST
+
+/* Connections alone would displace what others have run. */
+START_TEST(what_was_on_no_gpu_is_no_run) {
+  struct gs_msg ended;
+  int fd, other;
+  uint32_t idle = enroll(&fd);
+  close(fd);
+  uint32_t job = enroll(&other);
+  attach_card(other, 1, GIB, MANAGED);
+  close(other);
+  while (count_runs(job, &ended) == 0)
+    usleep(1000);
+  ck_assert_uint_eq(count_runs(idle, &ended), 0);
 }
 END_TEST
 
@@ -274,6 +315,36 @@ START_TEST(a_damaged_file_does_not_keep_it_from_starting) {
 }
 END_TEST
 
+static bool state_has(const char *text) {
+  char command[256];
+  snprintf(command, sizeof command, "grep -q '%s' %s/state", text, folder);
+  return system(command) == 0;
+}
+
+/* Jobs that come and go meanwhile leave no room even in memory. */
+START_TEST(what_is_set_while_the_disk_is_full_is_kept_later) {
+  struct rlimit limit = {.rlim_cur = 1, .rlim_max = RLIM_INFINITY};
+  int fd, passing;
+  uint32_t job = enroll(&fd);
+  attach_card(fd, 1, GIB, MANAGED);
+  ck_assert_int_eq(prlimit(it->pid, RLIMIT_FSIZE, &limit, NULL), 0);
+  for (int i = 0; i < 12000; i++) {
+    enroll(&passing);
+    close(passing);
+  }
+  ck_assert_int_eq(change_setting(it, GS_SET_TQ, 3 * NS_PER_S), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_LIMIT, 2 * GIB), 0);
+  limit.rlim_cur = RLIM_INFINITY;
+  ck_assert_int_eq(prlimit(it->pid, RLIMIT_FSIZE, &limit, NULL), 0);
+  while (!state_has("set.all.tq") || !state_has("term"))
+    usleep(10000);
+  restart(SIGKILL);
+  ck_assert_uint_eq(default_tq_s(), 3);
+  ck_assert_uint_eq(enroll(&fd), job);
+  ck_assert_uint_eq(attach_card(fd, 1, GIB, MANAGED).attached.capacity_bytes, 2 * GIB);
+}
+END_TEST
+
 START_TEST(two_daemons_share_no_folder) {
   struct daemon_process second = {0};
   ck_assert_int_eq(change_setting(it, GS_SET_TQ, 3 * NS_PER_S), 0);
@@ -293,9 +364,12 @@ int main(void) {
                                 the_later_word_counts,
                                 a_process_keeps_its_number_and_terms,
                                 numbers_are_given_once,
+                                what_is_set_for_a_process_outlives_its_connection,
                                 another_process_is_given_nothing_of_it,
                                 runs_outlive_it_and_what_goes_on_is_none,
+                                what_was_on_no_gpu_is_no_run,
                                 a_damaged_file_does_not_keep_it_from_starting,
+                                what_is_set_while_the_disk_is_full_is_kept_later,
                                 two_daemons_share_no_folder,
                                 NULL};
   return suite_main("daemon_restart", tests, set_up, tear_down);

@@ -88,6 +88,47 @@ START_TEST(a_changed_configuration_counts) {
 }
 END_TEST
 
+/* [gpu 7], and no GPU 7 yet: it is nobody's, least of all that of all GPUs. */
+static struct override *add_unsettled(void) {
+  struct override *own = overrides_provide_numbered(&overrides, 7);
+  own->fields = OVERRIDE_TQ;
+  own->settings.tq_ns = 10 * S;
+  return own;
+}
+
+START_TEST(a_section_of_no_gpu_is_of_none) {
+  struct override *own = add_unsettled();
+  set(NULL, OVERRIDE_TQ, 10 * S);
+  ck_assert_uint_eq(tq_s(plain), 10);
+  set(NULL, OVERRIDE_TQ, 30 * S);
+  ck_assert_uint_eq(decisions_review(&decisions, &general, &overrides), 0);
+  ck_assert_uint_eq(tq_s(plain), 30);
+  memcpy(own->uuid, (uint8_t[GS_UUID_SIZE]){7}, GS_UUID_SIZE);
+  ck_assert_uint_eq(decisions_review(&decisions, &general, &overrides), 0);
+  ck_assert_uint_eq(tq_s(plain), 30);
+}
+END_TEST
+
+/* The cards are told late: what the configuration says of them is not known before. */
+START_TEST(what_is_not_known_yet_overrules_nothing) {
+  struct override *own = add_unsettled();
+  uint8_t seventh[GS_UUID_SIZE] = {7};
+  memcpy(own->uuid, seventh, GS_UUID_SIZE);
+  set(seventh, OVERRIDE_TQ, 4 * S);
+  set(NULL, OVERRIDE_MODE, GS_MODE_ON);
+  memset(own->uuid, 0, GS_UUID_SIZE);
+  ck_assert_uint_eq(decisions_review(&decisions, &general, &overrides), 0);
+  general.mode = GS_MODE_OFF; /* of all GPUs it is known */
+  ck_assert_uint_eq(decisions_review(&decisions, &general, &overrides), 1);
+  memcpy(own->uuid, seventh, GS_UUID_SIZE);
+  ck_assert_uint_eq(decisions_review(&decisions, &general, &overrides), 0);
+  ck_assert_uint_eq(tq_s(seventh), 4);
+  own->settings.tq_ns = 11 * S;
+  ck_assert_uint_eq(decisions_review(&decisions, &general, &overrides), 1);
+  ck_assert_uint_eq(tq_s(seventh), 11);
+}
+END_TEST
+
 START_TEST(there_is_a_bound) {
   uint8_t uuid[GS_UUID_SIZE] = {3};
   for (unsigned i = 0; i < DECISIONS_MAX + 5; i++) {
@@ -105,6 +146,8 @@ int main(void) {
                                 a_word_about_one_is_about_one,
                                 what_the_configuration_says_anyway_is_no_decision,
                                 a_changed_configuration_counts,
+                                a_section_of_no_gpu_is_of_none,
+                                what_is_not_known_yet_overrules_nothing,
                                 there_is_a_bound,
                                 NULL};
   return suite_main("decisions", tests, set_up, tear_down);

@@ -1,6 +1,7 @@
 /* test_kept.c - what outlives the daemon as a text: it comes back as it was, and of a damaged one what is
  * right. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
@@ -302,6 +303,43 @@ START_TEST(long_lines_are_passed_over) {
 }
 END_TEST
 
+static struct kept_process *leaving(pid_t pid, uid_t uid, bool standing) {
+  struct kept_process *process = calloc(1, sizeof *process);
+  ck_assert_ptr_nonnull(process);
+  process->pid = pid;
+  process->start = START;
+  process->uid = uid;
+  terms_restore(&process->terms, GS_TERM_PAUSED, 1, standing);
+  return process;
+}
+
+/* Whatever its owners set for others of theirs. */
+START_TEST(what_stands_is_not_displaced) {
+  ck_assert_ptr_null(kept_leave(&kept, leaving(1, ALICE, true)));
+  for (pid_t pid = 2; pid < 2 + 2 * KEPT_AWAY_MAX; pid++)
+    free(kept_leave(&kept, leaving(pid, ALICE + (uid_t)(pid % 2 ? 0 : pid / 8), false)));
+  ck_assert_uint_le(kept.away_count, KEPT_AWAY_MAX);
+  ck_assert_uint_eq(kept.away_count, kept.process_count);
+  struct kept_process *process = kept_take(&kept, 1, START, ALICE);
+  ck_assert_ptr_nonnull(process);
+  ck_assert(process->left);
+  free(process);
+}
+END_TEST
+
+static bool is_odd(const struct kept_process *process) { return process->pid % 2; }
+START_TEST(what_has_ended_is_found) {
+  for (pid_t pid = 1; pid <= 4; pid++)
+    ck_assert_ptr_null(kept_leave(&kept, leaving(pid, ALICE, true)));
+  for (int i = 0; i < 4; i++) {
+    struct kept_process *ended = kept_take_ended(&kept, is_odd);
+    ck_assert(!ended == (i % 2 == 0));
+    free(ended);
+  }
+  ck_assert_uint_eq(kept.away_count, 2);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {it_comes_back,
                                 also_when_it_has_been_written_anew,
@@ -314,6 +352,8 @@ int main(void) {
                                 each_length_keeps_what_is_whole,
                                 absurd_values_are_not_taken,
                                 long_lines_are_passed_over,
+                                what_stands_is_not_displaced,
+                                what_has_ended_is_found,
                                 NULL};
   return suite_main("kept", tests, set_up, tear_down);
 }

@@ -326,11 +326,69 @@ START_TEST(a_disk_that_stays_full_costs_no_memory) {
   state_write(state, true, 1);
   limit_files(RLIM_INFINITY);
   state_write(state, true, 1);
+  ck_assert(state_take_loss(state));
   ck_assert_uint_eq(state_deadline_ns(state), UINT64_MAX);
   number(100001);
   end();
   begin();
   ck_assert_uint_eq(kept.last_job_id, 100001);
+  end();
+}
+END_TEST
+
+/* That something was lost is known once there is room for more. */
+START_TEST(what_a_full_disk_costs_is_told) {
+  char line[KEPT_LINE_SIZE];
+  signal(SIGXFSZ, SIG_IGN);
+  begin();
+  ck_assert(!state_take_loss(state));
+  limit_files(1);
+  for (uint32_t i = 1; i <= 100000; i++)
+    state_add(state, line, kept_line_last(line, i), 1);
+  state_write(state, true, 1);
+  bool told = state_take_loss(state);
+  limit_files(RLIM_INFINITY);
+  ck_assert(!told);
+  state_write(state, true, 1);
+  ck_assert_uint_lt(state_deadline_ns(state), UINT64_MAX);
+  ck_assert(state_take_loss(state));
+  ck_assert(!state_take_loss(state));
+  ck_assert_uint_eq(state_deadline_ns(state), UINT64_MAX);
+  end();
+}
+END_TEST
+
+/* Written anew it is small: that it once could not be is not for ever. */
+START_TEST(a_file_that_may_not_grow_is_written_anew_in_time) {
+  static char run[300];
+  struct stat status;
+  char line[KEPT_LINE_SIZE], path[512], in_the_way[512], below[600];
+  path_of("state", path);
+  path_of("state.new", in_the_way);
+  snprintf(below, sizeof below, "%s/file", in_the_way);
+  memset(run, 'x', sizeof run - 1);
+  begin();
+  number(1);
+  ck_assert_int_eq(mkdir(in_the_way, 0700), 0);
+  ck_assert_int_eq(mkdir(below, 0700), 0);
+  do {
+    for (int i = 0; i < 2000; i++)
+      state_add(state, line, kept_line_text(line, run), 1);
+    state_write(state, false, 1);
+  } while (state_deadline_ns(state) == UINT64_MAX);
+  ck_assert_int_eq(stat(path, &status), 0);
+  ck_assert_int_gt(status.st_size, 63 << 20);
+  clock_sleep(2 * NS_PER_S); /* by now it has been tried in vain: if it has not, less is tested */
+  ck_assert_int_eq(rmdir(below), 0);
+  ck_assert_int_eq(rmdir(in_the_way), 0);
+  for (uint64_t now_ns = 1; state_deadline_ns(state) < UINT64_MAX; now_ns += 61 * NS_PER_S) {
+    clock_sleep(NS_PER_S / 100);
+    state_on_time(state, now_ns);
+  }
+  end();
+  begin();
+  ck_assert_ptr_nonnull(state);
+  ck_assert_uint_eq(kept.last_job_id, 1);
   end();
 }
 END_TEST
@@ -363,6 +421,8 @@ int main(void) {
   tcase_add_test(cases, where_nothing_can_be_written_it_is_read);
   tcase_add_test(cases, a_full_disk_is_waited_for);
   tcase_add_test(cases, a_disk_that_stays_full_costs_no_memory);
+  tcase_add_test(cases, what_a_full_disk_costs_is_told);
+  tcase_add_test(cases, a_file_that_may_not_grow_is_written_anew_in_time);
   tcase_add_test(cases, without_a_state_nothing_is_kept);
   suite_add_tcase(suite, cases);
   return suite_run(suite);
