@@ -4,13 +4,16 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
 
 #include "common/clock.h"
 #include "common/gpu_number.h"
 #include "common/parse.h"
 #include "metrics/measures.h"
 
-#define STEPS_PER_LOOK 16 /* at the clock */
+#define STEPS_PER_LOOK 4 /* at the clock */
+#define ROOM_STEP ((size_t)64 << 10)
 
 static void put(const struct measure *measure, const struct scene *scene) {
   if (measure->put)
@@ -53,10 +56,26 @@ static void begin_family(struct metrics *metrics) {
   walk_begin(&metrics->daemon->metrics_walk, &metrics->daemon->scheduler.gpus);
 }
 
+/* Not open_memstream: it copies all that there is, and clears as much again, whenever it needs more room. */
+static ssize_t append(void *cookie, const char *more, size_t size) {
+  struct metrics *metrics = cookie;
+  if (metrics->room - metrics->size < size) {
+    size_t room = metrics->size + size + ROOM_STEP;
+    char *grown = realloc(metrics->text, room);
+    if (!grown)
+      return 0;
+    metrics->text = grown;
+    metrics->room = room;
+  }
+  memcpy(metrics->text + metrics->size, more, size);
+  metrics->size += size;
+  return (ssize_t)size;
+}
+
 int metrics_begin(struct metrics *metrics, struct daemon *daemon, enum dialect dialect) {
   *metrics = (struct metrics){
       .daemon = daemon, .exposition.dialect = dialect, .table = OF_DAEMON, .measure = tables[OF_DAEMON]};
-  metrics->exposition.out = open_memstream(&metrics->text, &metrics->size);
+  metrics->exposition.out = fopencookie(metrics, "w", (cookie_io_functions_t){.write = append});
   if (!metrics->exposition.out)
     return -ENOMEM;
   begin_family(metrics);
@@ -114,8 +133,9 @@ char *metrics_take(struct metrics *metrics, size_t *size) {
   FILE *out = metrics->exposition.out;
   bool failed = ferror(out);
   failed |= fclose(out) != 0;
+  failed |= append(metrics, "", 1) == 0; /* for those who read it as a string */
   char *text = metrics->text;
-  *size = metrics->size;
+  *size = metrics->size - 1;
   *metrics = (struct metrics){.text = NULL};
   if (!failed)
     return text;

@@ -10,12 +10,12 @@ struct measure;
 /* Of so many jobs on GPUs there are samples of their own, those that came first; all are in their GPU's. */
 #define METRICS_JOBS_MAX 512
 
-/* A text in the making; of a daemon one at a time. */
+/* A text in the making; of a daemon one at a time. It stays where it is. */
 struct metrics {
   struct daemon *daemon;
   struct exposition exposition;
   char *text;
-  size_t size;
+  size_t size, room;
   unsigned table; /* where it goes on, beside the daemon's metrics_walk: */
   const struct measure *measure;
   unsigned jobs; /* with samples of this measure */
