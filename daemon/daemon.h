@@ -18,6 +18,7 @@
 #include "spatial.h"
 #include "state.h"
 #include "user_limits.h"
+#include "walk.h"
 
 /* More GPUs than a host has, MIG instances included: what a client claims must have a bound. */
 #define DAEMON_GPUS_MAX 256u
@@ -33,8 +34,7 @@ struct status {
   uint64_t number;     /* of this one */
   struct gs_msg *msgs; /* NULL: there was no memory */
   size_t count, room;
-  struct list *gpu_node; /* where it goes on: in the list of GPUs, */
-  struct list *job_node; /* and in the list of its jobs; NULL: with the GPU itself */
+  struct walk walk;
 };
 
 /* Clients by job. */
@@ -55,6 +55,7 @@ struct daemon {
   struct gang_table gangs;
   struct list clients[DAEMON_CLIENT_BUCKETS]; /* peers */
   struct status status;
+  struct walk metrics_walk; /* metrics/metrics.c */
   struct spatial spatial;
   struct mps mps;
   bool learns; /* from the history */

@@ -15,6 +15,8 @@ static bool map(struct meter *meter) {
   if (meter->fd >= 0 && ftruncate(meter->fd, GS_METER_SIZE) == 0 && fcntl(meter->fd, F_ADD_SEALS, SEALS) == 0)
     at = mmap(NULL, GS_METER_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, meter->fd, 0);
   meter->page = at == MAP_FAILED ? NULL : at;
+  if (meter->page)
+    madvise(at, GS_METER_SIZE, MADV_DONTFORK); /* of so many pages a fork would take long */
   return meter->page;
 }
 

@@ -169,9 +169,11 @@ static void complain(struct server *server, const struct peer *peer, bool *said,
 
 static void settle(struct peer *peer, enum presence_verdict verdict, uint64_t now_ns) {
   struct gs_msg attach = *peer->look.attach;
+  uint64_t begin_ns = clock_now_ns();
   presence_forget(peer);
   peers_set_events(peer, EPOLLIN);
   daemon_on_presence(peer->server->daemon, peer, &attach, verdict, now_ns);
+  rota_spend(&peer->user->rota, clock_now_ns() - begin_ns); /* not in its user's turn */
 }
 
 static enum presence_verdict without_knowing(const struct presence *presence) {

@@ -70,8 +70,10 @@ void readers_on_writable(struct peer *peer) {
     peers_hang_up(peer);
   else if (err == -ENODATA && !peer->reading.follows)
     end(peer);
+  else if (err == 0)
+    peers_set_ready(peer); /* no edge may come: perhaps nothing was sent, as it may see none of these */
   else
-    set_waiting(peer, err != -ENODATA);
+    set_waiting(peer, err == -EAGAIN);
 }
 
 /* ---- who reads ---- */

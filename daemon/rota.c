@@ -38,15 +38,39 @@ void rota_add_first(struct rota *rota, struct rota_user *user, struct list *node
   enter(rota, user);
 }
 
+static struct rota_user *user_of(struct list *node) { return list_entry(node, struct rota_user, link); }
+
+/* Quanta that the user lacks until it may be served. */
+static int64_t lacking(const struct rota_user *user) {
+  return user->credit_ns > 0 ? 0 : -user->credit_ns / ROTA_QUANTUM_NS + 1;
+}
+
+/* All owe: the rounds in which nobody would be served. */
+static void skip_rounds(struct rota *rota) {
+  int64_t rounds = INT64_MAX;
+  list_each(node, &rota->users) {
+    if (lacking(user_of(node)) < rounds)
+      rounds = lacking(user_of(node));
+  }
+  list_each(node, &rota->users) {
+    if (rounds > 1)
+      user_of(node)->credit_ns += (rounds - 1) * ROTA_QUANTUM_NS;
+  }
+}
+
 struct rota_user *rota_next(struct rota *rota) {
+  const struct rota_user *passed_over = NULL; /* the first one */
   struct list *node;
   while ((node = list_first(&rota->users))) {
-    struct rota_user *user = list_entry(node, struct rota_user, link);
+    struct rota_user *user = user_of(node);
     if (list_empty(&user->ready)) {
       leave(user);
     } else if (user->credit_ns > 0) {
       return user;
     } else {
+      if (user == passed_over)
+        skip_rounds(rota);
+      passed_over = passed_over ? passed_over : user;
       list_remove(&user->link);
       enter(rota, user);
     }

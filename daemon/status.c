@@ -181,10 +181,7 @@ static bool provide_room(struct status *status, size_t count) {
 
 static void put(struct status *status, struct gs_msg msg) { status->msgs[status->count++] = msg; }
 
-static void start_over(struct daemon *daemon) {
-  daemon->status.gpu_node = daemon->scheduler.gpus.next;
-  daemon->status.job_node = NULL;
-}
+static void start_over(struct daemon *daemon) { walk_begin(&daemon->status.walk, &daemon->scheduler.gpus); }
 
 /* Without memory it goes on, and has no messages in the end. */
 void status_begin(struct daemon *daemon, uint64_t now_ns) {
@@ -196,27 +193,6 @@ void status_begin(struct daemon *daemon, uint64_t now_ns) {
   start_over(daemon);
   if (status->msgs)
     put(status, describe_daemon(daemon, now_ns));
-}
-
-/* What is next: a GPU, then each of its jobs. False: that was all. */
-static bool step(struct daemon *daemon, struct sched_gpu **gpu, struct sched_job **job) {
-  struct status *status = &daemon->status;
-  while (status->gpu_node != &daemon->scheduler.gpus) {
-    *gpu = list_entry(status->gpu_node, struct sched_gpu, link);
-    *job = NULL;
-    if (!status->job_node) {
-      status->job_node = (*gpu)->jobs.next;
-      return true;
-    }
-    if (status->job_node != &(*gpu)->jobs) {
-      *job = list_entry(status->job_node, struct sched_job, link);
-      status->job_node = status->job_node->next;
-      return true;
-    }
-    status->gpu_node = status->gpu_node->next;
-    status->job_node = NULL;
-  }
-  return false;
 }
 
 static void describe(struct daemon *daemon, struct sched_gpu *gpu, const struct sched_job *job,
@@ -240,7 +216,7 @@ bool status_go_on(struct daemon *daemon, uint64_t now_ns, uint64_t until_ns) {
   struct sched_gpu *gpu;
   struct sched_job *job;
   for (unsigned i = 1; status->msgs; i++) {
-    bool more = step(daemon, &gpu, &job);
+    bool more = walk_next(&status->walk, &gpu, &job);
     if (!more && !status->looking)
       break;
     if (!more) {
@@ -279,14 +255,11 @@ struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *co
 /* ---- what goes meanwhile ---- */
 
 void status_on_detach(struct daemon *daemon, const struct sched_job *job) {
-  if (daemon->status.job_node == &job->link)
-    daemon->status.job_node = job->link.next;
+  walk_on_detach(&daemon->status.walk, job);
+  walk_on_detach(&daemon->metrics_walk, job);
 }
 
 void status_on_forget(struct daemon *daemon, const struct sched_gpu *gpu) {
-  struct status *status = &daemon->status;
-  if (status->gpu_node != &gpu->link)
-    return;
-  status->gpu_node = gpu->link.next;
-  status->job_node = NULL;
+  walk_on_forget(&daemon->status.walk, gpu);
+  walk_on_forget(&daemon->metrics_walk, gpu);
 }

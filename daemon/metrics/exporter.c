@@ -20,7 +20,9 @@
 #define GUESTS_MAX (CONNECTIONS_MAX + CONNECTIONS_MORE)
 #define CONNECTION_BYTES ((size_t)16 << 10) /* for a request, and the head of its answer */
 #define PATIENCE_NS (10 * NS_PER_S)         /* with a connection, from its first to its last byte */
-#define FRESH_NS (NS_PER_S / 5)             /* a text is given to all who ask within that time */
+#define FRESH_NS (NS_PER_S / 5)             /* a text is given to all who ask within that time, */
+#define COST_TIMES 20                       /* or within so many times what it has cost */
+#define SLICE_NS (NS_PER_MS / 4)            /* of the loop's time */
 
 static const struct microhttpd *library; /* once there has been an exporter */
 
@@ -34,15 +36,18 @@ struct guest {
   int fd; /* -1: none */
   uint64_t due_ns, since_ns;
   struct origin_key origin;
+  struct MHD_Connection *waits; /* suspended, until there is a text in this dialect; NULL: it is not */
+  enum dialect dialect;
 };
 
 struct page {
   struct MHD_Response *response; /* NULL: none yet */
-  uint64_t made_ns;
+  uint64_t begun_ns;
+  uint64_t cost_ns;
 };
 
 struct exporter {
-  const struct daemon *daemon;
+  struct daemon *daemon;
   struct MHD_Daemon *http;
   char text[ADDRESS_TEXT_SIZE];
   struct address address;
@@ -51,6 +56,9 @@ struct exporter {
   bool again; /* a connection has ended: only when it is run the next time libmicrohttpd accepts others */
   struct guest guests[GUESTS_MAX];
   struct page pages[DIALECTS];
+  struct page *made; /* the one in the making; NULL: none */
+  struct metrics metrics;
+  uint64_t slice_ns; /* when it goes on */
 };
 
 /* ---- pages ---- */
@@ -71,28 +79,72 @@ static void drop_page(struct page *page) {
   page->response = NULL;
 }
 
-static struct MHD_Response *make_response(const struct daemon *daemon, enum dialect dialect,
-                                          uint64_t now_ns) {
-  size_t size;
-  char *text = metrics_text(daemon, dialect, now_ns, &size);
-  struct MHD_Response *response =
-      text ? library->create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE) : NULL;
-  if (response)
-    set_headers(response, content_types[dialect]);
-  else
-    free(text);
-  return response;
+static bool is_fresh(const struct page *page, uint64_t now_ns) {
+  uint64_t lasts_ns = COST_TIMES * page->cost_ns;
+  return page->response && now_ns - page->begun_ns < (lasts_ns > FRESH_NS ? lasts_ns : FRESH_NS);
 }
 
-static struct MHD_Response *fresh_page(struct exporter *exporter, enum dialect dialect) {
-  struct page *page = &exporter->pages[dialect];
-  uint64_t now_ns = clock_now_ns();
-  if (page->response && now_ns - page->made_ns < FRESH_NS)
-    return page->response;
+static struct guest *first_waiting(struct exporter *exporter) {
+  struct guest *first = NULL;
+  for (struct guest *guest = exporter->guests; guest < exporter->guests + GUESTS_MAX; guest++)
+    if (guest->fd >= 0 && guest->waits && (!first || guest->since_ns < first->since_ns))
+      first = guest;
+  return first;
+}
+
+/* They are answered when libmicrohttpd is run the next time. */
+static void resume(struct exporter *exporter, enum dialect dialect) {
+  for (struct guest *guest = exporter->guests; guest < exporter->guests + GUESTS_MAX; guest++) {
+    if (guest->fd < 0 || !guest->waits || guest->dialect != dialect)
+      continue;
+    library->resume_connection(guest->waits);
+    guest->waits = NULL;
+    exporter->again = true;
+  }
+}
+
+static bool begin_page(struct exporter *exporter, uint64_t now_ns) {
+  const struct guest *first = first_waiting(exporter);
+  if (!first)
+    return false;
+  struct page *page = &exporter->pages[first->dialect];
   drop_page(page);
-  page->response = make_response(exporter->daemon, dialect, now_ns);
-  page->made_ns = now_ns;
-  return page->response;
+  if (metrics_begin(&exporter->metrics, exporter->daemon, first->dialect) < 0) {
+    resume(exporter, first->dialect);
+    return false;
+  }
+  page->begun_ns = now_ns;
+  page->cost_ns = 0;
+  exporter->made = page;
+  return true;
+}
+
+static void finish_page(struct exporter *exporter) {
+  size_t size;
+  struct page *page = exporter->made;
+  enum dialect dialect = (enum dialect)(page - exporter->pages);
+  char *text = metrics_take(&exporter->metrics, &size);
+  exporter->made = NULL;
+  if (text)
+    page->response = library->create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE);
+  if (page->response)
+    set_headers(page->response, content_types[dialect]);
+  else
+    free(text);
+  resume(exporter, dialect);
+}
+
+/* A slice, and after it a pause as long as it was. */
+static void make_pages(struct exporter *exporter) {
+  uint64_t begin_ns = clock_now_ns();
+  if (begin_ns < exporter->slice_ns || (!exporter->made && !begin_page(exporter, begin_ns)))
+    return;
+  bool complete = metrics_go_on(&exporter->metrics, begin_ns, begin_ns + SLICE_NS);
+  uint64_t now_ns = clock_now_ns();
+  exporter->made->cost_ns += now_ns - begin_ns;
+  exporter->slice_ns = now_ns + (now_ns - begin_ns);
+  if (complete)
+    finish_page(exporter);
 }
 
 static enum dialect wanted_dialect(struct MHD_Connection *connection) {
@@ -113,18 +165,30 @@ static enum MHD_Result say(struct MHD_Connection *connection, unsigned status, c
   return result;
 }
 
-/* For libmicrohttpd: a request has come, at least its head. */
+/* For libmicrohttpd: a request has come, at least its head; or the connection was resumed. */
 static enum MHD_Result answer(void *context, struct MHD_Connection *connection, const char *url,
                               const char *method, const char *version, const char *upload,
                               size_t *upload_size, void **request) {
-  (void)version, (void)upload, (void)upload_size, (void)request;
+  struct exporter *exporter = context;
+  (void)version, (void)upload, (void)upload_size;
   if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
     return say(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "there is nothing but to GET /metrics\n");
   if (strcmp(url, "/metrics") != 0)
     return say(connection, MHD_HTTP_NOT_FOUND, "gpushare's metrics are at /metrics\n");
-  struct MHD_Response *page = fresh_page(context, wanted_dialect(connection));
-  return page ? library->queue_response(connection, MHD_HTTP_OK, page)
-              : say(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory\n");
+  enum dialect dialect = wanted_dialect(connection);
+  const struct page *page = &exporter->pages[dialect];
+  struct guest *guest =
+      library->get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+  bool waited = *request;
+  if (!waited && guest && !is_fresh(page, clock_now_ns())) {
+    *request = guest;
+    guest->waits = connection;
+    guest->dialect = dialect;
+    library->suspend_connection(connection);
+    return MHD_YES;
+  }
+  return page->response ? library->queue_response(connection, MHD_HTTP_OK, page->response)
+                        : say(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory\n");
 }
 
 /* ---- connections ---- */
@@ -186,8 +250,10 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
   struct exporter *exporter = context;
   struct guest *guest = *data;
   if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
-    if (guest)
+    if (guest) {
       guest->fd = -1;
+      guest->waits = NULL;
+    }
     exporter->again = true;
     return;
   }
@@ -217,7 +283,7 @@ static int open_listener(struct exporter *exporter) {
 
 static void start(struct exporter *exporter, int fd) {
   exporter->http = library->start_daemon(
-      MHD_USE_EPOLL, 0, NULL, NULL, answer, exporter, MHD_OPTION_LISTEN_SOCKET, fd,
+      MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, answer, exporter, MHD_OPTION_LISTEN_SOCKET, fd,
       MHD_OPTION_CONNECTION_LIMIT, GUESTS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_BYTES,
       MHD_OPTION_NOTIFY_CONNECTION, on_connection, exporter, MHD_OPTION_END);
 }
@@ -227,7 +293,7 @@ static void remove_file(const struct exporter *exporter) {
     listen_remove(exporter->address.file.sun_path, &exporter->identity);
 }
 
-struct exporter *exporter_open(const struct daemon *daemon, const char *address) {
+struct exporter *exporter_open(struct daemon *daemon, const char *address) {
   struct exporter *exporter = calloc(1, sizeof *exporter);
   if (!exporter)
     return NULL;
@@ -255,7 +321,12 @@ struct exporter *exporter_open(const struct daemon *daemon, const char *address)
 }
 
 void exporter_close(struct exporter *exporter) {
+  size_t size;
+  for (unsigned i = 0; i < DIALECTS; i++)
+    resume(exporter, (enum dialect)i);
   library->stop_daemon(exporter->http);
+  if (exporter->made)
+    free(metrics_take(&exporter->metrics, &size));
   for (unsigned i = 0; i < DIALECTS; i++)
     drop_page(&exporter->pages[i]);
   remove_file(exporter);
@@ -283,6 +354,9 @@ void exporter_run(struct exporter *exporter, uint64_t now_ns) {
       expire(&exporter->guests[i]);
   exporter->again = false;
   library->run(exporter->http);
+  make_pages(exporter);
   bool waits = library->get_timeout(exporter->http, &wait_ms) == MHD_YES;
   exporter->next_ns = exporter->again ? now_ns : waits ? now_ns + wait_ms * NS_PER_MS : EXPORTER_NEVER;
+  if ((exporter->made || first_waiting(exporter)) && exporter->slice_ns < exporter->next_ns)
+    exporter->next_ns = exporter->slice_ns;
 }

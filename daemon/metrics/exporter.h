@@ -13,7 +13,7 @@
 struct exporter;
 
 /* At this address (address.h). NULL, after a line in the log: the daemon does without. */
-struct exporter *exporter_open(const struct daemon *daemon, const char *address);
+struct exporter *exporter_open(struct daemon *daemon, const char *address);
 void exporter_close(struct exporter *exporter);
 
 /* The address that it was opened with. */

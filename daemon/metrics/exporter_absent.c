@@ -2,7 +2,7 @@
 #include "common/log.h"
 #include "metrics/exporter.h"
 
-struct exporter *exporter_open(const struct daemon *daemon, const char *address) {
+struct exporter *exporter_open(struct daemon *daemon, const char *address) {
   (void)daemon;
   log_error("metrics = %s: there are none, as this daemon was built without libmicrohttpd", address);
   return NULL;

@@ -209,6 +209,7 @@ static void send_attach(struct gpu *gpu) {
   msg.attach.used_bytes = usage.total_bytes;
   msg.attach.resident_bytes = usage.resident_bytes;
   stop_filling(gpu);
+  gpu->told_running = gpu->holding;
   if (gpu->holding)
     msg.attach.flags |= GS_ATTACH_RUNNING;
   gpu->granted_bytes = gpu->told_bytes = usage.total_bytes;
@@ -289,6 +290,7 @@ static void on_attached(struct gpu *gpu, struct letter *letter) {
     if (letter->page || letter->page_err)
       watch_attach(gpu->device, letter->page, letter->page_err);
     letter->page = NULL;
+    handover_on_attached(gpu);
     client_request_lock(gpu);
   }
   condition_wake_all(&client.memory_changed);

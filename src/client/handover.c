@@ -160,7 +160,13 @@ static void tell_released(struct gpu *gpu, uint64_t drain_ns) {
   struct gs_msg msg = wire_msg(GS_LOCK_RELEASED, (uint32_t)gpu->device);
   msg.epoch = gpu->epoch;
   msg.released.drain_ns = drain_ns;
-  client_send(&msg);
+  if (client_connected(gpu)) /* else the daemon hears of it with ATTACH, or by handover_on_attached */
+    client_send(&msg);
+}
+
+void handover_on_attached(struct gpu *gpu) {
+  if (gpu->told_running && !gpu->holding)
+    tell_released(gpu, 0);
 }
 
 void handover_order_drop(struct gpu *gpu) {

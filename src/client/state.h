@@ -28,6 +28,7 @@ struct gpu {
   bool used;     /* known to the daemon, or to be made so; it has a worker */
   bool unshared; /* there could be no worker: the gate stays open */
   bool attach_sent;
+  bool told_running;         /* ATTACH has said that it holds */
   bool attached;             /* ATTACHED has come on this connection */
   uint64_t refused_until_ns; /* the daemon does not know this GPU, and is asked again then; 0: it has not said
                                 so */
@@ -158,6 +159,9 @@ void handover_begin_at_once(struct gpu *gpu);
 
 /* The worker shall give the lock back. Lock held. */
 void handover_order_drop(struct gpu *gpu);
+
+/* ATTACHED has come: what the worker has given back meanwhile is told now. Lock held. */
+void handover_on_attached(struct gpu *gpu);
 
 /* The worker drains, or has, together with others of its gang: so many calls may pass. Lock held. */
 void handover_let_pass(struct gpu *gpu, uint64_t calls, uint32_t round);

@@ -119,6 +119,44 @@ START_TEST(only_so_many_jobs_have_samples_of_their_own) {
 }
 END_TEST
 
+static void remove_job(int i) {
+  struct sched_change change;
+  change_init(&change);
+  walk_on_detach(&daemon_.metrics_walk, &attachments[i].job);
+  rates_leave(&gpu.rates, &attachments[i].rates, 0);
+  scheduler_detach(&attachments[i].job, 0, &change);
+  for (struct sched_action action; change_next(&change, &action);)
+    ;
+}
+
+/* Some leave just when they would be next. */
+START_TEST(a_text_is_made_in_slices_while_jobs_leave) {
+  struct metrics metrics;
+  size_t size;
+  int left = 100, slices = 1;
+  for (int i = 0; i < left; i++)
+    add_job(i, "job");
+  ck_assert_int_eq(metrics_begin(&metrics, &daemon_, DIALECT_PROMETHEUS), 0);
+  for (; !metrics_go_on(&metrics, 0, 0); slices++) {
+    struct list *next = daemon_.metrics_walk.job_node;
+    int i = (int)(next - &attachments[0].job.link) / (int)(sizeof *attachments / sizeof *next);
+    if (next && next != &gpu.sched.jobs && i >= 0 && i < JOBS && &attachments[i].job.link == next &&
+        left > 70) {
+      remove_job(i);
+      left--;
+    }
+  }
+  text = metrics_take(&metrics, &size);
+  ck_assert_int_gt(slices, 12 * 50 / 16);
+  ck_assert_int_eq(left, 70);
+  ck_assert_int_eq(count_of("\ngpushare_job_limit_ratio{"), 0);
+  int infos = count_of("\ngpushare_job_info{"), moved = count_of("\ngpushare_job_moved_bytes_total{");
+  ck_assert_int_gt(infos, 70);
+  ck_assert_int_eq(moved, 70);
+  ck_assert_int_eq(count_of("# TYPE gpushare_job_"), 12);
+}
+END_TEST
+
 static void expect_address(const char *address_text) {
   struct address address;
   char again[ADDRESS_TEXT_SIZE];
@@ -152,6 +190,7 @@ int main(void) {
                                 openmetrics_names_a_family_without_its_suffix_and_ends,
                                 buckets_include_the_smaller_ones,
                                 only_so_many_jobs_have_samples_of_their_own,
+                                a_text_is_made_in_slices_while_jobs_leave,
                                 addresses_are_numbers_or_absolute_paths,
                                 NULL};
   return suite_main("metrics", tests, set_up, tear_down);

@@ -108,6 +108,31 @@ START_TEST(what_is_urgent_comes_first) {
 }
 END_TEST
 
+/* As if round after round were gone through, which takes some hundred thousand steps: who owes less is first,
+ * and what the others owe has become less by as much as they would have been given. */
+START_TEST(rounds_in_which_all_owe_are_not_gone_through) {
+  enum { MANY = 1000, CALLS = 1000 };
+  static struct rota_user many[MANY];
+  static struct list things[MANY];
+  for (int i = 0; i < MANY; i++) {
+    rota_user_init(&many[i]);
+    list_init(&things[i]);
+    rota_add(&rota, &many[i], &things[i]);
+  }
+  for (int call = 0; call < CALLS; call++) { /* 50,000,000,000 steps, otherwise */
+    for (int i = 0; i < MANY; i++)
+      many[i].credit_ns = (i == MANY / 2 ? -5000 : -10000) * (int64_t)MS;
+    struct rota_user *user = rota_next(&rota);
+    ck_assert_ptr_eq(user, &many[MANY / 2]);
+    ck_assert_int_eq(user->credit_ns, ROTA_QUANTUM_NS);
+    for (int i = 0; i < MANY; i++) { /* those before it have come once more */
+      int64_t rounds = (5000 * (int64_t)MS + many[i].credit_ns) / ROTA_QUANTUM_NS;
+      ck_assert(i == MANY / 2 || rounds == 1 || rounds == 2);
+    }
+  }
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {nobody_is_there,
                                 connections_and_costs_make_no_difference,
@@ -116,6 +141,7 @@ int main(void) {
                                 what_is_owed_holds_up_nobody_alone,
                                 leaving_changes_nothing,
                                 what_is_urgent_comes_first,
+                                rounds_in_which_all_owe_are_not_gone_through,
                                 NULL};
   return suite_main("rota", tests, set_up, NULL);
 }

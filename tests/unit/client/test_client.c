@@ -281,6 +281,60 @@ START_TEST(who_still_waits_hears_of_a_later_question) {
 }
 END_TEST
 
+/* ---- the end of a turn, at any time of a connection ---- */
+
+static unsigned told_released;
+
+void __wrap_post_send(const struct gs_msg *msg);
+void __wrap_post_send(const struct gs_msg *msg) { told_released += msg->type == GS_LOCK_RELEASED; }
+
+static CUresult exchange_mode(CUstreamCaptureMode *mode) {
+  return mode ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The worker gives the lock back, which the program has held since before this connection. */
+static void give_back_played(struct gpu *gpu) {
+  pthread_t thread;
+  bool holds = true;
+  driver.cuThreadExchangeStreamCaptureMode = exchange_mode;
+  lock_take(&client.lock);
+  gpu->holding = true;
+  handover_order_drop(gpu);
+  lock_release(&client.lock);
+  ck_assert_int_eq(__real_pthread_create(&thread, NULL, handover_run, gpu), 0);
+  for (; holds; sched_yield()) {
+    lock_take(&client.lock);
+    holds = gpu->holding || gpu->drop_pending;
+    lock_release(&client.lock);
+  }
+}
+
+START_TEST(what_is_given_back_is_told) {
+  give_back_played(connect_played());
+  ck_assert_uint_eq(told_released, 1);
+}
+END_TEST
+
+/* A daemon would end the connection. One that was told that the program holds hears of it once it answers. */
+START_TEST(nothing_is_told_of_a_gpu_that_is_not_attached) {
+  struct gpu *gpu = connect_played();
+  gpu->attached = false;
+  give_back_played(gpu);
+  ck_assert_uint_eq(told_released, 0);
+  lock_take(&client.lock);
+  gpu->attached = true;
+  handover_on_attached(gpu);
+  ck_assert_uint_eq(told_released, 0);
+  gpu->told_running = true;
+  handover_on_attached(gpu);
+  ck_assert_uint_eq(told_released, 1);
+  gpu->holding = true;
+  handover_on_attached(gpu);
+  lock_release(&client.lock);
+  ck_assert_uint_eq(told_released, 1);
+}
+END_TEST
+
 static int fork_status;
 static void fork_in_handler(int number) {
   (void)number;
@@ -323,6 +377,8 @@ int main(void) {
                                 a_wait_may_be_left_by_a_jump,
                                 a_question_left_by_a_jump_is_void,
                                 who_still_waits_hears_of_a_later_question,
+                                what_is_given_back_is_told,
+                                nothing_is_told_of_a_gpu_that_is_not_attached,
                                 a_signal_handler_may_fork_over_a_lock,
                                 what_was_allocated_just_before_the_grant_must_be_there_too,
                                 without_a_worker_the_gate_opens_at_once,

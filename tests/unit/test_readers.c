@@ -1,0 +1,111 @@
+/* test_readers.c - peers that read a record; the rest of the server is played, and the socket is one of the
+ * kernel's. */
+#include "readers.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/wire.h"
+#include "peers.h"
+#include "record.h"
+#include "suite.h"
+
+#define OWN 1000
+#define OTHER 1001
+
+static struct daemon daemon_;
+static struct server server;
+static struct peer peer;
+static int other_fd;
+static bool ready;
+
+/* ---- the rest of the server ---- */
+
+void peers_set_ready(struct peer *reader) { ready |= reader == &peer; }
+void peers_set_events(struct peer *reader, uint32_t events) {
+  struct epoll_event event = {.events = events | EPOLLET};
+  epoll_ctl(server.epoll_fd, EPOLL_CTL_MOD, reader->fd, &event);
+}
+void peers_hang_up(struct peer *reader) { ck_abort_msg("fd %d", reader->fd); }
+void peers_set_due(struct peer *reader, uint64_t now_ns) { reader->due_ns = now_ns; }
+void peers_set_patient(struct peer *reader) { reader->due_ns = 0; }
+int peer_narrow(struct peer *reader) { return reader == &peer ? 0 : -EDQUOT; }
+bool peer_may_change(const struct peer *reader) { return reader != &peer; }
+
+static void set_up(void) {
+  int fds[2];
+  struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+  ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, fds), 0);
+  server = (struct server){.daemon = &daemon_, .epoll_fd = epoll_create1(0)};
+  ck_assert_int_eq(epoll_ctl(server.epoll_fd, EPOLL_CTL_ADD, fds[0], &event), 0);
+  list_init(&server.readers);
+  users_init(&server.users, 1024);
+  record_init(&daemon_.events, 1024);
+  peer = (struct peer){.server = &server, .fd = fds[0], .uid = OWN, .user = users_find(&server.users, OWN)};
+  list_init(&peer.reading.link);
+  other_fd = fds[1];
+  ready = false;
+}
+
+static void tear_down(void) {
+  readers_leave(&peer);
+  close(peer.fd);
+  close(other_fd);
+  close(server.epoll_fd);
+  record_end(&daemon_.events);
+  users_end(&server.users);
+}
+
+static void add(enum gs_event_kind kind, uid_t uid, int count) {
+  struct gs_msg event = wire_msg(GS_EVENT, 0);
+  event.event.kind = kind;
+  event.event.uid = uid;
+  for (int i = 0; i < count; i++)
+    record_add(&daemon_.events, &event);
+}
+
+/* The loop, until there is nothing to do for the peer. How many events it has had. */
+static int run(void) {
+  struct epoll_event event;
+  struct gs_msg msg;
+  int count = 0;
+  readers_on_news(&server);
+  while (ready || epoll_wait(server.epoll_fd, &event, 1, 0) > 0) {
+    ready = false;
+    readers_on_writable(&peer);
+    while (wire_recv(other_fd, &msg) == 0)
+      count += msg.type == GS_EVENT;
+  }
+  return count;
+}
+
+START_TEST(all_is_read_however_much_it_is) {
+  add(GS_EVENT_ATTACHED, OTHER, 300);
+  ck_assert_int_eq(peer_read(&peer, &daemon_.events, 1, true), 0);
+  ck_assert_int_eq(run(), 300);
+  add(GS_EVENT_ATTACHED, OTHER, 300);
+  ck_assert_int_eq(run(), 300);
+}
+END_TEST
+
+/* Of these nothing is sent, so the socket does not become writable again: it was all the time. */
+START_TEST(what_it_may_not_see_does_not_hold_it_up) {
+  ck_assert_int_eq(peer_read(&peer, &daemon_.events, 1, true), 0);
+  add(GS_EVENT_COMMAND, OTHER, 200);
+  add(GS_EVENT_COMMAND, OWN, 1);
+  ck_assert_int_eq(run(), 1);
+  add(GS_EVENT_COMMAND, OTHER, 200);
+  add(GS_EVENT_ATTACHED, OTHER, 1);
+  ck_assert_int_eq(run(), 1);
+  add(GS_EVENT_ATTACHED, OTHER, 1);
+  ck_assert_int_eq(run(), 1);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {all_is_read_however_much_it_is, what_it_may_not_see_does_not_hold_it_up,
+                                NULL};
+  return suite_main("readers", tests, set_up, tear_down);
+}
