@@ -389,7 +389,7 @@ static bool read_command(struct reader *reader, const struct fields *fields) {
 static bool read_ended(struct reader *reader, const struct fields *fields) {
   uint64_t at_ns, ids[5], values[4];
   if (!number(fields->text[1], UINT64_MAX, &at_ns) || !numbers(fields, 2, 5, UINT32_MAX, ids) ||
-      !numbers(fields, 7, 4, UINT64_MAX, values) || ids[3] > GS_END_CLOSED)
+      !numbers(fields, 7, 4, UINT64_MAX, values) || ids[3] > GS_END_EVICTED)
     return false;
   struct gs_msg event = run_event(GS_EVENT_ENDED, at_ns, ids);
   printable_copy(event.event.name, fields->text[11], sizeof event.event.name);

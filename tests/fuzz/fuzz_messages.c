@@ -265,10 +265,17 @@ static void end(void) {
   users_end(&world.users);
 }
 
+/* One event looks at some of the GPUs that are due: the loop comes back at once for the others. */
+static void do_what_is_due(void) {
+  for (unsigned i = 0; i < 1000 && daemon_deadline_ns(&world.daemon) < world.now_ns; i++)
+    daemon_on_time(&world.daemon, world.now_ns);
+}
+
 static void pass_time(unsigned choice) {
   static const uint64_t steps_ns[] = {0, NS_PER_MS, NS_PER_S, 40 * NS_PER_S};
   world.now_ns += steps_ns[choice];
   daemon_on_time(&world.daemon, world.now_ns);
+  do_what_is_due();
   bury_closed();
 }
 
@@ -483,6 +490,7 @@ static void pass_counted(struct cost *all, uint64_t ns) {
   uint64_t from_blocks = blocks, from_ns = clock_now_ns();
   daemon_on_time(&world.daemon, world.now_ns);
   note_cost(all, KIND_TIME, from_blocks, from_ns);
+  do_what_is_due();
 }
 
 /* All register, and most of them attach and wait. The first one may change settings. */

@@ -268,7 +268,7 @@ static const char *const absurd[] = {
     "term\t4711\t12\t0\t1\t2",
     "learnt\t1\t0\t1",
     "learnt\t1\t1\t0",
-    "ended\t1\t1\t1\t1\t3\t0\t0\t0\t0\t0\tname",
+    "ended\t1\t1\t1\t1\t4\t0\t0\t0\t0\t0\tname",
     "nothing\t1",
     "",
 };
