@@ -92,7 +92,7 @@ static void place(struct daemon *daemon, struct gpu *gpu, uint32_t number) {
   list_append(before, &gpu->sched.link);
 }
 
-/* Nobody uses it yet, so nobody needs to be told. NULL: no memory. */
+/* Nobody uses it yet, but on others it may be the event that they have waited for. NULL: no memory. */
 static struct gpu *add(struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE], uint64_t now_ns) {
   struct sched_change change;
   struct gpu *gpu = calloc(1, sizeof *gpu);
@@ -104,6 +104,7 @@ static struct gpu *add(struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE], 
   daemon->gpu_count++;
   change_init(&change);
   overrides_apply(&daemon->overrides, &gpu->sched, now_ns, &change);
+  daemon_execute(&change, now_ns);
   settle_truth(daemon, gpu, now_ns);
   return gpu;
 }
