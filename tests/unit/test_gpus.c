@@ -189,6 +189,32 @@ START_TEST(a_lie_goes_with_its_last_job) {
 }
 END_TEST
 
+/* Each change would be told to all of them. */
+START_TEST(who_says_something_else_each_time_changes_nothing) {
+  for (int i = 0; i < 3; i++) {
+    come(i, 100);
+    attach(i, 7, 16 * GIB);
+  }
+  memset(&last[1], 0, sizeof last[1]);
+  for (int k = 0; k < 10; k++) {
+    struct gs_msg detach = wire_msg(GS_DETACH, 0);
+    tell(0, &detach);
+    attach(0, 7, k % 2 ? 16 * GIB : MIB);
+    ck_assert_uint_eq(last[0].attached.capacity_bytes, 16 * GIB);
+  }
+  ck_assert_uint_eq(last[1].type, 0);
+}
+END_TEST
+
+START_TEST(all_gpus_are_no_gpu) {
+  struct gs_msg msg = wire_msg(GS_ATTACH, 0);
+  come(0, 100);
+  tell(0, &msg);
+  ck_assert(peers[0].closed);
+  ck_assert_uint_eq(it.gpu_count, 0);
+}
+END_TEST
+
 START_TEST(a_user_may_bring_so_many_and_no_more) {
   for (int i = 0; i < 5; i++)
     come(i, 100);
@@ -359,6 +385,8 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {a_lie_is_healed_by_other_users,
                                 a_lie_goes_with_its_last_job,
+                                who_says_something_else_each_time_changes_nothing,
+                                all_gpus_are_no_gpu,
                                 a_user_may_bring_so_many_and_no_more,
                                 users_who_fill_the_table_make_room,
                                 a_setting_outlives_the_gpu,
