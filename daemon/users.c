@@ -9,9 +9,9 @@
 #define CLIENTS 2048
 #define READERS 16 /* each event is sent to every one of them */
 
-/* The daemon's own: the loop's, the log's, what it opens to read. Of the reserve; and of a full process one
- * more must be free to turn a connection away. */
-#define DESCRIPTORS_OWN 32
+/* The daemon's own: the loop's, the metrics' readers, the state's files, the lookout's, what it opens to
+ * read. Of the reserve; and of a full process one more must be free to turn a connection away. */
+#define DESCRIPTORS_OWN 64
 #define DESCRIPTORS_RESERVE 32
 
 /* Each attachment is a mapping. A process may have 65530 (vm.max_map_count), and malloc needs some. */

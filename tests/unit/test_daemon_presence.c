@@ -359,9 +359,13 @@ START_TEST(a_service_gives_up_what_it_is_given) {
   ck_assert_uint_eq(try_as(0, open_device), 0);
   ck_assert_uint_eq(try_as(0, NULL), GS_REJECT_DEVICE);
   ck_assert_uint_eq(try_as(SOMEBODY - 1, open_device), 0);
-  ck_assert_int_eq(run_shell("grep -hE 'Cap(Inh|Prm|Eff|Amb)' /proc/%d/status | tr -d '\\n'", it->pid), 0);
-  output_has(
-      "CapInh:\t0000000000000000CapPrm:\t0000000000000000CapEff:\t0000000000000000CapAmb:\t0000000000000000");
+  ck_assert_int_eq(run_shell("ls /proc/%d/task | wc -l", it->pid), 0);
+  ck_assert_int_ge(atoi(output), 2); /* the log's thread, too */
+  ck_assert_int_eq(
+      run_shell("grep -hE 'Cap(Inh|Prm|Eff|Amb)' /proc/%d/task/*/status | sort -u | tr -d '\\n'", it->pid),
+      0);
+  ck_assert_str_eq(output, "CapAmb:\t0000000000000000CapEff:\t0000000000000000CapInh:\t0000000000000000"
+                           "CapPrm:\t0000000000000000");
   looks = child_of(waits);
   kill(looks, SIGKILL); /* the next one has it, too */
   await_end(looks);
