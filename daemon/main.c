@@ -212,6 +212,7 @@ static void take_cards(struct program *program, const struct cards *cards) {
     return;
   log_info("%s of %u GPU%s on this host", sources[cards->source], cards->count, cards->count == 1 ? "" : "s");
   gpus_on_cards(&program->daemon, cards, clock_now_ns());
+  presence_on_cards(&program->server);
 }
 
 /* Without NVML. What it has told before is more. */

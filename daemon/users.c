@@ -36,6 +36,8 @@ static void init_user(struct user *user, struct users *users, uid_t uid) {
   rota_user_init(&user->rota);
   list_init(&user->link);
   list_init(&user->idle_link);
+  list_init(&user->looks);
+  list_init(&user->looks_link);
 }
 
 void users_init(struct users *users, uint64_t descriptors) {

@@ -47,7 +47,10 @@ struct user {
   struct users *users;
   uid_t uid;
   uint64_t used[USER_RESOURCES];
-  bool looked_for; /* presence.c: one of its processes is being looked at */
+  /* presence.c */
+  struct list looks;      /* that wait */
+  struct list looks_link; /* of the users that have some */
+  bool looked_for;        /* one of its processes is being looked at */
   struct {
     const void *picture; /* NULL: none */
     uint32_t readers;
