@@ -184,6 +184,7 @@ void gpus_on_cards(struct daemon *daemon, const struct cards *cards, uint64_t no
       gpu->known = true;
   }
   place_all(daemon);
+  status_on_order(daemon, now_ns);
   if (numbered)
     settle_settings(daemon, now_ns);
   gpus_settle(daemon, now_ns);
@@ -226,9 +227,20 @@ static bool forget_unused(struct daemon *daemon) {
   return most && forget_unused_of(daemon, most->brought_by);
 }
 
+/* As of all resources (users.h), at most half of what others do not use. */
+static unsigned share_of(const struct daemon *daemon, uid_t uid) {
+  unsigned others = 0;
+  list_each(node, &daemon->scheduler.gpus) {
+    const struct gpu *gpu = gpu_at(node);
+    others += gpu->known || (gpu->brought_by != uid && gpu->sched.job_count > 0);
+  }
+  unsigned half = others < DAEMON_GPUS_MAX ? (DAEMON_GPUS_MAX - others) / 2 : 0;
+  return half < GS_GPUS_PER_CLIENT ? half : GS_GPUS_PER_CLIENT;
+}
+
 /* A place for a GPU that this user brings. */
 static bool make_room(struct daemon *daemon, uid_t uid) {
-  if (count_brought(daemon, uid) >= GS_GPUS_PER_CLIENT)
+  if (count_brought(daemon, uid) >= share_of(daemon, uid))
     return forget_unused_of(daemon, uid);
   return daemon->gpu_count < DAEMON_GPUS_MAX || forget_unused_of(daemon, uid) || forget_unused(daemon);
 }
@@ -256,7 +268,11 @@ struct sched_gpu *gpus_provide(struct daemon *daemon, const struct peer *peer, c
     *retry_ns = looking ? LOOKING_NS : GPUS_REFUSED_NS;
     return NULL;
   }
-  struct gpu *gpu = make_room(daemon, peer->uid) ? add(daemon, uuid, now_ns) : NULL;
+  if (!make_room(daemon, peer->uid)) {
+    *retry_ns = GPUS_REFUSED_NS;
+    return NULL;
+  }
+  struct gpu *gpu = add(daemon, uuid, now_ns);
   if (!gpu)
     return NULL;
   gpu->known = card;

@@ -290,3 +290,8 @@ void status_on_forget(struct daemon *daemon, const struct sched_gpu *gpu) {
   status->gpu_node = gpu->link.next;
   status->job_node = NULL;
 }
+
+void status_on_order(struct daemon *daemon, uint64_t now_ns) {
+  if (daemon->status.gpu_node)
+    status_begin(daemon, now_ns);
+}

@@ -46,7 +46,6 @@ void users_init(struct users *users, uint64_t descriptors) {
       (struct users){.limits = {
                          [USER_READERS] = {READERS, USERS_UNBOUNDED},
                          [USER_ATTACHMENTS] = {USERS_UNBOUNDED, ATTACHMENTS_OF_ALL},
-                         [USER_GPUS] = {USERS_UNBOUNDED, USERS_UNBOUNDED},
                          [USER_DESCRIPTORS] = {USERS_UNBOUNDED, descriptors > own ? descriptors - own : 0},
                          [USER_BYTES] = {BYTES_OF_ONE, BYTES_OF_ALL},
                      }};

@@ -153,6 +153,8 @@ static void tear_down(void) {
   daemon_end(&it);
 }
 
+static void two_cards(void) { tell_cards(CARDS_NVML, 2, (struct card[]){card_at(20, 0), card_at(10, 1)}); }
+
 /* ---- without the host's word ---- */
 
 START_TEST(a_lie_is_healed_by_other_users) {
@@ -229,6 +231,45 @@ START_TEST(a_user_may_bring_so_many_and_no_more) {
 }
 END_TEST
 
+/* All of them in use. */
+START_TEST(no_number_of_users_takes_all_places) {
+  for (int i = 0; i < 6; i++) {
+    come(i, 100 + (uid_t)i);
+    for (uint32_t k = 0; k < 64; k++)
+      attach_as(i, k, 1000 + 64 * (uint32_t)i + k, GIB);
+    ck_assert(!peers[i].closed); /* what there is no room for is refused, and the rest is shared */
+  }
+  ck_assert_uint_eq(last[5].type, GS_REJECTED);
+  ck_assert_uint_eq(last[5].registered.reason, GS_REJECT_GPU);
+  come(10, 60);
+  attach(10, 7, 16 * GIB);
+  ck_assert_uint_eq(last[10].type, GS_ATTACHED);
+}
+END_TEST
+
+START_TEST(a_picture_is_of_one_order) {
+  size_t count;
+  uint32_t gpus = 0;
+  come(0, 100);
+  attach(0, 10, 16 * GIB);
+  for (uint32_t k = 1; k < 64; k++)
+    attach_as(0, k, 20 + k, 16 * GIB);
+  status_begin(&it, now_ns);
+  while (it.status.looking)
+    ck_assert(!status_go_on(&it, now_ns, 0));
+  ck_assert(!status_go_on(&it, now_ns, 0));
+  two_cards();
+  while (!status_go_on(&it, now_ns, 0))
+    ;
+  struct gs_msg *msgs = status_take(&it, &count);
+  for (size_t i = 0; i < count; i++)
+    if (msgs[i].type == GS_STATUS_GPU)
+      ck_assert_uint_eq(msgs[i].gpu, gpus++);
+  ck_assert_uint_eq(gpus, it.gpu_count);
+  free(msgs);
+}
+END_TEST
+
 /* What they have left unused goes first, and nothing of anybody who has brought less. */
 START_TEST(users_who_fill_the_table_make_room) {
   come(0, 50);
@@ -275,8 +316,6 @@ START_TEST(a_setting_outlives_the_gpu) {
 END_TEST
 
 /* ---- with it ---- */
-
-static void two_cards(void) { tell_cards(CARDS_NVML, 2, (struct card[]){card_at(20, 0), card_at(10, 1)}); }
 
 START_TEST(the_hosts_word_counts_alone) {
   two_cards();
@@ -388,6 +427,8 @@ int main(void) {
                                 who_says_something_else_each_time_changes_nothing,
                                 all_gpus_are_no_gpu,
                                 a_user_may_bring_so_many_and_no_more,
+                                no_number_of_users_takes_all_places,
+                                a_picture_is_of_one_order,
                                 users_who_fill_the_table_make_room,
                                 a_setting_outlives_the_gpu,
                                 the_hosts_word_counts_alone,
