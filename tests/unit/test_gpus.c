@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "common/wire.h"
 #include "daemon.h"
+#include "label.h"
 #include "suite.h"
 
 #define PEERS 32
@@ -369,6 +370,19 @@ START_TEST(it_may_come_late) {
 }
 END_TEST
 
+START_TEST(a_gpu_is_called_by_its_place) {
+  struct card cards[] = {card_at(20, 0), card_at(10, 1), card_at(30, 2), card_at(40, 3)};
+  strcpy(cards[0].bus, "00000000:65:00.0"); /* NVML's */
+  strcpy(cards[1].bus, "0000:75:00.0");
+  strcpy(cards[2].bus, "00010000:85:00.0");
+  tell_cards(CARDS_NVML, 4, cards);
+  const char *const names[] = {"GPU 0 (host's, 0000:65:00.0)", "GPU 1 (host's, 0000:75:00.0)",
+                               "GPU 2 (host's, 00010000:85:00.0)", "GPU 3 (host's, GPU-28000000)"};
+  for (int i = 0; i < 4; i++)
+    ck_assert_str_eq(label_gpu(scheduler_find_gpu(&it.scheduler, cards[i].uuid)).text, names[i]);
+}
+END_TEST
+
 START_TEST(cards_come_and_go) {
   two_cards();
   come(0, 100);
@@ -434,6 +448,7 @@ int main(void) {
                                 the_hosts_word_counts_alone,
                                 what_the_host_has_not_is_refused,
                                 it_may_come_late,
+                                a_gpu_is_called_by_its_place,
                                 cards_come_and_go,
                                 instances_stand_for_their_card,
                                 a_size_may_be_the_administrators,
