@@ -45,14 +45,14 @@ static void decide(struct claims *claims) {
 
 void claims_enter(struct claims *claims, uid_t uid, uint64_t total_bytes, const char *name) {
   struct claim *claim = find(claims, uid);
-  if (!claim && claims->count < CLAIMS_MAX) {
-    claim = &claims->list[claims->count++];
-    *claim = (struct claim){.uid = uid};
-  }
-  if (!claim)
+  if (claim) {
+    claim->jobs++;
     return;
-  claim->jobs++;
-  claim->total_bytes = total_bytes;
+  }
+  if (claims->count == CLAIMS_MAX)
+    return;
+  claim = &claims->list[claims->count++];
+  *claim = (struct claim){.uid = uid, .jobs = 1, .total_bytes = total_bytes};
   strncpy(claim->name, name, sizeof claim->name - 1);
   decide(claims);
 }

@@ -1,7 +1,8 @@
 /*
  * claims.h - what programs say of a GPU that the host tells nothing of: its size and its name. What most
- * users say counts. A user has one vote however many programs he runs: what the last of them to come has
- * said; it is gone when they are. Between equals, what counts already goes on to count.
+ * users say counts. A user has one vote however many programs he runs: what the first of them has
+ * said, as long as any is there: who says something else each time changes nothing. Between equals, what
+ * counts already goes on to count.
  */
 #ifndef GS_CLAIMS_H
 #define GS_CLAIMS_H

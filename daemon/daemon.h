@@ -180,8 +180,7 @@ struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id);
  * goes with its last job. */
 void gpus_on_cards(struct daemon *daemon, const struct cards *cards, uint64_t now_ns);
 
-/* The GPU that a peer's ATTACH names, or NULL. retry_ns then: when to ask for it again; 0: there is no room
- * for another GPU. */
+/* The GPU that a peer's ATTACH names, or NULL. retry_ns then: when to ask for it again; 0: no memory. */
 struct sched_gpu *gpus_provide(struct daemon *daemon, const struct peer *peer, const struct gs_msg *msg,
                                uint64_t now_ns, uint64_t *retry_ns);
 
@@ -231,5 +230,8 @@ struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *co
 /* The job, or the GPU, is about to leave. */
 void status_on_detach(struct daemon *daemon, const struct sched_job *job);
 void status_on_forget(struct daemon *daemon, const struct sched_gpu *gpu);
+
+/* The GPUs are in another order: a picture that is being made is begun anew. */
+void status_on_order(struct daemon *daemon, uint64_t now_ns);
 
 #endif

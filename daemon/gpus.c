@@ -11,10 +11,10 @@
 
 #include "common/clock.h"
 #include "common/gpu_number.h"
-#include "common/log.h"
 #include "common/parse.h"
 #include "events.h"
 #include "keep.h"
+#include "log_for.h"
 #include "printable.h"
 
 /* A GPU that is refused may be asked for again after so long if the host is being asked. */
@@ -33,8 +33,8 @@ static void forget(struct daemon *daemon, struct sched_gpu *gpu) {
 /* ---- what it is, and its place ---- */
 
 /* The host's word, then the administrator's, then that of most users. A size that turns out to be another one
- * is told to the jobs. */
-static void settle_truth(struct daemon *daemon, struct gpu *gpu, uint64_t now_ns) {
+ * is told to the jobs, and it is in the log who has caused that. */
+static void settle_truth(struct daemon *daemon, struct gpu *gpu, uid_t by, uint64_t now_ns) {
   const struct card *card = cards_find(&daemon->cards, gpu->sched.uuid);
   struct sched_settings own =
       overrides_settings(&daemon->overrides, gpu->sched.uuid, (struct sched_settings){0});
@@ -48,7 +48,8 @@ static void settle_truth(struct daemon *daemon, struct gpu *gpu, uint64_t now_ns
   char uuid[GS_UUID_TEXT_SIZE];
   format_uuid(gpu->sched.uuid, uuid);
   if (gpu->sched.job_count > 0)
-    log_warn("%s (%s) has %lu bytes, not %lu", uuid, gpu->sched.name, bytes, gpu->sched.total_bytes);
+    log_for(by, LOG_LEVEL_WARN, "%s (%s) has %lu bytes, not %lu", uuid, gpu->sched.name, bytes,
+            gpu->sched.total_bytes);
   struct sched_change change;
   change_init(&change);
   scheduler_set_size(&gpu->sched, bytes, now_ns, &change);
@@ -56,7 +57,7 @@ static void settle_truth(struct daemon *daemon, struct gpu *gpu, uint64_t now_ns
 }
 
 void gpus_settle(struct daemon *daemon, uint64_t now_ns) {
-  list_each(node, &daemon->scheduler.gpus) { settle_truth(daemon, gpu_at(node), now_ns); }
+  list_each(node, &daemon->scheduler.gpus) { settle_truth(daemon, gpu_at(node), LOG_NOBODY, now_ns); }
 }
 
 static bool is_numbered(const struct daemon *daemon, uint32_t number) {
@@ -92,7 +93,7 @@ static void place(struct daemon *daemon, struct gpu *gpu, uint32_t number) {
   list_append(before, &gpu->sched.link);
 }
 
-/* Nobody uses it yet, so nobody needs to be told. NULL: no memory. */
+/* Nobody uses it yet, but on others it may be the event that they have waited for. NULL: no memory. */
 static struct gpu *add(struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE], uint64_t now_ns) {
   struct sched_change change;
   struct gpu *gpu = calloc(1, sizeof *gpu);
@@ -104,7 +105,8 @@ static struct gpu *add(struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE], 
   daemon->gpu_count++;
   change_init(&change);
   overrides_apply(&daemon->overrides, &gpu->sched, now_ns, &change);
-  settle_truth(daemon, gpu, now_ns);
+  daemon_execute(&change, now_ns);
+  settle_truth(daemon, gpu, LOG_NOBODY, now_ns);
   return gpu;
 }
 
@@ -182,6 +184,7 @@ void gpus_on_cards(struct daemon *daemon, const struct cards *cards, uint64_t no
       gpu->known = true;
   }
   place_all(daemon);
+  status_on_order(daemon, now_ns);
   if (numbered)
     settle_settings(daemon, now_ns);
   gpus_settle(daemon, now_ns);
@@ -224,9 +227,20 @@ static bool forget_unused(struct daemon *daemon) {
   return most && forget_unused_of(daemon, most->brought_by);
 }
 
+/* As of all resources (users.h), at most half of what others do not use. */
+static unsigned share_of(const struct daemon *daemon, uid_t uid) {
+  unsigned others = 0;
+  list_each(node, &daemon->scheduler.gpus) {
+    const struct gpu *gpu = gpu_at(node);
+    others += gpu->known || (gpu->brought_by != uid && gpu->sched.job_count > 0);
+  }
+  unsigned half = others < DAEMON_GPUS_MAX ? (DAEMON_GPUS_MAX - others) / 2 : 0;
+  return half < GS_GPUS_PER_CLIENT ? half : GS_GPUS_PER_CLIENT;
+}
+
 /* A place for a GPU that this user brings. */
 static bool make_room(struct daemon *daemon, uid_t uid) {
-  if (count_brought(daemon, uid) >= GS_GPUS_PER_CLIENT)
+  if (count_brought(daemon, uid) >= share_of(daemon, uid))
     return forget_unused_of(daemon, uid);
   return daemon->gpu_count < DAEMON_GPUS_MAX || forget_unused_of(daemon, uid) || forget_unused(daemon);
 }
@@ -254,7 +268,11 @@ struct sched_gpu *gpus_provide(struct daemon *daemon, const struct peer *peer, c
     *retry_ns = looking ? LOOKING_NS : GPUS_REFUSED_NS;
     return NULL;
   }
-  struct gpu *gpu = make_room(daemon, peer->uid) ? add(daemon, uuid, now_ns) : NULL;
+  if (!make_room(daemon, peer->uid)) {
+    *retry_ns = GPUS_REFUSED_NS;
+    return NULL;
+  }
+  struct gpu *gpu = add(daemon, uuid, now_ns);
   if (!gpu)
     return NULL;
   gpu->known = card;
@@ -268,7 +286,7 @@ void gpus_enter(struct daemon *daemon, struct sched_gpu *gpu, const struct peer 
   char name[GS_NAME_SIZE];
   printable_copy(name, msg->attach.name, sizeof name);
   claims_enter(&gpu_of(gpu)->claims, peer->uid, msg->attach.total_bytes, name);
-  settle_truth(daemon, gpu_of(gpu), now_ns);
+  settle_truth(daemon, gpu_of(gpu), peer->uid, now_ns);
 }
 
 void gpus_leave(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, uint64_t now_ns) {
@@ -276,7 +294,7 @@ void gpus_leave(struct daemon *daemon, struct sched_gpu *gpu, const struct peer 
   if (gpu->job_count == 0 && daemon->cards.source != CARDS_UNKNOWN && !listed_card(&daemon->cards, gpu->uuid))
     forget(daemon, gpu);
   else
-    settle_truth(daemon, gpu_of(gpu), now_ns);
+    settle_truth(daemon, gpu_of(gpu), peer->uid, now_ns);
 }
 
 /* ---- time ---- */

@@ -2,6 +2,7 @@
 #include "label.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "common/gpu_number.h"
 #include "common/parse.h"
@@ -40,13 +41,21 @@ struct label label_job(const struct peer *client) {
   return label;
 }
 
+/* NVML writes eight digits of the domain, others four. */
+static const char *place_of(const struct card *card) {
+  const char *colon = strchr(card->bus, ':');
+  return colon - card->bus == 8 && strncmp(card->bus, "0000", 4) == 0 ? card->bus + 4 : card->bus;
+}
+
 struct label label_gpu(const struct sched_gpu *gpu) {
   struct label label = {"all GPUs"};
   char uuid[GS_UUID_TEXT_SIZE];
   if (!gpu)
     return label;
+  const struct card *card = cards_find(&daemon_of(gpu->scheduler)->cards, gpu->uuid);
+  bool placed = card && strchr(card->bus, ':');
   format_uuid(gpu->uuid, uuid);
   snprintf(label.text, sizeof label.text, "GPU %s (%s, %.*s)", GPU_NUMBER_TEXT(gpu_of(gpu)->number),
-           gpu->name, UUID_DIGITS, uuid);
+           gpu->name, placed ? CARD_BUS_SIZE : UUID_DIGITS, placed ? place_of(card) : uuid);
   return label;
 }

@@ -18,7 +18,8 @@ struct label label_process(uid_t uid, pid_t pid);
 /* "job 12 (pid 345, train.py, of bob)" */
 struct label label_job(const struct peer *client);
 
-/* "GPU 2 (NVIDIA H200, GPU-1a2b3c4d)"; NULL: "all GPUs". */
+/* "GPU 2 (NVIDIA H200, 0000:65:00.0)", or "GPU 2 (NVIDIA H200, GPU-1a2b3c4d)" where its place is not known;
+ * NULL: "all GPUs". */
 struct label label_gpu(const struct sched_gpu *gpu);
 
 #endif

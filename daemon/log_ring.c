@@ -95,6 +95,8 @@ static bool await_empty_slot(const struct timespec *end) {
 }
 
 bool log_ring_flush(uint64_t end_ns) {
+  if (!ring.owner)
+    return true; /* it has never been started */
   struct timespec end = {.tv_sec = (time_t)(end_ns / NS_PER_S), .tv_nsec = (long)(end_ns % NS_PER_S)};
   unsigned empty = 0;
   while (empty < LOG_RING_LINES && await_empty_slot(&end))

@@ -212,6 +212,7 @@ static void take_cards(struct program *program, const struct cards *cards) {
     return;
   log_info("%s of %u GPU%s on this host", sources[cards->source], cards->count, cards->count == 1 ? "" : "s");
   gpus_on_cards(&program->daemon, cards, clock_now_ns());
+  presence_on_cards(&program->server);
 }
 
 /* Without NVML. What it has told before is more. */
@@ -393,6 +394,7 @@ static sigset_t block_signals(void) {
   for (size_t i = 0; i < sizeof heard / sizeof *heard; i++)
     sigaddset(&signals, heard[i]);
   sigprocmask(SIG_BLOCK, &signals, NULL);
+  signal(SIGCHLD, SIG_DFL); /* ignored, as it may be inherited, it would take the children's ends from us */
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like others */
   return signals;
@@ -440,6 +442,7 @@ static int serve(struct program *program) {
   int err = open_server(program, &signals);
   if (err < 0)
     return err == -EADDRINUSE ? EXIT_ANOTHER : EXIT_FAILURE;
+  log_ring_start(); /* a thread keeps the capabilities that it begins with: the lookout has them now */
   await_cards(program);
   open_state(program);
   apply_config(program);
@@ -470,7 +473,6 @@ int main(int argc, char **argv) {
   program.arguments = read_arguments(argc, argv);
   if (journal_on_stderr())
     log_for_journal();
-  log_ring_start();
   user_names_read(USER_NAMES_PATH);
   notify_open(&program.notify, clock_now_ns());
   int code = EXIT_CONFIG;

@@ -37,7 +37,8 @@ enum presence_verdict { PRESENCE_ADMITTED, PRESENCE_REFUSED, PRESENCE_ASKED };
 /* An ATTACH that waits for that. */
 struct look {
   struct gs_msg *attach; /* NULL: there is none */
-  struct list link;      /* those that wait, or are asked */
+  struct list link;      /* those of its user that wait, or all that are asked */
+  struct list due_link;  /* all, by until_ns */
   uint64_t id;           /* of the question; 0: not asked yet */
   uint64_t until_ns;
   uint64_t start_ticks;

@@ -14,9 +14,13 @@
 #include "peers.h"
 #include "process.h"
 
-#define LOOK_NS NS_PER_S  /* for an answer */
+#define LOOK_NS NS_PER_S  /* for an answer, once it is looked */
 #define START_NS NS_PER_S /* between starts of a lookout */
-#define ASKED_MOST 64     /* at once */
+#define ASKED_MOST 2      /* at once: it is never idle, and none waits there */
+/* From its ATTACH on. Programs wait for 2 s. */
+#define PATIENCE_NS (1500 * NS_PER_MS)
+
+static struct look *due_look_of(struct list *node) { return list_entry(node, struct look, due_link); }
 
 static struct look *look_of(struct list *node) { return list_entry(node, struct look, link); }
 
@@ -77,18 +81,28 @@ static void start(struct server *server, uint64_t now_ns) {
 void presence_open(struct server *server) {
   struct presence *presence = &server->presence;
   *presence = (struct presence){.lookout = {.fd = -1}};
-  list_init(&presence->waiting);
+  list_init(&presence->users);
   list_init(&presence->asked);
-  if (geteuid() != 0 && lookout_is_able())
+  list_init(&presence->due);
+  presence->able = lookout_is_able();
+  if (geteuid() != 0 && presence->able)
     start(server, clock_now_ns());
+}
+
+/* As far as it is known yet. */
+void presence_on_cards(struct server *server) {
+  const struct presence *presence = &server->presence;
+  server->presence.major = read_major();
+  server->daemon->presence = presence->require == GS_REQUIRE_NO || !presence->major ? GS_PRESENCE_OFF
+                             : presence->lost || presence->blind || presence->slow  ? GS_PRESENCE_BLIND
+                                                                                    : GS_PRESENCE_ON;
 }
 
 void presence_set(struct server *server, enum gs_require require) {
   struct presence *presence = &server->presence;
   presence->require = require;
-  presence->major = read_major();
-  server->daemon->presence = require == GS_REQUIRE_NO || !presence->major ? GS_PRESENCE_OFF : GS_PRESENCE_ON;
   presence->blind = presence->slow = false;
+  presence_on_cards(server);
 }
 
 /* All peers are gone. */
@@ -98,50 +112,70 @@ void presence_close(struct server *server) { lookout_end(&server->presence.looko
 
 static bool has_begun(const struct presence *presence) { return presence->lookout.worker > 0; }
 
-static void ask(struct presence *presence, struct look *look, uint64_t now_ns) {
+/* The next of its user's. */
+static void wait_for_turn(struct presence *presence, struct look *look) {
+  struct user *user = peer_of(look)->user;
+  look->id = 0;
+  list_append(&user->looks, &look->link);
+  if (list_empty(&user->looks_link))
+    list_append(&presence->users, &user->looks_link);
+}
+
+/* The user's next turn comes after those of the others. */
+static bool ask(struct presence *presence, struct look *look, uint64_t now_ns) {
   struct peer *peer = peer_of(look);
-  struct lookout_question question = {.id = ++presence->questions,
+  struct user *user = peer->user;
+  struct lookout_question question = {.id = presence->questions + 1,
                                       .start_ticks = peer->pidfd >= 0 ? 0 : look->start_ticks,
                                       .pid = peer->pid,
                                       .major = presence->major,
                                       .minor = look->minor};
   if (lookout_ask(&presence->lookout, &question) < 0)
-    return; /* an answer will come, or its end */
-  look->id = question.id;
-  look->until_ns = now_ns + LOOK_NS;
-  peer->user->looked_for = true;
+    return false; /* an answer will come, or its end */
+  if (presence->answered == presence->questions)
+    presence->busy_ns = now_ns;
+  look->id = ++presence->questions;
+  user->looked_for = true;
   list_remove(&look->link);
   list_append(&presence->asked, &look->link);
+  list_remove(&user->looks_link);
+  if (!list_empty(&user->looks))
+    list_append(&presence->users, &user->looks_link);
+  return true;
 }
 
-/* What can be asked now, in the order in which they have come, as far as their users have no other. */
+/* The user whose turn it is, and who has no other look. */
+static struct user *next_user(const struct presence *presence) {
+  list_each(node, &presence->users) {
+    struct user *user = list_entry(node, struct user, looks_link);
+    if (!user->looked_for)
+      return user;
+  }
+  return NULL;
+}
+
+/* What can be asked now. */
 static void ask_more(struct server *server, uint64_t now_ns) {
   struct presence *presence = &server->presence;
-  unsigned count = 0;
-  if (list_empty(&presence->waiting))
+  struct user *user;
+  if (list_empty(&presence->users))
     return;
   if (presence->lookout.fd < 0 && now_ns >= presence->start_ns)
     start(server, now_ns);
-  if (!has_begun(presence))
-    return;
-  list_each(node, &presence->asked) { count++; }
-  for (struct list *node = presence->waiting.next, *next; node != &presence->waiting && count < ASKED_MOST;
-       node = next) {
-    next = node->next;
-    if (peer_of(look_of(node))->user->looked_for)
-      continue;
-    ask(presence, look_of(node), now_ns);
-    count++;
-  }
+  while (has_begun(presence) && presence->questions - presence->answered < ASKED_MOST &&
+         (user = next_user(presence)))
+    if (!ask(presence, look_of(list_first(&user->looks)), now_ns))
+      return;
 }
 
 /* It is not known what has become of them. */
 static void ask_anew(struct presence *presence) {
+  presence->answered = presence->questions;
   while (!list_empty(&presence->asked)) {
     struct look *look = look_of(list_first(&presence->asked));
     peer_of(look)->user->looked_for = false;
     list_remove(&look->link);
-    list_append(&presence->waiting, &look->link);
+    wait_for_turn(presence, look);
   }
 }
 
@@ -152,6 +186,9 @@ void presence_forget(struct peer *peer) {
   if (look->id)
     peer->user->looked_for = false;
   list_remove(&look->link);
+  list_remove(&look->due_link);
+  if (list_empty(&peer->user->looks))
+    list_remove(&peer->user->looks_link);
   free(look->attach);
   *look = (struct look){.attach = NULL};
 }
@@ -200,9 +237,23 @@ static struct look *find_asked(const struct presence *presence, uint64_t id) {
   return NULL;
 }
 
+/* Only a daemon that is root has what another one needs. */
+static void note_loss(struct server *server) {
+  struct presence *presence = &server->presence;
+  if (geteuid() == 0 || presence->lost || !presence->able)
+    return;
+  presence->lost = true;
+  if (server->daemon->presence == GS_PRESENCE_ON)
+    server->daemon->presence = GS_PRESENCE_BLIND;
+  log_warn(
+      "the process that looks who has a GPU's device open has ended, and the daemon can't give another one "
+      "its capabilities: restart the daemon");
+}
+
 /* It is started again when it is needed, at once if that is now. */
 static void on_loss(struct server *server, uint64_t now_ns) {
   struct presence *presence = &server->presence;
+  note_loss(server);
   lookout_end(&presence->lookout);
   ask_anew(presence);
   presence->start_ns = now_ns;
@@ -220,9 +271,13 @@ void presence_on_event(struct server *server) {
     if (answer.id == 0) {
       presence->lookout.worker = answer.found;
       ask_anew(presence);
-    } else if (look) { /* else it was forgotten */
-      on_answer(server, peer_of(look), answer.found, now_ns);
+      continue;
     }
+    if (answer.id > presence->answered)
+      presence->answered = answer.id;
+    presence->busy_ns = now_ns;
+    if (look) /* else it was forgotten */
+      on_answer(server, peer_of(look), answer.found, now_ns);
   }
   if (err == -EAGAIN)
     ask_more(server, now_ns);
@@ -235,23 +290,37 @@ void presence_on_child(struct server *server) {
     on_loss(server, clock_now_ns());
 }
 
+static uint64_t stuck_ns(const struct presence *presence) {
+  bool asked = has_begun(presence) && presence->answered < presence->questions;
+  return asked ? presence->busy_ns + LOOK_NS : UINT64_MAX;
+}
+
 uint64_t presence_deadline_ns(const struct server *server) {
   const struct presence *presence = &server->presence;
-  struct list *first = list_first(&presence->asked);
-  uint64_t next_ns = first ? look_of(first)->until_ns : UINT64_MAX;
-  bool starts = presence->lookout.fd < 0 && !list_empty(&presence->waiting);
+  struct list *first = list_first(&presence->due);
+  uint64_t next_ns = first ? due_look_of(first)->until_ns : UINT64_MAX, stop_ns = stuck_ns(presence);
+  next_ns = stop_ns < next_ns ? stop_ns : next_ns;
+  bool starts = presence->lookout.fd < 0 && !list_empty(&presence->users);
   return starts && presence->start_ns < next_ns ? presence->start_ns : next_ns;
+}
+
+static void give_up(struct server *server, struct look *look, uint64_t now_ns) {
+  struct peer *peer = peer_of(look);
+  complain(server, peer, &server->presence.slow, "the look takes too long");
+  settle(peer, without_knowing(&server->presence), now_ns);
 }
 
 void presence_on_time(struct server *server, uint64_t now_ns) {
   struct presence *presence = &server->presence;
   struct list *first;
-  while ((first = list_first(&presence->asked)) && now_ns >= look_of(first)->until_ns) {
-    struct peer *peer = peer_of(look_of(first));
-    complain(server, peer, &presence->slow, "the look takes too long");
-    settle(peer, without_knowing(presence), now_ns);
+  if (now_ns >= stuck_ns(presence)) {
+    struct look *look = find_asked(presence, presence->answered + 1);
+    if (look) /* else it was forgotten, or has waited too long before */
+      give_up(server, look, now_ns);
     lookout_replace(&presence->lookout);
   }
+  while ((first = list_first(&presence->due)) && now_ns >= due_look_of(first)->until_ns)
+    give_up(server, due_look_of(first), now_ns);
   ask_more(server, now_ns);
 }
 
@@ -280,9 +349,12 @@ enum presence_verdict peer_check_presence(struct peer *peer, const struct gs_msg
     return PRESENCE_ASKED;
   }
   *kept = *attach;
-  peer->look = (struct look){.attach = kept, .start_ticks = start_ticks, .minor = (uint32_t)minor};
-  list_append(&presence->waiting, &peer->look.link);
+  uint64_t now_ns = clock_now_ns();
+  peer->look = (struct look){
+      .attach = kept, .until_ns = now_ns + PATIENCE_NS, .start_ticks = start_ticks, .minor = (uint32_t)minor};
+  list_append(&presence->due, &peer->look.due_link);
+  wait_for_turn(presence, &peer->look);
   peers_set_events(peer, 0);
-  ask_more(server, clock_now_ns());
+  ask_more(server, now_ns);
   return PRESENCE_ASKED;
 }

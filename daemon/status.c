@@ -263,3 +263,8 @@ void status_on_forget(struct daemon *daemon, const struct sched_gpu *gpu) {
   walk_on_forget(&daemon->status.walk, gpu);
   walk_on_forget(&daemon->metrics_walk, gpu);
 }
+
+void status_on_order(struct daemon *daemon, uint64_t now_ns) {
+  if (daemon->status.gpu_node)
+    status_begin(daemon, now_ns);
+}

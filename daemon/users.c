@@ -9,9 +9,9 @@
 #define CLIENTS 2048
 #define READERS 16 /* each event is sent to every one of them */
 
-/* The daemon's own: the loop's, the log's, what it opens to read. Of the reserve; and of a full process one
- * more must be free to turn a connection away. */
-#define DESCRIPTORS_OWN 32
+/* The daemon's own: the loop's, the metrics' readers, the state's files, the lookout's, what it opens to
+ * read. Of the reserve; and of a full process one more must be free to turn a connection away. */
+#define DESCRIPTORS_OWN 64
 #define DESCRIPTORS_RESERVE 32
 
 /* Each attachment is a mapping. A process may have 65530 (vm.max_map_count), and malloc needs some. */
@@ -36,6 +36,8 @@ static void init_user(struct user *user, struct users *users, uid_t uid) {
   rota_user_init(&user->rota);
   list_init(&user->link);
   list_init(&user->idle_link);
+  list_init(&user->looks);
+  list_init(&user->looks_link);
 }
 
 void users_init(struct users *users, uint64_t descriptors) {
@@ -44,7 +46,6 @@ void users_init(struct users *users, uint64_t descriptors) {
       (struct users){.limits = {
                          [USER_READERS] = {READERS, USERS_UNBOUNDED},
                          [USER_ATTACHMENTS] = {USERS_UNBOUNDED, ATTACHMENTS_OF_ALL},
-                         [USER_GPUS] = {USERS_UNBOUNDED, USERS_UNBOUNDED},
                          [USER_DESCRIPTORS] = {USERS_UNBOUNDED, descriptors > own ? descriptors - own : 0},
                          [USER_BYTES] = {BYTES_OF_ONE, BYTES_OF_ALL},
                      }};

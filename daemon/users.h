@@ -24,11 +24,10 @@ enum user_resource {
   USER_CLIENTS,     /* of these, registered */
   USER_READERS,     /* of these, that read a record */
   USER_ATTACHMENTS, /* clients on GPUs: each has a mapping of the daemon's */
-  USER_GPUS,        /* that are known by the user's word alone */
   USER_DESCRIPTORS, /* the daemon's, and those under way to clients */
   USER_BYTES,       /* of the daemon's memory, and of the kernel's for its sockets */
 };
-#define USER_RESOURCES 7
+#define USER_RESOURCES 6
 
 #define USERS_UNBOUNDED (UINT64_MAX / 4)
 #define USERS_BUCKETS 256
@@ -47,7 +46,10 @@ struct user {
   struct users *users;
   uid_t uid;
   uint64_t used[USER_RESOURCES];
-  bool looked_for; /* presence.c: one of its processes is being looked at */
+  /* presence.c */
+  struct list looks;      /* that wait */
+  struct list looks_link; /* of the users that have some */
+  bool looked_for;        /* one of its processes is being looked at */
   struct {
     const void *picture; /* NULL: none */
     uint32_t readers;

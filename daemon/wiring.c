@@ -247,8 +247,9 @@ static void refuse_gpu(struct daemon *daemon, struct peer *peer, const struct gs
   daemon->rejected_counts[reason]++;
   if (!peer->refusal_noted)
     log_for(peer->uid, LOG_LEVEL_WARN, "%s is refused %s: %s", label_job(peer).text, uuid,
-            reason == GS_REJECT_DEVICE ? "its process does not have the GPU's device open"
-                                       : "this host has no such GPU");
+            reason == GS_REJECT_DEVICE              ? "its process does not have the GPU's device open"
+            : daemon->cards.source == CARDS_UNKNOWN ? "there is no room for another GPU"
+                                                    : "this host has no such GPU");
   peer->refusal_noted = true;
   struct gs_msg answer = wire_msg(GS_REJECTED, msg->gpu);
   answer.status = reason == GS_REJECT_DEVICE ? -EACCES : -ENODEV;
@@ -291,7 +292,7 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
     if (retry_ns)
       refuse_gpu(daemon, peer, msg, GS_REJECT_GPU, retry_ns);
     else
-      peer_close(peer, "no room for another GPU");
+      peer_close(peer, "out of memory");
     return;
   }
   gpus_enter(daemon, gpu, peer, msg, now_ns);
@@ -331,8 +332,11 @@ void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct g
 }
 
 static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  static const uint8_t all_gpus[GS_UUID_SIZE];
   if (msg->gpu >= GS_GPUS_PER_CLIENT || peer->attachments[msg->gpu])
     peer_close(peer, "ATTACH of an impossible or attached GPU");
+  else if (memcmp(msg->attach.uuid, all_gpus, sizeof all_gpus) == 0)
+    peer_close(peer, "ATTACH of no GPU");
   else
     daemon_on_presence(daemon, peer, msg, peer_check_presence(peer, msg), now_ns);
 }

@@ -91,8 +91,9 @@ def as_a_service(test):
     daemon.command = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", f"--bounding-set=-all,{capabilities}",
                       f"--inh-caps=-all,{capabilities}", f"--ambient-caps=-all,{capabilities}", program, *daemon.command[1:]]
     with daemon:
-        status = pathlib.Path("/proc", str(daemon.process.pid), "status").read_text()
-        harness.check("CapEff:\t0000000000000000" in status, "the daemon keeps capabilities")
+        for task in pathlib.Path("/proc", str(daemon.process.pid), "task").iterdir():
+            status = (task / "status").read_text()
+            harness.check("CapEff:\t0000000000000000" in status, f"thread {task.name} of the daemon keeps capabilities")
         believed(test, daemon)
 
 

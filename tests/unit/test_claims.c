@@ -35,11 +35,17 @@ START_TEST(users_count_and_not_their_programs) {
 }
 END_TEST
 
-START_TEST(a_later_word_of_a_user_counts_instead) {
-  claims_enter(&claims, 1, MIB, "lie");
+START_TEST(a_later_word_of_a_user_counts_for_nothing) {
   claims_enter(&claims, 1, 16 * GIB, "card");
+  claims_enter(&claims, 1, MIB, "lie");
+  claims_leave(&claims, 1);
+  claims_enter(&claims, 1, MIB, "lie");
   ck_assert_uint_eq(claims.total_bytes, 16 * GIB);
   ck_assert_str_eq(claims.name, "card");
+  claims_leave(&claims, 1);
+  claims_leave(&claims, 1);
+  claims_enter(&claims, 1, MIB, "small");
+  ck_assert_uint_eq(claims.total_bytes, MIB); /* but once none is left, it is the first */
 }
 END_TEST
 
@@ -72,7 +78,7 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {the_first_word_counts_until_most_say_another,
                                 users_count_and_not_their_programs,
-                                a_later_word_of_a_user_counts_instead,
+                                a_later_word_of_a_user_counts_for_nothing,
                                 who_has_gone_says_nothing,
                                 they_have_a_bound,
                                 NULL};

@@ -231,6 +231,15 @@ START_TEST(the_kernel_module_tells_without_it) {
 }
 END_TEST
 
+/* By whoever has started it. */
+START_TEST(childrens_ends_may_be_ignored) {
+  signal(SIGCHLD, SIG_IGN);
+  start("gpus=2");
+  signal(SIGCHLD, SIG_DFL);
+  await_gpus(2);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {all_are_listed_by_their_index,
                                 a_liar_changes_nothing,
@@ -240,6 +249,7 @@ int main(void) {
                                 an_unknown_gpu_makes_it_look_again,
                                 a_helper_may_crash_or_babble,
                                 a_helper_may_hang,
+                                childrens_ends_may_be_ignored,
                                 the_kernel_module_tells_without_it,
                                 NULL};
   return suite_main("daemon_cards", tests, set_up, tear_down);

@@ -350,6 +350,22 @@ START_TEST(or_refused) {
 }
 END_TEST
 
+START_TEST(nobody_waits_for_ever_to_be_looked_at) {
+  if (!able)
+    return;
+  start("yes");
+  ck_assert_uint_eq(try_as(SOMEBODY, open_device), 0);
+  pid_t waits = child_of(it->pid);
+  kill(child_of(waits), SIGKILL);
+  kill(waits, SIGSTOP);
+  for (int i = 0; i < 2; i++) /* one of whom it is asked, and one of whom it can't be */
+    ck_assert_uint_eq(try_as(SOMEBODY, open_device), GS_REJECT_DEVICE);
+  kill(waits, SIGCONT);
+  while (try_as(SOMEBODY, open_device) != 0)
+    ;
+}
+END_TEST
+
 /* As systemd starts it: what the daemon is given it gives to that process alone. */
 START_TEST(a_service_gives_up_what_it_is_given) {
   if (!able)
@@ -359,14 +375,23 @@ START_TEST(a_service_gives_up_what_it_is_given) {
   ck_assert_uint_eq(try_as(0, open_device), 0);
   ck_assert_uint_eq(try_as(0, NULL), GS_REJECT_DEVICE);
   ck_assert_uint_eq(try_as(SOMEBODY - 1, open_device), 0);
-  ck_assert_int_eq(run_shell("grep -hE 'Cap(Inh|Prm|Eff|Amb)' /proc/%d/status | tr -d '\\n'", it->pid), 0);
-  output_has(
-      "CapInh:\t0000000000000000CapPrm:\t0000000000000000CapEff:\t0000000000000000CapAmb:\t0000000000000000");
+  ck_assert_int_eq(run_shell("ls /proc/%d/task | wc -l", it->pid), 0);
+  ck_assert_int_ge(atoi(output), 2); /* the log's thread, too */
+  ck_assert_int_eq(
+      run_shell("grep -hE 'Cap(Inh|Prm|Eff|Amb)' /proc/%d/task/*/status | sort -u | tr -d '\\n'", it->pid),
+      0);
+  ck_assert_str_eq(output, "CapAmb:\t0000000000000000CapEff:\t0000000000000000CapInh:\t0000000000000000"
+                           "CapPrm:\t0000000000000000");
   looks = child_of(waits);
   kill(looks, SIGKILL); /* the next one has it, too */
   await_end(looks);
   ck_assert_uint_eq(try_as(0, open_device), 0);
   ck_assert_uint_eq(try_as(0, NULL), GS_REJECT_DEVICE);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_DAEMON).daemon.presence, GS_PRESENCE_ON);
+  kill(waits, SIGKILL); /* but there is none after this one */
+  await_end(waits);
+  while (get_status(it, GS_STATUS_DAEMON).daemon.presence != GS_PRESENCE_BLIND)
+    poll(NULL, 0, 1);
 }
 END_TEST
 
@@ -402,6 +427,7 @@ int main(void) {
                                 who_leaves_meanwhile_is_forgotten,
                                 who_is_not_looked_at_in_time_is_let_in,
                                 or_refused,
+                                nobody_waits_for_ever_to_be_looked_at,
                                 it_is_made_small,
                                 a_service_gives_up_what_it_is_given,
                                 NULL};

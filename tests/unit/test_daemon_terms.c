@@ -161,6 +161,25 @@ START_TEST(for_what_it_says_it_needs_it_waits) {
 }
 END_TEST
 
+/* The one before it gives up without any event of its GPU; the next event is another GPU's coming. */
+START_TEST(a_gpu_that_comes_loses_no_answer) {
+  start((const char *const[]){"--host-memory", "1G", NULL});
+  int holder = attach_client(it, 8 * GIB), first = register_needing(16 * GIB), second = register_needing(GIB);
+  expect(holder, GS_LOCK_OK);
+  attach_card(first, 1, 0, GS_ATTACH_MANAGED);
+  expect(first, GS_LOCK_OK);
+  attach_card(second, 1, 0, GS_ATTACH_MANAGED);
+  expect(second, GS_LOCK_OK);
+  ck_assert_int_eq(ask_for(first, 16 * GIB), -EAGAIN);
+  ck_assert_int_eq(ask_for(second, GIB), -EAGAIN);
+  ck_assert_int_eq(ask_for(first, UINT64_C(1) << 43), -ENOMEM);
+  attach_card(register_client(it), 2, 0, GS_ATTACH_MANAGED);
+  struct gs_msg reply = expect(second, GS_MEM_REPLY);
+  ck_assert_int_eq(reply.status, 0);
+  ck_assert_uint_ge(reply.mem_reply.granted_bytes, GIB);
+}
+END_TEST
+
 /* Others may wait for that. */
 START_TEST(who_has_memory_on_another_gpu_does_not_wait) {
   start((const char *const[]){"--host-memory", "1G", NULL});
@@ -556,6 +575,7 @@ int main(void) {
                                 a_soft_limit_is_no_limit,
                                 it_counts_with_what_it_says_it_will_have,
                                 for_what_it_says_it_needs_it_waits,
+                                a_gpu_that_comes_loses_no_answer,
                                 who_has_memory_on_another_gpu_does_not_wait,
                                 what_is_set_counts_more,
                                 wrong_orders_are_refused,

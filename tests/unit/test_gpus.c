@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "common/wire.h"
 #include "daemon.h"
+#include "label.h"
 #include "suite.h"
 
 #define PEERS 32
@@ -153,6 +154,8 @@ static void tear_down(void) {
   daemon_end(&it);
 }
 
+static void two_cards(void) { tell_cards(CARDS_NVML, 2, (struct card[]){card_at(20, 0), card_at(10, 1)}); }
+
 /* ---- without the host's word ---- */
 
 START_TEST(a_lie_is_healed_by_other_users) {
@@ -189,6 +192,32 @@ START_TEST(a_lie_goes_with_its_last_job) {
 }
 END_TEST
 
+/* Each change would be told to all of them. */
+START_TEST(who_says_something_else_each_time_changes_nothing) {
+  for (int i = 0; i < 3; i++) {
+    come(i, 100);
+    attach(i, 7, 16 * GIB);
+  }
+  memset(&last[1], 0, sizeof last[1]);
+  for (int k = 0; k < 10; k++) {
+    struct gs_msg detach = wire_msg(GS_DETACH, 0);
+    tell(0, &detach);
+    attach(0, 7, k % 2 ? 16 * GIB : MIB);
+    ck_assert_uint_eq(last[0].attached.capacity_bytes, 16 * GIB);
+  }
+  ck_assert_uint_eq(last[1].type, 0);
+}
+END_TEST
+
+START_TEST(all_gpus_are_no_gpu) {
+  struct gs_msg msg = wire_msg(GS_ATTACH, 0);
+  come(0, 100);
+  tell(0, &msg);
+  ck_assert(peers[0].closed);
+  ck_assert_uint_eq(it.gpu_count, 0);
+}
+END_TEST
+
 START_TEST(a_user_may_bring_so_many_and_no_more) {
   for (int i = 0; i < 5; i++)
     come(i, 100);
@@ -200,6 +229,45 @@ START_TEST(a_user_may_bring_so_many_and_no_more) {
   attach(10, 7, 16 * GIB);
   ck_assert_uint_eq(last[10].type, GS_ATTACHED);
   ck_assert_uint_eq(last[10].attached.capacity_bytes, 16 * GIB);
+}
+END_TEST
+
+/* All of them in use. */
+START_TEST(no_number_of_users_takes_all_places) {
+  for (int i = 0; i < 6; i++) {
+    come(i, 100 + (uid_t)i);
+    for (uint32_t k = 0; k < 64; k++)
+      attach_as(i, k, 1000 + 64 * (uint32_t)i + k, GIB);
+    ck_assert(!peers[i].closed); /* what there is no room for is refused, and the rest is shared */
+  }
+  ck_assert_uint_eq(last[5].type, GS_REJECTED);
+  ck_assert_uint_eq(last[5].registered.reason, GS_REJECT_GPU);
+  come(10, 60);
+  attach(10, 7, 16 * GIB);
+  ck_assert_uint_eq(last[10].type, GS_ATTACHED);
+}
+END_TEST
+
+START_TEST(a_picture_is_of_one_order) {
+  size_t count;
+  uint32_t gpus = 0;
+  come(0, 100);
+  attach(0, 10, 16 * GIB);
+  for (uint32_t k = 1; k < 64; k++)
+    attach_as(0, k, 20 + k, 16 * GIB);
+  status_begin(&it, now_ns);
+  while (it.status.looking)
+    ck_assert(!status_go_on(&it, now_ns, 0));
+  ck_assert(!status_go_on(&it, now_ns, 0));
+  two_cards();
+  while (!status_go_on(&it, now_ns, 0))
+    ;
+  struct gs_msg *msgs = status_take(&it, &count);
+  for (size_t i = 0; i < count; i++)
+    if (msgs[i].type == GS_STATUS_GPU)
+      ck_assert_uint_eq(msgs[i].gpu, gpus++);
+  ck_assert_uint_eq(gpus, it.gpu_count);
+  free(msgs);
 }
 END_TEST
 
@@ -250,8 +318,6 @@ END_TEST
 
 /* ---- with it ---- */
 
-static void two_cards(void) { tell_cards(CARDS_NVML, 2, (struct card[]){card_at(20, 0), card_at(10, 1)}); }
-
 START_TEST(the_hosts_word_counts_alone) {
   two_cards();
   come(0, 100);
@@ -301,6 +367,19 @@ START_TEST(it_may_come_late) {
   go(0);
   look();
   ck_assert_uint_eq(status_count, 2);
+}
+END_TEST
+
+START_TEST(a_gpu_is_called_by_its_place) {
+  struct card cards[] = {card_at(20, 0), card_at(10, 1), card_at(30, 2), card_at(40, 3)};
+  strcpy(cards[0].bus, "00000000:65:00.0"); /* NVML's */
+  strcpy(cards[1].bus, "0000:75:00.0");
+  strcpy(cards[2].bus, "00010000:85:00.0");
+  tell_cards(CARDS_NVML, 4, cards);
+  const char *const names[] = {"GPU 0 (host's, 0000:65:00.0)", "GPU 1 (host's, 0000:75:00.0)",
+                               "GPU 2 (host's, 00010000:85:00.0)", "GPU 3 (host's, GPU-28000000)"};
+  for (int i = 0; i < 4; i++)
+    ck_assert_str_eq(label_gpu(scheduler_find_gpu(&it.scheduler, cards[i].uuid)).text, names[i]);
 }
 END_TEST
 
@@ -359,12 +438,17 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {a_lie_is_healed_by_other_users,
                                 a_lie_goes_with_its_last_job,
+                                who_says_something_else_each_time_changes_nothing,
+                                all_gpus_are_no_gpu,
                                 a_user_may_bring_so_many_and_no_more,
+                                no_number_of_users_takes_all_places,
+                                a_picture_is_of_one_order,
                                 users_who_fill_the_table_make_room,
                                 a_setting_outlives_the_gpu,
                                 the_hosts_word_counts_alone,
                                 what_the_host_has_not_is_refused,
                                 it_may_come_late,
+                                a_gpu_is_called_by_its_place,
                                 cards_come_and_go,
                                 instances_stand_for_their_card,
                                 a_size_may_be_the_administrators,
