@@ -265,6 +265,6 @@ void status_on_forget(struct daemon *daemon, const struct sched_gpu *gpu) {
 }
 
 void status_on_order(struct daemon *daemon, uint64_t now_ns) {
-  if (daemon->status.gpu_node)
+  if (daemon->status.msgs)
     status_begin(daemon, now_ns);
 }

@@ -222,7 +222,14 @@ static void check_accounts(void) {
   require((used[USER_BYTES] > 0) == (attachments > 0), "bytes of nobody, or attachments for nothing");
 }
 
+/* One event looks at some of the GPUs that are due: the loop comes back at once for the others. */
+static void do_what_is_due(void) {
+  for (unsigned i = 0; i < 1000 && daemon_deadline_ns(&world.daemon) < world.now_ns; i++)
+    daemon_on_time(&world.daemon, world.now_ns);
+}
+
 static void check(void) {
+  do_what_is_due();
   for (size_t i = 0; i < GANG_BUCKETS; i++)
     list_each(node, &world.daemon.gangs.buckets[i]) { check_gang(list_entry(node, struct gang, link)); }
   check_accounts();
@@ -265,17 +272,10 @@ static void end(void) {
   users_end(&world.users);
 }
 
-/* One event looks at some of the GPUs that are due: the loop comes back at once for the others. */
-static void do_what_is_due(void) {
-  for (unsigned i = 0; i < 1000 && daemon_deadline_ns(&world.daemon) < world.now_ns; i++)
-    daemon_on_time(&world.daemon, world.now_ns);
-}
-
 static void pass_time(unsigned choice) {
   static const uint64_t steps_ns[] = {0, NS_PER_MS, NS_PER_S, 40 * NS_PER_S};
   world.now_ns += steps_ns[choice];
   daemon_on_time(&world.daemon, world.now_ns);
-  do_what_is_due();
   bury_closed();
 }
 
