@@ -73,7 +73,8 @@ static void evict_silent(const char *memory) {
 TEST(a_silent_holder_of_swap_memory) { evict_silent("GPUSHARE_MEMORY=swap"); }
 TEST(a_silent_holder_of_plain_memory) { evict_silent("GPUSHARE_MEMORY=off"); }
 
-/* What it has submitted may still run when another one begins; it submits nothing more until it comes again. */
+/* What it has submitted may still run when another one begins; it submits nothing more until it comes again.
+ */
 static void evict_by_hand(const char *memory) {
   char text[65536];
   scene_begin(&scene, "small,capacity=64MiB");
