@@ -281,8 +281,6 @@ static struct sched_gang *elder(const struct sched_gang *gang, uint64_t now_ns) 
       struct sched_gang *other = sched_job_of(before)->gang;
       if (other == gang || looked_at++ == SCHED_LOOKAHEAD)
         break;
-      if (job->gpu->scheduler->gang_looks > SCHED_GANG_LOOKS)
-        return NULL;
       job->gpu->scheduler->gang_looks++;
       if (!other || has_one(other) || since_ns(other) >= since_ns(gang))
         continue;

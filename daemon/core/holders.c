@@ -438,10 +438,6 @@ static void choose(struct choice *choice, struct list *coming) {
       blocked = blocked || !gang_is_alone(job) ? blocked : job;
       continue;
     }
-    if (!gang_is_alone(job) && looked_at > 0 && gpu->scheduler->gang_looks > SCHED_GANG_LOOKS) {
-      gpu->contended = true;
-      break;
-    }
     if (!gang_is_alone(job) && gang_is_held_up(job->gang)) {
       gpu->contended = true;
       continue;

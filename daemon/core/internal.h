@@ -5,8 +5,7 @@
 
 #include "core/scheduler.h"
 
-/* At members of gangs, in one event. Then only the first gang of each queue is looked at, and other GPUs wait
- * for the next event. */
+/* At members of gangs. Once an event has taken more, it looks at no further GPU: the next one does. */
 #define SCHED_GANG_LOOKS 2048u
 
 /* What preemptions may cost in a row (holders.c). */
