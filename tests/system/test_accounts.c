@@ -122,9 +122,9 @@ static void flood(int fd) {
     fds[i] = client();
   say(fd);
   await_word(fd);
-  struct gs_msg msg = wire_msg(GS_MEM_REPORT, 0);
   for (int n = 0; n < EACH; n++) {
-    msg.mem.total_bytes = (n % 2 + 1) * GIB;
+    struct gs_msg msg = wire_msg(n % 2 ? GS_MEM_REPORT : GS_MEM_REQUEST, 0);
+    msg.mem.total_bytes = n % 2 ? GIB : 2 * GIB;
     for (int i = 0; i < FLOODERS; i++)
       tell(fds[i], &msg);
   }
