@@ -239,6 +239,7 @@ static void set_for_gang(struct daemon *daemon, const struct peer *peer, const s
     if (differs && check_terms(peer, member, msg, &why) == 0)
       set_terms(daemon, peer, member, msg, now_ns);
   }
+  keep_gang_term(daemon, gang, msg, !peer_may_change(peer), now_ns);
 }
 
 static void set_for_gangs(struct daemon *daemon, const struct peer *peer, const struct peer *client,

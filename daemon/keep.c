@@ -88,14 +88,16 @@ static uint32_t new_job_id(struct daemon *daemon) {
 }
 
 static struct kept_process process_of(const struct peer *peer, uint64_t start) {
-  return (struct kept_process){.pid = peer->pid,
-                               .start = start,
-                               .uid = peer->uid,
-                               .job_id = peer->job_id,
-                               .started_ns = peer->started_ns,
-                               .terms = {.set = peer->terms.set,
-                                         .set_fields = peer->terms.set_fields,
-                                         .standing_fields = peer->terms.standing_fields}};
+  struct kept_process process = {.pid = peer->pid,
+                                 .start = start,
+                                 .uid = peer->uid,
+                                 .job_id = peer->job_id,
+                                 .started_ns = peer->started_ns,
+                                 .terms = {.set = peer->terms.set,
+                                           .set_fields = peer->terms.set_fields,
+                                           .standing_fields = peer->terms.standing_fields}};
+  strcpy(process.gang, peer->gang);
+  return process;
 }
 
 /* A process that the daemon can't see (in another pid namespace) can't be known again; its number is not
@@ -163,6 +165,21 @@ void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
 void keep_term(struct daemon *daemon, const struct peer *peer, enum gs_term term, uint64_t now_ns) {
   char line[KEPT_LINE_SIZE];
   state_add(daemon->state, line, kept_line_term(line, peer->pid, peer->job_id, &peer->terms, term), now_ns);
+  state_write(daemon->state, false, now_ns);
+}
+
+void keep_gang_term(struct daemon *daemon, const struct gang *gang, const struct gs_msg *msg, bool by_owner,
+                    uint64_t now_ns) {
+  char line[KEPT_LINE_SIZE];
+  enum gs_term term = (enum gs_term)msg->set_terms.term;
+  struct kept_process *process = NULL;
+  while ((process = kept_next_of_gang(&daemon->kept, process, gang->uid, gang->name))) {
+    if (by_owner && !terms_owner_may(&process->terms, msg))
+      continue;
+    terms_set(&process->terms, msg, by_owner);
+    state_add(daemon->state, line, kept_line_term(line, process->pid, process->job_id, &process->terms, term),
+              now_ns);
+  }
   state_write(daemon->state, false, now_ns);
 }
 
