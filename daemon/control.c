@@ -68,30 +68,6 @@ static const char *value_wrong(const struct gs_msg *msg, const struct sched_gpu 
              : NULL;
 }
 
-/* A GPU that is forgotten while nobody uses it gets its settings again when it comes back. */
-static void keep(struct daemon *daemon, const struct sched_gpu *gpu, const struct gs_msg *msg) {
-  unsigned field = msg->type == GS_SET_TQ       ? OVERRIDE_TQ
-                   : msg->type == GS_SET_MODE   ? OVERRIDE_MODE
-                   : msg->type == GS_SET_POLICY ? OVERRIDE_POLICY
-                                                : OVERRIDE_CAPACITY;
-  if (!gpu) {
-    overrides_clear(&daemon->overrides, field);
-    return;
-  }
-  struct override *own = overrides_provide(&daemon->overrides, gpu->uuid);
-  if (!own)
-    return;
-  own->fields |= field;
-  if (field == OVERRIDE_TQ)
-    own->settings.tq_ns = gpu->settings.tq_ns;
-  else if (field == OVERRIDE_MODE)
-    own->settings.mode = gpu->settings.mode;
-  else if (field == OVERRIDE_POLICY)
-    own->settings.policy = gpu->settings.policy;
-  else
-    own->settings.capacity_bytes = gpu->settings.capacity_bytes;
-}
-
 static void set(struct daemon *daemon, struct sched_gpu *gpu, const struct gs_msg *msg, uint64_t now_ns) {
   struct sched_change change;
   change_init(&change);
@@ -103,7 +79,6 @@ static void set(struct daemon *daemon, struct sched_gpu *gpu, const struct gs_ms
     scheduler_set_policy(&daemon->scheduler, gpu, (enum gs_policy)msg->set.value, now_ns, &change);
   else
     scheduler_set_capacity(&daemon->scheduler, gpu, msg->set.value, now_ns, &change);
-  keep(daemon, gpu, msg);
   daemon_execute(&change, now_ns);
 }
 

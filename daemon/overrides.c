@@ -53,11 +53,6 @@ struct override *overrides_provide_numbered(struct overrides *overrides, uint32_
   return added;
 }
 
-void overrides_clear(struct overrides *overrides, unsigned fields) {
-  for (size_t i = 0; i < overrides->count; i++)
-    overrides->list[i].fields &= ~fields;
-}
-
 struct sched_settings overrides_settings(const struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE],
                                          struct sched_settings general) {
   const struct override *own = find(overrides, uuid, false);
