@@ -53,11 +53,6 @@ static void send_events(struct daemon *daemon, struct peer *peer, const struct g
     peer_send(peer, &begin);
 }
 
-static bool names_all(const uint8_t uuid[GS_UUID_SIZE]) {
-  static const uint8_t zero[GS_UUID_SIZE];
-  return memcmp(uuid, zero, sizeof zero) == 0;
-}
-
 /* NULL, or what is wrong with the value. */
 static const char *value_wrong(const struct gs_msg *msg, const struct sched_gpu *gpu) {
   const char *wrong = decisions_wrong(keep_field(msg->type), msg->set.value);
@@ -129,7 +124,7 @@ static void note_terms_denied(const struct peer *peer, const struct peer *client
 /* ---- changes ---- */
 
 static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
-  bool all = names_all(msg->set.uuid);
+  bool all = uuid_is_zero(msg->set.uuid);
   struct sched_gpu *gpu = all ? NULL : scheduler_find_gpu(&daemon->scheduler, msg->set.uuid);
   if (!peer_may_change(peer)) {
     note_setting_denied(peer, all, gpu, msg);

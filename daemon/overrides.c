@@ -3,9 +3,10 @@
 
 #include <string.h>
 
+#include "common/parse.h"
+
 bool override_is_unsettled(const struct override *override) {
-  static const uint8_t none[GS_UUID_SIZE];
-  return override->numbered && memcmp(override->uuid, none, GS_UUID_SIZE) == 0;
+  return override->numbered && uuid_is_zero(override->uuid);
 }
 
 static const struct override *find(const struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE],
