@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/text_file.h"
 #include "peers.h"
 #include "process.h"
 
@@ -35,11 +36,7 @@ static void read_text(const char *path, char *text, size_t size) {
   const char *root = secure_getenv("GPUSHARE_HOST_ROOT");
   char whole[512];
   snprintf(whole, sizeof whole, "%s%s", root ? root : "", path);
-  int fd = open(whole, O_RDONLY | O_CLOEXEC);
-  ssize_t length = fd < 0 ? -1 : read(fd, text, size - 1);
-  if (fd >= 0)
-    close(fd);
-  text[length > 0 ? length : 0] = '\0';
+  text_file_read(AT_FDCWD, whole, text, size);
 }
 
 /* "195 nvidia", or with older drivers "195 nvidia-frontend". Not its other devices. */

@@ -332,10 +332,9 @@ void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct g
 }
 
 static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
-  static const uint8_t all_gpus[GS_UUID_SIZE];
   if (msg->gpu >= GS_GPUS_PER_CLIENT || peer->attachments[msg->gpu])
     peer_close(peer, "ATTACH of an impossible or attached GPU");
-  else if (memcmp(msg->attach.uuid, all_gpus, sizeof all_gpus) == 0)
+  else if (uuid_is_zero(msg->attach.uuid))
     peer_close(peer, "ATTACH of no GPU");
   else
     daemon_on_presence(daemon, peer, msg, peer_check_presence(peer, msg), now_ns);
