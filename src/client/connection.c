@@ -663,6 +663,6 @@ void client_fork_child(void) {
   client = (struct client){.lock = PTHREAD_MUTEX_INITIALIZER};
   if (client_is_stray())
     mark_process();
-  retry_at_ns = handshake_by_ns = away_since_ns = 0;
+  retry_at_ns = handshake_by_ns = away_since_ns = full_since_ns = 0;
   evicted = false;
 }
