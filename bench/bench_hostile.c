@@ -276,9 +276,7 @@ static int begin_honest(uint8_t card, struct samples *registers, struct samples 
   struct gs_msg hello = wire_msg(GS_REGISTER, 0), attach = attach_msg(card),
                 request = wire_msg(GS_REQ_LOCK, 0);
   uint64_t since_ns = clock_now_ns();
-  int fd;
-  while ((fd = wire_connect(socket_path)) == -EAGAIN && clock_now_ns() - since_ns < 60 * NS_PER_S)
-    clock_sleep(NS_PER_MS / 10); /* the queue is full */
+  int fd = wire_connect_patiently(socket_path, 60 * NS_PER_S);
   int err = fd < 0 ? fd : ask(fd, &hello, GS_REGISTERED);
   if (err == 0)
     note(registers, since_ns);

@@ -10,7 +10,9 @@
 #include "common/log.h"
 #include "common/wire.h"
 
-#define BACKLOG 4096
+/* Connections that wait to be accepted, in one queue of all users: how long others wait behind one who
+ * connects as fast as can be. Who finds it full comes again soon (common/wire.c). */
+#define BACKLOG 128
 
 static void make_parent(const char *path) {
   char parent[sizeof((struct sockaddr_un *)0)->sun_path];

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/wire.h"
 #include "ctl/ctl.h"
 #include "printable.h"
@@ -29,18 +30,30 @@ static int show(int code, const struct ask_error *error) {
   return code;
 }
 
-int ask_try_connect(const char *path, int *fd, struct ask_error *error) {
-  int result = wire_connect(path);
+/* What an attempt has brought. ASK_MORE: as many wait as may. */
+static int take_connection(int result, const char *path, int *fd, struct ask_error *error) {
   if (result >= 0) {
     *fd = result;
     return CTL_OK;
   }
+  if (result == -EAGAIN)
+    return ASK_MORE;
   if (result == -ENOENT || result == -ECONNREFUSED)
     return complain(error, CTL_NO_DAEMON,
                     "no daemon at %s: start gpushare-daemon (as root for the default socket), or name its "
                     "socket with --socket",
                     path);
   return complain(error, CTL_NO_DAEMON, "can't reach a daemon at %s: %s", path, strerror(-result));
+}
+
+int ask_connect_now(const char *path, int *fd, struct ask_error *error) {
+  return take_connection(wire_connect(path), path, fd, error);
+}
+
+int ask_try_connect(const char *path, int *fd, struct ask_error *error) {
+  int result = wire_connect_patiently(path, ASK_ANSWER_MS * NS_PER_MS);
+  int code = take_connection(result, path, fd, error);
+  return code == ASK_MORE ? ask_silence(error) : code;
 }
 
 int ask_connect(const char *path, int *fd) {

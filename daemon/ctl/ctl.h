@@ -35,6 +35,9 @@ int ask_connect(const char *path, int *fd);
 
 int ask_try_connect(const char *path, int *fd, struct ask_error *error);
 
+/* Without waiting. ASK_MORE: as many wait already as may. */
+int ask_connect_now(const char *path, int *fd, struct ask_error *error);
+
 /* Ask for a change. */
 int ask_change(int fd, const struct gs_msg *question);
 int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *error);

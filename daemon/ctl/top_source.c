@@ -1,10 +1,12 @@
 /* top_source.c - gpusharectl top: asks a daemon again and again, without waiting. */
 #include "ctl/top_source.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/wire.h"
 
 #define RETRY_NS NS_PER_S
 
@@ -25,14 +27,21 @@ uint64_t top_source_due_ns(const struct top_source *source, uint64_t interval_ns
     return 0;
   if (source->asking)
     return source->asked_ns + ASK_ANSWER_MS * NS_PER_MS;
+  if (source->again_ns)
+    return source->again_ns;
   bool lost = *source->error.text;
   return source->asked_ns + (lost && interval_ns > RETRY_NS ? RETRY_NS : interval_ns);
 }
 
+static int connect_to(struct top_source *source) {
+  int code = ask_connect_now(source->path, &source->fd, &source->error);
+  source->again_ns = wire_connect_again_ns(code == ASK_MORE ? -EAGAIN : 0, &source->full_since_ns,
+                                           ASK_ANSWER_MS * NS_PER_MS);
+  return code == ASK_MORE && !source->again_ns ? ask_silence(&source->error) : code;
+}
+
 static int ask(struct top_source *source) {
-  int code = CTL_OK;
-  if (source->fd < 0)
-    code = ask_try_connect(source->path, &source->fd, &source->error);
+  int code = source->fd < 0 ? connect_to(source) : CTL_OK;
   if (code == CTL_OK)
     code = answer_begin(&source->answer, source->fd, &source->error);
   source->asking = code == CTL_OK;
@@ -53,7 +62,8 @@ bool top_source_step(struct top_source *source, uint64_t interval_ns, uint64_t n
       code = ask_silence(&source->error);
   } else if (due) {
     source->asked_ns = now_ns;
-    code = ask(source) == CTL_OK ? ASK_MORE : CTL_NO_DAEMON;
+    code = ask(source);
+    code = code == CTL_OK ? ASK_MORE : code;
   }
   if (code == CTL_OK) {
     source->asking = false;

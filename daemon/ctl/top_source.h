@@ -10,6 +10,8 @@ struct top_source {
   int fd; /* -1: not connected */
   bool asking;
   uint64_t asked_ns;      /* last; 0: never */
+  uint64_t full_since_ns; /* as many wait for the daemon as may; */
+  uint64_t again_ns;      /* then it is asked again; 0: the usual time */
   struct answer answer;   /* as far as it has come */
   struct ask_error error; /* empty: all is well */
 };

@@ -88,6 +88,11 @@ static int connect_link(struct daemon_link *link) {
 static void ask(struct daemon_link *link) {
   struct gs_msg question = wire_msg(GS_GET_STATUS, GS_GPU_ALL);
   int err = link->source.fd < 0 ? connect_link(link) : 0;
+  uint64_t again_ns = wire_connect_again_ns(err, &link->full_since_ns, PATIENCE_NS);
+  if (again_ns) {
+    link->timer.due_ns = again_ns;
+    return;
+  }
   if (err == 0)
     err = wire_send(link->source.fd, &question);
   if (err < 0) {

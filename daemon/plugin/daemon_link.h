@@ -9,8 +9,9 @@ struct daemon_link {
   struct timer timer;   /* of the next question, or of giving up the answer to the last one */
   struct loop *loop;
   const char *socket;
-  uint64_t interval_ns; /* between questions */
-  bool asked;           /* and not answered */
+  uint64_t interval_ns;   /* between questions */
+  bool asked;             /* and not answered */
+  uint64_t full_since_ns; /* wire_connect_again_ns */
   bool answers;
   bool refused; /* by a daemon of another version, which has been said */
   void (*on_change)(struct daemon_link *link);

@@ -1,6 +1,7 @@
 /* spank_gpushare.c - the plugin for Slurm: srun, sbatch and salloc get --gpushare..., and the tasks of jobs
  * that ask for it get libunified.so and what it reads from the environment. docs/SLURM.md tells how it is set
  * up. */
+#include <errno.h>
 #include <limits.h>
 #include <slurm/spank.h>
 #include <stdbool.h>
@@ -160,6 +161,8 @@ static int check_daemon(spank_t spank) {
   int fd = wire_connect(path);
   if (fd >= 0)
     return close(fd);
+  if (fd == -EAGAIN) /* it is there, and as many wait for it as may */
+    return 0;
   slurm_error(
       "gpushare: no daemon answers at %s on %s (%s): start it there (systemctl start gpushare-daemon), or "
       "submit the job with --exclude=%s or without --gpushare",

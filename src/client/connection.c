@@ -37,7 +37,8 @@
 #define RETRY_MIN_NS (20 * NS_PER_MS)
 #define RETRY_MAX_NS (200 * NS_PER_MS)
 #define RETRY_REFUSED_NS (30 * NS_PER_S) /* after the daemon has said no */
-#define HANDSHAKE_NS (2 * NS_PER_S)      /* for the daemon to answer REGISTER and ATTACH */
+#define HANDSHAKE_NS (2 * NS_PER_S)      /* for the daemon to accept, and to answer REGISTER and ATTACH */
+#define NO_ANSWER "it does not answer"
 
 struct client client = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -47,6 +48,7 @@ struct client client = {
 static uint64_t retry_at_ns;
 static bool evicted;             /* until then it waits, and does not run unshared */
 static uint64_t away_since_ns;   /* the daemon; 0: not looked for yet */
+static uint64_t full_since_ns;   /* wire_connect_again_ns */
 static uint64_t handshake_by_ns; /* 0: nothing outstanding */
 
 /* Changes when the connection thread should look again; futex. */
@@ -488,15 +490,20 @@ static void send_register(void) {
 
 static const char *describe(int err, char *buffer, size_t size) { return strerror_r(err, buffer, size); }
 
+/* A daemon that many connect to at once is there: what it is to say is waited for, as long as for what it
+ * says otherwise. */
 static void try_connect(void) {
   lock_take(&client.lock);
   evicted = false;
   int err = post_connect(settings()->socket);
-  if (err < 0) {
+  uint64_t again_ns = wire_connect_again_ns(err, &full_since_ns, HANDSHAKE_NS);
+  if (again_ns) {
+    retry_at_ns = again_ns;
+  } else if (err < 0) {
     if (!away_since_ns)
       away_since_ns = clock_now_ns();
     retry_at_ns = clock_now_ns() + retry_ns();
-    go_alone(describe(-err, (char[64]){0}, 64));
+    go_alone(err == -EAGAIN ? NO_ANSWER : describe(-err, (char[64]){0}, 64));
   } else {
     client.connected = true;
     client.generation++;
@@ -553,7 +560,7 @@ static uint64_t run_timers(void) {
     try_connect();
   lock_take(&client.lock);
   if (client.connected && handshake_by_ns && now_ns >= handshake_by_ns)
-    disconnect("it does not answer", retry_ns());
+    disconnect(NO_ANSWER, retry_ns());
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
     next_ns = earlier(next_ns, run_gpu_timers(gpu, now_ns));
   if (!client.connected)
@@ -656,6 +663,6 @@ void client_fork_child(void) {
   client = (struct client){.lock = PTHREAD_MUTEX_INITIALIZER};
   if (client_is_stray())
     mark_process();
-  retry_at_ns = handshake_by_ns = away_since_ns = 0;
+  retry_at_ns = handshake_by_ns = away_since_ns = full_since_ns = 0;
   evicted = false;
 }

@@ -7,6 +7,16 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/clock.h"
+#include "common/splitmix.h"
+
+/* Between attempts to connect while no more may wait: an eighth of the time that it has been so, within these
+ * bounds, and up to a quarter more. The places are taken by whoever asks first, so none asks in step with
+ * others. An attempt costs some microseconds. */
+#define AGAIN_PART 8
+#define AGAIN_MIN_NS NS_PER_MS
+#define AGAIN_MAX_NS (16 * NS_PER_MS)
+
 struct gs_msg wire_msg(enum gs_msg_type type, uint32_t gpu) {
   struct gs_msg msg;
   memset(&msg, 0, sizeof msg);
@@ -179,6 +189,26 @@ int wire_connect_as(const char *path, int type) {
   err = -errno;
   close(fd);
   return err;
+}
+
+uint64_t wire_connect_again_ns(int err, uint64_t *since_ns, uint64_t patience_ns) {
+  uint64_t now_ns = clock_now_ns(), random = now_ns + (uint64_t)getpid();
+  if (err != -EAGAIN || *since_ns == 0)
+    *since_ns = err == -EAGAIN ? now_ns : 0;
+  if (err != -EAGAIN || now_ns - *since_ns >= patience_ns)
+    return 0;
+  uint64_t pause_ns = (now_ns - *since_ns) / AGAIN_PART;
+  pause_ns = pause_ns < AGAIN_MIN_NS ? AGAIN_MIN_NS : pause_ns > AGAIN_MAX_NS ? AGAIN_MAX_NS : pause_ns;
+  return now_ns + pause_ns + splitmix_next(&random) % (pause_ns / 4);
+}
+
+int wire_connect_patiently(const char *path, uint64_t patience_ns) {
+  uint64_t since_ns = 0, again_ns, now_ns;
+  int fd;
+  while ((fd = wire_connect(path)) < 0 && (again_ns = wire_connect_again_ns(fd, &since_ns, patience_ns)))
+    if ((now_ns = clock_now_ns()) < again_ns)
+      clock_sleep(again_ns - now_ns);
+  return fd;
 }
 
 /* As socket(2) has made it. */

@@ -30,8 +30,16 @@ int wire_recv(int fd, struct gs_msg *msg);
 int wire_send_passing(int fd, const struct gs_msg *msg, int passed);
 int wire_recv_passed(int fd, struct gs_msg *msg, int *passed);
 
-/* Connect to the daemon's socket: a close-on-exec descriptor, or -errno. Never blocks. */
+/* Connect to the daemon's socket: a close-on-exec descriptor, or -errno. Never blocks. -EAGAIN: the daemon is
+ * there, but as many connections as may wait do so already. */
 int wire_connect(const char *path);
+
+/* When to connect again, after an attempt that has ended in `err`; 0: not at all, as the error is another
+ * one, or has been this one for patience_ns. since_ns: since when, of the caller, 0 at first. */
+uint64_t wire_connect_again_ns(int err, uint64_t *since_ns, uint64_t patience_ns);
+
+/* Connect, again and again while no more may wait, for patience_ns. -EAGAIN: that was not enough. */
+int wire_connect_patiently(const char *path, uint64_t patience_ns);
 
 /* The same in someone else's process. 0 or -errno. */
 int wire_connect_as_guest(const char *path, struct descriptor *kept);

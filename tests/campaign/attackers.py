@@ -7,7 +7,7 @@ import select
 import socket
 import time
 
-from played import ALL, BODIES, SIZE, TYPES, Client, Gone, Silent, attached, pack
+from played import ALL, BODIES, SIZE, TYPES, Client, Full, Gone, Silent, attached, pack
 
 MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
 PATIENCE_S = 5
@@ -124,11 +124,13 @@ def flood_connects(path, _uuid, _total_bytes, ready):
     ready()
     while True:
         try:
-            client = Client(path, 1)
+            client = Client(path, 0)
             if len(silent) < 2500 and random.random() < 0.5:
                 silent.append(client)
             else:
                 client.close()
+        except Full:
+            pass
         except Gone:
             for client in silent:
                 client.close()

@@ -110,7 +110,7 @@ class Guarded(scene.Scene):
             self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self.listener.bind(self.socket)
             os.chmod(self.socket, 0o666)
-            self.listener.listen(4096)
+            self.listener.listen(128)  # as the service's
 
         def place():
             os.dup2(self.listener.fileno(), 100)

@@ -1,5 +1,6 @@
 """A client of the daemon, and a gpusharectl, as somebody writes them who has read protocol.h: also wrong ones."""
 import os
+import random
 import re
 import select
 import socket
@@ -36,6 +37,10 @@ class Gone(Exception):
     """The daemon has ended the connection, or is not there."""
 
 
+class Full(Gone):
+    """As many connections wait to be accepted as may."""
+
+
 class Silent(Exception):
     """Nothing comes."""
 
@@ -60,10 +65,20 @@ class Client:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(patience_s)
         try:
-            self.socket.connect(path)
+            self.connect(path, time.monotonic() + patience_s)
         except OSError as error:
             self.socket.close()
-            raise Gone(str(error)) from error
+            raise (Full if isinstance(error, BlockingIOError) else Gone)(str(error)) from error
+
+    def connect(self, path, end):
+        """As clients do: again and again while no more may wait, and not in step with others."""
+        while True:
+            try:
+                return self.socket.connect(path)
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise
+                time.sleep(random.uniform(0.001, 0.005))
 
     def __enter__(self):
         return self

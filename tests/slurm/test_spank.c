@@ -1,6 +1,7 @@
 /* test_spank.c - the plugin for Slurm under a played Slurm: what options take, and what a task's environment
  * becomes. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <slurm/spank.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -10,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/wire.h"
 #include "unit/suite.h"
 
 #define LIBRARY_ARGUMENT "library=" GS_LIBUNIFIED
@@ -214,6 +216,18 @@ START_TEST(without_a_daemon_a_task_is_refused) {
 }
 END_TEST
 
+/* It is there all the same. */
+START_TEST(a_daemon_to_which_many_connect_is_one) {
+  start();
+  give("gpushare", NULL);
+  ck_assert_int_eq(listen(listener, 0), 0);
+  int waiting = wire_connect(socket_path);
+  ck_assert_int_eq(wire_connect(socket_path), -EAGAIN);
+  ck_assert_int_eq(start_task(NULL), 0);
+  close(waiting);
+}
+END_TEST
+
 START_TEST(without_the_library_a_task_is_refused) {
   char *arguments[] = {"library=/nowhere/libunified.so", socket_argument};
   start();
@@ -268,6 +282,7 @@ int main(void) {
                                 a_step_of_a_job_has_the_library_once,
                                 the_users_own_socket_counts,
                                 without_a_daemon_a_task_is_refused,
+                                a_daemon_to_which_many_connect_is_one,
                                 without_the_library_a_task_is_refused,
                                 wrong_values_are_named,
                                 a_limit_alone_asks_too,

@@ -2,11 +2,15 @@
  * test_outages.c - the daemon is away for a while, and comes back: programs of swap memory that do not fit
  * together take turns again at once; and without a daemon, who does not fit waits until others have ended.
  */
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/clock.h"
+#include "common/wire.h"
 #include "runner.h"
 #include "scene.h"
 
@@ -89,6 +93,34 @@ TEST(of_a_stopped_daemon) {
   process_signal(scene.daemon, SIGCONT);
   check_turns(2);
   end(2);
+}
+
+/* Nor may more connect: those who do so wait, for as long as for an answer, and then go on alone. */
+TEST(of_a_stopped_daemon_with_no_place_in_its_queue) {
+  enum { PLACES_MAX = 4096 };
+  static int places[PLACES_MAX];
+  int count = 0, last;
+  begin(0);
+  process_signal(scene.daemon, SIGSTOP);
+  while ((last = wire_connect(scene.socket)) >= 0) {
+    CHECK(count < PLACES_MAX, "there is no end of it");
+    places[count++] = last;
+  }
+  CHECK(last == -EAGAIN, "connect: %s", strerror(-last));
+  struct process *job =
+      scene_start(&scene, swap, "job", "--bytes", "24M", "--rounds", "0", "--progress", NULL);
+  process_await_log(job, "(it does not answer): running unshared");
+  process_expect(job, "round ", NULL, 0);
+  const char *const plain[] = {"LD_PRELOAD=", NULL};
+  struct process *ctl = scene_start_argv(&scene, plain, (char *[]){GS_CTL, "status", NULL});
+  pass(NS_PER_S / 10); /* so that it has found no place, mostly */
+  process_signal(scene.daemon, SIGCONT);
+  process_await_log(job, "the daemon is there: sharing");
+  process_finish(job);
+  CHECK(process_wait(ctl) == 0, "gpusharectl has not waited");
+  while (count > 0)
+    close(places[--count]);
+  scene_end(&scene);
 }
 
 /* The only one that works: who it is, nobody says. */

@@ -2,9 +2,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -297,6 +300,60 @@ START_TEST(connecting_fails_clearly) {
 }
 END_TEST
 
+/* A socket at `path` at which one connection waits, and no more may. */
+static int listen_full(char *path, int *waiting) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  snprintf(path, sizeof address.sun_path, "/tmp/gpushare-common-%d", getpid());
+  strcpy(address.sun_path, path);
+  int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  ck_assert_int_eq(listen(fd, 0), 0);
+  *waiting = wire_connect(path);
+  ck_assert_int_ge(*waiting, 0);
+  ck_assert_int_eq(wire_connect(path), -EAGAIN);
+  return fd;
+}
+
+START_TEST(connecting_is_tried_again_while_no_more_may_wait) {
+  char path[sizeof((struct sockaddr_un *)0)->sun_path];
+  int waiting, listener = listen_full(path, &waiting), status;
+  uint64_t begin_ns = clock_now_ns();
+  ck_assert_int_eq(wire_connect_patiently(path, 50 * NS_PER_MS), -EAGAIN);
+  ck_assert_uint_ge(clock_now_ns() - begin_ns, 50 * NS_PER_MS);
+  pid_t child = fork();
+  if (child == 0)
+    _exit(wire_connect_patiently(path, 60 * NS_PER_S) < 0);
+  usleep(20000); /* so that it has found no place, mostly */
+  close(accept(listener, NULL, NULL));
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert_int_eq(status, 0);
+  unlink(path);
+  ck_assert_int_eq(wire_connect_patiently(path, 60 * NS_PER_S), -ENOENT); /* at once */
+  close(waiting);
+  close(listener);
+}
+END_TEST
+
+START_TEST(connecting_is_tried_again_soon_and_not_in_step) {
+  uint64_t since_ns = 0, first_ns = 0, patience_ns = NS_PER_S, differ = 0;
+  ck_assert_uint_eq(wire_connect_again_ns(-ENOENT, &since_ns, patience_ns), 0);
+  ck_assert_uint_eq(wire_connect_again_ns(3, &since_ns, patience_ns), 0);
+  for (int i = 0; i < 100; i++) {
+    since_ns = clock_now_ns() - 500 * NS_PER_MS;
+    uint64_t begin_ns = since_ns, again_ns = wire_connect_again_ns(-EAGAIN, &since_ns, patience_ns);
+    ck_assert_uint_eq(since_ns, begin_ns);
+    ck_assert_uint_le(again_ns, clock_now_ns() + 20 * NS_PER_MS);
+    differ += i > 0 && again_ns - begin_ns != first_ns;
+    first_ns = again_ns - begin_ns;
+  }
+  ck_assert_uint_ge(differ, 90);
+  since_ns = clock_now_ns() - patience_ns;
+  ck_assert_uint_eq(wire_connect_again_ns(-EAGAIN, &since_ns, patience_ns), 0);
+  ck_assert_uint_eq(wire_connect_again_ns(-ECONNREFUSED, &since_ns, patience_ns), 0);
+  ck_assert_uint_eq(since_ns, 0);
+}
+END_TEST
+
 START_TEST(words_for_people) {
   char text[WORDS_SIZE];
   ck_assert_str_eq(words_setting_value(GS_SET_TQ, 20 * NS_PER_S, text), "20 s");
@@ -381,6 +438,8 @@ int main(void) {
                                 messages_travel,
                                 descriptors_travel_with_messages,
                                 connecting_fails_clearly,
+                                connecting_is_tried_again_while_no_more_may_wait,
+                                connecting_is_tried_again_soon_and_not_in_step,
                                 words_for_people,
                                 log_lines,
                                 long_log_lines_are_cut,
