@@ -64,17 +64,15 @@ static const char *value_wrong(const struct gs_msg *msg, const struct sched_gpu 
 }
 
 static void set(struct daemon *daemon, struct sched_gpu *gpu, const struct gs_msg *msg, uint64_t now_ns) {
-  struct sched_change change;
-  change_init(&change);
+  struct sched_change *change = &daemon->orders;
   if (msg->type == GS_SET_TQ)
-    scheduler_set_tq(&daemon->scheduler, gpu, msg->set.value, now_ns, &change);
+    scheduler_set_tq(&daemon->scheduler, gpu, msg->set.value, now_ns, change);
   else if (msg->type == GS_SET_MODE)
-    scheduler_set_mode(&daemon->scheduler, gpu, (enum gs_mode)msg->set.value, now_ns, &change);
+    scheduler_set_mode(&daemon->scheduler, gpu, (enum gs_mode)msg->set.value, now_ns, change);
   else if (msg->type == GS_SET_POLICY)
-    scheduler_set_policy(&daemon->scheduler, gpu, (enum gs_policy)msg->set.value, now_ns, &change);
+    scheduler_set_policy(&daemon->scheduler, gpu, (enum gs_policy)msg->set.value, now_ns, change);
   else
-    scheduler_set_capacity(&daemon->scheduler, gpu, msg->set.value, now_ns, &change);
-  daemon_execute(&change, now_ns);
+    scheduler_set_capacity(&daemon->scheduler, gpu, msg->set.value, now_ns, change);
 }
 
 /* ---- who has done what, in the log ---- */

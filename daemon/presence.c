@@ -309,14 +309,15 @@ static void give_up(struct server *server, struct look *look, uint64_t now_ns) {
 
 void presence_on_time(struct server *server, uint64_t now_ns) {
   struct presence *presence = &server->presence;
-  struct list *first;
   if (now_ns >= stuck_ns(presence)) {
     struct look *look = find_asked(presence, presence->answered + 1);
     if (look) /* else it was forgotten, or has waited too long before */
       give_up(server, look, now_ns);
     lookout_replace(&presence->lookout);
   }
-  while ((first = list_first(&presence->due)) && now_ns >= due_look_of(first)->until_ns)
+  struct list *first =
+      list_first(&presence->due); /* one at a time: its job may be let in, which concerns others */
+  if (first && now_ns >= due_look_of(first)->until_ns)
     give_up(server, due_look_of(first), now_ns);
   ask_more(server, now_ns);
 }

@@ -3,7 +3,8 @@
  *
  * Pure: no sockets, no clock, no threads, no globals, no allocation, no logging. An event goes in together
  * with the time; the state changes; what must be told to whom is left in a change record, which the caller
- * executes (change_next) before the next event. The same events at the same times give the same decisions.
+ * executes (change_next): for a job, before the next event that is the job's own word; for others, soon. The
+ * same events, and words told, at the same times give the same decisions.
  *
  * The caller owns the memory of GPUs and jobs. A job here is one client on one GPU. All events cost the same
  * however many jobs are attached and idle, but for those that concern every job (serialization begins or
@@ -414,13 +415,17 @@ struct sched_action {
 };
 
 struct sched_change {
-  struct list jobs; /* with something to do */
+  struct list jobs; /* with something to do, the longest first */
 };
 
 void change_init(struct sched_change *change);
 
-/* Take the next action out. False: nothing is left. */
+/* Take the next action out, as of now. False: nothing is left. */
 bool change_next(struct sched_change *change, struct sched_action *action);
+
+/* The next one to this job. The job whose actions come first; NULL: nothing is left. */
+bool change_next_of(struct sched_job *job, struct sched_action *action);
+struct sched_job *change_first(const struct sched_change *change);
 
 /* ---- set-up ---- */
 
