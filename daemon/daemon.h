@@ -53,7 +53,8 @@ struct daemon {
   struct record events, runs;
   const struct peer *acting; /* whose message is being handled; NULL: nobody's */
   struct gang_table gangs;
-  struct list clients[DAEMON_CLIENT_BUCKETS]; /* peers */
+  struct list clients[DAEMON_CLIENT_BUCKETS];   /* peers; */
+  struct list processes[DAEMON_CLIENT_BUCKETS]; /* the same by pid */
   struct status status;
   struct walk metrics_walk; /* metrics/metrics.c */
   struct spatial spatial;
@@ -170,6 +171,9 @@ void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
 
 /* The client with this job; NULL: there is none. */
 struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id);
+
+/* The next client of the same process as this one, which is among them; after NULL the first one. */
+struct peer *daemon_next_of_process(struct daemon *daemon, const struct peer *peer, const struct peer *after);
 
 /* ---- gpus.c ---- */
 

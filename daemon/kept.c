@@ -151,15 +151,23 @@ static struct kept_process *find_job(struct kept *kept, pid_t pid, uint32_t job_
   return NULL;
 }
 
-struct kept_process *kept_take(struct kept *kept, pid_t pid, uint64_t start, uid_t uid) {
-  list_each(node, bucket_of(kept, pid)) {
-    struct kept_process *process = process_of(node);
-    if (process->pid != pid || process->start != start || process->uid != uid)
-      continue;
-    take_out(kept, process);
-    return process;
+struct kept_process *kept_next(struct kept *kept, const struct kept_process *after, pid_t pid, uint64_t start,
+                               uid_t uid) {
+  struct list *bucket = bucket_of(kept, pid);
+  const struct list *node = after ? &after->link : bucket;
+  while ((node = node->next) != bucket) {
+    struct kept_process *process = list_entry(node, struct kept_process, link);
+    if (process->pid == pid && process->start == start && process->uid == uid)
+      return process;
   }
   return NULL;
+}
+
+struct kept_process *kept_take(struct kept *kept, pid_t pid, uint64_t start, uid_t uid) {
+  struct kept_process *process = kept_next(kept, NULL, pid, start, uid);
+  if (process)
+    take_out(kept, process);
+  return process;
 }
 
 /* ---- what has left, and may come back ---- */

@@ -84,6 +84,10 @@ int kept_write(const struct kept *kept, const char *boot, struct kept_output *ou
 /* Take out what is kept of this process, from malloc; NULL: nothing. */
 struct kept_process *kept_take(struct kept *kept, pid_t pid, uint64_t start, uid_t uid);
 
+/* The next that is kept of this process; after NULL the first one. NULL: there is none. */
+struct kept_process *kept_next(struct kept *kept, const struct kept_process *after, pid_t pid, uint64_t start,
+                               uid_t uid);
+
 /* Keep this process, which has left, from malloc, for when it comes back. The one that must be given up for
  * that, which is the caller's, or NULL; it may be this one. What was set by somebody whom the owner can't
  * overrule goes last. */

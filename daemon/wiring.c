@@ -49,6 +49,27 @@ struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id) {
   return NULL;
 }
 
+static struct list *process_bucket(struct daemon *daemon, pid_t pid) {
+  return &daemon->processes[(unsigned)pid % DAEMON_CLIENT_BUCKETS];
+}
+
+static bool is_of_process(const struct peer *peer, const struct peer *other) {
+  return other->pid == peer->pid && other->uid == peer->uid && other->start_ticks == peer->start_ticks &&
+         (peer->start_ticks || peer == other);
+}
+
+struct peer *daemon_next_of_process(struct daemon *daemon, const struct peer *peer,
+                                    const struct peer *after) {
+  struct list *bucket = process_bucket(daemon, peer->pid);
+  const struct list *node = after ? &after->process_link : bucket;
+  while ((node = node->next) != bucket) {
+    struct peer *other = list_entry(node, struct peer, process_link);
+    if (is_of_process(peer, other))
+      return other;
+  }
+  return NULL;
+}
+
 static struct user_limit limit_of(const struct daemon *daemon, uid_t uid) {
   struct user_limit general = {.weight = SCHED_WEIGHT, .max_jobs = UINT64_MAX, .bounds = daemon->bounds};
   return user_limits_of(&daemon->users, uid, &general);
@@ -81,6 +102,7 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   peer->started_ns = now_ns;
   keep_register(daemon, peer, now_ns);
   list_append(client_bucket(daemon, peer->job_id), &peer->client_link);
+  list_append(process_bucket(daemon, peer->pid), &peer->process_link);
   peer->uses_mps = msg->reg.flags & GS_REGISTER_MPS;
   peer->bounded = !peer_may_change(peer);
   bound(daemon, peer);
@@ -387,6 +409,7 @@ void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   keep_end_of(daemon, peer, now_ns);
   events_on_end(daemon, peer, now_ns);
   list_remove(&peer->client_link);
+  list_remove(&peer->process_link);
   user_release(peer->user, USER_CLIENTS, 1);
   daemon->client_count--;
 }
@@ -620,7 +643,7 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   record_init(&daemon->runs, DAEMON_RUNS);
   gang_table_init(&daemon->gangs);
   for (size_t i = 0; i < DAEMON_CLIENT_BUCKETS; i++)
-    list_init(&daemon->clients[i]);
+    list_init(&daemon->clients[i]), list_init(&daemon->processes[i]);
   list_init(&daemon->silent);
   list_init(&daemon->stayed);
   kept_init(&daemon->kept);
