@@ -226,11 +226,12 @@ static void set_terms(struct daemon *daemon, const struct peer *peer, struct pee
   bool trusted = peer_may_change(peer);
   struct peer *same = NULL;
   note_terms(trusted, peer, client, msg);
-  while ((same = daemon_next_of_process(daemon, client, same)))
+  while ((same = daemon_next_of_process(daemon, client, same))) {
     terms_set(&same->terms, msg, !trusted);
+    daemon_apply_terms_soon(daemon, same);
+  }
   keep_term(daemon, client, (enum gs_term)msg->set_terms.term, now_ns);
-  while ((same = daemon_next_of_process(daemon, client, same)))
-    daemon_apply_terms(same, now_ns);
+  daemon_apply_some_terms(daemon, now_ns);
 }
 
 /* Those that hold together are paused together, and go on together: as far as that is permitted. */

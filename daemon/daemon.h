@@ -55,6 +55,7 @@ struct daemon {
   struct gang_table gangs;
   struct list clients[DAEMON_CLIENT_BUCKETS];   /* peers; */
   struct list processes[DAEMON_CLIENT_BUCKETS]; /* the same by pid */
+  struct list unapplied;                        /* peers: daemon_apply_terms_soon */
   struct status status;
   struct walk metrics_walk; /* metrics/metrics.c */
   struct spatial spatial;
@@ -162,8 +163,10 @@ void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
 uint64_t daemon_deadline_ns(const struct daemon *daemon);
 void daemon_on_time(struct daemon *daemon, uint64_t now_ns);
 
-/* The client's terms have changed: its jobs are given them. */
-void daemon_apply_terms(struct peer *peer, uint64_t now_ns);
+/* The client's terms have changed: its jobs are given them, after those of clients of which this was said
+ * before; of many clients, some in each turn of the loop. */
+void daemon_apply_terms_soon(struct daemon *daemon, struct peer *peer);
+void daemon_apply_some_terms(struct daemon *daemon, uint64_t now_ns);
 
 /* What users may and have: these count from now on, for all jobs. */
 void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,

@@ -185,17 +185,11 @@ void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
 }
 
 void keep_term(struct daemon *daemon, const struct peer *peer, enum gs_term term, uint64_t now_ns) {
-  const struct peer *same = NULL;
-  struct kept_process *away = NULL;
+  struct kept_process process = process_of(peer), *away = NULL;
   uint64_t value = terms_value(&peer->terms.set, term);
-  while ((same = daemon_next_of_process(daemon, peer, same))) {
-    struct kept_process process = process_of(same);
-    add_term(daemon, &process, term, now_ns);
-  }
-  while ((away = kept_next(&daemon->kept, away, peer->pid, peer->start_ticks, peer->uid))) {
-    terms_restore(&away->terms, term, value, peer->terms.standing_fields >> term & 1);
-    add_term(daemon, away, term, now_ns);
-  }
+  add_term(daemon, &process, term, now_ns);
+  while (process.start && (away = kept_next(&daemon->kept, away, process.pid, process.start, process.uid)))
+    terms_restore(&away->terms, term, value, process.terms.standing_fields >> term & 1);
   state_write(daemon->state, false, now_ns);
 }
 

@@ -304,6 +304,9 @@ static bool read_job(struct reader *reader, const struct fields *fields) {
                                    .uid = (uid_t)ids[0],
                                    .job_id = (uint32_t)ids[1],
                                    .started_ns = started_ns};
+  const struct kept_process *same = kept_next(kept, NULL, process->pid, start, process->uid);
+  if (same)
+    process->terms = same->terms;
   list_append(bucket_of(kept, process->pid), &process->link);
   list_init(&process->away_link);
   kept->process_count++;
@@ -320,9 +323,10 @@ static bool read_term(struct reader *reader, const struct fields *fields) {
   msg.set_terms.value = value;
   if (terms_wrong(&msg))
     return false;
-  struct kept_process *process = find_job(reader->kept, (pid_t)pid, (uint32_t)ids[0]);
-  if (process)
-    terms_restore(&process->terms, (enum gs_term)msg.set_terms.term, value, standing);
+  const struct kept_process *job = find_job(reader->kept, (pid_t)pid, (uint32_t)ids[0]);
+  struct kept_process *same = NULL;
+  while (job && (same = kept_next(reader->kept, same, job->pid, job->start, job->uid)))
+    terms_restore(&same->terms, (enum gs_term)msg.set_terms.term, value, standing);
   return true;
 }
 

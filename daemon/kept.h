@@ -9,7 +9,7 @@
  *   boot     ID                            jobs that follow are of this boot of the machine
  *   last     JOB                           numbers up to this one have been given away
  *   job      PID START UID JOB STARTED     a process (START: field 22 of its stat) has this number
- *   term     PID JOB TERM VALUE STANDING   somebody has set this for it
+ *   term     PID JOB TERM VALUE STANDING   somebody has set this for it, and for all jobs of its process
  *   gone     PID JOB
  *   set      UUID|all SETTING VALUE BASE   decisions.h. all: in place of what was set for single GPUs
  *   unset    UUID|all SETTING              likewise

@@ -103,6 +103,7 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   keep_register(daemon, peer, now_ns);
   list_append(client_bucket(daemon, peer->job_id), &peer->client_link);
   list_append(process_bucket(daemon, peer->pid), &peer->process_link);
+  list_init(&peer->unapplied_link);
   peer->uses_mps = msg->reg.flags & GS_REGISTER_MPS;
   peer->bounded = !peer_may_change(peer);
   bound(daemon, peer);
@@ -154,10 +155,31 @@ static void apply_changed_terms(struct attachment *attachment, uint64_t now_ns) 
   peer_send(attachment->peer, &msg);
 }
 
-void daemon_apply_terms(struct peer *peer, uint64_t now_ns) {
+/* Returns how many jobs that are. */
+static int apply_to_all(struct peer *peer, uint64_t now_ns) {
+  int count = 0;
   for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
-    if (peer->attachments[i])
+    if (peer->attachments[i]) {
       apply_changed_terms(peer->attachments[i], now_ns);
+      count++;
+    }
+  return count;
+}
+
+/* In a turn of the loop, or little more: each may cost something at all jobs of its GPU. */
+#define APPLIED_AT_ONCE 16
+
+void daemon_apply_terms_soon(struct daemon *daemon, struct peer *peer) {
+  if (list_empty(&peer->unapplied_link))
+    list_append(&daemon->unapplied, &peer->unapplied_link);
+}
+
+void daemon_apply_some_terms(struct daemon *daemon, uint64_t now_ns) {
+  struct list *first;
+  for (int left = APPLIED_AT_ONCE; left > 0 && (first = list_first(&daemon->unapplied));) {
+    list_remove(first);
+    left -= 1 + apply_to_all(list_entry(first, struct peer, unapplied_link), now_ns);
+  }
 }
 
 static void note_cut(struct peer *peer) {
@@ -175,7 +197,7 @@ static void on_declare(struct peer *peer, const struct gs_msg *msg, uint64_t now
   terms_declare(&peer->terms, msg);
   strcpy(peer->gang, msg->declare.gang);
   note_cut(peer);
-  daemon_apply_terms(peer, now_ns);
+  apply_to_all(peer, now_ns);
 }
 
 static void set_shares(const struct daemon *daemon, const struct sched_gpu *gpu, uint64_t now_ns) {
@@ -410,6 +432,7 @@ void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   events_on_end(daemon, peer, now_ns);
   list_remove(&peer->client_link);
   list_remove(&peer->process_link);
+  list_remove(&peer->unapplied_link);
   user_release(peer->user, USER_CLIENTS, 1);
   daemon->client_count--;
 }
@@ -644,6 +667,7 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   gang_table_init(&daemon->gangs);
   for (size_t i = 0; i < DAEMON_CLIENT_BUCKETS; i++)
     list_init(&daemon->clients[i]), list_init(&daemon->processes[i]);
+  list_init(&daemon->unapplied);
   list_init(&daemon->silent);
   list_init(&daemon->stayed);
   kept_init(&daemon->kept);
@@ -658,7 +682,8 @@ uint64_t daemon_deadline_ns(const struct daemon *daemon) {
   next_ns = evict_ns < next_ns ? evict_ns : next_ns;
   next_ns = state_ns < next_ns ? state_ns : next_ns;
   next_ns = query_ns < next_ns ? query_ns : next_ns;
-  return mps_ns < next_ns ? mps_ns : next_ns;
+  next_ns = mps_ns < next_ns ? mps_ns : next_ns;
+  return list_empty(&daemon->unapplied) ? next_ns : 0;
 }
 
 void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
@@ -668,6 +693,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
   evict_on_time(daemon, now_ns);
   keep_on_time(daemon, now_ns);
   card_query_on_time(&daemon->card_query, now_ns);
+  daemon_apply_some_terms(daemon, now_ns);
   if (now_ns < scheduler_deadline_ns(&daemon->scheduler))
     return;
   change_init(&change);
