@@ -304,9 +304,6 @@ static bool read_job(struct reader *reader, const struct fields *fields) {
                                    .uid = (uid_t)ids[0],
                                    .job_id = (uint32_t)ids[1],
                                    .started_ns = started_ns};
-  const struct kept_process *same = kept_next(kept, NULL, process->pid, start, process->uid);
-  if (same)
-    process->terms = same->terms;
   list_append(bucket_of(kept, process->pid), &process->link);
   list_init(&process->away_link);
   kept->process_count++;
