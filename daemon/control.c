@@ -188,13 +188,18 @@ static int check_terms(const struct peer *peer, const struct peer *client, const
   return -EACCES;
 }
 
+/* A process has no other terms by another connection. */
 static void set_terms(struct daemon *daemon, const struct peer *peer, struct peer *client,
                       const struct gs_msg *msg, uint64_t now_ns) {
   bool trusted = peer_may_change(peer);
+  struct peer *same = NULL;
   note_terms(trusted, peer, client, msg);
-  terms_set(&client->terms, msg, !trusted);
+  while ((same = daemon_next_of_process(daemon, client, same))) {
+    terms_set(&same->terms, msg, !trusted);
+    daemon_apply_terms_soon(daemon, same);
+  }
   keep_term(daemon, client, (enum gs_term)msg->set_terms.term, now_ns);
-  daemon_apply_terms(client, now_ns);
+  daemon_apply_some_terms(daemon, now_ns);
 }
 
 /* Those that hold together are paused together, and go on together: as far as that is permitted. */

@@ -56,7 +56,9 @@ struct daemon {
   unsigned orders_per_event;  /* how many jobs, beside its own, are told at once */
   uid_t orders_uid; /* whose message has left some of these over the last time; LOG_NOBODY: nobody's */
   struct gang_table gangs;
-  struct list clients[DAEMON_CLIENT_BUCKETS]; /* peers */
+  struct list clients[DAEMON_CLIENT_BUCKETS];   /* peers; */
+  struct list processes[DAEMON_CLIENT_BUCKETS]; /* the same by pid */
+  struct list unapplied;                        /* peers: daemon_apply_terms_soon */
   struct status status;
   struct walk metrics_walk; /* metrics/metrics.c */
   struct spatial spatial;
@@ -177,8 +179,10 @@ void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
 uint64_t daemon_deadline_ns(const struct daemon *daemon);
 void daemon_on_time(struct daemon *daemon, uint64_t now_ns);
 
-/* The client's terms have changed: its jobs are given them. */
-void daemon_apply_terms(struct peer *peer, uint64_t now_ns);
+/* The client's terms have changed: its jobs are given them, after those of clients of which this was said
+ * before; of many clients, some in each turn of the loop. */
+void daemon_apply_terms_soon(struct daemon *daemon, struct peer *peer);
+void daemon_apply_some_terms(struct daemon *daemon, uint64_t now_ns);
 
 /* What users may and have: these count from now on, for all jobs. */
 void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
@@ -186,6 +190,9 @@ void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
 
 /* The client with this job; NULL: there is none. */
 struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id);
+
+/* The next client of the same process as this one, which is among them; after NULL the first one. */
+struct peer *daemon_next_of_process(struct daemon *daemon, const struct peer *peer, const struct peer *after);
 
 /* ---- gpus.c ---- */
 

@@ -87,26 +87,40 @@ static uint32_t new_job_id(struct daemon *daemon) {
   return daemon->last_job_id;
 }
 
-static struct kept_process process_of(const struct peer *peer, uint64_t start) {
+/* What has been set of them. */
+static struct terms set_of(const struct terms *terms) {
+  return (struct terms){
+      .set = terms->set, .set_fields = terms->set_fields, .standing_fields = terms->standing_fields};
+}
+
+static struct kept_process process_of(const struct peer *peer) {
   struct kept_process process = {.pid = peer->pid,
-                                 .start = start,
+                                 .start = peer->start_ticks,
                                  .uid = peer->uid,
                                  .job_id = peer->job_id,
                                  .started_ns = peer->started_ns,
-                                 .terms = {.set = peer->terms.set,
-                                           .set_fields = peer->terms.set_fields,
-                                           .standing_fields = peer->terms.standing_fields}};
+                                 .terms = set_of(&peer->terms)};
   strcpy(process.gang, peer->gang);
   return process;
 }
 
+static void add_term(struct daemon *daemon, const struct kept_process *process, enum gs_term term,
+                     uint64_t now_ns) {
+  char line[KEPT_LINE_SIZE];
+  size_t length = kept_line_term(line, process->pid, process->job_id, &process->terms, term);
+  state_add(daemon->state, line, length, now_ns);
+}
+
 /* A process that the daemon can't see (in another pid namespace) can't be known again; its number is not
  * given away twice all the same. */
-static void add_job(struct daemon *daemon, const struct peer *peer, uint64_t start, uint64_t now_ns) {
+static void add_job(struct daemon *daemon, const struct kept_process *process, uint64_t now_ns) {
   char line[KEPT_LINE_SIZE];
-  struct kept_process process = process_of(peer, start);
-  size_t length = start ? kept_line_job(line, &process) : kept_line_last(line, peer->job_id);
+  bool seen = process->start;
+  size_t length = seen ? kept_line_job(line, process) : kept_line_last(line, process->job_id);
   state_add(daemon->state, line, length, now_ns);
+  for (unsigned term = 0; seen && term < GS_TERM_COUNT; term++)
+    if (process->terms.set_fields >> term & 1)
+      add_term(daemon, process, (enum gs_term)term, now_ns);
   state_write(daemon->state, false, now_ns);
 }
 
@@ -131,11 +145,11 @@ static void forget(struct daemon *daemon, struct kept_process *process, uint64_t
 /* The connection has ended, its process has not: what was set for it stays set, or who is told to wait could
  * come again instead. */
 static bool leave(struct daemon *daemon, const struct peer *peer, uint64_t now_ns) {
-  uint64_t start = peer->terms.set_fields ? start_of(peer) : 0;
-  struct kept_process *process = start ? malloc(sizeof *process) : NULL, *ended, *given_up;
+  bool comes_back = peer->terms.set_fields && peer->start_ticks && start_of(peer) == peer->start_ticks;
+  struct kept_process *process = comes_back ? malloc(sizeof *process) : NULL, *ended, *given_up;
   if (!process)
     return false;
-  *process = process_of(peer, start);
+  *process = process_of(peer);
   for (int i = 0; i < LOOKS; i++)
     if ((ended = kept_take_ended(&daemon->kept, is_there)))
       forget(daemon, ended, now_ns);
@@ -145,14 +159,8 @@ static bool leave(struct daemon *daemon, const struct peer *peer, uint64_t now_n
   return true;
 }
 
-void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
-  uint64_t start = daemon->state || daemon->kept.process_count ? start_of(peer) : 0;
-  struct kept_process *process = start ? kept_take(&daemon->kept, peer->pid, start, peer->uid) : NULL;
-  if (!process) {
-    peer->job_id = new_job_id(daemon);
-    add_job(daemon, peer, start, now_ns);
-    return;
-  }
+/* It has come before: after a restart, or its connection has ended. */
+static void resume(struct peer *peer, struct kept_process *process) {
   peer->job_id = process->job_id;
   peer->terms = process->terms;
   peer->resumed = !process->left;
@@ -162,23 +170,39 @@ void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   log_info("job %u is here again: pid %d, uid %u, %s", peer->job_id, peer->pid, peer->uid, peer->name);
 }
 
+void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+  peer->start_ticks = start_of(peer);
+  const struct peer *same = peer->start_ticks ? daemon_next_of_process(daemon, peer, NULL) : NULL;
+  struct kept_process *kept =
+      peer->start_ticks ? kept_take(&daemon->kept, peer->pid, peer->start_ticks, peer->uid) : NULL;
+  if (kept) {
+    resume(peer, kept);
+    return;
+  }
+  peer->job_id = new_job_id(daemon);
+  if (same)
+    peer->terms = set_of(&same->terms);
+  struct kept_process process = process_of(peer);
+  add_job(daemon, &process, now_ns);
+}
+
 void keep_term(struct daemon *daemon, const struct peer *peer, enum gs_term term, uint64_t now_ns) {
-  char line[KEPT_LINE_SIZE];
-  state_add(daemon->state, line, kept_line_term(line, peer->pid, peer->job_id, &peer->terms, term), now_ns);
+  struct kept_process process = process_of(peer), *away = NULL;
+  uint64_t value = terms_value(&peer->terms.set, term);
+  add_term(daemon, &process, term, now_ns);
+  while (process.start && (away = kept_next(&daemon->kept, away, process.pid, process.start, process.uid)))
+    terms_restore(&away->terms, term, value, process.terms.standing_fields >> term & 1);
   state_write(daemon->state, false, now_ns);
 }
 
 void keep_gang_term(struct daemon *daemon, const struct gang *gang, const struct gs_msg *msg, bool by_owner,
                     uint64_t now_ns) {
-  char line[KEPT_LINE_SIZE];
-  enum gs_term term = (enum gs_term)msg->set_terms.term;
   struct kept_process *process = NULL;
   while ((process = kept_next_of_gang(&daemon->kept, process, gang->uid, gang->name))) {
     if (by_owner && !terms_owner_may(&process->terms, msg))
       continue;
     terms_set(&process->terms, msg, by_owner);
-    state_add(daemon->state, line, kept_line_term(line, process->pid, process->job_id, &process->terms, term),
-              now_ns);
+    add_term(daemon, process, (enum gs_term)msg->set_terms.term, now_ns);
   }
   state_write(daemon->state, false, now_ns);
 }
@@ -235,17 +259,6 @@ static void restore_learnt(void *argument, uid_t uid, uint64_t command_hash, uin
 
 /* ---- what was lost while the disk was full ---- */
 
-static void add_all_of(struct daemon *daemon, const struct kept_process *process, uint64_t now_ns) {
-  char line[KEPT_LINE_SIZE];
-  state_add(daemon->state, line, kept_line_job(line, process), now_ns);
-  for (unsigned term = 0; term < GS_TERM_COUNT; term++)
-    if (process->terms.set_fields >> term & 1)
-      state_add(daemon->state, line,
-                kept_line_term(line, process->pid, process->job_id, &process->terms, (enum gs_term)term),
-                now_ns);
-  state_write(daemon->state, false, now_ns);
-}
-
 /* What somebody has set, and the numbers: ends of runs don't come back. */
 static void add_all(struct daemon *daemon, uint64_t now_ns) {
   char line[KEPT_LINE_SIZE];
@@ -256,12 +269,12 @@ static void add_all(struct daemon *daemon, uint64_t now_ns) {
   for (size_t i = 0; i < DAEMON_CLIENT_BUCKETS; i++)
     list_each(node, &daemon->clients[i]) {
       const struct peer *peer = list_entry(node, struct peer, client_link);
-      struct kept_process process = process_of(peer, peer->terms.set_fields ? start_of(peer) : 0);
-      if (process.start)
-        add_all_of(daemon, &process, now_ns);
+      struct kept_process process = process_of(peer);
+      if (process.start && process.terms.set_fields)
+        add_job(daemon, &process, now_ns);
     }
   list_each(node, &daemon->kept.away) {
-    add_all_of(daemon, list_entry(node, struct kept_process, away_link), now_ns);
+    add_job(daemon, list_entry(node, struct kept_process, away_link), now_ns);
   }
 }
 

@@ -24,11 +24,11 @@ void keep_configure(struct daemon *daemon, const struct sched_settings *general,
 void keep_setting(struct daemon *daemon, const uint8_t *uuid, unsigned type, uint64_t value, uint64_t now_ns);
 unsigned keep_field(unsigned type); /* of a decision */
 
-/* The peer registers: it gets its number, and if the process had one before, that one, and what was set for
- * it. */
+/* The peer registers: it gets its number, and if the process had one before, that one; and what was set for
+ * the process. */
 void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
 
-/* A term of it has been set. */
+/* A term of it, and of all clients of its process, has been set: so it is for those that may come back. */
 void keep_term(struct daemon *daemon, const struct peer *peer, enum gs_term term, uint64_t now_ns);
 
 /* It has been set for all members of the gang: those that have left, and may come back, have it as well. */

@@ -151,15 +151,23 @@ static struct kept_process *find_job(struct kept *kept, pid_t pid, uint32_t job_
   return NULL;
 }
 
-struct kept_process *kept_take(struct kept *kept, pid_t pid, uint64_t start, uid_t uid) {
-  list_each(node, bucket_of(kept, pid)) {
-    struct kept_process *process = process_of(node);
-    if (process->pid != pid || process->start != start || process->uid != uid)
-      continue;
-    take_out(kept, process);
-    return process;
+struct kept_process *kept_next(struct kept *kept, const struct kept_process *after, pid_t pid, uint64_t start,
+                               uid_t uid) {
+  struct list *bucket = bucket_of(kept, pid);
+  const struct list *node = after ? &after->link : bucket;
+  while ((node = node->next) != bucket) {
+    struct kept_process *process = list_entry(node, struct kept_process, link);
+    if (process->pid == pid && process->start == start && process->uid == uid)
+      return process;
   }
   return NULL;
+}
+
+struct kept_process *kept_take(struct kept *kept, pid_t pid, uint64_t start, uid_t uid) {
+  struct kept_process *process = kept_next(kept, NULL, pid, start, uid);
+  if (process)
+    take_out(kept, process);
+  return process;
 }
 
 /* ---- what has left, and may come back ---- */
@@ -321,9 +329,10 @@ static bool read_term(struct reader *reader, const struct fields *fields) {
   msg.set_terms.value = value;
   if (terms_wrong(&msg))
     return false;
-  struct kept_process *process = find_job(reader->kept, (pid_t)pid, (uint32_t)ids[0]);
-  if (process)
-    terms_restore(&process->terms, (enum gs_term)msg.set_terms.term, value, standing);
+  const struct kept_process *job = find_job(reader->kept, (pid_t)pid, (uint32_t)ids[0]);
+  struct kept_process *same = NULL;
+  while (job && (same = kept_next(reader->kept, same, job->pid, job->start, job->uid)))
+    terms_restore(&same->terms, (enum gs_term)msg.set_terms.term, value, standing);
   return true;
 }
 

@@ -9,7 +9,7 @@
  *   boot     ID                            jobs that follow are of this boot of the machine
  *   last     JOB                           numbers up to this one have been given away
  *   job      PID START UID JOB STARTED     a process (START: field 22 of its stat) has this number
- *   term     PID JOB TERM VALUE STANDING   somebody has set this for it
+ *   term     PID JOB TERM VALUE STANDING   somebody has set this for it, and for all jobs of its process
  *   gone     PID JOB
  *   set      UUID|all SETTING VALUE BASE   decisions.h. all: in place of what was set for single GPUs
  *   unset    UUID|all SETTING              likewise
@@ -84,6 +84,10 @@ int kept_write(const struct kept *kept, const char *boot, struct kept_output *ou
 
 /* Take out what is kept of this process, from malloc; NULL: nothing. */
 struct kept_process *kept_take(struct kept *kept, pid_t pid, uint64_t start, uid_t uid);
+
+/* The next that is kept of this process; after NULL the first one. NULL: there is none. */
+struct kept_process *kept_next(struct kept *kept, const struct kept_process *after, pid_t pid, uint64_t start,
+                               uid_t uid);
 
 /* Keep this process, which has left, from malloc, for when it comes back. The one that must be given up for
  * that, which is the caller's, or NULL; it may be this one. What was set by somebody whom the owner can't

@@ -57,6 +57,27 @@ struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id) {
   return NULL;
 }
 
+static struct list *process_bucket(struct daemon *daemon, pid_t pid) {
+  return &daemon->processes[(unsigned)pid % DAEMON_CLIENT_BUCKETS];
+}
+
+static bool is_of_process(const struct peer *peer, const struct peer *other) {
+  return other->pid == peer->pid && other->uid == peer->uid && other->start_ticks == peer->start_ticks &&
+         (peer->start_ticks || peer == other);
+}
+
+struct peer *daemon_next_of_process(struct daemon *daemon, const struct peer *peer,
+                                    const struct peer *after) {
+  struct list *bucket = process_bucket(daemon, peer->pid);
+  const struct list *node = after ? &after->process_link : bucket;
+  while ((node = node->next) != bucket) {
+    struct peer *other = list_entry(node, struct peer, process_link);
+    if (is_of_process(peer, other))
+      return other;
+  }
+  return NULL;
+}
+
 static struct user_limit limit_of(const struct daemon *daemon, uid_t uid) {
   struct user_limit general = {.weight = SCHED_WEIGHT, .max_jobs = UINT64_MAX, .bounds = daemon->bounds};
   return user_limits_of(&daemon->users, uid, &general);
@@ -89,6 +110,8 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   peer->started_ns = now_ns;
   keep_register(daemon, peer, now_ns);
   list_append(client_bucket(daemon, peer->job_id), &peer->client_link);
+  list_append(process_bucket(daemon, peer->pid), &peer->process_link);
+  list_init(&peer->unapplied_link);
   peer->uses_mps = msg->reg.flags & GS_REGISTER_MPS;
   peer->bounded = !peer_may_change(peer);
   bound(daemon, peer);
@@ -143,10 +166,31 @@ static void apply_changed_terms(struct attachment *attachment, uint64_t now_ns) 
   peer_send(attachment->peer, &msg);
 }
 
-void daemon_apply_terms(struct peer *peer, uint64_t now_ns) {
+/* Returns how many jobs that are. */
+static int apply_to_all(struct peer *peer, uint64_t now_ns) {
+  int count = 0;
   for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
-    if (peer->attachments[i])
+    if (peer->attachments[i]) {
       apply_changed_terms(peer->attachments[i], now_ns);
+      count++;
+    }
+  return count;
+}
+
+/* In a turn of the loop, or little more: each may cost something at all jobs of its GPU. */
+#define APPLIED_AT_ONCE 16
+
+void daemon_apply_terms_soon(struct daemon *daemon, struct peer *peer) {
+  if (list_empty(&peer->unapplied_link))
+    list_append(&daemon->unapplied, &peer->unapplied_link);
+}
+
+void daemon_apply_some_terms(struct daemon *daemon, uint64_t now_ns) {
+  struct list *first;
+  for (int left = APPLIED_AT_ONCE; left > 0 && (first = list_first(&daemon->unapplied));) {
+    list_remove(first);
+    left -= 1 + apply_to_all(list_entry(first, struct peer, unapplied_link), now_ns);
+  }
 }
 
 static void note_cut(struct peer *peer) {
@@ -164,7 +208,7 @@ static void on_declare(struct peer *peer, const struct gs_msg *msg, uint64_t now
   terms_declare(&peer->terms, msg);
   strcpy(peer->gang, msg->declare.gang);
   note_cut(peer);
-  daemon_apply_terms(peer, now_ns);
+  apply_to_all(peer, now_ns);
 }
 
 static void set_shares(struct daemon *daemon, const struct sched_gpu *gpu, uint64_t now_ns) {
@@ -394,6 +438,8 @@ void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   keep_end_of(daemon, peer, now_ns);
   events_on_end(daemon, peer, now_ns);
   list_remove(&peer->client_link);
+  list_remove(&peer->process_link);
+  list_remove(&peer->unapplied_link);
   user_release(peer->user, USER_CLIENTS, 1);
   daemon->client_count--;
   tell_some(daemon, peer->uid, now_ns);
@@ -631,7 +677,8 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   record_init(&daemon->runs, DAEMON_RUNS);
   gang_table_init(&daemon->gangs);
   for (size_t i = 0; i < DAEMON_CLIENT_BUCKETS; i++)
-    list_init(&daemon->clients[i]);
+    list_init(&daemon->clients[i]), list_init(&daemon->processes[i]);
+  list_init(&daemon->unapplied);
   list_init(&daemon->silent);
   list_init(&daemon->stayed);
   kept_init(&daemon->kept);
@@ -646,7 +693,8 @@ uint64_t daemon_deadline_ns(const struct daemon *daemon) {
   next_ns = evict_ns < next_ns ? evict_ns : next_ns;
   next_ns = state_ns < next_ns ? state_ns : next_ns;
   next_ns = query_ns < next_ns ? query_ns : next_ns;
-  return mps_ns < next_ns ? mps_ns : next_ns;
+  next_ns = mps_ns < next_ns ? mps_ns : next_ns;
+  return list_empty(&daemon->unapplied) ? next_ns : 0;
 }
 
 void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
@@ -655,6 +703,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
   evict_on_time(daemon, now_ns);
   keep_on_time(daemon, now_ns);
   card_query_on_time(&daemon->card_query, now_ns);
+  daemon_apply_some_terms(daemon, now_ns);
   if (now_ns >= scheduler_deadline_ns(&daemon->scheduler))
     scheduler_expire(&daemon->scheduler, now_ns, &daemon->orders);
   orders_tell_some(daemon, daemon->orders_per_event, now_ns);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -136,14 +137,42 @@ void expect_end(int fd) {
 
 /* ---- conversations ---- */
 
-int register_client(const struct daemon_process *daemon) {
-  int fd = connect_to(daemon);
+/* Of a process that does nothing else, and ends with this one. */
+static int connect_elsewhere(const struct daemon_process *daemon) {
+  struct gs_msg msg = wire_msg(GS_REGISTER, 0);
+  int ends[2], fd;
+  ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  pid_t parent = getpid(), child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(ends[1], 0);
+    for (int other = 1; other < 1024; other++) /* the other connections end with their own processes */
+      close(other);
+    fd = wire_connect(daemon->socket);
+    if (getppid() != parent || fd < 0 || wire_send_passing(0, &msg, fd) < 0)
+      _exit(1);
+    close(fd);
+    close(0);
+    for (;;)
+      pause();
+  }
+  close(ends[1]);
+  ck_assert_int_eq(wire_recv_passed(ends[0], &msg, &fd), 0);
+  close(ends[0]);
+  return fd;
+}
+
+static int register_on(int fd) {
   struct gs_msg msg = wire_msg(GS_REGISTER, 0);
   strcpy(msg.reg.name, "test");
   tell(fd, &msg);
   ck_assert_uint_ne(expect(fd, GS_REGISTERED).registered.job, 0);
   return fd;
 }
+
+int register_client(const struct daemon_process *daemon) { return register_on(connect_to(daemon)); }
+
+int register_elsewhere(const struct daemon_process *daemon) { return register_on(connect_elsewhere(daemon)); }
 
 struct gs_msg attach_card_with(int fd, uint8_t card, uint64_t used_bytes, uint64_t resident_bytes,
                                uint32_t flags) {

@@ -39,6 +39,8 @@ void expect_end(int fd);
 
 /* REGISTER, REGISTERED. */
 int register_client(const struct daemon_process *daemon);
+/* The same of another process each time: what is set for a job is set for all that its process has. */
+int register_elsewhere(const struct daemon_process *daemon);
 /* ATTACH as index 0 to the card `card`, all its memory on it; hears ATTACHED, which it
  * returns, and SCHED_ON or SCHED_OFF. */
 struct gs_msg attach_card(int fd, uint8_t card, uint64_t used_bytes, uint32_t flags);

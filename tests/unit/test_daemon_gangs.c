@@ -23,7 +23,7 @@ static void declare(int fd, const char *gang) {
 }
 
 static int member(const char *gang, uint8_t card) {
-  int fd = register_client(it);
+  int fd = register_elsewhere(it);
   declare(fd, gang);
   attach_card(fd, card, GIB, GS_ATTACH_MANAGED);
   return fd;

@@ -227,6 +227,74 @@ START_TEST(what_is_set_for_a_process_outlives_its_connection) {
 }
 END_TEST
 
+/* What is set for a process: of its connection with this job. */
+static struct gs_msg terms_of(uint32_t job) {
+  int fd = connect_to(it);
+  struct gs_msg msg, found = {0};
+  tell_simple(fd, GS_GET_STATUS);
+  while ((msg = hear(fd)).type != GS_STATUS_END)
+    if (msg.type == GS_STATUS_TERMS && msg.terms_status.job == job)
+      found = msg;
+  close(fd);
+  ck_assert_uint_eq(found.type, GS_STATUS_TERMS);
+  return found;
+}
+
+static void check_limited_and_paused(uint32_t job, bool paused) {
+  ck_assert_uint_eq(terms_of(job).terms_status.limit_bytes, 2 * GIB);
+  ck_assert_uint_eq(terms_of(job).terms_status.paused, paused);
+}
+
+/* Nor by one more connection, whether it has that already or makes it later. */
+START_TEST(what_is_set_for_a_process_holds_for_all_its_connections) {
+  int fd, later;
+  uint32_t job = enroll(&fd), before = enroll(&later), after;
+  attach_card(fd, 1, 0, MANAGED);
+  attach_card(later, 1, 0, MANAGED);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_LIMIT, 2 * GIB), 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_PAUSED, 1), 0);
+  check_limited_and_paused(before, true);
+  after = enroll(&later);
+  ck_assert_uint_eq(attach_card(later, 1, 0, MANAGED).attached.capacity_bytes, 2 * GIB);
+  check_limited_and_paused(after, true);
+  ck_assert_int_eq(set_terms(it, after, GS_TERM_PAUSED, 0), 0);
+  check_limited_and_paused(job, false);
+  check_limited_and_paused(before, false);
+}
+END_TEST
+
+/* One of them is away when it is set, and comes back, also to another daemon. */
+START_TEST(what_is_set_for_a_process_holds_for_those_that_come_back) {
+  for (int i = 0; i < 3; i++) {
+    int fd, other;
+    uint32_t job = enroll(&fd), leaves = enroll(&other);
+    attach_card(fd, 1, 0, MANAGED);
+    attach_card(other, 1, 0, MANAGED);
+    ck_assert_int_eq(set_terms(it, leaves, GS_TERM_LIMIT, 2 * GIB), 0);
+    close(other);
+    while (get_status(it, GS_STATUS_DAEMON).daemon.jobs > 1)
+      usleep(1000);
+    ck_assert_int_eq(set_terms(it, job, GS_TERM_PAUSED, 1), 0);
+    if (i == 1)
+      restart(SIGKILL);
+    if (i == 2) {
+      close(fd);
+      while (get_status(it, GS_STATUS_DAEMON).daemon.jobs)
+        usleep(1000);
+    }
+    uint32_t again = enroll(&other);
+    attach_card(other, 1, 0, MANAGED);
+    check_limited_and_paused(again, true);
+    restart(SIGTERM);
+    again = enroll(&other);
+    attach_card(other, 1, 0, MANAGED);
+    check_limited_and_paused(again, true);
+    tear_down();
+    set_up();
+  }
+}
+END_TEST
+
 START_TEST(another_process_is_given_nothing_of_it) {
   int fd;
   uint32_t job = enroll(&fd);
@@ -368,6 +436,8 @@ int main(void) {
                                 a_process_keeps_its_number_and_terms,
                                 numbers_are_given_once,
                                 what_is_set_for_a_process_outlives_its_connection,
+                                what_is_set_for_a_process_holds_for_all_its_connections,
+                                what_is_set_for_a_process_holds_for_those_that_come_back,
                                 another_process_is_given_nothing_of_it,
                                 runs_outlive_it_and_what_goes_on_is_none,
                                 what_was_on_no_gpu_is_no_run,
