@@ -5,9 +5,6 @@
 
 #include "core/scheduler.h"
 
-/* At members of gangs. Once an event has taken more, it looks at no further GPU: the next one does. */
-#define SCHED_GANG_LOOKS 2048u
-
 /* What preemptions may cost in a row (holders.c). */
 #define SCHED_PREEMPT_SAVED_NS INT64_C(1000000000)
 
