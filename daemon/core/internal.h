@@ -18,6 +18,9 @@ void change_forget(struct sched_job *job);
 /* Move the job to another state, its clocks and the GPU's lists with it. */
 void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t now_ns);
 
+/* The job, which holds and does not run yet, runs. */
+void turns_set_active(struct sched_job *job, uint64_t now_ns);
+
 /* The job, which neither holds nor owes an answer, holds now. */
 void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, struct sched_change *change);
 

@@ -321,8 +321,7 @@ bool scheduler_active(struct sched_job *job, const struct sched_active *active, 
   struct sched_gpu *gpu = job->gpu;
   if (active->epoch != job->epoch || job->state != GS_JOB_HOLDING || job->active)
     return false;
-  job->active = true;
-  job->ran_ns = now_ns;
+  turns_set_active(job, now_ns);
   gpu->turn_ns = min_u64(gpu->turn_ns, now_ns);
   books_assume_resident(job);
   handover_end(gpu, active, now_ns);

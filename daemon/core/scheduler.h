@@ -229,6 +229,7 @@ struct sched_gpu {
   struct list dropping; /* DROPPING, within the grace, the oldest order first */
   struct list overdue;  /* DROPPING, past the grace, and their memory forbids to go on without them */
   uint32_t job_count, waiting_count, holder_count;
+  uint32_t active_count;                             /* of the holders, those that run */
   uint32_t gang_count;                               /* of the jobs: those with a gang */
   uint64_t looked_at;                                /* how many waiters were, for a place (holders.c) */
   uint32_t class_counts[GS_CLASS_OPPORTUNISTIC + 1]; /* of the jobs */
