@@ -106,7 +106,8 @@ static void come(int i, uid_t uid) {
 static void go(int i) {
   peers[i].closed = true;
   begun_ns = thread_ns();
-  daemon_on_gone(&it, &peers[i], now_ns);
+  while (!daemon_on_gone(&it, &peers[i], now_ns))
+    ;
   end_event(GONE);
   user_release(peers[i].user, USER_CONNECTIONS, 1);
   peers[i].user = NULL;

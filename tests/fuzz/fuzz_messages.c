@@ -161,7 +161,8 @@ static void connect_peer(int i) {
 
 static void end_peer(int i) {
   world.peers[i].closed = true;
-  daemon_on_gone(&world.daemon, &world.peers[i], world.now_ns);
+  while (!daemon_on_gone(&world.daemon, &world.peers[i], world.now_ns))
+    ;
   user_release(world.peers[i].user, USER_CONNECTIONS, 1);
   world.connected[i] = false;
 }
