@@ -61,6 +61,8 @@ struct daemon {
   struct list unapplied;                        /* peers: daemon_apply_terms_soon */
   struct status status;
   struct walk metrics_walk; /* metrics/metrics.c */
+  struct walk bounds_walk;  /* to jobs that are yet to be given what the bounds leave them */
+  bool bounding;
   struct spatial spatial;
   struct mps mps;
   bool learns; /* from the history */
@@ -173,8 +175,9 @@ void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct g
 /* A packet that wire_check refused with this error. */
 void daemon_on_bad_message(struct daemon *daemon, struct peer *peer, int error);
 
-/* The peer is closed; its jobs leave. */
-void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
+/* The peer is closed; its jobs leave, one at a time: each is an event that others may have to be told of.
+ * False: once more. */
+bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
 
 uint64_t daemon_deadline_ns(const struct daemon *daemon);
 void daemon_on_time(struct daemon *daemon, uint64_t now_ns);
@@ -184,7 +187,8 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns);
 void daemon_apply_terms_soon(struct daemon *daemon, struct peer *peer);
 void daemon_apply_some_terms(struct daemon *daemon, uint64_t now_ns);
 
-/* What users may and have: these count from now on, for all jobs. */
+/* What users may and have: these count from now on, and for jobs that are there as soon as it is their turn.
+ */
 void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
                        const struct user_limits *users, uint64_t now_ns);
 

@@ -247,9 +247,12 @@ static void close_watched(const struct server *server, int fd) {
 
 static void bury(struct peer *peer, uint64_t now_ns) {
   struct server *server = peer->server;
-  list_remove(&peer->link);
   list_remove(&peer->ready_link);
-  daemon_on_gone(server->daemon, peer, now_ns); /* may close others */
+  if (!daemon_on_gone(server->daemon, peer, now_ns)) { /* may close others */
+    set_ready_first(peer);
+    return;
+  }
+  list_remove(&peer->link);
   discard_input(peer);
   close_watched(server, peer->fd);
   if (peer->pidfd >= 0)

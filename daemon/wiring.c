@@ -204,9 +204,11 @@ static void note_cut(struct peer *peer) {
           label_job(peer).text, given.weight, given.priority, class_name(given.class));
 }
 
-static void on_declare(struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+static void on_declare(const struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
+                       uint64_t now_ns) {
   terms_declare(&peer->terms, msg);
   strcpy(peer->gang, msg->declare.gang);
+  bound(daemon, peer);
   note_cut(peer);
   apply_to_all(peer, now_ns);
 }
@@ -226,21 +228,41 @@ static bool is_given_anew(const struct attachment *attachment) {
   return terms.weight != before.weight || terms.priority != before.priority || terms.class != before.class;
 }
 
-/* Each change is an event that all jobs of a GPU may cost something: not for those whose terms stay. */
+/* True: its terms are others now. */
+static bool bound_job(const struct daemon *daemon, struct attachment *attachment, uint64_t now_ns) {
+  bound(daemon, attachment->peer);
+  note_cut(attachment->peer);
+  if (!is_given_anew(attachment))
+    return false;
+  apply_terms(attachment, now_ns);
+  return true;
+}
+
+#define BOUNDS_LOOKS 256 /* at jobs, in one event */
+
+/* A job whose terms change is an event that all jobs of its GPU may cost something: one at a time. */
+static void go_on_with_bounds(struct daemon *daemon, uint64_t now_ns) {
+  struct sched_gpu *gpu;
+  struct sched_job *job;
+  for (unsigned looks = 0; looks < BOUNDS_LOOKS; looks++) {
+    if (!walk_next(&daemon->bounds_walk, &gpu, &job)) {
+      daemon->bounding = false;
+      return;
+    }
+    if (!job)
+      set_shares(daemon, gpu, now_ns);
+    else if (bound_job(daemon, attachment_of(job), now_ns))
+      return;
+  }
+}
+
 void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
                        const struct user_limits *users, uint64_t now_ns) {
   daemon->bounds = *bounds;
   daemon->users = *users;
-  list_each(gpu_node, &daemon->scheduler.gpus) {
-    set_shares(daemon, list_entry(gpu_node, struct sched_gpu, link), now_ns);
-    list_each(node, &list_entry(gpu_node, struct sched_gpu, link)->jobs) {
-      struct attachment *attachment = attachment_of(list_entry(node, struct sched_job, link));
-      bound(daemon, attachment->peer);
-      note_cut(attachment->peer);
-      if (is_given_anew(attachment))
-        apply_terms(attachment, now_ns);
-    }
-  }
+  daemon->bounding = true;
+  walk_begin(&daemon->bounds_walk, &daemon->scheduler.gpus);
+  go_on_with_bounds(daemon, now_ns);
 }
 
 static void leave_gang(struct attachment *attachment) {
@@ -425,14 +447,23 @@ static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uin
   gpus_leave(daemon, gpu, peer, now_ns);
 }
 
-void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+/* False: it is on others still. */
+static bool leave_gpu(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+  unsigned gpus = 0;
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT && gpus < 2; i++)
+    if (peer->attachments[i] && gpus++ == 0)
+      detach(daemon, peer, i, now_ns);
+  tell_some(daemon, peer->uid, now_ns);
+  return gpus < 2;
+}
+
+bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   if (peer->role == PEER_SPATIAL)
     spatial_leave(&daemon->spatial);
   if (peer->role != PEER_CLIENT)
-    return;
-  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
-    if (peer->attachments[i])
-      detach(daemon, peer, i, now_ns);
+    return true;
+  if (!leave_gpu(daemon, peer, now_ns))
+    return false;
   if (!peer->resumed)
     history_add(&daemon->history, peer->uid, peer->command_hash, peer->gpu_ns);
   keep_end_of(daemon, peer, now_ns);
@@ -442,7 +473,7 @@ void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   list_remove(&peer->unapplied_link);
   user_release(peer->user, USER_CLIENTS, 1);
   daemon->client_count--;
-  tell_some(daemon, peer->uid, now_ns);
+  return true;
 }
 
 /* ---- messages to events ---- */
@@ -635,7 +666,7 @@ static void handle(struct daemon *daemon, struct peer *peer, const struct gs_msg
   else if (msg->type == GS_EXITING)
     on_exiting(peer, msg);
   else if (msg->type == GS_DECLARE)
-    on_declare(peer, msg, now_ns);
+    on_declare(daemon, peer, msg, now_ns);
   else if (msg->type == GS_ATTACH)
     on_attach(daemon, peer, msg, now_ns);
   else
@@ -685,7 +716,8 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
 }
 
 uint64_t daemon_deadline_ns(const struct daemon *daemon) {
-  uint64_t next_ns = scheduler_deadline_ns(&daemon->scheduler), tick_ns = gpus_deadline_ns(daemon);
+  uint64_t next_ns = daemon->bounding ? 0 : scheduler_deadline_ns(&daemon->scheduler),
+           tick_ns = gpus_deadline_ns(daemon);
   uint64_t mps_ns = mps_deadline_ns(&daemon->mps), evict_ns = evict_deadline_ns(daemon);
   uint64_t state_ns = state_deadline_ns(daemon->state),
            query_ns = card_query_deadline_ns(&daemon->card_query);
@@ -698,6 +730,8 @@ uint64_t daemon_deadline_ns(const struct daemon *daemon) {
 }
 
 void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
+  if (daemon->bounding)
+    go_on_with_bounds(daemon, now_ns);
   gpus_on_time(daemon, now_ns);
   mps_on_time(&daemon->mps, now_ns);
   evict_on_time(daemon, now_ns);

@@ -84,8 +84,10 @@ struct scheduler {
   uint32_t entrant_count;     /* of all GPUs */
   bool dirty;                 /* some GPU is */
   struct sched_gpu *behind;   /* the first of those that the last event has left dirty; NULL: none */
-  uint32_t event_jobs;        /* on the GPUs that the present event has looked at */
-  uint32_t gang_looks;        /* of the present event, at members of gangs */
+  uint32_t event_jobs;        /* on the GPUs that the present event has looked at; */
+  uint32_t event_jobs_most;   /* at most, but for a single GPU */
+  uint32_t gang_looks;        /* of the present event, at members of gangs: */
+  uint32_t gang_looks_most;   /* once it has taken more, it looks at no further GPU: the next one does */
   uint64_t decisions;         /* events so far that anything was decided after */
 };
 
@@ -227,6 +229,7 @@ struct sched_gpu {
   struct list dropping; /* DROPPING, within the grace, the oldest order first */
   struct list overdue;  /* DROPPING, past the grace, and their memory forbids to go on without them */
   uint32_t job_count, waiting_count, holder_count;
+  uint32_t active_count;                             /* of the holders, those that run */
   uint32_t gang_count;                               /* of the jobs: those with a gang */
   uint64_t looked_at;                                /* how many waiters were, for a place (holders.c) */
   uint32_t class_counts[GS_CLASS_OPPORTUNISTIC + 1]; /* of the jobs */

@@ -161,7 +161,8 @@ static void connect_peer(int i) {
 
 static void end_peer(int i) {
   world.peers[i].closed = true;
-  daemon_on_gone(&world.daemon, &world.peers[i], world.now_ns);
+  while (!daemon_on_gone(&world.daemon, &world.peers[i], world.now_ns))
+    ;
   user_release(world.peers[i].user, USER_CONNECTIONS, 1);
   world.connected[i] = false;
 }
@@ -464,8 +465,8 @@ static struct gs_msg make_msg(int i) {
 #define MANY PEERS
 #define EVENTS 3000
 #define BLOCKS_MAX 1000000 /* 1 to 3 ms, with the counting: a generous bound */
-/* Known: with an ATTACH turns may begin, of which all jobs are told at once. */
-#define ATTACH_BLOCKS_MAX 1600000
+/* Known: an ATTACH is up to four events of the core, with what the job declares and its gang. */
+#define ATTACH_BLOCKS_MAX 1500000
 #define BLOCKS_FREE 50000 /* where there is nothing to complain of */
 /* Of what concerns all jobs, an event tells some, and the loop the others: that costs far more than blocks.
  */

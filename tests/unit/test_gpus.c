@@ -61,7 +61,8 @@ static void go(int i) {
   if (!peers[i].user)
     return;
   peers[i].closed = true;
-  daemon_on_gone(&it, &peers[i], now_ns++);
+  while (!daemon_on_gone(&it, &peers[i], now_ns++))
+    ;
   user_release(peers[i].user, USER_CONNECTIONS, 1);
   peers[i].user = NULL;
 }

@@ -60,22 +60,27 @@ static void connect_peer(int i, uid_t uid) {
   ck_assert_int_eq(user_charge(peers[i].user, USER_CONNECTIONS, 1), 0);
 }
 
-static void come(int i) {
-  struct gs_msg msg = wire_msg(GS_ATTACH, 0);
-  connect_peer(i, 100);
-  say_simple(i, GS_REGISTER);
-  msg.attach.uuid[0] = 1;
+static void attach(int i, uint32_t index) {
+  struct gs_msg msg = wire_msg(GS_ATTACH, index);
+  msg.attach.uuid[0] = (uint8_t)(index + 1);
   msg.attach.total_bytes = CARD;
   msg.attach.flags = GS_ATTACH_MANAGED;
   strcpy(msg.attach.name, "card");
   say(i, &msg);
 }
 
+static void come(int i) {
+  connect_peer(i, 100);
+  say_simple(i, GS_REGISTER);
+  attach(i, 0);
+}
+
 static void go(int i) {
   if (!peers[i].user)
     return;
   peers[i].closed = true;
-  daemon_on_gone(&it, &peers[i], now_ns);
+  while (!daemon_on_gone(&it, &peers[i], now_ns))
+    ;
   user_release(peers[i].user, USER_CONNECTIONS, 1);
   peers[i] = (struct peer){.fd = -1};
 }
@@ -233,6 +238,46 @@ START_TEST(nobody_waits_for_long) {
 }
 END_TEST
 
+/* Of those whose terms change, one per event. */
+START_TEST(other_bounds_reach_all_jobs_in_slices) {
+  struct terms_bounds bounds = {.max_weight = 100, .max_priority = 0};
+  struct gs_msg msg = wire_msg(GS_DECLARE, 0);
+  static const struct user_limits none;
+  msg.declare.weight = 1000;
+  for (int i = 0; i < CROWD; i++)
+    say(i, &msg);
+  unsigned events = 0, most = 0;
+  uint64_t before = it.scheduler.decisions;
+  daemon_set_bounds(&it, &bounds, &none, now_ns);
+  go(0); /* and others where it has not been */
+  go(CROWD / 2);
+  say(CROWD - 1, &msg);
+  ck_assert_uint_eq(peers[CROWD - 1].attachments[0]->job.terms.weight, 100);
+  for (before = it.scheduler.decisions; daemon_deadline_ns(&it) <= now_ns; before = it.scheduler.decisions) {
+    daemon_on_time(&it, now_ns);
+    unsigned decisions = (unsigned)(it.scheduler.decisions - before);
+    most = decisions > most ? decisions : most;
+    ck_assert_uint_lt(events++, 2 * CROWD);
+  }
+  ck_assert_uint_le(most, 4);
+  for (int i = 0; i < CROWD; i++)
+    if (peers[i].user)
+      ck_assert_uint_eq(peers[i].attachments[0]->job.terms.weight, 100);
+}
+END_TEST
+
+START_TEST(an_end_leaves_one_gpu_after_the_other) {
+  come(LATE);
+  attach(LATE, 1);
+  attach(LATE, 2);
+  peers[LATE].closed = true;
+  ck_assert(!daemon_on_gone(&it, &peers[LATE], now_ns));
+  ck_assert_ptr_null(peers[LATE].attachments[0]);
+  ck_assert_ptr_nonnull(peers[LATE].attachments[1]);
+  ck_assert_ptr_nonnull(peers[LATE].attachments[2]);
+}
+END_TEST
+
 START_TEST(who_has_caused_what_is_left_is_known) {
   ck_assert_uint_eq(it.orders_uid, (uid_t)-1);
   begin_turns();
@@ -248,6 +293,8 @@ int main(void) {
                                 no_order_to_stop_follows_a_release,
                                 who_leaves_and_who_comes_meanwhile_hear_what_concerns_them,
                                 nobody_waits_for_long,
+                                other_bounds_reach_all_jobs_in_slices,
+                                an_end_leaves_one_gpu_after_the_other,
                                 who_has_caused_what_is_left_is_known,
                                 NULL};
   return suite_main("orders", tests, set_up, tear_down);
