@@ -50,6 +50,7 @@ void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const
   list_init(&gpu->holders);
   list_init(&gpu->ranked);
   list_init(&gpu->shares);
+  list_init(&gpu->shunned);
   list_init(&gpu->seated);
   order_init_outer(&gpu->queue);
   order_init_outer(&gpu->queue_present);
@@ -92,7 +93,10 @@ void scheduler_add_share(struct sched_gpu *gpu, struct sched_share *share, uint3
   list_append(&gpu->shares, &share->link);
 }
 
-void scheduler_remove_share(struct sched_share *share) { list_remove(&share->link); }
+void scheduler_remove_share(struct sched_share *share) {
+  list_remove(&share->shunned_link);
+  list_remove(&share->link);
+}
 
 /* ---- what follows from an event ---- */
 
@@ -555,6 +559,7 @@ static uint64_t gpu_deadline_ns(struct sched_gpu *gpu) {
   deadline_ns = min_u64(deadline_ns, residency_deadline_ns(gpu));
   deadline_ns = min_u64(deadline_ns, rooms_deadline_ns(gpu));
   deadline_ns = min_u64(deadline_ns, ephemeral_deadline_ns(gpu));
+  deadline_ns = min_u64(deadline_ns, silence_deadline_ns(gpu));
   gpu->deadline_ns = min_u64(deadline_ns, overhead_deadline_ns(gpu));
   gpu->deadline_known = true;
   return gpu->deadline_ns;
@@ -583,6 +588,7 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
     rooms_expire_stays(gpu, now_ns);
     ephemeral_expire(gpu, now_ns);
     overhead_expire(gpu, now_ns, change);
+    silence_expire(gpu, now_ns);
     conclude_among(gpu, now_ns, change);
   }
 }

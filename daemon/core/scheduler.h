@@ -164,6 +164,9 @@ struct sched_share {
   uint32_t job_count;
   uint64_t used_bytes, max_bytes;   /* of its jobs together; most: 0: as much as there is */
   uint64_t alleged_bytes;           /* of its jobs together */
+  struct list shunned_link;         /* gpu->shunned, if its jobs have no turns while others want them: */
+  uint64_t shunned_until_ns;        /* at most, */
+  uint64_t shunned_look_ns;         /* and when it is looked whether others want them still */
   struct sched_account accounts[2]; /* opportunistic second */
 };
 
@@ -201,6 +204,7 @@ struct sched_gpu {
   uint64_t epoch;            /* of the last grant */
   struct sched_share common; /* of those without a user; of all, unless the policy is `fair` */
   struct list shares;        /* of users */
+  struct list shunned;       /* of these, those with silent jobs (silence.c) */
   struct order claimants, claimants_present; /* WAITING, whose gangs claim: before all others */
   struct list seated;                        /* accounts with seats */
   uint32_t card_seats[2];                    /* of all accounts; opportunistic second */
@@ -340,6 +344,7 @@ struct sched_job {
   bool on_trial;                /* displaced only to see what would happen */
   bool must_stop;               /* because another member of its gang must */
   uint64_t told_stop_ns;        /* when it was told to, the last time */
+  uint64_t granted_ns;          /* when it was granted, the last time */
   bool together;                /* told to stop, and to be released with the rest of its gang (joint.c) */
   bool stopped;                 /* it has said how many calls it has submitted: */
   uint64_t calls, calls_before; /* now, and when its gang last stopped together */
@@ -452,7 +457,11 @@ struct sched_attach {
 /* The user's share of the GPU, or NULL. */
 struct sched_share *scheduler_find_share(const struct sched_gpu *gpu, uint32_t user);
 
-/* The user has none there. Once it has no jobs any more it may be removed. */
+/* It has kept the GPU from others, which is not forgotten yet. */
+bool sched_share_is_shunned(const struct sched_share *share);
+
+/* The user has none there. Once it has no jobs any more it may be removed; if it is shunned, it had better
+ * stay until that is over. */
 void scheduler_add_share(struct sched_gpu *gpu, struct sched_share *share, uint32_t user, uint32_t weight,
                          uint64_t max_bytes);
 void scheduler_remove_share(struct sched_share *share);
