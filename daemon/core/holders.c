@@ -37,7 +37,7 @@ void holders_count_need(struct sched_job *job) {
   uint64_t bytes = max_u64(sched_job_expected_bytes(job), job->grows ? job->reach_bytes : 0);
   struct sched_seats *seats = &job->gpu->seats[job->seat];
   seats->bytes -= job->need_bytes;
-  job->need_bytes = less_u64(bytes, job->pinned_bytes + job->staying_bytes);
+  job->need_bytes = less_u64(bytes, job->pinned_bytes + job->staying_bytes) + job->extra_bytes;
   seats->bytes += job->need_bytes;
   order_resize(&job->waiting, job->need_bytes);
 }

@@ -318,8 +318,14 @@ void ephemeral_expire(struct sched_gpu *gpu, uint64_t now_ns);
 
 void overhead_add(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns);
 
+/* By the job's word. */
+void overhead_add_short(struct sched_job *job, uint64_t bytes, uint64_t now_ns);
+
 /* A job has come that had so much on the card already: that may be what was refused. */
 void overhead_explain(struct sched_gpu *gpu, uint64_t resident_bytes, struct sched_change *change);
+
+/* One has come: it may be another user's. */
+void overhead_on_arrival(struct sched_gpu *gpu, struct sched_change *change);
 
 /* A job has left. */
 void overhead_begin_anew(struct sched_gpu *gpu, struct sched_change *change);

@@ -226,6 +226,7 @@ void scheduler_attach(struct sched_gpu *gpu, struct sched_job *job, const struct
                       uint64_t now_ns, struct sched_change *change) {
   overhead_explain(gpu, attach->resident_bytes, change); /* first: it decides whether there is room for all */
   admit_job(gpu, job, attach, now_ns, change);
+  overhead_on_arrival(gpu, change);
   turns_update(gpu, now_ns, change); /* its memory may be what makes turns begin */
   if (!gpu->serialized && job->state == GS_JOB_IDLE)
     turns_grant(gpu, job, now_ns, change);
@@ -414,7 +415,7 @@ static uint64_t unexplained_bytes(const struct sched_job *job, uint64_t short_by
   const struct sched_gpu *gpu = job->gpu;
   uint64_t own_bytes = min_u64(job->resident_bytes, job->room_bytes - short_bytes);
   uint64_t there_bytes = gpu->resident_bytes - job->resident_bytes + own_bytes;
-  return min_u64(short_bytes, less_u64(sched_gpu_usable_bytes(gpu), there_bytes));
+  return min_u64(short_bytes, less_u64(sched_job_usable_bytes(job), there_bytes));
 }
 
 void scheduler_short(struct sched_job *job, uint64_t short_bytes, uint64_t now_ns,
@@ -423,7 +424,7 @@ void scheduler_short(struct sched_job *job, uint64_t short_bytes, uint64_t now_n
   short_bytes = min_u64(short_bytes, job->room_bytes);
   if (short_bytes == 0)
     return;
-  overhead_add(gpu, unexplained_bytes(job, short_bytes), now_ns);
+  overhead_add_short(job, unexplained_bytes(job, short_bytes), now_ns);
   rooms_refuse(job, short_bytes, now_ns, change);
   change_add(change, job, SCHED_TELL_CAPACITY);
   conclude(gpu, now_ns, change);

@@ -162,6 +162,7 @@ struct sched_share {
   uint32_t user;    /* the caller's */
   uint32_t weight;
   uint32_t job_count;
+  uint64_t short_bytes;             /* what one of its jobs was refused, at most (overhead.c) */
   uint64_t used_bytes, max_bytes;   /* of its jobs together; most: 0: as much as there is */
   uint64_t alleged_bytes;           /* of its jobs together */
   struct list shunned_link;         /* gpu->shunned, if its jobs have no turns while others want them: */
@@ -243,6 +244,9 @@ struct sched_gpu {
   uint64_t ephemeral_bytes; /* that are expected back, beside used_bytes */
   uint64_t staying_bytes;   /* that could leave, and don't: a sum over the jobs */
   uint64_t overhead_bytes;  /* what the driver has refused: the card has that much less than it says */
+  uint64_t noted_bytes;     /* of that, what the caller has told of; and */
+  uint64_t short_bytes;     /* what the jobs have, together: as far as it counts for all (overhead.c) */
+  uint64_t extra_bytes;     /* what they need for the rest: a sum over the jobs */
   uint64_t overhead_end_ns; /* when that is tried again */
   uint32_t overhead_tries;  /* how often it was */
   uint64_t away_bytes;      /* taken by processes that are no jobs (any more): likewise, until they end */
@@ -360,6 +364,8 @@ struct sched_job {
   uint64_t used_bytes, pinned_bytes;
   uint64_t alleged_bytes; /* of used_bytes, what it had when it came: nobody has granted that */
   uint64_t paging_bytes;  /* of used_bytes, what page faults fetch: for a job that is not managed */
+  uint64_t short_bytes;   /* what the driver has refused it, as it says */
+  uint64_t extra_bytes;   /* of that, what it needs more than it has, as others have not told of it */
   struct sched_ephemeral ephemeral;
   struct sched_entry entry;
   uint64_t need_bytes;      /* to hold, of what others could have (holders.c) */
@@ -593,6 +599,8 @@ uint64_t sched_gpu_left_ns(const struct sched_gpu *gpu, uint64_t now_ns);
 uint64_t sched_gpu_capacity_bytes(const struct sched_gpu *gpu);
 /* What of it there really is. */
 uint64_t sched_gpu_usable_bytes(const struct sched_gpu *gpu);
+/* What of that the job has, if it is alone. */
+uint64_t sched_job_usable_bytes(const struct sched_job *job);
 /* It cannot run: it has no page faults, and more memory than fits. */
 bool sched_job_too_big(const struct sched_job *job);
 /* GS_STATE_*, those of the client and ours. */
