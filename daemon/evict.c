@@ -90,19 +90,38 @@ static bool has_room(struct daemon *daemon, uid_t uid) {
   return count < STAYED_PER_USER && daemon->stayed_count < STAYED_MAX;
 }
 
+static struct stayed *find(const struct daemon *daemon, const struct peer *peer, uint64_t start,
+                           const struct sched_gpu *gpu) {
+  list_each(node, &daemon->stayed) {
+    struct stayed *stayed = stayed_of(node);
+    if (stayed->pid == peer->pid && stayed->uid == peer->uid && stayed->start == start &&
+        is_on(stayed, gpu->uuid))
+      return stayed;
+  }
+  return NULL;
+}
+
+/* A process has one connection at a time that has memory: however many of its are evicted, what each said
+ * to have there was the same memory. */
 void evict_leave_bytes(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, uint64_t bytes,
                        uint64_t now_ns) {
   uint64_t start = bytes ? process_start_ticks(peer->pid) : 0;
   if (bytes == 0 || process_has_ended(peer->pidfd))
     return;
-  struct stayed *stayed = start && has_room(daemon, peer->uid) ? malloc(sizeof *stayed) : NULL;
+  uint64_t most_bytes = sched_gpu_capacity_bytes(gpu);
+  bytes = bytes < most_bytes ? bytes : most_bytes;
+  struct stayed *stayed = find(daemon, peer, start, gpu);
+  if (stayed) {
+    stayed->bytes = bytes > stayed->bytes ? bytes : stayed->bytes;
+    settle(daemon, gpu, now_ns);
+    return;
+  }
+  stayed = start && has_room(daemon, peer->uid) ? malloc(sizeof *stayed) : NULL;
   if (!stayed) {
     scheduler_note_taken(gpu, bytes, now_ns, &daemon->orders);
     return;
   }
-  uint64_t most_bytes = sched_gpu_capacity_bytes(gpu);
-  *stayed = (struct stayed){
-      .pid = peer->pid, .uid = peer->uid, .start = start, .bytes = bytes < most_bytes ? bytes : most_bytes};
+  *stayed = (struct stayed){.pid = peer->pid, .uid = peer->uid, .start = start, .bytes = bytes};
   memcpy(stayed->uuid, gpu->uuid, GS_UUID_SIZE);
   if (daemon->stayed_count++ == 0)
     daemon->stayed_ns = now_ns + STAYED_LOOK_NS;

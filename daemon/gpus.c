@@ -25,6 +25,11 @@ static struct gpu *gpu_at(struct list *node) { return gpu_of(list_entry(node, st
 
 static void forget(struct daemon *daemon, struct sched_gpu *gpu) {
   status_on_forget(daemon, gpu);
+  while (!list_empty(&gpu->shares)) {
+    struct sched_share *share = list_entry(list_first(&gpu->shares), struct sched_share, link);
+    scheduler_remove_share(share);
+    free(share);
+  }
   scheduler_remove_gpu(&daemon->scheduler, gpu);
   free(gpu_of(gpu));
   daemon->gpu_count--;

@@ -9,7 +9,7 @@
 
 /* To a program with a limit the GPU is not larger than that. */
 static uint64_t capacity_bytes(const struct attachment *attachment) {
-  uint64_t usable_bytes = sched_gpu_usable_bytes(attachment->job.gpu);
+  uint64_t usable_bytes = sched_job_usable_bytes(&attachment->job);
   uint64_t limit_bytes = terms_of(&attachment->peer->terms).limit_bytes;
   return limit_bytes && limit_bytes < usable_bytes ? limit_bytes : usable_bytes;
 }
@@ -21,7 +21,7 @@ struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *at
   msg.attached.mode = gpu->settings.mode;
   msg.attached.memory = gpu->settings.memory;
   msg.attached.host_tight = gpu->scheduler->host_tight;
-  msg.attached.limited = msg.attached.capacity_bytes < sched_gpu_usable_bytes(gpu);
+  msg.attached.limited = msg.attached.capacity_bytes < sched_job_usable_bytes(&attachment->job);
   return msg;
 }
 

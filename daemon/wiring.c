@@ -341,11 +341,17 @@ static struct sched_share *provide_share(const struct daemon *daemon, struct sch
   return share;
 }
 
-static void leave_share(struct sched_share *share) {
-  if (share->job_count > 0)
-    return;
-  scheduler_remove_share(share);
-  free(share);
+/* Those without jobs go, but for those whose jobs others have waited for: a user does not get out of that by
+ * ending them. */
+static void leave_shares(struct sched_gpu *gpu) {
+  for (struct list *node = gpu->shares.next, *next; node != &gpu->shares; node = next) {
+    struct sched_share *share = list_entry(node, struct sched_share, link);
+    next = node->next;
+    if (share->job_count > 0 || sched_share_is_shunned(share))
+      continue;
+    scheduler_remove_share(share);
+    free(share);
+  }
 }
 
 static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
@@ -428,7 +434,6 @@ static void note_times(struct peer *peer, const struct sched_job *job, uint64_t 
 static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uint64_t now_ns) {
   struct attachment *attachment = peer->attachments[index];
   status_on_detach(daemon, &attachment->job);
-  struct sched_share *share = attachment->job.share;
   peer->attachments[index] = NULL;
   note_times(peer, &attachment->job, now_ns);
   events_end_moves(attachment, now_ns);
@@ -440,7 +445,7 @@ static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uin
   uint64_t stays_bytes = peer->evicted && !attachment->job.managed ? attachment->job.resident_bytes : 0;
   scheduler_detach(&attachment->job, now_ns, &daemon->orders);
   evict_leave_bytes(daemon, gpu, peer, stays_bytes, now_ns);
-  leave_share(share);
+  leave_shares(gpu);
   leave_gang(attachment);
   free(attachment);
   user_release_all(peer->user, &attachment_cost);

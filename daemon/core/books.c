@@ -34,14 +34,18 @@ uint64_t sched_gpu_usable_bytes(const struct sched_gpu *gpu) {
   return less_u64(sched_gpu_capacity_bytes(gpu), add_u64(gpu->overhead_bytes, gpu->away_bytes));
 }
 
+uint64_t sched_job_usable_bytes(const struct sched_job *job) {
+  return less_u64(sched_gpu_usable_bytes(job->gpu), job->extra_bytes);
+}
+
 bool books_fit(const struct sched_gpu *gpu) {
-  return gpu->used_bytes + gpu->ephemeral_bytes <= sched_gpu_usable_bytes(gpu);
+  return gpu->used_bytes + gpu->ephemeral_bytes + gpu->extra_bytes <= sched_gpu_usable_bytes(gpu);
 }
 
 /* The most that the job could ever have on the card: nobody else's pinned bytes leave for it. */
 static uint64_t fitting_bytes(const struct sched_job *job) {
   uint64_t others_bytes = job->gpu->pinned_bytes - job->pinned_bytes;
-  return max_u64(less_u64(sched_gpu_usable_bytes(job->gpu), others_bytes), job->pinned_bytes);
+  return max_u64(less_u64(sched_job_usable_bytes(job), others_bytes), job->pinned_bytes);
 }
 
 /* What must be on the card for the job to run: of the rest page faults fetch what is needed. */
@@ -309,7 +313,7 @@ static uint64_t others_overflow_bytes(const struct sched_gpu *gpu) {
 static uint64_t alone_bytes(const struct sched_job *job) {
   uint64_t card_bytes = sched_gpu_capacity_bytes(job->gpu);
   uint64_t both_bytes = add_u64(card_bytes, job->gpu->scheduler->host_memory_bytes);
-  uint64_t fitting_bytes = add_u64(sched_gpu_usable_bytes(job->gpu), job->paging_bytes);
+  uint64_t fitting_bytes = add_u64(sched_job_usable_bytes(job), job->paging_bytes);
   return cut_to_limit(job, job->managed ? both_bytes : min_u64(both_bytes, fitting_bytes));
 }
 

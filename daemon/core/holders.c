@@ -37,7 +37,7 @@ void holders_count_need(struct sched_job *job) {
   uint64_t bytes = max_u64(sched_job_expected_bytes(job), job->grows ? job->reach_bytes : 0);
   struct sched_seats *seats = &job->gpu->seats[job->seat];
   seats->bytes -= job->need_bytes;
-  job->need_bytes = less_u64(bytes, job->pinned_bytes + job->staying_bytes);
+  job->need_bytes = less_u64(bytes, job->pinned_bytes + job->staying_bytes) + job->extra_bytes;
   seats->bytes += job->need_bytes;
   order_resize(&job->waiting, job->need_bytes);
 }
@@ -89,7 +89,7 @@ bool holders_fit(const struct sched_job *job) {
 bool holders_may_have(const struct sched_job *job) {
   struct seats seats = all_seats(job->gpu);
   take_all(&seats, job->gpu, SCHED_SEAT_OVERDUE);
-  return !sched_job_too_big(job) && !books_blocked(job) && fits(&seats, job);
+  return !sched_job_too_big(job) && !books_blocked(job) && !silence_bars(job) && fits(&seats, job);
 }
 
 /* ---- the order of those that hold ---- */
@@ -336,7 +336,7 @@ const struct sched_singles *holders_singles(struct sched_gpu *gpu) {
     struct sched_job *job = sched_job_of(node);
     if (place == SINGLES_LOOKAHEAD || singles->count == SCHED_LOOKAHEAD)
       break;
-    if (gang_is_alone(job) && !sched_job_too_big(job) && !books_blocked(job)) {
+    if (gang_is_alone(job) && !sched_job_too_big(job) && !books_blocked(job) && !silence_bars(job)) {
       singles->jobs[singles->count] = job;
       singles->places[singles->count++] = place;
     }
@@ -432,7 +432,7 @@ static void choose(struct choice *choice, struct list *coming) {
     gpu->looked_at++;
     if (gang_claims(job))
       gang_keeps_claim(job->gang);
-    if (sched_job_too_big(job) || !list_empty(&job->turn))
+    if (sched_job_too_big(job) || silence_bars(job) || !list_empty(&job->turn))
       continue;
     if (books_blocked(job)) {
       blocked = blocked || !gang_is_alone(job) ? blocked : job;

@@ -1,5 +1,5 @@
 /* internal.h - what the parts of the scheduler share: books.c, change.c, handover.c, overhead.c,
- * residency.c, rooms.c, tally.c, turns.c, scheduler.c. */
+ * residency.c, rooms.c, silence.c, tally.c, turns.c, scheduler.c. */
 #ifndef GS_SCHEDULER_INTERNAL_H
 #define GS_SCHEDULER_INTERNAL_H
 
@@ -318,14 +318,31 @@ void ephemeral_expire(struct sched_gpu *gpu, uint64_t now_ns);
 
 void overhead_add(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns);
 
+/* By the job's word. */
+void overhead_add_short(struct sched_job *job, uint64_t bytes, uint64_t now_ns);
+
 /* A job has come that had so much on the card already: that may be what was refused. */
 void overhead_explain(struct sched_gpu *gpu, uint64_t resident_bytes, struct sched_change *change);
+
+/* One has come: it may be another user's. */
+void overhead_on_arrival(struct sched_gpu *gpu, struct sched_change *change);
 
 /* A job has left. */
 void overhead_begin_anew(struct sched_gpu *gpu, struct sched_change *change);
 
 uint64_t overhead_deadline_ns(const struct sched_gpu *gpu);
 void overhead_expire(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
+
+/* ---- silence.c ---- */
+
+/* The job, which was silent, has answered, or leaves, or others go on without it. */
+void silence_end(struct sched_job *job, uint64_t now_ns);
+
+/* The job has no turn now, for what others of its user have done. */
+bool silence_bars(const struct sched_job *job);
+
+uint64_t silence_deadline_ns(const struct sched_gpu *gpu);
+void silence_expire(struct sched_gpu *gpu, uint64_t now_ns);
 
 /* ---- tally.c ---- */
 

@@ -170,6 +170,7 @@ void policy_leave(struct sched_job *job, uint64_t now_ns) {
 void account_init(struct sched_share *share, struct sched_gpu *gpu) {
   share->gpu = gpu;
   list_init(&share->link);
+  list_init(&share->shunned_link);
   for (int late = 0; late < 2; late++) {
     struct sched_account *account = &share->accounts[late];
     *account = (struct sched_account){.share = share, .late = late};

@@ -105,6 +105,8 @@ static struct sched_reason of_waiter(const struct sched_job *job, uint64_t now_n
     return because(GS_REASON_TOO_BIG, NULL, SCHED_NEVER);
   if (books_blocked(job))
     return because(GS_REASON_STAYING, NULL, SCHED_NEVER);
+  if (silence_bars(job))
+    return because(GS_REASON_TURN, turns_holder(gpu), less_u64(job->share->shunned_until_ns, now_ns));
   if (!list_empty(&job->turn) && stopping && !list_empty(&gpu->next))
     return because(GS_REASON_STOP, stopping, stopping == silent ? SCHED_NEVER : restore_ns(job));
   if (waits_for_idleness(job))

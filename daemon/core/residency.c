@@ -61,6 +61,7 @@ struct plan {
   enum gs_class class; /* of those from which is taken now */
   bool spares_production;
   uint64_t planned_bytes; /* sum of what jobs are to have */
+  uint64_t extra_bytes;   /* what those need beside that who hold, or do next (overhead.c) */
 };
 
 static struct sched_job *present_job_of(struct order_node *node) {
@@ -248,7 +249,7 @@ static void plan_first(struct plan *plan) {
     if (job->role != SCHED_ROLE_FIRST)
       continue;
     plan_job(plan, job, books_need_bytes(job));
-    plan->planned_bytes += less_u64(sched_job_expected_bytes(job), job->want_bytes);
+    plan->planned_bytes += less_u64(sched_job_expected_bytes(job), job->want_bytes) + job->extra_bytes;
   }
   uint64_t lacking = take_by_class(plan, take_for_first, lacking_bytes(plan));
   if (plan->fits)
@@ -277,6 +278,7 @@ static uint64_t take_excess_for_second(struct plan *plan, uint64_t lacking_bytes
 static void plan_second(struct plan *plan, struct sched_job *second) {
   uint64_t before_bytes = second->want_bytes;
   plan_job(plan, second, max_u64(before_bytes, books_need_bytes(second)));
+  plan->planned_bytes += second->extra_bytes;
   plan->spares_production = second->terms.class == GS_CLASS_OPPORTUNISTIC;
   uint64_t lacking = take_by_class(plan, take_excess_for_second, lacking_bytes(plan));
   lacking = take_by_class(plan, take_from_long_idle, lacking);
@@ -333,8 +335,23 @@ static bool may_exceed(const struct plan *plan, const struct sched_job *job) {
          (!plan->gpu->serialized || (!job->active && plan->now_ns >= exceeding_ns(job)));
 }
 
+/* What is refused to the job while it runs is nobody's then. */
+static bool needs_extra(const struct sched_job *job) {
+  return job->state == GS_JOB_HOLDING || job->state == GS_JOB_DROPPING || job->role == SCHED_ROLE_FIRST;
+}
+
+static void sum_extra(struct plan *plan) {
+  if (plan->gpu->extra_bytes == 0)
+    return;
+  list_each(node, &plan->gpu->present) {
+    plan->extra_bytes += needs_extra(job_of(node)) ? job_of(node)->extra_bytes : 0;
+  }
+}
+
 static void raise(const struct plan *plan, struct sched_job *job) {
-  uint64_t free_bytes = less_u64(sched_gpu_usable_bytes(plan->gpu), plan->gpu->claim_bytes);
+  uint64_t extra_bytes = plan->extra_bytes + (needs_extra(job) ? 0 : job->extra_bytes);
+  uint64_t free_bytes =
+      less_u64(sched_gpu_usable_bytes(plan->gpu), add_u64(plan->gpu->claim_bytes, extra_bytes));
   uint64_t most_bytes = may_exceed(plan, job) ? UINT64_MAX : job->claim_bytes + free_bytes;
   uint64_t room_bytes = max_u64(min_u64(job->want_bytes, most_bytes), job->room_bytes);
   uint64_t target_bytes = books_target_bytes(job);
@@ -357,7 +374,7 @@ static void tell_rooms(const struct plan *plan) {
 }
 
 static bool is_roomy(const struct sched_gpu *gpu) {
-  return gpu->reach_bytes + gpu->ephemeral_bytes <= sched_gpu_usable_bytes(gpu);
+  return gpu->reach_bytes + gpu->ephemeral_bytes + gpu->extra_bytes <= sched_gpu_usable_bytes(gpu);
 }
 
 void residency_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
@@ -371,6 +388,7 @@ void residency_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chang
     present_enter_all(gpu);
   gpu->fitted = plan.fits;
   make_plan(&plan);
+  sum_extra(&plan);
   tell_rooms(&plan);
 }
 

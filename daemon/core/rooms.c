@@ -71,9 +71,11 @@ void rooms_set(struct sched_job *job, uint64_t room_bytes, uint64_t now_ns, stru
 
 void rooms_acknowledge(struct sched_job *job, const struct sched_residence *residence, uint64_t now_ns) {
   uint64_t before_bytes = job->resident_bytes;
+  /* Without room it brings nothing to the card, whatever it says: others' room must not shrink by that. */
+  uint64_t most_bytes = max_u64(before_bytes, job->promised_bytes);
   if (residence->room_seq >= job->lowered_seq && residence->room_seq <= job->room_seq)
     job->told_bytes = job->promised_bytes = job->room_bytes;
-  books_set_resident(job, residence->resident_bytes);
+  books_set_resident(job, min_u64(residence->resident_bytes, most_bytes));
   if (job->resident_bytes < before_bytes || !owes(job)) { /* it moves */
     job->overdue = false;
     books_claim(job);

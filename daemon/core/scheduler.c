@@ -51,6 +51,7 @@ void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const
   list_init(&gpu->holders);
   list_init(&gpu->ranked);
   list_init(&gpu->shares);
+  list_init(&gpu->shunned);
   list_init(&gpu->seated);
   order_init_outer(&gpu->queue);
   order_init_outer(&gpu->queue_present);
@@ -93,7 +94,10 @@ void scheduler_add_share(struct sched_gpu *gpu, struct sched_share *share, uint3
   list_append(&gpu->shares, &share->link);
 }
 
-void scheduler_remove_share(struct sched_share *share) { list_remove(&share->link); }
+void scheduler_remove_share(struct sched_share *share) {
+  list_remove(&share->shunned_link);
+  list_remove(&share->link);
+}
 
 /* ---- what follows from an event ---- */
 
@@ -223,6 +227,7 @@ void scheduler_attach(struct sched_gpu *gpu, struct sched_job *job, const struct
                       uint64_t now_ns, struct sched_change *change) {
   overhead_explain(gpu, attach->resident_bytes, change); /* first: it decides whether there is room for all */
   admit_job(gpu, job, attach, now_ns, change);
+  overhead_on_arrival(gpu, change);
   turns_update(gpu, now_ns, change); /* its memory may be what makes turns begin */
   if (!gpu->serialized && job->state == GS_JOB_IDLE)
     turns_grant(gpu, job, now_ns, change);
@@ -410,7 +415,7 @@ static uint64_t unexplained_bytes(const struct sched_job *job, uint64_t short_by
   const struct sched_gpu *gpu = job->gpu;
   uint64_t own_bytes = min_u64(job->resident_bytes, job->room_bytes - short_bytes);
   uint64_t there_bytes = gpu->resident_bytes - job->resident_bytes + own_bytes;
-  return min_u64(short_bytes, less_u64(sched_gpu_usable_bytes(gpu), there_bytes));
+  return min_u64(short_bytes, less_u64(sched_job_usable_bytes(job), there_bytes));
 }
 
 void scheduler_short(struct sched_job *job, uint64_t short_bytes, uint64_t now_ns,
@@ -419,7 +424,7 @@ void scheduler_short(struct sched_job *job, uint64_t short_bytes, uint64_t now_n
   short_bytes = min_u64(short_bytes, job->room_bytes);
   if (short_bytes == 0)
     return;
-  overhead_add(gpu, unexplained_bytes(job, short_bytes), now_ns);
+  overhead_add_short(job, unexplained_bytes(job, short_bytes), now_ns);
   rooms_refuse(job, short_bytes, now_ns, change);
   change_add(change, job, SCHED_TELL_CAPACITY);
   conclude(gpu, now_ns, change);
@@ -555,6 +560,7 @@ static uint64_t gpu_deadline_ns(struct sched_gpu *gpu) {
   deadline_ns = min_u64(deadline_ns, residency_deadline_ns(gpu));
   deadline_ns = min_u64(deadline_ns, rooms_deadline_ns(gpu));
   deadline_ns = min_u64(deadline_ns, ephemeral_deadline_ns(gpu));
+  deadline_ns = min_u64(deadline_ns, silence_deadline_ns(gpu));
   gpu->deadline_ns = min_u64(deadline_ns, overhead_deadline_ns(gpu));
   gpu->deadline_known = true;
   return gpu->deadline_ns;
@@ -583,6 +589,7 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
     rooms_expire_stays(gpu, now_ns);
     ephemeral_expire(gpu, now_ns);
     overhead_expire(gpu, now_ns, change);
+    silence_expire(gpu, now_ns);
     conclude_among(gpu, now_ns, change);
   }
 }

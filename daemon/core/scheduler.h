@@ -165,8 +165,12 @@ struct sched_share {
   uint32_t user;    /* the caller's */
   uint32_t weight;
   uint32_t job_count;
+  uint64_t short_bytes;             /* what one of its jobs was refused, at most (overhead.c) */
   uint64_t used_bytes, max_bytes;   /* of its jobs together; most: 0: as much as there is */
   uint64_t alleged_bytes;           /* of its jobs together */
+  struct list shunned_link;         /* gpu->shunned, if its jobs have no turns while others want them: */
+  uint64_t shunned_until_ns;        /* at most, */
+  uint64_t shunned_look_ns;         /* and when it is looked whether others want them still */
   struct sched_account accounts[2]; /* opportunistic second */
 };
 
@@ -204,6 +208,7 @@ struct sched_gpu {
   uint64_t epoch;            /* of the last grant */
   struct sched_share common; /* of those without a user; of all, unless the policy is `fair` */
   struct list shares;        /* of users */
+  struct list shunned;       /* of these, those with silent jobs (silence.c) */
   struct order claimants, claimants_present; /* WAITING, whose gangs claim: before all others */
   struct list seated;                        /* accounts with seats */
   uint32_t card_seats[2];                    /* of all accounts; opportunistic second */
@@ -243,6 +248,9 @@ struct sched_gpu {
   uint64_t ephemeral_bytes; /* that are expected back, beside used_bytes */
   uint64_t staying_bytes;   /* that could leave, and don't: a sum over the jobs */
   uint64_t overhead_bytes;  /* what the driver has refused: the card has that much less than it says */
+  uint64_t noted_bytes;     /* of that, what the caller has told of; and */
+  uint64_t short_bytes;     /* what the jobs have, together: as far as it counts for all (overhead.c) */
+  uint64_t extra_bytes;     /* what they need for the rest: a sum over the jobs */
   uint64_t overhead_end_ns; /* when that is tried again */
   uint32_t overhead_tries;  /* how often it was */
   uint64_t away_bytes;      /* taken by processes that are no jobs (any more): likewise, until they end */
@@ -344,6 +352,7 @@ struct sched_job {
   bool on_trial;                /* displaced only to see what would happen */
   bool must_stop;               /* because another member of its gang must */
   uint64_t told_stop_ns;        /* when it was told to, the last time */
+  uint64_t granted_ns;          /* when it was granted, the last time */
   bool together;                /* told to stop, and to be released with the rest of its gang (joint.c) */
   bool stopped;                 /* it has said how many calls it has submitted: */
   uint64_t calls, calls_before; /* now, and when its gang last stopped together */
@@ -359,6 +368,8 @@ struct sched_job {
   uint64_t used_bytes, pinned_bytes;
   uint64_t alleged_bytes; /* of used_bytes, what it had when it came: nobody has granted that */
   uint64_t paging_bytes;  /* of used_bytes, what page faults fetch: for a job that is not managed */
+  uint64_t short_bytes;   /* what the driver has refused it, as it says */
+  uint64_t extra_bytes;   /* of that, what it needs more than it has, as others have not told of it */
   struct sched_ephemeral ephemeral;
   struct sched_entry entry;
   uint64_t need_bytes;      /* to hold, of what others could have (holders.c) */
@@ -460,7 +471,11 @@ struct sched_attach {
 /* The user's share of the GPU, or NULL. */
 struct sched_share *scheduler_find_share(const struct sched_gpu *gpu, uint32_t user);
 
-/* The user has none there. Once it has no jobs any more it may be removed. */
+/* It has kept the GPU from others, which is not forgotten yet. */
+bool sched_share_is_shunned(const struct sched_share *share);
+
+/* The user has none there. Once it has no jobs any more it may be removed; if it is shunned, it had better
+ * stay until that is over. */
 void scheduler_add_share(struct sched_gpu *gpu, struct sched_share *share, uint32_t user, uint32_t weight,
                          uint64_t max_bytes);
 void scheduler_remove_share(struct sched_share *share);
@@ -592,6 +607,8 @@ uint64_t sched_gpu_left_ns(const struct sched_gpu *gpu, uint64_t now_ns);
 uint64_t sched_gpu_capacity_bytes(const struct sched_gpu *gpu);
 /* What of it there really is. */
 uint64_t sched_gpu_usable_bytes(const struct sched_gpu *gpu);
+/* What of that the job has, if it is alone. */
+uint64_t sched_job_usable_bytes(const struct sched_job *job);
 /* It cannot run: it has no page faults, and more memory than fits. */
 bool sched_job_too_big(const struct sched_job *job);
 /* GS_STATE_*, those of the client and ours. */

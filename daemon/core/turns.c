@@ -63,6 +63,10 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   job->held_ns = sched_job_held_ns(job, now_ns);
   job->waited_ns = sched_job_waited_ns(job, now_ns);
   job->credit_ns += job->state == GS_JOB_WAITING ? now_ns - job->since_ns : 0;
+  if (job->seat == SCHED_SEAT_OVERDUE || (job->seat == SCHED_SEAT_STOPS && state == GS_JOB_BYPASSED))
+    silence_end(job, now_ns);
+  if (state == GS_JOB_HOLDING)
+    job->granted_ns = now_ns;
   job->since_ns = now_ns;
   if (state != GS_JOB_HOLDING && state != GS_JOB_DROPPING)
     policy_charge(job, now_ns);

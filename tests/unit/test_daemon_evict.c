@@ -146,6 +146,21 @@ START_TEST(the_card_has_that_much_less) {
 }
 END_TEST
 
+/* It says so by two connections, but has one card's memory. */
+START_TEST(a_process_has_its_memory_once) {
+  struct client one = come(6 * GIB, SWAP), two = come(6 * GIB, SWAP), other = come(GIB, MANAGED);
+  run(&one);
+  ck_assert_int_eq(evict(it, one.job), 0);
+  ck_assert_uint_eq(expect(other.fd, GS_CAPACITY).attached.capacity_bytes, 10 * GIB);
+  await_grant(&two);
+  ck_assert_int_eq(evict(it, two.job), 0);
+  await_grant(&other);
+  while (get_status(it, GS_STATUS_DAEMON).daemon.jobs > 1)
+    ;
+  ck_assert_uint_eq(get_status(it, GS_STATUS_HANDOVER).handover_status.overhead_bytes, 6 * GIB);
+}
+END_TEST
+
 /* However many come and go, until its process ends. */
 START_TEST(the_card_has_it_back_when_the_process_ends) {
   int ends[2];
@@ -272,6 +287,7 @@ int main(void) {
                                 it_comes_again_behind_others,
                                 it_is_told_what_has_happened,
                                 the_card_has_that_much_less,
+                                a_process_has_its_memory_once,
                                 the_card_has_it_back_when_the_process_ends,
                                 what_has_page_faults_is_in_nobodys_way,
                                 who_is_silent_and_in_the_way_is_evicted,

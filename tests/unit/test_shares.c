@@ -91,6 +91,28 @@ static void allege(int gpu, int i, int user, uint64_t bytes) {
   execute();
 }
 
+/* It has no page faults, and that on the card. */
+static void bring(int i, int user, uint64_t bytes, uint64_t resident_bytes) {
+  struct sched_attach attach = {.id = (uint32_t)i + 1,
+                                .used_bytes = bytes,
+                                .resident_bytes = resident_bytes,
+                                .share = share_of(0, user)};
+  owners[i] = user;
+  there[i] = true;
+  scheduler_attach(&gpus[0], &jobs[i], &attach, now_ns, &change);
+  execute();
+}
+
+static void request(int i) {
+  scheduler_request(&jobs[i], now_ns, &change);
+  execute();
+}
+
+static void be_short(int i, uint64_t bytes) {
+  scheduler_short(&jobs[i], bytes, now_ns, &change);
+  execute();
+}
+
 static int ask(int i, uint64_t bytes) {
   uint64_t granted_bytes;
   int err = scheduler_memory_request(&jobs[i], bytes, 0, now_ns, &change, &granted_bytes);
@@ -108,7 +130,7 @@ static void leave(int i) {
   struct sched_share *share = jobs[i].share;
   scheduler_detach(&jobs[i], now_ns, &change);
   there[i] = false;
-  if (share->job_count == 0)
+  if (share->job_count == 0 && !sched_share_is_shunned(share))
     scheduler_remove_share(share);
   execute();
 }
@@ -493,6 +515,193 @@ START_TEST(absurd_sizes_make_no_sum_wrap) {
 }
 END_TEST
 
+/* ---- who does not answer ---- */
+
+#define EVICT_AFTER 4 /* graces */
+
+/* As the daemon does; and they come again at once. */
+static void evict_silent(int count, uint64_t ns) {
+  for (uint64_t end_ns = now_ns + ns; now_ns < end_ns;) {
+    pass(NS_PER_S / 10);
+    for (int i = 0; i < count; i++) {
+      bool overdue = jobs[i].state == GS_JOB_DROPPING && jobs[i].flags & GS_STATE_OVERDUE;
+      if (overdue && now_ns - jobs[i].told_stop_ns >= EVICT_AFTER * scheduler.grace_ns) {
+        leave(i);
+        come(i, 0, GIB);
+      }
+    }
+  }
+}
+
+static void be_silent_beside_another_user(int count, enum gs_policy policy) {
+  set_mode(GS_MODE_ON);
+  scheduler_set_policy(&scheduler, NULL, policy, now_ns, &change);
+  come(100, 1, GIB);
+  for (int i = 0; i < count; i++) {
+    silent[i] = true;
+    come(i, 0, GIB);
+  }
+  evict_silent(count, 100 * NS_PER_S);
+  forget();
+  evict_silent(count, 300 * NS_PER_S);
+  ck_assert_msg(had_s[1] >= 0.6 * 300, "%.1f s of 300", had_s[1]);
+  ck_assert_msg(had_s[1] <= 0.8 * 300, "%.1f s of 300", had_s[1]); /* the others do have turns */
+}
+
+START_TEST(silence_costs_its_own_user) { be_silent_beside_another_user(10, GS_POLICY_FAIR); }
+END_TEST
+
+START_TEST(also_where_policies_do_not_look_at_users) { be_silent_beside_another_user(10, GS_POLICY_RR); }
+END_TEST
+
+/* It has no others: while it is away its user has no account. */
+START_TEST(also_if_the_job_comes_again) { be_silent_beside_another_user(1, GS_POLICY_FAIR); }
+END_TEST
+
+/* Job 1 is bypassed, job 2 is its user's, and job 100 another one's. */
+static void begin_silence(void) {
+  set_mode(GS_MODE_ON);
+  silent[1] = true;
+  come(1, 0, GIB);
+  come(100, 1, GIB);
+  pass(5 * NS_PER_S);
+  ck_assert_int_eq(jobs[1].state, GS_JOB_BYPASSED);
+  come(2, 0, GIB);
+}
+
+START_TEST(once_others_rest_its_user_goes_on) {
+  begin_silence();
+  pass(NS_PER_S);
+  ck_assert_int_eq(jobs[2].state, GS_JOB_WAITING);
+  ck_assert_int_eq(jobs[100].state, GS_JOB_HOLDING);
+  scheduler_release(&jobs[100], &(struct sched_release){.epoch = jobs[100].epoch}, now_ns, &change);
+  execute();
+  pass(scheduler.grace_ns - 1);
+  ck_assert_int_eq(jobs[2].state, GS_JOB_WAITING); /* it may have rested for a moment only */
+  pass(1);
+  ck_assert_int_eq(jobs[2].state, GS_JOB_HOLDING);
+}
+END_TEST
+
+START_TEST(or_once_they_have_gone) {
+  begin_silence();
+  ck_assert_int_eq(jobs[2].state, GS_JOB_WAITING);
+  leave(100);
+  ck_assert_int_eq(jobs[2].state, GS_JOB_HOLDING);
+}
+END_TEST
+
+START_TEST(or_once_they_have_had_twice_as_long) {
+  begin_silence();
+  forget();
+  pass(30 * NS_PER_S);
+  ck_assert_double_ge(had_s[0], 1);
+  ck_assert_double_ge(had_s[1], 15);
+  ck_assert(!sched_share_is_shunned(&shares[0][0]));
+}
+END_TEST
+
+/* ---- what is said of the card ---- */
+
+START_TEST(a_refusal_makes_the_card_smaller_for_its_user_alone) {
+  allege(0, 0, 0, 4 * GIB);
+  allege(0, 1, 1, 8 * GIB);
+  be_short(0, 4 * GIB);
+  ck_assert_uint_eq(gpus[0].overhead_bytes, 0);
+  ck_assert_uint_eq(sched_job_usable_bytes(&jobs[0]), 12 * GIB);
+  ck_assert_uint_eq(sched_job_usable_bytes(&jobs[1]), 16 * GIB);
+  ck_assert_uint_eq(jobs[1].room_bytes, 8 * GIB);
+  be_short(1, GIB); /* so much two users have found */
+  ck_assert_uint_eq(gpus[0].overhead_bytes, GIB);
+  ck_assert_uint_eq(sched_job_usable_bytes(&jobs[0]), 12 * GIB);
+  ck_assert_uint_eq(sched_job_usable_bytes(&jobs[1]), 15 * GIB);
+  pass(scheduler.overhead_ns);
+  ck_assert_uint_eq(gpus[0].overhead_bytes, 0);
+  ck_assert_uint_eq(sched_job_usable_bytes(&jobs[0]), 16 * GIB);
+}
+END_TEST
+
+START_TEST(one_user_says_it_for_all_until_another_one_comes) {
+  allege(0, 0, 0, 4 * GIB);
+  allege(0, 1, 0, 4 * GIB);
+  be_short(0, 2 * GIB);
+  be_short(1, GIB);
+  ck_assert_uint_eq(gpus[0].overhead_bytes, 3 * GIB);
+  ck_assert_uint_eq(sched_job_usable_bytes(&jobs[1]), 13 * GIB);
+  allege(0, 2, 1, 0);
+  ck_assert_uint_eq(gpus[0].overhead_bytes, 0);
+  ck_assert_uint_eq(sched_job_usable_bytes(&jobs[0]), 14 * GIB);
+  ck_assert_uint_eq(sched_job_usable_bytes(&jobs[2]), 16 * GIB);
+}
+END_TEST
+
+/* Who does not hold leaves what it has to leave. */
+static void pass_and_leave(uint64_t ns) {
+  pass(ns);
+  for (int i = 0; i < 2; i++) {
+    struct sched_residence residence = {.resident_bytes = jobs[i].room_bytes, .room_seq = jobs[i].room_seq};
+    if (jobs[i].state != GS_JOB_HOLDING)
+      scheduler_resident(&jobs[i], &residence, now_ns, &change);
+  }
+  execute();
+}
+
+START_TEST(others_run_whatever_one_user_is_refused) {
+  set_mode(GS_MODE_ON);
+  bring(0, 0, 8 * GIB, 8 * GIB);
+  bring(1, 1, 12 * GIB, 0);
+  request(0);
+  be_short(0, 8 * GIB);
+  request(1);
+  for (int turns = 0; turns < 3 || jobs[1].state != GS_JOB_HOLDING; turns++) {
+    ck_assert(!sched_job_too_big(&jobs[1]));
+    ck_assert_int_lt(turns, 6);
+    pass_and_leave(TQ_NS);
+  }
+  ck_assert_uint_eq(jobs[1].room_bytes, 12 * GIB);
+}
+END_TEST
+
+/* In its turns others make way for it, as for what it has: what it was refused it gets after all. */
+START_TEST(who_is_refused_gets_what_others_leave) {
+  bring(0, 0, 4 * GIB, 4 * GIB);
+  bring(1, 1, 11 * GIB, 0);
+  ck_assert(!gpus[0].serialized); /* all fits, as far as one knows */
+  be_short(0, 2 * GIB);
+  ck_assert(gpus[0].serialized);
+  pass(TQ_NS);
+  request(0);
+  request(1);
+  for (int turns = 0; turns < 6; turns++) {
+    pass_and_leave(TQ_NS);
+    ck_assert(jobs[0].state != GS_JOB_HOLDING || jobs[1].state != GS_JOB_HOLDING);
+    if (jobs[0].state == GS_JOB_HOLDING) {
+      ck_assert_uint_eq(jobs[0].room_bytes, 4 * GIB);
+      ck_assert_uint_le(jobs[1].claim_bytes, 10 * GIB); /* it is short of 2 beside 4 */
+    }
+  }
+  ck_assert_uint_ge(jobs[0].turns, 2);
+  ck_assert_uint_ge(jobs[1].turns, 2);
+}
+END_TEST
+
+/* Whatever it says to have there. */
+START_TEST(without_room_a_job_takes_none) {
+  set_mode(GS_MODE_ON);
+  bring(0, 0, 12 * GIB, 12 * GIB);
+  request(0);
+  bring(1, 1, 12 * GIB, 0);
+  ck_assert_uint_eq(jobs[0].room_bytes, 12 * GIB);
+  uint64_t claim_bytes = jobs[1].claim_bytes;
+  ck_assert_uint_le(claim_bytes, 4 * GIB);
+  scheduler_resident(&jobs[1],
+                     &(struct sched_residence){.resident_bytes = 12 * GIB, .room_seq = jobs[1].room_seq},
+                     now_ns, &change);
+  execute();
+  ck_assert_uint_eq(jobs[1].claim_bytes, claim_bytes);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {a_user_with_100_jobs_leaves_another_one_half,
                                 so_it_is_in_mode_on,
@@ -513,6 +722,17 @@ int main(void) {
                                 nor_keeps_it_waiting,
                                 what_has_been_granted_counts_in_full,
                                 absurd_sizes_make_no_sum_wrap,
+                                silence_costs_its_own_user,
+                                also_where_policies_do_not_look_at_users,
+                                also_if_the_job_comes_again,
+                                once_others_rest_its_user_goes_on,
+                                or_once_they_have_gone,
+                                or_once_they_have_had_twice_as_long,
+                                a_refusal_makes_the_card_smaller_for_its_user_alone,
+                                one_user_says_it_for_all_until_another_one_comes,
+                                others_run_whatever_one_user_is_refused,
+                                who_is_refused_gets_what_others_leave,
+                                without_room_a_job_takes_none,
                                 no_history_takes_a_user_its_part,
                                 NULL};
   return suite_main("users", tests, set_up, NULL);
