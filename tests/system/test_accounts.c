@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/wire.h"
 #include "runner.h"
 #include "scene.h"
@@ -70,7 +71,7 @@ static void end_other(void) {
 /* ---- messages ---- */
 
 static int connected(void) {
-  int fd = wire_connect(scene.socket);
+  int fd = wire_connect_patiently(scene.socket, PROCESS_LIMIT_S * NS_PER_S);
   CHECK(fd >= 0, "cannot connect: %d", fd);
   return fd;
 }
