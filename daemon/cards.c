@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/gpu_number.h"
+#include "common/parse.h"
 #include "core/scheduler.h"
 #include "printable.h"
 
@@ -21,7 +22,6 @@ static void make_printable(char *text, size_t size) {
 }
 
 const char *cards_settle(struct cards *cards) {
-  static const uint8_t zero[GS_UUID_SIZE];
   if (cards->count > CARDS_MAX)
     return "too many cards";
   for (uint32_t i = 0; i < cards->count; i++) {
@@ -30,7 +30,7 @@ const char *cards_settle(struct cards *cards) {
     make_printable(card->name, sizeof card->name);
     card->split = card->split != 0;
     card->pad = 0;
-    if (memcmp(card->uuid, zero, sizeof zero) == 0)
+    if (uuid_is_zero(card->uuid))
       return "a card without a UUID";
     if (card->total_bytes > SCHED_BYTES_MAX)
       return "a card of an impossible size";

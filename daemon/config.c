@@ -404,14 +404,13 @@ static int complain(struct reading *reading, const char *format, ...) {
 
 /* "gpu UUID" or "gpu INDEX" -> the GPU's own settings. NULL, after a complaint. */
 static struct override *section_gpu(struct reading *reading, const char *section) {
-  static const uint8_t zero[GS_UUID_SIZE];
   uint8_t uuid[GS_UUID_SIZE];
   const char *text = section + strlen("gpu");
   struct override *gpu = NULL;
   uint32_t number;
   text += strspn(text, " \t");
   bool numbered = gpu_number_parse(text, &number) == 0;
-  if (!numbered && (parse_uuid(text, uuid) < 0 || memcmp(uuid, zero, sizeof uuid) == 0))
+  if (!numbered && (parse_uuid(text, uuid) < 0 || uuid_is_zero(uuid)))
     complain(reading, "section [%.60s] names no GPU: its UUID and index are in gpusharectl status", section);
   else if (!(gpu = numbered ? overrides_provide_numbered(&reading->config->overrides, number)
                             : overrides_provide(&reading->config->overrides, uuid)))

@@ -53,11 +53,6 @@ static void send_events(struct daemon *daemon, struct peer *peer, const struct g
     peer_send(peer, &begin);
 }
 
-static bool names_all(const uint8_t uuid[GS_UUID_SIZE]) {
-  static const uint8_t zero[GS_UUID_SIZE];
-  return memcmp(uuid, zero, sizeof zero) == 0;
-}
-
 /* NULL, or what is wrong with the value. */
 static const char *value_wrong(const struct gs_msg *msg, const struct sched_gpu *gpu) {
   const char *wrong = decisions_wrong(keep_field(msg->type), msg->set.value);
@@ -68,43 +63,16 @@ static const char *value_wrong(const struct gs_msg *msg, const struct sched_gpu 
              : NULL;
 }
 
-/* A GPU that is forgotten while nobody uses it gets its settings again when it comes back. */
-static void keep(struct daemon *daemon, const struct sched_gpu *gpu, const struct gs_msg *msg) {
-  unsigned field = msg->type == GS_SET_TQ       ? OVERRIDE_TQ
-                   : msg->type == GS_SET_MODE   ? OVERRIDE_MODE
-                   : msg->type == GS_SET_POLICY ? OVERRIDE_POLICY
-                                                : OVERRIDE_CAPACITY;
-  if (!gpu) {
-    overrides_clear(&daemon->overrides, field);
-    return;
-  }
-  struct override *own = overrides_provide(&daemon->overrides, gpu->uuid);
-  if (!own)
-    return;
-  own->fields |= field;
-  if (field == OVERRIDE_TQ)
-    own->settings.tq_ns = gpu->settings.tq_ns;
-  else if (field == OVERRIDE_MODE)
-    own->settings.mode = gpu->settings.mode;
-  else if (field == OVERRIDE_POLICY)
-    own->settings.policy = gpu->settings.policy;
-  else
-    own->settings.capacity_bytes = gpu->settings.capacity_bytes;
-}
-
 static void set(struct daemon *daemon, struct sched_gpu *gpu, const struct gs_msg *msg, uint64_t now_ns) {
-  struct sched_change change;
-  change_init(&change);
+  struct sched_change *change = &daemon->orders;
   if (msg->type == GS_SET_TQ)
-    scheduler_set_tq(&daemon->scheduler, gpu, msg->set.value, now_ns, &change);
+    scheduler_set_tq(&daemon->scheduler, gpu, msg->set.value, now_ns, change);
   else if (msg->type == GS_SET_MODE)
-    scheduler_set_mode(&daemon->scheduler, gpu, (enum gs_mode)msg->set.value, now_ns, &change);
+    scheduler_set_mode(&daemon->scheduler, gpu, (enum gs_mode)msg->set.value, now_ns, change);
   else if (msg->type == GS_SET_POLICY)
-    scheduler_set_policy(&daemon->scheduler, gpu, (enum gs_policy)msg->set.value, now_ns, &change);
+    scheduler_set_policy(&daemon->scheduler, gpu, (enum gs_policy)msg->set.value, now_ns, change);
   else
-    scheduler_set_capacity(&daemon->scheduler, gpu, msg->set.value, now_ns, &change);
-  keep(daemon, gpu, msg);
-  daemon_execute(&change, now_ns);
+    scheduler_set_capacity(&daemon->scheduler, gpu, msg->set.value, now_ns, change);
 }
 
 /* ---- who has done what, in the log ---- */
@@ -154,7 +122,7 @@ static void note_terms_denied(const struct peer *peer, const struct peer *client
 /* ---- changes ---- */
 
 static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
-  bool all = names_all(msg->set.uuid);
+  bool all = uuid_is_zero(msg->set.uuid);
   struct sched_gpu *gpu = all ? NULL : scheduler_find_gpu(&daemon->scheduler, msg->set.uuid);
   if (!peer_may_change(peer)) {
     note_setting_denied(peer, all, gpu, msg);
@@ -244,6 +212,7 @@ static void set_for_gang(struct daemon *daemon, const struct peer *peer, const s
     if (differs && check_terms(peer, member, msg, &why) == 0)
       set_terms(daemon, peer, member, msg, now_ns);
   }
+  keep_gang_term(daemon, gang, msg, !peer_may_change(peer), now_ns);
 }
 
 static void set_for_gangs(struct daemon *daemon, const struct peer *peer, const struct peer *client,

@@ -51,13 +51,18 @@ struct daemon {
   struct card_query card_query;
   struct history history;
   struct record events, runs;
-  const struct peer *acting; /* whose message is being handled; NULL: nobody's */
+  const struct peer *acting;  /* whose message is being handled; NULL: nobody's */
+  struct sched_change orders; /* what clients are to be told */
+  unsigned orders_per_event;  /* how many jobs, beside its own, are told at once */
+  uid_t orders_uid; /* whose message has left some of these over the last time; LOG_NOBODY: nobody's */
   struct gang_table gangs;
   struct list clients[DAEMON_CLIENT_BUCKETS];   /* peers; */
   struct list processes[DAEMON_CLIENT_BUCKETS]; /* the same by pid */
   struct list unapplied;                        /* peers: daemon_apply_terms_soon */
   struct status status;
   struct walk metrics_walk; /* metrics/metrics.c */
+  struct walk bounds_walk;  /* to jobs that are yet to be given what the bounds leave them */
+  bool bounding;
   struct spatial spatial;
   struct mps mps;
   bool learns; /* from the history */
@@ -132,10 +137,23 @@ struct attachment {
 
 static inline struct attachment *attachment_of(const struct sched_job *job) { return job->owner; }
 
-/* ---- orders.c: what the scheduler wants clients to be told ---- */
+/*
+ * ---- orders.c: what the scheduler wants clients to be told ----
+ *
+ * Events leave it in daemon->orders. A client hears of its own messages at once, and of all that came before
+ * them first; others in turn, so many at most per event: what concerns all jobs of a GPU is told in slices,
+ * and each job is told what is true by then.
+ */
 
-/* Carry it out. */
-void daemon_execute(struct sched_change *change, uint64_t now_ns);
+/* The client is told all that it has not been told yet. */
+void orders_tell(struct daemon *daemon, struct peer *client, uint64_t now_ns);
+
+/* So many jobs are, those first that have not been told for longest. */
+#define ORDERS_PER_EVENT 16 /* daemon->orders_per_event */
+void orders_tell_some(struct daemon *daemon, unsigned jobs, uint64_t now_ns);
+
+/* All are. */
+static inline bool orders_are_told(const struct daemon *daemon) { return list_empty(&daemon->orders.jobs); }
 
 /* ATTACHED or CAPACITY. */
 struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *attachment);
@@ -157,8 +175,9 @@ void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct g
 /* A packet that wire_check refused with this error. */
 void daemon_on_bad_message(struct daemon *daemon, struct peer *peer, int error);
 
-/* The peer is closed; its jobs leave. */
-void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
+/* The peer is closed; its jobs leave, one at a time: each is an event that others may have to be told of.
+ * False: once more. */
+bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
 
 uint64_t daemon_deadline_ns(const struct daemon *daemon);
 void daemon_on_time(struct daemon *daemon, uint64_t now_ns);
@@ -168,7 +187,8 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns);
 void daemon_apply_terms_soon(struct daemon *daemon, struct peer *peer);
 void daemon_apply_some_terms(struct daemon *daemon, uint64_t now_ns);
 
-/* What users may and have: these count from now on, for all jobs. */
+/* What users may and have: these count from now on, and for jobs that are there as soon as it is their turn.
+ */
 void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
                        const struct user_limits *users, uint64_t now_ns);
 

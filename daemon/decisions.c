@@ -75,9 +75,7 @@ static void set_value(struct sched_settings *settings, unsigned field, uint64_t 
   }
 }
 
-bool decision_is_general(const struct decision *decision) {
-  return memcmp(decision->uuid, all_gpus, GS_UUID_SIZE) == 0;
-}
+bool decision_is_general(const struct decision *decision) { return uuid_is_zero(decision->uuid); }
 
 /* What the configuration says. */
 static uint64_t configured(const struct sched_settings *general, const struct overrides *overrides,

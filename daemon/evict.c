@@ -75,14 +75,13 @@ static void forget(struct daemon *daemon, struct stayed *stayed) {
   free(stayed);
 }
 
-static void settle(struct daemon *daemon, struct sched_gpu *gpu, uint64_t now_ns,
-                   struct sched_change *change) {
+static void settle(struct daemon *daemon, struct sched_gpu *gpu, uint64_t now_ns) {
   uint64_t bytes = 0;
   list_each(node, &daemon->stayed) {
     if (is_on(stayed_of(node), gpu->uuid))
       bytes += stayed_of(node)->bytes;
   }
-  scheduler_set_away(gpu, bytes, now_ns, change);
+  scheduler_set_away(gpu, bytes, now_ns, &daemon->orders);
 }
 
 static bool has_room(struct daemon *daemon, uid_t uid) {
@@ -92,13 +91,13 @@ static bool has_room(struct daemon *daemon, uid_t uid) {
 }
 
 void evict_leave_bytes(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, uint64_t bytes,
-                       uint64_t now_ns, struct sched_change *change) {
+                       uint64_t now_ns) {
   uint64_t start = bytes ? process_start_ticks(peer->pid) : 0;
   if (bytes == 0 || process_has_ended(peer->pidfd))
     return;
   struct stayed *stayed = start && has_room(daemon, peer->uid) ? malloc(sizeof *stayed) : NULL;
   if (!stayed) {
-    scheduler_note_taken(gpu, bytes, now_ns, change);
+    scheduler_note_taken(gpu, bytes, now_ns, &daemon->orders);
     return;
   }
   uint64_t most_bytes = sched_gpu_capacity_bytes(gpu);
@@ -108,19 +107,18 @@ void evict_leave_bytes(struct daemon *daemon, struct sched_gpu *gpu, const struc
   if (daemon->stayed_count++ == 0)
     daemon->stayed_ns = now_ns + STAYED_LOOK_NS;
   list_append(&daemon->stayed, &stayed->link);
-  settle(daemon, gpu, now_ns, change);
+  settle(daemon, gpu, now_ns);
 }
 
 /* Its number is this process' as long as that is there. */
-void evict_return(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, uint64_t now_ns,
-                  struct sched_change *change) {
+void evict_return(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, uint64_t now_ns) {
   for (struct list *node = daemon->stayed.next, *next; node != &daemon->stayed; node = next) {
     struct stayed *stayed = stayed_of(node);
     next = node->next;
     if (stayed->pid == peer->pid && stayed->uid == peer->uid && is_on(stayed, gpu->uuid))
       forget(daemon, stayed);
   }
-  settle(daemon, gpu, now_ns, change);
+  settle(daemon, gpu, now_ns);
 }
 
 /* Also if nobody has waited for it yet. Where the kernel has no descriptors of processes, its number tells.
@@ -134,7 +132,7 @@ static bool has_ended(const struct stayed *stayed) {
   return ended;
 }
 
-#define LOOKS 16 /* at a time: each takes microseconds */
+#define LOOKS 16 /* at a time: each takes microseconds; one that has ended concerns all jobs of its GPU */
 
 static void look(struct daemon *daemon, uint64_t now_ns) {
   daemon->stayed_ns = now_ns + STAYED_LOOK_NS;
@@ -146,11 +144,10 @@ static void look(struct daemon *daemon, uint64_t now_ns) {
       continue;
     struct sched_gpu *gpu = scheduler_find_gpu(&daemon->scheduler, stayed->uuid);
     forget(daemon, stayed);
-    struct sched_change change;
-    change_init(&change);
     if (gpu)
-      settle(daemon, gpu, now_ns, &change);
-    daemon_execute(&change, now_ns);
+      settle(daemon, gpu, now_ns);
+    daemon->stayed_ns = now_ns;
+    return;
   }
 }
 
@@ -160,6 +157,8 @@ void evict_end(struct daemon *daemon) {
 }
 
 /* ---- time ---- */
+
+#define EVICTIONS 16 /* at a time: each is told, and written down */
 
 static uint64_t silent_deadline_ns(const struct daemon *daemon) {
   const struct attachment *first = first_silent(daemon);
@@ -177,7 +176,7 @@ uint64_t evict_deadline_ns(const struct daemon *daemon) {
 void evict_on_time(struct daemon *daemon, uint64_t now_ns) {
   if (daemon->stayed_count && now_ns >= daemon->stayed_ns)
     look(daemon, now_ns);
-  while (now_ns >= silent_deadline_ns(daemon)) {
+  for (int i = 0; i < EVICTIONS && now_ns >= silent_deadline_ns(daemon); i++) {
     struct attachment *attachment = first_silent(daemon);
     list_remove(&attachment->silent_link);
     if (is_silent_still(attachment))

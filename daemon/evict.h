@@ -14,11 +14,10 @@ void evict_watch(struct attachment *attachment, uint64_t now_ns);
 /* The job of an evicted client has been detached: so much of its memory is on the card still, until its
  * process ends, or comes back there. */
 void evict_leave_bytes(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, uint64_t bytes,
-                       uint64_t now_ns, struct sched_change *change);
+                       uint64_t now_ns);
 
 /* Before the peer's job is attached to the GPU: what is known of its memory is what it tells. */
-void evict_return(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, uint64_t now_ns,
-                  struct sched_change *change);
+void evict_return(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, uint64_t now_ns);
 
 /* Nobody comes back any more. */
 void evict_end(struct daemon *daemon);

@@ -50,10 +50,7 @@ static void settle_truth(struct daemon *daemon, struct gpu *gpu, uid_t by, uint6
   if (gpu->sched.job_count > 0)
     log_for(by, LOG_LEVEL_WARN, "%s (%s) has %lu bytes, not %lu", uuid, gpu->sched.name, bytes,
             gpu->sched.total_bytes);
-  struct sched_change change;
-  change_init(&change);
-  scheduler_set_size(&gpu->sched, bytes, now_ns, &change);
-  daemon_execute(&change, now_ns);
+  scheduler_set_size(&gpu->sched, bytes, now_ns, &daemon->orders);
 }
 
 void gpus_settle(struct daemon *daemon, uint64_t now_ns) {
@@ -95,7 +92,6 @@ static void place(struct daemon *daemon, struct gpu *gpu, uint32_t number) {
 
 /* Nobody uses it yet, but on others it may be the event that they have waited for. NULL: no memory. */
 static struct gpu *add(struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE], uint64_t now_ns) {
-  struct sched_change change;
   struct gpu *gpu = calloc(1, sizeof *gpu);
   if (!gpu)
     return NULL;
@@ -103,9 +99,7 @@ static struct gpu *add(struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE], 
   gpu->number = GS_GPU_ALL; /* until it is placed */
   rates_init(&gpu->rates);
   daemon->gpu_count++;
-  change_init(&change);
-  overrides_apply(&daemon->overrides, &gpu->sched, now_ns, &change);
-  daemon_execute(&change, now_ns);
+  overrides_apply(&daemon->overrides, &gpu->sched, now_ns, &daemon->orders);
   settle_truth(daemon, gpu, LOG_NOBODY, now_ns);
   return gpu;
 }
@@ -152,12 +146,9 @@ bool gpus_find_numbered(struct overrides *overrides, const struct cards *cards) 
 }
 
 static void settle_settings(struct daemon *daemon, uint64_t now_ns) {
-  struct sched_change change;
-  change_init(&change);
   list_each(node, &daemon->scheduler.gpus) {
-    overrides_apply(&daemon->overrides, &gpu_at(node)->sched, now_ns, &change);
+    overrides_apply(&daemon->overrides, &gpu_at(node)->sched, now_ns, &daemon->orders);
   }
-  daemon_execute(&change, now_ns);
 }
 
 void gpus_on_cards(struct daemon *daemon, const struct cards *cards, uint64_t now_ns) {

@@ -4,25 +4,19 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/parse.h"
+#include "common/text_file.h"
 
 static int read_text(int folder, const char *gpu, char *text, size_t size) {
   char path[300];
   snprintf(path, sizeof path, "%.255s/information", gpu);
-  int fd = openat(folder, path, O_RDONLY | O_CLOEXEC);
-  ssize_t length = fd < 0 ? -1 : read(fd, text, size - 1);
-  int err = length < 0 ? -errno : 0;
-  if (fd >= 0)
-    close(fd);
-  text[length < 0 ? 0 : length] = '\0';
-  return err;
+  ssize_t length = text_file_read(folder, path, text, size);
+  return length < 0 ? (int)length : 0;
 }
 
 /* What follows "LABEL:" and blanks in its line; false: there is no such line. */

@@ -94,12 +94,14 @@ static struct terms set_of(const struct terms *terms) {
 }
 
 static struct kept_process process_of(const struct peer *peer) {
-  return (struct kept_process){.pid = peer->pid,
-                               .start = peer->start_ticks,
-                               .uid = peer->uid,
-                               .job_id = peer->job_id,
-                               .started_ns = peer->started_ns,
-                               .terms = set_of(&peer->terms)};
+  struct kept_process process = {.pid = peer->pid,
+                                 .start = peer->start_ticks,
+                                 .uid = peer->uid,
+                                 .job_id = peer->job_id,
+                                 .started_ns = peer->started_ns,
+                                 .terms = set_of(&peer->terms)};
+  strcpy(process.gang, peer->gang);
+  return process;
 }
 
 static void add_term(struct daemon *daemon, const struct kept_process *process, enum gs_term term,
@@ -190,6 +192,18 @@ void keep_term(struct daemon *daemon, const struct peer *peer, enum gs_term term
   add_term(daemon, &process, term, now_ns);
   while (process.start && (away = kept_next(&daemon->kept, away, process.pid, process.start, process.uid)))
     terms_restore(&away->terms, term, value, process.terms.standing_fields >> term & 1);
+  state_write(daemon->state, false, now_ns);
+}
+
+void keep_gang_term(struct daemon *daemon, const struct gang *gang, const struct gs_msg *msg, bool by_owner,
+                    uint64_t now_ns) {
+  struct kept_process *process = NULL;
+  while ((process = kept_next_of_gang(&daemon->kept, process, gang->uid, gang->name))) {
+    if (by_owner && !terms_owner_may(&process->terms, msg))
+      continue;
+    terms_set(&process->terms, msg, by_owner);
+    add_term(daemon, process, (enum gs_term)msg->set_terms.term, now_ns);
+  }
   state_write(daemon->state, false, now_ns);
 }
 

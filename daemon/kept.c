@@ -230,6 +230,15 @@ struct kept_process *kept_take_ended(struct kept *kept, bool (*there)(const stru
   return NULL;
 }
 
+struct kept_process *kept_next_of_gang(struct kept *kept, struct kept_process *last, uid_t uid,
+                                       const char *gang) {
+  struct list *node = last ? last->away_link.next : kept->away.next;
+  for (; node != &kept->away; node = node->next)
+    if (away_of(node)->uid == uid && strcmp(away_of(node)->gang, gang) == 0)
+      return away_of(node);
+  return NULL;
+}
+
 /* ---- reading ---- */
 
 struct fields {

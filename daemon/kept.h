@@ -49,8 +49,9 @@ struct kept_process {
   uint64_t start; /* in ticks since the boot */
   uid_t uid;
   uint32_t job_id;
-  uint64_t started_ns; /* its job */
-  struct terms terms;  /* what has been set of them */
+  uint64_t started_ns;     /* its job */
+  struct terms terms;      /* what has been set of them */
+  char gang[GS_GANG_SIZE]; /* that it named; not written down */
 };
 
 struct kept {
@@ -92,6 +93,10 @@ struct kept_process *kept_next(struct kept *kept, const struct kept_process *aft
  * that, which is the caller's, or NULL; it may be this one. What was set by somebody whom the owner can't
  * overrule goes last. */
 struct kept_process *kept_leave(struct kept *kept, struct kept_process *process);
+
+/* Those of this user that have left and named this gang: the next after `last`; NULL: the first, none. */
+struct kept_process *kept_next_of_gang(struct kept *kept, struct kept_process *last, uid_t uid,
+                                       const char *gang);
 
 /* Look at the next of those that have left: taken out if it is not there any more, and the caller's. */
 struct kept_process *kept_take_ended(struct kept *kept, bool (*there)(const struct kept_process *process));

@@ -28,6 +28,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/text_file.h"
 #include "process.h"
 
 #define NEEDED (UINT32_C(1) << CAP_SYS_PTRACE | UINT32_C(1) << CAP_DAC_READ_SEARCH)
@@ -68,11 +69,7 @@ static bool is_device(int folder, const char *descriptor, const struct lookout_q
 static bool is_open(int process, const char *descriptor, uint64_t inode) {
   char path[300], text[512];
   snprintf(path, sizeof path, "fdinfo/%.255s", descriptor);
-  int fd = openat(process, path, O_RDONLY | O_CLOEXEC);
-  ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-  if (fd >= 0)
-    close(fd);
-  text[size > 0 ? size : 0] = '\0';
+  text_file_read(process, path, text, sizeof text);
   const char *flags = strstr(text, "flags:"), *told = strstr(text, "ino:");
   return flags && !(strtoul(flags + strlen("flags:"), NULL, 8) & O_PATH) &&
          (!told || strtoull(told + strlen("ino:"), NULL, 10) == inode);

@@ -165,16 +165,15 @@ static void apply_config(struct program *program) {
   const struct config *config = &program->config;
   struct scheduler *scheduler = &program->daemon.scheduler;
   struct overrides overrides = config->overrides;
-  struct sched_change change;
   uint64_t now_ns = clock_now_ns();
   log_setup("gpushare-daemon", config->log);
-  change_init(&change);
   scheduler->grace_ns = config->grace_ns;
   scheduler->host_memory_bytes = config->host_memory_bytes;
   gpus_find_numbered(&overrides, &program->daemon.cards);
   keep_configure(&program->daemon, &config->general, &overrides, now_ns);
   list_each(node, &scheduler->gpus) {
-    overrides_apply(&program->daemon.overrides, list_entry(node, struct sched_gpu, link), now_ns, &change);
+    overrides_apply(&program->daemon.overrides, list_entry(node, struct sched_gpu, link), now_ns,
+                    &program->daemon.orders);
   }
   program->daemon.learns = config->learn;
   users_bound_clients(&program->server.users, config->max_clients_per_user);
@@ -182,7 +181,6 @@ static void apply_config(struct program *program) {
   program->server.group = permission_find_group(config->group);
   if (program->server.group == PERMISSION_NO_GROUP)
     log_info("there is no group '%s': only root and uid %d may change settings", config->group, geteuid());
-  daemon_execute(&change, now_ns);
   gpus_settle(&program->daemon, now_ns);
   daemon_set_bounds(&program->daemon, &config->bounds, &config->users, now_ns);
   presence_set(&program->server, config->require_device);
@@ -351,13 +349,10 @@ static struct label sender_of(const struct signalfd_siginfo *signal) {
 }
 
 static void set_mode(struct program *program, enum gs_mode mode, const char *by) {
-  struct sched_change change;
   uint64_t now_ns = clock_now_ns();
-  change_init(&change);
-  scheduler_set_mode(&program->daemon.scheduler, NULL, mode, now_ns, &change);
+  scheduler_set_mode(&program->daemon.scheduler, NULL, mode, now_ns, &program->daemon.orders);
   events_on_setting(&program->daemon, NULL, GS_SET_MODE, mode, NULL, now_ns);
   keep_setting(&program->daemon, NULL, GS_SET_MODE, mode, now_ns);
-  daemon_execute(&change, now_ns);
   log_info("%s set the mode of all GPUs to %s, by %s", by, mode_name(mode),
            mode == GS_MODE_ON ? "SIGUSR1" : "SIGUSR2");
 }

@@ -25,14 +25,21 @@ struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *at
   return msg;
 }
 
+/* As of now. */
+static struct gs_msg wanted_msg(const struct attachment *attachment, const struct sched_action *action,
+                                uint64_t now_ns) {
+  struct gs_msg msg = wire_msg(GS_LOCK_WANTED, attachment->index);
+  uint64_t end_ns = action->job->told_end_ns;
+  bool ends = action->left_ns != GS_LEFT_NOBODY && action->left_ns != GS_LEFT_UNKNOWN;
+  msg.epoch = action->epoch;
+  msg.wanted.left_ns = !ends ? action->left_ns : end_ns > now_ns ? end_ns - now_ns : 1;
+  return msg;
+}
+
 static struct gs_msg turn_msg(enum gs_msg_type type, const struct attachment *attachment,
                               const struct sched_action *action) {
   struct gs_msg msg = wire_msg(type, attachment->index);
   msg.epoch = action->epoch;
-  if (type == GS_LOCK_WANTED) {
-    msg.wanted.left_ns = action->left_ns;
-    return msg;
-  }
   msg.room.room_bytes = action->room_bytes;
   msg.room.room_seq = action->room_seq;
   msg.room.target_bytes = action->target_bytes;
@@ -62,7 +69,7 @@ static enum gs_refusal why_refused(const struct sched_job *job) {
   return sched_job_why_refused(job, job->entry.total_bytes, job->entry.pinned_bytes);
 }
 
-static void tell(const struct sched_action *action) {
+static void tell(const struct sched_action *action, uint64_t now_ns) {
   struct attachment *attachment = attachment_of(action->job);
   struct gs_msg msg;
   switch (action->type) {
@@ -79,7 +86,7 @@ static void tell(const struct sched_action *action) {
     msg = turn_msg(GS_LOCK_OK, attachment, action);
     break;
   case SCHED_TELL_LOCK_WANTED:
-    msg = turn_msg(GS_LOCK_WANTED, attachment, action);
+    msg = wanted_msg(attachment, action, now_ns);
     break;
   case SCHED_TELL_DROP_LOCK:
     msg = turn_msg(GS_DROP_LOCK, attachment, action);
@@ -197,10 +204,22 @@ static void write_down(const struct sched_action *action, uint64_t now_ns) {
   }
 }
 
-void daemon_execute(struct sched_change *change, uint64_t now_ns) {
+static void tell_job(struct sched_job *job, uint64_t now_ns) {
   struct sched_action action;
-  while (change_next(change, &action)) {
-    tell(&action);
+  while (change_next_of(job, &action)) {
+    tell(&action, now_ns);
     write_down(&action, now_ns);
   }
+}
+
+void orders_tell(struct daemon *daemon, struct peer *client, uint64_t now_ns) {
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT && !orders_are_told(daemon); i++)
+    if (client->attachments[i])
+      tell_job(&client->attachments[i]->job, now_ns);
+}
+
+void orders_tell_some(struct daemon *daemon, unsigned jobs, uint64_t now_ns) {
+  struct sched_job *job;
+  while (jobs-- > 0 && (job = change_first(&daemon->orders)))
+    tell_job(job, now_ns);
 }

@@ -3,9 +3,10 @@
 
 #include <string.h>
 
+#include "common/parse.h"
+
 bool override_is_unsettled(const struct override *override) {
-  static const uint8_t none[GS_UUID_SIZE];
-  return override->numbered && memcmp(override->uuid, none, GS_UUID_SIZE) == 0;
+  return override->numbered && uuid_is_zero(override->uuid);
 }
 
 static const struct override *find(const struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE],
@@ -51,11 +52,6 @@ struct override *overrides_provide_numbered(struct overrides *overrides, uint32_
     added->number = number;
   }
   return added;
-}
-
-void overrides_clear(struct overrides *overrides, unsigned fields) {
-  for (size_t i = 0; i < overrides->count; i++)
-    overrides->list[i].fields &= ~fields;
 }
 
 struct sched_settings overrides_settings(const struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE],

@@ -44,9 +44,6 @@ struct override *overrides_provide(struct overrides *overrides, const uint8_t uu
 /* Likewise, of the GPU with a number, whichever that is. What a GPU has by its UUID counts instead. */
 struct override *overrides_provide_numbered(struct overrides *overrides, uint32_t number);
 
-/* The general setting counts again, for GPUs that have one of their own, too. */
-void overrides_clear(struct overrides *overrides, unsigned fields);
-
 /* The GPU's settings: the general ones, but for what it has of its own. */
 struct sched_settings overrides_settings(const struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE],
                                          struct sched_settings general);

@@ -2,7 +2,6 @@
 #include "peers.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,35 +188,18 @@ void peer_settle(struct peer *peer, enum peer_role role) {
   peers_set_patient(peer);
 }
 
-/* A file of /proc/PID, as far as there is room; "": it can't be read. */
-static void read_of(pid_t pid, const char *name, char *text, size_t room) {
-  char path[32];
-  snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  ssize_t size = fd < 0 ? -1 : read(fd, text, room - 1);
-  if (fd >= 0)
-    close(fd);
-  text[size > 0 ? size : 0] = '\0';
-}
-
 /* Nobody says how long it is. What is beyond this is not looked at. */
 struct origin peer_find_origin(const struct peer *peer) {
   char text[8192];
-  read_of(peer->pid, "cgroup", text, sizeof text);
+  process_read(peer->pid, "cgroup", text, sizeof text);
   return origin_parse(text);
 }
 
-/* "PID (NAME) STATE ...", where the name may have anything in it. */
-bool peer_is_stopped(const struct peer *peer) {
-  char text[128];
-  read_of(peer->pid, "stat", text, sizeof text);
-  const char *name_end = strrchr(text, ')');
-  return name_end && (strncmp(name_end, ") T", 3) == 0 || strncmp(name_end, ") t", 3) == 0);
-}
+bool peer_is_stopped(const struct peer *peer) { return process_is_stopped(peer->pid); }
 
 void peer_read_name(pid_t pid, char name[GS_NAME_SIZE]) {
   char text[GS_NAME_SIZE];
-  read_of(pid, "comm", text, sizeof text);
+  process_read(pid, "comm", text, sizeof text);
   text[strcspn(text, "\n")] = '\0';
   printable_copy(name, text, GS_NAME_SIZE);
 }
@@ -265,9 +247,12 @@ static void close_watched(const struct server *server, int fd) {
 
 static void bury(struct peer *peer, uint64_t now_ns) {
   struct server *server = peer->server;
-  list_remove(&peer->link);
   list_remove(&peer->ready_link);
-  daemon_on_gone(server->daemon, peer, now_ns); /* may close others */
+  if (!daemon_on_gone(server->daemon, peer, now_ns)) { /* may close others */
+    set_ready_first(peer);
+    return;
+  }
+  list_remove(&peer->link);
   discard_input(peer);
   close_watched(server, peer->fd);
   if (peer->pidfd >= 0)

@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/text_file.h"
 #include "peers.h"
 #include "process.h"
 
@@ -35,11 +36,7 @@ static void read_text(const char *path, char *text, size_t size) {
   const char *root = secure_getenv("GPUSHARE_HOST_ROOT");
   char whole[512];
   snprintf(whole, sizeof whole, "%s%s", root ? root : "", path);
-  int fd = open(whole, O_RDONLY | O_CLOEXEC);
-  ssize_t length = fd < 0 ? -1 : read(fd, text, size - 1);
-  if (fd >= 0)
-    close(fd);
-  text[length > 0 ? length : 0] = '\0';
+  text_file_read(AT_FDCWD, whole, text, size);
 }
 
 /* "195 nvidia", or with older drivers "195 nvidia-frontend". Not its other devices. */
@@ -312,14 +309,15 @@ static void give_up(struct server *server, struct look *look, uint64_t now_ns) {
 
 void presence_on_time(struct server *server, uint64_t now_ns) {
   struct presence *presence = &server->presence;
-  struct list *first;
   if (now_ns >= stuck_ns(presence)) {
     struct look *look = find_asked(presence, presence->answered + 1);
     if (look) /* else it was forgotten, or has waited too long before */
       give_up(server, look, now_ns);
     lookout_replace(&presence->lookout);
   }
-  while ((first = list_first(&presence->due)) && now_ns >= due_look_of(first)->until_ns)
+  struct list *first =
+      list_first(&presence->due); /* one at a time: its job may be let in, which concerns others */
+  if (first && now_ns >= due_look_of(first)->until_ns)
     give_up(server, due_look_of(first), now_ns);
   ask_more(server, now_ns);
 }

@@ -11,6 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/text_file.h"
+
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
@@ -18,20 +20,34 @@
 #define SYS_pidfd_open 434
 #endif
 
-#define START_FIELD 22 /* of /proc/PID/stat, from 1; the name, which may have anything in it, is 2 */
+/* Of the fields of /proc/PID/stat, from 1. */
+#define STATE_FIELD 3
+#define START_FIELD 22
+
+void process_read(pid_t pid, const char *name, char *text, size_t size) {
+  char path[32];
+  snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+  text_file_read(AT_FDCWD, path, text, size);
+}
+
+/* From the third on: the second is the name, which may have anything in it. "": there is no such process. */
+static const char *read_field(pid_t pid, int wanted, char *text, size_t size) {
+  process_read(pid, "stat", text, size);
+  const char *at = strrchr(text, ')');
+  for (int field = 2; at && field < wanted; field++)
+    at = strchr(at + 1, ' ');
+  return at ? at + 1 : "";
+}
 
 uint64_t process_start_ticks(pid_t pid) {
-  char path[32], text[1024];
-  snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  int fd = pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-  ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-  if (fd >= 0)
-    close(fd);
-  text[size > 0 ? size : 0] = '\0';
-  const char *at = strrchr(text, ')');
-  for (int field = 2; at && field < START_FIELD; field++)
-    at = strchr(at + 1, ' ');
-  return at ? strtoull(at + 1, NULL, 10) : 0;
+  char text[1024];
+  return strtoull(read_field(pid, START_FIELD, text, sizeof text), NULL, 10);
+}
+
+bool process_is_stopped(pid_t pid) {
+  char text[1024];
+  char state = *read_field(pid, STATE_FIELD, text, sizeof text);
+  return state == 'T' || state == 't';
 }
 
 /* While the descriptor is there the number is nobody else's: what is read after that is of this process. */

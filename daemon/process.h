@@ -17,6 +17,12 @@ int process_open_since(pid_t pid, uint64_t start_ticks);
 /* When it began, in the kernel's ticks since the machine did; 0: it can't be told. */
 uint64_t process_start_ticks(pid_t pid);
 
+/* A signal or a tracer holds it. */
+bool process_is_stopped(pid_t pid);
+
+/* The start of the text /proc/PID/NAME, as far as there is room; "": it can't be read. */
+void process_read(pid_t pid, const char *name, char *text, size_t size);
+
 /* It has ended. Of no descriptor (-1): it has not. */
 bool process_has_ended(int pidfd);
 

@@ -24,6 +24,8 @@
 #define ACCEPT_NS (NS_PER_MS / 2)
 #define SERVE_NS (NS_PER_MS / 2)
 #define PICTURE_NS (NS_PER_MS / 4)
+#define ORDERS_NS (NS_PER_MS / 4)
+#define ORDERS_BETWEEN_LOOKS 4 /* jobs, at the clock */
 #define ACCEPT_PAUSE_NS (NS_PER_S / 10)
 
 /* ---- set-up ---- */
@@ -188,6 +190,22 @@ static void do_what_is_due(struct server *server, uint64_t now_ns) {
   log_for_on_time(now_ns);
 }
 
+/* What events have left over, whose users pay for it. */
+static void tell_orders(struct server *server) {
+  struct daemon *daemon = server->daemon;
+  if (orders_are_told(daemon))
+    return;
+  uint64_t begin_ns = clock_now_ns(), now_ns = begin_ns;
+  struct user *user =
+      daemon->orders_uid == LOG_NOBODY ? NULL : users_find(&server->users, daemon->orders_uid);
+  for (; !orders_are_told(daemon) && now_ns < begin_ns + ORDERS_NS; now_ns = clock_now_ns())
+    orders_tell_some(daemon, ORDERS_BETWEEN_LOOKS, now_ns);
+  if (user)
+    rota_spend(&user->rota, now_ns - begin_ns);
+  if (orders_are_told(daemon))
+    daemon->orders_uid = LOG_NOBODY;
+}
+
 /* ---- the loop ---- */
 
 static void read_signals(struct server *server) {
@@ -237,10 +255,11 @@ int server_run(struct server *server) {
     uint64_t now_ns = clock_now_ns();
     do_what_is_due(server, now_ns);
     peers_serve(server, now_ns + SERVE_NS);
+    tell_orders(server);
     if ((now_ns = clock_now_ns()) >= pictures_deadline_ns(server))
       pictures_run(server, now_ns + PICTURE_NS);
     readers_on_news(server);
-    more = rota_next(&server->rota) || !list_empty(&server->answering);
+    more = rota_next(&server->rota) || !list_empty(&server->answering) || !orders_are_told(server->daemon);
   }
   return 0;
 }

@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/text_file.h"
 #include "common/thread.h"
 #include "process.h"
 
@@ -49,22 +50,13 @@ struct state {
 
 /* ---- what /proc says ---- */
 
-static ssize_t read_start(const char *path, char *text, size_t room) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  ssize_t length = fd < 0 ? -1 : read(fd, text, room - 1);
-  if (fd >= 0)
-    close(fd);
-  text[length > 0 ? length : 0] = '\0';
-  return length;
-}
-
 static bool is_there(const struct kept_process *process) {
   return process_start_ticks(process->pid) == process->start;
 }
 
 /* Unknown: empty, as which no boot is known again. */
 static void read_boot(char boot[64]) {
-  read_start(BOOT_ID, boot, 64);
+  text_file_read(AT_FDCWD, BOOT_ID, boot, 64);
   boot[strcspn(boot, "\n\t")] = '\0';
 }
 

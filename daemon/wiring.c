@@ -24,6 +24,14 @@ static const struct user_cost attachment_cost = {
            [USER_BYTES] = sizeof(struct attachment) + sizeof(struct sched_share) + sizeof(struct gang) +
                           GS_METER_SIZE + 1536}};
 
+/* At the end of an event. What it has left of its orders is told at the cost of the user who has caused it.
+ */
+static void tell_some(struct daemon *daemon, uid_t by, uint64_t now_ns) {
+  orders_tell_some(daemon, daemon->orders_per_event, now_ns);
+  if (!orders_are_told(daemon))
+    daemon->orders_uid = by;
+}
+
 static void reject(struct daemon *daemon, struct peer *peer, enum gs_reject_reason reason, uint64_t value,
                    const char *why) {
   daemon->rejected_counts[reason]++;
@@ -131,17 +139,20 @@ static void on_exiting(struct peer *peer, const struct gs_msg *msg) {
   peer->exit_status = msg->exiting.status;
 }
 
+static struct daemon *daemon_with(const struct attachment *attachment) {
+  return daemon_of(attachment->job.gpu->scheduler);
+}
+
 static struct rates *rates_of(const struct attachment *attachment) {
   return &gpu_of(attachment->job.gpu)->rates;
 }
 
 static void apply_terms(struct attachment *attachment, uint64_t now_ns) {
   struct sched_terms terms = terms_of(&attachment->peer->terms), before = attachment->job.terms;
-  struct sched_change change;
-  change_init(&change);
-  scheduler_set_terms(&attachment->job, &terms, now_ns, &change);
+  struct daemon *daemon = daemon_with(attachment);
+  scheduler_set_terms(&attachment->job, &terms, now_ns, &daemon->orders);
   events_on_terms(attachment, &before, now_ns);
-  daemon_execute(&change, now_ns);
+  orders_tell(daemon, attachment->peer, now_ns);
   rates_set_terms(rates_of(attachment), &attachment->rates, &terms, now_ns);
   events_on_limit(attachment, now_ns);
 }
@@ -193,23 +204,21 @@ static void note_cut(struct peer *peer) {
           label_job(peer).text, given.weight, given.priority, class_name(given.class));
 }
 
-static void on_declare(struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+static void on_declare(const struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
+                       uint64_t now_ns) {
   terms_declare(&peer->terms, msg);
   strcpy(peer->gang, msg->declare.gang);
+  bound(daemon, peer);
   note_cut(peer);
   apply_to_all(peer, now_ns);
 }
 
-static void set_shares(const struct daemon *daemon, const struct sched_gpu *gpu, uint64_t now_ns) {
+static void set_shares(struct daemon *daemon, const struct sched_gpu *gpu, uint64_t now_ns) {
   list_each(node, &gpu->shares) {
     struct sched_share *share = list_entry(node, struct sched_share, link);
     struct user_limit limit = limit_of(daemon, share->user);
-    struct sched_change change;
-    if (limit.weight == share->weight && limit.max_memory_bytes == share->max_bytes)
-      continue;
-    change_init(&change);
-    scheduler_set_share(share, limit.weight, limit.max_memory_bytes, now_ns, &change);
-    daemon_execute(&change, now_ns);
+    if (limit.weight != share->weight || limit.max_memory_bytes != share->max_bytes)
+      scheduler_set_share(share, limit.weight, limit.max_memory_bytes, now_ns, &daemon->orders);
   }
 }
 
@@ -219,21 +228,41 @@ static bool is_given_anew(const struct attachment *attachment) {
   return terms.weight != before.weight || terms.priority != before.priority || terms.class != before.class;
 }
 
-/* Each change is an event that all jobs of a GPU may cost something: not for those whose terms stay. */
+/* True: its terms are others now. */
+static bool bound_job(const struct daemon *daemon, struct attachment *attachment, uint64_t now_ns) {
+  bound(daemon, attachment->peer);
+  note_cut(attachment->peer);
+  if (!is_given_anew(attachment))
+    return false;
+  apply_terms(attachment, now_ns);
+  return true;
+}
+
+#define BOUNDS_LOOKS 256 /* at jobs, in one event */
+
+/* A job whose terms change is an event that all jobs of its GPU may cost something: one at a time. */
+static void go_on_with_bounds(struct daemon *daemon, uint64_t now_ns) {
+  struct sched_gpu *gpu;
+  struct sched_job *job;
+  for (unsigned looks = 0; looks < BOUNDS_LOOKS; looks++) {
+    if (!walk_next(&daemon->bounds_walk, &gpu, &job)) {
+      daemon->bounding = false;
+      return;
+    }
+    if (!job)
+      set_shares(daemon, gpu, now_ns);
+    else if (bound_job(daemon, attachment_of(job), now_ns))
+      return;
+  }
+}
+
 void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
                        const struct user_limits *users, uint64_t now_ns) {
   daemon->bounds = *bounds;
   daemon->users = *users;
-  list_each(gpu_node, &daemon->scheduler.gpus) {
-    set_shares(daemon, list_entry(gpu_node, struct sched_gpu, link), now_ns);
-    list_each(node, &list_entry(gpu_node, struct sched_gpu, link)->jobs) {
-      struct attachment *attachment = attachment_of(list_entry(node, struct sched_job, link));
-      bound(daemon, attachment->peer);
-      note_cut(attachment->peer);
-      if (is_given_anew(attachment))
-        apply_terms(attachment, now_ns);
-    }
-  }
+  daemon->bounding = true;
+  walk_begin(&daemon->bounds_walk, &daemon->scheduler.gpus);
+  go_on_with_bounds(daemon, now_ns);
 }
 
 static void leave_gang(struct attachment *attachment) {
@@ -242,26 +271,27 @@ static void leave_gang(struct attachment *attachment) {
   attachment->gang = NULL;
 }
 
-static void leave(struct attachment *attachment, uint64_t now_ns, struct sched_change *change) {
+static void leave(struct attachment *attachment, uint64_t now_ns) {
   const struct peer *peer = attachment->peer;
   log_for(peer->uid, LOG_LEVEL_WARN, "%s is on its own on %s: its gang '%s' has another job there",
           label_job(peer).text, label_gpu(attachment->job.gpu).text, attachment->gang->shown);
-  scheduler_join(&attachment->job, NULL, now_ns, change);
+  scheduler_join(&attachment->job, NULL, now_ns, &daemon_with(attachment)->orders);
   leave_gang(attachment);
   attachment->apart = true;
 }
 
 /* The gang's other job on this GPU; of the two, the one with less memory is on its own. False: this one is.
  */
-static bool oust(struct attachment *attachment, uint64_t now_ns, struct sched_change *change) {
+static bool oust(struct attachment *attachment, uint64_t now_ns) {
   list_each(node, &attachment->gang->sched.members) {
     struct attachment *other = attachment_of(list_entry(node, struct sched_job, gang_link));
     if (other->job.gpu != attachment->job.gpu)
       continue;
     if (other->job.used_bytes >= attachment->job.used_bytes)
       return false;
-    leave(other, now_ns, change);
-    return scheduler_join(&attachment->job, &attachment->gang->sched, now_ns, change);
+    leave(other, now_ns);
+    return scheduler_join(&attachment->job, &attachment->gang->sched, now_ns,
+                          &daemon_with(attachment)->orders);
   }
   return false;
 }
@@ -272,15 +302,13 @@ static void join_gang(struct daemon *daemon, struct attachment *attachment, uint
   struct peer *peer = attachment->peer;
   if (!*peer->gang || attachment->gang || attachment->apart)
     return;
-  struct sched_change change;
-  change_init(&change);
   attachment->gang = gang_table_enter(&daemon->gangs, peer->uid, peer->gang);
   if (!attachment->gang)
     return;
-  if (!scheduler_join(&attachment->job, &attachment->gang->sched, now_ns, &change) &&
-      !oust(attachment, now_ns, &change))
-    leave(attachment, now_ns, &change);
-  daemon_execute(&change, now_ns);
+  if (!scheduler_join(&attachment->job, &attachment->gang->sched, now_ns, &daemon->orders) &&
+      !oust(attachment, now_ns))
+    leave(attachment, now_ns);
+  orders_tell(daemon, peer, now_ns);
 }
 
 /* The program goes on without sharing this GPU, if there is one at all: the others of its GPUs are shared. */
@@ -341,9 +369,7 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
   }
   gpus_enter(daemon, gpu, peer, msg, now_ns);
   bound(daemon, peer); /* settings may have changed while it was on no GPU */
-  struct sched_change change;
-  change_init(&change);
-  evict_return(daemon, gpu, peer, now_ns, &change);
+  evict_return(daemon, gpu, peer, now_ns);
   *attachment = (struct attachment){.peer = peer, .index = msg->gpu, .told.limit = GS_LIMITED_WHOLE};
   list_init(&attachment->silent_link);
   peer->attachments[msg->gpu] = attachment;
@@ -360,29 +386,35 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
                                           .resident_bytes = msg->attach.resident_bytes,
                                           .flags = msg->attach.flags,
                                           .share = share},
-                   now_ns, &change);
-  daemon_execute(&change, now_ns);
+                   now_ns, &daemon->orders);
+  orders_tell(daemon, peer, now_ns);
   apply_terms(attachment, now_ns);
   if (attachment->job.used_bytes)
     join_gang(daemon, attachment, now_ns);
 }
 
-void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
-                        enum presence_verdict verdict, uint64_t now_ns) {
+static void on_verdict(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
+                       enum presence_verdict verdict, uint64_t now_ns) {
   if (verdict == PRESENCE_ADMITTED)
     attach(daemon, peer, msg, now_ns);
   else if (verdict == PRESENCE_REFUSED)
     refuse_gpu(daemon, peer, msg, GS_REJECT_DEVICE, GPUS_REFUSED_NS);
 }
 
+void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
+                        enum presence_verdict verdict, uint64_t now_ns) {
+  on_verdict(daemon, peer, msg, verdict, now_ns);
+  orders_tell(daemon, peer, now_ns);
+  tell_some(daemon, peer->uid, now_ns);
+}
+
 static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
-  static const uint8_t all_gpus[GS_UUID_SIZE];
   if (msg->gpu >= GS_GPUS_PER_CLIENT || peer->attachments[msg->gpu])
     peer_close(peer, "ATTACH of an impossible or attached GPU");
-  else if (memcmp(msg->attach.uuid, all_gpus, sizeof all_gpus) == 0)
+  else if (uuid_is_zero(msg->attach.uuid))
     peer_close(peer, "ATTACH of no GPU");
   else
-    daemon_on_presence(daemon, peer, msg, peer_check_presence(peer, msg), now_ns);
+    on_verdict(daemon, peer, msg, peer_check_presence(peer, msg), now_ns);
 }
 
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -397,8 +429,6 @@ static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uin
   struct attachment *attachment = peer->attachments[index];
   status_on_detach(daemon, &attachment->job);
   struct sched_share *share = attachment->job.share;
-  struct sched_change change;
-  change_init(&change);
   peer->attachments[index] = NULL;
   note_times(peer, &attachment->job, now_ns);
   events_end_moves(attachment, now_ns);
@@ -408,24 +438,32 @@ static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uin
   struct sched_gpu *gpu = attachment->job.gpu;
   /* What has page faults makes way by itself. */
   uint64_t stays_bytes = peer->evicted && !attachment->job.managed ? attachment->job.resident_bytes : 0;
-  scheduler_detach(&attachment->job, now_ns, &change);
-  evict_leave_bytes(daemon, gpu, peer, stays_bytes, now_ns, &change);
+  scheduler_detach(&attachment->job, now_ns, &daemon->orders);
+  evict_leave_bytes(daemon, gpu, peer, stays_bytes, now_ns);
   leave_share(share);
   leave_gang(attachment);
   free(attachment);
   user_release_all(peer->user, &attachment_cost);
-  daemon_execute(&change, now_ns);
   gpus_leave(daemon, gpu, peer, now_ns);
 }
 
-void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+/* False: it is on others still. */
+static bool leave_gpu(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+  unsigned gpus = 0;
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT && gpus < 2; i++)
+    if (peer->attachments[i] && gpus++ == 0)
+      detach(daemon, peer, i, now_ns);
+  tell_some(daemon, peer->uid, now_ns);
+  return gpus < 2;
+}
+
+bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   if (peer->role == PEER_SPATIAL)
     spatial_leave(&daemon->spatial);
   if (peer->role != PEER_CLIENT)
-    return;
-  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
-    if (peer->attachments[i])
-      detach(daemon, peer, i, now_ns);
+    return true;
+  if (!leave_gpu(daemon, peer, now_ns))
+    return false;
   if (!peer->resumed)
     history_add(&daemon->history, peer->uid, peer->command_hash, peer->gpu_ns);
   keep_end_of(daemon, peer, now_ns);
@@ -435,6 +473,7 @@ void daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   list_remove(&peer->unapplied_link);
   user_release(peer->user, USER_CLIENTS, 1);
   daemon->client_count--;
+  return true;
 }
 
 /* ---- messages to events ---- */
@@ -458,11 +497,11 @@ static bool has_memory(const struct peer *peer) {
 }
 
 /* Whoever has memory may be waited for by others, and is given more or refused. */
-static bool must_wait(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns,
-                      struct sched_change *change) {
+static bool must_wait(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns) {
   const struct peer *peer = attachment->peer;
   if (has_memory(peer) ||
-      !scheduler_memory_await(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns, change))
+      !scheduler_memory_await(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns,
+                              &daemon_with(attachment)->orders))
     return false;
   log_for(peer->uid, LOG_LEVEL_INFO, "%s waits for memory: it says that it needs %lu bytes",
           label_job(peer).text, sched_job_expected_bytes(&attachment->job));
@@ -472,27 +511,25 @@ static bool must_wait(struct attachment *attachment, const struct gs_msg *msg, u
 /* What comes of the request is told before its answer: so who may use the memory knows of its room by then.
  */
 static void on_memory_request(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns) {
-  struct sched_change change;
+  struct daemon *daemon = daemon_with(attachment);
   uint64_t granted_bytes = 0;
-  change_init(&change);
   struct gs_msg reply = wire_msg(GS_MEM_REPLY, attachment->index);
   uint64_t paging_bytes = attachment->job.paging_bytes;
   scheduler_memory_paging(&attachment->job, msg->mem.paging_bytes);
-  if (must_wait(attachment, msg, now_ns, &change)) {
+  if (must_wait(attachment, msg, now_ns)) {
     reply.status = -EAGAIN;
     peer_send(attachment->peer, &reply); /* before what it waits for, if that comes at once */
-    daemon_execute(&change, now_ns);
     return;
   }
   reply.status = scheduler_memory_request(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes,
-                                          now_ns, &change, &granted_bytes);
+                                          now_ns, &daemon->orders, &granted_bytes);
   reply.mem_reply.granted_bytes = granted_bytes;
   if (reply.status < 0) {
     reply.mem_reply.why =
         sched_job_why_refused(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes);
     scheduler_memory_paging(&attachment->job, paging_bytes);
   }
-  daemon_execute(&change, now_ns);
+  orders_tell(daemon, attachment->peer, now_ns);
   peer_send(attachment->peer, &reply);
   if (reply.status < 0)
     note_refusal(attachment, msg, (enum gs_refusal)reply.mem_reply.why, now_ns);
@@ -564,36 +601,34 @@ static void on_memory_report(struct sched_job *job, const struct gs_msg *msg, ui
   events_on_memory(attachment_of(job), now_ns);
 }
 
-static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns) {
-  struct sched_change change;
-  change_init(&change);
+static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
+                           struct sched_change *change) {
   switch (msg->type) {
   case GS_REQ_LOCK:
-    on_request(job, now_ns, &change);
+    on_request(job, now_ns, change);
     break;
   case GS_LOCK_RELEASED:
-    on_released(job, msg, now_ns, &change);
+    on_released(job, msg, now_ns, change);
     break;
   case GS_LOCK_ACTIVE:
-    on_active(job, msg, now_ns, &change);
+    on_active(job, msg, now_ns, change);
     break;
   case GS_RESIDENT:
-    on_resident(job, msg, now_ns, &change);
+    on_resident(job, msg, now_ns, change);
     break;
   case GS_MEM_SHORT:
-    scheduler_short(job, msg->mem_short.short_bytes, now_ns, &change);
+    scheduler_short(job, msg->mem_short.short_bytes, now_ns, change);
     break;
   case GS_MEM_REPORT:
-    on_memory_report(job, msg, now_ns, &change);
+    on_memory_report(job, msg, now_ns, change);
     break;
   case GS_STOPPED:
-    on_stopped(job, msg, now_ns, &change);
+    on_stopped(job, msg, now_ns, change);
     break;
   case GS_CLIENT_STATE:
     scheduler_set_flags(job, msg->state.flags);
     break;
   }
-  daemon_execute(&change, now_ns);
 }
 
 static void on_gpu_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
@@ -610,7 +645,7 @@ static void on_gpu_message(struct daemon *daemon, struct peer *peer, const struc
   else if (msg->type == GS_MEM_REQUEST)
     on_memory_request(attachment, msg, now_ns);
   else
-    on_job_message(&attachment->job, msg, now_ns);
+    on_job_message(&attachment->job, msg, now_ns, &daemon->orders);
 }
 
 static bool is_control(unsigned type) { return type >= GS_SET_TQ && type < GS_REPLY; }
@@ -631,16 +666,20 @@ static void handle(struct daemon *daemon, struct peer *peer, const struct gs_msg
   else if (msg->type == GS_EXITING)
     on_exiting(peer, msg);
   else if (msg->type == GS_DECLARE)
-    on_declare(peer, msg, now_ns);
+    on_declare(daemon, peer, msg, now_ns);
   else if (msg->type == GS_ATTACH)
     on_attach(daemon, peer, msg, now_ns);
   else
     on_gpu_message(daemon, peer, msg, now_ns);
 }
 
+/* What it has not been told yet came before what it says. */
 void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   daemon->acting = peer;
+  orders_tell(daemon, peer, now_ns);
   handle(daemon, peer, msg, now_ns);
+  orders_tell(daemon, peer, now_ns);
+  tell_some(daemon, peer->uid, now_ns);
   daemon->acting = NULL;
 }
 
@@ -658,8 +697,11 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
                             .started_realtime_ns = clock_realtime_ns(),
                             .bounds = TERMS_UNBOUNDED,
                             .evict_after = 4,
+                            .orders_per_event = ORDERS_PER_EVENT,
+                            .orders_uid = LOG_NOBODY,
                             .learns = true};
   scheduler_init(&daemon->scheduler);
+  change_init(&daemon->orders);
   daemon->configured_general = daemon->scheduler.defaults;
   history_init(&daemon->history);
   record_init(&daemon->events, DAEMON_EVENTS);
@@ -674,7 +716,8 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
 }
 
 uint64_t daemon_deadline_ns(const struct daemon *daemon) {
-  uint64_t next_ns = scheduler_deadline_ns(&daemon->scheduler), tick_ns = gpus_deadline_ns(daemon);
+  uint64_t next_ns = daemon->bounding ? 0 : scheduler_deadline_ns(&daemon->scheduler),
+           tick_ns = gpus_deadline_ns(daemon);
   uint64_t mps_ns = mps_deadline_ns(&daemon->mps), evict_ns = evict_deadline_ns(daemon);
   uint64_t state_ns = state_deadline_ns(daemon->state),
            query_ns = card_query_deadline_ns(&daemon->card_query);
@@ -687,18 +730,17 @@ uint64_t daemon_deadline_ns(const struct daemon *daemon) {
 }
 
 void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
-  struct sched_change change;
+  if (daemon->bounding)
+    go_on_with_bounds(daemon, now_ns);
   gpus_on_time(daemon, now_ns);
   mps_on_time(&daemon->mps, now_ns);
   evict_on_time(daemon, now_ns);
   keep_on_time(daemon, now_ns);
   card_query_on_time(&daemon->card_query, now_ns);
   daemon_apply_some_terms(daemon, now_ns);
-  if (now_ns < scheduler_deadline_ns(&daemon->scheduler))
-    return;
-  change_init(&change);
-  scheduler_expire(&daemon->scheduler, now_ns, &change);
-  daemon_execute(&change, now_ns);
+  if (now_ns >= scheduler_deadline_ns(&daemon->scheduler))
+    scheduler_expire(&daemon->scheduler, now_ns, &daemon->orders);
+  orders_tell_some(daemon, daemon->orders_per_event, now_ns);
 }
 
 void daemon_end(struct daemon *daemon) {

@@ -1,4 +1,10 @@
-/* change.c - the change record: which jobs must be told what, in which order. */
+/* change.c - the change record: which jobs must be told what, in which order.
+ *
+ * A job may be told late. Of what it has not been told yet, each word is said once, with what is true by
+ * then; one that has been overtaken is not said at all. A job whose own events wait until it has been told
+ * all changes its state meanwhile by a grant, then an order to stop, then the end of the grace, and in no
+ * other way: so the order of its words is always that of enum sched_action_type.
+ */
 #include "core/internal.h"
 
 /* These carry the room, and this one the capacity. */
@@ -15,6 +21,8 @@ void change_add(struct sched_change *change, struct sched_job *job, enum sched_a
     job->todo &= ~(1u << SCHED_TELL_ROOM);
   if (job->todo & WITH_CAPACITY)
     job->todo &= ~(1u << SCHED_TELL_CAPACITY);
+  if (type == SCHED_TELL_DROP_LOCK && !job->together) /* it stops alone from now on */
+    job->todo &= ~(1u << SCHED_TELL_LET_PASS);
 }
 
 void change_forget(struct sched_job *job) {
@@ -26,11 +34,9 @@ static bool tells_room(enum sched_action_type type) {
   return type == SCHED_TELL_LOCK_OK || type == SCHED_TELL_DROP_LOCK || type == SCHED_TELL_ROOM;
 }
 
-bool change_next(struct sched_change *change, struct sched_action *action) {
-  struct list *node = list_first(&change->jobs);
-  if (!node)
+bool change_next_of(struct sched_job *job, struct sched_action *action) {
+  if (job->todo == 0)
     return false;
-  struct sched_job *job = list_entry(node, struct sched_job, todo_link);
   *action = (struct sched_action){
       .type = (enum sched_action_type)__builtin_ctz(job->todo),
       .job = job,
@@ -54,4 +60,14 @@ bool change_next(struct sched_change *change, struct sched_action *action) {
   if (job->todo == 0)
     list_remove(&job->todo_link);
   return true;
+}
+
+struct sched_job *change_first(const struct sched_change *change) {
+  struct list *node = list_first(&change->jobs);
+  return node ? list_entry(node, struct sched_job, todo_link) : NULL;
+}
+
+bool change_next(struct sched_change *change, struct sched_action *action) {
+  struct sched_job *job = change_first(change);
+  return job && change_next_of(job, action);
 }

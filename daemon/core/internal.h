@@ -5,9 +5,6 @@
 
 #include "core/scheduler.h"
 
-/* At members of gangs. Once an event has taken more, it looks at no further GPU: the next one does. */
-#define SCHED_GANG_LOOKS 2048u
-
 /* What preemptions may cost in a row (holders.c). */
 #define SCHED_PREEMPT_SAVED_NS INT64_C(1000000000)
 
@@ -20,6 +17,9 @@ void change_forget(struct sched_job *job);
 
 /* Move the job to another state, its clocks and the GPU's lists with it. */
 void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t now_ns);
+
+/* The job, which holds and does not run yet, runs. */
+void turns_set_active(struct sched_job *job, uint64_t now_ns);
 
 /* The job, which neither holds nor owes an answer, holds now. */
 void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, struct sched_change *change);

@@ -8,7 +8,6 @@
 #include "core/policy.h"
 
 #define SETTLE_ROUNDS 4
-#define EVENT_JOBS 128u /* on the GPUs that are looked at in one event, but for a single one */
 
 static struct sched_gpu *gpu_of(struct list *node) { return list_entry(node, struct sched_gpu, link); }
 
@@ -21,6 +20,8 @@ void scheduler_init(struct scheduler *scheduler) {
       .settle_ns = UINT64_C(100000000),
       .overhead_ns = UINT64_C(10000000000),
       .host_memory_bytes = UINT64_MAX / 2,
+      .event_jobs_most = 128,
+      .gang_looks_most = 2048,
   };
   list_init(&scheduler->gpus);
 }
@@ -121,8 +122,8 @@ static void settle(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *
  * are due at once: clients have their say between them. */
 static bool may_settle(const struct sched_gpu *gpu) {
   uint32_t jobs = gpu->scheduler->event_jobs;
-  bool spent = gpu->scheduler->gang_looks > SCHED_GANG_LOOKS;
-  return jobs == 0 || (jobs + gpu->job_count <= EVENT_JOBS && !spent);
+  bool spent = gpu->scheduler->gang_looks > gpu->scheduler->gang_looks_most;
+  return jobs == 0 || (jobs + gpu->job_count <= gpu->scheduler->event_jobs_most && !spent);
 }
 
 /* Those that an event on another GPU has made dirty, in order; but first those that an earlier event had to
@@ -320,8 +321,7 @@ bool scheduler_active(struct sched_job *job, const struct sched_active *active, 
   struct sched_gpu *gpu = job->gpu;
   if (active->epoch != job->epoch || job->state != GS_JOB_HOLDING || job->active)
     return false;
-  job->active = true;
-  job->ran_ns = now_ns;
+  turns_set_active(job, now_ns);
   gpu->turn_ns = min_u64(gpu->turn_ns, now_ns);
   books_assume_resident(job);
   handover_end(gpu, active, now_ns);

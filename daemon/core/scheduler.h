@@ -3,7 +3,8 @@
  *
  * Pure: no sockets, no clock, no threads, no globals, no allocation, no logging. An event goes in together
  * with the time; the state changes; what must be told to whom is left in a change record, which the caller
- * executes (change_next) before the next event. The same events at the same times give the same decisions.
+ * executes (change_next): for a job, before the next event that is the job's own word; for others, soon. The
+ * same events, and words told, at the same times give the same decisions.
  *
  * The caller owns the memory of GPUs and jobs. A job here is one client on one GPU. All events cost the same
  * however many jobs are attached and idle, but for those that concern every job (serialization begins or
@@ -83,8 +84,10 @@ struct scheduler {
   uint32_t entrant_count;     /* of all GPUs */
   bool dirty;                 /* some GPU is */
   struct sched_gpu *behind;   /* the first of those that the last event has left dirty; NULL: none */
-  uint32_t event_jobs;        /* on the GPUs that the present event has looked at */
-  uint32_t gang_looks;        /* of the present event, at members of gangs */
+  uint32_t event_jobs;        /* on the GPUs that the present event has looked at; */
+  uint32_t event_jobs_most;   /* at most, but for a single GPU */
+  uint32_t gang_looks;        /* of the present event, at members of gangs: */
+  uint32_t gang_looks_most;   /* once it has taken more, it looks at no further GPU: the next one does */
   uint64_t decisions;         /* events so far that anything was decided after */
 };
 
@@ -226,6 +229,7 @@ struct sched_gpu {
   struct list dropping; /* DROPPING, within the grace, the oldest order first */
   struct list overdue;  /* DROPPING, past the grace, and their memory forbids to go on without them */
   uint32_t job_count, waiting_count, holder_count;
+  uint32_t active_count;                             /* of the holders, those that run */
   uint32_t gang_count;                               /* of the jobs: those with a gang */
   uint64_t looked_at;                                /* how many waiters were, for a place (holders.c) */
   uint32_t class_counts[GS_CLASS_OPPORTUNISTIC + 1]; /* of the jobs */
@@ -414,13 +418,17 @@ struct sched_action {
 };
 
 struct sched_change {
-  struct list jobs; /* with something to do */
+  struct list jobs; /* with something to do, the longest first */
 };
 
 void change_init(struct sched_change *change);
 
-/* Take the next action out. False: nothing is left. */
+/* Take the next action out, as of now. False: nothing is left. */
 bool change_next(struct sched_change *change, struct sched_action *action);
+
+/* The next one to this job. The job whose actions come first; NULL: nothing is left. */
+bool change_next_of(struct sched_job *job, struct sched_action *action);
+struct sched_job *change_first(const struct sched_change *change);
 
 /* ---- set-up ---- */
 

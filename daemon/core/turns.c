@@ -19,11 +19,7 @@ struct sched_job *turns_holder(const struct sched_gpu *gpu) {
 }
 
 bool turns_runs(const struct sched_gpu *gpu, const struct sched_job *beside) {
-  list_each(node, &gpu->holders) {
-    if (job_of_turn(node) != beside && job_of_turn(node)->active)
-      return true;
-  }
-  return false;
+  return gpu->active_count > (beside && beside->active);
 }
 
 /* ---- states ---- */
@@ -76,6 +72,7 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   gpu->holder_count += (state == GS_JOB_HOLDING) - (job->state == GS_JOB_HOLDING);
   turns_touch(gpu);
   enum gs_job_state before = job->state;
+  gpu->active_count -= job->active;
   gang_count(job, -1);
   job->state = state;
   gang_count(job, 1);
@@ -85,6 +82,12 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   enter_list(job, now_ns);
   books_claim(job);
   rooms_watch(job, now_ns);
+}
+
+void turns_set_active(struct sched_job *job, uint64_t now_ns) {
+  job->active = true;
+  job->ran_ns = now_ns;
+  job->gpu->active_count++;
 }
 
 void turns_rank(struct sched_job *job) {
@@ -165,8 +168,7 @@ void turns_admit_running(struct sched_gpu *gpu, struct sched_job *job, uint64_t 
   bool fits = holders_fit(job);
   turns_set_state(job, GS_JOB_HOLDING, now_ns); /* epoch 0: nobody has granted it */
   job->turns++;
-  job->active = true;
-  job->ran_ns = now_ns;
+  turns_set_active(job, now_ns);
   if (!fits) {
     drop(job, now_ns, change);
   } else if (gpu->holder_count == 1) {
@@ -386,11 +388,7 @@ static void forget_credit(const struct sched_gpu *gpu) {
 }
 
 static bool all_run(const struct sched_gpu *gpu) {
-  list_each(node, &gpu->holders) {
-    if (!job_of_turn(node)->active)
-      return false;
-  }
-  return !list_empty(&gpu->holders) && list_empty(&gpu->next);
+  return gpu->active_count == gpu->holder_count && gpu->holder_count > 0 && list_empty(&gpu->next);
 }
 
 bool turns_quantum_over(const struct sched_gpu *gpu, uint64_t now_ns) {

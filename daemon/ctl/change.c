@@ -11,12 +11,6 @@
 #include "ctl/gpu_choice.h"
 #include "ctl/json_put.h"
 
-/* On the wire, all GPUs. */
-static bool names_all(const uint8_t uuid[GS_UUID_SIZE]) {
-  static const uint8_t zero[GS_UUID_SIZE];
-  return memcmp(uuid, zero, sizeof zero) == 0;
-}
-
 /* Of whom, and what: the keys are those of the event that it makes. */
 static json_t *change_json(const struct gs_msg *msg) {
   char uuid[GS_UUID_TEXT_SIZE];
@@ -32,7 +26,7 @@ static json_t *change_json(const struct gs_msg *msg) {
     return object;
   }
   format_uuid(msg->set.uuid, uuid);
-  json_object_set_new(object, "uuid", names_all(msg->set.uuid) ? json_null() : json_string(uuid));
+  json_object_set_new(object, "uuid", uuid_is_zero(msg->set.uuid) ? json_null() : json_string(uuid));
   event_put_change(object, GS_EVENT_SETTING, msg->type, msg->set.value);
   return object;
 }

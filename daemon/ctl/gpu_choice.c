@@ -55,8 +55,7 @@ static int add(struct gpu_choice *choice, const uint8_t uuid[GS_UUID_SIZE]) {
 
 /* On the wire a UUID of zeros means all GPUs; a GPU that is called so there is none. */
 static int add_uuid(struct gpu_choice *choice, const char *word, const uint8_t uuid[GS_UUID_SIZE]) {
-  static const uint8_t zero[GS_UUID_SIZE];
-  if (memcmp(uuid, zero, sizeof zero) == 0)
+  if (uuid_is_zero(uuid))
     return complain(choice, CTL_REFUSED, "no GPU has the UUID %s: see gpusharectl status", word);
   return add(choice, uuid);
 }

@@ -5,23 +5,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/descriptor.h"
 #include "common/parse.h"
+#include "common/text_file.h"
 
-/* The start of a small file as text, without its last newline. pread does no harm to a file that has taken
- * the number of this one: it moves no offset, and takes nothing from a pipe or a socket. */
+/* Without its last newline. False: there is none, or it is empty. */
 static bool read_text(const char *path, char *text, size_t size) {
   struct descriptor file = descriptor_open(path);
   if (file.fd < 0)
     return false;
-  size_t used = 0;
-  ssize_t got;
-  while (used + 1 < size && ((got = pread(file.fd, text + used, size - 1 - used, (off_t)used)) > 0 ||
-                             (got < 0 && errno == EINTR)))
-    used += got > 0 ? (size_t)got : 0;
+  text_file_read_open(file.fd, text, size);
   descriptor_close(&file);
+  size_t used = strlen(text);
   while (used && text[used - 1] == '\n')
     used--;
   text[used] = '\0';

@@ -250,3 +250,8 @@ void format_uuid(const uint8_t uuid[GS_UUID_SIZE], char text[GS_UUID_TEXT_SIZE])
   }
   *text = '\0';
 }
+
+bool uuid_is_zero(const uint8_t uuid[GS_UUID_SIZE]) {
+  static const uint8_t zero[GS_UUID_SIZE];
+  return memcmp(uuid, zero, sizeof zero) == 0;
+}

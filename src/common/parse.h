@@ -58,4 +58,7 @@ int parse_uuid(const char *text, uint8_t uuid[GS_UUID_SIZE]);
 #define GS_UUID_TEXT_SIZE 41
 void format_uuid(const uint8_t uuid[GS_UUID_SIZE], char text[GS_UUID_TEXT_SIZE]);
 
+/* No GPU has it: in messages and settings it stands for all GPUs, or for none. */
+bool uuid_is_zero(const uint8_t uuid[GS_UUID_SIZE]);
+
 #endif

@@ -17,6 +17,15 @@ static inline void fuzz_require(int right, const char *what) {
   abort();
 }
 
+/* As a text, from malloc; of its own size: a sanitizer sees what is read behind it. */
+static inline char *fuzz_text_of(const uint8_t *data, size_t size) {
+  char *text = malloc(size + 1);
+  fuzz_require(text != NULL, "no memory");
+  memcpy(text, data, size);
+  text[size] = '\0';
+  return text;
+}
+
 /* An exit code, after a line on stderr unless it is EXIT_SUCCESS. */
 static inline int fuzz_replay(const char *path) {
   static uint8_t data[1 << 20];

@@ -51,11 +51,7 @@ static int is_printable(const char *text, size_t size) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  char *copy = malloc(size + 1); /* of its own: a sanitizer sees what is read behind it */
-  if (!copy)
-    return 0;
-  memcpy(copy, data, size);
-  copy[size] = '\0';
+  char *copy = fuzz_text_of(data, size);
   struct origin origin = origin_parse(copy);
   free(copy);
   fuzz_require(origin.kind <= GS_ORIGIN_POD, "an origin that there is not");

@@ -240,9 +240,23 @@ void scene_check_no_overlaps(const struct scene *scene, unsigned gpu) {
         gpu, (unsigned long long)card.counters[GS_SIM_overlaps], card.overlap_pid, card.overlap_other_pid);
 }
 
-static int receive_soon(int fd, struct gs_msg *msg) {
+int scene_connect(const struct scene *scene) {
+  int fd = wire_connect_patiently(scene->socket, PROCESS_LIMIT_S * NS_PER_S);
+  CHECK(fd >= 0, "cannot connect: %d", fd);
+  return fd;
+}
+
+static int receive_within(int fd, struct gs_msg *msg, int limit_ms) {
   struct pollfd readable = {.fd = fd, .events = POLLIN};
-  return poll(&readable, 1, 5000) > 0 ? wire_recv(fd, msg) : -ETIMEDOUT;
+  return poll(&readable, 1, limit_ms) > 0 ? wire_recv(fd, msg) : -ETIMEDOUT;
+}
+
+static int receive_soon(int fd, struct gs_msg *msg) { return receive_within(fd, msg, 5000); }
+
+int scene_receive(int fd, struct gs_msg *msg) {
+  int error = receive_within(fd, msg, deadline_left_ms(deadline_in(60)));
+  CHECK(error != -ETIMEDOUT, "the daemon does not answer");
+  return error;
 }
 
 int scene_order(const struct scene *scene, enum gs_msg_type type, uint64_t value) {

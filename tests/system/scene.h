@@ -59,6 +59,10 @@ struct gs_sim_process scene_process(const struct scene *scene, const struct proc
 /* No two processes had work on the GPU at the same time. */
 void scene_check_no_overlaps(const struct scene *scene, unsigned gpu);
 
+/* A connection to the daemon, and the next message on it: 0 or -errno. The test fails without either. */
+int scene_connect(const struct scene *scene);
+int scene_receive(int fd, struct gs_msg *msg);
+
 /* What gpusharectl would send: GS_SET_TQ, GS_SET_MODE or GS_SET_CAPACITY, for all GPUs. 0 or -errno. */
 int scene_order(const struct scene *scene, enum gs_msg_type type, uint64_t value);
 

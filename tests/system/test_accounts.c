@@ -13,7 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/clock.h"
 #include "common/wire.h"
 #include "runner.h"
 #include "scene.h"
@@ -70,22 +69,10 @@ static void end_other(void) {
 
 /* ---- messages ---- */
 
-static int connected(void) {
-  int fd = wire_connect_patiently(scene.socket, PROCESS_LIMIT_S * NS_PER_S);
-  CHECK(fd >= 0, "cannot connect: %d", fd);
-  return fd;
-}
-
-static int receive(int fd, struct gs_msg *msg) {
-  struct pollfd readable = {.fd = fd, .events = POLLIN};
-  CHECK(poll(&readable, 1, deadline_left_ms(deadline_in(60))) == 1, "the daemon does not answer");
-  return wire_recv(fd, msg);
-}
-
 static struct gs_msg await_type(int fd, enum gs_msg_type type) {
   struct gs_msg msg;
   do
-    CHECK(receive(fd, &msg) == 0, "it has ended before %s", wire_type_name(type));
+    CHECK(scene_receive(fd, &msg) == 0, "it has ended before %s", wire_type_name(type));
   while (msg.type != type);
   return msg;
 }
@@ -100,7 +87,7 @@ static void tell(int fd, const struct gs_msg *msg) {
 
 static int client(void) {
   struct gs_msg hello = wire_msg(GS_REGISTER, 0), attach = wire_msg(GS_ATTACH, 0);
-  int fd = connected();
+  int fd = scene_connect(&scene);
   attach.attach.uuid[0] = 1;
   attach.attach.total_bytes = 16 * GIB;
   attach.attach.flags = GS_ATTACH_MANAGED;
@@ -135,10 +122,10 @@ static void flood(int fd) {
 /* How much of the flood has been handled before this process has registered; of how much. */
 static int count_before_register(int *all) {
   struct gs_msg msg = wire_msg(GS_GET_EVENTS, GS_GPU_ALL);
-  int fd = connected(), before = -1;
+  int fd = scene_connect(&scene), before = -1;
   *all = 0;
   tell(fd, &msg);
-  while (receive(fd, &msg) == 0 && msg.type != GS_EVENTS_END) {
+  while (scene_receive(fd, &msg) == 0 && msg.type != GS_EVENTS_END) {
     *all += msg.type == GS_EVENT && msg.event.kind == GS_EVENT_MEMORY && msg.event.uid == OTHER_UID;
     if (msg.type == GS_EVENT && msg.event.kind == GS_EVENT_STARTED && msg.event.uid == 0)
       before = *all;
@@ -157,7 +144,7 @@ TEST(one_user_s_flood_holds_up_no_other) {
   process_signal(scene.daemon, SIGSTOP);
   say(other);
   await_word(other);
-  int fd = connected(); /* behind all that */
+  int fd = scene_connect(&scene); /* behind all that */
   tell(fd, &hello);
   process_signal(scene.daemon, SIGCONT);
   await_type(fd, GS_REGISTERED);
@@ -176,11 +163,11 @@ TEST(one_user_s_flood_holds_up_no_other) {
 static int open_connections(int count) {
   int fds[CONNECTIONS_MAX + 8], kept = 0;
   for (int i = 0; i < count; i++)
-    fds[i] = connected();
+    fds[i] = scene_connect(&scene);
   for (int i = 0; i < count; i++) {
     struct gs_msg msg = wire_msg(GS_GET_STATUS, 0);
     tell(fds[i], &msg);
-    CHECK(receive(fds[i], &msg) == 0, "closed without a reason");
+    CHECK(scene_receive(fds[i], &msg) == 0, "closed without a reason");
     kept += msg.type == GS_STATUS_DAEMON;
     if (msg.type != GS_STATUS_DAEMON)
       CHECK(msg.type == GS_REJECTED && msg.registered.reason == GS_REJECT_LIMIT &&
@@ -214,13 +201,13 @@ TEST(an_administrator_gets_in) {
   begin();
   scene_start_daemon(&scene, "--max-clients-per-user", "4", NULL);
   for (int i = 0; i < CONNECTIONS_MAX; i++)
-    fds[i] = connected();
+    fds[i] = scene_connect(&scene);
   CHECK(scene_ctl(&scene, text, sizeof text, "status", NULL) == 0, "%s", text);
   CHECK(scene_order(&scene, GS_SET_TQ, 1000000000) == 0);
   struct gs_msg msg = wire_msg(GS_REGISTER, 0);
-  int fd = connected();
+  int fd = scene_connect(&scene);
   tell(fd, &msg);
-  CHECK(receive(fd, &msg) == 0 && msg.type == GS_REJECTED);
+  CHECK(scene_receive(fd, &msg) == 0 && msg.type == GS_REJECTED);
   close(fd);
   for (int i = 0; i < CONNECTIONS_MAX; i++)
     close(fds[i]);
@@ -250,7 +237,7 @@ static void ask_and_do_not_read(int fd) {
   say(fd);
   await_word(fd);
   for (int i = 0; i < ASKERS; i++)
-    tell(fds[i] = connected(), &msg);
+    tell(fds[i] = scene_connect(&scene), &msg);
   await_type(fds[ASKERS - 1], GS_STATUS_END);
   say(fd);
 }

@@ -131,26 +131,14 @@ TEST(daemon_of_another_version) {
   scene_end(&scene);
 }
 
-static int connected(void) {
-  int fd = wire_connect(scene.socket);
-  CHECK(fd >= 0, "cannot connect: %d", fd);
-  return fd;
-}
-
-static int receive(int fd, struct gs_msg *msg) {
-  struct pollfd readable = {.fd = fd, .events = POLLIN};
-  CHECK(poll(&readable, 1, 5000) > 0, "the daemon does not answer");
-  return wire_recv(fd, msg);
-}
-
 TEST(client_of_another_version) {
   struct gs_msg msg = wire_msg(GS_REGISTER, 0);
   scene_begin(&scene, CARD);
   scene_start_daemon(&scene, NULL);
-  int fd = connected();
+  int fd = scene_connect(&scene);
   msg.version = GS_PROTOCOL_VERSION + 1;
   CHECK(send(fd, &msg, sizeof msg, MSG_NOSIGNAL) == sizeof msg);
-  CHECK(receive(fd, &msg) == 0 && msg.type == GS_REJECTED);
+  CHECK(scene_receive(fd, &msg) == 0 && msg.type == GS_REJECTED);
   CHECK(msg.registered.reason == GS_REJECT_VERSION && msg.registered.value == GS_PROTOCOL_VERSION);
   close(fd);
   scene_end(&scene);
@@ -167,12 +155,12 @@ TEST(garbage) {
   process_expect(job, "round 1", NULL, 0);
   for (int i = 0; i < 200; i++) {
     struct gs_msg msg;
-    int fd = connected();
+    int fd = scene_connect(&scene);
     for (size_t b = 0; b < sizeof bytes; b++)
       bytes[b] = (unsigned char)random_next(&seed);
     size_t size = i % 3 == 0 ? GS_MSG_SIZE : 1 + random_next(&seed) % (sizeof bytes - 1);
     CHECK(send(fd, bytes, size, MSG_NOSIGNAL) == (ssize_t)size);
-    CHECK(receive(fd, &msg) == -ECONNRESET, "the connection is still there");
+    CHECK(scene_receive(fd, &msg) == -ECONNRESET, "the connection is still there");
     close(fd);
   }
   process_drain(job);

@@ -85,39 +85,76 @@ static void have_memory(struct fleet *fleet, struct fleet_client *client) {
   client->move_ns = soon_ns(fleet);
 }
 
+static void require(const struct fleet *fleet, bool right, const char *what) {
+  if (!right) /* an assertion that holds takes longer than an event */
+    ck_abort_msg("seed %lu, at %lu ns: %s", fleet->seed, fleet->now_ns, what);
+}
+
+/* However late it is told. */
+static void check_turn(const struct fleet *fleet, const struct sched_action *action) {
+  enum gs_job_state state = action->job->state;
+  const struct fleet_client *client = action->job->owner;
+  bool stops = state == GS_JOB_DROPPING || state == GS_JOB_BYPASSED;
+  if (action->type == SCHED_TELL_LOCK_OK)
+    require(fleet, action->epoch > client->epoch && (stops || state == GS_JOB_HOLDING),
+            "a turn that is over");
+  if (action->type == SCHED_TELL_DROP_LOCK)
+    require(fleet, action->epoch == client->epoch && stops, "an end of another turn");
+}
+
+static void obey(struct fleet *fleet, const struct sched_action *action) {
+  struct fleet_client *client = action->job->owner;
+  digest_action(fleet, action);
+  check_turn(fleet, action);
+  if (action->type == SCHED_TELL_LOCK_OK || action->type == SCHED_TELL_DROP_LOCK ||
+      action->type == SCHED_TELL_ROOM)
+    take_room(fleet, client, action);
+  if (action->type == SCHED_TELL_MEMORY)
+    have_memory(fleet, client);
+  if (action->type == SCHED_TELL_LOCK_OK) {
+    client->epoch = action->epoch;
+    plan_reply(fleet, client, FLEET_REPLY_RUN);
+  } else if (action->type == SCHED_TELL_DROP_LOCK) {
+    plan_reply(fleet, client, action->together ? FLEET_REPLY_DRAIN : FLEET_REPLY_STOP);
+    client->calls += action->together && client->runs ? fleet_random_below(fleet, fleet->ahead) : 0;
+    client->round = 0;
+    if (action->together)
+      tell_stopped(fleet, client, false);
+  } else if (action->type == SCHED_TELL_LET_PASS && action->epoch == client->epoch) {
+    plan_reply(fleet, client, FLEET_REPLY_DRAIN);
+    if (client->calls < action->pass_calls)
+      client->calls = action->pass_calls;
+    client->round = action->pass_round;
+  }
+}
+
+/* Before it says something, and after that. */
+static void hear(struct fleet *fleet, struct fleet_client *client) {
+  struct sched_action action;
+  while (fleet->late && client->there && change_next_of(&client->job, &action))
+    obey(fleet, &action);
+}
+
 void fleet_execute(struct fleet *fleet) {
   struct sched_action action;
-  while (change_next(&fleet->change, &action)) {
-    struct fleet_client *client = action.job->owner;
-    digest_action(fleet, &action);
-    if (action.type == SCHED_TELL_LOCK_OK || action.type == SCHED_TELL_DROP_LOCK ||
-        action.type == SCHED_TELL_ROOM)
-      take_room(fleet, client, &action);
-    if (action.type == SCHED_TELL_MEMORY)
-      have_memory(fleet, client);
-    if (action.type == SCHED_TELL_LOCK_OK) {
-      client->epoch = action.epoch;
-      plan_reply(fleet, client, FLEET_REPLY_RUN);
-    } else if (action.type == SCHED_TELL_DROP_LOCK) {
-      plan_reply(fleet, client, action.together ? FLEET_REPLY_DRAIN : FLEET_REPLY_STOP);
-      client->calls += action.together && client->runs ? fleet_random_below(fleet, fleet->ahead) : 0;
-      client->round = 0;
-      if (action.together)
-        tell_stopped(fleet, client, false);
-    } else if (action.type == SCHED_TELL_LET_PASS && action.epoch == client->epoch) {
-      plan_reply(fleet, client, FLEET_REPLY_DRAIN);
-      if (client->calls < action.pass_calls)
-        client->calls = action.pass_calls;
-      client->round = action.pass_round;
-    }
-  }
+  for (uint64_t jobs = fleet->late ? fleet_random_below(fleet, 3) : 0; jobs > 0; jobs--)
+    if (change_first(&fleet->change))
+      hear(fleet, change_first(&fleet->change)->owner);
+  while (!fleet->late && change_next(&fleet->change, &action))
+    obey(fleet, &action);
+}
+
+static void execute_for(struct fleet *fleet, struct fleet_client *client) {
+  hear(fleet, client);
+  fleet_execute(fleet);
 }
 
 /* ---- clients ---- */
 
 void fleet_request(struct fleet *fleet, int i) {
+  hear(fleet, &fleet->clients[i]);
   scheduler_request(&fleet->clients[i].job, fleet->now_ns, &fleet->change);
-  fleet_execute(fleet);
+  execute_for(fleet, &fleet->clients[i]);
 }
 
 static bool has_enough(const struct fleet_client *client) {
@@ -163,13 +200,16 @@ static bool can_reply(const struct fleet *fleet, const struct fleet_client *clie
 
 static void reply(struct fleet *fleet, int i) {
   struct fleet_client *client = &fleet->clients[i];
+  hear(fleet, client);
   enum fleet_reply what = client->reply;
+  if (fleet->late && !can_reply(fleet, client)) /* of what it has heard it is something else now */
+    return;
   client->reply = FLEET_REPLY_NONE;
   if (what != FLEET_REPLY_RUN)
     keep_up(fleet, client);
   if (what == FLEET_REPLY_DRAIN) {
     tell_stopped(fleet, client, true);
-    fleet_execute(fleet);
+    execute_for(fleet, client);
     return;
   }
   client->runs = what == FLEET_REPLY_RUN;
@@ -180,13 +220,14 @@ static void reply(struct fleet *fleet, int i) {
   else
     scheduler_release(&client->job, &(struct sched_release){.epoch = client->epoch}, fleet->now_ns,
                       &fleet->change);
-  fleet_execute(fleet);
+  execute_for(fleet, client);
   if (what == FLEET_REPLY_STOP && client->wants)
     fleet_request(fleet, i);
 }
 
 void fleet_yield(struct fleet *fleet, int i) {
   struct fleet_client *client = &fleet->clients[i];
+  hear(fleet, client);
   if (!client->runs || client->job.state != GS_JOB_HOLDING)
     return;
   client->reply = FLEET_REPLY_STOP;
@@ -201,26 +242,28 @@ static bool can_move(const struct fleet_client *client) {
 }
 
 static void move(struct fleet *fleet, struct fleet_client *client) {
+  hear(fleet, client);
   struct sched_residence residence = {.resident_bytes = goal_bytes(client), .room_seq = client->room_seq};
   client->resident_bytes = residence.resident_bytes;
   client->said_seq = client->room_seq;
   scheduler_resident(&client->job, &residence, fleet->now_ns, &fleet->change);
-  fleet_execute(fleet);
+  execute_for(fleet, client);
 }
 
 void fleet_set_memory(struct fleet *fleet, int i, uint64_t used_bytes) {
   struct fleet_client *client = &fleet->clients[i];
   uint64_t granted_bytes;
+  hear(fleet, client);
   if (used_bytes <= client->job.used_bytes)
     scheduler_memory_report(&client->job, used_bytes, 0, fleet->now_ns, &fleet->change);
   else if (scheduler_memory_await(&client->job, used_bytes, 0, fleet->now_ns, &fleet->change) ||
            scheduler_memory_request(&client->job, used_bytes, 0, fleet->now_ns, &fleet->change,
                                     &granted_bytes) != 0) {
-    fleet_execute(fleet);
+    execute_for(fleet, client);
     return;
   }
   have_memory(fleet, client);
-  fleet_execute(fleet);
+  execute_for(fleet, client);
 }
 
 /* ---- lives ---- */
@@ -232,7 +275,7 @@ void fleet_come(struct fleet *fleet, int i, int gpu, int gang, uint64_t used_byt
   *client = (struct fleet_client){.there = true, .wants = true, .gang = gang};
   fleet->alone_ns[i] = 0;
   scheduler_attach(&fleet->gpus[gpu], &client->job, &attach, fleet->now_ns, &fleet->change);
-  fleet_execute(fleet);
+  execute_for(fleet, client);
   if (gang >= 0)
     fleet_join(fleet, i, gang);
   fleet_request(fleet, i);
@@ -253,11 +296,12 @@ void fleet_set_hanging(struct fleet *fleet, int i, bool hangs) {
 
 void fleet_join(struct fleet *fleet, int i, int gang) {
   struct fleet_client *client = &fleet->clients[i];
+  hear(fleet, client);
   client->gang = gang;
   catch_up(fleet, client);
   struct sched_gang *joined = gang < 0 ? NULL : &fleet->gangs[gang];
   ck_assert(scheduler_join(&client->job, joined, fleet->now_ns, &fleet->change));
-  fleet_execute(fleet);
+  execute_for(fleet, client);
 }
 
 void fleet_die(struct fleet *fleet, int i) {
@@ -277,11 +321,6 @@ bool fleet_has_member(const struct fleet *fleet, int gang, int gpu) {
 }
 
 /* ---- what must always hold ---- */
-
-static void require(const struct fleet *fleet, bool right, const char *what) {
-  if (!right) /* an assertion that holds takes longer than an event */
-    ck_abort_msg("seed %lu, at %lu ns: %s", fleet->seed, fleet->now_ns, what);
-}
 
 /* In mode on one is alone; otherwise those that hold fit beside each other. */
 static void check_holders(const struct fleet *fleet, const struct sched_gpu *gpu) {
@@ -369,6 +408,9 @@ static void check(const struct fleet *fleet) {
 
 /* ---- time ---- */
 
+#define TOLD_NS (NS_PER_MS / 5) /* from one client that hears to the next */
+#define LEFT_MAX 1000
+
 static bool gang_runs(const struct fleet *fleet, int gang) {
   for (int i = 0; i < FLEET_JOBS; i++)
     if (fleet->clients[i].there && fleet->clients[i].gang == gang && !fleet->clients[i].runs)
@@ -389,6 +431,8 @@ static void account(struct fleet *fleet, uint64_t ns) {
 
 static uint64_t next_ns(const struct fleet *fleet) {
   uint64_t next = scheduler_deadline_ns(&fleet->scheduler);
+  if (change_first(&fleet->change))
+    next = min_u64(next, fleet->now_ns + TOLD_NS);
   for (int i = 0; i < FLEET_JOBS; i++) {
     const struct fleet_client *client = &fleet->clients[i];
     if (can_reply(fleet, client))
@@ -416,9 +460,15 @@ void fleet_pass(struct fleet *fleet, uint64_t ns) {
       scheduler_expire(&fleet->scheduler, fleet->now_ns, &fleet->change);
       fleet_execute(fleet);
     }
+    if (change_first(&fleet->change))
+      hear(fleet, change_first(&fleet->change)->owner);
     for (int i = 0; i < FLEET_JOBS; i++)
       act(fleet, i);
-    check(fleet);
+    fleet->left =
+        fleet->bounded && scheduler_deadline_ns(&fleet->scheduler) <= fleet->now_ns ? fleet->left + 1 : 0;
+    require(fleet, fleet->left < LEFT_MAX, "what was left for later is never done");
+    if (!fleet->left)
+      check(fleet);
   }
   account(fleet, end_ns - fleet->now_ns);
   fleet->now_ns = end_ns;

@@ -48,6 +48,9 @@ struct fleet {
   struct sched_change change;
   uint64_t now_ns, random;
   uint64_t seed, digest; /* of all decisions so far */
+  bool late;             /* clients hear of others' events some time later, of several at once */
+  bool bounded;  /* events leave GPUs for later: what must always hold does once there is nothing to do */
+  uint32_t left; /* in a row, that did */
 };
 
 /* In mode on. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/gpu_number.h"
+#include "core/scheduler.h"
 #include "suite.h"
 
 static struct cards cards;
@@ -56,6 +57,25 @@ START_TEST(nonsense_is_refused) {
   set_up();
   add(5, GS_GPU_ALL);
   ck_assert_ptr_nonnull(cards_settle(&cards));
+  set_up();
+  add(5, GS_GPU_NUMBER(0u, GS_GPU_PART_MAX + 1u));
+  ck_assert_ptr_nonnull(cards_settle(&cards));
+  set_up();
+  add(5, 7)->total_bytes = SCHED_BYTES_MAX + 1;
+  ck_assert_ptr_nonnull(cards_settle(&cards));
+  set_up(); /* what is just possible */
+  add(5, GS_GPU_NUMBER(0u, GS_GPU_PART_MAX))->total_bytes = SCHED_BYTES_MAX;
+  ck_assert_ptr_null(cards_settle(&cards));
+}
+END_TEST
+
+/* Whatever a helper writes for the same: two equal tables are equal in all bytes. */
+START_TEST(flags_become_equal) {
+  add(5, 7)->split = 2;
+  cards.list[4].pad = 3;
+  ck_assert_ptr_null(cards_settle(&cards));
+  ck_assert_uint_eq(cards.list[4].split, 1);
+  ck_assert_uint_eq(cards.list[4].pad, 0);
 }
 END_TEST
 
@@ -99,7 +119,7 @@ START_TEST(numbers_are_nvidia_smis) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {they_are_found_and_in_order, nonsense_is_refused, texts_become_printable,
-                                numbers_are_nvidia_smis, NULL};
+  const TTest *const tests[] = {they_are_found_and_in_order, nonsense_is_refused,     flags_become_equal,
+                                texts_become_printable,      numbers_are_nvidia_smis, NULL};
   return suite_main("cards", tests, set_up, nothing);
 }

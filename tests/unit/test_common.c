@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -12,6 +13,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/parse.h"
+#include "common/text_file.h"
 #include "common/wire.h"
 #include "common/words.h"
 #include "suite.h"
@@ -156,6 +158,47 @@ START_TEST(uuids) {
   ck_assert_int_eq(parse_uuid("GPU-00010203-0405-0607-0809-0a0b0c0dfefff", uuid), -EINVAL);
   ck_assert_int_eq(parse_uuid("GPU-00010203+0405-0607-0809-0a0b0c0dfeff", uuid), -EINVAL);
   ck_assert_int_eq(parse_uuid("GPU-0001020g-0405-0607-0809-0a0b0c0dfeff", uuid), -EINVAL);
+  memset(uuid, 0, sizeof uuid);
+  ck_assert(uuid_is_zero(uuid));
+  uuid[GS_UUID_SIZE - 1] = 1;
+  ck_assert(!uuid_is_zero(uuid));
+  uuid[GS_UUID_SIZE - 1] = 0;
+  uuid[0] = 1;
+  ck_assert(!uuid_is_zero(uuid));
+}
+END_TEST
+
+START_TEST(small_files_are_text) {
+  char path[] = "/tmp/gpushare-text-XXXXXX", text[8];
+  int fd = mkstemp(path);
+  ck_assert_int_eq(write(fd, "1234567", 7), 7);
+  errno = EDOM;
+  ck_assert_int_eq(text_file_read(AT_FDCWD, path, text, sizeof text), 7);
+  ck_assert_str_eq(text, "1234567");
+  ck_assert_int_eq(text_file_read_open(fd, text, 8), 7); /* wherever its offset is */
+  ck_assert_int_eq(text_file_read(AT_FDCWD, path, text, 7), 7);
+  ck_assert_str_eq(text, "123456");
+  ck_assert_int_eq(text_file_read(AT_FDCWD, "/nowhere", text, sizeof text), -ENOENT);
+  ck_assert_str_eq(text, "");
+  strcpy(text, "before");
+  ck_assert_int_eq(text_file_read(AT_FDCWD, "/", text, sizeof text), -EISDIR);
+  ck_assert_str_eq(text, "");
+  ck_assert_int_eq(errno, EDOM);
+  ck_assert_int_eq(ftruncate(fd, 0), 0);
+  ck_assert_int_eq(text_file_read(AT_FDCWD, path, text, sizeof text), 0);
+  ck_assert_str_eq(text, "");
+  close(fd);
+  unlink(path);
+}
+END_TEST
+
+/* The kernel gives of such a file a page at a time. */
+START_TEST(files_of_the_kernel_come_whole) {
+  static char text[1 << 20];
+  ssize_t length = text_file_read(AT_FDCWD, "/proc/self/smaps", text, sizeof text);
+  ck_assert_int_gt(length, 3 * sysconf(_SC_PAGESIZE));
+  ck_assert_int_lt(length, (ssize_t)sizeof text);
+  ck_assert_ptr_nonnull(strstr(text, "[stack]"));
 }
 END_TEST
 
@@ -389,6 +432,8 @@ int main(void) {
                                 quanta,
                                 weights_and_priorities,
                                 uuids,
+                                small_files_are_text,
+                                files_of_the_kernel_come_whole,
                                 messages_are_checked,
                                 messages_travel,
                                 descriptors_travel_with_messages,

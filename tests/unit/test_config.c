@@ -227,6 +227,20 @@ START_TEST(more_gpus_than_the_daemon_knows_are_refused) {
 }
 END_TEST
 
+START_TEST(so_many_users_have_a_section_and_no_more) {
+  static char text[(USER_LIMITS_MAX + 1) * 64];
+  int length = 0;
+  for (int i = 0; i < USER_LIMITS_MAX; i++)
+    length +=
+        snprintf(text + length, sizeof text - (size_t)length, "[user %d]\nweight = %d\n", 70000 + i, i + 1);
+  ck_assert_int_eq(read_text(text), 0);
+  ck_assert_uint_eq(config.users.count, USER_LIMITS_MAX);
+  snprintf(text + length, sizeof text - (size_t)length, "[user 80000]\nweight = 1\n");
+  ck_assert_int_eq(read_text(text), -EINVAL);
+  ck_assert_msg(strstr(error, "more than 256 users"), "%s", error);
+}
+END_TEST
+
 START_TEST(a_path_longer_than_an_address_is_refused) {
   char text[300] = "socket = ";
   memset(text + 9, 'x', 108);
@@ -301,6 +315,7 @@ int main(void) {
                                 a_gpu_may_be_named_by_its_number,
                                 a_quantum_that_finds_itself,
                                 more_gpus_than_the_daemon_knows_are_refused,
+                                so_many_users_have_a_section_and_no_more,
                                 a_path_longer_than_an_address_is_refused,
                                 percentages_do_not_depend_on_when_they_are_read,
                                 a_file_that_is_not_there_says_so,

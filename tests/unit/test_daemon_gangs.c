@@ -49,6 +49,18 @@ static const char *gang_of(int index) {
   return name;
 }
 
+static bool is_paused(uint32_t job) {
+  bool paused = false;
+  struct gs_msg msg;
+  int fd = connect_to(it);
+  tell_simple(fd, GS_GET_STATUS);
+  while ((msg = hear(fd)).type != GS_STATUS_END)
+    if (msg.type == GS_STATUS_TERMS && msg.terms_status.job == job)
+      paused = msg.terms_status.paused;
+  close(fd);
+  return paused;
+}
+
 START_TEST(a_gang_gets_its_gpus_together) {
   int a1 = member("a", 1), a2 = member("a", 2), b1 = member("b", 1), b2 = member("b", 2);
   tell_simple(a1, GS_REQ_LOCK);
@@ -165,6 +177,22 @@ START_TEST(a_gang_is_paused_as_a_whole) {
 }
 END_TEST
 
+START_TEST(a_member_that_is_away_is_resumed_with_its_gang) {
+  member("a", 1);
+  int away = member("a", 2);
+  ck_assert_int_eq(set_paused(1, true), 0);
+  ck_assert(is_paused(1) && is_paused(2));
+  close(away);
+  while (get_status(it, GS_STATUS_DAEMON).daemon.jobs > 1)
+    ;
+  ck_assert_int_eq(set_paused(1, false), 0);
+  away = member("a", 2);
+  ck_assert(!is_paused(1) && !is_paused(2));
+  ck_assert_int_eq(set_paused(2, true), 0);
+  ck_assert(is_paused(1) && is_paused(2));
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {a_gang_gets_its_gpus_together,
                                 others_are_on_their_own,
@@ -174,6 +202,7 @@ int main(void) {
                                 names_end_and_are_printable,
                                 the_status_tells_why,
                                 a_gang_is_paused_as_a_whole,
+                                a_member_that_is_away_is_resumed_with_its_gang,
                                 NULL};
   return suite_main("daemon_gangs", tests, set_up, tear_down);
 }

@@ -101,6 +101,16 @@ static void fill(int fd) {
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
 }
 
+/* Of all that is said up to the daemon's end, which is wanted now. */
+static struct tally tally_of_the_end(int fd) {
+  FILE *reader = fdopen(fd, "r");
+  kill(it->pid, SIGTERM);
+  struct tally tally = tally_of(reader);
+  ck_assert_int_eq(daemon_wait(it), 0);
+  fclose(reader);
+  return tally;
+}
+
 /* ---- a reader that has stopped ---- */
 
 START_TEST(who_does_not_read_the_log_holds_nobody_up) {
@@ -112,11 +122,7 @@ START_TEST(who_does_not_read_the_log_holds_nobody_up) {
   close(ends[1]);
   for (unsigned i = 0; i < CLIENTS; i++)
     register_twice_as(FIRST_UID + i % USERS);
-  FILE *reader = fdopen(ends[0], "r");
-  kill(it->pid, SIGTERM);
-  struct tally tally = tally_of(reader);
-  ck_assert_int_eq(daemon_wait(it), 0);
-  fclose(reader);
+  struct tally tally = tally_of_the_end(ends[0]);
   if (geteuid() == 0) {
     ck_assert_uint_ge(tally.closed, 1000); /* the ring */
     ck_assert_uint_ge(tally.lost, 1);      /* and it has a bound */
@@ -149,11 +155,7 @@ START_TEST(one_that_others_have_made_non_blocking_is_waited_for) {
   close(ends[1]);
   for (unsigned i = 0; i < CLIENTS; i++)
     register_twice_as(FIRST_UID + i % USERS);
-  FILE *reader = fdopen(ends[0], "r");
-  kill(it->pid, SIGTERM);
-  struct tally tally = tally_of(reader);
-  ck_assert_int_eq(daemon_wait(it), 0);
-  fclose(reader);
+  struct tally tally = tally_of_the_end(ends[0]);
   ck_assert_uint_eq(tally.lost, 0);
   ck_assert_uint_eq(tally.closed + tally.left_out, CLIENTS);
 }

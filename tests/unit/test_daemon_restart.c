@@ -184,6 +184,13 @@ START_TEST(a_process_keeps_its_number_and_terms) {
 }
 END_TEST
 
+/* Until the daemon has noticed. */
+static void leave(int fd) {
+  close(fd);
+  while (get_status(it, GS_STATUS_DAEMON).daemon.jobs)
+    usleep(1000);
+}
+
 /* What registers after the end of its process' former connection is another job. */
 START_TEST(numbers_are_given_once) {
   int fd;
@@ -192,9 +199,7 @@ START_TEST(numbers_are_given_once) {
     uint32_t job = enroll(&fd);
     ck_assert_uint_gt(job, last);
     last = job;
-    close(fd);
-    while (get_status(it, GS_STATUS_DAEMON).daemon.jobs)
-      usleep(1000);
+    leave(fd);
     usleep(200000); /* its end is written within a tenth of a second */
     restart(SIGKILL);
   }
@@ -211,9 +216,7 @@ START_TEST(what_is_set_for_a_process_outlives_its_connection) {
   for (int i = 0; i < 6; i++) {
     if (i % 3 == 1)
       ck_assert_int_eq(evict(it, job), 0);
-    close(fd);
-    while (get_status(it, GS_STATUS_DAEMON).daemon.jobs)
-      usleep(1000);
+    leave(fd);
     ck_assert_uint_gt(enroll_elsewhere(), job);
     if (i % 3 == 2)
       restart(i == 2 ? SIGKILL : SIGTERM);

@@ -261,13 +261,18 @@ static int register_as(uid_t uid) {
   return fd;
 }
 
+/* It asks for weight 500 and priority 12. */
+static void attach_with_wishes(int fd) {
+  declare(fd, 500, 12, 0, 0);
+  attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
+}
+
 START_TEST(what_programs_ask_for_has_bounds) {
   start((const char *const[]){"--max-weight", "200", "--max-priority", "5", NULL});
   int fd = register_as(OWNER);
   if (fd < 0)
     return;
-  declare(fd, 500, 12, 0, 0);
-  attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
+  attach_with_wishes(fd);
   given(200, 5, 0, 0);
   declare(fd, 201, -12, 0, 0);
   given(200, -12, 0, 0);
@@ -297,8 +302,7 @@ START_TEST(by_default_nobody_asks_for_more) {
   int fd = register_as(OWNER);
   if (fd < 0)
     return;
-  declare(fd, 500, 12, 0, 0);
-  attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
+  attach_with_wishes(fd);
   given(GS_WEIGHT_DEFAULT, 0, 0, 0);
   declare_production(fd);
   ck_assert_int_eq(given_class(), GS_CLASS_STANDARD);
@@ -307,8 +311,7 @@ END_TEST
 
 START_TEST(who_may_change_settings_asks_for_what_it_likes) {
   int fd = register_client(it);
-  declare(fd, 500, 12, 0, 0);
-  attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
+  attach_with_wishes(fd);
   given(500, 12, 0, 0);
   declare_production(fd);
   ck_assert_int_eq(given_class(), GS_CLASS_PRODUCTION);
@@ -410,8 +413,7 @@ START_TEST(bounds_can_change) {
   int fd = register_as(OWNER);
   if (fd < 0)
     return;
-  declare(fd, 500, 12, 0, 0);
-  attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
+  attach_with_wishes(fd);
   given(GS_WEIGHT_DEFAULT, 0, 0, 0);
   expect(fd, GS_LOCK_OK);
   set_bounds("max_weight = 300\nmax_priority = 7\n");

@@ -17,8 +17,14 @@ static uint64_t random_below(uint64_t bound) { return fleet_random_below(&fleet,
 
 static bool chance(unsigned percent) { return random_below(100) < percent; }
 
+static bool bounded, late; /* of each event; what is told */
+
 static void set_up_with(uint64_t seed) {
   fleet_init(&fleet, seed);
+  fleet.late = late;
+  fleet.bounded = bounded;
+  if (bounded)
+    fleet.scheduler.event_jobs_most = fleet.scheduler.gang_looks_most = 1;
   fleet.scheduler.grace_ns = 40 * FLEET_TQ_NS;
   fleet.ahead = 4 * FLEET_COLLECTIVE;
   if (seed % 3 == 0)
@@ -236,7 +242,7 @@ static uint64_t run_history(uint64_t seed, bool hanging) {
 }
 
 static void run_histories(bool hanging) {
-  uint64_t first = number("GPUSHARE_SEED", 1), runs = number("GPUSHARE_RUNS", 5000);
+  uint64_t first = number("GPUSHARE_SEED", 1), runs = number("GPUSHARE_RUNS", bounded || late ? 1500 : 5000);
   printf("seed %lu, %lu runs\n", first, runs);
   fflush(stdout);
   for (uint64_t seed = first; seed < first + runs; seed++) {
@@ -253,8 +259,29 @@ END_TEST
 START_TEST(who_hangs_keeps_nobody_from_computing_on_other_gpus) { run_histories(true); }
 END_TEST
 
+/* An event looks at its own GPU, and leaves all others to the next ones. */
+START_TEST(everybody_computes_if_events_look_at_one_gpu) {
+  bounded = true;
+  run_histories(false);
+}
+END_TEST
+
+START_TEST(everybody_computes_if_words_are_told_late) {
+  late = true;
+  run_histories(false);
+}
+END_TEST
+
+START_TEST(everybody_computes_if_all_comes_late) {
+  bounded = late = true;
+  run_histories(true);
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {everybody_computes_after_any_history,
-                                who_hangs_keeps_nobody_from_computing_on_other_gpus, NULL};
+  const TTest *const tests[] = {
+      everybody_computes_after_any_history,         who_hangs_keeps_nobody_from_computing_on_other_gpus,
+      everybody_computes_if_events_look_at_one_gpu, everybody_computes_if_words_are_told_late,
+      everybody_computes_if_all_comes_late,         NULL};
   return suite_main("gang_histories", tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "common/wire.h"
 #include "daemon.h"
 #include "label.h"
+#include "played_peers.h"
 #include "suite.h"
 
 #define PEERS 32
@@ -30,11 +31,8 @@ void peer_send(struct peer *peer, const struct gs_msg *msg) {
                         msg->type == GS_REPLY))
     last[peer - peers] = *msg;
 }
-void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed) {
-  (void)passed;
-  peer_send(peer, msg);
-}
-void peer_send_status(struct peer *peer) {
+
+static void note_status(struct peer *peer) {
   size_t count;
   struct gs_msg *msgs = status_collect(&it, now_ns, &count);
   (void)peer;
@@ -44,32 +42,6 @@ void peer_send_status(struct peer *peer) {
     if (msgs[i].type == GS_STATUS_GPU)
       status[status_count++] = msgs[i];
   free(msgs);
-}
-void peer_read_name(pid_t pid, char name[GS_NAME_SIZE]) {
-  (void)pid;
-  strcpy(name, "test");
-}
-int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, bool follow) {
-  (void)peer, (void)record, (void)from_seq, (void)follow;
-  return 0;
-}
-void peer_close(struct peer *peer, const char *why) {
-  (void)why;
-  peer->closed = true;
-}
-void peer_settle(struct peer *peer, enum peer_role role) { peer->role = role; }
-bool peer_is_stopped(const struct peer *peer) {
-  (void)peer;
-  return false;
-}
-struct origin peer_find_origin(const struct peer *peer) {
-  (void)peer;
-  return (struct origin){.kind = GS_ORIGIN_NONE};
-}
-bool peer_may_change(const struct peer *peer) { return peer->uid == 0; }
-enum presence_verdict peer_check_presence(struct peer *peer, const struct gs_msg *attach) {
-  (void)peer, (void)attach;
-  return PRESENCE_ADMITTED;
 }
 
 /* ---- what is played ---- */
@@ -89,7 +61,8 @@ static void go(int i) {
   if (!peers[i].user)
     return;
   peers[i].closed = true;
-  daemon_on_gone(&it, &peers[i], now_ns++);
+  while (!daemon_on_gone(&it, &peers[i], now_ns++))
+    ;
   user_release(peers[i].user, USER_CONNECTIONS, 1);
   peers[i].user = NULL;
 }
@@ -131,6 +104,7 @@ static void tell_cards(enum cards_source source, uint32_t count, const struct ca
   memcpy(cards.list, list, count * sizeof *list);
   ck_assert_ptr_null(cards_settle(&cards));
   gpus_on_cards(&it, &cards, now_ns++);
+  orders_tell_some(&it, PEERS, now_ns);
 }
 
 /* The last GPU's card in status order. */
@@ -142,6 +116,7 @@ static uint32_t listed(size_t i) {
 
 static void set_up(void) {
   log_setup("test", LOG_LEVEL_ERROR);
+  played_status_asked = note_status;
   users_init(&users, 100000);
   users_bound_clients(&users, 2048);
   memset(peers, 0, sizeof peers);
@@ -431,6 +406,7 @@ START_TEST(a_size_may_be_the_administrators) {
   ck_assert_uint_eq(last[0].attached.capacity_bytes, 8 * GIB);
   it.overrides.count = 0;
   gpus_settle(&it, now_ns++);
+  orders_tell_some(&it, PEERS, now_ns);
   ck_assert_uint_eq(last[0].attached.capacity_bytes, MIB); /* there is no better word */
 }
 END_TEST

@@ -162,6 +162,13 @@ START_TEST(jobs_of_another_boot_are_others) {
   ck_assert_uint_eq(kept.decisions.count, 2);
   ck_assert_int_eq(kept_read(&again, text, size, ""), 0); /* nobody knows which one */
   ck_assert_uint_eq(again.process_count, 0);
+  char line[KEPT_LINE_SIZE];
+  struct kept_process process = {.pid = PID, .start = START, .uid = ALICE, .job_id = 16};
+  add(line, kept_line_boot(line, "")); /* nor did the daemon before */
+  add(line, kept_line_job(line, &process));
+  ck_assert_int_eq(kept_read(&again, text, size, ""), 0);
+  ck_assert_uint_eq(again.last_job_id, 16);
+  ck_assert_uint_eq(again.process_count, 0);
 }
 END_TEST
 
@@ -327,6 +334,17 @@ START_TEST(what_stands_is_not_displaced) {
 }
 END_TEST
 
+START_TEST(a_user_has_so_many_away_and_no_more) {
+  for (pid_t pid = 1; pid <= KEPT_AWAY_PER_USER; pid++)
+    ck_assert_ptr_null(kept_leave(&kept, leaving(pid, ALICE, false)));
+  struct kept_process *oldest = kept_leave(&kept, leaving(KEPT_AWAY_PER_USER + 1, ALICE, false));
+  ck_assert_ptr_nonnull(oldest);
+  ck_assert_int_eq(oldest->pid, 1);
+  free(oldest);
+  ck_assert_ptr_null(kept_leave(&kept, leaving(KEPT_AWAY_PER_USER + 2, ALICE + 1, false)));
+}
+END_TEST
+
 static bool is_odd(const struct kept_process *process) { return process->pid % 2; }
 START_TEST(what_has_ended_is_found) {
   for (pid_t pid = 1; pid <= 4; pid++)
@@ -353,6 +371,7 @@ int main(void) {
                                 absurd_values_are_not_taken,
                                 long_lines_are_passed_over,
                                 what_stands_is_not_displaced,
+                                a_user_has_so_many_away_and_no_more,
                                 what_has_ended_is_found,
                                 NULL};
   return suite_main("kept", tests, set_up, tear_down);

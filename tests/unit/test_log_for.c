@@ -93,6 +93,18 @@ static bool keep_line(const char *text, size_t length, unsigned lines) {
   return true;
 }
 
+/* The most important of them says how loud that is. */
+START_TEST(what_is_left_out_is_as_loud_as_it_was) {
+  static const enum log_level levels[] = {LOG_LEVEL_INFO, LOG_LEVEL_WARN};
+  for (unsigned i = 0; i < 500; i++)
+    log_for(1000, levels[i >= 250], "of two levels");
+  log_to(keep_line);
+  log_for_end();
+  ck_assert_ptr_nonnull(strstr(last, "warn"));
+  ck_assert_ptr_nonnull(strstr(last, "left out"));
+}
+END_TEST
+
 START_TEST(who_and_what_is_left_out) {
   char path[] = "/tmp/gpushare-passwd-XXXXXX";
   FILE *file = fdopen(mkstemp(path), "w");
@@ -117,6 +129,7 @@ int main(void) {
                                 others_and_other_kinds_are_not_left_out,
                                 quiet_lines_take_nothing,
                                 many_users_together_are_bounded,
+                                what_is_left_out_is_as_loud_as_it_was,
                                 who_and_what_is_left_out,
                                 NULL};
   return suite_main("log_for", tests, set_up, tear_down);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -89,8 +90,41 @@ START_TEST(a_connection_tells_its_process) {
 }
 END_TEST
 
+START_TEST(a_stopped_process_is_known) {
+  siginfo_t info;
+  pid_t pid = start(0);
+  ck_assert(!process_is_stopped(pid));
+  kill(pid, SIGSTOP);
+  ck_assert_int_eq(waitid(P_PID, (id_t)pid, &info, WSTOPPED), 0);
+  ck_assert(process_is_stopped(pid));
+  kill(pid, SIGCONT);
+  ck_assert_int_eq(waitid(P_PID, (id_t)pid, &info, WCONTINUED), 0);
+  ck_assert(!process_is_stopped(pid));
+  end(pid);
+  ck_assert(!process_is_stopped(pid));
+}
+END_TEST
+
+/* ") T 1" is the name's, not a state. */
+START_TEST(a_name_is_no_state) {
+  char name[16], text[64];
+  uint64_t began = process_start_ticks(getpid());
+  prctl(PR_GET_NAME, name);
+  prctl(PR_SET_NAME, "a) T 1 2 (b");
+  ck_assert(!process_is_stopped(getpid()));
+  ck_assert_uint_eq(process_start_ticks(getpid()), began);
+  process_read(getpid(), "comm", text, sizeof text);
+  ck_assert_str_eq(text, "a) T 1 2 (b\n");
+  prctl(PR_SET_NAME, name);
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {its_end_is_told, another_one_of_its_number_is_not_it,
-                                a_connection_tells_its_process, NULL};
+  const TTest *const tests[] = {its_end_is_told,
+                                another_one_of_its_number_is_not_it,
+                                a_connection_tells_its_process,
+                                a_stopped_process_is_known,
+                                a_name_is_no_state,
+                                NULL};
   return suite_main("process", tests, NULL, NULL);
 }

@@ -97,6 +97,16 @@ START_TEST(leaving_changes_nothing) {
 }
 END_TEST
 
+START_TEST(debts_have_a_bound) {
+  for (int i = 0; i < 3; i++)
+    rota_spend(&users[0], UINT64_MAX);
+  int64_t most_ns = -users[0].credit_ns;
+  ck_assert_int_ge(most_ns, 1000 * (int64_t)MS);
+  rota_spend(&users[1], UINT64_MAX);
+  ck_assert_int_eq(users[1].credit_ns, -most_ns); /* one event's is as much */
+}
+END_TEST
+
 START_TEST(what_is_urgent_comes_first) {
   give(0, 3);
   rota_add_first(&rota, &users[0], &nodes[0][2]);
@@ -140,6 +150,7 @@ int main(void) {
                                 what_is_owed_is_paid_while_others_wait,
                                 what_is_owed_holds_up_nobody_alone,
                                 leaving_changes_nothing,
+                                debts_have_a_bound,
                                 what_is_urgent_comes_first,
                                 rounds_in_which_all_owe_are_not_gone_through,
                                 NULL};

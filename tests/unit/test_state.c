@@ -140,6 +140,17 @@ START_TEST(a_torn_line_harms_no_other) {
 }
 END_TEST
 
+/* Whatever lies in its place: from now on it is kept there. */
+static void check_begun_anew(void) {
+  begin();
+  ck_assert_ptr_nonnull(state);
+  number(3);
+  end();
+  begin();
+  ck_assert_uint_eq(kept.last_job_id, 3);
+  end();
+}
+
 START_TEST(damage_is_put_aside_and_the_rest_used) {
   char text[4096], path[512];
   begin();
@@ -160,27 +171,15 @@ START_TEST(damage_is_put_aside_and_the_rest_used) {
   end();
   memset(text, 0xa5, sizeof text);
   write_file(text, sizeof text);
-  begin();
-  ck_assert_ptr_nonnull(state);
-  number(3);
-  end();
-  begin();
-  ck_assert_uint_eq(kept.last_job_id, 3);
-  end();
+  check_begun_anew();
 }
 END_TEST
 
 START_TEST(a_later_versions_file_is_kept_for_it) {
   char line[KEPT_LINE_SIZE];
   write_file(line, kept_line_text(line, "gpushare-state\t2"));
-  begin();
-  ck_assert_ptr_nonnull(state);
+  check_begun_anew();
   ck_assert_int_eq(count_files(is_aside), 1);
-  number(3);
-  end();
-  begin();
-  ck_assert_uint_eq(kept.last_job_id, 3);
-  end();
 }
 END_TEST
 
@@ -188,13 +187,7 @@ static void in_the_way(int (*make)(const char *path)) {
   char path[512];
   path_of("state", path);
   ck_assert_int_eq(make(path), 0);
-  begin();
-  ck_assert_ptr_nonnull(state);
-  number(3);
-  end();
-  begin();
-  ck_assert_uint_eq(kept.last_job_id, 3);
-  end();
+  check_begun_anew();
   ck_assert_int_eq(count_files(is_aside), 1);
 }
 

@@ -1,0 +1,11 @@
+/* played_peers.h - the socket side, as peer.h wants it, for tests that play it: peers that are admitted
+ * everywhere. The test has peer_send. */
+#ifndef GS_TEST_PLAYED_PEERS_H
+#define GS_TEST_PLAYED_PEERS_H
+
+#include "peer.h"
+
+/* What GET_STATUS does, once a test has set it. */
+extern void (*played_status_asked)(struct peer *peer);
+
+#endif
