@@ -241,7 +241,7 @@ void scene_check_no_overlaps(const struct scene *scene, unsigned gpu) {
 }
 
 int scene_connect(const struct scene *scene) {
-  int fd = wire_connect(scene->socket);
+  int fd = wire_connect_patiently(scene->socket, PROCESS_LIMIT_S * NS_PER_S);
   CHECK(fd >= 0, "cannot connect: %d", fd);
   return fd;
 }

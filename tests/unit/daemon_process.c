@@ -79,7 +79,7 @@ void daemon_clean_up(struct daemon_process *daemon) {
 }
 
 int connect_to(const struct daemon_process *daemon) {
-  int fd = wire_connect(daemon->socket);
+  int fd = wire_connect_patiently(daemon->socket, PATIENCE_MS * NS_PER_MS);
   ck_assert_msg(fd >= 0, "connect: %s", strerror(-fd));
   return fd;
 }

@@ -22,12 +22,14 @@ static void declare(int fd, const char *gang) {
   tell(fd, &msg);
 }
 
-static int member(const char *gang, uint8_t card) {
-  int fd = register_elsewhere(it);
+static int join_as(int fd, const char *gang, uint8_t card) {
   declare(fd, gang);
   attach_card(fd, card, GIB, GS_ATTACH_MANAGED);
   return fd;
 }
+
+/* A process each. */
+static int member(const char *gang, uint8_t card) { return join_as(register_elsewhere(it), gang, card); }
 
 /* Has the lock, and runs. Returns the grant's epoch. */
 static uint64_t granted(int fd) {
@@ -179,14 +181,14 @@ END_TEST
 
 START_TEST(a_member_that_is_away_is_resumed_with_its_gang) {
   member("a", 1);
-  int away = member("a", 2);
+  int away = join_as(register_client(it), "a", 2); /* this process */
   ck_assert_int_eq(set_paused(1, true), 0);
   ck_assert(is_paused(1) && is_paused(2));
   close(away);
   while (get_status(it, GS_STATUS_DAEMON).daemon.jobs > 1)
     ;
   ck_assert_int_eq(set_paused(1, false), 0);
-  away = member("a", 2);
+  away = join_as(register_client(it), "a", 2);
   ck_assert(!is_paused(1) && !is_paused(2));
   ck_assert_int_eq(set_paused(2, true), 0);
   ck_assert(is_paused(1) && is_paused(2));
