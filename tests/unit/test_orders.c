@@ -32,6 +32,8 @@ static unsigned sends;
 
 void peer_send(struct peer *peer, const struct gs_msg *msg) {
   int i = (int)(peer - peers);
+  if (msg->type == GS_DROP_LOCK)
+    ck_assert_int_eq(peer->attachments[msg->gpu]->job.state, GS_JOB_DROPPING);
   sends++;
   told[i].last[msg->type] = *msg;
   told[i].counts[msg->type]++;
