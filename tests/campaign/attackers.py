@@ -64,6 +64,17 @@ def liars_memory(path, uuid, total_bytes, ready):
         time.sleep(0.01)
 
 
+def liars_silent(path, uuid, total_bytes, ready):
+    """They have little memory, want the GPU, and answer nothing once they have it. Those that are evicted come again."""
+    clients = gather(path, uuid, total_bytes, 10, MIB, ready)
+    while True:
+        for client in clients:
+            answer(client, lambda: client.send("REQ_LOCK"))
+        clients = [client for client in clients if client.socket.fileno() >= 0]
+        clients += gather(path, uuid, total_bytes, 10 - len(clients), MIB)
+        time.sleep(0.01)
+
+
 def answer(client, *sends):
     """An attacker's connection may end at any time."""
     try:

@@ -423,14 +423,16 @@ def beside(work, chaos=(), outage_s=0.5, least=0.45):
     return run
 
 
-def liars_memory(build, results, name, seconds):
+def beside_silence(work):
     """Who does not answer has the GPU for five graces; then others have it for twice as long. So it takes some of both to see
     what is left to them."""
-    guarded = plain_scene(build, "500ms")
-    try:
-        attack(guarded, results, name, max(seconds, 15), attackers.liars_memory, bearable=0.2)
-    finally:
-        over(guarded, results, name)
+    def run(build, results, name, seconds):
+        guarded = plain_scene(build, "500ms")
+        try:
+            attack(guarded, results, name, max(seconds, 15), work, bearable=0.2)
+        finally:
+            over(guarded, results, name)
+    return run
 
 
 def liars_first(build, results, name, seconds):
@@ -595,7 +597,8 @@ def restarts(build, results, name, seconds):
 
 
 ATTACKS = {
-    "liars_first": liars_first, "liars_size": beside(attackers.liars_size), "liars_memory": liars_memory,
+    "liars_first": liars_first, "liars_size": beside(attackers.liars_size), "liars_memory": beside_silence(attackers.liars_memory),
+    "liars_silent": beside_silence(attackers.liars_silent),
     "uuids": uuids, "flood_messages": beside(attackers.flood_messages, least=0.2), "flood_connects": beside(attackers.flood_connects, least=0.2),
     "flood_status": beside(attackers.flood_status, least=0.2), "flood_events": beside(attackers.flood_events, least=0.2),
     "fakes_many": beside(attackers.fakes_many), "fakes_gpu": beside(attackers.fakes_gpu), "slow_readers": slow_readers,
@@ -604,7 +607,7 @@ ATTACKS = {
     "log_stalled": log_stalled, "dead_holder": dead_holder, "restarts": restarts,
 }
 
-AT_RANDOM = [attackers.liars_size, attackers.liars_memory, attackers.flood_messages, attackers.flood_connects,
+AT_RANDOM = [attackers.liars_size, attackers.liars_memory, attackers.liars_silent, attackers.flood_messages, attackers.flood_connects,
              attackers.flood_status, attackers.flood_events, attackers.fakes_many, attackers.fakes_gpu,
              attackers.slow_readers, None]
 
