@@ -33,6 +33,7 @@ struct gpu {
   _Atomic uint32_t turn; /* odd: stopped; counts stops and gos */
   _Atomic int verdict;
   _Atomic int error;
+  _Atomic bool ever_stopped; /* a stop was accepted */
   _Atomic bool trying;
   _Atomic uint64_t slice_us;         /* 0: as libcuda has it */
   _Atomic uint64_t libcuda_slice_us; /* 0: not seen */
@@ -74,7 +75,7 @@ static bool is_stale(int err) { return err == RM_NOT_FOUND || err == RM_BAD_CHAN
 
 /* Where one of the list has been freed, the others once more. Where they can't be let on together, one by
  * one: none stays behind for another's sake. */
-static int send_batch(struct channels_batch *batch, bool stop) {
+static int send_batch(unsigned gpu, struct channels_batch *batch, bool stop) {
   int err = 0, worst = 0;
   for (int attempt = 0; batch->count > 0 && attempt < STALE_ATTEMPTS; attempt++) {
     err = send_list(batch, batch->channels, batch->count, stop);
@@ -85,6 +86,8 @@ static int send_batch(struct channels_batch *batch, bool stop) {
     errno = saved;
     channels_refresh(batch);
   }
+  if (err == 0 && stop)
+    atomic_store(&gpus[gpu].ever_stopped, true);
   if (err == 0 || stop || batch->count == 0)
     return batch->count > 0 ? err : 0;
   for (uint32_t i = 0; i < batch->count; i++) {
@@ -99,7 +102,7 @@ static int send_all(unsigned gpu, const struct channels_object *group, bool stop
   struct channels_batch batch;
   int worst = stop && !channels_are_known() ? -EOWNERDEAD : 0;
   while ((worst == 0 || !stop) && channels_next(gpu, group, &cursor, &batch)) {
-    int err = send_batch(&batch, stop);
+    int err = send_batch(gpu, &batch, stop);
     worst = err ? err : worst;
   }
   return worst;
@@ -110,7 +113,7 @@ static int send_all(unsigned gpu, const struct channels_object *group, bool stop
 static void give_up(struct gpu *g, int err, const char *what) {
   atomic_store(&g->error, err);
   if (atomic_exchange(&g->verdict, PREEMPT_NO) != PREEMPT_NO)
-    log_info("GPU work can't be stopped here (%s: error %#x): it is waited for", what, (unsigned)err);
+    log_info("GPU work can't be stopped here (%s: error 0x%x): it is waited for", what, (unsigned)err);
 }
 
 /* True: this has changed it. */
@@ -134,8 +137,8 @@ static int settle(unsigned gpu, const struct channels_object *group) {
       result = -ENOTSUP;
       group = NULL;
       give_up(g, err, is_odd(turn) ? "stop" : "go on");
-      if (!turn_to(g, false) && !is_odd(turn))
-        log_error("GPU work that was stopped may not have gone on (error %#x)", (unsigned)err);
+      if (!turn_to(g, false) && !is_odd(turn) && atomic_load(&g->ever_stopped))
+        log_error("GPU work that was stopped may not have gone on (error 0x%x)", (unsigned)err);
     }
     if (atomic_load(&g->turn) == turn)
       return result;

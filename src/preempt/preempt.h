@@ -19,16 +19,14 @@
  * Devices are CUdevice ordinals, 0 .. GS_GPUS_PER_CLIENT-1.
  * Threading: any thread. preempt_stop, preempt_go and preempt_slice call nothing but the resource manager,
  * and hold no lock while they do: neither ours, nor (no function of libcuda is called) the driver's, so a
- * thread of the program that is blocked there is no obstacle. preempt_go_all is safe in a signal handler but
- * for its log line when a control fails. Errors: 0 or -errno. Keeps errno.
+ * thread of the program that is blocked there is no obstacle. preempt_go_all and preempt_end are safe in a
+ * signal handler. Errors: 0 or -errno. Keeps errno.
  */
 #ifndef GS_PREEMPT_H
 #define GS_PREEMPT_H
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#include "interpose/cuda_abi.h"
 
 enum preempt_verdict { PREEMPT_UNKNOWN, PREEMPT_YES, PREEMPT_NO };
 
@@ -37,24 +35,24 @@ enum preempt_verdict { PREEMPT_UNKNOWN, PREEMPT_YES, PREEMPT_NO };
 void preempt_begin(void);
 
 /* Costs nothing. */
-enum preempt_verdict preempt_verdict(CUdevice device);
+enum preempt_verdict preempt_verdict(int device);
 
 /* Find the verdict, unless it is known: a wait in a stream of our own, in the current context, which must be
  * one of the device's; that stands still while the GPU is stopped, though it may end, and ends afterwards.
  * All of the process' work on the GPU is stopped for about 3 ms (a stop and a go of 1 ms, and 1 ms to see
  * nothing move). Calls the driver; may wait there for earlier work of the program, like any submission. 0:
  * there is a verdict. -EAGAIN: it can't be told now, as the GPU does not come to our work within 100 ms. */
-int preempt_try(CUdevice device);
+int preempt_try(int device);
 
 /* Stop all channels of the process on this GPU: when it returns 0, they stand still, usually after 0.5 to 1.5
  * ms; after 60 ms where much is under way on the bus. What is stopped already stays so. -EAGAIN: there is no
  * verdict. -ENOTSUP: the verdict is "no", maybe since this call. -ECANCELED: somebody else has let it on
  * meanwhile. -ESHUTDOWN: the process is exiting. Whatever the error, nothing is stopped. */
-int preempt_stop(CUdevice device);
+int preempt_stop(int device);
 
 /* Let everything on; 0 also where nothing is stopped. An error: some channel may still be stopped, which is
  * logged; the verdict is "no". */
-int preempt_go(CUdevice device);
+int preempt_go(int device);
 
 /* On all GPUs. */
 void preempt_go_all(void);
@@ -65,7 +63,7 @@ void preempt_end(void);
 /* How long the process' channels run on this GPU before those of others do, in microseconds, 1 .. 1000000: of
  * what there is and what will be. 0: as libcuda has it. The ratio to the others' is the ratio of shares where
  * all of them have always something to do. -ERANGE; else as preempt_stop, but works also while stopped. */
-int preempt_slice(CUdevice device, uint64_t us);
+int preempt_slice(int device, uint64_t us);
 
 /* What libcuda has on the GPU, for people. */
 struct preempt_channels {
@@ -73,7 +71,7 @@ struct preempt_channels {
   bool stopped;
   int error; /* why the verdict is "no": a status of the resource manager, or -errno */
 };
-struct preempt_channels preempt_channels(CUdevice device);
+struct preempt_channels preempt_channels(int device);
 
 /* Of tap.h: libcuda lets a group or channel run; it sets a group's slice. In the thread that has done so.
  */
