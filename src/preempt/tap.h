@@ -16,11 +16,11 @@
 /* Watch this library. False: it has no such slot, or it can't be written; then nothing is changed. */
 bool tap_library(const struct elf_object *library);
 
-/* Whether any has been watched in this process, from before its first call on. */
+/* Whether any is watched, by this process: a child that shares the descriptors with the process that was
+ * watched may not steer that one's channels. */
 bool tap_is_on(void);
 
-/* A call of our own, past our function: as ioctl. Safe in a signal handler. A child that shares the
- * descriptors with the process that was watched may not steer that one's channels: -1, errno ECHILD. */
+/* A call of our own, past our function: as ioctl. Safe in a signal handler. */
 int tap_call(int fd, unsigned long request, void *argument);
 
 void tap_fork_child(void);

@@ -2,19 +2,25 @@
  * preempt.c - src/preempt on a driver, in this process alone: no other part of the library is there. Its
  * lines are a table for people; the last is "ok".
  *
- * Arguments: CASE [NUMBER [SEED]]:
- *   verdict      says it: "verdict yes CHANNELS" or "verdict no ERROR"
- *   standstill   a kernel in its middle: no word changes while stopped; all are right in the end
- *   latency      NUMBER stops and gos (200) beside a kernel that runs
- *   contents     NUMBER random stops (1000) under kernels, graphs, copies, sets, host functions, waits for
- * events and for the context, by several threads; every word is verified contexts     made, used and
- * destroyed while stopped fork, exit   while stopped slices       set, and set back, while a kernel runs
+ * Arguments: CASE [NUMBER [SEED]].
+ *
+ * verdict: says "verdict yes CHANNELS" or "verdict no ERROR".
+ *
+ * standstill: kernels and copies in their middle, which write NUMBER words (32 Mi) that the host sees: none
+ * changes while stopped, all are right in the end; and what is submitted while stopped.
+ *
+ * latency: NUMBER stops and gos (200) beside a kernel that runs.
+ *
+ * contents: NUMBER random stops (1000) under kernels, graphs, copies, sets, host functions, waits for events
+ * and for the context, by several threads; every word is verified.
+ *
+ * contexts: made, used and destroyed while stopped. fork, exit: while stopped. slices: set, and set back.
  */
 #include "preempt/preempt.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +35,7 @@
 #include "program.h"
 #include "sim/kernels.h"
 
-enum { HANGS_S = 110, LOOK_MS = 20 };
+enum { HANGS_S = 25, LOOK_MS = 20 };
 
 static CUdevice device;
 static CUcontext context;
@@ -38,6 +44,15 @@ static struct kernels kernels;
 static void require(bool condition, const char *what) {
   if (!condition)
     fail("%s", what);
+}
+
+/* A call of the driver that waits for work which is stopped: the work goes on, so that it can be told. */
+static void tell_hang(int signal_number) {
+  static const char text[] = "error it hangs\n";
+  (void)signal_number;
+  if (write(STDOUT_FILENO, text, sizeof text - 1) > 0)
+    preempt_go_all();
+  _exit(1);
 }
 
 static CUstream stream_make(void) {
@@ -116,40 +131,124 @@ static void say_verdict(void) {
 
 /* ---- standstill ---- */
 
-static void stand_still(void) {
-  enum { ROUNDS = 8 };
-  uint64_t words = 8 * MIB, middles = 0;
-  uint64_t *host, *seen = malloc(words * sizeof *seen);
-  begin_able();
-  require(seen != NULL, "no memory");
-  MUST(cuMemHostAlloc((void **)&host, words * sizeof *host,
+enum { STILL_ROUNDS = 8 };
+static uint64_t still_words;
+
+struct picture {  /* what a kernel fills or a copy brings, word by word, for the host to see */
+  uint64_t *host; /* pinned */
+  uint64_t *seen;
+  CUdeviceptr on_card; /* filled with seed 0 */
+};
+
+static struct picture picture_make(CUstream stream) {
+  struct picture picture = {.seen = malloc(still_words * sizeof(uint64_t))};
+  require(picture.seen != NULL, "no memory");
+  MUST(cuMemHostAlloc((void **)&picture.host, still_words * sizeof(uint64_t),
                       CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE));
-  CUstream stream = stream_make();
-  for (uint64_t round = 0; round < ROUNDS; round++) {
-    uint64_t done = 0, wrong = 0, sum = 0;
-    memset(host, 0, words * sizeof *host);
-    launch_fill(&kernels, stream, (uintptr_t)host, words, round);
+  MUST(cuMemAlloc(&picture.on_card, still_words * sizeof(uint64_t)));
+  launch_fill(&kernels, stream, picture.on_card, still_words, 0);
+  MUST(cuStreamSynchronize(stream));
+  return picture;
+}
+
+static void fill_picture(struct picture *picture, CUstream stream) {
+  launch_fill(&kernels, stream, (uintptr_t)picture->host, still_words, 0);
+}
+
+static void copy_picture(struct picture *picture, CUstream stream) {
+  MUST(cuMemcpyDtoHAsync(picture->host, picture->on_card, still_words * sizeof(uint64_t), stream));
+}
+
+static uint64_t right_words(const uint64_t *words) {
+  uint64_t right = 0;
+  for (uint64_t i = 0; i < still_words; i++)
+    right += words[i] == gs_hash(0, i);
+  return right;
+}
+
+/* Until the first words are there. */
+static void await_beginning(const struct picture *picture) {
+  for (uint64_t end_ns = clock_now_ns() + NS_PER_S; clock_now_ns() < end_ns;)
+    for (uint64_t i = 0; i < still_words; i += still_words / 64)
+      if (__atomic_load_n(&picture->host[i], __ATOMIC_RELAXED))
+        return;
+}
+
+static void stand_still_in(struct picture *picture, CUstream stream, const char *name,
+                           void (*submit)(struct picture *picture, CUstream stream)) {
+  size_t bytes = still_words * sizeof(uint64_t);
+  unsigned middles = 0;
+  for (int round = 0; round < STILL_ROUNDS; round++) {
+    memset(picture->host, 0, bytes);
+    submit(picture, stream);
     CUevent after = event_after(stream);
-    for (uint64_t end_ns = clock_now_ns() + NS_PER_S; clock_now_ns() < end_ns && sum == 0;)
-      for (uint64_t i = 0; i < words; i += words / 64)
-        sum += __atomic_load_n(&host[i], __ATOMIC_RELAXED);
+    await_beginning(picture);
     stop();
-    memcpy(seen, host, words * sizeof *seen);
+    memcpy(picture->seen, picture->host, bytes);
     pause_ms(LOOK_MS);
-    require(memcmp(seen, host, words * sizeof *seen) == 0, "words change while the kernel is stopped");
-    require(is_done(after) || preempt_channels(device).stopped, "not stopped");
-    for (uint64_t i = 0; i < words; i++)
-      done += seen[i] == gs_hash(round, i);
-    middles += done > 0 && done < words;
+    require(memcmp(picture->seen, picture->host, bytes) == 0, "words change while stopped");
+    uint64_t right = right_words(picture->seen);
+    middles += right > 0 && right < still_words;
+    require(right == still_words || !is_done(after), "its end is told before it is there");
     go();
     MUST(cuEventSynchronize(after));
-    for (uint64_t i = 0; i < words; i++)
-      wrong += host[i] != gs_hash(round, i);
-    require(wrong == 0, "wrong words after going on");
     MUST(cuEventDestroy(after));
+    require(right_words(picture->host) == still_words, "wrong words after going on");
   }
-  printf("standstill %d kernels, %d of them in the middle\n", ROUNDS, (int)middles);
-  require(middles > 0, "no kernel was stopped in its middle");
+  printf("%-8s stood still %d times, %u of them in the middle\n", name, STILL_ROUNDS, middles);
+  require(middles > 0, "none was stopped in its middle");
+}
+
+static void set_flag(void *flag) { *(_Atomic bool *)flag = true; }
+
+/* What is submitted while stopped: none of it begins, or is told to have ended. */
+static void hold_all(void) {
+  enum { KINDS = 6 };
+  static _Atomic bool called;
+  CUstream streams[KINDS];
+  CUevent after[KINDS];
+  CUgraph graph;
+  CUgraphExec exec;
+  CUdeviceptr at;
+  uint64_t *host;
+  MUST(cuMemAlloc(&at, MIB));
+  MUST(cuMemHostAlloc((void **)&host, MIB, CU_MEMHOSTALLOC_PORTABLE));
+  for (int i = 0; i < KINDS; i++)
+    streams[i] = stream_make();
+  MUST(cuStreamBeginCapture(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  for (int i = 0; i < 10; i++)
+    launch_add(&kernels, streams[0], at, MIB / 8, 1);
+  MUST(cuStreamEndCapture(streams[0], &graph));
+  MUST(cuGraphInstantiate(&exec, graph, 0));
+  MUST(cuGraphUpload(exec, streams[0]));
+  MUST(cuCtxSynchronize());
+  stop();
+  MUST(cuGraphLaunch(exec, streams[0]));
+  launch_add(&kernels, streams[1], at, MIB / 8, 1);
+  MUST(cuMemcpyDtoHAsync(host, at, MIB, streams[2]));
+  MUST(cuMemcpyHtoDAsync(at, host, MIB, streams[3]));
+  MUST(cuMemsetD8Async(at, 0, MIB, streams[4]));
+  MUST(cuLaunchHostFunc(streams[5], set_flag, &called));
+  for (int i = 0; i < KINDS; i++)
+    after[i] = event_after(streams[i]);
+  pause_ms(LOOK_MS);
+  for (int i = 0; i < KINDS; i++)
+    if (is_done(after[i]))
+      fail("work of kind %d ends while stopped", i);
+  require(!called, "a host function is called while stopped");
+  go();
+  MUST(cuCtxSynchronize());
+  require(called, "the host function is not called");
+}
+
+static void stand_still(uint64_t words) {
+  still_words = words;
+  begin_able();
+  CUstream stream = stream_make();
+  struct picture picture = picture_make(stream);
+  stand_still_in(&picture, stream, "kernels", fill_picture);
+  stand_still_in(&picture, stream, "copies", copy_picture);
+  hold_all();
 }
 
 /* ---- latency ---- */
@@ -451,11 +550,12 @@ static void slices(void) {
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "verdict";
   setvbuf(stdout, NULL, _IOLBF, 0);
+  signal(SIGALRM, tell_hang);
   alarm(HANGS_S);
   if (strcmp(what, "verdict") == 0)
     say_verdict();
   else if (strcmp(what, "standstill") == 0)
-    stand_still();
+    stand_still(argument(argc, argv, 2, 32 * MIB));
   else if (strcmp(what, "latency") == 0)
     latency(argument(argc, argv, 2, 200));
   else if (strcmp(what, "contents") == 0)

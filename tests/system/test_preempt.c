@@ -26,7 +26,7 @@ static void run(const char *card, environment_list environment, const char *what
 static const char *const alone[] = {"LD_PRELOAD=", NULL};
 
 TEST(stops_and_goes_on) { run("small", alone, "verdict", NULL, "verdict yes 4 groups 8 compute 12 other"); }
-TEST(stands_still_in_the_middle_of_a_kernel) { run("small", alone, "standstill", NULL, "standstill"); }
+TEST(stands_still_in_the_middle) { run("small", alone, "standstill", "4194304", "copies   stood still"); }
 TEST(many_stops) { run("small", alone, "latency", "50", "stop"); }
 TEST(contents_under_random_stops) { run("small", alone, "contents", "300", "contents right"); }
 TEST(contexts_come_and_go_while_stopped) { run("small", alone, "contexts", NULL, NULL); }

@@ -36,6 +36,7 @@ enum {
 /* ---- the resource manager ---- */
 
 static _Atomic bool stopped[HANDLES]; /* of channels */
+static uint32_t owner[HANDLES];       /* of channels */
 static uint64_t slice_of[HANDLES];    /* of groups */
 static _Atomic unsigned stop_calls, go_calls, slice_calls, calls;
 static _Atomic unsigned longest_list;
@@ -55,7 +56,7 @@ static uint32_t answer_stop(const struct rm_control *call) {
   if (list->count > longest_list)
     longest_list = list->count;
   for (uint32_t i = 0; i < list->count; i++)
-    ck_assert_uint_eq(list->clients[i], call->client);
+    ck_assert(list->clients[i] == call->client && owner[list->channels[i]] == call->client);
   uint32_t status = answer ? answer(list) : RM_OK;
   for (uint32_t i = 0; i < list->count && status == RM_OK; i++)
     stopped[list->channels[i]] = list->stop;
@@ -138,6 +139,8 @@ static void allocate(uint32_t client, uint32_t parent, uint32_t handle, uint32_t
                            .handle = handle,
                            .class = class,
                            .parameters = (uintptr_t)parameters};
+  if (rm_is_channel(class))
+    owner[handle] = client;
   call(RM_ALLOC, &alloc, sizeof alloc);
 }
 

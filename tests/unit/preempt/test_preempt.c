@@ -111,6 +111,19 @@ START_TEST(an_unknown_parent_is_a_doubt) {
 }
 END_TEST
 
+START_TEST(a_channel_that_nothing_steers_is_a_doubt) {
+  allocate(CLIENT, CLIENT, DEVICE + 2, RM_DEVICE, 2);
+  make_context(2, 400);
+  ck_assert(!channels_are_known());
+}
+END_TEST
+
+START_TEST(a_gpu_without_a_number_is_a_doubt) {
+  open_gpu(CLIENT, CHANNELS_GPUS);
+  ck_assert(!channels_are_known());
+}
+END_TEST
+
 START_TEST(another_layout_is_a_doubt) {
   char alloc[40] = {0};
   call(RM_ALLOC, alloc, sizeof alloc);
@@ -164,6 +177,18 @@ START_TEST(all_channels_stop_and_go_on) {
   unsigned before = calls;
   ck_assert_int_eq(preempt_go(0), 0);
   ck_assert_uint_eq(calls, before);
+}
+END_TEST
+
+START_TEST(a_device_is_its_gpu) {
+  make_context(0, 100);
+  make_context(1, 300);
+  ck_assert_int_eq(preempt_try(1), 0);
+  ck_assert_int_eq(preempt_stop(1), 0);
+  ck_assert_int_eq(preempt_stop(0), -EAGAIN);
+  ck_assert(stopped[301] && !stopped[101]);
+  ck_assert_int_eq(preempt_try(2), -EAGAIN); /* libcuda has nothing there */
+  ck_assert_int_eq(preempt_verdict(GS_GPUS_PER_CLIENT), PREEMPT_NO);
 }
 END_TEST
 
@@ -419,6 +444,8 @@ START_TEST(slices_of_all_groups) {
   ck_assert_uint_eq(slice_of[119], 100);
   make_context(0, 200); /* libcuda sets its own */
   ck_assert_uint_eq(slice_of[200], 100);
+  control(CLIENT, 200, RM_SET_SLICE, 2048);
+  ck_assert_uint_eq(slice_of[200], 100);
   make_context(1, 300);
   ck_assert_uint_eq(slice_of[300], 2048);
   ck_assert_int_eq(preempt_slice(0, 0), 0);
@@ -489,11 +516,14 @@ int main(void) {
                                 what_fails_is_not_noted,
                                 many_contexts_come_and_go,
                                 an_unknown_parent_is_a_doubt,
+                                a_channel_that_nothing_steers_is_a_doubt,
+                                a_gpu_without_a_number_is_a_doubt,
                                 another_layout_is_a_doubt,
                                 too_many_are_a_doubt,
                                 the_shorter_layout_is_known,
                                 the_programs_own_calls_pass_by,
                                 all_channels_stop_and_go_on,
+                                a_device_is_its_gpu,
                                 more_than_a_list,
                                 nothing_before_a_verdict,
                                 a_gpu_that_is_away_tells_nothing,
