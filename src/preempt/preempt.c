@@ -23,8 +23,8 @@
 #include "preempt/trial.h"
 #include "settings.h"
 
-/* A channel that has been freed is known as such a moment later. */
-enum { STALE_ATTEMPTS = 100 };
+/* A channel that has been freed is known as such a moment later: when the thread that frees it runs again. */
+enum { STALE_ATTEMPTS = 2000 };
 #define STALE_WAIT_NS NS_PER_MS
 
 #define LIBCUDA_SLICE_US 2048 /* if it has not been seen to set another */
@@ -73,26 +73,30 @@ static int send_list(const struct channels_batch *batch, const uint32_t *channel
 
 static bool is_stale(int err) { return err == RM_NOT_FOUND || err == RM_BAD_CHANNEL; }
 
-/* Where one of the list has been freed, the others once more. Where they can't be let on together, one by
- * one: none stays behind for another's sake. */
-static int send_batch(unsigned gpu, struct channels_batch *batch, bool stop) {
-  int err = 0, worst = 0;
+/* Where one of the list has been freed, the others once more, as soon as it is known which. */
+static int stop_batch(struct gpu *g, struct channels_batch *batch) {
+  int err = 0, saved = errno;
   for (int attempt = 0; batch->count > 0 && attempt < STALE_ATTEMPTS; attempt++) {
-    err = send_list(batch, batch->channels, batch->count, stop);
+    err = send_list(batch, batch->channels, batch->count, true);
     if (!is_stale(err))
       break;
-    int saved = errno;
     clock_sleep(STALE_WAIT_NS);
-    errno = saved;
     channels_refresh(batch);
   }
-  if (err == 0 && stop)
-    atomic_store(&gpus[gpu].ever_stopped, true);
-  if (err == 0 || stop || batch->count == 0)
-    return batch->count > 0 ? err : 0;
+  errno = saved;
+  if (err == 0)
+    atomic_store(&g->ever_stopped, true);
+  return batch->count > 0 ? err : 0;
+}
+
+/* Where they can't be let on together, one by one: none stays behind for another's sake. */
+static int let_batch_on(const struct channels_batch *batch) {
+  int worst = 0;
+  if (send_list(batch, batch->channels, batch->count, false) == 0)
+    return 0;
   for (uint32_t i = 0; i < batch->count; i++) {
-    err = send_list(batch, &batch->channels[i], 1, false);
-    worst = err ? err : worst;
+    int err = send_list(batch, &batch->channels[i], 1, false);
+    worst = err && !is_stale(err) ? err : worst;
   }
   return worst;
 }
@@ -102,7 +106,7 @@ static int send_all(unsigned gpu, const struct channels_object *group, bool stop
   struct channels_batch batch;
   int worst = stop && !channels_are_known() ? -EOWNERDEAD : 0;
   while ((worst == 0 || !stop) && channels_next(gpu, group, &cursor, &batch)) {
-    int err = send_batch(gpu, &batch, stop);
+    int err = stop ? stop_batch(&gpus[gpu], &batch) : let_batch_on(&batch);
     worst = err ? err : worst;
   }
   return worst;

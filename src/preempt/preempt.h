@@ -37,10 +37,11 @@ void preempt_begin(void);
 /* Costs nothing. */
 enum preempt_verdict preempt_verdict(int device);
 
-/* Find the verdict, unless it is known: a wait in a stream of our own, in the current context, which must be
- * one of the device's; that stands still while the GPU is stopped, though it may end, and ends afterwards.
- * All of the process' work on the GPU is stopped for about 3 ms (a stop and a go of 1 ms, and 1 ms to see
- * nothing move). Calls the driver; may wait there for earlier work of the program, like any submission. 0:
+/* Find the verdict, unless it is known: a stream of our own in the current context, which must be one of the
+ * device's, waits for a flag; that is set while the GPU is stopped; what follows must not happen before the
+ * go. Three times, for about 3 ms each (a stop and a go of 1 ms, and 1 ms to see nothing move), all of the
+ * process' work on the GPU stands still. Best while the process has the GPU to itself. Calls the driver, and
+ * may wait there for earlier work of the program, like any submission; but not while anything is stopped. 0:
  * there is a verdict. -EAGAIN: it can't be told now, as the GPU does not come to our work within 100 ms. */
 int preempt_try(int device);
 

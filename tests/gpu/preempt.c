@@ -77,18 +77,26 @@ static bool is_done(CUevent event) {
 
 static void pause_ms(unsigned ms) { clock_sleep(ms * NS_PER_MS); }
 
-static void begin(void) {
+static void start_driver(void) {
   preempt_begin();
   device = program_start(&context);
   kernels = kernels_load();
+}
+
+static void try_to_stop(void) {
   for (int tries = 0; preempt_try(device) == -EAGAIN && tries < 20; tries++)
     pause_ms(LOOK_MS);
 }
 
-static void begin_able(void) {
-  begin();
+static void require_able(void) {
   if (preempt_verdict(device) != PREEMPT_YES)
     fail("verdict no: error %#x", (unsigned)preempt_channels(device).error);
+}
+
+static void begin_able(void) {
+  start_driver();
+  try_to_stop();
+  require_able();
 }
 
 static void stop(void) {
@@ -107,7 +115,8 @@ static void go(void) {
 
 static void say_verdict(void) {
   static const char *const names[] = {"unknown", "yes", "no"};
-  begin();
+  start_driver();
+  try_to_stop();
   struct preempt_channels have = preempt_channels(device);
   enum preempt_verdict verdict = preempt_verdict(device);
   printf("verdict %s", names[verdict]);
@@ -525,8 +534,11 @@ static void finish_at_exit(void) {
 }
 
 static void exit_stopped(void) {
-  atexit(finish_at_exit);
-  begin_able();
+  start_driver();
+  atexit(
+      finish_at_exit); /* so after the driver's own end has been registered, and before that of the stops */
+  try_to_stop();
+  require_able();
   CUstream stream = stream_make();
   launch_spin(&kernels, stream, 50 * NS_PER_MS);
   stop();

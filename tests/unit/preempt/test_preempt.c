@@ -20,7 +20,13 @@ static unsigned channels_on(unsigned gpu) {
   return count.compute_channels + count.other_channels;
 }
 
-static void try_it(void) { ck_assert_int_eq(preempt_try(0), 0); }
+/* On a machine that is busy, the played GPU may come too late to tell. */
+static void try_device(int device) {
+  for (uint64_t end_ns = clock_now_ns() + 30 * NS_PER_S; preempt_try(device) == -EAGAIN;)
+    ck_assert(clock_now_ns() < end_ns);
+}
+
+static void try_it(void) { try_device(0); }
 
 static void begin_able(void) {
   make_context(0, 100);
@@ -183,7 +189,7 @@ END_TEST
 START_TEST(a_device_is_its_gpu) {
   make_context(0, 100);
   make_context(1, 300);
-  ck_assert_int_eq(preempt_try(1), 0);
+  try_device(1);
   ck_assert_int_eq(preempt_stop(1), 0);
   ck_assert_int_eq(preempt_stop(0), -EAGAIN);
   ck_assert(stopped[301] && !stopped[101]);
