@@ -19,6 +19,7 @@
 #include "meter/samples.h"
 #include "meter/service.h"
 #include "meter/watch.h"
+#include "preempt/preempt.h"
 
 static void in_child(void) {
   client_fork_child();
@@ -35,6 +36,7 @@ static void in_child(void) {
   samples_fork_child();
   service_fork_child();
   watch_fork_child();
+  preempt_fork_child();
 }
 
 __attribute__((constructor)) void fork_watch(void) {

@@ -10,7 +10,7 @@
 #include "common/variables.h"
 #include "gang_name.h"
 
-static struct settings current = {.socket = GS_DEFAULT_SOCKET, .pace = true};
+static struct settings current = {.socket = GS_DEFAULT_SOCKET, .pace = true, .preempt = true};
 
 const struct settings *settings(void) { return &current; }
 
@@ -61,6 +61,15 @@ static void read_memory(void) {
     current.memory = MEMORY_OFF;
   else
     complain(name, value, "managed, swap or off");
+}
+
+static void read_preempt(void) {
+  static const char name[] = "GPUSHARE_PREEMPT";
+  const char *value = value_of(name);
+  if (value && strcmp(value, "auto") != 0 && strcmp(value, "off") != 0)
+    complain(name, value, "auto or off");
+  else if (value)
+    current.preempt = strcmp(value, "off") != 0;
 }
 
 /* What tells a term; "", which no term is: nothing, or nothing right. */
@@ -115,5 +124,6 @@ __attribute__((constructor)) static void read_environment(void) {
   gang_name_find(secure_getenv, current.gang);
   read_bool("GPUSHARE_REQUIRED", &current.required);
   read_bool("GPUSHARE_PACE", &current.pace);
+  read_preempt();
   read_bool("GPUSHARE_SINGLE_OVERSUBSCRIBE", &current.single_oversubscribe);
 }

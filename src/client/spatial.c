@@ -26,6 +26,7 @@
 #include "common/wire.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
+#include "preempt/preempt.h"
 #include "settings.h"
 
 #define ANSWER_NS (NS_PER_S / 2) /* a daemon that does not answer in that time has no MPS for us */
@@ -169,6 +170,7 @@ static bool give_up(CUresult result) {
 CUresult hook_cuInit(unsigned int Flags) {
   int before = errno;
   decide_once();
+  preempt_begin();
   errno = before;
   CUresult result = driver.cuInit(Flags);
   if (is_failure_of_mps(result) && give_up(result))

@@ -2,8 +2,20 @@
 #include "interpose/elf.h"
 
 #include <stddef.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "interpose/text.h"
+
+#if defined(__x86_64__)
+#define RELOCATION_SLOT R_X86_64_JUMP_SLOT
+#define RELOCATION_DATA R_X86_64_GLOB_DAT
+#define RELOCATION_POINTER R_X86_64_64
+#else
+#define RELOCATION_SLOT R_AARCH64_JUMP_SLOT
+#define RELOCATION_DATA R_AARCH64_GLOB_DAT
+#define RELOCATION_POINTER R_AARCH64_ABS64
+#endif
 
 /* Whether so many bytes of the object are there, for numbers of so many bytes. */
 static bool is_inside(const struct elf_object *object, const void *at, uint64_t bytes, size_t alignment) {
@@ -53,6 +65,15 @@ bool elf_read(struct elf_object *object, uintptr_t base, uintptr_t end, const El
       break;
     case DT_RELASZ:
       bytes = d->d_un.d_val;
+      break;
+    case DT_BIND_NOW:
+      object->bound = true;
+      break;
+    case DT_FLAGS:
+      object->bound |= (d->d_un.d_val & DF_BIND_NOW) != 0;
+      break;
+    case DT_FLAGS_1:
+      object->bound |= (d->d_un.d_val & DF_1_NOW) != 0;
       break;
     }
   object->plt_relocation_count = count_relocations(object, object->plt_relocations, plt_bytes);
@@ -143,6 +164,36 @@ static void *find_by_sysv_hash(const struct elf_object *object, const char *name
 
 void *elf_find_function(const struct elf_object *object, const char *name) {
   return object->gnu_hash ? find_by_gnu_hash(object, name) : find_by_sysv_hash(object, name);
+}
+
+static void each_import(const struct elf_object *object, const ElfW(Rela) * list, size_t count,
+                        void (*visit)(const char *name, uintptr_t *slot, void *argument), void *argument) {
+  for (size_t i = 0; i < count; i++) {
+    uint64_t type = ELF64_R_TYPE(list[i].r_info);
+    if (type != RELOCATION_SLOT && type != RELOCATION_DATA && type != RELOCATION_POINTER)
+      continue;
+    const ElfW(Sym) *symbol = &object->symbols[ELF64_R_SYM(list[i].r_info)];
+    uintptr_t *slot = (uintptr_t *)(object->base + list[i].r_offset);
+    if (is_inside(object, symbol, sizeof *symbol, 1) && symbol->st_shndx == SHN_UNDEF &&
+        is_inside(object, object->strings + symbol->st_name, 1, 1) &&
+        is_inside(object, slot, sizeof *slot, sizeof *slot))
+      visit(object->strings + symbol->st_name, slot, argument);
+  }
+}
+
+void elf_each_import(const struct elf_object *object,
+                     void (*visit)(const char *name, uintptr_t *slot, void *argument), void *argument) {
+  each_import(object, object->plt_relocations, object->plt_relocation_count, visit, argument);
+  each_import(object, object->relocations, object->relocation_count, visit, argument);
+}
+
+bool elf_set_slot(uintptr_t *slot, uintptr_t value) {
+  uintptr_t page_size = (uintptr_t)sysconf(_SC_PAGESIZE);
+  void *page = (void *)((uintptr_t)slot & ~(page_size - 1));
+  if (mprotect(page, page_size, PROT_READ | PROT_WRITE) != 0)
+    return false;
+  __atomic_store_n(slot, value, __ATOMIC_RELEASE);
+  return true;
 }
 
 bool elf_name_matches(const char *path, const char *name) {

@@ -20,6 +20,7 @@ struct elf_object {
   size_t plt_relocation_count;
   const ElfW(Rela) * relocations;
   size_t relocation_count;
+  bool bound; /* all of its imports were bound when it was loaded */
 };
 
 /* Where an object ends of which only the base is known. */
@@ -31,6 +32,15 @@ bool elf_read(struct elf_object *object, uintptr_t base, uintptr_t end, const El
 
 /* Address of a function the object defines, of whatever version; NULL if it defines none of that name. */
 void *elf_find_function(const struct elf_object *object, const char *name);
+
+/* Call `visit` for each slot through which the object reaches a symbol that it doesn't define itself. The
+ * slot of a function that is bound at its first call holds an address within the object until then. */
+void elf_each_import(const struct elf_object *object,
+                     void (*visit)(const char *name, uintptr_t *slot, void *argument), void *argument);
+
+/* Store an address in such a slot. Its page may have been made read-only: it is made writable, and left so,
+ * as whether it was read-only isn't known. False: it can't be. */
+bool elf_set_slot(uintptr_t *slot, uintptr_t value);
 
 /* Whether a path's last component is `name` or `name` followed by digits and dots ("libcuda.so" ~
  * "libcuda.so.1"). */

@@ -10,6 +10,12 @@
 #include "fuzz_files.h"
 #include "interpose/elf.h"
 
+static void read_import(const char *name, uintptr_t *slot, void *read) {
+  uintptr_t value;
+  memcpy(&value, slot, sizeof value); /* aligned in the object, which here begins anywhere */
+  *(uintptr_t *)read += value + (uintptr_t)*name;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const char *const names[] = {"cuInit", "dlsym", "", "cuDeviceGetCount"};
   struct elf_object object;
@@ -26,6 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                    "relocations that are not there");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
       elf_find_function(&object, names[i]);
+    elf_each_import(&object, read_import, &(uintptr_t){0});
   }
   free(image);
   return 0;

@@ -24,7 +24,10 @@ struct card {
   uint64_t fault_told;
   uint64_t
       fault_ends; /* a kernel's fault is over when a context ends; else it lasts as long as the process */
-  double scale;   /* every cost is multiplied by it; 0: no delays */
+  /* Stops of channels: all refused with this status, 0: none; accepted, and ignored; of another size of
+   * parameters; what each call takes. */
+  uint64_t stop_status, stop_ignored, stop_older, stop_ns;
+  double scale; /* every cost is multiplied by it; 0: no delays */
   double copy_in_pinned_gbps, copy_out_pinned_gbps;
   double copy_in_pageable_gbps, copy_out_pageable_gbps;
   double prefetch_in_gbps, prefetch_out_gbps;

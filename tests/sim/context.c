@@ -115,6 +115,7 @@ static CUresult context_start_locked(CUcontext context, unsigned flags) {
   CUresult result = stream_create_locked(context, 0, 0, &context->legacy_stream);
   if (result == CUDA_SUCCESS)
     context->legacy_stream->legacy = true;
+  channels_make(&context->channels, context->gpu);
   return result;
 }
 
@@ -136,6 +137,7 @@ static CUresult context_stop(CUcontext context) {
   while (context->streams)
     stream_close_locked(context->streams);
   context->legacy_stream = NULL;
+  channels_free(&context->channels);
   pthread_mutex_unlock(&objects_lock);
   process_end_fault();
   memory_free_context(context);

@@ -120,7 +120,7 @@ CUresult cuDeviceGetName(char *name, int len, CUdevice dev) {
 }
 
 /* Derived from the card's name and its number, so that every process sees the same. */
-static void uuid_bytes(unsigned gpu, unsigned char bytes[16]) {
+void device_uuid_bytes(unsigned gpu, unsigned char bytes[16]) {
   uint64_t hash = UINT64_C(14695981039346656037) + gpu;
   for (const char *c = sim.card.name; *c; c++)
     hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
@@ -133,7 +133,7 @@ static void uuid_bytes(unsigned gpu, unsigned char bytes[16]) {
 
 void device_uuid_text(unsigned gpu, char text[GPU_UUID_TEXT_SIZE]) {
   unsigned char b[16];
-  uuid_bytes(gpu, b);
+  device_uuid_bytes(gpu, b);
   snprintf(text, GPU_UUID_TEXT_SIZE,
            "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2], b[3],
            b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
@@ -142,7 +142,7 @@ void device_uuid_text(unsigned gpu, char text[GPU_UUID_TEXT_SIZE]) {
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev) {
   CUresult result = device_check(dev);
   if (result == CUDA_SUCCESS)
-    uuid_bytes(devices[dev].gpu, (unsigned char *)uuid->bytes);
+    device_uuid_bytes(devices[dev].gpu, (unsigned char *)uuid->bytes);
   return result;
 }
 

@@ -71,6 +71,9 @@ static void turn_take(struct engine_session *session) {
   if (next)
     pthread_mutex_unlock(&engine->next);
   session->started_ns = clock_now_ns();
+  session->slice_ns = rm_slice_ns(session->channel);
+  if (session->slice_ns == 0)
+    session->slice_ns = sim.card.slice_ns;
   session->slice_end_ns = session->started_ns + session->slice_ns;
   if (session->due_ns < session->started_ns)
     session->due_ns = session->started_ns;
@@ -84,19 +87,43 @@ static void turn_give(struct engine_session *session) {
   session->held = false;
 }
 
-void engine_begin(struct engine_session *session, unsigned gpu, enum engine_kind kind, uint64_t due_ns) {
-  *session = (struct engine_session){.engine = &sim.state->gpu[gpu].engines[kind],
-                                     .gpu = gpu,
-                                     .slice_ns = sim.card.slice_ns,
-                                     .due_ns = due_ns};
+void engine_begin(struct engine_session *session, unsigned gpu, enum engine_kind kind,
+                  struct rm_channel channel, uint64_t due_ns) {
+  *session = (struct engine_session){
+      .engine = &sim.state->gpu[gpu].engines[kind], .gpu = gpu, .channel = channel, .due_ns = due_ns};
+  rm_enter(channel);
   turn_take(session);
+}
+
+/* Others have the engine meanwhile. What was owed is owed afterwards. */
+static void stand_still(struct engine_session *session) {
+  uint64_t now_ns = clock_now_ns(), rest_ns = session->due_ns > now_ns ? session->due_ns - now_ns : 0;
+  turn_give(session);
+  rm_leave(session->channel);
+  rm_enter(session->channel);
+  session->due_ns = 0;
+  turn_take(session);
+  session->due_ns += rest_ns;
+}
+
+/* True: the channel has been stopped first. */
+static bool session_wait(struct engine_session *session, uint64_t due_ns) {
+  if (session->channel.number == 0)
+    engine_wait_until(due_ns);
+  return session->channel.number &&
+         rm_sleep(session->channel, due_ns > clock_now_ns() + SHORTEST_SLEEP_NS ? due_ns : 0);
 }
 
 void engine_spend(struct engine_session *session, uint64_t cost_ns) {
   session->due_ns += cost_ns;
+  if (session_wait(session, 0))
+    stand_still(session);
   while (session->due_ns > session->slice_end_ns || clock_now_ns() > session->slice_end_ns) {
     uint64_t rest_ns = session->due_ns > session->slice_end_ns ? session->due_ns - session->slice_end_ns : 0;
-    engine_wait_until(rest_ns ? session->slice_end_ns : session->due_ns);
+    if (session_wait(session, rest_ns ? session->slice_end_ns : session->due_ns)) {
+      stand_still(session);
+      continue;
+    }
     turn_give(session);
     session->due_ns = 0;
     turn_take(session);
@@ -105,7 +132,9 @@ void engine_spend(struct engine_session *session, uint64_t cost_ns) {
 }
 
 uint64_t engine_end(struct engine_session *session) {
-  engine_wait_until(session->due_ns);
+  while (session_wait(session, session->due_ns))
+    stand_still(session);
   turn_give(session);
+  rm_leave(session->channel);
   return session->due_ns;
 }

@@ -9,19 +9,23 @@
 #ifndef SIM_ENGINE_H
 #define SIM_ENGINE_H
 
+#include "rm.h"
 #include "state.h"
 
 struct engine_session {
   struct turnstile *engine;
   unsigned gpu;
+  struct rm_channel channel; /* that the work runs in: while that is stopped, the work stands still */
   bool held;
   uint64_t slice_ns, slice_end_ns;
   uint64_t due_ns; /* when what was spent so far is over */
   uint64_t started_ns;
 };
 
-/* due_ns: what the stream still owes from costs too small to sleep for; 0 for none. */
-void engine_begin(struct engine_session *session, unsigned gpu, enum engine_kind kind, uint64_t due_ns);
+/* channel: none for work that nothing stops. due_ns: what the stream still owes from costs too small to sleep
+ * for; 0 for none. */
+void engine_begin(struct engine_session *session, unsigned gpu, enum engine_kind kind,
+                  struct rm_channel channel, uint64_t due_ns);
 void engine_spend(struct engine_session *session, uint64_t cost_ns);
 /* Returns what is still owed, for the stream's next engine_begin. */
 uint64_t engine_end(struct engine_session *session);

@@ -111,7 +111,7 @@ uint64_t managed_prefetch(CUdeviceptr address, size_t bytes, int to, unsigned gp
   struct engine_session session;
   CUdeviceptr end = address + bytes;
   process_note_start(gpu);
-  engine_begin(&session, gpu, to == PREFER_HOST ? ENGINE_OUT : ENGINE_IN, due_ns);
+  engine_begin(&session, gpu, to == PREFER_HOST ? ENGINE_OUT : ENGINE_IN, (struct rm_channel){0}, due_ns);
   for (CUdeviceptr at = address; at < end; at = (at / PAGE_BYTES + 1) * PAGE_BYTES) {
     struct move move = {.to = (int8_t)to};
     memory_visit_pages(at, 1, prefetch_page, &move);

@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 
+#include "channels.h"
 #include "pool.h"
 #include "process.h"
 #include "work.h"
@@ -64,6 +65,7 @@ struct CUctx_st {
   uint64_t id;
   CUcontext parent; /* of a green context: the primary one, whose synchronisation includes it */
   CUstream legacy_stream;
+  struct channel_set channels;
   CUstream streams; /* all of them, the legacy one too */
   CUcontext next;
 };
@@ -81,6 +83,7 @@ extern struct device devices[STATE_GPUS];
 
 void devices_init(void);
 CUresult device_check(CUdevice device);
+void device_uuid_bytes(unsigned gpu, unsigned char bytes[16]);
 void device_uuid_text(unsigned gpu, char text[GPU_UUID_TEXT_SIZE]);
 
 /* A new context that is not made current. */

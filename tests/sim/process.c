@@ -105,6 +105,7 @@ static CUresult init_once(void) {
   if (sim.device_count == 0)
     return CUDA_ERROR_NO_DEVICE;
   devices_init();
+  channels_init();
   if (!mark_process())
     return CUDA_ERROR_OUT_OF_MEMORY;
   open_device();

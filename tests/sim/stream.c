@@ -93,17 +93,23 @@ static void stream_run_head(CUstream stream) {
   pthread_mutex_unlock(&objects_lock);
   uint64_t due_ns = work_run(&op->work, stream->due_ns);
   work_release(&op->work);
+  bool in_channel = work_in_channel(&op->work);
+  if (in_channel)
+    rm_enter(channel_for(ENGINE_COMPUTE));
   pthread_mutex_lock(&objects_lock);
   stream->due_ns = due_ns;
   stream->head = op->next;
   if (stream->head == NULL)
     stream->tail_queued = NULL;
   op_finish(op);
+  if (in_channel)
+    rm_leave(channel_for(ENGINE_COMPUTE));
 }
 
 static void *stream_main(void *argument) {
   CUstream stream = argument;
   process_ignore_overlaps(stream->moves);
+  channels_use(&stream->context->channels, stream->id);
   pthread_mutex_lock(&objects_lock);
   for (;;) {
     while (stream->head == NULL && !stream->closing)

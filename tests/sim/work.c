@@ -21,6 +21,24 @@ bool work_counts(const struct work *work) {
   }
 }
 
+bool work_in_channel(const struct work *work) {
+  switch (work->kind) {
+  case WORK_PREFETCH:
+  case WORK_DISCARD:
+  case WORK_ALLOC:
+  case WORK_FREE:
+    return false;
+  default:
+    return true;
+  }
+}
+
+/* What takes no time begins only while the channel runs. */
+static void await_channel(void) {
+  rm_enter(channel_for(ENGINE_COMPUTE));
+  rm_leave(channel_for(ENGINE_COMPUTE));
+}
+
 static bool side_lacks(const struct work_side *side, const struct work *work) {
   size_t width = work->copy.width, height = work->copy.height, depth = work->copy.depth;
   return width && height && depth &&
@@ -117,17 +135,21 @@ uint64_t work_run(struct work *work, uint64_t due_ns) {
     return set_run(work, due_ns);
   case WORK_HOST_FUNCTION:
     engine_wait_until(due_ns);
+    await_channel();
     work->host.function(work->host.data);
     return 0;
   case WORK_CALLBACK:
     engine_wait_until(due_ns);
+    await_channel();
     work->callback.function(work->callback.stream, CUDA_SUCCESS, work->callback.data);
     return 0;
   case WORK_WAIT_VALUE:
     value_wait(work);
     return 0;
   case WORK_WRITE_VALUE:
+    rm_enter(channel_for(ENGINE_COMPUTE));
     value_write(work);
+    rm_leave(channel_for(ENGINE_COMPUTE));
     return due_ns;
   case WORK_PREFETCH:
     return managed_prefetch(work->range.at, work->range.bytes, work->range.to, work->gpu, due_ns);

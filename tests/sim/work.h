@@ -92,6 +92,8 @@ uint64_t work_run(struct work *work, uint64_t due_ns);
 void work_release(struct work *work);
 /* A copy or set of memory that is to be mapped by hand, and is not: nodes of it are refused. */
 bool work_lacks_memory(const struct work *work);
+/* Is its end told by the channel? What unified memory does, the kernel module does by channels of its own. */
+bool work_in_channel(const struct work *work);
 /* Does it keep the process "in flight"? */
 bool work_counts(const struct work *work);
 

@@ -21,10 +21,12 @@
 #include "memory/memory.h"
 #include "meter/page.h"
 #include "meter/watch.h"
+#include "preempt/preempt.h"
 #include "settings.h"
 
 struct driver driver;
 void driver_settle(void) {}
+void preempt_begin(void) {}
 static struct settings set = {.socket = "/nonexistent"};
 
 static bool gate_used, gate_opened;

@@ -1,0 +1,350 @@
+/*
+ * preempt.c - stop, go and slices of each GPU, and the verdict; see preempt.h.
+ *
+ * No lock: a GPU's `turn` is what shall be, and whoever has sent a control looks whether that has changed
+ * since, and sends it again until it has not. So the last one to send is one that has sent what shall be,
+ * whoever else was under way: a thread that stops, another at its exit that lets on, and a third in which
+ * libcuda makes a context.
+ */
+#include "preempt/preempt.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "gpushare/protocol.h"
+#include "interpose/driver.h"
+#include "interpose/libraries.h"
+#include "preempt/channels.h"
+#include "preempt/tap.h"
+#include "preempt/trial.h"
+#include "settings.h"
+
+/* A channel that has been freed is known as such a moment later: when the thread that frees it runs again. */
+enum { STALE_ATTEMPTS = 2000 };
+#define STALE_WAIT_NS NS_PER_MS
+
+#define LIBCUDA_SLICE_US 2048 /* if it has not been seen to set another */
+
+struct gpu {
+  _Atomic uint32_t turn; /* odd: stopped; counts stops and gos */
+  _Atomic int verdict;
+  _Atomic int error;
+  _Atomic bool ever_stopped; /* a stop was accepted */
+  _Atomic bool trying;
+  _Atomic uint64_t slice_us;         /* 0: as libcuda has it */
+  _Atomic uint64_t libcuda_slice_us; /* 0: not seen */
+};
+
+static struct gpu gpus[CHANNELS_GPUS];
+static _Atomic int known_gpus[GS_GPUS_PER_CLIENT]; /* of devices, plus 1; 0: not known */
+static _Atomic bool ended, exit_watched;
+
+static bool is_odd(uint32_t turn) { return turn & 1; }
+
+/* ---- controls ---- */
+
+/* 0, -errno, or the resource manager's status. */
+static int control(const struct channels_object *to, uint32_t command, void *parameters, uint32_t size) {
+  struct rm_control call = {.client = to->client,
+                            .object = to->handle,
+                            .command = command,
+                            .parameters = (uintptr_t)parameters,
+                            .parameters_size = size,
+                            .status = UINT16_MAX};
+  int saved = errno;
+  int err = tap_call(to->fd, RM_REQUEST(RM_CONTROL, sizeof call), &call) < 0 ? -errno : (int)call.status;
+  errno = saved;
+  return err;
+}
+
+static int send_list(const struct channels_batch *batch, const uint32_t *channels, uint32_t count,
+                     bool stop) {
+  struct rm_stop_channels list = {.stop = stop, .count = count};
+  for (uint32_t i = 0; i < count; i++) {
+    list.clients[i] = batch->subdevice.client;
+    list.channels[i] = channels[i];
+  }
+  return control(&batch->subdevice, RM_STOP_CHANNELS, &list, sizeof list);
+}
+
+static bool is_stale(int err) { return err == RM_NOT_FOUND || err == RM_BAD_CHANNEL; }
+
+/* Where one of the list has been freed, the others once more, as soon as it is known which. */
+static int stop_batch(struct gpu *g, struct channels_batch *batch) {
+  int err = 0, saved = errno;
+  for (int attempt = 0; batch->count > 0 && attempt < STALE_ATTEMPTS; attempt++) {
+    err = send_list(batch, batch->channels, batch->count, true);
+    if (!is_stale(err))
+      break;
+    clock_sleep(STALE_WAIT_NS);
+    channels_refresh(batch);
+  }
+  errno = saved;
+  if (err == 0)
+    atomic_store(&g->ever_stopped, true);
+  return batch->count > 0 ? err : 0;
+}
+
+/* Where they can't be let on together, one by one: none stays behind for another's sake. */
+static int let_batch_on(const struct channels_batch *batch) {
+  int worst = 0;
+  if (send_list(batch, batch->channels, batch->count, false) == 0)
+    return 0;
+  for (uint32_t i = 0; i < batch->count; i++) {
+    int err = send_list(batch, &batch->channels[i], 1, false);
+    worst = err && !is_stale(err) ? err : worst;
+  }
+  return worst;
+}
+
+static int send_all(unsigned gpu, const struct channels_object *group, bool stop) {
+  struct channels_cursor cursor = {0};
+  struct channels_batch batch;
+  int worst = stop && !channels_are_known() ? -EOWNERDEAD : 0;
+  while ((worst == 0 || !stop) && channels_next(gpu, group, &cursor, &batch)) {
+    int err = stop ? stop_batch(&gpus[gpu], &batch) : let_batch_on(&batch);
+    worst = err ? err : worst;
+  }
+  return worst;
+}
+
+/* ---- what shall be ---- */
+
+static void give_up(struct gpu *g, int err, const char *what) {
+  atomic_store(&g->error, err);
+  if (atomic_exchange(&g->verdict, PREEMPT_NO) != PREEMPT_NO)
+    log_info("GPU work can't be stopped here (%s: error 0x%x): it is waited for", what, (unsigned)err);
+}
+
+/* True: this has changed it. */
+static bool turn_to(struct gpu *g, bool stop) {
+  uint32_t turn = atomic_load(&g->turn);
+  while (is_odd(turn) != stop)
+    if (atomic_compare_exchange_weak(&g->turn, &turn, turn + 1))
+      return true;
+  return false;
+}
+
+/* Make the group, or all that the process has on the GPU, what it shall be. What can't be stopped goes on,
+ * and all else with it. */
+static int settle(unsigned gpu, const struct channels_object *group) {
+  struct gpu *g = &gpus[gpu];
+  int result = 0;
+  for (;;) {
+    uint32_t turn = atomic_load(&g->turn);
+    int err = send_all(gpu, group, is_odd(turn));
+    if (err) {
+      result = -ENOTSUP;
+      group = NULL;
+      give_up(g, err, is_odd(turn) ? "stop" : "go on");
+      if (!turn_to(g, false) && !is_odd(turn) && atomic_load(&g->ever_stopped))
+        log_error("GPU work that was stopped may not have gone on (error 0x%x)", (unsigned)err);
+    }
+    if (atomic_load(&g->turn) == turn)
+      return result;
+  }
+}
+
+static void exit_now(void) { preempt_end(); }
+
+static int stop(unsigned gpu) {
+  struct gpu *g = &gpus[gpu];
+  if (!atomic_exchange(&exit_watched, true))
+    atexit(
+        exit_now); /* registered late: called before what the runtime has registered, which waits for work */
+  turn_to(g, true);
+  int err = settle(gpu, NULL); /* also if it is stopped: another thread may be about it */
+  if (atomic_load(&ended) && turn_to(g, false))
+    settle(gpu, NULL);
+  if (err)
+    return err;
+  return is_odd(atomic_load(&g->turn)) ? 0 : atomic_load(&ended) ? -ESHUTDOWN : -ECANCELED;
+}
+
+static int go(unsigned gpu) { return tap_is_on() && turn_to(&gpus[gpu], false) ? settle(gpu, NULL) : 0; }
+
+/* ---- slices ---- */
+
+static int send_slice(const struct channels_object *group, uint64_t us) {
+  struct rm_set_slice slice = {.slice_us = us};
+  return control(group, RM_SET_SLICE, &slice, sizeof slice);
+}
+
+/* Likewise: until what was sent is what shall be. */
+static int settle_slice(unsigned gpu, const struct channels_object *group) {
+  struct gpu *g = &gpus[gpu];
+  struct channels_object found;
+  int result = 0;
+  for (;;) {
+    uint64_t shall_us = atomic_load(&g->slice_us), libcuda_us = atomic_load(&g->libcuda_slice_us);
+    uint64_t us = shall_us ? shall_us : libcuda_us ? libcuda_us : LIBCUDA_SLICE_US;
+    size_t cursor = 0;
+    int err = 0;
+    while (channels_next_group(gpu, group, &cursor, &found)) {
+      int sent = send_slice(&found, us);
+      err = sent && !is_stale(sent) ? sent : err;
+    }
+    if (err) {
+      result = -ENOTSUP;
+      group = NULL;
+      give_up(g, err, "slice");
+      atomic_compare_exchange_strong(&g->slice_us, &shall_us, 0);
+      go(gpu);
+    }
+    if (atomic_load(&g->slice_us) == shall_us)
+      return result;
+  }
+}
+
+/* ---- the beginning ---- */
+
+static void begin(const struct libraries *libraries, void *unused) {
+  const struct library *library = driver_in_use(libraries);
+  (void)unused;
+  if (library)
+    tap_library(&library->elf);
+}
+
+void preempt_begin(void) {
+  if (settings()->preempt && !driver_is_settled())
+    libraries_visit(begin, NULL);
+}
+
+/* ---- devices ---- */
+
+static int find_gpu(CUdevice device) {
+  CUuuid uuid;
+  struct channels_object subdevice;
+  if (!driver.cuDeviceGetUuid_v2 || driver.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS)
+    return -1;
+  for (unsigned gpu = 0; gpu < CHANNELS_GPUS; gpu++) {
+    struct rm_get_uuid answer = {.format = RM_UUID_BINARY, .length = RM_UUID_BYTES};
+    if (channels_subdevice(gpu, &subdevice) &&
+        control(&subdevice, RM_GET_UUID, &answer, sizeof answer) == 0 && answer.length == RM_UUID_BYTES &&
+        memcmp(answer.bytes, uuid.bytes, RM_UUID_BYTES) == 0)
+      return (int)gpu;
+  }
+  return -1;
+}
+
+/* -1: not known yet. */
+static int gpu_of(CUdevice device) {
+  return device >= 0 && device < GS_GPUS_PER_CLIENT ? atomic_load(&known_gpus[device]) - 1 : -1;
+}
+
+enum preempt_verdict preempt_verdict(CUdevice device) {
+  int gpu = gpu_of(device);
+  if (!tap_is_on() || device < 0 || device >= GS_GPUS_PER_CLIENT)
+    return PREEMPT_NO;
+  return gpu < 0 ? PREEMPT_UNKNOWN : (enum preempt_verdict)atomic_load(&gpus[gpu].verdict);
+}
+
+int preempt_try(CUdevice device) {
+  if (preempt_verdict(device) != PREEMPT_UNKNOWN)
+    return 0;
+  int gpu = gpu_of(device) >= 0 ? gpu_of(device) : find_gpu(device), saved = errno;
+  if (gpu < 0)
+    return -EAGAIN; /* libcuda has nothing there yet, or what it has is a part of a GPU */
+  atomic_store(&known_gpus[device], gpu + 1);
+  struct gpu *g = &gpus[gpu];
+  if (atomic_exchange(&g->trying, true))
+    return -EAGAIN; /* another thread does */
+  int found = trial_run(stop, go, (unsigned)gpu), unknown = PREEMPT_UNKNOWN;
+  if (found == TRIAL_MOVED)
+    give_up(g, -EPROTO, "accepted, and ignored");
+  else if (found == TRIAL_STUCK)
+    give_up(g, -ETIMEDOUT, "it does not go on");
+  else if (found == TRIAL_STOOD && atomic_compare_exchange_strong(&g->verdict, &unknown, PREEMPT_YES))
+    log_info("GPU work of this process can be stopped");
+  atomic_store(&g->trying, false);
+  errno = saved;
+  return atomic_load(&g->verdict) == PREEMPT_UNKNOWN ? -EAGAIN : 0;
+}
+
+static int check(CUdevice device) {
+  switch (preempt_verdict(device)) {
+  case PREEMPT_YES:
+    return 0;
+  case PREEMPT_NO:
+    return -ENOTSUP;
+  default:
+    return -EAGAIN;
+  }
+}
+
+int preempt_stop(CUdevice device) {
+  int err = check(device);
+  return err ? err : stop((unsigned)gpu_of(device));
+}
+
+int preempt_go(CUdevice device) {
+  int gpu = gpu_of(device);
+  return gpu < 0 ? 0 : go((unsigned)gpu);
+}
+
+int preempt_slice(CUdevice device, uint64_t us) {
+  if (us > 1000000)
+    return -ERANGE;
+  int err = check(device);
+  if (err)
+    return err;
+  atomic_store(&gpus[gpu_of(device)].slice_us, us);
+  return settle_slice((unsigned)gpu_of(device), NULL);
+}
+
+void preempt_go_all(void) {
+  for (unsigned gpu = 0; gpu < CHANNELS_GPUS; gpu++)
+    go(gpu);
+}
+
+void preempt_end(void) {
+  atomic_store(&ended, true);
+  preempt_go_all();
+}
+
+struct preempt_channels preempt_channels(CUdevice device) {
+  int gpu = gpu_of(device);
+  if (gpu < 0)
+    return (struct preempt_channels){0};
+  struct channels_count count = channels_count((unsigned)gpu);
+  return (struct preempt_channels){.groups = count.compute_groups + count.other_groups,
+                                   .compute = count.compute_channels,
+                                   .other = count.other_channels,
+                                   .stopped = is_odd(atomic_load(&gpus[gpu].turn)),
+                                   .error = atomic_load(&gpus[gpu].error)};
+}
+
+/* ---- what libcuda does ---- */
+
+void preempt_scheduled(uint32_t client, uint32_t handle) {
+  struct channels_object group;
+  int gpu = channels_gpu_of(client, handle, &group);
+  if (gpu < 0)
+    return;
+  if (is_odd(atomic_load(&gpus[gpu].turn)))
+    settle((unsigned)gpu, &group);
+  if (atomic_load(&gpus[gpu].slice_us))
+    settle_slice((unsigned)gpu, &group);
+}
+
+void preempt_sliced(uint32_t client, uint32_t handle, uint64_t us) {
+  struct channels_object group;
+  int gpu = channels_gpu_of(client, handle, &group);
+  if (gpu < 0)
+    return;
+  atomic_store(&gpus[gpu].libcuda_slice_us, us);
+  if (atomic_load(&gpus[gpu].slice_us))
+    settle_slice((unsigned)gpu, &group);
+}
+
+void preempt_fork_child(void) {
+  tap_fork_child();
+  channels_fork_child();
+  memset(gpus, 0, sizeof gpus);
+  memset(known_gpus, 0, sizeof known_gpus);
+  atomic_store(&ended, false);
+}

@@ -1,0 +1,84 @@
+/*
+ * preempt.h - this process' work on a GPU stops, in the middle of anything, and goes on: by the resource
+ * manager's controls for the process' own channels. And the slices of time that its channels have there while
+ * others run beside them.
+ *
+ * Whether that works here is not known but by trying: preempt_try finds a GPU's verdict, once. From then on
+ * any surprise (a control refused, a channel that we don't know) lets everything on and makes the verdict
+ * "no", for good. So a caller needs no more than: did it stop? If not, do without.
+ *
+ * Nothing stays stopped. Whoever stops lets on; a thread that can't is replaced by preempt_go_all. exit()
+ * lets everything on, and nothing stops after that. A process that is killed, or becomes another program, is
+ * let go of by the driver, which frees its channels. The child of a fork has no channels, and can't touch its
+ * parent's.
+ *
+ * What the process makes meanwhile is stopped as well: a context that is made while its GPU is stopped has
+ * its channels stopped as soon as they could run, before anything is submitted to them. The thread that makes
+ * it may wait in the driver for the GPU to go on.
+ *
+ * Devices are CUdevice ordinals, 0 .. GS_GPUS_PER_CLIENT-1.
+ * Threading: any thread. preempt_stop, preempt_go and preempt_slice call nothing but the resource manager,
+ * and hold no lock while they do: neither ours, nor (no function of libcuda is called) the driver's, so a
+ * thread of the program that is blocked there is no obstacle. preempt_go_all and preempt_end are safe in a
+ * signal handler. Errors: 0 or -errno. Keeps errno.
+ */
+#ifndef GS_PREEMPT_H
+#define GS_PREEMPT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum preempt_verdict { PREEMPT_UNKNOWN, PREEMPT_YES, PREEMPT_NO };
+
+/* Before the driver is initialized: watch what it allocates. Called by cuInit; does nothing with
+ * GPUSHARE_PREEMPT=off, after the first initialization, or where anything is other than expected. */
+void preempt_begin(void);
+
+/* Costs nothing. */
+enum preempt_verdict preempt_verdict(int device);
+
+/* Find the verdict, unless it is known: a stream of our own in the current context, which must be one of the
+ * device's, waits for a flag; that is set while the GPU is stopped; what follows must not happen before the
+ * go. Three times, for about 3 ms each (a stop and a go of 1 ms, and 1 ms to see nothing move), all of the
+ * process' work on the GPU stands still. Best while the process has the GPU to itself. Calls the driver, and
+ * may wait there for earlier work of the program, like any submission; but not while anything is stopped. 0:
+ * there is a verdict. -EAGAIN: it can't be told now, as the GPU does not come to our work within 100 ms. */
+int preempt_try(int device);
+
+/* Stop all channels of the process on this GPU: when it returns 0, they stand still, usually after 0.5 to 1.5
+ * ms; after 60 ms where much is under way on the bus. What is stopped already stays so. -EAGAIN: there is no
+ * verdict. -ENOTSUP: the verdict is "no", maybe since this call. -ECANCELED: somebody else has let it on
+ * meanwhile. -ESHUTDOWN: the process is exiting. Whatever the error, nothing is stopped. */
+int preempt_stop(int device);
+
+/* Let everything on; 0 also where nothing is stopped. An error: some channel may still be stopped, which is
+ * logged; the verdict is "no". */
+int preempt_go(int device);
+
+/* On all GPUs. */
+void preempt_go_all(void);
+
+/* The same, and nothing stops any more. exit() does this. */
+void preempt_end(void);
+
+/* How long the process' channels run on this GPU before those of others do, in microseconds, 1 .. 1000000: of
+ * what there is and what will be. 0: as libcuda has it. The ratio to the others' is the ratio of shares where
+ * all of them have always something to do. -ERANGE; else as preempt_stop, but works also while stopped. */
+int preempt_slice(int device, uint64_t us);
+
+/* What libcuda has on the GPU, for people. */
+struct preempt_channels {
+  unsigned groups, compute, other; /* channel groups; channels for kernels, and others (copies) */
+  bool stopped;
+  int error; /* why the verdict is "no": a status of the resource manager, or -errno */
+};
+struct preempt_channels preempt_channels(int device);
+
+/* Of tap.h: libcuda lets a group or channel run; it sets a group's slice. In the thread that has done so.
+ */
+void preempt_scheduled(uint32_t client, uint32_t handle);
+void preempt_sliced(uint32_t client, uint32_t handle, uint64_t us);
+
+void preempt_fork_child(void);
+
+#endif
