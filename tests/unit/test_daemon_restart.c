@@ -1,5 +1,6 @@
 /* test_daemon_restart.c - what a real daemon is told, and what the next one knows of it. */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/text_file.h"
 #include "common/wire.h"
 #include "daemon_process.h"
 #include "suite.h"
@@ -191,6 +193,17 @@ static void leave(int fd) {
     usleep(1000);
 }
 
+/* Until the state file says so: what nobody is told of follows within a tenth of a second. */
+static void await_gone(uint32_t job) {
+  char path[96], end[32], text[4096];
+  snprintf(path, sizeof path, "%s/state", folder);
+  snprintf(end, sizeof end, "gone\t%d\t%u\n", (int)getpid(), job);
+  do {
+    usleep(1000);
+    ck_assert_int_ge(text_file_read(AT_FDCWD, path, text, sizeof text), 0);
+  } while (!strstr(text, end));
+}
+
 /* What registers after the end of its process' former connection is another job. */
 START_TEST(numbers_are_given_once) {
   int fd;
@@ -200,7 +213,7 @@ START_TEST(numbers_are_given_once) {
     ck_assert_uint_gt(job, last);
     last = job;
     leave(fd);
-    usleep(200000); /* its end is written within a tenth of a second */
+    await_gone(job);
     restart(SIGKILL);
   }
 }
