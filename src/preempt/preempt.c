@@ -104,7 +104,7 @@ static int let_batch_on(const struct channels_batch *batch) {
 static int send_all(unsigned gpu, const struct channels_object *group, bool stop) {
   struct channels_cursor cursor = {0};
   struct channels_batch batch;
-  int worst = stop && !channels_are_known() ? -EOWNERDEAD : 0;
+  int worst = stop && !channels_are_known() ? -ENODATA : 0;
   while ((worst == 0 || !stop) && channels_next(gpu, group, &cursor, &batch)) {
     int err = stop ? stop_batch(&gpus[gpu], &batch) : let_batch_on(&batch);
     worst = err ? err : worst;

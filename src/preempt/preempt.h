@@ -16,11 +16,15 @@
  * its channels stopped as soon as they could run, before anything is submitted to them. The thread that makes
  * it may wait in the driver for the GPU to go on.
  *
+ * Memory is the caller's affair: who has taken memory away while stopped brings it back before the go. exit()
+ * does not ask for that, so whoever takes memory away must hear of the exit first.
+ *
  * Devices are CUdevice ordinals, 0 .. GS_GPUS_PER_CLIENT-1.
- * Threading: any thread. preempt_stop, preempt_go and preempt_slice call nothing but the resource manager,
- * and hold no lock while they do: neither ours, nor (no function of libcuda is called) the driver's, so a
- * thread of the program that is blocked there is no obstacle. preempt_go_all and preempt_end are safe in a
- * signal handler. Errors: 0 or -errno. Keeps errno.
+ * Threading: any thread but those that hold the socket (client/post.h), which don't have the driver's
+ * descriptors. preempt_stop, preempt_go and preempt_slice call nothing but the resource manager, and hold no
+ * lock while they do: neither ours, nor (no function of libcuda is called) the driver's, so a thread of the
+ * program that is blocked there is no obstacle. preempt_go_all and preempt_end are safe in a signal handler.
+ * Errors: 0 or -errno. Keeps errno.
  */
 #ifndef GS_PREEMPT_H
 #define GS_PREEMPT_H

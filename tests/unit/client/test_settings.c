@@ -18,7 +18,8 @@ static char folder[] = "/tmp/gpushare-settings-XXXXXX";
 static char copy[64];
 
 static int show(void) {
-  printf("%lu %s %u [%s]\n", getauxval(AT_SECURE), settings()->socket, settings()->weight, settings()->gang);
+  printf("%lu %s %u [%s] %d\n", getauxval(AT_SECURE), settings()->socket, settings()->weight,
+         settings()->gang, settings()->preempt);
   return 0;
 }
 
@@ -39,8 +40,8 @@ static void tear_down(void) {
 static const char *shown(void) {
   static char line[256];
   char command[256];
-  snprintf(command, sizeof command, "GPUSHARE_SOCKET=/tmp/other GPUSHARE_WEIGHT=7 GPUSHARE_GANG=g %s show",
-           copy);
+  snprintf(command, sizeof command,
+           "GPUSHARE_SOCKET=/tmp/other GPUSHARE_WEIGHT=7 GPUSHARE_GANG=g GPUSHARE_PREEMPT=off %s show", copy);
   FILE *output = popen(command, "r");
   ck_assert_ptr_nonnull(output);
   ck_assert_ptr_nonnull(fgets(line, sizeof line, output));
@@ -48,7 +49,7 @@ static const char *shown(void) {
   return line;
 }
 
-START_TEST(programs_are_told_by_their_environment) { ck_assert_str_eq(shown(), "0 /tmp/other 7 [g]\n"); }
+START_TEST(programs_are_told_by_their_environment) { ck_assert_str_eq(shown(), "0 /tmp/other 7 [g] 0\n"); }
 END_TEST
 
 /* Their callers must not have them talk to a daemon of their own. */
@@ -61,7 +62,7 @@ START_TEST(but_not_those_that_have_more_rights_than_their_callers) {
     puts("not tried: there are no programs with other rights here");
     return;
   }
-  ck_assert_str_eq(shown(), "1 " GS_DEFAULT_SOCKET " 0 []\n");
+  ck_assert_str_eq(shown(), "1 " GS_DEFAULT_SOCKET " 0 [] 1\n");
 }
 END_TEST
 

@@ -35,16 +35,16 @@ enum {
 
 /* ---- the resource manager ---- */
 
-static _Atomic bool stopped[HANDLES]; /* of channels */
-static uint32_t owner[HANDLES];       /* of channels */
-static uint64_t slice_of[HANDLES];    /* of groups */
+static _Atomic bool stopped[HANDLES];      /* of channels */
+static _Atomic uint32_t owner[HANDLES];    /* of channels */
+static _Atomic uint64_t slice_of[HANDLES]; /* of groups */
 static _Atomic unsigned stop_calls, go_calls, slice_calls, calls;
 static _Atomic unsigned longest_list;
 static uint32_t (*answer)(const struct rm_stop_channels *list); /* NULL: it is done */
 static uint32_t (*slice_answer)(uint64_t us);
 static void (*during_free)(void);
 static uint32_t alloc_status, free_status;
-static uint32_t last_subdevice;
+static _Atomic uint32_t last_subdevice;
 
 static uint32_t answer_stop(const struct rm_control *call) {
   const struct rm_stop_channels *list = (const void *)(uintptr_t)call->parameters;

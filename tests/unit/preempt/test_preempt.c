@@ -280,7 +280,7 @@ START_TEST(a_doubt_is_a_no) {
   ck_assert_int_eq(preempt_stop(0), 0);
   allocate(CLIENT, 0xBAD, 500, RM_GROUP, 1);
   ck_assert_int_eq(preempt_stop(0), -ENOTSUP);
-  expect_no(-EOWNERDEAD);
+  expect_no(-ENODATA);
 }
 END_TEST
 
