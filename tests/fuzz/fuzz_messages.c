@@ -466,7 +466,7 @@ static struct gs_msg make_msg(int i) {
 #define EVENTS 3000
 #define BLOCKS_MAX 1000000 /* 1 to 3 ms, with the counting: a generous bound */
 /* Known: an ATTACH is up to four events of the core, with what the job declares and its gang. */
-#define ATTACH_BLOCKS_MAX 1500000
+#define ATTACH_BLOCKS_MAX 1600000
 #define BLOCKS_FREE 50000 /* where there is nothing to complain of */
 /* Of what concerns all jobs, an event tells some, and the loop the others: that costs far more than blocks.
  */

@@ -71,14 +71,22 @@ struct kernels kernels_load(void) {
   return k;
 }
 
+static void launch_blocks(CUfunction function, CUstream stream, unsigned blocks, void **parameters) {
+  MUST(cuLaunchKernel(function, blocks, 1, 1, BLOCK_THREADS, 1, 1, 0, stream, parameters, NULL));
+}
+
 static void launch(CUfunction function, CUstream stream, uint64_t words, void **parameters) {
   uint64_t blocks = (words + BLOCK_THREADS - 1) / BLOCK_THREADS;
-  unsigned grid = blocks > BLOCKS_MAX ? BLOCKS_MAX : (unsigned)blocks;
-  MUST(cuLaunchKernel(function, grid, 1, 1, BLOCK_THREADS, 1, 1, 0, stream, parameters, NULL));
+  launch_blocks(function, stream, blocks > BLOCKS_MAX ? BLOCKS_MAX : (unsigned)blocks, parameters);
 }
 
 void launch_fill(const struct kernels *k, CUstream stream, CUdeviceptr at, uint64_t words, uint64_t seed) {
   launch(k->fill, stream, words, (void *[]){&at, &words, &seed});
+}
+
+void launch_fill_slowly(const struct kernels *k, CUstream stream, CUdeviceptr at, uint64_t words,
+                        uint64_t seed) {
+  launch_blocks(k->fill, stream, 1, (void *[]){&at, &words, &seed});
 }
 
 void launch_add(const struct kernels *k, CUstream stream, CUdeviceptr at, uint64_t words, uint64_t delta) {

@@ -32,6 +32,9 @@ CUcontext context_create(CUdevice device); /* current afterwards */
 /* Load the kernels into the current context. */
 struct kernels kernels_load(void);
 void launch_fill(const struct kernels *k, CUstream stream, CUdeviceptr at, uint64_t words, uint64_t seed);
+/* By one block: nothing queues on its way to the memory of the host. */
+void launch_fill_slowly(const struct kernels *k, CUstream stream, CUdeviceptr at, uint64_t words,
+                        uint64_t seed);
 void launch_add(const struct kernels *k, CUstream stream, CUdeviceptr at, uint64_t words, uint64_t delta);
 void launch_check(const struct kernels *k, CUstream stream, CUdeviceptr at, uint64_t words, uint64_t seed,
                   CUdeviceptr mismatches);
