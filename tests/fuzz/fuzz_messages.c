@@ -179,6 +179,14 @@ static bool must_be_waited_for(const struct sched_gpu *gpu) {
   return !list_empty(&gpu->dropping) || !list_empty(&gpu->overdue);
 }
 
+/* For what its user's silence has cost others: not for ever. */
+static bool is_barred(const struct sched_job *job) {
+  bool barred =
+      job->share && sched_share_is_shunned(job->share) && job->gpu->job_count > job->share->job_count;
+  require(!barred || job->gpu->deadline_ns != SCHED_NEVER, "somebody is barred for ever");
+  return barred;
+}
+
 static void check_gpu(const struct sched_gpu *gpu) {
   uint64_t used_bytes = 0, resident_bytes = 0, claim_bytes = 0, reach_bytes = 0;
   uint32_t holding = 0, waiting = 0, jobs = 0;
@@ -190,7 +198,7 @@ static void check_gpu(const struct sched_gpu *gpu) {
     claim_bytes += job->claim_bytes;
     reach_bytes += job->reach_bytes;
     holding += job->state == GS_JOB_HOLDING;
-    waiting += job->state == GS_JOB_WAITING && !sched_job_too_big(job) && !job->gang;
+    waiting += job->state == GS_JOB_WAITING && !sched_job_too_big(job) && !job->gang && !is_barred(job);
     claimed |= job->gang && job->gang->claims;
     jobs++;
     require(job->room_seq > 0 && job->room_bytes <= job->reach_bytes, "an impossible room");
