@@ -485,8 +485,14 @@ enum { KIND_GONE = 128, KIND_TIME, KINDS };
 
 static uint64_t blocks;
 
+#ifdef __clang__
+#define NOT_COUNTED __attribute__((no_sanitize("coverage")))
+#else
+#define NOT_COUNTED __attribute__((no_sanitize_coverage))
+#endif
+
 void __sanitizer_cov_trace_pc(void);
-__attribute__((no_sanitize_coverage)) void __sanitizer_cov_trace_pc(void) { blocks++; }
+NOT_COUNTED void __sanitizer_cov_trace_pc(void) { blocks++; }
 
 struct cost {
   uint64_t most_blocks, most_ns, most_sends, events;
