@@ -30,7 +30,7 @@ with open(output / "stubs.c", "w") as out:
     for name in functions:
         out.write(f"STUB int sim_{name}(void);\nSTUB int sim_{name}(void) {{ return NOT_SUPPORTED; }}\n")
 (output / "rename.h").write_text("".join(f"extern __typeof__({name}) sim_{name};\n" for name in functions) +
-                                 "".join(f"#define {name} sim_{name}\n" for name in functions))
+                                 "".join(f"#undef {name}\n#define {name} sim_{name}\n" for name in functions))
 (output / "doors.S").write_text('#include "door.S"\n' + "".join(
     f"  door {name}, sim_{name}, {index}\n" for index, name in enumerate(functions)) +
     "\n  exports\n" + "".join(f"  .quad {name}\n" for name in functions) +
