@@ -712,8 +712,10 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   record_init(&daemon->events, DAEMON_EVENTS);
   record_init(&daemon->runs, DAEMON_RUNS);
   gang_table_init(&daemon->gangs);
-  for (size_t i = 0; i < DAEMON_CLIENT_BUCKETS; i++)
-    list_init(&daemon->clients[i]), list_init(&daemon->processes[i]);
+  for (size_t i = 0; i < DAEMON_CLIENT_BUCKETS; i++) {
+    list_init(&daemon->clients[i]);
+    list_init(&daemon->processes[i]);
+  }
   list_init(&daemon->unapplied);
   list_init(&daemon->silent);
   list_init(&daemon->stayed);

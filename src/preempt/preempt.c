@@ -149,13 +149,11 @@ static int settle(unsigned gpu, const struct channels_object *group) {
   }
 }
 
-static void exit_now(void) { preempt_end(); }
-
+/* The end is registered late: it is called before what the runtime has registered, which waits for work. */
 static int stop(unsigned gpu) {
   struct gpu *g = &gpus[gpu];
   if (!atomic_exchange(&exit_watched, true))
-    atexit(
-        exit_now); /* registered late: called before what the runtime has registered, which waits for work */
+    atexit(preempt_end);
   turn_to(g, true);
   int err = settle(gpu, NULL); /* also if it is stopped: another thread may be about it */
   if (atomic_load(&ended) && turn_to(g, false))

@@ -39,28 +39,28 @@ static uint64_t granted(int fd) {
 }
 
 /* The nth job's that the status tells. */
-static const char *gang_of(int index) {
-  static char name[GS_GANG_SIZE];
-  struct gs_msg msg;
+static struct gs_msg terms_at(uint32_t index) {
+  struct gs_msg msg, terms = {.type = 0};
   int fd = connect_to(it);
   tell_simple(fd, GS_GET_STATUS);
   while ((msg = hear(fd)).type != GS_STATUS_END)
     if (msg.type == GS_STATUS_TERMS && index-- == 0)
-      strcpy(name, msg.terms_status.gang);
+      terms = msg;
   close(fd);
-  return name;
+  return terms;
 }
 
+static const char *gang_of(uint32_t index) {
+  static struct gs_msg terms;
+  terms = terms_at(index);
+  return terms.terms_status.gang;
+}
+
+/* Of jobs that are told in the order of their numbers, from 1. */
 static bool is_paused(uint32_t job) {
-  bool paused = false;
-  struct gs_msg msg;
-  int fd = connect_to(it);
-  tell_simple(fd, GS_GET_STATUS);
-  while ((msg = hear(fd)).type != GS_STATUS_END)
-    if (msg.type == GS_STATUS_TERMS && msg.terms_status.job == job)
-      paused = msg.terms_status.paused;
-  close(fd);
-  return paused;
+  struct gs_msg terms = terms_at(job - 1);
+  ck_assert_uint_eq(terms.terms_status.job, job);
+  return terms.terms_status.paused;
 }
 
 START_TEST(a_gang_gets_its_gpus_together) {
