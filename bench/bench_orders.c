@@ -206,6 +206,7 @@ static const struct argument known[] = {
 
 int main(int argc, char **argv) {
   struct rlimit limit;
+  daemon_keep_heap();
   arguments_read(argc, argv, "usage: bench_orders [--json] [--at-once] [--times N]\n", known);
   log_setup("bench_orders", LOG_LEVEL_ERROR);
   getrlimit(RLIMIT_NOFILE, &limit);

@@ -2,6 +2,9 @@
 #ifndef GS_DAEMON_H
 #define GS_DAEMON_H
 
+#include <limits.h>
+#include <malloc.h>
+
 #include "card_query.h"
 #include "cards.h"
 #include "claims.h"
@@ -161,6 +164,13 @@ struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *at
 /* ---- wiring.c: messages of clients ---- */
 
 void daemon_init(struct daemon *daemon, uint64_t now_ns);
+
+/* Of the process: what has been freed is not given back to the kernel. Why: that takes milliseconds at the
+ * end of the last of many jobs, and what users have is bounded by their accounts (users.h). */
+static inline void daemon_keep_heap(void) {
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20); /* setting one ends glibc's own choice of the other: its most */
+}
 
 /* All peers are gone. */
 void daemon_end(struct daemon *daemon);

@@ -464,6 +464,7 @@ static void end_log(void) {
 
 int main(int argc, char **argv) {
   static struct program program;
+  daemon_keep_heap();
   log_setup("gpushare-daemon", LOG_LEVEL_INFO);
   program.arguments = read_arguments(argc, argv);
   if (journal_on_stderr())
