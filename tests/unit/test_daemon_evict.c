@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -281,6 +282,56 @@ START_TEST(the_time_that_counts_is_the_one_that_is_set) {
 }
 END_TEST
 
+static void attach_gpu(int fd, uint32_t index, uint32_t flags) {
+  struct gs_msg msg = wire_msg(GS_ATTACH, index);
+  msg.attach.uuid[0] = (uint8_t)(index + 1);
+  msg.attach.total_bytes = 16 * GIB;
+  msg.attach.used_bytes = msg.attach.resident_bytes = GIB;
+  msg.attach.flags = flags;
+  tell(fd, &msg);
+  expect(fd, GS_ATTACHED);
+  expect(fd, GS_SCHED_ON);
+}
+
+static void tell_on_gpu(int fd, enum gs_msg_type type, uint32_t index, uint64_t epoch) {
+  struct gs_msg msg = wire_msg(type, index);
+  msg.epoch = epoch;
+  tell(fd, &msg);
+}
+
+static int count_events(const char *words) {
+  run_shell("GPUSHARE_SOCKET=%s %s events | grep -c '%s'", it->socket, GS_CTL, words);
+  return atoi(output);
+}
+
+/* Silent on two GPUs, it loses its place once: that it is closed counts at once. */
+START_TEST(who_is_silent_on_two_gpus_is_evicted_once) {
+  start((const char *const[]){"--mode", "on", "--grace", "50ms", "--tq", "1ms", NULL});
+  configure("evict_after = 0\n");
+  int silent = register_client(it), first, second;
+  for (uint32_t i = 0; i < 2; i++) {
+    attach_gpu(silent, i, SWAP);
+    tell_on_gpu(silent, GS_REQ_LOCK, i, 0);
+    tell_on_gpu(silent, GS_LOCK_ACTIVE, i, expect(silent, GS_LOCK_OK).epoch);
+  }
+  first = register_client(it), second = register_client(it);
+  attach_card(first, 1, GIB, SWAP);
+  attach_card(second, 2, GIB, SWAP);
+  tell_simple(first, GS_REQ_LOCK);
+  tell_simple(second, GS_REQ_LOCK);
+  while (count_events("does not stop in time") < 2)
+    ;
+  configure("evict_after = 1\n");
+  while (hear(silent).type != GS_EVICTED)
+    ;
+  while (hear(first).type != GS_LOCK_OK)
+    ;
+  while (hear(second).type != GS_LOCK_OK)
+    ;
+  ck_assert_int_eq(count_events("loses its place"), 2); /* one for each GPU */
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {others_have_its_place,
                                 nobody_is_evicted_twice,
@@ -295,6 +346,7 @@ int main(void) {
                                 who_answers_is_not_evicted,
                                 never_is_never,
                                 the_time_that_counts_is_the_one_that_is_set,
+                                who_is_silent_on_two_gpus_is_evicted_once,
                                 NULL};
   return suite_main("daemon_evict", tests, set_up, tear_down);
 }

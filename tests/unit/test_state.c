@@ -119,6 +119,28 @@ START_TEST(it_does_not_grow_for_ever) {
 }
 END_TEST
 
+/* An earlier daemon ended while it wrote the file anew: what is left of that is in nobody's way. */
+START_TEST(a_file_that_was_not_finished_is_replaced) {
+  struct stat before, after;
+  char path[512], unfinished[512];
+  begin();
+  number(1000);
+  end();
+  path_of("state", path);
+  path_of("state.new", unfinished);
+  ck_assert_int_eq(stat(path, &before), 0);
+  ck_assert_int_eq(link(path, unfinished), 0);
+  begin();
+  end();
+  ck_assert_int_eq(stat(path, &after), 0);
+  ck_assert_uint_ne(after.st_ino, before.st_ino); /* it has been written anew */
+  ck_assert_int_ne(access(unfinished, F_OK), 0);
+  begin();
+  ck_assert_uint_eq(kept.last_job_id, 1000);
+  end();
+}
+END_TEST
+
 START_TEST(a_torn_line_harms_no_other) {
   char text[4096], path[512];
   begin();
@@ -405,6 +427,7 @@ int main(void) {
   tcase_add_test(cases, what_is_written_is_found);
   tcase_add_test(cases, it_outlives_the_process);
   tcase_add_test(cases, it_does_not_grow_for_ever);
+  tcase_add_test(cases, a_file_that_was_not_finished_is_replaced);
   tcase_add_test(cases, a_torn_line_harms_no_other);
   tcase_add_test(cases, damage_is_put_aside_and_the_rest_used);
   tcase_add_test(cases, a_later_versions_file_is_kept_for_it);
