@@ -2,8 +2,8 @@
  * residency.c - moves the process' unified memory out of a card and back, in bulk, step by step.
  *
  * Contents survive any mistake here: a prefetch only says where pages should be. The moves must leave the
- * program free to allocate and free meanwhile, so one allocation at a time is pinned, for the time it takes
- * to queue a piece of it.
+ * program free to allocate and free meanwhile, so only what one call moves is pinned, until it has been
+ * moved.
  */
 #include "memory/residency.h"
 
@@ -46,7 +46,7 @@ struct plan {
 static struct plan plans[DEVICES]; /* each of its GPU's worker alone */
 static bool failure_logged[DEVICES];
 
-/* Part of an allocation that is pinned until it is queued. */
+/* Part of an allocation that is pinned until it has been moved. */
 struct piece {
   struct allocation pinned;
   uint64_t start, bytes; /* an address */
@@ -60,6 +60,7 @@ struct mover {
   struct plan *plan;
   uint64_t left_bytes;
   uint64_t queued_bytes;
+  CUresult result;            /* the last error of a move */
   size_t most_pieces, pieces; /* of a batch: at most, and so far */
   struct piece batch[BATCH_PIECES];
 };
@@ -215,12 +216,16 @@ static bool queue_together(struct mover *mover) {
          CUDA_SUCCESS;
 }
 
-/* Queue what has been pinned, note where it will be, and let go of it. What the driver refuses stays where it
- * is until the next plan. */
+/* Move what has been pinned, note where it is, and let go of it. What the driver refuses stays where it is
+ * until the next plan. Why the wait: the addresses of a range that is freed may be another allocation's while
+ * the prefetch is still on its way. */
 static void flush(struct mover *mover) {
   if (mover->pieces < 2 || !queue_together(mover))
     for (size_t i = 0; i < mover->pieces; i++)
       queue_piece(mover, &mover->batch[i]);
+  CUresult result = mover->pieces ? driver.cuStreamSynchronize(mover->stream) : CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS)
+    mover->result = result;
   for (size_t i = 0; i < mover->pieces; i++) {
     struct piece *piece = &mover->batch[i];
     uint64_t away = piece->pinned.away_bytes;
@@ -254,9 +259,8 @@ static CUresult move_queued(struct mover *mover) {
     return result;
   mover->most_pieces = mover->plan->out || !driver.cuMemPrefetchBatchAsync ? 1 : BATCH_PIECES;
   queue_step(mover);
-  result = driver.cuStreamSynchronize(mover->stream);
   driver.cuStreamDestroy_v2(mover->stream);
-  return result;
+  return mover->result;
 }
 
 static CUresult move_by_plan(struct mover *mover, uint64_t bytes) {

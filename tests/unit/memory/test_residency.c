@@ -323,6 +323,37 @@ START_TEST(what_is_refused_stays) {
 }
 END_TEST
 
+static unsigned waits;
+static uint64_t least_at_wait, most_at_wait; /* on the card, by the books */
+
+/* The books change when a range is let go of. */
+static CUresult look_while_moving(CUstream stream) {
+  (void)stream;
+  uint64_t there = account_unified_bytes(0);
+  least_at_wait = waits && least_at_wait < there ? least_at_wait : there;
+  most_at_wait = waits && most_at_wait > there ? most_at_wait : there;
+  waits++;
+  return CUDA_SUCCESS;
+}
+
+START_TEST(a_range_stays_pinned_until_it_has_moved) {
+  struct memory_moved moved = {.out_bytes = 0};
+  get(64 * MIB);
+  get(64 * MIB);
+  driver.cuStreamSynchronize = look_while_moving;
+  waits = 0;
+  ck_assert_int_eq(residency_step(0, 64 * MIB, &moved), MEMORY_MOVED);
+  ck_assert_uint_gt(waits, 0);
+  ck_assert_uint_eq(least_at_wait, 128 * MIB);
+  ck_assert_int_eq(residency_step(0, 0, &moved), MEMORY_MOVED);
+  waits = 0;
+  ck_assert_int_eq(residency_step(0, UINT64_MAX, &moved), MEMORY_MOVED);
+  ck_assert_uint_gt(waits, 0);
+  ck_assert_uint_eq(most_at_wait, 0);
+  ck_assert_uint_eq(resident(), 128 * MIB);
+}
+END_TEST
+
 static CUresult refuse_stream(CUstream *stream, unsigned flags) {
   (void)stream, (void)flags;
   return CUDA_ERROR_DEINITIALIZED;
@@ -396,6 +427,7 @@ int main(void) {
   tcase_set_timeout(cases, 60);
   tcase_add_checked_fixture(cases, setup, NULL);
   tcase_add_test(cases, out_and_back);
+  tcase_add_test(cases, a_range_stays_pinned_until_it_has_moved);
   tcase_add_loop_test(cases, many_small_ones_come_in_together, 0, 2);
   tcase_add_test(cases, up_to_the_room_in_whole_pages);
   tcase_add_test(cases, a_part_is_moved_once);
