@@ -4,7 +4,7 @@
  *
  * A check cannot exclude that another thread of the program changes the table between the check and the use.
  * So what is used afterwards must be harmless to a foreign file: pread of a small file, sendmsg, a read that
- * does not wait.
+ * does not wait. For anything else there is descriptor_frozen.
  */
 #ifndef GS_DESCRIPTOR_H
 #define GS_DESCRIPTOR_H
@@ -41,6 +41,13 @@ bool descriptor_is_ours(const struct descriptor *descriptor);
 /* Runs the action in a thread with a descriptor table of its own: the program never sees, in its table, what
  * the action opens and closes. Where that can't be, it runs here. Keeps errno; no cancellation point. */
 void descriptor_apart(void (*action)(void *argument), void *argument);
+
+/* Runs the action in a moment's thread whose descriptor table is a copy, of 0 to 2 at least: a number that
+ * has been checked there means the same when it is used. The caller waits. A signal that a write causes
+ * (SIGPIPE, SIGXFSZ) ends with the thread. The action shares the caller's errno. No allocation, no lock, no
+ * cancellation point: safe in a signal handler. False: there can be no such thread, and the action has not
+ * run. */
+bool descriptor_frozen(void (*action)(void *argument), void *argument);
 
 /* From here on the calling thread, and threads that it starts, have a table of their own, an empty one: not
  * for threads that call the driver. False: this kernel, or a sandbox, does not let them. */

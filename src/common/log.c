@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -14,11 +13,9 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/descriptor.h"
-#include "common/lock.h"
 
 #ifndef RWF_NOWAIT
 #define RWF_NOWAIT 8
@@ -175,30 +172,23 @@ static ssize_t write_at_once(const char *text, size_t length) {
   return write(STDERR_FILENO, text, length);
 }
 
-/* A pipe without a reader, a file at its limit, and a terminal that is another process group's (stty tostop)
- * answer with signals. One that is pending already is the program's, and stays. */
+struct attempt {
+  const char *text;
+  size_t length;
+  bool written;
+};
+
+static void try_to_write(void *argument) {
+  struct attempt *attempt = argument;
+  attempt->written = descriptor_is_ours(&given) && write_at_once(attempt->text, attempt->length) > 0;
+}
+
+/* The program may close 2, and open a file of its own by it, at any moment: also between a check and a write.
+ * A pipe without a reader, a file at its limit, and a terminal that is another process group's (stty tostop)
+ * answer with signals, which are not for the program. */
 static bool write_as_guest(const char *text, size_t length) {
-  sigset_t raised, before, pending;
-  if (!descriptor_is_ours(&given))
-    return false;
-  lock_enter(); /* poll, send and write are cancellation points: the caller may have something to undo */
-  sigemptyset(&raised);
-  sigaddset(&raised, SIGPIPE);
-  sigaddset(&raised, SIGXFSZ);
-  sigaddset(&raised, SIGTTOU);
-  pthread_sigmask(SIG_BLOCK, &raised, &before);
-  sigpending(&pending);
-  ssize_t n = write_at_once(text, length);
-  int caused = n >= 0 ? 0 : errno == EPIPE ? SIGPIPE : errno == EFBIG ? SIGXFSZ : 0;
-  if (caused && !sigismember(&pending, caused)) {
-    sigset_t only;
-    sigemptyset(&only);
-    sigaddset(&only, caused);
-    sigtimedwait(&only, NULL, &(struct timespec){0});
-  }
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  lock_leave();
-  return n > 0;
+  struct attempt attempt = {.text = text, .length = length};
+  return descriptor_frozen(try_to_write, &attempt) && attempt.written;
 }
 
 /* ---- a line ---- */

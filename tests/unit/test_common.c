@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -410,6 +412,44 @@ START_TEST(log_lines) {
 }
 END_TEST
 
+#define GUEST_LINES 20000
+
+/* What a program does with its stderr meanwhile: `file` and the given one, by turns. */
+struct changes {
+  int given, file;
+  _Atomic bool over;
+};
+
+static void *change_stderr(void *argument) {
+  struct changes *changes = argument;
+  while (!changes->over) {
+    dup2(changes->file, STDERR_FILENO);
+    dup2(changes->given, STDERR_FILENO);
+  }
+  return NULL;
+}
+
+/* The rest of the process' life is a guest's: the case is a process of its own. */
+START_TEST(no_log_line_of_a_guest_comes_into_a_file_of_the_program) {
+  char given[] = "/tmp/gpushare-given-XXXXXX", file[] = "/tmp/gpushare-file-XXXXXX";
+  struct changes changes = {.given = mkstemp(given), .file = mkstemp(file)};
+  pthread_t thread;
+  ck_assert(changes.given >= 0 && changes.file >= 0 && unlink(given) == 0 && unlink(file) == 0);
+  int before = dup(STDERR_FILENO);
+  ck_assert_int_eq(dup2(changes.given, STDERR_FILENO), STDERR_FILENO);
+  log_setup("guest", LOG_LEVEL_INFO);
+  log_as_guest();
+  ck_assert_int_eq(pthread_create(&thread, NULL, change_stderr, &changes), 0);
+  for (int i = 0; i < GUEST_LINES; i++)
+    log_info("line");
+  changes.over = true;
+  pthread_join(thread, NULL);
+  dup2(before, STDERR_FILENO);
+  ck_assert_int_gt(lseek(changes.given, 0, SEEK_END), 0);
+  ck_assert_int_eq(lseek(changes.file, 0, SEEK_END), 0);
+}
+END_TEST
+
 START_TEST(long_log_lines_are_cut) {
   char text[1000], got[1200];
   int fds[2], saved = dup(STDERR_FILENO);
@@ -442,6 +482,7 @@ int main(void) {
                                 connecting_is_tried_again_soon_and_not_in_step,
                                 words_for_people,
                                 log_lines,
+                                no_log_line_of_a_guest_comes_into_a_file_of_the_program,
                                 long_log_lines_are_cut,
                                 NULL};
   return suite_main("common", tests, NULL, NULL);
