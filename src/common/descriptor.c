@@ -136,7 +136,8 @@ __attribute__((noinline, noreturn, no_sanitize_thread)) static void run_frozen(s
 }
 
 /* Why not clone(3): that one wants another stack, and sanitizers take it for a fork. With the caller's stack
- * the system call must not be in a function that returns, as in vfork. */
+ * the system call must not be in a function that returns, as in vfork. The instruction has `frozen` as an
+ * input: else the compiler takes what a function that does not return has written for never read. */
 __attribute__((noinline)) static void start_frozen(struct frozen *frozen, int flags) {
 #if defined __x86_64__
   register long result __asm__("rax") = SYS_clone;
@@ -144,7 +145,7 @@ __attribute__((noinline)) static void start_frozen(struct frozen *frozen, int fl
                       fourth __asm__("r10") = 0, fifth __asm__("r8") = 0;
   __asm__ volatile("syscall"
                    : "+r"(result)
-                   : "r"(first), "r"(stack), "r"(third), "r"(fourth), "r"(fifth)
+                   : "r"(first), "r"(stack), "r"(third), "r"(fourth), "r"(fifth), "r"(frozen)
                    : "rcx", "r11", "memory");
 #elif defined __aarch64__
   register long number __asm__("x8") = SYS_clone;
@@ -153,7 +154,7 @@ __attribute__((noinline)) static void start_frozen(struct frozen *frozen, int fl
                       fifth __asm__("x4") = 0;
   __asm__ volatile("svc #0"
                    : "+r"(result)
-                   : "r"(number), "r"(stack), "r"(third), "r"(fourth), "r"(fifth)
+                   : "r"(number), "r"(stack), "r"(third), "r"(fourth), "r"(fifth), "r"(frozen)
                    : "memory");
 #else
 #error "the system call of this processor"

@@ -600,13 +600,21 @@ START_TEST(a_call_that_was_left_by_a_jump_is_over_with_the_next_one) {
 }
 END_TEST
 
-static void *wait_for_room(void *unused) {
+static void *wait_for_room(void *tid) {
+  *(pid_t *)tid = (pid_t)syscall(SYS_gettid);
   gate_wait_begin(0, GATE_WAIT_ROOM);
-  return unused;
+  return NULL;
+}
+
+/* A joined thread still exists for a moment. */
+static void await_the_end(pid_t tid) {
+  while (syscall(SYS_tgkill, getpid(), tid, 0) == 0)
+    sched_yield();
 }
 
 START_TEST(other_waits_end_with_their_thread_or_an_opening) {
   pthread_t thread;
+  pid_t tid = 0;
   gate_add(0);
   gate_wait_begin(0, GATE_WAIT_ROOM | GATE_WAIT_TURN);
   ck_assert_uint_eq(gate_waits(0, GATE_WAIT_TURN), 1);
@@ -614,8 +622,9 @@ START_TEST(other_waits_end_with_their_thread_or_an_opening) {
   ck_assert_uint_eq(gate_waits(0, GATE_WAIT_LIMIT), 0);
   gate_open(0);
   ck_assert_uint_eq(gate_waits(0, GATE_WAIT_ROOM | GATE_WAIT_TURN), 0);
-  pthread_create(&thread, NULL, wait_for_room, NULL);
+  pthread_create(&thread, NULL, wait_for_room, &tid);
   pthread_join(thread, NULL);
+  await_the_end(tid);
   ck_assert_uint_eq(gate_waits(0, GATE_WAIT_ROOM), 0);
 }
 END_TEST
