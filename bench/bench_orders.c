@@ -79,9 +79,28 @@ static void say(int i, const struct gs_msg *msg, enum kind kind) {
   go_on();
 }
 
+/* Each job reads its page, and works as steadily as a training; those with a limit want more. */
+static void work(uint64_t ns) {
+  for (unsigned i = 0; i < CROWD; i++) {
+    struct attachment *attachment = peers[i].user ? peers[i].attachments[0] : NULL;
+    struct gs_meter *page = attachment ? attachment->rates.meter.page : NULL;
+    if (!page)
+      continue;
+    page->seen_limit = page->limit_seq;
+    page->idle = 0;
+    page->at_ns = now_ns;
+    page->submissions += 10 * ns / NS_PER_MS;
+    page->sampled_ns += ns / 100;
+    page->expected_ns += ns / 100;
+    page->busy_ns += ns * (1 + i % 16) / CROWD;
+    page->throttled_ns += attachment->rates.class == GS_CLASS_OPPORTUNISTIC && i % 2 ? ns : 0;
+  }
+}
+
 static void pass(uint64_t ns) {
   uint64_t end_ns = now_ns + ns, next_ns;
-  for (int i = 0; i < 200 && (next_ns = daemon_deadline_ns(&it)) <= end_ns; i++) {
+  for (int i = 0; i < 2000 && (next_ns = daemon_deadline_ns(&it)) <= end_ns; i++) {
+    work(next_ns > now_ns ? next_ns - now_ns : 0);
     now_ns = next_ns > now_ns ? next_ns : now_ns;
     begun_ns = thread_ns();
     daemon_on_time(&it, now_ns);
@@ -142,6 +161,12 @@ static void ask_for(int i, uint64_t bytes) {
   say(i, &msg, MEMORY);
 }
 
+static void begin_work(int i) {
+  struct gs_msg msg = wire_msg(GS_LOCK_ACTIVE, 0);
+  msg.epoch = peers[i].attachments[0]->job.epoch;
+  daemon_on_message(&it, &peers[i], &msg, now_ns);
+}
+
 static void set_class(int i, enum gs_class class) {
   struct gs_msg msg = wire_msg(GS_DECLARE, 0);
   msg.declare.class = class;
@@ -169,8 +194,9 @@ static void play(enum gs_class class) {
     set(GS_SET_CAPACITY, CARD / 2, CAPACITY);
     set(GS_SET_CAPACITY, CARD, CAPACITY);
     pass(NS_PER_S);
+    begin_work(0);
     set_class(0, GS_CLASS_PRODUCTION);
-    pass(NS_PER_S);
+    pass(5 * NS_PER_S); /* until a limit has been found */
     set_class(0, class);
     pass(NS_PER_S);
     go(1); /* and another one comes that does not fit */

@@ -295,27 +295,35 @@ void gpus_leave(struct daemon *daemon, struct sched_gpu *gpu, const struct peer 
 
 /* ---- time ---- */
 
+/* The one that is due first; NULL: none ever. */
+static struct gpu *first_due(const struct daemon *daemon) {
+  struct gpu *first = NULL;
+  uint64_t first_ns = RATES_NEVER;
+  list_each(node, &daemon->scheduler.gpus) {
+    uint64_t due_ns = rates_deadline_ns(&gpu_at(node)->rates);
+    if (due_ns < first_ns) {
+      first = gpu_at(node);
+      first_ns = due_ns;
+    }
+  }
+  return first;
+}
+
 uint64_t gpus_deadline_ns(const struct daemon *daemon) {
-  uint64_t next_ns = RATES_NEVER;
-  list_each(node, &daemon->scheduler.gpus) {
-    uint64_t tick_ns = rates_deadline_ns(&gpu_at(node)->rates);
-    next_ns = tick_ns < next_ns ? tick_ns : next_ns;
-  }
-  return next_ns;
+  const struct gpu *first = first_due(daemon);
+  return first ? rates_deadline_ns(&first->rates) : RATES_NEVER;
 }
 
-static void look_at_rates(struct gpu *gpu, uint64_t now_ns) {
-  rates_on_time(&gpu->rates, now_ns);
-  list_each(node, &gpu->sched.jobs) {
-    events_on_limit(attachment_of(list_entry(node, struct sched_job, link)), now_ns);
-  }
+static void note_limit(struct rates_job *job, uint64_t now_ns) {
+  events_on_limit(list_entry(job, struct attachment, rates), now_ns);
 }
 
+/* What is left is due at once: other events come between. */
 void gpus_on_time(struct daemon *daemon, uint64_t now_ns) {
-  list_each(node, &daemon->scheduler.gpus) {
-    if (now_ns >= rates_deadline_ns(&gpu_at(node)->rates))
-      look_at_rates(gpu_at(node), now_ns);
-  }
+  struct gpu *gpu;
+  unsigned jobs = 0, looked = 1;
+  for (; jobs < RATES_SLICE && looked > 0 && (gpu = first_due(daemon)); jobs += looked)
+    looked = rates_on_time(&gpu->rates, now_ns, note_limit);
 }
 
 void gpus_end(struct daemon *daemon) {

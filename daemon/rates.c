@@ -53,8 +53,14 @@ static void read_page(struct rates_job *job, uint64_t now_ns) {
   rate_job_tell(&job->job, &counters);
 }
 
-static void read_pages(struct list *jobs, uint64_t now_ns) {
-  list_each(node, jobs) { read_page(job_of(node), now_ns); }
+/* Returns how many there are. */
+static unsigned read_pages(struct list *jobs, uint64_t now_ns) {
+  unsigned count = 0;
+  list_each(node, jobs) {
+    read_page(job_of(node), now_ns);
+    count++;
+  }
+  return count;
 }
 
 /* ---- what they are told ---- */
@@ -75,16 +81,21 @@ static void write_page(struct gs_meter *page, const struct word *word) {
   futex_wake_shared(&page->limit_seq, INT32_MAX);
 }
 
-static void write_pages(struct list *jobs, const struct rates *rates) {
-  bool both = both_are_there(rates);
-  list_each(node, jobs) {
-    struct rates_job *job = job_of(node);
-    bool limited = both && job->class == GS_CLASS_OPPORTUNISTIC;
-    uint64_t whole = rates->gpu.wide ? GS_LIMIT_WIDE : WHOLE_GPU;
-    uint64_t limit = job->job.limit == RATE_NO_LIMIT ? whole : job->job.limit;
-    bool undisturbed = both && !limited && rates->gpu.undisturbed;
-    write_page(job->meter.page, &(struct word){limited ? limit : GS_LIMIT_NONE, undisturbed, both});
-  }
+/* both: of the classes are there. */
+static void tell_job(const struct rates *rates, struct rates_job *job, bool both) {
+  bool limited = both && job->class == GS_CLASS_OPPORTUNISTIC;
+  uint64_t whole = rates->gpu.wide ? GS_LIMIT_WIDE : WHOLE_GPU;
+  uint64_t limit = job->job.limit == RATE_NO_LIMIT ? whole : job->job.limit;
+  bool undisturbed = both && !limited && rates->gpu.undisturbed;
+  write_page(job->meter.page, &(struct word){limited ? limit : GS_LIMIT_NONE, undisturbed, both});
+}
+
+/* The job that is told next; NULL: all have been. Production comes first: it must not believe itself
+ * undisturbed once others may go on. */
+static struct rates_job *next_told(struct rates *rates) {
+  if (rates->telling == &rates->gpu.production)
+    rates->telling = rates->gpu.opportunistic.next;
+  return rates->telling == &rates->gpu.opportunistic ? NULL : job_of(rates->telling);
 }
 
 /* ---- who is there ---- */
@@ -104,6 +115,8 @@ void rates_init(struct rates *rates) {
   rate_gpu_init(&rates->gpu);
   rates->next_ns = RATES_NEVER;
   rates->production_id = 0;
+  rates->telling = NULL;
+  rates->both = false;
 }
 
 /* The controller hears at once of who comes, and once more when one of the classes is gone. */
@@ -112,13 +125,19 @@ static void begin_ticks(struct rates *rates, uint64_t now_ns) {
     rates->next_ns = now_ns;
 }
 
+static void leave_controller(struct rates *rates, struct rates_job *job) {
+  if (rates->telling == &job->job.link)
+    rates->telling = job->job.link.next;
+  rate_job_remove(&rates->gpu, &job->job);
+}
+
 static void leave_class(struct rates *rates, struct rates_job *job) {
   if (job->class == GS_CLASS_STANDARD || !job->meter.page)
     return;
   if (job->set_limit)
     rate_disturb(&rates->gpu);
   else
-    rate_job_remove(&rates->gpu, &job->job);
+    leave_controller(rates, job);
   write_page(job->meter.page, &(struct word){.limit = GS_LIMIT_NONE});
 }
 
@@ -127,17 +146,21 @@ static void enter_set(struct rates *rates, struct rates_job *job) {
   rate_disturb(&rates->gpu);
 }
 
-/* Who comes beside production gets nothing before the controller has been asked. */
+static void enter_controller(struct rates *rates, struct rates_job *job) {
+  rate_job_add(&rates->gpu, &job->job,
+               job->class == GS_CLASS_PRODUCTION ? RATE_PRODUCTION : RATE_OPPORTUNISTIC);
+  tell_job(rates, job, both_are_there(rates));
+}
+
+/* Who comes beside production gets nothing before the controller has been asked. For the other jobs nothing
+ * changes before the next tick, which is due at once if this is what both classes are there by. */
 static void enter_class(struct rates *rates, struct rates_job *job) {
-  bool production = job->class == GS_CLASS_PRODUCTION;
   if (job->class == GS_CLASS_STANDARD || !job->meter.page)
     return;
   if (job->set_limit)
     enter_set(rates, job);
   else
-    rate_job_add(&rates->gpu, &job->job, production ? RATE_PRODUCTION : RATE_OPPORTUNISTIC);
-  write_pages(&rates->gpu.production, rates);
-  write_pages(&rates->gpu.opportunistic, rates);
+    enter_controller(rates, job);
 }
 
 void rates_enter(struct rates_job *job, const struct sched_job *sched) {
@@ -190,17 +213,41 @@ static void log_tick(const struct rates *rates) {
 
 uint64_t rates_deadline_ns(const struct rates *rates) { return rates->next_ns; }
 
-void rates_on_time(struct rates *rates, uint64_t now_ns) {
-  if (now_ns < rates->next_ns)
-    return;
-  read_pages(&rates->gpu.production, now_ns);
-  read_pages(&rates->gpu.opportunistic, now_ns);
+/* Returns how many jobs it has looked at. */
+static unsigned tick(struct rates *rates, uint64_t now_ns) {
+  unsigned jobs = read_pages(&rates->gpu.production, now_ns);
+  jobs += read_pages(&rates->gpu.opportunistic, now_ns);
   rate_tick(&rates->gpu, now_ns);
   rates->production_id = find_production(rates);
   log_tick(rates);
-  rates->next_ns = both_are_there(rates) ? rates->gpu.next_ns : RATES_NEVER;
-  write_pages(&rates->gpu.production, rates);
-  write_pages(&rates->gpu.opportunistic, rates);
+  rates->both = both_are_there(rates);
+  rates->telling = rates->gpu.production.next;
+  return jobs;
+}
+
+/* After the last tick both classes may have come again. */
+static void end_tick(struct rates *rates, uint64_t now_ns) {
+  rates->telling = NULL;
+  rates->next_ns = rates->both ? rates->gpu.next_ns : RATES_NEVER;
+  begin_ticks(rates, now_ns);
+}
+
+unsigned rates_on_time(struct rates *rates, uint64_t now_ns, rates_told_f *told) {
+  struct rates_job *job = NULL;
+  unsigned jobs = 0;
+  if (now_ns < rates->next_ns)
+    return 0;
+  if (!rates->telling)
+    return 1 + tick(rates, now_ns);
+  while (jobs < RATES_SLICE && (job = next_told(rates))) {
+    rates->telling = rates->telling->next;
+    tell_job(rates, job, rates->both || both_are_there(rates));
+    told(job, now_ns);
+    jobs++;
+  }
+  if (!job)
+    end_tick(rates, now_ns);
+  return 1 + jobs;
 }
 
 /* ---- figures ---- */

@@ -21,18 +21,20 @@
 /* Of a GPU. */
 struct rates {
   struct rate_gpu gpu;
-  uint64_t next_ns; /* the next tick; RATES_NEVER */
+  uint64_t next_ns; /* the next tick, or the one whose outcome is being told; RATES_NEVER */
   uint32_t
-      production_id; /* whom others are limited for, as of the last tick or change of classes; 0: nobody */
+      production_id;    /* whom others are limited for, as of the last tick or change of classes; 0: nobody */
+  struct list *telling; /* the job that is told the outcome next, or one list's end; NULL: nobody is left */
+  bool both;            /* classes were there at the last tick */
 };
 
 /* A client on it. */
 struct rates_job {
-  struct rate_job job; /* of the controller's unless it is standard, or its limit is set */
   const struct sched_job *sched;
   struct meter meter;
   enum gs_class class;
-  uint64_t set_limit; /* ns per s; 0: none, or it is not opportunistic */
+  uint64_t set_limit;  /* ns per s; 0: none, or it is not opportunistic */
+  struct rate_job job; /* of the controller's unless it is standard, or its limit is set */
 };
 
 void rates_init(struct rates *rates);
@@ -46,7 +48,13 @@ void rates_set_terms(struct rates *rates, struct rates_job *job, const struct sc
                      uint64_t now_ns);
 
 uint64_t rates_deadline_ns(const struct rates *rates);
-void rates_on_time(struct rates *rates, uint64_t now_ns);
+
+/* A step of what is due: a tick, or its outcome is told to so many jobs at most; each is passed to `told`.
+ * Returns how many jobs it has looked at, and one; 0: nothing is due. Why in slices: to write a page, and to
+ * wake those that wait there, costs more than all else that a tick does for a job. */
+#define RATES_SLICE 256
+typedef void rates_told_f(struct rates_job *job, uint64_t now_ns);
+unsigned rates_on_time(struct rates *rates, uint64_t now_ns, rates_told_f *told);
 
 /* What the job may use, and why. */
 struct rates_limit {

@@ -72,12 +72,12 @@ struct rate_job {
   struct rate_counters now, last; /* as told; as of the last tick */
   bool told;                      /* `last` means something */
   struct rate_growth growth;      /* in the last tick */
-  struct rate_signal signal;      /* production */
   double used;                    /* opportunistic: GPU ns per s, smoothed */
   unsigned hungry;                /* ticks for which it counts as wanting more */
   bool settled;                   /* share.c: has its share */
   double share;                   /* GPU ns per s */
   uint64_t limit;                 /* the same; 0: nothing passes; RATE_NO_LIMIT. Output */
+  struct rate_signal signal;      /* production; large, so it comes last */
 };
 
 struct rate_gpu {
