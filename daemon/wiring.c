@@ -147,14 +147,18 @@ static struct rates *rates_of(const struct attachment *attachment) {
   return &gpu_of(attachment->job.gpu)->rates;
 }
 
+/* The job has been given others than these. */
+static void on_terms(struct attachment *attachment, const struct sched_terms *before, uint64_t now_ns) {
+  events_on_terms(attachment, before, now_ns);
+  orders_tell(daemon_with(attachment), attachment->peer, now_ns);
+  rates_set_terms(rates_of(attachment), &attachment->rates, &attachment->job.terms, now_ns);
+  events_on_limit(attachment, now_ns);
+}
+
 static void apply_terms(struct attachment *attachment, uint64_t now_ns) {
   struct sched_terms terms = terms_of(&attachment->peer->terms), before = attachment->job.terms;
-  struct daemon *daemon = daemon_with(attachment);
-  scheduler_set_terms(&attachment->job, &terms, now_ns, &daemon->orders);
-  events_on_terms(attachment, &before, now_ns);
-  orders_tell(daemon, attachment->peer, now_ns);
-  rates_set_terms(rates_of(attachment), &attachment->rates, &terms, now_ns);
-  events_on_limit(attachment, now_ns);
+  scheduler_set_terms(&attachment->job, &terms, now_ns, &daemon_with(attachment)->orders);
+  on_terms(attachment, &before, now_ns);
 }
 
 static void apply_changed_terms(struct attachment *attachment, uint64_t now_ns) {
@@ -271,11 +275,11 @@ static void leave_gang(struct attachment *attachment) {
   attachment->gang = NULL;
 }
 
-static void leave(struct attachment *attachment, uint64_t now_ns) {
+/* The job is in no gang of the core's. */
+static void set_apart(struct attachment *attachment) {
   const struct peer *peer = attachment->peer;
   log_for(peer->uid, LOG_LEVEL_WARN, "%s is on its own on %s: its gang '%s' has another job there",
           label_job(peer).text, label_gpu(attachment->job.gpu).text, attachment->gang->shown);
-  scheduler_join(&attachment->job, NULL, now_ns, &daemon_with(attachment)->orders);
   leave_gang(attachment);
   attachment->apart = true;
 }
@@ -289,9 +293,9 @@ static bool oust(struct attachment *attachment, uint64_t now_ns) {
       continue;
     if (other->job.used_bytes >= attachment->job.used_bytes)
       return false;
-    leave(other, now_ns);
-    return scheduler_join(&attachment->job, &attachment->gang->sched, now_ns,
-                          &daemon_with(attachment)->orders);
+    scheduler_replace(&other->job, &attachment->job, now_ns, &daemon_with(attachment)->orders);
+    set_apart(other);
+    return true;
   }
   return false;
 }
@@ -307,7 +311,7 @@ static void join_gang(struct daemon *daemon, struct attachment *attachment, uint
     return;
   if (!scheduler_join(&attachment->job, &attachment->gang->sched, now_ns, &daemon->orders) &&
       !oust(attachment, now_ns))
-    leave(attachment, now_ns);
+    set_apart(attachment);
   orders_tell(daemon, peer, now_ns);
 }
 
@@ -385,16 +389,18 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
     log_for(peer->uid, LOG_LEVEL_WARN,
             "no meter page for %s (%s): its class counts only while turns are taken", label_job(peer).text,
             strerror(errno));
+  struct sched_terms terms = terms_of(&peer->terms);
   scheduler_attach(gpu, &attachment->job,
                    &(struct sched_attach){.id = peer->job_id,
                                           .owner = attachment,
                                           .used_bytes = msg->attach.used_bytes,
                                           .resident_bytes = msg->attach.resident_bytes,
                                           .flags = msg->attach.flags,
-                                          .share = share},
+                                          .share = share,
+                                          .terms = &terms},
                    now_ns, &daemon->orders);
   orders_tell(daemon, peer, now_ns);
-  apply_terms(attachment, now_ns);
+  on_terms(attachment, &SCHED_TERMS_NONE, now_ns);
   if (attachment->job.used_bytes)
     join_gang(daemon, attachment, now_ns);
 }

@@ -191,7 +191,7 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
                             .id = attach->id,
                             .since_ns = now_ns,
                             .arrival = ++gpu->arrivals,
-                            .terms = {.weight = SCHED_WEIGHT},
+                            .terms = attach->terms ? *attach->terms : SCHED_TERMS_NONE,
                             .share = attach->share,
                             .managed = is_managed(gpu, attach->flags)};
   list_init(&job->turn);
@@ -233,6 +233,8 @@ void scheduler_attach(struct sched_gpu *gpu, struct sched_job *job, const struct
     turns_grant(gpu, job, now_ns, change);
   else if (gpu->serialized && (attach->flags & GS_ATTACH_RUNNING))
     turns_admit_running(gpu, job, now_ns, change);
+  if (job->terms.paused) /* it may run already: so it is told to stop */
+    turns_pause(job, now_ns, change);
   conclude(gpu, now_ns, change);
 }
 
@@ -498,16 +500,31 @@ void scheduler_set_policy(struct scheduler *scheduler, struct sched_gpu *gpu, en
   set(scheduler, gpu, SETTING_POLICY, policy, now_ns, change);
 }
 
-bool scheduler_join(struct sched_job *job, struct sched_gang *gang, uint64_t now_ns,
-                    struct sched_change *change) {
+static void leave_gang(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
   struct sched_gang *left = job->gang;
   gang_leave(job);
   joint_release(job, now_ns, change);
   joint_look(left, now_ns, change);
-  bool joined = !gang || gang_join(gang, job);
+}
+
+bool scheduler_join(struct sched_job *job, struct sched_gang *gang, uint64_t now_ns,
+                    struct sched_change *change) {
+  bool leaves = job->gang;
+  leave_gang(job, now_ns, change);
+  bool joins = gang && gang_join(gang, job);
   gang_ask(job->gang, now_ns);
+  if (leaves || joins)
+    conclude(job->gpu, now_ns, change);
+  return joins || !gang;
+}
+
+void scheduler_replace(struct sched_job *other, struct sched_job *job, uint64_t now_ns,
+                       struct sched_change *change) {
+  struct sched_gang *gang = other->gang;
+  leave_gang(other, now_ns, change);
+  gang_join(gang, job);
+  gang_ask(gang, now_ns);
   conclude(job->gpu, now_ns, change);
-  return joined;
 }
 
 void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms, uint64_t now_ns,

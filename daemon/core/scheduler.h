@@ -281,6 +281,7 @@ struct sched_terms {
   uint32_t rate_percent;     /* of an opportunistic job (rates.h); 0: found by itself */
   bool paused;               /* it gets no GPU */
 };
+#define SCHED_TERMS_NONE ((struct sched_terms){.weight = SCHED_WEIGHT})
 
 enum sched_role { SCHED_ROLE_NONE, SCHED_ROLE_FIRST, SCHED_ROLE_SECOND };
 
@@ -464,8 +465,9 @@ struct sched_attach {
   uint32_t id;
   void *owner;
   uint64_t used_bytes, resident_bytes;
-  uint32_t flags;            /* GS_ATTACH_* */
-  struct sched_share *share; /* the user's on this GPU; NULL: none */
+  uint32_t flags;                  /* GS_ATTACH_* */
+  struct sched_share *share;       /* the user's on this GPU; NULL: none */
+  const struct sched_terms *terms; /* NULL: SCHED_TERMS_NONE */
 };
 
 /* The user's share of the GPU, or NULL. */
@@ -573,6 +575,10 @@ void scheduler_stopped(struct sched_job *job, const struct sched_stop *stop, uin
  * gang has another member on this GPU; the job is in none. */
 bool scheduler_join(struct sched_job *job, struct sched_gang *gang, uint64_t now_ns,
                     struct sched_change *change);
+
+/* The job, which is in no gang, takes the place in its gang of another one on the same GPU. */
+void scheduler_replace(struct sched_job *other, struct sched_job *job, uint64_t now_ns,
+                       struct sched_change *change);
 void gang_init(struct sched_gang *gang);
 
 /* The terms are valid. */

@@ -473,9 +473,7 @@ static struct gs_msg make_msg(int i) {
 #define MANY PEERS
 #define EVENTS 3000
 #define BLOCKS_MAX 1000000 /* 1 to 3 ms, with the counting: a generous bound */
-/* Known: an ATTACH is up to four events of the core, with what the job declares and its gang. */
-#define ATTACH_BLOCKS_MAX 1600000
-#define BLOCKS_FREE 50000 /* where there is nothing to complain of */
+#define BLOCKS_FREE 50000  /* where there is nothing to complain of */
 /* Of what concerns all jobs, an event tells some, and the loop the others: that costs far more than blocks.
  */
 #define SENDS_MAX 64
@@ -578,8 +576,7 @@ static bool judge(unsigned kind) {
   const struct cost *few = &costs[0][kind], *many = &costs[1][kind];
   uint64_t bound =
       2 * MANY / FEW * (few->most_blocks > BLOCKS_FREE / 16 ? few->most_blocks : BLOCKS_FREE / 16);
-  bool right =
-      many->most_blocks <= bound && many->most_blocks <= (kind == GS_ATTACH ? ATTACH_BLOCKS_MAX : BLOCKS_MAX);
+  bool right = many->most_blocks <= bound && many->most_blocks <= BLOCKS_MAX;
   right &= many->most_sends <= SENDS_MAX;
   printf("%-20s %8lu events; blocks at most: %9lu with %u clients, %9lu with %u; %5lu messages; %7.3f ms%s\n",
          kind_name(kind), few->events + many->events, few->most_blocks, FEW, many->most_blocks, MANY,

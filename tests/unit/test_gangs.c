@@ -243,9 +243,29 @@ START_TEST(a_gang_has_one_member_on_a_gpu) {
   come(0, 0, 0);
   come(1, 1, 0);
   come(2, 0, -1);
+  uint64_t decisions = fleet.scheduler.decisions;
   ck_assert(!scheduler_join(&fleet.clients[2].job, &fleet.gangs[0], fleet.now_ns, &fleet.change));
+  ck_assert_uint_eq(fleet.scheduler.decisions, decisions); /* nothing has happened */
   fleet_execute(&fleet);
   ck_assert_ptr_null(fleet.clients[2].job.gang);
+}
+END_TEST
+
+START_TEST(a_job_takes_the_place_of_another_in_one_event) {
+  come(0, 0, 0);
+  come(1, 1, 0);
+  come(2, 0, -1);
+  uint64_t decisions = fleet.scheduler.decisions;
+  scheduler_replace(&fleet.clients[0].job, &fleet.clients[2].job, fleet.now_ns, &fleet.change);
+  ck_assert_uint_eq(fleet.scheduler.decisions, decisions + 1);
+  fleet_execute(&fleet);
+  ck_assert_ptr_null(fleet.clients[0].job.gang);
+  ck_assert_ptr_eq(fleet.clients[2].job.gang, &fleet.gangs[0]);
+  fleet.clients[0].gang = -1;
+  fleet.clients[2].gang = 0;
+  fleet_pass(&fleet, 20 * NS_PER_S);
+  ck_assert_uint_ge(gang_ran_ns(0), 6 * NS_PER_S);
+  ck_assert_uint_ge(fleet.clients[0].ran_ns, 6 * NS_PER_S);
 }
 END_TEST
 
@@ -279,6 +299,7 @@ int main(void) {
                                 a_dead_member_is_not_waited_for,
                                 a_late_member_joins_those_that_hold,
                                 a_gang_has_one_member_on_a_gpu,
+                                a_job_takes_the_place_of_another_in_one_event,
                                 who_leaves_a_gang_is_on_its_own,
                                 NULL};
   return suite_main("gangs", tests, set_up, NULL);

@@ -508,6 +508,56 @@ START_TEST(a_running_job_without_turns_is_granted) {
 }
 END_TEST
 
+/* ---- terms ---- */
+
+START_TEST(a_job_comes_with_its_terms_in_one_event) {
+  struct sched_terms terms = {
+      .weight = 200, .class = GS_CLASS_OPPORTUNISTIC, .limit_bytes = 14 * GIB, .expected_bytes = 20 * GIB};
+  const struct sched_job *job = &world.jobs[1], *after = &world.jobs[2];
+  uint64_t decisions = world.scheduler.decisions;
+  world.clients[1].stuck = world.clients[2].stuck = true; /* what they answer are other events */
+  world_attach_with(&world, 0, 1, 10, MANAGED, &terms);
+  ck_assert_uint_eq(world.scheduler.decisions, decisions + 1);
+  world_attach_at(&world, 1, 2, 10, MANAGED);
+  world_set_terms(&world, 2, &terms);
+  ck_assert_uint_eq(job->terms.weight, terms.weight);
+  ck_assert_uint_eq(job->terms.limit_bytes, terms.limit_bytes);
+  ck_assert_int_eq(job->state, after->state);
+  ck_assert_uint_eq(job->need_bytes, after->need_bytes);
+  ck_assert_uint_eq(job->ephemeral.counted_bytes, 4 * GIB);
+  ck_assert(job->account->late);
+  for (int class = 0; class <= GS_CLASS_OPPORTUNISTIC; class ++)
+    ck_assert_uint_eq(world.gpus[0].class_counts[class], world.gpus[1].class_counts[class]);
+  ck_assert_uint_eq(world.gpus[0].ephemeral_bytes, world.gpus[1].ephemeral_bytes);
+}
+END_TEST
+
+START_TEST(a_job_that_comes_paused_has_no_turn) {
+  struct sched_terms terms = {.weight = SCHED_WEIGHT, .paused = true};
+  world_attach_with(&world, 0, 1, 10, RUNNING, &terms);
+  said("1:attached 1:off 1:ok(1) 1:drop(1)");
+  world_release(&world, 1);
+  said("");
+  terms.paused = false;
+  world_set_terms(&world, 1, &terms);
+  said("1:ok(2)");
+}
+END_TEST
+
+START_TEST(a_job_that_comes_paused_while_turns_are_taken_has_none) {
+  struct sched_terms terms = {.weight = SCHED_WEIGHT, .paused = true};
+  take_turns(1);
+  world_attach_with(&world, 0, 2, 10, RUNNING, &terms);
+  said("2:attached 2:on 2:drop(0)");
+  world_release(&world, 2);
+  world_request(&world, 2);
+  said("");
+  terms.paused = false;
+  world_set_terms(&world, 2, &terms);
+  said("2:ok(1)");
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {off_everybody_holds_at_once,
                                 off_a_release_is_granted_again,
@@ -539,6 +589,9 @@ int main(void) {
                                 the_least_served_holder_is_kept,
                                 mode_off_grants_all_but_those_who_owe_an_answer,
                                 auto_takes_turns_when_memory_grows,
+                                a_job_comes_with_its_terms_in_one_event,
+                                a_job_that_comes_paused_has_no_turn,
+                                a_job_that_comes_paused_while_turns_are_taken_has_none,
                                 auto_takes_turns_when_a_job_comes,
                                 auto_ends_turns_when_memory_shrinks_or_jobs_go,
                                 auto_settles_before_it_ends_turns,

@@ -185,9 +185,11 @@ void world_init(struct world *world, enum gs_mode mode) {
 
 static uint64_t bytes(double gib) { return (uint64_t)(gib * GIB); }
 
-void world_attach_at(struct world *world, int gpu, int job, double used_gib, uint32_t flags) {
+void world_attach_with(struct world *world, int gpu, int job, double used_gib, uint32_t flags,
+                       const struct sched_terms *terms) {
   bool running = flags & GS_ATTACH_RUNNING;
-  struct sched_attach attach = {.id = (uint32_t)job, .used_bytes = bytes(used_gib), .flags = flags};
+  struct sched_attach attach = {
+      .id = (uint32_t)job, .used_bytes = bytes(used_gib), .flags = flags, .terms = terms};
   attach.resident_bytes = running ? attach.used_bytes : 0;
   world->clients[job] = (struct world_client){.there = true,
                                               .stuck = world->clients[job].stuck,
@@ -197,6 +199,10 @@ void world_attach_at(struct world *world, int gpu, int job, double used_gib, uin
                                               .resident_bytes = attach.resident_bytes};
   scheduler_attach(&world->gpus[gpu], &world->jobs[job], &attach, world->now_ns, &world->change);
   settle(world);
+}
+
+void world_attach_at(struct world *world, int gpu, int job, double used_gib, uint32_t flags) {
+  world_attach_with(world, gpu, job, used_gib, flags, NULL);
 }
 
 void world_attach(struct world *world, int job, double used_gib, uint32_t flags) {

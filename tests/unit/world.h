@@ -49,6 +49,9 @@ struct world {
 /* Two cards of 16 GiB, TQ 20 s, grace 30 s, no settling time. */
 void world_init(struct world *world, enum gs_mode mode);
 
+/* NULL: none. */
+void world_attach_with(struct world *world, int gpu, int job, double used_gib, uint32_t flags,
+                       const struct sched_terms *terms);
 void world_attach_at(struct world *world, int gpu, int job, double used_gib, uint32_t flags);
 void world_attach(struct world *world, int job, double used_gib, uint32_t flags);
 void world_detach(struct world *world, int job);
