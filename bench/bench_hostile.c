@@ -144,7 +144,7 @@ static bool is_of_jobs(void) { return !is("status") && !is("events") && !is("con
 
 static int begin_hostile(bool is_job) {
   struct gs_msg hello = wire_msg(GS_REGISTER, 0), attach = attach_msg(1);
-  int fd = wire_connect(socket_path);
+  int fd = wire_connect_patiently(socket_path, 60 * NS_PER_S);
   if (fd < 0 || !is_job)
     return fd;
   if (ask(fd, &hello, GS_REGISTERED) == 0 && ask(fd, &attach, GS_ATTACHED) == 0)
@@ -375,6 +375,8 @@ static void be_honest(void) {
   if (rival) {
     report("hostile_share_of_loop", (handling_seconds(HOSTILE_UID) - hostile_before_s) / took_s, "");
     report("rival_share_of_loop", (handling_seconds(RIVAL_UID) - rival_before_s) / took_s, "");
+    report("rival_messages_per_s", (double)shared_by_rival->sent / took_s, "1/s");
+    report("rival_connections_ended", (double)shared_by_rival->ends, "");
   }
   report("daemon_busy", (daemon_seconds() - before_s) / took_s, "");
   report("hostile_messages_per_s", (double)shared->sent / took_s, "1/s");
@@ -406,7 +408,7 @@ int main(int argc, char **argv) {
   report_begin();
   double before_mib = rss_mib();
   start_hostile();
-  shared->sent = 0;
+  shared->sent = shared_by_rival->sent = 0;
   be_honest();
   report("daemon_rss_before_mib", before_mib, "MiB");
   report_end();
