@@ -7,6 +7,9 @@
  * round. The honest user connects and registers, then attaches and asks for the lock, again and again; a
  * round trip is a request for memory on a connection that stays, so the longest one bounds the longest gap of
  * the daemon's loop. Answers are read, but for the floods that ask and do not read.
+ *
+ * With --rival there is another user whose programs always have work for the daemon, too: what each of the
+ * two has of the loop's time the daemon's metrics tell.
  */
 #include <errno.h>
 #include <poll.h>
@@ -17,7 +20,9 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,6 +35,7 @@
 #define PATIENCE_MS 60000
 #define UNREAD_MAX 4 /* questions of one connection that reads no answers */
 #define HOSTILE_UID 54321
+#define RIVAL_UID 54322
 #define CARD (UINT64_C(16) << 30)
 
 static const char help[] =
@@ -38,6 +44,9 @@ static const char help[] =
     "(request)\n"
     "  --connections N      of the hostile user (2000)\n"
     "  --jobs N             beside them, that do nothing (0)\n"
+    "  --rival N            connections of another user, who asks for turns and gives them back as fast as "
+    "it "
+    "can (0)\n"
     "  --rate N             messages per second of each connection; 0: as fast as it can (0)\n"
     "  --seconds N          (10)\n"
     "  --daemon PATH        another daemon than the one of this build\n"
@@ -48,19 +57,22 @@ struct shared {
   uint64_t sent, ends; /* messages, and connections that the daemon has ended */
 };
 
-static struct shared *shared;
+static struct shared *shared, *shared_by_rival;
 static char folder[] = "/tmp/gpushare-bench-XXXXXX";
-static char socket_path[64];
-static pid_t daemon_pid, hostile_pid;
-static uint64_t connections = 2000, jobs = 0, rate = 0, seconds = 10;
+static char socket_path[64], metrics_path[64], metrics_address[80];
+static pid_t daemon_pid, hostile_pid, rival_pid;
+static uint64_t connections = 2000, jobs = 0, rival = 0, rate = 0, seconds = 10;
 static const char *flood = "request", *daemon_path = GS_DAEMON;
 
 static void stop_children(void) {
   if (hostile_pid > 0 && kill(hostile_pid, SIGKILL) == 0)
     waitpid(hostile_pid, NULL, 0);
+  if (rival_pid > 0 && kill(rival_pid, SIGKILL) == 0)
+    waitpid(rival_pid, NULL, 0);
   if (daemon_pid > 0 && kill(daemon_pid, SIGKILL) == 0)
     waitpid(daemon_pid, NULL, 0);
   unlink(socket_path);
+  unlink(metrics_path);
   rmdir(folder);
 }
 
@@ -76,11 +88,13 @@ static void start_daemon(void) {
     die("mkdtemp", errno);
   chmod(folder, 0755);
   snprintf(socket_path, sizeof socket_path, "%s/daemon.sock", folder);
+  snprintf(metrics_path, sizeof metrics_path, "%s/metrics.sock", folder);
+  snprintf(metrics_address, sizeof metrics_address, "unix:%s", metrics_path);
   daemon_pid = fork();
   if (daemon_pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     execl(daemon_path, "gpushare-daemon", "--socket", socket_path, "--config", "/dev/null", "--mode", "on",
-          "--log", "error", "--host-memory", "1T", NULL);
+          "--log", "error", "--host-memory", "1T", rival ? "--metrics" : NULL, metrics_address, NULL);
     _exit(127);
   }
   while ((fd = wire_connect(socket_path)) < 0) {
@@ -130,7 +144,7 @@ static bool is_of_jobs(void) { return !is("status") && !is("events") && !is("con
 
 static int begin_hostile(bool is_job) {
   struct gs_msg hello = wire_msg(GS_REGISTER, 0), attach = attach_msg(1);
-  int fd = wire_connect(socket_path);
+  int fd = wire_connect_patiently(socket_path, 60 * NS_PER_S);
   if (fd < 0 || !is_job)
     return fd;
   if (ask(fd, &hello, GS_REGISTERED) == 0 && ask(fd, &attach, GS_ATTACHED) == 0)
@@ -187,11 +201,10 @@ static void flood_once(int *fds, uint64_t round) {
   }
 }
 
-static void be_hostile(void) {
+static void be_hostile(uid_t uid) {
   int *fds = malloc(connections * sizeof *fds);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (!fds || setresgid(HOSTILE_UID, HOSTILE_UID, HOSTILE_UID) < 0 ||
-      setresuid(HOSTILE_UID, HOSTILE_UID, HOSTILE_UID) < 0)
+  if (!fds || setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0)
     _exit(1);
   for (uint64_t i = 0; i < jobs; i++)
     begin_hostile(true);
@@ -208,15 +221,49 @@ static void be_hostile(void) {
     pause(); /* the connections stay until it is killed */
 }
 
-static void start_hostile(void) {
-  hostile_pid = fork();
-  if (hostile_pid == 0)
-    be_hostile();
-  while (!__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE)) {
-    if (waitpid(hostile_pid, NULL, WNOHANG) != 0)
+static void await_ready(const struct shared *of, pid_t pid) {
+  while (!__atomic_load_n(&of->ready, __ATOMIC_ACQUIRE)) {
+    if (waitpid(pid, NULL, WNOHANG) != 0)
       die("the hostile user: is this root?", EPERM);
     clock_sleep(NS_PER_MS);
   }
+}
+
+static void start_hostile(void) {
+  if (rival > 0 && (rival_pid = fork()) == 0) {
+    connections = rival;
+    flood = "request";
+    jobs = rate = 0;
+    shared = shared_by_rival;
+    be_hostile(RIVAL_UID);
+  }
+  hostile_pid = fork();
+  if (hostile_pid == 0)
+    be_hostile(HOSTILE_UID);
+  await_ready(shared, hostile_pid);
+  if (rival > 0)
+    await_ready(shared_by_rival, rival_pid);
+}
+
+/* What the daemon says to have spent on this user, in seconds. */
+static double handling_seconds(uid_t uid) {
+  static const char request[] = "GET /metrics HTTP/1.0\r\n\r\n";
+  static char text[1 << 20];
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  char key[64];
+  size_t size = 0;
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  memcpy(address.sun_path, metrics_path, sizeof metrics_path);
+  if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
+      write(fd, request, strlen(request)) < 0)
+    die("the daemon's metrics", errno);
+  for (ssize_t n; size < sizeof text - 1 && (n = read(fd, text + size, sizeof text - 1 - size)) > 0;)
+    size += (size_t)n;
+  close(fd);
+  text[size] = '\0';
+  snprintf(key, sizeof key, "\ngpushare_user_handling_seconds_total{uid=\"%u\"} ", uid);
+  const char *found = strstr(text, key);
+  return found ? strtod(found + strlen(key), NULL) : 0;
 }
 
 /* ---- the honest one ---- */
@@ -302,6 +349,8 @@ static void be_honest(void) {
     die("the honest user", stays);
   uint64_t begin_ns = clock_now_ns();
   double before_s = daemon_seconds();
+  double hostile_before_s = rival ? handling_seconds(HOSTILE_UID) : 0;
+  double rival_before_s = rival ? handling_seconds(RIVAL_UID) : 0;
   question.mem.total_bytes = UINT64_C(1) << 20;
   do {
     uint64_t since_ns = clock_now_ns();
@@ -323,6 +372,12 @@ static void be_honest(void) {
   report("honest_refused", (double)refused, "");
   report("daemon_rss_mib", peak_mib, "MiB");
   report("kernel_growth_mib", kernel_peak_mib - kernel_before_mib, "MiB");
+  if (rival) {
+    report("hostile_share_of_loop", (handling_seconds(HOSTILE_UID) - hostile_before_s) / took_s, "");
+    report("rival_share_of_loop", (handling_seconds(RIVAL_UID) - rival_before_s) / took_s, "");
+    report("rival_messages_per_s", (double)shared_by_rival->sent / took_s, "1/s");
+    report("rival_connections_ended", (double)shared_by_rival->ends, "");
+  }
   report("daemon_busy", (daemon_seconds() - before_s) / took_s, "");
   report("hostile_messages_per_s", (double)shared->sent / took_s, "1/s");
   report("hostile_connections_ended", (double)shared->ends, "");
@@ -336,6 +391,7 @@ int main(int argc, char **argv) {
                                 {.name = "daemon", .text = &daemon_path},
                                 {.name = "connections", .number = &connections, .least = 1, .most = 100000},
                                 {.name = "jobs", .number = &jobs, .most = 100000},
+                                {.name = "rival", .number = &rival, .most = 100000},
                                 {.name = "rate", .number = &rate, .most = 1000000},
                                 {.name = "seconds", .number = &seconds, .least = 1, .most = 3600},
                                 {0}});
@@ -344,14 +400,15 @@ int main(int argc, char **argv) {
     setrlimit(RLIMIT_NOFILE, &limit);
   }
   signal(SIGPIPE, SIG_IGN);
-  shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  shared = mmap(NULL, 2 * sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED)
     die("mmap", errno);
+  shared_by_rival = shared + 1;
   start_daemon();
   report_begin();
   double before_mib = rss_mib();
   start_hostile();
-  shared->sent = 0;
+  shared->sent = shared_by_rival->sent = 0;
   be_honest();
   report("daemon_rss_before_mib", before_mib, "MiB");
   report_end();

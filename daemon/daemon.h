@@ -77,6 +77,7 @@ struct daemon {
   uint64_t stayed_ns; /* which is looked at then */
   struct terms_bounds bounds;
   struct user_limits users;
+  const struct users *accounts; /* the server's; NULL: none are known */
   uint32_t gpu_count;
   uint32_t client_count;
   uint32_t last_job_id;

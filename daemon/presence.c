@@ -17,7 +17,6 @@
 
 #define LOOK_NS NS_PER_S  /* for an answer, once it is looked */
 #define START_NS NS_PER_S /* between starts of a lookout */
-#define ASKED_MOST 2      /* at once: it is never idle, and none waits there */
 /* From its ATTACH on. Programs wait for 2 s. */
 #define PATIENCE_NS (1500 * NS_PER_MS)
 
@@ -132,7 +131,7 @@ static bool ask(struct presence *presence, struct look *look, uint64_t now_ns) {
   if (presence->answered == presence->questions)
     presence->busy_ns = now_ns;
   look->id = ++presence->questions;
-  user->looked_for = true;
+  presence->asked_uids[look->id % LOOKS_ASKED] = user->uid;
   list_remove(&look->link);
   list_append(&presence->asked, &look->link);
   list_remove(&user->looks_link);
@@ -141,11 +140,19 @@ static bool ask(struct presence *presence, struct look *look, uint64_t now_ns) {
   return true;
 }
 
+/* The lookout has a question about one of its processes, though that may have left since. */
+static bool is_looked_for(const struct presence *presence, const struct user *user) {
+  for (uint64_t id = presence->answered + 1; id <= presence->questions; id++)
+    if (presence->asked_uids[id % LOOKS_ASKED] == user->uid)
+      return true;
+  return false;
+}
+
 /* The user whose turn it is, and who has no other look. */
 static struct user *next_user(const struct presence *presence) {
   list_each(node, &presence->users) {
     struct user *user = list_entry(node, struct user, looks_link);
-    if (!user->looked_for)
+    if (!is_looked_for(presence, user))
       return user;
   }
   return NULL;
@@ -159,7 +166,7 @@ static void ask_more(struct server *server, uint64_t now_ns) {
     return;
   if (presence->lookout.fd < 0 && now_ns >= presence->start_ns)
     start(server, now_ns);
-  while (has_begun(presence) && presence->questions - presence->answered < ASKED_MOST &&
+  while (has_begun(presence) && presence->questions - presence->answered < LOOKS_ASKED &&
          (user = next_user(presence)))
     if (!ask(presence, look_of(list_first(&user->looks)), now_ns))
       return;
@@ -170,7 +177,6 @@ static void ask_anew(struct presence *presence) {
   presence->answered = presence->questions;
   while (!list_empty(&presence->asked)) {
     struct look *look = look_of(list_first(&presence->asked));
-    peer_of(look)->user->looked_for = false;
     list_remove(&look->link);
     wait_for_turn(presence, look);
   }
@@ -180,8 +186,6 @@ void presence_forget(struct peer *peer) {
   struct look *look = &peer->look;
   if (!look->attach)
     return;
-  if (look->id)
-    peer->user->looked_for = false;
   list_remove(&look->link);
   list_remove(&look->due_link);
   if (list_empty(&peer->user->looks))

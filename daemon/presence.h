@@ -11,6 +11,8 @@
 #include "lookout.h"
 #include "peer.h"
 
+#define LOOKS_ASKED 2 /* questions at the lookout: it is never idle, and none waits there for long */
+
 struct presence {
   enum gs_require require;
   uint32_t major;     /* of the devices; 0: the host has none */
@@ -24,6 +26,8 @@ struct presence {
   struct lookout lookout;
   struct list users;      /* with looks that wait, the next first */
   struct list asked, due; /* looks: asked ones, and all by until_ns */
+  /* Whose processes the questions that are not answered are about: by id % LOOKS_ASKED. */
+  uid_t asked_uids[LOOKS_ASKED];
 };
 
 struct server;

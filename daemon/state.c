@@ -62,13 +62,13 @@ static void read_boot(char boot[64]) {
 
 /* ---- files ---- */
 
+/* No call is interrupted: the daemon has no handlers of signals. */
+
 /* 0 or -errno; of `bytes` those that have been written are told. */
 static int write_all(int fd, const char *data, size_t bytes, size_t *written) {
   *written = 0;
   while (*written < bytes) {
     ssize_t n = write(fd, data + *written, bytes - *written);
-    if (n < 0 && errno == EINTR)
-      continue;
     if (n <= 0)
       return n < 0 ? -errno : -EIO;
     *written += (size_t)n;
@@ -81,9 +81,7 @@ static char *read_bytes(int fd, uint64_t from, size_t bytes, size_t *got) {
   char *data = malloc(bytes + 1);
   ssize_t n = 1;
   for (*got = 0; data && *got < bytes && n > 0; *got += n > 0 ? (size_t)n : 0)
-    do
-      n = pread(fd, data + *got, bytes - *got, (off_t)(from + *got));
-    while (n < 0 && errno == EINTR);
+    n = pread(fd, data + *got, bytes - *got, (off_t)(from + *got));
   if (n >= 0)
     return data;
   int err = errno;

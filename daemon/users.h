@@ -49,7 +49,6 @@ struct user {
   /* presence.c */
   struct list looks;      /* that wait */
   struct list looks_link; /* of the users that have some */
-  bool looked_for;        /* one of its processes is being looked at */
   struct {
     const void *picture; /* NULL: none */
     uint32_t readers;

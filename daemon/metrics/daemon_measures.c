@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "metrics/measures.h"
 #include "metrics/metrics.h"
+#include "users.h"
 
 static void put_build(const struct scene *scene) {
   char protocol[16];
@@ -30,6 +31,20 @@ static void put_rejected(const struct scene *scene) {
   exposition_put_with(scene->exposition, "reason", "version", daemon->rejected_counts[GS_REJECT_VERSION]);
   exposition_put_with(scene->exposition, "reason", "gpu", daemon->rejected_counts[GS_REJECT_GPU]);
   exposition_put_with(scene->exposition, "reason", "device", daemon->rejected_counts[GS_REJECT_DEVICE]);
+}
+
+static void put_handling(const struct scene *scene) {
+  const struct users *accounts = scene->daemon->accounts;
+  unsigned count = 0;
+  for (size_t i = 0; accounts && i < USERS_BUCKETS; i++)
+    list_each(node, &accounts->buckets[i]) {
+      const struct user *user = list_entry(node, struct user, link);
+      char uid[16];
+      if (count++ == METRICS_USERS_MAX)
+        return;
+      snprintf(uid, sizeof uid, "%u", user->uid);
+      exposition_put_with(scene->exposition, "uid", uid, user->rota.handled_ns);
+    }
 }
 
 static uint64_t host_capacity(const struct scene *scene) {
@@ -61,6 +76,9 @@ const struct measure measures_of_daemon[] = {
       "Programs that were turned away: too many of one user (limit), of another protocol version, on a GPU "
       "that the host has not (gpu), or without the GPU's device open (device)."},
      .put = put_rejected},
+    {{"gpushare_user_handling_seconds", FAMILY_COUNTER, UNIT_SECONDS,
+      "Time of the event loop that went into what a user's programs have asked for."},
+     .put = put_handling},
     {{"gpushare_host_memory_capacity_bytes", FAMILY_GAUGE, UNIT_BYTES,
       "Host memory that may be used for what does not fit on the cards."},
      .value = host_capacity},

@@ -9,6 +9,7 @@ struct measure;
 
 /* Of so many jobs on GPUs there are samples of their own, those that came first; all are in their GPU's. */
 #define METRICS_JOBS_MAX 512
+#define METRICS_USERS_MAX 512
 
 /* A text in the making; of a daemon one at a time. It stays where it is. */
 struct metrics {

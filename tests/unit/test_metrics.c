@@ -119,6 +119,26 @@ START_TEST(only_so_many_jobs_have_samples_of_their_own) {
 }
 END_TEST
 
+START_TEST(each_user_has_what_it_cost_the_loop) {
+  static struct users users;
+  users_init(&users, 1024);
+  daemon_.accounts = &users;
+  rota_spend(&users_find(&users, 1000)->rota, 3 * NS_PER_S / 2);
+  rota_spend(&users_find(&users, 1001)->rota, NS_PER_S);
+  rota_spend(&users_find(&users, 1001)->rota, 2 * NS_PER_S);
+  read_as(DIALECT_PROMETHEUS, 0);
+  has("\ngpushare_user_handling_seconds_total{uid=\"1000\"} 1.5\n");
+  has("\ngpushare_user_handling_seconds_total{uid=\"1001\"} 3.0\n");
+  for (uid_t uid = 2000; uid < 2000 + 2 * METRICS_USERS_MAX; uid++)
+    ck_assert_int_eq(user_charge(users_find(&users, uid), USER_BYTES, 1), 0);
+  read_as(DIALECT_PROMETHEUS, 0);
+  ck_assert_int_eq(count_of("\ngpushare_user_handling_seconds_total{"), METRICS_USERS_MAX);
+  for (uid_t uid = 2000; uid < 2000 + 2 * METRICS_USERS_MAX; uid++)
+    user_release(users_find(&users, uid), USER_BYTES, 1);
+  users_end(&users);
+}
+END_TEST
+
 static void remove_job(int i) {
   struct sched_change change;
   change_init(&change);
@@ -190,6 +210,7 @@ int main(void) {
                                 openmetrics_names_a_family_without_its_suffix_and_ends,
                                 buckets_include_the_smaller_ones,
                                 only_so_many_jobs_have_samples_of_their_own,
+                                each_user_has_what_it_cost_the_loop,
                                 a_text_is_made_in_slices_while_jobs_leave,
                                 addresses_are_numbers_or_absolute_paths,
                                 NULL};

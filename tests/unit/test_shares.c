@@ -685,6 +685,28 @@ START_TEST(who_is_refused_gets_what_others_leave) {
 }
 END_TEST
 
+static void move_to(int i, uint64_t resident_bytes) {
+  struct sched_residence residence = {.resident_bytes = resident_bytes, .room_seq = jobs[i].room_seq};
+  scheduler_resident(&jobs[i], &residence, now_ns, &change);
+  execute();
+}
+
+/* What others have yet to leave it can't have, nor what it was refused beside that. */
+START_TEST(who_is_refused_waits_until_others_have_left_that) {
+  set_mode(GS_MODE_ON);
+  bring(0, 0, 4 * GIB, 2 * GIB);
+  bring(1, 1, 12 * GIB, 12 * GIB);
+  be_short(0, 2 * GIB);
+  pass(TQ_NS);
+  request(0);
+  ck_assert_int_eq(jobs[0].state, GS_JOB_HOLDING);
+  ck_assert_uint_eq(jobs[1].room_bytes, 10 * GIB);
+  ck_assert_uint_eq(jobs[0].room_bytes, 2 * GIB);
+  move_to(1, 10 * GIB);
+  ck_assert_uint_eq(jobs[0].room_bytes, 4 * GIB);
+}
+END_TEST
+
 /* Whatever it says to have there. */
 START_TEST(without_room_a_job_takes_none) {
   set_mode(GS_MODE_ON);
@@ -732,6 +754,7 @@ int main(void) {
                                 one_user_says_it_for_all_until_another_one_comes,
                                 others_run_whatever_one_user_is_refused,
                                 who_is_refused_gets_what_others_leave,
+                                who_is_refused_waits_until_others_have_left_that,
                                 without_room_a_job_takes_none,
                                 no_history_takes_a_user_its_part,
                                 NULL};
