@@ -51,6 +51,16 @@ static void list(CUmemoryPool handle, CUdevice device, enum pool_kind kind) {
   *entry = (struct pool){.handle = handle, .device = device, .kind = kind, .users = entry->users};
 }
 
+static void list_unified(CUmemoryPool handle, CUdevice device, enum pool_kind kind,
+                         const CUmemPoolProps *props) {
+  list(handle, device, kind);
+  struct pool *entry = find(handle);
+  if (entry && props)
+    entry->props = *props;
+  if (entry)
+    entry->permanent = !props;
+}
+
 static void unlist(CUmemoryPool handle) {
   struct pool *entry;
   while ((entry = find(handle)) && entry->users > 0)
@@ -59,12 +69,61 @@ static void unlist(CUmemoryPool handle) {
     *entry = table[--table_count];
 }
 
-/* Managed pools of the driver. */
+/*
+ * Pools of unified memory. They keep what they have taken from the driver, for ever: once some of a pool's
+ * memory has been on the host, and the pool gives memory back and takes new, the driver loses what kernels
+ * write into the new (580.159; bench/RESULTS.md). So the driver is told no threshold of the program's, trims
+ * none of them, and destroys none: a destroyed one serves the next pool that is made with the same
+ * properties.
+ */
 
-static CUresult create_managed(CUmemoryPool *pool, const CUmemPoolProps *like) {
+static bool is_unified(enum pool_kind kind) { return kind == POOL_MANAGED || kind == POOL_APP; }
+
+static void keep_all(CUmemoryPool pool) {
+  cuuint64_t all = UINT64_MAX;
+  driver.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all);
+}
+
+static cuuint64_t used_bytes(CUmemoryPool pool) {
+  cuuint64_t bytes = 0;
+  CUresult result = driver.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes);
+  return result == CUDA_SUCCESS ? bytes : UINT64_MAX;
+}
+
+/* With the lock held. */
+static struct pool *find_destroyed(const CUmemPoolProps *props) {
+  for (size_t i = 0; i < table_count; i++)
+    if (table[i].kind == POOL_DESTROYED && memcmp(&table[i].props, props, sizeof *props) == 0 &&
+        used_bytes(table[i].handle) == 0)
+      return &table[i];
+  return NULL;
+}
+
+/* As a new one is: it follows all three ways of reuse, and its high-water marks are low. */
+static void set_defaults(CUmemoryPool pool) {
+  int yes = 1;
+  cuuint64_t zero = 0;
+  driver.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, &yes);
+  driver.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &yes);
+  driver.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &yes);
+  driver.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &zero);
+  driver.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero);
+}
+
+/* With the lock held. */
+static CUresult create_unified(CUmemoryPool *pool, const CUmemPoolProps *like, enum pool_kind kind) {
   CUmemPoolProps props = *like;
   props.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED;
-  return driver.cuMemPoolCreate(pool, &props);
+  CUdevice device = props.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? props.location.id : -1;
+  struct pool *again = find_destroyed(&props);
+  CUresult result = CUDA_SUCCESS;
+  if (again)
+    set_defaults(*pool = again->handle);
+  else if ((result = driver.cuMemPoolCreate(pool, &props)) == CUDA_SUCCESS)
+    keep_all(*pool);
+  if (result == CUDA_SUCCESS)
+    list_unified(*pool, device, kind, &props);
+  return result;
 }
 
 /* With the lock held. */
@@ -74,9 +133,8 @@ static CUmemoryPool make_default(CUdevice device) {
   memset(&props, 0, sizeof props);
   props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   props.location.id = device;
-  if (!driver.cuMemPoolCreate || create_managed(&pool, &props) != CUDA_SUCCESS)
+  if (!driver.cuMemPoolCreate || create_unified(&pool, &props, POOL_MANAGED) != CUDA_SUCCESS)
     return NULL;
-  list(pool, device, POOL_MANAGED);
   return pool;
 }
 
@@ -149,11 +207,11 @@ bool pools_grew(CUmemoryPool handle) {
 }
 
 /* A used pool stays in the table, and alive: its destruction waits. */
-static size_t use(CUdevice device, enum pool_kind kind, struct pool *pools, size_t room) {
+static size_t use(CUdevice device, struct pool *pools, size_t room) {
   size_t count = 0;
   lock_take(&lock);
   for (size_t i = 0; i < table_count && count < room; i++)
-    if (table[i].device == device && table[i].kind == kind) {
+    if (table[i].device == device && table[i].kind == POOL_PLAIN) {
       table[i].users++;
       pools[count++] = table[i];
     }
@@ -170,17 +228,14 @@ static void unuse(CUmemoryPool handle) {
 
 #define POOLS_AT_ONCE 16
 
-static void trim(CUdevice device, enum pool_kind kind) {
+void pools_trim_plain(CUdevice device) {
   struct pool pools[POOLS_AT_ONCE];
-  size_t count = use(device, kind, pools, POOLS_AT_ONCE);
+  size_t count = use(device, pools, POOLS_AT_ONCE);
   for (size_t i = 0; i < count; i++) {
     driver.cuMemPoolTrimTo(pools[i].handle, 0);
     unuse(pools[i].handle);
   }
 }
-
-void pools_trim(CUdevice device) { trim(device, POOL_MANAGED); }
-void pools_trim_plain(CUdevice device) { trim(device, POOL_PLAIN); }
 
 void pools_note_used(CUmemoryPool handle, CUdevice device, uint64_t more_bytes, uint64_t less_bytes) {
   lock_take(&lock);
@@ -208,7 +263,7 @@ static uint64_t kept_bytes(const struct pool *pool) {
 uint64_t pools_kept_bytes(CUdevice device) {
   struct pool pools[POOLS_AT_ONCE];
   uint64_t bytes = 0;
-  size_t count = pools_any_plain(device) ? use(device, POOL_PLAIN, pools, POOLS_AT_ONCE) : 0;
+  size_t count = pools_any_plain(device) ? use(device, pools, POOLS_AT_ONCE) : 0;
   for (size_t i = 0; i < count; i++) {
     bytes += kept_bytes(&pools[i]);
     unuse(pools[i].handle);
@@ -289,14 +344,19 @@ static bool is_device_memory(const CUmemLocation *location, CUmemAllocationType 
  */
 static bool is_host(const CUmemLocation *location) { return location->type >= 2 && location->type <= 4; }
 
-/* The host has pools of its own. */
-static CUresult note_host_pool(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location,
-                               CUmemAllocationType type) {
-  if (result == CUDA_SUCCESS && type == CU_MEM_ALLOCATION_TYPE_PINNED && is_host(location)) {
-    lock_take(&lock);
+/* The host has pools of its own, and unified memory has. */
+static CUresult note_pool(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location,
+                          CUmemAllocationType type) {
+  if (result != CUDA_SUCCESS)
+    return result;
+  lock_take(&lock);
+  if (type == CU_MEM_ALLOCATION_TYPE_PINNED && is_host(location)) {
     list(*pool, -1, POOL_HOST);
-    lock_release(&lock);
+  } else if (type == CU_MEM_ALLOCATION_TYPE_MANAGED && !find(*pool)) {
+    list_unified(*pool, location->type == CU_MEM_LOCATION_TYPE_DEVICE ? location->id : -1, POOL_APP, NULL);
+    keep_all(*pool);
   }
+  lock_release(&lock);
   return result;
 }
 
@@ -304,13 +364,13 @@ CUresult hook_cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *loca
                                      CUmemAllocationType type) {
   if (pool_out && is_device_memory(location, type))
     return hook_cuDeviceGetDefaultMemPool(pool_out, location->id);
-  return note_host_pool(driver.cuMemGetDefaultMemPool(pool_out, location, type), pool_out, location, type);
+  return note_pool(driver.cuMemGetDefaultMemPool(pool_out, location, type), pool_out, location, type);
 }
 
 CUresult hook_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
   if (is_device_memory(location, type))
     return hook_cuDeviceGetMemPool(pool, location->id);
-  return note_host_pool(driver.cuMemGetMemPool(pool, location, type), pool, location, type);
+  return note_pool(driver.cuMemGetMemPool(pool, location, type), pool, location, type);
 }
 
 CUresult hook_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
@@ -342,14 +402,16 @@ static enum pool_kind kind_of(const CUmemPoolProps *props) {
 CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
   if (!pool || !poolProps)
     return driver.cuMemPoolCreate(pool, poolProps);
-  enum pool_kind kind = POOL_MANAGED;
+  enum pool_kind kind = kind_of(poolProps);
   CUresult result = CUDA_ERROR_NOT_SUPPORTED;
-  if (is_convertible(poolProps) && default_pool(poolProps->location.id))
-    result = create_managed(pool, poolProps);
-  if (result != CUDA_SUCCESS) {
-    kind = kind_of(poolProps);
-    result = driver.cuMemPoolCreate(pool, poolProps);
-  }
+  bool converts = is_convertible(poolProps) && default_pool(poolProps->location.id);
+  lock_take(&lock);
+  if (converts || kind == POOL_APP)
+    result = create_unified(pool, poolProps, converts ? POOL_MANAGED : POOL_APP);
+  lock_release(&lock);
+  if (result == CUDA_SUCCESS || kind == POOL_APP)
+    return result;
+  result = driver.cuMemPoolCreate(pool, poolProps);
   if (result == CUDA_SUCCESS && kind != POOL_PLAIN) {
     lock_take(&lock);
     list(*pool, poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? poolProps->location.id : -1, kind);
@@ -390,10 +452,43 @@ static CUresult destroy(const struct pool *pool) {
 CUresult hook_cuMemPoolDestroy(CUmemoryPool pool) {
   struct pool known = pools_find(pool, -1);
   CUmemoryPool original;
+  if (known.kind == POOL_DESTROYED)
+    return CUDA_ERROR_INVALID_VALUE;
   if (known.kind == POOL_MANAGED &&
       pool == default_pool(known.device)) { /* as the driver answers for its own */
     CUresult result = driver.cuDeviceGetDefaultMemPool(&original, known.device);
     return result == CUDA_SUCCESS ? driver.cuMemPoolDestroy(original) : result;
   }
-  return destroy(&known);
+  if (!is_unified(known.kind) || known.permanent)
+    return destroy(&known);
+  lock_take(&lock);
+  find(pool)->kind = POOL_DESTROYED;
+  lock_release(&lock);
+  reinstate_default(pool);
+  return CUDA_SUCCESS;
+}
+
+/* What the program wants kept is remembered, and answered: nothing of it is done. */
+
+CUresult hook_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
+  if (attr != CU_MEMPOOL_ATTR_RELEASE_THRESHOLD || !value || !is_unified(pools_find(pool, -1).kind))
+    return driver.cuMemPoolSetAttribute(pool, attr, value);
+  lock_take(&lock);
+  find(pool)->threshold_bytes = *(cuuint64_t *)value;
+  lock_release(&lock);
+  return CUDA_SUCCESS;
+}
+
+CUresult hook_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
+  struct pool known = pools_find(pool, -1);
+  CUresult result = driver.cuMemPoolGetAttribute(pool, attr, value);
+  if (result == CUDA_SUCCESS && attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && is_unified(known.kind))
+    *(cuuint64_t *)value = known.threshold_bytes;
+  return result;
+}
+
+CUresult hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
+  if (is_unified(pools_find(pool, -1).kind))
+    return CUDA_SUCCESS;
+  return driver.cuMemPoolTrimTo(pool, minBytesToKeep);
 }

@@ -19,15 +19,19 @@ enum pool_kind {
   POOL_MANAGED,  /* converted */
   POOL_EMULATED, /* converted, by allocating and freeing ourselves */
   POOL_HOST,     /* memory of the host: none of our business */
+  POOL_DESTROYED /* of unified memory: to the program it is gone */
 };
 
 struct pool {
   CUmemoryPool handle;
   CUdevice device;
   enum pool_kind kind;
-  uint64_t reserved_bytes; /* when last looked at */
-  uint64_t used_bytes;     /* POOL_PLAIN: of allocations that are listed */
-  unsigned users;          /* calls of ours that use it now: its destruction waits */
+  uint64_t reserved_bytes;  /* when last looked at */
+  uint64_t used_bytes;      /* POOL_PLAIN: of allocations that are listed */
+  uint64_t threshold_bytes; /* of unified memory: what the program wants kept */
+  CUmemPoolProps props;     /* of unified memory: it was made with these */
+  bool permanent;           /* the driver's own, which cannot be destroyed */
+  unsigned users;           /* calls of ours that use it now: its destruction waits */
 };
 
 /* What is known about a pool of the program; a plain one of the given device if nothing. */
@@ -51,9 +55,6 @@ uint64_t pools_reuse(CUmemoryPool handle, uint64_t bytes);
 
 /* Give that back, as far as it can be. */
 void pools_trim_plain(CUdevice device);
-
-/* Give unused memory of the device's converted pools back. */
-void pools_trim(CUdevice device);
 
 void pools_fork_child(void);
 

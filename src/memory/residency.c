@@ -268,20 +268,14 @@ static CUresult move_by_plan(struct mover *mover, uint64_t bytes) {
   return has_more(mover) ? move_queued(mover) : CUDA_SUCCESS;
 }
 
-static int renew_plan(struct plan *plan, CUdevice device, bool out) {
-  if (out)
-    pools_trim(device); /* what nobody uses need not be moved */
-  return plan_make(plan, device, out);
-}
-
 /* By the plan, and by a new one when that is over, or of no use any more: all of it may be gone by now. */
 static CUresult move(CUdevice device, bool out, uint64_t bytes, uint64_t *moved_bytes) {
   struct mover mover = {.device = device, .plan = &plans[device]};
   bool fresh = plan_is_over(mover.plan, out);
-  if (fresh && renew_plan(mover.plan, device, out))
+  if (fresh && plan_make(mover.plan, device, out))
     return CUDA_SUCCESS;
   CUresult result = move_by_plan(&mover, bytes);
-  if (result == CUDA_SUCCESS && !mover.queued_bytes && !fresh && renew_plan(mover.plan, device, out) == 0)
+  if (result == CUDA_SUCCESS && !mover.queued_bytes && !fresh && plan_make(mover.plan, device, out) == 0)
     result = move_by_plan(&mover, bytes);
   *moved_bytes = mover.queued_bytes;
   return result;

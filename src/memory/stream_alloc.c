@@ -76,6 +76,8 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, CUmemoryPool asked,
   if (!dptr || !bytes || !device_current(&device, &context) || is_capturing(stream))
     return ask_driver(dptr, bytes, asked, stream);
   struct pool pool = asked ? pools_find(asked, device) : pools_current(device);
+  if (pool.kind == POOL_DESTROYED)
+    return CUDA_ERROR_INVALID_VALUE;
   if (pool.kind == POOL_HOST)
     return ask_driver(dptr, bytes, asked, stream);
   if (!device_valid(pool.device))

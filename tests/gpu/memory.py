@@ -18,6 +18,13 @@ def pools(test, memory):
         harness.run_together(test, daemon, [("pools", (), env(test, daemon, memory))] * 2)
 
 
+def released(test, memory, kind):
+    """What a pool gives back after it has been on the host is not lost. (The driver alone loses it: released.c.)"""
+    with test.daemon() as daemon:
+        said = harness.run_alone(test, "released", 2000, kind, env=env(test, daemon, memory))
+    harness.check("moved" in said or harness.is_simulated(), f"nothing was moved to the host: {said}")
+
+
 def evictions(test, memory):
     """Two jobs on a card that is too small for both: at each turn memory leaves and comes back, every word is right."""
     mib, capacity, rounds = (48, "64M", 60) if harness.is_simulated() else (1280, "2G", 300)
@@ -65,6 +72,8 @@ def meminfo(test, memory):
 
 def run_backend(test, memory, prefix):
     test.case(f"{prefix}pools", lambda: pools(test, memory), lambda: harness.run_alone(test, "pools", env=test.env()))
+    for kind in ("plain", "managed"):
+        test.case(f"{prefix}released-{kind}", lambda kind=kind: released(test, memory, kind))
     test.case(f"{prefix}evictions", lambda: evictions(test, memory))
     test.case(f"{prefix}attributes", lambda: attributes(test, memory))
     test.case(f"{prefix}meminfo", lambda: meminfo(test, memory))

@@ -273,6 +273,7 @@ static CUresult fake_prefetch_batch(CUdeviceptr *addresses, size_t *sizes, size_
 static struct {
   CUmemoryPool handle;
   bool managed, destroyed;
+  cuuint64_t threshold;
 } pools[16];
 static CUmemoryPool current_pool = FAKE_DEFAULT_POOL;
 
@@ -295,7 +296,7 @@ static CUresult fake_pool_create(CUmemoryPool *pool, const CUmemPoolProps *props
 }
 
 static CUresult fake_pool_destroy(CUmemoryPool pool) {
-  if (pool == FAKE_DEFAULT_POOL)
+  if (pool == FAKE_DEFAULT_POOL || pool == FAKE_UNIFIED_POOL)
     return CUDA_ERROR_INVALID_VALUE;
   if (pool == current_pool)
     current_pool = FAKE_DEFAULT_POOL;
@@ -322,12 +323,46 @@ static CUresult fake_set_pool(CUdevice device, CUmemoryPool pool) {
   return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
+cuuint64_t fake_threshold(CUmemoryPool pool) {
+  for (int i = 0; i < 16; i++)
+    if (pools[i].handle == pool)
+      return pools[i].threshold;
+  return 0;
+}
+
+bool fake_pool_destroyed(CUmemoryPool pool) {
+  for (int i = 0; i < 16; i++)
+    if (pools[i].handle == pool)
+      return pools[i].destroyed;
+  return false;
+}
+
 static CUresult fake_pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
-  (void)pool;
-  if (attribute != CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+  switch (attribute) {
+  case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+    *(cuuint64_t *)value = fake.reserved_bytes;
+    return CUDA_SUCCESS;
+  case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+    *(cuuint64_t *)value = fake.used_bytes;
+    return CUDA_SUCCESS;
+  case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+    *(cuuint64_t *)value = fake_threshold(pool);
+    return CUDA_SUCCESS;
+  default:
     return CUDA_ERROR_INVALID_VALUE;
-  *(cuuint64_t *)value = fake.reserved_bytes;
+  }
+}
+
+static CUresult fake_set_pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+  for (int i = 0; i < 16 && attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD; i++)
+    if (pools[i].handle == pool)
+      pools[i].threshold = *(cuuint64_t *)value;
   return CUDA_SUCCESS;
+}
+
+static CUresult fake_default_pool_of(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
+  *pool = type == CU_MEM_ALLOCATION_TYPE_MANAGED ? FAKE_UNIFIED_POOL : FAKE_DEFAULT_POOL;
+  return location->id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 static CUresult fake_trim(CUmemoryPool pool, size_t keep) {
@@ -571,6 +606,8 @@ void fake_install(void) {
       .cuDeviceGetMemPool = fake_get_pool,
       .cuDeviceSetMemPool = fake_set_pool,
       .cuMemPoolGetAttribute = fake_pool_attribute,
+      .cuMemPoolSetAttribute = fake_set_pool_attribute,
+      .cuMemGetDefaultMemPool = fake_default_pool_of,
       .cuMemPoolTrimTo = fake_trim,
       .cuMemAllocAsync = fake_alloc_async,
       .cuMemAllocFromPoolAsync = fake_alloc_from_pool,

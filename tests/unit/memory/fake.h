@@ -18,6 +18,7 @@
 #define FAKE_PEER_CONTEXT ((CUcontext)0x102) /* on the second device */
 #define FAKE_OTHER_STREAM ((CUstream)0x11)   /* in the other context; all the rest are in FAKE_CONTEXT */
 #define FAKE_DEFAULT_POOL ((CUmemoryPool)0x200)
+#define FAKE_UNIFIED_POOL ((CUmemoryPool)0x201) /* the driver's own, of unified memory */
 
 enum fake_kind { FAKE_NONE, FAKE_DEVICE, FAKE_MANAGED, FAKE_POOL, FAKE_MANAGED_POOL };
 
@@ -54,6 +55,7 @@ struct fake {
   void (*on_query)(void);             /* within cuEventQuery */
   unsigned uses_of_dead;              /* pools and events that were gone before the call returned */
   uint64_t reserved_bytes;            /* of every pool */
+  uint64_t used_bytes;                /* likewise */
   unsigned pointer_questions, reserved_ranges, access_calls, context_synchronizations;
   uint64_t mapped_bytes;
   CUmemAccessDesc last_access;
@@ -66,6 +68,8 @@ extern struct fake fake;
 
 /* What lives at an address. */
 enum fake_kind fake_kind(CUdeviceptr address);
+cuuint64_t fake_threshold(CUmemoryPool pool);
+bool fake_pool_destroyed(CUmemoryPool pool);
 unsigned fake_live(void);
 
 /* Unified memory that prefetches have moved to the host and not back. */

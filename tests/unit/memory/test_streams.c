@@ -11,6 +11,7 @@
 #include "interpose/hooks.h"
 #include "memory/account.h"
 #include "memory/memory.h"
+#include "memory/pools.h"
 #include "memory/residency.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -218,20 +219,106 @@ static void destroy_pool_meanwhile(CUmemoryPool trimmed) {
 
 START_TEST(a_pool_is_not_destroyed_while_it_is_trimmed) {
   CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                          .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                           .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+  CUdeviceptr address;
   void *result;
-  struct memory_moved moved = {.out_bytes = 0};
-  get(4 * MIB);
   ck_assert_int_eq(hook_cuMemPoolCreate(&doomed_pool, &props), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, doomed_pool, STREAM), CUDA_SUCCESS);
   fake.on_trim = destroy_pool_meanwhile;
-  residency_step(0, 0, &moved);
+  pools_trim_plain(0);
   pthread_join(other_thread, &result);
   ck_assert_ptr_eq(result, (void *)CUDA_SUCCESS);
+  ck_assert_uint_eq(fake.trims, 1);
   ck_assert_uint_eq(fake.uses_of_dead, 0);
-  unsigned trims = fake.trims;
-  get(4 * MIB);
+  pools_trim_plain(0);
+  ck_assert_uint_eq(fake.trims, 1);
+}
+END_TEST
+
+/* What the driver does to a pool of unified memory that gives memory back: pools.c. */
+
+static CUmemoryPool make_pool(CUmemAllocationType type, size_t most_bytes) {
+  CUmemPoolProps props = {
+      .allocType = type, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}, .maxSize = most_bytes};
+  CUmemoryPool pool;
+  ck_assert_int_eq(hook_cuMemPoolCreate(&pool, &props), CUDA_SUCCESS);
+  return pool;
+}
+
+static CUmemoryPool unified_pool(int which) {
+  CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+  CUmemoryPool pool;
+  switch (which) {
+  case 0:
+    ck_assert_int_eq(hook_cuDeviceGetDefaultMemPool(&pool, 0), CUDA_SUCCESS);
+    return pool;
+  case 1:
+    return make_pool(CU_MEM_ALLOCATION_TYPE_PINNED, 0);
+  case 2:
+    return make_pool(CU_MEM_ALLOCATION_TYPE_MANAGED, 0);
+  default:
+    ck_assert_int_eq(hook_cuMemGetDefaultMemPool(&pool, &here, CU_MEM_ALLOCATION_TYPE_MANAGED), CUDA_SUCCESS);
+    return pool;
+  }
+}
+
+static cuuint64_t threshold_of(CUmemoryPool pool) {
+  cuuint64_t threshold;
+  ck_assert_int_eq(hook_cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold),
+                   CUDA_SUCCESS);
+  return threshold;
+}
+
+START_TEST(a_pool_of_unified_memory_gives_nothing_back) {
+  CUmemoryPool pool = unified_pool(_i);
+  CUdeviceptr address;
+  struct memory_moved moved = {.out_bytes = 0};
+  cuuint64_t wanted = 5 * MIB;
+  ck_assert_uint_eq(threshold_of(pool), 0);
+  ck_assert_int_eq(hook_cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &wanted),
+                   CUDA_SUCCESS);
+  ck_assert_uint_eq(threshold_of(pool), wanted);
+  if (pool != FAKE_UNIFIED_POOL) /* whose threshold the fake does not keep */
+    ck_assert_uint_eq(fake_threshold(pool), UINT64_MAX);
+  ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, pool, STREAM), CUDA_SUCCESS);
   residency_step(0, 0, &moved);
-  ck_assert_uint_eq(fake.trims, trims + 1); /* the default pool is left */
+  pools_trim_plain(0);
+  ck_assert_int_eq(hook_cuMemPoolTrimTo(pool, 0), CUDA_SUCCESS);
+  ck_assert_uint_eq(fake.trims, 0);
+}
+END_TEST
+
+START_TEST(a_destroyed_pool_of_unified_memory_serves_the_next_like_it) {
+  CUmemoryPool standard = unified_pool(0), first = unified_pool(_i), second;
+  CUdeviceptr address;
+  cuuint64_t wanted = 5 * MIB;
+  ck_assert_int_eq(hook_cuMemPoolSetAttribute(first, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &wanted),
+                   CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemPoolDestroy(first), CUDA_SUCCESS);
+  ck_assert_int_eq(fake_pool_destroyed(first), false);
+  ck_assert_int_eq(hook_cuMemPoolDestroy(first), CUDA_ERROR_INVALID_VALUE);
+  ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, first, STREAM), CUDA_ERROR_INVALID_VALUE);
+  ck_assert_ptr_ne(first, standard);
+  ck_assert_ptr_ne(make_pool(CU_MEM_ALLOCATION_TYPE_PINNED, MIB), first);
+  fake.used_bytes = MIB; /* not yet freed */
+  ck_assert_ptr_ne(unified_pool(_i), first);
+  fake.used_bytes = 0;
+  second = unified_pool(_i);
+  ck_assert_ptr_eq(second, first);
+  ck_assert_uint_eq(threshold_of(second), 0);
+  ck_assert_uint_eq(fake_threshold(second), UINT64_MAX);
+  ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, second, STREAM), CUDA_SUCCESS);
+}
+END_TEST
+
+START_TEST(the_drivers_own_pool_of_unified_memory_cannot_be_destroyed) {
+  CUmemoryPool pool = unified_pool(3);
+  CUdeviceptr address;
+  ck_assert_int_eq(hook_cuMemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);
+  ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, pool, STREAM), CUDA_SUCCESS);
+  ck_assert_uint_eq(used(), MIB);
+  ck_assert_uint_eq(memory_usage(0).pinned_bytes, 0);
 }
 END_TEST
 
@@ -447,6 +534,9 @@ int main(void) {
   tcase_add_test(cases, a_refused_allocation_or_free_leaves_the_books_as_they_were);
   tcase_add_test(cases, fresh_pool_memory_is_populated_in_stream_order_and_reused_memory_is_not);
   tcase_add_test(cases, a_pool_is_not_destroyed_while_it_is_trimmed);
+  tcase_add_loop_test(cases, a_pool_of_unified_memory_gives_nothing_back, 0, 4);
+  tcase_add_loop_test(cases, a_destroyed_pool_of_unified_memory_serves_the_next_like_it, 1, 3);
+  tcase_add_test(cases, the_drivers_own_pool_of_unified_memory_cannot_be_destroyed);
   tcase_add_loop_test(cases, a_context_is_not_destroyed_while_an_event_of_it_is_looked_at, 0, 2);
   tcase_add_test(cases, emulated_memory_is_freed_only_after_the_streams_work);
   tcase_add_test(cases, emulated_memory_is_used_again_on_the_same_stream_at_once);
