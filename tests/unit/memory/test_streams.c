@@ -238,9 +238,10 @@ END_TEST
 
 /* What the driver does to a pool of unified memory that gives memory back: pools.c. */
 
-static CUmemoryPool make_pool(CUmemAllocationType type, size_t most_bytes) {
-  CUmemPoolProps props = {
-      .allocType = type, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}, .maxSize = most_bytes};
+static CUmemoryPool make_pool(CUmemAllocationType type, void *security) {
+  CUmemPoolProps props = {.allocType = type,
+                          .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+                          .win32SecurityAttributes = security};
   CUmemoryPool pool;
   ck_assert_int_eq(hook_cuMemPoolCreate(&pool, &props), CUDA_SUCCESS);
   return pool;
@@ -254,9 +255,9 @@ static CUmemoryPool unified_pool(int which) {
     ck_assert_int_eq(hook_cuDeviceGetDefaultMemPool(&pool, 0), CUDA_SUCCESS);
     return pool;
   case 1:
-    return make_pool(CU_MEM_ALLOCATION_TYPE_PINNED, 0);
+    return make_pool(CU_MEM_ALLOCATION_TYPE_PINNED, NULL);
   case 2:
-    return make_pool(CU_MEM_ALLOCATION_TYPE_MANAGED, 0);
+    return make_pool(CU_MEM_ALLOCATION_TYPE_MANAGED, NULL);
   default:
     ck_assert_int_eq(hook_cuMemGetDefaultMemPool(&pool, &here, CU_MEM_ALLOCATION_TYPE_MANAGED), CUDA_SUCCESS);
     return pool;
@@ -300,7 +301,7 @@ START_TEST(a_destroyed_pool_of_unified_memory_serves_the_next_like_it) {
   ck_assert_int_eq(hook_cuMemPoolDestroy(first), CUDA_ERROR_INVALID_VALUE);
   ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, first, STREAM), CUDA_ERROR_INVALID_VALUE);
   ck_assert_ptr_ne(first, standard);
-  ck_assert_ptr_ne(make_pool(CU_MEM_ALLOCATION_TYPE_PINNED, MIB), first);
+  ck_assert_ptr_ne(make_pool(CU_MEM_ALLOCATION_TYPE_PINNED, &wanted), first);
   fake.used_bytes = MIB; /* not yet freed */
   ck_assert_ptr_ne(unified_pool(_i), first);
   fake.used_bytes = 0;
