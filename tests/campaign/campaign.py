@@ -180,7 +180,11 @@ class Guarded(scene.Scene):
         return hung, wrong, refused
 
     def uuid(self):
-        self.card = self.status()["gpus"][0]["uuid"]
+        """A daemon that has just begun knows of no card before the first job has told it."""
+        deadline = time.monotonic() + HANG_S * SCALE
+        while not (gpus := self.status().get("gpus")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.card = gpus[0]["uuid"]
         return bytes.fromhex(self.card.removeprefix("GPU-").replace("-", ""))
 
     def gpu_ns(self):

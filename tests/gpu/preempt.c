@@ -260,6 +260,7 @@ static void stand_still(uint64_t words) {
   stand_still_in(&picture, stream, "kernels", fill_picture);
   stand_still_in(&picture, stream, "copies", copy_picture);
   hold_all();
+  free(picture.seen);
 }
 
 /* ---- latency ---- */
@@ -290,6 +291,8 @@ static void latency(uint64_t count) {
   printf("%-8s %8.0f %8.0f %8.0f\n", "go", median(gos, count), quantile(gos, count, 0.99),
          quantile(gos, count, 1));
   MUST(cuCtxSynchronize());
+  free(stops);
+  free(gos);
 }
 
 /* ---- contents ---- */

@@ -1,7 +1,7 @@
 /*
  * firsts.c - each way to touch memory, as the first thing that a program does after its memory has left the
  * card. It reads the number of a call, makes it, compares all of its memory with what it should be, and says
- * "done NAME". Says "ready COUNT" first; at the end of stdin "ok".
+ * "done KEPT NAME", with the bytes that its pool keeps. Says "ready COUNT" first; at the end of stdin "ok".
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -416,6 +416,16 @@ static void begin(void) {
   built = graph_build();
 }
 
+/* What the device's pool keeps without use. */
+static unsigned long long kept_bytes(void) {
+  CUmemoryPool pool;
+  cuuint64_t reserved, used;
+  MUST(cuDeviceGetDefaultMemPool(&pool, 0));
+  MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
+  MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+  return reserved - used;
+}
+
 int main(void) {
   char line[64];
   begin();
@@ -425,7 +435,7 @@ int main(void) {
     const struct call *call = &calls[atoi(line) % COUNT];
     call->make();
     verify();
-    printf("done %s\n", call->name);
+    printf("done %llu %s\n", kept_bytes(), call->name);
     fflush(stdout);
   }
   verify();
