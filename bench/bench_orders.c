@@ -173,7 +173,7 @@ static void set_class(int i, enum gs_class class) {
   say(i, &msg, CLASS);
 }
 
-/* Opportunistic ones have limits as soon as a production job is there. */
+/* Limits are found while one job is of the other class. */
 static void play(enum gs_class class) {
   daemon_init(&it, now_ns = NS_PER_S);
   it.orders_per_event = at_once ? UINT_MAX : it.orders_per_event;
@@ -195,7 +195,7 @@ static void play(enum gs_class class) {
     set(GS_SET_CAPACITY, CARD, CAPACITY);
     pass(NS_PER_S);
     begin_work(0);
-    set_class(0, GS_CLASS_PRODUCTION);
+    set_class(0, class == GS_CLASS_PRODUCTION ? GS_CLASS_OPPORTUNISTIC : GS_CLASS_PRODUCTION);
     pass(5 * NS_PER_S); /* until a limit has been found */
     set_class(0, class);
     pass(NS_PER_S);
@@ -241,6 +241,7 @@ int main(int argc, char **argv) {
   report_begin();
   measure(GS_CLASS_STANDARD, "standard");
   measure(GS_CLASS_OPPORTUNISTIC, "opportunistic");
+  measure(GS_CLASS_PRODUCTION, "production");
   report_end();
   return EXIT_SUCCESS;
 }
