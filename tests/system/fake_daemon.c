@@ -106,6 +106,17 @@ void fake_expect_only(struct fake_daemon *fake, enum gs_msg_type type, int ms) {
   }
 }
 
+bool fake_hears(struct fake_daemon *fake, enum gs_msg_type type, int ms) {
+  while (is_readable(fake->fd, ms)) {
+    struct gs_msg msg = receive(fake);
+    if (!take_note(fake, &msg))
+      continue;
+    CHECK(msg.type == type, "%s comes", wire_type_name(msg.type));
+    return true;
+  }
+  return false;
+}
+
 void fake_expect_silence(struct fake_daemon *fake, int ms) { fake_expect_only(fake, GS_REQ_LOCK, ms); }
 
 void fake_await_request(struct fake_daemon *fake) {

@@ -64,6 +64,9 @@ struct gs_msg fake_expect(struct fake_daemon *fake, enum gs_msg_type type);
 void fake_expect_only(struct fake_daemon *fake, enum gs_msg_type type, int ms);
 void fake_expect_silence(struct fake_daemon *fake, int ms);
 
+/* Whether a message of this type comes before all is silent for so long; another one is an error. */
+bool fake_hears(struct fake_daemon *fake, enum gs_msg_type type, int ms);
+
 void fake_await_request(struct fake_daemon *fake);
 
 /* RESIDENT comes, and nothing else, until the room is reached, but for less than `slack_bytes`. */
