@@ -255,7 +255,7 @@ unsigned rates_on_time(struct rates *rates, uint64_t now_ns, rates_told_f *told)
 static enum gs_limited why_limited(const struct rate_gpu *gpu) {
   switch (gpu->state) {
   case RATE_CHECKING:
-    return GS_LIMITED_LOOK;
+    return gpu->reason == RATE_CROWD ? GS_LIMITED_CROWD : GS_LIMITED_LOOK;
   case RATE_MEASURING:
     return gpu->reason == RATE_NO_SIGNAL ? GS_LIMITED_BLIND : GS_LIMITED_MEASURE;
   case RATE_SLOW_START:

@@ -18,6 +18,8 @@ static bool some(const struct rate_gpu *gpu, bool (*is)(const struct rate_signal
   return false;
 }
 
+static bool is_crowd(const struct rate_gpu *gpu) { return gpu->production_count > RATE_WATCHED_MOST; }
+
 static bool is_awake(const struct rate_signal *signal) { return !signal_is_idle(signal); }
 
 static bool is_new(const struct rate_signal *signal) { return is_awake(signal) && !signal->measured; }
@@ -179,6 +181,8 @@ static void decide(struct rate_gpu *gpu) {
     set_free(gpu, RATE_NO_OPPORTUNISTIC);
   else if (!some(gpu, is_awake))
     set_free(gpu, RATE_PRODUCTION_IDLE);
+  else if (is_crowd(gpu))
+    rate_enter(gpu, RATE_CHECKING, RATE_CROWD); /* a check follows once it has gone */
   else if (gpu->state == RATE_FREE)
     come_back(gpu);
   else if (gpu->state == RATE_CHECKING)
@@ -209,7 +213,7 @@ static void put_out(struct rate_gpu *gpu) {
 }
 
 static enum rate_guests guests_of(const struct rate_gpu *gpu) {
-  if (gpu->state == RATE_FREE)
+  if (gpu->state == RATE_FREE || is_crowd(gpu))
     return RATE_GUESTS_FREE;
   return gpu->undisturbed ? RATE_GUESTS_PAUSED : RATE_GUESTS_LIMITED;
 }
@@ -268,12 +272,12 @@ void rate_job_add(struct rate_gpu *gpu, struct rate_job *job, enum rate_class cl
   job->class = class;
   signal_init(&job->signal);
   list_append(class == RATE_PRODUCTION ? &gpu->production : &gpu->opportunistic, &job->link);
-  gpu->opportunistic_count += class == RATE_OPPORTUNISTIC;
+  ++*(class == RATE_PRODUCTION ? &gpu->production_count : &gpu->opportunistic_count);
 }
 
 void rate_job_remove(struct rate_gpu *gpu, struct rate_job *job) {
   list_remove(&job->link);
-  gpu->opportunistic_count -= job->class == RATE_OPPORTUNISTIC;
+  --*(job->class == RATE_PRODUCTION ? &gpu->production_count : &gpu->opportunistic_count);
   if (list_empty(&gpu->production)) /* what it left over says nothing of the next one */
     gpu->started = false;
 }

@@ -21,6 +21,10 @@
 
 #define RATE_NO_LIMIT UINT64_MAX
 
+/* Beside more production jobs than that opportunistic jobs wait while any of these works: so one tick costs
+ * no more than a millisecond, whatever the number of jobs. */
+#define RATE_WATCHED_MOST 64
+
 struct rate_counters {
   uint64_t at_ns;        /* when they were brought up to date; the tick's time if nobody knows */
   uint64_t submissions;  /* calls let through */
@@ -64,6 +68,7 @@ enum rate_reason {
   RATE_KEEPS,           /* production keeps its speed: increase */
   RATE_LOSES,           /* it does not: decrease */
   RATE_DISTURBED,       /* by others than those whose limits are found here */
+  RATE_CROWD,           /* more production jobs than RATE_WATCHED_MOST: none is measured */
 };
 
 struct rate_job {
@@ -82,7 +87,7 @@ struct rate_job {
 
 struct rate_gpu {
   struct list production, opportunistic;
-  unsigned opportunistic_count;
+  unsigned production_count, opportunistic_count;
   enum rate_state state;
   enum rate_reason reason;
   double limit;           /* of all opportunistic jobs together, GPU ns per s; kept while paused and free */

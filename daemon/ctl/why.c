@@ -143,6 +143,9 @@ static void tell_limit(FILE *out, const struct why *why) {
   case GS_LIMITED_BLIND:
     tell_pause(out, why, "", " works so unevenly that nobody could tell what it would lose.");
     break;
+  case GS_LIMITED_CROWD:
+    tell_pause(out, why, "", " works: beside so many production jobs no speed is measured.");
+    break;
   case GS_LIMITED_GROWS:
     tell_share(out, why, ", and more and more until ");
     fputs(" loses speed.", out);

@@ -198,6 +198,7 @@ enum gs_limited {
   GS_LIMITED_GROWS = 5,   /* more and more, until production loses */
   GS_LIMITED_FOUND = 6,   /* what production does not lose by */
   GS_LIMITED_SET = 7,     /* what has been set for it (GS_TERM_RATE) */
+  GS_LIMITED_CROWD = 8,   /* nothing: there are more production jobs than can be watched */
 };
 #define GS_LIMITED_WHOLE UINT64_C(1000000000) /* the whole GPU: ns per s */
 

@@ -73,6 +73,9 @@ START_TEST(what_limits_an_opportunistic_job) {
        "speed.\n"},
       {GS_LIMITED_SET, GS_LIMITED_WHOLE / 5,
        "runs. It is limited to 20 % of the GPU, as has been set, until 'gpusharectl set-rate 5 auto'.\n"},
+      {GS_LIMITED_CROWD, 0,
+       "moment: production job 3 (pid 33, holder) works: beside so many production jobs no speed is "
+       "measured.\n"},
       {GS_LIMITED_NOT, GS_LIMITED_WHOLE, "runs.\n"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     played_begin();

@@ -887,6 +887,44 @@ START_TEST(what_others_do_from_now_on_is_looked_at_first) {
 }
 END_TEST
 
+/* As many as may be watched, and one more: of these all but the first rest. */
+static struct rate_job crowd[RATE_WATCHED_MOST];
+
+static void tick_beside_crowd(bool idle) {
+  for (unsigned i = 0; i < RATE_WATCHED_MOST; i++) {
+    struct rate_counters counters = {.at_ns = scene.gpu.next_ns, .idle = idle};
+    counters.submissions = idle ? 0 : crowd[i].now.submissions + 1;
+    rate_job_tell(&crowd[i], &counters);
+  }
+  scene_tick(&scene);
+}
+
+START_TEST(beside_a_crowd_of_production_jobs_guests_wait_while_one_works) {
+  struct scene_producer *producer = scene_add_producer(&scene);
+  scene_add_guest(&scene, 1);
+  ck_assert(scene_run_until(&scene, RATE_STEADY));
+  for (unsigned i = 0; i < RATE_WATCHED_MOST; i++)
+    rate_job_add(&scene.gpu, &crowd[i], RATE_PRODUCTION);
+  for (int tick = 0; tick < 200; tick++) {
+    tick_beside_crowd(true);
+    ck_assert_int_eq(scene.gpu.reason, RATE_CROWD);
+    ck_assert(scene_limit(&scene) == 0);
+  }
+  producer->idle = true;
+  for (int tick = 0; tick < 40; tick++)
+    tick_beside_crowd(true);
+  ck_assert_int_eq(scene.gpu.reason, RATE_PRODUCTION_IDLE);
+  ck_assert(scene_limit(&scene) >= 1);
+  tick_beside_crowd(false); /* any of them works */
+  ck_assert(scene_limit(&scene) == 0);
+  producer->idle = false;
+  for (unsigned i = 0; i < RATE_WATCHED_MOST; i++)
+    rate_job_remove(&scene.gpu, &crowd[i]);
+  ck_assert(scene_run_until(&scene, RATE_STEADY)); /* what was known of it is known still */
+  ck_assert(scene_limit(&scene) > 0.2);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {without_production_there_is_no_limit,
                                 without_guests_production_is_undisturbed,
@@ -948,6 +986,7 @@ int main(void) {
                                 counters_that_go_back_or_leap_change_nothing,
                                 what_others_have_done_is_not_held_against_guests,
                                 what_others_do_from_now_on_is_looked_at_first,
+                                beside_a_crowd_of_production_jobs_guests_wait_while_one_works,
                                 NULL};
   return suite_main("rate", tests, set_up, NULL);
 }
