@@ -93,7 +93,7 @@ void client_wake(void) {
 }
 
 void client_request_lock(struct gpu *gpu) {
-  bool needed = gate_waiting(gpu->device) > 0 || gate_waits(gpu->device, GATE_WAIT_TURN) > 0;
+  bool needed = gpu->stopped || gate_waiting(gpu->device) > 0 || gate_waits(gpu->device, GATE_WAIT_TURN) > 0;
   if (!client_connected(gpu) || gpu->holding || gpu->requested || !needed)
     return;
   struct gs_msg msg = wire_msg(GS_REQ_LOCK, (uint32_t)gpu->device);

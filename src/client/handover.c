@@ -1,5 +1,12 @@
-/* handover.c - a GPU's worker: gives the lock back (shut the gate, drain), moves memory (room.c), and takes
- * the lock up (open the gate when everything is there). New orders come between any two of these. */
+/*
+ * handover.c - a GPU's worker: gives the lock back (shut the gate, stop or drain), moves memory (room.c), and
+ * takes the lock up (once everything is there: go, open the gate). New orders come between any two of these.
+ *
+ * Work that does not end at once is stopped in its middle (preempt.h). Calls that are in flight then may wait
+ * in the driver until it goes on, or fail for memory that has left: such a call is made again
+ * (gate_enter_again). Where work can't be stopped the worker drains: it waits until all that was submitted
+ * has finished.
+ */
 #include <time.h>
 
 #include "client/state.h"
@@ -16,6 +23,8 @@
 #include "gate/streams.h"
 #include "interpose/driver.h"
 #include "memory/memory.h"
+#include "meter/samples.h"
+#include "preempt/preempt.h"
 
 /* A drain that takes longer may be waiting for work that waits for a thread at the gate (a host function, a
  * stream wait): such threads then pass, one call each time. */
@@ -27,6 +36,14 @@
 /* Between two looks whether the work has finished: short for short work, and little beside long work. */
 #define LOOK_FIRST_NS (20 * NS_PER_MS / 1000)
 #define LOOK_LAST_NS NS_PER_MS
+
+/* Work that ends so soon is not stopped: a stop and a go take as long. And a call that is over so soon is not
+ * interrupted by it. */
+#define AT_ONCE_NS (NS_PER_MS / 2)
+#define CALLS_NS (NS_PER_MS / 5)
+
+/* Turns in which it is tried to find out whether work can be stopped. */
+#define TRIALS 3
 
 /* Threads of a gang's member come back to its gate within this time, or don't want to pass. */
 #define PASS_NS (5 * NS_PER_MS)
@@ -148,11 +165,80 @@ static void drain(struct gpu *gpu) {
   capture_allow(); /* they begin behind the gate */
 }
 
-/* A gate that was not opened since the last drain needs none. Returns what the drain took. */
+/* ---- stop and go ---- */
+
+/* For those that destroy contexts, as of when contexts_depart is asked. */
+static _Atomic bool stopped[GS_GPUS_PER_CLIENT];
+
+bool client_is_stopped(CUdevice device) {
+  return device >= 0 && device < GS_GPUS_PER_CLIENT && atomic_load(&stopped[device]);
+}
+
+/* With the gate shut and no call in flight: whether nothing is left to do. */
+static bool ends_at_once(CUdevice device) {
+  uint64_t until_ns = clock_now_ns() + AT_ONCE_NS;
+  enum streams_state state;
+  do {
+    capture_forbid();
+    state = capture_count() ? STREAMS_UNKNOWN : streams_ask(device);
+    capture_allow();
+  } while (state == STREAMS_BUSY && clock_now_ns() < until_ns);
+  return state == STREAMS_FINISHED;
+}
+
+/* Work that reaches the memory of this GPU from another one, too, is not stopped by it. */
+static bool can_stop(const struct gpu *gpu) {
+  return preempt_verdict(gpu->device) == PREEMPT_YES && !gate_reached_from(gpu->device);
+}
+
+/* False: some work goes on. */
+static bool stop_now(struct gpu *gpu) {
+  if (!contexts_make_own(gpu->device)) /* or its memory could not leave */
+    return false;
+  gate_take();
+  atomic_store(&stopped[gpu->device], true);
+  if (!contexts_depart() && preempt_stop(gpu->device) == 0) {
+    samples_interrupted(gpu->device);
+    return true;
+  }
+  atomic_store(&stopped[gpu->device], false);
+  return false;
+}
+
+/* Shut the gate; what was submitted finishes, or stands still. False: it goes on, and is to be drained. */
+static bool stop(struct gpu *gpu) {
+  if (!can_stop(gpu))
+    return false;
+  if (gate_close(gpu->device, CALLS_NS) && ends_at_once(gpu->device))
+    return true;
+  gpu->stopped = stop_now(gpu);
+  return gpu->stopped;
+}
+
+/* All that the process needs is there. */
+static void go_on(struct gpu *gpu) {
+  preempt_go(gpu->device); /* an error is logged there, and ends all stopping */
+  gpu->stopped = false;
+  atomic_store(&stopped[gpu->device], false);
+}
+
+/* Why before the first gate opens: the GPU has nothing of ours to do, so that this shows at once. */
+static void find_verdict(void *argument) { preempt_try(*(const CUdevice *)argument); }
+
+static bool is_to_try(const struct gpu *gpu) {
+  return gpu->trials < TRIALS && client_connected(gpu) && preempt_verdict(gpu->device) == PREEMPT_UNKNOWN;
+}
+
+/* ---- giving back ---- */
+
+/* A gate that was not opened, nor work let on, since the last time needs nothing. Returns what it took. */
 static uint64_t stop_submitting(struct gpu *gpu) {
   uint64_t start_ns = clock_now_ns();
-  if (gate_is_open(gpu->device))
-    drain(gpu);
+  if (gate_is_open(gpu->device) || gpu->let_on) {
+    gpu->let_on = false;
+    if (!stop(gpu))
+      drain(gpu);
+  }
   return clock_now_ns() - start_ns;
 }
 
@@ -179,6 +265,8 @@ void handover_order_drop(struct gpu *gpu) {
 static void let_some_pass(struct gpu *gpu, uint64_t calls, bool opened, uint64_t enough_bytes) {
   if (!opened && !memory_try_open(gpu->device, enough_bytes))
     return;
+  if (gpu->stopped)
+    go_on(gpu);
   gate_let_pass(gpu->device, calls);
   await_passing(gpu->device);
   gate_revoke_pulse(gpu->device, SETTLE_NS); /* what passes after the drain would not be finished by it */
@@ -236,12 +324,12 @@ static void give_back(struct gpu *gpu) {
   gpu->drop_pending = gpu->grant_pending = false;
   gpu->busy = gpu->releasing = true;
   lock_release(&client.lock);
-  bool opened = gate_is_open(gpu->device);
+  bool opened = gate_is_open(gpu->device) || gpu->let_on;
   uint64_t drain_ns = stop_submitting(gpu);
   lock_take(&client.lock);
   stop_together(gpu, opened);
   lock_release(&client.lock);
-  memory_close(gpu->device);
+  memory_close(gpu->device, !gpu->stopped);
   lock_take(&client.lock);
   gpu->busy = gpu->releasing = false;
   turn_end(gpu, drain_ns);
@@ -294,7 +382,7 @@ static bool open_memory(struct gpu *gpu, bool (*how)(CUdevice device, uint64_t e
 }
 
 static void open_gate(struct gpu *gpu) {
-  gpu->grant_pending = false;
+  gpu->grant_pending = gpu->let_on = false;
   uint64_t now_ns = clock_now_ns(), restore_ns = now_ns - gpu->granted_ns;
   turn_begin(gpu, now_ns);
   gate_open(gpu->device);
@@ -306,19 +394,38 @@ static void open_gate(struct gpu *gpu) {
 
 void handover_begin_at_once(struct gpu *gpu) {
   note_grant(gpu);
-  if (!gpu->busy && open_memory(gpu, memory_try_open))
+  if (!gpu->busy && !gpu->stopped && !is_to_try(gpu) && open_memory(gpu, memory_try_open))
     open_gate(gpu);
   else
     leave_to_worker(gpu);
+}
+
+/* The process may run: let on what has been stopped, or find out whether it could be. Lets go of the lock
+ * meanwhile. */
+static void let_on(struct gpu *gpu) {
+  bool try = is_to_try(gpu);
+  if (!gpu->stopped && !try)
+    return;
+  gpu->let_on = gpu->stopped;
+  gpu->trials += try;
+  lock_release(&client.lock);
+  if (gpu->stopped)
+    go_on(gpu);
+  else
+    contexts_any(gpu->device, find_verdict, &gpu->device);
+  lock_take(&client.lock);
 }
 
 /* False: not yet, and nobody has said anything new. Lock held, on entry and exit. */
 static bool take_up(struct gpu *gpu) {
   gpu->busy = true;
   bool open = open_memory(gpu, memory_open);
+  if (open && gpu->grant_pending && !gpu->drop_pending)
+    let_on(gpu);
   if (open && !gpu->grant_pending) { /* a daemon has come: it does not hold any more */
     lock_release(&client.lock);
-    memory_close(gpu->device);
+    stop_submitting(gpu);
+    memory_close(gpu->device, !gpu->stopped);
     lock_take(&client.lock);
     open = false;
   }

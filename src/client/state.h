@@ -38,6 +38,10 @@ struct gpu {
   bool busy; /* the worker is in the middle of something, the lock not held */
   uint64_t epoch;
 
+  bool stopped;    /* what it has submitted stands still, or may; the worker's */
+  bool let_on;     /* it goes on, and the gate is still shut; likewise */
+  unsigned trials; /* whether it can be stopped has been tried */
+
   /* orders to the worker */
   bool grant_pending; /* open memory and gate, once what is needed is on the card */
   bool drop_pending;
@@ -122,7 +126,8 @@ extern struct client client __attribute__((visibility("hidden")));
 /* Send on the present connection, if any; returns at once. A failure ends the connection. Lock held. */
 void client_send(const struct gs_msg *msg);
 
-/* Ask for the lock if a thread waits for it and nothing else is under way. Lock held. */
+/* Ask for the lock if a thread waits for it, or work stands still, and nothing else is under way. Lock held.
+ */
 void client_request_lock(struct gpu *gpu);
 
 /* This is a child of a process that has a connection, made in a way that we were not told of. It is let

@@ -11,6 +11,7 @@
 #include "gate/ends.h"
 #include "gate/gate.h"
 #include "gate/pace.h"
+#include "preempt/preempt.h"
 #include "settings.h"
 
 #define PART 20                     /* of the quantum is its end */
@@ -27,8 +28,13 @@
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+/* Where work is stopped, its turn may end at any moment. */
+static bool is_paced(const struct gpu *gpu) {
+  return settings()->pace && preempt_verdict(gpu->device) != PREEMPT_YES;
+}
+
 void turn_take(struct gpu *gpu, uint64_t quantum_ns) {
-  gpu->quantum_ns = settings()->pace ? quantum_ns : 0;
+  gpu->quantum_ns = is_paced(gpu) ? quantum_ns : 0;
   gpu->turn_end_ns = 0;
   gpu->ends = false;
 }
@@ -96,7 +102,7 @@ void turn_begin(struct gpu *gpu, uint64_t now_ns) {
 
 void turn_expect_end(struct gpu *gpu, uint64_t left_ns, uint64_t now_ns) {
   gpu->wanted = left_ns != GS_LEFT_NOBODY;
-  gpu->ends = settings()->pace && gpu->wanted && left_ns != GS_LEFT_UNKNOWN;
+  gpu->ends = is_paced(gpu) && gpu->wanted && left_ns != GS_LEFT_UNKNOWN;
   if (gpu->ends) {
     left_ns = least(left_ns, NEVER_NS);
     gpu->turn_end_ns = now_ns + left_ns;

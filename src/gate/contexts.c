@@ -10,12 +10,14 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "gate/capture.h"
+#include "gate/gate.h"
 #include "gate/pace.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/memory.h"
 #include "meter/samples.h"
+#include "preempt/preempt.h"
 
 #define CONTEXTS_MAX 256
 
@@ -32,6 +34,7 @@ struct entry {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct condition changed;
 static struct entry table[CONTEXTS_MAX];
+static _Atomic unsigned departures; /* destructions under way */
 
 /* Of the primary context of a device. The lock makes a release and the question what became of the context
  * one step; it is taken before `lock`, and never held while visitors are waited for. */
@@ -154,6 +157,45 @@ void contexts_synchronize(CUdevice device) {
   visit_all((struct tour){.device = device, .wait = true}, synchronize, NULL);
 }
 
+/* ---- a context of our own ---- */
+
+/* Where the process' work can be stopped: memory moves in it while the program's contexts stand still.
+ * Nothing destroys it: that would wait for them. */
+static struct own {
+  pthread_mutex_t lock;
+  CUcontext _Atomic context; /* NULL: not made */
+  bool refused;              /* said once */
+} own_contexts[GS_GPUS_PER_CLIENT] = {[0 ... GS_GPUS_PER_CLIENT - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+
+/* Without what kernels might need it takes 260 MiB of the card instead of 520 (H100, driver 580). */
+static CUcontext make_own(CUdevice device) {
+  static const CUlimit limits[] = {CU_LIMIT_STACK_SIZE, CU_LIMIT_PRINTF_FIFO_SIZE, CU_LIMIT_MALLOC_HEAP_SIZE};
+  CUcontext context = NULL;
+  preempt_own(true);
+  CUresult result = driver.cuCtxCreate_v2(&context, 0, device);
+  for (size_t i = 0; result == CUDA_SUCCESS && i < sizeof limits / sizeof *limits; i++)
+    driver.cuCtxSetLimit(limits[i], 0);
+  if (result == CUDA_SUCCESS)
+    driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
+  preempt_own(false);
+  return result == CUDA_SUCCESS ? context : NULL;
+}
+
+bool contexts_make_own(CUdevice device) {
+  struct own *own = &own_contexts[device];
+  if (preempt_verdict(device) != PREEMPT_YES)
+    return false;
+  lock_take(&own->lock);
+  CUcontext context = atomic_load(&own->context);
+  if (!context && (context = make_own(device)))
+    atomic_store(&own->context, context);
+  else if (!context && !own->refused)
+    log_warn("GPU %d: no room for a context to move memory in: work is waited for, not stopped", device);
+  own->refused = !context;
+  lock_release(&own->lock);
+  return context;
+}
+
 struct action {
   void (*run)(void *argument);
   void *argument;
@@ -167,6 +209,14 @@ static bool run_once(CUcontext context, void *argument) {
 }
 
 bool contexts_any(CUdevice device, void (*run)(void *argument), void *argument) {
+  CUcontext own = atomic_load(&own_contexts[device].context);
+  if (own && driver.cuCtxPushCurrent_v2(own) == CUDA_SUCCESS) {
+    run(argument);
+    driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
+    return true;
+  }
+  if (preempt_channels(device).stopped)
+    return true; /* what would be called in the program's contexts might wait for these to go on */
   return !visit_all((struct tour){.device = device, .wait = true}, run_once, &(struct action){run, argument});
 }
 
@@ -175,11 +225,31 @@ void contexts_fork_child(void) {
   changed = (struct condition){0};
   for (struct primary *p = primaries; p < primaries + GS_GPUS_PER_CLIENT; p++)
     *p = (struct primary){.lock = PTHREAD_MUTEX_INITIALIZER};
+  for (struct own *o = own_contexts; o < own_contexts + GS_GPUS_PER_CLIENT; o++)
+    *o = (struct own){.lock = PTHREAD_MUTEX_INITIALIZER};
+  atomic_store(&departures, 0);
   for (struct entry *e = table; e < table + CONTEXTS_MAX; e++)
     *e = (struct entry){0};
 }
 
 /* ---- destruction ---- */
+
+/* The driver lets the destruction of a context wait for the context's work. If that is stopped meanwhile, the
+ * destruction waits for the go, and so do calls of ours that concern all contexts. */
+bool contexts_depart(void) { return atomic_load(&departures) > 0; }
+
+/* Wait, as for a turn, until the device's work is not stopped. */
+static void depart_begin(CUdevice device, CUcontext context) {
+  for (;;) {
+    atomic_fetch_add(&departures, 1);
+    if (!client_is_stopped(device))
+      return;
+    atomic_fetch_sub(&departures, 1);
+    gate_await(context);
+  }
+}
+
+static void depart_end(void) { atomic_fetch_sub(&departures, 1); }
 
 /* No visitor is, or gets, inside until leave_end. NULL for a context that we don't know. Nothing is marked
  * while visitors are waited for, as a signal handler may leave the wait by a jump. */
@@ -258,7 +328,7 @@ static bool is_gone(CUresult result) {
 }
 
 /* The driver refuses to destroy a primary context this way. */
-static CUresult destroy(CUresult (*real)(CUcontext), CUcontext context) {
+static CUresult destroy_now(CUresult (*real)(CUcontext), CUcontext context) {
   struct entry *e = is_primary(context) ? NULL : leave_begin(context);
   if (e)
     memory_context_leaving(context);
@@ -266,6 +336,13 @@ static CUresult destroy(CUresult (*real)(CUcontext), CUcontext context) {
   if (e && is_gone(result))
     memory_context_left(context);
   leave_end(e, is_gone(result));
+  return result;
+}
+
+static CUresult destroy(CUresult (*real)(CUcontext), CUcontext context) {
+  depart_begin(contexts_device(context), context);
+  CUresult result = destroy_now(real, context);
+  depart_end();
   return result;
 }
 
@@ -309,10 +386,8 @@ static void primary_await(struct primary *primary, CUcontext context) {
 }
 
 /* A reset, or a release. Only the one that is the end of the context waits for those inside it. */
-static CUresult primary_leave(CUresult (*real)(CUdevice), CUdevice device, bool reset) {
-  struct primary *primary = primary_at(device);
-  if (!primary)
-    return real(device);
+static CUresult primary_leave_now(struct primary *primary, CUresult (*real)(CUdevice), CUdevice device,
+                                  bool reset) {
   CUcontext context;
   struct entry *e = NULL;
   lock_take(&primary->lock);
@@ -340,29 +415,44 @@ static CUresult primary_leave(CUresult (*real)(CUdevice), CUdevice device, bool 
   return result;
 }
 
+static CUresult primary_leave(CUresult (*real)(CUdevice), CUdevice device, bool reset) {
+  struct primary *primary = primary_at(device);
+  if (!primary)
+    return real(device);
+  depart_begin(device, primary->context);
+  CUresult result = primary_leave_now(primary, real, device, reset);
+  depart_end();
+  return result;
+}
+
 /* ---- the hooks ---- */
 
 static CUresult created(CUresult result, CUcontext *context, CUdevice device) {
+  preempt_making(false);
   if (result == CUDA_SUCCESS)
     add(*context, device, false);
   return result;
 }
 
 CUresult hook_cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev) {
+  preempt_making(true);
   return created(driver.cuCtxCreate(pctx, flags, dev), pctx, dev);
 }
 
 CUresult hook_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) {
+  preempt_making(true);
   return created(driver.cuCtxCreate_v2(pctx, flags, dev), pctx, dev);
 }
 
 CUresult hook_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
                              unsigned int flags, CUdevice dev) {
+  preempt_making(true);
   return created(driver.cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev), pctx, dev);
 }
 
 CUresult hook_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
                              CUdevice dev) {
+  preempt_making(true);
   return created(driver.cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev), pctx, dev);
 }
 
@@ -385,7 +475,9 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
   if (!primary)
     return driver.cuDevicePrimaryCtxRetain(pctx, dev);
   lock_take(&primary->lock);
+  preempt_making(true);
   CUresult result = driver.cuDevicePrimaryCtxRetain(pctx, dev);
+  preempt_making(false);
   if (result == CUDA_SUCCESS) {
     primary->retains++;
     primary->context = *pctx;
@@ -422,7 +514,9 @@ CUresult hook_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx) {
 /* The context view of a green context is one object for its whole life, so asking for it here costs nothing.
  */
 CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags) {
+  preempt_making(true);
   CUresult result = driver.cuGreenCtxCreate(phCtx, desc, dev, flags);
+  preempt_making(false);
   CUcontext context;
   if (result == CUDA_SUCCESS && driver.cuCtxFromGreenCtx(&context, *phCtx) == CUDA_SUCCESS)
     add(context, dev, false);
@@ -466,5 +560,10 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx) {
   CUdevice device = -1;
   if (hCtx && driver.cuCtxFromGreenCtx(&context, hCtx) == CUDA_SUCCESS)
     device = contexts_device(context);
-  return primary_at(device) ? green_leave(hCtx, context, device) : driver.cuGreenCtxDestroy(hCtx);
+  if (!primary_at(device))
+    return driver.cuGreenCtxDestroy(hCtx);
+  depart_begin(device, context);
+  CUresult result = green_leave(hCtx, context, device);
+  depart_end();
+  return result;
 }

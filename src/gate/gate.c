@@ -348,6 +348,28 @@ bool gate_try_enter(CUstream stream) {
   return try_enter(slot, &passage, frame);
 }
 
+void gate_await(CUcontext context) {
+  bool entered = driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+  gate_enter(CU_STREAM_LEGACY);
+  gate_leave();
+  if (entered)
+    driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
+}
+
+static _Atomic uint64_t takes_so_far;
+
+void gate_take(void) { atomic_fetch_add(&takes_so_far, 1); }
+
+bool gate_enter_again(CUstream stream, uint64_t reach, uint64_t *takes) {
+  uint64_t now = atomic_load(&takes_so_far);
+  if (now == *takes)
+    return false;
+  *takes = now;
+  gate_leave();
+  gate_enter_reaching(stream, reach);
+  return true;
+}
+
 void gate_link(CUdevice device, CUdevice other, bool linked) {
   if (!bit(device) || !bit(other))
     return;

@@ -124,6 +124,18 @@ static inline void gate_enter_reaching(CUstream stream, uint64_t reach) {
     gate_enter(stream);
 }
 
+/* Wait until this process may submit to the GPU of the context. */
+void gate_await(CUcontext context);
+
+/* Calls that are in flight from now on may fail, with CUDA_ERROR_INVALID_VALUE, for memory that is taken away
+ * from them. */
+void gate_take(void);
+
+/* The call in flight has failed so, and that may be why: enter again, when the memory is back, to make it
+ * once more. It has submitted nothing, or part of a copy. `takes`: 0 for the first time. False: it has not
+ * been taken from since. */
+bool gate_enter_again(CUstream stream, uint64_t reach, uint64_t *takes);
+
 /* As gate_enter where the gate is open; false at once, with nothing to leave, where it is shut. For work of
  * our own that is not worth waiting for. */
 bool gate_try_enter(CUstream stream);

@@ -50,11 +50,18 @@ static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, c
       return early args;                                                                                     \
   }
 
+/* The call, and once more if memory has been taken away from it. */
+#define CALL_AGAIN(result, name, args, stream, gates)                                                        \
+  CUresult result = driver.name args;                                                                        \
+  for (uint64_t takes = 0;                                                                                   \
+       UNLIKELY(result == CUDA_ERROR_INVALID_VALUE) && gate_enter_again(stream, gates, &takes);)             \
+  result = driver.name args
+
 #define PASSING(name, params, args, stream, note)                                                            \
   EXPORTED CUresult name params {                                                                            \
     REQUIRE(name, args)                                                                                      \
     gate_enter(stream);                                                                                      \
-    CUresult result = driver.name args;                                                                      \
+    CALL_AGAIN(result, name, args, stream, 0);                                                               \
     gate_leave();                                                                                            \
     note;                                                                                                    \
     return result;                                                                                           \
@@ -74,7 +81,8 @@ static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, c
     gate_enter_reaching(stream, reach_gates(reach));                                                         \
     struct meter_work work = what;                                                                           \
     bool look = meter_begin(stream, &work);                                                                  \
-    CUresult result = meter_end(look, &work, driver.name args);                                              \
+    CALL_AGAIN(result, name, args, stream, reach_gates(reach));                                              \
+    meter_end(look, &work, result);                                                                          \
     gate_leave();                                                                                            \
     service_copied(since_ns);                                                                                \
     return result;                                                                                           \

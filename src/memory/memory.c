@@ -1,6 +1,8 @@
 /* memory.c - what the memory room says and does as a whole. */
 #include "memory/memory.h"
 
+#include <stdatomic.h>
+
 #include "memory/account.h"
 #include "memory/deferred.h"
 #include "memory/device.h"
@@ -13,6 +15,9 @@
 #include "memory/residency.h"
 #include "memory/swap/slabs.h"
 #include "memory/swap/swap.h"
+
+/* The device's work was stopped, not drained, when memory was closed: the driver's own frees would wait. */
+static _Atomic bool stopped[DEVICES];
 
 static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
@@ -58,7 +63,8 @@ static bool give_back_kept(CUdevice device, uint64_t room_bytes, struct memory_m
 enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
   if (!device_valid(device))
     return MEMORY_SETTLED;
-  deferred_reap_drained(device); /* what is being freed is in no ledger, so it could not leave */
+  if (!atomic_load(&stopped[device]))
+    deferred_reap_drained(device); /* what is being freed is in no ledger, so it could not leave */
   enum memory_progress progress = MEMORY_SETTLED;
   if (give_back_kept(device, room_bytes, moved))
     return MEMORY_MOVED;
@@ -91,9 +97,11 @@ void memory_give_up(CUdevice device) {
     swap_give_up(device);
 }
 
-void memory_close(CUdevice device) {
-  if (device_valid(device))
-    swap_close(device);
+void memory_close(CUdevice device, bool drained) {
+  if (!device_valid(device))
+    return;
+  atomic_store(&stopped[device], !drained);
+  swap_close(device, drained);
 }
 
 void memory_expect_moves(CUdevice device, bool expected) {

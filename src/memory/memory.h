@@ -55,8 +55,9 @@ bool memory_try_open(CUdevice device, uint64_t enough_bytes);
  */
 void memory_give_up(CUdevice device);
 
-/* After the drain: new memory stays off the card until memory_open. */
-void memory_close(CUdevice device);
+/* The gate is shut: new memory stays off the card until memory_open. `drained`: no work is unfinished; else
+ * it is stopped, and what the program frees is freed once it has gone on. */
+void memory_close(CUdevice device, bool drained);
 
 /* Turns are being taken (or not any more): moves may come. */
 void memory_expect_moves(CUdevice device, bool expected);

@@ -30,6 +30,7 @@ struct sample {
   struct cost_key key;
   bool is_kernel;
   bool undisturbed;
+  bool interrupted;    /* stopped in its middle */
   uint64_t charged_ns; /* 0: nothing */
   uint64_t submitted_ns;
 };
@@ -118,6 +119,7 @@ static struct sample *take(CUcontext context, CUstream stream) {
   struct sample *sample = is_measured(context, stream) ? NULL : find_free(context);
   if (sample) {
     sample->state = SUBMITTING;
+    sample->interrupted = false;
     sample->stream = stream;
     sample->thread = thread_of(stream);
   }
@@ -231,9 +233,16 @@ static bool collect(const struct sample *sample) {
     return false;
   if (result == CUDA_SUCCESS)
     result = driver.cuEventElapsedTime(&ms, sample->begin, sample->end);
-  if (result == CUDA_SUCCESS && ms >= 0)
+  if (result == CUDA_SUCCESS && ms >= 0 && !sample->interrupted)
     learn(sample, (uint64_t)((double)ms * (double)NS_PER_MS + 0.5));
   return true;
+}
+
+void samples_interrupted(CUdevice device) {
+  lock_take(&lock);
+  for (struct sample *s = samples; s < samples + SAMPLES_MAX; s++)
+    s->interrupted |= s->state != FREE && s->key.device == device;
+  lock_release(&lock);
 }
 
 struct collection {

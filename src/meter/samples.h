@@ -39,6 +39,9 @@ uint64_t samples_collect(CUdevice device);
 
 struct samples_sums samples_sums(CUdevice device);
 
+/* What is running on the device has been stopped in its middle: what it takes now says nothing. */
+void samples_interrupted(CUdevice device);
+
 /* The context is gone, its events with it. */
 void samples_context_gone(CUcontext context);
 

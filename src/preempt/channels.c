@@ -22,7 +22,10 @@ struct object {
   uint32_t gpu;
   uint32_t engine; /* of a group, and its channels */
   uint64_t number;
+  bool own; /* of a context of ours: never stopped, never sliced */
 };
+
+static __thread bool allocating_own __attribute__((tls_model("initial-exec")));
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
 static struct object objects[OBJECTS_MAX];
@@ -97,9 +100,12 @@ void channels_add(int fd, const struct rm_alloc_short *made, uint32_t value) {
                          .engine = kind == GROUP ? value
                                    : parent      ? parent->engine
                                                  : 0,
-                         .number = ++last_number};
+                         .number = ++last_number,
+                         .own = allocating_own};
   leave(taken);
 }
+
+void channels_own(bool begins) { allocating_own = begins; }
 
 uint64_t channels_now(void) {
   bool taken = enter();
@@ -147,7 +153,7 @@ int channels_gpu_of(uint32_t client, uint32_t handle, struct channels_object *gr
   bool taken = enter();
   const struct object *o = find(client, handle);
   const struct object *above = o && o->kind == CHANNEL ? find(client, o->parent) : NULL;
-  int gpu = o && (o->kind == GROUP || o->kind == CHANNEL) ? (int)o->gpu : -1;
+  int gpu = o && !o->own && (o->kind == GROUP || o->kind == CHANNEL) ? (int)o->gpu : -1;
   if (gpu >= 0)
     *group = address_of(above && above->kind == GROUP ? above : o);
   leave(taken);
@@ -188,7 +194,7 @@ bool channels_next(unsigned gpu, const struct channels_object *group, struct cha
     batch->subdevice = address_of(subdevice);
     for (; cursor->next < used && batch->count < RM_CHANNELS_MAX; cursor->next++) {
       const struct object *o = &objects[cursor->next];
-      if (o->kind == CHANNEL && o->client == subdevice->client && o->device == subdevice->device &&
+      if (o->kind == CHANNEL && !o->own && o->client == subdevice->client && o->device == subdevice->device &&
           is_in(o, group))
         batch->channels[batch->count++] = o->handle;
     }
@@ -214,7 +220,7 @@ bool channels_next_group(unsigned gpu, const struct channels_object *group, size
   bool any = false, taken = enter();
   for (; *cursor < used && !any; ++*cursor) {
     const struct object *o = &objects[*cursor];
-    any = o->kind == GROUP && o->gpu == gpu && is_in(o, group);
+    any = o->kind == GROUP && !o->own && o->gpu == gpu && is_in(o, group);
     if (any)
       *found = address_of(o);
   }
@@ -227,6 +233,8 @@ struct channels_count channels_count(unsigned gpu) {
   bool taken = enter();
   for (const struct object *o = objects; o < objects + used; o++) {
     bool compute = o->engine == RM_ENGINE_COMPUTE;
+    if (o->own)
+      continue;
     if (o->kind == GROUP && o->gpu == gpu)
       ++*(compute ? &count.compute_groups : &count.other_groups);
     if (o->kind == CHANNEL && o->gpu == gpu)

@@ -28,6 +28,10 @@ struct channels_object {
  * instance, a group's engine. */
 void channels_add(int fd, const struct rm_alloc_short *made, uint32_t value);
 
+/* What the calling thread has libcuda allocate from now on, until false, is ours: it belongs to the context
+ * that moves memory while all else stands still. Nothing below knows it, but for channels_remove. */
+void channels_own(bool begins);
+
 /* libcuda is about to free something: a number for channels_remove. What is allocated from then on may have
  * the same handle. */
 uint64_t channels_now(void);
@@ -42,7 +46,8 @@ void channels_doubt(void);
  * without a known GPU. */
 bool channels_are_known(void);
 
-/* The GPU of a group or channel, or -1, and the group: the channel's own, or the object itself. */
+/* The GPU of a group or channel, or -1 (also if it is ours), and the group: the channel's own, or the object
+ * itself. */
 int channels_gpu_of(uint32_t client, uint32_t handle, struct channels_object *group);
 
 /* Some subdevice of the GPU; false: there is none. */

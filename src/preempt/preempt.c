@@ -3,14 +3,13 @@
  *
  * No lock: a GPU's `turn` is what shall be, and whoever has sent a control looks whether that has changed
  * since, and sends it again until it has not. So the last one to send is one that has sent what shall be,
- * whoever else was under way: a thread that stops, another at its exit that lets on, and a third in which
- * libcuda makes a context.
+ * whoever else was under way: a thread that stops, another that lets on, and a third in which libcuda makes a
+ * context.
  */
 #include "preempt/preempt.h"
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
@@ -41,7 +40,9 @@ struct gpu {
 
 static struct gpu gpus[CHANNELS_GPUS];
 static _Atomic int known_gpus[GS_GPUS_PER_CLIENT]; /* of devices, plus 1; 0: not known */
-static _Atomic bool ended, exit_watched;
+
+/* The calling thread makes a context: its channels are stopped, where they are to be, once it is there. */
+static __thread bool making __attribute__((tls_model("initial-exec")));
 
 static bool is_odd(uint32_t turn) { return turn & 1; }
 
@@ -149,18 +150,13 @@ static int settle(unsigned gpu, const struct channels_object *group) {
   }
 }
 
-/* The end is registered late: it is called before what the runtime has registered, which waits for work. */
 static int stop(unsigned gpu) {
   struct gpu *g = &gpus[gpu];
-  if (!atomic_exchange(&exit_watched, true))
-    atexit(preempt_end);
   turn_to(g, true);
   int err = settle(gpu, NULL); /* also if it is stopped: another thread may be about it */
-  if (atomic_load(&ended) && turn_to(g, false))
-    settle(gpu, NULL);
   if (err)
     return err;
-  return is_odd(atomic_load(&g->turn)) ? 0 : atomic_load(&ended) ? -ESHUTDOWN : -ECANCELED;
+  return is_odd(atomic_load(&g->turn)) ? 0 : -ECANCELED;
 }
 
 static int go(unsigned gpu) { return tap_is_on() && turn_to(&gpus[gpu], false) ? settle(gpu, NULL) : 0; }
@@ -294,14 +290,15 @@ int preempt_slice(CUdevice device, uint64_t us) {
   return settle_slice((unsigned)gpu_of(device), NULL);
 }
 
-void preempt_go_all(void) {
-  for (unsigned gpu = 0; gpu < CHANNELS_GPUS; gpu++)
-    go(gpu);
-}
+void preempt_own(bool begins) { channels_own(begins); }
 
-void preempt_end(void) {
-  atomic_store(&ended, true);
-  preempt_go_all();
+void preempt_making(bool begins) {
+  int saved = errno;
+  making = begins;
+  for (unsigned gpu = 0; gpu < CHANNELS_GPUS && !begins; gpu++)
+    if (is_odd(atomic_load(&gpus[gpu].turn)))
+      settle(gpu, NULL);
+  errno = saved;
 }
 
 struct preempt_channels preempt_channels(CUdevice device) {
@@ -323,7 +320,7 @@ void preempt_scheduled(uint32_t client, uint32_t handle) {
   int gpu = channels_gpu_of(client, handle, &group);
   if (gpu < 0)
     return;
-  if (is_odd(atomic_load(&gpus[gpu].turn)))
+  if (is_odd(atomic_load(&gpus[gpu].turn)) && !making)
     settle((unsigned)gpu, &group);
   if (atomic_load(&gpus[gpu].slice_us))
     settle_slice((unsigned)gpu, &group);
@@ -344,5 +341,4 @@ void preempt_fork_child(void) {
   channels_fork_child();
   memset(gpus, 0, sizeof gpus);
   memset(known_gpus, 0, sizeof known_gpus);
-  atomic_store(&ended, false);
 }

@@ -7,23 +7,24 @@
  * any surprise (a control refused, a channel that we don't know) lets everything on and makes the verdict
  * "no", for good. So a caller needs no more than: did it stop? If not, do without.
  *
- * Nothing stays stopped. Whoever stops lets on; a thread that can't is replaced by preempt_go_all. exit()
- * lets everything on, and nothing stops after that. A process that is killed, or becomes another program, is
- * let go of by the driver, which frees its channels. The child of a fork has no channels, and can't touch its
- * parent's.
+ * Nothing stays stopped. Whoever stops lets on. The driver frees the channels of a process that exits, is
+ * killed, or becomes another program, also while they are stopped and their memory is away (tried on driver
+ * 580). The child of a fork has no channels, and can't touch its parent's.
  *
  * What the process makes meanwhile is stopped as well: a context that is made while its GPU is stopped has
- * its channels stopped as soon as they could run, before anything is submitted to them. The thread that makes
- * it may wait in the driver for the GPU to go on.
+ * its channels stopped before anything of the program's is submitted to them: when it is there
+ * (preempt_making), or, in a thread that has not said that it makes one, as soon as they could run; then that
+ * thread waits in the driver for the GPU to go on. A context that is destroyed while stopped waits likewise,
+ * and holds up calls of other threads that concern all contexts: the caller prevents that.
  *
- * Memory is the caller's affair: who has taken memory away while stopped brings it back before the go. exit()
- * does not ask for that, so whoever takes memory away must hear of the exit first.
+ * Memory is the caller's affair: who has taken memory away while stopped brings it back before the go. What
+ * moves it meanwhile is a context of our own (preempt_own).
  *
  * Devices are CUdevice ordinals, 0 .. GS_GPUS_PER_CLIENT-1.
  * Threading: any thread but those that hold the socket (client/post.h), which don't have the driver's
  * descriptors. preempt_stop, preempt_go and preempt_slice call nothing but the resource manager, and hold no
  * lock while they do: neither ours, nor (no function of libcuda is called) the driver's, so a thread of the
- * program that is blocked there is no obstacle. preempt_go_all and preempt_end are safe in a signal handler.
+ * program that is blocked there is no obstacle.
  * Errors: 0 or -errno. Keeps errno.
  */
 #ifndef GS_PREEMPT_H
@@ -52,18 +53,18 @@ int preempt_try(int device);
 /* Stop all channels of the process on this GPU: when it returns 0, they stand still, usually after 0.5 to 1.5
  * ms; after 60 ms where much is under way on the bus. What is stopped already stays so. -EAGAIN: there is no
  * verdict. -ENOTSUP: the verdict is "no", maybe since this call. -ECANCELED: somebody else has let it on
- * meanwhile. -ESHUTDOWN: the process is exiting. Whatever the error, nothing is stopped. */
+ * meanwhile. Whatever the error, nothing is stopped. */
 int preempt_stop(int device);
 
 /* Let everything on; 0 also where nothing is stopped. An error: some channel may still be stopped, which is
  * logged; the verdict is "no". */
 int preempt_go(int device);
 
-/* On all GPUs. */
-void preempt_go_all(void);
+/* What the calling thread has libcuda make from now on, until false, is never stopped. */
+void preempt_own(bool begins);
 
-/* The same, and nothing stops any more. exit() does this. */
-void preempt_end(void);
+/* The calling thread is about to have libcuda make a context, and has. */
+void preempt_making(bool begins);
 
 /* How long the process' channels run on this GPU before those of others do, in microseconds, 1 .. 1000000: of
  * what there is and what will be. 0: as libcuda has it. The ratio to the others' is the ratio of shares where

@@ -83,7 +83,6 @@ static void row_copy(const struct work *work, const struct route *route, struct 
 uint64_t copy_run(const struct work *work, uint64_t due_ns) {
   struct engine_session session;
   const struct route route = route_of(work);
-  process_note_start(work->gpu);
   engine_begin(&session, work->gpu, route.engine, channel_for(route.engine), due_ns);
   for (size_t z = 0; z < work->copy.depth; z++)
     for (size_t y = 0; y < work->copy.height; y++)
@@ -125,7 +124,6 @@ static void row_set(const struct work *work, struct engine_session *session, uin
 uint64_t set_run(const struct work *work, uint64_t due_ns) {
   struct engine_session session;
   enum place place = place_of(work->set.at);
-  process_note_start(work->gpu);
   engine_begin(&session, work->gpu, ENGINE_COMPUTE, channel_for(ENGINE_COMPUTE), due_ns);
   for (size_t y = 0; y < work->set.height; y++)
     row_set(work, &session, work->set.at + y * work->set.pitch, place);

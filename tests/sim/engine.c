@@ -92,6 +92,7 @@ void engine_begin(struct engine_session *session, unsigned gpu, enum engine_kind
   *session = (struct engine_session){
       .engine = &sim.state->gpu[gpu].engines[kind], .gpu = gpu, .channel = channel, .due_ns = due_ns};
   rm_enter(channel);
+  process_note_start(gpu);
   turn_take(session);
 }
 

@@ -108,7 +108,6 @@ const size_t kernel_count = sizeof(kernels) / sizeof(kernels[0]);
 uint64_t kernel_run(const struct work *work, uint64_t due_ns) {
   struct engine_session session;
   struct walk walk = {.work = work, .session = &session};
-  process_note_start(work->gpu);
   engine_begin(&session, work->gpu, ENGINE_COMPUTE, channel_for(ENGINE_COMPUTE), due_ns);
   engine_spend(&session, card_scaled_ns(&sim.card, sim.card.kernel_launch_ns));
   work->kernel.kernel->run(&walk);

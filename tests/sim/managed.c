@@ -110,7 +110,6 @@ static enum page_visit prefetch_page(struct page *page, uint64_t key, void *cont
 uint64_t managed_prefetch(CUdeviceptr address, size_t bytes, int to, unsigned gpu, uint64_t due_ns) {
   struct engine_session session;
   CUdeviceptr end = address + bytes;
-  process_note_start(gpu);
   engine_begin(&session, gpu, to == PREFER_HOST ? ENGINE_OUT : ENGINE_IN, (struct rm_channel){0}, due_ns);
   for (CUdeviceptr at = address; at < end; at = (at / PAGE_BYTES + 1) * PAGE_BYTES) {
     struct move move = {.to = (int8_t)to};

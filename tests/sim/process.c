@@ -147,7 +147,8 @@ void process_ignore_overlaps(bool ignore) { overlaps_ignored = ignore; }
 void process_note_start(unsigned gpu) {
   for (int32_t i = 0; i < STATE_SLOTS && !overlaps_ignored; i++) {
     struct slot *other = &sim.state->slots[i];
-    if (i == sim.slot_index || atomic_load(&other->in_flight[gpu]) == 0 || !slot_alive(other))
+    if (i == sim.slot_index || atomic_load(&other->in_flight[gpu]) == 0 || !slot_alive(other) ||
+        atomic_load(&other->standing[gpu]) > 0)
       continue;
     process_count(gpu, GS_SIM_overlaps, 1);
     atomic_store(&sim.state->gpu[gpu].overlap_pid, atomic_load(&sim.slot->pid));

@@ -82,6 +82,14 @@ static uint32_t alloc(struct rm_alloc *call) {
   return RM_OK;
 }
 
+/* What other processes see of it. */
+static void tell_standing(unsigned gpu) {
+  uint32_t count = 0;
+  for (const struct object *o = objects; o < objects + used; o++)
+    count += rm_is_channel(o->class) && o->gpu == gpu && o->stopped;
+  atomic_store(&sim.slot->standing[gpu], count);
+}
+
 static void free_tree(uint32_t client, uint32_t handle) {
   for (struct object *o = objects; o < objects + used; o++)
     if (o->class && o->client == client && (o->handle == handle || o->parent == handle)) {
@@ -92,9 +100,12 @@ static void free_tree(uint32_t client, uint32_t handle) {
 }
 
 static uint32_t free_object(const struct rm_free *call) {
-  if (!find(call->client, call->handle))
+  const struct object *o = find(call->client, call->handle);
+  if (!o)
     return RM_NOT_FOUND;
+  unsigned gpu = o->gpu;
   free_tree(call->client, call->handle);
+  tell_standing(gpu);
   pthread_cond_broadcast(&changed);
   return RM_OK;
 }
@@ -125,9 +136,12 @@ static uint32_t stop_channels(const struct object *subdevice, const struct rm_st
     if (!list->only_scheduling && !sim.card.stop_ignored)
       channels[i]->stopped = list->stop;
   }
+  if (!list->stop)
+    tell_standing(subdevice->gpu);
   pthread_cond_broadcast(&changed);
   for (uint32_t i = 0; i < list->count && list->stop; i++)
     await_standstill(channels[i], numbers[i]);
+  tell_standing(subdevice->gpu);
   return RM_OK;
 }
 

@@ -241,6 +241,7 @@ static void slot_bury(struct state *state, int32_t index) {
     atomic_fetch_sub(&gpu->pinned_bytes, atomic_load(&slot->pinned_bytes[g]));
     atomic_store(&slot->pinned_bytes[g], 0);
     atomic_store(&slot->in_flight[g], 0);
+    atomic_store(&slot->standing[g], 0);
   }
   atomic_store(&slot->alive, 0);
 }

@@ -59,6 +59,8 @@ struct slot {
   _Atomic uint32_t mps; /* its work goes through MPS: as in sim.h */
   _Atomic uint32_t mps_priority, mps_percent;
   _Atomic uint64_t in_flight[STATE_GPUS];
+  _Atomic uint32_t
+      standing[STATE_GPUS]; /* channels that are stopped: what is in flight there holds nobody up */
   _Atomic uint64_t pinned_bytes[STATE_GPUS];
   _Atomic uint64_t frames[STATE_GPUS];
   _Atomic uint64_t counters[STATE_GPUS][GS_SIM_COUNTER_COUNT];

@@ -900,7 +900,7 @@ static void tick_beside_crowd(bool idle) {
 }
 
 START_TEST(beside_a_crowd_of_production_jobs_guests_wait_while_one_works) {
-  struct scene_producer *producer = scene_add_producer(&scene);
+  struct scene_producer *training = scene_add_producer(&scene);
   scene_add_guest(&scene, 1);
   ck_assert(scene_run_until(&scene, RATE_STEADY));
   for (unsigned i = 0; i < RATE_WATCHED_MOST; i++)
@@ -910,14 +910,14 @@ START_TEST(beside_a_crowd_of_production_jobs_guests_wait_while_one_works) {
     ck_assert_int_eq(scene.gpu.reason, RATE_CROWD);
     ck_assert(scene_limit(&scene) == 0);
   }
-  producer->idle = true;
+  training->idle = true;
   for (int tick = 0; tick < 40; tick++)
     tick_beside_crowd(true);
   ck_assert_int_eq(scene.gpu.reason, RATE_PRODUCTION_IDLE);
   ck_assert(scene_limit(&scene) >= 1);
   tick_beside_crowd(false); /* any of them works */
   ck_assert(scene_limit(&scene) == 0);
-  producer->idle = false;
+  training->idle = false;
   for (unsigned i = 0; i < RATE_WATCHED_MOST; i++)
     rate_job_remove(&scene.gpu, &crowd[i]);
   ck_assert(scene_run_until(&scene, RATE_STEADY)); /* what was known of it is known still */

@@ -57,17 +57,17 @@ static bool synchronize(CUdevice device, CUcontext context) {
   return finished;
 }
 
-static bool is_open(struct space *space) {
+static bool is_drained(struct space *space) {
   space_lock(space);
-  bool open = space->open;
+  bool drained = !space->open && space->drained;
   space_unlock(space);
-  return open;
+  return drained;
 }
 
-/* Until no work of the context uses its memory. In a closed space there is none: it has been drained. False:
- * it is to be tried again later. */
+/* Until no work of the context uses its memory. Where that is stopped, this takes until it has gone on.
+ * False: it is to be tried again later. */
 static bool wait_for_work(struct space *space, CUcontext context) {
-  return !is_open(space) || synchronize(space->device, context);
+  return is_drained(space) || synchronize(space->device, context);
 }
 
 static void doom(struct space *space, struct extent *extent) {

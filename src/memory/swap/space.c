@@ -18,7 +18,8 @@ static void set_up(void) {
                                .lock = PTHREAD_MUTEX_INITIALIZER,
                                .device = (CUdevice)(i % DEVICES),
                                .backing = stays ? BACKING_PINNED : BACKING_SWAP,
-                               .open = stays};
+                               .open = stays,
+                               .drained = true};
   }
 }
 

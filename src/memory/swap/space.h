@@ -102,6 +102,7 @@ struct space {
   CUdevice device;
   enum backing backing; /* of the bytes in the budget: BACKING_SWAP; BACKING_PINNED: what stays */
   bool open;
+  bool drained;           /* it was closed with no work unfinished that might use the memory */
   bool dead;              /* the last step has failed, as all calls of the driver will */
   _Atomic bool expecting; /* moves: host memory is made ready */
   bool resized;           /* total_bytes has changed since space_lock */

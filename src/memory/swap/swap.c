@@ -76,19 +76,25 @@ void swap_give_up(CUdevice device) {
   space_unlock(space);
 }
 
-void swap_close(CUdevice device) {
+static void free_what_is_finished(struct space *space) {
+  space_lock(space);
+  free_doomed(space, NULL);
+  space_unlock(space);
+}
+
+void swap_close(CUdevice device, bool drained) {
   struct space *space = space_of(device);
   CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
   space->dead = false;
   space->open = false;
+  space->drained = drained;
   condition_wake_all(&space->changed);
-  free_doomed(space, NULL);
   space_unlock(space);
-  struct space *staying = space_staying(device);
-  space_lock(staying);
-  free_doomed(staying, NULL);
-  space_unlock(staying);
+  if (drained) {
+    free_what_is_finished(space);
+    free_what_is_finished(space_staying(device));
+  }
   capture_unrelax(mode);
 }
 

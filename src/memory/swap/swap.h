@@ -51,7 +51,7 @@ bool swap_try_open(CUdevice device);
 void swap_give_up(CUdevice device);
 
 /* New memory stays off the card until the space is opened again. */
-void swap_close(CUdevice device);
+void swap_close(CUdevice device, bool drained);
 
 /* Mapped on the card now (whole pieces), and what all blocks together take when they are. */
 uint64_t swap_resident_bytes(CUdevice device);

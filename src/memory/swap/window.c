@@ -56,7 +56,16 @@ static CUresult create_handles(struct mover *mover) {
   return result;
 }
 
+/* Streams of a context that may be stopped are of no use once there is one of our own. */
+static void follow_current(struct mover *mover) {
+  CUcontext current;
+  if (mover->context && !mover->count && driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current &&
+      current != mover->context)
+    window_close(mover, true);
+}
+
 CUresult window_enter(struct mover *mover) {
+  follow_current(mover);
   CUresult result = mover->context ? CUDA_SUCCESS : create_handles(mover);
   return result == CUDA_SUCCESS ? driver.cuCtxPushCurrent_v2(mover->context) : result;
 }

@@ -20,6 +20,7 @@
 #include "memory/device.h"
 #include "memory/memory.h"
 #include "meter/page.h"
+#include "meter/samples.h"
 #include "meter/watch.h"
 #include "preempt/preempt.h"
 #include "settings.h"
@@ -98,8 +99,36 @@ bool contexts_any(CUdevice device, void (*action)(void *argument), void *argumen
   in_context = false;
   return true;
 }
+bool contexts_make_own(CUdevice device) { return device == 0; }
+static bool departs; /* a context is being destroyed */
+bool contexts_depart(void) { return departs; }
+
+/* Whether work can be stopped, whether it ends by itself, and what has become of it. */
+static enum preempt_verdict verdict = PREEMPT_NO;
+static int stop_err;
+static bool endless, stands_still;
+static unsigned stops, trials;
+enum preempt_verdict preempt_verdict(int device) { return device == 0 ? verdict : PREEMPT_NO; }
+int preempt_try(int device) {
+  trials += device == 0;
+  return 0;
+}
+int preempt_stop(int device) {
+  stops += device == 0;
+  stands_still = stop_err == 0;
+  return stop_err;
+}
+int preempt_go(int device) {
+  stands_still &= device != 0;
+  return 0;
+}
+void gate_take(void) {}
+void samples_interrupted(CUdevice device) { (void)device; }
+
 void contexts_synchronize(CUdevice device) { (void)device; }
-enum streams_state streams_ask(CUdevice device) { return device ? STREAMS_UNKNOWN : STREAMS_FINISHED; }
+enum streams_state streams_ask(CUdevice device) {
+  return device ? STREAMS_UNKNOWN : endless ? STREAMS_BUSY : STREAMS_FINISHED;
+}
 unsigned capture_count(void) { return 0; }
 void capture_forbid(void) {}
 void capture_allow(void) {}
@@ -112,7 +141,7 @@ struct memory_usage memory_usage(CUdevice device) {
 void memory_pinned_arrives(CUdevice device, uint64_t bytes) { (void)device, (void)bytes; }
 enum memory_mode device_memory_if_decided(CUdevice device) { return device ? MEMORY_OFF : MEMORY_SWAP; }
 void memory_give_up(CUdevice device) { (void)device; }
-void memory_close(CUdevice device) { (void)device; }
+void memory_close(CUdevice device, bool drained) { (void)device, (void)drained; }
 void memory_expect_moves(CUdevice device, bool expected) { (void)device, (void)expected; }
 void memory_set_host_tight(bool tight) { (void)tight; }
 uint64_t memory_run_timers(uint64_t now_ns) { return now_ns; }

@@ -9,6 +9,7 @@
 #include "gate/ends.h"
 #include "gate/gate.h"
 #include "gate/pace.h"
+#include "preempt/preempt.h"
 #include "settings.h"
 
 #define MS NS_PER_MS
@@ -26,6 +27,8 @@ static uint64_t next_end_ns, caught_up_ns;
 static unsigned drops, rounds;
 
 const struct settings *settings(void) { return &set; }
+static enum preempt_verdict verdict = PREEMPT_NO;
+enum preempt_verdict preempt_verdict(int device) { return device == 0 ? verdict : PREEMPT_NO; }
 uint32_t gate_waits(CUdevice device, uint32_t what) {
   return device == 0 && what == GATE_WAIT_ROOM ? room_waits : 0;
 }
@@ -88,6 +91,7 @@ static uint64_t paced_for_ns(void) {
 static void set_up(void) {
   *gpu = (struct gpu){.device = 0};
   set.pace = true;
+  verdict = PREEMPT_NO;
   watched = behind = held_back = false;
   next_end_ns = NEVER;
   caught_up_ns = drops = rounds = 0;
@@ -101,6 +105,16 @@ START_TEST(nothing_happens_while_nobody_waits) {
   ck_assert_uint_eq(check_after(QUANTUM), NEVER);
   ck_assert(!watched);
   ck_assert_int_eq(pace, GATE_FREE);
+}
+END_TEST
+
+START_TEST(work_that_can_be_stopped_is_not_paced) {
+  verdict = PREEMPT_YES;
+  begin(0, true);
+  ck_assert_uint_eq(check_after(QUANTUM), NEVER);
+  ck_assert(!watched);
+  ck_assert_int_eq(pace, GATE_FREE);
+  ck_assert(!turn_holds_back(gpu, begun_ns + QUANTUM));
 }
 END_TEST
 
@@ -319,6 +333,7 @@ int main(void) {
   TCase *tests = tcase_create("turn");
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, nothing_happens_while_nobody_waits);
+  tcase_add_test(tests, work_that_can_be_stopped_is_not_paced);
   tcase_add_loop_test(tests, nothing_happens_where_it_is_not_wanted_or_the_end_is_unknown, 0, 2);
   tcase_add_test(tests, it_is_paced_near_its_end);
   tcase_add_test(tests, it_is_paced_for_as_long_as_programs_need);

@@ -14,6 +14,7 @@
 #include "interpose/hooks.h"
 #include "memory/memory.h"
 #include "meter/samples.h"
+#include "preempt/preempt.h"
 
 /* ---- the rest of the library ---- */
 
@@ -22,6 +23,17 @@ struct driver driver;
 static _Atomic unsigned references; /* of the primary context, as the driver counts */
 static const CUcontext primary = (CUcontext)0x1000;
 
+static bool is_stopped; /* until somebody waits for the turn */
+bool client_is_stopped(CUdevice device) { return device == 0 && is_stopped; }
+void gate_await(CUcontext context) { is_stopped &= !context; }
+static enum preempt_verdict verdict = PREEMPT_NO;
+static unsigned own, makings;
+enum preempt_verdict preempt_verdict(int device) { return device == 0 ? verdict : PREEMPT_NO; }
+struct preempt_channels preempt_channels(int device) {
+  return (struct preempt_channels){.stopped = client_is_stopped(device)};
+}
+void preempt_own(bool begins) { own += begins; }
+void preempt_making(bool begins) { makings += begins; }
 void client_attach(CUdevice device) { (void)device; }
 void streams_context_gone(CUcontext context) { (void)context; }
 void capture_context_gone(CUcontext context) { (void)context; }
@@ -231,6 +243,73 @@ START_TEST(a_look_does_not_wait_for_a_destruction) {
 }
 END_TEST
 
+START_TEST(while_work_is_stopped_a_destruction_waits_for_the_turn) {
+  CUcontext context;
+  pthread_t thread;
+  driver.cuCtxCreate_v2 = create;
+  driver.cuCtxDestroy_v2 = destroy_slowly;
+  ck_assert_int_eq(hook_cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+  is_stopped = true;
+  inside = may_leave = false;
+  ck_assert(!contexts_depart());
+  pthread_create(&thread, NULL, destroy_other, NULL);
+  while (!inside)
+    sched_yield();
+  ck_assert(!is_stopped); /* it has waited */
+  ck_assert(contexts_depart());
+  may_leave = true;
+  pthread_join(thread, NULL);
+  ck_assert(!contexts_depart());
+}
+END_TEST
+
+/* ---- a context of our own ---- */
+
+static CUresult refuse(CUcontext *context, unsigned int flags, CUdevice device) {
+  (void)context, (void)flags, (void)device;
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult take_limit(CUlimit limit, size_t value) {
+  ck_assert_uint_eq(value, 0);
+  (void)limit;
+  return CUDA_SUCCESS;
+}
+
+static CUcontext pushed;
+static CUresult note_push(CUcontext context) {
+  pushed = context;
+  return CUDA_SUCCESS;
+}
+
+static void note_pushed(void *found) { *(CUcontext *)found = pushed; }
+
+START_TEST(memory_moves_in_a_context_of_our_own) {
+  CUcontext in = NULL;
+  driver.cuCtxCreate_v2 = create;
+  driver.cuCtxSetLimit = take_limit;
+  driver.cuCtxPushCurrent_v2 = note_push;
+  retain_times(1);
+  ck_assert(!contexts_make_own(0)); /* nothing can be stopped */
+  ck_assert(contexts_any(0, note_pushed, &in));
+  ck_assert_ptr_eq(in, primary);
+  verdict = PREEMPT_YES;
+  is_stopped = true;
+  driver.cuCtxCreate_v2 = refuse;
+  in = NULL;
+  ck_assert(!contexts_make_own(0));
+  ck_assert(contexts_any(0, note_pushed, &in)); /* the program's might wait */
+  ck_assert_ptr_null(in);
+  driver.cuCtxCreate_v2 = create;
+  unsigned before = own;
+  ck_assert(contexts_make_own(0) && contexts_make_own(0));
+  ck_assert_uint_eq(own, before + 1);
+  ck_assert(contexts_any(0, note_pushed, &in));
+  ck_assert_ptr_eq(in, other);
+  ck_assert_int_eq(contexts_device(other), -1); /* no work of the program's is in it */
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("contexts");
   TCase *tests = tcase_create("contexts");
@@ -242,6 +321,8 @@ int main(void) {
   tcase_add_test(tests, an_end_that_was_not_foreseen_waits_for_nobody);
   tcase_add_loop_test(tests, after_a_fault_the_last_release_is_the_end, 0, 2);
   tcase_add_test(tests, a_look_does_not_wait_for_a_destruction);
+  tcase_add_test(tests, while_work_is_stopped_a_destruction_waits_for_the_turn);
+  tcase_add_test(tests, memory_moves_in_a_context_of_our_own);
   suite_add_tcase(suite, tests);
   return suite_run(suite);
 }

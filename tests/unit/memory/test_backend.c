@@ -197,7 +197,7 @@ END_TEST
 START_TEST(the_process_runs_when_everything_is_there) {
   start(MEMORY_SWAP);
   get(64 * MIB);
-  memory_close(0);
+  memory_close(0, true);
   struct memory_moved moved = settle(40 * MIB);
   ck_assert_uint_eq(moved.out_bytes, 32 * MIB);
   expect_usage(64 * MIB, 0, 32 * MIB);
@@ -215,7 +215,7 @@ END_TEST
 START_TEST(unified_memory_opens_with_enough) {
   start(MEMORY_MANAGED);
   get(64 * MIB);
-  memory_close(0);
+  memory_close(0, true);
   ck_assert_uint_eq(settle(32 * MIB).out_bytes, 32 * MIB);
   expect_usage(64 * MIB, 0, 32 * MIB);
   ck_assert(!memory_open(0, 33 * MIB));
@@ -234,7 +234,7 @@ START_TEST(pinned_memory_takes_of_the_room) {
   get(32 * MIB);
   get(32 * MIB);
   expect_usage(72 * MIB, 8 * MIB, 72 * MIB);
-  memory_close(0);
+  memory_close(0, true);
   settle(64 * MIB);
   expect_usage(72 * MIB, 8 * MIB, 40 * MIB);
   settle(0);
@@ -249,12 +249,12 @@ START_TEST(unified_memory_makes_way_for_swap_memory) {
   get(64 * MIB);
   get_async(32 * MIB);
   expect_usage(96 * MIB, 0, 96 * MIB);
-  memory_close(0);
+  memory_close(0, true);
   settle(80 * MIB); /* half of the unified memory leaves */
   ck_assert_uint_eq(fake.mapped_bytes, 64 * MIB);
   ck_assert_uint_eq(fake_away_bytes(), 16 * MIB);
   ck_assert(memory_open(0, 80 * MIB));
-  memory_close(0);
+  memory_close(0, true);
   settle(40 * MIB);
   ck_assert_uint_eq(fake.mapped_bytes, 32 * MIB);
   ck_assert_uint_eq(fake_away_bytes(), 32 * MIB);
@@ -269,7 +269,7 @@ START_TEST(host_memory_is_made_ready_while_moves_may_come) {
   memory_set_host_tight(true);
   memory_expect_moves(0, true);
   ck_assert_uint_eq(slabs_pinned_bytes(), 0);
-  memory_close(0);
+  memory_close(0, true);
   settle(0);
   ck_assert_uint_eq(slabs_used_bytes(), 64 * MIB);
   ck_assert_uint_eq(memory_run_timers(UINT64_MAX), UINT64_MAX); /* all of it is in use */
@@ -361,7 +361,7 @@ END_TEST
 START_TEST(small_ones_are_there_at_once) {
   fake.gpus = 1;
   fake_set_memory(MEMORY_MANAGED);
-  memory_close(0);
+  memory_close(0, true);
   get(4);
   ck_assert_uint_eq(fake.mapped_bytes, 2 * MIB);
 }

@@ -18,7 +18,7 @@ static CUdeviceptr plain, next; /* of 3 MiB and of 1000 bytes */
 static void evict(void) {
   struct memory_moved moved = {0};
   enum memory_progress progress;
-  memory_close(0);
+  memory_close(0, true);
   while ((progress = memory_step(0, 0, &moved)) == MEMORY_MOVED)
     ;
   ck_assert_int_eq(progress, MEMORY_SETTLED);

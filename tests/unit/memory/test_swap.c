@@ -31,7 +31,7 @@ START_TEST(contents_leave_and_come_back) {
     world_fill(memory[i], sizes[i], (uint64_t)i);
   }
   ck_assert_uint_eq(swap_resident_bytes(0), (2 + 2 + 4 + 100) * MIB);
-  swap_close(0);
+  swap_close(0, true);
   ck_assert_int_eq(world_settle(0, &moved), MEMORY_SETTLED);
   world_check_books();
   ck_assert_uint_eq(swap_resident_bytes(0), 0);
@@ -53,7 +53,7 @@ START_TEST(a_step_is_bounded_and_tells_what_it_did) {
   struct memory_moved moved = {0};
   world_open();
   void *memory = world_get(20 * PIECE_BYTES);
-  swap_close(0);
+  swap_close(0, true);
   unsigned steps = 0;
   while (swap_step(0, 0, &moved) == MEMORY_MOVED) {
     ck_assert_uint_eq(moved.out_bytes, ++steps * PIECE_BYTES); /* one piece each */
@@ -87,7 +87,7 @@ START_TEST(copies_out_leave_gaps) {
   world_open();
   for (int i = 0; i < 96; i++)
     ck_assert_ptr_nonnull(world_get(_i ? 2 * MIB : 6 * MIB));
-  swap_close(0);
+  swap_close(0, true);
   ck_assert_int_eq(world_settle(0, NULL), MEMORY_SETTLED);
   ck_assert_uint_eq(swap_resident_bytes(0), 0);
   ck_assert_uint_eq(most_queued_bytes, 16 * MIB);
@@ -102,7 +102,7 @@ START_TEST(what_leaves_and_what_comes_first) {
   char *old = world_get(3 * PIECE_BYTES), *new = world_get(3 * PIECE_BYTES);
   world_fill(old, 3 * PIECE_BYTES, 1);
   world_fill(new, 3 * PIECE_BYTES, 2);
-  swap_close(0);
+  swap_close(0, true);
   ck_assert_int_eq(world_settle(5 * PIECE_BYTES, &moved), MEMORY_SETTLED);
   ck_assert(world_intact(old, 3 * PIECE_BYTES, 1)); /* still there: reading it does not crash */
   ck_assert(world_intact(new, 2 * PIECE_BYTES, 2));
@@ -123,7 +123,7 @@ START_TEST(a_room_that_changes_in_the_middle) {
   world_open();
   char *memory = world_get(12 * PIECE_BYTES);
   world_fill(memory, 12 * PIECE_BYTES, 7);
-  swap_close(0);
+  swap_close(0, true);
   for (int i = 0; i < 12; i++) {
     swap_step(0, 0, &moved);
     swap_step(0, (uint64_t)i * PIECE_BYTES, &moved);
@@ -165,7 +165,7 @@ START_TEST(a_try_to_open_does_not_wait) {
   atomic_store(&stop, 2);
   pthread_join(thread, NULL);
   ck_assert(swap_try_open(0));
-  swap_close(0);
+  swap_close(0, true);
   world_get(MIB);
   ck_assert(!swap_try_open(0));
 }
@@ -271,7 +271,7 @@ START_TEST(pairs_of_alloc_and_free_map_once) {
     world_free(world_get(1000));
   ck_assert_uint_eq(creations, 1);
   ck_assert_uint_eq(swap_total_bytes(0), 2 * MIB);
-  swap_close(0);
+  swap_close(0, true);
   world_settle(0, NULL); /* what is kept for nobody is not moved, but goes */
   ck_assert_uint_eq(swap_total_bytes(0), 0);
   ck_assert_uint_eq(slabs_pinned_bytes(), 0);
@@ -300,7 +300,7 @@ START_TEST(frees_while_away_need_no_copy) {
   world_open();
   void *one = world_get(40 * MIB), *two = world_get(5000), *three = world_get(5000);
   world_fill(three, 5000, 3);
-  swap_close(0);
+  swap_close(0, true);
   world_settle(0, &moved);
   world_free(one);
   world_free(two);
@@ -309,7 +309,7 @@ START_TEST(frees_while_away_need_no_copy) {
   ck_assert_int_eq(world_settle(UINT64_MAX, &moved), MEMORY_SETTLED);
   ck_assert_uint_eq(moved.in_bytes, 2 * MIB);
   ck_assert(world_intact(three, 5000, 3));
-  swap_close(0);
+  swap_close(0, true);
   world_settle(0, NULL);
   world_free(three);
   ck_assert_uint_eq(swap_total_bytes(0), 0);
@@ -324,7 +324,7 @@ START_TEST(a_free_in_the_middle_of_a_move) {
     world_open();
     char *doomed = world_get(2 * PIECE_BYTES), *other = world_get(8 * PIECE_BYTES);
     world_fill(other, 8 * PIECE_BYTES, 5);
-    swap_close(0);
+    swap_close(0, true);
     if (round == 1)
       world_settle(0, &moved);
     for (int i = 0; i < 7 && round == 0; i++) /* out: the doomed one is in flight */
@@ -370,7 +370,7 @@ START_TEST(a_free_waits_for_work_but_not_within_a_capture) {
   world_free(three);
   int before = synchronized;
   world.capturing = false;
-  swap_close(0); /* the drain has waited already */
+  swap_close(0, true); /* the drain has waited already */
   ck_assert_int_eq(synchronized, before);
   ck_assert_uint_eq(swap_total_bytes(0), 2 * MIB);
   ck_assert_uint_eq(world.captures_forbidden, 0);
@@ -411,7 +411,7 @@ END_TEST
 
 static bool take_the_gpu_away(uint64_t bytes) {
   (void)bytes;
-  swap_close(0);
+  swap_close(0, true);
   return false;
 }
 
@@ -496,7 +496,7 @@ START_TEST(a_restore_says_what_is_short) {
   world_open();
   char *memory = world_get(4 * PIECE_BYTES);
   world_fill(memory, 4 * PIECE_BYTES, 9);
-  swap_close(0);
+  swap_close(0, true);
   world_settle(0, NULL);
   install_refusal(3 * PIECE_BYTES - 1);
   ck_assert_int_eq(world_settle(UINT64_MAX, &moved), MEMORY_SHORT);
@@ -515,7 +515,7 @@ START_TEST(a_host_without_memory) {
   world_open();
   char *memory = world_get(8 * PIECE_BYTES);
   world_fill(memory, 8 * PIECE_BYTES, 9);
-  swap_close(0);
+  swap_close(0, true);
   world.host_bytes = 2 * PIECE_BYTES; /* for the first slab, and it stays like that */
   ck_assert_int_eq(world_settle(7 * PIECE_BYTES, &moved), MEMORY_SETTLED);
   world.host_bytes = 0;
@@ -554,7 +554,7 @@ START_TEST(a_copy_that_fails_is_undone) {
   world_open();
   char *memory = world_get(10 * PIECE_BYTES);
   world_fill(memory, 10 * PIECE_BYTES, 4);
-  swap_close(0);
+  swap_close(0, true);
   calls_until_failure = 6;
   ck_assert_int_eq(world_settle(0, &moved), MEMORY_FAILED);
   world_check_books();
@@ -584,7 +584,7 @@ START_TEST(a_broken_context_is_left_to_the_program) {
   world_open();
   char *memory = world_get(10 * PIECE_BYTES);
   world_fill(memory, 10 * PIECE_BYTES, 4);
-  swap_close(0);
+  swap_close(0, true);
   swap_step(0, 0, &moved);
   real = driver;
   driver.cuEventSynchronize = fail_event;
@@ -592,7 +592,7 @@ START_TEST(a_broken_context_is_left_to_the_program) {
   failing = CUDA_ERROR_ILLEGAL_ADDRESS;
   ck_assert_int_eq(swap_step(0, 0, &moved), MEMORY_FAILED);
   ck_assert(swap_open(0));
-  swap_close(0);
+  swap_close(0, true);
   ck_assert(!swap_open(0)); /* each time anew */
   failing = CUDA_SUCCESS;
   world_open();
@@ -604,7 +604,7 @@ START_TEST(a_driver_at_its_end) {
   struct memory_moved moved = {0};
   world_open();
   void *one = world_get(10 * PIECE_BYTES), *two = world_get(10);
-  swap_close(0);
+  swap_close(0, true);
   swap_step(0, 0, &moved);
   real = driver;
   driver.cuEventSynchronize = fail_event;
@@ -648,7 +648,7 @@ START_TEST(peers_reach_what_is_mapped_and_what_will_be) {
   char *after = world_get(3 * PIECE_BYTES);
   check_access(before, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   check_access(after, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-  swap_close(0);
+  swap_close(0, true);
   world_settle(4 * PIECE_BYTES, NULL);
   check_access(before, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   swap_set_peer(0, 1, false);
@@ -686,7 +686,7 @@ START_TEST(memory_goes_with_its_context) {
   ck_assert_int_eq(world_try(context, 100, &theirs_small), CUDA_SUCCESS);
   world_fill(ours, 3 * PIECE_BYTES, 1);
   world_fill(ours_small, 100, 2);
-  swap_close(0);
+  swap_close(0, true);
   ck_assert_int_eq(driver.cuCtxPushCurrent_v2(context), CUDA_SUCCESS);
   swap_step(0, _i ? UINT64_MAX : 0, &moved); /* the mover's streams are theirs */
   ck_assert_int_eq(driver.cuCtxPopCurrent_v2(&(CUcontext){NULL}), CUDA_SUCCESS);

@@ -106,7 +106,7 @@ static void some_steps(struct program *p, uint64_t room_bytes) {
 }
 
 static void turn(struct program *p) {
-  swap_close(0);
+  swap_close(0, true);
   for (uint64_t left = random_below(&p->random, 6); left; left--) {
     uint64_t room_bytes = random_below(&p->random, MOST_BYTES);
     if (random_below(&p->random, 2))
@@ -136,7 +136,7 @@ START_TEST(one_thread) {
     touch(&p, i);
     drop(&p, i);
   }
-  swap_close(0);
+  swap_close(0, true);
   ck_assert_int_eq(world_settle(0, NULL), MEMORY_SETTLED);
   ck_assert_uint_eq(swap_total_bytes(0), 0);
   ck_assert_uint_eq(slabs_used_bytes(), 0);
@@ -191,7 +191,7 @@ static void open_gate(void) {
 
 static void work_turn(struct random *random) {
   pthread_rwlock_wrlock(&gate);
-  swap_close(0);
+  swap_close(0, true);
   uint64_t room_bytes = random_below(random, MOST_BYTES);
   world_settle(room_bytes, NULL);
   open_gate();
@@ -214,7 +214,7 @@ START_TEST(several_threads) {
   ended = true;
   for (int i = 0; i < THREADS; i++)
     pthread_join(thread[i], NULL);
-  swap_close(0);
+  swap_close(0, true);
   ck_assert_int_eq(world_settle(0, NULL), MEMORY_SETTLED);
   ck_assert_uint_eq(swap_total_bytes(0), 0);
   ck_assert_uint_eq(slabs_used_bytes(), 0);

@@ -476,15 +476,43 @@ END_TEST
 
 /* ---- ends ---- */
 
-START_TEST(nothing_stops_after_the_end) {
+/* ---- contexts of our own, and those that are being made ---- */
+
+START_TEST(what_is_ours_is_never_stopped) {
+  begin_able();
+  preempt_own(true);
+  make_context(0, 200);
+  preempt_own(false);
+  make_context(0, 300);
+  ck_assert_int_eq(preempt_slice(0, 100), 0);
+  ck_assert_uint_eq(slice_of[200], 2048);
+  ck_assert_uint_eq(slice_of[300], 100);
+  ck_assert_int_eq(preempt_stop(0), 0);
+  ck_assert_uint_eq(count_stopped(), 40);
+  for (uint32_t c = 200; c < 224; c++)
+    ck_assert(!stopped[c]);
+  control(CLIENT, 200, RM_SCHEDULE_GROUP, 1);
+  ck_assert_uint_eq(count_stopped(), 40);
+  ck_assert_int_eq(preempt_go(0), 0);
+}
+END_TEST
+
+START_TEST(a_context_that_is_made_is_stopped_once_it_is_there) {
   begin_able();
   ck_assert_int_eq(preempt_stop(0), 0);
-  preempt_end();
-  ck_assert_uint_eq(count_stopped(), 0);
-  ck_assert_int_eq(preempt_stop(0), -ESHUTDOWN);
+  preempt_making(true);
+  make_context(0, 200);
+  ck_assert_uint_eq(count_stopped(), 20);
+  preempt_making(false);
+  ck_assert_uint_eq(count_stopped(), 40);
+  ck_assert_int_eq(preempt_go(0), 0);
+  preempt_making(true);
+  preempt_making(false);
   ck_assert_uint_eq(count_stopped(), 0);
 }
 END_TEST
+
+/* ---- children ---- */
 
 static void end_in_child(pid_t pid, bool is_fork) {
   int status;
@@ -492,8 +520,6 @@ static void end_in_child(pid_t pid, bool is_fork) {
     if (is_fork)
       preempt_fork_child();
     unsigned before = calls;
-    preempt_go_all();
-    preempt_end();
     bool right =
         preempt_verdict(0) != PREEMPT_YES && preempt_stop(0) != 0 && preempt_go(0) == 0 && calls == before;
     _exit(right && (!is_fork || channels_on(0) == 0) ? 0 : 1);
@@ -546,7 +572,8 @@ int main(void) {
                                 contexts_come_and_go_under_stops,
                                 slices_of_all_groups,
                                 a_refused_slice_is_a_no,
-                                nothing_stops_after_the_end,
+                                what_is_ours_is_never_stopped,
+                                a_context_that_is_made_is_stopped_once_it_is_there,
                                 a_child_leaves_its_parents_channels_alone,
                                 NULL};
   const TTest *const lazy[] = {all_channels_stop_and_go_on, the_programs_own_calls_pass_by, NULL};
