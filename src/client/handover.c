@@ -188,7 +188,8 @@ static bool ends_at_once(CUdevice device) {
 
 /* Work that reaches the memory of this GPU from another one, too, is not stopped by it. */
 static bool can_stop(const struct gpu *gpu) {
-  return preempt_verdict(gpu->device) == PREEMPT_YES && !gate_reached_from(gpu->device);
+  return preempt_verdict(gpu->device) == PREEMPT_YES && !gate_reached_from(gpu->device) &&
+         memory_may_stop(gpu->device);
 }
 
 /* False: some work goes on. */

@@ -218,6 +218,18 @@ static uint64_t due_on(CUdevice device) {
   return bytes;
 }
 
+bool deferred_unified(CUdevice device) {
+  if (!atomic_load(&waiting))
+    return false;
+  lock_take(&lock);
+  bool found = due[device].first;
+  for (const struct queue *queue = queues; queue && !found; queue = queue->next)
+    for (const struct deferred *item = queue->first; item && !found; item = item->next)
+      found = item->allocation.device == device && item->allocation.backing != BACKING_SWAP;
+  lock_release(&lock);
+  return found;
+}
+
 /* Its address may be given out again from now on. */
 static void forget(const struct allocation *allocation) {
   ledger_take(&addresses, allocation->base, &(struct allocation){0});

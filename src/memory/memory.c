@@ -97,6 +97,8 @@ void memory_give_up(CUdevice device) {
     swap_give_up(device);
 }
 
+bool memory_may_stop(CUdevice device) { return !device_valid(device) || !deferred_unified(device); }
+
 void memory_close(CUdevice device, bool drained) {
   if (!device_valid(device))
     return;

@@ -55,6 +55,9 @@ bool memory_try_open(CUdevice device, uint64_t enough_bytes);
  */
 void memory_give_up(CUdevice device);
 
+/* Whether all memory that can leave the card could leave while the process' work stands still. */
+bool memory_may_stop(CUdevice device);
+
 /* The gate is shut: new memory stays off the card until memory_open. `drained`: no work is unfinished; else
  * it is stopped, and what the program frees is freed once it has gone on. */
 void memory_close(CUdevice device, bool drained);

@@ -140,6 +140,7 @@ struct memory_usage memory_usage(CUdevice device) {
 }
 void memory_pinned_arrives(CUdevice device, uint64_t bytes) { (void)device, (void)bytes; }
 enum memory_mode device_memory_if_decided(CUdevice device) { return device ? MEMORY_OFF : MEMORY_SWAP; }
+bool memory_may_stop(CUdevice device) { return device == 0; }
 void memory_give_up(CUdevice device) { (void)device; }
 void memory_close(CUdevice device, bool drained) { (void)device, (void)drained; }
 void memory_expect_moves(CUdevice device, bool expected) { (void)device, (void)expected; }
