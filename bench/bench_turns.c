@@ -55,7 +55,7 @@ static bool count_drains(const struct pair *pair, const struct plan *plan, struc
   if (!daemon_ask(&status))
     return false;
   for (uint64_t i = 0; i < plan->warm_up + plan->handovers; i++) {
-    if (drains->count > 0 && deadline_left_ns() < time_to_stop_ns(plan->spin_ms))
+    if (options.unpaced && drains->count > 0 && deadline_left_ns() < time_to_stop_ns(plan->spin_ms))
       return true;
     if (!pair_await_handover(pair, &status))
       return false;
@@ -105,7 +105,7 @@ static bool measure_drains(const struct plan *plan, struct drains *drains) {
   drains->busy = 0;
   snprintf(role, sizeof role, "rush:%llums", (unsigned long long)plan->spin_ms);
   bool ok = start(&pair, role, plan->paced) && count_drains(&pair, plan, drains) &&
-            pair_stop(&pair, plan->spin_ms * NS_PER_MS, drains);
+            (!options.unpaced || pair_stop(&pair, plan->spin_ms * NS_PER_MS, drains));
   pair_kill(&pair);
   return ok && (drains->count == plan->handovers || complain_late("hand-overs"));
 }
@@ -161,7 +161,7 @@ static bool run(uint64_t spin_ms) {
   static struct drains paced;
   char prefix[32];
   snprintf(prefix, sizeof prefix, "kernels_%llums_", (unsigned long long)spin_ms);
-  return run_paced(prefix, spin_ms, &paced) && run_unpaced(prefix, spin_ms, paced.busy);
+  return run_paced(prefix, spin_ms, &paced) && (!options.unpaced || run_unpaced(prefix, spin_ms, paced.busy));
 }
 
 /* ---- options ---- */
@@ -172,7 +172,8 @@ static const char help[] =
     "  --hand-overs N        measured for each kernel length, after five that are not (100)\n"
     "  --unpaced N           the same with GPUSHARE_PACE=0, after one that is not: each takes as long as "
     "what is\n"
-    "                        queued, 1 s of 1 ms kernels, 5 s of 5 ms kernels (10)\n"
+    "                        queued, 1 s of 1 ms kernels, 5 s of 5 ms kernels (10);\n"
+    "                        0: not at all, and what is queued in the end is not waited for\n"
     "  --quantum DURATION    (1s)\n"
     "  --seconds N           for all of it (540)\n" PLAY_HELP
     "Exit status: 0; 1: something broke, or the time was too short; 2 usage; 77 no GPU here.\n";
@@ -180,7 +181,7 @@ static const char help[] =
 static const struct argument known[] = {
     {"kernels", .number = &options.kernels_ms, .least = 1, .most = HANDOVERS_MAX},
     {"hand-overs", .number = &options.handovers, .least = 1, .most = HANDOVERS_MAX},
-    {"unpaced", .number = &options.unpaced, .least = 1, .most = HANDOVERS_MAX},
+    {"unpaced", .number = &options.unpaced, .most = HANDOVERS_MAX},
     {"quantum", .parse = parse_duration_ns, .number = &options.quantum_ns},
     {0},
 };

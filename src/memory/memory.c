@@ -50,7 +50,7 @@ void memory_pinned_arrives(CUdevice device, uint64_t bytes) { budget_arrived(dev
  * to leave. */
 static bool give_back_kept(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
   uint64_t bytes = memory_usage(device).resident_bytes + budget_awaited_bytes(device);
-  if (bytes <= room_bytes || !budget_used_bytes(device, BACKING_KEPT))
+  if (atomic_load(&stopped[device]) || bytes <= room_bytes || !budget_used_bytes(device, BACKING_KEPT))
     return false;
   bytes = reserves_trim(device);
   moved->out_bytes += bytes;
@@ -97,7 +97,10 @@ void memory_give_up(CUdevice device) {
     swap_give_up(device);
 }
 
-bool memory_may_stop(CUdevice device) { return !device_valid(device) || !deferred_unified(device); }
+/* What the driver keeps without use leaves by calls in the program's contexts, which might wait. */
+bool memory_may_stop(CUdevice device) {
+  return !device_valid(device) || (!deferred_unified(device) && !budget_used_bytes(device, BACKING_KEPT));
+}
 
 void memory_close(CUdevice device, bool drained) {
   if (!device_valid(device))

@@ -56,12 +56,13 @@ static CUresult create_handles(struct mover *mover) {
   return result;
 }
 
-/* Streams of a context that may be stopped are of no use once there is one of our own. */
+/* Streams of a context that may be stopped are of no use once there is one of our own. They are left to the
+ * end of their context: to destroy them would wait for a thread that waits there for what is stopped. */
 static void follow_current(struct mover *mover) {
   CUcontext current;
   if (mover->context && !mover->count && driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current &&
       current != mover->context)
-    window_close(mover, true);
+    window_close(mover, false);
 }
 
 CUresult window_enter(struct mover *mover) {
