@@ -52,6 +52,11 @@ bool scene_uses_swap(void) {
   return memory && strcmp(memory, "swap") == 0;
 }
 
+bool scene_drains(void) {
+  const char *preempt = getenv("GPUSHARE_PREEMPT");
+  return preempt && strcmp(preempt, "off") == 0;
+}
+
 /* The environment of one program: the test's own additions first (the first entry of a name counts). */
 struct environment {
   char *entries[ENVIRONMENT_MAX + 1];
@@ -85,10 +90,21 @@ static void environment_free(struct environment *environment) {
 }
 
 static void environment_inherit(struct environment *environment) {
-  static const char *const names[] = {
-      "PYTHONPATH",     "PATH",          "HOME",          "TMPDIR",           "ASAN_OPTIONS",
-      "LSAN_OPTIONS",   "TSAN_OPTIONS",  "UBSAN_OPTIONS", "GS_NVML_GPUS",     "GPUSHARE_HOST_ROOT",
-      "GS_TEST_MODULE", "GS_TEST_SCALE", "GS_TEST_SEED",  "GS_TEST_HISTORIES"};
+  static const char *const names[] = {"PYTHONPATH",
+                                      "PATH",
+                                      "HOME",
+                                      "TMPDIR",
+                                      "ASAN_OPTIONS",
+                                      "LSAN_OPTIONS",
+                                      "TSAN_OPTIONS",
+                                      "UBSAN_OPTIONS",
+                                      "GS_NVML_GPUS",
+                                      "GPUSHARE_HOST_ROOT",
+                                      "GS_TEST_MODULE",
+                                      "GS_TEST_SCALE",
+                                      "GS_TEST_SEED",
+                                      "GS_TEST_HISTORIES",
+                                      "GPUSHARE_PREEMPT"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
     if (getenv(names[i]))
       environment_add(environment, "%s=%s", names[i], getenv(names[i]));

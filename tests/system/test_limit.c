@@ -229,6 +229,7 @@ TEST(the_gpu_is_given_back_while_threads_wait) {
 /* The thread that captures waits for the limit with something else: a hand-over, which waits for the capture
  * to end, lets it go on. */
 TEST(a_capture_ends_that_a_hand_over_waits_for) {
+  setenv("GPUSHARE_PREEMPT", "off", 1); /* what is stopped waits for no capture */
   begin("metered", NULL, "ready");
   run("open");
   set_limit(0);

@@ -178,7 +178,13 @@ TEST(one_that_is_killed_stops_its_own_job_only) {
   start_both(jobs, &plain);
   scene_await(&scene, has_taken_turns, NULL, "they have taken some turns");
   process_kill(jobs[0].ranks[1]);
-  await_end(&jobs[1], &seen); /* the other one's kernels wait for ever, and are stopped */
-  process_kill(jobs[0].ranks[0]);
+  bool hangs = scene_uses_swap() && scene_drains(); /* the other one's kernels wait for ever */
+  if (hangs) {
+    process_await_log(scene.daemon, "within the grace");
+    process_kill(jobs[0].ranks[0]);
+  }
+  await_end(&jobs[1], &seen);
+  if (!hangs)
+    process_kill(jobs[0].ranks[0]);
   scene_end(&scene);
 }

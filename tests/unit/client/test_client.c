@@ -28,6 +28,9 @@ static void set_up(void) {
   gate_used = gate_opened = false;
   away_steps = short_steps = steps = waits = 0;
   locked = false;
+  verdict = PREEMPT_NO;
+  stops = trials = 0;
+  endless = stands_still = false;
 }
 
 static void tear_down(void) {}
@@ -315,6 +318,66 @@ START_TEST(what_is_given_back_is_told) {
 }
 END_TEST
 
+/* A gate that is open, and work behind it that has an end or has none. */
+static struct gpu *run_played(bool has_no_end) {
+  struct gpu *gpu = connect_played();
+  verdict = PREEMPT_YES;
+  endless = has_no_end;
+  gate_opened = true;
+  return gpu;
+}
+
+START_TEST(what_ends_at_once_is_not_stopped) {
+  struct gpu *gpu = run_played(false);
+  give_back_played(gpu);
+  ck_assert_uint_eq(told_released, 1);
+  ck_assert(!stops && !gpu->stopped && !gate_opened);
+}
+END_TEST
+
+/* The lock is asked for again, as there is work to do; and the work goes on before the gate opens. */
+START_TEST(what_does_not_end_is_stopped_until_the_next_grant) {
+  struct gpu *gpu = run_played(true);
+  give_back_played(gpu);
+  ck_assert_uint_eq(told_released, 1);
+  ck_assert(stops == 1 && stands_still && !gate_opened);
+  lock_take(&client.lock);
+  ck_assert(gpu->stopped && client_is_stopped(0) && gpu->requested);
+  gpu->requested = false;
+  gpu->holding = true;
+  handover_begin_at_once(gpu); /* not here: a go takes its time */
+  ck_assert(!gate_opened && gpu->grant_pending);
+  for (bool open = false; !open; sched_yield()) {
+    lock_release(&client.lock);
+    lock_take(&client.lock);
+    open = gate_opened;
+  }
+  ck_assert(!stands_still && !gpu->stopped && !client_is_stopped(0));
+  lock_release(&client.lock);
+}
+END_TEST
+
+START_TEST(it_is_tried_some_times_whether_work_can_be_stopped) {
+  struct gpu *gpu = connect_played();
+  pthread_t thread;
+  driver.cuThreadExchangeStreamCaptureMode = exchange_mode;
+  verdict = PREEMPT_UNKNOWN; /* and stays so */
+  ck_assert_int_eq(__real_pthread_create(&thread, NULL, handover_run, gpu), 0);
+  for (unsigned grant = 1; grant < 6; grant++) {
+    gate_opened = false;
+    lock_take(&client.lock);
+    gpu->holding = true;
+    handover_begin_at_once(gpu);
+    for (; !gate_opened; sched_yield()) {
+      lock_release(&client.lock);
+      lock_take(&client.lock);
+    }
+    lock_release(&client.lock);
+    ck_assert_uint_eq(trials, grant < 3 ? grant : 3);
+  }
+}
+END_TEST
+
 /* A daemon would end the connection. One that was told that the program holds hears of it once it answers. */
 START_TEST(nothing_is_told_of_a_gpu_that_is_not_attached) {
   struct gpu *gpu = connect_played();
@@ -378,6 +441,9 @@ int main(void) {
                                 a_question_left_by_a_jump_is_void,
                                 who_still_waits_hears_of_a_later_question,
                                 what_is_given_back_is_told,
+                                what_ends_at_once_is_not_stopped,
+                                what_does_not_end_is_stopped_until_the_next_grant,
+                                it_is_tried_some_times_whether_work_can_be_stopped,
                                 nothing_is_told_of_a_gpu_that_is_not_attached,
                                 a_signal_handler_may_fork_over_a_lock,
                                 what_was_allocated_just_before_the_grant_must_be_there_too,

@@ -732,11 +732,54 @@ START_TEST(a_forked_child_starts_afresh) {
 }
 END_TEST
 
+/* ---- calls that memory is taken away from ---- */
+
+static _Atomic int again; /* 1: in flight, 2: entered again */
+
+static void *fail_for_memory(void *unused) {
+  uint64_t takes = 0;
+  gate_enter(NULL);
+  again = 1;
+  while (again == 1)
+    sched_yield();
+  ck_assert(gate_enter_again(NULL, 0, &takes));
+  again = 3;
+  ck_assert(!gate_enter_again(NULL, 0, &takes)); /* it fails by itself */
+  gate_leave();
+  return unused;
+}
+
+START_TEST(a_call_that_fails_for_memory_is_made_again_once_that_is_back) {
+  pthread_t thread;
+  uint64_t takes = 0;
+  gate_add(0);
+  gate_open(0);
+  gate_enter(NULL);
+  ck_assert(!gate_enter_again(NULL, 0, &takes)); /* nothing was ever taken */
+  gate_leave();
+  again = 0;
+  ck_assert_int_eq(pthread_create(&thread, NULL, fail_for_memory, NULL), 0);
+  while (again == 0)
+    sched_yield();
+  ck_assert(!gate_close(0, NS_PER_MS)); /* it is in flight */
+  gate_take();
+  again = 2;
+  while (gate_waiting(0) == 0)
+    sched_yield();
+  ck_assert(again == 2 && !gate_in_flight());
+  gate_open(0);
+  pthread_join(thread, NULL);
+  ck_assert_int_eq(again, 3);
+  ck_assert(!gate_in_flight());
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("gate");
   TCase *tests = tcase_create("gate");
   tcase_add_checked_fixture(tests, set_up, NULL);
   tcase_set_timeout(tests, 60);
+  tcase_add_test(tests, a_call_that_fails_for_memory_is_made_again_once_that_is_back);
   tcase_add_test(tests, first_call_attaches_and_waits);
   tcase_add_test(tests, errno_survives_the_slow_path);
   tcase_add_test(tests, no_context_is_the_drivers_business);

@@ -1,0 +1,109 @@
+/* test_standstill.c - a program's work is stopped in its middle when its turn ends, its memory leaves
+ * meanwhile, and it goes on where it was: by itself, and with the real daemon. */
+#include <stdio.h>
+
+#include "common/clock.h"
+#include "fake_daemon.h"
+#include "runner.h"
+#include "scene.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static struct scene scene;
+static struct fake_daemon fake;
+static struct process *job;
+
+static uint64_t kernels(const struct process *process) {
+  return scene_process(&scene, process, 0).counters[GS_SIM_kernels];
+}
+
+/* A kernel of the job, which takes seconds, has begun. */
+static void await_begun(void) {
+  uint64_t deadline = deadline_in(PROCESS_LIMIT_S);
+  process_expect(job, "filled", NULL, 0);
+  for (uint64_t before = scene_process(&scene, job, 0).counters[GS_SIM_gpu_busy_ns];
+       scene_process(&scene, job, 0).counters[GS_SIM_gpu_busy_ns] < before + 20 * NS_PER_MS;)
+    CHECK(deadline_left_ms(deadline) > 0, "nothing runs");
+}
+
+static void start(const char *spin) {
+  scene_begin(&scene, "small,capacity=1GiB");
+  fake_listen(&fake, scene.socket);
+  job = scene_start(&scene, NULL, "job", "--bytes", "64M", "--rounds", "1", "--spin", spin, NULL);
+  fake_accept(&fake, 1024 * MIB, GS_MEMORY_MANAGED);
+  fake_await_request(&fake);
+  fake_grant(&fake, fake.used_bytes);
+  fake_await_active(&fake);
+  await_begun();
+}
+
+static void stop_and_evict(void) {
+  fake_drop(&fake, fake.epoch, 0);
+  fake_await_released(&fake);
+  fake_await_room(&fake, 0);
+}
+
+static void finish(void) {
+  process_expect(job, "verified", NULL, 0);
+  process_expect(job, "ok", NULL, 0);
+  process_wait_exit(job, 0);
+  fake_end(&fake);
+  scene_end(&scene);
+}
+
+TEST(memory_leaves_in_the_middle_of_a_kernel) {
+  start("3");
+  uint64_t before = kernels(job);
+  for (int turn = 0; turn < 3; turn++) {
+    stop_and_evict();
+    CHECK(kernels(job) == before, "a kernel has ended");
+    CHECK(scene_card(&scene, 0).resident_bytes == 0, "something stays");
+    fake_await_request(&fake); /* nobody waits at the gate, but the work is not done */
+    fake_grant(&fake, fake.used_bytes);
+    fake_await_active(&fake);
+  }
+  finish();
+}
+
+TEST(it_goes_on_without_a_daemon) {
+  start("1");
+  stop_and_evict();
+  fake_hang_up(&fake);
+  finish();
+}
+
+static bool has_handed_over(const struct scene_status *status, const void *unused) {
+  (void)unused;
+  return status->gpu_count && status->gpus[0].gpu_status.handovers >= 12;
+}
+
+/* A kernel is longer than a quantum, and the card too small for both. */
+TEST(kernels_longer_than_a_quantum_take_turns) {
+  struct process *jobs[2];
+  scene_begin(&scene, "small,capacity=96MiB");
+  scene_start_daemon(&scene, "--tq", "50ms", NULL);
+  for (int i = 0; i < 2; i++)
+    jobs[i] = scene_start(&scene, NULL, "job", "--bytes", "64M", "--rounds", "2", "--spin", "1", NULL);
+  scene_await(&scene, has_handed_over, NULL, "they take turns");
+  for (int i = 0; i < 2; i++) {
+    process_expect(jobs[i], "ok", NULL, 0);
+    process_wait_exit(jobs[i], 0);
+  }
+  scene_end(&scene);
+}
+
+static bool rests(const struct scene_status *status, const void *process) {
+  const struct gs_msg *wait = scene_wait_of(status, ((const struct process *)process)->pid);
+  return wait && wait->wait_status.reason == GS_REASON_PAUSED;
+}
+
+TEST(a_kernel_is_paused_in_its_middle) {
+  scene_begin(&scene, "small");
+  scene_start_daemon(&scene, "--tq", "50ms", NULL);
+  job = scene_start(&scene, NULL, "job", "--bytes", "16M", "--rounds", "1", "--spin", "100", NULL);
+  await_begun();
+  CHECK(scene_ctl(&scene, NULL, 0, "pause", "1", NULL) == 0);
+  scene_await(&scene, rests, job, "it is paused");
+  process_kill(job);
+  scene_end(&scene);
+}
