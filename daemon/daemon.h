@@ -134,6 +134,7 @@ struct attachment {
   uint32_t index;    /* the client's own, of the GPU */
   struct gang *gang; /* NULL: none */
   bool apart;        /* its gang has another job on this GPU */
+  bool preempts;     /* its work can be stopped in its middle, as it says */
   /* evict.c */
   struct list silent_link;
   uint64_t silent_epoch, silent_ns;
@@ -159,8 +160,9 @@ void orders_tell_some(struct daemon *daemon, unsigned jobs, uint64_t now_ns);
 /* All are. */
 static inline bool orders_are_told(const struct daemon *daemon) { return list_empty(&daemon->orders.jobs); }
 
-/* ATTACHED or CAPACITY. */
+/* ATTACHED or CAPACITY; SCHED_ON or SCHED_OFF. */
 struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *attachment);
+struct gs_msg orders_sched(const struct attachment *attachment);
 
 /* ---- wiring.c: messages of clients ---- */
 

@@ -25,6 +25,13 @@ struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *at
   return msg;
 }
 
+struct gs_msg orders_sched(const struct attachment *attachment) {
+  bool serialized = attachment->job.gpu->serialized;
+  struct gs_msg msg = wire_msg(serialized ? GS_SCHED_ON : GS_SCHED_OFF, attachment->index);
+  msg.sched.weight = serialized ? 0 : attachment->job.terms.weight;
+  return msg;
+}
+
 /* As of now. */
 static struct gs_msg wanted_msg(const struct attachment *attachment, const struct sched_action *action,
                                 uint64_t now_ns) {
@@ -80,7 +87,7 @@ static void tell(const struct sched_action *action, uint64_t now_ns) {
     msg = orders_attached(GS_CAPACITY, attachment);
     break;
   case SCHED_TELL_SCHED:
-    msg = wire_msg(action->job->gpu->serialized ? GS_SCHED_ON : GS_SCHED_OFF, attachment->index);
+    msg = orders_sched(attachment);
     break;
   case SCHED_TELL_LOCK_OK:
     msg = turn_msg(GS_LOCK_OK, attachment, action);

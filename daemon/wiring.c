@@ -149,6 +149,9 @@ static struct rates *rates_of(const struct attachment *attachment) {
 
 /* The job has been given others than these. */
 static void on_terms(struct attachment *attachment, const struct sched_terms *before, uint64_t now_ns) {
+  struct gs_msg msg = orders_sched(attachment);
+  if (msg.sched.weight && msg.sched.weight != before->weight)
+    peer_send(attachment->peer, &msg);
   events_on_terms(attachment, before, now_ns);
   orders_tell(daemon_with(attachment), attachment->peer, now_ns);
   rates_set_terms(rates_of(attachment), &attachment->rates, &attachment->job.terms, now_ns);
@@ -582,6 +585,7 @@ static void on_active(struct sched_job *job, const struct gs_msg *msg, uint64_t 
       .epoch = msg->epoch, .restore_ns = msg->active.restore_ns, .restore_bytes = msg->active.restore_bytes};
   struct attachment *attachment = attachment_of(job);
   bool handover = job->gpu->handover.open;
+  attachment->preempts = msg->active.flags & GS_ACTIVE_PREEMPTS;
   if (!scheduler_active(job, &active, now_ns, change))
     return;
   events_end_moves(attachment, now_ns);

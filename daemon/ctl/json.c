@@ -103,6 +103,7 @@ static void put_state(json_t *object, const struct gpu_figures *figures, const s
   json_put_bool(object, "too_big", flags & GS_STATE_TOO_BIG);
   json_put_bool(object, "stopped", flags & GS_STATE_STOPPED);
   json_put_bool(object, "mps", flags & GS_STATE_MPS);
+  json_put_bool(object, "preempts", flags & GS_STATE_PREEMPTS);
   json_put_bool(object, "waits_for_room", figures_waits_for_room(figures, msg));
 }
 

@@ -241,8 +241,10 @@ static void tell_stops(FILE *out, const struct why *why) {
     tell_silent(out);
   else if (flags & GS_STATE_CAPTURING)
     fputs(" gives the GPU back as soon as its stream capture ends.", out);
+  else if (flags & GS_STATE_PREEMPTS)
+    fputs(" gives the GPU back: its work is being stopped.", out);
   else
-    fputs(" gives the GPU back: its submitted work finishes.", out);
+    fputs(" gives the GPU back: its submitted work finishes, as it can't be stopped.", out);
 }
 
 static void tell_waiting(FILE *out, const struct why *why) {

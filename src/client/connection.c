@@ -149,7 +149,7 @@ static void forget_daemon(void) {
     gpu->refused_until_ns = 0;
     forget_stop(gpu);
     condition_wake_all(&gpu->changed);
-    gpu->granted_bytes = gpu->capacity_bytes = 0;
+    gpu->granted_bytes = gpu->capacity_bytes = gpu->weight = 0;
     gpu->epoch = 0;
     room_forget(gpu);
     if (gpu->used)
@@ -278,6 +278,13 @@ static void on_let_pass(struct gpu *gpu, const struct gs_msg *msg) {
 static void on_room(struct gpu *gpu, const struct gs_msg *msg) {
   lock_take(&client.lock);
   room_take(gpu, msg);
+  lock_release(&client.lock);
+}
+
+static void on_weight(struct gpu *gpu, uint64_t weight) {
+  lock_take(&client.lock);
+  gpu->weight = weight != CLIENT_USUAL_WEIGHT ? weight : 0;
+  condition_wake_all(&gpu->changed);
   lock_release(&client.lock);
 }
 
@@ -473,6 +480,7 @@ static void on_message(struct letter *letter) {
   case GS_SCHED_ON:
   case GS_SCHED_OFF:
     memory_expect_moves(gpu->device, msg->type == GS_SCHED_ON);
+    on_weight(gpu, msg->type == GS_SCHED_ON ? 0 : msg->sched.weight);
     break;
   }
 }

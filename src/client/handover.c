@@ -45,6 +45,9 @@
 /* Turns in which it is tried to find out whether work can be stopped. */
 #define TRIALS 3
 
+#define USUAL_SLICE_US UINT64_C(2048)
+#define SLICE_MOST_US UINT64_C(1000000)
+
 /* Threads of a gang's member come back to its gate within this time, or don't want to pass. */
 #define PASS_NS (5 * NS_PER_MS)
 
@@ -352,6 +355,7 @@ static void tell_active(struct gpu *gpu, uint64_t restore_ns) {
   msg.epoch = gpu->epoch;
   msg.active.restore_ns = restore_ns;
   msg.active.restore_bytes = gpu->returned_bytes;
+  msg.active.flags = preempt_verdict(gpu->device) == PREEMPT_YES ? GS_ACTIVE_PREEMPTS : 0;
   if (client_connected(gpu) && gpu->epoch)
     client_send(&msg);
 }
@@ -475,12 +479,33 @@ static void watch_idle(struct gpu *gpu) {
     handover_order_drop(gpu);
 }
 
+static uint64_t slice_us(uint64_t weight) {
+  uint64_t us = weight < SLICE_MOST_US ? weight * USUAL_SLICE_US / CLIENT_USUAL_WEIGHT : SLICE_MOST_US;
+  return us < 1 ? 1 : us < SLICE_MOST_US ? us : SLICE_MOST_US;
+}
+
+/* Jobs that run beside each other share the GPU by their slices of time, so by their weights. */
+static bool is_to_slice(const struct gpu *gpu) {
+  return gpu->weight != gpu->sliced_weight && preempt_verdict(gpu->device) == PREEMPT_YES;
+}
+
+/* What libcuda takes is that of the usual weight. Lets go of the lock meanwhile. */
+static void slice(struct gpu *gpu) {
+  uint64_t weight = gpu->weight;
+  gpu->sliced_weight = weight;
+  lock_release(&client.lock);
+  preempt_slice(gpu->device, weight ? slice_us(weight) : 0);
+  lock_take(&client.lock);
+}
+
 /* Of orders and moves, what comes first. Lock held, on entry and exit. */
 static void work_once(struct gpu *gpu) {
   if (gpu->drop_pending)
     give_back(gpu);
   else if (gpu->grant_pending && take_up(gpu))
     return;
+  else if (is_to_slice(gpu))
+    slice(gpu);
   else if (room_step_due(gpu))
     room_step(gpu);
   else if (room_report_due(gpu))

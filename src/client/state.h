@@ -42,6 +42,9 @@ struct gpu {
   bool let_on;     /* it goes on, and the gate is still shut; likewise */
   unsigned trials; /* whether it can be stopped has been tried */
 
+  uint64_t weight;        /* beside others, while nobody takes turns, as told; 0: as usual */
+  uint64_t sliced_weight; /* that its slices are of; the worker's */
+
   /* orders to the worker */
   bool grant_pending; /* open memory and gate, once what is needed is on the card */
   bool drop_pending;
@@ -120,6 +123,8 @@ struct client {
   struct condition memory_changed; /* also: an attachment is settled; a room or who holds has changed */
   struct gpu gpus[GS_GPUS_PER_CLIENT];
 };
+
+#define CLIENT_USUAL_WEIGHT 100
 
 extern struct client client __attribute__((visibility("hidden")));
 

@@ -52,7 +52,7 @@ static void finish(void) {
 }
 
 TEST(memory_leaves_in_the_middle_of_a_kernel) {
-  start("3");
+  start("1000");
   uint64_t before = kernels(job);
   for (int turn = 0; turn < 3; turn++) {
     stop_and_evict();
@@ -62,7 +62,9 @@ TEST(memory_leaves_in_the_middle_of_a_kernel) {
     fake_grant(&fake, fake.used_bytes);
     fake_await_active(&fake);
   }
-  finish();
+  process_kill(job);
+  fake_end(&fake);
+  scene_end(&scene);
 }
 
 TEST(it_goes_on_without_a_daemon) {
@@ -90,6 +92,27 @@ TEST(kernels_longer_than_a_quantum_take_turns) {
     process_wait_exit(jobs[i], 0);
   }
   scene_end(&scene);
+}
+
+/* As the status says once it has run. */
+static bool preempts(environment_list environment) {
+  struct scene_status status;
+  scene_begin(&scene, "small");
+  scene_start_daemon(&scene, NULL);
+  job = scene_start(&scene, environment, "job", "--bytes", "16M", "--rounds", "0", NULL);
+  process_expect(job, "filled", NULL, 0);
+  scene_await(&scene, scene_job_holds, job, "it runs");
+  CHECK(scene_ask_status(&scene, &status) == 0);
+  bool told = scene_job_of(&status, job->pid)->job_status.flags & GS_STATE_PREEMPTS;
+  process_finish(job);
+  scene_end(&scene);
+  return told;
+}
+
+TEST(the_status_tells_whether_it_can_be) {
+  static const char *const off[] = {"GPUSHARE_PREEMPT=off", NULL};
+  CHECK(preempts(NULL), "not by default");
+  CHECK(!preempts(off), "also where it is off");
 }
 
 static bool rests(const struct scene_status *status, const void *process) {

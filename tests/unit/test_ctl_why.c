@@ -144,7 +144,7 @@ START_TEST(every_reason_has_its_words) {
   } cases[] = {
       {GS_REASON_IDLE, "is idle: it has nothing for the GPU to do.\n"},
       {GS_REASON_RUNS, "runs.\n"},
-      {GS_REASON_STOPS, "gives the GPU back: its submitted work finishes.\n"},
+      {GS_REASON_STOPS, "gives the GPU back: its submitted work finishes, as it can't be stopped.\n"},
       {GS_REASON_SILENT, "does not answer"},
       {GS_REASON_RESTORE, "has its turn, and its memory comes to the card. It should run in about 250 ms."},
       {GS_REASON_ROOM, "has its turn, but the memory of job 3 (pid 33, holder) leaves the card first."},

@@ -63,9 +63,11 @@ START_TEST(a_declaration_counts_for_gpus_now_and_later) {
   given(300, -5, 50 * NS_PER_S, 8 * GIB);
   expect(fd, GS_LOCK_OK);
   declare(fd, 200, 7, 0, 0);
+  ck_assert_uint_eq(expect(fd, GS_SCHED_OFF).sched.weight, 200);
   ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.capacity_bytes, 16 * GIB);
   given(200, 7, 0, 0);
   declare(fd, UINT32_MAX, INT32_MIN, 0, 0);
+  ck_assert_uint_eq(expect(fd, GS_SCHED_OFF).sched.weight, GS_WEIGHT_MAX);
   given(GS_WEIGHT_MAX, -GS_PRIORITY_MAX, 0, 0);
   expect_silence(it, fd);
 }
@@ -234,6 +236,25 @@ START_TEST(what_is_set_counts_more) {
   given(500, -3, 9 * NS_PER_S, 0);
   ck_assert_int_eq(set_terms(it, job, GS_TERM_WEIGHT, 20), 0);
   given(20, -3, 9 * NS_PER_S, 0);
+}
+END_TEST
+
+/* By its slices of time it gets that beside others. */
+START_TEST(the_weight_is_told_while_nobody_takes_turns) {
+  int fd = attach_client(it, GIB);
+  uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
+  expect(fd, GS_LOCK_OK);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_WEIGHT, 20), 0);
+  ck_assert_uint_eq(expect(fd, GS_SCHED_OFF).sched.weight, 20);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_PRIORITY, 2), 0);
+  expect_silence(it, fd);
+  ck_assert_int_eq(change_setting(it, GS_SET_MODE, GS_MODE_ON), 0);
+  expect(fd, GS_DROP_LOCK);
+  ck_assert_uint_eq(expect(fd, GS_SCHED_ON).sched.weight, 0);
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_WEIGHT, 30), 0);
+  expect_silence(it, fd);
+  ck_assert_int_eq(change_setting(it, GS_SET_MODE, GS_MODE_OFF), 0);
+  ck_assert_uint_eq(expect(fd, GS_SCHED_OFF).sched.weight, 30);
 }
 END_TEST
 
@@ -580,6 +601,7 @@ int main(void) {
                                 a_gpu_that_comes_loses_no_answer,
                                 who_has_memory_on_another_gpu_does_not_wait,
                                 what_is_set_counts_more,
+                                the_weight_is_told_while_nobody_takes_turns,
                                 wrong_orders_are_refused,
                                 what_programs_ask_for_has_bounds,
                                 bounds_can_change,

@@ -378,6 +378,34 @@ START_TEST(it_is_tried_some_times_whether_work_can_be_stopped) {
 }
 END_TEST
 
+static void await_slice(struct gpu *gpu, uint64_t weight, uint64_t us) {
+  unsigned before = slicings;
+  lock_take(&client.lock);
+  gpu->weight = weight;
+  condition_wake_all(&gpu->changed);
+  for (; slicings == before; sched_yield()) {
+    lock_release(&client.lock);
+    lock_take(&client.lock);
+  }
+  lock_release(&client.lock);
+  ck_assert_uint_eq(sliced_us, us);
+}
+
+START_TEST(weights_are_slices_of_time) {
+  struct gpu *gpu = connect_played();
+  pthread_t thread;
+  driver.cuThreadExchangeStreamCaptureMode = exchange_mode;
+  verdict = PREEMPT_YES;
+  ck_assert_int_eq(__real_pthread_create(&thread, NULL, handover_run, gpu), 0);
+  await_slice(gpu, 400, 8192);
+  await_slice(gpu, 1, 20);
+  await_slice(gpu, 10000, 204800);
+  await_slice(gpu, UINT64_MAX, 1000000);
+  await_slice(gpu, 50, 1024);
+  await_slice(gpu, 0, 0); /* turns are taken, or it is the usual weight */
+}
+END_TEST
+
 /* A daemon would end the connection. One that was told that the program holds hears of it once it answers. */
 START_TEST(nothing_is_told_of_a_gpu_that_is_not_attached) {
   struct gpu *gpu = connect_played();
@@ -443,6 +471,7 @@ int main(void) {
                                 what_is_given_back_is_told,
                                 what_ends_at_once_is_not_stopped,
                                 what_does_not_end_is_stopped_until_the_next_grant,
+                                weights_are_slices_of_time,
                                 it_is_tried_some_times_whether_work_can_be_stopped,
                                 nothing_is_told_of_a_gpu_that_is_not_attached,
                                 a_signal_handler_may_fork_over_a_lock,
