@@ -190,6 +190,14 @@ void daemon_on_bad_message(struct daemon *daemon, struct peer *peer, int error);
  * False: once more. */
 bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
 
+/* What the end of a peer gives to others. */
+enum daemon_hold {
+  DAEMON_HOLDS_NOTHING,
+  DAEMON_HOLDS_PLACE, /* on a GPU: memory, or a place in the queue; or in MPS */
+  DAEMON_HOLDS_TURN,  /* on a GPU, and others wait until it stops */
+};
+enum daemon_hold daemon_hold_of(const struct peer *peer);
+
 uint64_t daemon_deadline_ns(const struct daemon *daemon);
 void daemon_on_time(struct daemon *daemon, uint64_t now_ns);
 

@@ -44,6 +44,42 @@ static const struct user_cost connection_cost = {
 
 static struct peer *peer_of(struct list *node) { return list_entry(node, struct peer, link); }
 
+/* ---- who has something to do ---- */
+
+static struct rota *rota_of(const struct peer *peer) {
+  return peer->leaves ? &peer->server->leaving : &peer->server->rota;
+}
+
+static struct rota_user *rota_user_of(const struct peer *peer) {
+  return peer->leaves ? &peer->user->leaving : &peer->user->rota;
+}
+
+void peers_set_ready(struct peer *peer) {
+  if (list_empty(&peer->ready_link))
+    peer->ready_ns = peer->server->turn_ns;
+  rota_add(rota_of(peer), rota_user_of(peer), &peer->ready_link);
+}
+
+static void set_ready_first(struct peer *peer) {
+  rota_add_first(rota_of(peer), rota_user_of(peer), &peer->ready_link);
+}
+
+/* It ends. What others may wait for does not wait for its user's turn: that may owe much. Of the user's,
+ * those come first that keep others from running. False: it has nothing of the kind. */
+static bool set_leaving(struct peer *peer) {
+  enum daemon_hold hold = daemon_hold_of(peer);
+  if (!peer->leaves && hold == DAEMON_HOLDS_NOTHING)
+    return false;
+  if (!peer->leaves)
+    list_remove(&peer->ready_link);
+  peer->leaves = true;
+  if (hold == DAEMON_HOLDS_TURN)
+    set_ready_first(peer);
+  else
+    peers_set_ready(peer);
+  return true;
+}
+
 /* ---- coming ---- */
 
 void peers_set_due(struct peer *peer, uint64_t now_ns) {
@@ -97,6 +133,7 @@ static void end_with_process(struct peer *peer) {
   if (peer->asks || peer->out || peer->reading.record)
     peers_hang_up(peer);
   forget_look(peer);
+  set_leaving(peer);
 }
 
 /* Where there is no descriptor of the process, only the socket's end tells. */
@@ -171,16 +208,6 @@ static const char *admit(struct peer *peer) {
   return NULL;
 }
 
-void peers_set_ready(struct peer *peer) {
-  if (list_empty(&peer->ready_link))
-    peer->ready_ns = peer->server->turn_ns;
-  rota_add(&peer->server->rota, &peer->user->rota, &peer->ready_link);
-}
-
-static void set_ready_first(struct peer *peer) {
-  rota_add_first(&peer->server->rota, &peer->user->rota, &peer->ready_link);
-}
-
 void peers_set_patient(struct peer *peer) { list_remove(&peer->due_link); }
 
 void peer_settle(struct peer *peer, enum peer_role role) {
@@ -214,7 +241,8 @@ static void set_closed(struct peer *peer) {
   list_remove(&peer->due_link);
   list_remove(&peer->link);
   list_append(&peer->server->closed, &peer->link);
-  set_ready_first(peer);
+  if (!set_leaving(peer))
+    set_ready_first(peer);
 }
 
 void peer_close(struct peer *peer, const char *why) {
@@ -406,7 +434,10 @@ void peers_on_event(void *watched, uint32_t events) {
     return;
   }
   peer->ready_events |= events;
-  if (events & (EPOLLHUP | EPOLLERR) && is_behind(peer->user, peer->server->turn_ns))
+  bool ends = events & (EPOLLHUP | EPOLLERR);
+  if (ends && set_leaving(peer))
+    return;
+  if (ends && is_behind(peer->user, peer->server->turn_ns))
     set_ready_first(peer); /* what it has had is free then */
   else
     peers_set_ready(peer);
@@ -447,16 +478,31 @@ static void serve(struct peer *peer, uint64_t until_ns) {
     receive_many(peer, until_ns);
 }
 
+/* What is first of the user's. Returns what the clock shows then. */
+static uint64_t serve_first(struct rota_user *user, uint64_t now_ns, uint64_t until_ns) {
+  uint64_t end_ns = now_ns + (uint64_t)user->credit_ns;
+  serve(list_entry(list_first(&user->ready), struct peer, ready_link), end_ns < until_ns ? end_ns : until_ns);
+  uint64_t after_ns = clock_now_ns();
+  rota_spend(user, after_ns - now_ns);
+  return after_ns;
+}
+
+/* What it costs is owed in the user's turns, too. */
+void peers_serve_leaving(struct server *server, uint64_t until_ns) {
+  struct rota_user *leaving;
+  uint64_t now_ns = clock_now_ns();
+  while (now_ns < until_ns && (leaving = rota_next(&server->leaving))) {
+    uint64_t begin_ns = now_ns;
+    now_ns = serve_first(leaving, begin_ns, until_ns);
+    rota_spend(&list_entry(leaving, struct user, leaving)->rota, now_ns - begin_ns);
+  }
+}
+
 void peers_serve(struct server *server, uint64_t until_ns) {
   struct rota_user *user;
   uint64_t now_ns = clock_now_ns();
-  while (now_ns < until_ns && (user = rota_next(&server->rota))) {
-    uint64_t begin_ns = now_ns, end_ns = begin_ns + (uint64_t)user->credit_ns;
-    serve(list_entry(list_first(&user->ready), struct peer, ready_link),
-          end_ns < until_ns ? end_ns : until_ns);
-    now_ns = clock_now_ns();
-    rota_spend(user, now_ns - begin_ns);
-  }
+  while (now_ns < until_ns && (user = rota_next(&server->rota)))
+    now_ns = serve_first(user, now_ns, until_ns);
 }
 
 /* ---- time ---- */

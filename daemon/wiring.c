@@ -468,6 +468,19 @@ static bool leave_gpu(struct daemon *daemon, struct peer *peer, uint64_t now_ns)
   return gpus < 2;
 }
 
+enum daemon_hold daemon_hold_of(const struct peer *peer) {
+  enum daemon_hold hold = peer->role == PEER_SPATIAL ? DAEMON_HOLDS_PLACE : DAEMON_HOLDS_NOTHING;
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++) {
+    if (!peer->attachments[i])
+      continue;
+    enum gs_job_state state = peer->attachments[i]->job.state;
+    if (state != GS_JOB_IDLE && state != GS_JOB_WAITING)
+      return DAEMON_HOLDS_TURN;
+    hold = DAEMON_HOLDS_PLACE;
+  }
+  return hold;
+}
+
 bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   if (peer->role == PEER_SPATIAL)
     spatial_leave(&daemon->spatial);
