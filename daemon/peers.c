@@ -148,6 +148,15 @@ static void watch_process(struct peer *peer) {
     log_for(peer->uid, LOG_LEVEL_WARN, "the end of pid %d can't be watched: %s", peer->pid, strerror(errno));
 }
 
+/* Caller must: have tried to open its process. As long as that has not ended, its number is nobody else's:
+ * what has been looked at is this process. A kernel without descriptors of processes tells no more than the
+ * number. */
+static bool is_near(const struct peer *peer) {
+  if (peer->pidfd < 0 && peer->pidfd != -ENOSYS)
+    return false;
+  return permission_is_near(peer->pid) && !process_has_ended(peer->pidfd);
+}
+
 /* It has closed without a word. */
 static bool is_gone(int fd) {
   char byte;
@@ -200,11 +209,11 @@ void peers_add(struct server *server, int fd, uint64_t now_ns) {
 /* In its user's turn. 0, or why it must leave at once. */
 static const char *admit(struct peer *peer) {
   peer->admitted = true;
-  peer->near = permission_is_near(peer->pid);
   struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = peer};
   if (epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_ADD, peer->fd, &event) < 0)
     return "epoll has no room";
   watch_process(peer);
+  peer->near = is_near(peer);
   return NULL;
 }
 

@@ -74,18 +74,16 @@ static struct connection *connection_of(const struct peer *peer) {
 /* ---- processes ---- */
 
 static int process_ends[2]; /* readable: the process has ended */
+static int process_error;   /* not 0: there is no descriptor of it */
 static bool process_is_known, looked_before, process_is_gone, looks_near;
 
 int process_open(int socket, pid_t pid) {
   (void)socket, (void)pid;
   process_is_known = true;
-  return dup(process_ends[0]);
+  return process_error ? process_error : dup(process_ends[0]);
 }
 
-bool process_has_ended(int pidfd) {
-  ck_assert_int_ge(pidfd, 0);
-  return process_is_gone;
-}
+bool process_has_ended(int pidfd) { return pidfd >= 0 && process_is_gone; }
 
 void process_read(pid_t pid, const char *name, char *text, size_t size) {
   (void)pid, (void)name, (void)size;
@@ -208,6 +206,7 @@ static void set_up(void) {
   message_ns = gone_ns = 0;
   count = gone_count = 0;
   process_is_known = looked_before = process_is_gone = looks_near = false;
+  process_error = 0;
   ck_assert_int_eq(pipe(process_ends), 0);
   server = (struct server){.daemon = &daemon_state, .epoll_fd = epoll_create1(EPOLL_CLOEXEC)};
   list_init(&server.open);
@@ -228,6 +227,34 @@ static void tear_down(void) {
   close(process_ends[1]);
   close(server.epoll_fd);
 }
+
+/* ---- who comes ---- */
+
+/* Once there is a descriptor of the process, its number becomes nobody else's unnoticed. */
+START_TEST(it_is_looked_where_a_process_is_once_its_end_would_be_told) {
+  looks_near = true;
+  ck_assert(come(OTHER, DAEMON_HOLDS_NOTHING)->peer->near);
+  ck_assert(!looked_before);
+  looks_near = false;
+  ck_assert(!come(OTHER, DAEMON_HOLDS_NOTHING)->peer->near);
+}
+END_TEST
+
+/* What has been looked at may be the next one of its number. */
+START_TEST(nothing_is_known_of_a_process_that_has_ended) {
+  looks_near = process_is_gone = true;
+  ck_assert(!come(OTHER, DAEMON_HOLDS_NOTHING)->peer->near);
+}
+END_TEST
+
+START_TEST(the_number_counts_where_the_kernel_has_no_descriptors) {
+  looks_near = true;
+  process_error = -ENOSYS;
+  ck_assert(come(OTHER, DAEMON_HOLDS_NOTHING)->peer->near);
+  process_error = -EMFILE;
+  ck_assert(!come(OTHER, DAEMON_HOLDS_NOTHING)->peer->near);
+}
+END_TEST
 
 /* ---- who ends ---- */
 
@@ -367,7 +394,10 @@ START_TEST(who_keeps_others_from_running_is_first_of_its_users) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {what_an_evicted_program_had_is_free_whatever_its_user_owes,
+  const TTest *const tests[] = {it_is_looked_where_a_process_is_once_its_end_would_be_told,
+                                nothing_is_known_of_a_process_that_has_ended,
+                                the_number_counts_where_the_kernel_has_no_descriptors,
+                                what_an_evicted_program_had_is_free_whatever_its_user_owes,
                                 so_is_what_a_program_had_that_closes,
                                 so_is_what_a_program_had_whose_process_has_ended,
                                 so_is_what_a_program_had_that_is_told_something_at_its_end,
