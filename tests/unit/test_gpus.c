@@ -160,7 +160,12 @@ START_TEST(a_lie_goes_with_its_last_job) {
   go(1);
   come(0, 100);
   attach(0, 7, UINT64_C(1) << 40);
+  look();
+  ck_assert_uint_eq(status[0].gpu_status.total_bytes, UINT64_C(1) << 40);
   go(0);
+  look();
+  ck_assert_uint_eq(status[0].gpu_status.total_bytes, 0);
+  ck_assert_str_eq(status[0].gpu_status.name, "");
   come(1, 101);
   attach(1, 7, 16 * GIB);
   ck_assert_uint_eq(last[1].attached.capacity_bytes, 16 * GIB);
