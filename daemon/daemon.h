@@ -226,6 +226,9 @@ struct peer *daemon_next_of_process(struct daemon *daemon, const struct peer *pe
  * goes with its last job. */
 void gpus_on_cards(struct daemon *daemon, const struct cards *cards, uint64_t now_ns);
 
+/* When to ask again for a GPU that is refused. If the host does not tell of it, it is asked again. */
+uint64_t gpus_retry_ns(struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE], uint64_t now_ns);
+
 /* The GPU that a peer's ATTACH names, or NULL. retry_ns then: when to ask for it again; 0: no memory. */
 struct sched_gpu *gpus_provide(struct daemon *daemon, const struct peer *peer, const struct gs_msg *msg,
                                uint64_t now_ns, uint64_t *retry_ns);
