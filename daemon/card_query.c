@@ -161,6 +161,7 @@ static int take_answer(struct card_query *query, int status, struct cards *cards
   }
   *cards = query->answer->cards;
   cards->source = CARDS_NVML;
+  cards->partial = false; /* what does not answer programs can't use either */
   return 1;
 }
 

@@ -60,6 +60,6 @@ const struct card *cards_at(const struct cards *cards, uint32_t number) {
 }
 
 bool cards_are_same(const struct cards *cards, const struct cards *other) {
-  return cards->source == other->source && cards->count == other->count &&
+  return cards->source == other->source && cards->partial == other->partial && cards->count == other->count &&
          memcmp(cards->list, other->list, cards->count * sizeof *cards->list) == 0;
 }

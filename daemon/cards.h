@@ -33,6 +33,7 @@ enum cards_source {
 
 struct cards {
   enum cards_source source;
+  bool partial; /* there are others, of which the host does not tell: programs' words count for these */
   uint32_t count;
   struct card list[CARDS_MAX]; /* by number */
 };
@@ -44,6 +45,11 @@ const char *cards_settle(struct cards *cards);
 /* NULL: there is none. */
 const struct card *cards_find(const struct cards *cards, const uint8_t uuid[GS_UUID_SIZE]);
 const struct card *cards_at(const struct cards *cards, uint32_t number);
+
+/* The host has no other cards than these. */
+static inline bool cards_are_all(const struct cards *cards) {
+  return cards->source != CARDS_UNKNOWN && !cards->partial;
+}
 
 bool cards_are_same(const struct cards *cards, const struct cards *other);
 

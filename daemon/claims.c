@@ -45,6 +45,7 @@ static void decide(struct claims *claims) {
 
 void claims_enter(struct claims *claims, uid_t uid, uint64_t total_bytes, const char *name) {
   struct claim *claim = find(claims, uid);
+  claims->jobs++;
   if (claim) {
     claim->jobs++;
     return;
@@ -57,8 +58,13 @@ void claims_enter(struct claims *claims, uid_t uid, uint64_t total_bytes, const 
   decide(claims);
 }
 
+/* Users without a vote go by what has counted, also when the last one with a vote has gone. */
 void claims_leave(struct claims *claims, uid_t uid) {
   struct claim *claim = find(claims, uid);
+  if (--claims->jobs == 0) {
+    *claims = (struct claims){0};
+    return;
+  }
   if (!claim || --claim->jobs > 0)
     return;
   claims->count--;

@@ -24,13 +24,14 @@ struct claim {
 };
 
 struct claims {
+  uint32_t jobs; /* also of users without a vote */
   uint32_t count;
   struct claim list[CLAIMS_MAX];
-  uint64_t total_bytes; /* what counts; once all are gone, what did */
+  uint64_t total_bytes; /* what counts; 0 and "" once the last job has gone */
   char name[GS_NAME_SIZE];
 };
 
-/* A program of the user has come, and says this; one has gone. */
+/* A program of the user has come, and says this; one that has come has gone. */
 void claims_enter(struct claims *claims, uid_t uid, uint64_t total_bytes, const char *name);
 void claims_leave(struct claims *claims, uid_t uid);
 

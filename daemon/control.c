@@ -131,8 +131,8 @@ static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg
   }
   if (!all && !gpu) {
     reply(peer, -ENOENT,
-          daemon->cards.source == CARDS_UNKNOWN ? "no program has used this GPU yet: see gpusharectl status"
-                                                : "this host has no such GPU: see gpusharectl status");
+          cards_are_all(&daemon->cards) ? "this host has no such GPU: see gpusharectl status"
+                                        : "no program has used this GPU yet: see gpusharectl status");
     return;
   }
   const char *wrong = value_wrong(msg, gpu);

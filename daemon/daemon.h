@@ -192,6 +192,14 @@ void daemon_on_bad_message(struct daemon *daemon, struct peer *peer, int error);
  * False: once more. */
 bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
 
+/* What the end of a peer gives to others. */
+enum daemon_hold {
+  DAEMON_HOLDS_NOTHING,
+  DAEMON_HOLDS_PLACE, /* on a GPU: memory, or a place in the queue; or in MPS */
+  DAEMON_HOLDS_TURN,  /* on a GPU, and others wait until it stops */
+};
+enum daemon_hold daemon_hold_of(const struct peer *peer);
+
 uint64_t daemon_deadline_ns(const struct daemon *daemon);
 void daemon_on_time(struct daemon *daemon, uint64_t now_ns);
 
@@ -219,6 +227,9 @@ struct peer *daemon_next_of_process(struct daemon *daemon, const struct peer *pe
 /* The host's cards are these from now on. Those that nobody uses are there, too; what is no card of the host
  * goes with its last job. */
 void gpus_on_cards(struct daemon *daemon, const struct cards *cards, uint64_t now_ns);
+
+/* When to ask again for a GPU that is refused. If the host does not tell of it, it is asked again. */
+uint64_t gpus_retry_ns(struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE], uint64_t now_ns);
 
 /* The GPU that a peer's ATTACH names, or NULL. retry_ns then: when to ask for it again; 0: no memory. */
 struct sched_gpu *gpus_provide(struct daemon *daemon, const struct peer *peer, const struct gs_msg *msg,

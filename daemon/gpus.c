@@ -3,8 +3,9 @@
  *
  * Where the host tells which cards it has (cards.h), these are the GPUs, by nvidia-smi's index, whether
  * programs use them or not, and no others. The exception: a GPU that the host has no more, or had not told of
- * yet, stays until its last job has gone. Elsewhere a GPU comes with the first program that names it, as what
- * most users say that it is (claims.h); it makes way, once it is unused, when there are too many.
+ * yet, or does not tell of, stays until its last job has gone. Elsewhere a GPU comes with the first program
+ * that names it, as what most users say that it is (claims.h); it makes way, once it is unused, when there
+ * are too many.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -241,8 +242,8 @@ static bool make_room(struct daemon *daemon, uid_t uid) {
   return daemon->gpu_count < DAEMON_GPUS_MAX || forget_unused_of(daemon, uid) || forget_unused(daemon);
 }
 
-/* The host is asked again, now and then: it may have got a card, or other MIG instances, or its driver. True:
- * it is being asked. */
+/* The host is asked again, now and then: it may have got a card, or other MIG instances, or its driver, or a
+ * card is used for the first time. True: it is being asked. */
 static bool look_again(struct daemon *daemon, uint64_t now_ns) {
   struct card_query *query = &daemon->card_query;
   uint64_t pause_ns = daemon->cards.source == CARDS_UNKNOWN ? LOOK_PAUSE_NS : CARD_QUERY_PAUSE_NS;
@@ -251,17 +252,24 @@ static bool look_again(struct daemon *daemon, uint64_t now_ns) {
   return query->pid && !query->killed;
 }
 
+uint64_t gpus_retry_ns(struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE], uint64_t now_ns) {
+  bool looking = !cards_find(&daemon->cards, uuid) && look_again(daemon, now_ns);
+  return looking ? LOOKING_NS : GPUS_REFUSED_NS;
+}
+
 struct sched_gpu *gpus_provide(struct daemon *daemon, const struct peer *peer, const struct gs_msg *msg,
                                uint64_t now_ns, uint64_t *retry_ns) {
   const uint8_t *uuid = msg->attach.uuid;
   struct sched_gpu *found = scheduler_find_gpu(&daemon->scheduler, uuid);
   const struct card *card = cards_find(&daemon->cards, uuid); /* then it is one in MIG mode */
   *retry_ns = 0;
+  if (found && (card || !daemon->cards.partial))
+    return found;
+  uint64_t again_ns = gpus_retry_ns(daemon, uuid, now_ns);
   if (found)
     return found;
-  bool looking = !card && look_again(daemon, now_ns);
-  if (daemon->cards.source != CARDS_UNKNOWN && !card) {
-    *retry_ns = looking ? LOOKING_NS : GPUS_REFUSED_NS;
+  if (cards_are_all(&daemon->cards) && !card) {
+    *retry_ns = again_ns;
     return NULL;
   }
   if (!make_room(daemon, peer->uid)) {

@@ -34,44 +34,47 @@ static bool find_value(const char *text, const char *label, char *value, size_t 
   return false;
 }
 
-/* A GPU that nobody has used since the start of the machine has no UUID yet, only question marks. */
-static int read_card(int folder, const char *gpu, struct card *card) {
-  char text[4096], value[64];
-  int err = read_text(folder, gpu, text, sizeof text);
-  *card = (struct card){.minor = CARD_MINOR_UNKNOWN};
-  if (err < 0)
-    return err;
-  if (!find_value(text, "GPU UUID", value, sizeof value))
-    return -ENODATA;
-  value[strcspn(value, " \t")] = '\0';
+/* A GPU that nobody has used since the start of the machine has no UUID yet, only question marks. Its UUID
+ * here is zero then, as that of a GPU that can't be read. */
+static void read_card(int folder, const char *gpu, struct card *card) {
+  char text[4096], value[64], number[16];
   int64_t minor;
-  char number[16];
+  *card = (struct card){.minor = CARD_MINOR_UNKNOWN};
+  snprintf(card->bus, sizeof card->bus, "%.31s", gpu);
+  if (read_text(folder, gpu, text, sizeof text) < 0 || !find_value(text, "GPU UUID", value, sizeof value))
+    return;
+  value[strcspn(value, " \t")] = '\0';
+  if (parse_uuid(value, card->uuid) < 0)
+    memset(card->uuid, 0, sizeof card->uuid);
   if (find_value(text, "Device Minor", number, sizeof number) &&
       parse_integer(number, 0, INT32_MAX, &minor) == 0)
     card->minor = (uint32_t)minor;
   find_value(text, "Model", card->name, sizeof card->name);
-  snprintf(card->bus, sizeof card->bus, "%.31s", gpu);
-  return parse_uuid(value, card->uuid);
 }
 
 static int read_folder(const char *folder, struct card *cards, int most) {
   DIR *directory = opendir(folder);
-  int count = 0, err = 0;
+  int count = 0;
   if (!directory)
     return -errno;
-  for (const struct dirent *entry; err == 0 && (entry = readdir(directory));) {
+  for (const struct dirent *entry; count >= 0 && (entry = readdir(directory));) {
     if (entry->d_name[0] == '.')
       continue;
-    err = count < most ? read_card(dirfd(directory), entry->d_name, &cards[count]) : -E2BIG;
-    count++;
+    if (count < most)
+      read_card(dirfd(directory), entry->d_name, &cards[count++]);
+    else
+      count = -E2BIG;
   }
   closedir(directory);
-  return err < 0 ? err : count;
+  return count;
 }
 
 int host_gpus_read(const char *folder, uint8_t (*uuids)[GS_UUID_SIZE], int most) {
   static struct card cards[CARDS_MAX];
   int count = read_folder(folder, cards, most < (int)CARDS_MAX ? most : (int)CARDS_MAX);
+  for (int i = 0; i < count; i++)
+    if (uuid_is_zero(cards[i].uuid))
+      return -ENODATA;
   for (int i = 0; i < count; i++)
     memcpy(uuids[i], cards[i].uuid, GS_UUID_SIZE);
   return count;
@@ -82,26 +85,42 @@ static int compare_places(const void *a, const void *b) {
   return strcmp(((const struct card *)a)->bus, ((const struct card *)b)->bus);
 }
 
-static bool has_instances(const char *folder) {
-  char pattern[300];
+/* By its minor; of a card without one: any may be meant. */
+static bool has_instances(const char *folder, uint32_t minor) {
+  char pattern[300], which[16] = "*";
   glob_t found;
-  snprintf(pattern, sizeof pattern, "%.200s/../capabilities/gpu*/mig/gi*", folder);
+  if (minor != CARD_MINOR_UNKNOWN)
+    snprintf(which, sizeof which, "%u", minor);
+  snprintf(pattern, sizeof pattern, "%.200s/../capabilities/gpu%s/mig/gi*", folder, which);
   bool some = glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
   if (some)
     globfree(&found);
   return some;
 }
 
+/* All have a number, as nvidia-smi sees all of them. */
+static void set_numbers(struct card *list, int count) {
+  qsort(list, (size_t)count, sizeof *list, compare_places);
+  for (int i = 0; i < count; i++)
+    list[i].number = GS_GPU_NUMBER((uint32_t)i, 0u);
+}
+
 int host_gpus_cards(const char *folder, struct cards *cards) {
   int count = read_folder(folder, cards->list, CARDS_MAX);
   if (count < 0)
     return count;
-  if (count == 0 || has_instances(folder))
-    return -ENODATA;
-  qsort(cards->list, (size_t)count, sizeof *cards->list, compare_places);
-  for (int i = 0; i < count; i++)
-    cards->list[i].number = GS_GPU_NUMBER((uint32_t)i, 0u);
-  cards->count = (uint32_t)count;
+  set_numbers(cards->list, count);
   cards->source = CARDS_HOST;
+  cards->partial = false;
+  cards->count = 0;
+  for (int i = 0; i < count; i++) {
+    struct card *card = &cards->list[i];
+    card->split = has_instances(folder, card->minor);
+    cards->partial |= card->split || uuid_is_zero(card->uuid);
+    if (!uuid_is_zero(card->uuid))
+      cards->list[cards->count++] = *card;
+  }
+  if (cards->count == 0)
+    return -ENODATA;
   return cards_settle(cards) ? -EINVAL : 0;
 }

@@ -9,9 +9,9 @@
 
 #define HOST_GPUS_FOLDER "/proc/driver/nvidia/gpus"
 
-/* The cards, in the order of their places on the bus, which is nvidia-smi's. 0, or -errno: they can't be
- * told, all of them; -ENODATA: nor if some may be split into MIG instances, whose UUIDs the kernel module
- * does not tell. */
+/* The cards, in the order of their places on the bus, which is nvidia-smi's. 0, or -errno: of none it can be
+ * told. They are partial if the kernel module does not tell the UUID of one, as before its first use, or of
+ * MIG instances, which it never tells: the card is left out, or stands there as one that is split. */
 int host_gpus_cards(const char *folder, struct cards *cards);
 
 /* Their UUIDs, in no order. How many there are, or -errno: they can't be told, all of them. */

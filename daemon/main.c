@@ -208,7 +208,8 @@ static void take_cards(struct program *program, const struct cards *cards) {
       [CARDS_HOST] = "/proc/driver/nvidia tells", [CARDS_NVML] = "NVML tells"};
   if (cards_are_same(cards, &program->daemon.cards))
     return;
-  log_info("%s of %u GPU%s on this host", sources[cards->source], cards->count, cards->count == 1 ? "" : "s");
+  log_info("%s of %u GPU%s on this host%s", sources[cards->source], cards->count,
+           cards->count == 1 ? "" : "s", cards->partial ? ", and there are others" : "");
   gpus_on_cards(&program->daemon, cards, clock_now_ns());
   presence_on_cards(&program->server);
 }

@@ -2,8 +2,8 @@
  * peer.h - one connection: what the socket side (server.c) and the meaning side (wiring.c, control.c) know of
  * it.
  *
- * A peer that is closed stays valid, and silent, until its user's turn comes: nobody needs to look out for a
- * peer that vanishes under its hands.
+ * A peer that is closed stays valid, and silent, until it is served: nobody needs to look out for a peer that
+ * vanishes under its hands.
  */
 #ifndef GS_PEER_H
 #define GS_PEER_H
@@ -75,6 +75,7 @@ struct peer {
   uint32_t ready_events;  /* that epoll has told of since it was served last */
   uint32_t received;      /* messages, since others of its user had their turn */
   bool admitted;
+  bool leaves;             /* it ends, and others may wait for what it has: served beside its user's turns */
   struct list asking_link; /* pictures.c: it waits for a picture of the daemon's state, */
   bool asks;
   struct picture *out; /* or has one that it has not read yet; NULL: none */

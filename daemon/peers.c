@@ -44,6 +44,42 @@ static const struct user_cost connection_cost = {
 
 static struct peer *peer_of(struct list *node) { return list_entry(node, struct peer, link); }
 
+/* ---- who has something to do ---- */
+
+static struct rota *rota_of(const struct peer *peer) {
+  return peer->leaves ? &peer->server->leaving : &peer->server->rota;
+}
+
+static struct rota_user *rota_user_of(const struct peer *peer) {
+  return peer->leaves ? &peer->user->leaving : &peer->user->rota;
+}
+
+void peers_set_ready(struct peer *peer) {
+  if (list_empty(&peer->ready_link))
+    peer->ready_ns = peer->server->turn_ns;
+  rota_add(rota_of(peer), rota_user_of(peer), &peer->ready_link);
+}
+
+static void set_ready_first(struct peer *peer) {
+  rota_add_first(rota_of(peer), rota_user_of(peer), &peer->ready_link);
+}
+
+/* It ends. What others may wait for does not wait for its user's turn: that may owe much. Of the user's,
+ * those come first that keep others from running. False: it has nothing of the kind. */
+static bool set_leaving(struct peer *peer) {
+  enum daemon_hold hold = daemon_hold_of(peer);
+  if (!peer->leaves && hold == DAEMON_HOLDS_NOTHING)
+    return false;
+  if (!peer->leaves)
+    list_remove(&peer->ready_link);
+  peer->leaves = true;
+  if (hold == DAEMON_HOLDS_TURN)
+    set_ready_first(peer);
+  else
+    peers_set_ready(peer);
+  return true;
+}
+
 /* ---- coming ---- */
 
 void peers_set_due(struct peer *peer, uint64_t now_ns) {
@@ -97,6 +133,7 @@ static void end_with_process(struct peer *peer) {
   if (peer->asks || peer->out || peer->reading.record)
     peers_hang_up(peer);
   forget_look(peer);
+  set_leaving(peer);
 }
 
 /* Where there is no descriptor of the process, only the socket's end tells. */
@@ -109,6 +146,15 @@ static void watch_process(struct peer *peer) {
     log_for(peer->uid, LOG_LEVEL_DEBUG, "no descriptor of pid %d: %s", peer->pid, strerror(-peer->pidfd));
   else if (epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_ADD, peer->pidfd, &event) < 0)
     log_for(peer->uid, LOG_LEVEL_WARN, "the end of pid %d can't be watched: %s", peer->pid, strerror(errno));
+}
+
+/* Caller must: have tried to open its process. As long as that has not ended, its number is nobody else's:
+ * what has been looked at is this process. A kernel without descriptors of processes tells no more than the
+ * number. */
+static bool is_near(const struct peer *peer) {
+  if (peer->pidfd < 0 && peer->pidfd != -ENOSYS)
+    return false;
+  return permission_is_near(peer->pid) && !process_has_ended(peer->pidfd);
 }
 
 /* It has closed without a word. */
@@ -163,22 +209,12 @@ void peers_add(struct server *server, int fd, uint64_t now_ns) {
 /* In its user's turn. 0, or why it must leave at once. */
 static const char *admit(struct peer *peer) {
   peer->admitted = true;
-  peer->near = permission_is_near(peer->pid);
   struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = peer};
   if (epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_ADD, peer->fd, &event) < 0)
     return "epoll has no room";
   watch_process(peer);
+  peer->near = is_near(peer);
   return NULL;
-}
-
-void peers_set_ready(struct peer *peer) {
-  if (list_empty(&peer->ready_link))
-    peer->ready_ns = peer->server->turn_ns;
-  rota_add(&peer->server->rota, &peer->user->rota, &peer->ready_link);
-}
-
-static void set_ready_first(struct peer *peer) {
-  rota_add_first(&peer->server->rota, &peer->user->rota, &peer->ready_link);
 }
 
 void peers_set_patient(struct peer *peer) { list_remove(&peer->due_link); }
@@ -214,7 +250,8 @@ static void set_closed(struct peer *peer) {
   list_remove(&peer->due_link);
   list_remove(&peer->link);
   list_append(&peer->server->closed, &peer->link);
-  set_ready_first(peer);
+  if (!set_leaving(peer))
+    set_ready_first(peer);
 }
 
 void peer_close(struct peer *peer, const char *why) {
@@ -406,7 +443,10 @@ void peers_on_event(void *watched, uint32_t events) {
     return;
   }
   peer->ready_events |= events;
-  if (events & (EPOLLHUP | EPOLLERR) && is_behind(peer->user, peer->server->turn_ns))
+  bool ends = events & (EPOLLHUP | EPOLLERR);
+  if (ends && set_leaving(peer))
+    return;
+  if (ends && is_behind(peer->user, peer->server->turn_ns))
     set_ready_first(peer); /* what it has had is free then */
   else
     peers_set_ready(peer);
@@ -447,16 +487,31 @@ static void serve(struct peer *peer, uint64_t until_ns) {
     receive_many(peer, until_ns);
 }
 
+/* What is first of the user's. Returns what the clock shows then. */
+static uint64_t serve_first(struct rota_user *user, uint64_t now_ns, uint64_t until_ns) {
+  uint64_t end_ns = now_ns + (uint64_t)user->credit_ns;
+  serve(list_entry(list_first(&user->ready), struct peer, ready_link), end_ns < until_ns ? end_ns : until_ns);
+  uint64_t after_ns = clock_now_ns();
+  rota_spend(user, after_ns - now_ns);
+  return after_ns;
+}
+
+/* What it costs is owed in the user's turns, too. */
+void peers_serve_leaving(struct server *server, uint64_t until_ns) {
+  struct rota_user *leaving;
+  uint64_t now_ns = clock_now_ns();
+  while (now_ns < until_ns && (leaving = rota_next(&server->leaving))) {
+    uint64_t begin_ns = now_ns;
+    now_ns = serve_first(leaving, begin_ns, until_ns);
+    rota_spend(&list_entry(leaving, struct user, leaving)->rota, now_ns - begin_ns);
+  }
+}
+
 void peers_serve(struct server *server, uint64_t until_ns) {
   struct rota_user *user;
   uint64_t now_ns = clock_now_ns();
-  while (now_ns < until_ns && (user = rota_next(&server->rota))) {
-    uint64_t begin_ns = now_ns, end_ns = begin_ns + (uint64_t)user->credit_ns;
-    serve(list_entry(list_first(&user->ready), struct peer, ready_link),
-          end_ns < until_ns ? end_ns : until_ns);
-    now_ns = clock_now_ns();
-    rota_spend(user, now_ns - begin_ns);
-  }
+  while (now_ns < until_ns && (user = rota_next(&server->rota)))
+    now_ns = serve_first(user, now_ns, until_ns);
 }
 
 /* ---- time ---- */

@@ -7,12 +7,17 @@
 /* A connection has been accepted. Takes over fd. */
 void peers_add(struct server *server, int fd, uint64_t now_ns);
 
-/* epoll says so, of what it was given to watch: the peer is served in its user's turn. It may be closed
- * already. */
+/* epoll says so, of what it was given to watch: the peer is served in its user's turn, or, if it ends and has
+ * a GPU, before that. It may be closed already. */
 void peers_on_event(void *watched, uint32_t events);
 
+/* Serve peers that end and have a GPU, until then or until there are none: what they have sent is read, and
+ * what they have is given back. Their users have turns for that, in which no user owes what it has cost
+ * otherwise: others wait for the GPU. */
+void peers_serve_leaving(struct server *server, uint64_t until_ns);
+
 /* Serve users in turn, until then or until there is nothing to do. No event can name a peer that was closed
- * before, as those are taken apart here. */
+ * before, as those are taken apart here, and in peers_serve_leaving. */
 void peers_serve(struct server *server, uint64_t until_ns);
 
 /* When the first of those that must do something has run out of time; UINT64_MAX. */

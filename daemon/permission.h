@@ -10,8 +10,9 @@
 /* The id of a group given by name or number; PERMISSION_NO_GROUP if there is none. */
 gid_t permission_find_group(const char *name);
 
-/* The process is in our own pid namespace, so in no container. False also if it has ended. To be asked as
- * soon as it has connected: when it has ended, its number may become another's. */
+/* The process of this number is in our own pid namespace, so in no container. False also if there is none.
+ * Caller must: look afterwards that the process that is meant has not ended. Its number may be another's
+ * then. */
 bool permission_is_near(pid_t pid);
 
 /* The process at the other end of the socket, which is near: root, of our own user, or in the group. */

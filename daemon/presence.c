@@ -336,7 +336,7 @@ enum presence_verdict peer_check_presence(struct peer *peer, const struct gs_msg
   const struct daemon *daemon = server->daemon;
   const uint8_t *uuid = attach->attach.uuid;
   int minor = minor_of(daemon, uuid);
-  if (minor < 0 && daemon->cards.source != CARDS_UNKNOWN && !cards_find(&daemon->cards, uuid))
+  if (minor < 0 && cards_are_all(&daemon->cards) && !cards_find(&daemon->cards, uuid))
     return PRESENCE_ADMITTED; /* for gpus.c to refuse it, or to ask the host again */
   if (minor < 0 || presence->major == 0)
     return without_knowing(presence);

@@ -22,6 +22,7 @@
 #define EVENTS_PER_TURN 512
 /* In one turn of the loop, between two looks at timers. */
 #define ACCEPT_NS (NS_PER_MS / 2)
+#define LEAVE_NS (NS_PER_MS / 4)
 #define SERVE_NS (NS_PER_MS / 2)
 #define PICTURE_NS (NS_PER_MS / 4)
 #define ORDERS_NS (NS_PER_MS / 4)
@@ -74,6 +75,7 @@ int server_open(struct server *server, struct daemon *daemon, const char *path, 
   list_init(&server->asking);
   list_init(&server->answering);
   rota_init(&server->rota);
+  rota_init(&server->leaving);
   users_init(&server->users, raise_descriptor_limit());
   daemon->accounts = &server->users;
   server->listen_fd = server->passed ? passed_fd : listen_open(path, SOCK_SEQPACKET, &server->identity);
@@ -237,7 +239,7 @@ static void handle(struct server *server, const struct epoll_event *event) {
 }
 
 /* Each turn of it is short, however much there is to do: what epoll tells is put down for the users whom it
- * concerns, these are served for a while, and timers are looked at. */
+ * concerns, GPUs are given back for a while, users are served for a while, and timers are looked at. */
 int server_run(struct server *server) {
   struct epoll_event events[EVENTS_PER_TURN];
   bool more = false;
@@ -255,12 +257,14 @@ int server_run(struct server *server) {
       handle(server, &events[i]);
     uint64_t now_ns = clock_now_ns();
     do_what_is_due(server, now_ns);
-    peers_serve(server, now_ns + SERVE_NS);
+    peers_serve_leaving(server, now_ns + LEAVE_NS);
+    peers_serve(server, clock_now_ns() + SERVE_NS);
     tell_orders(server);
     if ((now_ns = clock_now_ns()) >= pictures_deadline_ns(server))
       pictures_run(server, now_ns + PICTURE_NS);
     readers_on_news(server);
-    more = rota_next(&server->rota) || !list_empty(&server->answering) || !orders_are_told(server->daemon);
+    more = rota_next(&server->leaving) || rota_next(&server->rota) || !list_empty(&server->answering) ||
+           !orders_are_told(server->daemon);
   }
   return 0;
 }

@@ -32,6 +32,7 @@ struct server {
   struct list readers;      /* of records */
   struct users users;
   struct rota rota;
+  struct rota leaving;           /* users, for their peers whose end others may wait for */
   uint64_t turn_ns;              /* when this turn of the loop began */
   uint64_t news_seq;             /* of the records, as readers have been told */
   struct list asking, answering; /* peers that wait for a picture: for the next one, for that being made */

@@ -34,6 +34,7 @@ static const uint64_t reserve[USER_RESOURCES] = {[USER_CONNECTIONS] = 16,
 static void init_user(struct user *user, struct users *users, uid_t uid) {
   *user = (struct user){.users = users, .uid = uid};
   rota_user_init(&user->rota);
+  rota_user_init(&user->leaving);
   list_init(&user->link);
   list_init(&user->idle_link);
   list_init(&user->looks);
@@ -68,6 +69,7 @@ static struct list *bucket_of(struct users *users, uid_t uid) {
 
 static void forget(struct users *users, struct user *user) {
   list_remove(&user->rota.link);
+  list_remove(&user->leaving.link);
   list_remove(&user->link);
   list_remove(&user->idle_link);
   users->idle_count--;

@@ -40,8 +40,9 @@ struct user_cost {
 };
 
 struct user {
-  struct rota_user rota; /* what its connections have to do, first: a rota's user is a user */
-  struct list link;      /* of its bucket; of the idle ones, if nothing is charged: */
+  struct rota_user rota;    /* what its connections have to do, first: a rota's user is a user */
+  struct rota_user leaving; /* what those have to do that leave a GPU (peers.h) */
+  struct list link;         /* of its bucket; of the idle ones, if nothing is charged: */
   struct list idle_link;
   struct users *users;
   uid_t uid;

@@ -326,9 +326,9 @@ static void refuse_gpu(struct daemon *daemon, struct peer *peer, const struct gs
   daemon->rejected_counts[reason]++;
   if (!peer->refusal_noted)
     log_for(peer->uid, LOG_LEVEL_WARN, "%s is refused %s: %s", label_job(peer).text, uuid,
-            reason == GS_REJECT_DEVICE              ? "its process does not have the GPU's device open"
-            : daemon->cards.source == CARDS_UNKNOWN ? "there is no room for another GPU"
-                                                    : "this host has no such GPU");
+            reason == GS_REJECT_DEVICE      ? "its process does not have the GPU's device open"
+            : cards_are_all(&daemon->cards) ? "this host has no such GPU"
+                                            : "there is no room for another GPU");
   peer->refusal_noted = true;
   struct gs_msg answer = wire_msg(GS_REJECTED, msg->gpu);
   answer.status = reason == GS_REJECT_DEVICE ? -EACCES : -ENODEV;
@@ -413,7 +413,7 @@ static void on_verdict(struct daemon *daemon, struct peer *peer, const struct gs
   if (verdict == PRESENCE_ADMITTED)
     attach(daemon, peer, msg, now_ns);
   else if (verdict == PRESENCE_REFUSED)
-    refuse_gpu(daemon, peer, msg, GS_REJECT_DEVICE, GPUS_REFUSED_NS);
+    refuse_gpu(daemon, peer, msg, GS_REJECT_DEVICE, gpus_retry_ns(daemon, msg->attach.uuid, now_ns));
 }
 
 void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
@@ -469,6 +469,19 @@ static bool leave_gpu(struct daemon *daemon, struct peer *peer, uint64_t now_ns)
       detach(daemon, peer, i, now_ns);
   tell_some(daemon, peer->uid, now_ns);
   return gpus < 2;
+}
+
+enum daemon_hold daemon_hold_of(const struct peer *peer) {
+  enum daemon_hold hold = peer->role == PEER_SPATIAL ? DAEMON_HOLDS_PLACE : DAEMON_HOLDS_NOTHING;
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++) {
+    if (!peer->attachments[i])
+      continue;
+    enum gs_job_state state = peer->attachments[i]->job.state;
+    if (state != GS_JOB_IDLE && state != GS_JOB_WAITING)
+      return DAEMON_HOLDS_TURN;
+    hold = DAEMON_HOLDS_PLACE;
+  }
+  return hold;
 }
 
 bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {

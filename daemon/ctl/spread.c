@@ -66,11 +66,18 @@ void spread_forget_rooms(struct spread *spread) {
     spread->gpus[i].room_bytes = SPREAD_UNUSED;
 }
 
-void spread_set_room(struct spread *spread, const uint8_t uuid[GS_UUID_SIZE], uint64_t bytes) {
+static uint64_t room_of(uint64_t capacity_bytes, uint64_t used_bytes) {
+  if (capacity_bytes == 0)
+    return SPREAD_UNUSED;
+  return capacity_bytes > used_bytes ? capacity_bytes - used_bytes : 0;
+}
+
+void spread_set_use(struct spread *spread, const uint8_t uuid[GS_UUID_SIZE], uint64_t capacity_bytes,
+                    uint64_t used_bytes) {
   uint8_t own[GS_UUID_SIZE];
   for (size_t i = 0; i < spread->count; i++)
     if (parse_uuid(spread->gpus[i].name, own) == 0 && memcmp(own, uuid, sizeof own) == 0)
-      spread->gpus[i].room_bytes = bytes;
+      spread->gpus[i].room_bytes = room_of(capacity_bytes, used_bytes);
 }
 
 /* ---- the choice ---- */

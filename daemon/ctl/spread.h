@@ -37,9 +37,11 @@ bool spread_is_needed(const struct spread *spread);
  * as_told, where it is of a gang or its program starts several processes. */
 bool spread_concerns(const struct spread *spread, char *const *command, const struct joblist_job *job);
 
-/* What the daemon says of a GPU, after spread_forget_rooms: it says nothing of those that nobody uses. */
+/* What the daemon says of a GPU, after spread_forget_rooms: it says nothing of those that nobody uses, or no
+ * capacity. */
 void spread_forget_rooms(struct spread *spread);
-void spread_set_room(struct spread *spread, const uint8_t uuid[GS_UUID_SIZE], uint64_t bytes);
+void spread_set_use(struct spread *spread, const uint8_t uuid[GS_UUID_SIZE], uint64_t capacity_bytes,
+                    uint64_t used_bytes);
 
 /* Take per_job GPUs for a job: those with the fewest of these jobs; of equal ones those with the most room;
  * then the first. They are the bits of the result. */

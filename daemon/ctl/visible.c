@@ -145,11 +145,6 @@ int visible_find(struct spread *spread) {
 
 /* ---- the daemon ---- */
 
-static uint64_t room_of(const struct gs_msg *gpu) {
-  uint64_t capacity = gpu->gpu_status.capacity_bytes, used = gpu->gpu_status.used_bytes;
-  return capacity > used ? capacity - used : 0;
-}
-
 void visible_look_at_rooms(struct spread *spread, const char *socket) {
   struct ask_error error;
   struct gs_msg *msgs;
@@ -161,7 +156,8 @@ void visible_look_at_rooms(struct spread *spread, const char *socket) {
     spread_forget_rooms(spread);
     for (size_t i = 0; i < count; i++)
       if (msgs[i].type == GS_STATUS_GPU)
-        spread_set_room(spread, msgs[i].gpu_status.uuid, room_of(&msgs[i]));
+        spread_set_use(spread, msgs[i].gpu_status.uuid, msgs[i].gpu_status.capacity_bytes,
+                       msgs[i].gpu_status.used_bytes);
     free(msgs);
   }
   close(fd);

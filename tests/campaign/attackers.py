@@ -11,6 +11,7 @@ from played import ALL, BODIES, SIZE, TYPES, Client, Full, Gone, Silent, attache
 
 MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
 PATIENCE_S = 5
+HELD = []  # connections that end with their process
 CLIENT_TYPES = [name for name, value in TYPES.items() if value < 32]
 CONTROL_TYPES = [name for name, value in TYPES.items() if 64 <= value < 96]
 
@@ -148,6 +149,34 @@ def flood_connects(path, _uuid, _total_bytes, ready):
             silent = []
 
 
+def flood_closes(path, _uuid, _total_bytes, ready):
+    """Connections that end as soon as they are there: each costs the daemon something outside this user's turn."""
+    ready()
+    while True:
+        try:
+            for client in [Client(path, 0) for _ in range(16)]:
+                client.close()
+        except Gone:
+            pass
+
+
+def flood_declares(path, uuid, total_bytes, ready):
+    """A job that has other terms all the time, as often as a connection may say so."""
+    said = False
+    while True:
+        try:
+            with attached(path, uuid, total_bytes) as client:
+                if not said:
+                    ready()
+                said = True
+                while True:
+                    for weight in range(1, 1000):
+                        client.send("DECLARE", weight, 0, 0, 0, b"", 0, 0, 0, 0)
+                    client.drain()
+        except (Gone, Silent):
+            pass
+
+
 def flood_unread(path, ready, *question):
     """Questions whose answers nobody reads."""
     clients = []
@@ -228,13 +257,27 @@ def slow_readers(path, _uuid, _total_bytes, ready):
     flood_unread(path, ready, "GET_STATUS")
 
 
-# ---- a holder that dies, and whose child has its socket ----
+# ---- a holder that dies; and one whose child has its socket ----
 
-def holder_with_child(path, uuid, total_bytes, ready):
-    client = attached(path, uuid, total_bytes, total_bytes // 2)
+def hold(path, uuid, total_bytes):
+    """The number of its job."""
+    client = Client(path)
+    job = client.register().values()[0]
+    client.attach(uuid, total_bytes, total_bytes // 2)
     client.send("REQ_LOCK")
     grant = client.expect("LOCK_OK")
     client.send("LOCK_ACTIVE", 0, 0, epoch=grant.epoch)
+    HELD.append(client)
+    return job
+
+
+def holder(path, uuid, total_bytes, ready):
+    ready(f"{hold(path, uuid, total_bytes)}\n")
+    for_ever()
+
+
+def holder_with_child(path, uuid, total_bytes, ready):
+    hold(path, uuid, total_bytes)
     if os.fork() == 0:
         for_ever()
     ready()

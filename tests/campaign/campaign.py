@@ -25,6 +25,7 @@ import scene  # noqa: E402
 from played import Client, Gone, Silent, attached  # noqa: E402
 
 HONEST, PROBE, ATTACKER = 65532, 65531, 65534
+CROWD = range(65000, 65008)  # and others after these
 MIB = 1 << 20
 HANG_S = 60  # times the scale
 SCALE = int(os.environ.get("GS_TEST_SCALE") or 1)
@@ -566,6 +567,67 @@ def dead_holder(build, results, name, seconds):
         guarded.end()
 
 
+def indebted_holder(build, results, name, seconds):
+    """Its user keeps the daemon busy, and so do others: that does not put off what its end gives to the next one."""
+    guarded = Guarded(build, "--mode", "on", "--tq", "1h", "--grace", "1h")
+    path, card = guarded.socket, (os.urandom(16), 64 * MIB)
+    started = []
+
+    def begin(uid, work):
+        started.append(spawn(uid, lambda ready: work(path, *card, ready)))
+        return started[-1][0], started[-1][1].readline()
+
+    def kill(pid, _job, _control):
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # on a busy machine that takes its time
+
+    def evict(_pid, job, control):
+        control.send("EVICT", job)
+
+    def waited_s(pid):
+        """For a processor, so far: the question is what the daemon does first, once it has one."""
+        with open(f"/proc/{pid}/schedstat", encoding="utf-8") as file:
+            return int(file.read().split()[1]) / 1e9
+
+    def await_turn(uid, end_holder):
+        """Of the next one in line, once the holder has ended so: how long that takes, in seconds."""
+        pid, job = begin(uid, attackers.holder)
+        if not job:
+            return float("inf")  # the one before still holds it
+        flood, _ = begin(uid, attackers.flood_closes)
+        with attached(path, *card, 48 * MIB) as client, Client(path) as control:
+            client.send("REQ_LOCK")
+            time.sleep(1)
+            end_holder(pid, int(job), control)
+            begun, both = time.monotonic(), (guarded.daemon.pid, os.getpid())
+            waited = [waited_s(one) for one in both]
+            try:
+                client.expect("LOCK_OK", patience_s=10)
+                took = time.monotonic() - begun
+                return max(0, took - max(waited_s(one) - before for one, before in zip(both, waited)))
+            except (Gone, Silent):
+                return float("inf")
+            finally:
+                for ended in (pid, flood):
+                    os.kill(ended, signal.SIGKILL)
+    try:
+        for uid in CROWD:
+            begin(uid, attackers.flood_declares)
+        for what, end in (("killed", kill), ("evicted", evict)):
+            waits, until = [], time.monotonic() + seconds
+            while time.monotonic() < until or len(waits) < 3:
+                waits.append(await_turn(CROWD[-1] + len(started), end))
+                results.faults += 1
+            worst = max(waits)
+            results.add(f"{name}: {what}, until the GPU is free", f"{1e3 * worst:.1f} ms ({len(waits)} times)", "<= 100 ms",
+                        worst <= 0.1, worst <= 3 * SCALE)
+    finally:
+        for pid, said in started:
+            end_group(pid)
+            said.close()
+        guarded.end()
+
+
 def restarts(build, results, name, seconds):
     """What has been set is still so after each."""
     guarded = plain_scene(build)
@@ -608,7 +670,8 @@ ATTACKS = {
     "fakes_many": beside(attackers.fakes_many), "fakes_gpu": beside(attackers.fakes_gpu), "slow_readers": slow_readers,
     "kill_jobs": beside(None, ["kill_job"], least=0.2), "kill_daemon": beside(None, ["kill_daemon"]),
     "stops": beside(None, ["stop"], least=0.2), "outages": beside(None, ["kill_daemon", "stop"], outage_s=3),
-    "log_stalled": log_stalled, "dead_holder": dead_holder, "restarts": restarts,
+    "log_stalled": log_stalled, "dead_holder": dead_holder,
+    "indebted_holder": indebted_holder, "restarts": restarts,
 }
 
 AT_RANDOM = [attackers.liars_size, attackers.liars_memory, attackers.liars_silent, attackers.flood_messages, attackers.flood_connects,

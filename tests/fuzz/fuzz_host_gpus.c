@@ -5,7 +5,9 @@
 #include "host_gpus.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 
+#include "common/parse.h"
 #include "fuzz_folder.h"
 
 #define GPUS 4
@@ -49,6 +51,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (int i = most; i < GPUS; i++)
       for (int byte = 0; byte < GS_UUID_SIZE; byte++)
         fuzz_require(uuids[i][byte] == GUARD, "more is written than there is room for");
+  }
+  static struct cards cards;
+  if (host_gpus_cards(fuzz_folder, &cards) < 0)
+    return 0;
+  fuzz_require(cards.count > 0 && cards.count <= GPUS, "another number of cards than there are");
+  fuzz_require(cards.partial == (cards.count < GPUS),
+               "some are left out, and it is not told, or the reverse");
+  for (uint32_t i = 0; i < cards.count; i++) {
+    fuzz_require(!uuid_is_zero(cards.list[i].uuid), "a card without a UUID");
+    fuzz_require(cards.list[i].number == strtoul(cards.list[i].bus + 5, NULL, 16),
+                 "another place on the bus");
   }
   return 0;
 }

@@ -12,6 +12,7 @@ service, daemon, sources = sys.argv[1:4]
 packaging = os.path.join(sources, "packaging/systemd")
 socket_unit = os.path.join(packaging, "gpushare-daemon.socket")
 EXPOSURE_MAX = "20"  # tenths
+OWN_BYTES = 256 << 20  # of the daemon, beside what users are charged for: events, runs, pictures
 
 
 def read(path):
@@ -57,6 +58,18 @@ class Agreement(unittest.TestCase):
         self.assertEqual(setting(service, "DevicePolicy"), "closed")
         self.assertNotRegex(read(service), r"(?m)^PrivateDevices=")
         self.assertRegex(read(os.path.join(packaging, "mps.conf")), r"(?m)^DeviceAllow=$")
+
+    def test_memory_has_a_bound_beyond_what_users_may_have(self):
+        """It is for faults of the daemon: whatever users do, it is not reached. The drop-in for MPS lifts it, for servers."""
+        most, shift = map(int, re.search(r"(?m)^#define BYTES_OF_ALL \(UINT64_C\((\d+)\) << (\d+)\)$",
+                                         read(os.path.join(sources, "daemon/users.c"))).groups())
+        bound = int(setting(service, "MemoryMax").removesuffix("M")) << 20
+        self.assertGreaterEqual(bound, (most << shift) + OWN_BYTES)
+        self.assertLessEqual(bound, 2 << 30)
+        self.assertEqual(setting(service, "MemorySwapMax"), "0")
+        self.assertNotRegex(read(service), r"(?m)^MemoryHigh=")
+        for name in ("MemoryMax", "MemorySwapMax"):
+            self.assertEqual(setting(os.path.join(packaging, "mps.conf"), name), "infinity")
 
     def test_the_user_is_the_one_that_is_made(self):
         users = read(os.path.join(packaging, "sysusers.conf"))

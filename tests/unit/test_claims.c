@@ -58,10 +58,24 @@ START_TEST(who_has_gone_says_nothing) {
   claims_leave(&claims, 1);
   ck_assert_uint_eq(claims.total_bytes, 16 * GIB);
   claims_leave(&claims, 2);
-  ck_assert_uint_eq(claims.total_bytes, 16 * GIB); /* as far as anybody knows */
+  ck_assert_uint_eq(claims.total_bytes, 0); /* nobody's word is left over */
+  ck_assert_str_eq(claims.name, "");
   claims_enter(&claims, 3, 8 * GIB, "other");
-  ck_assert_uint_eq(claims.total_bytes, 8 * GIB); /* nobody's word is left over */
-  claims_leave(&claims, 7);                       /* who is not there */
+  ck_assert_uint_eq(claims.total_bytes, 8 * GIB);
+}
+END_TEST
+
+/* Beyond those who have a vote. */
+START_TEST(what_counts_lasts_as_long_as_any_program_is_there) {
+  for (uid_t uid = 0; uid <= CLAIMS_MAX; uid++)
+    claims_enter(&claims, uid, 16 * GIB, "card");
+  for (uid_t uid = 0; uid < CLAIMS_MAX; uid++)
+    claims_leave(&claims, uid);
+  ck_assert_uint_eq(claims.count, 0);
+  ck_assert_uint_eq(claims.total_bytes, 16 * GIB);
+  ck_assert_str_eq(claims.name, "card");
+  claims_leave(&claims, CLAIMS_MAX);
+  ck_assert_uint_eq(claims.total_bytes, 0);
 }
 END_TEST
 
@@ -80,6 +94,7 @@ int main(void) {
                                 users_count_and_not_their_programs,
                                 a_later_word_of_a_user_counts_for_nothing,
                                 who_has_gone_says_nothing,
+                                what_counts_lasts_as_long_as_any_program_is_there,
                                 they_have_a_bound,
                                 NULL};
   return suite_main("claims", tests, set_up, nothing);

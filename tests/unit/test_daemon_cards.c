@@ -231,6 +231,43 @@ START_TEST(the_kernel_module_tells_without_it) {
 }
 END_TEST
 
+/* The kernel module does not tell of a card that nobody has used; the program that does is shared, and so it
+ * is asked again. */
+START_TEST(a_card_is_told_of_once_it_is_used) {
+  char folder[] = "/tmp/gpushare-host-XXXXXX";
+  ck_assert_ptr_nonnull(mkdtemp(folder));
+  ck_assert_int_eq(
+      run_shell("mkdir -p %s/proc/driver/nvidia/gpus && cd %s/proc/driver/nvidia/gpus && mkdir 0000:02:00.0 "
+                "0000:01:00.0 && "
+                "echo 'GPU UUID: GPU-????????-????-????-????-????????????' >0000:01:00.0/information && "
+                "echo 'GPU UUID: " CARD(1) "' >0000:02:00.0/information",
+                folder, folder),
+      0);
+  setenv("GPUSHARE_HOST_ROOT", folder, 1);
+  start("do=fail");
+  show_status();
+  output_has("\nGPU 1  " CARD(1));
+  ck_assert_ptr_null(strstr(output, CARD(0)));
+  ck_assert_int_eq(
+      run_shell("cd %s/proc/driver/nvidia/gpus && echo 'GPU UUID: " CARD(0) "' >0000:01:00.0/information",
+                folder),
+      0);
+  int fd = register_client(it);
+  uint64_t end_ns = clock_now_ns() + 30 * NS_PER_S;
+  do {
+    struct gs_msg detach = wire_msg(GS_DETACH, 0);
+    ck_assert_uint_eq(attach(fd, 0, 0, 16 * GIB).attached.capacity_bytes, 16 * GIB);
+    ck_assert_msg(clock_now_ns() < end_ns, "the daemon does not look");
+    tell(fd, &detach);
+    usleep(100000); /* it looks every few seconds */
+    show_status();
+  } while (!strstr(output, "\nGPU 0  " CARD(0)));
+  ck_assert_uint_eq(attach(fd, 0, 9, 16 * GIB).registered.reason, GS_REJECT_GPU); /* now all are known */
+  run_shell("rm -r %s", folder);
+  unsetenv("GPUSHARE_HOST_ROOT");
+}
+END_TEST
+
 /* By whoever has started it. */
 START_TEST(childrens_ends_may_be_ignored) {
   signal(SIGCHLD, SIG_IGN);
@@ -251,6 +288,7 @@ int main(void) {
                                 a_helper_may_hang,
                                 childrens_ends_may_be_ignored,
                                 the_kernel_module_tells_without_it,
+                                a_card_is_told_of_once_it_is_used,
                                 NULL};
   return suite_main("daemon_cards", tests, set_up, tear_down);
 }

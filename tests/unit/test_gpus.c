@@ -96,15 +96,20 @@ static struct card card_at(uint32_t card, uint32_t number) {
   return made;
 }
 
-static void tell_cards(enum cards_source source, uint32_t count, const struct card *list) {
+static void tell_some_cards(enum cards_source source, bool partial, uint32_t count, const struct card *list) {
   static struct cards cards;
   memset(&cards, 0, sizeof cards);
   cards.source = source;
+  cards.partial = partial;
   cards.count = count;
   memcpy(cards.list, list, count * sizeof *list);
   ck_assert_ptr_null(cards_settle(&cards));
   gpus_on_cards(&it, &cards, now_ns++);
   orders_tell_some(&it, PEERS, now_ns);
+}
+
+static void tell_cards(enum cards_source source, uint32_t count, const struct card *list) {
+  tell_some_cards(source, false, count, list);
 }
 
 /* The last GPU's card in status order. */
@@ -160,7 +165,12 @@ START_TEST(a_lie_goes_with_its_last_job) {
   go(1);
   come(0, 100);
   attach(0, 7, UINT64_C(1) << 40);
+  look();
+  ck_assert_uint_eq(status[0].gpu_status.total_bytes, UINT64_C(1) << 40);
   go(0);
+  look();
+  ck_assert_uint_eq(status[0].gpu_status.total_bytes, 0);
+  ck_assert_str_eq(status[0].gpu_status.name, "");
   come(1, 101);
   attach(1, 7, 16 * GIB);
   ck_assert_uint_eq(last[1].attached.capacity_bytes, 16 * GIB);
@@ -411,6 +421,47 @@ START_TEST(a_size_may_be_the_administrators) {
 }
 END_TEST
 
+/* ---- where it tells of some ---- */
+
+START_TEST(what_the_host_does_not_tell_of_is_as_programs_say) {
+  tell_some_cards(CARDS_HOST, true, 1, (struct card[]){card_at(20, 1)});
+  come(0, 100);
+  attach_as(0, 0, 20, MIB);
+  ck_assert_uint_eq(last[0].attached.capacity_bytes, 16 * GIB); /* of this it does */
+  attach_as(0, 1, 10, 8 * GIB);
+  ck_assert_uint_eq(last[0].type, GS_ATTACHED);
+  ck_assert_uint_eq(last[0].attached.capacity_bytes, 8 * GIB);
+  look();
+  ck_assert_uint_eq(status_count, 2);
+  ck_assert_uint_eq(status[0].gpu, 1);
+  ck_assert_uint_eq(status[1].gpu, 2);
+  tell_cards(CARDS_HOST, 2, (struct card[]){card_at(20, 1), card_at(10, 0)}); /* once it has been used */
+  look();
+  ck_assert_uint_eq(status_count, 2);
+  ck_assert_uint_eq(listed(0), 10);
+  ck_assert_uint_eq(status[0].gpu, 0);
+  attach_as(0, 2, 99, 16 * GIB);
+  ck_assert_uint_eq(last[0].type, GS_REJECTED);
+  go(0);
+  look();
+  ck_assert_uint_eq(status_count, 2);
+}
+END_TEST
+
+START_TEST(what_no_program_says_any_more_is_gone) {
+  tell_some_cards(CARDS_HOST, true, 1, (struct card[]){card_at(20, 0)});
+  come(0, 100);
+  for (uint32_t k = 0; k < 64; k++)
+    attach_as(0, k, 1000 + k, GIB);
+  come(1, 101);
+  attach(1, 20, 16 * GIB);
+  ck_assert_uint_eq(last[1].type, GS_ATTACHED);
+  go(0);
+  look();
+  ck_assert_uint_eq(status_count, 1);
+}
+END_TEST
+
 /* ---- what is due on many GPUs at a time ---- */
 
 #define BUSY_GPUS 20
@@ -476,6 +527,8 @@ int main(void) {
                                 cards_come_and_go,
                                 instances_stand_for_their_card,
                                 a_size_may_be_the_administrators,
+                                what_the_host_does_not_tell_of_is_as_programs_say,
+                                what_no_program_says_any_more_is_gone,
                                 rates_of_many_gpus_are_told_in_slices,
                                 NULL};
   return suite_main("gpus", tests, set_up, tear_down);

@@ -13,16 +13,30 @@
 /* As the kernel module writes it. */
 #define UNKNOWN "GPU-\?\?\?\?\?\?\?\?-\?\?\?\?-\?\?\?\?-\?\?\?\?-\?\?\?\?\?\?\?\?\?\?\?\?"
 
-static char folder[] = "/tmp/gpushare-host-XXXXXX";
+#define UUID(i) "GPU-0" #i "000000-0000-0000-0000-000000000001"
+
+static char root[] = "/tmp/gpushare-host-XXXXXX";
+static char folder[64];
 static uint8_t uuids[2][GS_UUID_SIZE];
 
-static void set_up(void) { ck_assert_ptr_nonnull(mkdtemp(folder)); }
+static void set_up(void) {
+  ck_assert_ptr_nonnull(mkdtemp(root));
+  snprintf(folder, sizeof folder, "%s/gpus", root);
+  ck_assert_int_eq(mkdir(folder, 0755), 0);
+}
 
 static void tear_down(void) {
   char command[64];
-  snprintf(command, sizeof command, "rm -r %s", folder);
+  snprintf(command, sizeof command, "rm -r %s", root);
   ck_assert_int_eq(system(command), 0);
-  strcpy(folder, "/tmp/gpushare-host-XXXXXX");
+  strcpy(root, "/tmp/gpushare-host-XXXXXX");
+}
+
+/* In MIG mode, as capabilities tell. */
+static void split(unsigned minor) {
+  char command[160];
+  snprintf(command, sizeof command, "mkdir -p %s/capabilities/gpu%u/mig/gi1/ci0", root, minor);
+  ck_assert_int_eq(system(command), 0);
 }
 
 static void add(const char *gpu, const char *text) {
@@ -68,6 +82,7 @@ START_TEST(cards_are_in_the_order_of_the_bus) {
   ck_assert_int_eq(host_gpus_cards(folder, &cards), 0);
   ck_assert_uint_eq(cards.count, 2);
   ck_assert_int_eq(cards.source, CARDS_HOST);
+  ck_assert(!cards.partial);
   ck_assert_uint_eq(cards.list[0].uuid[0], 0x0b);
   ck_assert_uint_eq(cards.list[0].number, 0);
   ck_assert_uint_eq(cards.list[0].minor, CARD_MINOR_UNKNOWN);
@@ -80,6 +95,62 @@ START_TEST(cards_are_in_the_order_of_the_bus) {
 }
 END_TEST
 
+START_TEST(a_card_without_a_uuid_is_left_out) {
+  struct cards cards;
+  add("0000:01:00.0", "Model: H200\nGPU UUID: " UNKNOWN "\n");
+  ck_assert_int_eq(host_gpus_cards(folder, &cards), -ENODATA); /* nothing is known */
+  add("0000:03:00.0", "GPU UUID: " UUID(a) "\n");
+  add("0000:02:00.0", "GPU UUID: GPU-00000000-0000-0000-0000-000000000000\n");
+  add("0000:05:00.0", "GPU UUID: " UUID(b) "\n");
+  add("0000:04:00.0", "Model: H200\n");
+  ck_assert_int_eq(host_gpus_cards(folder, &cards), 0);
+  ck_assert(cards.partial);
+  ck_assert_uint_eq(cards.count, 2);
+  ck_assert_uint_eq(cards.list[0].uuid[0], 0x0a);
+  ck_assert_uint_eq(cards.list[0].number, 2); /* as nvidia-smi has it, which sees all */
+  ck_assert_uint_eq(cards.list[1].uuid[0], 0x0b);
+  ck_assert_uint_eq(cards.list[1].number, 4);
+}
+END_TEST
+
+START_TEST(a_card_that_cannot_be_read_is_left_out) {
+  struct cards cards;
+  char path[96];
+  add("0000:01:00.0", "GPU UUID: " UUID(a) "\n");
+  snprintf(path, sizeof path, "%s/0000:02:00.0", folder);
+  ck_assert_int_eq(mkdir(path, 0755), 0);
+  ck_assert_int_eq(host_gpus_cards(folder, &cards), 0);
+  ck_assert(cards.partial);
+  ck_assert_uint_eq(cards.count, 1);
+}
+END_TEST
+
+/* The UUIDs of its instances are not told; the others' are. */
+START_TEST(a_card_with_instances_leaves_the_others_as_they_are) {
+  struct cards cards;
+  add("0000:01:00.0", "GPU UUID: " UUID(a) "\nDevice Minor: \t 1\n");
+  add("0000:02:00.0", "GPU UUID: " UUID(b) "\nDevice Minor: \t 0\n");
+  split(0);
+  ck_assert_int_eq(host_gpus_cards(folder, &cards), 0);
+  ck_assert(cards.partial);
+  ck_assert_uint_eq(cards.count, 2);
+  ck_assert_uint_eq(cards.list[0].split, 0);
+  ck_assert_uint_eq(cards.list[1].split, 1);
+}
+END_TEST
+
+/* By its minor: any may be the one that has instances. */
+START_TEST(a_card_without_a_minor_may_have_instances) {
+  struct cards cards;
+  add("0000:01:00.0", "GPU UUID: " UUID(a) "\nDevice Minor: \t 1\n");
+  add("0000:02:00.0", "GPU UUID: " UUID(b) "\n");
+  split(1);
+  ck_assert_int_eq(host_gpus_cards(folder, &cards), 0);
+  ck_assert_uint_eq(cards.list[0].split, 1);
+  ck_assert_uint_eq(cards.list[1].split, 1);
+}
+END_TEST
+
 START_TEST(nothing_need_be_there) {
   ck_assert_int_eq(host_gpus_read("/nowhere/at/all", uuids, 2), -ENOENT);
   add("0000:01:00.0", "Model: H200\n");
@@ -88,7 +159,14 @@ START_TEST(nothing_need_be_there) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {each_gpu_has_a_folder, who_does_not_know_one_knows_nothing,
-                                cards_are_in_the_order_of_the_bus, nothing_need_be_there, NULL};
+  const TTest *const tests[] = {each_gpu_has_a_folder,
+                                who_does_not_know_one_knows_nothing,
+                                cards_are_in_the_order_of_the_bus,
+                                a_card_without_a_uuid_is_left_out,
+                                a_card_that_cannot_be_read_is_left_out,
+                                a_card_with_instances_leaves_the_others_as_they_are,
+                                a_card_without_a_minor_may_have_instances,
+                                nothing_need_be_there,
+                                NULL};
   return suite_main("host_gpus", tests, set_up, tear_down);
 }

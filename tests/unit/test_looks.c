@@ -81,10 +81,12 @@ void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct g
   verdicts[settled_count++] = verdict;
 }
 
+static bool card_is_told;
+
 const struct card *cards_find(const struct cards *cards, const uint8_t uuid[GS_UUID_SIZE]) {
   static const struct card card = {.minor = 3};
   (void)cards, (void)uuid;
-  return &card;
+  return card_is_told ? &card : NULL;
 }
 
 void peers_set_events(struct peer *peer, uint32_t events) { (void)peer, (void)events; }
@@ -113,6 +115,8 @@ static void attach(struct peer *peer) {
 }
 
 static void set_up(void) {
+  card_is_told = true;
+  daemon_state.cards = (struct cards){.source = CARDS_HOST};
   users_init(&server.users, 1024);
   rota_init(&server.rota);
   server.daemon = &daemon_state;
@@ -172,6 +176,19 @@ START_TEST(what_is_found_of_a_process_that_has_ended_is_not_its_own) {
   answer(3, 1);
   ck_assert_int_eq(settled_count, 2);
   ck_assert_int_eq(verdicts[1], PRESENCE_REFUSED);
+}
+END_TEST
+
+/* Its device is not known either. */
+START_TEST(of_a_gpu_that_the_host_does_not_tell_of_nothing_is_known) {
+  struct gs_msg msg = wire_msg(GS_ATTACH, 0);
+  card_is_told = false;
+  ck_assert_int_eq(peer_check_presence(come(0, 1000), &msg), PRESENCE_ADMITTED); /* gpus.c refuses it */
+  daemon_state.cards.partial = true;
+  ck_assert_int_eq(peer_check_presence(come(0, 1000), &msg), PRESENCE_REFUSED);
+  presence_set(&server, GS_REQUIRE_AUTO);
+  ck_assert_int_eq(peer_check_presence(come(0, 1000), &msg), PRESENCE_ADMITTED);
+  ck_assert_int_eq(asked, 0);
 }
 END_TEST
 
@@ -256,6 +273,7 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {who_has_it_open_is_admitted,
                                 what_is_found_of_a_process_that_has_ended_is_not_its_own,
+                                of_a_gpu_that_the_host_does_not_tell_of_nothing_is_known,
                                 a_user_has_one_look_at_a_time,
                                 few_questions_wait_at_the_lookout,
                                 a_user_that_leaves_is_still_looked_for,

@@ -31,11 +31,13 @@ static uint64_t expect_taken(const char *wanted) {
   return taken;
 }
 
-static void set_room(const char *name, uint64_t bytes) {
+static void set_use(const char *name, uint64_t capacity_bytes, uint64_t used_bytes) {
   uint8_t uuid[GS_UUID_SIZE];
   ck_assert_int_eq(parse_uuid(name, uuid), 0);
-  spread_set_room(&spread, uuid, bytes);
+  spread_set_use(&spread, uuid, capacity_bytes, used_bytes);
 }
+
+static void set_room(const char *name, uint64_t bytes) { set_use(name, bytes, 0); }
 
 /* ---- the choice ---- */
 
@@ -78,6 +80,24 @@ START_TEST(what_nobody_uses_has_most_room) {
   expect_taken(B);
   spread_forget_rooms(&spread);
   expect_taken(A);
+}
+END_TEST
+
+START_TEST(what_is_used_is_no_room) {
+  set_use(A, 30, 30);
+  set_use(B, 30, 20);
+  set_use(C, 30, 40);
+  expect_taken(B);
+  expect_taken(A);
+}
+END_TEST
+
+/* Nobody is there who could tell. */
+START_TEST(a_gpu_of_unknown_size_is_unused) {
+  set_use(A, 30, 10);
+  set_use(B, 0, 0);
+  set_use(C, 30, 20);
+  expect_taken(B);
 }
 END_TEST
 
@@ -181,6 +201,8 @@ int main(void) {
                                 who_ends_makes_room_for_the_next,
                                 of_equal_ones_the_one_with_most_room,
                                 what_nobody_uses_has_most_room,
+                                what_is_used_is_no_room,
+                                a_gpu_of_unknown_size_is_unused,
                                 other_gpus_of_the_daemon_are_nothing_to_us,
                                 several_for_a_job_keep_their_order,
                                 so_many_and_no_more,
