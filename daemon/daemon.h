@@ -122,6 +122,7 @@ struct told {
   uint64_t used_bytes;
   enum gs_limited limited;
   uint64_t limit;
+  uint64_t weight; /* in SCHED_OFF; 0: SCHED_ON, or neither yet */
 };
 
 /* A client on a GPU. */

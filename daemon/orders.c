@@ -88,6 +88,7 @@ static void tell(const struct sched_action *action, uint64_t now_ns) {
     break;
   case SCHED_TELL_SCHED:
     msg = orders_sched(attachment);
+    attachment->told.weight = msg.sched.weight;
     break;
   case SCHED_TELL_LOCK_OK:
     msg = turn_msg(GS_LOCK_OK, attachment, action);

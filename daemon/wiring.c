@@ -147,11 +147,18 @@ static struct rates *rates_of(const struct attachment *attachment) {
   return &gpu_of(attachment->job.gpu)->rates;
 }
 
+/* Where turns begin or end the job is told in any case. */
+static void tell_weight(struct attachment *attachment) {
+  struct gs_msg msg = orders_sched(attachment);
+  if (!attachment->told.weight || !msg.sched.weight || attachment->told.weight == msg.sched.weight)
+    return;
+  attachment->told.weight = msg.sched.weight;
+  peer_send(attachment->peer, &msg);
+}
+
 /* The job has been given others than these. */
 static void on_terms(struct attachment *attachment, const struct sched_terms *before, uint64_t now_ns) {
-  struct gs_msg msg = orders_sched(attachment);
-  if (msg.sched.weight && msg.sched.weight != before->weight)
-    peer_send(attachment->peer, &msg);
+  tell_weight(attachment);
   events_on_terms(attachment, before, now_ns);
   orders_tell(daemon_with(attachment), attachment->peer, now_ns);
   rates_set_terms(rates_of(attachment), &attachment->rates, &attachment->job.terms, now_ns);

@@ -249,11 +249,12 @@ START_TEST(the_weight_is_told_while_nobody_takes_turns) {
   ck_assert_int_eq(set_terms(it, job, GS_TERM_PRIORITY, 2), 0);
   expect_silence(it, fd);
   ck_assert_int_eq(change_setting(it, GS_SET_MODE, GS_MODE_ON), 0);
-  expect(fd, GS_DROP_LOCK);
+  expect(fd, GS_CAPACITY); /* with the mode */
   ck_assert_uint_eq(expect(fd, GS_SCHED_ON).sched.weight, 0);
   ck_assert_int_eq(set_terms(it, job, GS_TERM_WEIGHT, 30), 0);
   expect_silence(it, fd);
   ck_assert_int_eq(change_setting(it, GS_SET_MODE, GS_MODE_OFF), 0);
+  expect(fd, GS_CAPACITY);
   ck_assert_uint_eq(expect(fd, GS_SCHED_OFF).sched.weight, 30);
 }
 END_TEST
@@ -438,6 +439,7 @@ START_TEST(bounds_can_change) {
   given(GS_WEIGHT_DEFAULT, 0, 0, 0);
   expect(fd, GS_LOCK_OK);
   set_bounds("max_weight = 300\nmax_priority = 7\n");
+  ck_assert_uint_eq(expect(fd, GS_SCHED_OFF).sched.weight, 300);
   expect(fd, GS_CAPACITY); /* the settings are applied anew */
   given(300, 7, 0, 0);
 }
