@@ -605,7 +605,6 @@ static void on_active(struct sched_job *job, const struct gs_msg *msg, uint64_t 
       .epoch = msg->epoch, .restore_ns = msg->active.restore_ns, .restore_bytes = msg->active.restore_bytes};
   struct attachment *attachment = attachment_of(job);
   bool handover = job->gpu->handover.open;
-  attachment->preempts = msg->active.flags & GS_ACTIVE_PREEMPTS;
   if (!scheduler_active(job, &active, now_ns, change))
     return;
   events_end_moves(attachment, now_ns);
@@ -661,6 +660,7 @@ static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint
     on_stopped(job, msg, now_ns, change);
     break;
   case GS_CLIENT_STATE:
+    attachment_of(job)->preempts |= (msg->state.flags & GS_STATE_PREEMPTS) != 0;
     scheduler_set_flags(job, msg->state.flags);
     break;
   }

@@ -374,17 +374,14 @@ enum gs_reject_reason {
 /* flags of REGISTER */
 #define GS_REGISTER_MPS 0x1u /* it uses MPS */
 
-/* flags of LOCK_ACTIVE */
-#define GS_ACTIVE_PREEMPTS 0x1u /* its work can be stopped in its middle */
-
-/* flags of CLIENT_STATE: why a DROP_LOCK is not answered yet */
+/* flags of CLIENT_STATE: why a DROP_LOCK is not answered yet; and PREEMPTS */
 #define GS_STATE_CAPTURING 0x1u /* a stream capture is open */
 #define GS_STATE_DRAINING 0x2u  /* submitted work has not finished within the drain bound */
 #define GS_STATE_OVERDUE 0x4u   /* STATUS_JOB only: DROP_LOCK has not been answered within the grace */
 #define GS_STATE_TOO_BIG 0x8u   /* STATUS_JOB only: uses more than the capacity, so it cannot run */
 #define GS_STATE_MPS 0x10u /* STATUS_JOB only: it uses MPS: a fatal fault of another one ends it as well */
 #define GS_STATE_STOPPED 0x20u  /* STATUS_JOB only: its process is stopped (SIGSTOP, Ctrl-Z, a debugger) */
-#define GS_STATE_PREEMPTS 0x40u /* STATUS_JOB only: its work can be stopped in its middle, as it has said */
+#define GS_STATE_PREEMPTS 0x40u /* its work can be stopped in its middle: said once on a connection */
 
 /* flags of STATUS_GPU */
 #define GS_GPU_SERIALIZED 0x1u /* turns are being taken now */
@@ -511,7 +508,6 @@ struct gs_msg {
     struct { /* LOCK_ACTIVE: all that is needed is on the card; submitting again. Answers every LOCK_OK. */
       uint64_t restore_ns; /* since the LOCK_OK */
       uint64_t restore_bytes;
-      uint64_t flags; /* GS_ACTIVE_* */
     } active;
     struct { /* MEM_REQUEST: the client's total on this GPU may grow to total_bytes, answered by MEM_REPLY.
                 MEM_REPORT: it has shrunk to total_bytes, not answered. */

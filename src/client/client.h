@@ -77,6 +77,9 @@ int client_memory_mode(CUdevice device);
  * submits nothing more in it. Returns at once. */
 void client_iteration_ended(CUdevice device);
 
+/* The program has a context on this device. Returns at once. */
+void client_context_added(CUdevice device);
+
 /* Work that the process has submitted to this device stands still, or is about to be stopped. */
 bool client_is_stopped(CUdevice device);
 

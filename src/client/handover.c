@@ -226,11 +226,56 @@ static void go_on(struct gpu *gpu) {
   atomic_store(&stopped[gpu->device], false);
 }
 
-/* Why before the first gate opens: the GPU has nothing of ours to do, so that this shows at once. */
 static void find_verdict(void *argument) { preempt_try(*(const CUdevice *)argument); }
 
+/* Why as soon as there is a context, and before a gate opens: the GPU has nothing of ours to do then, so that
+ * it shows at once. */
 static bool is_to_try(const struct gpu *gpu) {
-  return gpu->trials < TRIALS && client_connected(gpu) && preempt_verdict(gpu->device) == PREEMPT_UNKNOWN;
+  return gpu->has_context && gpu->trials < TRIALS && client_connected(gpu) &&
+         preempt_verdict(gpu->device) == PREEMPT_UNKNOWN;
+}
+
+void client_context_added(CUdevice device) {
+  struct gpu *gpu = client_gpu(device);
+  if (!gpu)
+    return;
+  lock_take(&client.lock);
+  gpu->has_context = gpu->try_due = true;
+  condition_wake_all(&gpu->changed);
+  lock_release(&client.lock);
+}
+
+static void tell_released(struct gpu *gpu, uint64_t drain_ns) {
+  struct gs_msg msg = wire_msg(GS_LOCK_RELEASED, (uint32_t)gpu->device);
+  msg.epoch = gpu->epoch;
+  msg.released.drain_ns = drain_ns;
+  if (client_connected(gpu)) /* else the daemon hears of it with ATTACH, or by handover_on_attached */
+    client_send(&msg);
+}
+
+/* Lock held. */
+static void tell_verdict(const struct gpu *gpu) {
+  struct gs_msg msg = wire_msg(GS_CLIENT_STATE, (uint32_t)gpu->device);
+  msg.state.flags = GS_STATE_PREEMPTS;
+  msg.state.submissions = gate_calls();
+  if (client_connected(gpu) && preempt_verdict(gpu->device) == PREEMPT_YES)
+    client_send(&msg);
+}
+
+void handover_on_attached(struct gpu *gpu) {
+  tell_verdict(gpu);
+  if (gpu->told_running && !gpu->holding)
+    tell_released(gpu, 0);
+}
+
+/* Lets go of the lock meanwhile. */
+static void try_it(struct gpu *gpu) {
+  gpu->try_due = false;
+  gpu->trials++;
+  lock_release(&client.lock);
+  contexts_any(gpu->device, find_verdict, &gpu->device);
+  lock_take(&client.lock);
+  tell_verdict(gpu);
 }
 
 /* ---- giving back ---- */
@@ -244,19 +289,6 @@ static uint64_t stop_submitting(struct gpu *gpu) {
       drain(gpu);
   }
   return clock_now_ns() - start_ns;
-}
-
-static void tell_released(struct gpu *gpu, uint64_t drain_ns) {
-  struct gs_msg msg = wire_msg(GS_LOCK_RELEASED, (uint32_t)gpu->device);
-  msg.epoch = gpu->epoch;
-  msg.released.drain_ns = drain_ns;
-  if (client_connected(gpu)) /* else the daemon hears of it with ATTACH, or by handover_on_attached */
-    client_send(&msg);
-}
-
-void handover_on_attached(struct gpu *gpu) {
-  if (gpu->told_running && !gpu->holding)
-    tell_released(gpu, 0);
 }
 
 void handover_order_drop(struct gpu *gpu) {
@@ -355,7 +387,6 @@ static void tell_active(struct gpu *gpu, uint64_t restore_ns) {
   msg.epoch = gpu->epoch;
   msg.active.restore_ns = restore_ns;
   msg.active.restore_bytes = gpu->returned_bytes;
-  msg.active.flags = preempt_verdict(gpu->device) == PREEMPT_YES ? GS_ACTIVE_PREEMPTS : 0;
   if (client_connected(gpu) && gpu->epoch)
     client_send(&msg);
 }
@@ -408,16 +439,13 @@ void handover_begin_at_once(struct gpu *gpu) {
 /* The process may run: let on what has been stopped, or find out whether it could be. Lets go of the lock
  * meanwhile. */
 static void let_on(struct gpu *gpu) {
-  bool try = is_to_try(gpu);
-  if (!gpu->stopped && !try)
+  if (is_to_try(gpu))
+    try_it(gpu);
+  if (!gpu->stopped)
     return;
-  gpu->let_on = gpu->stopped;
-  gpu->trials += try;
+  gpu->let_on = true;
   lock_release(&client.lock);
-  if (gpu->stopped)
-    go_on(gpu);
-  else
-    contexts_any(gpu->device, find_verdict, &gpu->device);
+  go_on(gpu);
   lock_take(&client.lock);
 }
 
@@ -504,6 +532,8 @@ static void work_once(struct gpu *gpu) {
     give_back(gpu);
   else if (gpu->grant_pending && take_up(gpu))
     return;
+  else if (gpu->try_due && gpu->holding && is_to_try(gpu))
+    try_it(gpu);
   else if (is_to_slice(gpu))
     slice(gpu);
   else if (room_step_due(gpu))

@@ -38,9 +38,10 @@ struct gpu {
   bool busy; /* the worker is in the middle of something, the lock not held */
   uint64_t epoch;
 
-  bool stopped;    /* what it has submitted stands still, or may; the worker's */
-  bool let_on;     /* it goes on, and the gate is still shut; likewise */
-  unsigned trials; /* whether it can be stopped has been tried */
+  bool stopped;              /* what it has submitted stands still, or may; the worker's */
+  bool let_on;               /* it goes on, and the gate is still shut; likewise */
+  bool has_context, try_due; /* the former: of the program's; the latter: it is a new one */
+  unsigned trials;           /* whether work can be stopped has been tried */
 
   uint64_t weight;        /* beside others, while nobody takes turns, as told; 0: as usual */
   uint64_t sliced_weight; /* that its slices are of; the worker's */

@@ -72,6 +72,7 @@ static void add(CUcontext context, CUdevice device, bool primary) {
   if (!e)
     log_error("more than %d contexts: a hand-over does not wait for the work of this one", CONTEXTS_MAX);
   client_attach(device);
+  client_context_added(device);
 }
 
 CUdevice contexts_device(CUcontext context) {

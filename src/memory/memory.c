@@ -50,8 +50,12 @@ void memory_pinned_arrives(CUdevice device, uint64_t bytes) { budget_arrived(dev
  * to leave. */
 static bool give_back_kept(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
   uint64_t bytes = memory_usage(device).resident_bytes + budget_awaited_bytes(device);
-  if (atomic_load(&stopped[device]) || bytes <= room_bytes || !budget_used_bytes(device, BACKING_KEPT))
+  if (bytes <= room_bytes || !budget_used_bytes(device, BACKING_KEPT))
     return false;
+  if (atomic_load(&stopped[device])) {
+    reserves_stay(device, true);
+    return true;
+  }
   bytes = reserves_trim(device);
   moved->out_bytes += bytes;
   return bytes > 0;
@@ -84,12 +88,18 @@ static bool has_enough(CUdevice device, uint64_t enough_bytes) {
   return !account_away_bytes(device) || memory_usage(device).resident_bytes >= enough_bytes;
 }
 
+static bool opened(CUdevice device, bool open) {
+  if (open && atomic_exchange(&stopped[device], false))
+    reserves_stay(device, false);
+  return open;
+}
+
 bool memory_open(CUdevice device, uint64_t enough_bytes) {
-  return !device_valid(device) || (has_enough(device, enough_bytes) && swap_open(device));
+  return !device_valid(device) || opened(device, has_enough(device, enough_bytes) && swap_open(device));
 }
 
 bool memory_try_open(CUdevice device, uint64_t enough_bytes) {
-  return !device_valid(device) || (has_enough(device, enough_bytes) && swap_try_open(device));
+  return !device_valid(device) || opened(device, has_enough(device, enough_bytes) && swap_try_open(device));
 }
 
 void memory_give_up(CUdevice device) {
@@ -105,7 +115,8 @@ bool memory_may_stop(CUdevice device) {
 void memory_close(CUdevice device, bool drained) {
   if (!device_valid(device))
     return;
-  atomic_store(&stopped[device], !drained);
+  if (atomic_exchange(&stopped[device], !drained) && drained)
+    reserves_stay(device, false);
   swap_close(device, drained);
 }
 

@@ -94,6 +94,15 @@ uint64_t reserves_trim(CUdevice device) {
   return bytes < before_bytes ? before_bytes - bytes : 0;
 }
 
+void reserves_stay(CUdevice device, bool stays) {
+  struct reserve *reserve = &reserves[device];
+  lock_take(&reserve->lock);
+  uint64_t bytes = reserve->kept_bytes + reserve->staying_bytes;
+  count_as(device, BACKING_PINNED, &reserve->staying_bytes, stays ? bytes : 0);
+  count_as(device, BACKING_KEPT, &reserve->kept_bytes, stays ? 0 : bytes);
+  lock_release(&reserve->lock);
+}
+
 void reserves_fork_child(void) {
   for (int i = 0; i < DEVICES; i++)
     reserves[i] = (struct reserve){.lock = PTHREAD_MUTEX_INITIALIZER};

@@ -94,25 +94,36 @@ TEST(kernels_longer_than_a_quantum_take_turns) {
   scene_end(&scene);
 }
 
-/* As the status says once it has run. */
-static bool preempts(environment_list environment) {
-  struct scene_status status;
+static bool preempts(const struct scene_status *status, const void *process) {
+  const struct gs_msg *msg = scene_job_of(status, ((const struct process *)process)->pid);
+  return msg && msg->job_status.flags & GS_STATE_PREEMPTS;
+}
+
+static void run_some(environment_list environment) {
   scene_begin(&scene, "small");
   scene_start_daemon(&scene, NULL);
   job = scene_start(&scene, environment, "job", "--bytes", "16M", "--rounds", "0", NULL);
   process_expect(job, "filled", NULL, 0);
   scene_await(&scene, scene_job_holds, job, "it runs");
-  CHECK(scene_ask_status(&scene, &status) == 0);
-  bool told = scene_job_of(&status, job->pid)->job_status.flags & GS_STATE_PREEMPTS;
-  process_finish(job);
-  scene_end(&scene);
-  return told;
 }
 
-TEST(the_status_tells_whether_it_can_be) {
+TEST(the_status_tells_that_it_can_be_stopped) {
+  run_some(NULL);
+  scene_await(&scene, preempts, job, "it can be stopped");
+  scene_stop_daemon(&scene);
+  scene_start_daemon(&scene, NULL);
+  scene_await(&scene, preempts, job, "another daemon hears of it, too");
+  process_finish(job);
+  scene_end(&scene);
+}
+
+TEST(the_status_tells_that_it_cannot) {
   static const char *const off[] = {"GPUSHARE_PREEMPT=off", NULL};
-  CHECK(preempts(NULL), "not by default");
-  CHECK(!preempts(off), "also where it is off");
+  struct scene_status status;
+  run_some(off);
+  CHECK(scene_ask_status(&scene, &status) == 0 && !preempts(&status, job));
+  process_finish(job);
+  scene_end(&scene);
 }
 
 static bool rests(const struct scene_status *status, const void *process) {

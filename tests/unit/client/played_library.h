@@ -107,7 +107,7 @@ bool contexts_depart(void) { return departs; }
 static enum preempt_verdict verdict = PREEMPT_NO;
 static int stop_err;
 static bool endless, stands_still;
-static unsigned stops, trials;
+static _Atomic unsigned stops, trials;
 enum preempt_verdict preempt_verdict(int device) { return device == 0 ? verdict : PREEMPT_NO; }
 int preempt_try(int device) {
   trials += device == 0;

@@ -363,7 +363,15 @@ START_TEST(it_is_tried_some_times_whether_work_can_be_stopped) {
   driver.cuThreadExchangeStreamCaptureMode = exchange_mode;
   verdict = PREEMPT_UNKNOWN; /* and stays so */
   ck_assert_int_eq(__real_pthread_create(&thread, NULL, handover_run, gpu), 0);
-  for (unsigned grant = 1; grant < 6; grant++) {
+  lock_take(&client.lock); /* it has been granted before there is a context */
+  gpu->holding = true;
+  handover_begin_at_once(gpu);
+  ck_assert(gate_opened && trials == 0);
+  lock_release(&client.lock);
+  client_context_added(0);
+  while (trials == 0)
+    sched_yield();
+  for (unsigned grant = 2; grant < 6; grant++) {
     gate_opened = false;
     lock_take(&client.lock);
     gpu->holding = true;

@@ -35,6 +35,7 @@ struct preempt_channels preempt_channels(int device) {
 void preempt_own(bool begins) { own += begins; }
 void preempt_making(bool begins) { makings += begins; }
 void client_attach(CUdevice device) { (void)device; }
+void client_context_added(CUdevice device) { (void)device; }
 void streams_context_gone(CUcontext context) { (void)context; }
 void capture_context_gone(CUcontext context) { (void)context; }
 void pace_context_gone(CUcontext context) { (void)context; }
