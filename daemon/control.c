@@ -46,7 +46,10 @@ static uint64_t from_seq(const struct record *record, const struct gs_msg *msg, 
 static void send_events(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   const struct record *record = msg->get_events.record == GS_RECORD_RUNS ? &daemon->runs : &daemon->events;
   struct gs_msg begin = events_begin(record, now_ns);
-  int err = peer_read(peer, record, from_seq(record, msg, now_ns), msg->get_events.follow);
+  uint64_t known_seq = msg->get_events.from_seq;
+  bool knows = known_seq != 0 && known_seq < record->next_seq;
+  int err = peer_read(peer, record, from_seq(record, msg, now_ns), knows ? known_seq : record->next_seq,
+                      msg->get_events.follow);
   if (err < 0)
     reply(peer, err, "this user follows too many events already: end one of the others");
   else

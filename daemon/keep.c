@@ -240,10 +240,10 @@ void keep_run(struct daemon *daemon, const struct gs_msg *event, uint64_t now_ns
 
 /* The clock on the wall may have been set since: they are in order all the same, and over. */
 static void restore_runs(struct daemon *daemon, uint64_t now_ns) {
-  const struct record *kept = &daemon->kept.runs;
+  const struct record_entry *entry = record_next(&daemon->kept.runs, 0);
   int64_t last_ns = INT64_MIN;
-  for (uint64_t seq = record_first_seq(kept); seq < kept->next_seq; seq++) {
-    struct gs_msg event = *record_at(kept, seq);
+  for (; entry; entry = record_next(&daemon->kept.runs, entry->msg.event.seq + 1)) {
+    struct gs_msg event = entry->msg;
     move_times(&event, -wall_ns());
     int64_t at_ns = (int64_t)event.event.at_ns;
     at_ns = at_ns > (int64_t)now_ns ? (int64_t)now_ns : at_ns < last_ns ? last_ns : at_ns;
@@ -292,9 +292,9 @@ void keep_open(struct daemon *daemon, const char *folder, uint64_t now_ns) {
   daemon->last_job_id = kept->last_job_id;
   restore_runs(daemon, now_ns);
   history_each(&kept->history, restore_learnt, &daemon->history);
-  if (kept->process_count + kept->history.count + kept->runs.next_seq > 1)
-    log_info("of before: %zu jobs, what %zu commands take, and %lu lines of runs, from %s",
-             kept->process_count, kept->history.count, kept->runs.next_seq - 1, folder);
+  if (kept->process_count + kept->history.count + kept->runs.count > 0)
+    log_info("of before: %zu jobs, what %zu commands take, and %zu lines of runs, from %s",
+             kept->process_count, kept->history.count, kept->runs.count, folder);
   history_end(&kept->history);
   record_end(&kept->runs);
 }

@@ -520,8 +520,9 @@ int kept_write(const struct kept *kept, const char *boot, struct kept_output *ou
   struct learnt_output learnt = {.output = output, .err = err};
   history_each(&kept->history, write_learnt, &learnt);
   err = learnt.err;
-  for (uint64_t seq = record_first_seq(&kept->runs); err == 0 && seq < kept->runs.next_seq; seq++)
-    err = output->put(output, line, kept_line_run(line, record_at(&kept->runs, seq)));
+  const struct record_entry *run = record_next(&kept->runs, 0);
+  for (; err == 0 && run; run = record_next(&kept->runs, run->msg.event.seq + 1))
+    err = output->put(output, line, kept_line_run(line, &run->msg));
   if (err == 0)
     err = output->put(output, line, kept_line_boot(line, boot));
   for (size_t i = 0; i < KEPT_BUCKETS; i++)

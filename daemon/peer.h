@@ -50,6 +50,7 @@ struct reading {
   const struct record *record; /* NULL: it reads none */
   struct list link;            /* of the server's readers */
   uint64_t next_seq;           /* that it has not had */
+  uint64_t since_seq;          /* it is told of events that were displaced by this one or later ones */
   uint64_t end_seq;            /* before which it ends */
   bool follows;                /* it does not end */
   bool sees_all;               /* also what concerns other users alone */
@@ -129,8 +130,11 @@ void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed);
 void peer_send_status(struct peer *peer);
 
 /* Send EVENTS of the record from there to the present end, then EVENTS_END; or, if it follows, also what is
- * added later. Nothing else is received meanwhile. 0; -EUSERS: the user reads too much already. */
-int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, bool follow);
+ * added later. Of those that are not kept any more it is told how many they are, if they were displaced by
+ * event since_seq or later ones. Nothing else is received meanwhile. 0; -EUSERS: the user reads too much
+ * already. */
+int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, uint64_t since_seq,
+              bool follow);
 
 /* End the connection, with a line in the log. */
 void peer_close(struct peer *peer, const char *why);

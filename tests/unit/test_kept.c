@@ -64,6 +64,7 @@ static void tell_a_life(void) {
   struct gs_msg command = wire_msg(GS_EVENT, GS_GPU_ALL), ended = command;
   command.event.kind = GS_EVENT_COMMAND;
   command.event.job = ended.event.job = 11;
+  command.event.uid = ended.event.uid = ALICE;
   command.event.at_ns = ended.event.at_ns = 1000;
   strcpy(command.event.text, "python train.py --epochs 3");
   ended.event.kind = GS_EVENT_ENDED;
@@ -97,10 +98,10 @@ static void check_the_life(struct kept *read) {
   ck_assert_uint_eq(decisions_find(&read->decisions, mode.uuid, OVERRIDE_MODE)->value, GS_MODE_OFF);
   ck_assert_uint_eq(history_expected_ns(&read->history, ALICE, 99), 5 * NS_PER_S);
   ck_assert_uint_eq(read->runs.next_seq, 3);
-  ck_assert_str_eq(record_at(&read->runs, 1)->event.text, "python train.py --epochs 3");
-  ck_assert_str_eq(record_at(&read->runs, 2)->event.name, "python");
-  ck_assert_int_eq(record_at(&read->runs, 2)->event.end.status, -3);
-  ck_assert_uint_eq(record_at(&read->runs, 2)->event.end.gpu_ns, 42);
+  ck_assert_str_eq(record_next(&read->runs, 1)->msg.event.text, "python train.py --epochs 3");
+  ck_assert_str_eq(record_next(&read->runs, 2)->msg.event.name, "python");
+  ck_assert_int_eq(record_next(&read->runs, 2)->msg.event.end.status, -3);
+  ck_assert_uint_eq(record_next(&read->runs, 2)->msg.event.end.gpu_ns, 42);
   ck_assert_ptr_null(kept_take(read, PID, START + 1, ALICE));
   ck_assert_ptr_null(kept_take(read, PID, START, ALICE + 1));
   struct kept_process *process = kept_take(read, PID, START, ALICE);
@@ -310,6 +311,27 @@ START_TEST(long_lines_are_passed_over) {
 }
 END_TEST
 
+/* What one user has run and what its commands take displaces nothing of another's, also in the file. */
+START_TEST(one_user_displaces_no_lines_of_another) {
+  char line[KEPT_LINE_SIZE];
+  struct gs_msg command = wire_msg(GS_EVENT, GS_GPU_ALL);
+  command.event.kind = GS_EVENT_COMMAND;
+  command.event.job = 17;
+  command.event.uid = ALICE + 1;
+  strcpy(command.event.text, "again");
+  tell_a_life();
+  read_into(&kept);
+  for (uint64_t i = 1; i <= KEPT_RUNS + 100; i++) {
+    size = 0;
+    add(line, kept_line_run(line, &command));
+    add(line, kept_line_learnt(line, ALICE + 1, i, 5 * NS_PER_S));
+    read_into(&kept);
+  }
+  ck_assert_uint_eq(history_expected_ns(&kept.history, ALICE, 99), 5 * NS_PER_S);
+  ck_assert_str_eq(record_next(&kept.runs, 0)->msg.event.text, "python train.py --epochs 3");
+}
+END_TEST
+
 static struct kept_process *leaving(pid_t pid, uid_t uid, bool standing) {
   struct kept_process *process = calloc(1, sizeof *process);
   ck_assert_ptr_nonnull(process);
@@ -370,6 +392,7 @@ int main(void) {
                                 each_length_keeps_what_is_whole,
                                 absurd_values_are_not_taken,
                                 long_lines_are_passed_over,
+                                one_user_displaces_no_lines_of_another,
                                 what_stands_is_not_displaced,
                                 a_user_has_so_many_away_and_no_more,
                                 what_has_ended_is_found,
