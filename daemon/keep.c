@@ -94,14 +94,13 @@ static struct terms set_of(const struct terms *terms) {
 }
 
 static struct kept_process process_of(const struct peer *peer) {
-  struct kept_process process = {.pid = peer->pid,
-                                 .start = peer->start_ticks,
-                                 .uid = peer->uid,
-                                 .job_id = peer->job_id,
-                                 .started_ns = peer->started_ns,
-                                 .terms = set_of(&peer->terms)};
-  strcpy(process.gang, peer->gang);
-  return process;
+  return (struct kept_process){.pid = peer->pid,
+                               .start = peer->start_ticks,
+                               .uid = peer->uid,
+                               .job_id = peer->job_id,
+                               .started_ns = peer->started_ns,
+                               .terms = set_of(&peer->terms),
+                               .gang = peer->kept_gang};
 }
 
 static void add_term(struct daemon *daemon, const struct kept_process *process, enum gs_term term,
@@ -118,6 +117,8 @@ static void add_job(struct daemon *daemon, const struct kept_process *process, u
   bool seen = process->start;
   size_t length = seen ? kept_line_job(line, process) : kept_line_last(line, process->job_id);
   state_add(daemon->state, line, length, now_ns);
+  if (seen && process->gang)
+    state_add(daemon->state, line, kept_line_gang(line, process), now_ns);
   for (unsigned term = 0; seen && term < GS_TERM_COUNT; term++)
     if (process->terms.set_fields >> term & 1)
       add_term(daemon, process, (enum gs_term)term, now_ns);
@@ -163,6 +164,7 @@ static bool leave(struct daemon *daemon, const struct peer *peer, uint64_t now_n
 static void resume(struct peer *peer, struct kept_process *process) {
   peer->job_id = process->job_id;
   peer->terms = process->terms;
+  peer->kept_gang = process->gang;
   peer->resumed = !process->left;
   if (peer->resumed)
     peer->started_ns = process->started_ns;
@@ -195,10 +197,22 @@ void keep_term(struct daemon *daemon, const struct peer *peer, enum gs_term term
   state_write(daemon->state, false, now_ns);
 }
 
+void keep_gang(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+  char line[KEPT_LINE_SIZE];
+  uint64_t gang = kept_gang(peer->gang);
+  if (peer->kept_gang == gang)
+    return;
+  peer->kept_gang = gang;
+  struct kept_process process = process_of(peer);
+  if (process.start)
+    state_add(daemon->state, line, kept_line_gang(line, &process), now_ns);
+  state_write(daemon->state, false, now_ns);
+}
+
 void keep_gang_term(struct daemon *daemon, const struct gang *gang, const struct gs_msg *msg, bool by_owner,
                     uint64_t now_ns) {
   struct kept_process *process = NULL;
-  while ((process = kept_next_of_gang(&daemon->kept, process, gang->uid, gang->name))) {
+  while ((process = kept_next_of_gang(&daemon->kept, process, gang->uid, kept_gang(gang->name)))) {
     if (by_owner && !terms_owner_may(&process->terms, msg))
       continue;
     terms_set(&process->terms, msg, by_owner);
@@ -270,7 +284,7 @@ static void add_all(struct daemon *daemon, uint64_t now_ns) {
     list_each(node, &daemon->clients[i]) {
       const struct peer *peer = list_entry(node, struct peer, client_link);
       struct kept_process process = process_of(peer);
-      if (process.start && process.terms.set_fields)
+      if (process.start && (process.terms.set_fields || process.gang))
         add_job(daemon, &process, now_ns);
     }
   list_each(node, &daemon->kept.away) {

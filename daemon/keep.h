@@ -31,7 +31,11 @@ void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
 /* A term of it, and of all clients of its process, has been set: so it is for those that may come back. */
 void keep_term(struct daemon *daemon, const struct peer *peer, enum gs_term term, uint64_t now_ns);
 
-/* It has been set for all members of the gang: those that have left, and may come back, have it as well. */
+/* A job of it is in the gang that it has named. */
+void keep_gang(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
+
+/* It has been set for all members of the gang: those that may come back have it as well, whether they have
+ * left this daemon or have yet to come to it after a restart. */
 void keep_gang_term(struct daemon *daemon, const struct gang *gang, const struct gs_msg *msg, bool by_owner,
                     uint64_t now_ns);
 

@@ -309,6 +309,7 @@ static void join_gang(struct daemon *daemon, struct attachment *attachment, uint
   attachment->gang = gang_table_enter(&daemon->gangs, peer->uid, peer->gang);
   if (!attachment->gang)
     return;
+  keep_gang(daemon, peer, now_ns);
   if (!scheduler_join(&attachment->job, &attachment->gang->sched, now_ns, &daemon->orders) &&
       !oust(attachment, now_ns))
     set_apart(attachment);

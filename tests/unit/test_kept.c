@@ -145,6 +145,37 @@ START_TEST(processes_that_are_gone_are_left_out) {
 }
 END_TEST
 
+/* Also after it has been written anew; the later word counts. A file without such lines has no gangs. */
+START_TEST(gangs_come_back) {
+  char line[KEPT_LINE_SIZE];
+  struct kept_process process = {.pid = PID, .start = START, .uid = ALICE, .job_id = 12};
+  uint64_t a = kept_gang("a"), b = kept_gang("b");
+  ck_assert(a && b && a != b && !kept_gang(""));
+  tell_a_life();
+  read_into(&kept);
+  ck_assert_ptr_null(kept_next_of_gang(&kept, NULL, ALICE, a));
+  process.gang = b;
+  add(line, kept_line_gang(line, &process));
+  process.gang = a;
+  add(line, kept_line_gang(line, &process));
+  process.pid++; /* nobody */
+  add(line, kept_line_gang(line, &process));
+  kept_end(&kept);
+  kept_init(&kept);
+  read_into(&kept);
+  write_all(NULL);
+  read_into(&again);
+  struct kept_process *member = kept_next_of_gang(&again, NULL, ALICE, a);
+  ck_assert_ptr_nonnull(member);
+  ck_assert_int_eq(member->pid, PID);
+  ck_assert_ptr_null(kept_next_of_gang(&again, member, ALICE, a));
+  ck_assert_ptr_null(kept_next_of_gang(&again, NULL, ALICE, b));
+  ck_assert_ptr_null(kept_next_of_gang(&again, NULL, ALICE + 1, a));
+  check_the_life(&again);
+  ck_assert_ptr_null(kept_next_of_gang(&again, NULL, ALICE, a));
+}
+END_TEST
+
 START_TEST(jobs_end) {
   char line[KEPT_LINE_SIZE];
   tell_a_life();
@@ -268,6 +299,9 @@ static const char *const absurd[] = {
     "job\t4294967297\t1\t1\t1\t1",
     "job\t1\t1\t1\t0\t1",
     "job\t1\t1\t1\t4294967296\t1",
+    "gang\t4711\t12",
+    "gang\t4711\t12\tname",
+    "gang\t4711\t4294967296\t1",
     "term\t4711\t12\t0\t0\t0",
     "term\t4711\t12\t5\t3\t0",
     "term\t4711\t12\t6\t101\t0",
@@ -384,6 +418,7 @@ int main(void) {
   const TTest *const tests[] = {it_comes_back,
                                 also_when_it_has_been_written_anew,
                                 processes_that_are_gone_are_left_out,
+                                gangs_come_back,
                                 jobs_end,
                                 jobs_of_another_boot_are_others,
                                 later_words_count,
