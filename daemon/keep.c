@@ -161,10 +161,12 @@ static bool leave(struct daemon *daemon, const struct peer *peer, uint64_t now_n
 }
 
 /* It has come before: after a restart, or its connection has ended. */
-static void resume(struct peer *peer, struct kept_process *process) {
+static void resume(struct daemon *daemon, struct peer *peer, struct kept_process *process) {
   peer->job_id = process->job_id;
   peer->terms = process->terms;
   peer->kept_gang = process->gang;
+  if (peer->kept_gang)
+    list_append(&daemon->returning, &peer->returning_link);
   peer->resumed = !process->left;
   if (peer->resumed)
     peer->started_ns = process->started_ns;
@@ -173,12 +175,13 @@ static void resume(struct peer *peer, struct kept_process *process) {
 }
 
 void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+  list_init(&peer->returning_link);
   peer->start_ticks = start_of(peer);
   const struct peer *same = peer->start_ticks ? daemon_next_of_process(daemon, peer, NULL) : NULL;
   struct kept_process *kept =
       peer->start_ticks ? kept_take(&daemon->kept, peer->pid, peer->start_ticks, peer->uid) : NULL;
   if (kept) {
-    resume(peer, kept);
+    resume(daemon, peer, kept);
     return;
   }
   peer->job_id = new_job_id(daemon);
@@ -199,7 +202,8 @@ void keep_term(struct daemon *daemon, const struct peer *peer, enum gs_term term
 
 void keep_gang(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   char line[KEPT_LINE_SIZE];
-  uint64_t gang = kept_gang(peer->gang);
+  uint64_t gang = gang_key(peer->gang);
+  list_remove(&peer->returning_link);
   if (peer->kept_gang == gang)
     return;
   peer->kept_gang = gang;
@@ -209,10 +213,10 @@ void keep_gang(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   state_write(daemon->state, false, now_ns);
 }
 
-void keep_gang_term(struct daemon *daemon, const struct gang *gang, const struct gs_msg *msg, bool by_owner,
+void keep_gang_term(struct daemon *daemon, uid_t uid, uint64_t gang, const struct gs_msg *msg, bool by_owner,
                     uint64_t now_ns) {
   struct kept_process *process = NULL;
-  while ((process = kept_next_of_gang(&daemon->kept, process, gang->uid, kept_gang(gang->name)))) {
+  while ((process = kept_next_of_gang(&daemon->kept, process, uid, gang))) {
     if (by_owner && !terms_owner_may(&process->terms, msg))
       continue;
     terms_set(&process->terms, msg, by_owner);
@@ -221,8 +225,9 @@ void keep_gang_term(struct daemon *daemon, const struct gang *gang, const struct
   state_write(daemon->state, false, now_ns);
 }
 
-void keep_end_of(struct daemon *daemon, const struct peer *peer, uint64_t now_ns) {
+void keep_end_of(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   char line[KEPT_LINE_SIZE];
+  list_remove(&peer->returning_link);
   if (!leave(daemon, peer, now_ns))
     state_add(daemon->state, line, kept_line_gone(line, peer->pid, peer->job_id), now_ns);
   uint64_t expected_ns = peer->gpu_ns > HISTORY_RUN_MIN_NS

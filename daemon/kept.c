@@ -248,11 +248,6 @@ struct kept_process *kept_take_ended(struct kept *kept, bool (*there)(const stru
   return NULL;
 }
 
-uint64_t kept_gang(const char *name) {
-  uint64_t sum = sum_of(name, strlen(name));
-  return !*name ? 0 : sum ? sum : 1;
-}
-
 struct kept_process *kept_next_of_gang(struct kept *kept, const struct kept_process *last, uid_t uid,
                                        uint64_t gang) {
   struct list *bucket = gang_bucket_of(kept, uid, gang);

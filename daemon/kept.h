@@ -9,7 +9,7 @@
  *   boot     ID                            jobs that follow are of this boot of the machine
  *   last     JOB                           numbers up to this one have been given away
  *   job      PID START UID JOB STARTED     a process (START: field 22 of its stat) has this number
- *   gang     PID JOB HASH                  it is in the gang with this name; later ones count. 0: in none
+ *   gang     PID JOB KEY                   it is in this gang (gang_table.h); later ones count. 0: in none
  *   term     PID JOB TERM VALUE STANDING   somebody has set this for it, and for all jobs of its process
  *   gone     PID JOB
  *   set      UUID|all SETTING VALUE BASE   decisions.h. all: in place of what was set for single GPUs
@@ -52,7 +52,7 @@ struct kept_process {
   uint32_t job_id;
   uint64_t started_ns; /* its job */
   struct terms terms;  /* what has been set of them */
-  uint64_t gang;       /* that it named (kept_gang); 0: none */
+  uint64_t gang;       /* its key; 0: none */
   struct list gang_link;
 };
 
@@ -96,9 +96,6 @@ struct kept_process *kept_next(struct kept *kept, const struct kept_process *aft
  * that, which is the caller's, or NULL; it may be this one. What was set by somebody whom the owner can't
  * overrule goes last. */
 struct kept_process *kept_leave(struct kept *kept, struct kept_process *process);
-
-/* A gang's name as a number. 0: the empty one. */
-uint64_t kept_gang(const char *name);
 
 /* What is kept of this user's gang: the next after `last`; NULL: the first, none. */
 struct kept_process *kept_next_of_gang(struct kept *kept, const struct kept_process *last, uid_t uid,

@@ -114,7 +114,8 @@ struct peer {
   bool cut_noted;                    /* that it asks for more than it may, in the log */
   bool refusal_noted;                /* that it names a GPU that the host has not, likewise */
   char gang[GS_GANG_SIZE];           /* that its attachments join; empty: none */
-  uint64_t kept_gang;                /* as is kept of it; keep.c */
+  uint64_t kept_gang;                /* its key, as is kept of it; keep.c */
+  struct list returning_link;        /* of the daemon's clients that have yet to join that gang again */
   uint64_t gpu_ns, waited_ns, turns; /* had on a GPU that it has left; of several the most */
   struct attachment *attachments[GS_GPUS_PER_CLIENT];
 };

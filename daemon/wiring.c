@@ -724,6 +724,7 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
     list_init(&daemon->processes[i]);
   }
   list_init(&daemon->unapplied);
+  list_init(&daemon->returning);
   list_init(&daemon->silent);
   list_init(&daemon->stayed);
   kept_init(&daemon->kept);

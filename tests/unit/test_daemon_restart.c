@@ -382,6 +382,30 @@ START_TEST(a_gang_is_one_over_a_restart) {
 }
 END_TEST
 
+/* It is back, and has yet to come to its GPU, or to have memory there: so it is in no gang of a GPU's. */
+START_TEST(a_gang_is_one_while_it_comes_back) {
+  int fd;
+  uint32_t job = join(&fd, "a"), other = join_elsewhere("a");
+  for (int i = 0; i < 4; i++) {
+    bool paused = i % 2 == 0;
+    pause_gang_of(other, paused);
+    restart(SIGKILL);
+    ck_assert_uint_eq(enroll(&fd), job);
+    other = join_elsewhere("a");
+    pause_gang_of(other, !paused);
+    join_on(fd, "a", 1);
+    ck_assert_uint_eq(terms_of(job).terms_status.paused, !paused);
+    restart(SIGKILL);
+    ck_assert_uint_eq(enroll(&fd), job);
+    attach_card(fd, 1, 0, MANAGED);
+    other = join_elsewhere("a");
+    pause_gang_of(job, paused); /* this one speaks for the others */
+    ck_assert_uint_eq(terms_of(other).terms_status.paused, paused);
+    ck_assert_uint_eq(terms_of(job).terms_status.paused, paused);
+  }
+}
+END_TEST
+
 /* ---- runs ---- */
 
 static size_t count_runs(uint32_t job, struct gs_msg *ended) {
@@ -516,6 +540,7 @@ int main(void) {
                                 what_is_set_for_a_process_holds_for_those_that_come_back,
                                 another_process_is_given_nothing_of_it,
                                 a_gang_is_one_over_a_restart,
+                                a_gang_is_one_while_it_comes_back,
                                 runs_outlive_it_and_what_goes_on_is_none,
                                 what_was_on_no_gpu_is_no_run,
                                 a_damaged_file_does_not_keep_it_from_starting,
