@@ -405,13 +405,15 @@ static const char *file_wrong(const struct stat *status) {
 static int open_file(struct state *state, struct stat *status) {
   int flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   for (int tries = 2; tries > 0; tries--) {
-    int fd = openat(state->folder_fd, FILE_NAME, flags, 0600), err = -errno;
-    const char *wrong = fd >= 0 && fstat(fd, status) == 0 ? file_wrong(status) : NULL;
-    if (fd >= 0 && !wrong)
+    int fd = openat(state->folder_fd, FILE_NAME, flags, 0600), err = fd < 0 ? -errno : 0;
+    if (fd >= 0 && fstat(fd, status) < 0)
+      err = -errno;
+    const char *wrong = err == 0 ? file_wrong(status) : NULL;
+    if (err == 0 && !wrong)
       return fd;
     if (fd >= 0)
       close(fd);
-    else if (err != -ELOOP && err != -EISDIR && err != -ENXIO)
+    if (err < 0 && err != -ELOOP && err != -EISDIR && err != -ENXIO)
       return err;
     put_aside(state, wrong ? wrong : strerror(-err));
   }
