@@ -46,7 +46,10 @@ static uint64_t from_seq(const struct record *record, const struct gs_msg *msg, 
 static void send_events(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   const struct record *record = msg->get_events.record == GS_RECORD_RUNS ? &daemon->runs : &daemon->events;
   struct gs_msg begin = events_begin(record, now_ns);
-  int err = peer_read(peer, record, from_seq(record, msg, now_ns), msg->get_events.follow);
+  uint64_t known_seq = msg->get_events.from_seq;
+  bool knows = known_seq != 0 && known_seq < record->next_seq;
+  int err = peer_read(peer, record, from_seq(record, msg, now_ns), knows ? known_seq : record->next_seq,
+                      msg->get_events.follow);
   if (err < 0)
     reply(peer, err, "this user follows too many events already: end one of the others");
   else
@@ -203,23 +206,37 @@ static void set_terms(struct daemon *daemon, const struct peer *peer, struct pee
 }
 
 /* Those that hold together are paused together, and go on together: as far as that is permitted. */
-static void set_for_gang(struct daemon *daemon, const struct peer *peer, const struct gang *gang,
+static void set_for_member(struct daemon *daemon, const struct peer *peer, struct peer *member,
+                           const struct gs_msg *msg, uint64_t now_ns) {
+  const char *why;
+  bool differs = terms_of(&member->terms).paused != msg->set_terms.value;
+  if (differs && check_terms(peer, member, msg, &why) == 0)
+    set_terms(daemon, peer, member, msg, now_ns);
+}
+
+static void set_for_gang(struct daemon *daemon, const struct peer *peer, uid_t uid, uint64_t key,
                          const struct gs_msg *msg, uint64_t now_ns) {
-  list_each(node, &gang->sched.members) {
-    struct peer *member = attachment_of(list_entry(node, struct sched_job, gang_link))->peer;
-    const char *why;
-    bool differs = terms_of(&member->terms).paused != msg->set_terms.value;
-    if (differs && check_terms(peer, member, msg, &why) == 0)
-      set_terms(daemon, peer, member, msg, now_ns);
+  const struct gang *gang = gang_table_find(&daemon->gangs, uid, key);
+  if (gang)
+    list_each(node, &gang->sched.members) {
+      struct sched_job *job = list_entry(node, struct sched_job, gang_link);
+      set_for_member(daemon, peer, attachment_of(job)->peer, msg, now_ns);
+    }
+  list_each(node, &daemon->returning) {
+    struct peer *member = list_entry(node, struct peer, returning_link);
+    if (member->uid == uid && member->kept_gang == key)
+      set_for_member(daemon, peer, member, msg, now_ns);
   }
-  keep_gang_term(daemon, gang, msg, !peer_may_change(peer), now_ns);
+  keep_gang_term(daemon, uid, key, msg, !peer_may_change(peer), now_ns);
 }
 
 static void set_for_gangs(struct daemon *daemon, const struct peer *peer, const struct peer *client,
                           const struct gs_msg *msg, uint64_t now_ns) {
   for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
     if (client->attachments[i] && client->attachments[i]->gang)
-      set_for_gang(daemon, peer, client->attachments[i]->gang, msg, now_ns);
+      set_for_gang(daemon, peer, client->uid, client->attachments[i]->gang->key, msg, now_ns);
+  if (!list_empty(&client->returning_link))
+    set_for_gang(daemon, peer, client->uid, client->kept_gang, msg, now_ns);
 }
 
 static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,

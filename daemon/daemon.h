@@ -62,6 +62,7 @@ struct daemon {
   struct list clients[DAEMON_CLIENT_BUCKETS];   /* peers; */
   struct list processes[DAEMON_CLIENT_BUCKETS]; /* the same by pid */
   struct list unapplied;                        /* peers: daemon_apply_terms_soon */
+  struct list returning;                        /* peers: keep.c */
   struct status status;
   struct walk metrics_walk; /* metrics/metrics.c */
   struct walk bounds_walk;  /* to jobs that are yet to be given what the bounds leave them */

@@ -12,42 +12,51 @@ void gang_table_init(struct gang_table *gangs) {
     list_init(&gangs->buckets[i]);
 }
 
-/* FNV-1a. Who makes names that meet in one bucket has gangs that are slow to find, and others have few there.
- */
-static struct list *bucket_of(struct gang_table *gangs, uid_t uid, const char *name) {
-  uint32_t hash = UINT32_C(2166136261) ^ uid;
+/* FNV-1a, 64 bits. Who makes names with the same number has one gang in place of two. */
+uint64_t gang_key(const char *name) {
+  uint64_t key = UINT64_C(0xcbf29ce484222325);
+  if (!*name)
+    return 0;
   for (; *name; name++)
-    hash = (hash ^ (uint8_t)*name) * UINT32_C(16777619);
-  return &gangs->buckets[(hash ^ hash >> 16) % GANG_BUCKETS];
+    key = (key ^ (uint8_t)*name) * UINT64_C(0x100000001b3);
+  return key ? key : 1;
 }
 
-static struct gang *find(const struct list *bucket, uid_t uid, const char *name) {
-  list_each(node, bucket) {
+/* Who makes names that meet in one bucket has gangs that are slow to find, and others have few there. */
+static struct list *bucket_of(struct gang_table *gangs, uid_t uid, uint64_t key) {
+  uint64_t mixed = key ^ uid;
+  return &gangs->buckets[(mixed ^ mixed >> 32) % GANG_BUCKETS];
+}
+
+struct gang *gang_table_find(struct gang_table *gangs, uid_t uid, uint64_t key) {
+  list_each(node, bucket_of(gangs, uid, key)) {
     struct gang *gang = list_entry(node, struct gang, link);
-    if (gang->uid == uid && strcmp(gang->name, name) == 0)
+    if (gang->uid == uid && gang->key == key)
       return gang;
   }
   return NULL;
 }
 
-static struct gang *create(struct gang_table *gangs, uid_t uid, const char *name) {
+static struct gang *create(struct gang_table *gangs, uid_t uid, const char *name, uint64_t key) {
   struct gang *gang = calloc(1, sizeof *gang);
   if (!gang)
     return NULL;
   gang_init(&gang->sched);
   gang->uid = uid;
+  gang->key = key;
   strncpy(gang->name, name, sizeof gang->name - 1);
   printable_copy(gang->shown, name, sizeof gang->shown);
   gang->table = gangs;
   gangs->count++;
-  list_append(bucket_of(gangs, uid, name), &gang->link);
+  list_append(bucket_of(gangs, uid, key), &gang->link);
   return gang;
 }
 
 struct gang *gang_table_enter(struct gang_table *gangs, uid_t uid, const char *name) {
-  struct gang *gang = find(bucket_of(gangs, uid, name), uid, name);
+  uint64_t key = gang_key(name);
+  struct gang *gang = gang_table_find(gangs, uid, key);
   if (!gang)
-    gang = create(gangs, uid, name);
+    gang = create(gangs, uid, name, key);
   if (gang)
     gang->jobs++;
   return gang;

@@ -22,12 +22,19 @@ struct gang {
   struct gang_table *table;
   struct sched_gang sched;
   uid_t uid;
+  uint64_t key; /* its name's */
   uint32_t jobs;
   char name[GS_GANG_SIZE];  /* as the programs say it */
   char shown[GS_GANG_SIZE]; /* for people */
 };
 
 void gang_table_init(struct gang_table *gangs);
+
+/* A gang's name as a number, by which it is known for longer than it lasts. 0: the empty name's. */
+uint64_t gang_key(const char *name);
+
+/* NULL: none of its jobs is there. */
+struct gang *gang_table_find(struct gang_table *gangs, uid_t uid, uint64_t key);
 
 /* Count a job of the gang with this name. NULL: no memory. */
 struct gang *gang_table_enter(struct gang_table *gangs, uid_t uid, const char *name);

@@ -5,6 +5,7 @@
 
 struct entry {
   struct list used_link, bucket_link;
+  struct user_item owned;
   uid_t uid;
   uint64_t command_hash;
   uint64_t expected_ns;
@@ -27,17 +28,15 @@ static struct entry *find(struct history *history, uid_t uid, uint64_t command_h
 static void touch(struct history *history, struct entry *entry) {
   list_remove(&entry->used_link);
   list_append(&history->used, &entry->used_link);
+  user_shares_renew(&entry->owned);
 }
 
 static void forget(struct history *history, struct entry *entry) {
   list_remove(&entry->used_link);
   list_remove(&entry->bucket_link);
+  user_shares_remove(&history->shares, &entry->owned);
   free(entry);
   history->count--;
-}
-
-static void forget_unused(struct history *history) {
-  forget(history, list_entry(list_first(&history->used), struct entry, used_link));
 }
 
 /* Without memory nothing is learnt: that is no error. */
@@ -45,16 +44,20 @@ static void begin(struct history *history, uid_t uid, uint64_t command_hash, uin
   struct entry *entry = malloc(sizeof *entry);
   if (!entry)
     return;
-  if (history->count == HISTORY_MAX)
-    forget_unused(history);
   *entry = (struct entry){.uid = uid, .command_hash = command_hash, .expected_ns = gpu_ns};
+  if (user_shares_add(&history->shares, uid, &entry->owned) < 0) {
+    free(entry);
+    return;
+  }
   list_append(&history->used, &entry->used_link);
   list_append(bucket_of(history, uid, command_hash), &entry->bucket_link);
-  history->count++;
+  if (++history->count > HISTORY_MAX)
+    forget(history, list_entry(user_shares_surplus(&history->shares), struct entry, owned));
 }
 
 void history_init(struct history *history) {
   history->count = 0;
+  user_shares_init(&history->shares, HISTORY_MAX + 1);
   list_init(&history->used);
   for (size_t i = 0; i < HISTORY_BUCKETS; i++)
     list_init(&history->buckets[i]);
@@ -62,7 +65,8 @@ void history_init(struct history *history) {
 
 void history_end(struct history *history) {
   while (history->count > 0)
-    forget_unused(history);
+    forget(history, list_entry(list_first(&history->used), struct entry, used_link));
+  user_shares_end(&history->shares);
 }
 
 void history_add(struct history *history, uid_t uid, uint64_t command_hash, uint64_t gpu_ns) {

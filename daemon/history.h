@@ -2,8 +2,8 @@
  * history.h - what programs have needed before: for each user and command line, how much GPU time a run
  * takes.
  *
- * Bounded: what has not been asked for or added to for the longest time is forgotten
- * first. A user's programs teach nothing about another's. One thread.
+ * Bounded: of the user that has most, what has not been asked for or added to for the longest time is
+ * forgotten first. A user's programs teach nothing about another's. One thread.
  */
 #ifndef GS_HISTORY_H
 #define GS_HISTORY_H
@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include "core/list.h"
+#include "user_shares.h"
 
 #define HISTORY_MAX 4096
 /* Shorter runs say nothing: they have failed early, or do not matter. */
@@ -24,6 +25,7 @@ struct history {
   struct list used; /* all entries, the longest unused first */
   struct list buckets[HISTORY_BUCKETS];
   size_t count;
+  struct user_shares shares;
 };
 
 void history_init(struct history *history);

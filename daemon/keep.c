@@ -94,14 +94,13 @@ static struct terms set_of(const struct terms *terms) {
 }
 
 static struct kept_process process_of(const struct peer *peer) {
-  struct kept_process process = {.pid = peer->pid,
-                                 .start = peer->start_ticks,
-                                 .uid = peer->uid,
-                                 .job_id = peer->job_id,
-                                 .started_ns = peer->started_ns,
-                                 .terms = set_of(&peer->terms)};
-  strcpy(process.gang, peer->gang);
-  return process;
+  return (struct kept_process){.pid = peer->pid,
+                               .start = peer->start_ticks,
+                               .uid = peer->uid,
+                               .job_id = peer->job_id,
+                               .started_ns = peer->started_ns,
+                               .terms = set_of(&peer->terms),
+                               .gang = peer->kept_gang};
 }
 
 static void add_term(struct daemon *daemon, const struct kept_process *process, enum gs_term term,
@@ -118,6 +117,8 @@ static void add_job(struct daemon *daemon, const struct kept_process *process, u
   bool seen = process->start;
   size_t length = seen ? kept_line_job(line, process) : kept_line_last(line, process->job_id);
   state_add(daemon->state, line, length, now_ns);
+  if (seen && process->gang)
+    state_add(daemon->state, line, kept_line_gang(line, process), now_ns);
   for (unsigned term = 0; seen && term < GS_TERM_COUNT; term++)
     if (process->terms.set_fields >> term & 1)
       add_term(daemon, process, (enum gs_term)term, now_ns);
@@ -160,9 +161,12 @@ static bool leave(struct daemon *daemon, const struct peer *peer, uint64_t now_n
 }
 
 /* It has come before: after a restart, or its connection has ended. */
-static void resume(struct peer *peer, struct kept_process *process) {
+static void resume(struct daemon *daemon, struct peer *peer, struct kept_process *process) {
   peer->job_id = process->job_id;
   peer->terms = process->terms;
+  peer->kept_gang = process->gang;
+  if (peer->kept_gang)
+    list_append(&daemon->returning, &peer->returning_link);
   peer->resumed = !process->left;
   if (peer->resumed)
     peer->started_ns = process->started_ns;
@@ -171,12 +175,13 @@ static void resume(struct peer *peer, struct kept_process *process) {
 }
 
 void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+  list_init(&peer->returning_link);
   peer->start_ticks = start_of(peer);
   const struct peer *same = peer->start_ticks ? daemon_next_of_process(daemon, peer, NULL) : NULL;
   struct kept_process *kept =
       peer->start_ticks ? kept_take(&daemon->kept, peer->pid, peer->start_ticks, peer->uid) : NULL;
   if (kept) {
-    resume(peer, kept);
+    resume(daemon, peer, kept);
     return;
   }
   peer->job_id = new_job_id(daemon);
@@ -195,10 +200,23 @@ void keep_term(struct daemon *daemon, const struct peer *peer, enum gs_term term
   state_write(daemon->state, false, now_ns);
 }
 
-void keep_gang_term(struct daemon *daemon, const struct gang *gang, const struct gs_msg *msg, bool by_owner,
+void keep_gang(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+  char line[KEPT_LINE_SIZE];
+  uint64_t gang = gang_key(peer->gang);
+  list_remove(&peer->returning_link);
+  if (peer->kept_gang == gang)
+    return;
+  peer->kept_gang = gang;
+  struct kept_process process = process_of(peer);
+  if (process.start)
+    state_add(daemon->state, line, kept_line_gang(line, &process), now_ns);
+  state_write(daemon->state, false, now_ns);
+}
+
+void keep_gang_term(struct daemon *daemon, uid_t uid, uint64_t gang, const struct gs_msg *msg, bool by_owner,
                     uint64_t now_ns) {
   struct kept_process *process = NULL;
-  while ((process = kept_next_of_gang(&daemon->kept, process, gang->uid, gang->name))) {
+  while ((process = kept_next_of_gang(&daemon->kept, process, uid, gang))) {
     if (by_owner && !terms_owner_may(&process->terms, msg))
       continue;
     terms_set(&process->terms, msg, by_owner);
@@ -207,8 +225,9 @@ void keep_gang_term(struct daemon *daemon, const struct gang *gang, const struct
   state_write(daemon->state, false, now_ns);
 }
 
-void keep_end_of(struct daemon *daemon, const struct peer *peer, uint64_t now_ns) {
+void keep_end_of(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   char line[KEPT_LINE_SIZE];
+  list_remove(&peer->returning_link);
   if (!leave(daemon, peer, now_ns))
     state_add(daemon->state, line, kept_line_gone(line, peer->pid, peer->job_id), now_ns);
   uint64_t expected_ns = peer->gpu_ns > HISTORY_RUN_MIN_NS
@@ -240,10 +259,10 @@ void keep_run(struct daemon *daemon, const struct gs_msg *event, uint64_t now_ns
 
 /* The clock on the wall may have been set since: they are in order all the same, and over. */
 static void restore_runs(struct daemon *daemon, uint64_t now_ns) {
-  const struct record *kept = &daemon->kept.runs;
+  const struct record_entry *entry = record_next(&daemon->kept.runs, 0);
   int64_t last_ns = INT64_MIN;
-  for (uint64_t seq = record_first_seq(kept); seq < kept->next_seq; seq++) {
-    struct gs_msg event = *record_at(kept, seq);
+  for (; entry; entry = record_next(&daemon->kept.runs, entry->msg.event.seq + 1)) {
+    struct gs_msg event = entry->msg;
     move_times(&event, -wall_ns());
     int64_t at_ns = (int64_t)event.event.at_ns;
     at_ns = at_ns > (int64_t)now_ns ? (int64_t)now_ns : at_ns < last_ns ? last_ns : at_ns;
@@ -270,7 +289,7 @@ static void add_all(struct daemon *daemon, uint64_t now_ns) {
     list_each(node, &daemon->clients[i]) {
       const struct peer *peer = list_entry(node, struct peer, client_link);
       struct kept_process process = process_of(peer);
-      if (process.start && process.terms.set_fields)
+      if (process.start && (process.terms.set_fields || process.gang))
         add_job(daemon, &process, now_ns);
     }
   list_each(node, &daemon->kept.away) {
@@ -292,9 +311,9 @@ void keep_open(struct daemon *daemon, const char *folder, uint64_t now_ns) {
   daemon->last_job_id = kept->last_job_id;
   restore_runs(daemon, now_ns);
   history_each(&kept->history, restore_learnt, &daemon->history);
-  if (kept->process_count + kept->history.count + kept->runs.next_seq > 1)
-    log_info("of before: %zu jobs, what %zu commands take, and %lu lines of runs, from %s",
-             kept->process_count, kept->history.count, kept->runs.next_seq - 1, folder);
+  if (kept->process_count + kept->history.count + kept->runs.count > 0)
+    log_info("of before: %zu jobs, what %zu commands take, and %zu lines of runs, from %s",
+             kept->process_count, kept->history.count, kept->runs.count, folder);
   history_end(&kept->history);
   record_end(&kept->runs);
 }

@@ -31,13 +31,17 @@ void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
 /* A term of it, and of all clients of its process, has been set: so it is for those that may come back. */
 void keep_term(struct daemon *daemon, const struct peer *peer, enum gs_term term, uint64_t now_ns);
 
-/* It has been set for all members of the gang: those that have left, and may come back, have it as well. */
-void keep_gang_term(struct daemon *daemon, const struct gang *gang, const struct gs_msg *msg, bool by_owner,
+/* A job of it is in the gang that it has named. */
+void keep_gang(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
+
+/* It has been set for all members of the gang: those that may come back have it as well, whether they have
+ * left this daemon or have yet to come to it after a restart. */
+void keep_gang_term(struct daemon *daemon, uid_t uid, uint64_t gang, const struct gs_msg *msg, bool by_owner,
                     uint64_t now_ns);
 
 /* It has ended, and if its process has not, it may come back as that job; its COMMAND or ENDED of the list of
  * runs. */
-void keep_end_of(struct daemon *daemon, const struct peer *peer, uint64_t now_ns);
+void keep_end_of(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
 void keep_run(struct daemon *daemon, const struct gs_msg *event, uint64_t now_ns);
 
 /* state_deadline_ns has come. */

@@ -54,6 +54,10 @@ size_t kept_line_job(char line[KEPT_LINE_SIZE], const struct kept_process *proce
                  process->job_id, process->started_ns);
 }
 
+size_t kept_line_gang(char line[KEPT_LINE_SIZE], const struct kept_process *process) {
+  return line_of(line, "gang\t%d\t%u\t%" PRIu64, process->pid, process->job_id, process->gang);
+}
+
 size_t kept_line_last(char line[KEPT_LINE_SIZE], uint32_t job_id) {
   return line_of(line, "last\t%u", job_id);
 }
@@ -108,6 +112,8 @@ void kept_init(struct kept *kept) {
   memset(kept, 0, sizeof *kept);
   for (size_t i = 0; i < KEPT_BUCKETS; i++)
     list_init(&kept->processes[i]);
+  for (size_t i = 0; i < KEPT_BUCKETS; i++)
+    list_init(&kept->gangs[i]);
   list_init(&kept->away);
   history_init(&kept->history);
   record_init(&kept->runs, KEPT_RUNS);
@@ -121,11 +127,22 @@ static struct kept_process *process_of(struct list *node) {
   return list_entry(node, struct kept_process, link);
 }
 
+static struct list *gang_bucket_of(struct kept *kept, uid_t uid, uint64_t gang) {
+  return &kept->gangs[(gang ^ uid) % KEPT_BUCKETS];
+}
+
+static void put_in_gang(struct kept *kept, struct kept_process *process) {
+  list_init(&process->gang_link);
+  if (process->gang)
+    list_append(gang_bucket_of(kept, process->uid, process->gang), &process->gang_link);
+}
+
 static void take_out(struct kept *kept, struct kept_process *process) {
   list_remove(&process->link);
   kept->process_count--;
   kept->away_count -= process->left;
   list_remove(&process->away_link);
+  list_remove(&process->gang_link);
 }
 
 static void forget_processes(struct kept *kept) {
@@ -211,6 +228,7 @@ struct kept_process *kept_leave(struct kept *kept, struct kept_process *process)
   process->left = true;
   list_append(bucket_of(kept, process->pid), &process->link);
   list_append(&kept->away, &process->away_link);
+  put_in_gang(kept, process);
   kept->process_count++;
   kept->away_count++;
   return given_up;
@@ -230,12 +248,15 @@ struct kept_process *kept_take_ended(struct kept *kept, bool (*there)(const stru
   return NULL;
 }
 
-struct kept_process *kept_next_of_gang(struct kept *kept, struct kept_process *last, uid_t uid,
-                                       const char *gang) {
-  struct list *node = last ? last->away_link.next : kept->away.next;
-  for (; node != &kept->away; node = node->next)
-    if (away_of(node)->uid == uid && strcmp(away_of(node)->gang, gang) == 0)
-      return away_of(node);
+struct kept_process *kept_next_of_gang(struct kept *kept, const struct kept_process *last, uid_t uid,
+                                       uint64_t gang) {
+  struct list *bucket = gang_bucket_of(kept, uid, gang);
+  const struct list *node = last ? &last->gang_link : bucket;
+  while ((node = node->next) != bucket) {
+    struct kept_process *process = list_entry(node, struct kept_process, gang_link);
+    if (process->uid == uid && process->gang == gang)
+      return process;
+  }
   return NULL;
 }
 
@@ -315,7 +336,22 @@ static bool read_job(struct reader *reader, const struct fields *fields) {
                                    .started_ns = started_ns};
   list_append(bucket_of(kept, process->pid), &process->link);
   list_init(&process->away_link);
+  put_in_gang(kept, process);
   kept->process_count++;
+  return true;
+}
+
+static bool read_gang(struct reader *reader, const struct fields *fields) {
+  uint64_t pid, job_id, gang;
+  if (!number(fields->text[1], INT32_MAX, &pid) || !number(fields->text[2], UINT32_MAX, &job_id) ||
+      !number(fields->text[3], UINT64_MAX, &gang))
+    return false;
+  struct kept_process *process = find_job(reader->kept, (pid_t)pid, (uint32_t)job_id);
+  if (process) {
+    list_remove(&process->gang_link);
+    process->gang = gang;
+    put_in_gang(reader->kept, process);
+  }
   return true;
 }
 
@@ -430,6 +466,7 @@ static const struct {
     {"boot", 2, read_boot},
     {"last", 2, read_last},
     {"job", 6, read_job},
+    {"gang", 4, read_gang},
     {"term", 6, read_term},
     {"gone", 3, read_gone},
     {"set", 5, read_set},
@@ -500,6 +537,8 @@ static int write_process(const struct kept_process *process, struct kept_output 
   if (output->there && !output->there(process))
     return 0;
   int err = output->put(output, line, kept_line_job(line, process));
+  if (err == 0 && process->gang)
+    err = output->put(output, line, kept_line_gang(line, process));
   for (unsigned term = 0; err == 0 && term < GS_TERM_COUNT; term++)
     if (process->terms.set_fields >> term & 1)
       err = output->put(
@@ -520,8 +559,9 @@ int kept_write(const struct kept *kept, const char *boot, struct kept_output *ou
   struct learnt_output learnt = {.output = output, .err = err};
   history_each(&kept->history, write_learnt, &learnt);
   err = learnt.err;
-  for (uint64_t seq = record_first_seq(&kept->runs); err == 0 && seq < kept->runs.next_seq; seq++)
-    err = output->put(output, line, kept_line_run(line, record_at(&kept->runs, seq)));
+  const struct record_entry *run = record_next(&kept->runs, 0);
+  for (; err == 0 && run; run = record_next(&kept->runs, run->msg.event.seq + 1))
+    err = output->put(output, line, kept_line_run(line, &run->msg));
   if (err == 0)
     err = output->put(output, line, kept_line_boot(line, boot));
   for (size_t i = 0; i < KEPT_BUCKETS; i++)

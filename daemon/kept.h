@@ -9,6 +9,7 @@
  *   boot     ID                            jobs that follow are of this boot of the machine
  *   last     JOB                           numbers up to this one have been given away
  *   job      PID START UID JOB STARTED     a process (START: field 22 of its stat) has this number
+ *   gang     PID JOB KEY                   it is in this gang (gang_table.h); later ones count. 0: in none
  *   term     PID JOB TERM VALUE STANDING   somebody has set this for it, and for all jobs of its process
  *   gone     PID JOB
  *   set      UUID|all SETTING VALUE BASE   decisions.h. all: in place of what was set for single GPUs
@@ -49,9 +50,10 @@ struct kept_process {
   uint64_t start; /* in ticks since the boot */
   uid_t uid;
   uint32_t job_id;
-  uint64_t started_ns;     /* its job */
-  struct terms terms;      /* what has been set of them */
-  char gang[GS_GANG_SIZE]; /* that it named; not written down */
+  uint64_t started_ns; /* its job */
+  struct terms terms;  /* what has been set of them */
+  uint64_t gang;       /* its key; 0: none */
+  struct list gang_link;
 };
 
 struct kept {
@@ -59,7 +61,8 @@ struct kept {
   struct decisions decisions;
   struct list processes[KEPT_BUCKETS]; /* by pid */
   size_t process_count;
-  struct list away; /* of these, the one that was looked at longest ago first */
+  struct list gangs[KEPT_BUCKETS]; /* of these, those in gangs, by user and gang */
+  struct list away;                /* of the former, the one that was looked at longest ago first */
   size_t away_count;
   struct history history;
   struct record runs; /* at_ns: by the clock on the wall */
@@ -94,9 +97,9 @@ struct kept_process *kept_next(struct kept *kept, const struct kept_process *aft
  * overrule goes last. */
 struct kept_process *kept_leave(struct kept *kept, struct kept_process *process);
 
-/* Those of this user that have left and named this gang: the next after `last`; NULL: the first, none. */
-struct kept_process *kept_next_of_gang(struct kept *kept, struct kept_process *last, uid_t uid,
-                                       const char *gang);
+/* What is kept of this user's gang: the next after `last`; NULL: the first, none. */
+struct kept_process *kept_next_of_gang(struct kept *kept, const struct kept_process *last, uid_t uid,
+                                       uint64_t gang);
 
 /* Look at the next of those that have left: taken out if it is not there any more, and the caller's. */
 struct kept_process *kept_take_ended(struct kept *kept, bool (*there)(const struct kept_process *process));
@@ -108,6 +111,7 @@ size_t kept_line_text(char line[KEPT_LINE_SIZE], const char *text);
 size_t kept_line_version(char line[KEPT_LINE_SIZE]);
 size_t kept_line_boot(char line[KEPT_LINE_SIZE], const char *boot);
 size_t kept_line_job(char line[KEPT_LINE_SIZE], const struct kept_process *process);
+size_t kept_line_gang(char line[KEPT_LINE_SIZE], const struct kept_process *process);
 size_t kept_line_last(char line[KEPT_LINE_SIZE], uint32_t job_id);
 size_t kept_line_term(char line[KEPT_LINE_SIZE], pid_t pid, uint32_t job_id, const struct terms *terms,
                       enum gs_term term);

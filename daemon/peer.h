@@ -50,6 +50,7 @@ struct reading {
   const struct record *record; /* NULL: it reads none */
   struct list link;            /* of the server's readers */
   uint64_t next_seq;           /* that it has not had */
+  uint64_t since_seq;          /* it is told of events that were displaced by this one or later ones */
   uint64_t end_seq;            /* before which it ends */
   bool follows;                /* it does not end */
   bool sees_all;               /* also what concerns other users alone */
@@ -114,6 +115,8 @@ struct peer {
   bool cut_noted;                    /* that it asks for more than it may, in the log */
   bool refusal_noted;                /* that it names a GPU that the host has not, likewise */
   char gang[GS_GANG_SIZE];           /* that its attachments join; empty: none */
+  uint64_t kept_gang;                /* its key, as is kept of it; keep.c */
+  struct list returning_link;        /* of the daemon's clients that have yet to join that gang again */
   uint64_t gpu_ns, waited_ns, turns; /* had on a GPU that it has left; of several the most */
   struct attachment *attachments[GS_GPUS_PER_CLIENT];
 };
@@ -130,8 +133,11 @@ void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed);
 void peer_send_status(struct peer *peer);
 
 /* Send EVENTS of the record from there to the present end, then EVENTS_END; or, if it follows, also what is
- * added later. Nothing else is received meanwhile. 0; -EUSERS: the user reads too much already. */
-int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, bool follow);
+ * added later. Of those that are not kept any more it is told how many they are, if they were displaced by
+ * event since_seq or later ones. Nothing else is received meanwhile. 0; -EUSERS: the user reads too much
+ * already. */
+int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, uint64_t since_seq,
+              bool follow);
 
 /* End the connection, with a line in the log. */
 void peer_close(struct peer *peer, const char *why);

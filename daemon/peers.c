@@ -375,7 +375,8 @@ void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed) 
 
 void peers_set_events(struct peer *peer, uint32_t events) {
   struct epoll_event event = {.events = events | EPOLLET, .data.ptr = peer};
-  epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_MOD, peer->fd, &event);
+  if (epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_MOD, peer->fd, &event) < 0)
+    peer_close(peer, "epoll does not watch it as it should"); /* else it would wait for ever */
 }
 
 /* ---- receiving ---- */

@@ -126,7 +126,7 @@ static bool begin(struct peer *peer) {
     peer->out_begun = true;
     peers_set_due(peer, clock_now_ns());
     peers_set_events(peer, EPOLLOUT);
-    return true;
+    return !peer->closed;
   }
   peer->out = NULL;
   drop(picture);

@@ -210,7 +210,8 @@ static void settle(struct peer *peer, enum presence_verdict verdict, uint64_t no
   uint64_t begin_ns = clock_now_ns();
   presence_forget(peer);
   peers_set_events(peer, EPOLLIN);
-  daemon_on_presence(peer->server->daemon, peer, &attach, verdict, now_ns);
+  if (!peer->closed)
+    daemon_on_presence(peer->server->daemon, peer, &attach, verdict, now_ns);
   rota_spend(&peer->user->rota, clock_now_ns() - begin_ns); /* not in its user's turn */
 }
 

@@ -21,25 +21,26 @@ static bool may_see(const struct peer *peer, const struct gs_msg *event) {
 
 /* ---- sending: 0, or -errno: -ENODATA, it has had all; -EAGAIN, its socket is full ---- */
 
-static int send_missed(struct peer *peer, uint64_t first_seq) {
+static int send_missed(struct peer *peer, uint64_t kept_seq) {
   struct gs_msg msg = wire_msg(GS_EVENTS_MISSED, GS_GPU_ALL);
-  msg.missed.count = first_seq - peer->reading.next_seq;
+  msg.missed.count = kept_seq - peer->reading.next_seq;
   int err = wire_send(peer->fd, &msg);
   if (err == 0)
-    peer->reading.next_seq = first_seq;
+    peer->reading.next_seq = kept_seq;
   return err;
 }
 
 static int send_next(struct peer *peer) {
   struct reading *reading = &peer->reading;
-  uint64_t first_seq = record_first_seq(reading->record);
-  if (reading->next_seq < first_seq)
-    return send_missed(peer, first_seq);
-  if (reading->next_seq >= reading->end_seq || reading->next_seq >= reading->record->next_seq)
+  const struct record_entry *entry = record_next(reading->record, reading->next_seq);
+  if (!entry || reading->next_seq >= reading->end_seq)
     return -ENODATA;
-  const struct gs_msg *event = record_at(reading->record, reading->next_seq);
-  int err = may_see(peer, event) ? wire_send(peer->fd, event) : 0;
-  reading->next_seq += err == 0;
+  uint64_t seq = entry->msg.event.seq < reading->end_seq ? entry->msg.event.seq : reading->end_seq;
+  if (reading->next_seq < seq && entry->displaced_by >= reading->since_seq)
+    return send_missed(peer, seq);
+  int err = seq < reading->end_seq && may_see(peer, &entry->msg) ? wire_send(peer->fd, &entry->msg) : 0;
+  if (err == 0)
+    reading->next_seq = seq + 1;
   return err;
 }
 
@@ -78,11 +79,13 @@ void readers_on_writable(struct peer *peer) {
 
 /* ---- who reads ---- */
 
-int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, bool follow) {
+int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, uint64_t since_seq,
+              bool follow) {
   if (peer_narrow(peer) < 0 || user_charge(peer->user, USER_READERS, 1) < 0)
     return -EUSERS;
   peer->reading = (struct reading){.record = record,
                                    .next_seq = from_seq,
+                                   .since_seq = since_seq,
                                    .end_seq = follow ? UINT64_MAX : record->next_seq,
                                    .follows = follow,
                                    .sees_all = peer_may_change(peer)};

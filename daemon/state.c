@@ -34,13 +34,14 @@ struct state {
   /* the loop's */
   char *pending;
   size_t pending_bytes, pending_room;
-  uint64_t due_ns; /* when they are to be written */
+  uint64_t due_ns; /* when they are to be written, or it is to be looked what the thread has done */
   bool failing, lost;
+  bool unsettled;         /* the thread has been asked for something, and it is not known what came of it */
   uint64_t retry_anew_ns; /* when a file that may not grow is written anew again */
   /* under the mutex */
   pthread_mutex_t mutex;
   pthread_cond_t wanted;
-  bool wants_sync, wants_anew, ends;
+  bool wants_sync, wants_anew, works, ends;
   int fd;                     /* of the file. The thread alone changes it */
   uint64_t bytes, anew_bytes; /* of the file: now, and when it was written anew */
   int thread_err;             /* of what the thread has tried last */
@@ -218,19 +219,17 @@ static void *work(void *argument) {
   thread_begin("state");
   pthread_mutex_lock(&state->mutex);
   while (!state->ends || state->wants_anew || state->wants_sync) {
-    int err = 0;
+    state->works = state->wants_anew || state->wants_sync;
     if (state->wants_anew) {
       state->wants_anew = false;
-      err = make_anew(state);
+      state->thread_err = make_anew(state);
     } else if (state->wants_sync) {
       state->wants_sync = false;
-      err = sync_all(state);
+      state->thread_err = sync_all(state);
     } else {
       pthread_cond_wait(&state->wanted, &state->mutex);
-      continue;
     }
-    if (err < 0)
-      state->thread_err = err;
+    state->works = false;
   }
   pthread_mutex_unlock(&state->mutex);
   return NULL;
@@ -278,8 +277,10 @@ void state_add(struct state *state, const char *line, size_t length, uint64_t no
   state->pending_bytes += length;
 }
 
+/* What the thread could not do, it is asked for again: a sync does for a file that could not be written anew,
+ * as the old one has all that the new one would have. */
 void state_write(struct state *state, bool lasting, uint64_t now_ns) {
-  if (!state || state->pending_bytes == 0)
+  if (!state || (state->pending_bytes == 0 && !state->unsettled))
     return;
   size_t written;
   pthread_mutex_lock(&state->mutex);
@@ -288,7 +289,7 @@ void state_write(struct state *state, bool lasting, uint64_t now_ns) {
   if (state->bytes + state->pending_bytes <= FILE_MOST)
     err = write_all(state->fd, state->pending, state->pending_bytes, &written);
   state->bytes += written;
-  state->wants_sync |= lasting;
+  state->wants_sync |= state->failing || state->thread_err < 0 || (lasting && state->pending_bytes > 0);
   state->wants_anew |= state->bytes > 2 * state->anew_bytes + OUT_OF_DATE_LEAST;
   if (err == -EFBIG && now_ns >= state->retry_anew_ns) {
     state->wants_anew = true;
@@ -297,7 +298,7 @@ void state_write(struct state *state, bool lasting, uint64_t now_ns) {
   if (state->wants_sync || state->wants_anew)
     want(state);
   int thread_err = state->thread_err;
-  state->thread_err = 0;
+  state->unsettled = state->wants_sync || state->wants_anew || state->works;
   pthread_mutex_unlock(&state->mutex);
   memmove(state->pending, state->pending + written, state->pending_bytes - written);
   state->pending_bytes -= written;
@@ -313,7 +314,7 @@ bool state_take_loss(struct state *state) {
 }
 
 uint64_t state_deadline_ns(const struct state *state) {
-  return state && (state->pending_bytes || state->lost) ? state->due_ns : UINT64_MAX;
+  return state && (state->pending_bytes || state->lost || state->unsettled) ? state->due_ns : UINT64_MAX;
 }
 
 void state_on_time(struct state *state, uint64_t now_ns) {
@@ -404,13 +405,15 @@ static const char *file_wrong(const struct stat *status) {
 static int open_file(struct state *state, struct stat *status) {
   int flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   for (int tries = 2; tries > 0; tries--) {
-    int fd = openat(state->folder_fd, FILE_NAME, flags, 0600), err = -errno;
-    const char *wrong = fd >= 0 && fstat(fd, status) == 0 ? file_wrong(status) : NULL;
-    if (fd >= 0 && !wrong)
+    int fd = openat(state->folder_fd, FILE_NAME, flags, 0600), err = fd < 0 ? -errno : 0;
+    if (fd >= 0 && fstat(fd, status) < 0)
+      err = -errno;
+    const char *wrong = err == 0 ? file_wrong(status) : NULL;
+    if (err == 0 && !wrong)
       return fd;
     if (fd >= 0)
       close(fd);
-    else if (err != -ELOOP && err != -EISDIR && err != -ENXIO)
+    if (err < 0 && err != -ELOOP && err != -EISDIR && err != -ENXIO)
       return err;
     put_aside(state, wrong ? wrong : strerror(-err));
   }

@@ -319,6 +319,7 @@ static void join_gang(struct daemon *daemon, struct attachment *attachment, uint
   attachment->gang = gang_table_enter(&daemon->gangs, peer->uid, peer->gang);
   if (!attachment->gang)
     return;
+  keep_gang(daemon, peer, now_ns);
   if (!scheduler_join(&attachment->job, &attachment->gang->sched, now_ns, &daemon->orders) &&
       !oust(attachment, now_ns))
     set_apart(attachment);
@@ -747,6 +748,7 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
     list_init(&daemon->processes[i]);
   }
   list_init(&daemon->unapplied);
+  list_init(&daemon->returning);
   list_init(&daemon->silent);
   list_init(&daemon->stayed);
   kept_init(&daemon->kept);

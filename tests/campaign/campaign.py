@@ -30,6 +30,9 @@ MIB = 1 << 20
 HANG_S = 60  # times the scale
 SCALE = int(os.environ.get("GS_TEST_SCALE") or 1)
 PDEATHSIG = 1
+# What is far from any target, and so is wrong also on a machine that does much else: so many times the time, or the one that it
+# takes there without the attack; of one that is the worst of many, twice as many; the memory; so much of a share.
+FAR_TIMES, FAR_WORST_TIMES, FAR_MEMORY, FAR_SHARE = 10, 20, 2, 1 / 3
 
 
 def spawn(uid, work):
@@ -83,6 +86,12 @@ class Results:
         self.good &= verdict != "FAILS"
         self.rows.append((verdict, name, target, measured))
         print(f"{verdict:6} {name:44} {target:>14} {measured}", flush=True)
+
+    def add_time(self, name, seconds, target_s, usual_s=0, worst=False, right=True, note=""):
+        """usual_s: without the attack. right: what else must hold for the target to be met."""
+        times = (FAR_WORST_TIMES if worst else FAR_TIMES) * SCALE
+        self.add(name, f"{1e3 * seconds:.1f} ms{note}", f"<= {1e3 * target_s:.0f} ms", seconds <= target_s and right,
+                 seconds <= times * max(target_s, usual_s))
 
     def show(self):
         print(f"\n{'':6} {'check':44} {'target':>14} measured")
@@ -246,27 +255,34 @@ class Probe:
     def __init__(self, path):
         self.pid, self.file = spawn(PROBE, join(path))
         os.set_blocking(self.file.fileno(), False)
+        self.text = b""
 
     def end(self):
         """(p99, worst, how many failed) of what a program waits for REGISTERED, in seconds; one that still waits
         counts."""
-        text = b""
         now = time.monotonic()
-        while chunk := self.read():
-            text += chunk
+        self.listen()
         end_group(self.pid)
         self.file.close()
-        lines = text.decode().splitlines()
+        lines = self.text.decode().splitlines()
         waits = sorted(float(line.split()[1]) for line in lines if line.startswith("end "))
         if lines and lines[-1].startswith("begin "):
             waits = sorted(waits + [now - float(lines[-1].split()[1])])
         return waits[len(waits) * 99 // 100], waits[-1], lines.count("fails")
 
-    def read(self):
+    def listen(self):
+        """Now and then, or it waits for room in its pipe, and not for the daemon."""
         try:
-            return os.read(self.file.fileno(), 1 << 20)
+            while chunk := os.read(self.file.fileno(), 1 << 20):
+                self.text += chunk
         except BlockingIOError:
-            return b""
+            pass
+
+
+def probe_for(guarded, seconds):
+    probe = Probe(guarded.socket)
+    time.sleep(seconds)
+    return probe.end()
 
 
 # ---- beside an attack ----
@@ -334,13 +350,13 @@ class Share:
         return (ended_ns - self.begun_ns) / 1e9 / took if known else None, rounds
 
 
-def report_share(results, name, undisturbed, seen, least, bearable):
+def report_share(results, name, undisturbed, seen, least):
     """What is left of what it was: half, where another user wants as much."""
     (before, before_rounds), (share, rounds) = undisturbed, seen
     part = share / before if share is not None and before else rounds / before_rounds
     what = f"{100 * share:.0f} % of the time" if share is not None else "no status"
     results.add(f"{name}: GPU time of the honest user", f"{100 * part:.0f} % ({what}, {rounds:.0f} rounds/s)",
-                f">= {100 * least:.0f} %", part >= least, part >= bearable)
+                f">= {100 * least:.0f} %", part >= least, part >= least * FAR_SHARE / SCALE)
 
 
 def begin_attack(guarded, work, users, watch):
@@ -355,15 +371,12 @@ def begin_attack(guarded, work, users, watch):
     return started
 
 
-def attack(guarded, results, name, seconds, work=None, chaos=None, users=(ATTACKER,), least=0.45,
-           bearable=0, during=None):
-    """One attack beside the bystanders, and what it has done to them. least: share of the GPU time that they had before;
-    with less than is bearable it fails on any machine."""
+def attack(guarded, results, name, seconds, work=None, chaos=None, users=(ATTACKER,), least=0.45, during=None):
+    """One attack beside the bystanders, and what it has done to them. least: share of the GPU time that they had before."""
     sizes = [guarded.resident_bytes()]
     started, outages = [], chaos and "kill_daemon" in chaos.kinds
     share = Share(guarded)
-    if not outages:
-        time.sleep(1.5)
+    usual_s, _, _ = probe_for(guarded, 1.5) if not outages else (0, 0, 0)
     undisturbed = share.end()
     probe = None
     try:
@@ -373,6 +386,7 @@ def attack(guarded, results, name, seconds, work=None, chaos=None, users=(ATTACK
             during()
         while time.monotonic() < end:
             sizes.append(guarded.resident_bytes())
+            probe.listen()
             if chaos:
                 chaos.step()
             else:
@@ -390,12 +404,12 @@ def attack(guarded, results, name, seconds, work=None, chaos=None, users=(ATTACK
     if not alive:
         guarded.start_daemon()
     if not outages:
-        results.add(f"{name}: REGISTER p99", f"{1e3 * p99:.1f} ms ({failed} failed)", "<= 50 ms",
-                    p99 <= 0.05 and not failed, p99 <= 3 * SCALE)
-        results.add(f"{name}: worst answer", f"{1e3 * worst:.1f} ms", "<= 100 ms", worst <= 0.1, worst <= 10 * SCALE)
+        results.add_time(f"{name}: REGISTER p99", p99, 0.05, usual_s, right=not failed,
+                         note=f" ({failed} failed; {1e3 * usual_s:.1f} ms without)")
+        results.add_time(f"{name}: worst answer", worst, 0.1, usual_s, worst=True)
         grown = (max(sizes) - sizes[0]) / MIB
-        results.add(f"{name}: daemon's memory", f"+{grown:.0f} MiB", "<= 64 MiB", grown <= 64, grown <= 256)
-        report_share(results, name, undisturbed, seen, least, bearable)
+        results.add(f"{name}: daemon's memory", f"+{grown:.0f} MiB", "<= 64 MiB", grown <= 64, grown <= 64 * FAR_MEMORY * SCALE)
+        report_share(results, name, undisturbed, seen, least)
     hung = guarded.check_progress()
     results.must(f"{name}: hung jobs", str(hung), "0", hung == 0)
 
@@ -416,12 +430,12 @@ def over(guarded, results, name):
 
 # ---- the attacks ----
 
-def beside(work, chaos=(), outage_s=0.5, least=0.45):
+def beside(work, chaos=(), outage_s=0.5, least=0.45, seconds_least=0):
     """least: less where the attackers need the processors that the simulated GPU needs, too."""
     def run(build, results, name, seconds):
         guarded = plain_scene(build)
         try:
-            attack(guarded, results, name, seconds, work,
+            attack(guarded, results, name, max(seconds, seconds_least), work,
                    Chaos(guarded, results, *chaos, outage_s=outage_s) if chaos else None, least=least)
         finally:
             over(guarded, results, name)
@@ -434,7 +448,7 @@ def beside_silence(work):
     def run(build, results, name, seconds):
         guarded = plain_scene(build, "500ms")
         try:
-            attack(guarded, results, name, max(seconds, 15), work, bearable=0.2)
+            attack(guarded, results, name, max(seconds, 15), work)
         finally:
             over(guarded, results, name)
     return run
@@ -505,11 +519,24 @@ def slow_readers(build, results, name, seconds):
             took = time.monotonic() - begun
         except OSError:
             took = float("inf")
-        results.add(f"{name}: metrics", f"{1e3 * took:.0f} ms", "<= 1000 ms", took <= 1, took <= 10 * SCALE)
+        results.add_time(f"{name}: metrics", took, 1)
     try:
         attack(guarded, results, name, seconds, attackers.slow_readers, least=0.2, during=scrape)
     finally:
         over(guarded, results, name)
+
+
+def worst_register(path, count):
+    worst = 0
+    for _ in range(count):
+        begun = time.monotonic()
+        try:
+            with Client(path, 10) as client:
+                client.register()
+            worst = max(worst, time.monotonic() - begun)
+        except (Gone, Silent):
+            return float("inf")
+    return worst
 
 
 def log_stalled(build, results, name, seconds):
@@ -517,23 +544,14 @@ def log_stalled(build, results, name, seconds):
     del seconds
     folder_scene = Guarded(build)
     try:
+        usual_s = worst_register(folder_scene.socket, 1000)
         folder_scene.daemon.kill()
         folder_scene.daemon.wait()
         unread, log = os.pipe()
         errors, folder_scene.errors = folder_scene.errors, os.fdopen(log, "w")
         folder_scene.settings = ("--log", "debug")
         folder_scene.start_daemon()
-        worst = 0
-        for _ in range(2000):
-            begun = time.monotonic()
-            try:
-                with Client(folder_scene.socket, 10) as client:
-                    client.register()
-                worst = max(worst, time.monotonic() - begun)
-            except (Gone, Silent):
-                worst = float("inf")
-                break
-        results.add(f"{name}: REGISTER, at worst", f"{1e3 * worst:.1f} ms", "<= 10 ms", worst <= 0.01, worst <= SCALE)
+        results.add_time(f"{name}: REGISTER, at worst", worst_register(folder_scene.socket, 2000), 0.01, usual_s, worst=True)
         os.close(unread)
         folder_scene.errors.close()
         folder_scene.errors = errors
@@ -560,7 +578,7 @@ def dead_holder(build, results, name, seconds):
             except (Gone, Silent):
                 took = float("inf")
         results.faults += 1
-        results.add(f"{name}: until the GPU is free", f"{1e3 * took:.1f} ms", "<= 100 ms", took <= 0.1, took <= 3 * SCALE)
+        results.add_time(f"{name}: until the GPU is free", took, 0.1)
         end_group(pid)
         said.close()
     finally:
@@ -663,15 +681,14 @@ def restarts(build, results, name, seconds):
 
 
 ATTACKS = {
-    "liars_first": liars_first, "liars_size": beside(attackers.liars_size), "liars_memory": beside_silence(attackers.liars_memory),
+    "liars_first": liars_first, "liars_size": beside_silence(attackers.liars_size), "liars_memory": beside_silence(attackers.liars_memory),
     "liars_silent": beside_silence(attackers.liars_silent),
     "uuids": uuids, "flood_messages": beside(attackers.flood_messages, least=0.2), "flood_connects": beside(attackers.flood_connects, least=0.2),
     "flood_status": beside(attackers.flood_status, least=0.2), "flood_events": beside(attackers.flood_events, least=0.2),
     "fakes_many": beside(attackers.fakes_many), "fakes_gpu": beside(attackers.fakes_gpu), "slow_readers": slow_readers,
     "kill_jobs": beside(None, ["kill_job"], least=0.2), "kill_daemon": beside(None, ["kill_daemon"]),
-    "stops": beside(None, ["stop"], least=0.2), "outages": beside(None, ["kill_daemon", "stop"], outage_s=3),
-    "log_stalled": log_stalled, "dead_holder": dead_holder,
-    "indebted_holder": indebted_holder, "restarts": restarts,
+    "stops": beside(None, ["stop"], least=0.2, seconds_least=6), "outages": beside(None, ["kill_daemon", "stop"], outage_s=3),
+    "log_stalled": log_stalled, "dead_holder": dead_holder, "indebted_holder": indebted_holder, "restarts": restarts,
 }
 
 AT_RANDOM = [attackers.liars_size, attackers.liars_memory, attackers.liars_silent, attackers.flood_messages, attackers.flood_connects,

@@ -102,15 +102,18 @@ void peer_send_status(struct peer *peer) {
 }
 
 /* What is kept is in order, and each of it could be sent. */
-int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, bool follow) {
-  uint64_t last_ns = 0;
+int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, uint64_t since_seq,
+              bool follow) {
+  uint64_t last_ns = 0, last_seq = 0;
   peer->closed |= follow && world.permitted;
   if (IS_COUNTED)
     return 0;
   require(from_seq >= 1 && from_seq <= record->next_seq, "events from nowhere");
-  for (uint64_t seq = record_first_seq(record); seq < record->next_seq; seq++) {
-    const struct gs_msg *event = record_at(record, seq);
-    require(event->type == GS_EVENT && event->event.seq == seq, "not an event, or not this one");
+  require(since_seq >= 1, "events that were displaced by none");
+  for (const struct record_entry *entry; (entry = record_next(record, last_seq + 1));) {
+    const struct gs_msg *event = &entry->msg;
+    require(event->type == GS_EVENT && event->event.seq > last_seq, "not an event, or none of these");
+    last_seq = event->event.seq;
     require(event->event.at_ns >= last_ns, "events in disorder");
     last_ns = event->event.at_ns;
     struct gs_msg copy = *event;

@@ -19,6 +19,8 @@ static const char *const words[] = {"!gpushare-state\t1\n",
                                     "!last\t",
                                     "!job\t4711\t987654\t1000\t3\t12345\n",
                                     "!job\t",
+                                    "!gang\t4711\t3\t99\n",
+                                    "!gang\t",
                                     "!term\t4711\t3\t7\t1\t1\n",
                                     "!term\t4711\t3\t1\t18446744073709551609\t0\n",
                                     "!term\t4711\t3\t0\t250\t0\n",
@@ -82,6 +84,7 @@ static void check(const struct kept *kept) {
     list_each(node, &kept->processes[i]) {
       const struct kept_process *process = list_entry(node, struct kept_process, link);
       fuzz_require(process->job_id <= kept->last_job_id, "a number that may be given away again");
+      fuzz_require(list_empty(&process->gang_link) == !process->gang, "a gang that is not found");
       for (size_t j = 0; j < sizeof terms / sizeof *terms; j++) {
         struct gs_msg msg = {
             .set_terms = {.term = terms[j], .value = terms_value(&process->terms.set, terms[j])}};

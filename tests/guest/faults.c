@@ -15,9 +15,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <grp.h>
 #include <link.h>
 #include <poll.h>
 #include <pthread.h>
+#include <pwd.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -28,6 +32,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -36,12 +41,13 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "interpose/elf.h"
 
-#define SITES 512
+#define SITES 1024
 
 /* What faults.py reads. */
 struct site {
@@ -195,6 +201,52 @@ SETS(int, timerfd_create, -1, (int clock, int flags), ((__clockid_t)clock, flags
 SETS(int, timerfd_settime, -1, (int fd, int flags, const struct itimerspec *time, struct itimerspec *old),
      (fd, flags, time, old))
 SETS(int, unlink, -1, (const char *path), (path))
+SETS(int, chdir, -1, (const char *path), (path))
+SETS(int, dup2, -1, (int fd, int as), (fd, as))
+SETS(int, fchmod, -1, (int fd, mode_t mode), (fd, mode))
+SETS(int, fchmodat, -1, (int folder, const char *path, mode_t mode, int flags), (folder, path, mode, flags))
+SETS(int, fdatasync, -1, (int fd), (fd))
+SETS(DIR *, fdopendir, NULL, (int fd), (fd))
+SETS(struct passwd *, fgetpwent, NULL, (FILE * file), (file))
+SETS(FILE *, fopencookie, NULL, (void *cookie, const char *mode, cookie_io_functions_t functions),
+     (cookie, mode, functions))
+SETS(struct group *, getgrnam, NULL, (const char *name), (name))
+SETS(int, getpriority, -1, (int which, id_t who), ((__priority_which_t)which, who))
+SETS(struct passwd *, getpwnam, NULL, (const char *name), (name))
+SETS(int, ioctl, -1, (int fd, unsigned long request, void *argument), (fd, request, argument))
+SETS(int, kill, -1, (pid_t pid, int number), (pid, number))
+SETS(int, linkat, -1, (int from_folder, const char *from, int to_folder, const char *to, int flags),
+     (from_folder, from, to_folder, to, flags))
+SETS(int, mkdirat, -1, (int folder, const char *path, mode_t mode), (folder, path, mode))
+SETS(char *, mkdtemp, NULL, (char *path), (path))
+SETS(ssize_t, pread, -1, (int fd, void *data, size_t bytes, off_t from), (fd, data, bytes, from))
+SETS(struct dirent *, readdir, NULL, (DIR * folder), (folder))
+SETS(ssize_t, readlinkat, -1, (int folder, const char *path, char *to, size_t size), (folder, path, to, size))
+SETS(int, renameat, -1, (int from_folder, const char *from, int to_folder, const char *to),
+     (from_folder, from, to_folder, to))
+SETS(int, renameat2, -1, (int from_folder, const char *from, int to_folder, const char *to, unsigned flags),
+     (from_folder, from, to_folder, to, flags))
+SETS(int, sem_clockwait, -1, (sem_t * semaphore, clockid_t clock, const struct timespec *until),
+     (semaphore, clock, until))
+SETS(int, sem_wait, -1, (sem_t * semaphore), (semaphore))
+SETS(int, setpriority, -1, (int which, id_t who, int value), ((__priority_which_t)which, who, value))
+SETS(int, shutdown, -1, (int fd, int how), (fd, how))
+SETS(int, sigtimedwait, -1, (const sigset_t *signals, siginfo_t *info, const struct timespec *most),
+     (signals, info, most))
+SETS(int, socketpair, -1, (int domain, int type, int protocol, int *fds), (domain, type, protocol, fds))
+SETS(int, statx, -1, (int folder, const char *path, int flags, unsigned mask, struct statx *file),
+     (folder, path, flags, mask, file))
+SETS(int, unlinkat, -1, (int folder, const char *path, int flags), (folder, path, flags))
+SETS(pid_t, waitpid, -1, (pid_t pid, int *status, int flags), (pid, status, flags))
+RETURNS(glob, (const char *pattern, int flags, int (*on_error)(const char *, int), glob_t *found),
+        (pattern, flags, on_error, found))
+
+/* What a fortified build calls in place of read and pread. */
+extern ssize_t __read_chk(int fd, void *data, size_t bytes, size_t room);
+extern ssize_t __pread_chk(int fd, void *data, size_t bytes, off_t from, size_t room);
+SETS(ssize_t, __read_chk, -1, (int fd, void *data, size_t bytes, size_t room), (fd, data, bytes, room))
+SETS(ssize_t, __pread_chk, -1, (int fd, void *data, size_t bytes, off_t from, size_t room),
+     (fd, data, bytes, from, room))
 
 static long fault_syscall(long number, long a, long b, long c, long d, long e, long f) {
   int saved = errno;
@@ -280,6 +332,39 @@ static const struct {
     ENTRY(timerfd_create),
     ENTRY(timerfd_settime),
     ENTRY(unlink),
+    ENTRY(chdir),
+    ENTRY(dup2),
+    ENTRY(fchmod),
+    ENTRY(fchmodat),
+    ENTRY(fdatasync),
+    ENTRY(fdopendir),
+    ENTRY(fgetpwent),
+    ENTRY(fopencookie),
+    ENTRY(getgrnam),
+    ENTRY(getpriority),
+    ENTRY(getpwnam),
+    ENTRY(ioctl),
+    ENTRY(kill),
+    ENTRY(linkat),
+    ENTRY(mkdirat),
+    ENTRY(mkdtemp),
+    ENTRY(pread),
+    ENTRY(readdir),
+    ENTRY(readlinkat),
+    ENTRY(renameat),
+    ENTRY(renameat2),
+    ENTRY(sem_clockwait),
+    ENTRY(sem_wait),
+    ENTRY(setpriority),
+    ENTRY(shutdown),
+    ENTRY(sigtimedwait),
+    ENTRY(socketpair),
+    ENTRY(statx),
+    ENTRY(unlinkat),
+    ENTRY(waitpid),
+    ENTRY(glob),
+    ENTRY(__read_chk),
+    ENTRY(__pread_chk),
 };
 
 /* ---- the slots ---- */

@@ -20,8 +20,9 @@ void peer_read_name(pid_t pid, char name[GS_NAME_SIZE]) {
   strcpy(name, "test");
 }
 
-int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, bool follow) {
-  (void)peer, (void)record, (void)from_seq, (void)follow;
+int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, uint64_t since_seq,
+              bool follow) {
+  (void)peer, (void)record, (void)from_seq, (void)since_seq, (void)follow;
   return 0;
 }
 

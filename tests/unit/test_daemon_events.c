@@ -36,11 +36,12 @@ static void tear_down(void) { daemon_clean_up(it); }
 /* The last events of a record, the oldest first. */
 static struct {
   struct gs_msg begin, events[KEPT];
-  unsigned count;
+  unsigned count, own; /* own: of this user, however many others there are */
   uint64_t missed;
 } seen;
 
 static void keep(const struct gs_msg *event) {
+  seen.own += event->event.job != 0 && event->event.uid == getuid();
   if (seen.count == KEPT)
     memmove(seen.events, seen.events + 1, --seen.count * sizeof *seen.events);
   seen.events[seen.count++] = *event;
@@ -60,7 +61,7 @@ static int ask(uint64_t from_seq, uint64_t age_ns, uint32_t record, bool follow)
 static void read_with(uint64_t from_seq, uint64_t age_ns, uint32_t record) {
   int fd = ask(from_seq, age_ns, record, false);
   struct gs_msg msg;
-  seen.count = 0;
+  seen.count = seen.own = 0;
   seen.missed = 0;
   seen.begin = expect(fd, GS_EVENTS_BEGIN);
   while ((msg = hear(fd)).type != GS_EVENTS_END)
@@ -484,6 +485,57 @@ START_TEST(who_is_too_slow_is_told_how_much_it_has_missed) {
 }
 END_TEST
 
+/* ---- users ---- */
+
+#define MALLORY 12345
+#define RECORD_OF_RUNS 8192 /* lines that the daemon keeps */
+
+/* A child that has become this user does it to its end. */
+static void do_as(uid_t uid, void (*work)(void)) {
+  int status;
+  pid_t pid = fork();
+  if (pid == 0) {
+    if (setgid(uid) < 0 || setuid(uid) < 0)
+      _exit(255);
+    work();
+    _exit(0);
+  }
+  ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+  ck_assert_int_eq(status, 0);
+}
+
+static void run_often(void) {
+  for (int i = 0; i < RECORD_OF_RUNS / 2 + 100; i++) {
+    int fd = start(0);
+    send_command(fd, "again");
+    close(fd);
+  }
+}
+
+static void turn_often(void) { take_turns(start(0), RECORD / 3 + 1000); }
+
+START_TEST(one_user_erases_no_history_of_another) {
+  if (getuid() != 0)
+    return; /* who is somebody else then? */
+  for (int status = 1; status <= 3; status++)
+    run_to_exit("python train.py", status);
+  do_as(MALLORY, run_often);
+  await_no_jobs();
+  read_with(0, 0, GS_RECORD_RUNS);
+  ck_assert_uint_gt(seen.begin.events.next_seq, RECORD_OF_RUNS);
+  ck_assert_uint_eq(seen.own, 6);
+  ck_assert_uint_eq(seen.missed, 0); /* what is gone had gone before */
+  read_all();
+  unsigned own = seen.own;
+  ck_assert_uint_gt(own, 6);
+  do_as(MALLORY, turn_often);
+  await_no_jobs();
+  read_all();
+  ck_assert_uint_gt(seen.begin.events.next_seq, RECORD);
+  ck_assert_uint_eq(seen.own, own);
+}
+END_TEST
+
 /* ---- gpusharectl ---- */
 
 static int ctl(const char *arguments) {
@@ -717,6 +769,7 @@ int main(void) {
                                 who_follows_hears_at_once,
                                 one_user_follows_with_so_many,
                                 who_is_too_slow_is_told_how_much_it_has_missed,
+                                one_user_erases_no_history_of_another,
                                 events_are_readable,
                                 events_are_lines_of_json,
                                 the_history_has_runs_that_ended,

@@ -319,6 +319,93 @@ START_TEST(another_process_is_given_nothing_of_it) {
 }
 END_TEST
 
+/* ---- gangs ---- */
+
+static void join_on(int fd, const char *gang, uint8_t card) {
+  struct gs_msg msg = wire_msg(GS_DECLARE, 0);
+  strcpy(msg.declare.gang, gang);
+  tell(fd, &msg);
+  attach_card(fd, card, GIB, MANAGED);
+}
+
+/* As this process, and as one that the daemon has not seen before. */
+static uint32_t join(int *fd, const char *gang) {
+  uint32_t job = enroll(fd);
+  join_on(*fd, gang, 1);
+  return job;
+}
+
+static uint32_t join_elsewhere(const char *gang) {
+  int fd = register_elsewhere(it);
+  struct gs_msg msg, last = {0};
+  int asks = connect_to(it);
+  join_on(fd, gang, 2);
+  tell_simple(asks, GS_GET_STATUS);
+  while ((msg = hear(asks)).type != GS_STATUS_END)
+    if (msg.type == GS_STATUS_JOB && msg.job_status.job > last.job_status.job)
+      last = msg;
+  close(asks);
+  return last.job_status.job;
+}
+
+static void pause_gang_of(uint32_t job, bool paused) {
+  ck_assert_int_eq(set_terms(it, job, GS_TERM_PAUSED, paused), 0);
+}
+
+/* Also what has been set for it while it was away: whoever comes back first speaks for all. Not for other
+ * gangs. */
+START_TEST(a_gang_is_one_over_a_restart) {
+  int fd;
+  uint32_t job = join(&fd, "a"), other = join_elsewhere("a");
+  for (int i = 0; i < 6; i++) {
+    pause_gang_of(other, true);
+    ck_assert_uint_eq(terms_of(job).terms_status.paused, 1);
+    restart(i % 2 ? SIGTERM : SIGKILL);
+    pause_gang_of(join_elsewhere("b"), false);
+    other = join_elsewhere("a");
+    pause_gang_of(other, false);
+    if (i % 3 == 2)
+      restart(SIGKILL);
+    ck_assert_uint_eq(join(&fd, "a"), job);
+    ck_assert_uint_eq(terms_of(job).terms_status.paused, 0);
+    restart(SIGKILL);
+    other = join_elsewhere("a");
+    pause_gang_of(other, true);
+    ck_assert_uint_eq(join(&fd, "a"), job);
+    ck_assert_uint_eq(terms_of(job).terms_status.paused, 1);
+    restart(SIGKILL);
+    pause_gang_of(join_elsewhere("b"), false);
+    ck_assert_uint_eq(join(&fd, "a"), job);
+    ck_assert_uint_eq(terms_of(job).terms_status.paused, 1);
+    other = join_elsewhere("a");
+  }
+}
+END_TEST
+
+/* It is back, and has yet to come to its GPU, or to have memory there: so it is in no gang of a GPU's. */
+START_TEST(a_gang_is_one_while_it_comes_back) {
+  int fd;
+  uint32_t job = join(&fd, "a"), other = join_elsewhere("a");
+  for (int i = 0; i < 4; i++) {
+    bool paused = i % 2 == 0;
+    pause_gang_of(other, paused);
+    restart(SIGKILL);
+    ck_assert_uint_eq(enroll(&fd), job);
+    other = join_elsewhere("a");
+    pause_gang_of(other, !paused);
+    join_on(fd, "a", 1);
+    ck_assert_uint_eq(terms_of(job).terms_status.paused, !paused);
+    restart(SIGKILL);
+    ck_assert_uint_eq(enroll(&fd), job);
+    attach_card(fd, 1, 0, MANAGED);
+    other = join_elsewhere("a");
+    pause_gang_of(job, paused); /* this one speaks for the others */
+    ck_assert_uint_eq(terms_of(other).terms_status.paused, paused);
+    ck_assert_uint_eq(terms_of(job).terms_status.paused, paused);
+  }
+}
+END_TEST
+
 /* ---- runs ---- */
 
 static size_t count_runs(uint32_t job, struct gs_msg *ended) {
@@ -452,6 +539,8 @@ int main(void) {
                                 what_is_set_for_a_process_holds_for_all_its_connections,
                                 what_is_set_for_a_process_holds_for_those_that_come_back,
                                 another_process_is_given_nothing_of_it,
+                                a_gang_is_one_over_a_restart,
+                                a_gang_is_one_while_it_comes_back,
                                 runs_outlive_it_and_what_goes_on_is_none,
                                 what_was_on_no_gpu_is_no_run,
                                 a_damaged_file_does_not_keep_it_from_starting,

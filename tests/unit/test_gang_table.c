@@ -12,6 +12,10 @@ START_TEST(a_gang_has_a_user_and_a_name) {
               *of_other_user = gang_table_enter(&gangs, 1001, "a");
   ck_assert_ptr_eq(gang_table_enter(&gangs, 1000, "a"), gang);
   ck_assert(of_other_name != gang && of_other_user != gang);
+  ck_assert_ptr_eq(gang_table_find(&gangs, 1000, gang_key("b")), of_other_name);
+  ck_assert_ptr_eq(gang_table_find(&gangs, 1001, gang_key("a")), of_other_user);
+  ck_assert_ptr_null(gang_table_find(&gangs, 1001, gang_key("b")));
+  ck_assert_uint_eq(gang_key(""), 0);
   gang_table_leave(of_other_name);
   gang_table_leave(of_other_user);
   gang_table_leave(gang);

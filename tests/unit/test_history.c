@@ -67,9 +67,26 @@ START_TEST(the_longest_unused_is_forgotten_first) {
 }
 END_TEST
 
+START_TEST(one_user_makes_nothing_of_another_be_forgotten) {
+  for (uint64_t hash = 1; hash <= HISTORY_MAX / 4; hash++)
+    add_s(BOB, hash, 7);
+  for (uint64_t hash = 1; hash <= 3 * HISTORY_MAX; hash++)
+    add_s(ALICE, hash, 100);
+  ck_assert_uint_eq(history.count, HISTORY_MAX);
+  for (uint64_t hash = 1; hash <= HISTORY_MAX / 4; hash++)
+    ck_assert_uint_eq(expected_s(BOB, hash), 7);
+  add_s(BOB, HISTORY_MAX, 7); /* at the expense of the one that has more */
+  ck_assert_uint_eq(expected_s(BOB, 1), 7);
+  ck_assert_uint_eq(history.count, HISTORY_MAX);
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {a_command_takes_what_it_took, the_last_runs_count_most,
+  const TTest *const tests[] = {a_command_takes_what_it_took,
+                                the_last_runs_count_most,
                                 short_runs_and_unknown_commands_teach_nothing,
-                                the_longest_unused_is_forgotten_first, NULL};
+                                the_longest_unused_is_forgotten_first,
+                                one_user_makes_nothing_of_another_be_forgotten,
+                                NULL};
   return suite_main("history", tests, set_up, tear_down);
 }

@@ -64,6 +64,7 @@ static void tell_a_life(void) {
   struct gs_msg command = wire_msg(GS_EVENT, GS_GPU_ALL), ended = command;
   command.event.kind = GS_EVENT_COMMAND;
   command.event.job = ended.event.job = 11;
+  command.event.uid = ended.event.uid = ALICE;
   command.event.at_ns = ended.event.at_ns = 1000;
   strcpy(command.event.text, "python train.py --epochs 3");
   ended.event.kind = GS_EVENT_ENDED;
@@ -97,10 +98,10 @@ static void check_the_life(struct kept *read) {
   ck_assert_uint_eq(decisions_find(&read->decisions, mode.uuid, OVERRIDE_MODE)->value, GS_MODE_OFF);
   ck_assert_uint_eq(history_expected_ns(&read->history, ALICE, 99), 5 * NS_PER_S);
   ck_assert_uint_eq(read->runs.next_seq, 3);
-  ck_assert_str_eq(record_at(&read->runs, 1)->event.text, "python train.py --epochs 3");
-  ck_assert_str_eq(record_at(&read->runs, 2)->event.name, "python");
-  ck_assert_int_eq(record_at(&read->runs, 2)->event.end.status, -3);
-  ck_assert_uint_eq(record_at(&read->runs, 2)->event.end.gpu_ns, 42);
+  ck_assert_str_eq(record_next(&read->runs, 1)->msg.event.text, "python train.py --epochs 3");
+  ck_assert_str_eq(record_next(&read->runs, 2)->msg.event.name, "python");
+  ck_assert_int_eq(record_next(&read->runs, 2)->msg.event.end.status, -3);
+  ck_assert_uint_eq(record_next(&read->runs, 2)->msg.event.end.gpu_ns, 42);
   ck_assert_ptr_null(kept_take(read, PID, START + 1, ALICE));
   ck_assert_ptr_null(kept_take(read, PID, START, ALICE + 1));
   struct kept_process *process = kept_take(read, PID, START, ALICE);
@@ -141,6 +142,36 @@ START_TEST(processes_that_are_gone_are_left_out) {
   read_into(&again);
   ck_assert_uint_eq(again.process_count, 0);
   ck_assert_uint_eq(again.last_job_id, 15);
+}
+END_TEST
+
+/* Also after it has been written anew; the later word counts. A file without such lines has no gangs. */
+START_TEST(gangs_come_back) {
+  char line[KEPT_LINE_SIZE];
+  struct kept_process process = {.pid = PID, .start = START, .uid = ALICE, .job_id = 12};
+  uint64_t a = 1, b = UINT64_MAX;
+  tell_a_life();
+  read_into(&kept);
+  ck_assert_ptr_null(kept_next_of_gang(&kept, NULL, ALICE, a));
+  process.gang = b;
+  add(line, kept_line_gang(line, &process));
+  process.gang = a;
+  add(line, kept_line_gang(line, &process));
+  process.pid++; /* nobody */
+  add(line, kept_line_gang(line, &process));
+  kept_end(&kept);
+  kept_init(&kept);
+  read_into(&kept);
+  write_all(NULL);
+  read_into(&again);
+  struct kept_process *member = kept_next_of_gang(&again, NULL, ALICE, a);
+  ck_assert_ptr_nonnull(member);
+  ck_assert_int_eq(member->pid, PID);
+  ck_assert_ptr_null(kept_next_of_gang(&again, member, ALICE, a));
+  ck_assert_ptr_null(kept_next_of_gang(&again, NULL, ALICE, b));
+  ck_assert_ptr_null(kept_next_of_gang(&again, NULL, ALICE + 1, a));
+  check_the_life(&again);
+  ck_assert_ptr_null(kept_next_of_gang(&again, NULL, ALICE, a));
 }
 END_TEST
 
@@ -267,6 +298,9 @@ static const char *const absurd[] = {
     "job\t4294967297\t1\t1\t1\t1",
     "job\t1\t1\t1\t0\t1",
     "job\t1\t1\t1\t4294967296\t1",
+    "gang\t4711\t12",
+    "gang\t4711\t12\tname",
+    "gang\t4711\t4294967296\t1",
     "term\t4711\t12\t0\t0\t0",
     "term\t4711\t12\t5\t3\t0",
     "term\t4711\t12\t6\t101\t0",
@@ -307,6 +341,27 @@ START_TEST(long_lines_are_passed_over) {
   ck_assert_uint_eq(kept.wrong_lines, 1);
   kept.wrong_lines = 0;
   check_the_life(&kept);
+}
+END_TEST
+
+/* What one user has run and what its commands take displaces nothing of another's, also in the file. */
+START_TEST(one_user_displaces_no_lines_of_another) {
+  char line[KEPT_LINE_SIZE];
+  struct gs_msg command = wire_msg(GS_EVENT, GS_GPU_ALL);
+  command.event.kind = GS_EVENT_COMMAND;
+  command.event.job = 17;
+  command.event.uid = ALICE + 1;
+  strcpy(command.event.text, "again");
+  tell_a_life();
+  read_into(&kept);
+  for (uint64_t i = 1; i <= KEPT_RUNS + 100; i++) {
+    size = 0;
+    add(line, kept_line_run(line, &command));
+    add(line, kept_line_learnt(line, ALICE + 1, i, 5 * NS_PER_S));
+    read_into(&kept);
+  }
+  ck_assert_uint_eq(history_expected_ns(&kept.history, ALICE, 99), 5 * NS_PER_S);
+  ck_assert_str_eq(record_next(&kept.runs, 0)->msg.event.text, "python train.py --epochs 3");
 }
 END_TEST
 
@@ -362,6 +417,7 @@ int main(void) {
   const TTest *const tests[] = {it_comes_back,
                                 also_when_it_has_been_written_anew,
                                 processes_that_are_gone_are_left_out,
+                                gangs_come_back,
                                 jobs_end,
                                 jobs_of_another_boot_are_others,
                                 later_words_count,
@@ -370,6 +426,7 @@ int main(void) {
                                 each_length_keeps_what_is_whole,
                                 absurd_values_are_not_taken,
                                 long_lines_are_passed_over,
+                                one_user_displaces_no_lines_of_another,
                                 what_stands_is_not_displaced,
                                 a_user_has_so_many_away_and_no_more,
                                 what_has_ended_is_found,

@@ -20,6 +20,7 @@ static struct server server;
 static struct peer peer;
 static int other_fd;
 static bool ready;
+static uint64_t missed; /* events, as the peer has been told so far */
 
 /* ---- the rest of the server ---- */
 
@@ -47,6 +48,7 @@ static void set_up(void) {
   list_init(&peer.reading.link);
   other_fd = fds[1];
   ready = false;
+  missed = 0;
 }
 
 static void tear_down(void) {
@@ -61,6 +63,7 @@ static void tear_down(void) {
 static void add(enum gs_event_kind kind, uid_t uid, int count) {
   struct gs_msg event = wire_msg(GS_EVENT, 0);
   event.event.kind = kind;
+  event.event.job = 1;
   event.event.uid = uid;
   for (int i = 0; i < count; i++)
     record_add(&daemon_.events, &event);
@@ -76,14 +79,17 @@ static int run(void) {
     ready = false;
     readers_on_writable(&peer);
     while (wire_recv(other_fd, &msg) == 0)
-      count += msg.type == GS_EVENT;
+      if (msg.type == GS_EVENTS_MISSED)
+        missed += msg.missed.count;
+      else
+        count += msg.type == GS_EVENT;
   }
   return count;
 }
 
 START_TEST(all_is_read_however_much_it_is) {
   add(GS_EVENT_ATTACHED, OTHER, 300);
-  ck_assert_int_eq(peer_read(&peer, &daemon_.events, 1, true), 0);
+  ck_assert_int_eq(peer_read(&peer, &daemon_.events, 1, 1, true), 0);
   ck_assert_int_eq(run(), 300);
   add(GS_EVENT_ATTACHED, OTHER, 300);
   ck_assert_int_eq(run(), 300);
@@ -92,7 +98,7 @@ END_TEST
 
 /* Of these nothing is sent, so the socket does not become writable again: it was all the time. */
 START_TEST(what_it_may_not_see_does_not_hold_it_up) {
-  ck_assert_int_eq(peer_read(&peer, &daemon_.events, 1, true), 0);
+  ck_assert_int_eq(peer_read(&peer, &daemon_.events, 1, 1, true), 0);
   add(GS_EVENT_COMMAND, OTHER, 200);
   add(GS_EVENT_COMMAND, OWN, 1);
   ck_assert_int_eq(run(), 1);
@@ -104,8 +110,44 @@ START_TEST(what_it_may_not_see_does_not_hold_it_up) {
 }
 END_TEST
 
+static void make_room_for(size_t events) {
+  record_end(&daemon_.events);
+  record_init(&daemon_.events, events);
+}
+
+/* Wherever they have been. */
+START_TEST(what_has_gone_meanwhile_is_told) {
+  make_room_for(8);
+  add(GS_EVENT_ATTACHED, OWN, 2);
+  add(GS_EVENT_ATTACHED, OTHER, 8); /* of these, 5 to 10 are left */
+  ck_assert_int_eq(peer_read(&peer, &daemon_.events, 1, daemon_.events.next_seq, true), 0);
+  ck_assert_int_eq(run(), 8);
+  ck_assert_uint_eq(missed, 0); /* they had gone before */
+  add(GS_EVENT_ATTACHED, OWN, 1);
+  add(GS_EVENT_ATTACHED, OTHER, 8); /* of these, 12 and 13 are gone */
+  ck_assert_int_eq(run(), 1 + 5);
+  ck_assert_uint_eq(missed, 3);
+  readers_leave(&peer);
+  missed = 0;
+  ck_assert_int_eq(peer_read(&peer, &daemon_.events, 3, 3, true), 0); /* it names what it has had */
+  ck_assert_int_eq(run(), 6);
+  ck_assert_uint_eq(missed, 19 - 2 - 6);
+}
+END_TEST
+
+/* It ends where it ended when it was asked for. */
+START_TEST(what_has_gone_before_its_end_is_told) {
+  make_room_for(8);
+  add(GS_EVENT_ATTACHED, OTHER, 4);
+  ck_assert_int_eq(peer_read(&peer, &daemon_.events, 1, daemon_.events.next_seq, false), 0);
+  add(GS_EVENT_ATTACHED, OTHER, 10);
+  ck_assert_int_eq(run(), 0);
+  ck_assert_uint_eq(missed, 4);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {all_is_read_however_much_it_is, what_it_may_not_see_does_not_hold_it_up,
-                                NULL};
+                                what_has_gone_meanwhile_is_told, what_has_gone_before_its_end_is_told, NULL};
   return suite_main("readers", tests, set_up, tear_down);
 }
