@@ -669,6 +669,7 @@ void client_fork_child(void) {
   client_fork_parent(); /* the lock is ours here too */
   post_fork_child();
   client = (struct client){.lock = PTHREAD_MUTEX_INITIALIZER};
+  handover_fork_child();
   if (client_is_stray())
     mark_process();
   retry_at_ns = handshake_by_ns = away_since_ns = full_since_ns = 0;

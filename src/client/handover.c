@@ -170,11 +170,16 @@ static void drain(struct gpu *gpu) {
 
 /* ---- stop and go ---- */
 
-/* For those that destroy contexts, as of when contexts_depart is asked. */
+/* For those that ask gate_forbid_stop. */
 static _Atomic bool stopped[GS_GPUS_PER_CLIENT];
 
 bool client_is_stopped(CUdevice device) {
-  return device >= 0 && device < GS_GPUS_PER_CLIENT && atomic_load(&stopped[device]);
+  return device >= 0 && device < GS_GPUS_PER_CLIENT && atomic_load(&stopped[device]) && !client_is_stray();
+}
+
+void handover_fork_child(void) {
+  for (CUdevice device = 0; device < GS_GPUS_PER_CLIENT; device++)
+    atomic_store(&stopped[device], false);
 }
 
 /* With the gate shut and no call in flight: whether nothing is left to do. */
@@ -189,10 +194,10 @@ static bool ends_at_once(CUdevice device) {
   return state == STREAMS_FINISHED;
 }
 
-/* Work that reaches the memory of this GPU from another one, too, is not stopped by it. */
+/* Not where work of one GPU uses memory of another: the one stands still, and the other waits for it. */
 static bool can_stop(const struct gpu *gpu) {
   return preempt_verdict(gpu->device) == PREEMPT_YES && !gate_reached_from(gpu->device) &&
-         memory_may_stop(gpu->device);
+         !gate_reaches_others(gpu->device) && memory_may_stop(gpu->device);
 }
 
 /* False: some work goes on. */
@@ -201,7 +206,7 @@ static bool stop_now(struct gpu *gpu) {
     return false;
   gate_take();
   atomic_store(&stopped[gpu->device], true);
-  if (!contexts_depart() && preempt_stop(gpu->device) == 0) {
+  if (!gate_stop_is_forbidden() && memory_may_stop(gpu->device) && preempt_stop(gpu->device) == 0) {
     samples_interrupted(gpu->device);
     return true;
   }
@@ -209,13 +214,19 @@ static bool stop_now(struct gpu *gpu) {
   return false;
 }
 
-/* Shut the gate; what was submitted finishes, or stands still. False: it goes on, and is to be drained. */
+/* Shut the gate; what was submitted finishes, or stands still. False: it goes on, and is to be drained, with
+ * the gate as it was: open captures may need it. */
 static bool stop(struct gpu *gpu) {
-  if (!can_stop(gpu))
+  bool open = gate_is_open(gpu->device);
+  gpu->unstoppable = !can_stop(gpu);
+  if (gpu->unstoppable)
     return false;
   if (gate_close(gpu->device, CALLS_NS) && ends_at_once(gpu->device))
     return true;
   gpu->stopped = stop_now(gpu);
+  gpu->unstoppable = !gpu->stopped;
+  if (gpu->unstoppable && open)
+    gate_open(gpu->device);
   return gpu->stopped;
 }
 
@@ -460,6 +471,7 @@ static bool take_up(struct gpu *gpu) {
     stop_submitting(gpu);
     memory_close(gpu->device, !gpu->stopped);
     lock_take(&client.lock);
+    client_request_lock(gpu);
     open = false;
   }
   gpu->busy = false;
@@ -514,7 +526,7 @@ static uint64_t slice_us(uint64_t weight) {
 
 /* Jobs that run beside each other share the GPU by their slices of time, so by their weights. */
 static bool is_to_slice(const struct gpu *gpu) {
-  return gpu->weight != gpu->sliced_weight && preempt_verdict(gpu->device) == PREEMPT_YES;
+  return gpu->weight != gpu->sliced_weight && !gpu->stopped && preempt_verdict(gpu->device) == PREEMPT_YES;
 }
 
 /* What libcuda takes is that of the usual weight. Lets go of the lock meanwhile. */

@@ -38,7 +38,8 @@ struct gpu {
   bool busy; /* the worker is in the middle of something, the lock not held */
   uint64_t epoch;
 
-  bool stopped;              /* what it has submitted stands still, or may; the worker's */
+  _Atomic bool stopped;      /* what it has submitted stands still; the worker's */
+  bool unstoppable;          /* the last time that was tried, it could not be stopped */
   bool let_on;               /* it goes on, and the gate is still shut; likewise */
   bool has_context, try_due; /* the former: of the program's; the latter: it is a new one */
   unsigned trials;           /* whether work can be stopped has been tried */
@@ -180,6 +181,8 @@ void handover_let_pass(struct gpu *gpu, uint64_t calls, uint32_t round);
 /* If the worker has drained for too long, let waiting threads pass once and tell the daemon. Returns when to
  * look again (UINT64_MAX: no need). Lock held. */
 uint64_t handover_check(struct gpu *gpu, uint64_t now_ns);
+
+void handover_fork_child(void);
 
 /* ---- turn.c; with the lock held ---- */
 

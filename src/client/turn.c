@@ -30,7 +30,7 @@ static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* Where work is stopped, its turn may end at any moment. */
 static bool is_paced(const struct gpu *gpu) {
-  return settings()->pace && preempt_verdict(gpu->device) != PREEMPT_YES;
+  return settings()->pace && (preempt_verdict(gpu->device) != PREEMPT_YES || gpu->unstoppable);
 }
 
 void turn_take(struct gpu *gpu, uint64_t quantum_ns) {

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "client/client.h"
+#include "common/clock.h"
 #include "common/condition.h"
 #include "common/lock.h"
 #include "common/log.h"
@@ -34,7 +35,6 @@ struct entry {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct condition changed;
 static struct entry table[CONTEXTS_MAX];
-static _Atomic unsigned departures; /* destructions under way */
 
 /* Of the primary context of a device. The lock makes a release and the question what became of the context
  * one step; it is taken before `lock`, and never held while visitors are waited for. */
@@ -165,8 +165,10 @@ void contexts_synchronize(CUdevice device) {
 static struct own {
   pthread_mutex_t lock;
   CUcontext _Atomic context; /* NULL: not made */
-  bool refused;              /* said once */
+  uint64_t again_ns;         /* it was refused, and is tried again then; 0: it was not */
 } own_contexts[GS_GPUS_PER_CLIENT] = {[0 ... GS_GPUS_PER_CLIENT - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+
+#define OWN_AGAIN_NS (10 * NS_PER_S) /* a refusal takes its time, too */
 
 /* Without what kernels might need it takes 260 MiB of the card instead of 520 (H100, driver 580). */
 static CUcontext make_own(CUdevice device) {
@@ -188,11 +190,13 @@ bool contexts_make_own(CUdevice device) {
     return false;
   lock_take(&own->lock);
   CUcontext context = atomic_load(&own->context);
-  if (!context && (context = make_own(device)))
-    atomic_store(&own->context, context);
-  else if (!context && !own->refused)
-    log_warn("GPU %d: no room for a context to move memory in: work is waited for, not stopped", device);
-  own->refused = !context;
+  if (!context && clock_now_ns() >= own->again_ns) {
+    if ((context = make_own(device)))
+      atomic_store(&own->context, context);
+    else if (!own->again_ns)
+      log_warn("GPU %d: no room for a context to move memory in: work is waited for, not stopped", device);
+    own->again_ns = context ? 0 : clock_now_ns() + OWN_AGAIN_NS;
+  }
   lock_release(&own->lock);
   return context;
 }
@@ -228,29 +232,11 @@ void contexts_fork_child(void) {
     *p = (struct primary){.lock = PTHREAD_MUTEX_INITIALIZER};
   for (struct own *o = own_contexts; o < own_contexts + GS_GPUS_PER_CLIENT; o++)
     *o = (struct own){.lock = PTHREAD_MUTEX_INITIALIZER};
-  atomic_store(&departures, 0);
   for (struct entry *e = table; e < table + CONTEXTS_MAX; e++)
     *e = (struct entry){0};
 }
 
 /* ---- destruction ---- */
-
-/* The driver lets the destruction of a context wait for the context's work. If that is stopped meanwhile, the
- * destruction waits for the go, and so do calls of ours that concern all contexts. */
-bool contexts_depart(void) { return atomic_load(&departures) > 0; }
-
-/* Wait, as for a turn, until the device's work is not stopped. */
-static void depart_begin(CUdevice device, CUcontext context) {
-  for (;;) {
-    atomic_fetch_add(&departures, 1);
-    if (!client_is_stopped(device))
-      return;
-    atomic_fetch_sub(&departures, 1);
-    gate_await(context);
-  }
-}
-
-static void depart_end(void) { atomic_fetch_sub(&departures, 1); }
 
 /* No visitor is, or gets, inside until leave_end. NULL for a context that we don't know. Nothing is marked
  * while visitors are waited for, as a signal handler may leave the wait by a jump. */
@@ -341,9 +327,9 @@ static CUresult destroy_now(CUresult (*real)(CUcontext), CUcontext context) {
 }
 
 static CUresult destroy(CUresult (*real)(CUcontext), CUcontext context) {
-  depart_begin(contexts_device(context), context);
+  gate_forbid_stop(contexts_device(context)); /* if it met the destruction, calls of ours would wait, too */
   CUresult result = destroy_now(real, context);
-  depart_end();
+  gate_allow_stop();
   return result;
 }
 
@@ -420,9 +406,9 @@ static CUresult primary_leave(CUresult (*real)(CUdevice), CUdevice device, bool 
   struct primary *primary = primary_at(device);
   if (!primary)
     return real(device);
-  depart_begin(device, primary->context);
+  gate_forbid_stop(device);
   CUresult result = primary_leave_now(primary, real, device, reset);
-  depart_end();
+  gate_allow_stop();
   return result;
 }
 
@@ -563,8 +549,8 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx) {
     device = contexts_device(context);
   if (!primary_at(device))
     return driver.cuGreenCtxDestroy(hCtx);
-  depart_begin(device, context);
+  gate_forbid_stop(device);
   CUresult result = green_leave(hCtx, context, device);
-  depart_end();
+  gate_allow_stop();
   return result;
 }

@@ -31,10 +31,6 @@ void contexts_synchronize(CUdevice device);
  */
 bool contexts_make_own(CUdevice device);
 
-/* Some context is being destroyed: no work may be stopped now. To be asked after client_is_stopped has come
- * to say so. */
-bool contexts_depart(void);
-
 /* Call `action` with our own context current, or one of the device's; false if there is none. While the
  * device is stopped, without one of our own, nothing is called. */
 bool contexts_any(CUdevice device, void (*action)(void *argument), void *argument);

@@ -348,13 +348,41 @@ bool gate_try_enter(CUstream stream) {
   return try_enter(slot, &passage, frame);
 }
 
-void gate_await(CUcontext context) {
-  bool entered = driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
-  gate_enter(CU_STREAM_LEGACY);
+/* As a call that submits to the device; false at once within a call that is in flight. */
+static bool await_turn(CUdevice device) {
+  struct gate_slot *slot = slots_mine();
+  struct passage passage;
+  uintptr_t frame = gate_frame();
+  if (enter_nested(slot, frame)) {
+    gate_leave();
+    return false;
+  }
+  passage_begin(&passage, device, 0);
+  while (!try_enter(slot, &passage, frame))
+    wait_first(&passage);
   gate_leave();
-  if (entered)
-    driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
+  return true;
 }
+
+static _Atomic unsigned stops_forbidden;
+
+void gate_forbid_stop(CUdevice device) {
+  int saved = errno;
+  for (bool waits = true; waits;) {
+    atomic_fetch_add(&stops_forbidden, 1);
+    if (!client_is_stopped(device))
+      break;
+    atomic_fetch_sub(&stops_forbidden, 1);
+    waits = await_turn(device);
+    if (!waits)
+      atomic_fetch_add(&stops_forbidden, 1);
+  }
+  errno = saved;
+}
+
+void gate_allow_stop(void) { atomic_fetch_sub(&stops_forbidden, 1); }
+
+bool gate_stop_is_forbidden(void) { return atomic_load(&stops_forbidden) > 0; }
 
 static _Atomic uint64_t takes_so_far;
 
@@ -366,6 +394,7 @@ bool gate_enter_again(CUstream stream, uint64_t reach, uint64_t *takes) {
     return false;
   *takes = now;
   gate_leave();
+  await_turn(gate_device_of(stream)); /* also for a call that is recorded: it asks for the memory, too */
   gate_enter_reaching(stream, reach);
   return true;
 }
@@ -382,6 +411,13 @@ void gate_link(CUdevice device, CUdevice other, bool linked) {
 }
 
 uint64_t gate_reached_from(CUdevice device) { return atomic_load(&gate_of(device)->reached); }
+
+bool gate_reaches_others(CUdevice device) {
+  for (struct gate *g = gates; g < gates + GS_GPUS_PER_CLIENT; g++)
+    if (atomic_load(&g->reached) & bit(device))
+      return true;
+  return false;
+}
 
 bool gate_is_kept(CUdevice device) {
   for (struct gate *g = gates; g < gates + GS_GPUS_PER_CLIENT; g++)
@@ -403,5 +439,6 @@ void gate_fork_child(void) {
   atomic_store(&gate_all_open, 0);
   atomic_store(&gate_several, 0);
   atomic_store(&gate_look, 0);
+  atomic_store(&stops_forbidden, 0);
   slots_fork_child();
 }

@@ -124,8 +124,11 @@ static inline void gate_enter_reaching(CUstream stream, uint64_t reach) {
     gate_enter(stream);
 }
 
-/* Wait until this process may submit to the GPU of the context. */
-void gate_await(CUcontext context);
+/* A call follows in which the driver waits for work of the device: until gate_allow_stop no work of the
+ * process is stopped. If the device's work stands still now, wait for the turn in which it goes on. */
+void gate_forbid_stop(CUdevice device);
+void gate_allow_stop(void);
+bool gate_stop_is_forbidden(void); /* to be asked once client_is_stopped says so */
 
 /* Calls that are in flight from now on may fail, with CUDA_ERROR_INVALID_VALUE, for memory that is taken away
  * from them. */
@@ -161,8 +164,10 @@ bool gate_is_used(CUdevice device);
 /* From now on all calls that reach `device` need the memory of `other`, too; or not any more. */
 void gate_link(CUdevice device, CUdevice other, bool linked);
 
-/* Devices, as a mask, whose work has used memory of this one, or may have: a drain waits for it. */
+/* Devices, as a mask, whose work has used memory of this one, or may have: a drain waits for it. And whether
+ * work of this one has used memory of another one. */
 uint64_t gate_reached_from(CUdevice device);
+bool gate_reaches_others(CUdevice device);
 
 /* Whether a thread waits for the gate of a device with a higher number, and then needs this one as well: it
  * is not given back as idle meanwhile. Jobs that need the same GPUs so get them in the same order. */

@@ -11,9 +11,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "client/client.h"
 #include "common/condition.h"
 #include "common/lock.h"
 #include "gate/capture.h"
+#include "gate/contexts.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
 #include "memory/account.h"
@@ -389,7 +391,8 @@ static void reap(bool wait, CUdevice drained, uint64_t most_bytes) {
   size_t left = queue_count;
   lock_release(&lock);
   for (struct queue *queue; left && (queue = hold_next()); left--) {
-    look_at(queue, wait);
+    if (wait || !client_is_stopped(contexts_device(queue->context))) /* events there might wait for the go */
+      look_at(queue, wait);
     release(queue);
   }
   for (CUdevice device = 0; device < DEVICES; device++) {

@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 
+#include "client/client.h"
 #include "memory/account.h"
 #include "memory/deferred.h"
 #include "memory/device.h"
@@ -53,8 +54,7 @@ static bool give_back_kept(CUdevice device, uint64_t room_bytes, struct memory_m
   if (bytes <= room_bytes || !budget_used_bytes(device, BACKING_KEPT))
     return false;
   if (atomic_load(&stopped[device])) {
-    reserves_stay(device, true);
-    return true;
+    return reserves_stay(device, true);
   }
   bytes = reserves_trim(device);
   moved->out_bytes += bytes;
@@ -67,7 +67,7 @@ static bool give_back_kept(CUdevice device, uint64_t room_bytes, struct memory_m
 enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
   if (!device_valid(device))
     return MEMORY_SETTLED;
-  if (!atomic_load(&stopped[device]))
+  if (!client_is_stopped(device))
     deferred_reap_drained(device); /* what is being freed is in no ledger, so it could not leave */
   enum memory_progress progress = MEMORY_SETTLED;
   if (give_back_kept(device, room_bytes, moved))

@@ -4,6 +4,7 @@
  */
 #include "memory/plain.h"
 
+#include "gate/gate.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/deferred.h"
@@ -110,7 +111,7 @@ void plain_gone(const struct allocation *taken) {
 }
 
 /* Swap memory is ours alone: the driver knows nothing of the allocation. */
-CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
+static CUresult free_now(CUdeviceptr dptr) {
   struct allocation old;
   bool ours = dptr && account_take(&account_addresses, dptr, &old);
   bool swap = ours && old.backing == BACKING_SWAP;
@@ -123,5 +124,25 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
     plain_gone(&old);
   else if (ours)
     account_put_back(&account_addresses, &old);
+  return result;
+}
+
+bool plain_free_begin(CUdeviceptr dptr) {
+  struct allocation found;
+  bool waits = dptr && ledger_find(&account_addresses, dptr, &found) && found.backing != BACKING_SWAP;
+  if (waits)
+    gate_forbid_stop(found.device);
+  return waits;
+}
+
+void plain_free_end(bool begun) {
+  if (begun)
+    gate_allow_stop();
+}
+
+CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
+  bool begun = plain_free_begin(dptr);
+  CUresult result = free_now(dptr);
+  plain_free_end(begun);
   return result;
 }

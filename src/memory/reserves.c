@@ -15,6 +15,7 @@ static struct reserve {
   _Atomic bool graphs;
   _Atomic uint64_t trims;
   uint64_t kept_bytes;    /* counted as BACKING_KEPT */
+  uint64_t held_bytes;    /* of staying_bytes: only while the process' work stands still */
   uint64_t staying_bytes; /* the last trim has not moved it: in use by what the program has not freed yet */
 } reserves[DEVICES] = {
     [0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER},
@@ -94,13 +95,19 @@ uint64_t reserves_trim(CUdevice device) {
   return bytes < before_bytes ? before_bytes - bytes : 0;
 }
 
-void reserves_stay(CUdevice device, bool stays) {
+/* A thread that waits in the driver may have the lock. */
+bool reserves_stay(CUdevice device, bool stays) {
   struct reserve *reserve = &reserves[device];
-  lock_take(&reserve->lock);
-  uint64_t bytes = reserve->kept_bytes + reserve->staying_bytes;
-  count_as(device, BACKING_PINNED, &reserve->staying_bytes, stays ? bytes : 0);
-  count_as(device, BACKING_KEPT, &reserve->kept_bytes, stays ? 0 : bytes);
+  if (!lock_try(&reserve->lock))
+    return false;
+  uint64_t kept_bytes = reserve->kept_bytes, staying_bytes = reserve->staying_bytes;
+  uint64_t back_bytes = reserve->held_bytes < staying_bytes ? reserve->held_bytes : staying_bytes;
+  reserve->held_bytes = stays ? reserve->held_bytes + kept_bytes : 0;
+  count_as(device, BACKING_PINNED, &reserve->staying_bytes,
+           stays ? staying_bytes + kept_bytes : staying_bytes - back_bytes);
+  count_as(device, BACKING_KEPT, &reserve->kept_bytes, stays ? 0 : kept_bytes + back_bytes);
   lock_release(&reserve->lock);
+  return true;
 }
 
 void reserves_fork_child(void) {

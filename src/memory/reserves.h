@@ -27,8 +27,8 @@ uint64_t reserves_reuse(CUdevice device, CUmemoryPool pool, uint64_t bytes);
 uint64_t reserves_trim(CUdevice device);
 
 /* While the process' work stands still nothing of it can be given back: it counts as what can't leave; or it
- * can again. Asks the driver nothing. */
-void reserves_stay(CUdevice device, bool stays);
+ * can again. Asks the driver nothing and waits for nobody: false if nothing was done. */
+bool reserves_stay(CUdevice device, bool stays);
 
 /* Moves with each trim: graphs that were launched before take their memory anew. */
 uint64_t reserves_trims(CUdevice device);

@@ -105,10 +105,8 @@ static bool needs_deferral(const struct allocation *allocation) {
          (allocation->backing == BACKING_CONVERTED && allocation->origin != ORIGIN_POOL);
 }
 
-static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
+static CUresult free_now(CUdeviceptr dptr, CUstream stream) {
   struct allocation old;
-  if (is_capturing(stream))
-    return driver.cuMemFreeAsync(dptr, stream);
   deferred_reap();
   if (!account_take(&account_addresses, dptr, &old))
     return deferred_holds(dptr) ? CUDA_ERROR_INVALID_VALUE : driver.cuMemFreeAsync(dptr, stream);
@@ -118,6 +116,15 @@ static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
     account_put_back(&account_addresses, &old);
   else if (!deferred)
     plain_gone(&old);
+  return result;
+}
+
+static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
+  if (is_capturing(stream))
+    return driver.cuMemFreeAsync(dptr, stream);
+  bool begun = plain_free_begin(dptr);
+  CUresult result = free_now(dptr, stream);
+  plain_free_end(begun);
   return result;
 }
 

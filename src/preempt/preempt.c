@@ -34,6 +34,7 @@ struct gpu {
   _Atomic int error;
   _Atomic bool ever_stopped; /* a stop was accepted */
   _Atomic bool trying;
+  _Atomic bool unsliced;             /* a slice was refused: none is set any more */
   _Atomic uint64_t slice_us;         /* 0: as libcuda has it */
   _Atomic uint64_t libcuda_slice_us; /* 0: not seen */
 };
@@ -57,7 +58,10 @@ static int control(const struct channels_object *to, uint32_t command, void *par
                             .parameters_size = size,
                             .status = UINT16_MAX};
   int saved = errno;
-  int err = tap_call(to->fd, RM_REQUEST(RM_CONTROL, sizeof call), &call) < 0 ? -errno : (int)call.status;
+  int err;
+  do
+    err = tap_call(to->fd, RM_REQUEST(RM_CONTROL, sizeof call), &call) < 0 ? -errno : (int)call.status;
+  while (err == -EINTR);
   errno = saved;
   return err;
 }
@@ -131,8 +135,9 @@ static bool turn_to(struct gpu *g, bool stop) {
 }
 
 /* Make the group, or all that the process has on the GPU, what it shall be. What can't be stopped goes on,
- * and all else with it. */
-static int settle(unsigned gpu, const struct channels_object *group) {
+ * and all else with it; unless others have stopped that (`new`: these channels have come since), who may have
+ * taken its memory away. */
+static int settle(unsigned gpu, const struct channels_object *group, bool new) {
   struct gpu *g = &gpus[gpu];
   int result = 0;
   for (;;) {
@@ -140,8 +145,10 @@ static int settle(unsigned gpu, const struct channels_object *group) {
     int err = send_all(gpu, group, is_odd(turn));
     if (err) {
       result = -ENOTSUP;
-      group = NULL;
       give_up(g, err, is_odd(turn) ? "stop" : "go on");
+      if (new &&is_odd(turn))
+        return result;
+      group = NULL;
       if (!turn_to(g, false) && !is_odd(turn) && atomic_load(&g->ever_stopped))
         log_error("GPU work that was stopped may not have gone on (error 0x%x)", (unsigned)err);
     }
@@ -153,13 +160,15 @@ static int settle(unsigned gpu, const struct channels_object *group) {
 static int stop(unsigned gpu) {
   struct gpu *g = &gpus[gpu];
   turn_to(g, true);
-  int err = settle(gpu, NULL); /* also if it is stopped: another thread may be about it */
+  int err = settle(gpu, NULL, false); /* also if it is stopped: another thread may be about it */
   if (err)
     return err;
   return is_odd(atomic_load(&g->turn)) ? 0 : -ECANCELED;
 }
 
-static int go(unsigned gpu) { return tap_is_on() && turn_to(&gpus[gpu], false) ? settle(gpu, NULL) : 0; }
+static int go(unsigned gpu) {
+  return tap_is_on() && turn_to(&gpus[gpu], false) ? settle(gpu, NULL, false) : 0;
+}
 
 /* ---- slices ---- */
 
@@ -185,9 +194,9 @@ static int settle_slice(unsigned gpu, const struct channels_object *group) {
     if (err) {
       result = -ENOTSUP;
       group = NULL;
-      give_up(g, err, "slice");
+      if (!atomic_exchange(&g->unsliced, true))
+        log_info("GPU time can't be shared by weights here (error 0x%x)", (unsigned)err);
       atomic_compare_exchange_strong(&g->slice_us, &shall_us, 0);
-      go(gpu);
     }
     if (atomic_load(&g->slice_us) == shall_us)
       return result;
@@ -286,6 +295,8 @@ int preempt_slice(CUdevice device, uint64_t us) {
   int err = check(device);
   if (err)
     return err;
+  if (atomic_load(&gpus[gpu_of(device)].unsliced))
+    return -ENOTSUP;
   atomic_store(&gpus[gpu_of(device)].slice_us, us);
   return settle_slice((unsigned)gpu_of(device), NULL);
 }
@@ -297,7 +308,7 @@ void preempt_making(bool begins) {
   making = begins;
   for (unsigned gpu = 0; gpu < CHANNELS_GPUS && !begins; gpu++)
     if (is_odd(atomic_load(&gpus[gpu].turn)))
-      settle(gpu, NULL);
+      settle(gpu, NULL, true);
   errno = saved;
 }
 
@@ -321,7 +332,7 @@ void preempt_scheduled(uint32_t client, uint32_t handle) {
   if (gpu < 0)
     return;
   if (is_odd(atomic_load(&gpus[gpu].turn)) && !making)
-    settle((unsigned)gpu, &group);
+    settle((unsigned)gpu, &group, true);
   if (atomic_load(&gpus[gpu].slice_us))
     settle_slice((unsigned)gpu, &group);
 }

@@ -4,7 +4,7 @@
  * others run beside them.
  *
  * Whether that works here is not known but by trying: preempt_try finds a GPU's verdict, once. From then on
- * any surprise (a control refused, a channel that we don't know) lets everything on and makes the verdict
+ * any surprise (a stop or go refused, a channel that we don't know) makes the verdict
  * "no", for good. So a caller needs no more than: did it stop? If not, do without.
  *
  * Nothing stays stopped. Whoever stops lets on. The driver frees the channels of a process that exits, is
@@ -68,7 +68,8 @@ void preempt_making(bool begins);
 
 /* How long the process' channels run on this GPU before those of others do, in microseconds, 1 .. 1000000: of
  * what there is and what will be. 0: as libcuda has it. The ratio to the others' is the ratio of shares where
- * all of them have always something to do. -ERANGE; else as preempt_stop, but works also while stopped. */
+ * all of them have always something to do. -ERANGE; -ENOTSUP also where a slice has been refused: that ends
+ * slices only; else as preempt_stop, but works also while stopped. */
 int preempt_slice(int device, uint64_t us);
 
 /* What libcuda has on the GPU, for people. */

@@ -100,8 +100,9 @@ bool contexts_any(CUdevice device, void (*action)(void *argument), void *argumen
   return true;
 }
 bool contexts_make_own(CUdevice device) { return device == 0; }
-static bool departs; /* a context is being destroyed */
-bool contexts_depart(void) { return departs; }
+static bool forbidden; /* a call waits in the driver for work */
+bool gate_stop_is_forbidden(void) { return forbidden; }
+bool gate_reaches_others(CUdevice device) { return device != 0; }
 
 /* Whether work can be stopped, whether it ends by itself, and what has become of it. */
 static enum preempt_verdict verdict = PREEMPT_NO;

@@ -50,6 +50,8 @@ void client_attach(CUdevice device) {
   attached++;
   gate_add(device);
 }
+static _Atomic bool is_stopped;
+bool client_is_stopped(CUdevice device) { return device == 0 && is_stopped; }
 void client_want(CUdevice device) {
   (void)device;
   wanted++;
@@ -774,12 +776,63 @@ START_TEST(a_call_that_fails_for_memory_is_made_again_once_that_is_back) {
 }
 END_TEST
 
+/* ---- calls that wait in the driver for work, which is not stopped meanwhile ---- */
+
+static void *forbid_stops(void *unused) {
+  gate_forbid_stop(0);
+  again = 1;
+  while (again == 1)
+    sched_yield();
+  gate_allow_stop();
+  return unused;
+}
+
+START_TEST(what_waits_for_work_waits_for_the_turn_in_which_it_goes_on) {
+  pthread_t thread;
+  gate_add(0);
+  is_stopped = true;
+  again = 0;
+  ck_assert(!gate_stop_is_forbidden());
+  ck_assert_int_eq(pthread_create(&thread, NULL, forbid_stops, NULL), 0);
+  while (gate_waiting(0) == 0)
+    sched_yield();
+  ck_assert(again == 0 && !gate_stop_is_forbidden());
+  is_stopped = false;
+  gate_open(0);
+  while (again == 0)
+    sched_yield();
+  ck_assert(gate_stop_is_forbidden());
+  again = 2;
+  pthread_join(thread, NULL);
+  ck_assert(!gate_stop_is_forbidden());
+}
+END_TEST
+
+static __attribute__((noinline)) void forbid_deeper(void) { gate_forbid_stop(0); }
+
+/* Within a call that is in flight it can't wait for that. */
+START_TEST(within_a_call_nothing_waits_for_a_turn) {
+  gate_add(0);
+  gate_open(0);
+  gate_enter(NULL);
+  is_stopped = true;
+  gate_close(0, 0);
+  forbid_deeper();
+  ck_assert(gate_stop_is_forbidden());
+  gate_allow_stop();
+  gate_leave();
+  is_stopped = false;
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("gate");
   TCase *tests = tcase_create("gate");
   tcase_add_checked_fixture(tests, set_up, NULL);
   tcase_set_timeout(tests, 60);
   tcase_add_test(tests, a_call_that_fails_for_memory_is_made_again_once_that_is_back);
+  tcase_add_test(tests, what_waits_for_work_waits_for_the_turn_in_which_it_goes_on);
+  tcase_add_test(tests, within_a_call_nothing_waits_for_a_turn);
   tcase_add_test(tests, first_call_attaches_and_waits);
   tcase_add_test(tests, errno_survives_the_slow_path);
   tcase_add_test(tests, no_context_is_the_drivers_business);

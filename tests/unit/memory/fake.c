@@ -73,6 +73,11 @@ struct client_bounds client_bounds(CUdevice device) {
 }
 
 uint64_t client_capacity(CUdevice device) { return device ? 1 : 0; }
+bool fake_stopped; /* what the process has submitted to device 0 stands still */
+unsigned fake_stops_forbidden;
+bool client_is_stopped(CUdevice device) { return device == 0 && fake_stopped; }
+void gate_forbid_stop(CUdevice device) { fake_stops_forbidden += device >= 0; }
+void gate_allow_stop(void) { fake_stops_forbidden--; }
 uint64_t client_room_bytes(CUdevice device) { return device ? 0 : UINT64_MAX; }
 bool client_room_wait(CUdevice device, uint64_t bytes) { return bytes <= client_room_bytes(device); }
 uint64_t client_ending_ns(CUdevice device) { return device ? 1 : 0; }

@@ -13,6 +13,7 @@
 #include "common/host.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
+#include "gate/gate.h"
 #include "gate/streams.h"
 #include "gpushare/protocol.h"
 #include "interpose/driver.h"
@@ -35,6 +36,10 @@ struct client_bounds client_bounds(CUdevice device) {
 }
 
 uint64_t client_capacity(CUdevice device) { return device < 0; }
+bool client_is_stopped(CUdevice device) { return device < 0; }
+void gate_forbid_stop(CUdevice device) { (void)device; }
+void gate_allow_stop(void) {}
+CUdevice contexts_device(CUcontext context) { return context ? 0 : -1; }
 uint64_t client_room_bytes(CUdevice device) { return device < 0 ? 0 : world.room_bytes; }
 
 int client_memory_mode(CUdevice device) {

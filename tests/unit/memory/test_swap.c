@@ -378,6 +378,28 @@ START_TEST(a_free_waits_for_work_but_not_within_a_capture) {
 }
 END_TEST
 
+/* What was closed with work unfinished may still be used by that. */
+START_TEST(a_free_while_work_stands_still_waits_for_it) {
+  real = driver;
+  driver.cuCtxSynchronize = count_synchronize;
+  world_open();
+  void *one = world_get(2 * MIB), *two = world_get(2 * MIB), *three = world_get(2 * MIB);
+  world.capturing = true;
+  world_free(one);
+  world.capturing = false;
+  int before = synchronized;
+  swap_close(0, false);
+  ck_assert_uint_eq(swap_total_bytes(0), 6 * MIB); /* what was put off stays so */
+  world_free(two);
+  ck_assert_int_gt(synchronized, before);
+  before = synchronized;
+  swap_close(0, true);
+  world_free(three);
+  ck_assert_int_eq(synchronized, before);
+  world_check_books();
+}
+END_TEST
+
 /* ---- room ---- */
 
 static bool grow_room(uint64_t bytes) {
@@ -807,6 +829,7 @@ int main(void) {
   tcase_add_test(cases, frees_while_away_need_no_copy);
   tcase_add_test(cases, a_free_in_the_middle_of_a_move);
   tcase_add_test(cases, a_free_waits_for_work_but_not_within_a_capture);
+  tcase_add_test(cases, a_free_while_work_stands_still_waits_for_it);
   tcase_add_test(cases, an_allocation_waits_for_room);
   tcase_add_test(cases, memory_that_cannot_be_swapped_takes_room_too);
   tcase_add_test(cases, an_allocation_that_loses_the_gpu_stays_off_the_card);

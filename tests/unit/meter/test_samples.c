@@ -165,6 +165,24 @@ static void measure(const struct meter_work *work, uint64_t took_ns) {
   ck_assert_uint_eq(collect(), 0);
 }
 
+/* What a kernel takes that is stopped in its middle says nothing of it. */
+START_TEST(what_was_interrupted_is_not_learnt) {
+  for (int i = 0; i < 4; i++)
+    measure(&kernel, 1000);
+  uint64_t cost_ns = samples_cost_ns(0, &kernel);
+  ck_assert_uint_gt(cost_ns, 0);
+  ck_assert(submit(STREAM, &kernel));
+  samples_interrupted(1);
+  samples_interrupted(0);
+  play.query = CUDA_SUCCESS;
+  play.took_ns = 1000000000;
+  ck_assert_uint_eq(collect(), 0);
+  ck_assert_uint_eq(samples_cost_ns(0, &kernel), cost_ns);
+  measure(&kernel, 2000); /* the next one is */
+  ck_assert_uint_ne(samples_cost_ns(0, &kernel), cost_ns);
+}
+END_TEST
+
 START_TEST(one_at_a_time_in_each_stream) {
   ck_assert(submit(STREAM, &kernel));
   ck_assert(!submit(STREAM, &kernel));
@@ -324,7 +342,8 @@ START_TEST(little_is_known_at_first) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {one_at_a_time_in_each_stream,
+  const TTest *const tests[] = {what_was_interrupted_is_not_learnt,
+                                one_at_a_time_in_each_stream,
                                 each_thread_has_its_own_stream,
                                 none_while_anything_captures,
                                 what_was_not_submitted_is_not_measured,

@@ -351,11 +351,19 @@ START_TEST(a_context_made_while_stopped_is_stopped) {
 }
 END_TEST
 
-START_TEST(a_context_that_cannot_be_stopped_lets_all_on) {
+/* What others have stopped, and may have taken the memory of, stays stopped until they let it on. */
+START_TEST(a_context_that_cannot_be_stopped_lets_nothing_else_on) {
   begin_able();
   ck_assert_int_eq(preempt_stop(0), 0);
   answer = refuse_stops;
   make_context(0, 200);
+  ck_assert_uint_eq(count_stopped(), 20);
+  preempt_making(true);
+  make_context(0, 300);
+  preempt_making(false);
+  ck_assert_uint_eq(count_stopped(), 20);
+  ck_assert_int_eq(preempt_verdict(0), PREEMPT_NO);
+  ck_assert_int_eq(preempt_go(0), 0);
   expect_no(RM_BAD_PARAMETERS);
 }
 END_TEST
@@ -463,14 +471,17 @@ END_TEST
 
 static uint32_t refuse_short(uint64_t us) { return us < 10 ? RM_BAD_PARAMETERS : RM_OK; }
 
-START_TEST(a_refused_slice_is_a_no) {
+START_TEST(a_refused_slice_ends_slicing_only) {
   begin_able();
   ck_assert_int_eq(preempt_slice(0, 100), 0);
   ck_assert_int_eq(preempt_stop(0), 0);
   slice_answer = refuse_short;
   ck_assert_int_eq(preempt_slice(0, 1), -ENOTSUP);
   ck_assert_uint_eq(slice_of[100], 2048);
-  expect_no(RM_BAD_PARAMETERS);
+  ck_assert_int_eq(preempt_slice(0, 100), -ENOTSUP);
+  ck_assert_int_eq(preempt_verdict(0), PREEMPT_YES);
+  ck_assert_uint_eq(count_stopped(), 20);
+  ck_assert_int_eq(preempt_go(0), 0);
 }
 END_TEST
 
@@ -566,12 +577,12 @@ int main(void) {
                                 a_freed_channel_is_no_surprise,
                                 all_go_on_that_can,
                                 a_context_made_while_stopped_is_stopped,
-                                a_context_that_cannot_be_stopped_lets_all_on,
+                                a_context_that_cannot_be_stopped_lets_nothing_else_on,
                                 a_go_is_not_overtaken_by_a_stop,
                                 no_lock_is_held_over_a_control,
                                 contexts_come_and_go_under_stops,
                                 slices_of_all_groups,
-                                a_refused_slice_is_a_no,
+                                a_refused_slice_ends_slicing_only,
                                 what_is_ours_is_never_stopped,
                                 a_context_that_is_made_is_stopped_once_it_is_there,
                                 a_child_leaves_its_parents_channels_alone,
