@@ -35,8 +35,8 @@ void deferred_reap_for_more(void);
 /* The same for a GPU that has finished all its work. */
 void deferred_reap_drained(CUdevice device);
 
-/* Whether unified memory of the device is being freed: until its work has finished, it is in no ledger by which it
- * could leave. */
+/* Whether unified memory of the device is being freed: until its work has finished, it is in no ledger by
+ * which it could leave. */
 bool deferred_unified(CUdevice device);
 
 /* Wait for everything that is waiting, and free it. False if there was nothing. */
