@@ -153,21 +153,6 @@ static void finish_work(struct gpu *gpu) {
       finish_work_of(gpu, other);
 }
 
-/* Returns with the gate shut, no call in flight and no work unfinished. */
-static void drain(struct gpu *gpu) {
-  uint64_t pulses;
-  end_captures(gpu);
-  do {
-    pulses = gate_pulses(gpu->device);
-    set_draining(gpu, clock_now_ns());
-    gate_close(gpu->device, UINT64_MAX);
-    note_stopped(gpu);
-    finish_work(gpu);
-    await_passing(gpu->device);
-  } while (!settle(gpu, pulses));
-  capture_allow(); /* they begin behind the gate */
-}
-
 /* ---- stop and go ---- */
 
 /* For those that ask gate_forbid_stop. */
@@ -287,6 +272,40 @@ static void try_it(struct gpu *gpu) {
   contexts_any(gpu->device, find_verdict, &gpu->device);
   lock_take(&client.lock);
   tell_verdict(gpu);
+}
+
+static bool others_stand_still(const struct gpu *gpu) {
+  for (CUdevice other = 0; other < GS_GPUS_PER_CLIENT; other++)
+    if (other != gpu->device && client_is_stopped(other))
+      return true;
+  return false;
+}
+
+/* Shut the gate, until no call is in flight. One may be about another GPU, and wait there for the go, which
+ * comes after others' turns: nobody waits for that. False: so work has been stopped here, too. */
+static bool shut(struct gpu *gpu) {
+  while (!gate_close(gpu->device, SETTLE_NS))
+    if (others_stand_still(gpu) && can_stop(gpu) && (gpu->stopped = stop_now(gpu)))
+      return false;
+  return true;
+}
+
+/* Returns with the gate shut, no call in flight and no work unfinished; or stopped. */
+static void drain(struct gpu *gpu) {
+  uint64_t pulses;
+  end_captures(gpu);
+  do {
+    pulses = gate_pulses(gpu->device);
+    set_draining(gpu, clock_now_ns());
+    if (!shut(gpu)) {
+      set_draining(gpu, 0);
+      break;
+    }
+    note_stopped(gpu);
+    finish_work(gpu);
+    await_passing(gpu->device);
+  } while (!settle(gpu, pulses));
+  capture_allow(); /* they begin behind the gate */
 }
 
 /* ---- giving back ---- */
