@@ -368,14 +368,12 @@ static _Atomic unsigned stops_forbidden;
 
 void gate_forbid_stop(CUdevice device) {
   int saved = errno;
-  for (bool waits = true; waits;) {
-    atomic_fetch_add(&stops_forbidden, 1);
-    if (!client_is_stopped(device))
-      break;
+  bool may_wait = true;
+  atomic_fetch_add(&stops_forbidden, 1);
+  while (may_wait && client_is_stopped(device)) {
     atomic_fetch_sub(&stops_forbidden, 1);
-    waits = await_turn(device);
-    if (!waits)
-      atomic_fetch_add(&stops_forbidden, 1);
+    may_wait = await_turn(device);
+    atomic_fetch_add(&stops_forbidden, 1);
   }
   errno = saved;
 }

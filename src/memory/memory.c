@@ -53,9 +53,8 @@ static bool give_back_kept(CUdevice device, uint64_t room_bytes, struct memory_m
   uint64_t bytes = memory_usage(device).resident_bytes + budget_awaited_bytes(device);
   if (bytes <= room_bytes || !budget_used_bytes(device, BACKING_KEPT))
     return false;
-  if (atomic_load(&stopped[device])) {
+  if (atomic_load(&stopped[device]))
     return reserves_stay(device, true);
-  }
   bytes = reserves_trim(device);
   moved->out_bytes += bytes;
   return bytes > 0;
