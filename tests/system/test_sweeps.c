@@ -85,7 +85,9 @@ TEST(as_many_run_as_fit_on_all_cards) {
   CHECK(scene_ask_status(&scene, &status) == 0);
   for (int gpu = 0; gpu < 2; gpu++) {
     CHECK(status.gpus[gpu].gpu_status.holders == 2, "%u on GPU %d", status.gpus[gpu].gpu_status.holders, gpu);
-    CHECK(status.gpus[gpu].gpu_status.moved_bytes == 0, "memory of GPU %d was moved", gpu);
+    CHECK(status.gpus[gpu].gpu_status.handovers == 0, "turns were taken on GPU %d", gpu);
+    /* What is allocated while the gate is shut, as for the trial of preemption, comes in once. */
+    CHECK(status.gpus[gpu].gpu_status.moved_bytes <= ON_CARD, "memory of GPU %d has left it", gpu);
   }
   process_signal(ctl, SIGTERM);
   process_wait_exit(ctl, 1);
