@@ -97,6 +97,7 @@
   X(COMMAND, 14)                                                                                             \
   X(EXITING, 15)                                                                                             \
   X(ASK_SPATIAL, 16)                                                                                         \
+  X(PROGRESS, 17)                                                                                            \
   /* daemon to client */                                                                                     \
   X(REGISTERED, 32)                                                                                          \
   X(REJECTED, 33)                                                                                            \
@@ -112,6 +113,7 @@
   X(LET_PASS, 43)                                                                                            \
   X(SPATIAL, 44)                                                                                             \
   X(EVICTED, 45)                                                                                             \
+  X(SHARE, 46)                                                                                               \
   /* gpusharectl to daemon */                                                                                \
   X(SET_TQ, 64)                                                                                              \
   X(SET_MODE, 65)                                                                                            \
@@ -383,6 +385,11 @@ enum gs_reject_reason {
 #define GS_STATE_STOPPED 0x20u  /* STATUS_JOB only: its process is stopped (SIGSTOP, Ctrl-Z, a debugger) */
 #define GS_STATE_PREEMPTS 0x40u /* its work can be stopped in its middle: said once on a connection */
 
+/* flags of PROGRESS */
+#define GS_PROGRESS_ACTIVE 0x1u /* the job has work on the GPU, or submits some */
+
+#define GS_SHARE_ALL 1000000u /* SHARE: the job may run all of the time */
+
 /* flags of STATUS_GPU */
 #define GS_GPU_SERIALIZED 0x1u /* turns are being taken now */
 #define GS_GPU_TQ_AUTO 0x2u    /* the quantum finds itself */
@@ -485,6 +492,24 @@ struct gs_msg {
               */
       uint64_t weight; /* while none are: what the job gets of the GPU beside others, 100 as usual; else 0 */
     } sched;
+    struct { /* SHARE: how a job runs beside others that run at the same time. Until the first one: as it
+              * likes
+              */
+      uint32_t share_ppm; /* of its time it may run; 0: none, its work stands still; GS_SHARE_ALL */
+      uint32_t slice_us;  /* the time slice of its work on the GPU; 0: the driver's own */
+      uint32_t watched;   /* not 0: the job shall tell PROGRESS */
+      uint32_t pad;
+    } share;
+    struct { /* PROGRESS of a watched job: when it becomes active or idle, and every 20 ms while it is active
+              */
+      uint64_t submissions; /* calls let through the gate so far, on all GPUs of the process */
+      uint64_t active_ns;   /* time in which it has been active on this GPU, so far */
+      /* Both, as they were when it last began to submit after a pause of 1 ms or more: two such marks lie a
+         whole number of iterations apart. 0 and 0: there was none yet. */
+      uint64_t mark_submissions, mark_active_ns;
+      uint32_t flags; /* GS_PROGRESS_* */
+      uint32_t pad;
+    } progress;
     struct { /* LOCK_WANTED: somebody waits, or GS_LEFT_NOBODY */
       uint64_t
           left_ns; /* until the turn ends: when the job must stop if all stays as it is. GS_LEFT_UNKNOWN */
