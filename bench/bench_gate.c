@@ -1,7 +1,6 @@
 /*
  * bench_gate.c - what the gate adds to a call that may pass: nanoseconds of a gate_enter/gate_leave pair,
- * beside an uncontended pthread mutex pair, with one thread and with two that share nothing; and of such a
- * pair that counts a kernel as well (meter/meter.h).
+ * beside an uncontended pthread mutex pair, with one thread and with two that share nothing.
  *
  * The gate's own sources are linked in, with a client that opens the gate at once. Each figure is the median
  * of several interleaved rounds.
@@ -16,11 +15,8 @@
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
-#include "gate/limit.h"
-#include "gate/pace.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
-#include "meter/meter.h"
 #include "quantile.h"
 
 #define ROUNDS 15
@@ -34,14 +30,10 @@ void client_attach(CUdevice device) {
 }
 bool client_is_stopped(CUdevice device) { return device < 0; }
 void client_want(CUdevice device) { (void)device; }
+void client_submits(CUdevice device) { (void)device; }
 void contexts_learn_current(void) {}
-void pace_submission(CUdevice device, CUstream stream) { (void)device, (void)stream; }
 unsigned capture_count(void) { return 0; }
-void limit_submission(CUdevice device) { (void)device; }
-void limit_wake(CUdevice device) { (void)device; }
 void streams_note(CUstream stream) { (void)stream; }
-void meter_begin_slow(CUstream stream, const struct meter_work *work) { (void)stream, (void)work; }
-void meter_end_slow(const struct meter_work *work, CUresult result) { (void)work, (void)result; }
 CUdevice contexts_device(CUcontext context) {
   (void)context;
   return 0;
@@ -59,24 +51,6 @@ static double gate_pair_ns(void) {
     atomic_signal_fence(memory_order_seq_cst); /* where the driver's function would be called */
     gate_leave();
   }
-  return (double)(clock_now_ns() - start_ns) / CALLS;
-}
-
-/* As a wrapper does it (interpose/wrappers.c); which the compiler can't see through. */
-static __attribute__((noinline)) CUresult launch(const void *function, unsigned x, unsigned y, unsigned z) {
-  gate_enter(NULL);
-  struct meter_work work = meter_kernel(function, AMOUNT_GRID(x, y, z));
-  bool look = meter_begin(NULL, &work);
-  atomic_signal_fence(memory_order_seq_cst);
-  CUresult result = meter_end(look, &work, CUDA_SUCCESS);
-  gate_leave();
-  return result;
-}
-
-static double counted_pair_ns(void) {
-  uint64_t start_ns = clock_now_ns();
-  for (unsigned i = 0; i < CALLS; i++)
-    launch(&driver, i, 1, 1);
   return (double)(clock_now_ns() - start_ns) / CALLS;
 }
 
@@ -123,8 +97,7 @@ static double two_threads_ns(double (*pair_ns)(void)) {
 }
 
 int main(int argc, char **argv) {
-  double gate[ROUNDS], mutex[ROUNDS], gate_two[ROUNDS], mutex_two[ROUNDS], counted[ROUNDS],
-      counted_two[ROUNDS];
+  double gate[ROUNDS], mutex[ROUNDS], gate_two[ROUNDS], mutex_two[ROUNDS];
   driver.cuCtxGetDevice = current_device;
   arguments_read(argc, argv, "usage: bench_gate [--json]\n", (struct argument[]){{0}});
   report_begin();
@@ -135,8 +108,6 @@ int main(int argc, char **argv) {
     mutex[i] = mutex_pair_ns();
     gate_two[i] = two_threads_ns(gate_pair_ns);
     mutex_two[i] = two_threads_ns(mutex_pair_ns);
-    counted[i] = counted_pair_ns();
-    counted_two[i] = two_threads_ns(counted_pair_ns);
   }
   double gate_ns = median(gate, ROUNDS), mutex_ns = median(mutex, ROUNDS), two_ns = median(gate_two, ROUNDS);
   report("gate_ns", gate_ns, "ns");
@@ -146,8 +117,6 @@ int main(int argc, char **argv) {
   report("gate_two_over_one", two_ns / gate_ns, "");
   /* what the machine itself does to two threads */
   report("mutex_two_over_one", median(mutex_two, ROUNDS) / mutex_ns, "");
-  report("counted_ns", median(counted, ROUNDS), "ns");
-  report("counted_two_threads_ns", median(counted_two, ROUNDS), "ns");
   report("membarrier", gate_has_membarrier, "");
   report_end();
   return 0;

@@ -9,33 +9,21 @@
 #include "client/spatial.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
-#include "gate/ends.h"
 #include "gate/gate.h"
-#include "gate/limit.h"
-#include "gate/pace.h"
 #include "gate/streams.h"
+#include "memory/graphs.h"
 #include "memory/memory.h"
-#include "meter/graphs.h"
-#include "meter/samples.h"
-#include "meter/service.h"
-#include "meter/watch.h"
 #include "preempt/preempt.h"
 
 static void in_child(void) {
   client_fork_child();
   spatial_fork_child();
   gate_fork_child();
-  pace_fork_child();
-  limit_fork_child();
-  ends_fork_child();
   contexts_fork_child();
   streams_fork_child();
   capture_fork_child();
   memory_fork_child();
   graphs_fork_child();
-  samples_fork_child();
-  service_fork_child();
-  watch_fork_child();
   preempt_fork_child();
 }
 

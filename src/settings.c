@@ -10,7 +10,7 @@
 #include "common/variables.h"
 #include "gang_name.h"
 
-static struct settings current = {.socket = GS_DEFAULT_SOCKET, .pace = true, .preempt = true};
+static struct settings current = {.socket = GS_DEFAULT_SOCKET, .preempt = true};
 
 const struct settings *settings(void) { return &current; }
 
@@ -123,7 +123,6 @@ __attribute__((constructor)) static void read_environment(void) {
   read_terms();
   gang_name_find(secure_getenv, current.gang);
   read_bool("GPUSHARE_REQUIRED", &current.required);
-  read_bool("GPUSHARE_PACE", &current.pace);
   read_preempt();
   read_bool("GPUSHARE_SINGLE_OVERSUBSCRIBE", &current.single_oversubscribe);
 }

@@ -29,7 +29,6 @@ struct settings {
   uint64_t expected_bytes;   /* GPUSHARE_EXPECTED_MEMORY: at once, at most; 0: not given */
   enum gs_class class;       /* GPUSHARE_CLASS: standard, production or opportunistic */
   char gang[GS_GANG_SIZE];   /* GPUSHARE_GANG, or what has started the process: gang_name.h; empty: none */
-  bool pace;                 /* GPUSHARE_PACE: turns that others wait for end on time; unless it is 0 */
   bool preempt;              /* GPUSHARE_PREEMPT: auto or off: never stop work in the middle */
   bool single_oversubscribe; /* GPUSHARE_SINGLE_OVERSUBSCRIBE: one program may exceed the card */
 };

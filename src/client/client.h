@@ -73,9 +73,8 @@ void client_memory_short(CUdevice device, uint64_t bytes);
  * client_capacity. */
 int client_memory_mode(CUdevice device);
 
-/* An iteration of the program has ended on this device: if its turn is to end here, the calling thread
- * submits nothing more in it. Returns at once. */
-void client_iteration_ended(CUdevice device);
+/* A call for this device has passed the gate, which was told to tell (gate_watch). Returns at once. */
+void client_submits(CUdevice device);
 
 /* The program has a context on this device. Returns at once. */
 void client_context_added(CUdevice device);

@@ -9,6 +9,7 @@
 #include "client/command.h"
 #include "client/declaration.h"
 #include "client/post.h"
+#include "client/progress.h"
 #include "client/spatial.h"
 #include "client/state.h"
 #include "common/clock.h"
@@ -22,8 +23,6 @@
 #include "interpose/driver.h"
 #include "memory/device.h"
 #include "memory/memory.h"
-#include "meter/page.h"
-#include "meter/watch.h"
 #include "settings.h"
 
 #ifndef MADV_WIPEONFORK
@@ -113,7 +112,7 @@ static uint64_t retry_ns(void) {
 static void hold_without_daemon(struct gpu *gpu) {
   gpu->holding = true;
   gpu->epoch = 0;
-  gpu->drop_pending = gpu->wanted = gpu->ends = false;
+  gpu->drop_pending = gpu->wanted = false;
   handover_begin(gpu);
 }
 
@@ -145,15 +144,16 @@ static void forget_daemon(void) {
   client.generation++;
   client.registered = false;
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++) {
-    gpu->attach_sent = gpu->attached = gpu->requested = gpu->wanted = gpu->ends = gpu->drop_pending = false;
+    gpu->attach_sent = gpu->attached = gpu->requested = gpu->wanted = gpu->drop_pending = false;
     gpu->refused_until_ns = 0;
     forget_stop(gpu);
     condition_wake_all(&gpu->changed);
-    gpu->granted_bytes = gpu->capacity_bytes = gpu->weight = 0;
+    gpu->granted_bytes = gpu->capacity_bytes = gpu->slice_us = 0;
     gpu->epoch = 0;
     room_forget(gpu);
+    share_take(gpu, GS_SHARE_ALL);
     if (gpu->used)
-      watch_detach(gpu->device);
+      progress_watch(gpu, false);
   }
   condition_wake_all(&client.memory_changed);
 }
@@ -245,7 +245,6 @@ static void on_granted(struct gpu *gpu, const struct gs_msg *msg) {
   gpu->wanted = gpu->drop_pending = false;
   forget_stop(gpu);
   room_take(gpu, msg);
-  turn_take(gpu, msg->room.quantum_ns);
   handover_begin_at_once(gpu);
   lock_release(&client.lock);
 }
@@ -255,11 +254,9 @@ static void on_release_order(struct gpu *gpu, const struct gs_msg *msg) {
   bool drop = msg->type == GS_DROP_LOCK;
   lock_take(&client.lock);
   if (gpu->holding && gpu->epoch == msg->epoch) {
-    uint64_t now_ns = clock_now_ns();
     gpu->together = drop && msg->room.together;
-    if (!drop)
-      turn_expect_end(gpu, msg->wanted.left_ns, now_ns);
-    else if (!turn_holds_back(gpu, now_ns))
+    gpu->wanted = drop || msg->wanted.left_ns != GS_LEFT_NOBODY;
+    if (drop)
       handover_order_drop(gpu);
     condition_wake_all(&gpu->changed);
   }
@@ -281,10 +278,11 @@ static void on_room(struct gpu *gpu, const struct gs_msg *msg) {
   lock_release(&client.lock);
 }
 
-static void on_weight(struct gpu *gpu, uint64_t weight) {
+static void on_share(struct gpu *gpu, const struct gs_msg *msg) {
   lock_take(&client.lock);
-  gpu->weight = weight != CLIENT_USUAL_WEIGHT ? weight : 0;
-  condition_wake_all(&gpu->changed);
+  gpu->slice_us = msg->share.slice_us;
+  share_take(gpu, msg->share.share_ppm);
+  progress_watch(gpu, msg->share.watched);
   lock_release(&client.lock);
 }
 
@@ -296,9 +294,6 @@ static void on_attached(struct gpu *gpu, struct letter *letter) {
   if (msg->type == GS_ATTACHED) {
     gpu->attached = true;
     gpu->memory_mode = (int)msg->attached.memory;
-    if (letter->page || letter->page_err)
-      watch_attach(gpu->device, letter->page, letter->page_err);
-    letter->page = NULL;
     handover_on_attached(gpu);
     client_request_lock(gpu);
   }
@@ -480,7 +475,9 @@ static void on_message(struct letter *letter) {
   case GS_SCHED_ON:
   case GS_SCHED_OFF:
     memory_expect_moves(gpu->device, msg->type == GS_SCHED_ON);
-    on_weight(gpu, msg->type == GS_SCHED_ON ? 0 : msg->sched.weight);
+    break;
+  case GS_SHARE:
+    on_share(gpu, msg);
     break;
   }
 }
@@ -533,7 +530,6 @@ static void receive_all(void) {
   while (take_letter(&letter)) {
     if (letter.err == 0)
       on_message(&letter);
-    page_unmap(letter.page);
     if (letter.err == 0 || letter.err == -ENOSYS)
       continue;
     if (letter.err == -EPROTONOSUPPORT) {
@@ -557,8 +553,7 @@ static uint64_t run_gpu_timers(struct gpu *gpu, uint64_t now_ns) {
   if (is_asked_again(gpu, now_ns))
     return now_ns;
   uint64_t again_ns = gpu->refused_until_ns ? gpu->refused_until_ns : UINT64_MAX;
-  return earlier(again_ns, earlier(turn_check(gpu, now_ns),
-                                   earlier(handover_check(gpu, now_ns), memory_check(gpu, now_ns))));
+  return earlier(again_ns, earlier(handover_check(gpu, now_ns), memory_check(gpu, now_ns)));
 }
 
 /* Things that are due; returns when the next one is. */
@@ -670,6 +665,7 @@ void client_fork_child(void) {
   post_fork_child();
   client = (struct client){.lock = PTHREAD_MUTEX_INITIALIZER};
   handover_fork_child();
+  progress_fork_child();
   if (client_is_stray())
     mark_process();
   retry_at_ns = handshake_by_ns = away_since_ns = full_since_ns = 0;

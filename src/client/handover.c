@@ -23,7 +23,6 @@
 #include "gate/streams.h"
 #include "interpose/driver.h"
 #include "memory/memory.h"
-#include "meter/samples.h"
 #include "preempt/preempt.h"
 
 /* A drain that takes longer may be waiting for work that waits for a thread at the gate (a host function, a
@@ -44,9 +43,6 @@
 
 /* Turns in which it is tried to find out whether work can be stopped. */
 #define TRIALS 3
-
-#define USUAL_SLICE_US UINT64_C(2048)
-#define SLICE_MOST_US UINT64_C(1000000)
 
 /* Threads of a gang's member come back to its gate within this time, or don't want to pass. */
 #define PASS_NS (5 * NS_PER_MS)
@@ -192,7 +188,6 @@ static bool stop_now(struct gpu *gpu) {
   gate_take();
   atomic_store(&stopped[gpu->device], true);
   if (!gate_stop_is_forbidden() && memory_may_stop(gpu->device) && preempt_stop(gpu->device) == 0) {
-    samples_interrupted(gpu->device);
     return true;
   }
   atomic_store(&stopped[gpu->device], false);
@@ -341,7 +336,9 @@ static void let_some_pass(struct gpu *gpu, uint64_t calls, bool opened, uint64_t
 
 /* Until there is an order, or a move is to be tried again. Lock held, on entry and exit. */
 static void rest(struct gpu *gpu) {
-  if (condition_wait(&gpu->changed, &client.lock, gpu->step_again_ns))
+  uint64_t share_ns = share_next_ns(gpu),
+           until_ns = share_ns < gpu->step_again_ns ? share_ns : gpu->step_again_ns;
+  if (condition_wait(&gpu->changed, &client.lock, until_ns) || until_ns < gpu->step_again_ns)
     return;
   gpu->step_again_ns = UINT64_MAX;
   gpu->step_due = true;
@@ -398,7 +395,6 @@ static void give_back(struct gpu *gpu) {
   memory_close(gpu->device, !gpu->stopped);
   lock_take(&client.lock);
   gpu->busy = gpu->releasing = false;
-  turn_end(gpu, drain_ns);
   if (client.generation != generation) { /* the daemon went away meanwhile */
     if (gpu->holding)
       handover_begin(gpu);
@@ -450,7 +446,7 @@ static bool open_memory(struct gpu *gpu, bool (*how)(CUdevice device, uint64_t e
 static void open_gate(struct gpu *gpu) {
   gpu->grant_pending = gpu->let_on = false;
   uint64_t now_ns = clock_now_ns(), restore_ns = now_ns - gpu->granted_ns;
-  turn_begin(gpu, now_ns);
+  gpu->turned_ns = now_ns;
   gate_open(gpu->device);
   gpu->handover_ns += restore_ns;
   room_report(gpu);
@@ -528,7 +524,9 @@ static void watch_idle(struct gpu *gpu) {
                       : gpu->handover_ns > IDLE_MAX_NS ? IDLE_MAX_NS
                                                        : gpu->handover_ns;
   uint64_t calls = gate_calls(), generation = client.generation, epoch = gpu->epoch;
-  if (condition_wait(&gpu->changed, &client.lock, clock_now_ns() + pause_ns))
+  uint64_t until_ns = clock_now_ns() + pause_ns, share_ns = share_next_ns(gpu);
+  if (condition_wait(&gpu->changed, &client.lock, share_ns < until_ns ? share_ns : until_ns) ||
+      share_ns < until_ns)
     return;
   lock_release(&client.lock);
   bool idle = is_idle(gpu, calls);
@@ -538,27 +536,25 @@ static void watch_idle(struct gpu *gpu) {
     handover_order_drop(gpu);
 }
 
-static uint64_t slice_us(uint64_t weight) {
-  uint64_t us = weight < SLICE_MOST_US ? weight * USUAL_SLICE_US / CLIENT_USUAL_WEIGHT : SLICE_MOST_US;
-  return us < 1 ? 1 : us < SLICE_MOST_US ? us : SLICE_MOST_US;
-}
-
-/* Jobs that run beside each other share the GPU by their slices of time, so by their weights. */
+/* Jobs that run beside each other share the GPU by their slices of time. */
 static bool is_to_slice(const struct gpu *gpu) {
-  return gpu->weight != gpu->sliced_weight && !gpu->stopped && preempt_verdict(gpu->device) == PREEMPT_YES;
+  return gpu->slice_us != gpu->sliced_us && !gpu->stopped && preempt_verdict(gpu->device) == PREEMPT_YES;
 }
 
-/* What libcuda takes is that of the usual weight. Lets go of the lock meanwhile. */
+/* Lets go of the lock meanwhile. */
 static void slice(struct gpu *gpu) {
-  uint64_t weight = gpu->weight;
-  gpu->sliced_weight = weight;
+  uint32_t us = gpu->slice_us;
+  gpu->sliced_us = us;
   lock_release(&client.lock);
-  preempt_slice(gpu->device, weight ? slice_us(weight) : 0);
+  preempt_slice(gpu->device, us);
   lock_take(&client.lock);
 }
 
-/* Of orders and moves, what comes first. Lock held, on entry and exit. */
+/* Of orders and moves, what comes first. What moves memory needs the GPU. Lock held, on entry and exit. */
 static void work_once(struct gpu *gpu) {
+  bool moves = gpu->drop_pending || gpu->grant_pending || room_step_due(gpu);
+  if (moves)
+    share_go_on(gpu);
   if (gpu->drop_pending)
     give_back(gpu);
   else if (gpu->grant_pending && take_up(gpu))
@@ -571,6 +567,8 @@ static void work_once(struct gpu *gpu) {
     room_step(gpu);
   else if (room_report_due(gpu))
     room_report(gpu);
+  else if (share_step_due(gpu, clock_now_ns()))
+    share_step(gpu);
   else if (gpu->wanted && gpu->holding && !gpu->grant_pending)
     watch_idle(gpu);
   else

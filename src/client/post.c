@@ -18,7 +18,6 @@
 #include "common/futex.h"
 #include "common/lock.h"
 #include "common/thread.h"
-#include "meter/page.h"
 
 #define LETTERS 64   /* that have come and are not taken; then nothing more is received */
 #define MESSAGES 256 /* that are to go */
@@ -110,29 +109,18 @@ static void *sender_run(void *unused) {
 
 /* ---- the receiver ---- */
 
-static bool is_page(int fd, const void *unused) {
-  (void)unused;
-  return page_is_fit(fd);
-}
-
 static void receive(void) {
   struct letter *letter = &post.letters[(post.letter_first + post.letter_count) % LETTERS];
-  int passed;
   if (!is_there())
     return;
   *letter = (struct letter){0};
-  letter->err = wire_recv_passed(post.socket.fd, &letter->msg, &passed);
+  letter->err = wire_recv(post.socket.fd, &letter->msg);
   if (letter->err == -EAGAIN)
     return;
-  struct descriptor page = descriptor_keep(passed, is_page, NULL);
-  if (passed >= 0)
-    letter->page_err = page.fd < 0 ? -EINVAL : page_map(page.fd, &letter->page);
-  descriptor_close(&page);
   if (letter->err == 0 || letter->err == -ENOSYS || letter->err == -EPROTONOSUPPORT) {
     post.letter_count++;
     client_wake();
   } else {
-    page_unmap(letter->page);
     end(letter->err);
   }
 }
@@ -213,7 +201,7 @@ void post_shut(void) {
 
 void post_hang_up(void) {
   for (struct letter letter; post.letter_count && post_take(&letter);)
-    page_unmap(letter.page);
+    ;
   post.message_count = 0;
   post.end = -ENOTCONN; /* nothing more is received by it */
   post.hang_up = true;

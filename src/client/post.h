@@ -17,14 +17,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gpushare/meter.h"
 #include "gpushare/protocol.h"
 
 struct letter {
   int err; /* as wire_recv; the connection has ended unless it is 0, -ENOSYS or -EPROTONOSUPPORT */
   struct gs_msg msg;
-  struct gs_meter *page; /* the meter page that has come along, mapped: the receiver's; NULL: none */
-  int page_err;          /* one has come that is not fit for it */
 };
 
 /* Start the threads. 0 or -errno. */

@@ -1,7 +1,7 @@
 /*
  * state.h - what the client's parts share: connection.c (one thread per process, which speaks with the
- * daemon, and keeps the time of turns: turn.c), and handover.c and room.c (one thread per GPU, which does
- * what takes time: drains and moves).
+ * daemon), and handover.c, share.c and room.c (one thread per GPU, which does what takes time: stops, drains
+ * and moves).
  * Internal to src/client.
  */
 #ifndef GS_CLIENT_STATE_H
@@ -44,8 +44,8 @@ struct gpu {
   bool has_context, try_due; /* the former: of the program's; the latter: it is a new one */
   unsigned trials;           /* whether work can be stopped has been tried */
 
-  uint64_t weight;        /* beside others, while nobody takes turns, as told; 0: as usual */
-  uint64_t sliced_weight; /* that its slices are of; the worker's */
+  uint32_t slice_us;  /* of its work's time slices beside others, as told; 0: the driver's */
+  uint32_t sliced_us; /* as they are; the worker's */
 
   /* orders to the worker */
   bool grant_pending; /* open memory and gate, once what is needed is on the card */
@@ -64,16 +64,12 @@ struct gpu {
   uint64_t handover_ns;      /* what the last one cost this process: drain and restore */
   uint64_t granted_ns;       /* when it got the lock last */
 
-  /* how its turn ends: turn.c */
-  uint64_t quantum_ns;     /* as told with the grant; 0: unknown */
-  uint64_t turn_begun_ns;  /* when the gate was opened for it */
-  uint64_t turn_end_ns;    /* 0: unknown */
-  uint64_t paced_since_ns; /* 0: it is not */
-  uint64_t expect_by_ns;   /* somebody will wait by then, as in its last turn */
-  bool ends;               /* others come when it is over, as the daemon sees it */
-  bool ended;              /* so it was with its last turn */
-  uint64_t drop_by_ns;     /* DROP_LOCK waits for an iteration's end, until then; 0: it does not */
-  uint64_t backlog_ns;     /* how much is queued when pacing begins, as learnt; 0: nothing is known */
+  /* in which part of the time it runs beside others: share.c; the worker's, but for the first two */
+  uint32_t rest_ppm;    /* the part in which it does not, as told */
+  uint64_t share_at_ns; /* what could not be done at once is tried again then */
+  int rest;             /* 0: it runs */
+  uint64_t turned_ns;   /* when that changed */
+  uint64_t ran_ns;      /* how long it ran the last time */
 
   /* what it may have on the card: room.c */
   bool room_bound;     /* by a daemon */
@@ -125,8 +121,6 @@ struct client {
   struct condition memory_changed; /* also: an attachment is settled; a room or who holds has changed */
   struct gpu gpus[GS_GPUS_PER_CLIENT];
 };
-
-#define CLIENT_USUAL_WEIGHT 100
 
 extern struct client client __attribute__((visibility("hidden")));
 
@@ -184,24 +178,19 @@ uint64_t handover_check(struct gpu *gpu, uint64_t now_ns);
 
 void handover_fork_child(void);
 
-/* ---- turn.c; with the lock held ---- */
+/* ---- share.c; with the lock held ---- */
 
-/* LOCK_OK tells the quantum, which begins when the gate opens: now. */
-void turn_take(struct gpu *gpu, uint64_t quantum_ns);
-void turn_begin(struct gpu *gpu, uint64_t now_ns);
+/* SHARE has come, or there is no daemon any more. */
+void share_take(struct gpu *gpu, uint32_t share_ppm);
 
-/* LOCK_WANTED: who waits will come then. */
-void turn_expect_end(struct gpu *gpu, uint64_t left_ns, uint64_t now_ns);
+/* The work stops or goes on, if that is due; when it is (UINT64_MAX: there is no need). Lets go of the lock
+ * meanwhile. */
+bool share_step_due(const struct gpu *gpu, uint64_t now_ns);
+void share_step(struct gpu *gpu);
+uint64_t share_next_ns(const struct gpu *gpu);
 
-/* Does what is due near the end of a turn that others wait for. Returns when to look again (UINT64_MAX: no
- * need). */
-uint64_t turn_check(struct gpu *gpu, uint64_t now_ns);
-
-/* DROP_LOCK has come: true if it waits, not for long, until an iteration of the program ends. */
-bool turn_holds_back(struct gpu *gpu, uint64_t now_ns);
-
-/* Everything has been drained. */
-void turn_end(struct gpu *gpu, uint64_t drain_ns);
+/* It goes on now, for what needs that. Lets go of the lock meanwhile. */
+void share_go_on(struct gpu *gpu);
 
 /* ---- room.c; with the lock held, but where it says otherwise ---- */
 

@@ -10,7 +10,6 @@
 #include "common/condition.h"
 #include "common/lock.h"
 #include "gate/gate.h"
-#include "gate/limit.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
@@ -31,13 +30,6 @@ static unsigned count;
 static unsigned forbidden;
 static unsigned lenient; /* of those that forbid: they wait in the driver, or are about to */
 static uint64_t lenient_since_ns;
-static unsigned awaiting; /* threads in capture_wait_none */
-
-/* Whether there are any concerns everybody who submits. Lock held. */
-static void tell(void) {
-  gate_set_look(GATE_LOOK_CAPTURES, count > 0);
-  condition_wake_all(&changed);
-}
 
 /* Until when no capture begins, as it stands; 0: one may. Lock held. */
 static uint64_t forbidden_until_ns(void) {
@@ -55,7 +47,7 @@ static bool add(CUstream stream, CUcontext context) {
   if (allowed && count < CAPTURES_MAX) {
     captures[count].stream = stream;
     captures[count++].context = context;
-    tell();
+    condition_wake_all(&changed);
   }
   lock_release(&lock);
   return allowed;
@@ -75,7 +67,7 @@ static bool drop(CUstream stream) {
     if (captures[i].stream == stream) {
       captures[i] = captures[--count];
       found = true;
-      tell();
+      condition_wake_all(&changed);
     }
   lock_release(&lock);
   return found;
@@ -89,7 +81,7 @@ void capture_stream_stays(CUstream stream) {
   if (count < CAPTURES_MAX) {
     captures[count].stream = stream;
     captures[count++].context = context;
-    tell();
+    condition_wake_all(&changed);
   }
   lock_release(&lock);
 }
@@ -101,7 +93,7 @@ void capture_context_gone(CUcontext context) {
       captures[i] = captures[--count];
     else
       i++;
-  tell();
+  condition_wake_all(&changed);
   lock_release(&lock);
 }
 
@@ -139,22 +131,11 @@ void capture_wait_end(void) {
   lock_release(&lock);
 }
 
-bool capture_is_awaited(void) {
-  lock_take(&lock);
-  bool is = awaiting > 0 && count > 0;
-  lock_release(&lock);
-  return is;
-}
-
 bool capture_wait_none(uint64_t timeout_ns) {
   uint64_t deadline_ns = timeout_ns == UINT64_MAX ? UINT64_MAX : clock_now_ns() + timeout_ns;
   lock_take(&lock);
-  awaiting++;
-  if (count > 0)
-    limit_wake_all();
   while (count > 0 && condition_wait(&changed, &lock, deadline_ns))
     ;
-  awaiting--;
   bool none = count == 0;
   lock_release(&lock);
   return none;
@@ -162,7 +143,7 @@ bool capture_wait_none(uint64_t timeout_ns) {
 
 void capture_fork_child(void) {
   pthread_mutex_init(&lock, NULL);
-  count = forbidden = lenient = awaiting = 0;
+  count = forbidden = lenient = 0;
 }
 
 /* ---- the hooks ---- */

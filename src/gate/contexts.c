@@ -12,12 +12,10 @@
 #include "common/log.h"
 #include "gate/capture.h"
 #include "gate/gate.h"
-#include "gate/pace.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/memory.h"
-#include "meter/samples.h"
 #include "preempt/preempt.h"
 
 #define CONTEXTS_MAX 256
@@ -287,8 +285,6 @@ static void leave_end(struct entry *e, bool gone) {
   if (gone) {
     streams_context_gone(e->context);
     capture_context_gone(e->context);
-    pace_context_gone(e->context);
-    samples_context_gone(e->context);
     memory_context_gone(e->context);
   }
   lock_take(&lock);

@@ -11,8 +11,6 @@
 #include "common/lock.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
-#include "gate/limit.h"
-#include "gate/pace.h"
 #include "gate/slots.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
@@ -20,8 +18,7 @@
 struct gate {
   _Atomic uint32_t used;
   _Atomic uint32_t open;
-  _Atomic uint32_t pace; /* enum gate_pace */
-  _Atomic bool limited;
+  _Atomic bool watched;     /* see gate_watch */
   _Atomic uint32_t change;  /* futex: moves with every opening and pulse */
   _Atomic uint32_t waiting; /* threads in wait_open since the last opening */
   _Atomic uint64_t keeps;   /* lower gates that they need, too */
@@ -38,10 +35,8 @@ static struct gate gates[GS_GPUS_PER_CLIENT];
 /* Shut until the first slow entry has found out which device it is about. */
 _Atomic uint32_t gate_all_open;
 _Atomic uint32_t gate_several;
-_Atomic uint32_t gate_look;
-_Atomic int32_t gate_only_device;
 
-/* Serializes changes of `used`, `open`, `pace` and `limited` with the sum of them, gate_all_open; and of
+/* Serializes changes of `used`, `open` and `watched` with the sum of them, gate_all_open; and of
  * `waiting`, `keeps` and `openings`. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -50,56 +45,32 @@ static struct gate *gate_of(CUdevice device) {
 }
 
 static void sum_up(void) {
-  uint32_t open = 0, free = 0, limited = 0, count = 0;
+  uint32_t open = 0, watched = 0, count = 0;
   for (struct gate *g = gates; g < gates + GS_GPUS_PER_CLIENT; g++)
     if (atomic_load(&g->used)) {
-      atomic_store(&gate_only_device, (int32_t)(g - gates));
       count++;
       open += atomic_load(&g->open);
-      free += atomic_load(&g->pace) == GATE_FREE && !atomic_load(&g->limited);
-      limited += atomic_load(&g->limited);
+      watched += atomic_load(&g->watched);
     }
   bool all_open = count > 0 && open == count;
-  atomic_store(&gate_all_open, !all_open ? GATE_ALL_SHUT : free == count ? GATE_ALL_FREE : GATE_ALL_LOOK);
+  atomic_store(&gate_all_open, !all_open ? GATE_ALL_SHUT : watched ? GATE_ALL_LOOK : GATE_ALL_FREE);
   atomic_store(&gate_several, count > 1);
-  gate_set_look(GATE_LOOK_SEVERAL, count > 1);
-  gate_set_look(GATE_LOOK_LIMITED, limited > 0);
 }
-
-void gate_set_look(enum gate_look reason, bool look) {
-  if (look)
-    atomic_fetch_or(&gate_look, reason);
-  else
-    atomic_fetch_and(&gate_look, ~(uint32_t)reason);
-}
-
-void gate_barrier(void) { slots_barrier(); }
 
 static void set_open(struct gate *gate, uint32_t open) {
   lock_take(&lock);
   atomic_store(&gate->open, open);
-  if (!open)
-    atomic_store(&gate->pace, GATE_FREE);
   sum_up();
   lock_release(&lock);
 }
 
-void gate_set_pace(CUdevice device, enum gate_pace pace) {
-  struct gate *gate = gate_of(device);
+void gate_watch(CUdevice device, bool watch) {
   lock_take(&lock);
-  atomic_store(&gate->pace, pace);
+  atomic_store(&gate_of(device)->watched, watch);
   sum_up();
   lock_release(&lock);
+  slots_barrier();
 }
-
-void gate_set_limited(CUdevice device, bool limited) {
-  lock_take(&lock);
-  atomic_store(&gate_of(device)->limited, limited);
-  sum_up();
-  lock_release(&lock);
-}
-
-bool gate_is_limited(CUdevice device) { return atomic_load(&gate_of(device)->limited); }
 
 void gate_add(CUdevice device) {
   lock_take(&lock);
@@ -137,13 +108,11 @@ void gate_open(CUdevice device) {
 
 bool gate_close(CUdevice device, uint64_t timeout_ns) {
   set_open(gate_of(device), 0);
-  limit_wake(device);
   slots_barrier();
   return slots_wait_empty(timeout_ns);
 }
 
 bool gate_is_open(CUdevice device) { return atomic_load(&gate_of(device)->open); }
-enum gate_pace gate_pace(CUdevice device) { return (enum gate_pace)atomic_load(&gate_of(device)->pace); }
 uint32_t gate_waiting(CUdevice device) { return atomic_load(&gate_of(device)->waiting); }
 uint64_t gate_pulses(CUdevice device) { return atomic_load(&gate_of(device)->pulses); }
 
@@ -294,14 +263,6 @@ static bool try_enter(struct gate_slot *slot, const struct passage *passage, uin
   return false;
 }
 
-/* The same, and what the device is given may be limited; but not what is recorded. */
-static bool try_limited(struct gate_slot *slot, const struct passage *passage, CUdevice device,
-                        CUstream stream, uintptr_t frame) {
-  if (passage->gates && gate_is_limited(device) && !(capture_count() && gate_is_recorded(stream)))
-    limit_submission(device);
-  return try_enter(slot, passage, frame);
-}
-
 /* Whether the call at this frame is within another one that is in flight: then it passes. An earlier call
  * that was left by a jump is recognized where the stack has shrunk to it since. */
 static bool enter_nested(struct gate_slot *slot, uintptr_t frame) {
@@ -325,13 +286,13 @@ void gate_enter_slow(CUstream stream, uint64_t reach, uintptr_t frame) {
   contexts_learn_current();
   CUdevice device = gate_device_of(stream);
   passage_begin(&passage, device, reach);
-  if (bit(device) && (gate_pace(device) != GATE_FREE || gate_is_limited(device)))
-    pace_submission(device, stream);
-  while (!try_limited(slot, &passage, device, stream, frame))
+  while (!try_enter(slot, &passage, frame))
     if (gate_is_recorded(stream))
       passage.gates = 0;
     else
       wait_first(&passage);
+  if (bit(device) && atomic_load(&gates[device].watched))
+    client_submits(device);
   errno = saved;
 }
 
@@ -436,7 +397,6 @@ void gate_fork_child(void) {
     *g = (struct gate){.change = atomic_load(&g->change) + 1};
   atomic_store(&gate_all_open, 0);
   atomic_store(&gate_several, 0);
-  atomic_store(&gate_look, 0);
   atomic_store(&stops_forbidden, 0);
   slots_fork_child();
 }

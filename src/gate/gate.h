@@ -29,56 +29,30 @@
 enum gate_all {
   GATE_ALL_SHUT = 0, /* not all are open */
   GATE_ALL_FREE = 1, /* all are, and nobody has to look any further */
-  GATE_ALL_LOOK = 2, /* all are, and some are paced or limited */
-};
-
-/* How fast those that find the gate open may submit. */
-enum gate_pace {
-  GATE_FREE,
-  GATE_PACED,  /* as pace.h says */
-  GATE_HALTED, /* not at all, for some milliseconds: the gate is about to be shut */
-};
-
-/* Why what the gate has let through has to be looked at (meter/meter.h): bits. */
-enum gate_look {
-  GATE_LOOK_SEVERAL = 1,  /* it is not clear which GPU it is about */
-  GATE_LOOK_CAPTURES = 2, /* it may be recorded, not submitted */
-  GATE_LOOK_ASLEEP = 4,   /* nobody looks at the counters, as the process was idle */
-  GATE_LOOK_SAMPLE = 8,   /* a kernel is to be measured: the next one, or after some more */
-  GATE_LOOK_LIMITED = 16, /* what it costs is taken from a limit */
-  GATE_LOOK_RESTING = 32, /* all before it has finished (meter/service.h) */
+  GATE_ALL_LOOK = 2, /* all are, and the next call for some of them is to be told of */
 };
 
 /* What a thread may wait for besides a gate: bits. */
 enum gate_wait {
-  GATE_WAIT_LIMIT = 1, /* as limit.h says */
-  GATE_WAIT_ROOM = 2,  /* for memory on the card */
-  GATE_WAIT_TURN = 4,  /* for that, and needs the GPU for it */
+  GATE_WAIT_ROOM = 2, /* for memory on the card */
+  GATE_WAIT_TURN = 4, /* for that, and needs the GPU for it */
 };
-
-/* What is counted of the work that a thread submits. */
-enum gate_count { GATE_KERNELS, GATE_BLOCKS, GATE_BYTES, GATE_SUBMISSIONS, GATE_COUNTS };
 
 #define GATE_NESTED (UINT64_C(1) << 56)
 
-/* One per thread that has ever submitted; owned by it. On a cache line of its own, which has the counts of
- * device 0, too. */
+/* One per thread that has ever submitted; owned by it, on a cache line of its own. */
 struct gate_slot {
   _Atomic uintptr_t in_flight; /* stack address of the call between gate_enter and gate_leave; 0: none */
   _Atomic int32_t thread;      /* its tid; 0: the slot is free */
   _Atomic uint64_t calls;      /* let through so far; and, GATE_NESTED each, calls within that call */
   struct gate_slot *next;      /* constant once the slot is listed */
-  _Atomic uint64_t counts[GS_GPUS_PER_CLIENT][GATE_COUNTS]; /* of each device, so far */
-  _Atomic uint32_t waits;                                   /* enum gate_wait; 0: it does not */
-  _Atomic int32_t waits_for;                                /* the device */
+  _Atomic uint32_t waits;      /* enum gate_wait; 0: it does not */
+  _Atomic int32_t waits_for;   /* the device */
 } __attribute__((aligned(64)));
 
 extern __thread struct gate_slot *gate_slot __attribute__((tls_model("initial-exec"), visibility("hidden")));
-extern _Atomic uint32_t gate_all_open __attribute__((visibility("hidden"))); /* enum gate_all */
-extern _Atomic uint32_t gate_several __attribute__((visibility("hidden")));  /* GPUs in use: two or more */
-extern _Atomic uint32_t gate_look __attribute__((visibility("hidden")));     /* enum gate_look; 0: no need */
-extern _Atomic int32_t gate_only_device
-    __attribute__((visibility("hidden"))); /* in use, if there is one only */
+extern _Atomic uint32_t gate_all_open __attribute__((visibility("hidden")));   /* enum gate_all */
+extern _Atomic uint32_t gate_several __attribute__((visibility("hidden")));    /* GPUs in use: two or more */
 extern _Atomic bool gate_has_membarrier __attribute__((visibility("hidden"))); /* false: calls fence */
 
 void gate_enter_slow(CUstream stream, uint64_t reach, uintptr_t frame);
@@ -181,13 +155,9 @@ bool gate_close(CUdevice device, uint64_t timeout_ns);
 
 bool gate_is_open(CUdevice device);
 
-/* Until it is shut the next time. */
-void gate_set_pace(CUdevice device, enum gate_pace pace);
-enum gate_pace gate_pace(CUdevice device);
-
-/* What is submitted to the device is limited (limit.h), or not any more. */
-void gate_set_limited(CUdevice device, bool limited);
-bool gate_is_limited(CUdevice device);
+/* The next call for the device is told to client_submits(), or it need not be any more. All calls that have
+ * been let through before are known to gate_calls() and gate_in_flight() when this has returned. */
+void gate_watch(CUdevice device, bool watch);
 
 /* A pulse: every thread that waits now may pass with one call, though the gate is shut, until the pulse is
  * revoked: a drain that waits for work which waits for such a thread could never end otherwise. */
@@ -219,14 +189,6 @@ uint32_t gate_waits(CUdevice device, uint32_t what);
 /* Calls let through so far by this process, on all devices; and whether one is in flight now. */
 uint64_t gate_calls(void);
 bool gate_in_flight(void);
-
-/* All threads' counts of a device so far. */
-void gate_counts(CUdevice device, uint64_t counts[GATE_COUNTS]);
-
-/* From now on there is this reason to look, or there is not. All calls that have been let through before know
- * it once gate_barrier() has returned and none of them is in flight any more. */
-void gate_set_look(enum gate_look reason, bool look);
-void gate_barrier(void);
 
 /* The device that a call on this stream reaches; -1: the driver will refuse it anyway. And whether the call
  * is recorded, not submitted. */

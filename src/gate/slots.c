@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -176,13 +175,6 @@ uint64_t gate_calls(void) {
   for (struct gate_slot *slot = atomic_load_explicit(&slots, memory_order_acquire); slot; slot = slot->next)
     sum += calls_of(slot);
   return sum;
-}
-
-void gate_counts(CUdevice device, uint64_t counts[GATE_COUNTS]) {
-  memset(counts, 0, GATE_COUNTS * sizeof *counts);
-  for (struct gate_slot *slot = atomic_load_explicit(&slots, memory_order_acquire); slot; slot = slot->next)
-    for (enum gate_count i = 0; i < GATE_COUNTS; i++)
-      counts[i] += atomic_load_explicit(&slot->counts[device][i], memory_order_relaxed);
 }
 
 bool gate_in_flight(void) {

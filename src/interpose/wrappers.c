@@ -1,7 +1,7 @@
 /*
  * wrappers.c - the exported wrappers, expanded from hooks.def. cuda.h declares the same names, so the
- * compiler checks every prototype. A gated call is: gate, the real function, gate, with what it submits
- * counted; its result is passed on untouched.
+ * compiler checks every prototype. A gated call is: gate, the real function, gate; its result is passed on
+ * untouched.
  */
 #include "interpose/wrappers.h"
 
@@ -12,8 +12,6 @@
 #include "memory/placement.h"
 #include "memory/reach.h"
 #include "memory/values.h"
-#include "meter/meter.h"
-#include "meter/service.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
@@ -69,30 +67,17 @@ static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, c
 #define GATED(group, name, params, args, stream) PASSING(name, params, args, stream, (void)0)
 #define PLACING(group, name, params, args, stream, note)                                                     \
   PASSING(name, params, args, stream, result == CUDA_SUCCESS ? (note) : (void)0)
-#define CALLING(group, name, params, args, stream) PASSING(name, params, args, stream, service_polled())
-/* may_wait: for the GPU, as copies of pageable memory do. */
-#define COUNTED(name, params, args, stream, touched, what, may_wait)                                         \
+#define SPANNING(group, name, params, args, stream, touched)                                                 \
   EXPORTED CUresult name params {                                                                            \
     REQUIRE(name, args)                                                                                      \
     struct reach reach = touched;                                                                            \
     if (UNLIKELY(reach.beyond))                                                                              \
       return CUDA_ERROR_INVALID_VALUE;                                                                       \
-    uint64_t since_ns = (may_wait) ? service_wait() : 0;                                                     \
     gate_enter_reaching(stream, reach_gates(reach));                                                         \
-    struct meter_work work = what;                                                                           \
-    bool look = meter_begin(stream, &work);                                                                  \
     CALL_AGAIN(result, name, args, stream, reach_gates(reach));                                              \
-    meter_end(look, &work, result);                                                                          \
     gate_leave();                                                                                            \
-    service_copied(since_ns);                                                                                \
     return result;                                                                                           \
   }
-#define LAUNCH(group, name, params, args, stream, function, blocks)                                          \
-  COUNTED(name, params, args, stream, REACH_NOTHING, meter_kernel(function, blocks), false)
-#define MOVING(group, name, params, args, stream, bytes)                                                     \
-  COUNTED(name, params, args, stream, REACH_NOTHING, meter_copy((const void *)(name), bytes), true)
-#define SPANNING(group, name, params, args, stream, reach, bytes)                                            \
-  COUNTED(name, params, args, stream, reach, meter_copy((const void *)(name), bytes), true)
 #define VALUES(group, name, params, args, stream, refused)                                                   \
   PASSING(name, params, args, stream, result == CUDA_ERROR_INVALID_VALUE ? refused : (void)0)
 #define CUSTOM(group, name, params, args)                                                                    \

@@ -18,6 +18,7 @@
 #include "gate/contexts.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
+#include "interpose/hooks.h"
 #include "memory/account.h"
 #include "memory/device.h"
 #include "memory/swap/swap.h"
@@ -470,3 +471,20 @@ void deferred_fork_child(void) {
   atomic_store(&waiting, 0);
   ledger_fork_child(&addresses);
 }
+
+/* ---- the hooks: calls that wait for the GPU ---- */
+
+static CUresult waited(CUresult result) {
+  deferred_reap();
+  return result;
+}
+
+CUresult hook_cuStreamSynchronize(CUstream hStream) { return waited(driver.cuStreamSynchronize(hStream)); }
+
+CUresult hook_cuStreamSynchronize_ptsz(CUstream hStream) {
+  return waited(driver.cuStreamSynchronize_ptsz(hStream));
+}
+
+CUresult hook_cuEventSynchronize(CUevent hEvent) { return waited(driver.cuEventSynchronize(hEvent)); }
+CUresult hook_cuCtxSynchronize(void) { return waited(driver.cuCtxSynchronize()); }
+CUresult hook_cuCtxSynchronize_v2(CUcontext ctx) { return waited(driver.cuCtxSynchronize_v2(ctx)); }

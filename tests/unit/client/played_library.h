@@ -12,16 +12,11 @@
 #include "fork.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
-#include "gate/ends.h"
 #include "gate/gate.h"
-#include "gate/pace.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
 #include "memory/device.h"
 #include "memory/memory.h"
-#include "meter/page.h"
-#include "meter/samples.h"
-#include "meter/watch.h"
 #include "preempt/preempt.h"
 #include "settings.h"
 
@@ -76,22 +71,11 @@ void gate_wait_end(void) {}
 uint32_t gate_waits(CUdevice device, uint32_t what) { return device ? what : 0; }
 uint64_t gate_reached_from(CUdevice device) { return (uint64_t)device; }
 bool gate_is_kept(CUdevice device) { return device != 0; }
-void watch_attach(CUdevice device, struct gs_meter *page, int err) { (void)device, (void)page, (void)err; }
-bool page_is_fit(int fd) { return fd >= 0; }
-int page_map(int fd, struct gs_meter **page) { return page ? -fd : 0; }
-void page_unmap(struct gs_meter *page) { (void)page; }
-void watch_detach(CUdevice device) { (void)device; }
-uint64_t gate_calls(void) { return 0; }
+static _Atomic uint64_t calls_made;
+uint64_t gate_calls(void) { return calls_made; }
+static _Atomic bool told_of; /* the next call is to be told of */
+void gate_watch(CUdevice device, bool watch) { told_of = device == 0 && watch; }
 bool gate_in_flight(void) { return false; }
-
-void gate_set_pace(CUdevice device, enum gate_pace pace) { (void)device, (void)pace; }
-enum gate_pace gate_pace(CUdevice device) { return device == 0 ? GATE_FREE : GATE_HALTED; }
-void pace_begin(CUdevice device, uint64_t now_ns) { (void)device, (void)now_ns; }
-uint64_t pace_caught_up_ns(CUdevice device) { return (uint64_t)device; }
-bool pace_is_behind(CUdevice device) { return device != 0; }
-bool pace_held_back(CUdevice device) { return device != 0; }
-void ends_watch(CUdevice device, bool watch) { (void)device, (void)watch; }
-uint64_t ends_next_ns(CUdevice device, uint64_t now_ns) { return now_ns + (uint64_t)device; }
 
 bool contexts_any(CUdevice device, void (*action)(void *argument), void *argument) {
   in_context = device == 0;
@@ -131,7 +115,6 @@ int preempt_slice(int device, uint64_t us) {
   return 0;
 }
 void gate_take(void) {}
-void samples_interrupted(CUdevice device) { (void)device; }
 
 void contexts_synchronize(CUdevice device) { (void)device; }
 enum streams_state streams_ask(CUdevice device) {

@@ -8,12 +8,11 @@
 #include "client/client.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
-#include "gate/pace.h"
+#include "gate/gate.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/memory.h"
-#include "meter/samples.h"
 #include "preempt/preempt.h"
 
 /* ---- the rest of the library ---- */
@@ -43,8 +42,6 @@ void client_attach(CUdevice device) { (void)device; }
 void client_context_added(CUdevice device) { (void)device; }
 void streams_context_gone(CUcontext context) { (void)context; }
 void capture_context_gone(CUcontext context) { (void)context; }
-void pace_context_gone(CUcontext context) { (void)context; }
-void samples_context_gone(CUcontext context) { (void)context; }
 void memory_context_gone(CUcontext context) { (void)context; }
 void memory_context_leaving(CUcontext context) { (void)context; }
 void memory_context_left(CUcontext context) { (void)context; }

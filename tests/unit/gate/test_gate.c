@@ -20,8 +20,6 @@
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
-#include "gate/limit.h"
-#include "gate/pace.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
 
@@ -58,20 +56,8 @@ void client_want(CUdevice device) {
 }
 void contexts_learn_current(void) {}
 void streams_note(CUstream stream) { (void)stream; }
-static _Atomic unsigned paced; /* submissions that had to ask */
-void pace_submission(CUdevice device, CUstream stream) {
-  (void)device, (void)stream;
-  paced++;
-}
-static _Atomic unsigned asked, woken; /* the limiter */
-void limit_submission(CUdevice device) {
-  (void)device;
-  asked++;
-}
-void limit_wake(CUdevice device) {
-  (void)device;
-  woken++;
-}
+static _Atomic unsigned told; /* submissions that were to be told of */
+void client_submits(CUdevice device) { told += device == 1; }
 static unsigned captures;
 unsigned capture_count(void) { return captures; }
 CUdevice contexts_device(CUcontext context) { return (CUdevice)(intptr_t)context - 1; }
@@ -117,7 +103,7 @@ static void set_up(void) {
   memory_is_out = may_leave = false;
   refused = 0;
   holding = 0;
-  attached = wanted = paced = asked = woken = captures = 0;
+  attached = wanted = told = captures = 0;
   current = 0;
   current_result = CUDA_SUCCESS;
   capturing = NULL;
@@ -200,80 +186,31 @@ START_TEST(each_device_has_its_gate) {
 }
 END_TEST
 
-/* Only then, and only on that device. */
-START_TEST(calls_ask_while_their_device_is_paced) {
+/* Only then, and only on that device; also of a call that has waited at the gate. */
+START_TEST(calls_are_told_of_while_their_device_is_watched) {
+  struct passer p;
   gate_add(0);
   gate_add(1);
   gate_open(0);
   gate_open(1);
-  for (enum gate_pace pace = GATE_FREE; pace <= GATE_HALTED; pace++) {
-    gate_set_pace(1, pace);
+  for (int watch = 0; watch < 3; watch++) { /* no, yes, and no more */
+    gate_watch(1, watch == 1);
+    ck_assert_uint_eq(gate_all_open, watch == 1 ? GATE_ALL_LOOK : GATE_ALL_FREE);
     for (int device = 0; device < 2; device++) {
-      unsigned before = paced;
+      unsigned before = told;
       gate_enter(stream_on(device));
       gate_leave();
-      ck_assert_uint_eq(paced - before, device == 1 && pace != GATE_FREE);
+      ck_assert_uint_eq(told - before, device == 1 && watch == 1);
     }
   }
   ck_assert(gate_close(1, NS_PER_S));
-  gate_open(1);
-  ck_assert_int_eq(gate_pace(1), GATE_FREE);
-}
-END_TEST
-
-/* And again once they have waited at the gate, as they may have waited long. */
-START_TEST(calls_ask_while_their_device_is_limited) {
-  gate_add(0);
-  gate_add(1);
-  gate_open(0);
-  gate_open(1);
-  gate_set_limited(1, true);
-  ck_assert_uint_eq(gate_look & GATE_LOOK_LIMITED, GATE_LOOK_LIMITED);
-  for (int device = 0; device < 2; device++) {
-    unsigned before = asked;
-    gate_enter(stream_on(device));
-    gate_leave();
-    ck_assert_uint_eq(asked - before, device == 1);
-    ck_assert_uint_eq(paced, asked); /* little is queued, too */
-  }
-  ck_assert(gate_close(1, NS_PER_S));
-  ck_assert_uint_eq(woken, 1);
-  struct passer p;
+  gate_watch(1, true);
   passer_start(&p, stream_on(1));
   await_waiting(1, 1);
+  ck_assert_uint_eq(told, 1);
   gate_open(1);
   pthread_join(p.thread, NULL);
-  ck_assert_uint_ge(asked, 3);
-  gate_set_limited(1, false);
-  unsigned before = asked;
-  gate_enter(stream_on(1));
-  gate_leave();
-  ck_assert_uint_eq(asked, before);
-  ck_assert_uint_eq(gate_look & GATE_LOOK_LIMITED, 0);
-}
-END_TEST
-
-START_TEST(what_is_recorded_is_not_limited) {
-  gate_add(0);
-  gate_open(0);
-  gate_set_limited(0, true);
-  capturing = stream_on(0);
-  captures = 1;
-  gate_enter(stream_on(0));
-  gate_leave();
-  ck_assert_uint_eq(asked, 0);
-}
-END_TEST
-
-START_TEST(there_are_reasons_to_look) {
-  gate_add(1);
-  ck_assert_uint_eq(gate_look, 0);
-  ck_assert_int_eq(gate_only_device, 1);
-  gate_set_look(GATE_LOOK_CAPTURES, true);
-  gate_add(0);
-  ck_assert_uint_eq(gate_look, GATE_LOOK_CAPTURES | GATE_LOOK_SEVERAL);
-  gate_set_look(GATE_LOOK_CAPTURES, false);
-  ck_assert_uint_eq(gate_look, GATE_LOOK_SEVERAL);
+  ck_assert_uint_eq(told, 2);
 }
 END_TEST
 
@@ -621,7 +558,6 @@ START_TEST(other_waits_end_with_their_thread_or_an_opening) {
   gate_wait_begin(0, GATE_WAIT_ROOM | GATE_WAIT_TURN);
   ck_assert_uint_eq(gate_waits(0, GATE_WAIT_TURN), 1);
   ck_assert_uint_eq(gate_waits(1, GATE_WAIT_TURN), 0);
-  ck_assert_uint_eq(gate_waits(0, GATE_WAIT_LIMIT), 0);
   gate_open(0);
   ck_assert_uint_eq(gate_waits(0, GATE_WAIT_ROOM | GATE_WAIT_TURN), 0);
   pthread_create(&thread, NULL, wait_for_room, &tid);
@@ -837,10 +773,7 @@ int main(void) {
   tcase_add_test(tests, errno_survives_the_slow_path);
   tcase_add_test(tests, no_context_is_the_drivers_business);
   tcase_add_test(tests, each_device_has_its_gate);
-  tcase_add_test(tests, calls_ask_while_their_device_is_paced);
-  tcase_add_test(tests, calls_ask_while_their_device_is_limited);
-  tcase_add_test(tests, what_is_recorded_is_not_limited);
-  tcase_add_test(tests, there_are_reasons_to_look);
+  tcase_add_test(tests, calls_are_told_of_while_their_device_is_watched);
   tcase_add_loop_test(tests, a_call_passes_all_gates_that_it_needs, 0, 2);
   tcase_add_test(tests, a_pulse_of_one_gate_does_not_open_another);
   tcase_add_test(tests, linked_devices_need_both_gates);

@@ -1,0 +1,216 @@
+/*
+ * progress.c - see progress.h. One thread looks at all GPUs of the process that are watched and active.
+ *
+ * A job is active from its first submission on, which the gate tells of (gate_watch), until the GPU has
+ * finished all that was submitted and nothing more has come for as long as the job's own history says: each
+ * pause that turned out to be short makes the next ones be believed later, each long one sooner. So a
+ * server's gaps between two requests are given to others at once, and those within a training's iterations
+ * are not.
+ *
+ * Why looks, and not the calls by which the program waits: it may find out in any way that its work is done.
+ * While it submits, the GPU is not asked at all.
+ */
+#include "client/progress.h"
+
+#include "client/client.h"
+#include "common/clock.h"
+#include "common/lock.h"
+#include "common/thread.h"
+#include "gate/capture.h"
+#include "gate/gate.h"
+#include "gate/streams.h"
+#include "interpose/driver.h"
+
+#define LOOK_NS (NS_PER_MS / 4) /* between two looks, at least; */
+#define LOOK_MOST_NS (2 * NS_PER_MS)
+#define LOOK_PART 8                 /* beyond that, such a part of the time without a submission */
+#define TELL_NS (20 * NS_PER_MS)    /* between two messages while it is active */
+#define MARK_NS NS_PER_MS           /* a pause after which an iteration begins */
+#define UNKNOWN_NS (20 * NS_PER_MS) /* without a submission, where the streams can't be asked: idle */
+
+/* How long a pause must last to be believed, within these bounds; and one is short that then ends so soon. */
+#define PATIENCE_LEAST_NS (NS_PER_MS / 4)
+#define PATIENCE_MOST_NS (50 * NS_PER_MS)
+#define SHORT_NS (5 * NS_PER_MS)
+
+static struct progress {
+  bool watched, active;
+  uint64_t active_ns;   /* so far, without the time since since_ns */
+  uint64_t since_ns;    /* when it became active; or idle, as the daemon was told */
+  uint64_t calls;       /* at the last look, */
+  uint64_t called_ns;   /* and when they had grown the last time */
+  uint64_t finished_ns; /* since when nothing is left to do; 0: something is */
+  uint64_t patience_ns; /* how long that must last */
+  uint64_t tell_at_ns;  /* the next message, while it is active */
+  uint64_t mark_calls, mark_active_ns;
+} progresses[GS_GPUS_PER_CLIENT]; /* under client.lock */
+
+static bool started;
+static struct condition changed; /* a job is watched, or active again */
+
+static struct progress *progress_of(const struct gpu *gpu) { return &progresses[gpu->device]; }
+
+static uint64_t active_ns(const struct progress *progress, uint64_t now_ns) {
+  return progress->active_ns + (progress->active ? now_ns - progress->since_ns : 0);
+}
+
+static void tell(struct gpu *gpu, uint64_t now_ns) {
+  struct progress *progress = progress_of(gpu);
+  struct gs_msg msg = wire_msg(GS_PROGRESS, (uint32_t)gpu->device);
+  msg.progress.submissions = progress->calls;
+  msg.progress.active_ns = active_ns(progress, now_ns);
+  msg.progress.mark_submissions = progress->mark_calls;
+  msg.progress.mark_active_ns = progress->mark_active_ns;
+  msg.progress.flags = progress->active ? GS_PROGRESS_ACTIVE : 0;
+  progress->tell_at_ns = now_ns + TELL_NS;
+  if (client_connected(gpu))
+    client_send(&msg);
+}
+
+static void begin(struct gpu *gpu, uint64_t now_ns) {
+  struct progress *progress = progress_of(gpu);
+  progress->active = true;
+  progress->since_ns = progress->called_ns = now_ns;
+  progress->finished_ns = 0;
+  progress->calls = progress->mark_calls = gate_calls();
+  progress->mark_active_ns = progress->active_ns;
+  gate_watch(gpu->device, false);
+  tell(gpu, now_ns);
+  condition_wake_all(&changed);
+}
+
+static void learn_pause(struct progress *progress, uint64_t pause_ns) {
+  uint64_t patience_ns = progress->patience_ns;
+  patience_ns = pause_ns < SHORT_NS ? 2 * patience_ns : patience_ns / 2;
+  progress->patience_ns = patience_ns < PATIENCE_LEAST_NS  ? PATIENCE_LEAST_NS
+                          : patience_ns > PATIENCE_MOST_NS ? PATIENCE_MOST_NS
+                                                           : patience_ns;
+}
+
+void client_submits(CUdevice device) {
+  struct gpu *gpu = client_gpu(device);
+  if (!gpu)
+    return;
+  lock_take(&client.lock);
+  struct progress *progress = progress_of(gpu);
+  uint64_t now_ns = clock_now_ns();
+  if (progress->watched && !progress->active) {
+    learn_pause(progress, now_ns - progress->since_ns);
+    begin(gpu, now_ns);
+  }
+  lock_release(&client.lock);
+}
+
+/* ---- looks ---- */
+
+/* Nothing is in flight, and nothing was submitted for quiet_ns: whether the GPU has finished all. Lock not
+ * held. */
+static bool has_finished(CUdevice device, uint64_t quiet_ns) {
+  capture_forbid();
+  enum streams_state state = capture_count() ? STREAMS_BUSY : streams_ask(device);
+  capture_allow();
+  return state == STREAMS_FINISHED || (state == STREAMS_UNKNOWN && quiet_ns >= UNKNOWN_NS);
+}
+
+/* A submission that is not seen here sees that it is to be told of. */
+static void try_end(struct gpu *gpu, uint64_t now_ns) {
+  struct progress *progress = progress_of(gpu);
+  gate_watch(gpu->device, true);
+  if (gate_in_flight() || gate_waiting(gpu->device) || gate_calls() != progress->calls) {
+    gate_watch(gpu->device, false);
+    return;
+  }
+  progress->active_ns += progress->finished_ns - progress->since_ns;
+  progress->active = false;
+  progress->since_ns = now_ns;
+  tell(gpu, now_ns);
+}
+
+static void note_calls(struct progress *progress, uint64_t calls, uint64_t now_ns) {
+  if (now_ns - progress->called_ns >= MARK_NS) {
+    progress->mark_calls = progress->calls;
+    progress->mark_active_ns = active_ns(progress, now_ns);
+  }
+  progress->calls = calls;
+  progress->called_ns = now_ns;
+}
+
+/* Lets go of the lock meanwhile. */
+static void look(struct gpu *gpu) {
+  struct progress *progress = progress_of(gpu);
+  uint64_t now_ns = clock_now_ns(), calls = gate_calls();
+  if (calls != progress->calls)
+    note_calls(progress, calls, now_ns);
+  else if (!gate_in_flight() && !gate_waiting(gpu->device)) {
+    lock_release(&client.lock);
+    bool finished = has_finished(gpu->device, now_ns - progress->called_ns);
+    lock_take(&client.lock);
+    progress->finished_ns = !finished ? 0 : progress->finished_ns ? progress->finished_ns : now_ns;
+    if (progress->watched && progress->active && progress->finished_ns &&
+        now_ns - progress->finished_ns >= progress->patience_ns)
+      try_end(gpu, now_ns);
+    return;
+  }
+  progress->finished_ns = 0;
+}
+
+static uint64_t next_look_ns(const struct progress *progress, uint64_t now_ns) {
+  uint64_t pause_ns = (now_ns - progress->called_ns) / LOOK_PART;
+  pause_ns = pause_ns < LOOK_NS ? LOOK_NS : pause_ns > LOOK_MOST_NS ? LOOK_MOST_NS : pause_ns;
+  return now_ns + (progress->finished_ns ? LOOK_NS : pause_ns);
+}
+
+/* Returns when to look again. */
+static uint64_t look_if_active(struct gpu *gpu) {
+  struct progress *progress = progress_of(gpu);
+  if (!progress->watched || !progress->active)
+    return UINT64_MAX;
+  look(gpu);
+  uint64_t now_ns = clock_now_ns();
+  if (!progress->watched || !progress->active)
+    return UINT64_MAX;
+  if (now_ns >= progress->tell_at_ns)
+    tell(gpu, now_ns);
+  return next_look_ns(progress, now_ns);
+}
+
+uint64_t progress_look(void) {
+  uint64_t next_ns = UINT64_MAX;
+  for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++) {
+    uint64_t again_ns = gpu->used ? look_if_active(gpu) : UINT64_MAX;
+    next_ns = again_ns < next_ns ? again_ns : next_ns;
+  }
+  return next_ns;
+}
+
+static void *progress_run(void *unused) {
+  thread_begin("gpushare-look");
+  /* What this thread asks the driver must not disturb the captures of others. */
+  driver.cuThreadExchangeStreamCaptureMode(&(CUstreamCaptureMode){CU_STREAM_CAPTURE_MODE_RELAXED});
+  lock_take(&client.lock);
+  for (;;)
+    condition_wait(&changed, &client.lock, progress_look());
+  return unused;
+}
+
+/* ---- the daemon's wish ---- */
+
+void progress_watch(struct gpu *gpu, bool watch) {
+  struct progress *progress = progress_of(gpu);
+  if (progress->watched == watch)
+    return;
+  started = started || thread_start_needed(progress_run, NULL) == 0;
+  progress->watched = watch && started; /* without the thread: a job that tells nothing */
+  if (!progress->watched) {
+    gate_watch(gpu->device, false);
+    return;
+  }
+  progress->patience_ns = PATIENCE_LEAST_NS;
+  begin(gpu, clock_now_ns());
+}
+
+void progress_fork_child(void) {
+  started = false;
+  for (struct progress *p = progresses; p < progresses + GS_GPUS_PER_CLIENT; p++)
+    *p = (struct progress){.watched = false};
+}

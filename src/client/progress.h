@@ -1,0 +1,25 @@
+/*
+ * progress.h - what a watched (production) job tells the daemon of itself: whether it has work on a GPU, and
+ * how far it has come (PROGRESS). Others stand still while it is active, so both its first submission after
+ * an idle time and the end of its last work are told at once.
+ *
+ * Threading: with client.lock held, but for client_submits (client.h), which any thread calls.
+ */
+#ifndef GS_PROGRESS_H
+#define GS_PROGRESS_H
+
+#include <stdbool.h>
+
+#include "client/state.h"
+
+/* The daemon wants to know, or does not any more. */
+void progress_watch(struct gpu *gpu, bool watch);
+
+/* What its thread does: look at the jobs that are active. Returns when to look again (UINT64_MAX: there is
+ * none). Lets go of the lock meanwhile. */
+uint64_t progress_look(void);
+
+/* Caller must: be the child of a fork. */
+void progress_fork_child(void);
+
+#endif

@@ -1,0 +1,273 @@
+/* test_share.c - a job in a part of the time (share.c), and what a watched one tells of itself (progress.c):
+ * the rules, in one thread, with the times as the test sets them. */
+#include <check.h>
+
+#include <time.h>
+
+#include "../suite.h"
+#include "client/progress.h"
+#include "common/clock.h"
+#include "common/thread.h"
+
+#define played_assert ck_assert
+#include "played_library.h"
+
+static uint64_t now_ns;
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time) {
+  *time = (struct timespec){.tv_sec = (time_t)(now_ns / NS_PER_S), .tv_nsec = (long)(now_ns % NS_PER_S)};
+  return clock == CLOCK_MONOTONIC ? 0 : -1;
+}
+
+static unsigned threads;
+int __wrap_thread_start_needed(void *(*body)(void *), void *argument);
+int __wrap_thread_start_needed(void *(*body)(void *), void *argument) {
+  threads += body && !argument;
+  return 0;
+}
+
+static struct gs_msg said;
+static unsigned messages;
+
+void __wrap_post_send(const struct gs_msg *msg);
+void __wrap_post_send(const struct gs_msg *msg) {
+  said = *msg;
+  messages++;
+}
+
+static struct gpu *gpu;
+
+static void set_up(void) {
+  gpu = client_gpu(0);
+  now_ns = NS_PER_S;
+  verdict = PREEMPT_YES;
+  lock_take(&client.lock);
+  client.started = client.connected = gpu->used = gpu->attached = gpu->holding = true;
+  gate_opened = true;
+  gpu->turned_ns = now_ns;
+}
+
+static void tear_down(void) { lock_release(&client.lock); }
+
+#define STEP_NS (NS_PER_MS / 50)
+
+/* What is due until then; returns for how long it has stood still. */
+static uint64_t pass(uint64_t ns) {
+  uint64_t still_ns = 0;
+  for (uint64_t passed = 0; passed < ns; passed += STEP_NS) {
+    if (share_step_due(gpu, now_ns))
+      share_step(gpu);
+    still_ns += stands_still || !gate_opened ? STEP_NS : 0;
+    now_ns += STEP_NS;
+  }
+  return still_ns;
+}
+
+/* ---- shares ---- */
+
+START_TEST(a_job_that_is_told_nothing_runs) {
+  ck_assert_uint_eq(pass(NS_PER_S), 0);
+  ck_assert_uint_eq(share_next_ns(gpu), UINT64_MAX);
+  share_take(gpu, GS_SHARE_ALL);
+  ck_assert_uint_eq(pass(NS_PER_S), 0);
+  ck_assert_uint_eq(stops, 0);
+}
+END_TEST
+
+START_TEST(a_share_of_nothing_stops_it_at_once_and_for_good) {
+  share_take(gpu, 0);
+  ck_assert_uint_eq(pass(NS_PER_S), NS_PER_S);
+  ck_assert(stops == 1 && gate_opened && gpu->holding);
+  ck_assert_uint_eq(share_next_ns(gpu), UINT64_MAX);
+  share_take(gpu, GS_SHARE_ALL);
+  ck_assert_uint_eq(pass(NS_PER_S), 0);
+}
+END_TEST
+
+START_TEST(it_runs_for_its_share_of_the_time) {
+  static const uint32_t shares_ppm[] = {20000, 100000, 500000, 900000};
+  for (unsigned i = 0; i < 4; i++) {
+    share_take(gpu, shares_ppm[i]);
+    double ran = 1 - (double)pass(20 * NS_PER_S) / (20.0 * NS_PER_S);
+    ck_assert_double_eq_tol(ran, shares_ppm[i] / 1e6, 0.02);
+  }
+}
+END_TEST
+
+START_TEST(a_new_share_is_obeyed_while_it_rests) {
+  share_take(gpu, 1000); /* 2 ms in 2 s */
+  pass(10 * NS_PER_MS);
+  ck_assert(stands_still);
+  share_take(gpu, 900000);
+  pass(NS_PER_MS);
+  ck_assert(!stands_still);
+}
+END_TEST
+
+START_TEST(without_a_turn_or_a_daemon_there_are_no_shares) {
+  share_take(gpu, 0);
+  gpu->holding = false;
+  ck_assert_uint_eq(pass(NS_PER_S), 0);
+  gpu->holding = gpu->grant_pending = true;
+  ck_assert_uint_eq(pass(NS_PER_S), 0);
+  gpu->grant_pending = false;
+  ck_assert_uint_eq(pass(NS_PER_S), NS_PER_S);
+  client.connected = false;
+  ck_assert_uint_eq(pass(NS_PER_S), 0);
+}
+END_TEST
+
+START_TEST(a_stop_that_is_forbidden_comes_later) {
+  forbidden = true;
+  share_take(gpu, 0);
+  ck_assert_uint_eq(pass(5 * NS_PER_MS), 0);
+  forbidden = false;
+  ck_assert_uint_ge(pass(10 * NS_PER_MS), 8 * NS_PER_MS);
+}
+END_TEST
+
+/* What it has queued counts as its time. */
+START_TEST(where_nothing_can_be_stopped_the_gate_is_shut) {
+  verdict = PREEMPT_NO;
+  share_take(gpu, 500000);
+  endless = true;
+  pass(10 * NS_PER_MS);
+  ck_assert(!gate_opened && stops == 0);
+  pass(90 * NS_PER_MS);
+  ck_assert(!gate_opened); /* it runs, all the time */
+  endless = false;
+  pass(90 * NS_PER_MS);
+  ck_assert(!gate_opened); /* for as long as it ran */
+  pass(11 * NS_PER_MS);
+  ck_assert(gate_opened);
+}
+END_TEST
+
+START_TEST(it_goes_on_for_what_needs_that) {
+  share_take(gpu, 0);
+  pass(NS_PER_MS);
+  ck_assert(stands_still);
+  share_go_on(gpu);
+  ck_assert(!stands_still);
+  pass(NS_PER_MS);
+  ck_assert(stands_still);
+}
+END_TEST
+
+/* ---- progress ---- */
+
+static bool is_active(void) { return said.progress.flags & GS_PROGRESS_ACTIVE; }
+
+/* It submits, or not, and its thread looks. */
+static void live(uint64_t ns, uint64_t calls_per_look) {
+  for (uint64_t passed = 0; passed < ns; passed += NS_PER_MS / 4) {
+    if (calls_per_look && told_of) {
+      lock_release(&client.lock);
+      client_submits(0);
+      lock_take(&client.lock);
+    }
+    calls_made += calls_per_look;
+    now_ns += NS_PER_MS / 4;
+    progress_look();
+  }
+}
+
+START_TEST(only_a_watched_job_tells) {
+  live(NS_PER_S, 1);
+  ck_assert(messages == 0 && threads == 0);
+  progress_watch(gpu, true);
+  ck_assert(messages == 1 && said.type == GS_PROGRESS && is_active() && threads == 1);
+  live(NS_PER_S, 1);
+  ck_assert_uint_ge(messages, 40);
+  ck_assert_uint_le(messages, 52);
+  ck_assert_uint_eq(said.progress.submissions, calls_made);
+  progress_watch(gpu, false);
+  unsigned before = messages;
+  live(NS_PER_S, 1);
+  ck_assert(messages == before && !told_of);
+}
+END_TEST
+
+START_TEST(an_end_and_a_return_are_told_at_once) {
+  progress_watch(gpu, true);
+  endless = true;
+  live(10 * NS_PER_MS, 1);
+  live(NS_PER_S, 0); /* it waits for the GPU, and the GPU works */
+  ck_assert(is_active() && !told_of);
+  endless = false;
+  live(NS_PER_MS, 0);
+  ck_assert(!is_active() && told_of);
+  uint64_t active_ns = said.progress.active_ns;
+  ck_assert_uint_ge(active_ns, NS_PER_S + 9 * NS_PER_MS);
+  ck_assert_uint_le(active_ns, NS_PER_S + 12 * NS_PER_MS);
+  unsigned before = messages;
+  live(NS_PER_S, 0);
+  ck_assert_uint_eq(messages, before);
+  lock_release(&client.lock);
+  client_submits(0);
+  lock_take(&client.lock);
+  ck_assert(messages == before + 1 && is_active() && !told_of);
+  ck_assert_uint_eq(said.progress.active_ns, active_ns);
+}
+END_TEST
+
+/* Pauses of 2 ms, 20 times: it is believed to go on; a long pause is seen as soon as ever after some. */
+START_TEST(short_pauses_are_not_believed) {
+  unsigned before = 0;
+  progress_watch(gpu, true);
+  for (int i = 0; i < 40; i++) {
+    before = i == 20 ? messages : before;
+    live(NS_PER_MS, 1);
+    live(2 * NS_PER_MS, 0);
+  }
+  ck_assert(is_active());
+  ck_assert_uint_le(messages - before, 5); /* each 20 ms, no ends */
+  for (int i = 0; i < 10; i++) {
+    live(NS_PER_MS, 1);
+    live(60 * NS_PER_MS, 0);
+    ck_assert(!is_active());
+  }
+  live(NS_PER_MS, 1);
+  ck_assert(is_active());
+  live(NS_PER_MS, 0);
+  ck_assert(!is_active());
+}
+END_TEST
+
+/* Iterations of 100 submissions and 25 ms. */
+START_TEST(marks_are_whole_iterations_apart) {
+  progress_watch(gpu, true);
+  endless = true;
+  uint64_t submissions = 0, active_ns = 0;
+  for (int i = 0; i < 20; i++) {
+    live(5 * NS_PER_MS, 5);
+    live(20 * NS_PER_MS, 0);
+    if (i == 9) {
+      submissions = said.progress.mark_submissions;
+      active_ns = said.progress.mark_active_ns;
+    }
+  }
+  ck_assert_uint_gt(said.progress.mark_submissions, submissions);
+  ck_assert_uint_eq((said.progress.mark_submissions - submissions) % 100, 0);
+  uint64_t iterations = (said.progress.mark_submissions - submissions) / 100;
+  ck_assert_uint_eq(said.progress.mark_active_ns - active_ns, iterations * 25 * NS_PER_MS);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {a_job_that_is_told_nothing_runs,
+                                a_share_of_nothing_stops_it_at_once_and_for_good,
+                                it_runs_for_its_share_of_the_time,
+                                a_new_share_is_obeyed_while_it_rests,
+                                without_a_turn_or_a_daemon_there_are_no_shares,
+                                a_stop_that_is_forbidden_comes_later,
+                                where_nothing_can_be_stopped_the_gate_is_shut,
+                                it_goes_on_for_what_needs_that,
+                                only_a_watched_job_tells,
+                                an_end_and_a_return_are_told_at_once,
+                                short_pauses_are_not_believed,
+                                marks_are_whole_iterations_apart,
+                                NULL};
+  return suite_main("share", tests, set_up, tear_down);
+}
