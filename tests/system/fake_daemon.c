@@ -2,17 +2,13 @@
 #include "fake_daemon.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "common/futex.h"
 #include "common/wire.h"
 #include "process.h"
 #include "runner.h"
@@ -63,6 +59,13 @@ static void note_resident(struct fake_daemon *fake, const struct gs_msg *msg) {
   fake->reports++;
 }
 
+static void note_progress(struct fake_daemon *fake, const struct gs_msg *msg) {
+  bool active = msg->progress.flags & GS_PROGRESS_ACTIVE;
+  fake->returns += active && !fake->active;
+  fake->active = active;
+  fake->progresses++;
+}
+
 /* True if the test wants to see it. */
 static bool take_note(struct fake_daemon *fake, const struct gs_msg *msg) {
   switch (msg->type) {
@@ -72,6 +75,9 @@ static bool take_note(struct fake_daemon *fake, const struct gs_msg *msg) {
     return false;
   case GS_REQ_LOCK:
     fake->requested = true;
+    return false;
+  case GS_PROGRESS:
+    note_progress(fake, msg);
     return false;
   case GS_CLIENT_STATE:
   case GS_COMMAND:
@@ -196,52 +202,6 @@ static void accept_next(struct fake_daemon *fake) {
   } while (has_hung_up(fake->fd));
 }
 
-/* ---- the meter page ---- */
-
-static void drop_meter(struct fake_daemon *fake) {
-  if (fake->meter)
-    munmap(fake->meter, GS_METER_SIZE);
-  fake->meter = NULL;
-}
-
-static int make_meter(struct fake_daemon *fake) {
-  int fd = memfd_create("gpushare-meter", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  CHECK(fd >= 0 && ftruncate(fd, GS_METER_SIZE) == 0, "%s", strerror(errno));
-  CHECK(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0, "%s", strerror(errno));
-  drop_meter(fake);
-  fake->meter = mmap(NULL, GS_METER_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  CHECK(fake->meter != MAP_FAILED, "%s", strerror(errno));
-  fake->meter->version = GS_METER_VERSION;
-  atomic_store(&fake->meter->limit, GS_LIMIT_NONE);
-  atomic_store(&fake->meter->wanted, 1);
-  return fd;
-}
-
-static void tell_attached(struct fake_daemon *fake, const struct gs_msg *msg) {
-  int page = fake->metering ? make_meter(fake) : -1;
-  if (page < 0) {
-    tell(fake, msg);
-    return;
-  }
-  CHECK(wire_send_passing(fake->fd, msg, page) == 0);
-  close(page);
-}
-
-void fake_touch_meter(struct fake_daemon *fake) {
-  atomic_fetch_add(&fake->meter->limit_seq, 1);
-  futex_wake_shared(&fake->meter->limit_seq, INT32_MAX);
-}
-
-static bool has_seen(const struct gs_meter *meter) {
-  return (int32_t)(meter->seen_limit - meter->limit_seq) >= 0;
-}
-
-void fake_await_seen(struct fake_daemon *fake) {
-  uint64_t deadline = deadline_in(PROCESS_LIMIT_S);
-  for (; !has_seen(fake->meter); nanosleep(&(struct timespec){.tv_nsec = NS_PER_MS}, NULL))
-    CHECK(deadline_left_ms(deadline) > 0, "%u of %u", fake->meter->seen_limit, fake->meter->limit_seq);
-}
-
 static void take_in(struct fake_daemon *fake) {
   accept_next(fake);
   fake->epoch = fake->room_seq = 0;
@@ -274,7 +234,7 @@ struct gs_msg fake_attach(struct fake_daemon *fake, uint64_t capacity_bytes, enu
   msg = wire_msg(GS_ATTACHED, attach.gpu);
   msg.attached.capacity_bytes = capacity_bytes;
   msg.attached.memory = memory;
-  tell_attached(fake, &msg);
+  tell(fake, &msg);
   msg = wire_msg(GS_SCHED_ON, attach.gpu);
   tell(fake, &msg);
   return attach;
@@ -316,6 +276,20 @@ void fake_drop(struct fake_daemon *fake, uint64_t epoch, uint64_t room_bytes) {
   tell_turn(fake, GS_DROP_LOCK, epoch, room_bytes);
 }
 
+void fake_share(struct fake_daemon *fake, uint32_t share_ppm, bool watched) {
+  struct gs_msg msg = wire_msg(GS_SHARE, 0);
+  msg.share.share_ppm = share_ppm;
+  msg.share.watched = watched;
+  tell(fake, &msg);
+}
+
+void fake_await_idle(struct fake_daemon *fake, unsigned returns) {
+  while (fake->active || fake->returns < returns) {
+    struct gs_msg msg = receive(fake);
+    CHECK(!take_note(fake, &msg), "%s comes", wire_type_name(msg.type));
+  }
+}
+
 void fake_drop_together(struct fake_daemon *fake, uint64_t room_bytes) {
   struct gs_msg msg = turn_msg(fake, GS_DROP_LOCK, fake->epoch, room_bytes);
   msg.room.together = 1;
@@ -331,7 +305,6 @@ void fake_let_pass(struct fake_daemon *fake, uint64_t calls, uint32_t round) {
 }
 
 void fake_end(struct fake_daemon *fake) {
-  drop_meter(fake);
   end(&fake->listener);
   end(&fake->fd);
 }

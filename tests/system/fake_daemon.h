@@ -8,7 +8,6 @@
 
 #include <stdbool.h>
 
-#include "gpushare/meter.h"
 #include "gpushare/protocol.h"
 
 struct fake_daemon {
@@ -24,8 +23,9 @@ struct fake_daemon {
   uint64_t evicted_bytes, restored_bytes; /* sums over all that the client has said */
   unsigned reports;                       /* RESIDENT messages so far */
   bool requested;                         /* REQ_LOCK has come since the last grant */
-  bool metering;                          /* each client gets a meter page, and is told that it is read */
-  struct gs_meter *meter;                 /* that of the last client */
+  bool active;                            /* as PROGRESS says */
+  unsigned returns;                       /* how often it has become so */
+  unsigned progresses;                    /* PROGRESS messages so far */
 };
 
 void fake_listen(struct fake_daemon *fake, const char *socket);
@@ -37,12 +37,6 @@ struct gs_msg fake_accept(struct fake_daemon *fake, uint64_t capacity_bytes, enu
 void fake_accept_refusing(struct fake_daemon *fake, uint64_t again_ns);
 struct gs_msg fake_attach(struct fake_daemon *fake, uint64_t capacity_bytes, enum gs_memory memory);
 
-/* What the daemon says in the meter page has been changed. */
-void fake_touch_meter(struct fake_daemon *fake);
-
-/* The client has seen that. */
-void fake_await_seen(struct fake_daemon *fake);
-
 /* End the connection; and all of it. */
 void fake_hang_up(struct fake_daemon *fake);
 void fake_end(struct fake_daemon *fake);
@@ -52,12 +46,18 @@ void fake_grant(struct fake_daemon *fake, uint64_t room_bytes);
 /* The turn ends a quantum from now; if that is unknown, so is the end. */
 void fake_want(struct fake_daemon *fake);
 void fake_drop(struct fake_daemon *fake, uint64_t epoch, uint64_t room_bytes);
+/* It may run in this part of the time; and whether it shall tell its progress. */
+void fake_share(struct fake_daemon *fake, uint32_t share_ppm, bool watched);
+
+/* It is idle, and has become active so often in all. */
+void fake_await_idle(struct fake_daemon *fake, unsigned returns);
+
 /* With others of its gang; and what comes after that, by number. */
 void fake_drop_together(struct fake_daemon *fake, uint64_t room_bytes);
 void fake_let_pass(struct fake_daemon *fake, uint64_t calls, uint32_t round);
 
-/* The next message must be of this type. REQ_LOCK, CLIENT_STATE and what is said about the use of memory come
- * at any time, and are passed over. */
+/* The next message must be of this type. REQ_LOCK, CLIENT_STATE, PROGRESS and what is said about the use of
+ * memory come at any time, and are passed over. */
 struct gs_msg fake_expect(struct fake_daemon *fake, enum gs_msg_type type);
 
 /* Nothing else than those, and messages of this type, comes within this time. */

@@ -1,36 +1,27 @@
 /*
- * metered.c - submits what the test tells it, line by line, and says "done" after each line:
+ * submitter.c - submits what the test tells it, line by line, and says "done" after each line:
  *
- *   launch N   N kernels of 2 x 3 x 5 blocks, in one stream
  *   serve      ten times a kernel of 2 ms that is waited for, and 30 ms without anything to do
  *   poll       the same, but it polls
- *   ask        the same, but it polls, and then waits
- *   await      the same, but it is called back, and then waits
+ *   await      the same, but it is called back
  *   fetch      the same, but a copy waits
- *   copies     4 copies and 2 sets, of 14,000 bytes together; and a copy of nothing
- *   refused    a launch that the driver refuses
- *   record     a graph of two such kernels is captured, and instantiated
- *   graph      a graph of a kernel of 7 blocks, one of 11, a child graph with one of 13, a set of 600 bytes
- *              and a copy of 400 is built, and instantiated
+ *   record     a graph of two kernels is captured, and instantiated
+ *   graph      a graph of two kernels, a child graph with one, a set and a copy is built, and instantiated
  *   replay     the graph is launched
- *   edit       its second kernel gets 100 blocks, its set 60 bytes
- *   disable    its first kernel is left out
- *   update     it becomes as a graph whose kernels have 17, 19 and 13 blocks
- *   long       a graph of 1,000 kernels of 2 blocks each is built, and instantiated
- *   renew N    N times it becomes as one whose kernels have 3 blocks
+ *   edit       one of its kernels, and its set, become other ones
+ *   disable    one of its kernels is left out
+ *   update     it becomes another one with the same nodes
  *   destroy    the graph is destroyed
- *   fork       a child ends at once
+ *   call       the driver calls it back
+ *   prefetch   unified memory is prefetched
  *
  * An end of its input ends it.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "gpu.h"
 #include "kernel_image.h"
@@ -39,9 +30,8 @@
 
 static struct gpu gpu;
 static CUfunction empty;
-static CUstream stream, other;
+static CUstream stream;
 static CUdeviceptr memory;
-static bool capturing;
 static unsigned char host[BYTES];
 
 static CUgraph graph;
@@ -51,29 +41,6 @@ static CUgraphExec exec;
 static void launch(unsigned count) {
   for (unsigned i = 0; i < count; i++)
     MUST(cuLaunchKernel(empty, 2, 3, 5, 32, 1, 1, 0, stream, NULL, NULL));
-}
-
-static void copies(void) {
-  CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_HOST,
-                        .srcHost = host,
-                        .srcPitch = 100,
-                        .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                        .dstDevice = memory,
-                        .dstPitch = 100,
-                        .WidthInBytes = 50,
-                        .Height = 20};
-  MUST(cuMemcpyHtoD(memory, host, 4000));
-  MUST(cuMemcpyDtoHAsync(host, memory, 3000, stream));
-  MUST(cuMemcpyDtoD(memory, memory + 2048, 2000));
-  MUST(cuMemcpy2D(&rows));
-  MUST(cuMemsetD32(memory, 7, 250));
-  MUST(cuMemsetD2D16Async(memory, 60, 7, 25, 60, stream));
-  MUST(cuMemcpyHtoD(memory, host, 0));
-}
-
-static void refused(void) {
-  if (cuLaunchKernel(empty, 0, 1, 1, 32, 1, 1, 0, stream, NULL, NULL) == CUDA_SUCCESS)
-    gpu_must(CUDA_ERROR_UNKNOWN, "an empty grid is taken");
 }
 
 static void record(void) {
@@ -145,52 +112,18 @@ static void update(void) {
   memcpy(nodes, of_exec, sizeof nodes);
 }
 
-static void build_long(CUgraph into, unsigned blocks) {
-  CUDA_KERNEL_NODE_PARAMS params = kernel(blocks);
-  CUgraphNode node;
-  for (int i = 0; i < 1000; i++)
-    MUST(cuGraphAddKernelNode(&node, into, NULL, 0, &params));
-}
-
-static void make_long(void) {
-  MUST(cuGraphCreate(&graph, 0));
-  build_long(graph, 2);
-  MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
-}
-
-static void renew(unsigned times) {
-  CUgraph newer;
-  CUgraphExecUpdateResultInfo info;
-  MUST(cuGraphCreate(&newer, 0));
-  build_long(newer, 3);
-  for (unsigned i = 0; i < times; i++)
-    MUST(cuGraphExecUpdate(exec, newer, &info));
-  MUST(cuGraphDestroy(newer));
-}
-
-static void spin(unsigned ms) {
-  for (int i = 0; i < 20; i++)
-    gpu_spin(&gpu, stream, ms * UINT64_C(1000000));
-}
-
 static void poll_stream(void) {
   while (cuStreamQuery(stream) == CUDA_ERROR_NOT_READY)
     nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
 }
 
 static void await_stream(void) { MUST(cuStreamSynchronize(stream)); }
-static void ask_for_stream(void) {
-  poll_stream();
-  await_stream();
-}
-
 static void is_over(void *flag) { atomic_store((atomic_bool *)flag, true); }
 static void await_call(void) {
   atomic_bool over = false;
   MUST(cuLaunchHostFunc(stream, is_over, &over));
   while (!atomic_load(&over))
     nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
-  await_stream();
 }
 
 static void copy_after_all(void) { MUST(cuMemcpyHtoD(memory, host, BYTES)); }
@@ -205,17 +138,8 @@ static void work_and_rest(CUstream on, void (*await)(void)) {
 
 static void serve(void) { work_and_rest(stream, await_stream); }
 static void poll_and_serve(void) { work_and_rest(stream, poll_stream); }
-static void ask_and_serve(void) { work_and_rest(stream, ask_for_stream); }
 static void serve_when_called(void) { work_and_rest(stream, await_call); }
 static void fetch(void) { work_and_rest(CU_STREAM_LEGACY, copy_after_all); }
-
-static void write_value(void) {
-  void *word;
-  MUST(cuMemAllocHost(&word, sizeof(uint64_t)));
-  MUST(cuStreamWriteValue32(stream, (CUdeviceptr)(uintptr_t)word, 1, 0));
-  MUST(cuStreamSynchronize(stream));
-  MUST(cuMemFreeHost(word));
-}
 
 static void do_nothing(void *unused) { (void)unused; }
 static void call(void) { MUST(cuLaunchHostFunc(stream, do_nothing, NULL)); }
@@ -231,39 +155,6 @@ static void prefetch(void) {
   MUST(cuMemFree(managed));
 }
 
-static void open_capture(void) {
-  MUST(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-  capturing = true;
-}
-
-static void outside(void) { gpu_spin(&gpu, other, 1000); }
-
-static void close_capture(void) {
-  MUST(cuStreamEndCapture(stream, &graph));
-  capturing = false;
-}
-
-static bool has_page(void) {
-  char line[512];
-  bool found = false;
-  FILE *maps = fopen("/proc/self/maps", "r");
-  while (maps && fgets(line, sizeof line, maps))
-    found |= strstr(line, "gpushare-meter") != NULL;
-  if (maps)
-    fclose(maps);
-  return found;
-}
-
-static void fork_child(void) {
-  int status = 0;
-  pid_t child = fork();
-  if (child == 0)
-    _exit(has_page());
-  waitpid(child, &status, 0);
-  if (!has_page() || status != 0)
-    gpu_must(CUDA_ERROR_UNKNOWN, "the page is not the parent's alone");
-}
-
 static void replay(void) { MUST(cuGraphLaunch(exec, stream)); }
 static void disable(void) { MUST(cuGraphNodeSetEnabled(exec, nodes[0], 0)); }
 static void destroy(void) {
@@ -274,21 +165,13 @@ static void destroy(void) {
 static const struct {
   const char *name;
   void (*run)(void);
-} commands[] = {
-    {"serve", serve},         {"poll", poll_and_serve},     {"fetch", fetch},       {"copies", copies},
-    {"ask", ask_and_serve},   {"await", serve_when_called}, {"refused", refused},   {"record", record},
-    {"graph", make_graph},    {"replay", replay},           {"edit", edit},         {"disable", disable},
-    {"update", update},       {"destroy", destroy},         {"fork", fork_child},   {"write", write_value},
-    {"call", call},           {"prefetch", prefetch},       {"open", open_capture}, {"outside", outside},
-    {"close", close_capture}, {"long", make_long}};
+} commands[] = {{"serve", serve},      {"poll", poll_and_serve}, {"await", serve_when_called},
+                {"fetch", fetch},      {"record", record},       {"graph", make_graph},
+                {"replay", replay},    {"edit", edit},           {"disable", disable},
+                {"update", update},    {"destroy", destroy},     {"call", call},
+                {"prefetch", prefetch}};
 
 static void obey(const char *line) {
-  if (strncmp(line, "launch ", 7) == 0)
-    launch((unsigned)atoi(line + 7));
-  if (strncmp(line, "renew ", 6) == 0)
-    renew((unsigned)atoi(line + 6));
-  if (strncmp(line, "spin ", 5) == 0)
-    spin((unsigned)atoi(line + 5));
   for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
     if (strcmp(line, commands[i].name) == 0)
       commands[i].run();
@@ -301,14 +184,12 @@ int main(void) {
   MUST(cuModuleLoadData(&module, kernel_image()));
   MUST(cuModuleGetFunction(&empty, module, "gs_empty"));
   stream = gpu_stream();
-  other = gpu_stream();
   memory = gpu_alloc(BYTES / sizeof(uint64_t));
   gpu_say("ready");
   while (fgets(line, sizeof line, stdin)) {
     line[strcspn(line, "\n")] = '\0';
     obey(line);
-    if (!capturing)
-      MUST(cuCtxSynchronize());
+    MUST(cuCtxSynchronize());
     gpu_say("done");
   }
   gpu_say("ok");
