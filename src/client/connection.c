@@ -96,6 +96,7 @@ void client_request_lock(struct gpu *gpu) {
   if (!client_connected(gpu) || gpu->holding || gpu->requested || !needed)
     return;
   struct gs_msg msg = wire_msg(GS_REQ_LOCK, (uint32_t)gpu->device);
+  handover_pause_ends(gpu);
   gpu->requested = true;
   client_send(&msg);
 }

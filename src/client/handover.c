@@ -47,7 +47,9 @@
 /* Threads of a gang's member come back to its gate within this time, or don't want to pass. */
 #define PASS_NS (5 * NS_PER_MS)
 
-/* An idle holder keeps the lock for what a hand-over costs, within these bounds. */
+/* An idle holder keeps the lock for what a hand-over costs, within these bounds; for less, but for the least,
+ * where its pauses are long. */
+#define IDLE_LEAST_NS (NS_PER_MS / 2)
 #define IDLE_MIN_NS (2 * NS_PER_MS)
 #define IDLE_MAX_NS (500 * NS_PER_MS)
 
@@ -517,12 +519,24 @@ static bool is_idle(struct gpu *gpu, uint64_t calls) {
   return idle && gate_calls() == calls && !gate_in_flight();
 }
 
-/* Somebody waits: give the lock back as soon as nothing has been submitted, and nothing run, for as long as a
- * hand-over costs. Lock held, on entry and exit; returns to look at new orders. */
+static uint64_t handover_cost_ns(const struct gpu *gpu) {
+  return gpu->handover_ns < IDLE_MIN_NS   ? IDLE_MIN_NS
+         : gpu->handover_ns > IDLE_MAX_NS ? IDLE_MAX_NS
+                                          : gpu->handover_ns;
+}
+
+/* A pause was long if it has outlasted a hand-over. */
+void handover_pause_ends(struct gpu *gpu) {
+  uint64_t cost_ns = handover_cost_ns(gpu);
+  if (gpu->gave_way_ns)
+    patience_learn(&gpu->patience, clock_now_ns() - gpu->gave_way_ns >= cost_ns, IDLE_LEAST_NS, cost_ns);
+  gpu->gave_way_ns = 0;
+}
+
+/* Somebody waits: give the lock back as soon as nothing has been submitted, and nothing run, for as long as
+ * the program's own history says. Lock held, on entry and exit; returns to look at new orders. */
 static void watch_idle(struct gpu *gpu) {
-  uint64_t pause_ns = gpu->handover_ns < IDLE_MIN_NS   ? IDLE_MIN_NS
-                      : gpu->handover_ns > IDLE_MAX_NS ? IDLE_MAX_NS
-                                                       : gpu->handover_ns;
+  uint64_t pause_ns = patience_ns(&gpu->patience, IDLE_LEAST_NS, handover_cost_ns(gpu));
   uint64_t calls = gate_calls(), generation = client.generation, epoch = gpu->epoch;
   uint64_t until_ns = clock_now_ns() + pause_ns, share_ns = share_next_ns(gpu);
   if (condition_wait(&gpu->changed, &client.lock, share_ns < until_ns ? share_ns : until_ns) ||
@@ -532,8 +546,10 @@ static void watch_idle(struct gpu *gpu) {
   bool idle = is_idle(gpu, calls);
   lock_take(&client.lock);
   if (idle && !gate_waits(gpu->device, GATE_WAIT_ROOM) && gpu->wanted && gpu->epoch == epoch &&
-      client.generation == generation)
+      client.generation == generation) {
+    gpu->gave_way_ns = clock_now_ns();
     handover_order_drop(gpu);
+  }
 }
 
 /* Jobs that run beside each other share the GPU by their slices of time. */

@@ -2,8 +2,8 @@
  * progress.c - see progress.h. One thread looks at all GPUs of the process that are watched and active.
  *
  * A job is active from its first submission on, which the gate tells of (gate_watch), until the GPU has
- * finished all that was submitted and nothing more has come for as long as the job's own history says: each
- * pause that turned out to be short makes the next ones be believed later, each long one sooner. So a
+ * finished all that was submitted and nothing more has come for as long as the job's own history says
+ * (patience.h). So a
  * server's gaps between two requests are given to others at once, and those within a training's iterations
  * are not.
  *
@@ -13,6 +13,7 @@
 #include "client/progress.h"
 
 #include "client/client.h"
+#include "client/patience.h"
 #include "common/clock.h"
 #include "common/lock.h"
 #include "common/thread.h"
@@ -35,13 +36,13 @@
 
 static struct progress {
   bool watched, active;
-  uint64_t active_ns;   /* so far, without the time since since_ns */
-  uint64_t since_ns;    /* when it became active; or idle, as the daemon was told */
-  uint64_t calls;       /* at the last look, */
-  uint64_t called_ns;   /* and when they had grown the last time */
-  uint64_t finished_ns; /* since when nothing is left to do; 0: something is */
-  uint64_t patience_ns; /* how long that must last */
-  uint64_t tell_at_ns;  /* the next message, while it is active */
+  uint64_t active_ns;       /* so far, without the time since since_ns */
+  uint64_t since_ns;        /* when it became active; or idle, as the daemon was told */
+  uint64_t calls;           /* at the last look, */
+  uint64_t called_ns;       /* and when they had grown the last time */
+  uint64_t finished_ns;     /* since when nothing is left to do; 0: something is */
+  struct patience patience; /* how long that must last */
+  uint64_t tell_at_ns;      /* the next message, while it is active */
   uint64_t mark_calls, mark_active_ns;
 } progresses[GS_GPUS_PER_CLIENT]; /* under client.lock */
 
@@ -79,14 +80,6 @@ static void begin(struct gpu *gpu, uint64_t now_ns) {
   condition_wake_all(&changed);
 }
 
-static void learn_pause(struct progress *progress, uint64_t pause_ns) {
-  uint64_t patience_ns = progress->patience_ns;
-  patience_ns = pause_ns < SHORT_NS ? 2 * patience_ns : patience_ns / 2;
-  progress->patience_ns = patience_ns < PATIENCE_LEAST_NS  ? PATIENCE_LEAST_NS
-                          : patience_ns > PATIENCE_MOST_NS ? PATIENCE_MOST_NS
-                                                           : patience_ns;
-}
-
 void client_submits(CUdevice device) {
   struct gpu *gpu = client_gpu(device);
   if (!gpu)
@@ -95,7 +88,8 @@ void client_submits(CUdevice device) {
   struct progress *progress = progress_of(gpu);
   uint64_t now_ns = clock_now_ns();
   if (progress->watched && !progress->active) {
-    learn_pause(progress, now_ns - progress->since_ns);
+    patience_learn(&progress->patience, now_ns - progress->since_ns >= SHORT_NS, PATIENCE_LEAST_NS,
+                   PATIENCE_MOST_NS);
     begin(gpu, now_ns);
   }
   lock_release(&client.lock);
@@ -126,7 +120,16 @@ static void try_end(struct gpu *gpu, uint64_t now_ns) {
   tell(gpu, now_ns);
 }
 
+/* A pause has ended before it was believed: what if that had been sooner? */
+static void learn_from(struct progress *progress, uint64_t pause_ns) {
+  uint64_t sooner_ns = patience_ns(&progress->patience, PATIENCE_LEAST_NS, PATIENCE_MOST_NS) / PATIENCE_STEP;
+  if (pause_ns >= sooner_ns + SHORT_NS)
+    patience_learn(&progress->patience, true, PATIENCE_LEAST_NS, PATIENCE_MOST_NS);
+}
+
 static void note_calls(struct progress *progress, uint64_t calls, uint64_t now_ns) {
+  if (progress->finished_ns)
+    learn_from(progress, now_ns - progress->finished_ns);
   if (now_ns - progress->called_ns >= MARK_NS) {
     progress->mark_calls = progress->calls;
     progress->mark_active_ns = active_ns(progress, now_ns);
@@ -147,7 +150,8 @@ static void look(struct gpu *gpu) {
     lock_take(&client.lock);
     progress->finished_ns = !finished ? 0 : progress->finished_ns ? progress->finished_ns : now_ns;
     if (progress->watched && progress->active && progress->finished_ns &&
-        now_ns - progress->finished_ns >= progress->patience_ns)
+        now_ns - progress->finished_ns >=
+            patience_ns(&progress->patience, PATIENCE_LEAST_NS, PATIENCE_MOST_NS))
       try_end(gpu, now_ns);
     return;
   }
@@ -205,7 +209,7 @@ void progress_watch(struct gpu *gpu, bool watch) {
     gate_watch(gpu->device, false);
     return;
   }
-  progress->patience_ns = PATIENCE_LEAST_NS;
+  progress->patience = (struct patience){0};
   begin(gpu, clock_now_ns());
 }
 

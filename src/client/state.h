@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/patience.h"
 #include "common/condition.h"
 #include "common/wire.h"
 #include "interpose/cuda_abi.h"
@@ -62,6 +63,8 @@ struct gpu {
   uint64_t release_since_ns; /* the worker drains since; 0: it does not */
   uint64_t pulse_at_ns;      /* when to let waiting threads pass, if it still drains then */
   uint64_t handover_ns;      /* what the last one cost this process: drain and restore */
+  struct patience patience;  /* with pauses while somebody waits */
+  uint64_t gave_way_ns;      /* when it gave the lock back for a pause; 0: it has wanted it again since */
   uint64_t granted_ns;       /* when it got the lock last */
 
   /* in which part of the time it runs beside others: share.c; the worker's, but for the first two */
@@ -165,6 +168,9 @@ void handover_begin_at_once(struct gpu *gpu);
 
 /* The worker shall give the lock back. Lock held. */
 void handover_order_drop(struct gpu *gpu);
+
+/* It wants the lock again, which it may have given back because it was idle. Lock held. */
+void handover_pause_ends(struct gpu *gpu);
 
 /* ATTACHED has come: what the worker has given back meanwhile is told now. Lock held. */
 void handover_on_attached(struct gpu *gpu);

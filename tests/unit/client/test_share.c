@@ -155,6 +155,31 @@ START_TEST(it_goes_on_for_what_needs_that) {
 }
 END_TEST
 
+/* ---- giving way in pauses ---- */
+
+static uint64_t give_way_for(uint64_t pause_ns) {
+  gpu->gave_way_ns = now_ns;
+  now_ns += pause_ns;
+  handover_pause_ends(gpu);
+  return patience_ns(&gpu->patience, NS_PER_MS / 2, gpu->handover_ns);
+}
+
+/* A hand-over costs 100 ms here. */
+START_TEST(who_pauses_for_long_gives_way_at_once) {
+  gpu->handover_ns = 100 * NS_PER_MS;
+  handover_pause_ends(gpu); /* it has not given way */
+  ck_assert_uint_eq(patience_ns(&gpu->patience, NS_PER_MS / 2, gpu->handover_ns), 100 * NS_PER_MS);
+  ck_assert_uint_eq(give_way_for(NS_PER_S), 25 * NS_PER_MS);
+  for (int i = 0; i < 3; i++)
+    give_way_for(NS_PER_S);
+  ck_assert_uint_eq(give_way_for(NS_PER_S), NS_PER_MS / 2);
+  ck_assert_uint_eq(give_way_for(5 * NS_PER_MS), 2 * NS_PER_MS);
+  for (int i = 0; i < 3; i++)
+    give_way_for(5 * NS_PER_MS);
+  ck_assert_uint_eq(give_way_for(5 * NS_PER_MS), 100 * NS_PER_MS);
+}
+END_TEST
+
 /* ---- progress ---- */
 
 static bool is_active(void) { return said.progress.flags & GS_PROGRESS_ACTIVE; }
@@ -196,7 +221,7 @@ START_TEST(an_end_and_a_return_are_told_at_once) {
   live(NS_PER_S, 0); /* it waits for the GPU, and the GPU works */
   ck_assert(is_active() && !told_of);
   endless = false;
-  live(NS_PER_MS, 0);
+  live(51 * NS_PER_MS, 0); /* nothing is known of its pauses yet */
   ck_assert(!is_active() && told_of);
   uint64_t active_ns = said.progress.active_ns;
   ck_assert_uint_ge(active_ns, NS_PER_S + 9 * NS_PER_MS);
@@ -235,6 +260,20 @@ START_TEST(short_pauses_are_not_believed) {
 }
 END_TEST
 
+/* As those of a server that answers 40 requests a second. */
+START_TEST(pauses_of_a_server_are_soon_believed) {
+  progress_watch(gpu, true);
+  for (int i = 0; i < 10; i++) {
+    live(5 * NS_PER_MS, 1);
+    live(20 * NS_PER_MS, 0);
+  }
+  live(5 * NS_PER_MS, 1);
+  ck_assert(is_active());
+  live(NS_PER_MS, 0);
+  ck_assert(!is_active());
+}
+END_TEST
+
 /* Iterations of 100 submissions and 25 ms. */
 START_TEST(marks_are_whole_iterations_apart) {
   progress_watch(gpu, true);
@@ -264,9 +303,11 @@ int main(void) {
                                 a_stop_that_is_forbidden_comes_later,
                                 where_nothing_can_be_stopped_the_gate_is_shut,
                                 it_goes_on_for_what_needs_that,
+                                who_pauses_for_long_gives_way_at_once,
                                 only_a_watched_job_tells,
                                 an_end_and_a_return_are_told_at_once,
                                 short_pauses_are_not_believed,
+                                pauses_of_a_server_are_soon_believed,
                                 marks_are_whole_iterations_apart,
                                 NULL};
   return suite_main("share", tests, set_up, tear_down);
