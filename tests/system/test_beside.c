@@ -147,6 +147,8 @@ TEST(nobody_asks_and_nothing_is_told) {
   fake_await_idle(&fake, 1);
   unsigned before = fake.progresses;
   fake_share(&fake, GS_SHARE_ALL, false);
+  fake_tell_room(&fake, 256 * MIB); /* answered: so that has been read as well */
+  fake_await_room(&fake, 0);
   process_say(job, "serve");
   process_expect(job, "done", NULL, 0);
   fake_expect_silence(&fake, 50);
