@@ -40,6 +40,8 @@ PAIRS = {
     "resnet50_resnet50": Pair(Side("resnet50", 64), Side("resnet50", 64)),
     "server_transformer": Pair(Side("server"), Side("transformer")),
     "resnet50_graph": Pair(Side("resnet50", 64), Side("graph", 16)),
+    "shufflenet4_mobilenet4": Pair(Side("shufflenet", 4), Side("mobilenet", 4)),  # these two are TGS' own
+    "resnet8_shufflenet4": Pair(Side("resnet50", 8), Side("shufflenet", 4)),
     "tight": Pair(Side("resnet50", 64, 8), Side("resnet50", 64, 8), "12G"),
 }
 MODES = ("stock", "mps", "mps-priority", "ours", "ours-mps")
