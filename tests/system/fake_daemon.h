@@ -52,9 +52,6 @@ void fake_grant(struct fake_daemon *fake, uint64_t room_bytes);
 /* The turn ends a quantum from now; if that is unknown, so is the end. */
 void fake_want(struct fake_daemon *fake);
 void fake_drop(struct fake_daemon *fake, uint64_t epoch, uint64_t room_bytes);
-/* With others of its gang; and what comes after that, by number. */
-void fake_drop_together(struct fake_daemon *fake, uint64_t room_bytes);
-void fake_let_pass(struct fake_daemon *fake, uint64_t calls, uint32_t round);
 
 /* The next message must be of this type. REQ_LOCK, CLIENT_STATE and what is said about the use of memory come
  * at any time, and are passed over. */
