@@ -119,7 +119,6 @@ struct moves {
 
 /* What the last event has told. */
 struct told {
-  bool stop; /* in this turn */
   uint64_t used_bytes;
   enum gs_limited limited;
   uint64_t limit;

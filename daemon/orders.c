@@ -52,7 +52,6 @@ static struct gs_msg turn_msg(enum gs_msg_type type, const struct attachment *at
   msg.room.target_bytes = action->target_bytes;
   if (type == GS_LOCK_OK)
     msg.room.quantum_ns = action->quantum_ns;
-  msg.room.together = type == GS_DROP_LOCK && action->together;
   return msg;
 }
 
@@ -99,12 +98,6 @@ static void tell(const struct sched_action *action, uint64_t now_ns) {
   case SCHED_TELL_DROP_LOCK:
     msg = turn_msg(GS_DROP_LOCK, attachment, action);
     break;
-  case SCHED_TELL_LET_PASS:
-    msg = wire_msg(GS_LET_PASS, attachment->index);
-    msg.epoch = action->epoch;
-    msg.pass.calls = action->pass_calls;
-    msg.pass.round = action->pass_round;
-    break;
   case SCHED_TELL_ROOM:
     msg = turn_msg(GS_ROOM, attachment, action);
     msg.epoch = 0;
@@ -138,7 +131,6 @@ static void tell(const struct sched_action *action, uint64_t now_ns) {
 /* ---- and events ---- */
 
 static void write_grant(struct attachment *attachment, const struct sched_action *action, uint64_t now_ns) {
-  attachment->told.stop = false;
   events_expect_moves(attachment, now_ns);
   events_on_job(attachment,
                 &(struct job_event){.kind = GS_EVENT_GRANTED,
@@ -149,14 +141,11 @@ static void write_grant(struct attachment *attachment, const struct sched_action
                 now_ns);
 }
 
-/* Gangs are told twice (core/joint.c). */
 static void write_drop(struct attachment *attachment, const struct sched_action *action, uint64_t now_ns) {
-  if (!attachment->told.stop)
-    events_on_job(
-        attachment,
-        &(struct job_event){.kind = GS_EVENT_DROP, .epoch = action->epoch, .bytes = action->room_bytes},
-        now_ns);
-  attachment->told.stop = true;
+  events_on_job(
+      attachment,
+      &(struct job_event){.kind = GS_EVENT_DROP, .epoch = action->epoch, .bytes = action->room_bytes},
+      now_ns);
 }
 
 static void write_kind(struct attachment *attachment, enum gs_event_kind kind, bool detail, uint64_t now_ns) {

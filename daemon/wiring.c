@@ -584,20 +584,10 @@ static void on_released(struct sched_job *job, const struct gs_msg *msg, uint64_
   struct attachment *attachment = attachment_of(job);
   if (!scheduler_release(job, &release, now_ns, change))
     return;
-  attachment->told.stop = false;
   events_end_moves(attachment, now_ns);
   events_on_job(
       attachment,
       &(struct job_event){.kind = GS_EVENT_RELEASED, .epoch = release.epoch, .ns = release.drain_ns}, now_ns);
-}
-
-static void on_stopped(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
-                       struct sched_change *change) {
-  struct sched_stop stop = {.epoch = msg->epoch,
-                            .calls = msg->stopped.calls,
-                            .round = msg->stopped.round,
-                            .drained = msg->stopped.drained};
-  scheduler_stopped(job, &stop, now_ns, change);
 }
 
 static void on_active(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
@@ -656,9 +646,6 @@ static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint
     break;
   case GS_MEM_REPORT:
     on_memory_report(job, msg, now_ns, change);
-    break;
-  case GS_STOPPED:
-    on_stopped(job, msg, now_ns, change);
     break;
   case GS_CLIENT_STATE:
     attachment_of(job)->preempts |= (msg->state.flags & GS_STATE_PREEMPTS) != 0;

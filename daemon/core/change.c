@@ -21,8 +21,6 @@ void change_add(struct sched_change *change, struct sched_job *job, enum sched_a
     job->todo &= ~(1u << SCHED_TELL_ROOM);
   if (job->todo & WITH_CAPACITY)
     job->todo &= ~(1u << SCHED_TELL_CAPACITY);
-  if (type == SCHED_TELL_DROP_LOCK && !job->together) /* it stops alone from now on */
-    job->todo &= ~(1u << SCHED_TELL_LET_PASS);
 }
 
 void change_forget(struct sched_job *job) {
@@ -44,9 +42,6 @@ bool change_next_of(struct sched_job *job, struct sched_action *action) {
       .quantum_ns = job->quantum_ns,
       .left_ns = job->left_ns,
       .took_over = job->took_over,
-      .together = job->together,
-      .pass_calls = job->pass_calls,
-      .pass_round = job->pass_round,
       .room_bytes = job->room_bytes,
       .room_seq = job->room_seq,
       .target_bytes = job->target_bytes,

@@ -114,7 +114,6 @@ bool gang_join(struct sched_gang *gang, struct sched_job *job) {
   job->gang = gang;
   gang_count(job, 1);
   job->gpu->gang_count++;
-  job->counted = false;
   list_append(&gang->members, &job->gang_link);
   gang_look(gang); /* one that was alone is not any more */
   return true;
@@ -153,12 +152,6 @@ void gang_stop(const struct sched_gang *gang) {
       make_dirty(job->gpu);
     }
   }
-}
-
-void gang_touch(const struct sched_gang *gang) {
-  if (!gang)
-    return;
-  list_each(node, &gang->members) { turns_touch(member_of(node)->gpu); }
 }
 
 void gang_look(const struct sched_gang *gang) {

@@ -94,11 +94,11 @@ bool holders_may_have(const struct sched_job *job) {
 
 /* ---- the order of those that hold ---- */
 
-/* A member waits somewhere, whose part of what this one has submitted nobody can wait for if this one stops.
- */
-static bool can_stop(const struct sched_job *holder) { return !holder->gang || !gang_waits(holder->gang); }
+/* Another member of its gang waits: this place is half of what the gang needs, and what has been submitted
+ * here may be of use only once that one has submitted its part. */
+static bool is_needed(const struct sched_job *holder) { return holder->gang && gang_waits(holder->gang); }
 
-/* The worse rank; of equals, who has held for longer. But who cannot stop is better than all others that are
+/* The worse rank; of equals, who has held for longer. But who is needed is better than all others that are
  * opportunistic, or not, like it. */
 static bool is_worse(const struct sched_job *a, const struct sched_job *b) {
   bool late_a = a->terms.class == GS_CLASS_OPPORTUNISTIC, late_b = b->terms.class == GS_CLASS_OPPORTUNISTIC;
@@ -119,7 +119,7 @@ static bool node_is_worse(const struct list *a, const struct list *b) {
   return is_worse(list_entry(a, struct sched_job, ranked), list_entry(b, struct sched_job, ranked));
 }
 
-/* Sort gpu->ranked, the worst first. surplus: who cannot stop is the better for it, and of equals who was
+/* Sort gpu->ranked, the worst first. surplus: who is needed is the better for it, and of equals who was
  * granted first, who else is the worse. From one event to the next
  * little changes there, and a list that is sorted already costs no more than a look at each. */
 static void rank_holders(struct sched_gpu *gpu, bool surplus, uint64_t now_ns) {
@@ -128,7 +128,7 @@ static void rank_holders(struct sched_gpu *gpu, bool surplus, uint64_t now_ns) {
     job->rank_user = policy_user_rank(job, now_ns);
     job->rank = policy_rank(job, now_ns);
     job->rank_held_ns = sched_job_held_ns(job, now_ns);
-    job->rank_stays = surplus && gpu->gang_count > 0 && !can_stop(job);
+    job->rank_stays = surplus && gpu->gang_count > 0 && is_needed(job);
     job->rank_tie = surplus ? UINT64_MAX - job->grant : job->grant;
   }
   list_sort(&gpu->ranked, node_is_worse);

@@ -59,9 +59,6 @@ void turns_tell_all(struct sched_gpu *gpu, enum sched_action_type type, struct s
 
 uint64_t turns_deadline_ns(const struct sched_gpu *gpu);
 
-/* The job, which is told to stop, has the grace for it from now on. */
-void turns_await_stop(struct sched_job *job, uint64_t now_ns);
-
 /* Judge those that have not answered within the grace. */
 void turns_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
 
@@ -149,9 +146,6 @@ bool gang_is_near(const struct sched_gang *gang, uint64_t now_ns);
  * none. */
 bool gang_claim(struct sched_gang *gang, uint64_t now_ns);
 
-/* When its GPUs have something to do has changed. NULL: nothing happens. */
-void gang_touch(const struct sched_gang *gang);
-
 /* They can still use them. */
 bool gang_keeps_claim(struct sched_gang *gang);
 
@@ -162,20 +156,6 @@ bool gang_is_held_up(struct sched_gang *gang);
 /* All places are free: grant them. */
 bool gang_is_ready(const struct sched_gang *gang);
 void gang_grant(struct sched_gang *gang, uint64_t now_ns, struct sched_change *change);
-
-/* ---- joint.c ---- */
-
-/* The job is told to stop: with its gang, if it has one. */
-void joint_begin(struct sched_job *job, uint64_t now_ns);
-
-/* If the job stops with its gang: it need not any more. */
-void joint_release(struct sched_job *job, uint64_t now_ns, struct sched_change *change);
-
-/* Release those that stop if all of them have finished. NULL: nothing happens. */
-void joint_look(struct sched_gang *gang, uint64_t now_ns, struct sched_change *change);
-
-uint64_t joint_deadline_ns(const struct sched_gpu *gpu);
-void joint_expire(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
 
 /* ---- present.c ---- */
 

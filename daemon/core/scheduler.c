@@ -246,9 +246,7 @@ void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_chang
   ephemeral_forget(job);
   admission_forget(job);
   change_forget(job);
-  struct sched_gang *gang = job->gang;
   gang_leave(job);
-  joint_look(gang, now_ns, change);
   policy_leave(job, now_ns);
   if (job->share)
     job->share->job_count--;
@@ -318,7 +316,6 @@ bool scheduler_release(struct sched_job *job, const struct sched_release *releas
   if (!job->gpu->serialized && !job->terms.paused)
     turns_grant(job->gpu, job, now_ns, change);
   gang_ask(job->gang, now_ns);
-  joint_look(job->gang, now_ns, change); /* the others need not wait for it */
   conclude(job->gpu, now_ns, change);
   return true;
 }
@@ -500,17 +497,10 @@ void scheduler_set_policy(struct scheduler *scheduler, struct sched_gpu *gpu, en
   set(scheduler, gpu, SETTING_POLICY, policy, now_ns, change);
 }
 
-static void leave_gang(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
-  struct sched_gang *left = job->gang;
-  gang_leave(job);
-  joint_release(job, now_ns, change);
-  joint_look(left, now_ns, change);
-}
-
 bool scheduler_join(struct sched_job *job, struct sched_gang *gang, uint64_t now_ns,
                     struct sched_change *change) {
   bool leaves = job->gang;
-  leave_gang(job, now_ns, change);
+  gang_leave(job);
   bool joins = gang && gang_join(gang, job);
   gang_ask(job->gang, now_ns);
   if (leaves || joins)
@@ -521,7 +511,7 @@ bool scheduler_join(struct sched_job *job, struct sched_gang *gang, uint64_t now
 void scheduler_replace(struct sched_job *other, struct sched_job *job, uint64_t now_ns,
                        struct sched_change *change) {
   struct sched_gang *gang = other->gang;
-  leave_gang(other, now_ns, change);
+  gang_leave(other);
   gang_join(gang, job);
   gang_ask(gang, now_ns);
   conclude(job->gpu, now_ns, change);
@@ -573,8 +563,7 @@ void scheduler_set_memory(struct scheduler *scheduler, struct sched_gpu *gpu, en
 static uint64_t gpu_deadline_ns(struct sched_gpu *gpu) {
   if (gpu->deadline_known)
     return gpu->deadline_ns;
-  uint64_t deadline_ns = min_u64(turns_deadline_ns(gpu), joint_deadline_ns(gpu));
-  deadline_ns = min_u64(deadline_ns, residency_deadline_ns(gpu));
+  uint64_t deadline_ns = min_u64(turns_deadline_ns(gpu), residency_deadline_ns(gpu));
   deadline_ns = min_u64(deadline_ns, rooms_deadline_ns(gpu));
   deadline_ns = min_u64(deadline_ns, ephemeral_deadline_ns(gpu));
   deadline_ns = min_u64(deadline_ns, silence_deadline_ns(gpu));
@@ -601,7 +590,6 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
     if (!may_settle(gpu))
       break;
     turns_expire_grace(gpu, now_ns, change);
-    joint_expire(gpu, now_ns, change);
     rooms_expire_grace(gpu, now_ns, change);
     rooms_expire_stays(gpu, now_ns);
     ephemeral_expire(gpu, now_ns);

@@ -63,12 +63,6 @@ struct sched_gang {
   uint32_t begun;                     /* that hold, where turns are taken; */
   uint32_t paused;                    /* and that are paused */
   const struct sched_job *held_up_by; /* a member that cannot run, as of the last look; NULL: none is known */
-  uint64_t pass_calls;                /* while they stop (joint.c): how many to let through next */
-  uint64_t passed_calls;              /* the last time; 0: never */
-  bool narrows;                       /* less each time */
-  uint64_t pass_ns;                   /* when */
-  uint64_t behind_ns;                 /* for how long nothing is done if somebody seems to be behind */
-  uint64_t stuck_ns;                  /* and if nobody does */
 };
 
 struct scheduler {
@@ -350,18 +344,9 @@ struct sched_job {
   bool owes;         /* it was granted after its set's quantum, while a gang was owed a place */
   bool displaced;    /* a holder that must stop; `undecided` until that is clear */
   bool undecided;
-  bool on_trial;                /* displaced only to see what would happen */
-  bool must_stop;               /* because another member of its gang must */
-  uint64_t told_stop_ns;        /* when it was told to, the last time */
-  uint64_t granted_ns;          /* when it was granted, the last time */
-  bool together;                /* told to stop, and to be released with the rest of its gang (joint.c) */
-  bool stopped;                 /* it has said how many calls it has submitted: */
-  uint64_t calls, calls_before; /* now, and when its gang last stopped together */
-  bool counted;                 /* the latter is known, and of the same moment as for the other members */
-  bool drained;                 /* it has finished those */
-  uint32_t pass_round;          /* how often, in this stop */
-  bool lets_pass;               /* told to let calls through until there have been so many: */
-  uint64_t pass_calls;
+  bool on_trial;           /* displaced only to see what would happen */
+  bool must_stop;          /* because another member of its gang must */
+  uint64_t granted_ns;     /* when it was granted, the last time */
   struct sched_gang *gang; /* NULL: none */
   struct list gang_link;
   enum sched_role role; /* in the plan */
@@ -406,7 +391,6 @@ enum sched_action_type { /* in the order in which one job gets them */
                          SCHED_TELL_LOCK_OK,
                          SCHED_TELL_LOCK_WANTED,
                          SCHED_TELL_DROP_LOCK,
-                         SCHED_TELL_LET_PASS,
                          SCHED_TELL_ROOM,     /* not when LOCK_OK or DROP_LOCK carries it */
                          SCHED_TELL_MEMORY,   /* the answer to who had to wait for it */
                          SCHED_NOTE_BYPASSED, /* for the log: others go on without this job */
@@ -418,11 +402,8 @@ enum sched_action_type { /* in the order in which one job gets them */
 struct sched_action {
   enum sched_action_type type;
   struct sched_job *job;
-  uint64_t epoch;                              /* LOCK_OK, LOCK_WANTED, DROP_LOCK, LET_PASS */
+  uint64_t epoch;                              /* LOCK_OK, LOCK_WANTED, DROP_LOCK */
   bool took_over;                              /* LOCK_OK: one of the GPU's hand-overs */
-  bool together;                               /* DROP_LOCK */
-  uint64_t pass_calls;                         /* LET_PASS */
-  uint32_t pass_round;                         /* the same */
   uint64_t quantum_ns;                         /* LOCK_OK; 0: until told otherwise */
   uint64_t left_ns;                            /* LOCK_WANTED, as in protocol.h */
   uint64_t room_bytes, room_seq, target_bytes; /* LOCK_OK, DROP_LOCK, ROOM */
@@ -559,17 +540,6 @@ enum gs_refusal sched_job_why_refused(const struct sched_job *job, uint64_t tota
 /* The job has shrunk, or has grown within what it was granted: beyond that it is not believed. */
 void scheduler_memory_report(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                              uint64_t now_ns, struct sched_change *change);
-
-/* The job, which was told to stop together with its gang, lets nothing through any more; and has finished all
- * that it has submitted, or not yet. */
-struct sched_stop {
-  uint64_t epoch;
-  uint64_t calls; /* submitted so far */
-  uint32_t round; /* of LET_PASS that it has obeyed */
-  bool drained;
-};
-void scheduler_stopped(struct sched_job *job, const struct sched_stop *stop, uint64_t now_ns,
-                       struct sched_change *change);
 
 /* The job is part of the gang from now on, and of no other; NULL: of none. Who detaches leaves it. False: the
  * gang has another member on this GPU; the job is in none. */

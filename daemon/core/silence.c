@@ -22,9 +22,10 @@ bool silence_bars(const struct sched_job *job) {
   return job->share && sched_share_is_shunned(job->share) && job->gpu->job_count > job->share->job_count;
 }
 
-/* What it had until then it had by right: it ran, or nobody had told it to stop. */
+/* The job has not answered yet, so it is in its state since it was told to stop. What it had until then it
+ * had by right: it ran, or nobody had told it to stop. */
 static uint64_t begun_ns(const struct sched_job *job) {
-  return job->ran_ns ? job->told_stop_ns : min_u64(job->granted_ns, job->told_stop_ns);
+  return job->ran_ns ? job->since_ns : min_u64(job->granted_ns, job->since_ns);
 }
 
 void silence_end(struct sched_job *job, uint64_t now_ns) {

@@ -82,7 +82,7 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   gang_count(job, 1);
   policy_note_state(job, before, now_ns);
   job->asked_anew = true;
-  job->active = job->grows = job->displaced = job->must_stop = job->together = false;
+  job->active = job->grows = job->displaced = job->must_stop = false;
   enter_list(job, now_ns);
   books_claim(job);
   rooms_watch(job, now_ns);
@@ -152,18 +152,8 @@ void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, 
   change_add(change, job, SCHED_TELL_LOCK_OK);
 }
 
-void turns_await_stop(struct sched_job *job, uint64_t now_ns) {
-  job->told_stop_ns = now_ns;
-  list_remove(&job->turn);
-  list_append(&job->gpu->dropping, &job->turn);
-  holders_seat(job, SCHED_SEAT_STOPS);
-  turns_touch(job->gpu);
-}
-
 static void drop(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
   turns_set_state(job, GS_JOB_DROPPING, now_ns);
-  turns_await_stop(job, now_ns);
-  joint_begin(job, now_ns);
   change_add(change, job, SCHED_TELL_DROP_LOCK);
 }
 
@@ -461,16 +451,12 @@ static uint64_t decision_ns(const struct sched_gpu *gpu) {
   return decision_ns;
 }
 
-static uint64_t stop_by_ns(const struct sched_job *job) {
-  return add_u64(job->told_stop_ns, job->gpu->scheduler->grace_ns);
-}
-
 uint64_t turns_deadline_ns(const struct sched_gpu *gpu) {
   uint64_t deadline_ns = SCHED_NEVER;
   if (gpu->serialized)
     deadline_ns = decision_ns(gpu);
   if (!list_empty(&gpu->dropping))
-    deadline_ns = min_u64(deadline_ns, stop_by_ns(job_of_turn(list_first(&gpu->dropping))));
+    deadline_ns = min_u64(deadline_ns, grace_end_ns(job_of_turn(list_first(&gpu->dropping))));
   if (gpu->serialized && !wants_turns(gpu))
     deadline_ns = min_u64(deadline_ns, settled_ns(gpu));
   return deadline_ns;
@@ -479,10 +465,6 @@ uint64_t turns_deadline_ns(const struct sched_gpu *gpu) {
 static void judge(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
                   struct sched_change *change) {
   struct sched_handover *handover = &gpu->handover;
-  bool waits = job->together && job->drained;
-  joint_release(job, now_ns, change); /* its gang does not come to an end: each for itself */
-  if (waits)
-    return;
   job->flags |= GS_STATE_OVERDUE;
   if (job->managed) {
     if (handover->open)
@@ -496,11 +478,10 @@ static void judge(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
     change_add(change, job, SCHED_NOTE_OVERDUE);
   }
   gang_look(job->gang);
-  joint_look(job->gang, now_ns, change);
 }
 
 void turns_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   struct sched_job *job;
-  while ((job = job_of_turn(list_first(&gpu->dropping))) && now_ns >= stop_by_ns(job))
+  while ((job = job_of_turn(list_first(&gpu->dropping))) && now_ns >= grace_end_ns(job))
     judge(gpu, job, now_ns, change);
 }

@@ -37,14 +37,7 @@
  *     EXITING (status)    ──►                    (the program has called exit, or returned from main)
  *                         ◄──  EVICTED               the connection ends: stop, and come again later
  *
- * The members of a gang stop together (daemon/core/joint.c): DROP_LOCK says so, and each answers
- *
- *     STOPPED (epoch, calls)   ──►               nothing passes any more
- *     STOPPED (drained)   ──►                    all that it has submitted has ended
- *                         ◄──  LET_PASS (epoch, calls)  others wait for calls that it holds back; then again
- *     STOPPED (drained)   ──►
- *                         ◄──  DROP_LOCK (epoch, room)  all have ended: as if it were alone
- *     LOCK_RELEASED (epoch)  ──►
+ * The members of a gang get DROP_LOCK at the same time. Each answers for itself.
  *
  * Before all that, at a program's cuInit, on a connection of its own that stays open, unread, as long as the
  * process lives and uses MPS (setting spatial = mps; if there is a socket of MPS below the daemon's):
@@ -78,7 +71,7 @@
 #define GS_GPU_CARD_MAX 0xffff
 #define GS_GPU_PART_MAX 0x7fff
 
-/* X(name, value). Values are never reused for another meaning. */
+/* X(name, value). Values are never reused for another meaning: 13 and 43 have had one. */
 #define GS_MSG_TYPES(X)                                                                                      \
   /* client to daemon */                                                                                     \
   X(REGISTER, 1)                                                                                             \
@@ -93,7 +86,6 @@
   X(RESIDENT, 10)                                                                                            \
   X(MEM_SHORT, 11)                                                                                           \
   X(DECLARE, 12)                                                                                             \
-  X(STOPPED, 13)                                                                                             \
   X(COMMAND, 14)                                                                                             \
   X(EXITING, 15)                                                                                             \
   X(ASK_SPATIAL, 16)                                                                                         \
@@ -110,7 +102,6 @@
   X(MEM_REPLY, 40)                                                                                           \
   X(CAPACITY, 41)                                                                                            \
   X(ROOM, 42)                                                                                                \
-  X(LET_PASS, 43)                                                                                            \
   X(SPATIAL, 44)                                                                                             \
   X(EVICTED, 45)                                                                                             \
   X(SHARE, 46)                                                                                               \
@@ -402,7 +393,7 @@ struct gs_msg {
   uint32_t gpu;     /* the client's own index of the GPU (from ATTACH); ctl: GS_GPU_NUMBER,
                        or GS_GPU_ALL */
   int32_t status;   /* replies: 0 or -errno */
-  uint64_t epoch;   /* LOCK_*, DROP_LOCK, LET_PASS, STOPPED: number of the grant */
+  uint64_t epoch;   /* LOCK_*, DROP_LOCK: number of the grant */
   union {
     struct {                   /* REGISTER */
       int32_t pid;             /* in the client's own pid namespace; 0: unknown */
@@ -475,19 +466,7 @@ struct gs_msg {
       uint64_t room_seq;     /* counts the rooms told to this job on this GPU, from 1 */
       uint64_t quantum_ns;   /* LOCK_OK; 0: until told otherwise */
       uint64_t target_bytes; /* what the room of a job that holds will become as others leave */
-      uint32_t together;     /* DROP_LOCK: not 0: with the other members of its gang */
-      uint32_t pad;
     } room;
-    struct {            /* STOPPED */
-      uint64_t calls;   /* submitted so far */
-      uint32_t drained; /* not 0: they have ended */
-      uint32_t round;   /* of the last LET_PASS for this grant; 0: there was none */
-    } stopped;
-    struct {          /* LET_PASS */
-      uint64_t calls; /* until it has submitted so many, as STOPPED counts them */
-      uint32_t round;
-      uint32_t pad;
-    } pass;
     struct { /* SCHED_ON, SCHED_OFF: whether turns are taken. The latter comes again when the weight changes
               */
       uint64_t weight; /* while none are: what the job gets of the GPU beside others, 100 as usual; else 0 */

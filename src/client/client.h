@@ -57,7 +57,7 @@ bool client_room_wait(CUdevice device, uint64_t bytes);
 /* If it is giving it back: how long a thread that needs memory then waits for that, where it can take a
  * little more than there is room for. What the process has submitted may end only after something that this
  * thread does next. */
-uint64_t client_ending_ns(CUdevice device);
+#define CLIENT_ENDING_NS (UINT64_C(2) * 1000 * 1000 * 1000)
 
 /* For memory that can't leave the card again, which is reserved and awaited (budget.h): wait until the
  * process may have so many bytes there beside what it has, also through the ends of turns; asks for the lock.

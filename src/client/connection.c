@@ -134,12 +134,6 @@ static void go_alone(const char *why) {
   condition_wake_all(&client.memory_changed);
 }
 
-/* How it is to stop is told anew with each grant. The worker may not have begun when calls are to pass. */
-static void forget_stop(struct gpu *gpu) {
-  gpu->together = false;
-  gpu->pass_calls = gpu->pass_round = gpu->stopped_round = 0;
-}
-
 /* What the last daemon has said is void. Who held the lock holds on; who did not runs unshared. */
 static void forget_daemon(void) {
   client.generation++;
@@ -147,7 +141,6 @@ static void forget_daemon(void) {
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++) {
     gpu->attach_sent = gpu->attached = gpu->requested = gpu->wanted = gpu->drop_pending = false;
     gpu->refused_until_ns = 0;
-    forget_stop(gpu);
     condition_wake_all(&gpu->changed);
     gpu->granted_bytes = gpu->capacity_bytes = gpu->slice_us = 0;
     gpu->epoch = 0;
@@ -244,7 +237,6 @@ static void on_granted(struct gpu *gpu, const struct gs_msg *msg) {
   gpu->requested = false;
   gpu->holding = true;
   gpu->wanted = gpu->drop_pending = false;
-  forget_stop(gpu);
   room_take(gpu, msg);
   handover_begin_at_once(gpu);
   lock_release(&client.lock);
@@ -255,7 +247,6 @@ static void on_release_order(struct gpu *gpu, const struct gs_msg *msg) {
   bool drop = msg->type == GS_DROP_LOCK;
   lock_take(&client.lock);
   if (gpu->holding && gpu->epoch == msg->epoch) {
-    gpu->together = drop && msg->room.together;
     gpu->wanted = drop || msg->wanted.left_ns != GS_LEFT_NOBODY;
     if (drop)
       handover_order_drop(gpu);
@@ -263,13 +254,6 @@ static void on_release_order(struct gpu *gpu, const struct gs_msg *msg) {
   }
   if (drop)
     room_take(gpu, msg);
-  lock_release(&client.lock);
-}
-
-static void on_let_pass(struct gpu *gpu, const struct gs_msg *msg) {
-  lock_take(&client.lock);
-  if (gpu->holding && gpu->epoch == msg->epoch && gpu->together)
-    handover_let_pass(gpu, msg->pass.calls, msg->pass.round);
   lock_release(&client.lock);
 }
 
@@ -466,9 +450,6 @@ static void on_message(struct letter *letter) {
   case GS_LOCK_WANTED:
   case GS_DROP_LOCK:
     on_release_order(gpu, msg);
-    break;
-  case GS_LET_PASS:
-    on_let_pass(gpu, msg);
     break;
   case GS_MEM_REPLY:
     on_memory_reply(gpu, msg);

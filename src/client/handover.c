@@ -44,9 +44,6 @@
 /* Turns in which it is tried to find out whether work can be stopped. */
 #define TRIALS 3
 
-/* Threads of a gang's member come back to its gate within this time, or don't want to pass. */
-#define PASS_NS (5 * NS_PER_MS)
-
 /* An idle holder keeps the lock for what a hand-over costs, within these bounds; for less, but for the least,
  * where its pauses are long. */
 #define IDLE_LEAST_NS (NS_PER_MS / 2)
@@ -78,19 +75,6 @@ static void end_captures(struct gpu *gpu) {
   capture_wait_none(UINT64_MAX);
 }
 
-/* Until all have passed that may, or no more come. One that is at the gate already is on its way, unless it
- * waits for another gate. */
-static void await_passing(CUdevice device) {
-  uint64_t calls = gate_calls(), since_ns = clock_now_ns();
-  while (gate_lets_pass(device) &&
-         clock_now_ns() - since_ns < (gate_waiting(device) > 0 ? SETTLE_NS : PASS_NS)) {
-    clock_sleep(LOOK_FIRST_NS);
-    if (gate_calls() != calls)
-      since_ns = clock_now_ns();
-    calls = gate_calls();
-  }
-}
-
 static void set_draining(struct gpu *gpu, uint64_t since_ns) {
   lock_take(&client.lock);
   gpu->release_since_ns = since_ns;
@@ -105,23 +89,6 @@ static void set_draining(struct gpu *gpu, uint64_t since_ns) {
 static bool settle(struct gpu *gpu, uint64_t pulses) {
   set_draining(gpu, 0); /* no more pulses */
   return gate_revoke_pulse(gpu->device, SETTLE_NS) && gate_pulses(gpu->device) == pulses;
-}
-
-/* Where others of its gang stop as well. Lock held. */
-static void tell_stopped(struct gpu *gpu, bool drained) {
-  struct gs_msg msg = wire_msg(GS_STOPPED, (uint32_t)gpu->device);
-  msg.epoch = gpu->epoch;
-  msg.stopped.calls = gate_calls();
-  msg.stopped.round = gpu->stopped_round;
-  msg.stopped.drained = drained;
-  if (gpu->together && gpu->attached)
-    client_send(&msg);
-}
-
-static void note_stopped(struct gpu *gpu) {
-  lock_take(&client.lock);
-  tell_stopped(gpu, false);
-  lock_release(&client.lock);
 }
 
 /* Looks, as waiting would not let a capture begin meanwhile, in a thread that has passed by a pulse: what is
@@ -298,9 +265,7 @@ static void drain(struct gpu *gpu) {
       set_draining(gpu, 0);
       break;
     }
-    note_stopped(gpu);
     finish_work(gpu);
-    await_passing(gpu->device);
   } while (!settle(gpu, pulses));
   capture_allow(); /* they begin behind the gate */
 }
@@ -324,76 +289,13 @@ void handover_order_drop(struct gpu *gpu) {
   condition_wake_all(&client.memory_changed);
 }
 
-/* The gate is shut. If it was not opened in this turn, nothing can pass before the memory is there. */
-static void let_some_pass(struct gpu *gpu, uint64_t calls, bool opened, uint64_t enough_bytes) {
-  if (!opened && !memory_try_open(gpu->device, enough_bytes))
-    return;
-  if (gpu->stopped)
-    go_on(gpu);
-  gate_let_pass(gpu->device, calls);
-  await_passing(gpu->device);
-  gate_revoke_pulse(gpu->device, SETTLE_NS); /* what passes after the drain would not be finished by it */
-  drain(gpu);
-}
-
-/* Until there is an order, or a move is to be tried again. Lock held, on entry and exit. */
-static void rest(struct gpu *gpu) {
-  uint64_t share_ns = share_next_ns(gpu),
-           until_ns = share_ns < gpu->step_again_ns ? share_ns : gpu->step_again_ns;
-  if (condition_wait(&gpu->changed, &client.lock, until_ns) || until_ns < gpu->step_again_ns)
-    return;
-  gpu->step_again_ns = UINT64_MAX;
-  gpu->step_due = true;
-}
-
-/* Whoever is done says so, and lets calls through that others wait for, until all are done. Lock held, on
- * entry and exit. */
-static void stop_together(struct gpu *gpu, bool opened) {
-  bool told = false;
-  while (gpu->together) {
-    uint64_t calls = gpu->pass_calls;
-    gpu->pass_calls = 0;
-    gpu->stopped_round = gpu->pass_round;
-    if (calls) {
-      uint64_t enough_bytes = room_enough_bytes(gpu);
-      lock_release(&client.lock);
-      let_some_pass(gpu, calls, opened, enough_bytes);
-      lock_take(&client.lock);
-      told = false;
-    } else if (!told) {
-      tell_stopped(gpu, true);
-      told = true;
-    } else if (!opened && gpu->step_due) { /* others may need what it could not begin */
-      room_step(gpu);
-      gpu->busy = true;
-    } else {
-      rest(gpu);
-    }
-  }
-}
-
-/* A worker that waits for its own work cannot see to it. Nor can it say how far that has come. */
-void handover_let_pass(struct gpu *gpu, uint64_t calls, uint32_t round) {
-  if (gpu->release_since_ns) {
-    tell_stopped(gpu, false);
-    gate_let_pass(gpu->device, calls);
-  }
-  gpu->pass_calls = calls;
-  gpu->pass_round = round;
-  condition_wake_all(&gpu->changed);
-}
-
 /* What must leave the card leaves afterwards. Lock held, on entry and exit. */
 static void give_back(struct gpu *gpu) {
   uint64_t generation = client.generation;
   gpu->drop_pending = gpu->grant_pending = false;
   gpu->busy = gpu->releasing = true;
   lock_release(&client.lock);
-  bool opened = gate_is_open(gpu->device) || gpu->let_on;
   uint64_t drain_ns = stop_submitting(gpu);
-  lock_take(&client.lock);
-  stop_together(gpu, opened);
-  lock_release(&client.lock);
   memory_close(gpu->device, !gpu->stopped);
   lock_take(&client.lock);
   gpu->busy = gpu->releasing = false;
@@ -564,6 +466,16 @@ static void slice(struct gpu *gpu) {
   lock_release(&client.lock);
   preempt_slice(gpu->device, us);
   lock_take(&client.lock);
+}
+
+/* Until there is an order, or a move is to be tried again. Lock held, on entry and exit. */
+static void rest(struct gpu *gpu) {
+  uint64_t share_ns = share_next_ns(gpu),
+           until_ns = share_ns < gpu->step_again_ns ? share_ns : gpu->step_again_ns;
+  if (condition_wait(&gpu->changed, &client.lock, until_ns) || until_ns < gpu->step_again_ns)
+    return;
+  gpu->step_again_ns = UINT64_MAX;
+  gpu->step_due = true;
 }
 
 /* Of orders and moves, what comes first. What moves memory needs the GPU. Lock held, on entry and exit. */

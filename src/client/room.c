@@ -40,11 +40,6 @@
 /* A driver that has refused every move for so long is not believed to make one any more. */
 #define GIVE_UP_NS (2 * NS_PER_S)
 
-/* A turn whose end takes longer than that may be waiting for a thread that waits for room. Sooner where a
- * gang stops together: then others may be waiting for what that thread would do next. */
-#define ENDING_NS (2 * NS_PER_S)
-#define ENDING_TOGETHER_NS (50 * NS_PER_MS)
-
 uint64_t room_bytes(const struct gpu *gpu) { return gpu->room_bound ? gpu->room_bytes : UINT64_MAX; }
 
 /* It holds the lock, and its gate is open or about to be: nothing moves. */
@@ -298,16 +293,6 @@ static bool may_get(const struct gpu *gpu, uint64_t bytes) {
   return is_possible(gpu, bytes) && runs(gpu) && !is_ending(gpu);
 }
 
-uint64_t client_ending_ns(CUdevice device) {
-  struct gpu *gpu = client_gpu(device);
-  if (!gpu)
-    return ENDING_NS;
-  lock_take(&client.lock);
-  uint64_t ns = gpu->together ? ENDING_TOGETHER_NS : ENDING_NS;
-  lock_release(&client.lock);
-  return ns;
-}
-
 bool client_room_wait(CUdevice device, uint64_t bytes) {
   struct gpu *gpu = client_gpu(device);
   if (!gpu)
@@ -354,7 +339,7 @@ bool client_room_await(CUdevice device, uint64_t bytes, uint64_t deadline_ns) {
     if (!is_ending(gpu))
       give_up_ns = deadline_ns;
     else if (give_up_ns == deadline_ns)
-      give_up_ns = earlier(deadline_ns, clock_now_ns() + ENDING_NS);
+      give_up_ns = earlier(deadline_ns, clock_now_ns() + CLIENT_ENDING_NS);
     if (!condition_wait(&client.memory_changed, &client.lock, give_up_ns))
       break;
   }

@@ -51,13 +51,9 @@ struct gpu {
   /* orders to the worker */
   bool grant_pending; /* open memory and gate, once what is needed is on the card */
   bool drop_pending;
-  bool wanted;            /* somebody waits: release when idle */
-  uint64_t quiet_calls;   /* the calls that there had been when it began to look idle, */
-  unsigned quiet_looks;   /* and how often it has looked so since, as far as can be asked */
-  bool together;          /* dropped with the rest of its gang: drain, and wait for what comes next */
-  uint64_t pass_calls;    /* meanwhile calls pass until there have been so many */
-  uint32_t pass_round;    /* of the order to do so */
-  uint32_t stopped_round; /* of the last one obeyed */
+  bool wanted;          /* somebody waits: release when idle */
+  uint64_t quiet_calls; /* the calls that there had been when it began to look idle, */
+  unsigned quiet_looks; /* and how often it has looked so since, as far as can be asked */
 
   bool releasing;            /* the worker is giving the lock back */
   uint64_t release_since_ns; /* the worker drains since; 0: it does not */
@@ -174,9 +170,6 @@ void handover_pause_ends(struct gpu *gpu);
 
 /* ATTACHED has come: what the worker has given back meanwhile is told now. Lock held. */
 void handover_on_attached(struct gpu *gpu);
-
-/* The worker drains, or has, together with others of its gang: so many calls may pass. Lock held. */
-void handover_let_pass(struct gpu *gpu, uint64_t calls, uint32_t round);
 
 /* If the worker has drained for too long, let waiting threads pass once and tell the daemon. Returns when to
  * look again (UINT64_MAX: no need). Lock held. */

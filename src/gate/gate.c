@@ -27,7 +27,6 @@ struct gate {
   _Atomic uint64_t reached; /* see gate_reached_from */
   _Atomic uint64_t pulses;  /* so far */
   _Atomic uint64_t permit;  /* the number of the pulse in force; 0: none */
-  _Atomic uint64_t passing; /* calls pass until there have been so many in all; 0: none */
 };
 
 static struct gate gates[GS_GPUS_PER_CLIENT];
@@ -122,21 +121,8 @@ void gate_pulse(CUdevice device) {
   wake(gate);
 }
 
-void gate_let_pass(CUdevice device, uint64_t calls) {
-  struct gate *gate = gate_of(device);
-  atomic_store(&gate->passing, calls);
-  atomic_fetch_add(&gate->pulses, 1);
-  wake(gate);
-}
-
-bool gate_lets_pass(CUdevice device) {
-  uint64_t passing = atomic_load(&gate_of(device)->passing);
-  return passing && passing > gate_calls();
-}
-
 bool gate_revoke_pulse(CUdevice device, uint64_t timeout_ns) {
   atomic_store(&gate_of(device)->permit, 0);
-  atomic_store(&gate_of(device)->passing, 0);
   slots_barrier();
   return slots_wait_empty(timeout_ns);
 }
@@ -196,7 +182,7 @@ static void passage_begin(struct passage *passage, CUdevice device, uint64_t oth
 static bool may_pass(const struct passage *passage, CUdevice device) {
   struct gate *gate = &gates[device];
   return atomic_load(&gate->open) || !atomic_load(&gate->used) ||
-         atomic_load(&gate->permit) > passage->pulses[device] || gate_lets_pass(device);
+         atomic_load(&gate->permit) > passage->pulses[device];
 }
 
 static bool may_pass_all(const struct passage *passage) {

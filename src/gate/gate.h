@@ -163,11 +163,6 @@ void gate_watch(CUdevice device, bool watch);
  * revoked: a drain that waits for work which waits for such a thread could never end otherwise. */
 void gate_pulse(CUdevice device);
 
-/* Calls may pass, though the gate is shut, until gate_calls() is `calls` or that is revoked: a pulse, too.
- * Several threads may pass with one call each too many. */
-void gate_let_pass(CUdevice device, uint64_t calls);
-bool gate_lets_pass(CUdevice device);
-
 /* How many pulses there have been. */
 uint64_t gate_pulses(CUdevice device);
 

@@ -74,11 +74,8 @@ def obey(client, message):
         client.send("LOCK_ACTIVE", 1, 1, epoch=message.epoch, gpu=message.gpu)
         client.holds = message.epoch
     elif message.name == "DROP_LOCK":
-        if message.values()[4]:
-            client.send("STOPPED", 1, 1, 0, epoch=message.epoch, gpu=message.gpu)
-        else:
-            client.send("LOCK_RELEASED", 1, epoch=message.epoch, gpu=message.gpu)
-            client.holds = None
+        client.send("LOCK_RELEASED", 1, epoch=message.epoch, gpu=message.gpu)
+        client.holds = None
 
 
 def join(path, name, gang=b"", gpus=1):

@@ -13,9 +13,9 @@ ALL = 0xFFFFFFFF
 BODIES = {  # as they are packed; what is not given is 0
     "REGISTER": "i32sIQ", "COMMAND": "72s", "EXITING": "i", "DECLARE": "IiQQ48sQIIQ", "ATTACH": "16sQQII32sQ",
     "MEM_REQUEST": "QQQ", "MEM_REPORT": "QQQ", "CLIENT_STATE": "IIQ", "RESIDENT": "QQQQ", "MEM_SHORT": "Q",
-    "STOPPED": "QII", "LOCK_RELEASED": "Q", "LOCK_ACTIVE": "QQ", "SET_TQ": "16sQ", "SET_MODE": "16sQ",
+    "LOCK_RELEASED": "Q", "LOCK_ACTIVE": "QQ", "SET_TQ": "16sQ", "SET_MODE": "16sQ",
     "SET_CAPACITY": "16sQ", "SET_POLICY": "16sQ", "SET_TERMS": "IIQ", "GET_EVENTS": "QQII", "REGISTERED": "IIQ",
-    "EVICT": "I", "ATTACHED": "QIIII", "ROOM": "QQQQII", "LOCK_OK": "QQQQII", "DROP_LOCK": "QQQQII", "MEM_REPLY": "QII",
+    "EVICT": "I", "ATTACHED": "QIIII", "ROOM": "QQQQ", "LOCK_OK": "QQQQ", "DROP_LOCK": "QQQQ", "MEM_REPLY": "QII",
 }
 
 

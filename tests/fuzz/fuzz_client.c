@@ -213,10 +213,10 @@ static void randomize(void *bytes, size_t size) {
 
 /* What a daemon might say, some of its fields random. */
 static void make_record(uint8_t *record, unsigned i) {
-  static const enum gs_msg_type types[] = {
-      GS_LOCK_OK,   GS_LOCK_OK,  GS_DROP_LOCK,   GS_DROP_LOCK,   GS_ROOM,      GS_ROOM,
-      GS_LET_PASS,  GS_LET_PASS, GS_MEM_REPLY,   GS_CAPACITY,    GS_ATTACHED,  GS_SCHED_ON,
-      GS_SCHED_OFF, GS_SPATIAL,  GS_LOCK_WANTED, GS_LOCK_WANTED, GS_REGISTERED};
+  static const enum gs_msg_type types[] = {GS_LOCK_OK,     GS_LOCK_OK,     GS_DROP_LOCK, GS_DROP_LOCK,
+                                           GS_ROOM,        GS_ROOM,        GS_MEM_REPLY, GS_CAPACITY,
+                                           GS_ATTACHED,    GS_SCHED_ON,    GS_SCHED_OFF, GS_SPATIAL,
+                                           GS_LOCK_WANTED, GS_LOCK_WANTED, GS_REGISTERED};
   enum gs_msg_type type = i == 0   ? GS_REGISTERED
                           : i == 1 ? GS_ATTACHED
                                    : types[random_below(sizeof types / sizeof *types)];
@@ -226,8 +226,6 @@ static void make_record(uint8_t *record, unsigned i) {
   uint64_t values[] = {0, 1, 1000, UINT64_C(1) << 32, UINT64_C(1) << 62, UINT64_MAX, UINT64_MAX - 1};
   for (size_t at = 0; at + 8 <= sizeof msg.raw; at += 8)
     memcpy(msg.raw + at, &values[random_below(sizeof values / sizeof *values)], 8);
-  if (type == GS_DROP_LOCK)
-    msg.room.together = random_below(2);
   if (random_below(20) == 0)
     randomize((uint8_t *)&msg + random_below(GS_MSG_SIZE - 8), 8);
   record[0] = (uint8_t)((random_below(256) & 0x70) | 3);

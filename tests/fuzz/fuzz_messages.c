@@ -373,10 +373,10 @@ static void randomize(void *bytes, size_t size) {
 
 /* A message that a client in this state might send, some of its fields random. */
 static struct gs_msg sensible_msg(const struct peer *peer, bool connected) {
-  static const enum gs_msg_type types[] = {
-      GS_REQ_LOCK,     GS_LOCK_RELEASED, GS_LOCK_RELEASED, GS_LOCK_ACTIVE, GS_MEM_REQUEST, GS_MEM_REPORT,
-      GS_CLIENT_STATE, GS_REQ_LOCK,      GS_RESIDENT,      GS_RESIDENT,    GS_RESIDENT,    GS_MEM_SHORT,
-      GS_DECLARE,      GS_STOPPED,       GS_STOPPED,       GS_EXITING,     GS_COMMAND};
+  static const enum gs_msg_type types[] = {GS_REQ_LOCK,    GS_LOCK_RELEASED, GS_LOCK_RELEASED, GS_LOCK_ACTIVE,
+                                           GS_MEM_REQUEST, GS_MEM_REPORT,    GS_CLIENT_STATE,  GS_REQ_LOCK,
+                                           GS_RESIDENT,    GS_RESIDENT,      GS_RESIDENT,      GS_MEM_SHORT,
+                                           GS_DECLARE,     GS_EXITING,       GS_COMMAND};
   uint32_t gpu = random_below(2);
   if (!connected || peer->role == PEER_FRESH)
     return wire_msg(random_below(8) ? GS_REGISTER : GS_GET_STATUS, 0);
@@ -390,10 +390,6 @@ static struct gs_msg sensible_msg(const struct peer *peer, bool connected) {
   if (msg.type == GS_RESIDENT) {
     msg.resident.resident_bytes = random_below(2) ? job->room_bytes : random_below(1000) * UNIT;
     msg.resident.room_seq = job->room_seq - random_below(2);
-  } else if (msg.type == GS_STOPPED) {
-    msg.stopped.calls = random_below(8) ? random_below(1000) : random_bits();
-    msg.stopped.round = job->pass_round - random_below(2);
-    msg.stopped.drained = random_below(4) > 0;
   }
   return msg;
 }

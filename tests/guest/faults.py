@@ -52,7 +52,6 @@ EXCUSED = {
     "socket in wire_connect_as (": "gpusharectl's and the plugin's way to the daemon",
     "connect in wire_connect_as (": "gpusharectl's and the plugin's way to the daemon",
     "syscall in clock_sleep < slots_mine": "more than 16 threads that start without memory: tests/unit/gate/test_gate.c",
-    "syscall in clock_sleep < await_passing": "gangs that stop together: tests/system/test_ranks.c",
     "syscall in clock_sleep < room_fill": "a program that can have no thread for long, and whose memory does not fit",
     "clock_nanosleep in wait_for_part": "moves larger than those of the scenes",
     "munmap in map < pinned_make": "this kernel aligns large mappings",

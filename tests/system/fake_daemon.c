@@ -290,20 +290,6 @@ void fake_await_idle(struct fake_daemon *fake, unsigned returns) {
   }
 }
 
-void fake_drop_together(struct fake_daemon *fake, uint64_t room_bytes) {
-  struct gs_msg msg = turn_msg(fake, GS_DROP_LOCK, fake->epoch, room_bytes);
-  msg.room.together = 1;
-  tell(fake, &msg);
-}
-
-void fake_let_pass(struct fake_daemon *fake, uint64_t calls, uint32_t round) {
-  struct gs_msg msg = wire_msg(GS_LET_PASS, 0);
-  msg.epoch = fake->epoch;
-  msg.pass.calls = calls;
-  msg.pass.round = round;
-  tell(fake, &msg);
-}
-
 void fake_end(struct fake_daemon *fake) {
   end(&fake->listener);
   end(&fake->fd);

@@ -52,10 +52,6 @@ void fake_share(struct fake_daemon *fake, uint32_t share_ppm, bool watched);
 /* It is idle, and has become active so often in all. */
 void fake_await_idle(struct fake_daemon *fake, unsigned returns);
 
-/* With others of its gang; and what comes after that, by number. */
-void fake_drop_together(struct fake_daemon *fake, uint64_t room_bytes);
-void fake_let_pass(struct fake_daemon *fake, uint64_t calls, uint32_t round);
-
 /* The next message must be of this type. REQ_LOCK, CLIENT_STATE, PROGRESS and what is said about the use of
  * memory come at any time, and are passed over. */
 struct gs_msg fake_expect(struct fake_daemon *fake, enum gs_msg_type type);

@@ -52,11 +52,6 @@ bool scene_uses_swap(void) {
   return memory && strcmp(memory, "swap") == 0;
 }
 
-bool scene_drains(void) {
-  const char *preempt = getenv("GPUSHARE_PREEMPT");
-  return preempt && strcmp(preempt, "off") == 0;
-}
-
 /* The environment of one program: the test's own additions first (the first entry of a name counts). */
 struct environment {
   char *entries[ENVIRONMENT_MAX + 1];

@@ -52,9 +52,6 @@ const char *scene_preload(void);
  */
 bool scene_uses_swap(void);
 
-/* Work is drained, not stopped: GPUSHARE_PREEMPT=off. */
-bool scene_drains(void);
-
 /* Counters of the simulated driver: of a GPU, of a process on it. */
 struct gs_sim_card scene_card(const struct scene *scene, unsigned gpu);
 struct gs_sim_process scene_process(const struct scene *scene, const struct process *process, unsigned gpu);

@@ -1,4 +1,8 @@
-/* test_together.c - programs of several processes, each with a GPU of its own, that are granted together. */
+/*
+ * test_together.c - programs of several processes, each with a GPU of its own, that are granted together, and
+ * told to stop at the same time. Each is stopped in the middle of its work: test_ranks.c has such as wait for
+ * each other, also where only pulses and the grace help (GPUSHARE_PREEMPT=off).
+ */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -18,7 +18,6 @@ void fleet_init(struct fleet *fleet, uint64_t seed) {
   memset(fleet, 0, sizeof *fleet);
   fleet->seed = fleet->random = seed;
   fleet->now_ns = NS_PER_S;
-  fleet->ahead = FLEET_COLLECTIVE;
   scheduler_init(&fleet->scheduler);
   fleet->scheduler.defaults.mode = GS_MODE_ON;
   fleet->scheduler.defaults.tq_ns = FLEET_TQ_NS;
@@ -62,13 +61,6 @@ static void take_room(struct fleet *fleet, struct fleet_client *client, const st
   if (client->runs) /* what it allocates is there at once */
     client->resident_bytes =
         max_u64(client->resident_bytes, min_u64(client->room_bytes, client->job.used_bytes));
-}
-
-static void tell_stopped(struct fleet *fleet, struct fleet_client *client, bool drained) {
-  struct sched_stop stop = {
-      .epoch = client->epoch, .calls = client->calls, .round = client->round, .drained = drained};
-  if (!client->hangs)
-    scheduler_stopped(&client->job, &stop, fleet->now_ns, &fleet->change);
 }
 
 /* Who runs has all that its room allows, and nothing leaves. */
@@ -115,16 +107,7 @@ static void obey(struct fleet *fleet, const struct sched_action *action) {
     client->epoch = action->epoch;
     plan_reply(fleet, client, FLEET_REPLY_RUN);
   } else if (action->type == SCHED_TELL_DROP_LOCK) {
-    plan_reply(fleet, client, action->together ? FLEET_REPLY_DRAIN : FLEET_REPLY_STOP);
-    client->calls += action->together && client->runs ? fleet_random_below(fleet, fleet->ahead) : 0;
-    client->round = 0;
-    if (action->together)
-      tell_stopped(fleet, client, false);
-  } else if (action->type == SCHED_TELL_LET_PASS && action->epoch == client->epoch) {
-    plan_reply(fleet, client, FLEET_REPLY_DRAIN);
-    if (client->calls < action->pass_calls)
-      client->calls = action->pass_calls;
-    client->round = action->pass_round;
+    plan_reply(fleet, client, FLEET_REPLY_STOP);
   }
 }
 
@@ -162,56 +145,19 @@ static bool has_enough(const struct fleet_client *client) {
   return client->resident_bytes >= (job->managed ? client->target_bytes : job->used_bytes);
 }
 
-/* Of the same gang, and takes part in its collectives: who hangs, or has no work, does not. */
-static bool is_mate(const struct fleet_client *client, const struct fleet_client *other) {
-  return other != client && other->there && other->wants && !other->hangs && other->job.gang &&
-         other->job.gang == client->job.gang && !sched_job_too_big(&other->job);
-}
-
-static bool submits(const struct fleet_client *client) {
-  return client->runs && client->job.state == GS_JOB_HOLDING;
-}
-
-/* A collective that it has submitted ends once the other members have submitted it: who runs does. */
-static bool can_drain(const struct fleet *fleet, const struct fleet_client *client) {
-  for (int i = 0; i < FLEET_JOBS; i++) {
-    const struct fleet_client *other = &fleet->clients[i];
-    if (is_mate(client, other) && !submits(other) &&
-        other->calls / FLEET_COLLECTIVE < client->calls / FLEET_COLLECTIVE)
-      return false;
-  }
-  return true;
-}
-
-/* It has drained: those that run have submitted the same collectives. */
-static void keep_up(struct fleet *fleet, const struct fleet_client *client) {
-  for (int i = 0; i < FLEET_JOBS; i++) {
-    struct fleet_client *other = &fleet->clients[i];
-    if (is_mate(client, other) && submits(other))
-      other->calls = max_u64(other->calls, client->calls);
-  }
-}
-
-static bool can_reply(const struct fleet *fleet, const struct fleet_client *client) {
+static bool can_reply(const struct fleet_client *client) {
   if (!client->there || client->hangs || client->reply == FLEET_REPLY_NONE)
     return false;
-  return client->reply == FLEET_REPLY_RUN ? has_enough(client) : can_drain(fleet, client);
+  return client->reply != FLEET_REPLY_RUN || has_enough(client);
 }
 
 static void reply(struct fleet *fleet, int i) {
   struct fleet_client *client = &fleet->clients[i];
   hear(fleet, client);
   enum fleet_reply what = client->reply;
-  if (fleet->late && !can_reply(fleet, client)) /* of what it has heard it is something else now */
+  if (fleet->late && !can_reply(client)) /* of what it has heard it is something else now */
     return;
   client->reply = FLEET_REPLY_NONE;
-  if (what != FLEET_REPLY_RUN)
-    keep_up(fleet, client);
-  if (what == FLEET_REPLY_DRAIN) {
-    tell_stopped(fleet, client, true);
-    execute_for(fleet, client);
-    return;
-  }
   client->runs = what == FLEET_REPLY_RUN;
   client->move_ns = soon_ns(fleet);
   if (client->runs)
@@ -281,24 +227,12 @@ void fleet_come(struct fleet *fleet, int i, int gpu, int gang, uint64_t used_byt
   fleet_request(fleet, i);
 }
 
-static void catch_up(struct fleet *fleet, struct fleet_client *client) {
-  for (int i = 0; client->gang >= 0 && i < FLEET_JOBS; i++)
-    if (fleet->clients[i].there && fleet->clients[i].gang == client->gang)
-      client->calls = max_u64(client->calls, fleet->clients[i].calls);
-}
-
-void fleet_set_hanging(struct fleet *fleet, int i, bool hangs) {
-  struct fleet_client *client = &fleet->clients[i];
-  if (client->hangs && !hangs)
-    catch_up(fleet, client);
-  client->hangs = hangs;
-}
+void fleet_set_hanging(struct fleet *fleet, int i, bool hangs) { fleet->clients[i].hangs = hangs; }
 
 void fleet_join(struct fleet *fleet, int i, int gang) {
   struct fleet_client *client = &fleet->clients[i];
   hear(fleet, client);
   client->gang = gang;
-  catch_up(fleet, client);
   struct sched_gang *joined = gang < 0 ? NULL : &fleet->gangs[gang];
   ck_assert(scheduler_join(&client->job, joined, fleet->now_ns, &fleet->change));
   execute_for(fleet, client);
@@ -435,7 +369,7 @@ static uint64_t next_ns(const struct fleet *fleet) {
     next = min_u64(next, fleet->now_ns + TOLD_NS);
   for (int i = 0; i < FLEET_JOBS; i++) {
     const struct fleet_client *client = &fleet->clients[i];
-    if (can_reply(fleet, client))
+    if (can_reply(client))
       next = min_u64(next, client->reply_ns);
     if (can_move(client))
       next = min_u64(next, client->move_ns);
@@ -445,7 +379,7 @@ static uint64_t next_ns(const struct fleet *fleet) {
 
 static void act(struct fleet *fleet, int i) {
   struct fleet_client *client = &fleet->clients[i];
-  if (can_reply(fleet, client) && client->reply_ns <= fleet->now_ns)
+  if (can_reply(client) && client->reply_ns <= fleet->now_ns)
     reply(fleet, i);
   if (can_move(client) && client->move_ns <= fleet->now_ns)
     move(fleet, client);

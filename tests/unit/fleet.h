@@ -1,9 +1,9 @@
 /*
  * fleet.h - clients on several GPUs, some of them in gangs, on a clock of their own: for tests of gangs.
  *
- * Clients do what they are told after a random time: stop, ask again, move their memory, run. One that hangs
- * does nothing. A gang computes only while all of its members run; what one of them alone does is wait on its
- * card.
+ * Clients do what they are told after a random time: stop, whatever the others of their gang do, ask again,
+ * move their memory, run. One that hangs does nothing. A gang computes only while all of its members run;
+ * what one of them alone does is wait on its card.
  */
 #ifndef GS_TEST_FLEET_H
 #define GS_TEST_FLEET_H
@@ -19,9 +19,7 @@
 #define FLEET_TQ_NS (100 * NS_PER_MS)
 #define FLEET_REPLY_NS (5 * NS_PER_MS) /* at most */
 
-#define FLEET_COLLECTIVE 16 /* calls from one to the next */
-
-enum fleet_reply { FLEET_REPLY_NONE, FLEET_REPLY_STOP, FLEET_REPLY_DRAIN, FLEET_REPLY_RUN };
+enum fleet_reply { FLEET_REPLY_NONE, FLEET_REPLY_STOP, FLEET_REPLY_RUN };
 
 struct fleet_client {
   struct sched_job job;
@@ -31,15 +29,12 @@ struct fleet_client {
   uint64_t ran_ns; /* its gang did, if it has one */
   enum fleet_reply reply;
   uint64_t reply_ns;
-  uint32_t round;
-  uint64_t calls; /* submitted; what is drained must have been begun by all members that stop, too */
   uint64_t resident_bytes, room_bytes, room_seq, target_bytes;
   uint64_t said_seq; /* of the last room that it has told of */
   uint64_t move_ns;  /* when it next moves memory, if there is some to move */
 };
 
 struct fleet {
-  uint64_t ahead; /* calls that a member submits more than others of its gang before it stops, at most */
   struct scheduler scheduler;
   struct sched_gpu gpus[FLEET_GPUS];
   struct sched_gang gangs[FLEET_GANGS];
@@ -65,7 +60,6 @@ void fleet_execute(struct fleet *fleet);
 void fleet_come(struct fleet *fleet, int i, int gpu, int gang, uint64_t used_bytes, uint32_t flags);
 /* -1: it leaves its gang. */
 void fleet_join(struct fleet *fleet, int i, int gang);
-/* Meanwhile the others do without it: it has come as far as they have. */
 void fleet_set_hanging(struct fleet *fleet, int i, bool hangs);
 void fleet_die(struct fleet *fleet, int i);
 void fleet_request(struct fleet *fleet, int i);

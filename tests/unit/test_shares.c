@@ -525,7 +525,7 @@ static void evict_silent(int count, uint64_t ns) {
     pass(NS_PER_S / 10);
     for (int i = 0; i < count; i++) {
       bool overdue = jobs[i].state == GS_JOB_DROPPING && jobs[i].flags & GS_STATE_OVERDUE;
-      if (overdue && now_ns - jobs[i].told_stop_ns >= EVICT_AFTER * scheduler.grace_ns) {
+      if (overdue && now_ns - jobs[i].since_ns >= EVICT_AFTER * scheduler.grace_ns) {
         leave(i);
         come(i, 0, GIB);
       }

@@ -58,9 +58,6 @@ static void say_action(struct world *world, const struct sched_action *action) {
   case SCHED_TELL_DROP_LOCK:
     say_turn(world, "drop", action);
     break;
-  case SCHED_TELL_LET_PASS:
-    say(world, "%u:pass(%lu)", id, action->pass_calls);
-    break;
   case SCHED_TELL_ROOM:
     if (world->rooms_shown)
       say(world, "%u:room(%g)", id, (double)action->room_bytes / GIB);

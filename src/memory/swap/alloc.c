@@ -144,7 +144,7 @@ static bool pause_until(struct space *space, uint64_t deadline_ns) {
 static void wait_for_room(struct arrival *arrival) {
   if (client_room_wait(arrival->space->device, arrival->need_bytes))
     return;
-  uint64_t deadline_ns = clock_now_ns() + client_ending_ns(arrival->space->device);
+  uint64_t deadline_ns = clock_now_ns() + CLIENT_ENDING_NS;
   while (pause_until(arrival->space, deadline_ns))
     ;
   arrival->regardless = true;

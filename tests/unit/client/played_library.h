@@ -52,8 +52,6 @@ bool gate_close(CUdevice device, uint64_t timeout_ns) {
 }
 bool gate_revoke_pulse(CUdevice device, uint64_t timeout_ns) { return device == 0 && timeout_ns; }
 void gate_pulse(CUdevice device) { (void)device; }
-void gate_let_pass(CUdevice device, uint64_t calls) { (void)device, (void)calls; }
-bool gate_lets_pass(CUdevice device) { return device != 0; }
 uint64_t gate_pulses(CUdevice device) { return (uint64_t)device; }
 uint32_t gate_waiting(CUdevice device) { return (uint32_t)device; }
 static unsigned waits_prepared;

@@ -298,35 +298,6 @@ START_TEST(a_pulse_lets_each_waiter_pass_once) {
 }
 END_TEST
 
-static void *pass_ten_times(void *stream) {
-  for (int i = 0; i < 10; i++) {
-    gate_enter(stream);
-    gate_leave();
-  }
-  return NULL;
-}
-
-/* The gate is shut all the time. */
-START_TEST(so_many_calls_pass_as_are_let_pass) {
-  pthread_t thread;
-  gate_add(0);
-  ck_assert_int_eq(pthread_create(&thread, NULL, pass_ten_times, NULL), 0);
-  await_waiting(0, 1);
-  gate_let_pass(0, 4);
-  while (gate_lets_pass(0))
-    sched_yield();
-  await_waiting(0, 1);
-  ck_assert_uint_eq(gate_calls(), 4);
-  ck_assert_uint_eq(gate_pulses(0), 1); /* a drain sees that */
-  gate_let_pass(0, 100);
-  pthread_join(thread, NULL);
-  ck_assert_uint_eq(gate_calls(), 10);
-  ck_assert(gate_lets_pass(0));
-  ck_assert(gate_revoke_pulse(0, UINT64_MAX));
-  ck_assert(!gate_lets_pass(0));
-}
-END_TEST
-
 START_TEST(a_revoked_pulse_lets_nobody_pass) {
   struct passer p;
   gate_add(0);
@@ -779,7 +750,6 @@ int main(void) {
   tcase_add_test(tests, linked_devices_need_both_gates);
   tcase_add_test(tests, capturing_streams_pass);
   tcase_add_test(tests, a_pulse_lets_each_waiter_pass_once);
-  tcase_add_test(tests, so_many_calls_pass_as_are_let_pass);
   tcase_add_test(tests, a_revoked_pulse_lets_nobody_pass);
   tcase_add_test(tests, closing_waits_for_calls_in_flight);
   tcase_add_loop_test(tests, nothing_slips_out_after_closing, 0, 2);

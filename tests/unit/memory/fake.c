@@ -80,7 +80,6 @@ void gate_forbid_stop(CUdevice device) { fake_stops_forbidden += device >= 0; }
 void gate_allow_stop(void) { fake_stops_forbidden--; }
 uint64_t client_room_bytes(CUdevice device) { return device ? 0 : UINT64_MAX; }
 bool client_room_wait(CUdevice device, uint64_t bytes) { return bytes <= client_room_bytes(device); }
-uint64_t client_ending_ns(CUdevice device) { return device ? 1 : 0; }
 bool client_room_await(CUdevice device, uint64_t bytes, uint64_t deadline_ns) {
   fake.room_waits++;
   memory_pinned_arrives(device, bytes);

@@ -62,11 +62,6 @@ bool client_room_wait(CUdevice device, uint64_t bytes) {
   return device == 0 && world.room_wait && world.room_wait(bytes);
 }
 
-uint64_t client_ending_ns(CUdevice device) {
-  (void)device;
-  return 2 * NS_PER_S;
-}
-
 uint64_t reserves_trim(CUdevice device) { return device < 0; }
 
 void client_memory_short(CUdevice device, uint64_t bytes) {

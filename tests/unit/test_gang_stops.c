@@ -1,6 +1,6 @@
 /*
- * test_joint.c - a gang of three that stops together (daemon/core/joint.c), and the rivals for its GPUs: what
- * each is told, step by step.
+ * test_gang_stops.c - a gang of three that must stop, and the rivals for its GPUs: what each is told, step by
+ * step.
  */
 #include <string.h>
 
@@ -19,11 +19,8 @@ enum { A0, A1, A2, B0, B1, B2, JOBS };
 
 /* What one has been told. */
 struct told {
-  bool holds, together, wanted;
-  unsigned drops, passes, bypassed;
-  uint64_t pass_calls;
-  uint32_t pass_round;
-  uint64_t quantum_ns;
+  bool holds, wanted;
+  unsigned drops, bypassed, overdue;
 };
 
 static struct scheduler scheduler;
@@ -55,18 +52,14 @@ static void hear(const struct sched_action *action) {
   struct told *it = &told[action->job - jobs];
   if (action->type == SCHED_TELL_LOCK_OK) {
     it->holds = true;
-    it->quantum_ns = action->quantum_ns;
   } else if (action->type == SCHED_TELL_LOCK_WANTED) {
     it->wanted = action->left_ns != GS_LEFT_NOBODY;
   } else if (action->type == SCHED_TELL_DROP_LOCK) {
     it->drops++;
-    it->together = action->together;
-  } else if (action->type == SCHED_TELL_LET_PASS) {
-    it->passes++;
-    it->pass_calls = action->pass_calls;
-    it->pass_round = action->pass_round;
   } else if (action->type == SCHED_NOTE_BYPASSED) {
     it->bypassed++;
+  } else if (action->type == SCHED_NOTE_OVERDUE) {
+    it->overdue++;
   }
 }
 
@@ -99,13 +92,6 @@ static void activate(int i) {
   execute();
 }
 
-static void say_stopped(int i, uint64_t calls, bool drained) {
-  struct sched_stop stop = {
-      .epoch = jobs[i].epoch, .calls = calls, .round = told[i].pass_round, .drained = drained};
-  scheduler_stopped(&jobs[i], &stop, now_ns, &change);
-  execute();
-}
-
 static void release(int i) {
   told[i] = (struct told){.holds = false};
   scheduler_release(&jobs[i], &(struct sched_release){.epoch = jobs[i].epoch}, now_ns, &change);
@@ -117,17 +103,7 @@ static void pass(uint64_t ns) {
     execute();
 }
 
-/* The one answers at once whenever it is told to let calls pass, and has none. */
-static void pass_answering(int i, uint64_t calls, uint64_t ns) {
-  for (uint64_t end_ns = now_ns + ns; now_ns < end_ns;) {
-    unsigned passes = told[i].passes;
-    pass(NS_PER_MS);
-    if (told[i].passes > passes)
-      say_stopped(i, calls, true);
-  }
-}
-
-/* The gang runs, and others wait for all GPUs. */
+/* The gang runs. */
 static void run_gang(uint32_t flags) {
   for (int i = A0; i <= B2; i++)
     come(i, flags);
@@ -138,131 +114,96 @@ static void run_gang(uint32_t flags) {
     ck_assert(told[i].holds);
     activate(i);
   }
-  for (int i = B0; i <= B2; i++)
-    request(i);
 }
 
+static void expect_all_told(void) {
+  for (int i = A0; i <= A2; i++)
+    ck_assert_uint_eq(told[i].drops, 1);
+}
+
+/* Others wait for all GPUs, and its quantum is over. */
 static void stop_gang(uint32_t flags) {
   run_gang(flags);
-  pass(TQ_NS);
-  ck_assert(told[A0].together && told[A1].together);
-}
-
-/* All have been counted, and none is ahead. */
-static void stop_and_count(void) {
-  stop_gang(GS_ATTACH_MANAGED);
-  for (int i = A0; i <= A2; i++)
-    say_stopped(i, 1000, true);
-  for (int i = A0; i <= A2; i++)
-    release(i);
-  for (int i = B0; i <= B2; i++)
-    activate(i);
-  request(A0);
-  pass(TQ_NS);
-  for (int i = B0; i <= B2; i++)
-    release(i);
-  for (int i = A0; i <= A2; i++)
-    activate(i);
   for (int i = B0; i <= B2; i++)
     request(i);
   pass(TQ_NS);
-  ck_assert(told[A0].together && told[A1].together && told[A2].together);
+  expect_all_told();
 }
 
-/* ---- tests ---- */
+/* ---- all at once ---- */
 
-START_TEST(who_is_behind_lets_a_few_calls_pass_at_a_time) {
-  stop_and_count();
-  say_stopped(A0, 1000 + (UINT64_C(1) << 40), false);
-  say_stopped(A1, 2000, true);
-  say_stopped(A2, 1000 + (UINT64_C(1) << 40), false);
-  pass(NS_PER_MS);
-  ck_assert_uint_eq(told[A1].passes, 1);
-  ck_assert_uint_gt(told[A1].pass_calls, 2000);
-  ck_assert_uint_le(told[A1].pass_calls, 2064); /* the other one may be done in a moment */
+/* Nobody waits for the other two GPUs. */
+START_TEST(all_are_told_in_the_same_change) {
+  run_gang(GS_ATTACH_MANAGED);
+  request(B1);
+  while (!told[A1].drops && clock_goes_on(&scheduler, &now_ns, now_ns + 2 * TQ_NS, &change))
+    execute();
+  expect_all_told();
 }
 END_TEST
 
-START_TEST(one_that_has_nothing_to_let_pass_is_not_asked_all_the_time) {
-  stop_and_count();
-  say_stopped(A0, 1000000, false);
-  say_stopped(A1, 2000, true);
-  say_stopped(A2, 1000000, false);
-  pass_answering(A1, 2000, NS_PER_S);
-  ck_assert_uint_ge(told[A1].passes, 3);
-  ck_assert_uint_le(told[A1].passes, 100);
+START_TEST(so_they_are_if_one_is_paused) {
+  struct sched_terms terms = {.weight = SCHED_WEIGHT, .paused = true};
+  run_gang(GS_ATTACH_MANAGED);
+  scheduler_set_terms(&jobs[A2], &terms, now_ns, &change);
+  execute();
+  expect_all_told();
 }
 END_TEST
 
-/* Members need not submit the same numbers of calls: the one that is behind by that count has none, and
- * another one has. */
-START_TEST(if_that_does_not_help_others_let_some_pass) {
-  stop_and_count();
-  say_stopped(A0, 5000, false);
-  say_stopped(A1, 2000, true);
-  say_stopped(A2, 5000, true);
-  pass_answering(A1, 2000, NS_PER_S);
-  ck_assert_uint_ge(told[A2].passes, 1);
-}
-END_TEST
+/* ---- each for itself ---- */
 
-/* Each has submitted what ends only with something that another one holds back. */
-START_TEST(if_nobody_finishes_all_come_to_the_same_place) {
-  stop_and_count();
-  say_stopped(A0, 1500, false);
-  say_stopped(A1, 1510, false);
-  say_stopped(A2, 1510, false);
-  pass(30 * NS_PER_MS);
-  for (int i = A0; i <= A2; i++)
-    ck_assert_uint_eq(told[i].pass_calls, 1511);
-}
-END_TEST
-
-/* It waits for the GPU, not at its gate: more would only be let through later, when nobody needs it. */
-START_TEST(who_has_not_come_so_far_as_it_may_is_not_let_any_further) {
-  stop_and_count();
-  for (int i = A0; i <= A2; i++)
-    say_stopped(i, 1500, false);
-  pass(30 * NS_PER_MS);
-  for (int round = 0; round < 20; round++) {
-    say_stopped(A0, told[A0].pass_calls, false);
-    say_stopped(A1, 1500, false);
-    say_stopped(A2, 1500, false);
-    pass(400 * NS_PER_MS / 20);
-  }
-  ck_assert_uint_ge(told[A0].passes, 5);
-  ck_assert_uint_gt(told[A0].pass_calls, 1510);
-  ck_assert_uint_eq(told[A1].pass_calls, 1501);
-  ck_assert_uint_eq(told[A2].pass_calls, 1501);
-}
-END_TEST
-
-static void expect_let_pass(int i, uint64_t calls) {
-  unsigned passes = told[i].passes;
-  for (int ms = 0; ms < 400 && told[i].passes == passes; ms++)
-    pass(NS_PER_MS);
-  ck_assert_uint_eq(told[i].passes, passes + 1);
-  ck_assert_uint_eq(told[i].pass_calls, calls);
-}
-
-/* Nobody knows who is behind. What the one lets through is too much, by which the other one is behind. */
-START_TEST(who_turns_out_to_be_behind_lets_half_of_it_through) {
+START_TEST(the_next_one_follows_who_has_stopped_at_once) {
   stop_gang(GS_ATTACH_MANAGED);
-  say_stopped(A0, 1500, false);
-  say_stopped(A2, 70, false);
-  uint64_t calls = 1000;
-  for (uint64_t more = 1; more <= 16; more *= 2) {
-    say_stopped(A1, calls, true);
-    expect_let_pass(A1, calls + more);
-    calls += more;
+  for (int i = A0; i <= A2; i++) {
+    release(i);
+    for (int next = B0; next <= B2; next++)
+      ck_assert_int_eq(told[next].holds, next - B0 <= i - A0);
   }
-  say_stopped(A1, calls, false);
-  say_stopped(A0, 1500, true);
-  expect_let_pass(A0, 1508);
-  say_stopped(A0, 1508, true);
-  expect_let_pass(A0, 1512);
 }
 END_TEST
+
+/* Nobody but the next one on its own GPU waits for it, and that no longer than the grace. */
+static void be_silent_on_one_gpu(uint32_t flags) {
+  stop_gang(flags);
+  release(A0);
+  release(A2);
+  ck_assert(told[B0].holds && told[B2].holds);
+  pass(GRACE_NS - NS_PER_MS);
+  ck_assert_uint_eq(told[A1].bypassed + told[A1].overdue, 0);
+  ck_assert(!told[B1].holds);
+  pass(NS_PER_MS);
+  ck_assert_uint_eq(told[A0].bypassed + told[A0].overdue + told[A2].bypassed + told[A2].overdue, 0);
+}
+
+/* Its fellows have their next turns meanwhile. */
+static void expect_next_turn(void) {
+  activate(B0);
+  activate(B2);
+  request(A0);
+  pass(TQ_NS);
+  release(B0);
+  release(B2);
+  ck_assert(told[A0].holds && told[A2].holds);
+}
+
+START_TEST(one_that_never_stops_is_passed_over_after_the_grace) {
+  be_silent_on_one_gpu(GS_ATTACH_MANAGED);
+  ck_assert_uint_eq(told[A1].bypassed, 1);
+  ck_assert(told[B1].holds);
+  expect_next_turn();
+}
+END_TEST
+
+START_TEST(if_its_memory_has_no_page_faults_only_its_gpu_waits) {
+  be_silent_on_one_gpu(0);
+  ck_assert_uint_eq(told[A1].overdue, 1);
+  ck_assert(!told[B1].holds);
+  expect_next_turn();
+}
+END_TEST
+
+/* ---- who has part of the places ---- */
 
 /* Who rests, and is needed by the others: nobody tells it that others wait, or it would give way. */
 START_TEST(one_that_joins_a_gang_does_not_give_way_when_it_rests) {
@@ -302,8 +243,8 @@ START_TEST(who_comes_late_has_its_place_at_once) {
   release(B1);
   ck_assert(told[A1].holds);
   request(B1);
-  pass(2 * TQ_NS); /* but then both, together */
-  ck_assert(told[A0].together && told[A1].together);
+  pass(2 * TQ_NS); /* but then both */
+  ck_assert(told[A0].drops == 1 && told[A1].drops == 1);
 }
 END_TEST
 
@@ -341,17 +282,6 @@ END_TEST
 START_TEST(nor_if_its_memory_has_no_page_faults) { check_latecomer(0); }
 END_TEST
 
-/* It has done what it was told. */
-START_TEST(who_has_stopped_is_not_blamed_for_one_that_has_not) {
-  stop_gang(GS_ATTACH_MANAGED);
-  say_stopped(A0, 10, true);
-  pass_answering(A0, 10, GRACE_NS + NS_PER_MS);
-  ck_assert_uint_eq(told[A1].bypassed, 1);
-  ck_assert_uint_eq(told[A0].bypassed, 0);
-  ck_assert(!told[A0].together);
-}
-END_TEST
-
 /* ---- two gangs for whom there was room, and that grow ---- */
 
 static struct sched_gang rivals;
@@ -368,7 +298,6 @@ static void grow_on(int gpu, bool rivals_first) {
 }
 
 static void stop_alone(int i) {
-  say_stopped(i, 10, true);
   release(i);
   request(i);
 }
@@ -391,8 +320,7 @@ static void begin_with_one_gpu(bool rivals_first, const struct sched_terms *term
   grow_on(1, rivals_first);
 }
 
-/* So that one cannot stop without it: if turns begin there, too, its rival does, whoever is the last to grow.
- */
+/* So its place is kept: if turns begin there, too, its rival stops, whoever is the last to grow. */
 static void check_who_stops(int order) {
   set_up();
   begin_with_one_gpu(order & 1, NULL);
@@ -402,9 +330,7 @@ static void check_who_stops(int order) {
   grow_on(0, order & 2);
   ck_assert_uint_eq(told[loser].drops, 0);
   ck_assert_uint_eq(told[winner].drops, 1);
-  ck_assert(told[winner].together && told[winner + 1].together);
-  for (int i = winner; i <= winner + 1; i++)
-    say_stopped(i, 20, true);
+  ck_assert_uint_eq(told[winner + 1].drops, 1);
   for (int i = winner; i <= winner + 1; i++)
     release(i);
   ck_assert(told[loser + 1].holds);
@@ -422,27 +348,25 @@ START_TEST(an_opportunistic_one_is_told_to_stop_all_the_same) {
 }
 END_TEST
 
-START_TEST(who_cannot_stop_alone_is_not_told_to) {
+START_TEST(who_is_needed_by_a_fellow_that_waits_is_not_told_to_stop) {
   for (int order = 0; order < 4; order++)
     check_who_stops(order);
 }
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {who_is_behind_lets_a_few_calls_pass_at_a_time,
-                                one_that_has_nothing_to_let_pass_is_not_asked_all_the_time,
-                                if_that_does_not_help_others_let_some_pass,
-                                if_nobody_finishes_all_come_to_the_same_place,
-                                who_has_not_come_so_far_as_it_may_is_not_let_any_further,
-                                who_turns_out_to_be_behind_lets_half_of_it_through,
+  const TTest *const tests[] = {all_are_told_in_the_same_change,
+                                so_they_are_if_one_is_paused,
+                                the_next_one_follows_who_has_stopped_at_once,
+                                one_that_never_stops_is_passed_over_after_the_grace,
+                                if_its_memory_has_no_page_faults_only_its_gpu_waits,
                                 one_that_joins_a_gang_does_not_give_way_when_it_rests,
                                 who_comes_late_has_its_place_at_once,
                                 an_opportunistic_one_waits_for_others_all_the_same,
                                 a_member_that_waits_need_not_wait_for_one_that_does_not_answer,
                                 nor_if_its_memory_has_no_page_faults,
-                                who_has_stopped_is_not_blamed_for_one_that_has_not,
-                                who_cannot_stop_alone_is_not_told_to,
+                                who_is_needed_by_a_fellow_that_waits_is_not_told_to_stop,
                                 an_opportunistic_one_is_told_to_stop_all_the_same,
                                 NULL};
-  return suite_main("joint", tests, set_up, NULL);
+  return suite_main("gang_stops", tests, set_up, NULL);
 }
