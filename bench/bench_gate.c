@@ -17,6 +17,7 @@
 #include "gate/gate.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
+#include "preempt/preempt.h"
 #include "quantile.h"
 
 #define ROUNDS 15
@@ -33,6 +34,10 @@ void client_want(CUdevice device) { (void)device; }
 void client_submits(CUdevice device) { (void)device; }
 void contexts_learn_current(void) {}
 unsigned capture_count(void) { return 0; }
+void capture_forbid(void) {}
+void capture_allow(void) {}
+enum preempt_verdict preempt_verdict(int device) { return device ? PREEMPT_NO : PREEMPT_UNKNOWN; }
+enum streams_state streams_ask(CUdevice device) { return device ? STREAMS_BUSY : STREAMS_FINISHED; }
 void streams_note(CUstream stream) { (void)stream; }
 CUdevice contexts_device(CUcontext context) {
   (void)context;

@@ -444,6 +444,8 @@ static void watch_idle(struct gpu *gpu) {
   if (condition_wait(&gpu->changed, &client.lock, share_ns < until_ns ? share_ns : until_ns) ||
       share_ns < until_ns)
     return;
+  if (gpu->rest) /* it has work, or would not */
+    return;
   lock_release(&client.lock);
   bool idle = is_idle(gpu, calls);
   lock_take(&client.lock);

@@ -144,7 +144,7 @@ static void look(struct gpu *gpu) {
   uint64_t now_ns = clock_now_ns(), calls = gate_calls();
   if (calls != progress->calls)
     note_calls(progress, calls, now_ns);
-  else if (!gate_in_flight() && !gate_waiting(gpu->device)) {
+  else if (!gate_in_flight() && !gate_waiting(gpu->device) && !gpu->stopped) {
     lock_release(&client.lock);
     bool finished = has_finished(gpu->device, now_ns - progress->called_ns);
     lock_take(&client.lock);

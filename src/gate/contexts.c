@@ -323,7 +323,9 @@ static CUresult destroy_now(CUresult (*real)(CUcontext), CUcontext context) {
 }
 
 static CUresult destroy(CUresult (*real)(CUcontext), CUcontext context) {
-  gate_forbid_stop(contexts_device(context)); /* if it met the destruction, calls of ours would wait, too */
+  CUdevice device = contexts_device(context);
+  gate_await_work(device);
+  gate_forbid_stop(device); /* if it met the destruction, calls of ours would wait, too */
   CUresult result = destroy_now(real, context);
   gate_allow_stop();
   return result;
@@ -402,6 +404,7 @@ static CUresult primary_leave(CUresult (*real)(CUdevice), CUdevice device, bool 
   struct primary *primary = primary_at(device);
   if (!primary)
     return real(device);
+  gate_await_work(device);
   gate_forbid_stop(device);
   CUresult result = primary_leave_now(primary, real, device, reset);
   gate_allow_stop();
@@ -545,6 +548,7 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx) {
     device = contexts_device(context);
   if (!primary_at(device))
     return driver.cuGreenCtxDestroy(hCtx);
+  gate_await_work(device);
   gate_forbid_stop(device);
   CUresult result = green_leave(hCtx, context, device);
   gate_allow_stop();

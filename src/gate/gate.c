@@ -14,6 +14,7 @@
 #include "gate/slots.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
+#include "preempt/preempt.h"
 
 struct gate {
   _Atomic uint32_t used;
@@ -312,6 +313,33 @@ static bool await_turn(CUdevice device) {
 }
 
 static _Atomic unsigned stops_forbidden;
+
+#define IDLE_LOOK_FIRST_NS (NS_PER_MS / 50)
+#define IDLE_LOOK_LAST_NS NS_PER_MS
+#define OTHERS_NS (10 * NS_PER_MS) /* for work that other threads submit meanwhile */
+
+/* What stands still is not asked about: some calls of the driver would wait for it. */
+static bool is_busy(CUdevice device) {
+  if (client_is_stopped(device))
+    return true;
+  capture_forbid();
+  bool busy = capture_count() == 0 && streams_ask(device) == STREAMS_BUSY;
+  capture_allow();
+  return busy;
+}
+
+void gate_await_work(CUdevice device) {
+  int saved = errno;
+  uint64_t calls = gate_calls(), since_ns = clock_now_ns(), pause_ns = IDLE_LOOK_FIRST_NS;
+  bool can_stop = gate_of(device) && preempt_verdict(device) == PREEMPT_YES;
+  while (can_stop && is_busy(device)) {
+    if (gate_calls() != calls && clock_now_ns() - since_ns >= OTHERS_NS)
+      break; /* natively it would not be waited for either */
+    clock_sleep(pause_ns);
+    pause_ns = pause_ns < IDLE_LOOK_LAST_NS ? 2 * pause_ns : IDLE_LOOK_LAST_NS;
+  }
+  errno = saved;
+}
 
 void gate_forbid_stop(CUdevice device) {
   int saved = errno;

@@ -98,6 +98,10 @@ static inline void gate_enter_reaching(CUstream stream, uint64_t reach) {
     gate_enter(stream);
 }
 
+/* A call follows in which the driver waits until the device's work is done: wait for it here, where a stop
+ * meets nobody. Why: it may be a collective, whose other part has been stopped. */
+void gate_await_work(CUdevice device);
+
 /* A call follows in which the driver waits for work of the device: until gate_allow_stop no work of the
  * process is stopped. If the device's work stands still now, wait for the turn in which it goes on. */
 void gate_forbid_stop(CUdevice device);

@@ -127,12 +127,14 @@ static CUresult free_now(CUdeviceptr dptr) {
   return result;
 }
 
-bool plain_free_begin(CUdeviceptr dptr) {
+bool plain_free_begin(CUdeviceptr dptr, bool waits) {
   struct allocation found;
-  bool waits = dptr && ledger_find(&account_addresses, dptr, &found) && found.backing != BACKING_SWAP;
-  if (waits)
+  bool freed = dptr && ledger_find(&account_addresses, dptr, &found) && found.backing != BACKING_SWAP;
+  if (freed && waits)
+    gate_await_work(found.device);
+  if (freed)
     gate_forbid_stop(found.device);
-  return waits;
+  return freed;
 }
 
 void plain_free_end(bool begun) {
@@ -141,7 +143,7 @@ void plain_free_end(bool begun) {
 }
 
 CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
-  bool begun = plain_free_begin(dptr);
+  bool begun = plain_free_begin(dptr, true);
   CUresult result = free_now(dptr);
   plain_free_end(begun);
   return result;

@@ -122,7 +122,7 @@ static CUresult free_now(CUdeviceptr dptr, CUstream stream) {
 static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
   if (is_capturing(stream))
     return driver.cuMemFreeAsync(dptr, stream);
-  bool begun = plain_free_begin(dptr);
+  bool begun = plain_free_begin(dptr, false);
   CUresult result = free_now(dptr, stream);
   plain_free_end(begun);
   return result;

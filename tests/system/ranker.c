@@ -1,7 +1,7 @@
 /*
  * ranker.c - one of the two ranks of a distributed program. Its GPU is the one of its rank's number.
  *
- * usage: ranker RANK MEETING BYTES ROUNDS STREAMS SEED [visiting | growing]
+ * usage: ranker RANK MEETING BYTES ROUNDS STREAMS SEED [visiting | growing | freeing]
  *
  * Each iteration has, in each stream, some kernels and then a collective, which ends once the other rank has
  * come to the same one. Its two sides are one call, as the launch of a collective's kernel is. Of two streams
@@ -10,8 +10,9 @@
  * they meet.
  *
  * Says "filled" and waits for a line; with "visiting" it then makes a context on the other GPU, which it does
- * not use; with "growing" it has a quarter of BYTES at first, and allocates the rest while it works. Each
- * word is added to once in each of the ROUNDS; in the end all are checked. Then "ok".
+ * not use; with "growing" it has a quarter of BYTES at first, and allocates the rest while it works; with
+ * "freeing" it allocates and frees some memory in each iteration, while a collective is under way. Each word
+ * is added to once in each of the ROUNDS; in the end all are checked. Then "ok".
  */
 #include <fcntl.h>
 #include <stdbool.h>
@@ -34,6 +35,7 @@
 #define MEETING_BYTES 4096
 #define PIECES 3 /* of what is allocated later: one in each of so many iterations, from one on */
 #define FIRST_PIECE 8
+#define FREED_BYTES (UINT64_C(3) << 20) /* the driver frees it, once all work is done */
 
 /* One stream, and what it works on. */
 struct lane {
@@ -133,8 +135,12 @@ static void check_pieces(void) {
     gpu_verify(pieces[i], piece_words, seed_of(STREAMS_MAX + i), 0);
 }
 
+static bool frees;
+
 static void iterate(uint32_t iteration) {
   grow(iteration);
+  if (frees)
+    MUST(cuMemFree(gpu_alloc(FREED_BYTES / sizeof(uint64_t))));
   for (int i = 0; i < lane_count; i++)
     submit(&lanes[rank == 0 ? i : lane_count - 1 - i], iteration);
 }
@@ -142,7 +148,8 @@ static void iterate(uint32_t iteration) {
 int main(int argc, char **argv) {
   bool visits = argc == 8 && strcmp(argv[7], "visiting") == 0;
   bool grows = argc == 8 && strcmp(argv[7], "growing") == 0;
-  if (argc != 7 && !visits && !grows)
+  frees = argc == 8 && strcmp(argv[7], "freeing") == 0;
+  if (argc != 7 && !visits && !grows && !frees)
     return 2;
   rank = atoi(argv[1]);
   lane_count = atoi(argv[5]);

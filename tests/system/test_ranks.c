@@ -133,6 +133,13 @@ TEST(ranks_with_two_streams_take_turns) {
   scene_end(&scene);
 }
 
+/* The driver waits for all work before it frees, a collective included. */
+TEST(ranks_that_free_take_turns) {
+  begin("30s");
+  check_turns(&(struct manner){"40", "1", "freeing"});
+  scene_end(&scene);
+}
+
 /* They fit beside each other at first, and then on the one GPU no longer, or on both. Threads wait for memory
  * when they are stopped, and others for what these do next. */
 TEST(ranks_that_grow_take_turns) {

@@ -25,6 +25,7 @@ static const CUcontext primary = (CUcontext)0x1000;
 static bool is_stopped; /* until somebody waits for the turn */
 bool client_is_stopped(CUdevice device) { return device == 0 && is_stopped; }
 static _Atomic int stops_forbidden;
+void gate_await_work(CUdevice device) { (void)device; }
 void gate_forbid_stop(CUdevice device) {
   is_stopped &= device != 0;
   stops_forbidden++;

@@ -22,6 +22,7 @@
 #include "gate/gate.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
+#include "preempt/preempt.h"
 
 struct driver driver;
 
@@ -60,6 +61,20 @@ static _Atomic unsigned told; /* submissions that were to be told of */
 void client_submits(CUdevice device) { told += device == 1; }
 static unsigned captures;
 unsigned capture_count(void) { return captures; }
+void capture_forbid(void) {}
+void capture_allow(void) {}
+static enum preempt_verdict verdict = PREEMPT_NO;
+enum preempt_verdict preempt_verdict(int device) { return device == 0 ? verdict : PREEMPT_NO; }
+static _Atomic bool busy, submits;
+static _Atomic unsigned asked;
+enum streams_state streams_ask(CUdevice device) {
+  asked++;
+  if (submits) {
+    gate_enter(NULL);
+    gate_leave();
+  }
+  return device == 0 && busy ? STREAMS_BUSY : STREAMS_FINISHED;
+}
 CUdevice contexts_device(CUcontext context) { return (CUdevice)(intptr_t)context - 1; }
 
 static CUresult get_device(CUdevice *device) {
@@ -686,6 +701,7 @@ END_TEST
 /* ---- calls that wait in the driver for work, which is not stopped meanwhile ---- */
 
 static void *forbid_stops(void *unused) {
+  gate_await_work(0);
   gate_forbid_stop(0);
   again = 1;
   while (again == 1)
@@ -693,6 +709,49 @@ static void *forbid_stops(void *unused) {
   gate_allow_stop();
   return unused;
 }
+
+/* Nor does it forbid anything before that work has finished; where work can't be stopped, nobody looks. */
+START_TEST(stops_are_forbidden_once_the_work_is_done) {
+  pthread_t thread;
+  gate_add(0);
+  gate_open(0);
+  verdict = PREEMPT_YES;
+  busy = true;
+  again = 0;
+  asked = 0;
+  ck_assert_int_eq(pthread_create(&thread, NULL, forbid_stops, NULL), 0);
+  while (asked < 3)
+    sched_yield();
+  ck_assert(again == 0 && !gate_stop_is_forbidden());
+  is_stopped = true;
+  unsigned before = asked + 1; /* it may be asking */
+  for (int i = 0; i < 3; i++)
+    clock_sleep(2 * NS_PER_MS);
+  ck_assert_uint_le(asked, before);
+  is_stopped = busy = false;
+  while (again == 0)
+    sched_yield();
+  ck_assert(gate_stop_is_forbidden());
+  again = 2;
+  pthread_join(thread, NULL);
+  verdict = PREEMPT_NO;
+  before = asked;
+  gate_await_work(0);
+  ck_assert_uint_eq(asked, before);
+}
+END_TEST
+
+/* Others submit all the time: it is not waited for ever. */
+START_TEST(what_others_submit_is_not_awaited) {
+  gate_add(0);
+  gate_open(0);
+  verdict = PREEMPT_YES;
+  busy = submits = true;
+  gate_await_work(0);
+  busy = submits = false;
+  verdict = PREEMPT_NO;
+}
+END_TEST
 
 START_TEST(what_waits_for_work_waits_for_the_turn_in_which_it_goes_on) {
   pthread_t thread;
@@ -737,6 +796,8 @@ int main(void) {
   TCase *tests = tcase_create("gate");
   tcase_add_checked_fixture(tests, set_up, NULL);
   tcase_set_timeout(tests, 60);
+  tcase_add_test(tests, stops_are_forbidden_once_the_work_is_done);
+  tcase_add_test(tests, what_others_submit_is_not_awaited);
   tcase_add_test(tests, a_call_that_fails_for_memory_is_made_again_once_that_is_back);
   tcase_add_test(tests, what_waits_for_work_waits_for_the_turn_in_which_it_goes_on);
   tcase_add_test(tests, within_a_call_nothing_waits_for_a_turn);

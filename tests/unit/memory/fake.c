@@ -76,6 +76,7 @@ uint64_t client_capacity(CUdevice device) { return device ? 1 : 0; }
 bool fake_stopped; /* what the process has submitted to device 0 stands still */
 unsigned fake_stops_forbidden;
 bool client_is_stopped(CUdevice device) { return device == 0 && fake_stopped; }
+void gate_await_work(CUdevice device) { (void)device; }
 void gate_forbid_stop(CUdevice device) { fake_stops_forbidden += device >= 0; }
 void gate_allow_stop(void) { fake_stops_forbidden--; }
 uint64_t client_room_bytes(CUdevice device) { return device ? 0 : UINT64_MAX; }

@@ -37,6 +37,7 @@ struct client_bounds client_bounds(CUdevice device) {
 
 uint64_t client_capacity(CUdevice device) { return device < 0; }
 bool client_is_stopped(CUdevice device) { return device < 0; }
+void gate_await_work(CUdevice device) { (void)device; }
 void gate_forbid_stop(CUdevice device) { (void)device; }
 void gate_allow_stop(void) {}
 CUdevice contexts_device(CUcontext context) { return context ? 0 : -1; }
