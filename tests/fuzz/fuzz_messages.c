@@ -87,11 +87,6 @@ void peer_send(struct peer *peer, const struct gs_msg *msg) {
   check_sent(peer, msg);
 }
 
-void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed) {
-  require(passed >= 0, "the daemon passes nothing");
-  peer_send(peer, msg);
-}
-
 void peer_send_status(struct peer *peer) {
   size_t count;
   struct gs_msg *msgs = status_collect(&world.daemon, world.now_ns, &count);
