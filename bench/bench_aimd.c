@@ -3,14 +3,19 @@
  * (plants/list.c): how fast it finds its level, what production loses, and what opportunistic jobs gain.
  *
  * Figures are medians over the seeds, of each plant with its name before it; those without a name are the
- * worst of all plants. A run takes RUN_S. converge_s             until the level stays within a factor 1.5 of
- * its final value for 5 s; the final value is the geometric mean of the last 30 s. Where it changes: after
- * the change, if that is later. A server whose requests are all shorter than RATE_SETTLE_NS has nothing to
- * find production_loss_ratio  of production's speed while it works, of the job that loses most, in the minute
- * after start_loss_ratio       the same until then gain_ratio             of the GPU's time, for
- * opportunistic jobs best_gain_ratio        the same at the best constant level: the highest with which no
- * job loses more than 2 %, in force as long as production works, whoever has just come back harvest_ratio the
- * one beside the other
+ * worst of all plants. A run takes RUN_S.
+ *
+ *     converge_s             time in which production works until the level stays within a factor 1.5 of its
+ *                            final value for 5 s, from the start or, where a phase changes, from then on; the
+ *                            final value is the geometric mean of the last 30 s
+ *     production_loss_ratio  of production's speed while it works, of the job that loses most, in the minute
+ *                            after that
+ *     start_loss_ratio       the same until then
+ *     gain_ratio             of the GPU's time, for opportunistic jobs
+ *     best_gain_ratio        the same at the best constant level, in force whenever production works: the
+ *                            highest with which no job loses more than 2 %
+ *     harvest_ratio          the one beside the other
+ *
  * --help tells the options.
  */
 #include <math.h>
@@ -88,6 +93,18 @@ static double loss_of(const struct sights *sights, unsigned from, unsigned to) {
   return worst;
 }
 
+/* By the job that works most. */
+static double worked_s(const struct sights *sights, unsigned from, unsigned to) {
+  double most_s = 0;
+  for (unsigned worker = 0; worker < PLANT_WORKERS; worker++) {
+    double sum_s = 0;
+    for (unsigned i = from; i < to; i++)
+      sum_s += sights->list[i].worked_s[worker];
+    most_s = fmax(most_s, sum_s);
+  }
+  return most_s;
+}
+
 static double gain_of(const struct sights *sights) {
   double gained_s = 0;
   for (unsigned i = 0; i < sights->count; i++)
@@ -122,7 +139,7 @@ static struct verdict judge_run(const struct plant *plant, double best_gain, uin
   unsigned from = sight_at(&sights, plant->workers[0].change_s), at = converged_at(&sights, from);
   unsigned to = sight_at(&sights, sights.list[at < sights.count ? at : from].from_s + MINUTE_S);
   struct verdict verdict = {.best_gain = best_gain, .gain = gain_of(&sights)};
-  verdict.converge_s = at < sights.count ? sights.list[at].from_s - sights.list[from].from_s : RUN_S;
+  verdict.converge_s = at < sights.count ? worked_s(&sights, from, at) : RUN_S;
   verdict.production_loss = loss_of(&sights, at < sights.count ? at : from, to);
   verdict.start_loss = loss_of(&sights, 0, at);
   verdict.harvest = verdict.gain / best_gain;

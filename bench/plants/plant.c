@@ -101,7 +101,7 @@ static void begin_iteration(struct run *run, struct worker *worker) {
   worker->strayed =
       worker->strayed * kept + kind->wander * sqrt(1 - kept * kept) * chance_normal(&run->random);
   worker->strayed_at_s = run->now_s;
-  worker->done_s = 0;
+  worker->done_s = fmax(worker->done_s - worker->length_s, 0); /* time goes on between steps */
   worker->length_s = kind->iteration_s * chance_around_one(&run->random, kind->jitter) * exp(worker->strayed);
   if (kind->change_s > 0 && run->now_s >= kind->change_s)
     worker->length_s *= kind->change;

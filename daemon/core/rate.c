@@ -7,13 +7,15 @@
 #define CONTROL_NS UINT64_C(100000000)
 #define TRIAL_NS UINT64_C(400000000)
 #define CONTROL_FOUND_NS UINT64_C(150000000)
-#define TRIAL_FOUND_NS UINT64_C(800000000)
-#define LONG_NS UINT64_C(1000000000) /* then whole iterations do not matter */
+#define TRIAL_FOUND_NS UINT64_C(1200000000)
+#define LONG_NS UINT64_C(2500000000) /* then whole iterations do not matter */
 
 #define PAIRS_MOST 8
 #define LOSS_LEAST (-0.5)
 #define LOSS_MOST 0.9
-#define SHOCK 0.2   /* one loss like that is enough; between two controls: production has changed by itself */
+#define SHOCK 0.2 /* one loss like that is enough; between two controls: production has changed by itself */
+#define SURE 1.5  /* errors by which a loss is one; one is enough to believe that there is none */
+#define SHOCK_ERRORS 4.0
 #define NOISE 0.015 /* of one pair, until it is known: counts as one observation */
 #define NOISE_LEAST 0.002
 #define FREEDOM_MOST 16 /* observations of noise, the older ones by half */
@@ -23,6 +25,7 @@
 #define FALL_LEAST 0.9
 
 #define ACTIVE_MOST (UINT64_C(1) << 62)
+#define PAUSE_NS UINT64_C(15000000)
 #define LATE_NS UINT64_C(100000000) /* a message may be so late beside another */
 #define SUBMISSIONS_PER_US UINT64_C(10)
 
@@ -110,10 +113,13 @@ static double rate_of(const struct rate_job *job) {
 
 /* ---- what pairs of windows say ---- */
 
-static double error_of(const struct rate_job *job) {
-  double variance = (job->noise + job->squares) / (job->noise_freedom + job->pairs - 1);
-  return fmax(sqrt(variance), NOISE_LEAST) / sqrt(job->pairs);
+/* Of one pair; and of the mean of all. */
+static double deviation_of(const struct rate_job *job) {
+  double freedom = job->noise_freedom + (job->pairs > 0 ? job->pairs - 1 : 0);
+  return fmax(sqrt((job->noise + job->squares) / freedom), NOISE_LEAST);
 }
+
+static double error_of(const struct rate_job *job) { return deviation_of(job) / sqrt(job->pairs); }
 
 static void forget_pairs(struct rate_gpu *gpu) {
   gpu->pairs = 0;
@@ -138,10 +144,10 @@ static void take_pair(struct rate_job *job, double after) {
   if (before <= 0 || after <= 0 || job->trial < 0 || fabs(after / before - 1) > SHOCK)
     return;
   double loss = fmin(fmax(1 - 2 * job->trial / (before + after), LOSS_LEAST), LOSS_MOST);
+  job->shocked |= loss > fmax(SHOCK, SHOCK_ERRORS * deviation_of(job));
   double away = loss - job->mean;
   job->mean += away / ++job->pairs;
   job->squares += away * (loss - job->mean);
-  job->shocked |= loss > SHOCK;
 }
 
 /* ---- the level ---- */
@@ -177,7 +183,7 @@ static void decrease(struct rate_gpu *gpu, double loss) {
  * does; or, if even that tells nothing, others do not get more than they begin with. */
 static void decide(struct rate_gpu *gpu) {
   bool known = false, loses = false, keeps = true;
-  double worst = -1, error = 0;
+  double worst = -1, surely = -1, error = 0;
   gpu->pairs++;
   each_job(job, gpu) {
     if (!job->pairs) {
@@ -186,17 +192,18 @@ static void decide(struct rate_gpu *gpu) {
     }
     double own = error_of(job);
     known = true;
-    loses |= job->mean - own > RATE_AIM || job->shocked;
+    surely = fmax(surely, job->mean - SURE * own);
+    loses |= job->mean - SURE * own > RATE_AIM || job->shocked;
     keeps &= job->mean + own < RATE_AIM;
     error = job->mean > worst ? own : error;
     worst = fmax(worst, job->mean);
   }
   if (loses)
-    decrease(gpu, worst);
+    decrease(gpu, surely);
   else if (known && keeps)
     increase(gpu);
   else if (gpu->pairs >= PAIRS_MOST && (!known || error > RATE_TOLERANCE))
-    set_level(gpu, fmin(gpu->level, RATE_LEVEL_FIRST));
+    set_level(gpu, RATE_LEVEL_FIRST);
   else if (gpu->pairs >= PAIRS_MOST && worst > RATE_AIM)
     decrease(gpu, worst);
   else if (gpu->pairs >= PAIRS_MOST)
@@ -254,8 +261,6 @@ static void settle(struct rate_gpu *gpu, uint64_t now_ns) {
 static void set_active(struct rate_gpu *gpu, struct rate_job *job) {
   bool active = job->holds && job->heard && job->last.active;
   gpu->active_count += (unsigned)active - (unsigned)job->active;
-  if (active && !job->active)
-    job->woke_ns = job->last.active_ns;
   job->active = active;
 }
 
@@ -278,6 +283,13 @@ static bool may_follow(const struct rate_job *job, const struct rate_progress *n
          next->submissions - last->submissions <= most_ns / 1000 * SUBMISSIONS_PER_US &&
          next->mark_active_ns <= next->active_ns && next->mark_submissions <= next->submissions &&
          next->mark_active_ns >= last->mark_active_ns && next->mark_submissions >= last->mark_submissions;
+}
+
+/* It has paused in the middle of an activity, or does so now: a mark ends the pause. */
+static bool is_in_steps(const struct rate_job *job, const struct rate_progress *next) {
+  bool pauses =
+      next->submissions == job->last.submissions && next->active_ns - job->last.active_ns >= PAUSE_NS;
+  return job->active && next->active && (pauses || next->mark_active_ns > job->last.mark_active_ns);
 }
 
 /* ---- what others see ---- */
@@ -334,18 +346,16 @@ void rate_progress(struct rate_gpu *gpu, struct rate_job *job, const struct rate
   if (!gpu->guests)
     return;
   bool follows = job->heard && progress->active_ns < ACTIVE_MOST && may_follow(job, progress, now_ns);
-  job->spoilt |= !follows;
+  job->spoilt |= job->heard && !follows;
+  job->marked_ns = follows ? job->marked_ns : 0;
+  if (follows && is_in_steps(job, progress))
+    job->marked_ns = progress->active_ns;
   job->heard = true;
   job->heard_ns = now_ns;
   job->last = *progress;
   if (progress->active_ns >= ACTIVE_MOST)
     job->last.active_ns = 0;
   set_active(gpu, job);
-  if (!follows)
-    job->woke_ns = job->last.active_ns;
-  job->marked_ns = !follows                                  ? 0
-                   : progress->mark_active_ns > job->woke_ns ? progress->mark_active_ns
-                                                             : job->marked_ns;
   if (is_measuring(gpu) && follows) {
     note(&job->reports, job->from_ns, progress->submissions, progress->active_ns);
     note(&job->marks, job->from_ns, progress->mark_submissions, progress->mark_active_ns);
@@ -364,7 +374,7 @@ void rate_on_time(struct rate_gpu *gpu, uint64_t now_ns) {
     gpu->until_ns = now_ns + RATE_SILENT_NS;
   else if (gpu->state == RATE_SETTLING && now_ns >= gpu->until_ns)
     begin_stretch(gpu, now_ns);
-  else if (is_measuring(gpu))
+  if (is_measuring(gpu))
     end_window_if_due(gpu, now_ns);
 }
 

@@ -65,7 +65,6 @@ struct rate_job {
   bool active; /* it holds the GPU, and works, as it has said lately */
   struct rate_progress last;
   uint64_t heard_ns;
-  uint64_t woke_ns;   /* active_ns when it last became active */
   uint64_t marked_ns; /* active_ns of its last mark in the middle of an activity; 0: none */
   /* The present window. */
   bool spoilt;                     /* what it tells makes no sense */
