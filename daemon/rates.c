@@ -8,10 +8,6 @@
 #define SLICE_US 2048 /* the driver's own: of weight GS_WEIGHT_DEFAULT */
 #define SLICE_MOST_US UINT64_C(1000000)
 
-#define each_job(job, rates)                                                                                 \
-  for (struct rates_job *job = list_entry((rates)->jobs.next, struct rates_job, link);                       \
-       &job->link != &(rates)->jobs; job = list_entry(job->link.next, struct rates_job, link))
-
 #define each_guest(job, rates)                                                                               \
   for (struct rates_job *job = list_entry((rates)->guests.next, struct rates_job, guest_link);               \
        &job->guest_link != &(rates)->guests;                                                                 \
@@ -71,15 +67,25 @@ static void divide(struct rates *rates) {
 
 /* One that works; or any. */
 static uint32_t find_production(const struct rates *rates) {
-  uint32_t any = 0;
-  each_job(job, rates) {
-    if (job->class != GS_CLASS_PRODUCTION)
-      continue;
+  const struct rates_job *found = NULL;
+  list_each(node, &rates->gpu.production) {
+    const struct rates_job *job = list_entry(list_entry(node, struct rate_job, link), struct rates_job, job);
     if (job->job.active)
       return job->sched->id;
-    any = any ? any : job->sched->id;
+    found = found ? found : job;
   }
-  return any;
+  return found ? found->sched->id : 0;
+}
+
+/* Round and round: whoever has not been told for longest is next. */
+static void tell_some(struct rates *rates, uint64_t now_ns) {
+  for (unsigned count = 0; count < RATES_SLICE && rates->untold > 0; count++, rates->untold--) {
+    if (rates->next == &rates->jobs)
+      rates->next = rates->jobs.next;
+    struct rates_job *job = list_entry(rates->next, struct rates_job, link);
+    rates->next = rates->next->next;
+    tell(rates, job, now_ns);
+  }
 }
 
 static void tell_all(struct rates *rates, uint64_t now_ns) {
@@ -89,7 +95,8 @@ static void tell_all(struct rates *rates, uint64_t now_ns) {
     divide(rates);
   log_debug("rate: state %d, level ppm %ld, pairs %u, for job %u", (int)rates->gpu.state,
             (long)(rates->gpu.level * 1e6), rates->gpu.pairs, rates->production_id);
-  each_job(job, rates) { tell(rates, job, now_ns); }
+  rates->untold = rates->job_count;
+  tell_some(rates, now_ns);
 }
 
 static void tell_changes(struct rates *rates, uint64_t now_ns) {
@@ -103,6 +110,7 @@ void rates_init(struct rates *rates, rates_tell_f *tell_f) {
   *rates = (struct rates){.tell = tell_f};
   rate_gpu_init(&rates->gpu);
   list_init(&rates->jobs);
+  rates->next = &rates->jobs;
   list_init(&rates->guests);
 }
 
@@ -126,6 +134,8 @@ void rates_enter(struct rates *rates, struct rates_job *job, const struct sched_
   *job = (struct rates_job){.sched = sched, .class = GS_CLASS_STANDARD, .told = RATES_SHARE_NONE};
   list_init(&job->guest_link);
   list_append(&rates->jobs, &job->link);
+  rates->job_count++;
+  rates->untold += rates->untold > 0; /* it has come into the round */
 }
 
 static void set_class(struct rates *rates, struct rates_job *job, enum gs_class class, uint32_t percent,
@@ -142,7 +152,11 @@ static void set_class(struct rates *rates, struct rates_job *job, enum gs_class 
 }
 
 void rates_leave(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
+  if (rates->next == &job->link)
+    rates->next = job->link.next;
   list_remove(&job->link);
+  rates->job_count--;
+  rates->untold = rates->untold < rates->job_count ? rates->untold : rates->job_count;
   set_class(rates, job, GS_CLASS_STANDARD, 0, now_ns);
   tell_changes(rates, now_ns);
 }
@@ -175,9 +189,13 @@ void rates_on_progress(struct rates *rates, struct rates_job *job, const struct 
   tell_changes(rates, now_ns);
 }
 
-uint64_t rates_deadline_ns(const struct rates *rates) { return rates->gpu.until_ns; }
+uint64_t rates_deadline_ns(const struct rates *rates) { return rates->untold > 0 ? 0 : rates->gpu.until_ns; }
 
 void rates_on_time(struct rates *rates, uint64_t now_ns) {
+  if (rates->untold > 0) {
+    tell_some(rates, now_ns);
+    return;
+  }
   rate_on_time(&rates->gpu, now_ns);
   tell_changes(rates, now_ns);
 }

@@ -42,8 +42,11 @@ typedef void rates_tell_f(struct rates_job *job, uint64_t now_ns);
 struct rates {
   struct rate_gpu gpu;
   struct list jobs, guests;
+  unsigned job_count;
   unsigned opportunistic_count; /* all of them, those with a limit by hand included */
-  uint64_t changes;             /* of the controller, that jobs have been told of */
+  uint64_t changes;             /* of the controller, that jobs are told of */
+  struct list *next;            /* the job that is told of that next; the list's end: all have been */
+  unsigned untold;              /* how many have yet to be looked at, from there on around the list */
   uint32_t production_id;       /* whom others are limited for, as of then; 0: nobody */
   rates_tell_f *tell;
 };
@@ -64,6 +67,11 @@ void rates_on_state(struct rates *rates, struct rates_job *job, uint64_t now_ns)
 /* It has told how it gets on. */
 void rates_on_progress(struct rates *rates, struct rates_job *job, const struct rate_progress *progress,
                        uint64_t now_ns);
+
+/* A change is told to so many jobs at once, and to others in slices of the same size, which are due at once:
+ * so no event takes long however many jobs there are, and who is told changes is told what is true by then.
+ */
+#define RATES_SLICE 256
 
 uint64_t rates_deadline_ns(const struct rates *rates);
 void rates_on_time(struct rates *rates, uint64_t now_ns);

@@ -273,6 +273,61 @@ START_TEST(who_has_left_is_told_nothing) {
 }
 END_TEST
 
+/* ---- a crowd ---- */
+
+#define CROWD 600
+
+static struct sched_job crowd_sched[CROWD];
+static struct rates_job crowd[CROWD];
+
+static void note_nobody(struct rates_job *job, uint64_t at_ns) { (void)job, (void)at_ns; }
+
+static void join(int i) {
+  crowd_sched[i] = (struct sched_job){.id = 100 + (uint32_t)i,
+                                      .gpu = &sched_gpu,
+                                      .state = GS_JOB_HOLDING,
+                                      .active = true,
+                                      .terms = {.weight = 100, .class = GS_CLASS_OPPORTUNISTIC}};
+  rates_enter(&rates, &crowd[i], &crowd_sched[i]);
+  rates_set_terms(&rates, &crowd[i], &crowd_sched[i].terms, now_ns);
+}
+
+static unsigned count_standing(void) {
+  unsigned count = 0;
+  for (int i = 0; i < CROWD; i++)
+    count += crowd[i].sched && crowd[i].told.share_ppm == 0;
+  return count;
+}
+
+START_TEST(a_crowd_is_told_in_slices) {
+  rates.tell = note_nobody;
+  for (int i = 0; i < CROWD; i++)
+    join(i);
+  both_come();
+  while (rates_deadline_ns(&rates) <= now_ns)
+    rates_on_time(&rates, now_ns);
+  say(true);
+  unsigned standing = count_standing();
+  ck_assert_uint_gt(standing, RATES_SLICE - JOBS - 1);
+  ck_assert_uint_le(standing, RATES_SLICE);
+  rates_leave(&rates, &crowd[2], now_ns);
+  rates_leave(&rates, list_entry(rates.next, struct rates_job, link), now_ns);
+  join(2);
+  ck_assert_uint_eq(crowd[2].told.share_ppm, 0);
+  for (int i = 0; i < 2; i++) {
+    ck_assert_uint_le(rates_deadline_ns(&rates), now_ns);
+    rates_on_time(&rates, now_ns);
+  }
+  ck_assert_uint_gt(rates_deadline_ns(&rates), now_ns);
+  for (int i = 0; i < CROWD; i++)
+    ck_assert(crowd[i].told.share_ppm == 0 || list_empty(&crowd[i].link));
+  for (int i = 0; i < CROWD; i++)
+    if (!list_empty(&crowd[i].link))
+      rates_leave(&rates, &crowd[i], now_ns);
+  ck_assert_uint_eq(rates.job_count, JOBS);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {who_is_like_the_others_is_told_nothing,
                                 weights_become_slices_while_no_turns_are_taken,
@@ -288,6 +343,7 @@ int main(void) {
                                 only_opportunistic_jobs_have_a_rate,
                                 what_is_left_over_is_known_once_it_was_tried,
                                 who_has_left_is_told_nothing,
+                                a_crowd_is_told_in_slices,
                                 NULL};
   return suite_main("rates", tests, set_up, NULL);
 }
