@@ -244,7 +244,7 @@ static void check_accounts(void) {
   }
   const uint64_t *used = world.users.used;
   require(used[USER_CONNECTIONS] == connections && used[USER_CLIENTS] == clients &&
-              used[USER_ATTACHMENTS] == attachments && used[USER_DESCRIPTORS] == attachments,
+              used[USER_ATTACHMENTS] == attachments && used[USER_DESCRIPTORS] == 0,
           "an account is wrong");
   require((used[USER_BYTES] > 0) == (attachments > 0), "bytes of nobody, or attachments for nothing");
 }
