@@ -6,7 +6,6 @@
 #define PPM_PER_PERCENT (GS_SHARE_ALL / 100)
 #define NS_PER_PPM (GS_LIMITED_WHOLE / GS_SHARE_ALL)
 #define SLICE_US 2048 /* the driver's own: of weight GS_WEIGHT_DEFAULT */
-#define SLICE_MOST_US UINT64_C(1000000)
 
 #define each_guest(job, rates)                                                                               \
   for (struct rates_job *job = list_entry((rates)->guests.next, struct rates_job, guest_link);               \
@@ -29,7 +28,7 @@ static uint32_t weight_slice_us(const struct sched_job *sched) {
   uint64_t us = (uint64_t)SLICE_US * sched->terms.weight / GS_WEIGHT_DEFAULT;
   if (sched->gpu->serialized || us == SLICE_US)
     return 0;
-  return (uint32_t)(us < 1 ? 1 : us < SLICE_MOST_US ? us : SLICE_MOST_US);
+  return (uint32_t)(us > 0 ? us : 1);
 }
 
 static uint32_t share_ppm(const struct rates *rates, const struct rates_job *job) {

@@ -71,7 +71,7 @@ void rates_on_progress(struct rates *rates, struct rates_job *job, const struct 
 /* A change is told to so many jobs at once, and to others in slices of the same size, which are due at once:
  * so no event takes long however many jobs there are, and who is told changes is told what is true by then.
  */
-#define RATES_SLICE 256
+#define RATES_SLICE 32
 
 uint64_t rates_deadline_ns(const struct rates *rates);
 void rates_on_time(struct rates *rates, uint64_t now_ns);

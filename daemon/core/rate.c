@@ -25,7 +25,6 @@
 #define FALL_LEAST 0.9
 
 #define ACTIVE_MOST (UINT64_C(1) << 62)
-#define PAUSE_NS UINT64_C(15000000)
 #define LATE_NS UINT64_C(100000000) /* a message may be so late beside another */
 #define SUBMISSIONS_PER_US UINT64_C(10)
 
@@ -247,7 +246,7 @@ static bool is_measuring(const struct rate_gpu *gpu) {
 
 /* After anything that may have changed who works. */
 static void settle(struct rate_gpu *gpu, uint64_t now_ns) {
-  bool works = gpu->guests && gpu->active_count > 0, crowd = gpu->production_count > RATE_WATCHED_MOST;
+  bool works = gpu->active_count > 0, crowd = gpu->production_count > RATE_WATCHED_MOST;
   if (is_measuring(gpu) && (!works || crowd))
     end_stretch(gpu, now_ns);
   if (!works && gpu->state != RATE_FREE)
@@ -275,21 +274,14 @@ static void drop_silent(struct rate_gpu *gpu, uint64_t now_ns) {
   }
 }
 
+/* Counters that go back have leapt, too: by nearly 2^64. */
 static bool may_follow(const struct rate_job *job, const struct rate_progress *next, uint64_t now_ns) {
   const struct rate_progress *last = &job->last;
   uint64_t most_ns = now_ns - job->heard_ns + LATE_NS;
-  return next->submissions >= last->submissions && next->active_ns >= last->active_ns &&
-         next->active_ns - last->active_ns <= most_ns &&
+  return next->active_ns - last->active_ns <= most_ns &&
          next->submissions - last->submissions <= most_ns / 1000 * SUBMISSIONS_PER_US &&
          next->mark_active_ns <= next->active_ns && next->mark_submissions <= next->submissions &&
          next->mark_active_ns >= last->mark_active_ns && next->mark_submissions >= last->mark_submissions;
-}
-
-/* It has paused in the middle of an activity, or does so now: a mark ends the pause. */
-static bool is_in_steps(const struct rate_job *job, const struct rate_progress *next) {
-  bool pauses =
-      next->submissions == job->last.submissions && next->active_ns - job->last.active_ns >= PAUSE_NS;
-  return job->active && next->active && (pauses || next->mark_active_ns > job->last.mark_active_ns);
 }
 
 /* ---- what others see ---- */
@@ -348,7 +340,7 @@ void rate_progress(struct rate_gpu *gpu, struct rate_job *job, const struct rate
   bool follows = job->heard && progress->active_ns < ACTIVE_MOST && may_follow(job, progress, now_ns);
   job->spoilt |= job->heard && !follows;
   job->marked_ns = follows ? job->marked_ns : 0;
-  if (follows && is_in_steps(job, progress))
+  if (follows && job->active && progress->mark_active_ns > job->last.mark_active_ns)
     job->marked_ns = progress->active_ns;
   job->heard = true;
   job->heard_ns = now_ns;

@@ -207,6 +207,19 @@ START_TEST(a_trial_is_divided_among_those_that_hold) {
 }
 END_TEST
 
+START_TEST(who_leaves_a_trial_and_comes_back_waits_for_the_next) {
+  both_come();
+  give(&jobs[1], GS_CLASS_OPPORTUNISTIC, 100, 0);
+  say(true);
+  pass_until(RATE_TRIAL);
+  check(&jobs[0], 100000, RATE_SLICE_LEAST_US, false);
+  give(&jobs[0], GS_CLASS_STANDARD, 100, 0);
+  check(&jobs[0], GS_SHARE_ALL, 0, false);
+  give(&jobs[0], GS_CLASS_OPPORTUNISTIC, 100, 0);
+  check(&jobs[0], 0, RATE_SLICE_LEAST_US, false);
+}
+END_TEST
+
 START_TEST(alone_it_has_all_of_a_trial) {
   both_come();
   say(true);
@@ -299,6 +312,21 @@ static unsigned count_standing(void) {
   return count;
 }
 
+START_TEST(who_joins_a_crowd_takes_nobodys_place) {
+  rates.tell = note_nobody;
+  for (int i = 1; i < CROWD; i++)
+    join(i);
+  both_come();
+  while (rates_deadline_ns(&rates) <= now_ns)
+    rates_on_time(&rates, now_ns);
+  say(true);
+  join(0);
+  while (rates_deadline_ns(&rates) <= now_ns)
+    rates_on_time(&rates, now_ns);
+  ck_assert_uint_eq(count_standing(), CROWD);
+}
+END_TEST
+
 START_TEST(a_crowd_is_told_in_slices) {
   rates.tell = note_nobody;
   for (int i = 0; i < CROWD; i++)
@@ -314,7 +342,7 @@ START_TEST(a_crowd_is_told_in_slices) {
   rates_leave(&rates, list_entry(rates.next, struct rates_job, link), now_ns);
   join(2);
   ck_assert_uint_eq(crowd[2].told.share_ppm, 0);
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < CROWD / RATES_SLICE; i++) {
     ck_assert_uint_le(rates_deadline_ns(&rates), now_ns);
     rates_on_time(&rates, now_ns);
   }
@@ -338,11 +366,13 @@ int main(void) {
                                 who_comes_beside_production_that_works_stands_still,
                                 only_production_says_anything,
                                 a_trial_is_divided_among_those_that_hold,
+                                who_leaves_a_trial_and_comes_back_waits_for_the_next,
                                 alone_it_has_all_of_a_trial,
                                 a_rate_that_is_set_holds_whatever_production_does,
                                 only_opportunistic_jobs_have_a_rate,
                                 what_is_left_over_is_known_once_it_was_tried,
                                 who_has_left_is_told_nothing,
+                                who_joins_a_crowd_takes_nobodys_place,
                                 a_crowd_is_told_in_slices,
                                 NULL};
   return suite_main("rates", tests, set_up, NULL);
