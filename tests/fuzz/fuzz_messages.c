@@ -372,7 +372,7 @@ static struct gs_msg sensible_msg(const struct peer *peer, bool connected) {
                                            GS_MEM_REQUEST, GS_MEM_REPORT,    GS_CLIENT_STATE,  GS_REQ_LOCK,
                                            GS_RESIDENT,    GS_RESIDENT,      GS_RESIDENT,      GS_MEM_SHORT,
                                            GS_DECLARE,     GS_STOPPED,       GS_STOPPED,       GS_EXITING,
-                                           GS_COMMAND,     GS_PROGRESS,      GS_PROGRESS,      GS_PROGRESS};
+                                           GS_COMMAND,     GS_PROGRESS,      GS_PROGRESS};
   uint32_t gpu = random_below(2);
   if (!connected || peer->role == PEER_FRESH)
     return wire_msg(random_below(8) ? GS_REGISTER : GS_GET_STATUS, 0);

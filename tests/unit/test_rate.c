@@ -266,6 +266,19 @@ START_TEST(long_steps_make_long_windows) {
 }
 END_TEST
 
+START_TEST(the_first_moments_of_a_window_do_not_count) {
+  say(actor, true);
+  pass_state(RATE_SETTLING);
+  actor_count = 0; /* it tells what the test does */
+  for (int ms = 1; ms <= 30; ms++) {
+    now_ns += NS_PER_MS;
+    actor->progress.active_ns += NS_PER_MS;
+    say(actor, true);
+    ck_assert_int_eq(actor->job.reports.points > 0, ms >= 10);
+  }
+}
+END_TEST
+
 START_TEST(until_others_have_stopped_nothing_counts) {
   actor->loss = 0.03;
   actor->late = 1;
@@ -620,6 +633,7 @@ int main(void) {
                                 a_window_goes_on_after_a_rest,
                                 steps_are_counted_in_whole,
                                 long_steps_make_long_windows,
+                                the_first_moments_of_a_window_do_not_count,
                                 until_others_have_stopped_nothing_counts,
                                 no_window_waits_for_a_clock_that_stands,
                                 no_window_is_endless,

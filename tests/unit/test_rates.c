@@ -319,6 +319,7 @@ START_TEST(who_joins_a_crowd_takes_nobodys_place) {
   both_come();
   while (rates_deadline_ns(&rates) <= now_ns)
     rates_on_time(&rates, now_ns);
+  rates.next = &crowd[100].link; /* the round begins in the middle */
   say(true);
   join(0);
   while (rates_deadline_ns(&rates) <= now_ns)
