@@ -1,112 +1,219 @@
 /*
- * bench_aimd.c - the controller of opportunistic jobs (daemon/core/rate.h) on synthetic GPUs (plants/list.c):
- * how fast it finds the best constant limit, how steady it stays there, what production loses and what
- * opportunistic jobs gain.
+ * bench_aimd.c - the controller of opportunistic jobs (daemon/core/rate.h) on GPUs in virtual time
+ * (plants/list.c): how fast it finds its level, what production loses, and what opportunistic jobs gain.
  *
  * Figures are medians over the seeds, of each plant with its name before it; those without a name are the
- * worst of all plants; `missing_plants`: how many miss the target. plants/judge.h says what they mean; `best`
- * is the best constant limit, a part of the GPU, in each phase.
+ * worst of all plants. A run takes RUN_S.
+ *
+ *     converge_s             time in which production works until the level stays within a factor 1.5 of its
+ *                            final value for 5 s, from the start or, where a phase changes, from then on; the
+ *                            final value is the geometric mean of the last 30 s
+ *     production_loss_ratio  of production's speed while it works, of the job that loses most, in the minute
+ *                            after that
+ *     start_loss_ratio       the same until then
+ *     gain_ratio             of the GPU's time, for opportunistic jobs
+ *     best_gain_ratio        the same at the best constant level, in force whenever production works: the
+ *                            highest with which no job loses more than 2 %
+ *     harvest_ratio          the one beside the other
+ *
  * --help tells the options.
  */
 #include <math.h>
 #include <stddef.h>
 
 #include "arguments.h"
-#include "plants/judge.h"
+#include "plants/plant.h"
 #include "quantile.h"
 
 #define SEEDS_MAX 1000
-#define TRIAL_SEED 1000003 /* the best limit is found on other runs than those that are judged */
+#define TRIAL_SEED 1000003 /* the best level is found on another run than those that are judged */
+#define RUN_S 100.0
+#define FINAL_S 30.0
+#define MINUTE_S 60.0
+#define STAYS_S 5.0
+#define FACTOR 1.5
+#define KEPT 0.98
+#define HALVINGS 10
+enum { SIGHTS = (int)(RUN_S / PLANT_SIGHT_S) + 2 };
 
 static struct {
   uint64_t seeds, seed;
   const struct plant *plant; /* NULL: all */
-  struct plant_regime regime;
-} options = {.seeds = 15, .seed = 1, .regime = {.controlled = true}};
+  double level;              /* NAN: the controller's */
+} options = {.seeds = 5, .seed = 1, .level = NAN};
 
-/* Of 60 s, 49 are left when convergence and two changes have taken all the time that they may. */
+struct verdict {
+  double converge_s, production_loss, start_loss, gain, best_gain, harvest;
+};
+
 static const struct {
   const char *name;
   size_t place;
-  double target;
-  bool at_least;
+  double target; /* 0: none */
 } figures[] = {
-    {"converge_s", offsetof(struct judge_verdict, converge_s), 5, false},
-    {"reconverge_s", offsetof(struct judge_verdict, reconverge_s), 3, false},
-    {"sawtooth_ratio", offsetof(struct judge_verdict, sawtooth), 0.15, false},
-    {"production_loss_ratio", offsetof(struct judge_verdict, loss), 0.02, false},
-    {"harvest_ratio", offsetof(struct judge_verdict, harvest), 0.8, true},
+    {"converge_s", offsetof(struct verdict, converge_s), 5},
+    {"production_loss_ratio", offsetof(struct verdict, production_loss), 0.02},
+    {"start_loss_ratio", offsetof(struct verdict, start_loss), 0},
+    {"gain_ratio", offsetof(struct verdict, gain), 0},
+    {"best_gain_ratio", offsetof(struct verdict, best_gain), 0},
+    {"harvest_ratio", offsetof(struct verdict, harvest), 0},
 };
 #define FIGURES (sizeof figures / sizeof *figures)
 
-struct worst {
-  double value;
-  const char *plant;
-  unsigned missing; /* plants that miss the target */
+/* ---- a run ---- */
+
+struct sights {
+  unsigned count;
+  struct plant_sight list[SIGHTS];
 };
 
-/* ---- a plant ---- */
-
-static double value_of(const struct judge_verdict *verdict, size_t figure) {
-  return *(const double *)((const char *)verdict + figures[figure].place);
+static void note(void *context, const struct plant_sight *sight) {
+  struct sights *sights = context;
+  if (sights->count < SIGHTS)
+    sights->list[sights->count++] = *sight;
 }
 
-static double median_of(const struct judge_verdict *verdicts, size_t figure) {
-  double values[SEEDS_MAX];
-  for (uint64_t i = 0; i < options.seeds; i++)
-    values[i] = value_of(&verdicts[i], figure);
-  return median(values, options.seeds);
+static unsigned sight_at(const struct sights *sights, double at_s) {
+  unsigned i = 0;
+  while (i < sights->count && sights->list[i].from_s < at_s - PLANT_SIGHT_S / 2)
+    i++;
+  return i;
 }
 
-static void report_best(const struct plant *plant, const struct judge_best *best) {
-  for (unsigned phase = 0; phase < plant->phase_count; phase++) {
-    const char *name = plant->phase_count > 1 ? report_name("%s_best_%u", plant->name, phase + 1)
-                                              : report_name("%s_best", plant->name);
-    report(name, best->limit[phase], "");
-  }
-}
-
-static bool is_worse(size_t figure, double value, const struct worst *worst) {
-  return !worst->plant || (figures[figure].at_least ? value < worst->value : value > worst->value);
-}
-
-static bool is_reached(size_t figure, double value) {
-  return figures[figure].at_least ? value >= figures[figure].target : value <= figures[figure].target;
-}
-
-static void judge(const struct plant *plant, struct worst *worst) {
-  struct judge_verdict verdicts[SEEDS_MAX];
-  struct judge_best best;
-  judge_find_best(plant, TRIAL_SEED, &best);
-  report_best(plant, &best);
-  for (uint64_t i = 0; i < options.seeds; i++)
-    judge_run(plant, &options.regime, &best, options.seed + i, &verdicts[i]);
-  for (size_t figure = 0; figure < FIGURES; figure++) {
-    double value = median_of(verdicts, figure);
-    report(report_name("%s_%s", plant->name, figures[figure].name), value, "");
-    worst[figure].missing += !is_reached(figure, value);
-    if (is_worse(figure, value, &worst[figure])) {
-      worst[figure].value = value;
-      worst[figure].plant = plant->name;
+static double loss_of(const struct sights *sights, unsigned from, unsigned to) {
+  double worst = 0;
+  for (unsigned worker = 0; worker < PLANT_WORKERS; worker++) {
+    double own_s = 0, worked_s = 0;
+    for (unsigned i = from; i < to; i++) {
+      own_s += sights->list[i].own_s[worker];
+      worked_s += sights->list[i].worked_s[worker];
     }
+    worst = fmax(worst, worked_s > 0 ? 1 - own_s / worked_s : 0);
   }
+  return worst;
+}
+
+/* By the job that works most. */
+static double worked_s(const struct sights *sights, unsigned from, unsigned to) {
+  double most_s = 0;
+  for (unsigned worker = 0; worker < PLANT_WORKERS; worker++) {
+    double sum_s = 0;
+    for (unsigned i = from; i < to; i++)
+      sum_s += sights->list[i].worked_s[worker];
+    most_s = fmax(most_s, sum_s);
+  }
+  return most_s;
+}
+
+static double gain_of(const struct sights *sights) {
+  double gained_s = 0;
+  for (unsigned i = 0; i < sights->count; i++)
+    gained_s += sights->list[i].gained_s;
+  return gained_s / RUN_S;
+}
+
+static double final_level(const struct sights *sights) {
+  unsigned from = sight_at(sights, RUN_S - FINAL_S);
+  double sum = 0;
+  for (unsigned i = from; i < sights->count; i++)
+    sum += log(sights->list[i].level);
+  return exp(sum / (sights->count - from));
+}
+
+static unsigned converged_at(const struct sights *sights, unsigned from) {
+  double final = final_level(sights);
+  unsigned since = from;
+  for (unsigned i = from; i < sights->count; i++) {
+    if (fabs(log(sights->list[i].level / final)) > log(FACTOR))
+      since = i + 1;
+    else if (sights->list[i].to_s - sights->list[since].from_s >= STAYS_S)
+      return since;
+  }
+  return sights->count;
+}
+
+static struct verdict judge_run(const struct plant *plant, double best_gain, uint64_t seed) {
+  static struct sights sights;
+  sights.count = 0;
+  plant_run(plant, options.level, RUN_S, seed, note, &sights);
+  unsigned from = sight_at(&sights, plant->workers[0].change_s), at = converged_at(&sights, from);
+  unsigned to = sight_at(&sights, sights.list[at < sights.count ? at : from].from_s + MINUTE_S);
+  struct verdict verdict = {.best_gain = best_gain, .gain = gain_of(&sights)};
+  verdict.converge_s = at < sights.count ? worked_s(&sights, from, at) : RUN_S;
+  verdict.production_loss = loss_of(&sights, at < sights.count ? at : from, to);
+  verdict.start_loss = loss_of(&sights, 0, at);
+  verdict.harvest = verdict.gain / best_gain;
+  return verdict;
+}
+
+/* ---- the best constant level ---- */
+
+static double try_level(const struct plant *plant, double level, double *gain) {
+  static struct sights sights;
+  sights.count = 0;
+  plant_run(plant, level, RUN_S, TRIAL_SEED, note, &sights);
+  *gain = gain_of(&sights);
+  return loss_of(&sights, 0, sights.count);
+}
+
+static double find_best(const struct plant *plant, double *gain) {
+  double low = RATE_LEVEL_LEAST, high = 1;
+  if (try_level(plant, high, gain) <= 1 - KEPT)
+    return high;
+  for (unsigned i = 0; i < HALVINGS; i++) {
+    double middle = sqrt(low * high);
+    if (try_level(plant, middle, gain) <= 1 - KEPT)
+      low = middle;
+    else
+      high = middle;
+  }
+  try_level(plant, low, gain);
+  return low;
 }
 
 /* ---- the program ---- */
 
-static void report_worst(const struct worst *worst) {
-  for (size_t i = 0; i < FIGURES; i++) {
-    report_verdict(figures[i].name, worst[i].value, figures[i].target, is_reached(i, worst[i].value), true);
-    report_text(report_name("%s_plant", figures[i].name), worst[i].plant);
-    report(report_name("%s_missing_plants", figures[i].name), worst[i].missing, "");
+static double value_of(const struct verdict *verdict, size_t figure) {
+  return *(const double *)((const char *)verdict + figures[figure].place);
+}
+
+struct worst {
+  double value[FIGURES];
+  const char *plant[FIGURES];
+};
+
+static void judge(const struct plant *plant, struct worst *worst) {
+  static struct verdict verdicts[SEEDS_MAX];
+  double best_gain, values[SEEDS_MAX];
+  report(report_name("%s_best_level", plant->name), find_best(plant, &best_gain), "");
+  for (uint64_t i = 0; i < options.seeds; i++)
+    verdicts[i] = judge_run(plant, best_gain, options.seed + i);
+  for (size_t figure = 0; figure < FIGURES; figure++) {
+    for (uint64_t i = 0; i < options.seeds; i++)
+      values[i] = value_of(&verdicts[i], figure);
+    double value = median(values, options.seeds);
+    report(report_name("%s_%s", plant->name, figures[figure].name), value, "");
+    if (!worst->plant[figure] || value > worst->value[figure]) {
+      worst->value[figure] = value;
+      worst->plant[figure] = plant->name;
+    }
   }
 }
 
+static void report_worst(const struct worst *worst) {
+  for (size_t i = 0; i < FIGURES; i++)
+    if (figures[i].target > 0) {
+      report_verdict(figures[i].name, worst->value[i], figures[i].target,
+                     worst->value[i] <= figures[i].target, true);
+      report_text(report_name("%s_plant", figures[i].name), worst->plant[i]);
+    }
+}
+
 static const char help[] = "usage: bench_aimd [--json] [options]\n"
-                           "  --seeds N          (15)\n"
+                           "  --seeds N          (5)\n"
                            "  --seed FIRST       (1)\n"
                            "  --plant NAME       only this one\n"
-                           "  --constant PART    this limit instead of the controller's, for comparison\n"
+                           "  --constant LEVEL   this level instead of the controller's, for comparison\n"
                            "Exit status: 0; 2 usage. Targets are reported, not enforced.\n";
 
 static int read_plant(const char *name, uint64_t *unused) {
@@ -118,13 +225,8 @@ static int read_plant(const char *name, uint64_t *unused) {
 static int read_constant(const char *text, uint64_t *unused) {
   (void)unused;
   char *rest;
-  double part = strtod(text, &rest);
-  if (*rest || rest == text || !(part >= 0 && part <= 1))
-    return -EINVAL;
-  options.regime.controlled = false;
-  for (unsigned i = 0; i < PLANT_PHASES; i++)
-    options.regime.limit[i] = part;
-  return 0;
+  options.level = strtod(text, &rest);
+  return *rest || rest == text || !(options.level >= 0 && options.level <= 1) ? -EINVAL : 0;
 }
 
 static const struct argument known[] = {
@@ -136,15 +238,15 @@ static const struct argument known[] = {
 };
 
 int main(int argc, char **argv) {
-  struct worst worst[FIGURES] = {0};
+  struct worst worst = {0};
   arguments_read(argc, argv, help, known);
   report_begin();
   report("seeds", (double)options.seeds, "");
   report("first_seed", (double)options.seed, "");
   for (unsigned i = 0; i < plant_count; i++)
     if (!options.plant || options.plant == &plants[i])
-      judge(&plants[i], worst);
-  report_worst(worst);
+      judge(&plants[i], &worst);
+  report_worst(&worst);
   report_end();
   return 0;
 }

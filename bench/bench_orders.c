@@ -30,6 +30,8 @@
 #define CARD (UINT64_C(16) << 30)
 #define EVENTS_MAX 100000
 #define WORST_NS NS_PER_MS
+#define TELLERS 64
+#define STEP_NS (100 * NS_PER_MS)
 
 static struct daemon it;
 static struct users users;
@@ -38,9 +40,9 @@ static int ends[CROWD + 1]; /* of the sockets: the programs' */
 static uint64_t now_ns, times = 5;
 static bool at_once;
 
-enum kind { ATTACH, MEMORY, MODE, CAPACITY, CLASS, GONE, TIME, SLICE, KINDS };
-static const char *const kind_names[] = {"attach", "memory", "mode", "capacity",
-                                         "class",  "gone",   "time", "slice"};
+enum kind { ATTACH, MEMORY, MODE, CAPACITY, CLASS, PROGRESS, GONE, TIME, SLICE, KINDS };
+static const char *const kind_names[] = {"attach",   "memory", "mode", "capacity", "class",
+                                         "progress", "gone",   "time", "slice"};
 static uint64_t costs_ns[EVENTS_MAX];
 static uint8_t kinds[EVENTS_MAX];
 static unsigned events;
@@ -79,35 +81,39 @@ static void say(int i, const struct gs_msg *msg, enum kind kind) {
   go_on();
 }
 
-/* Each job reads its page, and works as steadily as a training; those with a limit want more. */
-static void work(uint64_t ns) {
-  for (unsigned i = 0; i < CROWD; i++) {
+/* What it has been told. */
+static void obey(int i, const struct sched_job *job) {
+  struct gs_msg msg = wire_msg(job->state == GS_JOB_DROPPING ? GS_LOCK_RELEASED : GS_LOCK_ACTIVE, 0);
+  msg.epoch = job->epoch;
+  if (job->state == GS_JOB_DROPPING || (job->state == GS_JOB_HOLDING && !job->active))
+    daemon_on_message(&it, &peers[i], &msg, now_ns);
+}
+
+/* Those that are asked tell how they get on, some by turns that they rest. */
+static void tell_progress(uint64_t time) {
+  for (int i = 0; i < TELLERS; i++) {
     struct attachment *attachment = peers[i].user ? peers[i].attachments[0] : NULL;
-    struct gs_meter *page = attachment ? attachment->rates.meter.page : NULL;
-    if (!page)
+    if (!attachment || !attachment->rates.told.watched)
       continue;
-    page->seen_limit = page->limit_seq;
-    page->idle = 0;
-    page->at_ns = now_ns;
-    page->submissions += 10 * ns / NS_PER_MS;
-    page->sampled_ns += ns / 100;
-    page->expected_ns += ns / 100;
-    page->busy_ns += ns * (1 + i % 16) / CROWD;
-    page->throttled_ns += attachment->rates.class == GS_CLASS_OPPORTUNISTIC && i % 2 ? ns : 0;
+    struct gs_msg msg = wire_msg(GS_PROGRESS, 0);
+    msg.progress.active_ns = time;
+    msg.progress.submissions = time / NS_PER_MS;
+    msg.progress.flags = time / NS_PER_S % 2 ? 0 : GS_PROGRESS_ACTIVE;
+    obey(i, &attachment->job);
+    say(i, &msg, PROGRESS);
   }
 }
 
 static void pass(uint64_t ns) {
-  uint64_t end_ns = now_ns + ns, next_ns;
-  for (int i = 0; i < 2000 && (next_ns = daemon_deadline_ns(&it)) <= end_ns; i++) {
-    work(next_ns > now_ns ? next_ns - now_ns : 0);
-    now_ns = next_ns > now_ns ? next_ns : now_ns;
-    begun_ns = thread_ns();
-    daemon_on_time(&it, now_ns);
-    end_event(TIME);
-    go_on();
+  for (uint64_t end_ns = now_ns + ns; now_ns < end_ns; now_ns += STEP_NS) {
+    tell_progress(now_ns);
+    for (int i = 0; i < 100 && daemon_deadline_ns(&it) <= now_ns; i++) {
+      begun_ns = thread_ns();
+      daemon_on_time(&it, now_ns);
+      end_event(TIME);
+      go_on();
+    }
   }
-  now_ns = end_ns;
 }
 
 static void come(int i, uid_t uid) {
@@ -161,12 +167,6 @@ static void ask_for(int i, uint64_t bytes) {
   say(i, &msg, MEMORY);
 }
 
-static void begin_work(int i) {
-  struct gs_msg msg = wire_msg(GS_LOCK_ACTIVE, 0);
-  msg.epoch = peers[i].attachments[0]->job.epoch;
-  daemon_on_message(&it, &peers[i], &msg, now_ns);
-}
-
 static void set_class(int i, enum gs_class class) {
   struct gs_msg msg = wire_msg(GS_DECLARE, 0);
   msg.declare.class = class;
@@ -202,7 +202,7 @@ static void play(const struct crowd *crowd) {
     set(GS_SET_CAPACITY, CARD / 2, CAPACITY);
     set(GS_SET_CAPACITY, CARD, CAPACITY);
     pass(NS_PER_S);
-    begin_work(0);
+    obey(0, &peers[0].attachments[0]->job);
     set_class(0, class == GS_CLASS_PRODUCTION ? GS_CLASS_OPPORTUNISTIC : GS_CLASS_PRODUCTION);
     pass(5 * NS_PER_S); /* until a limit has been found */
     set_class(0, class);

@@ -6,7 +6,7 @@ import sys
 import unittest
 
 PROGRAM = sys.argv.pop(1)
-AT_MOST = {"converge_s": 5, "reconverge_s": 3, "sawtooth_ratio": 0.15, "production_loss_ratio": 0.02}
+AT_MOST = {"converge_s": 5, "production_loss_ratio": 0.02}
 
 
 def run(*words, seeds=1):
@@ -16,39 +16,41 @@ def run(*words, seeds=1):
 
 class Aimd(unittest.TestCase):
     def test_the_same_seeds_give_the_same_figures(self):
-        self.assertEqual(run("--plant", "kinked"), run("--plant", "kinked"))
-        self.assertNotEqual(run("--plant", "kinked"), run("--plant", "kinked", "--seed", "1000"))
+        self.assertEqual(run("--plant", "training"), run("--plant", "training"))
+        self.assertNotEqual(run("--plant", "training"), run("--plant", "training", "--seed", "1000"))
 
     def test_the_verdicts_follow_the_figures(self):
         for words in ([], ["--constant", "0.9"], ["--constant", "0.001"]):
-            figures = run("--plant", "leftovers", *words)
+            figures = run("--plant", "gaps", *words)
             for name, target in AT_MOST.items():
                 self.assertEqual(figures[f"{name}_target"], target)
                 self.assertEqual(figures[f"{name}_verdict"], "pass" if figures[name] <= target else "MISSED", name)
-            harvest = figures["harvest_ratio"]
-            self.assertEqual(figures["harvest_ratio_verdict"],
-                             "pass" if harvest >= figures["harvest_ratio_target"] else "MISSED")
 
-    def test_a_limit_that_costs_too_much_is_seen(self):
-        figures = run("--plant", "kinked", "--constant", "0.9")
+    def test_what_a_user_feels_is_within_the_targets(self):
+        for plant in ("training", "launches", "server", "bursts", "phases"):
+            figures = run("--plant", plant, seeds=5)
+            for name, target in AT_MOST.items():
+                self.assertLessEqual(figures[name], target, f"{plant}: {name}")
+
+    def test_a_level_that_costs_too_much_is_seen(self):
+        figures = run("--plant", "training", "--constant", "0.9")
         self.assertEqual(figures["production_loss_ratio_verdict"], "MISSED")
-        self.assertEqual(figures["converge_s_verdict"], "MISSED")
-        self.assertGreater(figures["harvest_ratio"], 1.5)
+        self.assertGreater(figures["training_harvest_ratio"], 1.5)
 
-    def test_a_limit_that_harvests_too_little_is_seen(self):
-        figures = run("--plant", "kinked", "--constant", "0.1")
+    def test_a_level_that_harvests_too_little_is_seen(self):
+        figures = run("--plant", "training", "--constant", "0.1")
         self.assertEqual(figures["production_loss_ratio_verdict"], "pass")
-        self.assertEqual(figures["harvest_ratio_verdict"], "MISSED")
+        self.assertLess(figures["training_harvest_ratio"], 0.5)
 
-    def test_the_best_limit_is_where_production_keeps_98_percent(self):
-        best = run("--plant", "kinked")["kinked_best"]
-        loss = run("--plant", "kinked", "--constant", str(best), seeds=5)["production_loss_ratio"]
+    def test_the_best_level_is_where_production_keeps_98_percent(self):
+        best = run("--plant", "training")["training_best_level"]
+        loss = run("--plant", "training", "--constant", str(best))["production_loss_ratio"]
         self.assertAlmostEqual(loss, 0.02, delta=0.001)
 
     def test_the_worst_plant_is_named(self):
-        figures = run("--plant", "leftovers")
-        self.assertEqual(figures["converge_s_plant"], "leftovers")
-        self.assertEqual(figures["converge_s"], figures["leftovers_converge_s"])
+        figures = run("--plant", "gaps")
+        self.assertEqual(figures["converge_s_plant"], "gaps")
+        self.assertEqual(figures["converge_s"], figures["gaps_converge_s"])
 
     def test_wrong_words_are_refused(self):
         for words in (["--plant", "unknown"], ["--seeds", "0"], ["--constant", "2"], ["--constant", "x"], ["more"]):

@@ -122,7 +122,6 @@ struct told {
   uint64_t used_bytes;
   enum gs_limited limited;
   uint64_t limit;
-  uint64_t weight; /* in SCHED_OFF; 0: SCHED_ON, or neither yet */
 };
 
 /* A client on a GPU. */
@@ -164,6 +163,9 @@ static inline bool orders_are_told(const struct daemon *daemon) { return list_em
 /* ATTACHED or CAPACITY; SCHED_ON or SCHED_OFF. */
 struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *attachment);
 struct gs_msg orders_sched(const struct attachment *attachment);
+
+/* SHARE, for rates.h. */
+rates_tell_f orders_tell_share;
 
 /* ---- wiring.c: messages of clients ---- */
 

@@ -176,9 +176,14 @@ void events_on_turns(struct sched_gpu *gpu, uint64_t now_ns) {
   record_add(record_of(gpu), &msg);
 }
 
+/* What a limit is for the moment comes and goes many times a second: only what it comes back to is told. */
 static bool differs(const struct rates_limit *limit, const struct told *told) {
   uint64_t more = limit->limit > told->limit ? limit->limit : told->limit;
   uint64_t less = limit->limit > told->limit ? told->limit : limit->limit;
+  bool passing =
+      limit->why == GS_LIMITED_IDLE || limit->why == GS_LIMITED_LOOK || limit->why == GS_LIMITED_BACK;
+  if (passing)
+    return false;
   return limit->why != told->limited || (more - less >= LIMIT_LEAST && more - less > more / LIMIT_DIVISOR);
 }
 

@@ -103,7 +103,7 @@ static struct gpu *add(struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE], 
     return NULL;
   scheduler_add_gpu(&daemon->scheduler, &gpu->sched, uuid, "", 0);
   gpu->number = GS_GPU_ALL; /* until it is placed */
-  rates_init(&gpu->rates);
+  rates_init(&gpu->rates, orders_tell_share);
   daemon->gpu_count++;
   overrides_apply(&daemon->overrides, &gpu->sched, now_ns, &daemon->orders);
   settle_truth(daemon, gpu, LOG_NOBODY, now_ns);
@@ -306,7 +306,7 @@ void gpus_leave(struct daemon *daemon, struct sched_gpu *gpu, const struct peer 
 /* The one that is due first; NULL: none ever. */
 static struct gpu *first_due(const struct daemon *daemon) {
   struct gpu *first = NULL;
-  uint64_t first_ns = RATES_NEVER;
+  uint64_t first_ns = RATE_NEVER;
   list_each(node, &daemon->scheduler.gpus) {
     uint64_t due_ns = rates_deadline_ns(&gpu_at(node)->rates);
     if (due_ns < first_ns) {
@@ -319,19 +319,14 @@ static struct gpu *first_due(const struct daemon *daemon) {
 
 uint64_t gpus_deadline_ns(const struct daemon *daemon) {
   const struct gpu *first = first_due(daemon);
-  return first ? rates_deadline_ns(&first->rates) : RATES_NEVER;
+  return first ? rates_deadline_ns(&first->rates) : RATE_NEVER;
 }
 
-static void note_limit(struct rates_job *job, uint64_t now_ns) {
-  events_on_limit(list_entry(job, struct attachment, rates), now_ns);
-}
-
-/* What is left is due at once: other events come between. */
+/* One GPU at a time: all its jobs may have to be told. Other events come between. */
 void gpus_on_time(struct daemon *daemon, uint64_t now_ns) {
-  struct gpu *gpu;
-  unsigned jobs = 0, looked = 1;
-  for (; jobs < RATES_SLICE && looked > 0 && (gpu = first_due(daemon)); jobs += looked)
-    looked = rates_on_time(&gpu->rates, now_ns, note_limit);
+  struct gpu *gpu = first_due(daemon);
+  if (gpu)
+    rates_on_time(&gpu->rates, now_ns);
 }
 
 void gpus_end(struct daemon *daemon) {

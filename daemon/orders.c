@@ -26,10 +26,7 @@ struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *at
 }
 
 struct gs_msg orders_sched(const struct attachment *attachment) {
-  bool serialized = attachment->job.gpu->serialized;
-  struct gs_msg msg = wire_msg(serialized ? GS_SCHED_ON : GS_SCHED_OFF, attachment->index);
-  msg.sched.weight = serialized ? 0 : attachment->job.terms.weight;
-  return msg;
+  return wire_msg(attachment->job.gpu->serialized ? GS_SCHED_ON : GS_SCHED_OFF, attachment->index);
 }
 
 /* As of now. */
@@ -60,16 +57,6 @@ static void note(const struct attachment *attachment, const char *format) {
   log_for(attachment->peer->uid, LOG_LEVEL_WARN, format, label_job(attachment->peer).text);
 }
 
-static void tell_attached(struct attachment *attachment) {
-  struct gs_msg msg = orders_attached(GS_ATTACHED, attachment);
-  struct meter *meter = &attachment->rates.meter;
-  if (meter->page)
-    peer_send_passing(attachment->peer, &msg, meter->fd);
-  else
-    peer_send(attachment->peer, &msg);
-  meter_passed(meter);
-}
-
 /* Of a job that waited for its first memory. */
 static enum gs_refusal why_refused(const struct sched_job *job) {
   return sched_job_why_refused(job, job->entry.total_bytes, job->entry.pinned_bytes);
@@ -80,14 +67,13 @@ static void tell(const struct sched_action *action, uint64_t now_ns) {
   struct gs_msg msg;
   switch (action->type) {
   case SCHED_TELL_ATTACHED:
-    tell_attached(attachment);
-    return;
+    msg = orders_attached(GS_ATTACHED, attachment);
+    break;
   case SCHED_TELL_CAPACITY:
     msg = orders_attached(GS_CAPACITY, attachment);
     break;
   case SCHED_TELL_SCHED:
     msg = orders_sched(attachment);
-    attachment->told.weight = msg.sched.weight;
     break;
   case SCHED_TELL_LOCK_OK:
     msg = turn_msg(GS_LOCK_OK, attachment, action);
@@ -207,6 +193,17 @@ static void tell_job(struct sched_job *job, uint64_t now_ns) {
     tell(&action, now_ns);
     write_down(&action, now_ns);
   }
+  rates_on_state(&gpu_of(job->gpu)->rates, &attachment_of(job)->rates, now_ns);
+}
+
+void orders_tell_share(struct rates_job *job, uint64_t now_ns) {
+  struct attachment *attachment = list_entry(job, struct attachment, rates);
+  struct gs_msg msg = wire_msg(GS_SHARE, attachment->index);
+  msg.share.share_ppm = job->told.share_ppm;
+  msg.share.slice_us = job->told.slice_us;
+  msg.share.watched = job->told.watched;
+  peer_send(attachment->peer, &msg);
+  events_on_limit(attachment, now_ns);
 }
 
 void orders_tell(struct daemon *daemon, struct peer *client, uint64_t now_ns) {

@@ -124,10 +124,6 @@ struct peer {
 /* Send. A peer that does not read is closed. */
 void peer_send(struct peer *peer, const struct gs_msg *msg);
 
-/* Likewise, and a descriptor with it, which stays the caller's. If the kernel will not take that one, the
- * message goes alone. */
-void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed);
-
 /* Send the daemon's state, as it is from now on, as fast as the peer reads; or a REPLY that says why not.
  * Nothing else is received meanwhile. */
 void peer_send_status(struct peer *peer);

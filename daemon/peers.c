@@ -363,16 +363,6 @@ void peer_send(struct peer *peer, const struct gs_msg *msg) {
     note_unread(peer);
 }
 
-/* Of descriptors under way there is a limit. */
-void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed) {
-  if (peer->closed)
-    return;
-  int err = wire_send_passing(peer->fd, msg, passed);
-  note_sent(peer, err == -ETOOMANYREFS ? wire_send(peer->fd, msg) : err);
-  if (!peer->closed)
-    note_unread(peer);
-}
-
 void peers_set_events(struct peer *peer, uint32_t events) {
   struct epoll_event event = {.events = events | EPOLLET, .data.ptr = peer};
   if (epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_MOD, peer->fd, &event) < 0)

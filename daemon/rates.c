@@ -1,289 +1,227 @@
 /* rates.c - see rates.h. */
 #include "rates.h"
 
-#include <stdatomic.h>
-
-#include "common/clock.h"
-#include "common/futex.h"
 #include "common/log.h"
 
-/* What a job may submit that may use the whole GPU for the moment: more than it can, but with a limit little
- * of it is queued, so that production need not wait for that when it comes back. */
-#define WHOLE_GPU (GS_LIMIT_WIDE - 1)
+#define PPM_PER_PERCENT (GS_SHARE_ALL / 100)
+#define NS_PER_PPM (GS_LIMITED_WHOLE / GS_SHARE_ALL)
+#define SLICE_US 2048 /* the driver's own: of weight GS_WEIGHT_DEFAULT */
 
-#define PERCENT (GS_LIMITED_WHOLE / 100)
-
-static struct rates_job *job_of(struct list *node) {
-  return list_entry(list_entry(node, struct rate_job, link), struct rates_job, job);
-}
+#define each_guest(job, rates)                                                                               \
+  for (struct rates_job *job = list_entry((rates)->guests.next, struct rates_job, guest_link);               \
+       &job->guest_link != &(rates)->guests;                                                                 \
+       job = list_entry(job->guest_link.next, struct rates_job, guest_link))
 
 static bool both_are_there(const struct rates *rates) {
-  return !list_empty(&rates->gpu.production) && !list_empty(&rates->gpu.opportunistic);
+  return rates->gpu.production_count > 0 && rates->opportunistic_count > 0;
 }
-
-/* ---- what the pages say ---- */
-
-/* Its counters tell of the time until then. Of an idle job they are right at any time. */
-static uint64_t told_ns(const struct gs_meter *page, const struct rate_counters *last, uint64_t now_ns) {
-  uint64_t at_ns = atomic_load(&page->idle) ? now_ns : atomic_load(&page->at_ns);
-  if (at_ns > now_ns)
-    at_ns = now_ns;
-  return at_ns > last->at_ns ? at_ns : last->at_ns;
-}
-
-/* Who has never read its page says nothing by it: nobody shall wait for such a job. */
-static bool is_silent(const struct gs_meter *page) { return atomic_load(&page->seen_limit) == 0; }
 
 /* Who waits for its turn, or for its memory, loses nothing by those that may submit meanwhile. */
-static bool is_away(const struct sched_job *job) { return job->state != GS_JOB_HOLDING || !job->active; }
-
-static void read_page(struct rates_job *job, uint64_t now_ns) {
-  struct gs_meter *page = job->meter.page;
-  struct rate_counters counters = {.at_ns = told_ns(page, &job->job.now, now_ns),
-                                   .submissions = atomic_load(&page->submissions),
-                                   .sampled_ns = atomic_load(&page->sampled_ns),
-                                   .expected_ns = atomic_load(&page->expected_ns),
-                                   .busy_ns = atomic_load(&page->busy_ns),
-                                   .service_ns = atomic_load(&page->service_ns),
-                                   .served = atomic_load(&page->served),
-                                   .waited_ns = atomic_load(&page->waited_ns),
-                                   .throttled_ns = atomic_load(&page->throttled_ns),
-                                   .idle =
-                                       atomic_load(&page->idle) || is_silent(page) || is_away(job->sched)};
-  rate_job_tell(&job->job, &counters);
+static bool holds(const struct rates_job *job) {
+  return job->sched->state == GS_JOB_HOLDING && job->sched->active;
 }
 
-/* Returns how many there are. */
-static unsigned read_pages(struct list *jobs, uint64_t now_ns) {
-  unsigned count = 0;
-  list_each(node, jobs) {
-    read_page(job_of(node), now_ns);
-    count++;
-  }
-  return count;
+/* ---- shares ---- */
+
+/* The driver's own where turns are taken: then weights are their lengths. */
+static uint32_t weight_slice_us(const struct sched_job *sched) {
+  uint64_t us = (uint64_t)SLICE_US * sched->terms.weight / GS_WEIGHT_DEFAULT;
+  if (sched->gpu->serialized || us == SLICE_US)
+    return 0;
+  return (uint32_t)(us > 0 ? us : 1);
 }
 
-/* ---- what they are told ---- */
+static uint32_t share_ppm(const struct rates *rates, const struct rates_job *job) {
+  if (job->set_percent)
+    return job->set_percent * PPM_PER_PERCENT;
+  bool limited = job->class == GS_CLASS_OPPORTUNISTIC && rates->gpu.state != RATE_FREE;
+  return !limited ? GS_SHARE_ALL : rates->gpu.state == RATE_TRIAL ? job->part_ppm : 0;
+}
 
-struct word {
-  uint64_t limit;
-  bool undisturbed, wanted;
-};
+static struct rates_share share_of(const struct rates *rates, const struct rates_job *job) {
+  bool both = both_are_there(rates), production = job->class == GS_CLASS_PRODUCTION;
+  struct rates_share share = {.share_ppm = share_ppm(rates, job), .watched = both && production};
+  share.slice_us = !both || job->class == GS_CLASS_STANDARD ? weight_slice_us(job->sched)
+                   : production                             ? RATES_PRODUCTION_SLICE_US
+                                                            : rate_slice_us(&rates->gpu);
+  return share;
+}
 
-static void write_page(struct gs_meter *page, const struct word *word) {
-  if (atomic_load(&page->limit) == word->limit && atomic_load(&page->undisturbed) == word->undisturbed &&
-      atomic_load(&page->wanted) == word->wanted)
+static void tell(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
+  struct rates_share share = share_of(rates, job), *told = &job->told;
+  if (share.share_ppm == told->share_ppm && share.slice_us == told->slice_us &&
+      share.watched == told->watched)
     return;
-  atomic_store(&page->limit, word->limit);
-  atomic_store(&page->undisturbed, word->undisturbed);
-  atomic_store(&page->wanted, word->wanted);
-  atomic_fetch_add(&page->limit_seq, 1);
-  futex_wake_shared(&page->limit_seq, INT32_MAX);
+  *told = share;
+  rates->tell(job, now_ns);
 }
 
-/* both: of the classes are there. */
-static void tell_job(const struct rates *rates, struct rates_job *job, bool both) {
-  bool limited = both && job->class == GS_CLASS_OPPORTUNISTIC;
-  uint64_t whole = rates->gpu.wide ? GS_LIMIT_WIDE : WHOLE_GPU;
-  uint64_t limit = job->job.limit == RATE_NO_LIMIT ? whole : job->job.limit;
-  bool undisturbed = both && !limited && rates->gpu.undisturbed;
-  write_page(job->meter.page, &(struct word){limited ? limit : GS_LIMIT_NONE, undisturbed, both});
+/* Those that have the GPU share a trial. Who comes later waits for the next one: so a trial has one level. */
+static void divide(struct rates *rates) {
+  unsigned count = 0;
+  each_guest(job, rates) { count += holds(job); }
+  double part = rate_duty(&rates->gpu) / (count > 0 ? count : 1);
+  each_guest(job, rates) { job->part_ppm = (uint32_t)(part * GS_SHARE_ALL); }
 }
 
-/* The job that is told next; NULL: all have been. Production comes first: it must not believe itself
- * undisturbed once others may go on. */
-static struct rates_job *next_told(struct rates *rates) {
-  if (rates->telling == &rates->gpu.production)
-    rates->telling = rates->gpu.opportunistic.next;
-  return rates->telling == &rates->gpu.opportunistic ? NULL : job_of(rates->telling);
+/* One that works; or any. */
+static uint32_t find_production(const struct rates *rates) {
+  const struct rates_job *found = NULL;
+  list_each(node, &rates->gpu.production) {
+    const struct rates_job *job = list_entry(list_entry(node, struct rate_job, link), struct rates_job, job);
+    if (job->job.active)
+      return job->sched->id;
+    found = found ? found : job;
+  }
+  return found ? found->sched->id : 0;
+}
+
+/* Round and round: whoever has not been told for longest is next. */
+static void tell_some(struct rates *rates, uint64_t now_ns) {
+  for (unsigned count = 0; count < RATES_SLICE && rates->untold > 0; count++, rates->untold--) {
+    if (rates->next == &rates->jobs)
+      rates->next = rates->jobs.next;
+    struct rates_job *job = list_entry(rates->next, struct rates_job, link);
+    rates->next = rates->next->next;
+    tell(rates, job, now_ns);
+  }
+}
+
+static void tell_all(struct rates *rates, uint64_t now_ns) {
+  rates->changes = rates->gpu.changes;
+  rates->production_id = find_production(rates);
+  if (rates->gpu.state == RATE_TRIAL)
+    divide(rates);
+  log_debug("rate: state %d, level ppm %ld, pairs %u, for job %u", (int)rates->gpu.state,
+            (long)(rates->gpu.level * 1e6), rates->gpu.pairs, rates->production_id);
+  rates->untold = rates->job_count;
+  tell_some(rates, now_ns);
+}
+
+static void tell_changes(struct rates *rates, uint64_t now_ns) {
+  if (rates->changes != rates->gpu.changes)
+    tell_all(rates, now_ns);
 }
 
 /* ---- who is there ---- */
 
-/* The first one that works; of those that all rest, the first; 0: there is none. */
-static uint32_t find_production(const struct rates *rates) {
-  if (list_empty(&rates->gpu.production))
-    return 0;
-  list_each(node, &rates->gpu.production) {
-    if (!signal_is_idle(&job_of(node)->job.signal))
-      return job_of(node)->sched->id;
-  }
-  return job_of(list_first(&rates->gpu.production))->sched->id;
-}
-
-void rates_init(struct rates *rates) {
+void rates_init(struct rates *rates, rates_tell_f *tell_f) {
+  *rates = (struct rates){.tell = tell_f};
   rate_gpu_init(&rates->gpu);
-  rates->next_ns = RATES_NEVER;
-  rates->production_id = 0;
-  rates->telling = NULL;
-  rates->both = false;
+  list_init(&rates->jobs);
+  rates->next = &rates->jobs;
+  list_init(&rates->guests);
 }
 
-/* The controller hears at once of who comes, and once more when one of the classes is gone. */
-static void begin_ticks(struct rates *rates, uint64_t now_ns) {
-  if (rates->next_ns == RATES_NEVER && both_are_there(rates))
-    rates->next_ns = now_ns;
+static void leave_class(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
+  if (job->class == GS_CLASS_PRODUCTION)
+    rate_job_remove(&rates->gpu, &job->job, now_ns);
+  list_remove(&job->guest_link);
+  rates->opportunistic_count -= job->class == GS_CLASS_OPPORTUNISTIC;
 }
 
-static void leave_controller(struct rates *rates, struct rates_job *job) {
-  if (rates->telling == &job->job.link)
-    rates->telling = job->job.link.next;
-  rate_job_remove(&rates->gpu, &job->job);
+static void enter_class(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
+  job->part_ppm = 0;
+  if (job->class == GS_CLASS_PRODUCTION)
+    rate_job_add(&rates->gpu, &job->job, holds(job), now_ns);
+  else if (job->class == GS_CLASS_OPPORTUNISTIC && !job->set_percent)
+    list_append(&rates->guests, &job->guest_link);
+  rates->opportunistic_count += job->class == GS_CLASS_OPPORTUNISTIC;
 }
 
-static void leave_class(struct rates *rates, struct rates_job *job) {
-  if (job->class == GS_CLASS_STANDARD || !job->meter.page)
-    return;
-  if (job->set_limit)
-    rate_disturb(&rates->gpu);
-  else
-    leave_controller(rates, job);
-  write_page(job->meter.page, &(struct word){.limit = GS_LIMIT_NONE});
+void rates_enter(struct rates *rates, struct rates_job *job, const struct sched_job *sched) {
+  *job = (struct rates_job){.sched = sched, .class = GS_CLASS_STANDARD, .told = RATES_SHARE_NONE};
+  list_init(&job->guest_link);
+  list_append(&rates->jobs, &job->link);
+  rates->job_count++;
+  rates->untold += rates->untold > 0; /* it has come into the round */
 }
 
-static void enter_set(struct rates *rates, struct rates_job *job) {
-  write_page(job->meter.page, &(struct word){.limit = job->set_limit});
-  rate_disturb(&rates->gpu);
-}
-
-static void enter_controller(struct rates *rates, struct rates_job *job) {
-  rate_job_add(&rates->gpu, &job->job,
-               job->class == GS_CLASS_PRODUCTION ? RATE_PRODUCTION : RATE_OPPORTUNISTIC);
-  tell_job(rates, job, both_are_there(rates));
-}
-
-/* Who comes beside production gets nothing before the controller has been asked. For the other jobs nothing
- * changes before the next tick, which is due at once if this is what both classes are there by. */
-static void enter_class(struct rates *rates, struct rates_job *job) {
-  if (job->class == GS_CLASS_STANDARD || !job->meter.page)
-    return;
-  if (job->set_limit)
-    enter_set(rates, job);
-  else
-    enter_controller(rates, job);
-}
-
-void rates_enter(struct rates_job *job, const struct sched_job *sched) {
-  *job = (struct rates_job){.sched = sched, .class = GS_CLASS_STANDARD};
-  meter_make(&job->meter);
+static void set_class(struct rates *rates, struct rates_job *job, enum gs_class class, uint32_t percent,
+                      uint64_t now_ns) {
+  bool both = both_are_there(rates);
+  leave_class(rates, job, now_ns);
+  job->class = class;
+  job->set_percent = percent;
+  enter_class(rates, job, now_ns);
+  rate_set_guests(&rates->gpu, rates->opportunistic_count > 0, now_ns);
+  rates->production_id = find_production(rates);
+  if (both != both_are_there(rates))
+    tell_all(rates, now_ns);
 }
 
 void rates_leave(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
-  rates_set_terms(rates, job, &(struct sched_terms){.class = GS_CLASS_STANDARD}, now_ns);
-  meter_end(&job->meter);
+  if (rates->next == &job->link)
+    rates->next = job->link.next;
+  list_remove(&job->link);
+  rates->job_count--;
+  rates->untold = rates->untold < rates->job_count ? rates->untold : rates->job_count;
+  set_class(rates, job, GS_CLASS_STANDARD, 0, now_ns);
+  tell_changes(rates, now_ns);
 }
 
 void rates_set_terms(struct rates *rates, struct rates_job *job, const struct sched_terms *terms,
                      uint64_t now_ns) {
-  uint64_t set_limit = terms->class == GS_CLASS_OPPORTUNISTIC ? terms->rate_percent * PERCENT : 0;
-  if (job->class == terms->class && job->set_limit == set_limit)
+  uint32_t percent = terms->class == GS_CLASS_OPPORTUNISTIC ? terms->rate_percent : 0;
+  if (job->class != terms->class || job->set_percent != percent)
+    set_class(rates, job, terms->class, percent, now_ns);
+  tell_changes(rates, now_ns);
+  tell(rates, job, now_ns);
+}
+
+/* ---- what happens ---- */
+
+void rates_on_state(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
+  if (!job->sched)
     return;
-  leave_class(rates, job);
-  job->class = terms->class;
-  job->set_limit = set_limit;
-  enter_class(rates, job);
-  rates->production_id = find_production(rates);
-  begin_ticks(rates, now_ns);
+  if (job->class == GS_CLASS_PRODUCTION && job->job.holds != holds(job))
+    rate_job_holds(&rates->gpu, &job->job, holds(job), now_ns);
+  tell_changes(rates, now_ns);
+  tell(rates, job, now_ns);
 }
 
-/* ---- time ---- */
-
-static void log_production(const struct rates_job *job) {
-  const struct rate_growth *growth = &job->job.growth;
-  const struct rate_signal *signal = &job->job.signal;
-  struct rate_loss loss = signal_loss(signal, GAUGE_TICKS);
-  log_debug("rate: job %u, in %ld us: submissions %ld, service us %ld, busy us %ld, samples us %ld of %ld, "
-            "served %ld, waited us %ld, idle %d; ruler %d, "
-            "loss ppm %ld, error ppm %ld, ticks %u",
-            job->sched->id, (long)(growth->told_ns / 1e3), (long)growth->submissions,
-            (long)(growth->service_ns / 1e3), (long)(growth->busy_ns / 1e3), (long)(growth->sampled_ns / 1e3),
-            (long)(growth->expected_ns / 1e3), (long)growth->served, (long)(growth->waited_ns / 1e3),
-            growth->idle, (int)signal->ruler, (long)(loss.loss * 1e6), (long)(loss.error * 1e6), loss.ticks);
-}
-
-/* What the controller has seen, and done. */
-static void log_tick(const struct rates *rates) {
-  if (log_level() < LOG_LEVEL_DEBUG)
+void rates_on_progress(struct rates *rates, struct rates_job *job, const struct rate_progress *progress,
+                       uint64_t now_ns) {
+  if (job->class != GS_CLASS_PRODUCTION)
     return;
-  log_debug("rate: at %llu us: state %d, reason %d, limit ppm %ld",
-            (unsigned long long)rates->gpu.last_ns / 1000, (int)rates->gpu.state, (int)rates->gpu.reason,
-            (long)(rates->gpu.limit / 1e3));
-  list_each(node, &rates->gpu.production) { log_production(job_of(node)); }
+  rate_progress(&rates->gpu, &job->job, progress, now_ns);
+  tell_changes(rates, now_ns);
 }
 
-uint64_t rates_deadline_ns(const struct rates *rates) { return rates->next_ns; }
+uint64_t rates_deadline_ns(const struct rates *rates) { return rates->untold > 0 ? 0 : rates->gpu.until_ns; }
 
-/* Returns how many jobs it has looked at. */
-static unsigned tick(struct rates *rates, uint64_t now_ns) {
-  unsigned jobs = read_pages(&rates->gpu.production, now_ns);
-  jobs += read_pages(&rates->gpu.opportunistic, now_ns);
-  rate_tick(&rates->gpu, now_ns);
-  rates->production_id = find_production(rates);
-  log_tick(rates);
-  rates->both = both_are_there(rates);
-  rates->telling = rates->gpu.production.next;
-  return jobs;
-}
-
-/* After the last tick both classes may have come again. */
-static void end_tick(struct rates *rates, uint64_t now_ns) {
-  rates->telling = NULL;
-  rates->next_ns = rates->both ? rates->gpu.next_ns : RATES_NEVER;
-  begin_ticks(rates, now_ns);
-}
-
-unsigned rates_on_time(struct rates *rates, uint64_t now_ns, rates_told_f *told) {
-  struct rates_job *job = NULL;
-  unsigned jobs = 0;
-  if (now_ns < rates->next_ns)
-    return 0;
-  if (!rates->telling)
-    return 1 + tick(rates, now_ns);
-  while (jobs < RATES_SLICE && (job = next_told(rates))) {
-    rates->telling = rates->telling->next;
-    tell_job(rates, job, rates->both || both_are_there(rates));
-    told(job, now_ns);
-    jobs++;
+void rates_on_time(struct rates *rates, uint64_t now_ns) {
+  if (rates->untold > 0) {
+    tell_some(rates, now_ns);
+    return;
   }
-  if (!job)
-    end_tick(rates, now_ns);
-  return 1 + jobs;
+  rate_on_time(&rates->gpu, now_ns);
+  tell_changes(rates, now_ns);
 }
 
 /* ---- figures ---- */
 
 static enum gs_limited why_limited(const struct rate_gpu *gpu) {
-  switch (gpu->state) {
-  case RATE_CHECKING:
-    return gpu->reason == RATE_CROWD ? GS_LIMITED_CROWD : GS_LIMITED_LOOK;
-  case RATE_MEASURING:
-    return gpu->reason == RATE_NO_SIGNAL ? GS_LIMITED_BLIND : GS_LIMITED_MEASURE;
-  case RATE_SLOW_START:
-    return GS_LIMITED_GROWS;
-  case RATE_STEADY:
-    return GS_LIMITED_FOUND;
-  default:
-    return GS_LIMITED_IDLE;
-  }
-}
-
-uint32_t rates_leftover_percent(const struct rates *rates) {
-  double percent = rates->gpu.limit / (double)PERCENT;
-  bool rests = rates->gpu.state == RATE_FREE && rates->gpu.reason == RATE_PRODUCTION_IDLE;
-  bool found = rates->gpu.started && !rests;
-  bool known = !list_empty(&rates->gpu.production) && found && percent > 0;
-  return known && percent < 100 ? (uint32_t)percent : 100;
+  static const enum gs_limited whys[] = {[RATE_FREE] = GS_LIMITED_IDLE,
+                                         [RATE_SETTLING] = GS_LIMITED_BACK,
+                                         [RATE_CONTROL] = GS_LIMITED_LOOK,
+                                         [RATE_TRIAL] = GS_LIMITED_GROWS,
+                                         [RATE_CROWDED] = GS_LIMITED_CROWD};
+  return gpu->state == RATE_TRIAL && gpu->found ? GS_LIMITED_FOUND : whys[gpu->state];
 }
 
 struct rates_limit rates_limit(const struct rates *rates, const struct rates_job *job) {
-  if (job->set_limit && job->meter.page)
-    return (struct rates_limit){
-        .why = GS_LIMITED_SET, .limit = job->set_limit, .production = rates->production_id};
-  bool limited = job->class == GS_CLASS_OPPORTUNISTIC && job->meter.page && both_are_there(rates);
-  if (!limited)
-    return (struct rates_limit){.why = GS_LIMITED_NOT, .limit = GS_LIMITED_WHOLE};
-  uint64_t limit = job->job.limit;
-  return (struct rates_limit){.why = why_limited(&rates->gpu),
-                              .limit = limit < GS_LIMITED_WHOLE ? limit : GS_LIMITED_WHOLE,
-                              .production = rates->production_id};
+  struct rates_limit limit = {.why = GS_LIMITED_NOT, .limit = GS_LIMITED_WHOLE};
+  if (job->class != GS_CLASS_OPPORTUNISTIC || (!job->set_percent && !both_are_there(rates)))
+    return limit;
+  limit.why = job->set_percent ? GS_LIMITED_SET : why_limited(&rates->gpu);
+  limit.limit = share_ppm(rates, job) * NS_PER_PPM;
+  limit.production = rates->production_id;
+  return limit;
+}
+
+uint32_t rates_leftover_percent(const struct rates *rates) {
+  const struct rate_gpu *gpu = &rates->gpu;
+  bool known = gpu->production_count > 0 && gpu->state != RATE_FREE && (gpu->found || gpu->tried);
+  return known ? (uint32_t)(100 * rate_level_duty(gpu)) : 100;
 }

@@ -1,8 +1,7 @@
 /*
- * rates.h - what opportunistic jobs may use of a GPU beside production jobs: between the jobs' meter pages
- * and the controller (core/rate.h), which is asked only while both classes are there. Nobody reads or writes
- * the pages otherwise, but for the limits that have been set by hand: those are in force in any case, and the
- * controller knows nothing of their jobs.
+ * rates.h - how the jobs of a GPU run beside each other when they run at the same time: what SHARE tells each
+ * of them. Weights become time slices; opportunistic jobs have what the controller (core/rate.h) leaves them
+ * beside production jobs, or what has been set by hand, of which the controller knows nothing.
  *
  * Times: as the scheduler's.
  */
@@ -14,47 +13,68 @@
 
 #include "core/rate.h"
 #include "core/scheduler.h"
-#include "meters.h"
 
-#define RATES_NEVER UINT64_MAX
+#define RATES_PRODUCTION_SLICE_US 100000
+
+/* As in GS_SHARE. */
+struct rates_share {
+  uint32_t share_ppm, slice_us;
+  bool watched;
+};
+#define RATES_SHARE_NONE ((struct rates_share){.share_ppm = GS_SHARE_ALL}) /* until it is told one */
+
+/* A client on the GPU. */
+struct rates_job {
+  struct list link;              /* of all; */
+  struct list guest_link;        /* and of those that the controller limits */
+  const struct sched_job *sched; /* NULL: it has not come yet */
+  enum gs_class class;
+  uint32_t set_percent; /* 0: none, or it is not opportunistic */
+  uint32_t part_ppm;    /* of an opportunistic one: its part of the present trial */
+  struct rate_job job;  /* of a production job */
+  struct rates_share told;
+};
+
+/* The job's share or limit is another one than it was told last. */
+typedef void rates_tell_f(struct rates_job *job, uint64_t now_ns);
 
 /* Of a GPU. */
 struct rates {
   struct rate_gpu gpu;
-  uint64_t next_ns; /* the next tick, or the one whose outcome is being told; RATES_NEVER */
-  uint32_t
-      production_id;    /* whom others are limited for, as of the last tick or change of classes; 0: nobody */
-  struct list *telling; /* the job that is told the outcome next, or one list's end; NULL: nobody is left */
-  bool both;            /* classes were there at the last tick */
+  struct list jobs, guests;
+  unsigned job_count;
+  unsigned opportunistic_count; /* all of them, those with a limit by hand included */
+  uint64_t changes;             /* of the controller, that jobs are told of */
+  struct list *next;            /* the job that is told of that next; the list's end: all have been */
+  unsigned untold;              /* how many have yet to be looked at, from there on around the list */
+  uint32_t production_id;       /* whom others are limited for, as of then; 0: nobody */
+  rates_tell_f *tell;
 };
 
-/* A client on it. */
-struct rates_job {
-  const struct sched_job *sched;
-  struct meter meter;
-  enum gs_class class;
-  uint64_t set_limit;  /* ns per s; 0: none, or it is not opportunistic */
-  struct rate_job job; /* of the controller's unless it is standard, or its limit is set */
-};
+void rates_init(struct rates *rates, rates_tell_f *tell);
 
-void rates_init(struct rates *rates);
-
-/* A standard job, with a page that is yet to be passed. */
-void rates_enter(struct rates_job *job, const struct sched_job *sched);
+/* A standard job, of whom all that it was to hear first has been sent. */
+void rates_enter(struct rates *rates, struct rates_job *job, const struct sched_job *sched);
 void rates_leave(struct rates *rates, struct rates_job *job, uint64_t now_ns);
 
-/* Its class, and its rate. */
+/* Its class, weight and rate are these. */
 void rates_set_terms(struct rates *rates, struct rates_job *job, const struct sched_terms *terms,
                      uint64_t now_ns);
 
-uint64_t rates_deadline_ns(const struct rates *rates);
+/* It may have got the GPU, or lost it; or turns begin, or end. */
+void rates_on_state(struct rates *rates, struct rates_job *job, uint64_t now_ns);
 
-/* A step of what is due: a tick, or its outcome is told to so many jobs at most; each is passed to `told`.
- * Returns how many jobs it has looked at, and one; 0: nothing is due. Why in slices: to write a page, and to
- * wake those that wait there, costs more than all else that a tick does for a job. */
-#define RATES_SLICE 256
-typedef void rates_told_f(struct rates_job *job, uint64_t now_ns);
-unsigned rates_on_time(struct rates *rates, uint64_t now_ns, rates_told_f *told);
+/* It has told how it gets on. */
+void rates_on_progress(struct rates *rates, struct rates_job *job, const struct rate_progress *progress,
+                       uint64_t now_ns);
+
+/* A change is told to so many jobs at once, and to others in slices of the same size, which are due at once:
+ * so no event takes long however many jobs there are, and who is told changes is told what is true by then.
+ */
+#define RATES_SLICE 32
+
+uint64_t rates_deadline_ns(const struct rates *rates);
+void rates_on_time(struct rates *rates, uint64_t now_ns);
 
 /* What the job may use, and why. */
 struct rates_limit {

@@ -16,13 +16,10 @@
 
 /* ---- a client comes and goes ---- */
 
-/* Beside it the meter page, with what the kernel has of that, a gang that has no other job, and in transit
- * the page's descriptor. */
+/* Beside it a gang that has no other job. */
 static const struct user_cost attachment_cost = {
     .of = {[USER_ATTACHMENTS] = 1,
-           [USER_DESCRIPTORS] = 1,
-           [USER_BYTES] = sizeof(struct attachment) + sizeof(struct sched_share) + sizeof(struct gang) +
-                          GS_METER_SIZE + 1536}};
+           [USER_BYTES] = sizeof(struct attachment) + sizeof(struct sched_share) + sizeof(struct gang)}};
 
 /* At the end of an event. What it has left of its orders is told at the cost of the user who has caused it.
  */
@@ -147,18 +144,8 @@ static struct rates *rates_of(const struct attachment *attachment) {
   return &gpu_of(attachment->job.gpu)->rates;
 }
 
-/* Where turns begin or end the job is told in any case. */
-static void tell_weight(struct attachment *attachment) {
-  struct gs_msg msg = orders_sched(attachment);
-  if (!attachment->told.weight || !msg.sched.weight || attachment->told.weight == msg.sched.weight)
-    return;
-  attachment->told.weight = msg.sched.weight;
-  peer_send(attachment->peer, &msg);
-}
-
 /* The job has been given others than these. */
 static void on_terms(struct attachment *attachment, const struct sched_terms *before, uint64_t now_ns) {
-  tell_weight(attachment);
   events_on_terms(attachment, before, now_ns);
   orders_tell(daemon_with(attachment), attachment->peer, now_ns);
   rates_set_terms(rates_of(attachment), &attachment->rates, &attachment->job.terms, now_ns);
@@ -395,11 +382,6 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
   list_init(&attachment->silent_link);
   peer->attachments[msg->gpu] = attachment;
   peer->attached = true;
-  rates_enter(&attachment->rates, &attachment->job);
-  if (!attachment->rates.meter.page)
-    log_for(peer->uid, LOG_LEVEL_WARN,
-            "no meter page for %s (%s): its class counts only while turns are taken", label_job(peer).text,
-            strerror(errno));
   struct sched_terms terms = terms_of(&peer->terms);
   scheduler_attach(gpu, &attachment->job,
                    &(struct sched_attach){.id = peer->job_id,
@@ -411,6 +393,7 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
                                           .terms = &terms},
                    now_ns, &daemon->orders);
   orders_tell(daemon, peer, now_ns);
+  rates_enter(rates_of(attachment), &attachment->rates, &attachment->job);
   on_terms(attachment, &SCHED_TERMS_NONE, now_ns);
   if (attachment->job.used_bytes)
     join_gang(daemon, attachment, now_ns);
@@ -626,6 +609,15 @@ static void on_memory_report(struct sched_job *job, const struct gs_msg *msg, ui
   events_on_memory(attachment_of(job), now_ns);
 }
 
+static void on_progress(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns) {
+  struct rate_progress progress = {.submissions = msg->progress.submissions,
+                                   .active_ns = msg->progress.active_ns,
+                                   .mark_submissions = msg->progress.mark_submissions,
+                                   .mark_active_ns = msg->progress.mark_active_ns,
+                                   .active = msg->progress.flags & GS_PROGRESS_ACTIVE};
+  rates_on_progress(rates_of(attachment), &attachment->rates, &progress, now_ns);
+}
+
 static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
                            struct sched_change *change) {
   switch (msg->type) {
@@ -647,11 +639,15 @@ static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint
   case GS_MEM_REPORT:
     on_memory_report(job, msg, now_ns, change);
     break;
+  case GS_PROGRESS:
+    on_progress(attachment_of(job), msg, now_ns);
+    return;
   case GS_CLIENT_STATE:
     attachment_of(job)->preempts |= (msg->state.flags & GS_STATE_PREEMPTS) != 0;
     scheduler_set_flags(job, msg->state.flags);
     break;
   }
+  rates_on_state(rates_of(attachment_of(job)), &attachment_of(job)->rates, now_ns);
 }
 
 static void on_gpu_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
@@ -673,7 +669,7 @@ static void on_gpu_message(struct daemon *daemon, struct peer *peer, const struc
 
 static bool is_control(unsigned type) { return type >= GS_SET_TQ && type < GS_REPLY; }
 
-static bool is_from_client(unsigned type) { return type >= GS_REGISTER && type <= GS_EXITING; }
+static bool is_from_client(unsigned type) { return type >= GS_REGISTER && type <= GS_PROGRESS; }
 
 static void handle(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (msg->type == GS_REGISTER)

@@ -1,73 +1,58 @@
 /*
- * plant.h - a GPU in virtual time that production jobs and opportunistic jobs share, to try the controller of
- * daemon/core/rate.h on: what a limit costs production is known here by construction, or can be tried out.
+ * plant.h - a GPU in virtual time: production jobs, others beside them, and the controller (core/rate.h)
+ * between them, or a level that stays.
+ *
+ * Time goes in steps of PLANT_STEP_S. What a production job loses for the time in which others run depends on
+ * their slice: loss_least at RATE_SLICE_LEAST_US, loss_most at RATE_SLICE_MOST_US, and in a line between
+ * them. So does what others have of the GPU meanwhile; while production rests they have all of it.
  */
 #ifndef GS_PLANTS_PLANT_H
 #define GS_PLANTS_PLANT_H
 
-#include "plants/worker.h"
+#include "core/rate.h"
 
-#define PLANT_WORKERS 3
-#define PLANT_GUESTS 8
-#define PLANT_PHASES 4
+#define PLANT_STEP_S 2e-4
+#define PLANT_LATENCY_S 1.2e-3 /* from a SHARE to the stop, or to the first progress */
+#define PLANT_WORKERS 2
 
-/* How the GPU is shared. */
-enum plant_sharing {
-  PLANT_SLICES,   /* one process at a time, in slices of 2 ms while several have work */
-  PLANT_TOGETHER, /* at the same time: production loses what guests use beyond what it leaves over */
+struct plant_worker {
+  double iteration_s;      /* 0: there is none. Of a server: a request */
+  double jitter;           /* of each, standard deviation, relative */
+  double wander;           /* of the job's own speed, by itself; forgotten in PLANT_WANDER_S */
+  bool sync;               /* it submits first, then waits for the end: iterations can be told apart */
+  double requests_per_s;   /* 0: a training */
+  double work_s, rest_s;   /* it works and rests by turns; 0: always */
+  double change_s, change; /* from then on an iteration takes so many times as long; 0: never */
+  double loss_least, loss_most;
 };
-
-struct plant_phase {
-  double from_s;
-  struct worker_kind workers[PLANT_WORKERS];
-  double leftover, slope; /* PLANT_TOGETHER: speed = 1 - slope * (use - leftover), if that is less than 1 */
-};
+#define PLANT_WANDER_S 1.5
 
 struct plant {
   const char *name;
-  enum plant_sharing sharing;
-  unsigned workers, guests;
-  double demand[PLANT_GUESTS]; /* of the GPU that each guest wants; 0: all of it */
-  double kernel_s;             /* of guests: what passes the limit as a whole; 0: half a millisecond */
-  struct plant_phase phases[PLANT_PHASES];
-  unsigned phase_count;
+  struct plant_worker workers[PLANT_WORKERS];
+  double gain_least, gain_most;
 };
 
 extern const struct plant plants[];
 extern const unsigned plant_count;
 
-/* NULL: there is none of that name. */
+/* NULL: there is none of this name. */
 const struct plant *plant_find(const char *name);
 
-/* What limits the guests. */
-struct plant_regime {
-  bool controlled;            /* by the controller; or */
-  double limit[PLANT_PHASES]; /* all together, of the whole GPU, in each phase */
-  bool free_in_rests;         /* no limit while no worker works */
+/* Of a time between two calls of the watch. */
+struct plant_sight {
+  double from_s, to_s;
+  double level;
+  double own_s[PLANT_WORKERS],
+      worked_s[PLANT_WORKERS]; /* what it did, in undisturbed time; the time it took */
+  double gained_s;
 };
+typedef void (*plant_watch_fn)(void *context, const struct plant_sight *sight);
 
-/* After each tick of the controller, or as often without it. */
-struct plant_tick {
-  double now_s, limit; /* of all guests, of the whole GPU; at most what they can use */
-  double guest_limit[PLANT_GUESTS];
-  bool limited; /* not free, and not merely waiting for what has come back */
-  enum rate_state state;
-  enum rate_reason reason;
-};
+#define PLANT_SIGHT_S 0.1
 
-typedef void (*plant_watch_fn)(void *context, const struct plant_tick *tick);
-
-struct plant_outcome {
-  double own_s[PLANT_WORKERS], worked_s[PLANT_WORKERS];
-  double harvested_s[PLANT_GUESTS]; /* GPU time */
-};
-
-/* watch may be NULL. */
-void plant_run(const struct plant *plant, const struct plant_regime *regime, double from_s, double to_s,
-               uint64_t seed, plant_watch_fn watch, void *context, struct plant_outcome *outcome);
-
-/* The part of its speed that the worker that loses most has lost. */
-double plant_loss(const struct plant *plant, const struct plant_outcome *outcome);
-double plant_harvest_s(const struct plant *plant, const struct plant_outcome *outcome);
+/* level: NAN: the controller's. */
+void plant_run(const struct plant *plant, double level, double run_s, uint64_t seed, plant_watch_fn watch,
+               void *context);
 
 #endif

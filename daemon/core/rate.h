@@ -1,125 +1,119 @@
 /*
- * rate.h - how much of a GPU opportunistic jobs may use: what production jobs leave over, found by additive
- * increase and multiplicative decrease (after TGS, NSDI 2023), and shared fairly. docs/RATE.md has the rules.
+ * rate.h - how much of a GPU opportunistic jobs may use beside production jobs: one level per GPU, found by
+ * additive increase and multiplicative decrease in an experiment that goes on as long as production works.
+ * docs/RATE.md has the rules.
  *
- * Pure: no clock, no allocation, no I/O. The caller owns the structs, tells each job's counters, and calls
- * rate_tick() at gpu->next_ns, more or less, and reads the limits. Counters are sums since any moment, as
- * a client tells them, and not believed: one that goes backwards or leaps costs a tick's worth of knowledge.
+ * Pure: no clock, no allocation, no I/O. The caller owns the structs, tells what happens, and calls
+ * rate_on_time() at until_ns. What the opportunistic jobs may do together is rate_duty() and rate_slice_us():
+ * they change only when `changes` does.
+ *
+ * What production jobs tell is not believed: figures that can't be cost the job's own window of the
+ * experiment, and all that a lie can do is to make opportunistic jobs wait.
  */
 #ifndef GS_RATE_H
 #define GS_RATE_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "core/list.h"
-#include "core/rate_signal.h"
 
-/* From tick to tick: never the same twice in a row, or what production does in step with them (iterations of
- * a half or two thirds of a period) would look steadier, and other, than it is. */
-#define RATE_PERIOD_LEAST_NS UINT64_C(20000000)
-/* While production is: when it comes back it must not wait. */
-#define RATE_PERIOD_IDLE_NS UINT64_C(5000000)
-#define RATE_PERIOD_MOST_NS UINT64_C(60000000)
+#define RATE_NEVER UINT64_MAX
+#define RATE_SETTLE_NS UINT64_C(50000000) /* shorter work of production is never disturbed */
+#define RATE_SILENT_NS                                                                                       \
+  UINT64_C(1000000000) /* a job that works and says nothing for so long does not count                       \
+                        */
+#define RATE_WINDOW_MOST_NS UINT64_C(3000000000) /* a window ends then, whatever it has seen */
+#define RATE_WATCHED_MOST 64 /* beside more production jobs nothing is tried out: opportunistic jobs wait */
 
-#define RATE_NO_LIMIT UINT64_MAX
+/* Levels: up to the knee the part of the time grows, with the shortest slice; beyond it the slice. */
+#define RATE_LEVEL_LEAST 0.01
+#define RATE_LEVEL_FIRST 0.1
+#define RATE_LEVEL_KNEE 0.5
+#define RATE_SLICE_LEAST_US 200
+#define RATE_SLICE_MOST_US 2048
 
-/* Beside more production jobs than that opportunistic jobs wait while any of these works: so one tick costs
- * no more than a millisecond, whatever the number of jobs. */
-#define RATE_WATCHED_MOST 64
+#define RATE_TOLERANCE 0.02 /* the part of its speed that production may lose */
+#define RATE_AIM 0.015      /* what is steered for */
 
-struct rate_counters {
-  uint64_t at_ns;        /* when they were brought up to date; the tick's time if nobody knows */
-  uint64_t submissions;  /* calls let through */
-  uint64_t sampled_ns;   /* what sampled kernels took on the GPU */
-  uint64_t expected_ns;  /* what the same take undisturbed */
-  uint64_t busy_ns;      /* time in which the GPU had work of the job */
-  uint64_t service_ns;   /* time in which the job had something to do; never growing: not known */
-  uint64_t served;       /* submissions of the service that is over, or was for long under way */
-  uint64_t waited_ns;    /* of that service: waiting for the GPU; never growing: not known */
-  uint64_t throttled_ns; /* time that threads waited at their limit */
-  bool idle;             /* nothing is queued, and nobody submits */
-};
-
-enum rate_class { RATE_PRODUCTION, RATE_OPPORTUNISTIC };
-
-/* What the controller is doing. */
 enum rate_state {
-  RATE_FREE,       /* no limit: nobody would lose */
-  RATE_CHECKING,   /* paused, to see whether production does what it did undisturbed */
-  RATE_MEASURING,  /* paused, to learn what production does undisturbed */
-  RATE_SLOW_START, /* the limit grows by factors until production loses */
-  RATE_STEADY,     /* additive increase, multiplicative decrease */
+  RATE_FREE,     /* no production job works, or one of the classes is not there */
+  RATE_SETTLING, /* production has just begun to work: opportunistic jobs stand still */
+  RATE_CONTROL,  /* what it does while they stand still is measured */
+  RATE_TRIAL,    /* and what it does beside them, at this level */
+  RATE_CROWDED,  /* more production jobs than RATE_WATCHED_MOST, and one works */
 };
 
-/* Why it is in that state, or why the limit has changed the last time. */
-enum rate_reason {
-  RATE_NO_PRODUCTION,
-  RATE_NO_OPPORTUNISTIC,
-  RATE_PRODUCTION_IDLE,
-  RATE_PRODUCTION_BACK, /* after having been idle */
-  RATE_PRODUCTION_NEW,  /* nothing is known of it yet */
-  RATE_LEFT_BAND,       /* undisturbed, it does not do what it did: another phase */
-  RATE_FASTER,          /* than ever undisturbed, or than its kernels allow: another phase? */
-  RATE_WANDERS,         /* production's speed, by itself: is what its kernels lose felt? */
-  RATE_LACKS_WORK,      /* it submits less, but its kernels take no longer: another phase? */
-  RATE_LOSES_ALWAYS,    /* whatever the limit */
-  RATE_NO_SIGNAL,       /* neither signal can tell yet: opportunistic jobs wait */
-  RATE_UNDECIDED,       /* more ticks are needed */
-  RATE_QUIET,           /* production has paused: nothing to judge by */
-  RATE_NO_DEMAND,       /* the limit is not used: more would change nothing */
-  RATE_KEEPS,           /* production keeps its speed: increase */
-  RATE_LOSES,           /* it does not: decrease */
-  RATE_DISTURBED,       /* by others than those whose limits are found here */
-  RATE_CROWD,           /* more production jobs than RATE_WATCHED_MOST: none is measured */
+/* As GS_PROGRESS tells it. */
+struct rate_progress {
+  uint64_t submissions, active_ns;
+  uint64_t mark_submissions, mark_active_ns;
+  bool active;
 };
 
+/* From one point of a job's progress to another. */
+struct rate_span {
+  unsigned points; /* 0, 1, or 2: two and more */
+  uint64_t first_submissions, first_ns, last_submissions, last_ns;
+};
+
+/* A production job. */
 struct rate_job {
   struct list link;
-  enum rate_class class;
-  struct rate_counters now, last; /* as told; as of the last tick */
-  bool told;                      /* `last` means something */
-  struct rate_growth growth;      /* in the last tick */
-  double used;                    /* opportunistic: GPU ns per s, smoothed */
-  unsigned hungry;                /* ticks for which it counts as wanting more */
-  bool settled;                   /* share.c: has its share */
-  double share;                   /* GPU ns per s */
-  uint64_t limit;                 /* the same; 0: nothing passes; RATE_NO_LIMIT. Output */
-  struct rate_signal signal;      /* production; large, so it comes last */
+  bool holds;  /* the GPU, as the caller says: who waits for its turn loses nothing by others */
+  bool heard;  /* it has told of its progress */
+  bool active; /* it holds the GPU, and works, as it has said lately */
+  struct rate_progress last;
+  uint64_t heard_ns;
+  uint64_t marked_ns; /* active_ns of its last mark in the middle of an activity; 0: none */
+  /* The present window. */
+  bool spoilt;                     /* what it tells makes no sense */
+  uint64_t from_ns;                /* active_ns from which this stretch counts */
+  struct rate_span reports, marks; /* in this stretch */
+  double work, time_s;             /* in earlier stretches */
+  /* The experiment. */
+  double control, trial; /* submissions per second of the last windows; below 0: not known */
+  unsigned pairs;        /* losses seen at this level; their mean, and sum of squares around it */
+  double mean, squares;
+  bool shocked;                /* one of them was large */
+  double noise, noise_freedom; /* sum of squares at earlier levels, and its degrees of freedom */
 };
 
 struct rate_gpu {
-  struct list production, opportunistic;
-  unsigned production_count, opportunistic_count;
+  struct list production;
+  unsigned production_count, active_count;
+  bool guests; /* there are opportunistic jobs */
   enum rate_state state;
-  enum rate_reason reason;
-  double limit;           /* of all opportunistic jobs together, GPU ns per s; kept while paused and free */
-  unsigned calm;          /* windows in a row in which production has lost nothing */
-  unsigned tries;         /* decreases by half, one after the other */
-  unsigned falls;         /* decreases in a row that have not been enough */
-  bool falling;           /* the last step was one */
-  unsigned sure;          /* ticks in a row that said the same of the limit */
-  unsigned ticks;         /* since the limit or the state changed: what windows may look back on */
-  unsigned unchecked;     /* ticks since a check has found nothing */
-  unsigned wait;          /* so many must pass until production that is too fast is checked again */
-  bool undisturbed;       /* no opportunistic job runs: what kernels take now is what they take. Output */
-  bool wide;              /* who has no limit may queue more: production has rested for long. Output */
-  bool started;           /* slow start is over */
-  uint64_t free_since_ns; /* RATE_FREE */
-  uint64_t last_ns;
-  uint64_t next_ns; /* when the next tick should be. Output */
-  uint32_t dither;
+  uint64_t until_ns; /* when something is due. Output */
+  uint64_t changes;  /* counts what is of interest to opportunistic jobs. Output */
+  double level;
+  bool found;          /* slow start is over */
+  bool tried;          /* the last window was a trial */
+  bool trial;          /* the present window is one; kept while production rests */
+  unsigned pairs;      /* of windows at this level */
+  uint64_t stretch_ns; /* since when the window goes on without a break */
+  uint64_t spent_ns;   /* of earlier stretches */
+  uint64_t least_ns;   /* how long it shall last */
+  uint64_t random;
 };
 
 void rate_gpu_init(struct rate_gpu *gpu);
 
-/* The job's counters begin with what is told next. */
-void rate_job_add(struct rate_gpu *gpu, struct rate_job *job, enum rate_class class);
-void rate_job_remove(struct rate_gpu *gpu, struct rate_job *job);
-void rate_job_tell(struct rate_job *job, const struct rate_counters *counters);
+/* A new production job: it does not work until it says so. */
+void rate_job_add(struct rate_gpu *gpu, struct rate_job *job, bool holds, uint64_t now_ns);
+void rate_job_remove(struct rate_gpu *gpu, struct rate_job *job, uint64_t now_ns);
+void rate_job_holds(struct rate_gpu *gpu, struct rate_job *job, bool holds, uint64_t now_ns);
 
-/* Production has been, or will be, disturbed by others than these opportunistic jobs: what it has done since
- * the last tick says nothing of them, and it is looked at before they go on. */
-void rate_disturb(struct rate_gpu *gpu);
+/* Whether there are opportunistic jobs. While there are none, nothing that is told counts. */
+void rate_set_guests(struct rate_gpu *gpu, bool guests, uint64_t now_ns);
 
-/* What has been told since the last tick becomes limits. */
-void rate_tick(struct rate_gpu *gpu, uint64_t now_ns);
+void rate_progress(struct rate_gpu *gpu, struct rate_job *job, const struct rate_progress *progress,
+                   uint64_t now_ns);
+void rate_on_time(struct rate_gpu *gpu, uint64_t now_ns);
+
+/* The part of the time in which opportunistic jobs may run now, all together; in a trial; and their slice. */
+double rate_duty(const struct rate_gpu *gpu);
+double rate_level_duty(const struct rate_gpu *gpu);
+uint32_t rate_slice_us(const struct rate_gpu *gpu);
 
 #endif

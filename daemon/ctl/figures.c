@@ -118,13 +118,13 @@ const char *figures_mps_name(unsigned state) {
 }
 
 static const char *const limits[] = {
-    [GS_LIMITED_NOT] = "not",         [GS_LIMITED_IDLE] = "idle",   [GS_LIMITED_LOOK] = "look",
-    [GS_LIMITED_MEASURE] = "measure", [GS_LIMITED_BLIND] = "blind", [GS_LIMITED_GROWS] = "grows",
-    [GS_LIMITED_FOUND] = "found",     [GS_LIMITED_SET] = "set",     [GS_LIMITED_CROWD] = "crowd",
+    [GS_LIMITED_NOT] = "not",     [GS_LIMITED_IDLE] = "idle",   [GS_LIMITED_LOOK] = "look",
+    [GS_LIMITED_GROWS] = "grows", [GS_LIMITED_FOUND] = "found", [GS_LIMITED_SET] = "set",
+    [GS_LIMITED_CROWD] = "crowd", [GS_LIMITED_BACK] = "back",
 };
 
 const char *figures_limited_name(unsigned limited) {
-  return limited < sizeof limits / sizeof *limits ? limits[limited] : "?";
+  return limited < sizeof limits / sizeof *limits && limits[limited] ? limits[limited] : "?";
 }
 
 static const char *const origins[] = {

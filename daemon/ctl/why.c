@@ -135,13 +135,10 @@ static void tell_limit(FILE *out, const struct why *why) {
     fputs(" is idle.", out);
     break;
   case GS_LIMITED_LOOK:
-    tell_pause(out, why, "it is seen whether ", " does what it did undisturbed.");
+    tell_pause(out, why, "it is measured what ", " does undisturbed, for a tenth of a second.");
     break;
-  case GS_LIMITED_MEASURE:
-    tell_pause(out, why, "what ", " does undisturbed is measured, for some seconds.");
-    break;
-  case GS_LIMITED_BLIND:
-    tell_pause(out, why, "", " works so unevenly that nobody could tell what it would lose.");
+  case GS_LIMITED_BACK:
+    tell_pause(out, why, "", " has just begun to work.");
     break;
   case GS_LIMITED_CROWD:
     tell_pause(out, why, "", " works: beside so many production jobs no speed is measured.");

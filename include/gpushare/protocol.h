@@ -183,15 +183,14 @@ enum gs_class {
 
 /* Why an opportunistic job may use so much of a GPU (gpusharectl why). */
 enum gs_limited {
-  GS_LIMITED_NOT = 0,     /* nothing limits it: it is of another class, or no production job is there */
-  GS_LIMITED_IDLE = 1,    /* production is idle: all of it */
-  GS_LIMITED_LOOK = 2,    /* nothing, while it is seen whether production does what it did undisturbed */
-  GS_LIMITED_MEASURE = 3, /* nothing, while what production does undisturbed is measured */
-  GS_LIMITED_BLIND = 4,   /* nothing, until that can be told */
-  GS_LIMITED_GROWS = 5,   /* more and more, until production loses */
-  GS_LIMITED_FOUND = 6,   /* what production does not lose by */
-  GS_LIMITED_SET = 7,     /* what has been set for it (GS_TERM_RATE) */
-  GS_LIMITED_CROWD = 8,   /* nothing: there are more production jobs than can be watched */
+  GS_LIMITED_NOT = 0,   /* nothing limits it: it is of another class, or no production job is there */
+  GS_LIMITED_IDLE = 1,  /* production is idle: all of it */
+  GS_LIMITED_LOOK = 2,  /* nothing, while it is seen what production does undisturbed */
+  GS_LIMITED_GROWS = 5, /* more and more, until production loses */
+  GS_LIMITED_FOUND = 6, /* what production does not lose by */
+  GS_LIMITED_SET = 7,   /* what has been set for it (GS_TERM_RATE) */
+  GS_LIMITED_CROWD = 8, /* nothing: there are more production jobs than can be watched */
+  GS_LIMITED_BACK = 9,  /* nothing: production has just begun to work */
 };
 #define GS_LIMITED_WHOLE UINT64_C(1000000000) /* the whole GPU: ns per s */
 
@@ -451,7 +450,7 @@ struct gs_msg {
       char name[GS_NAME_SIZE]; /* of the card, for people */
       uint64_t resident_bytes; /* of used_bytes: on the card */
     } attach;
-    struct {                   /* ATTACHED, CAPACITY. With ATTACHED a meter page may come (meter.h) */
+    struct {                   /* ATTACHED, CAPACITY */
       uint64_t capacity_bytes; /* of the GPU for all jobs together */
       uint32_t mode;           /* enum gs_mode */
       uint32_t memory;         /* enum gs_memory: for programs that do not choose themselves */
@@ -467,10 +466,6 @@ struct gs_msg {
       uint64_t quantum_ns;   /* LOCK_OK; 0: until told otherwise */
       uint64_t target_bytes; /* what the room of a job that holds will become as others leave */
     } room;
-    struct { /* SCHED_ON, SCHED_OFF: whether turns are taken. The latter comes again when the weight changes
-              */
-      uint64_t weight; /* while none are: what the job gets of the GPU beside others, 100 as usual; else 0 */
-    } sched;
     struct { /* SHARE: how a job runs beside others that run at the same time. Until the first one: as it
               * likes
               */

@@ -318,23 +318,27 @@ static _Atomic unsigned stops_forbidden;
 #define IDLE_LOOK_LAST_NS NS_PER_MS
 #define OTHERS_NS (10 * NS_PER_MS) /* for work that other threads submit meanwhile */
 
-/* What stands still is not asked about: some calls of the driver would wait for it. */
+/* What stands still is not asked about: some calls of the driver would wait for it. Nor are streams while
+ * anything captures. */
 static bool is_busy(CUdevice device) {
   if (client_is_stopped(device))
     return true;
   capture_forbid();
-  bool busy = capture_count() == 0 && streams_ask(device) == STREAMS_BUSY;
+  bool busy = capture_count() > 0 || streams_ask(device) == STREAMS_BUSY;
   capture_allow();
   return busy;
 }
 
+/* A capture that is open already is the program's affair: the driver says what it natively says. One that
+ * begins meanwhile ends first, as the driver would refuse the call now. */
 void gate_await_work(CUdevice device) {
   int saved = errno;
   uint64_t calls = gate_calls(), since_ns = clock_now_ns(), pause_ns = IDLE_LOOK_FIRST_NS;
-  bool can_stop = gate_of(device) && preempt_verdict(device) == PREEMPT_YES;
+  bool can_stop = gate_of(device) && preempt_verdict(device) == PREEMPT_YES && capture_count() == 0;
   while (can_stop && is_busy(device)) {
-    if (gate_calls() != calls && clock_now_ns() - since_ns >= OTHERS_NS)
-      break; /* natively it would not be waited for either */
+    bool others = gate_calls() != calls && clock_now_ns() - since_ns >= OTHERS_NS;
+    if (others && capture_count() == 0)
+      break; /* natively what they submit would not be waited for either */
     clock_sleep(pause_ns);
     pause_ns = pause_ns < IDLE_LOOK_LAST_NS ? 2 * pause_ns : IDLE_LOOK_LAST_NS;
   }

@@ -52,6 +52,7 @@ static int played_start(void *(*body)(void *), void *argument) {
 #define thread_start_needed played_start
 #include "client/connection.c"
 #include "client/handover.c"
+#include "client/progress.c"
 #undef condition_wait
 #undef thread_start_needed
 
@@ -128,17 +129,18 @@ static void deliver(void) {
 /* Nothing is to be done: the worker would rest. */
 static bool is_at_rest(struct gpu *gpu) {
   return !gpu->drop_pending && !gpu->grant_pending && !room_step_due(gpu) && !room_report_due(gpu) &&
-         !(gpu->wanted && gpu->holding);
+         !share_step_due(gpu, clock_now_ns()) && !(gpu->wanted && gpu->holding);
 }
 
 static void work(struct gpu *gpu, unsigned most) {
   lock_take(&client.lock);
   for (; most > 0 && !is_at_rest(gpu); most--)
     work_once(gpu);
+  progress_look();
   lock_release(&client.lock);
 }
 
-static void begin(const uint8_t *data, size_t size) {
+static void begin_input(const uint8_t *data, size_t size) {
   gate_used = gate_opened = locked = false;
   away_steps = short_steps = steps = 0;
   has_room = true;
@@ -149,7 +151,7 @@ static void begin(const uint8_t *data, size_t size) {
   client_attach(0);
 }
 
-static void end(struct gpu *gpu) {
+static void end_input(struct gpu *gpu) {
   away_steps = short_steps = 0;
   locked = false;
   do
@@ -186,12 +188,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   driver.cuDeviceGetName = get_name;
   driver.cuMemGetInfo_v2 = get_free;
   log_setup("fuzz", LOG_LEVEL_ERROR);
-  begin(data, size);
+  begin_input(data, size);
   while (input.size >= RECORD) {
     deliver();
     work(gpu, 4);
   }
-  end(gpu);
+  end_input(gpu);
   return 0;
 }
 

@@ -87,7 +87,7 @@ static void await_all_of_the_gpu(const struct process *job) {
   await_limited(job, GS_LIMITED_IDLE, GS_LIMITED_IDLE, "production is idle");
 }
 static void await_paused(const struct process *job) {
-  await_limited(job, GS_LIMITED_LOOK, GS_LIMITED_BLIND, "it is paused");
+  await_limited(job, GS_LIMITED_LOOK, GS_LIMITED_LOOK, "it is paused");
 }
 static void await_leftover(const struct process *job) {
   await_limited(job, GS_LIMITED_GROWS, GS_LIMITED_FOUND, "it has what is left over");

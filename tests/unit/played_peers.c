@@ -5,11 +5,6 @@
 
 void (*played_status_asked)(struct peer *peer);
 
-void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed) {
-  (void)passed;
-  peer_send(peer, msg);
-}
-
 void peer_send_status(struct peer *peer) {
   if (played_status_asked)
     played_status_asked(peer);

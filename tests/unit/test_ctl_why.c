@@ -57,14 +57,9 @@ START_TEST(what_limits_an_opportunistic_job) {
       {GS_LIMITED_IDLE, GS_LIMITED_WHOLE,
        "runs. It may use all of the GPU while production job 3 (pid 33, holder) is idle.\n"},
       {GS_LIMITED_LOOK, 0,
-       "runs. It may not use the GPU for the moment: it is seen whether production job 3 (pid 33, holder) "
-       "does "
-       "what it did undisturbed.\n"},
-      {GS_LIMITED_MEASURE, 0,
-       "moment: what production job 3 (pid 33, holder) does undisturbed is measured, for some seconds.\n"},
-      {GS_LIMITED_BLIND, 0,
-       "moment: production job 3 (pid 33, holder) works so unevenly that nobody could tell what it would "
-       "lose.\n"},
+       "runs. It may not use the GPU for the moment: it is measured what production job 3 (pid 33, holder) "
+       "does undisturbed, for a tenth of a second.\n"},
+      {GS_LIMITED_BACK, 0, "moment: production job 3 (pid 33, holder) has just begun to work.\n"},
       {GS_LIMITED_GROWS, GS_LIMITED_WHOLE / 100,
        "is limited to 1 % of the GPU, and more and more until production job 3 (pid 33, holder) loses "
        "speed.\n"},

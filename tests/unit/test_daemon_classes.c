@@ -1,27 +1,16 @@
 /*
- * test_daemon_classes.c - the real daemon and the meter pages of clients that the test plays: what is in
- * them, and what opportunistic jobs may use beside production jobs.
+ * test_daemon_classes.c - the real daemon, and clients that the test plays: who is told which SHARE, when
+ * production jobs tell of their PROGRESS.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/futex.h"
 #include "common/wire.h"
 #include "daemon_process.h"
-#include "gpushare/meter.h"
 #include "suite.h"
-
-#define MIB (UINT64_C(1) << 20)
-#define PATIENCE_NS (20 * NS_PER_S)
 
 static struct daemon_process daemon_process, *const it = &daemon_process;
 
@@ -30,28 +19,10 @@ static void set_up(void) { daemon_start(it, (const char *const[]){NULL}); }
 static void tear_down(void) { daemon_clean_up(it); }
 
 struct client {
-  int fd, page_fd;
+  int fd;
   uint32_t job;
-  struct gs_meter *page;
+  uint64_t submissions, active_ns;
 };
-
-/* ---- coming ---- */
-
-static struct gs_meter *map(int fd) {
-  void *at = mmap(NULL, GS_METER_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  ck_assert_ptr_ne(at, MAP_FAILED);
-  return at;
-}
-
-static void receive_page(struct client *client) {
-  struct pollfd readable = {.fd = client->fd, .events = POLLIN};
-  struct gs_msg msg;
-  ck_assert_int_eq(poll(&readable, 1, 20000), 1);
-  ck_assert_int_eq(wire_recv_passed(client->fd, &msg, &client->page_fd), 0);
-  ck_assert_int_eq(msg.type, GS_ATTACHED);
-  ck_assert_int_ge(client->page_fd, 0);
-  client->page = map(client->page_fd);
-}
 
 static void declare(const struct client *client, enum gs_class class) {
   struct gs_msg msg = wire_msg(GS_DECLARE, 0);
@@ -64,203 +35,131 @@ static struct client come(enum gs_class class) {
   tell_simple(client.fd, GS_REGISTER);
   client.job = expect(client.fd, GS_REGISTERED).registered.job;
   declare(&client, class);
-  struct gs_msg attach = wire_msg(GS_ATTACH, 0);
-  attach.attach.uuid[0] = 1;
-  attach.attach.total_bytes = 64 * MIB;
-  attach.attach.flags = GS_ATTACH_MANAGED;
-  tell(client.fd, &attach);
-  receive_page(&client);
-  expect(client.fd, GS_SCHED_OFF);
+  attach_card(client.fd, 1, 0, GS_ATTACH_MANAGED);
   tell_active(client.fd, expect(client.fd, GS_LOCK_OK).epoch);
   return client;
 }
 
-/* It reads its page, as libunified does, and works. */
-static void play(struct client *client) {
-  atomic_store(&client->page->seen_limit, atomic_load(&client->page->limit_seq));
-  atomic_store(&client->page->idle, 0);
+static void say(struct client *client, bool active) {
+  struct gs_msg msg = wire_msg(GS_PROGRESS, 0);
+  msg.progress.submissions = client->submissions;
+  msg.progress.active_ns = client->active_ns;
+  msg.progress.flags = active ? GS_PROGRESS_ACTIVE : 0;
+  tell(client->fd, &msg);
 }
 
-static void rest(struct client *client) { atomic_store(&client->page->idle, 1); }
-
-/* ---- what is told ---- */
-
-static bool has_limit(const struct gs_meter *page, uint64_t limit) {
-  return atomic_load(&page->limit) == limit;
-}
-static bool is_wanted(const struct gs_meter *page, uint64_t wanted) {
-  return atomic_load(&page->wanted) == wanted;
-}
-static bool is_undisturbed(const struct gs_meter *page, uint64_t undisturbed) {
-  return atomic_load(&page->undisturbed) == undisturbed;
+static void expect_share(const struct client *client, uint32_t share_ppm, uint32_t slice_us, bool watched) {
+  struct gs_msg msg = expect(client->fd, GS_SHARE);
+  ck_assert_uint_eq(msg.share.share_ppm, share_ppm);
+  ck_assert_uint_eq(msg.share.slice_us, slice_us);
+  ck_assert_uint_eq(msg.share.watched, watched);
 }
 
-/* Who waits in the page is woken when it changes: nothing else ends a wait here before all patience does. */
-static void await(const struct client *client, bool (*is)(const struct gs_meter *page, uint64_t value),
-                  uint64_t value) {
-  uint64_t end_ns = clock_now_ns() + PATIENCE_NS;
-  for (;;) {
-    uint32_t seq = atomic_load(&client->page->limit_seq);
-    if (is(client->page, value))
-      return;
-    ck_assert(clock_now_ns() < end_ns);
-    futex_wait_shared(&client->page->limit_seq, seq, 2 * PATIENCE_NS);
-    ck_assert_msg(clock_now_ns() < end_ns, "nobody is woken");
-  }
+/* From the moment at which both are there. */
+static void expect_watch(const struct client *production) {
+  expect_share(production, GS_SHARE_ALL, 100000, true);
 }
+static void expect_all(const struct client *client) { expect_share(client, GS_SHARE_ALL, 200, false); }
+static void expect_stop(const struct client *client) { expect_share(client, 0, 200, false); }
+static void expect_freedom(const struct client *client) { expect_share(client, GS_SHARE_ALL, 0, false); }
 
-#define WHOLE (GS_LIMIT_WIDE - 1)
+static enum gs_limited limited(void) { return get_status(it, GS_STATUS_WAIT).wait_status.limited; }
 
-static void await_idle_gpu(const struct client *client) { await(client, has_limit, WHOLE); }
-static void await_pause(const struct client *client) { await(client, has_limit, 0); }
-static void await_freedom(const struct client *client) { await(client, has_limit, GS_LIMIT_NONE); }
-
-/* ---- the page ---- */
-
-START_TEST(a_page_comes_with_each_attachment) {
-  struct client client = come(GS_CLASS_STANDARD);
-  struct stat file;
-  ck_assert_int_eq(fstat(client.page_fd, &file), 0);
-  ck_assert_int_eq(file.st_size, GS_METER_SIZE);
-  ck_assert_int_lt(ftruncate(client.page_fd, 0), 0);
-  ck_assert_int_lt(ftruncate(client.page_fd, 2 * GS_METER_SIZE), 0);
-  ck_assert_int_lt(fcntl(client.page_fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
-  ck_assert_uint_eq(client.page->version, GS_METER_VERSION);
-  ck_assert_uint_ne(client.page->limit_seq, 0);
-  ck_assert(has_limit(client.page, GS_LIMIT_NONE) && is_wanted(client.page, 0));
-}
-END_TEST
-
-START_TEST(nobody_looks_unless_both_classes_are_there) {
+START_TEST(nobody_is_told_anything_unless_both_classes_are_there) {
   struct client production = come(GS_CLASS_PRODUCTION), standard = come(GS_CLASS_STANDARD);
-  get_status(it, GS_STATUS_DAEMON);
-  ck_assert(is_wanted(production.page, 0));
+  expect_silence(it, production.fd);
   struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC);
-  await(&production, is_wanted, 1);
-  await(&opportunistic, is_wanted, 1);
-  ck_assert(is_wanted(standard.page, 0));
-  ck_assert(has_limit(standard.page, GS_LIMIT_NONE) && has_limit(production.page, GS_LIMIT_NONE));
+  expect_watch(&production);
+  expect_all(&opportunistic);
+  expect_silence(it, standard.fd);
   close(opportunistic.fd);
-  await(&production, is_wanted, 0);
+  expect_freedom(&production);
 }
 END_TEST
 
-/* Neither here nor there are counters that make sense. */
-START_TEST(wild_pages_hurt_nobody_else) {
-  struct client production = come(GS_CLASS_PRODUCTION), opportunistic = come(GS_CLASS_OPPORTUNISTIC);
-  for (int i = 0; i < 200; i++) {
-    struct gs_meter *pages[] = {production.page, opportunistic.page};
-    for (int j = 0; j < 2; j++)
-      memset((char *)pages[j] + 64, i % 2 ? 0xff : i, GS_METER_SIZE - 64);
-    get_status(it, GS_STATUS_DAEMON);
-    poll(NULL, 0, 1);
+START_TEST(others_stop_while_production_works) {
+  struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC), production = come(GS_CLASS_PRODUCTION);
+  expect_watch(&production);
+  expect_all(&opportunistic);
+  ck_assert_int_eq(limited(), GS_LIMITED_IDLE);
+  for (int i = 0; i < 3; i++) {
+    say(&production, true);
+    expect_stop(&opportunistic);
+    say(&production, false);
+    expect_all(&opportunistic);
   }
-  close(production.fd);
-  await_freedom(&opportunistic);
-}
-END_TEST
-
-/* ---- limits ---- */
-
-START_TEST(a_job_waits_while_production_is_measured) {
-  struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC);
-  ck_assert_uint_eq(get_status(it, GS_STATUS_WAIT).wait_status.limited, GS_LIMITED_NOT);
-  struct client production = come(GS_CLASS_PRODUCTION);
-  play(&production);
-  await(&production, is_undisturbed, 1);
-  ck_assert(has_limit(opportunistic.page, 0));
+  expect_silence(it, production.fd);
+  say(&production, true);
+  expect_stop(&opportunistic);
   struct gs_msg wait = get_status(it, GS_STATUS_WAIT); /* of the first job */
-  ck_assert_uint_eq(wait.wait_status.limited, GS_LIMITED_MEASURE);
-  ck_assert_uint_eq(wait.wait_status.limit, 0);
+  ck_assert_uint_ne(wait.wait_status.limited, GS_LIMITED_NOT);
   ck_assert_uint_eq(wait.wait_status.limited_for, production.job);
   close(production.fd);
-  await_freedom(&opportunistic);
+  expect_freedom(&opportunistic);
 }
 END_TEST
 
-START_TEST(it_has_all_of_the_gpu_while_production_is_idle) {
-  struct client production = come(GS_CLASS_PRODUCTION);
-  play(&production);
-  struct client opportunistic[] = {come(GS_CLASS_OPPORTUNISTIC), come(GS_CLASS_OPPORTUNISTIC)};
-  for (int i = 0; i < 2; i++) {
-    rest(&production);
-    await_idle_gpu(&opportunistic[0]);
-    await_idle_gpu(&opportunistic[1]);
-    play(&production);
-    await_pause(&opportunistic[0]);
-    await_pause(&opportunistic[1]);
+START_TEST(they_are_tried_out_beside_production_that_works_on) {
+  struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC), production = come(GS_CLASS_PRODUCTION);
+  struct pollfd readable = {.fd = opportunistic.fd, .events = POLLIN};
+  expect_watch(&production);
+  expect_all(&opportunistic);
+  say(&production, true);
+  expect_stop(&opportunistic);
+  for (int i = 0; i < 500 && poll(&readable, 1, 0) == 0; i++) {
+    poll(NULL, 0, 20);
+    production.submissions += 200;
+    production.active_ns += 20 * NS_PER_MS;
+    say(&production, true);
   }
+  expect_share(&opportunistic, 200000, 200, false);
+  ck_assert_int_eq(limited(), GS_LIMITED_GROWS);
 }
 END_TEST
 
-START_TEST(nobody_waits_for_who_never_reads_its_page) {
-  come(GS_CLASS_PRODUCTION);
+START_TEST(nobody_waits_for_who_never_says_anything) {
+  struct client production = come(GS_CLASS_PRODUCTION), opportunistic = come(GS_CLASS_OPPORTUNISTIC);
+  expect_watch(&production);
+  expect_all(&opportunistic);
+  expect_silence(it, opportunistic.fd);
+}
+END_TEST
+
+START_TEST(wild_progress_hurts_nobody_else) {
+  struct client production = come(GS_CLASS_PRODUCTION), standard = come(GS_CLASS_STANDARD);
   struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC);
-  await_idle_gpu(&opportunistic);
-}
-END_TEST
-
-/* In a process tree of its own, as in a container, where no other process has a number. */
-static pid_t start_apart(void (*live)(int told), int *heard) {
-  int ends[2];
-  ck_assert_int_eq(pipe(ends), 0);
-  pid_t child = fork();
-  if (child == 0) {
-    int status = 0;
-    if (unshare(CLONE_NEWPID) < 0)
-      _exit(77);
-    pid_t first = fork();
-    if (first == 0) {
-      live(ends[1]);
-      _exit(0);
-    }
-    waitpid(first, &status, 0);
-    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+  expect_watch(&production);
+  for (int i = 0; i < 200; i++) {
+    struct gs_msg msg = wire_msg(GS_PROGRESS, 0);
+    memset(&msg.progress, i % 2 ? 0xff : i, sizeof msg.progress);
+    tell(production.fd, &msg);
+    tell(standard.fd, &msg);
   }
-  close(ends[1]);
-  *heard = ends[0];
-  return child;
-}
-
-static void play_opportunistic(int told) {
-  struct client client = come(GS_CLASS_OPPORTUNISTIC);
-  await_idle_gpu(&client);
-  ck_assert_int_eq(write(told, "", 1), 1);
-  await_pause(&client);
-  ck_assert_int_eq(write(told, "", 1), 1);
-  await_freedom(&client);
-}
-
-START_TEST(jobs_are_limited_across_pid_namespaces) {
-  struct client production = come(GS_CLASS_PRODUCTION);
-  int heard, status;
-  char byte;
-  play(&production);
-  rest(&production);
-  pid_t child = start_apart(play_opportunistic, &heard);
-  if (read(heard, &byte, 1) == 1) {
-    play(&production);
-    ck_assert_int_eq(read(heard, &byte, 1), 1);
-    tell_simple(production.fd, GS_DETACH);
-  }
-  ck_assert_int_eq(waitpid(child, &status, 0), child);
-  ck_assert(WIFEXITED(status));
-  ck_assert(WEXITSTATUS(status) == 0 || (WEXITSTATUS(status) == 77 && geteuid() != 0));
+  close(production.fd);
+  expect_silence(it, standard.fd);
+  for (struct gs_msg msg = {0}; msg.share.slice_us || msg.share.share_ppm != GS_SHARE_ALL;)
+    msg = expect(opportunistic.fd, GS_SHARE);
 }
 END_TEST
 
 START_TEST(a_class_that_changes_counts_at_once) {
   struct client production = come(GS_CLASS_STANDARD), opportunistic = come(GS_CLASS_OPPORTUNISTIC);
-  play(&production);
-  ck_assert(has_limit(opportunistic.page, GS_LIMIT_NONE));
   declare(&production, GS_CLASS_PRODUCTION);
-  await_pause(&opportunistic);
+  expect_watch(&production);
+  expect_all(&opportunistic);
+  say(&production, true);
+  expect_stop(&opportunistic);
   declare(&opportunistic, GS_CLASS_STANDARD);
-  await_freedom(&opportunistic);
+  expect_freedom(&opportunistic);
+  expect_freedom(&production);
   declare(&opportunistic, GS_CLASS_OPPORTUNISTIC);
-  await_pause(&opportunistic);
+  expect_all(&opportunistic); /* until production has said anew what it does */
+  expect_watch(&production);
+  say(&production, true);
+  expect_stop(&opportunistic);
   declare(&production, GS_CLASS_OPPORTUNISTIC);
-  await_freedom(&opportunistic);
+  expect_freedom(&opportunistic);
+  expect_freedom(&production);
 }
 END_TEST
 
@@ -268,27 +167,26 @@ static int set_rate(uint32_t job, uint64_t percent) { return set_terms(it, job, 
 
 START_TEST(a_rate_is_set_for_opportunistic_jobs) {
   struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC), production = come(GS_CLASS_PRODUCTION);
-  play(&production);
-  await_pause(&opportunistic);
+  expect_watch(&production);
+  expect_all(&opportunistic);
   ck_assert_int_eq(set_rate(production.job, 20), -EINVAL);
   ck_assert_int_eq(set_rate(opportunistic.job, 101), -EINVAL);
   ck_assert_int_eq(set_rate(opportunistic.job, 20), 0);
-  ck_assert(has_limit(opportunistic.page, GS_LIMITED_WHOLE / 5));
-  ck_assert_uint_eq(get_status(it, GS_STATUS_WAIT).wait_status.limited, GS_LIMITED_SET);
+  expect_share(&opportunistic, 200000, 200, false);
+  ck_assert_uint_eq(limited(), GS_LIMITED_SET);
   ck_assert_uint_eq(get_status(it, GS_STATUS_TERMS).terms_status.rate, 20);
+  say(&production, true);
   ck_assert_int_eq(set_rate(opportunistic.job, 0), 0);
-  await_pause(&opportunistic);
+  expect_stop(&opportunistic);
 }
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {a_page_comes_with_each_attachment,
-                                nobody_looks_unless_both_classes_are_there,
-                                wild_pages_hurt_nobody_else,
-                                a_job_waits_while_production_is_measured,
-                                it_has_all_of_the_gpu_while_production_is_idle,
-                                nobody_waits_for_who_never_reads_its_page,
-                                jobs_are_limited_across_pid_namespaces,
+  const TTest *const tests[] = {nobody_is_told_anything_unless_both_classes_are_there,
+                                others_stop_while_production_works,
+                                they_are_tried_out_beside_production_that_works_on,
+                                nobody_waits_for_who_never_says_anything,
+                                wild_progress_hurts_nobody_else,
                                 a_class_that_changes_counts_at_once,
                                 a_rate_is_set_for_opportunistic_jobs,
                                 NULL};

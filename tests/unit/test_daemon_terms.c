@@ -62,12 +62,13 @@ START_TEST(a_declaration_counts_for_gpus_now_and_later) {
   ck_assert_uint_eq(attach_card(fd, 1, GIB, GS_ATTACH_MANAGED).attached.capacity_bytes, 8 * GIB);
   given(300, -5, 50 * NS_PER_S, 8 * GIB);
   expect(fd, GS_LOCK_OK);
+  ck_assert_uint_eq(expect(fd, GS_SHARE).share.slice_us, 6144);
   declare(fd, 200, 7, 0, 0);
-  ck_assert_uint_eq(expect(fd, GS_SCHED_OFF).sched.weight, 200);
+  ck_assert_uint_eq(expect(fd, GS_SHARE).share.slice_us, 4096);
   ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.capacity_bytes, 16 * GIB);
   given(200, 7, 0, 0);
   declare(fd, UINT32_MAX, INT32_MIN, 0, 0);
-  ck_assert_uint_eq(expect(fd, GS_SCHED_OFF).sched.weight, GS_WEIGHT_MAX);
+  ck_assert_uint_eq(expect(fd, GS_SHARE).share.slice_us, 204800);
   given(GS_WEIGHT_MAX, -GS_PRIORITY_MAX, 0, 0);
   expect_silence(it, fd);
 }
@@ -240,22 +241,24 @@ START_TEST(what_is_set_counts_more) {
 END_TEST
 
 /* By its slices of time it gets that beside others. */
-START_TEST(the_weight_is_told_while_nobody_takes_turns) {
+START_TEST(the_weight_is_a_slice_while_nobody_takes_turns) {
   int fd = attach_client(it, GIB);
   uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
   expect(fd, GS_LOCK_OK);
   ck_assert_int_eq(set_terms(it, job, GS_TERM_WEIGHT, 20), 0);
-  ck_assert_uint_eq(expect(fd, GS_SCHED_OFF).sched.weight, 20);
+  ck_assert_uint_eq(expect(fd, GS_SHARE).share.slice_us, 409);
   ck_assert_int_eq(set_terms(it, job, GS_TERM_PRIORITY, 2), 0);
   expect_silence(it, fd);
   ck_assert_int_eq(change_setting(it, GS_SET_MODE, GS_MODE_ON), 0);
   expect(fd, GS_CAPACITY); /* with the mode */
-  ck_assert_uint_eq(expect(fd, GS_SCHED_ON).sched.weight, 0);
+  expect(fd, GS_SCHED_ON);
+  ck_assert_uint_eq(expect(fd, GS_SHARE).share.slice_us, 0);
   ck_assert_int_eq(set_terms(it, job, GS_TERM_WEIGHT, 30), 0);
   expect_silence(it, fd);
   ck_assert_int_eq(change_setting(it, GS_SET_MODE, GS_MODE_OFF), 0);
   expect(fd, GS_CAPACITY);
-  ck_assert_uint_eq(expect(fd, GS_SCHED_OFF).sched.weight, 30);
+  expect(fd, GS_SCHED_OFF);
+  ck_assert_uint_eq(expect(fd, GS_SHARE).share.slice_us, 614);
 }
 END_TEST
 
@@ -439,8 +442,8 @@ START_TEST(bounds_can_change) {
   given(GS_WEIGHT_DEFAULT, 0, 0, 0);
   expect(fd, GS_LOCK_OK);
   set_bounds("max_weight = 300\nmax_priority = 7\n");
-  ck_assert_uint_eq(expect(fd, GS_SCHED_OFF).sched.weight, 300);
   expect(fd, GS_CAPACITY); /* the settings are applied anew */
+  ck_assert_uint_eq(expect(fd, GS_SHARE).share.slice_us, 6144);
   given(300, 7, 0, 0);
 }
 END_TEST
@@ -603,7 +606,7 @@ int main(void) {
                                 a_gpu_that_comes_loses_no_answer,
                                 who_has_memory_on_another_gpu_does_not_wait,
                                 what_is_set_counts_more,
-                                the_weight_is_told_while_nobody_takes_turns,
+                                the_weight_is_a_slice_while_nobody_takes_turns,
                                 wrong_orders_are_refused,
                                 what_programs_ask_for_has_bounds,
                                 bounds_can_change,

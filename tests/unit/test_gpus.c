@@ -462,54 +462,6 @@ START_TEST(what_no_program_says_any_more_is_gone) {
 }
 END_TEST
 
-/* ---- what is due on many GPUs at a time ---- */
-
-#define BUSY_GPUS 20
-
-static struct gs_meter *page_of(int i, uint32_t gpu) {
-  ck_assert_ptr_nonnull(peers[i].attachments[gpu]);
-  return peers[i].attachments[gpu]->rates.meter.page;
-}
-
-static void declare(int i, enum gs_class class) {
-  struct gs_msg msg = wire_msg(GS_DECLARE, 0);
-  msg.declare.class = class;
-  tell(i, &msg);
-}
-
-/* How many pages say that both classes are there. */
-static unsigned count_wanted(void) {
-  unsigned count = 0;
-  for (int i = 0; i < PERSON; i++)
-    for (uint32_t gpu = 0; gpu < BUSY_GPUS; gpu++)
-      count += page_of(i, gpu)->wanted;
-  return count;
-}
-
-/* All of them are due by the same event: each gets its turn, some in each event of the loop. */
-START_TEST(rates_of_many_gpus_are_told_in_slices) {
-  unsigned before = 0, wanted = 0, most = 0;
-  for (int i = 0; i < PERSON; i++) {
-    come(i, 100 + (uid_t)i);
-    declare(i, GS_CLASS_OPPORTUNISTIC);
-    for (uint32_t gpu = 0; gpu < BUSY_GPUS; gpu++)
-      attach_as(i, gpu, gpu + 1, 16 * GIB);
-  }
-  peers[0].bounded = false; /* it may have production */
-  declare(0, GS_CLASS_PRODUCTION);
-  before = count_wanted();
-  ck_assert_uint_eq(before, BUSY_GPUS); /* its own */
-  for (; daemon_deadline_ns(&it) <= now_ns; before = wanted) {
-    daemon_on_time(&it, now_ns);
-    wanted = count_wanted();
-    most = wanted - before > most ? wanted - before : most;
-  }
-  ck_assert_uint_gt(most, 0);
-  ck_assert_uint_le(most, RATES_SLICE);
-  ck_assert_uint_eq(wanted, PERSON * BUSY_GPUS);
-}
-END_TEST
-
 int main(void) {
   const TTest *const tests[] = {a_lie_is_healed_by_other_users,
                                 a_lie_goes_with_its_last_job,
@@ -529,7 +481,6 @@ int main(void) {
                                 a_size_may_be_the_administrators,
                                 what_the_host_does_not_tell_of_is_as_programs_say,
                                 what_no_program_says_any_more_is_gone,
-                                rates_of_many_gpus_are_told_in_slices,
                                 NULL};
   return suite_main("gpus", tests, set_up, tear_down);
 }

@@ -15,12 +15,14 @@ static struct attachment attachments[JOBS];
 static struct peer peers[JOBS];
 static char *text;
 
+static void ignore_share(struct rates_job *job, uint64_t now_ns) { (void)job, (void)now_ns; }
+
 static void set_up(void) {
   static const uint8_t uuid[GS_UUID_SIZE] = {1};
   daemon_ = (struct daemon){.started_realtime_ns = 1500000000};
   scheduler_init(&daemon_.scheduler);
   scheduler_add_gpu(&daemon_.scheduler, &gpu.sched, uuid, "card", UINT64_C(1) << 34);
-  rates_init(&gpu.rates);
+  rates_init(&gpu.rates, ignore_share);
   text = NULL;
 }
 
@@ -31,11 +33,11 @@ static void add_job(int i, const char *name) {
   change_init(&change);
   strcpy(peers[i].name, name);
   attachments[i].peer = &peers[i];
-  rates_enter(&attachments[i].rates, &attachments[i].job);
   scheduler_attach(&gpu.sched, &attachments[i].job,
                    &(struct sched_attach){.id = (uint32_t)i + 1, .owner = &attachments[i]}, 0, &change);
   for (struct sched_action action; change_next(&change, &action);)
     ;
+  rates_enter(&gpu.rates, &attachments[i].rates, &attachments[i].job);
 }
 
 static const char *read_as(enum dialect dialect, uint64_t now_ns) {
