@@ -163,7 +163,7 @@ static void settle(void) {
     note(action.job->id);
     note(action.epoch);
     note(action.room_bytes);
-    note(action.left_ns);
+    note(action.wanted);
     obey(&action);
   }
 }

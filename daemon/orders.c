@@ -29,14 +29,10 @@ struct gs_msg orders_sched(const struct attachment *attachment) {
   return wire_msg(attachment->job.gpu->serialized ? GS_SCHED_ON : GS_SCHED_OFF, attachment->index);
 }
 
-/* As of now. */
-static struct gs_msg wanted_msg(const struct attachment *attachment, const struct sched_action *action,
-                                uint64_t now_ns) {
+static struct gs_msg wanted_msg(const struct attachment *attachment, const struct sched_action *action) {
   struct gs_msg msg = wire_msg(GS_LOCK_WANTED, attachment->index);
-  uint64_t end_ns = action->job->told_end_ns;
-  bool ends = action->left_ns != GS_LEFT_NOBODY && action->left_ns != GS_LEFT_UNKNOWN;
   msg.epoch = action->epoch;
-  msg.wanted.left_ns = !ends ? action->left_ns : end_ns > now_ns ? end_ns - now_ns : 1;
+  msg.wanted.left_ns = action->wanted ? GS_LEFT_UNKNOWN : GS_LEFT_NOBODY;
   return msg;
 }
 
@@ -62,7 +58,7 @@ static enum gs_refusal why_refused(const struct sched_job *job) {
   return sched_job_why_refused(job, job->entry.total_bytes, job->entry.pinned_bytes);
 }
 
-static void tell(const struct sched_action *action, uint64_t now_ns) {
+static void tell(const struct sched_action *action) {
   struct attachment *attachment = attachment_of(action->job);
   struct gs_msg msg;
   switch (action->type) {
@@ -79,7 +75,7 @@ static void tell(const struct sched_action *action, uint64_t now_ns) {
     msg = turn_msg(GS_LOCK_OK, attachment, action);
     break;
   case SCHED_TELL_LOCK_WANTED:
-    msg = wanted_msg(attachment, action, now_ns);
+    msg = wanted_msg(attachment, action);
     break;
   case SCHED_TELL_DROP_LOCK:
     msg = turn_msg(GS_DROP_LOCK, attachment, action);
@@ -190,7 +186,7 @@ static void write_down(const struct sched_action *action, uint64_t now_ns) {
 static void tell_job(struct sched_job *job, uint64_t now_ns) {
   struct sched_action action;
   while (change_next_of(job, &action)) {
-    tell(&action, now_ns);
+    tell(&action);
     write_down(&action, now_ns);
   }
   rates_on_state(&gpu_of(job->gpu)->rates, &attachment_of(job)->rates, now_ns);

@@ -40,7 +40,7 @@ bool change_next_of(struct sched_job *job, struct sched_action *action) {
       .job = job,
       .epoch = job->epoch,
       .quantum_ns = job->quantum_ns,
-      .left_ns = job->left_ns,
+      .wanted = job->wanted_told,
       .took_over = job->took_over,
       .room_bytes = job->room_bytes,
       .room_seq = job->room_seq,

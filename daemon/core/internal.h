@@ -51,9 +51,9 @@ void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *c
 void turns_set_policy(struct sched_gpu *gpu, enum gs_policy policy, uint64_t now_ns);
 void turns_rank(struct sched_job *job);
 
-/* Holders that run hear whether somebody waits, and when their turn ends, if that has changed: after all
+/* Holders that run hear whether somebody waits, if that has changed: after all
  * else. */
-void turns_tell_wanted(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
+void turns_tell_wanted(struct sched_gpu *gpu, struct sched_change *change);
 
 void turns_tell_all(struct sched_gpu *gpu, enum sched_action_type type, struct sched_change *change);
 

@@ -157,7 +157,7 @@ static void settle_all_dirty(struct scheduler *scheduler, uint64_t now_ns, struc
   while (scheduler->dirty && settle_dirty(scheduler, now_ns, change))
     ;
   if (several)
-    list_each(node, &scheduler->gpus) { turns_tell_wanted(gpu_of(node), now_ns, change); }
+    list_each(node, &scheduler->gpus) { turns_tell_wanted(gpu_of(node), change); }
 }
 
 /* The last step of every event. */
@@ -168,7 +168,7 @@ static void conclude_among(struct sched_gpu *gpu, uint64_t now_ns, struct sched_
   if (gpu->scheduler->dirty)
     settle_all_dirty(gpu->scheduler, now_ns, change);
   else
-    turns_tell_wanted(gpu, now_ns, change);
+    turns_tell_wanted(gpu, change);
   if (books_update_tight(gpu->scheduler))
     tell_everybody(gpu->scheduler, SCHED_TELL_CAPACITY, change);
 }

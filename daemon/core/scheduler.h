@@ -319,18 +319,16 @@ struct sched_job {
   uint32_t todo; /* actions to take, by bit */
   enum gs_job_state state;
   struct sched_terms terms;
-  uint64_t arrival;     /* number of its arrival at this GPU */
-  uint64_t quantum_ns;  /* told with its last grant: how long its turn lasts at least, if nobody preempts it;
-                           0: no turns */
-  uint64_t ran_ns;      /* since when it runs in this turn; 0: it does not */
-  uint64_t credit_ns;   /* what it has waited, up to since_ns, since it last had a whole quantum */
-  uint64_t gpu_ns;      /* GPU time had in turns that are over */
-  uint64_t virtual_ns;  /* of it while turns were taken, over the weight; or the level at which it came */
-  bool managed;         /* memory that survives a grant to somebody else */
-  bool wanted_told;     /* LOCK_WANTED was sent for this epoch, and not taken back */
-  bool goes;            /* foreseen: it must stop when the quantum is over */
-  uint64_t told_end_ns; /* with LOCK_WANTED: when that is; SCHED_NEVER: not known to end */
-  uint64_t left_ns;     /* the same, as of the last LOCK_WANTED */
+  uint64_t arrival;    /* number of its arrival at this GPU */
+  uint64_t quantum_ns; /* told with its last grant: how long its turn lasts at least, if nobody preempts it;
+                          0: no turns */
+  uint64_t ran_ns;     /* since when it runs in this turn; 0: it does not */
+  uint64_t credit_ns;  /* what it has waited, up to since_ns, since it last had a whole quantum */
+  uint64_t gpu_ns;     /* GPU time had in turns that are over */
+  uint64_t virtual_ns; /* of it while turns were taken, over the weight; or the level at which it came */
+  bool managed;        /* memory that survives a grant to somebody else */
+  bool wanted_told;    /* LOCK_WANTED was sent for this epoch, and not taken back */
+  bool goes;           /* foreseen: it must stop when the quantum is over */
   int64_t preempt_cost_ns; /* displaced by preemption: what that costs */
   uint32_t flags;          /* GS_STATE_*, as the client says, and OVERDUE */
   uint32_t place;          /* in the queue, from 1, after scheduler_number_queue */
@@ -405,7 +403,7 @@ struct sched_action {
   uint64_t epoch;                              /* LOCK_OK, LOCK_WANTED, DROP_LOCK */
   bool took_over;                              /* LOCK_OK: one of the GPU's hand-overs */
   uint64_t quantum_ns;                         /* LOCK_OK; 0: until told otherwise */
-  uint64_t left_ns;                            /* LOCK_WANTED, as in protocol.h */
+  bool wanted;                                 /* LOCK_WANTED: somebody waits */
   uint64_t room_bytes, room_seq, target_bytes; /* LOCK_OK, DROP_LOCK, ROOM */
   uint64_t granted_bytes;                      /* MEMORY: what it may reach; 0: it is refused */
 };

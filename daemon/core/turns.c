@@ -195,11 +195,6 @@ void turns_resume(struct sched_job *job, uint64_t now_ns, struct sched_change *c
 
 /* ---- what holders know of those that wait ---- */
 
-/* When the turn of this holder ends: who runs on has no end to prepare for, even though others wait. */
-static uint64_t turn_end_ns(const struct sched_job *job) {
-  return job->goes ? turns_quantum_end_ns(job->gpu) : SCHED_NEVER;
-}
-
 uint64_t sched_gpu_left_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
   list_each(node, &gpu->holders) {
     const struct sched_job *job = job_of_turn(node);
@@ -209,22 +204,14 @@ uint64_t sched_gpu_left_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
   return SCHED_NEVER;
 }
 
-static void tell_wanted(struct sched_job *job, bool wanted, uint64_t now_ns, struct sched_change *change) {
-  uint64_t end_ns = turn_end_ns(job);
-  if (job->wanted_told == wanted && (!wanted || job->told_end_ns == end_ns))
+static void tell_wanted(struct sched_job *job, bool wanted, struct sched_change *change) {
+  if (job->wanted_told == wanted)
     return;
   job->wanted_told = wanted;
-  job->told_end_ns = end_ns;
-  if (!wanted)
-    job->left_ns = GS_LEFT_NOBODY;
-  else if (end_ns == SCHED_NEVER)
-    job->left_ns = GS_LEFT_UNKNOWN;
-  else
-    job->left_ns = max_u64(less_u64(end_ns, now_ns), 1);
   change_add(change, job, SCHED_TELL_LOCK_WANTED);
 }
 
-void turns_tell_wanted(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+void turns_tell_wanted(struct sched_gpu *gpu, struct sched_change *change) {
   bool wanted = gpu->serialized && gpu->contended;
   if (!wanted && !gpu->wanted_told)
     return;
@@ -232,7 +219,7 @@ void turns_tell_wanted(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chan
   list_each(node, &gpu->holders) {
     struct sched_job *job = job_of_turn(node);
     if (job->active) /* one of a gang that rests is still needed by the others */
-      tell_wanted(job, wanted && gang_is_alone(job), now_ns, change);
+      tell_wanted(job, wanted && gang_is_alone(job), change);
   }
 }
 

@@ -29,8 +29,7 @@
  *     RESIDENT            ──►                    (it restores)
  *                         ◄──  ROOM              as others leave
  *     LOCK_ACTIVE (epoch) ──►                    (all that it needs is there: it runs)
- *                         ◄──  LOCK_WANTED (epoch)      somebody waits: release when idle; again
- *                                               whenever it is known better when the turn ends
+ *                         ◄──  LOCK_WANTED (epoch)      somebody waits: release when idle
  *                         ◄──  DROP_LOCK (epoch, room)  the quantum is over
  *     LOCK_RELEASED (epoch)  ──►                 (also unasked: idle, or the GPU is detached)
  *     RESIDENT            ──►                    (it evicts, down to its room)
@@ -135,7 +134,7 @@ enum gs_msg_type {
 #undef X
 };
 
-/* LOCK_WANTED: not known to end; and nobody waits any more. */
+/* LOCK_WANTED: somebody waits; and nobody does any more. */
 #define GS_LEFT_UNKNOWN 0
 #define GS_LEFT_NOBODY UINT64_MAX
 
@@ -484,9 +483,8 @@ struct gs_msg {
       uint32_t flags; /* GS_PROGRESS_* */
       uint32_t pad;
     } progress;
-    struct { /* LOCK_WANTED: somebody waits, or GS_LEFT_NOBODY */
-      uint64_t
-          left_ns; /* until the turn ends: when the job must stop if all stays as it is. GS_LEFT_UNKNOWN */
+    struct {            /* LOCK_WANTED */
+      uint64_t left_ns; /* GS_LEFT_UNKNOWN, or GS_LEFT_NOBODY */
     } wanted;
     struct { /* RESIDENT: progress of moves; sent every 64 MiB or so and when the room is reached. Also when
                 a room is less than the one before, though nothing has to move for it, whoever holds: others

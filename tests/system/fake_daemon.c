@@ -247,7 +247,6 @@ static struct gs_msg turn_msg(struct fake_daemon *fake, enum gs_msg_type type, u
   msg.room.room_bytes = fake->room_bytes = room_bytes;
   msg.room.room_seq = ++fake->room_seq;
   msg.room.target_bytes = fake->target_bytes;
-  msg.room.quantum_ns = type == GS_LOCK_OK ? fake->quantum_ns : 0;
   return msg;
 }
 
@@ -267,7 +266,6 @@ void fake_grant(struct fake_daemon *fake, uint64_t room_bytes) {
 
 void fake_want(struct fake_daemon *fake) {
   struct gs_msg msg = wire_msg(GS_LOCK_WANTED, 0);
-  msg.wanted.left_ns = fake->quantum_ns;
   msg.epoch = fake->epoch;
   tell(fake, &msg);
 }

@@ -15,7 +15,6 @@ struct fake_daemon {
   uint64_t epoch; /* of the last grant */
   uint64_t room_bytes, room_seq;
   uint64_t target_bytes; /* told with every room */
-  uint64_t quantum_ns;   /* told with every grant; 0: unknown */
   uint64_t slack_bytes;  /* granted beyond what the client asks for */
   uint64_t used_bytes;   /* as the client says */
   uint64_t pinned_bytes; /* of these */
@@ -43,7 +42,7 @@ void fake_end(struct fake_daemon *fake);
 
 void fake_tell_room(struct fake_daemon *fake, uint64_t room_bytes);
 void fake_grant(struct fake_daemon *fake, uint64_t room_bytes);
-/* The turn ends a quantum from now; if that is unknown, so is the end. */
+/* Somebody waits. */
 void fake_want(struct fake_daemon *fake);
 void fake_drop(struct fake_daemon *fake, uint64_t epoch, uint64_t room_bytes);
 /* It may run in this part of the time; and whether it shall tell its progress. */

@@ -113,10 +113,16 @@ static uint64_t pinned_there_bytes(const struct actor *actor) {
 }
 
 /* Who runs has what it allocates on the card, as far as its room goes. Whoever waits for memory that can't
- * leave takes it when there is room. */
+ * leave takes it when there is room; unified memory of a job that runs makes way for it. */
 static void fill_room(struct actor *actor) {
   actor->resident_bytes =
       max_u64(min_u64(actor->resident_bytes, there_bytes(actor)), pinned_there_bytes(actor));
+  uint64_t beside_bytes = actor->room_bytes - min_u64(actor->room_bytes, actor->awaited_bytes);
+  if (actor->open && actor->managed && actor->awaited_bytes && actor->pinned_bytes <= actor->room_bytes &&
+      actor->resident_bytes > beside_bytes) {
+    actor->resident_bytes = beside_bytes;
+    actor->lowered = true;
+  }
   if (actor->awaited_bytes && actor->resident_bytes + actor->awaited_bytes <= actor->room_bytes) {
     actor->resident_bytes += actor->awaited_bytes;
     actor->awaited_bytes = 0;

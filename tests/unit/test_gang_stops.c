@@ -53,7 +53,7 @@ static void hear(const struct sched_action *action) {
   if (action->type == SCHED_TELL_LOCK_OK) {
     it->holds = true;
   } else if (action->type == SCHED_TELL_LOCK_WANTED) {
-    it->wanted = action->left_ns != GS_LEFT_NOBODY;
+    it->wanted = action->wanted;
   } else if (action->type == SCHED_TELL_DROP_LOCK) {
     it->drops++;
   } else if (action->type == SCHED_NOTE_BYPASSED) {

@@ -106,19 +106,6 @@ START_TEST(wanted_is_told_again_with_the_next_grant) {
 }
 END_TEST
 
-START_TEST(wanted_tells_when_the_turn_ends) {
-  take_turns(2);
-  world_request(&world, 1);
-  world_pass(&world, 3 * TQ + TQ / 4); /* quanta that nobody waits for */
-  world_request(&world, 2);
-  said("1:ok(1) 1:drop(1)");
-  world_yield(&world, 1);
-  ck_assert_uint_eq(world.clients[2].turn_end_ns, world.now_ns + TQ);
-  world_set_tq(&world, TQ / 2);
-  ck_assert_uint_eq(world.clients[2].turn_end_ns, world.now_ns + TQ / 2);
-}
-END_TEST
-
 START_TEST(what_is_left_of_a_turn_is_shown_while_somebody_waits) {
   const struct sched_gpu *gpu = &world.gpus[0];
   take_turns(2);
@@ -143,20 +130,6 @@ START_TEST(no_more_is_left_than_a_quantum) {
   world_request(&world, 2);
   world_yield(&world, 1);
   ck_assert_uint_eq(sched_gpu_left_ns(&world.gpus[0], world.now_ns), TQ);
-}
-END_TEST
-
-/* Others wait for it to be idle; it need not prepare for an end. */
-START_TEST(who_runs_on_is_told_no_end) {
-  take_turns(2);
-  world_request(&world, 1);
-  world_set_policy(&world, GS_POLICY_FIFO);
-  world_request(&world, 2);
-  said("1:ok(1) 1:wanted(1)");
-  ck_assert_uint_eq(world.clients[1].turn_end_ns, SCHED_NEVER);
-  world_set_policy(&world, GS_POLICY_RR);
-  world_pass(&world, TQ / 4);
-  ck_assert_uint_eq(world.clients[1].turn_end_ns, world.now_ns + TQ * 3 / 4);
 }
 END_TEST
 
@@ -567,10 +540,8 @@ int main(void) {
                                 a_quantum_that_has_passed_ends_when_somebody_comes,
                                 wanted_is_told_once_per_grant,
                                 wanted_is_told_again_with_the_next_grant,
-                                wanted_tells_when_the_turn_ends,
                                 what_is_left_of_a_turn_is_shown_while_somebody_waits,
                                 no_more_is_left_than_a_quantum,
-                                who_runs_on_is_told_no_end,
                                 who_is_not_wanted_any_more_is_told,
                                 the_queue_is_first_come_first_served,
                                 a_stale_release_is_ignored,

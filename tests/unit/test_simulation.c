@@ -110,7 +110,7 @@ static void on_action(const struct sched_action *action) {
   if (action->type == SCHED_TELL_LOCK_OK && them.gpu.serialized)
     check_grant(i);
   if (action->type == SCHED_TELL_LOCK_WANTED) {
-    run.wanted[i] = action->left_ns != GS_LEFT_NOBODY;
+    run.wanted[i] = action->wanted;
     run.wanted_epoch[i] = action->epoch;
   }
   if (action->type == SCHED_TELL_ROOM || action->type == SCHED_TELL_LOCK_OK)

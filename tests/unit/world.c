@@ -26,15 +26,13 @@ static void say_turn(struct world *world, const char *what, const struct sched_a
 
 static void say_wanted(struct world *world, const struct sched_action *action) {
   struct world_client *client = &world->clients[action->job->id];
-  bool wanted = action->left_ns != GS_LEFT_NOBODY;
+  bool wanted = action->wanted;
   if (wanted && !(client->wanted && client->wanted_epoch == action->epoch))
     say(world, "%u:wanted(%lu)", action->job->id, (unsigned long)action->epoch);
   else if (!wanted)
     say(world, "%u:unwanted(%lu)", action->job->id, (unsigned long)action->epoch);
   client->wanted = wanted;
   client->wanted_epoch = action->epoch;
-  bool known = wanted && action->left_ns != GS_LEFT_UNKNOWN;
-  client->turn_end_ns = known ? world->now_ns + action->left_ns : SCHED_NEVER;
 }
 
 static void say_action(struct world *world, const struct sched_action *action) {

@@ -29,7 +29,7 @@ struct world_client {
   bool holds, active;
   uint64_t epoch;
   bool wanted;
-  uint64_t wanted_epoch, turn_end_ns; /* of LOCK_WANTED; SCHED_NEVER: not known to end */
+  uint64_t wanted_epoch; /* of LOCK_WANTED */
   uint64_t resident_bytes, room_bytes, room_seq, target_bytes;
   uint64_t said_seq;     /* of the last RESIDENT */
   uint64_t pinned_bytes; /* of what can't leave: what is on the card, since there was room for all of it */
