@@ -190,7 +190,8 @@ PLAY(churn_swap_old, .card = FULL OLD, .memory = "swap", .victim = {CHURN})
 PLAY(arrays, .card = "small,capacity=128MiB", .memory = "swap", .victim = {"pinner", "33554432"},
      .input = "array 65536\ncreate 2097152\narray 1048576\ncreate 4194304")
 PLAY(graphs, .card = FULL, .memory = "managed", .victim = {"submitter"}, .silent = true,
-     .input = "record\nreplay\ndestroy\ngraph\nreplay\nedit\nupdate\ndisable\nreplay\ncall\nprefetch")
+     .input = "record\nreplay\ndestroy\nborrow\nreplay\ndestroy\ngraph\nreplay\nedit\nupdate\ndisable\nreplay"
+              "\ncall\nprefetch")
 PLAY(limited, .card = FULL, .memory = "managed", .victim = {"job", "--bytes", "2M", "--rounds", "3"},
      .environment = {"GPUSHARE_CLASS=opportunistic", "WORLD_SIZE=2", "TORCHELASTIC_RUN_ID=1",
                      "MASTER_ADDR=localhost", "MASTER_PORT=1"},

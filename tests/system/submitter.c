@@ -6,6 +6,7 @@
  *   await      the same, but it is called back
  *   fetch      the same, but a copy waits
  *   record     a graph of two kernels is captured, and instantiated
+ *   borrow     the same with a graph that allocates and frees
  *   graph      a graph of two kernels, a child graph with one, a set and a copy is built, and instantiated
  *   replay     the graph is launched
  *   edit       one of its kernels, and its set, become other ones
@@ -46,6 +47,16 @@ static void launch(unsigned count) {
 static void record(void) {
   MUST(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
   launch(2);
+  MUST(cuStreamEndCapture(stream, &graph));
+  MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+}
+
+/* Its nodes allocate memory, and free it. */
+static void borrow(void) {
+  CUdeviceptr borrowed;
+  MUST(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  MUST(cuMemAllocAsync(&borrowed, BYTES, stream));
+  MUST(cuMemFreeAsync(borrowed, stream));
   MUST(cuStreamEndCapture(stream, &graph));
   MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
 }
@@ -166,10 +177,10 @@ static const struct {
   const char *name;
   void (*run)(void);
 } commands[] = {{"serve", serve},      {"poll", poll_and_serve}, {"await", serve_when_called},
-                {"fetch", fetch},      {"record", record},       {"graph", make_graph},
-                {"replay", replay},    {"edit", edit},           {"disable", disable},
-                {"update", update},    {"destroy", destroy},     {"call", call},
-                {"prefetch", prefetch}};
+                {"fetch", fetch},      {"record", record},       {"borrow", borrow},
+                {"graph", make_graph}, {"replay", replay},       {"edit", edit},
+                {"disable", disable},  {"update", update},       {"destroy", destroy},
+                {"call", call},        {"prefetch", prefetch}};
 
 static void obey(const char *line) {
   for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
