@@ -248,9 +248,12 @@ static bool others_stand_still(const struct gpu *gpu) {
 /* Shut the gate, until no call is in flight. One may be about another GPU, and wait there for the go, which
  * comes after others' turns: nobody waits for that. False: so work has been stopped here, too. */
 static bool shut(struct gpu *gpu) {
-  while (!gate_close(gpu->device, SETTLE_NS))
-    if (others_stand_still(gpu) && can_stop(gpu) && (gpu->stopped = stop_now(gpu)))
+  while (!gate_close(gpu->device, SETTLE_NS)) {
+    if (others_stand_still(gpu) && can_stop(gpu))
+      gpu->stopped = stop_now(gpu);
+    if (gpu->stopped)
       return false;
+  }
   return true;
 }
 
