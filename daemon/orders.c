@@ -192,14 +192,18 @@ static void tell_job(struct sched_job *job, uint64_t now_ns) {
   rates_on_state(&gpu_of(job->gpu)->rates, &attachment_of(job)->rates, now_ns);
 }
 
-void orders_tell_share(struct rates_job *job, uint64_t now_ns) {
+/* A process that is stopped leaves them unread: it does not lose its place for as many as there may come. */
+bool orders_tell_share(struct rates_job *job, uint64_t now_ns) {
   struct attachment *attachment = list_entry(job, struct attachment, rates);
+  if (peer_is_behind(attachment->peer))
+    return false;
   struct gs_msg msg = wire_msg(GS_SHARE, attachment->index);
   msg.share.share_ppm = job->told.share_ppm;
   msg.share.slice_us = job->told.slice_us;
   msg.share.watched = job->told.watched;
   peer_send(attachment->peer, &msg);
   events_on_limit(attachment, now_ns);
+  return true;
 }
 
 void orders_tell(struct daemon *daemon, struct peer *client, uint64_t now_ns) {

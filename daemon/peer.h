@@ -124,6 +124,9 @@ struct peer {
 /* Send. A peer that does not read is closed. */
 void peer_send(struct peer *peer, const struct gs_msg *msg);
 
+/* It has left much unread: what can wait had better. */
+bool peer_is_behind(const struct peer *peer);
+
 /* Send the daemon's state, as it is from now on, as fast as the peer reads; or a REPLY that says why not.
  * Nothing else is received meanwhile. */
 void peer_send_status(struct peer *peer);

@@ -33,7 +33,8 @@
  * buffers instead. */
 #define UNREAD_BYTES (8 * 768u)
 #define SENT_BETWEEN_LOOKS 8
-#define NARROW_BUFFER 8192 /* which the kernel doubles */
+#define BEHIND_BYTES (32 * 768) /* of what may be told later as well */
+#define NARROW_BUFFER 8192      /* which the kernel doubles */
 #define NARROW_BYTES (2 * NARROW_BUFFER)
 
 /* With what the kernel has: the socket, its file and its place in epoll. */
@@ -324,6 +325,11 @@ static void note_sent(struct peer *peer, int err) {
     peer_close(peer, "it does not read its messages");
   else if (err < 0 && !(gone && has_said_more(peer)))
     peers_hang_up(peer);
+}
+
+bool peer_is_behind(const struct peer *peer) {
+  int queued = 0;
+  return ioctl(peer->fd, SIOCOUTQ, &queued) == 0 && queued > BEHIND_BYTES;
 }
 
 /* What a peer leaves unread is the daemon's memory, so its user is charged for it. */

@@ -5,6 +5,8 @@
 
 #define PPM_PER_PERCENT (GS_SHARE_ALL / 100)
 #define NS_PER_PPM (GS_LIMITED_WHOLE / GS_SHARE_ALL)
+#define AGAIN_NS UINT64_C(100000000)
+#define SLICE_MOST_US 1000000u
 #define SLICE_US 2048 /* the driver's own: of weight GS_WEIGHT_DEFAULT */
 
 #define each_guest(job, rates)                                                                               \
@@ -38,22 +40,31 @@ static uint32_t share_ppm(const struct rates *rates, const struct rates_job *job
   return !limited ? GS_SHARE_ALL : rates->gpu.state == RATE_TRIAL ? job->part_ppm : 0;
 }
 
+/* Long slices beside opportunistic jobs, in the ratio of the weights. */
+static uint32_t long_slice_us(const struct sched_job *sched) {
+  uint64_t us = (uint64_t)RATES_LONG_SLICE_US * sched->terms.weight / GS_WEIGHT_DEFAULT;
+  return (uint32_t)(us < 1 ? 1 : us < SLICE_MOST_US ? us : SLICE_MOST_US);
+}
+
 static struct rates_share share_of(const struct rates *rates, const struct rates_job *job) {
-  bool both = both_are_there(rates), production = job->class == GS_CLASS_PRODUCTION;
-  struct rates_share share = {.share_ppm = share_ppm(rates, job), .watched = both && production};
-  share.slice_us = !both || job->class == GS_CLASS_STANDARD ? weight_slice_us(job->sched)
-                   : production                             ? RATES_PRODUCTION_SLICE_US
-                                                            : rate_slice_us(&rates->gpu);
+  bool both = both_are_there(rates);
+  struct rates_share share = {.share_ppm = share_ppm(rates, job),
+                              .watched = both && job->class == GS_CLASS_PRODUCTION};
+  share.slice_us = !both                                  ? weight_slice_us(job->sched)
+                   : job->class == GS_CLASS_OPPORTUNISTIC ? rate_slice_us(&rates->gpu)
+                                                          : long_slice_us(job->sched);
   return share;
 }
 
 static void tell(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
-  struct rates_share share = share_of(rates, job), *told = &job->told;
-  if (share.share_ppm == told->share_ppm && share.slice_us == told->slice_us &&
-      share.watched == told->watched)
+  struct rates_share share = share_of(rates, job), told = job->told;
+  if (share.share_ppm == told.share_ppm && share.slice_us == told.slice_us && share.watched == told.watched)
     return;
-  *told = share;
-  rates->tell(job, now_ns);
+  job->told = share;
+  if (rates->tell(job, now_ns))
+    return;
+  job->told = told; /* each replaces the one before, so none is lost by waiting */
+  rates->again_ns = now_ns + AGAIN_NS;
 }
 
 /* Those that have the GPU share a trial. Who comes later waits for the next one: so a trial has one level. */
@@ -61,7 +72,7 @@ static void divide(struct rates *rates) {
   unsigned count = 0;
   each_guest(job, rates) { count += holds(job); }
   double part = rate_duty(&rates->gpu) / (count > 0 ? count : 1);
-  each_guest(job, rates) { job->part_ppm = (uint32_t)(part * GS_SHARE_ALL); }
+  each_guest(job, rates) { job->part_ppm = holds(job) ? (uint32_t)(part * GS_SHARE_ALL) : 0; }
 }
 
 /* One that works; or any. */
@@ -106,7 +117,7 @@ static void tell_changes(struct rates *rates, uint64_t now_ns) {
 /* ---- who is there ---- */
 
 void rates_init(struct rates *rates, rates_tell_f *tell_f) {
-  *rates = (struct rates){.tell = tell_f};
+  *rates = (struct rates){.tell = tell_f, .again_ns = RATE_NEVER};
   rate_gpu_init(&rates->gpu);
   list_init(&rates->jobs);
   rates->next = &rates->jobs;
@@ -188,9 +199,16 @@ void rates_on_progress(struct rates *rates, struct rates_job *job, const struct 
   tell_changes(rates, now_ns);
 }
 
-uint64_t rates_deadline_ns(const struct rates *rates) { return rates->untold > 0 ? 0 : rates->gpu.until_ns; }
+uint64_t rates_deadline_ns(const struct rates *rates) {
+  uint64_t due_ns = rates->gpu.until_ns < rates->again_ns ? rates->gpu.until_ns : rates->again_ns;
+  return rates->untold > 0 ? 0 : due_ns;
+}
 
 void rates_on_time(struct rates *rates, uint64_t now_ns) {
+  if (now_ns >= rates->again_ns) {
+    rates->again_ns = RATE_NEVER;
+    rates->untold = rates->job_count;
+  }
   if (rates->untold > 0) {
     tell_some(rates, now_ns);
     return;

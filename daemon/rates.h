@@ -14,7 +14,7 @@
 #include "core/rate.h"
 #include "core/scheduler.h"
 
-#define RATES_PRODUCTION_SLICE_US 100000
+#define RATES_LONG_SLICE_US 100000 /* of a job of the usual weight, beside opportunistic ones */
 
 /* As in GS_SHARE. */
 struct rates_share {
@@ -35,8 +35,9 @@ struct rates_job {
   struct rates_share told;
 };
 
-/* The job's share or limit is another one than it was told last. */
-typedef void rates_tell_f(struct rates_job *job, uint64_t now_ns);
+/* The job's share or limit is another one than it was told last. False: it leaves what it was told unread,
+ * and is told again later. */
+typedef bool rates_tell_f(struct rates_job *job, uint64_t now_ns);
 
 /* Of a GPU. */
 struct rates {
@@ -47,6 +48,7 @@ struct rates {
   uint64_t changes;             /* of the controller, that jobs are told of */
   struct list *next;            /* the job that is told of that next; the list's end: all have been */
   unsigned untold;              /* how many have yet to be looked at, from there on around the list */
+  uint64_t again_ns;            /* when those are tried again that left theirs unread; RATE_NEVER */
   uint32_t production_id;       /* whom others are limited for, as of then; 0: nobody */
   rates_tell_f *tell;
 };

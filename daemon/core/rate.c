@@ -179,7 +179,7 @@ static void decrease(struct rate_gpu *gpu, double loss) {
 }
 
 /* Another pair is complete. The job that loses most decides. Where so many pairs do not tell, their mean
- * does; or, if even that tells nothing, others do not get more than they begin with. */
+ * does; or, if even that tells nothing, others get what they begin with. */
 static void decide(struct rate_gpu *gpu) {
   bool known = false, loses = false, keeps = true;
   double worst = -1, surely = -1, error = 0;
@@ -234,8 +234,10 @@ static void end_window_if_due(struct rate_gpu *gpu, uint64_t now_ns) {
   each_job(job, gpu) { enough = enough && has_enough(job, gpu->least_ns); }
   if (enough || spent_ns >= RATE_WINDOW_MOST_NS)
     end_window(gpu, now_ns);
-  else if (spent_ns >= gpu->least_ns) /* nobody need look before the next message */
-    gpu->until_ns = now_ns + (RATE_WINDOW_MOST_NS - spent_ns);
+  else if (spent_ns >= gpu->least_ns) /* but for silent jobs, nobody need look before the next message */
+    gpu->until_ns =
+        now_ns + (RATE_WINDOW_MOST_NS - spent_ns < RATE_SILENT_NS / 2 ? RATE_WINDOW_MOST_NS - spent_ns
+                                                                      : RATE_SILENT_NS / 2);
 }
 
 /* ---- who works ---- */

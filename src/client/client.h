@@ -82,6 +82,9 @@ void client_context_added(CUdevice device);
 /* Work that the process has submitted to this device stands still, or is about to be stopped. */
 bool client_is_stopped(CUdevice device);
 
+/* Work that rests by the job's share goes on: returns once it does. Caller must: have forbidden stops. */
+void client_await_go(CUdevice device);
+
 /* Around a fork, in the parent. */
 void client_fork_prepare(void);
 void client_fork_parent(void);

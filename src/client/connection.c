@@ -648,6 +648,7 @@ void client_fork_child(void) {
   client = (struct client){.lock = PTHREAD_MUTEX_INITIALIZER};
   handover_fork_child();
   progress_fork_child();
+  share_fork_child();
   if (client_is_stray())
     mark_process();
   retry_at_ns = handshake_by_ns = away_since_ns = full_since_ns = 0;

@@ -359,6 +359,7 @@ static void open_gate(struct gpu *gpu) {
   room_report(gpu);
   tell_active(gpu, restore_ns);
   condition_wake_all(&client.memory_changed); /* from now on unified memory makes way by itself */
+  condition_wake_all(&gpu->changed);          /* it may have been told a share meanwhile */
 }
 
 void handover_begin_at_once(struct gpu *gpu) {
@@ -438,17 +439,22 @@ void handover_pause_ends(struct gpu *gpu) {
   gpu->gave_way_ns = 0;
 }
 
-/* Somebody waits: give the lock back as soon as nothing has been submitted, and nothing run, for as long as
- * the program's own history says. Lock held, on entry and exit; returns to look at new orders. */
+/* Somebody waits: give the lock back as soon as nothing has been submitted for as long as the program's own
+ * history says, and nothing runs. What rests by its share is asked about once it goes on. Lock held, on entry
+ * and exit; returns to look at new orders. */
 static void watch_idle(struct gpu *gpu) {
-  uint64_t pause_ns = patience_ns(&gpu->patience, IDLE_LEAST_NS, handover_cost_ns(gpu));
   uint64_t calls = gate_calls(), generation = client.generation, epoch = gpu->epoch;
-  uint64_t until_ns = clock_now_ns() + pause_ns, share_ns = share_next_ns(gpu);
-  if (condition_wait(&gpu->changed, &client.lock, share_ns < until_ns ? share_ns : until_ns) ||
-      share_ns < until_ns)
+  uint64_t now_ns = clock_now_ns(), share_ns = share_next_ns(gpu);
+  if (gpu->idle_calls != calls || !gpu->idle_since_ns)
+    gpu->idle_since_ns = now_ns;
+  gpu->idle_calls = calls;
+  uint64_t due_ns = gpu->idle_since_ns + patience_ns(&gpu->patience, IDLE_LEAST_NS, handover_cost_ns(gpu));
+  if (gpu->rest || now_ns < due_ns) {
+    uint64_t until_ns = gpu->rest || share_ns < due_ns ? share_ns : due_ns;
+    condition_wait(&gpu->changed, &client.lock, until_ns);
     return;
-  if (gpu->rest) /* it has work, or would not */
-    return;
+  }
+  gpu->idle_since_ns = 0;
   lock_release(&client.lock);
   bool idle = is_idle(gpu, calls);
   lock_take(&client.lock);

@@ -47,7 +47,8 @@ static struct progress {
 } progresses[GS_GPUS_PER_CLIENT]; /* under client.lock */
 
 static bool started;
-static struct condition changed; /* a job is watched, or active again */
+static bool begun;               /* a job is watched, or active again, and nobody has looked since */
+static struct condition changed; /* likewise */
 
 static struct progress *progress_of(const struct gpu *gpu) { return &progresses[gpu->device]; }
 
@@ -77,6 +78,7 @@ static void begin(struct gpu *gpu, uint64_t now_ns) {
   progress->mark_active_ns = progress->active_ns;
   gate_watch(gpu->device, false);
   tell(gpu, now_ns);
+  begun = true;
   condition_wake_all(&changed);
 }
 
@@ -179,7 +181,8 @@ static uint64_t look_if_active(struct gpu *gpu) {
 }
 
 uint64_t progress_look(void) {
-  uint64_t next_ns = UINT64_MAX;
+  uint64_t next_ns = begun ? 0 : UINT64_MAX; /* while one is looked at, another one may begin */
+  begun = false;
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++) {
     uint64_t again_ns = gpu->used ? look_if_active(gpu) : UINT64_MAX;
     next_ns = again_ns < next_ns ? again_ns : next_ns;

@@ -22,6 +22,12 @@
 #define AGAIN_NS NS_PER_MS       /* where a call forbids a stop just now */
 #define CALLS_NS (NS_PER_MS / 5) /* for those in flight, when the gate shuts */
 
+#define RAN_MOST_NS NS_PER_S          /* it never rests for a longer run than that */
+#define FINISH_MOST_NS (2 * NS_PER_S) /* what takes longer may wait for a thread behind the gate */
+#define UNKNOWN_NS                                                                                           \
+  (20 * NS_PER_MS) /* after the gate has shut, where the streams can't be asked: finished                    \
+                    */
+
 enum { RUNS, STOPPED, SHUT, FINISHES }; /* FINISHES: shut, and something goes on */
 
 static bool is_shared(const struct gpu *gpu) {
@@ -43,43 +49,78 @@ uint64_t share_next_ns(const struct gpu *gpu) {
     return gpu->rest == RUNS ? UINT64_MAX : 0;
   if (gpu->rest == RUNS)
     return later(gpu->share_at_ns, gpu->rest_ppm == GS_SHARE_ALL ? 0 : gpu->turned_ns + ON_NS);
+  if (gpu->rest == STOPPED && gate_stop_is_forbidden())
+    return 0; /* a call waits for this */
   uint64_t pause_ns = rest_ns(gpu);
   return pause_ns == UINT64_MAX ? UINT64_MAX : gpu->turned_ns + pause_ns;
 }
 
+/* How long it has run as it liked is no debt. */
 void share_take(struct gpu *gpu, uint32_t share_ppm) {
+  if (gpu->rest == RUNS && !gpu->rest_ppm)
+    gpu->turned_ns = clock_now_ns();
   gpu->rest_ppm = share_ppm < GS_SHARE_ALL ? GS_SHARE_ALL - share_ppm : 0;
   gpu->share_at_ns = 0;
   condition_wake_all(&gpu->changed);
 }
 
-static bool has_finished(CUdevice device) {
+/* Lock not held. */
+static bool has_finished(CUdevice device, uint64_t shut_ns) {
   capture_forbid();
-  bool finished = capture_count() == 0 && streams_ask(device) != STREAMS_BUSY;
+  enum streams_state state = capture_count() ? STREAMS_BUSY : streams_ask(device);
   capture_allow();
-  return finished;
+  return state == STREAMS_FINISHED || (state == STREAMS_UNKNOWN && shut_ns >= UNKNOWN_NS);
 }
 
 static void turn(struct gpu *gpu, int rest) {
   uint64_t now_ns = clock_now_ns();
-  gpu->ran_ns = gpu->rest == RUNS || gpu->rest == FINISHES ? now_ns - gpu->turned_ns : gpu->ran_ns;
+  if (gpu->rest == RUNS || gpu->rest == FINISHES)
+    gpu->ran_ns = now_ns - gpu->turned_ns < RAN_MOST_NS ? now_ns - gpu->turned_ns : RAN_MOST_NS;
   gpu->turned_ns = now_ns;
   gpu->rest = rest;
 }
 
+/* For those that ask client_await_go. */
+static _Atomic bool rests[GS_GPUS_PER_CLIENT];
+
+void client_await_go(CUdevice device) {
+  struct gpu *gpu = client_gpu(device);
+  while (gpu && atomic_load(&rests[device])) {
+    lock_take(&client.lock);
+    condition_wake_all(&gpu->changed);
+    lock_release(&client.lock);
+    clock_sleep(NS_PER_MS / 5);
+  }
+}
+
+void share_fork_child(void) {
+  for (CUdevice device = 0; device < GS_GPUS_PER_CLIENT; device++)
+    atomic_store(&rests[device], false);
+}
+
+/* Lock not held. */
+static bool stop_work(CUdevice device) {
+  atomic_store(&rests[device], true);
+  bool stopped = !gate_stop_is_forbidden() && preempt_stop(device) == 0;
+  atomic_store(&rests[device], stopped);
+  return stopped;
+}
+
+/* A gate does not shut while anything captures: what is recorded may need calls that are not. */
 static void stop(struct gpu *gpu) {
-  bool can = preempt_verdict(gpu->device) == PREEMPT_YES, stopped = false;
+  bool can = preempt_verdict(gpu->device) == PREEMPT_YES, stopped = false, shut = false;
   lock_release(&client.lock);
-  if (can && !gate_stop_is_forbidden())
-    stopped = preempt_stop(gpu->device) == 0;
-  else if (!can)
+  if (can)
+    stopped = stop_work(gpu->device);
+  else if ((shut = capture_count() == 0))
     gate_close(gpu->device, CALLS_NS);
   lock_take(&client.lock);
   if (stopped)
     turn(gpu, STOPPED);
-  else if (!can)
+  else if (shut)
     gpu->rest = FINISHES;
-  gpu->share_at_ns = clock_now_ns() + AGAIN_NS;
+  gpu->shut_ns = clock_now_ns();
+  gpu->share_at_ns = gpu->shut_ns + AGAIN_NS;
 }
 
 void share_go_on(struct gpu *gpu) {
@@ -87,21 +128,27 @@ void share_go_on(struct gpu *gpu) {
   if (rest == RUNS)
     return;
   lock_release(&client.lock);
-  if (rest == STOPPED)
+  if (rest == STOPPED) {
     preempt_go(gpu->device); /* an error is logged there, and ends all stopping */
-  else
+    atomic_store(&rests[gpu->device], false);
+  } else
     gate_open(gpu->device);
   lock_take(&client.lock);
   turn(gpu, RUNS);
 }
 
 static void look(struct gpu *gpu) {
+  uint64_t shut_ns = clock_now_ns() - gpu->shut_ns;
   lock_release(&client.lock);
-  bool finished = has_finished(gpu->device);
+  bool finished = has_finished(gpu->device, shut_ns);
   lock_take(&client.lock);
   gpu->share_at_ns = clock_now_ns() + LOOK_NS;
-  if (finished)
+  if (finished) {
     turn(gpu, SHUT);
+  } else if (shut_ns >= FINISH_MOST_NS) {
+    share_go_on(gpu);
+    gpu->share_at_ns = clock_now_ns() + ON_NS;
+  }
 }
 
 bool share_step_due(const struct gpu *gpu, uint64_t now_ns) { return now_ns >= share_next_ns(gpu); }

@@ -51,9 +51,11 @@ struct gpu {
   /* orders to the worker */
   bool grant_pending; /* open memory and gate, once what is needed is on the card */
   bool drop_pending;
-  bool wanted;          /* somebody waits: release when idle */
-  uint64_t quiet_calls; /* the calls that there had been when it began to look idle, */
-  unsigned quiet_looks; /* and how often it has looked so since, as far as can be asked */
+  bool wanted;            /* somebody waits: release when idle */
+  uint64_t quiet_calls;   /* the calls that there had been when it began to look idle, */
+  unsigned quiet_looks;   /* and how often it has looked so since, as far as can be asked */
+  uint64_t idle_calls;    /* the calls that there had been, */
+  uint64_t idle_since_ns; /* and since when there have been no more; 0: nobody has looked */
 
   bool releasing;            /* the worker is giving the lock back */
   uint64_t release_since_ns; /* the worker drains since; 0: it does not */
@@ -69,6 +71,7 @@ struct gpu {
   int rest;             /* 0: it runs */
   uint64_t turned_ns;   /* when that changed */
   uint64_t ran_ns;      /* how long it ran the last time */
+  uint64_t shut_ns;     /* when its gate was shut for that */
 
   /* what it may have on the card: room.c */
   bool room_bound;     /* by a daemon */
@@ -187,6 +190,9 @@ void share_take(struct gpu *gpu, uint32_t share_ppm);
 bool share_step_due(const struct gpu *gpu, uint64_t now_ns);
 void share_step(struct gpu *gpu);
 uint64_t share_next_ns(const struct gpu *gpu);
+
+/* In the child of a fork. */
+void share_fork_child(void);
 
 /* It goes on now, for what needs that. Lets go of the lock meanwhile. */
 void share_go_on(struct gpu *gpu);

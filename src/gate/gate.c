@@ -349,6 +349,7 @@ void gate_forbid_stop(CUdevice device) {
   int saved = errno;
   bool may_wait = true;
   atomic_fetch_add(&stops_forbidden, 1);
+  client_await_go(device);
   while (may_wait && client_is_stopped(device)) {
     atomic_fetch_sub(&stops_forbidden, 1);
     may_wait = await_turn(device);

@@ -8,9 +8,9 @@
 #include "common/clock.h"
 #include "interpose/driver.h"
 
-#define PATIENCE_NS (NS_PER_S / 10) /* for the GPU to come to our work */
-#define GO_ON_NS (5 * NS_PER_S)     /* the same after a go: others may be served first */
-#define STANDSTILL_NS NS_PER_MS     /* at least; a GPU that is free needs microseconds */
+#define PATIENCE_NS (NS_PER_S / 2) /* for the GPU to come to our work, beside others with slices of 0.1 s */
+#define GO_ON_NS (5 * NS_PER_S)    /* the same after a go: others may be served first */
+#define STANDSTILL_NS NS_PER_MS    /* at least; a GPU that is free needs microseconds */
 #define POLL_NS 20000
 
 /* Why more than once: our work may be late for another reason just then. */

@@ -71,9 +71,11 @@ START_TEST(nobody_is_told_anything_unless_both_classes_are_there) {
   struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC);
   expect_watch(&production);
   expect_all(&opportunistic);
-  expect_silence(it, standard.fd);
+  expect_share(&standard, GS_SHARE_ALL, 100000, false);
   close(opportunistic.fd);
   expect_freedom(&production);
+  expect_share(&standard, GS_SHARE_ALL, 0, false);
+  expect_silence(it, standard.fd);
 }
 END_TEST
 
@@ -129,6 +131,7 @@ START_TEST(wild_progress_hurts_nobody_else) {
   struct client production = come(GS_CLASS_PRODUCTION), standard = come(GS_CLASS_STANDARD);
   struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC);
   expect_watch(&production);
+  expect_share(&standard, GS_SHARE_ALL, 100000, false);
   for (int i = 0; i < 200; i++) {
     struct gs_msg msg = wire_msg(GS_PROGRESS, 0);
     memset(&msg.progress, i % 2 ? 0xff : i, sizeof msg.progress);
@@ -136,6 +139,7 @@ START_TEST(wild_progress_hurts_nobody_else) {
     tell(standard.fd, &msg);
   }
   close(production.fd);
+  expect_share(&standard, GS_SHARE_ALL, 0, false);
   expect_silence(it, standard.fd);
   for (struct gs_msg msg = {0}; msg.share.slice_us || msg.share.share_ppm != GS_SHARE_ALL;)
     msg = expect(opportunistic.fd, GS_SHARE);

@@ -27,6 +27,7 @@ static struct peer peers[PEERS];
 static uint64_t now_ns;
 static pid_t processes[PER_USER + 1];
 
+bool peer_is_behind(const struct peer *peer) { return !peer; }
 void peer_send(struct peer *peer, const struct gs_msg *msg) { (void)peer, (void)msg; }
 
 /* ---- what is played ---- */

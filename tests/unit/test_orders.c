@@ -30,6 +30,7 @@ static struct {
 } told[PEERS];
 static unsigned sends;
 
+bool peer_is_behind(const struct peer *peer) { return !peer; }
 void peer_send(struct peer *peer, const struct gs_msg *msg) {
   int i = (int)(peer - peers);
   if (msg->type == GS_DROP_LOCK)

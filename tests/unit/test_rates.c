@@ -16,9 +16,12 @@ static struct rates_job jobs[JOBS], *const production = &jobs[GUESTS], *const st
 static unsigned told[JOBS];
 static uint64_t now_ns, submissions, active_ns;
 
-static void note_told(struct rates_job *job, uint64_t at_ns) {
+static const struct rates_job *frozen; /* it reads nothing */
+
+static bool note_told(struct rates_job *job, uint64_t at_ns) {
   ck_assert_uint_eq(at_ns, now_ns);
-  told[job - jobs]++;
+  told[job - jobs] += job != frozen;
+  return job != frozen;
 }
 
 static void give(struct rates_job *job, enum gs_class class, uint32_t weight, uint32_t rate_percent) {
@@ -43,6 +46,7 @@ static void set_up(void) {
   sched_gpu = (struct sched_gpu){0};
   submissions = active_ns = 0;
   memset(told, 0, sizeof told);
+  frozen = NULL;
   rates_init(&rates, note_told);
   for (int i = 0; i < JOBS; i++)
     come(&jobs[i]);
@@ -137,9 +141,12 @@ END_TEST
 
 START_TEST(production_is_watched_and_has_long_slices) {
   both_come();
-  check(production, GS_SHARE_ALL, RATES_PRODUCTION_SLICE_US, true);
+  check(production, GS_SHARE_ALL, RATES_LONG_SLICE_US, true);
   check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, false);
-  check(standard, GS_SHARE_ALL, 0, false);
+  check(standard, GS_SHARE_ALL, RATES_LONG_SLICE_US, false); /* it shares with production as ever */
+  give(production, GS_CLASS_PRODUCTION, 400, 0);
+  check(production, GS_SHARE_ALL, 4 * RATES_LONG_SLICE_US, true);
+  give(production, GS_CLASS_PRODUCTION, 100, 0);
   check_limit(&jobs[0], GS_LIMITED_IDLE, 1);
   rates_leave(&rates, &jobs[0], now_ns);
   check(production, GS_SHARE_ALL, 0, false);
@@ -150,7 +157,7 @@ START_TEST(others_stand_still_from_the_message_on) {
   both_come();
   say(true);
   check(&jobs[0], 0, RATE_SLICE_LEAST_US, false);
-  check(production, GS_SHARE_ALL, RATES_PRODUCTION_SLICE_US, true);
+  check(production, GS_SHARE_ALL, RATES_LONG_SLICE_US, true);
   check_limit(&jobs[0], GS_LIMITED_BACK, 0);
   say(false);
   check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, false);
@@ -166,6 +173,29 @@ START_TEST(others_stand_still_from_the_message_on) {
   sched_jobs[production - jobs].active = true;
   rates_on_state(&rates, production, now_ns);
   check(&jobs[0], 0, RATE_SLICE_LEAST_US, false);
+}
+END_TEST
+
+/* Not lost, nor sent again and again: later. */
+START_TEST(who_reads_nothing_is_told_later) {
+  both_come();
+  frozen = &jobs[0];
+  unsigned before = told[0];
+  for (int i = 0; i < 100; i++)
+    say(i % 2 == 0);
+  say(true);
+  ck_assert_uint_eq(told[0], before);
+  ck_assert(jobs[0].told.share_ppm == GS_SHARE_ALL);
+  frozen = NULL;
+  while (now_ns < 101 * NS_PER_S && jobs[0].told.share_ppm) {
+    now_ns += NS_PER_MS;
+    if (rates_deadline_ns(&rates) <= now_ns && now_ns < 100 * NS_PER_S + 49 * NS_PER_MS)
+      ck_abort_msg("it is told again too soon");
+    while (rates_deadline_ns(&rates) <= now_ns)
+      rates_on_time(&rates, now_ns);
+    say(true);
+  }
+  ck_assert_uint_eq(told[0], before + 1);
 }
 END_TEST
 
@@ -214,7 +244,7 @@ START_TEST(who_leaves_a_trial_and_comes_back_waits_for_the_next) {
   pass_until(RATE_TRIAL);
   check(&jobs[0], 100000, RATE_SLICE_LEAST_US, false);
   give(&jobs[0], GS_CLASS_STANDARD, 100, 0);
-  check(&jobs[0], GS_SHARE_ALL, 0, false);
+  check(&jobs[0], GS_SHARE_ALL, RATES_LONG_SLICE_US, false);
   give(&jobs[0], GS_CLASS_OPPORTUNISTIC, 100, 0);
   check(&jobs[0], 0, RATE_SLICE_LEAST_US, false);
 }
@@ -293,7 +323,7 @@ END_TEST
 static struct sched_job crowd_sched[CROWD];
 static struct rates_job crowd[CROWD];
 
-static void note_nobody(struct rates_job *job, uint64_t at_ns) { (void)job, (void)at_ns; }
+static bool note_nobody(struct rates_job *job, uint64_t at_ns) { return job && at_ns; }
 
 static void join(int i) {
   crowd_sched[i] = (struct sched_job){.id = 100 + (uint32_t)i,
@@ -364,6 +394,7 @@ int main(void) {
                                 one_class_alone_is_as_any_other,
                                 production_is_watched_and_has_long_slices,
                                 others_stand_still_from_the_message_on,
+                                who_reads_nothing_is_told_later,
                                 who_comes_beside_production_that_works_stands_still,
                                 only_production_says_anything,
                                 a_trial_is_divided_among_those_that_hold,

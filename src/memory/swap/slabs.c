@@ -271,18 +271,28 @@ static void give_up(void) {
   lock_release(&lock);
 }
 
-static bool in_any_context(void (*action)(void *argument)) {
+static bool in_any_context(void (*action)(void *argument), void *argument) {
   for (CUdevice device = 0; device < DEVICES; device++)
-    if (contexts_any(device, action, NULL))
+    if (contexts_any(device, action, argument))
       return true;
   return false;
 }
 
+/* Where the program's contexts stand still, nothing is done in them. */
+static void keep_once(void *done) {
+  keep(NULL);
+  *(bool *)done = true;
+}
+
 static void *keeper(void *unused) {
   thread_begin("gpushare-slabs");
-  while (!keeper_may_end())
-    if (!in_any_context(keep))
+  while (!keeper_may_end()) {
+    bool done = false;
+    if (!in_any_context(keep_once, &done))
       give_up();
+    else if (!done)
+      clock_sleep(NS_PER_MS);
+  }
   return unused;
 }
 

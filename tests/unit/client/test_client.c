@@ -412,6 +412,28 @@ START_TEST(work_has_the_slices_that_it_is_told) {
 END_TEST
 
 /* A daemon would end the connection. One that was told that the program holds hears of it once it answers. */
+/* The worker sleeps meanwhile. */
+START_TEST(a_share_is_obeyed_from_the_grant_on) {
+  struct gpu *gpu = connect_played();
+  pthread_t thread;
+  driver.cuThreadExchangeStreamCaptureMode = exchange_mode;
+  verdict = PREEMPT_YES;
+  lock_take(&client.lock);
+  share_take(gpu, 0);
+  lock_release(&client.lock);
+  ck_assert_int_eq(__real_pthread_create(&thread, NULL, handover_run, gpu), 0);
+  clock_sleep(20 * NS_PER_MS);
+  ck_assert_uint_eq(stops, 0);
+  lock_take(&client.lock);
+  gpu->holding = true;
+  handover_begin_at_once(gpu);
+  ck_assert(gate_opened);
+  lock_release(&client.lock);
+  while (stops == 0)
+    sched_yield();
+}
+END_TEST
+
 START_TEST(nothing_is_told_of_a_gpu_that_is_not_attached) {
   struct gpu *gpu = connect_played();
   gpu->attached = false;
@@ -478,6 +500,7 @@ int main(void) {
                                 what_does_not_end_is_stopped_until_the_next_grant,
                                 work_has_the_slices_that_it_is_told,
                                 it_is_tried_some_times_whether_work_can_be_stopped,
+                                a_share_is_obeyed_from_the_grant_on,
                                 nothing_is_told_of_a_gpu_that_is_not_attached,
                                 a_signal_handler_may_fork_over_a_lock,
                                 what_was_allocated_just_before_the_grant_must_be_there_too,

@@ -95,6 +95,63 @@ START_TEST(it_runs_for_its_share_of_the_time) {
 }
 END_TEST
 
+/* As long as it has run as it liked. */
+START_TEST(earlier_runs_are_no_debt) {
+  now_ns += UINT64_C(7200) * NS_PER_S;
+  share_take(gpu, 0);
+  pass(100 * NS_PER_MS);
+  ck_assert(stands_still);
+  share_take(gpu, 200000);
+  ck_assert_uint_le(pass(100 * NS_PER_MS), 90 * NS_PER_MS);
+  share_take(gpu, GS_SHARE_ALL);
+  now_ns += UINT64_C(7200) * NS_PER_S;
+  share_take(gpu, 100000);
+  ck_assert_uint_le(pass(100 * NS_PER_MS), 95 * NS_PER_MS);
+}
+END_TEST
+
+/* It has been told a share, or many of them, and the stop takes long. */
+START_TEST(no_rest_is_for_longer_than_a_second_s_run) {
+  verdict = PREEMPT_NO;
+  share_take(gpu, 500000);
+  endless = true;
+  pass(NS_PER_S * 19 / 10);
+  endless = false;
+  ck_assert_uint_le(pass(2 * NS_PER_S), NS_PER_S * 9 / 5);
+}
+END_TEST
+
+/* What does not finish may wait for a thread behind the gate. */
+START_TEST(what_does_not_finish_goes_on) {
+  verdict = PREEMPT_NO;
+  share_take(gpu, 0);
+  endless = true;
+  pass(NS_PER_S);
+  ck_assert(!gate_opened);
+  bool opened = false;
+  for (int i = 0; i < 2000 && !opened; i++) {
+    pass(NS_PER_MS);
+    opened = gate_opened;
+  }
+  ck_assert(opened);
+}
+END_TEST
+
+/* A call that waits in the driver for work has it go on, and none stops until it is over. */
+START_TEST(a_call_that_waits_for_work_has_it_go_on) {
+  share_take(gpu, 0);
+  pass(NS_PER_MS);
+  ck_assert(stands_still);
+  forbidden = true;
+  ck_assert(share_step_due(gpu, now_ns));
+  pass(5 * NS_PER_MS);
+  ck_assert(!stands_still);
+  forbidden = false;
+  pass(5 * NS_PER_MS);
+  ck_assert(stands_still);
+}
+END_TEST
+
 START_TEST(a_new_share_is_obeyed_while_it_rests) {
   share_take(gpu, 1000); /* 2 ms in 2 s */
   pass(10 * NS_PER_MS);
@@ -298,6 +355,10 @@ int main(void) {
   const TTest *const tests[] = {a_job_that_is_told_nothing_runs,
                                 a_share_of_nothing_stops_it_at_once_and_for_good,
                                 it_runs_for_its_share_of_the_time,
+                                earlier_runs_are_no_debt,
+                                no_rest_is_for_longer_than_a_second_s_run,
+                                what_does_not_finish_goes_on,
+                                a_call_that_waits_for_work_has_it_go_on,
                                 a_new_share_is_obeyed_while_it_rests,
                                 without_a_turn_or_a_daemon_there_are_no_shares,
                                 a_stop_that_is_forbidden_comes_later,
