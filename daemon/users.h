@@ -23,7 +23,7 @@ enum user_resource {
   USER_CONNECTIONS,
   USER_CLIENTS,     /* of these, registered */
   USER_READERS,     /* of these, that read a record */
-  USER_ATTACHMENTS, /* clients on GPUs: each has a mapping of the daemon's */
+  USER_ATTACHMENTS, /* clients on GPUs */
   USER_DESCRIPTORS, /* the daemon's */
   USER_BYTES,       /* of the daemon's memory, and of the kernel's for its sockets */
 };

@@ -1,5 +1,5 @@
 /*
- * worker.h - the processes of bench_handover, bench_turns and bench_meter that use the card, each with a role
+ * worker.h - the processes of bench_handover and bench_turns that use the card, each with a role
  * of its own. They get what they are to do as arguments, and tell what came of it in packets over the socket
  * that is their standard input: one short text each.
  */

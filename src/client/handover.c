@@ -445,7 +445,8 @@ void handover_pause_ends(struct gpu *gpu) {
 static void watch_idle(struct gpu *gpu) {
   uint64_t calls = gate_calls(), generation = client.generation, epoch = gpu->epoch;
   uint64_t now_ns = clock_now_ns(), share_ns = share_next_ns(gpu);
-  if (gpu->idle_calls != calls || !gpu->idle_since_ns)
+  bool called = gpu->idle_calls != calls && gate_is_used(gpu->device); /* else they are about other GPUs */
+  if (called || !gpu->idle_since_ns)
     gpu->idle_since_ns = now_ns;
   gpu->idle_calls = calls;
   uint64_t due_ns = gpu->idle_since_ns + patience_ns(&gpu->patience, IDLE_LEAST_NS, handover_cost_ns(gpu));

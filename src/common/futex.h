@@ -28,12 +28,4 @@ static inline void futex_wake(_Atomic uint32_t *word, int32_t count) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
 }
 
-static inline void futex_wait_shared(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns) {
-  futex_wait_by(FUTEX_WAIT, word, seen, timeout_ns);
-}
-
-static inline void futex_wake_shared(_Atomic uint32_t *word, int32_t count) {
-  syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0);
-}
-
 #endif

@@ -25,9 +25,6 @@ void capture_allow(void);
 void capture_wait_begin(void);
 void capture_wait_end(void);
 
-/* Whether somebody waits for open captures to end. */
-bool capture_is_awaited(void);
-
 /* Wait until no capture is open. False after timeout_ns. */
 bool capture_wait_none(uint64_t timeout_ns);
 
