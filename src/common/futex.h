@@ -1,5 +1,4 @@
-/* futex.h - wait for a word to change, wake who waits for it. Private to one process, but for those that say
- * shared: the word is in memory that several processes map. */
+/* futex.h - wait for a word to change, wake who waits for it. Private to one process. */
 #ifndef GS_FUTEX_H
 #define GS_FUTEX_H
 

@@ -12,7 +12,8 @@
  * within one: what such a call has left behind is void from the thread's next call on, and what has waited
  * from the next opening of its gate on.
  *
- * Threading: gate_enter and gate_leave from any thread, in pairs; gate_close from the GPU's one worker; the rest from any thread.
+ * Threading: gate_enter and gate_leave from any thread, in pairs; gate_close from the GPU's one worker; the
+ * rest from any thread.
  */
 #ifndef GS_GATE_H
 #define GS_GATE_H
