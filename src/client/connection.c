@@ -271,8 +271,7 @@ static void on_share(struct gpu *gpu, const struct gs_msg *msg) {
   lock_release(&client.lock);
 }
 
-static void on_attached(struct gpu *gpu, struct letter *letter) {
-  const struct gs_msg *msg = &letter->msg;
+static void on_attached(struct gpu *gpu, const struct gs_msg *msg) {
   lock_take(&client.lock);
   gpu->capacity_bytes = msg->attached.capacity_bytes;
   gpu->limited = msg->attached.limited;
@@ -434,7 +433,7 @@ static void on_message(struct letter *letter) {
   switch (msg->type) {
   case GS_ATTACHED:
   case GS_CAPACITY:
-    on_attached(gpu, letter);
+    on_attached(gpu, msg);
     handshake_check();
     break;
   case GS_REJECTED:

@@ -156,9 +156,8 @@ static bool stop_now(struct gpu *gpu) {
     return false;
   gate_take();
   atomic_store(&stopped[gpu->device], true);
-  if (!gate_stop_is_forbidden() && memory_may_stop(gpu->device) && preempt_stop(gpu->device) == 0) {
+  if (!gate_stop_is_forbidden() && memory_may_stop(gpu->device) && preempt_stop(gpu->device) == 0)
     return true;
-  }
   atomic_store(&stopped[gpu->device], false);
   return false;
 }
@@ -167,14 +166,12 @@ static bool stop_now(struct gpu *gpu) {
  * the gate as it was: open captures may need it. */
 static bool stop(struct gpu *gpu) {
   bool open = gate_is_open(gpu->device);
-  gpu->unstoppable = !can_stop(gpu);
-  if (gpu->unstoppable)
+  if (!can_stop(gpu))
     return false;
   if (gate_close(gpu->device, CALLS_NS) && ends_at_once(gpu->device))
     return true;
   gpu->stopped = stop_now(gpu);
-  gpu->unstoppable = !gpu->stopped;
-  if (gpu->unstoppable && open)
+  if (!gpu->stopped && open)
     gate_open(gpu->device);
   return gpu->stopped;
 }
@@ -418,9 +415,7 @@ static bool is_idle(struct gpu *gpu, uint64_t calls) {
     return true; /* a program that has only looked at it */
   if (gate_calls() != calls || gate_in_flight() || gate_is_kept(gpu->device))
     return false;
-  capture_forbid();
-  enum streams_state state = capture_count() ? STREAMS_BUSY : streams_ask(gpu->device);
-  capture_allow();
+  enum streams_state state = streams_look(gpu->device);
   bool idle = state == STREAMS_FINISHED || (state == STREAMS_UNKNOWN && is_quiet(gpu, calls));
   return idle && gate_calls() == calls && !gate_in_flight();
 }

@@ -17,7 +17,6 @@
 #include "common/clock.h"
 #include "common/lock.h"
 #include "common/thread.h"
-#include "gate/capture.h"
 #include "gate/gate.h"
 #include "gate/streams.h"
 #include "interpose/driver.h"
@@ -102,9 +101,7 @@ void client_submits(CUdevice device) {
 /* Nothing is in flight, and nothing was submitted for quiet_ns: whether the GPU has finished all. Lock not
  * held. */
 static bool has_finished(CUdevice device, uint64_t quiet_ns) {
-  capture_forbid();
-  enum streams_state state = capture_count() ? STREAMS_BUSY : streams_ask(device);
-  capture_allow();
+  enum streams_state state = streams_look(device);
   return state == STREAMS_FINISHED || (state == STREAMS_UNKNOWN && quiet_ns >= UNKNOWN_NS);
 }
 

@@ -66,9 +66,7 @@ void share_take(struct gpu *gpu, uint32_t share_ppm) {
 
 /* Lock not held. */
 static bool has_finished(CUdevice device, uint64_t shut_ns) {
-  capture_forbid();
-  enum streams_state state = capture_count() ? STREAMS_BUSY : streams_ask(device);
-  capture_allow();
+  enum streams_state state = streams_look(device);
   return state == STREAMS_FINISHED || (state == STREAMS_UNKNOWN && shut_ns >= UNKNOWN_NS);
 }
 
@@ -128,11 +126,11 @@ void share_go_on(struct gpu *gpu) {
   if (rest == RUNS)
     return;
   lock_release(&client.lock);
-  if (rest == STOPPED) {
+  if (rest == STOPPED)
     preempt_go(gpu->device); /* an error is logged there, and ends all stopping */
-    atomic_store(&rests[gpu->device], false);
-  } else
+  else
     gate_open(gpu->device);
+  atomic_store(&rests[gpu->device], false);
   lock_take(&client.lock);
   turn(gpu, RUNS);
 }

@@ -40,7 +40,6 @@ struct gpu {
   uint64_t epoch;
 
   _Atomic bool stopped;      /* what it has submitted stands still; the worker's */
-  bool unstoppable;          /* the last time that was tried, it could not be stopped */
   bool let_on;               /* it goes on, and the gate is still shut; likewise */
   bool has_context, try_due; /* the former: of the program's; the latter: it is a new one */
   unsigned trials;           /* whether work can be stopped has been tried */

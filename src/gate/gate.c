@@ -318,15 +318,9 @@ static _Atomic unsigned stops_forbidden;
 #define IDLE_LOOK_LAST_NS NS_PER_MS
 #define OTHERS_NS (10 * NS_PER_MS) /* for work that other threads submit meanwhile */
 
-/* What stands still is not asked about: some calls of the driver would wait for it. Nor are streams while
- * anything captures. */
+/* What stands still is not asked about: some calls of the driver would wait for it. */
 static bool is_busy(CUdevice device) {
-  if (client_is_stopped(device))
-    return true;
-  capture_forbid();
-  bool busy = capture_count() > 0 || streams_ask(device) == STREAMS_BUSY;
-  capture_allow();
-  return busy;
+  return client_is_stopped(device) || streams_look(device) == STREAMS_BUSY;
 }
 
 /* A capture that is open already is the program's affair: the driver says what it natively says. One that

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 
+#include "gate/capture.h"
 #include "interpose/driver.h"
 
 /* The context of a stream; of one that is no handle, the calling thread's. NULL: there is none. */
@@ -26,6 +27,14 @@ enum streams_state { STREAMS_FINISHED, STREAMS_BUSY, STREAMS_UNKNOWN };
  * while no capture is open and none can begin.
  */
 enum streams_state streams_ask(CUdevice device);
+
+/* The same at any time: while a capture is open the device is busy, and none begins meanwhile. */
+static inline enum streams_state streams_look(CUdevice device) {
+  capture_forbid();
+  enum streams_state state = capture_count() ? STREAMS_BUSY : streams_ask(device);
+  capture_allow();
+  return state;
+}
 
 /* Moves whenever a stream is gone: until then its handle means the same stream. */
 uint64_t streams_generation(void);

@@ -376,12 +376,7 @@ static void free_due(CUdevice device) {
   lock_release(&lock);
 }
 
-static bool is_idle(CUdevice device) {
-  capture_forbid();
-  bool idle = capture_count() == 0 && streams_ask(device) == STREAMS_FINISHED;
-  capture_allow();
-  return idle;
-}
+static bool is_idle(CUdevice device) { return streams_look(device) == STREAMS_FINISHED; }
 
 /* `wait`: for all events, and for the GPUs. `drained`: a device that is known to be idle, or -1. Of what is
  * due on a busy GPU, `most_bytes` may stay. */
