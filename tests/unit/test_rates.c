@@ -199,6 +199,51 @@ START_TEST(who_reads_nothing_is_told_later) {
 }
 END_TEST
 
+/* By itself: nothing else happens. */
+START_TEST(it_is_tried_again_after_a_time) {
+  frozen = &jobs[0];
+  give(&jobs[0], GS_CLASS_OPPORTUNISTIC, 100, 30);
+  ck_assert_uint_eq(rates_deadline_ns(&rates), now_ns + 100 * NS_PER_MS);
+  now_ns = rates_deadline_ns(&rates);
+  rates_on_time(&rates, now_ns);
+  check(&jobs[0], GS_SHARE_ALL, 0, false);
+  frozen = NULL;
+  now_ns = rates_deadline_ns(&rates);
+  rates_on_time(&rates, now_ns);
+  check(&jobs[0], 300000, 0, false);
+  ck_assert_uint_eq(rates_deadline_ns(&rates), RATE_NEVER);
+}
+END_TEST
+
+START_TEST(who_has_no_part_of_a_trial_waits_for_the_next) {
+  both_come();
+  give(&jobs[1], GS_CLASS_OPPORTUNISTIC, 100, 0);
+  sched_jobs[1].state = GS_JOB_WAITING;
+  rates_on_state(&rates, &jobs[1], now_ns);
+  say(true);
+  pass_until(RATE_TRIAL);
+  check(&jobs[0], 200000, RATE_SLICE_LEAST_US, false);
+  sched_jobs[1].state = GS_JOB_HOLDING;
+  rates_on_state(&rates, &jobs[1], now_ns);
+  check(&jobs[1], 0, RATE_SLICE_LEAST_US, false);
+}
+END_TEST
+
+/* Stopped, say, while it works. */
+START_TEST(nobody_waits_for_long_for_who_falls_silent) {
+  both_come();
+  say(true);
+  pass_until(RATE_CONTROL);
+  uint64_t since_ns = now_ns;
+  while (rates.gpu.state != RATE_FREE) {
+    now_ns = rates_deadline_ns(&rates) > now_ns ? rates_deadline_ns(&rates) : now_ns;
+    ck_assert_uint_le(now_ns - since_ns, 2 * NS_PER_S);
+    rates_on_time(&rates, now_ns);
+  }
+  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, false);
+}
+END_TEST
+
 START_TEST(who_comes_beside_production_that_works_stands_still) {
   both_come();
   say(true);
@@ -395,6 +440,9 @@ int main(void) {
                                 production_is_watched_and_has_long_slices,
                                 others_stand_still_from_the_message_on,
                                 who_reads_nothing_is_told_later,
+                                it_is_tried_again_after_a_time,
+                                who_has_no_part_of_a_trial_waits_for_the_next,
+                                nobody_waits_for_long_for_who_falls_silent,
                                 who_comes_beside_production_that_works_stands_still,
                                 only_production_says_anything,
                                 a_trial_is_divided_among_those_that_hold,

@@ -121,6 +121,23 @@ START_TEST(no_rest_is_for_longer_than_a_second_s_run) {
 }
 END_TEST
 
+/* What is recorded may need calls that are not; where work is stopped, it does not matter. */
+START_TEST(no_gate_shuts_while_anything_captures) {
+  verdict = PREEMPT_NO;
+  captures_open = 1;
+  share_take(gpu, 0);
+  ck_assert_uint_eq(pass(100 * NS_PER_MS), 0);
+  captures_open = 0;
+  ck_assert_uint_ge(pass(100 * NS_PER_MS), 95 * NS_PER_MS);
+  share_take(gpu, GS_SHARE_ALL);
+  pass(NS_PER_MS);
+  verdict = PREEMPT_YES;
+  captures_open = 1;
+  share_take(gpu, 0);
+  ck_assert_uint_ge(pass(100 * NS_PER_MS), 95 * NS_PER_MS);
+}
+END_TEST
+
 /* What does not finish may wait for a thread behind the gate. */
 START_TEST(what_does_not_finish_goes_on) {
   verdict = PREEMPT_NO;
@@ -317,6 +334,39 @@ START_TEST(short_pauses_are_not_believed) {
 }
 END_TEST
 
+/* Long ones have taught it to believe at once; some mistakes later it does not. */
+START_TEST(a_pause_that_was_believed_and_was_short_is_remembered) {
+  progress_watch(gpu, true);
+  for (int i = 0; i < 8; i++) {
+    live(NS_PER_MS, 1);
+    live(60 * NS_PER_MS, 0);
+  }
+  live(NS_PER_MS, 1);
+  live(NS_PER_MS, 0);
+  ck_assert(!is_active());
+  for (int i = 0; i < 10; i++) {
+    live(NS_PER_MS, 1);
+    live(2 * NS_PER_MS, 0);
+  }
+  ck_assert(is_active());
+}
+END_TEST
+
+/* One that has begun while another one was looked at is looked at before the thread sleeps. */
+START_TEST(who_has_begun_is_looked_at_at_once) {
+  progress_watch(gpu, true);
+  ck_assert_uint_eq(progress_look(), 0);
+  ck_assert_uint_gt(progress_look(), now_ns);
+  live(60 * NS_PER_MS, 0);
+  ck_assert(!is_active());
+  ck_assert_uint_eq(progress_look(), UINT64_MAX);
+  lock_release(&client.lock);
+  client_submits(0);
+  lock_take(&client.lock);
+  ck_assert_uint_eq(progress_look(), 0);
+}
+END_TEST
+
 /* As those of a server that answers 40 requests a second. */
 START_TEST(pauses_of_a_server_are_soon_believed) {
   progress_watch(gpu, true);
@@ -345,6 +395,7 @@ START_TEST(marks_are_whole_iterations_apart) {
     }
   }
   ck_assert_uint_gt(said.progress.mark_submissions, submissions);
+  ck_assert_uint_eq(submissions % 100, 0); /* at its beginning, not at any submission */
   ck_assert_uint_eq((said.progress.mark_submissions - submissions) % 100, 0);
   uint64_t iterations = (said.progress.mark_submissions - submissions) / 100;
   ck_assert_uint_eq(said.progress.mark_active_ns - active_ns, iterations * 25 * NS_PER_MS);
@@ -357,6 +408,7 @@ int main(void) {
                                 it_runs_for_its_share_of_the_time,
                                 earlier_runs_are_no_debt,
                                 no_rest_is_for_longer_than_a_second_s_run,
+                                no_gate_shuts_while_anything_captures,
                                 what_does_not_finish_goes_on,
                                 a_call_that_waits_for_work_has_it_go_on,
                                 a_new_share_is_obeyed_while_it_rests,
@@ -368,6 +420,8 @@ int main(void) {
                                 only_a_watched_job_tells,
                                 an_end_and_a_return_are_told_at_once,
                                 short_pauses_are_not_believed,
+                                a_pause_that_was_believed_and_was_short_is_remembered,
+                                who_has_begun_is_looked_at_at_once,
                                 pauses_of_a_server_are_soon_believed,
                                 marks_are_whole_iterations_apart,
                                 NULL};
