@@ -22,7 +22,8 @@ struct object {
   uint32_t gpu;
   uint32_t engine; /* of a group, and its channels */
   uint64_t number;
-  bool own; /* of a context of ours: never stopped, never sliced */
+  bool own;     /* of a context of ours: never stopped, never sliced */
+  bool stopped; /* by us */
 };
 
 static __thread bool allocating_own __attribute__((tls_model("initial-exec")));
@@ -33,16 +34,22 @@ static size_t used; /* entries that have ever been */
 static uint64_t last_number;
 static bool in_doubt;
 
+/* The calling thread has the lock, and this is a signal handler that has interrupted it. */
+static __thread bool inside __attribute__((tls_model("initial-exec")));
+
 static bool enter(void) {
-  bool take = !lock_is_inside();
-  if (take)
-    lock_take(&lock);
-  return take;
+  if (inside)
+    return false;
+  inside = true;
+  lock_take(&lock);
+  return true;
 }
 
 static void leave(bool taken) {
-  if (taken)
-    lock_release(&lock);
+  if (!taken)
+    return;
+  lock_release(&lock);
+  inside = false;
 }
 
 static struct object *find(uint32_t client, uint32_t handle) {
@@ -183,8 +190,8 @@ static bool is_in(const struct object *o, const struct channels_object *group) {
   return !group || (o->client == group->client && (o->parent == group->handle || o->handle == group->handle));
 }
 
-bool channels_next(unsigned gpu, const struct channels_object *group, struct channels_cursor *cursor,
-                   struct channels_batch *batch) {
+bool channels_next(unsigned gpu, const struct channels_object *group, bool stop,
+                   struct channels_cursor *cursor, struct channels_batch *batch) {
   bool taken = enter();
   batch->count = 0;
   for (; cursor->subdevice < used && batch->count == 0; cursor->subdevice += batch->count == 0) {
@@ -194,8 +201,8 @@ bool channels_next(unsigned gpu, const struct channels_object *group, struct cha
     batch->subdevice = address_of(subdevice);
     for (; cursor->next < used && batch->count < RM_CHANNELS_MAX; cursor->next++) {
       const struct object *o = &objects[cursor->next];
-      if (o->kind == CHANNEL && !o->own && o->client == subdevice->client && o->device == subdevice->device &&
-          is_in(o, group))
+      if (o->kind == CHANNEL && !o->own && o->stopped != stop && o->client == subdevice->client &&
+          o->device == subdevice->device && is_in(o, group))
         batch->channels[batch->count++] = o->handle;
     }
     if (batch->count == 0)
@@ -203,6 +210,16 @@ bool channels_next(unsigned gpu, const struct channels_object *group, struct cha
   }
   leave(taken);
   return batch->count > 0;
+}
+
+void channels_mark(const struct channels_batch *batch, bool stopped) {
+  bool taken = enter();
+  for (uint32_t i = 0; i < batch->count; i++) {
+    struct object *o = find(batch->subdevice.client, batch->channels[i]);
+    if (o)
+      o->stopped = stopped;
+  }
+  leave(taken);
 }
 
 void channels_refresh(struct channels_batch *batch) {
@@ -249,5 +266,5 @@ void channels_fork_child(void) {
   for (struct object *o = objects; o < objects + used; o++)
     o->kind = FREE;
   used = 0;
-  in_doubt = false;
+  in_doubt = inside = false;
 }

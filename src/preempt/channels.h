@@ -63,9 +63,13 @@ struct channels_cursor { /* all zero: at the beginning */
   size_t subdevice, next;
 };
 
-/* The next ones of the GPU; with `group`, only of that. False: no more. */
-bool channels_next(unsigned gpu, const struct channels_object *group, struct channels_cursor *cursor,
-                   struct channels_batch *batch);
+/* The next ones of the GPU that are to be stopped, as they are not, or to be let on; with `group`, only of
+ * that. False: no more. */
+bool channels_next(unsigned gpu, const struct channels_object *group, bool stop,
+                   struct channels_cursor *cursor, struct channels_batch *batch);
+
+/* They count as stopped from now on, or as let on. */
+void channels_mark(const struct channels_batch *batch, bool stopped);
 
 /* Leave only those that have not been freed. */
 void channels_refresh(struct channels_batch *batch);

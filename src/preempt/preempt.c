@@ -1,10 +1,10 @@
 /*
  * preempt.c - stop, go and slices of each GPU, and the verdict; see preempt.h.
  *
- * No lock: a GPU's `turn` is what shall be, and whoever has sent a control looks whether that has changed
- * since, and sends it again until it has not. So the last one to send is one that has sent what shall be,
- * whoever else was under way: a thread that stops, another that lets on, and a third in which libcuda makes a
- * context.
+ * A GPU's `stopped` is what shall be. Whoever changes it, or makes channels, sends what that takes: to those
+ * that are not so yet, and to no others. Its lock makes the look and the controls one step. Why to no others:
+ * a stop of channels that are stopped already may lose what is being submitted to them, for good (driver 580:
+ * tests/gpu/preempt contents hung within 1,000 stops, in the loading of a module).
  */
 #include "preempt/preempt.h"
 
@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/lock.h"
 #include "common/log.h"
 #include "gpushare/protocol.h"
 #include "interpose/driver.h"
@@ -29,23 +30,21 @@ enum { STALE_ATTEMPTS = 2000 };
 #define LIBCUDA_SLICE_US 2048 /* if it has not been seen to set another */
 
 struct gpu {
-  _Atomic uint32_t turn; /* odd: stopped; counts stops and gos */
+  pthread_mutex_t lock; /* over the controls that stop, let on and slice */
+  _Atomic bool stopped; /* all channels shall be */
   _Atomic int verdict;
   _Atomic int error;
-  _Atomic bool ever_stopped; /* a stop was accepted */
   _Atomic bool trying;
   _Atomic bool unsliced;             /* a slice was refused: none is set any more */
   _Atomic uint64_t slice_us;         /* 0: as libcuda has it */
   _Atomic uint64_t libcuda_slice_us; /* 0: not seen */
 };
 
-static struct gpu gpus[CHANNELS_GPUS];
+static struct gpu gpus[CHANNELS_GPUS] = {[0 ... CHANNELS_GPUS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 static _Atomic int known_gpus[GS_GPUS_PER_CLIENT]; /* of devices, plus 1; 0: not known */
 
 /* The calling thread makes a context: its channels are stopped, where they are to be, once it is there. */
 static __thread bool making __attribute__((tls_model("initial-exec")));
-
-static bool is_odd(uint32_t turn) { return turn & 1; }
 
 /* ---- controls ---- */
 
@@ -78,9 +77,11 @@ static int send_list(const struct channels_batch *batch, const uint32_t *channel
 
 static bool is_stale(int err) { return err == RM_NOT_FOUND || err == RM_BAD_CHANNEL; }
 
-/* Where one of the list has been freed, the others once more, as soon as it is known which. */
-static int stop_batch(struct gpu *g, struct channels_batch *batch) {
+/* Where one of the list has been freed, the others once more, as soon as it is known which. An error may come
+ * after some of them have been stopped. */
+static int stop_batch(struct channels_batch *batch) {
   int err = 0, saved = errno;
+  channels_mark(batch, true);
   for (int attempt = 0; batch->count > 0 && attempt < STALE_ATTEMPTS; attempt++) {
     err = send_list(batch, batch->channels, batch->count, true);
     if (!is_stale(err))
@@ -89,14 +90,13 @@ static int stop_batch(struct gpu *g, struct channels_batch *batch) {
     channels_refresh(batch);
   }
   errno = saved;
-  if (err == 0)
-    atomic_store(&g->ever_stopped, true);
   return batch->count > 0 ? err : 0;
 }
 
 /* Where they can't be let on together, one by one: none stays behind for another's sake. */
 static int let_batch_on(const struct channels_batch *batch) {
   int worst = 0;
+  channels_mark(batch, false);
   if (send_list(batch, batch->channels, batch->count, false) == 0)
     return 0;
   for (uint32_t i = 0; i < batch->count; i++) {
@@ -110,8 +110,8 @@ static int send_all(unsigned gpu, const struct channels_object *group, bool stop
   struct channels_cursor cursor = {0};
   struct channels_batch batch;
   int worst = stop && !channels_are_known() ? -ENODATA : 0;
-  while ((worst == 0 || !stop) && channels_next(gpu, group, &cursor, &batch)) {
-    int err = stop ? stop_batch(&gpus[gpu], &batch) : let_batch_on(&batch);
+  while ((worst == 0 || !stop) && channels_next(gpu, group, stop, &cursor, &batch)) {
+    int err = stop ? stop_batch(&batch) : let_batch_on(&batch);
     worst = err ? err : worst;
   }
   return worst;
@@ -119,88 +119,98 @@ static int send_all(unsigned gpu, const struct channels_object *group, bool stop
 
 /* ---- what shall be ---- */
 
-static void give_up(struct gpu *g, int err, const char *what) {
+static int give_up(struct gpu *g, int err, const char *what) {
   atomic_store(&g->error, err);
   if (atomic_exchange(&g->verdict, PREEMPT_NO) != PREEMPT_NO)
     log_info("GPU work can't be stopped here (%s: error 0x%x): it is waited for", what, (unsigned)err);
+  return -ENOTSUP;
 }
 
-/* True: this has changed it. */
-static bool turn_to(struct gpu *g, bool stop) {
-  uint32_t turn = atomic_load(&g->turn);
-  while (is_odd(turn) != stop)
-    if (atomic_compare_exchange_weak(&g->turn, &turn, turn + 1))
-      return true;
-  return false;
+/* What can't be let on is told. Lock held. */
+static int let_all_on(unsigned gpu) {
+  atomic_store(&gpus[gpu].stopped, false);
+  int err = send_all(gpu, NULL, false);
+  if (!err)
+    return 0;
+  log_error("GPU work that was stopped may not have gone on (error 0x%x)", (unsigned)err);
+  return give_up(&gpus[gpu], err, "go on");
 }
 
-/* Make the group, or all that the process has on the GPU, what it shall be. What can't be stopped goes on,
- * and all else with it; unless others have stopped that (`new`: these channels have come since), who may have
- * taken its memory away. */
-static int settle(unsigned gpu, const struct channels_object *group, bool new) {
-  struct gpu *g = &gpus[gpu];
-  int result = 0;
-  for (;;) {
-    uint32_t turn = atomic_load(&g->turn);
-    int err = send_all(gpu, group, is_odd(turn));
-    if (err) {
-      result = -ENOTSUP;
-      give_up(g, err, is_odd(turn) ? "stop" : "go on");
-      if (new &&is_odd(turn))
-        return result;
-      group = NULL;
-      if (!turn_to(g, false) && !is_odd(turn) && atomic_load(&g->ever_stopped))
-        log_error("GPU work that was stopped may not have gone on (error 0x%x)", (unsigned)err);
-    }
-    if (atomic_load(&g->turn) == turn)
-      return result;
-  }
-}
-
+/* What can't be stopped goes on, and all else with it. */
 static int stop(unsigned gpu) {
   struct gpu *g = &gpus[gpu];
-  turn_to(g, true);
-  int err = settle(gpu, NULL, false); /* also if it is stopped: another thread may be about it */
-  if (err)
-    return err;
-  return is_odd(atomic_load(&g->turn)) ? 0 : -ECANCELED;
+  lock_take(&g->lock);
+  atomic_store(&g->stopped, true);
+  int err = send_all(gpu, NULL, true);
+  if (err) {
+    err = give_up(g, err, "stop");
+    let_all_on(gpu);
+  }
+  lock_release(&g->lock);
+  return err;
 }
 
 static int go(unsigned gpu) {
-  return tap_is_on() && turn_to(&gpus[gpu], false) ? settle(gpu, NULL, false) : 0;
+  struct gpu *g = &gpus[gpu];
+  if (!tap_is_on())
+    return 0;
+  lock_take(&g->lock);
+  int err = atomic_load(&g->stopped) ? let_all_on(gpu) : 0;
+  lock_release(&g->lock);
+  return err;
+}
+
+/* These channels have come since the stop. If they can't be stopped they run; the others stand still all the
+ * same, as whoever has stopped them may have taken their memory away. */
+static void stop_new(unsigned gpu, const struct channels_object *group) {
+  struct gpu *g = &gpus[gpu];
+  if (!atomic_load(&g->stopped))
+    return;
+  lock_take(&g->lock);
+  int err = atomic_load(&g->stopped) ? send_all(gpu, group, true) : 0;
+  lock_release(&g->lock);
+  if (err)
+    give_up(g, err, "stop");
 }
 
 /* ---- slices ---- */
 
-static int send_slice(const struct channels_object *group, uint64_t us) {
-  struct rm_set_slice slice = {.slice_us = us};
-  return control(group, RM_SET_SLICE, &slice, sizeof slice);
+static int send_slice(unsigned gpu, const struct channels_object *group) {
+  struct gpu *g = &gpus[gpu];
+  uint64_t libcuda_us = atomic_load(&g->libcuda_slice_us), shall_us = atomic_load(&g->slice_us);
+  struct rm_set_slice slice = {.slice_us = shall_us ? shall_us : libcuda_us ? libcuda_us : LIBCUDA_SLICE_US};
+  struct channels_object found;
+  size_t cursor = 0;
+  int worst = 0;
+  while (channels_next_group(gpu, group, &cursor, &found)) {
+    int err = control(&found, RM_SET_SLICE, &slice, sizeof slice);
+    worst = err && !is_stale(err) ? err : worst;
+  }
+  return worst;
 }
 
-/* Likewise: until what was sent is what shall be. */
-static int settle_slice(unsigned gpu, const struct channels_object *group) {
+/* Lock held. */
+static int set_slice(unsigned gpu, const struct channels_object *group) {
   struct gpu *g = &gpus[gpu];
-  struct channels_object found;
-  int result = 0;
-  for (;;) {
-    uint64_t shall_us = atomic_load(&g->slice_us), libcuda_us = atomic_load(&g->libcuda_slice_us);
-    uint64_t us = shall_us ? shall_us : libcuda_us ? libcuda_us : LIBCUDA_SLICE_US;
-    size_t cursor = 0;
-    int err = 0;
-    while (channels_next_group(gpu, group, &cursor, &found)) {
-      int sent = send_slice(&found, us);
-      err = sent && !is_stale(sent) ? sent : err;
-    }
-    if (err) {
-      result = -ENOTSUP;
-      group = NULL;
-      if (!atomic_exchange(&g->unsliced, true))
-        log_info("GPU time can't be shared by weights here (error 0x%x)", (unsigned)err);
-      atomic_compare_exchange_strong(&g->slice_us, &shall_us, 0);
-    }
-    if (atomic_load(&g->slice_us) == shall_us)
-      return result;
-  }
+  int err = send_slice(gpu, group);
+  if (!err)
+    return 0;
+  if (!atomic_exchange(&g->unsliced, true))
+    log_info("GPU time can't be shared by weights here (error 0x%x)", (unsigned)err);
+  atomic_store(&g->slice_us, 0);
+  send_slice(gpu, NULL);
+  return -ENOTSUP;
+}
+
+/* Of a group that libcuda has made, or set a slice of. */
+static void slice_new(unsigned gpu, const struct channels_object *group) {
+  struct gpu *g = &gpus[gpu];
+  if (!atomic_load(&g->slice_us))
+    return;
+  lock_take(&g->lock);
+  if (atomic_load(&g->slice_us))
+    set_slice(gpu, group);
+  lock_release(&g->lock);
 }
 
 /* ---- the beginning ---- */
@@ -295,10 +305,15 @@ int preempt_slice(CUdevice device, uint64_t us) {
   int err = check(device);
   if (err)
     return err;
-  if (atomic_load(&gpus[gpu_of(device)].unsliced))
-    return -ENOTSUP;
-  atomic_store(&gpus[gpu_of(device)].slice_us, us);
-  return settle_slice((unsigned)gpu_of(device), NULL);
+  struct gpu *g = &gpus[gpu_of(device)];
+  lock_take(&g->lock);
+  err = atomic_load(&g->unsliced) ? -ENOTSUP : 0;
+  if (!err) {
+    atomic_store(&g->slice_us, us);
+    err = set_slice((unsigned)gpu_of(device), NULL);
+  }
+  lock_release(&g->lock);
+  return err;
 }
 
 void preempt_own(bool begins) { channels_own(begins); }
@@ -307,8 +322,7 @@ void preempt_making(bool begins) {
   int saved = errno;
   making = begins;
   for (unsigned gpu = 0; gpu < CHANNELS_GPUS && !begins; gpu++)
-    if (is_odd(atomic_load(&gpus[gpu].turn)))
-      settle(gpu, NULL, true);
+    stop_new(gpu, NULL);
   errno = saved;
 }
 
@@ -320,7 +334,7 @@ struct preempt_channels preempt_channels(CUdevice device) {
   return (struct preempt_channels){.groups = count.compute_groups + count.other_groups,
                                    .compute = count.compute_channels,
                                    .other = count.other_channels,
-                                   .stopped = is_odd(atomic_load(&gpus[gpu].turn)),
+                                   .stopped = atomic_load(&gpus[gpu].stopped),
                                    .error = atomic_load(&gpus[gpu].error)};
 }
 
@@ -331,10 +345,9 @@ void preempt_scheduled(uint32_t client, uint32_t handle) {
   int gpu = channels_gpu_of(client, handle, &group);
   if (gpu < 0)
     return;
-  if (is_odd(atomic_load(&gpus[gpu].turn)) && !making)
-    settle((unsigned)gpu, &group, true);
-  if (atomic_load(&gpus[gpu].slice_us))
-    settle_slice((unsigned)gpu, &group);
+  if (!making)
+    stop_new((unsigned)gpu, &group);
+  slice_new((unsigned)gpu, &group);
 }
 
 void preempt_sliced(uint32_t client, uint32_t handle, uint64_t us) {
@@ -343,13 +356,13 @@ void preempt_sliced(uint32_t client, uint32_t handle, uint64_t us) {
   if (gpu < 0)
     return;
   atomic_store(&gpus[gpu].libcuda_slice_us, us);
-  if (atomic_load(&gpus[gpu].slice_us))
-    settle_slice((unsigned)gpu, &group);
+  slice_new((unsigned)gpu, &group);
 }
 
 void preempt_fork_child(void) {
   tap_fork_child();
   channels_fork_child();
-  memset(gpus, 0, sizeof gpus);
+  for (struct gpu *g = gpus; g < gpus + CHANNELS_GPUS; g++)
+    *g = (struct gpu){.lock = PTHREAD_MUTEX_INITIALIZER};
   memset(known_gpus, 0, sizeof known_gpus);
 }

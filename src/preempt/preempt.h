@@ -23,8 +23,9 @@
  * Devices are CUdevice ordinals, 0 .. GS_GPUS_PER_CLIENT-1.
  * Threading: any thread but those that hold the socket (client/post.h), which don't have the driver's
  * descriptors. preempt_stop, preempt_go and preempt_slice call nothing but the resource manager, and hold no
- * lock while they do: neither ours, nor (no function of libcuda is called) the driver's, so a thread of the
- * program that is blocked there is no obstacle.
+ * lock of the driver's while they do, as they call no function of libcuda: a thread of the program that is
+ * blocked there is no obstacle. They wait for each other, and for a thread in which libcuda has just made
+ * channels that are to be stopped.
  * Errors: 0 or -errno. Keeps errno.
  */
 #ifndef GS_PREEMPT_H
@@ -52,8 +53,7 @@ int preempt_try(int device);
 
 /* Stop all channels of the process on this GPU: when it returns 0, they stand still, usually after 0.5 to 1.5
  * ms; after 60 ms where much is under way on the bus. What is stopped already stays so. -EAGAIN: there is no
- * verdict. -ENOTSUP: the verdict is "no", maybe since this call. -ECANCELED: somebody else has let it on
- * meanwhile. Whatever the error, nothing is stopped. */
+ * verdict. -ENOTSUP: the verdict is "no", maybe since this call. Whatever the error, nothing is stopped. */
 int preempt_stop(int device);
 
 /* Let everything on; 0 also where nothing is stopped. An error: some channel may still be stopped, which is

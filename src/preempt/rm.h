@@ -71,7 +71,8 @@ struct rm_group_parameters {
 };
 enum { RM_ENGINE_COMPUTE = 1 }; /* copy engines have numbers from 9 on */
 
-/* Of a subdevice: stop channels, or let them on. Running work stands still, what is queued stays. */
+/* Of a subdevice: stop channels, or let them on. Running work stands still, what is queued stays. Not for
+ * channels that are stopped already: then what is just being submitted may be lost. */
 #define RM_STOP_CHANNELS UINT32_C(0x2080110B)
 enum { RM_CHANNELS_MAX = 64 };
 struct rm_stop_channels {

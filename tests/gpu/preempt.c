@@ -15,6 +15,10 @@
  * and for the context, by several threads; every word is verified.
  *
  * contexts: made, used and destroyed while stopped. fork, exit: while stopped. slices: set, and set back.
+ *
+ * shares: NUMBER (1000) stops as contents has them, beside another process that uses the GPU, while slices
+ * change: a fourth argument of 1, while it runs; of 2, while stopped (3: both, the default); of 4, at any
+ * time.
  */
 #include "preempt/preempt.h"
 
@@ -25,6 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -295,7 +300,7 @@ static void latency(uint64_t count) {
 
 /* ---- contents ---- */
 
-enum { LANE_KINDS = 5, LANE_WORDS = 256 << 10 };
+enum { LANE_KINDS = 6, LANE_WORDS = 256 << 10 };
 /* The driver refuses to wait for a context in which a stream captures. */
 static pthread_mutex_t capture_or_wait = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool ending;
@@ -399,9 +404,25 @@ static void do_waits(struct lane *lane) {
   lane_verify(lane, lane->at, "events");
 }
 
+/* As libraries do that load what they launch when they first need it, each with a runtime of its own, which
+ * retains the context. */
+static void do_modules(struct lane *lane) {
+  preempt_making(true);
+  preempt_making(false);
+  struct kernels fresh = kernels_load();
+  int blocks;
+  MUST(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, fresh.add, 256, 0));
+  launch_add(&fresh, lane->stream, lane->at, LANE_WORDS, 11);
+  lane->added += 11;
+  MUST(cuStreamSynchronize(lane->stream));
+  CUmodule module;
+  MUST(cuFuncGetModule(&module, fresh.add));
+  MUST(cuModuleUnload(module));
+}
+
 static void *work(void *argument) {
-  static void (*const kinds[LANE_KINDS])(struct lane *) = {do_kernels, do_graph, do_copies, do_host_function,
-                                                           do_waits};
+  static void (*const kinds[LANE_KINDS])(struct lane *) = {do_kernels,       do_graph, do_copies,
+                                                           do_host_function, do_waits, do_modules};
   uintptr_t kind = (uintptr_t)argument;
   MUST(cuCtxSetCurrent(context));
   struct lane lane = lane_make(kind);
@@ -415,26 +436,76 @@ static void *work(void *argument) {
 
 static void random_pause(uint64_t *random) { clock_sleep(splitmix_next(random) % (4 * NS_PER_MS)); }
 
-static void contents(uint64_t count, uint64_t seed) {
-  pthread_t threads[LANE_KINDS];
+enum { SLICE_RUNNING = 1, SLICE_STOPPED = 2, SLICE_ANY_TIME = 4 };
+
+static void random_slice(uint64_t *random) {
+  static const uint64_t list[] = {200, 2048, 100000};
+  require(preempt_slice(device, list[splitmix_next(random) % 3]) == 0, "a slice is refused");
+}
+
+static void *slice_at_any_time(void *argument) {
+  uint64_t random = *(uint64_t *)argument;
+  while (!ending) {
+    random_pause(&random);
+    random_slice(&random);
+  }
+  return NULL;
+}
+
+static void contents(uint64_t count, uint64_t seed, unsigned when) {
+  pthread_t threads[LANE_KINDS], slicer;
   uint64_t random = seed;
   begin_able();
   printf("seed %llu\n", (unsigned long long)seed);
   for (uintptr_t i = 0; i < LANE_KINDS; i++)
     require(pthread_create(&threads[i], NULL, work, (void *)i) == 0, "no thread");
+  if (when & SLICE_ANY_TIME)
+    require(pthread_create(&slicer, NULL, slice_at_any_time, &seed) == 0, "no thread");
   for (uint64_t i = 0; i < count; i++) {
     random_pause(&random);
+    if (when & SLICE_RUNNING)
+      random_slice(&random);
     stop();
+    if (when & SLICE_STOPPED)
+      random_slice(&random);
     random_pause(&random);
     go();
   }
   atomic_store(&ending, true);
   for (int i = 0; i < LANE_KINDS; i++)
     pthread_join(threads[i], NULL);
+  if (when & SLICE_ANY_TIME)
+    pthread_join(slicer, NULL);
   printf("contents right after %llu stops; rounds", (unsigned long long)count);
   for (int i = 0; i < LANE_KINDS; i++)
     printf(" %llu", (unsigned long long)rounds_done[i]);
   printf("\n");
+}
+
+/* ---- shares ---- */
+
+/* Keeps the GPU busy, in long slices, until its parent ends. */
+static void be_neighbour(pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  begin_able();
+  CUstream stream = stream_make();
+  require(preempt_slice(device, 100000) == 0, "a slice is refused");
+  while (getppid() == parent) {
+    for (int i = 0; i < 20; i++)
+      launch_spin(&kernels, stream, NS_PER_MS / 2);
+    MUST(cuStreamSynchronize(stream));
+  }
+  _exit(0);
+}
+
+static void shares(uint64_t count, uint64_t seed, unsigned when) {
+  pid_t parent = getpid(), pid = fork();
+  require(pid >= 0, "no process");
+  if (pid == 0)
+    be_neighbour(parent);
+  contents(count, seed, when);
+  kill(pid, SIGKILL);
+  waitpid(pid, NULL, 0);
 }
 
 /* ---- contexts ---- */
@@ -569,7 +640,10 @@ int main(int argc, char **argv) {
   else if (strcmp(what, "latency") == 0)
     latency(argument(argc, argv, 2, 200));
   else if (strcmp(what, "contents") == 0)
-    contents(argument(argc, argv, 2, 1000), argument(argc, argv, 3, clock_now_ns()));
+    contents(argument(argc, argv, 2, 1000), argument(argc, argv, 3, clock_now_ns()), 0);
+  else if (strcmp(what, "shares") == 0)
+    shares(argument(argc, argv, 2, 1000), argument(argc, argv, 3, clock_now_ns()),
+           (unsigned)argument(argc, argv, 4, SLICE_RUNNING | SLICE_STOPPED));
   else if (strcmp(what, "contexts") == 0)
     contexts();
   else if (strcmp(what, "fork") == 0)

@@ -1,9 +1,9 @@
 """Stop and go by src/preempt: whether this driver does it, how long it takes, and that no byte is the worse for it."""
 import harness
 
-STOPS = 1000
+STOPS = 1000  # how many it takes until work is lost where stopped channels are stopped again
 KNOWN = {"verdict": ["verdict"], "standstill": ["standstill"], "latency": ["latency", 500],
-         "contents": ["contents", STOPS], "contexts": ["contexts"], "fork": ["fork"], "exit": ["exit"],
+         "contents": ["contents", STOPS], "shares": ["shares", STOPS], "contexts": ["contexts"], "fork": ["fork"], "exit": ["exit"],
          "slices": ["slices"]}
 
 

@@ -374,13 +374,13 @@ static void *go_elsewhere(void *unused) {
   return NULL;
 }
 
-/* Another thread lets the GPU on before what this one is about to stop is stopped. */
+/* Another thread lets the GPU on while this one stops what has come. */
+static pthread_t overtaker;
 static uint32_t overtake(const struct rm_stop_channels *list) {
-  pthread_t thread;
   if (list->stop && list->channels[0] == 201) {
     answer = NULL;
-    ck_assert_int_eq(pthread_create(&thread, NULL, go_elsewhere, NULL), 0);
-    pthread_join(thread, NULL);
+    ck_assert_int_eq(pthread_create(&overtaker, NULL, go_elsewhere, NULL), 0);
+    clock_sleep(5 * NS_PER_MS); /* a chance to come first */
   }
   return RM_OK;
 }
@@ -390,8 +390,34 @@ START_TEST(a_go_is_not_overtaken_by_a_stop) {
   ck_assert_int_eq(preempt_stop(0), 0);
   answer = overtake;
   make_context(0, 200);
+  pthread_join(overtaker, NULL);
   ck_assert_uint_eq(count_stopped(), 0);
   ck_assert(!preempt_channels(0).stopped);
+}
+END_TEST
+
+/* Nothing is sent for a channel that is as it shall be. */
+static uint32_t refuse_again(const struct rm_stop_channels *list) {
+  for (uint32_t i = 0; i < list->count; i++)
+    ck_assert(stopped[list->channels[i]] != list->stop);
+  return RM_OK;
+}
+
+START_TEST(nothing_is_stopped_twice) {
+  begin_able();
+  answer = refuse_again;
+  ck_assert_int_eq(preempt_stop(0), 0);
+  ck_assert_int_eq(preempt_stop(0), 0);
+  preempt_making(true);
+  preempt_making(false);
+  control(CLIENT, 100, RM_SCHEDULE_GROUP, 1);
+  ck_assert_uint_eq(stop_calls, 1);
+  make_context(0, 200);
+  ck_assert_uint_eq(count_stopped(), 40);
+  ck_assert_int_eq(preempt_go(0), 0);
+  ck_assert_int_eq(preempt_go(0), 0);
+  ck_assert_uint_eq(go_calls, 1);
+  ck_assert_uint_eq(count_stopped(), 0);
 }
 END_TEST
 
@@ -579,6 +605,7 @@ int main(void) {
                                 a_context_made_while_stopped_is_stopped,
                                 a_context_that_cannot_be_stopped_lets_nothing_else_on,
                                 a_go_is_not_overtaken_by_a_stop,
+                                nothing_is_stopped_twice,
                                 no_lock_is_held_over_a_control,
                                 contexts_come_and_go_under_stops,
                                 slices_of_all_groups,
