@@ -223,6 +223,29 @@ bool contexts_any(CUdevice device, void (*run)(void *argument), void *argument) 
   return !visit_all((struct tour){.device = device, .wait = true}, run_once, &(struct action){run, argument});
 }
 
+static bool is_own(CUcontext context) {
+  bool own = false;
+  for (CUdevice device = 0; device < GS_GPUS_PER_CLIENT; device++)
+    own |= atomic_load(&own_contexts[device].context) == context;
+  return own;
+}
+
+void *contexts_hold(CUcontext context) {
+  static struct entry forever; /* nobody destroys ours */
+  if (!context)
+    return NULL;
+  lock_take(&lock);
+  struct entry *e = is_own(context) ? &forever : find(context);
+  if (e && e->leaving)
+    e = NULL;
+  if (e)
+    e->visitors++;
+  lock_release(&lock);
+  return e;
+}
+
+void contexts_let_go(void *held) { visit_end(held); }
+
 void contexts_fork_child(void) {
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   changed = (struct condition){0};

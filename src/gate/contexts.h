@@ -35,6 +35,11 @@ bool contexts_make_own(CUdevice device);
  * device is stopped, without one of our own, nothing is called. */
 bool contexts_any(CUdevice device, void (*action)(void *argument), void *argument);
 
+/* Let nobody destroy the context until contexts_let_go of what is returned, which may be another thread's
+ * call. NULL: it is not known, or being destroyed. Does not wait. */
+void *contexts_hold(CUcontext context);
+void contexts_let_go(void *held);
+
 void contexts_fork_child(void);
 
 #endif
