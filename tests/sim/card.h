@@ -27,6 +27,9 @@ struct card {
   /* Stops of channels: all refused with this status, 0: none; accepted, and ignored; of another size of
    * parameters; what each call takes. */
   uint64_t stop_status, stop_ignored, stop_older, stop_ns;
+  /* Discards of unified memory answer this CUresult, 0: they are done; what comes back behind one is wrong.
+   */
+  uint64_t discard_status, discard_loses;
   double scale; /* every cost is multiplied by it; 0: no delays */
   double copy_in_pinned_gbps, copy_out_pinned_gbps;
   double copy_in_pageable_gbps, copy_out_pageable_gbps;

@@ -97,11 +97,34 @@ static void run_spin(struct walk *walk) {
   }
 }
 
+/* gpushare's own: between unified memory and pinned host memory, at the speed of the bus. */
+static void run_copy(struct walk *walk) {
+  const uint64_t *args = walk->work->kernel.args;
+  unsigned gpu = walk->work->gpu;
+  for (uint64_t done = 0, piece; done < args[2]; done += piece) {
+    CUdeviceptr to = args[0] + done, from = args[1] + done;
+    struct memory_info info;
+    piece = args[2] - done < PAGE_BYTES ? args[2] - done : PAGE_BYTES;
+    if (!check_access(walk->work, to, piece) || !check_access(walk->work, from, piece))
+      return;
+    bool inward = memory_find(to, &info) && memory_is_device(&info);
+    uint64_t cost_ns = managed_touch(inward ? to : from, piece, gpu);
+    cost_ns +=
+        card_cost_ns(&sim.card, piece, inward ? sim.card.copy_in_pinned_gbps : sim.card.copy_out_pinned_gbps);
+    memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, piece);
+    if (inward && sim.card.discard_loses)
+      *(uint64_t *)(uintptr_t)(to + piece / 2) ^= 1;
+    process_count(gpu, inward ? GS_SIM_copied_in_bytes : GS_SIM_copied_out_bytes, piece);
+    engine_spend(walk->session, cost_ns);
+  }
+}
+
 static void run_empty(struct walk *walk) { (void)walk; }
 
 const struct kernel kernels[] = {
-    {"gs_fill", 3, run_fill}, {"gs_check", 4, run_check}, {"gs_add", 3, run_add},
-    {"gs_spin", 1, run_spin}, {"gs_touch", 2, run_touch}, {"gs_empty", 0, run_empty},
+    {"gs_fill", 3, run_fill},       {"gs_check", 4, run_check}, {"gs_add", 3, run_add},
+    {"gs_spin", 1, run_spin},       {"gs_touch", 2, run_touch}, {"gs_empty", 0, run_empty},
+    {"gpushare_copy", 3, run_copy},
 };
 const size_t kernel_count = sizeof(kernels) / sizeof(kernels[0]);
 

@@ -1,6 +1,7 @@
 /* managed.c - unified memory as the GPU sees it: faults, remote access, prefetch, discard; see managed.h. */
 #include "managed.h"
 
+#include <string.h>
 #include <sys/mman.h>
 
 #include "engine.h"
@@ -132,8 +133,14 @@ static enum page_visit discard_page(struct page *page, uint64_t key, void *conte
   return VISIT_GO_ON;
 }
 
-/* Only whole pages lose their contents; what is left of them is zero, so that a program that still needs them
- * fails. */
+/* Garbage, which no program has written: one that still needs the contents fails. */
+static void spoil(CUdeviceptr from, CUdeviceptr to) {
+  madvise((void *)(uintptr_t)from, to - from, MADV_DONTNEED);
+  for (CUdeviceptr at = from; at < to; at += PAGE_BYTES)
+    memset((void *)(uintptr_t)at, 0xD5, 4096);
+}
+
+/* Only whole pages lose their contents. */
 void managed_discard(CUdeviceptr address, size_t bytes, unsigned gpu) {
   CUdeviceptr from = (address + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES,
               to = (address + bytes) / PAGE_BYTES * PAGE_BYTES;
@@ -141,7 +148,7 @@ void managed_discard(CUdeviceptr address, size_t bytes, unsigned gpu) {
   if (from >= to)
     return;
   memory_visit_pages(from, to - from, discard_page, &gpu);
-  madvise((void *)(uintptr_t)from, to - from, MADV_DONTNEED);
+  spoil(from, to);
 }
 
 /* ---- advice and questions ---- */

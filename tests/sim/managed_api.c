@@ -127,6 +127,10 @@ static CUresult batch_check(const CUdeviceptr *addresses, const size_t *sizes, s
 static CUresult discard_batch(const CUdeviceptr *addresses, const size_t *sizes, size_t count,
                               unsigned long long flags, CUstream stream) {
   CUresult result = batch_check(addresses, sizes, count, flags);
+  if (result == CUDA_SUCCESS && sim.card.driver_version < 13000)
+    result = CUDA_ERROR_NOT_SUPPORTED;
+  if (result == CUDA_SUCCESS)
+    result = (CUresult)sim.card.discard_status;
   for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++)
     result = range_submit(stream, WORK_DISCARD, addresses[i], sizes[i], PREFER_HOST);
   return result;
