@@ -66,6 +66,9 @@ bool client_room_wait(CUdevice device, uint64_t bytes);
  * there never will be so much: then false. No lock of the memory room is held. */
 bool client_room_await(CUdevice device, uint64_t bytes, uint64_t deadline_ns);
 
+/* The device's worker is to look at its memory anew (memory_step). Returns at once. */
+void client_order_moves(CUdevice device);
+
 /* The driver has refused so many bytes that are within the room. Returns at once. */
 void client_memory_short(CUdevice device, uint64_t bytes);
 

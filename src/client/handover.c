@@ -150,10 +150,13 @@ static bool can_stop(const struct gpu *gpu) {
          !gate_reaches_others(gpu->device) && memory_may_stop(gpu->device);
 }
 
+static void prepare_memory(void *argument) { memory_prepare_stop(*(const CUdevice *)argument); }
+
 /* False: some work goes on. */
 static bool stop_now(struct gpu *gpu) {
   if (!contexts_make_own(gpu->device)) /* or its memory could not leave */
     return false;
+  contexts_any(gpu->device, prepare_memory, &gpu->device);
   gate_take();
   atomic_store(&stopped[gpu->device], true);
   if (!gate_stop_is_forbidden() && memory_may_stop(gpu->device) && preempt_stop(gpu->device) == 0)

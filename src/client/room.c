@@ -78,11 +78,17 @@ void room_forget(struct gpu *gpu) {
     room_order_step(gpu);
 }
 
-uint64_t room_enough_bytes(const struct gpu *gpu) {
+/* All that the daemon means to be there. */
+static uint64_t target_bytes_of(const struct gpu *gpu) {
   uint64_t target_bytes = gpu->room_bound && gpu->room_seq ? gpu->target_bytes : UINT64_MAX;
   uint64_t there_bytes = gpu->total_bytes < room_bytes(gpu) ? gpu->total_bytes : room_bytes(gpu);
   if (target_bytes < there_bytes) /* allocated so recently that the daemon did not know */
     target_bytes = there_bytes;
+  return target_bytes;
+}
+
+uint64_t room_enough_bytes(const struct gpu *gpu) {
+  uint64_t target_bytes = target_bytes_of(gpu);
   return gpu->step_over && room_bytes(gpu) >= target_bytes ? 0 : target_bytes;
 }
 
@@ -128,6 +134,7 @@ struct step {
   CUdevice device;
   uint64_t room_bytes;
   struct filling *filling; /* without a daemon */
+  bool is_last;            /* the process runs once this has settled */
   struct memory_moved moved;
   enum memory_progress progress;
 };
@@ -135,6 +142,8 @@ struct step {
 static void run_step(void *argument) {
   struct step *step = argument;
   step->progress = memory_step(step->device, step->room_bytes, &step->moved);
+  if (step->progress == MEMORY_SETTLED && step->is_last)
+    step->progress = memory_land(step->device);
 }
 
 /* ---- steps without a daemon ---- */
@@ -165,6 +174,7 @@ static void run_fill(void *argument) {
   bool away =
       now_ns < filling->away_until_ns || (now_ns < filling->again_by_ns && !lacks_no_room(step->device));
   step->room_bytes = away ? 0 : UINT64_MAX;
+  step->is_last &= !away;
   run_step(step);
   if (away) {
     step->progress = step->progress == MEMORY_SETTLED ? MEMORY_SHORT : step->progress;
@@ -228,6 +238,7 @@ void room_step(struct gpu *gpu) {
   struct step step = {.device = gpu->device,
                       .room_bytes = room_bytes(gpu),
                       .filling = gpu->room_bound ? NULL : &filling,
+                      .is_last = gpu->grant_pending && room_bytes(gpu) >= target_bytes_of(gpu),
                       .progress = MEMORY_SETTLED};
   gpu->step_due = false;
   gpu->step_again_ns = UINT64_MAX;
@@ -261,7 +272,7 @@ void room_step(struct gpu *gpu) {
 void room_fill(CUdevice device) {
   struct filling filling = {.said = false};
   while (!memory_open(device, 0)) {
-    struct step step = {.device = device, .filling = &filling, .progress = MEMORY_SETTLED};
+    struct step step = {.device = device, .filling = &filling, .is_last = true, .progress = MEMORY_SETTLED};
     contexts_any(device, run_fill, &step);
     if (step.progress != MEMORY_MOVED)
       clock_sleep(AGAIN_NS);
@@ -348,6 +359,15 @@ bool client_room_await(CUdevice device, uint64_t bytes, uint64_t deadline_ns) {
   memory_pinned_arrives(device, bytes); /* before anybody else finds this room free */
   lock_release(&client.lock);
   return possible;
+}
+
+void client_order_moves(CUdevice device) {
+  struct gpu *gpu = client_gpu(device);
+  if (!gpu)
+    return;
+  lock_take(&client.lock);
+  room_order_step(gpu);
+  lock_release(&client.lock);
 }
 
 void client_memory_short(CUdevice device, uint64_t bytes) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "memory/carry.h"
 #include "memory/device.h"
 #include "memory/placement.h"
 
@@ -20,6 +21,8 @@ struct refund {
 static void note_refund(const struct allocation *allocation, void *argument) {
   struct refund *refund = argument;
   refund->bytes[allocation->device][allocation->backing] += allocation->bytes;
+  struct allocation gone = *allocation;
+  carry_drop(&gone); /* takes no lock but that of the slabs */
   atomic_fetch_sub(&away[allocation->device], allocation->away_bytes);
 }
 
@@ -56,6 +59,8 @@ bool account_take(struct ledger *ledger, uint64_t base, struct allocation *taken
 }
 
 void account_gone(const struct allocation *taken) {
+  struct allocation gone = *taken;
+  carry_drop(&gone);
   budget_release(taken->device, taken->backing, taken->bytes);
 }
 
@@ -67,6 +72,7 @@ void account_put_back(struct ledger *ledger, const struct allocation *taken) {
 
 void account_unpin(const struct allocation *pinned, uint64_t away_bytes) {
   atomic_fetch_add(&away[pinned->device], away_bytes - pinned->away_bytes);
+  ledger_set_object(&account_addresses, pinned->base, pinned->object);
   ledger_unpin(&account_addresses, pinned->base, away_bytes);
 }
 

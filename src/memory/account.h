@@ -24,7 +24,8 @@ bool account_take(struct ledger *ledger, uint64_t base, struct allocation *taken
 void account_gone(const struct allocation *taken);
 void account_put_back(struct ledger *ledger, const struct allocation *taken);
 
-/* Unpin an allocation after a move; `pinned` is what ledger_pin said. */
+/* Unpin an allocation after a move; `pinned` is what ledger_pin said, but for its object, which it has from
+ * now on. */
 void account_unpin(const struct allocation *pinned, uint64_t away_bytes);
 
 /* Change an allocation by ledger_change, and the books with it; `reserved_bytes` have been reserved for what

@@ -20,6 +20,7 @@
 #include "interpose/driver.h"
 #include "interpose/hooks.h"
 #include "memory/account.h"
+#include "memory/carry.h"
 #include "memory/device.h"
 #include "memory/swap/swap.h"
 
@@ -279,11 +280,11 @@ static CUresult free_after_waiting(const struct allocation *allocation, CUstream
   return result;
 }
 
-CUresult deferred_free(const struct allocation *allocation, CUstream stream) {
+CUresult deferred_free(struct allocation *allocation, CUstream stream) {
   struct deferred *item = malloc(sizeof *item);
   if (!item)
     return free_after_waiting(allocation, stream);
-  *item = (struct deferred){.allocation = *allocation, .generation = streams_generation()};
+  *item = (struct deferred){.generation = streams_generation()};
   CUstreamCaptureMode mode = capture_relax();
   bool entered = enter_context_of(stream);
   driver.cuCtxGetCurrent(&item->event_context);
@@ -291,6 +292,8 @@ CUresult deferred_free(const struct allocation *allocation, CUstream stream) {
   if (entered)
     driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
   if (result == CUDA_SUCCESS) {
+    carry_drop(allocation);
+    item->allocation = *allocation;
     ledger_insert(&addresses, allocation, NULL, NULL); /* without its entry, a second free passes: no more */
     if (append(item, stream) == 0)
       item = NULL;

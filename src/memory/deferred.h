@@ -15,8 +15,10 @@
 #include "memory/ledger.h"
 
 /* Free the allocation, which is out of the ledger and still reserved, when what the stream has been given so
- * far has finished. The driver's result; on failure nothing has happened. */
-CUresult deferred_free(const struct allocation *allocation, CUstream stream);
+ * far has finished. What is carried of it (carry.h) is not needed any more: it is away only where all work
+ * has finished, or where the free has waited for the work to go on. The driver's result; on failure nothing
+ * has happened. */
+CUresult deferred_free(struct allocation *allocation, CUstream stream);
 
 /* Whether the allocation that starts here is being freed: to the program it is gone. */
 bool deferred_holds(CUdeviceptr address);

@@ -290,6 +290,14 @@ void ledger_unpin(struct ledger *ledger, uint64_t base, uint64_t away_bytes) {
   lock_release(&ledger->lock);
 }
 
+void ledger_set_object(struct ledger *ledger, uint64_t base, void *object) {
+  lock_take(&ledger->lock);
+  struct ledger_node *node = find_exact(ledger, base);
+  if (node && node->pins)
+    node->allocation.object = object;
+  lock_release(&ledger->lock);
+}
+
 bool ledger_change(struct ledger *ledger, uint64_t base, uint64_t sequence,
                    void (*change)(struct allocation *, void *), void *argument, struct allocation *before,
                    struct allocation *after) {

@@ -43,7 +43,7 @@ struct allocation {
   uint64_t sequence;   /* unique in the ledger's life: tells a later allocation at the same base apart */
   CUcontext context;   /* it dies with this context; NULL: belongs to none */
   CUmemoryPool pool;   /* ORIGIN_POOL, ORIGIN_STREAM: where the program believes it comes from, or NULL */
-  void *object;        /* what the owner of the ledger keeps with it */
+  void *object;        /* what the owner of the ledger keeps with it; of unified memory see carry.h */
   CUdevice device;
   uint8_t backing;  /* enum backing */
   uint8_t origin;   /* enum origin */
@@ -97,6 +97,9 @@ bool ledger_pin(struct ledger *ledger, uint64_t base, uint64_t sequence, struct 
 
 /* Undo ledger_pin, noting how many bytes are away now. */
 void ledger_unpin(struct ledger *ledger, uint64_t base, uint64_t away_bytes);
+
+/* Change what is kept with an allocation, which the caller has pinned. */
+void ledger_set_object(struct ledger *ledger, uint64_t base, void *object);
 
 /* Change what an allocation costs, or how much of it is away, while nobody has it pinned. `change` is called
  * with the ledger locked: it must not call back. `before`, `after`: the allocation. False if it (with this

@@ -4,7 +4,9 @@
 #include <stdatomic.h>
 
 #include "client/client.h"
+#include "gate/gate.h"
 #include "memory/account.h"
+#include "memory/carry.h"
 #include "memory/deferred.h"
 #include "memory/device.h"
 #include "memory/peers.h"
@@ -60,6 +62,18 @@ static bool give_back_kept(CUdevice device, uint64_t room_bytes, struct memory_m
   return bytes > 0;
 }
 
+/* Work on one GPU may touch unified memory of another, past its gate. So nothing is carried of a process with
+ * several, and what was, lands before the next gate opens. */
+static bool is_carried_elsewhere(CUdevice device) {
+  bool any = false;
+  for (CUdevice other = 0; other < DEVICES; other++)
+    if (other != device && carry_bytes(other)) {
+      client_order_moves(other);
+      any = true;
+    }
+  return any;
+}
+
 /* Swap memory must be on the card before the process runs, unified memory need not: so it comes first at what
  * room there is, and unified memory leaves for it. Both leave for what can't leave, also while that is still
  * to come: so it comes wherever there is room for all that can't leave, whoever runs. */
@@ -74,20 +88,35 @@ enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct me
   uint64_t room =
       less(room_bytes, budget_used_bytes(device, BACKING_PINNED) + budget_used_bytes(device, BACKING_KEPT));
   uint64_t unified_room = less(room, swap_total_bytes(device));
+  if (atomic_load(&gate_several) && carry_bytes(device))
+    return residency_land(device);
   if (account_unified_bytes(device) > unified_room)
     progress = residency_step(device, unified_room, moved);
   if (progress != MEMORY_MOVED)
     progress = swap_step(device, less(room, account_unified_bytes(device)), moved);
   if (progress == MEMORY_SETTLED)
     progress = residency_step(device, unified_room, moved);
-  return progress;
+  return progress == MEMORY_SETTLED && is_carried_elsewhere(device) ? MEMORY_SHORT : progress;
 }
 
+enum memory_progress memory_land(CUdevice device) {
+  return device_valid(device) ? residency_land(device) : MEMORY_SETTLED;
+}
+
+void memory_prepare_stop(CUdevice device) {
+  if (device_valid(device))
+    carry_prepare(device);
+}
+
+/* Page faults fetch what is away, unless it is carried. */
 static bool has_enough(CUdevice device, uint64_t enough_bytes) {
-  return !account_away_bytes(device) || memory_usage(device).resident_bytes >= enough_bytes;
+  return !carry_bytes(device) && !is_carried_elsewhere(device) &&
+         (!account_away_bytes(device) || memory_usage(device).resident_bytes >= enough_bytes);
 }
 
 static bool opened(CUdevice device, bool open) {
+  if (open)
+    residency_opened(device);
   if (open && atomic_exchange(&stopped[device], false))
     reserves_stay(device, false);
   return open;
@@ -153,11 +182,15 @@ void memory_green_context_destroyed(CUcontext context, CUcontext primary) {
   account_context_inherited(context, primary);
 }
 
-void memory_context_gone(CUcontext context) { slabs_context_gone(context); }
+void memory_context_gone(CUcontext context) {
+  carry_context_gone(context);
+  slabs_context_gone(context);
+}
 
 void memory_fork_child(void) {
   account_fork_child();
   budget_fork_child();
+  carry_fork_child();
   deferred_fork_child();
   peers_fork_child();
   physical_fork_child();

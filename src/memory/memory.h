@@ -44,6 +44,15 @@ enum memory_progress {
  * hold the GPU, or holds it with its gate still shut; a context of the device is current. */
 enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved);
 
+/* The process is to run with the room that memory_step has settled for: what has left the card in such a way
+ * that page faults don't fetch it, and does not fit, comes into host memory where they do. One bounded step.
+ * MEMORY_SHORT: not now. */
+enum memory_progress memory_land(CUdevice device);
+
+/* The process' work is about to be stopped: in the context in which memory moves then, what can be prepared
+ * only while nothing stands still. */
+void memory_prepare_stop(CUdevice device);
+
 /* The process is about to submit: true if everything it needs is on the card; from then on new memory gets
  * there at once. `enough_bytes`: resident bytes that do for memory whose page faults fetch the rest. */
 bool memory_open(CUdevice device, uint64_t enough_bytes);

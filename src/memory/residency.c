@@ -1,18 +1,19 @@
 /*
  * residency.c - moves the process' unified memory out of a card and back, in bulk, step by step.
  *
- * Contents survive any mistake here: a prefetch only says where pages should be. The moves must leave the
- * program free to allocate and free meanwhile, so only what one call moves is pinned, until it has been
- * moved.
+ * What can is carried (carry.h), the rest is prefetched. The moves must leave the program free to allocate
+ * and free meanwhile, so only what one call moves is pinned, until it has been moved.
  */
 #include "memory/residency.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "common/log.h"
 #include "interpose/driver.h"
 #include "memory/account.h"
+#include "memory/carry.h"
 #include "memory/device.h"
 #include "memory/placement.h"
 #include "memory/pools.h"
@@ -20,9 +21,11 @@
 
 /* How much a step moves: a call takes some 0.3 ms besides, so larger pieces are faster (one call for 4 GiB:
  * 50 GB/s, in 32 MiB pieces 33 GB/s on an H200); but orders wait for a step to end, any free of the program
- * may do so too, and what leaves makes room for others only then. Out is half as fast as in. */
+ * may do so too, and what leaves makes room for others only then. Out is half as fast as in. What lands is
+ * copied by the processor. */
 #define STEP_OUT_BYTES (UINT64_C(512) << 20)
 #define STEP_IN_BYTES (UINT64_C(1) << 30)
+#define STEP_LAND_BYTES (UINT64_C(128) << 20)
 #define PAGE_BYTES (UINT64_C(2) << 20) /* the driver's unit of residency */
 
 /* One call for many pieces brings in 20 MiB pieces at 43 GB/s and 2 MiB pieces at 25 GB/s, instead of 29 and
@@ -46,12 +49,23 @@ struct plan {
 static struct plan plans[DEVICES]; /* each of its GPU's worker alone */
 static bool failure_logged[DEVICES];
 
+/* The program has run with something away: page faults have brought that, and pushed out other memory that is
+ * believed to be there. The kernel that carries it would have to fault it in first. */
+static _Atomic bool astray[DEVICES];
+
 /* Part of an allocation that is pinned until it has been moved. */
 struct piece {
   struct allocation pinned;
   uint64_t start, bytes; /* an address */
   bool last;             /* nothing of the allocation is left to move */
   bool cut;              /* at the end of a run: more may move in the same step */
+};
+
+/* What is prefetched of a piece. */
+struct range {
+  struct piece *piece;
+  CUdeviceptr start;
+  uint64_t bytes;
 };
 
 struct mover {
@@ -63,6 +77,9 @@ struct mover {
   CUresult result;            /* the last error of a move */
   size_t most_pieces, pieces; /* of a batch: at most, and so far */
   struct piece batch[BATCH_PIECES];
+  bool carries; /* outward */
+  size_t ranges;
+  struct range range[BATCH_PIECES];
 };
 
 /* ---- the plan ---- */
@@ -194,36 +211,119 @@ static enum added add_piece(struct mover *mover) {
   return piece->last ? PIECE_LAST : piece->cut ? PIECE_CUT : PIECE_ENOUGH;
 }
 
-static void queue_piece(struct mover *mover, struct piece *piece) {
+/* ---- prefetches ---- */
+
+/* What is refused stays where it is. Outward it is the end of its piece, whose beginning may be carried;
+ * inward all of the piece still counts as away. */
+static void queue_range(struct mover *mover, const struct range *range) {
   CUdevice to = mover->plan->out ? CU_DEVICE_CPU : mover->device;
-  CUresult result = driver.cuMemPrefetchAsync(piece->start, piece->bytes, to, mover->stream);
-  if (result == CUDA_SUCCESS)
+  struct piece *piece = range->piece;
+  if (!piece->bytes ||
+      driver.cuMemPrefetchAsync(range->start, range->bytes, to, mover->stream) == CUDA_SUCCESS)
     return;
-  mover->left_bytes += piece->bytes;
-  piece->bytes = 0;
+  uint64_t refused = mover->plan->out ? range->bytes : piece->bytes;
+  mover->left_bytes += refused;
+  piece->bytes -= refused;
 }
 
-/* All pieces of the batch by one call, into the card. */
+/* All by one call, into the card. */
 static bool queue_together(struct mover *mover) {
   CUdeviceptr addresses[BATCH_PIECES];
   size_t sizes[BATCH_PIECES], first = 0;
   CUmemLocation to = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = mover->device};
-  for (size_t i = 0; i < mover->pieces; i++) {
-    addresses[i] = mover->batch[i].start;
-    sizes[i] = mover->batch[i].bytes;
+  if (mover->plan->out || mover->ranges < 2 || !driver.cuMemPrefetchBatchAsync)
+    return false;
+  for (size_t i = 0; i < mover->ranges; i++) {
+    addresses[i] = mover->range[i].start;
+    sizes[i] = mover->range[i].bytes;
   }
-  return driver.cuMemPrefetchBatchAsync(addresses, sizes, mover->pieces, &to, &first, 1, 0, mover->stream) ==
+  return driver.cuMemPrefetchBatchAsync(addresses, sizes, mover->ranges, &to, &first, 1, 0, mover->stream) ==
          CUDA_SUCCESS;
+}
+
+static void queue_ranges(struct mover *mover) {
+  if (!queue_together(mover))
+    for (size_t i = 0; i < mover->ranges; i++)
+      queue_range(mover, &mover->range[i]);
+  mover->ranges = 0;
+}
+
+static void add_range(struct mover *mover, struct piece *piece, CUdeviceptr start, CUdeviceptr end) {
+  if (start >= end)
+    return;
+  if (mover->ranges == BATCH_PIECES)
+    queue_ranges(mover);
+  mover->range[mover->ranges++] = (struct range){piece, start, end - start};
+}
+
+/* ---- what is carried ---- */
+
+/* Where the kernel stops, the rest of the piece is prefetched. */
+static void move_out(struct mover *mover) {
+  bool carries = mover->carries && carry_begin(mover->device);
+  for (size_t i = 0; carries && i < mover->pieces; i++) {
+    struct piece *piece = &mover->batch[i];
+    if (carry_suits(&piece->pinned))
+      carry_out(mover->device, &piece->pinned, piece->start, piece->start + piece->bytes);
+  }
+  if (carries)
+    carry_end(mover->device);
+  for (size_t i = 0; i < mover->pieces; i++) {
+    struct piece *piece = &mover->batch[i];
+    CUdeviceptr carried = carry_top(&piece->pinned);
+    add_range(mover, piece, carried > piece->start ? carried : piece->start, piece->start + piece->bytes);
+  }
+  queue_ranges(mover);
+}
+
+/* From its end on, for what is carried hangs on its allocation in that order. False: nothing of the rest of
+ * it can be touched. */
+static bool bring(struct mover *mover, struct piece *piece, bool begun) {
+  CUdeviceptr top, end = piece->start + piece->bytes;
+  while ((top = carry_top(&piece->pinned)) > piece->start) {
+    CUdeviceptr floor = carry_floor(&piece->pinned), from = floor > piece->start ? floor : piece->start;
+    add_range(mover, piece, top, end);
+    enum carry_way way = carry_in(mover->device, begun, &piece->pinned, from);
+    if (way == CARRY_STAYS)
+      return false;
+    if (way == CARRY_HOST)
+      add_range(mover, piece, from, top);
+    end = from;
+  }
+  add_range(mover, piece, piece->start, end);
+  return true;
+}
+
+static bool is_any_carried(const struct mover *mover) {
+  bool any = false;
+  for (size_t i = 0; i < mover->pieces && !any; i++)
+    any = carry_top(&mover->batch[i].pinned) > mover->batch[i].start;
+  return any;
+}
+
+static void move_in(struct mover *mover) {
+  bool begun = is_any_carried(mover) && carry_begin(mover->device);
+  for (size_t i = 0; i < mover->pieces; i++) {
+    struct piece *piece = &mover->batch[i];
+    if (bring(mover, piece, begun))
+      continue;
+    mover->left_bytes += piece->bytes;
+    piece->bytes = 0;
+  }
+  queue_ranges(mover);
+  if (begun)
+    carry_end(mover->device);
 }
 
 /* Move what has been pinned, note where it is, and let go of it. What the driver refuses stays where it is
  * until the next plan. Why the wait: the addresses of a range that is freed may be another allocation's while
  * the prefetch is still on its way. */
 static void flush(struct mover *mover) {
-  if (mover->pieces < 2 || !queue_together(mover))
-    for (size_t i = 0; i < mover->pieces; i++)
-      queue_piece(mover, &mover->batch[i]);
-  CUresult result = mover->pieces ? driver.cuStreamSynchronize(mover->stream) : CUDA_SUCCESS;
+  CUresult result = CUDA_SUCCESS;
+  if (mover->pieces) {
+    (mover->plan->out ? move_out : move_in)(mover);
+    result = driver.cuStreamSynchronize(mover->stream);
+  }
   if (result != CUDA_SUCCESS)
     mover->result = result;
   for (size_t i = 0; i < mover->pieces; i++) {
@@ -257,7 +357,8 @@ static CUresult move_queued(struct mover *mover) {
   CUresult result = driver.cuStreamCreate(&mover->stream, CU_STREAM_NON_BLOCKING);
   if (result != CUDA_SUCCESS)
     return result;
-  mover->most_pieces = mover->plan->out || !driver.cuMemPrefetchBatchAsync ? 1 : BATCH_PIECES;
+  bool one_by_one = mover->plan->out ? !mover->carries : !driver.cuMemPrefetchBatchAsync;
+  mover->most_pieces = one_by_one ? 1 : BATCH_PIECES;
   queue_step(mover);
   driver.cuStreamDestroy_v2(mover->stream);
   return mover->result;
@@ -268,9 +369,21 @@ static CUresult move_by_plan(struct mover *mover, uint64_t bytes) {
   return has_more(mover) ? move_queued(mover) : CUDA_SUCCESS;
 }
 
+/* No more comes in than the card holds: the rest would only push out what has just come. */
+static uint64_t card_room_bytes(CUdevice device) {
+  uint64_t card = device_card_bytes(device);
+  uint64_t taken = budget_used_bytes(device, BACKING_PINNED) + swap_resident_bytes(device);
+  return taken < card ? card - taken : 0;
+}
+
+static bool may_carry(CUdevice device) {
+  return carry_may(device) && !atomic_load(&astray[device]) &&
+         account_unified_bytes(device) <= card_room_bytes(device);
+}
+
 /* By the plan, and by a new one when that is over, or of no use any more: all of it may be gone by now. */
 static CUresult move(CUdevice device, bool out, uint64_t bytes, uint64_t *moved_bytes) {
-  struct mover mover = {.device = device, .plan = &plans[device]};
+  struct mover mover = {.device = device, .plan = &plans[device], .carries = out && may_carry(device)};
   bool fresh = plan_is_over(mover.plan, out);
   if (fresh && plan_make(mover.plan, device, out))
     return CUDA_SUCCESS;
@@ -286,13 +399,6 @@ static enum memory_progress progress_of(CUdevice device, CUresult result, bool a
     log_warn("GPU %d: moving memory failed with CUDA error %d", device, result);
   failure_logged[device] = result != CUDA_SUCCESS;
   return result != CUDA_SUCCESS ? MEMORY_FAILED : any ? MEMORY_MOVED : MEMORY_SETTLED;
-}
-
-/* No more comes in than the card holds: the rest would only push out what has just come. */
-static uint64_t card_room_bytes(CUdevice device) {
-  uint64_t card = device_card_bytes(device);
-  uint64_t taken = budget_used_bytes(device, BACKING_PINNED) + swap_resident_bytes(device);
-  return taken < card ? card - taken : 0;
 }
 
 static uint64_t coming_bytes(CUdevice device, uint64_t resident_bytes, uint64_t room_bytes) {
@@ -316,8 +422,36 @@ enum memory_progress residency_step(CUdevice device, uint64_t room_bytes, struct
   return progress_of(device, result, moved_bytes > 0);
 }
 
+/* ---- landing ---- */
+
+static bool is_carried(const struct allocation *allocation, void *argument) {
+  return allocation->device == *(const CUdevice *)argument && carry_top(allocation);
+}
+
+/* What is being freed counts until it is. */
+enum memory_progress residency_land(CUdevice device) {
+  struct allocation found, pinned;
+  uint64_t left = STEP_LAND_BYTES;
+  if (!carry_bytes(device))
+    return MEMORY_SETTLED;
+  CUstreamCaptureMode mode = capture_relax();
+  for (uint64_t from = 0; left && ledger_find_wanted(&account_addresses, from, is_carried, &device, &found);
+       from = found.base + 1) {
+    if (!ledger_pin(&account_addresses, found.base, found.sequence, &pinned))
+      continue;
+    left -= least(carry_land(&pinned, left), left);
+    account_unpin(&pinned, pinned.away_bytes);
+  }
+  capture_unrelax(mode);
+  return left < STEP_LAND_BYTES ? MEMORY_MOVED : MEMORY_SHORT;
+}
+
+void residency_opened(CUdevice device) { atomic_store(&astray[device], account_away_bytes(device) > 0); }
+
 /* Another thread may have been changing the plans. */
 void residency_fork_child(void) {
-  for (int i = 0; i < DEVICES; i++)
+  for (int i = 0; i < DEVICES; i++) {
     plans[i] = (struct plan){.parts = NULL};
+    atomic_store(&astray[i], false);
+  }
 }

@@ -16,6 +16,12 @@
  * MEMORY_SETTLED: the room is reached, or what is left does not move. */
 enum memory_progress residency_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved);
 
+/* Memory that is carried (carry.h), and does not come to the card now, comes into host memory: one step. */
+enum memory_progress residency_land(CUdevice device);
+
+/* The process goes on with what is there. */
+void residency_opened(CUdevice device);
+
 void residency_fork_child(void);
 
 #endif

@@ -324,11 +324,25 @@ static bool put(struct slab **link, const char *slot, uint64_t bytes) {
   return tight;
 }
 
-void slabs_put(void *slot, uint64_t bytes) {
+/* With the lock held. */
+static struct slab **find(const char *slot) {
   struct slab **link = &slabs;
-  lock_take(&lock);
-  while (*link && ((char *)slot < (*link)->memory || (char *)slot >= (*link)->memory + (*link)->bytes))
+  while (*link && (slot < (*link)->memory || slot >= (*link)->memory + (*link)->bytes))
     link = &(*link)->next;
+  return link;
+}
+
+CUcontext slabs_context(const void *slot) {
+  lock_take(&lock);
+  const struct slab *slab = *find(slot);
+  CUcontext context = slab ? slab->context : NULL;
+  lock_release(&lock);
+  return context;
+}
+
+void slabs_put(void *slot, uint64_t bytes) {
+  lock_take(&lock);
+  struct slab **link = find(slot);
   bool left = *link && put(link, slot, bytes);
   lock_release(&lock);
   if (left)

@@ -22,6 +22,9 @@
 void *slabs_get(uint64_t bytes);
 void slabs_put(void *slot, uint64_t bytes);
 
+/* The context that the registration of the slot dies with; NULL: it has none. */
+CUcontext slabs_context(const void *slot);
+
 /* Have slabs for so many bytes ready from now on, in the background; those that are in use count. 0: no moves
  * are expected any more. */
 void slabs_prepare(uint64_t bytes);

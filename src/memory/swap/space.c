@@ -5,6 +5,7 @@
 
 #include "common/lock.h"
 #include "memory/budget.h"
+#include "memory/carry.h"
 #include "memory/device.h"
 #include "memory/swap/slabs.h"
 
@@ -53,7 +54,7 @@ void space_prepare_host(void) {
   uint64_t bytes = 0;
   for (CUdevice device = 0; device < DEVICES; device++)
     if (atomic_load(&spaces[device].expecting))
-      bytes += atomic_load(&spaces[device].total_bytes);
+      bytes += atomic_load(&spaces[device].total_bytes) + carry_host_bytes(device);
   slabs_prepare(bytes);
 }
 

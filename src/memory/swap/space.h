@@ -147,7 +147,8 @@ void piece_become(struct space *space, struct block *block, size_t i, enum piece
 bool space_next_out(struct space *space, struct block **block, size_t *piece);
 bool space_next_in(struct space *space, struct block **block, size_t *piece);
 
-/* Have host memory made ready for all swap memory that is expected to move. With the mutex free. */
+/* Have host memory made ready for all swap memory, and unified memory that is carried (memory/carry.h), that
+ * is expected to move. With the mutex free. */
 void space_prepare_host(void);
 
 void space_fork_child(void);

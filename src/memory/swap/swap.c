@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "interpose/driver.h"
 #include "memory/account.h"
+#include "memory/carry.h"
 #include "memory/device.h"
 #include "memory/swap/blocks.h"
 #include "memory/swap/free.h"
@@ -91,6 +92,8 @@ void swap_close(CUdevice device, bool drained) {
   space->drained = drained;
   condition_wake_all(&space->changed);
   space_unlock(space);
+  if (atomic_load(&space->expecting) && carry_host_bytes(device))
+    space_prepare_host(); /* what has been allocated since */
   if (drained) {
     free_what_is_finished(space);
     free_what_is_finished(space_staying(device));

@@ -132,6 +132,8 @@ void memory_pinned_arrives(CUdevice device, uint64_t bytes) { (void)device, (voi
 enum memory_mode device_memory_if_decided(CUdevice device) { return device ? MEMORY_OFF : MEMORY_SWAP; }
 bool memory_may_stop(CUdevice device) { return device == 0; }
 void memory_give_up(CUdevice device) { (void)device; }
+void memory_prepare_stop(CUdevice device) { (void)device; }
+enum memory_progress memory_land(CUdevice device) { return device ? MEMORY_SHORT : MEMORY_SETTLED; }
 void memory_close(CUdevice device, bool drained) { (void)device, (void)drained; }
 void memory_expect_moves(CUdevice device, bool expected) { (void)device, (void)expected; }
 void memory_set_host_tight(bool tight) { (void)tight; }

@@ -26,6 +26,7 @@ static struct gate_slot slot;
 __thread struct gate_slot *gate_slot = &slot;
 _Atomic uint32_t gate_all_open = 1;
 _Atomic bool gate_has_membarrier = true;
+_Atomic uint32_t gate_several;
 
 const struct settings *settings(void) { return &set; }
 void fake_set_memory(enum memory_mode mode) { set.memory = mode; }
@@ -53,6 +54,9 @@ bool contexts_each(CUdevice device, bool (*visit)(CUcontext context, void *argum
   return device || fake.no_context || visit(FAKE_CONTEXT, argument);
 }
 
+void *contexts_hold(CUcontext context) { return context; }
+void contexts_let_go(void *held) { (void)held; }
+
 CUdevice contexts_device(CUcontext context) {
   return context == FAKE_CONTEXT || context == FAKE_OTHER_CONTEXT ? 0 : context == FAKE_PEER_CONTEXT ? 1 : -1;
 }
@@ -72,6 +76,7 @@ struct client_bounds client_bounds(CUdevice device) {
   return (struct client_bounds){.why = GS_REFUSAL_SPENT};
 }
 
+void client_order_moves(CUdevice device) { (void)device; }
 uint64_t client_capacity(CUdevice device) { return device ? 1 : 0; }
 bool fake_stopped; /* what the process has submitted to device 0 stands still */
 unsigned fake_stops_forbidden;

@@ -36,11 +36,18 @@ struct client_bounds client_bounds(CUdevice device) {
 }
 
 uint64_t client_capacity(CUdevice device) { return device < 0; }
-bool client_is_stopped(CUdevice device) { return device < 0; }
+bool client_is_stopped(CUdevice device) { return device < 0 || world.stopped; }
 void gate_await_work(CUdevice device) { (void)device; }
 void gate_forbid_stop(CUdevice device) { (void)device; }
 void gate_allow_stop(void) {}
 CUdevice contexts_device(CUcontext context) { return context ? 0 : -1; }
+_Atomic uint32_t gate_several;
+void *contexts_hold(CUcontext context) {
+  static char held;
+  world.held += context && !world.leaving;
+  return context && !world.leaving ? &held : NULL;
+}
+void contexts_let_go(void *held) { world.held -= held != NULL; }
 uint64_t client_room_bytes(CUdevice device) { return device < 0 ? 0 : world.room_bytes; }
 
 int client_memory_mode(CUdevice device) {

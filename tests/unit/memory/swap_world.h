@@ -27,6 +27,9 @@ struct world {
   bool capturing;
   _Atomic unsigned captures_forbidden;
   uint64_t host_bytes; /* what host_available_bytes says */
+  bool stopped;        /* the program's work stands still */
+  bool leaving;        /* every context is being destroyed */
+  int held;            /* contexts that nobody may destroy now */
 };
 
 extern struct world world;
