@@ -31,6 +31,7 @@ struct storm { /* what a test asks for */
   uint64_t quantum_least_ns, quantum_most_ns;
   uint64_t capacity_least, capacity_most;
   uint64_t handovers, moved_bytes; /* at least so many */
+  uint64_t discarded_bytes;        /* likewise: unified memory that was carried */
   unsigned seconds;
   bool kill_daemon;
 };
@@ -92,7 +93,7 @@ static void start_job(int index, bool is_short) {
   char memory[48], seed[32];
   snprintf(memory, sizeof memory, "GPUSHARE_MEMORY=%s", storm->memory[index]);
   snprintf(seed, sizeof seed, "%llu", (unsigned long long)random_next(&chance) + 1);
-  const char *const environment[] = {memory, NULL};
+  const char *const environment[] = {memory, "GPUSHARE_SINGLE_OVERSUBSCRIBE=1", NULL};
   jobs[index] = (struct job){.is_short = is_short};
   jobs[index].process = scene_start(&scene, environment, "churn", "--bytes", storm->bytes, "--threads",
                                     storm->threads, "--contexts", one_in(3) ? "2" : "1", "--seed", seed,
@@ -202,6 +203,8 @@ static void run(const struct storm *wanted) {
   printf("%llu hand-overs, %llu MiB moved\n", (unsigned long long)seen.handovers,
          (unsigned long long)(seen.moved_bytes / MIB));
   finish_jobs();
+  uint64_t discarded_bytes = scene_card(&scene, 0).counters[GS_SIM_discarded_bytes];
+  CHECK(discarded_bytes >= storm->discarded_bytes, "%llu MiB", (unsigned long long)(discarded_bytes / MIB));
   scene_end(&scene);
 }
 
@@ -216,7 +219,25 @@ static void run(const struct storm *wanted) {
 #define ALL(kind)                                                                                            \
   { kind, kind, kind }
 
-TEST(managed) { run(&(struct storm){SMALL, .memory = ALL("managed"), .kill_daemon = true}); }
+TEST(managed) {
+  run(&(struct storm){SMALL, .memory = ALL("managed"), .kill_daemon = true, .discarded_bytes = 100 * MIB});
+}
+TEST(managed_beyond_the_capacity) {
+  struct storm small = {SMALL, .memory = ALL("managed"), .discarded_bytes = 50 * MIB};
+  small.capacity_least = 12 * MIB;
+  small.capacity_most = 48 * MIB;
+  run(&small);
+}
+TEST(managed_where_discards_lose) {
+  run(&(struct storm){.card = "small,discard_loses=1", ON_ANY, .memory = ALL("managed")});
+}
+TEST(managed_where_nothing_stops) {
+  run(&(struct storm){.card = "small,stop_status=58",
+                      ON_ANY,
+                      .memory = ALL("managed"),
+                      .kill_daemon = true,
+                      .discarded_bytes = 50 * MIB});
+}
 TEST(swap) { run(&(struct storm){SMALL, .memory = ALL("swap"), .kill_daemon = true}); }
 TEST(on_an_old_driver) {
   run(&(struct storm){

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "../suite.h"
+#include "common/clock.h"
 #include "gate/gate.h"
 #include "interpose/driver.h"
 #include "memory/carry.h"
@@ -12,6 +13,7 @@
 #include "memory/managed.h"
 #include "memory/residency.h"
 #include "memory/swap/slabs.h"
+#include "memory/swap/swap.h"
 #include "sim.h"
 #include "swap_world.h"
 
@@ -190,6 +192,19 @@ START_TEST(what_does_not_fit_lands_in_host_memory) {
   ck_assert_uint_eq(carry_bytes(0), 300 * MIB);
   come();
   ck_assert(intact(memory, 300 * MIB, 7));
+}
+END_TEST
+
+START_TEST(host_memory_is_made_ready) {
+  get(40 * MIB);
+  swap_expect_moves(0, true);
+  while (slabs_pinned_bytes() < 40 * MIB) /* in the background */
+    clock_sleep(NS_PER_MS);
+  gate_opened = true;
+  get(300 * MIB);
+  swap_close(0, true);
+  while (slabs_pinned_bytes() < 340 * MIB)
+    clock_sleep(NS_PER_MS);
 }
 END_TEST
 
@@ -461,6 +476,7 @@ int main(void) {
   tcase_add_test(cases, rooms_that_end_within_a_part);
   tcase_add_loop_test(cases, random_moves, 0, 8);
   tcase_add_test(cases, what_does_not_fit_lands_in_host_memory);
+  tcase_add_test(cases, host_memory_is_made_ready);
   tcase_add_loop_test(cases, a_driver_without_discards, 0, 2);
   tcase_add_test(cases, the_programs_own_unified_memory_is_not_carried);
   tcase_add_test(cases, nothing_of_a_process_with_several_gpus);
