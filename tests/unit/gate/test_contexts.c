@@ -247,6 +247,30 @@ START_TEST(a_look_does_not_wait_for_a_destruction) {
 }
 END_TEST
 
+START_TEST(a_destruction_waits_for_those_who_hold_the_context) {
+  CUcontext context;
+  pthread_t thread;
+  driver.cuCtxCreate_v2 = create;
+  driver.cuCtxDestroy_v2 = destroy_slowly;
+  ck_assert_int_eq(hook_cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+  void *held = contexts_hold(context);
+  ck_assert_ptr_nonnull(held);
+  ck_assert_ptr_null(contexts_hold(NULL));
+  inside = may_leave = false;
+  pthread_create(&thread, NULL, destroy_other, NULL);
+  for (int i = 0; i < 1000; i++)
+    sched_yield();
+  ck_assert(!inside);
+  contexts_let_go(held);
+  while (!inside)
+    sched_yield();
+  ck_assert_ptr_null(contexts_hold(context));
+  may_leave = true;
+  pthread_join(thread, NULL);
+  ck_assert_ptr_null(contexts_hold(context));
+}
+END_TEST
+
 START_TEST(while_work_is_stopped_a_destruction_waits_for_the_turn) {
   CUcontext context;
   pthread_t thread;
@@ -314,6 +338,7 @@ START_TEST(memory_moves_in_a_context_of_our_own) {
   ck_assert(contexts_any(0, note_pushed, &in));
   ck_assert_ptr_eq(in, other);
   ck_assert_int_eq(contexts_device(other), -1); /* no work of the program's is in it */
+  ck_assert_ptr_nonnull(contexts_hold(other));  /* nobody destroys it */
 }
 END_TEST
 
@@ -328,6 +353,7 @@ int main(void) {
   tcase_add_test(tests, an_end_that_was_not_foreseen_waits_for_nobody);
   tcase_add_loop_test(tests, after_a_fault_the_last_release_is_the_end, 0, 2);
   tcase_add_test(tests, a_look_does_not_wait_for_a_destruction);
+  tcase_add_test(tests, a_destruction_waits_for_those_who_hold_the_context);
   tcase_add_test(tests, while_work_is_stopped_a_destruction_waits_for_the_turn);
   tcase_add_test(tests, memory_moves_in_a_context_of_our_own);
   suite_add_tcase(suite, tests);

@@ -350,9 +350,19 @@ static CUresult no_launch(CUfunction f, unsigned int x, unsigned int y, unsigned
                  : real.cuLaunchKernel(f, x, y, z, bx, by, bz, shared, stream, params, extra);
 }
 
-static CUresult no_wait(CUevent event) {
+/* Copies that end with an error, and have copied nothing. */
+static int lost_from, launched, waited;
+
+static CUresult lost_launch(CUfunction f, unsigned int x, unsigned int y, unsigned int z, unsigned int bx,
+                            unsigned int by, unsigned int bz, unsigned int shared, CUstream stream,
+                            void **params, void **extra) {
+  return ++launched >= lost_from ? CUDA_SUCCESS
+                                 : real.cuLaunchKernel(f, x, y, z, bx, by, bz, shared, stream, params, extra);
+}
+
+static CUresult lost_wait(CUevent event) {
   CUresult result = real.cuEventSynchronize(event);
-  return fails() ? CUDA_ERROR_INVALID_VALUE : result;
+  return ++waited >= lost_from ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 static void break_something(int what) {
@@ -368,25 +378,32 @@ static void break_something(int what) {
     driver.cuLaunchKernel = no_launch;
     break;
   default:
-    driver.cuEventSynchronize = no_wait;
+    lost_from = fails_at;
+    driver.cuLaunchKernel = lost_launch;
+    driver.cuEventSynchronize = lost_wait;
   }
 }
 
-/* Each kind of call, the second time, the sixth, ... that it is made: on the way out, or in. */
+/* Each kind of call, the second time, the sixth, ... that it is made on the way out, and then on the way in.
+ */
 START_TEST(calls_that_fail) {
   CUdeviceptr memory[3];
   for (int i = 0; i < 3; i++)
     memory[i] = get_filled(150 * MIB, (uint64_t)i);
   carry_prepare(0);
-  break_something(_i % 4 + _i / 4 * 16);
+  if (_i < 16)
+    break_something(_i % 4 + _i / 4 * 16);
   leave();
+  if (_i >= 16)
+    break_something(_i % 4 + (_i / 4 - 4) * 16);
   ck_assert_uint_eq(on_card(), 0);
   ck_assert_uint_eq(carry_bytes(0), slabs_used_bytes());
   come();
   for (int i = 0; i < 3; i++)
     ck_assert(intact(memory[i], 150 * MIB, (uint64_t)i));
   fails_at = 0;
-  check_prefetched(); /* for good */
+  if (_i < 16)
+    check_prefetched(); /* for good */
 }
 END_TEST
 
@@ -483,7 +500,7 @@ int main(void) {
   tcase_add_test(cases, nothing_is_tried_while_work_stands_still);
   tcase_add_test(cases, a_host_without_memory);
   tcase_add_test(cases, a_host_whose_memory_ends_in_the_middle);
-  tcase_add_loop_test(cases, calls_that_fail, 0, 16);
+  tcase_add_loop_test(cases, calls_that_fail, 0, 24);
   tcase_add_test(cases, slots_that_are_not_registered);
   tcase_add_loop_test(cases, a_context_that_is_being_destroyed, 0, 2);
   tcase_add_test(cases, frees_while_away);
