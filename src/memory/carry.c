@@ -90,9 +90,7 @@ struct flight {
 
 enum verdict { UNTRIED, WORKS, FAILS };
 
-/* Of each GPU's worker alone, but for what is atomic. Streams and events are there from carry_begin to
- * carry_end.
- */
+/* Of each GPU's worker alone, but for what is atomic. Streams and events are there up to carry_end. */
 static struct carrier {
   _Atomic CUcontext context; /* the kernel is loaded there; NULL: nowhere */
   CUfunction copy;
@@ -219,10 +217,15 @@ static bool hold(const struct allocation *owner, const char *slot, void *holds[2
 
 /* ---- into host memory ---- */
 
+/* Nothing can be read or written in this process any more: it shall meet the error itself. */
+static bool is_final(CUresult result) {
+  return driver_is_fatal(result) || result == CUDA_ERROR_DEINITIALIZED;
+}
+
 /* The processor's access brings the pages there; on a card whose memory it can reach, the advice does. */
 static void land(CUdevice device, CUdeviceptr at, char *slot, uint64_t bytes) {
-  driver.cuMemAdvise(at, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU);
-  memcpy((void *)(uintptr_t)at, slot, bytes);
+  if (!is_final(driver.cuMemAdvise(at, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU)))
+    memcpy((void *)(uintptr_t)at, slot, bytes);
   driver.cuMemAdvise(at, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, device);
   release_slot(device, slot, bytes);
 }
@@ -244,11 +247,6 @@ uint64_t carry_land(struct allocation *owner, uint64_t most_bytes) {
 
 /* ---- the window ---- */
 
-/* Nothing can be read or written in this process any more: it shall meet the error itself. */
-static bool is_final(CUresult result) {
-  return driver_is_fatal(result) || result == CUDA_ERROR_DEINITIALIZED;
-}
-
 /* With its copy made. */
 static CUresult arrive_outside(CUdevice device, struct carrier *c, struct flight *flight) {
   size_t bytes = flight->bytes;
@@ -269,13 +267,15 @@ static CUresult arrive_outside(CUdevice device, struct carrier *c, struct flight
 static void arrive(CUdevice device, struct carrier *c) {
   struct flight *flight = &c->ring[c->first];
   CUresult result = driver.cuEventSynchronize(flight->done);
-  if (result != CUDA_SUCCESS)
-    driver.cuStreamSynchronize(c->copies); /* nothing writes to the slot any more */
+  if (result != CUDA_SUCCESS) { /* nothing writes to the slot any more, or discards */
+    driver.cuStreamSynchronize(c->places);
+    driver.cuStreamSynchronize(c->copies);
+  }
   if (c->result == CUDA_SUCCESS)
     c->result = result;
   if (flight->part)
     result = arrive_outside(device, c, flight);
-  else if (result == CUDA_SUCCESS || is_final(result))
+  else if (result == CUDA_SUCCESS)
     release_slot(device, flight->slot, flight->bytes);
   else
     land(device, flight->at, flight->slot, flight->bytes);
@@ -380,10 +380,7 @@ enum carry_way carry_in(CUdevice device, bool begun, struct allocation *owner, C
   }
   if (c->result == CUDA_SUCCESS)
     c->result = result;
-  if (is_final(result))
-    release_slot(device, flight->slot, bytes);
-  else
-    land(device, from, flight->slot, bytes);
+  land(device, from, flight->slot, bytes);
   let_go(flight->holds);
   return CARRY_HOST;
 }

@@ -1,8 +1,10 @@
 /*
- * crosser.c - a program on two GPUs. usage: crosser copies|kernels BYTES ROUNDS
+ * crosser.c - a program on two GPUs. usage: crosser copies|kernels|later BYTES ROUNDS
  *
  *   copies    memory of the one is copied to the other, by each kind of call that can do so
  *   kernels   the one's kernels touch memory of the other
+ *
+ *   later     says "filled" when the one has memory, and copies it to the other after a line: its first use
  *
  * Says "round" after each; all that it computes must be right. Then "ok".
  */
@@ -73,12 +75,30 @@ static void round_trip(int round, bool kernels) {
   gpu_verify(at[kernels ? from : to], words, seed, added);
 }
 
+static int begin_later(void) {
+  gpu_start(&gpus[0], 0);
+  start(0, 1, false);
+  gpu_fill(&gpus[0], streams[0], at[0], words, SEED);
+  MUST(cuStreamSynchronize(streams[0]));
+  gpu_say("filled");
+  gpu_await_line();
+  gpu_start(&gpus[1], 1);
+  start(1, 0, false);
+  copy_by(1, 1, 0);
+  MUST(cuStreamSynchronize(streams[1]));
+  gpu_verify(at[1], words, SEED, 0);
+  gpu_say("ok");
+  return 0;
+}
+
 int main(int argc, char **argv) {
   if (argc != 4)
     return 2;
   bool kernels = strcmp(argv[1], "kernels") == 0;
   bytes = strtoull(argv[2], NULL, 0);
   words = bytes / sizeof(uint64_t);
+  if (strcmp(argv[1], "later") == 0)
+    return begin_later();
   gpu_start(&gpus[0], 0);
   gpu_start(&gpus[1], 1);
   start(0, 1, kernels);

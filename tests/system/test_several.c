@@ -10,10 +10,14 @@
 
 static struct scene scene;
 
-static struct process *start_crosser(const char *what) {
-  static const char *const swap[] = {"GPUSHARE_MEMORY=swap", NULL};
-  return scene_start(&scene, swap, "crosser", what, "8388608", "60", NULL);
+static const char *const swap[] = {"GPUSHARE_MEMORY=swap", NULL};
+static const char *const managed[] = {"GPUSHARE_MEMORY=managed", NULL};
+
+static struct process *start_crosser_with(environment_list memory, const char *what) {
+  return scene_start(&scene, memory, "crosser", what, "8388608", "60", NULL);
 }
+
+static struct process *start_crosser(const char *what) { return start_crosser_with(swap, what); }
 
 static void expect_end(struct process *program) {
   process_expect(program, "ok", NULL, 0);
@@ -21,11 +25,11 @@ static void expect_end(struct process *program) {
 }
 
 /* Each needs both GPUs at once: none is stuck with one of them, and no byte is away when it is touched. */
-static void check_two(const char *what) {
+static void check_two(environment_list memory, const char *what) {
   const char *quantum = test_scale() > 1 ? "300ms" : "40ms"; /* a hand-over must fit in well */
   scene_begin(&scene, "small,gpus=2,capacity=64MiB,scale=0.2");
   scene_start_daemon(&scene, "--mode", "on", "--tq", quantum, "--capacity", "12M", NULL);
-  struct process *one = start_crosser(what), *other = start_crosser(what);
+  struct process *one = start_crosser_with(memory, what), *other = start_crosser_with(memory, what);
   process_expect(one, "round", NULL, 0);
   process_expect(other, "round", NULL, 0);
   expect_end(one);
@@ -34,8 +38,26 @@ static void check_two(const char *what) {
   scene_end(&scene);
 }
 
-TEST(two_that_copy_between_the_same_gpus) { check_two("copies"); }
-TEST(two_whose_kernels_reach_the_same_gpus) { check_two("kernels"); }
+TEST(two_that_copy_between_the_same_gpus) { check_two(swap, "copies"); }
+TEST(two_whose_kernels_reach_the_same_gpus) { check_two(swap, "kernels"); }
+TEST(two_that_copy_unified_memory) { check_two(managed, "copies"); }
+
+/* Its memory has left the first GPU for another program's when it begins to use the second one. */
+TEST(unified_memory_is_reached_from_a_gpu_that_comes_later) {
+  static const char *const on_first[] = {"GPUSHARE_MEMORY=managed", "CUDA_VISIBLE_DEVICES=0", NULL};
+  scene_begin(&scene, "small,gpus=2,capacity=64MiB");
+  scene_start_daemon(&scene, "--mode", "on", "--tq", "60s", "--capacity", "8M", NULL);
+  struct process *crosser = start_crosser_with(managed, "later");
+  process_expect(crosser, "filled", NULL, 0);
+  struct process *job = scene_start(&scene, on_first, "job", "--bytes", "8M", "--rounds", "0", NULL);
+  process_expect(job, "filled", NULL, 0);
+  CHECK(scene_card(&scene, 0).counters[GS_SIM_discarded_bytes] >= 8 << 20, "it is not carried");
+  process_say(crosser, "go");
+  expect_end(crosser);
+  process_say(job, "stop");
+  process_wait_exit(job, 0);
+  scene_end(&scene);
+}
 
 static bool has_said_nothing(const struct process *process, int ms) {
   struct pollfd says = {.fd = process->out, .events = POLLIN};
