@@ -134,6 +134,7 @@ uint64_t kernel_run(const struct work *work, uint64_t due_ns) {
   engine_begin(&session, work->gpu, ENGINE_COMPUTE, channel_for(ENGINE_COMPUTE), due_ns);
   engine_spend(&session, card_scaled_ns(&sim.card, sim.card.kernel_launch_ns));
   work->kernel.kernel->run(&walk);
-  process_count(work->gpu, GS_SIM_kernels, 1);
+  if (work->kernel.kernel->run != run_copy)
+    process_count(work->gpu, GS_SIM_kernels, 1); /* of the program */
   return engine_end(&session);
 }

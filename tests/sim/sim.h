@@ -30,7 +30,7 @@
   X(copied_out_bytes)                                                                                        \
   X(copied_within_bytes)                                                                                     \
   X(copied_pageable_bytes) /* of those in and out: host memory that was not registered */                    \
-  X(kernels)               /* kernels run to their end */                                                    \
+  X(kernels)               /* kernels run to their end, but for gpushare's */                                \
   X(copies)                /* copies and memory sets run to their end */                                     \
   X(prefetches)                                                                                              \
   X(events)          /* recorded */                                                                          \

@@ -26,16 +26,18 @@ static void await_begun(void) {
     CHECK(deadline_left_ms(deadline) > 0, "nothing runs");
 }
 
-static void start(const char *spin) {
+static void start_with(environment_list environment, const char *spin) {
   scene_begin(&scene, "small,capacity=1GiB");
   fake_listen(&fake, scene.socket);
-  job = scene_start(&scene, NULL, "job", "--bytes", "64M", "--rounds", "1", "--spin", spin, NULL);
+  job = scene_start(&scene, environment, "job", "--bytes", "64M", "--rounds", "1", "--spin", spin, NULL);
   fake_accept(&fake, 1024 * MIB, GS_MEMORY_MANAGED);
   fake_await_request(&fake);
   fake_grant(&fake, fake.used_bytes);
   fake_await_active(&fake);
   await_begun();
 }
+
+static void start(const char *spin) { start_with(NULL, spin); }
 
 static void stop_and_evict(void) {
   fake_drop(&fake, fake.epoch, 0);
@@ -65,6 +67,19 @@ TEST(memory_leaves_in_the_middle_of_a_kernel) {
   process_kill(job);
   fake_end(&fake);
   scene_end(&scene);
+}
+
+/* At the speed of the bus: what it takes for that has been made ready before the stop. */
+TEST(unified_memory_is_carried_in_the_middle_of_a_kernel) {
+  static const char *const managed[] = {"GPUSHARE_MEMORY=managed", NULL};
+  start_with(managed, "1");
+  stop_and_evict();
+  CHECK(scene_card(&scene, 0).counters[GS_SIM_discarded_bytes] >= 64 * MIB, "it is prefetched");
+  CHECK(scene_card(&scene, 0).resident_bytes == 0, "something stays");
+  fake_await_request(&fake);
+  fake_grant(&fake, fake.used_bytes);
+  fake_await_active(&fake);
+  finish();
 }
 
 TEST(it_goes_on_without_a_daemon) {
