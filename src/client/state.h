@@ -40,6 +40,7 @@ struct gpu {
   uint64_t epoch;
 
   _Atomic bool stopped;      /* what it has submitted stands still; the worker's */
+  unsigned stops;            /* in a row, of work that did not end at once */
   bool let_on;               /* it goes on, and the gate is still shut; likewise */
   bool has_context, try_due; /* the former: of the program's; the latter: it is a new one */
   unsigned trials;           /* whether work can be stopped has been tried */
