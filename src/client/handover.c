@@ -157,7 +157,10 @@ static bool can_stop(const struct gpu *gpu) {
 
 /* False: some work goes on. */
 static bool stop_now(struct gpu *gpu) {
-  if (!contexts_make_own(gpu->device)) /* or its memory could not leave */
+  lock_take(&client.lock);
+  bool moves = room_is_to_move(gpu);
+  lock_release(&client.lock);
+  if (moves && !contexts_make_own(gpu->device)) /* or its memory could not leave */
     return false;
   gate_take();
   atomic_store(&stopped[gpu->device], true);
@@ -273,6 +276,11 @@ static void drain(struct gpu *gpu) {
     finish_work(gpu);
   } while (!settle(gpu, pulses));
   capture_allow(); /* they begin behind the gate */
+}
+
+void handover_finish_instead(struct gpu *gpu) {
+  go_on(gpu);
+  drain(gpu);
 }
 
 /* ---- giving back ---- */

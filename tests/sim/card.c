@@ -34,6 +34,7 @@ static const struct field {
               COUNT_FIELD(stop_ignored),
               COUNT_FIELD(stop_older),
               COUNT_FIELD(stop_ns),
+              COUNT_FIELD(contexts_most),
               COUNT_FIELD(fault_ends),
               COUNT_FIELD(fault_told),
               COUNT_FIELD(compute_capability),

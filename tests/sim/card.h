@@ -27,7 +27,8 @@ struct card {
   /* Stops of channels: all refused with this status, 0: none; accepted, and ignored; of another size of
    * parameters; what each call takes. */
   uint64_t stop_status, stop_ignored, stop_older, stop_ns;
-  double scale; /* every cost is multiplied by it; 0: no delays */
+  uint64_t contexts_most; /* that there is room for, of a process; 0: any number */
+  double scale;           /* every cost is multiplied by it; 0: no delays */
   double copy_in_pinned_gbps, copy_out_pinned_gbps;
   double copy_in_pageable_gbps, copy_out_pageable_gbps;
   double prefetch_in_gbps, prefetch_out_gbps;

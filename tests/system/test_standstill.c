@@ -26,8 +26,10 @@ static void await_begun(void) {
     CHECK(deadline_left_ms(deadline) > 0, "nothing runs");
 }
 
-static void start(const char *spin) {
-  scene_begin(&scene, "small,capacity=1GiB");
+static uint64_t contexts(void) { return scene_process(&scene, job, 0).counters[GS_SIM_contexts]; }
+
+static void start_on(const char *card, const char *spin) {
+  scene_begin(&scene, card);
   fake_listen(&fake, scene.socket);
   job = scene_start(&scene, NULL, "job", "--bytes", "64M", "--rounds", "1", "--spin", spin, NULL);
   fake_accept(&fake, 1024 * MIB, GS_MEMORY_MANAGED);
@@ -36,6 +38,8 @@ static void start(const char *spin) {
   fake_await_active(&fake);
   await_begun();
 }
+
+static void start(const char *spin) { start_on("small,capacity=1GiB", spin); }
 
 static void stop_and_evict(void) {
   fake_drop(&fake, fake.epoch, 0);
@@ -65,6 +69,35 @@ TEST(memory_leaves_in_the_middle_of_a_kernel) {
   process_kill(job);
   fake_end(&fake);
   scene_end(&scene);
+}
+
+/* The context in which memory moves is made when that is to move, and no stop waits for it. */
+TEST(where_nothing_moves_there_is_no_context_for_it) {
+  start("1000");
+  uint64_t before = kernels(job);
+  fake_drop(&fake, fake.epoch, fake.used_bytes);
+  fake_await_released(&fake);
+  CHECK(contexts() == 1, "a context for nothing");
+  fake_tell_room(&fake, 0);
+  fake_await_room(&fake, 0);
+  CHECK(contexts() == 2 && kernels(job) == before, "it has left in the program's context");
+  process_kill(job);
+  fake_end(&fake);
+  scene_end(&scene);
+}
+
+/* It was stopped, and memory is to leave later: so the work ends, and the memory leaves then. */
+TEST(without_room_for_that_context_the_work_finishes) {
+  start_on("small,capacity=1GiB,contexts_most=1", "3");
+  fake_drop(&fake, fake.epoch, fake.used_bytes);
+  fake_await_released(&fake);
+  CHECK(scene_process(&scene, job, 0).in_flight > 0, "it was not stopped");
+  fake_tell_room(&fake, 0);
+  fake_await_room(&fake, 0);
+  CHECK(scene_process(&scene, job, 0).in_flight == 0, "its memory has left before its work ended");
+  fake_await_request(&fake);
+  fake_grant(&fake, fake.used_bytes);
+  finish();
 }
 
 TEST(it_goes_on_without_a_daemon) {
