@@ -13,6 +13,7 @@
 #include "probe/subject.h"
 
 #define RUSH "rush:" /* and how long each kernel takes */
+#define TICKS "ticks:"
 
 enum { SOCKET = 0, CHECKPOINTS = 2 };
 
@@ -98,7 +99,7 @@ int checkpoint_run(size_t bytes) {
 }
 
 static int role_run(const char *role, uint64_t bytes) {
-  uint64_t spin_ns;
+  uint64_t ns;
   if (strcmp(role, "card") == 0)
     return card_tell();
   if (strcmp(role, "holder") == 0)
@@ -109,10 +110,18 @@ static int role_run(const char *role, uint64_t bytes) {
     return checkpoint_run(bytes);
   if (strcmp(role, "busy") == 0 || strcmp(role, "idle") == 0)
     return job_run(bytes, strcmp(role, "busy") == 0);
-  if (strcmp(role, "launches") == 0)
-    return launches_run();
-  if (strncmp(role, RUSH, strlen(RUSH)) == 0 && parse_duration_ns(role + strlen(RUSH), &spin_ns) == 0)
-    return rush_run(spin_ns);
+  if (strcmp(role, "graphs") == 0)
+    return graphs_run();
+  if (strcmp(role, "copies") == 0)
+    return copies_run(bytes);
+  if (strcmp(role, "flood") == 0)
+    return flood_run();
+  if (strcmp(role, "bursts") == 0)
+    return bursts_run();
+  if (strncmp(role, RUSH, strlen(RUSH)) == 0 && parse_duration_ns(role + strlen(RUSH), &ns) == 0)
+    return rush_run(ns);
+  if (strncmp(role, TICKS, strlen(TICKS)) == 0 && parse_duration_ns(role + strlen(TICKS), &ns) == 0)
+    return ticks_run(ns);
   fprintf(stderr, "handover_worker: no role %s\n", role);
   return 2;
 }
