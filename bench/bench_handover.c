@@ -23,6 +23,7 @@ enum { SIZES_MAX = 16, SWAP = 1, MANAGED = 2 };
 
 static struct {
   uint64_t sizes[SIZES_MAX], size_count, checkpoint_bytes, quantum_ns, handovers, memory;
+  bool turns_only;
 } options = {
     .checkpoint_bytes = UINT64_MAX, .quantum_ns = 150 * NS_PER_MS, .handovers = 6, .memory = SWAP | MANAGED};
 
@@ -169,6 +170,8 @@ static void report_over_raw(const char *prefix, uint64_t bytes, double rate) {
     report(name, rate / raw_both(), "");
 }
 
+static double swap_rate; /* of the size at hand; 0: unknown */
+
 static void report_turns(const char *memory, uint64_t bytes, const struct turns *turns) {
   char size[32], prefix[48];
   snprintf(prefix, sizeof prefix, "%s_%s", memory, size_name(bytes, size));
@@ -178,6 +181,10 @@ static void report_turns(const char *memory, uint64_t bytes, const struct turns 
   report_ms(prefix, "move_ms", (double)turns->move_ns / turns->handovers);
   if (!is_managed(memory) && ceilings.out > 0)
     report_over_raw(prefix, bytes, turns_rate(turns));
+  if (!is_managed(memory))
+    swap_rate = turns_rate(turns);
+  else if (swap_rate > 0 && bytes >= REFERENCE_BYTES)
+    report_at_least(report_name("%s_over_swap", prefix), turns_rate(turns) / swap_rate, 0.90, !play.simulate);
   if (!is_managed(memory) && has_paging && bytes == reference_bytes)
     report_at_least("swap_over_paging", turns_rate(turns) / paging_rate(), 6, !play.simulate);
 }
@@ -195,13 +202,16 @@ static void run_turns(const char *memory, uint64_t bytes) {
 
 static void run_all(void) {
   run_ceilings();
-  run_paging();
-  run_checkpoint();
-  if (options.memory & SWAP)
-    run_directions("swap");
-  if (options.memory & MANAGED)
-    run_directions("managed");
+  if (!options.turns_only) {
+    run_paging();
+    run_checkpoint();
+    if (options.memory & SWAP)
+      run_directions("swap");
+    if (options.memory & MANAGED)
+      run_directions("managed");
+  }
   for (uint64_t i = 0; i < options.size_count; i++) {
+    swap_rate = 0;
     if (options.memory & SWAP)
       run_turns("swap", options.sizes[i]);
     if (options.memory & MANAGED)
@@ -218,6 +228,7 @@ static const char help[] =
     "  --memory LIST         swap,managed\n"
     "  --checkpoint SIZE     of the process that cuCheckpointProcess* takes off the card; 0: leave it out "
     "(4G)\n"
+    "  --turns-only          hand-overs, and plain copies beside them\n"
     "  --hand-overs N        measured for each size, after two that are not (6)\n"
     "  --quantum DURATION    (150ms)\n"
     "  --seconds N           for all of it (480); what would not fit into what is left is skipped\n" PLAY_HELP
@@ -249,6 +260,7 @@ static const struct argument known[] = {
     {"sizes", .parse = read_sizes, .number = &options.size_count},
     {"memory", .parse = read_memory, .number = &options.memory},
     {"checkpoint", .parse = parse_bytes, .number = &options.checkpoint_bytes},
+    {"turns-only", .flag = &options.turns_only},
     {"hand-overs", .number = &options.handovers, .least = 1, .most = 100000},
     {"quantum", .parse = parse_duration_ns, .number = &options.quantum_ns},
     {0},
