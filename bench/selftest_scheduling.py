@@ -370,6 +370,18 @@ class ManyTest(SchedulingFakes):
         self.assertEqual((code, figures["many_added_ms_resident_verdict"]), (1, "MISSED"))
         self.assertEqual((figures["many_results"], figures["many_models"]), ("DIFFERENT", 2))
 
+    def test_by_turns(self):
+        """Added: 200 ms to the one that is away, 6 to the other; the fakes move nothing."""
+        code, figures, errors = self.run_bench("many.py", *self.QUICK, "--names", "llm,llm_b", "--capacity", "20GiB",
+                                               "--alternate", "1", FAKE_HERE="6")
+        self.assertEqual((code, figures["many_models"], figures["many_rest_ms_verdict"]), (1, 2, "MISSED"), errors)
+        self.assertAlmostEqual(figures["many_rest_ms"], 103, 0)
+        self.assertEqual(figures["many_requests_resident"] + figures["many_requests_evicted"], 20)
+
+    def test_requests_by_turns(self):
+        args = types.SimpleNamespace(alternate=2, request_seconds=9)
+        self.assertEqual([many.requests_of(args, "x", False, place, 2) for place in (0, 1)], [[0, 4], [2, 6]])
+
     def test_resident_when_it_came(self):
         looks = [(1, {"resident_bytes": 5, "used_bytes": 5}), (2, {"resident_bytes": 0, "used_bytes": 5})]
         self.assertEqual([many.was_resident(looks, at_s) for at_s in (0.5, 1.5, 9)], [None, True, False])
@@ -381,14 +393,15 @@ class ManyTest(SchedulingFakes):
 
 class DdpTest(SchedulingFakes):
     def test_figures(self):
-        code, figures, errors = self.run_bench("ddp.py")
+        code, figures, errors = self.run_bench("ddp.py", FAKE_HANDOVERS="320")
         self.assertEqual(code, 0, errors)
-        self.assertEqual((figures["ddp_results"], figures["ddp_handovers"], figures["ddp_alone"]), ("same", 120, 1))
+        self.assertEqual((figures["ddp_results"], figures["ddp_handovers"], figures["ddp_alone"]), ("same", 320, 1))
+        self.assertEqual(figures["ddp_over_serial_verdict"], "pass")
         self.assertEqual((figures["ddp_drain_mean_ms"], figures["ddp_drain_longest_ms"]), (9, 21))
         self.pixels("ddp.png")
 
     def test_wrong_weights_and_too_few_hand_overs(self):
-        code, figures, errors = self.run_bench("ddp.py", FAKE="DIFFERENT", FAKE_HANDOVERS="99")
+        code, figures, errors = self.run_bench("ddp.py", FAKE="DIFFERENT", FAKE_HANDOVERS="299")
         self.assertEqual((code, figures["ddp_results"], figures["ddp_handovers_verdict"]), (1, "DIFFERENT", "MISSED"))
         self.assertIn("WRONG ddp_results", errors)
 
