@@ -36,9 +36,7 @@ enum { ROUNDS_MAX = 10000, GAPS_MAX = 256 };
 #define PAUSE_MS 5
 #define FULL_SPEED 0.95
 
-static struct {
-  uint64_t rounds, pauses, seed;
-} options = {.rounds = 100, .pauses = 40, .seed = 1};
+static struct { uint64_t rounds, pauses, seed; } options = {.rounds = 100, .pauses = 40, .seed = 1};
 
 static struct board *board;
 

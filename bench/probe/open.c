@@ -64,12 +64,8 @@ static bool kernels_load(struct probe *p) {
   const struct {
     const char *name;
     CUkernel *kernel;
-  } wanted[] = {{"gs_empty", &p->empty},
-                {"gs_fill", &p->fill},
-                {"gs_check", &p->check},
-                {"gs_add", &p->add},
-                {"gs_spin", &p->spin},
-                {"gs_tick", &p->tick}};
+  } wanted[] = {{"gs_empty", &p->empty}, {"gs_fill", &p->fill}, {"gs_check", &p->check},
+                {"gs_add", &p->add},     {"gs_spin", &p->spin}, {"gs_tick", &p->tick}};
   CUlibrary library;
   CUresult result = TRY(cuLibraryLoadData(&library, gs_kernels_text, NULL, NULL, 0, NULL, NULL, 0));
   for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]) && !result; i++)

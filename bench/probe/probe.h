@@ -20,7 +20,7 @@
 
 struct probe {
   CUdevice device;
-  CUcontext context;                      /* primary, current in the main thread */
+  CUcontext context;                            /* primary, current in the main thread */
   CUkernel empty, fill, check, add, spin, tick; /* of tests/sim/kernels.h */
   CUstream stream;
 };

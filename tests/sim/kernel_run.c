@@ -111,8 +111,8 @@ static void run_tick(struct walk *walk) {
 static void run_empty(struct walk *walk) { (void)walk; }
 
 const struct kernel kernels[] = {
-    {"gs_fill", 3, run_fill}, {"gs_check", 4, run_check}, {"gs_add", 3, run_add},
-    {"gs_spin", 1, run_spin}, {"gs_tick", 2, run_tick},   {"gs_touch", 2, run_touch},
+    {"gs_fill", 3, run_fill},   {"gs_check", 4, run_check}, {"gs_add", 3, run_add},
+    {"gs_spin", 1, run_spin},   {"gs_tick", 2, run_tick},   {"gs_touch", 2, run_touch},
     {"gs_empty", 0, run_empty},
 };
 const size_t kernel_count = sizeof(kernels) / sizeof(kernels[0]);
