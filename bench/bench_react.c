@@ -27,7 +27,8 @@ enum { ROUNDS_MAX = 10000, GAPS_MAX = 256 };
 
 #define CAPACITY_BYTES (UINT64_C(1) << 30) /* the jobs have no memory */
 #define HOUR_NS (3600 * NS_PER_S)
-#define GAP_NS (2 * NS_PER_MS)    /* a shorter standstill is none */
+#define GAP_NS (2 * NS_PER_MS) /* a shorter standstill is none */
+#define SIMULATED_GAP_NS (20 * NS_PER_MS)
 #define REST_NS (100 * NS_PER_MS) /* at least, and up to half as long again */
 #define AFTER_NS (150 * NS_PER_MS)
 #define BEGIN_NS (10 * NS_PER_S) /* for a job to go on at all */
@@ -39,6 +40,7 @@ enum { ROUNDS_MAX = 10000, GAPS_MAX = 256 };
 static struct { uint64_t rounds, pauses, seed; } options = {.rounds = 100, .pauses = 40, .seed = 1};
 
 static struct board *board;
+static uint64_t gap_ns = GAP_NS;
 
 static double ms_of(uint64_t ns) { return (double)ns / 1e6; }
 
@@ -62,7 +64,7 @@ static struct watch watch;
 static void look(void) {
   uint64_t ticks = atomic_load(&board->ticks), now_ns = clock_now_ns();
   if (ticks != watch.ticks) {
-    if (watch.looked_ns > watch.since_ns + GAP_NS && watch.gap_count < GAPS_MAX)
+    if (watch.looked_ns > watch.since_ns + gap_ns && watch.gap_count < GAPS_MAX)
       watch.gaps[watch.gap_count++] = (struct gap){watch.since_ns, now_ns, ticks};
     watch.ticks = ticks;
     watch.since_ns = now_ns;
@@ -83,7 +85,7 @@ static void watch_until(uint64_t end_ns) {
   while (watch.looked_ns < end_ns && deadline_left_ns() > 0);
 }
 
-static bool stands_still(void) { return watch.looked_ns > watch.since_ns + GAP_NS; }
+static bool stands_still(void) { return watch.looked_ns > watch.since_ns + gap_ns; }
 
 /* Until it ticks, and has for as long. */
 static bool await_ticks(uint64_t long_ns) {
@@ -283,6 +285,8 @@ static bool make_board(void) {
 
 int main(int argc, char **argv) {
   play_begin(argc, argv, help, known);
+  if (play.simulate) /* by processes that others keep waiting */
+    gap_ns = SIMULATED_GAP_NS;
   bool ok = make_board();
   ok = ok && (options.rounds == 0 || run_class());
   ok = ok && (options.pauses == 0 || run_pause());

@@ -176,7 +176,7 @@ class FrameworksTest(Fakes):
 
 
 class OverheadTest(Fakes):
-    QUICK = ("--repeat", "2", "--seconds", "0.1", "--pair-seconds", "1", "--tight-iterations", "20")
+    QUICK = ("--repeat", "2", "--seconds", "0.1", "--tight-iterations", "20")
 
     def test_figures(self):
         code, figures, errors = self.run_bench("overhead.py", *self.QUICK)
@@ -185,8 +185,6 @@ class OverheadTest(Fakes):
         self.assertEqual(figures["alone_b64_stock"], 100)
         self.assertEqual(figures["tight_auto_results"], "same")
         self.assertEqual(figures["tight_on_handovers"], 3)
-        self.assertLess(figures["pair_tq1_over_alone"], 1.01)  # two at half the speed, side by side
-        self.assertGreater(figures["pair_tq1_over_alone"], 0.9)
 
     def test_wrong_weights(self):
         code, figures, errors = self.run_bench("overhead.py", "--only", "tight", *self.QUICK, FAKE="DIFFERENT")
@@ -198,16 +196,15 @@ class OverheadTest(Fakes):
         self.assertEqual((code, figures["tight_on_results"]), (1, "DIFFERENT"))
 
     def test_part_that_fails_does_not_stop_the_others(self):
-        code, figures, errors = self.run_bench("overhead.py", "--only", "tight,pairs", *self.QUICK, FAKE="failed")
+        code, figures, errors = self.run_bench("overhead.py", "--only", "tight,alone", *self.QUICK, FAKE="failed")
         self.assertEqual(code, 1)
         self.assertEqual(figures["overhead_wrong"], 2)
-        self.assertIn("WRONG pairs", errors)
-
+        self.assertIn("WRONG alone", errors)
 
     def test_sigterm_takes_the_daemon_along(self):
         pid_file = self.root / "grandchild-of-overhead"
         bench = subprocess.Popen([sys.executable, gpubench.HERE / "overhead.py", "--build", self.root / "build",
-                                  "--python", self.root / "python", "--out", self.root / "out", "--only", "pairs"],
+                                  "--python", self.root / "python", "--out", self.root / "out", "--only", "tight"],
                                  env=os.environ | {"FAKE": "hang", "FAKE_PID": str(pid_file)},
                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end = time.monotonic() + 20

@@ -33,6 +33,5 @@ int copies_run(size_t bytes);   /* role copies: of so much, both ways, between t
 int flood_run(void);            /* role flood: millions of atomics on a word of the host's, again and again */
 int ticks_run(uint64_t tick_ns); /* role ticks:DURATION: each kernel counts up board.h's ticks for so long */
 int bursts_run(void);            /* role bursts: works when board.h's order says so */
-int checkpoint_run(size_t bytes);
 
 #endif
