@@ -222,7 +222,9 @@ static bool play_pause(uint32_t job, uint64_t random) {
   uint64_t ticks = watch.ticks, resumed_ns = clock_now_ns();
   if (!daemon_set_term(job, GS_TERM_PAUSED, false))
     return false;
-  while (still && watch.ticks == ticks) {
+  if (!still)
+    return true; /* and nothing can go on */
+  while (watch.ticks == ticks) {
     look();
     if (watch.looked_ns > resumed_ns + BEGIN_NS || deadline_left_ns() == 0)
       return complain("the job does not go on");
