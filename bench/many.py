@@ -170,17 +170,13 @@ def run_stock(bench, names):
 
 
 def set_capacity(bench, daemon):
-    """So that it holds --share of what all have together."""
-    used = sum(job["used_bytes"] for job in watch.keep_jobs(daemon.status()).values())
-    if bench.args.capacity:
-        bench.figures.add("many_memory", used / sharing.GIB, "GiB")
-        daemon.ctl("set-capacity", bench.args.capacity)
-        return
-    largest = max((job["used_bytes"] for job in watch.keep_jobs(daemon.status()).values()), default=0)
-    capacity = max(int(used * bench.args.share), largest + (64 << 20))
-    bench.figures.add("many_memory", used / sharing.GIB, "GiB")
-    bench.figures.add("many_capacity", capacity / sharing.GIB, "GiB")
-    daemon.ctl("set-capacity", str(capacity))
+    """What was asked for, or so that it holds --share of what all have together."""
+    used = [job["used_bytes"] for job in watch.keep_jobs(daemon.status()).values()]
+    bench.figures.add("many_memory", sum(used) / sharing.GIB, "GiB")
+    capacity = max(int(sum(used) * bench.args.share), max(used, default=0) + (64 << 20))
+    if not bench.args.capacity:
+        bench.figures.add("many_capacity", capacity / sharing.GIB, "GiB")
+    daemon.ctl("set-capacity", bench.args.capacity or str(capacity))
 
 
 def run_ours(bench, names):
