@@ -183,7 +183,7 @@ static bool set_classes(const struct child *production, const struct child *othe
 
 static bool play_bursts(struct child *production, struct child *other) {
   uint64_t random = options.seed;
-  double rate_alone;
+  double rate_alone = 0;
   bool ok = stage_job(other, "ticks:1ms", 0, "swap") && child_expect(other, "filled") &&
             stage_job(production, "bursts", 0, "swap") && child_expect(production, "filled") &&
             set_classes(production, other) && measure_alone(&rate_alone);
