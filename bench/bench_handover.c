@@ -1,7 +1,6 @@
 /*
  * bench_handover.c - how fast a GPU changes hands: GB/s each way for jobs of several sizes and for each way
- * of keeping their memory, beside what the bus, demand paging and the driver's checkpoints reach in the same
- * run.
+ * of keeping their memory, beside what the bus and demand paging reach in the same run.
  *
  * --help tells the options. All sizes are tried for which there is memory. Unified memory of all jobs
  * together stays below 40 GiB: more than that could hang a card that others use.
@@ -22,9 +21,9 @@
 enum { SIZES_MAX = 16, SWAP = 1, MANAGED = 2 };
 
 static struct {
-  uint64_t sizes[SIZES_MAX], size_count, checkpoint_bytes, quantum_ns, handovers, memory;
-} options = {
-    .checkpoint_bytes = UINT64_MAX, .quantum_ns = 150 * NS_PER_MS, .handovers = 6, .memory = SWAP | MANAGED};
+  uint64_t sizes[SIZES_MAX], size_count, quantum_ns, handovers, memory;
+  bool turns_only;
+} options = {.quantum_ns = 150 * NS_PER_MS, .handovers = 6, .memory = SWAP | MANAGED};
 
 static uint64_t reference_bytes; /* for what is measured with one size only */
 static struct ceilings ceilings;
@@ -110,20 +109,6 @@ static void run_paging(void) {
   report("paging_gb_s", paging_rate(), "GB/s");
 }
 
-static void run_checkpoint(void) {
-  struct checkpoint checkpoint;
-  uint64_t bytes = options.checkpoint_bytes == UINT64_MAX ? reference_bytes : options.checkpoint_bytes;
-  if (bytes == 0 || !has_card_memory("checkpoint", bytes, bytes) || !has_host_memory("checkpoint", bytes) ||
-      !has_time("checkpoint", bytes, 4))
-    return;
-  if (!measure_checkpoint(bytes, &checkpoint)) {
-    failed = true;
-  } else if (checkpoint.possible) {
-    report("checkpoint_out_gb_s", checkpoint.out, "GB/s");
-    report("checkpoint_in_gb_s", checkpoint.in, "GB/s");
-  }
-}
-
 /* ---- with gpushare ---- */
 
 static struct setup setup_for(const char *memory, uint64_t bytes) {
@@ -169,6 +154,8 @@ static void report_over_raw(const char *prefix, uint64_t bytes, double rate) {
     report(name, rate / raw_both(), "");
 }
 
+static double swap_rate; /* of the size at hand; 0: unknown */
+
 static void report_turns(const char *memory, uint64_t bytes, const struct turns *turns) {
   char size[32], prefix[48];
   snprintf(prefix, sizeof prefix, "%s_%s", memory, size_name(bytes, size));
@@ -178,6 +165,10 @@ static void report_turns(const char *memory, uint64_t bytes, const struct turns 
   report_ms(prefix, "move_ms", (double)turns->move_ns / turns->handovers);
   if (!is_managed(memory) && ceilings.out > 0)
     report_over_raw(prefix, bytes, turns_rate(turns));
+  if (!is_managed(memory))
+    swap_rate = turns_rate(turns);
+  else if (swap_rate > 0 && bytes >= REFERENCE_BYTES)
+    report_at_least(report_name("%s_over_swap", prefix), turns_rate(turns) / swap_rate, 0.90, !play.simulate);
   if (!is_managed(memory) && has_paging && bytes == reference_bytes)
     report_at_least("swap_over_paging", turns_rate(turns) / paging_rate(), 6, !play.simulate);
 }
@@ -195,13 +186,15 @@ static void run_turns(const char *memory, uint64_t bytes) {
 
 static void run_all(void) {
   run_ceilings();
-  run_paging();
-  run_checkpoint();
-  if (options.memory & SWAP)
-    run_directions("swap");
-  if (options.memory & MANAGED)
-    run_directions("managed");
+  if (!options.turns_only) {
+    run_paging();
+    if (options.memory & SWAP)
+      run_directions("swap");
+    if (options.memory & MANAGED)
+      run_directions("managed");
+  }
   for (uint64_t i = 0; i < options.size_count; i++) {
+    swap_rate = 0;
     if (options.memory & SWAP)
       run_turns("swap", options.sizes[i]);
     if (options.memory & MANAGED)
@@ -216,8 +209,7 @@ static const char help[] =
     "  --sizes LIST          memory of each of two jobs, up to 16 sizes from 64M\n"
     "                        (1G,2G,4G,8G,16G,24G; simulated: 128M,256M)\n"
     "  --memory LIST         swap,managed\n"
-    "  --checkpoint SIZE     of the process that cuCheckpointProcess* takes off the card; 0: leave it out "
-    "(4G)\n"
+    "  --turns-only          hand-overs, and plain copies beside them\n"
     "  --hand-overs N        measured for each size, after two that are not (6)\n"
     "  --quantum DURATION    (150ms)\n"
     "  --seconds N           for all of it (480); what would not fit into what is left is skipped\n" PLAY_HELP
@@ -248,7 +240,7 @@ static int read_memory(const char *text, uint64_t *memory) {
 static const struct argument known[] = {
     {"sizes", .parse = read_sizes, .number = &options.size_count},
     {"memory", .parse = read_memory, .number = &options.memory},
-    {"checkpoint", .parse = parse_bytes, .number = &options.checkpoint_bytes},
+    {"turns-only", .flag = &options.turns_only},
     {"hand-overs", .number = &options.handovers, .least = 1, .most = 100000},
     {"quantum", .parse = parse_duration_ns, .number = &options.quantum_ns},
     {0},

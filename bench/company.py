@@ -25,11 +25,12 @@ def class_of(side):
 
 
 class Company:
-    """A job for each side, in one mode. sides: name -> Side."""
+    """A job for each side, in one mode. sides: name -> Side. tq_s: they always take turns of that length."""
 
-    def __init__(self, bench, stack, name, mode, sides, capacity=None):
+    def __init__(self, bench, stack, name, mode, sides, capacity=None, tq_s=None):
         self.bench, self.stack, self.name, self.mode = bench, stack, name, mode
-        self.sides, self.capacity = sides, capacity
+        self.sides, self.capacity, self.tq_s = sides, capacity, tq_s
+        self.rates = {}  # of requests per second; side ->
         self.mps = stack.enter_context(mps.Mps(bench.out)) if "mps" in mode and not is_ours(mode) else None
         self.daemon = self.start_daemon() if is_ours(mode) else None
         self.variant = "daemon" if self.daemon else "stock"
@@ -39,7 +40,8 @@ class Company:
     def start_daemon(self):
         """With ours, MPS is the daemon's."""
         spatial = "mps" if "mps" in self.mode else None
-        daemon = self.stack.enter_context(self.bench.daemon("auto", None, self.capacity, spatial, "debug"))
+        daemon = self.stack.enter_context(self.bench.daemon("on" if self.tq_s else "auto", self.tq_s, self.capacity,
+                                                          spatial, "debug"))
         if spatial:
             self.stack.callback(mps.keep_logs, f"{daemon.socket}.mps/log", pathlib.Path(self.bench.out) / "mps.log")
             mps.await_of_daemon(daemon)
@@ -85,6 +87,10 @@ class Company:
             told = job.expect("ready", BUILD_S)
             gpubench.check_guest(self.variant, told, job, self.daemon)
         self.check_mps()
+        for side, what in self.sides.items():
+            if what.workload == "llm":
+                self.jobs[side].go({"do": "time"})
+                self.rates[side] = opportune.BUSY / self.answer(side)["request_s"]
         if self.daemon:
             self.limits = self.stack.enter_context(watch.Watch(self.daemon, self.limit_shares, WINDOW_S))
 
@@ -112,8 +118,9 @@ class Company:
         empty = {}
         for side in sides:
             order, places = {"do": "run", "start_s": start_s, "until_s": from_s + seconds}, None
-            if self.sides[side].workload == "server":
-                order["requests_s"], places = requests_of(lead_s, seconds, offset_s)
+            if self.sides[side].workload in opportune.SERVERS:
+                rate_per_s = self.rates.get(side, opportune.RATE_PER_S)
+                order["requests_s"], places = requests_of(lead_s, seconds, offset_s, rate_per_s)
             self.jobs[side].go(order)
             empty[side] = speeds.Piece(None, start_s, from_s, from_s + seconds, places)
         return empty
@@ -136,9 +143,9 @@ class Company:
             self.bench.wrong.append(f"{self.jobs[side].name}: memory does not hold what was written to it")
 
 
-def requests_of(lead_s, seconds, offset_s):
+def requests_of(lead_s, seconds, offset_s, rate_per_s=opportune.RATE_PER_S):
     """Some requests for the lead, then a part of the pattern that all runs share; which ones of it they are."""
-    lead = opportune.arrivals(LEAD_SEED, opportune.RATE_PER_S, lead_s)
-    pattern = opportune.arrivals(PATTERN_SEED, opportune.RATE_PER_S, offset_s + seconds)
+    lead = opportune.arrivals(LEAD_SEED, rate_per_s, lead_s)
+    pattern = opportune.arrivals(PATTERN_SEED, rate_per_s, offset_s + seconds)
     part = [(index, at_s) for index, at_s in enumerate(pattern) if at_s >= offset_s]
     return ([*lead, *(lead_s + at_s - offset_s for _, at_s in part)], [None] * len(lead) + [index for index, _ in part])

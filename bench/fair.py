@@ -3,8 +3,10 @@
 
   tight    7 GiB each in 16 GiB: they do not fit together
   fitting  7 GiB each on the whole card
+  weights  those, all at once and without turns, with weights of 400, 200 and 100: what each has of the iterations is to
+           be 4/7, 2/7 and 1/7 (not among the default ones)
 
-Both take turns (mode on). While all are there, every window of 10 s is to give them equal GPU time (Jain's index, from
+The first two take turns (mode on). While all are there, every window of 10 s is to give them equal GPU time (Jain's index, from
 the daemon's gpu_ns), and all together do as many iterations as one stock training alone. Jain's index of iterations is
 told beside it, and what all do over one alone under libunified: that is what sharing costs, without the library.
 
@@ -24,26 +26,31 @@ import time
 
 import gpubench
 import sharing
+import speeds
 import timeline
 import trainings
 import turns
 import watch
 
 JAIN_TARGET, AGGREGATE_TARGET = 0.99, 0.97
+WEIGHTS, SHARE_ERROR_TARGET, WEIGHTS_TARGET = (400, 200, 100), 0.05, 0.94
+LEAD_S, WEIGHTS_LEAST_S = 1, 5  # until all weights are in force; of all at once
 STEP_S = 1  # between the beginnings of windows
-VARIANTS = ("tight", "fitting")
+VARIANTS = ("tight", "fitting", "weights")
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     trainings.shared_arguments(parser)
-    parser.add_argument("--only", default=",".join(VARIANTS), help="default: %(default)s")
+    parser.add_argument("--only", default="tight,fitting", help="default: %(default)s")
     parser.add_argument("--jobs", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--capacity", default="16GiB", help="of tight (default: %(default)s)")
     parser.add_argument("--tq", type=float, default=0.5, help="quantum in seconds (default: %(default)g)")
     parser.add_argument("--stagger", type=float, default=15, metavar="SECONDS", help="default: %(default)g")
     parser.add_argument("--together", type=float, default=40, metavar="SECONDS",
                         help="after the last has come (default: %(default)g)")
+    parser.add_argument("--weights-seconds", type=float, default=24, metavar="SECONDS",
+                        help="of weights, the trainings' own start among them (default: %(default)g)")
     parser.add_argument("--window", type=float, default=10, metavar="SECONDS", help="default: %(default)g")
     args = parser.parse_args()
     args.only = args.only.split(",")
@@ -78,6 +85,55 @@ def run_staggered(bench, jobs):
     for name in jobs.jobs:
         jobs.wait_done(name, end_s - begun_s + 30)
     return max(result["start_s"] for result in jobs.results.values()), end_s
+
+
+def set_weights(bench, daemon, jobs):
+    """Once the daemon knows the jobs; when all have theirs."""
+    left = dict(zip((job.process.pid for job in jobs.jobs.values()), WEIGHTS))
+    while left:
+        for told in (job for gpu in daemon.status()["gpus"] for job in gpu["jobs"]):
+            if told["pid"] in left:
+                daemon.ctl("set-weight", str(told["job"]), str(left.pop(told["pid"])))
+        if bench.budget.left() < 1 or any(job.process.poll() is not None for job in jobs.jobs.values()):
+            raise gpubench.BenchError("the daemon does not know the trainings")
+        time.sleep(0.02)
+    return time.monotonic()
+
+
+def share_errors(amounts):
+    """How far each one's share is from that of its weight, over that."""
+    return [abs(amount / sum(amounts) / (weight / sum(WEIGHTS)) - 1) for amount, weight in zip(amounts, WEIGHTS)]
+
+
+def run_weights(bench, panels):
+    """All at once; iterations per second of all together."""
+    args, figures = bench.args, bench.figures
+    gpubench.note(f"weights, {bench.budget.left():.0f} s left")
+    with bench.daemon("auto", None, None) as daemon, contextlib.ExitStack() as stack:
+        jobs = trainings.Trainings(bench, stack, daemon)
+        for index in range(len(WEIGHTS)):
+            jobs.add(f"training {index + 1}", seed=index + 1)
+        jobs.wait_imported()
+        with watch.JobWatch(daemon) as looks:
+            to_s = time.monotonic() + args.weights_seconds
+            for name in jobs.jobs:
+                jobs.go(name, {"until_s": to_s})
+            set_s = set_weights(bench, daemon, jobs)
+            for name in jobs.jobs:
+                jobs.wait_done(name, args.weights_seconds + 30)
+        figures.add("fair_weights_handovers", gpubench.counter(daemon.status(), "handovers"))
+        jobs.conclude()
+        panels.append(jobs.panel("weights", looks))
+    results = list(jobs.results.values())
+    from_s = max([set_s] + [result["start_s"] for result in results]) + LEAD_S
+    if to_s - from_s < min(WEIGHTS_LEAST_S, args.weights_seconds / 4):
+        raise gpubench.BenchError(f"all were there for {to_s - from_s:.1f} s only: --weights-seconds")
+    paces = [speeds.of([speeds.Piece(result, result["start_s"], from_s, to_s, None)]).throughput() for result in results]
+    figures.add("fair_weights_all_there", to_s - from_s, "s")
+    figures.add("fair_weights_shares", " ".join(f"{pace / sum(paces):.4f}" for pace in paces))
+    figures.add("fair_weights_error_worst", round(max(share_errors(paces)), 4))
+    figures.judge("fair_weights_error_worst", at_most=SHARE_ERROR_TARGET, judged=not args.quick)
+    return sum(paces)
 
 
 def run_jobs(bench, daemon, title):
@@ -125,6 +181,8 @@ def see_turns(bench, variant, jobs, looks, from_s, to_s, told):
 
 def run_variant(bench, variant, panels, told_turns):
     args, name = bench.args, name_of(variant)
+    if variant == "weights":
+        return run_weights(bench, panels)
     gpubench.note(f"{variant}: policy {args.policy}, TQ {args.tq:g} s, {bench.budget.left():.0f} s left")
     with bench.daemon("on", args.tq, args.capacity if variant == "tight" else None) as daemon:
         daemon.ctl("set-policy", args.policy)
@@ -150,7 +208,8 @@ def judge_rates(bench, rates, alone):
     for variant, rate in rates.items():
         name = name_of(variant) + "_aggregate"
         alone.report_shared(name, rate)
-        bench.figures.judge(name + "_over_alone", at_least=AGGREGATE_TARGET, judged=not bench.args.quick)
+        bench.figures.judge(name + "_over_alone", at_least=WEIGHTS_TARGET if variant == "weights" else AGGREGATE_TARGET,
+                            judged=not bench.args.quick)
 
 
 def run(bench):

@@ -2,7 +2,9 @@
 """Do the frameworks compute the same with libunified as without? One line per check and variant.
 
 Variants: unified (libunified, no daemon), daemon (a private daemon, mode auto), turns (mode on and a short quantum,
-while the other checks compete for the GPU: captures and compilations must survive hand-overs).
+while the other checks compete for the GPU: captures and compilations must survive hand-overs), shares (each check is
+opportunistic and has --rate of the time, so that its work is stopped and let on more than a hundred times a second,
+wherever it is; frameworks_shares_stops is about how often, by the time that it had the GPU).
 
 Prints `NAME_VARIANT same`, or DIFFERENT, unstable (the stock program does not repeat its own result, so nothing can
 be said), failed (why: on stderr), no_stock (the stock program failed), and at the end how many there were of each. Exit
@@ -16,10 +18,12 @@ import tempfile
 
 import framework_checks
 import gpubench
+import watch
 
 PROGRAM = gpubench.HERE / "framework_checks.py"
-VARIANTS = ("unified", "daemon", "turns")
+VARIANTS = ("unified", "daemon", "turns", "shares")
 TIMEOUT_S = 150
+CYCLE_RUN_S = 0.003  # that a job runs between a go and its standstill: 2 ms (src/client/share.c), and a stop
 
 
 class Runner:
@@ -32,6 +36,8 @@ class Runner:
     def env(self, name, variant, daemon):
         env = gpubench.variant_env("daemon" if daemon else variant, self.build, daemon)
         env.update(framework_checks.CHECKS[name]["env"])
+        if variant == "shares":
+            env["GPUSHARE_CLASS"] = "opportunistic"
         cache = tempfile.mkdtemp(prefix=f"cache-{name}-{variant}-", dir=self.caches)  # compile anew in every variant
         env["TORCHINDUCTOR_CACHE_DIR"] = env["TRITON_CACHE_DIR"] = env["CUPY_CACHE_DIR"] = cache
         return env
@@ -62,10 +68,41 @@ def run_all(runner, names, variant, jobs, daemon=None):
         return dict(pool.map(one, slow_first))
 
 
-def run_variant(runner, names, variant, args):
+class Shares:
+    """Gives each job its rate when it is first seen, and remembers how long it has then held the GPU."""
+
+    def __init__(self, daemon, rate):
+        self.daemon, self.rate = daemon, rate
+        self.held = {}  # job -> (ns held when it was given its rate, ns held at the last look)
+
+    def look(self, status):
+        for job in (job for gpu in status["gpus"] for job in gpu["jobs"]):
+            if job["job"] not in self.held:
+                self.daemon.ctl("set-rate", str(job["job"]), f"{self.rate}%")
+            first_ns, _ = self.held.get(job["job"], (job["held_ns"], 0))
+            self.held[job["job"]] = first_ns, job["held_ns"]
+
+    def stops(self):
+        """About how many there were."""
+        held_s = sum(last_ns - first_ns for first_ns, last_ns in self.held.values()) / 1e9
+        return int(held_s * self.rate / 100 / CYCLE_RUN_S)
+
+
+def run_shares(runner, names, args, figures):
+    with gpubench.Daemon(runner.build, runner.out, mode="auto") as daemon:
+        shares = Shares(daemon, args.rate)
+        with watch.Watch(daemon, shares.look, 0.02):
+            results = run_all(runner, names, "shares", args.jobs, daemon)
+        figures.add("frameworks_shares_stops", shares.stops())
+        return results
+
+
+def run_variant(runner, names, variant, args, figures):
     gpubench.note(f"{variant}: {len(names)} checks, {args.jobs} at once")
     if variant in ("stock", "unified"):
         return run_all(runner, names, variant, args.jobs)
+    if variant == "shares":
+        return run_shares(runner, names, args, figures)
     settings = {"mode": "on", "tq_s": args.tq} if variant == "turns" else {"mode": "auto"}
     with gpubench.Daemon(runner.build, runner.out, **settings) as daemon:
         results = run_all(runner, names, variant, args.jobs, daemon)
@@ -109,6 +146,7 @@ def parse_arguments():
     parser.add_argument("--variants", default=",".join(VARIANTS), help="default: %(default)s")
     parser.add_argument("--jobs", type=int, default=8, help="checks at once (default: %(default)s)")
     parser.add_argument("--tq", type=float, default=0.3, help="quantum of `turns` in seconds (default: %(default)g)")
+    parser.add_argument("--rate", type=int, default=50, metavar="PERCENT", help="of `shares` (default: %(default)s)")
     parser.add_argument("--python", default=sys.executable, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -126,9 +164,10 @@ def main():
     counts = collections.Counter()
     with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as caches:
         runner = Runner(build, out, budget, guard, args.python, caches)
-        stock = run_variant(runner, names, "stock", args)
+        stock = run_variant(runner, names, "stock", args, figures)
         for variant in variants:
-            counts += report(figures, runner, names, stock, run_variant(runner, names, variant, args), variant)
+            results = run_variant(runner, names, variant, args, figures)
+            counts += report(figures, runner, names, stock, results, variant)
     for said in ("same", "DIFFERENT", "failed", "unstable", "no_stock"):
         figures.add(f"frameworks_{said}", counts[said])
     figures.finish()

@@ -37,7 +37,7 @@ KEPT, FAIR = 0.98, 0.95
 def side_of(text):
     """WORKLOAD:BATCH, or WORKLOAD with the batch that bench/opportune.py takes."""
     workload, colon, batch = text.partition(":")
-    if workload not in opportune.NAMES or workload == "server":
+    if workload not in opportune.NAMES or workload in opportune.SERVERS:
         raise argparse.ArgumentTypeError(f"{workload}: not a training of bench/opportune.py")
     if colon and not (batch.isdigit() and int(batch)):
         raise argparse.ArgumentTypeError(f"{text}: a batch of {batch}")

@@ -8,6 +8,10 @@ stock request is what sharing has added, told apart by whether the model was on 
 daemon's last status before that, 50 ms earlier at most or so. Every model must give the answer that it gave when it was
 stock.
 
+With --alternate requests come in turn, to one server after the other, so many seconds apart: so each comes after a
+switch. What it takes longer than stock, less what a hand-over's moves take by the daemon's own count, is the rest. For
+two language models of 14 GiB: --names llm,llm_b --capacity 20GiB --alternate 1
+
 A process takes about 0.5 GiB of the card for its context, which no capacity counts, and 1 to 2 GiB of host memory
 besides its model. One that does not start is left out, and told. Figures, a chart many.png of who ran when, and
 timeline.json in --out.
@@ -28,7 +32,8 @@ import watch
 
 PROGRAM = gpubench.HERE / "serve.py"
 IMPORT_S, BUILD_S, LIST_S, WARM_S = 120, 120, 120, 60
-TARGET_MS = 5
+TARGET_MS, REST_TARGET_MS = 5, 15
+MANAGED_GIB = {"llm": 16, "llm_b": 16}
 AT_ONCE = max(12, len(os.sched_getaffinity(0)))
 LEAD_S = 1
 RESIDENT = 0.98  # of a model's bytes: it is on the card
@@ -38,6 +43,10 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sharing.arguments(parser)
     parser.add_argument("--models", type=int, default=42, help="at most (default: %(default)s)")
+    parser.add_argument("--names", metavar="MODELS", help="these, instead of the first ones of the list")
+    parser.add_argument("--memory", choices=("swap", "managed"), default="swap", help="default: %(default)s")
+    parser.add_argument("--capacity", metavar="SIZE", help="instead of --share")
+    parser.add_argument("--alternate", type=float, metavar="SECONDS", help="between two requests, whoever has them")
     parser.add_argument("--share", type=float, default=1 / 3, help="of what all have, that is the capacity "
                         "(default: a third)")
     parser.add_argument("--request-seconds", type=float, default=60, help="of requests (default: %(default)g)")
@@ -60,6 +69,8 @@ def parse_arguments():
 
 def available(bench):
     """The models of this installation, as many as are wanted."""
+    if bench.args.names:
+        return bench.args.names.split(",")
     try:
         asked = subprocess.run([bench.args.python, PROGRAM, "--list"], env=gpubench.clean_env(), capture_output=True,
                                text=True, timeout=bench.budget.clip(LIST_S), check=False)
@@ -70,8 +81,11 @@ def available(bench):
     return asked.stdout.split()[:bench.args.models]
 
 
-def requests_of(args, name, is_hot):
-    """When they come, in seconds; the same for stock and ours."""
+def requests_of(args, name, is_hot, place, count):
+    """When they come, in seconds; the same for stock and ours. It is server number `place` of so many."""
+    if args.alternate:
+        every_s = args.alternate * count
+        return [args.alternate * place + every_s * index for index in range(int(args.request_seconds / every_s))]
     chance, times_s = random.Random(f"{args.seed} {name}"), []
     gap = args.hot_gap if is_hot else args.gap
     at_s = chance.uniform(0, gap[1])
@@ -103,10 +117,12 @@ class Servers:
 
     def launch(self, name):
         bench = self.bench
-        env = gpubench.variant_env(self.variant, bench.build, self.daemon, memory="swap")
+        memory = bench.args.memory
+        env = gpubench.variant_env(self.variant, bench.build, self.daemon, memory=memory)
+        guard = bench.guard if self.daemon and memory == "managed" else None
         return self.stack.enter_context(gpubench.Job(
             f"many-{self.variant}-{name}", [bench.args.python, PROGRAM, "--held", "--model", name], env, bench.out,
-            bench.budget))
+            bench.budget, guard, MANAGED_GIB.get(name, 2)))
 
     def wait(self, new, name, stage, timeout_s):
         try:
@@ -124,8 +140,9 @@ class Servers:
     def serve(self):
         """model -> its requests: [when it came, ms]."""
         args, start_s = self.bench.args, time.monotonic() + LEAD_S
-        for name, job in self.jobs.items():
-            job.go({"start_s": start_s, "requests_s": requests_of(args, name, name in self.bench.hot)})
+        for place, (name, job) in enumerate(self.jobs.items()):
+            job.go({"start_s": start_s, "requests_s": requests_of(args, name, name in self.bench.hot, place,
+                                                                  len(self.jobs))})
         results = {name: job.expect("result", args.request_seconds + 120) for name, job in self.jobs.items()}
         for name, job in self.jobs.items():
             gpubench.check_guest(self.variant, results[name], job, self.daemon)
@@ -153,13 +170,13 @@ def run_stock(bench, names):
 
 
 def set_capacity(bench, daemon):
-    """So that it holds --share of what all have together."""
-    used = sum(job["used_bytes"] for job in watch.keep_jobs(daemon.status()).values())
-    largest = max((job["used_bytes"] for job in watch.keep_jobs(daemon.status()).values()), default=0)
-    capacity = max(int(used * bench.args.share), largest + (64 << 20))
-    bench.figures.add("many_memory", used / sharing.GIB, "GiB")
-    bench.figures.add("many_capacity", capacity / sharing.GIB, "GiB")
-    daemon.ctl("set-capacity", str(capacity))
+    """What was asked for, or so that it holds --share of what all have together."""
+    used = [job["used_bytes"] for job in watch.keep_jobs(daemon.status()).values()]
+    bench.figures.add("many_memory", sum(used) / sharing.GIB, "GiB")
+    capacity = max(int(sum(used) * bench.args.share), max(used, default=0) + (64 << 20))
+    if not bench.args.capacity:
+        bench.figures.add("many_capacity", capacity / sharing.GIB, "GiB")
+    daemon.ctl("set-capacity", bench.args.capacity or str(capacity))
 
 
 def run_ours(bench, names):
@@ -178,6 +195,7 @@ def run_ours(bench, names):
         told.after = daemon.status()
         servers.finish()
         sharing.add_moves(bench.figures, "many", told)
+        bench.move_ms = told.moves()["move_ns"] / max(told.told("handovers"), 1) / 1e6 if told.moves() else 0
         names = servers.names()
         timeline.write(bench.out, "many", [watch.panel(f"{len(results)} models, {args.policy}", looks, names)])
         return results, {name: looks.of_process(pid) for pid, name in names.items()}
@@ -232,6 +250,12 @@ def report(bench, stock, ours, looks):
         if values:
             figures.add(f"many_added_ms_{name}", statistics.mean(values), "ms")
             figures.add(f"many_added_p99_ms_{name}", percentile(values, 0.99), "ms")
+    if bench.args.alternate:
+        figures.add("many_stock_median_ms", statistics.median(all_ms(stock)), "ms")
+        rests = [ms - bench.move_ms for values in added_ms(stock, ours, looks).values() for ms in values]
+        figures.add("many_rest_ms", statistics.mean(rests), "ms")
+        figures.judge("many_rest_ms", at_most=REST_TARGET_MS, judged=not bench.args.quick)
+        return
     if figures.value("many_added_ms_resident") is None:
         raise gpubench.BenchError("no request found its model on the card")
     figures.judge("many_added_ms_resident", at_most=TARGET_MS, judged=not bench.args.quick)

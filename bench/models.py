@@ -124,6 +124,20 @@ class Gpt(nn.Module):
         return self.head(self.last(x))
 
 
+LARGE_CACHE = (32, 512, 128)  # heads, places, width of a head
+
+
+def large_gpt():
+    """Of random weights, 13.8 GiB of them."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("cuda"):
+            return Gpt(width=4096, heads=LARGE_CACHE[0], layers=36, length=LARGE_CACHE[1]).eval()
+    finally:
+        torch.set_default_dtype(before)
+
+
 class Recommender(nn.Module):
     """Tables of embeddings, looked up with sparse gradients, and a small network on top."""
 

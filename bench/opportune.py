@@ -8,10 +8,12 @@ Prints   opportune_rate 31.1 it/s     of a server the mean and the slowest answe
   graph                             a training of ResNet-50, each iteration the launch of one graph
   transformer                       a training of a small language model; its batch is 8
   server                            ResNet-50: a request is one image, at random times whatever is served meanwhile
+  llm                               a language model of 14 GiB: a request is four tokens, a CUDA graph each; as many as
+                                    keep it busy for 40 % of the time
 
 Trainings keep two iterations queued behind the one that runs. With --held its orders are {"do": "run", "start_s": T,
-"until_s": T} on the monotonic clock, for a server with "requests_s" (bench/serve.py) instead of the end, and {"do":
-"check"}; a bare line ends it.
+"until_s": T} on the monotonic clock, for a server with "requests_s" (bench/serve.py) instead of the end, {"do":
+"check"} and {"do": "time"}; a bare line ends it.
 """
 import argparse
 import gc
@@ -27,7 +29,9 @@ import workloads
 
 LIMIT_GIB = 20  # what one job may have
 RATE_PER_S = 40  # of requests, unless told
+BUSY, TOKENS = 0.4, 4  # of llm
 WARMUP = 8
+SERVERS = ("server", "llm")
 
 
 class Makers:
@@ -58,6 +62,9 @@ class Makers:
     def server(self):
         return self.given.resnet50_infer_b1()
 
+    def llm(self):
+        return self.given.llm_tokens(TOKENS)
+
 
 NAMES = tuple(name for name in vars(Makers) if not name.startswith("_"))
 
@@ -84,11 +91,18 @@ class Player:
         time.sleep(max(0, order["start_s"] - time.monotonic()))
         return steady.run(self.torch, self.step, order)
 
+    def time(self, _, count=10):
+        """Of a request, by itself."""
+        start_s = time.monotonic()
+        for _ in range(count):
+            int(self.step())
+        return {"request_s": (time.monotonic() - start_s) / count}
+
     def check(self, _):
         return {"memory_right": self.ballast.is_right()}
 
     def obey(self, order):
-        return {"run": self.run, "check": self.check}[order["do"]](order)
+        return {"run": self.run, "check": self.check, "time": self.time}[order["do"]](order)
 
 
 def prepare(torch, models, args):
@@ -105,8 +119,9 @@ def prepare(torch, models, args):
 def run_by_hand(player, args, torch):
     figures = gpubench.Figures(args.json)
     start_s = time.monotonic()
-    if args.workload == "server":
-        requests_s = arrivals(1, args.rate, args.seconds)
+    if args.workload in SERVERS:
+        rate_per_s = BUSY / player.time(None)["request_s"] if args.workload == "llm" else args.rate
+        start_s, requests_s = time.monotonic(), arrivals(1, rate_per_s, args.seconds)
         times_ms = [ms for _, ms in player.run({"start_s": start_s, "requests_s": requests_s})["requests"]] or [0]
         figures.add("opportune_mean", sum(times_ms) / len(times_ms), "ms")
         figures.add("opportune_slowest", max(times_ms), "ms")

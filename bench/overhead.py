@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
-"""What sharing costs: ResNet-50 trainings alone, two at once, and two whose memory does not fit together.
+"""What sharing costs: ResNet-50 trainings alone, and two whose memory does not fit together.
 
-Parts (--only alone,pairs,tight):
+Parts (--only alone,tight):
   tight   two trainings of 10 GiB each in a capacity of 16 GiB, mode auto and on: both finish, with the weights and
           the memory contents that each has when it runs alone (deterministic settings)
   alone   stock, libunified without a daemon, libunified with one, in fresh processes, one after the other and
           interleaved; ratio of the medians to stock. Batch 64, and 4, where launching is what takes the time
-  pairs   two trainings at once, mode on, TQ 1 s and 5 s: both finish; their throughput together over that of one
-          stock training alone, measured in this run
 
 Each figure is one line `name value [unit]`. Exit status 1 if anything is wrong or did not finish. Managed memory: at
 most 28 GiB at once.
@@ -20,10 +18,9 @@ import sys
 import gpubench
 
 PROGRAM = gpubench.HERE / "train.py"
-PARTS = ("tight", "alone", "pairs")
+PARTS = ("tight", "alone")
 BATCHES = (64, 4)
 TARGETS = {64: 0.985, 4: 0.98}
-PAIR_TARGET = 0.95
 ALONE_GIB = 14  # a training of batch 64 needs about 10
 START_S = 90  # import, context, the first iterations
 TIGHT_BATCH = 16
@@ -41,7 +38,6 @@ class Bench:
         self.serial = 0
         self.wrong = []
         self.batches = args.batches
-        self.alone_rate = None  # stock, batch 64, it/s
 
     def job(self, variant, daemon, managed_gib, *options):
         """A training that waits at each of its stages."""
@@ -143,44 +139,7 @@ def print_alone(bench, rates):
 def run_alone(bench):
     with gpubench.Daemon(bench.build, bench.out, "auto") as daemon:
         rates = alone_runs(bench, daemon)
-    if 64 in rates["stock"]:
-        bench.alone_rate = statistics.median(rates["stock"][64])
     print_alone(bench, rates)
-
-
-# --- pairs
-
-
-def stock_rate(bench):
-    """Of batch 64 alone, when the part `alone` was left out."""
-    job = bench.job("stock", None, ALONE_GIB, "--batch", 64, "--seconds", bench.args.seconds)
-    return run_together(bench, [job], "stock", None, bench.args.seconds * 4 + 60)[0]["rate"]
-
-
-def run_pair(bench, daemon, tq_s):
-    count = max(20, int(bench.alone_rate * bench.args.pair_seconds / 2))
-    jobs = [bench.job("daemon", daemon, ALONE_GIB, "--batch", 64, "--iterations", count, "--seed", seed)
-            for seed in (1, 2)]
-    results = run_together(bench, jobs, "daemon", daemon, bench.args.pair_seconds * 3 + 60)
-    wall = max(r["end_s"] for r in results) - min(r["start_s"] for r in results)
-    name = f"pair_tq{tq_s:g}"
-    bench.figures.add(name + "_aggregate", 2 * count / wall, "it/s")
-    bench.figures.add(name + "_over_alone", round(2 * count / wall / bench.alone_rate, 4))
-    bench.figures.add(name + "_first_done_at", min(r["end_s"] for r in results) - min(r["start_s"] for r in results),
-                      "s")
-    bench.figures.add(name + "_all_done_at", wall, "s")
-    bench.figures.add(name + "_handovers", gpubench.counter(daemon.status(), "handovers"))
-
-
-def run_pairs(bench):
-    if bench.alone_rate is None:
-        bench.alone_rate = stock_rate(bench)
-        bench.figures.add("pair_stock_alone", bench.alone_rate, "it/s")
-    for tq_s in (float(text) for text in bench.args.pair_tq.split(",")):
-        gpubench.note(f"pairs: TQ {tq_s:g} s")
-        with gpubench.Daemon(bench.build, bench.out, "on", tq_s) as daemon:
-            run_pair(bench, daemon, tq_s)
-    bench.figures.add("pair_target", PAIR_TARGET)
 
 
 # --- tight
@@ -222,7 +181,7 @@ def run_tight(bench):
             run_tight_mode(bench, daemon, mode, expected)
 
 
-RUN = {"alone": run_alone, "pairs": run_pairs, "tight": run_tight}
+RUN = {"alone": run_alone, "tight": run_tight}
 
 
 def parse_arguments():
@@ -233,8 +192,6 @@ def parse_arguments():
                         help="of the part alone: 64,4 or one of them (default: both)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each variant alone (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=5, help="of each measurement alone (default: %(default)g)")
-    parser.add_argument("--pair-seconds", type=float, default=20, help="of two together (default: %(default)g)")
-    parser.add_argument("--pair-tq", default="1,5", help="quanta in seconds (default: %(default)s)")
     parser.add_argument("--tight-iterations", type=int, default=400, help="default: %(default)s")
     parser.add_argument("--tight-tq", type=float, default=2, help="in seconds (default: %(default)g)")
     parser.add_argument("--python", default=sys.executable, help=argparse.SUPPRESS)

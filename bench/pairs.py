@@ -11,11 +11,13 @@ The processes of a pair start once per mode, and *alone* is one of them while th
 costs a job that is alone is not in the ratios, but in NAME_alone_over_stock. A server is compared by the same requests.
 With ours a sweep then looks for the best constant limit: the highest that leaves production 0.98 of its speed (of a
 server: by the mean time of an answer, what its host does taken as alone, as its throughput says little), and what the opportunistic job gets under it.
-At last the production job ends, and opportunistic_back_s is how long the other one takes to reach 0.98 of its speed
-alone.
+How soon the opportunistic job stops and goes on is told by bench_react. In the tables its share is over its speed alone
+without us (opportunistic_over_stock_alone), which takes the mode stock as well.
 
 In the pair `tight` the two need more memory than the capacity, which only the modes with ours have: turns are taken
 there, limits have no effect, and nothing is swept. The other modes have the whole card, as if it were larger.
+In `server_turns` the two fit, but the daemon's mode is on. `llm_resnet50`: a language model of 14 GiB, whose requests
+of four tokens keep it busy for 40 % of the time.
 
 Figures, a chart pairs.png with the rates over time, and rates.json in --out: written anew after each mode of each pair.
 """
@@ -33,19 +35,22 @@ from company import ANSWER_S, ORDER_S, WINDOW_S, Company, Side
 from modes import is_ours, word
 
 SIDES = ("production", "opportunistic")
-Pair = collections.namedtuple("Pair", "production opportunistic capacity", defaults=(None,))
+# tq_s: turns are always taken, and so long. least: of the opportunistic one's speed alone.
+Pair = collections.namedtuple("Pair", "production opportunistic capacity tq_s least", defaults=(None, None, None))
 PAIRS = {
     "shufflenet_mobilenet": Pair(Side("shufflenet", 256), Side("mobilenet", 128)),
     "resnet50_shufflenet": Pair(Side("resnet50", 64), Side("shufflenet", 256)),
-    "resnet50_resnet50": Pair(Side("resnet50", 64), Side("resnet50", 64)),
-    "server_transformer": Pair(Side("server"), Side("transformer")),
+    "resnet50_resnet50": Pair(Side("resnet50", 64), Side("resnet50", 64), least=0.02),
+    "server_transformer": Pair(Side("server"), Side("transformer"), least=0.75),
     "resnet50_graph": Pair(Side("resnet50", 64), Side("graph", 16)),
-    "shufflenet4_mobilenet4": Pair(Side("shufflenet", 4), Side("mobilenet", 4)),  # these two are TGS' own
+    "shufflenet4_mobilenet4": Pair(Side("shufflenet", 4), Side("mobilenet", 4), least=0.06),  # these two are TGS' own
     "resnet8_shufflenet4": Pair(Side("resnet50", 8), Side("shufflenet", 4)),
     "tight": Pair(Side("resnet50", 64, 8), Side("resnet50", 64, 8), "12G"),
+    "server_turns": Pair(Side("server"), Side("resnet50", 64), tq_s=1),
+    "llm_resnet50": Pair(Side("llm"), Side("resnet50", 64)),
 }
 MODES = ("stock", "mps", "mps-priority", "ours", "ours-mps")
-KEPT, P99_MOST, OVER_BEST, BACK_MOST_S = 0.98, 1.05, 0.9, 2
+KEPT, P99_MOST, OVER_BEST, ADDED_MOST_MS = 0.98, 1.05, 0.9, 5
 LIMITS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 20, 23, 26, 30, 34, 38, 43, 48, 54, 60, 66, 72, 78, 84, 90, 95,
           100)  # in percent; five steps find one
 
@@ -65,8 +70,6 @@ def parse_arguments():
     parser.add_argument("--settle", type=float, default=8, help="with ours, for the controller (default: %(default)g)")
     parser.add_argument("--sweep", type=int, default=5, help="so many limits; 0: none (default: %(default)s)")
     parser.add_argument("--sweep-seconds", type=float, default=3, help="each, with its lead (default: %(default)g)")
-    parser.add_argument("--end-seconds", type=float, default=4, help="after production's end; 0: don't look "
-                        "(default: %(default)g)")
     args = parser.parse_args()
     args.pairs, args.modes = args.pairs.split(","), args.modes.split(",")
     unknown = set(args.pairs) - set(PAIRS) | set(args.modes) - set(MODES)
@@ -81,7 +84,7 @@ def parse_arguments():
 
 
 def is_swept(args, name, mode):
-    return is_ours(mode) and args.sweep > 0 and not PAIRS[name].capacity
+    return is_ours(mode) and args.sweep > 0 and not PAIRS[name].capacity and not PAIRS[name].tq_s
 
 
 def plan_s(args, name, mode):
@@ -90,7 +93,6 @@ def plan_s(args, name, mode):
     seconds = modes.START_S + sum(runs_s) + len(runs_s) * (args.lead + ORDER_S)
     if is_ours(mode):
         seconds += args.idle + args.settle
-        seconds += args.end_seconds + args.end_seconds / 2 if args.end_seconds else 0
     if is_swept(args, name, mode):
         seconds += args.sweep * (args.sweep_seconds + ORDER_S)
     return seconds
@@ -104,8 +106,6 @@ class Seen:
         self.together = {}  # side -> speed
         self.runs = []  # {side: piece}, of all runs of both
         self.sweep = []  # (limit in percent, {side: speed})
-        self.ended = None  # the opportunistic job's speed around production's end
-        self.ended_s = self.until_s = None
 
     def alone(self, side):
         return speeds.of(self.alone_pieces[side])
@@ -138,20 +138,6 @@ def sweep(bench, duo, seen):
         low, high = (middle, high) if over["production"] >= KEPT else (low, middle)
 
 
-def end_production(bench, duo, seen):
-    """It works to the end, and exits; the other one goes on."""
-    args = bench.args
-    before_s = args.end_seconds / 2
-    empty = duo.begin(("production",), 0, before_s)
-    empty |= duo.begin(("opportunistic",), 0, before_s + args.end_seconds)
-    run = {"production": duo.answer("production", empty["production"])}
-    duo.jobs["production"].finish(ANSWER_S)
-    run["opportunistic"] = duo.answer("opportunistic", empty["opportunistic"])
-    speed = seen.add_run(run)
-    seen.ended, seen.ended_s = speed["opportunistic"], speed["production"].end_s()
-    seen.until_s = run["opportunistic"].to_s
-
-
 def measure(bench, duo, seen):
     """Everything in its order; what is known lies in seen, whatever becomes of the rest."""
     args, half_s, ours = bench.args, bench.args.alone_seconds / 2, is_ours(duo.mode)
@@ -166,11 +152,9 @@ def measure(bench, duo, seen):
         with sharing.noted(bench, f"{duo.name}, {duo.mode}, sweep"):
             sweep(bench, duo, seen)
     alone("production", args.lead, half_s)
-    duo.check("production")
-    if ours and args.end_seconds:
-        end_production(bench, duo, seen)
-    duo.check("opportunistic")
-    for side in SIDES[1:] if seen.ended else SIDES:
+    for side in SIDES:
+        duo.check(side)
+    for side in SIDES:
         duo.jobs[side].finish(ANSWER_S)
 
 
@@ -180,6 +164,7 @@ def report_side(figures, prefix, side, mode, seen):
     stock = figures.value(f"{prefix}_stock_{side}_alone")
     if stock and mode != "stock":
         figures.add(name + "_alone_over_stock", speeds.ratio(alone.mean_pace(), stock))
+        figures.add(name + "_over_stock_alone", speeds.ratio(together.mean_pace(), stock) or 0)
     figures.add(name + "_over_alone", together.throughput_over(alone) or 0)
     if isinstance(together, speeds.Served):
         figures.add(name + "_answers_over_alone", together.answers_over(alone) or 0)
@@ -188,6 +173,7 @@ def report_side(figures, prefix, side, mode, seen):
     p99_over = together.p99_over(alone)
     if p99_over is not None:
         figures.add(name + "_p99_over_alone", p99_over)
+        figures.add(name + "_p99_added_ms", round(together.p99_added_ms(alone), 3), "ms")
 
 
 def report_best(figures, name, seen, judged):
@@ -205,17 +191,19 @@ def report_best(figures, name, seen, judged):
         figures.judge(name + "_opportunistic_over_best", at_least=OVER_BEST, judged=judged)
 
 
-def report_ours(bench, name, seen):
+def report_ours(bench, pair, name, seen):
     figures, judged = bench.figures, not bench.args.quick
     figures.judge(name + "_production_over_alone", at_least=KEPT, judged=judged)
-    if figures.value(name + "_production_p99_over_alone") is not None:
+    if pair.tq_s and figures.value(name + "_production_p99_added_ms") is not None:
+        figures.judge(name + "_production_p99_added_ms", at_most=ADDED_MOST_MS, judged=judged)
+    elif figures.value(name + "_production_p99_over_alone") is not None:
         figures.judge(name + "_production_p99_over_alone", at_most=P99_MOST, judged=judged)
+    if pair.least:
+        over = "_opportunistic_over_stock_alone"
+        over = over if figures.value(name + over) is not None else "_opportunistic_over_alone"
+        figures.judge(name + over, at_least=pair.least, judged=judged)
     if seen.sweep:
         report_best(figures, name, seen, judged)
-    if seen.ended:
-        figures.add(name + "_opportunistic_back_s", speeds.back_s(
-            seen.ended, seen.alone("opportunistic"), seen.ended_s, seen.until_s, KEPT, WINDOW_S), "s")
-        figures.judge(name + "_opportunistic_back_s", at_most=BACK_MOST_S, judged=judged)
 
 
 def report(bench, duo, seen):
@@ -224,7 +212,7 @@ def report(bench, duo, seen):
     for side in SIDES:
         report_side(bench.figures, prefix, side, duo.mode, seen)
     if is_ours(duo.mode):
-        report_ours(bench, f"{prefix}_{word(duo.mode)}", seen)
+        report_ours(bench, PAIRS[duo.name], f"{prefix}_{word(duo.mode)}", seen)
 
 
 def line_of(run, side, alone, zero_s):
@@ -259,7 +247,7 @@ def run_mode(bench, name, mode, told):
     """Measured, reported and drawn as far as it went."""
     seen, pair = Seen(), PAIRS[name]
     with contextlib.ExitStack() as stack:
-        duo = Company(bench, stack, name, mode, dict(zip(SIDES, pair)), pair.capacity)
+        duo = Company(bench, stack, name, mode, dict(zip(SIDES, pair)), pair.capacity, pair.tq_s)
         try:
             measure(bench, duo, seen)
         finally:

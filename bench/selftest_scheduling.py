@@ -46,11 +46,13 @@ socket = env("GPUSHARE_SOCKET")
 ours, fake = "LD_PRELOAD" in os.environ, env("FAKE", "same") if "LD_PRELOAD" in os.environ else "same"
 preloaded = "libunified" in pathlib.Path("/proc/self/maps").read_text()
 reach = gpubench.Stages(True).reach
+def pids():
+    return pathlib.Path(socket + ".pids").read_text().split()
 def appear():
     if ours:
-        with open(socket + ".pids", "a") as pids:
-            pids.write(f"{os.getpid()}\n")
-        return pathlib.Path(socket + ".pids").read_text().split().index(str(os.getpid()))
+        with open(socket + ".pids", "a") as known:
+            known.write(f"{os.getpid()}\n")
+        return pids().index(str(os.getpid()))
 def be_seen():
     """By somebody who looks at the status: one look is over."""
     while ours and not pathlib.Path(f"{socket}.seen.{os.getpid()}").exists():
@@ -83,6 +85,10 @@ def train():
     else:
         sys.stdin.readline()
         end = time.monotonic()
+    weights = pathlib.Path(socket + ".weights") if ours else None
+    if weights and weights.exists():
+        told = dict(line.split() for line in weights.read_text().splitlines())
+        rate = 96 * float(told[str(pids().index(str(os.getpid())) + 1)]) / sum(map(float, told.values()))
     count = order.get("iterations", int((end - start) * rate))
     reach("done", {"begun_s": start, "start_s": start, "end_s": end,
                    "ends_s": [start + (index + 0.5) / rate for index in range(count)]})
@@ -139,6 +145,9 @@ words = sys.argv[1:]
 socket = pathlib.Path(words[words.index("--socket") + 1])
 if "set-policy" in words:
     pathlib.Path(str(socket) + ".policy").write_text(words[-1])
+if "set-weight" in words:
+    with open(str(socket) + ".weights", "a") as weights:
+        weights.write(" ".join((words[-2], os.environ.get("FAKE_WEIGHT", words[-1]))) + "\\n")
 if "set-capacity" in words:
     pathlib.Path(str(socket) + ".capacity").write_text(words[-1])
 if "status" in words:
@@ -157,7 +166,7 @@ if "status" in words:
             turn_ns = int(float(os.environ["FAKE_TURNS"]) * 1e9)
             rounds, rest_ns = divmod(since_ns - place * turn_ns, 3 * turn_ns)
             ran_ns, turns = max(rounds * turn_ns + min(rest_ns, turn_ns), 0), rounds + 1
-        jobs.append({"pid": pid, "gpu_ns": ran_ns, "held_ns": ran_ns * 5 // 4, "waited_ns": since_ns - ran_ns * 5 // 4,
+        jobs.append({"pid": pid, "job": place + 1, "gpu_ns": ran_ns, "held_ns": ran_ns * 5 // 4, "waited_ns": since_ns - ran_ns * 5 // 4,
                      "turns": turns, "moved_bytes": 0, "drain_max_ns": (20 + place) * 10**6,
                      "used_bytes": 1 << 30, "resident_bytes": 0 if tight and place % 2 else 1 << 30})
     handovers = int(os.environ.get("FAKE_HANDOVERS", "120"))
@@ -215,6 +224,22 @@ class FairTest(SchedulingFakes):
         self.assertIn(turn["iterations"], range(16, 26))
         self.assertEqual((turn["first_s"][0], turn["rest_median_s"]), (0.02, 0.02))
 
+    def test_weights(self):
+        """The fakes have 0.96 of one alone together, in shares of these weights."""
+        short = ("--only", "weights", "--weights-seconds", "6", "--alone-seconds", "1")
+        code, figures, errors = self.run_bench("fair.py", *short)
+        self.assertEqual((code, figures["fair_weights_error_worst_verdict"]), (0, "pass"), errors)
+        self.assertAlmostEqual(figures["fair_weights_aggregate_over_alone"], 0.96, 1)
+        self.assertEqual(figures["fair_weights_aggregate_over_alone_verdict"], "pass")
+        code, figures, _ = self.run_bench("fair.py", *short, FAKE_WEIGHT="100")
+        self.assertEqual((code, figures["fair_weights_error_worst_verdict"]), (1, "MISSED"))
+        self.assertAlmostEqual(figures["fair_weights_error_worst"], 4 / 3, 1)
+
+    def test_share_errors(self):
+        self.assertEqual(max(fair.share_errors([4, 2, 1])), 0)
+        self.assertAlmostEqual(max(fair.share_errors([1, 1, 1])), 4 / 3)
+        self.assertAlmostEqual(max(fair.share_errors([4, 2, 1.1])), 1.1 * 7 / 7.1 - 1)
+
     def test_one_fails(self):
         code, figures, errors = self.run_bench("fair.py", *self.SHORT, "--only", "tight", FAKE="failed")
         self.assertEqual(code, 1)
@@ -271,6 +296,12 @@ class PairTest(SchedulingFakes):
     def test_missed(self):
         code, figures, _ = self.run_bench("pair.py", *self.SHORT, "--only", "stock,auto", FAKE_SHARE="0.48")
         self.assertEqual((code, figures["pair_best_over_alone_verdict"]), (1, "MISSED"))
+
+    def test_turns_have_targets_of_their_own(self):
+        code, figures, errors = self.run_bench("pair.py", *self.SHORT, "--only", "0.05,1", FAKE_SHARE="0.485")
+        self.assertEqual((code, figures["pair_tq0.05_over_alone_verdict"]), (1, "pass"), errors)
+        self.assertEqual(figures["pair_tq1_over_alone_verdict"], "MISSED")
+        self.assertNotIn("pair_best_over_alone", figures)
 
     def test_wrong_memory(self):
         code, _, errors = self.run_bench("pair.py", *self.SHORT, "--only", "5", FAKE="memory")
@@ -339,6 +370,18 @@ class ManyTest(SchedulingFakes):
         self.assertEqual((code, figures["many_added_ms_resident_verdict"]), (1, "MISSED"))
         self.assertEqual((figures["many_results"], figures["many_models"]), ("DIFFERENT", 2))
 
+    def test_by_turns(self):
+        """Added: 200 ms to the one that is away, 6 to the other; the fakes move nothing."""
+        code, figures, errors = self.run_bench("many.py", *self.QUICK, "--names", "llm,llm_b", "--capacity", "20GiB",
+                                               "--alternate", "1", FAKE_HERE="6")
+        self.assertEqual((code, figures["many_models"], figures["many_rest_ms_verdict"]), (1, 2, "MISSED"), errors)
+        self.assertAlmostEqual(figures["many_rest_ms"], 103, 0)
+        self.assertEqual(figures["many_requests_resident"] + figures["many_requests_evicted"], 20)
+
+    def test_requests_by_turns(self):
+        args = types.SimpleNamespace(alternate=2, request_seconds=9)
+        self.assertEqual([many.requests_of(args, "x", False, place, 2) for place in (0, 1)], [[0, 4], [2, 6]])
+
     def test_resident_when_it_came(self):
         looks = [(1, {"resident_bytes": 5, "used_bytes": 5}), (2, {"resident_bytes": 0, "used_bytes": 5})]
         self.assertEqual([many.was_resident(looks, at_s) for at_s in (0.5, 1.5, 9)], [None, True, False])
@@ -350,14 +393,15 @@ class ManyTest(SchedulingFakes):
 
 class DdpTest(SchedulingFakes):
     def test_figures(self):
-        code, figures, errors = self.run_bench("ddp.py")
+        code, figures, errors = self.run_bench("ddp.py", FAKE_HANDOVERS="320")
         self.assertEqual(code, 0, errors)
-        self.assertEqual((figures["ddp_results"], figures["ddp_handovers"], figures["ddp_alone"]), ("same", 120, 1))
+        self.assertEqual((figures["ddp_results"], figures["ddp_handovers"], figures["ddp_alone"]), ("same", 320, 1))
+        self.assertEqual(figures["ddp_over_serial_verdict"], "pass")
         self.assertEqual((figures["ddp_drain_mean_ms"], figures["ddp_drain_longest_ms"]), (9, 21))
         self.pixels("ddp.png")
 
     def test_wrong_weights_and_too_few_hand_overs(self):
-        code, figures, errors = self.run_bench("ddp.py", FAKE="DIFFERENT", FAKE_HANDOVERS="99")
+        code, figures, errors = self.run_bench("ddp.py", FAKE="DIFFERENT", FAKE_HANDOVERS="299")
         self.assertEqual((code, figures["ddp_results"], figures["ddp_handovers_verdict"]), (1, "DIFFERENT", "MISSED"))
         self.assertIn("WRONG ddp_results", errors)
 

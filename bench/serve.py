@@ -5,6 +5,8 @@ Alone:   bench/serve.py --model resnet50 --seconds 5 --rate 2
 Prints   serve_mean 3.1 ms    the time from a request's arrival to its answer, and the slowest's
 Lists    bench/serve.py --list    the models that this installation has, torchvision's and small transformers
 
+Besides  llm, one of 14 GiB; llm_b, the same once more
+
 A request is one image, or 64 tokens, on the host; its answer goes to the host. With --held its order is {"start_s": T,
 "requests_s": [...]}: when requests arrive, in seconds after T on the monotonic clock. One that arrives while another is
 served waits, and that counts. The order {"warm": true} before that is one request that nobody times.
@@ -55,7 +57,10 @@ def available():
 def build(torch, name):
     """A function that serves a request."""
     torch.manual_seed(1)
-    if name in TRANSFORMERS:
+    if name.startswith("llm"):
+        import models
+        model, question = models.large_gpt(), torch.randint(16384, (1, TOKENS), device="cpu")
+    elif name in TRANSFORMERS:
         import models
         width, heads, layers = TRANSFORMERS[name]
         with torch.device("cuda"):

@@ -40,10 +40,6 @@ class Trained:
     def mean_pace(self):
         return self.throughput()
 
-    def end_s(self):
-        """When its work was over, of the first piece."""
-        return self.pieces[0].told["end_s"]
-
     def throughput_over(self, alone):
         return ratio(self.throughput(), alone.throughput())
 
@@ -57,6 +53,9 @@ class Trained:
 
     def p99_over(self, alone):
         return ratio(p99(self.times_ms()), p99(alone.times_ms()))
+
+    def p99_added_ms(self, alone):
+        return p99(self.times_ms()) - p99(alone.times_ms())
 
 
 class Served:
@@ -85,10 +84,6 @@ class Served:
 
     def mean_pace(self):
         return 1e3 / statistics.mean(self.by_place.values()) if self.by_place else 0
-
-    def end_s(self):
-        return max((came_s + ms / 1e3 for came_s, ms in self.pieces[0].told["requests"]),
-                   default=self.pieces[0].to_s)
 
     def common(self, alone):
         return self.by_place.keys() & alone.by_place.keys()
@@ -119,18 +114,10 @@ class Served:
         places = self.common(alone)
         return ratio(p99([self.by_place[place] for place in places]), p99([alone.by_place[place] for place in places]))
 
+    def p99_added_ms(self, alone):
+        places = self.common(alone)
+        return p99([self.by_place[place] for place in places]) - p99([alone.by_place[place] for place in places])
+
 
 def of(pieces):
     return (Served if "requests" in pieces[0].told else Trained)(pieces)
-
-
-def back_s(trained, alone, ended_s, until_s, share, window_s):
-    """How long after the other's end it ran as fast as alone: the end of the first window from which on it did, on
-    the whole; all the time, if it never did."""
-    wanted = share * alone.mean_pace()
-    count = int((until_s - ended_s) / window_s + 1e-6)
-    for index in range(count):
-        from_s = ended_s + index * window_s
-        if (trained.pace(from_s, from_s + window_s) or 0) >= wanted and (trained.pace(from_s, until_s) or 0) >= wanted:
-            return (index + 1) * window_s
-    return until_s - ended_s

@@ -68,18 +68,11 @@ class Workloads:
         return step
 
     def resnet50_graph_infer_b8(self):
-        torch = self.torch
         model, images = self.models.resnet50().eval(), self.images(8)
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.inference_mode(), torch.cuda.stream(side):
-            for _ in range(3):
-                model(images)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.inference_mode(), torch.cuda.graph(graph):
+
+        def infer():
             self.kept = [model, images, model(images)]
-        return graph.replay
+        return self.graph_of(infer).replay
 
     def encoder_train_b32(self):
         torch = self.torch
@@ -124,6 +117,38 @@ class Workloads:
             state["place"] = (state["place"] + 1) % 512
             return int(state["token"])
         return step
+
+    def llm_tokens(self, count):
+        """Of a language model of 14 GiB: so many tokens, one after the other, each the launch of a CUDA graph. What it
+        attends to is as long for all of them."""
+        torch = self.torch
+        model = self.models.large_gpt()
+        caches = torch.zeros(len(model.blocks), 2, 1, *self.models.LARGE_CACHE, dtype=torch.bfloat16, device="cuda")
+        token = torch.zeros(1, 1, dtype=torch.int64, device="cuda")
+
+        def decode():
+            token.copy_(model(token, caches, 256)[:, -1:].argmax(-1))
+        graph = self.graph_of(decode)
+        self.kept = [model, caches]
+
+        def step():
+            for _ in range(count):
+                graph.replay()
+            return token
+        return step
+
+    def graph_of(self, work):
+        torch = self.torch
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.inference_mode(), torch.cuda.stream(side):
+            for _ in range(3):
+                work()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.inference_mode(), torch.cuda.graph(graph):
+            work()
+        return graph
 
     def recommender_train_b4096(self):
         """Its input comes from pinned host memory."""

@@ -160,9 +160,8 @@ void orders_tell_some(struct daemon *daemon, unsigned jobs, uint64_t now_ns);
 /* All are. */
 static inline bool orders_are_told(const struct daemon *daemon) { return list_empty(&daemon->orders.jobs); }
 
-/* ATTACHED or CAPACITY; SCHED_ON or SCHED_OFF. */
+/* ATTACHED or CAPACITY. */
 struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *attachment);
-struct gs_msg orders_sched(const struct attachment *attachment);
 
 /* SHARE, for rates.h. */
 rates_tell_f orders_tell_share;

@@ -25,7 +25,7 @@ struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *at
   return msg;
 }
 
-struct gs_msg orders_sched(const struct attachment *attachment) {
+static struct gs_msg sched_order(const struct attachment *attachment) {
   return wire_msg(attachment->job.gpu->serialized ? GS_SCHED_ON : GS_SCHED_OFF, attachment->index);
 }
 
@@ -69,7 +69,7 @@ static void tell(const struct sched_action *action) {
     msg = orders_attached(GS_CAPACITY, attachment);
     break;
   case SCHED_TELL_SCHED:
-    msg = orders_sched(attachment);
+    msg = sched_order(attachment);
     break;
   case SCHED_TELL_LOCK_OK:
     msg = turn_msg(GS_LOCK_OK, attachment, action);

@@ -67,11 +67,12 @@ static void tell(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
   rates->again_ns = now_ns + AGAIN_NS;
 }
 
-/* Those that have the GPU share a trial. Who comes later waits for the next one: so a trial has one level. */
+/* Those that have the GPU share a trial: by their slices, where all of the time is theirs. Who comes later
+ * waits for the next one: so a trial has one level. */
 static void divide(struct rates *rates) {
   unsigned count = 0;
   each_guest(job, rates) { count += holds(job); }
-  double part = rate_duty(&rates->gpu) / (count > 0 ? count : 1);
+  double duty = rate_duty(&rates->gpu), part = duty < 1 && count > 0 ? duty / count : duty;
   each_guest(job, rates) { job->part_ppm = holds(job) ? (uint32_t)(part * GS_SHARE_ALL) : 0; }
 }
 

@@ -1,4 +1,4 @@
-/* ceilings.c - what the bus, paging and checkpoints reach without gpushare; see measure.h. */
+/* ceilings.c - what the bus and paging reach without gpushare; see measure.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +76,7 @@ bool measure_ceilings(uint64_t bytes, struct ceilings *ceilings) {
   return ok || complain("the plain copies failed");
 }
 
-/* ---- paging, checkpoints ---- */
+/* ---- paging ---- */
 
 /* The one answer of a worker; `text` is empty if there is none. */
 static bool ask_worker(const char *role, uint64_t bytes, char text[CHILD_TEXT_SIZE]) {
@@ -93,12 +93,4 @@ bool measure_paging(uint64_t bytes, struct paging *paging) {
   char text[CHILD_TEXT_SIZE];
   return ask_worker("paging", bytes, text) &&
          sscanf(text, "%lf %lf %lf", &paging->prefetch_out, &paging->prefetch_in, &paging->faults_in) == 3;
-}
-
-bool measure_checkpoint(uint64_t bytes, struct checkpoint *checkpoint) {
-  char text[CHILD_TEXT_SIZE];
-  if (!ask_worker("checkpoint", bytes, text))
-    return false;
-  checkpoint->possible = strcmp(text, "missing") != 0;
-  return !checkpoint->possible || sscanf(text, "%lf %lf", &checkpoint->out, &checkpoint->in) == 2;
 }

@@ -33,14 +33,6 @@ struct paging {
 
 bool measure_paging(uint64_t bytes, struct paging *paging);
 
-/* cuCheckpointProcess*. */
-struct checkpoint {
-  bool possible;
-  double out, in;
-};
-
-bool measure_checkpoint(uint64_t bytes, struct checkpoint *checkpoint);
-
 /* ---- under gpushare ---- */
 
 struct setup {

@@ -203,10 +203,10 @@ bool daemon_set_capacity(uint64_t bytes) {
   return daemon_set("set-capacity", &msg);
 }
 
-bool daemon_set_class(uint32_t job, enum gs_class class) {
+bool daemon_set_term(uint32_t job, enum gs_term term, uint64_t value) {
   struct gs_msg msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
   msg.set_terms.job = job;
-  msg.set_terms.term = GS_TERM_CLASS;
-  msg.set_terms.value = class;
-  return daemon_set("set-class", &msg);
+  msg.set_terms.term = term;
+  msg.set_terms.value = value;
+  return daemon_set("what a job is given", &msg);
 }

@@ -18,7 +18,7 @@ uint64_t setup_spare_bytes(uint64_t bytes) { return bytes < 256 * MIB ? 32 * MIB
 
 static bool start(struct pair *pair, const struct setup *setup) {
   uint64_t capacity_bytes = setup->bytes + setup_spare_bytes(setup->bytes);
-  return pair_start(pair, "busy", setup->bytes, setup->memory, capacity_bytes, setup->quantum_ns);
+  return pair_start(pair, 2, "busy", setup->bytes, setup->memory, capacity_bytes, setup->quantum_ns);
 }
 
 /* Both find all their memory as it should be. */

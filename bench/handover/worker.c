@@ -10,11 +10,11 @@
 
 #include "common/parse.h"
 #include "probe/holder.h"
-#include "probe/subject.h"
 
 #define RUSH "rush:" /* and how long each kernel takes */
+#define TICKS "ticks:"
 
-enum { SOCKET = 0, CHECKPOINTS = 2 };
+enum { SOCKET = 0 };
 
 bool worker_say(const char *format, ...) {
   char text[WORKER_TEXT_SIZE];
@@ -65,54 +65,28 @@ static int holder_play(void) {
   return 0;
 }
 
-static CUresult checkpoint_round(const struct subject *s, uint64_t took_ns[SUBJECT_STEPS]) {
-  for (enum subject_step step = 0; step < SUBJECT_STEPS; step++) {
-    uint64_t start = clock_now_ns();
-    CUresult result = subject_do(s, step);
-    if (result != CUDA_ERROR_NOT_SUPPORTED)
-      probe_try(subject_step_name(step), result);
-    if (result)
-      return result;
-    took_ns[step] = clock_now_ns() - start;
-  }
-  return CUDA_SUCCESS;
-}
-
-/* The last round counts: host memory is there by then. */
-int checkpoint_run(size_t bytes) {
-  uint64_t took_ns[SUBJECT_STEPS] = {0};
-  struct subject s;
-  struct probe p = {0};
-  if (!subject_start(&s, bytes) || !probe_open(&p))
-    return 1;
-  CUresult result = subject_calls_find() ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
-  for (int round = 0; round < CHECKPOINTS && !result; round++)
-    result = checkpoint_round(&s, took_ns);
-  bool right = !result && subject_is_right(&s);
-  subject_end(&s);
-  if (result == CUDA_ERROR_NOT_SUPPORTED)
-    return !worker_say("missing");
-  uint64_t out_ns = took_ns[SUBJECT_LOCK] + took_ns[SUBJECT_CHECKPOINT];
-  uint64_t in_ns = took_ns[SUBJECT_RESTORE] + took_ns[SUBJECT_UNLOCK];
-  return !right || !worker_say("%.6g %.6g", gb_per_s(bytes, out_ns), gb_per_s(bytes, in_ns));
-}
-
 static int role_run(const char *role, uint64_t bytes) {
-  uint64_t spin_ns;
+  uint64_t ns;
   if (strcmp(role, "card") == 0)
     return card_tell();
   if (strcmp(role, "holder") == 0)
     return holder_play();
   if (strcmp(role, "paging") == 0)
     return paging_run(bytes);
-  if (strcmp(role, "checkpoint") == 0)
-    return checkpoint_run(bytes);
   if (strcmp(role, "busy") == 0 || strcmp(role, "idle") == 0)
     return job_run(bytes, strcmp(role, "busy") == 0);
-  if (strcmp(role, "launches") == 0)
-    return launches_run();
-  if (strncmp(role, RUSH, strlen(RUSH)) == 0 && parse_duration_ns(role + strlen(RUSH), &spin_ns) == 0)
-    return rush_run(spin_ns);
+  if (strcmp(role, "graphs") == 0)
+    return graphs_run();
+  if (strcmp(role, "copies") == 0)
+    return copies_run(bytes);
+  if (strcmp(role, "flood") == 0)
+    return flood_run();
+  if (strcmp(role, "bursts") == 0)
+    return bursts_run();
+  if (strncmp(role, RUSH, strlen(RUSH)) == 0 && parse_duration_ns(role + strlen(RUSH), &ns) == 0)
+    return rush_run(ns);
+  if (strncmp(role, TICKS, strlen(TICKS)) == 0 && parse_duration_ns(role + strlen(TICKS), &ns) == 0)
+    return ticks_run(ns);
   fprintf(stderr, "handover_worker: no role %s\n", role);
   return 2;
 }

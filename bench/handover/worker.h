@@ -1,5 +1,5 @@
 /*
- * worker.h - the processes of bench_handover and bench_turns that use the card, each with a role
+ * worker.h - the processes of bench_handover, bench_turns and bench_react that use the card, each with a role
  * of its own. They get what they are to do as arguments, and tell what came of it in packets over the socket
  * that is their standard input: one short text each.
  */
@@ -9,6 +9,8 @@
 #include "probe/probe.h"
 
 #define WORKER_TEXT_SIZE 128
+
+enum { GRAPH_NODES = 10000 };
 
 /* False: whoever listened is gone. */
 bool worker_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -26,10 +28,10 @@ int64_t worker_mismatches(const struct probe *p, CUdeviceptr at, size_t bytes, u
 int job_run(size_t bytes, bool busy);
 int paging_run(size_t bytes);
 int rush_run(uint64_t spin_ns); /* role rush:DURATION */
-/* Role launches: empty kernels. From "filled" on it tells of each slice of some 20 ms: how many it has
- * launched, when it began and when it ended (CLOCK_MONOTONIC, ns), and how often the GPU was so far behind
- * that it waited. */
-int launches_run(void);
-int checkpoint_run(size_t bytes);
+int graphs_run(void);           /* role graphs: of GRAPH_NODES kernels each, one behind the other */
+int copies_run(size_t bytes);   /* role copies: of so much, both ways, between the card and pinned memory */
+int flood_run(void);            /* role flood: millions of atomics on a word of the host's, again and again */
+int ticks_run(uint64_t tick_ns); /* role ticks:DURATION: each kernel counts up board.h's ticks for so long */
+int bursts_run(void);            /* role bursts: works when board.h's order says so */
 
 #endif

@@ -145,12 +145,19 @@ static void end_iteration(struct run *run, struct worker *worker) {
   begin_iteration(run, worker);
 }
 
+/* What stopping others and letting them on costs, of the time. */
+static double turns_loss(double share) {
+  double run_s = fmax(share * PLANT_PERIOD_S, PLANT_RUN_S);
+  return share > 0 && share < 1 ? PLANT_TURN_S * share / run_s : 0;
+}
+
 static void advance(struct run *run, struct worker *worker) {
   wake(run, worker);
   if (!worker->active)
     return;
   const struct plant_worker *kind = worker->kind;
-  double speed = 1 - run->share * between(kind->loss_least, kind->loss_most, run->slice_us);
+  double speed =
+      1 - run->share * between(kind->loss_least, kind->loss_most, run->slice_us) - turns_loss(run->share);
   worker->done_s += PLANT_STEP_S * speed;
   worker->own_s += PLANT_STEP_S * speed;
   worker->worked_s += PLANT_STEP_S;

@@ -56,15 +56,16 @@ CUresult launch_spin(const struct probe *p, uint64_t ns, CUstream stream) {
   return launch(p->spin, 1, 1, stream, (void *[]){&ns});
 }
 
+CUresult launch_tick(const struct probe *p, CUdeviceptr at, uint64_t ns, CUstream stream) {
+  return launch(p->tick, 1, 1, stream, (void *[]){&at, &ns});
+}
+
 static bool kernels_load(struct probe *p) {
   const struct {
     const char *name;
     CUkernel *kernel;
-  } wanted[] = {{"gs_empty", &p->empty},
-                {"gs_fill", &p->fill},
-                {"gs_check", &p->check},
-                {"gs_add", &p->add},
-                {"gs_spin", &p->spin}};
+  } wanted[] = {{"gs_empty", &p->empty}, {"gs_fill", &p->fill}, {"gs_check", &p->check},
+                {"gs_add", &p->add},     {"gs_spin", &p->spin}, {"gs_tick", &p->tick}};
   CUlibrary library;
   CUresult result = TRY(cuLibraryLoadData(&library, gs_kernels_text, NULL, NULL, 0, NULL, NULL, 0));
   for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]) && !result; i++)

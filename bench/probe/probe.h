@@ -20,8 +20,8 @@
 
 struct probe {
   CUdevice device;
-  CUcontext context;                      /* primary, current in the main thread */
-  CUkernel empty, fill, check, add, spin; /* of tests/sim/kernels.h */
+  CUcontext context;                            /* primary, current in the main thread */
+  CUkernel empty, fill, check, add, spin, tick; /* of tests/sim/kernels.h */
   CUstream stream;
 };
 
@@ -40,6 +40,7 @@ CUresult launch_fill(const struct probe *p, CUdeviceptr at, size_t bytes, CUstre
 CUresult launch_check(const struct probe *p, CUdeviceptr at, size_t bytes, uint64_t seed,
                       CUdeviceptr mismatches, CUstream stream);
 CUresult launch_spin(const struct probe *p, uint64_t ns, CUstream stream);
+CUresult launch_tick(const struct probe *p, CUdeviceptr at, uint64_t ns, CUstream stream);
 
 CUmemLocation location_device(const struct probe *p);
 CUmemLocation location_host(void);

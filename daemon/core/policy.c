@@ -278,12 +278,12 @@ uint64_t sched_job_remaining_ns(const struct sched_job *job, uint64_t now_ns) {
   return job->terms.expected_ns > had_ns ? job->terms.expected_ns - had_ns : max_u64(had_ns, BEGUN_NS);
 }
 
-uint64_t sched_job_running_ns(const struct sched_job *job, uint64_t now_ns) {
+static uint64_t running_ns(const struct sched_job *job, uint64_t now_ns) {
   return job->ran_ns ? now_ns - job->ran_ns : 0;
 }
 
 uint64_t sched_job_gpu_ns(const struct sched_job *job, uint64_t now_ns) {
-  return add_u64(job->gpu_ns, sched_job_running_ns(job, now_ns));
+  return add_u64(job->gpu_ns, running_ns(job, now_ns));
 }
 
 void policy_charge(struct sched_job *job, uint64_t now_ns) {

@@ -198,11 +198,11 @@ static void decide(struct rate_gpu *gpu) {
     worst = fmax(worst, job->mean);
   }
   if (loses)
-    decrease(gpu, surely);
+    decrease(gpu, gpu->found ? surely : worst); /* at first it may be far too much */
   else if (known && keeps)
     increase(gpu);
   else if (gpu->pairs >= PAIRS_MOST && (!known || error > RATE_TOLERANCE))
-    set_level(gpu, RATE_LEVEL_FIRST);
+    set_level(gpu, RATE_LEVEL_UNSURE);
   else if (gpu->pairs >= PAIRS_MOST && worst > RATE_AIM)
     decrease(gpu, worst);
   else if (gpu->pairs >= PAIRS_MOST)

@@ -28,8 +28,9 @@
 
 /* Levels: up to the knee the part of the time grows, with the shortest slice; beyond it the slice. */
 #define RATE_LEVEL_LEAST 0.01
-#define RATE_LEVEL_FIRST 0.1
 #define RATE_LEVEL_KNEE 0.5
+#define RATE_LEVEL_FIRST 0.5  /* the hardware alone bounds the harm, and no stop costs anything */
+#define RATE_LEVEL_UNSURE 0.1 /* where it can't be told what production loses */
 #define RATE_SLICE_LEAST_US 200
 #define RATE_SLICE_MOST_US 2048
 

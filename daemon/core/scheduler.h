@@ -598,9 +598,8 @@ struct sched_reason {
 
 struct sched_reason sched_job_reason(const struct sched_job *job, uint64_t now_ns);
 
-/* GPU time: the time that it ran, from the moment when all that it needs was on the card. In this turn; so
- * far; and still, as far as is known (policy.h). */
-uint64_t sched_job_running_ns(const struct sched_job *job, uint64_t now_ns);
+/* GPU time: the time that it ran, from the moment when all that it needs was on the card. So far; and still,
+ * as far as is known (policy.h). */
 uint64_t sched_job_gpu_ns(const struct sched_job *job, uint64_t now_ns);
 uint64_t sched_job_remaining_ns(const struct sched_job *job, uint64_t now_ns);
 uint64_t sched_job_held_ns(const struct sched_job *job, uint64_t now_ns);

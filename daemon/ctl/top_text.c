@@ -23,8 +23,6 @@ static const struct {
     [TOP_LIMIT] = {"LIMIT", 10, 1},   [TOP_FROM] = {"FROM", -22, 2},
 };
 
-const char *top_text_title(enum top_column column) { return columns[column].title; }
-
 /* ---- lines that grow ---- */
 
 __attribute__((format(printf, 2, 3))) static void append(char *line, const char *format, ...) {

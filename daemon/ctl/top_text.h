@@ -25,8 +25,6 @@ enum top_column {
 
 #define TOP_TEXT_SIZE 512 /* of every line */
 
-const char *top_text_title(enum top_column column);
-
 /* Those that a width has room for, as bits; the most telling ones, and the first one in any case. */
 unsigned top_text_columns(size_t width, const struct top_model *model);
 

@@ -36,10 +36,11 @@
 #define LOOK_FIRST_NS (20 * NS_PER_MS / 1000)
 #define LOOK_LAST_NS NS_PER_MS
 
-/* Work that ends so soon is not stopped: a stop and a go take as long. And a call that is over so soon is not
- * interrupted by it. */
+/* Work that ends so soon is not stopped: a stop and a go take as long. Where it has not the last times, that
+ * is waited for by half each time. And a call that is over so soon is not interrupted by a stop. */
 #define AT_ONCE_NS (NS_PER_MS / 2)
 #define CALLS_NS (NS_PER_MS / 5)
+#define STOPS_MOST 5
 
 /* Turns in which it is tried to find out whether work can be stopped. */
 #define TRIALS 3
@@ -133,14 +134,18 @@ void handover_fork_child(void) {
 }
 
 /* With the gate shut and no call in flight: whether nothing is left to do. */
-static bool ends_at_once(CUdevice device) {
-  uint64_t until_ns = clock_now_ns() + AT_ONCE_NS;
+static bool ends_at_once(struct gpu *gpu) {
+  uint64_t until_ns = clock_now_ns() + (AT_ONCE_NS >> gpu->stops);
   enum streams_state state;
   do {
     capture_forbid();
-    state = capture_count() ? STREAMS_UNKNOWN : streams_ask(device);
+    state = capture_count() ? STREAMS_UNKNOWN : streams_ask(gpu->device);
     capture_allow();
   } while (state == STREAMS_BUSY && clock_now_ns() < until_ns);
+  if (state == STREAMS_FINISHED)
+    gpu->stops = 0;
+  else if (gpu->stops < STOPS_MOST)
+    gpu->stops++;
   return state == STREAMS_FINISHED;
 }
 
@@ -154,9 +159,13 @@ static void prepare_memory(void *argument) { memory_prepare_stop(*(const CUdevic
 
 /* False: some work goes on. */
 static bool stop_now(struct gpu *gpu) {
-  if (!contexts_make_own(gpu->device)) /* or its memory could not leave */
+  lock_take(&client.lock);
+  bool moves = room_is_to_move(gpu);
+  lock_release(&client.lock);
+  if (moves && !contexts_make_own(gpu->device)) /* or its memory could not leave */
     return false;
-  contexts_any(gpu->device, prepare_memory, &gpu->device);
+  if (moves)
+    contexts_any(gpu->device, prepare_memory, &gpu->device);
   gate_take();
   atomic_store(&stopped[gpu->device], true);
   if (!gate_stop_is_forbidden() && memory_may_stop(gpu->device) && preempt_stop(gpu->device) == 0)
@@ -171,7 +180,7 @@ static bool stop(struct gpu *gpu) {
   bool open = gate_is_open(gpu->device);
   if (!can_stop(gpu))
     return false;
-  if (gate_close(gpu->device, CALLS_NS) && ends_at_once(gpu->device))
+  if (gate_close(gpu->device, CALLS_NS) && ends_at_once(gpu))
     return true;
   gpu->stopped = stop_now(gpu);
   if (!gpu->stopped && open)
@@ -271,6 +280,11 @@ static void drain(struct gpu *gpu) {
     finish_work(gpu);
   } while (!settle(gpu, pulses));
   capture_allow(); /* they begin behind the gate */
+}
+
+void handover_finish_instead(struct gpu *gpu) {
+  go_on(gpu);
+  drain(gpu);
 }
 
 /* ---- giving back ---- */

@@ -30,7 +30,7 @@
 
 /* How long a pause must last to be believed, within these bounds; and one is short that then ends so soon. */
 #define PATIENCE_LEAST_NS (NS_PER_MS / 4)
-#define PATIENCE_MOST_NS (50 * NS_PER_MS)
+#define PATIENCE_MOST_NS (40 * NS_PER_MS) /* others have the GPU within 50 ms of the last work */
 #define SHORT_NS (5 * NS_PER_MS)
 
 static struct progress {

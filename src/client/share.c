@@ -2,9 +2,11 @@
  * share.c - a job runs in a part of the time only, beside others that run at the same time (SHARE): its work
  * on the GPU stops, and goes on, by turns. The job holds the GPU all the while, and its memory stays.
  *
- * It runs for ON_NS, and for as long as it takes until it really stands still; then it rests for as long as
- * makes that its share. Where its work can't be stopped (MPS), the gate is shut instead, and what has been
- * submitted by then finishes: that time counts as well, so the share is right however much was queued.
+ * Of each PERIOD_NS it runs for its share, or for ON_NS if that is longer, and for as long as it takes until
+ * it really stands still; then it rests for as long as makes that its share. Why not shorter: a stop and a go
+ * take 60 us from whoever else runs there (H100). Where its work can't be stopped (MPS), the gate is shut
+ * instead, and what has been submitted by then finishes: that time counts as well, so the share is right
+ * however much was queued.
  *
  * Everything here needs client.lock, and is done by the GPU's worker (handover.c).
  */
@@ -17,6 +19,7 @@
 #include "gate/streams.h"
 #include "preempt/preempt.h"
 
+#define PERIOD_NS (20 * NS_PER_MS)
 #define ON_NS (2 * NS_PER_MS)    /* a stop and a go take about as long */
 #define LOOK_NS (NS_PER_MS / 2)  /* whether what was submitted has finished */
 #define AGAIN_NS NS_PER_MS       /* where a call forbids a stop just now */
@@ -42,13 +45,19 @@ static uint64_t rest_ns(const struct gpu *gpu) {
 
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+/* How long it runs, if it shall run at all. */
+static uint64_t on_ns(const struct gpu *gpu) {
+  uint64_t run_ppm = GS_SHARE_ALL - gpu->rest_ppm;
+  return run_ppm ? later(ON_NS, PERIOD_NS / GS_SHARE_ALL * run_ppm) : 0;
+}
+
 uint64_t share_next_ns(const struct gpu *gpu) {
   if (gpu->rest == FINISHES)
     return gpu->share_at_ns;
   if (!is_shared(gpu))
     return gpu->rest == RUNS ? UINT64_MAX : 0;
   if (gpu->rest == RUNS)
-    return later(gpu->share_at_ns, gpu->rest_ppm == GS_SHARE_ALL ? 0 : gpu->turned_ns + ON_NS);
+    return later(gpu->share_at_ns, gpu->turned_ns + on_ns(gpu));
   if (gpu->rest == STOPPED && gate_stop_is_forbidden())
     return 0; /* a call waits for this */
   uint64_t pause_ns = rest_ns(gpu);

@@ -40,6 +40,7 @@ struct gpu {
   uint64_t epoch;
 
   _Atomic bool stopped;      /* what it has submitted stands still; the worker's */
+  unsigned stops;            /* in a row, of work that did not end at once */
   bool let_on;               /* it goes on, and the gate is still shut; likewise */
   bool has_context, try_due; /* the former: of the program's; the latter: it is a new one */
   unsigned trials;           /* whether work can be stopped has been tried */
@@ -177,6 +178,10 @@ void handover_on_attached(struct gpu *gpu);
  * look again (UINT64_MAX: no need). Lock held. */
 uint64_t handover_check(struct gpu *gpu, uint64_t now_ns);
 
+/* What stands still goes on behind the shut gate, and is waited for: its memory can't leave otherwise. The
+ * worker's; lock not held. */
+void handover_finish_instead(struct gpu *gpu);
+
 void handover_fork_child(void);
 
 /* ---- share.c; with the lock held ---- */
@@ -210,6 +215,9 @@ void room_forget(struct gpu *gpu);
 
 /* There may be something to move: the worker shall look. */
 void room_order_step(struct gpu *gpu);
+
+/* Is something to leave the card, or to come? Lock held. */
+bool room_is_to_move(const struct gpu *gpu);
 
 /* Is there, for the worker? */
 bool room_step_due(const struct gpu *gpu);

@@ -139,7 +139,8 @@ CUdevice gate_device_of(CUstream stream) {
   return device;
 }
 
-bool gate_is_recorded(CUstream stream) {
+/* And not submitted. */
+static bool is_recorded(CUstream stream) {
   CUstreamCaptureStatus status;
   if (stream == NULL || stream == CU_STREAM_LEGACY)
     return false; /* the legacy stream can't capture; asking may fail by way of others that do */
@@ -274,7 +275,7 @@ void gate_enter_slow(CUstream stream, uint64_t reach, uintptr_t frame) {
   CUdevice device = gate_device_of(stream);
   passage_begin(&passage, device, reach);
   while (!try_enter(slot, &passage, frame))
-    if (gate_is_recorded(stream))
+    if (is_recorded(stream))
       passage.gates = 0;
     else
       wait_first(&passage);

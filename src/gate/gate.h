@@ -189,10 +189,8 @@ uint32_t gate_waits(CUdevice device, uint32_t what);
 uint64_t gate_calls(void);
 bool gate_in_flight(void);
 
-/* The device that a call on this stream reaches; -1: the driver will refuse it anyway. And whether the call
- * is recorded, not submitted. */
+/* The device that a call on this stream reaches; -1: the driver will refuse it anyway. */
 CUdevice gate_device_of(CUstream stream);
-bool gate_is_recorded(CUstream stream);
 
 /* In the child of a fork: as in a fresh process. */
 void gate_fork_child(void);

@@ -34,6 +34,16 @@ extern "C" __global__ void gs_spin(uint64_t ns) {
   while (now - start < ns);
 }
 
+/* Of one thread. In host memory each step takes a way there and back, which somebody can watch. */
+extern "C" __global__ void gs_tick(volatile uint64_t *p, uint64_t ns) {
+  uint64_t start, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+  do {
+    *p = *p + 1;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  } while (now - start < ns);
+}
+
 /* volatile: a read whose value nobody uses stays a read. */
 extern "C" __global__ void gs_touch(const uint64_t *p, uint64_t bytes) {
   const uint64_t stride = GS_TOUCH_STRIDE / sizeof(uint64_t), words = bytes / sizeof(uint64_t);

@@ -30,7 +30,8 @@ struct card {
   /* Discards of unified memory answer this CUresult, 0: they are done; what comes back behind one is wrong.
    */
   uint64_t discard_status, discard_loses;
-  double scale; /* every cost is multiplied by it; 0: no delays */
+  uint64_t contexts_most; /* that there is room for, of a process; 0: any number */
+  double scale;           /* every cost is multiplied by it; 0: no delays */
   double copy_in_pinned_gbps, copy_out_pinned_gbps;
   double copy_in_pageable_gbps, copy_out_pageable_gbps;
   double prefetch_in_gbps, prefetch_out_gbps;

@@ -108,7 +108,17 @@ CUresult cuCtxGetDevice(CUdevice *device) {
 
 /* ---- life and death ---- */
 
+static bool has_room_locked(void) {
+  uint64_t alive = 0;
+  for (CUcontext c = contexts; c; c = c->next)
+    alive += c->alive;
+  return !sim.card.contexts_most || alive < sim.card.contexts_most;
+}
+
 static CUresult context_start_locked(CUcontext context, unsigned flags) {
+  if (!has_room_locked())
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  process_count(context->gpu, GS_SIM_contexts, 1);
   context->alive = true;
   context->flags = flags;
   context->id = ++next_context_id;

@@ -119,12 +119,23 @@ static void run_copy(struct walk *walk) {
   }
 }
 
+static void run_tick(struct walk *walk) {
+  CUdeviceptr at = walk->work->kernel.args[0];
+  uint64_t left_ns = card_scaled_ns(&sim.card, walk->work->kernel.args[1]);
+  while (left_ns > 0 && check_access(walk->work, at, 8)) {
+    uint64_t piece_ns = left_ns < SPIN_PIECE_NS ? left_ns : SPIN_PIECE_NS;
+    __atomic_fetch_add((uint64_t *)(uintptr_t)at, 1, __ATOMIC_RELAXED);
+    engine_spend(walk->session, piece_ns);
+    left_ns -= piece_ns;
+  }
+}
+
 static void run_empty(struct walk *walk) { (void)walk; }
 
 const struct kernel kernels[] = {
-    {"gs_fill", 3, run_fill},       {"gs_check", 4, run_check}, {"gs_add", 3, run_add},
-    {"gs_spin", 1, run_spin},       {"gs_touch", 2, run_touch}, {"gs_empty", 0, run_empty},
-    {"gpushare_copy", 3, run_copy},
+    {"gs_fill", 3, run_fill},   {"gs_check", 4, run_check},     {"gs_add", 3, run_add},
+    {"gs_spin", 1, run_spin},   {"gs_tick", 2, run_tick},       {"gs_touch", 2, run_touch},
+    {"gs_empty", 0, run_empty}, {"gpushare_copy", 3, run_copy},
 };
 const size_t kernel_count = sizeof(kernels) / sizeof(kernels[0]);
 

@@ -3,9 +3,12 @@
  * agree on it word for word.
  *
  *   gs_fill(p, words, seed)               p[i] = gs_hash(seed, i)
- *   gs_check(p, words, seed, mismatches)  adds to *mismatches the number of words that are not gs_hash(seed,
- * i) gs_add(p, words, delta)               p[i] += delta gs_spin(ns)                           keeps the GPU
- * busy gs_touch(p, bytes)                    reads one word of every 4 KiB gs_empty()
+ *   gs_check(p, words, seed, mismatches)  adds to *mismatches how many words are not gs_hash(seed, i)
+ *   gs_add(p, words, delta)               p[i] += delta
+ *   gs_spin(ns)                           keeps the GPU busy
+ *   gs_tick(p, ns)                        p[0] += 1, again and again for so long; of one thread
+ *   gs_touch(p, bytes)                    reads one word of every 4 KiB
+ *   gs_empty()
  *
  * p and mismatches are device pointers to 64-bit words; every parameter is 64 bits wide.
  */

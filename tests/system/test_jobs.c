@@ -136,11 +136,20 @@ TEST(threads) { run_shapes("small,capacity=32MiB", 1, "4", "1", NULL); }
 TEST(contexts) { run_shapes("small,capacity=32MiB", 1, "4", "3", NULL); }
 TEST(two_gpus) { run_shapes("small,capacity=32MiB,gpus=2", 2, "4", "1", NULL); }
 TEST(stream_ordered_allocation) { run_shapes("small,capacity=32MiB", 1, "4", "1", "--async"); }
-/* What a program wants in host memory takes no room on the card, nor any time at turns. */
+/* Prefetched so far, either way. */
+static uint64_t prefetched(const struct process *job) {
+  struct gs_sim_process process = scene_process(&scene, job, 0);
+  return process.counters[GS_SIM_prefetched_in_bytes] + process.counters[GS_SIM_prefetched_out_bytes];
+}
+
+/* What a program wants in host memory takes no room on the card, nor any time at turns. Before its first
+ * round the table may come once: until the program has said where it wants it. */
 static void run_table(const char *how) {
   struct process *jobs[2];
   begin("small,capacity=64MiB", "on", "0.005");
   jobs[0] = scene_start(&scene, NULL, "tabler", how, "50331648", NULL);
+  process_expect(jobs[0], "round ", NULL, 0);
+  uint64_t before = prefetched(jobs[0]);
   jobs[1] = scene_start(&scene, NULL, "job", "--bytes", "16M", "--rounds", "0", "--progress", NULL);
   uint64_t deadline = deadline_in(PROCESS_LIMIT_S);
   do {
@@ -148,9 +157,8 @@ static void run_table(const char *how) {
     for (int i = 0; i < 2; i++)
       process_expect(jobs[i], "round ", NULL, 0);
   } while (handovers() < 20);
-  struct gs_sim_process table = scene_process(&scene, jobs[0], 0);
-  uint64_t in = table.counters[GS_SIM_prefetched_in_bytes], out = table.counters[GS_SIM_prefetched_out_bytes];
-  CHECK(in + out < 50331648, "%llu bytes in, %llu out", (unsigned long long)in, (unsigned long long)out);
+  uint64_t moved = prefetched(jobs[0]) - before;
+  CHECK(moved < 50331648, "%llu bytes", (unsigned long long)moved);
   for (int i = 0; i < 2; i++)
     process_close_input(jobs[i]);
   finish_all(jobs, 2);

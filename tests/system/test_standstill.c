@@ -17,17 +17,23 @@ static uint64_t kernels(const struct process *process) {
   return scene_process(&scene, process, 0).counters[GS_SIM_kernels];
 }
 
-/* A kernel of the job, which takes seconds, has begun. */
+static uint64_t busy_ns(void) { return scene_process(&scene, job, 0).counters[GS_SIM_gpu_busy_ns]; }
+
+/* A kernel of the job, which takes seconds, has begun: none ends while the GPU works on. */
 static void await_begun(void) {
-  uint64_t deadline = deadline_in(PROCESS_LIMIT_S);
+  uint64_t deadline = deadline_in(PROCESS_LIMIT_S), ended;
   process_expect(job, "filled", NULL, 0);
-  for (uint64_t before = scene_process(&scene, job, 0).counters[GS_SIM_gpu_busy_ns];
-       scene_process(&scene, job, 0).counters[GS_SIM_gpu_busy_ns] < before + 20 * NS_PER_MS;)
-    CHECK(deadline_left_ms(deadline) > 0, "nothing runs");
+  do {
+    ended = kernels(job);
+    for (uint64_t before = busy_ns(); busy_ns() < before + 50 * NS_PER_MS;)
+      CHECK(deadline_left_ms(deadline) > 0, "nothing runs");
+  } while (kernels(job) != ended);
 }
 
-static void start_with(environment_list environment, const char *spin) {
-  scene_begin(&scene, "small,capacity=1GiB");
+static uint64_t contexts(void) { return scene_process(&scene, job, 0).counters[GS_SIM_contexts]; }
+
+static void start_with(environment_list environment, const char *card, const char *spin) {
+  scene_begin(&scene, card);
   fake_listen(&fake, scene.socket);
   job = scene_start(&scene, environment, "job", "--bytes", "64M", "--rounds", "1", "--spin", spin, NULL);
   fake_accept(&fake, 1024 * MIB, GS_MEMORY_MANAGED);
@@ -37,7 +43,8 @@ static void start_with(environment_list environment, const char *spin) {
   await_begun();
 }
 
-static void start(const char *spin) { start_with(NULL, spin); }
+static void start_on(const char *card, const char *spin) { start_with(NULL, card, spin); }
+static void start(const char *spin) { start_on("small,capacity=1GiB", spin); }
 
 static void stop_and_evict(void) {
   fake_drop(&fake, fake.epoch, 0);
@@ -72,13 +79,42 @@ TEST(memory_leaves_in_the_middle_of_a_kernel) {
 /* At the speed of the bus: what it takes for that has been made ready before the stop. */
 TEST(unified_memory_is_carried_in_the_middle_of_a_kernel) {
   static const char *const managed[] = {"GPUSHARE_MEMORY=managed", NULL};
-  start_with(managed, "1");
+  start_with(managed, "small,capacity=1GiB", "1");
   stop_and_evict();
   CHECK(scene_card(&scene, 0).counters[GS_SIM_discarded_bytes] >= 64 * MIB, "it is prefetched");
   CHECK(scene_card(&scene, 0).resident_bytes == 0, "something stays");
   fake_await_request(&fake);
   fake_grant(&fake, fake.used_bytes);
   fake_await_active(&fake);
+  finish();
+}
+
+/* The context in which memory moves is made when that is to move, and no stop waits for it. */
+TEST(where_nothing_moves_there_is_no_context_for_it) {
+  start("1000");
+  uint64_t before = kernels(job);
+  fake_drop(&fake, fake.epoch, fake.used_bytes);
+  fake_await_released(&fake);
+  CHECK(contexts() == 1, "a context for nothing");
+  fake_tell_room(&fake, 0);
+  fake_await_room(&fake, 0);
+  CHECK(contexts() == 2 && kernels(job) == before, "it has left in the program's context");
+  process_kill(job);
+  fake_end(&fake);
+  scene_end(&scene);
+}
+
+/* It was stopped, and memory is to leave later: so the work ends, and the memory leaves then. */
+TEST(without_room_for_that_context_the_work_finishes) {
+  start_on("small,capacity=1GiB,contexts_most=1", "3");
+  fake_drop(&fake, fake.epoch, fake.used_bytes);
+  fake_await_released(&fake);
+  CHECK(scene_process(&scene, job, 0).in_flight > 0, "it was not stopped");
+  fake_tell_room(&fake, 0);
+  fake_await_room(&fake, 0);
+  CHECK(scene_process(&scene, job, 0).in_flight == 0, "its memory has left before its work ended");
+  fake_await_request(&fake);
+  fake_grant(&fake, fake.used_bytes);
   finish();
 }
 

@@ -114,7 +114,7 @@ START_TEST(they_are_tried_out_beside_production_that_works_on) {
     production.active_ns += 20 * NS_PER_MS;
     say(&production, true);
   }
-  expect_share(&opportunistic, 200000, 200, false);
+  expect_share(&opportunistic, GS_SHARE_ALL, 200, false);
   ck_assert_int_eq(limited(), GS_LIMITED_GROWS);
 }
 END_TEST

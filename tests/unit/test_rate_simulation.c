@@ -77,7 +77,7 @@ static void check_random(uint64_t seed) {
     fail("production loses", loss);
   if (1 - run.start_own_s / run.start_worked_s > 2 * LOSS_MOST)
     fail("production loses at first", 1 - run.start_own_s / run.start_worked_s);
-  if (plant.workers[0].loss_most <= 0 && plant.workers[0].rest_s <= 0 && run.level < 2 * RATE_LEVEL_FIRST)
+  if (plant.workers[0].loss_most <= 0 && plant.workers[0].rest_s <= 0 && run.level < RATE_LEVEL_UNSURE)
     fail("others cost nothing, and have the level", run.level);
 }
 

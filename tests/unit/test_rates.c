@@ -217,6 +217,7 @@ END_TEST
 
 START_TEST(who_has_no_part_of_a_trial_waits_for_the_next) {
   both_come();
+  rates.gpu.level = RATE_LEVEL_UNSURE;
   give(&jobs[1], GS_CLASS_OPPORTUNISTIC, 100, 0);
   sched_jobs[1].state = GS_JOB_WAITING;
   rates_on_state(&rates, &jobs[1], now_ns);
@@ -263,6 +264,7 @@ END_TEST
 
 START_TEST(a_trial_is_divided_among_those_that_hold) {
   both_come();
+  rates.gpu.level = RATE_LEVEL_UNSURE;
   say(true);
   pass_until(RATE_CONTROL);
   check_limit(&jobs[0], GS_LIMITED_LOOK, 0);
@@ -284,6 +286,7 @@ END_TEST
 
 START_TEST(who_leaves_a_trial_and_comes_back_waits_for_the_next) {
   both_come();
+  rates.gpu.level = RATE_LEVEL_UNSURE;
   give(&jobs[1], GS_CLASS_OPPORTUNISTIC, 100, 0);
   say(true);
   pass_until(RATE_TRIAL);
@@ -292,6 +295,17 @@ START_TEST(who_leaves_a_trial_and_comes_back_waits_for_the_next) {
   check(&jobs[0], GS_SHARE_ALL, RATES_LONG_SLICE_US, false);
   give(&jobs[0], GS_CLASS_OPPORTUNISTIC, 100, 0);
   check(&jobs[0], 0, RATE_SLICE_LEAST_US, false);
+}
+END_TEST
+
+/* They share by their slices. */
+START_TEST(where_nothing_is_stopped_nothing_is_divided) {
+  both_come();
+  give(&jobs[1], GS_CLASS_OPPORTUNISTIC, 100, 0);
+  say(true);
+  pass_until(RATE_TRIAL);
+  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, false);
+  check(&jobs[1], GS_SHARE_ALL, RATE_SLICE_LEAST_US, false);
 }
 END_TEST
 
@@ -307,6 +321,7 @@ END_TEST
 
 START_TEST(a_rate_that_is_set_holds_whatever_production_does) {
   both_come();
+  rates.gpu.level = RATE_LEVEL_UNSURE;
   give(&jobs[0], GS_CLASS_OPPORTUNISTIC, 100, 20);
   check(&jobs[0], 200000, RATE_SLICE_LEAST_US, false);
   check_limit(&jobs[0], GS_LIMITED_SET, 0.2);
@@ -447,6 +462,7 @@ int main(void) {
                                 only_production_says_anything,
                                 a_trial_is_divided_among_those_that_hold,
                                 who_leaves_a_trial_and_comes_back_waits_for_the_next,
+                                where_nothing_is_stopped_nothing_is_divided,
                                 alone_it_has_all_of_a_trial,
                                 a_rate_that_is_set_holds_whatever_production_does,
                                 only_opportunistic_jobs_have_a_rate,

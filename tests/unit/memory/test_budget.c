@@ -67,11 +67,10 @@ void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned
   atomic_store(&told_pinned_bytes, pinned_bytes);
 }
 
-static uint64_t kept_bytes; /* by the driver */
+static _Atomic uint64_t kept_bytes; /* by the driver */
 
 uint64_t reserves_trim(CUdevice device) {
-  uint64_t bytes = kept_bytes;
-  kept_bytes = 0;
+  uint64_t bytes = atomic_exchange(&kept_bytes, 0);
   budget_release(device, BACKING_KEPT, bytes);
   return bytes;
 }
