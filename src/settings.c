@@ -124,5 +124,6 @@ __attribute__((constructor)) static void read_environment(void) {
   gang_name_find(secure_getenv, current.gang);
   read_bool("GPUSHARE_REQUIRED", &current.required);
   read_preempt();
+  read_bool("GPUSHARE_CARRY", &current.carry);
   read_bool("GPUSHARE_SINGLE_OVERSUBSCRIBE", &current.single_oversubscribe);
 }

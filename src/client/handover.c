@@ -164,7 +164,7 @@ static bool stop_now(struct gpu *gpu) {
   lock_release(&client.lock);
   if (moves && !contexts_make_own(gpu->device)) /* or its memory could not leave */
     return false;
-  if (moves)
+  if (moves || contexts_has_own(gpu->device)) /* it may be told to move later */
     contexts_any(gpu->device, prepare_memory, &gpu->device);
   gate_take();
   atomic_store(&stopped[gpu->device], true);

@@ -17,6 +17,7 @@
 #include "memory/budget.h"
 #include "memory/device.h"
 #include "memory/swap/slabs.h"
+#include "settings.h"
 
 #define GRAIN_BYTES SLABS_GRAIN_BYTES /* a page of unified memory, too */
 #define PART_BYTES (UINT64_C(32) << 20)
@@ -164,9 +165,9 @@ bool carry_suits(const struct allocation *allocation) {
 
 /* Work on another GPU may touch unified memory of this one without passing its gate. */
 bool carry_may(CUdevice device) {
-  return carriers[device].verdict != FAILS && device_memory_if_decided(device) == MEMORY_MANAGED &&
-         driver.cuMemDiscardBatchAsync && driver.cuMemDiscardAndPrefetchBatchAsync &&
-         !atomic_load(&gate_several);
+  return settings()->carry && carriers[device].verdict != FAILS &&
+         device_memory_if_decided(device) == MEMORY_MANAGED && driver.cuMemDiscardBatchAsync &&
+         driver.cuMemDiscardAndPrefetchBatchAsync && !atomic_load(&gate_several);
 }
 
 /* ---- streams and holds ---- */

@@ -20,7 +20,7 @@ struct driver driver;
 
 /* The rest of the library. */
 
-static struct settings set = {.memory = MEMORY_MANAGED};
+static struct settings set = {.memory = MEMORY_MANAGED, .carry = true};
 bool fake_gate_open = true;
 static struct gate_slot slot;
 __thread struct gate_slot *gate_slot = &slot;

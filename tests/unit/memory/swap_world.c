@@ -24,7 +24,7 @@
 
 struct world world;
 struct driver driver;
-static struct settings set = {.memory = MEMORY_MANAGED};
+static struct settings set = {.memory = MEMORY_MANAGED, .carry = true};
 
 /* ---- the rest of the library ---- */
 
