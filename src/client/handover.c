@@ -24,6 +24,7 @@
 #include "interpose/driver.h"
 #include "memory/memory.h"
 #include "preempt/preempt.h"
+#include "settings.h"
 
 /* A drain that takes longer may be waiting for work that waits for a thread at the gate (a host function, a
  * stream wait): such threads then pass, one call each time. */
@@ -159,12 +160,9 @@ static void prepare_memory(void *argument) { memory_prepare_stop(*(const CUdevic
 
 /* False: some work goes on. */
 static bool stop_now(struct gpu *gpu) {
-  lock_take(&client.lock);
-  bool moves = room_is_to_move(gpu);
-  lock_release(&client.lock);
-  if (moves && !contexts_make_own(gpu->device)) /* or its memory could not leave */
+  if (!contexts_make_own(gpu->device)) /* or its memory could not leave */
     return false;
-  if (moves || contexts_has_own(gpu->device)) /* it may be told to move later */
+  if (settings()->carry)
     contexts_any(gpu->device, prepare_memory, &gpu->device);
   gate_take();
   atomic_store(&stopped[gpu->device], true);
@@ -280,11 +278,6 @@ static void drain(struct gpu *gpu) {
     finish_work(gpu);
   } while (!settle(gpu, pulses));
   capture_allow(); /* they begin behind the gate */
-}
-
-void handover_finish_instead(struct gpu *gpu) {
-  go_on(gpu);
-  drain(gpu);
 }
 
 /* ---- giving back ---- */

@@ -189,11 +189,6 @@ static void run_fill(void *argument) {
     make_room(filling, step->device, now_ns);
 }
 
-bool room_is_to_move(const struct gpu *gpu) {
-  struct memory_usage usage = memory_usage(gpu->device);
-  return usage.resident_bytes > room_bytes(gpu) || usage.resident_bytes < usage.total_bytes;
-}
-
 bool room_step_due(const struct gpu *gpu) {
   return gpu->step_due && (gpu->holding ? gpu->grant_pending : gpu->room_bound);
 }
@@ -248,11 +243,9 @@ void room_step(struct gpu *gpu) {
   gpu->step_due = false;
   gpu->step_again_ns = UINT64_MAX;
   gpu->busy = true;
-  bool granted = gpu->grant_pending, moves = gpu->stopped && room_is_to_move(gpu);
+  bool granted = gpu->grant_pending;
   bool long_failed = gpu->failed_since_ns && clock_now_ns() - gpu->failed_since_ns >= GIVE_UP_NS;
   lock_release(&client.lock);
-  if (moves && !contexts_make_own(gpu->device))
-    handover_finish_instead(gpu);
   /* Without a context there is nothing to move. */
   bool entered = contexts_any(gpu->device, step.filling ? run_fill : run_step, &step);
   if (granted && (!entered || (long_failed && step.progress == MEMORY_FAILED)))

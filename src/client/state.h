@@ -178,10 +178,6 @@ void handover_on_attached(struct gpu *gpu);
  * look again (UINT64_MAX: no need). Lock held. */
 uint64_t handover_check(struct gpu *gpu, uint64_t now_ns);
 
-/* What stands still goes on behind the shut gate, and is waited for: its memory can't leave otherwise. The
- * worker's; lock not held. */
-void handover_finish_instead(struct gpu *gpu);
-
 void handover_fork_child(void);
 
 /* ---- share.c; with the lock held ---- */
@@ -215,9 +211,6 @@ void room_forget(struct gpu *gpu);
 
 /* There may be something to move: the worker shall look. */
 void room_order_step(struct gpu *gpu);
-
-/* Is something to leave the card, or to come? Lock held. */
-bool room_is_to_move(const struct gpu *gpu);
 
 /* Is there, for the worker? */
 bool room_step_due(const struct gpu *gpu);

@@ -186,6 +186,14 @@ bool channels_subdevice(unsigned gpu, struct channels_object *subdevice) {
   return found;
 }
 
+/* A handle that is being freed may have been given anew. */
+static bool is_listed(const struct channels_batch *batch, uint32_t handle) {
+  for (uint32_t i = 0; i < batch->count; i++)
+    if (batch->channels[i] == handle)
+      return true;
+  return false;
+}
+
 static bool is_in(const struct object *o, const struct channels_object *group) {
   return !group || (o->client == group->client && (o->parent == group->handle || o->handle == group->handle));
 }
@@ -201,8 +209,8 @@ bool channels_next(unsigned gpu, const struct channels_object *group, bool stop,
     batch->subdevice = address_of(subdevice);
     for (; cursor->next < used && batch->count < RM_CHANNELS_MAX; cursor->next++) {
       const struct object *o = &objects[cursor->next];
-      if (o->kind == CHANNEL && !o->own && o->stopped != stop && o->client == subdevice->client &&
-          o->device == subdevice->device && is_in(o, group))
+      if (o->kind == CHANNEL && !o->own && !(stop && o->stopped) && o->client == subdevice->client &&
+          o->device == subdevice->device && is_in(o, group) && !is_listed(batch, o->handle))
         batch->channels[batch->count++] = o->handle;
     }
     if (batch->count == 0)
@@ -214,11 +222,17 @@ bool channels_next(unsigned gpu, const struct channels_object *group, bool stop,
 
 void channels_mark(const struct channels_batch *batch, bool stopped) {
   bool taken = enter();
-  for (uint32_t i = 0; i < batch->count; i++) {
-    struct object *o = find(batch->subdevice.client, batch->channels[i]);
-    if (o)
+  for (struct object *o = objects; o < objects + used; o++)
+    if (o->kind == CHANNEL && o->client == batch->subdevice.client && is_listed(batch, o->handle))
       o->stopped = stopped;
-  }
+  leave(taken);
+}
+
+void channels_scheduled(const struct channels_object *group) {
+  bool taken = enter();
+  for (struct object *o = objects; o < objects + used; o++)
+    if (o->kind == CHANNEL && is_in(o, group))
+      o->stopped = false;
   leave(taken);
 }
 

@@ -63,13 +63,16 @@ struct channels_cursor { /* all zero: at the beginning */
   size_t subdevice, next;
 };
 
-/* The next ones of the GPU that are to be stopped, as they are not, or to be let on; with `group`, only of
- * that. False: no more. */
+/* The next ones of the GPU: to be stopped, those that are not, each once; to be let on, all. With `group`,
+ * only of that. False: no more. */
 bool channels_next(unsigned gpu, const struct channels_object *group, bool stop,
                    struct channels_cursor *cursor, struct channels_batch *batch);
 
 /* They count as stopped from now on, or as let on. */
 void channels_mark(const struct channels_batch *batch, bool stopped);
+
+/* libcuda has scheduled the group, which may have let on what had been stopped of it. */
+void channels_scheduled(const struct channels_object *group);
 
 /* Leave only those that have not been freed. */
 void channels_refresh(struct channels_batch *batch);

@@ -345,6 +345,7 @@ void preempt_scheduled(uint32_t client, uint32_t handle) {
   int gpu = channels_gpu_of(client, handle, &group);
   if (gpu < 0)
     return;
+  channels_scheduled(&group);
   if (!making)
     stop_new((unsigned)gpu, &group);
   slice_new((unsigned)gpu, &group);

@@ -118,7 +118,6 @@ static bool has_room_locked(void) {
 static CUresult context_start_locked(CUcontext context, unsigned flags) {
   if (!has_room_locked())
     return CUDA_ERROR_OUT_OF_MEMORY;
-  process_count(context->gpu, GS_SIM_contexts, 1);
   context->alive = true;
   context->flags = flags;
   context->id = ++next_context_id;

@@ -166,7 +166,7 @@ static uint32_t get_uuid(const struct object *subdevice, struct rm_get_uuid *ans
 static void schedule(uint32_t client, uint32_t handle) {
   for (struct object *o = objects; o < objects + used; o++)
     if (rm_is_channel(o->class) && o->client == client && (o->handle == handle || o->parent == handle))
-      o->scheduled = true;
+      o->scheduled = true, o->stopped = false; /* also what has been stopped; not known of the real one */
   pthread_cond_broadcast(&changed);
 }
 

@@ -36,7 +36,6 @@
   X(events)          /* recorded */                                                                          \
   X(event_queries)   /* cuEventQuery, whatever it said */                                                    \
   X(submitted)       /* pieces of work handed to streams */                                                  \
-  X(contexts)        /* that were made */                                                                    \
   X(context_queries) /* cuCtxGetCurrent with one current: what a gate that is not open has to ask */         \
   X(graph_queries)   /* what a graph consists of, asked by whomever; on the first card */                    \
   X(overlaps) /* kernels, copies, sets, prefetches of this process that started while another one had work   \

@@ -30,8 +30,6 @@ static void await_begun(void) {
   } while (kernels(job) != ended);
 }
 
-static uint64_t contexts(void) { return scene_process(&scene, job, 0).counters[GS_SIM_contexts]; }
-
 static void start_with(environment_list environment, const char *card, const char *spin) {
   scene_begin(&scene, card);
   fake_listen(&fake, scene.socket);
@@ -89,30 +87,13 @@ TEST(unified_memory_is_carried_in_the_middle_of_a_kernel) {
   finish();
 }
 
-/* The context in which memory moves is made when that is to move, and no stop waits for it. */
-TEST(where_nothing_moves_there_is_no_context_for_it) {
-  start("1000");
-  uint64_t before = kernels(job);
-  fake_drop(&fake, fake.epoch, fake.used_bytes);
-  fake_await_released(&fake);
-  CHECK(contexts() == 1, "a context for nothing");
-  fake_tell_room(&fake, 0);
-  fake_await_room(&fake, 0);
-  CHECK(contexts() == 2 && kernels(job) == before, "it has left in the program's context");
-  process_kill(job);
-  fake_end(&fake);
-  scene_end(&scene);
-}
-
-/* It was stopped, and memory is to leave later: so the work ends, and the memory leaves then. */
-TEST(without_room_for_that_context_the_work_finishes) {
+/* Then its memory could not leave in the middle of its work. */
+TEST(without_room_for_another_context_the_work_finishes) {
   start_on("small,capacity=1GiB,contexts_most=1", "3");
-  fake_drop(&fake, fake.epoch, fake.used_bytes);
+  fake_drop(&fake, fake.epoch, 0);
   fake_await_released(&fake);
-  CHECK(scene_process(&scene, job, 0).in_flight > 0, "it was not stopped");
-  fake_tell_room(&fake, 0);
+  CHECK(scene_process(&scene, job, 0).in_flight == 0, "it was stopped");
   fake_await_room(&fake, 0);
-  CHECK(scene_process(&scene, job, 0).in_flight == 0, "its memory has left before its work ended");
   fake_await_request(&fake);
   fake_grant(&fake, fake.used_bytes);
   finish();

@@ -81,10 +81,6 @@ bool contexts_any(CUdevice device, void (*action)(void *argument), void *argumen
   in_context = false;
   return true;
 }
-bool contexts_has_own(CUdevice device) {
-  (void)device;
-  return false;
-}
 bool contexts_make_own(CUdevice device) { return device == 0; }
 static bool forbidden; /* a call waits in the driver for work */
 bool gate_stop_is_forbidden(void) { return forbidden; }

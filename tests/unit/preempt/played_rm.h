@@ -68,6 +68,10 @@ static uint32_t answer_control(const struct rm_control *call) {
   switch (call->command) {
   case RM_STOP_CHANNELS:
     return answer_stop(call);
+  case RM_SCHEDULE_GROUP: /* lets on what has been stopped before; not known of the real one */
+    for (uint32_t channel = call->object + 1; channel < HANDLES && owner[channel] == call->client; channel++)
+      stopped[channel] = false;
+    return RM_OK;
   case RM_GET_UUID:
     uuid->length = RM_UUID_BYTES;
     memset(uuid->bytes, (int)(call->object - SUBDEVICE) + 1, RM_UUID_BYTES);

@@ -410,7 +410,6 @@ START_TEST(nothing_is_stopped_twice) {
   ck_assert_int_eq(preempt_stop(0), 0);
   preempt_making(true);
   preempt_making(false);
-  control(CLIENT, 100, RM_SCHEDULE_GROUP, 1);
   ck_assert_uint_eq(stop_calls, 1);
   make_context(0, 200);
   ck_assert_uint_eq(count_stopped(), 40);
@@ -418,6 +417,38 @@ START_TEST(nothing_is_stopped_twice) {
   ck_assert_int_eq(preempt_go(0), 0);
   ck_assert_uint_eq(go_calls, 1);
   ck_assert_uint_eq(count_stopped(), 0);
+}
+END_TEST
+
+/* A stop comes between the making of channels and their first schedule. */
+START_TEST(what_is_scheduled_is_stopped_anew) {
+  begin_able();
+  allocate(CLIENT, DEVICE, 200, RM_GROUP, RM_ENGINE_COMPUTE);
+  allocate(CLIENT, 200, 201, 0xC86F, 0);
+  ck_assert_int_eq(preempt_stop(0), 0);
+  ck_assert_uint_eq(count_stopped(), 21);
+  control(CLIENT, 200, RM_SCHEDULE_GROUP, 1);
+  ck_assert_uint_eq(count_stopped(), 21);
+  preempt_making(true);
+  control(CLIENT, 200, RM_SCHEDULE_GROUP, 1);
+  preempt_making(false);
+  ck_assert_uint_eq(count_stopped(), 21);
+  ck_assert_int_eq(preempt_go(0), 0);
+  ck_assert_uint_eq(count_stopped(), 0);
+}
+END_TEST
+
+/* A handle is given anew before its free is known. */
+START_TEST(of_two_with_one_handle_none_is_forgotten) {
+  begin_able();
+  answer = refuse_again;
+  allocate(CLIENT, 100, 101, 0xC86F, 0);
+  ck_assert_int_eq(preempt_stop(0), 0);
+  ck_assert_uint_eq(count_stopped(), 20);
+  ck_assert_int_eq(preempt_go(0), 0);
+  ck_assert_uint_eq(count_stopped(), 0);
+  ck_assert_int_eq(preempt_stop(0), 0);
+  ck_assert_uint_eq(count_stopped(), 20);
 }
 END_TEST
 
@@ -606,6 +637,8 @@ int main(void) {
                                 a_context_that_cannot_be_stopped_lets_nothing_else_on,
                                 a_go_is_not_overtaken_by_a_stop,
                                 nothing_is_stopped_twice,
+                                what_is_scheduled_is_stopped_anew,
+                                of_two_with_one_handle_none_is_forgotten,
                                 no_lock_is_held_over_a_control,
                                 contexts_come_and_go_under_stops,
                                 slices_of_all_groups,
