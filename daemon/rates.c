@@ -67,12 +67,13 @@ static void tell(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
   rates->again_ns = now_ns + AGAIN_NS;
 }
 
-/* Those that have the GPU share a trial: by their slices, where all of the time is theirs. Who comes later
- * waits for the next one: so a trial has one level. */
+/* Those that have the GPU share a trial: by their slices, where all of the time is theirs and slices hold.
+ * Who comes later waits for the next one: so a trial has one level. */
 static void divide(struct rates *rates) {
   unsigned count = 0;
   each_guest(job, rates) { count += holds(job); }
-  double duty = rate_duty(&rates->gpu), part = duty < 1 && count > 0 ? duty / count : duty;
+  bool apart = count > 0 && (rate_duty(&rates->gpu) < 1 || !rates->gpu.bounded);
+  double part = rate_duty(&rates->gpu) / (apart ? count : 1);
   each_guest(job, rates) { job->part_ppm = holds(job) ? (uint32_t)(part * GS_SHARE_ALL) : 0; }
 }
 
@@ -125,7 +126,12 @@ void rates_init(struct rates *rates, rates_tell_f *tell_f) {
   list_init(&rates->guests);
 }
 
+static bool is_unsliced(const struct rates_job *job) {
+  return job->class != GS_CLASS_STANDARD && !job->sliced;
+}
+
 static void leave_class(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
+  rates->unsliced_count -= is_unsliced(job);
   if (job->class == GS_CLASS_PRODUCTION)
     rate_job_remove(&rates->gpu, &job->job, now_ns);
   list_remove(&job->guest_link);
@@ -134,6 +140,8 @@ static void leave_class(struct rates *rates, struct rates_job *job, uint64_t now
 
 static void enter_class(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
   job->part_ppm = 0;
+  rates->unsliced_count += is_unsliced(job);
+  rate_set_bounded(&rates->gpu, rates->unsliced_count == 0);
   if (job->class == GS_CLASS_PRODUCTION)
     rate_job_add(&rates->gpu, &job->job, holds(job), now_ns);
   else if (job->class == GS_CLASS_OPPORTUNISTIC && !job->set_percent)
@@ -190,6 +198,15 @@ void rates_on_state(struct rates *rates, struct rates_job *job, uint64_t now_ns)
     rate_job_holds(&rates->gpu, &job->job, holds(job), now_ns);
   tell_changes(rates, now_ns);
   tell(rates, job, now_ns);
+}
+
+void rates_on_sliced(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
+  if (!job->sched || job->sliced)
+    return;
+  rates->unsliced_count -= is_unsliced(job);
+  job->sliced = true;
+  rate_set_bounded(&rates->gpu, rates->unsliced_count == 0);
+  tell_changes(rates, now_ns);
 }
 
 void rates_on_progress(struct rates *rates, struct rates_job *job, const struct rate_progress *progress,

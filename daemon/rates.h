@@ -29,6 +29,7 @@ struct rates_job {
   struct list guest_link;        /* and of those that the controller limits */
   const struct sched_job *sched; /* NULL: it has not come yet */
   enum gs_class class;
+  bool sliced;          /* slices hold for it, as far as is known */
   uint32_t set_percent; /* 0: none, or it is not opportunistic */
   uint32_t part_ppm;    /* of an opportunistic one: its part of the present trial */
   struct rate_job job;  /* of a production job */
@@ -44,6 +45,7 @@ struct rates {
   struct rate_gpu gpu;
   struct list jobs, guests;
   unsigned job_count;
+  unsigned unsliced_count;      /* production and opportunistic jobs for which slices don't hold */
   unsigned opportunistic_count; /* all of them, those with a limit by hand included */
   uint64_t changes;             /* of the controller, that jobs are told of */
   struct list *next;            /* the job that is told of that next; the list's end: all have been */
@@ -65,6 +67,9 @@ void rates_set_terms(struct rates *rates, struct rates_job *job, const struct sc
 
 /* It may have got the GPU, or lost it; or turns begin, or end. */
 void rates_on_state(struct rates *rates, struct rates_job *job, uint64_t now_ns);
+
+/* Its work can be stopped, and its slices hold. */
+void rates_on_sliced(struct rates *rates, struct rates_job *job, uint64_t now_ns);
 
 /* It has told how it gets on. */
 void rates_on_progress(struct rates *rates, struct rates_job *job, const struct rate_progress *progress,

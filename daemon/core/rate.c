@@ -179,7 +179,7 @@ static void decrease(struct rate_gpu *gpu, double loss) {
 }
 
 /* Another pair is complete. The job that loses most decides. Where so many pairs do not tell, their mean
- * does; or, if even that tells nothing, others get what they begin with. */
+ * does; or, if even that tells nothing, others get little. */
 static void decide(struct rate_gpu *gpu) {
   bool known = false, loses = false, keeps = true;
   double worst = -1, surely = -1, error = 0;
@@ -286,10 +286,14 @@ static bool may_follow(const struct rate_job *job, const struct rate_progress *n
          next->mark_active_ns >= last->mark_active_ns && next->mark_submissions >= last->mark_submissions;
 }
 
+static double first_level(const struct rate_gpu *gpu) {
+  return gpu->bounded ? RATE_LEVEL_FIRST : RATE_LEVEL_UNSURE;
+}
+
 /* ---- what others see ---- */
 
 void rate_gpu_init(struct rate_gpu *gpu) {
-  *gpu = (struct rate_gpu){.until_ns = RATE_NEVER, .level = RATE_LEVEL_FIRST};
+  *gpu = (struct rate_gpu){.until_ns = RATE_NEVER, .bounded = true, .level = RATE_LEVEL_FIRST};
   list_init(&gpu->production);
   begin_window(gpu, false);
 }
@@ -303,7 +307,7 @@ void rate_job_add(struct rate_gpu *gpu, struct rate_job *job, bool holds, uint64
   gpu->production_count++;
   gpu->tried = false;
   gpu->found = false; /* what others could bear says nothing of this one */
-  set_level(gpu, fmin(gpu->level, RATE_LEVEL_FIRST));
+  set_level(gpu, fmin(gpu->level, first_level(gpu)));
   begin_window(gpu, false);
   if (is_measuring(gpu))
     begin_stretch(gpu, now_ns);
@@ -333,6 +337,16 @@ void rate_set_guests(struct rate_gpu *gpu, bool guests, uint64_t now_ns) {
       set_active(gpu, job);
     }
   settle(gpu, now_ns);
+}
+
+void rate_set_bounded(struct rate_gpu *gpu, bool bounded) {
+  if (bounded == gpu->bounded)
+    return;
+  gpu->bounded = bounded;
+  if (!bounded)
+    set_level(gpu, fmin(gpu->level, RATE_LEVEL_UNSURE));
+  else if (!gpu->found && !gpu->pairs)
+    set_level(gpu, RATE_LEVEL_FIRST);
 }
 
 void rate_progress(struct rate_gpu *gpu, struct rate_job *job, const struct rate_progress *progress,

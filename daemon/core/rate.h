@@ -29,8 +29,8 @@
 /* Levels: up to the knee the part of the time grows, with the shortest slice; beyond it the slice. */
 #define RATE_LEVEL_LEAST 0.01
 #define RATE_LEVEL_KNEE 0.5
-#define RATE_LEVEL_FIRST 0.5  /* the hardware alone bounds the harm, and no stop costs anything */
-#define RATE_LEVEL_UNSURE 0.1 /* where it can't be told what production loses */
+#define RATE_LEVEL_FIRST 0.5  /* slices alone bound the harm, and no stop costs anything */
+#define RATE_LEVEL_UNSURE 0.1 /* where they don't, or it can't be told what production loses */
 #define RATE_SLICE_LEAST_US 200
 #define RATE_SLICE_MOST_US 2048
 
@@ -83,7 +83,8 @@ struct rate_job {
 struct rate_gpu {
   struct list production;
   unsigned production_count, active_count;
-  bool guests; /* there are opportunistic jobs */
+  bool guests;  /* there are opportunistic jobs */
+  bool bounded; /* slices of time hold for all: those of production are long */
   enum rate_state state;
   uint64_t until_ns; /* when something is due. Output */
   uint64_t changes;  /* counts what is of interest to opportunistic jobs. Output */
@@ -107,6 +108,9 @@ void rate_job_holds(struct rate_gpu *gpu, struct rate_job *job, bool holds, uint
 
 /* Whether there are opportunistic jobs. While there are none, nothing that is told counts. */
 void rate_set_guests(struct rate_gpu *gpu, bool guests, uint64_t now_ns);
+
+/* Whether slices hold for all jobs (they do, unless told otherwise). */
+void rate_set_bounded(struct rate_gpu *gpu, bool bounded);
 
 void rate_progress(struct rate_gpu *gpu, struct rate_job *job, const struct rate_progress *progress,
                    uint64_t now_ns);

@@ -101,9 +101,19 @@ START_TEST(others_stop_while_production_works) {
 }
 END_TEST
 
-START_TEST(they_are_tried_out_beside_production_that_works_on) {
+static void say_that_it_can_be_stopped(struct client *client) {
+  struct gs_msg msg = wire_msg(GS_CLIENT_STATE, 0);
+  msg.state.flags = GS_STATE_PREEMPTS;
+  tell(client->fd, &msg);
+}
+
+static void check_trial(bool stoppable, uint32_t share_ppm) {
   struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC), production = come(GS_CLASS_PRODUCTION);
   struct pollfd readable = {.fd = opportunistic.fd, .events = POLLIN};
+  if (stoppable) {
+    say_that_it_can_be_stopped(&opportunistic);
+    say_that_it_can_be_stopped(&production);
+  }
   expect_watch(&production);
   expect_all(&opportunistic);
   say(&production, true);
@@ -114,9 +124,14 @@ START_TEST(they_are_tried_out_beside_production_that_works_on) {
     production.active_ns += 20 * NS_PER_MS;
     say(&production, true);
   }
-  expect_share(&opportunistic, GS_SHARE_ALL, 200, false);
+  expect_share(&opportunistic, share_ppm, 200, false);
   ck_assert_int_eq(limited(), GS_LIMITED_GROWS);
 }
+
+START_TEST(they_are_tried_out_beside_production_that_works_on) { check_trial(true, GS_SHARE_ALL); }
+END_TEST
+
+START_TEST(where_nothing_can_be_stopped_they_begin_with_less) { check_trial(false, 200000); }
 END_TEST
 
 START_TEST(nobody_waits_for_who_never_says_anything) {
@@ -189,6 +204,7 @@ int main(void) {
   const TTest *const tests[] = {nobody_is_told_anything_unless_both_classes_are_there,
                                 others_stop_while_production_works,
                                 they_are_tried_out_beside_production_that_works_on,
+                                where_nothing_can_be_stopped_they_begin_with_less,
                                 nobody_waits_for_who_never_says_anything,
                                 wild_progress_hurts_nobody_else,
                                 a_class_that_changes_counts_at_once,

@@ -38,6 +38,7 @@ static void come(struct rates_job *job) {
                               .active = true,
                               .terms = {.weight = 100}};
   rates_enter(&rates, job, sched);
+  rates_on_sliced(&rates, job, now_ns);
   rates_set_terms(&rates, job, &sched->terms, now_ns);
 }
 
@@ -309,6 +310,32 @@ START_TEST(where_nothing_is_stopped_nothing_is_divided) {
 }
 END_TEST
 
+/* By MPS, say: others would have as much as production. */
+START_TEST(where_slices_do_not_hold_all_is_stopped_and_divided) {
+  struct rates_job *late = &jobs[1];
+  late->sliced = false;
+  both_come();
+  ck_assert_double_eq(rates.gpu.level, RATE_LEVEL_FIRST);
+  give(late, GS_CLASS_OPPORTUNISTIC, 100, 0);
+  ck_assert_double_eq(rates.gpu.level, RATE_LEVEL_UNSURE);
+  say(true);
+  pass_until(RATE_TRIAL);
+  check(&jobs[0], 100000, RATE_SLICE_LEAST_US, false);
+  check(late, 100000, RATE_SLICE_LEAST_US, false);
+  rates.gpu.level = 1;
+  pass_until(RATE_CONTROL);
+  pass_until(RATE_TRIAL);
+  check(&jobs[0], GS_SHARE_ALL / 2, rate_slice_us(&rates.gpu), false);
+  give(production, GS_CLASS_STANDARD, 100, 0);
+  give(late, GS_CLASS_STANDARD, 100, 0);
+  ck_assert(rates.gpu.bounded);
+  give(late, GS_CLASS_OPPORTUNISTIC, 100, 0);
+  ck_assert(!rates.gpu.bounded);
+  rates_on_sliced(&rates, late, now_ns);
+  ck_assert(rates.gpu.bounded);
+}
+END_TEST
+
 START_TEST(alone_it_has_all_of_a_trial) {
   both_come();
   say(true);
@@ -463,6 +490,7 @@ int main(void) {
                                 a_trial_is_divided_among_those_that_hold,
                                 who_leaves_a_trial_and_comes_back_waits_for_the_next,
                                 where_nothing_is_stopped_nothing_is_divided,
+                                where_slices_do_not_hold_all_is_stopped_and_divided,
                                 alone_it_has_all_of_a_trial,
                                 a_rate_that_is_set_holds_whatever_production_does,
                                 only_opportunistic_jobs_have_a_rate,
