@@ -134,7 +134,6 @@ struct attachment {
   uint32_t index;    /* the client's own, of the GPU */
   struct gang *gang; /* NULL: none */
   bool apart;        /* its gang has another job on this GPU */
-  bool preempts;     /* its work can be stopped in its middle, as it says */
   /* evict.c */
   struct list silent_link;
   uint64_t silent_epoch, silent_ns;

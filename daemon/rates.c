@@ -25,12 +25,16 @@ static bool holds(const struct rates_job *job) {
 
 /* ---- shares ---- */
 
+/* In the ratio of the weights, of what one of the usual weight has. */
+static uint32_t weighted_us(uint64_t us, const struct sched_job *sched) {
+  us = us * sched->terms.weight / GS_WEIGHT_DEFAULT;
+  return (uint32_t)(us < 1 ? 1 : us < SLICE_MOST_US ? us : SLICE_MOST_US);
+}
+
 /* The driver's own where turns are taken: then weights are their lengths. */
 static uint32_t weight_slice_us(const struct sched_job *sched) {
-  uint64_t us = (uint64_t)SLICE_US * sched->terms.weight / GS_WEIGHT_DEFAULT;
-  if (sched->gpu->serialized || us == SLICE_US)
-    return 0;
-  return (uint32_t)(us > 0 ? us : 1);
+  uint32_t us = weighted_us(SLICE_US, sched);
+  return sched->gpu->serialized || us == SLICE_US ? 0 : us;
 }
 
 static uint32_t share_ppm(const struct rates *rates, const struct rates_job *job) {
@@ -40,19 +44,13 @@ static uint32_t share_ppm(const struct rates *rates, const struct rates_job *job
   return !limited ? GS_SHARE_ALL : rates->gpu.state == RATE_TRIAL ? job->part_ppm : 0;
 }
 
-/* Long slices beside opportunistic jobs, in the ratio of the weights. */
-static uint32_t long_slice_us(const struct sched_job *sched) {
-  uint64_t us = (uint64_t)RATES_LONG_SLICE_US * sched->terms.weight / GS_WEIGHT_DEFAULT;
-  return (uint32_t)(us < 1 ? 1 : us < SLICE_MOST_US ? us : SLICE_MOST_US);
-}
-
 static struct rates_share share_of(const struct rates *rates, const struct rates_job *job) {
   bool both = both_are_there(rates);
   struct rates_share share = {.share_ppm = share_ppm(rates, job),
                               .watched = both && job->class == GS_CLASS_PRODUCTION};
   share.slice_us = !both                                  ? weight_slice_us(job->sched)
                    : job->class == GS_CLASS_OPPORTUNISTIC ? rate_slice_us(&rates->gpu)
-                                                          : long_slice_us(job->sched);
+                                                          : weighted_us(RATES_LONG_SLICE_US, job->sched);
   return share;
 }
 

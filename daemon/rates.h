@@ -29,7 +29,7 @@ struct rates_job {
   struct list guest_link;        /* and of those that the controller limits */
   const struct sched_job *sched; /* NULL: it has not come yet */
   enum gs_class class;
-  bool sliced;          /* slices hold for it, as far as is known */
+  bool sliced;          /* its work can be stopped, as it says: so slices hold for it */
   uint32_t set_percent; /* 0: none, or it is not opportunistic */
   uint32_t part_ppm;    /* of an opportunistic one: its part of the present trial */
   struct rate_job job;  /* of a production job */

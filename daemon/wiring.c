@@ -643,8 +643,7 @@ static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint
     on_progress(attachment_of(job), msg, now_ns);
     return;
   case GS_CLIENT_STATE:
-    attachment_of(job)->preempts |= (msg->state.flags & GS_STATE_PREEMPTS) != 0;
-    if (attachment_of(job)->preempts)
+    if (msg->state.flags & GS_STATE_PREEMPTS)
       rates_on_sliced(rates_of(attachment_of(job)), &attachment_of(job)->rates, now_ns);
     scheduler_set_flags(job, msg->state.flags);
     break;

@@ -23,10 +23,9 @@
 
 #define LOOK_NS (NS_PER_MS / 4) /* between two looks, at least; */
 #define LOOK_MOST_NS (2 * NS_PER_MS)
-#define LOOK_PART 8                 /* beyond that, such a part of the time without a submission */
-#define TELL_NS (20 * NS_PER_MS)    /* between two messages while it is active */
-#define MARK_NS NS_PER_MS           /* a pause after which an iteration begins */
-#define UNKNOWN_NS (20 * NS_PER_MS) /* without a submission, where the streams can't be asked: idle */
+#define LOOK_PART 8              /* beyond that, such a part of the time without a submission */
+#define TELL_NS (20 * NS_PER_MS) /* between two messages while it is active */
+#define MARK_NS NS_PER_MS        /* a pause after which an iteration begins */
 
 /* How long a pause must last to be believed, within these bounds; and one is short that then ends so soon. */
 #define PATIENCE_LEAST_NS (NS_PER_MS / 4)
@@ -98,13 +97,6 @@ void client_submits(CUdevice device) {
 
 /* ---- looks ---- */
 
-/* Nothing is in flight, and nothing was submitted for quiet_ns: whether the GPU has finished all. Lock not
- * held. */
-static bool has_finished(CUdevice device, uint64_t quiet_ns) {
-  enum streams_state state = streams_look(device);
-  return state == STREAMS_FINISHED || (state == STREAMS_UNKNOWN && quiet_ns >= UNKNOWN_NS);
-}
-
 /* A submission that is not seen here sees that it is to be told of. */
 static void try_end(struct gpu *gpu, uint64_t now_ns) {
   struct progress *progress = progress_of(gpu);
@@ -145,7 +137,7 @@ static void look(struct gpu *gpu) {
     note_calls(progress, calls, now_ns);
   else if (!gate_in_flight() && !gate_waiting(gpu->device) && !gpu->stopped) {
     lock_release(&client.lock);
-    bool finished = has_finished(gpu->device, now_ns - progress->called_ns);
+    bool finished = streams_have_finished(gpu->device, now_ns - progress->called_ns);
     lock_take(&client.lock);
     progress->finished_ns = !finished ? 0 : progress->finished_ns ? progress->finished_ns : now_ns;
     if (progress->watched && progress->active && progress->finished_ns &&

@@ -27,9 +27,6 @@
 
 #define RAN_MOST_NS NS_PER_S          /* it never rests for a longer run than that */
 #define FINISH_MOST_NS (2 * NS_PER_S) /* what takes longer may wait for a thread behind the gate */
-#define UNKNOWN_NS                                                                                           \
-  (20 * NS_PER_MS) /* after the gate has shut, where the streams can't be asked: finished                    \
-                    */
 
 enum { RUNS, STOPPED, SHUT, FINISHES }; /* FINISHES: shut, and something goes on */
 
@@ -71,12 +68,6 @@ void share_take(struct gpu *gpu, uint32_t share_ppm) {
   gpu->rest_ppm = share_ppm < GS_SHARE_ALL ? GS_SHARE_ALL - share_ppm : 0;
   gpu->share_at_ns = 0;
   condition_wake_all(&gpu->changed);
-}
-
-/* Lock not held. */
-static bool has_finished(CUdevice device, uint64_t shut_ns) {
-  enum streams_state state = streams_look(device);
-  return state == STREAMS_FINISHED || (state == STREAMS_UNKNOWN && shut_ns >= UNKNOWN_NS);
 }
 
 static void turn(struct gpu *gpu, int rest) {
@@ -147,7 +138,7 @@ void share_go_on(struct gpu *gpu) {
 static void look(struct gpu *gpu) {
   uint64_t shut_ns = clock_now_ns() - gpu->shut_ns;
   lock_release(&client.lock);
-  bool finished = has_finished(gpu->device, shut_ns);
+  bool finished = streams_have_finished(gpu->device, shut_ns);
   lock_take(&client.lock);
   gpu->share_at_ns = clock_now_ns() + LOOK_NS;
   if (finished) {

@@ -36,6 +36,14 @@ static inline enum streams_state streams_look(CUdevice device) {
   return state;
 }
 
+/* Whether all has finished, where nothing has been submitted for quiet_ns: streams that can't be asked have
+ * then, after a while. */
+#define STREAMS_UNKNOWN_NS UINT64_C(20000000)
+static inline bool streams_have_finished(CUdevice device, uint64_t quiet_ns) {
+  enum streams_state state = streams_look(device);
+  return state == STREAMS_FINISHED || (state == STREAMS_UNKNOWN && quiet_ns >= STREAMS_UNKNOWN_NS);
+}
+
 /* Moves whenever a stream is gone: until then its handle means the same stream. */
 uint64_t streams_generation(void);
 

@@ -107,6 +107,10 @@ static _Atomic uint64_t carried_bytes[DEVICES];
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
+static void note_result(struct carrier *c, CUresult result) {
+  c->result = c->result == CUDA_SUCCESS ? result : c->result;
+}
+
 static void fail(CUdevice device, CUresult result) {
   if (carriers[device].verdict != FAILS)
     log_info("GPU %d: unified memory is moved by prefetches only (CUDA error %d)", device, result);
@@ -272,16 +276,14 @@ static void arrive(CUdevice device, struct carrier *c) {
     driver.cuStreamSynchronize(c->places);
     driver.cuStreamSynchronize(c->copies);
   }
-  if (c->result == CUDA_SUCCESS)
-    c->result = result;
+  note_result(c, result);
   if (flight->part)
     result = arrive_outside(device, c, flight);
   else if (result == CUDA_SUCCESS)
     release_slot(device, flight->slot, flight->bytes);
   else
     land(device, flight->at, flight->slot, flight->bytes);
-  if (c->result == CUDA_SUCCESS)
-    c->result = result;
+  note_result(c, result);
   let_go(flight->holds);
   c->first = (c->first + 1) % WINDOW;
   c->count--;
@@ -326,7 +328,7 @@ static bool send(CUdevice device, struct carrier *c, struct allocation *owner, C
     return true;
   if (held) {
     let_go(flight->holds);
-    c->result = c->result == CUDA_SUCCESS ? result : c->result;
+    note_result(c, result);
   }
   free(part);
   if (slot)
@@ -379,8 +381,7 @@ enum carry_way carry_in(CUdevice device, bool begun, struct allocation *owner, C
     c->count++;
     return CARRY_COMES;
   }
-  if (c->result == CUDA_SUCCESS)
-    c->result = result;
+  note_result(c, result);
   land(device, from, flight->slot, bytes);
   let_go(flight->holds);
   return CARRY_HOST;
@@ -391,8 +392,7 @@ void carry_end(CUdevice device) {
   while (c->count)
     arrive(device, c);
   CUresult result = driver.cuStreamSynchronize(c->places);
-  if (c->result == CUDA_SUCCESS)
-    c->result = result;
+  note_result(c, result);
   if (c->result != CUDA_SUCCESS)
     fail(device, c->result);
   destroy_handles(c);
