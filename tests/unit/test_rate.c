@@ -378,6 +378,15 @@ START_TEST(a_large_loss_is_believed_at_once) {
 }
 END_TEST
 
+/* What is sure of the first pair is less than it lost by far. */
+START_TEST(the_first_decrease_goes_by_the_mean) {
+  actor->loss = 0.06;
+  begin();
+  pass_pair();
+  ck_assert_double_eq_tol(gpu.level, RATE_LEVEL_FIRST * RATE_AIM / 0.06, 0.01);
+}
+END_TEST
+
 START_TEST(one_small_pair_is_not_enough) {
   actor->loss = 0.02;
   begin();
@@ -644,6 +653,7 @@ int main(void) {
                                 a_phase_that_changes_is_no_loss,
                                 without_a_loss_the_level_doubles,
                                 a_large_loss_is_believed_at_once,
+                                the_first_decrease_goes_by_the_mean,
                                 one_small_pair_is_not_enough,
                                 a_shock_after_many_pairs_is_one,
                                 the_level_goes_where_production_loses_so_much,

@@ -326,6 +326,10 @@ START_TEST(where_slices_do_not_hold_all_is_stopped_and_divided) {
   pass_until(RATE_CONTROL);
   pass_until(RATE_TRIAL);
   check(&jobs[0], GS_SHARE_ALL / 2, rate_slice_us(&rates.gpu), false);
+  rates.gpu.level = 1;
+  give(standard, GS_CLASS_PRODUCTION, 100, 0);
+  ck_assert_double_eq(rates.gpu.level, RATE_LEVEL_UNSURE);
+  give(standard, GS_CLASS_STANDARD, 100, 0);
   give(production, GS_CLASS_STANDARD, 100, 0);
   give(late, GS_CLASS_STANDARD, 100, 0);
   ck_assert(rates.gpu.bounded);

@@ -396,10 +396,13 @@ START_TEST(a_go_is_not_overtaken_by_a_stop) {
 }
 END_TEST
 
-/* Nothing is sent for a channel that is as it shall be. */
+/* Nothing is sent for a channel that is as it shall be, and for none twice. */
 static uint32_t refuse_again(const struct rm_stop_channels *list) {
-  for (uint32_t i = 0; i < list->count; i++)
+  for (uint32_t i = 0; i < list->count; i++) {
     ck_assert(stopped[list->channels[i]] != list->stop);
+    for (uint32_t j = 0; j < i; j++)
+      ck_assert(list->channels[j] != list->channels[i]);
+  }
   return RM_OK;
 }
 
@@ -443,6 +446,7 @@ START_TEST(of_two_with_one_handle_none_is_forgotten) {
   begin_able();
   answer = refuse_again;
   allocate(CLIENT, 100, 101, 0xC86F, 0);
+  ck_assert_int_eq(preempt_stop(0), 0);
   ck_assert_int_eq(preempt_stop(0), 0);
   ck_assert_uint_eq(count_stopped(), 20);
   ck_assert_int_eq(preempt_go(0), 0);
