@@ -160,9 +160,7 @@ static void prepare_memory(void *argument) { memory_prepare_stop(*(const CUdevic
 
 /* False: some work goes on. */
 static bool stop_now(struct gpu *gpu) {
-  if (!contexts_make_own(gpu->device)) /* or its memory could not leave */
-    return false;
-  if (settings()->carry)
+  if (settings()->carry && contexts_has_own(gpu->device))
     contexts_any(gpu->device, prepare_memory, &gpu->device);
   gate_take();
   atomic_store(&stopped[gpu->device], true);
@@ -471,6 +469,29 @@ static void watch_idle(struct gpu *gpu) {
   }
 }
 
+/* Memory is to leave, and the program's contexts, which stand still, can't move it. Its work goes on for as long
+ * as it takes to make a context of ours, once in a process: while it stands still, making one may wait for a
+ * thread of the program. Where there can be none, the work finishes. The gate stays shut. Lets go of the lock
+ * meanwhile. */
+static void make_movable(struct gpu *gpu) {
+  gpu->busy = true;
+  lock_release(&client.lock);
+  go_on(gpu);
+  gpu->stopped = contexts_make_own(gpu->device) && stop_now(gpu);
+  if (!gpu->stopped) {
+    drain(gpu);
+    memory_close(gpu->device, !gpu->stopped);
+  }
+  lock_take(&client.lock);
+  gpu->busy = false;
+}
+
+static void move(struct gpu *gpu) {
+  if (gpu->stopped && !contexts_has_own(gpu->device) && room_is_exceeded(gpu))
+    make_movable(gpu);
+  room_step(gpu);
+}
+
 /* Jobs that run beside each other share the GPU by their slices of time. */
 static bool is_to_slice(const struct gpu *gpu) {
   return gpu->slice_us != gpu->sliced_us && !gpu->stopped && preempt_verdict(gpu->device) == PREEMPT_YES;
@@ -509,7 +530,7 @@ static void work_once(struct gpu *gpu) {
   else if (is_to_slice(gpu))
     slice(gpu);
   else if (room_step_due(gpu))
-    room_step(gpu);
+    move(gpu);
   else if (room_report_due(gpu))
     room_report(gpu);
   else if (share_step_due(gpu, clock_now_ns()))

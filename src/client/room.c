@@ -193,8 +193,7 @@ bool room_step_due(const struct gpu *gpu) {
   return gpu->step_due && (gpu->holding ? gpu->grant_pending : gpu->room_bound);
 }
 
-/* It should leave the card and does not, for now: the host may have no memory for it. */
-static bool is_stuck(const struct gpu *gpu) {
+bool room_is_exceeded(const struct gpu *gpu) {
   struct memory_usage usage = memory_usage(gpu->device);
   return usage.resident_bytes > room_bytes(gpu) && usage.resident_bytes > usage.pinned_bytes;
 }
@@ -219,7 +218,7 @@ static void note_progress(struct gpu *gpu, enum memory_progress progress) {
 /* No more moves, and nobody has said anything new meanwhile. */
 static void end_moves(struct gpu *gpu, const struct step *step) {
   gpu->step_over = step->progress != MEMORY_SHORT;
-  if (step->progress != MEMORY_SETTLED || is_stuck(gpu))
+  if (step->progress != MEMORY_SETTLED || room_is_exceeded(gpu)) /* the host may have no memory for it */
     gpu->step_again_ns = clock_now_ns() + AGAIN_NS;
   if (short_is_due(gpu))
     tell_short(gpu, step->moved.short_bytes);

@@ -215,6 +215,9 @@ void room_order_step(struct gpu *gpu);
 /* Is there, for the worker? */
 bool room_step_due(const struct gpu *gpu);
 
+/* Some of what is on the card is to leave, and could. */
+bool room_is_exceeded(const struct gpu *gpu);
+
 /* One step towards the room. Lets go of the lock meanwhile. */
 void room_step(struct gpu *gpu);
 

@@ -199,6 +199,8 @@ bool contexts_make_own(CUdevice device) {
   return context;
 }
 
+bool contexts_has_own(CUdevice device) { return atomic_load(&own_contexts[device].context); }
+
 struct action {
   void (*run)(void *argument);
   void *argument;

@@ -30,6 +30,7 @@ void contexts_synchronize(CUdevice device);
  * contexts are stopped. Makes it where work can be stopped: that takes 0.1 to 0.2 s, and 260 MiB of the card.
  */
 bool contexts_make_own(CUdevice device);
+bool contexts_has_own(CUdevice device);
 
 /* Call `action` with our own context current, or one of the device's; false if there is none. While the
  * device is stopped, without one of our own, nothing is called. */

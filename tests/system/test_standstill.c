@@ -87,13 +87,30 @@ TEST(unified_memory_is_carried_in_the_middle_of_a_kernel) {
   finish();
 }
 
+/* So it does not take 0.1 s, nor memory of the card. */
+TEST(where_nothing_is_to_leave_it_stops_without_another_context) {
+  start_on("small,capacity=1GiB,contexts_most=1", "1000");
+  uint64_t before = kernels(job);
+  for (int turn = 0; turn < 3; turn++) {
+    fake_drop(&fake, fake.epoch, fake.used_bytes);
+    fake_await_released(&fake);
+    CHECK(kernels(job) == before, "a kernel has ended");
+    fake_await_request(&fake);
+    fake_grant(&fake, fake.used_bytes);
+    fake_await_active(&fake);
+  }
+  process_kill(job);
+  fake_end(&fake);
+  scene_end(&scene);
+}
+
 /* Then its memory could not leave in the middle of its work. */
 TEST(without_room_for_another_context_the_work_finishes) {
   start_on("small,capacity=1GiB,contexts_most=1", "3");
   fake_drop(&fake, fake.epoch, 0);
   fake_await_released(&fake);
-  CHECK(scene_process(&scene, job, 0).in_flight == 0, "it was stopped");
   fake_await_room(&fake, 0);
+  CHECK(scene_process(&scene, job, 0).in_flight == 0, "it was stopped");
   fake_await_request(&fake);
   fake_grant(&fake, fake.used_bytes);
   finish();

@@ -82,6 +82,7 @@ bool contexts_any(CUdevice device, void (*action)(void *argument), void *argumen
   return true;
 }
 bool contexts_make_own(CUdevice device) { return device == 0; }
+bool contexts_has_own(CUdevice device) { return device == 0; }
 static bool forbidden; /* a call waits in the driver for work */
 bool gate_stop_is_forbidden(void) { return forbidden; }
 bool gate_reaches_others(CUdevice device) { return device != 0; }
