@@ -48,9 +48,10 @@ static struct rates_share share_of(const struct rates *rates, const struct rates
   bool both = both_are_there(rates);
   struct rates_share share = {.share_ppm = share_ppm(rates, job),
                               .watched = both && job->class == GS_CLASS_PRODUCTION};
-  share.slice_us = !both                                  ? weight_slice_us(job->sched)
-                   : job->class == GS_CLASS_OPPORTUNISTIC ? rate_slice_us(&rates->gpu)
-                                                          : weighted_us(RATES_LONG_SLICE_US, job->sched);
+  share.slice_us = !both ? weight_slice_us(job->sched)
+                   : job->class == GS_CLASS_OPPORTUNISTIC
+                       ? rate_slice_us(&rates->gpu)
+                       : weighted_us(rate_long_slice_us(&rates->gpu), job->sched);
   return share;
 }
 

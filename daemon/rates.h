@@ -14,8 +14,6 @@
 #include "core/rate.h"
 #include "core/scheduler.h"
 
-#define RATES_LONG_SLICE_US 100000 /* of a job of the usual weight, beside opportunistic ones */
-
 /* As in GS_SHARE. */
 struct rates_share {
   uint32_t share_ppm, slice_us;

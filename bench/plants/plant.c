@@ -23,6 +23,10 @@ struct worker {
   struct rate_progress progress;
 };
 
+struct share {
+  double duty, slice_us, long_us;
+};
+
 struct run {
   const struct plant *plant;
   double level; /* NAN: the controller's */
@@ -31,9 +35,10 @@ struct run {
   struct rate_gpu gpu;
   struct worker workers[PLANT_WORKERS];
   unsigned worker_count;
-  double share, slice_us; /* in force */
+  struct share share; /* in force */
   struct {
-    double at_s, share, slice_us;
+    double at_s;
+    struct share share;
   } letters[LETTERS];
   unsigned first, last;
   uint64_t changes;
@@ -43,9 +48,18 @@ static uint64_t ns_of(double s) { return (uint64_t)(s * 1e9); }
 
 /* ---- what others are told ---- */
 
+static struct share share_of(const struct rate_gpu *gpu) {
+  return (struct share){rate_duty(gpu), rate_slice_us(gpu), rate_long_slice_us(gpu)};
+}
+
 static double between(double least, double most, double slice_us) {
   return least +
          (most - least) * (slice_us - RATE_SLICE_LEAST_US) / (RATE_SLICE_MOST_US - RATE_SLICE_LEAST_US);
+}
+
+/* What the slices take from work that never ends, and what they give. */
+static double taken(const struct share *share, double change_us) {
+  return (share->slice_us + change_us) / (share->slice_us + PLANT_CHANGE_US + share->long_us);
 }
 
 static void post(struct run *run) {
@@ -53,8 +67,7 @@ static void post(struct run *run) {
     return;
   run->changes = run->gpu.changes;
   run->letters[run->last].at_s = run->now_s + PLANT_LATENCY_S;
-  run->letters[run->last].share = rate_duty(&run->gpu);
-  run->letters[run->last].slice_us = rate_slice_us(&run->gpu);
+  run->letters[run->last].share = share_of(&run->gpu);
   run->last = (run->last + 1) % LETTERS;
 }
 
@@ -68,14 +81,11 @@ static bool some_active(const struct run *run) {
 static void deliver(struct run *run) {
   if (!isnan(run->level)) {
     struct rate_gpu gpu = {.level = run->level, .state = some_active(run) ? RATE_TRIAL : RATE_FREE};
-    run->share = rate_duty(&gpu);
-    run->slice_us = rate_slice_us(&gpu);
+    run->share = share_of(&gpu);
   }
   for (; isnan(run->level) && run->first != run->last && run->letters[run->first].at_s <= run->now_s;
-       run->first = (run->first + 1) % LETTERS) {
+       run->first = (run->first + 1) % LETTERS)
     run->share = run->letters[run->first].share;
-    run->slice_us = run->letters[run->first].slice_us;
-  }
 }
 
 /* ---- production ---- */
@@ -146,9 +156,14 @@ static void end_iteration(struct run *run, struct worker *worker) {
 }
 
 /* What stopping others and letting them on costs, of the time. */
-static double turns_loss(double share) {
-  double run_s = fmax(share * PLANT_PERIOD_S, PLANT_RUN_S);
-  return share > 0 && share < 1 ? PLANT_TURN_S * share / run_s : 0;
+static double turns_loss(double duty) {
+  double run_s = fmax(duty * PLANT_PERIOD_S, PLANT_RUN_S);
+  return duty > 0 && duty < 1 ? PLANT_TURN_S * duty / run_s : 0;
+}
+
+static double loss(const struct plant_worker *kind, const struct share *share) {
+  return between(kind->loss_least, kind->loss_most, share->slice_us) +
+         (kind->full ? taken(share, PLANT_CHANGE_US) : 0);
 }
 
 static void advance(struct run *run, struct worker *worker) {
@@ -156,8 +171,7 @@ static void advance(struct run *run, struct worker *worker) {
   if (!worker->active)
     return;
   const struct plant_worker *kind = worker->kind;
-  double speed =
-      1 - run->share * between(kind->loss_least, kind->loss_most, run->slice_us) - turns_loss(run->share);
+  double speed = 1 - run->share.duty * loss(kind, &run->share) - turns_loss(run->share.duty);
   worker->done_s += PLANT_STEP_S * speed;
   worker->own_s += PLANT_STEP_S * speed;
   worker->worked_s += PLANT_STEP_S;
@@ -174,8 +188,7 @@ static void begin(struct run *run) {
   rate_gpu_init(&run->gpu);
   run->gpu.random = run->random;
   rate_set_guests(&run->gpu, true, 0);
-  run->share = 1;
-  run->slice_us = RATE_SLICE_LEAST_US;
+  run->share = share_of(&run->gpu);
   for (unsigned i = 0; i < PLANT_WORKERS && run->plant->workers[i].iteration_s > 0; i++) {
     struct worker *worker = &run->workers[run->worker_count++];
     worker->kind = &run->plant->workers[i];
@@ -185,12 +198,21 @@ static void begin(struct run *run) {
   }
 }
 
+static double gain(const struct run *run) {
+  bool active = false, full = false;
+  for (unsigned i = 0; i < run->worker_count; i++) {
+    active |= run->workers[i].active;
+    full |= run->workers[i].active && run->workers[i].kind->full;
+  }
+  return !active ? 1
+                 : between(run->plant->gain_least, run->plant->gain_most, run->share.slice_us) +
+                       (full ? taken(&run->share, 0) : 0);
+}
+
 static void step(struct run *run, struct plant_sight *sight) {
   run->now_s += PLANT_STEP_S;
   deliver(run);
-  sight->gained_s +=
-      PLANT_STEP_S * run->share *
-      (some_active(run) ? between(run->plant->gain_least, run->plant->gain_most, run->slice_us) : 1);
+  sight->gained_s += PLANT_STEP_S * run->share.duty * gain(run);
   for (unsigned i = 0; i < run->worker_count; i++) {
     advance(run, &run->workers[i]);
     post(run);

@@ -2,9 +2,11 @@
  * plant.h - a GPU in virtual time: production jobs, others beside them, and the controller (core/rate.h)
  * between them, or a level that stays.
  *
- * Time goes in steps of PLANT_STEP_S. What a production job loses for the time in which others run depends on
- * their slice: loss_least at RATE_SLICE_LEAST_US, loss_most at RATE_SLICE_MOST_US, and in a line between
- * them. So does what others have of the GPU meanwhile; while production rests they have all of it.
+ * Time goes in steps of PLANT_STEP_S. What a production job loses for the time in which others run:
+ *   where they come into its gaps, by their slice: loss_least at RATE_SLICE_LEAST_US, loss_most at
+ *   RATE_SLICE_MOST_US, and in a line between them;
+ *   where it is full, that is without gaps, what the slices of both say, and PLANT_CHANGE_US each time.
+ * Likewise what others have of the GPU meanwhile (gain); while production rests they have all of it.
  */
 #ifndef GS_PLANTS_PLANT_H
 #define GS_PLANTS_PLANT_H
@@ -18,6 +20,7 @@
 #define PLANT_PERIOD_S 20e-3
 #define PLANT_RUN_S 2e-3
 #define PLANT_TURN_S 60e-6
+#define PLANT_CHANGE_US 350 /* from one's slice to another's, and back (H100) */
 #define PLANT_WORKERS 2
 
 struct plant_worker {
@@ -29,6 +32,7 @@ struct plant_worker {
   double work_s, rest_s;   /* it works and rests by turns; 0: always */
   double change_s, change; /* from then on an iteration takes so many times as long; 0: never */
   double loss_least, loss_most;
+  bool full;
 };
 #define PLANT_WANDER_S 1.5
 

@@ -20,7 +20,8 @@
 #define NOISE_LEAST 0.002
 #define FREEDOM_MOST 16 /* observations of noise, the older ones by half */
 #define STRIDE 2.0      /* slow start */
-#define STEP 0.05       /* after it: so much, or a quarter if that is less */
+#define STEP 1.25       /* after it; */
+#define STEP_MOST 0.05  /* but no more than this */
 #define FALL_MOST 0.25
 #define FALL_LEAST 0.9
 
@@ -157,9 +158,11 @@ static void set_level(struct rate_gpu *gpu, double level) {
   forget_pairs(gpu);
 }
 
-/* The duty times so much, or the slice; never past the knee in one step. */
+#define RATIOS ((double)RATE_LONG_SLICE_US / RATE_SLICE_LEAST_US)
+
+/* The duty times so much, or the ratio of the slices; never past the knee in one step. */
 static double scaled(double level, double factor) {
-  double more = log(factor) * (1 - RATE_LEVEL_KNEE) / log((double)RATE_SLICE_MOST_US / RATE_SLICE_LEAST_US);
+  double more = log(factor) * (1 - RATE_LEVEL_KNEE) / log(RATIOS);
   if (level > RATE_LEVEL_KNEE || (level >= RATE_LEVEL_KNEE && factor > 1))
     return fmax(level + more, RATE_LEVEL_KNEE);
   return fmin(level * factor, RATE_LEVEL_KNEE);
@@ -169,7 +172,7 @@ static void increase(struct rate_gpu *gpu) {
   if (!gpu->found)
     set_level(gpu, scaled(gpu->level, STRIDE));
   else
-    set_level(gpu, gpu->level + fmin(STEP, gpu->level / 4));
+    set_level(gpu, fmin(scaled(gpu->level, STEP), gpu->level + STEP_MOST));
 }
 
 static void decrease(struct rate_gpu *gpu, double loss) {
@@ -392,7 +395,17 @@ double rate_duty(const struct rate_gpu *gpu) {
   return gpu->state == RATE_FREE ? 1 : gpu->state == RATE_TRIAL ? rate_level_duty(gpu) : 0;
 }
 
-uint32_t rate_slice_us(const struct rate_gpu *gpu) {
-  double part = fmax(gpu->level - RATE_LEVEL_KNEE, 0) / (1 - RATE_LEVEL_KNEE);
-  return (uint32_t)(RATE_SLICE_LEAST_US * pow((double)RATE_SLICE_MOST_US / RATE_SLICE_LEAST_US, part) + 0.5);
+/* From 1 up to RATIOS. */
+static double ratio_of(const struct rate_gpu *gpu) {
+  return pow(RATIOS, fmax(gpu->level - RATE_LEVEL_KNEE, 0) / (1 - RATE_LEVEL_KNEE));
+}
+
+static double slice_us(const struct rate_gpu *gpu) {
+  return fmin(RATE_SLICE_LEAST_US * ratio_of(gpu), RATE_SLICE_MOST_US);
+}
+
+uint32_t rate_slice_us(const struct rate_gpu *gpu) { return (uint32_t)(slice_us(gpu) + 0.5); }
+
+uint32_t rate_long_slice_us(const struct rate_gpu *gpu) {
+  return (uint32_t)(slice_us(gpu) * RATIOS / ratio_of(gpu) + 0.5);
 }

@@ -21,14 +21,14 @@
 #include "gate/streams.h"
 #include "interpose/driver.h"
 
-#define LOOK_NS (NS_PER_MS / 4) /* between two looks, at least; */
+#define LOOK_NS (150 * NS_PER_MS / 1000) /* between two looks, at least; */
 #define LOOK_MOST_NS (2 * NS_PER_MS)
 #define LOOK_PART 8              /* beyond that, such a part of the time without a submission */
 #define TELL_NS (20 * NS_PER_MS) /* between two messages while it is active */
 #define MARK_NS NS_PER_MS        /* a pause after which an iteration begins */
 
 /* How long a pause must last to be believed, within these bounds; and one is short that then ends so soon. */
-#define PATIENCE_LEAST_NS (NS_PER_MS / 4)
+#define PATIENCE_LEAST_NS (NS_PER_MS / 10)
 #define PATIENCE_MOST_NS (40 * NS_PER_MS) /* others have the GPU within 50 ms of the last work */
 #define SHORT_NS (5 * NS_PER_MS)
 
@@ -111,9 +111,13 @@ static void try_end(struct gpu *gpu, uint64_t now_ns) {
   tell(gpu, now_ns);
 }
 
+static uint64_t patience(const struct progress *progress) {
+  return patience_ns(&progress->patience, PATIENCE_LEAST_NS, PATIENCE_MOST_NS);
+}
+
 /* A pause has ended before it was believed: what if that had been sooner? */
 static void learn_from(struct progress *progress, uint64_t pause_ns) {
-  uint64_t sooner_ns = patience_ns(&progress->patience, PATIENCE_LEAST_NS, PATIENCE_MOST_NS) / PATIENCE_STEP;
+  uint64_t sooner_ns = patience(progress) / PATIENCE_STEP;
   if (pause_ns >= sooner_ns + SHORT_NS)
     patience_learn(&progress->patience, true, PATIENCE_LEAST_NS, PATIENCE_MOST_NS);
 }
@@ -141,18 +145,21 @@ static void look(struct gpu *gpu) {
     lock_take(&client.lock);
     progress->finished_ns = !finished ? 0 : progress->finished_ns ? progress->finished_ns : now_ns;
     if (progress->watched && progress->active && progress->finished_ns &&
-        now_ns - progress->finished_ns >=
-            patience_ns(&progress->patience, PATIENCE_LEAST_NS, PATIENCE_MOST_NS))
+        now_ns - progress->finished_ns >= patience(progress))
       try_end(gpu, now_ns);
     return;
   }
   progress->finished_ns = 0;
 }
 
+/* What has finished is looked at when that is believed, and for marks now and then. */
 static uint64_t next_look_ns(const struct progress *progress, uint64_t now_ns) {
   uint64_t pause_ns = (now_ns - progress->called_ns) / LOOK_PART;
   pause_ns = pause_ns < LOOK_NS ? LOOK_NS : pause_ns > LOOK_MOST_NS ? LOOK_MOST_NS : pause_ns;
-  return now_ns + (progress->finished_ns ? LOOK_NS : pause_ns);
+  if (!progress->finished_ns)
+    return now_ns + pause_ns;
+  uint64_t due_ns = progress->finished_ns + patience(progress);
+  return due_ns > now_ns && due_ns < now_ns + LOOK_NS ? due_ns : now_ns + LOOK_NS;
 }
 
 /* Returns when to look again. */

@@ -352,12 +352,28 @@ START_TEST(without_a_loss_the_level_doubles) {
   ck_assert_double_eq(rate_level_duty(&gpu), 1);
   ck_assert_uint_eq(rate_slice_us(&gpu), RATE_SLICE_LEAST_US);
   while (!gpu.found) {
-    uint32_t slice_us = rate_slice_us(&gpu);
+    double ratio = (double)rate_slice_us(&gpu) / rate_long_slice_us(&gpu);
     pass_pair();
-    ck_assert_uint_le(rate_slice_us(&gpu), 2 * slice_us + 2);
+    ck_assert_double_le((double)rate_slice_us(&gpu) / rate_long_slice_us(&gpu), 2.01 * ratio);
   }
   ck_assert_double_eq(gpu.level, 1);
-  ck_assert_uint_eq(rate_slice_us(&gpu), RATE_SLICE_MOST_US);
+}
+END_TEST
+
+START_TEST(first_their_slices_grow_then_the_others_shrink) {
+  begin();
+  for (gpu.level = 0.01; gpu.level < RATE_LEVEL_KNEE; gpu.level += 0.01)
+    ck_assert(rate_slice_us(&gpu) == RATE_SLICE_LEAST_US && rate_long_slice_us(&gpu) == RATE_LONG_SLICE_US);
+  uint32_t last_us = RATE_SLICE_LEAST_US, last_long_us = RATE_LONG_SLICE_US;
+  for (gpu.level = RATE_LEVEL_KNEE + 0.01; gpu.level < 1; gpu.level += 0.01) {
+    uint32_t us = rate_slice_us(&gpu), long_us = rate_long_slice_us(&gpu);
+    ck_assert(us > last_us ? long_us == RATE_LONG_SLICE_US || us == RATE_SLICE_MOST_US
+                           : us == RATE_SLICE_MOST_US && long_us < last_long_us);
+    last_us = us;
+    last_long_us = long_us;
+  }
+  gpu.level = 1;
+  ck_assert(rate_slice_us(&gpu) == RATE_SLICE_MOST_US && rate_long_slice_us(&gpu) == RATE_SLICE_MOST_US);
 }
 END_TEST
 
@@ -458,10 +474,10 @@ START_TEST(in_the_end_the_mean_decides) {
   add(other);
   say(other, true);
   begin();
-  ck_assert_uint_eq(pass_noisy_pairs(0.0155, 0.02), 8);
+  ck_assert_uint_eq(pass_noisy_pairs(RATE_AIM + 0.0005, 0.02), 8);
   ck_assert_double_lt(gpu.level, RATE_LEVEL_FIRST);
   double level = gpu.level;
-  ck_assert_uint_eq(pass_noisy_pairs(0.0145, 0.02), 8);
+  ck_assert_uint_eq(pass_noisy_pairs(RATE_AIM - 0.0005, 0.02), 8);
   ck_assert_double_gt(gpu.level, level);
 }
 END_TEST
@@ -652,6 +668,7 @@ int main(void) {
                                 a_drift_of_production_itself_hides_no_loss,
                                 a_phase_that_changes_is_no_loss,
                                 without_a_loss_the_level_doubles,
+                                first_their_slices_grow_then_the_others_shrink,
                                 a_large_loss_is_believed_at_once,
                                 the_first_decrease_goes_by_the_mean,
                                 one_small_pair_is_not_enough,

@@ -15,8 +15,8 @@
 
 #define RUN_S 60.0
 #define START_S 20.0
-#define LOSS_MOST 0.03     /* of a run, after the start: 1 in 80 loses more than 0.02, by its own noise */
-#define LOSS_USUALLY 0.015 /* on average */
+#define LOSS_MOST 0.03        /* of a run, after the start: 1 in 80 loses more than 0.02, by its own noise */
+#define LOSS_USUALLY RATE_AIM /* on average */
 
 static struct run {
   uint64_t seed;

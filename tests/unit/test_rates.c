@@ -142,11 +142,15 @@ END_TEST
 
 START_TEST(production_is_watched_and_has_long_slices) {
   both_come();
-  check(production, GS_SHARE_ALL, RATES_LONG_SLICE_US, true);
+  check(production, GS_SHARE_ALL, RATE_LONG_SLICE_US, true);
   check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, false);
-  check(standard, GS_SHARE_ALL, RATES_LONG_SLICE_US, false); /* it shares with production as ever */
+  check(standard, GS_SHARE_ALL, RATE_LONG_SLICE_US, false); /* it shares with production as ever */
   give(production, GS_CLASS_PRODUCTION, 400, 0);
-  check(production, GS_SHARE_ALL, 4 * RATES_LONG_SLICE_US, true);
+  check(production, GS_SHARE_ALL, 4 * RATE_LONG_SLICE_US, true);
+  rates.gpu.level = 1;
+  give(production, GS_CLASS_PRODUCTION, 200, 0);
+  check(production, GS_SHARE_ALL, 2 * RATE_SLICE_MOST_US, true);
+  rates.gpu.level = RATE_LEVEL_FIRST;
   give(production, GS_CLASS_PRODUCTION, 100, 0);
   check_limit(&jobs[0], GS_LIMITED_IDLE, 1);
   rates_leave(&rates, &jobs[0], now_ns);
@@ -158,7 +162,7 @@ START_TEST(others_stand_still_from_the_message_on) {
   both_come();
   say(true);
   check(&jobs[0], 0, RATE_SLICE_LEAST_US, false);
-  check(production, GS_SHARE_ALL, RATES_LONG_SLICE_US, true);
+  check(production, GS_SHARE_ALL, RATE_LONG_SLICE_US, true);
   check_limit(&jobs[0], GS_LIMITED_BACK, 0);
   say(false);
   check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, false);
@@ -293,7 +297,7 @@ START_TEST(who_leaves_a_trial_and_comes_back_waits_for_the_next) {
   pass_until(RATE_TRIAL);
   check(&jobs[0], 100000, RATE_SLICE_LEAST_US, false);
   give(&jobs[0], GS_CLASS_STANDARD, 100, 0);
-  check(&jobs[0], GS_SHARE_ALL, RATES_LONG_SLICE_US, false);
+  check(&jobs[0], GS_SHARE_ALL, RATE_LONG_SLICE_US, false);
   give(&jobs[0], GS_CLASS_OPPORTUNISTIC, 100, 0);
   check(&jobs[0], 0, RATE_SLICE_LEAST_US, false);
 }
