@@ -158,8 +158,11 @@ static bool can_stop(const struct gpu *gpu) {
 
 static void prepare_memory(void *argument) { memory_prepare_stop(*(const CUdevice *)argument); }
 
-/* False: some work goes on. */
+/* Where memory is expected to leave, what moves it is there before anything stands still. False: some work
+ * goes on. */
 static bool stop_now(struct gpu *gpu) {
+  if (memory_expects_moves(gpu->device) && !contexts_make_own(gpu->device))
+    return false;
   if (settings()->carry && contexts_has_own(gpu->device))
     contexts_any(gpu->device, prepare_memory, &gpu->device);
   gate_take();
@@ -469,19 +472,17 @@ static void watch_idle(struct gpu *gpu) {
   }
 }
 
-/* Memory is to leave, and the program's contexts, which stand still, can't move it. Its work goes on for as long
- * as it takes to make a context of ours, once in a process: while it stands still, making one may wait for a
- * thread of the program. Where there can be none, the work finishes. The gate stays shut. Lets go of the lock
- * meanwhile. */
+/* Memory is to leave, against all expectations, and the program's contexts, which stand still, can't move it.
+ * Its work goes on for as long as it takes to make a context of ours, 0.15 s once in a process: while it
+ * stands still, making one may wait for a thread of the program. Where there can be none, the work finishes.
+ * The gate stays shut. Lets go of the lock meanwhile. */
 static void make_movable(struct gpu *gpu) {
   gpu->busy = true;
   lock_release(&client.lock);
   go_on(gpu);
-  gpu->stopped = contexts_make_own(gpu->device) && stop_now(gpu);
-  if (!gpu->stopped) {
+  if (!contexts_make_own(gpu->device) || !stop(gpu))
     drain(gpu);
-    memory_close(gpu->device, !gpu->stopped);
-  }
+  memory_close(gpu->device, !gpu->stopped);
   lock_take(&client.lock);
   gpu->busy = false;
 }

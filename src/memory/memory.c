@@ -153,6 +153,8 @@ void memory_expect_moves(CUdevice device, bool expected) {
     swap_expect_moves(device, expected);
 }
 
+bool memory_expects_moves(CUdevice device) { return device_valid(device) && swap_expects_moves(device); }
+
 void memory_set_host_tight(bool tight) { slabs_set_tight(tight); }
 
 uint64_t memory_run_timers(uint64_t now_ns) { return slabs_trim(now_ns); }

@@ -73,6 +73,7 @@ void memory_close(CUdevice device, bool drained);
 
 /* Turns are being taken (or not any more): moves may come. */
 void memory_expect_moves(CUdevice device, bool expected);
+bool memory_expects_moves(CUdevice device);
 
 /* The daemon says that host memory is scarce. */
 void memory_set_host_tight(bool tight);

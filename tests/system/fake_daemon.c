@@ -259,6 +259,11 @@ void fake_tell_room(struct fake_daemon *fake, uint64_t room_bytes) {
   tell_turn(fake, GS_ROOM, 0, room_bytes);
 }
 
+void fake_expect_no_moves(struct fake_daemon *fake) {
+  struct gs_msg msg = wire_msg(GS_SCHED_OFF, 0);
+  tell(fake, &msg);
+}
+
 void fake_grant(struct fake_daemon *fake, uint64_t room_bytes) {
   fake->requested = false;
   tell_turn(fake, GS_LOCK_OK, ++fake->epoch, room_bytes);

@@ -40,6 +40,9 @@ struct gs_msg fake_attach(struct fake_daemon *fake, uint64_t capacity_bytes, enu
 void fake_hang_up(struct fake_daemon *fake);
 void fake_end(struct fake_daemon *fake);
 
+/* No turns are taken: nobody expects that memory moves. */
+void fake_expect_no_moves(struct fake_daemon *fake);
+
 void fake_tell_room(struct fake_daemon *fake, uint64_t room_bytes);
 void fake_grant(struct fake_daemon *fake, uint64_t room_bytes);
 /* Somebody waits. */

@@ -58,6 +58,12 @@ static void finish(void) {
   scene_end(&scene);
 }
 
+static void end_in_the_middle(void) {
+  process_kill(job);
+  fake_end(&fake);
+  scene_end(&scene);
+}
+
 TEST(memory_leaves_in_the_middle_of_a_kernel) {
   start("1000");
   uint64_t before = kernels(job);
@@ -69,9 +75,7 @@ TEST(memory_leaves_in_the_middle_of_a_kernel) {
     fake_grant(&fake, fake.used_bytes);
     fake_await_active(&fake);
   }
-  process_kill(job);
-  fake_end(&fake);
-  scene_end(&scene);
+  end_in_the_middle();
 }
 
 /* At the speed of the bus: what it takes for that has been made ready before the stop. */
@@ -90,6 +94,7 @@ TEST(unified_memory_is_carried_in_the_middle_of_a_kernel) {
 /* So it does not take 0.1 s, nor memory of the card. */
 TEST(where_nothing_is_to_leave_it_stops_without_another_context) {
   start_on("small,capacity=1GiB,contexts_most=1", "1000");
+  fake_expect_no_moves(&fake);
   uint64_t before = kernels(job);
   for (int turn = 0; turn < 3; turn++) {
     fake_drop(&fake, fake.epoch, fake.used_bytes);
@@ -99,9 +104,22 @@ TEST(where_nothing_is_to_leave_it_stops_without_another_context) {
     fake_grant(&fake, fake.used_bytes);
     fake_await_active(&fake);
   }
-  process_kill(job);
-  fake_end(&fake);
-  scene_end(&scene);
+  end_in_the_middle();
+}
+
+TEST(then_its_memory_leaves_nevertheless_when_it_is_to) {
+  start("1000");
+  fake_expect_no_moves(&fake);
+  uint64_t before = kernels(job);
+  fake_drop(&fake, fake.epoch, fake.used_bytes);
+  fake_await_released(&fake);
+  fake_tell_room(&fake, 0);
+  fake_await_room(&fake, 0);
+  CHECK(kernels(job) == before, "a kernel has ended");
+  uint64_t stopped_ns = busy_ns();
+  nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+  CHECK(busy_ns() == stopped_ns, "it goes on without its memory");
+  end_in_the_middle();
 }
 
 /* Then its memory could not leave in the middle of its work. */
@@ -109,6 +127,20 @@ TEST(without_room_for_another_context_the_work_finishes) {
   start_on("small,capacity=1GiB,contexts_most=1", "3");
   fake_drop(&fake, fake.epoch, 0);
   fake_await_released(&fake);
+  CHECK(scene_process(&scene, job, 0).in_flight == 0, "it was stopped");
+  fake_await_room(&fake, 0);
+  fake_await_request(&fake);
+  fake_grant(&fake, fake.used_bytes);
+  finish();
+}
+
+TEST(nor_where_nobody_expected_that) {
+  start_on("small,capacity=1GiB,contexts_most=1", "3");
+  fake_expect_no_moves(&fake);
+  fake_drop(&fake, fake.epoch, fake.used_bytes);
+  fake_await_released(&fake);
+  CHECK(scene_process(&scene, job, 0).in_flight > 0, "it was waited for");
+  fake_tell_room(&fake, 0);
   fake_await_room(&fake, 0);
   CHECK(scene_process(&scene, job, 0).in_flight == 0, "it was stopped");
   fake_await_request(&fake);

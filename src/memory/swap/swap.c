@@ -132,6 +132,8 @@ void swap_expect_moves(CUdevice device, bool expected) {
     space_prepare_host();
 }
 
+bool swap_expects_moves(CUdevice device) { return atomic_load(&space_of(device)->expecting); }
+
 /* ---- the end of a context ---- */
 
 static bool is_of_context(const struct allocation *allocation, void *argument) {

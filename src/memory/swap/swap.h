@@ -63,6 +63,7 @@ void swap_set_peer(CUdevice device, CUdevice peer, bool access);
 /* Turns are being taken (or not any more): host memory may be needed soon, so it is made ready in the
  * background. */
 void swap_expect_moves(CUdevice device, bool expected);
+bool swap_expects_moves(CUdevice device);
 
 /* The context is about to be destroyed, or that has happened: no work of ours is in it any more. */
 void swap_context_leaving(CUcontext context);

@@ -137,6 +137,7 @@ void memory_prepare_stop(CUdevice device) { (void)device; }
 enum memory_progress memory_land(CUdevice device) { return device ? MEMORY_SHORT : MEMORY_SETTLED; }
 void memory_close(CUdevice device, bool drained) { (void)device, (void)drained; }
 void memory_expect_moves(CUdevice device, bool expected) { (void)device, (void)expected; }
+bool memory_expects_moves(CUdevice device) { return device && false; }
 void memory_set_host_tight(bool tight) { (void)tight; }
 uint64_t memory_run_timers(uint64_t now_ns) { return now_ns; }
 
