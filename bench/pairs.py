@@ -8,9 +8,21 @@
   ours-mps       that, and the daemon's MPS (spatial = mps)
 
 The processes of a pair start once per mode, and *alone* is one of them while the other one waits: so what libunified
-costs a job that is alone is not in the ratios, but in NAME_alone_over_stock. A server is compared by the same requests.
+costs a job that is alone is not in the ratios, but in NAME_alone_over_stock.
+
+The host's own speed may change from one second to the next. So production is measured in rounds: a piece alone, and at
+once a piece beside the other; a server by the same requests in both. _over_alone compares all pieces of one kind with
+all of the other. _over_alone_spread is the largest ratio of a single round less the smallest: the host's noise. The
+opportunistic job is measured alone once, before the rounds.
+
+With ours the opportunistic job is of class standard while production is measured alone. Otherwise the controller would
+try out the job that waits, find that it costs nothing, and raise the level; production would pay for that afterwards.
+So each round goes on at the level of the one before, and only the first one lets the controller settle.
+
 With ours a sweep then looks for the best constant limit: the highest that leaves production 0.98 of its speed (of a
-server: by the mean time of an answer, what its host does taken as alone, as its throughput says little), and what the opportunistic job gets under it.
+server: by the mean time of an answer, what its host does taken as alone, as its throughput says little), and what the
+opportunistic job gets under it.
+
 How soon the opportunistic job stops and goes on is told by bench_react. In the tables its share is over its speed alone
 without us (opportunistic_over_stock_alone), which takes the mode stock as well.
 
@@ -61,13 +73,17 @@ def parse_arguments():
     parser.add_argument("--pairs", default=",".join(PAIRS), metavar="NAMES", help="default: %(default)s")
     parser.add_argument("--modes", default=",".join(MODES), metavar="NAMES", help="default: %(default)s")
     parser.add_argument("--memory", choices=("swap", "managed"), default="swap", help="default: %(default)s")
-    parser.add_argument("--measure-seconds", type=float, default=8, help="of both at once (default: %(default)g)")
-    parser.add_argument("--alone-seconds", type=float, default=8, help="of production, half of it before and half "
-                        "after the others; the opportunistic job has half as long (default: %(default)g)")
+    parser.add_argument("--measure-seconds", type=float, default=8, help="of both at once, in all rounds together "
+                        "(default: %(default)g)")
+    parser.add_argument("--alone-seconds", type=float, default=8, help="of production, in all rounds together; the "
+                        "opportunistic job has half as long, once (default: %(default)g)")
+    parser.add_argument("--rounds", type=int, default=3, help="each of production alone, then of both (default: "
+                        "%(default)s)")
     parser.add_argument("--lead", type=float, default=0.5, help="before each measurement (default: %(default)g)")
     parser.add_argument("--idle", type=float, default=2.5, help="with ours, until production that has nothing to do is "
                         "taken for idle (default: %(default)g)")
-    parser.add_argument("--settle", type=float, default=8, help="with ours, for the controller (default: %(default)g)")
+    parser.add_argument("--settle", type=float, default=8, help="with ours, for the controller, before the "
+                        "first piece of both (default: %(default)g)")
     parser.add_argument("--sweep", type=int, default=5, help="so many limits; 0: none (default: %(default)s)")
     parser.add_argument("--sweep-seconds", type=float, default=3, help="each, with its lead (default: %(default)g)")
     args = parser.parse_args()
@@ -75,6 +91,8 @@ def parse_arguments():
     unknown = set(args.pairs) - set(PAIRS) | set(args.modes) - set(MODES)
     if unknown:
         parser.error(f"unknown pairs or modes: {' '.join(sorted(unknown))}")
+    if args.rounds < 1:
+        parser.error("--rounds: at least 1")
     if args.sweep and args.sweep_seconds <= args.lead:
         parser.error("--sweep-seconds: more than --lead")
     if args.quick:
@@ -83,16 +101,22 @@ def parse_arguments():
     return args
 
 
+def is_limited(name, mode):
+    """No turns are taken, so the controller decides."""
+    return is_ours(mode) and not PAIRS[name].capacity and not PAIRS[name].tq_s
+
+
 def is_swept(args, name, mode):
-    return is_ours(mode) and args.sweep > 0 and not PAIRS[name].capacity and not PAIRS[name].tq_s
+    return is_limited(name, mode) and args.sweep > 0
 
 
 def plan_s(args, name, mode):
     """About how long a mode of a pair takes."""
-    runs_s = [args.alone_seconds / 2] * 3 + [args.measure_seconds]
-    seconds = modes.START_S + sum(runs_s) + len(runs_s) * (args.lead + ORDER_S)
+    pieces = 1 + 2 * args.rounds
+    seconds = modes.START_S + 1.5 * args.alone_seconds + args.measure_seconds + pieces * (args.lead + ORDER_S)
     if is_ours(mode):
-        seconds += args.idle + args.settle
+        waits = 1 if is_limited(name, mode) else 1 + args.rounds  # until production is idle
+        seconds += waits * args.idle + args.settle
     if is_swept(args, name, mode):
         seconds += args.sweep * (args.sweep_seconds + ORDER_S)
     return seconds
@@ -103,12 +127,26 @@ class Seen:
 
     def __init__(self):
         self.alone_pieces = {side: [] for side in SIDES}
-        self.together = {}  # side -> speed
-        self.runs = []  # {side: piece}, of all runs of both
+        self.rounds = []  # (production's piece alone, {side: piece} of both)
+        self.runs = []  # {side: piece}, of all runs of both: those of the rounds, then the sweep's
         self.sweep = []  # (limit in percent, {side: speed})
 
     def alone(self, side):
         return speeds.of(self.alone_pieces[side])
+
+    @property
+    def together(self):
+        """side -> speed; of all rounds."""
+        return {side: speeds.of([run[side] for _, run in self.rounds]) for side in SIDES}
+
+    def over_by_round(self, over):
+        """over(production's speed beside the other, its speed alone), of each round."""
+        return [over(speeds.of([run["production"]]), speeds.of([alone])) or 0 for alone, run in self.rounds]
+
+    def add_round(self, alone, run):
+        self.alone_pieces["production"].append(alone)
+        self.rounds.append((alone, run))
+        self.runs.append(run)
 
     def add_run(self, run):
         self.runs.append(run)
@@ -125,10 +163,10 @@ def sweep(bench, duo, seen):
         middle = (low + high) // 2
         if middle == low:
             break
-        duo.set_rate("opportunistic", f"{LIMITS[middle]}%")
+        duo.change("opportunistic", "set-rate", f"{LIMITS[middle]}%")
         empty = duo.begin(SIDES, args.lead, args.sweep_seconds - args.lead)
         run = {"production": duo.answer("production", empty["production"])}
-        duo.set_rate("opportunistic", "auto")  # the opportunistic job finishes what it has begun
+        duo.change("opportunistic", "set-rate", "auto")  # the opportunistic job finishes what it has begun
         run["opportunistic"] = duo.answer("opportunistic", empty["opportunistic"])
         speed = seen.add_run(run)
         seen.sweep.append((LIMITS[middle], speed))
@@ -138,20 +176,30 @@ def sweep(bench, duo, seen):
         low, high = (middle, high) if over["production"] >= KEPT else (low, middle)
 
 
+def run_round(args, duo, index):
+    """Production alone, then both, by the same part of the pattern: the piece, and {side: piece}."""
+    alone_s, both_s = args.alone_seconds / args.rounds, args.measure_seconds / args.rounds
+    offset_s, limited = index * max(alone_s, both_s), is_limited(duo.name, duo.mode)
+    if limited:
+        duo.change("opportunistic", "set-class", "standard")
+    alone = duo.run(("production",), args.lead, alone_s, offset_s)["production"]
+    if limited:
+        duo.change("opportunistic", "set-class", "opportunistic")
+    settles = is_ours(duo.mode) and index == 0
+    return alone, duo.run(SIDES, args.settle if settles else args.lead, both_s, offset_s)
+
+
 def measure(bench, duo, seen):
     """Everything in its order; what is known lies in seen, whatever becomes of the rest."""
-    args, half_s, ours = bench.args, bench.args.alone_seconds / 2, is_ours(duo.mode)
-
-    def alone(side, lead_s, offset_s=0):
-        seen.alone_pieces[side].append(duo.run((side,), lead_s, half_s, offset_s)[side])
+    args = bench.args
     duo.start()
-    alone("opportunistic", args.lead + (args.idle if ours else 0))
-    alone("production", args.lead)
-    seen.together = seen.add_run(duo.run(SIDES, args.settle if ours else args.lead, args.measure_seconds))
+    lead_s = args.lead + (args.idle if is_ours(duo.mode) else 0)
+    seen.alone_pieces["opportunistic"] += duo.run(("opportunistic",), lead_s, args.alone_seconds / 2).values()
+    for index in range(args.rounds):
+        seen.add_round(*run_round(args, duo, index))
     if is_swept(args, duo.name, duo.mode):
         with sharing.noted(bench, f"{duo.name}, {duo.mode}, sweep"):
             sweep(bench, duo, seen)
-    alone("production", args.lead, half_s)
     for side in SIDES:
         duo.check(side)
     for side in SIDES:
@@ -174,6 +222,18 @@ def report_side(figures, prefix, side, mode, seen):
     if p99_over is not None:
         figures.add(name + "_p99_over_alone", p99_over)
         figures.add(name + "_p99_added_ms", round(together.p99_added_ms(alone), 3), "ms")
+
+
+def report_spread(figures, name, seen):
+    """How much the rounds differ."""
+    def add(figure, over):
+        ratios = seen.over_by_round(over)
+        figures.add(f"{name}_{figure}_spread", round(max(ratios) - min(ratios), 4))
+    if len(seen.rounds) < 2:
+        return
+    add("over_alone", lambda together, alone: together.throughput_over(alone))
+    if isinstance(seen.together["production"], speeds.Served):
+        add("answers_over_alone", lambda together, alone: together.answers_over(alone))
 
 
 def report_best(figures, name, seen, judged):
@@ -211,6 +271,7 @@ def report(bench, duo, seen):
     prefix = f"pairs_{duo.name}"
     for side in SIDES:
         report_side(bench.figures, prefix, side, duo.mode, seen)
+    report_spread(bench.figures, f"{prefix}_{word(duo.mode)}_production", seen)
     if is_ours(duo.mode):
         report_ours(bench, PAIRS[duo.name], f"{prefix}_{word(duo.mode)}", seen)
 
@@ -226,13 +287,17 @@ def line_of(run, side, alone, zero_s):
     return {"name": side, "points": points}
 
 
+def limit_line(run, limits, zero_s):
+    """What the opportunistic job was allowed to use, in one run of both."""
+    from_s, to_s = run["opportunistic"].start_s, run["opportunistic"].to_s
+    return {"name": "limit", "points": [[round(at_s - zero_s, 3), share] for at_s, share in limits
+                                        if from_s <= at_s <= to_s]}
+
+
 def lines_of(duo, seen):
-    """All runs of both, and what the opportunistic job was allowed to use meanwhile."""
-    zero_s = seen.runs[0]["production"].start_s
-    end_s = max(piece.to_s for piece in seen.runs[-1].values())
-    limits = [[round(at_s - zero_s, 3), share] for at_s, share in duo.limits_of("opportunistic")
-              if zero_s <= at_s <= end_s]
-    return [{"name": "limit", "points": limits}] + [
+    """All runs of both; a gap between two runs is production alone."""
+    zero_s, limits = seen.runs[0]["production"].start_s, duo.limits_of("opportunistic")
+    return [limit_line(run, limits, zero_s) for run in seen.runs] + [
         line_of(run, side, seen.alone(side), zero_s) for run in seen.runs for side in SIDES]
 
 
@@ -251,7 +316,7 @@ def run_mode(bench, name, mode, told):
         try:
             measure(bench, duo, seen)
         finally:
-            if seen.together:
+            if seen.rounds:
                 report(bench, duo, seen)
                 told.setdefault(name, {})[mode] = record_of(duo, seen)
                 pairs_chart.write(bench.out, told)

@@ -2,8 +2,11 @@
 """Tests of pairs.py without a GPU: fake jobs, daemon and MPS.
 
 What matters: targets that are missed, memory that is wrong, jobs that die or are not MPS' clients are told and end with
-status 1; what was measured before is still there; the sweep finds the limit; no MPS outlives the program.
+status 1; what was measured before is still there; the sweep finds the limit; no MPS outlives the program; a host that
+is slower in one round than in another one changes no ratio, and one that changes within a round is told.
 """
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -12,6 +15,7 @@ import sys
 import time
 import types
 import unittest
+from unittest import mock
 
 import company
 import gpubench
@@ -23,6 +27,7 @@ import speeds
 
 # 100 iterations per second alone. Beside each other half of that; with ours an opportunistic job beside production has
 # its limit (what was set, or FAKE_AUTO_ and its workload, or FAKE_AUTO), and what it has beyond 30 % production lacks.
+# FAKE_HOST: of production's runs, the speed of its host.
 FAKE_JOB = r'''#!/usr/bin/env python3
 """Speaks like opportune.py."""
 import gpubench, os, pathlib, sys, time
@@ -36,6 +41,7 @@ ours, fake, socket = "LD_PRELOAD" in os.environ, env("FAKE", "same"), env("GPUSH
 root = pathlib.Path(env("FAKE_ROOT"))
 own = root / f"span.{side}.{workload}"
 own.unlink(missing_ok=True)
+host = list(map(float, env("FAKE_HOST", "1").split(",")))
 def spans(whose, late_s=0):
     """When the others run, as far as they have been told."""
     told = [map(float, path.read_text().split()) for path in root.glob(f"span.{whose}.*") if path != own]
@@ -52,6 +58,7 @@ def shared():
     return limit() if side == "opportunistic" else 1 - max(0, limit() - 0.3)
 def run(order):
     start, until = order["start_s"], order["until_s"]
+    host_speed = (host.pop(0) if len(host) > 1 else host[0]) if side == "production" else 1
     own.write_text(f"{start} {until}")
     time.sleep(max(0, start - time.monotonic()))
     share = shared()
@@ -62,7 +69,7 @@ def run(order):
         beside, guests = ([from_s for from_s, to_s in runs if from_s <= at_s < to_s]
                           for runs in (production, opportunistic))
         if side == "production":
-            return share if guests else 1
+            return host_speed * (share if guests else 1)
         return share if beside else 0.5 if guests else 1
     if "requests_s" in order:
         times = [[start + at_s, 5 / speed(start + at_s)] for at_s in order["requests_s"]]
@@ -104,6 +111,12 @@ words = sys.argv[1:]
 socket = pathlib.Path(words[words.index("--socket") + 1])
 pids = pathlib.Path(str(socket) + ".pids")
 known = [line.split() for line in pids.read_text().splitlines()] if pids.exists() else []
+if "set-class" in words:
+    job, name = words[-2:]
+    if known[int(job) - 1][1] != "opportunistic":
+        sys.exit("set-class: not of this one")
+    with open(os.environ["FAKE_ROOT"] + "/classes", "a") as classes:
+        classes.write(name + "\n")
 if "set-rate" in words:
     job, rate = words[-2:]
     if os.environ.get("FAKE_RATE") == "unknown" or known[int(job) - 1][1] != "opportunistic":
@@ -179,7 +192,7 @@ class PairsFakes(selftest_scheduling.SchedulingFakes):
         selftest.write_program(cls.root / "bin/nvidia-cuda-mps-control", FAKE_MPS)
 
     def setUp(self):
-        for path in (self.root / "mps", self.root / "rates", *self.root.glob("span.*")):
+        for path in (self.root / "mps", self.root / "rates", self.root / "classes", *self.root.glob("span.*")):
             path.unlink(missing_ok=True)
 
     def run_fakes(self, *options, **env):
@@ -209,15 +222,38 @@ class PairsTest(PairsFakes):
             self.assertEqual(figures[f"{name}{mode}_best_limit"], 30)
             self.assertAlmostEqual(figures[f"{name}{mode}_opportunistic_over_best"], 1, 1)
             self.assertAlmostEqual(figures[f"{name}{mode}_opportunistic_over_stock_alone"], 0.3, 1)
-        self.assertIn("shufflenet_mobilenet: stock 16 s, mps 16 s, mps-priority 16 s, ours 18 s, ours-mps 18 s", errors)
+        self.assertIn("shufflenet_mobilenet: stock 17 s, mps 17 s, mps-priority 17 s, ours 19 s, ours-mps 19 s", errors)
         self.assertEqual((self.root / "mps").read_text().split().count("quit"), 2)
         self.assertEqual((self.root / "out/mps.log").read_text(), "spatial = mps")
         told = json.loads((self.root / "out/rates.json").read_text())["shufflenet_mobilenet"]
         self.assertEqual(list(told), list(pairs.MODES))
         self.assertEqual([told[mode]["lines"] != [] for mode in pairs.MODES], [False, False, False, True, True])
+        names = [line["name"] for line in told["ours"]["lines"]]
+        self.assertEqual([names.count(name) for name in ("limit", "production", "opportunistic")], [8, 8, 8])
+        self.assertEqual((self.root / "classes").read_text().split(), 6 * ["standard", "opportunistic"])
         pixels = self.pixels("pairs.png")
         for color in ((20, 90, 200), (225, 110, 20)):
             self.assertGreater(pixels.count(bytes(color)), 500)
+
+    def test_host_that_differs_between_rounds(self):
+        for pair, ratio in (("shufflenet_mobilenet", "over_alone"), ("server_transformer", "answers_over_alone")):
+            _, figures, errors = self.run_fakes("--pairs", pair, "--modes", "stock", FAKE_HOST="1,1,0.6,0.6,1.3,1.3")
+            name = f"pairs_{pair}_stock_production_{ratio}"
+            self.assertAlmostEqual(figures[name], 0.5, 2, errors)
+            self.assertLess(figures[name + "_spread"], 0.03)
+
+    def test_host_that_differs_within_a_round(self):
+        for pair, ratio in (("shufflenet_mobilenet", "over_alone"), ("server_transformer", "answers_over_alone")):
+            _, figures, errors = self.run_fakes("--pairs", pair, "--modes", "stock", FAKE_HOST="1,1,1,0.6,1,1")
+            name = f"pairs_{pair}_stock_production_{ratio}"
+            self.assertAlmostEqual(figures[name + "_spread"], 0.2, 2, errors)
+            self.assertLess(figures[name], 0.49)
+
+    def test_one_round(self):
+        code, figures, errors = self.run_fakes(*self.ONE, "--modes", "ours", "--sweep", "0", "--rounds", "1")
+        name = "pairs_shufflenet_mobilenet_ours_production_over_alone"
+        self.assertEqual((code, figures[name + "_verdict"]), (0, "pass"), errors)
+        self.assertNotIn(name + "_spread", figures)
 
     def test_production_slowed(self):
         code, figures, _ = self.run_fakes(*self.ONE, "--modes", "ours", "--sweep", "0", FAKE_AUTO="0.4")
@@ -268,6 +304,7 @@ class PairsTest(PairsFakes):
         code, figures, errors = self.run_fakes("--pairs", "tight", "--modes", "ours")
         self.assertEqual((code, figures["pairs_tight_ours_production_over_alone_verdict"]), (0, "pass"), errors)
         self.assertNotIn("pairs_tight_ours_best_limit", figures)
+        self.assertFalse((self.root / "classes").exists())
         self.assertEqual((self.root / "capacity").read_text(), "12G")
 
     def test_no_mps(self):
@@ -358,8 +395,82 @@ class SpeedsTest(unittest.TestCase):
         self.assertEqual(trained([1, 2, 9], 1, 3).p99_added_ms(trained([1, 2, 3], 1, 3)), 6000)
 
 
+class PlayedDuo:
+    """Tells what pairs.py has done with it, in its order."""
+
+    def __init__(self, name, mode):
+        self.name, self.mode, self.told = name, mode, []
+        self.jobs = {side: types.SimpleNamespace(finish=lambda _: None) for side in pairs.SIDES}
+
+    def start(self):
+        pass
+
+    def check(self, _):
+        pass
+
+    def change(self, _, *words):
+        self.told.append(words)
+
+    def run(self, sides, lead_s, seconds, offset_s=0):
+        self.told.append((sides, lead_s, seconds, offset_s))
+        return {side: speeds.Piece(None, 0, lead_s, lead_s + seconds, None) for side in sides}
+
+
+class RoundsTest(unittest.TestCase):
+    def measured(self, name, mode, *options):
+        words = ["pairs.py", "--sweep", "0", "--measure-seconds", "6", "--alone-seconds", "3", *options]
+        with mock.patch.object(sys, "argv", words):
+            args = pairs.parse_arguments()
+        duo, seen = PlayedDuo(name, mode), pairs.Seen()
+        pairs.measure(types.SimpleNamespace(args=args), duo, seen)
+        return duo.told, seen
+
+    def test_order(self):
+        """The controller settles once, and sees no job that waits while production is alone."""
+        alone, both = ("production",), pairs.SIDES
+        told, seen = self.measured("server_transformer", "ours")
+        self.assertEqual(told, [
+            (("opportunistic",), 3, 1.5, 0),
+            ("set-class", "standard"), (alone, 0.5, 1, 0), ("set-class", "opportunistic"), (both, 8, 2, 0),
+            ("set-class", "standard"), (alone, 0.5, 1, 2), ("set-class", "opportunistic"), (both, 0.5, 2, 2),
+            ("set-class", "standard"), (alone, 0.5, 1, 4), ("set-class", "opportunistic"), (both, 0.5, 2, 4)])
+        self.assertEqual([len(pieces) for pieces in seen.alone_pieces.values()], [3, 1])
+        self.assertEqual((len(seen.rounds), len(seen.runs)), (3, 3))
+
+    def test_order_without_a_controller(self):
+        alone, both = ("production",), pairs.SIDES
+        told, _ = self.measured("server_transformer", "stock", "--rounds", "2", "--alone-seconds", "8")
+        self.assertEqual(told, [(("opportunistic",), 0.5, 4, 0), (alone, 0.5, 4, 0), (both, 0.5, 3, 0),
+                                (alone, 0.5, 4, 4), (both, 0.5, 3, 4)])
+        self.assertNotIn(("set-class", "standard"), self.measured("server_turns", "ours")[0])
+
+    def test_rounds_have_requests_of_their_own(self):
+        """Those of production alone, of which both has the same ones, as far as it goes."""
+        told, _ = self.measured("server_transformer", "stock")
+        alone, both = ([{place for place in company.requests_of(*run[1:])[1] if place is not None}
+                        for run in told if run[0] == sides] for sides in (("production",), pairs.SIDES))
+        self.assertTrue(all(few and few < many for few, many in zip(alone, both)))
+        self.assertEqual(sum(map(len, both)), len(set.union(*both)))
+
+    def test_rounds_take_only_their_leads_longer(self):
+        def added_s(name, mode):
+            plans_s = []
+            for rounds in ("3", "1"):
+                with mock.patch.object(sys, "argv", ["pairs.py", "--rounds", rounds]):
+                    plans_s.append(pairs.plan_s(pairs.parse_arguments(), name, mode))
+            return plans_s[0] - plans_s[1]
+        leads_s = 4 * (0.5 + company.ORDER_S)
+        self.assertAlmostEqual(added_s("shufflenet_mobilenet", "stock"), leads_s)
+        self.assertAlmostEqual(added_s("shufflenet_mobilenet", "ours"), leads_s)
+        self.assertAlmostEqual(added_s("tight", "ours"), leads_s + 2 * 2.5)  # each time production is to be idle first
+
+    def test_at_least_one(self):
+        with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+            self.measured("server_transformer", "stock", "--rounds", "0")
+
+
 class PartsTest(unittest.TestCase):
-    def test_the_halves_of_the_pattern_are_the_whole(self):
+    def test_parts_of_the_pattern_are_the_whole(self):
         whole, places = company.requests_of(0.5, 8, 0)
         first, second = company.requests_of(0.5, 4, 0), company.requests_of(0.5, 4, 4)
         lead = places.count(None)
