@@ -94,7 +94,7 @@ static void obey(int i, const struct sched_job *job) {
 static void tell_progress(uint64_t time) {
   for (int i = 0; i < TELLERS; i++) {
     struct attachment *attachment = peers[i].user ? peers[i].attachments[0] : NULL;
-    if (!attachment || !attachment->rates.told.watched)
+    if (!attachment || !attachment->rates.told.watch)
       continue;
     struct gs_msg msg = wire_msg(GS_PROGRESS, 0);
     msg.progress.active_ns = time;

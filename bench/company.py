@@ -108,9 +108,8 @@ class Company:
         """(time, the part of the GPU that it may use), many times a second."""
         return [(at_s, 1 if shares[side] is None else min(shares[side], 1)) for at_s, shares in self.limits.samples]
 
-    def change(self, side, command, text):
-        """By gpusharectl."""
-        self.daemon.ctl(command, str(self.told_of(side, self.daemon.status())["job"]), text)
+    def set_rate(self, side, text):
+        self.daemon.ctl("set-rate", str(self.told_of(side, self.daemon.status())["job"]), text)
 
     def begin(self, sides, lead_s, seconds, offset_s=0):
         """They run now. side -> its piece, of which nothing is told yet."""

@@ -15,9 +15,8 @@ once a piece beside the other; a server by the same requests in both. _over_alon
 all of the other. _over_alone_spread is the largest ratio of a single round less the smallest: the host's noise. The
 opportunistic job is measured alone once, before the rounds.
 
-With ours the opportunistic job is of class standard while production is measured alone. Otherwise the controller would
-try out the job that waits, find that it costs nothing, and raise the level; production would pay for that afterwards.
-So each round goes on at the level of the one before, and only the first one lets the controller settle.
+With ours the controller keeps its level while the opportunistic job has nothing to do: so only the first round lets it
+settle.
 
 With ours a sweep then looks for the best constant limit: the highest that leaves production 0.98 of its speed (of a
 server: by the mean time of an answer, what its host does taken as alone, as its throughput says little), and what the
@@ -163,10 +162,10 @@ def sweep(bench, duo, seen):
         middle = (low + high) // 2
         if middle == low:
             break
-        duo.change("opportunistic", "set-rate", f"{LIMITS[middle]}%")
+        duo.set_rate("opportunistic", f"{LIMITS[middle]}%")
         empty = duo.begin(SIDES, args.lead, args.sweep_seconds - args.lead)
         run = {"production": duo.answer("production", empty["production"])}
-        duo.change("opportunistic", "set-rate", "auto")  # the opportunistic job finishes what it has begun
+        duo.set_rate("opportunistic", "auto")  # the opportunistic job finishes what it has begun
         run["opportunistic"] = duo.answer("opportunistic", empty["opportunistic"])
         speed = seen.add_run(run)
         seen.sweep.append((LIMITS[middle], speed))
@@ -179,12 +178,8 @@ def sweep(bench, duo, seen):
 def run_round(args, duo, index):
     """Production alone, then both, by the same part of the pattern: the piece, and {side: piece}."""
     alone_s, both_s = args.alone_seconds / args.rounds, args.measure_seconds / args.rounds
-    offset_s, limited = index * max(alone_s, both_s), is_limited(duo.name, duo.mode)
-    if limited:
-        duo.change("opportunistic", "set-class", "standard")
+    offset_s = index * max(alone_s, both_s)
     alone = duo.run(("production",), args.lead, alone_s, offset_s)["production"]
-    if limited:
-        duo.change("opportunistic", "set-class", "opportunistic")
     settles = is_ours(duo.mode) and index == 0
     return alone, duo.run(SIDES, args.settle if settles else args.lead, both_s, offset_s)
 

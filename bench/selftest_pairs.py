@@ -111,12 +111,6 @@ words = sys.argv[1:]
 socket = pathlib.Path(words[words.index("--socket") + 1])
 pids = pathlib.Path(str(socket) + ".pids")
 known = [line.split() for line in pids.read_text().splitlines()] if pids.exists() else []
-if "set-class" in words:
-    job, name = words[-2:]
-    if known[int(job) - 1][1] != "opportunistic":
-        sys.exit("set-class: not of this one")
-    with open(os.environ["FAKE_ROOT"] + "/classes", "a") as classes:
-        classes.write(name + "\n")
 if "set-rate" in words:
     job, rate = words[-2:]
     if os.environ.get("FAKE_RATE") == "unknown" or known[int(job) - 1][1] != "opportunistic":
@@ -230,7 +224,6 @@ class PairsTest(PairsFakes):
         self.assertEqual([told[mode]["lines"] != [] for mode in pairs.MODES], [False, False, False, True, True])
         names = [line["name"] for line in told["ours"]["lines"]]
         self.assertEqual([names.count(name) for name in ("limit", "production", "opportunistic")], [8, 8, 8])
-        self.assertEqual((self.root / "classes").read_text().split(), 6 * ["standard", "opportunistic"])
         pixels = self.pixels("pairs.png")
         for color in ((20, 90, 200), (225, 110, 20)):
             self.assertGreater(pixels.count(bytes(color)), 500)
@@ -408,9 +401,6 @@ class PlayedDuo:
     def check(self, _):
         pass
 
-    def change(self, _, *words):
-        self.told.append(words)
-
     def run(self, sides, lead_s, seconds, offset_s=0):
         self.told.append((sides, lead_s, seconds, offset_s))
         return {side: speeds.Piece(None, 0, lead_s, lead_s + seconds, None) for side in sides}
@@ -426,14 +416,14 @@ class RoundsTest(unittest.TestCase):
         return duo.told, seen
 
     def test_order(self):
-        """The controller settles once, and sees no job that waits while production is alone."""
+        """The controller settles once."""
         alone, both = ("production",), pairs.SIDES
         told, seen = self.measured("server_transformer", "ours")
         self.assertEqual(told, [
             (("opportunistic",), 3, 1.5, 0),
-            ("set-class", "standard"), (alone, 0.5, 1, 0), ("set-class", "opportunistic"), (both, 8, 2, 0),
-            ("set-class", "standard"), (alone, 0.5, 1, 2), ("set-class", "opportunistic"), (both, 0.5, 2, 2),
-            ("set-class", "standard"), (alone, 0.5, 1, 4), ("set-class", "opportunistic"), (both, 0.5, 2, 4)])
+            (alone, 0.5, 1, 0), (both, 8, 2, 0),
+            (alone, 0.5, 1, 2), (both, 0.5, 2, 2),
+            (alone, 0.5, 1, 4), (both, 0.5, 2, 4)])
         self.assertEqual([len(pieces) for pieces in seen.alone_pieces.values()], [3, 1])
         self.assertEqual((len(seen.rounds), len(seen.runs)), (3, 3))
 
@@ -442,7 +432,6 @@ class RoundsTest(unittest.TestCase):
         told, _ = self.measured("server_transformer", "stock", "--rounds", "2", "--alone-seconds", "8")
         self.assertEqual(told, [(("opportunistic",), 0.5, 4, 0), (alone, 0.5, 4, 0), (both, 0.5, 3, 0),
                                 (alone, 0.5, 4, 4), (both, 0.5, 3, 4)])
-        self.assertNotIn(("set-class", "standard"), self.measured("server_turns", "ours")[0])
 
     def test_rounds_have_requests_of_their_own(self):
         """Those of production alone, of which both has the same ones, as far as it goes."""

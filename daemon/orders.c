@@ -200,7 +200,7 @@ bool orders_tell_share(struct rates_job *job, uint64_t now_ns) {
   struct gs_msg msg = wire_msg(GS_SHARE, attachment->index);
   msg.share.share_ppm = job->told.share_ppm;
   msg.share.slice_us = job->told.slice_us;
-  msg.share.watched = job->told.watched;
+  msg.share.watch = job->told.watch;
   peer_send(attachment->peer, &msg);
   events_on_limit(attachment, now_ns);
   return true;

@@ -44,10 +44,15 @@ static uint32_t share_ppm(const struct rates *rates, const struct rates_job *job
   return !limited ? GS_SHARE_ALL : rates->gpu.state == RATE_TRIAL ? job->part_ppm : 0;
 }
 
+static enum gs_watch watch_of(const struct rates_job *job) {
+  bool limited = job->class == GS_CLASS_OPPORTUNISTIC && !job->set_percent;
+  return job->class == GS_CLASS_PRODUCTION ? GS_WATCH_PROGRESS : limited ? GS_WATCH_WORK : GS_WATCH_NOT;
+}
+
 static struct rates_share share_of(const struct rates *rates, const struct rates_job *job) {
   bool both = both_are_there(rates);
   struct rates_share share = {.share_ppm = share_ppm(rates, job),
-                              .watched = both && job->class == GS_CLASS_PRODUCTION};
+                              .watch = both ? watch_of(job) : GS_WATCH_NOT};
   share.slice_us = !both ? weight_slice_us(job->sched)
                    : job->class == GS_CLASS_OPPORTUNISTIC
                        ? rate_slice_us(&rates->gpu)
@@ -57,7 +62,7 @@ static struct rates_share share_of(const struct rates *rates, const struct rates
 
 static void tell(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
   struct rates_share share = share_of(rates, job), told = job->told;
-  if (share.share_ppm == told.share_ppm && share.slice_us == told.slice_us && share.watched == told.watched)
+  if (share.share_ppm == told.share_ppm && share.slice_us == told.slice_us && share.watch == told.watch)
     return;
   job->told = share;
   if (rates->tell(job, now_ns))
@@ -74,6 +79,16 @@ static void divide(struct rates *rates) {
   bool apart = count > 0 && (rate_duty(&rates->gpu) < 1 || !rates->gpu.bounded);
   double part = rate_duty(&rates->gpu) / (apart ? count : 1);
   each_guest(job, rates) { job->part_ppm = holds(job) ? (uint32_t)(part * GS_SHARE_ALL) : 0; }
+}
+
+/* Until it says that it has no work, an opportunistic job has some. */
+static void note_work(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
+  bool works = job->class == GS_CLASS_OPPORTUNISTIC && holds(job) && !job->rests;
+  if (works == job->works)
+    return;
+  job->works = works;
+  rates->working_count += works ? 1u : -1u;
+  rate_guests_work(&rates->gpu, rates->working_count > 0, now_ns);
 }
 
 /* One that works; or any. */
@@ -162,7 +177,9 @@ static void set_class(struct rates *rates, struct rates_job *job, enum gs_class 
   leave_class(rates, job, now_ns);
   job->class = class;
   job->set_percent = percent;
+  job->rests = false;
   enter_class(rates, job, now_ns);
+  note_work(rates, job, now_ns);
   rate_set_guests(&rates->gpu, rates->opportunistic_count > 0, now_ns);
   rates->production_id = find_production(rates);
   if (both != both_are_there(rates))
@@ -195,6 +212,7 @@ void rates_on_state(struct rates *rates, struct rates_job *job, uint64_t now_ns)
     return;
   if (job->class == GS_CLASS_PRODUCTION && job->job.holds != holds(job))
     rate_job_holds(&rates->gpu, &job->job, holds(job), now_ns);
+  note_work(rates, job, now_ns);
   tell_changes(rates, now_ns);
   tell(rates, job, now_ns);
 }
@@ -210,9 +228,10 @@ void rates_on_sliced(struct rates *rates, struct rates_job *job, uint64_t now_ns
 
 void rates_on_progress(struct rates *rates, struct rates_job *job, const struct rate_progress *progress,
                        uint64_t now_ns) {
-  if (job->class != GS_CLASS_PRODUCTION)
-    return;
-  rate_progress(&rates->gpu, &job->job, progress, now_ns);
+  job->rests = !progress->active;
+  note_work(rates, job, now_ns);
+  if (job->class == GS_CLASS_PRODUCTION)
+    rate_progress(&rates->gpu, &job->job, progress, now_ns);
   tell_changes(rates, now_ns);
 }
 

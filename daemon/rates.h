@@ -17,7 +17,7 @@
 /* As in GS_SHARE. */
 struct rates_share {
   uint32_t share_ppm, slice_us;
-  bool watched;
+  enum gs_watch watch;
 };
 #define RATES_SHARE_NONE ((struct rates_share){.share_ppm = GS_SHARE_ALL}) /* until it is told one */
 
@@ -27,6 +27,8 @@ struct rates_job {
   struct list guest_link;        /* and of those that the controller limits */
   const struct sched_job *sched; /* NULL: it has not come yet */
   enum gs_class class;
+  bool rests;           /* an opportunistic one: it has no work, as it says */
+  bool works;           /* and has the GPU, and work */
   bool sliced;          /* its work can be stopped, as it says: so slices hold for it */
   uint32_t set_percent; /* 0: none, or it is not opportunistic */
   uint32_t part_ppm;    /* of an opportunistic one: its part of the present trial */
@@ -44,6 +46,7 @@ struct rates {
   struct list jobs, guests;
   unsigned job_count;
   unsigned unsliced_count;      /* production and opportunistic jobs for which slices don't hold */
+  unsigned working_count;       /* opportunistic jobs that work */
   unsigned opportunistic_count; /* all of them, those with a limit by hand included */
   uint64_t changes;             /* of the controller, that jobs are told of */
   struct list *next;            /* the job that is told of that next; the list's end: all have been */

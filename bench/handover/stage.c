@@ -109,6 +109,12 @@ bool stage_job(struct child *child, const char *role, uint64_t bytes, const char
 
 /* ---- the daemon ---- */
 
+static void disconnect(void) {
+  if (stage.control >= 0)
+    close(stage.control);
+  stage.control = -1;
+}
+
 static bool await_daemon(const struct child *daemon) {
   while ((stage.control = wire_connect(stage.socket)) < 0) {
     if (deadline_left_ns() == 0)
@@ -117,6 +123,7 @@ static bool await_daemon(const struct child *daemon) {
       return complain("%s does not start", stage.daemon);
     poll(NULL, 0, 1); /* nothing tells when another process listens */
   }
+  disconnect(); /* the daemon closes what asks nothing for ten seconds, and jobs may take longer to start */
   return true;
 }
 
@@ -132,9 +139,7 @@ bool daemon_start(struct child *daemon, const char *mode, uint64_t capacity_byte
 }
 
 void daemon_stop(struct child *daemon) {
-  if (stage.control >= 0)
-    close(stage.control);
-  stage.control = -1;
+  disconnect();
   if (daemon->pid <= 0)
     return;
   kill(daemon->pid, SIGTERM);
@@ -155,7 +160,9 @@ static bool receive(struct gs_msg *msg) {
 }
 
 static bool send_to_daemon(const struct gs_msg *msg) {
-  int err = wire_send(stage.control, msg);
+  if (stage.control < 0)
+    stage.control = wire_connect(stage.socket);
+  int err = stage.control < 0 ? stage.control : wire_send(stage.control, msg);
   return err == 0 || exchange_failed(err);
 }
 

@@ -13,8 +13,9 @@
 #define PAIRS_MOST 8
 #define LOSS_LEAST (-0.5)
 #define LOSS_MOST 0.9
-#define SHOCK 0.2 /* one loss like that is enough; between two controls: production has changed by itself */
-#define SURE 1.5  /* errors by which a loss is one; one is enough to believe that there is none */
+#define USED_PART 4 /* of a trial in which opportunistic jobs must work; else nothing was tried */
+#define SHOCK 0.2   /* one loss like that is enough; between two controls: production has changed by itself */
+#define SURE 1.5    /* errors by which a loss is one; one is enough to believe that there is none */
 #define SHOCK_ERRORS 4.0
 #define NOISE 0.015 /* of one pair, until it is known: counts as one observation */
 #define NOISE_LEAST 0.002
@@ -73,7 +74,13 @@ static bool has_enough(const struct rate_job *job, uint64_t least_ns) {
          3 * (job->time_s * 1e9 + (double)length_ns(span_of(job))) >= (double)least_ns;
 }
 
+static void count_use(struct rate_gpu *gpu, uint64_t now_ns) {
+  gpu->used_ns += gpu->guests_work ? now_ns - gpu->used_to_ns : 0;
+  gpu->used_to_ns = now_ns;
+}
+
 static void end_stretch(struct rate_gpu *gpu, uint64_t now_ns) {
+  count_use(gpu, now_ns);
   gpu->spent_ns += now_ns - gpu->stretch_ns;
   each_job(job, gpu) {
     const struct rate_span *span = span_of(job);
@@ -84,7 +91,7 @@ static void end_stretch(struct rate_gpu *gpu, uint64_t now_ns) {
 }
 
 static void begin_stretch(struct rate_gpu *gpu, uint64_t now_ns) {
-  gpu->stretch_ns = now_ns;
+  gpu->stretch_ns = gpu->used_to_ns = now_ns;
   each_job(job, gpu) {
     job->from_ns = job->last.active_ns + LEAD_NS + (job->active ? now_ns - job->heard_ns : 0);
     job->reports = job->marks = (struct rate_span){0};
@@ -100,7 +107,7 @@ static void begin_window(struct rate_gpu *gpu, bool trial) {
   gpu->random = gpu->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
   gpu->least_ns = ns + ns / 2 * (gpu->random >> 32) / UINT32_MAX;
   gpu->trial = trial;
-  gpu->spent_ns = 0;
+  gpu->spent_ns = gpu->used_ns = 0;
   each_job(job, gpu) {
     job->spoilt = false;
     job->work = job->time_s = 0;
@@ -214,9 +221,10 @@ static void decide(struct rate_gpu *gpu) {
 
 static void end_window(struct rate_gpu *gpu, uint64_t now_ns) {
   end_stretch(gpu, now_ns);
+  bool used = gpu->used_ns >= gpu->spent_ns / USED_PART;
   each_job(job, gpu) {
     if (gpu->trial) {
-      job->trial = rate_of(job);
+      job->trial = used ? rate_of(job) : -1;
       continue;
     }
     take_pair(job, rate_of(job));
@@ -225,7 +233,7 @@ static void end_window(struct rate_gpu *gpu, uint64_t now_ns) {
   }
   if (!gpu->trial && gpu->tried)
     decide(gpu);
-  gpu->tried = gpu->trial;
+  gpu->tried = gpu->trial && used;
   begin_window(gpu, !gpu->trial);
   begin_stretch(gpu, now_ns);
 }
@@ -296,7 +304,8 @@ static double first_level(const struct rate_gpu *gpu) {
 /* ---- what others see ---- */
 
 void rate_gpu_init(struct rate_gpu *gpu) {
-  *gpu = (struct rate_gpu){.until_ns = RATE_NEVER, .bounded = true, .level = RATE_LEVEL_FIRST};
+  *gpu = (struct rate_gpu){
+      .until_ns = RATE_NEVER, .guests_work = true, .bounded = true, .level = RATE_LEVEL_FIRST};
   list_init(&gpu->production);
   begin_window(gpu, false);
 }
@@ -340,6 +349,12 @@ void rate_set_guests(struct rate_gpu *gpu, bool guests, uint64_t now_ns) {
       set_active(gpu, job);
     }
   settle(gpu, now_ns);
+}
+
+void rate_guests_work(struct rate_gpu *gpu, bool work, uint64_t now_ns) {
+  if (is_measuring(gpu))
+    count_use(gpu, now_ns);
+  gpu->guests_work = work;
 }
 
 void rate_set_bounded(struct rate_gpu *gpu, bool bounded) {

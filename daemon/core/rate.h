@@ -87,8 +87,9 @@ struct rate_job {
 struct rate_gpu {
   struct list production;
   unsigned production_count, active_count;
-  bool guests;  /* there are opportunistic jobs */
-  bool bounded; /* slices of time hold for all: those of production are long */
+  bool guests;      /* there are opportunistic jobs */
+  bool guests_work; /* one of them has the GPU, and work */
+  bool bounded;     /* slices of time hold for all: those of production are long */
   enum rate_state state;
   uint64_t until_ns; /* when something is due. Output */
   uint64_t changes;  /* counts what is of interest to opportunistic jobs. Output */
@@ -99,6 +100,8 @@ struct rate_gpu {
   unsigned pairs;      /* of windows at this level */
   uint64_t stretch_ns; /* since when the window goes on without a break */
   uint64_t spent_ns;   /* of earlier stretches */
+  uint64_t used_ns;    /* of the window, in which opportunistic jobs worked, */
+  uint64_t used_to_ns; /* up to then */
   uint64_t least_ns;   /* how long it shall last */
   uint64_t random;
 };
@@ -112,6 +115,10 @@ void rate_job_holds(struct rate_gpu *gpu, struct rate_job *job, bool holds, uint
 
 /* Whether there are opportunistic jobs. While there are none, nothing that is told counts. */
 void rate_set_guests(struct rate_gpu *gpu, bool guests, uint64_t now_ns);
+
+/* Whether any of them has the GPU, and work (they do, unless told otherwise). A trial without it says
+ * nothing. */
+void rate_guests_work(struct rate_gpu *gpu, bool work, uint64_t now_ns);
 
 /* Whether slices hold for all jobs (they do, unless told otherwise). */
 void rate_set_bounded(struct rate_gpu *gpu, bool bounded);

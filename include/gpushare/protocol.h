@@ -180,6 +180,13 @@ enum gs_class {
   GS_CLASS_OPPORTUNISTIC = 2, /* has what production jobs leave over */
 };
 
+/* What a job shall tell by PROGRESS. */
+enum gs_watch {
+  GS_WATCH_NOT = 0,
+  GS_WATCH_PROGRESS = 1, /* when it becomes active or idle, and every 20 ms while it is active */
+  GS_WATCH_WORK = 2,     /* when it becomes active or idle */
+};
+
 /* Why an opportunistic job may use so much of a GPU (gpusharectl why). */
 enum gs_limited {
   GS_LIMITED_NOT = 0,   /* nothing limits it: it is of another class, or no production job is there */
@@ -470,11 +477,10 @@ struct gs_msg {
               */
       uint32_t share_ppm; /* of its time it may run; 0: none, its work stands still; GS_SHARE_ALL */
       uint32_t slice_us;  /* the time slice of its work on the GPU; 0: the driver's own */
-      uint32_t watched;   /* not 0: the job shall tell PROGRESS */
+      uint32_t watch;     /* enum gs_watch */
       uint32_t pad;
     } share;
-    struct { /* PROGRESS of a watched job: when it becomes active or idle, and every 20 ms while it is active
-              */
+    struct {                /* PROGRESS of a watched job */
       uint64_t submissions; /* calls let through the gate so far, on all GPUs of the process */
       uint64_t active_ns;   /* time in which it has been active on this GPU, so far */
       /* Both, as they were when it last began to submit after a pause of 1 ms or more: two such marks lie a

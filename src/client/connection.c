@@ -147,7 +147,7 @@ static void forget_daemon(void) {
     room_forget(gpu);
     share_take(gpu, GS_SHARE_ALL);
     if (gpu->used)
-      progress_watch(gpu, false);
+      progress_watch(gpu, GS_WATCH_NOT);
   }
   condition_wake_all(&client.memory_changed);
 }
@@ -267,7 +267,7 @@ static void on_share(struct gpu *gpu, const struct gs_msg *msg) {
   lock_take(&client.lock);
   gpu->slice_us = msg->share.slice_us;
   share_take(gpu, msg->share.share_ppm);
-  progress_watch(gpu, msg->share.watched);
+  progress_watch(gpu, msg->share.watch);
   lock_release(&client.lock);
 }
 

@@ -33,7 +33,8 @@
 #define SHORT_NS (5 * NS_PER_MS)
 
 static struct progress {
-  bool watched, active;
+  enum gs_watch watch;
+  bool active;
   uint64_t active_ns;       /* so far, without the time since since_ns */
   uint64_t since_ns;        /* when it became active; or idle, as the daemon was told */
   uint64_t calls;           /* at the last look, */
@@ -62,7 +63,7 @@ static void tell(struct gpu *gpu, uint64_t now_ns) {
   msg.progress.mark_submissions = progress->mark_calls;
   msg.progress.mark_active_ns = progress->mark_active_ns;
   msg.progress.flags = progress->active ? GS_PROGRESS_ACTIVE : 0;
-  progress->tell_at_ns = now_ns + TELL_NS;
+  progress->tell_at_ns = progress->watch == GS_WATCH_PROGRESS ? now_ns + TELL_NS : UINT64_MAX;
   if (client_connected(gpu))
     client_send(&msg);
 }
@@ -87,7 +88,7 @@ void client_submits(CUdevice device) {
   lock_take(&client.lock);
   struct progress *progress = progress_of(gpu);
   uint64_t now_ns = clock_now_ns();
-  if (progress->watched && !progress->active) {
+  if (progress->watch && !progress->active) {
     patience_learn(&progress->patience, now_ns - progress->since_ns >= SHORT_NS, PATIENCE_LEAST_NS,
                    PATIENCE_MOST_NS);
     begin(gpu, now_ns);
@@ -139,12 +140,14 @@ static void look(struct gpu *gpu) {
   uint64_t now_ns = clock_now_ns(), calls = gate_calls();
   if (calls != progress->calls)
     note_calls(progress, calls, now_ns);
+  else if (gpu->rest)
+    return; /* while it stands still, it can't be told whether it has finished */
   else if (!gate_in_flight() && !gate_waiting(gpu->device) && !gpu->stopped) {
     lock_release(&client.lock);
     bool finished = streams_have_finished(gpu->device, now_ns - progress->called_ns);
     lock_take(&client.lock);
     progress->finished_ns = !finished ? 0 : progress->finished_ns ? progress->finished_ns : now_ns;
-    if (progress->watched && progress->active && progress->finished_ns &&
+    if (progress->watch && progress->active && progress->finished_ns &&
         now_ns - progress->finished_ns >= patience(progress))
       try_end(gpu, now_ns);
     return;
@@ -156,6 +159,8 @@ static void look(struct gpu *gpu) {
 static uint64_t next_look_ns(const struct progress *progress, uint64_t now_ns) {
   uint64_t pause_ns = (now_ns - progress->called_ns) / LOOK_PART;
   pause_ns = pause_ns < LOOK_NS ? LOOK_NS : pause_ns > LOOK_MOST_NS ? LOOK_MOST_NS : pause_ns;
+  if (progress->watch == GS_WATCH_WORK)
+    return now_ns + LOOK_MOST_NS; /* nobody waits for it */
   if (!progress->finished_ns)
     return now_ns + pause_ns;
   uint64_t due_ns = progress->finished_ns + patience(progress);
@@ -165,11 +170,11 @@ static uint64_t next_look_ns(const struct progress *progress, uint64_t now_ns) {
 /* Returns when to look again. */
 static uint64_t look_if_active(struct gpu *gpu) {
   struct progress *progress = progress_of(gpu);
-  if (!progress->watched || !progress->active)
+  if (!progress->watch || !progress->active)
     return UINT64_MAX;
   look(gpu);
   uint64_t now_ns = clock_now_ns();
-  if (!progress->watched || !progress->active)
+  if (!progress->watch || !progress->active)
     return UINT64_MAX;
   if (now_ns >= progress->tell_at_ns)
     tell(gpu, now_ns);
@@ -198,13 +203,13 @@ static void *progress_run(void *unused) {
 
 /* ---- the daemon's wish ---- */
 
-void progress_watch(struct gpu *gpu, bool watch) {
+void progress_watch(struct gpu *gpu, enum gs_watch watch) {
   struct progress *progress = progress_of(gpu);
-  if (progress->watched == watch)
+  if (progress->watch == watch)
     return;
   started = started || thread_start_needed(progress_run, NULL) == 0;
-  progress->watched = watch && started; /* without the thread: a job that tells nothing */
-  if (!progress->watched) {
+  progress->watch = started ? watch : GS_WATCH_NOT; /* without the thread: a job that tells nothing */
+  if (!progress->watch) {
     gate_watch(gpu->device, false);
     return;
   }
@@ -215,5 +220,5 @@ void progress_watch(struct gpu *gpu, bool watch) {
 void progress_fork_child(void) {
   started = false;
   for (struct progress *p = progresses; p < progresses + GS_GPUS_PER_CLIENT; p++)
-    *p = (struct progress){.watched = false};
+    *p = (struct progress){.watch = GS_WATCH_NOT};
 }

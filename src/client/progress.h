@@ -13,7 +13,7 @@
 #include "client/state.h"
 
 /* The daemon wants to know, or does not any more. */
-void progress_watch(struct gpu *gpu, bool watch);
+void progress_watch(struct gpu *gpu, enum gs_watch watch);
 
 /* What its thread does: look at the jobs that are active. Returns when to look again (UINT64_MAX: there is
  * none). Lets go of the lock meanwhile. */

@@ -282,7 +282,7 @@ void fake_drop(struct fake_daemon *fake, uint64_t epoch, uint64_t room_bytes) {
 void fake_share(struct fake_daemon *fake, uint32_t share_ppm, bool watched) {
   struct gs_msg msg = wire_msg(GS_SHARE, 0);
   msg.share.share_ppm = share_ppm;
-  msg.share.watched = watched;
+  msg.share.watch = watched ? GS_WATCH_PROGRESS : GS_WATCH_NOT;
   tell(fake, &msg);
 }
 

@@ -48,20 +48,25 @@ static void say(struct client *client, bool active) {
   tell(client->fd, &msg);
 }
 
-static void expect_share(const struct client *client, uint32_t share_ppm, uint32_t slice_us, bool watched) {
+static void expect_share(const struct client *client, uint32_t share_ppm, uint32_t slice_us,
+                         enum gs_watch watch) {
   struct gs_msg msg = expect(client->fd, GS_SHARE);
   ck_assert_uint_eq(msg.share.share_ppm, share_ppm);
   ck_assert_uint_eq(msg.share.slice_us, slice_us);
-  ck_assert_uint_eq(msg.share.watched, watched);
+  ck_assert_uint_eq(msg.share.watch, watch);
 }
 
 /* From the moment at which both are there. */
 static void expect_watch(const struct client *production) {
-  expect_share(production, GS_SHARE_ALL, 100000, true);
+  expect_share(production, GS_SHARE_ALL, 100000, GS_WATCH_PROGRESS);
 }
-static void expect_all(const struct client *client) { expect_share(client, GS_SHARE_ALL, 200, false); }
-static void expect_stop(const struct client *client) { expect_share(client, 0, 200, false); }
-static void expect_freedom(const struct client *client) { expect_share(client, GS_SHARE_ALL, 0, false); }
+static void expect_all(const struct client *client) {
+  expect_share(client, GS_SHARE_ALL, 200, GS_WATCH_WORK);
+}
+static void expect_stop(const struct client *client) { expect_share(client, 0, 200, GS_WATCH_WORK); }
+static void expect_freedom(const struct client *client) {
+  expect_share(client, GS_SHARE_ALL, 0, GS_WATCH_NOT);
+}
 
 static enum gs_limited limited(void) { return get_status(it, GS_STATUS_WAIT).wait_status.limited; }
 
@@ -71,10 +76,10 @@ START_TEST(nobody_is_told_anything_unless_both_classes_are_there) {
   struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC);
   expect_watch(&production);
   expect_all(&opportunistic);
-  expect_share(&standard, GS_SHARE_ALL, 100000, false);
+  expect_share(&standard, GS_SHARE_ALL, 100000, GS_WATCH_NOT);
   close(opportunistic.fd);
   expect_freedom(&production);
-  expect_share(&standard, GS_SHARE_ALL, 0, false);
+  expect_share(&standard, GS_SHARE_ALL, 0, GS_WATCH_NOT);
   expect_silence(it, standard.fd);
 }
 END_TEST
@@ -124,7 +129,7 @@ static void check_trial(bool stoppable, uint32_t share_ppm) {
     production.active_ns += 20 * NS_PER_MS;
     say(&production, true);
   }
-  expect_share(&opportunistic, share_ppm, 200, false);
+  expect_share(&opportunistic, share_ppm, 200, GS_WATCH_WORK);
   ck_assert_int_eq(limited(), GS_LIMITED_GROWS);
 }
 
@@ -146,7 +151,7 @@ START_TEST(wild_progress_hurts_nobody_else) {
   struct client production = come(GS_CLASS_PRODUCTION), standard = come(GS_CLASS_STANDARD);
   struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC);
   expect_watch(&production);
-  expect_share(&standard, GS_SHARE_ALL, 100000, false);
+  expect_share(&standard, GS_SHARE_ALL, 100000, GS_WATCH_NOT);
   for (int i = 0; i < 200; i++) {
     struct gs_msg msg = wire_msg(GS_PROGRESS, 0);
     memset(&msg.progress, i % 2 ? 0xff : i, sizeof msg.progress);
@@ -154,7 +159,7 @@ START_TEST(wild_progress_hurts_nobody_else) {
     tell(standard.fd, &msg);
   }
   close(production.fd);
-  expect_share(&standard, GS_SHARE_ALL, 0, false);
+  expect_share(&standard, GS_SHARE_ALL, 0, GS_WATCH_NOT);
   expect_silence(it, standard.fd);
   for (struct gs_msg msg = {0}; msg.share.slice_us || msg.share.share_ppm != GS_SHARE_ALL;)
     msg = expect(opportunistic.fd, GS_SHARE);
@@ -191,7 +196,7 @@ START_TEST(a_rate_is_set_for_opportunistic_jobs) {
   ck_assert_int_eq(set_rate(production.job, 20), -EINVAL);
   ck_assert_int_eq(set_rate(opportunistic.job, 101), -EINVAL);
   ck_assert_int_eq(set_rate(opportunistic.job, 20), 0);
-  expect_share(&opportunistic, 200000, 200, false);
+  expect_share(&opportunistic, 200000, 200, GS_WATCH_NOT);
   ck_assert_uint_eq(limited(), GS_LIMITED_SET);
   ck_assert_uint_eq(get_status(it, GS_STATUS_TERMS).terms_status.rate, 20);
   say(&production, true);

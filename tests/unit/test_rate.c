@@ -377,6 +377,21 @@ START_TEST(first_their_slices_grow_then_the_others_shrink) {
 }
 END_TEST
 
+/* Who has nothing to do costs nothing, and must not be given more for that. */
+START_TEST(a_trial_without_their_work_says_nothing) {
+  begin();
+  double level = gpu.level;
+  rate_guests_work(&gpu, false, now_ns);
+  for (int i = 0; i < 20; i++)
+    pass_pair();
+  ck_assert(gpu.level == level && gpu.pairs == 0);
+  pass(0.2);
+  rate_guests_work(&gpu, true, now_ns); /* for more than a quarter of it */
+  pass_pair();
+  ck_assert_double_gt(gpu.level, level);
+}
+END_TEST
+
 START_TEST(a_large_loss_is_believed_at_once) {
   actor->loss = 0.3;
   begin();
@@ -669,6 +684,7 @@ int main(void) {
                                 a_phase_that_changes_is_no_loss,
                                 without_a_loss_the_level_doubles,
                                 first_their_slices_grow_then_the_others_shrink,
+                                a_trial_without_their_work_says_nothing,
                                 a_large_loss_is_believed_at_once,
                                 the_first_decrease_goes_by_the_mean,
                                 one_small_pair_is_not_enough,

@@ -81,10 +81,10 @@ static void pass_until(enum rate_state state) {
   ck_assert_int_eq(rates.gpu.state, state);
 }
 
-static void check(const struct rates_job *job, uint32_t share_ppm, uint32_t slice_us, bool watched) {
+static void check(const struct rates_job *job, uint32_t share_ppm, uint32_t slice_us, enum gs_watch watch) {
   ck_assert_uint_eq(job->told.share_ppm, share_ppm);
   ck_assert_uint_eq(job->told.slice_us, slice_us);
-  ck_assert_int_eq(job->told.watched, watched);
+  ck_assert_int_eq(job->told.watch, watch);
 }
 
 static void check_limit(const struct rates_job *job, enum gs_limited why, double part) {
@@ -99,23 +99,23 @@ static void check_limit(const struct rates_job *job, enum gs_limited why, double
 START_TEST(who_is_like_the_others_is_told_nothing) {
   for (int i = 0; i < JOBS; i++)
     ck_assert_uint_eq(told[i], 0);
-  check(standard, GS_SHARE_ALL, 0, false);
+  check(standard, GS_SHARE_ALL, 0, GS_WATCH_NOT);
 }
 END_TEST
 
 START_TEST(weights_become_slices_while_no_turns_are_taken) {
   give(standard, GS_CLASS_STANDARD, 250, 0);
-  check(standard, GS_SHARE_ALL, 5120, false);
+  check(standard, GS_SHARE_ALL, 5120, GS_WATCH_NOT);
   give(standard, GS_CLASS_STANDARD, 1, 0);
-  check(standard, GS_SHARE_ALL, 20, false);
+  check(standard, GS_SHARE_ALL, 20, GS_WATCH_NOT);
   give(standard, GS_CLASS_STANDARD, GS_WEIGHT_MAX, 0);
-  check(standard, GS_SHARE_ALL, 204800, false);
+  check(standard, GS_SHARE_ALL, 204800, GS_WATCH_NOT);
   sched_gpu.serialized = true;
   rates_on_state(&rates, standard, now_ns);
-  check(standard, GS_SHARE_ALL, 0, false);
+  check(standard, GS_SHARE_ALL, 0, GS_WATCH_NOT);
   sched_gpu.serialized = false;
   rates_on_state(&rates, standard, now_ns);
-  check(standard, GS_SHARE_ALL, 204800, false);
+  check(standard, GS_SHARE_ALL, 204800, GS_WATCH_NOT);
   ck_assert_uint_eq(told[standard - jobs], 5);
 }
 END_TEST
@@ -132,52 +132,52 @@ END_TEST
 
 START_TEST(one_class_alone_is_as_any_other) {
   give(&jobs[0], GS_CLASS_OPPORTUNISTIC, 200, 0);
-  check(&jobs[0], GS_SHARE_ALL, 4096, false);
+  check(&jobs[0], GS_SHARE_ALL, 4096, GS_WATCH_NOT);
   check_limit(&jobs[0], GS_LIMITED_NOT, 1);
   give(&jobs[0], GS_CLASS_PRODUCTION, 200, 0);
-  check(&jobs[0], GS_SHARE_ALL, 4096, false);
+  check(&jobs[0], GS_SHARE_ALL, 4096, GS_WATCH_NOT);
   ck_assert_uint_eq(rates_deadline_ns(&rates), RATE_NEVER);
 }
 END_TEST
 
 START_TEST(production_is_watched_and_has_long_slices) {
   both_come();
-  check(production, GS_SHARE_ALL, RATE_LONG_SLICE_US, true);
-  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, false);
-  check(standard, GS_SHARE_ALL, RATE_LONG_SLICE_US, false); /* it shares with production as ever */
+  check(production, GS_SHARE_ALL, RATE_LONG_SLICE_US, GS_WATCH_PROGRESS);
+  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
+  check(standard, GS_SHARE_ALL, RATE_LONG_SLICE_US, GS_WATCH_NOT); /* it shares with production as ever */
   give(production, GS_CLASS_PRODUCTION, 400, 0);
-  check(production, GS_SHARE_ALL, 4 * RATE_LONG_SLICE_US, true);
+  check(production, GS_SHARE_ALL, 4 * RATE_LONG_SLICE_US, GS_WATCH_PROGRESS);
   rates.gpu.level = 1;
   give(production, GS_CLASS_PRODUCTION, 200, 0);
-  check(production, GS_SHARE_ALL, 2 * RATE_SLICE_MOST_US, true);
+  check(production, GS_SHARE_ALL, 2 * RATE_SLICE_MOST_US, GS_WATCH_PROGRESS);
   rates.gpu.level = RATE_LEVEL_FIRST;
   give(production, GS_CLASS_PRODUCTION, 100, 0);
   check_limit(&jobs[0], GS_LIMITED_IDLE, 1);
   rates_leave(&rates, &jobs[0], now_ns);
-  check(production, GS_SHARE_ALL, 0, false);
+  check(production, GS_SHARE_ALL, 0, GS_WATCH_NOT);
 }
 END_TEST
 
 START_TEST(others_stand_still_from_the_message_on) {
   both_come();
   say(true);
-  check(&jobs[0], 0, RATE_SLICE_LEAST_US, false);
-  check(production, GS_SHARE_ALL, RATE_LONG_SLICE_US, true);
+  check(&jobs[0], 0, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
+  check(production, GS_SHARE_ALL, RATE_LONG_SLICE_US, GS_WATCH_PROGRESS);
   check_limit(&jobs[0], GS_LIMITED_BACK, 0);
   say(false);
-  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, false);
+  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
   say(true);
   production->sched = &sched_jobs[production - jobs];
   sched_jobs[production - jobs].state = GS_JOB_WAITING;
   rates_on_state(&rates, production, now_ns);
-  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, false);
+  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
   sched_jobs[production - jobs].state = GS_JOB_HOLDING;
   sched_jobs[production - jobs].active = false;
   rates_on_state(&rates, production, now_ns);
-  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, false);
+  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
   sched_jobs[production - jobs].active = true;
   rates_on_state(&rates, production, now_ns);
-  check(&jobs[0], 0, RATE_SLICE_LEAST_US, false);
+  check(&jobs[0], 0, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
 }
 END_TEST
 
@@ -211,11 +211,11 @@ START_TEST(it_is_tried_again_after_a_time) {
   ck_assert_uint_eq(rates_deadline_ns(&rates), now_ns + 100 * NS_PER_MS);
   now_ns = rates_deadline_ns(&rates);
   rates_on_time(&rates, now_ns);
-  check(&jobs[0], GS_SHARE_ALL, 0, false);
+  check(&jobs[0], GS_SHARE_ALL, 0, GS_WATCH_NOT);
   frozen = NULL;
   now_ns = rates_deadline_ns(&rates);
   rates_on_time(&rates, now_ns);
-  check(&jobs[0], 300000, 0, false);
+  check(&jobs[0], 300000, 0, GS_WATCH_NOT);
   ck_assert_uint_eq(rates_deadline_ns(&rates), RATE_NEVER);
 }
 END_TEST
@@ -228,10 +228,10 @@ START_TEST(who_has_no_part_of_a_trial_waits_for_the_next) {
   rates_on_state(&rates, &jobs[1], now_ns);
   say(true);
   pass_until(RATE_TRIAL);
-  check(&jobs[0], 200000, RATE_SLICE_LEAST_US, false);
+  check(&jobs[0], 200000, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
   sched_jobs[1].state = GS_JOB_HOLDING;
   rates_on_state(&rates, &jobs[1], now_ns);
-  check(&jobs[1], 0, RATE_SLICE_LEAST_US, false);
+  check(&jobs[1], 0, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
 }
 END_TEST
 
@@ -246,7 +246,7 @@ START_TEST(nobody_waits_for_long_for_who_falls_silent) {
     ck_assert_uint_le(now_ns - since_ns, 2 * NS_PER_S);
     rates_on_time(&rates, now_ns);
   }
-  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, false);
+  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
 }
 END_TEST
 
@@ -254,16 +254,41 @@ START_TEST(who_comes_beside_production_that_works_stands_still) {
   both_come();
   say(true);
   give(&jobs[1], GS_CLASS_OPPORTUNISTIC, 100, 0);
-  check(&jobs[1], 0, RATE_SLICE_LEAST_US, false);
+  check(&jobs[1], 0, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
 }
 END_TEST
 
-START_TEST(only_production_says_anything) {
+static void tell_work(struct rates_job *job, bool active) {
+  struct rate_progress progress = {.submissions = 1, .active = active};
+  rates_on_progress(&rates, job, &progress, now_ns);
+}
+
+START_TEST(for_others_work_nobody_is_stopped) {
   both_come();
-  struct rate_progress progress = {.submissions = 1, .active = true};
-  rates_on_progress(&rates, &jobs[0], &progress, now_ns);
-  rates_on_progress(&rates, standard, &progress, now_ns);
-  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, false);
+  tell_work(&jobs[0], true);
+  tell_work(standard, true);
+  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
+}
+END_TEST
+
+START_TEST(it_is_known_whether_opportunistic_jobs_work) {
+  both_come();
+  ck_assert(rates.gpu.guests_work); /* unless they say otherwise */
+  tell_work(standard, false);
+  say(false);
+  ck_assert(rates.gpu.guests_work);
+  tell_work(&jobs[0], false);
+  ck_assert(!rates.gpu.guests_work);
+  give(&jobs[1], GS_CLASS_OPPORTUNISTIC, 100, 0);
+  ck_assert(rates.gpu.guests_work);
+  sched_jobs[1].state = GS_JOB_WAITING;
+  rates_on_state(&rates, &jobs[1], now_ns);
+  ck_assert(!rates.gpu.guests_work);
+  tell_work(&jobs[0], true);
+  tell_work(&jobs[0], true);
+  ck_assert(rates.gpu.guests_work);
+  rates_leave(&rates, &jobs[0], now_ns);
+  ck_assert(!rates.gpu.guests_work && rates.working_count == 0);
 }
 END_TEST
 
@@ -274,13 +299,13 @@ START_TEST(a_trial_is_divided_among_those_that_hold) {
   pass_until(RATE_CONTROL);
   check_limit(&jobs[0], GS_LIMITED_LOOK, 0);
   pass_until(RATE_TRIAL);
-  check(&jobs[0], 200000, RATE_SLICE_LEAST_US, false);
+  check(&jobs[0], 200000, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
   check_limit(&jobs[0], GS_LIMITED_GROWS, 0.2);
   give(&jobs[1], GS_CLASS_OPPORTUNISTIC, 100, 0);
   give(&jobs[2], GS_CLASS_OPPORTUNISTIC, 100, 0);
   sched_jobs[2].state = GS_JOB_WAITING;
-  check(&jobs[0], 200000, RATE_SLICE_LEAST_US, false); /* the trial is what it was */
-  check(&jobs[1], 0, RATE_SLICE_LEAST_US, false);
+  check(&jobs[0], 200000, RATE_SLICE_LEAST_US, GS_WATCH_WORK); /* the trial is what it was */
+  check(&jobs[1], 0, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
   pass_until(RATE_CONTROL);
   pass_until(RATE_TRIAL);
   uint32_t all_ppm = (uint32_t)(rate_duty(&rates.gpu) * GS_SHARE_ALL);
@@ -295,11 +320,11 @@ START_TEST(who_leaves_a_trial_and_comes_back_waits_for_the_next) {
   give(&jobs[1], GS_CLASS_OPPORTUNISTIC, 100, 0);
   say(true);
   pass_until(RATE_TRIAL);
-  check(&jobs[0], 100000, RATE_SLICE_LEAST_US, false);
+  check(&jobs[0], 100000, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
   give(&jobs[0], GS_CLASS_STANDARD, 100, 0);
-  check(&jobs[0], GS_SHARE_ALL, RATE_LONG_SLICE_US, false);
+  check(&jobs[0], GS_SHARE_ALL, RATE_LONG_SLICE_US, GS_WATCH_NOT);
   give(&jobs[0], GS_CLASS_OPPORTUNISTIC, 100, 0);
-  check(&jobs[0], 0, RATE_SLICE_LEAST_US, false);
+  check(&jobs[0], 0, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
 }
 END_TEST
 
@@ -309,8 +334,8 @@ START_TEST(where_nothing_is_stopped_nothing_is_divided) {
   give(&jobs[1], GS_CLASS_OPPORTUNISTIC, 100, 0);
   say(true);
   pass_until(RATE_TRIAL);
-  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, false);
-  check(&jobs[1], GS_SHARE_ALL, RATE_SLICE_LEAST_US, false);
+  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
+  check(&jobs[1], GS_SHARE_ALL, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
 }
 END_TEST
 
@@ -324,12 +349,12 @@ START_TEST(where_slices_do_not_hold_all_is_stopped_and_divided) {
   ck_assert_double_eq(rates.gpu.level, RATE_LEVEL_UNSURE);
   say(true);
   pass_until(RATE_TRIAL);
-  check(&jobs[0], 100000, RATE_SLICE_LEAST_US, false);
-  check(late, 100000, RATE_SLICE_LEAST_US, false);
+  check(&jobs[0], 100000, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
+  check(late, 100000, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
   rates.gpu.level = 1;
   pass_until(RATE_CONTROL);
   pass_until(RATE_TRIAL);
-  check(&jobs[0], GS_SHARE_ALL / 2, rate_slice_us(&rates.gpu), false);
+  check(&jobs[0], GS_SHARE_ALL / 2, rate_slice_us(&rates.gpu), GS_WATCH_WORK);
   rates.gpu.level = 1;
   give(standard, GS_CLASS_PRODUCTION, 100, 0);
   ck_assert_double_eq(rates.gpu.level, RATE_LEVEL_UNSURE);
@@ -349,7 +374,7 @@ START_TEST(alone_it_has_all_of_a_trial) {
   say(true);
   pass(20);
   pass_until(RATE_TRIAL);
-  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_MOST_US, false);
+  check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_MOST_US, GS_WATCH_WORK);
   check_limit(&jobs[0], GS_LIMITED_FOUND, 1);
 }
 END_TEST
@@ -358,20 +383,20 @@ START_TEST(a_rate_that_is_set_holds_whatever_production_does) {
   both_come();
   rates.gpu.level = RATE_LEVEL_UNSURE;
   give(&jobs[0], GS_CLASS_OPPORTUNISTIC, 100, 20);
-  check(&jobs[0], 200000, RATE_SLICE_LEAST_US, false);
+  check(&jobs[0], 200000, RATE_SLICE_LEAST_US, GS_WATCH_NOT);
   check_limit(&jobs[0], GS_LIMITED_SET, 0.2);
   say(true);
-  check(&jobs[0], 200000, RATE_SLICE_LEAST_US, false);
+  check(&jobs[0], 200000, RATE_SLICE_LEAST_US, GS_WATCH_NOT);
   check_limit(&jobs[0], GS_LIMITED_SET, 0.2);
   give(&jobs[1], GS_CLASS_OPPORTUNISTIC, 100, 0);
   pass_until(RATE_TRIAL);
-  check(&jobs[1], 200000, RATE_SLICE_LEAST_US, false); /* all that the controller has to give */
+  check(&jobs[1], 200000, RATE_SLICE_LEAST_US, GS_WATCH_WORK); /* all that the controller has to give */
   give(&jobs[0], GS_CLASS_OPPORTUNISTIC, 100, 0);
-  check(&jobs[0], 0, RATE_SLICE_LEAST_US, false);
+  check(&jobs[0], 0, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
   rates_leave(&rates, production, now_ns);
-  check(&jobs[0], GS_SHARE_ALL, 0, false);
+  check(&jobs[0], GS_SHARE_ALL, 0, GS_WATCH_NOT);
   give(&jobs[0], GS_CLASS_OPPORTUNISTIC, 100, 30); /* also beside nobody */
-  check(&jobs[0], 300000, 0, false);
+  check(&jobs[0], 300000, 0, GS_WATCH_NOT);
 }
 END_TEST
 
@@ -380,7 +405,7 @@ START_TEST(only_opportunistic_jobs_have_a_rate) {
   check_limit(&jobs[0], GS_LIMITED_NOT, 1);
   give(&jobs[0], GS_CLASS_PRODUCTION, 100, 20);
   check_limit(&jobs[0], GS_LIMITED_NOT, 1);
-  check(&jobs[0], GS_SHARE_ALL, 0, false);
+  check(&jobs[0], GS_SHARE_ALL, 0, GS_WATCH_NOT);
 }
 END_TEST
 
@@ -494,7 +519,8 @@ int main(void) {
                                 who_has_no_part_of_a_trial_waits_for_the_next,
                                 nobody_waits_for_long_for_who_falls_silent,
                                 who_comes_beside_production_that_works_stands_still,
-                                only_production_says_anything,
+                                for_others_work_nobody_is_stopped,
+                                it_is_known_whether_opportunistic_jobs_work,
                                 a_trial_is_divided_among_those_that_hold,
                                 who_leaves_a_trial_and_comes_back_waits_for_the_next,
                                 where_nothing_is_stopped_nothing_is_divided,

@@ -288,21 +288,53 @@ static void live(uint64_t ns, uint64_t calls_per_look) {
 START_TEST(only_a_watched_job_tells) {
   live(NS_PER_S, 1);
   ck_assert(messages == 0 && threads == 0);
-  progress_watch(gpu, true);
+  progress_watch(gpu, GS_WATCH_PROGRESS);
   ck_assert(messages == 1 && said.type == GS_PROGRESS && is_active() && threads == 1);
   live(NS_PER_S, 1);
   ck_assert_uint_ge(messages, 40);
   ck_assert_uint_le(messages, 52);
   ck_assert_uint_eq(said.progress.submissions, calls_made);
-  progress_watch(gpu, false);
+  progress_watch(gpu, GS_WATCH_NOT);
   unsigned before = messages;
   live(NS_PER_S, 1);
   ck_assert(messages == before && !told_of);
 }
 END_TEST
 
+START_TEST(of_some_only_whether_they_work_is_told) {
+  progress_watch(gpu, GS_WATCH_WORK);
+  ck_assert(messages == 1 && is_active());
+  live(NS_PER_S, 1);
+  ck_assert_uint_eq(messages, 1);
+  live(NS_PER_S, 0);
+  ck_assert(messages == 2 && !is_active());
+  live(NS_PER_MS, 1);
+  ck_assert(messages == 3 && is_active());
+}
+END_TEST
+
+/* Neither does it get on, nor has it finished; what it had finished before, it has. */
+START_TEST(what_rests_by_its_share_tells_nothing_new) {
+  progress_watch(gpu, GS_WATCH_WORK);
+  endless = true;
+  live(10 * NS_PER_MS, 1);
+  gpu->rest = 1;
+  endless = false;
+  live(NS_PER_S, 0);
+  ck_assert(messages == 1 && is_active());
+  for (int i = 0; i < 30; i++) { /* 60 ms */
+    gpu->rest = 0;
+    live(2 * NS_PER_MS, 0);
+    gpu->rest = 1;
+    live(18 * NS_PER_MS, 0);
+  }
+  gpu->rest = 0;
+  ck_assert(!is_active());
+}
+END_TEST
+
 START_TEST(an_end_and_a_return_are_told_at_once) {
-  progress_watch(gpu, true);
+  progress_watch(gpu, GS_WATCH_PROGRESS);
   endless = true;
   live(10 * NS_PER_MS, 1);
   live(NS_PER_S, 0); /* it waits for the GPU, and the GPU works */
@@ -327,7 +359,7 @@ END_TEST
 /* Pauses of 2 ms, 20 times: it is believed to go on; a long pause is seen as soon as ever after some. */
 START_TEST(short_pauses_are_not_believed) {
   unsigned before = 0;
-  progress_watch(gpu, true);
+  progress_watch(gpu, GS_WATCH_PROGRESS);
   for (int i = 0; i < 40; i++) {
     before = i == 20 ? messages : before;
     live(NS_PER_MS, 1);
@@ -349,7 +381,7 @@ END_TEST
 
 /* Long ones have taught it to believe at once; some mistakes later it does not. */
 START_TEST(a_pause_that_was_believed_and_was_short_is_remembered) {
-  progress_watch(gpu, true);
+  progress_watch(gpu, GS_WATCH_PROGRESS);
   for (int i = 0; i < 8; i++) {
     live(NS_PER_MS, 1);
     live(60 * NS_PER_MS, 0);
@@ -367,7 +399,7 @@ END_TEST
 
 /* One that has begun while another one was looked at is looked at before the thread sleeps. */
 START_TEST(who_has_begun_is_looked_at_at_once) {
-  progress_watch(gpu, true);
+  progress_watch(gpu, GS_WATCH_PROGRESS);
   ck_assert_uint_eq(progress_look(), 0);
   ck_assert_uint_gt(progress_look(), now_ns);
   live(60 * NS_PER_MS, 0);
@@ -382,7 +414,7 @@ END_TEST
 
 /* As those of a server that answers 40 requests a second. */
 START_TEST(pauses_of_a_server_are_soon_believed) {
-  progress_watch(gpu, true);
+  progress_watch(gpu, GS_WATCH_PROGRESS);
   for (int i = 0; i < 10; i++) {
     live(5 * NS_PER_MS, 1);
     live(20 * NS_PER_MS, 0);
@@ -396,7 +428,7 @@ END_TEST
 
 /* Iterations of 100 submissions and 25 ms. */
 START_TEST(marks_are_whole_iterations_apart) {
-  progress_watch(gpu, true);
+  progress_watch(gpu, GS_WATCH_PROGRESS);
   endless = true;
   uint64_t submissions = 0, active_ns = 0;
   for (int i = 0; i < 20; i++) {
@@ -432,6 +464,8 @@ int main(void) {
                                 it_goes_on_for_what_needs_that,
                                 who_pauses_for_long_gives_way_at_once,
                                 only_a_watched_job_tells,
+                                of_some_only_whether_they_work_is_told,
+                                what_rests_by_its_share_tells_nothing_new,
                                 an_end_and_a_return_are_told_at_once,
                                 short_pauses_are_not_believed,
                                 a_pause_that_was_believed_and_was_short_is_remembered,
