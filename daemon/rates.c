@@ -114,13 +114,26 @@ static void tell_some(struct rates *rates, uint64_t now_ns) {
   }
 }
 
+/* Per mille. */
+static void log_step(const struct rates *rates) {
+  const struct rate_gpu *gpu = &rates->gpu;
+  log_debug("rate: state %d, level %ld, pairs %u, for job %u", (int)gpu->state, (long)(gpu->level * 1e3),
+            gpu->pairs, rates->production_id);
+  list_each(node, &gpu->production) {
+    const struct rates_job *job = list_entry(list_entry(node, struct rate_job, link), struct rates_job, job);
+    if (job->job.active && (gpu->state == RATE_CONTROL || gpu->state == RATE_TRIAL))
+      log_debug("rate: job %u loses %ld in %u pairs; control %ld, trial %ld submissions/s", job->sched->id,
+                (long)(job->job.mean * 1e3), job->job.pairs, (long)job->job.control, (long)job->job.trial);
+  }
+}
+
 static void tell_all(struct rates *rates, uint64_t now_ns) {
   rates->changes = rates->gpu.changes;
   rates->production_id = find_production(rates);
   if (rates->gpu.state == RATE_TRIAL)
     divide(rates);
-  log_debug("rate: state %d, level ppm %ld, pairs %u, for job %u", (int)rates->gpu.state,
-            (long)(rates->gpu.level * 1e6), rates->gpu.pairs, rates->production_id);
+  if (log_level() >= LOG_LEVEL_DEBUG)
+    log_step(rates);
   rates->untold = rates->job_count;
   tell_some(rates, now_ns);
 }
