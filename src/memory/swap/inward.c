@@ -1,7 +1,5 @@
-/*
- * inward.c - pieces come one after the other, several in flight: each gets physical memory, then its
- * contents. Neighbours get theirs by one call, as setting access waits for copies of the process whose memory
- * leaves meanwhile: 0.8 ms each time (H100).
+/* inward.c - pieces come one after the other, several in flight: each gets physical memory, then its
+ * contents.
  */
 #include "memory/swap/inward.h"
 
@@ -10,8 +8,6 @@
 #include "interpose/driver.h"
 #include "memory/swap/pieces.h"
 #include "memory/swap/window.h"
-
-#define RUN_PIECES 2
 
 static bool next_to_come(struct space *space, uint64_t room_bytes, struct block **block, size_t *i) {
   const struct mover *mover = &space->mover;
@@ -39,23 +35,11 @@ static CUresult queue(struct space *space, struct block *block, size_t i) {
   return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_UNKNOWN : result;
 }
 
-/* From the i-th on, which may come. */
-static size_t count_run(const struct space *space, const struct block *block, size_t i, uint64_t room_bytes) {
-  const struct mover *mover = &space->mover;
-  uint64_t resident_bytes = atomic_load(&space->resident_bytes), bytes = 0;
-  size_t count = 0;
-  while (i + count < block->pieces && piece_is_absent(block, i + count) && count < RUN_PIECES &&
-         mover->count + count < WINDOW_COPIES) {
-    bytes += piece_bytes(block, i + count);
-    if (resident_bytes + bytes > room_bytes || mover->flying_bytes + bytes > WINDOW_BYTES)
-      break;
-    count++;
-  }
-  return count;
-}
-
-/* The piece is mapped. */
-static CUresult fill(struct space *space, struct block *block, size_t i, unsigned *fresh) {
+static CUresult bring(struct space *space, struct block *block, size_t i, unsigned *fresh) {
+  size_t mapped;
+  CUresult result = pieces_map(space, block, i, 1, &mapped);
+  if (result != CUDA_SUCCESS)
+    return result;
   if (block->piece[i].state == PIECE_AWAY)
     return queue(space, block, i);
   piece_become(space, block, i, PIECE_RESIDENT);
@@ -63,26 +47,12 @@ static CUresult fill(struct space *space, struct block *block, size_t i, unsigne
   return CUDA_SUCCESS;
 }
 
-static CUresult bring(struct space *space, struct block *block, size_t i, size_t count, unsigned *fresh) {
-  size_t mapped;
-  CUresult result = pieces_map(space, block, i, count, &mapped);
-  for (size_t k = 0; k < mapped; k++) {
-    CUresult filled = fill(space, block, i + k, fresh);
-    if (filled == CUDA_SUCCESS)
-      continue;
-    if (k + 1 < mapped)
-      pieces_unmap(block, i + k + 1, mapped - k - 1);
-    return filled;
-  }
-  return result;
-}
-
 CUresult inward_start(struct space *space, uint64_t room_bytes, unsigned *fresh) {
   struct block *block;
   size_t i;
   CUresult result = CUDA_SUCCESS;
   while (result == CUDA_SUCCESS && *fresh < WINDOW_COPIES && next_to_come(space, room_bytes, &block, &i))
-    result = bring(space, block, i, count_run(space, block, i, room_bytes), fresh);
+    result = bring(space, block, i, fresh);
   return result;
 }
 
