@@ -22,10 +22,14 @@
 #include "interpose/driver.h"
 
 #define LOOK_NS (150 * NS_PER_MS / 1000) /* between two looks, at least; */
-#define LOOK_MOST_NS (2 * NS_PER_MS)
-#define LOOK_PART 8              /* beyond that, such a part of the time without a submission */
-#define TELL_NS (20 * NS_PER_MS) /* between two messages while it is active */
-#define MARK_NS NS_PER_MS        /* a pause after which an iteration begins */
+#define LOOK_MOST_NS (NS_PER_MS / 2)
+#define LOOK_PART 8                  /* beyond that, such a part of the time without a submission */
+#define LOOK_WORK_NS (2 * NS_PER_MS) /* where nobody waits to hear of it */
+#define TELL_NS (20 * NS_PER_MS)     /* between two messages while it is active */
+
+/* After a pause of so long, and half as long as the usual longest one, an iteration begins. */
+#define MARK_NS NS_PER_MS
+#define FORGET_PART 16
 
 /* How long a pause must last to be believed, within these bounds; and one is short that then ends so soon. */
 #define PATIENCE_LEAST_NS (NS_PER_MS / 10)
@@ -43,6 +47,7 @@ static struct progress {
   struct patience patience; /* how long that must last */
   uint64_t tell_at_ns;      /* the next message, while it is active */
   uint64_t mark_calls, mark_active_ns;
+  uint64_t pause_ns;              /* the longest pauses within its activity are so long */
 } progresses[GS_GPUS_PER_CLIENT]; /* under client.lock */
 
 static bool started;
@@ -123,10 +128,21 @@ static void learn_from(struct progress *progress, uint64_t pause_ns) {
     patience_learn(&progress->patience, true, PATIENCE_LEAST_NS, PATIENCE_MOST_NS);
 }
 
+/* An iteration's longest pause is that between it and the next: shorter ones are within. */
+static bool begins_iteration(struct progress *progress, uint64_t pause_ns) {
+  if (pause_ns < MARK_NS)
+    return false;
+  if (pause_ns > progress->pause_ns)
+    progress->pause_ns = pause_ns;
+  bool begins = pause_ns >= progress->pause_ns / 2;
+  progress->pause_ns -= begins ? 0 : progress->pause_ns / FORGET_PART;
+  return begins;
+}
+
 static void note_calls(struct progress *progress, uint64_t calls, uint64_t now_ns) {
   if (progress->finished_ns)
     learn_from(progress, now_ns - progress->finished_ns);
-  if (now_ns - progress->called_ns >= MARK_NS) {
+  if (begins_iteration(progress, now_ns - progress->called_ns)) {
     progress->mark_calls = progress->calls;
     progress->mark_active_ns = active_ns(progress, now_ns);
   }
@@ -160,7 +176,7 @@ static uint64_t next_look_ns(const struct progress *progress, uint64_t now_ns) {
   uint64_t pause_ns = (now_ns - progress->called_ns) / LOOK_PART;
   pause_ns = pause_ns < LOOK_NS ? LOOK_NS : pause_ns > LOOK_MOST_NS ? LOOK_MOST_NS : pause_ns;
   if (progress->watch == GS_WATCH_WORK)
-    return now_ns + LOOK_MOST_NS; /* nobody waits for it */
+    return now_ns + LOOK_WORK_NS;
   if (!progress->finished_ns)
     return now_ns + pause_ns;
   uint64_t due_ns = progress->finished_ns + patience(progress);
@@ -214,6 +230,7 @@ void progress_watch(struct gpu *gpu, enum gs_watch watch) {
     return;
   }
   progress->patience = (struct patience){0};
+  progress->pause_ns = 0;
   begin(gpu, clock_now_ns());
 }
 

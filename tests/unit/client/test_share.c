@@ -447,6 +447,21 @@ START_TEST(marks_are_whole_iterations_apart) {
 }
 END_TEST
 
+/* The host has a pause within each, too. */
+START_TEST(a_pause_within_an_iteration_is_no_mark) {
+  progress_watch(gpu, GS_WATCH_PROGRESS);
+  endless = true;
+  for (int i = 0; i < 40; i++) {
+    live(5 * NS_PER_MS, 5);
+    live(3 * NS_PER_MS, 0);
+    live(5 * NS_PER_MS, 5);
+    live((i < 20 ? 15 : 7) * NS_PER_MS, 0);
+    ck_assert(i < 2 || said.progress.mark_submissions % 200 == 0);
+  }
+  ck_assert_uint_ge(said.progress.mark_submissions, 38 * 200);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {a_job_that_is_told_nothing_runs,
                                 a_share_of_nothing_stops_it_at_once_and_for_good,
@@ -472,6 +487,7 @@ int main(void) {
                                 who_has_begun_is_looked_at_at_once,
                                 pauses_of_a_server_are_soon_believed,
                                 marks_are_whole_iterations_apart,
+                                a_pause_within_an_iteration_is_no_mark,
                                 NULL};
   return suite_main("share", tests, set_up, tear_down);
 }
