@@ -34,7 +34,7 @@
 #define SPACES (2 * DEVICES)
 #define HOLE_CLASSES 24 /* by the power of two of UNIT_BYTES */
 #define WINDOW_COPIES 16
-#define WINDOW_BYTES (4 * PIECE_BYTES)
+#define WINDOW_BYTES (8 * PIECE_BYTES)
 
 enum piece_state {
   PIECE_FRESH,    /* no contents, not mapped */
