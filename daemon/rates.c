@@ -60,13 +60,26 @@ static struct rates_share share_of(const struct rates *rates, const struct rates
   return share;
 }
 
+/* Until it says that it has no work, an opportunistic job has some. */
+static void note_work(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
+  bool works = job->class == GS_CLASS_OPPORTUNISTIC && !job->set_percent && holds(job) && !job->rests;
+  if (works == job->works)
+    return;
+  job->works = works;
+  rates->working_count += works ? 1u : -1u;
+  rate_guests_work(&rates->gpu, rates->working_count > 0, now_ns);
+}
+
 static void tell(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
   struct rates_share share = share_of(rates, job), told = job->told;
   if (share.share_ppm == told.share_ppm && share.slice_us == told.slice_us && share.watch == told.watch)
     return;
   job->told = share;
-  if (rates->tell(job, now_ns))
+  if (rates->tell(job, now_ns)) {
+    job->rests &= share.watch == told.watch; /* else it says anew whether it works */
+    note_work(rates, job, now_ns);
     return;
+  }
   job->told = told; /* each replaces the one before, so none is lost by waiting */
   rates->again_ns = now_ns + AGAIN_NS;
 }
@@ -79,16 +92,6 @@ static void divide(struct rates *rates) {
   bool apart = count > 0 && (rate_duty(&rates->gpu) < 1 || !rates->gpu.bounded);
   double part = rate_duty(&rates->gpu) / (apart ? count : 1);
   each_guest(job, rates) { job->part_ppm = holds(job) ? (uint32_t)(part * GS_SHARE_ALL) : 0; }
-}
-
-/* Until it says that it has no work, an opportunistic job has some. */
-static void note_work(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
-  bool works = job->class == GS_CLASS_OPPORTUNISTIC && holds(job) && !job->rests;
-  if (works == job->works)
-    return;
-  job->works = works;
-  rates->working_count += works ? 1u : -1u;
-  rate_guests_work(&rates->gpu, rates->working_count > 0, now_ns);
 }
 
 /* One that works; or any. */
@@ -148,6 +151,7 @@ static void tell_changes(struct rates *rates, uint64_t now_ns) {
 void rates_init(struct rates *rates, rates_tell_f *tell_f) {
   *rates = (struct rates){.tell = tell_f, .again_ns = RATE_NEVER};
   rate_gpu_init(&rates->gpu);
+  rate_guests_work(&rates->gpu, false, 0);
   list_init(&rates->jobs);
   rates->next = &rates->jobs;
   list_init(&rates->guests);
@@ -190,7 +194,6 @@ static void set_class(struct rates *rates, struct rates_job *job, enum gs_class 
   leave_class(rates, job, now_ns);
   job->class = class;
   job->set_percent = percent;
-  job->rests = false;
   enter_class(rates, job, now_ns);
   note_work(rates, job, now_ns);
   rate_set_guests(&rates->gpu, rates->opportunistic_count > 0, now_ns);

@@ -472,25 +472,33 @@ static void watch_idle(struct gpu *gpu) {
   }
 }
 
-/* Memory is to leave, against all expectations, and the program's contexts, which stand still, can't move it.
+/* Memory is to move, against all expectations, and the program's contexts, which stand still, can't move it.
  * Its work goes on for as long as it takes to make a context of ours, 0.15 s once in a process: while it
- * stands still, making one may wait for a thread of the program. Where there can be none, the work finishes.
- * The gate stays shut. Lets go of the lock meanwhile. */
-static void make_movable(struct gpu *gpu) {
+ * stands still, making one may wait for a thread of the program. The gate stays shut. False: something goes
+ * on, as there can be no context, or no stop just now: it is tried again until all has finished. Lets go of
+ * the lock meanwhile. */
+static bool make_movable(struct gpu *gpu) {
   gpu->busy = true;
   lock_release(&client.lock);
   go_on(gpu);
-  if (!contexts_make_own(gpu->device) || !stop(gpu))
-    drain(gpu);
-  memory_close(gpu->device, !gpu->stopped);
+  bool still =
+      contexts_make_own(gpu->device) ? stop(gpu) : gate_close(gpu->device, CALLS_NS) && ends_at_once(gpu);
+  if (still)
+    memory_close(gpu->device, !gpu->stopped);
   lock_take(&client.lock);
+  gpu->let_on = !still;
   gpu->busy = false;
+  return still;
 }
 
+/* Memory moves while nothing of the process runs. */
 static void move(struct gpu *gpu) {
-  if (gpu->stopped && !contexts_has_own(gpu->device) && room_is_exceeded(gpu))
-    make_movable(gpu);
-  room_step(gpu);
+  bool moves = gpu->grant_pending || room_is_exceeded(gpu);
+  bool helpless = gpu->stopped && !contexts_has_own(gpu->device) && moves;
+  if ((!helpless && !gpu->let_on) || make_movable(gpu))
+    room_step(gpu);
+  else
+    room_try_again(gpu);
 }
 
 /* Jobs that run beside each other share the GPU by their slices of time. */

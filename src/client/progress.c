@@ -75,6 +75,7 @@ static void tell(struct gpu *gpu, uint64_t now_ns) {
 
 static void begin(struct gpu *gpu, uint64_t now_ns) {
   struct progress *progress = progress_of(gpu);
+  progress->active_ns = active_ns(progress, now_ns);
   progress->active = true;
   progress->since_ns = progress->called_ns = now_ns;
   progress->finished_ns = 0;
@@ -150,25 +151,33 @@ static void note_calls(struct progress *progress, uint64_t calls, uint64_t now_n
   progress->called_ns = now_ns;
 }
 
+/* Nothing has been submitted since calls were counted. Lets go of the lock meanwhile. */
+static void ask(struct gpu *gpu, uint64_t now_ns) {
+  struct progress *progress = progress_of(gpu);
+  uint64_t quiet_ns = now_ns - progress->called_ns, since_ns = progress->since_ns;
+  lock_release(&client.lock);
+  bool finished = streams_have_finished(gpu->device, quiet_ns);
+  lock_take(&client.lock);
+  if (finished && progress->since_ns == since_ns) /* else it has begun anew */
+    progress->finished_ns = now_ns;
+}
+
 /* Lets go of the lock meanwhile. */
 static void look(struct gpu *gpu) {
   struct progress *progress = progress_of(gpu);
   uint64_t now_ns = clock_now_ns(), calls = gate_calls();
-  if (calls != progress->calls)
+  bool same = calls == progress->calls;
+  if (!same)
     note_calls(progress, calls, now_ns);
-  else if (gpu->rest)
-    return; /* while it stands still, it can't be told whether it has finished */
-  else if (!gate_in_flight() && !gate_waiting(gpu->device) && !gpu->stopped) {
-    lock_release(&client.lock);
-    bool finished = streams_have_finished(gpu->device, now_ns - progress->called_ns);
-    lock_take(&client.lock);
-    progress->finished_ns = !finished ? 0 : progress->finished_ns ? progress->finished_ns : now_ns;
-    if (progress->watch && progress->active && progress->finished_ns &&
-        now_ns - progress->finished_ns >= patience(progress))
-      try_end(gpu, now_ns);
-    return;
-  }
-  progress->finished_ns = 0;
+  else if (share_stands_still(gpu))
+    return; /* it can't be told whether it has finished */
+  if (!same || gate_in_flight() || gate_waiting(gpu->device) || gpu->stopped)
+    progress->finished_ns = 0;
+  else if (!progress->finished_ns)
+    ask(gpu, now_ns);
+  if (progress->watch && progress->active && progress->finished_ns &&
+      now_ns - progress->finished_ns >= patience(progress))
+    try_end(gpu, now_ns);
 }
 
 /* What has finished is looked at when that is believed, and for marks now and then. */

@@ -1,7 +1,7 @@
 /*
- * progress.h - what a watched (production) job tells the daemon of itself: whether it has work on a GPU, and
- * how far it has come (PROGRESS). Others stand still while it is active, so both its first submission after
- * an idle time and the end of its last work are told at once.
+ * progress.h - what a watched job tells the daemon of itself (PROGRESS): whether it has work on a GPU, and a
+ * production job also how far it has come. Others stand still while that is active, so both its first
+ * submission after an idle time and the end of its last work are told at once.
  *
  * Threading: with client.lock held, but for client_submits (client.h), which any thread calls.
  */

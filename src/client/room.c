@@ -193,9 +193,17 @@ bool room_step_due(const struct gpu *gpu) {
   return gpu->step_due && (gpu->holding ? gpu->grant_pending : gpu->room_bound);
 }
 
+/* Also by what can't leave and is still to come. */
 bool room_is_exceeded(const struct gpu *gpu) {
   struct memory_usage usage = memory_usage(gpu->device);
-  return usage.resident_bytes > room_bytes(gpu) && usage.resident_bytes > usage.pinned_bytes;
+  uint64_t awaited_bytes = usage.pinned_bytes - usage.pinned_there_bytes;
+  return usage.resident_bytes + awaited_bytes > room_bytes(gpu) &&
+         usage.resident_bytes > usage.pinned_there_bytes;
+}
+
+void room_try_again(struct gpu *gpu) {
+  gpu->step_due = false;
+  gpu->step_again_ns = clock_now_ns() + AGAIN_NS;
 }
 
 /* Has the driver refused for long enough, and is that news? */

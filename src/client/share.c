@@ -81,6 +81,8 @@ static void turn(struct gpu *gpu, int rest) {
 /* For those that ask client_await_go. */
 static _Atomic bool rests[GS_GPUS_PER_CLIENT];
 
+bool share_stands_still(const struct gpu *gpu) { return gpu->rest || atomic_load(&rests[gpu->device]); }
+
 void client_await_go(CUdevice device) {
   struct gpu *gpu = client_gpu(device);
   while (gpu && atomic_load(&rests[device])) {

@@ -191,6 +191,9 @@ bool share_step_due(const struct gpu *gpu, uint64_t now_ns);
 void share_step(struct gpu *gpu);
 uint64_t share_next_ns(const struct gpu *gpu);
 
+/* It rests, or is about to: of streams it can't be told whether they have finished. */
+bool share_stands_still(const struct gpu *gpu);
+
 /* In the child of a fork. */
 void share_fork_child(void);
 
@@ -217,6 +220,9 @@ bool room_step_due(const struct gpu *gpu);
 
 /* Some of what is on the card is to leave, and could. */
 bool room_is_exceeded(const struct gpu *gpu);
+
+/* Nothing can move now. */
+void room_try_again(struct gpu *gpu);
 
 /* One step towards the room. Lets go of the lock meanwhile. */
 void room_step(struct gpu *gpu);

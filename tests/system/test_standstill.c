@@ -222,3 +222,34 @@ TEST(a_kernel_is_paused_in_its_middle) {
   process_kill(job);
   scene_end(&scene);
 }
+
+/* Nothing was expected to move, so the library has no context to bring it with. */
+static void allocate_while_paused(void) {
+  scene_begin(&scene, "small");
+  scene_start_daemon(&scene, NULL);
+  job = scene_start(&scene, NULL, "waiter", "between", NULL);
+  process_expect(job, "busy", NULL, 0);
+  CHECK(scene_ctl(&scene, NULL, 0, "pause", "1", NULL) == 0);
+  scene_await(&scene, rests, job, "it is paused");
+  process_say(job, "go");
+  process_expect(job, "allocated", NULL, 0);
+}
+
+static void go_on_with_that(void) {
+  process_say(job, "go");
+  process_expect(job, "ok", NULL, 0);
+  process_wait_exit(job, 0);
+  scene_end(&scene);
+}
+
+TEST(what_is_allocated_while_it_is_paused_comes) {
+  allocate_while_paused();
+  CHECK(scene_ctl(&scene, NULL, 0, "resume", "1", NULL) == 0);
+  go_on_with_that();
+}
+
+TEST(also_where_the_daemon_is_killed_meanwhile) {
+  allocate_while_paused();
+  scene_kill_daemon(&scene);
+  go_on_with_that();
+}

@@ -9,6 +9,8 @@
  *   locked    the stream waits, in a host function, for another thread, which launches first; a third thread,
  *             which launches as well, gets to run late
  *   allocated the stream waits, in a host function, for another thread, which allocates first
+ *   between   a long kernel; another thread allocates meanwhile, says "allocated", and uses that after
+ *             another line
  *   recorded  the stream waits, in a host function, for another thread, which records and launches a graph
  *             first
  *   recorded_beside  the same, and it is a per-thread stream that waits
@@ -176,13 +178,26 @@ static void *launch_all(void *unused) {
 
 /* ---- allocated ---- */
 
+static void use(CUdeviceptr words) {
+  gpu_fill(&gpu, other_stream, words, 32 * WORDS, SEED);
+  MUST(cuStreamSynchronize(other_stream));
+  gpu_verify(words, 32 * WORDS, SEED, 0);
+}
+
 static void *allocate_and_go_on(void *unused) {
   MUST(cuCtxSetCurrent(gpu.context));
   CUdeviceptr words = gpu_alloc(32 * WORDS);
   happen(NULL);
-  gpu_fill(&gpu, other_stream, words, 32 * WORDS, SEED);
-  MUST(cuStreamSynchronize(other_stream));
-  gpu_verify(words, 32 * WORDS, SEED, 0);
+  use(words);
+  return unused;
+}
+
+static void *allocate_and_wait(void *unused) {
+  MUST(cuCtxSetCurrent(gpu.context));
+  CUdeviceptr words = gpu_alloc(32 * WORDS);
+  gpu_say("allocated");
+  gpu_await_line();
+  use(words);
   return unused;
 }
 
@@ -305,6 +320,7 @@ static const struct situation {
                   {"released", be_busy_until_happened, record_often},
                   {"locked", be_busy_until_happened, launch_all},
                   {"allocated", be_busy_until_happened, allocate_and_go_on},
+                  {"between", be_busy_long, allocate_and_wait},
                   {"recorded", be_busy_until_happened, record_and_go_on},
                   {"recorded_beside", be_busy_beside, rest_and_record},
                   {"freed", be_busy_until_happened, free_and_record},

@@ -287,6 +287,7 @@ START_TEST(it_is_known_whether_opportunistic_jobs_work) {
   tell_work(&jobs[0], true);
   tell_work(&jobs[0], true);
   ck_assert(rates.gpu.guests_work);
+  give(&jobs[2], GS_CLASS_OPPORTUNISTIC, 100, 20); /* it is not tried out */
   rates_leave(&rates, &jobs[0], now_ns);
   ck_assert(!rates.gpu.guests_work && rates.working_count == 0);
 }

@@ -271,24 +271,24 @@ static void give_up(void) {
   lock_release(&lock);
 }
 
-static bool in_any_context(void (*action)(void *argument), void *argument) {
-  for (CUdevice device = 0; device < DEVICES; device++)
-    if (contexts_any(device, action, argument))
-      return true;
-  return false;
-}
-
-/* Where the program's contexts stand still, nothing is done in them. */
 static void keep_once(void *done) {
   keep(NULL);
   *(bool *)done = true;
+}
+
+/* False: there is no context. Where the program's stand still, nothing is done in them. */
+static bool keep_in_any_context(bool *done) {
+  bool any = false;
+  for (CUdevice device = 0; device < DEVICES && !*done; device++)
+    any |= contexts_any(device, keep_once, done);
+  return any;
 }
 
 static void *keeper(void *unused) {
   thread_begin("gpushare-slabs");
   while (!keeper_may_end()) {
     bool done = false;
-    if (!in_any_context(keep_once, &done))
+    if (!keep_in_any_context(&done))
       give_up();
     else if (!done)
       clock_sleep(NS_PER_MS);
