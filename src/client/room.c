@@ -135,15 +135,35 @@ struct step {
   uint64_t room_bytes;
   struct filling *filling; /* without a daemon */
   bool is_last;            /* the process runs once this has settled */
+  bool long_failed;        /* the process waits for it, and the driver has refused for GIVE_UP_NS */
   struct memory_moved moved;
   enum memory_progress progress;
 };
+
+/* The program shall meet the errors itself. */
+static void give_up(CUdevice device) {
+  log_error("GPU %d: the driver does not bring the program's memory back", device);
+  memory_give_up(device);
+}
 
 static void run_step(void *argument) {
   struct step *step = argument;
   step->progress = memory_step(step->device, step->room_bytes, &step->moved);
   if (step->progress == MEMORY_SETTLED && step->is_last)
     step->progress = memory_land(step->device);
+  if (step->progress == MEMORY_FAILED && step->long_failed)
+    give_up(step->device);
+}
+
+static bool is_long(uint64_t failed_since_ns) {
+  return failed_since_ns && clock_now_ns() - failed_since_ns >= GIVE_UP_NS;
+}
+
+static void note_since(uint64_t *since_ns, bool holds) {
+  if (!holds)
+    *since_ns = 0;
+  else if (!*since_ns)
+    *since_ns = clock_now_ns();
 }
 
 /* ---- steps without a daemon ---- */
@@ -213,14 +233,8 @@ static bool short_is_due(const struct gpu *gpu) {
 }
 
 static void note_progress(struct gpu *gpu, enum memory_progress progress) {
-  if (progress != MEMORY_FAILED || !gpu->grant_pending)
-    gpu->failed_since_ns = 0;
-  else if (!gpu->failed_since_ns)
-    gpu->failed_since_ns = clock_now_ns();
-  if (progress != MEMORY_SHORT)
-    gpu->short_since_ns = 0;
-  else if (!gpu->short_since_ns)
-    gpu->short_since_ns = clock_now_ns();
+  note_since(&gpu->failed_since_ns, progress == MEMORY_FAILED && gpu->grant_pending);
+  note_since(&gpu->short_since_ns, progress == MEMORY_SHORT);
 }
 
 /* No more moves, and nobody has said anything new meanwhile. */
@@ -232,13 +246,6 @@ static void end_moves(struct gpu *gpu, const struct step *step) {
     tell_short(gpu, step->moved.short_bytes);
 }
 
-/* The program waits for moves that the driver refuses: it shall meet the errors itself. */
-static void give_up(CUdevice device, bool entered) {
-  if (entered)
-    log_error("GPU %d: the driver does not bring the program's memory back", device);
-  memory_give_up(device);
-}
-
 void room_step(struct gpu *gpu) {
   struct filling filling = gpu->filling;
   uint64_t generation = client.generation;
@@ -246,17 +253,17 @@ void room_step(struct gpu *gpu) {
                       .room_bytes = room_bytes(gpu),
                       .filling = gpu->room_bound ? NULL : &filling,
                       .is_last = gpu->grant_pending && room_bytes(gpu) >= target_bytes_of(gpu),
+                      .long_failed = gpu->grant_pending && is_long(gpu->failed_since_ns),
                       .progress = MEMORY_SETTLED};
   gpu->step_due = false;
   gpu->step_again_ns = UINT64_MAX;
   gpu->busy = true;
   bool granted = gpu->grant_pending;
-  bool long_failed = gpu->failed_since_ns && clock_now_ns() - gpu->failed_since_ns >= GIVE_UP_NS;
   lock_release(&client.lock);
   /* Without a context there is nothing to move. */
   bool entered = contexts_any(gpu->device, step.filling ? run_fill : run_step, &step);
-  if (granted && (!entered || (long_failed && step.progress == MEMORY_FAILED)))
-    give_up(gpu->device, entered);
+  if (granted && !entered)
+    memory_give_up(gpu->device);
   lock_take(&client.lock);
   gpu->busy = false;
   if (client.generation == generation)
@@ -278,9 +285,16 @@ void room_step(struct gpu *gpu) {
 /* What does not fit has to wait for others, of whom nobody tells. */
 void room_fill(CUdevice device) {
   struct filling filling = {.said = false};
+  uint64_t failed_since_ns = 0;
   while (!memory_open(device, 0)) {
-    struct step step = {.device = device, .filling = &filling, .is_last = true, .progress = MEMORY_SETTLED};
-    contexts_any(device, run_fill, &step);
+    struct step step = {.device = device,
+                        .filling = &filling,
+                        .is_last = true,
+                        .long_failed = is_long(failed_since_ns),
+                        .progress = MEMORY_SETTLED};
+    if (!contexts_any(device, run_fill, &step))
+      memory_give_up(device);
+    note_since(&failed_since_ns, step.progress == MEMORY_FAILED);
     if (step.progress != MEMORY_MOVED)
       clock_sleep(AGAIN_NS);
   }

@@ -130,9 +130,13 @@ bool memory_try_open(CUdevice device, uint64_t enough_bytes) {
   return !device_valid(device) || opened(device, has_enough(device, enough_bytes) && swap_try_open(device));
 }
 
+/* What can't even land is lost: nothing of the process can be read or written any more. */
 void memory_give_up(CUdevice device) {
-  if (device_valid(device))
-    swap_give_up(device);
+  if (!device_valid(device))
+    return;
+  swap_give_up(device);
+  while (residency_land(device) == MEMORY_MOVED)
+    ;
 }
 
 /* What the driver keeps without use leaves by calls in the program's contexts, which might wait. */

@@ -60,8 +60,8 @@ bool memory_open(CUdevice device, uint64_t enough_bytes);
 /* The same for a thread that must not wait for a piece that moves: false where it would have to. */
 bool memory_try_open(CUdevice device, uint64_t enough_bytes);
 
-/* What is away can't come: memory_open is true the next time, so that the program meets the driver's errors.
- */
+/* What is away can't come: memory_open is true the next time, so that the program meets the driver's errors;
+ * but for what is just being freed, or goes with its context. In a context of the device, if there is one. */
 void memory_give_up(CUdevice device);
 
 /* Whether all memory that can leave the card could leave while the process' work stands still. */

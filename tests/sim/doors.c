@@ -4,16 +4,18 @@
  * GPUSHARE_SIM_FAIL=NAME:N:RESULT,...   the N-th call of a function returns this result; N+: all from that
  * one on
  *
- * A kernel that has faulted. As on driver 580 (H200), every function then returns the same error, in every
- * context of the process, but for those that only concern which context is current, devices, addresses and
- * physical memory, and the ends of contexts, which succeed. No new context can be made. With the card's
- * fault_ends=1 the fault is over when a context ends.
+ * A kernel that has faulted, or as if one had: GPUSHARE_SIM_FAULT=PATH, once there is such a file. As on
+ * driver 580 (H200), every function then returns the same error, in every context of the process, but for
+ * those that only concern which context is current, devices, addresses and physical memory, and the ends of
+ * contexts, which succeed. No new context can be made. With the card's fault_ends=1 the fault is over when a
+ * context ends.
  */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "process.h"
 
@@ -46,6 +48,7 @@ struct rule {
 static bool works[COUNT];
 static struct rule rules[RULES_MAX];
 static size_t rule_count;
+static const char *fault_path;
 static _Atomic unsigned long calls[COUNT];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -73,6 +76,7 @@ static void add_rule(const char *text) {
 }
 
 static void read_rules(void) {
+  fault_path = getenv("GPUSHARE_SIM_FAULT");
   for (unsigned i = 0; i < COUNT; i++)
     for (size_t p = 0; p < sizeof work_after_fault / sizeof *work_after_fault; p++)
       works[i] |= matches(names[i], work_after_fault[p]);
@@ -83,7 +87,13 @@ static void read_rules(void) {
   }
 }
 
+static void look_for_fault(void) {
+  if (fault_path && process_fault() == CUDA_SUCCESS && access(fault_path, F_OK) == 0)
+    process_set_fault(CUDA_ERROR_LAUNCH_FAILED, 0, fault_path);
+}
+
 static CUresult ask(unsigned index) {
+  look_for_fault();
   unsigned long nth = rule_count ? atomic_fetch_add(&calls[index], 1) + 1 : 0;
   for (size_t i = 0; i < rule_count; i++)
     if (rules[i].index == index && (rules[i].from_then_on ? nth >= rules[i].nth : nth == rules[i].nth))

@@ -1,6 +1,7 @@
 /* test_standstill.c - a program's work is stopped in its middle when its turn ends, its memory leaves
  * meanwhile, and it goes on where it was: by itself, and with the real daemon. */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "fake_daemon.h"
@@ -89,6 +90,27 @@ TEST(unified_memory_is_carried_in_the_middle_of_a_kernel) {
   fake_grant(&fake, fake.used_bytes);
   fake_await_active(&fake);
   finish();
+}
+
+/* Its context breaks while that is away: then nothing comes back, and the program hears of it. */
+TEST(a_driver_that_breaks_meanwhile_keeps_no_gate_shut) {
+  char fault[128], path[96];
+  const char *const environment[] = {"GPUSHARE_MEMORY=managed", fault, NULL};
+  snprintf(path, sizeof path, "/tmp/gpushare-fault-%d", (int)getpid());
+  snprintf(fault, sizeof fault, "GPUSHARE_SIM_FAULT=%s", path);
+  start_with(environment, "small,capacity=1GiB", "1");
+  stop_and_evict();
+  CHECK(scene_card(&scene, 0).counters[GS_SIM_discarded_bytes] >= 64 * MIB, "it is prefetched");
+  FILE *file = fopen(path, "w");
+  CHECK(file && fclose(file) == 0);
+  fake_await_request(&fake);
+  fake_grant(&fake, fake.used_bytes);
+  fake_await_active(&fake);
+  process_expect(job, "error cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED", NULL, 0);
+  process_wait_exit(job, 1);
+  unlink(path);
+  fake_end(&fake);
+  scene_end(&scene);
 }
 
 /* So it does not take 0.1 s, nor memory of the card. */

@@ -132,7 +132,11 @@ struct memory_usage memory_usage(CUdevice device) {
 void memory_pinned_arrives(CUdevice device, uint64_t bytes) { (void)device, (void)bytes; }
 enum memory_mode device_memory_if_decided(CUdevice device) { return device ? MEMORY_OFF : MEMORY_SWAP; }
 bool memory_may_stop(CUdevice device) { return device == 0; }
-void memory_give_up(CUdevice device) { (void)device; }
+static bool refuses; /* every move, until that is given up */
+void memory_give_up(CUdevice device) {
+  played_assert(in_context && device == 0);
+  refuses = false;
+}
 void memory_prepare_stop(CUdevice device) { (void)device; }
 enum memory_progress memory_land(CUdevice device) { return device ? MEMORY_SHORT : MEMORY_SETTLED; }
 void memory_close(CUdevice device, bool drained) { (void)device, (void)drained; }
@@ -141,7 +145,7 @@ bool memory_expects_moves(CUdevice device) { return device && false; }
 void memory_set_host_tight(bool tight) { (void)tight; }
 uint64_t memory_run_timers(uint64_t now_ns) { return now_ns; }
 
-static bool is_there(CUdevice device) { return device == 0 && !away_steps; }
+static bool is_there(CUdevice device) { return device == 0 && !away_steps && !refuses; }
 bool memory_open(CUdevice device, uint64_t enough_bytes) {
   waits++;
   return is_there(device) && !enough_bytes;
@@ -153,6 +157,8 @@ bool memory_try_open(CUdevice device, uint64_t enough_bytes) {
 enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
   played_assert(in_context && device == 0 && (room_bytes == UINT64_MAX || has_room));
   steps++;
+  if (refuses)
+    return MEMORY_FAILED;
   if (!away_steps)
     return MEMORY_SETTLED;
   if (short_steps) {

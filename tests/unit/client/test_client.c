@@ -63,6 +63,13 @@ START_TEST(without_a_worker_memory_comes_before_the_gate_opens) {
 }
 END_TEST
 
+START_TEST(without_a_worker_what_never_comes_is_given_up) {
+  refuses = true;
+  client_attach(0);
+  ck_assert(gate_opened && !refuses);
+}
+END_TEST
+
 /* The thread that hears the daemon has others to listen for. */
 START_TEST(a_grant_never_waits_for_the_memory) {
   struct gpu *gpu = client_gpu(0);
@@ -506,6 +513,7 @@ int main(void) {
                                 what_was_allocated_just_before_the_grant_must_be_there_too,
                                 without_a_worker_the_gate_opens_at_once,
                                 without_a_worker_memory_comes_before_the_gate_opens,
+                                without_a_worker_what_never_comes_is_given_up,
                                 a_wait_for_room_is_prepared_without_the_lock,
                                 a_grant_never_waits_for_the_memory,
                                 NULL};

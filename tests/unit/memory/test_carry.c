@@ -407,6 +407,34 @@ START_TEST(calls_that_fail) {
 }
 END_TEST
 
+static CUresult broken; /* what these say */
+static CUresult no_stream(CUstream *stream, unsigned int flags) {
+  return broken ? broken : real.cuStreamCreate(stream, flags);
+}
+static CUresult no_advice(CUdeviceptr at, size_t bytes, CUmem_advise advice, CUdevice device) {
+  return broken ? broken : real.cuMemAdvise(at, bytes, advice, device);
+}
+
+/* What the processor can still write has its contents, and the rest is let go. */
+START_TEST(a_driver_that_does_not_work_any_more) {
+  static const CUresult results[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_DEINITIALIZED};
+  CUdeviceptr memory = get_filled(300 * MIB, 5);
+  leave();
+  ck_assert_uint_eq(carry_bytes(0), 300 * MIB);
+  driver.cuStreamCreate = no_stream;
+  driver.cuMemAdvise = no_advice;
+  broken = results[_i];
+  ck_assert_int_eq(settle(UINT64_MAX), MEMORY_FAILED);
+  ck_assert_uint_eq(carry_bytes(0), 300 * MIB);
+  while (residency_land(0) == MEMORY_MOVED)
+    ;
+  ck_assert_uint_eq(carry_bytes(0), 0);
+  ck_assert_uint_eq(slabs_used_bytes(), 0);
+  broken = CUDA_SUCCESS;
+  ck_assert_int_eq(intact(memory, 300 * MIB, 5), _i == 0);
+}
+END_TEST
+
 /* The registration of the slots is gone: the processor copies. */
 START_TEST(slots_that_are_not_registered) {
   CUdeviceptr memory = get_filled(100 * MIB, 5);
@@ -510,6 +538,7 @@ int main(void) {
   tcase_add_test(cases, a_host_without_memory);
   tcase_add_test(cases, a_host_whose_memory_ends_in_the_middle);
   tcase_add_loop_test(cases, calls_that_fail, 0, 24);
+  tcase_add_loop_test(cases, a_driver_that_does_not_work_any_more, 0, 3);
   tcase_add_test(cases, slots_that_are_not_registered);
   tcase_add_loop_test(cases, a_context_that_is_being_destroyed, 0, 2);
   tcase_add_test(cases, frees_while_away);
