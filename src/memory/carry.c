@@ -95,6 +95,7 @@ enum verdict { UNTRIED, WORKS, FAILS };
 static struct carrier {
   _Atomic CUcontext context; /* the kernel is loaded there; NULL: nowhere */
   CUfunction copy;
+  CUdeviceptr trial; /* memory of that context, for the trial; 0: none yet */
   _Atomic int verdict;
   CUstream copies, places;
   CUevent placed;
@@ -448,28 +449,30 @@ static CUresult try_in(CUdevice device, struct carrier *c, struct allocation *ou
   return is_filled((const uint64_t *)(uintptr_t)ours->base) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
-/* Where the host has no slot for it, the trial is put off. The memory is not freed: the driver would wait for
- * all work of the GPU. */
+/* The memory is kept for the next time. It is not freed: the driver would wait for all work of the GPU. */
+static CUresult get_trial(struct carrier *c) {
+  return c->trial ? CUDA_SUCCESS : driver.cuMemAllocManaged(&c->trial, GRAIN_BYTES, CU_MEM_ATTACH_GLOBAL);
+}
+
+/* Where the host has no slot for it, the trial is put off. */
 static void try_it(CUdevice device, struct carrier *c) {
-  struct allocation ours = {.backing = BACKING_CONVERTED, .device = device};
   void *slot = slabs_get(GRAIN_BYTES);
   if (!slot)
     return;
   slabs_put(slot, GRAIN_BYTES);
-  CUdeviceptr base = 0;
-  CUresult result = driver.cuMemAllocManaged(&base, GRAIN_BYTES, CU_MEM_ATTACH_GLOBAL);
-  ours.base = base;
+  CUresult result = get_trial(c);
+  struct allocation ours = {.backing = BACKING_CONVERTED, .device = device, .base = c->trial};
   if (result == CUDA_SUCCESS && !carry_suits(&ours))
     result = CUDA_ERROR_NOT_SUPPORTED;
   if (result == CUDA_SUCCESS) {
-    fill((uint64_t *)(uintptr_t)base);
+    fill((uint64_t *)(uintptr_t)c->trial);
     result = try_out(device, c, &ours);
   }
   if (result == CUDA_SUCCESS)
     result = try_in(device, c, &ours);
   carry_drop(&ours);
-  if (base && begin(c)) { /* it takes nothing of the card from now on */
-    driver.cuMemPrefetchAsync(base, GRAIN_BYTES, CU_DEVICE_CPU, c->copies);
+  if (c->trial && begin(c)) { /* it takes nothing of the card from now on */
+    driver.cuMemPrefetchAsync(c->trial, GRAIN_BYTES, CU_DEVICE_CPU, c->copies);
     driver.cuStreamSynchronize(c->copies);
     destroy_handles(c);
   }
@@ -483,6 +486,7 @@ static void try_it(CUdevice device, struct carrier *c) {
 
 static CUresult load(struct carrier *c) {
   CUmodule module;
+  c->trial = 0; /* that of another context may go with it */
   CUresult result = driver.cuModuleLoadData(&module, image);
   return result == CUDA_SUCCESS ? driver.cuModuleGetFunction(&c->copy, module, "gpushare_copy") : result;
 }

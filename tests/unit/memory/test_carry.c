@@ -286,6 +286,33 @@ START_TEST(nothing_is_tried_while_work_stands_still) {
 }
 END_TEST
 
+static int managed_allocs;
+static CUresult counted_managed(CUdeviceptr *at, size_t bytes, unsigned int flags) {
+  managed_allocs++;
+  return real.cuMemAllocManaged(at, bytes, flags);
+}
+
+/* Its memory is never freed, so it has only that: in each context, with which it goes. */
+START_TEST(a_trial_that_is_put_off_takes_no_more_memory) {
+  CUdeviceptr memory = get_filled(80 * MIB, 5);
+  driver.cuMemAllocManaged = counted_managed;
+  world.leaving = true; /* no slot can be used now */
+  for (int i = 0; i < 10; i++)
+    carry_prepare(0);
+  ck_assert_int_eq(managed_allocs, 1);
+  carry_context_gone(world.context[0]);
+  for (int i = 0; i < 10; i++)
+    carry_prepare(0);
+  ck_assert_int_eq(managed_allocs, 2);
+  world.leaving = false;
+  leave();
+  ck_assert_uint_eq(carry_bytes(0), 80 * MIB);
+  ck_assert_int_eq(managed_allocs, 2);
+  come();
+  ck_assert(intact(memory, 80 * MIB, 5));
+}
+END_TEST
+
 START_TEST(a_host_without_memory) {
   CUdeviceptr first = get_filled(100 * MIB, 1), second = get_filled(90 * MIB, 2);
   world.host_bytes = 0;
@@ -535,6 +562,7 @@ int main(void) {
   tcase_add_test(cases, the_programs_own_unified_memory_is_not_carried);
   tcase_add_test(cases, nothing_of_a_process_with_several_gpus);
   tcase_add_test(cases, nothing_is_tried_while_work_stands_still);
+  tcase_add_test(cases, a_trial_that_is_put_off_takes_no_more_memory);
   tcase_add_test(cases, a_host_without_memory);
   tcase_add_test(cases, a_host_whose_memory_ends_in_the_middle);
   tcase_add_loop_test(cases, calls_that_fail, 0, 24);
