@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "common/log.h"
+#include "gate/gate.h"
 #include "interpose/driver.h"
 #include "memory/account.h"
 #include "memory/carry.h"
@@ -376,8 +377,12 @@ static uint64_t card_room_bytes(CUdevice device) {
   return taken < card ? card - taken : 0;
 }
 
+/* A call of the program that was in flight when its work was stopped may read or write the memory by the
+ * processor, and would not find the contents. Once there is none, none comes before the gate opens. */
+static bool is_undisturbed(CUdevice device) { return !gate_is_open(device) && !gate_in_flight(); }
+
 static bool may_carry(CUdevice device) {
-  return carry_may(device) && !atomic_load(&astray[device]) &&
+  return carry_may(device) && is_undisturbed(device) && !atomic_load(&astray[device]) &&
          account_unified_bytes(device) <= card_room_bytes(device);
 }
 

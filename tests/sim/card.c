@@ -36,6 +36,7 @@ static const struct field {
               COUNT_FIELD(stop_ns),
               COUNT_FIELD(discard_status),
               COUNT_FIELD(discard_loses),
+              COUNT_FIELD(processor_copies),
               COUNT_FIELD(contexts_most),
               COUNT_FIELD(fault_ends),
               COUNT_FIELD(fault_told),

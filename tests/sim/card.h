@@ -30,6 +30,9 @@ struct card {
   /* Discards of unified memory answer this CUresult, 0: they are done; what comes back behind one is wrong.
    */
   uint64_t discard_status, discard_loses;
+  /* A synchronous copy of unified memory, of one dimension, is made by the calling thread, once that memory
+   * has left the card. */
+  uint64_t processor_copies;
   uint64_t contexts_most; /* that there is room for, of a process; 0: any number */
   double scale;           /* every cost is multiplied by it; 0: no delays */
   double copy_in_pinned_gbps, copy_out_pinned_gbps;

@@ -1,9 +1,11 @@
 /* copy_api.c - the API of copies: every shape, kind of address and stream, brought into one description. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "array.h"
 #include "copy.h"
+#include "managed.h"
 #include "objects.h"
 
 enum { STAGED_BYTES = 64 * 1024 };
@@ -38,6 +40,32 @@ static bool stage(struct work *work) {
   return true;
 }
 
+static bool is_unified(uintptr_t at) {
+  struct memory_info info;
+  return memory_find(at, &info) && info.kind == MEMORY_MANAGED;
+}
+
+static bool is_on_card(uintptr_t at, size_t bytes) {
+  struct managed_range range;
+  managed_range(at, bytes, &range);
+  return range.resident_pages > 0;
+}
+
+/* What is counted says that it has begun. */
+static CUresult copy_by_processor(CUstream stream, const struct work *work) {
+  uintptr_t from = work->copy.from.at, to = work->copy.to.at;
+  size_t bytes = work->copy.width;
+  pthread_mutex_lock(&objects_lock);
+  stream_wait_locked(stream);
+  pthread_mutex_unlock(&objects_lock);
+  process_count(work->gpu, GS_SIM_copied_pageable_bytes, bytes);
+  while (is_on_card(from, bytes) || is_on_card(to, bytes))
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  memmove((void *)to, (const void *)from, bytes);
+  process_count(work->gpu, GS_SIM_copies, 1);
+  return process_fault();
+}
+
 CUresult copy_submit(CUstream handle, struct work *work, bool wait) {
   CUstream stream;
   CUresult result = stream_resolve(handle, &stream);
@@ -46,6 +74,9 @@ CUresult copy_submit(CUstream handle, struct work *work, bool wait) {
   work->gpu = stream->context->gpu;
   if (!wait && !stream_captures(stream) && !stage(work))
     wait = pageable(work->copy.from.at) || pageable(work->copy.to.at);
+  if (wait && sim.card.processor_copies && work->copy.height * work->copy.depth == 1 &&
+      (is_unified(work->copy.from.at) || is_unified(work->copy.to.at)))
+    return copy_by_processor(stream, work);
   return wait ? stream_submit_wait(stream, work) : stream_submit(stream, work);
 }
 

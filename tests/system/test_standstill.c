@@ -31,14 +31,19 @@ static void await_begun(void) {
   } while (kernels(job) != ended);
 }
 
-static void start_with(environment_list environment, const char *card, const char *spin) {
+static void start_job(environment_list environment, const char *card, const char *spin, const char *buffers) {
   scene_begin(&scene, card);
   fake_listen(&fake, scene.socket);
-  job = scene_start(&scene, environment, "job", "--bytes", "64M", "--rounds", "1", "--spin", spin, NULL);
+  job = scene_start(&scene, environment, "job", "--bytes", "64M", "--rounds", "1", "--spin", spin,
+                    "--buffers", buffers, NULL);
   fake_accept(&fake, 1024 * MIB, GS_MEMORY_MANAGED);
   fake_await_request(&fake);
   fake_grant(&fake, fake.used_bytes);
   fake_await_active(&fake);
+}
+
+static void start_with(environment_list environment, const char *card, const char *spin) {
+  start_job(environment, card, spin, "2");
   await_begun();
 }
 
@@ -86,6 +91,27 @@ TEST(unified_memory_is_carried_in_the_middle_of_a_kernel) {
   stop_and_evict();
   CHECK(scene_card(&scene, 0).counters[GS_SIM_discarded_bytes] >= 64 * MIB, "it is prefetched");
   CHECK(scene_card(&scene, 0).resident_bytes == 0, "something stays");
+  fake_await_request(&fake);
+  fake_grant(&fake, fake.used_bytes);
+  fake_await_active(&fake);
+  finish();
+}
+
+static void await_counter(enum gs_sim_counter counter, uint64_t beyond) {
+  uint64_t deadline = deadline_in(PROCESS_LIMIT_S);
+  while (scene_process(&scene, job, 0).counters[counter] <= beyond)
+    CHECK(deadline_left_ms(deadline) > 0, "%s stays at %llu", gs_sim_counter_name(counter),
+          (unsigned long long)beyond);
+}
+
+/* The driver copies by the processor, in a call that was in flight when the work was stopped. */
+TEST(a_call_that_goes_on_meanwhile_finds_the_contents) {
+  static const char *const managed[] = {"GPUSHARE_MEMORY=managed", NULL};
+  start_job(managed, "small,capacity=1GiB,processor_copies=1", "1ms", "1");
+  await_counter(GS_SIM_copied_pageable_bytes, 0);
+  uint64_t copies = scene_process(&scene, job, 0).counters[GS_SIM_copies];
+  stop_and_evict();
+  await_counter(GS_SIM_copies, copies);
   fake_await_request(&fake);
   fake_grant(&fake, fake.used_bytes);
   fake_await_active(&fake);

@@ -43,6 +43,7 @@ void gate_link(CUdevice device, CUdevice other, bool linked) {
     fake.linked = linked;
 }
 bool gate_is_open(CUdevice device) { return device == 0 && fake_gate_open; }
+bool gate_in_flight(void) { return false; }
 bool contexts_any(CUdevice device, void (*action)(void *argument), void *argument) {
   if (device || fake.no_context)
     return false;

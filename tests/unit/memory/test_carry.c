@@ -25,6 +25,8 @@ __thread struct gate_slot *gate_slot = &slot;
 _Atomic uint32_t gate_all_open = GATE_ALL_FREE;
 _Atomic bool gate_has_membarrier = true;
 bool gate_is_open(CUdevice device) { return device == 0 && gate_opened; }
+static bool in_flight; /* a call that came in before */
+bool gate_in_flight(void) { return in_flight; }
 bool gate_try_enter(CUstream stream) { return !stream || gate_opened; }
 void gate_leave_slow(void) {}
 
@@ -283,6 +285,35 @@ START_TEST(nothing_is_tried_while_work_stands_still) {
   ck_assert_uint_eq(carry_bytes(0), 0);
   come();
   ck_assert(intact(memory, 80 * MIB, 4));
+}
+END_TEST
+
+/* It may read and write by the processor. */
+START_TEST(nothing_while_a_call_is_in_flight) {
+  CUdeviceptr memory = get_filled(80 * MIB, 6);
+  in_flight = true;
+  settle(40 * MIB);
+  ck_assert_uint_eq(on_card(), 40 * MIB);
+  ck_assert_uint_eq(carry_bytes(0), 0);
+  ck_assert(intact(memory, 80 * MIB, 6));
+  in_flight = false;
+  leave();
+  ck_assert_uint_eq(carry_bytes(0), 40 * MIB);
+  in_flight = true; /* inward it makes no difference */
+  come();
+  in_flight = false;
+  ck_assert(intact(memory, 80 * MIB, 6));
+}
+END_TEST
+
+START_TEST(nothing_while_the_gate_is_open) {
+  struct memory_moved moved = {0};
+  CUdeviceptr memory = get_filled(80 * MIB, 6);
+  while (residency_step(0, 0, &moved) == MEMORY_MOVED)
+    ;
+  ck_assert_uint_eq(on_card(), 0);
+  ck_assert_uint_eq(carry_bytes(0), 0);
+  ck_assert(intact(memory, 80 * MIB, 6));
 }
 END_TEST
 
@@ -562,6 +593,8 @@ int main(void) {
   tcase_add_test(cases, the_programs_own_unified_memory_is_not_carried);
   tcase_add_test(cases, nothing_of_a_process_with_several_gpus);
   tcase_add_test(cases, nothing_is_tried_while_work_stands_still);
+  tcase_add_test(cases, nothing_while_a_call_is_in_flight);
+  tcase_add_test(cases, nothing_while_the_gate_is_open);
   tcase_add_test(cases, a_trial_that_is_put_off_takes_no_more_memory);
   tcase_add_test(cases, a_host_without_memory);
   tcase_add_test(cases, a_host_whose_memory_ends_in_the_middle);
