@@ -269,8 +269,9 @@ static void free_memory(const struct allocation *allocation) {
 }
 
 /* Without memory for an entry of the list, this thread waits for the stream: a free does not fail. */
-static CUresult free_after_waiting(const struct allocation *allocation, CUstream stream) {
+static CUresult free_after_waiting(struct allocation *allocation, CUstream stream) {
   CUstreamCaptureMode mode = capture_relax();
+  carry_drop(allocation); /* else the gate would wait for it, and the stream for the gate */
   CUresult result = driver.cuStreamSynchronize(stream);
   if (result == CUDA_SUCCESS) {
     free_memory(allocation);
