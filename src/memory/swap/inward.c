@@ -1,7 +1,7 @@
 /*
  * inward.c - pieces come one after the other, several in flight: each gets physical memory, then its
  * contents. Neighbours get theirs by one call: setting access takes 0.2 ms while the memory of another
- * process leaves, and copies stand still meanwhile (H100).
+ * process leaves, and copies seem to stand still meanwhile (H100).
  */
 #include "memory/swap/inward.h"
 
@@ -13,13 +13,15 @@
 
 #define RUN_PIECES 4
 
-static bool next_to_come(struct space *space, uint64_t room_bytes, struct block **block, size_t *i) {
+/* So many more, of so many bytes. */
+static bool fit(const struct space *space, size_t count, uint64_t bytes, uint64_t room_bytes) {
   const struct mover *mover = &space->mover;
-  if (mover->count == WINDOW_COPIES || !space_next_in(space, block, i))
-    return false;
-  uint64_t bytes = piece_bytes(*block, *i);
-  return atomic_load(&space->resident_bytes) + bytes <= room_bytes &&
-         mover->flying_bytes + bytes <= WINDOW_BYTES;
+  return mover->count + count <= WINDOW_COPIES && mover->flying_bytes + bytes <= WINDOW_BYTES &&
+         atomic_load(&space->resident_bytes) + bytes <= room_bytes;
+}
+
+static bool next_to_come(struct space *space, uint64_t room_bytes, struct block **block, size_t *i) {
+  return space_next_in(space, block, i) && fit(space, 1, piece_bytes(*block, *i), room_bytes);
 }
 
 bool inward_may(struct space *space, uint64_t room_bytes) {
@@ -41,14 +43,12 @@ static CUresult queue(struct space *space, struct block *block, size_t i) {
 
 /* From the i-th on, which may come. None yet, where more of them may soon, and enough is in flight. */
 static size_t count_run(const struct space *space, const struct block *block, size_t i, uint64_t room_bytes) {
-  const struct mover *mover = &space->mover;
-  uint64_t resident_bytes = atomic_load(&space->resident_bytes), bytes = 0;
+  uint64_t bytes = 0;
   size_t count = 0;
   while (i + count < block->pieces && piece_is_absent(block, i + count) && count < RUN_PIECES) {
     bytes += piece_bytes(block, i + count);
-    if (resident_bytes + bytes > room_bytes || mover->flying_bytes + bytes > WINDOW_BYTES ||
-        mover->count + count == WINDOW_COPIES)
-      return mover->flying_bytes >= WINDOW_BYTES / 4 ? 0 : count;
+    if (!fit(space, count + 1, bytes, room_bytes))
+      return space->mover.flying_bytes >= WINDOW_BYTES / 4 ? 0 : count;
     count++;
   }
   return count;
