@@ -14,6 +14,10 @@
        &job->guest_link != &(rates)->guests;                                                                 \
        job = list_entry(job->guest_link.next, struct rates_job, guest_link))
 
+static const struct rates_job *of_production(struct list *node) {
+  return list_entry(list_entry(node, struct rate_job, link), struct rates_job, job);
+}
+
 static bool both_are_there(const struct rates *rates) {
   return rates->gpu.production_count > 0 && rates->opportunistic_count > 0;
 }
@@ -44,9 +48,15 @@ static uint32_t share_ppm(const struct rates *rates, const struct rates_job *job
   return !limited ? GS_SHARE_ALL : rates->gpu.state == RATE_TRIAL ? job->part_ppm : 0;
 }
 
+/* By the controller. */
+static bool is_limited(const struct rates_job *job) {
+  return job->class == GS_CLASS_OPPORTUNISTIC && !job->set_percent;
+}
+
 static enum gs_watch watch_of(const struct rates_job *job) {
-  bool limited = job->class == GS_CLASS_OPPORTUNISTIC && !job->set_percent;
-  return job->class == GS_CLASS_PRODUCTION ? GS_WATCH_PROGRESS : limited ? GS_WATCH_WORK : GS_WATCH_NOT;
+  return job->class == GS_CLASS_PRODUCTION ? GS_WATCH_PROGRESS
+         : is_limited(job)                 ? GS_WATCH_WORK
+                                           : GS_WATCH_NOT;
 }
 
 static struct rates_share share_of(const struct rates *rates, const struct rates_job *job) {
@@ -62,7 +72,7 @@ static struct rates_share share_of(const struct rates *rates, const struct rates
 
 /* Until it says that it has no work, an opportunistic job has some. */
 static void note_work(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
-  bool works = job->class == GS_CLASS_OPPORTUNISTIC && !job->set_percent && holds(job) && !job->rests;
+  bool works = is_limited(job) && holds(job) && !job->rests;
   if (works == job->works)
     return;
   job->works = works;
@@ -98,7 +108,7 @@ static void divide(struct rates *rates) {
 static uint32_t find_production(const struct rates *rates) {
   const struct rates_job *found = NULL;
   list_each(node, &rates->gpu.production) {
-    const struct rates_job *job = list_entry(list_entry(node, struct rate_job, link), struct rates_job, job);
+    const struct rates_job *job = of_production(node);
     if (job->job.active)
       return job->sched->id;
     found = found ? found : job;
@@ -123,7 +133,7 @@ static void log_step(const struct rates *rates) {
   log_debug("rate: state %d, level %ld, pairs %u, for job %u", (int)gpu->state, (long)(gpu->level * 1e3),
             gpu->pairs, rates->production_id);
   list_each(node, &gpu->production) {
-    const struct rates_job *job = list_entry(list_entry(node, struct rate_job, link), struct rates_job, job);
+    const struct rates_job *job = of_production(node);
     if (job->job.active && (gpu->state == RATE_CONTROL || gpu->state == RATE_TRIAL))
       log_debug("rate: job %u loses %ld in %u pairs; control %ld, trial %ld submissions/s", job->sched->id,
                 (long)(job->job.mean * 1e3), job->job.pairs, (long)job->job.control, (long)job->job.trial);
@@ -175,7 +185,7 @@ static void enter_class(struct rates *rates, struct rates_job *job, uint64_t now
   rate_set_bounded(&rates->gpu, rates->unsliced_count == 0);
   if (job->class == GS_CLASS_PRODUCTION)
     rate_job_add(&rates->gpu, &job->job, holds(job), now_ns);
-  else if (job->class == GS_CLASS_OPPORTUNISTIC && !job->set_percent)
+  else if (is_limited(job))
     list_append(&rates->guests, &job->guest_link);
   rates->opportunistic_count += job->class == GS_CLASS_OPPORTUNISTIC;
 }
