@@ -10,7 +10,7 @@
 #include "common/variables.h"
 #include "gang_name.h"
 
-static struct settings current = {.socket = GS_DEFAULT_SOCKET, .preempt = true};
+static struct settings current = {.socket = GS_DEFAULT_SOCKET, .preempt = true, .carry = true};
 
 const struct settings *settings(void) { return &current; }
 

@@ -30,7 +30,7 @@ struct settings {
   enum gs_class class;       /* GPUSHARE_CLASS: standard, production or opportunistic */
   char gang[GS_GANG_SIZE];   /* GPUSHARE_GANG, or what has started the process: gang_name.h; empty: none */
   bool preempt;              /* GPUSHARE_PREEMPT: auto or off: never stop work in the middle */
-  bool carry;                /* GPUSHARE_CARRY: unified memory is moved by copies, too (memory/carry.h) */
+  bool carry;                /* GPUSHARE_CARRY: unified memory is moved by copies, not by prefetches only */
   bool single_oversubscribe; /* GPUSHARE_SINGLE_OVERSUBSCRIBE: one program may exceed the card */
 };
 

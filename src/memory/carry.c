@@ -1,7 +1,12 @@
 /*
- * carry.c - the kernel, a window of its copies in flight, and the trial. The next copies are queued before
- * the oldest has arrived, so the bus is never idle; out, a part is discarded only once its copy is known to
- * be whole.
+ * carry.c - the kernel, a window of parts in flight, and the trial. The next parts are queued before the
+ * oldest has arrived; out, a part is discarded only once its copy is known to be whole.
+ *
+ * A part goes by a stage, plain memory of ours on the card: the kernel copies between that and the unified
+ * memory, and a copy engine between that and the slot. For kernels of two processes take turns, and one that
+ * copies over the bus uses it one way only: two of them, one out and one in, reached 22 GB/s each way, and
+ * with stages 36 (H100). What is left to gain: a discard waits for the copies that are under way out, and
+ * none are queued meanwhile.
  */
 #include "memory/carry.h"
 
@@ -21,7 +26,7 @@
 
 #define GRAIN_BYTES SLABS_GRAIN_BYTES /* a page of unified memory, too */
 #define PART_BYTES (UINT64_C(32) << 20)
-#define WINDOW 8
+#define WINDOW 4 /* parts, each with a stage of its own */
 #define BLOCKS 128
 #define THREADS 512
 
@@ -86,7 +91,7 @@ struct flight {
   uint64_t bytes;
   char *slot;
   void *holds[2]; /* the contexts of the memory and of the slot's registration */
-  CUevent done;
+  CUevent staged, done;
 };
 
 enum verdict { UNTRIED, WORKS, FAILS };
@@ -97,7 +102,8 @@ static struct carrier {
   CUfunction copy;
   CUdeviceptr trial; /* memory of that context, for the trial; 0: none yet */
   _Atomic int verdict;
-  CUstream copies, places;
+  CUdeviceptr stage; /* of WINDOW parts, for as long as the process lives; 0: the card had no memory for it */
+  CUstream kernels, copies, places;
   CUevent placed;
   struct flight ring[WINDOW];
   unsigned first, count;
@@ -178,29 +184,43 @@ bool carry_may(CUdevice device) {
 /* ---- streams and holds ---- */
 
 static CUresult create_handles(struct carrier *c) {
-  CUresult result = driver.cuStreamCreate(&c->copies, CU_STREAM_NON_BLOCKING);
+  CUresult result = driver.cuStreamCreate(&c->kernels, CU_STREAM_NON_BLOCKING);
+  if (result == CUDA_SUCCESS)
+    result = driver.cuStreamCreate(&c->copies, CU_STREAM_NON_BLOCKING);
   if (result == CUDA_SUCCESS)
     result = driver.cuStreamCreate(&c->places, CU_STREAM_NON_BLOCKING);
   if (result == CUDA_SUCCESS)
     result = driver.cuEventCreate(&c->placed, CU_EVENT_DISABLE_TIMING);
-  for (int i = 0; i < WINDOW && result == CUDA_SUCCESS; i++)
-    result = driver.cuEventCreate(&c->ring[i].done, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+  for (int i = 0; i < WINDOW && result == CUDA_SUCCESS; i++) {
+    result = driver.cuEventCreate(&c->ring[i].staged, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS)
+      result = driver.cuEventCreate(&c->ring[i].done, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+  }
   return result;
 }
 
+static void destroy_event(CUevent event) {
+  if (event)
+    driver.cuEventDestroy_v2(event);
+}
+
+static void destroy_stream(CUstream *stream) {
+  if (*stream)
+    driver.cuStreamDestroy_v2(*stream);
+  *stream = NULL;
+}
+
 static void destroy_handles(struct carrier *c) {
-  for (int i = 0; i < WINDOW; i++)
-    if (c->ring[i].done)
-      driver.cuEventDestroy_v2(c->ring[i].done);
-  if (c->placed)
-    driver.cuEventDestroy_v2(c->placed);
-  if (c->places)
-    driver.cuStreamDestroy_v2(c->places);
-  if (c->copies)
-    driver.cuStreamDestroy_v2(c->copies);
+  for (int i = 0; i < WINDOW; i++) {
+    destroy_event(c->ring[i].staged);
+    destroy_event(c->ring[i].done);
+  }
   memset(c->ring, 0, sizeof c->ring);
-  c->copies = c->places = NULL;
+  destroy_event(c->placed);
   c->placed = NULL;
+  destroy_stream(&c->places);
+  destroy_stream(&c->copies);
+  destroy_stream(&c->kernels);
 }
 
 static void let_go(void *const holds[2]) {
@@ -270,13 +290,19 @@ static CUresult arrive_outside(CUdevice device, struct carrier *c, struct flight
   return result;
 }
 
+/* Nothing of ours is under way any more. Either stream may wait for the other. */
+static void stand_still(const struct carrier *c) {
+  driver.cuStreamSynchronize(c->places);
+  driver.cuStreamSynchronize(c->kernels);
+  driver.cuStreamSynchronize(c->copies);
+  driver.cuStreamSynchronize(c->kernels);
+}
+
 static void arrive(CUdevice device, struct carrier *c) {
   struct flight *flight = &c->ring[c->first];
   CUresult result = driver.cuEventSynchronize(flight->done);
-  if (result != CUDA_SUCCESS) { /* nothing writes to the slot any more, or discards */
-    driver.cuStreamSynchronize(c->places);
-    driver.cuStreamSynchronize(c->copies);
-  }
+  if (result != CUDA_SUCCESS)
+    stand_still(c);
   note_result(c, result);
   if (flight->part)
     result = arrive_outside(device, c, flight);
@@ -296,15 +322,57 @@ static struct flight *next_flight(CUdevice device, struct carrier *c) {
   return &c->ring[(c->first + c->count) % WINDOW];
 }
 
-static CUresult queue_copy(struct carrier *c, struct flight *flight, bool outward) {
-  CUdeviceptr slot, at = flight->at;
-  uint64_t bytes = flight->bytes;
-  void *arguments[] = {outward ? &slot : &at, outward ? &at : &slot, &bytes};
-  CUresult result = driver.cuMemHostGetDevicePointer_v2(&slot, flight->slot, 0);
+static CUdeviceptr stage_of(const struct carrier *c, const struct flight *flight) {
+  return c->stage ? c->stage + (uint64_t)(flight - c->ring) * PART_BYTES : 0;
+}
+
+static CUresult queue_kernel(struct carrier *c, CUdeviceptr to, CUdeviceptr from, uint64_t bytes) {
+  void *arguments[] = {&to, &from, &bytes};
+  return driver.cuLaunchKernel(c->copy, BLOCKS, 1, 1, THREADS, 1, 1, 0, c->kernels, arguments, NULL);
+}
+
+/* What `next` is given from now on is done after what `stream` has been given. */
+static CUresult chain(CUstream stream, CUevent event, CUstream next) {
+  CUresult result = driver.cuEventRecord(event, stream);
+  return result == CUDA_SUCCESS ? driver.cuStreamWaitEvent(next, event, 0) : result;
+}
+
+static CUresult queue_out(struct carrier *c, struct flight *flight) {
+  CUdeviceptr stage = stage_of(c, flight), to = stage;
+  CUresult result = stage ? CUDA_SUCCESS : driver.cuMemHostGetDevicePointer_v2(&to, flight->slot, 0);
   if (result == CUDA_SUCCESS)
-    result = driver.cuLaunchKernel(c->copy, BLOCKS, 1, 1, THREADS, 1, 1, 0, c->copies, arguments, NULL);
-  if (result == CUDA_SUCCESS && (result = driver.cuEventRecord(flight->done, c->copies)) != CUDA_SUCCESS)
-    driver.cuStreamSynchronize(c->copies);
+    result = queue_kernel(c, to, flight->at, flight->bytes);
+  if (result == CUDA_SUCCESS)
+    result = chain(c->kernels, flight->staged, c->copies);
+  if (result == CUDA_SUCCESS && stage)
+    result = driver.cuMemcpyDtoHAsync_v2(flight->slot, stage, flight->bytes, c->copies);
+  return result == CUDA_SUCCESS ? driver.cuEventRecord(flight->done, c->copies) : result;
+}
+
+/* Pages without contents, and then the contents. */
+static CUresult queue_in(CUdevice device, struct carrier *c, struct flight *flight) {
+  CUmemLocation card = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+  size_t bytes = flight->bytes, first = 0;
+  CUdeviceptr stage = stage_of(c, flight), from = stage;
+  CUresult result =
+      driver.cuMemDiscardAndPrefetchBatchAsync(&flight->at, &bytes, 1, &card, &first, 1, 0, c->places);
+  if (result == CUDA_SUCCESS)
+    result = stage ? driver.cuMemcpyHtoDAsync_v2(stage, flight->slot, flight->bytes, c->copies)
+                   : driver.cuMemHostGetDevicePointer_v2(&from, flight->slot, 0);
+  if (result == CUDA_SUCCESS)
+    result = chain(c->copies, flight->staged, c->kernels);
+  if (result == CUDA_SUCCESS)
+    result = chain(c->places, c->placed, c->kernels);
+  if (result == CUDA_SUCCESS)
+    result = queue_kernel(c, flight->at, from, flight->bytes);
+  return result == CUDA_SUCCESS ? driver.cuEventRecord(flight->done, c->kernels) : result;
+}
+
+/* Where something is refused, the flight does not begin. */
+static CUresult queue(CUdevice device, struct carrier *c, struct flight *flight) {
+  CUresult result = flight->part ? queue_out(c, flight) : queue_in(device, c, flight);
+  if (result != CUDA_SUCCESS)
+    stand_still(c);
   return result;
 }
 
@@ -322,7 +390,7 @@ static bool send(CUdevice device, struct carrier *c, struct allocation *owner, C
     flight->at = at;
     flight->bytes = bytes;
     flight->slot = slot;
-    result = queue_copy(c, flight, true);
+    result = queue(device, c, flight);
     c->count += result == CUDA_SUCCESS;
   }
   if (result == CUDA_SUCCESS)
@@ -348,23 +416,6 @@ void carry_out(CUdevice device, struct allocation *owner, CUdeviceptr from, CUde
   }
 }
 
-/* Pages without contents, then the contents. */
-static CUresult queue_in(CUdevice device, struct carrier *c, struct flight *flight) {
-  CUmemLocation card = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
-  size_t bytes = flight->bytes, first = 0;
-  CUresult result =
-      driver.cuMemDiscardAndPrefetchBatchAsync(&flight->at, &bytes, 1, &card, &first, 1, 0, c->places);
-  if (result == CUDA_SUCCESS)
-    result = driver.cuEventRecord(c->placed, c->places);
-  if (result == CUDA_SUCCESS)
-    result = driver.cuStreamWaitEvent(c->copies, c->placed, 0);
-  if (result == CUDA_SUCCESS)
-    result = queue_copy(c, flight, false);
-  if (result != CUDA_SUCCESS)
-    driver.cuStreamSynchronize(c->places);
-  return result;
-}
-
 enum carry_way carry_in(CUdevice device, bool begun, struct allocation *owner, CUdeviceptr from) {
   struct carrier *c = &carriers[device];
   uint64_t bytes = carry_top(owner) - from;
@@ -377,7 +428,7 @@ enum carry_way carry_in(CUdevice device, bool begun, struct allocation *owner, C
   flight->at = from;
   flight->bytes = bytes;
   flight->slot = cut_top(owner, from);
-  CUresult result = comes ? queue_in(device, c, flight) : CUDA_SUCCESS;
+  CUresult result = comes ? queue(device, c, flight) : CUDA_SUCCESS;
   if (comes && result == CUDA_SUCCESS) {
     c->count++;
     return CARRY_COMES;
@@ -484,6 +535,28 @@ static void try_it(CUdevice device, struct carrier *c) {
 
 /* ---- the kernel ---- */
 
+/* Physical memory, mapped: it is no context's, and is there at once even while the program's work stands
+ * still. */
+static void make_stage(CUdevice device, struct carrier *c) {
+  CUmemLocation card = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+  CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = card};
+  CUmemAccessDesc access = {.location = card, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUmemGenericAllocationHandle handle;
+  uint64_t bytes = WINDOW * PART_BYTES;
+  if (driver.cuMemCreate(&handle, bytes, &prop, 0) != CUDA_SUCCESS)
+    return;
+  if (driver.cuMemAddressReserve(&c->stage, bytes, 0, 0, 0) == CUDA_SUCCESS) {
+    bool mapped = driver.cuMemMap(c->stage, bytes, 0, handle, 0) == CUDA_SUCCESS;
+    if (!mapped || driver.cuMemSetAccess(c->stage, bytes, &access, 1) != CUDA_SUCCESS) {
+      if (mapped)
+        driver.cuMemUnmap(c->stage, bytes);
+      driver.cuMemAddressFree(c->stage, bytes);
+      c->stage = 0;
+    }
+  }
+  driver.cuMemRelease(handle);
+}
+
 static CUresult load(struct carrier *c) {
   CUmodule module;
   c->trial = 0; /* that of another context may go with it */
@@ -505,6 +578,8 @@ static bool is_ready(CUdevice device, struct carrier *c) {
     return false;
   }
   atomic_store(&c->context, current);
+  if (!c->stage)
+    make_stage(device, c);
   if (c->verdict == UNTRIED)
     try_it(device, c);
   return c->verdict == WORKS;

@@ -1,8 +1,7 @@
 /*
- * carry.h - unified memory leaves the card and comes back at the speed of the bus: a kernel of ours copies it
- * to a slot of pinned host memory (swap/slabs.h), then it is discarded, and so takes nothing of the card.
- * Back, it gets pages on the card without contents, which the kernel fills. By prefetch it leaves at a third
- * of that.
+ * carry.h - unified memory leaves the card and comes back near the speed of the bus: it is copied to a slot
+ * of pinned host memory (swap/slabs.h), then it is discarded, and so takes nothing of the card. Back, it gets
+ * pages on the card without contents, which a copy fills. By prefetch it leaves at a third of that.
  *
  * Why a kernel: the driver's copies of unified memory, in another context than its own, wait for work that is
  * stopped.

@@ -118,7 +118,6 @@ static void environment_fill(struct environment *environment, const struct scene
   environment_add(environment, "GPUSHARE_NVML=%s", scene->nvml ? scene->nvml : "");
   if (!getenv("GPUSHARE_HOST_ROOT"))
     environment_add(environment, "GPUSHARE_HOST_ROOT=%s", scene->folder);
-  environment_add(environment, "GPUSHARE_CARRY=1");
   if (getenv("GS_TEST_MEMORY"))
     environment_add(environment, "GPUSHARE_MEMORY=%s", getenv("GS_TEST_MEMORY"));
   environment_inherit(environment);

@@ -120,6 +120,25 @@ START_TEST(contents_leave_and_come_back) {
 }
 END_TEST
 
+static CUresult no_create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop,
+                          unsigned long long flags) {
+  (void)handle, (void)bytes, (void)prop, (void)flags;
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+START_TEST(a_card_that_is_too_full_for_stages) {
+  driver.cuMemCreate = no_create;
+  CUdeviceptr memory = get_filled(333 * MIB, 1);
+  for (int i = 0; i < 2; i++) {
+    leave();
+    ck_assert_uint_eq(carry_bytes(0), 332 * MIB);
+    come();
+    ck_assert(intact(memory, 333 * MIB, 1));
+    driver.cuMemCreate = real.cuMemCreate;
+  }
+}
+END_TEST
+
 START_TEST(rooms_that_end_within_a_part) {
   CUdeviceptr first = get_filled(70 * MIB, 1), second = get_filled(50 * MIB + MIB, 2);
   for (uint64_t room = 0; room <= 122 * MIB; room += 10 * MIB) {
@@ -360,11 +379,10 @@ START_TEST(a_host_without_memory) {
 END_TEST
 
 static uint64_t scarce_after; /* slots */
-static CUresult discard_and_starve(CUdeviceptr *at, size_t *bytes, size_t count, unsigned long long flags,
-                                   CUstream stream) {
+static CUresult copy_and_starve(void *to, CUdeviceptr from, size_t bytes, CUstream stream) {
   if (scarce_after && --scarce_after == 0)
     world.host_bytes = 0;
-  return real.cuMemDiscardBatchAsync(at, bytes, count, flags, stream);
+  return real.cuMemcpyDtoHAsync_v2(to, from, bytes, stream);
 }
 
 START_TEST(a_host_whose_memory_ends_in_the_middle) {
@@ -372,7 +390,7 @@ START_TEST(a_host_whose_memory_ends_in_the_middle) {
   for (int i = 0; i < 10; i++)
     memory[i] = get_filled(100 * MIB, (uint64_t)i);
   carry_prepare(0);
-  driver.cuMemDiscardBatchAsync = discard_and_starve;
+  driver.cuMemcpyDtoHAsync_v2 = copy_and_starve;
   scarce_after = 5;
   leave();
   ck_assert_uint_gt(carry_bytes(0), 0);
@@ -408,6 +426,14 @@ static CUresult no_launch(CUfunction f, unsigned int x, unsigned int y, unsigned
                  : real.cuLaunchKernel(f, x, y, z, bx, by, bz, shared, stream, params, extra);
 }
 
+static CUresult no_copy_out(void *to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  return fails() ? CUDA_ERROR_INVALID_VALUE : real.cuMemcpyDtoHAsync_v2(to, from, bytes, stream);
+}
+
+static CUresult no_copy_in(CUdeviceptr to, const void *from, size_t bytes, CUstream stream) {
+  return fails() ? CUDA_ERROR_INVALID_VALUE : real.cuMemcpyHtoDAsync_v2(to, from, bytes, stream);
+}
+
 /* Copies that end with an error, and have copied nothing. */
 static int lost_from, launched, waited;
 
@@ -423,9 +449,12 @@ static CUresult lost_wait(CUevent event) {
   return ++waited >= lost_from ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
-static void break_something(int what) {
-  fails_at = 2 + what / 4;
-  switch (what % 4) {
+enum { KINDS = 5, TIMES = 3 };
+
+/* A kind of call fails from the time-th on. */
+static void break_something(int kind, int time) {
+  fails_at = 2 + 4 * time;
+  switch (kind) {
   case 0:
     driver.cuMemDiscardBatchAsync = no_discard;
     break;
@@ -435,6 +464,10 @@ static void break_something(int what) {
   case 2:
     driver.cuLaunchKernel = no_launch;
     break;
+  case 3:
+    driver.cuMemcpyDtoHAsync_v2 = no_copy_out;
+    driver.cuMemcpyHtoDAsync_v2 = no_copy_in;
+    break;
   default:
     lost_from = fails_at;
     driver.cuLaunchKernel = lost_launch;
@@ -442,25 +475,26 @@ static void break_something(int what) {
   }
 }
 
-/* Each kind of call, the second time, the sixth, ... that it is made on the way out, and then on the way in.
- */
+/* On the way out, and then on the way in. */
 START_TEST(calls_that_fail) {
+  int kind = _i % KINDS, time = _i / KINDS % TIMES;
+  bool outward = _i < KINDS * TIMES;
   CUdeviceptr memory[3];
   for (int i = 0; i < 3; i++)
-    memory[i] = get_filled(150 * MIB, (uint64_t)i);
+    memory[i] = get_filled(100 * MIB, (uint64_t)i);
   carry_prepare(0);
-  if (_i < 16)
-    break_something(_i % 4 + _i / 4 * 16);
+  if (outward)
+    break_something(kind, time);
   leave();
-  if (_i >= 16)
-    break_something(_i % 4 + (_i / 4 - 4) * 16);
+  if (!outward)
+    break_something(kind, time);
   ck_assert_uint_eq(on_card(), 0);
   ck_assert_uint_eq(carry_bytes(0), slabs_used_bytes());
   come();
   for (int i = 0; i < 3; i++)
-    ck_assert(intact(memory[i], 150 * MIB, (uint64_t)i));
+    ck_assert(intact(memory[i], 100 * MIB, (uint64_t)i));
   fails_at = 0;
-  if (_i < 16)
+  if (outward)
     check_prefetched(); /* for good */
 }
 END_TEST
@@ -585,6 +619,7 @@ int main(void) {
   tcase_set_timeout(cases, 60);
   tcase_add_checked_fixture(cases, setup, world_end);
   tcase_add_test(cases, contents_leave_and_come_back);
+  tcase_add_test(cases, a_card_that_is_too_full_for_stages);
   tcase_add_test(cases, rooms_that_end_within_a_part);
   tcase_add_loop_test(cases, random_moves, 0, 8);
   tcase_add_test(cases, what_does_not_fit_lands_in_host_memory);
@@ -598,7 +633,7 @@ int main(void) {
   tcase_add_test(cases, a_trial_that_is_put_off_takes_no_more_memory);
   tcase_add_test(cases, a_host_without_memory);
   tcase_add_test(cases, a_host_whose_memory_ends_in_the_middle);
-  tcase_add_loop_test(cases, calls_that_fail, 0, 24);
+  tcase_add_loop_test(cases, calls_that_fail, 0, 2 * KINDS * TIMES);
   tcase_add_loop_test(cases, a_driver_that_does_not_work_any_more, 0, 3);
   tcase_add_test(cases, slots_that_are_not_registered);
   tcase_add_loop_test(cases, a_context_that_is_being_destroyed, 0, 2);
