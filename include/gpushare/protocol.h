@@ -483,9 +483,8 @@ struct gs_msg {
     struct {                /* PROGRESS of a watched job */
       uint64_t submissions; /* calls let through the gate so far, on all GPUs of the process */
       uint64_t active_ns;   /* time in which it has been active on this GPU, so far */
-      /* Both, as they were when it last began to submit after a pause, of 1 ms or more and no shorter than
-         half of its usual longest one: two such marks lie a whole number of iterations apart. 0 and 0: there
-         was none yet. */
+      /* Both, as they were at its last mark, where it began to submit after a pause: two marks lie a whole
+         number of iterations apart. 0 and 0: there was none yet, or none that does so from earlier ones. */
       uint64_t mark_submissions, mark_active_ns;
       uint32_t flags; /* GS_PROGRESS_* */
       uint32_t pad;

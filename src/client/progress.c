@@ -13,6 +13,7 @@
 #include "client/progress.h"
 
 #include "client/client.h"
+#include "client/marks.h"
 #include "client/patience.h"
 #include "common/clock.h"
 #include "common/lock.h"
@@ -26,10 +27,6 @@
 #define LOOK_PART 8                  /* beyond that, such a part of the time without a submission */
 #define LOOK_WORK_NS (2 * NS_PER_MS) /* where nobody waits to hear of it */
 #define TELL_NS (20 * NS_PER_MS)     /* between two messages while it is active */
-
-/* After a pause of so long, and half as long as the usual longest one, an iteration begins. */
-#define MARK_NS NS_PER_MS
-#define FORGET_PART 16
 
 /* How long a pause must last to be believed, within these bounds; and one is short that then ends so soon. */
 #define PATIENCE_LEAST_NS (NS_PER_MS / 10)
@@ -46,9 +43,9 @@ static struct progress {
   uint64_t finished_ns;     /* since when nothing is left to do; 0: something is */
   struct patience patience; /* how long that must last */
   uint64_t tell_at_ns;      /* the next message, while it is active */
-  uint64_t mark_calls, mark_active_ns;
-  uint64_t pause_ns;              /* the longest pauses within its activity are so long */
-} progresses[GS_GPUS_PER_CLIENT]; /* under client.lock */
+  struct marks marks;
+  uint64_t mark_calls, mark_active_ns; /* at the last one; 0: none, or a break */
+} progresses[GS_GPUS_PER_CLIENT];      /* under client.lock */
 
 static bool started;
 static bool begun;               /* a job is watched, or active again, and nobody has looked since */
@@ -73,14 +70,25 @@ static void tell(struct gpu *gpu, uint64_t now_ns) {
     client_send(&msg);
 }
 
+/* A break is told before the next mark: counters that go back void the daemon's present window. */
+static void note_pause(struct progress *progress, uint64_t calls, bool idle, uint64_t now_ns) {
+  if (progress->watch != GS_WATCH_PROGRESS)
+    return;
+  enum marks_sign sign = marks_pause(&progress->marks, calls, now_ns - progress->called_ns, idle);
+  if (sign == MARKS_NONE)
+    return;
+  progress->mark_calls = sign == MARKS_MARK ? calls : 0;
+  progress->mark_active_ns = sign == MARKS_MARK ? active_ns(progress, now_ns) : 0;
+  progress->tell_at_ns = sign == MARKS_MARK ? progress->tell_at_ns : now_ns;
+}
+
 static void begin(struct gpu *gpu, uint64_t now_ns) {
   struct progress *progress = progress_of(gpu);
   progress->active_ns = active_ns(progress, now_ns);
   progress->active = true;
   progress->since_ns = progress->called_ns = now_ns;
   progress->finished_ns = 0;
-  progress->calls = progress->mark_calls = gate_calls();
-  progress->mark_active_ns = progress->active_ns;
+  progress->calls = gate_calls();
   gate_watch(gpu->device, false);
   tell(gpu, now_ns);
   begun = true;
@@ -97,6 +105,7 @@ void client_submits(CUdevice device) {
   if (progress->watch && !progress->active) {
     patience_learn(&progress->patience, now_ns - progress->since_ns >= SHORT_NS, PATIENCE_LEAST_NS,
                    PATIENCE_MOST_NS);
+    note_pause(progress, gate_calls(), true, now_ns);
     begin(gpu, now_ns);
   }
   lock_release(&client.lock);
@@ -129,24 +138,10 @@ static void learn_from(struct progress *progress, uint64_t pause_ns) {
     patience_learn(&progress->patience, true, PATIENCE_LEAST_NS, PATIENCE_MOST_NS);
 }
 
-/* An iteration's longest pause is that between it and the next: shorter ones are within. */
-static bool begins_iteration(struct progress *progress, uint64_t pause_ns) {
-  if (pause_ns < MARK_NS)
-    return false;
-  if (pause_ns > progress->pause_ns)
-    progress->pause_ns = pause_ns;
-  bool begins = pause_ns >= progress->pause_ns / 2;
-  progress->pause_ns -= begins ? 0 : progress->pause_ns / FORGET_PART;
-  return begins;
-}
-
 static void note_calls(struct progress *progress, uint64_t calls, uint64_t now_ns) {
   if (progress->finished_ns)
     learn_from(progress, now_ns - progress->finished_ns);
-  if (begins_iteration(progress, now_ns - progress->called_ns)) {
-    progress->mark_calls = progress->calls;
-    progress->mark_active_ns = active_ns(progress, now_ns);
-  }
+  note_pause(progress, progress->calls, false, now_ns);
   progress->calls = calls;
   progress->called_ns = now_ns;
 }
@@ -239,7 +234,8 @@ void progress_watch(struct gpu *gpu, enum gs_watch watch) {
     return;
   }
   progress->patience = (struct patience){0};
-  progress->pause_ns = 0;
+  progress->marks = (struct marks){0};
+  progress->mark_calls = progress->mark_active_ns = 0;
   begin(gpu, clock_now_ns());
 }
 

@@ -28,10 +28,11 @@ int __wrap_thread_start_needed(void *(*body)(void *), void *argument) {
 }
 
 static struct gs_msg said;
-static unsigned messages;
+static unsigned messages, breaks;
 
 void __wrap_post_send(const struct gs_msg *msg);
 void __wrap_post_send(const struct gs_msg *msg) {
+  breaks += msg->progress.mark_active_ns < said.progress.mark_active_ns;
   said = *msg;
   messages++;
 }
@@ -447,6 +448,20 @@ START_TEST(marks_are_whole_iterations_apart) {
 }
 END_TEST
 
+/* What the daemon has heard of before it is void, which it sees by counters that go back. */
+START_TEST(a_break_is_told_before_the_next_mark) {
+  progress_watch(gpu, GS_WATCH_PROGRESS);
+  endless = true;
+  ck_assert(said.progress.mark_submissions == 0 && said.progress.mark_active_ns == 0);
+  for (int i = 0; i < 40; i++) {
+    live(2 * NS_PER_MS, i < 20 ? 5 : 9);
+    live(6 * NS_PER_MS, 0);
+  }
+  ck_assert_uint_eq(breaks, 2); /* a period is found, and another one */
+  ck_assert_uint_eq((said.progress.mark_submissions - 20 * 40) % 72, 0);
+}
+END_TEST
+
 /* The host has a pause within each, too. */
 START_TEST(a_pause_within_an_iteration_is_no_mark) {
   progress_watch(gpu, GS_WATCH_PROGRESS);
@@ -487,6 +502,7 @@ int main(void) {
                                 who_has_begun_is_looked_at_at_once,
                                 pauses_of_a_server_are_soon_believed,
                                 marks_are_whole_iterations_apart,
+                                a_break_is_told_before_the_next_mark,
                                 a_pause_within_an_iteration_is_no_mark,
                                 NULL};
   return suite_main("share", tests, set_up, tear_down);
