@@ -100,8 +100,8 @@ union control {
   struct cmsghdr align;
 };
 
-static int send_message(int fd, const struct gs_msg *msg, void *control, size_t control_size) {
-  struct iovec part = {.iov_base = (void *)(uintptr_t)msg, .iov_len = sizeof *msg};
+static int send_packet(int fd, const void *bytes, size_t size, void *control, size_t control_size) {
+  struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = size};
   struct msghdr header = {
       .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = control_size};
   ssize_t n;
@@ -111,13 +111,13 @@ static int send_message(int fd, const struct gs_msg *msg, void *control, size_t 
   return n < 0 ? -errno : 0; /* a packet goes whole or not at all */
 }
 
-int wire_send(int fd, const struct gs_msg *msg) { return send_message(fd, msg, NULL, 0); }
+int wire_send(int fd, const struct gs_msg *msg) { return send_packet(fd, msg, sizeof *msg, NULL, 0); }
 
-int wire_send_passing(int fd, const struct gs_msg *msg, int passed) {
+int wire_send_passing(int fd, const void *bytes, size_t size, int passed) {
   union control control = {
       .align = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
   memcpy(CMSG_DATA(&control.align), &passed, sizeof passed);
-  return send_message(fd, msg, &control, sizeof control);
+  return send_packet(fd, bytes, size, &control, sizeof control);
 }
 
 /* The descriptor that has come, if it is the only one. */
@@ -138,8 +138,8 @@ static int take_descriptor(struct msghdr *header) {
 }
 
 /* That the other side has closed without having read all is told once, before what it had sent. */
-static int receive(int fd, struct gs_msg *msg, struct msghdr *header) {
-  struct iovec part = {.iov_base = msg, .iov_len = sizeof *msg};
+static ssize_t receive(int fd, void *bytes, size_t size, struct msghdr *header) {
+  struct iovec part = {.iov_base = bytes, .iov_len = size};
   header->msg_iov = &part;
   header->msg_iovlen = 1;
   ssize_t n;
@@ -153,17 +153,20 @@ static int receive(int fd, struct gs_msg *msg, struct msghdr *header) {
   }
   if (n == 0)
     return -ECONNRESET;
-  return header->msg_flags & MSG_TRUNC ? -EBADMSG : wire_check(msg, (size_t)n);
+  return header->msg_flags & MSG_TRUNC ? -EBADMSG : n;
 }
 
-int wire_recv(int fd, struct gs_msg *msg) { return receive(fd, msg, &(struct msghdr){0}); }
+int wire_recv(int fd, struct gs_msg *msg) {
+  ssize_t n = receive(fd, msg, sizeof *msg, &(struct msghdr){0});
+  return n < 0 ? (int)n : wire_check(msg, (size_t)n);
+}
 
-int wire_recv_passed(int fd, struct gs_msg *msg, int *passed) {
+ssize_t wire_recv_passed(int fd, void *bytes, size_t size, int *passed) {
   union control control;
   struct msghdr header = {.msg_control = &control, .msg_controllen = sizeof control};
-  int err = receive(fd, msg, &header);
+  ssize_t n = receive(fd, bytes, size, &header);
   *passed = take_descriptor(&header);
-  return err;
+  return n;
 }
 
 int wire_connect(const char *path) { return wire_connect_as(path, SOCK_SEQPACKET); }
@@ -222,13 +225,17 @@ static bool is_fresh_socket(int fd, const void *unused) {
          getpeername(fd, (struct sockaddr *)&peer, &size) < 0 && errno == ENOTCONN;
 }
 
+struct descriptor wire_socket_as_guest(void) {
+  return descriptor_keep(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), is_fresh_socket,
+                         NULL);
+}
+
 int wire_connect_as_guest(const char *path, struct descriptor *kept) {
   struct sockaddr_un address;
   int err = address_of(path, &address);
   if (err < 0)
     return err;
-  struct descriptor made = descriptor_keep(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
-                                           is_fresh_socket, NULL);
+  struct descriptor made = wire_socket_as_guest();
   if (made.fd < 0)
     return -errno;
   if (connect(made.fd, (struct sockaddr *)&address, sizeof address) < 0) {

@@ -25,10 +25,11 @@ int wire_send(int fd, const struct gs_msg *msg);
  * non-blocking socket; or what wire_check says. */
 int wire_recv(int fd, struct gs_msg *msg);
 
-/* The same, with a descriptor that goes along: of the one, which stays the caller's; to the other, which it
- * then owns, -1 if there is none. A message brings one descriptor at most: more are closed. */
-int wire_send_passing(int fd, const struct gs_msg *msg, int passed);
-int wire_recv_passed(int fd, struct gs_msg *msg, int *passed);
+/* Any packet, with a descriptor that goes along: of the one, which stays the caller's; to the other, which it
+ * then owns, -1 if there is none. A packet brings one descriptor at most: of more, all are closed. 0 or
+ * -errno; the packet's size or -errno, -EBADMSG if it is larger than `size`. */
+int wire_send_passing(int fd, const void *bytes, size_t size, int passed);
+ssize_t wire_recv_passed(int fd, void *bytes, size_t size, int *passed);
 
 /* Connect to the daemon's socket: a close-on-exec descriptor, or -errno. Never blocks. -EAGAIN: the daemon is
  * there, but as many connections as may wait do so already. */
@@ -41,8 +42,10 @@ uint64_t wire_connect_again_ns(int err, uint64_t *since_ns, uint64_t patience_ns
 /* Connect, again and again while no more may wait, for patience_ns. -EAGAIN: that was not enough. */
 int wire_connect_patiently(const char *path, uint64_t patience_ns);
 
-/* The same in someone else's process. 0 or -errno. */
+/* The same in someone else's process. 0 or -errno. And a socket for it, non-blocking, not connected yet; fd
+ * is -1, with errno set, if there can be none. */
 int wire_connect_as_guest(const char *path, struct descriptor *kept);
+struct descriptor wire_socket_as_guest(void);
 
 /* Likewise to a socket file of any type. */
 int wire_connect_as(const char *path, int type);

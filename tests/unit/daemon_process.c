@@ -149,7 +149,7 @@ static int connect_elsewhere(const struct daemon_process *daemon) {
     for (int other = 1; other < 1024; other++) /* the other connections end with their own processes */
       close(other);
     fd = wire_connect(daemon->socket);
-    if (getppid() != parent || fd < 0 || wire_send_passing(0, &msg, fd) < 0)
+    if (getppid() != parent || fd < 0 || wire_send_passing(0, &msg, sizeof msg, fd) < 0)
       _exit(1);
     close(fd);
     close(0);
@@ -157,7 +157,7 @@ static int connect_elsewhere(const struct daemon_process *daemon) {
       pause();
   }
   close(ends[1]);
-  ck_assert_int_eq(wire_recv_passed(ends[0], &msg, &fd), 0);
+  ck_assert_int_eq(wire_recv_passed(ends[0], &msg, sizeof msg, &fd), sizeof msg);
   close(ends[0]);
   return fd;
 }

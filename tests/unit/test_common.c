@@ -273,19 +273,23 @@ START_TEST(descriptors_travel_with_messages) {
   struct gs_msg msg = wire_msg(GS_ATTACHED, 1), got;
   ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, fds), 0);
   int lowest = lowest_free();
-  ck_assert_int_eq(wire_recv_passed(fds[1], &got, &passed), -EAGAIN);
+  ck_assert_int_eq(wire_recv_passed(fds[1], &got, sizeof got, &passed), -EAGAIN);
   ck_assert_int_eq(passed, -1);
   ck_assert_int_eq(wire_send(fds[0], &msg), 0);
-  ck_assert_int_eq(wire_recv_passed(fds[1], &got, &passed), 0);
+  ck_assert_int_eq(wire_recv_passed(fds[1], &got, sizeof got, &passed), sizeof got);
   ck_assert_int_eq(passed, -1);
-  ck_assert_int_eq(wire_send_passing(fds[0], &msg, fds[0]), 0);
-  ck_assert_int_eq(wire_recv_passed(fds[1], &got, &passed), 0);
+  ck_assert_int_eq(wire_send_passing(fds[0], &msg, sizeof msg, fds[0]), 0);
+  ck_assert_int_eq(wire_recv_passed(fds[1], &got, sizeof got, &passed), sizeof got);
   ck_assert_int_eq(fcntl(passed, F_GETFD), FD_CLOEXEC);
   close(passed);
   send_two(fds[0], &msg, fds[0]); /* too many */
-  ck_assert_int_eq(wire_recv_passed(fds[1], &got, &passed), 0);
+  ck_assert_int_eq(wire_recv_passed(fds[1], &got, sizeof got, &passed), sizeof got);
   ck_assert_int_eq(passed, -1);
-  ck_assert_int_eq(wire_send_passing(fds[0], &msg, fds[0]), 0); /* unexpected */
+  ck_assert_int_eq(wire_send_passing(fds[0], &msg, sizeof msg, fds[0]), 0); /* too long */
+  ck_assert_int_eq(wire_recv_passed(fds[1], &got, sizeof got - 1, &passed), -EBADMSG);
+  ck_assert_int_eq(fcntl(passed, F_GETFD), FD_CLOEXEC);
+  close(passed);
+  ck_assert_int_eq(wire_send_passing(fds[0], &msg, sizeof msg, fds[0]), 0); /* unexpected */
   ck_assert_int_eq(wire_recv(fds[1], &got), 0);
   ck_assert_int_eq(lowest_free(), lowest);
   close(fds[0]);
