@@ -40,6 +40,8 @@
   X(graph_queries)   /* what a graph consists of, asked by whomever; on the first card */                    \
   X(overlaps) /* kernels, copies, sets, prefetches of this process that started while another one had work   \
                  in flight; not those with which gpushare moves memory */                                    \
+  X(created)  /* physical memory that was made, by cuMemCreate, and that */                                  \
+  X(imported) /* came from another process */                                                                \
   X(gpu_busy_ns)
 
 enum gs_sim_counter {

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shared.h"
+
 #define STATE_MAGIC UINT64_C(0x677373696d303031)
 
 static uint64_t frames_of(const struct card *card) { return card->capacity_bytes / PAGE_BYTES; }
@@ -243,6 +245,7 @@ static void slot_bury(struct state *state, int32_t index) {
     atomic_store(&slot->in_flight[g], 0);
     atomic_store(&slot->standing[g], 0);
   }
+  shared_bury(state, index);
   atomic_store(&slot->alive, 0);
 }
 
@@ -250,6 +253,7 @@ void state_reap(struct state *state) {
   for (int32_t i = 0; i < STATE_SLOTS; i++)
     if (atomic_load(&state->slots[i].alive) && !slot_alive(&state->slots[i]))
       slot_bury(state, i);
+  shared_reap(state);
 }
 
 static int slot_choose(struct state *state) {
@@ -295,7 +299,7 @@ static void gpu_repair(struct state *state, struct gpu_state *gpu, int32_t *orde
   unsigned g = (unsigned)(gpu - state->gpu);
   gpu->free = gpu->lru[0] = gpu->lru[1] = empty;
   atomic_store(&gpu->used_frames, 0);
-  atomic_store(&gpu->pinned_bytes, 0);
+  atomic_store(&gpu->pinned_bytes, shared_nobodys_bytes(state, g));
   for (int i = 0; i < STATE_SLOTS; i++) {
     atomic_store(&state->slots[i].frames[g], 0);
     count(&gpu->pinned_bytes, atomic_load(&state->slots[i].pinned_bytes[g]));

@@ -27,6 +27,8 @@
 enum {
   STATE_GPUS = 8,
   STATE_SLOTS = 256,
+  STATE_SHARED = 512,
+  SHARED_NOBODY = -1,
   FRAME_NONE = -1,
 };
 
@@ -77,12 +79,22 @@ struct gpu_state {
   _Atomic pid_t overlap_pid, overlap_other_pid;
 };
 
+/* See shared.h. */
+struct shared_memory {
+  uint64_t id; /* 0: none */
+  uint64_t bytes;
+  uint64_t holders[STATE_SLOTS / 64]; /* a bit for each slot whose process has it */
+  unsigned gpu;
+  int32_t payer; /* the slot of the one whose it counts as */
+};
+
 struct state {
   uint64_t magic, layout, bytes;
   pthread_mutex_t lock;
   uint64_t gpus, born;
   struct slot slots[STATE_SLOTS];
   struct gpu_state gpu[STATE_GPUS];
+  struct shared_memory shared[STATE_SHARED];
   struct frame frames[];
 };
 

@@ -4,17 +4,25 @@
  * addresses of a copy when it is submitted, and refuses it if nothing is mapped there; here that is a crash
  * as well.)
  *
- * Physical memory is shared memory without a name, that mappings are further views of.
+ * Physical memory is shared memory without a name, that mappings are further views of. What may be exported
+ * has a descriptor, which the program can close: then it can't be exported any more. As in the real driver
+ * (580), what was imported is not exported again; but its descriptor may be passed on, and imported by any
+ * number of processes.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "engine.h"
 #include "frames.h"
 #include "objects.h"
+#include "process.h"
+#include "shared.h"
 #include "vmm.h"
 
 struct physical {
@@ -23,7 +31,10 @@ struct physical {
   bool on_card;
   unsigned gpu;
   size_t bytes;
-  void *memory; /* shared with its mappings. A descriptor could be closed by the program */
+  void *memory; /* shared with its mappings */
+  int fd;       /* -1: it can't be exported */
+  ino_t inode;
+  uint64_t shared; /* its id in shared.h; 0: it was neither exported nor imported */
   uint64_t id;
   CUmemAllocationProp properties;
 };
@@ -171,15 +182,46 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
   return process_check();
 }
 
+enum { FIRST_NUMBER = 700 }; /* those below are the program's */
+
+static bool is_ours(const struct physical *physical) {
+  struct stat file;
+  return physical->fd >= 0 && fstat(physical->fd, &file) == 0 && file.st_ino == physical->inode;
+}
+
+/* Takes over what was just opened. */
+static void keep_descriptor(struct physical *physical, int fd) {
+  struct stat file;
+  physical->fd = fd < 0 ? fd : fcntl(fd, F_DUPFD_CLOEXEC, FIRST_NUMBER);
+  if (fd >= 0)
+    close(fd);
+  if (physical->fd >= 0 && fstat(physical->fd, &file) == 0)
+    physical->inode = file.st_ino;
+}
+
+static void make_descriptor(struct physical *physical) {
+  int fd = memfd_create("gpushare-sim", MFD_CLOEXEC);
+  if (fd >= 0 && ftruncate(fd, (off_t)physical->bytes) == 0)
+    keep_descriptor(physical, fd);
+  else if (fd >= 0)
+    close(fd);
+}
+
 static bool memory_make(struct physical *physical) {
-  physical->memory = mmap(NULL, physical->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  physical->fd = -1;
+  if (physical->properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
+    make_descriptor(physical);
+  physical->memory = mmap(NULL, physical->bytes, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | (physical->fd < 0 ? MAP_ANONYMOUS : 0), physical->fd, 0);
   return physical->memory != MAP_FAILED;
 }
 
 static CUresult properties_check(const CUmemAllocationProp *prop) {
   if (prop == NULL || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
     return CUDA_ERROR_INVALID_VALUE;
-  if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
+  bool on_device = prop->location.type == SIM_LOCATION_DEVICE;
+  if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE &&
+      (!on_device || prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
     return CUDA_ERROR_NOT_SUPPORTED;
   if (prop->location.type == SIM_LOCATION_DEVICE)
     return device_check(prop->location.id);
@@ -230,10 +272,12 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
   made->on_card = prop->location.type == SIM_LOCATION_DEVICE;
   made->gpu = made->on_card ? devices[prop->location.id].gpu : 0;
   result = physical_fill(made);
-  if (result == CUDA_SUCCESS)
+  if (result == CUDA_SUCCESS) {
+    process_count(made->gpu, GS_SIM_created, 1);
     *handle = physical_publish(made);
-  else
+  } else {
     free(made);
+  }
   return result;
 }
 
@@ -246,7 +290,11 @@ static void physical_settle(struct physical *physical) {
     link = &(*link)->next;
   *link = physical->next;
   munmap(physical->memory, physical->bytes);
-  if (physical->on_card)
+  if (is_ours(physical))
+    close(physical->fd);
+  if (physical->shared)
+    shared_leave(sim.state, sim.slot_index, physical->shared);
+  else if (physical->on_card)
     frames_unpin(physical->gpu, physical->bytes);
   free(physical);
 }
@@ -292,12 +340,111 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
   return mapping ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* ---- between processes ---- */
+
+/* Once: more of them, of the same memory, the program can have by dup. vmm.lock is held. */
+static int export_locked(struct physical *physical) {
+  if (physical->shared || !is_ours(physical))
+    return -EINVAL;
+  int fd = shared_export(physical->fd, &physical->shared);
+  if (fd >= 0 && !shared_enter(sim.state, sim.slot_index, physical->shared, physical->gpu, physical->bytes)) {
+    close(fd);
+    fd = -ENOMEM;
+  }
+  if (fd < 0)
+    physical->shared = 0;
+  return fd;
+}
+
+CUresult cuMemExportToShareableHandle(void *shared, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType type, unsigned long long flags) {
+  CUresult result = process_check();
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (shared == NULL || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags)
+    return CUDA_ERROR_INVALID_VALUE;
+  pthread_mutex_lock(&vmm.lock);
+  struct physical *physical = physical_of(handle);
+  int fd = physical ? export_locked(physical) : -EINVAL;
+  pthread_mutex_unlock(&vmm.lock);
+  if (fd >= 0)
+    *(int *)shared = fd;
+  return fd >= 0 ? CUDA_SUCCESS : fd == -EINVAL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static struct physical *find_shared(uint64_t id) {
+  struct physical *found = vmm.physicals;
+  while (found && found->shared != id)
+    found = found->next;
+  return found;
+}
+
+static int device_of(unsigned gpu) {
+  for (int device = 0; device < sim.device_count; device++)
+    if (devices[device].gpu == gpu)
+      return device;
+  return -1;
+}
+
+/* Takes over the descriptor. NULL: it can't be had. */
+static struct physical *adopt(int fd, uint64_t id) {
+  struct physical *made = calloc(1, sizeof(*made));
+  struct stat file;
+  if (made == NULL || fstat(fd, &file) < 0 || !shared_join(sim.state, sim.slot_index, id, &made->gpu)) {
+    close(fd);
+    free(made);
+    return NULL;
+  }
+  *made = (struct physical){
+      .handles = 1, .on_card = true, .gpu = made->gpu, .bytes = (size_t)file.st_size, .fd = -1, .shared = id};
+  made->properties =
+      (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device_of(made->gpu)}};
+  made->memory = mmap(NULL, made->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (made->memory != MAP_FAILED && made->properties.location.id >= 0)
+    return made;
+  shared_leave(sim.state, sim.slot_index, id);
+  free(made);
+  return NULL;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shared,
+                                        CUmemAllocationHandleType type) {
+  uint64_t id;
+  CUresult result = process_check();
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (handle == NULL || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    return CUDA_ERROR_INVALID_VALUE;
+  int fd = shared_import((int)(uintptr_t)shared, &id);
+  if (fd < 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  pthread_mutex_lock(&vmm.lock);
+  struct physical *known = find_shared(id);
+  if (known) {
+    known->handles++;
+    *handle = handle_of(known);
+  }
+  pthread_mutex_unlock(&vmm.lock);
+  struct physical *made = NULL;
+  if (known)
+    close(fd);
+  else if ((made = adopt(fd, id)))
+    *handle = physical_publish(made);
+  if (made)
+    process_count(made->gpu, GS_SIM_imported, 1);
+  return known || made ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 /* ---- mapping ---- */
 
 static CUresult map_locked(CUdeviceptr at, size_t bytes, CUmemGenericAllocationHandle handle) {
   struct physical *physical = physical_of(handle);
   if (physical == NULL || bytes > physical->bytes || !range_is_free(at, bytes))
     return CUDA_ERROR_INVALID_VALUE;
+  if (physical->shared && bytes != physical->bytes)
+    return CUDA_ERROR_NOT_SUPPORTED; /* driver 580 */
   const struct mapping mapping = {.at = at, .bytes = bytes, .physical = physical};
   if (!mapping_insert(&mapping))
     return CUDA_ERROR_OUT_OF_MEMORY;
