@@ -131,7 +131,10 @@ struct attachment {
   struct told told;
   struct rates_job rates;
   struct peer *peer;
-  uint32_t index;    /* the client's own, of the GPU */
+  uint32_t index;      /* the client's own, of the GPU */
+  struct gs_pass pass; /* how memory is passed to it; */
+  uint64_t
+      passes_to;     /* and the name, of that, of the job that it has been told to pass its own to; 0: none */
   struct gang *gang; /* NULL: none */
   bool apart;        /* its gang has another job on this GPU */
   /* evict.c */

@@ -1,5 +1,6 @@
 /* orders.c - the scheduler's decisions become messages to clients, and events. */
 #include <errno.h>
+#include <string.h>
 
 #include "common/wire.h"
 #include "events.h"
@@ -36,7 +37,76 @@ static struct gs_msg wanted_msg(const struct attachment *attachment, const struc
   return msg;
 }
 
-static struct gs_msg turn_msg(enum gs_msg_type type, const struct attachment *attachment,
+/* ---- to whom memory that leaves is passed ---- */
+
+/* Each of a set of holders that lack memory will do: so many are looked at, those granted last first. And so
+ * many that leave, those that have for longest. */
+#define COMERS_LOOKED_AT 16
+#define LEAVING_LOOKED_AT 64
+
+/* What is in no container that is known may be in one that the daemon can't see. */
+static bool have_same_origin(const struct peer *a, const struct peer *b) {
+  return a->origin.kind == b->origin.kind && strcmp(a->origin.name, b->origin.name) == 0 &&
+         strcmp(a->origin.container, b->origin.container) == 0 &&
+         (*a->origin.container || (a->near && b->near));
+}
+
+/* The driver clears memory that one program gives back before another one has it; what is passed nobody
+ * clears. So it stays with the same user, and in the same container. */
+static bool may_pass(const struct attachment *from, const struct attachment *to) {
+  return from->peer != to->peer && from->peer->uid == to->peer->uid && to->peer->own_pid && to->pass.name &&
+         !from->job.managed && !to->job.managed && have_same_origin(from->peer, to->peer);
+}
+
+static bool is_coming(const struct sched_job *job) {
+  return job->state == GS_JOB_HOLDING && sched_job_lacking_bytes(job) > 0;
+}
+
+/* A holder whose memory comes in; NULL: none that this one may pass memory to. */
+static const struct attachment *comer_for(const struct attachment *leaving) {
+  const struct sched_gpu *gpu = leaving->job.gpu;
+  unsigned looks = COMERS_LOOKED_AT;
+  if (!gpu->serialized)
+    return NULL;
+  list_each_back(node, &gpu->holders) {
+    const struct sched_job *job = list_entry(node, struct sched_job, turn);
+    if (looks-- == 0)
+      break;
+    if (is_coming(job) && may_pass(leaving, attachment_of(job)))
+      return attachment_of(job);
+  }
+  return NULL;
+}
+
+static void add_pass(struct gs_msg *msg, struct attachment *attachment) {
+  bool leaves = msg->room.room_bytes < attachment->job.resident_bytes;
+  const struct attachment *comer = leaves ? comer_for(attachment) : NULL;
+  attachment->passes_to = comer ? comer->pass.name : 0;
+  if (!comer)
+    return;
+  msg->room.pass = comer->pass;
+  msg->room.pass_pid = comer->peer->own_pid;
+}
+
+/* Jobs that are leaving already hear of the one that comes. */
+static void tell_leaving(const struct attachment *comer) {
+  const struct sched_gpu *gpu = comer->job.gpu;
+  unsigned looks = LEAVING_LOOKED_AT;
+  if (!gpu->serialized || !is_coming(&comer->job))
+    return;
+  list_each(node, &gpu->leaving) {
+    if (looks-- == 0)
+      break;
+    struct sched_job *job = list_entry(node, struct sched_job, leaving_link);
+    const struct attachment *leaving = attachment_of(job);
+    if (leaving->passes_to != comer->pass.name && may_pass(leaving, comer))
+      scheduler_tell_room(job, &daemon_of(gpu->scheduler)->orders);
+  }
+}
+
+/* ---- messages ---- */
+
+static struct gs_msg turn_msg(enum gs_msg_type type, struct attachment *attachment,
                               const struct sched_action *action) {
   struct gs_msg msg = wire_msg(type, attachment->index);
   msg.epoch = action->epoch;
@@ -45,6 +115,7 @@ static struct gs_msg turn_msg(enum gs_msg_type type, const struct attachment *at
   msg.room.target_bytes = action->target_bytes;
   if (type == GS_LOCK_OK)
     msg.room.quantum_ns = action->quantum_ns;
+  add_pass(&msg, attachment);
   return msg;
 }
 
@@ -73,6 +144,7 @@ static void tell(const struct sched_action *action) {
     break;
   case SCHED_TELL_LOCK_OK:
     msg = turn_msg(GS_LOCK_OK, attachment, action);
+    tell_leaving(attachment);
     break;
   case SCHED_TELL_LOCK_WANTED:
     msg = wanted_msg(attachment, action);

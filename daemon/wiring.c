@@ -378,7 +378,8 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
   gpus_enter(daemon, gpu, peer, msg, now_ns);
   bound(daemon, peer); /* settings may have changed while it was on no GPU */
   evict_return(daemon, gpu, peer, now_ns);
-  *attachment = (struct attachment){.peer = peer, .index = msg->gpu, .told.limit = GS_LIMITED_WHOLE};
+  *attachment = (struct attachment){
+      .peer = peer, .index = msg->gpu, .pass = msg->attach.pass, .told.limit = GS_LIMITED_WHOLE};
   list_init(&attachment->silent_link);
   peer->attachments[msg->gpu] = attachment;
   peer->attached = true;

@@ -57,6 +57,10 @@ bool change_next_of(struct sched_job *job, struct sched_action *action) {
   return true;
 }
 
+void scheduler_tell_room(struct sched_job *job, struct sched_change *change) {
+  change_add(change, job, SCHED_TELL_ROOM);
+}
+
 struct sched_job *change_first(const struct sched_change *change) {
   struct list *node = list_first(&change->jobs);
   return node ? list_entry(node, struct sched_job, todo_link) : NULL;

@@ -421,6 +421,9 @@ bool change_next(struct sched_change *change, struct sched_action *action);
 bool change_next_of(struct sched_job *job, struct sched_action *action);
 struct sched_job *change_first(const struct sched_change *change);
 
+/* The job is told its room once more. */
+void scheduler_tell_room(struct sched_job *job, struct sched_change *change);
+
 /* ---- set-up ---- */
 
 void scheduler_init(struct scheduler *scheduler);

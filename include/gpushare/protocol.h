@@ -391,6 +391,13 @@ enum gs_reject_reason {
 #define GS_GPU_TQ_AUTO 0x2u    /* the quantum finds itself */
 #define GS_GPU_MPS 0x4u        /* spatial = mps */
 
+/* How the memory of a job that leaves is passed to a job that comes (src/memory/swap/passing.h). The name is
+ * that of a socket, which others may see; the key is told only to jobs of the same user and origin. All 0:
+ * nothing can be passed. */
+struct gs_pass {
+  uint64_t name, key;
+};
+
 struct gs_msg {
   uint32_t magic;   /* GS_MAGIC */
   uint16_t version; /* GS_PROTOCOL_VERSION */
@@ -455,6 +462,7 @@ struct gs_msg {
       uint32_t pad;
       char name[GS_NAME_SIZE]; /* of the card, for people */
       uint64_t resident_bytes; /* of used_bytes: on the card */
+      struct gs_pass pass;     /* of this process on this GPU */
     } attach;
     struct {                   /* ATTACHED, CAPACITY */
       uint64_t capacity_bytes; /* of the GPU for all jobs together */
@@ -471,6 +479,9 @@ struct gs_msg {
       uint64_t room_seq;     /* counts the rooms told to this job on this GPU, from 1 */
       uint64_t quantum_ns;   /* LOCK_OK; 0: until told otherwise */
       uint64_t target_bytes; /* what the room of a job that holds will become as others leave */
+      struct gs_pass pass;   /* of the job that what leaves may be passed to; all 0: none */
+      int32_t pass_pid;      /* of its process, in its own pid namespace */
+      uint32_t pad;
     } room;
     struct { /* SHARE: how a job runs beside others that run at the same time. Until the first one: as it
               * likes
