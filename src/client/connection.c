@@ -188,6 +188,7 @@ static void describe_device(struct gs_msg *msg, CUdevice device) {
   driver.cuDeviceGetName(msg->attach.name, sizeof msg->attach.name, device);
   msg->attach.total_bytes = total;
   msg->attach.flags = memory_flags(device);
+  msg->attach.pass = memory_pass(device);
 }
 
 /* Without a daemon it was to run, but its memory did not fit on the card: it waits for its turn like

@@ -56,6 +56,7 @@ void room_take(struct gpu *gpu, const struct gs_msg *msg) {
   gpu->room_bytes = msg->room.room_bytes;
   gpu->room_seq = msg->room.room_seq;
   gpu->target_bytes = msg->room.target_bytes;
+  memory_set_heir(gpu->device, &(struct memory_heir){.pass = msg->room.pass, .pid = msg->room.pass_pid});
   gpu->room_lowered |= lowered;
   gpu->step_over &= !changed;
   if (lowered || !runs(gpu)) /* also unchanged: what was missing may have been freed */
@@ -73,6 +74,7 @@ void room_begin(struct gpu *gpu, uint64_t resident_bytes) {
 
 void room_forget(struct gpu *gpu) {
   gpu->room_bound = gpu->room_lowered = false;
+  memory_set_heir(gpu->device, &(struct memory_heir){.pid = 0});
   gpu->filling = (struct filling){.said = false};
   if (gpu->used)
     room_order_step(gpu);

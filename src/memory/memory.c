@@ -99,6 +99,15 @@ enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct me
   return progress == MEMORY_SETTLED && is_carried_elsewhere(device) ? MEMORY_SHORT : progress;
 }
 
+struct gs_pass memory_pass(CUdevice device) {
+  return device_valid(device) ? swap_pass(device) : (struct gs_pass){.name = 0};
+}
+
+void memory_set_heir(CUdevice device, const struct memory_heir *heir) {
+  if (device_valid(device))
+    swap_set_heir(device, heir);
+}
+
 enum memory_progress memory_land(CUdevice device) {
   return device_valid(device) ? residency_land(device) : MEMORY_SETTLED;
 }

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gpushare/protocol.h"
 #include "interpose/cuda_abi.h"
 
 struct memory_usage {
@@ -43,6 +44,18 @@ enum memory_progress {
  * card, or as much of what is away as fits into them. Adds to `moved`. By the GPU's worker, which does not
  * hold the GPU, or holds it with its gate still shut; a context of the device is current. */
 enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved);
+
+/* To whom the physical memory of what leaves the card is passed, so that the driver need not clear it
+ * (swap/passing.h). */
+struct memory_heir {
+  struct gs_pass pass; /* all 0: nobody */
+  int32_t pid;
+};
+
+void memory_set_heir(CUdevice device, const struct memory_heir *heir);
+
+/* How memory is passed to this process. Neither takes a lock that anybody holds while he waits. */
+struct gs_pass memory_pass(CUdevice device);
 
 /* The process is to run with the room that memory_step has settled for: what has left the card in such a way
  * that page faults don't fetch it, and does not fit, comes into host memory where they do. One bounded step.

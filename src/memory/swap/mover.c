@@ -7,6 +7,7 @@
 #include "memory/swap/blocks.h"
 #include "memory/swap/inward.h"
 #include "memory/swap/outward.h"
+#include "memory/swap/passing.h"
 #include "memory/swap/window.h"
 
 static CUresult finish_some(struct space *space, uint64_t room_bytes) {
@@ -38,6 +39,7 @@ static enum memory_progress fail(struct space *space, CUresult error) {
   space->dead = is_final(mover->context ? window_wait(mover) : error);
   window_undo(space);
   window_close(mover, true);
+  passing_end_in(space);
   return MEMORY_FAILED;
 }
 
@@ -99,9 +101,20 @@ static bool has_work(struct space *space, uint64_t room_bytes, bool outward) {
   return outward ? space_next_out(space, &block, &i) : inward_may(space, room_bytes);
 }
 
+/* What is passed goes one way at a time, as copies do. */
+static void expect_passing(const struct space *space, bool outward) {
+  if (!outward)
+    passing_end_out(space);
+  if (!outward && space->missing_bytes)
+    passing_await(space);
+  else
+    passing_end_in(space);
+}
+
 enum memory_progress mover_step(struct space *space, uint64_t room_bytes, uint64_t *short_bytes) {
   bool outward = atomic_load(&space->resident_bytes) > room_bytes;
   space->dead = false;
+  expect_passing(space, outward);
   if (outward && block_drop_spare(space))
     return MEMORY_MOVED;
   if (!has_work(space, room_bytes, outward))

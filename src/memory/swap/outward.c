@@ -13,6 +13,7 @@
 
 #include "common/clock.h"
 #include "interpose/driver.h"
+#include "memory/swap/passing.h"
 #include "memory/swap/pieces.h"
 #include "memory/swap/slabs.h"
 #include "memory/swap/window.h"
@@ -86,7 +87,9 @@ static unsigned count_queued(struct mover *mover) {
 
 static CUresult unmap_oldest(struct space *space) {
   struct copy *copy = window_at(&space->mover, 0);
+  int packed = passing_pack(space, copy->block, copy->piece);
   CUresult result = pieces_unmap(copy->block, copy->piece, 1);
+  passing_send(space, packed, result == CUDA_SUCCESS);
   if (result == CUDA_SUCCESS)
     window_land(space);
   return result;

@@ -1,5 +1,6 @@
 /*
- * pieces.h - physical memory under pieces: the driver calls, which change no state of ours.
+ * pieces.h - physical memory under pieces: the driver calls, which change no state of ours but for what
+ * passing.h keeps.
  *
  * Threading: as space.h. A context of the device is current for pieces_map.
  */
@@ -10,10 +11,10 @@
 
 /* Give pieces [first, first + count) physical memory, as many of them as the driver has memory for; `mapped`
  * of them have it afterwards, also when the result is an error. */
-CUresult pieces_map(const struct space *space, const struct block *block, size_t first, size_t count,
+CUresult pieces_map(const struct space *space, struct block *block, size_t first, size_t count,
                     size_t *mapped);
 
-CUresult pieces_unmap(const struct block *block, size_t first, size_t count);
+CUresult pieces_unmap(struct block *block, size_t first, size_t count);
 
 /* Let `peer` reach the mapped pieces [first, first + count), or not any more. */
 CUresult pieces_set_peer(const struct block *block, size_t first, size_t count, CUdevice peer, bool access);

@@ -46,6 +46,7 @@ enum piece_state {
 
 struct piece {
   void *slot; /* of slabs.h: LEAVING, AWAY, COMING */
+  int passed; /* mapped: a descriptor of its memory (passing.h); 0: none */
   enum piece_state state;
 };
 

@@ -12,6 +12,7 @@
 #include "memory/swap/blocks.h"
 #include "memory/swap/free.h"
 #include "memory/swap/mover.h"
+#include "memory/swap/passing.h"
 #include "memory/swap/pieces.h"
 #include "memory/swap/slabs.h"
 
@@ -53,10 +54,18 @@ enum memory_progress swap_step(CUdevice device, uint64_t room_bytes, struct memo
   return progress;
 }
 
+struct gs_pass swap_pass(CUdevice device) {
+  return passing_own(device);
+}
+
+void swap_set_heir(CUdevice device, const struct memory_heir *heir) { passing_set_heir(device, heir); }
+
 static bool open_and_unlock(struct space *space) {
   space->open = space->open || !space->missing_bytes || space->dead;
   space->dead = false;
   bool open = space->open;
+  if (open)
+    passing_end_in(space);
   space_unlock(space);
   return open;
 }
@@ -91,6 +100,7 @@ void swap_close(CUdevice device, bool drained) {
   space->open = false;
   space->drained = drained;
   condition_wake_all(&space->changed);
+  passing_end_in(space); /* it has held, and all that was passed to it with that */
   space_unlock(space);
   if (atomic_load(&space->expecting) && carry_host_bytes(device))
     space_prepare_host(); /* what has been allocated since */
@@ -208,6 +218,7 @@ void swap_context_left(CUcontext context) {
 
 void swap_fork_child(void) {
   space_fork_child();
+  passing_fork_child();
   blocks_fork_child();
   slabs_fork_child();
   for (CUdevice device = 0; device < DEVICES; device++)

@@ -40,6 +40,10 @@ void swap_free(const struct allocation *taken, bool finished);
  * into them. A context of the device is current. Nothing moves while the space is open. */
 enum memory_progress swap_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved);
 
+/* memory_pass and memory_set_heir. */
+struct gs_pass swap_pass(CUdevice device);
+void swap_set_heir(CUdevice device, const struct memory_heir *heir);
+
 /* Open the space, if everything is on the card; or if the last step has failed as everything will from now on
  * (a context that the program has broken, a driver at its end): then the program shall meet that error
  * itself. swap_try_open does not wait: false where it would have to.

@@ -98,6 +98,28 @@ START_TEST(what_was_allocated_just_before_the_grant_must_be_there_too) {
 }
 END_TEST
 
+static bool heir_is(uint64_t name, uint64_t key, int32_t pid) {
+  return heir.pass.name == name && heir.pass.key == key && heir.pid == pid;
+}
+
+/* To whom memory passes is said with each room, and is void without a daemon. */
+START_TEST(an_heir_comes_with_a_room) {
+  struct gpu *gpu = client_gpu(0);
+  struct gs_msg nobody = wire_msg(GS_ROOM, 0), msg = nobody;
+  msg.room.pass = (struct gs_pass){.name = 1, .key = 2};
+  msg.room.pass_pid = 3;
+  pthread_mutex_lock(&client.lock);
+  room_take(gpu, &msg);
+  ck_assert(heir_is(1, 2, 3));
+  room_take(gpu, &nobody);
+  ck_assert(heir_is(0, 0, 0));
+  room_take(gpu, &msg);
+  room_forget(gpu);
+  ck_assert(heir_is(0, 0, 0));
+  pthread_mutex_unlock(&client.lock);
+}
+END_TEST
+
 /* ---- threads of the program, which may be cancelled, and fork in signal handlers ---- */
 
 static _Atomic int stage;
@@ -515,6 +537,7 @@ int main(void) {
                                 without_a_worker_memory_comes_before_the_gate_opens,
                                 without_a_worker_what_never_comes_is_given_up,
                                 a_wait_for_room_is_prepared_without_the_lock,
+                                an_heir_comes_with_a_room,
                                 a_grant_never_waits_for_the_memory,
                                 NULL};
   return suite_main("client", tests, set_up, tear_down);

@@ -118,6 +118,7 @@ bool contexts_any(CUdevice device, void (*action)(void *argument), void *argumen
 /* ---- the driver ---- */
 
 static char state_path[64];
+pid_t world_owner;
 
 static void fill_driver(void) {
 #define GATED(group, name, params, args, stream) *(void **)&driver.name = dlsym(RTLD_DEFAULT, #name);
@@ -127,7 +128,7 @@ static void fill_driver(void) {
 }
 
 void world_start(const char *card) {
-  snprintf(state_path, sizeof state_path, "/tmp/swap-test-%d", (int)getpid());
+  snprintf(state_path, sizeof state_path, "/tmp/swap-test-%d", (int)(world_owner ? world_owner : getpid()));
   setenv("GPUSHARE_SIM_STATE", state_path, 1);
   setenv("GPUSHARE_SIM_CARD", card, 1);
   fill_driver();

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "interpose/cuda_abi.h"
 #include "memory/account.h"
@@ -36,6 +37,10 @@ extern struct world world;
 
 /* A card of its own for this test, `card` in the words of GPUSHARE_SIM_CARD. */
 void world_start(const char *card);
+
+/* Whose card world_start uses; 0: its own. */
+extern pid_t world_owner;
+
 void world_end(void);
 
 /* New memory, as cuMemAlloc would be answered; NULL where it fails. */

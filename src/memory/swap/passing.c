@@ -1,0 +1,387 @@
+/* passing.c - two sockets: where memory comes from, and where it goes. */
+#include "memory/swap/passing.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/descriptor.h"
+#include "common/lock.h"
+#include "common/log.h"
+#include "common/wire.h"
+#include "interpose/driver.h"
+
+#define SENDERS 4 /* jobs that pass memory to this one at the same time */
+#define NOTE_MAGIC UINT64_C(0x7373617065726168)
+
+/* Goes with each descriptor. The answer, once it is mapped, is a byte. */
+struct note {
+  uint64_t magic, key, bytes;
+};
+
+static struct side {
+  struct memory_heir heir;
+  struct descriptor out; /* connected to the heir */
+  unsigned sent;         /* there, and not answered */
+  unsigned passed;
+  struct descriptor listening, in[SENDERS];
+  unsigned mapped;
+} sides[DEVICES];
+
+static pthread_mutex_t heirs_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct memory_heir heirs[DEVICES]; /* as told; a side has the one that it has looked at last */
+
+static _Atomic uint64_t names[DEVICES], keys[DEVICES];
+static _Atomic int can[DEVICES]; /* 0: unknown, 1: yes, -1: no */
+
+/* ---- what is known beforehand ---- */
+
+static uint64_t draw(_Atomic uint64_t *number) {
+  uint64_t seen = atomic_load(number), drawn;
+  if (seen || getrandom(&drawn, sizeof drawn, GRND_NONBLOCK) != sizeof drawn)
+    return seen;
+  return atomic_compare_exchange_strong(number, &seen, drawn) ? drawn : seen;
+}
+
+struct gs_pass passing_own(CUdevice device) {
+  struct gs_pass own = {.name = draw(&names[device]), .key = draw(&keys[device])};
+  return own.name && own.key ? own : (struct gs_pass){.name = 0};
+}
+
+static bool ask_can(CUdevice device) {
+  int supported = 0;
+  return driver.cuMemExportToShareableHandle && driver.cuMemImportFromShareableHandle &&
+         driver.cuMemGetAllocationPropertiesFromHandle && driver.cuMemRetainAllocationHandle &&
+         driver.cuDeviceGetAttribute(&supported,
+                                     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                                     device) == CUDA_SUCCESS &&
+         supported;
+}
+
+bool passing_can(CUdevice device) {
+  int known = atomic_load(&can[device]);
+  if (!known && !atomic_compare_exchange_strong(&can[device], &known, ask_can(device) ? 1 : -1))
+    return known > 0;
+  return atomic_load(&can[device]) > 0;
+}
+
+void passing_forbid(CUdevice device) { atomic_store(&can[device], -1); }
+
+/* ---- sockets ---- */
+
+/* An abstract name: there is no file, and it ends with the socket. */
+static socklen_t set_address(struct sockaddr_un *address, uint64_t name) {
+  *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+  int length =
+      snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "gpushare-pass-%016" PRIx64, name);
+  return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+/* As accept has made it. */
+static bool is_accepted(int fd, const void *name) {
+  struct sockaddr_un own, address = {.sun_family = AF_UNSPEC};
+  socklen_t own_size = set_address(&own, *(const uint64_t *)name), size = sizeof address;
+  return getsockname(fd, (struct sockaddr *)&address, &size) == 0 && size == own_size &&
+         memcmp(&own, &address, size) == 0;
+}
+
+/* Of this user; and of the process `pid`, unless that is 0. */
+static bool is_trusted(int fd, pid_t pid) {
+  struct ucred other;
+  socklen_t size = sizeof other;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &size) == 0 && other.uid == geteuid() &&
+         (!pid || other.pid == pid);
+}
+
+/* With what is in it. A process that has been made by a raw clone may still have the socket. */
+static void hang_up(struct descriptor *descriptor) {
+  if (descriptor_is_ours(descriptor)) {
+    shutdown(descriptor->fd, SHUT_RDWR);
+    while (recv(descriptor->fd, &(char){0}, 1, MSG_DONTWAIT) > 0)
+      ;
+  }
+  descriptor_close(descriptor);
+}
+
+/* ---- descriptors of memory ---- */
+
+#define KEPT_MOST 4096
+
+static struct descriptor kept[KEPT_MOST]; /* by their numbers, from DESCRIPTOR_LEAST on */
+
+static bool is_any(int fd, const void *unused) { return fd >= 0 && !unused; }
+
+/* Takes it over. Its number, 0 if it is not kept. */
+static int keep(int fd) {
+  struct rlimit limit = {.rlim_cur = 0};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  rlim_t most = limit.rlim_cur / 4 < KEPT_MOST ? limit.rlim_cur / 4 : KEPT_MOST;
+  struct descriptor made = descriptor_keep(fd, is_any, NULL);
+  if (made.fd < DESCRIPTOR_LEAST || (rlim_t)(made.fd - DESCRIPTOR_LEAST) >= most) {
+    descriptor_close(&made);
+    return 0;
+  }
+  kept[made.fd - DESCRIPTOR_LEAST] = made;
+  return made.fd;
+}
+
+/* The caller's from now on; -1: there is none, or the program has closed it. */
+static int take_out(struct piece *piece) {
+  if (!piece->passed)
+    return -1;
+  struct descriptor *known = &kept[piece->passed - DESCRIPTOR_LEAST];
+  int fd = descriptor_is_ours(known) ? known->fd : -1;
+  *known = (struct descriptor){.fd = 0};
+  piece->passed = 0;
+  return fd;
+}
+
+void passing_forget(struct block *block, size_t i) {
+  int fd = take_out(&block->piece[i]);
+  if (fd >= 0)
+    close(fd);
+}
+
+/* ---- out ---- */
+
+void passing_set_heir(CUdevice device, const struct memory_heir *heir) {
+  lock_take(&heirs_lock);
+  heirs[device] = *heir;
+  lock_release(&heirs_lock);
+}
+
+static void follow_heir(CUdevice device) {
+  struct side *side = &sides[device];
+  uint64_t before = side->heir.pass.name;
+  lock_take(&heirs_lock);
+  side->heir = heirs[device];
+  lock_release(&heirs_lock);
+  if (side->heir.pass.name != before)
+    descriptor_close(&side->out);
+}
+
+/* Where the heir is not there yet, it may be at the next piece. */
+static bool reach_heir(struct side *side) {
+  struct sockaddr_un address;
+  socklen_t size = set_address(&address, side->heir.pass.name);
+  if (descriptor_is_ours(&side->out))
+    return true;
+  side->sent = 0;
+  side->out = wire_socket_as_guest();
+  if (side->out.fd < 0)
+    return false;
+  if (connect(side->out.fd, (struct sockaddr *)&address, size) == 0 &&
+      is_trusted(side->out.fd, side->heir.pid))
+    return true;
+  descriptor_close(&side->out);
+  return false;
+}
+
+/* False: it takes no more now, or ever. */
+static bool has_taken(struct side *side) {
+  ssize_t n;
+  while ((n = recv(side->out.fd, &(char){0}, 1, MSG_DONTWAIT)) > 0 && side->sent > 0)
+    side->sent--;
+  if (n >= 0 || errno != EAGAIN) {
+    descriptor_close(&side->out);
+    return false;
+  }
+  return side->sent < PASSING_MOST;
+}
+
+int passing_pack(const struct space *space, struct block *block, size_t i) {
+  struct side *side = &sides[space->device];
+  CUmemGenericAllocationHandle handle;
+  follow_heir(space->device);
+  if (piece_bytes(block, i) != PIECE_BYTES || !side->heir.pass.name || !side->heir.pid ||
+      !passing_can(space->device) || !reach_heir(side) || !has_taken(side))
+    return -1;
+  int fd = take_out(&block->piece[i]);
+  if (fd >= 0 ||
+      driver.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)piece_at(block, i)) != CUDA_SUCCESS)
+    return fd;
+  CUresult result =
+      driver.cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+  driver.cuMemRelease(handle);
+  return result == CUDA_SUCCESS ? fd : -1;
+}
+
+void passing_send(const struct space *space, int packed, bool unmapped) {
+  struct side *side = &sides[space->device];
+  struct note note = {.magic = NOTE_MAGIC, .key = side->heir.pass.key, .bytes = PIECE_BYTES};
+  if (packed < 0)
+    return;
+  if (unmapped && descriptor_is_ours(&side->out) &&
+      wire_send_passing(side->out.fd, &note, sizeof note, packed) == 0) {
+    side->sent++;
+    side->passed++;
+  }
+  close(packed);
+}
+
+/* As long as the heir has not mapped all of it, the connection stays, and with it the count. */
+void passing_end_out(const struct space *space) {
+  struct side *side = &sides[space->device];
+  if (side->passed)
+    log_debug("GPU %d: %u pieces passed to the next job", space->device, side->passed);
+  side->passed = 0;
+  if (descriptor_is_ours(&side->out))
+    has_taken(side);
+  if (!side->sent)
+    descriptor_close(&side->out);
+}
+
+/* ---- in ---- */
+
+void passing_await(const struct space *space) {
+  struct side *side = &sides[space->device];
+  struct gs_pass own = passing_own(space->device);
+  struct sockaddr_un address;
+  socklen_t size = set_address(&address, own.name);
+  if (!own.name || !passing_can(space->device) || descriptor_is_ours(&side->listening))
+    return;
+  struct descriptor made = wire_socket_as_guest();
+  if (made.fd >= 0 && bind(made.fd, (struct sockaddr *)&address, size) == 0 && listen(made.fd, SENDERS) == 0)
+    side->listening = made;
+  else
+    descriptor_close(&made);
+}
+
+/* True: there is a new one. */
+static bool accept_one(CUdevice device, struct descriptor *in) {
+  struct side *side = &sides[device];
+  uint64_t name = atomic_load(&names[device]);
+  if (!descriptor_is_ours(&side->listening))
+    return false;
+  *in = descriptor_keep(accept4(side->listening.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), is_accepted,
+                        &name);
+  if (in->fd < 0)
+    return false;
+  if (!is_trusted(in->fd, 0))
+    hang_up(in);
+  return true;
+}
+
+static void accept_all(CUdevice device) {
+  struct side *side = &sides[device];
+  bool more = true;
+  for (int i = 0; i < SENDERS && more; i++)
+    if (!descriptor_is_ours(&side->in[i]))
+      more = accept_one(device, &side->in[i]);
+}
+
+static bool is_of_device(CUmemGenericAllocationHandle handle, CUdevice device) {
+  CUmemAllocationProp properties;
+  return driver.cuMemGetAllocationPropertiesFromHandle(&properties, handle) == CUDA_SUCCESS &&
+         properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE && properties.location.id == device;
+}
+
+/* Memory of another size can't be mapped so. */
+static bool map(CUdevice device, int fd, CUdeviceptr at) {
+  CUmemGenericAllocationHandle handle;
+  if (driver.cuMemImportFromShareableHandle(&handle, (void *)(uintptr_t)fd,
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != CUDA_SUCCESS)
+    return false;
+  bool mapped =
+      is_of_device(handle, device) && driver.cuMemMap(at, PIECE_BYTES, 0, handle, 0) == CUDA_SUCCESS;
+  driver.cuMemRelease(handle);
+  return mapped;
+}
+
+static void answer(const struct descriptor *in) { send(in->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); }
+
+/* A sender that sends anything else is not listened to any more. False: nothing has come of it. */
+static bool map_from(CUdevice device, struct descriptor *in, struct block *block, size_t i) {
+  struct note note;
+  int fd;
+  if (!descriptor_is_ours(in))
+    return false;
+  ssize_t n = wire_recv_passed(in->fd, &note, sizeof note, &fd);
+  if (n == -EAGAIN)
+    return false;
+  bool mapped = n == sizeof note && note.magic == NOTE_MAGIC && note.key == atomic_load(&keys[device]) &&
+                note.bytes == PIECE_BYTES && fd >= 0 && map(device, fd, piece_at(block, i));
+  if (mapped) {
+    answer(in);
+    block->piece[i].passed = keep(fd);
+    return true;
+  }
+  if (fd >= 0)
+    close(fd);
+  hang_up(in);
+  return false;
+}
+
+bool passing_map(const struct space *space, struct block *block, size_t i) {
+  struct side *side = &sides[space->device];
+  if (!descriptor_is_ours(&side->listening))
+    return false;
+  accept_all(space->device);
+  for (int k = 0; k < SENDERS; k++)
+    if (map_from(space->device, &side->in[k], block, i)) {
+      side->mapped++;
+      return true;
+    }
+  return false;
+}
+
+/* The kernel closes descriptors that are not asked for. */
+bool passing_drop(const struct space *space) {
+  struct side *side = &sides[space->device];
+  bool any = false;
+  if (space->backing != BACKING_SWAP)
+    return false;
+  accept_all(space->device);
+  for (int i = 0; i < SENDERS * PASSING_MOST; i++) {
+    const struct descriptor *in = &side->in[i / PASSING_MOST];
+    if (!descriptor_is_ours(in) || recv(in->fd, &(char){0}, 1, MSG_DONTWAIT) <= 0)
+      continue;
+    answer(in);
+    any = true;
+  }
+  return any;
+}
+
+void passing_end_in(const struct space *space) {
+  struct side *side = &sides[space->device];
+  struct descriptor late;
+  if (side->mapped)
+    log_debug("GPU %d: %u pieces taken from jobs before", space->device, side->mapped);
+  side->mapped = 0;
+  for (int i = 0; i < SENDERS; i++)
+    hang_up(&side->in[i]);
+  if (descriptor_is_ours(&side->listening))
+    shutdown(side->listening.fd, SHUT_RDWR);
+  while (accept_one(space->device, &late))
+    hang_up(&late);
+  descriptor_close(&side->listening);
+}
+
+/* All of it is the parent's as well. A child that had memory would keep it on the card. */
+void passing_fork_child(void) {
+  heirs_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  for (int i = 0; i < KEPT_MOST; i++)
+    if (kept[i].fd > 0)
+      descriptor_close(&kept[i]);
+  for (CUdevice device = 0; device < DEVICES; device++) {
+    struct side *side = &sides[device];
+    descriptor_close(&side->out);
+    descriptor_close(&side->listening);
+    for (int i = 0; i < SENDERS; i++)
+      descriptor_close(&side->in[i]);
+    *side = (struct side){.sent = 0};
+    heirs[device] = (struct memory_heir){.pid = 0};
+    atomic_store(&names[device], 0);
+    atomic_store(&keys[device], 0);
+    atomic_store(&can[device], 0);
+  }
+}

@@ -1,0 +1,74 @@
+/*
+ * passing.h - at a hand-over the physical memory of a piece passes from the job that leaves to the job that
+ * comes. Why: the driver clears what it is given back before anybody else has it, and copies into the card
+ * are slowed down by that (H100: 41 GB/s instead of 48).
+ *
+ * The job that comes (the heir) listens at a socket. The daemon tells the job that leaves where, if both are
+ * of one user and one container. For each piece that has left, that job sends a descriptor of its memory,
+ * before it tells that the piece has left; and the heir maps that memory where it would have made new one. At
+ * most PASSING_MOST pieces are sent and not yet mapped. What fails anywhere is as if nothing had been passed:
+ * the memory goes back to the driver, and the heir makes new one.
+ *
+ * A descriptor is kept as long as its memory is mapped, and sent on with it: what has come from another
+ * process the driver (580) does not export again. So it has a number of the program's, from DESCRIPTOR_LEAST
+ * on, and a child of a fork closes it. There are no more of them than a quarter of what the program may have
+ * open; memory beyond that is not passed on.
+ *
+ * What is passed has the contents of the other job. So it is only for pieces whose own contents overwrite all
+ * of it, and which nobody can reach before that: AWAY, of full size, with the space closed.
+ *
+ * Trust: the name of the socket can be seen by anybody (/proc/net/unix). So the one that leaves looks whether
+ * the socket is the heir's (user and process, as the kernel says), and the heir looks at user and key.
+ *
+ * Threading: as space.h, but for what says otherwise. Nothing waits.
+ */
+#ifndef GS_PASSING_H
+#define GS_PASSING_H
+
+#include "memory/memory.h"
+#include "memory/swap/space.h"
+
+#define PASSING_MOST 8
+
+/* What the daemon is told of this process; all 0: there are no random numbers. Takes no lock. */
+struct gs_pass passing_own(CUdevice device);
+
+/* Whether memory of the device can be passed; from now on, it can't. Takes no lock. */
+bool passing_can(CUdevice device);
+void passing_forbid(CUdevice device);
+
+/* ---- out ---- */
+
+/* Takes a lock for a moment. */
+void passing_set_heir(CUdevice device, const struct memory_heir *heir);
+
+/* The piece is mapped, and has been copied: a descriptor of its memory for the heir, -1 if it is not passed.
+ */
+int passing_pack(const struct space *space, struct block *block, size_t i);
+
+/* The descriptor, if any, to the heir; or, where the piece is mapped still, to nobody. */
+void passing_send(const struct space *space, int packed, bool unmapped);
+
+/* No more is to leave, for now. */
+void passing_end_out(const struct space *space);
+
+/* ---- in ---- */
+
+/* Memory may be passed to this process from now on. */
+void passing_await(const struct space *space);
+
+/* Map memory that has been passed as this piece, which is of full size. False: there is none. */
+bool passing_map(const struct space *space, struct block *block, size_t i);
+
+/* What has been passed and is not mapped yet goes back to the driver. False: there is none. */
+bool passing_drop(const struct space *space);
+
+/* The same for good: no more is to come. */
+void passing_end_in(const struct space *space);
+
+/* The piece is to be unmapped: nothing else keeps its memory. */
+void passing_forget(struct block *block, size_t i);
+
+void passing_fork_child(void);
+
+#endif
