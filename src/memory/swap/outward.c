@@ -1,10 +1,10 @@
 /*
  * outward.c - pieces leave in parts, one at a time: a large piece in several, many small pieces in one.
  *
- * Setting access to memory, which the process does that comes in meanwhile, needs the copy engine that copies
- * out: behind copies that follow each other without a gap it waits for its slice of time, 1 ms a piece, and a
- * restore gets no further than 31 GB/s; with a gap every 16 MiB it gets to 47 (H200; bench/probe: mapping).
- * The gaps cost the way out 3 %.
+ * Setting access to memory, which the process does that comes in meanwhile, waits for a gap between the
+ * copies out: behind copies without one it has to wait for a slice of time, 1 ms a piece, and a restore gets
+ * no further than 31 GB/s. So the next part is queued once the last has arrived (H200, H100; bench/probe:
+ * mapping). The gaps cost the way out 3 %.
  */
 #include "memory/swap/outward.h"
 

@@ -294,19 +294,6 @@ START_TEST(access_is_set_once_for_a_new_block) {
 END_TEST
 
 /* Also where they come to a window that is nearly full. */
-START_TEST(neighbours_come_by_one_setting_of_access) {
-  world_open();
-  void *memory = world_get(16 * PIECE_BYTES);
-  world_fill(memory, 16 * PIECE_BYTES, 7);
-  swap_close(0, true);
-  ck_assert_int_eq(world_settle(0, NULL), MEMORY_SETTLED);
-  real = driver;
-  driver.cuMemSetAccess = count_access;
-  ck_assert_int_eq(world_settle(UINT64_MAX, NULL), MEMORY_SETTLED);
-  ck_assert_uint_eq(creations, 4);
-  ck_assert(swap_open(0) && world_intact(memory, 16 * PIECE_BYTES, 7));
-}
-END_TEST
 
 /* ---- frees ---- */
 
@@ -841,7 +828,6 @@ int main(void) {
   tcase_add_test(cases, shared_blocks_grow);
   tcase_add_test(cases, pairs_of_alloc_and_free_map_once);
   tcase_add_test(cases, access_is_set_once_for_a_new_block);
-  tcase_add_test(cases, neighbours_come_by_one_setting_of_access);
   tcase_add_test(cases, frees_while_away_need_no_copy);
   tcase_add_test(cases, a_free_in_the_middle_of_a_move);
   tcase_add_test(cases, a_free_waits_for_work_but_not_within_a_capture);
