@@ -304,6 +304,7 @@ void handover_order_drop(struct gpu *gpu) {
 static void give_back(struct gpu *gpu) {
   uint64_t generation = client.generation;
   gpu->drop_pending = gpu->grant_pending = false;
+  memory_expect_passed(gpu->device, false);
   gpu->busy = gpu->releasing = true;
   lock_release(&client.lock);
   uint64_t drain_ns = stop_submitting(gpu);
@@ -340,6 +341,7 @@ static void note_grant(struct gpu *gpu) {
 
 static void leave_to_worker(struct gpu *gpu) {
   gpu->grant_pending = true;
+  memory_expect_passed(gpu->device, true);
   room_order_step(gpu);
 }
 

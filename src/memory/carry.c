@@ -164,6 +164,8 @@ void carry_drop(struct allocation *owner) {
 
 uint64_t carry_bytes(CUdevice device) { return atomic_load(&carried_bytes[device]); }
 
+uint64_t carry_stage_bytes(CUdevice device) { return carriers[device].stage ? WINDOW * PART_BYTES : 0; }
+
 uint64_t carry_host_bytes(CUdevice device) {
   return carry_may(device) ? budget_used_bytes(device, BACKING_CONVERTED) : 0;
 }
@@ -578,7 +580,7 @@ static bool is_ready(CUdevice device, struct carrier *c) {
     return false;
   }
   atomic_store(&c->context, current);
-  if (!c->stage)
+  if (!c->stage && !client_is_stopped(device))
     make_stage(device, c);
   if (c->verdict == UNTRIED)
     try_it(device, c);

@@ -108,6 +108,11 @@ void memory_set_heir(CUdevice device, const struct memory_heir *heir) {
     swap_set_heir(device, heir);
 }
 
+void memory_expect_passed(CUdevice device, bool expects) {
+  if (device_valid(device))
+    swap_expect_passed(device, expects);
+}
+
 enum memory_progress memory_land(CUdevice device) {
   return device_valid(device) ? residency_land(device) : MEMORY_SETTLED;
 }

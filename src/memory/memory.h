@@ -54,6 +54,9 @@ struct memory_heir {
 
 void memory_set_heir(CUdevice device, const struct memory_heir *heir);
 
+/* The process has its turn, or is about to: memory may be passed to it. Any thread, no lock. */
+void memory_expect_passed(CUdevice device, bool expects);
+
 /* How memory is passed to this process. Neither takes a lock that anybody holds while he waits. */
 struct gs_pass memory_pass(CUdevice device);
 

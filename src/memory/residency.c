@@ -373,7 +373,8 @@ static CUresult move_by_plan(struct mover *mover, uint64_t bytes) {
 /* No more comes in than the card holds: the rest would only push out what has just come. */
 static uint64_t card_room_bytes(CUdevice device) {
   uint64_t card = device_card_bytes(device);
-  uint64_t taken = budget_used_bytes(device, BACKING_PINNED) + swap_resident_bytes(device);
+  uint64_t taken =
+      budget_used_bytes(device, BACKING_PINNED) + swap_resident_bytes(device) + carry_stage_bytes(device);
   return taken < card ? card - taken : 0;
 }
 

@@ -105,7 +105,7 @@ static bool has_work(struct space *space, uint64_t room_bytes, bool outward) {
 static void expect_passing(const struct space *space, bool outward) {
   if (!outward)
     passing_end_out(space);
-  if (!outward && space->missing_bytes)
+  if (!outward && space->missing_bytes && passing_is_expected(space))
     passing_await(space);
   else
     passing_end_in(space);

@@ -32,9 +32,11 @@ static struct side {
   struct memory_heir heir;
   struct descriptor out; /* connected to the heir */
   unsigned sent;         /* there, and not answered */
+  bool ended;            /* nothing more is sent there */
   unsigned passed;
   struct descriptor listening, in[SENDERS];
   unsigned mapped;
+  _Atomic int transit; /* a descriptor of memory that is neither kept nor sent yet; 0: none */
 } sides[DEVICES];
 
 static pthread_mutex_t heirs_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -42,6 +44,7 @@ static struct memory_heir heirs[DEVICES]; /* as told; a side has the one that it
 
 static _Atomic uint64_t names[DEVICES], keys[DEVICES];
 static _Atomic int can[DEVICES]; /* 0: unknown, 1: yes, -1: no */
+static _Atomic bool expected[DEVICES];
 
 /* ---- what is known beforehand ---- */
 
@@ -75,6 +78,9 @@ bool passing_can(CUdevice device) {
 }
 
 void passing_forbid(CUdevice device) { atomic_store(&can[device], -1); }
+
+void passing_expect(CUdevice device, bool expects) { atomic_store(&expected[device], expects); }
+bool passing_is_expected(const struct space *space) { return atomic_load(&expected[space->device]); }
 
 /* ---- sockets ---- */
 
@@ -120,13 +126,17 @@ static struct descriptor kept[KEPT_MOST]; /* by their numbers, from DESCRIPTOR_L
 
 static bool is_any(int fd, const void *unused) { return fd >= 0 && !unused; }
 
-/* Takes it over. Its number, 0 if it is not kept. */
+/* For the time in which only a thread of ours knows of it: a child of a fork closes it. */
+static void note_transit(CUdevice device, int fd) { atomic_store(&sides[device].transit, fd > 0 ? fd : 0); }
+
+/* Takes it over. Its number, 0 if it is not kept: also where the program has closed what had that number. */
 static int keep(int fd) {
   struct rlimit limit = {.rlim_cur = 0};
   getrlimit(RLIMIT_NOFILE, &limit);
   rlim_t most = limit.rlim_cur / 4 < KEPT_MOST ? limit.rlim_cur / 4 : KEPT_MOST;
   struct descriptor made = descriptor_keep(fd, is_any, NULL);
-  if (made.fd < DESCRIPTOR_LEAST || (rlim_t)(made.fd - DESCRIPTOR_LEAST) >= most) {
+  if (made.fd < DESCRIPTOR_LEAST || (rlim_t)(made.fd - DESCRIPTOR_LEAST) >= most ||
+      kept[made.fd - DESCRIPTOR_LEAST].fd > 0) {
     descriptor_close(&made);
     return 0;
   }
@@ -169,23 +179,6 @@ static void follow_heir(CUdevice device) {
     descriptor_close(&side->out);
 }
 
-/* Where the heir is not there yet, it may be at the next piece. */
-static bool reach_heir(struct side *side) {
-  struct sockaddr_un address;
-  socklen_t size = set_address(&address, side->heir.pass.name);
-  if (descriptor_is_ours(&side->out))
-    return true;
-  side->sent = 0;
-  side->out = wire_socket_as_guest();
-  if (side->out.fd < 0)
-    return false;
-  if (connect(side->out.fd, (struct sockaddr *)&address, size) == 0 &&
-      is_trusted(side->out.fd, side->heir.pid))
-    return true;
-  descriptor_close(&side->out);
-  return false;
-}
-
 /* False: it takes no more now, or ever. */
 static bool has_taken(struct side *side) {
   ssize_t n;
@@ -198,6 +191,30 @@ static bool has_taken(struct side *side) {
   return side->sent < PASSING_MOST;
 }
 
+/* Where the heir is not there yet, it may be at the next piece. */
+static bool reach_heir(struct side *side) {
+  struct sockaddr_un address;
+  socklen_t size = set_address(&address, side->heir.pass.name);
+  if (side->ended && descriptor_is_ours(&side->out)) { /* what it has not mapped counts still */
+    has_taken(side);
+    if (side->sent && descriptor_is_ours(&side->out))
+      return false;
+    descriptor_close(&side->out);
+  }
+  if (descriptor_is_ours(&side->out))
+    return true;
+  side->sent = 0;
+  side->ended = false;
+  side->out = wire_socket_as_guest();
+  if (side->out.fd < 0)
+    return false;
+  if (connect(side->out.fd, (struct sockaddr *)&address, size) == 0 &&
+      is_trusted(side->out.fd, side->heir.pid))
+    return true;
+  descriptor_close(&side->out);
+  return false;
+}
+
 int passing_pack(const struct space *space, struct block *block, size_t i) {
   struct side *side = &sides[space->device];
   CUmemGenericAllocationHandle handle;
@@ -206,13 +223,15 @@ int passing_pack(const struct space *space, struct block *block, size_t i) {
       !passing_can(space->device) || !reach_heir(side) || !has_taken(side))
     return -1;
   int fd = take_out(&block->piece[i]);
-  if (fd >= 0 ||
-      driver.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)piece_at(block, i)) != CUDA_SUCCESS)
-    return fd;
-  CUresult result =
-      driver.cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-  driver.cuMemRelease(handle);
-  return result == CUDA_SUCCESS ? fd : -1;
+  if (fd < 0 &&
+      driver.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)piece_at(block, i)) == CUDA_SUCCESS) {
+    if (driver.cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) !=
+        CUDA_SUCCESS)
+      fd = -1;
+    driver.cuMemRelease(handle);
+  }
+  note_transit(space->device, fd);
+  return fd;
 }
 
 void passing_send(const struct space *space, int packed, bool unmapped) {
@@ -225,10 +244,12 @@ void passing_send(const struct space *space, int packed, bool unmapped) {
     side->sent++;
     side->passed++;
   }
+  note_transit(space->device, 0);
   close(packed);
 }
 
-/* As long as the heir has not mapped all of it, the connection stays, and with it the count. */
+/* As long as the heir has not mapped all of it, the connection stays, and with it the count; but the heir
+ * sees its end, and takes it for none of SENDERS any more. */
 void passing_end_out(const struct space *space) {
   struct side *side = &sides[space->device];
   if (side->passed)
@@ -238,6 +259,8 @@ void passing_end_out(const struct space *space) {
     has_taken(side);
   if (!side->sent)
     descriptor_close(&side->out);
+  else if (!side->ended && descriptor_is_ours(&side->out))
+    side->ended = shutdown(side->out.fd, SHUT_WR) == 0;
 }
 
 /* ---- in ---- */
@@ -308,13 +331,16 @@ static bool map_from(CUdevice device, struct descriptor *in, struct block *block
   ssize_t n = wire_recv_passed(in->fd, &note, sizeof note, &fd);
   if (n == -EAGAIN)
     return false;
+  note_transit(device, fd);
   bool mapped = n == sizeof note && note.magic == NOTE_MAGIC && note.key == atomic_load(&keys[device]) &&
                 note.bytes == PIECE_BYTES && fd >= 0 && map(device, fd, piece_at(block, i));
   if (mapped) {
     answer(in);
     block->piece[i].passed = keep(fd);
-    return true;
   }
+  note_transit(device, 0);
+  if (mapped)
+    return true;
   if (fd >= 0)
     close(fd);
   hang_up(in);
@@ -337,6 +363,7 @@ bool passing_map(const struct space *space, struct block *block, size_t i) {
 /* The kernel closes descriptors that are not asked for. */
 bool passing_drop(const struct space *space) {
   struct side *side = &sides[space->device];
+  struct descriptor late;
   bool any = false;
   if (space->backing != BACKING_SWAP)
     return false;
@@ -348,6 +375,8 @@ bool passing_drop(const struct space *space) {
     answer(in);
     any = true;
   }
+  for (; accept_one(space->device, &late); any = true) /* of more than SENDERS */
+    hang_up(&late);
   return any;
 }
 
@@ -374,6 +403,8 @@ void passing_fork_child(void) {
       descriptor_close(&kept[i]);
   for (CUdevice device = 0; device < DEVICES; device++) {
     struct side *side = &sides[device];
+    if (side->transit)
+      close(side->transit);
     descriptor_close(&side->out);
     descriptor_close(&side->listening);
     for (int i = 0; i < SENDERS; i++)
@@ -383,5 +414,6 @@ void passing_fork_child(void) {
     atomic_store(&names[device], 0);
     atomic_store(&keys[device], 0);
     atomic_store(&can[device], 0);
+    atomic_store(&expected[device], false);
   }
 }

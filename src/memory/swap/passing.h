@@ -54,6 +54,10 @@ void passing_end_out(const struct space *space);
 
 /* ---- in ---- */
 
+/* Whether memory may be passed to this process: it has its turn, or is about to. Any thread, no lock. */
+void passing_expect(CUdevice device, bool expects);
+bool passing_is_expected(const struct space *space);
+
 /* Memory may be passed to this process from now on. */
 void passing_await(const struct space *space);
 

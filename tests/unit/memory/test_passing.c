@@ -36,7 +36,10 @@ struct note {
 };
 #define NOTE_MAGIC UINT64_C(0x7373617065726168)
 
-static void setup(void) { world_start("small,gpus=2,capacity=1 GiB,scale=0"); }
+static void setup(void) {
+  world_start("small,gpus=2,capacity=1 GiB,scale=0");
+  swap_expect_passed(0, true);
+}
 
 static unsigned count_descriptors(void) {
   unsigned count = 0;
@@ -74,6 +77,15 @@ static int reach(void) {
   int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   ck_assert_int_eq(connect(fd, (struct sockaddr *)&address, size), 0);
   return fd;
+}
+
+static bool is_listened(void) {
+  struct sockaddr_un address;
+  socklen_t size = set_address(&address, passing_own(0).name);
+  int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  bool listened = connect(fd, (struct sockaddr *)&address, size) == 0;
+  close(fd);
+  return listened;
 }
 
 /* A descriptor of memory of a GPU, full of a byte, which nothing else keeps. */
@@ -275,6 +287,34 @@ START_TEST(what_can_not_be_used_makes_way) {
 }
 END_TEST
 
+/* Nor by what waits behind those that are listened to. */
+START_TEST(many_that_have_passed_make_way) {
+  char *away = leave(PIECE_BYTES, 1), *fresh = world_get(GIB - PIECE_BYTES);
+  for (int i = 0; i < 5; i++)
+    pass(reach(), make_memory(0, PIECE_BYTES, 1));
+  world_open();
+  ck_assert(world_intact(away, PIECE_BYTES, 1));
+  world_fill(fresh, GIB - PIECE_BYTES, 2);
+  ck_assert_uint_eq(card_bytes(), GIB);
+}
+END_TEST
+
+/* One after the other, each for good. */
+START_TEST(many_may_pass_and_end) {
+  char *memory = leave(8 * PIECE_BYTES, 1);
+  uint64_t imported = counter(GS_SIM_imported);
+  for (int i = 0; i < 8; i++) {
+    int to = reach();
+    pass(to, make_memory(0, PIECE_BYTES, 1));
+    ck_assert_int_eq(shutdown(to, SHUT_WR), 0);
+    world_settle((uint64_t)(i + 1) * PIECE_BYTES, NULL);
+  }
+  ck_assert_uint_eq(counter(GS_SIM_imported) - imported, 8);
+  world_open();
+  ck_assert(world_intact(memory, 8 * PIECE_BYTES, 1));
+}
+END_TEST
+
 /* It runs as soon as all is there, and nobody need look again. */
 START_TEST(nothing_comes_any_more_once_it_runs) {
   struct memory_moved moved = {0};
@@ -297,11 +337,75 @@ START_TEST(nothing_is_left_after_a_turn) {
   for (int i = 0; i < 3; i++)
     pass(to, make_memory(0, PIECE_BYTES, 1));
   ck_assert_uint_eq(card_bytes(), 3 * PIECE_BYTES);
+  swap_expect_passed(0, false);
   swap_close(0, true);
   ck_assert(is_hung_up(to));
   ck_assert_uint_eq(card_bytes(), 0);
+  world_settle(0, NULL);
+  ck_assert(!is_listened()); /* it waits for another turn */
+  swap_expect_passed(0, true);
+  world_settle(0, NULL);
+  ck_assert(is_listened());
   world_open();
   ck_assert(world_intact(memory, 4 * PIECE_BYTES, 1));
+}
+END_TEST
+
+static CUresult (*real_import)(CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType);
+static int own_of_child = -1;
+
+/* The simulator's are from 700 on. */
+static int count_own(void) {
+  int own = 0;
+  for (int fd = 3; fd < 700; fd++)
+    own += fcntl(fd, F_GETFD) >= 0;
+  return own;
+}
+
+static CUresult import_while_a_child_begins(CUmemGenericAllocationHandle *handle, void *fd,
+                                            CUmemAllocationHandleType type) {
+  int status;
+  pid_t child = fork();
+  if (child == 0) {
+    swap_fork_child();
+    _exit(count_own());
+  }
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  own_of_child = WEXITSTATUS(status);
+  return real_import(handle, fd, type);
+}
+
+/* Also of what has just come. */
+START_TEST(a_child_has_nothing_in_transit) {
+  leave(PIECE_BYTES, 1);
+  int to = reach();
+  pass(to, make_memory(0, PIECE_BYTES, 1));
+  close(to);
+  passing_end_in(space_of(0));
+  int before = count_own();
+  world_settle(0, NULL);
+  pass(to = reach(), make_memory(0, PIECE_BYTES, 1));
+  close(to);
+  real_import = driver.cuMemImportFromShareableHandle;
+  driver.cuMemImportFromShareableHandle = import_while_a_child_begins;
+  world_open();
+  ck_assert_int_eq(own_of_child, before);
+}
+END_TEST
+
+/* A program that has closed one of ours gives its number to the next: that is another piece's memory. */
+START_TEST(a_number_is_of_one_piece) {
+  char *memory = leave(2 * PIECE_BYTES, 1);
+  const struct block *block = space_of(0)->oldest;
+  int to = reach();
+  for (int i = 0; i < 2; i++) {
+    pass(to, make_memory(0, PIECE_BYTES, 1));
+    world_settle((uint64_t)(i + 1) * PIECE_BYTES, NULL);
+    ck_assert_int_eq(block->piece[i].passed != 0, i == 0);
+    close(block->piece[0].passed);
+  }
+  world_open();
+  ck_assert(world_intact(memory, 2 * PIECE_BYTES, 1));
 }
 END_TEST
 
@@ -451,7 +555,7 @@ START_TEST(few_are_passed_unanswered) {
   ck_assert_int_eq(world_settle(0, &moved), MEMORY_SETTLED);
   count = count_passed(fd, kept, count);
   ck_assert_uint_eq(count, PASSING_MOST + 3);
-  ck_assert(!is_hung_up(fd)); /* nor are there more by another connection */
+  ck_assert(is_hung_up(fd)); /* nor are there more by another connection, before they are answered */
   swap_step(0, PIECE_BYTES, &moved);
   ck_assert_int_eq(world_settle(0, &moved), MEMORY_SETTLED);
   ck_assert_uint_eq(count_passed(fd, kept, count), count);
@@ -631,6 +735,7 @@ static void check_made(void) {
 
 static int run_second(void) {
   world_start("small,capacity=512 MiB,scale=0");
+  swap_expect_passed(0, true);
   char *memory = leave(PIECES * PIECE_BYTES, 2);
   say();
   for (int round = 0; round < ROUNDS; round += 2) {
@@ -662,6 +767,7 @@ START_TEST(memory_goes_to_and_fro) {
   int status;
   pid_t child = start_other(run_second);
   world_start("small,capacity=512 MiB,scale=0");
+  swap_expect_passed(0, true);
   wait_for_other();
   unsigned descriptors = count_descriptors();
   world_open();
@@ -692,6 +798,7 @@ static int taken_before;
 _Noreturn static int wait_to_be_killed(void) {
   struct memory_moved moved = {0};
   world_start("small,capacity=512 MiB,scale=0");
+  swap_expect_passed(0, true);
   leave(PIECES * PIECE_BYTES, 2);
   say();
   say_heir();
@@ -711,6 +818,7 @@ START_TEST(an_heir_may_die) {
   taken_before = _i;
   pid_t child = start_other(wait_to_be_killed);
   world_start("small,capacity=512 MiB,scale=0");
+  swap_expect_passed(0, true);
   wait_for_other();
   world_open();
   char *memory = world_get(PIECES * PIECE_BYTES);
@@ -749,6 +857,10 @@ int main(void) {
   tcase_add_test(one, fresh_pieces_are_not_passed_ones);
   tcase_add_test(one, what_can_not_be_used_makes_way);
   tcase_add_test(one, nothing_is_left_after_a_turn);
+  tcase_add_test(one, many_that_have_passed_make_way);
+  tcase_add_test(one, many_may_pass_and_end);
+  tcase_add_test(one, a_child_has_nothing_in_transit);
+  tcase_add_test(one, a_number_is_of_one_piece);
   tcase_add_test(one, nothing_comes_any_more_once_it_runs);
   tcase_add_test(one, heirs_may_change);
   tcase_add_test(one, strangers_are_not_heard);
