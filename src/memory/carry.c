@@ -102,7 +102,7 @@ static struct carrier {
   CUfunction copy;
   CUdeviceptr trial; /* memory of that context, for the trial; 0: none yet */
   _Atomic int verdict;
-  CUdeviceptr stage; /* of WINDOW parts, for as long as the process lives; 0: the card had no memory for it */
+  _Atomic CUdeviceptr stage; /* of WINDOW parts, while memory moves; 0: the card had no memory for it */
   CUstream kernels, copies, places;
   CUevent placed;
   struct flight ring[WINDOW];
@@ -163,8 +163,6 @@ void carry_drop(struct allocation *owner) {
 }
 
 uint64_t carry_bytes(CUdevice device) { return atomic_load(&carried_bytes[device]); }
-
-uint64_t carry_stage_bytes(CUdevice device) { return carriers[device].stage ? WINDOW * PART_BYTES : 0; }
 
 uint64_t carry_host_bytes(CUdevice device) {
   return carry_may(device) ? budget_used_bytes(device, BACKING_CONVERTED) : 0;
@@ -538,23 +536,25 @@ static void try_it(CUdevice device, struct carrier *c) {
 /* ---- the kernel ---- */
 
 /* Physical memory, mapped: it is no context's, and is there at once even while the program's work stands
- * still. */
+ * still.
+ */
 static void make_stage(CUdevice device, struct carrier *c) {
   CUmemLocation card = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
   CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = card};
   CUmemAccessDesc access = {.location = card, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   CUmemGenericAllocationHandle handle;
+  CUdeviceptr stage;
   uint64_t bytes = WINDOW * PART_BYTES;
   if (driver.cuMemCreate(&handle, bytes, &prop, 0) != CUDA_SUCCESS)
     return;
-  if (driver.cuMemAddressReserve(&c->stage, bytes, 0, 0, 0) == CUDA_SUCCESS) {
-    bool mapped = driver.cuMemMap(c->stage, bytes, 0, handle, 0) == CUDA_SUCCESS;
-    if (!mapped || driver.cuMemSetAccess(c->stage, bytes, &access, 1) != CUDA_SUCCESS) {
-      if (mapped)
-        driver.cuMemUnmap(c->stage, bytes);
-      driver.cuMemAddressFree(c->stage, bytes);
-      c->stage = 0;
-    }
+  if (driver.cuMemAddressReserve(&stage, bytes, 0, 0, 0) == CUDA_SUCCESS) {
+    bool mapped = driver.cuMemMap(stage, bytes, 0, handle, 0) == CUDA_SUCCESS;
+    bool usable = mapped && driver.cuMemSetAccess(stage, bytes, &access, 1) == CUDA_SUCCESS;
+    if (mapped && !usable)
+      driver.cuMemUnmap(stage, bytes);
+    if (!usable)
+      driver.cuMemAddressFree(stage, bytes);
+    atomic_store(&c->stage, usable ? stage : 0);
   }
   driver.cuMemRelease(handle);
 }
@@ -580,7 +580,7 @@ static bool is_ready(CUdevice device, struct carrier *c) {
     return false;
   }
   atomic_store(&c->context, current);
-  if (!c->stage && !client_is_stopped(device))
+  if (!c->stage)
     make_stage(device, c);
   if (c->verdict == UNTRIED)
     try_it(device, c);
@@ -597,6 +597,16 @@ void carry_prepare(CUdevice device) {
 bool carry_begin(CUdevice device) {
   struct carrier *c = &carriers[device];
   return is_ready(device, c) && begin(c);
+}
+
+void carry_rest(CUdevice device) {
+  CUdeviceptr stage = atomic_exchange(&carriers[device].stage, 0);
+  if (!stage)
+    return;
+  CUstreamCaptureMode mode = capture_relax();
+  driver.cuMemUnmap(stage, WINDOW * PART_BYTES);
+  driver.cuMemAddressFree(stage, WINDOW * PART_BYTES);
+  capture_unrelax(mode);
 }
 
 void carry_context_gone(CUcontext context) {

@@ -68,8 +68,9 @@ void carry_drop(struct allocation *owner);
 uint64_t carry_bytes(CUdevice device);
 uint64_t carry_host_bytes(CUdevice device);
 
-/* Of the card, for as long as the process lives, beside what is booked. The GPU's worker. */
-uint64_t carry_stage_bytes(CUdevice device);
+/* No moves follow for now: what they take of the card beside what is booked (128 MiB) is given back. Any
+ * thread, while nothing moves. */
+void carry_rest(CUdevice device);
 
 /* What we had in the context is gone with it. */
 void carry_context_gone(CUcontext context);

@@ -373,8 +373,7 @@ static CUresult move_by_plan(struct mover *mover, uint64_t bytes) {
 /* No more comes in than the card holds: the rest would only push out what has just come. */
 static uint64_t card_room_bytes(CUdevice device) {
   uint64_t card = device_card_bytes(device);
-  uint64_t taken =
-      budget_used_bytes(device, BACKING_PINNED) + swap_resident_bytes(device) + carry_stage_bytes(device);
+  uint64_t taken = budget_used_bytes(device, BACKING_PINNED) + swap_resident_bytes(device);
   return taken < card ? card - taken : 0;
 }
 
@@ -413,17 +412,34 @@ static uint64_t coming_bytes(CUdevice device, uint64_t resident_bytes, uint64_t 
   return bytes < away && bytes < PAGE_BYTES ? 0 : bytes;
 }
 
+/* To move now, out or in. */
+static uint64_t bytes_to_move(CUdevice device, uint64_t room_bytes, bool *out) {
+  uint64_t resident_bytes = account_unified_bytes(device);
+  *out = resident_bytes > room_bytes;
+  return *out ? resident_bytes - room_bytes : coming_bytes(device, resident_bytes, room_bytes);
+}
+
+/* Before others hear that all has been moved. A process whose turn has been granted expects more room soon.
+ */
+static void rest(CUdevice device, uint64_t room_bytes) {
+  bool out;
+  if (!swap_is_coming(device) && !bytes_to_move(device, room_bytes, &out))
+    carry_rest(device);
+}
+
 enum memory_progress residency_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
-  uint64_t resident_bytes = account_unified_bytes(device), moved_bytes = 0;
-  bool out = resident_bytes > room_bytes;
-  uint64_t bytes = out ? resident_bytes - room_bytes : coming_bytes(device, resident_bytes, room_bytes);
+  uint64_t moved_bytes = 0;
+  bool out;
+  uint64_t bytes = bytes_to_move(device, room_bytes, &out);
   if (!bytes || (out && !device_converts(device))) {
     plan_drop(&plans[device]);
+    rest(device, room_bytes);
     return MEMORY_SETTLED;
   }
   CUstreamCaptureMode mode = capture_relax();
   CUresult result = move(device, out, bytes, &moved_bytes);
   capture_unrelax(mode);
+  rest(device, room_bytes);
   *(out ? &moved->out_bytes : &moved->in_bytes) += moved_bytes;
   return progress_of(device, result, moved_bytes > 0);
 }
@@ -452,7 +468,10 @@ enum memory_progress residency_land(CUdevice device) {
   return left < STEP_LAND_BYTES ? MEMORY_MOVED : MEMORY_SHORT;
 }
 
-void residency_opened(CUdevice device) { atomic_store(&astray[device], account_away_bytes(device) > 0); }
+void residency_opened(CUdevice device) {
+  atomic_store(&astray[device], account_away_bytes(device) > 0);
+  carry_rest(device);
+}
 
 /* Another thread may have been changing the plans. */
 void residency_fork_child(void) {

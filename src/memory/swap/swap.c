@@ -60,6 +60,7 @@ struct gs_pass swap_pass(CUdevice device) {
 
 void swap_set_heir(CUdevice device, const struct memory_heir *heir) { passing_set_heir(device, heir); }
 void swap_expect_passed(CUdevice device, bool expects) { passing_expect(device, expects); }
+bool swap_is_coming(CUdevice device) { return passing_is_expected(space_of(device)); }
 
 static bool open_and_unlock(struct space *space) {
   space->open = space->open || !space->missing_bytes || space->dead;

@@ -44,6 +44,7 @@ enum memory_progress swap_step(CUdevice device, uint64_t room_bytes, struct memo
 struct gs_pass swap_pass(CUdevice device);
 void swap_set_heir(CUdevice device, const struct memory_heir *heir);
 void swap_expect_passed(CUdevice device, bool expects);
+bool swap_is_coming(CUdevice device); /* as that was told last */
 
 /* Open the space, if everything is on the card; or if the last step has failed as everything will from now on
  * (a context that the program has broken, a driver at its end): then the program shall meet that error
