@@ -63,6 +63,7 @@ static CUresult copy_by_processor(CUstream stream, const struct work *work) {
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
   memmove((void *)to, (const void *)from, bytes);
   process_count(work->gpu, GS_SIM_copies, 1);
+  process_count(work->gpu, GS_SIM_processor_copies, 1);
   return process_fault();
 }
 

@@ -32,6 +32,7 @@
   X(copied_pageable_bytes) /* of those in and out: host memory that was not registered */                    \
   X(kernels)               /* kernels run to their end, but for gpushare's */                                \
   X(copies)                /* copies and memory sets run to their end */                                     \
+  X(processor_copies)      /* of these by the processor (card processor_copies) */                           \
   X(prefetches)                                                                                              \
   X(events)          /* recorded */                                                                          \
   X(event_queries)   /* cuEventQuery, whatever it said */                                                    \
