@@ -132,11 +132,10 @@ struct attachment {
   struct rates_job rates;
   struct peer *peer;
   uint32_t index;      /* the client's own, of the GPU */
-  struct gs_pass pass; /* how memory is passed to it; */
-  uint64_t
-      passes_to;     /* and the name, of that, of the job that it has been told to pass its own to; 0: none */
-  struct gang *gang; /* NULL: none */
-  bool apart;        /* its gang has another job on this GPU */
+  struct gs_pass pass; /* how memory is passed to it */
+  uint64_t passes_to;  /* pass.name of the job that it was told to pass memory to; 0: none */
+  struct gang *gang;   /* NULL: none */
+  bool apart;          /* its gang has another job on this GPU */
   /* evict.c */
   struct list silent_link;
   uint64_t silent_epoch, silent_ns;
