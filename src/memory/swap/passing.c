@@ -3,14 +3,15 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/random.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -50,7 +51,7 @@ static _Atomic bool expected[DEVICES];
 
 static uint64_t draw(_Atomic uint64_t *number) {
   uint64_t seen = atomic_load(number), drawn;
-  if (seen || getrandom(&drawn, sizeof drawn, GRND_NONBLOCK) != sizeof drawn)
+  if (seen || syscall(SYS_getrandom, &drawn, sizeof drawn, GRND_NONBLOCK) != sizeof drawn)
     return seen;
   return atomic_compare_exchange_strong(number, &seen, drawn) ? drawn : seen;
 }
