@@ -625,25 +625,30 @@ void client_want(CUdevice device) {
 static __thread unsigned forks __attribute__((tls_model("initial-exec")));
 static __thread bool fork_has_lock __attribute__((tls_model("initial-exec")));
 
-/* No connection may be half made, or half gone, at the moment of a fork: the child closes what it may
- * have inherited. A signal handler may fork over a thread that holds this lock, or one that is taken after
- * it: such a thread neither makes nor ends connections, and others that do so just then are the lesser evil.
+/* No connection may be half made, or half gone, at the moment of a fork, and no descriptor of memory be
+ * known to one thread only: the child closes what it may have inherited. A signal handler may fork over a
+ * thread that holds one of these locks, or one that is taken after them: such a thread neither makes nor ends
+ * connections, and others that do so just then are the lesser evil.
  */
 void client_fork_prepare(void) {
   if (forks++ > 0)
     return;
   fork_has_lock = !lock_is_inside();
-  if (fork_has_lock)
-    lock_take(&client.lock);
+  if (!fork_has_lock)
+    return;
+  lock_take(&client.lock);
+  memory_fork_prepare();
 }
 
 void client_fork_parent(void) {
-  if (--forks == 0 && fork_has_lock)
-    lock_release(&client.lock);
+  if (--forks > 0 || !fork_has_lock)
+    return;
+  memory_fork_parent();
+  lock_release(&client.lock);
 }
 
 void client_fork_child(void) {
-  client_fork_parent(); /* the lock is ours here too */
+  client_fork_parent(); /* the locks are ours here too */
   post_fork_child();
   client = (struct client){.lock = PTHREAD_MUTEX_INITIALIZER};
   handover_fork_child();

@@ -207,6 +207,9 @@ void memory_context_gone(CUcontext context) {
   slabs_context_gone(context);
 }
 
+void memory_fork_prepare(void) { swap_fork_prepare(); }
+void memory_fork_parent(void) { swap_fork_parent(); }
+
 void memory_fork_child(void) {
   account_fork_child();
   budget_fork_child();

@@ -113,6 +113,10 @@ void memory_green_context_destroyed(CUcontext context, CUcontext primary);
 /* That has happened. */
 void memory_context_gone(CUcontext context);
 
+/* Around a fork, in the parent: no descriptor comes or goes meanwhile. Take and release locks. */
+void memory_fork_prepare(void);
+void memory_fork_parent(void);
+
 /* In the child of a fork: forget everything; no driver state has survived. */
 void memory_fork_child(void);
 

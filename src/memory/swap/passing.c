@@ -37,8 +37,11 @@ static struct side {
   unsigned passed;
   struct descriptor listening, in[SENDERS];
   unsigned mapped;
-  _Atomic int transit; /* a descriptor of memory that is neither kept nor sent yet; 0: none */
+  int packed; /* a descriptor of memory that is not sent yet; 0: none */
 } sides[DEVICES];
+
+/* Of whoever changes which descriptors of memory there are: a child of a fork finds all of them. */
+static pthread_mutex_t descriptors_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_mutex_t heirs_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct memory_heir heirs[DEVICES]; /* as told; a side has the one that it has looked at last */
@@ -127,9 +130,6 @@ static struct descriptor kept[KEPT_MOST]; /* by their numbers, from DESCRIPTOR_L
 
 static bool is_any(int fd, const void *unused) { return fd >= 0 && !unused; }
 
-/* For the time in which only a thread of ours knows of it: a child of a fork closes it. */
-static void note_transit(CUdevice device, int fd) { atomic_store(&sides[device].transit, fd > 0 ? fd : 0); }
-
 /* Takes it over. Its number, 0 if it is not kept: also where the program has closed what had that number. */
 static int keep(int fd) {
   struct rlimit limit = {.rlim_cur = 0};
@@ -157,9 +157,13 @@ static int take_out(struct piece *piece) {
 }
 
 void passing_forget(struct block *block, size_t i) {
+  if (!block->piece[i].passed)
+    return;
+  lock_take(&descriptors_lock);
   int fd = take_out(&block->piece[i]);
   if (fd >= 0)
     close(fd);
+  lock_release(&descriptors_lock);
 }
 
 /* ---- out ---- */
@@ -216,22 +220,30 @@ static bool reach_heir(struct side *side) {
   return false;
 }
 
+static int export(CUdeviceptr at) {
+  CUmemGenericAllocationHandle handle;
+  int fd = -1;
+  if (driver.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)at) != CUDA_SUCCESS)
+    return -1;
+  if (driver.cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) !=
+      CUDA_SUCCESS)
+    fd = -1;
+  driver.cuMemRelease(handle);
+  return fd;
+}
+
 int passing_pack(const struct space *space, struct block *block, size_t i) {
   struct side *side = &sides[space->device];
-  CUmemGenericAllocationHandle handle;
   follow_heir(space->device);
   if (piece_bytes(block, i) != PIECE_BYTES || !side->heir.pass.name || !side->heir.pid ||
       !passing_can(space->device) || !reach_heir(side) || !has_taken(side))
     return -1;
+  lock_take(&descriptors_lock);
   int fd = take_out(&block->piece[i]);
-  if (fd < 0 &&
-      driver.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)piece_at(block, i)) == CUDA_SUCCESS) {
-    if (driver.cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) !=
-        CUDA_SUCCESS)
-      fd = -1;
-    driver.cuMemRelease(handle);
-  }
-  note_transit(space->device, fd);
+  if (fd < 0)
+    fd = export(piece_at(block, i));
+  side->packed = fd > 0 ? fd : 0;
+  lock_release(&descriptors_lock);
   return fd;
 }
 
@@ -245,8 +257,10 @@ void passing_send(const struct space *space, int packed, bool unmapped) {
     side->sent++;
     side->passed++;
   }
-  note_transit(space->device, 0);
+  lock_take(&descriptors_lock);
+  side->packed = 0;
   close(packed);
+  lock_release(&descriptors_lock);
 }
 
 /* As long as the heir has not mapped all of it, the connection stays, and with it the count; but the heir
@@ -324,28 +338,32 @@ static bool map(CUdevice device, int fd, CUdeviceptr at) {
 static void answer(const struct descriptor *in) { send(in->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); }
 
 /* A sender that sends anything else is not listened to any more. False: nothing has come of it. */
-static bool map_from(CUdevice device, struct descriptor *in, struct block *block, size_t i) {
+static bool map_next(CUdevice device, struct descriptor *in, struct block *block, size_t i) {
   struct note note;
   int fd;
-  if (!descriptor_is_ours(in))
-    return false;
   ssize_t n = wire_recv_passed(in->fd, &note, sizeof note, &fd);
   if (n == -EAGAIN)
     return false;
-  note_transit(device, fd);
   bool mapped = n == sizeof note && note.magic == NOTE_MAGIC && note.key == atomic_load(&keys[device]) &&
                 note.bytes == PIECE_BYTES && fd >= 0 && map(device, fd, piece_at(block, i));
   if (mapped) {
     answer(in);
     block->piece[i].passed = keep(fd);
-  }
-  note_transit(device, 0);
-  if (mapped)
     return true;
+  }
   if (fd >= 0)
     close(fd);
   hang_up(in);
   return false;
+}
+
+static bool map_from(CUdevice device, struct descriptor *in, struct block *block, size_t i) {
+  if (!descriptor_is_ours(in))
+    return false;
+  lock_take(&descriptors_lock);
+  bool mapped = map_next(device, in, block, i);
+  lock_release(&descriptors_lock);
+  return mapped;
 }
 
 bool passing_map(const struct space *space, struct block *block, size_t i) {
@@ -396,16 +414,20 @@ void passing_end_in(const struct space *space) {
   descriptor_close(&side->listening);
 }
 
+void passing_fork_prepare(void) { lock_take(&descriptors_lock); }
+void passing_fork_parent(void) { lock_release(&descriptors_lock); }
+
 /* All of it is the parent's as well. A child that had memory would keep it on the card. */
 void passing_fork_child(void) {
+  descriptors_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   heirs_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   for (int i = 0; i < KEPT_MOST; i++)
     if (kept[i].fd > 0)
       descriptor_close(&kept[i]);
   for (CUdevice device = 0; device < DEVICES; device++) {
     struct side *side = &sides[device];
-    if (side->transit)
-      close(side->transit);
+    if (side->packed)
+      close(side->packed);
     descriptor_close(&side->out);
     descriptor_close(&side->listening);
     for (int i = 0; i < SENDERS; i++)

@@ -73,6 +73,9 @@ void passing_end_in(const struct space *space);
 /* The piece is to be unmapped: nothing else keeps its memory. */
 void passing_forget(struct block *block, size_t i);
 
+/* Around a fork: nobody else changes which descriptors there are meanwhile. */
+void passing_fork_prepare(void);
+void passing_fork_parent(void);
 void passing_fork_child(void);
 
 #endif

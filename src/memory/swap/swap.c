@@ -218,6 +218,9 @@ void swap_context_left(CUcontext context) {
   capture_unrelax(mode);
 }
 
+void swap_fork_prepare(void) { passing_fork_prepare(); }
+void swap_fork_parent(void) { passing_fork_parent(); }
+
 void swap_fork_child(void) {
   space_fork_child();
   passing_fork_child();

@@ -77,6 +77,8 @@ void swap_context_leaving(CUcontext context);
 /* It is destroyed, and its memory goes with it: its allocations are freed and leave the ledger. */
 void swap_context_left(CUcontext context);
 
+void swap_fork_prepare(void);
+void swap_fork_parent(void);
 void swap_fork_child(void);
 
 #endif

@@ -160,6 +160,9 @@ struct gs_pass memory_pass(CUdevice device) {
 static struct memory_heir heir; /* of what leaves with the next step */
 void memory_set_heir(CUdevice device, const struct memory_heir *told) { heir = device ? heir : *told; }
 void memory_expect_passed(CUdevice device, bool expects) { (void)device, (void)expects; }
+static int forks_prepared;
+void memory_fork_prepare(void) { forks_prepared++; }
+void memory_fork_parent(void) { forks_prepared--; }
 
 enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
   played_assert(in_context && device == 0 && (room_bytes == UINT64_MAX || has_room));

@@ -508,6 +508,14 @@ static void check_fork_over(pthread_mutex_t *lock) {
   ck_assert(!lock_is_inside());
 }
 
+START_TEST(memory_knows_of_a_fork) {
+  client_fork_prepare();
+  ck_assert_int_eq(forks_prepared, 1);
+  client_fork_parent();
+  ck_assert_int_eq(forks_prepared, 0);
+}
+END_TEST
+
 /* Also where another thread holds this one, and waits for that one. */
 START_TEST(a_signal_handler_may_fork_over_a_lock) {
   static pthread_mutex_t another = PTHREAD_MUTEX_INITIALIZER;
@@ -531,6 +539,7 @@ int main(void) {
                                 it_is_tried_some_times_whether_work_can_be_stopped,
                                 a_share_is_obeyed_from_the_grant_on,
                                 nothing_is_told_of_a_gpu_that_is_not_attached,
+                                memory_knows_of_a_fork,
                                 a_signal_handler_may_fork_over_a_lock,
                                 what_was_allocated_just_before_the_grant_must_be_there_too,
                                 without_a_worker_the_gate_opens_at_once,

@@ -7,7 +7,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -357,9 +360,6 @@ START_TEST(nothing_is_left_after_a_turn) {
 }
 END_TEST
 
-static CUresult (*real_import)(CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType);
-static int own_of_child = -1;
-
 /* The simulator's are from 700 on. */
 static int count_own(void) {
   int own = 0;
@@ -368,21 +368,59 @@ static int count_own(void) {
   return own;
 }
 
-static CUresult import_while_a_child_begins(CUmemGenericAllocationHandle *handle, void *fd,
-                                            CUmemAllocationHandleType type) {
+static pthread_t forking;
+static _Atomic pid_t forking_tid;
+
+/* The number of descriptors that a child has. */
+static void *fork_once(void *unused) {
   int status;
+  atomic_store(&forking_tid, gettid());
+  swap_fork_prepare();
   pid_t child = fork();
   if (child == 0) {
     swap_fork_child();
     _exit(count_own());
   }
-  ck_assert_int_eq(waitpid(child, &status, 0), child);
-  own_of_child = WEXITSTATUS(status);
+  swap_fork_parent();
+  return waitpid(child, &status, 0) == child ? (void *)(intptr_t)WEXITSTATUS(status) : unused;
+}
+
+/* Or has ended. */
+static bool is_asleep(pid_t tid) {
+  char path[64], state = 'S';
+  snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+  FILE *file = fopen(path, "re");
+  if (!file)
+    return true;
+  bool read = fscanf(file, "%*d %*s %c", &state) == 1;
+  fclose(file);
+  return !read || state == 'S';
+}
+
+/* It goes on once the fork waits for us, or for the child. */
+static void begin_fork(void) {
+  ck_assert_int_eq(pthread_create(&forking, NULL, fork_once, NULL), 0);
+  while (!atomic_load(&forking_tid) || !is_asleep(atomic_load(&forking_tid)))
+    sched_yield();
+}
+
+static int end_fork(void) {
+  void *result;
+  ck_assert_int_ne(atomic_exchange(&forking_tid, 0), 0);
+  ck_assert_int_eq(pthread_join(forking, &result), 0);
+  return (int)(intptr_t)result;
+}
+
+static CUresult (*real_import)(CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType);
+
+static CUresult import_while_a_child_begins(CUmemGenericAllocationHandle *handle, void *fd,
+                                            CUmemAllocationHandleType type) {
+  begin_fork();
   return real_import(handle, fd, type);
 }
 
 /* Also of what has just come. */
-START_TEST(a_child_has_nothing_in_transit) {
+START_TEST(a_child_has_nothing_that_comes) {
   leave(PIECE_BYTES, 1);
   int to = reach();
   pass(to, make_memory(0, PIECE_BYTES, 1));
@@ -395,7 +433,7 @@ START_TEST(a_child_has_nothing_in_transit) {
   real_import = driver.cuMemImportFromShareableHandle;
   driver.cuMemImportFromShareableHandle = import_while_a_child_begins;
   world_open();
-  ck_assert_int_eq(own_of_child, before);
+  ck_assert_int_eq(end_fork(), before);
 }
 END_TEST
 
@@ -577,6 +615,43 @@ START_TEST(few_are_passed_unanswered) {
   ck_assert_uint_eq(card_bytes(), 0);
   world_open();
   ck_assert(world_intact(memory, 20 * PIECE_BYTES, 1));
+}
+END_TEST
+
+static CUresult (*real_export)(void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
+                               unsigned long long);
+static CUresult (*real_unmap)(CUdeviceptr, size_t);
+
+static CUresult export_while_a_child_begins(void *fd, CUmemGenericAllocationHandle handle,
+                                            CUmemAllocationHandleType type, unsigned long long flags) {
+  CUresult result = real_export(fd, handle, type, flags);
+  begin_fork();
+  return result;
+}
+
+static CUresult unmap_while_a_child_begins(CUdeviceptr at, size_t bytes) {
+  begin_fork();
+  return real_unmap(at, bytes);
+}
+
+/* From the moment it has been exported until it has been sent. */
+START_TEST(a_child_has_nothing_that_goes) {
+  int listening = listen_as(heirs.name), kept[1];
+  world_open();
+  world_get(PIECE_BYTES);
+  swap_close(0, true);
+  name_heir(getpid(), getpid());
+  int before = count_own();
+  real_export = driver.cuMemExportToShareableHandle;
+  real_unmap = driver.cuMemUnmap;
+  if (_i)
+    driver.cuMemUnmap = unmap_while_a_child_begins;
+  else
+    driver.cuMemExportToShareableHandle = export_while_a_child_begins;
+  ck_assert_int_eq(world_settle(0, NULL), MEMORY_SETTLED);
+  ck_assert_int_eq(end_fork(), before);
+  int fd = accept4(listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  ck_assert_uint_eq(count_passed(fd, kept, 0), 1);
 }
 END_TEST
 
@@ -865,7 +940,8 @@ int main(void) {
   tcase_add_test(one, nothing_is_left_after_a_turn);
   tcase_add_test(one, many_that_have_passed_make_way);
   tcase_add_test(one, many_may_pass_and_end);
-  tcase_add_test(one, a_child_has_nothing_in_transit);
+  tcase_add_test(one, a_child_has_nothing_that_comes);
+  tcase_add_loop_test(one, a_child_has_nothing_that_goes, 0, 2);
   tcase_add_test(one, a_number_is_of_one_piece);
   tcase_add_test(one, nothing_comes_any_more_once_it_runs);
   tcase_add_test(one, heirs_may_change);
