@@ -7,6 +7,7 @@
 
 #include "client/client.h"
 #include "client/spatial.h"
+#include "common/lock.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
@@ -16,6 +17,7 @@
 #include "preempt/preempt.h"
 
 static void in_child(void) {
+  lock_fork_child();
   client_fork_child();
   spatial_fork_child();
   gate_fork_child();

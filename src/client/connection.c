@@ -40,7 +40,7 @@
 #define NO_ANSWER "it does not answer"
 
 struct client client = {
-    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .lock = LOCK(LOCK_CLIENT),
 };
 
 /* Of the connection thread alone. */
@@ -650,7 +650,7 @@ void client_fork_parent(void) {
 void client_fork_child(void) {
   client_fork_parent(); /* the locks are ours here too */
   post_fork_child();
-  client = (struct client){.lock = PTHREAD_MUTEX_INITIALIZER};
+  client = (struct client){.lock = LOCK(LOCK_CLIENT)};
   handover_fork_child();
   progress_fork_child();
   share_fork_child();

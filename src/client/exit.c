@@ -10,21 +10,17 @@
 /* exit may have been called by a signal handler, over whoever has the lock. */
 #define PATIENCE_NS (NS_PER_S / 10)
 
-static int take_lock(void) {
+static bool take_lock(void) {
   uint64_t until_ns = clock_realtime_ns() + PATIENCE_NS;
   struct timespec until = {.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
-  lock_enter();
-  int err = pthread_mutex_timedlock(&client.lock, &until);
-  if (err)
-    lock_leave();
-  return err;
+  return lock_try_until(&client.lock, &until);
 }
 
 static void tell_exit(int status, void *unused) {
   (void)unused;
   struct gs_msg msg = wire_msg(GS_EXITING, 0);
   msg.exiting.status = status & 0xff;
-  if (client_is_stray() || take_lock() != 0)
+  if (client_is_stray() || !take_lock())
     return;
   if (client.registered) {
     client_send(&msg);

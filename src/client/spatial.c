@@ -32,7 +32,7 @@
 #define ANSWER_NS (NS_PER_S / 2) /* a daemon that does not answer in that time has no MPS for us */
 #define PATH_SIZE 160
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects what is decided, and by it */
+static struct lock lock = LOCK(LOCK_MPS); /* protects what is decided, and by it */
 static _Atomic bool decided;
 static _Atomic bool on;
 static struct descriptor connection = {.fd = -1};
@@ -181,7 +181,7 @@ CUresult hook_cuInit(unsigned int Flags) {
 }
 
 void spatial_fork_child(void) {
-  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  lock = (struct lock)LOCK(LOCK_MPS);
   atomic_store(&decided, false);
   atomic_store(&on, false);
   descriptor_close(&connection);

@@ -112,7 +112,7 @@ struct gpu {
 };
 
 struct client {
-  pthread_mutex_t lock; /* protects everything here; never held over a call of the driver or of the gate's
+  struct lock lock; /* protects everything here; never held over a call of the driver or of the gate's
                            waiting functions */
   bool started;
   bool connected;                  /* there is a connection: post.h */

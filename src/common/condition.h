@@ -7,7 +7,6 @@
 #define GS_CONDITION_H
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,7 +21,7 @@ struct condition {
 
 /* Wait, the lock held, until woken or past deadline_ns (UINT64_MAX: none), or for no reason. False once the
  * deadline has passed. Keeps errno. */
-static inline bool condition_wait(struct condition *condition, pthread_mutex_t *lock, uint64_t deadline_ns) {
+static inline bool condition_wait(struct condition *condition, struct lock *lock, uint64_t deadline_ns) {
   int saved = errno;
   uint32_t seen = atomic_load(&condition->changes);
   uint64_t now_ns = deadline_ns == UINT64_MAX ? 0 : clock_now_ns();

@@ -20,7 +20,7 @@
 #define WAITS_NS (50 * NS_PER_MS)
 
 /* Protects all below. Never held over a call of the driver. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK(LOCK_CAPTURE);
 static struct condition changed;
 static struct {
   CUstream stream;
@@ -142,7 +142,7 @@ bool capture_wait_none(uint64_t timeout_ns) {
 }
 
 void capture_fork_child(void) {
-  pthread_mutex_init(&lock, NULL);
+  lock = (struct lock)LOCK(LOCK_CAPTURE);
   count = forbidden = lenient = 0;
 }
 

@@ -30,17 +30,17 @@ struct entry {
 };
 
 /* Protects the table. Never held over a call of the driver that may wait. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK(LOCK_CONTEXTS);
 static struct condition changed;
 static struct entry table[CONTEXTS_MAX];
 
 /* Of the primary context of a device. The lock makes a release and the question what became of the context
  * one step; it is taken before `lock`, and never held while visitors are waited for. */
 static struct primary {
-  pthread_mutex_t lock;
+  struct lock lock;
   CUcontext context; /* NULL: none, or not known */
   unsigned retains;  /* the program's own; green contexts hold it, too */
-} primaries[GS_GPUS_PER_CLIENT] = {[0 ... GS_GPUS_PER_CLIENT - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+} primaries[GS_GPUS_PER_CLIENT] = {[0 ... GS_GPUS_PER_CLIENT - 1] = {.lock = LOCK(LOCK_PRIMARY)}};
 
 static struct entry *find(CUcontext context) {
   for (struct entry *e = table; e < table + CONTEXTS_MAX; e++)
@@ -161,10 +161,10 @@ void contexts_synchronize(CUdevice device) {
 /* Where the process' work can be stopped: memory moves in it while the program's contexts stand still.
  * Nothing destroys it: that would wait for them. */
 static struct own {
-  pthread_mutex_t lock;
+  struct lock lock;
   CUcontext _Atomic context; /* NULL: not made */
   uint64_t again_ns;         /* it was refused, and is tried again then; 0: it was not */
-} own_contexts[GS_GPUS_PER_CLIENT] = {[0 ... GS_GPUS_PER_CLIENT - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+} own_contexts[GS_GPUS_PER_CLIENT] = {[0 ... GS_GPUS_PER_CLIENT - 1] = {.lock = LOCK(LOCK_OWN_CONTEXT)}};
 
 #define OWN_AGAIN_NS (10 * NS_PER_S) /* a refusal takes its time, too */
 
@@ -249,12 +249,12 @@ void *contexts_hold(CUcontext context) {
 void contexts_let_go(void *held) { visit_end(held); }
 
 void contexts_fork_child(void) {
-  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  lock = (struct lock)LOCK(LOCK_CONTEXTS);
   changed = (struct condition){0};
   for (struct primary *p = primaries; p < primaries + GS_GPUS_PER_CLIENT; p++)
-    *p = (struct primary){.lock = PTHREAD_MUTEX_INITIALIZER};
+    *p = (struct primary){.lock = LOCK(LOCK_PRIMARY)};
   for (struct own *o = own_contexts; o < own_contexts + GS_GPUS_PER_CLIENT; o++)
-    *o = (struct own){.lock = PTHREAD_MUTEX_INITIALIZER};
+    *o = (struct own){.lock = LOCK(LOCK_OWN_CONTEXT)};
   for (struct entry *e = table; e < table + CONTEXTS_MAX; e++)
     *e = (struct entry){0};
 }

@@ -38,7 +38,7 @@ _Atomic uint32_t gate_several;
 
 /* Serializes changes of `used`, `open` and `watched` with the sum of them, gate_all_open; and of
  * `waiting`, `keeps` and `openings`. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK(LOCK_GATE);
 
 static struct gate *gate_of(CUdevice device) {
   return device >= 0 && device < GS_GPUS_PER_CLIENT ? &gates[device] : NULL;
@@ -406,7 +406,7 @@ void gate_leave_slow(void) {
 }
 
 void gate_fork_child(void) {
-  pthread_mutex_init(&lock, NULL);
+  lock = (struct lock)LOCK(LOCK_GATE);
   for (struct gate *g = gates; g < gates + GS_GPUS_PER_CLIENT; g++)
     *g = (struct gate){.change = atomic_load(&g->change) + 1};
   atomic_store(&gate_all_open, 0);

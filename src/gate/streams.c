@@ -20,7 +20,7 @@ struct entry {
 
 /* Protects the table; held over cuStreamQuery, which does not wait, so that no stream is destroyed meanwhile.
  */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK(LOCK_STREAMS);
 static struct entry *table;
 static size_t count, room;
 static _Atomic bool per_thread_seen;
@@ -94,7 +94,7 @@ enum streams_state streams_ask(CUdevice device) {
 }
 
 void streams_fork_child(void) {
-  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  lock = (struct lock)LOCK(LOCK_STREAMS);
   table = NULL; /* not freed: another thread may have been about to let it grow */
   count = room = 0;
   atomic_store(&per_thread_seen, false);

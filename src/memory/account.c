@@ -9,8 +9,8 @@
 #include "memory/device.h"
 #include "memory/placement.h"
 
-struct ledger account_addresses = LEDGER_INITIALIZER;
-struct ledger account_objects = LEDGER_INITIALIZER;
+struct ledger account_addresses = LEDGER(LOCK_ACCOUNT);
+struct ledger account_objects = LEDGER(LOCK_ACCOUNT);
 static _Atomic uint64_t away[DEVICES]; /* the sum of away_bytes of the entries of account_addresses */
 
 /* Bytes to give back once the ledger is unlocked again. */

@@ -41,9 +41,9 @@ struct account {
 };
 
 static struct account accounts[DEVICES];
-static pthread_mutex_t books_lock = PTHREAD_MUTEX_INITIALIZER; /* held for a few instructions */
-static uint64_t host_bytes;                                    /* under books_lock; 0: not asked for yet */
-static _Atomic unsigned refusals_logged;                       /* a bit for each reason */
+static struct lock books_lock = LOCK(LOCK_BUDGET); /* held for a few instructions */
+static uint64_t host_bytes;                        /* under books_lock; 0: not asked for yet */
+static _Atomic unsigned refusals_logged;           /* a bit for each reason */
 
 static uint64_t add_saturated(uint64_t a, uint64_t b) { return a + b < a ? UINT64_MAX : a + b; }
 
@@ -360,6 +360,6 @@ uint64_t budget_used_bytes(CUdevice device, enum backing backing) {
 void budget_fork_child(void) {
   for (int i = 0; i < DEVICES; i++)
     accounts[i] = (struct account){.turn = {.thread = NULL}};
-  books_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  books_lock = (struct lock)LOCK(LOCK_BUDGET);
   host_bytes = 0;
 }

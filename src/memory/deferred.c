@@ -46,14 +46,14 @@ struct queue {
   bool held; /* its holder works on the first item outside the lock: that stays, and its context alive */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while the driver is called */
+static struct lock lock = LOCK(LOCK_DEFERRED); /* never held while the driver is called */
 static struct condition released;
 static struct queue *queues; /* the one that was looked at last is the last one */
 static size_t queue_count;
 static struct queue due[DEVICES];
 static uint64_t due_bytes[DEVICES];
 static _Atomic size_t waiting; /* items in all queues */
-static struct ledger addresses = LEDGER_INITIALIZER;
+static struct ledger addresses = LEDGER(LOCK_DEFERRED_ADDRESSES);
 
 /* With the lock held. */
 
@@ -459,7 +459,7 @@ void deferred_context_destroyed(CUcontext context, bool memory_goes) {
 }
 
 void deferred_fork_child(void) {
-  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  lock = (struct lock)LOCK(LOCK_DEFERRED);
   released = (struct condition){0};
   queues = NULL;
   queue_count = 0;

@@ -35,7 +35,7 @@ struct take {
 };
 
 /* Protects the table. Never held over a call of the driver. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK(LOCK_GRAPHS);
 static struct entry *buckets[BUCKETS];
 static _Atomic bool any; /* there is, or was, an entry */
 
@@ -161,7 +161,7 @@ static bool is_again(CUresult result, CUgraphExec graph, struct take *take) {
   return again;
 }
 
-void graphs_fork_child(void) { pthread_mutex_init(&lock, NULL); }
+void graphs_fork_child(void) { lock = (struct lock)LOCK(LOCK_GRAPHS); }
 
 /* ---- the hooks ---- */
 

@@ -344,6 +344,6 @@ size_t ledger_count(struct ledger *ledger) {
 
 void ledger_fork_child(struct ledger *ledger) {
   uint64_t random = ledger->random;
-  *ledger = (struct ledger)LEDGER_INITIALIZER;
+  *ledger = (struct ledger)LEDGER(ledger->lock.rank);
   ledger->random = random;
 }

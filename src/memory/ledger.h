@@ -54,7 +54,7 @@ struct allocation {
 struct ledger_node;
 
 struct ledger {
-  pthread_mutex_t lock;
+  struct lock lock;
   struct condition unpinned;
   struct ledger_node *root;  /* a treap by base */
   struct ledger_node *spare; /* the last one taken, so that it can be put back whatever memory there is */
@@ -63,8 +63,9 @@ struct ledger {
   size_t count;
 };
 
-#define LEDGER_INITIALIZER                                                                                   \
-  { .lock = PTHREAD_MUTEX_INITIALIZER, .random = 0x9e3779b97f4a7c15u }
+/* An initializer: an empty one. */
+#define LEDGER(rank)                                                                                         \
+  { .lock = LOCK(rank), .random = 0x9e3779b97f4a7c15u }
 
 /* Add an allocation (its sequence is set here). Ranges that overlap it must have died without our hearing of
  * it: they are removed first and handed to `stale` (ledger locked: it must not call back). 0 or -ENOMEM. */

@@ -17,7 +17,7 @@
 
 /* Pairs of contexts for which the program has enabled access to the first device from the second. The lock
  * is held while the access is changed, so that the last change is the one that counts. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK(LOCK_PEERS);
 static unsigned enabled[DEVICES][DEVICES];
 
 /* False: swap memory is not concerned. */
@@ -53,7 +53,7 @@ CUresult hook_cuCtxDisablePeerAccess(CUcontext peerContext) {
 }
 
 void peers_fork_child(void) {
-  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  lock = (struct lock)LOCK(LOCK_PEERS);
   for (CUdevice owner = 0; owner < DEVICES; owner++)
     for (CUdevice peer = 0; peer < DEVICES; peer++)
       enabled[owner][peer] = 0;

@@ -31,9 +31,9 @@ struct physical {
 };
 
 /* Taken before the ledgers' own locks; never held while the driver is called. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ledger handles = LEDGER_INITIALIZER;  /* by handle; object: struct physical */
-static struct ledger mappings = LEDGER_INITIALIZER; /* by address; object likewise */
+static struct lock lock = LOCK(LOCK_PHYSICAL);
+static struct ledger handles = LEDGER(LOCK_PHYSICAL_TABLE);  /* by handle; object: struct physical */
+static struct ledger mappings = LEDGER(LOCK_PHYSICAL_TABLE); /* by address; object likewise */
 
 /* With the lock held: drop the memory if nothing refers to it. The bytes to give back, on `device`. */
 static uint64_t forget_unused(struct physical *physical, CUdevice *device) {
@@ -260,7 +260,7 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size) {
 }
 
 void physical_fork_child(void) {
-  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  lock = (struct lock)LOCK(LOCK_PHYSICAL);
   ledger_fork_child(&handles);
   ledger_fork_child(&mappings);
 }

@@ -17,8 +17,8 @@
 
 /* Makes several steps on the table one. Taken under the lock of the ledger of addresses, and before that of
  * the table itself, which is a ledger, too: of disjoint ranges, none adjacent. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ledger table = LEDGER_INITIALIZER;
+static struct lock lock = LOCK(LOCK_PLACEMENT);
+static struct ledger table = LEDGER(LOCK_PLACEMENTS);
 static atomic_bool used;
 
 /* ---- the table. With the lock held. ---- */
@@ -202,7 +202,7 @@ void placement_forget(const struct allocation *allocation) {
 }
 
 void placement_fork_child(void) {
-  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  lock = (struct lock)LOCK(LOCK_PLACEMENT);
   ledger_fork_child(&table);
   atomic_store(&used, false);
 }

@@ -13,8 +13,8 @@
 #include "memory/device.h"
 #include "memory/reserves.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held while a default pool is made */
-static struct condition unused;                          /* a pool has lost its last user */
+static struct lock lock = LOCK(LOCK_POOLS); /* held while a default pool is made */
+static struct condition unused;             /* a pool has lost its last user */
 static struct pool *table;
 static size_t table_count, table_room;
 static _Atomic bool any_plain[DEVICES]; /* of this device, some plain pool is listed */
@@ -287,7 +287,7 @@ uint64_t pools_reuse(CUmemoryPool handle, uint64_t bytes) {
 }
 
 void pools_fork_child(void) {
-  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  lock = (struct lock)LOCK(LOCK_POOLS);
   table = NULL;
   table_count = table_room = 0;
   memset(defaults, 0, sizeof defaults);

@@ -15,7 +15,7 @@
 #define POPULATE_MAX_BYTES (UINT64_C(2) << 30)
 #define CONTEXTS 16 /* further contexts do without */
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held while a stream is made */
+static struct lock lock = LOCK(LOCK_POPULATE); /* held while a stream is made */
 static struct {
   CUcontext context;
   CUstream stream;
@@ -80,7 +80,7 @@ void populate_context_destroyed(CUcontext context) {
 }
 
 void populate_fork_child(void) {
-  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  lock = (struct lock)LOCK(LOCK_POPULATE);
   for (size_t i = 0; i < CONTEXTS; i++) {
     streams[i].context = NULL;
     streams[i].stream = NULL;

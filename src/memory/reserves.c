@@ -11,14 +11,14 @@
 #include "memory/pools.h"
 
 static struct reserve {
-  pthread_mutex_t lock; /* one count at a time; taken before those of the budget */
+  struct lock lock; /* one count at a time; taken before those of the budget */
   _Atomic bool graphs;
   _Atomic uint64_t trims;
   uint64_t kept_bytes;    /* counted as BACKING_KEPT */
   uint64_t held_bytes;    /* of staying_bytes: only while the process' work stands still */
   uint64_t staying_bytes; /* the last trim has not moved it: in use by what the program has not freed yet */
 } reserves[DEVICES] = {
-    [0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER},
+    [0 ... DEVICES - 1] = {.lock = LOCK(LOCK_RESERVE)},
 };
 
 void reserves_watch_graphs(CUdevice device) { atomic_store(&reserves[device].graphs, true); }
@@ -112,5 +112,5 @@ bool reserves_stay(CUdevice device, bool stays) {
 
 void reserves_fork_child(void) {
   for (int i = 0; i < DEVICES; i++)
-    reserves[i] = (struct reserve){.lock = PTHREAD_MUTEX_INITIALIZER};
+    reserves[i] = (struct reserve){.lock = LOCK(LOCK_RESERVE)};
 }

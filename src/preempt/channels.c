@@ -28,7 +28,7 @@ struct object {
 
 static __thread bool allocating_own __attribute__((tls_model("initial-exec")));
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
+static struct lock lock = LOCK(LOCK_CHANNELS); /* protects all below */
 static struct object objects[OBJECTS_MAX];
 static size_t used; /* entries that have ever been */
 static uint64_t last_number;
@@ -276,7 +276,7 @@ struct channels_count channels_count(unsigned gpu) {
 }
 
 void channels_fork_child(void) {
-  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  lock = (struct lock)LOCK(LOCK_CHANNELS);
   for (struct object *o = objects; o < objects + used; o++)
     o->kind = FREE;
   used = 0;

@@ -30,7 +30,7 @@ enum { STALE_ATTEMPTS = 2000 };
 #define LIBCUDA_SLICE_US 2048 /* if it has not been seen to set another */
 
 struct gpu {
-  pthread_mutex_t lock; /* over the controls that stop, let on and slice */
+  struct lock lock;     /* over the controls that stop, let on and slice */
   _Atomic bool stopped; /* all channels shall be */
   _Atomic int verdict;
   _Atomic int error;
@@ -40,7 +40,7 @@ struct gpu {
   _Atomic uint64_t libcuda_slice_us; /* 0: not seen */
 };
 
-static struct gpu gpus[CHANNELS_GPUS] = {[0 ... CHANNELS_GPUS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+static struct gpu gpus[CHANNELS_GPUS] = {[0 ... CHANNELS_GPUS - 1] = {.lock = LOCK(LOCK_PREEMPT)}};
 static _Atomic int known_gpus[GS_GPUS_PER_CLIENT]; /* of devices, plus 1; 0: not known */
 
 /* The calling thread makes a context: its channels are stopped, where they are to be, once it is there. */
@@ -364,6 +364,6 @@ void preempt_fork_child(void) {
   tap_fork_child();
   channels_fork_child();
   for (struct gpu *g = gpus; g < gpus + CHANNELS_GPUS; g++)
-    *g = (struct gpu){.lock = PTHREAD_MUTEX_INITIALIZER};
+    *g = (struct gpu){.lock = LOCK(LOCK_PREEMPT)};
   memset(known_gpus, 0, sizeof known_gpus);
 }

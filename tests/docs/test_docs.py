@@ -57,6 +57,11 @@ def slugs(path):
 
 
 class Documentation(unittest.TestCase):
+    def test_locks_are_in_the_order_of_their_ranks(self):
+        table = re.search(r"(?m)^\| lock \|.*\n\|[-|]+\n((?:\|.*\n)+)", read(os.path.join(sources, "docs/ARCHITECTURE.md")))
+        ranks = re.search(r"enum lock_rank \{(.*?)\}", read(os.path.join(sources, "src/common/lock.h")), re.DOTALL).group(1)
+        self.assertEqual(re.findall(r"(?m)^\| (\w+) \|", table.group(1)) + ["RANKS"], re.findall(r"LOCK_(\w+)", ranks))
+
     def test_messages_are_printed(self):
         printed, quoted = set(literals()), list(quotes())
         self.assertGreater(len(quoted), 40)

@@ -34,7 +34,7 @@ static struct {
 static void deliver(void);
 
 /* Whoever waits gets the next message. */
-static bool played_wait(struct condition *condition, pthread_mutex_t *lock, uint64_t deadline_ns) {
+static bool played_wait(struct condition *condition, struct lock *lock, uint64_t deadline_ns) {
   (void)condition;
   lock_release(lock);
   deliver();

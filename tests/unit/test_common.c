@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/lock.h"
 #include "common/log.h"
 #include "common/parse.h"
 #include "common/text_file.h"
@@ -469,6 +470,56 @@ START_TEST(long_log_lines_are_cut) {
 }
 END_TEST
 
+static struct lock low = LOCK(LOCK_CLIENT), high = LOCK(LOCK_GATE), as_high = LOCK(LOCK_GATE);
+
+/* How a child ends that takes one after the other. */
+static int take_both(struct lock *first, struct lock *second) {
+  int status;
+  pid_t child = fork();
+  if (child == 0) {
+    lock_take(first);
+    lock_take(second);
+    lock_release(first); /* in any order */
+    lock_take(&high);
+    _exit(0);
+  }
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  return WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+START_TEST(locks_are_taken_in_the_order_of_their_ranks) {
+  struct lock lowest = LOCK(LOCK_MPS);
+  setenv("GPUSHARE_STRICT", "1", 1);
+  ck_assert_int_eq(take_both(&lowest, &low), 0);
+  ck_assert_int_eq(take_both(&high, &low), SIGABRT);
+  ck_assert_int_eq(take_both(&high, &as_high), SIGABRT);
+  unsetenv("GPUSHARE_STRICT");
+  lock_take(&as_high);
+  lock_take(&low);
+  lock_release(&low);
+  ck_assert(lock_try(&high)); /* that does not wait */
+  lock_release(&high);
+  lock_release(&as_high);
+  ck_assert(!lock_is_inside());
+}
+END_TEST
+
+START_TEST(a_child_of_a_fork_has_no_lock) {
+  int status;
+  setenv("GPUSHARE_STRICT", "1", 1);
+  lock_take(&high);
+  pid_t child = fork();
+  if (child == 0) {
+    lock_fork_child();
+    lock_take(&low);
+    _exit(0);
+  }
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert_int_eq(status, 0);
+  lock_release(&high);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {durations,
                                 sizes,
@@ -488,6 +539,8 @@ int main(void) {
                                 log_lines,
                                 no_log_line_of_a_guest_comes_into_a_file_of_the_program,
                                 long_log_lines_are_cut,
+                                locks_are_taken_in_the_order_of_their_ranks,
+                                a_child_of_a_fork_has_no_lock,
                                 NULL};
   return suite_main("common", tests, NULL, NULL);
 }

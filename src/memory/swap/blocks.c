@@ -13,7 +13,7 @@
 #include "memory/swap/pieces.h"
 #include "memory/swap/slabs.h"
 
-static struct ledger ranges = LEDGER_INITIALIZER; /* all blocks' addresses */
+static struct ledger ranges = LEDGER(LOCK_BLOCKS); /* all blocks' addresses */
 _Atomic uint64_t block_lowest = UINT64_MAX, block_highest;
 
 bool block_contains(CUdeviceptr address) {

@@ -41,9 +41,9 @@ static struct side {
 } sides[DEVICES];
 
 /* Of whoever changes which descriptors of memory there are: a child of a fork finds all of them. */
-static pthread_mutex_t descriptors_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock descriptors_lock = LOCK(LOCK_DESCRIPTORS);
 
-static pthread_mutex_t heirs_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock heirs_lock = LOCK(LOCK_HEIRS);
 static struct memory_heir heirs[DEVICES]; /* as told; a side has the one that it has looked at last */
 
 static _Atomic uint64_t names[DEVICES], keys[DEVICES];
@@ -419,8 +419,8 @@ void passing_fork_parent(void) { lock_release(&descriptors_lock); }
 
 /* All of it is the parent's as well. A child that had memory would keep it on the card. */
 void passing_fork_child(void) {
-  descriptors_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-  heirs_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  descriptors_lock = (struct lock)LOCK(LOCK_DESCRIPTORS);
+  heirs_lock = (struct lock)LOCK(LOCK_HEIRS);
   for (int i = 0; i < KEPT_MOST; i++)
     if (kept[i].fd > 0)
       descriptor_close(&kept[i]);

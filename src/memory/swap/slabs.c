@@ -32,10 +32,10 @@ struct slab {
 
 /* One slab is made at a time, so that two threads don't make two where one does. Taken before `lock`, and by
  * who visits a context: never visit one with it. */
-static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+static struct lock making = LOCK(LOCK_SLABS_MAKING);
 
 /* Protects all below. Never held while the driver is called or memory is touched. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK(LOCK_SLABS);
 static struct slab *slabs;   /* oldest first, which fill first */
 static struct slab *leaving; /* to be given back */
 static uint64_t pinned_bytes, used_bytes;
@@ -420,7 +420,8 @@ uint64_t slabs_used_bytes(void) {
 
 /* The slabs are not mapped in the child. */
 void slabs_fork_child(void) {
-  making = lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  making = (struct lock)LOCK(LOCK_SLABS_MAKING);
+  lock = (struct lock)LOCK(LOCK_SLABS);
   slabs = leaving = NULL;
   pinned_bytes = used_bytes = prepared_bytes = 0;
   tight = renewing = keeper_runs = false;

@@ -15,8 +15,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void set_up(void) {
   for (size_t i = 0; i < SPACES; i++) {
     bool stays = i >= DEVICES;
-    spaces[i] = (struct space){.turn = PTHREAD_MUTEX_INITIALIZER,
-                               .lock = PTHREAD_MUTEX_INITIALIZER,
+    spaces[i] = (struct space){.turn = LOCK(LOCK_SPACE_TURN),
+                               .lock = LOCK(LOCK_SPACE),
                                .device = (CUdevice)(i % DEVICES),
                                .backing = stays ? BACKING_PINNED : BACKING_SWAP,
                                .open = stays,

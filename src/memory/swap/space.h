@@ -97,8 +97,8 @@ struct mover {
 };
 
 struct space {
-  pthread_mutex_t turn; /* held while waiting for the lock: who comes first, has it first */
-  pthread_mutex_t lock;
+  struct lock turn; /* held while waiting for the lock: who comes first, has it first */
+  struct lock lock;
   struct condition changed; /* it was closed, or something has left the card */
   CUdevice device;
   enum backing backing; /* of the bytes in the budget: BACKING_SWAP; BACKING_PINNED: what stays */

@@ -74,14 +74,14 @@ END_TEST
 START_TEST(a_grant_never_waits_for_the_memory) {
   struct gpu *gpu = client_gpu(0);
   locked = true;
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   client_attach_device(gpu, 0);
   handover_begin_at_once(gpu);
   ck_assert(!gate_opened && gpu->grant_pending); /* for the worker */
   locked = gpu->grant_pending = false;
   handover_begin_at_once(gpu);
   ck_assert(gate_opened && !gpu->grant_pending);
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
   ck_assert_uint_eq(waits, 0);
 }
 END_TEST
@@ -108,7 +108,7 @@ START_TEST(an_heir_comes_with_a_room) {
   struct gs_msg nobody = wire_msg(GS_ROOM, 0), msg = nobody;
   msg.room.pass = (struct gs_pass){.name = 1, .key = 2};
   msg.room.pass_pid = 3;
-  pthread_mutex_lock(&client.lock);
+  lock_take(&client.lock);
   room_take(gpu, &msg);
   ck_assert(heir_is(1, 2, 3));
   room_take(gpu, &nobody);
@@ -116,7 +116,7 @@ START_TEST(an_heir_comes_with_a_room) {
   room_take(gpu, &msg);
   room_forget(gpu);
   ck_assert(heir_is(0, 0, 0));
-  pthread_mutex_unlock(&client.lock);
+  lock_release(&client.lock);
 }
 END_TEST
 
@@ -143,8 +143,8 @@ int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *)
 /* Not by its result: this is NULL where a C library cancels at the moment at which it may again. */
 static void check_cancelled(pthread_t thread) {
   pthread_join(thread, NULL);
-  ck_assert_int_eq(pthread_mutex_trylock(&client.lock), 0);
-  pthread_mutex_unlock(&client.lock);
+  ck_assert(lock_try(&client.lock));
+  lock_release(&client.lock);
 }
 
 START_TEST(nobody_is_cancelled_with_a_lock) {
@@ -488,6 +488,7 @@ static void fork_in_handler(int number) {
   client_fork_prepare();
   pid_t child = fork();
   if (child == 0) {
+    lock_fork_child();
     client_fork_child();
     lock_take(&client.lock);
     _exit(client.connected ? 1 : 0);
@@ -496,12 +497,12 @@ static void fork_in_handler(int number) {
   waitpid(child, &fork_status, 0);
 }
 
-static void check_fork_over(pthread_mutex_t *lock) {
+static void check_fork_over(struct lock *lock) {
   lock_take(lock);
   fork_status = -1;
   raise(SIGUSR1);
   ck_assert_int_eq(fork_status, 0);
-  ck_assert_int_eq(pthread_mutex_trylock(lock), EBUSY); /* it is still held */
+  ck_assert_int_eq(pthread_mutex_trylock(&lock->mutex), EBUSY); /* it is still held */
   lock_release(lock);
   ck_assert(lock_try(&client.lock));
   lock_release(&client.lock);
@@ -518,7 +519,7 @@ END_TEST
 
 /* Also where another thread holds this one, and waits for that one. */
 START_TEST(a_signal_handler_may_fork_over_a_lock) {
-  static pthread_mutex_t another = PTHREAD_MUTEX_INITIALIZER;
+  static struct lock another = LOCK(LOCK_CHANNELS);
   sigaction(SIGUSR1, &(struct sigaction){.sa_handler = fork_in_handler}, NULL);
   check_fork_over(&client.lock);
   check_fork_over(&another);

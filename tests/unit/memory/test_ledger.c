@@ -10,7 +10,7 @@
 #include "../suite.h"
 #include "memory/ledger.h"
 
-static struct ledger ledger = LEDGER_INITIALIZER;
+static struct ledger ledger = LEDGER(LOCK_ACCOUNT);
 
 static struct allocation range(uint64_t base, uint64_t span) {
   return (struct allocation){.base = base, .span = span, .bytes = span};
@@ -237,7 +237,7 @@ START_TEST(a_forked_child_starts_empty) {
   static struct ledger_node *volatile parents; /* what the child abandons is not a leak */
   insert(1000, 100);
   parents = ledger.root;
-  pthread_mutex_lock(&ledger.lock); /* as if another thread had held it at the fork */
+  pthread_mutex_lock(&ledger.lock.mutex); /* as if another thread had held it at the fork */
   ledger_fork_child(&ledger);
   ck_assert_uint_eq(ledger_count(&ledger), 0);
   ck_assert_ptr_nonnull(parents);
