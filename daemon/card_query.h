@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 #include "cards.h"
-#include "nvml.h"
+#include "shared/nvml.h"
 
 #define CARD_QUERY_NS (UINT64_C(60) * 1000000000)      /* cards without persistence mode take seconds each */
 #define CARD_QUERY_PAUSE_NS (UINT64_C(5) * 1000000000) /* between two for UUIDs that are unknown */

@@ -7,7 +7,7 @@
 #include "common/gpu_number.h"
 #include "common/parse.h"
 #include "core/scheduler.h"
-#include "printable.h"
+#include "shared/printable.h"
 
 static int compare(const void *a, const void *b) {
   return gpu_number_compare(((const struct card *)a)->number, ((const struct card *)b)->number);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "printable.h"
+#include "shared/printable.h"
 
 void gang_table_init(struct gang_table *gangs) {
   gangs->count = 0;

@@ -16,7 +16,7 @@
 #include "events.h"
 #include "keep.h"
 #include "log_for.h"
-#include "printable.h"
+#include "shared/printable.h"
 
 /* A GPU that is refused may be asked for again after so long if the host is being asked. */
 #define LOOKING_NS NS_PER_S

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "core/list.h"
+#include "common/list.h"
 #include "user_shares.h"
 
 #define HISTORY_MAX 4096

@@ -10,7 +10,7 @@
 
 #include "common/parse.h"
 #include "common/wire.h"
-#include "printable.h"
+#include "shared/printable.h"
 
 #define FIELDS_MAX 16
 #define VERSION 1

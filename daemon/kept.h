@@ -27,7 +27,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "core/list.h"
+#include "common/list.h"
 #include "decisions.h"
 #include "history.h"
 #include "record.h"

@@ -17,7 +17,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "gpushare/protocol.h"
-#include "printable.h"
+#include "shared/printable.h"
 
 #define CONTROL "nvidia-cuda-mps-control"
 #define INSTEAD "programs share the GPUs by time"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "printable.h"
+#include "shared/printable.h"
 
 #define ID_SIZE 64          /* hexadecimal digits of a container's id */
 #define CONTAINER_DIGITS 12 /* of these, that people know it by */

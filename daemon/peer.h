@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "core/list.h"
+#include "common/list.h"
 #include "gpushare/protocol.h"
 #include "origin.h"
 #include "terms.h"

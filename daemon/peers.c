@@ -17,9 +17,9 @@
 #include "log_for.h"
 #include "permission.h"
 #include "pictures.h"
-#include "printable.h"
 #include "process.h"
 #include "readers.h"
+#include "shared/printable.h"
 
 #define READS_PER_VISIT 64          /* of one peer, then others of its user have their turn */
 #define PATIENCE_NS (10 * NS_PER_S) /* to register, or to read what was asked for */

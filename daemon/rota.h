@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#include "core/list.h"
+#include "common/list.h"
 
 /* What a user may take of each round. The last event of a user may take longer: the excess is owed. */
 #define ROTA_QUANTUM_NS INT64_C(100000)

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "printable.h"
+#include "shared/printable.h"
 
 #define NAMES_MAX 4096 /* the first ones of a longer file: nobody waits for the rest */
 

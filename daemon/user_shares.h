@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "core/list.h"
+#include "common/list.h"
 
 struct user_share;
 

@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "core/list.h"
+#include "common/list.h"
 #include "rota.h"
 
 enum user_resource {

@@ -12,7 +12,7 @@
 #include "keep.h"
 #include "label.h"
 #include "log_for.h"
-#include "printable.h"
+#include "shared/printable.h"
 
 /* ---- a client comes and goes ---- */
 

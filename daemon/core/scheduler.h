@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/list.h"
+#include "common/list.h"
 #include "core/order.h"
 #include "gpushare/protocol.h"
 

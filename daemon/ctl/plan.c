@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/gang_name.h"
 #include "common/parse.h"
 #include "ctl/ctl.h"
 #include "ctl/sweep.h"
-#include "gang_name.h"
 
 #define GRACE_NS (10 * NS_PER_S)
 #define COUNT_MAX 1000000

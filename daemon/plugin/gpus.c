@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
-#include "nvml.h"
+#include "shared/nvml.h"
 
 int gpus_index(const struct gpus *gpus, const char *uuid, size_t length) {
   for (size_t i = 0; i < gpus->count; i++)

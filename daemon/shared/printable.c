@@ -1,5 +1,5 @@
 /* printable.c - texts from programs, for terminals and logs. */
-#include "printable.h"
+#include "shared/printable.h"
 
 void printable_copy(char *to, const char *from, size_t size) {
   size_t i = 0;

@@ -1,7 +1,7 @@
 /* nvml.c - libnvidia-ml.so.1 by dlopen: its functions are declared here, so that nothing of it is needed to
  * build.
  */
-#include "nvml.h"
+#include "shared/nvml.h"
 
 #include <dlfcn.h>
 #include <errno.h>

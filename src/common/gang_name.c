@@ -1,5 +1,5 @@
 /* gang_name.c - which processes this one computes together with, as its environment tells. */
-#include "gang_name.h"
+#include "common/gang_name.h"
 
 #include <inttypes.h>
 #include <stdio.h>
