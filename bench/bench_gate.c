@@ -12,11 +12,11 @@
 #include "arguments.h"
 #include "client/client.h"
 #include "common/clock.h"
+#include "driver/driver.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
 #include "gate/streams.h"
-#include "interpose/driver.h"
 #include "preempt/preempt.h"
 #include "quantile.h"
 

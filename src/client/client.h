@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "driver/cuda_abi.h"
 #include "gpushare/protocol.h"
-#include "interpose/cuda_abi.h"
 
 /* A context on this device exists or is about to: attach it to the daemon. Returns at once; the device's gate
  * stays shut until the daemon grants the lock or turns out to be absent. */

@@ -20,9 +20,9 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/splitmix.h"
+#include "driver/driver.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
-#include "interpose/driver.h"
 #include "memory/memory.h"
 
 #define REPORT_BYTES (UINT64_C(64) << 20) /* moved: others wait for the room */

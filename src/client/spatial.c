@@ -24,8 +24,8 @@
 #include "common/log.h"
 #include "common/parse.h"
 #include "common/wire.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "preempt/preempt.h"
 #include "settings.h"
 

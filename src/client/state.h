@@ -14,7 +14,7 @@
 #include "client/patience.h"
 #include "common/condition.h"
 #include "common/wire.h"
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 
 /* How a process brings back its memory without a daemon (room.c). */
 struct filling {

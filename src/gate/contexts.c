@@ -10,11 +10,11 @@
 #include "common/condition.h"
 #include "common/lock.h"
 #include "common/log.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "gate/capture.h"
 #include "gate/gate.h"
 #include "gate/streams.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
 #include "memory/memory.h"
 #include "preempt/preempt.h"
 

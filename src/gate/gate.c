@@ -9,11 +9,11 @@
 #include "common/clock.h"
 #include "common/futex.h"
 #include "common/lock.h"
+#include "driver/driver.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/slots.h"
 #include "gate/streams.h"
-#include "interpose/driver.h"
 #include "preempt/preempt.h"
 
 struct gate {

@@ -22,8 +22,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "driver/cuda_abi.h"
 #include "gpushare/protocol.h"
-#include "interpose/cuda_abi.h"
 
 /* Of the GPUs in use. */
 enum gate_all {

@@ -16,9 +16,9 @@
 
 #include "client/client.h"
 #include "common/log.h"
+#include "driver/driver.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
-#include "interpose/driver.h"
 #include "memory/budget.h"
 #include "memory/device.h"
 #include "memory/swap/slabs.h"

@@ -6,7 +6,7 @@
 
 #include "client/client.h"
 #include "common/log.h"
-#include "interpose/driver.h"
+#include "driver/driver.h"
 #include "memory/swap/swap.h"
 
 /* Written by any thread that finds them unknown; all write the same. */

@@ -8,10 +8,10 @@
 #include <pthread.h>
 
 #include "common/lock.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
 #include "memory/device.h"
 #include "memory/swap/swap.h"
 

@@ -4,7 +4,7 @@
 
 #include "client/client.h"
 #include "common/clock.h"
-#include "interpose/driver.h"
+#include "driver/driver.h"
 #include "memory/account.h"
 #include "memory/deferred.h"
 #include "memory/device.h"

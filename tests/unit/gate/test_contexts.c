@@ -6,12 +6,12 @@
 
 #include "../suite.h"
 #include "client/client.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
 #include "gate/streams.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
 #include "memory/memory.h"
 #include "preempt/preempt.h"
 

@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "client/client.h"
+#include "driver/driver.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
 #include "gate/streams.h"
-#include "interpose/driver.h"
 #include "memory/memory.h"
 #include "settings.h"
 

@@ -11,12 +11,12 @@
 #include "client/client.h"
 #include "common/clock.h"
 #include "common/host.h"
+#include "driver/driver.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
 #include "gate/streams.h"
 #include "gpushare/protocol.h"
-#include "interpose/driver.h"
 #include "memory/reserves.h"
 #include "memory/swap/swap.h"
 #include "settings.h"
@@ -124,7 +124,7 @@ static void fill_driver(void) {
 #define GATED(group, name, params, args, stream) *(void **)&driver.name = dlsym(RTLD_DEFAULT, #name);
 #define CUSTOM(group, name, params, args) *(void **)&driver.name = dlsym(RTLD_DEFAULT, #name);
 #define CALL(name, params) *(void **)&driver.name = dlsym(RTLD_DEFAULT, #name);
-#include "hooks.def"
+#include "driver/hooks.def"
 }
 
 void world_start(const char *card) {

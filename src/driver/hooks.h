@@ -3,9 +3,9 @@
 #ifndef GS_HOOKS_H
 #define GS_HOOKS_H
 
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 
 #define CUSTOM(group, name, params, args) CUresult hook_##name params;
-#include "hooks.def"
+#include "driver/hooks.def"
 
 #endif

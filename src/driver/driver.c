@@ -1,5 +1,5 @@
 /* driver.c - which libcuda.so is the driver, and the table of its functions. */
-#include "interpose/driver.h"
+#include "driver/driver.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "interpose/libraries.h"
-#include "interpose/lookup.h"
+#include "driver/libraries.h"
+#include "driver/linker.h"
 
 struct driver driver;
 _Atomic bool driver_settled;
@@ -24,12 +24,12 @@ static const struct row rows[] = {
 #define GATED(group, name, params, args, stream) {#name, offsetof(struct driver, name)},
 #define CUSTOM(group, name, params, args) {#name, offsetof(struct driver, name)},
 #define CALL(name, params) {#name, offsetof(struct driver, name)},
-#include "hooks.def"
+#include "driver/hooks.def"
 };
 
 static const struct row first_rows[] = {
 #define FIRST(group, name, params, args) {#name, offsetof(struct driver, name)},
-#include "hooks.def"
+#include "driver/hooks.def"
 };
 
 /* Bases of libraries: the one that the program has looked a function up in last, and the one that
@@ -98,7 +98,7 @@ static void settle(const struct libraries *libraries, void *argument) {
   settling->done = true;
   preferred = library->elf.base;
   fill_in(rows, sizeof rows / sizeof *rows, library);
-  lookup_settle(library);
+  driver_port.settling(library);
   atomic_store_explicit(&driver_settled, true, memory_order_release);
 }
 
@@ -109,7 +109,7 @@ static void settle_on(uintptr_t base) {
   if (!driver_is_settled())
     libraries_visit(settle, &settling);
   if (settling.done) {
-    if (!lookup_linker()->dlopen(settling.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE))
+    if (!linker_functions()->dlopen(settling.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE))
       log_warn("%s can't be kept loaded: a program that closes it must not use the GPU after that",
                settling.path);
     if (settling.others)

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "interpose/elf.h"
+#include "driver/elf.h"
 
 #define LIBRARIES_MAX 4 /* more at once are not looked at */
 

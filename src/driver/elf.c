@@ -1,11 +1,11 @@
 /* elf.c - symbol look-up in loaded objects, by hand. */
-#include "interpose/elf.h"
+#include "driver/elf.h"
 
 #include <stddef.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "interpose/text.h"
+#include "driver/text.h"
 
 #if defined(__x86_64__)
 #define RELOCATION_SLOT R_X86_64_JUMP_SLOT

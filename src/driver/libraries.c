@@ -1,5 +1,5 @@
 /* libraries.c - the list of loaded libcuda.so; see libraries.h. */
-#include "interpose/libraries.h"
+#include "driver/libraries.h"
 
 #include <stdbool.h>
 

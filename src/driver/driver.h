@@ -17,13 +17,13 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 
 struct driver {
 #define GATED(group, name, params, args, stream) CUresult(*name) params;
 #define CUSTOM(group, name, params, args) CUresult(*name) params;
 #define CALL(name, params) CUresult(*name) params;
-#include "hooks.def"
+#include "driver/hooks.def"
 };
 
 extern struct driver driver;
@@ -68,6 +68,13 @@ static inline bool driver_is_fatal(CUresult result) {
 
 struct library;
 struct libraries;
+
+/* What the driver needs of a room below it, which defines this. `settling`: the library is the driver from
+ * now on. Called as a visitor of the libraries, before the driver counts as settled. */
+struct driver_port {
+  void (*settling)(const struct library *library);
+};
+extern const struct driver_port driver_port __attribute__((visibility("hidden")));
 
 /* The program has looked one of our functions up in this library: it is in use. Call as a visitor. */
 void driver_prefer(const struct library *library);
