@@ -373,7 +373,7 @@ bool client_room_await(CUdevice device, uint64_t bytes, uint64_t deadline_ns) {
     if (!is_ending(gpu))
       give_up_ns = deadline_ns;
     else if (give_up_ns == deadline_ns)
-      give_up_ns = earlier(deadline_ns, clock_now_ns() + CLIENT_ENDING_NS);
+      give_up_ns = earlier(deadline_ns, clock_now_ns() + MEMORY_ENDING_NS);
     if (!condition_wait(&client.memory_changed, &client.lock, give_up_ns))
       break;
   }

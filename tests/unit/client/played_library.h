@@ -7,10 +7,10 @@
 #define GS_TEST_PLAYED_LIBRARY_H
 
 #include "client/client.h"
+#include "client/fork.h"
 #include "client/state.h"
 #include "common/lock.h"
 #include "driver/driver.h"
-#include "fork.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"

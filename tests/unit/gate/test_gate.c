@@ -21,6 +21,7 @@
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
+#include "gate/gate_port.h"
 #include "gate/streams.h"
 #include "preempt/preempt.h"
 
@@ -61,6 +62,11 @@ void contexts_learn_current(void) {}
 void streams_note(CUstream stream) { (void)stream; }
 static _Atomic unsigned told; /* submissions that were to be told of */
 void client_submits(CUdevice device) { told += device == 1; }
+const struct gate_port gate_port = {.attach = client_attach,
+                                    .want = client_want,
+                                    .submits = client_submits,
+                                    .is_stopped = client_is_stopped,
+                                    .await_go = client_await_go};
 static unsigned captures;
 unsigned capture_count(void) { return captures; }
 void capture_forbid(void) {}

@@ -1,6 +1,6 @@
 /* fork.c - the child of a fork is a fresh process: no driver state, no connection and no thread has survived.
  */
-#include "fork.h"
+#include "client/fork.h"
 
 #include <pthread.h>
 #include <stdbool.h>
