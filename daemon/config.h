@@ -6,10 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "address.h"
 #include "common/log.h"
 #include "core/scheduler.h"
 #include "gpushare/protocol.h"
-#include "metrics/address.h"
 #include "overrides.h"
 #include "terms.h"
 #include "user_limits.h"

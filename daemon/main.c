@@ -18,6 +18,7 @@
 #include "label.h"
 #include "log_for.h"
 #include "log_ring.h"
+#include "metrics/exporter.h"
 #include "notify.h"
 #include "permission.h"
 #include "server.h"
@@ -39,6 +40,7 @@ struct program {
   struct arguments arguments;
   struct config config;
   struct notify notify;
+  struct exporter *exporter;          /* NULL: metrics are not shown */
   char visible[SPATIAL_VISIBLE_SIZE]; /* to MPS */
   char cards_trouble[NVML_WHY_SIZE];  /* why NVML has told nothing, as it stands in the log */
 };
@@ -161,6 +163,38 @@ static int read_config(struct program *program, struct config *config) {
   return err;
 }
 
+/* ---- metrics ---- */
+
+static uint64_t exporter_deadline(const void *exporter) { return exporter_deadline_ns(exporter); }
+static void run_exporter(void *exporter, uint64_t now_ns) { exporter_run(exporter, now_ns); }
+
+static void close_exporter(struct program *program) {
+  server_remove_guest(&program->server);
+  if (program->exporter)
+    exporter_close(program->exporter);
+  program->exporter = NULL;
+}
+
+/* At this address from now on, or nowhere (ADDRESS_OFF). */
+static void show_metrics(struct program *program, const char *address) {
+  if (program->exporter && strcmp(exporter_address(program->exporter), address) == 0)
+    return;
+  close_exporter(program);
+  if (strcmp(address, ADDRESS_OFF) == 0)
+    return;
+  program->exporter = exporter_open(&program->daemon, address);
+  if (!program->exporter)
+    return;
+  struct server_guest guest = {.fd = exporter_fd(program->exporter),
+                               .of = program->exporter,
+                               .deadline_ns = exporter_deadline,
+                               .run = run_exporter};
+  if (server_add_guest(&program->server, &guest) < 0)
+    close_exporter(program);
+}
+
+/* ---- the configuration counts ---- */
+
 static void apply_config(struct program *program) {
   const struct config *config = &program->config;
   struct scheduler *scheduler = &program->daemon.scheduler;
@@ -184,7 +218,7 @@ static void apply_config(struct program *program) {
   gpus_settle(&program->daemon, now_ns);
   daemon_set_bounds(&program->daemon, &config->bounds, &config->users, now_ns);
   presence_set(&program->server, config->require_device);
-  server_export(&program->server, config->metrics);
+  show_metrics(program, config->metrics);
 }
 
 /* ---- the host's cards ---- */
@@ -448,6 +482,7 @@ static int serve(struct program *program) {
   notify_ready(&program->notify, 0);
   err = server_run(&program->server);
   keep_stop(&program->daemon);
+  close_exporter(program);
   server_close(&program->server);
   state_close(program->daemon.ending);
   mps_end(&program->daemon.mps);

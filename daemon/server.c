@@ -14,7 +14,6 @@
 #include "common/clock.h"
 #include "listen.h"
 #include "log_for.h"
-#include "metrics/address.h"
 #include "peers.h"
 #include "pictures.h"
 #include "readers.h"
@@ -92,28 +91,19 @@ int server_open(struct server *server, struct daemon *daemon, const char *path, 
   return err;
 }
 
-static void close_exporter(struct server *server) {
-  if (server->exporter)
-    exporter_close(server->exporter);
-  server->exporter = NULL;
+int server_add_guest(struct server *server, const struct server_guest *guest) {
+  int err = watch(server, guest->fd, &server->guest);
+  if (err == 0)
+    server->guest = *guest;
+  return err;
 }
 
-void server_export(struct server *server, const char *address) {
-  if (server->exporter && strcmp(exporter_address(server->exporter), address) == 0)
-    return;
-  close_exporter(server);
-  if (strcmp(address, ADDRESS_OFF) == 0)
-    return;
-  server->exporter = exporter_open(server->daemon, address);
-  if (server->exporter && watch(server, exporter_fd(server->exporter), &server->exporter) < 0)
-    close_exporter(server);
-}
+void server_remove_guest(struct server *server) { server->guest = (struct server_guest){0}; }
 
 void server_close(struct server *server) {
   if (server->listen_fd >= 0)
     listen_remove(server->path, &server->identity);
   close_descriptor(&server->listen_fd);
-  close_exporter(server);
   peers_close_all(server);
   presence_close(server);
   users_end(&server->users);
@@ -157,8 +147,8 @@ static uint64_t next_deadline_ns(const struct server *server) {
   next_ns = min_ns(next_ns, log_for_deadline_ns());
   next_ns = min_ns(next_ns, pictures_deadline_ns(server));
   next_ns = min_ns(next_ns, presence_deadline_ns(server));
-  if (server->exporter)
-    next_ns = min_ns(next_ns, exporter_deadline_ns(server->exporter));
+  if (server->guest.of)
+    next_ns = min_ns(next_ns, server->guest.deadline_ns(server->guest.of));
   return server->accept_ns ? min_ns(next_ns, server->accept_ns) : next_ns;
 }
 
@@ -187,8 +177,8 @@ static void do_what_is_due(struct server *server, uint64_t now_ns) {
   presence_on_time(server, now_ns);
   if (server->accept_ns && now_ns >= server->accept_ns)
     set_accepting(server, true, now_ns);
-  if (server->exporter && now_ns >= exporter_deadline_ns(server->exporter))
-    exporter_run(server->exporter, now_ns);
+  if (server->guest.of && now_ns >= server->guest.deadline_ns(server->guest.of))
+    server->guest.run(server->guest.of, now_ns);
   notify_alive(server->notify, now_ns, server->daemon->client_count);
   log_for_on_time(now_ns);
 }
@@ -217,10 +207,10 @@ static void read_signals(struct server *server) {
     server->on_signal(server, &info);
 }
 
-/* Unless it was closed in this turn of the loop. */
-static void run_exporter(struct server *server) {
-  if (server->exporter)
-    exporter_run(server->exporter, clock_now_ns());
+/* Unless it was removed in this turn of the loop. */
+static void run_guest(struct server *server) {
+  if (server->guest.of)
+    server->guest.run(server->guest.of, clock_now_ns());
 }
 
 static void handle(struct server *server, const struct epoll_event *event) {
@@ -230,8 +220,8 @@ static void handle(struct server *server, const struct epoll_event *event) {
     on_timer(server);
   else if (event->data.ptr == &server->signal_fd)
     read_signals(server);
-  else if (event->data.ptr == &server->exporter)
-    run_exporter(server);
+  else if (event->data.ptr == &server->guest)
+    run_guest(server);
   else if (event->data.ptr == &server->presence)
     presence_on_event(server);
   else

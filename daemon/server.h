@@ -9,15 +9,23 @@
 #include <sys/stat.h>
 
 #include "daemon.h"
-#include "metrics/exporter.h"
 #include "notify.h"
 #include "presence.h"
+
+/* Something else that the loop serves: a descriptor that becomes readable when there is something to do, and
+ * a time at which there is in any case (UINT64_MAX: none). */
+struct server_guest {
+  int fd; /* stays the guest's */
+  void *of;
+  uint64_t (*deadline_ns)(const void *of);
+  void (*run)(void *of, uint64_t now_ns);
+};
 
 struct server {
   struct daemon *daemon;
   void (*on_signal)(struct server *server, const struct signalfd_siginfo *signal);
   struct notify *notify;
-  struct exporter *exporter; /* NULL: none */
+  struct server_guest guest; /* of: NULL: there is none */
   bool stop;
   bool passed; /* the listening socket, by the service manager */
   gid_t group; /* whose members may change settings */
@@ -47,8 +55,11 @@ struct server {
 int server_open(struct server *server, struct daemon *daemon, const char *path, int passed_fd,
                 const sigset_t *signals);
 
-/* Show metrics at this address from now on, or nowhere (ADDRESS_OFF). */
-void server_export(struct server *server, const char *address);
+/* The guest is served from now on; there is one at most. 0 or -errno. */
+int server_add_guest(struct server *server, const struct server_guest *guest);
+
+/* It is served no more. Caller must: close its descriptor then. */
+void server_remove_guest(struct server *server);
 
 /* Until stop is set; on_signal and notify are. 0 or -errno. */
 int server_run(struct server *server);

@@ -8,10 +8,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "address.h"
 #include "common/clock.h"
 #include "listen.h"
 #include "log_for.h"
-#include "metrics/address.h"
 #include "metrics/metrics.h"
 #include "metrics/microhttpd.h"
 

@@ -1,5 +1,5 @@
 /* address.c - where the daemon shows its metrics, as the configuration says it. */
-#include "metrics/address.h"
+#include "address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
