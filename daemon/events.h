@@ -3,7 +3,7 @@
  * GPUs.
  *
  * Called where it happens: wiring.c for what clients do, orders.c for what they are told, control.c and
- * main.c for what persons change. Nothing is decided by what is written here.
+ * daemon_main.c for what persons change. Nothing is decided by what is written here.
  */
 #ifndef GS_EVENTS_H
 #define GS_EVENTS_H

@@ -1,6 +1,6 @@
-/* ctl.h - the parts of gpusharectl: main.c (the command line), change.c (what is to be changed), ask.c (the
- * daemon), table.c, json.c and why.c (the answer), events.c (what has happened), top.h (what goes on),
- * help.c, run.c (start a program), plan.c and sweep.h (start many).
+/* ctl.h - the parts of gpusharectl: ctl_main.c (the command line), change_settings.c (what is to be changed),
+ * ask.c (the daemon), table.c, json.c and why.c (the answer), show_events.c (what has happened), top.h (what
+ * goes on), help.c, run.c (start a program), plan.c and sweep.h (start many).
  */
 #ifndef GS_CTL_H
 #define GS_CTL_H
@@ -113,7 +113,7 @@ int run_become(char *const *command);
 /* A line on stderr; returns the code. */
 int run_complain(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* ---- main.c ---- */
+/* ---- ctl_main.c ---- */
 
 struct request {
   const char *gpu; /* NULL: all */
@@ -122,7 +122,7 @@ struct request {
   const char *file;       /* NULL: stdout */
   const char *delay;      /* between looks; NULL: the default */
   struct run_request run; /* its socket is for all commands */
-  uint64_t options;       /* those that are given, as main.c knows them */
+  uint64_t options;       /* those that are given, as ctl_main.c knows them */
   char **words;           /* command and its arguments */
   int word_count;
 };
@@ -151,11 +151,11 @@ int cdi_command(const struct request *request);
 
 int why_command(const struct request *request);
 
-/* ---- events.c: events ---- */
+/* ---- show_events.c: events ---- */
 
 int events_command(const struct request *request);
 
-/* ---- jobs.c: jobs; history.c: history ---- */
+/* ---- jobs.c: jobs; show_history.c: history ---- */
 
 int jobs_command(const struct request *request);
 int history_command(const struct request *request);
@@ -164,8 +164,8 @@ int history_command(const struct request *request);
 
 int timeline_command(const struct request *request);
 
-/* ---- change.c: commands with all their words; each returns an exit code, after a line on stderr unless it
- * is CTL_OK ---- */
+/* ---- change_settings.c: commands with all their words; each returns an exit code, after a line on stderr
+ * unless it is CTL_OK ---- */
 
 int change_tq(const struct request *request);
 int change_mode(const struct request *request);

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "client/client.h"
-#include "client/spatial.h"
+#include "client/mps_choice.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
@@ -17,7 +17,7 @@
 
 static void in_child(void) {
   client_fork_child();
-  spatial_fork_child();
+  mps_choice_fork_child();
   gate_fork_child();
   contexts_fork_child();
   streams_fork_child();

@@ -2,8 +2,8 @@
 #include <errno.h>
 
 #include "client/client.h"
+#include "client/client_state.h"
 #include "client/post.h"
-#include "client/state.h"
 #include "common/clock.h"
 #include "common/condition.h"
 #include "common/lock.h"

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "client/client.h"
-#include "client/state.h"
+#include "client/client_state.h"
 #include "common/clock.h"
 #include "common/condition.h"
 #include "common/lock.h"

@@ -9,7 +9,7 @@
 #include "memory/deferred.h"
 #include "memory/device.h"
 #include "memory/memory_port.h"
-#include "memory/peers.h"
+#include "memory/peer_access.h"
 #include "memory/physical.h"
 #include "memory/placement.h"
 #include "memory/pools.h"
@@ -215,7 +215,7 @@ void memory_fork_child(void) {
   budget_fork_child();
   carry_fork_child();
   deferred_fork_child();
-  peers_fork_child();
+  peer_access_fork_child();
   physical_fork_child();
   placement_fork_child();
   pools_fork_child();

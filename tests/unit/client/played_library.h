@@ -7,8 +7,8 @@
 #define GS_TEST_PLAYED_LIBRARY_H
 
 #include "client/client.h"
+#include "client/client_state.h"
 #include "client/fork.h"
-#include "client/state.h"
 #include "common/lock.h"
 #include "driver/driver.h"
 #include "gate/capture.h"

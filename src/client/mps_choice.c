@@ -1,11 +1,11 @@
 /*
- * spatial.c - cuInit. The driver looks for MPS then, and never again, by its environment: so what the daemon
- * says of it must be there before. See spatial.h.
+ * mps_choice.c - cuInit. The driver looks for MPS then, and never again, by its environment: so what the
+ * daemon says of it must be there before. See mps_choice.h.
  *
  * Nothing is asked, and nothing costs anything, where there is no MPS below the daemon's socket. The
  * connection on which it was asked stays open: the daemon sees by it how long this process lives.
  */
-#include "client/spatial.h"
+#include "client/mps_choice.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -37,7 +37,7 @@ static _Atomic bool decided;
 static _Atomic bool on;
 static struct descriptor connection = {.fd = -1};
 
-bool spatial_is_on(void) { return atomic_load(&on); }
+bool mps_choice_is_on(void) { return atomic_load(&on); }
 
 /* ---- the question ---- */
 
@@ -180,7 +180,7 @@ CUresult hook_cuInit(unsigned int Flags) {
   return result;
 }
 
-void spatial_fork_child(void) {
+void mps_choice_fork_child(void) {
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   atomic_store(&decided, false);
   atomic_store(&on, false);

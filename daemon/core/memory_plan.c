@@ -1,5 +1,5 @@
 /*
- * residency.c - the plan: who may have how many bytes on the card now, decided anew after each event.
+ * memory_plan.c - the plan: who may have how many bytes on the card now, decided anew after each event.
  *
  * While everything that jobs may allocate unasked (their reach) fits the card together, everybody's room is
  * his reach, nothing moves, and an event costs the same however many jobs there are. Otherwise:

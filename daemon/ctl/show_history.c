@@ -1,4 +1,4 @@
-/* history.c - gpusharectl history: programs that have ended, what they have had, and how they ended. */
+/* show_history.c - gpusharectl history: programs that have ended, what they have had, and how they ended. */
 #include <string.h>
 
 #include "common/clock.h"

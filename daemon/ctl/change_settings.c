@@ -1,4 +1,4 @@
-/* change.c - gpusharectl's commands that change settings of GPUs, and what jobs are given. */
+/* change_settings.c - gpusharectl's commands that change settings of GPUs, and what jobs are given. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

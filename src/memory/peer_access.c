@@ -1,9 +1,9 @@
 /*
- * peers.c - access between cards. The driver opens plain memory to a peer by itself; swap memory is mapped
- * piece by piece, each for the cards that may reach it, so it must be told. And a kernel there may touch any
- * of it, so it must be there.
+ * peer_access.c - access between cards. The driver opens plain memory to a peer by itself; swap memory is
+ * mapped piece by piece, each for the cards that may reach it, so it must be told. And a kernel there may
+ * touch any of it, so it must be there.
  */
-#include "memory/peers.h"
+#include "memory/peer_access.h"
 
 #include <pthread.h>
 
@@ -52,7 +52,7 @@ CUresult hook_cuCtxDisablePeerAccess(CUcontext peerContext) {
   return result;
 }
 
-void peers_fork_child(void) {
+void peer_access_fork_child(void) {
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   for (CUdevice owner = 0; owner < DEVICES; owner++)
     for (CUdevice peer = 0; peer < DEVICES; peer++)

@@ -1,6 +1,6 @@
 /*
- * state.h - what the client's parts share: connection.c (one thread per process, which speaks with the
- * daemon), and handover.c, share.c and room.c (one thread per GPU, which does what takes time: stops, drains
+ * client_state.h - what the client's parts share: connection.c (one thread per process, which speaks with the
+ * daemon), and worker.c, share.c and room.c (one thread per GPU, which does what takes time: stops, drains
  * and moves).
  * Internal to src/client.
  */
@@ -153,32 +153,32 @@ uint64_t memory_check(struct gpu *gpu, uint64_t now_ns);
 /* Make the connection thread look again. */
 void client_wake(void);
 
-/* ---- handover.c ---- */
+/* ---- worker.c ---- */
 
 /* The worker of a GPU; argument: its struct gpu. */
-void *handover_run(void *gpu);
+void *worker_run(void *gpu);
 
 /* The process holds the lock: have the worker bring back what it needs, and then open the gate. Lock held. */
-void handover_begin(struct gpu *gpu);
+void worker_begin(struct gpu *gpu);
 
 /* The same, but if nothing is lacking, and the worker rests, the gate opens here, unless that would have to
  * wait. Lets go of the lock meanwhile. */
-void handover_begin_at_once(struct gpu *gpu);
+void worker_begin_at_once(struct gpu *gpu);
 
 /* The worker shall give the lock back. Lock held. */
-void handover_order_drop(struct gpu *gpu);
+void worker_order_drop(struct gpu *gpu);
 
 /* It wants the lock again, which it may have given back because it was idle. Lock held. */
-void handover_pause_ends(struct gpu *gpu);
+void worker_pause_ends(struct gpu *gpu);
 
 /* ATTACHED has come: what the worker has given back meanwhile is told now. Lock held. */
-void handover_on_attached(struct gpu *gpu);
+void worker_on_attached(struct gpu *gpu);
 
 /* If the worker has drained for too long, let waiting threads pass once and tell the daemon. Returns when to
  * look again (UINT64_MAX: no need). Lock held. */
-uint64_t handover_check(struct gpu *gpu, uint64_t now_ns);
+uint64_t worker_check(struct gpu *gpu, uint64_t now_ns);
 
-void handover_fork_child(void);
+void worker_fork_child(void);
 
 /* ---- share.c; with the lock held ---- */
 

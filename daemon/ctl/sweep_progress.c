@@ -1,4 +1,5 @@
-/* progress.c - how far many jobs are: a line that is written anew on a terminal, else a line per event. */
+/* sweep_progress.c - how far many jobs are: a line that is written anew on a terminal, else a line per event.
+ */
 #include <string.h>
 #include <sys/wait.h>
 

@@ -1,5 +1,5 @@
 /*
- * handover.c - a GPU's worker: gives the lock back (shut the gate, stop or drain), moves memory (room.c), and
+ * worker.c - a GPU's worker: gives the lock back (shut the gate, stop or drain), moves memory (room.c), and
  * takes the lock up (once everything is there: go, open the gate). New orders come between any two of these.
  *
  * Work that does not end at once is stopped in its middle (preempt.h). Calls that are in flight then may wait
@@ -9,7 +9,7 @@
  */
 #include <time.h>
 
-#include "client/state.h"
+#include "client/client_state.h"
 
 #include "client/client.h"
 #include "common/clock.h"
@@ -129,7 +129,7 @@ bool client_is_stopped(CUdevice device) {
   return device >= 0 && device < GS_GPUS_PER_CLIENT && atomic_load(&stopped[device]) && !client_is_stray();
 }
 
-void handover_fork_child(void) {
+void worker_fork_child(void) {
   for (CUdevice device = 0; device < GS_GPUS_PER_CLIENT; device++)
     atomic_store(&stopped[device], false);
 }
@@ -217,7 +217,7 @@ static void tell_released(struct gpu *gpu, uint64_t drain_ns) {
   struct gs_msg msg = wire_msg(GS_LOCK_RELEASED, (uint32_t)gpu->device);
   msg.epoch = gpu->epoch;
   msg.released.drain_ns = drain_ns;
-  if (client_connected(gpu)) /* else the daemon hears of it with ATTACH, or by handover_on_attached */
+  if (client_connected(gpu)) /* else the daemon hears of it with ATTACH, or by worker_on_attached */
     client_send(&msg);
 }
 
@@ -230,7 +230,7 @@ static void tell_verdict(const struct gpu *gpu) {
     client_send(&msg);
 }
 
-void handover_on_attached(struct gpu *gpu) {
+void worker_on_attached(struct gpu *gpu) {
   tell_verdict(gpu);
   if (gpu->told_running && !gpu->holding)
     tell_released(gpu, 0);
@@ -294,7 +294,7 @@ static uint64_t stop_submitting(struct gpu *gpu) {
   return clock_now_ns() - start_ns;
 }
 
-void handover_order_drop(struct gpu *gpu) {
+void worker_order_drop(struct gpu *gpu) {
   gpu->drop_pending = true;
   condition_wake_all(&gpu->changed);
   condition_wake_all(&client.memory_changed);
@@ -313,7 +313,7 @@ static void give_back(struct gpu *gpu) {
   gpu->busy = gpu->releasing = false;
   if (client.generation != generation) { /* the daemon went away meanwhile */
     if (gpu->holding)
-      handover_begin(gpu);
+      worker_begin(gpu);
     return;
   }
   gpu->holding = gpu->drop_pending = gpu->wanted = false;
@@ -345,7 +345,7 @@ static void leave_to_worker(struct gpu *gpu) {
   room_order_step(gpu);
 }
 
-void handover_begin(struct gpu *gpu) {
+void worker_begin(struct gpu *gpu) {
   note_grant(gpu);
   leave_to_worker(gpu);
 }
@@ -372,7 +372,7 @@ static void open_gate(struct gpu *gpu) {
   condition_wake_all(&gpu->changed);          /* it may have been told a share meanwhile */
 }
 
-void handover_begin_at_once(struct gpu *gpu) {
+void worker_begin_at_once(struct gpu *gpu) {
   note_grant(gpu);
   if (!gpu->busy && !gpu->stopped && !is_to_try(gpu) && open_memory(gpu, memory_try_open))
     open_gate(gpu);
@@ -440,7 +440,7 @@ static uint64_t handover_cost_ns(const struct gpu *gpu) {
 }
 
 /* A pause was long if it has outlasted a hand-over. */
-void handover_pause_ends(struct gpu *gpu) {
+void worker_pause_ends(struct gpu *gpu) {
   uint64_t cost_ns = handover_cost_ns(gpu);
   if (gpu->gave_way_ns)
     patience_learn(&gpu->patience, clock_now_ns() - gpu->gave_way_ns >= cost_ns, IDLE_LEAST_NS, cost_ns);
@@ -470,7 +470,7 @@ static void watch_idle(struct gpu *gpu) {
   if (idle && !gate_waits(gpu->device, GATE_WAIT_ROOM) && gpu->wanted && gpu->epoch == epoch &&
       client.generation == generation) {
     gpu->gave_way_ns = clock_now_ns();
-    handover_order_drop(gpu);
+    worker_order_drop(gpu);
   }
 }
 
@@ -552,7 +552,7 @@ static void work_once(struct gpu *gpu) {
     rest(gpu);
 }
 
-void *handover_run(void *argument) {
+void *worker_run(void *argument) {
   struct gpu *gpu = argument;
   thread_begin("gpushare-gpu");
   /* What this thread asks the driver must not disturb the captures of others. */
@@ -563,7 +563,7 @@ void *handover_run(void *argument) {
   return NULL;
 }
 
-uint64_t handover_check(struct gpu *gpu, uint64_t now_ns) {
+uint64_t worker_check(struct gpu *gpu, uint64_t now_ns) {
   if (!gpu->release_since_ns)
     return UINT64_MAX;
   if (now_ns < gpu->pulse_at_ns)

@@ -1,4 +1,4 @@
-/* main.c - gpusharectl: the command line. */
+/* ctl_main.c - gpusharectl: the command line. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* events.c - gpusharectl events: what has happened, and what happens. */
+/* show_events.c - gpusharectl events: what has happened, and what happens. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -62,7 +62,7 @@ static int show(void *argument, const struct gs_msg *msg) {
     code = show_event(reader, msg);
   if (reader->request->follow)
     fflush(stdout);
-  return ferror(stdout) ? CTL_REFUSED : code; /* main.c says why */
+  return ferror(stdout) ? CTL_REFUSED : code; /* ctl_main.c says why */
 }
 
 int events_command(const struct request *request) {

@@ -1,6 +1,6 @@
-/* gpus.h - the GPUs of this host. */
-#ifndef GS_PLUGIN_GPUS_H
-#define GS_PLUGIN_GPUS_H
+/* node_gpus.h - the GPUs of this host. */
+#ifndef GS_NODE_GPUS_H
+#define GS_NODE_GPUS_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* main.c - gpushare-device-plugin: its parts, put together. */
+/* plugin_main.c - gpushare-device-plugin: its parts, put together. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* main.c - gpushare-daemon: command line, configuration, signals. */
+/* daemon_main.c - gpushare-daemon: command line, configuration, signals. */
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* gpus.c - the GPUs of this host, by NVML or by the command line. */
-#include "plugin/gpus.h"
+/* node_gpus.c - the GPUs of this host, by NVML or by the command line. */
+#include "plugin/node_gpus.h"
 
 #include <ctype.h>
 #include <errno.h>
