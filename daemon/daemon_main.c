@@ -6,23 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "activation.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/parse.h"
-#include "config_files.h"
-#include "events.h"
-#include "host_gpus.h"
-#include "journal.h"
-#include "keep.h"
-#include "label.h"
-#include "log_for.h"
-#include "log_ring.h"
 #include "metrics/exporter.h"
-#include "notify.h"
-#include "permission.h"
-#include "server.h"
-#include "user_names.h"
+#include "server/activation.h"
+#include "server/config_files.h"
+#include "server/events.h"
+#include "server/host_gpus.h"
+#include "server/journal.h"
+#include "server/keep.h"
+#include "server/label.h"
+#include "server/log_for.h"
+#include "server/log_ring.h"
+#include "server/notify.h"
+#include "server/permission.h"
+#include "server/server.h"
+#include "server/user_names.h"
 
 enum { EXIT_ANOTHER = 3, EXIT_USAGE = 64, EXIT_CONFIG = 78 };
 enum { OPTION_CONFIG = 256, OPTION_HELP, OPTION_VERSION, OPTION_KEY }; /* OPTION_KEY + n: config_keys[n] */

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "address.h"
 #include "common/clock.h"
+#include "server/address.h"
 #include "suite.h"
 
 #define JOBS (METRICS_JOBS_MAX + 88)
