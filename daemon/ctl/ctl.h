@@ -1,6 +1,7 @@
-/* ctl.h - the parts of gpusharectl: ctl_main.c (the command line), change_settings.c (what is to be changed),
- * ask.c (the daemon), table.c, json.c and why.c (the answer), show_events.c (what has happened), top.h (what
- * goes on), help.c, run.c (start a program), plan.c and sweep.h (start many).
+/* ctl.h - the parts of gpusharectl: ctl_main.c (the command line), request.c (what every command needs),
+ * ask.c (the daemon), change_settings.c (what is to be changed), table.c, json.c and why.c (the answer),
+ * show_events.c (what has happened), top.h (what goes on), help.c, run.c (start a program), plan.c and
+ * sweep.h (start many).
  */
 #ifndef GS_CTL_H
 #define GS_CTL_H
@@ -103,17 +104,18 @@ struct run_request {
  * stderr unless it is CTL_OK. */
 int run_command(const struct run_request *request);
 
+/* ---- library.c ---- */
+
 /* The library to be preloaded, on this host: as named, else as the environment says, else gpusharectl's own,
  * else by its bare name. An exit code, as run_command. */
-int run_find_library(const char *named, char path[PATH_MAX]);
+int find_library(const char *named, char path[PATH_MAX]);
+
+/* ---- launch.c ---- */
 
 /* Become it as it is. Returns only an exit code, after a line on stderr. */
-int run_become(char *const *command);
+int launch_become(char *const *command);
 
-/* A line on stderr; returns the code. */
-int run_complain(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* ---- ctl_main.c ---- */
+/* ---- request.c ---- */
 
 struct request {
   const char *gpu; /* NULL: all */
@@ -129,6 +131,9 @@ struct request {
 
 /* One line on stderr, with the word that is wrong, if any; CTL_USAGE. */
 int usage_error(const char *what, const char *word);
+
+/* A line on stderr; returns the code. */
+int command_error(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Of the daemon that the request is for. */
 const char *daemon_path(const struct run_request *request);
@@ -147,7 +152,7 @@ int top_command(const struct request *request);
 
 int cdi_command(const struct request *request);
 
-/* ---- why.c: why JOB ---- */
+/* ---- show_why.c: why JOB ---- */
 
 int why_command(const struct request *request);
 

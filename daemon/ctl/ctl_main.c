@@ -9,12 +9,6 @@
 
 #include "ctl/ctl.h"
 
-int usage_error(const char *what, const char *word) {
-  fprintf(stderr, "gpusharectl: %s%s%s%s; try --help\n", what, word ? " '" : "", word ? word : "",
-          word ? "'" : "");
-  return CTL_USAGE;
-}
-
 /* ---- options ---- */
 
 #define LETTERS "+:hn:o:d:" /* +: not past a word */
@@ -92,25 +86,6 @@ static int option_complaint(const char *what, int option) {
 }
 
 /* ---- commands ---- */
-
-const char *daemon_path(const struct run_request *request) {
-  const char *environment = getenv("GPUSHARE_SOCKET");
-  const char *path = environment && *environment ? environment : GS_DEFAULT_SOCKET;
-  return request->socket ? request->socket : path;
-}
-
-int connect_daemon(const struct request *request, int *fd) {
-  return ask_connect(daemon_path(&request->run), fd);
-}
-
-int fetch_status(const struct request *request, struct gs_msg **msgs, size_t *count) {
-  int fd, code = connect_daemon(request, &fd);
-  if (code != CTL_OK)
-    return code;
-  code = ask_status(fd, msgs, count);
-  close(fd);
-  return code;
-}
 
 static int run_status(const struct request *request) {
   struct gs_msg *msgs;
