@@ -12,11 +12,12 @@
 #include "arguments.h"
 #include "client/client.h"
 #include "common/clock.h"
+#include "driver/driver.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
+#include "gate/gate_port.h"
 #include "gate/streams.h"
-#include "interpose/driver.h"
 #include "preempt/preempt.h"
 #include "quantile.h"
 
@@ -33,6 +34,11 @@ void client_await_go(CUdevice device) { (void)device; }
 bool client_is_stopped(CUdevice device) { return device < 0; }
 void client_want(CUdevice device) { (void)device; }
 void client_submits(CUdevice device) { (void)device; }
+const struct gate_port gate_port = {.attach = client_attach,
+                                    .want = client_want,
+                                    .submits = client_submits,
+                                    .is_stopped = client_is_stopped,
+                                    .await_go = client_await_go};
 void contexts_learn_current(void) {}
 unsigned capture_count(void) { return 0; }
 void capture_forbid(void) {}

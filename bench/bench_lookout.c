@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "lookout.h"
 #include "quantile.h"
 #include "report.h"
+#include "server/lookout.h"
 
 #define ROUNDS 51
 

@@ -20,9 +20,9 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/wire.h"
-#include "daemon.h"
 #include "played_peers.h"
 #include "report.h"
+#include "server/daemon.h"
 
 #define CROWD 2048
 #define PERSON CROWD

@@ -5,10 +5,10 @@
 #include <string.h>
 #include <sys/un.h>
 
+#include "common/gang_name.h"
 #include "common/log.h"
 #include "common/parse.h"
 #include "common/variables.h"
-#include "gang_name.h"
 
 static struct settings current = {.socket = GS_DEFAULT_SOCKET, .preempt = true, .carry = true};
 

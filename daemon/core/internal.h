@@ -1,5 +1,5 @@
 /* internal.h - what the parts of the scheduler share: books.c, change.c, handover.c, overhead.c,
- * residency.c, rooms.c, silence.c, tally.c, turns.c, scheduler.c. */
+ * memory_plan.c, rooms.c, silence.c, tally.c, turns.c, scheduler.c. */
 #ifndef GS_SCHEDULER_INTERNAL_H
 #define GS_SCHEDULER_INTERNAL_H
 
@@ -169,7 +169,7 @@ void present_leave(struct sched_job *job);
 /* The job's state or rank has changed. */
 void present_sort(struct sched_job *job);
 
-/* ---- residency.c ---- */
+/* ---- memory_plan.c ---- */
 
 /* Make everybody's room follow from the present state. The very last step of every event. */
 void residency_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);

@@ -1,5 +1,5 @@
 /*
- * present.c - the jobs that have memory on the card, or may get some: the plan (residency.c) looks at no
+ * present.c - the jobs that have memory on the card, or may get some: the plan (memory_plan.c) looks at no
  * others, so that it costs no more when thousands wait elsewhere.
  *
  * Who must be looked at is entered at once. The plan takes those out again of whom nothing is there, or

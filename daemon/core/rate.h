@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/list.h"
+#include "common/list.h"
 
 #define RATE_NEVER UINT64_MAX
 #define RATE_SETTLE_NS UINT64_C(50000000) /* shorter work of production is never disturbed */

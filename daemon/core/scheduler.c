@@ -1,5 +1,5 @@
 /* scheduler.c - the events of the scheduler; each changes its part of the state, then lets turns.c decide on
- * the lock and residency.c on the memory. */
+ * the lock and memory_plan.c on the memory. */
 #include "core/scheduler.h"
 
 #include <string.h>

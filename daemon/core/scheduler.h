@@ -8,7 +8,7 @@
  *
  * The caller owns the memory of GPUs and jobs. A job here is one client on one GPU. All events cost the same
  * however many jobs are attached and idle, but for those that concern every job (serialization begins or
- * ends, capacity or mode changes) and while the card is short of memory (residency.c).
+ * ends, capacity or mode changes) and while the card is short of memory (memory_plan.c).
  *
  * Times: now_ns of one monotonic clock, never decreasing from call to call.
  */
@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/list.h"
+#include "common/list.h"
 #include "core/order.h"
 #include "gpushare/protocol.h"
 
@@ -270,7 +270,7 @@ struct sched_terms {
   uint64_t expected_ns;      /* GPU time from its first turn to its last; 0: unknown */
   uint64_t limit_bytes;      /* beyond which its memory may not grow; 0: none */
   uint64_t soft_limit_bytes; /* what it has beyond that leaves the card before others' memory; 0: none */
-  enum gs_class class;       /* policy.h, residency.c */
+  enum gs_class class;       /* policy.h, memory_plan.c */
   uint64_t expected_bytes;   /* of memory, at once and at most (ephemeral.c); 0: unknown */
   uint32_t rate_percent;     /* of an opportunistic job (rates.h); 0: found by itself */
   bool paused;               /* it gets no GPU */

@@ -3,12 +3,12 @@
  *
  * While turns are taken (serialized), those hold whose memory fits together (holders.c). Nobody is granted
  * before those have answered, died, or been bypassed that were told to stop for it; what must leave the card
- * for it leaves after that, and it waits for that with its gate shut (residency.c). So the quantum of a set
+ * for it leaves after that, and it waits for that with its gate shut (memory_plan.c). So the quantum of a set
  * begins when its first job says that it runs, or the grace after its grant, or after somebody new was asked
  * to leave for it; and anew when it is over. Who is interrupted before that, or goes with its gang, does not
  * prolong it for those that run: those who interrupt each other would for ever. Who cannot run because others
- * stay on the card (residency.c) is passed over while somebody else can. While turns are not taken, every job
- * holds, but for those that still owe an answer to DROP_LOCK: they are granted when it comes. A job that
+ * stay on the card (memory_plan.c) is passed over while somebody else can. While turns are not taken, every
+ * job holds, but for those that still owe an answer to DROP_LOCK: they are granted when it comes. A job that
  * holds is never granted again, so a client never gets two grants without a release between them.
  */
 #include "core/internal.h"

@@ -9,7 +9,7 @@
 #include "common/clock.h"
 #include "common/wire.h"
 #include "ctl/ctl.h"
-#include "printable.h"
+#include "shared/printable.h"
 
 #define GONE "the daemon has closed the connection: see gpushare-daemon's log"
 #define NONSENSE "the daemon's answer makes no sense: install the same version of both"

@@ -53,11 +53,11 @@ static int find_places(const struct request *request, struct places *places) {
     return usage_error("containers need the whole path of the socket, not", places->socket);
   strcpy(places->folder, places->socket);
   cut_name(places->folder);
-  int code = run_find_library(request->run.library, found);
+  int code = find_library(request->run.library, found);
   if (code != CTL_OK)
     return code;
   if (!realpath(found, places->library))
-    return run_complain(CTL_REFUSED, "can't find libunified.so: name it with --lib");
+    return command_error(CTL_REFUSED, "can't find libunified.so: name it with --lib");
   find_preload(places);
   return CTL_OK;
 }
@@ -129,7 +129,7 @@ static int write_file(json_t *root, const char *path) {
     json_dumpf(root, draft.out, JSON_INDENT(2));
     err = draft_keep(&draft);
   }
-  return err ? run_complain(CTL_REFUSED, "can't write %s: %s", path, strerror(-err)) : CTL_OK;
+  return err ? command_error(CTL_REFUSED, "can't write %s: %s", path, strerror(-err)) : CTL_OK;
 }
 
 int cdi_command(const struct request *request) {

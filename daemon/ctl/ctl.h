@@ -1,6 +1,7 @@
-/* ctl.h - the parts of gpusharectl: main.c (the command line), change.c (what is to be changed), ask.c (the
- * daemon), table.c, json.c and why.c (the answer), events.c (what has happened), top.h (what goes on),
- * help.c, run.c (start a program), plan.c and sweep.h (start many).
+/* ctl.h - the parts of gpusharectl: ctl_main.c (the command line), request.c (what every command needs),
+ * ask.c (the daemon), change_settings.c (what is to be changed), table.c, json.c and why.c (the answer),
+ * show_events.c (what has happened), top.h (what goes on), help.c, run.c (start a program), plan.c and
+ * sweep.h (start many).
  */
 #ifndef GS_CTL_H
 #define GS_CTL_H
@@ -103,17 +104,18 @@ struct run_request {
  * stderr unless it is CTL_OK. */
 int run_command(const struct run_request *request);
 
+/* ---- library.c ---- */
+
 /* The library to be preloaded, on this host: as named, else as the environment says, else gpusharectl's own,
  * else by its bare name. An exit code, as run_command. */
-int run_find_library(const char *named, char path[PATH_MAX]);
+int find_library(const char *named, char path[PATH_MAX]);
+
+/* ---- launch.c ---- */
 
 /* Become it as it is. Returns only an exit code, after a line on stderr. */
-int run_become(char *const *command);
+int launch_become(char *const *command);
 
-/* A line on stderr; returns the code. */
-int run_complain(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* ---- main.c ---- */
+/* ---- request.c ---- */
 
 struct request {
   const char *gpu; /* NULL: all */
@@ -122,13 +124,16 @@ struct request {
   const char *file;       /* NULL: stdout */
   const char *delay;      /* between looks; NULL: the default */
   struct run_request run; /* its socket is for all commands */
-  uint64_t options;       /* those that are given, as main.c knows them */
+  uint64_t options;       /* those that are given, as ctl_main.c knows them */
   char **words;           /* command and its arguments */
   int word_count;
 };
 
 /* One line on stderr, with the word that is wrong, if any; CTL_USAGE. */
 int usage_error(const char *what, const char *word);
+
+/* A line on stderr; returns the code. */
+int command_error(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Of the daemon that the request is for. */
 const char *daemon_path(const struct run_request *request);
@@ -147,15 +152,15 @@ int top_command(const struct request *request);
 
 int cdi_command(const struct request *request);
 
-/* ---- why.c: why JOB ---- */
+/* ---- show_why.c: why JOB ---- */
 
 int why_command(const struct request *request);
 
-/* ---- events.c: events ---- */
+/* ---- show_events.c: events ---- */
 
 int events_command(const struct request *request);
 
-/* ---- jobs.c: jobs; history.c: history ---- */
+/* ---- jobs.c: jobs; show_history.c: history ---- */
 
 int jobs_command(const struct request *request);
 int history_command(const struct request *request);
@@ -164,8 +169,8 @@ int history_command(const struct request *request);
 
 int timeline_command(const struct request *request);
 
-/* ---- change.c: commands with all their words; each returns an exit code, after a line on stderr unless it
- * is CTL_OK ---- */
+/* ---- change_settings.c: commands with all their words; each returns an exit code, after a line on stderr
+ * unless it is CTL_OK ---- */
 
 int change_tq(const struct request *request);
 int change_mode(const struct request *request);

@@ -34,7 +34,7 @@ void json_put_bool(json_t *object, const char *key, bool value) {
 
 static int print(json_t *root, size_t flags) {
   int failed = json_dumpf(root, stdout, flags) < 0;
-  if (failed && !ferror(stdout)) /* a write error is told by main.c, for all commands */
+  if (failed && !ferror(stdout)) /* a write error is told by ctl_main.c, for all commands */
     fprintf(stderr, "gpusharectl: out of memory\n");
   printf("\n");
   json_decref(root);

@@ -19,7 +19,7 @@ void json_put_text(json_t *object, const char *key, const char *text);
 void json_put_bool(json_t *object, const char *key, bool value);
 
 /* The end of it, on several lines. CTL_OK; or CTL_REFUSED, after a line on stderr: no memory. (A write error
- * is told by main.c, for all commands.) */
+ * is told by ctl_main.c, for all commands.) */
 int json_print(json_t *root);
 
 /* Likewise, in one line. */

@@ -1,4 +1,4 @@
-/* launch.c - start one job of many. */
+/* launch.c - become a command; start one job of many. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,6 +9,12 @@
 
 #include "ctl/ctl.h"
 #include "ctl/sweep.h"
+
+int launch_become(char *const *command) {
+  execvp(command[0], command);
+  return command_error(errno == ENOENT ? CTL_NOT_FOUND : CTL_NOT_RUN, "can't run %s: %s", command[0],
+                       strerror(errno));
+}
 
 static int set_number(const char *name, size_t number) {
   char text[24];
@@ -62,7 +68,7 @@ static int become(const struct launch *launch, pid_t parent) {
     return CTL_NOT_RUN;
   }
   sigprocmask(SIG_SETMASK, launch->signals, NULL);
-  return run_become(command);
+  return launch_become(command);
 }
 
 pid_t launch_start(const struct launch *launch) {

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/gang_name.h"
 #include "common/parse.h"
 #include "ctl/ctl.h"
 #include "ctl/sweep.h"
-#include "gang_name.h"
 
 #define GRACE_NS (10 * NS_PER_S)
 #define COUNT_MAX 1000000
@@ -22,8 +22,8 @@ static int read_count(const char *option, const char *text, unsigned least, unsi
   char *end;
   unsigned long value = strtoul(text, &end, 10);
   if (*text < '0' || *text > '9' || *end || value < least || value > COUNT_MAX)
-    return run_complain(CTL_USAGE, "%s is a number from %u to %u, not '%s'; try --help", option, least,
-                        COUNT_MAX, text);
+    return command_error(CTL_USAGE, "%s is a number from %u to %u, not '%s'; try --help", option, least,
+                         COUNT_MAX, text);
   *count = (unsigned)value;
   return CTL_OK;
 }
@@ -31,13 +31,13 @@ static int read_count(const char *option, const char *text, unsigned least, unsi
 static int read_grace(const char *text, uint64_t *ns) {
   return !text || parse_duration_ns(text, ns) == 0
              ? CTL_OK
-             : run_complain(CTL_USAGE, "--grace is a duration (20, 0.5, 250ms, 2m), not '%s'", text);
+             : command_error(CTL_USAGE, "--grace is a duration (20, 0.5, 250ms, 2m), not '%s'", text);
 }
 
 /* ---- the list ---- */
 
 static int refuse_file(const char *name, const char *why) {
-  return run_complain(CTL_USAGE, "can't read the jobs in %s: %s", name, why);
+  return command_error(CTL_USAGE, "can't read the jobs in %s: %s", name, why);
 }
 
 /* All of it, from malloc. */
@@ -69,7 +69,7 @@ static int check_list(const char *name, const struct joblist *list, char *const 
     return refuse_file(name, "there are none");
   for (size_t i = 0; i < list->count; i++)
     if (!*command && !list->jobs[i].words[list->jobs[i].settings])
-      return run_complain(CTL_USAGE, "%s, line %zu: no program is named", name, list->jobs[i].line);
+      return command_error(CTL_USAGE, "%s, line %zu: no program is named", name, list->jobs[i].line);
   return CTL_OK;
 }
 
@@ -77,7 +77,7 @@ static int parse_list(const char *name, char *text, char *const *command, struct
   struct joblist_error error;
   int err = joblist_parse(list, text, &error);
   if (err == -EINVAL)
-    return run_complain(CTL_USAGE, "%s, line %zu: %s", name, error.line, error.what);
+    return command_error(CTL_USAGE, "%s, line %zu: %s", name, error.line, error.what);
   return err < 0 ? refuse_file(name, strerror(-err)) : check_list(name, list, command);
 }
 
@@ -89,8 +89,8 @@ static int read_per_job(const char *text, struct spread *spread) {
   if (text && strcmp(text, "all") == 0)
     number = 0;
   else if (text && parse_integer(text, 1, SPREAD_GPUS_MAX, &number) < 0)
-    return run_complain(CTL_USAGE, "--gpus-per-job is all, or a number from 1 to %d, not '%s'; try --help",
-                        SPREAD_GPUS_MAX, text);
+    return command_error(CTL_USAGE, "--gpus-per-job is all, or a number from 1 to %d, not '%s'; try --help",
+                         SPREAD_GPUS_MAX, text);
   spread->per_job = (size_t)number;
   spread->as_told = text;
   return CTL_OK;
@@ -105,9 +105,9 @@ static bool are_of_gang(void) {
 
 static int refuse_per_job(const struct spread *spread) {
   const char *list = getenv("CUDA_VISIBLE_DEVICES");
-  return run_complain(CTL_USAGE, "--gpus-per-job is %zu, but the number of visible GPUs is %zu%s%s",
-                      spread->per_job, spread->count, list ? "; CUDA_VISIBLE_DEVICES is " : "",
-                      list ? list : "");
+  return command_error(CTL_USAGE, "--gpus-per-job is %zu, but the number of visible GPUs is %zu%s%s",
+                       spread->per_job, spread->count, list ? "; CUDA_VISIBLE_DEVICES is " : "",
+                       list ? list : "");
 }
 
 /* Each job sees one GPU, so that they use all; unless it is told otherwise. */
@@ -136,7 +136,7 @@ static int read_plan(const struct run_request *request, struct sweep_plan *plan,
   if (code == CTL_OK)
     code = read_per_job(request->gpus_per_job, plan->spread);
   if (code == CTL_OK && request->prefix && request->output)
-    code = run_complain(CTL_USAGE, "--prefix writes no files: --output goes without it");
+    code = command_error(CTL_USAGE, "--prefix writes no files: --output goes without it");
   return code;
 }
 
@@ -164,7 +164,7 @@ static int run_file(struct sweep_plan *plan, const char *name, unsigned slots) {
 static int run_copies(struct sweep_plan *plan, unsigned slots) {
   struct joblist list;
   if (joblist_repeat(&list, slots) < 0)
-    return run_complain(CTL_REFUSED, "out of memory");
+    return command_error(CTL_REFUSED, "out of memory");
   int code = run_list(plan, &list, slots);
   joblist_free(&list);
   return code;

@@ -1,7 +1,6 @@
 /* run.c - gpusharectl run: with libunified.so preloaded, becomes a command or starts many. */
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,57 +11,11 @@
 #include "common/variables.h"
 #include "ctl/ctl.h"
 
-#define LIBRARY "libunified.so"
-
-/* Where it is installed, and where it is built, from the folder of this program on. */
-static const char *const neighbours[] = {GPUSHARE_LIBRARY_FOLDER "/" LIBRARY, "../lib/" LIBRARY,
-                                         "../src/" LIBRARY};
-
-int run_complain(int code, const char *format, ...) {
-  va_list list;
-  va_start(list, format);
-  fprintf(stderr, "gpusharectl: ");
-  vfprintf(stderr, format, list);
-  fprintf(stderr, "\n");
-  va_end(list);
-  return code;
-}
-
-/* ---- the library ---- */
-
-/* From the folder of this program. */
-static bool find_neighbour(const char *name, char path[PATH_MAX]) {
-  char wanted[PATH_MAX];
-  ssize_t length = readlink("/proc/self/exe", wanted, sizeof wanted - 1);
-  if (length < 0)
-    return false;
-  wanted[length] = '\0';
-  char *end = strrchr(wanted, '/') + 1;
-  size_t room = sizeof wanted - (size_t)(end - wanted);
-  return snprintf(end, room, "%s", name) < (int)room && realpath(wanted, path);
-}
-
-/* A path that the command finds wherever it goes; or, for the loader to look for, the plain name. */
-int run_find_library(const char *named, char path[PATH_MAX]) {
-  const char *environment = getenv("GPUSHARE_LIB");
-  if (!named && environment && *environment)
-    named = environment;
-  if (named)
-    return realpath(named, path)
-               ? CTL_OK
-               : run_complain(CTL_USAGE, "can't find the library %s: %s", named, strerror(errno));
-  for (size_t i = 0; i < sizeof neighbours / sizeof *neighbours; i++)
-    if (find_neighbour(neighbours[i], path))
-      return CTL_OK;
-  strcpy(path, LIBRARY);
-  return CTL_OK;
-}
-
 /* ---- the environment ---- */
 
 static int set_variable(const char *name, const char *value) {
   return setenv(name, value, 1) == 0 ? CTL_OK
-                                     : run_complain(CTL_REFUSED, "can't set %s: %s", name, strerror(errno));
+                                     : command_error(CTL_REFUSED, "can't set %s: %s", name, strerror(errno));
 }
 
 /* In front of what is preloaded already. */
@@ -70,12 +23,12 @@ static int set_preload(const char *library) {
   const char *present = getenv("LD_PRELOAD");
   char *all = NULL;
   if (strpbrk(library, ": "))
-    return run_complain(CTL_USAGE, "a library with a colon or a space in its path can't be preloaded: %s",
-                        library);
+    return command_error(CTL_USAGE, "a library with a colon or a space in its path can't be preloaded: %s",
+                         library);
   if (!present || !*present)
     return set_variable("LD_PRELOAD", library);
   if (asprintf(&all, "%s:%s", library, present) < 0)
-    return run_complain(CTL_REFUSED, "out of memory");
+    return command_error(CTL_REFUSED, "out of memory");
   int code = set_variable("LD_PRELOAD", all);
   free(all);
   return code;
@@ -87,7 +40,7 @@ static int set_socket(const char *path) {
   if (*path == '/')
     return set_variable("GPUSHARE_SOCKET", path);
   if (!getcwd(folder, sizeof folder))
-    return run_complain(CTL_REFUSED, "can't tell the present folder: %s", strerror(errno));
+    return command_error(CTL_REFUSED, "can't tell the present folder: %s", strerror(errno));
   snprintf(whole, sizeof whole, "%s/%s", folder, path);
   return set_variable("GPUSHARE_SOCKET", whole);
 }
@@ -96,7 +49,7 @@ static int set_memory(const char *text) {
   enum gs_memory memory;
   return parse_memory(text, &memory) == 0
              ? set_variable("GPUSHARE_MEMORY", text)
-             : run_complain(CTL_USAGE, "--memory is managed, swap or off, not '%s'; try --help", text);
+             : command_error(CTL_USAGE, "--memory is managed, swap or off, not '%s'; try --help", text);
 }
 
 static int set_terms(const struct run_request *request) {
@@ -116,8 +69,8 @@ static int set_terms(const struct run_request *request) {
     if (!terms[i].text)
       continue;
     const char *allowed = variable_complaint(terms[i].variable, terms[i].text);
-    code = allowed ? run_complain(CTL_USAGE, "%s is %s, not '%s'; try --help", terms[i].option, allowed,
-                                  terms[i].text)
+    code = allowed ? command_error(CTL_USAGE, "%s is %s, not '%s'; try --help", terms[i].option, allowed,
+                                   terms[i].text)
                    : set_variable(terms[i].variable, terms[i].text);
   }
   return code;
@@ -125,7 +78,7 @@ static int set_terms(const struct run_request *request) {
 
 static int set_environment(const struct run_request *request) {
   char library[PATH_MAX];
-  int code = run_find_library(request->library, library);
+  int code = find_library(request->library, library);
   if (code == CTL_OK)
     code = set_preload(library);
   if (code == CTL_OK && request->memory)
@@ -139,18 +92,12 @@ static int set_environment(const struct run_request *request) {
 
 /* ---- one, or many ---- */
 
-int run_become(char *const *command) {
-  execvp(command[0], command);
-  return run_complain(errno == ENOENT ? CTL_NOT_FOUND : CTL_NOT_RUN, "can't run %s: %s", command[0],
-                      strerror(errno));
-}
-
 static int check_single(const struct run_request *request) {
   return request->output || request->retry || request->grace || request->prefix || request->fail_fast ||
                  request->gpus_per_job
-             ? run_complain(CTL_USAGE,
-                            "--output, --prefix, --retry, --fail-fast, --grace and --gpus-per-job are for "
-                            "many jobs: -n or --jobs")
+             ? command_error(CTL_USAGE,
+                             "--output, --prefix, --retry, --fail-fast, --grace and --gpus-per-job are for "
+                             "many jobs: -n or --jobs")
              : CTL_OK;
 }
 
@@ -161,5 +108,5 @@ int run_command(const struct run_request *request) {
     code = set_environment(request);
   if (code != CTL_OK)
     return code;
-  return many ? run_many(request) : run_become(request->command);
+  return many ? run_many(request) : launch_become(request->command);
 }

@@ -111,7 +111,7 @@ void results_add(struct results *results, size_t index, const struct ending *end
 /* CTL_OK; CTL_REFUSED, after a line on stderr, if something could not be written. */
 int results_close(struct results *results);
 
-/* ---- progress.c: what a person sees, on stderr ---- */
+/* ---- sweep_progress.c: what a person sees, on stderr ---- */
 
 struct progress {
   size_t waiting, running, done, failed;

@@ -84,7 +84,7 @@ static int run_batch(int fd, uint64_t interval_ns, int64_t times, int (*show)(co
       code = show(&model);
     fflush(stdout);
     if (ferror(stdout))
-      code = CTL_REFUSED; /* main.c says why */
+      code = CTL_REFUSED; /* ctl_main.c says why */
   }
   top_model_clear(&model);
   return code;

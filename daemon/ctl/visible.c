@@ -127,10 +127,10 @@ static int check_all_seen(const struct spread *spread, const char *list) {
     wanted++;
   if (wanted <= spread->count)
     return CTL_OK;
-  return run_complain(CTL_USAGE,
-                      "CUDA_VISIBLE_DEVICES=%s names %zu GPU%s, of which the driver finds %zu: "
-                      "correct it, or leave it to the jobs with --gpus-per-job all",
-                      list, wanted, wanted == 1 ? "" : "s", spread->count);
+  return command_error(CTL_USAGE,
+                       "CUDA_VISIBLE_DEVICES=%s names %zu GPU%s, of which the driver finds %zu: "
+                       "correct it, or leave it to the jobs with --gpus-per-job all",
+                       list, wanted, wanted == 1 ? "" : "s", spread->count);
 }
 
 int visible_find(struct spread *spread) {

@@ -1,12 +1,12 @@
-/* why.c - gpusharectl why JOB: what a job does, or waits for, how long that should take, and what helps. */
+/* why.c - what a job does, or waits for, how long that should take, and what helps, in words. */
 #include "ctl/why.h"
-#include "common/gpu_number.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/gpu_number.h"
 #include "common/parse.h"
 #include "common/words.h"
 #include "ctl/ctl.h"
@@ -307,7 +307,7 @@ void why_tell(FILE *out, const struct why *why) {
   tell_limit(out, why);
 }
 
-/* ---- the command ---- */
+/* ---- where it is ---- */
 
 const struct gs_msg *why_find(struct why *why, const struct gs_msg *from, uint32_t job) {
   for (const struct gs_msg *msg = from; msg < why->end; msg++)
@@ -318,37 +318,4 @@ const struct gs_msg *why_find(struct why *why, const struct gs_msg *from, uint32
       return msg;
     }
   return NULL;
-}
-
-static void show(struct why *why, uint32_t job) {
-  for (const struct gs_msg *msg = why->msgs; (msg = why_find(why, msg, job)); msg++) {
-    why_tell(stdout, why);
-    printf("\n");
-  }
-}
-
-static int answer(const struct request *request, struct why *why, uint32_t job) {
-  struct why first = *why;
-  if (!why_find(&first, first.msgs, job)) {
-    fprintf(stderr, "gpusharectl: no job on a GPU has the number %u: see gpusharectl status\n", job);
-    return CTL_REFUSED;
-  }
-  if (request->json)
-    return json_show_why(why, job);
-  show(why, job);
-  return CTL_OK;
-}
-
-int why_command(const struct request *request) {
-  struct gs_msg *msgs;
-  size_t count;
-  int64_t job;
-  if (parse_integer(request->words[1], 1, UINT32_MAX, &job) < 0)
-    return usage_error("not the number of a job (see gpusharectl status):", request->words[1]);
-  int code = fetch_status(request, &msgs, &count);
-  if (code != CTL_OK)
-    return code;
-  code = answer(request, &(struct why){.msgs = msgs, .end = msgs + count}, (uint32_t)job);
-  free(msgs);
-  return code;
 }

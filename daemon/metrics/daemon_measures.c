@@ -5,7 +5,7 @@
 #include "common/clock.h"
 #include "metrics/measures.h"
 #include "metrics/metrics.h"
-#include "users.h"
+#include "server/users.h"
 
 static void put_build(const struct scene *scene) {
   char protocol[16];

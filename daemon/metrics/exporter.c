@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "listen.h"
-#include "log_for.h"
-#include "metrics/address.h"
 #include "metrics/metrics.h"
 #include "metrics/microhttpd.h"
+#include "server/address.h"
+#include "server/listen.h"
+#include "server/log_for.h"
 
 #define CONNECTIONS_MAX 16u
 #define CONNECTIONS_MORE 8u /* that come while others are closed for them */

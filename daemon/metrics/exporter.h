@@ -6,7 +6,7 @@
 #ifndef GS_EXPORTER_H
 #define GS_EXPORTER_H
 
-#include "daemon.h"
+#include "server/daemon.h"
 
 #define EXPORTER_NEVER UINT64_MAX
 

@@ -2,8 +2,8 @@
 #ifndef GS_MEASURES_H
 #define GS_MEASURES_H
 
-#include "daemon.h"
 #include "metrics/exposition.h"
+#include "server/daemon.h"
 
 /* What is looked at. The exposition has its labels. */
 struct scene {

@@ -2,8 +2,8 @@
 #ifndef GS_METRICS_H
 #define GS_METRICS_H
 
-#include "daemon.h"
 #include "metrics/exposition.h"
+#include "server/daemon.h"
 
 struct measure;
 

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/list.h"
+#include "common/list.h"
 
 struct loop {
   int epoll_fd;

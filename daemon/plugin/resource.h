@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "plugin/gpus.h"
+#include "plugin/node_gpus.h"
 
 #define RESOURCE_SHARES_MAX 1000  /* of one GPU */
 #define RESOURCE_DEVICES_MAX 4096 /* all in all: the kubelet tells each in one message */

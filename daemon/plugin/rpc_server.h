@@ -5,7 +5,7 @@
 
 #include <nghttp2/nghttp2.h>
 
-#include "core/list.h"
+#include "common/list.h"
 #include "plugin/resource.h"
 
 #define RPC_CALLS_MAX 64                   /* at the same time */

@@ -5,8 +5,8 @@
 
 #include <pthread.h>
 
-#include "plugin/gpus.h"
 #include "plugin/loop.h"
+#include "plugin/node_gpus.h"
 
 struct watch {
   struct source source; /* by which the thread tells the loop of changes */

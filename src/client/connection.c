@@ -6,21 +6,21 @@
 #include <unistd.h>
 
 #include "client/client.h"
+#include "client/client_state.h"
 #include "client/command.h"
 #include "client/declaration.h"
+#include "client/fork.h"
+#include "client/mps_choice.h"
 #include "client/post.h"
 #include "client/progress.h"
-#include "client/spatial.h"
-#include "client/state.h"
 #include "common/clock.h"
 #include "common/condition.h"
 #include "common/futex.h"
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/thread.h"
-#include "fork.h"
+#include "driver/driver.h"
 #include "gate/gate.h"
-#include "interpose/driver.h"
 #include "memory/device.h"
 #include "memory/memory.h"
 #include "settings.h"
@@ -96,7 +96,7 @@ void client_request_lock(struct gpu *gpu) {
   if (!client_connected(gpu) || gpu->holding || gpu->requested || !needed)
     return;
   struct gs_msg msg = wire_msg(GS_REQ_LOCK, (uint32_t)gpu->device);
-  handover_pause_ends(gpu);
+  worker_pause_ends(gpu);
   gpu->requested = true;
   client_send(&msg);
 }
@@ -114,7 +114,7 @@ static void hold_without_daemon(struct gpu *gpu) {
   gpu->holding = true;
   gpu->epoch = 0;
   gpu->drop_pending = gpu->wanted = false;
-  handover_begin(gpu);
+  worker_begin(gpu);
 }
 
 /* What this program does meanwhile. */
@@ -239,7 +239,7 @@ static void on_granted(struct gpu *gpu, const struct gs_msg *msg) {
   gpu->holding = true;
   gpu->wanted = gpu->drop_pending = false;
   room_take(gpu, msg);
-  handover_begin_at_once(gpu);
+  worker_begin_at_once(gpu);
   lock_release(&client.lock);
 }
 
@@ -250,7 +250,7 @@ static void on_release_order(struct gpu *gpu, const struct gs_msg *msg) {
   if (gpu->holding && gpu->epoch == msg->epoch) {
     gpu->wanted = drop || msg->wanted.left_ns != GS_LEFT_NOBODY;
     if (drop)
-      handover_order_drop(gpu);
+      worker_order_drop(gpu);
     condition_wake_all(&gpu->changed);
   }
   if (drop)
@@ -279,7 +279,7 @@ static void on_attached(struct gpu *gpu, const struct gs_msg *msg) {
   if (msg->type == GS_ATTACHED) {
     gpu->attached = true;
     gpu->memory_mode = (int)msg->attached.memory;
-    handover_on_attached(gpu);
+    worker_on_attached(gpu);
     client_request_lock(gpu);
   }
   condition_wake_all(&client.memory_changed);
@@ -391,7 +391,7 @@ static void on_evicted(const struct gs_msg *msg) {
   disconnect(NULL, msg->evicted.wait_ns);
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
     if (gpu->used && (gpu->holding || gpu->releasing))
-      handover_order_drop(gpu);
+      worker_order_drop(gpu);
   lock_release(&client.lock);
 }
 
@@ -470,7 +470,7 @@ static void send_register(void) {
   struct gs_msg msg = wire_msg(GS_REGISTER, 0);
   msg.reg.pid = getpid();
   msg.reg.command_hash = command_hash();
-  msg.reg.flags = spatial_is_on() ? GS_REGISTER_MPS : 0;
+  msg.reg.flags = mps_choice_is_on() ? GS_REGISTER_MPS : 0;
   strncpy(msg.reg.name, program_invocation_short_name, sizeof msg.reg.name - 1);
   client_send(&msg);
 }
@@ -535,7 +535,7 @@ static uint64_t run_gpu_timers(struct gpu *gpu, uint64_t now_ns) {
   if (is_asked_again(gpu, now_ns))
     return now_ns;
   uint64_t again_ns = gpu->refused_until_ns ? gpu->refused_until_ns : UINT64_MAX;
-  return earlier(again_ns, earlier(handover_check(gpu, now_ns), memory_check(gpu, now_ns)));
+  return earlier(again_ns, earlier(worker_check(gpu, now_ns), memory_check(gpu, now_ns)));
 }
 
 /* Things that are due; returns when the next one is. */
@@ -587,7 +587,7 @@ void client_attach_device(struct gpu *gpu, CUdevice device) {
   gpu->device = device;
   gpu->step_again_ns = UINT64_MAX;
   bool works = client.started || start();
-  gpu->used = works && thread_start_needed(handover_run, gpu) == 0;
+  gpu->used = works && thread_start_needed(worker_run, gpu) == 0;
   gpu->unshared = !gpu->used;
   if (gpu->unshared || (client.alone && !settings()->required))
     hold_without_daemon(gpu);
@@ -651,7 +651,7 @@ void client_fork_child(void) {
   client_fork_parent(); /* the locks are ours here too */
   post_fork_child();
   client = (struct client){.lock = LOCK(LOCK_CLIENT)};
-  handover_fork_child();
+  worker_fork_child();
   progress_fork_child();
   share_fork_child();
   if (client_is_stray())

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "client/state.h"
+#include "client/client_state.h"
 #include "common/lock.h"
 #include "gpushare/gpushare.h"
 #include "settings.h"

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "client/client_state.h"
 #include "client/post.h"
-#include "client/state.h"
 #include "common/clock.h"
 
 /* exit may have been called by a signal handler, over whoever has the lock. */

@@ -2,8 +2,8 @@
 #include <errno.h>
 
 #include "client/client.h"
+#include "client/client_state.h"
 #include "client/post.h"
-#include "client/state.h"
 #include "common/clock.h"
 #include "common/condition.h"
 #include "common/lock.h"
@@ -79,13 +79,13 @@ uint64_t client_capacity(CUdevice device) {
   return bytes;
 }
 
-struct client_bounds client_bounds(CUdevice device) {
+struct memory_bounds client_bounds(CUdevice device) {
   const struct gpu *gpu = client_gpu(device);
-  struct client_bounds bounds = {0};
+  struct memory_bounds bounds = {0};
   if (!gpu)
     return bounds;
   lock_take(&client.lock);
-  bounds = (struct client_bounds){.job = client.job, .limited = gpu->limited, .why = gpu->memory_why};
+  bounds = (struct memory_bounds){.job = client.job, .limited = gpu->limited, .why = gpu->memory_why};
   lock_release(&client.lock);
   return bounds;
 }

@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "client/state.h"
+#include "client/client_state.h"
 #include "common/descriptor.h"
 #include "common/futex.h"
 #include "common/lock.h"

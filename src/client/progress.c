@@ -18,9 +18,9 @@
 #include "common/clock.h"
 #include "common/lock.h"
 #include "common/thread.h"
+#include "driver/driver.h"
 #include "gate/gate.h"
 #include "gate/streams.h"
-#include "interpose/driver.h"
 
 #define LOOK_NS (150 * NS_PER_MS / 1000) /* between two looks, at least; */
 #define LOOK_MOST_NS (NS_PER_MS / 2)

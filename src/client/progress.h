@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-#include "client/state.h"
+#include "client/client_state.h"
 
 /* The daemon wants to know, or does not any more. */
 void progress_watch(struct gpu *gpu, enum gs_watch watch);

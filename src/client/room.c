@@ -14,15 +14,15 @@
 #include <unistd.h>
 
 #include "client/client.h"
-#include "client/state.h"
+#include "client/client_state.h"
 #include "common/clock.h"
 #include "common/condition.h"
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/splitmix.h"
+#include "driver/driver.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
-#include "interpose/driver.h"
 #include "memory/memory.h"
 
 #define REPORT_BYTES (UINT64_C(64) << 20) /* moved: others wait for the room */
@@ -373,7 +373,7 @@ bool client_room_await(CUdevice device, uint64_t bytes, uint64_t deadline_ns) {
     if (!is_ending(gpu))
       give_up_ns = deadline_ns;
     else if (give_up_ns == deadline_ns)
-      give_up_ns = earlier(deadline_ns, clock_now_ns() + CLIENT_ENDING_NS);
+      give_up_ns = earlier(deadline_ns, clock_now_ns() + MEMORY_ENDING_NS);
     if (!condition_wait(&client.memory_changed, &client.lock, give_up_ns))
       break;
   }

@@ -8,10 +8,10 @@
  * instead, and what has been submitted by then finishes: that time counts as well, so the share is right
  * however much was queued.
  *
- * Everything here needs client.lock, and is done by the GPU's worker (handover.c).
+ * Everything here needs client.lock, and is done by the GPU's worker (worker.c).
  */
 #include "client/client.h"
-#include "client/state.h"
+#include "client/client_state.h"
 #include "common/clock.h"
 #include "common/lock.h"
 #include "gate/capture.h"

@@ -9,10 +9,10 @@
 #include "common/clock.h"
 #include "common/condition.h"
 #include "common/lock.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "gate/gate.h"
 #include "gate/streams.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
 
 #define CAPTURES_MAX 1024
 

@@ -5,17 +5,16 @@
 #include <pthread.h>
 #include <stddef.h>
 
-#include "client/client.h"
 #include "common/clock.h"
 #include "common/condition.h"
 #include "common/lock.h"
 #include "common/log.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "gate/capture.h"
 #include "gate/gate.h"
+#include "gate/gate_port.h"
 #include "gate/streams.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
-#include "memory/memory.h"
 #include "preempt/preempt.h"
 
 #define CONTEXTS_MAX 256
@@ -69,8 +68,8 @@ static void add(CUcontext context, CUdevice device, bool primary) {
   lock_release(&lock);
   if (!e)
     log_error("more than %d contexts: a hand-over does not wait for the work of this one", CONTEXTS_MAX);
-  client_attach(device);
-  client_context_added(device);
+  gate_port.attach(device);
+  gate_port.context_added(device);
 }
 
 CUdevice contexts_device(CUcontext context) {
@@ -310,7 +309,7 @@ static void leave_end(struct entry *e, bool gone) {
   if (gone) {
     streams_context_gone(e->context);
     capture_context_gone(e->context);
-    memory_context_gone(e->context);
+    gate_port.context_gone(e->context);
   }
   lock_take(&lock);
   e->leaving = false;
@@ -339,10 +338,10 @@ static bool is_gone(CUresult result) {
 static CUresult destroy_now(CUresult (*real)(CUcontext), CUcontext context) {
   struct entry *e = is_primary(context) ? NULL : leave_begin(context);
   if (e)
-    memory_context_leaving(context);
+    gate_port.context_leaving(context);
   CUresult result = real(context);
   if (e && is_gone(result))
-    memory_context_left(context);
+    gate_port.context_left(context);
   leave_end(e, is_gone(result));
   return result;
 }
@@ -405,15 +404,15 @@ static CUresult primary_leave_now(struct primary *primary, CUresult (*real)(CUde
          !leave_try_begin(context, &e))
     primary_await(primary, context);
   if (context && reset)
-    memory_context_leaving(context);
+    gate_port.context_leaving(context);
   CUresult result = real(device);
   bool gone = context && !primary_is_active(device, false); /* else others retain it, or the call failed */
   if (gone && !e)
     e = leave_at_once(context); /* it was released in ways that we don't see */
   if (gone && reset)
-    memory_context_left(context);
+    gate_port.context_left(context);
   else if (gone)
-    memory_context_destroyed(context);
+    gate_port.context_destroyed(context);
   if (result == CUDA_SUCCESS && primary->retains > 0)
     primary->retains--;
   if (gone) {
@@ -551,13 +550,13 @@ static CUresult green_leave(CUgreenCtx green, CUcontext context, CUdevice device
       break;
     }
   }
-  memory_green_context_destroyed(context, beneath);
+  gate_port.green_context_destroyed(context, beneath);
   CUresult result = driver.cuGreenCtxDestroy(green);
   bool beneath_gone = beneath && !primary_is_active(device, false);
   if (beneath_gone && !p)
     p = leave_at_once(beneath);
   if (beneath_gone) {
-    memory_context_destroyed(beneath);
+    gate_port.context_destroyed(beneath);
     primary->context = NULL;
   }
   leave_end(p, beneath_gone);

@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 
 /* The device of a context we have seen; -1 otherwise. */
 CUdevice contexts_device(CUcontext context);

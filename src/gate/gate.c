@@ -5,15 +5,15 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "client/client.h"
 #include "common/clock.h"
 #include "common/futex.h"
 #include "common/lock.h"
+#include "driver/driver.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
+#include "gate/gate_port.h"
 #include "gate/slots.h"
 #include "gate/streams.h"
-#include "interpose/driver.h"
 #include "preempt/preempt.h"
 
 struct gate {
@@ -173,7 +173,7 @@ static void passage_begin(struct passage *passage, CUdevice device, uint64_t oth
   for (uint64_t rest = passage->gates; rest;) {
     CUdevice each = take_first(&rest);
     if (!atomic_load(&gates[each].used))
-      client_attach(each);
+      gate_port.attach(each);
     if (each != device)
       atomic_fetch_or(&gates[each].reached, own);
     passage->pulses[each] = atomic_load(&gates[each].pulses);
@@ -221,7 +221,7 @@ static void wait_open(const struct passage *passage, CUdevice device, uint64_t l
     wait_begin(gate, lower, &since);
     if (may_pass(passage, device))
       break;
-    client_want(device);
+    gate_port.want(device);
     futex_wait(&gate->change, seen, UINT64_MAX);
   }
   wait_end(gate, since);
@@ -280,7 +280,7 @@ void gate_enter_slow(CUstream stream, uint64_t reach, uintptr_t frame) {
     else
       wait_first(&passage);
   if (bit(device) && atomic_load(&gates[device].watched))
-    client_submits(device);
+    gate_port.submits(device);
   errno = saved;
 }
 
@@ -321,7 +321,7 @@ static _Atomic unsigned stops_forbidden;
 
 /* What stands still is not asked about: some calls of the driver would wait for it. */
 static bool is_busy(CUdevice device) {
-  return client_is_stopped(device) || streams_look(device) == STREAMS_BUSY;
+  return gate_port.is_stopped(device) || streams_look(device) == STREAMS_BUSY;
 }
 
 /* A capture that is open already is the program's affair: the driver says what it natively says. One that
@@ -344,8 +344,8 @@ void gate_forbid_stop(CUdevice device) {
   int saved = errno;
   bool may_wait = true;
   atomic_fetch_add(&stops_forbidden, 1);
-  client_await_go(device);
-  while (may_wait && client_is_stopped(device)) {
+  gate_port.await_go(device);
+  while (may_wait && gate_port.is_stopped(device)) {
     atomic_fetch_sub(&stops_forbidden, 1);
     may_wait = await_turn(device);
     atomic_fetch_add(&stops_forbidden, 1);

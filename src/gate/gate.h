@@ -22,8 +22,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "driver/cuda_abi.h"
 #include "gpushare/protocol.h"
-#include "interpose/cuda_abi.h"
 
 /* Of the GPUs in use. */
 enum gate_all {
@@ -106,7 +106,7 @@ void gate_await_work(CUdevice device);
  * process is stopped. If the device's work stands still now, wait for the turn in which it goes on. */
 void gate_forbid_stop(CUdevice device);
 void gate_allow_stop(void);
-bool gate_stop_is_forbidden(void); /* to be asked once client_is_stopped says so */
+bool gate_stop_is_forbidden(void); /* to be asked once gate_port.is_stopped says so */
 
 /* Calls that are in flight from now on may fail, with CUDA_ERROR_INVALID_VALUE, for memory that is taken away
  * from them. */
@@ -159,7 +159,7 @@ bool gate_close(CUdevice device, uint64_t timeout_ns);
 
 bool gate_is_open(CUdevice device);
 
-/* The next call for the device is told to client_submits(), or it need not be any more. All calls that have
+/* The next call for the device is told to gate_port.submits, or it need not be any more. All calls that have
  * been let through before are known to gate_calls() and gate_in_flight() when this has returned. */
 void gate_watch(CUdevice device, bool watch);
 

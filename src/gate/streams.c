@@ -8,10 +8,10 @@
 
 #include "common/lock.h"
 #include "common/log.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
 
 struct entry {
   CUstream stream;

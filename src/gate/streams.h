@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 
+#include "driver/driver.h"
 #include "gate/capture.h"
-#include "interpose/driver.h"
 
 /* The context of a stream; of one that is no handle, the calling thread's. NULL: there is none. */
 static inline CUcontext streams_context(CUstream stream) {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "interpose/elf.h"
+#include "driver/elf.h"
 #include "interpose/lookup.h"
 
 /* What our look-up gives for this name is what a preloaded library would have bound; NULL: not ours. */

@@ -3,19 +3,19 @@
 
 #include <assert.h>
 #include <dlfcn.h>
-#include <link.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/log.h"
+#include "driver/driver.h"
+#include "driver/elf.h"
+#include "driver/hooks.h"
+#include "driver/libraries.h"
+#include "driver/linker.h"
+#include "driver/text.h"
 #include "interpose/deepbind.h"
-#include "interpose/driver.h"
-#include "interpose/elf.h"
-#include "interpose/hooks.h"
-#include "interpose/libraries.h"
-#include "interpose/text.h"
 #include "interpose/wrappers.h"
 
 /* Real address -> wrapper: open addressing, at most half full. Until the driver is settled, the functions of
@@ -31,7 +31,7 @@ enum {
   ROWS = 0
 #define GATED(group, name, params, args, stream) +1
 #define CUSTOM(group, name, params, args) +1
-#include "hooks.def"
+#include "driver/hooks.def"
 };
 static_assert(MAP_SIZE >= 2 * LIBRARIES_MAX * ROWS, "at most half full");
 
@@ -71,10 +71,14 @@ static void learn(const struct library *library) {
   }
 }
 
-void lookup_settle(const struct library *library) {
+/* Called under the dynamic linker's lock, before the driver counts as settled: from then on no other one's
+ * functions are known. */
+static void settling(const struct library *library) {
   map_clear();
   learn(library);
 }
+
+const struct driver_port driver_port = {.settling = settling};
 
 struct query {
   uintptr_t real;
@@ -109,43 +113,11 @@ void *lookup_wrapper(void *real) {
   return query.wrapper ? query.wrapper : real;
 }
 
-/* The C library's own functions are read from its symbol table: asking dlsym or dlvsym for them could lead
- * back to us, or to another interposer. The list of loaded objects is walked without its lock, at start-up.
- */
-static void find_linker_functions(struct linker *found) {
-  for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
-    struct elf_object object;
-    if (!elf_name_matches(map->l_name, "libc.so") && !elf_name_matches(map->l_name, "libdl.so"))
-      continue;
-    if (!elf_read(&object, map->l_addr, ELF_END_UNKNOWN, map->l_ld))
-      continue;
-    void *dlsym_there = elf_find_function(&object, "dlsym");
-    if (!dlsym_there)
-      continue;
-    found->dlsym = (void *(*)(void *, const char *))dlsym_there;
-    found->dlvsym = (void *(*)(void *, const char *, const char *))elf_find_function(&object, "dlvsym");
-    found->dlopen = (void *(*)(const char *, int))elf_find_function(&object, "dlopen");
-    return;
-  }
-}
-
-const struct linker *lookup_linker(void) {
-  static struct linker linker;
-  static _Atomic bool known;
-  if (!atomic_load_explicit(&known, memory_order_acquire)) {
-    struct linker found = {0};
-    find_linker_functions(&found);
-    linker = found;
-    atomic_store_explicit(&known, true, memory_order_release);
-  }
-  return &linker;
-}
-
 static bool is_pseudo_handle(const void *handle) { return handle == RTLD_DEFAULT || handle == RTLD_NEXT; }
 
 /* The look-up functions themselves are replaced as well: whoever fetches dlsym gets ours. */
 static void *linker_wrapper(void *real) {
-  const struct linker *linker = lookup_linker();
+  const struct linker *linker = linker_functions();
   if (real == (void *)linker->dlsym)
     return (void *)trampoline_dlsym;
   if (real == (void *)linker->dlvsym)
@@ -214,7 +186,7 @@ static void *replace(void *real, const char *name) {
 }
 
 struct verdict lookup_dlsym(void *handle, const char *name) {
-  const struct linker *linker = lookup_linker();
+  const struct linker *linker = linker_functions();
   deepbind_patch_pending();
   void *const pass_on = (void *)linker->dlsym;
   if (!may_be_ours(name))
@@ -227,7 +199,7 @@ struct verdict lookup_dlsym(void *handle, const char *name) {
 }
 
 struct verdict lookup_dlvsym(void *handle, const char *name, const char *version) {
-  const struct linker *linker = lookup_linker();
+  const struct linker *linker = linker_functions();
   deepbind_patch_pending();
   void *const pass_on = (void *)linker->dlvsym;
   if (!may_be_ours(name))
@@ -242,7 +214,7 @@ struct verdict lookup_dlvsym(void *handle, const char *name, const char *version
 /* A plain name is searched for along the caller's own paths, so that call must be a jump, and what it loads
  * is patched at the next look-up, which usually is for a function in it. */
 struct verdict lookup_dlopen(const char *file, int mode) {
-  const struct linker *linker = lookup_linker();
+  const struct linker *linker = linker_functions();
   deepbind_patch_pending();
   if (!(mode & RTLD_DEEPBIND) || !file)
     return (struct verdict){NULL, (void *)linker->dlopen};

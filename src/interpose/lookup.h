@@ -9,22 +9,8 @@
 #ifndef GS_LOOKUP_H
 #define GS_LOOKUP_H
 
-struct library;
-
-/* This library is the driver from now on: no other one's functions are known any more. Call as a visitor of
- * the libraries, before the driver counts as settled. */
-void lookup_settle(const struct library *library);
-
 /* The wrapper for a real function, or `real` itself when it is none of ours. NULL gives NULL. */
 void *lookup_wrapper(void *real);
-
-/* The dynamic linker's own functions, past every interposer. */
-struct linker {
-  void *(*dlsym)(void *handle, const char *name);
-  void *(*dlvsym)(void *handle, const char *name, const char *version);
-  void *(*dlopen)(const char *file, int mode);
-};
-const struct linker *lookup_linker(void);
 
 /* What a trampoline (trampolines.S) does next: jump to `tail` with the caller's own arguments and return
  * address, so that RTLD_NEXT and a library's search path mean what they mean to the caller; or, where

@@ -6,9 +6,9 @@
 #include "interpose/wrappers.h"
 
 #include "common/log.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "gate/gate.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
 #include "memory/placement.h"
 #include "memory/reach.h"
 #include "memory/values.h"
@@ -91,11 +91,11 @@ static __attribute__((noinline, cold)) CUresult unavailable(void *const *real, c
       return CUDA_ERROR_NOT_INITIALIZED;                                                                     \
     return driver.name ? hook_##name args : CUDA_ERROR_NOT_SUPPORTED;                                        \
   }
-#include "hooks.def"
+#include "driver/hooks.def"
 
 const struct wrapper wrappers[] = {
 #define GATED(group, name, params, args, stream) {#name, (void *)(name), (void **)&driver.name},
 #define CUSTOM(group, name, params, args) {#name, (void *)(name), (void **)&driver.name},
-#include "hooks.def"
+#include "driver/hooks.def"
 };
 const size_t wrapper_count = sizeof wrappers / sizeof *wrappers;

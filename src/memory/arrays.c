@@ -2,8 +2,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "memory/account.h"
 #include "memory/device.h"
 #include "memory/physical.h"

@@ -8,8 +8,8 @@
 #include <stddef.h>
 
 #include "common/log.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "memory/account.h"
 #include "memory/deferred.h"
 #include "memory/device.h"

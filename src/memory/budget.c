@@ -6,13 +6,13 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "client/client.h"
 #include "common/clock.h"
 #include "common/condition.h"
 #include "common/host.h"
 #include "common/lock.h"
 #include "common/log.h"
 #include "memory/device.h"
+#include "memory/memory_port.h"
 #include "memory/reserves.h"
 #include "settings.h"
 
@@ -67,7 +67,7 @@ static uint64_t excess_bytes(void) {
 
 /* Without a daemon the program's own limit holds. */
 uint64_t budget_total_bytes(CUdevice device) {
-  uint64_t card = device_card_bytes(device), capacity = client_capacity(device);
+  uint64_t card = device_card_bytes(device), capacity = memory_port.capacity(device);
   capacity = capacity ? capacity : settings()->limit_bytes;
   return capacity && capacity < card ? capacity : card;
 }
@@ -197,20 +197,20 @@ static void report(CUdevice device) {
     uint64_t total, pinned;
     atomic_store(&account->unreported, false);
     read_books(device, &total, &pinned);
-    client_memory_report(device, total, pinned);
+    memory_port.report(device, total, pinned);
     turn_end(account, number, true);
   }
 }
 
 /* Once for each reason. */
 static void log_refusal(CUdevice device, uint64_t bytes, enum gs_refusal why, bool asked) {
-  uint32_t job = client_bounds(device).job;
+  uint32_t job = memory_port.bounds(device).job;
   char text[160];
   if (atomic_fetch_or(&refusals_logged, 1u << why) & 1u << why)
     return;
   switch (why) {
   case GS_REFUSAL_LIMIT:
-    if (client_capacity(device))
+    if (memory_port.capacity(device))
       snprintf(text, sizeof text, "its memory limit is %llu ('gpusharectl set-limit %u 0' lifts it)",
                (unsigned long long)budget_total_bytes(device), job);
     else
@@ -258,18 +258,18 @@ static int check_alone(uint64_t bytes, uint64_t total, enum gs_refusal *why) {
 static int reserve(CUdevice device, uint64_t number, enum backing backing, uint64_t bytes, bool awaits) {
   int err = book(device, number, backing, bytes, awaits);
   if (err == -ENOMEM) {
-    bool alone = !client_capacity(device);
+    bool alone = !memory_port.capacity(device);
     uint64_t limit = settings()->limit_bytes;
-    bool limited = alone ? limit && limit < device_card_bytes(device) : client_bounds(device).limited;
+    bool limited = alone ? limit && limit < device_card_bytes(device) : memory_port.bounds(device).limited;
     log_refusal(device, bytes, limited ? GS_REFUSAL_LIMIT : GS_REFUSAL_CAPACITY, false);
   }
   if (err)
     return err;
   uint64_t total, pinned;
   read_books(device, &total, &pinned);
-  err = client_memory_request(device, total, pinned, &accounts[device].turn.seen_ns);
+  err = memory_port.request(device, total, pinned, &accounts[device].turn.seen_ns);
   bool asked = err != -ENOTCONN;
-  enum gs_refusal why = client_bounds(device).why;
+  enum gs_refusal why = memory_port.bounds(device).why;
   if (!asked)
     err = check_alone(bytes, total, &why);
   if (err == -ENOMEM) {

@@ -18,7 +18,7 @@
 
 #include <stdint.h>
 
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 #include "memory/ledger.h"
 
 /* 0, or -ENOMEM (said once in the log). */

@@ -14,13 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/client.h"
 #include "common/log.h"
+#include "driver/driver.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
-#include "interpose/driver.h"
 #include "memory/budget.h"
 #include "memory/device.h"
+#include "memory/memory_port.h"
 #include "memory/swap/slabs.h"
 #include "settings.h"
 
@@ -572,7 +572,7 @@ static bool is_ready(CUdevice device, struct carrier *c) {
   if (c->verdict == FAILS || driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current)
     return false;
   bool loaded = atomic_load(&c->context) == current;
-  if ((!loaded || c->verdict == UNTRIED) && client_is_stopped(device))
+  if ((!loaded || c->verdict == UNTRIED) && memory_port.is_stopped(device))
     return false;
   CUresult result = loaded ? CUDA_SUCCESS : load(c);
   if (result != CUDA_SUCCESS) {

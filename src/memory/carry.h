@@ -24,7 +24,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 #include "memory/ledger.h"
 
 /* With nothing stopped, in the context in which memory will move: the kernel is loaded, and if that has not

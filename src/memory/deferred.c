@@ -11,17 +11,17 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "client/client.h"
 #include "common/condition.h"
 #include "common/lock.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/streams.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
 #include "memory/account.h"
 #include "memory/carry.h"
 #include "memory/device.h"
+#include "memory/memory_port.h"
 #include "memory/swap/swap.h"
 
 #define REUSE_DEPTH 16 /* so many of a stream are looked at for one to use again */
@@ -391,7 +391,8 @@ static void reap(bool wait, CUdevice drained, uint64_t most_bytes) {
   size_t left = queue_count;
   lock_release(&lock);
   for (struct queue *queue; left && (queue = hold_next()); left--) {
-    if (wait || !client_is_stopped(contexts_device(queue->context))) /* events there might wait for the go */
+    if (wait ||
+        !memory_port.is_stopped(contexts_device(queue->context))) /* events there might wait for the go */
       look_at(queue, wait);
     release(queue);
   }

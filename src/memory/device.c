@@ -4,9 +4,9 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "client/client.h"
 #include "common/log.h"
-#include "interpose/driver.h"
+#include "driver/driver.h"
+#include "memory/memory_port.h"
 #include "memory/swap/swap.h"
 
 /* Written by any thread that finds them unknown; all write the same. */
@@ -31,7 +31,7 @@ static bool has_attribute(CUdevice device, CUdevice_attribute attribute) {
 }
 
 static enum memory_mode told_by_daemon(CUdevice device) {
-  switch (client_memory_mode(device)) {
+  switch (memory_port.mode(device)) {
   case GS_MEMORY_SWAP:
     return MEMORY_SWAP;
   case GS_MEMORY_OFF:

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "driver/cuda_abi.h"
 #include "gpushare/protocol.h"
-#include "interpose/cuda_abi.h"
 #include "settings.h"
 
 #define DEVICES GS_GPUS_PER_CLIENT

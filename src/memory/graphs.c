@@ -8,9 +8,9 @@
 #include <stdlib.h>
 
 #include "common/lock.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "gate/gate.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
 #include "memory/budget.h"
 #include "memory/device.h"
 #include "memory/physical.h"

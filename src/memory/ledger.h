@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "common/condition.h"
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 
 /* What stands behind an allocation, and so what may be done with it. */
 enum backing {

@@ -2,7 +2,7 @@
  * leave. */
 #include "memory/managed.h"
 
-#include "interpose/driver.h"
+#include "driver/driver.h"
 #include "memory/deferred.h"
 #include "memory/device.h"
 #include "memory/populate.h"

@@ -3,13 +3,13 @@
 
 #include <stdatomic.h>
 
-#include "client/client.h"
 #include "gate/gate.h"
 #include "memory/account.h"
 #include "memory/carry.h"
 #include "memory/deferred.h"
 #include "memory/device.h"
-#include "memory/peers.h"
+#include "memory/memory_port.h"
+#include "memory/peer_access.h"
 #include "memory/physical.h"
 #include "memory/placement.h"
 #include "memory/pools.h"
@@ -68,7 +68,7 @@ static bool is_carried_elsewhere(CUdevice device) {
   bool any = false;
   for (CUdevice other = 0; other < DEVICES; other++)
     if (other != device && carry_bytes(other)) {
-      client_order_moves(other);
+      memory_port.order_moves(other);
       any = true;
     }
   return any;
@@ -80,7 +80,7 @@ static bool is_carried_elsewhere(CUdevice device) {
 enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
   if (!device_valid(device))
     return MEMORY_SETTLED;
-  if (!client_is_stopped(device))
+  if (!memory_port.is_stopped(device))
     deferred_reap_drained(device); /* what is being freed is in no ledger, so it could not leave */
   enum memory_progress progress = MEMORY_SETTLED;
   if (give_back_kept(device, room_bytes, moved))
@@ -215,7 +215,7 @@ void memory_fork_child(void) {
   budget_fork_child();
   carry_fork_child();
   deferred_fork_child();
-  peers_fork_child();
+  peer_access_fork_child();
   physical_fork_child();
   placement_fork_child();
   pools_fork_child();

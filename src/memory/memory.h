@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "driver/cuda_abi.h"
 #include "gpushare/protocol.h"
-#include "interpose/cuda_abi.h"
 
 struct memory_usage {
   uint64_t total_bytes;        /* all device memory of this process on the device that we know of */

@@ -7,15 +7,15 @@
 
 #include <stdlib.h>
 
-#include "client/client.h"
 #include "common/clock.h"
 #include "common/lock.h"
 #include "common/log.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "memory/account.h"
 #include "memory/device.h"
 #include "memory/memory.h"
+#include "memory/memory_port.h"
 #include "memory/reserves.h"
 
 #define REFUSED_NS (10 * NS_PER_S) /* how long the card may lack what the daemon has promised */
@@ -84,7 +84,7 @@ int physical_reserve(CUdevice device, uint64_t bytes) {
     return 0;
   int err = budget_reserve_awaited(device, bytes);
   if (!err)
-    client_room_await(device, bytes, UINT64_MAX);
+    memory_port.room_await(device, bytes, UINT64_MAX);
   return err;
 }
 
@@ -112,7 +112,7 @@ bool physical_again(CUresult result, CUdevice device, uint64_t bytes, struct phy
     return false;
   if (reserves_trim(device))
     return true;
-  if (client_room_bytes(device) == UINT64_MAX)
+  if (memory_port.room_bytes(device) == UINT64_MAX)
     return false;
   if (!patience->refused_ns)
     *patience = (struct physical_patience){.refused_ns = now_ns, .pause_ns = FIRST_PAUSE_NS};
@@ -122,11 +122,11 @@ bool physical_again(CUresult result, CUdevice device, uint64_t bytes, struct phy
   bool tells = waited_ns >= UNTOLD_NS && lacks_bytes;
   if (tells) {
     budget_await(device, bytes);
-    client_memory_short(device, lacks_bytes);
+    memory_port.falls_short(device, lacks_bytes);
   }
   clock_sleep(patience->pause_ns);
   patience->pause_ns = patience->pause_ns * 2 < LONGEST_PAUSE_NS ? patience->pause_ns * 2 : LONGEST_PAUSE_NS;
-  return !tells || client_room_await(device, bytes, patience->refused_ns + REFUSED_NS);
+  return !tells || memory_port.room_await(device, bytes, patience->refused_ns + REFUSED_NS);
 }
 
 CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,

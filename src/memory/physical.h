@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 
 /* What an array of this shape takes, as far as its format is known; 0 for arrays without memory of their own
  * (sparse ones, and those whose memory is mapped later). Saturates. */

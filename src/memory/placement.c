@@ -10,8 +10,8 @@
 #include <stdatomic.h>
 
 #include "common/lock.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "memory/account.h"
 #include "memory/device.h"
 

@@ -4,9 +4,9 @@
  */
 #include "memory/plain.h"
 
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "gate/gate.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
 #include "memory/deferred.h"
 #include "memory/device.h"
 #include "memory/managed.h"

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "interpose/driver.h"
+#include "driver/driver.h"
 
 #define HW_DECOMPRESS_CAPABLE 21 /* an attribute that came with CUDA 12.8 */
 #define PAGE_BYTES (UINT64_C(2) << 20)

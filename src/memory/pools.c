@@ -8,8 +8,8 @@
 
 #include "common/condition.h"
 #include "common/lock.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "memory/device.h"
 #include "memory/reserves.h"
 

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 
 enum pool_kind {
   POOL_PLAIN,    /* memory that cannot leave the card */

@@ -5,8 +5,8 @@
 #include <stddef.h>
 
 #include "common/lock.h"
+#include "driver/driver.h"
 #include "gate/gate.h"
-#include "interpose/driver.h"
 #include "memory/device.h"
 
 /* Less shares its page with others, whose moves would repeat each other's work (60 us each, measured); more

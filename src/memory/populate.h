@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 
 /* Queue the move of new memory to the card, if this process holds the GPU. Returns how many bytes are not on
  * their way and should come with the next grant: 0 or `bytes`. Any thread; `context` is current. */

@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "driver/cuda_abi.h"
 #include "gate/gate.h"
-#include "interpose/cuda_abi.h"
 
 struct reach {
   uint64_t gpus; /* a mask */

@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 
 #include "common/lock.h"
-#include "interpose/driver.h"
+#include "driver/driver.h"
 #include "memory/budget.h"
 #include "memory/device.h"
 #include "memory/pools.h"

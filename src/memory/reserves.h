@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 
 /* Graphs that allocate are used on this device from now on. */
 void reserves_watch_graphs(CUdevice device);

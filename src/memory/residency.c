@@ -11,8 +11,8 @@
 #include <stdlib.h>
 
 #include "common/log.h"
+#include "driver/driver.h"
 #include "gate/gate.h"
-#include "interpose/driver.h"
 #include "memory/account.h"
 #include "memory/carry.h"
 #include "memory/device.h"

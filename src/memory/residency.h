@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 #include "memory/memory.h"
 
 /* Move one step's worth towards having at most room_bytes of unified memory on the card, or as much of what

@@ -3,8 +3,8 @@
  * where there are none, memory is allocated at once and freed when the stream has come to the free. In a
  * capture both become nodes of a graph, which owns the memory: passed through.
  */
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "memory/account.h"
 #include "memory/deferred.h"
 #include "memory/device.h"

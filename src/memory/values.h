@@ -5,7 +5,7 @@
 #ifndef GS_VALUES_H
 #define GS_VALUES_H
 
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 
 /* The driver has refused an operation at this address, or one of several. */
 void values_refused(CUdeviceptr address);

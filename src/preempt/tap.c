@@ -8,7 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "interpose/text.h"
+#include "driver/text.h"
 #include "preempt/channels.h"
 #include "preempt/preempt.h"
 

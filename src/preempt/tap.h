@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 
-#include "interpose/elf.h"
+#include "driver/elf.h"
 
 /* Watch this library. False: it has no such slot, or it can't be written; then nothing is changed. */
 bool tap_library(const struct elf_object *library);

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "common/clock.h"
-#include "interpose/driver.h"
+#include "driver/driver.h"
 
 #define PATIENCE_NS (NS_PER_S / 2) /* for the GPU to come to our work, beside others with slices of 0.1 s */
 #define GO_ON_NS (5 * NS_PER_S)    /* the same after a go: others may be served first */

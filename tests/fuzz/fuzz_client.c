@@ -51,8 +51,8 @@ static int played_start(void *(*body)(void *), void *argument) {
 #define condition_wait played_wait
 #define thread_start_needed played_start
 #include "client/connection.c"
-#include "client/handover.c"
 #include "client/progress.c"
+#include "client/worker.c"
 #undef condition_wait
 #undef thread_start_needed
 

@@ -2,10 +2,10 @@
  * fuzz_config.c - bytes as the configuration file and its drop-ins, with NUL bytes between them. See
  * fuzz_text.h. What can't be understood changes nothing and says which file is wrong; what can is in bounds.
  */
-#include "config.h"
+#include "server/config.h"
 
-#include "config_files.h"
 #include "fuzz_folder.h"
+#include "server/config_files.h"
 
 #define FILES 3
 

@@ -7,8 +7,8 @@
 #include <stddef.h>
 
 #include "common/splitmix.h"
+#include "driver/elf.h"
 #include "fuzz_files.h"
-#include "interpose/elf.h"
 
 static void read_import(const char *name, uintptr_t *slot, void *read) {
   uintptr_t value;

@@ -23,8 +23,8 @@
 #include "common/log.h"
 #include "common/splitmix.h"
 #include "common/wire.h"
-#include "daemon.h"
 #include "fuzz_files.h"
+#include "server/daemon.h"
 
 #ifdef GS_COST
 #define PEERS 2048

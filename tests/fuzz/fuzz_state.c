@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "fuzz_files.h"
-#include "kept.h"
+#include "server/kept.h"
 
 #define BOOT "11111111-2222"
 #define FILE_SIZE (1u << 20)

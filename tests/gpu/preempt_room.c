@@ -1,7 +1,7 @@
 /* preempt_room.c - what src/preempt asks of the rest of the library, for a program that has only that room:
  * the driver's functions, and which library has them. */
-#include "interpose/driver.h"
-#include "interpose/libraries.h"
+#include "driver/driver.h"
+#include "driver/libraries.h"
 
 struct driver driver = {.cuDeviceGetUuid_v2 = cuDeviceGetUuid_v2,
                         .cuMemHostAlloc = cuMemHostAlloc,

@@ -45,7 +45,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "interpose/elf.h"
+#include "driver/elf.h"
 
 #define SITES 1024
 

@@ -68,9 +68,9 @@ inline room_take(i, now) {
   (client[i].step_due && (client[i].holding -> client[i].grant_pending : client[i].room_bound))
 #define CARD_HAS_SPACE (MANAGED || card_used < CARD)
 
-/* ---- handover.c ---- */
+/* ---- worker.c ---- */
 
-inline handover_begin(i) {
+inline worker_begin(i) {
   client[i].grant_pending = true;
   client[i].step_due = true
 }
@@ -98,7 +98,7 @@ inline give_back(i) {
   if
   :: client[i].void_drain ->
      client[i].void_drain = false;
-     handover_begin(i)
+     worker_begin(i)
   :: else ->
      client[i].holding = false;
      client[i].drop_pending = false;
@@ -196,7 +196,7 @@ inline go_alone(i) {
      client[i].epoch = 0;
      client[i].drop_pending = false;
      client[i].wanted = false;
-     handover_begin(i)
+     worker_begin(i)
   :: else
   fi
 }
@@ -254,7 +254,7 @@ inline on_granted(i, number, roomy) {
   room_take(i, roomy);
   if
   :: !client[i].busy && (client[i].gate || HAS_ENOUGH(i)) -> client[i].opening = true
-  :: else -> handover_begin(i)
+  :: else -> worker_begin(i)
   fi
 }
 

@@ -215,7 +215,7 @@ inline set_room(s, now) {
   fi
 }
 
-/* ---- residency.c ---- */
+/* ---- memory_plan.c ---- */
 
 inline plan_sum() { /* planned */
   planned = 0;

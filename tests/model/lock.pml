@@ -4,9 +4,9 @@
  *
  * What stands for what:
  *
- *   daemon.pml   daemon/core: one event, decided and answered in one step. turns.c (turns_*), residency.c,
+ *   daemon.pml   daemon/core: one event, decided and answered in one step. turns.c (turns_*), memory_plan.c,
  *                rooms.c and books.c (rooms, claims), scheduler.c (events)
- *   client.pml   src/client: connection.c (connection), handover.c and room.c (worker). The gate is open or
+ *   client.pml   src/client: connection.c (connection), worker.c and room.c (worker). The gate is open or
  *                shut; what src/gate does to make that true is not in here
  *   a slot       one connection of SOCK_SEQPACKET: two queues that keep their order; who reads gets what was
  *                sent before the other end closed, and then the end
@@ -106,7 +106,7 @@ inline close_by_client(at) {
   fi
 }
 
-/* ---- what everybody may look at: struct gpu of src/client/state.h, and the process around it ---- */
+/* ---- what everybody may look at: struct gpu of src/client/client_state.h, and the process around it ---- */
 
 typedef client_state {
   bool dead, stalled;

@@ -44,7 +44,7 @@ class Agreement(unittest.TestCase):
                          definition("include/gpushare/protocol.h", "GS_DEFAULT_SOCKET"))
 
     def test_the_socket_has_the_name_that_the_daemon_looks_for(self):
-        self.assertEqual(setting(socket_unit, "FileDescriptorName"), definition("daemon/activation.h", "ACTIVATION_NAME"))
+        self.assertEqual(setting(socket_unit, "FileDescriptorName"), definition("daemon/server/activation.h", "ACTIVATION_NAME"))
 
     def test_exit_codes_that_trying_again_does_not_help(self):
         codes = run(daemon, "--help").stdout.split("exit codes:")[1]
@@ -62,7 +62,7 @@ class Agreement(unittest.TestCase):
     def test_memory_has_a_bound_beyond_what_users_may_have(self):
         """It is for faults of the daemon: whatever users do, it is not reached. The drop-in for MPS lifts it, for servers."""
         most, shift = map(int, re.search(r"(?m)^#define BYTES_OF_ALL \(UINT64_C\((\d+)\) << (\d+)\)$",
-                                         read(os.path.join(sources, "daemon/users.c"))).groups())
+                                         read(os.path.join(sources, "daemon/server/users.c"))).groups())
         bound = int(setting(service, "MemoryMax").removesuffix("M")) << 20
         self.assertGreaterEqual(bound, (most << shift) + OWN_BYTES)
         self.assertLessEqual(bound, 2 << 30)

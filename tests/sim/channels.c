@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-#include "interpose/elf.h"
+#include "driver/elf.h"
 #include "preempt/rm.h"
 #include "process.h"
 

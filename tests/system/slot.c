@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "interpose/libraries.h"
+#include "driver/libraries.h"
 
 static void find(const char *name, uintptr_t *slot, void *held) {
   if (strcmp(name, "ioctl") == 0)

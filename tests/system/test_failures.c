@@ -15,7 +15,7 @@ static struct scene scene;
 /* What the library calls for itself. */
 static const char *const functions[] = {
 #define CALL(name, params) #name,
-#include "hooks.def"
+#include "driver/hooks.def"
     "cuStreamSynchronize",
     "cuEventSynchronize",
     "cuCtxSynchronize",

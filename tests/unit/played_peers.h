@@ -3,7 +3,7 @@
 #ifndef GS_TEST_PLAYED_PEERS_H
 #define GS_TEST_PLAYED_PEERS_H
 
-#include "peer.h"
+#include "server/peer.h"
 
 /* What GET_STATUS does, once a test has set it. */
 extern void (*played_status_asked)(struct peer *peer);

@@ -1,5 +1,5 @@
 /* test_cards.c - the table of the host's cards, and what a helper may have written into it. */
-#include "cards.h"
+#include "server/cards.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* test_claims.c - what most users say that a card is. */
-#include "claims.h"
+#include "server/claims.h"
 
 #include <stdio.h>
 #include <string.h>

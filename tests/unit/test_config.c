@@ -6,7 +6,7 @@
 
 #include "common/clock.h"
 #include "common/parse.h"
-#include "config.h"
+#include "server/config.h"
 #include "suite.h"
 
 #define CARD "GPU-01000000-0000-0000-0000-000000000000"

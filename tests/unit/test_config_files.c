@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "common/clock.h"
-#include "config_files.h"
+#include "server/config_files.h"
 #include "shell.h"
 #include "suite.h"
 

@@ -9,9 +9,9 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/wire.h"
-#include "daemon.h"
-#include "evict.h"
 #include "played_peers.h"
+#include "server/daemon.h"
+#include "server/evict.h"
 #include "suite.h"
 
 #define PER_USER 32 /* memory of so many processes and GPUs is known; */

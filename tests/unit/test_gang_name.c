@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "gang_name.h"
+#include "common/gang_name.h"
 #include "suite.h"
 
 static const char *const *variables; /* NAME=VALUE, NULL at the end */

@@ -6,9 +6,9 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/wire.h"
-#include "daemon.h"
-#include "label.h"
 #include "played_peers.h"
+#include "server/daemon.h"
+#include "server/label.h"
 #include "suite.h"
 
 #define PEERS 32

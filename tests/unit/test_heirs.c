@@ -3,8 +3,8 @@
 
 #include "common/log.h"
 #include "common/wire.h"
-#include "daemon.h"
 #include "played_peers.h"
+#include "server/daemon.h"
 #include "suite.h"
 
 #define MIB (UINT64_C(1) << 20)

@@ -1,6 +1,6 @@
 /* test_history.c - what the daemon remembers of runs. */
 #include "common/clock.h"
-#include "history.h"
+#include "server/history.h"
 #include "suite.h"
 
 #define ALICE 1000

@@ -1,5 +1,5 @@
 /* test_host_gpus.c - a played /proc/driver/nvidia/gpus. */
-#include "host_gpus.h"
+#include "server/host_gpus.h"
 
 #include <errno.h>
 #include <stdio.h>

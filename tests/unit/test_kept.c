@@ -6,7 +6,7 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
-#include "kept.h"
+#include "server/kept.h"
 #include "suite.h"
 
 #define BOOT "11111111-2222"

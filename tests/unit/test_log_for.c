@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "log_for.h"
+#include "server/log_for.h"
+#include "server/user_names.h"
 #include "suite.h"
-#include "user_names.h"
 
 static unsigned passed, told; /* lines; and what others have said to be left out */
 static uint64_t started_ns;

@@ -9,9 +9,9 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
-#include "lookout.h"
-#include "peers.h"
-#include "process.h"
+#include "server/lookout.h"
+#include "server/peers.h"
+#include "server/process.h"
 #include "suite.h"
 
 #define MANY 64

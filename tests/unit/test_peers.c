@@ -1,6 +1,6 @@
 /* test_peers.c - whom the loop serves when: connections are the kernel's, users, processes, the daemon's
  * state and the time are played. */
-#include "peers.h"
+#include "server/peers.h"
 
 #include <errno.h>
 #include <string.h>
@@ -11,12 +11,12 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
-#include "label.h"
-#include "log_for.h"
-#include "permission.h"
-#include "pictures.h"
-#include "process.h"
-#include "readers.h"
+#include "server/label.h"
+#include "server/log_for.h"
+#include "server/permission.h"
+#include "server/pictures.h"
+#include "server/process.h"
+#include "server/readers.h"
 #include "suite.h"
 
 #define MANY 64

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "permission.h"
+#include "server/permission.h"
 #include "suite.h"
 
 static char folder[] = "/tmp/gpushare-permission-XXXXXX";

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "process.h"
+#include "server/process.h"
 #include "suite.h"
 
 /* As linux/sched.h has it, up to what is needed here. */

@@ -1,5 +1,5 @@
 /* test_rates.c - what jobs beside each other are told (SHARE), and what is said of opportunistic ones. */
-#include "rates.h"
+#include "server/rates.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* test_readers.c - peers that read a record; the rest of the server is played, and the socket is one of the
  * kernel's. */
-#include "readers.h"
+#include "server/readers.h"
 
 #include <errno.h>
 #include <sys/epoll.h>
@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "common/wire.h"
-#include "peers.h"
-#include "record.h"
+#include "server/peers.h"
+#include "server/record.h"
 #include "suite.h"
 
 #define OWN 1000

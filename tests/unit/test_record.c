@@ -3,7 +3,7 @@
 
 #include "common/splitmix.h"
 #include "common/wire.h"
-#include "record.h"
+#include "server/record.h"
 #include "suite.h"
 
 #define ROOM 8

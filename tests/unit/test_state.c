@@ -14,8 +14,8 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "process.h"
-#include "state.h"
+#include "server/process.h"
+#include "server/state.h"
 #include "suite.h"
 
 static char folder[96];

@@ -1,8 +1,8 @@
 /* test_terms.c - whose word counts on what a job is given. */
 #include "common/clock.h"
 #include "common/wire.h"
+#include "server/terms.h"
 #include "suite.h"
-#include "terms.h"
 
 static struct terms terms;
 

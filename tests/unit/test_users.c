@@ -3,8 +3,8 @@
 #include <stdio.h>
 
 #include "common/splitmix.h"
+#include "server/users.h"
 #include "suite.h"
-#include "users.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define DESCRIPTORS 10096 /* 10000 for all */

@@ -2,12 +2,12 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-#include "client/client.h"
 #include "common/clock.h"
-#include "interpose/driver.h"
+#include "driver/driver.h"
 #include "memory/account.h"
 #include "memory/deferred.h"
 #include "memory/device.h"
+#include "memory/memory_port.h"
 #include "memory/swap/blocks.h"
 #include "memory/swap/extents.h"
 #include "memory/swap/free.h"
@@ -110,7 +110,7 @@ static CUresult map_fresh(struct space *space, struct block *block) {
 /* Map the block, if that is to be done now. True: `result` is the outcome. */
 static bool arrive(struct arrival *arrival, CUresult *result) {
   struct space *space = arrival->space;
-  uint64_t room_bytes = client_room_bytes(space->device);
+  uint64_t room_bytes = memory_port.room_bytes(space->device);
   uint64_t others = budget_used_bytes(space->device, BACKING_PINNED);
   uint64_t unified = account_unified_bytes(space->device),
            makes_way = device_can_page(space->device) ? unified : 0;
@@ -142,9 +142,9 @@ static bool pause_until(struct space *space, uint64_t deadline_ns) {
  * drain can end. So nobody gets unmapped memory before the space is closed. But this very thread may be what
  * the drain waits for: then better a little too much on the card than a standstill. */
 static void wait_for_room(struct arrival *arrival) {
-  if (client_room_wait(arrival->space->device, arrival->need_bytes))
+  if (memory_port.room_wait(arrival->space->device, arrival->need_bytes))
     return;
-  uint64_t deadline_ns = clock_now_ns() + CLIENT_ENDING_NS;
+  uint64_t deadline_ns = clock_now_ns() + MEMORY_ENDING_NS;
   while (pause_until(arrival->space, deadline_ns))
     ;
   arrival->regardless = true;
@@ -164,12 +164,12 @@ static bool wait_for_card(struct arrival *arrival) {
   struct space *space = arrival->space;
   if (drop_spare(space))
     return true;
-  if (client_room_bytes(space->device) == UINT64_MAX)
+  if (memory_port.room_bytes(space->device) == UINT64_MAX)
     return false;
   uint64_t now_ns = clock_now_ns();
   if (!arrival->give_up_ns) {
-    if (!arrival->regardless && arrival->full_bytes <= client_room_bytes(space->device))
-      client_memory_short(space->device, arrival->lacks_bytes);
+    if (!arrival->regardless && arrival->full_bytes <= memory_port.room_bytes(space->device))
+      memory_port.falls_short(space->device, arrival->lacks_bytes);
     arrival->give_up_ns = now_ns + REFUSED_NS;
     arrival->pause_ns = FIRST_PAUSE_NS;
   }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "common/log.h"
-#include "interpose/driver.h"
+#include "driver/driver.h"
 #include "memory/budget.h"
 #include "memory/swap/extents.h"
 #include "memory/swap/mover.h"

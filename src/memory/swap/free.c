@@ -5,9 +5,9 @@
  */
 #include "memory/swap/free.h"
 
+#include "driver/driver.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
-#include "interpose/driver.h"
 #include "memory/device.h"
 #include "memory/swap/blocks.h"
 #include "memory/swap/swap.h"

@@ -5,7 +5,7 @@
 
 #include <stdatomic.h>
 
-#include "interpose/driver.h"
+#include "driver/driver.h"
 #include "memory/swap/pieces.h"
 #include "memory/swap/window.h"
 

@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "common/clock.h"
-#include "interpose/driver.h"
+#include "driver/driver.h"
 #include "memory/swap/passing.h"
 #include "memory/swap/pieces.h"
 #include "memory/swap/slabs.h"

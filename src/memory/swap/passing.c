@@ -19,7 +19,7 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/wire.h"
-#include "interpose/driver.h"
+#include "driver/driver.h"
 
 #define SENDERS 4 /* jobs that pass memory to this one at the same time */
 #define NOTE_MAGIC UINT64_C(0x7373617065726168)

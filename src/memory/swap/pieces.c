@@ -1,7 +1,7 @@
 /* pieces.c - create, map, set access, unmap. */
 #include "memory/swap/pieces.h"
 
-#include "interpose/driver.h"
+#include "driver/driver.h"
 #include "memory/device.h"
 #include "memory/swap/passing.h"
 

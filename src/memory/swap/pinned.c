@@ -11,7 +11,7 @@
 
 #include "common/log.h"
 #include "common/thread.h"
-#include "interpose/driver.h"
+#include "driver/driver.h"
 #include "memory/device.h"
 
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 
 /* Aligned to a huge page, as `bytes` must be. NULL: no memory. Does not ask whether the host can spare it. */
 void *pinned_make(size_t bytes);

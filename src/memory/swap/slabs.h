@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 
 #define SLABS_GRAIN_BYTES (UINT64_C(2) << 20)
 #define SLABS_SLAB_BYTES (UINT64_C(256) << 20)

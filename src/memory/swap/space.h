@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #include "common/condition.h"
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 #include "memory/device.h"
 #include "memory/ledger.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/log.h"
-#include "interpose/driver.h"
+#include "driver/driver.h"
 #include "memory/account.h"
 #include "memory/carry.h"
 #include "memory/device.h"

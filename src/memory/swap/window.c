@@ -1,7 +1,7 @@
 /* window.c - a ring of pieces in flight. */
 #include "memory/swap/window.h"
 
-#include "interpose/driver.h"
+#include "driver/driver.h"
 #include "memory/swap/pieces.h"
 #include "memory/swap/slabs.h"
 

@@ -7,14 +7,14 @@
 #define GS_TEST_PLAYED_LIBRARY_H
 
 #include "client/client.h"
-#include "client/state.h"
+#include "client/client_state.h"
+#include "client/fork.h"
 #include "common/lock.h"
-#include "fork.h"
+#include "driver/driver.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
 #include "gate/streams.h"
-#include "interpose/driver.h"
 #include "memory/device.h"
 #include "memory/memory.h"
 #include "preempt/preempt.h"

@@ -11,7 +11,7 @@
 
 #include "../suite.h"
 #include "client/client.h"
-#include "client/state.h"
+#include "client/client_state.h"
 #include "common/clock.h"
 
 #define played_assert ck_assert
@@ -76,10 +76,10 @@ START_TEST(a_grant_never_waits_for_the_memory) {
   locked = true;
   lock_take(&client.lock);
   client_attach_device(gpu, 0);
-  handover_begin_at_once(gpu);
+  worker_begin_at_once(gpu);
   ck_assert(!gate_opened && gpu->grant_pending); /* for the worker */
   locked = gpu->grant_pending = false;
-  handover_begin_at_once(gpu);
+  worker_begin_at_once(gpu);
   ck_assert(gate_opened && !gpu->grant_pending);
   lock_release(&client.lock);
   ck_assert_uint_eq(waits, 0);
@@ -331,9 +331,9 @@ static void give_back_played(struct gpu *gpu) {
   driver.cuThreadExchangeStreamCaptureMode = exchange_mode;
   lock_take(&client.lock);
   gpu->holding = true;
-  handover_order_drop(gpu);
+  worker_order_drop(gpu);
   lock_release(&client.lock);
-  ck_assert_int_eq(__real_pthread_create(&thread, NULL, handover_run, gpu), 0);
+  ck_assert_int_eq(__real_pthread_create(&thread, NULL, worker_run, gpu), 0);
   for (; holds; sched_yield()) {
     lock_take(&client.lock);
     holds = gpu->holding || gpu->drop_pending;
@@ -374,7 +374,7 @@ START_TEST(what_does_not_end_is_stopped_until_the_next_grant) {
   ck_assert(gpu->stopped && client_is_stopped(0) && gpu->requested);
   gpu->requested = false;
   gpu->holding = true;
-  handover_begin_at_once(gpu); /* not here: a go takes its time */
+  worker_begin_at_once(gpu); /* not here: a go takes its time */
   ck_assert(!gate_opened && gpu->grant_pending);
   for (bool open = false; !open; sched_yield()) {
     lock_release(&client.lock);
@@ -391,10 +391,10 @@ START_TEST(it_is_tried_some_times_whether_work_can_be_stopped) {
   pthread_t thread;
   driver.cuThreadExchangeStreamCaptureMode = exchange_mode;
   verdict = PREEMPT_UNKNOWN; /* and stays so */
-  ck_assert_int_eq(__real_pthread_create(&thread, NULL, handover_run, gpu), 0);
+  ck_assert_int_eq(__real_pthread_create(&thread, NULL, worker_run, gpu), 0);
   lock_take(&client.lock); /* it has been granted before there is a context */
   gpu->holding = true;
-  handover_begin_at_once(gpu);
+  worker_begin_at_once(gpu);
   ck_assert(gate_opened && trials == 0);
   lock_release(&client.lock);
   client_context_added(0);
@@ -404,7 +404,7 @@ START_TEST(it_is_tried_some_times_whether_work_can_be_stopped) {
     gate_opened = false;
     lock_take(&client.lock);
     gpu->holding = true;
-    handover_begin_at_once(gpu);
+    worker_begin_at_once(gpu);
     for (; !gate_opened; sched_yield()) {
       lock_release(&client.lock);
       lock_take(&client.lock);
@@ -433,7 +433,7 @@ START_TEST(work_has_the_slices_that_it_is_told) {
   pthread_t thread;
   driver.cuThreadExchangeStreamCaptureMode = exchange_mode;
   verdict = PREEMPT_YES;
-  ck_assert_int_eq(__real_pthread_create(&thread, NULL, handover_run, gpu), 0);
+  ck_assert_int_eq(__real_pthread_create(&thread, NULL, worker_run, gpu), 0);
   await_slice(gpu, 8192);
   await_slice(gpu, 20);
   await_slice(gpu, 0); /* as the driver has them */
@@ -450,12 +450,12 @@ START_TEST(a_share_is_obeyed_from_the_grant_on) {
   lock_take(&client.lock);
   share_take(gpu, 0);
   lock_release(&client.lock);
-  ck_assert_int_eq(__real_pthread_create(&thread, NULL, handover_run, gpu), 0);
+  ck_assert_int_eq(__real_pthread_create(&thread, NULL, worker_run, gpu), 0);
   clock_sleep(20 * NS_PER_MS);
   ck_assert_uint_eq(stops, 0);
   lock_take(&client.lock);
   gpu->holding = true;
-  handover_begin_at_once(gpu);
+  worker_begin_at_once(gpu);
   ck_assert(gate_opened);
   lock_release(&client.lock);
   while (stops == 0)
@@ -470,13 +470,13 @@ START_TEST(nothing_is_told_of_a_gpu_that_is_not_attached) {
   ck_assert_uint_eq(told_released, 0);
   lock_take(&client.lock);
   gpu->attached = true;
-  handover_on_attached(gpu);
+  worker_on_attached(gpu);
   ck_assert_uint_eq(told_released, 0);
   gpu->told_running = true;
-  handover_on_attached(gpu);
+  worker_on_attached(gpu);
   ck_assert_uint_eq(told_released, 1);
   gpu->holding = true;
-  handover_on_attached(gpu);
+  worker_on_attached(gpu);
   lock_release(&client.lock);
   ck_assert_uint_eq(told_released, 1);
 }

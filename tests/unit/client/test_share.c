@@ -248,14 +248,14 @@ END_TEST
 static uint64_t give_way_for(uint64_t pause_ns) {
   gpu->gave_way_ns = now_ns;
   now_ns += pause_ns;
-  handover_pause_ends(gpu);
+  worker_pause_ends(gpu);
   return patience_ns(&gpu->patience, NS_PER_MS / 2, gpu->handover_ns);
 }
 
 /* A hand-over costs 100 ms here. */
 START_TEST(who_pauses_for_long_gives_way_at_once) {
   gpu->handover_ns = 100 * NS_PER_MS;
-  handover_pause_ends(gpu); /* it has not given way */
+  worker_pause_ends(gpu); /* it has not given way */
   ck_assert_uint_eq(patience_ns(&gpu->patience, NS_PER_MS / 2, gpu->handover_ns), 100 * NS_PER_MS);
   ck_assert_uint_eq(give_way_for(NS_PER_S), 25 * NS_PER_MS);
   for (int i = 0; i < 3; i++)

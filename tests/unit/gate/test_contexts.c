@@ -6,12 +6,13 @@
 
 #include "../suite.h"
 #include "client/client.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
+#include "gate/gate_port.h"
 #include "gate/streams.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
 #include "memory/memory.h"
 #include "preempt/preempt.h"
 
@@ -48,6 +49,15 @@ void memory_context_leaving(CUcontext context) { (void)context; }
 void memory_context_left(CUcontext context) { (void)context; }
 void memory_context_destroyed(CUcontext context) { (void)context; }
 void memory_green_context_destroyed(CUcontext context, CUcontext beneath) { (void)context, (void)beneath; }
+
+const struct gate_port gate_port = {.attach = client_attach,
+                                    .context_added = client_context_added,
+                                    .is_stopped = client_is_stopped,
+                                    .context_leaving = memory_context_leaving,
+                                    .context_left = memory_context_left,
+                                    .context_destroyed = memory_context_destroyed,
+                                    .green_context_destroyed = memory_green_context_destroyed,
+                                    .context_gone = memory_context_gone};
 
 static _Atomic bool faulted; /* then the driver retains nothing */
 static CUresult retain(CUcontext *context, CUdevice device) {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "../suite.h"
-#include "interpose/elf.h"
+#include "driver/elf.h"
 
 static struct elf_object libc_object(void) {
   struct elf_object object;

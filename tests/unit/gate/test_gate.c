@@ -17,11 +17,12 @@
 #include "../suite.h"
 #include "client/client.h"
 #include "common/clock.h"
+#include "driver/driver.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
+#include "gate/gate_port.h"
 #include "gate/streams.h"
-#include "interpose/driver.h"
 #include "preempt/preempt.h"
 
 struct driver driver;
@@ -61,6 +62,11 @@ void contexts_learn_current(void) {}
 void streams_note(CUstream stream) { (void)stream; }
 static _Atomic unsigned told; /* submissions that were to be told of */
 void client_submits(CUdevice device) { told += device == 1; }
+const struct gate_port gate_port = {.attach = client_attach,
+                                    .want = client_want,
+                                    .submits = client_submits,
+                                    .is_stopped = client_is_stopped,
+                                    .await_go = client_await_go};
 static unsigned captures;
 unsigned capture_count(void) { return captures; }
 void capture_forbid(void) {}

@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "client/client.h"
+#include "driver/driver.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
 #include "gate/streams.h"
-#include "interpose/driver.h"
 #include "memory/memory.h"
 #include "settings.h"
 
@@ -72,9 +72,9 @@ enum streams_state streams_ask(CUdevice device) {
 }
 uint64_t streams_generation(void) { return fake.streams_gone; }
 
-struct client_bounds client_bounds(CUdevice device) {
+struct memory_bounds client_bounds(CUdevice device) {
   (void)device;
-  return (struct client_bounds){.why = GS_REFUSAL_SPENT};
+  return (struct memory_bounds){.why = GS_REFUSAL_SPENT};
 }
 
 void client_order_moves(CUdevice device) { (void)device; }
@@ -108,6 +108,18 @@ int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned
 void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes) {
   (void)device, (void)total_bytes, (void)pinned_bytes;
 }
+
+const struct memory_port memory_port = {.mode = client_memory_mode,
+                                        .capacity = client_capacity,
+                                        .bounds = client_bounds,
+                                        .request = client_memory_request,
+                                        .report = client_memory_report,
+                                        .room_bytes = client_room_bytes,
+                                        .room_wait = client_room_wait,
+                                        .room_await = client_room_await,
+                                        .order_moves = client_order_moves,
+                                        .falls_short = client_memory_short,
+                                        .is_stopped = client_is_stopped};
 
 /* Allocations. */
 

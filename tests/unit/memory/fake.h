@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 #include "settings.h"
 
 #define FAKE_CARD_BYTES (UINT64_C(16) << 30)

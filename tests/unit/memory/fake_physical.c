@@ -1,7 +1,7 @@
 /* fake_physical.c - physical memory, its mappings, arrays and peers of the fake driver: handles are small
  * numbers that are used again, and nothing is behind them. */
+#include "driver/driver.h"
 #include "fake.h"
-#include "interpose/driver.h"
 
 static bool handles[64];
 static unsigned handle_references[64];

@@ -11,12 +11,12 @@
 #include "client/client.h"
 #include "common/clock.h"
 #include "common/host.h"
+#include "driver/driver.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
 #include "gate/streams.h"
 #include "gpushare/protocol.h"
-#include "interpose/driver.h"
 #include "memory/reserves.h"
 #include "memory/swap/swap.h"
 #include "settings.h"
@@ -30,9 +30,9 @@ static struct settings set = {.memory = MEMORY_MANAGED, .carry = true};
 
 const struct settings *settings(void) { return &set; }
 uint64_t host_available_bytes(void) { return world.host_bytes; }
-struct client_bounds client_bounds(CUdevice device) {
+struct memory_bounds client_bounds(CUdevice device) {
   (void)device;
-  return (struct client_bounds){.why = GS_REFUSAL_SPENT};
+  return (struct memory_bounds){.why = GS_REFUSAL_SPENT};
 }
 
 uint64_t client_capacity(CUdevice device) { return device < 0; }
@@ -77,6 +77,16 @@ void client_memory_short(CUdevice device, uint64_t bytes) {
   if (world.on_short)
     world.on_short();
 }
+
+const struct memory_port memory_port = {.mode = client_memory_mode,
+                                        .capacity = client_capacity,
+                                        .bounds = client_bounds,
+                                        .request = client_memory_request,
+                                        .report = client_memory_report,
+                                        .room_bytes = client_room_bytes,
+                                        .room_wait = client_room_wait,
+                                        .falls_short = client_memory_short,
+                                        .is_stopped = client_is_stopped};
 
 unsigned capture_count(void) { return world.capturing; }
 void capture_forbid(void) { world.captures_forbidden++; }
@@ -124,7 +134,7 @@ static void fill_driver(void) {
 #define GATED(group, name, params, args, stream) *(void **)&driver.name = dlsym(RTLD_DEFAULT, #name);
 #define CUSTOM(group, name, params, args) *(void **)&driver.name = dlsym(RTLD_DEFAULT, #name);
 #define CALL(name, params) *(void **)&driver.name = dlsym(RTLD_DEFAULT, #name);
-#include "hooks.def"
+#include "driver/hooks.def"
 }
 
 void world_start(const char *card) {

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "interpose/cuda_abi.h"
+#include "driver/cuda_abi.h"
 #include "memory/account.h"
 #include "memory/memory.h"
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "../suite.h"
+#include "driver/hooks.h"
 #include "fake.h"
-#include "interpose/hooks.h"
 #include "memory/memory.h"
 #include "memory/physical.h"
 

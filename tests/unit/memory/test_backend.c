@@ -2,9 +2,9 @@
 #include <check.h>
 
 #include "../suite.h"
+#include "driver/hooks.h"
 #include "fake.h"
 #include "gpushare/protocol.h"
-#include "interpose/hooks.h"
 #include "memory/device.h"
 #include "memory/memory.h"
 #include "memory/reach.h"

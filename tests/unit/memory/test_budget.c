@@ -31,9 +31,9 @@ static _Atomic uint64_t told_pinned_bytes;
 
 const struct settings *settings(void) { return &set; }
 uint64_t device_card_bytes(CUdevice device) { return device < 2 ? card_bytes : 0; }
-struct client_bounds client_bounds(CUdevice device) {
+struct memory_bounds client_bounds(CUdevice device) {
   (void)device;
-  return (struct client_bounds){.why = GS_REFUSAL_SPENT};
+  return (struct memory_bounds){.why = GS_REFUSAL_SPENT};
 }
 
 uint64_t client_capacity(CUdevice device) { return device == 0 ? capacity_bytes : 0; }
@@ -66,6 +66,11 @@ void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned
   atomic_store(&told_bytes, total_bytes);
   atomic_store(&told_pinned_bytes, pinned_bytes);
 }
+
+const struct memory_port memory_port = {.capacity = client_capacity,
+                                        .bounds = client_bounds,
+                                        .request = client_memory_request,
+                                        .report = client_memory_report};
 
 static _Atomic uint64_t kept_bytes; /* by the driver */
 

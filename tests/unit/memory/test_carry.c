@@ -6,8 +6,8 @@
 
 #include "../suite.h"
 #include "common/clock.h"
+#include "driver/driver.h"
 #include "gate/gate.h"
-#include "interpose/driver.h"
 #include "memory/carry.h"
 #include "memory/deferred.h"
 #include "memory/managed.h"

@@ -25,7 +25,7 @@
 #include "../suite.h"
 #include "common/descriptor.h"
 #include "common/wire.h"
-#include "interpose/driver.h"
+#include "driver/driver.h"
 #include "memory/swap/passing.h"
 #include "memory/swap/swap.h"
 #include "sim.h"

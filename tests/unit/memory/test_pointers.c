@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "../suite.h"
+#include "driver/hooks.h"
 #include "fake.h"
-#include "interpose/hooks.h"
 #include "memory/memory.h"
 
 #define MIB (UINT64_C(1) << 20)

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 
 #include "../suite.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "fake.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
 #include "memory/account.h"
 #include "memory/memory.h"
 #include "memory/placement.h"

@@ -6,9 +6,9 @@
 #include <time.h>
 
 #include "../suite.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
 #include "fake.h"
-#include "interpose/driver.h"
-#include "interpose/hooks.h"
 #include "memory/account.h"
 #include "memory/memory.h"
 #include "memory/pools.h"

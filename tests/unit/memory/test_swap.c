@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "../suite.h"
-#include "interpose/driver.h"
+#include "driver/driver.h"
 #include "memory/deferred.h"
 #include "memory/swap/slabs.h"
 #include "memory/swap/space.h"

@@ -10,7 +10,7 @@
 
 #include "../suite.h"
 #include "common/clock.h"
-#include "interpose/driver.h"
+#include "driver/driver.h"
 #include "memory/swap/slabs.h"
 #include "memory/swap/swap.h"
 #include "swap_world.h"

@@ -16,8 +16,8 @@
 
 #include "../suite.h"
 #include "common/clock.h"
-#include "interpose/driver.h"
-#include "interpose/libraries.h"
+#include "driver/driver.h"
+#include "driver/libraries.h"
 #include "preempt/channels.h"
 #include "preempt/preempt.h"
 #include "preempt/rm.h"

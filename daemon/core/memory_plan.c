@@ -1,0 +1,416 @@
+/*
+ * memory_plan.c - the plan: who may have how many bytes on the card now, decided anew after each event.
+ *
+ * While everything that jobs may allocate unasked (their reach) fits the card together, everybody's room is
+ * his reach, nothing moves, and an event costs the same however many jobs there are. Otherwise:
+ *
+ *   1. The first job is the one that holds, or the next one while a holder stops. It gets what it uses; and
+ *      its reach once it has allocated something in this turn, so that further small allocations need not
+ *      wait: of those that do not, nobody has to leave for it. What is lacking leaves victims: of those that
+ *      do not hold, the one that runs furthest in the future first (Belady, 1966): who waits but is too big
+ *      or blocked; idle jobs, the longest idle first, since they may never run again; then who is stopping,
+ *      since it runs last; then the queue from its tail. Only as many bytes as are lacking, and never pinned
+ *      ones. Who is no victim keeps what it has on the card: it is not asked to bring back more until its
+ *      turn is near.
+ *   2. The second job, the head of the queue while the first one runs, gets room behind that turn: from what
+ *      is free, and from jobs that are idle for SCHED_IDLE_NS, since who has just released may be about to
+ *      ask again. From waiting jobs only if their bytes and its own would otherwise keep
+ *      the GPU idle for more than a twentieth of the quantum. For taking from waiting jobs early moves more:
+ *      with three jobs of 8 GiB on 16 GiB in round robin, the job that is to leave for the second one is the
+ *      one that runs furthest in the future. During the first job's turn that is the third, which has just
+ *      run: each turn moves 8 GiB out and in, as with LRU. At the end of the turn it is the first job itself:
+ *      then 8 GiB move at every other hand-over only. But while copy engines work, others compute at no cost:
+ *      so what is short beside the quantum is paid with an idle GPU, half as often; what is not is hidden.
+ *      The second job waits with its moves until the first one runs: those are paid, and share the bus.
+ *
+ * Before any of that, what jobs have beyond their soft limits leaves, in the same order: for the first job,
+ * and for the second one, from waiting jobs too, however short the moves are beside the quantum: who has more
+ * than its soft limit has agreed to bring it back. Who holds keeps all that it has, and nobody is asked for
+ * more than is lacking.
+ *
+ * And before any job's memory that of opportunistic jobs leaves, with or without a soft limit, and production
+ * jobs' after all others'. What a production job has does not leave for an opportunistic one before its turn.
+ *
+ * Rooms are lowered at once. They are raised only by what is not claimed (books.c), the first job's before
+ * the second's, so that the sum of all claims stays within what the card has. A room that is not complete yet
+ * grows in steps of SCHED_SLACK_BYTES or more, as its victims report.
+ *
+ * What a job has been told to leave it leaves, even if less is lacking by then. It is asked anew only when it
+ * stops or asks for the lock, since others may then be the ones that run later: so while it is neither first
+ * nor second its room rises twice at most before its next grant, and never because something has moved. Those
+ * rooms come down, then, to what fits, and what leaves them goes to those that have a role. If victims might
+ * keep what is still there when less is lacking, each would bring back what another has left meanwhile, and a
+ * holder would wait for both for ever.
+ *
+ * A victim that gives nothing back for the length of the grace (rooms.c) is not counted on any more: others
+ * are asked. If it has page faults, its memory counts as gone, since the driver makes it so when others touch
+ * theirs. For the same reason a holder with page faults gets all its room after the grace, whatever is
+ * claimed, and so do all jobs with page faults when jobs run at the same time though they do not fit.
+ */
+#include "core/internal.h"
+
+/* Moves that would cost more than this part of a quantum are hidden. */
+#define HIDE_DIVISOR 20
+
+struct plan {
+  struct sched_gpu *gpu;
+  uint64_t now_ns;
+  struct sched_change *change;
+  bool fits;           /* all that jobs have; only what they may allocate unasked does not */
+  bool excess_only;    /* what is within a soft limit, or has none, is not taken yet */
+  enum gs_class class; /* of those from which is taken now */
+  bool spares_production;
+  uint64_t planned_bytes; /* sum of what jobs are to have */
+  uint64_t extra_bytes;   /* what those need beside that who hold, or do next (overhead.c) */
+};
+
+static struct sched_job *present_job_of(struct order_node *node) {
+  return list_entry(node, struct sched_job, waiting_present);
+}
+static struct sched_job *job_of(struct list *node) {
+  return list_entry(node, struct sched_job, present_link);
+}
+
+/* ---- what jobs keep, and what is taken from them ---- */
+
+static bool runs_unfitting(const struct plan *plan, const struct sched_job *job) {
+  return !plan->fits && !plan->gpu->serialized && job->state == GS_JOB_HOLDING;
+}
+
+/* What it has already, but for what it has been told to leave, and large promises that it has made no use of.
+ */
+static uint64_t kept_bytes(const struct plan *plan, const struct sched_job *job) {
+  uint64_t room_bytes = min_u64(job->room_bytes, job->reach_bytes);
+  if (plan->gpu->roomy || runs_unfitting(plan, job))
+    return job->reach_bytes;
+  if (plan->fits)
+    return max_u64(job->used_bytes, room_bytes);
+  if (job->overdue || books_gives_way(job))
+    return room_bytes;
+  if (room_bytes > job->resident_bytes + SCHED_SLACK_BYTES)
+    return job->resident_bytes;
+  return max_u64(room_bytes, max_u64(job->pinned_bytes, job->asked_anew ? job->resident_bytes : 0));
+}
+
+/* What the card must have for it: also what it should have given back, or stopped to use, long ago. */
+static uint64_t planned_bytes(const struct sched_job *job) {
+  bool silent = job->state == GS_JOB_DROPPING && job->flags & GS_STATE_OVERDUE;
+  return job->overdue || silent ? max_u64(job->want_bytes, job->claim_bytes) : job->want_bytes;
+}
+
+/* Nothing of it is there or promised, and it is to get nothing. */
+static bool is_absent(const struct plan *plan, const struct sched_job *job) {
+  return !plan->fits && job->room_seq && !job->want_bytes && !job->claim_bytes && !job->room_bytes;
+}
+
+static void plan_kept(struct plan *plan) {
+  struct list *present = &plan->gpu->present;
+  plan->planned_bytes = 0;
+  for (struct list *node = present->next, *next; node != present; node = next) {
+    struct sched_job *job = job_of(node);
+    next = node->next;
+    job->role = SCHED_ROLE_NONE;
+    job->want_bytes = kept_bytes(plan, job);
+    job->asked_anew = false;
+    plan->planned_bytes += planned_bytes(job);
+    if (is_absent(plan, job))
+      present_leave(job);
+  }
+}
+
+/* What the victim keeps. */
+static uint64_t floor_bytes(const struct plan *plan, const struct sched_job *victim) {
+  uint64_t soft_limit_bytes =
+      victim->terms.soft_limit_bytes ? victim->terms.soft_limit_bytes : SCHED_BYTES_MAX;
+  if (plan->fits)
+    return victim->used_bytes;
+  return plan->excess_only ? max_u64(soft_limit_bytes, victim->pinned_bytes) : victim->pinned_bytes;
+}
+
+/* Also from one that has not left the last time. Returns how many bytes are still lacking. */
+static uint64_t take_anyway(struct plan *plan, struct sched_job *victim, uint64_t lacking_bytes) {
+  if (victim->role != SCHED_ROLE_NONE || victim->overdue || victim->terms.class != plan->class)
+    return lacking_bytes;
+  uint64_t taken_bytes = min_u64(lacking_bytes, less_u64(victim->want_bytes, floor_bytes(plan, victim)));
+  victim->want_bytes -= taken_bytes;
+  plan->planned_bytes -= taken_bytes;
+  return lacking_bytes - taken_bytes;
+}
+
+static uint64_t take(struct plan *plan, struct sched_job *victim, uint64_t lacking_bytes) {
+  return victim->stays_ns ? lacking_bytes : take_anyway(plan, victim, lacking_bytes);
+}
+
+static bool has_to_give(const struct sched_job *job) {
+  return !job->overdue && job->want_bytes > job->pinned_bytes;
+}
+
+/* Those that cannot run, even if it is their turn. */
+static uint64_t take_from_passed_over(struct plan *plan, uint64_t lacking_bytes) {
+  order_each(node, &plan->gpu->queue_present) {
+    struct sched_job *job = present_job_of(node);
+    if (lacking_bytes == 0)
+      break;
+    if (sched_job_too_big(job) || books_blocked(job))
+      lacking_bytes = take(plan, job, lacking_bytes);
+  }
+  return lacking_bytes;
+}
+
+/* Those that are idle for so long. */
+static uint64_t take_from_idle(struct plan *plan, uint64_t idle_ns, uint64_t lacking_bytes) {
+  lacking_bytes = take_from_passed_over(plan, lacking_bytes);
+  list_each(node, &plan->gpu->idle) {
+    struct sched_job *job = job_of_turn(node);
+    if (lacking_bytes == 0)
+      break;
+    if (plan->now_ns - job->since_ns >= idle_ns)
+      lacking_bytes = take(plan, job, lacking_bytes);
+    else if (has_to_give(job))
+      plan->gpu->replan_ns = min_u64(plan->gpu->replan_ns, job->since_ns + idle_ns);
+  }
+  return lacking_bytes;
+}
+
+/* Those that run last, first. */
+static uint64_t take_from_queue(struct plan *plan, uint64_t lacking_bytes) {
+  order_each_back(node, &plan->gpu->queue_present) {
+    if (lacking_bytes == 0)
+      break;
+    lacking_bytes = take(plan, present_job_of(node), lacking_bytes);
+  }
+  return lacking_bytes;
+}
+
+/* Those that have stopped last, or were granted last, first. */
+static uint64_t take_from_tail(struct plan *plan, const struct list *jobs, uint64_t lacking_bytes) {
+  list_each_back(node, jobs) {
+    if (lacking_bytes == 0)
+      break;
+    lacking_bytes = take(plan, job_of_turn(node), lacking_bytes);
+  }
+  return lacking_bytes;
+}
+
+static uint64_t take_from_holders(struct plan *plan, uint64_t lacking_bytes) {
+  return take_from_tail(plan, &plan->gpu->holders, lacking_bytes);
+}
+
+static uint64_t take_from_staying(struct plan *plan, uint64_t lacking_bytes) {
+  list_each(node, &plan->gpu->staying) {
+    struct sched_job *job = list_entry(node, struct sched_job, staying_link);
+    lacking_bytes = take_anyway(plan, job, lacking_bytes);
+  }
+  return lacking_bytes;
+}
+
+/* From one class after the other. */
+static uint64_t take_by_class(struct plan *plan, uint64_t (*take_from)(struct plan *, uint64_t),
+                              uint64_t lacking_bytes) {
+  static const enum gs_class order[] = {GS_CLASS_OPPORTUNISTIC, GS_CLASS_STANDARD, GS_CLASS_PRODUCTION};
+  for (size_t i = 0; i < sizeof order / sizeof *order && lacking_bytes > 0; i++) {
+    plan->class = order[i];
+    bool spared = plan->spares_production && plan->class == GS_CLASS_PRODUCTION;
+    if (plan->gpu->class_counts[plan->class] > 0 && !spared)
+      lacking_bytes = take_from(plan, lacking_bytes);
+  }
+  return lacking_bytes;
+}
+
+/* ---- the plan ---- */
+
+static void plan_job(struct plan *plan, struct sched_job *job, uint64_t want_bytes) {
+  plan->planned_bytes -= planned_bytes(job);
+  job->want_bytes = want_bytes;
+  plan->planned_bytes += planned_bytes(job);
+}
+
+static uint64_t lacking_bytes(const struct plan *plan) {
+  return less_u64(plan->planned_bytes, sched_gpu_usable_bytes(plan->gpu));
+}
+
+static uint64_t take_from_all(struct plan *plan, uint64_t lacking_bytes) {
+  lacking_bytes = take_from_idle(plan, 0, lacking_bytes);
+  lacking_bytes = take_from_tail(plan, &plan->gpu->dropping, lacking_bytes);
+  return take_from_queue(plan, lacking_bytes);
+}
+
+static uint64_t take_for_first(struct plan *plan, uint64_t lacking_bytes) {
+  plan->excess_only = true;
+  lacking_bytes = take_from_all(plan, lacking_bytes);
+  plan->excess_only = false;
+  return take_from_all(plan, lacking_bytes);
+}
+
+static void plan_first(struct plan *plan) {
+  struct sched_gpu *gpu = plan->gpu;
+  list_each(node, &gpu->present) {
+    struct sched_job *job = job_of(node);
+    if (job->role != SCHED_ROLE_FIRST)
+      continue;
+    plan_job(plan, job, books_need_bytes(job));
+    plan->planned_bytes += less_u64(sched_job_expected_bytes(job), job->want_bytes) + job->extra_bytes;
+  }
+  uint64_t lacking = take_by_class(plan, take_for_first, lacking_bytes(plan));
+  if (plan->fits)
+    lacking = take_by_class(plan, take_from_holders, lacking);
+  take_by_class(plan, take_from_staying, lacking);
+}
+
+/* Once moves are worth hiding they stay so for that turn: what is left to move gets less. */
+static bool worth_hiding(struct sched_gpu *gpu, struct sched_job *job, uint64_t bytes) {
+  job->hidden |= handover_cost_ns(gpu, bytes) > sched_gpu_tq_ns(gpu) / HIDE_DIVISOR;
+  return job->hidden;
+}
+
+static uint64_t take_from_long_idle(struct plan *plan, uint64_t lacking_bytes) {
+  return take_from_idle(plan, SCHED_IDLE_NS, lacking_bytes);
+}
+
+static uint64_t take_excess_for_second(struct plan *plan, uint64_t lacking_bytes) {
+  plan->excess_only = true;
+  lacking_bytes = take_from_long_idle(plan, lacking_bytes);
+  lacking_bytes = take_from_queue(plan, lacking_bytes);
+  plan->excess_only = false;
+  return lacking_bytes;
+}
+
+static void plan_second(struct plan *plan, struct sched_job *second) {
+  uint64_t before_bytes = second->want_bytes;
+  plan_job(plan, second, max_u64(before_bytes, books_need_bytes(second)));
+  plan->planned_bytes += second->extra_bytes;
+  plan->spares_production = second->terms.class == GS_CLASS_OPPORTUNISTIC;
+  uint64_t lacking = take_by_class(plan, take_excess_for_second, lacking_bytes(plan));
+  lacking = take_by_class(plan, take_from_long_idle, lacking);
+  if (lacking > 0 && worth_hiding(plan->gpu, second, lacking))
+    lacking = take_by_class(plan, take_from_queue, lacking);
+  plan_job(plan, second, max_u64(before_bytes, less_u64(second->want_bytes, lacking)));
+}
+
+/* Everything fits but for what jobs may allocate unasked: who gets to do so? */
+static void plan_slack(struct plan *plan) {
+  uint64_t free_bytes = less_u64(sched_gpu_usable_bytes(plan->gpu), plan->planned_bytes);
+  list_each(node, &plan->gpu->present) {
+    struct sched_job *job = job_of(node);
+    uint64_t more_bytes = min_u64(less_u64(job->reach_bytes, job->want_bytes), free_bytes);
+    job->want_bytes += more_bytes;
+    free_bytes -= more_bytes;
+  }
+}
+
+static void set_roles(const struct list *jobs, enum sched_role role) {
+  list_each(node, jobs) {
+    present_enter(job_of_turn(node));
+    job_of_turn(node)->role = role;
+  }
+}
+
+static void make_plan(struct plan *plan) {
+  struct sched_gpu *gpu = plan->gpu;
+  plan_kept(plan);
+  if (gpu->roomy || (!plan->fits && !gpu->serialized))
+    return;
+  if (gpu->serialized)
+    set_roles(&gpu->holders, SCHED_ROLE_FIRST);
+  set_roles(&gpu->next, SCHED_ROLE_FIRST);
+  plan_first(plan);
+  if (plan->fits) {
+    plan_slack(plan);
+    return;
+  }
+  set_roles(&gpu->later, SCHED_ROLE_SECOND);
+  list_each(node, &gpu->later) { plan_second(plan, job_of_turn(node)); }
+}
+
+/* ---- from the plan to the rooms ---- */
+
+/* When a holder with page faults gets its room whatever is claimed. */
+static uint64_t exceeding_ns(const struct sched_job *job) {
+  return add_u64(job->since_ns, job->gpu->scheduler->grace_ns);
+}
+
+/* Page faults make it right. */
+static bool may_exceed(const struct plan *plan, const struct sched_job *job) {
+  return job->managed && job->state == GS_JOB_HOLDING &&
+         (!plan->gpu->serialized || (!job->active && plan->now_ns >= exceeding_ns(job)));
+}
+
+/* What is refused to the job while it runs is nobody's then. */
+static bool needs_extra(const struct sched_job *job) {
+  return job->state == GS_JOB_HOLDING || job->state == GS_JOB_DROPPING || job->role == SCHED_ROLE_FIRST;
+}
+
+static void sum_extra(struct plan *plan) {
+  if (plan->gpu->extra_bytes == 0)
+    return;
+  list_each(node, &plan->gpu->present) {
+    plan->extra_bytes += needs_extra(job_of(node)) ? job_of(node)->extra_bytes : 0;
+  }
+}
+
+static void raise(const struct plan *plan, struct sched_job *job) {
+  uint64_t extra_bytes = plan->extra_bytes + (needs_extra(job) ? 0 : job->extra_bytes);
+  uint64_t free_bytes =
+      less_u64(sched_gpu_usable_bytes(plan->gpu), add_u64(plan->gpu->claim_bytes, extra_bytes));
+  uint64_t most_bytes = may_exceed(plan, job) ? UINT64_MAX : job->claim_bytes + free_bytes;
+  uint64_t room_bytes = max_u64(min_u64(job->want_bytes, most_bytes), job->room_bytes);
+  uint64_t target_bytes = books_target_bytes(job);
+  bool complete = room_bytes == job->want_bytes;
+  bool enough = room_bytes >= target_bytes && job->room_bytes < target_bytes; /* to begin */
+  if (complete || enough || job->room_seq == 0 || room_bytes - job->room_bytes >= SCHED_SLACK_BYTES)
+    rooms_set(job, room_bytes, plan->now_ns, plan->change);
+}
+
+static void tell_rooms(const struct plan *plan) {
+  list_each(node, &plan->gpu->present) {
+    struct sched_job *job = job_of(node);
+    if (job->want_bytes < job->room_bytes)
+      rooms_set(job, job->want_bytes, plan->now_ns, plan->change);
+  }
+  list_each(node, &plan->gpu->holders) { raise(plan, job_of_turn(node)); }
+  list_each(node, &plan->gpu->next) { raise(plan, job_of_turn(node)); }
+  list_each(node, &plan->gpu->later) { raise(plan, job_of_turn(node)); }
+  list_each(node, &plan->gpu->present) { raise(plan, job_of(node)); }
+}
+
+static bool is_roomy(const struct sched_gpu *gpu) {
+  return gpu->reach_bytes + gpu->ephemeral_bytes + gpu->extra_bytes <= sched_gpu_usable_bytes(gpu);
+}
+
+void residency_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  bool was_roomy = gpu->roomy;
+  gpu->replan_ns = SCHED_NEVER;
+  gpu->roomy = is_roomy(gpu);
+  if (gpu->roomy && was_roomy)
+    return;
+  struct plan plan = {.gpu = gpu, .now_ns = now_ns, .change = change, .fits = books_fit(gpu)};
+  if ((gpu->roomy && !was_roomy) || (plan.fits && !gpu->fitted))
+    present_enter_all(gpu);
+  gpu->fitted = plan.fits;
+  make_plan(&plan);
+  sum_extra(&plan);
+  tell_rooms(&plan);
+}
+
+void residency_update_job(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
+  if (job->gpu->roomy && is_roomy(job->gpu))
+    rooms_set(job, job->reach_bytes, now_ns, change);
+  else
+    rooms_watch(job, now_ns);
+}
+
+/* ---- time ---- */
+
+static uint64_t earliest_exceeding_ns(const struct sched_gpu *gpu) {
+  uint64_t earliest_ns = SCHED_NEVER;
+  list_each(node, &gpu->holders) {
+    const struct sched_job *job = job_of_turn(node);
+    if (gpu->serialized && job->managed && !job->active && job->room_bytes < job->target_bytes)
+      earliest_ns = min_u64(earliest_ns, exceeding_ns(job));
+  }
+  return earliest_ns;
+}
+
+uint64_t residency_deadline_ns(const struct sched_gpu *gpu) {
+  return min_u64(earliest_exceeding_ns(gpu), gpu->replan_ns);
+}

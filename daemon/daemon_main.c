@@ -1,0 +1,518 @@
+/* daemon_main.c - gpushare-daemon: command line, configuration, signals. */
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/parse.h"
+#include "metrics/exporter.h"
+#include "server/activation.h"
+#include "server/config_files.h"
+#include "server/events.h"
+#include "server/host_gpus.h"
+#include "server/journal.h"
+#include "server/keep.h"
+#include "server/label.h"
+#include "server/log_for.h"
+#include "server/log_ring.h"
+#include "server/notify.h"
+#include "server/permission.h"
+#include "server/server.h"
+#include "server/user_names.h"
+
+enum { EXIT_ANOTHER = 3, EXIT_USAGE = 64, EXIT_CONFIG = 78 };
+enum { OPTION_CONFIG = 256, OPTION_HELP, OPTION_VERSION, OPTION_KEY }; /* OPTION_KEY + n: config_keys[n] */
+#define KEYS_MAX CONFIG_KEYS_MAX
+#define LOG_PATIENCE_NS (2 * NS_PER_S) /* with its reader, at the end */
+
+struct arguments {
+  const char *config_path; /* NULL: the default, which may be absent */
+  const char *values[KEYS_MAX];
+};
+
+struct program {
+  struct server server; /* first: a server's program */
+  struct daemon daemon;
+  struct arguments arguments;
+  struct config config;
+  struct notify notify;
+  struct exporter *exporter;          /* NULL: metrics are not shown */
+  char visible[SPATIAL_VISIBLE_SIZE]; /* to MPS */
+  char cards_trouble[NVML_WHY_SIZE];  /* why NVML has told nothing, as it stands in the log */
+};
+
+/* ---- command line ---- */
+
+/* "host_memory" -> "host-memory" */
+static const char *option_name(const char *key, char name[32]) {
+  size_t i = 0;
+  for (; key[i] && i < 31; i++)
+    name[i] = key[i] == '_' ? '-' : key[i];
+  name[i] = '\0';
+  return name;
+}
+
+static void print_help(void) {
+  char name[32], option[80];
+  printf("usage: gpushare-daemon [OPTION]...\n\n"
+         "Decides which of the programs that run with libunified.so preloaded use a GPU, and when.\n\n"
+         "  --config FILE                 settings, 'key = value' lines (default " CONFIG_DEFAULT_PATH "),\n"
+         "                                and then those of FILE.d/*.conf, by name\n");
+  for (size_t i = 0; i < config_key_count; i++) {
+    if (config_keys[i].single)
+      continue;
+    snprintf(option, sizeof option, "--%s %s", option_name(config_keys[i].name, name),
+             config_keys[i].argument);
+    printf("  %-29s %s\n", option, config_keys[i].help);
+  }
+  printf(
+      "  --help, --version\n\n"
+      "The keys of the file are the options without the dashes (host_memory = 80%%); the command line "
+      "counts\n"
+      "more than the file. In a section [gpu UUID] or [gpu INDEX] of it, tq, loss, mode, policy, capacity,\n"
+      "memory, spatial and size are for that GPU only, and count more than both. Stays in the foreground "
+      "and\n"
+      "logs to stderr.\n\n"
+      "signals: TERM, INT end it; HUP rereads the file and applies it to all GPUs; USR1 lets jobs take "
+      "turns\n"
+      "(mode on), USR2 does not (mode off).\n\n"
+      "exit codes: 0 ended by a signal; 1 failure; %d another daemon answers on the socket; %d usage;\n"
+      "%d an error in the configuration.\n",
+      EXIT_ANOTHER, EXIT_USAGE, EXIT_CONFIG);
+}
+
+static void build_options(struct option options[KEYS_MAX + 4], char names[KEYS_MAX][32]) {
+  struct option *option = options;
+  *option++ = (struct option){"config", required_argument, NULL, OPTION_CONFIG};
+  *option++ = (struct option){"help", no_argument, NULL, OPTION_HELP};
+  *option++ = (struct option){"version", no_argument, NULL, OPTION_VERSION};
+  for (size_t i = 0; i < config_key_count && i < KEYS_MAX; i++)
+    if (!config_keys[i].single)
+      *option++ = (struct option){option_name(config_keys[i].name, names[i]), required_argument, NULL,
+                                  OPTION_KEY + (int)i};
+  *option = (struct option){0};
+}
+
+/* Returns, or exits: the process has nothing to lose yet. */
+static struct arguments read_arguments(int argc, char **argv) {
+  struct arguments arguments = {0};
+  struct option options[KEYS_MAX + 4];
+  char names[KEYS_MAX][32];
+  int option;
+  build_options(options, names);
+  while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    if (option == OPTION_HELP) {
+      print_help();
+      exit(0);
+    } else if (option == OPTION_VERSION) {
+      printf("gpushare-daemon %s (protocol %u)\n", GPUSHARE_VERSION, GS_PROTOCOL_VERSION);
+      exit(0);
+    } else if (option == OPTION_CONFIG) {
+      arguments.config_path = optarg;
+    } else if (option >= OPTION_KEY) {
+      arguments.values[option - OPTION_KEY] = optarg;
+    } else {
+      fprintf(stderr, "try gpushare-daemon --help\n");
+      exit(EXIT_USAGE);
+    }
+  }
+  if (optind < argc) {
+    fprintf(stderr, "gpushare-daemon: '%s' is too much; try --help\n", argv[optind]);
+    exit(EXIT_USAGE);
+  }
+  return arguments;
+}
+
+/* ---- configuration ---- */
+
+static int read_command_line(const struct arguments *arguments, struct config *config, char *error,
+                             size_t error_size) {
+  char name[32];
+  for (size_t i = 0; i < config_key_count; i++) {
+    const char *value = arguments->values[i];
+    const char *wrong = value ? config_set(config, &config_keys[i], value) : NULL;
+    if (!wrong)
+      continue;
+    snprintf(error, error_size, "--%s: '%s' %s", option_name(config_keys[i].name, name), value, wrong);
+    return -EINVAL;
+  }
+  return 0;
+}
+
+/* Defaults, then the files, then the command line. 0, or -errno after a line in the log, which the service
+ * manager is told as well. */
+static int read_config(struct program *program, struct config *config) {
+  const struct arguments *arguments = &program->arguments;
+  struct config fresh = config_default();
+  char error[512];
+  const char *path = arguments->config_path;
+  int err = config_files_read(&fresh, path ? path : CONFIG_DEFAULT_PATH, path, error, sizeof error);
+  if (err == 0)
+    err = read_command_line(arguments, &fresh, error, sizeof error);
+  if (err == 0) {
+    *config = fresh;
+    program->notify.trouble[0] = '\0';
+    return 0;
+  }
+  log_error("%s", error);
+  snprintf(program->notify.trouble, sizeof program->notify.trouble, "wrong configuration: %s", error);
+  return err;
+}
+
+/* ---- metrics ---- */
+
+static uint64_t exporter_deadline(const void *exporter) { return exporter_deadline_ns(exporter); }
+static void run_exporter(void *exporter, uint64_t now_ns) { exporter_run(exporter, now_ns); }
+
+static void close_exporter(struct program *program) {
+  server_remove_guest(&program->server);
+  if (program->exporter)
+    exporter_close(program->exporter);
+  program->exporter = NULL;
+}
+
+/* At this address from now on, or nowhere (ADDRESS_OFF). */
+static void show_metrics(struct program *program, const char *address) {
+  if (program->exporter && strcmp(exporter_address(program->exporter), address) == 0)
+    return;
+  close_exporter(program);
+  if (strcmp(address, ADDRESS_OFF) == 0)
+    return;
+  program->exporter = exporter_open(&program->daemon, address);
+  if (!program->exporter)
+    return;
+  struct server_guest guest = {.fd = exporter_fd(program->exporter),
+                               .of = program->exporter,
+                               .deadline_ns = exporter_deadline,
+                               .run = run_exporter};
+  if (server_add_guest(&program->server, &guest) < 0)
+    close_exporter(program);
+}
+
+/* ---- the configuration counts ---- */
+
+static void apply_config(struct program *program) {
+  const struct config *config = &program->config;
+  struct scheduler *scheduler = &program->daemon.scheduler;
+  struct overrides overrides = config->overrides;
+  uint64_t now_ns = clock_now_ns();
+  log_setup("gpushare-daemon", config->log);
+  scheduler->grace_ns = config->grace_ns;
+  scheduler->host_memory_bytes = config->host_memory_bytes;
+  gpus_find_numbered(&overrides, &program->daemon.cards);
+  keep_configure(&program->daemon, &config->general, &overrides, now_ns);
+  list_each(node, &scheduler->gpus) {
+    overrides_apply(&program->daemon.overrides, list_entry(node, struct sched_gpu, link), now_ns,
+                    &program->daemon.orders);
+  }
+  program->daemon.learns = config->learn;
+  users_bound_clients(&program->server.users, config->max_clients_per_user);
+  program->daemon.evict_after = config->evict_after;
+  program->server.group = permission_find_group(config->group);
+  if (program->server.group == PERMISSION_NO_GROUP)
+    log_info("there is no group '%s': only root and uid %d may change settings", config->group, geteuid());
+  gpus_settle(&program->daemon, now_ns);
+  daemon_set_bounds(&program->daemon, &config->bounds, &config->users, now_ns);
+  presence_set(&program->server, config->require_device);
+  show_metrics(program, config->metrics);
+}
+
+/* ---- the host's cards ---- */
+
+#define CARDS_WAIT_NS (3 * NS_PER_S) /* at the start; later answers count as well */
+
+/* The daemon's own environment may replace what it asks (gpushare-daemon(8)). */
+static const char *environment_or(const char *name, const char *fallback) {
+  const char *value = getenv(name);
+  return value ? value : fallback;
+}
+
+static const char *host_folder(void) {
+  static char folder[300];
+  snprintf(folder, sizeof folder, "%s" HOST_GPUS_FOLDER, environment_or("GPUSHARE_HOST_ROOT", ""));
+  return folder;
+}
+
+static void take_cards(struct program *program, const struct cards *cards) {
+  static const char *const sources[] = {
+      [CARDS_HOST] = "/proc/driver/nvidia tells", [CARDS_NVML] = "NVML tells"};
+  if (cards_are_same(cards, &program->daemon.cards))
+    return;
+  log_info("%s of %u GPU%s on this host%s", sources[cards->source], cards->count,
+           cards->count == 1 ? "" : "s", cards->partial ? ", and there are others" : "");
+  gpus_on_cards(&program->daemon, cards, clock_now_ns());
+  presence_on_cards(&program->server);
+}
+
+/* Without NVML. What it has told before is more. */
+static void read_cards(struct program *program) {
+  static struct cards cards;
+  if (program->daemon.cards.source != CARDS_NVML && host_gpus_cards(host_folder(), &cards) == 0)
+    take_cards(program, &cards);
+}
+
+static void note_cards_trouble(struct program *program, const char *why) {
+  if (strcmp(why, program->cards_trouble) == 0)
+    return;
+  log_info("NVML does not tell of GPUs: %s", why);
+  snprintf(program->cards_trouble, sizeof program->cards_trouble, "%s", why);
+}
+
+static void ask_for_cards(struct program *program) {
+  if (card_query_begin(&program->daemon.card_query, clock_now_ns()) < 0)
+    read_cards(program);
+}
+
+/* A child has ended. */
+static void look_for_cards(struct program *program) {
+  static struct cards cards;
+  char why[NVML_WHY_SIZE];
+  int result = card_query_on_child(&program->daemon.card_query, &cards, why);
+  if (result > 0) {
+    *program->cards_trouble = '\0';
+    take_cards(program, &cards);
+  } else if (result < 0) {
+    note_cards_trouble(program, why);
+    read_cards(program);
+  }
+  if (result != 0 && program->daemon.card_query.again)
+    ask_for_cards(program);
+}
+
+/* Programs are better not served before the daemon knows the cards. But a driver may take its time, or hang.
+ */
+static void await_cards(struct program *program) {
+  struct card_query *query = &program->daemon.card_query;
+  uint64_t now_ns, end_ns = clock_now_ns() + CARDS_WAIT_NS;
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  query->library = environment_or("GPUSHARE_NVML", NVML_LIBRARY);
+  query->patience_ns = CARD_QUERY_NS;
+  if (!*query->library)
+    query->library = NULL;
+  ask_for_cards(program);
+  while (query->pid && (now_ns = clock_now_ns()) < end_ns) {
+    struct timespec left = {.tv_sec = (time_t)((end_ns - now_ns) / NS_PER_S),
+                            .tv_nsec = (long)((end_ns - now_ns) % NS_PER_S)};
+    sigtimedwait(&child, NULL, &left);
+    look_for_cards(program);
+  }
+  if (query->pid) {
+    log_warn("NVML has not told of GPUs within %lu s: going on without it, until it does",
+             CARDS_WAIT_NS / NS_PER_S);
+    read_cards(program);
+  }
+}
+
+/* ---- MPS ---- */
+
+static void choose_spatial(const struct config *config, const struct cards *cards, struct spatial *spatial) {
+  static uint8_t host[OVERRIDES_MAX][GS_UUID_SIZE];
+  static struct overrides overrides;
+  int count = host_gpus_read(host_folder(), host, OVERRIDES_MAX);
+  overrides = config->overrides;
+  gpus_find_numbered(&overrides, cards);
+  spatial_choose(spatial, &config->general, &overrides, (const uint8_t(*)[GS_UUID_SIZE])host, count);
+}
+
+/* It is of this daemon alone, once that has the socket. */
+static void start_spatial(struct program *program) {
+  struct daemon *daemon = &program->daemon;
+  choose_spatial(&program->config, &daemon->cards, &daemon->spatial);
+  if (!spatial_is_on(&daemon->spatial))
+    return;
+  if (geteuid() != 0)
+    log_info("the daemon is not root: MPS is for programs of uid %u only", geteuid());
+  spatial_visible(&daemon->spatial, program->visible);
+  mps_start(&daemon->mps, program->config.socket, program->visible, clock_now_ns());
+}
+
+static bool is_spatial_changed(const struct program *program, const struct config *fresh) {
+  static struct spatial chosen;
+  choose_spatial(fresh, &program->daemon.cards, &chosen);
+  return !spatial_is_same(&chosen, &program->daemon.spatial);
+}
+
+/* ---- the configuration, again ---- */
+
+static void keep_socket(struct program *program, struct config *fresh) {
+  if (!program->server.passed && strcmp(fresh->socket, program->config.socket) != 0)
+    log_warn("another socket needs a restart: it stays %s", program->config.socket);
+  strcpy(fresh->socket, program->config.socket);
+}
+
+static void keep_state(const struct program *program, struct config *fresh) {
+  if (strcmp(fresh->state, program->config.state) != 0)
+    log_warn("another folder for the state needs a restart: it stays %s", program->config.state);
+  strcpy(fresh->state, program->config.state);
+}
+
+static void reload_config(struct program *program, const char *by) {
+  struct config fresh;
+  char changes[300];
+  notify_reloading(&program->notify, clock_now_ns());
+  if (read_config(program, &fresh) < 0) {
+    log_error("the configuration stays as it was");
+  } else {
+    keep_socket(program, &fresh);
+    keep_state(program, &fresh);
+    if (is_spatial_changed(program, &fresh))
+      log_warn("a change of spatial needs a restart: it stays as it was");
+    bool changed = config_changes(&program->config, &fresh, changes, sizeof changes);
+    program->config = fresh;
+    user_names_read(USER_NAMES_PATH);
+    events_on_reload(&program->daemon, clock_now_ns());
+    apply_config(program);
+    ask_for_cards(program);
+    log_info("the configuration has been read again, by SIGHUP of %s: %s", by,
+             changed ? changes : "nothing has changed");
+  }
+  notify_ready(&program->notify, program->daemon.client_count);
+}
+
+/* ---- signals ---- */
+
+/* "root (uid 0, pid 1, systemd)" */
+static struct label sender_of(const struct signalfd_siginfo *signal) {
+  return signal->ssi_pid ? label_process(signal->ssi_uid, (pid_t)signal->ssi_pid)
+                         : (struct label){"the terminal"};
+}
+
+static void set_mode(struct program *program, enum gs_mode mode, const char *by) {
+  uint64_t now_ns = clock_now_ns();
+  scheduler_set_mode(&program->daemon.scheduler, NULL, mode, now_ns, &program->daemon.orders);
+  events_on_setting(&program->daemon, NULL, GS_SET_MODE, mode, NULL, now_ns);
+  keep_setting(&program->daemon, NULL, GS_SET_MODE, mode, now_ns);
+  log_info("%s set the mode of all GPUs to %s, by %s", by, mode_name(mode),
+           mode == GS_MODE_ON ? "SIGUSR1" : "SIGUSR2");
+}
+
+static void on_signal(struct server *server, const struct signalfd_siginfo *signal) {
+  struct program *program = (struct program *)(void *)server;
+  switch (signal->ssi_signo) {
+  case SIGHUP:
+    reload_config(program, sender_of(signal).text);
+    break;
+  case SIGCHLD:
+    mps_on_child(&program->daemon.mps, clock_now_ns());
+    look_for_cards(program);
+    presence_on_child(server);
+    break;
+  case SIGUSR1:
+    set_mode(program, GS_MODE_ON, sender_of(signal).text);
+    break;
+  case SIGUSR2:
+    set_mode(program, GS_MODE_OFF, sender_of(signal).text);
+    break;
+  default:
+    log_info("ending, by %s of %s", signal->ssi_signo == SIGINT ? "SIGINT" : "SIGTERM",
+             sender_of(signal).text);
+    notify_stopping(server->notify);
+    server->stop = true;
+  }
+}
+
+static sigset_t block_signals(void) {
+  static const int heard[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (size_t i = 0; i < sizeof heard / sizeof *heard; i++)
+    sigaddset(&signals, heard[i]);
+  sigprocmask(SIG_BLOCK, &signals, NULL);
+  signal(SIGCHLD, SIG_DFL); /* ignored, as it may be inherited, it would take the children's ends from us */
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like others */
+  return signals;
+}
+
+/* ---- from the beginning to the end ---- */
+
+/* auto: the service manager's folder; else that of the system's daemon, which is the one on the usual socket.
+ * Another one keeps nothing, unless it is told where. */
+static void open_state(struct program *program) {
+  const struct config *config = &program->config;
+  const char *passed = getenv("STATE_DIRECTORY");
+  log_setup("gpushare-daemon", config->log);
+  char folder[sizeof config->state];
+  strcpy(folder, config->state);
+  if (strcmp(folder, STATE_AUTO) == 0) {
+    bool usual = strcmp(config->socket, GS_DEFAULT_SOCKET) == 0;
+    const char *found = passed && *passed == '/' ? passed : usual ? STATE_DEFAULT_PATH : STATE_OFF;
+    snprintf(folder, sizeof folder, "%.*s", (int)strcspn(found, ":"), found);
+  }
+  if (strcmp(folder, STATE_OFF) != 0)
+    keep_open(&program->daemon, folder, clock_now_ns());
+}
+
+/* On the socket that the service manager has passed, else on that of the configuration. */
+static int open_server(struct program *program, const sigset_t *signals) {
+  struct config *config = &program->config;
+  char passed[sizeof config->socket];
+  int fd = activation_take(passed, sizeof passed);
+  if (fd < 0 && fd != -ENOENT)
+    return fd;
+  if (fd >= 0 && strcmp(config->socket, passed) != 0)
+    log_warn("the service manager's socket counts, not the setting: %s, not %s", passed, config->socket);
+  if (fd >= 0)
+    strcpy(config->socket, passed);
+  int err = server_open(&program->server, &program->daemon, config->socket, fd >= 0 ? fd : -1, signals);
+  program->server.on_signal = on_signal;
+  program->server.notify = &program->notify;
+  return err;
+}
+
+static int serve(struct program *program) {
+  sigset_t signals = block_signals();
+  daemon_init(&program->daemon, clock_now_ns());
+  int err = open_server(program, &signals);
+  if (err < 0)
+    return err == -EADDRINUSE ? EXIT_ANOTHER : EXIT_FAILURE;
+  log_ring_start(); /* a thread keeps the capabilities that it begins with: the lookout has them now */
+  await_cards(program);
+  open_state(program);
+  apply_config(program);
+  start_spatial(program);
+  log_info("listening on %s%s", program->config.socket,
+           program->server.passed ? ", opened by the service manager" : "");
+  notify_ready(&program->notify, 0);
+  err = server_run(&program->server);
+  keep_stop(&program->daemon);
+  close_exporter(program);
+  server_close(&program->server);
+  state_close(program->daemon.ending);
+  mps_end(&program->daemon.mps);
+  daemon_end(&program->daemon);
+  return err < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* What was left out of the log finds room behind what waits there. */
+static void end_log(void) {
+  uint64_t end_ns = clock_now_ns() + LOG_PATIENCE_NS;
+  log_ring_flush(end_ns);
+  log_for_end();
+  log_ring_end(end_ns);
+}
+
+int main(int argc, char **argv) {
+  static struct program program;
+  daemon_keep_heap();
+  log_setup("gpushare-daemon", LOG_LEVEL_INFO);
+  program.arguments = read_arguments(argc, argv);
+  if (journal_on_stderr())
+    log_for_journal();
+  user_names_read(USER_NAMES_PATH);
+  notify_open(&program.notify, clock_now_ns());
+  int code = EXIT_CONFIG;
+  if (read_config(&program, &program.config) == 0)
+    code = serve(&program);
+  else
+    notify_failing(&program.notify);
+  notify_close(&program.notify);
+  end_log();
+  return code;
+}

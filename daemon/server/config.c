@@ -1,0 +1,483 @@
+/* config.c - the daemon's settings. One table of keys serves the file, the command line and --help. */
+#include "server/config.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <ini.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/gpu_number.h"
+#include "common/host.h"
+#include "common/parse.h"
+#include "core/scheduler.h"
+
+/* ---- setters ---- */
+
+static const char *set_text(char *field, size_t size, const char *text) {
+  if (*text == '\0')
+    return "must not be empty";
+  if (strlen(text) >= size)
+    return "is too long";
+  strcpy(field, text);
+  return NULL;
+}
+
+static const char *set_socket(struct config *config, const char *text) {
+  return set_text(config->socket, sizeof config->socket, text);
+}
+
+static const char *set_group(struct config *config, const char *text) {
+  return set_text(config->group, sizeof config->group, text);
+}
+
+static const char *set_tq(struct sched_settings *settings, const char *text) {
+  int err = parse_tq_ns(text, &settings->tq_ns);
+  if (err == -ERANGE)
+    return "is not from " TQ_RANGE " (turns without an end: policy = fifo)";
+  return err < 0 ? "is neither auto nor a duration (for example 20, 0.5, 250ms, 2m)" : NULL;
+}
+
+static const char *set_loss(struct sched_settings *settings, const char *text) {
+  uint32_t percent;
+  if (parse_percent(text, 1, 50, &percent) < 0)
+    return "is not a percentage from 1% to 50%";
+  settings->loss_permille = percent * 10;
+  return NULL;
+}
+
+static const char *set_grace(struct config *config, const char *text) {
+  uint64_t ns;
+  if (parse_duration_ns(text, &ns) < 0)
+    return "is not a duration (for example 30, 500ms, 2m)";
+  config->grace_ns = ns;
+  return NULL;
+}
+
+static const char *set_mode(struct sched_settings *settings, const char *text) {
+  return parse_mode(text, &settings->mode) < 0 ? "is none of auto, on, off" : NULL;
+}
+
+static const char *set_policy(struct sched_settings *settings, const char *text) {
+  return parse_policy(text, &settings->policy) < 0 ? "is none of " POLICY_NAMES : NULL;
+}
+
+static const char *set_capacity(struct sched_settings *settings, const char *text) {
+  uint64_t bytes;
+  if (parse_bytes(text, &bytes) < 0 || bytes > SCHED_BYTES_MAX)
+    return "is not a size (for example 16G; 0: the whole card)";
+  settings->capacity_bytes = bytes;
+  return NULL;
+}
+
+static const char *set_size(struct sched_settings *settings, const char *text) {
+  uint64_t bytes;
+  if (parse_bytes(text, &bytes) < 0 || bytes == 0 || bytes > SCHED_BYTES_MAX)
+    return "is not the size of a card (for example 80G)";
+  settings->card_bytes = bytes;
+  return NULL;
+}
+
+static const char *set_memory(struct sched_settings *settings, const char *text) {
+  return parse_memory(text, &settings->memory) < 0 ? "is none of managed, swap, off" : NULL;
+}
+
+static const char *set_spatial(struct sched_settings *settings, const char *text) {
+  return parse_spatial(text, &settings->spatial) < 0 ? "is neither none nor mps" : NULL;
+}
+
+static const char *set_learn(struct config *config, const char *text) {
+  return parse_bool(text, &config->learn) < 0 ? "is neither yes nor no" : NULL;
+}
+
+static const char *set_max_clients(struct config *config, const char *text) {
+  uint64_t count;
+  char *end;
+  errno = 0;
+  count = strtoull(text, &end, 10);
+  if (*text < '0' || *text > '9' || *end || errno || count < 1 || count > 1000000)
+    return "is not a number from 1 to 1000000";
+  config->max_clients_per_user = count;
+  return NULL;
+}
+
+static const char *set_evict_after(struct config *config, const char *text) {
+  int64_t graces;
+  if (parse_integer(text, 0, 1000000, &graces) < 0)
+    return "is not a number from 0 to 1000000";
+  config->evict_after = (uint64_t)graces;
+  return NULL;
+}
+
+static const char *set_require_device(struct config *config, const char *text) {
+  static const char *const names[] = {
+      [GS_REQUIRE_AUTO] = "auto", [GS_REQUIRE_YES] = "yes", [GS_REQUIRE_NO] = "no"};
+  for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+    if (strcmp(text, names[i]) != 0)
+      continue;
+    config->require_device = (enum gs_require)i;
+    return NULL;
+  }
+  return "is none of auto, yes, no";
+}
+
+static const char *set_max_weight(struct config *config, const char *text) {
+  int64_t weight;
+  if (parse_integer(text, GS_WEIGHT_DEFAULT, GS_WEIGHT_MAX, &weight) < 0)
+    return "is not a number from 100 to 10000";
+  config->bounds.max_weight = (uint32_t)weight;
+  return NULL;
+}
+
+static const char *set_max_priority(struct config *config, const char *text) {
+  int64_t priority;
+  if (parse_integer(text, 0, GS_PRIORITY_MAX, &priority) < 0)
+    return "is not a number from 0 to 20";
+  config->bounds.max_priority = (int32_t)priority;
+  return NULL;
+}
+
+static const char *set_production(struct config *config, const char *text) {
+  bool privileged = strcmp(text, "privileged") == 0;
+  if (!privileged && strcmp(text, "any") != 0)
+    return "is neither any nor privileged";
+  config->bounds.production_privileged = privileged;
+  return NULL;
+}
+
+static const char *set_metrics(struct config *config, const char *text) {
+  struct address address;
+  if (strcmp(text, ADDRESS_OFF) != 0 && address_parse(text, &address) < 0)
+    return "is none of off, ADDRESS:PORT (for example 127.0.0.1:9465, [::1]:9465), unix:/PATH";
+  return set_text(config->metrics, sizeof config->metrics, text);
+}
+
+static const char *set_state(struct config *config, const char *text) {
+  if (*text != '/' && strcmp(text, STATE_AUTO) != 0 && strcmp(text, STATE_OFF) != 0)
+    return "is none of auto, off, /FOLDER";
+  return set_text(config->state, sizeof config->state, text);
+}
+
+static const char *set_log(struct config *config, const char *text) {
+  return log_level_parse(text, &config->log) < 0 ? "is none of error, warn, info, debug" : NULL;
+}
+
+/* What the machine could give when the daemon started; a percentage must not shrink with each reading. */
+static uint64_t spare_bytes(void) {
+  static uint64_t bytes;
+  if (bytes == 0)
+    bytes = host_spare_bytes();
+  return bytes;
+}
+
+static const char *set_host_memory(struct config *config, const char *text) {
+  uint64_t bytes;
+  uint32_t percent;
+  if (parse_percent(text, 0, UINT32_MAX, &percent) == 0) {
+    if (percent > 100)
+      return "is more than 100 %";
+    config->host_memory_bytes = spare_bytes() / 100 * percent;
+    return NULL;
+  }
+  if (parse_bytes(text, &bytes) < 0)
+    return "is neither a size (for example 64G) nor a percentage";
+  config->host_memory_bytes = bytes;
+  return NULL;
+}
+
+const struct config_key config_keys[] = {
+    {"socket", "PATH", "where programs find the daemon (default " GS_DEFAULT_SOCKET ")", .set = set_socket},
+    {"tq", "DURATION|auto", "how long a job keeps a GPU while others wait, " TQ_RANGE " (default 20)",
+     .set_for_gpu = set_tq, .field = OVERRIDE_TQ},
+    {"loss", "N%", "tq auto: of the time, that hand-overs may take (default 5%)", .set_for_gpu = set_loss,
+     .field = OVERRIDE_LOSS},
+    {"mode", "auto|on|off", "jobs take turns: only if their memory does not fit together, always, never",
+     .set_for_gpu = set_mode, .field = OVERRIDE_MODE},
+    {"policy", "NAME", "whose turn is next: fair (default), rr, fifo, srtf, priority, pack",
+     .set_for_gpu = set_policy, .field = OVERRIDE_POLICY},
+    {"grace", "DURATION", "for a job to stop when told, before others go on without it (default 30)",
+     .set = set_grace},
+    {"evict_after", "N",
+     "a job without page faults that does not stop, and that others wait for, is evicted\n"
+     "                                after so many graces (default 4; 0: never)",
+     .set = set_evict_after},
+    {"capacity", "BYTES", "memory of each GPU for all jobs together (default 0: the whole card)",
+     .set_for_gpu = set_capacity, .field = OVERRIDE_CAPACITY},
+    {"size", "BYTES", "of one GPU: what the card has, where the driver can't be asked (NVML)",
+     .set_for_gpu = set_size, .field = OVERRIDE_SIZE, .single = true},
+    {"memory", "managed|swap|off",
+     "how memory leaves the card, where a program does not say (default managed)", .set_for_gpu = set_memory,
+     .field = OVERRIDE_MEMORY},
+    {"spatial", "none|mps", "how programs that run at the same time share a GPU (default none: by time)",
+     .set_for_gpu = set_spatial, .field = OVERRIDE_SPATIAL},
+    {"host_memory", "BYTES|N%", "host memory for what is not on the cards (default 80% of what is free)",
+     .set = set_host_memory},
+    {"learn", "yes|no", "expect of a program what its earlier runs took (policy srtf; default yes)",
+     .set = set_learn},
+    {"require_device", "auto|yes|no",
+     "a GPU is for programs that have its device open (default auto: if that can be told)",
+     .set = set_require_device},
+    {"max_clients_per_user", "N", "programs of one user at a time (default 2048)", .set = set_max_clients},
+    {"max_weight", "N", "what programs may ask for themselves, from 100, the default, to 10000",
+     .set = set_max_weight},
+    {"max_priority", "N", "likewise, from 0, the default, to 20", .set = set_max_priority},
+    {"production", "any|privileged",
+     "who makes a job a production job: any program, or only the group (default)", .set = set_production},
+    {"group", "NAME|GID", "whose members may change settings (default gpushare)", .set = set_group},
+    {"metrics", "ADDRESS", "for Prometheus: ADDRESS:PORT or unix:PATH (default off)", .set = set_metrics},
+    {"state", "FOLDER|auto|off",
+     "where what is set is kept over restarts (default auto: " STATE_DEFAULT_PATH ")", .set = set_state},
+    {"log", "LEVEL", "error, warn, info or debug (default info)", .set = set_log},
+};
+const size_t config_key_count = sizeof config_keys / sizeof *config_keys;
+static_assert(sizeof config_keys / sizeof *config_keys <= CONFIG_KEYS_MAX, "too many keys");
+
+struct config config_default(void) {
+  struct config config = {.socket = GS_DEFAULT_SOCKET,
+                          .general = {.tq_ns = 20 * NS_PER_S,
+                                      .loss_permille = SCHED_LOSS_PERMILLE,
+                                      .mode = GS_MODE_AUTO,
+                                      .policy = GS_POLICY_FAIR,
+                                      .memory = GS_MEMORY_MANAGED},
+                          .grace_ns = 30 * NS_PER_S,
+                          .max_clients_per_user = 2048,
+                          .evict_after = 4,
+                          .bounds = TERMS_DEFAULT_BOUNDS,
+                          .learn = true,
+                          .group = "gpushare",
+                          .state = STATE_AUTO,
+                          .metrics = ADDRESS_OFF,
+                          .log = LOG_LEVEL_INFO};
+  set_host_memory(&config, "80%");
+  return config;
+}
+
+/* ---- by name, and from a file ---- */
+
+static const struct config_key *find_key(const char *name) {
+  for (size_t i = 0; i < config_key_count; i++)
+    if (strcmp(config_keys[i].name, name) == 0)
+      return &config_keys[i];
+  return NULL;
+}
+
+const char *config_set(struct config *config, const struct config_key *key, const char *text) {
+  if (key->single)
+    return "is a setting of single GPUs, for a section [gpu UUID]";
+  const char *wrong = key->set ? key->set(config, text) : key->set_for_gpu(&config->general, text);
+  char *kept = config->texts[key - config_keys];
+  if (!wrong)
+    snprintf(kept, sizeof *config->texts, "%s", text);
+  return wrong;
+}
+
+static void append(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void append(char *text, size_t size, const char *format, ...) {
+  size_t length = strlen(text);
+  va_list list;
+  va_start(list, format);
+  vsnprintf(text + length, size - length, format, list);
+  va_end(list);
+}
+
+bool config_changes(const struct config *before, const struct config *after, char *text, size_t size) {
+  *text = '\0';
+  for (size_t i = 0; i < config_key_count; i++) {
+    const char *was = before->texts[i], *is = after->texts[i];
+    if (strcmp(was, is) != 0)
+      append(text, size, "%s%s = %s instead of %s", *text ? "; " : "", config_keys[i].name,
+             *is ? is : "its default", *was ? was : "its default");
+  }
+  if (before->sections != after->sections)
+    append(text, size, "%sother settings in sections", *text ? "; " : "");
+  return *text;
+}
+
+/* FNV-1a: order counts, as it does for the settings. */
+static void sum_up(uint64_t *sum, const char *text) {
+  for (; *text; text++)
+    *sum = (*sum ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+  *sum = (*sum ^ '\n') * UINT64_C(0x100000001b3);
+}
+
+static const char *set_for_gpu(struct override *gpu, const struct config_key *key, const char *text) {
+  if (!key->set_for_gpu)
+    return "is no setting of a single GPU";
+  gpu->fields |= key->field;
+  return key->set_for_gpu(&gpu->settings, text);
+}
+
+/* ---- [user NAME] ---- */
+
+static const char *parse_count(const char *text, uint64_t *count) {
+  int64_t number;
+  if (parse_integer(text, 1, 1000000, &number) < 0)
+    return "is not a number from 1 to 1000000";
+  *count = (uint64_t)number;
+  return NULL;
+}
+
+static const char *set_user_weight(struct user_limit *user, const char *text) {
+  int64_t weight;
+  if (parse_integer(text, 1, GS_WEIGHT_MAX, &weight) < 0)
+    return "is not a number from 1 to 10000";
+  user->weight = (uint32_t)weight;
+  return NULL;
+}
+
+static const char *set_user_max_jobs(struct user_limit *user, const char *text) {
+  return parse_count(text, &user->max_jobs);
+}
+
+static const char *set_user_max_memory(struct user_limit *user, const char *text) {
+  uint64_t bytes;
+  if (parse_bytes(text, &bytes) < 0 || bytes > SCHED_BYTES_MAX)
+    return "is not a size (for example 16G; 0: as much as there is)";
+  user->max_memory_bytes = bytes;
+  return NULL;
+}
+
+static const char *set_user_production(struct user_limit *user, const char *text) {
+  bool may;
+  if (parse_bool(text, &may) < 0)
+    return "is neither yes nor no";
+  user->bounds.production_privileged = !may;
+  return NULL;
+}
+
+static const char *set_user_max_weight(struct user_limit *user, const char *text) {
+  struct config config;
+  const char *wrong = set_max_weight(&config, text);
+  user->bounds.max_weight = wrong ? 0 : config.bounds.max_weight;
+  return wrong;
+}
+
+static const char *set_user_max_priority(struct user_limit *user, const char *text) {
+  struct config config;
+  const char *wrong = set_max_priority(&config, text);
+  user->bounds.max_priority = wrong ? 0 : config.bounds.max_priority;
+  return wrong;
+}
+
+static const struct user_key {
+  const char *name;
+  unsigned field; /* USER_LIMIT_* */
+  const char *(*set)(struct user_limit *user, const char *text);
+} user_keys[] = {
+    {"weight", USER_LIMIT_WEIGHT, set_user_weight},
+    {"max_jobs", USER_LIMIT_JOBS, set_user_max_jobs},
+    {"max_memory", USER_LIMIT_MEMORY, set_user_max_memory},
+    {"production", USER_LIMIT_PRODUCTION, set_user_production},
+    {"max_weight", USER_LIMIT_MAX_WEIGHT, set_user_max_weight},
+    {"max_priority", USER_LIMIT_MAX_PRIORITY, set_user_max_priority},
+};
+
+static const char *set_for_user(struct user_limit *user, const char *name, const char *text) {
+  for (size_t i = 0; i < sizeof user_keys / sizeof *user_keys; i++) {
+    if (strcmp(user_keys[i].name, name) != 0)
+      continue;
+    user->fields |= user_keys[i].field;
+    return user_keys[i].set(user, text);
+  }
+  return "is no setting of a user";
+}
+
+struct reading {
+  struct config *config;
+  char reason[160]; /* of the first error */
+};
+
+static int complain(struct reading *reading, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int complain(struct reading *reading, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  if (!*reading->reason)
+    vsnprintf(reading->reason, sizeof reading->reason, format, list);
+  va_end(list);
+  return 0;
+}
+
+/* "gpu UUID" or "gpu INDEX" -> the GPU's own settings. NULL, after a complaint. */
+static struct override *section_gpu(struct reading *reading, const char *section) {
+  uint8_t uuid[GS_UUID_SIZE];
+  const char *text = section + strlen("gpu");
+  struct override *gpu = NULL;
+  uint32_t number;
+  text += strspn(text, " \t");
+  bool numbered = gpu_number_parse(text, &number) == 0;
+  if (!numbered && (parse_uuid(text, uuid) < 0 || uuid_is_zero(uuid)))
+    complain(reading, "section [%.60s] names no GPU: its UUID and index are in gpusharectl status", section);
+  else if (!(gpu = numbered ? overrides_provide_numbered(&reading->config->overrides, number)
+                            : overrides_provide(&reading->config->overrides, uuid)))
+    complain(reading, "section [%.60s]: more than %d GPUs", section, OVERRIDES_MAX);
+  return gpu;
+}
+
+/* "user NAME" or "user UID" -> what that one has of its own. NULL, after a complaint. The look-up may block,
+ * as that of the group does: it takes place when the daemon starts, and when it is told to read anew. */
+static struct user_limit *section_user(struct reading *reading, const char *section) {
+  const char *name = section + strlen("user");
+  name += strspn(name, " \t");
+  const struct passwd *entry = getpwnam(name);
+  int64_t number;
+  struct user_limit *user = NULL;
+  if (!entry && parse_integer(name, 0, UINT32_MAX - 1, &number) < 0)
+    complain(reading, "section [%.60s]: there is no such user", section);
+  else if (!(user = user_limits_provide(&reading->config->users, entry ? entry->pw_uid : (uid_t)number)))
+    complain(reading, "section [%.60s]: more than %d users", section, USER_LIMITS_MAX);
+  return user;
+}
+
+/* For inih: not 0 if the line is right. */
+static int on_setting(void *argument, const char *section, const char *name, const char *value) {
+  struct reading *reading = argument;
+  struct override *gpu = NULL;
+  struct user_limit *user = NULL;
+  const struct config_key *key = find_key(name);
+  const char *wrong;
+  if (strncmp(section, "gpu ", 4) == 0 && !(gpu = section_gpu(reading, section)))
+    return 0;
+  if (strncmp(section, "user ", 5) == 0 && !(user = section_user(reading, section)))
+    return 0;
+  if (!gpu && !user && *section && strcmp(section, "gpushare") != 0)
+    return complain(reading, "section [%.40s]: there are only [gpushare], [gpu UUID] and [user NAME]",
+                    section);
+  if (*section && strcmp(section, "gpushare") != 0) {
+    sum_up(&reading->config->sections, section);
+    sum_up(&reading->config->sections, name);
+    sum_up(&reading->config->sections, value);
+  }
+  if (user)
+    wrong = set_for_user(user, name, value);
+  else if (!key)
+    wrong = "is not a setting";
+  else
+    wrong = gpu ? set_for_gpu(gpu, key, value) : config_set(reading->config, key, value);
+  return wrong ? complain(reading, "%.40s: '%.60s' %s", name, value, wrong) : 1;
+}
+
+int config_read(struct config *config, const char *path, char *error, size_t error_size) {
+  struct config read = *config;
+  struct reading reading = {.config = &read};
+  FILE *file = fopen(path, "re");
+  if (!file)
+    return -errno;
+  errno = 0;
+  int line = ini_parse_file(file, on_setting, &reading);
+  int err = ferror(file) ? errno : 0; /* to inih, a read that fails is the end of the file */
+  fclose(file);
+  if (err != 0)
+    return err == EINVAL ? -EIO : -err; /* -EINVAL says that there is a text in error */
+  if (line != 0) {
+    snprintf(error, error_size, "%s:%d: %s", path, line,
+             *reading.reason ? reading.reason : "neither a comment nor 'key = value'");
+    return -EINVAL;
+  }
+  *config = read;
+  return 0;
+}

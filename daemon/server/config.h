@@ -1,0 +1,69 @@
+/* config.h - the daemon's settings: defaults, configuration file, command line. */
+#ifndef GS_CONFIG_H
+#define GS_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/log.h"
+#include "core/scheduler.h"
+#include "gpushare/protocol.h"
+#include "server/address.h"
+#include "server/overrides.h"
+#include "server/terms.h"
+#include "server/user_limits.h"
+
+#define CONFIG_KEYS_MAX 32
+#define STATE_AUTO "auto"
+#define STATE_OFF "off"
+#define STATE_DEFAULT_PATH "/var/lib/gpushare"
+
+struct config {
+  char socket[108];              /* as long as a UNIX socket's address can be */
+  struct sched_settings general; /* of every GPU, but for the overrides */
+  struct overrides overrides;
+  uint64_t grace_ns;
+  uint64_t host_memory_bytes;
+  uint64_t max_clients_per_user;
+  uint64_t evict_after; /* graces; 0: never */
+  enum gs_require require_device;
+  struct terms_bounds bounds;
+  struct user_limits users;
+  bool learn;      /* from earlier runs */
+  char state[256]; /* STATE_AUTO, STATE_OFF or a folder */
+  char metrics[ADDRESS_TEXT_SIZE];
+  char group[64];
+  enum log_level log;
+  char texts[CONFIG_KEYS_MAX][64]; /* what each key was set to; empty: its default. For people */
+  uint64_t sections;               /* a sum over the settings of single GPUs and the like: for comparison */
+};
+
+struct config_key {
+  const char *name;     /* in the file; on the command line with '-' for '_' */
+  const char *argument; /* for people */
+  const char *help;
+  /* Each returns NULL, or what is wrong with the text. One of them is there: */
+  const char *(*set)(struct config *config, const char *text);
+  const char *(*set_for_gpu)(struct sched_settings *settings, const char *text); /* also in [gpu UUID] */
+  unsigned field;                                                                /* of that: OVERRIDE_* */
+  bool single;                                                                   /* there only */
+};
+
+extern const struct config_key config_keys[];
+extern const size_t config_key_count;
+
+/* The defaults. Looks at the machine's memory the first time. */
+struct config config_default(void);
+
+/* Set it for every GPU without a section of its own. NULL, or what is wrong. */
+const char *config_set(struct config *config, const struct config_key *key, const char *text);
+
+/* What differs, for people: "tq = 4 instead of 3; mode = on instead of its default". Returns false, and "",
+ * if nothing does. */
+bool config_changes(const struct config *before, const struct config *after, char *text, size_t size);
+
+/* Read a file into config. 0, or -errno, or -EINVAL with a line "FILE:LINE: reason" in error. */
+int config_read(struct config *config, const char *path, char *error, size_t error_size);
+
+#endif

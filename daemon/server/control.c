@@ -1,0 +1,292 @@
+/* control.c - what gpusharectl asks for: status, and changes of settings by those who may. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/parse.h"
+#include "common/wire.h"
+#include "common/words.h"
+#include "server/events.h"
+#include "server/evict.h"
+#include "server/keep.h"
+#include "server/label.h"
+#include "server/log_for.h"
+
+#define NOT_PERMITTED                                                                                        \
+  "not permitted: be root, the daemon's user, or in the group of its setting 'group'; in no container"
+
+static void reply(struct peer *peer, int status, const char *text) {
+  struct gs_msg msg = wire_msg(GS_REPLY, GS_GPU_ALL);
+  msg.status = status;
+  strncpy(msg.reply.text, text, sizeof msg.reply.text - 1);
+  peer_send(peer, &msg);
+}
+
+static struct gs_msg events_begin(const struct record *record, uint64_t now_ns) {
+  struct gs_msg msg = wire_msg(GS_EVENTS_BEGIN, GS_GPU_ALL);
+  msg.events.now_ns = now_ns;
+  msg.events.realtime_ns = clock_realtime_ns();
+  msg.events.next_seq = record->next_seq;
+  return msg;
+}
+
+/* Of those that are asked for; those that it has missed count if it names a number. */
+static uint64_t from_seq(const struct record *record, const struct gs_msg *msg, uint64_t now_ns) {
+  uint64_t age_ns = msg->get_events.age_ns, seq = msg->get_events.from_seq;
+  uint64_t first_seq = age_ns && age_ns < now_ns ? record_find(record, now_ns - age_ns) : 0;
+  if (seq == 0 && first_seq == 0)
+    return record_first_seq(record);
+  if (seq < first_seq)
+    return first_seq;
+  return seq < record->next_seq ? seq : record->next_seq;
+}
+
+static void send_events(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  const struct record *record = msg->get_events.record == GS_RECORD_RUNS ? &daemon->runs : &daemon->events;
+  struct gs_msg begin = events_begin(record, now_ns);
+  uint64_t known_seq = msg->get_events.from_seq;
+  bool knows = known_seq != 0 && known_seq < record->next_seq;
+  int err = peer_read(peer, record, from_seq(record, msg, now_ns), knows ? known_seq : record->next_seq,
+                      msg->get_events.follow);
+  if (err < 0)
+    reply(peer, err, "this user follows too many events already: end one of the others");
+  else
+    peer_send(peer, &begin);
+}
+
+/* NULL, or what is wrong with the value. */
+static const char *value_wrong(const struct gs_msg *msg, const struct sched_gpu *gpu) {
+  const char *wrong = decisions_wrong(keep_field(msg->type), msg->set.value);
+  if (wrong || msg->type != GS_SET_CAPACITY)
+    return wrong;
+  return gpu && gpu->total_bytes && msg->set.value > gpu->total_bytes
+             ? "the capacity is more than the card has: 0 takes all of it"
+             : NULL;
+}
+
+static void set(struct daemon *daemon, struct sched_gpu *gpu, const struct gs_msg *msg, uint64_t now_ns) {
+  struct sched_change *change = &daemon->orders;
+  if (msg->type == GS_SET_TQ)
+    scheduler_set_tq(&daemon->scheduler, gpu, msg->set.value, now_ns, change);
+  else if (msg->type == GS_SET_MODE)
+    scheduler_set_mode(&daemon->scheduler, gpu, (enum gs_mode)msg->set.value, now_ns, change);
+  else if (msg->type == GS_SET_POLICY)
+    scheduler_set_policy(&daemon->scheduler, gpu, (enum gs_policy)msg->set.value, now_ns, change);
+  else
+    scheduler_set_capacity(&daemon->scheduler, gpu, msg->set.value, now_ns, change);
+}
+
+/* ---- who has done what, in the log ---- */
+
+/* What those who may change settings do is never left out of the log: they are trusted with more than its
+ * size. */
+#define AUDIT(trusted, peer, ...)                                                                            \
+  ((trusted) ? log_info(__VA_ARGS__) : log_for((peer)->uid, LOG_LEVEL_INFO, __VA_ARGS__))
+
+static void note_setting(const struct peer *peer, const struct sched_gpu *gpu, const struct gs_msg *msg) {
+  char value[WORDS_SIZE];
+  log_info("%s set the %s of %s to %s", label_peer(peer).text, words_setting_title(msg->type),
+           label_gpu(gpu).text, words_setting_value(msg->type, msg->set.value, value));
+}
+
+static void note_setting_denied(const struct peer *peer, bool all, const struct sched_gpu *gpu,
+                                const struct gs_msg *msg) {
+  char value[WORDS_SIZE];
+  log_for(peer->uid, LOG_LEVEL_WARN, "%s may not set the %s of %s to %s", label_peer(peer).text,
+          words_setting_title(msg->type), all || gpu ? label_gpu(gpu).text : "an unknown GPU",
+          words_setting_value(msg->type, msg->set.value, value));
+}
+
+static void note_terms(bool trusted, const struct peer *peer, const struct peer *client,
+                       const struct gs_msg *msg) {
+  char value[WORDS_SIZE];
+  if (msg->set_terms.term == GS_TERM_PAUSED)
+    AUDIT(trusted, peer, "%s %s %s", label_peer(peer).text, msg->set_terms.value ? "paused" : "resumed",
+          label_job(client).text);
+  else
+    AUDIT(trusted, peer, "%s set the %s of %s to %s", label_peer(peer).text,
+          words_term_title(msg->set_terms.term), label_job(client).text,
+          words_term_value(msg->set_terms.term, msg->set_terms.value, value));
+}
+
+static void note_terms_denied(const struct peer *peer, const struct peer *client, const struct gs_msg *msg) {
+  char value[WORDS_SIZE];
+  if (msg->set_terms.term == GS_TERM_PAUSED)
+    log_for(peer->uid, LOG_LEVEL_WARN, "%s may not %s %s", label_peer(peer).text,
+            msg->set_terms.value ? "pause" : "resume", label_job(client).text);
+  else
+    log_for(peer->uid, LOG_LEVEL_WARN, "%s may not set the %s of %s to %s", label_peer(peer).text,
+            words_term_title(msg->set_terms.term), label_job(client).text,
+            words_term_value(msg->set_terms.term, msg->set_terms.value, value));
+}
+
+/* ---- changes ---- */
+
+static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  bool all = uuid_is_zero(msg->set.uuid);
+  struct sched_gpu *gpu = all ? NULL : scheduler_find_gpu(&daemon->scheduler, msg->set.uuid);
+  if (!peer_may_change(peer)) {
+    note_setting_denied(peer, all, gpu, msg);
+    reply(peer, -EACCES, NOT_PERMITTED);
+    return;
+  }
+  if (!all && !gpu) {
+    reply(peer, -ENOENT,
+          cards_are_all(&daemon->cards) ? "this host has no such GPU: see gpusharectl status"
+                                        : "no program has used this GPU yet: see gpusharectl status");
+    return;
+  }
+  const char *wrong = value_wrong(msg, gpu);
+  if (wrong) {
+    reply(peer, -EINVAL, wrong);
+    return;
+  }
+  note_setting(peer, gpu, msg);
+  events_on_setting(daemon, gpu, msg->type, msg->set.value, peer, now_ns);
+  keep_setting(daemon, gpu ? gpu->uuid : NULL, msg->type, msg->set.value, now_ns);
+  set(daemon, gpu, msg, now_ns);
+  reply(peer, 0, "");
+}
+
+/* NULL: there is none, or it is on no GPU, or has lost its connection. */
+static struct peer *find_client(struct daemon *daemon, uint32_t job_id) {
+  struct peer *client = daemon_find_client(daemon, job_id);
+  for (uint32_t i = 0; client && !client->closed && i < GS_GPUS_PER_CLIENT; i++)
+    if (client->attachments[i])
+      return client;
+  return NULL;
+}
+
+static bool is_rate_for_nothing(const struct peer *client, const struct gs_msg *msg) {
+  return msg->set_terms.term == GS_TERM_RATE && msg->set_terms.value > 0 &&
+         terms_of(&client->terms).class != GS_CLASS_OPPORTUNISTIC;
+}
+
+static const char *owner_may_not(const struct gs_msg *msg) {
+  if (msg->set_terms.term == GS_TERM_RATE)
+    return NOT_PERMITTED;
+  return msg->set_terms.term == GS_TERM_PAUSED
+             ? "not permitted: somebody has paused it who may change settings"
+             : "not permitted: its owner may only ask for less";
+}
+
+/* 0, or -errno and why. client: NULL if there is none. */
+static int check_terms(const struct peer *peer, const struct peer *client, const struct gs_msg *msg,
+                       const char **why) {
+  if ((*why = terms_wrong(msg)))
+    return -EINVAL;
+  if (!client) {
+    *why = "there is no such job: see gpusharectl status";
+    return -ENOENT;
+  }
+  if (is_rate_for_nothing(client, msg)) {
+    *why = "only opportunistic jobs have a rate: see gpusharectl set-class";
+    return -EINVAL;
+  }
+  if (peer_may_change(peer) || (peer->uid == client->uid && terms_owner_may(&client->terms, msg)))
+    return 0;
+  *why = peer->uid == client->uid ? owner_may_not(msg) : NOT_PERMITTED;
+  return -EACCES;
+}
+
+/* A process has no other terms by another connection. */
+static void set_terms(struct daemon *daemon, const struct peer *peer, struct peer *client,
+                      const struct gs_msg *msg, uint64_t now_ns) {
+  bool trusted = peer_may_change(peer);
+  struct peer *same = NULL;
+  note_terms(trusted, peer, client, msg);
+  while ((same = daemon_next_of_process(daemon, client, same))) {
+    terms_set(&same->terms, msg, !trusted);
+    daemon_apply_terms_soon(daemon, same);
+  }
+  keep_term(daemon, client, (enum gs_term)msg->set_terms.term, now_ns);
+  daemon_apply_some_terms(daemon, now_ns);
+}
+
+/* Those that hold together are paused together, and go on together: as far as that is permitted. */
+static void set_for_member(struct daemon *daemon, const struct peer *peer, struct peer *member,
+                           const struct gs_msg *msg, uint64_t now_ns) {
+  const char *why;
+  bool differs = terms_of(&member->terms).paused != msg->set_terms.value;
+  if (differs && check_terms(peer, member, msg, &why) == 0)
+    set_terms(daemon, peer, member, msg, now_ns);
+}
+
+static void set_for_gang(struct daemon *daemon, const struct peer *peer, uid_t uid, uint64_t key,
+                         const struct gs_msg *msg, uint64_t now_ns) {
+  const struct gang *gang = gang_table_find(&daemon->gangs, uid, key);
+  if (gang)
+    list_each(node, &gang->sched.members) {
+      struct sched_job *job = list_entry(node, struct sched_job, gang_link);
+      set_for_member(daemon, peer, attachment_of(job)->peer, msg, now_ns);
+    }
+  list_each(node, &daemon->returning) {
+    struct peer *member = list_entry(node, struct peer, returning_link);
+    if (member->uid == uid && member->kept_gang == key)
+      set_for_member(daemon, peer, member, msg, now_ns);
+  }
+  keep_gang_term(daemon, uid, key, msg, !peer_may_change(peer), now_ns);
+}
+
+static void set_for_gangs(struct daemon *daemon, const struct peer *peer, const struct peer *client,
+                          const struct gs_msg *msg, uint64_t now_ns) {
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
+    if (client->attachments[i] && client->attachments[i]->gang)
+      set_for_gang(daemon, peer, client->uid, client->attachments[i]->gang->key, msg, now_ns);
+  if (!list_empty(&client->returning_link))
+    set_for_gang(daemon, peer, client->uid, client->kept_gang, msg, now_ns);
+}
+
+static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
+                         uint64_t now_ns) {
+  struct peer *client = find_client(daemon, msg->set_terms.job);
+  const char *why;
+  int err = check_terms(peer, client, msg, &why);
+  if (err < 0) {
+    if (err == -EACCES)
+      note_terms_denied(peer, client, msg);
+    reply(peer, err, why);
+    return;
+  }
+  set_terms(daemon, peer, client, msg, now_ns);
+  if (msg->set_terms.term == GS_TERM_PAUSED)
+    set_for_gangs(daemon, peer, client, msg, now_ns);
+  reply(peer, 0, "");
+}
+
+/* Its owner may: the program goes on, and whoever may end it may do this. */
+static void on_evict(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  struct peer *client = find_client(daemon, msg->evict.job);
+  if (!client) {
+    reply(peer, -ENOENT, "there is no such job: see gpusharectl status");
+    return;
+  }
+  if (peer->uid != client->uid && !peer_may_change(peer)) {
+    reply(peer, -EACCES, NOT_PERMITTED);
+    return;
+  }
+  AUDIT(peer_may_change(peer), peer, "%s evicted %s", label_peer(peer).text, label_job(client).text);
+  evict_client(daemon, client, peer, now_ns);
+  reply(peer, 0, "");
+}
+
+void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  if (peer->role == PEER_FRESH) {
+    peer_settle(peer, PEER_CTL);
+    peer_read_name(peer->pid, peer->name);
+  }
+  if (msg->type == GS_GET_STATUS)
+    peer_send_status(peer);
+  else if (msg->type == GS_GET_EVENTS)
+    send_events(daemon, peer, msg, now_ns);
+  else if (msg->type == GS_SET_TERMS)
+    on_set_terms(daemon, peer, msg, now_ns);
+  else if (msg->type == GS_EVICT)
+    on_evict(daemon, peer, msg, now_ns);
+  else if (msg->type <= GS_SET_POLICY)
+    on_set(daemon, peer, msg, now_ns);
+  else
+    peer_close(peer, "a message out of place");
+}

@@ -1,0 +1,291 @@
+/* daemon.h - the daemon's state beside its sockets, and what can happen to it. */
+#ifndef GS_DAEMON_H
+#define GS_DAEMON_H
+
+#include <limits.h>
+#include <malloc.h>
+
+#include "common/clock.h"
+#include "core/scheduler.h"
+#include "server/card_query.h"
+#include "server/cards.h"
+#include "server/claims.h"
+#include "server/gang_table.h"
+#include "server/history.h"
+#include "server/kept.h"
+#include "server/mps.h"
+#include "server/overrides.h"
+#include "server/peer.h"
+#include "server/rates.h"
+#include "server/record.h"
+#include "server/spatial.h"
+#include "server/state.h"
+#include "server/user_limits.h"
+#include "server/walk.h"
+
+/* More GPUs than a host has, MIG instances included: what a client claims must have a bound. */
+#define DAEMON_GPUS_MAX 256u
+
+/* How much is kept of what has happened: 8 MiB; and of runs that have ended. */
+#define DAEMON_EVENTS (UINT64_C(1) << 16)
+#define DAEMON_RUNS KEPT_RUNS
+
+/* A picture of the state, as far as it has been made (status.c). */
+struct status {
+  bool looking;        /* at processes, before anything is described */
+  unsigned looks;      /* left */
+  uint64_t number;     /* of this one */
+  struct gs_msg *msgs; /* NULL: there was no memory */
+  size_t count, room;
+  struct walk walk;
+};
+
+/* Clients by job. */
+#define DAEMON_CLIENT_BUCKETS 1024
+
+struct daemon {
+  struct scheduler scheduler; /* first: a GPU's scheduler is the daemon's */
+  struct overrides overrides; /* of single GPUs, also those yet to come */
+  struct sched_settings configured_general;
+  struct overrides configured_overrides;
+  struct kept kept; /* decisions, and processes that may come back (keep.h) */
+  struct state *state, *ending;
+  struct cards cards; /* of this host */
+  struct card_query card_query;
+  struct history history;
+  struct record events, runs;
+  const struct peer *acting;  /* whose message is being handled; NULL: nobody's */
+  struct sched_change orders; /* what clients are to be told */
+  unsigned orders_per_event;  /* how many jobs, beside its own, are told at once */
+  uid_t orders_uid; /* whose message has left some of these over the last time; LOG_NOBODY: nobody's */
+  struct gang_table gangs;
+  struct list clients[DAEMON_CLIENT_BUCKETS];   /* peers; */
+  struct list processes[DAEMON_CLIENT_BUCKETS]; /* the same by pid */
+  struct list unapplied;                        /* peers: daemon_apply_terms_soon */
+  struct list returning;                        /* peers: keep.c */
+  struct status status;
+  struct walk metrics_walk; /* metrics/metrics.c */
+  struct walk bounds_walk;  /* to jobs that are yet to be given what the bounds leave them */
+  bool bounding;
+  struct spatial spatial;
+  struct mps mps;
+  bool learns; /* from the history */
+  uint64_t started_ns, started_realtime_ns;
+  uint64_t evict_after; /* graces that a job may be silent for while others wait for it; 0: any number */
+  struct list silent;   /* evict.h: attachments, by silent_ns; */
+  struct list stayed;   /* and memory of processes that are no jobs any more, */
+  uint32_t stayed_count;
+  uint64_t stayed_ns; /* which is looked at then */
+  struct terms_bounds bounds;
+  struct user_limits users;
+  const struct users *accounts; /* the server's; NULL: none are known */
+  uint32_t gpu_count;
+  uint32_t client_count;
+  uint32_t last_job_id;
+  uint64_t registered_count; /* so far */
+  uint64_t rejected_counts[GS_REJECT_DEVICE + 1];
+  enum gs_presence presence; /* presence.c */
+};
+
+static inline struct daemon *daemon_of(const struct scheduler *scheduler) {
+  return (struct daemon *)(uintptr_t)scheduler;
+}
+
+/* As large as the last kind's number, and one. */
+union event_kinds {
+#define X(name, value, word) char name[(value) + 1];
+  GS_EVENT_KINDS(X)
+#undef X
+};
+
+struct gpu {
+  struct sched_gpu sched; /* first: a scheduler's GPU */
+  struct rates rates;
+  uint32_t number;                                  /* for people: GS_GPU_NUMBER */
+  bool known;                                       /* the host's cards have it */
+  uid_t brought_by;                                 /* otherwise: whose program has named it first */
+  struct claims claims;                             /* what programs say that it is */
+  bool turns_told;                                  /* events.h: that turns are taken */
+  uint64_t event_counts[sizeof(union event_kinds)]; /* of its jobs, by kind */
+};
+
+static inline struct gpu *gpu_of(const struct sched_gpu *gpu) { return (struct gpu *)(void *)gpu; }
+
+/* What has moved since then, and has not been written down (events.h). */
+struct moves {
+  uint64_t since_ns, until_ns;
+  uint64_t evicted_bytes, restored_bytes;
+};
+
+/* What the last event has told. */
+struct told {
+  uint64_t used_bytes;
+  enum gs_limited limited;
+  uint64_t limit;
+};
+
+/* A client on a GPU. */
+struct attachment {
+  struct sched_job job; /* owner: this attachment */
+  struct moves moves;
+  struct told told;
+  struct rates_job rates;
+  struct peer *peer;
+  uint32_t index;      /* the client's own, of the GPU */
+  struct gs_pass pass; /* how memory is passed to it */
+  uint64_t passes_to;  /* pass.name of the job that it was told to pass memory to; 0: none */
+  struct gang *gang;   /* NULL: none */
+  bool apart;          /* its gang has another job on this GPU */
+  /* evict.c */
+  struct list silent_link;
+  uint64_t silent_epoch, silent_ns;
+};
+
+static inline struct attachment *attachment_of(const struct sched_job *job) { return job->owner; }
+
+/*
+ * ---- orders.c: what the scheduler wants clients to be told ----
+ *
+ * Events leave it in daemon->orders. A client hears of its own messages at once, and of all that came before
+ * them first; others in turn, so many at most per event: what concerns all jobs of a GPU is told in slices,
+ * and each job is told what is true by then.
+ */
+
+/* The client is told all that it has not been told yet. */
+void orders_tell(struct daemon *daemon, struct peer *client, uint64_t now_ns);
+
+/* So many jobs are, those first that have not been told for longest. */
+#define ORDERS_PER_EVENT 16 /* daemon->orders_per_event */
+void orders_tell_some(struct daemon *daemon, unsigned jobs, uint64_t now_ns);
+
+/* All are. */
+static inline bool orders_are_told(const struct daemon *daemon) { return list_empty(&daemon->orders.jobs); }
+
+/* ATTACHED or CAPACITY. */
+struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *attachment);
+
+/* SHARE, for rates.h. */
+rates_tell_f orders_tell_share;
+
+/* ---- wiring.c: messages of clients ---- */
+
+void daemon_init(struct daemon *daemon, uint64_t now_ns);
+
+/* Of the process: what has been freed is not given back to the kernel. Why: that takes milliseconds at the
+ * end of the last of many jobs, and what users have is bounded by their accounts (users.h). */
+static inline void daemon_keep_heap(void) {
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20); /* setting one ends glibc's own choice of the other: its most */
+}
+
+/* All peers are gone. */
+void daemon_end(struct daemon *daemon);
+
+/* A message, checked by wire_check, from a peer that is not closed. */
+void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns);
+
+/* What peer_check_presence has left open: it may attach so, or not. */
+void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct gs_msg *attach,
+                        enum presence_verdict verdict, uint64_t now_ns);
+
+/* A packet that wire_check refused with this error. */
+void daemon_on_bad_message(struct daemon *daemon, struct peer *peer, int error);
+
+/* The peer is closed; its jobs leave, one at a time: each is an event that others may have to be told of.
+ * False: once more. */
+bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
+
+/* What the end of a peer gives to others. */
+enum daemon_hold {
+  DAEMON_HOLDS_NOTHING,
+  DAEMON_HOLDS_PLACE, /* on a GPU: memory, or a place in the queue; or in MPS */
+  DAEMON_HOLDS_TURN,  /* on a GPU, and others wait until it stops */
+};
+enum daemon_hold daemon_hold_of(const struct peer *peer);
+
+uint64_t daemon_deadline_ns(const struct daemon *daemon);
+void daemon_on_time(struct daemon *daemon, uint64_t now_ns);
+
+/* The client's terms have changed: its jobs are given them, after those of clients of which this was said
+ * before; of many clients, some in each turn of the loop. */
+void daemon_apply_terms_soon(struct daemon *daemon, struct peer *peer);
+void daemon_apply_some_terms(struct daemon *daemon, uint64_t now_ns);
+
+/* What users may and have: these count from now on, and for jobs that are there as soon as it is their turn.
+ */
+void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
+                       const struct user_limits *users, uint64_t now_ns);
+
+/* The client with this job; NULL: there is none. */
+struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id);
+
+/* The next client of the same process as this one, which is among them; after NULL the first one. */
+struct peer *daemon_next_of_process(struct daemon *daemon, const struct peer *peer, const struct peer *after);
+
+/* ---- gpus.c ---- */
+
+/* A GPU that is refused may be asked for again after so long. */
+#define GPUS_REFUSED_NS (30 * NS_PER_S)
+
+/* The host's cards are these from now on. Those that nobody uses are there, too; what is no card of the host
+ * goes with its last job. */
+void gpus_on_cards(struct daemon *daemon, const struct cards *cards, uint64_t now_ns);
+
+/* When to ask again for a GPU that is refused. If the host does not tell of it, it is asked again. */
+uint64_t gpus_retry_ns(struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE], uint64_t now_ns);
+
+/* The GPU that a peer's ATTACH names, or NULL. retry_ns then: when to ask for it again; 0: no memory. */
+struct sched_gpu *gpus_provide(struct daemon *daemon, const struct peer *peer, const struct gs_msg *msg,
+                               uint64_t now_ns, uint64_t *retry_ns);
+
+/* Before the job that names it is attached, and when it has been detached: what the ATTACH says of the GPU
+ * counts in between. */
+void gpus_enter(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer,
+                const struct gs_msg *msg, uint64_t now_ns);
+void gpus_leave(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, uint64_t now_ns);
+
+/* Overrides for numbers become those of the cards that have them. True: there are some. */
+bool gpus_find_numbered(struct overrides *overrides, const struct cards *cards);
+
+/* Give all of them the sizes that follow from the overrides. */
+void gpus_settle(struct daemon *daemon, uint64_t now_ns);
+
+/* What rates.h has to do for any of them. */
+uint64_t gpus_deadline_ns(const struct daemon *daemon);
+void gpus_on_time(struct daemon *daemon, uint64_t now_ns);
+
+/* They have no jobs any more. */
+void gpus_end(struct daemon *daemon);
+
+/* ---- control.c: messages of gpusharectl ---- */
+
+void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns);
+
+/* ---- ask_spatial.c ---- */
+
+void daemon_on_ask_spatial(struct daemon *daemon, struct peer *peer, const struct gs_msg *ask);
+enum gs_mps_state daemon_mps_state(const struct daemon *daemon);
+
+/* ---- status.c ---- */
+
+/* STATUS_DAEMON; a STATUS_GPU, its STATUS_HANDOVER, and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT and
+ * STATUS_ORIGIN of each of its jobs, for each GPU; STATUS_END. In slices: each is true when it was made. */
+void status_begin(struct daemon *daemon, uint64_t now_ns);
+
+/* Until the clock shows until_ns, or it is complete: true. */
+bool status_go_on(struct daemon *daemon, uint64_t now_ns, uint64_t until_ns);
+
+/* What has been made, from malloc; NULL: no memory, or nothing was begun. */
+struct gs_msg *status_take(struct daemon *daemon, size_t *count);
+
+/* All of these at once. */
+struct gs_msg *status_collect(struct daemon *daemon, uint64_t now_ns, size_t *count);
+
+/* The job, or the GPU, is about to leave. */
+void status_on_detach(struct daemon *daemon, const struct sched_job *job);
+void status_on_forget(struct daemon *daemon, const struct sched_gpu *gpu);
+
+/* The GPUs are in another order: a picture that is being made is begun anew. */
+void status_on_order(struct daemon *daemon, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,122 @@
+/* log_for.c - see log_for.h. */
+#include "server/log_for.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "server/user_names.h"
+
+struct bucket {
+  uid_t uid;
+  enum log_level level;
+  const char *kind; /* NULL: it has never been used; of the one that is shared: always */
+  uint64_t full_ns; /* when it will be full again: each line puts that off */
+  uint64_t left_out;
+  uint64_t tell_ns; /* how many; if there are any */
+};
+
+static struct bucket buckets[LOG_FOR_BUCKETS], shared;
+static uint64_t next_ns = UINT64_MAX; /* when the first of them is to be told of */
+
+/* A full bucket is as good as none: nobody is let say more by losing it. */
+static bool is_unused(const struct bucket *bucket, uint64_t now_ns) {
+  return bucket->left_out == 0 && bucket->full_ns <= now_ns;
+}
+
+static struct bucket *find(uid_t uid, const char *kind, uint64_t now_ns) {
+  struct bucket *unused = NULL;
+  for (struct bucket *bucket = buckets; bucket < buckets + LOG_FOR_BUCKETS; bucket++) {
+    if (bucket->uid == uid && bucket->kind == kind)
+      return bucket;
+    if (!unused && is_unused(bucket, now_ns))
+      unused = bucket;
+  }
+  if (!unused)
+    return &shared;
+  *unused = (struct bucket){.uid = uid, .kind = kind};
+  return unused;
+}
+
+static bool take_token(struct bucket *bucket, uint64_t now_ns) {
+  if (bucket->full_ns > now_ns + (LOG_FOR_BURST - 1) * LOG_FOR_INTERVAL_NS)
+    return false;
+  bucket->full_ns = (bucket->full_ns > now_ns ? bucket->full_ns : now_ns) + LOG_FOR_INTERVAL_NS;
+  return true;
+}
+
+static void leave_out(struct bucket *bucket, enum log_level level, uint64_t now_ns) {
+  if (bucket->left_out++ == 0) {
+    bucket->tell_ns = now_ns + LOG_FOR_TELL_NS;
+    bucket->level = level;
+    next_ns = bucket->tell_ns < next_ns ? bucket->tell_ns : next_ns;
+  }
+  if (level < bucket->level)
+    bucket->level = level;
+}
+
+void log_for(uid_t uid, enum log_level level, const char *format, ...) {
+  if (level > log_level())
+    return;
+  uint64_t now_ns = clock_now_ns();
+  struct bucket *bucket = find(uid, format, now_ns);
+  if (!take_token(bucket, now_ns)) {
+    leave_out(bucket, level, now_ns);
+    return;
+  }
+  va_list args;
+  va_start(args, format);
+  log_line_list(level, format, args);
+  va_end(args);
+}
+
+/* ---- what is left out ---- */
+
+/* "closing the connection of %s: %s" -> "closing the connection of ...: ..." */
+static void describe_kind(const char *kind, char *text, size_t size) {
+  size_t length = 0;
+  for (const char *p = kind; *p && length + 4 < size; p++) {
+    if (*p != '%') {
+      text[length++] = *p;
+      continue;
+    }
+    while (p[1] == 'l' || p[1] == 'z')
+      p++;
+    p++;
+    for (int i = 0; i < 3; i++)
+      text[length++] = '.';
+  }
+  text[length] = '\0';
+}
+
+static void tell(struct bucket *bucket) {
+  const char *name = user_names_find(bucket->uid);
+  char kind[256];
+  if (bucket == &shared) {
+    log_line(bucket->level, "%lu lines that other users have caused are left out", bucket->left_out);
+  } else {
+    describe_kind(bucket->kind, kind, sizeof kind);
+    log_line(bucket->level, "%lu more lines like this, caused by %s (uid %d), are left out: %s",
+             bucket->left_out, name ? name : "a user", (int)bucket->uid, kind);
+  }
+  bucket->left_out = 0;
+}
+
+static struct bucket *bucket_at(unsigned i) { return i < LOG_FOR_BUCKETS ? &buckets[i] : &shared; }
+
+uint64_t log_for_deadline_ns(void) { return next_ns; }
+
+void log_for_on_time(uint64_t now_ns) {
+  if (now_ns < next_ns)
+    return;
+  next_ns = UINT64_MAX;
+  for (unsigned i = 0; i <= LOG_FOR_BUCKETS; i++) {
+    struct bucket *bucket = bucket_at(i);
+    if (bucket->left_out && bucket->tell_ns <= now_ns)
+      tell(bucket);
+    else if (bucket->left_out && bucket->tell_ns < next_ns)
+      next_ns = bucket->tell_ns;
+  }
+}
+
+void log_for_end(void) { log_for_on_time(UINT64_MAX); }

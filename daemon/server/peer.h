@@ -1,0 +1,162 @@
+/*
+ * peer.h - one connection: what the socket side (server.c) and the meaning side (wiring.c, control.c) know of
+ * it.
+ *
+ * A peer that is closed stays valid, and silent, until it is served: nobody needs to look out for a peer that
+ * vanishes under its hands.
+ */
+#ifndef GS_PEER_H
+#define GS_PEER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/list.h"
+#include "gpushare/protocol.h"
+#include "server/origin.h"
+#include "server/terms.h"
+#include "server/users.h"
+
+enum peer_role {
+  PEER_FRESH,   /* has not said what it is */
+  PEER_CLIENT,  /* has registered */
+  PEER_CTL,     /* has asked for status or a change */
+  PEER_SPATIAL, /* uses MPS, as long as it is there */
+};
+
+struct attachment;
+struct picture;
+struct server;
+struct record;
+
+/* May a process attach to a GPU (presence.h)? ASKED: it is being looked at. */
+enum presence_verdict { PRESENCE_ADMITTED, PRESENCE_REFUSED, PRESENCE_ASKED };
+
+/* An ATTACH that waits for that. */
+struct look {
+  struct gs_msg *attach; /* NULL: there is none */
+  struct list link;      /* those of its user that wait, or all that are asked */
+  struct list due_link;  /* all, by until_ns */
+  uint64_t id;           /* of the question; 0: not asked yet */
+  uint64_t until_ns;
+  uint64_t start_ticks;
+  uint32_t minor;
+};
+
+/* What a peer reads of a record. */
+struct reading {
+  const struct record *record; /* NULL: it reads none */
+  struct list link;            /* of the server's readers */
+  uint64_t next_seq;           /* that it has not had */
+  uint64_t since_seq;          /* it is told of events that were displaced by this one or later ones */
+  uint64_t end_seq;            /* before which it ends */
+  bool follows;                /* it does not end */
+  bool sees_all;               /* also what concerns other users alone */
+  bool waits;                  /* for its socket to take more */
+};
+
+struct peer {
+  /* server.c */
+  struct server *server;
+  struct list link;     /* of the server's open or closed peers */
+  struct list due_link; /* must register, or read what it asked for, until due_ns */
+  uint64_t due_ns;
+  int fd;
+  uid_t uid;
+  pid_t pid;
+  int pidfd; /* of its process; negative: none */
+  bool near; /* in no container when it connected */
+  bool closed;
+  uint64_t tokens, tokens_ns; /* messages it may still send, as of then */
+  struct user *user;
+  struct list ready_link; /* of what its user has to do */
+  uint64_t ready_ns;      /* since when */
+  uint32_t ready_events;  /* that epoll has told of since it was served last */
+  uint32_t received;      /* messages, since others of its user had their turn */
+  bool admitted;
+  bool leaves;             /* it ends, and others may wait for what it has: served beside its user's turns */
+  struct list asking_link; /* pictures.c: it waits for a picture of the daemon's state, */
+  bool asks;
+  struct picture *out; /* or has one that it has not read yet; NULL: none */
+  size_t out_sent;
+  bool out_begun;
+  uint32_t sent_count;    /* messages, since it was looked how many bytes are unread */
+  uint64_t unread_bytes;  /* charged for these */
+  bool narrow;            /* its socket holds few */
+  struct reading reading; /* readers.c */
+  bool expelled;          /* closed, and not by the other end */
+  struct look look;       /* presence.c: until it is settled, nothing is received */
+  /* wiring.c */
+  enum peer_role role;
+  uint32_t job_id;
+  struct list client_link;    /* of a client: of the daemon's clients */
+  uint64_t start_ticks;       /* when its process began; 0: it can't be told */
+  struct list process_link;   /* of a client: of the daemon's processes */
+  struct list unapplied_link; /* of a client: of those whose jobs have yet to be given its terms */
+  bool uses_mps;              /* as it says */
+  bool stopped;               /* its process, as status.c has seen it for the picture with this number: */
+  uint64_t looked;
+  char name[GS_NAME_SIZE];
+  uint64_t command_hash;
+  char command[GS_COMMAND_SIZE];
+  int32_t own_pid; /* in its own pid namespace, it says; 0: unknown */
+  struct origin origin;
+  uint64_t started_ns; /* when it registered */
+  bool resumed;        /* with an earlier daemon: what it had of GPUs then is not known */
+  bool exits;          /* it has said so: */
+  int32_t exit_status;
+  bool evicted;
+  bool attached; /* it has been on a GPU */
+  struct terms terms;
+  bool bounded;                      /* it may not change settings itself: */
+  struct terms_bounds bounds;        /* what its user may ask for */
+  bool cut_noted;                    /* that it asks for more than it may, in the log */
+  bool refusal_noted;                /* that it names a GPU that the host has not, likewise */
+  char gang[GS_GANG_SIZE];           /* that its attachments join; empty: none */
+  uint64_t kept_gang;                /* its key, as is kept of it; keep.c */
+  struct list returning_link;        /* of the daemon's clients that have yet to join that gang again */
+  uint64_t gpu_ns, waited_ns, turns; /* had on a GPU that it has left; of several the most */
+  struct attachment *attachments[GS_GPUS_PER_CLIENT];
+};
+
+/* Send. A peer that does not read is closed. */
+void peer_send(struct peer *peer, const struct gs_msg *msg);
+
+/* It has left much unread: what can wait had better. */
+bool peer_is_behind(const struct peer *peer);
+
+/* Send the daemon's state, as it is from now on, as fast as the peer reads; or a REPLY that says why not.
+ * Nothing else is received meanwhile. */
+void peer_send_status(struct peer *peer);
+
+/* Send EVENTS of the record from there to the present end, then EVENTS_END; or, if it follows, also what is
+ * added later. Of those that are not kept any more it is told how many they are, if they were displaced by
+ * event since_seq or later ones. Nothing else is received meanwhile. 0; -EUSERS: the user reads too much
+ * already. */
+int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, uint64_t since_seq,
+              bool follow);
+
+/* End the connection, with a line in the log. */
+void peer_close(struct peer *peer, const char *why);
+
+/* Where its process comes from, as long as that is there. */
+struct origin peer_find_origin(const struct peer *peer);
+
+/* What a process is called, for people; empty where the daemon can't see it. */
+void peer_read_name(pid_t pid, char name[GS_NAME_SIZE]);
+
+/* Its process is stopped: by SIGSTOP, Ctrl-Z or a debugger. False where the daemon can't see it. */
+bool peer_is_stopped(const struct peer *peer);
+
+/* May it change settings? (permission.h) */
+bool peer_may_change(const struct peer *peer);
+
+/* May it attach so? If it is looked at, daemon_on_presence will tell, and nothing is received until then. */
+enum presence_verdict peer_check_presence(struct peer *peer, const struct gs_msg *attach);
+
+/* It has said what it is. */
+void peer_settle(struct peer *peer, enum peer_role role);
+
+#endif

@@ -1,0 +1,530 @@
+/* peers.c - connections: receive fairly, send without blocking, close who breaks a limit. */
+#include "server/peers.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/wire.h"
+#include "server/label.h"
+#include "server/log_for.h"
+#include "server/permission.h"
+#include "server/pictures.h"
+#include "server/process.h"
+#include "server/readers.h"
+#include "shared/printable.h"
+
+#define READS_PER_VISIT 64          /* of one peer, then others of its user have their turn */
+#define PATIENCE_NS (10 * NS_PER_S) /* to register, or to read what was asked for */
+#define FLOOD_RATE UINT64_C(20000)  /* messages per second, sustained */
+#define FLOOD_BURST UINT64_C(50000) /* messages at once */
+#define BEHIND_NS (10 * NS_PER_MS)
+#define CLOSES_PER_TURN 32 /* of those who have run out of time */
+
+/* In the kernel a message of ours takes 768 bytes, until it is read. Each peer is charged for a few in
+ * advance; it is looked from time to time how many there are. Peers that ask for many messages have small
+ * buffers instead. */
+#define UNREAD_BYTES (8 * 768u)
+#define SENT_BETWEEN_LOOKS 8
+#define BEHIND_BYTES (32 * 768) /* of what may be told later as well */
+#define NARROW_BUFFER 8192      /* which the kernel doubles */
+#define NARROW_BYTES (2 * NARROW_BUFFER)
+
+/* With what the kernel has: the socket, its file and its place in epoll. */
+static const struct user_cost connection_cost = {
+    .of = {[USER_CONNECTIONS] = 1,
+           [USER_DESCRIPTORS] = 2, /* with that of the process */
+           [USER_BYTES] = sizeof(struct peer) + UNREAD_BYTES + 3072}};
+
+static struct peer *peer_of(struct list *node) { return list_entry(node, struct peer, link); }
+
+/* ---- who has something to do ---- */
+
+static struct rota *rota_of(const struct peer *peer) {
+  return peer->leaves ? &peer->server->leaving : &peer->server->rota;
+}
+
+static struct rota_user *rota_user_of(const struct peer *peer) {
+  return peer->leaves ? &peer->user->leaving : &peer->user->rota;
+}
+
+void peers_set_ready(struct peer *peer) {
+  if (list_empty(&peer->ready_link))
+    peer->ready_ns = peer->server->turn_ns;
+  rota_add(rota_of(peer), rota_user_of(peer), &peer->ready_link);
+}
+
+static void set_ready_first(struct peer *peer) {
+  rota_add_first(rota_of(peer), rota_user_of(peer), &peer->ready_link);
+}
+
+/* It ends. What others may wait for does not wait for its user's turn: that may owe much. Of the user's,
+ * those come first that keep others from running. False: it has nothing of the kind. */
+static bool set_leaving(struct peer *peer) {
+  enum daemon_hold hold = daemon_hold_of(peer);
+  if (!peer->leaves && hold == DAEMON_HOLDS_NOTHING)
+    return false;
+  if (!peer->leaves)
+    list_remove(&peer->ready_link);
+  peer->leaves = true;
+  if (hold == DAEMON_HOLDS_TURN)
+    set_ready_first(peer);
+  else
+    peers_set_ready(peer);
+  return true;
+}
+
+/* ---- coming ---- */
+
+void peers_set_due(struct peer *peer, uint64_t now_ns) {
+  peer->due_ns = now_ns + PATIENCE_NS;
+  list_remove(&peer->due_link);
+  list_append(&peer->server->due, &peer->due_link); /* the same patience for all keeps the list in order */
+}
+
+/* Without a word in its user's turn: many may come at once. */
+static void refuse(const struct user *user, int fd) {
+  struct gs_msg msg = wire_msg(GS_REJECTED, GS_GPU_ALL);
+  msg.status = -EUSERS;
+  msg.registered.reason = GS_REJECT_LIMIT;
+  msg.registered.value = user_share(user, USER_CONNECTIONS);
+  wire_send(fd, &msg);
+  close(fd);
+  log_for(user->uid, LOG_LEVEL_WARN, "uid %u has as many connections as it may, or as much memory: refused",
+          user->uid);
+}
+
+/* The account that the connection is charged to; NULL: none has room. */
+static struct user *charge(struct server *server, struct user *user, const struct ucred *credentials) {
+  struct user *reserve = &server->users.reserve;
+  if (user_charge_all(user, &connection_cost) == 0)
+    return user;
+  bool administers = credentials->uid == 0 || credentials->uid == geteuid();
+  if (administers && permission_is_near(credentials->pid) && user_charge_all(reserve, &connection_cost) == 0)
+    return reserve;
+  return NULL;
+}
+
+/* Of a peer, epoll tells about its socket, and, as told by the lowest bit, about its process. */
+static void *process_of(struct peer *peer) { return (char *)peer + 1; }
+
+static bool is_process(const void *watched) { return (uintptr_t)watched & 1; }
+
+/* It is not needed any more: what has been sent is read. */
+static void forget_look(struct peer *peer) {
+  if (!peer->look.attach)
+    return;
+  presence_forget(peer);
+  peers_set_events(peer, EPOLLIN);
+}
+
+/* Whoever else has the socket can't send any more. What has been sent is still read: its end is found behind
+ * that, as if the process had closed it. */
+static void end_with_process(struct peer *peer) {
+  if (peer->pidfd >= 0)
+    epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_DEL, peer->pidfd, NULL);
+  shutdown(peer->fd, SHUT_RD);
+  if (peer->asks || peer->out || peer->reading.record)
+    peers_hang_up(peer);
+  forget_look(peer);
+  set_leaving(peer);
+}
+
+/* Where there is no descriptor of the process, only the socket's end tells. */
+static void watch_process(struct peer *peer) {
+  struct epoll_event event = {.events = EPOLLIN, .data.ptr = process_of(peer)};
+  peer->pidfd = process_open(peer->fd, peer->pid);
+  if (peer->pidfd == -ESRCH)
+    end_with_process(peer);
+  else if (peer->pidfd < 0)
+    log_for(peer->uid, LOG_LEVEL_DEBUG, "no descriptor of pid %d: %s", peer->pid, strerror(-peer->pidfd));
+  else if (epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_ADD, peer->pidfd, &event) < 0)
+    log_for(peer->uid, LOG_LEVEL_WARN, "the end of pid %d can't be watched: %s", peer->pid, strerror(errno));
+}
+
+/* Caller must: have tried to open its process. As long as that has not ended, its number is nobody else's:
+ * what has been looked at is this process. A kernel without descriptors of processes tells no more than the
+ * number. */
+static bool is_near(const struct peer *peer) {
+  if (peer->pidfd < 0 && peer->pidfd != -ENOSYS)
+    return false;
+  return permission_is_near(peer->pid) && !process_has_ended(peer->pidfd);
+}
+
+/* It has closed without a word. */
+static bool is_gone(int fd) {
+  char byte;
+  return recv(fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+void peers_add(struct server *server, int fd, uint64_t now_ns) {
+  struct ucred credentials;
+  socklen_t size = sizeof credentials;
+  struct user *user = NULL, *charged = NULL;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0)
+    user = users_find(&server->users, credentials.uid);
+  if (user && is_gone(fd)) { /* who connects and closes in a loop costs the others little in the queue */
+    close(fd);
+    rota_spend(&user->rota, clock_now_ns() - now_ns);
+    return;
+  }
+  if (user && !(charged = charge(server, user, &credentials))) {
+    refuse(user, fd);
+    rota_spend(&user->rota, clock_now_ns() - now_ns);
+    return;
+  }
+  struct peer *peer = charged ? calloc(1, sizeof *peer) : NULL;
+  if (!peer) {
+    log_for(user ? user->uid : LOG_NOBODY, LOG_LEVEL_WARN,
+            "out of memory for a connection, or it has no credentials");
+    if (charged)
+      user_release_all(charged, &connection_cost);
+    close(fd);
+    return;
+  }
+  peer->server = server;
+  peer->fd = fd;
+  peer->uid = credentials.uid;
+  peer->pid = credentials.pid;
+  peer->user = charged;
+  peer->pidfd = -1;
+  peer->tokens = FLOOD_BURST;
+  peer->tokens_ns = now_ns;
+  list_append(&server->open, &peer->link);
+  list_init(&peer->due_link);
+  list_init(&peer->ready_link);
+  list_init(&peer->asking_link);
+  list_init(&peer->reading.link);
+  peers_set_due(peer, now_ns);
+  peers_set_ready(peer);
+  rota_spend(&user->rota, clock_now_ns() - now_ns);
+}
+
+/* In its user's turn. 0, or why it must leave at once. */
+static const char *admit(struct peer *peer) {
+  peer->admitted = true;
+  struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = peer};
+  if (epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_ADD, peer->fd, &event) < 0)
+    return "epoll has no room";
+  watch_process(peer);
+  peer->near = is_near(peer);
+  return NULL;
+}
+
+void peers_set_patient(struct peer *peer) { list_remove(&peer->due_link); }
+
+void peer_settle(struct peer *peer, enum peer_role role) {
+  peer->role = role;
+  peers_set_patient(peer);
+}
+
+/* Nobody says how long it is. What is beyond this is not looked at. */
+struct origin peer_find_origin(const struct peer *peer) {
+  char text[8192];
+  process_read(peer->pid, "cgroup", text, sizeof text);
+  return origin_parse(text);
+}
+
+bool peer_is_stopped(const struct peer *peer) { return process_is_stopped(peer->pid); }
+
+void peer_read_name(pid_t pid, char name[GS_NAME_SIZE]) {
+  char text[GS_NAME_SIZE];
+  process_read(pid, "comm", text, sizeof text);
+  text[strcspn(text, "\n")] = '\0';
+  printable_copy(name, text, GS_NAME_SIZE);
+}
+
+/* ---- going ---- */
+
+static void set_closed(struct peer *peer) {
+  peer->closed = true;
+  presence_forget(peer);
+  readers_leave(peer);
+  pictures_leave(peer);
+  list_remove(&peer->due_link);
+  list_remove(&peer->link);
+  list_append(&peer->server->closed, &peer->link);
+  if (!set_leaving(peer))
+    set_ready_first(peer);
+}
+
+void peer_close(struct peer *peer, const char *why) {
+  if (peer->closed)
+    return;
+  log_for(peer->uid, LOG_LEVEL_INFO, "closing the connection of %s: %s", label_peer(peer).text, why);
+  peer->expelled = true;
+  set_closed(peer);
+}
+
+void peers_hang_up(struct peer *peer) {
+  log_for(peer->uid, LOG_LEVEL_DEBUG, "pid %d is gone (job %u)", peer->pid, peer->job_id);
+  set_closed(peer);
+}
+
+/* What it has sent and nobody reads would make the kernel drop what it has not read yet. So no more can come,
+ * and what is there goes. */
+static void discard_input(struct peer *peer) {
+  char byte;
+  shutdown(peer->fd, SHUT_RD);
+  while (recv(peer->fd, &byte, sizeof byte, MSG_DONTWAIT) > 0)
+    ;
+}
+
+/* A child that has just been forked may still have it: closing alone would leave it in the epoll set. */
+static void close_watched(const struct server *server, int fd) {
+  epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+  close(fd);
+}
+
+static void bury(struct peer *peer, uint64_t now_ns) {
+  struct server *server = peer->server;
+  list_remove(&peer->ready_link);
+  if (!daemon_on_gone(server->daemon, peer, now_ns)) { /* may close others */
+    set_ready_first(peer);
+    return;
+  }
+  list_remove(&peer->link);
+  discard_input(peer);
+  close_watched(server, peer->fd);
+  if (peer->pidfd >= 0)
+    close_watched(server, peer->pidfd);
+  user_release(peer->user, USER_BYTES, peer->unread_bytes);
+  user_release_all(peer->user, &connection_cost);
+  free(peer);
+  if (server->accept_ns)
+    server->accept_ns = now_ns; /* there is a descriptor again */
+}
+
+void peers_close_all(struct server *server) {
+  while (!list_empty(&server->open))
+    set_closed(peer_of(list_first(&server->open)));
+  while (!list_empty(&server->closed))
+    bury(peer_of(list_first(&server->closed)), clock_now_ns());
+}
+
+/* ---- sending ---- */
+
+/* Or it has closed with messages of ours unread, which is told only once. */
+static bool has_said_more(const struct peer *peer) {
+  char byte;
+  ssize_t n = recv(peer->fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT);
+  return n > 0 || (n < 0 && errno == ECONNRESET);
+}
+
+/* What one that is gone has sent before is still to be read: its end is found behind that. */
+static void note_sent(struct peer *peer, int err) {
+  bool gone = err == -EPIPE || err == -ECONNRESET;
+  if (err == -EAGAIN)
+    peer_close(peer, "it does not read its messages");
+  else if (err < 0 && !(gone && has_said_more(peer)))
+    peers_hang_up(peer);
+}
+
+bool peer_is_behind(const struct peer *peer) {
+  int queued = 0;
+  return ioctl(peer->fd, SIOCOUTQ, &queued) == 0 && queued > BEHIND_BYTES;
+}
+
+/* What a peer leaves unread is the daemon's memory, so its user is charged for it. */
+static void note_unread(struct peer *peer) {
+  int queued = 0;
+  if (++peer->sent_count < SENT_BETWEEN_LOOKS || peer->narrow)
+    return;
+  peer->sent_count = 0;
+  ioctl(peer->fd, SIOCOUTQ, &queued);
+  uint64_t bytes = queued > (int)UNREAD_BYTES ? (uint64_t)queued - UNREAD_BYTES : 0;
+  if (bytes > peer->unread_bytes && user_charge(peer->user, USER_BYTES, bytes - peer->unread_bytes) < 0) {
+    peer_close(peer, "it does not read its messages, and its user has left too many unread");
+    return;
+  }
+  if (bytes < peer->unread_bytes)
+    user_release(peer->user, USER_BYTES, peer->unread_bytes - bytes);
+  peer->unread_bytes = bytes;
+}
+
+int peer_narrow(struct peer *peer) {
+  int size = NARROW_BUFFER;
+  if (peer->narrow)
+    return 0;
+  if (user_charge(peer->user, USER_BYTES, NARROW_BYTES) < 0)
+    return -EDQUOT;
+  setsockopt(peer->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+  peer->narrow = true;
+  peer->unread_bytes += NARROW_BYTES;
+  return 0;
+}
+
+void peer_send(struct peer *peer, const struct gs_msg *msg) {
+  if (peer->closed)
+    return;
+  note_sent(peer, wire_send(peer->fd, msg));
+  if (!peer->closed)
+    note_unread(peer);
+}
+
+void peers_set_events(struct peer *peer, uint32_t events) {
+  struct epoll_event event = {.events = events | EPOLLET, .data.ptr = peer};
+  if (epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_MOD, peer->fd, &event) < 0)
+    peer_close(peer, "epoll does not watch it as it should"); /* else it would wait for ever */
+}
+
+/* ---- receiving ---- */
+
+static bool within_rate(struct peer *peer, uint64_t now_ns) {
+  uint64_t earned = (now_ns - peer->tokens_ns) / (NS_PER_S / FLOOD_RATE);
+  if (earned > 0) {
+    peer->tokens = earned > FLOOD_BURST - peer->tokens ? FLOOD_BURST : peer->tokens + earned;
+    peer->tokens_ns = now_ns;
+  }
+  if (peer->tokens == 0)
+    return false;
+  peer->tokens--;
+  return true;
+}
+
+/* It is sent many messages, or waits for them: nothing is received. */
+static bool is_busy(const struct peer *peer) {
+  return peer->closed || peer->asks || peer->out || peer->reading.record || peer->look.attach;
+}
+
+/* One message. False: no more for now. */
+static bool receive(struct peer *peer) {
+  struct gs_msg msg;
+  int err = wire_recv(peer->fd, &msg);
+  uint64_t now_ns = clock_now_ns();
+  if (err == -EAGAIN)
+    return false;
+  if (err == -ECONNRESET)
+    peers_hang_up(peer);
+  else if (!within_rate(peer, now_ns))
+    peer_close(peer, "it floods the daemon with messages");
+  else if (err < 0)
+    daemon_on_bad_message(peer->server->daemon, peer, err);
+  else
+    daemon_on_message(peer->server->daemon, peer, &msg, now_ns);
+  return !is_busy(peer);
+}
+
+/* Of one that is sent many messages. */
+static void send_many(struct peer *peer, uint32_t events) {
+  if (events & (EPOLLHUP | EPOLLERR))
+    peers_hang_up(peer);
+  else if (peer->out)
+    pictures_send(peer);
+  else if (peer->reading.record && events & EPOLLIN)
+    peer_close(peer, "a message from one that follows events");
+  else if (peer->reading.record)
+    readers_on_writable(peer);
+}
+
+/* The user has more to do than its share of the time allows: its connections are no more served as they come.
+ */
+static bool is_behind(const struct user *user, uint64_t now_ns) {
+  struct list *first = list_first(&user->rota.ready);
+  return first && now_ns - list_entry(first, struct peer, ready_link)->ready_ns > BEHIND_NS;
+}
+
+void peers_on_event(void *watched, uint32_t events) {
+  struct peer *peer = (struct peer *)(void *)((char *)watched - is_process(watched));
+  if (peer->closed)
+    return;
+  if (is_process(watched)) {
+    end_with_process(peer);
+    return;
+  }
+  peer->ready_events |= events;
+  bool ends = events & (EPOLLHUP | EPOLLERR);
+  if (ends && set_leaving(peer))
+    return;
+  if (ends && is_behind(peer->user, peer->server->turn_ns))
+    set_ready_first(peer); /* what it has had is free then */
+  else
+    peers_set_ready(peer);
+}
+
+/* It is asked again only once there is no more: epoll tells of what has come, not of what is there. */
+static void receive_many(struct peer *peer, uint64_t until_ns) {
+  while (receive(peer)) {
+    if (++peer->received >= READS_PER_VISIT) {
+      peer->received = 0;
+      peers_set_ready(peer);
+      return;
+    }
+    if (clock_now_ns() >= until_ns) {
+      set_ready_first(peer);
+      return;
+    }
+  }
+  peer->received = 0;
+}
+
+static void serve(struct peer *peer, uint64_t until_ns) {
+  if (!peer->admitted && !peer->closed && is_gone(peer->fd))
+    set_closed(peer);
+  const char *wrong = peer->admitted || peer->closed ? NULL : admit(peer);
+  uint32_t events = peer->ready_events;
+  list_remove(&peer->ready_link);
+  peer->ready_events = 0;
+  if (events & (EPOLLHUP | EPOLLERR))
+    forget_look(peer);
+  if (peer->closed)
+    bury(peer, clock_now_ns());
+  else if (wrong)
+    peer_close(peer, wrong);
+  else if (is_busy(peer))
+    send_many(peer, events);
+  else
+    receive_many(peer, until_ns);
+}
+
+/* What is first of the user's. Returns what the clock shows then. */
+static uint64_t serve_first(struct rota_user *user, uint64_t now_ns, uint64_t until_ns) {
+  uint64_t end_ns = now_ns + (uint64_t)user->credit_ns;
+  serve(list_entry(list_first(&user->ready), struct peer, ready_link), end_ns < until_ns ? end_ns : until_ns);
+  uint64_t after_ns = clock_now_ns();
+  rota_spend(user, after_ns - now_ns);
+  return after_ns;
+}
+
+/* What it costs is owed in the user's turns, too. */
+void peers_serve_leaving(struct server *server, uint64_t until_ns) {
+  struct rota_user *leaving;
+  uint64_t now_ns = clock_now_ns();
+  while (now_ns < until_ns && (leaving = rota_next(&server->leaving))) {
+    uint64_t begin_ns = now_ns;
+    now_ns = serve_first(leaving, begin_ns, until_ns);
+    rota_spend(&list_entry(leaving, struct user, leaving)->rota, now_ns - begin_ns);
+  }
+}
+
+void peers_serve(struct server *server, uint64_t until_ns) {
+  struct rota_user *user;
+  uint64_t now_ns = clock_now_ns();
+  while (now_ns < until_ns && (user = rota_next(&server->rota)))
+    now_ns = serve_first(user, now_ns, until_ns);
+}
+
+/* ---- time ---- */
+
+uint64_t peers_deadline_ns(const struct server *server) {
+  struct list *first = list_first(&server->due);
+  return first ? list_entry(first, struct peer, due_link)->due_ns : UINT64_MAX;
+}
+
+void peers_on_time(struct server *server, uint64_t now_ns) {
+  for (int i = 0; i < CLOSES_PER_TURN && now_ns >= peers_deadline_ns(server); i++) {
+    struct peer *peer = list_entry(list_first(&server->due), struct peer, due_link);
+    peer_close(peer, peer->role == PEER_FRESH ? "it has not said what it is" : "it does not read its answer");
+  }
+}
+
+bool peer_may_change(const struct peer *peer) {
+  return peer->near && permission_granted(peer->fd, peer->server->group);
+}

@@ -1,0 +1,522 @@
+/* state.c - see state.h. */
+#include "server/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/text_file.h"
+#include "common/thread.h"
+#include "server/process.h"
+
+#define FILE_NAME "state"
+#define NEW_NAME "state.new"
+#define LOCK_NAME "lock"
+#define FILE_MOST (UINT64_C(64) << 20)        /* nobody needs more: 8192 runs and 65536 jobs are 20 MiB */
+#define PENDING_MOST (UINT64_C(1) << 20)      /* lines that wait for room on the disk */
+#define OUT_OF_DATE_LEAST (UINT64_C(1) << 20) /* less is not worth to be written anew */
+#define RETRY_NS NS_PER_S
+#define RETRY_ANEW_NS (60 * NS_PER_S)
+#define LOCK_NS (2 * NS_PER_S)
+#define BOOT_ID "/proc/sys/kernel/random/boot_id"
+
+struct state {
+  char *folder;
+  int folder_fd, lock_fd;
+  char boot[64];
+  /* the loop's */
+  char *pending;
+  size_t pending_bytes, pending_room;
+  uint64_t due_ns; /* when they are to be written, or it is to be looked what the thread has done */
+  bool failing, lost;
+  bool unsettled;         /* the thread has been asked for something, and it is not known what came of it */
+  uint64_t retry_anew_ns; /* when a file that may not grow is written anew again */
+  /* under the mutex */
+  pthread_mutex_t mutex;
+  pthread_cond_t wanted;
+  bool wants_sync, wants_anew, works, ends;
+  int fd;                     /* of the file. The thread alone changes it */
+  uint64_t bytes, anew_bytes; /* of the file: now, and when it was written anew */
+  int thread_err;             /* of what the thread has tried last */
+  pthread_t thread;
+  bool has_thread;
+};
+
+/* ---- what /proc says ---- */
+
+static bool is_there(const struct kept_process *process) {
+  return process_start_ticks(process->pid) == process->start;
+}
+
+/* Unknown: empty, as which no boot is known again. */
+static void read_boot(char boot[64]) {
+  text_file_read(AT_FDCWD, BOOT_ID, boot, 64);
+  boot[strcspn(boot, "\n\t")] = '\0';
+}
+
+/* ---- files ---- */
+
+/* No call is interrupted: the daemon has no handlers of signals. */
+
+/* 0 or -errno; of `bytes` those that have been written are told. */
+static int write_all(int fd, const char *data, size_t bytes, size_t *written) {
+  *written = 0;
+  while (*written < bytes) {
+    ssize_t n = write(fd, data + *written, bytes - *written);
+    if (n <= 0)
+      return n < 0 ? -errno : -EIO;
+    *written += (size_t)n;
+  }
+  return 0;
+}
+
+/* Its bytes from there on, from malloc; fewer if it is shorter. NULL: errno says why. */
+static char *read_bytes(int fd, uint64_t from, size_t bytes, size_t *got) {
+  char *data = malloc(bytes + 1);
+  ssize_t n = 1;
+  for (*got = 0; data && *got < bytes && n > 0; *got += n > 0 ? (size_t)n : 0)
+    n = pread(fd, data + *got, bytes - *got, (off_t)(from + *got));
+  if (n >= 0)
+    return data;
+  int err = errno;
+  free(data);
+  errno = err;
+  return NULL;
+}
+
+/* ---- written anew, by the thread ---- */
+
+struct anew {
+  struct kept_output output; /* first: kept_write's */
+  int fd;
+  size_t used;
+  uint64_t bytes;
+  char buffer[1 << 16];
+};
+
+static int empty_buffer(struct anew *anew) {
+  size_t written;
+  int err = write_all(anew->fd, anew->buffer, anew->used, &written);
+  anew->bytes += written;
+  anew->used = 0;
+  return err;
+}
+
+static int put_line(struct kept_output *output, const char *line, size_t length) {
+  struct anew *anew = (struct anew *)(void *)output;
+  int err = anew->used + length > sizeof anew->buffer ? empty_buffer(anew) : 0;
+  memcpy(anew->buffer + anew->used, line, length);
+  anew->used += length;
+  return err;
+}
+
+/* What the lines so far come to, as a new file on the disk. Its descriptor, or -errno; of the old one
+ * `covered` bytes are in it. */
+static int write_anew(struct state *state, uint64_t size, uint64_t *covered, uint64_t *written) {
+  size_t got;
+  char *text = read_bytes(state->fd, 0, size, &got);
+  struct kept *kept = malloc(sizeof *kept);
+  struct anew *anew = malloc(sizeof *anew);
+  int err = -ENOMEM, fd = -1;
+  if (text && kept && anew) {
+    const char *end = memrchr(text, '\n', got);
+    *covered = end ? (uint64_t)(end - text) + 1 : 0;
+    kept_init(kept);
+    err = kept_read(kept, text, *covered, state->boot);
+    unlinkat(state->folder_fd, NEW_NAME, 0);
+    fd = openat(state->folder_fd, NEW_NAME, O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    err = fd < 0 ? -errno : err;
+    *anew = (struct anew){.output = {.put = put_line, .there = is_there}, .fd = fd};
+    if (err == 0)
+      err = kept_write(kept, state->boot, &anew->output);
+    if (err == 0)
+      err = empty_buffer(anew);
+    if (err == 0 && fsync(fd) < 0)
+      err = -errno;
+    *written = anew->bytes;
+    kept_end(kept);
+  }
+  free(anew);
+  free(kept);
+  free(text);
+  if (err == 0)
+    return fd;
+  if (fd >= 0)
+    close(fd);
+  return err;
+}
+
+/* What has been added up to there goes behind it. */
+static int catch_up(const struct state *state, int fd, uint64_t until, uint64_t *covered, uint64_t *written) {
+  size_t got = 0, added = 0;
+  char *tail = read_bytes(state->fd, *covered, until - *covered, &got);
+  int err = tail ? write_all(fd, tail, got, &added) : -ENOMEM;
+  free(tail);
+  *covered += added;
+  *written += added;
+  return err;
+}
+
+/* And it takes the file's place. With the mutex held. */
+static int put_in_place(struct state *state, int fd, uint64_t covered, uint64_t written) {
+  uint64_t anew_bytes = written;
+  int err = catch_up(state, fd, state->bytes, &covered, &written);
+  if (err == 0 && renameat(state->folder_fd, NEW_NAME, state->folder_fd, FILE_NAME) < 0)
+    err = -errno;
+  if (err < 0)
+    return err;
+  close(state->fd);
+  state->fd = fd;
+  state->bytes = written;
+  state->anew_bytes = anew_bytes;
+  state->wants_sync = true;
+  return 0;
+}
+
+#define CATCH_UPS 3 /* the last one is short: what has come during the one before */
+
+/* With the mutex held, but for the long part: the loop may wait for it. */
+static int make_anew(struct state *state) {
+  uint64_t size = state->bytes, covered = 0, written = 0;
+  pthread_mutex_unlock(&state->mutex);
+  int fd = write_anew(state, size, &covered, &written), err = fd < 0 ? fd : 0;
+  pthread_mutex_lock(&state->mutex);
+  for (int i = 0; err == 0 && i < CATCH_UPS; i++) {
+    uint64_t until = state->bytes;
+    pthread_mutex_unlock(&state->mutex);
+    err = catch_up(state, fd, until, &covered, &written);
+    if (err == 0 && fdatasync(fd) < 0)
+      err = -errno;
+    pthread_mutex_lock(&state->mutex);
+  }
+  if (err == 0)
+    err = put_in_place(state, fd, covered, written);
+  if (err < 0) {
+    unlinkat(state->folder_fd, NEW_NAME, 0);
+    if (fd >= 0)
+      close(fd);
+    state->anew_bytes = size; /* not before it has grown as much again */
+  }
+  return err;
+}
+
+static int sync_all(struct state *state) {
+  pthread_mutex_unlock(&state->mutex);
+  int err = fdatasync(state->fd) < 0 || fsync(state->folder_fd) < 0 ? -errno : 0;
+  pthread_mutex_lock(&state->mutex);
+  return err;
+}
+
+static void *work(void *argument) {
+  struct state *state = argument;
+  thread_begin("state");
+  pthread_mutex_lock(&state->mutex);
+  while (!state->ends || state->wants_anew || state->wants_sync) {
+    state->works = state->wants_anew || state->wants_sync;
+    if (state->wants_anew) {
+      state->wants_anew = false;
+      state->thread_err = make_anew(state);
+    } else if (state->wants_sync) {
+      state->wants_sync = false;
+      state->thread_err = sync_all(state);
+    } else {
+      pthread_cond_wait(&state->wanted, &state->mutex);
+    }
+    state->works = false;
+  }
+  pthread_mutex_unlock(&state->mutex);
+  return NULL;
+}
+
+/* With the mutex held. Without a thread it is tried again the next time. */
+static void want(struct state *state) {
+  if (!state->has_thread)
+    state->has_thread = thread_start(&state->thread, work, state) == 0;
+  pthread_cond_signal(&state->wanted);
+}
+
+/* ---- writing, by the loop ---- */
+
+/* Once, until it is otherwise. */
+static void tell(struct state *state, int err) {
+  if (err < 0 && !state->failing)
+    log_warn("what is set can't be kept in %s: %s: it is tried again, and lost if the daemon ends before",
+             state->folder, strerror(-err));
+  else if (err == 0 && state->failing)
+    log_info("what is set is kept in %s again", state->folder);
+  state->failing = err < 0;
+}
+
+void state_add(struct state *state, const char *line, size_t length, uint64_t now_ns) {
+  if (!state)
+    return;
+  if (state->pending_bytes + length > state->pending_room) {
+    size_t room = state->pending_room ? 2 * state->pending_room : 4096;
+    char *more = room <= PENDING_MOST ? realloc(state->pending, room) : NULL;
+    if (!more) {
+      if (!state->lost)
+        log_warn("%s: too much waits to be kept: runs that end now are lost, and if the daemon ends so are "
+                 "settings",
+                 state->folder);
+      state->lost = true;
+      return;
+    }
+    state->pending = more;
+    state->pending_room = room;
+  }
+  if (state->pending_bytes == 0)
+    state->due_ns = now_ns + STATE_SOON_NS;
+  memcpy(state->pending + state->pending_bytes, line, length);
+  state->pending_bytes += length;
+}
+
+/* What the thread could not do, it is asked for again: a sync does for a file that could not be written anew,
+ * as the old one has all that the new one would have. */
+void state_write(struct state *state, bool lasting, uint64_t now_ns) {
+  if (!state || (state->pending_bytes == 0 && !state->unsettled))
+    return;
+  size_t written;
+  pthread_mutex_lock(&state->mutex);
+  int err = -EFBIG;
+  written = 0;
+  if (state->bytes + state->pending_bytes <= FILE_MOST)
+    err = write_all(state->fd, state->pending, state->pending_bytes, &written);
+  state->bytes += written;
+  state->wants_sync |= state->failing || state->thread_err < 0 || (lasting && state->pending_bytes > 0);
+  state->wants_anew |= state->bytes > 2 * state->anew_bytes + OUT_OF_DATE_LEAST;
+  if (err == -EFBIG && now_ns >= state->retry_anew_ns) {
+    state->wants_anew = true;
+    state->retry_anew_ns = now_ns + RETRY_ANEW_NS;
+  }
+  if (state->wants_sync || state->wants_anew)
+    want(state);
+  int thread_err = state->thread_err;
+  state->unsettled = state->wants_sync || state->wants_anew || state->works;
+  pthread_mutex_unlock(&state->mutex);
+  memmove(state->pending, state->pending + written, state->pending_bytes - written);
+  state->pending_bytes -= written;
+  state->due_ns = now_ns + RETRY_NS;
+  tell(state, err < 0 ? err : thread_err);
+}
+
+bool state_take_loss(struct state *state) {
+  bool lost = state && state->lost && state->pending_bytes == 0;
+  if (lost)
+    state->lost = false;
+  return lost;
+}
+
+uint64_t state_deadline_ns(const struct state *state) {
+  return state && (state->pending_bytes || state->lost || state->unsettled) ? state->due_ns : UINT64_MAX;
+}
+
+void state_on_time(struct state *state, uint64_t now_ns) {
+  if (now_ns >= state_deadline_ns(state))
+    state_write(state, true, now_ns);
+}
+
+/* ---- it begins, and ends ---- */
+
+static void release(struct state *state) {
+  int fds[] = {state->fd, state->lock_fd, state->folder_fd};
+  for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+    if (fds[i] >= 0)
+      close(fds[i]);
+  pthread_mutex_destroy(&state->mutex);
+  pthread_cond_destroy(&state->wanted);
+  free(state->pending);
+  free(state->folder);
+  free(state);
+}
+
+void state_close(struct state *state) {
+  if (!state)
+    return;
+  state_write(state, true, clock_now_ns());
+  pthread_mutex_lock(&state->mutex);
+  state->ends = true;
+  pthread_cond_signal(&state->wanted);
+  pthread_mutex_unlock(&state->mutex);
+  if (state->has_thread)
+    pthread_join(state->thread, NULL);
+  release(state);
+}
+
+/* NULL, or what is wrong with the folder. */
+static const char *enter_folder(struct state *state) {
+  struct stat status;
+  if (mkdir(state->folder, 0700) < 0 && errno != EEXIST && errno != EROFS)
+    return strerror(errno);
+  state->folder_fd = open(state->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (state->folder_fd < 0 || fstat(state->folder_fd, &status) < 0)
+    return strerror(errno);
+  if (status.st_uid != geteuid() && status.st_uid != 0)
+    return "it is another user's";
+  return status.st_mode & 022 ? "others may write there" : NULL;
+}
+
+/* The lock is the process's: children don't have it, and it ends with the daemon. One that is about to end is
+ * waited for. -EBUSY: another daemon stays there. */
+static int lock_folder(struct state *state) {
+  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+  uint64_t end_ns = clock_now_ns() + LOCK_NS;
+  state->lock_fd =
+      openat(state->folder_fd, LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+  if (state->lock_fd < 0)
+    return -errno;
+  while (fcntl(state->lock_fd, F_SETLK, &lock) < 0) {
+    if (errno != EACCES && errno != EAGAIN)
+      return -errno;
+    if (clock_now_ns() >= end_ns)
+      return -EBUSY;
+    clock_sleep(LOCK_NS / 100);
+  }
+  return 0;
+}
+
+static void name_aside(char name[64]) {
+  snprintf(name, 64, FILE_NAME ".aside-%llu", (unsigned long long)(clock_realtime_ns() / NS_PER_S));
+}
+
+/* It is not lost: somebody may look at it. */
+static void put_aside(const struct state *state, const char *why) {
+  char name[64];
+  name_aside(name);
+  renameat(state->folder_fd, FILE_NAME, state->folder_fd, name);
+  log_warn("%s/" FILE_NAME " can't be used, and is %s now: %s", state->folder, name, why);
+}
+
+static const char *file_wrong(const struct stat *status) {
+  if (!S_ISREG(status->st_mode))
+    return "it is no file";
+  if (status->st_uid != geteuid() && status->st_uid != 0)
+    return "it is another user's";
+  return (uint64_t)status->st_size > FILE_MOST ? "it is too large" : NULL;
+}
+
+/* Its descriptor; -errno. What is wrong there is put aside. */
+static int open_file(struct state *state, struct stat *status) {
+  int flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  for (int tries = 2; tries > 0; tries--) {
+    int fd = openat(state->folder_fd, FILE_NAME, flags, 0600), err = fd < 0 ? -errno : 0;
+    if (fd >= 0 && fstat(fd, status) < 0)
+      err = -errno;
+    const char *wrong = err == 0 ? file_wrong(status) : NULL;
+    if (err == 0 && !wrong)
+      return fd;
+    if (fd >= 0)
+      close(fd);
+    if (err < 0 && err != -ELOOP && err != -EISDIR && err != -ENXIO)
+      return err;
+    put_aside(state, wrong ? wrong : strerror(-err));
+  }
+  return -EEXIST;
+}
+
+/* As far as it can be read, where nothing can be written. */
+static void read_only(const struct state *state, struct kept *kept) {
+  struct stat status;
+  size_t size = 0;
+  int fd = openat(state->folder_fd, FILE_NAME, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  bool usable = fd >= 0 && fstat(fd, &status) == 0 && !file_wrong(&status);
+  char *text = usable ? read_bytes(fd, 0, (size_t)status.st_size, &size) : NULL;
+  if (text)
+    kept_read(kept, text, size, state->boot);
+  free(text);
+  if (fd >= 0)
+    close(fd);
+}
+
+static void note_wrong_lines(const struct state *state, const struct kept *kept) {
+  char name[64];
+  name_aside(name);
+  if (kept->wrong_lines == 0)
+    return;
+  bool saved = linkat(state->folder_fd, FILE_NAME, state->folder_fd, name, 0) == 0;
+  log_warn("%zu lines of %s/" FILE_NAME " are damaged: the others are used%s%s", kept->wrong_lines,
+           state->folder, saved ? ", and all are in " : "", saved ? name : "");
+}
+
+/* What the file says; and what it must say before a line can be added: that it is one, and of which boot. */
+static int read_file(struct state *state, size_t size, struct kept *kept) {
+  size_t got;
+  char *text = read_bytes(state->fd, 0, size, &got);
+  if (!text)
+    return -errno;
+  int err = kept_read(kept, text, got, state->boot);
+  bool torn = got > 0 && text[got - 1] != '\n';
+  free(text);
+  if (err < 0)
+    return err;
+  note_wrong_lines(state, kept);
+  if (torn)
+    state_add(state, "\n", 1, 0);
+  if (got == 0 || !kept->this_boot) {
+    char line[KEPT_LINE_SIZE];
+    if (got == 0)
+      state_add(state, line, kept_line_version(line), 0);
+    state_add(state, line, kept_line_boot(line, state->boot), 0);
+  }
+  state->bytes = got;
+  state_write(state, true, clock_now_ns());
+  return 0;
+}
+
+static int open_and_read(struct state *state, struct kept *kept) {
+  struct stat status;
+  state->fd = open_file(state, &status);
+  return state->fd < 0 ? state->fd : read_file(state, (size_t)status.st_size, kept);
+}
+
+/* NULL, or why nothing can be kept. What is there is read all the same, if it is to be trusted. */
+static const char *begin(struct state *state, struct kept *kept) {
+  const char *wrong = enter_folder(state);
+  if (wrong)
+    return wrong;
+  int err = lock_folder(state);
+  if (err == -EBUSY)
+    return "another daemon keeps its state there";
+  if (err == 0)
+    err = open_and_read(state, kept);
+  else
+    read_only(state, kept);
+  if (err == -EPROTONOSUPPORT) {
+    close(state->fd);
+    put_aside(state, "a later version has written it");
+    kept_end(kept);
+    kept_init(kept);
+    err = open_and_read(state, kept);
+  }
+  return err < 0 ? strerror(-err) : NULL;
+}
+
+struct state *state_open(const char *folder, struct kept *kept) {
+  struct state *state = calloc(1, sizeof *state);
+  if (!state || !(state->folder = strdup(folder))) {
+    free(state);
+    log_warn("out of memory: nothing is kept over restarts");
+    return NULL;
+  }
+  state->folder_fd = state->lock_fd = state->fd = -1;
+  pthread_mutex_init(&state->mutex, NULL);
+  pthread_cond_init(&state->wanted, NULL);
+  read_boot(state->boot);
+  const char *wrong = begin(state, kept);
+  if (!wrong) {
+    pthread_mutex_lock(&state->mutex);
+    state->wants_anew = true;
+    want(state);
+    pthread_mutex_unlock(&state->mutex);
+    return state;
+  }
+  log_warn("nothing is kept over restarts: %s: %s", folder, wrong);
+  release(state);
+  return NULL;
+}

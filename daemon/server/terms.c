@@ -1,0 +1,200 @@
+/* terms.c - what a client's jobs are given. */
+#include "server/terms.h"
+
+#include "common/parse.h"
+
+static void set_field(struct sched_terms *terms, enum gs_term term, uint64_t value) {
+  switch (term) {
+  case GS_TERM_WEIGHT:
+    terms->weight = (uint32_t)value;
+    break;
+  case GS_TERM_PRIORITY:
+    terms->priority = (int32_t)(int64_t)value;
+    break;
+  case GS_TERM_EXPECTED:
+    terms->expected_ns = value;
+    break;
+  case GS_TERM_LIMIT:
+    terms->limit_bytes = value;
+    break;
+  case GS_TERM_SOFT_LIMIT:
+    terms->soft_limit_bytes = value;
+    break;
+  case GS_TERM_CLASS:
+    terms->class = (enum gs_class)value;
+    break;
+  case GS_TERM_RATE:
+    terms->rate_percent = (uint32_t)value;
+    break;
+  case GS_TERM_EXPECTED_MEMORY:
+    terms->expected_bytes = value;
+    break;
+  case GS_TERM_PAUSED:
+    terms->paused = value;
+    break;
+  }
+}
+
+uint64_t terms_value(const struct sched_terms *terms, enum gs_term term) {
+  switch (term) {
+  case GS_TERM_WEIGHT:
+    return terms->weight;
+  case GS_TERM_PRIORITY:
+    return (uint64_t)(int64_t)terms->priority;
+  case GS_TERM_EXPECTED:
+    return terms->expected_ns;
+  case GS_TERM_LIMIT:
+    return terms->limit_bytes;
+  case GS_TERM_SOFT_LIMIT:
+    return terms->soft_limit_bytes;
+  case GS_TERM_CLASS:
+    return terms->class;
+  case GS_TERM_RATE:
+    return terms->rate_percent;
+  case GS_TERM_EXPECTED_MEMORY:
+    return terms->expected_bytes;
+  case GS_TERM_PAUSED:
+    return terms->paused;
+  }
+  return 0;
+}
+
+static bool is_set(const struct terms *terms, enum gs_term term) { return terms->set_fields >> term & 1; }
+
+static bool stands(const struct terms *terms, enum gs_term term) {
+  return terms->standing_fields >> term & 1;
+}
+
+/* Whatever the bounds are. */
+static struct sched_terms asked_for(const struct terms *terms) {
+  struct sched_terms given = terms->declared;
+  if (given.weight == 0)
+    given.weight = SCHED_WEIGHT;
+  if (given.expected_ns == 0)
+    given.expected_ns = terms->learnt_ns;
+  for (unsigned term = 0; term < GS_TERM_COUNT; term++)
+    if (is_set(terms, term))
+      set_field(&given, term, terms_value(&terms->set, term));
+  return given;
+}
+
+struct sched_terms terms_of(const struct terms *terms) {
+  struct sched_terms given = asked_for(terms);
+  const struct terms_bounds *bounds = terms->bounds;
+  if (bounds && given.weight > bounds->max_weight && !stands(terms, GS_TERM_WEIGHT))
+    given.weight = bounds->max_weight;
+  if (bounds && given.priority > bounds->max_priority && !stands(terms, GS_TERM_PRIORITY))
+    given.priority = bounds->max_priority;
+  if (bounds && given.class == GS_CLASS_PRODUCTION && bounds->production_privileged &&
+      !stands(terms, GS_TERM_CLASS))
+    given.class = GS_CLASS_STANDARD;
+  return given;
+}
+
+bool terms_are_cut(const struct terms *terms) {
+  struct sched_terms asked = asked_for(terms), given = terms_of(terms);
+  return given.weight < asked.weight || given.priority < asked.priority || given.class != asked.class;
+}
+
+static int32_t cut_priority(int32_t priority) {
+  if (priority > SCHED_PRIORITY_MAX)
+    return SCHED_PRIORITY_MAX;
+  return priority < -SCHED_PRIORITY_MAX ? -SCHED_PRIORITY_MAX : priority;
+}
+
+/* Of a class that there is not: the usual one. */
+static enum gs_class known_class(uint64_t class) {
+  return class <= GS_CLASS_OPPORTUNISTIC ? (enum gs_class) class : GS_CLASS_STANDARD;
+}
+
+void terms_declare(struct terms *terms, const struct gs_msg *msg) {
+  uint32_t weight = msg->declare.weight;
+  terms->declared = (struct sched_terms){.weight = weight < SCHED_WEIGHT_MAX ? weight : SCHED_WEIGHT_MAX,
+                                         .priority = cut_priority(msg->declare.priority),
+                                         .expected_ns = msg->declare.expected_ns,
+                                         .limit_bytes = msg->declare.limit_bytes,
+                                         .soft_limit_bytes = msg->declare.soft_limit_bytes,
+                                         .class = known_class(msg->declare.class),
+                                         .expected_bytes = msg->declare.expected_bytes};
+}
+
+const char *terms_wrong(const struct gs_msg *msg) {
+  uint64_t value = msg->set_terms.value;
+  switch (msg->set_terms.term) {
+  case GS_TERM_WEIGHT:
+    return value < 1 || value > SCHED_WEIGHT_MAX ? "the weight must be from " WEIGHT_RANGE : NULL;
+  case GS_TERM_PRIORITY:
+    return (int64_t)value < -SCHED_PRIORITY_MAX || (int64_t)value > SCHED_PRIORITY_MAX
+               ? "the priority must be from " PRIORITY_RANGE
+               : NULL;
+  case GS_TERM_CLASS:
+    return value > GS_CLASS_OPPORTUNISTIC ? "the class must be " CLASS_NAMES : NULL;
+  case GS_TERM_RATE:
+    return value > 100 ? "the rate must be auto, or from " RATE_RANGE " of a GPU" : NULL;
+  case GS_TERM_PAUSED:
+    return value > 1 ? "a job is paused, 1, or not, 0" : NULL;
+  case GS_TERM_EXPECTED:
+  case GS_TERM_LIMIT:
+  case GS_TERM_SOFT_LIMIT:
+  case GS_TERM_EXPECTED_MEMORY:
+    return NULL;
+  default:
+    return "there is no such term of a job";
+  }
+}
+
+/* He may lift what he has set himself. */
+static bool owner_may_limit(const struct terms *terms, enum gs_term term, uint64_t given_bytes,
+                            uint64_t bytes) {
+  return !stands(terms, term) || given_bytes == 0 || (bytes > 0 && bytes <= given_bytes);
+}
+
+/* What comes first has most. */
+static int standing(uint64_t class) { return class == GS_CLASS_PRODUCTION ? 2 : class == GS_CLASS_STANDARD; }
+
+/* He may also take back what he has asked for himself, and ask for what programs may. */
+static bool owner_may_class(const struct terms *terms, enum gs_class given, uint64_t class) {
+  bool privileged = class == GS_CLASS_PRODUCTION && terms->bounds && terms->bounds->production_privileged;
+  return standing(class) <= standing(given) || (!stands(terms, GS_TERM_CLASS) && !privileged);
+}
+
+bool terms_owner_may(const struct terms *terms, const struct gs_msg *msg) {
+  struct sched_terms given = terms_of(terms);
+  uint64_t value = msg->set_terms.value;
+  switch (msg->set_terms.term) {
+  case GS_TERM_WEIGHT:
+    return value <= given.weight;
+  case GS_TERM_PRIORITY:
+    return (int64_t)value <= given.priority;
+  case GS_TERM_LIMIT:
+    return owner_may_limit(terms, GS_TERM_LIMIT, given.limit_bytes, value);
+  case GS_TERM_SOFT_LIMIT:
+    return owner_may_limit(terms, GS_TERM_SOFT_LIMIT, given.soft_limit_bytes, value);
+  case GS_TERM_CLASS:
+    return owner_may_class(terms, given.class, value);
+  case GS_TERM_RATE: /* production may lose by it */
+    return false;
+  case GS_TERM_PAUSED:
+    return value || !given.paused || !stands(terms, GS_TERM_PAUSED);
+  default:
+    return true;
+  }
+}
+
+void terms_set(struct terms *terms, const struct gs_msg *msg, bool by_owner) {
+  enum gs_term term = (enum gs_term)msg->set_terms.term;
+  if (by_owner && term == GS_TERM_PAUSED && !terms_of(terms).paused)
+    terms->standing_fields &= ~(1u << term); /* he may resume what he pauses */
+  set_field(&terms->set, term, msg->set_terms.value);
+  terms->set_fields |= 1u << term;
+  if (!by_owner)
+    terms->standing_fields |= 1u << term;
+}
+
+void terms_restore(struct terms *terms, enum gs_term term, uint64_t value, bool standing) {
+  set_field(&terms->set, term, value);
+  terms->set_fields |= 1u << term;
+  terms->standing_fields &= ~(1u << term);
+  if (standing)
+    terms->standing_fields |= 1u << term;
+}

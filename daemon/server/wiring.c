@@ -1,0 +1,779 @@
+/* wiring.c - clients' messages become events of the scheduler. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/parse.h"
+#include "common/wire.h"
+#include "common/words.h"
+#include "server/events.h"
+#include "server/evict.h"
+#include "server/keep.h"
+#include "server/label.h"
+#include "server/log_for.h"
+#include "shared/printable.h"
+
+/* ---- a client comes and goes ---- */
+
+/* Beside it a gang that has no other job. */
+static const struct user_cost attachment_cost = {
+    .of = {[USER_ATTACHMENTS] = 1,
+           [USER_BYTES] = sizeof(struct attachment) + sizeof(struct sched_share) + sizeof(struct gang)}};
+
+/* At the end of an event. What it has left of its orders is told at the cost of the user who has caused it.
+ */
+static void tell_some(struct daemon *daemon, uid_t by, uint64_t now_ns) {
+  orders_tell_some(daemon, daemon->orders_per_event, now_ns);
+  if (!orders_are_told(daemon))
+    daemon->orders_uid = by;
+}
+
+static void reject(struct daemon *daemon, struct peer *peer, enum gs_reject_reason reason, uint64_t value,
+                   const char *why) {
+  daemon->rejected_counts[reason]++;
+  struct gs_msg msg = wire_msg(GS_REJECTED, 0);
+  msg.status = reason == GS_REJECT_VERSION ? -EPROTONOSUPPORT : -EUSERS;
+  msg.registered.reason = reason;
+  msg.registered.value = value;
+  peer_send(peer, &msg);
+  peer_close(peer, why);
+}
+
+/* Clients by job: whoever changes a job's terms names it. */
+static struct list *client_bucket(struct daemon *daemon, uint32_t job_id) {
+  return &daemon->clients[job_id % DAEMON_CLIENT_BUCKETS];
+}
+
+struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id) {
+  list_each(node, client_bucket(daemon, job_id)) {
+    struct peer *peer = list_entry(node, struct peer, client_link);
+    if (peer->job_id == job_id)
+      return peer;
+  }
+  return NULL;
+}
+
+static struct list *process_bucket(struct daemon *daemon, pid_t pid) {
+  return &daemon->processes[(unsigned)pid % DAEMON_CLIENT_BUCKETS];
+}
+
+static bool is_of_process(const struct peer *peer, const struct peer *other) {
+  return other->pid == peer->pid && other->uid == peer->uid && other->start_ticks == peer->start_ticks &&
+         (peer->start_ticks || peer == other);
+}
+
+struct peer *daemon_next_of_process(struct daemon *daemon, const struct peer *peer,
+                                    const struct peer *after) {
+  struct list *bucket = process_bucket(daemon, peer->pid);
+  const struct list *node = after ? &after->process_link : bucket;
+  while ((node = node->next) != bucket) {
+    struct peer *other = list_entry(node, struct peer, process_link);
+    if (is_of_process(peer, other))
+      return other;
+  }
+  return NULL;
+}
+
+static struct user_limit limit_of(const struct daemon *daemon, uid_t uid) {
+  struct user_limit general = {.weight = SCHED_WEIGHT, .max_jobs = UINT64_MAX, .bounds = daemon->bounds};
+  return user_limits_of(&daemon->users, uid, &general);
+}
+
+static void bound(const struct daemon *daemon, struct peer *peer) {
+  peer->bounds = limit_of(daemon, peer->uid).bounds;
+  peer->terms.bounds = peer->bounded ? &peer->bounds : NULL;
+}
+
+static void on_register(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  if (peer->role != PEER_FRESH) {
+    peer_close(peer, "REGISTER twice");
+    return;
+  }
+  uint64_t max_jobs = limit_of(daemon, peer->uid).max_jobs;
+  if (peer->user->used[USER_CLIENTS] >= max_jobs || user_charge(peer->user, USER_CLIENTS, 1) < 0) {
+    uint64_t share = user_share(peer->user, USER_CLIENTS);
+    reject(daemon, peer, GS_REJECT_LIMIT, max_jobs < share ? max_jobs : share,
+           "too many clients of this user");
+    return;
+  }
+  daemon->client_count++;
+  daemon->registered_count++;
+  peer_settle(peer, PEER_CLIENT);
+  printable_copy(peer->name, msg->reg.name, sizeof peer->name);
+  peer->own_pid = msg->reg.pid > 0 ? msg->reg.pid : 0;
+  peer->origin = peer_find_origin(peer);
+  peer->command_hash = msg->reg.command_hash;
+  peer->started_ns = now_ns;
+  keep_register(daemon, peer, now_ns);
+  list_append(client_bucket(daemon, peer->job_id), &peer->client_link);
+  list_append(process_bucket(daemon, peer->pid), &peer->process_link);
+  list_init(&peer->unapplied_link);
+  peer->uses_mps = msg->reg.flags & GS_REGISTER_MPS;
+  peer->bounded = !peer_may_change(peer);
+  bound(daemon, peer);
+  if (daemon->learns)
+    peer->terms.learnt_ns = history_expected_ns(&daemon->history, peer->uid, peer->command_hash);
+  log_for(peer->uid, LOG_LEVEL_DEBUG, "job %u: pid %d, uid %u, %s", peer->job_id, peer->pid, peer->uid,
+          peer->name);
+  struct gs_msg answer = wire_msg(GS_REGISTERED, 0);
+  answer.registered.job = peer->job_id;
+  peer_send(peer, &answer);
+  events_on_start(daemon, peer, now_ns);
+}
+
+static void on_command(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  if (*peer->command) {
+    peer_close(peer, "COMMAND twice");
+    return;
+  }
+  printable_copy(peer->command, msg->command.text, sizeof peer->command);
+  events_on_command(daemon, peer, now_ns);
+}
+
+static void on_exiting(struct peer *peer, const struct gs_msg *msg) {
+  peer->exits = true;
+  peer->exit_status = msg->exiting.status;
+}
+
+static struct daemon *daemon_with(const struct attachment *attachment) {
+  return daemon_of(attachment->job.gpu->scheduler);
+}
+
+static struct rates *rates_of(const struct attachment *attachment) {
+  return &gpu_of(attachment->job.gpu)->rates;
+}
+
+/* The job has been given others than these. */
+static void on_terms(struct attachment *attachment, const struct sched_terms *before, uint64_t now_ns) {
+  events_on_terms(attachment, before, now_ns);
+  orders_tell(daemon_with(attachment), attachment->peer, now_ns);
+  rates_set_terms(rates_of(attachment), &attachment->rates, &attachment->job.terms, now_ns);
+  events_on_limit(attachment, now_ns);
+}
+
+static void apply_terms(struct attachment *attachment, uint64_t now_ns) {
+  struct sched_terms terms = terms_of(&attachment->peer->terms), before = attachment->job.terms;
+  scheduler_set_terms(&attachment->job, &terms, now_ns, &daemon_with(attachment)->orders);
+  on_terms(attachment, &before, now_ns);
+}
+
+static void apply_changed_terms(struct attachment *attachment, uint64_t now_ns) {
+  uint64_t limit_bytes = attachment->job.terms.limit_bytes;
+  apply_terms(attachment, now_ns);
+  if (attachment->job.terms.limit_bytes == limit_bytes)
+    return;
+  struct gs_msg msg = orders_attached(GS_CAPACITY, attachment);
+  peer_send(attachment->peer, &msg);
+}
+
+/* Returns how many jobs that are. */
+static int apply_to_all(struct peer *peer, uint64_t now_ns) {
+  int count = 0;
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
+    if (peer->attachments[i]) {
+      apply_changed_terms(peer->attachments[i], now_ns);
+      count++;
+    }
+  return count;
+}
+
+/* In a turn of the loop, or little more: each may cost something at all jobs of its GPU. */
+#define APPLIED_AT_ONCE 16
+
+void daemon_apply_terms_soon(struct daemon *daemon, struct peer *peer) {
+  if (list_empty(&peer->unapplied_link))
+    list_append(&daemon->unapplied, &peer->unapplied_link);
+}
+
+void daemon_apply_some_terms(struct daemon *daemon, uint64_t now_ns) {
+  struct list *first;
+  for (int left = APPLIED_AT_ONCE; left > 0 && (first = list_first(&daemon->unapplied));) {
+    list_remove(first);
+    left -= 1 + apply_to_all(list_entry(first, struct peer, unapplied_link), now_ns);
+  }
+}
+
+static void note_cut(struct peer *peer) {
+  if (peer->cut_noted || !terms_are_cut(&peer->terms))
+    return;
+  struct sched_terms given = terms_of(&peer->terms);
+  peer->cut_noted = true;
+  log_for(peer->uid, LOG_LEVEL_INFO,
+          "%s asks for more than programs may: it is given weight %u, priority %d and class "
+          "%s (settings max_weight, max_priority and production)",
+          label_job(peer).text, given.weight, given.priority, class_name(given.class));
+}
+
+static void on_declare(const struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
+                       uint64_t now_ns) {
+  terms_declare(&peer->terms, msg);
+  strcpy(peer->gang, msg->declare.gang);
+  bound(daemon, peer);
+  note_cut(peer);
+  apply_to_all(peer, now_ns);
+}
+
+static void set_shares(struct daemon *daemon, const struct sched_gpu *gpu, uint64_t now_ns) {
+  list_each(node, &gpu->shares) {
+    struct sched_share *share = list_entry(node, struct sched_share, link);
+    struct user_limit limit = limit_of(daemon, share->user);
+    if (limit.weight != share->weight || limit.max_memory_bytes != share->max_bytes)
+      scheduler_set_share(share, limit.weight, limit.max_memory_bytes, now_ns, &daemon->orders);
+  }
+}
+
+/* By what bounds may cut. */
+static bool is_given_anew(const struct attachment *attachment) {
+  struct sched_terms terms = terms_of(&attachment->peer->terms), before = attachment->job.terms;
+  return terms.weight != before.weight || terms.priority != before.priority || terms.class != before.class;
+}
+
+/* True: its terms are others now. */
+static bool bound_job(const struct daemon *daemon, struct attachment *attachment, uint64_t now_ns) {
+  bound(daemon, attachment->peer);
+  note_cut(attachment->peer);
+  if (!is_given_anew(attachment))
+    return false;
+  apply_terms(attachment, now_ns);
+  return true;
+}
+
+#define BOUNDS_LOOKS 256 /* at jobs, in one event */
+
+/* A job whose terms change is an event that all jobs of its GPU may cost something: one at a time. */
+static void go_on_with_bounds(struct daemon *daemon, uint64_t now_ns) {
+  struct sched_gpu *gpu;
+  struct sched_job *job;
+  for (unsigned looks = 0; looks < BOUNDS_LOOKS; looks++) {
+    if (!walk_next(&daemon->bounds_walk, &gpu, &job)) {
+      daemon->bounding = false;
+      return;
+    }
+    if (!job)
+      set_shares(daemon, gpu, now_ns);
+    else if (bound_job(daemon, attachment_of(job), now_ns))
+      return;
+  }
+}
+
+void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
+                       const struct user_limits *users, uint64_t now_ns) {
+  daemon->bounds = *bounds;
+  daemon->users = *users;
+  daemon->bounding = true;
+  walk_begin(&daemon->bounds_walk, &daemon->scheduler.gpus);
+  go_on_with_bounds(daemon, now_ns);
+}
+
+static void leave_gang(struct attachment *attachment) {
+  if (attachment->gang)
+    gang_table_leave(attachment->gang);
+  attachment->gang = NULL;
+}
+
+/* The job is in no gang of the core's. */
+static void set_apart(struct attachment *attachment) {
+  const struct peer *peer = attachment->peer;
+  log_for(peer->uid, LOG_LEVEL_WARN, "%s is on its own on %s: its gang '%s' has another job there",
+          label_job(peer).text, label_gpu(attachment->job.gpu).text, attachment->gang->shown);
+  leave_gang(attachment);
+  attachment->apart = true;
+}
+
+/* The gang's other job on this GPU; of the two, the one with less memory is on its own. False: this one is.
+ */
+static bool oust(struct attachment *attachment, uint64_t now_ns) {
+  list_each(node, &attachment->gang->sched.members) {
+    struct attachment *other = attachment_of(list_entry(node, struct sched_job, gang_link));
+    if (other->job.gpu != attachment->job.gpu)
+      continue;
+    if (other->job.used_bytes >= attachment->job.used_bytes)
+      return false;
+    scheduler_replace(&other->job, &attachment->job, now_ns, &daemon_with(attachment)->orders);
+    set_apart(other);
+    return true;
+  }
+  return false;
+}
+
+/* As soon as it has memory there, or wants to run. Each process of a distributed program may well have a
+ * context on every GPU, and use one of them. */
+static void join_gang(struct daemon *daemon, struct attachment *attachment, uint64_t now_ns) {
+  struct peer *peer = attachment->peer;
+  if (!*peer->gang || attachment->gang || attachment->apart)
+    return;
+  attachment->gang = gang_table_enter(&daemon->gangs, peer->uid, peer->gang);
+  if (!attachment->gang)
+    return;
+  keep_gang(daemon, peer, now_ns);
+  if (!scheduler_join(&attachment->job, &attachment->gang->sched, now_ns, &daemon->orders) &&
+      !oust(attachment, now_ns))
+    set_apart(attachment);
+  orders_tell(daemon, peer, now_ns);
+}
+
+/* The program goes on without sharing this GPU, if there is one at all: the others of its GPUs are shared. */
+static void refuse_gpu(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
+                       enum gs_reject_reason reason, uint64_t retry_ns) {
+  char uuid[GS_UUID_TEXT_SIZE];
+  format_uuid(msg->attach.uuid, uuid);
+  daemon->rejected_counts[reason]++;
+  if (!peer->refusal_noted)
+    log_for(peer->uid, LOG_LEVEL_WARN, "%s is refused %s: %s", label_job(peer).text, uuid,
+            reason == GS_REJECT_DEVICE      ? "its process does not have the GPU's device open"
+            : cards_are_all(&daemon->cards) ? "this host has no such GPU"
+                                            : "there is no room for another GPU");
+  peer->refusal_noted = true;
+  struct gs_msg answer = wire_msg(GS_REJECTED, msg->gpu);
+  answer.status = reason == GS_REJECT_DEVICE ? -EACCES : -ENODEV;
+  answer.registered.job = peer->job_id;
+  answer.registered.reason = reason;
+  answer.registered.value = retry_ns;
+  peer_send(peer, &answer);
+}
+
+/* The user's share of the GPU. NULL: no memory. */
+static struct sched_share *provide_share(const struct daemon *daemon, struct sched_gpu *gpu, uid_t uid) {
+  struct sched_share *share = scheduler_find_share(gpu, uid);
+  if (share || !(share = malloc(sizeof *share)))
+    return share;
+  struct user_limit limit = limit_of(daemon, uid);
+  scheduler_add_share(gpu, share, uid, limit.weight, limit.max_memory_bytes);
+  return share;
+}
+
+/* Those without jobs go, but for those whose jobs others have waited for: a user does not get out of that by
+ * ending them. */
+static void leave_shares(struct sched_gpu *gpu) {
+  for (struct list *node = gpu->shares.next, *next; node != &gpu->shares; node = next) {
+    struct sched_share *share = list_entry(node, struct sched_share, link);
+    next = node->next;
+    if (share->job_count > 0 || sched_share_is_shunned(share))
+      continue;
+    scheduler_remove_share(share);
+    free(share);
+  }
+}
+
+static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  uint64_t retry_ns = 0;
+  if (user_charge_all(peer->user, &attachment_cost) < 0) {
+    reject(daemon, peer, GS_REJECT_LIMIT, user_share(peer->user, USER_ATTACHMENTS),
+           "too many jobs of this user on GPUs");
+    return;
+  }
+  struct attachment *attachment = malloc(sizeof *attachment);
+  struct sched_gpu *gpu = attachment ? gpus_provide(daemon, peer, msg, now_ns, &retry_ns) : NULL;
+  struct sched_share *share = gpu ? provide_share(daemon, gpu, peer->uid) : NULL;
+  if (!share) {
+    free(attachment);
+    user_release_all(peer->user, &attachment_cost);
+    if (retry_ns)
+      refuse_gpu(daemon, peer, msg, GS_REJECT_GPU, retry_ns);
+    else
+      peer_close(peer, "out of memory");
+    return;
+  }
+  gpus_enter(daemon, gpu, peer, msg, now_ns);
+  bound(daemon, peer); /* settings may have changed while it was on no GPU */
+  evict_return(daemon, gpu, peer, now_ns);
+  *attachment = (struct attachment){
+      .peer = peer, .index = msg->gpu, .pass = msg->attach.pass, .told.limit = GS_LIMITED_WHOLE};
+  list_init(&attachment->silent_link);
+  peer->attachments[msg->gpu] = attachment;
+  peer->attached = true;
+  struct sched_terms terms = terms_of(&peer->terms);
+  scheduler_attach(gpu, &attachment->job,
+                   &(struct sched_attach){.id = peer->job_id,
+                                          .owner = attachment,
+                                          .used_bytes = msg->attach.used_bytes,
+                                          .resident_bytes = msg->attach.resident_bytes,
+                                          .flags = msg->attach.flags,
+                                          .share = share,
+                                          .terms = &terms},
+                   now_ns, &daemon->orders);
+  orders_tell(daemon, peer, now_ns);
+  rates_enter(rates_of(attachment), &attachment->rates, &attachment->job);
+  on_terms(attachment, &SCHED_TERMS_NONE, now_ns);
+  if (attachment->job.used_bytes)
+    join_gang(daemon, attachment, now_ns);
+}
+
+static void on_verdict(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
+                       enum presence_verdict verdict, uint64_t now_ns) {
+  if (verdict == PRESENCE_ADMITTED)
+    attach(daemon, peer, msg, now_ns);
+  else if (verdict == PRESENCE_REFUSED)
+    refuse_gpu(daemon, peer, msg, GS_REJECT_DEVICE, gpus_retry_ns(daemon, msg->attach.uuid, now_ns));
+}
+
+void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
+                        enum presence_verdict verdict, uint64_t now_ns) {
+  on_verdict(daemon, peer, msg, verdict, now_ns);
+  orders_tell(daemon, peer, now_ns);
+  tell_some(daemon, peer->uid, now_ns);
+}
+
+static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  if (msg->gpu >= GS_GPUS_PER_CLIENT || peer->attachments[msg->gpu])
+    peer_close(peer, "ATTACH of an impossible or attached GPU");
+  else if (uuid_is_zero(msg->attach.uuid))
+    peer_close(peer, "ATTACH of no GPU");
+  else
+    on_verdict(daemon, peer, msg, peer_check_presence(peer, msg), now_ns);
+}
+
+static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static void note_times(struct peer *peer, const struct sched_job *job, uint64_t now_ns) {
+  peer->gpu_ns = most(peer->gpu_ns, sched_job_gpu_ns(job, now_ns));
+  peer->waited_ns = most(peer->waited_ns, sched_job_waited_ns(job, now_ns));
+  peer->turns = most(peer->turns, job->turns);
+}
+
+static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uint64_t now_ns) {
+  struct attachment *attachment = peer->attachments[index];
+  status_on_detach(daemon, &attachment->job);
+  peer->attachments[index] = NULL;
+  note_times(peer, &attachment->job, now_ns);
+  events_end_moves(attachment, now_ns);
+  events_on_job(attachment, &(struct job_event){.kind = GS_EVENT_DETACHED}, now_ns);
+  rates_leave(rates_of(attachment), &attachment->rates, now_ns);
+  list_remove(&attachment->silent_link);
+  struct sched_gpu *gpu = attachment->job.gpu;
+  /* What has page faults makes way by itself. */
+  uint64_t stays_bytes = peer->evicted && !attachment->job.managed ? attachment->job.resident_bytes : 0;
+  scheduler_detach(&attachment->job, now_ns, &daemon->orders);
+  evict_leave_bytes(daemon, gpu, peer, stays_bytes, now_ns);
+  leave_shares(gpu);
+  leave_gang(attachment);
+  free(attachment);
+  user_release_all(peer->user, &attachment_cost);
+  gpus_leave(daemon, gpu, peer, now_ns);
+}
+
+/* False: it is on others still. */
+static bool leave_gpu(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+  unsigned gpus = 0;
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT && gpus < 2; i++)
+    if (peer->attachments[i] && gpus++ == 0)
+      detach(daemon, peer, i, now_ns);
+  tell_some(daemon, peer->uid, now_ns);
+  return gpus < 2;
+}
+
+enum daemon_hold daemon_hold_of(const struct peer *peer) {
+  enum daemon_hold hold = peer->role == PEER_SPATIAL ? DAEMON_HOLDS_PLACE : DAEMON_HOLDS_NOTHING;
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++) {
+    if (!peer->attachments[i])
+      continue;
+    enum gs_job_state state = peer->attachments[i]->job.state;
+    if (state != GS_JOB_IDLE && state != GS_JOB_WAITING)
+      return DAEMON_HOLDS_TURN;
+    hold = DAEMON_HOLDS_PLACE;
+  }
+  return hold;
+}
+
+bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+  if (peer->role == PEER_SPATIAL)
+    spatial_leave(&daemon->spatial);
+  if (peer->role != PEER_CLIENT)
+    return true;
+  if (!leave_gpu(daemon, peer, now_ns))
+    return false;
+  if (!peer->resumed)
+    history_add(&daemon->history, peer->uid, peer->command_hash, peer->gpu_ns);
+  keep_end_of(daemon, peer, now_ns);
+  events_on_end(daemon, peer, now_ns);
+  list_remove(&peer->client_link);
+  list_remove(&peer->process_link);
+  list_remove(&peer->unapplied_link);
+  user_release(peer->user, USER_CLIENTS, 1);
+  daemon->client_count--;
+  return true;
+}
+
+/* ---- messages to events ---- */
+
+static void note_refusal(struct attachment *attachment, const struct gs_msg *msg, enum gs_refusal why,
+                         uint64_t now_ns) {
+  const struct peer *peer = attachment->peer;
+  log_for(peer->uid, LOG_LEVEL_INFO, "%s is refused %lu bytes: %s", label_job(peer).text,
+          msg->mem.total_bytes, words_refusal(why));
+  events_on_job(
+      attachment,
+      &(struct job_event){.kind = GS_EVENT_REFUSED, .bytes = msg->mem.total_bytes, .detail = (uint16_t)why},
+      now_ns);
+}
+
+static bool has_memory(const struct peer *peer) {
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
+    if (peer->attachments[i] && peer->attachments[i]->job.used_bytes)
+      return true;
+  return false;
+}
+
+/* Whoever has memory may be waited for by others, and is given more or refused. */
+static bool must_wait(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns) {
+  const struct peer *peer = attachment->peer;
+  if (has_memory(peer) ||
+      !scheduler_memory_await(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns,
+                              &daemon_with(attachment)->orders))
+    return false;
+  log_for(peer->uid, LOG_LEVEL_INFO, "%s waits for memory: it says that it needs %lu bytes",
+          label_job(peer).text, sched_job_expected_bytes(&attachment->job));
+  return true;
+}
+
+/* What comes of the request is told before its answer: so who may use the memory knows of its room by then.
+ */
+static void on_memory_request(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns) {
+  struct daemon *daemon = daemon_with(attachment);
+  uint64_t granted_bytes = 0;
+  struct gs_msg reply = wire_msg(GS_MEM_REPLY, attachment->index);
+  uint64_t paging_bytes = attachment->job.paging_bytes;
+  scheduler_memory_paging(&attachment->job, msg->mem.paging_bytes);
+  if (must_wait(attachment, msg, now_ns)) {
+    reply.status = -EAGAIN;
+    peer_send(attachment->peer, &reply); /* before what it waits for, if that comes at once */
+    return;
+  }
+  reply.status = scheduler_memory_request(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes,
+                                          now_ns, &daemon->orders, &granted_bytes);
+  reply.mem_reply.granted_bytes = granted_bytes;
+  if (reply.status < 0) {
+    reply.mem_reply.why =
+        sched_job_why_refused(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes);
+    scheduler_memory_paging(&attachment->job, paging_bytes);
+  }
+  orders_tell(daemon, attachment->peer, now_ns);
+  peer_send(attachment->peer, &reply);
+  if (reply.status < 0)
+    note_refusal(attachment, msg, (enum gs_refusal)reply.mem_reply.why, now_ns);
+  else
+    events_on_memory(attachment, now_ns);
+}
+
+static void on_request(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
+  if (job->state == GS_JOB_IDLE)
+    events_on_job(attachment_of(job), &(struct job_event){.kind = GS_EVENT_ASKED}, now_ns);
+  scheduler_request(job, now_ns, change);
+}
+
+static void on_released(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
+                        struct sched_change *change) {
+  struct sched_release release = {.epoch = msg->epoch, .drain_ns = msg->released.drain_ns};
+  struct attachment *attachment = attachment_of(job);
+  if (!scheduler_release(job, &release, now_ns, change))
+    return;
+  events_end_moves(attachment, now_ns);
+  events_on_job(
+      attachment,
+      &(struct job_event){.kind = GS_EVENT_RELEASED, .epoch = release.epoch, .ns = release.drain_ns}, now_ns);
+}
+
+static void on_active(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
+                      struct sched_change *change) {
+  struct sched_active active = {
+      .epoch = msg->epoch, .restore_ns = msg->active.restore_ns, .restore_bytes = msg->active.restore_bytes};
+  struct attachment *attachment = attachment_of(job);
+  bool handover = job->gpu->handover.open;
+  if (!scheduler_active(job, &active, now_ns, change))
+    return;
+  events_end_moves(attachment, now_ns);
+  events_on_job(attachment,
+                &(struct job_event){.kind = GS_EVENT_RUNS,
+                                    .epoch = active.epoch,
+                                    .bytes = active.restore_bytes,
+                                    .ns = active.restore_ns},
+                now_ns);
+  if (handover)
+    events_on_handover(attachment, now_ns);
+}
+
+static void on_resident(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
+                        struct sched_change *change) {
+  struct sched_residence residence = {.resident_bytes = msg->resident.resident_bytes,
+                                      .room_seq = msg->resident.room_seq,
+                                      .evicted_bytes = msg->resident.evicted_bytes,
+                                      .restored_bytes = msg->resident.restored_bytes};
+  scheduler_resident(job, &residence, now_ns, change);
+  events_on_moves(attachment_of(job), residence.evicted_bytes, residence.restored_bytes, now_ns);
+}
+
+static void on_memory_report(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
+                             struct sched_change *change) {
+  scheduler_memory_paging(job, msg->mem.paging_bytes);
+  scheduler_memory_report(job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns, change);
+  events_on_memory(attachment_of(job), now_ns);
+}
+
+static void on_progress(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns) {
+  struct rate_progress progress = {.submissions = msg->progress.submissions,
+                                   .active_ns = msg->progress.active_ns,
+                                   .mark_submissions = msg->progress.mark_submissions,
+                                   .mark_active_ns = msg->progress.mark_active_ns,
+                                   .active = msg->progress.flags & GS_PROGRESS_ACTIVE};
+  rates_on_progress(rates_of(attachment), &attachment->rates, &progress, now_ns);
+}
+
+static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
+                           struct sched_change *change) {
+  switch (msg->type) {
+  case GS_REQ_LOCK:
+    on_request(job, now_ns, change);
+    break;
+  case GS_LOCK_RELEASED:
+    on_released(job, msg, now_ns, change);
+    break;
+  case GS_LOCK_ACTIVE:
+    on_active(job, msg, now_ns, change);
+    break;
+  case GS_RESIDENT:
+    on_resident(job, msg, now_ns, change);
+    break;
+  case GS_MEM_SHORT:
+    scheduler_short(job, msg->mem_short.short_bytes, now_ns, change);
+    break;
+  case GS_MEM_REPORT:
+    on_memory_report(job, msg, now_ns, change);
+    break;
+  case GS_PROGRESS:
+    on_progress(attachment_of(job), msg, now_ns);
+    return;
+  case GS_CLIENT_STATE:
+    if (msg->state.flags & GS_STATE_PREEMPTS)
+      rates_on_sliced(rates_of(attachment_of(job)), &attachment_of(job)->rates, now_ns);
+    scheduler_set_flags(job, msg->state.flags);
+    break;
+  }
+  rates_on_state(rates_of(attachment_of(job)), &attachment_of(job)->rates, now_ns);
+}
+
+static void on_gpu_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
+                           uint64_t now_ns) {
+  struct attachment *attachment = msg->gpu < GS_GPUS_PER_CLIENT ? peer->attachments[msg->gpu] : NULL;
+  if (!attachment) {
+    peer_close(peer, "a message about a GPU that is not attached");
+    return;
+  }
+  if (msg->type == GS_REQ_LOCK || (msg->type == GS_MEM_REQUEST && msg->mem.total_bytes))
+    join_gang(daemon, attachment, now_ns);
+  if (msg->type == GS_DETACH)
+    detach(daemon, peer, msg->gpu, now_ns);
+  else if (msg->type == GS_MEM_REQUEST)
+    on_memory_request(attachment, msg, now_ns);
+  else
+    on_job_message(&attachment->job, msg, now_ns, &daemon->orders);
+}
+
+static bool is_control(unsigned type) { return type >= GS_SET_TQ && type < GS_REPLY; }
+
+static bool is_from_client(unsigned type) { return type >= GS_REGISTER && type <= GS_PROGRESS; }
+
+static void handle(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  if (msg->type == GS_REGISTER)
+    on_register(daemon, peer, msg, now_ns);
+  else if (msg->type == GS_ASK_SPATIAL)
+    daemon_on_ask_spatial(daemon, peer, msg);
+  else if (is_control(msg->type) && peer->role != PEER_CLIENT)
+    control_on_message(daemon, peer, msg, now_ns);
+  else if (!is_from_client(msg->type) || peer->role != PEER_CLIENT)
+    peer_close(peer, "a message out of place");
+  else if (msg->type == GS_COMMAND)
+    on_command(daemon, peer, msg, now_ns);
+  else if (msg->type == GS_EXITING)
+    on_exiting(peer, msg);
+  else if (msg->type == GS_DECLARE)
+    on_declare(daemon, peer, msg, now_ns);
+  else if (msg->type == GS_ATTACH)
+    on_attach(daemon, peer, msg, now_ns);
+  else
+    on_gpu_message(daemon, peer, msg, now_ns);
+}
+
+/* What it has not been told yet came before what it says. */
+void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  daemon->acting = peer;
+  orders_tell(daemon, peer, now_ns);
+  handle(daemon, peer, msg, now_ns);
+  orders_tell(daemon, peer, now_ns);
+  tell_some(daemon, peer->uid, now_ns);
+  daemon->acting = NULL;
+}
+
+void daemon_on_bad_message(struct daemon *daemon, struct peer *peer, int error) {
+  if (error == -EPROTONOSUPPORT)
+    reject(daemon, peer, GS_REJECT_VERSION, GS_PROTOCOL_VERSION, "another protocol version");
+  else
+    peer_close(peer, error == -EBADMSG ? "not a message" : "an unknown message");
+}
+
+/* ---- time ---- */
+
+void daemon_init(struct daemon *daemon, uint64_t now_ns) {
+  *daemon = (struct daemon){.started_ns = now_ns,
+                            .started_realtime_ns = clock_realtime_ns(),
+                            .bounds = TERMS_UNBOUNDED,
+                            .evict_after = 4,
+                            .orders_per_event = ORDERS_PER_EVENT,
+                            .orders_uid = LOG_NOBODY,
+                            .learns = true};
+  scheduler_init(&daemon->scheduler);
+  change_init(&daemon->orders);
+  daemon->configured_general = daemon->scheduler.defaults;
+  history_init(&daemon->history);
+  record_init(&daemon->events, DAEMON_EVENTS);
+  record_init(&daemon->runs, DAEMON_RUNS);
+  gang_table_init(&daemon->gangs);
+  for (size_t i = 0; i < DAEMON_CLIENT_BUCKETS; i++) {
+    list_init(&daemon->clients[i]);
+    list_init(&daemon->processes[i]);
+  }
+  list_init(&daemon->unapplied);
+  list_init(&daemon->returning);
+  list_init(&daemon->silent);
+  list_init(&daemon->stayed);
+  kept_init(&daemon->kept);
+}
+
+uint64_t daemon_deadline_ns(const struct daemon *daemon) {
+  uint64_t next_ns = daemon->bounding ? 0 : scheduler_deadline_ns(&daemon->scheduler),
+           tick_ns = gpus_deadline_ns(daemon);
+  uint64_t mps_ns = mps_deadline_ns(&daemon->mps), evict_ns = evict_deadline_ns(daemon);
+  uint64_t state_ns = state_deadline_ns(daemon->state),
+           query_ns = card_query_deadline_ns(&daemon->card_query);
+  next_ns = tick_ns < next_ns ? tick_ns : next_ns;
+  next_ns = evict_ns < next_ns ? evict_ns : next_ns;
+  next_ns = state_ns < next_ns ? state_ns : next_ns;
+  next_ns = query_ns < next_ns ? query_ns : next_ns;
+  next_ns = mps_ns < next_ns ? mps_ns : next_ns;
+  return list_empty(&daemon->unapplied) ? next_ns : 0;
+}
+
+void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
+  if (daemon->bounding)
+    go_on_with_bounds(daemon, now_ns);
+  gpus_on_time(daemon, now_ns);
+  mps_on_time(&daemon->mps, now_ns);
+  evict_on_time(daemon, now_ns);
+  keep_on_time(daemon, now_ns);
+  card_query_on_time(&daemon->card_query, now_ns);
+  daemon_apply_some_terms(daemon, now_ns);
+  if (now_ns >= scheduler_deadline_ns(&daemon->scheduler))
+    scheduler_expire(&daemon->scheduler, now_ns, &daemon->orders);
+  orders_tell_some(daemon, daemon->orders_per_event, now_ns);
+}
+
+void daemon_end(struct daemon *daemon) {
+  evict_end(daemon);
+  kept_end(&daemon->kept);
+  card_query_end(&daemon->card_query);
+  history_end(&daemon->history);
+  record_end(&daemon->events);
+  record_end(&daemon->runs);
+  free(daemon->status.msgs);
+  gpus_end(daemon);
+}
