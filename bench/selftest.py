@@ -4,6 +4,8 @@
 What matters here is that a wrong result is called wrong: DIFFERENT hashes, programs that fail, hang, or run without
 libunified, and more managed memory than allowed.
 """
+import concurrent.futures
+import functools
 import json
 import os
 import pathlib
@@ -75,29 +77,35 @@ if "status" in sys.argv:
 
 
 def write_program(path, text):
+    """By this Python, and without its packages: it starts in less than half the time."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_text(text.replace("#!/usr/bin/env python3", f"#!{sys.executable} -S", 1))
     path.chmod(0o755)
 
 
+@functools.cache
+def empty_library():
+    with tempfile.TemporaryDirectory(prefix="gpushare-selftest-") as folder:
+        source, library = (pathlib.Path(folder, name) for name in ("empty.c", "empty.so"))
+        source.write_text("int gpushare_selftest_empty;\n")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+        return library.read_bytes()
+
+
 class Fakes(unittest.TestCase):
+    """Each test has its own folder: some run at once (see main)."""
     JOB, DAEMON, CTL = FAKE_JOB, FAKE_DAEMON, FAKE_CTL
 
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="gpushare-selftest-")
-        root = cls.root = pathlib.Path(cls.folder.name)
-        write_program(root / "python", cls.JOB)
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="gpushare-selftest-")
+        self.addCleanup(folder.cleanup)
+        root = self.root = pathlib.Path(folder.name)
+        write_program(root / "python", self.JOB)
         (root / "gpubench.py").symlink_to(gpubench.HERE / "gpubench.py")  # beside the jobs, which speak by it
-        write_program(root / "build/daemon/gpushare-daemon", cls.DAEMON)
-        write_program(root / "build/daemon/gpusharectl", cls.CTL)
+        write_program(root / "build/daemon/gpushare-daemon", self.DAEMON)
+        write_program(root / "build/daemon/gpusharectl", self.CTL)
         (root / "build/src").mkdir()
-        (root / "empty.c").write_text("int gpushare_selftest_empty;\n")
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", root / "build/src/libunified.so", root / "empty.c"], check=True)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
+        (root / "build/src/libunified.so").write_bytes(empty_library())
 
     def run_bench(self, program, *options, **env):
         """Exit status, figures and stderr of a benchmark program over the fakes."""
@@ -106,6 +114,52 @@ class Fakes(unittest.TestCase):
                               env=os.environ | env, capture_output=True, text=True, timeout=60, check=False)
         figures = json.loads(done.stdout) if done.stdout.strip() else {}
         return done.returncode, {name: item["value"] for name, item in figures.items()}, done.stderr
+
+
+def by_itself(test):
+    """One whose figures come of the moments at which it looks."""
+    test.by_itself = True
+    return test
+
+
+def is_patient(case):
+    return isinstance(case, Fakes) and not hasattr(getattr(case, case._testMethodName), "by_itself")
+
+
+class AtOnce(unittest.TestSuite):
+    """Some of its tests at a time: they wait most of the time."""
+    TESTS = 3
+
+    def run(self, result, debug=False):
+        def run_one(test):
+            own = unittest.TestResult()
+            test.run(own)
+            return own
+        with concurrent.futures.ThreadPoolExecutor(self.TESTS) as pool:
+            for own in pool.map(run_one, self):
+                result.testsRun += own.testsRun
+                result.failures += own.failures
+                result.errors += own.errors
+                result.skipped += own.skipped
+        return result
+
+
+def cases_of(suite):
+    for test in suite:
+        yield from cases_of(test) if isinstance(test, unittest.TestSuite) else (test,)
+
+
+class Runner(unittest.TextTestRunner):
+    def run(self, test):
+        cases = list(cases_of(test))
+        empty_library()
+        return super().run(unittest.TestSuite((
+            AtOnce(case for case in cases if is_patient(case)),
+            unittest.TestSuite(case for case in cases if not is_patient(case)))))
+
+
+def main():
+    unittest.main(testRunner=Runner)
 
 
 class FrameworksTest(Fakes):
@@ -260,4 +314,4 @@ class MachineryTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -11,6 +11,7 @@ from unittest import mock
 
 import company
 import guests
+import selftest
 import selftest_pairs
 
 ONE = ("--modes", "ours")
@@ -24,6 +25,7 @@ class GuestsTest(selftest_pairs.PairsFakes):
     def run_fakes(self, *options, **env):
         return super().run_fakes(*options, **{"FAKE_BACK": "0"} | env)
 
+    @selftest.by_itself
     def test_all_modes(self):
         code, figures, errors = self.run_fakes("--idle", "0.35", FAKE_BACK="0.3")
         self.assertEqual(code, 0, errors)
@@ -92,4 +94,4 @@ class PartsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    selftest.main()

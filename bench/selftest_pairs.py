@@ -180,14 +180,9 @@ class PairsFakes(selftest_scheduling.SchedulingFakes):
     JOB, DAEMON, CTL = FAKE_JOB, FAKE_DAEMON, FAKE_CTL
     PROGRAM, QUICK = None, ()
 
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        selftest.write_program(cls.root / "bin/nvidia-cuda-mps-control", FAKE_MPS)
-
     def setUp(self):
-        for path in (self.root / "mps", self.root / "rates", self.root / "classes", *self.root.glob("span.*")):
-            path.unlink(missing_ok=True)
+        super().setUp()
+        selftest.write_program(self.root / "bin/nvidia-cuda-mps-control", FAKE_MPS)
 
     def run_fakes(self, *options, **env):
         env |= {"FAKE_ROOT": str(self.root), "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}
@@ -490,4 +485,4 @@ class PartsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    selftest.main()

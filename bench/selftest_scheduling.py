@@ -191,6 +191,7 @@ class SchedulingFakes(selftest.Fakes):
 class FairTest(SchedulingFakes):
     SHORT = ("--stagger", "0.2", "--together", "2.2", "--window", "0.5", "--alone-seconds", "1")
 
+    @selftest.by_itself
     def test_equal(self):
         code, figures, errors = self.run_bench("fair.py", *self.SHORT, FAKE_SHARE="0.33", FAKE_ALONE="0.95")
         self.assertEqual(code, 0, errors)
@@ -211,6 +212,7 @@ class FairTest(SchedulingFakes):
         self.assertAlmostEqual(figures["fair_jain_worst"], 16 / 18, 2)
         self.assertEqual(figures["fair_aggregate_over_alone_verdict"], "MISSED")
 
+    @selftest.by_itself
     def test_turns(self):
         _, figures, errors = self.run_bench("fair.py", *self.SHORT, "--only", "tight", "--together", "4",
                                             FAKE_SHARE="0.5", FAKE_TURNS="0.4")
@@ -224,6 +226,7 @@ class FairTest(SchedulingFakes):
         self.assertIn(turn["iterations"], range(16, 26))
         self.assertEqual((turn["first_s"][0], turn["rest_median_s"]), (0.02, 0.02))
 
+    @selftest.by_itself
     def test_weights(self):
         """The fakes have 0.96 of one alone together, in shares of these weights."""
         short = ("--only", "weights", "--weights-seconds", "6", "--alone-seconds", "1")
@@ -392,6 +395,7 @@ class ManyTest(SchedulingFakes):
 
 
 class DdpTest(SchedulingFakes):
+    @selftest.by_itself
     def test_figures(self):
         code, figures, errors = self.run_bench("ddp.py", FAKE_HANDOVERS="320")
         self.assertEqual(code, 0, errors)
@@ -556,4 +560,4 @@ class TimelineTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    selftest.main()

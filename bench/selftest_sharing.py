@@ -203,6 +203,7 @@ class HiddenTest(SharingFakes):
 
 
 class RoundsTest(SharingFakes):
+    @selftest.by_itself
     def test_whole_run(self):
         code, figures, errors = self.run_bench("rounds.py", FAKE_SLEEP="5")
         self.assertEqual(figures["rounds_results"], "same", errors)
@@ -280,4 +281,4 @@ class AloneTest(SharingFakes):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    selftest.main()

@@ -446,9 +446,9 @@ def beside_silence(work):
     """Who does not answer has the GPU for five graces; then others have it for twice as long. So it takes some of both to see
     what is left to them."""
     def run(build, results, name, seconds):
-        guarded = plain_scene(build, "500ms")
+        guarded = plain_scene(build, "250ms")
         try:
-            attack(guarded, results, name, max(seconds, 15), work)
+            attack(guarded, results, name, max(seconds, 7.5), work)
         finally:
             over(guarded, results, name)
     return run

@@ -213,7 +213,7 @@ static void run(const struct storm *wanted) {
 #define SMALL .card = "small", ON_ANY
 #define ON_ANY                                                                                               \
   .bytes = "24M", .threads = "2", .quantum_least_ns = 5 * NS_PER_MS, .quantum_most_ns = 20 * NS_PER_MS,      \
-  .capacity_least = 36 * MIB, .capacity_most = 96 * MIB, .seconds = 10, .handovers = 250,                    \
+  .capacity_least = 36 * MIB, .capacity_most = 96 * MIB, .seconds = 5, .handovers = 250,                     \
   .moved_bytes = 200 * MIB
 
 #define ALL(kind)                                                                                            \
@@ -257,7 +257,7 @@ TEST(swap_on_a_full_card) {
                       .quantum_most_ns = 20 * NS_PER_MS,
                       .capacity_least = 48 * MIB,
                       .capacity_most = 80 * MIB,
-                      .seconds = 10,
+                      .seconds = 5,
                       .handovers = 250,
                       .moved_bytes = 200 * MIB});
 }

@@ -551,7 +551,7 @@ static uint64_t number(int argc, char **argv, int place, const char *variable, u
 
 int main(int argc, char **argv) {
   uint64_t seed = number(argc, argv, 1, "GPUSHARE_SEED", clock_now_ns());
-  uint64_t runs = number(argc, argv, 2, "GPUSHARE_RUNS", 10000);
+  uint64_t runs = number(argc, argv, 2, "GPUSHARE_RUNS", 1000);
   printf("seed %llu, %llu runs\n", (unsigned long long)seed, (unsigned long long)runs);
   fflush(stdout);
   for (uint64_t i = 0; i < runs; i++)

@@ -167,7 +167,7 @@ static void check_policy(enum gs_policy which, uint64_t runs, double least_s) {
 START_TEST(rr) { check_policy(GS_POLICY_RR, 1000, 4); }
 END_TEST
 
-START_TEST(fair) { check_policy(GS_POLICY_FAIR, 2000, 60); }
+START_TEST(fair) { check_policy(GS_POLICY_FAIR, 1000, 60); }
 END_TEST
 
 START_TEST(srtf) { check_policy(GS_POLICY_SRTF, 1000, 20); }
