@@ -42,6 +42,7 @@ bool change_next_of(struct sched_job *job, struct sched_action *action) {
       .quantum_ns = job->quantum_ns,
       .wanted = job->wanted_told,
       .took_over = job->took_over,
+      .steps = job->steps,
       .room_bytes = job->room_bytes,
       .room_seq = job->room_seq,
       .target_bytes = job->target_bytes,

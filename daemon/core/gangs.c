@@ -19,8 +19,10 @@
  * others wait, as when they come late, these go first: the gang claims their places without regard to ranks
  * and quanta, and whoever claims keeps the places that it has, until it holds together. Opportunistic ones do
  * not. A member that dies leaves the gang. One that has not stopped within the grace is not waited for: it
- * may be waiting for them itself. A GPU on which no turns are taken is always to be had. A gang has one
- * member on each GPU: two on one might never fit beside each other.
+ * may be waiting for them itself. While others wait for it, they step: each call that they submit may be the
+ * one that it waits for, and what they submit beyond that they would have to drain for. A GPU on which no
+ * turns are taken is always to be had. A gang has one member on each GPU: two on one might never fit beside
+ * each other.
  */
 #include "core/internal.h"
 
@@ -193,6 +195,16 @@ static bool has_place(const struct sched_job *job, bool over, uint64_t now_ns) {
 
 /* It has not stopped in time: nobody is to wait for it. What it has submitted may wait for the others'. */
 static bool is_silent(const struct sched_job *job) { return job->flags & GS_STATE_OVERDUE; }
+
+bool gang_is_awaited(const struct sched_gang *gang) {
+  if (!gang)
+    return false;
+  list_each(node, &gang->members) {
+    if (member_of(node)->seat == SCHED_SEAT_OVERDUE)
+      return true;
+  }
+  return false;
+}
 
 /* Turns are not taken there, or it holds already. */
 static bool needs_none(const struct sched_job *job) {

@@ -129,6 +129,9 @@ bool gang_claims(const struct sched_job *job);
  * already, and may wait on its GPU for what this one cannot submit. */
 bool gang_goes_first(const struct sched_job *job);
 
+/* A member has not stopped within the grace, and others wait for it. */
+bool gang_is_awaited(const struct sched_gang *gang);
+
 /* The places that it claims are others'. NULL: nothing happens. */
 void gang_disclaim(struct sched_gang *gang);
 

@@ -344,6 +344,7 @@ struct sched_job {
   bool undecided;
   bool on_trial;           /* displaced only to see what would happen */
   bool must_stop;          /* because another member of its gang must */
+  bool steps;              /* granted for what another member drains: one call at a time, until that ends */
   uint64_t granted_ns;     /* when it was granted, the last time */
   struct sched_gang *gang; /* NULL: none */
   struct list gang_link;
@@ -402,6 +403,7 @@ struct sched_action {
   struct sched_job *job;
   uint64_t epoch;                              /* LOCK_OK, LOCK_WANTED, DROP_LOCK */
   bool took_over;                              /* LOCK_OK: one of the GPU's hand-overs */
+  bool steps;                                  /* LOCK_OK: one call at a time */
   uint64_t quantum_ns;                         /* LOCK_OK; 0: until told otherwise */
   bool wanted;                                 /* LOCK_WANTED: somebody waits */
   uint64_t room_bytes, room_seq, target_bytes; /* LOCK_OK, DROP_LOCK, ROOM */

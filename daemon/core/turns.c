@@ -63,6 +63,8 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   job->held_ns = sched_job_held_ns(job, now_ns);
   job->waited_ns = sched_job_waited_ns(job, now_ns);
   job->credit_ns += job->state == GS_JOB_WAITING ? now_ns - job->since_ns : 0;
+  if (job->seat == SCHED_SEAT_OVERDUE)
+    gang_look(job->gang); /* nobody need step for it any more */
   if (job->seat == SCHED_SEAT_OVERDUE || (job->seat == SCHED_SEAT_STOPS && state == GS_JOB_BYPASSED))
     silence_end(job, now_ns);
   if (state == GS_JOB_HOLDING)
@@ -82,7 +84,7 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   gang_count(job, 1);
   policy_note_state(job, before, now_ns);
   job->asked_anew = true;
-  job->active = job->grows = job->displaced = job->must_stop = false;
+  job->active = job->grows = job->displaced = job->must_stop = job->steps = false;
   enter_list(job, now_ns);
   books_claim(job);
   rooms_watch(job, now_ns);
@@ -140,6 +142,7 @@ void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, 
   job->wanted_told = job->goes = job->hidden = job->too_big_noted = false;
   job->flags = 0;
   job->target_bytes = books_target_bytes(job);
+  job->steps = gpu->serialized && gang_is_awaited(job->gang);
   if (gpu->holder_count == 1)
     gpu->turn_ns = gpu->owed && gang_is_alone(job) ? 0 : add_u64(now_ns, gpu->scheduler->grace_ns);
   job->owes = gpu->owed && turns_quantum_over(gpu, now_ns);
@@ -326,6 +329,11 @@ static bool waits_in_vain(const struct sched_job *holder) {
   return !holder->active && books_blocked(holder) && (gpu->contended || !list_empty(&gpu->next));
 }
 
+/* What it was granted for has finished. It has to stop before it runs ahead itself. */
+static bool has_stepped(const struct sched_job *holder) {
+  return holder->steps && !gang_is_awaited(holder->gang);
+}
+
 /* Returns how many have been told to stop. */
 static unsigned stop_holders(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   unsigned count = 0;
@@ -333,7 +341,7 @@ static unsigned stop_holders(struct sched_gpu *gpu, uint64_t now_ns, struct sche
     struct sched_job *job = job_of_turn(node);
     next = node->next;
     if (is_too_big(job, change) || job->displaced || job->must_stop || job->terms.paused ||
-        (waits_in_vain(job) && now_ns >= grace_end_ns(job))) {
+        has_stepped(job) || (waits_in_vain(job) && now_ns >= grace_end_ns(job))) {
       if (job->displaced) {
         holders_charge_preemption(job, now_ns);
         policy_make_way(job, now_ns);
@@ -409,6 +417,8 @@ static void grant_all(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chang
     struct sched_job *job = list_entry(node, struct sched_job, link);
     if ((job->state == GS_JOB_IDLE || job->state == GS_JOB_WAITING) && !job->terms.paused)
       turns_grant(gpu, job, now_ns, change);
+    else if (job->state == GS_JOB_HOLDING && job->steps)
+      drop(job, now_ns, change); /* and granted anew */
     gang_ask(job->gang, now_ns); /* it claims no more if nobody of it waits */
     gang_look(job->gang);
   }

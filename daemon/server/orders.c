@@ -113,8 +113,10 @@ static struct gs_msg turn_msg(enum gs_msg_type type, struct attachment *attachme
   msg.room.room_bytes = action->room_bytes;
   msg.room.room_seq = action->room_seq;
   msg.room.target_bytes = action->target_bytes;
-  if (type == GS_LOCK_OK)
+  if (type == GS_LOCK_OK) {
     msg.room.quantum_ns = action->quantum_ns;
+    msg.room.steps = action->steps;
+  }
   add_pass(&msg, attachment);
   return msg;
 }

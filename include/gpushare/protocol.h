@@ -481,7 +481,7 @@ struct gs_msg {
       uint64_t target_bytes; /* what the room of a job that holds will become as others leave */
       struct gs_pass pass;   /* of the job that what leaves may be passed to; all 0: none */
       int32_t pass_pid;      /* of its process, in its own pid namespace */
-      uint32_t pad;
+      uint32_t steps;        /* LOCK_OK, not 0: one call at a time, each once earlier work is done */
     } room;
     struct { /* SHARE: how a job runs beside others that run at the same time. Until the first one: as it
               * likes

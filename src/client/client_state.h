@@ -51,6 +51,9 @@ struct gpu {
   /* orders to the worker */
   bool grant_pending; /* open memory and gate, once what is needed is on the card */
   bool drop_pending;
+  bool steps;             /* while it holds, the gate stays shut, and calls pass one by one */
+  bool steps_over;        /* nobody will tell it to stop: it goes on as one that holds */
+  uint64_t stepped_ns;    /* when one could pass last; 0: none could, or the work has been stopped since */
   bool wanted;            /* somebody waits: release when idle */
   uint64_t quiet_calls;   /* the calls that there had been when it began to look idle, */
   unsigned quiet_looks;   /* and how often it has looked so since, as far as can be asked */

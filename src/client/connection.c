@@ -141,6 +141,7 @@ static void forget_daemon(void) {
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++) {
     gpu->attach_sent = gpu->attached = gpu->requested = gpu->wanted = gpu->drop_pending = false;
     gpu->refused_until_ns = 0;
+    gpu->steps_over = gpu->steps = gpu->steps && !gpu->grant_pending;
     condition_wake_all(&gpu->changed);
     gpu->granted_bytes = gpu->capacity_bytes = gpu->slice_us = 0;
     gpu->epoch = 0;
@@ -237,7 +238,8 @@ static void on_granted(struct gpu *gpu, const struct gs_msg *msg) {
   gpu->epoch = msg->epoch;
   gpu->requested = false;
   gpu->holding = true;
-  gpu->wanted = gpu->drop_pending = false;
+  gpu->wanted = gpu->drop_pending = gpu->steps_over = false;
+  gpu->steps = msg->room.steps;
   room_take(gpu, msg);
   worker_begin_at_once(gpu);
   lock_release(&client.lock);

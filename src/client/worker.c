@@ -30,6 +30,9 @@
  * stream wait): such threads then pass, one call each time. */
 #define PULSE_NS (2 * NS_PER_S)
 
+/* Between two calls of a process that holds for what another member of its gang drains. */
+#define STEP_NS (5 * NS_PER_MS)
+
 /* A call that is in flight when a drain has ended is waited for so long; then the drain is done again. */
 #define SETTLE_NS (50 * NS_PER_MS)
 
@@ -283,10 +286,18 @@ static void drain(struct gpu *gpu) {
 
 /* ---- giving back ---- */
 
-/* A gate that was not opened, nor work let on, since the last time needs nothing. Returns what it took. */
+/* Nobody passes the shut gate any more. */
+static void end_steps(struct gpu *gpu) {
+  if (gpu->stepped_ns)
+    gate_revoke_pulse(gpu->device, 0);
+  gpu->stepped_ns = 0;
+}
+
+/* A gate that nobody has passed, nor work let on, since the last time needs nothing. Returns what it took. */
 static uint64_t stop_submitting(struct gpu *gpu) {
   uint64_t start_ns = clock_now_ns();
-  if (gate_is_open(gpu->device) || gpu->let_on) {
+  if (gate_is_open(gpu->device) || gpu->let_on || gpu->stepped_ns) {
+    end_steps(gpu);
     gpu->let_on = false;
     if (!stop(gpu))
       drain(gpu);
@@ -346,6 +357,7 @@ static void leave_to_worker(struct gpu *gpu) {
 }
 
 void worker_begin(struct gpu *gpu) {
+  gpu->steps = false;
   note_grant(gpu);
   leave_to_worker(gpu);
 }
@@ -364,7 +376,10 @@ static void open_gate(struct gpu *gpu) {
   gpu->grant_pending = gpu->let_on = false;
   uint64_t now_ns = clock_now_ns(), restore_ns = now_ns - gpu->granted_ns;
   gpu->turned_ns = now_ns;
-  gate_open(gpu->device);
+  if (!gpu->steps) {
+    end_steps(gpu);
+    gate_open(gpu->device);
+  }
   gpu->handover_ns += restore_ns;
   room_report(gpu);
   tell_active(gpu, restore_ns);
@@ -517,6 +532,34 @@ static void slice(struct gpu *gpu) {
   lock_take(&client.lock);
 }
 
+/* Whether all that was submitted has finished. What goes on for long may wait for a thread at the gate. */
+static bool may_step(const struct gpu *gpu) {
+  bool late = gpu->stepped_ns && clock_now_ns() - gpu->stepped_ns >= PULSE_NS;
+  return late || (!gate_in_flight() && streams_look(gpu->device) != STREAMS_BUSY);
+}
+
+/* Each thread that waits passes with one call at a time: so this process submits what another member of its
+ * gang drains for, and little beyond that, which it would have to drain for itself. Lock held, on entry and
+ * exit. */
+static void step(struct gpu *gpu) {
+  if (gpu->steps_over) {
+    gpu->steps = false;
+    end_steps(gpu);
+    gate_open(gpu->device);
+    return;
+  }
+  lock_release(&client.lock);
+  bool may = gate_waiting(gpu->device) > 0 && may_step(gpu);
+  lock_take(&client.lock);
+  if (gpu->drop_pending || gpu->steps_over)
+    return;
+  if (may) {
+    gpu->stepped_ns = clock_now_ns();
+    gate_pulse(gpu->device);
+  }
+  condition_wait(&gpu->changed, &client.lock, clock_now_ns() + STEP_NS);
+}
+
 /* Until there is an order, or a move is to be tried again. Lock held, on entry and exit. */
 static void rest(struct gpu *gpu) {
   uint64_t share_ns = share_next_ns(gpu),
@@ -546,6 +589,8 @@ static void work_once(struct gpu *gpu) {
     room_report(gpu);
   else if (share_step_due(gpu, clock_now_ns()))
     share_step(gpu);
+  else if (gpu->steps && gpu->holding && !gpu->grant_pending)
+    step(gpu);
   else if (gpu->wanted && gpu->holding && !gpu->grant_pending)
     watch_idle(gpu);
   else

@@ -129,7 +129,7 @@ static void deliver(void) {
 /* Nothing is to be done: the worker would rest. */
 static bool is_at_rest(struct gpu *gpu) {
   return !gpu->drop_pending && !gpu->grant_pending && !room_step_due(gpu) && !room_report_due(gpu) &&
-         !share_step_due(gpu, clock_now_ns()) && !(gpu->wanted && gpu->holding);
+         !share_step_due(gpu, clock_now_ns()) && !((gpu->wanted || gpu->steps) && gpu->holding);
 }
 
 static void work(struct gpu *gpu, unsigned most) {

@@ -176,18 +176,47 @@ TEST(ranks_whose_launcher_came_first_take_turns) {
 
 /* ---- where work can't be stopped ---- */
 
-/* What one drains may wait for a call that the other holds back. While both drain, pulses let such calls
- * pass. If the other has given its GPU back already, the grace ends that; but not of swap memory, for which
- * others wait (docs/ARCHITECTURE.md, known limits). */
+/* What a rank drains may wait for a call that the other one holds back. After the grace the other one makes
+ * that call, and both gangs have turns again, whatever their memory. */
+static struct job drained[2];
+
+static const struct process *rank_of(int i) { return drained[i / GPUS].ranks[i % GPUS]; }
+
+static bool some_have_ended(void) {
+  return process_ended(drained[0].ranks[0]) || process_ended(drained[1].ranks[0]);
+}
+
+static bool one_is_late(const struct scene_status *status, const void *unused) {
+  (void)status, (void)unused;
+  return process_log_count(scene.daemon, "within the grace") > 0 || some_have_ended();
+}
+
+static bool all_have_turned(const struct scene_status *status, const void *turns) {
+  bool all = true;
+  for (int i = 0; i < 2 * GPUS; i++) {
+    const struct gs_msg *job = scene_job_of(status, rank_of(i)->pid);
+    all &= job && job->job_status.turns > ((const uint64_t *)turns)[i];
+  }
+  return all || some_have_ended();
+}
+
 TEST(ranks_that_are_drained_go_on_after_the_grace) {
-  struct job jobs[2];
+  struct scene_status status;
+  uint64_t turns[2 * GPUS];
   struct seen seen = {.attachments = 0};
   begin("2500ms");
   setenv("GPUSHARE_PREEMPT", "off", 1);
-  setenv("GPUSHARE_MEMORY", "managed", 1);
-  start_both(jobs, &(struct manner){"6", "1", NULL});
-  await_end(&jobs[0], &seen);
-  await_end(&jobs[1], &seen);
+  start_both(drained, &(struct manner){"20", "1", NULL});
+  scene_await(&scene, one_is_late, NULL, "one does not stop within the grace");
+  CHECK(scene_ask_status(&scene, &status) == 0);
+  for (int i = 0; i < 2 * GPUS; i++) {
+    const struct gs_msg *job = scene_job_of(&status, rank_of(i)->pid);
+    turns[i] = job ? job->job_status.turns : 0;
+  }
+  scene_await(&scene, all_have_turned, turns, "all ranks have had turns since");
+  for (int i = 0; i < GPUS; i++)
+    process_kill(drained[1].ranks[i]);
+  await_end(&drained[0], &seen);
   scene_end(&scene);
 }
 
