@@ -6,6 +6,7 @@ A *job* is a child that speaks in stages: it prints "@NAME" when it has reached 
 has something to tell) and, when it was started with --held, goes on only when it reads a line. So the parent decides
 when which job uses the GPU, and nobody guesses with sleeps.
 """
+import atexit
 import json
 import os
 import pathlib
@@ -173,9 +174,8 @@ class Daemon:
 
     def __enter__(self):
         self.log = open(self.log_path, "ab")
-        self.process = subprocess.Popen([str(word) for word in self.command],
-                                        stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
-                                        env=self.build.env(), start_new_session=True)
+        self.process = start([str(word) for word in self.command], stdin=subprocess.DEVNULL, stdout=self.log,
+                             stderr=self.log, env=self.build.env())
         try:
             self.wait_started()
         except BaseException:
@@ -248,6 +248,32 @@ def tail(path, lines=3):
     return " | ".join(text[-lines:]) or "(no output)"
 
 
+class Started:
+    """Groups of processes that are not over yet. Whoever holds one may be interrupted before it knows it."""
+    groups = set()
+    starting = False
+    ends = False
+
+
+def start(command, **options):
+    """A process in a group of its own. It ends with this program at the latest."""
+    Started.starting = True
+    try:
+        process = subprocess.Popen(command, start_new_session=True, **options)
+        Started.groups.add(process)
+    finally:
+        Started.starting = False
+    if Started.ends:
+        end_on_sigterm()
+    return process
+
+
+@atexit.register
+def kill_started():
+    for process in list(Started.groups):
+        kill_group(process)
+
+
 def kill_group(process):
     """End a process and all that it started: politely, then not."""
     if process is None:
@@ -262,6 +288,7 @@ def kill_group(process):
         except subprocess.TimeoutExpired:
             continue
     process.wait()
+    Started.groups.discard(process)
 
 
 VARIANTS = ("stock", "unified", "daemon")
@@ -299,8 +326,8 @@ class Job:
         if self.guard:
             self.guard.claim(self.managed_gib)
         self.errors = open(self.error_path, "wb")  # closed in __exit__
-        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=self.errors, env=self.env, start_new_session=True, text=True)
+        self.process = start(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=self.env,
+                             text=True)
         threading.Thread(target=self.read_lines, daemon=True).start()
         return self
 
@@ -414,8 +441,10 @@ def common_arguments(parser, budget="--deadline"):
 
 
 def end_on_sigterm(*_):
-    """As an exception, so that every `with` ends its job or daemon."""
-    raise SystemExit("ended by SIGTERM")
+    """As an exception, so that every `with` ends its job or daemon; but not while one starts."""
+    Started.ends = True
+    if not Started.starting:
+        raise SystemExit("ended by SIGTERM")
 
 
 def prepare(args, name=None):

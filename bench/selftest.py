@@ -308,6 +308,29 @@ class MachineryTest(unittest.TestCase):
         self.assertEqual(ours["LD_PRELOAD"], "/some/build/src/libunified.so")
         self.assertFalse(os.path.exists(ours["GPUSHARE_SOCKET"]))
 
+    def test_sigterm_while_a_process_starts(self):
+        """It comes once there is a process, and before anybody knows that."""
+        program = f"""
+import os, signal, subprocess, sys
+sys.path.insert(0, {str(gpubench.HERE)!r})
+import gpubench
+signal.signal(signal.SIGTERM, gpubench.end_on_sigterm)
+real = subprocess.Popen
+def interrupted(*arguments, **options):
+    process = real(*arguments, **options)
+    print(process.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return process
+subprocess.Popen = interrupted
+gpubench.start(["sleep", "1000"])
+print("it goes on")
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+        self.assertIn("ended by SIGTERM", done.stderr)
+        self.assertNotEqual(done.returncode, 0)
+        with self.assertRaises(ProcessLookupError):
+            os.kill(int(done.stdout), 0)
+
     def test_spent_budget(self):
         with self.assertRaises(gpubench.BenchError):
             gpubench.Budget(0).clip(5)

@@ -68,8 +68,8 @@ struct lock_held {
 _Static_assert(LOCK_RANKS <= 32, "a bit for each rank");
 extern __thread struct lock_held lock_held __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-/* The thread breaks the invariant. With GPUSHARE_STRICT in the environment (tests) that ends the process. */
-void lock_complain(enum lock_rank rank);
+/* The thread breaks the invariant. With GS_STRICT in the environment (tests) that ends the process. */
+void lock_complain(uint32_t held, enum lock_rank rank);
 
 /* No cancellation until lock_leave; they nest. */
 static inline void lock_enter(void) {
@@ -92,7 +92,7 @@ static inline void lock_note(const struct lock *lock, bool held) {
 
 static inline void lock_take(struct lock *lock) {
   if (lock_held.ranks >> lock->rank)
-    lock_complain(lock->rank);
+    lock_complain(lock_held.ranks, lock->rank);
   lock_enter();
   pthread_mutex_lock(&lock->mutex);
   lock_note(lock, true);

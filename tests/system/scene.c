@@ -99,6 +99,7 @@ static void environment_inherit(struct environment *environment) {
                                       "GS_TEST_SCALE",
                                       "GS_TEST_SEED",
                                       "GS_TEST_HISTORIES",
+                                      "GS_STRICT",
                                       "GPUSHARE_PREEMPT"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
     if (getenv(names[i]))
