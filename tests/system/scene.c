@@ -85,22 +85,14 @@ static void environment_free(struct environment *environment) {
 }
 
 static void environment_inherit(struct environment *environment) {
-  static const char *const names[] = {"PYTHONPATH",
-                                      "PATH",
-                                      "HOME",
-                                      "TMPDIR",
-                                      "ASAN_OPTIONS",
-                                      "LSAN_OPTIONS",
-                                      "TSAN_OPTIONS",
-                                      "UBSAN_OPTIONS",
-                                      "GS_NVML_GPUS",
-                                      "GPUSHARE_HOST_ROOT",
-                                      "GS_TEST_MODULE",
-                                      "GS_TEST_SCALE",
-                                      "GS_TEST_SEED",
-                                      "GS_TEST_HISTORIES",
-                                      "GS_STRICT",
-                                      "GPUSHARE_PREEMPT"};
+  static const char *const names[] = {"PYTHONPATH",     "PATH",
+                                      "HOME",           "TMPDIR",
+                                      "ASAN_OPTIONS",   "LSAN_OPTIONS",
+                                      "TSAN_OPTIONS",   "UBSAN_OPTIONS",
+                                      "GS_NVML_GPUS",   "GPUSHARE_HOST_ROOT",
+                                      "GS_TEST_MODULE", "GS_TEST_SCALE",
+                                      "GS_TEST_SEED",   "GS_TEST_HISTORIES",
+                                      "GS_STRICT",      "GPUSHARE_PREEMPT"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
     if (getenv(names[i]))
       environment_add(environment, "%s=%s", names[i], getenv(names[i]));
