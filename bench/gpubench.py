@@ -248,29 +248,33 @@ def tail(path, lines=3):
     return " | ".join(text[-lines:]) or "(no output)"
 
 
-class Started:
-    """Groups of processes that are not over yet. Whoever holds one may be interrupted before it knows it."""
-    groups = set()
+class Started(threading.local):
+    """Groups of processes that are not over yet: whoever holds one may be interrupted before it knows it. SIGTERM interrupts the
+    main thread only, so only that one's start is waited for."""
+    groups = set()  # of all threads
     starting = False
     ends = False
 
 
+started = Started()
+
+
 def start(command, **options):
     """A process in a group of its own. It ends with this program at the latest."""
-    Started.starting = True
+    started.starting = True
     try:
         process = subprocess.Popen(command, start_new_session=True, **options)
-        Started.groups.add(process)
+        started.groups.add(process)
     finally:
-        Started.starting = False
-    if Started.ends:
+        started.starting = False
+    if started.ends:
         end_on_sigterm()
     return process
 
 
 @atexit.register
 def kill_started():
-    for process in list(Started.groups):
+    for process in list(started.groups):
         kill_group(process)
 
 
@@ -288,7 +292,7 @@ def kill_group(process):
         except subprocess.TimeoutExpired:
             continue
     process.wait()
-    Started.groups.discard(process)
+    started.groups.discard(process)
 
 
 VARIANTS = ("stock", "unified", "daemon")
@@ -442,8 +446,8 @@ def common_arguments(parser, budget="--deadline"):
 
 def end_on_sigterm(*_):
     """As an exception, so that every `with` ends its job or daemon; but not while one starts."""
-    Started.ends = True
-    if not Started.starting:
+    started.ends = True
+    if not started.starting:
         raise SystemExit("ended by SIGTERM")
 
 

@@ -308,21 +308,28 @@ class MachineryTest(unittest.TestCase):
         self.assertEqual(ours["LD_PRELOAD"], "/some/build/src/libunified.so")
         self.assertFalse(os.path.exists(ours["GPUSHARE_SOCKET"]))
 
-    def test_sigterm_while_a_process_starts(self):
-        """It comes once there is a process, and before anybody knows that."""
+    def end_while_a_process_starts(self, then):
+        """SIGTERM comes once there is a process, and before anybody knows that."""
         program = f"""
-import os, signal, subprocess, sys
+import os, signal, subprocess, sys, threading
 sys.path.insert(0, {str(gpubench.HERE)!r})
 import gpubench
-signal.signal(signal.SIGTERM, gpubench.end_on_sigterm)
+heard = threading.Event()
+def hear(*_):
+    heard.set()
+    gpubench.end_on_sigterm()
+signal.signal(signal.SIGTERM, hear)
 real = subprocess.Popen
 def interrupted(*arguments, **options):
     process = real(*arguments, **options)
     print(process.pid, flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
+    heard.wait(30)
     return process
 subprocess.Popen = interrupted
-gpubench.start(["sleep", "1000"])
+def start():
+    gpubench.start(["sleep", "1000"])
+{then}
 print("it goes on")
 """
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
@@ -330,6 +337,12 @@ print("it goes on")
         self.assertNotEqual(done.returncode, 0)
         with self.assertRaises(ProcessLookupError):
             os.kill(int(done.stdout), 0)
+
+    def test_sigterm_while_a_process_starts(self):
+        self.end_while_a_process_starts("start()")
+
+    def test_sigterm_while_a_thread_starts_a_process(self):
+        self.end_while_a_process_starts("threading.Thread(target=start).start(); threading.Event().wait(30)")
 
     def test_spent_budget(self):
         with self.assertRaises(gpubench.BenchError):
