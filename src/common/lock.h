@@ -98,10 +98,8 @@ static inline void lock_take(struct lock *lock) {
   lock_note(lock, true);
 }
 
-/* False: another thread has it. */
-static inline bool lock_try(struct lock *lock) {
-  lock_enter();
-  bool taken = pthread_mutex_trylock(&lock->mutex) == 0;
+/* After a try. */
+static inline bool lock_settle(struct lock *lock, bool taken) {
   if (taken)
     lock_note(lock, true);
   else
@@ -109,15 +107,16 @@ static inline bool lock_try(struct lock *lock) {
   return taken;
 }
 
+/* False: another thread has it. */
+static inline bool lock_try(struct lock *lock) {
+  lock_enter();
+  return lock_settle(lock, pthread_mutex_trylock(&lock->mutex) == 0);
+}
+
 /* False: another thread has had it all the time until then, by the realtime clock. */
 static inline bool lock_try_until(struct lock *lock, const struct timespec *until) {
   lock_enter();
-  bool taken = pthread_mutex_timedlock(&lock->mutex, until) == 0;
-  if (taken)
-    lock_note(lock, true);
-  else
-    lock_leave();
-  return taken;
+  return lock_settle(lock, pthread_mutex_timedlock(&lock->mutex, until) == 0);
 }
 
 static inline void lock_release(struct lock *lock) {

@@ -361,9 +361,9 @@ START_TEST(nothing_is_left_after_a_turn) {
 END_TEST
 
 /* The simulator's are from 700 on. */
-static int count_own(void) {
+static int count_own(int from) {
   int own = 0;
-  for (int fd = 3; fd < 700; fd++)
+  for (int fd = from; fd < 700; fd++)
     own += fcntl(fd, F_GETFD) >= 0;
   return own;
 }
@@ -379,7 +379,7 @@ static void *fork_once(void *unused) {
   pid_t child = fork();
   if (child == 0) {
     swap_fork_child();
-    _exit(count_own());
+    _exit(count_own(3));
   }
   swap_fork_parent();
   return waitpid(child, &status, 0) == child ? (void *)(intptr_t)WEXITSTATUS(status) : unused;
@@ -426,7 +426,7 @@ START_TEST(a_child_has_nothing_that_comes) {
   pass(to, make_memory(0, PIECE_BYTES, 1));
   close(to);
   passing_end_in(space_of(0));
-  int before = count_own();
+  int before = count_own(3);
   world_settle(0, NULL);
   pass(to = reach(), make_memory(0, PIECE_BYTES, 1));
   close(to);
@@ -512,10 +512,7 @@ START_TEST(a_child_has_none_of_it) {
   pid_t child = fork();
   if (child == 0) {
     swap_fork_child();
-    int own = 0; /* the simulator's are from 700 on */
-    for (int fd = DESCRIPTOR_LEAST; fd < 700; fd++)
-      own += fcntl(fd, F_GETFD) >= 0;
-    _exit(own);
+    _exit(count_own(DESCRIPTOR_LEAST));
   }
   ck_assert_int_eq(waitpid(child, &status, 0), child);
   ck_assert_int_eq(status, 0);
@@ -641,7 +638,7 @@ START_TEST(a_child_has_nothing_that_goes) {
   world_get(PIECE_BYTES);
   swap_close(0, true);
   name_heir(getpid(), getpid());
-  int before = count_own();
+  int before = count_own(3);
   real_export = driver.cuMemExportToShareableHandle;
   real_unmap = driver.cuMemUnmap;
   if (_i)
