@@ -3,8 +3,8 @@
 
 Variants: unified (libunified, no daemon), daemon (a private daemon, mode auto), turns (mode on and a short quantum,
 while the other checks compete for the GPU: captures and compilations must survive hand-overs), shares (each check is
-opportunistic and has --rate of the time, so that its work is stopped and let on more than a hundred times a second,
-wherever it is; frameworks_shares_stops is about how often, by the time that it had the GPU).
+opportunistic and has --rate of the time, so that its work is stopped and let on fifty times a second, wherever it is).
+frameworks_turns_stops and frameworks_shares_stops are how often that was, by the library's debug log.
 
 Prints `NAME_VARIANT same`, or DIFFERENT, unstable (the stock program does not repeat its own result, so nothing can
 be said), failed (why: on stderr), no_stock (the stock program failed), and at the end how many there were of each. Exit
@@ -23,21 +23,24 @@ import watch
 PROGRAM = gpubench.HERE / "framework_checks.py"
 VARIANTS = ("unified", "daemon", "turns", "shares")
 TIMEOUT_S = 150
-CYCLE_RUN_S = 0.003  # that a job runs between a go and its standstill: 2 ms (src/client/share.c), and a stop
+STOPPED = b"GPU work stands still"  # a line of the library's log (src/preempt/preempt.c)
 
 
 class Runner:
     """Runs single checks and remembers nothing but where things are."""
 
-    def __init__(self, build, out, budget, guard, python, caches):
+    def __init__(self, build, out, budget, guard, args, caches):
         self.build, self.out, self.budget, self.guard = build, out, budget, guard
-        self.python, self.caches = python, caches
+        self.python, self.times, self.caches = args.python, args.times, caches
+        self.stops = collections.Counter()  # variant -> how often work was stopped
 
     def env(self, name, variant, daemon):
         env = gpubench.variant_env("daemon" if daemon else variant, self.build, daemon)
         env.update(framework_checks.CHECKS[name]["env"])
         if variant == "shares":
             env["GPUSHARE_CLASS"] = "opportunistic"
+        if variant in ("turns", "shares"):
+            env["GPUSHARE_LOG"] = "debug"
         cache = tempfile.mkdtemp(prefix=f"cache-{name}-{variant}-", dir=self.caches)  # compile anew in every variant
         env["TORCHINDUCTOR_CACHE_DIR"] = env["TRITON_CACHE_DIR"] = env["CUPY_CACHE_DIR"] = cache
         return env
@@ -45,13 +48,14 @@ class Runner:
     def hash(self, name, variant, daemon=None, label=""):
         """The hash of one run, or BenchError."""
         guard = None if variant == "stock" else self.guard
-        job = gpubench.Job(f"{name}-{variant}{label}", [self.python, PROGRAM, name, "--held"],
+        job = gpubench.Job(f"{name}-{variant}{label}", [self.python, PROGRAM, name, "--held", "--times", self.times],
                            self.env(name, variant, daemon), self.out, self.budget, guard,
                            framework_checks.CHECKS[name]["managed_gib"])
         with job:
             told = job.expect("result", TIMEOUT_S)
             gpubench.check_guest("daemon" if daemon else variant, told, job, daemon)
             job.finish(30)
+        self.stops[variant] += job.error_path.read_bytes().count(STOPPED)
         return told["hash"]
 
 
@@ -69,40 +73,30 @@ def run_all(runner, names, variant, jobs, daemon=None):
 
 
 class Shares:
-    """Gives each job its rate when it is first seen, and remembers how long it has then held the GPU."""
+    """Gives each job its rate when it is first seen."""
 
     def __init__(self, daemon, rate):
-        self.daemon, self.rate = daemon, rate
-        self.held = {}  # job -> (ns held when it was given its rate, ns held at the last look)
+        self.daemon, self.rate, self.seen = daemon, rate, set()
 
     def look(self, status):
-        for job in (job for gpu in status["gpus"] for job in gpu["jobs"]):
-            if job["job"] not in self.held:
-                self.daemon.ctl("set-rate", str(job["job"]), f"{self.rate}%")
-            first_ns, _ = self.held.get(job["job"], (job["held_ns"], 0))
-            self.held[job["job"]] = first_ns, job["held_ns"]
-
-    def stops(self):
-        """About how many there were."""
-        held_s = sum(last_ns - first_ns for first_ns, last_ns in self.held.values()) / 1e9
-        return int(held_s * self.rate / 100 / CYCLE_RUN_S)
+        for job in (job["job"] for gpu in status["gpus"] for job in gpu["jobs"]):
+            if job not in self.seen:
+                self.daemon.ctl("set-rate", str(job), f"{self.rate}%")
+            self.seen.add(job)
 
 
-def run_shares(runner, names, args, figures):
+def run_shares(runner, names, args):
     with gpubench.Daemon(runner.build, runner.out, mode="auto") as daemon:
-        shares = Shares(daemon, args.rate)
-        with watch.Watch(daemon, shares.look, 0.02):
-            results = run_all(runner, names, "shares", args.jobs, daemon)
-        figures.add("frameworks_shares_stops", shares.stops())
-        return results
+        with watch.Watch(daemon, Shares(daemon, args.rate).look, 0.02):
+            return run_all(runner, names, "shares", args.jobs, daemon)
 
 
-def run_variant(runner, names, variant, args, figures):
+def run_variant(runner, names, variant, args):
     gpubench.note(f"{variant}: {len(names)} checks, {args.jobs} at once")
     if variant in ("stock", "unified"):
         return run_all(runner, names, variant, args.jobs)
     if variant == "shares":
-        return run_shares(runner, names, args, figures)
+        return run_shares(runner, names, args)
     settings = {"mode": "on", "tq_s": args.tq} if variant == "turns" else {"mode": "auto"}
     with gpubench.Daemon(runner.build, runner.out, **settings) as daemon:
         results = run_all(runner, names, variant, args.jobs, daemon)
@@ -145,6 +139,7 @@ def parse_arguments():
     parser.add_argument("--only", help="these checks: torch_eager,jax (default: all)")
     parser.add_argument("--variants", default=",".join(VARIANTS), help="default: %(default)s")
     parser.add_argument("--jobs", type=int, default=8, help="checks at once (default: %(default)s)")
+    parser.add_argument("--times", type=int, default=1, help="each check in its process (default: %(default)s)")
     parser.add_argument("--tq", type=float, default=0.3, help="quantum of `turns` in seconds (default: %(default)g)")
     parser.add_argument("--rate", type=int, default=50, metavar="PERCENT", help="of `shares` (default: %(default)s)")
     parser.add_argument("--python", default=sys.executable, help=argparse.SUPPRESS)
@@ -163,10 +158,12 @@ def main():
     gpubench.note(f"logs in {out}")
     counts = collections.Counter()
     with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as caches:
-        runner = Runner(build, out, budget, guard, args.python, caches)
-        stock = run_variant(runner, names, "stock", args, figures)
+        runner = Runner(build, out, budget, guard, args, caches)
+        stock = run_variant(runner, names, "stock", args)
         for variant in variants:
-            results = run_variant(runner, names, variant, args, figures)
+            results = run_variant(runner, names, variant, args)
+            if variant in ("turns", "shares"):
+                figures.add(f"frameworks_{variant}_stops", runner.stops[variant])
             counts += report(figures, runner, names, stock, results, variant)
     for said in ("same", "DIFFERENT", "failed", "unstable", "no_stock"):
         figures.add(f"frameworks_{said}", counts[said])

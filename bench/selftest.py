@@ -31,6 +31,8 @@ if os.path.exists(daemon) and fake != "unknown":
     with open(daemon + ".pids", "a") as pids:
         pids.write(f"{os.getpid()}\n")
 reach = gpubench.Stages(True).reach
+if fake == "stopped" and os.environ.get("GPUSHARE_LOG") == "debug":
+    print("gpushare: GPU work stands still\n" * 3, file=sys.stderr)
 if fake == "failed":
     sys.exit("it went wrong")
 if fake == "hang":
@@ -172,13 +174,16 @@ class FrameworksTest(Fakes):
         code, said, _ = self.verdicts()
         self.assertEqual((code, said), (0, {"same"}))
 
-    def test_stops(self):
-        """By the time held since the rate was set."""
-        shares = frameworks.Shares(types.SimpleNamespace(ctl=lambda *words: said.append(words)), 50)
+    def test_each_job_is_given_its_rate_once(self):
         said = []
-        for held_ns in (10**9, 2 * 10**9, 5 * 10**9):
-            shares.look({"gpus": [{"jobs": [{"job": 7, "held_ns": held_ns}]}]})
-        self.assertEqual((said, shares.stops()), ([("set-rate", "7", "50%")], 666))
+        shares = frameworks.Shares(types.SimpleNamespace(ctl=lambda *words: said.append(words)), 50)
+        for jobs in ([7], [7, 8], [8]):
+            shares.look({"gpus": [{"jobs": [{"job": job} for job in jobs]}]})
+        self.assertEqual(said, [("set-rate", "7", "50%"), ("set-rate", "8", "50%")])
+
+    def test_stops_are_counted_as_the_library_logs_them(self):
+        _, figures, _ = self.run_bench("frameworks.py", "--only", "jax", "--variants", "turns,shares", FAKE="stopped")
+        self.assertEqual((figures["frameworks_turns_stops"], figures["frameworks_shares_stops"]), (3, 3))
 
     def test_different(self):
         code, said, _ = self.verdicts(FAKE="DIFFERENT")

@@ -41,6 +41,8 @@ struct gpu_figures figures_of_gpu(const struct gs_msg *gpu, const struct gs_msg 
     } else if (msg->type == GS_STATUS_JOB) {
       figures.held_sum_ns += msg->job_status.held_ns;
       pid = msg->job_status.pid;
+      figures.preempting += msg->job_status.flags & GS_STATE_PREEMPTS ? 1 : 0;
+      figures.own_contexts += msg->job_status.flags & GS_STATE_OWN_CONTEXT ? 1 : 0;
     } else if (msg->type == GS_STATUS_TERMS) {
       note_terms(&figures, msg);
     } else if (msg->type == GS_STATUS_ORIGIN) {

@@ -16,6 +16,7 @@ struct gpu_figures {
   int gang_width;                     /* of the longest name; 0: no job has a gang */
   int from_width;                     /* likewise: where jobs come from, figures_from */
   bool own_pids;                      /* some job has another pid in its own pid namespace */
+  unsigned preempting, own_contexts;  /* of its jobs: how many have these flags */
 };
 
 /* Of the GPU whose STATUS_GPU `gpu` is, in messages that end at `end`. */

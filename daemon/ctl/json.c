@@ -104,6 +104,7 @@ static void put_state(json_t *object, const struct gpu_figures *figures, const s
   json_put_bool(object, "stopped", flags & GS_STATE_STOPPED);
   json_put_bool(object, "mps", flags & GS_STATE_MPS);
   json_put_bool(object, "preempts", flags & GS_STATE_PREEMPTS);
+  json_put_bool(object, "own_context", flags & GS_STATE_OWN_CONTEXT);
   json_put_bool(object, "waits_for_room", figures_waits_for_room(figures, msg));
 }
 

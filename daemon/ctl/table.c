@@ -111,6 +111,19 @@ static void show_header(const struct gpu_figures *figures) {
   printf("  STATE\n");
 }
 
+#define OWN_CONTEXT_BYTES (UINT64_C(260) << 20) /* about: H100, driver 580 */
+
+/* How its jobs' turns end, and what that takes of the card. */
+static void show_means(const struct gpu_figures *figures) {
+  char text[24];
+  printf("  work of %u of %u jobs can be stopped in its middle", figures->preempting,
+         figures->gpu->gpu_status.jobs);
+  if (figures->own_contexts > 0)
+    printf("; %u have a context of ours to move memory in, about %s beside the capacity",
+           figures->own_contexts, words_bytes(figures->own_contexts * OWN_CONTEXT_BYTES, text));
+  printf("\n");
+}
+
 static void show_gpu(const struct gpu_figures *figures) {
   char text[24];
   uint64_t hidden_bytes = figures->handover->handover_status.hidden_bytes;
@@ -122,8 +135,10 @@ static void show_gpu(const struct gpu_figures *figures) {
     printf("  moved behind turns: %s\n", words_bytes(hidden_bytes, text));
   if (overhead_bytes > 0)
     printf("  the driver has refused %s of the capacity\n", words_bytes(overhead_bytes, text));
-  if (figures->gpu->gpu_status.jobs > 0)
+  if (figures->gpu->gpu_status.jobs > 0) {
+    show_means(figures);
     show_header(figures);
+  }
 }
 
 /* ---- a job ---- */

@@ -136,6 +136,7 @@ struct attachment {
   uint64_t passes_to;  /* pass.name of the job that it was told to pass memory to; 0: none */
   struct gang *gang;   /* NULL: none */
   bool apart;          /* its gang has another job on this GPU */
+  uint32_t abilities;  /* GS_STATE_PREEMPTS and OWN_CONTEXT, as it says */
   /* evict.c */
   struct list silent_link;
   uint64_t silent_epoch, silent_ns;

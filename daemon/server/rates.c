@@ -35,10 +35,10 @@ static uint32_t weighted_us(uint64_t us, const struct sched_job *sched) {
   return (uint32_t)(us < 1 ? 1 : us < SLICE_MOST_US ? us : SLICE_MOST_US);
 }
 
-/* The driver's own where turns are taken: then weights are their lengths. */
+/* Where turns are taken, too: several jobs may hold at a time. */
 static uint32_t weight_slice_us(const struct sched_job *sched) {
   uint32_t us = weighted_us(SLICE_US, sched);
-  return sched->gpu->serialized || us == SLICE_US ? 0 : us;
+  return us == SLICE_US ? 0 : us;
 }
 
 static uint32_t share_ppm(const struct rates *rates, const struct rates_job *job) {
@@ -243,11 +243,12 @@ void rates_on_state(struct rates *rates, struct rates_job *job, uint64_t now_ns)
   tell(rates, job, now_ns);
 }
 
-void rates_on_sliced(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
-  if (!job->sched || job->sliced)
+void rates_on_sliced(struct rates *rates, struct rates_job *job, bool sliced, uint64_t now_ns) {
+  if (!job->sched || job->sliced == sliced)
     return;
   rates->unsliced_count -= is_unsliced(job);
-  job->sliced = true;
+  job->sliced = sliced;
+  rates->unsliced_count += is_unsliced(job);
   rate_set_bounded(&rates->gpu, rates->unsliced_count == 0);
   tell_changes(rates, now_ns);
 }

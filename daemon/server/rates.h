@@ -29,7 +29,7 @@ struct rates_job {
   enum gs_class class;
   bool rests;           /* an opportunistic one: it has no work, as it says */
   bool works;           /* and has the GPU, and work */
-  bool sliced;          /* its work can be stopped, as it says: so slices hold for it */
+  bool sliced;          /* slices hold for it, as it says */
   uint32_t set_percent; /* 0: none, or it is not opportunistic */
   uint32_t part_ppm;    /* of an opportunistic one: its part of the present trial */
   struct rate_job job;  /* of a production job */
@@ -69,8 +69,8 @@ void rates_set_terms(struct rates *rates, struct rates_job *job, const struct sc
 /* It may have got the GPU, or lost it; or turns begin, or end. */
 void rates_on_state(struct rates *rates, struct rates_job *job, uint64_t now_ns);
 
-/* Its work can be stopped, and its slices hold. */
-void rates_on_sliced(struct rates *rates, struct rates_job *job, uint64_t now_ns);
+/* Slices hold for it, or do not. */
+void rates_on_sliced(struct rates *rates, struct rates_job *job, bool sliced, uint64_t now_ns);
 
 /* It has told how it gets on. */
 void rates_on_progress(struct rates *rates, struct rates_job *job, const struct rate_progress *progress,

@@ -93,8 +93,7 @@ static struct gs_msg describe_job(const struct sched_job *job, uint32_t index, u
   msg.job_status.uid = peer->uid;
   msg.job_status.state = (uint8_t)job->state;
   msg.job_status.flags = (uint8_t)(sched_job_flags(job) | (peer->uses_mps ? GS_STATE_MPS : 0) |
-                                   (peer->stopped ? GS_STATE_STOPPED : 0) |
-                                   (attachment_of(job)->rates.sliced ? GS_STATE_PREEMPTS : 0));
+                                   (peer->stopped ? GS_STATE_STOPPED : 0) | attachment_of(job)->abilities);
   msg.job_status.queue = (uint16_t)(job->place < UINT16_MAX ? job->place : UINT16_MAX);
   msg.job_status.used_bytes = job->used_bytes;
   msg.job_status.resident_bytes = job->resident_bytes;

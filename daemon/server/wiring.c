@@ -644,8 +644,9 @@ static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint
     on_progress(attachment_of(job), msg, now_ns);
     return;
   case GS_CLIENT_STATE:
-    if (msg->state.flags & GS_STATE_PREEMPTS)
-      rates_on_sliced(rates_of(attachment_of(job)), &attachment_of(job)->rates, now_ns);
+    attachment_of(job)->abilities = msg->state.flags & (GS_STATE_PREEMPTS | GS_STATE_OWN_CONTEXT);
+    rates_on_sliced(rates_of(attachment_of(job)), &attachment_of(job)->rates,
+                    msg->state.flags & GS_STATE_SLICES, now_ns);
     scheduler_set_flags(job, msg->state.flags);
     break;
   }

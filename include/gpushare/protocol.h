@@ -372,14 +372,17 @@ enum gs_reject_reason {
 /* flags of REGISTER */
 #define GS_REGISTER_MPS 0x1u /* it uses MPS */
 
-/* flags of CLIENT_STATE: why a DROP_LOCK is not answered yet; and PREEMPTS */
+/* flags of CLIENT_STATE: why a DROP_LOCK is not answered yet; and, in each of them, PREEMPTS, OWN_CONTEXT and
+ * SLICES, as they are now */
 #define GS_STATE_CAPTURING 0x1u /* a stream capture is open */
 #define GS_STATE_DRAINING 0x2u  /* submitted work has not finished within the drain bound */
 #define GS_STATE_OVERDUE 0x4u   /* STATUS_JOB only: DROP_LOCK has not been answered within the grace */
 #define GS_STATE_TOO_BIG 0x8u   /* STATUS_JOB only: uses more than the capacity, so it cannot run */
 #define GS_STATE_MPS 0x10u /* STATUS_JOB only: it uses MPS: a fatal fault of another one ends it as well */
-#define GS_STATE_STOPPED 0x20u  /* STATUS_JOB only: its process is stopped (SIGSTOP, Ctrl-Z, a debugger) */
-#define GS_STATE_PREEMPTS 0x40u /* its work can be stopped in its middle: said once on a connection */
+#define GS_STATE_STOPPED 0x20u     /* STATUS_JOB only: its process is stopped (SIGSTOP, Ctrl-Z, a debugger) */
+#define GS_STATE_PREEMPTS 0x40u    /* its work can be stopped in its middle */
+#define GS_STATE_OWN_CONTEXT 0x80u /* the library has a context beside the program's, to move memory in */
+#define GS_STATE_SLICES 0x100u     /* CLIENT_STATE only: the time slices that SHARE tells hold */
 
 /* flags of PROGRESS */
 #define GS_PROGRESS_ACTIVE 0x1u /* the job has work on the GPU, or submits some */

@@ -44,6 +44,7 @@ struct gpu {
   bool let_on;               /* it goes on, and the gate is still shut; likewise */
   bool has_context, try_due; /* the former: of the program's; the latter: it is a new one */
   unsigned trials;           /* whether work can be stopped has been tried */
+  uint32_t told_abilities;   /* what the daemon knows of that: GS_STATE_*, on this connection */
 
   uint32_t slice_us;  /* of its work's time slices beside others, as told; 0: the driver's */
   uint32_t sliced_us; /* as they are; the worker's */

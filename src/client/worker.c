@@ -59,13 +59,24 @@
  * streams would keep the worker from its orders. */
 #define UNKNOWN_LOOKS 10
 
+/* GS_STATE_*: what can be done with the process' work. It may end at any time: a stop or a slice is refused.
+ */
+static uint32_t abilities(const struct gpu *gpu) {
+  return (preempt_verdict(gpu->device) == PREEMPT_YES ? GS_STATE_PREEMPTS : 0) |
+         (preempt_slices(gpu->device) ? GS_STATE_SLICES : 0) |
+         (contexts_has_own(gpu->device) ? GS_STATE_OWN_CONTEXT : 0);
+}
+
 /* Why DROP_LOCK is not answered yet. Lock held. */
 static void tell_state(struct gpu *gpu) {
   struct gs_msg msg = wire_msg(GS_CLIENT_STATE, (uint32_t)gpu->device);
-  msg.state.flags = capture_count() ? GS_STATE_CAPTURING : GS_STATE_DRAINING;
+  uint32_t can = abilities(gpu);
+  msg.state.flags = (capture_count() ? GS_STATE_CAPTURING : GS_STATE_DRAINING) | can;
   msg.state.submissions = gate_calls();
-  if (gpu->attached)
-    client_send(&msg);
+  if (!gpu->attached)
+    return;
+  gpu->told_abilities = can;
+  client_send(&msg);
 }
 
 /* No capture begins until capture_allow, and open ones end: waiting for the context would invalidate them.
@@ -224,17 +235,23 @@ static void tell_released(struct gpu *gpu, uint64_t drain_ns) {
     client_send(&msg);
 }
 
-/* Lock held. */
-static void tell_verdict(const struct gpu *gpu) {
+static bool are_abilities_due(const struct gpu *gpu) {
+  return client_connected(gpu) && gpu->told_abilities != abilities(gpu);
+}
+
+/* If they are others than told. Lock held. */
+static void tell_abilities(struct gpu *gpu) {
+  if (!are_abilities_due(gpu))
+    return;
   struct gs_msg msg = wire_msg(GS_CLIENT_STATE, (uint32_t)gpu->device);
-  msg.state.flags = GS_STATE_PREEMPTS;
+  msg.state.flags = gpu->told_abilities = abilities(gpu);
   msg.state.submissions = gate_calls();
-  if (client_connected(gpu) && preempt_verdict(gpu->device) == PREEMPT_YES)
-    client_send(&msg);
+  client_send(&msg);
 }
 
 void worker_on_attached(struct gpu *gpu) {
-  tell_verdict(gpu);
+  gpu->told_abilities = 0;
+  tell_abilities(gpu);
   if (gpu->told_running && !gpu->holding)
     tell_released(gpu, 0);
 }
@@ -246,7 +263,7 @@ static void try_it(struct gpu *gpu) {
   lock_release(&client.lock);
   contexts_any(gpu->device, find_verdict, &gpu->device);
   lock_take(&client.lock);
-  tell_verdict(gpu);
+  tell_abilities(gpu);
 }
 
 static bool others_stand_still(const struct gpu *gpu) {
@@ -583,6 +600,8 @@ static void work_once(struct gpu *gpu) {
     try_it(gpu);
   else if (is_to_slice(gpu))
     slice(gpu);
+  else if (are_abilities_due(gpu))
+    tell_abilities(gpu);
   else if (room_step_due(gpu))
     move(gpu);
   else if (room_report_due(gpu))

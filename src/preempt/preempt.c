@@ -147,6 +147,7 @@ static int stop(unsigned gpu) {
     let_all_on(gpu);
   }
   lock_release(&g->lock);
+  log_debug("GPU work %s", err ? "goes on: it can't be stopped" : "stands still");
   return err;
 }
 
@@ -314,6 +315,10 @@ int preempt_slice(CUdevice device, uint64_t us) {
   }
   lock_release(&g->lock);
   return err;
+}
+
+bool preempt_slices(CUdevice device) {
+  return preempt_verdict(device) == PREEMPT_YES && !atomic_load(&gpus[gpu_of(device)].unsliced);
 }
 
 void preempt_own(bool begins) { channels_own(begins); }

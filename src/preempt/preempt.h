@@ -72,6 +72,9 @@ void preempt_making(bool begins);
  * slices only; else as preempt_stop, but works also while stopped. */
 int preempt_slice(int device, uint64_t us);
 
+/* Slices hold, as far as is known. Costs nothing. */
+bool preempt_slices(int device);
+
 /* What libcuda has on the GPU, for people. */
 struct preempt_channels {
   unsigned groups, compute, other; /* channel groups; channels for kernels, and others (copies) */

@@ -90,6 +90,18 @@ START_TEST(hand_overs_in_the_table) {
 }
 END_TEST
 
+START_TEST(what_can_be_done_with_the_work) {
+  played_add_gpu(0)->gpu_status.jobs = 3;
+  played_add_job(GS_JOB_HOLDING, GS_STATE_PREEMPTS | GS_STATE_OWN_CONTEXT, GIB, GIB);
+  played_add_job(GS_JOB_HOLDING, GS_STATE_PREEMPTS | GS_STATE_OWN_CONTEXT, GIB, GIB);
+  played_add_job(GS_JOB_IDLE, 0, GIB, 0);
+  ask("");
+  output_has(
+      "  work of 2 of 3 jobs can be stopped in its middle; 2 have a context of ours to move memory in, "
+      "about 520.0 MiB beside the capacity\n");
+}
+END_TEST
+
 START_TEST(no_hand_over_has_no_figures) {
   played_add_gpu(0);
   played_add(GS_STATUS_HANDOVER)->handover_status.left_ns = UINT64_MAX;
@@ -483,6 +495,7 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {hand_overs_as_json,
                                 hand_overs_in_the_table,
+                                what_can_be_done_with_the_work,
                                 no_hand_over_has_no_figures,
                                 each_gpu_has_its_own_figures,
                                 a_job_that_is_too_big,

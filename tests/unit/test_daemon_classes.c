@@ -108,9 +108,26 @@ END_TEST
 
 static void say_that_it_can_be_stopped(struct client *client) {
   struct gs_msg msg = wire_msg(GS_CLIENT_STATE, 0);
-  msg.state.flags = GS_STATE_PREEMPTS;
+  msg.state.flags = GS_STATE_PREEMPTS | GS_STATE_SLICES;
   tell(client->fd, &msg);
 }
+
+static uint8_t flags_told(void) { return (uint8_t)get_status(it, GS_STATUS_JOB).job_status.flags; }
+
+START_TEST(status_has_what_the_client_has_said_last) {
+  struct client client = come(GS_CLASS_STANDARD);
+  struct gs_msg msg = wire_msg(GS_CLIENT_STATE, 0);
+  ck_assert_uint_eq(flags_told(), 0);
+  msg.state.flags = GS_STATE_PREEMPTS | GS_STATE_OWN_CONTEXT;
+  tell(client.fd, &msg);
+  expect_silence(it, client.fd);
+  ck_assert_uint_eq(flags_told(), GS_STATE_PREEMPTS | GS_STATE_OWN_CONTEXT);
+  msg.state.flags = GS_STATE_DRAINING | GS_STATE_OWN_CONTEXT; /* a stop was refused */
+  tell(client.fd, &msg);
+  expect_silence(it, client.fd);
+  ck_assert_uint_eq(flags_told(), GS_STATE_DRAINING | GS_STATE_OWN_CONTEXT);
+}
+END_TEST
 
 static void check_trial(bool stoppable, uint32_t share_ppm) {
   struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC), production = come(GS_CLASS_PRODUCTION);
@@ -208,6 +225,7 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {nobody_is_told_anything_unless_both_classes_are_there,
                                 others_stop_while_production_works,
+                                status_has_what_the_client_has_said_last,
                                 they_are_tried_out_beside_production_that_works_on,
                                 where_nothing_can_be_stopped_they_begin_with_less,
                                 nobody_waits_for_who_never_says_anything,

@@ -38,7 +38,7 @@ static void come(struct rates_job *job) {
                               .active = true,
                               .terms = {.weight = 100}};
   rates_enter(&rates, job, sched);
-  rates_on_sliced(&rates, job, now_ns);
+  rates_on_sliced(&rates, job, true, now_ns);
   rates_set_terms(&rates, job, &sched->terms, now_ns);
 }
 
@@ -103,7 +103,7 @@ START_TEST(who_is_like_the_others_is_told_nothing) {
 }
 END_TEST
 
-START_TEST(weights_become_slices_while_no_turns_are_taken) {
+START_TEST(weights_become_slices_also_among_those_that_hold_together) {
   give(standard, GS_CLASS_STANDARD, 250, 0);
   check(standard, GS_SHARE_ALL, 5120, GS_WATCH_NOT);
   give(standard, GS_CLASS_STANDARD, 1, 0);
@@ -112,11 +112,8 @@ START_TEST(weights_become_slices_while_no_turns_are_taken) {
   check(standard, GS_SHARE_ALL, 204800, GS_WATCH_NOT);
   sched_gpu.serialized = true;
   rates_on_state(&rates, standard, now_ns);
-  check(standard, GS_SHARE_ALL, 0, GS_WATCH_NOT);
-  sched_gpu.serialized = false;
-  rates_on_state(&rates, standard, now_ns);
   check(standard, GS_SHARE_ALL, 204800, GS_WATCH_NOT);
-  ck_assert_uint_eq(told[standard - jobs], 5);
+  ck_assert_uint_eq(told[standard - jobs], 3);
 }
 END_TEST
 
@@ -365,8 +362,11 @@ START_TEST(where_slices_do_not_hold_all_is_stopped_and_divided) {
   ck_assert(rates.gpu.bounded);
   give(late, GS_CLASS_OPPORTUNISTIC, 100, 0);
   ck_assert(!rates.gpu.bounded);
-  rates_on_sliced(&rates, late, now_ns);
+  rates_on_sliced(&rates, late, true, now_ns);
   ck_assert(rates.gpu.bounded);
+  rates_on_sliced(&rates, late, false, now_ns); /* the driver refuses them from now on */
+  ck_assert(!rates.gpu.bounded);
+  ck_assert_double_eq(rates.gpu.level, RATE_LEVEL_UNSURE);
 }
 END_TEST
 
@@ -510,7 +510,7 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {who_is_like_the_others_is_told_nothing,
-                                weights_become_slices_while_no_turns_are_taken,
+                                weights_become_slices_also_among_those_that_hold_together,
                                 nothing_is_told_twice,
                                 one_class_alone_is_as_any_other,
                                 production_is_watched_and_has_long_slices,

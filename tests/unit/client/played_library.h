@@ -108,11 +108,13 @@ int preempt_go(int device) {
 }
 static uint64_t sliced_us;
 static unsigned slicings;
+static bool slices_refused;
 int preempt_slice(int device, uint64_t us) {
   sliced_us = device == 0 ? us : sliced_us;
   slicings++;
-  return 0;
+  return slices_refused ? -ENOTSUP : 0;
 }
+bool preempt_slices(int device) { return preempt_verdict(device) == PREEMPT_YES && !slices_refused; }
 void gate_take(void) {}
 
 void contexts_synchronize(CUdevice device) { (void)device; }

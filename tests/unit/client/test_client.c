@@ -315,10 +315,15 @@ END_TEST
 
 /* ---- the end of a turn, at any time of a connection ---- */
 
-static unsigned told_released;
+static unsigned told_released, told_states;
+static uint32_t told_flags;
 
 void __wrap_post_send(const struct gs_msg *msg);
-void __wrap_post_send(const struct gs_msg *msg) { told_released += msg->type == GS_LOCK_RELEASED; }
+void __wrap_post_send(const struct gs_msg *msg) {
+  told_released += msg->type == GS_LOCK_RELEASED;
+  told_states += msg->type == GS_CLIENT_STATE;
+  told_flags = msg->type == GS_CLIENT_STATE ? msg->state.flags : told_flags;
+}
 
 static CUresult exchange_mode(CUstreamCaptureMode *mode) {
   return mode ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -440,6 +445,40 @@ START_TEST(work_has_the_slices_that_it_is_told) {
 }
 END_TEST
 
+static void await_told(const struct gpu *gpu, uint32_t flags) {
+  lock_take(&client.lock);
+  for (; told_flags != flags; sched_yield()) {
+    lock_release(&client.lock);
+    lock_take(&client.lock);
+  }
+  ck_assert_uint_eq(gpu->told_abilities, flags);
+  lock_release(&client.lock);
+}
+
+/* The daemon relies on slices, and tells people what can be stopped. */
+START_TEST(what_can_be_done_with_the_work_is_told_whenever_it_changes) {
+  struct gpu *gpu = connect_played();
+  pthread_t thread;
+  driver.cuThreadExchangeStreamCaptureMode = exchange_mode;
+  verdict = PREEMPT_YES;
+  ck_assert_int_eq(__real_pthread_create(&thread, NULL, worker_run, gpu), 0);
+  await_told(gpu, GS_STATE_PREEMPTS | GS_STATE_SLICES | GS_STATE_OWN_CONTEXT);
+  slices_refused = true;
+  await_slice(gpu, 20);
+  await_told(gpu, GS_STATE_PREEMPTS | GS_STATE_OWN_CONTEXT);
+  lock_take(&client.lock);
+  verdict = PREEMPT_NO; /* a stop has been refused */
+  condition_wake_all(&gpu->changed);
+  lock_release(&client.lock);
+  await_told(gpu, GS_STATE_OWN_CONTEXT);
+  lock_take(&client.lock); /* a new connection's daemon knows nothing */
+  ck_assert_uint_eq(told_states, 3);
+  worker_on_attached(gpu);
+  ck_assert_uint_eq(told_states, 4);
+  lock_release(&client.lock);
+}
+END_TEST
+
 /* A daemon would end the connection. One that was told that the program holds hears of it once it answers. */
 /* The worker sleeps meanwhile. */
 START_TEST(a_share_is_obeyed_from_the_grant_on) {
@@ -537,6 +576,7 @@ int main(void) {
                                 what_ends_at_once_is_not_stopped,
                                 what_does_not_end_is_stopped_until_the_next_grant,
                                 work_has_the_slices_that_it_is_told,
+                                what_can_be_done_with_the_work_is_told_whenever_it_changes,
                                 it_is_tried_some_times_whether_work_can_be_stopped,
                                 a_share_is_obeyed_from_the_grant_on,
                                 nothing_is_told_of_a_gpu_that_is_not_attached,

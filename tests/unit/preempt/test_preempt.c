@@ -537,7 +537,9 @@ START_TEST(a_refused_slice_ends_slicing_only) {
   ck_assert_int_eq(preempt_slice(0, 100), 0);
   ck_assert_int_eq(preempt_stop(0), 0);
   slice_answer = refuse_short;
+  ck_assert(preempt_slices(0));
   ck_assert_int_eq(preempt_slice(0, 1), -ENOTSUP);
+  ck_assert(!preempt_slices(0));
   ck_assert_uint_eq(slice_of[100], 2048);
   ck_assert_int_eq(preempt_slice(0, 100), -ENOTSUP);
   ck_assert_int_eq(preempt_verdict(0), PREEMPT_YES);
