@@ -164,7 +164,7 @@ static void tell_limit(FILE *out, const struct why *why) {
 static void tell_stop(FILE *out, const struct why *why) {
   fputs(" is next: the work of ", out);
   tell_awaited(out, why, "others");
-  fputs(" has yet to finish.", out);
+  fputs(" has yet to stop.", out);
 }
 
 static void tell_turn(FILE *out, const struct why *why) {
@@ -227,8 +227,9 @@ static void tell_paused(FILE *out, const struct why *why) {
 
 static void tell_silent(FILE *out) {
   fputs(
-      " has been told to stop and does not answer. A kernel that does not end, a debugger or SIGSTOP may be "
-      "why. If nothing helps, evict it (gpusharectl evict), or end the process: its GPU is free then.",
+      " has been told to stop and does not answer. A debugger or SIGSTOP may be why; where its work can't be "
+      "stopped, also a kernel that does not end, or an open stream capture. If nothing helps, evict it "
+      "(gpusharectl evict), or end the process: its GPU is free then.",
       out);
 }
 

@@ -144,8 +144,8 @@ const struct measure measures_of_gpu[] = {
       "job ran."},
      .put = put_costs},
     {{"gpushare_gpu_handover_step_seconds", FAMILY_COUNTER, UNIT_SECONDS,
-      "The same by step: until the work of the one was done (drain), and until the memory of the next was "
-      "there (move: out and in at the same time)."},
+      "The same by step: until the work of the one stood still, or had finished (drain), and until the "
+      "memory of the next was there (move: out and in at the same time)."},
      .put = put_steps},
     {{"gpushare_gpu_moved_bytes", FAMILY_COUNTER, UNIT_BYTES,
       "Memory that was moved in bulk, off the card (evict) and back (restore)."},

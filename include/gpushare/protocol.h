@@ -204,11 +204,11 @@ enum gs_limited {
 enum gs_reason {
   GS_REASON_IDLE = 0,    /* has not asked for the GPU */
   GS_REASON_RUNS = 1,    /* may submit */
-  GS_REASON_STOPS = 2,   /* its turn is over: its work drains */
+  GS_REASON_STOPS = 2,   /* its turn is over: its work is to stand still (or finish) */
   GS_REASON_SILENT = 3,  /* its turn is over, and it does not answer */
   GS_REASON_RESTORE = 4, /* has its turn: its memory comes to the card */
   GS_REASON_ROOM = 5,    /* has its turn: others' memory leaves the card first */
-  GS_REASON_STOP = 6,    /* is next: others' work drains */
+  GS_REASON_STOP = 6,    /* is next: others' work is to stand still (or finish) first */
   GS_REASON_TURN = 7,    /* waits for its turn */
   GS_REASON_TOO_BIG = 8, /* uses more memory than the GPU has for it */
   GS_REASON_STAYING = 9, /* others' memory does not leave the card, for want of host memory */
@@ -337,7 +337,7 @@ enum gs_job_state {
   GS_JOB_IDLE = 0,     /* attached, neither holds nor waits */
   GS_JOB_WAITING = 1,  /* in the queue */
   GS_JOB_HOLDING = 2,  /* may submit */
-  GS_JOB_DROPPING = 3, /* told to stop, still draining */
+  GS_JOB_DROPPING = 3, /* told to stop: its work does not stand still yet (nor has finished) */
   GS_JOB_BYPASSED = 4, /* did not answer DROP_LOCK within the grace: others run meanwhile */
 };
 

@@ -1,6 +1,6 @@
 /*
- * capture.h - stream captures of this process. A hand-over waits for open captures to end (waiting for a
- * stream, or the whole context, would invalidate them), and no new one begins meanwhile.
+ * capture.h - stream captures of this process. A drain waits for open captures to end (waiting for a stream,
+ * or the whole context, would invalidate them), and no new one begins meanwhile. A stop does not.
  *
  * Threading: any thread.
  */

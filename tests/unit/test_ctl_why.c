@@ -143,7 +143,7 @@ START_TEST(every_reason_has_its_words) {
       {GS_REASON_SILENT, "does not answer"},
       {GS_REASON_RESTORE, "has its turn, and its memory comes to the card. It should run in about 250 ms."},
       {GS_REASON_ROOM, "has its turn, but the memory of job 3 (pid 33, holder) leaves the card first."},
-      {GS_REASON_STOP, "is next: the work of job 3 (pid 33, holder) has yet to finish."},
+      {GS_REASON_STOP, "is next: the work of job 3 (pid 33, holder) has yet to stop."},
       {GS_REASON_TOO_BIG, "it uses 20.0 GiB, and without page faults all of that must fit the GPU, of which "
                           "jobs may use 16.0 GiB."},
       {GS_REASON_STAYING, "for want of host memory"},
