@@ -30,7 +30,14 @@ TEST(stands_still_in_the_middle) { run("small", alone, "standstill", "4194304", 
 TEST(many_stops) { run("small", alone, "latency", "50", "stop"); }
 TEST(contents_under_random_stops) { run("small", alone, "contents", "300", "contents right"); }
 TEST(contexts_come_and_go_while_stopped) { run("small", alone, "contexts", NULL, NULL); }
-TEST(forks_while_stopped) { run("small", alone, "fork", NULL, NULL); }
+
+/* Why no search for leaks: a child may wait at its exit for a lock of the sanitizer's, which another thread
+ * held at the fork. */
+TEST(forks_while_stopped) {
+  static const char *const forking[] = {"LD_PRELOAD=", "ASAN_OPTIONS=use_sigaltstack=0:detect_leaks=0", NULL};
+  run("small", forking, "fork", NULL, NULL);
+}
+
 TEST(exits_while_stopped) { run("small", alone, "exit", NULL, NULL); }
 TEST(slices) { run("small", alone, "slices", NULL, NULL); }
 TEST(slow_stops) { run("small,stop_ns=20ms", alone, "contents", "20", "contents right"); }
