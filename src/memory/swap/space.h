@@ -76,11 +76,11 @@ struct block {
   struct piece piece[];
 };
 
-/* What is in flight: see window.h. */
+/* What is in flight: see mover.c. */
 struct mover {
   CUcontext context; /* of the streams and events; NULL: there are none */
   CUstream out, in;
-  CUevent part_done; /* see outward.c */
+  CUevent part_done; /* outward */
   struct copy {
     struct block *block;
     size_t piece;
@@ -116,7 +116,7 @@ struct space {
   uint64_t shared_bytes;  /* of shared blocks */
   struct block *spare;    /* a shared block without allocations, kept for the next */
   struct extent *holes[HOLE_CLASSES];
-  struct extent *doomed; /* frees that were put off (free.c) */
+  struct extent *doomed; /* frees that were put off (alloc.c) */
   uint64_t refund_bytes; /* to be given back to the budget when the mutex is free again */
   _Atomic uint64_t resident_bytes, total_bytes;
   struct mover mover;

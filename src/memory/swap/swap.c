@@ -10,7 +10,6 @@
 #include "memory/carry.h"
 #include "memory/device.h"
 #include "memory/swap/blocks.h"
-#include "memory/swap/free.h"
 #include "memory/swap/mover.h"
 #include "memory/swap/passing.h"
 #include "memory/swap/pieces.h"
@@ -90,7 +89,7 @@ void swap_give_up(CUdevice device) {
 
 static void free_what_is_finished(struct space *space) {
   space_lock(space);
-  free_doomed(space, NULL);
+  block_release_doomed(space, NULL);
   space_unlock(space);
 }
 
@@ -186,7 +185,7 @@ static void forget_work(struct space *space, CUcontext context, bool alive) {
   space_lock(space);
   space->dead = false;
   mover_context_destroyed(space, context, alive);
-  free_doomed(space, context);
+  block_release_doomed(space, context);
   space_unlock(space);
 }
 
