@@ -1,12 +1,8 @@
-/* plain.h - device memory that can leave the card. Any thread. */
+/* plain.h - cuMemAlloc, cuMemFree and their like. Any thread. */
 #ifndef GS_PLAIN_H
 #define GS_PLAIN_H
 
 #include "memory/account.h"
-
-/* Memory of `like->device`, which converts, out of its backend; reserved and entered into the ledger as
- * `like` says. The driver's result, or CUDA_ERROR_OUT_OF_MEMORY. */
-CUresult plain_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like);
 
 /* The driver has freed an allocation that was taken out of account_addresses, or will in stream order. */
 void plain_gone(const struct allocation *taken);

@@ -6,12 +6,12 @@
 #include "driver/driver.h"
 #include "driver/hooks.h"
 #include "memory/account.h"
+#include "memory/backend.h"
 #include "memory/deferred.h"
-#include "memory/device.h"
-#include "memory/physical.h"
+#include "memory/managed.h"
+#include "memory/pinned.h"
 #include "memory/plain.h"
 #include "memory/pools.h"
-#include "memory/populate.h"
 #include "memory/reserves.h"
 
 /* A stream that cannot be asked is left to the driver, too. */
@@ -40,16 +40,16 @@ static CUresult alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemoryPool as
   };
   bool stays = new.backing == BACKING_PINNED;
   uint64_t reused = stays ? reserves_reuse(new.device, new.pool, bytes) : 0;
-  if (stays ? physical_reserve(new.device, bytes - reused) : budget_reserve(new.device, new.backing, bytes)) {
+  if (stays ? pinned_reserve(new.device, bytes - reused) : budget_reserve(new.device, new.backing, bytes)) {
     budget_release(new.device, new.backing, reused);
     reserves_look(new.device);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  struct physical_patience patience = {0};
+  struct pinned_patience patience = {0};
   CUresult result;
   do
     result = ask_driver(dptr, bytes, asked, stream);
-  while (stays && physical_again(result, new.device, bytes - reused, &patience));
+  while (stays && pinned_again(result, new.device, bytes - reused, &patience));
   if (result != CUDA_SUCCESS || !*dptr) {
     budget_release(new.device, new.backing, bytes);
     reserves_look(new.device);
@@ -62,7 +62,7 @@ static CUresult alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemoryPool as
   new.base = *dptr;
   new.span = new.bytes = bytes;
   if (pool->kind == POOL_MANAGED && pools_grew(pool->handle))
-    new.away_bytes = populate_on(stream, new.base, bytes, new.device);
+    new.away_bytes = managed_populate(stream, new.base, bytes, new.device);
   if (account_add(&account_addresses, &new) == 0)
     return result;
   driver.cuMemFreeAsync(new.base, stream);
@@ -90,7 +90,7 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, CUmemoryPool asked,
       .origin = ORIGIN_STREAM, .device = pool.device, .context = context, .pool = pool.handle};
   struct allocation reused;
   if (!deferred_reuse(stream, bytes, &like, &reused))
-    return plain_alloc(dptr, bytes, &like);
+    return backend_on(like.device)->allocate(dptr, bytes, &like);
   *dptr = reused.base;
   if (account_add(&account_addresses, &reused) == 0)
     return CUDA_SUCCESS;
@@ -98,11 +98,10 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, CUmemoryPool asked,
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* The driver frees what comes from its pools, and device memory, in stream order; unified memory it does not,
- * and swap memory it does not know. */
+/* The driver frees what comes from its pools, and device memory, in stream order; what stands in for that it
+ * does not. */
 static bool needs_deferral(const struct allocation *allocation) {
-  return allocation->backing == BACKING_SWAP ||
-         (allocation->backing == BACKING_CONVERTED && allocation->origin != ORIGIN_POOL);
+  return allocation_stands_in(allocation) && allocation->origin != ORIGIN_POOL;
 }
 
 static CUresult free_now(CUdeviceptr dptr, CUstream stream) {

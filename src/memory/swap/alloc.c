@@ -125,14 +125,18 @@ static void reap(struct space *space) {
     ;
 }
 
-void swap_free(const struct allocation *taken, bool finished) {
+CUresult swap_free(const struct allocation *taken, bool finished) {
+  CUresult fault = finished ? CUDA_SUCCESS : device_fault();
   struct extent *extent = taken->object;
   struct space *space = extent->block->space;
+  if (fault != CUDA_SUCCESS)
+    return fault;
   extent->context = taken->context;
   CUstreamCaptureMode mode = capture_relax();
   if (free_or_doom(space, extent, finished) && !finished) /* else a context may be going right now */
     reap(space);
   capture_unrelax(mode);
+  return CUDA_SUCCESS;
 }
 
 /* ---- which memory ---- */
@@ -344,10 +348,13 @@ CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation 
   struct space *space = space_of(like->device);
   struct extent *extent;
   uint64_t span = bytes < SHARED_BELOW_BYTES ? round_up(bytes, UNIT_BYTES) : bytes;
+  CUresult result = device_fault();
+  if (result != CUDA_SUCCESS)
+    return result;
   CUstreamCaptureMode mode = capture_relax();
   reap(space);
   deferred_reap_for_more();
-  CUresult result = alloc_once(space, span, &extent);
+  result = alloc_once(space, span, &extent);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && deferred_reap_all())
     result = alloc_once(space, span, &extent);
   capture_unrelax(mode);

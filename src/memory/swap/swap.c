@@ -1,4 +1,4 @@
-/* swap.c - what the rest of the library asks of swap memory. */
+/* swap.c - swap memory as a backend: see backend.h. */
 #include "memory/swap/swap.h"
 
 #include <stdatomic.h>
@@ -7,8 +7,7 @@
 #include "common/log.h"
 #include "driver/driver.h"
 #include "memory/account.h"
-#include "memory/carry.h"
-#include "memory/device.h"
+#include "memory/backend.h"
 #include "memory/swap/blocks.h"
 #include "memory/swap/mover.h"
 #include "memory/swap/passing.h"
@@ -38,7 +37,7 @@ bool swap_supported(CUdevice device) {
   return known > 0;
 }
 
-enum memory_progress swap_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
+static enum memory_progress step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
   struct space *space = space_of(device);
   struct mover *mover = &space->mover;
   CUstreamCaptureMode mode = capture_relax();
@@ -53,12 +52,6 @@ enum memory_progress swap_step(CUdevice device, uint64_t room_bytes, struct memo
   return progress;
 }
 
-struct gs_pass swap_pass(CUdevice device) {
-  return passing_own(device);
-}
-
-void swap_set_heir(CUdevice device, const struct memory_heir *heir) { passing_set_heir(device, heir); }
-void swap_expect_passed(CUdevice device, bool expects) { passing_expect(device, expects); }
 bool swap_is_coming(CUdevice device) { return passing_is_expected(space_of(device)); }
 
 static bool open_and_unlock(struct space *space) {
@@ -71,16 +64,19 @@ static bool open_and_unlock(struct space *space) {
   return open;
 }
 
-bool swap_open(CUdevice device) {
-  space_lock(space_of(device));
-  return open_and_unlock(space_of(device));
+/* All that page faults don't fetch must be there. */
+static bool open_space(CUdevice device, bool enough, bool waits) {
+  struct space *space = space_of(device);
+  (void)enough;
+  if (waits)
+    space_lock(space);
+  else if (!space_try_lock(space))
+    return false;
+  return open_and_unlock(space);
 }
 
-bool swap_try_open(CUdevice device) {
-  return space_try_lock(space_of(device)) && open_and_unlock(space_of(device));
-}
-
-void swap_give_up(CUdevice device) {
+/* The space opens the next time. */
+static void give_up(CUdevice device) {
   struct space *space = space_of(device);
   space_lock(space);
   space->dead = true;
@@ -93,7 +89,7 @@ static void free_what_is_finished(struct space *space) {
   space_unlock(space);
 }
 
-void swap_close(CUdevice device, bool drained) {
+static void close_space(CUdevice device, bool drained) {
   struct space *space = space_of(device);
   CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
@@ -103,8 +99,6 @@ void swap_close(CUdevice device, bool drained) {
   condition_wake_all(&space->changed);
   passing_end_in(space); /* it has held, and all that was passed to it with that */
   space_unlock(space);
-  if (atomic_load(&space->expecting) && carry_host_bytes(device))
-    space_prepare_host(); /* what has been allocated since */
   if (drained) {
     free_what_is_finished(space);
     free_what_is_finished(space_staying(device));
@@ -112,10 +106,10 @@ void swap_close(CUdevice device, bool drained) {
   capture_unrelax(mode);
 }
 
-uint64_t swap_resident_bytes(CUdevice device) { return atomic_load(&space_of(device)->resident_bytes); }
-uint64_t swap_total_bytes(CUdevice device) { return atomic_load(&space_of(device)->total_bytes); }
+static uint64_t resident_bytes(CUdevice device) { return atomic_load(&space_of(device)->resident_bytes); }
+static uint64_t needed_bytes(CUdevice device) { return atomic_load(&space_of(device)->total_bytes); }
 
-static void set_peer(const struct block *block, CUdevice peer, bool access) {
+static void set_peer_of(const struct block *block, CUdevice peer, bool access) {
   for (size_t i = 0, end; i < block->pieces; i = end + 1) {
     for (end = i; end < block->pieces && !piece_is_absent(block, end);)
       end++;
@@ -125,7 +119,7 @@ static void set_peer(const struct block *block, CUdevice peer, bool access) {
   }
 }
 
-void swap_set_peer(CUdevice device, CUdevice peer, bool access) {
+static void set_peer(CUdevice device, CUdevice peer, bool access) {
   struct space *space = space_of(device);
   uint64_t bit = UINT64_C(1) << peer;
   CUstreamCaptureMode mode = capture_relax();
@@ -133,17 +127,10 @@ void swap_set_peer(CUdevice device, CUdevice peer, bool access) {
   bool had = space->peers & bit;
   space->peers = access ? space->peers | bit : space->peers & ~bit;
   for (struct block *block = space->oldest; block && had != access; block = block->newer)
-    set_peer(block, peer, access);
+    set_peer_of(block, peer, access);
   space_unlock(space);
   capture_unrelax(mode);
 }
-
-void swap_expect_moves(CUdevice device, bool expected) {
-  if (atomic_exchange(&space_of(device)->expecting, expected) != expected)
-    space_prepare_host();
-}
-
-bool swap_expects_moves(CUdevice device) { return atomic_load(&space_of(device)->expecting); }
 
 /* ---- the end of a context ---- */
 
@@ -195,7 +182,7 @@ static void drop_spare(struct space *space) {
   space_unlock(space);
 }
 
-void swap_context_leaving(CUcontext context) {
+static void context_leaving(CUcontext context) {
   if (!anything())
     return;
   CUstreamCaptureMode mode = capture_relax();
@@ -207,7 +194,7 @@ void swap_context_leaving(CUcontext context) {
   capture_unrelax(mode);
 }
 
-void swap_context_left(CUcontext context) {
+static void context_left(CUcontext context) {
   if (!anything())
     return;
   CUstreamCaptureMode mode = capture_relax();
@@ -217,10 +204,7 @@ void swap_context_left(CUcontext context) {
   capture_unrelax(mode);
 }
 
-void swap_fork_prepare(void) { passing_fork_prepare(); }
-void swap_fork_parent(void) { passing_fork_parent(); }
-
-void swap_fork_child(void) {
+static void fork_child(void) {
   space_fork_child();
   passing_fork_child();
   blocks_fork_child();
@@ -228,3 +212,24 @@ void swap_fork_child(void) {
   for (CUdevice device = 0; device < DEVICES; device++)
     atomic_store(&supported[device], 0);
 }
+
+const struct backend backend_swap = {
+    .supported = swap_supported,
+    .otherwise = &backend_managed,
+    .leaves = true,
+    .allocate = swap_alloc,
+    .set_peer = set_peer,
+    .hidden = true,
+    .free = swap_free,
+    .resident_bytes = resident_bytes,
+    .needed_bytes = needed_bytes,
+    .host_bytes = needed_bytes,
+    .step = step,
+    .give_up = give_up,
+    .close = close_space,
+    .open = open_space,
+    .context_leaving = context_leaving,
+    .context_left = context_left,
+    .context_gone = slabs_context_gone,
+    .fork_child = fork_child,
+};

@@ -7,7 +7,7 @@
 #include "driver/hooks.h"
 #include "fake.h"
 #include "memory/memory.h"
-#include "memory/physical.h"
+#include "memory/pinned.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)

@@ -5,7 +5,7 @@
 #include "driver/hooks.h"
 #include "fake.h"
 #include "gpushare/protocol.h"
-#include "memory/device.h"
+#include "memory/backend.h"
 #include "memory/memory.h"
 #include "memory/reach.h"
 #include "memory/swap/slabs.h"
@@ -52,23 +52,23 @@ START_TEST(the_environment_says_it_else_the_daemon) {
   static const struct {
     enum memory_mode set;
     int daemon;
-    enum memory_mode expected;
-  } rows[] = {{MEMORY_MANAGED, GS_MEMORY_OFF, MEMORY_MANAGED},
-              {MEMORY_SWAP, GS_MEMORY_OFF, MEMORY_SWAP},
-              {MEMORY_OFF, GS_MEMORY_SWAP, MEMORY_OFF},
-              {MEMORY_UNSET, GS_MEMORY_SWAP, MEMORY_SWAP},
-              {MEMORY_UNSET, GS_MEMORY_OFF, MEMORY_OFF},
-              {MEMORY_UNSET, GS_MEMORY_MANAGED, MEMORY_MANAGED},
-              {MEMORY_UNSET, 99, MEMORY_MANAGED}};
+    const struct backend *expected;
+  } rows[] = {{MEMORY_MANAGED, GS_MEMORY_OFF, &backend_managed},
+              {MEMORY_SWAP, GS_MEMORY_OFF, &backend_swap},
+              {MEMORY_OFF, GS_MEMORY_SWAP, &backend_pinned},
+              {MEMORY_UNSET, GS_MEMORY_SWAP, &backend_swap},
+              {MEMORY_UNSET, GS_MEMORY_OFF, &backend_pinned},
+              {MEMORY_UNSET, GS_MEMORY_MANAGED, &backend_managed},
+              {MEMORY_UNSET, 99, &backend_managed}};
   fake_set_memory(rows[_i].set);
   fake.daemon_memory = rows[_i].daemon;
-  ck_assert_int_eq(device_memory(0), rows[_i].expected);
+  ck_assert_ptr_eq(backend_on(0), rows[_i].expected);
   ck_assert_uint_eq(fake.mode_questions, rows[_i].set == MEMORY_UNSET);
   fake.daemon_memory = (rows[_i].daemon + 1) % 3; /* too late */
-  ck_assert_int_eq(device_memory(0), rows[_i].expected);
+  ck_assert_ptr_eq(backend_on(0), rows[_i].expected);
   ck_assert_uint_eq(fake.mode_questions, rows[_i].set == MEMORY_UNSET);
-  device_fork_child();
-  device_memory(0);
+  backend_fork_child();
+  backend_on(0);
   ck_assert_uint_eq(fake.mode_questions, 2 * (rows[_i].set == MEMORY_UNSET));
 }
 END_TEST
@@ -77,7 +77,7 @@ START_TEST(what_the_device_cannot_do_it_does_not) {
   fake_set_memory(MEMORY_SWAP);
   fake.no_mapping = true;
   fake.no_concurrent_access = _i;
-  ck_assert_int_eq(device_memory(0), _i ? MEMORY_OFF : MEMORY_MANAGED);
+  ck_assert_ptr_eq(backend_on(0), _i ? &backend_pinned : &backend_managed);
   get(4 * MIB);
   ck_assert_uint_eq(fake.managed_allocs, !_i);
   ck_assert_uint_eq(fake.plain_allocs, _i);
