@@ -20,27 +20,15 @@ const struct backend *backend_of(const struct allocation *allocation) {
   return backends[allocation->backing];
 }
 
-static const struct backend *told_by_daemon(CUdevice device) {
-  switch (memory_port.mode(device)) {
+static const struct backend *wanted_on(CUdevice device) {
+  int memory = settings()->memory;
+  switch (memory == MEMORY_UNSET ? memory_port.mode(device) : memory) {
   case GS_MEMORY_SWAP:
     return &backend_swap;
   case GS_MEMORY_OFF:
     return &backend_pinned;
   default:
     return &backend_managed;
-  }
-}
-
-static const struct backend *wanted_on(CUdevice device) {
-  switch (settings()->memory) {
-  case MEMORY_MANAGED:
-    return &backend_managed;
-  case MEMORY_SWAP:
-    return &backend_swap;
-  case MEMORY_OFF:
-    return &backend_pinned;
-  default:
-    return told_by_daemon(device);
   }
 }
 

@@ -25,7 +25,7 @@
 
 struct world world;
 struct driver driver;
-static struct settings set = {.memory = MEMORY_MANAGED, .carry = true};
+static struct settings set = {.memory = GS_MEMORY_MANAGED, .carry = true};
 
 /* ---- the rest of the library ---- */
 
