@@ -13,8 +13,8 @@
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "memory/account.h"
+#include "memory/backend.h"
 #include "memory/deferred.h"
-#include "memory/device.h"
 #include "memory/memory_port.h"
 #include "memory/swap/blocks.h"
 #include "memory/swap/pieces.h"
@@ -266,19 +266,12 @@ static void wait_for_room(struct arrival *arrival) {
   arrival->regardless = true;
 }
 
-static bool drop_spare(struct space *space) {
-  space_lock(space);
-  bool dropped = block_drop_spare(space);
-  space_unlock(space);
-  return dropped;
-}
-
 /* The card has less than the daemon believes: tell it, so that others leave, and try again for a while.
  * Unless the room is not there yet for all: then others are about to leave. False: there is no daemon, or the
  * time is up. */
 static bool wait_for_card(struct arrival *arrival) {
   struct space *space = arrival->space;
-  if (drop_spare(space))
+  if (block_lock_and_drop_spare(space))
     return true;
   if (memory_port.room_bytes(space->device) == UINT64_MAX)
     return false;
@@ -371,7 +364,8 @@ static bool can_stay(struct space *space) {
   if (can)
     return can > 0;
   uint64_t peers = 0;
-  can = swap_supported(space->device) && driver.cuDeviceGetCount(&count) == CUDA_SUCCESS && count <= DEVICES;
+  can = backend_swap.supported(space->device) && driver.cuDeviceGetCount(&count) == CUDA_SUCCESS &&
+        count <= DEVICES;
   for (CUdevice peer = 0; can && peer < count; peer++) {
     can = peer == space->device ||
           (driver.cuDeviceCanAccessPeer(&can, peer, space->device) == CUDA_SUCCESS && can);

@@ -261,6 +261,13 @@ bool block_drop_spare(struct space *space) {
   return spare != NULL;
 }
 
+bool block_lock_and_drop_spare(struct space *space) {
+  space_lock(space);
+  bool dropped = block_drop_spare(space);
+  space_unlock(space);
+  return dropped;
+}
+
 void block_release_doomed(struct space *space, CUcontext context) {
   for (struct extent **link = &space->doomed, *extent; (extent = *link);)
     if (!context || extent->context == context) {

@@ -44,5 +44,6 @@ void blocks_fork_child(void);
 
 /* Give up the shared block that is kept for the next small allocation. False: there is none. */
 bool block_drop_spare(struct space *space);
+bool block_lock_and_drop_spare(struct space *space);
 
 #endif

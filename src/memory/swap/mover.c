@@ -343,7 +343,7 @@ static bool is_final(CUresult error) {
 }
 
 /* After an error: the next step starts anew, maybe in another context. Where not even waiting works any more,
- * swap_open lets the program go on without its memory, so that it meets the same error itself. */
+ * memory_open lets the program go on without its memory, so that it meets the same error itself. */
 static enum memory_progress fail(struct space *space, CUresult error) {
   struct mover *mover = &space->mover;
   if (!mover->failure_logged)

@@ -28,7 +28,7 @@ static int ask_supported(CUdevice device) {
   return result == CUDA_SUCCESS && grain && GRAIN_BYTES % grain == 0 ? 1 : -1;
 }
 
-bool swap_supported(CUdevice device) {
+static bool supported_by(CUdevice device) {
   int known = atomic_load_explicit(&supported[device], memory_order_relaxed);
   if (!known) {
     known = ask_supported(device);
@@ -176,12 +176,6 @@ static void forget_work(struct space *space, CUcontext context, bool alive) {
   space_unlock(space);
 }
 
-static void drop_spare(struct space *space) {
-  space_lock(space);
-  block_drop_spare(space);
-  space_unlock(space);
-}
-
 static void context_leaving(CUcontext context) {
   if (!anything())
     return;
@@ -190,7 +184,7 @@ static void context_leaving(CUcontext context) {
   for (size_t i = 0; i < SPACES; i++)
     forget_work(space_at(i), context, alive);
   for (size_t i = 0; i < SPACES; i++)
-    drop_spare(space_at(i));
+    block_lock_and_drop_spare(space_at(i));
   capture_unrelax(mode);
 }
 
@@ -200,7 +194,7 @@ static void context_left(CUcontext context) {
   CUstreamCaptureMode mode = capture_relax();
   free_listed(context);
   for (size_t i = 0; i < SPACES; i++)
-    drop_spare(space_at(i));
+    block_lock_and_drop_spare(space_at(i));
   capture_unrelax(mode);
 }
 
@@ -214,7 +208,7 @@ static void fork_child(void) {
 }
 
 const struct backend backend_swap = {
-    .supported = swap_supported,
+    .supported = supported_by,
     .otherwise = &backend_managed,
     .leaves = true,
     .allocate = swap_alloc,

@@ -18,9 +18,6 @@
 #include "driver/cuda_abi.h"
 #include "memory/ledger.h"
 
-/* Whether the device and its driver can do this. */
-bool swap_supported(CUdevice device);
-
 /* As backend.h says (it costs the budget whole blocks, so `bytes` of the entry is 0). Waits for room on the
  * card while the process holds the GPU. */
 CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like);

@@ -160,7 +160,7 @@ void world_start(const char *card) {
   ck_assert_int_eq(driver.cuInit(0), CUDA_SUCCESS);
   ck_assert_int_eq(driver.cuDevicePrimaryCtxRetain(&world.context[0], 0), CUDA_SUCCESS);
   ck_assert_int_eq(driver.cuCtxPushCurrent_v2(world.context[0]), CUDA_SUCCESS);
-  ck_assert(swap_supported(0));
+  ck_assert(backend_swap.supported(0));
 }
 
 void world_end(void) { unlink(state_path); }
