@@ -10,7 +10,8 @@
 #include "common/parse.h"
 #include "common/variables.h"
 
-static struct settings current = {.socket = GS_DEFAULT_SOCKET, .preempt = true, .carry = true};
+static struct settings current = {
+    .socket = GS_DEFAULT_SOCKET, .memory = MEMORY_UNSET, .preempt = true, .carry = true};
 
 const struct settings *settings(void) { return &current; }
 
@@ -51,16 +52,11 @@ static void read_bool(const char *name, bool *setting) {
 static void read_memory(void) {
   static const char name[] = "GPUSHARE_MEMORY";
   const char *value = value_of(name);
-  if (!value)
-    return;
-  if (strcmp(value, "managed") == 0)
-    current.memory = MEMORY_MANAGED;
-  else if (strcmp(value, "swap") == 0)
-    current.memory = MEMORY_SWAP;
-  else if (strcmp(value, "off") == 0)
-    current.memory = MEMORY_OFF;
-  else
+  enum gs_memory memory;
+  if (value && parse_memory(value, &memory) != 0)
     complain(name, value, "managed, swap or off");
+  else if (value)
+    current.memory = (int)memory;
 }
 
 static void read_preempt(void) {

@@ -10,16 +10,11 @@
 
 #include "gpushare/protocol.h"
 
-enum memory_mode {
-  MEMORY_UNSET,   /* as the daemon says for the GPU */
-  MEMORY_MANAGED, /* unified memory */
-  MEMORY_SWAP,    /* mapped while on the card, in pinned host memory while away */
-  MEMORY_OFF,     /* allocations stay as they are */
-};
+#define MEMORY_UNSET (-1) /* the daemon says it for the GPU */
 
 struct settings {
   const char *socket;        /* GPUSHARE_SOCKET: the daemon's socket */
-  enum memory_mode memory;   /* GPUSHARE_MEMORY: managed, swap or off */
+  int memory;                /* GPUSHARE_MEMORY: enum gs_memory, or MEMORY_UNSET */
   bool required;             /* GPUSHARE_REQUIRED: wait for a daemon instead of running without one */
   uint32_t weight;           /* GPUSHARE_WEIGHT: share of GPU time; 0: not given */
   int32_t priority;          /* GPUSHARE_PRIORITY */

@@ -21,7 +21,6 @@
 #include "common/thread.h"
 #include "driver/driver.h"
 #include "gate/gate.h"
-#include "memory/device.h"
 #include "memory/memory.h"
 #include "settings.h"
 
@@ -165,18 +164,6 @@ static void disconnect(const char *why, uint64_t pause_ns) {
 
 /* ---- messages from the daemon ---- */
 
-/* How memory is kept may be undecided until the answer comes. */
-static uint32_t memory_flags(CUdevice device) {
-  switch (device_memory_if_decided(device)) {
-  case MEMORY_UNSET:
-    return GS_ATTACH_DEFAULT;
-  case MEMORY_MANAGED:
-    return GS_ATTACH_MANAGED;
-  default:
-    return 0;
-  }
-}
-
 /* What the driver says about the device. */
 static void describe_device(struct gs_msg *msg, CUdevice device) {
   CUuuid uuid;
@@ -188,7 +175,7 @@ static void describe_device(struct gs_msg *msg, CUdevice device) {
   driver.cuDeviceTotalMem_v2(&total, device);
   driver.cuDeviceGetName(msg->attach.name, sizeof msg->attach.name, device);
   msg->attach.total_bytes = total;
-  msg->attach.flags = memory_flags(device);
+  msg->attach.flags = memory_attach_flags(device);
   msg->attach.pass = memory_pass(device);
 }
 

@@ -12,7 +12,6 @@
 #include "gate/contexts.h"
 #include "gate/gate.h"
 #include "gate/streams.h"
-#include "memory/graphs.h"
 #include "memory/memory.h"
 #include "preempt/preempt.h"
 
@@ -25,7 +24,6 @@ static void in_child(void) {
   streams_fork_child();
   capture_fork_child();
   memory_fork_child();
-  graphs_fork_child();
   preempt_fork_child();
 }
 

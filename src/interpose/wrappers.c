@@ -9,9 +9,9 @@
 #include "driver/driver.h"
 #include "driver/hooks.h"
 #include "gate/gate.h"
+#include "memory/memory.h"
 #include "memory/placement.h"
 #include "memory/reach.h"
-#include "memory/values.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)

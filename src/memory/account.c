@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "driver/driver.h"
 #include "memory/carry.h"
 #include "memory/device.h"
 #include "memory/placement.h"
@@ -49,6 +50,23 @@ int account_add(struct ledger *ledger, const struct allocation *allocation) {
   if (err)
     log_warn("GPU %d: out of host memory for bookkeeping: an allocation is refused", allocation->device);
   return err;
+}
+
+CUresult account_enter(CUresult result, const CUdeviceptr *address, size_t bytes,
+                       const struct allocation *like, enum backing backing) {
+  struct allocation new = *like;
+  new.backing = backing;
+  if (result != CUDA_SUCCESS) {
+    budget_release(new.device, backing, bytes);
+    return result;
+  }
+  new.base = *address;
+  new.span = new.bytes = bytes;
+  if (account_add(&account_addresses, &new) == 0)
+    return result;
+  driver.cuMemFree_v2(*address);
+  account_gone(&new);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 bool account_take(struct ledger *ledger, uint64_t base, struct allocation *taken) {

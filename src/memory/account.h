@@ -17,6 +17,11 @@ extern struct ledger account_objects;
  * caller frees the memory, and gives the bytes back (account_gone). */
 int account_add(struct ledger *ledger, const struct allocation *allocation);
 
+/* The same where the driver has made the memory, for which it answered `result`: enter what `like` says of
+ * it. What goes wrong is undone. The driver's result, or CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult account_enter(CUresult result, const CUdeviceptr *address, size_t bytes,
+                       const struct allocation *like, enum backing backing);
+
 /* For a free: take the allocation out before the driver is called, because its address may be handed out anew
  * the moment the driver returns; then either account_gone, or account_put_back if the driver refused. Should
  * there be no memory for that, the bytes stay booked. */

@@ -6,7 +6,7 @@
 #include "driver/hooks.h"
 #include "memory/account.h"
 #include "memory/device.h"
-#include "memory/physical.h"
+#include "memory/pinned.h"
 
 /* Bits per pixel, all channels together. Numbers are those of CUarray_format beyond the headers of CUDA 12.0.
  */
@@ -80,12 +80,12 @@ uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels) 
 static bool reserve_array(struct allocation *new, const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels) {
   *new = (struct allocation){.span = 1, .origin = ORIGIN_OBJECT, .backing = BACKING_PINNED};
   new->bytes = shape &&device_current(&new->device, &new->context) ? array_bytes(shape, levels) : 0;
-  return physical_reserve(new->device, new->bytes) == 0;
+  return pinned_reserve(new->device, new->bytes) == 0;
 }
 
 static bool is_to_be_asked_again(CUresult result, const struct allocation *new,
-                                 struct physical_patience *patience) {
-  return new->bytes &&physical_again(result, new->device, new->bytes, patience);
+                                 struct pinned_patience *patience) {
+  return new->bytes &&pinned_again(result, new->device, new->bytes, patience);
 }
 
 static CUresult destroy_array(void *handle) { return driver.cuArrayDestroy(handle); }
@@ -107,7 +107,7 @@ static CUresult enter_array(CUresult result, struct allocation *new, void *handl
 
 CUresult hook_cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray) {
   struct allocation new;
-  struct physical_patience patience = {0};
+  struct pinned_patience patience = {0};
   CUresult result;
   if (!pHandle || !reserve_array(&new, pAllocateArray, 1))
     return pHandle ? CUDA_ERROR_OUT_OF_MEMORY : driver.cuArray3DCreate_v2(pHandle, pAllocateArray);
@@ -119,7 +119,7 @@ CUresult hook_cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR
 
 CUresult hook_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray) {
   struct allocation new;
-  struct physical_patience patience = {0};
+  struct pinned_patience patience = {0};
   CUresult result;
   if (!pHandle || !pAllocateArray)
     return driver.cuArrayCreate_v2(pHandle, pAllocateArray);
@@ -139,7 +139,7 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
                                      const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
                                      unsigned int numMipmapLevels) {
   struct allocation new;
-  struct physical_patience patience = {0};
+  struct pinned_patience patience = {0};
   CUresult result;
   if (!pHandle)
     return driver.cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);

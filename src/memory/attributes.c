@@ -6,38 +6,128 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "common/log.h"
 #include "driver/driver.h"
 #include "driver/hooks.h"
 #include "memory/account.h"
+#include "memory/backend.h"
 #include "memory/deferred.h"
-#include "memory/device.h"
-#include "memory/pointers.h"
 #include "memory/reserves.h"
 #include "memory/swap/blocks.h"
 
-static bool find(CUdeviceptr address, enum backing backing, struct allocation *found) {
-  return ledger_find(&account_addresses, address, found) && found->backing == backing;
+static bool find(CUdeviceptr address, struct allocation *found) {
+  return ledger_find(&account_addresses, address, found);
 }
 
-static bool find_swap(CUdeviceptr address, struct allocation *found) {
-  return find(address, BACKING_SWAP, found);
+static bool find_hidden(CUdeviceptr address, struct allocation *found) {
+  return find(address, found) && backend_of(found)->hidden;
 }
 
 /* In a block of ours, but in no allocation: to the program there is nothing, to the driver a mapping. */
-static bool is_gone(CUdeviceptr address) {
-  return block_contains(address) && !ledger_find(&account_addresses, address, NULL);
-}
+static bool is_gone(CUdeviceptr address) { return block_contains(address) && !find(address, NULL); }
 
 /* Whether we have put something else in the place of device memory. */
 static bool is_ours(CUdeviceptr address) {
   struct allocation found;
-  return ledger_find(&account_addresses, address, &found) &&
-         (found.backing == BACKING_CONVERTED || found.backing == BACKING_SWAP);
+  return find(address, &found) && allocation_stands_in(&found);
 }
 
-/* Pointer attributes. */
+/* ---- a pointer to memory that is hidden from the driver: with the widths that driver 580 writes ---- */
+
+#define HW_DECOMPRESS_CAPABLE 21 /* an attribute that came with CUDA 12.8 */
+#define PAGE_BYTES (UINT64_C(2) << 20)
+
+/* The driver counts its own from 1: ours must differ from them. */
+#define FIRST_ID (UINT64_C(1) << 62)
+
+struct answer {
+  uint64_t value;
+  size_t bytes; /* 0: this attribute is not known here */
+};
+
+static struct answer whole(uint64_t value) { return (struct answer){value, sizeof(uint64_t)}; }
+static struct answer word(unsigned int value) { return (struct answer){value, sizeof(unsigned int)}; }
+
+static struct answer answer(const struct allocation *allocation, CUdeviceptr address, int attribute) {
+  switch (attribute) {
+  case CU_POINTER_ATTRIBUTE_CONTEXT:
+    return whole((uintptr_t)allocation->context);
+  case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    return word(CU_MEMORYTYPE_DEVICE);
+  case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+    return whole(address);
+  case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+  case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+    return whole(0);
+  case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    return word(allocation->sync_memops);
+  case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+  case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+    return whole(FIRST_ID + allocation->sequence);
+  case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+    return word((unsigned int)allocation->device);
+  case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+  case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+    return whole(allocation->base);
+  case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    return whole(allocation->span);
+  case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+    return whole((allocation->span + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
+  case CU_POINTER_ATTRIBUTE_MAPPED:
+    return word(1);
+  case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+    return word(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+  case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+    return whole((uintptr_t)allocation->pool);
+  case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+  case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+  case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+  case HW_DECOMPRESS_CAPABLE:
+    return word(0);
+  default:
+    return (struct answer){0};
+  }
+}
+
+/* Peer-to-peer tokens are for devices that reach the memory behind the driver's back. */
+static bool is_refused(CUpointer_attribute attribute) { return attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS; }
+
+/* Little-endian, as all of CUDA's platforms are. */
+static void store(const struct answer *answer, void *data) { memcpy(data, &answer->value, answer->bytes); }
+
+static CUresult tell_one(const struct allocation *allocation, CUdeviceptr address,
+                         CUpointer_attribute attribute, void *data) {
+  struct answer found = answer(allocation, address, attribute);
+  if (!data || is_refused(attribute))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!found.bytes)
+    return driver.cuPointerGetAttribute(data, attribute, address);
+  store(&found, data);
+  return attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static CUresult one_of_many(const struct allocation *allocation, CUdeviceptr address,
+                            CUpointer_attribute attribute, void *data) {
+  struct answer found = answer(allocation, address, attribute);
+  if (!data || is_refused(attribute))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!found.bytes)
+    return driver.cuPointerGetAttributes(1, &attribute, &data, address);
+  store(&found, data);
+  return CUDA_SUCCESS;
+}
+
+static CUresult tell_all(const struct allocation *allocation, CUdeviceptr address, unsigned int count,
+                         const CUpointer_attribute *attributes, void *const *data) {
+  CUresult result = count && attributes && data ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  for (unsigned int i = 0; i < count && result == CUDA_SUCCESS; i++)
+    result = one_of_many(allocation, address, attributes[i], data[i]);
+  return result;
+}
+
+/* ---- the attributes of any pointer ---- */
 
 /* Some programs pass a bool, some an int: the driver has written 0 or 1, of which one byte can differ. */
 static void write_flag(void *data, bool value) {
@@ -63,12 +153,12 @@ static bool flag_of(const struct allocation *allocation, CUpointer_attribute att
 
 CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
   struct allocation found;
-  if (find_swap(ptr, &found))
-    return pointers_attribute(&found, ptr, attribute, data);
+  if (find_hidden(ptr, &found))
+    return tell_one(&found, ptr, attribute, data);
   if (is_gone(ptr))
     return CUDA_ERROR_INVALID_VALUE;
   bool differs = is_flag(attribute) || attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER;
-  if (!differs || !data || !find(ptr, BACKING_CONVERTED, &found))
+  if (!differs || !data || !find(ptr, &found) || !allocation_stands_in(&found))
     return driver.cuPointerGetAttribute(data, attribute, ptr);
   if (attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER) {
     void *unused;
@@ -84,10 +174,10 @@ CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, C
 CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
                                      CUdeviceptr ptr) {
   struct allocation found;
-  if (find_swap(ptr, &found))
-    return pointers_attributes(&found, ptr, numAttributes, attributes, data);
+  if (find_hidden(ptr, &found))
+    return tell_all(&found, ptr, numAttributes, attributes, data);
   CUresult result = driver.cuPointerGetAttributes(numAttributes, attributes, data, ptr);
-  if (result != CUDA_SUCCESS || !attributes || !data || !find(ptr, BACKING_CONVERTED, &found))
+  if (result != CUDA_SUCCESS || !attributes || !data || !find(ptr, &found) || !allocation_stands_in(&found))
     return result;
   for (unsigned int i = 0; i < numAttributes; i++) {
     if (data[i] && is_flag(attributes[i]))
@@ -104,7 +194,7 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
   struct allocation found;
   bool sync = value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
   CUresult result =
-      sync && find_swap(ptr, &found) ? CUDA_SUCCESS : driver.cuPointerSetAttribute(value, attribute, ptr);
+      sync && find_hidden(ptr, &found) ? CUDA_SUCCESS : driver.cuPointerSetAttribute(value, attribute, ptr);
   if (result == CUDA_SUCCESS && sync && is_ours(ptr))
     ledger_set_sync_memops(&account_addresses, ptr, *(const unsigned int *)value != 0);
   return result;
@@ -114,7 +204,7 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
 CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
   struct allocation found;
   CUdevice device;
-  bool ours = find_swap(dptr, &found), gone = !ours && is_gone(dptr);
+  bool ours = find_hidden(dptr, &found), gone = !ours && is_gone(dptr);
   if ((!ours && !gone) || driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
     return driver.cuMemGetAddressRange_v2(pbase, psize, dptr);
   if (gone)
@@ -129,13 +219,13 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevic
 /* Plain memory has no access flags of its own: the driver says 0. */
 CUresult hook_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr) {
   struct allocation found;
-  if (!flags || !location || !find_swap(ptr, &found))
+  if (!flags || !location || !find_hidden(ptr, &found))
     return driver.cuMemGetAccess(flags, location, ptr);
   *flags = 0;
   return CUDA_SUCCESS;
 }
 
-/* Sharing with other processes and devices. */
+/* ---- sharing with other processes and devices ---- */
 
 static CUresult refuse_sharing(void) {
   static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -160,7 +250,7 @@ CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size
                        : driver.cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
 }
 
-/* How much memory there is. */
+/* ---- how much memory there is ---- */
 
 static size_t lesser(uint64_t a, size_t b) { return a < b ? (size_t)a : b; }
 
@@ -170,7 +260,7 @@ static void describe(CUdevice device, size_t *free_bytes, size_t *total_bytes) {
   if (!total)
     return;
   *total_bytes = lesser(total, *total_bytes);
-  *free_bytes = device_converts(device) ? (size_t)left : lesser(left, *free_bytes);
+  *free_bytes = backend_leaves(device) ? (size_t)left : lesser(left, *free_bytes);
 }
 
 CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total) {
@@ -211,4 +301,39 @@ CUresult hook_cuDeviceTotalMem(unsigned int *bytes, CUdevice dev) {
   if (result == CUDA_SUCCESS && hook_cuDeviceTotalMem_v2(&total, dev) == CUDA_SUCCESS)
     *bytes = narrow(total);
   return result;
+}
+
+/* ---- why a stream memory operation was refused ---- */
+
+static bool is_converted(CUdeviceptr address) {
+  struct allocation found;
+  return find(address, &found) && allocation_stands_in(&found) && !backend_of(&found)->hidden;
+}
+
+static void say_once(void) {
+  static atomic_flag said = ATOMIC_FLAG_INIT;
+  if (!atomic_flag_test_and_set(&said))
+    log_warn("the driver refuses stream memory operations (cuStreamWriteValue, cuStreamWaitValue) on unified "
+             "memory, which large allocations are here: set GPUSHARE_MEMORY=swap for this program");
+}
+
+void values_refused(CUdeviceptr address) {
+  if (is_converted(address))
+    say_once();
+}
+
+void values_refused_batch(const CUstreamBatchMemOpParams *operations, unsigned int count) {
+  for (unsigned int i = 0; operations && i < count; i++)
+    switch (operations[i].operation) {
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+      values_refused(operations[i].waitValue.address);
+      break;
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+      values_refused(operations[i].writeValue.address);
+      break;
+    default:
+      break;
+    }
 }

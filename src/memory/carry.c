@@ -18,8 +18,8 @@
 #include "driver/driver.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
+#include "memory/backend.h"
 #include "memory/budget.h"
-#include "memory/device.h"
 #include "memory/memory_port.h"
 #include "memory/swap/slabs.h"
 #include "settings.h"
@@ -177,7 +177,7 @@ bool carry_suits(const struct allocation *allocation) {
 /* Work on another GPU may touch unified memory of this one without passing its gate. */
 bool carry_may(CUdevice device) {
   return settings()->carry && carriers[device].verdict != FAILS &&
-         device_memory_if_decided(device) == MEMORY_MANAGED && driver.cuMemDiscardBatchAsync &&
+         backend_on_if_decided(device) == &backend_managed && driver.cuMemDiscardBatchAsync &&
          driver.cuMemDiscardAndPrefetchBatchAsync && !atomic_load(&gate_several);
 }
 

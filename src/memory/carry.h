@@ -10,7 +10,7 @@
  * So all of it is back, on the card or in host memory, before the program's work goes on (carry_bytes is 0),
  * and no memory is carried that a thread of the program, a call of the driver, or work on another GPU, may
  * touch meanwhile. To the program it is device memory, which its threads can't touch; they may be in calls
- * that do (residency.c).
+ * that do (managed.c).
  *
  * What is carried of an allocation hangs on its entry in the ledger (`object`), the highest part first. Parts
  * are whole pages.

@@ -19,10 +19,9 @@
 #include "gate/contexts.h"
 #include "gate/streams.h"
 #include "memory/account.h"
+#include "memory/backend.h"
 #include "memory/carry.h"
-#include "memory/device.h"
 #include "memory/memory_port.h"
-#include "memory/swap/swap.h"
 
 #define REUSE_DEPTH 16 /* so many of a stream are looked at for one to use again */
 
@@ -229,7 +228,7 @@ bool deferred_unified(CUdevice device) {
   bool found = due[device].first;
   for (const struct queue *queue = queues; queue && !found; queue = queue->next)
     for (const struct deferred *item = queue->first; item && !found; item = item->next)
-      found = item->allocation.device == device && item->allocation.backing != BACKING_SWAP;
+      found = item->allocation.device == device && !backend_of(&item->allocation)->hidden;
   lock_release(&lock);
   return found;
 }
@@ -262,10 +261,7 @@ static CUresult record(CUevent *event, CUstream stream) {
 /* The driver may refuse only if the memory went with its context: then it is gone just the same. */
 static void free_memory(const struct allocation *allocation) {
   forget(allocation);
-  if (allocation->backing == BACKING_SWAP)
-    swap_free(allocation, true);
-  else
-    driver.cuMemFree_v2(allocation->base);
+  backend_of(allocation)->free(allocation, true);
 }
 
 /* Without memory for an entry of the list, this thread waits for the stream: a free does not fail. */
@@ -354,7 +350,7 @@ static void look_at(struct queue *queue, bool wait) {
     if ((wait ? driver.cuEventSynchronize(item->event) : driver.cuEventQuery(item->event)) ==
         CUDA_ERROR_NOT_READY)
       return;
-    bool is_due = item->allocation.backing != BACKING_SWAP;
+    bool is_due = !backend_of(&item->allocation)->hidden;
     driver.cuEventDestroy_v2(item->event);
     account_gone(&item->allocation);
     if (!is_due)
@@ -427,8 +423,8 @@ bool deferred_reap_all(void) {
   return true;
 }
 
-/* The driver waits by itself before it frees; swap memory goes at once. An event of the dying context is not
- * asked: that may be dead already. */
+/* The driver waits by itself before it frees; what is hidden from it goes at once. An event of the dying
+ * context is not asked: that may be dead already. */
 static void wait_for_work(const struct deferred *item, CUcontext dying) {
   if (item->event_context != dying) {
     driver.cuEventSynchronize(item->event);
@@ -443,10 +439,10 @@ void deferred_context_destroyed(CUcontext context, bool memory_goes) {
   CUstreamCaptureMode mode = capture_relax();
   for (struct deferred *item; (item = take_of(context)); free(item)) {
     const struct allocation *allocation = &item->allocation;
-    bool swap = allocation->backing == BACKING_SWAP;
-    if (swap)
+    bool hidden = backend_of(allocation)->hidden;
+    if (hidden)
       wait_for_work(item, context);
-    if (swap || !memory_goes || allocation->context != context)
+    if (hidden || !memory_goes || allocation->context != context)
       free_memory(allocation);
     else
       forget(allocation);

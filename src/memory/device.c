@@ -4,17 +4,13 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "common/log.h"
 #include "driver/driver.h"
-#include "memory/memory_port.h"
-#include "memory/swap/swap.h"
 
 /* Written by any thread that finds them unknown; all write the same. */
 static struct {
   _Atomic uint64_t card_bytes;
   _Atomic uint64_t pitch_bytes;
-  _Atomic int memory; /* enum memory_mode; MEMORY_UNSET: not decided yet */
-  _Atomic int pages;  /* 0: unknown, 1: yes, -1: no */
+  _Atomic int pages; /* 0: unknown, 1: yes, -1: no */
 } facts[DEVICES];
 
 bool device_valid(CUdevice device) { return device >= 0 && device < DEVICES; }
@@ -30,17 +26,6 @@ static bool has_attribute(CUdevice device, CUdevice_attribute attribute) {
   return driver.cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value;
 }
 
-static enum memory_mode told_by_daemon(CUdevice device) {
-  switch (memory_port.mode(device)) {
-  case GS_MEMORY_SWAP:
-    return MEMORY_SWAP;
-  case GS_MEMORY_OFF:
-    return MEMORY_OFF;
-  default:
-    return MEMORY_MANAGED;
-  }
-}
-
 bool device_can_page(CUdevice device) {
   int known = atomic_load_explicit(&facts[device].pages, memory_order_relaxed);
   if (!known) {
@@ -48,53 +33,6 @@ bool device_can_page(CUdevice device) {
     atomic_store_explicit(&facts[device].pages, known, memory_order_relaxed);
   }
   return known > 0;
-}
-
-/* The best that the device can do of what is wanted. */
-static enum memory_mode possible(CUdevice device, enum memory_mode wanted) {
-  if (wanted == MEMORY_SWAP && !swap_supported(device))
-    wanted = MEMORY_MANAGED;
-  if (wanted == MEMORY_MANAGED && !device_can_page(device))
-    wanted = MEMORY_OFF;
-  return wanted;
-}
-
-static void log_difference(CUdevice device, enum memory_mode wanted, enum memory_mode decided) {
-  if (decided == MEMORY_OFF)
-    log_warn(
-        "GPU %d cannot page unified memory (no concurrent managed access): its memory stays as it is and "
-        "cannot leave the card",
-        device);
-  else if (wanted == MEMORY_SWAP)
-    log_warn("GPU %d cannot map memory by the piece: unified memory is taken instead", device);
-}
-
-/* Of several threads that find it undecided, the first decides. */
-static enum memory_mode decide(CUdevice device) {
-  enum memory_mode wanted = settings()->memory == MEMORY_UNSET ? told_by_daemon(device) : settings()->memory;
-  enum memory_mode decided = possible(device, wanted);
-  int known = MEMORY_UNSET;
-  if (!atomic_compare_exchange_strong(&facts[device].memory, &known, decided))
-    return known;
-  if (decided != wanted)
-    log_difference(device, wanted, decided);
-  return decided;
-}
-
-enum memory_mode device_memory(CUdevice device) {
-  enum memory_mode known = atomic_load_explicit(&facts[device].memory, memory_order_relaxed);
-  return known == MEMORY_UNSET ? decide(device) : known;
-}
-
-enum memory_mode device_memory_if_decided(CUdevice device) {
-  return settings()->memory == MEMORY_UNSET
-             ? (enum memory_mode)atomic_load_explicit(&facts[device].memory, memory_order_relaxed)
-             : device_memory(device);
-}
-
-bool device_pages(CUdevice device) {
-  enum memory_mode mode = device_memory(device);
-  return mode == MEMORY_MANAGED || (mode == MEMORY_SWAP && device_can_page(device));
 }
 
 uint64_t device_card_bytes(CUdevice device) {
@@ -118,6 +56,11 @@ uint64_t device_pitch_bytes(CUdevice device) {
   return bytes;
 }
 
+CUresult device_fault(void) {
+  CUresult result = driver.cuCtxGetStreamPriorityRange(NULL, NULL);
+  return driver_is_fatal(result) ? result : CUDA_SUCCESS;
+}
+
 CUstreamCaptureMode capture_relax(void) {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   driver.cuThreadExchangeStreamCaptureMode(&mode);
@@ -127,8 +70,6 @@ CUstreamCaptureMode capture_relax(void) {
 void capture_unrelax(CUstreamCaptureMode mode) { driver.cuThreadExchangeStreamCaptureMode(&mode); }
 
 void device_fork_child(void) {
-  for (int i = 0; i < DEVICES; i++) {
-    atomic_store(&facts[i].memory, MEMORY_UNSET);
+  for (int i = 0; i < DEVICES; i++)
     atomic_store(&facts[i].pages, 0);
-  }
 }

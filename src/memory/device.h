@@ -12,7 +12,6 @@
 
 #include "driver/cuda_abi.h"
 #include "gpushare/protocol.h"
-#include "settings.h"
 
 #define DEVICES GS_GPUS_PER_CLIENT
 
@@ -22,21 +21,6 @@ bool device_current(CUdevice *device, CUcontext *context);
 
 bool device_valid(CUdevice device);
 
-/* What stands behind the program's plain memory on this device: MEMORY_MANAGED, MEMORY_SWAP or MEMORY_OFF.
- * Decided when first asked, and kept: by the environment, else by the daemon (may wait for its answer), and
- * by what the device can do, which is logged where it differs. */
-enum memory_mode device_memory(CUdevice device);
-
-/* As far as that can be said without waiting; MEMORY_UNSET: it can't yet. */
-enum memory_mode device_memory_if_decided(CUdevice device);
-
-/* Whether the program's plain memory on this device can leave the card. */
-static inline bool device_converts(CUdevice device) { return device_memory(device) != MEMORY_OFF; }
-
-/* Whether unified memory stands in for device memory: all of it under MEMORY_MANAGED, that of pools under
- * MEMORY_SWAP where the device can page. */
-bool device_pages(CUdevice device);
-
 /* Whether the device's page faults fetch unified memory that is not on the card. */
 bool device_can_page(CUdevice device);
 
@@ -45,6 +29,10 @@ uint64_t device_card_bytes(CUdevice device);
 
 /* The pitch of a plain 2D allocation is a multiple of this. */
 uint64_t device_pitch_bytes(CUdevice device);
+
+/* The error of a kernel that has faulted, or CUDA_SUCCESS. Why: nearly all calls fail from then on, but not
+ * those that make memory by the piece. So this asks another one, which changes nothing. */
+CUresult device_fault(void);
 
 /* Around driver calls of ours that the program did not make: they must not spoil a capture of its. */
 CUstreamCaptureMode capture_relax(void);

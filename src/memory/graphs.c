@@ -13,7 +13,7 @@
 #include "gate/gate.h"
 #include "memory/budget.h"
 #include "memory/device.h"
-#include "memory/physical.h"
+#include "memory/pinned.h"
 #include "memory/reserves.h"
 
 #define BUCKETS 1024
@@ -31,7 +31,7 @@ struct take {
   uint64_t bytes; /* reserved for it */
   CUdevice device;
   uint64_t trims;
-  struct physical_patience patience;
+  struct pinned_patience patience;
 };
 
 /* Protects the table. Never held over a call of the driver. */
@@ -134,7 +134,7 @@ static void take_memory(CUgraphExec graph, struct take *take) {
     take->bytes = 0;
   lock_release(&lock);
   /* What is refused may be less in truth: the driver decides. */
-  if (physical_reserve(take->device, take->bytes))
+  if (pinned_reserve(take->device, take->bytes))
     take->bytes = 0;
 }
 
@@ -148,7 +148,7 @@ static bool forget_if_trimmed(CUresult result, struct entry *entry, const struct
 
 /* After it. True: the driver had no memory for it, and is to be asked once more. */
 static bool is_again(CUresult result, CUgraphExec graph, struct take *take) {
-  bool again = take->bytes && physical_again(result, take->device, take->bytes, &take->patience);
+  bool again = take->bytes && pinned_again(result, take->device, take->bytes, &take->patience);
   if (take->bytes || reserves_trims(take->device) + 1 != take->trims)
     reserves_look(take->device);
   budget_release(take->device, BACKING_PINNED, take->bytes);

@@ -51,6 +51,11 @@ struct allocation {
   bool stays;       /* BACKING_SWAP: it never leaves the card (swap_alloc_small) */
 };
 
+/* Whether it stands in for the device memory that the program has asked for. */
+static inline bool allocation_stands_in(const struct allocation *allocation) {
+  return allocation->backing == BACKING_CONVERTED || allocation->backing == BACKING_SWAP;
+}
+
 struct ledger_node;
 
 struct ledger {

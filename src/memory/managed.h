@@ -1,11 +1,13 @@
-/* managed.h - device memory out of unified memory. Any thread. */
+/* managed.h - unified memory, but for what is behind backend.h. Any thread. */
 #ifndef GS_MANAGED_H
 #define GS_MANAGED_H
 
-#include "memory/account.h"
+#include <stdint.h>
 
-/* Reserve the bytes, get unified memory of the size from the driver, place it on `like->device` and enter it
- * into the ledger as `like` says. The driver's result, or CUDA_ERROR_OUT_OF_MEMORY. */
-CUresult managed_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like);
+#include "driver/cuda_abi.h"
+
+/* Queue the move of new memory to the card in the order of a stream, if this process holds the GPU. Returns
+ * how many bytes are not on their way and should come with the next grant: 0 or `bytes`. */
+uint64_t managed_populate(CUstream stream, CUdeviceptr address, uint64_t bytes, CUdevice device);
 
 #endif

@@ -57,6 +57,9 @@ void memory_set_heir(CUdevice device, const struct memory_heir *heir);
 /* The process has its turn, or is about to: memory may be passed to it. Any thread, no lock. */
 void memory_expect_passed(CUdevice device, bool expects);
 
+/* GS_ATTACH_*: how the memory of the device is kept, as far as that can be said without waiting. */
+uint32_t memory_attach_flags(CUdevice device);
+
 /* How memory is passed to this process. Neither takes a lock that anybody holds while he waits. */
 struct gs_pass memory_pass(CUdevice device);
 
@@ -112,6 +115,11 @@ void memory_green_context_destroyed(CUcontext context, CUcontext primary);
 
 /* That has happened. */
 void memory_context_gone(CUcontext context);
+
+/* The driver has refused a stream memory operation on this address, or some of these. If what it refuses is
+ * how we keep the memory, the log says so. */
+void values_refused(CUdeviceptr address);
+void values_refused_batch(const CUstreamBatchMemOpParams *operations, unsigned int count);
 
 /* Around a fork, in the parent: no descriptor comes or goes meanwhile. Take and release locks. */
 void memory_fork_prepare(void);

@@ -7,22 +7,13 @@
 
 #include <stdlib.h>
 
-#include "common/clock.h"
 #include "common/lock.h"
 #include "common/log.h"
 #include "driver/driver.h"
 #include "driver/hooks.h"
 #include "memory/account.h"
-#include "memory/device.h"
-#include "memory/memory.h"
-#include "memory/memory_port.h"
-#include "memory/reserves.h"
-
-#define REFUSED_NS (10 * NS_PER_S) /* how long the card may lack what the daemon has promised */
-#define UNTOLD_NS (500 * NS_PER_MS)
-#define UNEXPLAINED 3 /* refusals in a row, with enough on the card */
-#define FIRST_PAUSE_NS NS_PER_MS
-#define LONGEST_PAUSE_NS (50 * NS_PER_MS)
+#include "memory/backend.h"
+#include "memory/pinned.h"
 
 struct physical {
   uint64_t bytes;
@@ -79,56 +70,6 @@ static CUresult list_new(CUmemGenericAllocationHandle handle, uint64_t bytes, CU
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-int physical_reserve(CUdevice device, uint64_t bytes) {
-  if (bytes == 0)
-    return 0;
-  int err = budget_reserve_awaited(device, bytes);
-  if (!err)
-    memory_port.room_await(device, bytes, UINT64_MAX);
-  return err;
-}
-
-/* What the card lacks for them, as the driver tells. */
-static uint64_t lacking_bytes(uint64_t bytes) {
-  size_t unused, total;
-  if (driver.cuMemGetInfo_v2(&unused, &total) != CUDA_SUCCESS)
-    return bytes;
-  return unused < bytes ? bytes - unused : 0;
-}
-
-/* The card has enough, by now or for long: a pool with a bound may be full, or the host's memory spent. */
-static bool is_unexplained(uint64_t lacking_bytes, struct physical_patience *patience) {
-  patience->unexplained = lacking_bytes ? 0 : patience->unexplained + 1;
-  return patience->unexplained > UNEXPLAINED;
-}
-
-/* Others may be on their way: the memory of a process that has died is free some time after the daemon has
- * heard of it. If that is not all, the card has less than the daemon believes: it is told, so that more
- * leaves, and what comes of that is waited for. Nothing helps where there is no daemon, or where it has no
- * more to give. */
-bool physical_again(CUresult result, CUdevice device, uint64_t bytes, struct physical_patience *patience) {
-  uint64_t now_ns = clock_now_ns();
-  if (result != CUDA_ERROR_OUT_OF_MEMORY)
-    return false;
-  if (reserves_trim(device))
-    return true;
-  if (memory_port.room_bytes(device) == UINT64_MAX)
-    return false;
-  if (!patience->refused_ns)
-    *patience = (struct physical_patience){.refused_ns = now_ns, .pause_ns = FIRST_PAUSE_NS};
-  uint64_t waited_ns = now_ns - patience->refused_ns, lacks_bytes = lacking_bytes(bytes);
-  if (waited_ns >= REFUSED_NS || is_unexplained(lacks_bytes, patience))
-    return false;
-  bool tells = waited_ns >= UNTOLD_NS && lacks_bytes;
-  if (tells) {
-    budget_await(device, bytes);
-    memory_port.falls_short(device, lacks_bytes);
-  }
-  clock_sleep(patience->pause_ns);
-  patience->pause_ns = patience->pause_ns * 2 < LONGEST_PAUSE_NS ? patience->pause_ns * 2 : LONGEST_PAUSE_NS;
-  return !tells || memory_port.room_await(device, bytes, patience->refused_ns + REFUSED_NS);
-}
-
 CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                           unsigned long long flags) {
   bool counted =
@@ -136,13 +77,13 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, con
   if (!counted)
     return driver.cuMemCreate(handle, size, prop, flags);
   CUdevice device = prop->location.id;
-  if (physical_reserve(device, size))
+  if (pinned_reserve(device, size))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  struct physical_patience patience = {0};
+  struct pinned_patience patience = {0};
   CUresult result;
   do
     result = driver.cuMemCreate(handle, size, prop, flags);
-  while (physical_again(result, device, size, &patience));
+  while (pinned_again(result, device, size, &patience));
   if (result == CUDA_SUCCESS)
     return list_new(*handle, size, device);
   budget_release(device, BACKING_PINNED, size);
@@ -185,15 +126,16 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle) {
   return result;
 }
 
-/* Swap memory is mapped, too, but the program must not know: plain memory has no handle. */
-static bool is_swap(const void *address) {
+/* What is hidden from the driver is mapped as well, but the program must not know: plain memory has no
+ * handle. */
+static bool is_hidden(const void *address) {
   struct allocation found;
-  return ledger_find(&account_addresses, (uintptr_t)address, &found) && found.backing == BACKING_SWAP;
+  return ledger_find(&account_addresses, (uintptr_t)address, &found) && backend_of(&found)->hidden;
 }
 
 /* A further handle of mapped memory; the driver gives the same number while the first one lives. */
 CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr) {
-  if (is_swap(addr))
+  if (is_hidden(addr))
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = driver.cuMemRetainAllocationHandle(handle, addr);
   if (result != CUDA_SUCCESS)

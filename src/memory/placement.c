@@ -134,14 +134,6 @@ static void advised(CUdeviceptr address, size_t bytes, CUmem_advise advice, bool
     note(address, bytes, advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION && host);
 }
 
-void placement_advised(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device) {
-  advised(address, bytes, advice, device == CU_DEVICE_CPU);
-}
-
-void placement_advised_at(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
-  advised(address, bytes, advice, is_host(location));
-}
-
 void placement_moved(CUdeviceptr address, size_t bytes, CUdevice to) {
   note(address, bytes, to == CU_DEVICE_CPU);
 }
@@ -162,14 +154,14 @@ void placement_moved_batch(const CUdeviceptr *addresses, const size_t *sizes, si
 CUresult hook_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device) {
   CUresult result = driver.cuMemAdvise(devPtr, count, advice, device);
   if (result == CUDA_SUCCESS)
-    placement_advised(devPtr, count, advice, device);
+    advised(devPtr, count, advice, device == CU_DEVICE_CPU);
   return result;
 }
 
 CUresult hook_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location) {
   CUresult result = driver.cuMemAdvise_v2(devPtr, count, advice, location);
   if (result == CUDA_SUCCESS)
-    placement_advised_at(devPtr, count, advice, location);
+    advised(devPtr, count, advice, is_host(location));
   return result;
 }
 

@@ -13,8 +13,6 @@
 /* What a call has told the driver, with success. A part that is not to be in host memory any more costs its
  * bytes again; where they are not granted, it stays free of charge. May block for a round trip to the daemon.
  */
-void placement_advised(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device);
-void placement_advised_at(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location);
 void placement_moved(CUdeviceptr address, size_t bytes, CUdevice to);
 void placement_moved_to(CUdeviceptr address, size_t bytes, CUmemLocation to);
 

@@ -10,7 +10,7 @@
 #include "common/lock.h"
 #include "driver/driver.h"
 #include "driver/hooks.h"
-#include "memory/device.h"
+#include "memory/backend.h"
 #include "memory/reserves.h"
 
 static struct lock lock = LOCK(LOCK_POOLS); /* held while a default pool is made */
@@ -140,7 +140,7 @@ static CUmemoryPool make_default(CUdevice device) {
 
 /* The pool that stands in for the driver's default pool; NULL: none does. */
 static CUmemoryPool default_pool(CUdevice device) {
-  if (!device_valid(device) || !device_pages(device))
+  if (!device_valid(device) || !backend_pages(device))
     return NULL;
   lock_take(&lock);
   if (!defaults[device].tried) {
@@ -177,7 +177,7 @@ static CUmemoryPool current_pool(CUdevice device) {
 /* Without managed pools: is the driver's default pool the current one? */
 static bool is_emulated(CUdevice device, CUmemoryPool current) {
   CUmemoryPool original;
-  return device_converts(device) && driver.cuDeviceGetDefaultMemPool(&original, device) == CUDA_SUCCESS &&
+  return backend_leaves(device) && driver.cuDeviceGetDefaultMemPool(&original, device) == CUDA_SUCCESS &&
          original == current;
 }
 
@@ -387,7 +387,7 @@ static bool is_convertible(const CUmemPoolProps *props) {
   memcpy(&usage, after_pointer + sizeof(size_t), sizeof usage);
   return props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED && props->handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
          props->location.type == CU_MEM_LOCATION_TYPE_DEVICE && device_valid(props->location.id) && !usage &&
-         device_converts(props->location.id);
+         backend_leaves(props->location.id);
 }
 
 /* What a pool is that the driver has made just as the program asked. */

@@ -1,10 +1,14 @@
-/* reach.c - the ranges of copies and sets, looked up in the ledger. */
+/* reach.c - the ranges of copies and sets, looked up in the ledger; and access between cards. */
 #include "memory/reach.h"
 
+#include "common/lock.h"
+#include "driver/driver.h"
+#include "driver/hooks.h"
+#include "gate/contexts.h"
 #include "gpushare/protocol.h"
 #include "memory/account.h"
+#include "memory/backend.h"
 #include "memory/swap/blocks.h"
-#include "memory/swap/swap.h"
 
 static struct reach both(struct reach a, struct reach b) {
   return (struct reach){.gpus = a.gpus | b.gpus, .beyond = a.beyond || b.beyond};
@@ -17,7 +21,7 @@ struct reach reach_range(CUdeviceptr address, uint64_t bytes) {
     return REACH_NOTHING;
   if (!ledger_find(&account_addresses, address, &found))
     return (struct reach){.beyond = bytes && block_contains(address)};
-  if (found.backing != BACKING_SWAP)
+  if (!backend_of(&found)->hidden)
     return REACH_NOTHING;
   return (struct reach){.gpus = found.stays ? 0 : UINT64_C(1) << found.device,
                         .beyond = bytes > found.base + found.span - address};
@@ -123,3 +127,51 @@ struct reach reach_3d_batch(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t count) 
   return reach;
 }
 #endif
+
+/* ---- access between cards: the driver opens plain memory to a peer by itself, but not what is mapped by the
+ * piece, and a kernel there may touch any of it, so it must be there ---- */
+
+/* Pairs of contexts for which the program has enabled access to the first device from the second. The lock
+ * is held while the access is changed, so that the last change is the one that counts. */
+static struct lock lock = LOCK(LOCK_PEERS);
+static unsigned enabled[DEVICES][DEVICES];
+
+/* False: swap memory is not concerned. */
+static bool find_devices(CUcontext owner_context, CUdevice *owner, CUdevice *peer) {
+  *owner = contexts_device(owner_context);
+  return device_valid(*owner) && device_current(peer, NULL) && *owner != *peer;
+}
+
+static void count_access(CUdevice owner, CUdevice peer, int change) {
+  void (*set_peer)(CUdevice, CUdevice, bool) = backend_on(owner)->set_peer;
+  lock_take(&lock);
+  unsigned before = enabled[owner][peer];
+  enabled[owner][peer] = change < 0 && !before ? 0 : before + (unsigned)change;
+  if (set_peer)
+    set_peer(owner, peer, enabled[owner][peer]);
+  gate_link(peer, owner, enabled[owner][peer] && set_peer);
+  lock_release(&lock);
+}
+
+CUresult hook_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
+  CUdevice owner, peer;
+  CUresult result = driver.cuCtxEnablePeerAccess(peerContext, Flags);
+  if (result == CUDA_SUCCESS && find_devices(peerContext, &owner, &peer))
+    count_access(owner, peer, 1);
+  return result;
+}
+
+CUresult hook_cuCtxDisablePeerAccess(CUcontext peerContext) {
+  CUdevice owner, peer;
+  CUresult result = driver.cuCtxDisablePeerAccess(peerContext);
+  if (result == CUDA_SUCCESS && find_devices(peerContext, &owner, &peer))
+    count_access(owner, peer, -1);
+  return result;
+}
+
+void reach_fork_child(void) {
+  lock = (struct lock)LOCK(LOCK_PEERS);
+  for (CUdevice owner = 0; owner < DEVICES; owner++)
+    for (CUdevice peer = 0; peer < DEVICES; peer++)
+      enabled[owner][peer] = 0;
+}

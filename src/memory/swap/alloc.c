@@ -1,16 +1,22 @@
-/* alloc.c - new swap memory: a hole or a block, and while the process runs, room on the card. */
+/*
+ * alloc.c - new swap memory: a hole or a block, and while the process runs, room on the card; and its end.
+ *
+ * Like cuMemFree, a free waits for the work that may use the memory. Waiting for a context would invalidate
+ * the captures in it, so while one is open in the process, the free is put off: the address stays taken and
+ * the bytes stay booked.
+ */
 #include <errno.h>
 #include <stdatomic.h>
 
 #include "common/clock.h"
 #include "driver/driver.h"
+#include "gate/capture.h"
+#include "gate/contexts.h"
 #include "memory/account.h"
+#include "memory/backend.h"
 #include "memory/deferred.h"
-#include "memory/device.h"
 #include "memory/memory_port.h"
 #include "memory/swap/blocks.h"
-#include "memory/swap/extents.h"
-#include "memory/swap/free.h"
 #include "memory/swap/pieces.h"
 #include "memory/swap/swap.h"
 
@@ -22,6 +28,116 @@
  * MiB. An allocation that takes half of a grain or more leaves half of the bound to those that are smaller,
  * because flags are, and a caching allocator takes many of 2 MiB. */
 #define STAYING_BYTES (UINT64_C(64) << 20)
+
+/* ---- the end ---- */
+
+struct target {
+  CUcontext context;
+  bool found, refused;
+};
+
+/* Of the context that is current. What it waits for may be a thread that is to begin a capture. */
+static bool synchronize_current(void) {
+  capture_forbid();
+  bool may_wait = capture_count() == 0;
+  if (may_wait) {
+    capture_wait_begin();
+    driver.cuCtxSynchronize(); /* an error is the program's: it will see it itself */
+    capture_wait_end();
+  }
+  capture_allow();
+  return may_wait;
+}
+
+static bool synchronize_if(CUcontext context, void *argument) {
+  struct target *target = argument;
+  if (target->context && target->context != context)
+    return true;
+  target->found = true;
+  target->refused = !synchronize_current();
+  return !target->refused;
+}
+
+/* By way of the table of contexts, which keeps it from being destroyed meanwhile, if it is in there. False:
+ * not now, as a capture is open, or the context is being destroyed. */
+static bool synchronize(CUdevice device, CUcontext context) {
+  struct target target = {.context = context};
+  bool all = contexts_each(device, synchronize_if, &target);
+  if (target.refused)
+    return false;
+  if (target.found && context)
+    return true;
+  if (!all || !context)
+    return all;
+  if (driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
+    return true;
+  bool finished = synchronize_current();
+  driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
+  return finished;
+}
+
+static bool is_drained(struct space *space) {
+  space_lock(space);
+  bool drained = !space->open && space->drained;
+  space_unlock(space);
+  return drained;
+}
+
+/* Until no work of the context uses its memory. Where that is stopped, this takes until it has gone on.
+ * False: it is to be tried again later. */
+static bool wait_for_work(struct space *space, CUcontext context) {
+  return is_drained(space) || synchronize(space->device, context);
+}
+
+static void doom(struct space *space, struct extent *extent) {
+  space_lock(space);
+  extent->next = space->doomed;
+  space->doomed = extent;
+  space_unlock(space);
+}
+
+static struct extent *take_doomed(struct space *space) {
+  space_lock(space);
+  struct extent *extent = space->doomed;
+  if (extent)
+    space->doomed = extent->next;
+  space_unlock(space);
+  return extent;
+}
+
+/* True unless it was put off. */
+static bool free_or_doom(struct space *space, struct extent *extent, bool finished) {
+  if (!finished && !wait_for_work(space, extent->context)) {
+    doom(space, extent);
+    return false;
+  }
+  extent->next = NULL;
+  space_lock(space);
+  block_release(space, extent);
+  space_unlock(space);
+  return true;
+}
+
+/* Do the frees that were put off, as far as that can be done. The mutex is free. */
+static void reap(struct space *space) {
+  struct extent *extent;
+  while ((extent = take_doomed(space)) && free_or_doom(space, extent, false))
+    ;
+}
+
+CUresult swap_free(const struct allocation *taken, bool finished) {
+  CUresult fault = finished ? CUDA_SUCCESS : device_fault();
+  struct extent *extent = taken->object;
+  struct space *space = extent->block->space;
+  if (fault != CUDA_SUCCESS)
+    return fault;
+  extent->context = taken->context;
+  CUstreamCaptureMode mode = capture_relax();
+  if (free_or_doom(space, extent, finished) && !finished) /* else a context may be going right now */
+    reap(space);
+  capture_unrelax(mode);
+  return CUDA_SUCCESS;
+}
 
 /* ---- which memory ---- */
 
@@ -150,19 +266,12 @@ static void wait_for_room(struct arrival *arrival) {
   arrival->regardless = true;
 }
 
-static bool drop_spare(struct space *space) {
-  space_lock(space);
-  bool dropped = block_drop_spare(space);
-  space_unlock(space);
-  return dropped;
-}
-
 /* The card has less than the daemon believes: tell it, so that others leave, and try again for a while.
  * Unless the room is not there yet for all: then others are about to leave. False: there is no daemon, or the
  * time is up. */
 static bool wait_for_card(struct arrival *arrival) {
   struct space *space = arrival->space;
-  if (drop_spare(space))
+  if (block_lock_and_drop_spare(space))
     return true;
   if (memory_port.room_bytes(space->device) == UINT64_MAX)
     return false;
@@ -232,10 +341,13 @@ CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation 
   struct space *space = space_of(like->device);
   struct extent *extent;
   uint64_t span = bytes < SHARED_BELOW_BYTES ? round_up(bytes, UNIT_BYTES) : bytes;
+  CUresult result = device_fault();
+  if (result != CUDA_SUCCESS)
+    return result;
   CUstreamCaptureMode mode = capture_relax();
-  free_reap(space);
+  reap(space);
   deferred_reap_for_more();
-  CUresult result = alloc_once(space, span, &extent);
+  result = alloc_once(space, span, &extent);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && deferred_reap_all())
     result = alloc_once(space, span, &extent);
   capture_unrelax(mode);
@@ -252,7 +364,8 @@ static bool can_stay(struct space *space) {
   if (can)
     return can > 0;
   uint64_t peers = 0;
-  can = swap_supported(space->device) && driver.cuDeviceGetCount(&count) == CUDA_SUCCESS && count <= DEVICES;
+  can = backend_swap.supported(space->device) && driver.cuDeviceGetCount(&count) == CUDA_SUCCESS &&
+        count <= DEVICES;
   for (CUdevice peer = 0; can && peer < count; peer++) {
     can = peer == space->device ||
           (driver.cuDeviceCanAccessPeer(&can, peer, space->device) == CUDA_SUCCESS && can);
@@ -296,7 +409,7 @@ CUresult swap_alloc_small(CUdeviceptr *address, size_t bytes, const struct alloc
   if (bytes > GRAIN_BYTES || !can_stay(space))
     return CUDA_ERROR_NOT_SUPPORTED;
   CUstreamCaptureMode mode = capture_relax();
-  free_reap(space);
+  reap(space);
   deferred_reap();
   CUresult result = take_staying(space, round_up(bytes, UNIT_BYTES), &extent);
   capture_unrelax(mode);

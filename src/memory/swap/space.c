@@ -4,10 +4,8 @@
 #include <stdatomic.h>
 
 #include "common/lock.h"
+#include "memory/backend.h"
 #include "memory/budget.h"
-#include "memory/carry.h"
-#include "memory/device.h"
-#include "memory/swap/slabs.h"
 
 static struct space spaces[SPACES]; /* by device: those that can leave, then those that stay */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -50,23 +48,15 @@ bool space_try_lock(struct space *space) {
   return locked;
 }
 
-void space_prepare_host(void) {
-  uint64_t bytes = 0;
-  for (CUdevice device = 0; device < DEVICES; device++)
-    if (atomic_load(&spaces[device].expecting))
-      bytes += atomic_load(&spaces[device].total_bytes) + carry_host_bytes(device);
-  slabs_prepare(bytes);
-}
-
 void space_unlock(struct space *space) {
   uint64_t refund_bytes = space->refund_bytes;
-  bool resized = space->resized && atomic_load(&space->expecting);
+  bool resized = space->resized && space->backing == BACKING_SWAP;
   space->refund_bytes = 0;
   space->resized = false;
   lock_release(&space->lock);
   budget_release(space->device, space->backing, refund_bytes);
   if (resized)
-    space_prepare_host();
+    backend_prepare_host(space->device);
 }
 
 void space_fork_child(void) {

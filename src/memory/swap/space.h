@@ -76,11 +76,11 @@ struct block {
   struct piece piece[];
 };
 
-/* What is in flight: see window.h. */
+/* What is in flight: see mover.c. */
 struct mover {
   CUcontext context; /* of the streams and events; NULL: there are none */
   CUstream out, in;
-  CUevent part_done; /* see outward.c */
+  CUevent part_done; /* outward */
   struct copy {
     struct block *block;
     size_t piece;
@@ -103,11 +103,10 @@ struct space {
   CUdevice device;
   enum backing backing; /* of the bytes in the budget: BACKING_SWAP; BACKING_PINNED: what stays */
   bool open;
-  bool drained;           /* it was closed with no work unfinished that might use the memory */
-  bool dead;              /* the last step has failed, as all calls of the driver will */
-  _Atomic bool expecting; /* moves: host memory is made ready */
-  bool resized;           /* total_bytes has changed since space_lock */
-  uint64_t peers;         /* one bit per device that may reach the memory */
+  bool drained;   /* it was closed with no work unfinished that might use the memory */
+  bool dead;      /* the last step has failed, as all calls of the driver will */
+  bool resized;   /* total_bytes has changed since space_lock */
+  uint64_t peers; /* one bit per device that may reach the memory */
   struct block *oldest, *newest;
   struct block *evict_from;   /* no newer block has RESIDENT pieces */
   struct block *restore_from; /* no older block has FRESH or AWAY ones */
@@ -116,7 +115,7 @@ struct space {
   uint64_t shared_bytes;  /* of shared blocks */
   struct block *spare;    /* a shared block without allocations, kept for the next */
   struct extent *holes[HOLE_CLASSES];
-  struct extent *doomed; /* frees that were put off (free.c) */
+  struct extent *doomed; /* frees that were put off (alloc.c) */
   uint64_t refund_bytes; /* to be given back to the budget when the mutex is free again */
   _Atomic uint64_t resident_bytes, total_bytes;
   struct mover mover;
@@ -147,10 +146,6 @@ void piece_become(struct space *space, struct block *block, size_t i, enum piece
  * there is none. */
 bool space_next_out(struct space *space, struct block **block, size_t *piece);
 bool space_next_in(struct space *space, struct block **block, size_t *piece);
-
-/* Have host memory made ready for all swap memory, and unified memory that is carried (memory/carry.h), that
- * is expected to move. With the mutex free. */
-void space_prepare_host(void);
 
 void space_fork_child(void);
 

@@ -1,4 +1,4 @@
-/* swap.c - what the rest of the library asks of swap memory. */
+/* swap.c - swap memory as a backend: see backend.h. */
 #include "memory/swap/swap.h"
 
 #include <stdatomic.h>
@@ -7,10 +7,8 @@
 #include "common/log.h"
 #include "driver/driver.h"
 #include "memory/account.h"
-#include "memory/carry.h"
-#include "memory/device.h"
+#include "memory/backend.h"
 #include "memory/swap/blocks.h"
-#include "memory/swap/free.h"
 #include "memory/swap/mover.h"
 #include "memory/swap/passing.h"
 #include "memory/swap/pieces.h"
@@ -30,7 +28,7 @@ static int ask_supported(CUdevice device) {
   return result == CUDA_SUCCESS && grain && GRAIN_BYTES % grain == 0 ? 1 : -1;
 }
 
-bool swap_supported(CUdevice device) {
+static bool supported_by(CUdevice device) {
   int known = atomic_load_explicit(&supported[device], memory_order_relaxed);
   if (!known) {
     known = ask_supported(device);
@@ -39,7 +37,7 @@ bool swap_supported(CUdevice device) {
   return known > 0;
 }
 
-enum memory_progress swap_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
+static enum memory_progress step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
   struct space *space = space_of(device);
   struct mover *mover = &space->mover;
   CUstreamCaptureMode mode = capture_relax();
@@ -54,12 +52,6 @@ enum memory_progress swap_step(CUdevice device, uint64_t room_bytes, struct memo
   return progress;
 }
 
-struct gs_pass swap_pass(CUdevice device) {
-  return passing_own(device);
-}
-
-void swap_set_heir(CUdevice device, const struct memory_heir *heir) { passing_set_heir(device, heir); }
-void swap_expect_passed(CUdevice device, bool expects) { passing_expect(device, expects); }
 bool swap_is_coming(CUdevice device) { return passing_is_expected(space_of(device)); }
 
 static bool open_and_unlock(struct space *space) {
@@ -72,16 +64,19 @@ static bool open_and_unlock(struct space *space) {
   return open;
 }
 
-bool swap_open(CUdevice device) {
-  space_lock(space_of(device));
-  return open_and_unlock(space_of(device));
+/* All that page faults don't fetch must be there. */
+static bool open_space(CUdevice device, bool enough, bool waits) {
+  struct space *space = space_of(device);
+  (void)enough;
+  if (waits)
+    space_lock(space);
+  else if (!space_try_lock(space))
+    return false;
+  return open_and_unlock(space);
 }
 
-bool swap_try_open(CUdevice device) {
-  return space_try_lock(space_of(device)) && open_and_unlock(space_of(device));
-}
-
-void swap_give_up(CUdevice device) {
+/* The space opens the next time. */
+static void give_up(CUdevice device) {
   struct space *space = space_of(device);
   space_lock(space);
   space->dead = true;
@@ -90,11 +85,11 @@ void swap_give_up(CUdevice device) {
 
 static void free_what_is_finished(struct space *space) {
   space_lock(space);
-  free_doomed(space, NULL);
+  block_release_doomed(space, NULL);
   space_unlock(space);
 }
 
-void swap_close(CUdevice device, bool drained) {
+static void close_space(CUdevice device, bool drained) {
   struct space *space = space_of(device);
   CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
@@ -104,8 +99,6 @@ void swap_close(CUdevice device, bool drained) {
   condition_wake_all(&space->changed);
   passing_end_in(space); /* it has held, and all that was passed to it with that */
   space_unlock(space);
-  if (atomic_load(&space->expecting) && carry_host_bytes(device))
-    space_prepare_host(); /* what has been allocated since */
   if (drained) {
     free_what_is_finished(space);
     free_what_is_finished(space_staying(device));
@@ -113,10 +106,10 @@ void swap_close(CUdevice device, bool drained) {
   capture_unrelax(mode);
 }
 
-uint64_t swap_resident_bytes(CUdevice device) { return atomic_load(&space_of(device)->resident_bytes); }
-uint64_t swap_total_bytes(CUdevice device) { return atomic_load(&space_of(device)->total_bytes); }
+static uint64_t resident_bytes(CUdevice device) { return atomic_load(&space_of(device)->resident_bytes); }
+static uint64_t needed_bytes(CUdevice device) { return atomic_load(&space_of(device)->total_bytes); }
 
-static void set_peer(const struct block *block, CUdevice peer, bool access) {
+static void set_peer_of(const struct block *block, CUdevice peer, bool access) {
   for (size_t i = 0, end; i < block->pieces; i = end + 1) {
     for (end = i; end < block->pieces && !piece_is_absent(block, end);)
       end++;
@@ -126,7 +119,7 @@ static void set_peer(const struct block *block, CUdevice peer, bool access) {
   }
 }
 
-void swap_set_peer(CUdevice device, CUdevice peer, bool access) {
+static void set_peer(CUdevice device, CUdevice peer, bool access) {
   struct space *space = space_of(device);
   uint64_t bit = UINT64_C(1) << peer;
   CUstreamCaptureMode mode = capture_relax();
@@ -134,17 +127,10 @@ void swap_set_peer(CUdevice device, CUdevice peer, bool access) {
   bool had = space->peers & bit;
   space->peers = access ? space->peers | bit : space->peers & ~bit;
   for (struct block *block = space->oldest; block && had != access; block = block->newer)
-    set_peer(block, peer, access);
+    set_peer_of(block, peer, access);
   space_unlock(space);
   capture_unrelax(mode);
 }
-
-void swap_expect_moves(CUdevice device, bool expected) {
-  if (atomic_exchange(&space_of(device)->expecting, expected) != expected)
-    space_prepare_host();
-}
-
-bool swap_expects_moves(CUdevice device) { return atomic_load(&space_of(device)->expecting); }
 
 /* ---- the end of a context ---- */
 
@@ -186,17 +172,11 @@ static void forget_work(struct space *space, CUcontext context, bool alive) {
   space_lock(space);
   space->dead = false;
   mover_context_destroyed(space, context, alive);
-  free_doomed(space, context);
+  block_release_doomed(space, context);
   space_unlock(space);
 }
 
-static void drop_spare(struct space *space) {
-  space_lock(space);
-  block_drop_spare(space);
-  space_unlock(space);
-}
-
-void swap_context_leaving(CUcontext context) {
+static void context_leaving(CUcontext context) {
   if (!anything())
     return;
   CUstreamCaptureMode mode = capture_relax();
@@ -204,24 +184,21 @@ void swap_context_leaving(CUcontext context) {
   for (size_t i = 0; i < SPACES; i++)
     forget_work(space_at(i), context, alive);
   for (size_t i = 0; i < SPACES; i++)
-    drop_spare(space_at(i));
+    block_lock_and_drop_spare(space_at(i));
   capture_unrelax(mode);
 }
 
-void swap_context_left(CUcontext context) {
+static void context_left(CUcontext context) {
   if (!anything())
     return;
   CUstreamCaptureMode mode = capture_relax();
   free_listed(context);
   for (size_t i = 0; i < SPACES; i++)
-    drop_spare(space_at(i));
+    block_lock_and_drop_spare(space_at(i));
   capture_unrelax(mode);
 }
 
-void swap_fork_prepare(void) { passing_fork_prepare(); }
-void swap_fork_parent(void) { passing_fork_parent(); }
-
-void swap_fork_child(void) {
+static void fork_child(void) {
   space_fork_child();
   passing_fork_child();
   blocks_fork_child();
@@ -229,3 +206,24 @@ void swap_fork_child(void) {
   for (CUdevice device = 0; device < DEVICES; device++)
     atomic_store(&supported[device], 0);
 }
+
+const struct backend backend_swap = {
+    .supported = supported_by,
+    .otherwise = &backend_managed,
+    .leaves = true,
+    .allocate = swap_alloc,
+    .set_peer = set_peer,
+    .hidden = true,
+    .free = swap_free,
+    .resident_bytes = resident_bytes,
+    .needed_bytes = needed_bytes,
+    .host_bytes = needed_bytes,
+    .step = step,
+    .give_up = give_up,
+    .close = close_space,
+    .open = open_space,
+    .context_leaving = context_leaving,
+    .context_left = context_left,
+    .context_gone = slabs_context_gone,
+    .fork_child = fork_child,
+};

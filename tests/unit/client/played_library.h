@@ -132,7 +132,7 @@ struct memory_usage memory_usage(CUdevice device) {
   return (struct memory_usage){0};
 }
 void memory_pinned_arrives(CUdevice device, uint64_t bytes) { (void)device, (void)bytes; }
-enum memory_mode device_memory_if_decided(CUdevice device) { return device ? MEMORY_OFF : MEMORY_SWAP; }
+uint32_t memory_attach_flags(CUdevice device) { return device < 0 ? GS_ATTACH_DEFAULT : 0; }
 bool memory_may_stop(CUdevice device) { return device == 0; }
 static bool refuses; /* every move, until that is given up */
 void memory_give_up(CUdevice device) {

@@ -20,7 +20,7 @@ struct driver driver;
 
 /* The rest of the library. */
 
-static struct settings set = {.memory = MEMORY_MANAGED, .carry = true};
+static struct settings set = {.memory = GS_MEMORY_MANAGED, .carry = true};
 bool fake_gate_open = true;
 static struct gate_slot slot;
 __thread struct gate_slot *gate_slot = &slot;
@@ -29,7 +29,7 @@ _Atomic bool gate_has_membarrier = true;
 _Atomic uint32_t gate_several;
 
 const struct settings *settings(void) { return &set; }
-void fake_set_memory(enum memory_mode mode) { set.memory = mode; }
+void fake_set_memory(int mode) { set.memory = mode; }
 void gate_enter_slow(CUstream stream, uint64_t reach, uintptr_t frame) {
   (void)stream, (void)reach, (void)frame;
 }

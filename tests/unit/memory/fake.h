@@ -81,7 +81,7 @@ CUstreamCaptureMode fake_mode(void);
 
 /* Settings and gate. */
 extern bool fake_gate_open;
-void fake_set_memory(enum memory_mode mode);
+void fake_set_memory(int mode);
 
 /* The whole table of the driver. */
 void fake_install(void);

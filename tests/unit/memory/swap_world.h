@@ -29,8 +29,10 @@ struct world {
   _Atomic unsigned captures_forbidden;
   uint64_t host_bytes; /* what host_available_bytes says */
   bool stopped;        /* the program's work stands still */
-  bool leaving;        /* every context is being destroyed */
-  int held;            /* contexts that nobody may destroy now */
+  bool gate_open;
+  bool in_flight; /* a call that came in before the gate was shut */
+  bool leaving;   /* every context is being destroyed */
+  int held;       /* contexts that nobody may destroy now */
 };
 
 extern struct world world;

@@ -7,7 +7,7 @@
 #include "driver/hooks.h"
 #include "fake.h"
 #include "memory/memory.h"
-#include "memory/physical.h"
+#include "memory/pinned.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -41,7 +41,7 @@ START_TEST(plain_memory_becomes_unified_memory_on_the_card) {
 END_TEST
 
 START_TEST(switched_off_or_unable_it_stays_what_it_is) {
-  fake_set_memory(_i == 0 ? MEMORY_OFF : MEMORY_MANAGED);
+  fake_set_memory(_i == 0 ? GS_MEMORY_OFF : GS_MEMORY_MANAGED);
   fake.no_concurrent_access = _i == 1;
   CUdeviceptr address = get(8 * MIB);
   ck_assert_int_eq(fake_kind(address), FAKE_DEVICE);
@@ -190,18 +190,18 @@ START_TEST(a_bool_is_not_written_beyond_its_byte) {
 END_TEST
 
 START_TEST(memory_that_can_leave_the_card_is_not_shared) {
-  static const enum memory_mode modes[] = {MEMORY_MANAGED, MEMORY_SWAP, MEMORY_OFF};
+  static const int modes[] = {GS_MEMORY_MANAGED, GS_MEMORY_SWAP, GS_MEMORY_OFF};
   CUipcMemHandle handle;
   CUmemPoolPtrExportData data;
   int file;
   fake_set_memory(modes[_i]);
   CUdeviceptr address = get(2 * MIB);
-  CUresult expected = modes[_i] == MEMORY_OFF ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  CUresult expected = modes[_i] == GS_MEMORY_OFF ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
   ck_assert_int_eq(hook_cuIpcGetMemHandle(&handle, address), expected);
   ck_assert_int_eq(
       hook_cuMemGetHandleForAddressRange(&file, address + MIB, MIB, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
       expected);
-  if (modes[_i] != MEMORY_OFF)
+  if (modes[_i] != GS_MEMORY_OFF)
     ck_assert_int_eq(hook_cuMemPoolExportPointer(&data, address), CUDA_ERROR_NOT_SUPPORTED);
 }
 END_TEST

@@ -5,7 +5,7 @@
 #include "driver/hooks.h"
 #include "fake.h"
 #include "gpushare/protocol.h"
-#include "memory/device.h"
+#include "memory/backend.h"
 #include "memory/memory.h"
 #include "memory/reach.h"
 #include "memory/swap/slabs.h"
@@ -24,7 +24,7 @@ static CUdeviceptr get_async(size_t bytes) {
   return address;
 }
 
-static void start(enum memory_mode mode) {
+static void start(int mode) {
   fake_set_memory(mode);
   ck_assert(memory_open(0, 0));
 }
@@ -50,34 +50,34 @@ static struct memory_moved settle(uint64_t room_bytes) {
 
 START_TEST(the_environment_says_it_else_the_daemon) {
   static const struct {
-    enum memory_mode set;
+    int set;
     int daemon;
-    enum memory_mode expected;
-  } rows[] = {{MEMORY_MANAGED, GS_MEMORY_OFF, MEMORY_MANAGED},
-              {MEMORY_SWAP, GS_MEMORY_OFF, MEMORY_SWAP},
-              {MEMORY_OFF, GS_MEMORY_SWAP, MEMORY_OFF},
-              {MEMORY_UNSET, GS_MEMORY_SWAP, MEMORY_SWAP},
-              {MEMORY_UNSET, GS_MEMORY_OFF, MEMORY_OFF},
-              {MEMORY_UNSET, GS_MEMORY_MANAGED, MEMORY_MANAGED},
-              {MEMORY_UNSET, 99, MEMORY_MANAGED}};
+    const struct backend *expected;
+  } rows[] = {{GS_MEMORY_MANAGED, GS_MEMORY_OFF, &backend_managed},
+              {GS_MEMORY_SWAP, GS_MEMORY_OFF, &backend_swap},
+              {GS_MEMORY_OFF, GS_MEMORY_SWAP, &backend_pinned},
+              {MEMORY_UNSET, GS_MEMORY_SWAP, &backend_swap},
+              {MEMORY_UNSET, GS_MEMORY_OFF, &backend_pinned},
+              {MEMORY_UNSET, GS_MEMORY_MANAGED, &backend_managed},
+              {MEMORY_UNSET, 99, &backend_managed}};
   fake_set_memory(rows[_i].set);
   fake.daemon_memory = rows[_i].daemon;
-  ck_assert_int_eq(device_memory(0), rows[_i].expected);
+  ck_assert_ptr_eq(backend_on(0), rows[_i].expected);
   ck_assert_uint_eq(fake.mode_questions, rows[_i].set == MEMORY_UNSET);
   fake.daemon_memory = (rows[_i].daemon + 1) % 3; /* too late */
-  ck_assert_int_eq(device_memory(0), rows[_i].expected);
+  ck_assert_ptr_eq(backend_on(0), rows[_i].expected);
   ck_assert_uint_eq(fake.mode_questions, rows[_i].set == MEMORY_UNSET);
-  device_fork_child();
-  device_memory(0);
+  backend_fork_child();
+  backend_on(0);
   ck_assert_uint_eq(fake.mode_questions, 2 * (rows[_i].set == MEMORY_UNSET));
 }
 END_TEST
 
 START_TEST(what_the_device_cannot_do_it_does_not) {
-  fake_set_memory(MEMORY_SWAP);
+  fake_set_memory(GS_MEMORY_SWAP);
   fake.no_mapping = true;
   fake.no_concurrent_access = _i;
-  ck_assert_int_eq(device_memory(0), _i ? MEMORY_OFF : MEMORY_MANAGED);
+  ck_assert_ptr_eq(backend_on(0), _i ? &backend_pinned : &backend_managed);
   get(4 * MIB);
   ck_assert_uint_eq(fake.managed_allocs, !_i);
   ck_assert_uint_eq(fake.plain_allocs, _i);
@@ -87,7 +87,7 @@ END_TEST
 /* Allocations. */
 
 START_TEST(plain_memory_comes_and_goes_by_the_piece) {
-  start(MEMORY_SWAP);
+  start(GS_MEMORY_SWAP);
   CUdeviceptr address = get(40 * MIB);
   ck_assert_uint_eq(fake.plain_allocs + fake.managed_allocs, 0);
   ck_assert_uint_eq(fake.mapped_bytes, 40 * MIB);
@@ -103,7 +103,7 @@ END_TEST
 START_TEST(pitched_memory_too) {
   CUdeviceptr address;
   size_t pitch;
-  start(MEMORY_SWAP);
+  start(GS_MEMORY_SWAP);
   ck_assert_int_eq(hook_cuMemAllocPitch_v2(&address, &pitch, 1000, 4096, 4), CUDA_SUCCESS);
   ck_assert_uint_eq(pitch, 1024);
   ck_assert_uint_eq(fake.mapped_bytes, 4 * MIB);
@@ -114,7 +114,7 @@ END_TEST
 
 START_TEST(the_card_is_told_as_its_own) {
   size_t left, total;
-  start(MEMORY_SWAP);
+  start(GS_MEMORY_SWAP);
   get(40 * MIB);
   ck_assert_int_eq(hook_cuMemGetInfo_v2(&left, &total), CUDA_SUCCESS);
   ck_assert_uint_eq(total, FAKE_CARD_BYTES);
@@ -123,7 +123,7 @@ START_TEST(the_card_is_told_as_its_own) {
 END_TEST
 
 START_TEST(a_free_in_stream_order_waits_for_the_stream) {
-  start(MEMORY_SWAP);
+  start(GS_MEMORY_SWAP);
   CUdeviceptr address = get(8 * MIB);
   fake.events_pending = true;
   ck_assert_int_eq(hook_cuMemFreeAsync(address, NULL), CUDA_SUCCESS);
@@ -139,7 +139,7 @@ START_TEST(a_free_in_stream_order_waits_for_the_stream) {
 END_TEST
 
 START_TEST(pools_stay_managed_where_the_driver_has_such) {
-  start(MEMORY_SWAP);
+  start(GS_MEMORY_SWAP);
   CUdeviceptr address = get_async(8 * MIB);
   ck_assert_int_eq(fake_kind(address), FAKE_MANAGED_POOL);
   ck_assert_uint_eq(fake.mapped_bytes, 0);
@@ -153,7 +153,7 @@ START_TEST(emulated_pools_draw_on_swap_memory) {
   CUmemoryPool pool;
   fake.no_managed_pools = _i == 0;
   fake.no_concurrent_access = _i == 1; /* nothing could page it */
-  start(MEMORY_SWAP);
+  start(GS_MEMORY_SWAP);
   CUdeviceptr address = get_async(8 * MIB);
   ck_assert_uint_eq(fake.mapped_bytes, 8 * MIB);
   ck_assert_int_eq(hook_cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address),
@@ -166,7 +166,7 @@ START_TEST(emulated_pools_draw_on_swap_memory) {
 END_TEST
 
 START_TEST(a_context_takes_its_memory_along) {
-  start(MEMORY_SWAP);
+  start(GS_MEMORY_SWAP);
   get(8 * MIB);
   CUdeviceptr address = get(4 * MIB);
   fake.events_pending = true;
@@ -181,7 +181,7 @@ START_TEST(a_context_takes_its_memory_along) {
 END_TEST
 
 START_TEST(a_free_waits_for_a_stream_whose_context_ends) {
-  start(MEMORY_SWAP);
+  start(GS_MEMORY_SWAP);
   CUdeviceptr address = get(4 * MIB);
   fake.events_pending = true;
   ck_assert_int_eq(hook_cuMemFreeAsync(address, FAKE_OTHER_STREAM), CUDA_SUCCESS);
@@ -195,7 +195,7 @@ END_TEST
 /* The room as a whole. */
 
 START_TEST(the_process_runs_when_everything_is_there) {
-  start(MEMORY_SWAP);
+  start(GS_MEMORY_SWAP);
   get(64 * MIB);
   memory_close(0, true);
   struct memory_moved moved = settle(40 * MIB);
@@ -213,7 +213,7 @@ START_TEST(the_process_runs_when_everything_is_there) {
 END_TEST
 
 START_TEST(unified_memory_opens_with_enough) {
-  start(MEMORY_MANAGED);
+  start(GS_MEMORY_MANAGED);
   get(64 * MIB);
   memory_close(0, true);
   ck_assert_uint_eq(settle(32 * MIB).out_bytes, 32 * MIB);
@@ -229,7 +229,7 @@ START_TEST(pinned_memory_takes_of_the_room) {
   CUDA_ARRAY_DESCRIPTOR shape = {
       .Width = 1024, .Height = 512, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 4};
   CUarray array;
-  start(MEMORY_SWAP);
+  start(GS_MEMORY_SWAP);
   ck_assert_int_eq(hook_cuArrayCreate_v2(&array, &shape), CUDA_SUCCESS);
   get(32 * MIB);
   get(32 * MIB);
@@ -245,7 +245,7 @@ START_TEST(pinned_memory_takes_of_the_room) {
 END_TEST
 
 START_TEST(unified_memory_makes_way_for_swap_memory) {
-  start(MEMORY_SWAP);
+  start(GS_MEMORY_SWAP);
   get(64 * MIB);
   get_async(32 * MIB);
   expect_usage(96 * MIB, 0, 96 * MIB);
@@ -264,7 +264,7 @@ START_TEST(unified_memory_makes_way_for_swap_memory) {
 END_TEST
 
 START_TEST(host_memory_is_made_ready_while_moves_may_come) {
-  start(MEMORY_SWAP);
+  start(GS_MEMORY_SWAP);
   get(64 * MIB);
   memory_set_host_tight(true);
   memory_expect_moves(0, true);
@@ -285,7 +285,7 @@ static void expect_access(unsigned calls, CUmemAccess_flags flags) {
 }
 
 START_TEST(a_peer_reaches_swap_memory_once_the_program_has_said_so) {
-  start(MEMORY_SWAP);
+  start(GS_MEMORY_SWAP);
   get(4 * MIB);
   ck_assert_uint_eq(fake.access_calls, 1);
   fake.current_device = 1; /* it is the second device that wants to reach the first one's memory */
@@ -309,7 +309,7 @@ END_TEST
 
 /* Page faults bring what is missing. */
 START_TEST(a_peer_need_not_wait_for_unified_memory) {
-  start(MEMORY_MANAGED);
+  start(GS_MEMORY_MANAGED);
   fake.current_device = 1;
   ck_assert_int_eq(hook_cuCtxEnablePeerAccess(FAKE_CONTEXT, 0), CUDA_SUCCESS);
   ck_assert(!fake.linked);
@@ -317,7 +317,7 @@ START_TEST(a_peer_need_not_wait_for_unified_memory) {
 END_TEST
 
 START_TEST(what_the_driver_refuses_changes_no_access) {
-  start(MEMORY_SWAP);
+  start(GS_MEMORY_SWAP);
   get(4 * MIB);
   hook_cuCtxEnablePeerAccess(FAKE_CONTEXT, 0); /* the device itself */
   hook_cuCtxEnablePeerAccess((CUcontext)0x999, 0);
@@ -328,11 +328,11 @@ START_TEST(what_the_driver_refuses_changes_no_access) {
 }
 END_TEST
 
-/* Small ones, which stay on the card under MEMORY_MANAGED. */
+/* Small ones, which stay on the card under GS_MEMORY_MANAGED. */
 
 static void start_with_small(int gpus) {
   fake.gpus = gpus;
-  start(MEMORY_MANAGED);
+  start(GS_MEMORY_MANAGED);
 }
 
 START_TEST(small_ones_are_mapped_and_stay) {
@@ -360,7 +360,7 @@ END_TEST
 /* Not before the process may run, for a flag may be what it waits with. */
 START_TEST(small_ones_are_there_at_once) {
   fake.gpus = 1;
-  fake_set_memory(MEMORY_MANAGED);
+  fake_set_memory(GS_MEMORY_MANAGED);
   memory_close(0, true);
   get(4);
   ck_assert_uint_eq(fake.mapped_bytes, 2 * MIB);
@@ -384,7 +384,7 @@ START_TEST(small_ones_are_unified_where_they_can_be_nothing_else) {
   fake.gpus = _i == 0 ? 2 : 1;
   fake.no_peers = _i == 0;
   fake.no_mapping = _i == 1;
-  start(MEMORY_MANAGED);
+  start(GS_MEMORY_MANAGED);
   if (_i == 2)
     get(memory_usage(0).total_bytes + FAKE_CARD_BYTES - MIB);
   unsigned before = fake.managed_allocs;
@@ -415,7 +415,7 @@ END_TEST
 /* Natively a copy is checked to the byte. */
 START_TEST(a_copy_beyond_an_allocation_is_known) {
   if (_i)
-    start(MEMORY_SWAP);
+    start(GS_MEMORY_SWAP);
   else
     start_with_small(1);
   CUdeviceptr word = get(100), next = get(100);

@@ -22,7 +22,7 @@
 
 /* The world that the budget sees. */
 
-static struct settings set = {.memory = MEMORY_MANAGED};
+static struct settings set = {.memory = GS_MEMORY_MANAGED};
 static uint64_t card_bytes = 16 * GIB, capacity_bytes, spare_bytes = 64 * GIB;
 static int answer = -ENOTCONN; /* the daemon's, up to its limit; -ENOTCONN: there is none */
 static uint64_t daemon_limit = UINT64_MAX;

@@ -8,36 +8,28 @@
 #include "common/clock.h"
 #include "driver/driver.h"
 #include "gate/gate.h"
+#include "memory/backend.h"
 #include "memory/carry.h"
 #include "memory/deferred.h"
-#include "memory/managed.h"
-#include "memory/residency.h"
 #include "memory/swap/slabs.h"
 #include "memory/swap/swap.h"
 #include "sim.h"
 #include "swap_world.h"
 
-/* ---- the gate, which is shut while memory moves ---- */
-
-static bool gate_opened;
-static struct gate_slot slot;
-__thread struct gate_slot *gate_slot = &slot;
-_Atomic uint32_t gate_all_open = GATE_ALL_FREE;
-_Atomic bool gate_has_membarrier = true;
-bool gate_is_open(CUdevice device) { return device == 0 && gate_opened; }
-static bool in_flight; /* a call that came in before */
-bool gate_in_flight(void) { return in_flight; }
-bool gate_try_enter(CUstream stream) { return !stream || gate_opened; }
-void gate_leave_slow(void) {}
-
 /* ---- memory of the program ---- */
 
 static struct driver real; /* before a test replaces functions */
 
+/* Small memory is mapped only where all GPUs are known: here it is unified memory, too. */
+static CUresult refuse_count(int *count) {
+  return count ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+}
+
 static void start(const char *card) {
   world_start(card);
+  driver.cuDeviceGetCount = refuse_count;
   real = driver;
-  gate_opened = true;
+  world.gate_open = true;
 }
 
 static void setup(void) { start("small,capacity=1 GiB,scale=0"); }
@@ -45,7 +37,7 @@ static void setup(void) { start("small,capacity=1 GiB,scale=0"); }
 static CUdeviceptr get(size_t bytes) {
   struct allocation like = {.context = world.context[0], .origin = ORIGIN_PLAIN};
   CUdeviceptr address = 0;
-  ck_assert_int_eq(managed_alloc(&address, bytes, &like), CUDA_SUCCESS);
+  ck_assert_int_eq(backend_managed.allocate(&address, bytes, &like), CUDA_SUCCESS);
   ck_assert_int_eq(driver.cuCtxSynchronize(), CUDA_SUCCESS);
   return address;
 }
@@ -72,9 +64,9 @@ static void give_back(CUdeviceptr address) {
 static enum memory_progress settle(uint64_t room_bytes) {
   struct memory_moved moved = {0};
   enum memory_progress progress;
-  gate_opened = false;
+  world.gate_open = false;
   do
-    progress = residency_step(0, room_bytes, &moved);
+    progress = backend_managed.step(0, room_bytes, &moved);
   while (progress == MEMORY_MOVED);
   ck_assert_int_eq(world.held, 0);
   return progress;
@@ -174,12 +166,12 @@ START_TEST(random_moves) {
     } else {
       have[i].bytes = (size_t)(1 + rand() % 80) * MIB / 2;
       have[i].seed = ++seed;
-      gate_opened = rand() % 2; /* else it comes with the next move */
+      world.gate_open = rand() % 2; /* else it comes with the next move */
       have[i].at = get_filled(have[i].bytes, have[i].seed);
     }
     settle(rand() % 3 ? (uint64_t)(rand() % 400) * MIB : UINT64_MAX);
     ck_assert_uint_eq(carry_bytes(0), slabs_used_bytes());
-    while (rand() % 4 == 0 && residency_land(0) == MEMORY_MOVED)
+    while (rand() % 4 == 0 && backend_managed.land(0) == MEMORY_MOVED)
       ;
   }
   come();
@@ -194,7 +186,7 @@ START_TEST(what_does_not_fit_lands_in_host_memory) {
   settle(100 * MIB);
   ck_assert_uint_eq(carry_bytes(0), 200 * MIB);
   unsigned steps = 0;
-  while (residency_land(0) == MEMORY_MOVED)
+  while (backend_managed.land(0) == MEMORY_MOVED)
     steps++;
   ck_assert_uint_ge(steps, 2); /* orders come between them */
   ck_assert_uint_eq(carry_bytes(0), 0);
@@ -202,12 +194,12 @@ START_TEST(what_does_not_fit_lands_in_host_memory) {
   ck_assert_uint_eq(account_away_bytes(0), 200 * MIB);
   ck_assert_uint_eq(on_card(), 100 * MIB);
   ck_assert(intact(memory, 300 * MIB, 7));
-  residency_opened(0); /* page faults move it from now on: nobody knows what is where */
+  backend_managed.opened(0); /* page faults move it from now on: nobody knows what is where */
   uint64_t discarded = counted(GS_SIM_discarded_bytes);
   leave();
   ck_assert_uint_eq(carry_bytes(0), 0);
   come();
-  residency_opened(0);
+  backend_managed.opened(0);
   ck_assert_uint_eq(counted(GS_SIM_discarded_bytes), discarded);
   leave();
   ck_assert_uint_eq(carry_bytes(0), 300 * MIB);
@@ -218,12 +210,12 @@ END_TEST
 
 START_TEST(host_memory_is_made_ready) {
   get(40 * MIB);
-  swap_expect_moves(0, true);
+  backend_expect_moves(0, true);
   while (slabs_pinned_bytes() < 40 * MIB) /* in the background */
     clock_sleep(NS_PER_MS);
-  gate_opened = true;
+  world.gate_open = true;
   get(300 * MIB);
-  swap_close(0, true);
+  backend_managed.close(0, true);
   while (slabs_pinned_bytes() < 340 * MIB)
     clock_sleep(NS_PER_MS);
 }
@@ -232,7 +224,7 @@ END_TEST
 /* ---- what is not carried ---- */
 
 static void check_prefetched(void) {
-  gate_opened = true;
+  world.gate_open = true;
   CUdeviceptr memory = get_filled(80 * MIB, 3);
   leave();
   ck_assert_uint_eq(carry_bytes(0), 0);
@@ -291,7 +283,7 @@ START_TEST(nothing_is_tried_while_work_stands_still) {
   world.stopped = true;
   check_prefetched();
   world.stopped = false;
-  gate_opened = true;
+  world.gate_open = true;
   CUdeviceptr memory = get_filled(80 * MIB, 4);
   carry_prepare(0);
   world.stopped = true;
@@ -310,17 +302,17 @@ END_TEST
 /* It may read and write by the processor. */
 START_TEST(nothing_while_a_call_is_in_flight) {
   CUdeviceptr memory = get_filled(80 * MIB, 6);
-  in_flight = true;
+  world.in_flight = true;
   settle(40 * MIB);
   ck_assert_uint_eq(on_card(), 40 * MIB);
   ck_assert_uint_eq(carry_bytes(0), 0);
   ck_assert(intact(memory, 80 * MIB, 6));
-  in_flight = false;
+  world.in_flight = false;
   leave();
   ck_assert_uint_eq(carry_bytes(0), 40 * MIB);
-  in_flight = true; /* inward it makes no difference */
+  world.in_flight = true; /* inward it makes no difference */
   come();
-  in_flight = false;
+  world.in_flight = false;
   ck_assert(intact(memory, 80 * MIB, 6));
 }
 END_TEST
@@ -328,7 +320,7 @@ END_TEST
 START_TEST(nothing_while_the_gate_is_open) {
   struct memory_moved moved = {0};
   CUdeviceptr memory = get_filled(80 * MIB, 6);
-  while (residency_step(0, 0, &moved) == MEMORY_MOVED)
+  while (backend_managed.step(0, 0, &moved) == MEMORY_MOVED)
     ;
   ck_assert_uint_eq(on_card(), 0);
   ck_assert_uint_eq(carry_bytes(0), 0);
@@ -518,7 +510,7 @@ START_TEST(a_driver_that_does_not_work_any_more) {
   broken = results[_i];
   ck_assert_int_eq(settle(UINT64_MAX), MEMORY_FAILED);
   ck_assert_uint_eq(carry_bytes(0), 300 * MIB);
-  while (residency_land(0) == MEMORY_MOVED)
+  while (backend_managed.land(0) == MEMORY_MOVED)
     ;
   ck_assert_uint_eq(carry_bytes(0), 0);
   ck_assert_uint_eq(slabs_used_bytes(), 0);
@@ -552,7 +544,7 @@ START_TEST(a_context_that_is_being_destroyed) {
   world.leaving = true;
   settle(UINT64_MAX);
   ck_assert_uint_eq(carry_bytes(0), _i ? 0 : 100 * MIB);
-  ck_assert_int_eq(residency_land(0), _i ? MEMORY_SETTLED : MEMORY_SHORT); /* not now */
+  ck_assert_int_eq(backend_managed.land(0), _i ? MEMORY_SETTLED : MEMORY_SHORT); /* not now */
   world.leaving = false;
   come();
   ck_assert(intact(memory, 100 * MIB, 6));

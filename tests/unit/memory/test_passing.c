@@ -26,8 +26,8 @@
 #include "common/descriptor.h"
 #include "common/wire.h"
 #include "driver/driver.h"
+#include "memory/backend.h"
 #include "memory/swap/passing.h"
-#include "memory/swap/swap.h"
 #include "sim.h"
 #include "swap_world.h"
 
@@ -41,7 +41,7 @@ struct note {
 
 static void setup(void) {
   world_start("small,gpus=2,capacity=1 GiB,scale=0");
-  swap_expect_passed(0, true);
+  passing_expect(0, true);
 }
 
 static unsigned count_descriptors(void) {
@@ -148,10 +148,10 @@ static char *leave(size_t bytes, uint64_t seed) {
   world_open();
   char *memory = world_get(bytes);
   world_fill(memory, bytes, seed);
-  swap_close(0, true);
+  backend_swap.close(0, true);
   ck_assert_int_eq(world_settle(0, NULL), MEMORY_SETTLED);
   ck_assert_int_eq(world_settle(0, NULL), MEMORY_SETTLED); /* it waits */
-  ck_assert_uint_eq(swap_resident_bytes(0), 0);
+  ck_assert_uint_eq(backend_swap.resident_bytes(0), 0);
   return memory;
 }
 
@@ -257,7 +257,7 @@ START_TEST(what_is_wrong_is_ignored) {
   created = counter(GS_SIM_created);
   ck_assert_int_eq(world_settle(UINT64_MAX, NULL), MEMORY_SETTLED);
   ck_assert(is_hung_up(to));
-  ck_assert(swap_open(0));
+  ck_assert(backend_swap.open(0, true, true));
   ck_assert_uint_eq(counter(GS_SIM_created) - created, 2);
   ck_assert(world_intact(memory, 2 * PIECE_BYTES, 1));
   world_check_books();
@@ -331,8 +331,8 @@ START_TEST(nothing_comes_any_more_once_it_runs) {
   int to = reach();
   for (int i = 0; i < 3; i++)
     pass(to, make_memory(0, PIECE_BYTES, 1));
-  while (!swap_open(0))
-    swap_step(0, UINT64_MAX, &moved);
+  while (!backend_swap.open(0, true, true))
+    backend_swap.step(0, UINT64_MAX, &moved);
   ck_assert_uint_eq(count_answers(to), 2);
   ck_assert(is_hung_up(to));
   ck_assert_uint_eq(card_bytes(), 2 * PIECE_BYTES);
@@ -346,13 +346,13 @@ START_TEST(nothing_is_left_after_a_turn) {
   for (int i = 0; i < 3; i++)
     pass(to, make_memory(0, PIECE_BYTES, 1));
   ck_assert_uint_eq(card_bytes(), 3 * PIECE_BYTES);
-  swap_expect_passed(0, false);
-  swap_close(0, true);
+  passing_expect(0, false);
+  backend_swap.close(0, true);
   ck_assert(is_hung_up(to));
   ck_assert_uint_eq(card_bytes(), 0);
   world_settle(0, NULL);
   ck_assert(!is_listened()); /* it waits for another turn */
-  swap_expect_passed(0, true);
+  passing_expect(0, true);
   world_settle(0, NULL);
   ck_assert(is_listened());
   world_open();
@@ -375,13 +375,13 @@ static _Atomic pid_t forking_tid;
 static void *fork_once(void *unused) {
   int status;
   atomic_store(&forking_tid, gettid());
-  swap_fork_prepare();
+  passing_fork_prepare();
   pid_t child = fork();
   if (child == 0) {
-    swap_fork_child();
+    backend_swap.fork_child();
     _exit(count_own(3));
   }
-  swap_fork_parent();
+  passing_fork_parent();
   return waitpid(child, &status, 0) == child ? (void *)(intptr_t)WEXITSTATUS(status) : unused;
 }
 
@@ -492,7 +492,7 @@ START_TEST(closed_sockets_are_made_anew) {
   ck_assert_int_eq(open("/dev/null", O_RDONLY) < 0, 0);
   world_open();
   ck_assert(world_intact(memory, 2 * PIECE_BYTES, 1));
-  ck_assert_uint_eq(swap_resident_bytes(0), 2 * PIECE_BYTES);
+  ck_assert_uint_eq(backend_swap.resident_bytes(0), 2 * PIECE_BYTES);
 }
 END_TEST
 
@@ -506,12 +506,12 @@ START_TEST(a_child_has_none_of_it) {
   close(to);
   unsigned before = count_descriptors();
   struct memory_moved moved = {0};
-  swap_step(0, 3 * PIECE_BYTES, &moved); /* some are mapped, one is not, and the sockets are there */
+  backend_swap.step(0, 3 * PIECE_BYTES, &moved); /* some are mapped, one is not, and the sockets are there */
   ck_assert_uint_gt(count_descriptors(), before + 3);
   ck_assert_int_eq(pipe(ends), 0);
   pid_t child = fork();
   if (child == 0) {
-    swap_fork_child();
+    backend_swap.fork_child();
     _exit(count_own(DESCRIPTOR_LEAST));
   }
   ck_assert_int_eq(waitpid(child, &status, 0), child);
@@ -558,7 +558,7 @@ static int listen_as(uint64_t name) {
 static void name_heir(pid_t process, pid_t pid) {
   struct memory_heir heir = {.pass = heirs, .pid = pid};
   heir.pass.name ^= (uint64_t)process;
-  swap_set_heir(0, &heir);
+  passing_set_heir(0, &heir);
 }
 
 /* How many right ones have come; they are kept. */
@@ -582,10 +582,10 @@ START_TEST(few_are_passed_unanswered) {
   world_open();
   char *memory = world_get(20 * PIECE_BYTES);
   world_fill(memory, 20 * PIECE_BYTES, 1);
-  swap_close(0, true);
+  backend_swap.close(0, true);
   name_heir(getpid(), getpid());
-  while (swap_resident_bytes(0) > 8 * PIECE_BYTES)
-    ck_assert_int_eq(swap_step(0, 0, &moved), MEMORY_MOVED);
+  while (backend_swap.resident_bytes(0) > 8 * PIECE_BYTES)
+    ck_assert_int_eq(backend_swap.step(0, 0, &moved), MEMORY_MOVED);
   int fd = accept4(listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
   ck_assert_int_ge(fd, 0);
   unsigned count = count_passed(fd, kept, 0);
@@ -597,7 +597,7 @@ START_TEST(few_are_passed_unanswered) {
   count = count_passed(fd, kept, count);
   ck_assert_uint_eq(count, PASSING_MOST + 3);
   ck_assert(is_hung_up(fd)); /* nor are there more by another connection, before they are answered */
-  swap_step(0, PIECE_BYTES, &moved);
+  backend_swap.step(0, PIECE_BYTES, &moved);
   ck_assert_int_eq(world_settle(0, &moved), MEMORY_SETTLED);
   ck_assert_uint_eq(count_passed(fd, kept, count), count);
   ck_assert_int_lt(accept4(listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), 0);
@@ -636,7 +636,7 @@ START_TEST(a_child_has_nothing_that_goes) {
   int listening = listen_as(heirs.name), kept[1];
   world_open();
   world_get(PIECE_BYTES);
-  swap_close(0, true);
+  backend_swap.close(0, true);
   name_heir(getpid(), getpid());
   int before = count_own(3);
   real_export = driver.cuMemExportToShareableHandle;
@@ -659,12 +659,12 @@ START_TEST(heirs_may_change) {
                               .pid = getpid()};
   world_open();
   world_get(6 * PIECE_BYTES);
-  swap_close(0, true);
+  backend_swap.close(0, true);
   name_heir(getpid(), getpid());
   struct memory_moved moved = {0};
-  while (swap_resident_bytes(0) > 4 * PIECE_BYTES)
-    swap_step(0, 0, &moved);
-  swap_set_heir(0, &other);
+  while (backend_swap.resident_bytes(0) > 4 * PIECE_BYTES)
+    backend_swap.step(0, 0, &moved);
+  passing_set_heir(0, &other);
   ck_assert_int_eq(world_settle(0, NULL), MEMORY_SETTLED);
   unsigned count = 0;
   for (int i = 0; i < 2; i++) {
@@ -691,7 +691,7 @@ START_TEST(passed_memory_is_passed_on) {
     world_open();
     close(from);
     ck_assert(world_intact(memory, 4 * PIECE_BYTES, 1));
-    swap_close(0, true);
+    backend_swap.close(0, true);
     name_heir(getpid(), getpid());
     ck_assert_int_eq(world_settle(0, NULL), MEMORY_SETTLED);
     ck_assert_int_eq(world_settle(0, NULL), MEMORY_SETTLED);
@@ -701,7 +701,7 @@ START_TEST(passed_memory_is_passed_on) {
     ck_assert_int_eq(world_settle(0, NULL), MEMORY_SETTLED);
     from = reach();
     ck_assert_uint_eq(card_bytes(), 4 * PIECE_BYTES);
-    ck_assert_uint_eq(swap_resident_bytes(0), 0);
+    ck_assert_uint_eq(backend_swap.resident_bytes(0), 0);
     ck_assert_uint_eq(count_descriptors(), descriptors);
   }
   ck_assert_uint_eq(counter(GS_SIM_created), created);
@@ -741,7 +741,7 @@ START_TEST(only_the_heir_is_passed_memory) {
   world_open();
   char *memory = world_get(3 * PIECE_BYTES);
   world_fill(memory, 3 * PIECE_BYTES, 1);
-  swap_close(0, true);
+  backend_swap.close(0, true);
   name_heir(parent, _i == 1 ? child : getpid());
   unsigned descriptors = count_descriptors();
   ck_assert_int_eq(world_settle(0, NULL), MEMORY_SETTLED);
@@ -772,7 +772,7 @@ static void say_heir(void) {
 static void hear_heir(void) {
   struct memory_heir heir;
   ck_assert_int_eq(read(line, &heir, sizeof heir), sizeof heir);
-  swap_set_heir(0, &heir);
+  passing_set_heir(0, &heir);
 }
 
 #define PIECES 12
@@ -781,13 +781,13 @@ static void hear_heir(void) {
 /* It has the card, and leaves it to the other one, which follows step by step. */
 static void have_turn_and_leave(char *memory, uint64_t seed) {
   struct memory_moved moved = {0};
-  ck_assert(swap_open(0));
+  ck_assert(backend_swap.open(0, true, true));
   ck_assert(world_intact(memory, PIECES * PIECE_BYTES, seed));
-  swap_close(0, true);
+  backend_swap.close(0, true);
   hear_heir();
   for (uint64_t left = PIECES; left > 0;) {
-    swap_step(0, 0, &moved);
-    for (; swap_resident_bytes(0) / PIECE_BYTES < left; left--) {
+    backend_swap.step(0, 0, &moved);
+    for (; backend_swap.resident_bytes(0) / PIECE_BYTES < left; left--) {
       say();
       wait_for_other();
     }
@@ -813,7 +813,7 @@ static void check_made(void) {
 
 static int run_second(void) {
   world_start("small,capacity=512 MiB,scale=0");
-  swap_expect_passed(0, true);
+  passing_expect(0, true);
   char *memory = leave(PIECES * PIECE_BYTES, 2);
   say();
   for (int round = 0; round < ROUNDS; round += 2) {
@@ -845,7 +845,7 @@ START_TEST(memory_goes_to_and_fro) {
   int status;
   pid_t child = start_other(run_second);
   world_start("small,capacity=512 MiB,scale=0");
-  swap_expect_passed(0, true);
+  passing_expect(0, true);
   wait_for_other();
   unsigned descriptors = count_descriptors();
   world_open();
@@ -855,7 +855,7 @@ START_TEST(memory_goes_to_and_fro) {
     have_turn_and_leave(memory, 1);
     follow();
   }
-  ck_assert(swap_open(0));
+  ck_assert(backend_swap.open(0, true, true));
   ck_assert(world_intact(memory, PIECES * PIECE_BYTES, 1));
   check_made();
   wait_for_other();
@@ -876,7 +876,7 @@ static int taken_before;
 _Noreturn static int wait_to_be_killed(void) {
   struct memory_moved moved = {0};
   world_start("small,capacity=512 MiB,scale=0");
-  swap_expect_passed(0, true);
+  passing_expect(0, true);
   leave(PIECES * PIECE_BYTES, 2);
   say();
   say_heir();
@@ -896,13 +896,13 @@ START_TEST(an_heir_may_die) {
   taken_before = _i;
   pid_t child = start_other(wait_to_be_killed);
   world_start("small,capacity=512 MiB,scale=0");
-  swap_expect_passed(0, true);
+  passing_expect(0, true);
   wait_for_other();
   world_open();
   char *memory = world_get(PIECES * PIECE_BYTES);
   world_fill(memory, PIECES * PIECE_BYTES, 1);
   unsigned descriptors = count_descriptors();
-  swap_close(0, true);
+  backend_swap.close(0, true);
   hear_heir();
   for (int i = 0; i < _i; i++) {
     world_settle((uint64_t)(PIECES - 1 - i) * PIECE_BYTES, &moved);

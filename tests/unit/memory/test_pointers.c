@@ -26,7 +26,7 @@ static void evict(void) {
 }
 
 static void make(enum where where) {
-  fake_set_memory(MEMORY_SWAP);
+  fake_set_memory(GS_MEMORY_SWAP);
   if (where != FRESH)
     ck_assert(memory_open(0, 0));
   ck_assert_int_eq(hook_cuMemAlloc_v2(&plain, 3 * MIB), CUDA_SUCCESS);

@@ -9,9 +9,9 @@
 #include "driver/hooks.h"
 #include "fake.h"
 #include "memory/account.h"
+#include "memory/backend.h"
 #include "memory/memory.h"
 #include "memory/placement.h"
-#include "memory/residency.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -36,7 +36,7 @@ static struct memory_moved move_to(uint64_t room_bytes) {
   struct memory_moved moved = {.out_bytes = 0};
   enum memory_progress progress;
   steps = 0;
-  while ((progress = residency_step(0, room_bytes, &moved)) == MEMORY_MOVED)
+  while ((progress = backend_managed.step(0, room_bytes, &moved)) == MEMORY_MOVED)
     steps++;
   ck_assert_int_eq(progress, MEMORY_SETTLED);
   return moved;
@@ -127,12 +127,12 @@ START_TEST(the_direction_turns) {
   for (int i = 0; i < 100; i++)
     get(3 * MIB);
   uint64_t all = resident();
-  ck_assert_int_eq(residency_step(0, 0, &moved), MEMORY_MOVED);
+  ck_assert_int_eq(backend_managed.step(0, 0, &moved), MEMORY_MOVED);
   ck_assert_uint_gt(moved.out_bytes, 0);
   ck_assert_uint_lt(moved.out_bytes, all);
   ck_assert_uint_eq(come(UINT64_MAX), moved.out_bytes);
   leave(0);
-  ck_assert_int_eq(residency_step(0, UINT64_MAX, &moved), MEMORY_MOVED);
+  ck_assert_int_eq(backend_managed.step(0, UINT64_MAX, &moved), MEMORY_MOVED);
   ck_assert_uint_eq(leave(0), moved.in_bytes);
   ck_assert_uint_eq(come(UINT64_MAX), all);
 }
@@ -142,7 +142,7 @@ END_TEST
 START_TEST(the_plan_is_renewed) {
   struct memory_moved moved = {.out_bytes = 0};
   get(600 * MIB);
-  ck_assert_int_eq(residency_step(0, 0, &moved), MEMORY_MOVED);
+  ck_assert_int_eq(backend_managed.step(0, 0, &moved), MEMORY_MOVED);
   get(600 * MIB);
   ck_assert_uint_eq(leave(0) + moved.out_bytes, 1200 * MIB);
   ck_assert_uint_eq(resident(), 0);
@@ -342,12 +342,12 @@ START_TEST(a_range_stays_pinned_until_it_has_moved) {
   get(64 * MIB);
   driver.cuStreamSynchronize = look_while_moving;
   waits = 0;
-  ck_assert_int_eq(residency_step(0, 64 * MIB, &moved), MEMORY_MOVED);
+  ck_assert_int_eq(backend_managed.step(0, 64 * MIB, &moved), MEMORY_MOVED);
   ck_assert_uint_gt(waits, 0);
   ck_assert_uint_eq(least_at_wait, 128 * MIB);
-  ck_assert_int_eq(residency_step(0, 0, &moved), MEMORY_MOVED);
+  ck_assert_int_eq(backend_managed.step(0, 0, &moved), MEMORY_MOVED);
   waits = 0;
-  ck_assert_int_eq(residency_step(0, UINT64_MAX, &moved), MEMORY_MOVED);
+  ck_assert_int_eq(backend_managed.step(0, UINT64_MAX, &moved), MEMORY_MOVED);
   ck_assert_uint_gt(waits, 0);
   ck_assert_uint_eq(most_at_wait, 0);
   ck_assert_uint_eq(resident(), 128 * MIB);
@@ -363,7 +363,7 @@ START_TEST(a_dead_driver_is_told_apart) {
   struct memory_moved moved = {.out_bytes = 0};
   get(GIB);
   driver.cuStreamCreate = refuse_stream;
-  ck_assert_int_eq(residency_step(0, 0, &moved), MEMORY_FAILED);
+  ck_assert_int_eq(backend_managed.step(0, 0, &moved), MEMORY_FAILED);
   ck_assert_uint_eq(moved.out_bytes, 0);
   ck_assert_uint_eq(resident(), GIB);
 }
@@ -409,7 +409,7 @@ START_TEST(a_forked_child_knows_nothing) {
   get(GIB);
   struct memory_moved moved = {.out_bytes = 0};
   get(GIB);
-  while (residency_step(0, 0, &moved) == MEMORY_MOVED)
+  while (backend_managed.step(0, 0, &moved) == MEMORY_MOVED)
     ;
   parents = account_addresses.root;
   memory_fork_child();

@@ -15,7 +15,6 @@
 #include "driver/driver.h"
 #include "gate/contexts.h"
 #include "memory/device.h"
-#include "memory/swap/pinned.h"
 #include "memory/swap/slabs.h"
 
 #define MIB (UINT64_C(1) << 20)

@@ -10,9 +10,9 @@
 #include "driver/hooks.h"
 #include "fake.h"
 #include "memory/account.h"
+#include "memory/backend.h"
 #include "memory/memory.h"
 #include "memory/pools.h"
-#include "memory/residency.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define STREAM ((CUstream)0x10)
@@ -283,7 +283,7 @@ START_TEST(a_pool_of_unified_memory_gives_nothing_back) {
   if (pool != FAKE_UNIFIED_POOL) /* whose threshold the fake does not keep */
     ck_assert_uint_eq(fake_threshold(pool), UINT64_MAX);
   ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, pool, STREAM), CUDA_SUCCESS);
-  residency_step(0, 0, &moved);
+  backend_managed.step(0, 0, &moved);
   pools_trim_plain(0);
   ck_assert_int_eq(hook_cuMemPoolTrimTo(pool, 0), CUDA_SUCCESS);
   ck_assert_uint_eq(fake.trims, 0);

@@ -8,6 +8,7 @@
 
 #include "../suite.h"
 #include "driver/driver.h"
+#include "memory/backend.h"
 #include "memory/deferred.h"
 #include "memory/swap/slabs.h"
 #include "memory/swap/space.h"
@@ -30,18 +31,18 @@ START_TEST(contents_leave_and_come_back) {
     memory[i] = world_get(sizes[i]);
     world_fill(memory[i], sizes[i], (uint64_t)i);
   }
-  ck_assert_uint_eq(swap_resident_bytes(0), (2 + 2 + 4 + 100) * MIB);
-  swap_close(0, true);
+  ck_assert_uint_eq(backend_swap.resident_bytes(0), (2 + 2 + 4 + 100) * MIB);
+  backend_swap.close(0, true);
   ck_assert_int_eq(world_settle(0, &moved), MEMORY_SETTLED);
   world_check_books();
-  ck_assert_uint_eq(swap_resident_bytes(0), 0);
+  ck_assert_uint_eq(backend_swap.resident_bytes(0), 0);
   ck_assert_uint_eq(moved.out_bytes, 108 * MIB);
   ck_assert_uint_eq(slabs_used_bytes(), 108 * MIB);
-  ck_assert(!swap_open(0));
+  ck_assert(!backend_swap.open(0, true, true));
   ck_assert_int_eq(world_settle(UINT64_MAX, &moved), MEMORY_SETTLED);
   ck_assert_uint_eq(moved.in_bytes, 108 * MIB);
   ck_assert_uint_eq(slabs_used_bytes(), 0);
-  ck_assert(swap_open(0));
+  ck_assert(backend_swap.open(0, true, true));
   for (int i = 0; i < 5; i++) {
     ck_assert(world_intact(memory[i], sizes[i], (uint64_t)i));
     world_free(memory[i]);
@@ -53,9 +54,9 @@ START_TEST(a_step_is_bounded_and_tells_what_it_did) {
   struct memory_moved moved = {0};
   world_open();
   void *memory = world_get(20 * PIECE_BYTES);
-  swap_close(0, true);
+  backend_swap.close(0, true);
   unsigned steps = 0;
-  while (swap_step(0, 0, &moved) == MEMORY_MOVED) {
+  while (backend_swap.step(0, 0, &moved) == MEMORY_MOVED) {
     ck_assert_uint_eq(moved.out_bytes, ++steps * PIECE_BYTES); /* one piece each */
     ck_assert_uint_le(slabs_used_bytes(), moved.out_bytes + WINDOW_BYTES);
   }
@@ -87,9 +88,9 @@ START_TEST(copies_out_leave_gaps) {
   world_open();
   for (int i = 0; i < 96; i++)
     ck_assert_ptr_nonnull(world_get(_i ? 2 * MIB : 6 * MIB));
-  swap_close(0, true);
+  backend_swap.close(0, true);
   ck_assert_int_eq(world_settle(0, NULL), MEMORY_SETTLED);
-  ck_assert_uint_eq(swap_resident_bytes(0), 0);
+  ck_assert_uint_eq(backend_swap.resident_bytes(0), 0);
   ck_assert_uint_eq(most_queued_bytes, 16 * MIB);
   ck_assert_uint_eq(waits, 96 * (_i ? 2 : 6) / 16);
 }
@@ -102,7 +103,7 @@ START_TEST(what_leaves_and_what_comes_first) {
   char *old = world_get(3 * PIECE_BYTES), *new = world_get(3 * PIECE_BYTES);
   world_fill(old, 3 * PIECE_BYTES, 1);
   world_fill(new, 3 * PIECE_BYTES, 2);
-  swap_close(0, true);
+  backend_swap.close(0, true);
   ck_assert_int_eq(world_settle(5 * PIECE_BYTES, &moved), MEMORY_SETTLED);
   ck_assert(world_intact(old, 3 * PIECE_BYTES, 1)); /* still there: reading it does not crash */
   ck_assert(world_intact(new, 2 * PIECE_BYTES, 2));
@@ -113,7 +114,7 @@ START_TEST(what_leaves_and_what_comes_first) {
   ck_assert_uint_eq(moved.in_bytes, 3 * PIECE_BYTES);
   ck_assert(world_intact(old, 3 * PIECE_BYTES, 1));
   ck_assert(world_intact(new, PIECE_BYTES, 2));
-  ck_assert(!swap_open(0));
+  ck_assert(!backend_swap.open(0, true, true));
   world_check_books();
 }
 END_TEST
@@ -123,11 +124,11 @@ START_TEST(a_room_that_changes_in_the_middle) {
   world_open();
   char *memory = world_get(12 * PIECE_BYTES);
   world_fill(memory, 12 * PIECE_BYTES, 7);
-  swap_close(0, true);
+  backend_swap.close(0, true);
   for (int i = 0; i < 12; i++) {
-    swap_step(0, 0, &moved);
-    swap_step(0, (uint64_t)i * PIECE_BYTES, &moved);
-    swap_step(0, UINT64_MAX, &moved);
+    backend_swap.step(0, 0, &moved);
+    backend_swap.step(0, (uint64_t)i * PIECE_BYTES, &moved);
+    backend_swap.step(0, UINT64_MAX, &moved);
     world_check_books();
   }
   world_open();
@@ -139,7 +140,7 @@ START_TEST(nothing_moves_while_the_space_is_open) {
   struct memory_moved moved = {0};
   world_open();
   char *memory = world_get(MIB);
-  ck_assert_int_eq(swap_step(0, 0, &moved), MEMORY_SETTLED);
+  ck_assert_int_eq(backend_swap.step(0, 0, &moved), MEMORY_SETTLED);
   world_fill(memory, MIB, 1);
   ck_assert_uint_eq(moved.out_bytes, 0);
 }
@@ -161,13 +162,13 @@ START_TEST(a_try_to_open_does_not_wait) {
   pthread_create(&thread, NULL, hold_the_lock, &stop);
   while (!atomic_load(&stop))
     sched_yield();
-  ck_assert(!swap_try_open(0));
+  ck_assert(!backend_swap.open(0, true, false));
   atomic_store(&stop, 2);
   pthread_join(thread, NULL);
-  ck_assert(swap_try_open(0));
-  swap_close(0, true);
+  ck_assert(backend_swap.open(0, true, false));
+  backend_swap.close(0, true);
   world_get(MIB);
-  ck_assert(!swap_try_open(0));
+  ck_assert(!backend_swap.open(0, true, false));
 }
 END_TEST
 
@@ -176,12 +177,12 @@ END_TEST
 START_TEST(memory_of_a_closed_space_comes_with_the_next_restore) {
   struct memory_moved moved = {0};
   char *small = world_get(10), *large = world_get(70 * MIB);
-  ck_assert_uint_eq(swap_resident_bytes(0), 0);
-  ck_assert_uint_eq(swap_total_bytes(0), 72 * MIB);
-  ck_assert(!swap_open(0));
+  ck_assert_uint_eq(backend_swap.resident_bytes(0), 0);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 72 * MIB);
+  ck_assert(!backend_swap.open(0, true, true));
   ck_assert_int_eq(world_settle(UINT64_MAX, &moved), MEMORY_SETTLED);
   ck_assert_uint_eq(moved.in_bytes, 0); /* there was nothing to copy */
-  ck_assert(swap_open(0));
+  ck_assert(backend_swap.open(0, true, true));
   world_fill(small, 10, 1);
   world_fill(large, 70 * MIB, 2);
   world_check_books();
@@ -209,21 +210,21 @@ START_TEST(small_ones_share_blocks) {
     memory[i] = world_get(1 + (size_t)i % 512);
     world_fill(memory[i], 1 + (size_t)i % 512, (uint64_t)i);
   }
-  ck_assert_uint_eq(swap_total_bytes(0), 2 * MIB);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 2 * MIB);
   void *more = world_get(1);
-  ck_assert_uint_eq(swap_total_bytes(0), 4 * MIB);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 4 * MIB);
   for (int i = 0; i < 4096; i++)
     ck_assert(world_intact(memory[i], 1 + (size_t)i % 512, (uint64_t)i));
   for (int i = 0; i < 4096; i += 2)
     world_free(memory[i]);
   for (int i = 0; i < 4096; i += 2) /* into the holes */
     memory[i] = world_get(512);
-  ck_assert_uint_eq(swap_total_bytes(0), 4 * MIB);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 4 * MIB);
   for (int i = 0; i < 4096; i++)
     world_free(memory[i]);
   world_free(more);
   world_check_books();
-  ck_assert_uint_eq(swap_total_bytes(0), 2 * MIB); /* one is kept */
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 2 * MIB); /* one is kept */
 }
 END_TEST
 
@@ -236,7 +237,7 @@ START_TEST(holes_beside_each_other_become_one) {
   part[0] = world_get(1000 * KIB);
   world_free(part[2]);
   part[1] = world_get(1000 * KIB);
-  ck_assert_uint_eq(swap_total_bytes(0), 2 * MIB);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 2 * MIB);
   ck_assert(part[0] && part[1] && part[0] != part[1]);
 }
 END_TEST
@@ -246,9 +247,9 @@ START_TEST(shared_blocks_grow) {
   unsigned blocks = 0;
   for (int i = 0; i < 200 && blocks < 8; i++) {
     ck_assert_ptr_nonnull(world_get(900 * KIB));
-    if (swap_total_bytes(0) != before)
-      sizes[blocks++] = swap_total_bytes(0) - before;
-    before = swap_total_bytes(0);
+    if (backend_swap.needed_bytes(0) != before)
+      sizes[blocks++] = backend_swap.needed_bytes(0) - before;
+    before = backend_swap.needed_bytes(0);
   }
   uint64_t expected[8] = {2, 2, 4, 8, 16, 32, 32, 32};
   for (int i = 0; i < 8; i++)
@@ -270,10 +271,10 @@ START_TEST(pairs_of_alloc_and_free_map_once) {
   for (int i = 0; i < 100; i++)
     world_free(world_get(1000));
   ck_assert_uint_eq(creations, 1);
-  ck_assert_uint_eq(swap_total_bytes(0), 2 * MIB);
-  swap_close(0, true);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 2 * MIB);
+  backend_swap.close(0, true);
   world_settle(0, NULL); /* what is kept for nobody is not moved, but goes */
-  ck_assert_uint_eq(swap_total_bytes(0), 0);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 0);
   ck_assert_uint_eq(slabs_pinned_bytes(), 0);
   world_check_books();
 }
@@ -302,19 +303,19 @@ START_TEST(frees_while_away_need_no_copy) {
   world_open();
   void *one = world_get(40 * MIB), *two = world_get(5000), *three = world_get(5000);
   world_fill(three, 5000, 3);
-  swap_close(0, true);
+  backend_swap.close(0, true);
   world_settle(0, &moved);
   world_free(one);
   world_free(two);
   ck_assert_uint_eq(slabs_used_bytes(), 2 * MIB);
-  ck_assert_uint_eq(swap_total_bytes(0), 2 * MIB);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 2 * MIB);
   ck_assert_int_eq(world_settle(UINT64_MAX, &moved), MEMORY_SETTLED);
   ck_assert_uint_eq(moved.in_bytes, 2 * MIB);
   ck_assert(world_intact(three, 5000, 3));
-  swap_close(0, true);
+  backend_swap.close(0, true);
   world_settle(0, NULL);
   world_free(three);
-  ck_assert_uint_eq(swap_total_bytes(0), 0);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 0);
   ck_assert_uint_eq(slabs_used_bytes(), 0);
   world_check_books();
 }
@@ -326,20 +327,20 @@ START_TEST(a_free_in_the_middle_of_a_move) {
     world_open();
     char *doomed = world_get(2 * PIECE_BYTES), *other = world_get(8 * PIECE_BYTES);
     world_fill(other, 8 * PIECE_BYTES, 5);
-    swap_close(0, true);
+    backend_swap.close(0, true);
     if (round == 1)
       world_settle(0, &moved);
     for (int i = 0; i < 7 && round == 0; i++) /* out: the doomed one is in flight */
-      swap_step(0, 0, &moved);
+      backend_swap.step(0, 0, &moved);
     if (round == 1) /* in: likewise */
-      swap_step(0, UINT64_MAX, &moved);
+      backend_swap.step(0, UINT64_MAX, &moved);
     world_free(doomed);
     world_check_books();
     world_open();
     ck_assert(world_intact(other, 8 * PIECE_BYTES, 5));
     world_free(other);
   }
-  ck_assert_uint_eq(swap_total_bytes(0), 0);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 0);
   ck_assert_uint_eq(slabs_used_bytes(), 0);
 }
 END_TEST
@@ -362,19 +363,19 @@ START_TEST(a_free_waits_for_work_but_not_within_a_capture) {
   world.capturing = true;
   world_free(two);
   ck_assert_int_eq(synchronized, 1);
-  ck_assert_uint_eq(swap_total_bytes(0), 2 * MIB); /* put off */
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 2 * MIB); /* put off */
   void *three = world_get(2 * MIB);
-  ck_assert_uint_eq(swap_total_bytes(0), 4 * MIB);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 4 * MIB);
   world.capturing = false;
   world_free(world_get(1));
-  ck_assert_uint_eq(swap_total_bytes(0), 4 * MIB); /* three, and the shared block that is kept */
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 4 * MIB); /* three, and the shared block that is kept */
   world.capturing = true;
   world_free(three);
   int before = synchronized;
   world.capturing = false;
-  swap_close(0, true); /* the drain has waited already */
+  backend_swap.close(0, true); /* the drain has waited already */
   ck_assert_int_eq(synchronized, before);
-  ck_assert_uint_eq(swap_total_bytes(0), 2 * MIB);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 2 * MIB);
   ck_assert_uint_eq(world.captures_forbidden, 0);
   world_check_books();
 }
@@ -390,12 +391,12 @@ START_TEST(a_free_while_work_stands_still_waits_for_it) {
   world_free(one);
   world.capturing = false;
   int before = synchronized;
-  swap_close(0, false);
-  ck_assert_uint_eq(swap_total_bytes(0), 6 * MIB); /* what was put off stays so */
+  backend_swap.close(0, false);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 6 * MIB); /* what was put off stays so */
   world_free(two);
   ck_assert_int_gt(synchronized, before);
   before = synchronized;
-  swap_close(0, true);
+  backend_swap.close(0, true);
   world_free(three);
   ck_assert_int_eq(synchronized, before);
   world_check_books();
@@ -435,7 +436,7 @@ END_TEST
 
 static bool take_the_gpu_away(uint64_t bytes) {
   (void)bytes;
-  swap_close(0, true);
+  backend_swap.close(0, true);
   return false;
 }
 
@@ -444,8 +445,8 @@ START_TEST(an_allocation_that_loses_the_gpu_stays_off_the_card) {
   world.room_wait = take_the_gpu_away;
   world_open();
   ck_assert_ptr_nonnull(world_get(30 * MIB));
-  ck_assert_uint_eq(swap_resident_bytes(0), 0);
-  ck_assert_uint_eq(swap_total_bytes(0), 30 * MIB);
+  ck_assert_uint_eq(backend_swap.resident_bytes(0), 0);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 30 * MIB);
 }
 END_TEST
 
@@ -455,7 +456,7 @@ START_TEST(no_unmapped_memory_in_an_open_space) {
   world_open();
   char *memory = world_get(30 * MIB);
   world_fill(memory, 30 * MIB, 1);
-  ck_assert_uint_eq(swap_resident_bytes(0), 30 * MIB);
+  ck_assert_uint_eq(backend_swap.resident_bytes(0), 30 * MIB);
 }
 END_TEST
 
@@ -481,13 +482,13 @@ START_TEST(without_a_daemon_a_refusal_is_final) {
   world_open();
   world_free(world_get(1)); /* a block is kept, until its memory is needed */
   ck_assert_ptr_nonnull(world_get(98 * MIB));
-  ck_assert_uint_eq(swap_total_bytes(0), 100 * MIB);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 100 * MIB);
   ck_assert_ptr_nonnull(world_get(2 * MIB));
-  ck_assert_uint_eq(swap_total_bytes(0), 100 * MIB);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 100 * MIB);
   ck_assert_ptr_null(world_get(40 * MIB));
   ck_assert_uint_eq(world.short_bytes, 0);
   world_check_books();
-  ck_assert_uint_eq(swap_resident_bytes(0), 100 * MIB);
+  ck_assert_uint_eq(backend_swap.resident_bytes(0), 100 * MIB);
 }
 END_TEST
 
@@ -510,7 +511,7 @@ START_TEST(with_a_daemon_patience_ends) {
   world_open();
   ck_assert_ptr_null(world_get(100 * MIB));
   ck_assert_uint_eq(world.short_bytes, (100 - 64) * MIB); /* told once */
-  ck_assert_uint_eq(swap_resident_bytes(0), 0);
+  ck_assert_uint_eq(backend_swap.resident_bytes(0), 0);
   world_check_books();
 }
 END_TEST
@@ -520,13 +521,13 @@ START_TEST(a_restore_says_what_is_short) {
   world_open();
   char *memory = world_get(4 * PIECE_BYTES);
   world_fill(memory, 4 * PIECE_BYTES, 9);
-  swap_close(0, true);
+  backend_swap.close(0, true);
   world_settle(0, NULL);
   install_refusal(3 * PIECE_BYTES - 1);
   ck_assert_int_eq(world_settle(UINT64_MAX, &moved), MEMORY_SHORT);
   ck_assert_uint_eq(moved.in_bytes, 2 * PIECE_BYTES);
   ck_assert_uint_eq(moved.short_bytes, PIECE_BYTES);
-  ck_assert(!swap_open(0));
+  ck_assert(!backend_swap.open(0, true, true));
   world_check_books();
   others_leave();
   world_open();
@@ -539,14 +540,14 @@ START_TEST(a_host_without_memory) {
   world_open();
   char *memory = world_get(8 * PIECE_BYTES);
   world_fill(memory, 8 * PIECE_BYTES, 9);
-  swap_close(0, true);
+  backend_swap.close(0, true);
   world.host_bytes = 2 * PIECE_BYTES; /* for the first slab, and it stays like that */
   ck_assert_int_eq(world_settle(7 * PIECE_BYTES, &moved), MEMORY_SETTLED);
   world.host_bytes = 0;
   ck_assert_int_eq(world_settle(0, &moved), MEMORY_SETTLED);
   ck_assert_uint_gt(moved.out_bytes, 0);
-  ck_assert_uint_gt(swap_resident_bytes(0), 0);
-  ck_assert_uint_eq(moved.out_bytes + swap_resident_bytes(0), 8 * PIECE_BYTES);
+  ck_assert_uint_gt(backend_swap.resident_bytes(0), 0);
+  ck_assert_uint_eq(moved.out_bytes + backend_swap.resident_bytes(0), 8 * PIECE_BYTES);
   world_check_books();
   world_open();
   ck_assert(world_intact(memory, 8 * PIECE_BYTES, 9));
@@ -578,16 +579,16 @@ START_TEST(a_copy_that_fails_is_undone) {
   world_open();
   char *memory = world_get(10 * PIECE_BYTES);
   world_fill(memory, 10 * PIECE_BYTES, 4);
-  swap_close(0, true);
+  backend_swap.close(0, true);
   calls_until_failure = 6;
   ck_assert_int_eq(world_settle(0, &moved), MEMORY_FAILED);
   world_check_books();
-  ck_assert(!swap_open(0)); /* the driver works but for this */
+  ck_assert(!backend_swap.open(0, true, true)); /* the driver works but for this */
   ck_assert_int_eq(world_settle(0, &moved), MEMORY_SETTLED);
   calls_until_failure = 6;
   ck_assert_int_eq(world_settle(UINT64_MAX, &moved), MEMORY_FAILED);
   world_check_books();
-  ck_assert(!swap_open(0));
+  ck_assert(!backend_swap.open(0, true, true));
   world_open();
   ck_assert(world_intact(memory, 10 * PIECE_BYTES, 4));
   ck_assert_uint_eq(slabs_used_bytes(), 0);
@@ -608,16 +609,16 @@ START_TEST(a_broken_context_is_left_to_the_program) {
   world_open();
   char *memory = world_get(10 * PIECE_BYTES);
   world_fill(memory, 10 * PIECE_BYTES, 4);
-  swap_close(0, true);
-  swap_step(0, 0, &moved);
+  backend_swap.close(0, true);
+  backend_swap.step(0, 0, &moved);
   real = driver;
   driver.cuEventSynchronize = fail_event;
   driver.cuStreamSynchronize = fail_stream;
   failing = CUDA_ERROR_ILLEGAL_ADDRESS;
-  ck_assert_int_eq(swap_step(0, 0, &moved), MEMORY_FAILED);
-  ck_assert(swap_open(0));
-  swap_close(0, true);
-  ck_assert(!swap_open(0)); /* each time anew */
+  ck_assert_int_eq(backend_swap.step(0, 0, &moved), MEMORY_FAILED);
+  ck_assert(backend_swap.open(0, true, true));
+  backend_swap.close(0, true);
+  ck_assert(!backend_swap.open(0, true, true)); /* each time anew */
   failing = CUDA_SUCCESS;
   world_open();
   ck_assert(world_intact(memory, 10 * PIECE_BYTES, 4));
@@ -628,8 +629,8 @@ START_TEST(a_driver_at_its_end) {
   struct memory_moved moved = {0};
   world_open();
   void *one = world_get(10 * PIECE_BYTES), *two = world_get(10);
-  swap_close(0, true);
-  swap_step(0, 0, &moved);
+  backend_swap.close(0, true);
+  backend_swap.step(0, 0, &moved);
   real = driver;
   driver.cuEventSynchronize = fail_event;
   driver.cuStreamSynchronize = fail_stream;
@@ -638,12 +639,12 @@ START_TEST(a_driver_at_its_end) {
   driver.cuCtxPushCurrent_v2 = fail_push;
   failing = CUDA_ERROR_DEINITIALIZED;
   for (int i = 0; i < 3; i++)
-    ck_assert_int_eq(swap_step(0, 0, &moved), MEMORY_FAILED);
-  ck_assert(swap_open(0));
+    ck_assert_int_eq(backend_swap.step(0, 0, &moved), MEMORY_FAILED);
+  ck_assert(backend_swap.open(0, true, true));
   world_free(one);
   world_free(two);
-  swap_context_leaving(world.context[0]);
-  swap_context_left(world.context[0]);
+  backend_swap.context_leaving(world.context[0]);
+  backend_swap.context_left(world.context[0]);
   ck_assert_uint_eq(budget_used_bytes(0, BACKING_SWAP), 0);
 }
 END_TEST
@@ -668,14 +669,14 @@ START_TEST(peers_reach_what_is_mapped_and_what_will_be) {
   world_open();
   char *before = world_get(3 * PIECE_BYTES);
   check_access(before, CU_MEM_ACCESS_FLAGS_PROT_NONE);
-  swap_set_peer(0, 1, true);
+  backend_swap.set_peer(0, 1, true);
   char *after = world_get(3 * PIECE_BYTES);
   check_access(before, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   check_access(after, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-  swap_close(0, true);
+  backend_swap.close(0, true);
   world_settle(4 * PIECE_BYTES, NULL);
   check_access(before, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-  swap_set_peer(0, 1, false);
+  backend_swap.set_peer(0, 1, false);
   check_access(before, CU_MEM_ACCESS_FLAGS_PROT_NONE);
   world_open();
   check_access(after, CU_MEM_ACCESS_FLAGS_PROT_NONE);
@@ -693,8 +694,8 @@ static CUcontext other_context(void) {
 
 /* As memory.c, with the destruction itself. */
 static void destroy_context(CUcontext context) {
-  swap_context_leaving(context);
-  swap_context_left(context);
+  backend_swap.context_leaving(context);
+  backend_swap.context_left(context);
   account_context_destroyed(context);
   world.context[1] = NULL;
   ck_assert_int_eq(driver.cuCtxDestroy_v2(context), CUDA_SUCCESS);
@@ -710,12 +711,12 @@ START_TEST(memory_goes_with_its_context) {
   ck_assert_int_eq(world_try(context, 100, &theirs_small), CUDA_SUCCESS);
   world_fill(ours, 3 * PIECE_BYTES, 1);
   world_fill(ours_small, 100, 2);
-  swap_close(0, true);
+  backend_swap.close(0, true);
   ck_assert_int_eq(driver.cuCtxPushCurrent_v2(context), CUDA_SUCCESS);
-  swap_step(0, _i ? UINT64_MAX : 0, &moved); /* the mover's streams are theirs */
+  backend_swap.step(0, _i ? UINT64_MAX : 0, &moved); /* the mover's streams are theirs */
   ck_assert_int_eq(driver.cuCtxPopCurrent_v2(&(CUcontext){NULL}), CUDA_SUCCESS);
   destroy_context(context);
-  ck_assert_uint_eq(swap_total_bytes(0), 3 * PIECE_BYTES + 2 * MIB);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 3 * PIECE_BYTES + 2 * MIB);
   ck_assert_uint_eq(ledger_count(&account_addresses), 2);
   world_check_books();
   ck_assert_int_eq(world_settle(0, &moved), MEMORY_SETTLED);
@@ -732,9 +733,9 @@ START_TEST(a_free_that_was_put_off_ends_with_its_context) {
   ck_assert_int_eq(world_try(context, 3 * MIB, &theirs), CUDA_SUCCESS);
   world.capturing = true;
   world_free(theirs);
-  ck_assert_uint_eq(swap_total_bytes(0), 4 * MIB);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 4 * MIB);
   destroy_context(context);
-  ck_assert_uint_eq(swap_total_bytes(0), 0);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 0);
   world_check_books();
 }
 END_TEST
@@ -771,11 +772,11 @@ START_TEST(a_free_in_stream_order_ends_with_the_context_of_its_stream) {
   ck_assert(account_take(&account_addresses, (uintptr_t)memory, &taken));
   ck_assert_int_eq(deferred_free(&taken, stream), CUDA_SUCCESS);
   deferred_reap();
-  ck_assert_uint_eq(swap_total_bytes(0), 4 * MIB);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 4 * MIB);
   pthread_create(&thread, NULL, give_leave, NULL);
   deferred_context_destroyed(context, true);
   ck_assert(atomic_load(&may_go_on));
-  ck_assert_uint_eq(swap_total_bytes(0), 0);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 0);
   ck_assert(!deferred_reap_all());
   destroy_context(context);
   pthread_join(thread, NULL);
@@ -788,10 +789,10 @@ START_TEST(nothing_is_left_after_the_last_context) {
   world_free(world_get(1));
   world_get(2);
   world_get(100 * MIB);
-  swap_context_leaving(world.context[0]);
-  swap_context_left(world.context[0]);
+  backend_swap.context_leaving(world.context[0]);
+  backend_swap.context_left(world.context[0]);
   account_context_destroyed(world.context[0]);
-  ck_assert_uint_eq(swap_total_bytes(0), 0);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 0);
   ck_assert_uint_eq(world_card_bytes(0), 0);
   world_check_books();
 }
@@ -802,9 +803,9 @@ START_TEST(a_forked_child_knows_nothing) {
   world_open();
   world_get(10);
   parents = space_of(0)->oldest;
-  swap_fork_child();
-  ck_assert_uint_eq(swap_total_bytes(0), 0);
-  ck_assert_uint_eq(swap_resident_bytes(0), 0);
+  backend_swap.fork_child();
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 0);
+  ck_assert_uint_eq(backend_swap.resident_bytes(0), 0);
   ck_assert_ptr_nonnull(parents);
 }
 END_TEST

@@ -11,6 +11,7 @@
 #include "../suite.h"
 #include "common/clock.h"
 #include "driver/driver.h"
+#include "memory/backend.h"
 #include "memory/swap/slabs.h"
 #include "memory/swap/swap.h"
 #include "swap_world.h"
@@ -102,11 +103,11 @@ static void get_or_drop(struct program *p, uint64_t most_bytes) {
 static void some_steps(struct program *p, uint64_t room_bytes) {
   struct memory_moved moved = {0};
   for (uint64_t left = random_below(&p->random, 12); left; left--)
-    swap_step(0, room_bytes, &moved);
+    backend_swap.step(0, room_bytes, &moved);
 }
 
 static void turn(struct program *p) {
-  swap_close(0, true);
+  backend_swap.close(0, true);
   for (uint64_t left = random_below(&p->random, 6); left; left--) {
     uint64_t room_bytes = random_below(&p->random, MOST_BYTES);
     if (random_below(&p->random, 2))
@@ -136,9 +137,9 @@ START_TEST(one_thread) {
     touch(&p, i);
     drop(&p, i);
   }
-  swap_close(0, true);
+  backend_swap.close(0, true);
   ck_assert_int_eq(world_settle(0, NULL), MEMORY_SETTLED);
-  ck_assert_uint_eq(swap_total_bytes(0), 0);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 0);
   ck_assert_uint_eq(slabs_used_bytes(), 0);
   ck_assert_uint_eq(ledger_count(&account_addresses), 0);
   world_check_books();
@@ -183,15 +184,15 @@ static void *run_program(void *argument) {
 
 static void open_gate(void) {
   struct memory_moved moved = {0};
-  while (!swap_open(0))
-    ck_assert_int_ne(swap_step(0, UINT64_MAX, &moved), MEMORY_FAILED);
-  world.room_bytes = swap_resident_bytes(0) + 100 * MIB;
+  while (!backend_swap.open(0, true, true))
+    ck_assert_int_ne(backend_swap.step(0, UINT64_MAX, &moved), MEMORY_FAILED);
+  world.room_bytes = backend_swap.resident_bytes(0) + 100 * MIB;
   pthread_rwlock_unlock(&gate);
 }
 
 static void work_turn(struct random *random) {
   pthread_rwlock_wrlock(&gate);
-  swap_close(0, true);
+  backend_swap.close(0, true);
   uint64_t room_bytes = random_below(random, MOST_BYTES);
   world_settle(room_bytes, NULL);
   open_gate();
@@ -214,9 +215,9 @@ START_TEST(several_threads) {
   ended = true;
   for (int i = 0; i < THREADS; i++)
     pthread_join(thread[i], NULL);
-  swap_close(0, true);
+  backend_swap.close(0, true);
   ck_assert_int_eq(world_settle(0, NULL), MEMORY_SETTLED);
-  ck_assert_uint_eq(swap_total_bytes(0), 0);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 0);
   ck_assert_uint_eq(slabs_used_bytes(), 0);
   world_check_books();
 }

@@ -1,0 +1,117 @@
+/*
+ * backend.h - what stands behind memory: it stays on the card (pinned.c), it is unified memory (managed.c),
+ * or it is mapped by the piece (swap/swap.c). All that depends on which is behind this one table of
+ * functions.
+ *
+ * A device has one backend for the program's plain memory. Why all three are asked about a device
+ * nevertheless: pools, arrays, the program's own unified memory and small allocations may have another.
+ *
+ * Threading: as memory.h says of the functions that lead here. A function that is NULL has nothing to do.
+ */
+#ifndef GS_BACKEND_H
+#define GS_BACKEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "driver/cuda_abi.h"
+#include "memory/device.h"
+#include "memory/ledger.h"
+#include "memory/memory.h"
+
+struct backend {
+  /* ---- as a device's backend ---- */
+
+  /* Whether the device can do it, and what it has instead where it can't. `as_otherwise`: what the log says
+   * where this is what another one has been replaced by, with the device's number. */
+  bool (*supported)(CUdevice device);
+  const struct backend *otherwise;
+  const char *as_otherwise;
+
+  uint32_t attach_flags; /* GS_ATTACH_*: what the daemon is told */
+  bool leaves;           /* the memory can leave the card */
+
+  /* New memory of `like->device`, reserved and entered into the ledger as `like` says. The driver's result,
+   * or CUDA_ERROR_OUT_OF_MEMORY. */
+  CUresult (*allocate)(CUdeviceptr *address, size_t bytes, const struct allocation *like);
+
+  /* From now on `peer` may (may no longer) reach the memory. NULL: the driver sees to it, and page faults
+   * fetch what is away. Else the memory must be there while `peer` runs. */
+  void (*set_peer)(CUdevice device, CUdevice peer, bool access);
+
+  /* ---- of an allocation ---- */
+
+  /* The driver knows mappings, which come and go, and not the allocation: we say what there is to know about
+   * it, see where it ends, and free it. */
+  bool hidden;
+
+  /* Free an allocation that is out of the ledger, as cuMemFree does, or at once if it is `finished`: no work
+   * uses it. The books are the caller's. */
+  CUresult (*free)(const struct allocation *taken, bool finished);
+
+  /* ---- of a device ---- */
+
+  /* On the card, as far as is known; and what must be there while the process runs. */
+  uint64_t (*resident_bytes)(CUdevice device);
+  uint64_t (*needed_bytes)(CUdevice device);
+
+  /* Host memory that may be needed for what leaves the card. */
+  uint64_t (*host_bytes)(CUdevice device);
+
+  /* One bounded step towards having at most room_bytes on the card, or as much of what is away as fits into
+   * them. A context of the device is current. Adds to `moved`. */
+  enum memory_progress (*step)(CUdevice device, uint64_t room_bytes, struct memory_moved *moved);
+
+  /* memory_land, memory_prepare_stop, memory_may_stop, memory_give_up and memory_close. */
+  enum memory_progress (*land)(CUdevice device);
+  void (*prepare_stop)(CUdevice device);
+  bool (*may_stop)(CUdevice device);
+  void (*give_up)(CUdevice device);
+  void (*close)(CUdevice device, bool drained);
+
+  /* Whether the process may run, so far; `enough`: what is on the card does, if page faults fetch the rest.
+   * Without `waits`, false where the answer would have to be waited for. */
+  bool (*open)(CUdevice device, bool enough, bool waits);
+  void (*opened)(CUdevice device); /* all have said yes */
+
+  /* ---- ends ---- */
+
+  /* The context is about to be destroyed; that has happened, and its memory is gone; it is not used any more.
+   */
+  void (*context_leaving)(CUcontext context);
+  void (*context_left)(CUcontext context);
+  void (*context_gone)(CUcontext context);
+
+  void (*fork_child)(void);
+};
+
+extern const struct backend backend_pinned, backend_managed, backend_swap;
+
+/* What the allocation is of. */
+const struct backend *backend_of(const struct allocation *allocation);
+
+/* What stands behind the program's plain memory on this device. Decided when first asked, and kept: by the
+ * environment, else by the daemon (may wait for its answer), and by what the device can do, which is logged
+ * where it differs. */
+const struct backend *backend_on(CUdevice device);
+
+/* As far as that can be said without waiting; NULL: it can't yet. */
+const struct backend *backend_on_if_decided(CUdevice device);
+
+/* Whether the program's plain memory on this device can leave the card. */
+static inline bool backend_leaves(CUdevice device) { return backend_on(device)->leaves; }
+
+/* Whether pools of unified memory stand in for those of the device. */
+static inline bool backend_pages(CUdevice device) {
+  return backend_leaves(device) && device_can_page(device);
+}
+
+/* Turns are being taken (or not any more): host memory may be needed soon, so it is made ready in the
+ * background; anew where what may be needed has changed meanwhile. */
+void backend_expect_moves(CUdevice device, bool expected);
+bool backend_expects_moves(CUdevice device);
+void backend_prepare_host(CUdevice device);
+
+void backend_fork_child(void);
+
+#endif
