@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -17,6 +18,7 @@
 #include "../suite.h"
 #include "client/client.h"
 #include "common/clock.h"
+#include "common/splitmix.h"
 #include "driver/driver.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
@@ -408,6 +410,67 @@ START_TEST(nothing_slips_out_after_closing) {
 }
 END_TEST
 
+/* The same with a thread that is held up at any of its instructions while the gate is shut: by the fast way,
+ * and by the slow way with a long look. */
+static _Atomic bool held, may_go_on;
+static _Atomic unsigned entered;
+
+static void hold_up(int number) {
+  (void)number;
+  held = true;
+  while (!may_go_on)
+    sched_yield();
+}
+
+static void *count_passes(void *reach) {
+  while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
+    gate_enter_reaching(NULL, *(const uint64_t *)reach);
+    entered++;
+    gate_leave();
+  }
+  return NULL;
+}
+
+static void hold_up_and_close(pthread_t thread) {
+  held = may_go_on = false;
+  ck_assert_int_eq(pthread_kill(thread, SIGUSR1), 0);
+  while (!held)
+    sched_yield();
+  bool outside = gate_close(0, 0);
+  unsigned before = entered;
+  may_go_on = true;
+  await_waiting(0, 1);
+  if (outside)
+    ck_assert_uint_eq(entered, before);
+  gate_open(0);
+}
+
+START_TEST(a_call_that_is_held_up_anywhere_does_not_slip_out) {
+  enum { ROUNDS = 1000 };
+  pthread_t thread;
+  uint64_t reach = 0;
+  uint64_t random = (uint64_t)getpid();
+  printf("seed %llu\n", (unsigned long long)random);
+  sigaction(SIGUSR1, &(struct sigaction){.sa_handler = hold_up}, NULL);
+  stop = false;
+  for (int device = 0; device < (_i ? GS_GPUS_PER_CLIENT : 1); device++) {
+    gate_add(device);
+    gate_open(device);
+    reach |= (uint64_t)_i << device;
+  }
+  pthread_create(&thread, NULL, count_passes, &reach);
+  for (int round = 0; round < ROUNDS; round++) {
+    for (unsigned seen = entered; entered == seen;)
+      sched_yield();
+    for (uint64_t left = splitmix_next(&random) % 1000; left; left--)
+      __asm__ volatile("");
+    hold_up_and_close(thread);
+  }
+  stop = true;
+  pthread_join(thread, NULL);
+}
+END_TEST
+
 /* The other way to lose that race, made to happen. */
 START_TEST(closing_sees_what_was_stored_before_the_barrier) {
   if (!gate_has_membarrier)
@@ -419,8 +482,11 @@ START_TEST(closing_sees_what_was_stored_before_the_barrier) {
   stored = &gate_slot->in_flight;
   if (_i == 0) {
     ck_assert(!gate_close(0, NS_PER_MS));
-  } else {
+  } else if (_i == 1) {
     ck_assert(!gate_revoke_pulse(0, NS_PER_MS));
+  } else {
+    gate_watch(0, true);
+    ck_assert(gate_in_flight());
   }
 }
 END_TEST
@@ -821,8 +887,9 @@ int main(void) {
   tcase_add_test(tests, a_pulse_lets_each_waiter_pass_once);
   tcase_add_test(tests, a_revoked_pulse_lets_nobody_pass);
   tcase_add_test(tests, closing_waits_for_calls_in_flight);
+  tcase_add_loop_test(tests, a_call_that_is_held_up_anywhere_does_not_slip_out, 0, 2);
   tcase_add_loop_test(tests, nothing_slips_out_after_closing, 0, 2);
-  tcase_add_loop_test(tests, closing_sees_what_was_stored_before_the_barrier, 0, 2);
+  tcase_add_loop_test(tests, closing_sees_what_was_stored_before_the_barrier, 0, 3);
   tcase_add_test(tests, a_call_within_a_call_passes_and_leaves_the_outer_one_in_flight);
   tcase_add_test(tests, who_has_jumped_out_of_the_wait_does_not_wait);
   tcase_add_test(tests, who_was_cancelled_in_the_wait_does_not_wait);
