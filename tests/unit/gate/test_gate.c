@@ -471,6 +471,29 @@ START_TEST(a_call_that_is_held_up_anywhere_does_not_slip_out) {
 }
 END_TEST
 
+/* Nor does one that has waited before a pulse, and looks again once that has been revoked. */
+START_TEST(who_wakes_late_does_not_pass_by_a_revoked_pulse) {
+  struct passer p;
+  sigaction(SIGUSR1, &(struct sigaction){.sa_handler = hold_up}, NULL);
+  gate_add(0);
+  passer_start(&p, NULL);
+  await_waiting(0, 1);
+  held = may_go_on = false;
+  ck_assert_int_eq(pthread_kill(p.thread, SIGUSR1), 0);
+  while (!held)
+    sched_yield();
+  gate_pulse(0);
+  ck_assert(gate_revoke_pulse(0, UINT64_MAX));
+  unsigned before = wanted;
+  may_go_on = true;
+  while (wanted == before && !p.passed)
+    sched_yield();
+  ck_assert(!p.passed);
+  gate_open(0);
+  pthread_join(p.thread, NULL);
+}
+END_TEST
+
 /* The other way to lose that race, made to happen. */
 START_TEST(closing_sees_what_was_stored_before_the_barrier) {
   if (!gate_has_membarrier)
@@ -886,6 +909,7 @@ int main(void) {
   tcase_add_test(tests, capturing_streams_pass);
   tcase_add_test(tests, a_pulse_lets_each_waiter_pass_once);
   tcase_add_test(tests, a_revoked_pulse_lets_nobody_pass);
+  tcase_add_test(tests, who_wakes_late_does_not_pass_by_a_revoked_pulse);
   tcase_add_test(tests, closing_waits_for_calls_in_flight);
   tcase_add_loop_test(tests, a_call_that_is_held_up_anywhere_does_not_slip_out, 0, 2);
   tcase_add_loop_test(tests, nothing_slips_out_after_closing, 0, 2);
