@@ -94,14 +94,18 @@ bool contexts_any(CUdevice device, void (*action)(void *argument), void *argumen
 }
 bool contexts_make_own(CUdevice device) { return device == 0; }
 bool contexts_has_own(CUdevice device) { return device == 0; }
-static bool forbidden; /* a call waits in the driver for work */
-bool gate_stop_is_forbidden(void) { return forbidden; }
+static bool forbidden;         /* a call waits in the driver for work */
+static bool ends_if_forbidden; /* the work, once it is known that it can't be stopped */
+static bool endless, stands_still;
+bool gate_stop_is_forbidden(void) {
+  endless &= !(forbidden && ends_if_forbidden);
+  return forbidden;
+}
 bool gate_reaches_others(CUdevice device) { return device != 0; }
 
 /* Whether work can be stopped, whether it ends by itself, and what has become of it. */
 static enum preempt_verdict verdict = PREEMPT_NO;
 static int stop_err;
-static bool endless, stands_still;
 static _Atomic unsigned stops, trials;
 enum preempt_verdict preempt_verdict(int device) { return device == 0 ? verdict : PREEMPT_NO; }
 int preempt_try(int device) {

@@ -282,6 +282,16 @@ START_TEST(work_that_stands_still_goes_on_without_a_daemon) {
 }
 END_TEST
 
+/* It is waited for. */
+START_TEST(what_may_not_be_stopped_finishes) {
+  endless = forbidden = ends_if_forbidden = true;
+  grant(1);
+  drop(1);
+  ck_assert(!stops && !stands_still && !gate_opened && closed_drained);
+  ck_assert_uint_eq(count_sent(GS_LOCK_RELEASED, NULL), 1);
+}
+END_TEST
+
 START_TEST(what_a_lost_daemon_has_said_is_void) {
   struct gs_msg share = wire_msg(GS_SHARE, 0);
   share.share.share_ppm = 100;
@@ -586,6 +596,7 @@ int main(void) {
                                 only_the_idle_give_way_and_only_to_somebody,
                                 the_lock_is_asked_for_where_something_waits,
                                 work_that_stands_still_goes_on_without_a_daemon,
+                                what_may_not_be_stopped_finishes,
                                 what_a_lost_daemon_has_said_is_void,
                                 an_evicted_job_waits,
                                 what_is_not_understood_is_passed_over,
