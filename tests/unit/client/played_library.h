@@ -60,7 +60,7 @@ void gate_pulse(CUdevice device) {
   gate_pulsed += device == 0;
   may_pass_once |= device == 0;
 }
-uint64_t gate_pulses(CUdevice device) { return (uint64_t)device; }
+uint64_t gate_pulses(CUdevice device) { return device ? 0 : gate_pulsed; }
 static unsigned at_gate; /* threads that wait there */
 uint32_t gate_waiting(CUdevice device) { return device ? 0 : at_gate; }
 static unsigned waits_prepared;
@@ -131,15 +131,29 @@ int preempt_slice(int device, uint64_t us) {
 void gate_take(void) {}
 
 static uint64_t synchronized; /* these devices */
-void contexts_synchronize(CUdevice device) { synchronized |= UINT64_C(1) << device; }
+static unsigned synchronizations, captures_open;
+/* That would invalidate captures. */
+void contexts_synchronize(CUdevice device) {
+  played_assert(captures_open == 0);
+  synchronized |= UINT64_C(1) << device;
+  synchronizations += device == 0;
+}
+static void (*on_ask)(void); /* once, when it is asked what the streams do */
 enum streams_state streams_ask(CUdevice device) {
+  void (*called)(void) = on_ask;
+  on_ask = NULL;
+  if (called)
+    called();
   return device ? STREAMS_UNKNOWN : endless ? STREAMS_BUSY : STREAMS_FINISHED;
 }
-static unsigned captures_open;
 unsigned capture_count(void) { return captures_open; }
 void capture_forbid(void) {}
 void capture_allow(void) {}
-bool capture_wait_none(uint64_t timeout_ns) { return timeout_ns > 0; }
+/* They end in the end. */
+bool capture_wait_none(uint64_t timeout_ns) {
+  captures_open = timeout_ns == UINT64_MAX ? 0 : captures_open;
+  return captures_open == 0;
+}
 
 static struct memory_usage there;
 struct memory_usage memory_usage(CUdevice device) {

@@ -292,6 +292,32 @@ START_TEST(what_may_not_be_stopped_finishes) {
 }
 END_TEST
 
+static void let_one_pass(void) { gate_pulsed++; }
+
+/* What it has submitted has to finish, too. */
+START_TEST(a_drain_in_which_somebody_passed_is_done_again) {
+  verdict = PREEMPT_NO;
+  grant(1);
+  on_ask = let_one_pass;
+  drop(1);
+  ck_assert_uint_eq(synchronizations, 2);
+  ck_assert_uint_eq(count_sent(GS_LOCK_RELEASED, NULL), 1);
+}
+END_TEST
+
+START_TEST(captures_end_before_a_drain) {
+  struct gs_msg state;
+  verdict = PREEMPT_NO;
+  grant(1);
+  captures_open = 1;
+  sent_count = 0;
+  drop(1);
+  ck_assert_uint_eq(synchronizations, 1);
+  ck_assert_uint_eq(count_sent(GS_CLIENT_STATE, &state), 1);
+  ck_assert_uint_eq(state.state.flags, GS_STATE_CAPTURING);
+}
+END_TEST
+
 START_TEST(what_a_lost_daemon_has_said_is_void) {
   struct gs_msg share = wire_msg(GS_SHARE, 0);
   share.share.share_ppm = 100;
@@ -597,6 +623,8 @@ int main(void) {
                                 the_lock_is_asked_for_where_something_waits,
                                 work_that_stands_still_goes_on_without_a_daemon,
                                 what_may_not_be_stopped_finishes,
+                                a_drain_in_which_somebody_passed_is_done_again,
+                                captures_end_before_a_drain,
                                 what_a_lost_daemon_has_said_is_void,
                                 an_evicted_job_waits,
                                 what_is_not_understood_is_passed_over,
