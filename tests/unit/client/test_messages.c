@@ -8,11 +8,13 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include "../suite.h"
 #include "common/splitmix.h"
@@ -449,6 +451,29 @@ START_TEST(work_that_reaches_other_gpus_is_drained_there_too) {
 }
 END_TEST
 
+/* ---- children ---- */
+
+/* Nobody has told it of the fork; its parent's threads are not there to wait for. */
+static bool is_silent(void) {
+  unsigned before = sent_count;
+  at_gate = 1;
+  client_want(0);
+  bool unasked = client_memory_request(0, 500, 100, &(_Atomic uint64_t){0}) == -ENOTCONN;
+  client_memory_report(0, 500, 100);
+  return unasked && client_is_stray() && !client_gpu(0) && gate_opened && sent_count == before;
+}
+
+START_TEST(a_raw_clone_does_not_speak_for_its_parent) {
+  int status;
+  pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+  if (child == 0)
+    _exit(is_silent() ? 0 : 1);
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert_int_eq(status, 0);
+  ck_assert(!client_is_stray());
+}
+END_TEST
+
 /* ---- questions about memory ---- */
 
 static _Atomic uint64_t seen_ns;
@@ -634,6 +659,7 @@ int main(void) {
                                 steps_let_single_calls_pass,
                                 without_a_daemon_there_are_no_steps,
                                 work_that_reaches_other_gpus_is_drained_there_too,
+                                a_raw_clone_does_not_speak_for_its_parent,
                                 a_question_that_is_put_off_is_waited_for,
                                 a_question_ends_with_the_connection,
                                 a_refused_question_changes_nothing,
