@@ -598,8 +598,10 @@ static void end_in_child(pid_t pid, bool is_fork) {
     bool right =
         preempt_verdict(0) != PREEMPT_YES && preempt_stop(0) != 0 && preempt_go(0) == 0 && calls == before;
     right = right && (!is_fork || channels_on(0) == 0);
-    if (is_fork)
-      make_context(0, 300); /* its own: nobody has stopped it */
+    if (is_fork) { /* what it makes itself nobody has stopped */
+      open_gpu(CLIENT, 0);
+      make_context(0, 300);
+    }
     _exit(right && (!is_fork || count_stopped() == 20) ? 0 : 1);
   }
   ck_assert(pid > 0 && waitpid(pid, &status, 0) == pid);
