@@ -696,6 +696,34 @@ START_TEST(a_thread_that_died_inside_is_not_waited_for) {
 }
 END_TEST
 
+/* Below where the dead ones were, so that it could be taken for a call within theirs. */
+static void *pass_deep(void *argument) {
+  volatile char below[1 << 16];
+  below[0] = 0;
+  void *result = pass_once(argument);
+  return below[0] ? argument : result;
+}
+
+START_TEST(who_takes_a_dead_thread_s_slot_over_is_not_inside) {
+  enum { DEAD = 40 }; /* so many slots that they are looked through */
+  pthread_t thread;
+  struct passer p = {.stream = NULL};
+  gate_add(0);
+  gate_open(0);
+  for (int i = 0; i < DEAD; i++) {
+    pthread_create(&thread, NULL, die_inside, NULL);
+    pthread_join(thread, NULL);
+  }
+  ck_assert(gate_close(0, NS_PER_S));
+  pthread_create(&p.thread, NULL, pass_deep, &p);
+  while (gate_waiting(0) == 0 && !p.passed)
+    sched_yield();
+  ck_assert(!p.passed);
+  gate_open(0);
+  pthread_join(p.thread, NULL);
+}
+END_TEST
+
 static void *hold_on(void *argument) {
   gate_enter(argument);
   atomic_fetch_add(&holding, 1);
@@ -938,6 +966,7 @@ int main(void) {
   tcase_add_test(tests, other_waits_end_with_their_thread_or_an_opening);
   tcase_add_test(tests, a_thread_that_never_waited_needs_no_slot_for_its_end);
   tcase_add_test(tests, a_thread_that_died_inside_is_not_waited_for);
+  tcase_add_test(tests, who_takes_a_dead_thread_s_slot_over_is_not_inside);
   tcase_add_test(tests, without_memory_each_call_is_waited_for);
   tcase_add_test(tests, without_memory_threads_wait_for_a_slot);
   tcase_add_test(tests, a_forked_child_starts_afresh);
