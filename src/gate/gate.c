@@ -240,10 +240,10 @@ static void wait_first(const struct passage *passage) {
   }
 }
 
-/* Count the call as in flight, then look: true if it may (still) pass. */
+/* Count the call as in flight, then look: true if it may (still) pass. Why no fence: the store and the loads
+ * are sequentially consistent. */
 static bool try_enter(struct gate_slot *slot, const struct passage *passage, uintptr_t frame) {
   atomic_store(&slot->in_flight, frame);
-  atomic_thread_fence(memory_order_seq_cst);
   if (may_pass_all(passage))
     return true;
   atomic_store(&slot->in_flight, 0);

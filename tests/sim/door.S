@@ -52,6 +52,7 @@ door_common: /* r11: where the call goes; eax: which function it is */
   movl $\index, %eax
   jmp door_common
   .size \name, . - \name
+  .skip (\index * 7919 % 13) * 16 /* functions are of different sizes, so that their addresses collide in tables */
 .endm
 
 #elif defined(__aarch64__)
@@ -96,6 +97,7 @@ door_common: /* x16: where the call goes; w17: which function it is */
   mov w17, #\index
   b door_common
   .size \name, . - \name
+  .skip (\index * 7919 % 13) * 16 /* functions are of different sizes, so that their addresses collide in tables */
 .endm
 
 #endif

@@ -74,6 +74,14 @@ TEST(versioned_look_up) {
   static const char *const versioned[] = {"LD_LIBRARY_PATH=" GS_SIM_DIR "/other", NULL};
   run_mode(versioned, "mode_dlvsym", NULL);
 }
+/* Not one function of the driver's own is found, by any of them. */
+TEST(every_look_up) {
+  static const char *const versioned[] = {"LD_LIBRARY_PATH=" GS_SIM_DIR "/other", NULL};
+  scene_begin(&scene, CARD);
+  struct process *program = scene_start(&scene, versioned, "mode_looked_up", NULL);
+  process_wait_exit(program, 0);
+  scene_end(&scene);
+}
 TEST(per_thread_stream) { run_mode(NULL, "mode_per_thread", NULL); }
 TEST(deepbind_plugin) {
   if (getenv("GS_TEST_PRELOAD_FIRST"))

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,6 +203,37 @@ START_TEST(files_of_the_kernel_come_whole) {
   ck_assert_int_gt(length, 3 * sysconf(_SC_PAGESIZE));
   ck_assert_int_lt(length, (ssize_t)sizeof text);
   ck_assert_ptr_nonnull(strstr(text, "[stack]"));
+}
+END_TEST
+
+/* Whatever a stranger has sent. */
+START_TEST(texts_end_within_their_messages) {
+#define TEXT(type, field)                                                                                    \
+  { type, offsetof(struct gs_msg, field), sizeof((struct gs_msg *)0)->field }
+  static const struct {
+    enum gs_msg_type type;
+    size_t at, size;
+  } texts[] = {TEXT(GS_REGISTER, reg.name),
+               TEXT(GS_ATTACH, attach.name),
+               TEXT(GS_COMMAND, command.text),
+               TEXT(GS_EVENT, event.name),
+               TEXT(GS_DECLARE, declare.gang),
+               TEXT(GS_REPLY, reply.text),
+               TEXT(GS_STATUS_DAEMON, daemon.release),
+               TEXT(GS_STATUS_GPU, gpu_status.name),
+               TEXT(GS_STATUS_JOB, job_status.name),
+               TEXT(GS_STATUS_TERMS, terms_status.gang),
+               TEXT(GS_STATUS_ORIGIN, origin_status.name),
+               TEXT(GS_STATUS_ORIGIN, origin_status.container)};
+#undef TEXT
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    struct gs_msg msg, header = wire_msg(texts[i].type, 0);
+    memset(&msg, 'x', sizeof msg);
+    memcpy(&msg, &header, offsetof(struct gs_msg, reg));
+    ck_assert_int_eq(wire_check(&msg, sizeof msg), 0);
+    const char *text = (const char *)&msg + texts[i].at;
+    ck_assert_msg(strnlen(text, texts[i].size) == texts[i].size - 1, "%s", wire_type_name(texts[i].type));
+  }
 }
 END_TEST
 
@@ -500,6 +532,10 @@ START_TEST(locks_are_taken_in_the_order_of_their_ranks) {
   ck_assert(lock_try(&high)); /* that does not wait */
   lock_release(&high);
   lock_release(&as_high);
+  pthread_mutex_lock(&high.mutex); /* as another thread */
+  ck_assert(!lock_try(&high) && !lock_try_until(&high, &(struct timespec){.tv_sec = 0}));
+  ck_assert_uint_eq(lock_held.ranks, 0);
+  pthread_mutex_unlock(&high.mutex);
   ck_assert(!lock_is_inside());
 }
 END_TEST
@@ -530,6 +566,7 @@ int main(void) {
                                 small_files_are_text,
                                 files_of_the_kernel_come_whole,
                                 messages_are_checked,
+                                texts_end_within_their_messages,
                                 messages_travel,
                                 descriptors_travel_with_messages,
                                 connecting_fails_clearly,

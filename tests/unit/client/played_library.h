@@ -50,10 +50,19 @@ bool gate_close(CUdevice device, uint64_t timeout_ns) {
   gate_opened &= device != 0;
   return device == 0 && timeout_ns;
 }
-bool gate_revoke_pulse(CUdevice device, uint64_t timeout_ns) { return device == 0 && timeout_ns; }
-void gate_pulse(CUdevice device) { (void)device; }
-uint64_t gate_pulses(CUdevice device) { return (uint64_t)device; }
-uint32_t gate_waiting(CUdevice device) { return (uint32_t)device; }
+static unsigned gate_pulsed;
+static bool may_pass_once; /* who waits may pass by a pulse */
+bool gate_revoke_pulse(CUdevice device, uint64_t timeout_ns) {
+  may_pass_once &= device != 0;
+  return device == 0 && timeout_ns;
+}
+void gate_pulse(CUdevice device) {
+  gate_pulsed += device == 0;
+  may_pass_once |= device == 0;
+}
+uint64_t gate_pulses(CUdevice device) { return device ? 0 : gate_pulsed; }
+static unsigned at_gate; /* threads that wait there */
+uint32_t gate_waiting(CUdevice device) { return device ? 0 : at_gate; }
 static unsigned waits_prepared;
 /* It may take long: nobody may hold the lock meanwhile. */
 void gate_wait_prepare(void) {
@@ -66,8 +75,10 @@ void gate_wait_begin(CUdevice device, uint32_t what) {
   played_assert(waits_prepared > 0);
 }
 void gate_wait_end(void) {}
-uint32_t gate_waits(CUdevice device, uint32_t what) { return device ? what : 0; }
-uint64_t gate_reached_from(CUdevice device) { return (uint64_t)device; }
+static uint32_t waits_for; /* another thread: enum gate_wait */
+uint32_t gate_waits(CUdevice device, uint32_t what) { return device ? 0 : waits_for & what; }
+static uint64_t reached_from; /* these devices */
+uint64_t gate_reached_from(CUdevice device) { return device ? 0 : reached_from; }
 bool gate_is_kept(CUdevice device) { return device != 0; }
 static _Atomic uint64_t calls_made;
 uint64_t gate_calls(void) { return calls_made; }
@@ -83,14 +94,18 @@ bool contexts_any(CUdevice device, void (*action)(void *argument), void *argumen
 }
 bool contexts_make_own(CUdevice device) { return device == 0; }
 bool contexts_has_own(CUdevice device) { return device == 0; }
-static bool forbidden; /* a call waits in the driver for work */
-bool gate_stop_is_forbidden(void) { return forbidden; }
+static bool forbidden;         /* a call waits in the driver for work */
+static bool ends_if_forbidden; /* the work, once it is known that it can't be stopped */
+static bool endless, stands_still;
+bool gate_stop_is_forbidden(void) {
+  endless &= !(forbidden && ends_if_forbidden);
+  return forbidden;
+}
 bool gate_reaches_others(CUdevice device) { return device != 0; }
 
 /* Whether work can be stopped, whether it ends by itself, and what has become of it. */
 static enum preempt_verdict verdict = PREEMPT_NO;
 static int stop_err;
-static bool endless, stands_still;
 static _Atomic unsigned stops, trials;
 enum preempt_verdict preempt_verdict(int device) { return device == 0 ? verdict : PREEMPT_NO; }
 int preempt_try(int device) {
@@ -117,19 +132,34 @@ int preempt_slice(int device, uint64_t us) {
 bool preempt_slices(int device) { return preempt_verdict(device) == PREEMPT_YES && !slices_refused; }
 void gate_take(void) {}
 
-void contexts_synchronize(CUdevice device) { (void)device; }
+static uint64_t synchronized; /* these devices */
+static unsigned synchronizations, captures_open;
+/* That would invalidate captures. */
+void contexts_synchronize(CUdevice device) {
+  played_assert(captures_open == 0);
+  synchronized |= UINT64_C(1) << device;
+  synchronizations += device == 0;
+}
+static void (*on_ask)(void); /* once, when it is asked what the streams do */
 enum streams_state streams_ask(CUdevice device) {
+  void (*called)(void) = on_ask;
+  on_ask = NULL;
+  if (called)
+    called();
   return device ? STREAMS_UNKNOWN : endless ? STREAMS_BUSY : STREAMS_FINISHED;
 }
-static unsigned captures_open;
 unsigned capture_count(void) { return captures_open; }
 void capture_forbid(void) {}
 void capture_allow(void) {}
-bool capture_wait_none(uint64_t timeout_ns) { return timeout_ns > 0; }
+/* They end in the end. */
+bool capture_wait_none(uint64_t timeout_ns) {
+  captures_open = timeout_ns == UINT64_MAX ? 0 : captures_open;
+  return captures_open == 0;
+}
 
+static struct memory_usage there;
 struct memory_usage memory_usage(CUdevice device) {
-  (void)device;
-  return (struct memory_usage){0};
+  return device ? (struct memory_usage){0} : there;
 }
 void memory_pinned_arrives(CUdevice device, uint64_t bytes) { (void)device, (void)bytes; }
 uint32_t memory_attach_flags(CUdevice device) { return device < 0 ? GS_ATTACH_DEFAULT : 0; }
@@ -141,16 +171,18 @@ void memory_give_up(CUdevice device) {
 }
 void memory_prepare_stop(CUdevice device) { (void)device; }
 enum memory_progress memory_land(CUdevice device) { return device ? MEMORY_SHORT : MEMORY_SETTLED; }
-void memory_close(CUdevice device, bool drained) { (void)device, (void)drained; }
+static bool closed_drained;
+void memory_close(CUdevice device, bool drained) { closed_drained = device == 0 && drained; }
 void memory_expect_moves(CUdevice device, bool expected) { (void)device, (void)expected; }
 bool memory_expects_moves(CUdevice device) { return device && false; }
 void memory_set_host_tight(bool tight) { (void)tight; }
 uint64_t memory_run_timers(uint64_t now_ns) { return now_ns; }
 
+static bool at_target; /* the program has what is enough */
 static bool is_there(CUdevice device) { return device == 0 && !away_steps && !refuses; }
 bool memory_open(CUdevice device, uint64_t enough_bytes) {
   waits++;
-  return is_there(device) && !enough_bytes;
+  return is_there(device) && (at_target || !enough_bytes);
 }
 bool memory_try_open(CUdevice device, uint64_t enough_bytes) {
   return is_there(device) && !locked && enough_bytes;

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -17,6 +18,7 @@
 #include "../suite.h"
 #include "client/client.h"
 #include "common/clock.h"
+#include "common/splitmix.h"
 #include "driver/driver.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
@@ -103,6 +105,7 @@ static CUstream stream_on(int device) { return (CUstream)(intptr_t)(100 + device
 
 /* A store that another processor has not made visible yet, until a barrier has it do so. */
 static _Atomic uintptr_t *stored;
+static bool forbids_membarrier; /* a sandbox that the program has entered */
 long __real_syscall(long number, ...);
 long __wrap_syscall(long number, ...);
 long __wrap_syscall(long number, ...) {
@@ -112,6 +115,10 @@ long __wrap_syscall(long number, ...) {
   for (int i = 0; i < 6; i++)
     arguments[i] = va_arg(list, long);
   va_end(list);
+  if (number == SYS_membarrier && arguments[0] == MEMBARRIER_CMD_PRIVATE_EXPEDITED && forbids_membarrier) {
+    errno = EPERM;
+    return -1;
+  }
   if (number == SYS_membarrier && arguments[0] == MEMBARRIER_CMD_PRIVATE_EXPEDITED && stored)
     atomic_store(stored, 1);
   return __real_syscall(number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4],
@@ -408,6 +415,92 @@ START_TEST(nothing_slips_out_after_closing) {
 }
 END_TEST
 
+/* The same with a thread that is held up at any of its instructions while the gate is shut: by the fast way,
+ * and by the slow way with a long look. */
+static _Atomic bool held, may_go_on;
+static _Atomic unsigned entered;
+
+static void hold_up(int number) {
+  (void)number;
+  held = true;
+  while (!may_go_on)
+    sched_yield();
+}
+
+static void *count_passes(void *reach) {
+  while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
+    gate_enter_reaching(NULL, *(const uint64_t *)reach);
+    unsigned passes = atomic_load_explicit(&entered, memory_order_relaxed) + 1;
+    atomic_store_explicit(&entered, passes,
+                          memory_order_relaxed); /* plain, not to be where most signals come */
+    gate_leave();
+  }
+  return NULL;
+}
+
+static void hold_up_and_close(pthread_t thread) {
+  held = may_go_on = false;
+  ck_assert_int_eq(pthread_kill(thread, SIGUSR1), 0);
+  while (!held)
+    sched_yield();
+  bool outside = gate_close(0, 0);
+  unsigned before = entered;
+  may_go_on = true;
+  await_waiting(0, 1);
+  if (outside)
+    ck_assert_uint_eq(entered, before);
+  gate_open(0);
+}
+
+START_TEST(a_call_that_is_held_up_anywhere_does_not_slip_out) {
+  enum { ROUNDS = 500 };
+  pthread_t thread;
+  uint64_t reach = 0;
+  uint64_t random = (uint64_t)getpid();
+  printf("seed %llu\n", (unsigned long long)random);
+  sigaction(SIGUSR1, &(struct sigaction){.sa_handler = hold_up}, NULL);
+  stop = false;
+  for (int device = 0; device < (_i ? GS_GPUS_PER_CLIENT : 1); device++) {
+    gate_add(device);
+    gate_open(device);
+    reach |= (uint64_t)_i << device;
+  }
+  pthread_create(&thread, NULL, count_passes, &reach);
+  for (int round = 0; round < ROUNDS; round++) {
+    for (unsigned seen = entered; entered == seen;)
+      sched_yield();
+    for (uint64_t left = splitmix_next(&random) % 1000; left; left--)
+      __asm__ volatile("");
+    hold_up_and_close(thread);
+  }
+  stop = true;
+  pthread_join(thread, NULL);
+}
+END_TEST
+
+/* Nor does one that has waited before a pulse, and looks again once that has been revoked. */
+START_TEST(who_wakes_late_does_not_pass_by_a_revoked_pulse) {
+  struct passer p;
+  sigaction(SIGUSR1, &(struct sigaction){.sa_handler = hold_up}, NULL);
+  gate_add(0);
+  passer_start(&p, NULL);
+  await_waiting(0, 1);
+  held = may_go_on = false;
+  ck_assert_int_eq(pthread_kill(p.thread, SIGUSR1), 0);
+  while (!held)
+    sched_yield();
+  gate_pulse(0);
+  ck_assert(gate_revoke_pulse(0, UINT64_MAX));
+  unsigned before = wanted;
+  may_go_on = true;
+  while (wanted == before && !p.passed)
+    sched_yield();
+  ck_assert(!p.passed);
+  gate_open(0);
+  pthread_join(p.thread, NULL);
+}
+END_TEST
+
 /* The other way to lose that race, made to happen. */
 START_TEST(closing_sees_what_was_stored_before_the_barrier) {
   if (!gate_has_membarrier)
@@ -419,9 +512,21 @@ START_TEST(closing_sees_what_was_stored_before_the_barrier) {
   stored = &gate_slot->in_flight;
   if (_i == 0) {
     ck_assert(!gate_close(0, NS_PER_MS));
-  } else {
+  } else if (_i == 1) {
     ck_assert(!gate_revoke_pulse(0, NS_PER_MS));
+  } else {
+    gate_watch(0, true);
+    ck_assert(gate_in_flight());
   }
+}
+END_TEST
+
+START_TEST(where_membarrier_becomes_forbidden_calls_fence) {
+  gate_has_membarrier = forbids_membarrier = true;
+  gate_add(0);
+  gate_open(0);
+  ck_assert(gate_close(0, UINT64_MAX));
+  ck_assert(!gate_has_membarrier);
 }
 END_TEST
 
@@ -588,6 +693,34 @@ START_TEST(a_thread_that_died_inside_is_not_waited_for) {
   pthread_create(&thread, NULL, die_inside, NULL);
   pthread_join(thread, NULL);
   ck_assert(gate_close(0, NS_PER_S));
+}
+END_TEST
+
+/* Below where the dead ones were, so that it could be taken for a call within theirs. */
+static void *pass_deep(void *argument) {
+  volatile char below[1 << 16];
+  below[0] = 0;
+  void *result = pass_once(argument);
+  return below[0] ? argument : result;
+}
+
+START_TEST(who_takes_a_dead_thread_s_slot_over_is_not_inside) {
+  enum { DEAD = 40 }; /* so many slots that they are looked through */
+  pthread_t thread;
+  struct passer p = {.stream = NULL};
+  gate_add(0);
+  gate_open(0);
+  for (int i = 0; i < DEAD; i++) {
+    pthread_create(&thread, NULL, die_inside, NULL);
+    pthread_join(thread, NULL);
+  }
+  ck_assert(gate_close(0, NS_PER_S));
+  pthread_create(&p.thread, NULL, pass_deep, &p);
+  while (gate_waiting(0) == 0 && !p.passed)
+    sched_yield();
+  ck_assert(!p.passed);
+  gate_open(0);
+  pthread_join(p.thread, NULL);
 }
 END_TEST
 
@@ -820,9 +953,12 @@ int main(void) {
   tcase_add_test(tests, capturing_streams_pass);
   tcase_add_test(tests, a_pulse_lets_each_waiter_pass_once);
   tcase_add_test(tests, a_revoked_pulse_lets_nobody_pass);
+  tcase_add_test(tests, who_wakes_late_does_not_pass_by_a_revoked_pulse);
+  tcase_add_test(tests, where_membarrier_becomes_forbidden_calls_fence);
   tcase_add_test(tests, closing_waits_for_calls_in_flight);
+  tcase_add_loop_test(tests, a_call_that_is_held_up_anywhere_does_not_slip_out, 0, 2);
   tcase_add_loop_test(tests, nothing_slips_out_after_closing, 0, 2);
-  tcase_add_loop_test(tests, closing_sees_what_was_stored_before_the_barrier, 0, 2);
+  tcase_add_loop_test(tests, closing_sees_what_was_stored_before_the_barrier, 0, 3);
   tcase_add_test(tests, a_call_within_a_call_passes_and_leaves_the_outer_one_in_flight);
   tcase_add_test(tests, who_has_jumped_out_of_the_wait_does_not_wait);
   tcase_add_test(tests, who_was_cancelled_in_the_wait_does_not_wait);
@@ -830,6 +966,7 @@ int main(void) {
   tcase_add_test(tests, other_waits_end_with_their_thread_or_an_opening);
   tcase_add_test(tests, a_thread_that_never_waited_needs_no_slot_for_its_end);
   tcase_add_test(tests, a_thread_that_died_inside_is_not_waited_for);
+  tcase_add_test(tests, who_takes_a_dead_thread_s_slot_over_is_not_inside);
   tcase_add_test(tests, without_memory_each_call_is_waited_for);
   tcase_add_test(tests, without_memory_threads_wait_for_a_slot);
   tcase_add_test(tests, a_forked_child_starts_afresh);

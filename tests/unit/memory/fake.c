@@ -297,6 +297,7 @@ static struct {
   CUmemoryPool handle;
   bool managed, destroyed;
   cuuint64_t threshold;
+  int follows;
 } pools[16];
 static CUmemoryPool current_pool = FAKE_DEFAULT_POOL;
 
@@ -353,6 +354,13 @@ cuuint64_t fake_threshold(CUmemoryPool pool) {
   return 0;
 }
 
+int fake_follows(CUmemoryPool pool) {
+  for (int i = 0; i < 16; i++)
+    if (pools[i].handle == pool)
+      return pools[i].follows;
+  return -1;
+}
+
 bool fake_pool_destroyed(CUmemoryPool pool) {
   for (int i = 0; i < 16; i++)
     if (pools[i].handle == pool)
@@ -377,9 +385,11 @@ static CUresult fake_pool_attribute(CUmemoryPool pool, CUmemPool_attribute attri
 }
 
 static CUresult fake_set_pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
-  for (int i = 0; i < 16 && attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD; i++)
-    if (pools[i].handle == pool)
+  for (int i = 0; i < 16; i++)
+    if (pools[i].handle == pool && attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
       pools[i].threshold = *(cuuint64_t *)value;
+    else if (pools[i].handle == pool && attribute == CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES)
+      pools[i].follows = *(int *)value;
   return CUDA_SUCCESS;
 }
 

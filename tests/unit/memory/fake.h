@@ -69,6 +69,7 @@ extern struct fake fake;
 /* What lives at an address. */
 enum fake_kind fake_kind(CUdeviceptr address);
 cuuint64_t fake_threshold(CUmemoryPool pool);
+int fake_follows(CUmemoryPool pool); /* events, for reuse; as last set */
 bool fake_pool_destroyed(CUmemoryPool pool);
 unsigned fake_live(void);
 

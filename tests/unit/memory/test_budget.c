@@ -36,7 +36,14 @@ struct memory_bounds client_bounds(CUdevice device) {
   return (struct memory_bounds){.why = GS_REFUSAL_SPENT};
 }
 
-uint64_t client_capacity(CUdevice device) { return device == 0 ? capacity_bytes : 0; }
+static void (*on_capacity)(void);
+uint64_t client_capacity(CUdevice device) {
+  void (*called)(void) = on_capacity;
+  on_capacity = NULL; /* once */
+  if (called)
+    called();
+  return device == 0 ? capacity_bytes : 0;
+}
 uint64_t host_available_bytes(void) { return spare_bytes; }
 
 enum wait { NO_WAIT, WAIT_SEEN, WAIT_UNSEEN };
@@ -370,6 +377,27 @@ START_TEST(a_thread_that_waits_keeps_its_turn_or_starts_over) {
 }
 END_TEST
 
+static void *reserve_meanwhile(void *unused) {
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, GIB), 0);
+  return unused;
+}
+
+/* It is silent for so long that another thread takes its turn, and has had it when this one goes on. */
+static void be_slow(void) {
+  pthread_t thread;
+  pthread_create(&thread, NULL, reserve_meanwhile, NULL);
+  pthread_join(thread, NULL);
+}
+
+START_TEST(a_turn_that_was_lost_before_it_booked_is_begun_again) {
+  answer = 0;
+  on_capacity = be_slow;
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 3 * GIB), 0);
+  expect(16 * GIB, 12 * GIB);
+  ck_assert_uint_eq(told_bytes, 4 * GIB);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("budget");
   TCase *cases = tcase_create("budget");
@@ -385,6 +413,7 @@ int main(void) {
   tcase_add_test(cases, without_a_daemon_the_host_bounds_the_rest);
   tcase_add_test(cases, without_a_daemon_the_programs_own_limit_holds);
   tcase_add_test(cases, the_daemon_decides_on_the_sum_and_hears_of_frees);
+  tcase_add_test(cases, a_turn_that_was_lost_before_it_booked_is_begun_again);
   tcase_add_test(cases, a_thread_that_has_jumped_out_reserves_again);
   tcase_add_test(cases, others_reserve_after_a_thread_that_has_jumped_out);
   tcase_add_test(cases, others_reserve_after_a_thread_that_has_ended);

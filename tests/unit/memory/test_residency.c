@@ -10,6 +10,7 @@
 #include "fake.h"
 #include "memory/account.h"
 #include "memory/backend.h"
+#include "memory/budget.h"
 #include "memory/memory.h"
 #include "memory/placement.h"
 
@@ -299,6 +300,19 @@ START_TEST(no_more_comes_back_than_the_card_holds) {
   ck_assert_uint_eq(leave(0), 18 * GIB);
   ck_assert_uint_eq(come(UINT64_MAX), 16 * GIB);
   ck_assert_uint_eq(resident(), 16 * GIB);
+  budget_note(0, BACKING_PINNED, 2 * GIB); /* it can't leave */
+  ck_assert_uint_eq(leave(0), 16 * GIB);
+  ck_assert_uint_eq(come(UINT64_MAX), 14 * GIB);
+}
+END_TEST
+
+START_TEST(what_ends_with_its_context_is_away_no_more) {
+  get(8 * MIB);
+  ck_assert_uint_eq(leave(0), 8 * MIB);
+  ck_assert_uint_eq(account_away_bytes(0), 8 * MIB);
+  memory_context_destroyed(FAKE_CONTEXT);
+  ck_assert_uint_eq(account_away_bytes(0), 0);
+  ck_assert_uint_eq(memory_usage(0).total_bytes, 0);
 }
 END_TEST
 
@@ -441,6 +455,7 @@ int main(void) {
   tcase_add_loop_test(cases, random_advice_matches_a_model, 1, 9);
   tcase_add_test(cases, memory_made_while_others_hold_the_card_comes_with_the_grant);
   tcase_add_test(cases, no_more_comes_back_than_the_card_holds);
+  tcase_add_test(cases, what_ends_with_its_context_is_away_no_more);
   tcase_add_test(cases, what_is_refused_stays);
   tcase_add_test(cases, a_dead_driver_is_told_apart);
   tcase_add_test(cases, frees_during_a_move);

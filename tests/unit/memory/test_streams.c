@@ -11,6 +11,7 @@
 #include "fake.h"
 #include "memory/account.h"
 #include "memory/backend.h"
+#include "memory/budget.h"
 #include "memory/memory.h"
 #include "memory/pools.h"
 
@@ -76,6 +77,8 @@ START_TEST(user_pools_are_made_managed_unless_they_are_for_export) {
 }
 END_TEST
 
+static void trim_all(CUmemoryPool pool) { fake.reserved_bytes = pool ? MIB : fake.reserved_bytes; }
+
 /* What the pool keeps counts as the process' already. */
 START_TEST(reused_memory_of_a_pool_waits_for_no_room) {
   CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -91,6 +94,41 @@ START_TEST(reused_memory_of_a_pool_waits_for_no_room) {
   ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, pool, STREAM), CUDA_SUCCESS);
   ck_assert_uint_eq(fake.room_waits, waits);
   ck_assert_uint_eq(memory_usage(0).pinned_bytes, 2 * MIB);
+}
+END_TEST
+
+/* What the driver keeps without use is on the card, and is the first to leave. */
+START_TEST(what_a_pool_keeps_leaves_first) {
+  CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                          .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                          .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+  struct memory_moved moved = {.out_bytes = 0};
+  CUmemoryPool pool;
+  CUdeviceptr address, unified = get(MIB);
+  ck_assert_int_eq(hook_cuMemPoolCreate(&pool, &props), CUDA_SUCCESS);
+  fake.reserved_bytes = 3 * MIB;
+  ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, pool, STREAM), CUDA_SUCCESS);
+  ck_assert_uint_eq(memory_usage(0).resident_bytes, 4 * MIB);
+  ck_assert_uint_eq(memory_usage(0).pinned_there_bytes, MIB);
+  fake.on_trim = trim_all;
+  fake_gate_open = false;
+  ck_assert_int_eq(memory_step(0, MIB, &moved), MEMORY_MOVED);
+  ck_assert_uint_eq(fake.trims, 1);
+  ck_assert_uint_eq(moved.out_bytes, 2 * MIB);
+  ck_assert(!fake_is_away(unified));
+  ck_assert_uint_eq(memory_usage(0).resident_bytes, 2 * MIB);
+}
+END_TEST
+
+/* Nor is what can't leave there before it has come. */
+START_TEST(what_is_awaited_is_not_there) {
+  ck_assert_int_eq(budget_reserve_awaited(0, 3 * MIB), 0);
+  ck_assert_uint_eq(memory_usage(0).pinned_bytes, 3 * MIB);
+  ck_assert_uint_eq(memory_usage(0).pinned_there_bytes, 0);
+  ck_assert_uint_eq(memory_usage(0).resident_bytes, 0);
+  memory_pinned_arrives(0, 2 * MIB);
+  ck_assert_uint_eq(memory_usage(0).pinned_there_bytes, 2 * MIB);
+  ck_assert_uint_eq(memory_usage(0).resident_bytes, 2 * MIB);
 }
 END_TEST
 
@@ -296,6 +334,10 @@ START_TEST(a_destroyed_pool_of_unified_memory_serves_the_next_like_it) {
   cuuint64_t wanted = 5 * MIB;
   ck_assert_int_eq(hook_cuMemPoolSetAttribute(first, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &wanted),
                    CUDA_SUCCESS);
+  int no = 0;
+  ck_assert_int_eq(hook_cuMemPoolSetAttribute(first, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, &no),
+                   CUDA_SUCCESS);
+  ck_assert_int_eq(fake_follows(first), 0);
   ck_assert_int_eq(hook_cuMemPoolDestroy(first), CUDA_SUCCESS);
   ck_assert_int_eq(fake_pool_destroyed(first), false);
   ck_assert_int_eq(hook_cuMemPoolDestroy(first), CUDA_ERROR_INVALID_VALUE);
@@ -308,6 +350,7 @@ START_TEST(a_destroyed_pool_of_unified_memory_serves_the_next_like_it) {
   second = unified_pool(_i);
   ck_assert_ptr_eq(second, first);
   ck_assert_uint_eq(threshold_of(second), 0);
+  ck_assert_int_eq(fake_follows(second), 1);
   ck_assert_uint_eq(fake_threshold(second), UINT64_MAX);
   ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, second, STREAM), CUDA_SUCCESS);
 }
@@ -526,6 +569,8 @@ int main(void) {
   tcase_add_test(cases, nothing_is_allocated_for_zero_bytes);
   tcase_add_test(cases, per_thread_variants_name_the_per_thread_stream);
   tcase_add_test(cases, reused_memory_of_a_pool_waits_for_no_room);
+  tcase_add_test(cases, what_a_pool_keeps_leaves_first);
+  tcase_add_test(cases, what_is_awaited_is_not_there);
   tcase_add_test(cases, user_pools_are_made_managed_unless_they_are_for_export);
   tcase_add_test(cases, the_programs_choice_of_a_pool_stands_until_it_is_destroyed);
   tcase_add_test(cases, a_converted_pool_can_be_the_current_one);

@@ -521,6 +521,9 @@ START_TEST(slices_of_all_groups) {
   ck_assert_uint_eq(slice_of[200], 100);
   control(CLIENT, 200, RM_SET_SLICE, 2048);
   ck_assert_uint_eq(slice_of[200], 100);
+  slice_of[200] = 2048;
+  control(CLIENT, 200, RM_SCHEDULE_GROUP, 1);
+  ck_assert_uint_eq(slice_of[200], 100);
   make_context(1, 300);
   ck_assert_uint_eq(slice_of[300], 2048);
   ck_assert_int_eq(preempt_slice(0, 0), 0);
@@ -596,7 +599,12 @@ static void end_in_child(pid_t pid, bool is_fork) {
     unsigned before = calls;
     bool right =
         preempt_verdict(0) != PREEMPT_YES && preempt_stop(0) != 0 && preempt_go(0) == 0 && calls == before;
-    _exit(right && (!is_fork || channels_on(0) == 0) ? 0 : 1);
+    right = right && (!is_fork || channels_on(0) == 0);
+    if (is_fork) { /* what it makes itself nobody has stopped */
+      open_gpu(CLIENT, 0);
+      make_context(0, 300);
+    }
+    _exit(right && (!is_fork || count_stopped() == 20) ? 0 : 1);
   }
   ck_assert(pid > 0 && waitpid(pid, &status, 0) == pid);
   ck_assert_int_eq(status, 0);
