@@ -387,28 +387,59 @@ static bool find_seat_in_gang(struct choice *choice, const struct sched_job *job
   return false;
 }
 
+/* As if nobody held any more. */
+static struct seats seats_without_holders(const struct choice *choice) {
+  struct seats seats = choice->seats;
+  seats.taken_bytes -= choice->gpu->seats[SCHED_SEAT_HOLDS].bytes;
+  seats.taken -= choice->gpu->seats[SCHED_SEAT_HOLDS].count;
+  return seats;
+}
+
+/* While nobody makes way, those are passed over that do not fit: that others are contending is known already.
+ * And in what is foreseen, those that would not if everybody made way, where only ranks count for that: if
+ * nobody does for them, nobody does for those behind them. (Of now, it has to be noted when somebody will.)
+ * But gangs may claim even so, and one that is blocked may have to try if nobody else holds. */
+static bool is_passed_over(const struct choice *choice, const struct list *coming,
+                           const struct sched_job *job) {
+  const struct sched_gpu *gpu = choice->gpu;
+  bool somebody = !list_empty(&gpu->holders) || !list_empty(coming);
+  if (!somebody || !gpu->contended || gpu->gang_count > 0)
+    return false;
+  if (choice->some_may_go && !(choice->foreseen && policy_goes_by_rank(gpu)))
+    return false;
+  struct seats seats = choice->some_may_go ? seats_without_holders(choice) : choice->seats;
+  return !fits(&seats, job);
+}
+
 /* Into `coming`, those that have a seat now, and those that will when the displaced have gone. */
 static void choose(struct choice *choice, struct list *coming) {
   struct sched_gpu *gpu = choice->gpu;
   struct sched_job *blocked = NULL;
-  unsigned gangs = 0;
+  unsigned looked_at = 0;
   list_each(node, &gpu->queue) {
     struct sched_job *job = job_of_queue(node);
-    bool alone = gang_is_alone(job);
+    if (is_passed_over(choice, coming, job))
+      continue;
+    gpu->looked_at++;
     if (gang_claims(job))
       gang_keeps_claim(job->gang);
     if (sched_job_too_big(job) || silence_bars(job) || !list_empty(&job->turn))
       continue;
     if (books_blocked(job)) {
-      blocked = blocked || !alone ? blocked : job;
+      blocked = blocked || !gang_is_alone(job) ? blocked : job;
       continue;
     }
-    bool passed_over = !alone && (gangs == SCHED_LOOKAHEAD || gang_is_held_up(job->gang));
-    gangs += !alone && !passed_over;
-    if (!passed_over && (alone ? find_seat(choice, job) : find_seat_in_gang(choice, job)))
-      list_append(coming, &job->turn);
-    else
+    if (!gang_is_alone(job) && gang_is_held_up(job->gang)) {
       gpu->contended = true;
+      continue;
+    }
+    if (looked_at++ == SCHED_LOOKAHEAD)
+      break;
+    if (gang_is_alone(job) ? find_seat(choice, job) : find_seat_in_gang(choice, job)) {
+      list_append(coming, &job->turn);
+    } else {
+      gpu->contended = true;
+    }
   }
   if (blocked && list_empty(coming) && list_empty(&gpu->holders))
     list_append(coming, &blocked->turn);

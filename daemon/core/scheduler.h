@@ -167,7 +167,8 @@ struct sched_share {
   struct sched_account accounts[2]; /* opportunistic second */
 };
 
-/* How many gangs of those that wait on a GPU are looked at for a place, and jobs for other ends. */
+/* How many of those that wait are looked at for a place: of all while somebody may have to make way or gangs
+ * may claim, else of those that fit. */
 #define SCHED_LOOKAHEAD 64
 
 /* Jobs without a gang that wait on a GPU, as holders.c has found them last: those that could hold, the first
@@ -227,6 +228,7 @@ struct sched_gpu {
   uint32_t job_count, waiting_count, holder_count;
   uint32_t active_count;                             /* of the holders, those that run */
   uint32_t gang_count;                               /* of the jobs: those with a gang */
+  uint64_t looked_at;                                /* how many waiters were, for a place (holders.c) */
   uint32_t class_counts[GS_CLASS_OPPORTUNISTIC + 1]; /* of the jobs */
   struct list leaving; /* that have yet to give room back, the longest without progress first */
   struct list staying; /* with stays_ns, the first to be asked again first */

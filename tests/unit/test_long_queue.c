@@ -1,5 +1,6 @@
 /*
- * test_long_queue.c - many wait: a job that fits is found however many are before it.
+ * test_long_queue.c - more that wait than are looked at: who fits is found however many are before it, and a
+ * decision looks at no more of them for that.
  *
  * Most jobs have next to no memory, and say how much they will have: so there is nothing to move.
  */
@@ -112,9 +113,57 @@ START_TEST(who_may_take_a_place_is_looked_at) {
 }
 END_TEST
 
+/* For one more. */
+static bool all_are_looked_at(void) {
+  uint64_t before = gpu.looked_at;
+  come(8);
+  return gpu.looked_at - before >= 60;
+}
+
+/* Their claims come from looking at them. */
+START_TEST(where_there_are_gangs_all_are_looked_at) {
+  static struct sched_gang gang;
+  gang_init(&gang);
+  come_many();
+  ck_assert(!all_are_looked_at());
+  scheduler_join(&jobs[100], &gang, now_ns, &change);
+  ck_assert(all_are_looked_at());
+  scheduler_join(&jobs[100], NULL, now_ns, &change);
+  ck_assert(!all_are_looked_at());
+}
+END_TEST
+
+/* How many were looked at in so many quanta, of so many jobs: of 4 GiB, or of which no two need the same. */
+static uint64_t looked_at(enum gs_policy policy, int so_many, bool mixed) {
+  set_up();
+  gpu.settings.policy = policy;
+  for (int i = 0; i < so_many; i++)
+    come_with(1, mixed ? GIB / 1000 * (uint64_t)(125 + i * 3001 % 7873) : 4 * GIB);
+  uint64_t before = gpu.looked_at;
+  pass(50 * TQ_NS);
+  return gpu.looked_at - before;
+}
+
+/* 20 jobs and 400: log n doubles, this does not. */
+START_TEST(a_longer_queue_is_not_looked_at_for_longer) {
+  static const enum gs_policy policies[] = {GS_POLICY_RR, GS_POLICY_FAIR, GS_POLICY_SRTF, GS_POLICY_PRIORITY};
+  for (size_t i = 0; i < 2 * sizeof policies / sizeof *policies; i++) {
+    enum gs_policy policy = policies[i / 2];
+    uint64_t few = looked_at(policy, 20, i % 2), many = looked_at(policy, JOBS, i % 2);
+    ck_assert_uint_gt(few, 0);
+    ck_assert_msg(many < 2 * few, "policy %d: %lu of 20 jobs, %lu of %d", (int)policy, few, many, JOBS);
+  }
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {
-      who_fits_is_found_behind_many_that_do_not, who_comes_to_fit_is_found,         who_frees_memory_is_found,
-      who_does_not_fit_any_more_is_left,         who_may_take_a_place_is_looked_at, NULL};
+  const TTest *const tests[] = {who_fits_is_found_behind_many_that_do_not,
+                                who_comes_to_fit_is_found,
+                                who_frees_memory_is_found,
+                                who_does_not_fit_any_more_is_left,
+                                who_may_take_a_place_is_looked_at,
+                                where_there_are_gangs_all_are_looked_at,
+                                a_longer_queue_is_not_looked_at_for_longer,
+                                NULL};
   return suite_main("long_queue", tests, set_up, NULL);
 }
