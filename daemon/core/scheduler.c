@@ -53,7 +53,10 @@ void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const
   list_init(&gpu->shares);
   list_init(&gpu->shunned);
   list_init(&gpu->seated);
-  list_init(&gpu->queue);
+  order_init_outer(&gpu->queue);
+  order_init_outer(&gpu->queue_present);
+  order_init_inner(&gpu->claimants, &gpu->queue, 0);
+  order_init_inner(&gpu->claimants_present, &gpu->queue_present, 0);
   gpu->common.weight = SCHED_WEIGHT;
   account_init(&gpu->common, gpu);
   list_init(&gpu->next);
@@ -192,8 +195,6 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
                             .share = attach->share,
                             .managed = is_managed(gpu, attach->flags)};
   list_init(&job->turn);
-  list_init(&job->waiting);
-  list_init(&job->waiting_present);
   list_init(&job->ranked);
   list_init(&job->present_link);
   list_init(&job->gang_link);
@@ -601,5 +602,5 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
 void scheduler_number_queue(struct sched_gpu *gpu) {
   uint32_t place = 0;
   list_each(node, &gpu->jobs) { list_entry(node, struct sched_job, link)->place = 0; }
-  list_each(node, &gpu->queue) { job_of_queue(node)->place = ++place; }
+  order_each(node, &gpu->queue) { sched_job_of(node)->place = ++place; }
 }

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "common/list.h"
+#include "core/order.h"
 #include "gpushare/protocol.h"
 
 /* Instead of a quantum: as short as hand-overs allow (quantum.c). */
@@ -138,17 +139,17 @@ struct sched_level {
  * `fair`, all jobs are in one. */
 struct sched_account {
   struct sched_share *share;
-  bool late;                        /* of opportunistic jobs */
-  uint64_t queue_key, queue_number; /* where its jobs stand in gpu->queue: the lower first */
-  struct list holders;              /* of its jobs, HOLDING */
-  struct sched_level level;         /* of those */
-  uint64_t virtual_ns;              /* the least that one of its jobs there has had; never goes back */
-  uint64_t ended_ns;                /* the most that one had had after a turn */
-  uint32_t seats;                   /* of its jobs, those that hold or stop */
-  struct list seated;               /* gpu->seated, if there are any */
-  uint64_t card_ns;                 /* gpu->card_ns when they were charged last */
-  uint64_t user_ns;                 /* what the user has had, over the weight; 0: nothing, it has just come */
-  bool begun;                       /* it has had a turn */
+  bool late;                         /* of opportunistic jobs */
+  struct order queue, queue_present; /* its part of the GPU's */
+  struct list holders;               /* of its jobs, HOLDING */
+  struct sched_level level;          /* of those */
+  uint64_t virtual_ns;               /* the least that one of its jobs there has had; never goes back */
+  uint64_t ended_ns;                 /* the most that one had had after a turn */
+  uint32_t seats;                    /* of its jobs, those that hold or stop */
+  struct list seated;                /* gpu->seated, if there are any */
+  uint64_t card_ns;                  /* gpu->card_ns when they were charged last */
+  uint64_t user_ns; /* what the user has had, over the weight; 0: nothing, it has just come */
+  bool begun;       /* it has had a turn */
 };
 
 /* A user's, on one GPU. The caller owns its memory. */
@@ -202,20 +203,21 @@ struct sched_gpu {
   struct sched_share common; /* of those without a user; of all, unless the policy is `fair` */
   struct list shares;        /* of users */
   struct list shunned;       /* of these, those with silent jobs (silence.c) */
-  struct list seated;        /* accounts with seats */
-  uint32_t card_seats[2];    /* of all accounts; opportunistic second */
-  uint64_t card_ns[2];       /* the time that each of those seats has had, as of card_at_ns */
+  struct order claimants, claimants_present; /* WAITING, whose gangs claim: before all others */
+  struct list seated;                        /* accounts with seats */
+  uint32_t card_seats[2];                    /* of all accounts; opportunistic second */
+  uint64_t card_ns[2];                       /* the time that each of those seats has had, as of card_at_ns */
   uint64_t card_at_ns;
-  uint64_t user_ns[2];       /* fair: what the user has had, at least, that has had least; never goes back */
-  uint64_t user_ended_ns[2]; /* the most that one had had after a turn */
-  uint64_t arrivals;         /* of jobs so far */
-  uint64_t made_way_ns;      /* pack: when somebody was put out of its place the last time */
-  uint32_t last_job;         /* id of who got the last turn; 0: nobody yet */
-  struct list jobs;          /* all */
-  struct list idle;          /* IDLE and BYPASSED, of those that are present, the longest first */
-  struct list queue;         /* WAITING, sorted (policy.h) */
-  uint64_t queued;           /* jobs and accounts, so far: what numbers them */
-  struct list present;       /* jobs with memory on the card, or that may get some */
+  uint64_t user_ns[2];        /* fair: what the user has had, at least, that has had least; never goes back */
+  uint64_t user_ended_ns[2];  /* the most that one had had after a turn */
+  uint64_t arrivals;          /* of jobs so far */
+  uint64_t made_way_ns;       /* pack: when somebody was put out of its place the last time */
+  uint32_t last_job;          /* id of who got the last turn; 0: nobody yet */
+  struct list jobs;           /* all */
+  struct list idle;           /* IDLE and BYPASSED, of those that are present, the longest first */
+  struct order queue;         /* WAITING, by place (policy.h); their sizes: need_bytes */
+  struct list present;        /* jobs with memory on the card, or that may get some */
+  struct order queue_present; /* WAITING, of those */
   struct list
       holders; /* HOLDING, in the order of their grants; while serialized, those that fit (holders.c) */
   struct list ranked; /* the same, as sorted last: nearly by rank, the worst first */
@@ -308,9 +310,8 @@ struct sched_job {
   struct sched_share *share;     /* its user's; NULL: none */
   struct sched_account *account; /* where it counts now */
   struct list account_link;      /* its holders */
-  struct list waiting;           /* gpu->queue */
-  struct list waiting_present;   /* the memory plan's, while it is made */
-  uint64_t queue_key, queue_number;
+  struct order_node waiting;     /* queue */
+  struct order_node waiting_present;
   struct list present_link;
   struct list leaving_link;
   struct list staying_link;

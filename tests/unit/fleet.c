@@ -276,7 +276,7 @@ static void check_holders(const struct fleet *fleet, const struct sched_gpu *gpu
 /* Of the gangs that wait for the GPU one has claimed it, at most. */
 static void check_claims(const struct fleet *fleet, const struct sched_gpu *gpu) {
   const struct sched_gang *claimant = NULL;
-  list_each(node, &gpu->queue) {
+  order_each(node, &gpu->queue) {
     const struct sched_gang *gang = list_entry(node, struct sched_job, waiting)->gang;
     if (!gang || !gang->claims)
       continue;
@@ -292,7 +292,7 @@ static bool is_owed(const struct sched_gpu *gpu) {
 /* For a gang, which waits for somebody to stop there or on another GPU. */
 static bool is_kept(const struct fleet *fleet, const struct sched_gpu *gpu) {
   bool claimed = false, owed = false;
-  list_each(node, &gpu->queue) {
+  order_each(node, &gpu->queue) {
     const struct sched_gang *gang = list_entry(node, struct sched_job, waiting)->gang;
     claimed |= gang && gang->claims;
   }
@@ -305,7 +305,7 @@ static bool is_kept(const struct fleet *fleet, const struct sched_gpu *gpu) {
 static void check_conserving(const struct fleet *fleet, const struct sched_gpu *gpu) {
   if (!gpu->serialized || gpu->holder_count > 0 || is_owed(gpu) || is_kept(fleet, gpu))
     return;
-  list_each(node, &gpu->queue) {
+  order_each(node, &gpu->queue) {
     const struct sched_job *job = list_entry(node, struct sched_job, waiting);
     require(fleet, job->gang || sched_job_too_big(job), "a GPU is free, and a single job waits for it");
   }

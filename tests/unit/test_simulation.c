@@ -176,7 +176,7 @@ static bool is_blocked(const struct sched_job *job) {
 /* Those that wait and can run, or could but for those that stay on the card. */
 static unsigned waiters(bool blocked_too) {
   unsigned count = 0;
-  list_each(node, &them.gpu.queue) {
+  order_each(node, &them.gpu.queue) {
     const struct sched_job *job = list_entry(node, struct sched_job, waiting);
     count += !sched_job_too_big(job) && (blocked_too || !is_blocked(job));
   }
@@ -186,7 +186,7 @@ static unsigned waiters(bool blocked_too) {
 /* Of these, those that nobody has been told to make way for. */
 static unsigned passed_over(void) {
   unsigned count = 0;
-  list_each(node, &them.gpu.queue) {
+  order_each(node, &them.gpu.queue) {
     const struct sched_job *job = list_entry(node, struct sched_job, waiting);
     count += !sched_job_too_big(job) && !is_blocked(job) && list_empty(&job->turn);
   }
@@ -215,7 +215,7 @@ static void check_conserving(void) {
   if (!them.gpu.serialized || them.gpu.settings.mode == GS_MODE_ON || !list_empty(&them.gpu.next))
     return;
   uint64_t free_bytes = sched_gpu_usable_bytes(&them.gpu) - taken_bytes();
-  list_each(node, &them.gpu.queue) {
+  order_each(node, &them.gpu.queue) {
     const struct sched_job *job = list_entry(node, struct sched_job, waiting);
     if (taken_bytes() <= sched_gpu_usable_bytes(&them.gpu) && !sched_job_too_big(job) && !is_blocked(job) &&
         need_bytes(job) <= free_bytes)
