@@ -32,7 +32,8 @@ static struct post {
   const char *connect_to;   /* an order to the sender; NULL once it is obeyed */
   int connect_err;
   bool shut, hang_up; /* likewise */
-  struct condition orders, arrivals, obeyed;
+  bool polls;         /* the receiver waits for the socket */
+  struct condition orders, arrivals, obeyed, left;
   unsigned letter_first, letter_count, message_first, message_count;
   struct letter letters[LETTERS];
   struct gs_msg messages[MESSAGES];
@@ -57,10 +58,14 @@ static bool is_there(void) {
 
 /* ---- the sender ---- */
 
-/* The receiver, which may wait for the old socket, sees its end. */
+/* The receiver, which may wait for the old socket, sees its end, and leaves. Why that is waited for: a poll
+ * that wakes up looks at what has its number by then, and would sleep on for good if that is a new socket. */
 static void close_socket(void) {
+  post.end = post.end ? post.end : -ENOTCONN;
   if (is_there())
     shutdown(post.socket.fd, SHUT_RDWR);
+  while (post.polls && own_table) /* else it does not wait for long */
+    condition_wait(&post.left, &client.lock, UINT64_MAX);
   descriptor_close(&post.socket);
   post.end = 0;
   post.connection++;
@@ -141,9 +146,12 @@ static void *receiver_run(void *unused) {
     }
     struct pollfd readable = {.fd = post.socket.fd, .events = POLLIN};
     uint64_t connection = post.connection;
+    post.polls = true;
     lock_release(&client.lock);
     poll(&readable, 1, own_table ? -1 : CHECK_MS);
     lock_take(&client.lock);
+    post.polls = false;
+    condition_wake_all(&post.left);
     if (connection == post.connection && !post.end)
       receive();
   }

@@ -21,8 +21,7 @@ static int prepared, let_go, told, with_ranks;
 void client_fork_prepare(void) { prepared++; }
 void client_fork_parent(void) { let_go++; }
 
-#define ROOMS(X)                                                                                             \
-  X(client) X(mps_choice) X(gate) X(contexts) X(streams) X(capture) X(memory) X(graphs) X(preempt)
+#define ROOMS(X) X(client) X(mps_choice) X(gate) X(contexts) X(streams) X(capture) X(memory) X(preempt)
 #define PLAYED(room)                                                                                         \
   void room##_fork_child(void) {                                                                             \
     told++;                                                                                                  \

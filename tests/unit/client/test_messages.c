@@ -316,7 +316,7 @@ START_TEST(captures_end_before_a_drain) {
   drop(1);
   ck_assert_uint_eq(synchronizations, 1);
   ck_assert_uint_eq(count_sent(GS_CLIENT_STATE, &state), 1);
-  ck_assert_uint_eq(state.state.flags, GS_STATE_CAPTURING);
+  ck_assert_uint_eq(state.state.flags, GS_STATE_CAPTURING | GS_STATE_OWN_CONTEXT);
 }
 END_TEST
 
