@@ -455,10 +455,11 @@ END_TEST
 
 /* Nobody has told it of the fork; its parent's threads are not there to wait for. */
 static bool is_silent(void) {
+  static _Atomic uint64_t seen_ns;
   unsigned before = sent_count;
   at_gate = 1;
   client_want(0);
-  bool unasked = client_memory_request(0, 500, 100, &(_Atomic uint64_t){0}) == -ENOTCONN;
+  bool unasked = client_memory_request(0, 500, 100, &seen_ns) == -ENOTCONN;
   client_memory_report(0, 500, 100);
   return unasked && client_is_stray() && !client_gpu(0) && gate_opened && sent_count == before;
 }
