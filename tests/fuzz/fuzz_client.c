@@ -21,6 +21,7 @@
 
 #define played_assert(right) fuzz_require(right, #right)
 #include "unit/client/played_library.h"
+#include "unit/client/played_threads.h"
 
 #define RECORD (1 + GS_MSG_SIZE)
 
@@ -42,12 +43,6 @@ static bool played_wait(struct condition *condition, struct lock *lock, uint64_t
   return deadline_ns == UINT64_MAX;
 }
 
-/* There are no threads: what they would do is done in between. */
-static int played_start(void *(*body)(void *), void *argument) {
-  (void)body, (void)argument;
-  return 0;
-}
-
 #define condition_wait played_wait
 #define thread_start_needed played_start
 #include "client/connection.c"
@@ -55,6 +50,7 @@ static int played_start(void *(*body)(void *), void *argument) {
 #include "client/worker.c"
 #undef condition_wait
 #undef thread_start_needed
+#include "unit/client/played_devices.h"
 
 /* ---- the post, as post.h wants it ---- */
 
@@ -161,18 +157,8 @@ static void end_input(struct gpu *gpu) {
   fuzz_require(gate_opened && gpu->holding, "a program that waits for a daemon that has gone");
 }
 
-static CUresult get_uuid(CUuuid *uuid, CUdevice device) {
-  memset(uuid, device, sizeof *uuid);
-  return CUDA_SUCCESS;
-}
-
 static CUresult get_total(size_t *bytes, CUdevice device) {
   *bytes = (size_t)device + 1;
-  return CUDA_SUCCESS;
-}
-
-static CUresult get_name(char *name, int size, CUdevice device) {
-  snprintf(name, (size_t)size, "GPU %d", device);
   return CUDA_SUCCESS;
 }
 

@@ -8,12 +8,8 @@
 
 #define played_assert ck_assert
 #include "played_library.h"
+#include "played_threads.h"
 
-/* There are no threads: what the one that speaks with the daemon would do is done in between. */
-static int played_start(void *(*body)(void *), void *argument) {
-  (void)body, (void)argument;
-  return 0;
-}
 #define thread_start_needed played_start
 #include "client/connection.c"
 #undef thread_start_needed

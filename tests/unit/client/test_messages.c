@@ -22,15 +22,12 @@
 
 #define played_assert ck_assert
 #include "played_library.h"
+#include "played_threads.h"
 
-/* No thread is started. */
-static int played_start(void *(*body)(void *), void *argument) {
-  (void)body, (void)argument;
-  return 0;
-}
 #define thread_start_needed played_start
 #include "client/connection.c"
 #undef thread_start_needed
+#include "played_devices.h"
 
 /* ---- time ---- */
 
@@ -183,16 +180,8 @@ static void want(uint64_t epoch, uint64_t left_ns) {
   hear(&msg);
 }
 
-static CUresult get_uuid(CUuuid *uuid, CUdevice device) {
-  memset(uuid, device, sizeof *uuid);
-  return CUDA_SUCCESS;
-}
 static CUresult get_total(size_t *bytes, CUdevice device) {
   *bytes = device ? 0 : 1000;
-  return CUDA_SUCCESS;
-}
-static CUresult get_name(char *name, int size, CUdevice device) {
-  snprintf(name, (size_t)size, "GPU %d", device);
   return CUDA_SUCCESS;
 }
 static CUresult exchange_mode(CUstreamCaptureMode *mode) {
