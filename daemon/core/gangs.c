@@ -25,6 +25,7 @@
  * each other.
  */
 #include "core/internal.h"
+#include "core/policy.h"
 
 static void make_dirty(struct sched_gpu *gpu) { gpu->dirty = gpu->scheduler->dirty = true; }
 
@@ -166,8 +167,8 @@ void gang_look(const struct sched_gang *gang) {
 
 /* Another gang has claimed the GPU: its member is the first in the queue. */
 static bool is_shut_out(const struct sched_gang *gang, const struct sched_gpu *gpu) {
-  const struct sched_job *first = sched_job_of(order_first(&gpu->claimants));
-  return first && first->gang != gang;
+  const struct sched_job *first = queue_first(gpu);
+  return first && gang_claims(first) && first->gang != gang;
 }
 
 #define PATIENCE 8 /* quanta */
@@ -179,7 +180,7 @@ static bool passes_over(const struct sched_job *job, uint64_t now_ns) {
   const struct sched_singles *singles = holders_singles(job->gpu);
   for (uint32_t i = 0; i < singles->count && singles->places[i] < SCHED_LOOKAHEAD; i++) {
     const struct sched_job *other = singles->jobs[i];
-    if (!order_precedes(&other->waiting, &job->waiting))
+    if (!queue_precedes(other, job))
       break;
     bool long_since = (now_ns - other->since_ns) / PATIENCE >= sched_gpu_tq_ns(job->gpu);
     if (long_since && holders_may_have(other))
@@ -282,8 +283,8 @@ static struct sched_gang *elder(const struct sched_gang *gang, uint64_t now_ns) 
   list_each(node, &gang->members) {
     const struct sched_job *job = member_of(node);
     unsigned looked_at = 0;
-    order_each(before, &job->gpu->queue) {
-      struct sched_gang *other = sched_job_of(before)->gang;
+    list_each(before, &job->gpu->queue) {
+      struct sched_gang *other = job_of_queue(before)->gang;
       if (other == gang || looked_at++ == SCHED_LOOKAHEAD)
         break;
       job->gpu->scheduler->gang_looks++;

@@ -3,8 +3,7 @@
  * order of their ranks.
  *
  * In mode `on` that is one job. Otherwise whoever waits and fits beside the holders joins them, the best rank
- * first, until the quantum of the set ends; who fits nowhere is passed over meanwhile, without a look at it
- * (order.h), so that a decision costs O(log n) however many wait for one that fits. At the end of the
+ * first, until the quantum of the set ends; who fits nowhere is passed over meanwhile. At the end of the
  * quantum, or when a policy preempts, each waiting job in turn may put holders in whose place it comes before
  * out of theirs, the worst rank first, no more of them than it must. What a job with leave to come needs is
  * kept for it until those that must stop have done so.
@@ -39,7 +38,6 @@ void holders_count_need(struct sched_job *job) {
   seats->bytes -= job->need_bytes;
   job->need_bytes = less_u64(bytes, job->pinned_bytes + job->staying_bytes) + job->extra_bytes;
   seats->bytes += job->need_bytes;
-  order_resize(&job->waiting, job->need_bytes);
 }
 
 static bool fits(const struct seats *seats, const struct sched_job *job) {
@@ -332,8 +330,8 @@ const struct sched_singles *holders_singles(struct sched_gpu *gpu) {
   singles->changes = gpu->changes;
   singles->decisions = gpu->scheduler->decisions;
   singles->count = 0;
-  order_each(node, &gpu->queue) {
-    struct sched_job *job = sched_job_of(node);
+  list_each(node, &gpu->queue) {
+    struct sched_job *job = job_of_queue(node);
     if (place == SINGLES_LOOKAHEAD || singles->count == SCHED_LOOKAHEAD)
       break;
     if (gang_is_alone(job) && !sched_job_too_big(job) && !books_blocked(job) && !silence_bars(job)) {
@@ -353,7 +351,7 @@ bool holders_would_make_way(const struct sched_job *job, bool over, uint64_t now
   const struct sched_singles *singles = holders_singles(gpu);
   uint32_t count = gang_goes_first(job) ? 0 : singles->count;
   choice.trial = true;
-  for (uint32_t i = 0; i < count && order_precedes(&singles->jobs[i]->waiting, &job->waiting); i++)
+  for (uint32_t i = 0; i < count && queue_precedes(singles->jobs[i], job); i++)
     find_seat(&choice, singles->jobs[i]);
   bool would = find_seat(&choice, job);
   end_trial(gpu);
@@ -389,14 +387,6 @@ static bool find_seat_in_gang(struct choice *choice, const struct sched_job *job
   return false;
 }
 
-static struct order_node *next_that_fits(const struct seats *seats, const struct order_node *node) {
-  if (seats->taken == 0)
-    return order_next(node);
-  if (seats->taken == seats->places || seats->taken_bytes > seats->bytes)
-    return NULL;
-  return order_next_within(node, seats->bytes - seats->taken_bytes);
-}
-
 /* As if nobody held any more. */
 static struct seats seats_without_holders(const struct choice *choice) {
   struct seats seats = choice->seats;
@@ -409,16 +399,16 @@ static struct seats seats_without_holders(const struct choice *choice) {
  * And in what is foreseen, those that would not if everybody made way, where only ranks count for that: if
  * nobody does for them, nobody does for those behind them. (Of now, it has to be noted when somebody will.)
  * But gangs may claim even so, and one that is blocked may have to try if nobody else holds. */
-static struct order_node *next_to_look_at(const struct choice *choice, const struct list *coming,
-                                          const struct order_node *node) {
+static bool is_passed_over(const struct choice *choice, const struct list *coming,
+                           const struct sched_job *job) {
   const struct sched_gpu *gpu = choice->gpu;
   bool somebody = !list_empty(&gpu->holders) || !list_empty(coming);
   if (!somebody || !gpu->contended || gpu->gang_count > 0)
-    return order_next(node);
+    return false;
   if (choice->some_may_go && !(choice->foreseen && policy_goes_by_rank(gpu)))
-    return order_next(node);
+    return false;
   struct seats seats = choice->some_may_go ? seats_without_holders(choice) : choice->seats;
-  return next_that_fits(&seats, node);
+  return !fits(&seats, job);
 }
 
 /* Into `coming`, those that have a seat now, and those that will when the displaced have gone. */
@@ -426,9 +416,10 @@ static void choose(struct choice *choice, struct list *coming) {
   struct sched_gpu *gpu = choice->gpu;
   struct sched_job *blocked = NULL;
   unsigned looked_at = 0;
-  for (struct order_node *node = order_first(&gpu->queue); node;
-       node = next_to_look_at(choice, coming, node)) {
-    struct sched_job *job = sched_job_of(node);
+  list_each(node, &gpu->queue) {
+    struct sched_job *job = job_of_queue(node);
+    if (is_passed_over(choice, coming, job))
+      continue;
     gpu->looked_at++;
     if (gang_claims(job))
       gang_keeps_claim(job->gang);

@@ -44,8 +44,11 @@ static inline void turns_touch(struct sched_gpu *gpu) {
   gpu->changes++;
 }
 
-/* Decide what follows from the present state of the GPU. The last step of every event, but for the plan. */
+/* Who holds: what follows from the present state of the GPU. */
 void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
+
+/* Turns begin, if the GPU's jobs need them. (They end with the next plan that finds that they need not be.) */
+void turns_begin_if_needed(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
 
 /* The ranks of those who wait follow another policy; the rank of this job, if it waits, other terms. */
 void turns_set_policy(struct sched_gpu *gpu, enum gs_policy policy, uint64_t now_ns);
@@ -363,8 +366,11 @@ static inline struct sched_job *member_of(struct list *node) {
 }
 
 /* Of the queue. */
-static inline struct sched_job *sched_job_of(struct order_node *node) {
-  return node ? list_entry(node, struct sched_job, waiting) : NULL;
+static inline struct sched_job *job_of_queue(const struct list *node) {
+  return list_entry(node, struct sched_job, waiting);
+}
+static inline struct sched_job *queue_first(const struct sched_gpu *gpu) {
+  return list_empty(&gpu->queue) ? NULL : job_of_queue(gpu->queue.next);
 }
 
 static inline uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }

@@ -62,9 +62,10 @@ struct plan {
   bool spares_production;
   uint64_t planned_bytes; /* sum of what jobs are to have */
   uint64_t extra_bytes;   /* what those need beside that who hold, or do next (overhead.c) */
+  struct list queue;      /* of the GPU's, those that are present */
 };
 
-static struct sched_job *present_job_of(struct order_node *node) {
+static struct sched_job *present_job_of(struct list *node) {
   return list_entry(node, struct sched_job, waiting_present);
 }
 static struct sched_job *job_of(struct list *node) {
@@ -147,7 +148,7 @@ static bool has_to_give(const struct sched_job *job) {
 
 /* Those that cannot run, even if it is their turn. */
 static uint64_t take_from_passed_over(struct plan *plan, uint64_t lacking_bytes) {
-  order_each(node, &plan->gpu->queue_present) {
+  list_each(node, &plan->queue) {
     struct sched_job *job = present_job_of(node);
     if (lacking_bytes == 0)
       break;
@@ -174,7 +175,7 @@ static uint64_t take_from_idle(struct plan *plan, uint64_t idle_ns, uint64_t lac
 
 /* Those that run last, first. */
 static uint64_t take_from_queue(struct plan *plan, uint64_t lacking_bytes) {
-  order_each_back(node, &plan->gpu->queue_present) {
+  list_each_back(node, &plan->queue) {
     if (lacking_bytes == 0)
       break;
     lacking_bytes = take(plan, present_job_of(node), lacking_bytes);
@@ -305,6 +306,15 @@ static void set_roles(const struct list *jobs, enum sched_role role) {
   }
 }
 
+/* Looked through many times: others than those that are present have nothing to give. */
+static void gather_queue(struct plan *plan) {
+  list_init(&plan->queue);
+  list_each(node, &plan->gpu->queue) {
+    if (!list_empty(&job_of_queue(node)->present_link))
+      list_append(&plan->queue, &job_of_queue(node)->waiting_present);
+  }
+}
+
 static void make_plan(struct plan *plan) {
   struct sched_gpu *gpu = plan->gpu;
   plan_kept(plan);
@@ -313,6 +323,7 @@ static void make_plan(struct plan *plan) {
   if (gpu->serialized)
     set_roles(&gpu->holders, SCHED_ROLE_FIRST);
   set_roles(&gpu->next, SCHED_ROLE_FIRST);
+  gather_queue(plan);
   plan_first(plan);
   if (plan->fits) {
     plan_slack(plan);
@@ -393,7 +404,8 @@ void residency_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chang
 }
 
 void residency_update_job(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
-  if (job->gpu->roomy && is_roomy(job->gpu))
+  job->gpu->roomy &= is_roomy(job->gpu); /* else its room follows with the plan */
+  if (job->gpu->roomy)
     rooms_set(job, job->reach_bytes, now_ns, change);
   else
     rooms_watch(job, now_ns);

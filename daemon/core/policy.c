@@ -74,6 +74,41 @@ static const struct policy policies[] = {
     [GS_POLICY_PACK] = {by_arrival, NULL},
 };
 
+/* ---- the queue ---- */
+
+bool queue_precedes(const struct sched_job *a, const struct sched_job *b) {
+  const struct sched_account *of_a = a->account, *of_b = b->account;
+  bool claims_a = gang_claims(a), claims_b = gang_claims(b);
+  if (claims_a != claims_b)
+    return claims_a;
+  if (!claims_a && of_a->queue_key != of_b->queue_key)
+    return of_a->queue_key < of_b->queue_key;
+  if (!claims_a && of_a->queue_number != of_b->queue_number)
+    return of_a->queue_number < of_b->queue_number;
+  if (a->queue_key != b->queue_key)
+    return a->queue_key < b->queue_key;
+  return a->queue_number < b->queue_number;
+}
+
+static bool node_precedes(const struct list *a, const struct list *b) {
+  return queue_precedes(job_of_queue(a), job_of_queue(b));
+}
+
+void queue_number(struct sched_job *job, uint64_t key) {
+  job->queue_key = key;
+  job->queue_number = ++job->gpu->queued;
+}
+
+void queue_sort(struct sched_gpu *gpu) { list_sort(&gpu->queue, node_precedes); }
+
+void queue_insert(struct sched_job *job, uint64_t key) {
+  struct list *queue = &job->gpu->queue, *before = queue->previous;
+  queue_number(job, key);
+  while (before != queue && node_precedes(&job->waiting, before))
+    before = before->previous;
+  list_append(before->next, &job->waiting); /* which puts it before that */
+}
+
 /* ---- what users have had ---- */
 
 /* What each seat has had, of opportunistic jobs or others. */
@@ -117,10 +152,14 @@ void policy_charge_seats(struct sched_gpu *gpu, uint64_t now_ns) {
 static void sort_user(struct sched_account *account, uint64_t now_ns) {
   if (is_common(account))
     return;
+  struct sched_gpu *gpu = account->share->gpu;
   uint64_t rank = min_u64(max_u64(user_ns(account, now_ns), 1), LATE - 1) | (account->late ? LATE : 0);
-  account->share->gpu->changes++;
-  order_set_key(&account->queue, rank);
-  order_set_key(&account->queue_present, rank);
+  gpu->changes++;
+  if (rank == account->queue_key)
+    return;
+  account->queue_key = rank;
+  account->queue_number = ++gpu->queued;
+  queue_sort(gpu);
 }
 
 void policy_sort_users(struct sched_gpu *gpu, uint64_t now_ns) {
@@ -174,8 +213,8 @@ void account_init(struct sched_share *share, struct sched_gpu *gpu) {
   for (int late = 0; late < 2; late++) {
     struct sched_account *account = &share->accounts[late];
     *account = (struct sched_account){.share = share, .late = late};
-    order_init_inner(&account->queue, &gpu->queue, late ? LATE : 1);
-    order_init_inner(&account->queue_present, &gpu->queue_present, late ? LATE : 1);
+    account->queue_key = late ? LATE : 1;
+    account->queue_number = ++gpu->queued;
     list_init(&account->holders);
     list_init(&account->seated);
   }
@@ -216,7 +255,7 @@ bool policy_precedes(const struct sched_job *waiter, const struct sched_job *hol
   if (of_two_users(waiter, holder))
     return user_ns(waiter->account, now_ns) <=
            add_u64(user_ns(holder->account, now_ns), user_quantum_ns(holder->account) / 2);
-  return waiter->waiting.key <= add_u64(policy_rank(holder, now_ns), leap(holder));
+  return waiter->queue_key <= add_u64(policy_rank(holder, now_ns), leap(holder));
 }
 
 bool policy_goes_by_rank(const struct sched_gpu *gpu) { return gpu->settings.policy != GS_POLICY_PACK; }
@@ -254,7 +293,7 @@ static uint64_t worse_ns(const struct sched_job *holder, const struct sched_job 
                          uint64_t now_ns) {
   if (of_two_users(waiter, holder))
     return user_worse_ns(holder, waiter, margin, now_ns);
-  uint64_t lacks = less_u64(add_u64(waiter->waiting.key, margin), policy_rank(holder, now_ns));
+  uint64_t lacks = less_u64(add_u64(waiter->queue_key, margin), policy_rank(holder, now_ns));
   return lacks ? add_u64(now_ns, growth_ns(holder, lacks)) : now_ns;
 }
 
@@ -348,17 +387,27 @@ void policy_note_state(struct sched_job *job, enum gs_job_state before, uint64_t
     add_to_level(&job->account->level, job, now_ns);
 }
 
-/* The first of those that may count with the jobs of the account. */
-static struct order_node *first_beside(const struct sched_account *account) {
-  return order_first(is_common(account) ? &account->share->gpu->queue : &account->queue);
+/* From the first job of the account on; NULL: nobody of it waits. */
+static const struct list *first_of(const struct sched_account *account) {
+  list_each(node, &account->share->gpu->queue) {
+    if (job_of_queue(node)->account == account && !gang_claims(job_of_queue(node)))
+      return node;
+  }
+  return &account->share->gpu->queue;
+}
+
+/* From the first of those on that may count with the jobs of the account. */
+static const struct list *first_beside(const struct sched_account *account) {
+  return is_common(account) ? account->share->gpu->queue.next : first_of(account);
 }
 
 /* Where those of the account are that hold or wait: the one that has had least. */
 static uint64_t level_ns(struct sched_account *account, uint64_t now_ns) {
   uint64_t least_ns = holders_level(account, now_ns)->least_ns;
   unsigned looked_at = 0;
-  for (struct order_node *node = first_beside(account); node; node = order_next(node)) {
-    const struct sched_job *waiter = sched_job_of(node);
+  const struct list *end = &account->share->gpu->queue;
+  for (const struct list *node = first_beside(account); node != end; node = node->next) {
+    const struct sched_job *waiter = job_of_queue(node);
     if (looked_at++ == SCHED_LOOKAHEAD)
       break;
     if (!counts(waiter))
@@ -383,7 +432,7 @@ static uint64_t most_ns(const struct sched_job *job) {
 /* By what it is sorted, as far as that is `fair`'s. */
 static uint64_t placed_ns(const struct sched_job *waiter) {
   return max_u64(waiter->virtual_ns,
-                 min_u64(waiter->waiting.key & ~LATE, add_u64(waiter->virtual_ns, leap(waiter))));
+                 min_u64(waiter->queue_key & ~LATE, add_u64(waiter->virtual_ns, leap(waiter))));
 }
 
 /* Its own, or of a holder of its user's. */
@@ -403,9 +452,9 @@ static uint64_t begin_ns(const struct sched_job *job, uint64_t here_ns, uint64_t
   const struct sched_account *account = job->account;
   uint64_t begin_ns = here_ns;
   unsigned looked_at = 0;
-  struct order_node *node = account->late ? order_first(&account->queue) : first_beside(account);
-  for (; node; node = order_next(node)) {
-    const struct sched_job *waiter = sched_job_of(node);
+  const struct list *node = account->late ? first_of(account) : first_beside(account);
+  for (; node != &account->share->gpu->queue; node = node->next) {
+    const struct sched_job *waiter = job_of_queue(node);
     bool begun = waiter->turns && waiter->account == account && holders_may_have(waiter);
     if (!begun && looked_at++ < BEGIN_LOOKAHEAD)
       continue;
@@ -426,8 +475,8 @@ static uint64_t users_level_ns(struct sched_gpu *gpu, bool late, uint64_t now_ns
     if (account->late == late && !is_common(account))
       least_ns = min_u64(least_ns, user_ns(account, now_ns));
   }
-  order_each(node, &gpu->queue) {
-    const struct sched_job *waiter = sched_job_of(node);
+  list_each(node, &gpu->queue) {
+    const struct sched_job *waiter = job_of_queue(node);
     if (looked_at++ == SCHED_LOOKAHEAD)
       break;
     if (!counts(waiter))
@@ -446,9 +495,9 @@ static uint64_t users_begin_ns(const struct sched_account *account, uint64_t her
   const struct sched_gpu *gpu = account->share->gpu;
   uint64_t begin_ns = here_ns;
   unsigned looked_at = 0;
-  order_each(node, &gpu->queue) {
-    const struct sched_account *other = sched_job_of(node)->account;
-    bool begun = other->begun && other->late == account->late && holders_may_have(sched_job_of(node));
+  list_each(node, &gpu->queue) {
+    const struct sched_account *other = job_of_queue(node)->account;
+    bool begun = other->begun && other->late == account->late && holders_may_have(job_of_queue(node));
     if (!begun && looked_at++ < BEGIN_LOOKAHEAD)
       continue;
     begin_ns = begun ? user_ns(other, now_ns) : gpu->user_ended_ns[account->late];
@@ -496,6 +545,12 @@ uint64_t policy_place(const struct sched_job *job, uint64_t now_ns) {
   uint64_t span = min_u64(leap(job), less_u64(most_ns(job), job->virtual_ns));
   if (rank == 0 || span == 0 || job->turns == 0)
     return rank;
-  const struct order_node *level = order_last_within(&job->account->queue, add_u64(rank, span));
-  return level ? max_u64(rank, level->key) : rank;
+  uint64_t place = rank;
+  for (const struct list *node = first_of(job->account); node != &job->gpu->queue; node = node->next) {
+    const struct sched_job *other = job_of_queue(node);
+    if (other->account != job->account || other->queue_key > add_u64(rank, span))
+      break;
+    place = max_u64(place, other->queue_key);
+  }
+  return place;
 }

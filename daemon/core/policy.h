@@ -45,6 +45,17 @@
 
 #include "core/scheduler.h"
 
+/* The job is put into its GPU's queue with this key. Before all others come jobs whose gangs claim; then one
+ * account's jobs after the other's; equal ones in the order in which they were put there. */
+void queue_insert(struct sched_job *job, uint64_t key);
+
+/* For many at a time: the key of one that is in the queue; and afterwards, put all of them in order. */
+void queue_number(struct sched_job *job, uint64_t key);
+void queue_sort(struct sched_gpu *gpu);
+
+/* Of two that wait on a GPU. */
+bool queue_precedes(const struct sched_job *a, const struct sched_job *b);
+
 /* The rank that the job has if it begins to wait at now_ns. */
 uint64_t policy_rank(const struct sched_job *job, uint64_t now_ns);
 

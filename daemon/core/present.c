@@ -9,13 +9,9 @@
 
 void present_sort(struct sched_job *job) {
   struct sched_gpu *gpu = job->gpu;
-  order_remove(&job->waiting_present);
   if (list_empty(&job->present_link))
     return;
-  if (job->state == GS_JOB_WAITING)
-    order_insert(gang_claims(job) ? &gpu->claimants_present : &job->account->queue_present,
-                 &job->waiting_present, job->waiting.key, 0);
-  else if ((job->state == GS_JOB_IDLE || job->state == GS_JOB_BYPASSED) && list_empty(&job->turn))
+  if ((job->state == GS_JOB_IDLE || job->state == GS_JOB_BYPASSED) && list_empty(&job->turn))
     list_append(&gpu->idle, &job->turn);
 }
 
@@ -32,7 +28,6 @@ void present_enter_all(const struct sched_gpu *gpu) {
 
 void present_leave(struct sched_job *job) {
   list_remove(&job->present_link);
-  present_sort(job);
   if (job->state == GS_JOB_IDLE || job->state == GS_JOB_BYPASSED)
     list_remove(&job->turn);
 }

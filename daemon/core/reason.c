@@ -23,8 +23,8 @@ static void look_ahead(struct sched_gpu *gpu, uint64_t now_ns) {
   list_each(node, &gpu->holders) {
     sum_ns = add_u64(sum_ns, sched_job_remaining_ns(job_of_turn(node), now_ns));
   }
-  order_each(node, &gpu->queue) {
-    struct sched_job *job = sched_job_of(node);
+  list_each(node, &gpu->queue) {
+    struct sched_job *job = job_of_queue(node);
     job->ahead = count;
     job->ahead_ns = sum_ns;
     if (sched_job_too_big(job))

@@ -53,10 +53,7 @@ void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const
   list_init(&gpu->shares);
   list_init(&gpu->shunned);
   list_init(&gpu->seated);
-  order_init_outer(&gpu->queue);
-  order_init_outer(&gpu->queue_present);
-  order_init_inner(&gpu->claimants, &gpu->queue, 0);
-  order_init_inner(&gpu->claimants_present, &gpu->queue_present, 0);
+  list_init(&gpu->queue);
   gpu->common.weight = SCHED_WEIGHT;
   account_init(&gpu->common, gpu);
   list_init(&gpu->next);
@@ -130,8 +127,8 @@ static bool may_settle(const struct sched_gpu *gpu) {
   return jobs == 0 || (jobs + gpu->job_count <= gpu->scheduler->event_jobs_most && !spent);
 }
 
-/* Those that an event on another GPU has made dirty, in order; but first those that an earlier event had to
- * leave, so that none is left for ever. False: this one has to leave some. */
+/* Those that are dirty, in order; but first those that an earlier plan had to leave, so that none is left for
+ * ever. False: this one has to leave some. */
 static bool settle_dirty(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
   struct sched_gpu *behind = scheduler->behind;
   struct list *node = behind ? &behind->link : scheduler->gpus.next;
@@ -152,30 +149,23 @@ static bool settle_dirty(struct scheduler *scheduler, uint64_t now_ns, struct sc
   return true;
 }
 
-static void settle_all_dirty(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
-  bool several = scheduler->dirty;
+void scheduler_plan(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
+  scheduler->event_jobs = scheduler->gang_looks = 0;
+  scheduler->decisions++;
+  admission_look(scheduler, now_ns, change);
   while (scheduler->dirty && settle_dirty(scheduler, now_ns, change))
     ;
-  if (several)
-    list_each(node, &scheduler->gpus) { turns_tell_wanted(gpu_of(node), change); }
+  list_each(node, &scheduler->gpus) { turns_tell_wanted(gpu_of(node), change); }
+  if (books_update_tight(scheduler))
+    tell_everybody(scheduler, SCHED_TELL_CAPACITY, change);
 }
 
 /* The last step of every event. */
-static void conclude_among(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
-  gpu->scheduler->decisions++;
-  admission_look(gpu->scheduler, now_ns, change);
-  settle(gpu, now_ns, change);
-  if (gpu->scheduler->dirty)
-    settle_all_dirty(gpu->scheduler, now_ns, change);
-  else
-    turns_tell_wanted(gpu, change);
-  if (books_update_tight(gpu->scheduler))
-    tell_everybody(gpu->scheduler, SCHED_TELL_CAPACITY, change);
-}
-
 static void conclude(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
-  gpu->scheduler->event_jobs = gpu->scheduler->gang_looks = 0;
-  conclude_among(gpu, now_ns, change);
+  gpu->dirty = gpu->scheduler->dirty = true;
+  turns_touch(gpu);
+  if (!gpu->scheduler->deferred)
+    scheduler_plan(gpu->scheduler, now_ns, change);
 }
 
 /* ---- jobs come and go ---- */
@@ -195,6 +185,8 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
                             .share = attach->share,
                             .managed = is_managed(gpu, attach->flags)};
   list_init(&job->turn);
+  list_init(&job->waiting);
+  list_init(&job->waiting_present);
   list_init(&job->ranked);
   list_init(&job->present_link);
   list_init(&job->gang_link);
@@ -228,7 +220,7 @@ void scheduler_attach(struct sched_gpu *gpu, struct sched_job *job, const struct
   overhead_explain(gpu, attach->resident_bytes, change); /* first: it decides whether there is room for all */
   admit_job(gpu, job, attach, now_ns, change);
   overhead_on_arrival(gpu, change);
-  turns_update(gpu, now_ns, change); /* its memory may be what makes turns begin */
+  turns_begin_if_needed(gpu, now_ns, change); /* for its memory */
   if (!gpu->serialized && job->state == GS_JOB_IDLE)
     turns_grant(gpu, job, now_ns, change);
   else if (gpu->serialized && (attach->flags & GS_ATTACH_RUNNING))
@@ -578,29 +570,24 @@ uint64_t scheduler_deadline_ns(const struct scheduler *scheduler) {
   return deadline_ns;
 }
 
-/* First those that are dirty still, then those that are due, as many as an event may look at. */
 void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
-  scheduler->event_jobs = scheduler->gang_looks = 0;
-  scheduler->decisions++;
-  settle_all_dirty(scheduler, now_ns, change);
   list_each(node, &scheduler->gpus) {
     struct sched_gpu *gpu = gpu_of(node);
     if (now_ns < gpu_deadline_ns(gpu))
       continue;
-    if (!may_settle(gpu))
-      break;
     turns_expire_grace(gpu, now_ns, change);
     rooms_expire_grace(gpu, now_ns, change);
     rooms_expire_stays(gpu, now_ns);
     ephemeral_expire(gpu, now_ns);
     overhead_expire(gpu, now_ns, change);
     silence_expire(gpu, now_ns);
-    conclude_among(gpu, now_ns, change);
+    gpu->dirty = scheduler->dirty = true;
   }
+  scheduler_plan(scheduler, now_ns, change);
 }
 
 void scheduler_number_queue(struct sched_gpu *gpu) {
   uint32_t place = 0;
   list_each(node, &gpu->jobs) { list_entry(node, struct sched_job, link)->place = 0; }
-  order_each(node, &gpu->queue) { sched_job_of(node)->place = ++place; }
+  list_each(node, &gpu->queue) { job_of_queue(node)->place = ++place; }
 }

@@ -19,7 +19,6 @@
 #include <stdint.h>
 
 #include "common/list.h"
-#include "core/order.h"
 #include "gpushare/protocol.h"
 
 /* Instead of a quantum: as short as hand-overs allow (quantum.c). */
@@ -76,13 +75,14 @@ struct scheduler {
   uint64_t movable_bytes;     /* what all jobs together could have to keep in host memory */
   bool host_tight;            /* that is more than host_memory_bytes */
   uint32_t entrant_count;     /* of all GPUs */
+  bool deferred;              /* the caller's: events wait for scheduler_plan() */
   bool dirty;                 /* some GPU is */
-  struct sched_gpu *behind;   /* the first of those that the last event has left dirty; NULL: none */
-  uint32_t event_jobs;        /* on the GPUs that the present event has looked at; */
+  struct sched_gpu *behind;   /* the first of those that the last plan has left dirty; NULL: none */
+  uint32_t event_jobs;        /* on the GPUs that the present plan has looked at; */
   uint32_t event_jobs_most;   /* at most, but for a single GPU */
-  uint32_t gang_looks;        /* of the present event, at members of gangs: */
+  uint32_t gang_looks;        /* of the present plan, at members of gangs: */
   uint32_t gang_looks_most;   /* once it has taken more, it looks at no further GPU: the next one does */
-  uint64_t decisions;         /* events so far that anything was decided after */
+  uint64_t decisions;         /* plans so far */
 };
 
 /* What one hand-over, or all of them, cost. */
@@ -139,17 +139,17 @@ struct sched_level {
  * `fair`, all jobs are in one. */
 struct sched_account {
   struct sched_share *share;
-  bool late;                         /* of opportunistic jobs */
-  struct order queue, queue_present; /* its part of the GPU's */
-  struct list holders;               /* of its jobs, HOLDING */
-  struct sched_level level;          /* of those */
-  uint64_t virtual_ns;               /* the least that one of its jobs there has had; never goes back */
-  uint64_t ended_ns;                 /* the most that one had had after a turn */
-  uint32_t seats;                    /* of its jobs, those that hold or stop */
-  struct list seated;                /* gpu->seated, if there are any */
-  uint64_t card_ns;                  /* gpu->card_ns when they were charged last */
-  uint64_t user_ns; /* what the user has had, over the weight; 0: nothing, it has just come */
-  bool begun;       /* it has had a turn */
+  bool late;                        /* of opportunistic jobs */
+  uint64_t queue_key, queue_number; /* where its jobs stand in gpu->queue: the lower first */
+  struct list holders;              /* of its jobs, HOLDING */
+  struct sched_level level;         /* of those */
+  uint64_t virtual_ns;              /* the least that one of its jobs there has had; never goes back */
+  uint64_t ended_ns;                /* the most that one had had after a turn */
+  uint32_t seats;                   /* of its jobs, those that hold or stop */
+  struct list seated;               /* gpu->seated, if there are any */
+  uint64_t card_ns;                 /* gpu->card_ns when they were charged last */
+  uint64_t user_ns;                 /* what the user has had, over the weight; 0: nothing, it has just come */
+  bool begun;                       /* it has had a turn */
 };
 
 /* A user's, on one GPU. The caller owns its memory. */
@@ -194,7 +194,7 @@ struct sched_gpu {
   bool contended;           /* somebody waits who has no place beside the holders */
   bool owed;                /* a gang could have a place here, but not yet on its other GPUs */
   uint64_t recheck_ns;      /* owed: when to look whether it still is */
-  bool dirty;               /* what has happened on another GPU must be looked at */
+  bool dirty;               /* something has happened: a plan is due */
   uint64_t preempt_ns;      /* when a holder may be interrupted that may not be yet */
   int64_t preempt_saved_ns; /* what preemptions may cost (holders.c), at preempt_saved_at_ns */
   uint64_t preempt_saved_at_ns;
@@ -203,21 +203,20 @@ struct sched_gpu {
   struct sched_share common; /* of those without a user; of all, unless the policy is `fair` */
   struct list shares;        /* of users */
   struct list shunned;       /* of these, those with silent jobs (silence.c) */
-  struct order claimants, claimants_present; /* WAITING, whose gangs claim: before all others */
-  struct list seated;                        /* accounts with seats */
-  uint32_t card_seats[2];                    /* of all accounts; opportunistic second */
-  uint64_t card_ns[2];                       /* the time that each of those seats has had, as of card_at_ns */
+  struct list seated;        /* accounts with seats */
+  uint32_t card_seats[2];    /* of all accounts; opportunistic second */
+  uint64_t card_ns[2];       /* the time that each of those seats has had, as of card_at_ns */
   uint64_t card_at_ns;
-  uint64_t user_ns[2];        /* fair: what the user has had, at least, that has had least; never goes back */
-  uint64_t user_ended_ns[2];  /* the most that one had had after a turn */
-  uint64_t arrivals;          /* of jobs so far */
-  uint64_t made_way_ns;       /* pack: when somebody was put out of its place the last time */
-  uint32_t last_job;          /* id of who got the last turn; 0: nobody yet */
-  struct list jobs;           /* all */
-  struct list idle;           /* IDLE and BYPASSED, of those that are present, the longest first */
-  struct order queue;         /* WAITING, by place (policy.h); their sizes: need_bytes */
-  struct list present;        /* jobs with memory on the card, or that may get some */
-  struct order queue_present; /* WAITING, of those */
+  uint64_t user_ns[2];       /* fair: what the user has had, at least, that has had least; never goes back */
+  uint64_t user_ended_ns[2]; /* the most that one had had after a turn */
+  uint64_t arrivals;         /* of jobs so far */
+  uint64_t made_way_ns;      /* pack: when somebody was put out of its place the last time */
+  uint32_t last_job;         /* id of who got the last turn; 0: nobody yet */
+  struct list jobs;          /* all */
+  struct list idle;          /* IDLE and BYPASSED, of those that are present, the longest first */
+  struct list queue;         /* WAITING, sorted (policy.h) */
+  uint64_t queued;           /* jobs and accounts, so far: what numbers them */
+  struct list present;       /* jobs with memory on the card, or that may get some */
   struct list
       holders; /* HOLDING, in the order of their grants; while serialized, those that fit (holders.c) */
   struct list ranked; /* the same, as sorted last: nearly by rank, the worst first */
@@ -310,8 +309,9 @@ struct sched_job {
   struct sched_share *share;     /* its user's; NULL: none */
   struct sched_account *account; /* where it counts now */
   struct list account_link;      /* its holders */
-  struct order_node waiting;     /* queue */
-  struct order_node waiting_present;
+  struct list waiting;           /* gpu->queue */
+  struct list waiting_present;   /* the memory plan's, while it is made */
+  uint64_t queue_key, queue_number;
   struct list present_link;
   struct list leaving_link;
   struct list staying_link;
@@ -573,7 +573,12 @@ void scheduler_set_memory(struct scheduler *scheduler, struct sched_gpu *gpu, en
 /* When scheduler_expire has something to do; SCHED_NEVER. */
 uint64_t scheduler_deadline_ns(const struct scheduler *scheduler);
 
-/* Time has passed. */
+/* What follows from all events since the last plan is decided now. Events call it themselves, each at its end,
+ * unless scheduler->deferred is set: then the caller does, once for many events, and soon (until then
+ * scheduler_deadline_ns is 0). */
+void scheduler_plan(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change);
+
+/* Time has passed. Makes a plan in any case. */
 void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change);
 
 /* ---- figures ---- */

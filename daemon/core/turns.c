@@ -33,18 +33,13 @@ uint64_t sched_job_waited_ns(const struct sched_job *job, uint64_t now_ns) {
   return job->waited_ns + (job->state == GS_JOB_WAITING ? now_ns - job->since_ns : 0);
 }
 
-/* Of those that wait, whoever claims comes first. */
-static struct order *queue_of(struct sched_job *job) {
-  return gang_claims(job) ? &job->gpu->claimants : &job->account->queue;
-}
-
 static void enter_list(struct sched_job *job, uint64_t now_ns) {
   struct sched_gpu *gpu = job->gpu;
   list_remove(&job->turn);
-  order_remove(&job->waiting);
+  list_remove(&job->waiting);
   list_remove(&job->ranked);
   if (job->state == GS_JOB_WAITING) {
-    order_insert(queue_of(job), &job->waiting, policy_place(job, now_ns), job->need_bytes);
+    queue_insert(job, policy_place(job, now_ns));
   } else if (job->state == GS_JOB_HOLDING) {
     list_append(&gpu->holders, &job->turn);
     list_append(&gpu->ranked, &job->ranked);
@@ -99,10 +94,9 @@ void turns_set_active(struct sched_job *job, uint64_t now_ns) {
 void turns_rank(struct sched_job *job) {
   if (job->state != GS_JOB_WAITING)
     return;
-  order_remove(&job->waiting);
-  order_insert(queue_of(job), &job->waiting, policy_rank(job, job->since_ns), job->need_bytes);
+  list_remove(&job->waiting);
+  queue_insert(job, policy_rank(job, job->since_ns));
   job->gpu->changes++;
-  present_sort(job);
 }
 
 void turns_set_policy(struct sched_gpu *gpu, enum gs_policy policy, uint64_t now_ns) {
@@ -114,8 +108,10 @@ void turns_set_policy(struct sched_gpu *gpu, enum gs_policy policy, uint64_t now
       policy_leave(job, now_ns);
       policy_enter(job, now_ns);
     }
-    turns_rank(job);
+    if (job->state == GS_JOB_WAITING)
+      queue_number(job, policy_rank(job, job->since_ns));
   }
+  queue_sort(gpu);
 }
 
 uint64_t turns_quantum_end_ns(const struct sched_gpu *gpu) {
@@ -272,11 +268,14 @@ static void end_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chang
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
 }
 
-static void switch_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
-  bool wants = wants_turns(gpu);
-  if (wants && !gpu->serialized)
+void turns_begin_if_needed(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  if (wants_turns(gpu) && !gpu->serialized)
     begin_turns(gpu, now_ns, change);
-  else if (!wants && gpu->serialized && now_ns >= settled_ns(gpu))
+}
+
+static void switch_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  turns_begin_if_needed(gpu, now_ns, change);
+  if (gpu->serialized && !wants_turns(gpu) && now_ns >= settled_ns(gpu))
     end_turns(gpu, now_ns, change);
 }
 
@@ -301,10 +300,10 @@ static void note_too_big(struct sched_job *job, struct sched_change *change) {
 /* Those that would have their turn if they were not too big. */
 static void note_passed_over(const struct sched_gpu *gpu, struct sched_change *change) {
   unsigned count = 0;
-  order_each(node, &gpu->queue) {
-    if (!sched_job_too_big(sched_job_of(node)) || count++ == SCHED_LOOKAHEAD)
+  list_each(node, &gpu->queue) {
+    if (!sched_job_too_big(job_of_queue(node)) || count++ == SCHED_LOOKAHEAD)
       break;
-    note_too_big(sched_job_of(node), change);
+    note_too_big(job_of_queue(node), change);
   }
 }
 

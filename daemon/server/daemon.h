@@ -185,6 +185,10 @@ void daemon_end(struct daemon *daemon);
 /* A message, checked by wire_check, from a peer that is not closed. */
 void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns);
 
+/* What follows from messages is decided, once for all since the last time: where the scheduler's plans are
+ * deferred. At the cost of this user, whose messages they are. */
+void daemon_plan(struct daemon *daemon, uid_t by, uint64_t now_ns);
+
 /* What peer_check_presence has left open: it may attach so, or not. */
 void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct gs_msg *attach,
                         enum presence_verdict verdict, uint64_t now_ns);

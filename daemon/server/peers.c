@@ -493,22 +493,39 @@ static uint64_t serve_first(struct rota_user *user, uint64_t now_ns, uint64_t un
   return after_ns;
 }
 
+/* One plan for all that has been served of the user's, at its cost. Returns what the clock shows then. */
+static uint64_t plan(struct server *server, struct rota_user *rota, uid_t uid, uint64_t now_ns) {
+  if (!server->daemon->scheduler.dirty)
+    return now_ns;
+  daemon_plan(server->daemon, uid, now_ns);
+  uint64_t after_ns = clock_now_ns();
+  rota_spend(rota, after_ns - now_ns);
+  return after_ns;
+}
+
 /* What it costs is owed in the user's turns, too. */
 void peers_serve_leaving(struct server *server, uint64_t until_ns) {
   struct rota_user *leaving;
   uint64_t now_ns = clock_now_ns();
   while (now_ns < until_ns && (leaving = rota_next(&server->leaving))) {
+    struct user *user = list_entry(leaving, struct user, leaving);
     uint64_t begin_ns = now_ns;
     now_ns = serve_first(leaving, begin_ns, until_ns);
-    rota_spend(&list_entry(leaving, struct user, leaving)->rota, now_ns - begin_ns);
+    now_ns = plan(server, leaving, user->uid, now_ns);
+    rota_spend(&user->rota, now_ns - begin_ns);
   }
 }
 
 void peers_serve(struct server *server, uint64_t until_ns) {
-  struct rota_user *user;
+  struct rota_user *rota;
   uint64_t now_ns = clock_now_ns();
-  while (now_ns < until_ns && (user = rota_next(&server->rota)))
-    now_ns = serve_first(user, now_ns, until_ns);
+  while (now_ns < until_ns && (rota = rota_next(&server->rota))) {
+    uid_t uid = list_entry(rota, struct user, rota)->uid;
+    do
+      now_ns = serve_first(rota, now_ns, until_ns);
+    while (now_ns < until_ns && rota_next(&server->rota) == rota);
+    now_ns = plan(server, rota, uid, now_ns);
+  }
 }
 
 /* ---- time ---- */

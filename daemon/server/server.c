@@ -77,6 +77,7 @@ int server_open(struct server *server, struct daemon *daemon, const char *path, 
   rota_init(&server->leaving);
   users_init(&server->users, raise_descriptor_limit());
   daemon->accounts = &server->users;
+  daemon->scheduler.deferred = true;
   server->listen_fd = server->passed ? passed_fd : listen_open(path, SOCK_SEQPACKET, &server->identity);
   if (server->listen_fd < 0)
     return server->listen_fd;

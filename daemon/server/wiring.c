@@ -705,6 +705,11 @@ void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs
   daemon->acting = NULL;
 }
 
+void daemon_plan(struct daemon *daemon, uid_t by, uint64_t now_ns) {
+  scheduler_plan(&daemon->scheduler, now_ns, &daemon->orders);
+  tell_some(daemon, by, now_ns);
+}
+
 void daemon_on_bad_message(struct daemon *daemon, struct peer *peer, int error) {
   if (error == -EPROTONOSUPPORT)
     reject(daemon, peer, GS_REJECT_VERSION, GS_PROTOCOL_VERSION, "another protocol version");

@@ -51,6 +51,8 @@ static void post(struct actors *actors, const struct sched_action *action) {
 
 void actors_execute(struct actors *actors) {
   struct sched_action action;
+  if (actors->scheduler.dirty && actors_chance(actors, 50))
+    scheduler_plan(&actors->scheduler, actors->now_ns, &actors->change);
   while (change_next(&actors->change, &action)) {
     if (actors->on_action)
       actors->on_action(&action);
@@ -58,7 +60,7 @@ void actors_execute(struct actors *actors) {
         action.type == SCHED_TELL_DROP_LOCK || action.type == SCHED_TELL_ROOM)
       post(actors, &action);
   }
-  if (actors->on_event)
+  if (actors->on_event && !actors->scheduler.dirty)
     actors->on_event();
 }
 

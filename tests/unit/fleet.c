@@ -120,6 +120,8 @@ static void hear(struct fleet *fleet, struct fleet_client *client) {
 
 void fleet_execute(struct fleet *fleet) {
   struct sched_action action;
+  if (fleet->scheduler.deferred && fleet->scheduler.dirty && fleet_random_below(fleet, 2))
+    scheduler_plan(&fleet->scheduler, fleet->now_ns, &fleet->change);
   for (uint64_t jobs = fleet->late ? fleet_random_below(fleet, 3) : 0; jobs > 0; jobs--)
     if (change_first(&fleet->change))
       hear(fleet, change_first(&fleet->change)->owner);
@@ -276,7 +278,7 @@ static void check_holders(const struct fleet *fleet, const struct sched_gpu *gpu
 /* Of the gangs that wait for the GPU one has claimed it, at most. */
 static void check_claims(const struct fleet *fleet, const struct sched_gpu *gpu) {
   const struct sched_gang *claimant = NULL;
-  order_each(node, &gpu->queue) {
+  list_each(node, &gpu->queue) {
     const struct sched_gang *gang = list_entry(node, struct sched_job, waiting)->gang;
     if (!gang || !gang->claims)
       continue;
@@ -292,7 +294,7 @@ static bool is_owed(const struct sched_gpu *gpu) {
 /* For a gang, which waits for somebody to stop there or on another GPU. */
 static bool is_kept(const struct fleet *fleet, const struct sched_gpu *gpu) {
   bool claimed = false, owed = false;
-  order_each(node, &gpu->queue) {
+  list_each(node, &gpu->queue) {
     const struct sched_gang *gang = list_entry(node, struct sched_job, waiting)->gang;
     claimed |= gang && gang->claims;
   }
@@ -305,7 +307,7 @@ static bool is_kept(const struct fleet *fleet, const struct sched_gpu *gpu) {
 static void check_conserving(const struct fleet *fleet, const struct sched_gpu *gpu) {
   if (!gpu->serialized || gpu->holder_count > 0 || is_owed(gpu) || is_kept(fleet, gpu))
     return;
-  order_each(node, &gpu->queue) {
+  list_each(node, &gpu->queue) {
     const struct sched_job *job = list_entry(node, struct sched_job, waiting);
     require(fleet, job->gang || sched_job_too_big(job), "a GPU is free, and a single job waits for it");
   }

@@ -17,12 +17,13 @@ static uint64_t random_below(uint64_t bound) { return fleet_random_below(&fleet,
 
 static bool chance(unsigned percent) { return random_below(100) < percent; }
 
-static bool bounded, late; /* of each event; what is told */
+static bool bounded, late, deferred; /* of each plan; what is told; plans */
 
 static void set_up_with(uint64_t seed) {
   fleet_init(&fleet, seed);
   fleet.late = late;
-  fleet.bounded = bounded;
+  fleet.bounded = bounded || deferred;
+  fleet.scheduler.deferred = deferred;
   if (bounded)
     fleet.scheduler.event_jobs_most = fleet.scheduler.gang_looks_most = 1;
   fleet.scheduler.grace_ns = 40 * FLEET_TQ_NS;
@@ -234,7 +235,7 @@ static uint64_t run_history(uint64_t seed, bool hanging) {
 }
 
 static void run_histories(bool hanging) {
-  uint64_t first = number("GPUSHARE_SEED", 1), runs = number("GPUSHARE_RUNS", bounded || late ? 700 : 1000);
+  uint64_t first = number("GPUSHARE_SEED", 1), runs = number("GPUSHARE_RUNS", bounded || late || deferred ? 700 : 1000);
   printf("seed %lu, %lu runs\n", first, runs);
   fflush(stdout);
   for (uint64_t seed = first; seed < first + runs; seed++) {
@@ -270,10 +271,17 @@ START_TEST(everybody_computes_if_all_comes_late) {
 }
 END_TEST
 
+START_TEST(everybody_computes_if_a_plan_is_made_for_several_events) {
+  deferred = late = true;
+  run_histories(true);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {
       everybody_computes_after_any_history,         who_hangs_keeps_nobody_from_computing_on_other_gpus,
       everybody_computes_if_events_look_at_one_gpu, everybody_computes_if_words_are_told_late,
-      everybody_computes_if_all_comes_late,         NULL};
+      everybody_computes_if_all_comes_late,         everybody_computes_if_a_plan_is_made_for_several_events,
+      NULL};
   return suite_main("gang_histories", tests, NULL, NULL);
 }

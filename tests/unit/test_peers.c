@@ -111,7 +111,8 @@ bool permission_granted(int fd, gid_t group) {
 static uint64_t message_ns, gone_ns; /* what they cost */
 
 void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t then_ns) {
-  (void)daemon, (void)msg, (void)then_ns;
+  (void)msg, (void)then_ns;
+  daemon->scheduler.dirty = true;
   connection_of(peer)->messages++;
   now_ns += message_ns;
 }
@@ -119,6 +120,16 @@ void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs
 void daemon_on_bad_message(struct daemon *daemon, struct peer *peer, int error) {
   (void)daemon;
   ck_abort_msg("fd %d: %s", peer->fd, strerror(-error));
+}
+
+static unsigned plan_count;
+static uint64_t plan_ns; /* what it costs */
+
+void daemon_plan(struct daemon *daemon, uid_t by, uint64_t then_ns) {
+  (void)by, (void)then_ns;
+  now_ns += plan_ns;
+  daemon->scheduler.dirty = false;
+  plan_count++;
 }
 
 enum daemon_hold daemon_hold_of(const struct peer *peer) { return connection_of(peer)->hold; }
@@ -203,7 +214,7 @@ static struct connection *owe(void) {
 
 static void set_up(void) {
   now_ns = NS_PER_S;
-  message_ns = gone_ns = 0;
+  message_ns = gone_ns = plan_ns = 0;
   count = gone_count = 0;
   process_is_known = looked_before = process_is_gone = looks_near = false;
   process_error = 0;
@@ -349,6 +360,40 @@ START_TEST(who_holds_nothing_waits_for_its_users_turn) {
 }
 END_TEST
 
+/* ---- plans ---- */
+
+static void hear_many(int messages_each) {
+  for (int i = 0; i < MANY; i++)
+    say(come(DEBTOR, DAEMON_HOLDS_NOTHING), messages_each);
+  plan_count = 0;
+  turn();
+  for (int i = 0; i < MANY; i++)
+    ck_assert_int_eq(connections[i].messages, messages_each);
+}
+
+START_TEST(one_plan_is_made_for_all_that_a_user_says_at_a_time) {
+  hear_many(3);
+  ck_assert_uint_eq(plan_count, 1);
+  turn();
+  ck_assert_uint_eq(plan_count, 1); /* nothing has happened since */
+}
+END_TEST
+
+/* It may take long: nobody pays for what others have said. */
+START_TEST(each_user_has_a_plan_of_its_own) {
+  struct connection *one = come(DEBTOR, DAEMON_HOLDS_NOTHING), *other = come(OTHER, DAEMON_HOLDS_NOTHING);
+  say(one, 2);
+  say(other, 2);
+  plan_count = 0;
+  plan_ns = 300 * US;
+  int64_t before_ns = user_of(OTHER)->rota.credit_ns;
+  turn();
+  turn();
+  ck_assert_uint_eq(plan_count, 2);
+  ck_assert_int_ge(before_ns - user_of(OTHER)->rota.credit_ns, (int64_t)(300 * US) - 2 * ROTA_QUANTUM_NS);
+}
+END_TEST
+
 /* ---- many at once ---- */
 
 /* Some turns of the loop are needed for all: each is as short as others. */
@@ -405,6 +450,8 @@ int main(void) {
                                 the_cost_is_its_users,
                                 who_holds_nothing_waits_for_its_users_turn,
                                 a_turn_of_the_loop_is_short_however_many_end,
+                                one_plan_is_made_for_all_that_a_user_says_at_a_time,
+                                each_user_has_a_plan_of_its_own,
                                 one_users_many_do_not_hold_up_another_users,
                                 who_keeps_others_from_running_is_first_of_its_users,
                                 NULL};

@@ -35,7 +35,7 @@ static uint64_t waits_since_ns[USERS];
 static void check_places(void) {
   for (int i = 0; i < JOBS; i++)
     if (there[i] && jobs[i].state == GS_JOB_WAITING)
-      ck_assert_uint_le(jobs[i].account->queue.key, policy_user_rank(&jobs[i], now_ns));
+      ck_assert_uint_le(jobs[i].account->queue_key, policy_user_rank(&jobs[i], now_ns));
 }
 
 static void execute(void) {
