@@ -167,7 +167,8 @@ void gang_look(const struct sched_gang *gang) {
 
 /* Another gang has claimed the GPU: its member is the first in the queue. */
 static bool is_shut_out(const struct sched_gang *gang, const struct sched_gpu *gpu) {
-  const struct sched_job *first = queue_first(gpu);
+  const struct list *queue = queue_of(gpu);
+  const struct sched_job *first = list_empty(queue) ? NULL : job_of_queue(queue->next);
   return first && gang_claims(first) && first->gang != gang;
 }
 
@@ -283,7 +284,8 @@ static struct sched_gang *elder(const struct sched_gang *gang, uint64_t now_ns) 
   list_each(node, &gang->members) {
     const struct sched_job *job = member_of(node);
     unsigned looked_at = 0;
-    list_each(before, &job->gpu->queue) {
+    const struct list *queue = queue_of(job->gpu);
+    list_each(before, queue) {
       struct sched_gang *other = job_of_queue(before)->gang;
       if (other == gang || looked_at++ == SCHED_LOOKAHEAD)
         break;

@@ -330,7 +330,8 @@ const struct sched_singles *holders_singles(struct sched_gpu *gpu) {
   singles->changes = gpu->changes;
   singles->decisions = gpu->scheduler->decisions;
   singles->count = 0;
-  list_each(node, &gpu->queue) {
+  const struct list *queue = queue_of(gpu);
+  list_each(node, queue) {
     struct sched_job *job = job_of_queue(node);
     if (place == SINGLES_LOOKAHEAD || singles->count == SCHED_LOOKAHEAD)
       break;
@@ -416,7 +417,8 @@ static void choose(struct choice *choice, struct list *coming) {
   struct sched_gpu *gpu = choice->gpu;
   struct sched_job *blocked = NULL;
   unsigned looked_at = 0;
-  list_each(node, &gpu->queue) {
+  const struct list *queue = queue_of(gpu);
+  list_each(node, queue) {
     struct sched_job *job = job_of_queue(node);
     if (is_passed_over(choice, coming, job))
       continue;

@@ -369,9 +369,6 @@ static inline struct sched_job *member_of(struct list *node) {
 static inline struct sched_job *job_of_queue(const struct list *node) {
   return list_entry(node, struct sched_job, waiting);
 }
-static inline struct sched_job *queue_first(const struct sched_gpu *gpu) {
-  return list_empty(&gpu->queue) ? NULL : job_of_queue(gpu->queue.next);
-}
 
 static inline uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static inline uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }

@@ -48,6 +48,7 @@
  * claimed, and so do all jobs with page faults when jobs run at the same time though they do not fit.
  */
 #include "core/internal.h"
+#include "core/policy.h"
 
 /* Moves that would cost more than this part of a quantum are hidden. */
 #define HIDE_DIVISOR 20
@@ -58,16 +59,13 @@ struct plan {
   struct sched_change *change;
   bool fits;           /* all that jobs have; only what they may allocate unasked does not */
   bool excess_only;    /* what is within a soft limit, or has none, is not taken yet */
-  enum gs_class class; /* of those from which is taken now */
   bool spares_production;
+  uint64_t idle_ns;    /* idle jobs give what they have after so long */
   uint64_t planned_bytes; /* sum of what jobs are to have */
   uint64_t extra_bytes;   /* what those need beside that who hold, or do next (overhead.c) */
-  struct list queue;      /* of the GPU's, those that are present */
+  struct list victims[GS_CLASS_OPPORTUNISTIC + 1]; /* by class */
 };
 
-static struct sched_job *present_job_of(struct list *node) {
-  return list_entry(node, struct sched_job, waiting_present);
-}
 static struct sched_job *job_of(struct list *node) {
   return list_entry(node, struct sched_job, present_link);
 }
@@ -130,7 +128,7 @@ static uint64_t floor_bytes(const struct plan *plan, const struct sched_job *vic
 
 /* Also from one that has not left the last time. Returns how many bytes are still lacking. */
 static uint64_t take_anyway(struct plan *plan, struct sched_job *victim, uint64_t lacking_bytes) {
-  if (victim->role != SCHED_ROLE_NONE || victim->overdue || victim->terms.class != plan->class)
+  if (victim->role != SCHED_ROLE_NONE || victim->overdue)
     return lacking_bytes;
   uint64_t taken_bytes = min_u64(lacking_bytes, less_u64(victim->want_bytes, floor_bytes(plan, victim)));
   victim->want_bytes -= taken_bytes;
@@ -142,80 +140,98 @@ static uint64_t take(struct plan *plan, struct sched_job *victim, uint64_t lacki
   return victim->stays_ns ? lacking_bytes : take_anyway(plan, victim, lacking_bytes);
 }
 
-static bool has_to_give(const struct sched_job *job) {
-  return !job->overdue && job->want_bytes > job->pinned_bytes;
+/* In this order: who can't run even if it is its turn; who is idle, the longest first; who stops, and who
+ * waits, the last first. Looked through many times: others have nothing to give. */
+static void gather(struct plan *plan, struct sched_job *job, enum sched_victim victim) {
+  if (list_empty(&job->present_link) || job->role != SCHED_ROLE_NONE || job->overdue ||
+      job->want_bytes <= job->pinned_bytes)
+    return;
+  job->victim = victim;
+  list_append(&plan->victims[job->terms.class], &job->victim_link);
 }
 
-/* Those that cannot run, even if it is their turn. */
-static uint64_t take_from_passed_over(struct plan *plan, uint64_t lacking_bytes) {
-  list_each(node, &plan->queue) {
-    struct sched_job *job = present_job_of(node);
-    if (lacking_bytes == 0)
-      break;
-    if (sched_job_too_big(job) || books_blocked(job))
-      lacking_bytes = take(plan, job, lacking_bytes);
+static bool is_passed_over(const struct sched_job *job) {
+  return sched_job_too_big(job) || books_blocked(job);
+}
+
+static void gather_victims(struct plan *plan) {
+  const struct sched_gpu *gpu = plan->gpu;
+  const struct list *queue = queue_of(gpu);
+  for (int class = 0; class <= GS_CLASS_OPPORTUNISTIC; class++)
+    list_init(&plan->victims[class]);
+  list_each(node, queue) {
+    if (job_of_queue(node)->want_bytes && is_passed_over(job_of_queue(node)))
+      gather(plan, job_of_queue(node), SCHED_VICTIM_BLOCKED);
   }
-  return lacking_bytes;
+  list_each(node, &gpu->idle) { gather(plan, job_of_turn(node), SCHED_VICTIM_IDLE); }
+  list_each_back(node, &gpu->dropping) { gather(plan, job_of_turn(node), SCHED_VICTIM_STOPS); }
+  list_each_back(node, queue) {
+    if (list_empty(&job_of_queue(node)->victim_link))
+      gather(plan, job_of_queue(node), SCHED_VICTIM_WAITS);
+  }
 }
 
-/* Those that are idle for so long. */
-static uint64_t take_from_idle(struct plan *plan, uint64_t idle_ns, uint64_t lacking_bytes) {
-  lacking_bytes = take_from_passed_over(plan, lacking_bytes);
-  list_each(node, &plan->gpu->idle) {
-    struct sched_job *job = job_of_turn(node);
+static void forget_victims(struct plan *plan) {
+  for (int class = 0; class <= GS_CLASS_OPPORTUNISTIC; class++)
+    while (!list_empty(&plan->victims[class]))
+      list_remove(list_first(&plan->victims[class]));
+}
+
+#define FROM(victim) (1u << (victim))
+#define FROM_IDLE (FROM(SCHED_VICTIM_BLOCKED) | FROM(SCHED_VICTIM_IDLE))
+#define FROM_WAITING FROM(SCHED_VICTIM_WAITS)
+#define FROM_ALL (FROM_IDLE | FROM(SCHED_VICTIM_STOPS) | FROM_WAITING)
+
+/* From those of the class that are so; of idle ones, that are for so long. Returns what is still lacking. */
+static uint64_t take_of_class(struct plan *plan, enum gs_class class, unsigned from, uint64_t lacking_bytes) {
+  list_each(node, &plan->victims[class]) {
+    struct sched_job *job = list_entry(node, struct sched_job, victim_link);
     if (lacking_bytes == 0)
       break;
+    if (!(from & FROM(job->victim)))
+      continue;
+    uint64_t idle_ns = job->victim == SCHED_VICTIM_IDLE ? plan->idle_ns : 0;
     if (plan->now_ns - job->since_ns >= idle_ns)
       lacking_bytes = take(plan, job, lacking_bytes);
-    else if (has_to_give(job))
+    else if (job->want_bytes > job->pinned_bytes)
       plan->gpu->replan_ns = min_u64(plan->gpu->replan_ns, job->since_ns + idle_ns);
   }
   return lacking_bytes;
 }
 
-/* Those that run last, first. */
-static uint64_t take_from_queue(struct plan *plan, uint64_t lacking_bytes) {
-  list_each_back(node, &plan->queue) {
-    if (lacking_bytes == 0)
-      break;
-    lacking_bytes = take(plan, present_job_of(node), lacking_bytes);
-  }
-  return lacking_bytes;
-}
-
-/* Those that have stopped last, or were granted last, first. */
-static uint64_t take_from_tail(struct plan *plan, const struct list *jobs, uint64_t lacking_bytes) {
-  list_each_back(node, jobs) {
-    if (lacking_bytes == 0)
-      break;
-    lacking_bytes = take(plan, job_of_turn(node), lacking_bytes);
-  }
-  return lacking_bytes;
-}
-
-static uint64_t take_from_holders(struct plan *plan, uint64_t lacking_bytes) {
-  return take_from_tail(plan, &plan->gpu->holders, lacking_bytes);
-}
-
-static uint64_t take_from_staying(struct plan *plan, uint64_t lacking_bytes) {
-  list_each(node, &plan->gpu->staying) {
-    struct sched_job *job = list_entry(node, struct sched_job, staying_link);
-    lacking_bytes = take_anyway(plan, job, lacking_bytes);
-  }
-  return lacking_bytes;
-}
-
-/* From one class after the other. */
-static uint64_t take_by_class(struct plan *plan, uint64_t (*take_from)(struct plan *, uint64_t),
-                              uint64_t lacking_bytes) {
+/* What these have beyond their soft limits, then all that these have: from one class after the other. */
+static uint64_t take_from(struct plan *plan, unsigned excess_from, unsigned from, uint64_t lacking_bytes) {
   static const enum gs_class order[] = {GS_CLASS_OPPORTUNISTIC, GS_CLASS_STANDARD, GS_CLASS_PRODUCTION};
   for (size_t i = 0; i < sizeof order / sizeof *order && lacking_bytes > 0; i++) {
-    plan->class = order[i];
-    bool spared = plan->spares_production && plan->class == GS_CLASS_PRODUCTION;
-    if (plan->gpu->class_counts[plan->class] > 0 && !spared)
-      lacking_bytes = take_from(plan, lacking_bytes);
+    if (plan->spares_production && order[i] == GS_CLASS_PRODUCTION)
+      continue;
+    plan->excess_only = true;
+    lacking_bytes = take_of_class(plan, order[i], excess_from, lacking_bytes);
+    plan->excess_only = false;
+    lacking_bytes = take_of_class(plan, order[i], from, lacking_bytes);
   }
   return lacking_bytes;
+}
+
+/* Those that were granted last, first, of opportunistic ones before the others. */
+static uint64_t take_from_holders(struct plan *plan, uint64_t lacking_bytes) {
+  static const enum gs_class order[] = {GS_CLASS_OPPORTUNISTIC, GS_CLASS_STANDARD, GS_CLASS_PRODUCTION};
+  for (size_t i = 0; i < sizeof order / sizeof *order && lacking_bytes > 0; i++)
+    list_each_back(node, &plan->gpu->holders) {
+      if (job_of_turn(node)->terms.class == order[i])
+        lacking_bytes = take(plan, job_of_turn(node), lacking_bytes);
+    }
+  return lacking_bytes;
+}
+
+static void take_from_staying(struct plan *plan, uint64_t lacking_bytes) {
+  static const enum gs_class order[] = {GS_CLASS_OPPORTUNISTIC, GS_CLASS_STANDARD, GS_CLASS_PRODUCTION};
+  for (size_t i = 0; i < sizeof order / sizeof *order && lacking_bytes > 0; i++)
+    list_each(node, &plan->gpu->staying) {
+      struct sched_job *job = list_entry(node, struct sched_job, staying_link);
+      if (job->terms.class == order[i])
+        lacking_bytes = take_anyway(plan, job, lacking_bytes);
+    }
 }
 
 /* ---- the plan ---- */
@@ -230,19 +246,6 @@ static uint64_t lacking_bytes(const struct plan *plan) {
   return less_u64(plan->planned_bytes, sched_gpu_usable_bytes(plan->gpu));
 }
 
-static uint64_t take_from_all(struct plan *plan, uint64_t lacking_bytes) {
-  lacking_bytes = take_from_idle(plan, 0, lacking_bytes);
-  lacking_bytes = take_from_tail(plan, &plan->gpu->dropping, lacking_bytes);
-  return take_from_queue(plan, lacking_bytes);
-}
-
-static uint64_t take_for_first(struct plan *plan, uint64_t lacking_bytes) {
-  plan->excess_only = true;
-  lacking_bytes = take_from_all(plan, lacking_bytes);
-  plan->excess_only = false;
-  return take_from_all(plan, lacking_bytes);
-}
-
 static void plan_first(struct plan *plan) {
   struct sched_gpu *gpu = plan->gpu;
   list_each(node, &gpu->present) {
@@ -252,10 +255,10 @@ static void plan_first(struct plan *plan) {
     plan_job(plan, job, books_need_bytes(job));
     plan->planned_bytes += less_u64(sched_job_expected_bytes(job), job->want_bytes) + job->extra_bytes;
   }
-  uint64_t lacking = take_by_class(plan, take_for_first, lacking_bytes(plan));
+  uint64_t lacking = take_from(plan, FROM_ALL, FROM_ALL, lacking_bytes(plan));
   if (plan->fits)
-    lacking = take_by_class(plan, take_from_holders, lacking);
-  take_by_class(plan, take_from_staying, lacking);
+    lacking = take_from_holders(plan, lacking);
+  take_from_staying(plan, lacking);
 }
 
 /* Once moves are worth hiding they stay so for that turn: what is left to move gets less. */
@@ -264,27 +267,16 @@ static bool worth_hiding(struct sched_gpu *gpu, struct sched_job *job, uint64_t 
   return job->hidden;
 }
 
-static uint64_t take_from_long_idle(struct plan *plan, uint64_t lacking_bytes) {
-  return take_from_idle(plan, SCHED_IDLE_NS, lacking_bytes);
-}
-
-static uint64_t take_excess_for_second(struct plan *plan, uint64_t lacking_bytes) {
-  plan->excess_only = true;
-  lacking_bytes = take_from_long_idle(plan, lacking_bytes);
-  lacking_bytes = take_from_queue(plan, lacking_bytes);
-  plan->excess_only = false;
-  return lacking_bytes;
-}
-
 static void plan_second(struct plan *plan, struct sched_job *second) {
   uint64_t before_bytes = second->want_bytes;
   plan_job(plan, second, max_u64(before_bytes, books_need_bytes(second)));
   plan->planned_bytes += second->extra_bytes;
   plan->spares_production = second->terms.class == GS_CLASS_OPPORTUNISTIC;
-  uint64_t lacking = take_by_class(plan, take_excess_for_second, lacking_bytes(plan));
-  lacking = take_by_class(plan, take_from_long_idle, lacking);
+  plan->idle_ns = SCHED_IDLE_NS;
+  uint64_t lacking = take_from(plan, FROM_IDLE | FROM_WAITING, 0, lacking_bytes(plan));
+  lacking = take_from(plan, 0, FROM_IDLE, lacking);
   if (lacking > 0 && worth_hiding(plan->gpu, second, lacking))
-    lacking = take_by_class(plan, take_from_queue, lacking);
+    lacking = take_from(plan, 0, FROM_WAITING, lacking);
   plan_job(plan, second, max_u64(before_bytes, less_u64(second->want_bytes, lacking)));
 }
 
@@ -306,15 +298,6 @@ static void set_roles(const struct list *jobs, enum sched_role role) {
   }
 }
 
-/* Looked through many times: others than those that are present have nothing to give. */
-static void gather_queue(struct plan *plan) {
-  list_init(&plan->queue);
-  list_each(node, &plan->gpu->queue) {
-    if (!list_empty(&job_of_queue(node)->present_link))
-      list_append(&plan->queue, &job_of_queue(node)->waiting_present);
-  }
-}
-
 static void make_plan(struct plan *plan) {
   struct sched_gpu *gpu = plan->gpu;
   plan_kept(plan);
@@ -323,14 +306,15 @@ static void make_plan(struct plan *plan) {
   if (gpu->serialized)
     set_roles(&gpu->holders, SCHED_ROLE_FIRST);
   set_roles(&gpu->next, SCHED_ROLE_FIRST);
-  gather_queue(plan);
+  gather_victims(plan);
   plan_first(plan);
   if (plan->fits) {
     plan_slack(plan);
-    return;
+  } else {
+    set_roles(&gpu->later, SCHED_ROLE_SECOND);
+    list_each(node, &gpu->later) { plan_second(plan, job_of_turn(node)); }
   }
-  set_roles(&gpu->later, SCHED_ROLE_SECOND);
-  list_each(node, &gpu->later) { plan_second(plan, job_of_turn(node)); }
+  forget_victims(plan);
 }
 
 /* ---- from the plan to the rooms ---- */
@@ -381,7 +365,11 @@ static void tell_rooms(const struct plan *plan) {
   list_each(node, &plan->gpu->holders) { raise(plan, job_of_turn(node)); }
   list_each(node, &plan->gpu->next) { raise(plan, job_of_turn(node)); }
   list_each(node, &plan->gpu->later) { raise(plan, job_of_turn(node)); }
-  list_each(node, &plan->gpu->present) { raise(plan, job_of(node)); }
+  list_each(node, &plan->gpu->present) {
+    struct sched_job *job = job_of(node);
+    if (job->want_bytes > job->room_bytes || job->room_seq == 0)
+      raise(plan, job);
+  }
 }
 
 static bool is_roomy(const struct sched_gpu *gpu) {

@@ -99,12 +99,20 @@ void queue_number(struct sched_job *job, uint64_t key) {
   job->queue_number = ++job->gpu->queued;
 }
 
-void queue_sort(struct sched_gpu *gpu) { list_sort(&gpu->queue, node_precedes); }
+void queue_unsort(struct sched_gpu *gpu) { gpu->queue_unsorted = true; }
+
+const struct list *queue_of(const struct sched_gpu *gpu) {
+  struct sched_gpu *sorted = (struct sched_gpu *)(uintptr_t)gpu; /* the same queue, as those who look expect it */
+  if (gpu->queue_unsorted)
+    list_sort(&sorted->queue, node_precedes);
+  sorted->queue_unsorted = false;
+  return &gpu->queue;
+}
 
 void queue_insert(struct sched_job *job, uint64_t key) {
   struct list *queue = &job->gpu->queue, *before = queue->previous;
   queue_number(job, key);
-  while (before != queue && node_precedes(&job->waiting, before))
+  while (!job->gpu->queue_unsorted && before != queue && node_precedes(&job->waiting, before))
     before = before->previous;
   list_append(before->next, &job->waiting); /* which puts it before that */
 }
@@ -159,7 +167,7 @@ static void sort_user(struct sched_account *account, uint64_t now_ns) {
     return;
   account->queue_key = rank;
   account->queue_number = ++gpu->queued;
-  queue_sort(gpu);
+  queue_unsort(gpu);
 }
 
 void policy_sort_users(struct sched_gpu *gpu, uint64_t now_ns) {
@@ -389,16 +397,17 @@ void policy_note_state(struct sched_job *job, enum gs_job_state before, uint64_t
 
 /* From the first job of the account on; NULL: nobody of it waits. */
 static const struct list *first_of(const struct sched_account *account) {
-  list_each(node, &account->share->gpu->queue) {
+  const struct list *queue = queue_of(account->share->gpu);
+  list_each(node, queue) {
     if (job_of_queue(node)->account == account && !gang_claims(job_of_queue(node)))
       return node;
   }
-  return &account->share->gpu->queue;
+  return queue;
 }
 
 /* From the first of those on that may count with the jobs of the account. */
 static const struct list *first_beside(const struct sched_account *account) {
-  return is_common(account) ? account->share->gpu->queue.next : first_of(account);
+  return is_common(account) ? queue_of(account->share->gpu)->next : first_of(account);
 }
 
 /* Where those of the account are that hold or wait: the one that has had least. */
@@ -475,7 +484,8 @@ static uint64_t users_level_ns(struct sched_gpu *gpu, bool late, uint64_t now_ns
     if (account->late == late && !is_common(account))
       least_ns = min_u64(least_ns, user_ns(account, now_ns));
   }
-  list_each(node, &gpu->queue) {
+  const struct list *queue = queue_of(gpu);
+  list_each(node, queue) {
     const struct sched_job *waiter = job_of_queue(node);
     if (looked_at++ == SCHED_LOOKAHEAD)
       break;
@@ -495,7 +505,8 @@ static uint64_t users_begin_ns(const struct sched_account *account, uint64_t her
   const struct sched_gpu *gpu = account->share->gpu;
   uint64_t begin_ns = here_ns;
   unsigned looked_at = 0;
-  list_each(node, &gpu->queue) {
+  const struct list *queue = queue_of(gpu);
+  list_each(node, queue) {
     const struct sched_account *other = job_of_queue(node)->account;
     bool begun = other->begun && other->late == account->late && holders_may_have(job_of_queue(node));
     if (!begun && looked_at++ < BEGIN_LOOKAHEAD)

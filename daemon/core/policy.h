@@ -49,9 +49,12 @@
  * account's jobs after the other's; equal ones in the order in which they were put there. */
 void queue_insert(struct sched_job *job, uint64_t key);
 
-/* For many at a time: the key of one that is in the queue; and afterwards, put all of them in order. */
+/* For many at a time: the key of one that is in the queue; and afterwards, that it is out of order. */
 void queue_number(struct sched_job *job, uint64_t key);
-void queue_sort(struct sched_gpu *gpu);
+void queue_unsort(struct sched_gpu *gpu);
+
+/* Those that wait, in order: whoever looks at them all takes this. */
+const struct list *queue_of(const struct sched_gpu *gpu);
 
 /* Of two that wait on a GPU. */
 bool queue_precedes(const struct sched_job *a, const struct sched_job *b);

@@ -23,7 +23,8 @@ static void look_ahead(struct sched_gpu *gpu, uint64_t now_ns) {
   list_each(node, &gpu->holders) {
     sum_ns = add_u64(sum_ns, sched_job_remaining_ns(job_of_turn(node), now_ns));
   }
-  list_each(node, &gpu->queue) {
+  const struct list *queue = queue_of(gpu);
+  list_each(node, queue) {
     struct sched_job *job = job_of_queue(node);
     job->ahead = count;
     job->ahead_ns = sum_ns;

@@ -186,7 +186,7 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
                             .managed = is_managed(gpu, attach->flags)};
   list_init(&job->turn);
   list_init(&job->waiting);
-  list_init(&job->waiting_present);
+  list_init(&job->victim_link);
   list_init(&job->ranked);
   list_init(&job->present_link);
   list_init(&job->gang_link);
@@ -589,5 +589,6 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
 void scheduler_number_queue(struct sched_gpu *gpu) {
   uint32_t place = 0;
   list_each(node, &gpu->jobs) { list_entry(node, struct sched_job, link)->place = 0; }
-  list_each(node, &gpu->queue) { job_of_queue(node)->place = ++place; }
+  const struct list *queue = queue_of(gpu);
+  list_each(node, queue) { job_of_queue(node)->place = ++place; }
 }

@@ -128,6 +128,10 @@ struct sched_seats {
   uint32_t count;
 };
 
+/* Jobs whose memory may leave for others, in the order in which it does (memory_plan.c): those that are passed
+ * over, idle ones, those that stop, those that wait. */
+enum sched_victim { SCHED_VICTIM_BLOCKED, SCHED_VICTIM_IDLE, SCHED_VICTIM_STOPS, SCHED_VICTIM_WAITS };
+
 /* What is known of an account's holders as of one moment (policy.c). */
 struct sched_level {
   uint64_t at_ns;    /* 0: nothing is */
@@ -214,7 +218,8 @@ struct sched_gpu {
   uint32_t last_job;         /* id of who got the last turn; 0: nobody yet */
   struct list jobs;          /* all */
   struct list idle;          /* IDLE and BYPASSED, of those that are present, the longest first */
-  struct list queue;         /* WAITING, sorted (policy.h) */
+  struct list queue;         /* WAITING (policy.h) */
+  bool queue_unsorted;       /* until somebody looks at it (queue_of) */
   uint64_t queued;           /* jobs and accounts, so far: what numbers them */
   struct list present;       /* jobs with memory on the card, or that may get some */
   struct list
@@ -310,7 +315,8 @@ struct sched_job {
   struct sched_account *account; /* where it counts now */
   struct list account_link;      /* its holders */
   struct list waiting;           /* gpu->queue */
-  struct list waiting_present;   /* the memory plan's, while it is made */
+  struct list victim_link;       /* the memory plan's, while it is made: */
+  enum sched_victim victim;      /* what it is to that */
   uint64_t queue_key, queue_number;
   struct list present_link;
   struct list leaving_link;

@@ -111,7 +111,7 @@ void turns_set_policy(struct sched_gpu *gpu, enum gs_policy policy, uint64_t now
     if (job->state == GS_JOB_WAITING)
       queue_number(job, policy_rank(job, job->since_ns));
   }
-  queue_sort(gpu);
+  queue_unsort(gpu);
 }
 
 uint64_t turns_quantum_end_ns(const struct sched_gpu *gpu) {
@@ -300,7 +300,8 @@ static void note_too_big(struct sched_job *job, struct sched_change *change) {
 /* Those that would have their turn if they were not too big. */
 static void note_passed_over(const struct sched_gpu *gpu, struct sched_change *change) {
   unsigned count = 0;
-  list_each(node, &gpu->queue) {
+  const struct list *queue = queue_of(gpu);
+  list_each(node, queue) {
     if (!sched_job_too_big(job_of_queue(node)) || count++ == SCHED_LOOKAHEAD)
       break;
     note_too_big(job_of_queue(node), change);
