@@ -149,7 +149,8 @@ static bool settle_dirty(struct scheduler *scheduler, uint64_t now_ns, struct sc
   return true;
 }
 
-void scheduler_plan(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
+void scheduler_plan(struct scheduler *scheduler, struct sched_change *change) {
+  uint64_t now_ns = scheduler->event_ns;
   scheduler->event_jobs = scheduler->gang_looks = 0;
   scheduler->decisions++;
   admission_look(scheduler, now_ns, change);
@@ -162,10 +163,12 @@ void scheduler_plan(struct scheduler *scheduler, uint64_t now_ns, struct sched_c
 
 /* The last step of every event. */
 static void conclude(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
-  gpu->dirty = gpu->scheduler->dirty = true;
+  struct scheduler *scheduler = gpu->scheduler;
+  gpu->dirty = scheduler->dirty = true;
+  scheduler->event_ns = now_ns;
   turns_touch(gpu);
-  if (!gpu->scheduler->deferred)
-    scheduler_plan(gpu->scheduler, now_ns, change);
+  if (!scheduler->deferred)
+    scheduler_plan(scheduler, change);
 }
 
 /* ---- jobs come and go ---- */
@@ -583,7 +586,8 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
     silence_expire(gpu, now_ns);
     gpu->dirty = scheduler->dirty = true;
   }
-  scheduler_plan(scheduler, now_ns, change);
+  scheduler->event_ns = now_ns;
+  scheduler_plan(scheduler, change);
 }
 
 void scheduler_number_queue(struct sched_gpu *gpu) {

@@ -76,7 +76,8 @@ struct scheduler {
   bool host_tight;            /* that is more than host_memory_bytes */
   uint32_t entrant_count;     /* of all GPUs */
   bool deferred;              /* the caller's: events wait for scheduler_plan() */
-  bool dirty;                 /* some GPU is */
+  bool dirty;                 /* some GPU is; the last event was then: */
+  uint64_t event_ns;
   struct sched_gpu *behind;   /* the first of those that the last plan has left dirty; NULL: none */
   uint32_t event_jobs;        /* on the GPUs that the present plan has looked at; */
   uint32_t event_jobs_most;   /* at most, but for a single GPU */
@@ -579,10 +580,10 @@ void scheduler_set_memory(struct scheduler *scheduler, struct sched_gpu *gpu, en
 /* When scheduler_expire has something to do; SCHED_NEVER. */
 uint64_t scheduler_deadline_ns(const struct scheduler *scheduler);
 
-/* What follows from all events since the last plan is decided now. Events call it themselves, each at its end,
- * unless scheduler->deferred is set: then the caller does, once for many events, and soon (until then
- * scheduler_deadline_ns is 0). */
-void scheduler_plan(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change);
+/* What follows from all events since the last plan is decided, as of the last one. Events call it themselves,
+ * each at its end, unless scheduler->deferred is set: then the caller does, once for many events, and soon
+ * (until then scheduler_deadline_ns is 0). */
+void scheduler_plan(struct scheduler *scheduler, struct sched_change *change);
 
 /* Time has passed. Makes a plan in any case. */
 void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change);

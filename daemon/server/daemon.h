@@ -62,6 +62,7 @@ struct daemon {
   struct list clients[DAEMON_CLIENT_BUCKETS];   /* peers; */
   struct list processes[DAEMON_CLIENT_BUCKETS]; /* the same by pid */
   struct list unapplied;                        /* peers: daemon_apply_terms_soon */
+  struct list spoken; /* peers that have said something since the last plan: they hear first of the next */
   struct list returning;                        /* peers: keep.c */
   struct status status;
   struct walk metrics_walk; /* metrics/metrics.c */
@@ -187,7 +188,7 @@ void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs
 
 /* What follows from messages is decided, once for all since the last time: where the scheduler's plans are
  * deferred. At the cost of this user, whose messages they are. */
-void daemon_plan(struct daemon *daemon, uid_t by, uint64_t now_ns);
+void daemon_plan(struct daemon *daemon, uid_t by);
 
 /* What peer_check_presence has left open: it may attach so, or not. */
 void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct gs_msg *attach,

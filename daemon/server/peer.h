@@ -94,6 +94,7 @@ struct peer {
   struct list client_link;    /* of a client: of the daemon's clients */
   uint64_t start_ticks;       /* when its process began; 0: it can't be told */
   struct list process_link;   /* of a client: of the daemon's processes */
+  struct list spoke_link;     /* daemon->spoken */
   struct list unapplied_link; /* of a client: of those whose jobs have yet to be given its terms */
   bool uses_mps;              /* as it says */
   bool stopped;               /* its process, as status.c has seen it for the picture with this number: */

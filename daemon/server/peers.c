@@ -497,7 +497,7 @@ static uint64_t serve_first(struct rota_user *user, uint64_t now_ns, uint64_t un
 static uint64_t plan(struct server *server, struct rota_user *rota, uid_t uid, uint64_t now_ns) {
   if (!server->daemon->scheduler.dirty)
     return now_ns;
-  daemon_plan(server->daemon, uid, now_ns);
+  daemon_plan(server->daemon, uid);
   uint64_t after_ns = clock_now_ns();
   rota_spend(rota, after_ns - now_ns);
   return after_ns;

@@ -29,6 +29,12 @@ static void tell_some(struct daemon *daemon, uid_t by, uint64_t now_ns) {
     daemon->orders_uid = by;
 }
 
+/* For an answer that has to come after what follows from the message. */
+static void plan_at_once(struct daemon *daemon) {
+  if (daemon->scheduler.dirty)
+    scheduler_plan(&daemon->scheduler, &daemon->orders);
+}
+
 static void reject(struct daemon *daemon, struct peer *peer, enum gs_reject_reason reason, uint64_t value,
                    const char *why) {
   daemon->rejected_counts[reason]++;
@@ -109,6 +115,7 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   list_append(client_bucket(daemon, peer->job_id), &peer->client_link);
   list_append(process_bucket(daemon, peer->pid), &peer->process_link);
   list_init(&peer->unapplied_link);
+  list_init(&peer->spoke_link);
   peer->uses_mps = msg->reg.flags & GS_REGISTER_MPS;
   peer->bounded = !peer_may_change(peer);
   bound(daemon, peer);
@@ -147,6 +154,7 @@ static struct rates *rates_of(const struct attachment *attachment) {
 /* The job has been given others than these. */
 static void on_terms(struct attachment *attachment, const struct sched_terms *before, uint64_t now_ns) {
   events_on_terms(attachment, before, now_ns);
+  plan_at_once(daemon_with(attachment));
   orders_tell(daemon_with(attachment), attachment->peer, now_ns);
   rates_set_terms(rates_of(attachment), &attachment->rates, &attachment->job.terms, now_ns);
   events_on_limit(attachment, now_ns);
@@ -393,6 +401,7 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
                                           .share = share,
                                           .terms = &terms},
                    now_ns, &daemon->orders);
+  plan_at_once(daemon);
   orders_tell(daemon, peer, now_ns);
   rates_enter(rates_of(attachment), &attachment->rates, &attachment->job);
   on_terms(attachment, &SCHED_TERMS_NONE, now_ns);
@@ -490,6 +499,7 @@ bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   list_remove(&peer->client_link);
   list_remove(&peer->process_link);
   list_remove(&peer->unapplied_link);
+  list_remove(&peer->spoke_link);
   user_release(peer->user, USER_CLIENTS, 1);
   daemon->client_count--;
   return true;
@@ -548,6 +558,7 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
         sched_job_why_refused(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes);
     scheduler_memory_paging(&attachment->job, paging_bytes);
   }
+  plan_at_once(daemon);
   orders_tell(daemon, attachment->peer, now_ns);
   peer_send(attachment->peer, &reply);
   if (reply.status < 0)
@@ -700,13 +711,24 @@ void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs
   daemon->acting = peer;
   orders_tell(daemon, peer, now_ns);
   handle(daemon, peer, msg, now_ns);
-  orders_tell(daemon, peer, now_ns);
-  tell_some(daemon, peer->uid, now_ns);
+  if (!daemon->scheduler.dirty) {
+    orders_tell(daemon, peer, now_ns);
+    tell_some(daemon, peer->uid, now_ns);
+  } else if (peer->role == PEER_CLIENT && list_empty(&peer->spoke_link)) {
+    list_append(&daemon->spoken, &peer->spoke_link);
+  }
   daemon->acting = NULL;
 }
 
-void daemon_plan(struct daemon *daemon, uid_t by, uint64_t now_ns) {
-  scheduler_plan(&daemon->scheduler, now_ns, &daemon->orders);
+/* As of the last message: who asks, and has it at once, has not waited. */
+void daemon_plan(struct daemon *daemon, uid_t by) {
+  uint64_t now_ns = daemon->scheduler.event_ns;
+  struct list *first;
+  scheduler_plan(&daemon->scheduler, &daemon->orders);
+  while ((first = list_first(&daemon->spoken))) {
+    list_remove(first);
+    orders_tell(daemon, list_entry(first, struct peer, spoke_link), now_ns);
+  }
   tell_some(daemon, by, now_ns);
 }
 
@@ -739,6 +761,7 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
     list_init(&daemon->processes[i]);
   }
   list_init(&daemon->unapplied);
+  list_init(&daemon->spoken);
   list_init(&daemon->returning);
   list_init(&daemon->silent);
   list_init(&daemon->stayed);

@@ -520,7 +520,7 @@ static void plan_counted(struct cost *all) {
     return;
   uint64_t from_blocks = blocks, from_ns = clock_now_ns();
   sends = 0;
-  daemon_plan(&world.daemon, 0, world.now_ns);
+  daemon_plan(&world.daemon, 0);
   note_cost(all, KIND_PLAN, from_blocks, from_ns);
 }
 

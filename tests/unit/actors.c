@@ -52,7 +52,7 @@ static void post(struct actors *actors, const struct sched_action *action) {
 void actors_execute(struct actors *actors) {
   struct sched_action action;
   if (actors->scheduler.dirty && actors_chance(actors, 50))
-    scheduler_plan(&actors->scheduler, actors->now_ns, &actors->change);
+    scheduler_plan(&actors->scheduler, &actors->change);
   while (change_next(&actors->change, &action)) {
     if (actors->on_action)
       actors->on_action(&action);

@@ -121,7 +121,7 @@ static void hear(struct fleet *fleet, struct fleet_client *client) {
 void fleet_execute(struct fleet *fleet) {
   struct sched_action action;
   if (fleet->scheduler.deferred && fleet->scheduler.dirty && fleet_random_below(fleet, 2))
-    scheduler_plan(&fleet->scheduler, fleet->now_ns, &fleet->change);
+    scheduler_plan(&fleet->scheduler, &fleet->change);
   for (uint64_t jobs = fleet->late ? fleet_random_below(fleet, 3) : 0; jobs > 0; jobs--)
     if (change_first(&fleet->change))
       hear(fleet, change_first(&fleet->change)->owner);
