@@ -25,7 +25,6 @@
  * each other.
  */
 #include "core/internal.h"
-#include "core/policy.h"
 
 static void make_dirty(struct sched_gpu *gpu) { gpu->dirty = gpu->scheduler->dirty = true; }
 

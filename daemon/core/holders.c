@@ -12,7 +12,6 @@
  * leaves it: pinned memory, and what stays for want of host memory (rooms.c).
  */
 #include "core/internal.h"
-#include "core/policy.h"
 
 #define PREEMPT_PART 20                         /* one part in so many of the time may go into preemptions */
 #define SINGLES_LOOKAHEAD (4 * SCHED_LOOKAHEAD) /* in a queue that is full of gangs */

@@ -8,10 +8,9 @@
 /* What preemptions may cost in a row (holders.c). */
 #define SCHED_PREEMPT_SAVED_NS INT64_C(1000000000)
 
-/* ---- change.c ---- */
+/* ---- scheduler.c: the change record ---- */
 
 void change_add(struct sched_change *change, struct sched_job *job, enum sched_action_type type);
-void change_forget(struct sched_job *job);
 
 /* ---- turns.c ---- */
 
@@ -47,7 +46,8 @@ static inline void turns_touch(struct sched_gpu *gpu) {
 /* Who holds: what follows from the present state of the GPU. */
 void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
 
-/* Turns begin, if the GPU's jobs need them. (They end with the next plan that finds that they need not be.) */
+/* Turns begin, if the GPU's jobs need them. (They end with the next plan that finds that they need not be.)
+ */
 void turns_begin_if_needed(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
 
 /* The ranks of those who wait follow another policy; the rank of this job, if it waits, other terms. */
@@ -104,6 +104,75 @@ bool holders_may_have(const struct sched_job *job);
 
 /* The job, which waits, could have a place now, or as soon as others have stopped. over: the quantum is. */
 bool holders_would_make_way(const struct sched_job *job, bool over, uint64_t now_ns);
+
+/* ---- policy.c ---- */
+
+/* The job is put into its GPU's queue with this key. Before all others come jobs whose gangs claim; then one
+ * account's jobs after the other's; equal ones in the order in which they were put there. */
+void queue_insert(struct sched_job *job, uint64_t key);
+
+/* For many at a time: the key of one that is in the queue; and afterwards, that it is out of order. */
+void queue_number(struct sched_job *job, uint64_t key);
+void queue_unsort(struct sched_gpu *gpu);
+
+/* Those that wait, in order: whoever looks at them all takes this. */
+const struct list *queue_of(const struct sched_gpu *gpu);
+
+/* Of two that wait on a GPU. */
+bool queue_precedes(const struct sched_job *a, const struct sched_job *b);
+
+/* The rank that the job has if it begins to wait at now_ns. */
+uint64_t policy_rank(const struct sched_job *job, uint64_t now_ns);
+
+/* By what it is sorted if it begins to wait at now_ns: its rank; with `fair`, that of the last one that is
+ * level with it, so that equals keep their order. */
+uint64_t policy_place(const struct sched_job *job, uint64_t now_ns);
+
+/* The waiter goes before the holder, now that the quantum is over. */
+bool policy_precedes(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns);
+
+/* Only ranks count for that: who precedes nobody has nobody behind it in the queue that does. */
+bool policy_goes_by_rank(const struct sched_gpu *gpu);
+
+/* When it does even though the quantum is not over, if all stays as it is. */
+uint64_t policy_preempts_ns(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns);
+
+/* When its rank will be the better one, so that it goes before the holder at the next quantum's end. */
+uint64_t policy_outranks_ns(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns);
+
+bool policy_is_preemptive(const struct sched_gpu *gpu);
+
+/* The job runs no longer: what it has had is charged. */
+void policy_charge(struct sched_job *job, uint64_t now_ns);
+
+/* What it has had is charged, and it runs on if it does. */
+void policy_charge_so_far(struct sched_job *job, uint64_t now_ns);
+
+/* The job counts in the account that its class and the policy choose; and is taken out of it, before these
+ * change, or when it leaves. */
+void policy_enter(struct sched_job *job, uint64_t now_ns);
+void policy_leave(struct sched_job *job, uint64_t now_ns);
+
+/* Its state has changed, from that one. */
+void policy_note_state(struct sched_job *job, enum gs_job_state before, uint64_t now_ns);
+
+/* Turns begin or end: what seats have had so far is charged. */
+void policy_charge_seats(struct sched_gpu *gpu, uint64_t now_ns);
+
+/* Put the users that wait, and have had something since, in their order as of that moment. */
+void policy_sort_users(struct sched_gpu *gpu, uint64_t now_ns);
+
+/* By that its user's jobs come before those of others: opportunistic ones after all others. */
+uint64_t policy_user_rank(const struct sched_job *job, uint64_t now_ns);
+
+void account_init(struct sched_share *share, struct sched_gpu *gpu);
+
+/* The holder is put out of its place. */
+void policy_make_way(struct sched_job *holder, uint64_t now_ns);
+
+/* What it has had counts from now on as no more and no less than `fair` lets it: when it begins to wait, is
+ * granted, or gets other terms. */
+void policy_level(struct sched_job *job, uint64_t now_ns);
 
 /* ---- gangs.c ---- */
 
@@ -163,18 +232,6 @@ bool gang_is_held_up(struct sched_gang *gang);
 bool gang_is_ready(const struct sched_gang *gang);
 void gang_grant(struct sched_gang *gang, uint64_t now_ns, struct sched_change *change);
 
-/* ---- present.c ---- */
-
-/* The plan must look at it; at everybody. */
-void present_enter(struct sched_job *job);
-void present_enter_all(const struct sched_gpu *gpu);
-
-/* It need not any more. */
-void present_leave(struct sched_job *job);
-
-/* The job's state or rank has changed. */
-void present_sort(struct sched_job *job);
-
 /* ---- memory_plan.c ---- */
 
 /* Make everybody's room follow from the present state. The very last step of every event. */
@@ -185,9 +242,7 @@ void residency_update_job(struct sched_job *job, uint64_t now_ns, struct sched_c
 
 uint64_t residency_deadline_ns(const struct sched_gpu *gpu);
 
-/* ---- rooms.c ---- */
-
-void rooms_set(struct sched_job *job, uint64_t room_bytes, uint64_t now_ns, struct sched_change *change);
+/* ---- memory_plan.c: rooms ---- */
 
 /* The job says what it has on the card, and which room it knows of. */
 void rooms_acknowledge(struct sched_job *job, const struct sched_residence *residence, uint64_t now_ns);
@@ -206,7 +261,7 @@ void rooms_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched_cha
 /* Those that were not to be asked again for some time can be. */
 void rooms_expire_stays(struct sched_gpu *gpu, uint64_t now_ns);
 
-/* ---- books.c ---- */
+/* ---- accounting.c: what there is ---- */
 
 /* Whether the memory of all jobs fits the GPU together, with what they are expected to allocate again. */
 bool books_fit(const struct sched_gpu *gpu);
@@ -259,19 +314,10 @@ uint64_t books_cut_pinned(const struct sched_job *job, uint64_t pinned_bytes);
 int books_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                 uint64_t *granted_bytes);
 
-/* If nobody else had anything, it could have that. */
-bool books_could_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes);
-
-/* What it will have at once, if it asks for that now. */
-uint64_t books_wish_bytes(const struct sched_job *job, uint64_t total_bytes);
-
-/* Card and host have that left, beside what others have and will have. */
-bool books_has_room(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes);
-
 /* True if host_tight has changed. */
 bool books_update_tight(struct scheduler *scheduler);
 
-/* ---- admission.c ---- */
+/* ---- accounting.c: who begins ---- */
 
 /* The job asks for its first memory. True: it has to wait for that, the last of its kind, whatever it has
  * waited for before. */
@@ -286,21 +332,17 @@ void admission_count_needs(const struct sched_gpu *gpu);
 /* Those begin who can. Of every event, the first of what follows. */
 void admission_look(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change);
 
-/* ---- ephemeral.c ---- */
-
-/* What the job is expected to allocate again soon. */
-uint64_t ephemeral_bytes(const struct sched_job *job);
+/* ---- accounting.c: memory that comes and goes ---- */
 
 /* Its terms have changed. */
 void ephemeral_count(struct sched_job *job);
 
 /* Its used_bytes have changed. */
-void ephemeral_note(struct sched_job *job, uint64_t before_bytes, uint64_t now_ns);
 void ephemeral_forget(struct sched_job *job);
 uint64_t ephemeral_deadline_ns(const struct sched_gpu *gpu);
 void ephemeral_expire(struct sched_gpu *gpu, uint64_t now_ns);
 
-/* ---- overhead.c ---- */
+/* ---- accounting.c: what the driver refuses ---- */
 
 void overhead_add(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns);
 
@@ -319,10 +361,7 @@ void overhead_begin_anew(struct sched_gpu *gpu, struct sched_change *change);
 uint64_t overhead_deadline_ns(const struct sched_gpu *gpu);
 void overhead_expire(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
 
-/* ---- silence.c ---- */
-
-/* The job, which was silent, has answered, or leaves, or others go on without it. */
-void silence_end(struct sched_job *job, uint64_t now_ns);
+/* ---- turns.c: silent users ---- */
 
 /* The job has no turn now, for what others of its user have done. */
 bool silence_bars(const struct sched_job *job);
@@ -330,13 +369,13 @@ bool silence_bars(const struct sched_job *job);
 uint64_t silence_deadline_ns(const struct sched_gpu *gpu);
 void silence_expire(struct sched_gpu *gpu, uint64_t now_ns);
 
-/* ---- tally.c ---- */
+/* ---- figures.c: sums ---- */
 
 /* The job leaves; its class will be another one. */
 void tally_close(struct sched_job *job, uint64_t now_ns);
 void tally_change_class(struct sched_job *job, uint64_t now_ns);
 
-/* ---- handover.c ---- */
+/* ---- figures.c: hand-overs ---- */
 
 /* Somebody is told to stop; or nobody runs, and somebody could. */
 void handover_begin(struct sched_gpu *gpu, uint64_t now_ns);

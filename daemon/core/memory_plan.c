@@ -48,27 +48,157 @@
  * claimed, and so do all jobs with page faults when jobs run at the same time though they do not fit.
  */
 #include "core/internal.h"
-#include "core/policy.h"
 
 /* Moves that would cost more than this part of a quantum are hidden. */
 #define HIDE_DIVISOR 20
+
+/* ---- rooms: how many bytes a job may have on the card, as it has been told ---- */
+
+/*
+ * A job that gives nothing back for the length of the grace is `overdue` from then on, until it moves.
+ *
+ * One without page faults that is overdue stays on the card: its host may have no memory left for it to
+ * leave to. A holder waits for its victims one after the other, each for the grace. If what then stays makes
+ * it impossible to run (books_blocked), its turn ends as soon as another one can run; without such a one it
+ * goes on waiting. Blocked jobs are passed over in the queue, so those run that fit beside what stays, and
+ * who stays itself; until it gives something back, ends, or runs. For when it runs it owes nothing, and
+ * nobody knows whether it could leave now. So after the grace (stays_ns) it is asked again as any other, and
+ * before that only if nobody else has anything to give. No job is tried in vain more often than the grace
+ * passes, and each is tried again and again.
+ */
+static bool holds(const struct sched_job *job) {
+  return job->state == GS_JOB_HOLDING || job->state == GS_JOB_DROPPING;
+}
+
+/* It has, or may yet get, more on the card than its room. */
+static bool owes(const struct sched_job *job) {
+  return max_u64(job->resident_bytes, min_u64(job->promised_bytes, job->reach_bytes)) > job->room_bytes;
+}
+
+void rooms_watch(struct sched_job *job, uint64_t now_ns) {
+  bool leaves = owes(job) && !job->overdue && !holds(job) && job->state != GS_JOB_BYPASSED;
+  bool watched = !list_empty(&job->leaving_link);
+  if (leaves && !watched) {
+    job->leaving_ns = now_ns;
+    list_append(&job->gpu->leaving, &job->leaving_link);
+  } else if (!leaves) {
+    list_remove(&job->leaving_link);
+  }
+}
+
+/* It has not left, and may keep what it has after all: it is to run. */
+static void be_left_alone(struct sched_job *job, uint64_t now_ns) {
+  job->overdue = false;
+  if (job->managed)
+    return;
+  job->stays_ns = add_u64(now_ns, job->gpu->scheduler->grace_ns);
+  list_remove(&job->staying_link);
+  list_append(&job->gpu->staying, &job->staying_link);
+}
+
+/* It waits for a room that will never come, or knows of none. */
+static bool must_hear(const struct sched_job *job, uint64_t room_bytes) {
+  bool waits = job->state == GS_JOB_HOLDING && !job->active;
+  return job->room_seq == 0 || room_bytes != job->room_bytes ||
+         (waits && job->target_bytes != books_target_bytes(job));
+}
+
+static void rooms_set(struct sched_job *job, uint64_t room_bytes, uint64_t now_ns,
+                      struct sched_change *change) {
+  if (!must_hear(job, room_bytes))
+    return;
+  job->room_seq++;
+  if (room_bytes < job->last_told_bytes) /* else it sees no lower one, and has nothing to say */
+    job->lowered_seq = job->room_seq;
+  job->room_bytes = room_bytes;
+  job->promised_bytes = max_u64(job->told_bytes, room_bytes); /* what was never told, it cannot believe in */
+  job->target_bytes = books_target_bytes(job);
+  if (job->overdue && !owes(job))
+    be_left_alone(job, now_ns);
+  books_claim(job);
+  books_assume_resident(job);
+  rooms_watch(job, now_ns);
+  change_add(change, job, SCHED_TELL_ROOM);
+}
+
+void rooms_acknowledge(struct sched_job *job, const struct sched_residence *residence, uint64_t now_ns) {
+  uint64_t before_bytes = job->resident_bytes;
+  /* Without room it brings nothing to the card, whatever it says: others' room must not shrink by that. */
+  uint64_t most_bytes = max_u64(before_bytes, job->promised_bytes);
+  if (residence->room_seq >= job->lowered_seq && residence->room_seq <= job->room_seq)
+    job->told_bytes = job->promised_bytes = job->room_bytes;
+  books_set_resident(job, min_u64(residence->resident_bytes, most_bytes));
+  if (job->resident_bytes < before_bytes || !owes(job)) { /* it moves */
+    job->overdue = false;
+    books_claim(job);
+    list_remove(&job->leaving_link);
+  }
+  rooms_watch(job, now_ns);
+}
+
+void rooms_refuse(struct sched_job *job, uint64_t short_bytes, uint64_t now_ns, struct sched_change *change) {
+  uint64_t room_bytes = job->room_bytes - short_bytes;
+  books_note_refused(job, room_bytes);
+  job->told_bytes = job->promised_bytes = room_bytes; /* the driver sees to that */
+  job->gpu->roomy = false;                            /* its room is to be looked at again */
+  rooms_set(job, room_bytes, now_ns, change);
+}
+
+/* ---- who does not leave ---- */
+
+static struct sched_job *first_staying(const struct sched_gpu *gpu) {
+  return list_entry(list_first(&gpu->staying), struct sched_job, staying_link);
+}
+
+uint64_t rooms_deadline_ns(const struct sched_gpu *gpu) {
+  struct list *node = list_first(&gpu->leaving);
+  uint64_t deadline_ns = list_empty(&gpu->staying) ? SCHED_NEVER : first_staying(gpu)->stays_ns;
+  if (!node)
+    return deadline_ns;
+  uint64_t since_ns = list_entry(node, struct sched_job, leaving_link)->leaving_ns;
+  return min_u64(deadline_ns, add_u64(since_ns, gpu->scheduler->grace_ns));
+}
+
+void rooms_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  struct list *node;
+  while ((node = list_first(&gpu->leaving))) {
+    struct sched_job *job = list_entry(node, struct sched_job, leaving_link);
+    if (now_ns < add_u64(job->leaving_ns, gpu->scheduler->grace_ns))
+      break;
+    job->overdue = true;
+    list_remove(node);
+    books_claim(job);
+    change_add(change, job, SCHED_NOTE_STAYS);
+    turns_wait_anew(gpu, now_ns);
+  }
+}
+
+void rooms_expire_stays(struct sched_gpu *gpu, uint64_t now_ns) {
+  while (!list_empty(&gpu->staying) && now_ns >= first_staying(gpu)->stays_ns) {
+    struct sched_job *job = first_staying(gpu);
+    job->stays_ns = 0;
+    list_remove(&job->staying_link);
+    books_claim(job);
+    turns_wait_anew(gpu, now_ns);
+  }
+}
+
+/* ---- the plan's data ---- */
 
 struct plan {
   struct sched_gpu *gpu;
   uint64_t now_ns;
   struct sched_change *change;
-  bool fits;           /* all that jobs have; only what they may allocate unasked does not */
-  bool excess_only;    /* what is within a soft limit, or has none, is not taken yet */
+  bool fits;        /* all that jobs have; only what they may allocate unasked does not */
+  bool excess_only; /* what is within a soft limit, or has none, is not taken yet */
   bool spares_production;
-  uint64_t idle_ns;    /* idle jobs give what they have after so long */
+  uint64_t idle_ns;       /* idle jobs give what they have after so long */
   uint64_t planned_bytes; /* sum of what jobs are to have */
   uint64_t extra_bytes;   /* what those need beside that who hold, or do next (overhead.c) */
   struct list victims[GS_CLASS_OPPORTUNISTIC + 1]; /* by class */
 };
 
-static struct sched_job *job_of(struct list *node) {
-  return list_entry(node, struct sched_job, present_link);
-}
+static struct sched_job *job_of(struct list *node) { return list_entry(node, struct sched_job, link); }
 
 /* ---- what jobs keep, and what is taken from them ---- */
 
@@ -97,23 +227,14 @@ static uint64_t planned_bytes(const struct sched_job *job) {
   return job->overdue || silent ? max_u64(job->want_bytes, job->claim_bytes) : job->want_bytes;
 }
 
-/* Nothing of it is there or promised, and it is to get nothing. */
-static bool is_absent(const struct plan *plan, const struct sched_job *job) {
-  return !plan->fits && job->room_seq && !job->want_bytes && !job->claim_bytes && !job->room_bytes;
-}
-
 static void plan_kept(struct plan *plan) {
-  struct list *present = &plan->gpu->present;
   plan->planned_bytes = 0;
-  for (struct list *node = present->next, *next; node != present; node = next) {
+  list_each(node, &plan->gpu->jobs) {
     struct sched_job *job = job_of(node);
-    next = node->next;
     job->role = SCHED_ROLE_NONE;
     job->want_bytes = kept_bytes(plan, job);
     job->asked_anew = false;
     plan->planned_bytes += planned_bytes(job);
-    if (is_absent(plan, job))
-      present_leave(job);
   }
 }
 
@@ -143,8 +264,7 @@ static uint64_t take(struct plan *plan, struct sched_job *victim, uint64_t lacki
 /* In this order: who can't run even if it is its turn; who is idle, the longest first; who stops, and who
  * waits, the last first. Looked through many times: others have nothing to give. */
 static void gather(struct plan *plan, struct sched_job *job, enum sched_victim victim) {
-  if (list_empty(&job->present_link) || job->role != SCHED_ROLE_NONE || job->overdue ||
-      job->want_bytes <= job->pinned_bytes)
+  if (job->role != SCHED_ROLE_NONE || job->overdue || job->want_bytes <= job->pinned_bytes)
     return;
   job->victim = victim;
   list_append(&plan->victims[job->terms.class], &job->victim_link);
@@ -157,7 +277,7 @@ static bool is_passed_over(const struct sched_job *job) {
 static void gather_victims(struct plan *plan) {
   const struct sched_gpu *gpu = plan->gpu;
   const struct list *queue = queue_of(gpu);
-  for (int class = 0; class <= GS_CLASS_OPPORTUNISTIC; class++)
+  for (int class = 0; class <= GS_CLASS_OPPORTUNISTIC; class ++)
     list_init(&plan->victims[class]);
   list_each(node, queue) {
     if (job_of_queue(node)->want_bytes && is_passed_over(job_of_queue(node)))
@@ -172,7 +292,7 @@ static void gather_victims(struct plan *plan) {
 }
 
 static void forget_victims(struct plan *plan) {
-  for (int class = 0; class <= GS_CLASS_OPPORTUNISTIC; class++)
+  for (int class = 0; class <= GS_CLASS_OPPORTUNISTIC; class ++)
     while (!list_empty(&plan->victims[class]))
       list_remove(list_first(&plan->victims[class]));
 }
@@ -248,7 +368,7 @@ static uint64_t lacking_bytes(const struct plan *plan) {
 
 static void plan_first(struct plan *plan) {
   struct sched_gpu *gpu = plan->gpu;
-  list_each(node, &gpu->present) {
+  list_each(node, &gpu->jobs) {
     struct sched_job *job = job_of(node);
     if (job->role != SCHED_ROLE_FIRST)
       continue;
@@ -283,7 +403,7 @@ static void plan_second(struct plan *plan, struct sched_job *second) {
 /* Everything fits but for what jobs may allocate unasked: who gets to do so? */
 static void plan_slack(struct plan *plan) {
   uint64_t free_bytes = less_u64(sched_gpu_usable_bytes(plan->gpu), plan->planned_bytes);
-  list_each(node, &plan->gpu->present) {
+  list_each(node, &plan->gpu->jobs) {
     struct sched_job *job = job_of(node);
     uint64_t more_bytes = min_u64(less_u64(job->reach_bytes, job->want_bytes), free_bytes);
     job->want_bytes += more_bytes;
@@ -292,10 +412,7 @@ static void plan_slack(struct plan *plan) {
 }
 
 static void set_roles(const struct list *jobs, enum sched_role role) {
-  list_each(node, jobs) {
-    present_enter(job_of_turn(node));
-    job_of_turn(node)->role = role;
-  }
+  list_each(node, jobs) { job_of_turn(node)->role = role; }
 }
 
 static void make_plan(struct plan *plan) {
@@ -338,7 +455,7 @@ static bool needs_extra(const struct sched_job *job) {
 static void sum_extra(struct plan *plan) {
   if (plan->gpu->extra_bytes == 0)
     return;
-  list_each(node, &plan->gpu->present) {
+  list_each(node, &plan->gpu->jobs) {
     plan->extra_bytes += needs_extra(job_of(node)) ? job_of(node)->extra_bytes : 0;
   }
 }
@@ -357,7 +474,7 @@ static void raise(const struct plan *plan, struct sched_job *job) {
 }
 
 static void tell_rooms(const struct plan *plan) {
-  list_each(node, &plan->gpu->present) {
+  list_each(node, &plan->gpu->jobs) {
     struct sched_job *job = job_of(node);
     if (job->want_bytes < job->room_bytes)
       rooms_set(job, job->want_bytes, plan->now_ns, plan->change);
@@ -365,7 +482,7 @@ static void tell_rooms(const struct plan *plan) {
   list_each(node, &plan->gpu->holders) { raise(plan, job_of_turn(node)); }
   list_each(node, &plan->gpu->next) { raise(plan, job_of_turn(node)); }
   list_each(node, &plan->gpu->later) { raise(plan, job_of_turn(node)); }
-  list_each(node, &plan->gpu->present) {
+  list_each(node, &plan->gpu->jobs) {
     struct sched_job *job = job_of(node);
     if (job->want_bytes > job->room_bytes || job->room_seq == 0)
       raise(plan, job);
@@ -383,9 +500,6 @@ void residency_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chang
   if (gpu->roomy && was_roomy)
     return;
   struct plan plan = {.gpu = gpu, .now_ns = now_ns, .change = change, .fits = books_fit(gpu)};
-  if ((gpu->roomy && !was_roomy) || (plan.fits && !gpu->fitted))
-    present_enter_all(gpu);
-  gpu->fitted = plan.fits;
   make_plan(&plan);
   sum_extra(&plan);
   tell_rooms(&plan);

@@ -1,6 +1,45 @@
-/* policy.c - ranks. */
-#include "core/policy.h"
-
+/*
+ * policy.c - who goes before whom.
+ *
+ * Each waiting job has a rank, or a place by the ranks of others (policy_place), which does not change while
+ * it waits; the lowest goes first. A holder has, at any moment, the rank that it would have if it began to
+ * wait now. When the quantum of a set of holders is over, those stay whose rank is better than that of the
+ * jobs that would take their place.
+ *
+ *   rr        by the time of asking: who has held goes behind all who wait.
+ *   fair      by GPU time had so far, over the weight (start-time fair queueing; the Linux CFS): who comes
+ *             starts level with those that are there, which is where the one is that has had least; that
+ *             never goes back; or with the one that has had least of those that have had a turn, a
+ *             quantum further at most: so a stream of newcomers, each gone within its first turn, passes
+ *             nobody for ever. Who comes back is no further behind than a quantum of its own, and who waits
+ *             no further ahead than three, however much room it has had that others could not use. So while
+ *             one of weight v waits, each job of weight w has the GPU for 2 + 3 w/v quanta at most.
+ *             First users share, by the weights of users, then each user's jobs what the user has: a user is
+ *             charged, from a job's grant to the end of its answer, its part of the card's time, one of as
+ *             many as hold or stop. Between users the same rules hold as between jobs: who comes starts
+ *             level, who rests falls a quantum behind at most, who waits is three ahead at most, who is a
+ *             quantum behind preempts.
+ *             Who has had a turn does not make up with another one for less than half a quantum: it stays,
+ *             or goes before one that waits, only if it is further behind. So equals keep their order.
+ *   fifo      by arrival, to completion: who came earlier goes first whenever it wants to.
+ *   srtf      by remaining GPU time: as declared or learnt; for a job about which nothing is known, or which
+ *             has had more than was expected, as much again as it has had (Lindy's law). A second more of
+ *             waiting weighs as much as 1/32 s less of remaining time, also in the first quantum of the
+ *             turn that it leads to, so the longest job has its turn.
+ *   priority  by level; a minute more of waiting weighs as much as one level, also in the first quantum of
+ *             the turn that it leads to.
+ *   pack      by arrival, to completion, as many beside each other as fit. Nobody is interrupted before it
+ *             has held for a quantum and somebody has waited for 32, and 32 after the last time. Who has had
+ *             to make way comes behind all others.
+ *
+ * Whatever the policy, opportunistic jobs come after all others: so they run only when no other job wants to,
+ * and are interrupted as soon as one does.
+ *
+ * With fifo, srtf and priority, and with fair if it is behind by a quantum, a waiting job takes the place of
+ * a holder even before the quantum is over: so who rests for a moment does not lose a turn by it. Such
+ * hand-overs may take one part in 20 of the time, of which a second can be saved up (holders.c); but
+ * production jobs interrupt opportunistic ones whatever that takes.
+ */
 #include "core/internal.h"
 
 #define AGING_DIVISOR 32               /* srtf: what a second of waiting is worth */
@@ -102,7 +141,8 @@ void queue_number(struct sched_job *job, uint64_t key) {
 void queue_unsort(struct sched_gpu *gpu) { gpu->queue_unsorted = true; }
 
 const struct list *queue_of(const struct sched_gpu *gpu) {
-  struct sched_gpu *sorted = (struct sched_gpu *)(uintptr_t)gpu; /* the same queue, as those who look expect it */
+  struct sched_gpu *sorted =
+      (struct sched_gpu *)(uintptr_t)gpu; /* the same queue, as those who look expect it */
   if (gpu->queue_unsorted)
     list_sort(&sorted->queue, node_precedes);
   sorted->queue_unsorted = false;

@@ -1,11 +1,84 @@
 /* scheduler.c - the events of the scheduler; each changes its part of the state, then lets turns.c decide on
  * the lock and memory_plan.c on the memory. */
-#include "core/scheduler.h"
-
 #include <string.h>
 
 #include "core/internal.h"
-#include "core/policy.h"
+#include "core/scheduler.h"
+
+/* ---- the change record ---- */
+
+/* the change record: which jobs must be told what, in which order.
+ *
+ * A job may be told late. Of what it has not been told yet, each word is said once, with what is true by
+ * then; one that has been overtaken is not said at all. A job whose own events wait until it has been told
+ * all changes its state meanwhile by a grant, then an order to stop, then the end of the grace, and in no
+ * other way: so the order of its words is always that of enum sched_action_type.
+ */
+
+/* These carry the room, and this one the capacity. */
+#define WITH_ROOM (1u << SCHED_TELL_LOCK_OK | 1u << SCHED_TELL_DROP_LOCK)
+#define WITH_CAPACITY (1u << SCHED_TELL_ATTACHED)
+
+void change_init(struct sched_change *change) { list_init(&change->jobs); }
+
+void change_add(struct sched_change *change, struct sched_job *job, enum sched_action_type type) {
+  if (job->todo == 0)
+    list_append(&change->jobs, &job->todo_link);
+  job->todo |= 1u << type;
+  if (job->todo & WITH_ROOM)
+    job->todo &= ~(1u << SCHED_TELL_ROOM);
+  if (job->todo & WITH_CAPACITY)
+    job->todo &= ~(1u << SCHED_TELL_CAPACITY);
+}
+
+static void change_forget(struct sched_job *job) {
+  list_remove(&job->todo_link);
+  job->todo = 0;
+}
+
+static bool tells_room(enum sched_action_type type) {
+  return type == SCHED_TELL_LOCK_OK || type == SCHED_TELL_DROP_LOCK || type == SCHED_TELL_ROOM;
+}
+
+bool change_next_of(struct sched_job *job, struct sched_action *action) {
+  if (job->todo == 0)
+    return false;
+  *action = (struct sched_action){
+      .type = (enum sched_action_type)__builtin_ctz(job->todo),
+      .job = job,
+      .epoch = job->epoch,
+      .quantum_ns = job->quantum_ns,
+      .wanted = job->wanted_told,
+      .took_over = job->took_over,
+      .steps = job->steps,
+      .room_bytes = job->room_bytes,
+      .room_seq = job->room_seq,
+      .target_bytes = job->target_bytes,
+      .granted_bytes = job->entry.granted_bytes,
+  };
+  if (tells_room(action->type)) {
+    job->last_told_bytes = job->room_bytes;
+    job->told_bytes = max_u64(job->told_bytes, job->room_bytes);
+  }
+  job->todo &= job->todo - 1;
+  if (job->todo == 0)
+    list_remove(&job->todo_link);
+  return true;
+}
+
+void scheduler_tell_room(struct sched_job *job, struct sched_change *change) {
+  change_add(change, job, SCHED_TELL_ROOM);
+}
+
+struct sched_job *change_first(const struct sched_change *change) {
+  struct list *node = list_first(&change->jobs);
+  return node ? list_entry(node, struct sched_job, todo_link) : NULL;
+}
+
+bool change_next(struct sched_change *change, struct sched_action *action) {
+  struct sched_job *job = change_first(change);
+  return job && change_next_of(job, action);
+}
 
 #define SETTLE_ROUNDS 4
 
@@ -47,7 +120,6 @@ void scheduler_add_gpu(struct scheduler *scheduler, struct sched_gpu *gpu, const
   strncpy(gpu->name, name, sizeof gpu->name - 1);
   list_init(&gpu->jobs);
   list_init(&gpu->idle);
-  list_init(&gpu->present);
   list_init(&gpu->holders);
   list_init(&gpu->ranked);
   list_init(&gpu->shares);
@@ -191,7 +263,6 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
   list_init(&job->waiting);
   list_init(&job->victim_link);
   list_init(&job->ranked);
-  list_init(&job->present_link);
   list_init(&job->gang_link);
   list_init(&job->leaving_link);
   list_init(&job->staying_link);
@@ -206,7 +277,6 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
   gpu->seats[job->seat].count++;
   gpu->job_count++;
   gpu->class_counts[job->terms.class]++;
-  present_enter(job); /* to be told its first room */
   turns_set_state(job, GS_JOB_IDLE, now_ns);
   books_allege(job, attach->used_bytes, now_ns);
   books_set_resident(job, attach->resident_bytes);
@@ -245,7 +315,6 @@ void scheduler_detach(struct sched_job *job, uint64_t now_ns, struct sched_chang
   policy_leave(job, now_ns);
   if (job->share)
     job->share->job_count--;
-  present_leave(job);
   list_remove(&job->turn);
   gpu->seats[job->seat].bytes -= job->need_bytes;
   gpu->seats[job->seat].count--;

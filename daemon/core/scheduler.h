@@ -78,12 +78,12 @@ struct scheduler {
   bool deferred;              /* the caller's: events wait for scheduler_plan() */
   bool dirty;                 /* some GPU is; the last event was then: */
   uint64_t event_ns;
-  struct sched_gpu *behind;   /* the first of those that the last plan has left dirty; NULL: none */
-  uint32_t event_jobs;        /* on the GPUs that the present plan has looked at; */
-  uint32_t event_jobs_most;   /* at most, but for a single GPU */
-  uint32_t gang_looks;        /* of the present plan, at members of gangs: */
-  uint32_t gang_looks_most;   /* once it has taken more, it looks at no further GPU: the next one does */
-  uint64_t decisions;         /* plans so far */
+  struct sched_gpu *behind; /* the first of those that the last plan has left dirty; NULL: none */
+  uint32_t event_jobs;      /* on the GPUs that the present plan has looked at; */
+  uint32_t event_jobs_most; /* at most, but for a single GPU */
+  uint32_t gang_looks;      /* of the present plan, at members of gangs: */
+  uint32_t gang_looks_most; /* once it has taken more, it looks at no further GPU: the next one does */
+  uint64_t decisions;       /* plans so far */
 };
 
 /* What one hand-over, or all of them, cost. */
@@ -129,8 +129,8 @@ struct sched_seats {
   uint32_t count;
 };
 
-/* Jobs whose memory may leave for others, in the order in which it does (memory_plan.c): those that are passed
- * over, idle ones, those that stop, those that wait. */
+/* Jobs whose memory may leave for others, in the order in which it does (memory_plan.c): those that are
+ * passed over, idle ones, those that stop, those that wait. */
 enum sched_victim { SCHED_VICTIM_BLOCKED, SCHED_VICTIM_IDLE, SCHED_VICTIM_STOPS, SCHED_VICTIM_WAITS };
 
 /* What is known of an account's holders as of one moment (policy.c). */
@@ -218,11 +218,10 @@ struct sched_gpu {
   uint64_t made_way_ns;      /* pack: when somebody was put out of its place the last time */
   uint32_t last_job;         /* id of who got the last turn; 0: nobody yet */
   struct list jobs;          /* all */
-  struct list idle;          /* IDLE and BYPASSED, of those that are present, the longest first */
+  struct list idle;          /* IDLE and BYPASSED, the longest first */
   struct list queue;         /* WAITING (policy.h) */
   bool queue_unsorted;       /* until somebody looks at it (queue_of) */
   uint64_t queued;           /* jobs and accounts, so far: what numbers them */
-  struct list present;       /* jobs with memory on the card, or that may get some */
   struct list
       holders; /* HOLDING, in the order of their grants; while serialized, those that fit (holders.c) */
   struct list ranked; /* the same, as sorted last: nearly by rank, the worst first */
@@ -254,7 +253,6 @@ struct sched_gpu {
   uint32_t overhead_tries;  /* how often it was */
   uint64_t away_bytes;      /* taken by processes that are no jobs (any more): likewise, until they end */
   bool roomy;               /* the last plan: everybody has all the room that he may ask for */
-  bool fitted;              /* the last plan: what all have fits together */
   uint64_t deadline_ns;     /* when there is something to do; if it is not known, it is looked for */
   bool deadline_known;
   uint64_t changes; /* of what decides who holds, so far */
@@ -319,7 +317,6 @@ struct sched_job {
   struct list victim_link;       /* the memory plan's, while it is made: */
   enum sched_victim victim;      /* what it is to that */
   uint64_t queue_key, queue_number;
-  struct list present_link;
   struct list leaving_link;
   struct list staying_link;
   struct list todo_link;

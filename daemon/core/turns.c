@@ -12,7 +12,109 @@
  * holds is never granted again, so a client never gets two grants without a release between them.
  */
 #include "core/internal.h"
-#include "core/policy.h"
+
+/* ---- the quantum ---- */
+
+/*
+ * how long a turn is: as set, or, if that is `auto`, as short as it may be without losing more
+ * than a given part of the time to hand-overs (drains and paid moves, as measured; before the first one as
+ * guessed from what there is to move).
+ *
+ * What is lost of each turn and its hand-over is cost / (quantum + cost). A hand-over whose moves are hidden
+ * behind turns costs next to nothing, until the turns become so short that the bus does not manage.
+ */
+
+#define AUTO_MIN_NS UINT64_C(50000000)
+#define AUTO_MAX_NS UINT64_C(300000000000)
+
+static uint64_t cost_ns(const struct sched_gpu *gpu) {
+  if (gpu->handover.cost_ns)
+    return gpu->handover.cost_ns;
+  return handover_cost_ns(gpu, min_u64(gpu->used_bytes, sched_gpu_capacity_bytes(gpu)));
+}
+
+uint64_t sched_gpu_tq_ns(const struct sched_gpu *gpu) {
+  if (gpu->settings.tq_ns != SCHED_TQ_AUTO)
+    return gpu->settings.tq_ns;
+  uint64_t most_cost_ns = min_u64(cost_ns(gpu), AUTO_MAX_NS);
+  uint64_t tq_ns = most_cost_ns * (1000 - gpu->settings.loss_permille) / gpu->settings.loss_permille;
+  return max_u64(min_u64(tq_ns, AUTO_MAX_NS), AUTO_MIN_NS);
+}
+
+/* ---- silent users ---- */
+
+/*
+ * what it costs a user that a job of his has kept the GPU from others without an answer.
+ *
+ * A job that holds, and neither runs nor stops when it is told to, keeps the GPU for some graces, whatever
+ * the policy; then others go on, or the caller evicts it. Its user may have any number of such jobs, and may
+ * bring them again. So afterwards his jobs wait: while jobs of other users want the GPU, for SILENCE_PRICE
+ * times as long as they have had to wait. That leaves others their part of the time, whoever is silent how
+ * often; and it costs nobody anything but that user. Once the others have rested for the length of the grace,
+ * his jobs may go on.
+ */
+
+#define SILENCE_PRICE 2
+
+static struct sched_share *share_of(struct list *node) {
+  return list_entry(node, struct sched_share, shunned_link);
+}
+
+bool sched_share_is_shunned(const struct sched_share *share) { return !list_empty(&share->shunned_link); }
+
+bool silence_bars(const struct sched_job *job) {
+  return job->share && sched_share_is_shunned(job->share) && job->gpu->job_count > job->share->job_count;
+}
+
+/* The job has not answered yet, so it is in its state since it was told to stop. What it had until then it
+ * had by right: it ran, or nobody had told it to stop. */
+static uint64_t begun_ns(const struct sched_job *job) {
+  return job->ran_ns ? job->since_ns : min_u64(job->granted_ns, job->since_ns);
+}
+
+/* The job, which was silent, has answered, or leaves, or others go on without it. */
+static void silence_end(struct sched_job *job, uint64_t now_ns) {
+  struct sched_share *share = job->share;
+  struct sched_gpu *gpu = job->gpu;
+  if (!share)
+    return;
+  uint64_t kept_ns = min_u64(now_ns - begun_ns(job), SCHED_NEVER / 4 / SILENCE_PRICE);
+  share->shunned_until_ns = add_u64(max_u64(share->shunned_until_ns, now_ns), SILENCE_PRICE * kept_ns);
+  share->shunned_look_ns = min_u64(share->shunned_until_ns, add_u64(now_ns, gpu->scheduler->grace_ns));
+  list_remove(&share->shunned_link);
+  list_append(&gpu->shunned, &share->shunned_link);
+}
+
+uint64_t silence_deadline_ns(const struct sched_gpu *gpu) {
+  uint64_t deadline_ns = SCHED_NEVER;
+  list_each(node, &gpu->shunned) { deadline_ns = min_u64(deadline_ns, share_of(node)->shunned_look_ns); }
+  return deadline_ns;
+}
+
+/* When others' jobs will have rested for the grace; later, if one does not rest. */
+static uint64_t rested_ns(const struct sched_share *share, uint64_t now_ns) {
+  const struct sched_gpu *gpu = share->gpu;
+  uint64_t since_ns = 0;
+  list_each(node, &gpu->jobs) {
+    const struct sched_job *job = list_entry(node, struct sched_job, link);
+    bool rests = job->state == GS_JOB_IDLE || job->state == GS_JOB_BYPASSED;
+    if (job->share != share)
+      since_ns = max_u64(since_ns, rests ? job->since_ns : now_ns);
+  }
+  return add_u64(since_ns, gpu->scheduler->grace_ns);
+}
+
+void silence_expire(struct sched_gpu *gpu, uint64_t now_ns) {
+  for (struct list *node = gpu->shunned.next, *next; node != &gpu->shunned; node = next) {
+    struct sched_share *share = share_of(node);
+    next = node->next;
+    if (now_ns < share->shunned_look_ns)
+      continue;
+    share->shunned_look_ns = min_u64(rested_ns(share, now_ns), share->shunned_until_ns);
+    if (now_ns >= share->shunned_look_ns)
+      list_remove(node);
+  }
+}
 
 struct sched_job *turns_holder(const struct sched_gpu *gpu) {
   return job_of_turn(list_first(&gpu->holders));
@@ -46,11 +148,12 @@ static void enter_list(struct sched_job *job, uint64_t now_ns) {
     job->grant = ++gpu->grants;
   } else if (job->state == GS_JOB_DROPPING) {
     list_append(&gpu->dropping, &job->turn);
+  } else {
+    list_append(&gpu->idle, &job->turn);
   }
   holders_seat(job, job->state == GS_JOB_HOLDING    ? SCHED_SEAT_HOLDS
                     : job->state == GS_JOB_DROPPING ? SCHED_SEAT_STOPS
                                                     : SCHED_SEAT_NONE);
-  present_sort(job);
 }
 
 void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t now_ns) {

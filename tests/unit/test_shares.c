@@ -10,7 +10,7 @@
 
 #include "common/clock.h"
 #include "common/splitmix.h"
-#include "core/policy.h"
+#include "core/internal.h"
 #include "core/scheduler.h"
 #include "played_clock.h"
 #include "suite.h"

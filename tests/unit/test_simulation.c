@@ -94,7 +94,9 @@ static void check_room(int i, uint64_t room_bytes) {
   if (!actor->managed && actor->open && job->active && !run.shrunk && room_bytes < actor->resident_bytes)
     fail_about("gets less room than it has while it runs", i);
   /* Who neither stops nor asks is not told to come back after it was told to leave: it would for ever. */
-  bool short_of = them.gpu.serialized && !them.gpu.roomy && !them.gpu.fitted;
+  const struct sched_gpu *gpu = &them.gpu;
+  bool fits = gpu->used_bytes + gpu->ephemeral_bytes + gpu->extra_bytes <= sched_gpu_usable_bytes(&them.gpu);
+  bool short_of = gpu->serialized && !gpu->roomy && !fits;
   if (short_of && job->role == SCHED_ROLE_NONE && job->since_ns < them.now_ns &&
       room_bytes > most(run.room_bytes[i], job->pinned_bytes))
     fail_about("gets room though its turn is not near", i);

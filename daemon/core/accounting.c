@@ -94,8 +94,6 @@ void books_claim(struct sched_job *job) {
   gpu->claim_bytes += job->claim_bytes;
   gpu->staying_bytes += job->staying_bytes;
   holders_count_need(job);
-  if (job->claim_bytes > 0 || job->room_bytes > 0 || job->used_bytes > 0)
-    present_enter(job);
 }
 
 bool books_blocked(const struct sched_job *job) {
@@ -123,6 +121,97 @@ void books_note_refused(struct sched_job *job, uint64_t room_bytes) {
 void books_assume_resident(struct sched_job *job) {
   if (job->active && job->resident_bytes < job->room_bytes)
     books_set_resident(job, job->room_bytes);
+}
+
+/* ---- memory that comes and goes ---- */
+
+/*
+ * memory that a program frees and allocates again, with each of its iterations say: Salus calls
+ * it ephemeral, and what is there all the time persistent.
+ *
+ * A job whose memory falls and rises again counts with the most that it has had, not with what it has at the
+ * moment: or it would seem to fit beside others whenever it is low, and somebody would have to make way each
+ * time that it rises. It does so once it has come back to where it fell from, and until it has not been there
+ * for SCHED_EPHEMERAL_NS, or twice that. What is freed for good is free at once. A job that says how much it
+ * will have counts with that from its first memory on. Neither counts beyond its limit: it can't get that.
+ */
+
+#define NEAR(bytes) ((bytes) - (bytes) / 8) /* it was about there */
+
+static struct sched_job *job_of_link(struct list *node) {
+  return list_entry(node, struct sched_job, ephemeral.link);
+}
+
+/* What the job is expected to allocate again soon. */
+static uint64_t ephemeral_bytes(const struct sched_job *job) {
+  uint64_t learnt_bytes = job->ephemeral.recurs ? job->ephemeral.high_bytes : 0;
+  uint64_t told_bytes = job->used_bytes ? min_u64(job->terms.expected_bytes, SCHED_BYTES_MAX) : 0;
+  uint64_t limit_bytes = job->terms.limit_bytes ? job->terms.limit_bytes : SCHED_BYTES_MAX;
+  return less_u64(min_u64(max_u64(learnt_bytes, told_bytes), limit_bytes), job->used_bytes);
+}
+
+void ephemeral_count(struct sched_job *job) {
+  job->gpu->ephemeral_bytes -= job->ephemeral.counted_bytes;
+  job->ephemeral.counted_bytes = ephemeral_bytes(job);
+  job->gpu->ephemeral_bytes += job->ephemeral.counted_bytes;
+  holders_count_need(job);
+}
+
+static void watch(struct sched_job *job, uint64_t high_bytes, uint64_t now_ns) {
+  struct sched_ephemeral *it = &job->ephemeral;
+  it->high_bytes = high_bytes;
+  it->low_bytes = it->since_bytes = job->used_bytes;
+  it->until_ns = add_u64(now_ns, SCHED_EPHEMERAL_NS);
+  list_remove(&it->link);
+  list_append(&job->gpu->ephemeral, &it->link);
+}
+
+void ephemeral_forget(struct sched_job *job) {
+  list_remove(&job->ephemeral.link);
+  job->ephemeral.high_bytes = 0;
+  job->ephemeral.recurs = false;
+  ephemeral_count(job);
+}
+
+static void note_fall(struct sched_job *job, uint64_t before_bytes, uint64_t now_ns) {
+  struct sched_ephemeral *it = &job->ephemeral;
+  if (before_bytes > it->high_bytes)
+    watch(job, before_bytes, now_ns);
+  it->low_bytes = min_u64(it->low_bytes, job->used_bytes);
+}
+
+static void note_rise(struct sched_job *job) {
+  struct sched_ephemeral *it = &job->ephemeral;
+  it->since_bytes = max_u64(it->since_bytes, job->used_bytes);
+  it->recurs |= it->low_bytes < NEAR(it->high_bytes) && job->used_bytes >= NEAR(it->high_bytes);
+}
+
+/* Its used_bytes have changed. */
+static void ephemeral_note(struct sched_job *job, uint64_t before_bytes, uint64_t now_ns) {
+  if (job->used_bytes < before_bytes)
+    note_fall(job, before_bytes, now_ns);
+  else if (job->ephemeral.high_bytes)
+    note_rise(job);
+  ephemeral_count(job);
+}
+
+/* The most that it has had since is what counts from now on. */
+static void lapse(struct sched_job *job, uint64_t now_ns) {
+  if (job->ephemeral.since_bytes > job->used_bytes)
+    watch(job, job->ephemeral.since_bytes, now_ns);
+  else
+    ephemeral_forget(job);
+  ephemeral_count(job);
+}
+
+uint64_t ephemeral_deadline_ns(const struct sched_gpu *gpu) {
+  struct list *first = list_first(&gpu->ephemeral);
+  return first ? job_of_link(first)->ephemeral.until_ns : SCHED_NEVER;
+}
+
+void ephemeral_expire(struct sched_gpu *gpu, uint64_t now_ns) {
+  while (now_ns >= ephemeral_deadline_ns(gpu))
+    lapse(job_of_link(list_first(&gpu->ephemeral)), now_ns);
 }
 
 /* ---- what jobs have ---- */
@@ -317,15 +406,18 @@ static uint64_t alone_bytes(const struct sched_job *job) {
   return cut_to_limit(job, job->managed ? both_bytes : min_u64(both_bytes, fitting_bytes));
 }
 
-bool books_could_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes) {
+/* If nobody else had anything, it could have that. */
+static bool books_could_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes) {
   return total_bytes <= alone_bytes(job) && pinned_bytes <= sched_gpu_capacity_bytes(job->gpu);
 }
 
-uint64_t books_wish_bytes(const struct sched_job *job, uint64_t total_bytes) {
+/* What it will have at once, if it asks for that now. */
+static uint64_t books_wish_bytes(const struct sched_job *job, uint64_t total_bytes) {
   return min_u64(max_u64(total_bytes, job->terms.expected_bytes), alone_bytes(job));
 }
 
-bool books_has_room(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes) {
+/* Card and host have that left, beside what others have and will have. */
+static bool books_has_room(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes) {
   const struct sched_gpu *gpu = job->gpu;
   uint64_t uncounted_bytes = job->used_bytes + job->ephemeral.counted_bytes + others_excess_bytes(job);
   uint64_t host_bytes = less_u64(gpu->scheduler->host_memory_bytes, others_overflow_bytes(gpu));
@@ -370,4 +462,244 @@ bool books_update_tight(struct scheduler *scheduler) {
   bool changed = tight != scheduler->host_tight;
   scheduler->host_tight = tight;
   return changed;
+}
+
+/* ---- what the driver refuses ---- */
+
+/*
+ * the card has less than it says: what the driver has refused though it should be there.
+ *
+ * Some of it is taken for good, by contexts, or programs that we do not see. Some is not: a dying process
+ * frees its memory late, another program ends. Nobody tells which, so what was refused is tried again after a
+ * while, and if that is refused, too, after twice as long the next time. Who leaves takes its context along:
+ * everything begins anew.
+ *
+ * That it was refused is the job's word alone, and must not make the card smaller for other users. So where
+ * jobs of several users are, only what two users have told of counts for all: of each user the job that has
+ * told of most, and of these the second. What a job has told of beyond that it is believed for itself: it
+ * counts as needing so much more (extra_bytes). So others make way for that in its turns, as for memory that
+ * it has, and have the whole card in theirs. Users without others count in full.
+ */
+
+#define OVERHEAD_DOUBLINGS 5 /* 10 s at first: some 5 minutes in the end */
+
+static struct sched_job *job_of(struct list *node) { return list_entry(node, struct sched_job, link); }
+
+static bool is_any(const struct sched_gpu *gpu) { return gpu->noted_bytes || gpu->short_bytes; }
+
+static struct sched_share *share_of(const struct sched_job *job) {
+  return job->share ? job->share : &job->gpu->common;
+}
+
+/* What users have told of, as far as it counts for all. */
+static uint64_t agreed_bytes(struct sched_gpu *gpu) {
+  uint64_t most_bytes = 0, second_bytes = 0;
+  const struct sched_share *only = NULL;
+  bool several = false;
+  gpu->common.short_bytes = 0;
+  list_each(node, &gpu->shares) { list_entry(node, struct sched_share, link)->short_bytes = 0; }
+  list_each(node, &gpu->jobs) {
+    struct sched_share *share = share_of(job_of(node));
+    share->short_bytes = max_u64(share->short_bytes, job_of(node)->short_bytes);
+    several |= only && only != share;
+    only = share;
+  }
+  if (!several)
+    return gpu->short_bytes;
+  most_bytes = gpu->common.short_bytes;
+  list_each(node, &gpu->shares) {
+    uint64_t bytes = list_entry(node, struct sched_share, link)->short_bytes;
+    second_bytes = max_u64(second_bytes, min_u64(bytes, most_bytes));
+    most_bytes = max_u64(most_bytes, bytes);
+  }
+  return second_bytes;
+}
+
+static void count(struct sched_gpu *gpu) {
+  uint64_t bytes = agreed_bytes(gpu);
+  gpu->overhead_bytes = min_u64(add_u64(gpu->noted_bytes, bytes), sched_gpu_capacity_bytes(gpu));
+  gpu->extra_bytes = 0;
+  list_each(node, &gpu->jobs) {
+    struct sched_job *job = job_of(node);
+    uint64_t extra_bytes = less_u64(job->short_bytes, bytes);
+    gpu->extra_bytes += extra_bytes;
+    if (extra_bytes == job->extra_bytes)
+      continue;
+    job->extra_bytes = extra_bytes;
+    holders_count_need(job);
+  }
+}
+
+static void begin(struct sched_gpu *gpu, uint64_t now_ns) {
+  if (!is_any(gpu))
+    gpu->overhead_end_ns = add_u64(now_ns, gpu->scheduler->overhead_ns << gpu->overhead_tries);
+}
+
+void overhead_add(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns) {
+  if (bytes == 0)
+    return;
+  begin(gpu, now_ns);
+  gpu->noted_bytes = min_u64(gpu->noted_bytes + bytes, sched_gpu_capacity_bytes(gpu));
+  count(gpu);
+}
+
+void overhead_add_short(struct sched_job *job, uint64_t bytes, uint64_t now_ns) {
+  struct sched_gpu *gpu = job->gpu;
+  uint64_t short_bytes = min_u64(job->short_bytes + bytes, sched_gpu_capacity_bytes(gpu));
+  if (short_bytes == job->short_bytes)
+    return;
+  begin(gpu, now_ns);
+  gpu->short_bytes += short_bytes - job->short_bytes;
+  job->short_bytes = short_bytes;
+  count(gpu);
+}
+
+/* Of all that was refused so much is explained. */
+static void take_back(struct sched_gpu *gpu, uint64_t bytes, struct sched_change *change) {
+  gpu->noted_bytes = less_u64(gpu->noted_bytes, bytes);
+  gpu->short_bytes = 0;
+  list_each(node, &gpu->jobs) {
+    job_of(node)->short_bytes = less_u64(job_of(node)->short_bytes, bytes);
+    gpu->short_bytes += job_of(node)->short_bytes;
+  }
+  count(gpu);
+  turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
+}
+
+/* A daemon that is started anew gets to know the jobs one by one, while the memory of all is on the card. */
+void overhead_explain(struct sched_gpu *gpu, uint64_t resident_bytes, struct sched_change *change) {
+  if (is_any(gpu) && resident_bytes > 0)
+    take_back(gpu, resident_bytes, change);
+}
+
+void overhead_on_arrival(struct sched_gpu *gpu, struct sched_change *change) {
+  uint64_t before_bytes = gpu->overhead_bytes;
+  if (!is_any(gpu))
+    return;
+  count(gpu);
+  if (gpu->overhead_bytes != before_bytes)
+    turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
+}
+
+static void forget(struct sched_gpu *gpu, struct sched_change *change) {
+  if (is_any(gpu))
+    take_back(gpu, UINT64_MAX, change);
+}
+
+void overhead_begin_anew(struct sched_gpu *gpu, struct sched_change *change) {
+  gpu->overhead_tries = 0;
+  forget(gpu, change);
+}
+
+uint64_t overhead_deadline_ns(const struct sched_gpu *gpu) {
+  return is_any(gpu) ? gpu->overhead_end_ns : SCHED_NEVER;
+}
+
+void overhead_expire(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  if (now_ns < overhead_deadline_ns(gpu))
+    return;
+  gpu->overhead_tries += gpu->overhead_tries < OVERHEAD_DOUBLINGS;
+  forget(gpu, change);
+}
+
+/* ---- who begins ---- */
+
+/*
+ * who begins.
+ *
+ * A job that has said how much memory it will have, and has none yet, waits for its first memory until card
+ * and host have all of that left, beside what the others have and will have. Who waits has nothing that
+ * others could wait for; so only jobs without a gang do, whose process has no memory on other GPUs. Who has
+ * begun, and who has said nothing, never waits here: it is given what there is, or refused.
+ *
+ * Those who wait begin in the order in which they came, opportunistic jobs after all others: so none of them
+ * is passed for ever by smaller ones. Who could not begin if it were alone, since it asks for too much or its
+ * limit has been lowered, is refused.
+ */
+
+static struct list *entrants_of(const struct sched_job *job) {
+  return &job->gpu->entrants[job->terms.class == GS_CLASS_OPPORTUNISTIC];
+}
+
+static struct sched_job *first_entrant(const struct sched_gpu *gpu) {
+  struct list *first = list_first(&gpu->entrants[false]);
+  if (!first)
+    first = list_first(&gpu->entrants[true]);
+  return first ? list_entry(first, struct sched_job, entry.link) : NULL;
+}
+
+void admission_forget(struct sched_job *job) {
+  if (!sched_job_enters(job))
+    return;
+  list_remove(&job->entry.link);
+  job->gpu->scheduler->entrant_count--;
+  holders_count_need(job);
+}
+
+uint64_t sched_job_expected_bytes(const struct sched_job *job) {
+  return sched_job_enters(job) ? books_wish_bytes(job, job->entry.total_bytes)
+                               : job->used_bytes + ephemeral_bytes(job);
+}
+
+bool sched_job_enters(const struct sched_job *job) { return !list_empty(&job->entry.link); }
+
+static bool has_others_before(const struct sched_job *job) {
+  const struct sched_gpu *gpu = job->gpu;
+  return !list_empty(&gpu->entrants[false]) || !list_empty(entrants_of(job));
+}
+
+bool admission_await(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes) {
+  admission_forget(job);
+  if (job->used_bytes || job->gang || !total_bytes || !job->terms.expected_bytes ||
+      !books_could_admit(job, total_bytes, pinned_bytes))
+    return false;
+  if (!has_others_before(job) && books_has_room(job, total_bytes, pinned_bytes))
+    return false;
+  job->entry.total_bytes = total_bytes;
+  job->entry.pinned_bytes = pinned_bytes;
+  list_append(entrants_of(job), &job->entry.link);
+  job->gpu->scheduler->entrant_count++;
+  holders_count_need(job);
+  return true;
+}
+
+void admission_count_needs(const struct sched_gpu *gpu) {
+  for (int late = 0; late < 2; late++)
+    list_each(node, &gpu->entrants[late]) {
+      holders_count_need(list_entry(node, struct sched_job, entry.link));
+    }
+}
+
+static void answer(struct sched_job *job, uint64_t granted_bytes, struct sched_change *change) {
+  admission_forget(job);
+  job->entry.granted_bytes = granted_bytes;
+  change_add(change, job, SCHED_TELL_MEMORY);
+}
+
+/* False: it goes on waiting. */
+static bool judge(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
+  uint64_t total_bytes = job->entry.total_bytes, pinned_bytes = job->entry.pinned_bytes, granted_bytes = 0;
+  if (!books_could_admit(job, total_bytes, pinned_bytes)) {
+    answer(job, 0, change);
+    return true;
+  }
+  if (!books_has_room(job, total_bytes, pinned_bytes) ||
+      books_admit(job, total_bytes, pinned_bytes, &granted_bytes) < 0)
+    return false;
+  answer(job, granted_bytes, change);
+  books_set_used(job, total_bytes, pinned_bytes, granted_bytes, now_ns);
+  residency_update_job(job, now_ns, change);
+  job->gpu->dirty = job->gpu->scheduler->dirty = true;
+  return true;
+}
+
+void admission_look(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
+  if (scheduler->entrant_count == 0)
+    return;
+  list_each(node, &scheduler->gpus) {
+    struct sched_gpu *gpu = list_entry(node, struct sched_gpu, link);
+    struct sched_job *job = first_entrant(gpu);
+    while (job && judge(job, now_ns, change))
+      job = first_entrant(gpu);
+  }
 }
