@@ -118,6 +118,18 @@ static struct sched_reason of_waiter(const struct sched_job *job, uint64_t now_n
   return because(GS_REASON_TURN, turns_holder(gpu), add_u64(others_ns(job, now_ns), restore_ns(job)));
 }
 
+enum gs_rule sched_job_rule(const struct sched_job *job) {
+  if (sched_job_enters(job))
+    return GS_RULE_ENTERS;
+  if (job->state == GS_JOB_HOLDING)
+    return job->gpu->serialized && job->gpu->contended && job->goes ? GS_RULE_MAKES_WAY : GS_RULE_SEATED;
+  if (job->state == GS_JOB_WAITING)
+    return gang_paused(job->gang) ? GS_RULE_GANG_HELD_UP : job->rule;
+  if (job->state == GS_JOB_DROPPING || job->state == GS_JOB_BYPASSED)
+    return GS_RULE_STOPS;
+  return job->terms.paused ? GS_RULE_PAUSED : GS_RULE_IDLE;
+}
+
 struct sched_reason sched_job_reason(const struct sched_job *job, uint64_t now_ns) {
   if (sched_job_enters(job))
     return because(GS_REASON_MEMORY, NULL, SCHED_NEVER);

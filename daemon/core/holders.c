@@ -411,7 +411,47 @@ static bool is_passed_over(const struct choice *choice, const struct list *comin
   return !fits(&seats, job);
 }
 
-/* Into `coming`, those that have a seat now, and those that will when the displaced have gone. */
+/* It has no seat, as there is none beside those that have one. */
+static enum gs_rule no_seat(const struct choice *choice, const struct sched_job *job) {
+  return !gang_is_alone(job)                        ? GS_RULE_GANG
+         : choice->gpu->settings.mode == GS_MODE_ON ? GS_RULE_ONE_AT_A_TIME
+                                                    : GS_RULE_DOES_NOT_FIT;
+}
+
+/* GS_RULE_SEATED: the job may have a seat, if there is one. */
+static enum gs_rule why_not(const struct sched_job *job) {
+  if (sched_job_too_big(job))
+    return GS_RULE_TOO_BIG;
+  if (silence_bars(job))
+    return GS_RULE_SILENT_USER;
+  if (books_blocked(job))
+    return GS_RULE_STAYING;
+  return !gang_is_alone(job) && gang_is_held_up(job->gang) ? GS_RULE_GANG_HELD_UP : GS_RULE_SEATED;
+}
+
+/* The next in the queue: whether it has a seat now, or will when the displaced have gone; and by which rule.
+ */
+static enum gs_rule seat(struct choice *choice, const struct list *coming, struct sched_job *job,
+                         unsigned *looked_at) {
+  struct sched_gpu *gpu = choice->gpu;
+  if (is_passed_over(choice, coming, job))
+    return no_seat(choice, job);
+  gpu->looked_at++;
+  if (gang_claims(job))
+    gang_keeps_claim(job->gang);
+  enum gs_rule rule = why_not(job);
+  gpu->contended |= rule == GS_RULE_GANG_HELD_UP;
+  if (rule != GS_RULE_SEATED)
+    return rule;
+  if ((*looked_at)++ >= SCHED_LOOKAHEAD)
+    return GS_RULE_FAR_BEHIND;
+  if (gang_is_alone(job) ? find_seat(choice, job) : find_seat_in_gang(choice, job))
+    return choice->foreseen ? GS_RULE_LATER : GS_RULE_NEXT;
+  gpu->contended = true;
+  return no_seat(choice, job);
+}
+
+/* Into `coming`, those that have a seat. */
 static void choose(struct choice *choice, struct list *coming) {
   struct sched_gpu *gpu = choice->gpu;
   struct sched_job *blocked = NULL;
@@ -419,28 +459,16 @@ static void choose(struct choice *choice, struct list *coming) {
   const struct list *queue = queue_of(gpu);
   list_each(node, queue) {
     struct sched_job *job = job_of_queue(node);
-    if (is_passed_over(choice, coming, job))
+    if (!list_empty(&job->turn)) /* it is next already */
       continue;
-    gpu->looked_at++;
-    if (gang_claims(job))
-      gang_keeps_claim(job->gang);
-    if (sched_job_too_big(job) || silence_bars(job) || !list_empty(&job->turn))
-      continue;
-    if (books_blocked(job)) {
-      blocked = blocked || !gang_is_alone(job) ? blocked : job;
-      continue;
-    }
-    if (!gang_is_alone(job) && gang_is_held_up(job->gang)) {
-      gpu->contended = true;
-      continue;
-    }
-    if (looked_at++ == SCHED_LOOKAHEAD)
-      break;
-    if (gang_is_alone(job) ? find_seat(choice, job) : find_seat_in_gang(choice, job)) {
+    enum gs_rule rule =
+        looked_at > SCHED_LOOKAHEAD ? GS_RULE_FAR_BEHIND : seat(choice, coming, job, &looked_at);
+    if (rule == GS_RULE_NEXT || rule == GS_RULE_LATER)
       list_append(coming, &job->turn);
-    } else {
-      gpu->contended = true;
-    }
+    if (!choice->foreseen || rule == GS_RULE_LATER)
+      job->rule = rule;
+    if (rule == GS_RULE_STAYING && !blocked && gang_is_alone(job))
+      blocked = job;
   }
   if (blocked && list_empty(coming) && list_empty(&gpu->holders))
     list_append(coming, &blocked->turn);

@@ -333,6 +333,7 @@ struct sched_job {
   bool managed;        /* memory that survives a grant to somebody else */
   bool wanted_told;    /* LOCK_WANTED was sent for this epoch, and not taken back */
   bool goes;           /* foreseen: it must stop when the quantum is over */
+  enum gs_rule rule;   /* of a job that waits: what has given it a seat, or denied it one */
   int64_t preempt_cost_ns; /* displaced by preemption: what that costs */
   uint32_t flags;          /* GS_STATE_*, as the client says, and OVERDUE */
   uint32_t place;          /* in the queue, from 1, after scheduler_number_queue */
@@ -609,6 +610,9 @@ struct sched_reason {
   const struct sched_job *who; /* it is waited for; NULL: nobody in particular */
   uint64_t expected_ns; /* until it runs, as far as one can tell; SCHED_NEVER: not unless something changes */
 };
+
+/* What the last plan has for the job. */
+enum gs_rule sched_job_rule(const struct sched_job *job);
 
 struct sched_reason sched_job_reason(const struct sched_job *job, uint64_t now_ns);
 

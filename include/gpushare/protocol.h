@@ -216,6 +216,31 @@ enum gs_reason {
   GS_REASON_MEMORY = 11, /* card and host have not yet the memory left that it needs to begin */
 };
 
+/* The rule of the daemon's plan that gives a job a seat among those that run, or denies it one (gpusharectl
+ * plan). X(name, value, word for people and programs). Values are never reused. */
+#define GS_RULES(X)                                                                                          \
+  X(IDLE, 0, "idle")           /* the job has not asked */                                                   \
+  X(SEATED, 1, "seated")       /* it has a seat: its memory fits beside the others', or it is alone */       \
+  X(MAKES_WAY, 2, "makes-way") /* it has a seat until the quantum is over */                                 \
+  X(STOPS, 3, "stops")         /* it has lost its seat, and is to stop */                                    \
+  X(NEXT, 4, "next")           /* it has a seat as soon as those that must stop have */                      \
+  X(LATER, 5, "later")         /* it will have a seat when the quantum is over */                            \
+  X(ONE_AT_A_TIME, 6, "one-at-a-time") /* mode on: the seat is another job's */                              \
+  X(DOES_NOT_FIT, 7, "does-not-fit")   /* its memory does not fit beside that of those that have seats */    \
+  X(TOO_BIG, 8, "too-big")             /* its memory is more than the GPU has for it */                      \
+  X(STAYING, 9, "staying")             /* others' memory does not leave the card */                          \
+  X(SILENT_USER, 10, "silent-user")    /* another job of its user has kept the GPU without an answer */      \
+  X(GANG, 11, "gang")                  /* its gang can't have seats on all of its GPUs yet */                \
+  X(GANG_HELD_UP, 12, "gang-held-up")  /* a member of its gang is paused, or can't run */                    \
+  X(FAR_BEHIND, 13, "far-behind") /* so many jobs that could run are before it that it was not looked at */  \
+  X(PAUSED, 14, "paused")         /* by a person */                                                          \
+  X(ENTERS, 15, "enters")         /* card and host have not yet the memory left that it needs to begin */
+enum gs_rule {
+#define X(name, value, word) GS_RULE_##name = (value),
+  GS_RULES(X)
+#undef X
+};
+
 /* What has happened (gpusharectl events). X(name, value, word for people and programs). Values are never
  * reused. Of a program: */
 #define GS_EVENT_KINDS(X)                                                                                    \
@@ -626,9 +651,12 @@ struct gs_msg {
       uint64_t lacking_bytes; /* of what it needs on the card to run */
       uint64_t limit;         /* if limited: GPU time that it may use, ns per s, up to GS_LIMITED_WHOLE */
       uint32_t limited_for;   /* likewise: a production job; 0: none */
-      uint32_t pad;
+      uint32_t rule;          /* enum gs_rule */
       uint64_t expected_bytes; /* of memory: with so much it counts beside others, as it has said so, or frees
                                   and allocates that again; not less than it has */
+      uint64_t room_bytes;     /* what it may have on the card now, as it was told */
+      uint64_t planned_bytes;  /* and what the plan has for it */
+      uint64_t need_bytes;     /* what it needs of what those have that run beside each other */
     } wait_status;
     struct { /* STATUS_HANDOVER; gpu: its number. Hand-overs since start; the last one in *_last */
       uint64_t drain_ns, move_ns; /* GPU idle: until the release, and from then until the next one runs */

@@ -99,6 +99,62 @@ START_TEST(a_set_that_begins_is_told_a_quantum) {
 }
 END_TEST
 
+static void has_rules(const enum gs_rule rules[], int count) {
+  for (int i = 0; i < count; i++)
+    ck_assert_msg(sched_job_rule(&them.jobs[i]) == rules[i], "job %d: %d instead of %d", i,
+                  sched_job_rule(&them.jobs[i]), rules[i]);
+}
+
+static void set_mode(enum gs_mode mode) {
+  scheduler_set_mode(&them.scheduler, NULL, mode, them.now_ns, &them.change);
+  actors_execute(&them);
+}
+
+/* Of 16 GiB. */
+START_TEST(the_plan_tells_its_rules) {
+  const uint64_t sizes[] = {8, 6, 8, 12, 1};
+  for (int i = 0; i < 5; i++)
+    come(i, sizes[i], 0);
+  pass_s(0.5);
+  has_rules((const enum gs_rule[]){GS_RULE_MAKES_WAY, GS_RULE_SEATED, GS_RULE_LATER, GS_RULE_DOES_NOT_FIT,
+                                   GS_RULE_SEATED},
+            5);
+  set_mode(GS_MODE_ON);
+  pass_s(0.1);
+  has_rules((const enum gs_rule[]){GS_RULE_MAKES_WAY, GS_RULE_ONE_AT_A_TIME, GS_RULE_LATER,
+                                   GS_RULE_ONE_AT_A_TIME, GS_RULE_ONE_AT_A_TIME},
+            5);
+}
+END_TEST
+
+/* 2 comes first once the quantum is over; 1 has stopped by then, and 0 not yet. */
+START_TEST(the_plan_tells_who_is_next) {
+  for (int i = 0; i < 2; i++)
+    come(i, 12, 0);
+  pass_s(0.5);
+  them.actors[0].stalled = true;
+  pass_s(1);
+  has_rules((const enum gs_rule[]){GS_RULE_STOPS, GS_RULE_NEXT}, 2);
+  actors_attach(&them, 2, 0, 0, 0);
+  has_rules((const enum gs_rule[]){GS_RULE_STOPS, GS_RULE_NEXT, GS_RULE_IDLE}, 3);
+}
+END_TEST
+
+START_TEST(the_plan_tells_what_can_not_run) {
+  come(0, 8, 0);
+  come(1, 12, 0);
+  come(2, 10, 0);
+  pass_s(0.5);
+  struct sched_terms terms = them.jobs[2].terms;
+  terms.paused = true;
+  scheduler_set_terms(&them.jobs[2], &terms, them.now_ns, &them.change);
+  actors_execute(&them);
+  scheduler_set_capacity(&them.scheduler, NULL, 10 * GIB, them.now_ns, &them.change);
+  actors_execute(&them);
+  has_rules((const enum gs_rule[]){GS_RULE_SEATED, GS_RULE_TOO_BIG, GS_RULE_PAUSED}, 3);
+}
+END_TEST
+
 static double expected_s(int i) {
   return (double)sched_job_reason(&them.jobs[i], them.now_ns).expected_ns / NS_PER_S;
 }
@@ -271,7 +327,10 @@ START_TEST(many_small_ones_make_way_for_a_large_one) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {four_halves_run_two_by_two,
+  const TTest *const tests[] = {the_plan_tells_its_rules,
+                                the_plan_tells_who_is_next,
+                                the_plan_tells_what_can_not_run,
+                                four_halves_run_two_by_two,
                                 three_halves_have_two_thirds_each,
                                 only_as_many_stop_as_must,
                                 who_joins_is_told_what_is_left_of_the_quantum,
