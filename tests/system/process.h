@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define PROCESS_LIMIT_S 30 /* for one line, one end; times the scale */
+#define PROCESS_LIMIT_S 120 /* for one line, one end; times the scale */
 #define PROCESS_MAX 128
 
 struct process {

@@ -18,7 +18,7 @@
 #include "process.h"
 
 #define EXIT_SKIPPED 77
-#define TEST_LIMIT_S 50
+#define TEST_LIMIT_S 400
 
 static struct test *tests;
 

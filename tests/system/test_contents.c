@@ -21,7 +21,7 @@
 #define MIB ((uint64_t)1 << 20)
 #define JOBS_MAX 6
 #define STARTED_MAX 110 /* of the PROCESS_MAX that a test may start, daemons are some */
-#define HANDOVERS_LIMIT_S 42
+#define HANDOVERS_LIMIT_S 300
 #define STOPPED_MAX_NS (400 * NS_PER_MS)
 
 struct storm { /* what a test asks for */

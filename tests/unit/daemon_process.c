@@ -17,7 +17,7 @@
 
 #include "common/wire.h"
 
-#define PATIENCE_MS 20000
+#define PATIENCE_MS 120000
 #define CARD_BYTES (UINT64_C(16) << 30)
 
 static void run_daemon(const struct daemon_process *daemon, const char *const *arguments) {

@@ -19,7 +19,7 @@ static inline int suite_main(const char *name, const TTest *const *tests, void (
   Suite *suite = suite_create(name);
   TCase *cases = tcase_create(name);
   tcase_add_checked_fixture(cases, set_up, tear_down);
-  tcase_set_timeout(cases, 60);
+  tcase_set_timeout(cases, 300);
   for (; *tests; tests++)
     tcase_add_test(cases, *tests);
   suite_add_tcase(suite, cases);

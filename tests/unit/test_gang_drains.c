@@ -146,7 +146,7 @@ static uint64_t number(const char *variable, uint64_t otherwise) {
 }
 
 static void run(uint32_t flags) {
-  uint64_t first = number("GPUSHARE_SEED", 1), runs = number("GPUSHARE_RUNS", 40);
+  uint64_t first = number("GPUSHARE_SEED", 1), runs = number("GPUSHARE_RUNS", 20);
   for (seed = first; seed < first + runs; seed++) {
     begin(flags);
     for (uint64_t end_ns = now_ns + RUN_NS; now_ns < end_ns;)

@@ -235,7 +235,7 @@ static uint64_t run_history(uint64_t seed, bool hanging) {
 }
 
 static void run_histories(bool hanging) {
-  uint64_t first = number("GPUSHARE_SEED", 1), runs = number("GPUSHARE_RUNS", bounded || late || deferred ? 700 : 1000);
+  uint64_t first = number("GPUSHARE_SEED", 1), runs = number("GPUSHARE_RUNS", 200);
   printf("seed %lu, %lu runs\n", first, runs);
   fflush(stdout);
   for (uint64_t seed = first; seed < first + runs; seed++) {

@@ -164,19 +164,19 @@ static void check_policy(enum gs_policy which, uint64_t runs, double least_s) {
   ck_assert_double_ge((double)longest_ns / NS_PER_S, least_s);
 }
 
-START_TEST(rr) { check_policy(GS_POLICY_RR, 1000, 4); }
+START_TEST(rr) { check_policy(GS_POLICY_RR, 250, 4); }
 END_TEST
 
-START_TEST(fair) { check_policy(GS_POLICY_FAIR, 1000, 60); }
+START_TEST(fair) { check_policy(GS_POLICY_FAIR, 250, 60); }
 END_TEST
 
-START_TEST(srtf) { check_policy(GS_POLICY_SRTF, 1000, 20); }
+START_TEST(srtf) { check_policy(GS_POLICY_SRTF, 250, 20); }
 END_TEST
 
-START_TEST(priority) { check_policy(GS_POLICY_PRIORITY, 1000, 60); }
+START_TEST(priority) { check_policy(GS_POLICY_PRIORITY, 250, 60); }
 END_TEST
 
-START_TEST(pack) { check_policy(GS_POLICY_PACK, 1000, 100); }
+START_TEST(pack) { check_policy(GS_POLICY_PACK, 250, 100); }
 END_TEST
 
 int main(void) {

@@ -462,7 +462,7 @@ int main(void) {
   Suite *suite = suite_create("state");
   TCase *cases = tcase_create("state");
   tcase_add_checked_fixture(cases, set_up, tear_down);
-  tcase_set_timeout(cases, 60);
+  tcase_set_timeout(cases, 300);
   tcase_add_test(cases, what_is_written_is_found);
   tcase_add_test(cases, it_outlives_the_process);
   tcase_add_test(cases, it_does_not_grow_for_ever);
