@@ -27,12 +27,12 @@ struct job {
 struct manner {
   const char *rounds, *streams, *besides; /* the last may be NULL */
 };
-static const struct manner plain = {"80", "1", NULL};
+static const struct manner plain = {"40", "1", NULL};
 
 static void begin_in_mode(const char *mode, const char *grace) {
   seed = test_seed();
   scene_begin(&scene, "small,gpus=2,capacity=64MiB");
-  scene_start_daemon(&scene, "--mode", mode, "--tq", "200ms", "--capacity", "12M", "--grace", grace, NULL);
+  scene_start_daemon(&scene, "--mode", mode, "--tq", "80ms", "--capacity", "12M", "--grace", grace, NULL);
 }
 
 static void begin(const char *grace) { begin_in_mode("on", grace); }
@@ -129,14 +129,14 @@ TEST(ranks_take_turns) {
 /* Each may have launched what the other has not. */
 TEST(ranks_with_two_streams_take_turns) {
   begin("30s");
-  check_turns(&(struct manner){"40", "2", NULL});
+  check_turns(&(struct manner){"24", "2", NULL});
   scene_end(&scene);
 }
 
 /* The driver waits for all work before it frees, a collective included. */
 TEST(ranks_that_free_take_turns) {
   begin("30s");
-  check_turns(&(struct manner){"40", "1", "freeing"});
+  check_turns(&(struct manner){"24", "1", "freeing"});
   scene_end(&scene);
 }
 
@@ -144,14 +144,14 @@ TEST(ranks_that_free_take_turns) {
  * when they are stopped, and others for what these do next. */
 TEST(ranks_that_grow_take_turns) {
   begin_in_mode("auto", "6s");
-  check_both(&(struct manner){"80", "1", "growing"});
+  check_both(&(struct manner){"40", "1", "growing"});
   scene_end(&scene);
 }
 
 /* So each gang has two attachments on each GPU, of which one never works. */
 TEST(ranks_that_visit_each_others_gpu_take_turns) {
   begin("30s");
-  struct seen seen = check_turns(&(struct manner){"80", "1", "visiting"});
+  struct seen seen = check_turns(&(struct manner){"40", "1", "visiting"});
   CHECK(seen.attachments == 2 * GPUS * GPUS, "%d", seen.attachments);
   scene_end(&scene);
 }
