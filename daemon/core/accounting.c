@@ -1,5 +1,5 @@
 /*
- * books.c - how many bytes there are and may be: what jobs have, hold of the card and may grow to.
+ * accounting.c - how many bytes there are and may be: what jobs have, hold of the card and may grow to.
  *
  * All jobs of a GPU may use its capacity; what goes beyond lives in host memory, of which all GPUs together
  * may use host_memory_bytes. Sums are kept up to date, never recomputed.
@@ -126,7 +126,7 @@ void books_assume_resident(struct sched_job *job) {
 /* ---- memory that comes and goes ---- */
 
 /*
- * memory that a program frees and allocates again, with each of its iterations say: Salus calls
+ * Memory that a program frees and allocates again, with each of its iterations say: Salus calls
  * it ephemeral, and what is there all the time persistent.
  *
  * A job whose memory falls and rises again counts with the most that it has had, not with what it has at the
@@ -467,7 +467,7 @@ bool books_update_tight(struct scheduler *scheduler) {
 /* ---- what the driver refuses ---- */
 
 /*
- * the card has less than it says: what the driver has refused though it should be there.
+ * The card has less than it says: what the driver has refused though it should be there.
  *
  * Some of it is taken for good, by contexts, or programs that we do not see. Some is not: a dying process
  * frees its memory late, another program ends. Nobody tells which, so what was refused is tried again after a
@@ -605,8 +605,6 @@ void overhead_expire(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change
 /* ---- who begins ---- */
 
 /*
- * who begins.
- *
  * A job that has said how much memory it will have, and has none yet, waits for its first memory until card
  * and host have all of that left, beside what the others have and will have. Who waits has nothing that
  * others could wait for; so only jobs without a gang do, whose process has no memory on other GPUs. Who has

@@ -9,7 +9,7 @@
  * kept for it until those that must stop have done so.
  *
  * Counted is what each needs on the card, with what it is expected to allocate again, beside what never
- * leaves it: pinned memory, and what stays for want of host memory (rooms.c).
+ * leaves it: pinned memory, and what stays for want of host memory (memory_plan.c).
  */
 #include "core/internal.h"
 

@@ -1,5 +1,4 @@
-/* internal.h - what the parts of the scheduler share: books.c, change.c, handover.c, overhead.c,
- * memory_plan.c, rooms.c, silence.c, tally.c, turns.c, scheduler.c. */
+/* internal.h - what the files of the core share. */
 #ifndef GS_SCHEDULER_INTERNAL_H
 #define GS_SCHEDULER_INTERNAL_H
 
@@ -8,9 +7,10 @@
 /* What preemptions may cost in a row (holders.c). */
 #define SCHED_PREEMPT_SAVED_NS INT64_C(1000000000)
 
-/* ---- scheduler.c: the change record ---- */
+/* ---- report.c: the change record ---- */
 
 void change_add(struct sched_change *change, struct sched_job *job, enum sched_action_type type);
+void change_forget(struct sched_job *job);
 
 /* ---- turns.c ---- */
 
@@ -369,13 +369,13 @@ bool silence_bars(const struct sched_job *job);
 uint64_t silence_deadline_ns(const struct sched_gpu *gpu);
 void silence_expire(struct sched_gpu *gpu, uint64_t now_ns);
 
-/* ---- figures.c: sums ---- */
+/* ---- report.c: sums ---- */
 
 /* The job leaves; its class will be another one. */
 void tally_close(struct sched_job *job, uint64_t now_ns);
 void tally_change_class(struct sched_job *job, uint64_t now_ns);
 
-/* ---- figures.c: hand-overs ---- */
+/* ---- report.c: hand-overs ---- */
 
 /* Somebody is told to stop; or nobody runs, and somebody could. */
 void handover_begin(struct sched_gpu *gpu, uint64_t now_ns);

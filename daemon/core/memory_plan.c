@@ -31,9 +31,9 @@
  * And before any job's memory that of opportunistic jobs leaves, with or without a soft limit, and production
  * jobs' after all others'. What a production job has does not leave for an opportunistic one before its turn.
  *
- * Rooms are lowered at once. They are raised only by what is not claimed (books.c), the first job's before
- * the second's, so that the sum of all claims stays within what the card has. A room that is not complete yet
- * grows in steps of SCHED_SLACK_BYTES or more, as its victims report.
+ * Rooms are lowered at once. They are raised only by what is not claimed (accounting.c), the first job's
+ * before the second's, so that the sum of all claims stays within what the card has. A room that is not
+ * complete yet grows in steps of SCHED_SLACK_BYTES or more, as its victims report.
  *
  * What a job has been told to leave it leaves, even if less is lacking by then. It is asked anew only when it
  * stops or asks for the lock, since others may then be the ones that run later: so while it is neither first
@@ -42,7 +42,7 @@
  * keep what is still there when less is lacking, each would bring back what another has left meanwhile, and a
  * holder would wait for both for ever.
  *
- * A victim that gives nothing back for the length of the grace (rooms.c) is not counted on any more: others
+ * A victim that gives nothing back for the length of the grace is not counted on any more: others
  * are asked. If it has page faults, its memory counts as gone, since the driver makes it so when others touch
  * theirs. For the same reason a holder with page faults gets all its room after the grace, whatever is
  * claimed, and so do all jobs with page faults when jobs run at the same time though they do not fit.
@@ -194,7 +194,7 @@ struct plan {
   bool spares_production;
   uint64_t idle_ns;       /* idle jobs give what they have after so long */
   uint64_t planned_bytes; /* sum of what jobs are to have */
-  uint64_t extra_bytes;   /* what those need beside that who hold, or do next (overhead.c) */
+  uint64_t extra_bytes;   /* what those need beside that who hold, or do next (accounting.c) */
   struct list victims[GS_CLASS_OPPORTUNISTIC + 1]; /* by class */
 };
 

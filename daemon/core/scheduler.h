@@ -21,7 +21,7 @@
 #include "common/list.h"
 #include "gpushare/protocol.h"
 
-/* Instead of a quantum: as short as hand-overs allow (quantum.c). */
+/* Instead of a quantum: as short as hand-overs allow (turns.c). */
 #define SCHED_TQ_AUTO 0
 #define SCHED_LOSS_PERMILLE 50
 #define SCHED_TQ_MIN_NS GS_TQ_MIN_NS
@@ -33,7 +33,7 @@
 #define SCHED_SLACK_BYTES (UINT64_C(16) << 20)
 /* Who has not wanted to run for so long may not do so soon. */
 #define SCHED_IDLE_NS UINT64_C(100000000)
-/* For how long memory that was freed, and allocated again before, is expected back (ephemeral.c). */
+/* For how long memory that was freed, and allocated again before, is expected back (accounting.c). */
 #define SCHED_EPHEMERAL_NS UINT64_C(4000000000)
 /* fair: the weight of a job that has none of its own. */
 #define SCHED_WEIGHT GS_WEIGHT_DEFAULT
@@ -140,7 +140,7 @@ struct sched_level {
   uint32_t weight;   /* the largest */
 };
 
-/* What a user's jobs are and have on a GPU, opportunistic ones or the others (policy.h). Unless the policy is
+/* What a user's jobs are and have on a GPU, opportunistic ones or the others (policy.c). Unless the policy is
  * `fair`, all jobs are in one. */
 struct sched_account {
   struct sched_share *share;
@@ -164,7 +164,7 @@ struct sched_share {
   uint32_t user;    /* the caller's */
   uint32_t weight;
   uint32_t job_count;
-  uint64_t short_bytes;             /* what one of its jobs was refused, at most (overhead.c) */
+  uint64_t short_bytes;             /* what one of its jobs was refused, at most (accounting.c) */
   uint64_t used_bytes, max_bytes;   /* of its jobs together; most: 0: as much as there is */
   uint64_t alleged_bytes;           /* of its jobs together */
   struct list shunned_link;         /* gpu->shunned, if its jobs have no turns while others want them: */
@@ -207,7 +207,7 @@ struct sched_gpu {
   uint64_t epoch;            /* of the last grant */
   struct sched_share common; /* of those without a user; of all, unless the policy is `fair` */
   struct list shares;        /* of users */
-  struct list shunned;       /* of these, those with silent jobs (silence.c) */
+  struct list shunned;       /* of these, those with silent jobs (turns.c) */
   struct list seated;        /* accounts with seats */
   uint32_t card_seats[2];    /* of all accounts; opportunistic second */
   uint64_t card_ns[2];       /* the time that each of those seats has had, as of card_at_ns */
@@ -219,7 +219,7 @@ struct sched_gpu {
   uint32_t last_job;         /* id of who got the last turn; 0: nobody yet */
   struct list jobs;          /* all */
   struct list idle;          /* IDLE and BYPASSED, the longest first */
-  struct list queue;         /* WAITING (policy.h) */
+  struct list queue;         /* WAITING (policy.c) */
   bool queue_unsorted;       /* until somebody looks at it (queue_of) */
   uint64_t queued;           /* jobs and accounts, so far: what numbers them */
   struct list
@@ -239,7 +239,7 @@ struct sched_gpu {
   struct list leaving; /* that have yet to give room back, the longest without progress first */
   struct list staying; /* with stays_ns, the first to be asked again first */
   uint64_t used_bytes, pinned_bytes, resident_bytes, reach_bytes, claim_bytes; /* sums over the jobs */
-  uint64_t excess_bytes;    /* of used_bytes: what users allege beyond what could be theirs (books.c) */
+  uint64_t excess_bytes;    /* of used_bytes: what users allege beyond what could be theirs (accounting.c) */
   uint64_t faultless_bytes; /* of used_bytes: those that can leave, and have no page faults */
   struct list entrants[2];  /* jobs that wait for memory to begin with, the first first; opportunistic ones */
   struct list ephemeral;    /* jobs whose memory has fallen, the first to be forgotten first */
@@ -247,7 +247,7 @@ struct sched_gpu {
   uint64_t staying_bytes;   /* that could leave, and don't: a sum over the jobs */
   uint64_t overhead_bytes;  /* what the driver has refused: the card has that much less than it says */
   uint64_t noted_bytes;     /* of that, what the caller has told of; and */
-  uint64_t short_bytes;     /* what the jobs have, together: as far as it counts for all (overhead.c) */
+  uint64_t short_bytes;     /* what the jobs have, together: as far as it counts for all (accounting.c) */
   uint64_t extra_bytes;     /* what they need for the rest: a sum over the jobs */
   uint64_t overhead_end_ns; /* when that is tried again */
   uint32_t overhead_tries;  /* how often it was */
@@ -258,7 +258,7 @@ struct sched_gpu {
   uint64_t changes; /* of what decides who holds, so far */
   struct sched_singles singles;
   uint64_t events;                    /* so far */
-  uint64_t ahead_events, ahead_at_ns; /* as of when `ahead` of those that wait is known (reason.c) */
+  uint64_t ahead_events, ahead_at_ns; /* as of when `ahead` of those that wait is known (report.c) */
   uint64_t replan_ns; /* when somebody will have been idle for long enough to leave for the next one */
   uint64_t handovers, moved_bytes;
   uint64_t evicted_bytes, restored_bytes; /* these are moved_bytes */
@@ -273,8 +273,8 @@ struct sched_terms {
   uint64_t expected_ns;      /* GPU time from its first turn to its last; 0: unknown */
   uint64_t limit_bytes;      /* beyond which its memory may not grow; 0: none */
   uint64_t soft_limit_bytes; /* what it has beyond that leaves the card before others' memory; 0: none */
-  enum gs_class class;       /* policy.h, memory_plan.c */
-  uint64_t expected_bytes;   /* of memory, at once and at most (ephemeral.c); 0: unknown */
+  enum gs_class class;       /* policy.c, memory_plan.c */
+  uint64_t expected_bytes;   /* of memory, at once and at most (accounting.c); 0: unknown */
   uint32_t rate_percent;     /* of an opportunistic job (rates.h); 0: found by itself */
   bool paused;               /* it gets no GPU */
 };
@@ -282,7 +282,7 @@ struct sched_terms {
 
 enum sched_role { SCHED_ROLE_NONE, SCHED_ROLE_FIRST, SCHED_ROLE_SECOND };
 
-/* Memory that comes and goes (ephemeral.c). */
+/* Memory that comes and goes (accounting.c). */
 struct sched_ephemeral {
   struct list link;       /* gpu->ephemeral: in the order of until_ns */
   uint64_t high_bytes;    /* what it has had; 0: nothing is known */
@@ -293,7 +293,7 @@ struct sched_ephemeral {
   bool recurs;            /* it has come back to about high_bytes */
 };
 
-/* What it waits for to begin (admission.c). */
+/* What it waits for to begin (accounting.c). */
 struct sched_entry {
   struct list link; /* gpu->entrants; empty: it does not wait */
   uint64_t total_bytes, pinned_bytes;
@@ -337,7 +337,7 @@ struct sched_job {
   int64_t preempt_cost_ns; /* displaced by preemption: what that costs */
   uint32_t flags;          /* GS_STATE_*, as the client says, and OVERDUE */
   uint32_t place;          /* in the queue, from 1, after scheduler_number_queue */
-  uint32_t ahead; /* of those before it in the queue, who may run; and what they have left (reason.c) */
+  uint32_t ahead; /* of those before it in the queue, who may run; and what they have left (report.c) */
   uint64_t ahead_ns;
   uint64_t epoch;
   uint64_t since_ns; /* in this state */
@@ -617,7 +617,7 @@ enum gs_rule sched_job_rule(const struct sched_job *job);
 struct sched_reason sched_job_reason(const struct sched_job *job, uint64_t now_ns);
 
 /* GPU time: the time that it ran, from the moment when all that it needs was on the card. So far; and still,
- * as far as is known (policy.h). */
+ * as far as is known (policy.c). */
 uint64_t sched_job_gpu_ns(const struct sched_job *job, uint64_t now_ns);
 uint64_t sched_job_remaining_ns(const struct sched_job *job, uint64_t now_ns);
 uint64_t sched_job_held_ns(const struct sched_job *job, uint64_t now_ns);

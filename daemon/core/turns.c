@@ -16,7 +16,7 @@
 /* ---- the quantum ---- */
 
 /*
- * how long a turn is: as set, or, if that is `auto`, as short as it may be without losing more
+ * How long a turn is: as set, or, if that is `auto`, as short as it may be without losing more
  * than a given part of the time to hand-overs (drains and paid moves, as measured; before the first one as
  * guessed from what there is to move).
  *
@@ -44,7 +44,7 @@ uint64_t sched_gpu_tq_ns(const struct sched_gpu *gpu) {
 /* ---- silent users ---- */
 
 /*
- * what it costs a user that a job of his has kept the GPU from others without an answer.
+ * What it costs a user that a job of his has kept the GPU from others without an answer.
  *
  * A job that holds, and neither runs nor stops when it is told to, keeps the GPU for some graces, whatever
  * the policy; then others go on, or the caller evicts it. Its user may have any number of such jobs, and may

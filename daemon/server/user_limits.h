@@ -21,7 +21,7 @@ enum {
 struct user_limit {
   uid_t uid;
   unsigned fields; /* USER_LIMIT_*: what of the following counts */
-  uint32_t weight; /* of its share (policy.h) */
+  uint32_t weight; /* of its share (policy.c) */
   uint64_t max_jobs;
   uint64_t max_memory_bytes; /* of its jobs together, on each GPU; 0: as much as there is */
   struct terms_bounds bounds;
