@@ -41,22 +41,25 @@ static bool has_one(const struct sched_gang *gang) { return gang->members.next =
 
 bool gang_is_alone(const struct sched_job *job) { return !job->gang || has_one(job->gang); }
 
-void gang_count(const struct sched_job *job, int by) {
-  struct sched_gang *gang = job->gang;
+/* The first member that does; NULL: none, or no gang. */
+static const struct sched_job *find(const struct sched_gang *gang, bool (*does)(const struct sched_job *)) {
   if (!gang)
-    return;
-  gang->waiting += (uint32_t)(job->state == GS_JOB_WAITING ? by : 0);
-  gang->begun += (uint32_t)(job->state == GS_JOB_HOLDING && takes_turns(job) ? by : 0);
-  gang->paused += (uint32_t)(job->terms.paused ? by : 0);
+    return NULL;
+  list_each(node, &gang->members) {
+    if (does(member_of(node)))
+      return member_of(node);
+  }
+  return NULL;
 }
 
-void gang_count_all(const struct sched_gpu *gpu, int by) {
-  if (gpu->gang_count == 0)
-    return;
-  list_each(node, &gpu->jobs) { gang_count(list_entry(node, struct sched_job, link), by); }
+static bool waits(const struct sched_job *job) { return job->state == GS_JOB_WAITING; }
+static bool has_begun(const struct sched_job *job) {
+  return job->state == GS_JOB_HOLDING && takes_turns(job);
 }
+static bool is_paused(const struct sched_job *job) { return job->terms.paused; }
+static bool is_awaited(const struct sched_job *job) { return job->seat == SCHED_SEAT_OVERDUE; }
 
-bool gang_waits(const struct sched_gang *gang) { return gang->waiting > 0; }
+bool gang_waits(const struct sched_gang *gang) { return find(gang, waits); }
 
 /* Those that wait go first in their queues, or not any more. */
 static void set_claims(struct sched_gang *gang, bool claims) {
@@ -72,8 +75,7 @@ static void set_claims(struct sched_gang *gang, bool claims) {
 bool gang_claims(const struct sched_job *job) { return job->gang && job->gang->claims; }
 
 bool gang_goes_first(const struct sched_job *job) {
-  return gang_claims(job) ||
-         (job->gang && job->terms.class != GS_CLASS_OPPORTUNISTIC && job->gang->begun > 0);
+  return gang_claims(job) || (job->terms.class != GS_CLASS_OPPORTUNISTIC && find(job->gang, has_begun));
 }
 
 void gang_disclaim(struct sched_gang *gang) {
@@ -81,21 +83,12 @@ void gang_disclaim(struct sched_gang *gang) {
     set_claims(gang, false);
 }
 
-const struct sched_job *gang_paused(const struct sched_gang *gang) {
-  if (!gang || gang->paused == 0)
-    return NULL;
-  list_each(node, &gang->members) {
-    if (member_of(node)->terms.paused)
-      return member_of(node);
-  }
-  return NULL;
-}
+const struct sched_job *gang_paused(const struct sched_gang *gang) { return find(gang, is_paused); }
 
 void gang_leave(struct sched_job *job) {
   struct sched_gang *gang = job->gang;
   if (!gang)
     return;
-  gang_count(job, -1);
   list_remove(&job->gang_link);
   if (gang->held_up_by == job)
     gang->held_up_by = NULL;
@@ -114,7 +107,6 @@ bool gang_join(struct sched_gang *gang, struct sched_job *job) {
   }
   set_claims(gang, false);
   job->gang = gang;
-  gang_count(job, 1);
   job->gpu->gang_count++;
   list_append(&gang->members, &job->gang_link);
   gang_look(gang); /* one that was alone is not any more */
@@ -197,15 +189,7 @@ static bool has_place(const struct sched_job *job, bool over, uint64_t now_ns) {
 /* It has not stopped in time: nobody is to wait for it. What it has submitted may wait for the others'. */
 static bool is_silent(const struct sched_job *job) { return job->flags & GS_STATE_OVERDUE; }
 
-bool gang_is_awaited(const struct sched_gang *gang) {
-  if (!gang)
-    return false;
-  list_each(node, &gang->members) {
-    if (member_of(node)->seat == SCHED_SEAT_OVERDUE)
-      return true;
-  }
-  return false;
-}
+bool gang_is_awaited(const struct sched_gang *gang) { return find(gang, is_awaited); }
 
 /* Turns are not taken there, or it holds already. */
 static bool needs_none(const struct sched_job *job) {

@@ -180,12 +180,6 @@ void policy_level(struct sched_job *job, uint64_t now_ns);
 bool gang_join(struct sched_gang *gang, struct sched_job *job);
 void gang_leave(struct sched_job *job);
 
-/* Count the job in its gang (1), or not any more (-1): around all that changes its state. */
-void gang_count(const struct sched_job *job, int by);
-
-/* The same, of all jobs of the GPU: turns begin or end. */
-void gang_count_all(const struct sched_gpu *gpu, int by);
-
 /* The job has no gang, or is the only one in it. */
 bool gang_is_alone(const struct sched_job *job);
 

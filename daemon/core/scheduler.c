@@ -514,9 +514,7 @@ void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms,
     tally_change_class(job, now_ns);
   job->gpu->class_counts[job->terms.class]--;
   policy_leave(job, now_ns);
-  gang_count(job, -1);
   job->terms = *terms;
-  gang_count(job, 1);
   policy_enter(job, now_ns);
   job->gpu->class_counts[job->terms.class]++;
   ephemeral_count(job);

@@ -58,9 +58,6 @@ struct sched_settings {
 struct sched_gang {
   struct list members;                /* jobs; one may be alone */
   bool claims;                        /* the places that all of them need */
-  uint32_t waiting;                   /* of the members, those that do; */
-  uint32_t begun;                     /* that hold, where turns are taken; */
-  uint32_t paused;                    /* and that are paused */
   const struct sched_job *held_up_by; /* a member that cannot run, as of the last look; NULL: none is known */
 };
 

@@ -177,9 +177,7 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   turns_touch(gpu);
   enum gs_job_state before = job->state;
   gpu->active_count -= job->active;
-  gang_count(job, -1);
   job->state = state;
-  gang_count(job, 1);
   policy_note_state(job, before, now_ns);
   job->asked_anew = true;
   job->active = job->grows = job->displaced = job->must_stop = job->steps = false;
@@ -354,9 +352,7 @@ static void begin_quantum(struct sched_gpu *gpu, uint64_t now_ns) {
 
 static void begin_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   policy_charge_seats(gpu, now_ns);
-  gang_count_all(gpu, -1);
   gpu->serialized = true;
-  gang_count_all(gpu, 1);
   gpu->serialized_ns = now_ns;
   begin_quantum(gpu, now_ns);
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
@@ -365,9 +361,7 @@ static void begin_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_cha
 static void end_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   list_each(node, &gpu->jobs) { policy_charge_so_far(list_entry(node, struct sched_job, link), now_ns); }
   policy_charge_seats(gpu, now_ns);
-  gang_count_all(gpu, -1);
   gpu->serialized = false;
-  gang_count_all(gpu, 1);
   turns_tell_all(gpu, SCHED_TELL_SCHED, change);
 }
 
