@@ -10,10 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/grpc.h"
-#include "plugin/h2.h"
-#include "plugin/service.h"
-
 #define PATH_MAX_SIZE 80
 #define HEADER_LIST_MAX 16384
 
@@ -74,9 +70,7 @@ static int end_answer(struct call *call) {
 static ssize_t read_answer(nghttp2_session *session, int32_t stream, uint8_t *to, size_t room,
                            uint32_t *flags, nghttp2_data_source *source, void *context) {
   struct call *call = source->ptr;
-  (void)session;
-  (void)stream;
-  (void)context;
+  (void)session, (void)stream, (void)context;
   if (call->sent == call->answer.size)
     drop_answer(call);
   if (call->answer.size == 0 && call->fresh && make_answer(call).status != GRPC_OK)
@@ -175,8 +169,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
                      size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags,
                      void *context) {
   struct call *call = call_of(session, frame->hd.stream_id);
-  (void)flags;
-  (void)context;
+  (void)flags, (void)context;
   if (!call || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
     return 0;
   if (is(name, name_size, ":method"))
@@ -191,8 +184,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream, const uint8_t *bytes, size_t size,
                    void *context) {
   struct call *call = call_of(session, stream);
-  (void)flags;
-  (void)context;
+  (void)flags, (void)context;
   if (!call || call->answered)
     return 0;
   struct grpc_result result = add_body(call, bytes, size);
@@ -240,8 +232,7 @@ static void end_call(struct call *call) {
 
 static int on_stream_closed(nghttp2_session *session, int32_t stream, uint32_t code, void *context) {
   struct call *call = call_of(session, stream);
-  (void)code;
-  (void)context;
+  (void)code, (void)context;
   if (call)
     end_call(call);
   return 0;
