@@ -14,8 +14,7 @@
 
 #include "common/parse.h"
 #include "ctl/ctl.h"
-#include "ctl/draft.h"
-#include "ctl/json_put.h"
+#include "ctl/output.h"
 
 #define KIND "gpushare.io/share"
 /* The first one: nothing later is used, and runtimes refuse what is newer than they are. */
@@ -67,8 +66,8 @@ static int find_places(const struct request *request, struct places *places) {
 static void add_mount(json_t *mounts, const char *host, const char *container, const char *option) {
   json_t *mount = json_object(), *options = json_array();
   static const char *const all[] = {"ro", "nosuid", "nodev", "bind"};
-  json_put_text(mount, "hostPath", host);
-  json_put_text(mount, "containerPath", container);
+  output_text(mount, "hostPath", host);
+  output_text(mount, "containerPath", container);
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     json_array_append_new(options, json_string(all[i]));
   if (option)
@@ -99,7 +98,7 @@ static json_t *device_json(const struct places *places, const char *name, const 
   if (class)
     add_variable(env, "GPUSHARE_CLASS", class);
   json_object_set_new(edits, "env", env);
-  json_put_text(device, "name", name);
+  output_text(device, "name", name);
   json_object_set_new(device, "containerEdits", edits);
   return device;
 }
@@ -112,8 +111,8 @@ static json_t *specification(const struct places *places) {
   json_object_set_new(edits, "mounts", mounts_json(places));
   if (!*places->preload)
     json_object_set_new(edits, "env", json_pack("[s]", "LD_PRELOAD=" GPUSHARE_CONTAINER_LIBRARY));
-  json_put_text(root, "cdiVersion", CDI_VERSION);
-  json_put_text(root, "kind", KIND);
+  output_text(root, "cdiVersion", CDI_VERSION);
+  output_text(root, "kind", KIND);
   json_object_set_new(root, "devices", devices);
   json_object_set_new(root, "containerEdits", edits);
   return root;
@@ -146,7 +145,7 @@ int cdi_command(const struct request *request) {
             places.library);
   json_t *root = specification(&places);
   if (!request->file)
-    return json_print(root);
+    return output_json(root);
   code = write_file(root, request->file);
   json_decref(root);
   return code;

@@ -2,15 +2,8 @@
 #ifndef GS_CTL_EVENT_H
 #define GS_CTL_EVENT_H
 
-#include <jansson.h>
-#include <stdio.h>
-
 #include "ctl/ctl.h"
-
-/* Ask the daemon that the request is for, for what is not older than the request says (`since`), and, if it
- * follows, for what comes. A line on stderr unless CTL_OK. */
-int event_read(const struct request *request, enum gs_record record,
-               int (*take)(void *reader, const struct gs_msg *msg), void *reader);
+#include "ctl/output.h"
 
 /* When the event was, on the clock on the wall, since 1970. begin: EVENTS_BEGIN. */
 uint64_t event_realtime_ns(const struct gs_msg *begin, uint64_t at_ns);
@@ -30,7 +23,7 @@ void event_put_change(json_t *object, unsigned kind, unsigned detail, uint64_t v
 /* A line, without its end. */
 void event_tell(FILE *out, const struct gs_msg *begin, const struct gs_msg *event);
 
-/* NULL: no memory. */
+/* The keys are promised in docs/schema. NULL: no memory. */
 json_t *event_json(const struct gs_msg *begin, const struct gs_msg *event);
 
 #endif

@@ -10,6 +10,7 @@
 #include "common/parse.h"
 #include "common/variables.h"
 #include "ctl/ctl.h"
+#include "ctl/sweep.h"
 
 /* ---- the environment ---- */
 

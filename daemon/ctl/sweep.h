@@ -30,6 +30,10 @@ struct sweep_plan {
 /* Run them all: an exit code. */
 int sweep_run(const struct sweep_plan *plan);
 
+/* As run_command, the environment being set. */
+struct run_request;
+int run_many(const struct run_request *request);
+
 /* ---- visible.c: GPUs, as others tell of them ---- */
 
 /* Add the GPUs that a program which we start would see, in its order. An exit code, after a line on stderr
@@ -52,6 +56,9 @@ struct launch {
 
 /* Its pid, or -errno. What keeps the program from running is told on its stderr. */
 pid_t launch_start(const struct launch *launch);
+
+/* Become it as it is. Returns only an exit code, after a line on stderr. */
+int launch_become(char *const *command);
 
 /* ---- guard.c: a process that outlives us, if only to kill ---- */
 

@@ -9,6 +9,8 @@
 
 #include "common/clock.h"
 #include "common/parse.h"
+#include "ctl/output.h"
+#include "ctl/show_status.h"
 #include "ctl/top_view.h"
 
 #define INTERVAL_NS (2 * NS_PER_S)
@@ -45,7 +47,7 @@ static int show_text(const struct top_model *model) {
 }
 
 static int show_json(const struct top_model *model) {
-  return json_show_line(model->msgs, (size_t)(model->end - model->msgs));
+  return output_line(status_json(model->msgs, model->end));
 }
 
 /* The next status in place of the last one. */
@@ -53,7 +55,8 @@ static int look(int fd, struct top_model *model) {
   struct gs_msg *msgs;
   struct top_model next;
   size_t count;
-  int code = ask_status(fd, &msgs, &count);
+  struct ask_error error;
+  int code = ask_say(ask_try_status(fd, &msgs, &count, &error), &error);
   if (code != CTL_OK)
     return code;
   if (top_model_make(&next, msgs, count, model) < 0 || !next.daemon) {

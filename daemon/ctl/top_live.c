@@ -180,19 +180,11 @@ static void draw_bottom(const struct live *live, int y) {
 /* What the selected job does or waits for: as many lines as it takes. */
 static char *explain(const struct live *live) {
   const struct top_job *job = live->view.explains ? top_view_selected(&live->view) : NULL;
-  char *text = NULL;
-  size_t size;
-  FILE *stream = job ? open_memstream(&text, &size) : NULL;
-  if (!stream)
-    return NULL;
-  why_tell(stream, &(struct why){.msgs = live->model.msgs,
-                                 .end = live->model.end,
-                                 .gpu = job->gpu->figures,
-                                 .job = job->figures});
-  if (fclose(stream) == 0)
-    return text;
-  free(text);
-  return NULL;
+  return !job ? NULL
+              : why_text(&(struct why){.msgs = live->model.msgs,
+                                       .end = live->model.end,
+                                       .gpu = job->gpu->figures,
+                                       .job = job->figures});
 }
 
 static int lines_of(const char *text) { return text && COLS > 0 ? ((int)strlen(text) + COLS - 1) / COLS : 0; }

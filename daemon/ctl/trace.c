@@ -1,18 +1,16 @@
-/* trace.c - events of the daemon as a trace. */
+/* trace.c - events of the daemon as a trace, and its file in the Trace Event Format. */
 #include "ctl/trace.h"
-#include "common/gpu_number.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/gpu_number.h"
 #include "common/parse.h"
 #include "ctl/event.h"
 #include "ctl/figures.h"
-#include "ctl/json_put.h"
 
 #define HANDOVERS 1 /* the thread; a job's come behind it */
 
@@ -20,9 +18,15 @@
 enum phase { PHASE_NONE, PHASE_WAITS, PHASE_RESTORES, PHASE_RUNS, PHASE_DRAINS };
 static const char *const phase_names[] = {"", "waits", "restores", "runs", "drains"};
 
+/* A thread's slices: each begins where the one before has ended, or later. */
+struct lane {
+  uint32_t gpu;
+  uint64_t thread, end_ns;
+};
+
 struct gpu {
   uint32_t index; /* the key */
-  struct trace_lane handovers;
+  struct lane handovers;
   unsigned waiting;
 };
 
@@ -31,12 +35,81 @@ struct track {
   enum phase phase;
   uint64_t since_ns;
   uint64_t resident_bytes; /* as told last */
-  struct trace_lane turns, moves;
+  struct lane turns, moves;
 };
+
+/* ---- the file ---- */
+
+static double microseconds(const struct trace *trace, uint64_t at_ns) {
+  return at_ns > trace->origin_ns ? (double)(at_ns - trace->origin_ns) / 1000 : 0;
+}
+
+static json_t *entry(const char *phase, const char *name, uint32_t gpu, uint64_t thread) {
+  json_t *object = json_object();
+  output_text(object, "ph", phase);
+  output_text(object, "name", name);
+  output_number(object, "pid", gpu + UINT64_C(1));
+  output_number(object, "tid", thread);
+  return object;
+}
+
+/* The end of the object. args NULL: it has none. */
+static void write_entry(struct trace *trace, json_t *object, json_t *args) {
+  if (args)
+    json_object_set_new(object, "args", args);
+  fputs(trace->entries++ ? ",\n" : "\n", trace->out);
+  if (json_dumpf(object, trace->out, JSON_COMPACT | JSON_REAL_PRECISION(15)) < 0 && !ferror(trace->out))
+    trace->failed = true;
+  json_decref(object);
+}
+
+static void write_at(struct trace *trace, json_t *object, uint64_t at_ns, json_t *args) {
+  json_object_set_new(object, "ts", json_real(microseconds(trace, at_ns)));
+  write_entry(trace, object, args);
+}
+
+static void write_slice(struct trace *trace, struct lane *lane, const char *name, uint64_t from_ns,
+                        uint64_t to_ns, json_t *args) {
+  from_ns = from_ns > lane->end_ns ? from_ns : lane->end_ns;
+  from_ns = from_ns > trace->origin_ns ? from_ns : trace->origin_ns;
+  to_ns = to_ns > from_ns ? to_ns : from_ns;
+  lane->end_ns = to_ns;
+  json_t *object = entry("X", name, lane->gpu, lane->thread);
+  json_object_set_new(object, "dur", json_real((double)(to_ns - from_ns) / 1000));
+  write_at(trace, object, from_ns, args);
+}
+
+static void write_instant(struct trace *trace, uint32_t gpu, uint64_t thread, const char *name,
+                          uint64_t at_ns, json_t *args) {
+  json_t *object = entry("i", name, gpu, thread);
+  output_text(object, "s", "t");
+  write_at(trace, object, at_ns, args);
+}
+
+static void write_counter(struct trace *trace, uint32_t gpu, const char *name, uint64_t at_ns,
+                          const char *key, double value) {
+  json_t *args = json_object();
+  json_object_set_new(args, key, json_real(value));
+  write_at(trace, entry("C", name, gpu, 0), at_ns, args);
+}
+
+static void write_name(struct trace *trace, uint32_t gpu, uint64_t thread, const char *what,
+                       const char *name) {
+  json_t *args = json_object();
+  output_text(args, "name", name);
+  write_entry(trace, entry("M", what, gpu, thread), args);
+}
+
+static void write_thread(struct trace *trace, uint32_t gpu, uint64_t thread, const char *name) {
+  json_t *args = json_object();
+  output_number(args, "sort_index", thread);
+  write_name(trace, gpu, thread, "thread_name", name);
+  write_entry(trace, entry("M", "thread_sort_index", gpu, thread), args);
+}
 
 static json_t *number_arg(const char *key, uint64_t value) {
   json_t *args = json_object();
-  json_put_number(args, key, value);
+  output_number(args, key, value);
   return args;
 }
 
@@ -75,21 +148,21 @@ static struct gpu *provide_gpu(struct trace *trace, uint32_t index, const char *
   bool fresh;
   struct gpu key = {.index = index, .handovers = {.gpu = index, .thread = HANDOVERS}};
   struct gpu *gpu = provide(&trace->gpus, &key, sizeof key, compare_gpus, &fresh);
-  trace->file.failed |= !gpu;
+  trace->failed |= !gpu;
   if (!gpu || !fresh)
     return gpu;
   snprintf(name, sizeof name, "GPU %s %s", GPU_NUMBER_TEXT(index), model);
-  trace_file_name(&trace->file, index, 0, "process_name", name);
-  trace_file_thread(&trace->file, index, HANDOVERS, "hand-overs");
+  write_name(trace, index, 0, "process_name", name);
+  write_thread(trace, index, HANDOVERS, "hand-overs");
   return gpu;
 }
 
 static void name_track(struct trace *trace, const struct track *track, const char *program, int32_t pid) {
   char name[96];
   snprintf(name, sizeof name, "job %u %s (pid %d)", track->job, program, pid);
-  trace_file_thread(&trace->file, track->gpu, track->turns.thread, name);
+  write_thread(trace, track->gpu, track->turns.thread, name);
   snprintf(name, sizeof name, "job %u memory", track->job);
-  trace_file_thread(&trace->file, track->gpu, track->moves.thread, name);
+  write_thread(trace, track->gpu, track->moves.thread, name);
 }
 
 static struct track *provide_track(struct trace *trace, uint32_t gpu, uint32_t job, bool *fresh) {
@@ -99,7 +172,7 @@ static struct track *provide_track(struct trace *trace, uint32_t gpu, uint32_t j
                       .turns = {.gpu = gpu, .thread = thread},
                       .moves = {.gpu = gpu, .thread = thread + 1}};
   struct track *track = provide(&trace->tracks, &key, sizeof key, compare_tracks, fresh);
-  trace->file.failed |= !track;
+  trace->failed |= !track;
   return track;
 }
 
@@ -108,7 +181,7 @@ static struct track *provide_track(struct trace *trace, uint32_t gpu, uint32_t j
 static void count_waiting(struct trace *trace, struct gpu *gpu, int change, uint64_t at_ns) {
   gpu->waiting += (unsigned)change;
   if (change)
-    trace_file_counter(&trace->file, gpu->index, "waiting", at_ns, "jobs", gpu->waiting);
+    write_counter(trace, gpu->index, "waiting", at_ns, "jobs", gpu->waiting);
 }
 
 /* One without length is told only where it is all of a turn, or its beginning: as of a job that ends when it
@@ -116,7 +189,7 @@ static void count_waiting(struct trace *trace, struct gpu *gpu, int change, uint
 static void end_phase(struct trace *trace, struct track *track, enum phase next, uint64_t at_ns) {
   bool turn = track->phase == PHASE_RESTORES && next != PHASE_RUNS;
   if (track->phase != PHASE_NONE && (at_ns > track->since_ns || turn))
-    trace_file_slice(&trace->file, &track->turns, phase_names[track->phase], track->since_ns, at_ns, NULL);
+    write_slice(trace, &track->turns, phase_names[track->phase], track->since_ns, at_ns, NULL);
 }
 
 static void set_phase(struct trace *trace, struct gpu *gpu, struct track *track, enum phase phase,
@@ -148,7 +221,7 @@ static struct track *track_of(struct trace *trace, struct gpu *gpu, const struct
   if (!track || !fresh)
     return track;
   name_track(trace, track, event->event.name, event->event.pid);
-  set_phase(trace, gpu, track, phase_before(event->event.kind), trace->file.origin_ns);
+  set_phase(trace, gpu, track, phase_before(event->event.kind), trace->origin_ns);
   return track;
 }
 
@@ -166,22 +239,21 @@ static void take_grant(struct trace *trace, struct gpu *gpu, struct track *track
                        const struct gs_msg *event) {
   set_phase(trace, gpu, track, PHASE_RESTORES, event->event.at_ns);
   if (event->event.detail)
-    trace_file_instant(&trace->file, gpu->index, HANDOVERS, "hand-over", event->event.at_ns,
-                       number_arg("to_job", track->job));
+    write_instant(trace, gpu->index, HANDOVERS, "hand-over", event->event.at_ns,
+                  number_arg("to_job", track->job));
 }
 
 static void take_move(struct trace *trace, struct track *track, const struct gs_msg *event) {
   uint64_t until_ns = event->event.turn.until_ns;
-  trace_file_slice(&trace->file, &track->moves, event->event.kind == GS_EVENT_EVICTED ? "evicts" : "restores",
-                   before(until_ns, event->event.turn.ns), until_ns,
-                   number_arg("bytes", event->event.turn.bytes));
+  write_slice(trace, &track->moves, event->event.kind == GS_EVENT_EVICTED ? "evicts" : "restores",
+              before(until_ns, event->event.turn.ns), until_ns, number_arg("bytes", event->event.turn.bytes));
 }
 
 static void take_limit(struct trace *trace, const struct track *track, const struct gs_msg *event) {
   char name[32];
   snprintf(name, sizeof name, "job %u limit", track->job);
-  trace_file_counter(&trace->file, track->gpu, name, event->event.at_ns, "percent",
-                     100 * (double)event->event.turn.bytes / (double)GS_LIMITED_WHOLE);
+  write_counter(trace, track->gpu, name, event->event.at_ns, "percent",
+                100 * (double)event->event.turn.bytes / (double)GS_LIMITED_WHOLE);
 }
 
 static void take_phase(struct trace *trace, struct gpu *gpu, struct track *track,
@@ -222,8 +294,7 @@ static void count_memory(struct trace *trace, struct track *track, const struct 
     return;
   track->resident_bytes = bytes;
   snprintf(name, sizeof name, "job %u on card", track->job);
-  trace_file_counter(&trace->file, track->gpu, name, event->event.at_ns, "MiB",
-                     (double)bytes / (double)(1 << 20));
+  write_counter(trace, track->gpu, name, event->event.at_ns, "MiB", (double)bytes / (double)(1 << 20));
 }
 
 static void take_turn(struct trace *trace, struct gpu *gpu, const struct gs_msg *event) {
@@ -239,8 +310,7 @@ static void take_turn(struct trace *trace, struct gpu *gpu, const struct gs_msg 
     take_limit(trace, track, event);
   else if (kind == GS_EVENT_SILENT || kind == GS_EVENT_STAYS || kind == GS_EVENT_TOO_BIG ||
            kind == GS_EVENT_REFUSED)
-    trace_file_instant(&trace->file, gpu->index, track->turns.thread, event_kind_name(kind),
-                       event->event.at_ns, NULL);
+    write_instant(trace, gpu->index, track->turns.thread, event_kind_name(kind), event->event.at_ns, NULL);
 }
 
 /* ---- GPUs ---- */
@@ -250,12 +320,12 @@ static void take_handover(struct trace *trace, struct gpu *gpu, const struct gs_
   uint64_t at_ns = event->event.at_ns, drain_ns = event->event.handover.drain_ns;
   uint64_t moves_ns = before(at_ns, event->event.handover.move_ns);
   json_t *args = number_arg("to_job", event->event.job);
-  json_put_number(args, "move_ns", event->event.handover.move_ns);
-  json_put_number(args, "evicted_bytes", event->event.handover.evicted_bytes);
-  json_put_number(args, "restored_bytes", event->event.handover.restored_bytes);
-  trace_file_slice(&trace->file, &gpu->handovers, "drain", before(moves_ns, drain_ns), moves_ns,
-                   number_arg("drain_ns", drain_ns));
-  trace_file_slice(&trace->file, &gpu->handovers, "moves", moves_ns, at_ns, args);
+  output_number(args, "move_ns", event->event.handover.move_ns);
+  output_number(args, "evicted_bytes", event->event.handover.evicted_bytes);
+  output_number(args, "restored_bytes", event->event.handover.restored_bytes);
+  write_slice(trace, &gpu->handovers, "drain", before(moves_ns, drain_ns), moves_ns,
+              number_arg("drain_ns", drain_ns));
+  write_slice(trace, &gpu->handovers, "moves", moves_ns, at_ns, args);
 }
 
 /* In words, for those that change what a GPU or a job is given. */
@@ -267,9 +337,8 @@ static void take_words(struct trace *trace, struct gpu *gpu, const struct gs_msg
     fclose(stream);
   }
   json_t *args = json_object();
-  json_put_text(args, "text", words);
-  trace_file_instant(&trace->file, gpu->index, HANDOVERS, event_kind_name(event->event.kind),
-                     event->event.at_ns, args);
+  output_text(args, "text", words);
+  write_instant(trace, gpu->index, HANDOVERS, event_kind_name(event->event.kind), event->event.at_ns, args);
 }
 
 static void take_gpu_event(struct trace *trace, const struct gs_msg *event) {
@@ -292,8 +361,8 @@ static void take_gpu_event(struct trace *trace, const struct gs_msg *event) {
 }
 
 static void take_event(struct trace *trace, const struct gs_msg *event) {
-  if (trace->file.origin_ns == UINT64_MAX)
-    trace->file.origin_ns = event->event.at_ns;
+  if (trace->origin_ns == UINT64_MAX)
+    trace->origin_ns = event->event.at_ns;
   trace->last_ns = event->event.at_ns;
   if (event->gpu != GS_GPU_ALL)
     take_gpu_event(trace, event);
@@ -311,8 +380,8 @@ static void end_track(const void *node, VISIT visit, void *argument) {
 }
 
 void trace_begin(struct trace *trace, FILE *out) {
-  *trace = (struct trace){0};
-  trace_file_begin(&trace->file, out);
+  *trace = (struct trace){.out = out, .origin_ns = UINT64_MAX};
+  fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", out);
 }
 
 void trace_gpu(struct trace *trace, const struct gs_msg *gpu) {
@@ -331,10 +400,10 @@ void trace_job(struct trace *trace, const struct gs_msg *job) {
   bool fresh;
   struct gpu *gpu = provide_gpu(trace, job->gpu, "");
   struct track *track = gpu ? provide_track(trace, job->gpu, job->job_status.job, &fresh) : NULL;
-  if (!track || !fresh || trace->file.origin_ns == UINT64_MAX)
+  if (!track || !fresh || trace->origin_ns == UINT64_MAX)
     return;
   name_track(trace, track, job->job_status.name, job->job_status.pid);
-  set_phase(trace, gpu, track, phase_of(job->job_status.state), trace->file.origin_ns);
+  set_phase(trace, gpu, track, phase_of(job->job_status.state), trace->origin_ns);
 }
 
 void trace_take(struct trace *trace, const struct gs_msg *msg) {
@@ -350,10 +419,10 @@ int trace_end(struct trace *trace) {
   char when[EVENT_TIME_SIZE] = "";
   trace->last_ns = trace->begin.events.now_ns;
   twalk_r(trace->tracks, end_track, trace);
-  if (trace->file.origin_ns != UINT64_MAX)
-    event_utc_time(event_realtime_ns(&trace->begin, trace->file.origin_ns), when);
-  trace_file_end(&trace->file, when);
+  if (trace->origin_ns != UINT64_MAX)
+    event_utc_time(event_realtime_ns(&trace->begin, trace->origin_ns), when);
+  fprintf(trace->out, "\n],\"otherData\":{\"begin\":\"%s\"}}\n", when);
   tdestroy(trace->tracks, free);
   tdestroy(trace->gpus, free);
-  return trace->file.failed ? -ENOMEM : 0;
+  return trace->failed ? -ENOMEM : 0;
 }

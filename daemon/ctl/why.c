@@ -1,4 +1,5 @@
-/* why.c - what a job does, or waits for, how long that should take, and what helps, in words. */
+/* why.c - gpusharectl why JOB: what a job does, or waits for, how long that should take, and what helps, in
+ * words. */
 #include "ctl/why.h"
 
 #include <stdlib.h>
@@ -9,7 +10,8 @@
 #include "common/gpu_number.h"
 #include "common/parse.h"
 #include "common/words.h"
-#include "ctl/ctl.h"
+#include "ctl/output.h"
+#include "ctl/show_status.h"
 
 /* ---- words ---- */
 
@@ -63,47 +65,31 @@ static void tell_expected(FILE *out, const struct why *why) {
     fputs(" How long that takes cannot be told.", out);
     return;
   }
-  char text[24];
-  fprintf(out, " It should run in about %s.", words_duration(ns, text));
+  fprintf(out, " It should run in about %s.", DURATION_TEXT(ns));
 }
 
-static void tell_lacking(FILE *out, const struct why *why) {
-  char text[24];
-  uint64_t bytes = why->job.wait->wait_status.lacking_bytes;
-  if (bytes)
-    fprintf(out, " %s of its memory are not on the card.", words_bytes(bytes, text));
-}
-
-/* Why some of that may be away. */
-static void tell_soft_limit(FILE *out, const struct why *why) {
-  char text[24];
-  uint64_t bytes = why->job.terms->terms_status.soft_limit_bytes;
-  if (bytes && why->job.wait->wait_status.lacking_bytes && why->job.job->job_status.used_bytes > bytes)
+/* What is away of its memory, and why; and with how much it counts. */
+static void tell_memory_of(FILE *out, const struct why *why) {
+  uint64_t used_bytes = why->job.job->job_status.used_bytes;
+  uint64_t lacking_bytes = why->job.wait->wait_status.lacking_bytes;
+  uint64_t soft_bytes = why->job.terms->terms_status.soft_limit_bytes;
+  if (lacking_bytes)
+    fprintf(out, " %s of its memory are not on the card.", BYTES_TEXT(lacking_bytes));
+  if (soft_bytes && lacking_bytes && used_bytes > soft_bytes)
     fprintf(out, " What it has beyond its soft limit of %s leaves before the memory of others.",
-            words_bytes(bytes, text));
-}
-
-static void tell_expected_memory(FILE *out, const struct why *why) {
-  char text[24];
-  uint64_t bytes = why->job.wait->wait_status.expected_bytes;
-  if (bytes > why->job.job->job_status.used_bytes)
+            BYTES_TEXT(soft_bytes));
+  if (why->job.wait->wait_status.expected_bytes > used_bytes)
     fprintf(out, " Beside others it counts with %s: it has said so, or frees and allocates that again.",
-            words_bytes(bytes, text));
+            BYTES_TEXT(why->job.wait->wait_status.expected_bytes));
 }
 
-/* Wherever it is attached. */
-static unsigned gang_size(const struct why *why) {
-  const struct gs_msg *own = why->job.job, *terms = why->job.terms;
-  unsigned size = 0;
-  for (const struct gs_msg *msg = why->msgs; msg < why->end; msg++)
-    if (msg->type == GS_STATUS_JOB && msg->job_status.uid == own->job_status.uid)
-      size += strcmp(figures_of_job(msg, why->end).terms->terms_status.gang, terms->terms_status.gang) == 0;
-  return size;
-}
-
+/* Wherever they are attached. */
 static void tell_gang(FILE *out, const struct why *why) {
   const char *gang = why->job.terms->terms_status.gang;
-  unsigned size = *gang ? gang_size(why) : 0;
+  unsigned size = 0;
+  for (const struct gs_msg *msg = why->msgs; *gang && msg < why->end; msg++)
+    if (msg->type == GS_STATUS_JOB && msg->job_status.uid == why->job.job->job_status.uid)
+      size += strcmp(figures_of_job(msg, why->end).terms->terms_status.gang, gang) == 0;
   if (size > 1)
     fprintf(out, " Its gang '%s' gets all its %u GPUs at the same time.", gang, size);
 }
@@ -161,12 +147,6 @@ static void tell_limit(FILE *out, const struct why *why) {
 
 /* ---- what it waits for ---- */
 
-static void tell_stop(FILE *out, const struct why *why) {
-  fputs(" is next: the work of ", out);
-  tell_awaited(out, why, "others");
-  fputs(" has yet to stop.", out);
-}
-
 static void tell_turn(FILE *out, const struct why *why) {
   fputs(" waits for its turn", out);
   if (why->job.job->job_status.queue > 1)
@@ -181,37 +161,22 @@ static void tell_turn(FILE *out, const struct why *why) {
     fputs(" An opportunistic job runs when no other one wants to.", out);
 }
 
-static void tell_room(FILE *out, const struct why *why) {
-  fputs(" has its turn, but the memory of ", out);
-  tell_awaited(out, why, "others");
-  fputs(" leaves the card first.", out);
-}
-
 static void tell_too_big(FILE *out, const struct why *why) {
-  char used[24], capacity[24];
   fprintf(out,
           " cannot run: it uses %s, and without page faults all of that must fit the GPU, of which jobs may "
           "use %s. It waits until it needs less or there is more (gpusharectl set-capacity; what others have "
           "pinned is missing). With GPUSHARE_MEMORY=managed it would run.",
-          words_bytes(why->job.job->job_status.used_bytes, used),
-          words_bytes(why->gpu.gpu->gpu_status.capacity_bytes, capacity));
-}
-
-static void tell_staying(FILE *out) {
-  fputs(" waits for memory of other jobs that does not leave the card, for want of host memory. It runs when "
-        "one of them ends or needs less, or when the host has more memory for them (setting host_memory of "
-        "the daemon).",
-        out);
+          BYTES_TEXT(why->job.job->job_status.used_bytes),
+          BYTES_TEXT(why->gpu.gpu->gpu_status.capacity_bytes));
 }
 
 static void tell_memory(FILE *out, const struct why *why) {
-  char text[24];
   fprintf(
       out,
       " waits for memory: it will have %s, as it has said, and card and host have not so much left beside "
       "what the others have and will have. It begins when they end or need less, who came first going "
       "first. If it needs less: gpusharectl set-expected-memory %u.",
-      words_bytes(why->job.wait->wait_status.expected_bytes, text), why->job.job->job_status.job);
+      BYTES_TEXT(why->job.wait->wait_status.expected_bytes), why->job.job->job_status.job);
   tell_expected(out, why);
 }
 
@@ -247,9 +212,7 @@ static void tell_stops(FILE *out, const struct why *why) {
 
 static void tell_waiting(FILE *out, const struct why *why) {
   tell_stopped(out, find_other(why, why->job.wait->wait_status.awaited));
-  tell_lacking(out, why);
-  tell_soft_limit(out, why);
-  tell_expected_memory(out, why);
+  tell_memory_of(out, why);
   tell_gang(out, why);
   tell_expected(out, why);
 }
@@ -272,7 +235,11 @@ static void tell_reason(FILE *out, const struct why *why) {
     tell_too_big(out, why);
     return;
   case GS_REASON_STAYING:
-    tell_staying(out);
+    fputs(
+        " waits for memory of other jobs that does not leave the card, for want of host memory. It runs when "
+        "one of them ends or needs less, or when the host has more memory for them (setting host_memory of "
+        "the daemon).",
+        out);
     tell_all_stopped(out, why);
     return;
   case GS_REASON_PAUSED:
@@ -285,10 +252,14 @@ static void tell_reason(FILE *out, const struct why *why) {
     fputs(" has its turn, and its memory comes to the card.", out);
     break;
   case GS_REASON_ROOM:
-    tell_room(out, why);
+    fputs(" has its turn, but the memory of ", out);
+    tell_awaited(out, why, "others");
+    fputs(" leaves the card first.", out);
     break;
   case GS_REASON_STOP:
-    tell_stop(out, why);
+    fputs(" is next: the work of ", out);
+    tell_awaited(out, why, "others");
+    fputs(" has yet to stop.", out);
     break;
   case GS_REASON_TURN:
     tell_turn(out, why);
@@ -300,7 +271,7 @@ static void tell_reason(FILE *out, const struct why *why) {
   tell_waiting(out, why);
 }
 
-void why_tell(FILE *out, const struct why *why) {
+static void tell(FILE *out, const struct why *why) {
   fprintf(out, "GPU %s: ", GPU_NUMBER_TEXT(why->job.job->gpu));
   tell_job(out, why->job.job);
   tell_reason(out, why);
@@ -308,9 +279,23 @@ void why_tell(FILE *out, const struct why *why) {
   tell_limit(out, why);
 }
 
-/* ---- where it is ---- */
+char *why_text(const struct why *why) {
+  char *text = NULL;
+  size_t size;
+  FILE *stream = open_memstream(&text, &size);
+  if (!stream)
+    return NULL;
+  tell(stream, why);
+  if (fclose(stream) == 0)
+    return text;
+  free(text);
+  return NULL;
+}
 
-const struct gs_msg *why_find(struct why *why, const struct gs_msg *from, uint32_t job) {
+/* ---- the command ---- */
+
+/* The next one of this job, at or after `from`; the first: from = msgs. NULL: there is no more. */
+static const struct gs_msg *find_job(struct why *why, const struct gs_msg *from, uint32_t job) {
   for (const struct gs_msg *msg = from; msg < why->end; msg++)
     if (msg->type == GS_STATUS_GPU) {
       why->gpu = figures_of_gpu(msg, why->end);
@@ -319,4 +304,51 @@ const struct gs_msg *why_find(struct why *why, const struct gs_msg *from, uint32
       return msg;
     }
   return NULL;
+}
+
+static json_t *why_json(const struct why *why) {
+  char uuid[GS_UUID_TEXT_SIZE], *text = why_text(why);
+  json_t *object = json_object();
+  gpu_number_format_uuid(why->gpu.gpu->gpu, why->gpu.gpu->gpu_status.uuid, uuid);
+  output_gpu(object, "gpu", why->gpu.gpu->gpu);
+  output_text(object, "uuid", uuid);
+  output_text(object, "state", figures_state_name(why->job.job->job_status.state));
+  status_put_wait(object, why->job.wait);
+  json_object_set_new(object, "text", json_string(text));
+  free(text);
+  return object;
+}
+
+static int answer(const struct request *request, struct why *why, uint32_t job) {
+  const struct gs_msg *msg = find_job(why, why->msgs, job);
+  if (!msg)
+    return command_error(CTL_REFUSED, "no job on a GPU has the number %u: see gpusharectl status", job);
+  json_t *root = json_object(), *gpus = json_array();
+  for (; msg; msg = find_job(why, msg + 1, job))
+    if (request->json) {
+      json_array_append_new(gpus, why_json(why));
+    } else {
+      tell(stdout, why);
+      printf("\n");
+    }
+  output_number(root, "job", job);
+  json_object_set_new(root, "gpus", gpus);
+  if (request->json)
+    return output_json(root);
+  json_decref(root);
+  return CTL_OK;
+}
+
+int why_command(const struct request *request) {
+  struct gs_msg *msgs;
+  size_t count;
+  int64_t job;
+  if (parse_integer(request->words[1], 1, UINT32_MAX, &job) < 0)
+    return usage_error("not the number of a job (see gpusharectl status):", request->words[1]);
+  int code = fetch_status(request, &msgs, &count);
+  if (code != CTL_OK)
+    return code;
+  code = answer(request, &(struct why){.msgs = msgs, .end = msgs + count}, (uint32_t)job);
+  free(msgs);
+  return code;
 }

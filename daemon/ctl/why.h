@@ -2,8 +2,6 @@
 #ifndef GS_CTL_WHY_H
 #define GS_CTL_WHY_H
 
-#include <stdio.h>
-
 #include "ctl/figures.h"
 
 /* A job on a GPU, in the messages of a status, which end at `end`. */
@@ -13,10 +11,7 @@ struct why {
   struct job_figures job;
 };
 
-/* The next one of this job, at or after `from`; the first: from = msgs. NULL: there is no more. */
-const struct gs_msg *why_find(struct why *why, const struct gs_msg *from, uint32_t job);
-
-/* A sentence or a few, without a line's end. */
-void why_tell(FILE *out, const struct why *why);
+/* A sentence or a few, from malloc; NULL: no memory. */
+char *why_text(const struct why *why);
 
 #endif

@@ -1,0 +1,350 @@
+/* event.c - an event of the daemon, in words, and for programs. */
+#include "ctl/event.h"
+
+#include <time.h>
+
+#include "common/clock.h"
+#include "common/gpu_number.h"
+#include "common/words.h"
+#include "ctl/figures.h"
+
+/* ---- names ---- */
+
+const char *event_kind_name(unsigned kind) {
+#define X(name, value, word) [value] = word,
+  static const char *const names[] = {GS_EVENT_KINDS(X)};
+#undef X
+  return kind < sizeof names / sizeof *names && names[kind] ? names[kind] : "unknown";
+}
+
+const char *event_end_name(unsigned end) {
+  static const char *const names[] = {[GS_END_EXIT] = "exit",
+                                      [GS_END_ABRUPT] = "abrupt",
+                                      [GS_END_CLOSED] = "closed",
+                                      [GS_END_EVICTED] = "evicted"};
+  return end < sizeof names / sizeof *names ? names[end] : "unknown";
+}
+
+static const char *refusal_name(unsigned why) {
+#define X(name, value, word) [value] = word,
+  static const char *const names[] = {GS_REFUSALS(X)};
+#undef X
+  return names[why < sizeof names / sizeof *names ? why : GS_REFUSAL_UNKNOWN];
+}
+
+/* ---- when ---- */
+
+uint64_t event_realtime_ns(const struct gs_msg *begin, uint64_t at_ns) {
+  return begin->events.realtime_ns + at_ns - begin->events.now_ns;
+}
+
+void event_local_time(uint64_t realtime_ns, char text[EVENT_TIME_SIZE]) {
+  time_t seconds = (time_t)(realtime_ns / NS_PER_S);
+  struct tm when;
+  localtime_r(&seconds, &when);
+  size_t size = strftime(text, EVENT_TIME_SIZE, "%Y-%m-%d %H:%M:%S", &when);
+  snprintf(text + size, EVENT_TIME_SIZE - size, ".%03u", (unsigned)(realtime_ns % NS_PER_S / NS_PER_MS));
+}
+
+void event_utc_time(uint64_t realtime_ns, char text[EVENT_TIME_SIZE]) {
+  time_t seconds = (time_t)(realtime_ns / NS_PER_S);
+  struct tm when;
+  gmtime_r(&seconds, &when);
+  size_t size = strftime(text, EVENT_TIME_SIZE, "%Y-%m-%dT%H:%M:%S", &when);
+  snprintf(text + size, EVENT_TIME_SIZE - size, ".%06uZ", (unsigned)(realtime_ns % NS_PER_S / 1000));
+}
+
+/* ---- in words: what, by kind ---- */
+
+static void tell_end(FILE *out, const struct gs_msg *event) {
+  if (event->event.detail == GS_END_EXIT)
+    fprintf(out, "with status %d", event->event.end.status);
+  else if (event->event.detail == GS_END_CLOSED)
+    fputs("for the daemon, which has closed its connection", out);
+  else if (event->event.detail == GS_END_EVICTED)
+    fputs("for the daemon, which has evicted it", out);
+  else
+    fputs("without a word: killed, or by _exit", out);
+  fprintf(out, "; it had the GPU for %s, and waited %s", DURATION_TEXT(event->event.end.gpu_ns),
+          DURATION_TEXT(event->event.end.waited_ns));
+}
+
+static void tell_grant(FILE *out, const struct gs_msg *event) {
+  if (event->event.detail)
+    fputs(", a hand-over", out);
+  if (event->event.turn.ns)
+    fprintf(out, ", for %s", DURATION_TEXT(event->event.turn.ns));
+  if (event->event.turn.bytes)
+    fprintf(out, "; %s have to come", BYTES_TEXT(event->event.turn.bytes));
+}
+
+static void tell_move(FILE *out, const struct gs_msg *event) {
+  fprintf(out, "%s in %s, has %s there", BYTES_TEXT(event->event.turn.bytes),
+          DURATION_TEXT(event->event.turn.ns), BYTES_TEXT(event->event.turn.resident_bytes));
+}
+
+static void tell_handover(FILE *out, const struct gs_msg *event) {
+  fprintf(out, "drain %s, moves %s; %s out, %s in", DURATION_TEXT(event->event.handover.drain_ns),
+          DURATION_TEXT(event->event.handover.move_ns), BYTES_TEXT(event->event.handover.evicted_bytes),
+          BYTES_TEXT(event->event.handover.restored_bytes));
+}
+
+static void tell_limit(FILE *out, const struct gs_msg *event) {
+  if (event->event.detail == GS_LIMITED_NOT)
+    fputs(" is not limited any more", out);
+  else
+    fprintf(out, " may use %.3g %% (%s)", 100 * (double)event->event.turn.bytes / (double)GS_LIMITED_WHOLE,
+            figures_limited_name(event->event.detail));
+}
+
+static void tell_actor(FILE *out, const struct gs_msg *event) {
+  int32_t pid = event->event.change.by_pid;
+  if (pid == 0)
+    fputs(", by the configuration or a signal", out);
+  else if (event->event.kind == GS_EVENT_TERM && pid == event->event.pid)
+    fputs(", as it asks itself", out);
+  else
+    fprintf(out, ", by %s (pid %d)", USER_TEXT(event->event.change.by_uid), pid);
+}
+
+static void tell_term(FILE *out, const struct gs_msg *event) {
+  char now[WORDS_SIZE], before[WORDS_SIZE];
+  unsigned term = event->event.detail;
+  if (term == GS_TERM_PAUSED)
+    fputs(event->event.change.value ? " is paused" : " is resumed", out);
+  else
+    fprintf(out, " has %s %s instead of %s", words_term(term),
+            words_term_value(term, event->event.change.value, now),
+            words_term_value(term, event->event.change.before, before));
+  tell_actor(out, event);
+}
+
+static void tell_expulsion(FILE *out, const struct gs_msg *event) {
+  if (event->event.change.by_pid)
+    tell_actor(out, event);
+  else
+    fputs(", as it does not stop, and others wait", out);
+  fprintf(out, "; %s stay on the card", BYTES_TEXT(event->event.change.value));
+}
+
+static void tell_setting(FILE *out, const struct gs_msg *event) {
+  char value[WORDS_SIZE];
+  fprintf(out, "%s is %s", words_setting(event->event.detail),
+          words_setting_value(event->event.detail, event->event.change.value, value));
+  tell_actor(out, event);
+}
+
+static void tell_command(FILE *out, const struct gs_msg *event) { fputs(event->event.text, out); }
+
+static void tell_memory(FILE *out, const struct gs_msg *event) {
+  fputs(BYTES_TEXT(event->event.turn.used_bytes), out);
+}
+
+static void tell_refusal(FILE *out, const struct gs_msg *event) {
+  const char *why = words_refusal(event->event.detail);
+  fprintf(out, "%s in all%s%s", BYTES_TEXT(event->event.turn.bytes), *why ? ": " : "", why);
+}
+
+static void tell_time(FILE *out, const struct gs_msg *event) {
+  fputs(DURATION_TEXT(event->event.turn.ns), out);
+}
+
+static void tell_silence(FILE *out, const struct gs_msg *event) {
+  fputs(event->event.detail ? "wait for it" : "go on without it", out);
+}
+
+static void tell_turns(FILE *out, const struct gs_msg *event) {
+  fputs(event->event.detail ? "turns begin" : "turns end: all run", out);
+}
+
+/* What follows the words is told by the function. */
+static const struct {
+  const char *words;
+  void (*tell)(FILE *out, const struct gs_msg *event);
+} sentences[] = {
+    [GS_EVENT_STARTED] = {" has started", NULL},
+    [GS_EVENT_COMMAND] = {" is: ", tell_command},
+    [GS_EVENT_ENDED] = {" ended ", tell_end},
+    [GS_EVENT_ATTACHED] = {" has come, with ", tell_memory},
+    [GS_EVENT_DETACHED] = {" has left", NULL},
+    [GS_EVENT_ASKED] = {" waits", NULL},
+    [GS_EVENT_GRANTED] = {" is granted", tell_grant},
+    [GS_EVENT_RUNS] = {" runs, after ", tell_time},
+    [GS_EVENT_DROP] = {" is told to stop", NULL},
+    [GS_EVENT_RELEASED] = {" has stopped; drain ", tell_time},
+    [GS_EVENT_EVICTED] = {" has evicted ", tell_move},
+    [GS_EVENT_RESTORED] = {" has restored ", tell_move},
+    [GS_EVENT_MEMORY] = {" has ", tell_memory},
+    [GS_EVENT_REFUSED] = {" is refused to grow to ", tell_refusal},
+    [GS_EVENT_SILENT] = {" does not stop in time: others ", tell_silence},
+    [GS_EVENT_STAYS] = {" does not leave the card", NULL},
+    [GS_EVENT_TOO_BIG] = {" needs more than the GPU has for it: it waits", NULL},
+    [GS_EVENT_LIMIT] = {"", tell_limit},
+    [GS_EVENT_TERM] = {"", tell_term},
+    [GS_EVENT_HANDOVER] = {" ends a hand-over: ", tell_handover},
+    [GS_EVENT_TURNS] = {"", tell_turns},
+    [GS_EVENT_SETTING] = {"", tell_setting},
+    [GS_EVENT_EXPELLED] = {" loses its place", tell_expulsion},
+    [GS_EVENT_RELOADED] = {"the configuration has been read again", NULL},
+};
+
+void event_tell(FILE *out, const struct gs_msg *begin, const struct gs_msg *event) {
+  unsigned kind = event->event.kind;
+  char when[EVENT_TIME_SIZE];
+  event_local_time(event_realtime_ns(begin, event->event.at_ns), when);
+  fprintf(out, "%s  ", when);
+  if (event->gpu != GS_GPU_ALL)
+    fprintf(out, "GPU %s: ", GPU_NUMBER_TEXT(event->gpu));
+  else if (kind == GS_EVENT_SETTING)
+    fputs("all GPUs: ", out);
+  if (event->event.job)
+    fprintf(out, "job %u", event->event.job);
+  if (event->event.job && kind != GS_EVENT_COMMAND)
+    fprintf(out, " (pid %d, %s)", event->event.pid, event->event.name);
+  if (kind >= sizeof sentences / sizeof *sentences || !sentences[kind].words) {
+    fputs(" did something that this gpusharectl does not know", out);
+    return;
+  }
+  fputs(sentences[kind].words, out);
+  if (sentences[kind].tell)
+    sentences[kind].tell(out, event);
+}
+
+/* ---- for programs ---- */
+
+static json_t *value_json(unsigned kind, unsigned detail, uint64_t value) {
+  const char *name = kind == GS_EVENT_TERM ? words_of_term(detail, value) : words_of_setting(detail, value);
+  return name ? json_string(name) : json_integer((json_int_t)value);
+}
+
+void event_put_change(json_t *object, unsigned kind, unsigned detail, uint64_t value) {
+  if (kind == GS_EVENT_TERM)
+    output_text(object, "term", words_term(detail));
+  else
+    output_text(object, "setting", words_setting(detail));
+  json_object_set_new(object, "value", value_json(kind, detail, value));
+}
+
+static void put_end(json_t *object, const struct gs_msg *begin, const struct gs_msg *event) {
+  char when[EVENT_TIME_SIZE];
+  bool exited = event->event.detail == GS_END_EXIT;
+  event_utc_time(event_realtime_ns(begin, event->event.end.started_ns), when);
+  output_text(object, "started", when);
+  output_text(object, "end", event_end_name(event->event.detail));
+  json_object_set_new(object, "status", exited ? json_integer(event->event.end.status) : json_null());
+  output_number(object, "gpu_ns", event->event.end.gpu_ns);
+  output_number(object, "waited_ns", event->event.end.waited_ns);
+  output_number(object, "turns", event->event.end.turns);
+}
+
+static void put_change(json_t *object, const struct gs_msg *event) {
+  unsigned kind = event->event.kind, detail = event->event.detail;
+  if (kind == GS_EVENT_EXPELLED)
+    output_number(object, "resident_bytes", event->event.change.value);
+  else
+    event_put_change(object, kind, detail, event->event.change.value);
+  if (kind == GS_EVENT_TERM)
+    json_object_set_new(object, "before", value_json(kind, detail, event->event.change.before));
+  output_known(object, "by_pid", (uint64_t)event->event.change.by_pid);
+  json_object_set_new(object, "by_uid",
+                      event->event.change.by_pid ? json_integer(event->event.change.by_uid) : json_null());
+}
+
+/* Its memory, and what only some kinds have. */
+static void put_turn(json_t *object, const struct gs_msg *event) {
+  uint64_t bytes = event->event.turn.bytes, ns = event->event.turn.ns;
+  output_number(object, "used_bytes", event->event.turn.used_bytes);
+  output_number(object, "resident_bytes", event->event.turn.resident_bytes);
+  output_known(object, "epoch", event->epoch);
+  switch (event->event.kind) {
+  case GS_EVENT_ATTACHED:
+    output_bool(object, "running", event->event.detail);
+    break;
+  case GS_EVENT_GRANTED:
+    output_bool(object, "handover", event->event.detail);
+    output_number(object, "lacking_bytes", bytes);
+    output_known(object, "quantum_ns", ns);
+    break;
+  case GS_EVENT_RUNS:
+    output_number(object, "restored_bytes", bytes);
+    output_number(object, "restore_ns", ns);
+    break;
+  case GS_EVENT_DROP:
+    output_number(object, "room_bytes", bytes);
+    break;
+  case GS_EVENT_RELEASED:
+    output_number(object, "drain_ns", ns);
+    break;
+  case GS_EVENT_EVICTED:
+  case GS_EVENT_RESTORED:
+    output_number(object, "bytes", bytes);
+    output_number(object, "duration_ns", ns);
+    output_number(object, "until_ns", event->event.turn.until_ns);
+    break;
+  case GS_EVENT_REFUSED:
+    output_number(object, "wanted_bytes", bytes);
+    output_text(object, "why", refusal_name(event->event.detail));
+    break;
+  case GS_EVENT_SILENT:
+    output_bool(object, "others_wait", event->event.detail);
+    break;
+  case GS_EVENT_LIMIT:
+    output_text(object, "limited", figures_limited_name(event->event.detail));
+    json_object_set_new(object, "limit_share", json_real((double)bytes / (double)GS_LIMITED_WHOLE));
+    break;
+  default:
+    break;
+  }
+}
+
+static void put_details(json_t *object, const struct gs_msg *begin, const struct gs_msg *event) {
+  switch (event->event.kind) {
+  case GS_EVENT_STARTED:
+  case GS_EVENT_COMMAND:
+  case GS_EVENT_RELOADED:
+    break;
+  case GS_EVENT_ENDED:
+    put_end(object, begin, event);
+    break;
+  case GS_EVENT_TERM:
+  case GS_EVENT_SETTING:
+  case GS_EVENT_EXPELLED:
+    put_change(object, event);
+    break;
+  case GS_EVENT_HANDOVER:
+    output_number(object, "drain_ns", event->event.handover.drain_ns);
+    output_number(object, "move_ns", event->event.handover.move_ns);
+    output_number(object, "evicted_bytes", event->event.handover.evicted_bytes);
+    output_number(object, "restored_bytes", event->event.handover.restored_bytes);
+    break;
+  case GS_EVENT_TURNS:
+    output_bool(object, "taken", event->event.detail);
+    break;
+  default:
+    put_turn(object, event);
+  }
+}
+
+json_t *event_json(const struct gs_msg *begin, const struct gs_msg *event) {
+  bool is_command = event->event.kind == GS_EVENT_COMMAND;
+  char when[EVENT_TIME_SIZE];
+  json_t *object = json_object();
+  event_utc_time(event_realtime_ns(begin, event->event.at_ns), when);
+  output_number(object, "seq", event->event.seq);
+  output_text(object, "time", when);
+  output_number(object, "at_ns", event->event.at_ns);
+  output_text(object, "event", event_kind_name(event->event.kind));
+  if (event->gpu == GS_GPU_ALL)
+    output_text(object, "gpu", NULL);
+  else
+    output_gpu(object, "gpu", event->gpu);
+  if (event->event.job) {
+    output_number(object, "job", event->event.job);
+    output_number(object, "pid", (uint64_t)event->event.pid);
+    output_number(object, "uid", event->event.uid);
+    output_text(object, "user", USER_TEXT(event->event.uid));
+    output_text(object, is_command ? "command" : "name", is_command ? event->event.text : event->event.name);
+  }
+  put_details(object, begin, event);
+  return object;
+}
