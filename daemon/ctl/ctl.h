@@ -57,6 +57,9 @@ int change_job(
     const struct request *request); /* change_settings.c: set-weight and so on, pause, resume, evict */
 int run_command(const struct run_request *request); /* run.c: becomes the command, or starts many */
 
+/* top on a terminal, until a key ends it (top_live.c). */
+int top_live(const char *path, uint64_t interval_ns);
+
 /* The library to be preloaded, on this host: as named, else as the environment says, else gpusharectl's own,
  * else by its bare name. An exit code likewise. */
 int find_library(const char *named, char path[PATH_MAX]);

@@ -9,13 +9,88 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
-#include "ctl/top.h"
-#include "ctl/top_source.h"
+#include "ctl/ctl.h"
 #include "ctl/top_view.h"
 #include "ctl/why.h"
 
+/* ---- the daemon: asked again and again, without waiting; one that is gone is looked for until it is back
+ * ---- */
+
+#define RETRY_NS NS_PER_S
+
+struct source {
+  const char *path;
+  int fd; /* -1: not connected */
+  bool asking;
+  uint64_t asked_ns;      /* last; 0: never */
+  uint64_t full_since_ns; /* as many wait for the daemon as may; */
+  uint64_t again_ns;      /* then it is asked again; 0: the usual time */
+  struct answer answer;   /* as far as it has come */
+  struct ask_error error; /* empty: all is well */
+};
+
+static void disconnect(struct source *source) {
+  answer_drop(&source->answer);
+  if (source->fd >= 0)
+    close(source->fd);
+  source->fd = -1;
+  source->asking = false;
+}
+
+/* When step_source has something to do, even if the connection is not readable. */
+static uint64_t due_ns(const struct source *source, uint64_t interval_ns) {
+  if (source->asked_ns == 0)
+    return 0;
+  if (source->asking)
+    return source->asked_ns + ASK_ANSWER_MS * NS_PER_MS;
+  if (source->again_ns)
+    return source->again_ns;
+  bool lost = *source->error.text;
+  return source->asked_ns + (lost && interval_ns > RETRY_NS ? RETRY_NS : interval_ns);
+}
+
+static int ask(struct source *source) {
+  int code = CTL_OK;
+  if (source->fd < 0) {
+    code = ask_connect_now(source->path, &source->fd, &source->error);
+    source->again_ns = wire_connect_again_ns(code == ASK_MORE ? -EAGAIN : 0, &source->full_since_ns,
+                                             ASK_ANSWER_MS * NS_PER_MS);
+    if (code == ASK_MORE && !source->again_ns)
+      code = ask_silence(&source->error);
+  }
+  if (code == CTL_OK)
+    code = answer_begin(&source->answer, source->fd, &source->error);
+  source->asking = code == CTL_OK;
+  return source->asking ? ASK_MORE : code;
+}
+
+/* Do what is to be done now. True: source->answer is whole; whoever calls takes it. */
+static bool step_source(struct source *source, uint64_t interval_ns, uint64_t now_ns) {
+  struct pollfd readable = {.fd = source->fd, .events = POLLIN};
+  bool due = now_ns >= due_ns(source, interval_ns);
+  int code = ASK_MORE;
+  if (source->asking) {
+    if (poll(&readable, 1, 0) > 0)
+      code = answer_take(&source->answer, source->fd, &source->error);
+    if (code == ASK_MORE && due)
+      code = ask_silence(&source->error);
+  } else if (due) {
+    source->asked_ns = now_ns;
+    code = ask(source);
+  }
+  if (code == CTL_OK) {
+    source->asking = false;
+    *source->error.text = '\0';
+  } else if (code != ASK_MORE) {
+    disconnect(source);
+  }
+  return code == CTL_OK;
+}
+
+/* ---- what is shown ---- */
+
 struct live {
-  struct top_source source;
+  struct source source;
   struct top_model model;
   struct top_view view;
   struct ask_error said; /* of the last key's order; empty: nothing */
@@ -92,20 +167,8 @@ static void draw_title(const struct live *live) {
     return;
   top_text_daemon(line, &live->model);
   draw(0, 0, A_BOLD, line);
-  int end = (int)strlen(line) + 2;
   snprintf(every, sizeof every, "every %g s", (double)live->view.interval_ns / 1e9);
-  draw(0, end, A_NORMAL, every);
-}
-
-static void draw_bar(int y, const char *bar) {
-  for (int x = 0; bar[x]; x++) {
-    const char cell[] = {bar[x], '\0'};
-    draw(y, x + 3,
-         look_of(bar[x] == TOP_CELL_CARD   ? COLOR_CARD_
-                 : bar[x] == TOP_CELL_AWAY ? COLOR_AWAY_
-                                           : 0),
-         cell);
-  }
+  draw(0, (int)strlen(line) + 2, A_NORMAL, every);
 }
 
 /* As much of a bar as there is room for beside the figures. */
@@ -120,7 +183,10 @@ static void draw_memory(int y, const struct top_gpu *gpu) {
   cells = cells > 40 ? 40 : cells;
   top_text_bar(bar, (size_t)cells, gpu);
   draw(y, 2, A_NORMAL, "[");
-  draw_bar(y, bar);
+  for (int x = 0; bar[x]; x++) {
+    int color = bar[x] == TOP_CELL_CARD ? COLOR_CARD_ : bar[x] == TOP_CELL_AWAY ? COLOR_AWAY_ : 0;
+    draw(y, x + 3, look_of(color), (const char[]){bar[x], '\0'});
+  }
   draw(y, cells + 3, A_NORMAL, "]");
   draw(y, cells + 5, A_NORMAL, line);
 }
@@ -328,15 +394,11 @@ static void take_answer(struct live *live) {
   live->model = next;
 }
 
-static int timeout_ms(const struct live *live, uint64_t now_ns) {
-  uint64_t due_ns = top_source_due_ns(&live->source, live->view.interval_ns);
-  return due_ns <= now_ns ? 0 : (int)((due_ns - now_ns) / NS_PER_MS + 1);
-}
-
 /* False: the terminal is gone. */
 static bool await(const struct live *live) {
   struct pollfd fds[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = live->source.fd, .events = POLLIN}};
-  int ready = poll(fds, 2, timeout_ms(live, clock_now_ns()));
+  uint64_t now_ns = clock_now_ns(), at_ns = due_ns(&live->source, live->view.interval_ns);
+  int ready = poll(fds, 2, at_ns <= now_ns ? 0 : (int)((at_ns - now_ns) / NS_PER_MS + 1));
   return ready < 0 ? errno == EINTR : !(fds[0].revents & (POLLHUP | POLLERR | POLLNVAL));
 }
 
@@ -345,7 +407,7 @@ static bool step(struct live *live) {
   bool lost = *live->source.error.text, pressed = false;
   while (!live->view.quits && press(live)) /* no key counts after that */
     pressed = true;
-  bool answered = top_source_step(&live->source, live->view.interval_ns, clock_now_ns());
+  bool answered = step_source(&live->source, live->view.interval_ns, clock_now_ns());
   if (answered)
     take_answer(live);
   if (!live->source.asking && *live->source.error.text)
@@ -364,7 +426,7 @@ static void run(struct live *live) {
 }
 
 int top_live(const char *path, uint64_t interval_ns) {
-  struct live live = {.source = top_source_init(path), .view = top_view_init(interval_ns)};
+  struct live live = {.source = {.path = path, .fd = -1}, .view = top_view_init(interval_ns)};
   SCREEN *screen = begin_screen();
   if (!screen) {
     fprintf(stderr,
@@ -374,7 +436,7 @@ int top_live(const char *path, uint64_t interval_ns) {
   run(&live);
   endwin();
   delscreen(screen);
-  top_source_end(&live.source);
+  disconnect(&live.source);
   top_model_clear(&live.model);
   top_view_end(&live.view);
   return CTL_OK;

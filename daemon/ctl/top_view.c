@@ -20,74 +20,19 @@ const struct top_job *top_view_selected(const struct top_view *view) {
 
 /* ---- order ---- */
 
-static int order(double a, double b) { return (a > b) - (a < b); }
-
-static int order_of_arrival(const struct top_job *a, const struct top_job *b) {
-  int by_gpu = order(a->figures.job->gpu, b->figures.job->gpu);
-  return by_gpu ? by_gpu : order(a->figures.job->job_status.job, b->figures.job->job_status.job);
-}
-
-/* Who holds, then who waits, by their place. */
-static double rank_of_state(const struct top_job *job) {
-  const struct gs_msg *msg = job->figures.job;
-  if (msg->job_status.state == GS_JOB_WAITING)
-    return 10 + msg->job_status.queue;
-  return msg->job_status.state == GS_JOB_IDLE ? 1e6 : msg->job_status.state == GS_JOB_HOLDING ? 0 : 1;
-}
-
-static double rate_of(const struct job_figures *job) {
-  return figures_has_limit(job->wait) ? figures_limit_share(job->wait)
-                                      : job->terms->terms_status.rate / 100.0;
-}
-
-static int order_by(enum top_column column, const struct top_job *a, const struct top_job *b) {
-  const struct gs_msg *x = a->figures.job, *y = b->figures.job;
-  switch (column) {
-  case TOP_JOB:
-    return order(x->job_status.job, y->job_status.job);
-  case TOP_GPU:
-    return order(x->gpu, y->gpu);
-  case TOP_PID:
-    return order(x->job_status.pid, y->job_status.pid);
-  case TOP_USER:
-    return strcmp(a->user, b->user);
-  case TOP_NAME:
-    return strcmp(x->job_status.name, y->job_status.name);
-  case TOP_CLASS:
-    return order(a->figures.terms->terms_status.class, b->figures.terms->terms_status.class);
-  case TOP_STATE:
-    return order(rank_of_state(a), rank_of_state(b));
-  case TOP_HELD:
-    return order(a->held_share, b->held_share);
-  case TOP_WAITED:
-    return order(a->waited_share, b->waited_share);
-  case TOP_CARD:
-    return order((double)x->job_status.resident_bytes, (double)y->job_status.resident_bytes);
-  case TOP_AWAY:
-    return order((double)a->away_bytes, (double)b->away_bytes);
-  case TOP_RATE:
-    return order(rate_of(&a->figures), rate_of(&b->figures));
-  case TOP_LIMIT:
-    return order((double)a->figures.terms->terms_status.limit_bytes,
-                 (double)b->figures.terms->terms_status.limit_bytes);
-  default:
-    return strcmp(a->from, b->from);
-  }
-}
-
 static int compare(const void *x, const void *y, void *argument) {
   const struct top_view *view = argument;
   const struct top_job *a = *(const struct top_job *const *)x, *b = *(const struct top_job *const *)y;
-  int by_column = order_by(view->sort, a, b);
-  return by_column == 0 ? order_of_arrival(a, b) : view->descends ? -by_column : by_column;
+  int by_column = top_text_compare(view->sort, a, b), by_gpu = top_text_compare(TOP_GPU, a, b);
+  if (by_column)
+    return view->descends ? -by_column : by_column;
+  return by_gpu ? by_gpu : top_text_compare(TOP_JOB, a, b); /* in the order of arrival */
 }
-
-static bool is_number(enum top_column column) { return column >= TOP_HELD && column <= TOP_LIMIT; }
 
 /* By numbers, the largest are the most interesting. */
 static void sort_by(struct top_view *view, enum top_column column) {
   view->sort = column;
-  view->descends = is_number(column);
+  view->descends = column >= TOP_HELD && column <= TOP_LIMIT;
 }
 
 /* ---- rows ---- */
@@ -194,18 +139,6 @@ static void press_in_prompt(struct top_view *view, int key) {
 
 /* ---- keys ---- */
 
-static void order_pause(struct top_view *view) {
-  const struct top_job *job = top_view_selected(view);
-  if (!job)
-    return;
-  view->ordered_job = job->figures.job->job_status.job;
-  view->pauses = !job->figures.terms->terms_status.paused;
-}
-
-static void step_sort(struct top_view *view, int step) {
-  sort_by(view, (enum top_column)(((int)view->sort + step + TOP_COLUMNS) % TOP_COLUMNS));
-}
-
 static void scale_interval(struct top_view *view, bool longer) {
   uint64_t ns = longer ? view->interval_ns * 2 : view->interval_ns / 2;
   view->interval_ns = ns < TOP_INTERVAL_MIN_NS   ? TOP_INTERVAL_MIN_NS
@@ -215,96 +148,58 @@ static void scale_interval(struct top_view *view, bool longer) {
 
 /* False: it does not move. */
 static bool move(struct top_view *view, int key) {
-  size_t row = view->selected;
-  switch (key) {
-  case TOP_KEY_UP:
-    select_row(view, row ? row - 1 : 0);
-    return true;
-  case TOP_KEY_DOWN:
-    select_row(view, row + 1);
-    return true;
-  case TOP_KEY_PAGE_UP:
-    select_row(view, row > view->page ? row - view->page : 0);
-    return true;
-  case TOP_KEY_PAGE_DOWN:
-    select_row(view, row + view->page);
-    return true;
-  case TOP_KEY_HOME:
-    select_row(view, 0);
-    return true;
-  case TOP_KEY_END:
-    select_row(view, SIZE_MAX);
-    return true;
-  default:
+  size_t row = view->selected, page = view->page;
+  if (key == TOP_KEY_UP)
+    row = row ? row - 1 : 0;
+  else if (key == TOP_KEY_DOWN)
+    row++;
+  else if (key == TOP_KEY_PAGE_UP)
+    row = row > page ? row - page : 0;
+  else if (key == TOP_KEY_PAGE_DOWN)
+    row += page;
+  else if (key == TOP_KEY_HOME || key == TOP_KEY_END)
+    row = key == TOP_KEY_HOME ? 0 : SIZE_MAX;
+  else
     return false;
-  }
+  select_row(view, row);
+  return true;
 }
 
 static void press(struct top_view *view, int key) {
-  switch (key) {
-  case 'q':
-  case TOP_KEY_F10:
+  static const struct {
+    int key;
+    enum top_column column;
+  } sorts[] = {{'N', TOP_JOB}, {'P', TOP_HELD}, {'M', TOP_CARD}, {'T', TOP_WAITED}};
+  const struct top_job *selected = top_view_selected(view);
+  bool next = key == '>' || key == '.' || key == TOP_KEY_F6;
+  for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++)
+    if (key == sorts[i].key)
+      sort_by(view, sorts[i].column);
+  if (key == 'q' || key == TOP_KEY_F10) {
     view->quits = true;
-    break;
-  case 'h':
-  case '?':
-  case TOP_KEY_F1:
+  } else if (key == 'h' || key == '?' || key == TOP_KEY_F1) {
     view->helps = true;
-    break;
-  case '/':
-  case TOP_KEY_F3:
+  } else if (key == '/' || key == TOP_KEY_F3) {
     begin_prompt(view, TOP_PROMPT_SEARCH);
-    break;
-  case 'n':
+  } else if (key == 'n') {
     find(view, view->search, view->selected + 1);
-    break;
-  case '\\':
-  case TOP_KEY_F4:
+  } else if (key == '\\' || key == TOP_KEY_F4) {
     begin_prompt(view, TOP_PROMPT_FILTER);
-    break;
-  case '>':
-  case '.':
-  case TOP_KEY_F6:
-    step_sort(view, 1);
-    break;
-  case '<':
-  case ',':
-    step_sort(view, -1);
-    break;
-  case 'I':
+  } else if (next || key == '<' || key == ',') {
+    sort_by(view, (enum top_column)(((int)view->sort + (next ? 1 : TOP_COLUMNS - 1)) % TOP_COLUMNS));
+  } else if (key == 'I') {
     view->descends = !view->descends;
-    break;
-  case 'N':
-    sort_by(view, TOP_JOB);
-    break;
-  case 'P':
-    sort_by(view, TOP_HELD);
-    break;
-  case 'M':
-    sort_by(view, TOP_CARD);
-    break;
-  case 'T':
-    sort_by(view, TOP_WAITED);
-    break;
-  case 'd':
+  } else if (key == 'd') {
     begin_prompt(view, TOP_PROMPT_INTERVAL);
-    break;
-  case '+':
-  case '-':
+  } else if (key == '+' || key == '-') {
     scale_interval(view, key == '+');
-    break;
-  case 'p':
-    order_pause(view);
-    break;
-  case 'w':
-  case TOP_KEY_ENTER:
+  } else if (key == 'p' && selected) {
+    view->ordered_job = selected->figures.job->job_status.job;
+    view->pauses = !selected->figures.terms->terms_status.paused;
+  } else if (key == 'w' || key == TOP_KEY_ENTER) {
     view->explains = !view->explains;
-    break;
-  case TOP_KEY_ESCAPE:
+  } else if (key == TOP_KEY_ESCAPE) {
     view->explains = false;
-    break;
-  default:
-    break;
   }
 }
 

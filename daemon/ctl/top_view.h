@@ -3,7 +3,7 @@
 #ifndef GS_CTL_TOP_VIEW_H
 #define GS_CTL_TOP_VIEW_H
 
-#include "ctl/top_text.h"
+#include "ctl/top_model.h"
 
 /* Beside characters. */
 enum top_key {
