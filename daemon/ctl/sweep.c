@@ -1,18 +1,158 @@
 /* sweep.c - runs many jobs, so many at once. One loop: signals (a job has ended, a person wants something),
  * the jobs' output, the time. */
+#include "ctl/sweep.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/clock.h"
 #include "ctl/ctl.h"
-#include "ctl/quote.h"
-#include "ctl/sweep.h"
+#include "ctl/job_output.h"
+
+/* ---- a process that outlives us, if only to kill the jobs' groups when we have been killed ----
+ *
+ * A job's own process would go with its parent (below); those that it has started would not. */
+
+struct guard {
+  pid_t *groups; /* by slot; 0: none. Those that are here when we are no more are killed */
+  size_t count;
+  pid_t pid;
+  int fd; /* closed by our end */
+};
+
+/* Until the other end of the pipe is gone. In a group of its own, so that what is meant for ours spares it.
+ */
+static void watch(const struct guard *guard, int fd) {
+  sigset_t all;
+  char nothing;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, NULL);
+  setpgid(0, 0);
+  while (read(fd, &nothing, 1) < 0 && errno == EINTR)
+    ;
+  for (size_t i = 0; i < guard->count; i++)
+    if (guard->groups[i])
+      kill(-guard->groups[i], SIGKILL);
+}
+
+/* 0 or -errno. */
+static int guard_start(struct guard *guard, size_t slots) {
+  int fds[2], err = 0;
+  *guard = (struct guard){.count = slots};
+  guard->groups =
+      mmap(NULL, slots * sizeof *guard->groups, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (guard->groups == MAP_FAILED || pipe2(fds, O_CLOEXEC) < 0)
+    return -errno;
+  guard->fd = fds[1];
+  guard->pid = fork();
+  if (guard->pid < 0)
+    err = -errno;
+  if (guard->pid == 0) {
+    close(fds[1]);
+    watch(guard, fds[0]);
+    _exit(0);
+  }
+  close(fds[0]);
+  if (err < 0)
+    close(guard->fd);
+  return err;
+}
+
+static void guard_stop(struct guard *guard) {
+  close(guard->fd);
+  while (waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR)
+    ;
+  munmap(guard->groups, guard->count * sizeof *guard->groups);
+}
+
+/* ---- one job: first of a process group of its own, which ends when we do ---- */
+
+struct launch {
+  char *const *command;
+  const struct joblist_job *job;
+  size_t index, count;     /* told to the program */
+  const char *gpus;        /* its CUDA_VISIBLE_DEVICES, unless the job sets it; NULL: as ours */
+  int out, err;            /* its stdout and stderr */
+  const sigset_t *signals; /* blocked in it */
+};
+
+int sweep_become(char *const *command) {
+  execvp(command[0], command);
+  return command_error(errno == ENOENT ? CTL_NOT_FOUND : CTL_NOT_RUN, "can't run %s: %s", command[0],
+                       strerror(errno));
+}
+
+/* The command and the words of the job. */
+static char **join(const struct launch *launch) {
+  size_t count = 0, more = 0;
+  char **words = launch->job->words + launch->job->settings;
+  while (launch->command[count])
+    count++;
+  while (words[more])
+    more++;
+  char **all = malloc((count + more + 1) * sizeof *all);
+  if (!all)
+    return NULL;
+  memcpy(all, launch->command, count * sizeof *all);
+  memcpy(all + count, words, (more + 1) * sizeof *all);
+  return all;
+}
+
+/* Its streams, and what it is told. Nothing to read: a job in the background that read from the terminal
+ * would be stopped. */
+static int set_up(const struct launch *launch) {
+  char index[24], count[24];
+  int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 || dup2(launch->out, STDOUT_FILENO) < 0 ||
+      dup2(launch->err, STDERR_FILENO) < 0)
+    return -1;
+  snprintf(index, sizeof index, "%zu", launch->index);
+  snprintf(count, sizeof count, "%zu", launch->count);
+  int err = setenv("GPUSHARE_JOB_INDEX", index, 1) | setenv("GPUSHARE_JOB_COUNT", count, 1);
+  if (launch->gpus)
+    err |= setenv("CUDA_VISIBLE_DEVICES", launch->gpus, 1);
+  for (size_t i = 0; i < launch->job->settings; i++)
+    err |= putenv(launch->job->words[i]);
+  return err;
+}
+
+/* In the child. An exit code, if it can't be. */
+static int become(const struct launch *launch, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent)
+    return CTL_NOT_RUN; /* died before it could be said */
+  setpgid(0, 0);
+  char **command = join(launch);
+  if (!command || set_up(launch) < 0) {
+    fprintf(stderr, "gpusharectl: can't start job %zu: %s\n", launch->index, strerror(errno));
+    return CTL_NOT_RUN;
+  }
+  sigprocmask(SIG_SETMASK, launch->signals, NULL);
+  return sweep_become(command);
+}
+
+/* Its pid, or -errno. What keeps the program from running is told on its stderr. */
+static pid_t launch_start(const struct launch *launch) {
+  pid_t parent = getpid(), pid = fork();
+  if (pid == 0)
+    _exit(become(launch, parent));
+  if (pid < 0)
+    return -errno;
+  setpgid(pid, pid); /* here too: whoever comes first, signals to the group reach it from now on */
+  return pid;
+}
+
+/* ---- many ---- */
 
 enum { OUT, ERR, STREAMS };
 
@@ -281,8 +421,7 @@ static void loop(struct sweep *sweep) {
 /* ---- from the first to the last ---- */
 
 static int fail(const char *what, int error) {
-  fprintf(stderr, "gpusharectl: can't %s: %s\n", what, strerror(error));
-  return CTL_REFUSED;
+  return command_error(CTL_REFUSED, "can't %s: %s", what, strerror(error));
 }
 
 static int open_slots(struct sweep *sweep) {

@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -12,7 +13,7 @@
 
 #include "common/parse.h"
 #include "ctl/ctl.h"
-#include "ctl/sweep.h"
+#include "ctl/spread.h"
 
 #define NO_DEVICE 100 /* CUDA_ERROR_NO_DEVICE */
 
