@@ -8,6 +8,15 @@
 
 #include "common/clock.h"
 
+void figures_say(FILE *out, const char *text, void (*put)(FILE *out, char code, const void *context),
+                 const void *context) {
+  for (; *text; text++)
+    if (*text == '$')
+      put(out, *++text, context);
+    else
+      fputc(*text, out);
+}
+
 /* ---- a GPU ---- */
 
 static void note_terms(struct gpu_figures *figures, const struct gs_msg *msg) {

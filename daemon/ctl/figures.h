@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "common/words.h"
 #include "gpushare/protocol.h"
@@ -12,6 +13,10 @@
 #define BYTES_TEXT(bytes) words_bytes(bytes, (char[WORDS_SIZE]){0})
 #define DURATION_TEXT(ns) words_duration(ns, (char[WORDS_SIZE]){0})
 #define USER_TEXT(uid) figures_user_name(uid, (char[16]){0})
+
+/* The text, in which put writes what stands for a code: "$x". */
+void figures_say(FILE *out, const char *text, void (*put)(FILE *out, char code, const void *context),
+                 const void *context);
 
 struct gpu_figures {
   const struct gs_msg *gpu;           /* STATUS_GPU */
