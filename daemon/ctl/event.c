@@ -157,36 +157,50 @@ static void tell_turns(FILE *out, const struct gs_msg *event) {
   fputs(event->event.detail ? "turns begin" : "turns end: all run", out);
 }
 
-/* What follows the words is told by the function. */
+/* In words, of which the rest is told by the function; and, of those that tell of a turn, what JSON calls its
+ * parts: detail (whether), bytes and ns. NULL: it has none. */
 static const struct {
   const char *words;
   void (*tell)(FILE *out, const struct gs_msg *event);
-} sentences[] = {
-    [GS_EVENT_STARTED] = {" has started", NULL},
-    [GS_EVENT_COMMAND] = {" is: ", tell_command},
-    [GS_EVENT_ENDED] = {" ended ", tell_end},
-    [GS_EVENT_ATTACHED] = {" has come, with ", tell_memory},
-    [GS_EVENT_DETACHED] = {" has left", NULL},
-    [GS_EVENT_ASKED] = {" waits", NULL},
-    [GS_EVENT_GRANTED] = {" is granted", tell_grant},
-    [GS_EVENT_RUNS] = {" runs, after ", tell_time},
-    [GS_EVENT_DROP] = {" is told to stop", NULL},
-    [GS_EVENT_RELEASED] = {" has stopped; drain ", tell_time},
-    [GS_EVENT_EVICTED] = {" has evicted ", tell_move},
-    [GS_EVENT_RESTORED] = {" has restored ", tell_move},
-    [GS_EVENT_MEMORY] = {" has ", tell_memory},
-    [GS_EVENT_REFUSED] = {" is refused to grow to ", tell_refusal},
-    [GS_EVENT_SILENT] = {" does not stop in time: others ", tell_silence},
-    [GS_EVENT_STAYS] = {" does not leave the card", NULL},
-    [GS_EVENT_TOO_BIG] = {" needs more than the GPU has for it: it waits", NULL},
-    [GS_EVENT_LIMIT] = {"", tell_limit},
-    [GS_EVENT_TERM] = {"", tell_term},
-    [GS_EVENT_HANDOVER] = {" ends a hand-over: ", tell_handover},
-    [GS_EVENT_TURNS] = {"", tell_turns},
-    [GS_EVENT_SETTING] = {"", tell_setting},
-    [GS_EVENT_EXPELLED] = {" loses its place", tell_expulsion},
-    [GS_EVENT_RELOADED] = {"the configuration has been read again", NULL},
+  const char *detail, *bytes, *ns;
+} kinds[] = {
+    [GS_EVENT_STARTED] = {.words = " has started"},
+    [GS_EVENT_COMMAND] = {.words = " is: ", .tell = tell_command},
+    [GS_EVENT_ENDED] = {.words = " ended ", .tell = tell_end},
+    [GS_EVENT_ATTACHED] = {.words = " has come, with ", .tell = tell_memory, .detail = "running"},
+    [GS_EVENT_DETACHED] = {.words = " has left"},
+    [GS_EVENT_ASKED] = {.words = " waits"},
+    [GS_EVENT_GRANTED] = {.words = " is granted",
+                          .tell = tell_grant,
+                          .detail = "handover",
+                          .bytes = "lacking_bytes"},
+    [GS_EVENT_RUNS] = {.words = " runs, after ",
+                       .tell = tell_time,
+                       .bytes = "restored_bytes",
+                       .ns = "restore_ns"},
+    [GS_EVENT_DROP] = {.words = " is told to stop", .bytes = "room_bytes"},
+    [GS_EVENT_RELEASED] = {.words = " has stopped; drain ", .tell = tell_time, .ns = "drain_ns"},
+    [GS_EVENT_EVICTED] = {.words = " has evicted ", .tell = tell_move, .bytes = "bytes", .ns = "duration_ns"},
+    [GS_EVENT_RESTORED] = {.words = " has restored ",
+                           .tell = tell_move,
+                           .bytes = "bytes",
+                           .ns = "duration_ns"},
+    [GS_EVENT_MEMORY] = {.words = " has ", .tell = tell_memory},
+    [GS_EVENT_REFUSED] = {.words = " is refused to grow to ", .tell = tell_refusal, .bytes = "wanted_bytes"},
+    [GS_EVENT_SILENT] = {.words = " does not stop in time: others ",
+                         .tell = tell_silence,
+                         .detail = "others_wait"},
+    [GS_EVENT_STAYS] = {.words = " does not leave the card"},
+    [GS_EVENT_TOO_BIG] = {.words = " needs more than the GPU has for it: it waits"},
+    [GS_EVENT_LIMIT] = {.words = "", .tell = tell_limit},
+    [GS_EVENT_TERM] = {.words = "", .tell = tell_term},
+    [GS_EVENT_HANDOVER] = {.words = " ends a hand-over: ", .tell = tell_handover},
+    [GS_EVENT_TURNS] = {.words = "", .tell = tell_turns},
+    [GS_EVENT_SETTING] = {.words = "", .tell = tell_setting},
+    [GS_EVENT_EXPELLED] = {.words = " loses its place", .tell = tell_expulsion},
+    [GS_EVENT_RELOADED] = {.words = "the configuration has been read again"},
 };
+#define KINDS (sizeof kinds / sizeof *kinds)
 
 void event_tell(FILE *out, const struct gs_msg *begin, const struct gs_msg *event) {
   unsigned kind = event->event.kind;
@@ -201,13 +215,13 @@ void event_tell(FILE *out, const struct gs_msg *begin, const struct gs_msg *even
     fprintf(out, "job %u", event->event.job);
   if (event->event.job && kind != GS_EVENT_COMMAND)
     fprintf(out, " (pid %d, %s)", event->event.pid, event->event.name);
-  if (kind >= sizeof sentences / sizeof *sentences || !sentences[kind].words) {
+  if (kind >= KINDS || !kinds[kind].words) {
     fputs(" did something that this gpusharectl does not know", out);
     return;
   }
-  fputs(sentences[kind].words, out);
-  if (sentences[kind].tell)
-    sentences[kind].tell(out, event);
+  fputs(kinds[kind].words, out);
+  if (kinds[kind].tell)
+    kinds[kind].tell(out, event);
 }
 
 /* ---- for programs ---- */
@@ -252,48 +266,26 @@ static void put_change(json_t *object, const struct gs_msg *event) {
 
 /* Its memory, and what only some kinds have. */
 static void put_turn(json_t *object, const struct gs_msg *event) {
+  unsigned kind = event->event.kind;
   uint64_t bytes = event->event.turn.bytes, ns = event->event.turn.ns;
   output_number(object, "used_bytes", event->event.turn.used_bytes);
   output_number(object, "resident_bytes", event->event.turn.resident_bytes);
   output_known(object, "epoch", event->epoch);
-  switch (event->event.kind) {
-  case GS_EVENT_ATTACHED:
-    output_bool(object, "running", event->event.detail);
-    break;
-  case GS_EVENT_GRANTED:
-    output_bool(object, "handover", event->event.detail);
-    output_number(object, "lacking_bytes", bytes);
+  if (kind < KINDS && kinds[kind].detail)
+    output_bool(object, kinds[kind].detail, event->event.detail);
+  if (kind < KINDS && kinds[kind].bytes)
+    output_number(object, kinds[kind].bytes, bytes);
+  if (kind < KINDS && kinds[kind].ns)
+    output_number(object, kinds[kind].ns, ns);
+  if (kind == GS_EVENT_GRANTED) {
     output_known(object, "quantum_ns", ns);
-    break;
-  case GS_EVENT_RUNS:
-    output_number(object, "restored_bytes", bytes);
-    output_number(object, "restore_ns", ns);
-    break;
-  case GS_EVENT_DROP:
-    output_number(object, "room_bytes", bytes);
-    break;
-  case GS_EVENT_RELEASED:
-    output_number(object, "drain_ns", ns);
-    break;
-  case GS_EVENT_EVICTED:
-  case GS_EVENT_RESTORED:
-    output_number(object, "bytes", bytes);
-    output_number(object, "duration_ns", ns);
+  } else if (kind == GS_EVENT_EVICTED || kind == GS_EVENT_RESTORED) {
     output_number(object, "until_ns", event->event.turn.until_ns);
-    break;
-  case GS_EVENT_REFUSED:
-    output_number(object, "wanted_bytes", bytes);
+  } else if (kind == GS_EVENT_REFUSED) {
     output_text(object, "why", refusal_name(event->event.detail));
-    break;
-  case GS_EVENT_SILENT:
-    output_bool(object, "others_wait", event->event.detail);
-    break;
-  case GS_EVENT_LIMIT:
+  } else if (kind == GS_EVENT_LIMIT) {
     output_text(object, "limited", figures_limited_name(event->event.detail));
     json_object_set_new(object, "limit_share", json_real((double)bytes / (double)GS_LIMITED_WHOLE));
-    break;
-  default:
-    break;
   }
 }
 

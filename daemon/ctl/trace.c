@@ -12,6 +12,7 @@
 #include "ctl/event.h"
 #include "ctl/figures.h"
 
+#define ID(number) ((json_int_t)(number))
 #define HANDOVERS 1 /* the thread; a job's come behind it */
 
 /* What a job does on a GPU. */
@@ -44,67 +45,50 @@ static double microseconds(const struct trace *trace, uint64_t at_ns) {
   return at_ns > trace->origin_ns ? (double)(at_ns - trace->origin_ns) / 1000 : 0;
 }
 
-static json_t *entry(const char *phase, const char *name, uint32_t gpu, uint64_t thread) {
-  json_t *object = json_object();
-  output_text(object, "ph", phase);
-  output_text(object, "name", name);
-  output_number(object, "pid", gpu + UINT64_C(1));
-  output_number(object, "tid", thread);
-  return object;
-}
-
-/* The end of the object. args NULL: it has none. */
-static void write_entry(struct trace *trace, json_t *object, json_t *args) {
-  if (args)
-    json_object_set_new(object, "args", args);
+/* The end of the object. */
+static void write_entry(struct trace *trace, json_t *object) {
   fputs(trace->entries++ ? ",\n" : "\n", trace->out);
   if (json_dumpf(object, trace->out, JSON_COMPACT | JSON_REAL_PRECISION(15)) < 0 && !ferror(trace->out))
     trace->failed = true;
   json_decref(object);
 }
 
-static void write_at(struct trace *trace, json_t *object, uint64_t at_ns, json_t *args) {
-  json_object_set_new(object, "ts", json_real(microseconds(trace, at_ns)));
-  write_entry(trace, object, args);
-}
-
+/* Takes over args; NULL: there are none. What overlaps with the slice before is cut. */
 static void write_slice(struct trace *trace, struct lane *lane, const char *name, uint64_t from_ns,
                         uint64_t to_ns, json_t *args) {
   from_ns = from_ns > lane->end_ns ? from_ns : lane->end_ns;
   from_ns = from_ns > trace->origin_ns ? from_ns : trace->origin_ns;
   to_ns = to_ns > from_ns ? to_ns : from_ns;
   lane->end_ns = to_ns;
-  json_t *object = entry("X", name, lane->gpu, lane->thread);
-  json_object_set_new(object, "dur", json_real((double)(to_ns - from_ns) / 1000));
-  write_at(trace, object, from_ns, args);
+  write_entry(trace, json_pack("{ss ss sI sI sf sf so*}", "ph", "X", "name", name, "pid", ID(lane->gpu + 1),
+                               "tid", ID(lane->thread), "dur", (double)(to_ns - from_ns) / 1000, "ts",
+                               microseconds(trace, from_ns), "args", args));
 }
 
 static void write_instant(struct trace *trace, uint32_t gpu, uint64_t thread, const char *name,
                           uint64_t at_ns, json_t *args) {
-  json_t *object = entry("i", name, gpu, thread);
-  output_text(object, "s", "t");
-  write_at(trace, object, at_ns, args);
+  write_entry(trace, json_pack("{ss ss sI sI ss sf so*}", "ph", "i", "name", name, "pid", ID(gpu + 1), "tid",
+                               ID(thread), "s", "t", "ts", microseconds(trace, at_ns), "args", args));
 }
 
 static void write_counter(struct trace *trace, uint32_t gpu, const char *name, uint64_t at_ns,
                           const char *key, double value) {
-  json_t *args = json_object();
-  json_object_set_new(args, key, json_real(value));
-  write_at(trace, entry("C", name, gpu, 0), at_ns, args);
+  write_entry(trace, json_pack("{ss ss sI si sf s{sf}}", "ph", "C", "name", name, "pid", ID(gpu + 1), "tid",
+                               0, "ts", microseconds(trace, at_ns), "args", key, value));
 }
 
+/* what: "process_name". */
 static void write_name(struct trace *trace, uint32_t gpu, uint64_t thread, const char *what,
                        const char *name) {
-  json_t *args = json_object();
-  output_text(args, "name", name);
-  write_entry(trace, entry("M", what, gpu, thread), args);
+  write_entry(trace, json_pack("{ss ss sI sI s{ss}}", "ph", "M", "name", what, "pid", ID(gpu + 1), "tid",
+                               ID(thread), "args", "name", name));
 }
 
+/* A thread, which stands in the order of the threads' numbers. */
 static void write_thread(struct trace *trace, uint32_t gpu, uint64_t thread, const char *name) {
-  json_t *args = json_object();
-  output_number(args, "sort_index", thread);
   write_name(trace, gpu, thread, "thread_name", name);
-  write_entry(trace, entry("M", "thread_sort_index", gpu, thread), args);
+  write_entry(trace, json_pack("{ss ss sI sI s{sI}}", "ph", "M", "name", "thread_sort_index", "pid",
+                               ID(gpu + 1), "tid", ID(thread), "args", "sort_index", ID(thread)));
 }
 
 static json_t *number_arg(const char *key, uint64_t value) {
@@ -178,12 +162,6 @@ static struct track *provide_track(struct trace *trace, uint32_t gpu, uint32_t j
 
 /* ---- what a job does ---- */
 
-static void count_waiting(struct trace *trace, struct gpu *gpu, int change, uint64_t at_ns) {
-  gpu->waiting += (unsigned)change;
-  if (change)
-    write_counter(trace, gpu->index, "waiting", at_ns, "jobs", gpu->waiting);
-}
-
 /* One without length is told only where it is all of a turn, or its beginning: as of a job that ends when it
  * is granted one. */
 static void end_phase(struct trace *trace, struct track *track, enum phase next, uint64_t at_ns) {
@@ -195,25 +173,28 @@ static void end_phase(struct trace *trace, struct track *track, enum phase next,
 static void set_phase(struct trace *trace, struct gpu *gpu, struct track *track, enum phase phase,
                       uint64_t at_ns) {
   end_phase(trace, track, phase, at_ns);
-  count_waiting(trace, gpu, (phase == PHASE_WAITS) - (track->phase == PHASE_WAITS), at_ns);
+  int change = (phase == PHASE_WAITS) - (track->phase == PHASE_WAITS);
+  gpu->waiting += (unsigned)change;
+  if (change)
+    write_counter(trace, gpu->index, "waiting", at_ns, "jobs", gpu->waiting);
   track->phase = phase;
   track->since_ns = at_ns;
 }
 
-/* What it must have done before the first event that there is of it. */
-static enum phase phase_before(unsigned kind) {
-  switch (kind) {
-  case GS_EVENT_GRANTED:
-    return PHASE_WAITS;
-  case GS_EVENT_RUNS:
-    return PHASE_RESTORES;
-  case GS_EVENT_DROP:
-  case GS_EVENT_RELEASED:
-    return PHASE_RUNS;
-  default:
-    return PHASE_NONE;
-  }
-}
+/* What a job does from an event on, and what it must have done before, if that is the first one there is. */
+static const struct {
+  bool changes;
+  enum phase before, after;
+} phases[] = {
+    [GS_EVENT_ATTACHED] = {true, PHASE_NONE, PHASE_NONE}, /* or, if it runs at once, PHASE_RUNS */
+    [GS_EVENT_DETACHED] = {true, PHASE_NONE, PHASE_NONE},
+    [GS_EVENT_ASKED] = {true, PHASE_NONE, PHASE_WAITS},
+    [GS_EVENT_GRANTED] = {true, PHASE_WAITS, PHASE_RESTORES},
+    [GS_EVENT_RUNS] = {true, PHASE_RESTORES, PHASE_RUNS},
+    [GS_EVENT_DROP] = {true, PHASE_RUNS, PHASE_DRAINS},
+    [GS_EVENT_RELEASED] = {true, PHASE_RUNS, PHASE_NONE},
+    [GS_EVENT_EXPELLED] = {false, PHASE_NONE, PHASE_NONE}, /* the last kind */
+};
 
 static struct track *track_of(struct trace *trace, struct gpu *gpu, const struct gs_msg *event) {
   bool fresh;
@@ -221,80 +202,34 @@ static struct track *track_of(struct trace *trace, struct gpu *gpu, const struct
   if (!track || !fresh)
     return track;
   name_track(trace, track, event->event.name, event->event.pid);
-  set_phase(trace, gpu, track, phase_before(event->event.kind), trace->origin_ns);
+  set_phase(trace, gpu, track,
+            event->event.kind <= GS_EVENT_EXPELLED ? phases[event->event.kind].before : PHASE_NONE,
+            trace->origin_ns);
   return track;
-}
-
-/* One that was not told to stop has drained all the same: that was the last it did in its turn. */
-static void take_release(struct trace *trace, struct gpu *gpu, struct track *track,
-                         const struct gs_msg *event) {
-  uint64_t at_ns = event->event.at_ns, drain_ns = event->event.turn.ns;
-  uint64_t ran_ns = at_ns - track->since_ns;
-  if (track->phase == PHASE_RUNS && drain_ns > 0 && drain_ns < ran_ns)
-    set_phase(trace, gpu, track, PHASE_DRAINS, at_ns - drain_ns);
-  set_phase(trace, gpu, track, PHASE_NONE, at_ns);
-}
-
-static void take_grant(struct trace *trace, struct gpu *gpu, struct track *track,
-                       const struct gs_msg *event) {
-  set_phase(trace, gpu, track, PHASE_RESTORES, event->event.at_ns);
-  if (event->event.detail)
-    write_instant(trace, gpu->index, HANDOVERS, "hand-over", event->event.at_ns,
-                  number_arg("to_job", track->job));
-}
-
-static void take_move(struct trace *trace, struct track *track, const struct gs_msg *event) {
-  uint64_t until_ns = event->event.turn.until_ns;
-  write_slice(trace, &track->moves, event->event.kind == GS_EVENT_EVICTED ? "evicts" : "restores",
-              before(until_ns, event->event.turn.ns), until_ns, number_arg("bytes", event->event.turn.bytes));
-}
-
-static void take_limit(struct trace *trace, const struct track *track, const struct gs_msg *event) {
-  char name[32];
-  snprintf(name, sizeof name, "job %u limit", track->job);
-  write_counter(trace, track->gpu, name, event->event.at_ns, "percent",
-                100 * (double)event->event.turn.bytes / (double)GS_LIMITED_WHOLE);
 }
 
 static void take_phase(struct trace *trace, struct gpu *gpu, struct track *track,
                        const struct gs_msg *event) {
-  uint64_t at_ns = event->event.at_ns;
-  switch (event->event.kind) {
-  case GS_EVENT_ATTACHED:
-    set_phase(trace, gpu, track, event->event.detail ? PHASE_RUNS : PHASE_NONE, at_ns);
-    break;
-  case GS_EVENT_ASKED:
-    set_phase(trace, gpu, track, PHASE_WAITS, at_ns);
-    break;
-  case GS_EVENT_GRANTED:
-    take_grant(trace, gpu, track, event);
-    break;
-  case GS_EVENT_RUNS:
-    set_phase(trace, gpu, track, PHASE_RUNS, at_ns);
-    break;
-  case GS_EVENT_DROP:
-    set_phase(trace, gpu, track, PHASE_DRAINS, at_ns);
-    break;
-  case GS_EVENT_RELEASED:
-    take_release(trace, gpu, track, event);
-    break;
-  case GS_EVENT_DETACHED:
-    set_phase(trace, gpu, track, PHASE_NONE, at_ns);
-    break;
-  default:
-    break;
-  }
+  unsigned kind = event->event.kind;
+  uint64_t at_ns = event->event.at_ns, drain_ns = event->event.turn.ns;
+  if (kind > GS_EVENT_EXPELLED || !phases[kind].changes)
+    return;
+  /* One that was not told to stop has drained all the same: that was the last it did in its turn. */
+  if (kind == GS_EVENT_RELEASED && track->phase == PHASE_RUNS && drain_ns > 0 &&
+      drain_ns < at_ns - track->since_ns)
+    set_phase(trace, gpu, track, PHASE_DRAINS, at_ns - drain_ns);
+  bool runs = kind == GS_EVENT_ATTACHED && event->event.detail;
+  set_phase(trace, gpu, track, runs ? PHASE_RUNS : phases[kind].after, at_ns);
+  if (kind == GS_EVENT_GRANTED && event->event.detail)
+    write_instant(trace, gpu->index, HANDOVERS, "hand-over", at_ns, number_arg("to_job", track->job));
 }
 
-static void count_memory(struct trace *trace, struct track *track, const struct gs_msg *event) {
+/* A counter of a job. */
+static void count_of(struct trace *trace, const struct track *track, const char *what,
+                     const struct gs_msg *event, const char *key, double value) {
   char name[32];
-  bool gone = event->event.kind == GS_EVENT_DETACHED;
-  uint64_t bytes = gone ? 0 : event->event.turn.resident_bytes;
-  if (bytes == track->resident_bytes)
-    return;
-  track->resident_bytes = bytes;
-  snprintf(name, sizeof name, "job %u on card", track->job);
-  write_counter(trace, track->gpu, name, event->event.at_ns, "MiB", (double)bytes / (double)(1 << 20));
+  snprintf(name, sizeof name, "job %u %s", track->job, what);
+  write_counter(trace, track->gpu, name, event->event.at_ns, key, value);
 }
 
 static void take_turn(struct trace *trace, struct gpu *gpu, const struct gs_msg *event) {
@@ -302,12 +237,18 @@ static void take_turn(struct trace *trace, struct gpu *gpu, const struct gs_msg 
   if (!track)
     return;
   unsigned kind = event->event.kind;
+  uint64_t bytes = kind == GS_EVENT_DETACHED ? 0 : event->event.turn.resident_bytes;
   take_phase(trace, gpu, track, event);
-  count_memory(trace, track, event);
+  if (bytes != track->resident_bytes)
+    count_of(trace, track, "on card", event, "MiB", (double)bytes / (double)(1 << 20));
+  track->resident_bytes = bytes;
   if (kind == GS_EVENT_EVICTED || kind == GS_EVENT_RESTORED)
-    take_move(trace, track, event);
+    write_slice(trace, &track->moves, kind == GS_EVENT_EVICTED ? "evicts" : "restores",
+                before(event->event.turn.until_ns, event->event.turn.ns), event->event.turn.until_ns,
+                number_arg("bytes", event->event.turn.bytes));
   else if (kind == GS_EVENT_LIMIT)
-    take_limit(trace, track, event);
+    count_of(trace, track, "limit", event, "percent",
+             100 * (double)event->event.turn.bytes / (double)GS_LIMITED_WHOLE);
   else if (kind == GS_EVENT_SILENT || kind == GS_EVENT_STAYS || kind == GS_EVENT_TOO_BIG ||
            kind == GS_EVENT_REFUSED)
     write_instant(trace, gpu->index, track->turns.thread, event_kind_name(kind), event->event.at_ns, NULL);
@@ -336,36 +277,25 @@ static void take_words(struct trace *trace, struct gpu *gpu, const struct gs_msg
     event_tell(stream, &trace->begin, event);
     fclose(stream);
   }
-  json_t *args = json_object();
-  output_text(args, "text", words);
-  write_instant(trace, gpu->index, HANDOVERS, event_kind_name(event->event.kind), event->event.at_ns, args);
-}
-
-static void take_gpu_event(struct trace *trace, const struct gs_msg *event) {
-  struct gpu *gpu = provide_gpu(trace, event->gpu, "");
-  if (!gpu)
-    return;
-  switch (event->event.kind) {
-  case GS_EVENT_HANDOVER:
-    take_handover(trace, gpu, event);
-    break;
-  case GS_EVENT_TURNS:
-  case GS_EVENT_SETTING:
-  case GS_EVENT_TERM:
-  case GS_EVENT_EXPELLED:
-    take_words(trace, gpu, event);
-    break;
-  default:
-    take_turn(trace, gpu, event);
-  }
+  write_instant(trace, gpu->index, HANDOVERS, event_kind_name(event->event.kind), event->event.at_ns,
+                json_pack("{ss}", "text", words));
 }
 
 static void take_event(struct trace *trace, const struct gs_msg *event) {
+  unsigned kind = event->event.kind;
   if (trace->origin_ns == UINT64_MAX)
     trace->origin_ns = event->event.at_ns;
   trace->last_ns = event->event.at_ns;
-  if (event->gpu != GS_GPU_ALL)
-    take_gpu_event(trace, event);
+  struct gpu *gpu = event->gpu != GS_GPU_ALL ? provide_gpu(trace, event->gpu, "") : NULL;
+  if (!gpu)
+    return;
+  if (kind == GS_EVENT_HANDOVER)
+    take_handover(trace, gpu, event);
+  else if (kind == GS_EVENT_TURNS || kind == GS_EVENT_SETTING || kind == GS_EVENT_TERM ||
+           kind == GS_EVENT_EXPELLED)
+    take_words(trace, gpu, event);
+  else
+    take_turn(trace, gpu, event);
 }
 
 /* ---- the whole ---- */
