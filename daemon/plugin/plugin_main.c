@@ -37,57 +37,12 @@ struct options {
   enum log_level log;
 };
 
-/* Each takes a value; NULL, or what it should have been. */
-typedef const char *option_set(struct options *options, const char *value);
-
-/* ---- the options: what they take ---- */
-
-static const char *set_shares(unsigned *shares, int64_t least, const char *value) {
-  int64_t number;
-  if (parse_integer(value, least, RESOURCE_SHARES_MAX, &number) != 0)
-    return least ? "a number from 1 to 1000" : "a number from 0 to 1000";
-  *shares = (unsigned)number;
-  return NULL;
-}
-
-static const char *set_gpu_shares(struct options *options, const char *value) {
-  return set_shares(&options->shares, 1, value);
-}
-
-static const char *set_opportunistic_shares(struct options *options, const char *value) {
-  return set_shares(&options->opportunistic_shares, 0, value);
-}
-
-/* One of two words. */
-static const char *set_word(bool *second, const char *value, const char *one, const char *other,
-                            const char *both) {
-  if (strcmp(value, one) != 0 && strcmp(value, other) != 0)
-    return both;
-  *second = strcmp(value, other) == 0;
-  return NULL;
-}
+/* Each takes a value. NULL, or what it should have been. */
 
 static const char *set_placement(struct options *options, const char *value) {
-  bool pack = false;
-  const char *wrong = set_word(&pack, value, "spread", "pack", "spread or pack");
+  bool pack = strcmp(value, "pack") == 0;
   options->terms.placement = pack ? PLACEMENT_PACK : PLACEMENT_SPREAD;
-  return wrong;
-}
-
-static const char *set_several(struct options *options, const char *value) {
-  return set_word(&options->terms.apart, value, "same", "apart", "same or apart");
-}
-
-static const char *set_limit(struct options *options, const char *value) {
-  return set_word(&options->terms.limit_memory, value, "none", "share", "none or share");
-}
-
-static const char *set_preload(struct options *options, const char *value) {
-  return set_word(&options->terms.preload_by_env, value, "file", "env", "file or env");
-}
-
-static const char *set_visible(struct options *options, const char *value) {
-  return set_word(&options->terms.visible_by_cdi, value, "env", "cdi", "env or cdi");
+  return pack || strcmp(value, "spread") == 0 ? NULL : "spread or pack";
 }
 
 static const char *set_class(struct options *options, const char *value) {
@@ -147,34 +102,58 @@ static const char *set_log(struct options *options, const char *value) {
 
 static const struct {
   const char *name, *argument, *help;
-  option_set *set;
+  const char *(*set)(struct options *options, const char *value);
+  /* Without it: a bool that is one of two words, or a number of shares. */
+  size_t at; /* in struct options */
+  const char *no, *yes;
+  int least;
 } table[] = {
-    {"shares", "N", "shares of each GPU, as gpushare.io/gpu (default 10)", set_gpu_shares},
+    {"shares", "N", "shares of each GPU, as gpushare.io/gpu (default 10)",
+     .at = offsetof(struct options, shares), .least = 1},
     {"opportunistic-shares", "N",
      "as gpushare.io/gpu-opportunistic, beside those (default 0: no such resource)",
-     set_opportunistic_shares},
-    {"class", "CLASS", "of programs with gpushare.io/gpu, unless they say: " CLASS_NAMES, set_class},
+     .at = offsetof(struct options, opportunistic_shares), .least = 0},
+    {"class", "CLASS", "of programs with gpushare.io/gpu, unless they say: " CLASS_NAMES, .set = set_class},
     {"placement", "WHERE", "containers spread over the GPUs, or pack few of them (default spread)",
-     set_placement},
+     .set = set_placement},
     {"several", "HOW", "several shares of a container are of the same GPU, or apart (default same)",
-     set_several},
+     .at = offsetof(struct options, terms.apart), .no = "same", .yes = "apart"},
     {"memory-limit", "HOW", "none, or share: N shares may use N of all parts of the memory (default none)",
-     set_limit},
+     .at = offsetof(struct options, terms.limit_memory), .no = "none", .yes = "share"},
     {"preload", "HOW", "the library, by file (/etc/ld.so.preload) or env (LD_PRELOAD) (default file)",
-     set_preload},
-    {"visible", "HOW", "the GPU, by env (NVIDIA_VISIBLE_DEVICES) or cdi (default env)", set_visible},
+     .at = offsetof(struct options, terms.preload_by_env), .no = "file", .yes = "env"},
+    {"visible", "HOW", "the GPU, by env (NVIDIA_VISIBLE_DEVICES) or cdi (default env)",
+     .at = offsetof(struct options, terms.visible_by_cdi), .no = "env", .yes = "cdi"},
     {"library-dir", "DIR", "has libunified.so and ld.so.preload on the host (default /var/lib/gpushare)",
-     set_library_folder},
+     .set = set_library_folder},
     {"socket", "PATH", "the daemon's, here, on the host and in containers (default " GS_DEFAULT_SOCKET ")",
-     set_socket},
-    {"kubelet-dir", "DIR", "the kubelet's (default /var/lib/kubelet/device-plugins)", set_kubelet_folder},
-    {"gpus", "LIST", "UUID[:MEMORY[:DEVICE FILE]],... instead of those that NVML finds", set_gpus},
-    {"interval", "TIME", "between looks at the daemon and the GPUs (default 5s)", set_interval},
-    {"log", "LEVEL", "error, warn, info or debug (default info)", set_log},
+     .set = set_socket},
+    {"kubelet-dir", "DIR", "the kubelet's (default /var/lib/kubelet/device-plugins)",
+     .set = set_kubelet_folder},
+    {"gpus", "LIST", "UUID[:MEMORY[:DEVICE FILE]],... instead of those that NVML finds", .set = set_gpus},
+    {"interval", "TIME", "between looks at the daemon and the GPUs (default 5s)", .set = set_interval},
+    {"log", "LEVEL", "error, warn, info or debug (default info)", .set = set_log},
 };
 
 #define OPTION_COUNT (sizeof table / sizeof *table)
 enum { OPTION_HELP = 256, OPTION_VERSION, OPTION_TABLE }; /* OPTION_TABLE + n: table[n] */
+
+static const char *set(struct options *options, size_t i, const char *value) {
+  static char wrong[40];
+  void *at = (char *)options + table[i].at;
+  int64_t number = 0;
+  if (table[i].set)
+    return table[i].set(options, value);
+  if (table[i].yes) {
+    snprintf(wrong, sizeof wrong, "%s or %s", table[i].no, table[i].yes);
+    *(bool *)at = strcmp(value, table[i].yes) == 0;
+    return *(bool *)at || strcmp(value, table[i].no) == 0 ? NULL : wrong;
+  }
+  snprintf(wrong, sizeof wrong, "a number from %d to %d", table[i].least, RESOURCE_SHARES_MAX);
+  int err = parse_integer(value, table[i].least, RESOURCE_SHARES_MAX, &number);
+  *(unsigned *)at = (unsigned)number;
+  return err == 0 ? NULL : wrong;
+}
 
 static void print_help(void) {
   char option[80];
@@ -206,7 +185,7 @@ static void take_option(struct options *options, int option, const char *value) 
     fprintf(stderr, "try gpushare-device-plugin --help\n");
     exit(EXIT_USAGE);
   }
-  const char *wrong = table[option - OPTION_TABLE].set(options, value);
+  const char *wrong = set(options, (size_t)(option - OPTION_TABLE), value);
   if (!wrong)
     return;
   fprintf(stderr, "gpushare-device-plugin: --%s: '%s' is not %s\n", table[option - OPTION_TABLE].name, value,
