@@ -23,30 +23,25 @@
 static const char *const neighbours[] = {GPUSHARE_LIBRARY_FOLDER "/" LIBRARY, "../lib/" LIBRARY,
                                          "../src/" LIBRARY};
 
-/* From the folder of this program. */
-static bool find_neighbour(const char *name, char path[PATH_MAX]) {
-  char wanted[PATH_MAX];
-  ssize_t length = readlink("/proc/self/exe", wanted, sizeof wanted - 1);
-  if (length < 0)
-    return false;
-  wanted[length] = '\0';
-  char *end = strrchr(wanted, '/') + 1;
-  size_t room = sizeof wanted - (size_t)(end - wanted);
-  return snprintf(end, room, "%s", name) < (int)room && realpath(wanted, path);
-}
-
 /* A path that the command finds wherever it goes; or, for the loader to look for, the plain name. */
 int find_library(const char *named, char path[PATH_MAX]) {
   const char *environment = getenv("GPUSHARE_LIB");
+  char wanted[PATH_MAX];
   if (!named && environment && *environment)
     named = environment;
   if (named)
     return realpath(named, path)
                ? CTL_OK
                : command_error(CTL_USAGE, "can't find the library %s: %s", named, strerror(errno));
-  for (size_t i = 0; i < sizeof neighbours / sizeof *neighbours; i++)
-    if (find_neighbour(neighbours[i], path))
+  ssize_t length = readlink("/proc/self/exe", wanted, sizeof wanted - 1);
+  for (size_t i = 0; length > 0 && i < sizeof neighbours / sizeof *neighbours; i++) {
+    wanted[length] = '\0';
+    char *end = strrchr(wanted, '/') + 1;
+    size_t room = sizeof wanted - (size_t)(end - wanted);
+    if (snprintf(end, room, "%s", neighbours[i]) < (int)room && realpath(wanted, path))
       return CTL_OK;
+    length = end - wanted;
+  }
   strcpy(path, LIBRARY);
   return CTL_OK;
 }
@@ -85,13 +80,6 @@ static int set_socket(const char *path) {
   return set_variable("GPUSHARE_SOCKET", whole);
 }
 
-static int set_memory(const char *text) {
-  enum gs_memory memory;
-  return parse_memory(text, &memory) == 0
-             ? set_variable("GPUSHARE_MEMORY", text)
-             : command_error(CTL_USAGE, "--memory is managed, swap or off, not '%s'; try --help", text);
-}
-
 static int set_terms(const struct run_request *request) {
   const struct {
     const char *text, *variable, *option;
@@ -118,11 +106,15 @@ static int set_terms(const struct run_request *request) {
 
 static int set_environment(const struct run_request *request) {
   char library[PATH_MAX];
+  enum gs_memory memory;
   int code = find_library(request->library, library);
   if (code == CTL_OK)
     code = set_preload(library);
   if (code == CTL_OK && request->memory)
-    code = set_memory(request->memory);
+    code = parse_memory(request->memory, &memory) == 0
+               ? set_variable("GPUSHARE_MEMORY", request->memory)
+               : command_error(CTL_USAGE, "--memory is managed, swap or off, not '%s'; try --help",
+                               request->memory);
   if (code == CTL_OK)
     code = set_terms(request);
   if (code == CTL_OK && request->socket)
@@ -146,12 +138,6 @@ static int read_count(const char *option, const char *text, unsigned least, unsi
                          COUNT_MAX, text);
   *count = (unsigned)value;
   return CTL_OK;
-}
-
-static int read_grace(const char *text, uint64_t *ns) {
-  return !text || parse_duration_ns(text, ns) == 0
-             ? CTL_OK
-             : command_error(CTL_USAGE, "--grace is a duration (20, 0.5, 250ms, 2m), not '%s'", text);
 }
 
 /* ---- the list ---- */
@@ -180,25 +166,22 @@ static int read_file(const char *name, char **text) {
   if (!wrong)
     return CTL_OK;
   free(*text);
+  *text = NULL;
   return refuse_file(name, wrong);
 }
 
 /* Each must name a program, if the command does not. */
-static int check_list(const char *name, const struct joblist *list, char *const *command) {
-  if (list->count == 0)
-    return refuse_file(name, "there are none");
-  for (size_t i = 0; i < list->count; i++)
-    if (!*command && !list->jobs[i].words[list->jobs[i].settings])
-      return command_error(CTL_USAGE, "%s, line %zu: no program is named", name, list->jobs[i].line);
-  return CTL_OK;
-}
-
 static int parse_list(const char *name, char *text, char *const *command, struct joblist *list) {
   struct joblist_error error;
   int err = joblist_parse(list, text, &error);
   if (err == -EINVAL)
     return command_error(CTL_USAGE, "%s, line %zu: %s", name, error.line, error.what);
-  return err < 0 ? refuse_file(name, strerror(-err)) : check_list(name, list, command);
+  if (err < 0 || list->count == 0)
+    return refuse_file(name, err < 0 ? strerror(-err) : "there are none");
+  for (size_t i = 0; i < list->count; i++)
+    if (!*command && !list->jobs[i].words[list->jobs[i].settings])
+      return command_error(CTL_USAGE, "%s, line %zu: no program is named", name, list->jobs[i].line);
+  return CTL_OK;
 }
 
 /* ---- the GPUs ---- */
@@ -216,29 +199,21 @@ static int read_per_job(const char *text, struct spread *spread) {
   return CTL_OK;
 }
 
-/* We are one of several processes, each of which has its GPU, or will choose one. */
-static bool are_of_gang(void) {
-  char name[GS_GANG_SIZE];
-  gang_name_find(getenv, name);
-  return *name;
-}
-
-static int refuse_per_job(const struct spread *spread) {
-  const char *list = getenv("CUDA_VISIBLE_DEVICES");
-  return command_error(CTL_USAGE, "--gpus-per-job is %zu, but the number of visible GPUs is %zu%s%s",
-                       spread->per_job, spread->count, list ? "; CUDA_VISIBLE_DEVICES is " : "",
-                       list ? list : "");
-}
-
-/* Each job sees one GPU, so that they use all; unless it is told otherwise. */
+/* Each job sees one GPU, so that they use all; unless it is told otherwise, or we are one of several
+ * processes, each of which has its GPU, or will choose one. */
 static int find_gpus(struct spread *spread) {
-  if (spread->per_job == 0 || (!spread->as_told && are_of_gang()))
+  const char *list = getenv("CUDA_VISIBLE_DEVICES");
+  char gang[GS_GANG_SIZE];
+  gang_name_find(getenv, gang);
+  if (spread->per_job == 0 || (!spread->as_told && *gang))
     return CTL_OK;
   int code = visible_find(spread);
   if (code != CTL_OK)
     return code;
   if (spread->as_told && spread->per_job > spread->count)
-    return refuse_per_job(spread);
+    return command_error(CTL_USAGE, "--gpus-per-job is %zu, but the number of visible GPUs is %zu%s%s",
+                         spread->per_job, spread->count, list ? "; CUDA_VISIBLE_DEVICES is " : "",
+                         list ? list : "");
   if (spread_is_needed(spread))
     fprintf(stderr, "gpusharectl: %zu GPUs are visible, each job gets %zu; see --gpus-per-job\n",
             spread->count, spread->per_job);
@@ -251,8 +226,8 @@ static int read_plan(const struct run_request *request, struct sweep_plan *plan,
   int code = read_count("-n", request->slots, 1, slots);
   if (code == CTL_OK)
     code = read_count("--retry", request->retry, 0, &plan->retries);
-  if (code == CTL_OK)
-    code = read_grace(request->grace, &plan->grace_ns);
+  if (code == CTL_OK && request->grace && parse_duration_ns(request->grace, &plan->grace_ns) < 0)
+    code = command_error(CTL_USAGE, "--grace is a duration (20, 0.5, 250ms, 2m), not '%s'", request->grace);
   if (code == CTL_OK)
     code = read_per_job(request->gpus_per_job, plan->spread);
   if (code == CTL_OK && request->prefix && request->output)
@@ -260,39 +235,11 @@ static int read_plan(const struct run_request *request, struct sweep_plan *plan,
   return code;
 }
 
-static int run_list(struct sweep_plan *plan, const struct joblist *list, unsigned slots) {
-  plan->list = list;
-  plan->slots = slots && slots < list->count ? slots : list->count;
-  int code = find_gpus(plan->spread);
-  return code == CTL_OK ? sweep_run(plan) : code;
-}
-
-static int run_file(struct sweep_plan *plan, const char *name, unsigned slots) {
-  struct joblist list = {0};
-  char *text;
-  int code = read_file(name, &text);
-  if (code != CTL_OK)
-    return code;
-  code = parse_list(name, text, plan->command, &list);
-  if (code == CTL_OK)
-    code = run_list(plan, &list, slots);
-  joblist_free(&list);
-  free(text);
-  return code;
-}
-
-static int run_copies(struct sweep_plan *plan, unsigned slots) {
-  struct joblist list;
-  if (joblist_repeat(&list, slots) < 0)
-    return command_error(CTL_REFUSED, "out of memory");
-  int code = run_list(plan, &list, slots);
-  joblist_free(&list);
-  return code;
-}
-
 static int run_many(const struct run_request *request) {
   struct spread spread = {0};
+  struct joblist list = {0};
   struct sweep_plan plan = {.spread = &spread,
+                            .list = &list,
                             .socket = daemon_path(request),
                             .command = request->command,
                             .grace_ns = GRACE_NS,
@@ -300,10 +247,23 @@ static int run_many(const struct run_request *request) {
                             .prefix = request->prefix,
                             .fail_fast = request->fail_fast};
   unsigned slots = 0;
+  char *text = NULL;
   int code = read_plan(request, &plan, &slots);
-  if (code != CTL_OK)
-    return code;
-  return request->jobs ? run_file(&plan, request->jobs, slots) : run_copies(&plan, slots);
+  if (code == CTL_OK && request->jobs) {
+    code = read_file(request->jobs, &text);
+    if (code == CTL_OK)
+      code = parse_list(request->jobs, text, plan.command, &list);
+  } else if (code == CTL_OK && joblist_repeat(&list, slots) < 0) {
+    code = command_error(CTL_REFUSED, "out of memory");
+  }
+  plan.slots = slots && slots < list.count ? slots : list.count;
+  if (code == CTL_OK)
+    code = find_gpus(&spread);
+  if (code == CTL_OK)
+    code = sweep_run(&plan);
+  joblist_free(&list);
+  free(text);
+  return code;
 }
 
 /* ---- one, or many ---- */
