@@ -18,14 +18,169 @@
 #define STEPS_PER_LOOK 4 /* at the clock */
 #define ROOM_STEP ((size_t)64 << 10)
 
-/* What is looked at. The exposition has its labels. */
+/* ---- the text: families of samples with labels, one after the other ---- */
+
+enum family_type { FAMILY_GAUGE, FAMILY_COUNTER, FAMILY_HISTOGRAM, FAMILY_INFO };
+
+/* Values are integers: seconds in ns, ratios likewise in billionths. */
+enum family_unit { UNIT_NONE, UNIT_BYTES, UNIT_BYTES_PER_SECOND, UNIT_SECONDS, UNIT_RATIO };
+
+struct family {
+  const char *name; /* with its unit at the end; without _total and _info */
+  enum family_type type;
+  enum family_unit unit;
+  const char *help; /* one sentence, without '\' and '"' */
+};
+
+struct label {
+  const char *name, *value; /* the value may be any text; what is no ASCII becomes '?' */
+};
+
+#define LABELS 4
+
+/* What is looked at, and where that goes. */
 struct scene {
-  const struct exposition *exposition;
   const struct daemon *daemon;
   const struct sched_gpu *gpu;
   const struct sched_job *job;
   uint64_t now_ns;
+  FILE *out;
+  enum dialect dialect;
+  const struct family *family;
+  struct label labels[LABELS]; /* that all samples have which are written now */
+  size_t label_count;
 };
+
+#define NS_DIGITS 9
+
+static const char *const types[] = {
+    [FAMILY_GAUGE] = "gauge", [FAMILY_COUNTER] = "counter", [FAMILY_HISTOGRAM] = "histogram"};
+static const char *const units[] = {[UNIT_BYTES] = "bytes",
+                                    [UNIT_BYTES_PER_SECOND] = "bytes_per_second",
+                                    [UNIT_SECONDS] = "seconds",
+                                    [UNIT_RATIO] = "ratio"};
+
+/* What a sample's name has beyond the family's. */
+static const char *suffix_of(const struct family *family) {
+  return family->type == FAMILY_COUNTER ? "_total" : family->type == FAMILY_INFO ? "_info" : "";
+}
+
+static const char *type_of(const struct scene *scene) {
+  if (scene->family->type != FAMILY_INFO)
+    return types[scene->family->type];
+  return scene->dialect == DIALECT_OPENMETRICS ? "info" : "gauge";
+}
+
+static void begin_line(const struct scene *scene, const char *what) {
+  const struct family *family = scene->family;
+  bool suffix = scene->dialect == DIALECT_PROMETHEUS; /* there, a family is called as its samples are */
+  fprintf(scene->out, "# %s %s%s ", what, family->name, suffix ? suffix_of(family) : "");
+}
+
+static void begin(const struct scene *scene) {
+  begin_line(scene, "HELP");
+  fprintf(scene->out, "%s\n", scene->family->help);
+  begin_line(scene, "TYPE");
+  fprintf(scene->out, "%s\n", type_of(scene));
+  if (scene->dialect != DIALECT_OPENMETRICS || scene->family->unit == UNIT_NONE)
+    return;
+  begin_line(scene, "UNIT");
+  fprintf(scene->out, "%s\n", units[scene->family->unit]);
+}
+
+static void put_character(FILE *out, char c) {
+  if (c == '\\' || c == '"' || c == '\n')
+    putc_unlocked('\\', out);
+  if (c == '\n')
+    putc_unlocked('n', out);
+  else
+    putc_unlocked(c >= ' ' && c <= '~' ? c : '?', out);
+}
+
+static void put_label(FILE *out, const struct label *label, char before) {
+  putc_unlocked(before, out);
+  fputs_unlocked(label->name, out);
+  fputs_unlocked("=\"", out);
+  for (const char *c = label->value; *c; c++)
+    put_character(out, *c);
+  putc_unlocked('"', out);
+}
+
+static void put_labels(const struct scene *scene, const struct label *more, size_t count) {
+  size_t own = scene->label_count;
+  for (size_t i = 0; i < own + count; i++)
+    put_label(scene->out, i < own ? &scene->labels[i] : &more[i - own], i ? ',' : '{');
+  if (own + count > 0)
+    putc_unlocked('}', scene->out);
+}
+
+/* Without the zeros at the end, so that 1.5 is 1.5. */
+static void format_ns(char text[32], uint64_t ns) {
+  int digits = NS_DIGITS;
+  uint64_t fraction = ns % 1000000000;
+  for (; digits > 1 && fraction % 10 == 0; digits--)
+    fraction /= 10;
+  snprintf(text, 32, "%" PRIu64 ".%0*" PRIu64, ns / 1000000000, digits, fraction);
+}
+
+/* The most frequent of all lines: so without fprintf, which takes as long as all else together. */
+static void put_line(const struct scene *scene, const char *suffix, const struct label *more,
+                     size_t more_count, const char *value) {
+  FILE *out = scene->out;
+  fputs_unlocked(scene->family->name, out);
+  fputs_unlocked(suffix, out);
+  put_labels(scene, more, more_count);
+  putc_unlocked(' ', out);
+  fputs_unlocked(value, out);
+  putc_unlocked('\n', out);
+}
+
+static void put_sample(const struct scene *scene, const char *suffix, const struct label *more,
+                       size_t more_count, uint64_t value) {
+  enum family_unit unit = scene->family->unit;
+  char text[32];
+  if (unit == UNIT_SECONDS || unit == UNIT_RATIO)
+    format_ns(text, value);
+  else
+    snprintf(text, sizeof text, "%" PRIu64, value);
+  put_line(scene, suffix, more, more_count, text);
+}
+
+static void put_value(const struct scene *scene, uint64_t value) {
+  put_sample(scene, suffix_of(scene->family), NULL, 0, value);
+}
+
+static void put_with(const struct scene *scene, const char *label, const char *value_of_label,
+                     uint64_t value) {
+  put_sample(scene, suffix_of(scene->family), &(struct label){label, value_of_label}, 1, value);
+}
+
+static void put_info(const struct scene *scene, const struct label *labels, size_t count) {
+  put_sample(scene, suffix_of(scene->family), labels, count, 1);
+}
+
+/* How many there are, whatever the family's unit. */
+static void put_count(const struct scene *scene, const char *suffix, const char *bound, uint64_t count) {
+  char text[32];
+  snprintf(text, sizeof text, "%" PRIu64, count);
+  put_line(scene, suffix, &(struct label){"le", bound}, bound ? 1 : 0, text);
+}
+
+static void put_histogram(const struct scene *scene, const uint64_t *bounds_ns, const uint64_t *counts,
+                          size_t bounds, uint64_t sum_ns) {
+  uint64_t count = 0;
+  for (size_t i = 0; i <= bounds; i++) {
+    char bound[32] = "+Inf";
+    count += counts[i];
+    if (i < bounds)
+      format_ns(bound, bounds_ns[i]);
+    put_count(scene, "_bucket", bound, count);
+  }
+  put_sample(scene, "_sum", NULL, 0, sum_ns);
+  put_count(scene, "_count", NULL, count);
+}
+
+/* ---- what is measured ---- */
 
 /* A row of one of the three tables below, each up to one whose family has no name. */
 struct measure {
@@ -40,8 +195,7 @@ struct measure {
 static void put_build(const struct scene *scene) {
   char protocol[16];
   snprintf(protocol, sizeof protocol, "%u", GS_PROTOCOL_VERSION);
-  exposition_put_info(scene->exposition,
-                      (struct label[]){{"version", GPUSHARE_VERSION}, {"protocol", protocol}}, 2);
+  put_info(scene, (struct label[]){{"version", GPUSHARE_VERSION}, {"protocol", protocol}}, 2);
 }
 
 static uint64_t started(const struct scene *scene) { return scene->daemon->started_realtime_ns; }
@@ -57,10 +211,10 @@ static uint64_t registered(const struct scene *scene) { return scene->daemon->re
 
 static void put_rejected(const struct scene *scene) {
   const struct daemon *daemon = scene->daemon;
-  exposition_put_with(scene->exposition, "reason", "limit", daemon->rejected_counts[GS_REJECT_LIMIT]);
-  exposition_put_with(scene->exposition, "reason", "version", daemon->rejected_counts[GS_REJECT_VERSION]);
-  exposition_put_with(scene->exposition, "reason", "gpu", daemon->rejected_counts[GS_REJECT_GPU]);
-  exposition_put_with(scene->exposition, "reason", "device", daemon->rejected_counts[GS_REJECT_DEVICE]);
+  put_with(scene, "reason", "limit", daemon->rejected_counts[GS_REJECT_LIMIT]);
+  put_with(scene, "reason", "version", daemon->rejected_counts[GS_REJECT_VERSION]);
+  put_with(scene, "reason", "gpu", daemon->rejected_counts[GS_REJECT_GPU]);
+  put_with(scene, "reason", "device", daemon->rejected_counts[GS_REJECT_DEVICE]);
 }
 
 static void put_handling(const struct scene *scene) {
@@ -73,7 +227,7 @@ static void put_handling(const struct scene *scene) {
       if (count++ == METRICS_USERS_MAX)
         return;
       snprintf(uid, sizeof uid, "%u", user->uid);
-      exposition_put_with(scene->exposition, "uid", uid, user->rota.handled_ns);
+      put_with(scene, "uid", uid, user->rota.handled_ns);
     }
 }
 
@@ -127,12 +281,12 @@ static const struct measure of_daemon[] = {
 
 static void put_gpu_info(const struct scene *scene) {
   const struct sched_gpu *gpu = scene->gpu;
-  exposition_put_info(scene->exposition,
-                      (struct label[]){{"index", GPU_NUMBER_TEXT(gpu_of(gpu)->number)},
-                                       {"name", gpu->name},
-                                       {"mode", mode_name(gpu->settings.mode)},
-                                       {"policy", policy_name(gpu->settings.policy)}},
-                      4);
+  put_info(scene,
+           (struct label[]){{"index", GPU_NUMBER_TEXT(gpu_of(gpu)->number)},
+                            {"name", gpu->name},
+                            {"mode", mode_name(gpu->settings.mode)},
+                            {"policy", policy_name(gpu->settings.policy)}},
+           4);
 }
 
 static uint64_t quantum(const struct scene *scene) { return sched_gpu_tq_ns(scene->gpu); }
@@ -146,13 +300,13 @@ static uint64_t pinned(const struct scene *scene) { return scene->gpu->pinned_by
 
 static void put_gpu_memory(const struct scene *scene) {
   uint64_t card_bytes = scene->gpu->resident_bytes;
-  exposition_put_with(scene->exposition, "place", "card", card_bytes);
-  exposition_put_with(scene->exposition, "place", "away", scene->gpu->used_bytes - card_bytes);
+  put_with(scene, "place", "card", card_bytes);
+  put_with(scene, "place", "away", scene->gpu->used_bytes - card_bytes);
 }
 
 static void put_jobs(const struct scene *scene) {
   for (unsigned i = 0; i <= GS_CLASS_OPPORTUNISTIC; i++)
-    exposition_put_with(scene->exposition, "class", class_name(i), scene->gpu->class_counts[i]);
+    put_with(scene, "class", class_name(i), scene->gpu->class_counts[i]);
 }
 
 static uint64_t holders(const struct scene *scene) { return scene->gpu->holder_count; }
@@ -161,7 +315,7 @@ static uint64_t waiting(const struct scene *scene) { return scene->gpu->waiting_
 static void put_tallies(const struct scene *scene, uint64_t (*part)(const struct sched_tally *)) {
   for (unsigned i = 0; i <= GS_CLASS_OPPORTUNISTIC; i++) {
     struct sched_tally tally = sched_gpu_tally(scene->gpu, (enum gs_class)i, scene->now_ns);
-    exposition_put_with(scene->exposition, "class", class_name(i), part(&tally));
+    put_with(scene, "class", class_name(i), part(&tally));
   }
 }
 
@@ -179,19 +333,19 @@ static uint64_t handovers(const struct scene *scene) { return scene->gpu->handov
 
 static void put_costs(const struct scene *scene) {
   const struct sched_handover *handover = &scene->gpu->handover;
-  exposition_put_histogram(scene->exposition, sched_cost_bounds_ns, handover->costs, SCHED_COST_BOUNDS,
-                           handover->sum.drain_ns + handover->sum.move_ns);
+  put_histogram(scene, sched_cost_bounds_ns, handover->costs, SCHED_COST_BOUNDS,
+                handover->sum.drain_ns + handover->sum.move_ns);
 }
 
 static void put_steps(const struct scene *scene) {
   const struct sched_cost *sum = &scene->gpu->handover.sum;
-  exposition_put_with(scene->exposition, "step", "drain", sum->drain_ns);
-  exposition_put_with(scene->exposition, "step", "move", sum->move_ns);
+  put_with(scene, "step", "drain", sum->drain_ns);
+  put_with(scene, "step", "move", sum->move_ns);
 }
 
 static void put_moved(const struct scene *scene) {
-  exposition_put_with(scene->exposition, "direction", "evict", scene->gpu->evicted_bytes);
-  exposition_put_with(scene->exposition, "direction", "restore", scene->gpu->restored_bytes);
+  put_with(scene, "direction", "evict", scene->gpu->evicted_bytes);
+  put_with(scene, "direction", "restore", scene->gpu->restored_bytes);
 }
 
 static uint64_t hidden(const struct scene *scene) { return scene->gpu->handover.hidden_bytes; }
@@ -206,7 +360,7 @@ static void put_events(const struct scene *scene) {
   for (unsigned kind = 0; kind < sizeof words / sizeof *words; kind++)
     if (kind == GS_EVENT_ATTACHED || kind == GS_EVENT_DETACHED ||
         (kind >= GS_EVENT_REFUSED && kind <= GS_EVENT_TOO_BIG))
-      exposition_put_with(scene->exposition, "event", words[kind], gpu_of(scene->gpu)->event_counts[kind]);
+      put_with(scene, "event", words[kind], gpu_of(scene->gpu)->event_counts[kind]);
 }
 
 static const struct measure of_gpus[] = {
@@ -277,21 +431,21 @@ static void put_job_info(const struct scene *scene) {
   char pid[16], uid[16];
   snprintf(pid, sizeof pid, "%" PRId32, (int32_t)attachment->peer->pid);
   snprintf(uid, sizeof uid, "%" PRIu32, (uint32_t)attachment->peer->uid);
-  exposition_put_info(
-      scene->exposition,
+  put_info(
+      scene,
       (struct label[]){{"pid", pid}, {"uid", uid}, {"gang", attachment->gang ? attachment->gang->shown : ""}},
       3);
 }
 
 static void put_job_memory(const struct scene *scene) {
   const struct sched_job *job = scene->job;
-  exposition_put_with(scene->exposition, "place", "card", job->resident_bytes);
-  exposition_put_with(scene->exposition, "place", "away", job->used_bytes - job->resident_bytes);
+  put_with(scene, "place", "card", job->resident_bytes);
+  put_with(scene, "place", "away", job->used_bytes - job->resident_bytes);
 }
 
 static void put_memory_limit(const struct scene *scene) {
   if (scene->job->terms.limit_bytes)
-    exposition_put(scene->exposition, scene->job->terms.limit_bytes);
+    put_value(scene, scene->job->terms.limit_bytes);
 }
 
 static uint64_t holds(const struct scene *scene) { return scene->job->state == GS_JOB_HOLDING; }
@@ -312,7 +466,7 @@ static void put_limit(const struct scene *scene) {
   if (job->terms.class != GS_CLASS_OPPORTUNISTIC)
     return;
   struct rates_limit limit = rates_limit(&gpu_of(job->gpu)->rates, &attachment_of(job)->rates);
-  exposition_put(scene->exposition, limit.limit);
+  put_value(scene, limit.limit);
 }
 
 static const struct measure of_jobs[] = {
@@ -354,21 +508,21 @@ static void put(const struct measure *measure, const struct scene *scene) {
   if (measure->put)
     measure->put(scene);
   else
-    exposition_put(scene->exposition, measure->value(scene));
+    put_value(scene, measure->value(scene));
 }
 
 /* Of a GPU, or of a job on it. Not "job": so Prometheus calls what it has the samples from. */
-static void put_labelled(const struct measure *measure, struct scene *scene, struct exposition *exposition) {
+static void put_labelled(const struct measure *measure, struct scene *scene) {
   char uuid[GS_UUID_TEXT_SIZE], id[16];
   gpu_number_format_uuid(gpu_of(scene->gpu)->number, scene->gpu->uuid, uuid);
-  exposition->labels[0] = (struct label){"gpu", uuid};
-  exposition->label_count = 1;
+  scene->labels[0] = (struct label){"gpu", uuid};
+  scene->label_count = 1;
   if (scene->job) {
     snprintf(id, sizeof id, "%" PRIu32, scene->job->id);
-    exposition->labels[1] = (struct label){"job_id", id};
-    exposition->labels[2] = (struct label){"name", attachment_of(scene->job)->peer->name};
-    exposition->labels[3] = (struct label){"class", class_name(scene->job->terms.class)};
-    exposition->label_count = 4;
+    scene->labels[1] = (struct label){"job_id", id};
+    scene->labels[2] = (struct label){"name", attachment_of(scene->job)->peer->name};
+    scene->labels[3] = (struct label){"class", class_name(scene->job->terms.class)};
+    scene->label_count = 4;
   }
   put(measure, scene);
 }
@@ -380,8 +534,8 @@ static const struct measure *const tables[TABLES] = {
     [OF_DAEMON] = of_daemon, [OF_GPUS] = of_gpus, [OF_JOBS] = of_jobs};
 
 static void begin_family(struct metrics *metrics) {
-  exposition_begin(&metrics->exposition, &metrics->measure->family);
-  metrics->exposition.label_count = 0;
+  begin(
+      &(struct scene){.out = metrics->out, .dialect = metrics->dialect, .family = &metrics->measure->family});
   metrics->jobs = 0;
   walk_begin(&metrics->daemon->metrics_walk, &metrics->daemon->scheduler.gpus);
 }
@@ -404,9 +558,9 @@ static ssize_t append(void *cookie, const char *more, size_t size) {
 
 int metrics_begin(struct metrics *metrics, struct daemon *daemon, enum dialect dialect) {
   *metrics = (struct metrics){
-      .daemon = daemon, .exposition.dialect = dialect, .table = OF_DAEMON, .measure = tables[OF_DAEMON]};
-  metrics->exposition.out = fopencookie(metrics, "w", (cookie_io_functions_t){.write = append});
-  if (!metrics->exposition.out)
+      .daemon = daemon, .dialect = dialect, .table = OF_DAEMON, .measure = tables[OF_DAEMON]};
+  metrics->out = fopencookie(metrics, "w", (cookie_io_functions_t){.write = append});
+  if (!metrics->out)
     return -ENOMEM;
   begin_family(metrics);
   return 0;
@@ -427,7 +581,7 @@ static bool put_next(struct metrics *metrics, struct scene *scene) {
       continue;
     }
     metrics->jobs += job && metrics->table == OF_JOBS;
-    put_labelled(metrics->measure, scene, &metrics->exposition);
+    put_labelled(metrics->measure, scene);
     return true;
   }
   return false;
@@ -435,7 +589,11 @@ static bool put_next(struct metrics *metrics, struct scene *scene) {
 
 /* False: that was all. */
 static bool step(struct metrics *metrics, uint64_t now_ns) {
-  struct scene scene = {.exposition = &metrics->exposition, .daemon = metrics->daemon, .now_ns = now_ns};
+  struct scene scene = {.daemon = metrics->daemon,
+                        .now_ns = now_ns,
+                        .out = metrics->out,
+                        .dialect = metrics->dialect,
+                        .family = &metrics->measure->family};
   if (metrics->table == OF_DAEMON)
     put(metrics->measure, &scene);
   else if (put_next(metrics, &scene))
@@ -454,12 +612,13 @@ bool metrics_go_on(struct metrics *metrics, uint64_t now_ns, uint64_t until_ns) 
   for (unsigned i = 1; step(metrics, now_ns); i++)
     if (i % STEPS_PER_LOOK == 0 && clock_now_ns() >= until_ns)
       return false;
-  exposition_end(&metrics->exposition);
+  if (metrics->dialect == DIALECT_OPENMETRICS)
+    fputs("# EOF\n", metrics->out);
   return true;
 }
 
 char *metrics_take(struct metrics *metrics, size_t *size) {
-  FILE *out = metrics->exposition.out;
+  FILE *out = metrics->out;
   bool failed = ferror(out);
   failed |= fclose(out) != 0;
   failed |= append(metrics, "", 1) == 0; /* for those who read it as a string */
