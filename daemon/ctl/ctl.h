@@ -48,9 +48,9 @@ int status_command(const struct request *request);   /* show_status.c */
 int jobs_command(const struct request *request);     /* jobs.c */
 int why_command(const struct request *request);      /* why.c: why JOB */
 int top_command(const struct request *request);      /* top.c */
-int events_command(const struct request *request);   /* records.c: events, history, timeline */
+int events_command(const struct request *request);   /* event.c: events, history */
 int history_command(const struct request *request);  /* likewise */
-int timeline_command(const struct request *request); /* likewise */
+int timeline_command(const struct request *request); /* trace.c */
 int cdi_command(const struct request *request);      /* cdi.c: cdi generate */
 int change_gpus(const struct request *request);      /* change_settings.c: set-tq and so on, on, off, auto */
 int change_job(

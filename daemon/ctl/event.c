@@ -1,10 +1,15 @@
-/* event.c - an event of the daemon, in words, and for programs. */
+/* event.c - an event of the daemon, in words, and for programs. gpusharectl events: what has happened, and
+ * what happens; history: programs that have ended, what they have had, and how they ended. */
 #include "ctl/event.h"
 
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/gpu_number.h"
+#include "common/parse.h"
+#include "common/wire.h"
 #include "common/words.h"
 #include "ctl/figures.h"
 
@@ -17,7 +22,7 @@ const char *event_kind_name(unsigned kind) {
   return kind < sizeof names / sizeof *names && names[kind] ? names[kind] : "unknown";
 }
 
-const char *event_end_name(unsigned end) {
+static const char *end_name(unsigned end) {
   static const char *const names[] = {[GS_END_EXIT] = "exit",
                                       [GS_END_ABRUPT] = "abrupt",
                                       [GS_END_CLOSED] = "closed",
@@ -38,7 +43,7 @@ uint64_t event_realtime_ns(const struct gs_msg *begin, uint64_t at_ns) {
   return begin->events.realtime_ns + at_ns - begin->events.now_ns;
 }
 
-void event_local_time(uint64_t realtime_ns, char text[EVENT_TIME_SIZE]) {
+static void local_time(uint64_t realtime_ns, char text[EVENT_TIME_SIZE]) {
   time_t seconds = (time_t)(realtime_ns / NS_PER_S);
   struct tm when;
   localtime_r(&seconds, &when);
@@ -205,7 +210,7 @@ static const struct {
 void event_tell(FILE *out, const struct gs_msg *begin, const struct gs_msg *event) {
   unsigned kind = event->event.kind;
   char when[EVENT_TIME_SIZE];
-  event_local_time(event_realtime_ns(begin, event->event.at_ns), when);
+  local_time(event_realtime_ns(begin, event->event.at_ns), when);
   fprintf(out, "%s  ", when);
   if (event->gpu != GS_GPU_ALL)
     fprintf(out, "GPU %s: ", GPU_NUMBER_TEXT(event->gpu));
@@ -244,7 +249,7 @@ static void put_end(json_t *object, const struct gs_msg *begin, const struct gs_
   bool exited = event->event.detail == GS_END_EXIT;
   event_utc_time(event_realtime_ns(begin, event->event.end.started_ns), when);
   output_text(object, "started", when);
-  output_text(object, "end", event_end_name(event->event.detail));
+  output_text(object, "end", end_name(event->event.detail));
   json_object_set_new(object, "status", exited ? json_integer(event->event.end.status) : json_null());
   output_number(object, "gpu_ns", event->event.end.gpu_ns);
   output_number(object, "waited_ns", event->event.end.waited_ns);
@@ -317,7 +322,7 @@ static void put_details(json_t *object, const struct gs_msg *begin, const struct
   }
 }
 
-json_t *event_json(const struct gs_msg *begin, const struct gs_msg *event) {
+static json_t *make_json(const struct gs_msg *begin, const struct gs_msg *event) {
   bool is_command = event->event.kind == GS_EVENT_COMMAND;
   char when[EVENT_TIME_SIZE];
   json_t *object = json_object();
@@ -339,4 +344,110 @@ json_t *event_json(const struct gs_msg *begin, const struct gs_msg *event) {
   }
   put_details(object, begin, event);
   return object;
+}
+
+/* ---- from the daemon ---- */
+
+int event_read(const struct request *request, enum gs_record record,
+               int (*take)(void *reader, const struct gs_msg *msg), void *reader) {
+  struct gs_msg question = wire_msg(GS_GET_EVENTS, GS_GPU_ALL);
+  int fd, code;
+  question.get_events.record = record;
+  question.get_events.follow = request->follow;
+  question.get_events.from_seq = request->follow && !request->since ? UINT64_MAX : 0;
+  if (request->since && parse_duration_ns(request->since, &question.get_events.age_ns) < 0)
+    return usage_error("not a duration (90, 15m, 2.5h):", request->since);
+  code = connect_daemon(request, &fd);
+  if (code != CTL_OK)
+    return code;
+  code = ask_events(fd, &question, take, reader);
+  close(fd);
+  return code;
+}
+
+struct reader {
+  const struct request *request;
+  struct gs_msg begin;
+  struct gs_msg command; /* history: of the run that comes next, if it may be seen */
+  json_t *runs;          /* history: NULL: a table */
+};
+
+/* ---- events ---- */
+
+static int take_event(void *argument, const struct gs_msg *msg) {
+  struct reader *reader = argument;
+  bool json = reader->request->json;
+  int code = CTL_OK;
+  if (msg->type == GS_EVENTS_BEGIN) {
+    reader->begin = *msg;
+  } else if (msg->type == GS_EVENTS_MISSED) {
+    printf(json ? "{\"event\":\"missed\",\"count\":%lu}\n"
+                : "(%lu events are missing here: this reader is too slow)\n",
+           msg->missed.count);
+  } else if (msg->type == GS_EVENT && json) {
+    code = output_line(make_json(&reader->begin, msg));
+  } else if (msg->type == GS_EVENT) {
+    event_tell(stdout, &reader->begin, msg);
+    printf("\n");
+  }
+  if (reader->request->follow)
+    fflush(stdout);
+  return ferror(stdout) ? CTL_REFUSED : code; /* ctl_main.c says why */
+}
+
+int events_command(const struct request *request) {
+  struct reader reader = {.request = request};
+  return event_read(request, GS_RECORD_EVENTS, take_event, &reader);
+}
+
+/* ---- history ---- */
+
+static void show_run(const struct reader *reader, const struct gs_msg *end, const char *command) {
+  char when[EVENT_TIME_SIZE], how[16];
+  uint64_t started_ns = end->event.end.started_ns;
+  local_time(event_realtime_ns(&reader->begin, started_ns), when);
+  when[strlen("2026-01-31 12:00:00")] = '\0';
+  snprintf(how, sizeof how, "exit %d", end->event.end.status);
+  printf("%6u %8d %-10s %-16s %s %10s %10s %10s %6lu %-8s %s\n", end->event.job, end->event.pid,
+         USER_TEXT(end->event.uid), end->event.name, when, DURATION_TEXT(end->event.at_ns - started_ns),
+         DURATION_TEXT(end->event.end.gpu_ns), DURATION_TEXT(end->event.end.waited_ns), end->event.end.turns,
+         end->event.detail == GS_END_EXIT ? how : end_name(end->event.detail), command ? command : "-");
+}
+
+static int take_run(void *argument, const struct gs_msg *msg) {
+  struct reader *reader = argument;
+  if (msg->type == GS_EVENTS_BEGIN)
+    reader->begin = *msg;
+  if (msg->type != GS_EVENT)
+    return CTL_OK;
+  if (msg->event.kind == GS_EVENT_COMMAND) {
+    reader->command = *msg;
+    return CTL_OK;
+  }
+  /* NULL: unknown, or not for everybody. */
+  bool is_its = reader->command.type == GS_EVENT && reader->command.event.job == msg->event.job;
+  const char *command = is_its ? reader->command.event.text : NULL;
+  if (!reader->runs) {
+    show_run(reader, msg, command);
+    return CTL_OK;
+  }
+  json_t *run = make_json(&reader->begin, msg);
+  output_text(run, "command", command);
+  return json_array_append_new(reader->runs, run) == 0 ? CTL_OK : command_error(CTL_REFUSED, "out of memory");
+}
+
+int history_command(const struct request *request) {
+  struct reader reader = {.runs = request->json ? json_array() : NULL};
+  if (!request->json)
+    printf("%6s %8s %-10s %-16s %-19s %10s %10s %10s %6s %-8s %s\n", "JOB", "PID", "USER", "NAME", "STARTED",
+           "TOOK", "GPU TIME", "WAITED", "TURNS", "END", "COMMAND");
+  int code = event_read(request, GS_RECORD_RUNS, take_run, &reader);
+  if (!request->json)
+    return code;
+  json_t *root = json_object();
+  json_object_set_new(root, "runs", reader.runs);
+  if (code == CTL_OK)
+    return output_json(root);
+  json_decref(root);
+  return code;
 }

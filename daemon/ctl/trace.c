@@ -1,4 +1,4 @@
-/* trace.c - events of the daemon as a trace, and its file in the Trace Event Format. */
+/* trace.c - gpusharectl timeline: events of the daemon as a trace, and its file in the Trace Event Format. */
 #include "ctl/trace.h"
 
 #include <errno.h>
@@ -355,4 +355,54 @@ int trace_end(struct trace *trace) {
   tdestroy(trace->tracks, free);
   tdestroy(trace->gpus, free);
   return trace->failed ? -ENOMEM : 0;
+}
+
+/* ---- the command ---- */
+
+static void take_all(struct trace *trace, enum gs_msg_type type, const struct gs_msg *msgs, size_t count) {
+  for (const struct gs_msg *msg = msgs; msg < msgs + count; msg++)
+    if (msg->type == type)
+      (type == GS_STATUS_GPU ? trace_gpu : trace_job)(trace, msg);
+}
+
+static int take_traced(void *trace, const struct gs_msg *msg) {
+  trace_take(trace, msg);
+  return CTL_OK;
+}
+
+static int write_trace(const struct request *request, const struct gs_msg *msgs, size_t count, FILE *out) {
+  struct trace trace;
+  trace_begin(&trace, out);
+  take_all(&trace, GS_STATUS_GPU, msgs, count);
+  int code = event_read(request, GS_RECORD_EVENTS, take_traced, &trace);
+  take_all(&trace, GS_STATUS_JOB, msgs, count);
+  if (trace_end(&trace) == 0 || code != CTL_OK)
+    return code;
+  return command_error(CTL_REFUSED, "out of memory");
+}
+
+/* Without a daemon, also if that ends meanwhile, the file stays as it is. */
+static int write_file(const struct request *request, const struct gs_msg *msgs, size_t count) {
+  struct draft draft;
+  int err = draft_open(&draft, request->file);
+  if (err == 0) {
+    int code = write_trace(request, msgs, count, draft.out);
+    if (code != CTL_OK) {
+      draft_drop(&draft);
+      return code;
+    }
+    err = draft_keep(&draft);
+  }
+  return err ? command_error(CTL_REFUSED, "can't write %s: %s", request->file, strerror(-err)) : CTL_OK;
+}
+
+int timeline_command(const struct request *request) {
+  struct gs_msg *msgs;
+  size_t count;
+  int code = fetch_status(request, &msgs, &count);
+  if (code != CTL_OK)
+    return code;
+  code = request->file ? write_file(request, msgs, count) : write_trace(request, msgs, count, stdout);
+  free(msgs);
+  return code;
 }

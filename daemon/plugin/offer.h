@@ -6,8 +6,24 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "plugin/registration.h"
+#include "plugin/loop.h"
 #include "plugin/service.h"
+
+/* Tells the kubelet of a resource, until it has understood: now, and again after each failure. */
+struct registration {
+  struct timer timer; /* of the next try, or of the present one's end */
+  struct loop *loop;
+  const char *kubelet_socket, *endpoint, *resource; /* the endpoint's file name in the kubelet's folder */
+  unsigned failures;                                /* in a row */
+  /* The call that is under way, if any, over a connection of its own: */
+  struct source source;
+  struct h2 h2;   /* session NULL: none */
+  int64_t status; /* gRPC's; below 0: none has come */
+  char text[160]; /* what the kubelet says to it */
+  bool ended;
+  uint8_t body[GRPC_HEAD_SIZE + 512];
+  size_t size, sent; /* of the body */
+};
 
 struct offer {
   struct resource resource;
