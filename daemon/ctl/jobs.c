@@ -110,37 +110,23 @@ static void show_job(const struct part *part, const struct part *end) {
   printf("\n");
 }
 
-static void show_gang(const struct part *part, const struct part *end) {
-  unsigned jobs = 0;
-  for (const struct part *job = part; job < end; job = run_end(job, end, is_same_job))
-    jobs++;
-  if (*part->gang)
-    printf("gang %s: %u job%s\n", part->gang, jobs, jobs == 1 ? "" : "s");
-  for (const struct part *next; part < end; part = next)
-    show_job(part, next = run_end(part, end, is_same_job));
-}
-
 static void show(const struct part *part, const struct part *end) {
   printf("%6s %8s %-10s %-16s %-13s %10s %10s %10s %10s  %s\n", "JOB", "PID", "USER", "NAME", "CLASS",
          "MEMORY", "ON CARD", "GPU TIME", "WAITED", "GPUS");
-  for (const struct part *next; part < end; part = next)
-    show_gang(part, next = run_end(part, end, is_same_gang));
+  for (const struct part *next, *gang_end = part; part < end; part = next) {
+    if (part == gang_end) {
+      unsigned jobs = 0;
+      gang_end = run_end(part, end, is_same_gang);
+      for (const struct part *job = part; job < gang_end; job = run_end(job, gang_end, is_same_job))
+        jobs++;
+      if (*part->gang)
+        printf("gang %s: %u job%s\n", part->gang, jobs, jobs == 1 ? "" : "s");
+    }
+    show_job(part, next = run_end(part, gang_end, is_same_job));
+  }
 }
 
 /* ---- for programs ---- */
-
-static json_t *part_json(const struct part *part) {
-  const struct gs_msg *job = part->figures.job;
-  json_t *object = json_object();
-  output_gpu(object, "gpu", job->gpu);
-  output_text(object, "state", figures_state_name(job->job_status.state));
-  output_text(object, "reason", figures_reason_name(part->figures.wait->wait_status.reason));
-  output_number(object, "used_bytes", job->job_status.used_bytes);
-  output_number(object, "resident_bytes", job->job_status.resident_bytes);
-  output_number(object, "gpu_ns", part->figures.terms->terms_status.gpu_ns);
-  output_number(object, "waited_ns", job->job_status.waited_ns);
-  return object;
-}
 
 static json_t *job_json(const struct part *part, const struct part *end) {
   const struct gs_msg *job = part->figures.job, *terms = part->figures.terms;
@@ -153,8 +139,18 @@ static json_t *job_json(const struct part *part, const struct part *end) {
   output_text(object, "class", class_name(terms->terms_status.class));
   output_bool(object, "paused", terms->terms_status.paused);
   output_text(object, "gang", *part->gang ? part->gang : NULL);
-  for (; part < end; part++)
-    json_array_append_new(gpus, part_json(part));
+  for (; part < end; part++) {
+    json_t *gpu = json_object();
+    job = part->figures.job;
+    output_gpu(gpu, "gpu", job->gpu);
+    output_text(gpu, "state", figures_state_name(job->job_status.state));
+    output_text(gpu, "reason", figures_reason_name(part->figures.wait->wait_status.reason));
+    output_number(gpu, "used_bytes", job->job_status.used_bytes);
+    output_number(gpu, "resident_bytes", job->job_status.resident_bytes);
+    output_number(gpu, "gpu_ns", part->figures.terms->terms_status.gpu_ns);
+    output_number(gpu, "waited_ns", job->job_status.waited_ns);
+    json_array_append_new(gpus, gpu);
+  }
   json_object_set_new(object, "gpus", gpus);
   return object;
 }

@@ -518,14 +518,6 @@ static void try(struct sweep *sweep, size_t i) {
   conclude(sweep, slot);
 }
 
-static void start_next(struct sweep *sweep, size_t i) {
-  struct slot *slot = &sweep->slots[i];
-  slot->job = sweep->next++;
-  slot->text = quote_command(sweep->plan->command, &sweep->plan->list->jobs[slot->job]);
-  slot->ending = (struct ending){0};
-  try(sweep, i);
-}
-
 static void on_end(struct sweep *sweep, size_t i, int status) {
   struct slot *slot = &sweep->slots[i];
   sweep->guard.groups[i] = 0;
@@ -554,25 +546,7 @@ static void reap(struct sweep *sweep, size_t i) {
     on_end(sweep, i, status);
 }
 
-static void reap_all(struct sweep *sweep) {
-  for (size_t i = 0; i < sweep->guard.count; i++)
-    if (sweep->guard.groups[i])
-      reap(sweep, i);
-}
-
 /* ---- signals ---- */
-
-static const int watched[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGTSTP};
-
-/* What is ignored (nohup, a background of a script) stays so. */
-static void choose_signals(sigset_t *chosen) {
-  struct sigaction action;
-  sigemptyset(chosen);
-  signal(SIGCHLD, SIG_DFL); /* ignored, no status of a child would be left to us */
-  for (size_t i = 0; i < sizeof watched / sizeof *watched; i++)
-    if (sigaction(watched[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
-      sigaddset(chosen, watched[i]);
-}
 
 /* Stop all, then ourselves as the default action does, which may be not at all; behind that, go on. */
 static void pause_all(const struct sweep *sweep) {
@@ -588,7 +562,9 @@ static void pause_all(const struct sweep *sweep) {
 
 static void on_signal(struct sweep *sweep, int number) {
   if (number == SIGCHLD) {
-    reap_all(sweep);
+    for (size_t i = 0; i < sweep->guard.count; i++)
+      if (sweep->guard.groups[i])
+        reap(sweep, i);
   } else if (number == SIGTSTP) {
     pause_all(sweep);
   } else {
@@ -597,20 +573,19 @@ static void on_signal(struct sweep *sweep, int number) {
   }
 }
 
-static void read_signals(struct sweep *sweep) {
-  struct signalfd_siginfo info;
-  while (read(sweep->polled->fd, &info, sizeof info) == sizeof info)
-    on_signal(sweep, (int)info.ssi_signo);
-}
-
 /* ---- the loop ---- */
 
 /* Those that run. */
 static size_t fill_slots(struct sweep *sweep) {
   size_t running = 0;
   for (size_t i = 0; i < sweep->guard.count; i++) {
-    while (!sweep->guard.groups[i] && !sweep->stopping && sweep->next < sweep->plan->list->count)
-      start_next(sweep, i);
+    struct slot *slot = &sweep->slots[i];
+    while (!sweep->guard.groups[i] && !sweep->stopping && sweep->next < sweep->plan->list->count) {
+      slot->job = sweep->next++;
+      slot->text = quote_command(sweep->plan->command, &sweep->plan->list->jobs[slot->job]);
+      slot->ending = (struct ending){0};
+      try(sweep, i);
+    }
     running += sweep->guard.groups[i] != 0;
   }
   return running;
@@ -645,11 +620,12 @@ static void copy_lines(struct sweep *sweep) {
 }
 
 static void loop(struct sweep *sweep) {
+  struct signalfd_siginfo info;
   while (fill_slots(sweep) > 0) {
     wait_for_something(sweep);
     copy_lines(sweep);
-    if (sweep->polled->revents)
-      read_signals(sweep);
+    while (sweep->polled->revents && read(sweep->polled->fd, &info, sizeof info) == sizeof info)
+      on_signal(sweep, (int)info.ssi_signo);
     if (clock_now_ns() >= sweep->kill_ns) {
       signal_all(sweep, SIGKILL);
       sweep->kill_ns = UINT64_MAX;
@@ -676,11 +652,17 @@ static int open_slots(struct sweep *sweep) {
 
 /* The guard first: what is opened after it, it does not hold open. */
 static int open_processes(struct sweep *sweep) {
+  static const int watched[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGTSTP};
+  struct sigaction action;
   sigset_t signals;
   int err = guard_start(&sweep->guard, sweep->plan->slots);
   if (err < 0)
     return fail("start a process", -err);
-  choose_signals(&signals);
+  sigemptyset(&signals);
+  signal(SIGCHLD, SIG_DFL); /* ignored, no status of a child would be left to us */
+  for (size_t i = 0; i < sizeof watched / sizeof *watched; i++) /* what is ignored (nohup) stays so */
+    if (sigaction(watched[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+      sigaddset(&signals, watched[i]);
   sigprocmask(SIG_BLOCK, &signals, &sweep->before);
   int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   if (fd < 0) {
@@ -692,15 +674,6 @@ static int open_processes(struct sweep *sweep) {
   return CTL_OK;
 }
 
-/* Those that have not been started. */
-static void add_rest(struct sweep *sweep) {
-  for (size_t job = sweep->next; job < sweep->plan->list->count; job++) {
-    char *text = quote_command(sweep->plan->command, &sweep->plan->list->jobs[job]);
-    results_add(&sweep->results, job, &(struct ending){0}, text ? text : "");
-    free(text);
-  }
-}
-
 static int run_all(struct sweep *sweep) {
   const struct sweep_plan *plan = sweep->plan;
   int code = plan->prefix ? CTL_OK : results_open(&sweep->results, plan->output);
@@ -708,26 +681,25 @@ static int run_all(struct sweep *sweep) {
     return code;
   progress_open(&sweep->progress, plan->list->count, !plan->prefix && isatty(STDERR_FILENO));
   loop(sweep);
-  add_rest(sweep);
+  for (size_t job = sweep->next; job < plan->list->count; job++) { /* not started */
+    char *text = quote_command(plan->command, &plan->list->jobs[job]);
+    results_add(&sweep->results, job, &(struct ending){0}, text ? text : "");
+    free(text);
+  }
   progress_close(&sweep->progress, sweep->results.path);
   if (!plan->prefix)
     code = results_close(&sweep->results);
   return sweep->progress.done < plan->list->count ? CTL_REFUSED : code;
 }
 
-/* So that no file of ours becomes somebody's stderr. */
-static void open_standard_streams(void) {
+int sweep_run(const struct sweep_plan *plan) {
+  struct sweep sweep = {.plan = plan, .kill_ns = UINT64_MAX};
   int fd;
-  do
+  do /* so that no file of ours becomes somebody's stderr */
     fd = open("/dev/null", O_RDWR);
   while (fd >= 0 && fd <= STDERR_FILENO);
   if (fd > STDERR_FILENO)
     close(fd);
-}
-
-int sweep_run(const struct sweep_plan *plan) {
-  struct sweep sweep = {.plan = plan, .kill_ns = UINT64_MAX};
-  open_standard_streams();
   int code = open_slots(&sweep);
   if (code == CTL_OK)
     code = open_processes(&sweep);
