@@ -81,83 +81,6 @@ static void guard_stop(struct guard *guard) {
   munmap(guard->groups, guard->count * sizeof *guard->groups);
 }
 
-/* ---- one job: first of a process group of its own, which ends when we do ---- */
-
-struct launch {
-  char *const *command;
-  const struct joblist_job *job;
-  size_t index, count;     /* told to the program */
-  const char *gpus;        /* its CUDA_VISIBLE_DEVICES, unless the job sets it; NULL: as ours */
-  int out, err;            /* its stdout and stderr */
-  const sigset_t *signals; /* blocked in it */
-};
-
-int sweep_become(char *const *command) {
-  execvp(command[0], command);
-  return command_error(errno == ENOENT ? CTL_NOT_FOUND : CTL_NOT_RUN, "can't run %s: %s", command[0],
-                       strerror(errno));
-}
-
-/* The command and the words of the job. */
-static char **join(const struct launch *launch) {
-  size_t count = 0, more = 0;
-  char **words = launch->job->words + launch->job->settings;
-  while (launch->command[count])
-    count++;
-  while (words[more])
-    more++;
-  char **all = malloc((count + more + 1) * sizeof *all);
-  if (!all)
-    return NULL;
-  memcpy(all, launch->command, count * sizeof *all);
-  memcpy(all + count, words, (more + 1) * sizeof *all);
-  return all;
-}
-
-/* Its streams, and what it is told. Nothing to read: a job in the background that read from the terminal
- * would be stopped. */
-static int set_up(const struct launch *launch) {
-  char index[24], count[24];
-  int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 || dup2(launch->out, STDOUT_FILENO) < 0 ||
-      dup2(launch->err, STDERR_FILENO) < 0)
-    return -1;
-  snprintf(index, sizeof index, "%zu", launch->index);
-  snprintf(count, sizeof count, "%zu", launch->count);
-  int err = setenv("GPUSHARE_JOB_INDEX", index, 1) | setenv("GPUSHARE_JOB_COUNT", count, 1);
-  if (launch->gpus)
-    err |= setenv("CUDA_VISIBLE_DEVICES", launch->gpus, 1);
-  for (size_t i = 0; i < launch->job->settings; i++)
-    err |= putenv(launch->job->words[i]);
-  return err;
-}
-
-/* In the child. An exit code, if it can't be. */
-static int become(const struct launch *launch, pid_t parent) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent)
-    return CTL_NOT_RUN; /* died before it could be said */
-  setpgid(0, 0);
-  char **command = join(launch);
-  if (!command || set_up(launch) < 0) {
-    fprintf(stderr, "gpusharectl: can't start job %zu: %s\n", launch->index, strerror(errno));
-    return CTL_NOT_RUN;
-  }
-  sigprocmask(SIG_SETMASK, launch->signals, NULL);
-  return sweep_become(command);
-}
-
-/* Its pid, or -errno. What keeps the program from running is told on its stderr. */
-static pid_t launch_start(const struct launch *launch) {
-  pid_t parent = getpid(), pid = fork();
-  if (pid == 0)
-    _exit(become(launch, parent));
-  if (pid < 0)
-    return -errno;
-  setpgid(pid, pid); /* here too: whoever comes first, signals to the group reach it from now on */
-  return pid;
-}
-
 /* ---- a stream of a job, copied in whole lines ---- */
 
 struct lines {
@@ -419,6 +342,88 @@ struct sweep {
   bool looked;           /* the GPUs' room is that of now */
 };
 
+/* ---- one job's process: first of a process group of its own, which ends when we do ---- */
+
+int sweep_become(char *const *command) {
+  execvp(command[0], command);
+  return command_error(errno == ENOENT ? CTL_NOT_FOUND : CTL_NOT_RUN, "can't run %s: %s", command[0],
+                       strerror(errno));
+}
+
+/* The command and the words of the job. */
+static char **join(char *const *command, char *const *words) {
+  size_t count = 0, more = 0;
+  while (command[count])
+    count++;
+  while (words[more])
+    more++;
+  char **all = malloc((count + more + 1) * sizeof *all);
+  if (!all)
+    return NULL;
+  memcpy(all, command, count * sizeof *all);
+  memcpy(all + count, words, (more + 1) * sizeof *all);
+  return all;
+}
+
+/* Its streams, and what it is told. Nothing to read: a job in the background that read from the terminal
+ * would be stopped. CUDA_VISIBLE_DEVICES is ours, unless the job sets it, or GPUs are taken for it. */
+static int set_up(const struct sweep *sweep, const struct slot *slot, int out, int err) {
+  const struct joblist_job *job = &sweep->plan->list->jobs[slot->job];
+  char index[24], count[24];
+  int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 ||
+      dup2(err, STDERR_FILENO) < 0)
+    return -1;
+  snprintf(index, sizeof index, "%zu", slot->job);
+  snprintf(count, sizeof count, "%zu", sweep->plan->list->count);
+  int failed = setenv("GPUSHARE_JOB_INDEX", index, 1) | setenv("GPUSHARE_JOB_COUNT", count, 1);
+  if (slot->ending.gpus)
+    failed |= setenv("CUDA_VISIBLE_DEVICES", slot->ending.gpus, 1);
+  for (size_t i = 0; i < job->settings; i++)
+    failed |= putenv(job->words[i]);
+  return failed;
+}
+
+/* In the child. An exit code, if it can't be. */
+static int become(const struct sweep *sweep, const struct slot *slot, int out, int err, pid_t parent) {
+  const struct joblist_job *job = &sweep->plan->list->jobs[slot->job];
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent)
+    return CTL_NOT_RUN; /* died before it could be said */
+  setpgid(0, 0);
+  char **command = join(sweep->plan->command, job->words + job->settings);
+  if (!command || set_up(sweep, slot, out, err) < 0) {
+    fprintf(stderr, "gpusharectl: can't start job %zu: %s\n", slot->job, strerror(errno));
+    return CTL_NOT_RUN;
+  }
+  sigprocmask(SIG_SETMASK, &sweep->before, NULL);
+  return sweep_become(command);
+}
+
+static int open_stream(struct sweep *sweep, struct slot *slot, int stream) {
+  static const char *const names[STREAMS] = {"out", "err"};
+  return sweep->plan->prefix
+             ? lines_open(&slot->lines[stream])
+             : results_open_stream(&sweep->results, slot->job, names[stream], slot->ending.tries == 1);
+}
+
+/* Its pid, or -errno. What keeps the program from running is told on its stderr. */
+static pid_t launch(struct sweep *sweep, struct slot *slot) {
+  int out = open_stream(sweep, slot, OUT), err = out < 0 ? out : open_stream(sweep, slot, ERR);
+  pid_t parent = getpid(), pid = err < 0 ? err : fork();
+  if (pid == 0)
+    _exit(become(sweep, slot, out, err, parent));
+  if (pid < 0 && err >= 0)
+    pid = -errno;
+  if (pid > 0)
+    setpgid(pid, pid); /* here too: whoever comes first, signals to the group reach it from now on */
+  if (out >= 0)
+    close(out);
+  if (err >= 0)
+    close(err);
+  return pid;
+}
+
 /* ---- to those that run ---- */
 
 static void signal_all(const struct sweep *sweep, int number) {
@@ -469,36 +474,9 @@ static void conclude(struct sweep *sweep, struct slot *slot) {
   }
 }
 
-static int open_stream(struct sweep *sweep, struct slot *slot, int stream) {
-  static const char *const names[STREAMS] = {"out", "err"};
-  return sweep->plan->prefix
-             ? lines_open(&slot->lines[stream])
-             : results_open_stream(&sweep->results, slot->job, names[stream], slot->ending.tries == 1);
-}
-
 static void close_lines(struct slot *slot) {
   lines_close(&slot->lines[OUT], slot->job, stdout);
   lines_close(&slot->lines[ERR], slot->job, stderr);
-}
-
-/* Its pid, or -errno. */
-static pid_t launch(struct sweep *sweep, struct slot *slot) {
-  const struct sweep_plan *plan = sweep->plan;
-  struct launch launch = {.command = plan->command,
-                          .job = &plan->list->jobs[slot->job],
-                          .index = slot->job,
-                          .count = plan->list->count,
-                          .gpus = slot->ending.gpus,
-                          .signals = &sweep->before};
-  launch.out = open_stream(sweep, slot, OUT);
-  if (launch.out < 0)
-    return launch.out;
-  launch.err = open_stream(sweep, slot, ERR);
-  pid_t pid = launch.err < 0 ? launch.err : launch_start(&launch);
-  close(launch.out);
-  if (launch.err >= 0)
-    close(launch.err);
-  return pid;
 }
 
 static void try(struct sweep *sweep, size_t i) {
