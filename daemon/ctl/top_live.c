@@ -10,8 +10,8 @@
 #include "common/clock.h"
 #include "common/wire.h"
 #include "ctl/ctl.h"
+#include "ctl/show_status.h"
 #include "ctl/top_view.h"
-#include "ctl/why.h"
 
 /* ---- the daemon: asked again and again, without waiting; one that is gone is looked for until it is back
  * ---- */

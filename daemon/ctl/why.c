@@ -1,6 +1,6 @@
 /* why.c - gpusharectl why JOB: what a job does, or waits for, how long that should take, and what helps, in
  * words. */
-#include "ctl/why.h"
+#include "ctl/show_status.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,6 @@
 #include "common/gpu_number.h"
 #include "common/parse.h"
 #include "ctl/output.h"
-#include "ctl/show_status.h"
 
 /* ---- words ---- */
 
