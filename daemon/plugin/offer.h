@@ -9,6 +9,14 @@
 #include "plugin/loop.h"
 #include "plugin/service.h"
 
+/* Begins with descriptor and session, which stay the owner's, and no bytes that wait to be sent. */
+struct h2 {
+  int fd;
+  nghttp2_session *session;
+  const uint8_t *out;
+  size_t out_size;
+};
+
 /* Tells the kubelet of a resource, until it has understood: now, and again after each failure. */
 struct registration {
   struct timer timer; /* of the next try, or of the present one's end */
