@@ -193,8 +193,8 @@ static const struct {
     [GS_EVENT_RUNS] = {true, PHASE_RESTORES, PHASE_RUNS},
     [GS_EVENT_DROP] = {true, PHASE_RUNS, PHASE_DRAINS},
     [GS_EVENT_RELEASED] = {true, PHASE_RUNS, PHASE_NONE},
-    [GS_EVENT_EXPELLED] = {false, PHASE_NONE, PHASE_NONE}, /* the last kind */
 };
+#define PHASES (sizeof phases / sizeof *phases)
 
 static struct track *track_of(struct trace *trace, struct gpu *gpu, const struct gs_msg *event) {
   bool fresh;
@@ -202,8 +202,7 @@ static struct track *track_of(struct trace *trace, struct gpu *gpu, const struct
   if (!track || !fresh)
     return track;
   name_track(trace, track, event->event.name, event->event.pid);
-  set_phase(trace, gpu, track,
-            event->event.kind <= GS_EVENT_EXPELLED ? phases[event->event.kind].before : PHASE_NONE,
+  set_phase(trace, gpu, track, event->event.kind < PHASES ? phases[event->event.kind].before : PHASE_NONE,
             trace->origin_ns);
   return track;
 }
@@ -212,7 +211,7 @@ static void take_phase(struct trace *trace, struct gpu *gpu, struct track *track
                        const struct gs_msg *event) {
   unsigned kind = event->event.kind;
   uint64_t at_ns = event->event.at_ns, drain_ns = event->event.turn.ns;
-  if (kind > GS_EVENT_EXPELLED || !phases[kind].changes)
+  if (kind >= PHASES || !phases[kind].changes)
     return;
   /* One that was not told to stop has drained all the same: that was the last it did in its turn. */
   if (kind == GS_EVENT_RELEASED && track->phase == PHASE_RUNS && drain_ns > 0 &&
