@@ -27,14 +27,10 @@ static uint64_t mean_ns(const struct gpu_figures *figures, uint64_t sum_ns) {
   return count ? sum_ns / count : 0;
 }
 
-/* Bytes moved in hand-overs, by their time, the drain included; and of the last one. */
-static uint64_t per_s(const struct gs_msg *handover, uint64_t bytes) {
-  uint64_t ns = handover->handover_status.drain_ns + handover->handover_status.move_ns;
-  return ns ? (uint64_t)((unsigned __int128)bytes * NS_PER_S / ns) : 0;
-}
-
-static uint64_t last_per_s(const struct gs_msg *handover, uint64_t bytes) {
-  uint64_t ns = handover->handover_status.drain_last_ns + handover->handover_status.move_last_ns;
+/* Bytes moved in hand-overs, by their time, the drain included; or in the last one. */
+static uint64_t per_s(const struct gs_msg *handover, bool last, uint64_t bytes) {
+  uint64_t ns = last ? handover->handover_status.drain_last_ns + handover->handover_status.move_last_ns
+                     : handover->handover_status.drain_ns + handover->handover_status.move_ns;
   return ns ? (uint64_t)((unsigned __int128)bytes * NS_PER_S / ns) : 0;
 }
 
@@ -93,8 +89,8 @@ static void show_wide(int width, const char *title, const char *text) {
 }
 
 static void show_direction(const char *name, const struct gs_msg *handover, uint64_t bytes, uint64_t last) {
-  printf("; %s %s at %.1f GB/s (last %.1f)", name, BYTES_TEXT(bytes), (double)per_s(handover, bytes) / 1e9,
-         (double)last_per_s(handover, last) / 1e9);
+  printf("; %s %s at %.1f GB/s (last %.1f)", name, BYTES_TEXT(bytes),
+         (double)per_s(handover, false, bytes) / 1e9, (double)per_s(handover, true, last) / 1e9);
 }
 
 static void show_handovers(const struct gpu_figures *figures) {
@@ -279,12 +275,12 @@ static json_t *handover_json(const struct gpu_figures *figures) {
   output_number(object, "move_last_ns", msg->handover_status.move_last_ns);
   output_number(object, "evicted_bytes", evicted);
   output_number(object, "evicted_last_bytes", evicted_last);
-  output_number(object, "evicted_bytes_per_s", per_s(msg, evicted));
-  output_number(object, "evicted_last_bytes_per_s", last_per_s(msg, evicted_last));
+  output_number(object, "evicted_bytes_per_s", per_s(msg, false, evicted));
+  output_number(object, "evicted_last_bytes_per_s", per_s(msg, true, evicted_last));
   output_number(object, "restored_bytes", restored);
   output_number(object, "restored_last_bytes", restored_last);
-  output_number(object, "restored_bytes_per_s", per_s(msg, restored));
-  output_number(object, "restored_last_bytes_per_s", last_per_s(msg, restored_last));
+  output_number(object, "restored_bytes_per_s", per_s(msg, false, restored));
+  output_number(object, "restored_last_bytes_per_s", per_s(msg, true, restored_last));
   output_number(object, "hidden_bytes", msg->handover_status.hidden_bytes);
   output_number(object, "overhead_bytes", msg->handover_status.overhead_bytes);
   return object;

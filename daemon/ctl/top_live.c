@@ -105,17 +105,6 @@ static bool colors_wanted(void) {
   return !(no_color && *no_color) && has_colors();
 }
 
-static void begin_colors(void) {
-  if (!colors_wanted())
-    return;
-  start_color();
-  use_default_colors();
-  init_pair(COLOR_CARD_, COLOR_GREEN, -1);
-  init_pair(COLOR_AWAY_, COLOR_YELLOW, -1);
-  init_pair(COLOR_BAD_, COLOR_RED, -1);
-  init_pair(COLOR_KEY_, COLOR_BLACK, COLOR_CYAN);
-}
-
 static SCREEN *begin_screen(void) {
   setlocale(LC_CTYPE, ""); /* no more than that: numbers stay as they are */
   SCREEN *screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) ? newterm(NULL, stdout, stdin) : NULL;
@@ -128,7 +117,14 @@ static SCREEN *begin_screen(void) {
   nodelay(stdscr, TRUE);
   set_escdelay(25);
   curs_set(0);
-  begin_colors();
+  if (!colors_wanted())
+    return screen;
+  start_color();
+  use_default_colors();
+  init_pair(COLOR_CARD_, COLOR_GREEN, -1);
+  init_pair(COLOR_AWAY_, COLOR_YELLOW, -1);
+  init_pair(COLOR_BAD_, COLOR_RED, -1);
+  init_pair(COLOR_KEY_, COLOR_BLACK, COLOR_CYAN);
   return screen;
 }
 
@@ -204,30 +200,14 @@ static void draw_gpu(const struct live *live, int y, int lines, const struct top
   draw(y + 2, 2, A_NORMAL, line);
 }
 
-/* For each GPU; some rows of the table shall be seen, too. */
-static int lines_per_gpu(const struct live *live) {
-  int gpus = (int)live->model.gpu_count, left = LINES - 6;
-  return gpus == 0 || gpus * 3 <= left ? 3 : gpus <= left ? 1 : 0;
-}
-
 /* ---- below the table ---- */
-
-static void draw_keys(int y) {
-  static const char *const keys[][2] = {{"F1", "Help"}, {"F3", "Search"}, {"F4", "Filter"},
-                                        {"F6", "Sort"}, {"Enter", "Why"}, {"F10", "Quit"}};
-  int x = 0;
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-    draw(y, x, A_NORMAL, keys[i][0]);
-    x += (int)strlen(keys[i][0]);
-    draw(y, x, look_of(COLOR_KEY_), keys[i][1]);
-    x += (int)strlen(keys[i][1]) + 1;
-  }
-}
 
 static void draw_bottom(const struct live *live, int y) {
   static const char *const prompts[] = {[TOP_PROMPT_SEARCH] = "Search: ",
                                         [TOP_PROMPT_FILTER] = "Filter: ",
                                         [TOP_PROMPT_INTERVAL] = "Seconds between refreshes: "};
+  static const char *const keys[][2] = {{"F1", "Help"}, {"F3", "Search"}, {"F4", "Filter"},
+                                        {"F6", "Sort"}, {"Enter", "Why"}, {"F10", "Quit"}};
   char line[TOP_TEXT_SIZE];
   if (live->view.prompt != TOP_PROMPT_NONE) {
     snprintf(line, sizeof line, "%s%s_", prompts[live->view.prompt], live->view.typed);
@@ -235,7 +215,13 @@ static void draw_bottom(const struct live *live, int y) {
   } else if (*live->said.text) {
     draw(y, 0, look_of(COLOR_BAD_), live->said.text);
   } else {
-    draw_keys(y);
+    int x = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+      draw(y, x, A_NORMAL, keys[i][0]);
+      x += (int)strlen(keys[i][0]);
+      draw(y, x, look_of(COLOR_KEY_), keys[i][1]);
+      x += (int)strlen(keys[i][1]) + 1;
+    }
     if (*live->view.filter) {
       snprintf(line, sizeof line, "only: %s", live->view.filter);
       draw(y, 48, A_BOLD, line);
@@ -243,31 +229,7 @@ static void draw_bottom(const struct live *live, int y) {
   }
 }
 
-/* What the selected job does or waits for: as many lines as it takes. */
-static char *explain(const struct live *live) {
-  const struct top_job *job = live->view.explains ? top_view_selected(&live->view) : NULL;
-  return !job ? NULL
-              : why_text(&(struct why){.msgs = live->model.msgs,
-                                       .end = live->model.end,
-                                       .gpu = job->gpu->figures,
-                                       .job = job->figures});
-}
-
-static int lines_of(const char *text) { return text && COLS > 0 ? ((int)strlen(text) + COLS - 1) / COLS : 0; }
-
-static void draw_explanation(int y, const char *text) {
-  for (size_t at = 0; text && at < strlen(text); at += (size_t)COLS)
-    draw(y++, 0, A_BOLD, text + at);
-}
-
 /* ---- the table ---- */
-
-static attr_t look_of_job(const struct top_job *job) {
-  const struct gs_msg *msg = job->figures.job;
-  if (msg->job_status.flags & (GS_STATE_OVERDUE | GS_STATE_TOO_BIG | GS_STATE_STOPPED))
-    return look_of(COLOR_BAD_);
-  return msg->job_status.state == GS_JOB_HOLDING ? look_of(COLOR_CARD_) : A_NORMAL;
-}
 
 static void draw_table(const struct live *live, int y) {
   const struct top_view *view = &live->view;
@@ -276,9 +238,15 @@ static void draw_table(const struct live *live, int y) {
   top_text_head(line, columns, view->sort);
   draw_row(y, look_of(COLOR_KEY_), line);
   for (size_t row = view->first; row < view->row_count && row < view->first + view->page; row++) {
+    const struct gs_msg *job = view->rows[row]->figures.job;
+    bool bad = job->job_status.flags & (GS_STATE_OVERDUE | GS_STATE_TOO_BIG | GS_STATE_STOPPED);
     top_text_job(line, columns, view->rows[row]);
-    bool selected = row == view->selected;
-    draw_row(++y, selected ? A_REVERSE : look_of_job(view->rows[row]), line);
+    draw_row(++y,
+             row == view->selected                     ? A_REVERSE
+             : bad                                     ? look_of(COLOR_BAD_)
+             : job->job_status.state == GS_JOB_HOLDING ? look_of(COLOR_CARD_)
+                                                       : A_NORMAL,
+             line);
   }
 }
 
@@ -309,18 +277,25 @@ static void draw_help(void) {
 }
 
 static void draw_all(struct live *live) {
-  int lines = lines_per_gpu(live), y = 1;
-  char *explanation = explain(live);
-  for (size_t i = 0; i < live->model.gpu_count; i++, y += lines)
+  /* Of each GPU three lines or one, or none: some rows of the table shall be seen, too. */
+  int gpus = (int)live->model.gpu_count, left = LINES - 6, y = 1;
+  int lines = gpus == 0 || gpus * 3 <= left ? 3 : gpus <= left ? 1 : 0;
+  /* What the selected job does or waits for: as many lines as it takes. */
+  const struct top_job *job = live->view.explains ? top_view_selected(&live->view) : NULL;
+  const struct gs_msg *msgs = live->model.msgs, *end = live->model.end;
+  char *text = job ? why_text(&(struct why){msgs, end, job->gpu->figures, job->figures}) : NULL;
+  int length = text ? (int)strlen(text) : 0;
+  int bottom = LINES - 1 - (COLS > 0 ? (length + COLS - 1) / COLS : 0);
+  for (int i = 0; i < gpus; i++, y += lines)
     draw_gpu(live, y, lines, &live->model.gpus[i]);
-  int bottom = LINES - 1 - lines_of(explanation);
   top_view_resize(&live->view, bottom > y + 1 ? (size_t)(bottom - y - 1) : 1);
   draw_table(live, y);
-  draw_explanation(bottom, explanation);
+  for (int at = 0, row = bottom; at < length; at += COLS)
+    draw(row++, 0, A_BOLD, text + at);
   draw_title(live);
   if (LINES > 2)
     draw_bottom(live, LINES - 1);
-  free(explanation);
+  free(text);
 }
 
 static void show(struct live *live) {
