@@ -15,13 +15,16 @@
 enum { LONG = 256 }; /* option i, if it has no letter; above every character: optopt tells them apart */
 #define LETTERS "+:hn:o:d:" /* +: not past a word */
 
-/* In this order the first one is told that a command does not have. Those that `run` alone has come last. */
+/* It takes a text; sets a bool; shows something, and that is all. And only `run` has it. */
+enum { VALUE = 1, SWITCH = 2, SHOW = 4, RUN = 8 };
+
+/* In this order the first one is told that a command does not have. */
 #define AT(field) offsetof(struct request, field)
 static const struct {
   const char *name;
   char letter;
-  enum { VALUE, SWITCH, SHOW } kind; /* it takes a text; sets a bool; shows something, and that is all */
-  size_t at;                         /* where that is */
+  unsigned kind;
+  size_t at; /* where its text or bool is */
 } options[] = {
     {NULL, 'd', VALUE, AT(delay)},
     {"help", 'h', SHOW, 0},
@@ -35,22 +38,21 @@ static const struct {
     {"since", 0, VALUE, AT(since)},
     {"batch", 0, SWITCH, AT(batch)},
     {"lib", 0, VALUE, AT(run.library)},
-#define FIRST_OF_RUN 12
-    {"memory", 0, VALUE, AT(run.memory)},
-    {"weight", 0, VALUE, AT(run.weight)},
-    {"priority", 0, VALUE, AT(run.priority)},
-    {"expected", 0, VALUE, AT(run.expected)},
-    {"limit", 0, VALUE, AT(run.limit)},
-    {"soft-limit", 0, VALUE, AT(run.soft_limit)},
-    {"expected-memory", 0, VALUE, AT(run.expected_memory)},
-    {"class", 0, VALUE, AT(run.class)},
-    {"jobs", 0, VALUE, AT(run.jobs)},
-    {"output", 0, VALUE, AT(run.output)},
-    {"prefix", 0, SWITCH, AT(run.prefix)},
-    {"retry", 0, VALUE, AT(run.retry)},
-    {"fail-fast", 0, SWITCH, AT(run.fail_fast)},
-    {"grace", 0, VALUE, AT(run.grace)},
-    {"gpus-per-job", 0, VALUE, AT(run.gpus_per_job)},
+    {"memory", 0, VALUE | RUN, AT(run.memory)},
+    {"weight", 0, VALUE | RUN, AT(run.weight)},
+    {"priority", 0, VALUE | RUN, AT(run.priority)},
+    {"expected", 0, VALUE | RUN, AT(run.expected)},
+    {"limit", 0, VALUE | RUN, AT(run.limit)},
+    {"soft-limit", 0, VALUE | RUN, AT(run.soft_limit)},
+    {"expected-memory", 0, VALUE | RUN, AT(run.expected_memory)},
+    {"class", 0, VALUE | RUN, AT(run.class)},
+    {"jobs", 0, VALUE | RUN, AT(run.jobs)},
+    {"output", 0, VALUE | RUN, AT(run.output)},
+    {"prefix", 0, SWITCH | RUN, AT(run.prefix)},
+    {"retry", 0, VALUE | RUN, AT(run.retry)},
+    {"fail-fast", 0, SWITCH | RUN, AT(run.fail_fast)},
+    {"grace", 0, VALUE | RUN, AT(run.grace)},
+    {"gpus-per-job", 0, VALUE | RUN, AT(run.gpus_per_job)},
 };
 #undef AT
 #define OPTIONS (sizeof options / sizeof *options)
@@ -114,12 +116,15 @@ static const struct command {
 /* Whether only options of the command are given: those of a list, and of `run` its own. */
 static int check_options(const struct request *request, const char *list, bool is_run) {
   char text[24];
-  for (int of_run = !is_run; of_run >= 0; of_run--)
-    for (size_t i = of_run ? FIRST_OF_RUN : 0; i < (of_run ? OPTIONS : FIRST_OF_RUN); i++)
-      if (request->options & UINT64_C(1) << i && !strstr(list, option_text(i, text)))
+  for (unsigned of_run = is_run ? 0 : RUN;; of_run = 0) {
+    for (size_t i = 0; i < OPTIONS; i++)
+      if (request->options & UINT64_C(1) << i && (options[i].kind & RUN) == of_run &&
+          !strstr(list, option_text(i, text)))
         return option_complaint(of_run ? "only run has the option" : "this command does not have the option",
                                 i);
-  return CTL_OK;
+    if (!of_run)
+      return CTL_OK;
+  }
 }
 
 static int run(const struct request *request) {
@@ -264,15 +269,15 @@ static int take_option(struct request *request, int option, char *const *argv) {
   if (i == OPTIONS)
     return option_error(option, argv);
   void *at = (char *)request + options[i].at;
-  if (options[i].kind == SHOW && options[i].letter) {
+  if (options[i].kind & SHOW && options[i].letter) {
     show_help();
     return CTL_OK;
   }
-  if (options[i].kind == SHOW) {
+  if (options[i].kind & SHOW) {
     printf("gpusharectl %s (protocol %u)\n", GPUSHARE_VERSION, GS_PROTOCOL_VERSION);
     return CTL_OK;
   }
-  if (options[i].kind == SWITCH)
+  if (options[i].kind & SWITCH)
     *(bool *)at = true;
   else if (*optarg)
     *(const char **)at = optarg;
@@ -288,7 +293,7 @@ static int next_option(int argc, char **argv) {
   for (size_t i = 0; i < OPTIONS; i++)
     if (options[i].name)
       known[count++] =
-          (struct option){options[i].name, options[i].kind == VALUE ? required_argument : no_argument, NULL,
+          (struct option){options[i].name, options[i].kind & VALUE ? required_argument : no_argument, NULL,
                           options[i].letter ? options[i].letter : LONG + (int)i};
   return getopt_long(argc, argv, LETTERS, known, NULL);
 }
