@@ -52,10 +52,9 @@ int events_command(const struct request *request);   /* event.c: events, history
 int history_command(const struct request *request);  /* likewise */
 int timeline_command(const struct request *request); /* trace.c */
 int cdi_command(const struct request *request);      /* cdi.c: cdi generate */
-int change_gpus(const struct request *request);      /* change_settings.c: set-tq and so on, on, off, auto */
-int change_job(
-    const struct request *request); /* change_settings.c: set-weight and so on, pause, resume, evict */
-int run_command(const struct run_request *request); /* run.c: becomes the command, or starts many */
+int change_gpus(const struct request *request);      /* change_settings.c: of GPUs */
+int change_job(const struct request *request);       /* likewise, of a job: terms, pause, evict */
+int run_command(const struct run_request *request);  /* run.c: becomes the command, or starts many */
 
 /* top on a terminal, until a key ends it (top_live.c). */
 int top_live(const char *path, uint64_t interval_ns);
