@@ -1,10 +1,12 @@
-/* ask.c - gpusharectl's side of the conversation with the daemon. */
+/* ask.c - gpusharectl's side of the conversation with the daemon; and what every command does with its
+ * request: says what is wrong with it, and reaches its daemon. */
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/wire.h"
@@ -23,19 +25,20 @@ __attribute__((format(printf, 3, 4))) static int complain(struct ask_error *erro
   return code;
 }
 
-/* For people; the code. */
-static int show(int code, const struct ask_error *error) {
+int ask_say(int code, const struct ask_error *error) {
   if (code != CTL_OK)
     fprintf(stderr, "gpusharectl: %s\n", error->text);
   return code;
 }
 
+int ask_silence(struct ask_error *error) {
+  return complain(error, CTL_NO_DAEMON, "the daemon does not answer: see gpushare-daemon's log");
+}
+
+/* ---- a connection ---- */
+
 /* What an attempt has brought. ASK_MORE: as many wait as may. */
 static int take_connection(int result, const char *path, int *fd, struct ask_error *error) {
-  if (result >= 0) {
-    *fd = result;
-    return CTL_OK;
-  }
   if (result == -EAGAIN)
     return ASK_MORE;
   if (result == -ENOENT || result == -ECONNREFUSED)
@@ -43,7 +46,10 @@ static int take_connection(int result, const char *path, int *fd, struct ask_err
                     "no daemon at %s: start gpushare-daemon (as root for the default socket), or name its "
                     "socket with --socket",
                     path);
-  return complain(error, CTL_NO_DAEMON, "can't reach a daemon at %s: %s", path, strerror(-result));
+  if (result < 0)
+    return complain(error, CTL_NO_DAEMON, "can't reach a daemon at %s: %s", path, strerror(-result));
+  *fd = result;
+  return CTL_OK;
 }
 
 int ask_connect_now(const char *path, int *fd, struct ask_error *error) {
@@ -51,15 +57,11 @@ int ask_connect_now(const char *path, int *fd, struct ask_error *error) {
 }
 
 int ask_try_connect(const char *path, int *fd, struct ask_error *error) {
-  int result = wire_connect_patiently(path, ASK_ANSWER_MS * NS_PER_MS);
-  int code = take_connection(result, path, fd, error);
+  int code = take_connection(wire_connect_patiently(path, ASK_ANSWER_MS * NS_PER_MS), path, fd, error);
   return code == ASK_MORE ? ask_silence(error) : code;
 }
 
-int ask_connect(const char *path, int *fd) {
-  struct ask_error error;
-  return show(ask_try_connect(path, fd, &error), &error);
-}
+/* ---- a message ---- */
 
 static int rejected(const struct gs_msg *msg, struct ask_error *error) {
   if (msg->registered.reason == GS_REJECT_LIMIT)
@@ -110,10 +112,6 @@ static int take(int fd, struct gs_msg *msg, struct ask_error *error) {
   return msg->type == GS_REJECTED ? rejected(msg, error) : CTL_OK;
 }
 
-int ask_silence(struct ask_error *error) {
-  return complain(error, CTL_NO_DAEMON, "the daemon does not answer: see gpushare-daemon's log");
-}
-
 /* Wait until there is something. ms -1: however long it takes. */
 static int await(int fd, int ms, struct ask_error *error) {
   struct pollfd readable = {.fd = fd, .events = POLLIN};
@@ -151,25 +149,7 @@ int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *erro
   return code == CTL_OK && answer.status != 0 ? refused(&answer, error) : code;
 }
 
-int ask_change(int fd, const struct gs_msg *question) {
-  struct ask_error error;
-  return show(ask_try_change(fd, question, &error), &error);
-}
-
 /* ---- status ---- */
-
-static int append(struct answer *answer, const struct gs_msg *msg, struct ask_error *error) {
-  if (answer->count == answer->room) {
-    size_t more = answer->room ? 2 * answer->room : 64;
-    struct gs_msg *grown = realloc(answer->msgs, more * sizeof *grown);
-    if (!grown)
-      return complain(error, CTL_NO_DAEMON, "out of memory");
-    answer->msgs = grown;
-    answer->room = more;
-  }
-  answer->msgs[answer->count++] = *msg;
-  return ASK_MORE;
-}
 
 int answer_begin(struct answer *answer, int fd, struct ask_error *error) {
   struct gs_msg question = wire_msg(GS_GET_STATUS, GS_GPU_ALL);
@@ -187,7 +167,16 @@ int answer_take(struct answer *answer, int fd, struct ask_error *error) {
   if (msg.type == GS_STATUS_JOB && !answer->has_gpu) /* who reads relies on that */
     return complain(error, CTL_NO_DAEMON, NONSENSE);
   answer->has_gpu |= msg.type == GS_STATUS_GPU;
-  return append(answer, &msg, error);
+  if (answer->count == answer->room) {
+    size_t more = answer->room ? 2 * answer->room : 64;
+    struct gs_msg *grown = realloc(answer->msgs, more * sizeof *grown);
+    if (!grown)
+      return complain(error, CTL_NO_DAEMON, "out of memory");
+    answer->msgs = grown;
+    answer->room = more;
+  }
+  answer->msgs[answer->count++] = msg;
+  return ASK_MORE;
 }
 
 void answer_drop(struct answer *answer) {
@@ -212,29 +201,62 @@ int ask_try_status(int fd, struct gs_msg **msgs, size_t *count, struct ask_error
   return CTL_OK;
 }
 
-int ask_status(int fd, struct gs_msg **msgs, size_t *count) {
-  struct ask_error error;
-  return show(ask_try_status(fd, msgs, count, &error), &error);
-}
-
 /* ---- events ---- */
-
-/* CTL_OK: *msg is one. */
-static int receive_event(int fd, int ms, struct gs_msg *msg) {
-  struct ask_error error;
-  int code = receive(fd, ms, msg, &error);
-  if (code == CTL_OK && msg->type == GS_REPLY)
-    code = refused(msg, &error);
-  return show(code, &error);
-}
 
 int ask_events(int fd, const struct gs_msg *question,
                int (*take_event)(void *reader, const struct gs_msg *msg), void *reader) {
   struct ask_error error;
   struct gs_msg msg;
   int ms = question->get_events.follow ? -1 : ASK_ANSWER_MS;
-  int code = show(send_question(fd, question, &error), &error);
-  while (code == CTL_OK && (code = receive_event(fd, ms, &msg)) == CTL_OK && msg.type != GS_EVENTS_END)
-    code = take_event(reader, &msg);
+  int code = ask_say(send_question(fd, question, &error), &error);
+  while (code == CTL_OK) {
+    code = receive(fd, ms, &msg, &error);
+    if (code == CTL_OK && msg.type == GS_REPLY)
+      code = refused(&msg, &error);
+    if (ask_say(code, &error) == CTL_OK) {
+      if (msg.type == GS_EVENTS_END)
+        break;
+      code = take_event(reader, &msg);
+    }
+  }
+  return code;
+}
+
+/* ---- what every command does with its request ---- */
+
+int usage_error(const char *what, const char *word) {
+  fprintf(stderr, "gpusharectl: %s%s%s%s; try --help\n", what, word ? " '" : "", word ? word : "",
+          word ? "'" : "");
+  return CTL_USAGE;
+}
+
+int command_error(int code, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  fprintf(stderr, "gpusharectl: ");
+  vfprintf(stderr, format, list);
+  fprintf(stderr, "\n");
+  va_end(list);
+  return code;
+}
+
+const char *daemon_path(const struct run_request *request) {
+  const char *environment = getenv("GPUSHARE_SOCKET");
+  const char *path = environment && *environment ? environment : GS_DEFAULT_SOCKET;
+  return request->socket ? request->socket : path;
+}
+
+int connect_daemon(const struct request *request, int *fd) {
+  struct ask_error error;
+  return ask_say(ask_try_connect(daemon_path(&request->run), fd, &error), &error);
+}
+
+int fetch_status(const struct request *request, struct gs_msg **msgs, size_t *count) {
+  struct ask_error error;
+  int fd, code = connect_daemon(request, &fd);
+  if (code != CTL_OK)
+    return code;
+  code = ask_say(ask_try_status(fd, msgs, count, &error), &error);
+  close(fd);
   return code;
 }

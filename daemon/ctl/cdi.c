@@ -14,8 +14,7 @@
 
 #include "common/parse.h"
 #include "ctl/ctl.h"
-#include "ctl/draft.h"
-#include "ctl/json_put.h"
+#include "ctl/output.h"
 
 #define KIND "gpushare.io/share"
 /* The first one: nothing later is used, and runtimes refuse what is newer than they are. */
@@ -36,18 +35,8 @@ static void cut_name(char *path) {
     slash[slash == path] = '\0';
 }
 
-/* gpushare/ld.so.preload beside the library: its one line is where the library is in containers. */
-static void find_preload(struct places *places) {
-  char folder[PATH_MAX], path[PATH_MAX + sizeof "/gpushare/ld.so.preload"];
-  strcpy(folder, places->library);
-  cut_name(folder);
-  snprintf(path, sizeof path, "%s/gpushare/ld.so.preload", folder);
-  if (!realpath(path, places->preload))
-    *places->preload = '\0';
-}
-
 static int find_places(const struct request *request, struct places *places) {
-  char found[PATH_MAX];
+  char found[PATH_MAX], folder[PATH_MAX], path[PATH_MAX + sizeof "/gpushare/ld.so.preload"];
   places->socket = daemon_path(&request->run);
   if (*places->socket != '/' || strlen(places->socket) >= sizeof places->folder)
     return usage_error("containers need the whole path of the socket, not", places->socket);
@@ -58,96 +47,76 @@ static int find_places(const struct request *request, struct places *places) {
     return code;
   if (!realpath(found, places->library))
     return command_error(CTL_REFUSED, "can't find libunified.so: name it with --lib");
-  find_preload(places);
+  /* Beside the library; its one line is where the library is in containers. */
+  strcpy(folder, places->library);
+  cut_name(folder);
+  snprintf(path, sizeof path, "%s/gpushare/ld.so.preload", folder);
+  if (!realpath(path, places->preload))
+    *places->preload = '\0';
   return CTL_OK;
 }
 
 /* ---- the specification ---- */
 
-static void add_mount(json_t *mounts, const char *host, const char *container, const char *option) {
-  json_t *mount = json_object(), *options = json_array();
-  static const char *const all[] = {"ro", "nosuid", "nodev", "bind"};
-  json_put_text(mount, "hostPath", host);
-  json_put_text(mount, "containerPath", container);
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    json_array_append_new(options, json_string(all[i]));
-  if (option)
-    json_array_append_new(options, json_string(option));
-  json_object_set_new(mount, "options", options);
+static void add_mount(json_t *mounts, const char *host, const char *container, bool executable) {
+  json_t *mount = json_pack("{ss ss s[ssss]}", "hostPath", host, "containerPath", container, "options", "ro",
+                            "nosuid", "nodev", "bind");
+  if (!executable)
+    json_array_append_new(json_object_get(mount, "options"), json_string("noexec"));
   json_array_append_new(mounts, mount);
+}
+
+/* class NULL: the program's own. */
+static void add_device(json_t *devices, const struct places *places, const char *class) {
+  json_t *env = json_pack("[o]", json_sprintf("GPUSHARE_SOCKET=%s", places->socket));
+  if (class)
+    json_array_append_new(env, json_sprintf("GPUSHARE_CLASS=%s", class));
+  json_array_append_new(devices,
+                        json_pack("{ss s{so}}", "name", class ? class : "all", "containerEdits", "env", env));
 }
 
 /* The socket's folder, not the socket: a daemon that is started anew makes a new one. Read-only: a socket can
  * be connected to all the same. */
-static json_t *mounts_json(const struct places *places) {
-  json_t *mounts = json_array();
-  add_mount(mounts, places->folder, places->folder, "noexec");
-  add_mount(mounts, places->library, GPUSHARE_CONTAINER_LIBRARY, NULL);
-  if (*places->preload)
-    add_mount(mounts, places->preload, "/etc/ld.so.preload", "noexec");
-  return mounts;
-}
-
-static void add_variable(json_t *env, const char *name, const char *value) {
-  json_array_append_new(env, json_sprintf("%s=%s", name, value));
-}
-
-/* class NULL: the program's own. */
-static json_t *device_json(const struct places *places, const char *name, const char *class) {
-  json_t *device = json_object(), *edits = json_object(), *env = json_array();
-  add_variable(env, "GPUSHARE_SOCKET", places->socket);
-  if (class)
-    add_variable(env, "GPUSHARE_CLASS", class);
-  json_object_set_new(edits, "env", env);
-  json_put_text(device, "name", name);
-  json_object_set_new(device, "containerEdits", edits);
-  return device;
-}
-
 static json_t *specification(const struct places *places) {
-  json_t *root = json_object(), *devices = json_array(), *edits = json_object();
-  json_array_append_new(devices, device_json(places, "all", NULL));
+  json_t *devices = json_array(), *mounts = json_array();
+  add_device(devices, places, NULL);
   for (unsigned class = GS_CLASS_STANDARD; class <= GS_CLASS_OPPORTUNISTIC; class ++)
-    json_array_append_new(devices, device_json(places, class_name(class), class_name(class)));
-  json_object_set_new(edits, "mounts", mounts_json(places));
+    add_device(devices, places, class_name(class));
+  add_mount(mounts, places->folder, places->folder, false);
+  add_mount(mounts, places->library, GPUSHARE_CONTAINER_LIBRARY, true);
+  if (*places->preload)
+    add_mount(mounts, places->preload, "/etc/ld.so.preload", false);
+  json_t *root = json_pack("{ss ss so s{so}}", "cdiVersion", CDI_VERSION, "kind", KIND, "devices", devices,
+                           "containerEdits", "mounts", mounts);
   if (!*places->preload)
-    json_object_set_new(edits, "env", json_pack("[s]", "LD_PRELOAD=" GPUSHARE_CONTAINER_LIBRARY));
-  json_put_text(root, "cdiVersion", CDI_VERSION);
-  json_put_text(root, "kind", KIND);
-  json_object_set_new(root, "devices", devices);
-  json_object_set_new(root, "containerEdits", edits);
+    json_object_set_new(json_object_get(root, "containerEdits"), "env",
+                        json_pack("[s]", "LD_PRELOAD=" GPUSHARE_CONTAINER_LIBRARY));
   return root;
 }
 
-/* ---- where it goes ---- */
-
-/* Runtimes look at the file whenever it changes. */
-static int write_file(json_t *root, const char *path) {
-  struct draft draft;
-  int err = draft_open(&draft, path);
-  if (err == 0) {
-    json_dumpf(root, draft.out, JSON_INDENT(2));
-    err = draft_keep(&draft);
-  }
-  return err ? command_error(CTL_REFUSED, "can't write %s: %s", path, strerror(-err)) : CTL_OK;
-}
+/* ---- the command ---- */
 
 int cdi_command(const struct request *request) {
   struct places places;
+  struct draft draft;
   if (strcmp(request->words[1], "generate") != 0)
     return usage_error("cdi has only generate, not", request->words[1]);
   int code = find_places(request, &places);
   if (code != CTL_OK)
     return code;
   if (!*places.preload)
-    fprintf(stderr,
-            "gpusharectl: there is no gpushare/ld.so.preload beside %s: containers get LD_PRELOAD, which "
-            "replaces that of their images\n",
-            places.library);
+    command_error(CTL_OK,
+                  "there is no gpushare/ld.so.preload beside %s: containers get LD_PRELOAD, which "
+                  "replaces that of their images",
+                  places.library);
   json_t *root = specification(&places);
   if (!request->file)
-    return json_print(root);
-  code = write_file(root, request->file);
+    return output_json(root);
+  int err = draft_open(&draft, request->file); /* runtimes look at the file whenever it changes */
+  if (err == 0) {
+    json_dumpf(root, draft.out, JSON_INDENT(2));
+    err = draft_keep(&draft);
+  }
   json_decref(root);
-  return code;
+  return err ? command_error(CTL_REFUSED, "can't write %s: %s", request->file, strerror(-err)) : CTL_OK;
 }

@@ -1,8 +1,4 @@
-/* ctl.h - the parts of gpusharectl: ctl_main.c (the command line), request.c (what every command needs),
- * ask.c (the daemon), change_settings.c (what is to be changed), table.c, json.c and why.c (the answer),
- * show_events.c (what has happened), top.h (what goes on), help.c, run.c (start a program), plan.c and
- * sweep.h (start many).
- */
+/* ctl.h - what a command is asked for, the commands, and the conversation with the daemon. */
 #ifndef GS_CTL_H
 #define GS_CTL_H
 
@@ -21,8 +17,67 @@ enum {
   CTL_NOT_FOUND = 127
 };
 
+/* ---- what a command is asked for ---- */
+
+/* Values as they are given on the command line; NULL: not given. */
+struct run_request {
+  const char *socket, *memory, *library; /* else what the environment says */
+  const char *weight, *priority, *expected, *limit, *soft_limit, *expected_memory, *class; /* likewise */
+  const char *slots, *jobs;           /* either makes it many */
+  const char *output, *retry, *grace; /* these, and what follows, for many only */
+  const char *gpus_per_job;
+  bool prefix, fail_fast;
+  char *const *command; /* with its arguments, NULL at the end; empty only with jobs */
+};
+
+struct request {
+  const char *gpu; /* NULL: all */
+  bool json, follow, batch;
+  const char *since;      /* NULL: from the beginning */
+  const char *file;       /* NULL: stdout */
+  const char *delay;      /* between looks; NULL: the default */
+  struct run_request run; /* its socket is for all commands */
+  uint64_t options;       /* those that are given, as ctl_main.c knows them */
+  char **words;           /* command and its arguments */
+  int word_count;
+};
+
+/* ---- the commands: each returns an exit code, after a line on stderr unless it is CTL_OK ---- */
+
+int status_command(const struct request *request);   /* show_status.c */
+int jobs_command(const struct request *request);     /* jobs.c */
+int why_command(const struct request *request);      /* why.c: why JOB */
+int top_command(const struct request *request);      /* top.c */
+int events_command(const struct request *request);   /* event.c: events, history */
+int history_command(const struct request *request);  /* likewise */
+int timeline_command(const struct request *request); /* trace.c */
+int cdi_command(const struct request *request);      /* cdi.c: cdi generate */
+int change_gpus(const struct request *request);      /* change_settings.c: of GPUs */
+int change_job(const struct request *request);       /* likewise, of a job: terms, pause, evict */
+int run_command(const struct run_request *request);  /* run.c: becomes the command, or starts many */
+
+/* top on a terminal, until a key ends it (top_live.c). */
+int top_live(const char *path, uint64_t interval_ns);
+
+/* The library to be preloaded, on this host: as named, else as the environment says, else gpusharectl's own,
+ * else by its bare name. An exit code likewise. */
+int find_library(const char *named, char path[PATH_MAX]);
+
 /* ---- ask.c: what returns an exit code prints one line on stderr if that is not CTL_OK; what takes an
  * ask_error prints nothing, and writes the line there ---- */
+
+/* One line on stderr, with the word that is wrong, if any; CTL_USAGE. */
+int usage_error(const char *what, const char *word);
+
+/* A line on stderr; returns the code. */
+int command_error(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Of the daemon that the request is for. */
+const char *daemon_path(const struct run_request *request);
+
+/* Connect to that daemon; *fd on success. Ask for its state, as ask_try_status. */
+int connect_daemon(const struct request *request, int *fd);
+int fetch_status(const struct request *request, struct gs_msg **msgs, size_t *count);
 
 #define ASK_ANSWER_MS 10000 /* so long the daemon may take */
 #define ASK_MORE (-1)       /* no exit code: more is to come */
@@ -31,21 +86,18 @@ struct ask_error {
   char text[256];
 };
 
-/* Connect; *fd on success. */
-int ask_connect(const char *path, int *fd);
+/* Print it, unless the code is CTL_OK; the code. */
+int ask_say(int code, const struct ask_error *error);
 
+/* Connect; *fd on success. And without waiting; ASK_MORE: as many wait already as may. */
 int ask_try_connect(const char *path, int *fd, struct ask_error *error);
-
-/* Without waiting. ASK_MORE: as many wait already as may. */
 int ask_connect_now(const char *path, int *fd, struct ask_error *error);
 
 /* Ask for a change. */
-int ask_change(int fd, const struct gs_msg *question);
 int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *error);
 
 /* Ask for the state: *msgs, from malloc, are STATUS_DAEMON; then, for each GPU, STATUS_GPU, STATUS_HANDOVER
  * and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT and STATUS_ORIGIN of each of its jobs. */
-int ask_status(int fd, struct gs_msg **msgs, size_t *count);
 int ask_try_status(int fd, struct gs_msg **msgs, size_t *count, struct ask_error *error);
 
 /* The same in steps, without waiting: the question; then, whenever the connection is readable, one message of
@@ -66,130 +118,5 @@ int ask_silence(struct ask_error *error);
  * that is not CTL_OK. */
 int ask_events(int fd, const struct gs_msg *question, int (*take)(void *reader, const struct gs_msg *msg),
                void *reader);
-
-/* ---- table.c ---- */
-
-void table_show(const struct gs_msg *msgs, size_t count);
-
-/* ---- json.c ---- */
-
-/* CTL_OK, or CTL_REFUSED without memory. */
-int json_show(const struct gs_msg *msgs, size_t count);
-
-/* Likewise, in one line. */
-int json_show_line(const struct gs_msg *msgs, size_t count);
-
-/* Likewise: what the job does or waits for, on each of its GPUs. */
-struct why;
-int json_show_why(struct why *why, uint32_t job);
-
-/* ---- help.c ---- */
-
-void help_show(void);
-
-/* ---- run.c ---- */
-
-/* Values as they are given on the command line; NULL: not given. */
-struct run_request {
-  const char *socket, *memory, *library; /* else what the environment says */
-  const char *weight, *priority, *expected, *limit, *soft_limit, *expected_memory, *class; /* likewise */
-  const char *slots, *jobs;           /* either makes it many */
-  const char *output, *retry, *grace; /* these, and what follows, for many only */
-  const char *gpus_per_job;
-  bool prefix, fail_fast;
-  char *const *command; /* with its arguments, NULL at the end; empty only with jobs */
-};
-
-/* Become the command, or start many, with libunified.so preloaded. Returns an exit code, after a line on
- * stderr unless it is CTL_OK. */
-int run_command(const struct run_request *request);
-
-/* ---- library.c ---- */
-
-/* The library to be preloaded, on this host: as named, else as the environment says, else gpusharectl's own,
- * else by its bare name. An exit code, as run_command. */
-int find_library(const char *named, char path[PATH_MAX]);
-
-/* ---- launch.c ---- */
-
-/* Become it as it is. Returns only an exit code, after a line on stderr. */
-int launch_become(char *const *command);
-
-/* ---- request.c ---- */
-
-struct request {
-  const char *gpu; /* NULL: all */
-  bool json, follow, batch;
-  const char *since;      /* NULL: from the beginning */
-  const char *file;       /* NULL: stdout */
-  const char *delay;      /* between looks; NULL: the default */
-  struct run_request run; /* its socket is for all commands */
-  uint64_t options;       /* those that are given, as ctl_main.c knows them */
-  char **words;           /* command and its arguments */
-  int word_count;
-};
-
-/* One line on stderr, with the word that is wrong, if any; CTL_USAGE. */
-int usage_error(const char *what, const char *word);
-
-/* A line on stderr; returns the code. */
-int command_error(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* Of the daemon that the request is for. */
-const char *daemon_path(const struct run_request *request);
-
-/* As ask_connect, to the daemon that the request is for. */
-int connect_daemon(const struct request *request, int *fd);
-
-/* Ask the daemon that the request is for, as ask_status. */
-int fetch_status(const struct request *request, struct gs_msg **msgs, size_t *count);
-
-/* ---- top.c ---- */
-
-int top_command(const struct request *request);
-
-/* ---- cdi.c: cdi generate ---- */
-
-int cdi_command(const struct request *request);
-
-/* ---- show_why.c: why JOB ---- */
-
-int why_command(const struct request *request);
-
-/* ---- show_events.c: events ---- */
-
-int events_command(const struct request *request);
-
-/* ---- jobs.c: jobs; show_history.c: history ---- */
-
-int jobs_command(const struct request *request);
-int history_command(const struct request *request);
-
-/* ---- timeline.c: timeline ---- */
-
-int timeline_command(const struct request *request);
-
-/* ---- change_settings.c: commands with all their words; each returns an exit code, after a line on stderr
- * unless it is CTL_OK ---- */
-
-int change_tq(const struct request *request);
-int change_mode(const struct request *request);
-int change_policy(const struct request *request);
-int change_capacity(const struct request *request);
-int change_weight(const struct request *request);
-int change_priority(const struct request *request);
-int change_expected(const struct request *request);
-int change_limit(const struct request *request);
-int change_soft_limit(const struct request *request);
-int change_expected_memory(const struct request *request);
-int change_class(const struct request *request);
-int change_paused(const struct request *request);
-int change_evict(const struct request *request);
-int change_rate(const struct request *request);
-
-/* ---- plan.c ---- */
-
-/* As run_command, the environment being set. */
-int run_many(const struct run_request *request);
 
 #endif

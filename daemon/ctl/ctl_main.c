@@ -7,153 +7,124 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/parse.h"
 #include "ctl/ctl.h"
 
 /* ---- options ---- */
 
+enum { LONG = 256 }; /* option i, if it has no letter; above every character: optopt tells them apart */
 #define LETTERS "+:hn:o:d:" /* +: not past a word */
 
-/* Above every character: optopt tells them from a short option that there is not. Those of run come last. */
-enum {
-  OPTION_SOCKET = 256,
-  OPTION_GPU,
-  OPTION_JSON,
-  OPTION_VERSION,
-  OPTION_FOLLOW,
-  OPTION_SINCE,
-  OPTION_BATCH,
-  OPTION_LIBRARY,
-  OPTION_MEMORY,
-  OPTION_WEIGHT,
-  OPTION_PRIORITY,
-  OPTION_EXPECTED,
-  OPTION_LIMIT,
-  OPTION_SOFT_LIMIT,
-  OPTION_EXPECTED_MEMORY,
-  OPTION_CLASS,
-  OPTION_JOBS,
-  OPTION_OUTPUT,
-  OPTION_PREFIX,
-  OPTION_RETRY,
-  OPTION_FAIL_FAST,
-  OPTION_GRACE,
-  OPTION_GPUS_PER_JOB
+/* It takes a text; sets a bool; shows something, and that is all. And only `run` has it. */
+enum { VALUE = 1, SWITCH = 2, SHOW = 4, RUN = 8 };
+
+/* In this order the first one is told that a command does not have. */
+#define AT(field) offsetof(struct request, field)
+static const struct {
+  const char *name;
+  char letter;
+  unsigned kind;
+  size_t at; /* where its text or bool is */
+} options[] = {
+    {NULL, 'd', VALUE, AT(delay)},
+    {"help", 'h', SHOW, 0},
+    {NULL, 'n', VALUE, AT(run.slots)},
+    {NULL, 'o', VALUE, AT(file)},
+    {"socket", 0, VALUE, AT(run.socket)},
+    {"gpu", 0, VALUE, AT(gpu)},
+    {"json", 0, SWITCH, AT(json)},
+    {"version", 0, SHOW, 0},
+    {"follow", 0, SWITCH, AT(follow)},
+    {"since", 0, VALUE, AT(since)},
+    {"batch", 0, SWITCH, AT(batch)},
+    {"lib", 0, VALUE, AT(run.library)},
+    {"memory", 0, VALUE | RUN, AT(run.memory)},
+    {"weight", 0, VALUE | RUN, AT(run.weight)},
+    {"priority", 0, VALUE | RUN, AT(run.priority)},
+    {"expected", 0, VALUE | RUN, AT(run.expected)},
+    {"limit", 0, VALUE | RUN, AT(run.limit)},
+    {"soft-limit", 0, VALUE | RUN, AT(run.soft_limit)},
+    {"expected-memory", 0, VALUE | RUN, AT(run.expected_memory)},
+    {"class", 0, VALUE | RUN, AT(run.class)},
+    {"jobs", 0, VALUE | RUN, AT(run.jobs)},
+    {"output", 0, VALUE | RUN, AT(run.output)},
+    {"prefix", 0, SWITCH | RUN, AT(run.prefix)},
+    {"retry", 0, VALUE | RUN, AT(run.retry)},
+    {"fail-fast", 0, SWITCH | RUN, AT(run.fail_fast)},
+    {"grace", 0, VALUE | RUN, AT(run.grace)},
+    {"gpus-per-job", 0, VALUE | RUN, AT(run.gpus_per_job)},
 };
+#undef AT
+#define OPTIONS (sizeof options / sizeof *options)
 
-static const struct option option_table[] = {
-    {"socket", required_argument, NULL, OPTION_SOCKET},
-    {"gpu", required_argument, NULL, OPTION_GPU},
-    {"json", no_argument, NULL, OPTION_JSON},
-    {"follow", no_argument, NULL, OPTION_FOLLOW},
-    {"since", required_argument, NULL, OPTION_SINCE},
-    {"batch", no_argument, NULL, OPTION_BATCH},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, OPTION_VERSION},
-    {"memory", required_argument, NULL, OPTION_MEMORY},
-    {"lib", required_argument, NULL, OPTION_LIBRARY},
-    {"jobs", required_argument, NULL, OPTION_JOBS},
-    {"output", required_argument, NULL, OPTION_OUTPUT},
-    {"prefix", no_argument, NULL, OPTION_PREFIX},
-    {"retry", required_argument, NULL, OPTION_RETRY},
-    {"fail-fast", no_argument, NULL, OPTION_FAIL_FAST},
-    {"grace", required_argument, NULL, OPTION_GRACE},
-    {"gpus-per-job", required_argument, NULL, OPTION_GPUS_PER_JOB},
-    {"weight", required_argument, NULL, OPTION_WEIGHT},
-    {"priority", required_argument, NULL, OPTION_PRIORITY},
-    {"expected", required_argument, NULL, OPTION_EXPECTED},
-    {"limit", required_argument, NULL, OPTION_LIMIT},
-    {"soft-limit", required_argument, NULL, OPTION_SOFT_LIMIT},
-    {"expected-memory", required_argument, NULL, OPTION_EXPECTED_MEMORY},
-    {"class", required_argument, NULL, OPTION_CLASS},
-    {0},
-};
-
-/* Options as a set: a bit each. */
-#define OPTION_BIT(option)                                                                                   \
-  (UINT64_C(1) << ((option) < OPTION_SOCKET ? (option) - 'a' : (option)-OPTION_SOCKET + 'z' - 'a' + 1))
-
-static int option_first(uint64_t options) {
-  int bit = __builtin_ctzll(options);
-  return bit <= 'z' - 'a' ? 'a' + bit : bit - ('z' - 'a' + 1) + OPTION_SOCKET;
+/* As it is written, with a blank behind. */
+static const char *option_text(size_t i, char text[24]) {
+  if (options[i].name)
+    snprintf(text, 24, "--%s ", options[i].name);
+  else
+    snprintf(text, 24, "-%c ", options[i].letter);
+  return text;
 }
 
-static int option_complaint(const char *what, int option) {
-  char name[32] = {'-', (char)option};
-  for (const struct option *entry = option_table; entry->name; entry++)
-    if (entry->val == option)
-      snprintf(name, sizeof name, "--%s", entry->name);
-  return usage_error(what, name);
+static int option_complaint(const char *what, size_t i) {
+  char text[24];
+  strchr(option_text(i, text), ' ')[0] = '\0';
+  return usage_error(what, text);
 }
 
 /* ---- commands ---- */
 
-static int run_status(const struct request *request) {
-  struct gs_msg *msgs;
-  size_t count;
-  int code = fetch_status(request, &msgs, &count);
-  if (code != CTL_OK)
-    return code;
-  if (request->json)
-    code = json_show(msgs, count);
-  else
-    table_show(msgs, count);
-  free(msgs);
-  return code;
-}
-
-/* What is for the daemon at a socket; and all that `run` alone has begins with OPTION_MEMORY. */
-#define OF_ALL OPTION_BIT(OPTION_SOCKET)
-#define OF_RUN (~(OPTION_BIT(OPTION_MEMORY) - 1))
-
-/* A trace and a specification are JSON in any case. */
-#define OF_ANSWER (OF_ALL | OPTION_BIT(OPTION_JSON))
-#define OF_TOP (OF_ANSWER | OPTION_BIT(OPTION_BATCH) | OPTION_BIT('n') | OPTION_BIT('d'))
-#define OF_HISTORY (OF_ANSWER | OPTION_BIT(OPTION_SINCE))
-#define OF_EVENTS (OF_HISTORY | OPTION_BIT(OPTION_FOLLOW))
-#define OF_TIMELINE (OF_HISTORY | OPTION_BIT('o'))
-#define OF_CDI (OF_ANSWER | OPTION_BIT('o') | OPTION_BIT(OPTION_LIBRARY))
-#define OF_GPU (OF_ANSWER | OPTION_BIT(OPTION_GPU))
+/* The options that a command has. A trace and a specification are JSON in any case. */
+#define OF_RUN "--socket --lib -n " /* beside those that it alone has */
+#define OF_ANSWER "--socket --json "
+#define OF_HISTORY OF_ANSWER "--since "
+#define OF_GPU OF_ANSWER "--gpu "
 
 static const struct command {
   const char *name;
   int words; /* with its arguments */
   int (*run)(const struct request *request);
-  uint64_t options;
+  const char *options;
 } commands[] = {
-    {"status", 1, run_status, OF_ANSWER},
-    {"top", 1, top_command, OF_TOP},
+    {"status", 1, status_command, OF_ANSWER},
+    {"top", 1, top_command, OF_ANSWER "--batch -n -d "},
     {"why", 2, why_command, OF_ANSWER},
     {"jobs", 1, jobs_command, OF_ANSWER},
     {"history", 1, history_command, OF_HISTORY},
-    {"events", 1, events_command, OF_EVENTS},
-    {"timeline", 1, timeline_command, OF_TIMELINE},
-    {"cdi", 2, cdi_command, OF_CDI},
-    {"set-tq", 2, change_tq, OF_GPU},
-    {"auto", 1, change_mode, OF_GPU},
-    {"on", 1, change_mode, OF_GPU},
-    {"off", 1, change_mode, OF_GPU},
-    {"set-policy", 2, change_policy, OF_GPU},
-    {"set-capacity", 2, change_capacity, OF_GPU},
-    {"set-weight", 3, change_weight, OF_ANSWER},
-    {"set-priority", 3, change_priority, OF_ANSWER},
-    {"set-expected", 3, change_expected, OF_ANSWER},
-    {"set-limit", 3, change_limit, OF_ANSWER},
-    {"set-soft-limit", 3, change_soft_limit, OF_ANSWER},
-    {"set-expected-memory", 3, change_expected_memory, OF_ANSWER},
-    {"set-class", 3, change_class, OF_ANSWER},
-    {"pause", 2, change_paused, OF_ANSWER},
-    {"resume", 2, change_paused, OF_ANSWER},
-    {"set-rate", 3, change_rate, OF_ANSWER},
-    {"evict", 2, change_evict, OF_ANSWER},
+    {"events", 1, events_command, OF_HISTORY "--follow "},
+    {"timeline", 1, timeline_command, OF_HISTORY "-o "},
+    {"cdi", 2, cdi_command, OF_ANSWER "-o --lib "},
+    {"set-tq", 2, change_gpus, OF_GPU},
+    {"auto", 1, change_gpus, OF_GPU},
+    {"on", 1, change_gpus, OF_GPU},
+    {"off", 1, change_gpus, OF_GPU},
+    {"set-policy", 2, change_gpus, OF_GPU},
+    {"set-capacity", 2, change_gpus, OF_GPU},
+    {"set-weight", 3, change_job, OF_ANSWER},
+    {"set-priority", 3, change_job, OF_ANSWER},
+    {"set-expected", 3, change_job, OF_ANSWER},
+    {"set-limit", 3, change_job, OF_ANSWER},
+    {"set-soft-limit", 3, change_job, OF_ANSWER},
+    {"set-expected-memory", 3, change_job, OF_ANSWER},
+    {"set-class", 3, change_job, OF_ANSWER},
+    {"pause", 2, change_job, OF_ANSWER},
+    {"resume", 2, change_job, OF_ANSWER},
+    {"set-rate", 3, change_job, OF_ANSWER},
+    {"evict", 2, change_job, OF_ANSWER},
 };
 
-static int check_options(uint64_t given, uint64_t known) {
-  uint64_t unknown = given & ~known;
-  if (!unknown)
-    return CTL_OK;
-  return option_complaint(unknown & OF_RUN ? "only run has the option"
-                                           : "this command does not have the option",
-                          option_first(unknown & OF_RUN ? unknown & OF_RUN : unknown));
+/* Whether only options of the command are given: those of a list, and of `run` its own. */
+static int check_options(const struct request *request, const char *list, bool is_run) {
+  char text[24];
+  for (unsigned of_run = is_run ? 0 : RUN;; of_run = 0) {
+    for (size_t i = 0; i < OPTIONS; i++)
+      if (request->options & UINT64_C(1) << i && (options[i].kind & RUN) == of_run &&
+          !strstr(list, option_text(i, text)))
+        return option_complaint(of_run ? "only run has the option" : "this command does not have the option",
+                                i);
+    if (!of_run)
+      return CTL_OK;
+  }
 }
 
 static int run(const struct request *request) {
@@ -167,121 +138,171 @@ static int run(const struct request *request) {
       return usage_error("an argument is missing after", request->words[0]);
     if (request->word_count > command->words)
       return usage_error("too much:", request->words[command->words]);
-    int code = check_options(request->options, command->options);
+    int code = check_options(request, command->options, false);
     return code == CTL_OK ? command->run(request) : code;
   }
   return usage_error("not a command:", request->words[0]);
 }
 
+/* ---- help ---- */
+
+static void show_help(void) {
+  printf(
+      "usage: gpusharectl [OPTION]... COMMAND\n\n"
+      "  status                 GPUs and jobs: who holds, who waits, memory, shares, what hand-overs cost\n"
+      "  top                    the same, again and again, on the whole terminal: F1 or h tells the keys\n"
+      "  why JOB                what a job waits for, how long that should take, and what helps\n"
+      "  jobs                   each job once, whatever GPUs it is on, and gangs with their members\n"
+      "  history                programs that have ended: times, GPU time, waiting, how they ended; the last "
+      "4096\n"
+      "  events                 what has happened: who came, was granted, stopped, moved memory, ended, and "
+      "who\n"
+      "                         changed what; the last 65536 events since the daemon has started\n"
+      "  timeline               the same as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing\n"
+      "  cdi generate           a specification of the Container Device Interface, of kind "
+      "gpushare.io/share:\n"
+      "                         what containers need beside a GPU\n"
+      "  set-tq DURATION|auto   how long a job keeps a GPU while others wait: 20, 0.5, 250ms, 2m (" TQ_RANGE
+      ");\n"
+      "                         auto: as short as hand-overs allow that take at most 5 %% of the time\n"
+      "                         (setting 'loss' of the daemon)\n"
+      "  auto | on | off        jobs take turns: only if their memory does not fit together, always, never\n"
+      "                         (memory of kind swap that does not fit together makes turns with off, too)\n"
+      "  set-policy NAME        whose turn is next: rr (round robin), fair (equal GPU time, by weight),\n"
+      "                         fifo (in order of arrival), srtf (shortest remaining time first),\n"
+      "                         priority, pack (as many beside each other as fit)\n"
+      "  set-capacity BYTES     memory of the GPU for all jobs together: 16G; 0: the whole card\n"
+      "  set-weight JOB N       the job's share of GPU time, 1 to 10000 (default 100; policy fair)\n"
+      "  set-priority JOB N     -20 to 20, the most urgent (default 0; policy priority)\n"
+      "  set-expected JOB TIME  its GPU time, all in all: 90, 15m, 2.5h; 0: unknown (policy srtf)\n"
+      "  set-limit JOB BYTES    its memory on each GPU, beyond which it may not grow: 16G; 0: no limit\n"
+      "  set-soft-limit JOB BYTES\n"
+      "                         likewise, but it may grow: what is beyond leaves the card before others' "
+      "memory\n"
+      "                         (owners of a job may only lower its weight and priority)\n"
+      "  set-expected-memory JOB BYTES\n"
+      "                         what it will have at once, at most: so much it counts beside others; 0: "
+      "unknown\n"
+      "  set-class JOB CLASS    production: keeps its speed; opportunistic: has what production jobs leave\n"
+      "                         over; standard (default)\n"
+      "  set-rate JOB N%%|auto   what an opportunistic job may use of a GPU, whatever production jobs lose;\n"
+      "                         auto: what they don't lose by (default)\n"
+      "  pause JOB | resume JOB\n"
+      "                         a paused job gets no GPU until it is resumed; nor does the rest of its gang\n"
+      "  evict JOB              end its connection: others go on without it; its program comes again as a "
+      "new "
+      "job,\n"
+      "                         after a while (owners may evict their own)\n"
+      "  run [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
+      "                         start a program that shares the GPU: with libunified.so preloaded;\n"
+      "                         many programs with -n or --jobs, see below\n\n"
+      "  --gpu UUID|INDEX|all   which GPUs a change is for: indexes as in status and nvidia-smi (0; 0,2; a "
+      "MIG\n"
+      "                         instance: 0:1), UUIDs, or how one begins (GPU-5d3a); default all, which is "
+      "also\n"
+      "                         for GPUs yet to come\n"
+      "  --json                 status, why, jobs, history, events and top --batch as JSON (of the last two\n"
+      "                         an object per line), and, as a line of it, what has been changed; what goes\n"
+      "                         wrong is told on stderr and by the exit code all the same\n"
+      "  --follow               events: those that come, as they come; with --since also earlier ones\n"
+      "  --since DURATION       events, timeline, history: none that are older: 90, 15m, 2h\n"
+      "  -o FILE                timeline, cdi: where it goes (default stdout)\n"
+      "  -d SECONDS             top: between looks (default 2)\n"
+      "  --batch                top: plain text, for pipes; -n N: so many times (default: without end)\n"
+      "  --socket PATH          of the daemon (default $GPUSHARE_SOCKET, or " GS_DEFAULT_SOCKET ")\n"
+      "  --memory HOW           run: how the program's memory leaves the card (default $GPUSHARE_MEMORY, or "
+      "what the\n"
+      "                         daemon says for the GPU)\n"
+      "  --lib PATH             run, cdi: the library (default $GPUSHARE_LIB, or the one that belongs to "
+      "gpusharectl)\n"
+      "  --weight N, --priority N, --expected TIME, --limit BYTES, --soft-limit BYTES,\n"
+      "  --expected-memory BYTES, --class CLASS\n"
+      "                         run: as set-weight and so on (default $GPUSHARE_WEIGHT, $GPUSHARE_PRIORITY,\n"
+      "                         $GPUSHARE_EXPECTED_RUNTIME, $GPUSHARE_MEMORY_LIMIT, "
+      "$GPUSHARE_MEMORY_SOFT_LIMIT,\n"
+      "                         $GPUSHARE_EXPECTED_MEMORY, $GPUSHARE_CLASS)\n"
+      "  --help, --version\n\n");
+  printf(
+      "run, many jobs:\n"
+      "  -n N                   N copies of the program; with --jobs: at most N at once (default: all)\n"
+      "  --jobs FILE            a job per line, -: of stdin. Its words are appended to the PROGRAM and its\n"
+      "                         ARGUMENTs, of which there may be none; NAME=VALUE in front is for the job's\n"
+      "                         environment. Quotes and \\ as in a shell, # begins a comment, nothing is\n"
+      "                         expanded; \"NAME=VALUE\" is an ordinary word\n"
+      "  --gpus-per-job N|all   how many of the visible GPUs a job sees (default 1): those with the fewest\n"
+      "                         of these jobs, of equal ones those with the most room. CUDA_VISIBLE_DEVICES\n"
+      "                         tells it; that is left alone with all, for jobs that set it and, unless N\n"
+      "                         is given, for gangs, torchrun, mpirun and the like\n"
+      "  --output DIR           for INDEX.out, INDEX.err and results.tsv (default gpushare-run-DATE-TIME)\n"
+      "  --prefix               no files: each line that a job writes, with [INDEX] in front\n"
+      "  --retry K              try a job that fails again, at most K times\n"
+      "  --fail-fast            once a job has failed, start no more, and end the others by SIGTERM\n"
+      "  --grace DURATION       and those that are there so long after it by SIGKILL (default 10s)\n"
+      "  Jobs find their INDEX, from 0, in GPUSHARE_JOB_INDEX, how many there are in\n"
+      "  GPUSHARE_JOB_COUNT, and nothing on stdin. Each is a process group, and over when its program\n"
+      "  ends: the rest of the group is killed. SIGINT, SIGTERM and SIGHUP go to all that run, and no\n"
+      "  more are started; a second SIGINT kills.\n\n");
+  printf("The JSON of each command has a schema, which tells what its keys mean: docs/schema, installed in\n"
+         "share/doc/gpushare/docs/schema. Times are in ns, sizes in bytes; more keys may be added, and none\n"
+         "will change its meaning.\n\n"
+         "exit codes: %d done; %d the daemon refused; %d usage; %d no daemon, or it does not answer; of run: "
+         "the program's,\n"
+         "or %d it can't be run; %d it is not there; of many jobs: 0 all have succeeded, 1 not all.\n",
+         CTL_OK, CTL_REFUSED, CTL_USAGE, CTL_NO_DAEMON, CTL_NOT_RUN, CTL_NOT_FOUND);
+}
+
 /* ---- the command line ---- */
+
+enum { GO_ON = -1 }; /* no exit code */
 
 static int option_error(int option, char *const *argv) {
   const char letter[] = {'-', (char)optopt, '\0'};
   if (option == ':')
     return usage_error("the value is missing after", argv[optind - 1]);
-  return usage_error("unknown option", optopt > 0 && optopt < OPTION_SOCKET ? letter : argv[optind - 1]);
+  return usage_error("unknown option", optopt > 0 && optopt < LONG ? letter : argv[optind - 1]);
 }
-
-static int print_version(void) {
-  printf("gpusharectl %s (protocol %u)\n", GPUSHARE_VERSION, GS_PROTOCOL_VERSION);
-  return CTL_OK;
-}
-
-/* Where the value of an option goes; NULL: it has none. */
-static const char **option_value(struct request *request, int option) {
-  switch (option) {
-  case OPTION_SOCKET:
-    return &request->run.socket;
-  case OPTION_GPU:
-    return &request->gpu;
-  case 'o':
-    return &request->file;
-  case OPTION_SINCE:
-    return &request->since;
-  case 'd':
-    return &request->delay;
-  case OPTION_MEMORY:
-    return &request->run.memory;
-  case OPTION_LIBRARY:
-    return &request->run.library;
-  case OPTION_WEIGHT:
-    return &request->run.weight;
-  case OPTION_PRIORITY:
-    return &request->run.priority;
-  case OPTION_EXPECTED:
-    return &request->run.expected;
-  case OPTION_LIMIT:
-    return &request->run.limit;
-  case OPTION_SOFT_LIMIT:
-    return &request->run.soft_limit;
-  case OPTION_EXPECTED_MEMORY:
-    return &request->run.expected_memory;
-  case OPTION_CLASS:
-    return &request->run.class;
-  case 'n':
-    return &request->run.slots;
-  case OPTION_JOBS:
-    return &request->run.jobs;
-  case OPTION_OUTPUT:
-    return &request->run.output;
-  case OPTION_RETRY:
-    return &request->run.retry;
-  case OPTION_GRACE:
-    return &request->run.grace;
-  case OPTION_GPUS_PER_JOB:
-    return &request->run.gpus_per_job;
-  default:
-    return NULL;
-  }
-}
-
-/* What an option without a value switches on; NULL: nothing. */
-static bool *option_switch(struct request *request, int option) {
-  switch (option) {
-  case OPTION_JSON:
-    return &request->json;
-  case OPTION_FOLLOW:
-    return &request->follow;
-  case OPTION_BATCH:
-    return &request->batch;
-  case OPTION_PREFIX:
-    return &request->run.prefix;
-  case OPTION_FAIL_FAST:
-    return &request->run.fail_fast;
-  default:
-    return NULL;
-  }
-}
-
-enum { GO_ON = -1 }; /* no exit code */
 
 static int take_option(struct request *request, int option, char *const *argv) {
-  const char **value = option_value(request, option);
-  bool *on = option_switch(request, option);
-  if (value && !*optarg)
-    return option_complaint("the value is missing after", option);
-  if (value || on)
-    request->options |= OPTION_BIT(option);
-  if (value) {
-    *value = optarg;
-  } else if (on) {
-    *on = true;
-  } else if (option == OPTION_VERSION) {
-    return print_version();
-  } else if (option == 'h') {
-    help_show();
-    return CTL_OK;
-  } else {
+  size_t i = option >= LONG ? (size_t)option - LONG : 0;
+  while (i < OPTIONS && option < LONG && options[i].letter != option)
+    i++;
+  if (i == OPTIONS)
     return option_error(option, argv);
+  void *at = (char *)request + options[i].at;
+  if (options[i].kind & SHOW && options[i].letter) {
+    show_help();
+    return CTL_OK;
   }
+  if (options[i].kind & SHOW) {
+    printf("gpusharectl %s (protocol %u)\n", GPUSHARE_VERSION, GS_PROTOCOL_VERSION);
+    return CTL_OK;
+  }
+  if (options[i].kind & SWITCH)
+    *(bool *)at = true;
+  else if (*optarg)
+    *(const char **)at = optarg;
+  else
+    return option_complaint("the value is missing after", i);
+  request->options |= UINT64_C(1) << i;
   return GO_ON;
+}
+
+static int next_option(int argc, char **argv) {
+  static struct option known[OPTIONS + 1];
+  size_t count = 0;
+  for (size_t i = 0; i < OPTIONS; i++)
+    if (options[i].name)
+      known[count++] =
+          (struct option){options[i].name, options[i].kind & VALUE ? required_argument : no_argument, NULL,
+                          options[i].letter ? options[i].letter : LONG + (int)i};
+  return getopt_long(argc, argv, LETTERS, known, NULL);
 }
 
 /* The options before the first word. Words are what follows. */
 static int read_options(struct request *request, int argc, char **argv) {
   int option, code = GO_ON;
   optind = 0; /* getopt begins anew */
-  while (code == GO_ON && (option = getopt_long(argc, argv, LETTERS, option_table, NULL)) != -1)
+  while (code == GO_ON && (option = next_option(argc, argv)) != -1)
     code = take_option(request, option, argv);
   request->words = argv + optind;
   request->word_count = argc - optind;
@@ -299,7 +320,7 @@ static int read_words(struct request *request, int argc, char **argv) {
   while (code == GO_ON && optind < argc)
     if (option == -1 || is_word(argv[optind]))
       request->words[request->word_count++] = argv[optind++];
-    else if ((option = getopt_long(argc, argv, LETTERS, option_table, NULL)) != -1)
+    else if ((option = next_option(argc, argv)) != -1)
       code = take_option(request, option, argv);
   return code;
 }
@@ -311,11 +332,9 @@ static int execute_run(struct request *request) {
     return code;
   if (request->word_count == 0 && !request->run.jobs)
     return usage_error("an argument is missing after", "run");
-  code = check_options(request->options, OF_ALL | OF_RUN | OPTION_BIT(OPTION_LIBRARY) | OPTION_BIT('n'));
-  if (code != CTL_OK)
-    return code;
   request->run.command = request->words;
-  return run_command(&request->run);
+  code = check_options(request, OF_RUN, true);
+  return code == CTL_OK ? run_command(&request->run) : code;
 }
 
 /* Options may stand anywhere, but those behind the program of `run` are the program's. */

@@ -8,6 +8,15 @@
 
 #include "common/clock.h"
 
+void figures_say(FILE *out, const char *text, void (*put)(FILE *out, char code, const void *context),
+                 const void *context) {
+  for (; *text; text++)
+    if (*text == '$')
+      put(out, *++text, context);
+    else
+      fputc(*text, out);
+}
+
 /* ---- a GPU ---- */
 
 static void note_terms(struct gpu_figures *figures, const struct gs_msg *msg) {
@@ -52,27 +61,6 @@ struct gpu_figures figures_of_gpu(const struct gs_msg *gpu, const struct gs_msg 
   return figures;
 }
 
-uint64_t figures_mean_ns(const struct gpu_figures *figures, uint64_t sum_ns) {
-  uint64_t count = figures->gpu->gpu_status.handovers;
-  return count ? sum_ns / count : 0;
-}
-
-static uint64_t per_s(uint64_t bytes, uint64_t ns) {
-  return ns ? (uint64_t)((unsigned __int128)bytes * NS_PER_S / ns) : 0;
-}
-
-struct handover_rates figures_rates(const struct gpu_figures *figures) {
-  const struct gs_msg *msg = figures->handover;
-  uint64_t sum_ns = msg->handover_status.drain_ns + msg->handover_status.move_ns;
-  uint64_t last_ns = msg->handover_status.drain_last_ns + msg->handover_status.move_last_ns;
-  return (struct handover_rates){
-      .evicted_per_s = per_s(msg->handover_status.evicted_bytes, sum_ns),
-      .restored_per_s = per_s(msg->handover_status.restored_bytes, sum_ns),
-      .evicted_last_per_s = per_s(msg->handover_status.evicted_last_bytes, last_ns),
-      .restored_last_per_s = per_s(msg->handover_status.restored_last_bytes, last_ns),
-  };
-}
-
 /* ---- a job ---- */
 
 struct job_figures figures_of_job(const struct gs_msg *job, const struct gs_msg *end) {
@@ -96,39 +84,17 @@ static const char *const states[] = {
     [GS_JOB_IDLE] = "idle",         [GS_JOB_WAITING] = "waiting",   [GS_JOB_HOLDING] = "holding",
     [GS_JOB_DROPPING] = "dropping", [GS_JOB_BYPASSED] = "bypassed",
 };
-
-const char *figures_state_name(unsigned state) {
-  return state < sizeof states / sizeof *states ? states[state] : "?";
-}
-
 static const char *const reasons[] = {
     [GS_REASON_IDLE] = "idle",       [GS_REASON_RUNS] = "runs",       [GS_REASON_STOPS] = "stops",
     [GS_REASON_SILENT] = "silent",   [GS_REASON_RESTORE] = "restore", [GS_REASON_ROOM] = "room",
     [GS_REASON_STOP] = "stop",       [GS_REASON_TURN] = "turn",       [GS_REASON_TOO_BIG] = "too_big",
     [GS_REASON_STAYING] = "staying", [GS_REASON_PAUSED] = "paused",   [GS_REASON_MEMORY] = "memory",
 };
-
-const char *figures_reason_name(unsigned reason) {
-  return reason < sizeof reasons / sizeof *reasons ? reasons[reason] : "?";
-}
-
-static const char *const mps_states[] = {
-    [GS_MPS_OFF] = "off", [GS_MPS_RUNS] = "runs", [GS_MPS_DOWN] = "down"};
-
-const char *figures_mps_name(unsigned state) {
-  return state < sizeof mps_states / sizeof *mps_states ? mps_states[state] : "?";
-}
-
 static const char *const limits[] = {
     [GS_LIMITED_NOT] = "not",     [GS_LIMITED_IDLE] = "idle",   [GS_LIMITED_LOOK] = "look",
     [GS_LIMITED_GROWS] = "grows", [GS_LIMITED_FOUND] = "found", [GS_LIMITED_SET] = "set",
     [GS_LIMITED_CROWD] = "crowd", [GS_LIMITED_BACK] = "back",
 };
-
-const char *figures_limited_name(unsigned limited) {
-  return limited < sizeof limits / sizeof *limits && limits[limited] ? limits[limited] : "?";
-}
-
 static const char *const origins[] = {
     [GS_ORIGIN_NONE] = "",
     [GS_ORIGIN_UNIT] = "unit",
@@ -140,10 +106,13 @@ static const char *const origins[] = {
     [GS_ORIGIN_SLURM] = "slurm",
     [GS_ORIGIN_POD] = "pod",
 };
+#define NAME(names, number)                                                                                  \
+  ((number) < sizeof(names) / sizeof *(names) && (names)[number] ? (names)[number] : "?")
 
-const char *figures_origin_name(unsigned kind) {
-  return kind < sizeof origins / sizeof *origins ? origins[kind] : "?";
-}
+const char *figures_state_name(unsigned state) { return NAME(states, state); }
+const char *figures_reason_name(unsigned reason) { return NAME(reasons, reason); }
+const char *figures_limited_name(unsigned limited) { return NAME(limits, limited); }
+const char *figures_origin_name(unsigned kind) { return NAME(origins, kind); }
 
 const char *figures_from(const struct gs_msg *origin, char buffer[FIGURES_FROM_SIZE]) {
   const char *name = origin->origin_status.name, *container = origin->origin_status.container;
@@ -164,10 +133,6 @@ bool figures_has_limit(const struct gs_msg *wait) {
 
 double figures_limit_share(const struct gs_msg *wait) {
   return (double)wait->wait_status.limit / (double)GS_LIMITED_WHOLE;
-}
-
-double figures_share(const struct gpu_figures *figures, const struct gs_msg *job) {
-  return figures->held_sum_ns ? (double)job->job_status.held_ns / (double)figures->held_sum_ns : 0;
 }
 
 bool figures_waits_for_memory(const struct job_figures *job) {

@@ -4,9 +4,19 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
-#include "common/clock.h"
+#include "common/words.h"
 #include "gpushare/protocol.h"
+
+/* For a line: they live as long as the block. */
+#define BYTES_TEXT(bytes) words_bytes(bytes, (char[WORDS_SIZE]){0})
+#define DURATION_TEXT(ns) words_duration(ns, (char[WORDS_SIZE]){0})
+#define USER_TEXT(uid) figures_user_name(uid, (char[16]){0})
+
+/* The text, in which put writes what stands for a code: "$x". */
+void figures_say(FILE *out, const char *text, void (*put)(FILE *out, char code, const void *context),
+                 const void *context);
 
 struct gpu_figures {
   const struct gs_msg *gpu;           /* STATUS_GPU */
@@ -22,16 +32,6 @@ struct gpu_figures {
 /* Of the GPU whose STATUS_GPU `gpu` is, in messages that end at `end`. */
 struct gpu_figures figures_of_gpu(const struct gs_msg *gpu, const struct gs_msg *end);
 
-/* A hand-over's mean; 0 if there was none. */
-uint64_t figures_mean_ns(const struct gpu_figures *figures, uint64_t sum_ns);
-
-/* Bytes moved in hand-overs, by their time, the drain included. */
-struct handover_rates {
-  uint64_t evicted_per_s, restored_per_s;
-  uint64_t evicted_last_per_s, restored_last_per_s; /* of the last one */
-};
-struct handover_rates figures_rates(const struct gpu_figures *figures);
-
 struct job_figures {
   const struct gs_msg *job;    /* STATUS_JOB */
   const struct gs_msg *terms;  /* its STATUS_TERMS */
@@ -44,15 +44,11 @@ struct job_figures figures_of_job(const struct gs_msg *job, const struct gs_msg 
 
 const char *figures_state_name(unsigned state);
 const char *figures_reason_name(unsigned reason);
-const char *figures_mps_name(unsigned state);
 
 /* Of a STATUS_WAIT: less than the whole GPU is the job's; how much of it. */
 const char *figures_limited_name(unsigned limited);
 bool figures_has_limit(const struct gs_msg *wait);
 double figures_limit_share(const struct gs_msg *wait);
-
-/* The job's share of the time that its GPU was held. */
-double figures_share(const struct gpu_figures *figures, const struct gs_msg *job);
 
 /* It has none yet, and waits until card and host have it left. */
 bool figures_waits_for_memory(const struct job_figures *job);

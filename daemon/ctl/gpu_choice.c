@@ -13,9 +13,8 @@
 
 #define WORD_SIZE 64
 
-static int complain(struct gpu_choice *choice, int code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static int complain(struct gpu_choice *choice, int code, const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static int complain(struct gpu_choice *choice, int code,
+                                                          const char *format, ...) {
   va_list list;
   va_start(list, format);
   vsnprintf(choice->error, sizeof choice->error, format, list);
@@ -23,21 +22,21 @@ static int complain(struct gpu_choice *choice, int code, const char *format, ...
   return code;
 }
 
-/* The next word of the list; NULL: there is none. One that is too long is cut, and names no GPU either. */
-static const char *next_word(const char *list, char word[WORD_SIZE]) {
-  if (!list)
-    return NULL;
-  size_t length = strcspn(list, ",");
-  snprintf(word, WORD_SIZE, "%.*s", (int)length, list);
-  return list + length;
+/* Go behind the next word of the list; false: there is none. One that is too long is cut, and names no GPU
+ * either. */
+static bool next_word(const char **list, char word[WORD_SIZE]) {
+  if (!*list)
+    return false;
+  size_t length = strcspn(*list, ",");
+  snprintf(word, WORD_SIZE, "%.*s", (int)length, *list);
+  *list = (*list)[length] ? *list + length + 1 : NULL;
+  return true;
 }
-
-static const char *rest_of(const char *end) { return *end == ',' ? end + 1 : NULL; }
 
 int gpu_choice_needs_status(const char *text) {
   char word[WORD_SIZE];
   uint8_t uuid[GS_UUID_SIZE];
-  for (const char *end; (end = next_word(text, word)); text = rest_of(end))
+  while (next_word(&text, word))
     if (parse_uuid(word, uuid) < 0)
       return true;
   return false;
@@ -53,25 +52,9 @@ static int add(struct gpu_choice *choice, const uint8_t uuid[GS_UUID_SIZE]) {
   return CTL_OK;
 }
 
-/* On the wire a UUID of zeros means all GPUs; a GPU that is called so there is none. */
-static int add_uuid(struct gpu_choice *choice, const char *word, const uint8_t uuid[GS_UUID_SIZE]) {
-  if (uuid_is_zero(uuid))
-    return complain(choice, CTL_REFUSED, "no GPU has the UUID %s: see gpusharectl status", word);
-  return add(choice, uuid);
-}
-
-static int add_number(struct gpu_choice *choice, const char *word, uint32_t number, const struct gs_msg *msgs,
-                      size_t count) {
-  for (size_t i = 0; i < count; i++)
-    if (msgs[i].type == GS_STATUS_GPU && msgs[i].gpu == number)
-      return add(choice, msgs[i].gpu_status.uuid);
-  return complain(choice, CTL_REFUSED, "there is no GPU %s: see gpusharectl status", word);
-}
-
 static bool is_prefix(const char *word) {
-  if (strncmp(word, "GPU-", 4) != 0 && strncmp(word, "MIG-", 4) != 0)
-    return false;
-  return word[4] && strspn(word + 4, "0123456789abcdefABCDEF-") == strlen(word + 4);
+  return (strncmp(word, "GPU-", 4) == 0 || strncmp(word, "MIG-", 4) == 0) && word[4] &&
+         !word[4 + strspn(word + 4, "0123456789abcdefABCDEF-")];
 }
 
 static int add_prefix(struct gpu_choice *choice, const char *word, const struct gs_msg *msgs, size_t count) {
@@ -99,22 +82,33 @@ static int add_prefix(struct gpu_choice *choice, const char *word, const struct 
   return add(choice, found->gpu_status.uuid);
 }
 
+static int add_word(struct gpu_choice *choice, const char *word, const struct gs_msg *msgs, size_t count) {
+  uint8_t uuid[GS_UUID_SIZE];
+  uint32_t number;
+  bool is_uuid = parse_uuid(word, uuid) == 0, is_number = gpu_number_parse(word, &number) == 0;
+  /* On the wire a UUID of zeros means all GPUs; a GPU that is called so there is none. */
+  if (is_uuid && uuid_is_zero(uuid))
+    return complain(choice, CTL_REFUSED, "no GPU has the UUID %s: see gpusharectl status", word);
+  if (is_uuid)
+    return add(choice, uuid);
+  for (size_t i = 0; is_number && i < count; i++)
+    if (msgs[i].type == GS_STATUS_GPU && msgs[i].gpu == number)
+      return add(choice, msgs[i].gpu_status.uuid);
+  if (is_number)
+    return complain(choice, CTL_REFUSED, "there is no GPU %s: see gpusharectl status", word);
+  if (is_prefix(word))
+    return add_prefix(choice, word, msgs, count);
+  return complain(choice, CTL_USAGE,
+                  "not a GPU, which is its index, its UUID or how that begins, nor all: '%s'; try --help",
+                  word);
+}
+
 int gpu_choice_read(struct gpu_choice *choice, const char *text, const struct gs_msg *msgs, size_t count) {
   char word[WORD_SIZE];
+  int code = CTL_OK;
   choice->count = 0;
   *choice->error = '\0';
-  for (const char *end; (end = next_word(text, word)); text = rest_of(end)) {
-    uint8_t uuid[GS_UUID_SIZE];
-    uint32_t number;
-    int code = parse_uuid(word, uuid) == 0            ? add_uuid(choice, word, uuid)
-               : gpu_number_parse(word, &number) == 0 ? add_number(choice, word, number, msgs, count)
-               : is_prefix(word)                      ? add_prefix(choice, word, msgs, count)
-                                                      : complain(choice, CTL_USAGE,
-                                                                 "not a GPU, which is its index, its UUID or how that "
-                                                                                      "begins, nor all: '%s'; try --help",
-                                                                 word);
-    if (code != CTL_OK)
-      return code;
-  }
-  return CTL_OK;
+  while (code == CTL_OK && next_word(&text, word))
+    code = add_word(choice, word, msgs, count);
+  return code;
 }

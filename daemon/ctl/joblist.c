@@ -1,9 +1,10 @@
-/* joblist.c - lines to jobs. */
+/* joblist.c - lines to jobs, and jobs to lines. */
 #include "ctl/joblist.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,15 +84,6 @@ static char *next_line(char **text) {
 
 /* ---- the list ---- */
 
-static size_t count_lines(const char *text) {
-  size_t count = 1;
-  while ((text = strchr(text, '\n'))) {
-    text++;
-    count++;
-  }
-  return count;
-}
-
 static int allocate(struct joblist *list, size_t jobs, size_t words) {
   *list =
       (struct joblist){.jobs = calloc(jobs, sizeof *list->jobs), .words = calloc(words, sizeof *list->words)};
@@ -103,7 +95,10 @@ static int allocate(struct joblist *list, size_t jobs, size_t words) {
 
 int joblist_parse(struct joblist *list, char *text, struct joblist_error *error) {
   /* Each word and its line's NULL have a character of the text to themselves, but for the last line's. */
-  int err = allocate(list, count_lines(text), strlen(text) + 2);
+  size_t lines = 1;
+  for (const char *end = text; (end = strchr(end, '\n')); end++)
+    lines++;
+  int err = allocate(list, lines, strlen(text) + 2);
   if (err < 0)
     return err;
   char **words = list->words, *line;
@@ -147,4 +142,54 @@ void joblist_free(struct joblist *list) {
   free(list->jobs);
   free(list->words);
   *list = (struct joblist){0};
+}
+
+/* ---- words to text for a shell ---- */
+
+#define PLAIN                                                                                                \
+  "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"                                           \
+  "_-+=./:,@%"
+
+/* A setting's name stays bare: a shell takes no quoted one. Control characters are written as bash, ksh and
+ * zsh read them. */
+static void write_word(FILE *to, const char *word, bool is_setting) {
+  bool escapes = false, plain = *word;
+  if (is_setting) {
+    const char *value = strchr(word, '=') + 1;
+    fwrite(word, 1, (size_t)(value - word), to);
+    word = value;
+    plain = true;
+  }
+  for (const char *c = word; *c; c++) {
+    escapes |= iscntrl((unsigned char)*c);
+    plain &= strchr(PLAIN, *c) != NULL;
+  }
+  fputs(escapes ? "$'" : plain ? "" : "'", to);
+  for (; *word; word++)
+    if (iscntrl((unsigned char)*word))
+      fprintf(to, "\\%03o", (unsigned)(unsigned char)*word);
+    else if (escapes && strchr("'\\", *word))
+      fprintf(to, "\\%c", *word);
+    else
+      fprintf(to, *word == '\'' ? "'\\''" : "%c", *word);
+  fputs(escapes || !plain ? "'" : "", to);
+}
+
+char *quote_command(char *const *command, const struct joblist_job *job) {
+  char *text = NULL;
+  size_t size;
+  FILE *to = open_memstream(&text, &size);
+  if (!to)
+    return NULL;
+  char *const *const lists[] = {job->words, command, job->words + job->settings};
+  const char *gap = "";
+  for (size_t list = 0; list < 3; list++)
+    for (size_t i = 0; list == 0 ? i < job->settings : lists[list][i] != NULL; i++, gap = " ") {
+      fputs(gap, to);
+      write_word(to, lists[list][i], list == 0);
+    }
+  if (fclose(to) == 0)
+    return text;
+  free(text);
+  return NULL;
 }

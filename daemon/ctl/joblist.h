@@ -1,4 +1,5 @@
-/* joblist.h - many jobs: each is words to append to one command, and settings of its environment. Pure. */
+/* joblist.h - many jobs: each is words to append to one command, and settings of its environment; and its
+ * words as a text that a shell reads back as these words. Pure. */
 #ifndef GS_CTL_JOBLIST_H
 #define GS_CTL_JOBLIST_H
 
@@ -38,5 +39,9 @@ int joblist_repeat(struct joblist *list, size_t count);
 const char *joblist_setting(const struct joblist_job *job, const char *name);
 
 void joblist_free(struct joblist *list);
+
+/* A job's settings, the command and the job's words in one line without tabs, from malloc; NULL without
+ * memory. Control characters are written as bash, ksh and zsh read them: $'\011'. */
+char *quote_command(char *const *command, const struct joblist_job *job);
 
 #endif

@@ -11,17 +11,12 @@
 #include "common/words.h"
 #include "ctl/ctl.h"
 #include "ctl/figures.h"
-#include "ctl/json_put.h"
+#include "ctl/output.h"
 
 /* A job on a GPU. Those of a job are beside each other, and so are the jobs of a gang. */
 struct part {
   struct job_figures figures;
   const char *gang;
-};
-
-/* What all parts of a job have together. */
-struct sums {
-  uint64_t used_bytes, resident_bytes, gpu_ns, waited_ns;
 };
 
 /* ---- in order ---- */
@@ -93,90 +88,69 @@ static struct part *collect(const struct gs_msg *msgs, size_t count, size_t *fou
   return parts;
 }
 
-static struct sums sum_up(const struct part *part, const struct part *end) {
-  struct sums sums = {0};
-  for (; part < end; part++) {
-    sums.used_bytes += part->figures.job->job_status.used_bytes;
-    sums.resident_bytes += part->figures.job->job_status.resident_bytes;
-    sums.gpu_ns += part->figures.terms->terms_status.gpu_ns;
-    sums.waited_ns += part->figures.job->job_status.waited_ns;
-  }
-  return sums;
-}
-
 /* ---- for people ---- */
-
-static void show_header(void) {
-  printf("%6s %8s %-10s %-16s %-13s %10s %10s %10s %10s  %s\n", "JOB", "PID", "USER", "NAME", "CLASS",
-         "MEMORY", "ON CARD", "GPU TIME", "WAITED", "GPUS");
-}
-
-/* "0 holding, 1 waiting" */
-static void show_states(const struct part *part, const struct part *end) {
-  for (const char *before = " "; part < end; part++, before = ",")
-    printf("%s %s %s%s", before, GPU_NUMBER_TEXT(part->figures.job->gpu),
-           figures_state_name(part->figures.job->job_status.state),
-           part->figures.terms->terms_status.paused ? " (paused)" : "");
-}
 
 static void show_job(const struct part *part, const struct part *end) {
   const struct gs_msg *job = part->figures.job;
-  struct sums sums = sum_up(part, end);
-  char user[16], used[24], resident[24], gpu[24], waited[24];
+  uint64_t used_bytes = 0, resident_bytes = 0, gpu_ns = 0, waited_ns = 0;
+  for (const struct part *each = part; each < end; each++) {
+    used_bytes += each->figures.job->job_status.used_bytes;
+    resident_bytes += each->figures.job->job_status.resident_bytes;
+    gpu_ns += each->figures.terms->terms_status.gpu_ns;
+    waited_ns += each->figures.job->job_status.waited_ns;
+  }
   printf("%6u %8d %-10s %-16s %-13s %10s %10s %10s %10s ", job->job_status.job, job->job_status.pid,
-         figures_user_name(job->job_status.uid, user), job->job_status.name,
-         class_name(part->figures.terms->terms_status.class), words_bytes(sums.used_bytes, used),
-         words_bytes(sums.resident_bytes, resident), words_duration(sums.gpu_ns, gpu),
-         words_duration(sums.waited_ns, waited));
-  show_states(part, end);
+         USER_TEXT(job->job_status.uid), job->job_status.name,
+         class_name(part->figures.terms->terms_status.class), BYTES_TEXT(used_bytes),
+         BYTES_TEXT(resident_bytes), DURATION_TEXT(gpu_ns), DURATION_TEXT(waited_ns));
+  for (const char *before = " "; part < end; part++, before = ",") /* "0 holding, 1 waiting" */
+    printf("%s %s %s%s", before, GPU_NUMBER_TEXT(part->figures.job->gpu),
+           figures_state_name(part->figures.job->job_status.state),
+           part->figures.terms->terms_status.paused ? " (paused)" : "");
   printf("\n");
 }
 
-static void show_gang(const struct part *part, const struct part *end) {
-  unsigned jobs = 0;
-  for (const struct part *job = part; job < end; job = run_end(job, end, is_same_job))
-    jobs++;
-  if (*part->gang)
-    printf("gang %s: %u job%s\n", part->gang, jobs, jobs == 1 ? "" : "s");
-  for (const struct part *next; part < end; part = next)
-    show_job(part, next = run_end(part, end, is_same_job));
-}
-
 static void show(const struct part *part, const struct part *end) {
-  show_header();
-  for (const struct part *next; part < end; part = next)
-    show_gang(part, next = run_end(part, end, is_same_gang));
+  printf("%6s %8s %-10s %-16s %-13s %10s %10s %10s %10s  %s\n", "JOB", "PID", "USER", "NAME", "CLASS",
+         "MEMORY", "ON CARD", "GPU TIME", "WAITED", "GPUS");
+  for (const struct part *next, *gang_end = part; part < end; part = next) {
+    if (part == gang_end) {
+      unsigned jobs = 0;
+      gang_end = run_end(part, end, is_same_gang);
+      for (const struct part *job = part; job < gang_end; job = run_end(job, gang_end, is_same_job))
+        jobs++;
+      if (*part->gang)
+        printf("gang %s: %u job%s\n", part->gang, jobs, jobs == 1 ? "" : "s");
+    }
+    show_job(part, next = run_end(part, gang_end, is_same_job));
+  }
 }
 
 /* ---- for programs ---- */
 
-static json_t *part_json(const struct part *part) {
-  const struct gs_msg *job = part->figures.job;
-  json_t *object = json_object();
-  json_put_gpu(object, "gpu", job->gpu);
-  json_put_text(object, "state", figures_state_name(job->job_status.state));
-  json_put_text(object, "reason", figures_reason_name(part->figures.wait->wait_status.reason));
-  json_put_number(object, "used_bytes", job->job_status.used_bytes);
-  json_put_number(object, "resident_bytes", job->job_status.resident_bytes);
-  json_put_number(object, "gpu_ns", part->figures.terms->terms_status.gpu_ns);
-  json_put_number(object, "waited_ns", job->job_status.waited_ns);
-  return object;
-}
-
 static json_t *job_json(const struct part *part, const struct part *end) {
   const struct gs_msg *job = part->figures.job, *terms = part->figures.terms;
-  char user[16];
   json_t *object = json_object(), *gpus = json_array();
-  json_put_number(object, "job", job->job_status.job);
-  json_put_number(object, "pid", (uint64_t)job->job_status.pid);
-  json_put_number(object, "uid", job->job_status.uid);
-  json_put_text(object, "user", figures_user_name(job->job_status.uid, user));
-  json_put_text(object, "name", job->job_status.name);
-  json_put_text(object, "class", class_name(terms->terms_status.class));
-  json_put_bool(object, "paused", terms->terms_status.paused);
-  json_object_set_new(object, "gang", *part->gang ? json_string(part->gang) : json_null());
-  for (; part < end; part++)
-    json_array_append_new(gpus, part_json(part));
+  output_number(object, "job", job->job_status.job);
+  output_number(object, "pid", (uint64_t)job->job_status.pid);
+  output_number(object, "uid", job->job_status.uid);
+  output_text(object, "user", USER_TEXT(job->job_status.uid));
+  output_text(object, "name", job->job_status.name);
+  output_text(object, "class", class_name(terms->terms_status.class));
+  output_bool(object, "paused", terms->terms_status.paused);
+  output_text(object, "gang", *part->gang ? part->gang : NULL);
+  for (; part < end; part++) {
+    json_t *gpu = json_object();
+    job = part->figures.job;
+    output_gpu(gpu, "gpu", job->gpu);
+    output_text(gpu, "state", figures_state_name(job->job_status.state));
+    output_text(gpu, "reason", figures_reason_name(part->figures.wait->wait_status.reason));
+    output_number(gpu, "used_bytes", job->job_status.used_bytes);
+    output_number(gpu, "resident_bytes", job->job_status.resident_bytes);
+    output_number(gpu, "gpu_ns", part->figures.terms->terms_status.gpu_ns);
+    output_number(gpu, "waited_ns", job->job_status.waited_ns);
+    json_array_append_new(gpus, gpu);
+  }
   json_object_set_new(object, "gpus", gpus);
   return object;
 }
@@ -188,34 +162,25 @@ static int show_json(const struct part *part, const struct part *end) {
     json_array_append_new(jobs, job_json(part, next));
   }
   json_object_set_new(root, "jobs", jobs);
-  return json_print(root);
+  return output_json(root);
 }
 
 /* ---- the command ---- */
 
-static int answer(const struct request *request, const struct gs_msg *msgs, size_t count) {
-  size_t found;
+int jobs_command(const struct request *request) {
+  struct gs_msg *msgs;
+  size_t count, found;
+  int code = fetch_status(request, &msgs, &count);
+  if (code != CTL_OK)
+    return code;
   struct part *parts = collect(msgs, count, &found);
-  int code = CTL_OK;
-  if (!parts) {
-    fprintf(stderr, "gpusharectl: out of memory\n");
-    return CTL_REFUSED;
-  }
-  if (request->json)
+  if (!parts)
+    code = command_error(CTL_REFUSED, "out of memory");
+  else if (request->json)
     code = show_json(parts, parts + found);
   else
     show(parts, parts + found);
   free(parts);
-  return code;
-}
-
-int jobs_command(const struct request *request) {
-  struct gs_msg *msgs;
-  size_t count;
-  int code = fetch_status(request, &msgs, &count);
-  if (code != CTL_OK)
-    return code;
-  code = answer(request, msgs, count);
   free(msgs);
   return code;
 }

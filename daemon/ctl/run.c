@@ -1,4 +1,5 @@
-/* run.c - gpusharectl run: with libunified.so preloaded, becomes a command or starts many. */
+/* run.c - gpusharectl run: with libunified.so preloaded, becomes a command, or what is asked for becomes a
+ * plan of many. */
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -7,9 +8,43 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/clock.h"
+#include "common/gang_name.h"
 #include "common/parse.h"
 #include "common/variables.h"
 #include "ctl/ctl.h"
+#include "ctl/sweep.h"
+
+/* ---- the library ---- */
+
+#define LIBRARY "libunified.so"
+
+/* Where it is installed, and where it is built, from the folder of this program on. */
+static const char *const neighbours[] = {GPUSHARE_LIBRARY_FOLDER "/" LIBRARY, "../lib/" LIBRARY,
+                                         "../src/" LIBRARY};
+
+/* A path that the command finds wherever it goes; or, for the loader to look for, the plain name. */
+int find_library(const char *named, char path[PATH_MAX]) {
+  const char *environment = getenv("GPUSHARE_LIB");
+  char wanted[PATH_MAX];
+  if (!named && environment && *environment)
+    named = environment;
+  if (named)
+    return realpath(named, path)
+               ? CTL_OK
+               : command_error(CTL_USAGE, "can't find the library %s: %s", named, strerror(errno));
+  ssize_t length = readlink("/proc/self/exe", wanted, sizeof wanted - 1);
+  for (size_t i = 0; length > 0 && i < sizeof neighbours / sizeof *neighbours; i++) {
+    wanted[length] = '\0';
+    char *end = strrchr(wanted, '/') + 1;
+    size_t room = sizeof wanted - (size_t)(end - wanted);
+    if (snprintf(end, room, "%s", neighbours[i]) < (int)room && realpath(wanted, path))
+      return CTL_OK;
+    length = end - wanted;
+  }
+  strcpy(path, LIBRARY);
+  return CTL_OK;
+}
 
 /* ---- the environment ---- */
 
@@ -45,13 +80,6 @@ static int set_socket(const char *path) {
   return set_variable("GPUSHARE_SOCKET", whole);
 }
 
-static int set_memory(const char *text) {
-  enum gs_memory memory;
-  return parse_memory(text, &memory) == 0
-             ? set_variable("GPUSHARE_MEMORY", text)
-             : command_error(CTL_USAGE, "--memory is managed, swap or off, not '%s'; try --help", text);
-}
-
 static int set_terms(const struct run_request *request) {
   const struct {
     const char *text, *variable, *option;
@@ -78,11 +106,15 @@ static int set_terms(const struct run_request *request) {
 
 static int set_environment(const struct run_request *request) {
   char library[PATH_MAX];
+  enum gs_memory memory;
   int code = find_library(request->library, library);
   if (code == CTL_OK)
     code = set_preload(library);
   if (code == CTL_OK && request->memory)
-    code = set_memory(request->memory);
+    code = parse_memory(request->memory, &memory) == 0
+               ? set_variable("GPUSHARE_MEMORY", request->memory)
+               : command_error(CTL_USAGE, "--memory is managed, swap or off, not '%s'; try --help",
+                               request->memory);
   if (code == CTL_OK)
     code = set_terms(request);
   if (code == CTL_OK && request->socket)
@@ -90,23 +122,161 @@ static int set_environment(const struct run_request *request) {
   return code;
 }
 
-/* ---- one, or many ---- */
+#define GRACE_NS (10 * NS_PER_S)
+#define COUNT_MAX 1000000
 
-static int check_single(const struct run_request *request) {
-  return request->output || request->retry || request->grace || request->prefix || request->fail_fast ||
-                 request->gpus_per_job
-             ? command_error(CTL_USAGE,
-                             "--output, --prefix, --retry, --fail-fast, --grace and --gpus-per-job are for "
-                             "many jobs: -n or --jobs")
-             : CTL_OK;
+/* ---- many: values ---- */
+
+/* Text NULL: *count stays. */
+static int read_count(const char *option, const char *text, unsigned least, unsigned *count) {
+  if (!text)
+    return CTL_OK;
+  char *end;
+  unsigned long value = strtoul(text, &end, 10);
+  if (*text < '0' || *text > '9' || *end || value < least || value > COUNT_MAX)
+    return command_error(CTL_USAGE, "%s is a number from %u to %u, not '%s'; try --help", option, least,
+                         COUNT_MAX, text);
+  *count = (unsigned)value;
+  return CTL_OK;
 }
+
+/* ---- the list ---- */
+
+static int refuse_file(const char *name, const char *why) {
+  return command_error(CTL_USAGE, "can't read the jobs in %s: %s", name, why);
+}
+
+/* All of it, from malloc. */
+static int read_file(const char *name, char **text) {
+  FILE *file = strcmp(name, "-") == 0 ? stdin : fopen(name, "re");
+  size_t room = 0;
+  if (!file)
+    return refuse_file(name, strerror(errno));
+  *text = NULL;
+  ssize_t length = getdelim(text, &room, '\0', file);
+  const char *wrong = NULL;
+  if (length >= 0 && strlen(*text) < (size_t)length)
+    wrong = "it is not text";
+  else if (ferror(file) || (length < 0 && !feof(file)))
+    wrong = strerror(errno);
+  else if (length < 0)
+    wrong = "it is empty";
+  if (file != stdin)
+    fclose(file);
+  if (!wrong)
+    return CTL_OK;
+  free(*text);
+  *text = NULL;
+  return refuse_file(name, wrong);
+}
+
+/* Each must name a program, if the command does not. */
+static int parse_list(const char *name, char *text, char *const *command, struct joblist *list) {
+  struct joblist_error error;
+  int err = joblist_parse(list, text, &error);
+  if (err == -EINVAL)
+    return command_error(CTL_USAGE, "%s, line %zu: %s", name, error.line, error.what);
+  if (err < 0 || list->count == 0)
+    return refuse_file(name, err < 0 ? strerror(-err) : "there are none");
+  for (size_t i = 0; i < list->count; i++)
+    if (!*command && !list->jobs[i].words[list->jobs[i].settings])
+      return command_error(CTL_USAGE, "%s, line %zu: no program is named", name, list->jobs[i].line);
+  return CTL_OK;
+}
+
+/* ---- the GPUs ---- */
+
+/* per_job 0: all. */
+static int read_per_job(const char *text, struct spread *spread) {
+  int64_t number = 1;
+  if (text && strcmp(text, "all") == 0)
+    number = 0;
+  else if (text && parse_integer(text, 1, SPREAD_GPUS_MAX, &number) < 0)
+    return command_error(CTL_USAGE, "--gpus-per-job is all, or a number from 1 to %d, not '%s'; try --help",
+                         SPREAD_GPUS_MAX, text);
+  spread->per_job = (size_t)number;
+  spread->as_told = text;
+  return CTL_OK;
+}
+
+/* Each job sees one GPU, so that they use all; unless it is told otherwise, or we are one of several
+ * processes, each of which has its GPU, or will choose one. */
+static int find_gpus(struct spread *spread) {
+  const char *list = getenv("CUDA_VISIBLE_DEVICES");
+  char gang[GS_GANG_SIZE];
+  gang_name_find(getenv, gang);
+  if (spread->per_job == 0 || (!spread->as_told && *gang))
+    return CTL_OK;
+  int code = visible_find(spread);
+  if (code != CTL_OK)
+    return code;
+  if (spread->as_told && spread->per_job > spread->count)
+    return command_error(CTL_USAGE, "--gpus-per-job is %zu, but the number of visible GPUs is %zu%s%s",
+                         spread->per_job, spread->count, list ? "; CUDA_VISIBLE_DEVICES is " : "",
+                         list ? list : "");
+  if (spread_is_needed(spread))
+    fprintf(stderr, "gpusharectl: %zu GPUs are visible, each job gets %zu; see --gpus-per-job\n",
+            spread->count, spread->per_job);
+  return CTL_OK;
+}
+
+/* ---- the plan ---- */
+
+static int read_plan(const struct run_request *request, struct sweep_plan *plan, unsigned *slots) {
+  int code = read_count("-n", request->slots, 1, slots);
+  if (code == CTL_OK)
+    code = read_count("--retry", request->retry, 0, &plan->retries);
+  if (code == CTL_OK && request->grace && parse_duration_ns(request->grace, &plan->grace_ns) < 0)
+    code = command_error(CTL_USAGE, "--grace is a duration (20, 0.5, 250ms, 2m), not '%s'", request->grace);
+  if (code == CTL_OK)
+    code = read_per_job(request->gpus_per_job, plan->spread);
+  if (code == CTL_OK && request->prefix && request->output)
+    code = command_error(CTL_USAGE, "--prefix writes no files: --output goes without it");
+  return code;
+}
+
+static int run_many(const struct run_request *request) {
+  struct spread spread = {0};
+  struct joblist list = {0};
+  struct sweep_plan plan = {.spread = &spread,
+                            .list = &list,
+                            .socket = daemon_path(request),
+                            .command = request->command,
+                            .grace_ns = GRACE_NS,
+                            .output = request->output,
+                            .prefix = request->prefix,
+                            .fail_fast = request->fail_fast};
+  unsigned slots = 0;
+  char *text = NULL;
+  int code = read_plan(request, &plan, &slots);
+  if (code == CTL_OK && request->jobs) {
+    code = read_file(request->jobs, &text);
+    if (code == CTL_OK)
+      code = parse_list(request->jobs, text, plan.command, &list);
+  } else if (code == CTL_OK && joblist_repeat(&list, slots) < 0) {
+    code = command_error(CTL_REFUSED, "out of memory");
+  }
+  plan.slots = slots && slots < list.count ? slots : list.count;
+  if (code == CTL_OK)
+    code = find_gpus(&spread);
+  if (code == CTL_OK)
+    code = sweep_run(&plan);
+  joblist_free(&list);
+  free(text);
+  return code;
+}
+
+/* ---- one, or many ---- */
 
 int run_command(const struct run_request *request) {
   bool many = request->slots || request->jobs;
-  int code = many ? CTL_OK : check_single(request);
-  if (code == CTL_OK)
-    code = set_environment(request);
+  if (!many && (request->output || request->retry || request->grace || request->prefix ||
+                request->fail_fast || request->gpus_per_job))
+    return command_error(CTL_USAGE,
+                         "--output, --prefix, --retry, --fail-fast, --grace and --gpus-per-job are for "
+                         "many jobs: -n or --jobs");
+  int code = set_environment(request);
   if (code != CTL_OK)
     return code;
-  return many ? run_many(request) : launch_become(request->command);
+  return many ? run_many(request) : sweep_become(request->command);
 }

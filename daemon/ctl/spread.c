@@ -34,21 +34,18 @@ static bool names_launcher(char *const *words) {
   return *words;
 }
 
-static bool starts_several(char *const *command, char *const *words) {
-  return is_launcher(*command ? *command : *words) || names_launcher(command) || names_launcher(words);
-}
-
-static bool is_of_gang(const struct joblist_job *job) {
-  const char *gang = joblist_setting(job, "GPUSHARE_GANG");
-  return gang && *gang && strcmp(gang, "none") != 0;
-}
-
 bool spread_is_needed(const struct spread *spread) { return spread->count > spread->per_job; }
 
 bool spread_concerns(const struct spread *spread, char *const *command, const struct joblist_job *job) {
+  char *const *words = job->words + job->settings;
+  const char *gang = joblist_setting(job, "GPUSHARE_GANG");
   if (!spread_is_needed(spread) || joblist_setting(job, "CUDA_VISIBLE_DEVICES"))
     return false;
-  return spread->as_told || (!is_of_gang(job) && !starts_several(command, job->words + job->settings));
+  if (spread->as_told)
+    return true;
+  bool is_of_gang = gang && *gang && strcmp(gang, "none") != 0;
+  return !is_of_gang && !is_launcher(*command ? *command : *words) && !names_launcher(command) &&
+         !names_launcher(words);
 }
 
 /* ---- the GPUs ---- */
@@ -66,42 +63,31 @@ void spread_forget_rooms(struct spread *spread) {
     spread->gpus[i].room_bytes = SPREAD_UNUSED;
 }
 
-static uint64_t room_of(uint64_t capacity_bytes, uint64_t used_bytes) {
-  if (capacity_bytes == 0)
-    return SPREAD_UNUSED;
-  return capacity_bytes > used_bytes ? capacity_bytes - used_bytes : 0;
-}
-
 void spread_set_use(struct spread *spread, const uint8_t uuid[GS_UUID_SIZE], uint64_t capacity_bytes,
                     uint64_t used_bytes) {
   uint8_t own[GS_UUID_SIZE];
   for (size_t i = 0; i < spread->count; i++)
     if (parse_uuid(spread->gpus[i].name, own) == 0 && memcmp(own, uuid, sizeof own) == 0)
-      spread->gpus[i].room_bytes = room_of(capacity_bytes, used_bytes);
+      spread->gpus[i].room_bytes = capacity_bytes == 0           ? SPREAD_UNUSED
+                                   : capacity_bytes > used_bytes ? capacity_bytes - used_bytes
+                                                                 : 0;
 }
 
 /* ---- the choice ---- */
 
-static bool is_better(const struct spread_gpu *gpu, const struct spread_gpu *best) {
-  return gpu->running != best->running ? gpu->running < best->running : gpu->room_bytes > best->room_bytes;
-}
-
 static uint64_t bit(size_t gpu) { return UINT64_C(1) << gpu; }
-
-static size_t find_best(const struct spread *spread, uint64_t taken) {
-  size_t best = SPREAD_GPUS_MAX;
-  for (size_t i = 0; i < spread->count; i++)
-    if (!(taken & bit(i)) && (best == SPREAD_GPUS_MAX || is_better(&spread->gpus[i], &spread->gpus[best])))
-      best = i;
-  return best;
-}
 
 uint64_t spread_take(struct spread *spread) {
   uint64_t taken = 0;
-  for (size_t i = 0; i < spread->per_job && i < spread->count; i++) {
-    size_t best = find_best(spread, taken);
-    taken |= bit(best);
-    spread->gpus[best].running++;
+  for (size_t n = 0; n < spread->per_job && n < spread->count; n++) {
+    struct spread_gpu *best = NULL;
+    for (struct spread_gpu *gpu = spread->gpus; gpu < spread->gpus + spread->count; gpu++)
+      if (!(taken & bit((size_t)(gpu - spread->gpus))) &&
+          (!best || gpu->running < best->running ||
+           (gpu->running == best->running && gpu->room_bytes > best->room_bytes)))
+        best = gpu;
+    taken |= bit((size_t)(best - spread->gpus));
+    best->running++;
   }
   return taken;
 }

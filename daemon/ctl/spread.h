@@ -1,4 +1,4 @@
-/* spread.h - which of several GPUs each of many jobs sees. Pure. */
+/* spread.h - which of several GPUs each of many jobs sees: the choice is pure. */
 #ifndef GS_CTL_SPREAD_H
 #define GS_CTL_SPREAD_H
 
@@ -52,5 +52,14 @@ void spread_give_back(struct spread *spread, uint64_t taken);
 
 /* For CUDA_VISIBLE_DEVICES, in the order of the list, from malloc; NULL without memory. */
 char *spread_text(const struct spread *spread, uint64_t taken);
+
+/* ---- visible.c: GPUs, as others tell of them ---- */
+
+/* Add the GPUs that a program which we start would see, in its order. An exit code, after a line on stderr
+ * if CUDA_VISIBLE_DEVICES names some that are not there. Without a driver there are none. */
+int visible_find(struct spread *spread);
+
+/* Tell `spread` what room there is, as the daemon says; without one it stays. */
+void visible_look_at_rooms(struct spread *spread, const char *socket);
 
 #endif

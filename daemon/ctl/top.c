@@ -1,6 +1,4 @@
 /* top.c - gpusharectl top: what is asked for; and line by line, for pipes. */
-#include "ctl/top.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,31 +7,29 @@
 
 #include "common/clock.h"
 #include "common/parse.h"
+#include "ctl/ctl.h"
+#include "ctl/output.h"
+#include "ctl/show_status.h"
 #include "ctl/top_view.h"
 
 #define INTERVAL_NS (2 * NS_PER_S)
 
 /* ---- line by line ---- */
 
-static void show_gpu(const struct top_model *model, const struct top_gpu *gpu) {
-  char line[TOP_TEXT_SIZE];
-  top_text_gpu(line, model, gpu);
-  puts(line);
-  top_text_memory(line, gpu);
-  printf("  %s\n", line);
-  top_text_handovers(line, gpu);
-  printf("  %s\n", line);
-}
-
 static int show_text(const struct top_model *model) {
   char line[TOP_TEXT_SIZE];
   unsigned columns = top_text_columns(TOP_TEXT_SIZE, model);
   top_text_daemon(line, model);
   puts(line);
-  for (size_t i = 0; i < model->gpu_count; i++)
-    show_gpu(model, &model->gpus[i]);
-  if (model->job_count)
-    top_text_head(line, columns, TOP_COLUMNS);
+  for (const struct top_gpu *gpu = model->gpus; gpu < model->gpus + model->gpu_count; gpu++) {
+    top_text_gpu(line, model, gpu);
+    puts(line);
+    top_text_memory(line, gpu);
+    printf("  %s\n", line);
+    top_text_handovers(line, gpu);
+    printf("  %s\n", line);
+  }
+  top_text_head(line, columns, TOP_COLUMNS);
   if (model->job_count)
     puts(line);
   for (size_t i = 0; i < model->job_count; i++) {
@@ -45,7 +41,7 @@ static int show_text(const struct top_model *model) {
 }
 
 static int show_json(const struct top_model *model) {
-  return json_show_line(model->msgs, (size_t)(model->end - model->msgs));
+  return output_line(status_json(model->msgs, model->end));
 }
 
 /* The next status in place of the last one. */
@@ -53,13 +49,12 @@ static int look(int fd, struct top_model *model) {
   struct gs_msg *msgs;
   struct top_model next;
   size_t count;
-  int code = ask_status(fd, &msgs, &count);
+  struct ask_error error;
+  int code = ask_say(ask_try_status(fd, &msgs, &count, &error), &error);
   if (code != CTL_OK)
     return code;
-  if (top_model_make(&next, msgs, count, model) < 0 || !next.daemon) {
-    fprintf(stderr, "gpusharectl: out of memory\n");
-    return CTL_REFUSED;
-  }
+  if (top_model_make(&next, msgs, count, model) < 0 || !next.daemon)
+    return command_error(CTL_REFUSED, "out of memory");
   top_model_clear(model);
   *model = next;
   return CTL_OK;
@@ -92,37 +87,33 @@ static int run_batch(int fd, uint64_t interval_ns, int64_t times, int (*show)(co
 
 /* ---- the command ---- */
 
-static int read_interval(const char *text, uint64_t *ns) {
-  *ns = INTERVAL_NS;
-  if (text && (parse_duration_ns(text, ns) < 0 || *ns < TOP_INTERVAL_MIN_NS || *ns > TOP_INTERVAL_MAX_NS))
-    return usage_error("the delay is 0.1 to 3600 (seconds), not", text);
-  return CTL_OK;
-}
-
-static int read_times(const struct request *request, int64_t *times) {
-  const char *text = request->run.slots;
-  *times = 0;
-  if (text && parse_integer(text, 1, INT32_MAX, times) < 0)
-    return usage_error("not a number of times:", text);
-  if (!request->batch && (text || request->json))
-    return usage_error(text ? "-n of top is for --batch" : "--json of top is for --batch", NULL);
-  return CTL_OK;
-}
-
 int top_command(const struct request *request) {
-  uint64_t interval_ns;
-  int64_t times;
-  int fd, code = read_interval(request->delay, &interval_ns);
-  if (code == CTL_OK)
-    code = read_times(request, &times);
-  if (code != CTL_OK)
-    return code;
+  const char *delay = request->delay, *count = request->run.slots;
+  uint64_t interval_ns = INTERVAL_NS;
+  int64_t times = 0;
+  int fd;
+  if (delay && (parse_duration_ns(delay, &interval_ns) < 0 || interval_ns < TOP_INTERVAL_MIN_NS ||
+                interval_ns > TOP_INTERVAL_MAX_NS))
+    return usage_error("the delay is 0.1 to 3600 (seconds), not", delay);
+  if (count && parse_integer(count, 1, INT32_MAX, &times) < 0)
+    return usage_error("not a number of times:", count);
+  if (!request->batch && (count || request->json))
+    return usage_error(count ? "-n of top is for --batch" : "--json of top is for --batch", NULL);
   if (!request->batch)
     return top_live(daemon_path(&request->run), interval_ns);
-  code = connect_daemon(request, &fd);
+  int code = connect_daemon(request, &fd);
   if (code != CTL_OK)
     return code;
   code = run_batch(fd, interval_ns, times, request->json ? show_json : show_text);
   close(fd);
   return code;
 }
+
+#ifdef GPUSHARE_NO_NCURSES
+int top_live(const char *path, uint64_t interval_ns) {
+  (void)path, (void)interval_ns;
+  return command_error(CTL_REFUSED,
+                       "this build has no ncurses: use top --batch, or install libncurses-dev and "
+                       "build gpushare again");
+}
+#endif

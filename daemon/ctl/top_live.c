@@ -9,13 +9,88 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
-#include "ctl/top.h"
-#include "ctl/top_source.h"
+#include "ctl/ctl.h"
+#include "ctl/show_status.h"
 #include "ctl/top_view.h"
-#include "ctl/why.h"
+
+/* ---- the daemon: asked again and again, without waiting; one that is gone is looked for until it is back
+ * ---- */
+
+#define RETRY_NS NS_PER_S
+
+struct source {
+  const char *path;
+  int fd; /* -1: not connected */
+  bool asking;
+  uint64_t asked_ns;      /* last; 0: never */
+  uint64_t full_since_ns; /* as many wait for the daemon as may; */
+  uint64_t again_ns;      /* then it is asked again; 0: the usual time */
+  struct answer answer;   /* as far as it has come */
+  struct ask_error error; /* empty: all is well */
+};
+
+static void disconnect(struct source *source) {
+  answer_drop(&source->answer);
+  if (source->fd >= 0)
+    close(source->fd);
+  source->fd = -1;
+  source->asking = false;
+}
+
+/* When step_source has something to do, even if the connection is not readable. */
+static uint64_t due_ns(const struct source *source, uint64_t interval_ns) {
+  if (source->asked_ns == 0)
+    return 0;
+  if (source->asking)
+    return source->asked_ns + ASK_ANSWER_MS * NS_PER_MS;
+  if (source->again_ns)
+    return source->again_ns;
+  bool lost = *source->error.text;
+  return source->asked_ns + (lost && interval_ns > RETRY_NS ? RETRY_NS : interval_ns);
+}
+
+static int ask(struct source *source) {
+  int code = CTL_OK;
+  if (source->fd < 0) {
+    code = ask_connect_now(source->path, &source->fd, &source->error);
+    source->again_ns = wire_connect_again_ns(code == ASK_MORE ? -EAGAIN : 0, &source->full_since_ns,
+                                             ASK_ANSWER_MS * NS_PER_MS);
+    if (code == ASK_MORE && !source->again_ns)
+      code = ask_silence(&source->error);
+  }
+  if (code == CTL_OK)
+    code = answer_begin(&source->answer, source->fd, &source->error);
+  source->asking = code == CTL_OK;
+  return source->asking ? ASK_MORE : code;
+}
+
+/* Do what is to be done now. True: source->answer is whole; whoever calls takes it. */
+static bool step_source(struct source *source, uint64_t interval_ns, uint64_t now_ns) {
+  struct pollfd readable = {.fd = source->fd, .events = POLLIN};
+  bool due = now_ns >= due_ns(source, interval_ns);
+  int code = ASK_MORE;
+  if (source->asking) {
+    if (poll(&readable, 1, 0) > 0)
+      code = answer_take(&source->answer, source->fd, &source->error);
+    if (code == ASK_MORE && due)
+      code = ask_silence(&source->error);
+  } else if (due) {
+    source->asked_ns = now_ns;
+    code = ask(source);
+  }
+  if (code == CTL_OK) {
+    source->asking = false;
+    *source->error.text = '\0';
+  } else if (code != ASK_MORE) {
+    disconnect(source);
+  }
+  return code == CTL_OK;
+}
+
+/* ---- what is shown ---- */
 
 struct live {
-  struct top_source source;
+  struct source source;
   struct top_model model;
   struct top_view view;
   struct ask_error said; /* of the last key's order; empty: nothing */
@@ -30,17 +105,6 @@ static bool colors_wanted(void) {
   return !(no_color && *no_color) && has_colors();
 }
 
-static void begin_colors(void) {
-  if (!colors_wanted())
-    return;
-  start_color();
-  use_default_colors();
-  init_pair(COLOR_CARD_, COLOR_GREEN, -1);
-  init_pair(COLOR_AWAY_, COLOR_YELLOW, -1);
-  init_pair(COLOR_BAD_, COLOR_RED, -1);
-  init_pair(COLOR_KEY_, COLOR_BLACK, COLOR_CYAN);
-}
-
 static SCREEN *begin_screen(void) {
   setlocale(LC_CTYPE, ""); /* no more than that: numbers stay as they are */
   SCREEN *screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) ? newterm(NULL, stdout, stdin) : NULL;
@@ -53,7 +117,14 @@ static SCREEN *begin_screen(void) {
   nodelay(stdscr, TRUE);
   set_escdelay(25);
   curs_set(0);
-  begin_colors();
+  if (!colors_wanted())
+    return screen;
+  start_color();
+  use_default_colors();
+  init_pair(COLOR_CARD_, COLOR_GREEN, -1);
+  init_pair(COLOR_AWAY_, COLOR_YELLOW, -1);
+  init_pair(COLOR_BAD_, COLOR_RED, -1);
+  init_pair(COLOR_KEY_, COLOR_BLACK, COLOR_CYAN);
   return screen;
 }
 
@@ -92,20 +163,8 @@ static void draw_title(const struct live *live) {
     return;
   top_text_daemon(line, &live->model);
   draw(0, 0, A_BOLD, line);
-  int end = (int)strlen(line) + 2;
   snprintf(every, sizeof every, "every %g s", (double)live->view.interval_ns / 1e9);
-  draw(0, end, A_NORMAL, every);
-}
-
-static void draw_bar(int y, const char *bar) {
-  for (int x = 0; bar[x]; x++) {
-    const char cell[] = {bar[x], '\0'};
-    draw(y, x + 3,
-         look_of(bar[x] == TOP_CELL_CARD   ? COLOR_CARD_
-                 : bar[x] == TOP_CELL_AWAY ? COLOR_AWAY_
-                                           : 0),
-         cell);
-  }
+  draw(0, (int)strlen(line) + 2, A_NORMAL, every);
 }
 
 /* As much of a bar as there is room for beside the figures. */
@@ -120,7 +179,10 @@ static void draw_memory(int y, const struct top_gpu *gpu) {
   cells = cells > 40 ? 40 : cells;
   top_text_bar(bar, (size_t)cells, gpu);
   draw(y, 2, A_NORMAL, "[");
-  draw_bar(y, bar);
+  for (int x = 0; bar[x]; x++) {
+    int color = bar[x] == TOP_CELL_CARD ? COLOR_CARD_ : bar[x] == TOP_CELL_AWAY ? COLOR_AWAY_ : 0;
+    draw(y, x + 3, look_of(color), (const char[]){bar[x], '\0'});
+  }
   draw(y, cells + 3, A_NORMAL, "]");
   draw(y, cells + 5, A_NORMAL, line);
 }
@@ -138,30 +200,14 @@ static void draw_gpu(const struct live *live, int y, int lines, const struct top
   draw(y + 2, 2, A_NORMAL, line);
 }
 
-/* For each GPU; some rows of the table shall be seen, too. */
-static int lines_per_gpu(const struct live *live) {
-  int gpus = (int)live->model.gpu_count, left = LINES - 6;
-  return gpus == 0 || gpus * 3 <= left ? 3 : gpus <= left ? 1 : 0;
-}
-
 /* ---- below the table ---- */
-
-static void draw_keys(int y) {
-  static const char *const keys[][2] = {{"F1", "Help"}, {"F3", "Search"}, {"F4", "Filter"},
-                                        {"F6", "Sort"}, {"Enter", "Why"}, {"F10", "Quit"}};
-  int x = 0;
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-    draw(y, x, A_NORMAL, keys[i][0]);
-    x += (int)strlen(keys[i][0]);
-    draw(y, x, look_of(COLOR_KEY_), keys[i][1]);
-    x += (int)strlen(keys[i][1]) + 1;
-  }
-}
 
 static void draw_bottom(const struct live *live, int y) {
   static const char *const prompts[] = {[TOP_PROMPT_SEARCH] = "Search: ",
                                         [TOP_PROMPT_FILTER] = "Filter: ",
                                         [TOP_PROMPT_INTERVAL] = "Seconds between refreshes: "};
+  static const char *const keys[][2] = {{"F1", "Help"}, {"F3", "Search"}, {"F4", "Filter"},
+                                        {"F6", "Sort"}, {"Enter", "Why"}, {"F10", "Quit"}};
   char line[TOP_TEXT_SIZE];
   if (live->view.prompt != TOP_PROMPT_NONE) {
     snprintf(line, sizeof line, "%s%s_", prompts[live->view.prompt], live->view.typed);
@@ -169,7 +215,13 @@ static void draw_bottom(const struct live *live, int y) {
   } else if (*live->said.text) {
     draw(y, 0, look_of(COLOR_BAD_), live->said.text);
   } else {
-    draw_keys(y);
+    int x = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+      draw(y, x, A_NORMAL, keys[i][0]);
+      x += (int)strlen(keys[i][0]);
+      draw(y, x, look_of(COLOR_KEY_), keys[i][1]);
+      x += (int)strlen(keys[i][1]) + 1;
+    }
     if (*live->view.filter) {
       snprintf(line, sizeof line, "only: %s", live->view.filter);
       draw(y, 48, A_BOLD, line);
@@ -177,39 +229,7 @@ static void draw_bottom(const struct live *live, int y) {
   }
 }
 
-/* What the selected job does or waits for: as many lines as it takes. */
-static char *explain(const struct live *live) {
-  const struct top_job *job = live->view.explains ? top_view_selected(&live->view) : NULL;
-  char *text = NULL;
-  size_t size;
-  FILE *stream = job ? open_memstream(&text, &size) : NULL;
-  if (!stream)
-    return NULL;
-  why_tell(stream, &(struct why){.msgs = live->model.msgs,
-                                 .end = live->model.end,
-                                 .gpu = job->gpu->figures,
-                                 .job = job->figures});
-  if (fclose(stream) == 0)
-    return text;
-  free(text);
-  return NULL;
-}
-
-static int lines_of(const char *text) { return text && COLS > 0 ? ((int)strlen(text) + COLS - 1) / COLS : 0; }
-
-static void draw_explanation(int y, const char *text) {
-  for (size_t at = 0; text && at < strlen(text); at += (size_t)COLS)
-    draw(y++, 0, A_BOLD, text + at);
-}
-
 /* ---- the table ---- */
-
-static attr_t look_of_job(const struct top_job *job) {
-  const struct gs_msg *msg = job->figures.job;
-  if (msg->job_status.flags & (GS_STATE_OVERDUE | GS_STATE_TOO_BIG | GS_STATE_STOPPED))
-    return look_of(COLOR_BAD_);
-  return msg->job_status.state == GS_JOB_HOLDING ? look_of(COLOR_CARD_) : A_NORMAL;
-}
 
 static void draw_table(const struct live *live, int y) {
   const struct top_view *view = &live->view;
@@ -218,9 +238,15 @@ static void draw_table(const struct live *live, int y) {
   top_text_head(line, columns, view->sort);
   draw_row(y, look_of(COLOR_KEY_), line);
   for (size_t row = view->first; row < view->row_count && row < view->first + view->page; row++) {
+    const struct gs_msg *job = view->rows[row]->figures.job;
+    bool bad = job->job_status.flags & (GS_STATE_OVERDUE | GS_STATE_TOO_BIG | GS_STATE_STOPPED);
     top_text_job(line, columns, view->rows[row]);
-    bool selected = row == view->selected;
-    draw_row(++y, selected ? A_REVERSE : look_of_job(view->rows[row]), line);
+    draw_row(++y,
+             row == view->selected                     ? A_REVERSE
+             : bad                                     ? look_of(COLOR_BAD_)
+             : job->job_status.state == GS_JOB_HOLDING ? look_of(COLOR_CARD_)
+                                                       : A_NORMAL,
+             line);
   }
 }
 
@@ -251,18 +277,25 @@ static void draw_help(void) {
 }
 
 static void draw_all(struct live *live) {
-  int lines = lines_per_gpu(live), y = 1;
-  char *explanation = explain(live);
-  for (size_t i = 0; i < live->model.gpu_count; i++, y += lines)
+  /* Of each GPU three lines or one, or none: some rows of the table shall be seen, too. */
+  int gpus = (int)live->model.gpu_count, left = LINES - 6, y = 1;
+  int lines = gpus == 0 || gpus * 3 <= left ? 3 : gpus <= left ? 1 : 0;
+  /* What the selected job does or waits for: as many lines as it takes. */
+  const struct top_job *job = live->view.explains ? top_view_selected(&live->view) : NULL;
+  const struct gs_msg *msgs = live->model.msgs, *end = live->model.end;
+  char *text = job ? why_text(&(struct why){msgs, end, job->gpu->figures, job->figures}) : NULL;
+  int length = text ? (int)strlen(text) : 0;
+  int bottom = LINES - 1 - (COLS > 0 ? (length + COLS - 1) / COLS : 0);
+  for (int i = 0; i < gpus; i++, y += lines)
     draw_gpu(live, y, lines, &live->model.gpus[i]);
-  int bottom = LINES - 1 - lines_of(explanation);
   top_view_resize(&live->view, bottom > y + 1 ? (size_t)(bottom - y - 1) : 1);
   draw_table(live, y);
-  draw_explanation(bottom, explanation);
+  for (int at = 0, row = bottom; at < length; at += COLS)
+    draw(row++, 0, A_BOLD, text + at);
   draw_title(live);
   if (LINES > 2)
     draw_bottom(live, LINES - 1);
-  free(explanation);
+  free(text);
 }
 
 static void show(struct live *live) {
@@ -336,15 +369,11 @@ static void take_answer(struct live *live) {
   live->model = next;
 }
 
-static int timeout_ms(const struct live *live, uint64_t now_ns) {
-  uint64_t due_ns = top_source_due_ns(&live->source, live->view.interval_ns);
-  return due_ns <= now_ns ? 0 : (int)((due_ns - now_ns) / NS_PER_MS + 1);
-}
-
 /* False: the terminal is gone. */
 static bool await(const struct live *live) {
   struct pollfd fds[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = live->source.fd, .events = POLLIN}};
-  int ready = poll(fds, 2, timeout_ms(live, clock_now_ns()));
+  uint64_t now_ns = clock_now_ns(), at_ns = due_ns(&live->source, live->view.interval_ns);
+  int ready = poll(fds, 2, at_ns <= now_ns ? 0 : (int)((at_ns - now_ns) / NS_PER_MS + 1));
   return ready < 0 ? errno == EINTR : !(fds[0].revents & (POLLHUP | POLLERR | POLLNVAL));
 }
 
@@ -353,7 +382,7 @@ static bool step(struct live *live) {
   bool lost = *live->source.error.text, pressed = false;
   while (!live->view.quits && press(live)) /* no key counts after that */
     pressed = true;
-  bool answered = top_source_step(&live->source, live->view.interval_ns, clock_now_ns());
+  bool answered = step_source(&live->source, live->view.interval_ns, clock_now_ns());
   if (answered)
     take_answer(live);
   if (!live->source.asking && *live->source.error.text)
@@ -372,7 +401,7 @@ static void run(struct live *live) {
 }
 
 int top_live(const char *path, uint64_t interval_ns) {
-  struct live live = {.source = top_source_init(path), .view = top_view_init(interval_ns)};
+  struct live live = {.source = {.path = path, .fd = -1}, .view = top_view_init(interval_ns)};
   SCREEN *screen = begin_screen();
   if (!screen) {
     fprintf(stderr,
@@ -382,7 +411,7 @@ int top_live(const char *path, uint64_t interval_ns) {
   run(&live);
   endwin();
   delscreen(screen);
-  top_source_end(&live.source);
+  disconnect(&live.source);
   top_model_clear(&live.model);
   top_view_end(&live.view);
   return CTL_OK;

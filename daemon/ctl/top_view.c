@@ -1,12 +1,384 @@
-/* top_view.c - gpusharectl top: rows, selection and keys. */
+/* top_view.c - gpusharectl top, as far as it knows no terminal: what is shown of GPUs and jobs, from one
+ * status and the one before; its lines, for screens and pipes; rows, selection and keys. */
 #include "ctl/top_view.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/gpu_number.h"
 #include "common/parse.h"
+
+static double less(uint64_t now, uint64_t before) { return now > before ? (double)(now - before) : 0; }
+
+static double at_most_one(double share) { return share < 1 ? share : 1; }
+
+/* By the daemon's clock; 0: they have nothing to do with each other. */
+static double elapsed_ns(const struct top_model *now, const struct top_model *before) {
+  if (!now->daemon || !before->daemon || now->daemon->daemon.pid != before->daemon->daemon.pid)
+    return 0;
+  return less(now->daemon->daemon.uptime_ns, before->daemon->daemon.uptime_ns);
+}
+
+static size_t count_type(const struct gs_msg *msgs, const struct gs_msg *end, unsigned type) {
+  size_t count = 0;
+  for (const struct gs_msg *msg = msgs; msg < end; msg++)
+    count += msg->type == type;
+  return count;
+}
+
+/* ---- what it was before ---- */
+
+static const struct top_gpu *find_gpu(const struct top_model *model, const struct gs_msg *gpu) {
+  for (size_t i = 0; i < model->gpu_count; i++)
+    if (memcmp(model->gpus[i].figures.gpu->gpu_status.uuid, gpu->gpu_status.uuid, GS_UUID_SIZE) == 0)
+      return &model->gpus[i];
+  return NULL;
+}
+
+static const struct gs_msg *find_job(const struct top_model *model, const struct top_job *job) {
+  const struct top_gpu *gpu = find_gpu(model, job->gpu->figures.gpu);
+  for (size_t i = 0; i < model->job_count; i++)
+    if (model->jobs[i].gpu == gpu &&
+        model->jobs[i].figures.job->job_status.job == job->figures.job->job_status.job)
+      return model->jobs[i].figures.job;
+  return NULL;
+}
+
+static double handover_ns(const struct gs_msg *handover) {
+  return (double)(handover->handover_status.drain_ns + handover->handover_status.move_ns);
+}
+
+/* A job that was not there had nothing; of a GPU that was not, nothing is told. */
+static void rate_all(struct top_model *model, const struct top_model *before) {
+  double ns = elapsed_ns(model, before);
+  if (ns <= 0)
+    return;
+  for (size_t i = 0; i < model->gpu_count; i++) {
+    struct top_gpu *gpu = &model->gpus[i];
+    const struct gs_msg *now = gpu->figures.gpu;
+    const struct top_gpu *then = find_gpu(before, now);
+    if (!then)
+      continue;
+    const struct gs_msg *old = then->figures.gpu;
+    double lost_ns = handover_ns(gpu->figures.handover) - handover_ns(then->figures.handover);
+    gpu->rated = true;
+    gpu->handovers_per_s = less(now->gpu_status.handovers, old->gpu_status.handovers) * 1e9 / ns;
+    gpu->moved_per_s = less(now->gpu_status.moved_bytes, old->gpu_status.moved_bytes) * 1e9 / ns;
+    gpu->lost_share = lost_ns > 0 ? at_most_one(lost_ns / ns) : 0;
+  }
+  for (size_t i = 0; i < model->job_count; i++) {
+    struct top_job *job = &model->jobs[i];
+    const struct gs_msg *now = job->figures.job, *old = find_job(before, job);
+    uint64_t held_ns = old ? old->job_status.held_ns : 0, waited_ns = old ? old->job_status.waited_ns : 0;
+    job->rated = true;
+    job->held_share = at_most_one(less(now->job_status.held_ns, held_ns) / ns);
+    job->waited_share = at_most_one(less(now->job_status.waited_ns, waited_ns) / ns);
+  }
+}
+
+/* ---- what it is ---- */
+
+static void add_job(struct top_model *model, const struct gs_msg *msg) {
+  struct top_gpu *gpu = &model->gpus[model->gpu_count - 1];
+  struct top_job *job = &model->jobs[model->job_count++];
+  uint64_t used_bytes = msg->job_status.used_bytes, resident_bytes = msg->job_status.resident_bytes;
+  *job = (struct top_job){.figures = figures_of_job(msg, model->end), .gpu = gpu};
+  snprintf(job->user, sizeof job->user, "%s", USER_TEXT(msg->job_status.uid));
+  figures_from(job->figures.origin, job->from);
+  job->away_bytes = used_bytes > resident_bytes ? used_bytes - resident_bytes : 0;
+  job->waits_for_room = figures_waits_for_room(&gpu->figures, msg);
+  gpu->card_bytes += resident_bytes;
+  gpu->away_bytes += job->away_bytes;
+}
+
+static void add_all(struct top_model *model) {
+  for (const struct gs_msg *msg = model->msgs; msg < model->end; msg++)
+    if (msg->type == GS_STATUS_DAEMON)
+      model->daemon = msg;
+    else if (msg->type == GS_STATUS_GPU)
+      model->gpus[model->gpu_count++] = (struct top_gpu){.figures = figures_of_gpu(msg, model->end)};
+    else if (msg->type == GS_STATUS_JOB && model->gpu_count)
+      add_job(model, msg);
+}
+
+int top_model_make(struct top_model *model, struct gs_msg *msgs, size_t count,
+                   const struct top_model *before) {
+  const struct gs_msg *end = msgs + count;
+  *model = (struct top_model){.msgs = msgs, .end = end};
+  model->gpus = calloc(count_type(msgs, end, GS_STATUS_GPU) + 1, sizeof *model->gpus);
+  model->jobs = calloc(count_type(msgs, end, GS_STATUS_JOB) + 1, sizeof *model->jobs);
+  if (!model->gpus || !model->jobs) {
+    top_model_clear(model);
+    return -ENOMEM;
+  }
+  add_all(model);
+  rate_all(model, before);
+  return 0;
+}
+
+void top_model_clear(struct top_model *model) {
+  free(model->msgs);
+  free(model->gpus);
+  free(model->jobs);
+  *model = (struct top_model){0};
+}
+
+/* Where there is no room for all, the most important ones are shown. */
+static const struct {
+  const char *title;
+  int width; /* below 0: to the left */
+  int importance;
+} columns[TOP_COLUMNS] = {
+    [TOP_JOB] = {"JOB", 6, 14},       [TOP_GPU] = {"GPU", 3, 13},     [TOP_PID] = {"PID", 8, 3},
+    [TOP_USER] = {"USER", -10, 6},    [TOP_NAME] = {"NAME", -16, 12}, [TOP_CLASS] = {"CLASS", -5, 5},
+    [TOP_STATE] = {"STATE", -14, 11}, [TOP_HELD] = {"GPU%", 6, 10},   [TOP_WAITED] = {"WAIT%", 6, 7},
+    [TOP_CARD] = {"ON CARD", 10, 9},  [TOP_AWAY] = {"AWAY", 10, 8},   [TOP_RATE] = {"RATE", 6, 4},
+    [TOP_LIMIT] = {"LIMIT", 10, 1},   [TOP_FROM] = {"FROM", -22, 2},
+};
+
+/* ---- lines that grow ---- */
+
+__attribute__((format(printf, 2, 3))) static void append(char *line, const char *format, ...) {
+  size_t used = strlen(line);
+  va_list list;
+  va_start(list, format);
+  vsnprintf(line + used, TOP_TEXT_SIZE - used, format, list);
+  va_end(list);
+}
+
+static void trim(char *line) {
+  size_t used = strlen(line);
+  while (used > 0 && line[used - 1] == ' ')
+    line[--used] = '\0';
+}
+
+/* ---- the jobs' table ---- */
+
+static size_t width_of(int column) {
+  return (size_t)(columns[column].width < 0 ? -columns[column].width : columns[column].width);
+}
+
+static int most_important(unsigned among) {
+  int best = -1;
+  for (int i = 0; i < TOP_COLUMNS; i++)
+    if (among & 1u << i && (best < 0 || columns[i].importance > columns[best].importance))
+      best = i;
+  return best;
+}
+
+unsigned top_text_columns(size_t width, const struct top_model *model) {
+  unsigned left = (1u << TOP_COLUMNS) - 1, chosen = 1u << TOP_JOB;
+  size_t used = width_of(TOP_JOB);
+  if (model->gpu_count < 2)
+    left &= ~(1u << TOP_GPU);
+  for (int column; (column = most_important(left & ~chosen)) >= 0; chosen |= 1u << column) {
+    used += 1 + width_of(column);
+    if (used > width)
+      break;
+  }
+  return chosen;
+}
+
+static const char *class_short_name(unsigned class) {
+  return class == GS_CLASS_PRODUCTION ? "prod" : class == GS_CLASS_OPPORTUNISTIC ? "opp" : "std";
+}
+
+static const char *state_text(const struct top_job *job, char text[32]) {
+  const struct gs_msg *msg = job->figures.job;
+  unsigned flags = msg->job_status.flags;
+  const char *word = flags & GS_STATE_STOPPED                  ? "stopped"
+                     : flags & GS_STATE_OVERDUE                ? "overdue"
+                     : flags & GS_STATE_TOO_BIG                ? "too big"
+                     : job->figures.terms->terms_status.paused ? "paused"
+                     : job->waits_for_room                     ? "waits for room"
+                     : figures_waits_for_memory(&job->figures) ? "waits for memory"
+                                                               : NULL;
+  if (word)
+    return word;
+  word = figures_state_name(msg->job_status.state);
+  snprintf(text, 32, msg->job_status.queue ? "%s (%u)" : "%s", word, msg->job_status.queue);
+  return text;
+}
+
+/* By state: who holds, then who waits, by their place. */
+static double rank_of_state(const struct gs_msg *msg) {
+  if (msg->job_status.state == GS_JOB_WAITING)
+    return 10 + msg->job_status.queue;
+  return msg->job_status.state == GS_JOB_IDLE ? 1e6 : msg->job_status.state == GS_JOB_HOLDING ? 0 : 1;
+}
+
+/* What stands in a column; and the number by which that is sorted, 0 if it is by the text. */
+static double describe(enum top_column column, const struct top_job *job, char cell[TOP_TEXT_SIZE]) {
+  const struct gs_msg *msg = job->figures.job, *terms = job->figures.terms, *wait = job->figures.wait;
+  uint64_t bytes = 0;
+  double share = 0;
+  char state[32];
+  *cell = '\0';
+  switch (column) {
+  case TOP_JOB:
+    append(cell, "%u", msg->job_status.job);
+    return msg->job_status.job;
+  case TOP_GPU:
+    append(cell, "%s", GPU_NUMBER_TEXT(msg->gpu));
+    return msg->gpu;
+  case TOP_PID:
+    append(cell, msg->job_status.pid ? "%d" : "-", msg->job_status.pid);
+    return msg->job_status.pid;
+  case TOP_CLASS:
+    append(cell, "%s", class_short_name(terms->terms_status.class));
+    return terms->terms_status.class;
+  case TOP_STATE:
+    append(cell, "%s", state_text(job, state));
+    return rank_of_state(msg);
+  case TOP_HELD:
+  case TOP_WAITED:
+    share = column == TOP_HELD ? job->held_share : job->waited_share;
+    append(cell, job->rated ? "%.1f" : "-", 100 * share);
+    return share;
+  case TOP_RATE:
+    if (figures_has_limit(wait)) {
+      append(cell, "%.1f%%", 100 * figures_limit_share(wait));
+      return figures_limit_share(wait);
+    }
+    append(cell, terms->terms_status.rate ? "%u%%" : "-", terms->terms_status.rate);
+    return terms->terms_status.rate / 100.0;
+  case TOP_CARD:
+  case TOP_AWAY:
+  case TOP_LIMIT:
+    bytes = column == TOP_CARD   ? msg->job_status.resident_bytes
+            : column == TOP_AWAY ? job->away_bytes
+                                 : terms->terms_status.limit_bytes;
+    append(cell, "%s", column == TOP_LIMIT && !bytes ? "-" : BYTES_TEXT(bytes));
+    return (double)bytes;
+  case TOP_USER:
+    append(cell, "%s", job->user);
+    return 0;
+  case TOP_NAME:
+    append(cell, "%s", msg->job_status.name);
+    return 0;
+  default:
+    append(cell, "%s", job->from);
+    return 0;
+  }
+}
+
+static void put_cell(char *cell, int column, const struct top_job *job) {
+  describe((enum top_column)column, job, cell);
+  if (column == TOP_FROM && !*cell)
+    strcpy(cell, "-");
+}
+
+/* <0, 0 or >0: how two stand in a column. */
+static int compare_jobs(enum top_column column, const struct top_job *a, const struct top_job *b) {
+  char one[TOP_TEXT_SIZE], other[TOP_TEXT_SIZE];
+  double x = describe(column, a, one), y = describe(column, b, other);
+  bool by_text = column == TOP_USER || column == TOP_NAME || column == TOP_FROM;
+  return by_text ? strcmp(one, other) : (x > y) - (x < y);
+}
+
+/* What is too long is cut, so that the columns stay where they are. */
+static void append_cell(char *line, int column, const char *text) {
+  append(line, "%s%*.*s", *line ? " " : "", columns[column].width, (int)width_of(column), text);
+}
+
+void top_text_head(char *line, unsigned shown, enum top_column marked) {
+  *line = '\0';
+  for (int i = 0; i < TOP_COLUMNS; i++) {
+    char title[16];
+    snprintf(title, sizeof title, "%s%s", (int)marked == i ? "*" : "", columns[i].title);
+    if (shown & 1u << i)
+      append_cell(line, i, title);
+  }
+  trim(line);
+}
+
+void top_text_job(char *line, unsigned shown, const struct top_job *job) {
+  char cell[TOP_TEXT_SIZE];
+  *line = '\0';
+  for (int i = 0; i < TOP_COLUMNS; i++)
+    if (shown & 1u << i) {
+      put_cell(cell, i, job);
+      append_cell(line, i, cell);
+    }
+  trim(line);
+}
+
+/* Whether any column has this text, in whatever case. */
+static bool has_text(const struct top_job *job, const char *text) {
+  char cell[TOP_TEXT_SIZE];
+  for (int i = 0; i < TOP_COLUMNS; i++) {
+    put_cell(cell, i, job);
+    if (strcasestr(cell, text))
+      return true;
+  }
+  return strcasestr(class_name(job->figures.terms->terms_status.class), text);
+}
+
+/* ---- the daemon and its GPUs ---- */
+
+void top_text_daemon(char *line, const struct top_model *model) {
+  const struct gs_msg *msg = model->daemon;
+  unsigned long up_s = msg->daemon.uptime_ns / NS_PER_S;
+  snprintf(line, TOP_TEXT_SIZE, "gpushare-daemon %s, up %lu:%02lu:%02lu, %zu GPU%s, %u job%s",
+           msg->daemon.release, up_s / 3600, up_s / 60 % 60, up_s % 60, model->gpu_count,
+           model->gpu_count == 1 ? "" : "s", msg->daemon.jobs, msg->daemon.jobs == 1 ? "" : "s");
+}
+
+void top_text_gpu(char *line, const struct top_model *model, const struct top_gpu *gpu) {
+  const struct gs_msg *msg = gpu->figures.gpu;
+  uint64_t left_ns = gpu->figures.handover->handover_status.left_ns;
+  bool serialized = msg->gpu_status.flags & GS_GPU_SERIALIZED;
+  unsigned shown = 0;
+  *line = '\0';
+  append(line, "GPU %s %s: %s, %s", GPU_NUMBER_TEXT(msg->gpu), msg->gpu_status.name,
+         mode_name(msg->gpu_status.mode), policy_name(msg->gpu_status.policy));
+  append(line, serialized ? ", turns of %.4g s" : ", all run", (double)msg->gpu_status.tq_ns / 1e9);
+  if (serialized && left_ns != UINT64_MAX)
+    append(line, ", %.1f s left", (double)left_ns / 1e9);
+  for (size_t i = 0; i < model->job_count && shown < 3; i++) {
+    const struct gs_msg *job = model->jobs[i].figures.job;
+    if (model->jobs[i].gpu == gpu && job->job_status.state == GS_JOB_HOLDING)
+      append(line, "%s %u (%s)", shown++ ? "," : "; held by", job->job_status.job, job->job_status.name);
+  }
+  if (msg->gpu_status.holders > shown)
+    append(line, " and %u more", msg->gpu_status.holders - shown);
+  append(line, "%s, %u wait", shown ? "" : "; held by nobody", msg->gpu_status.waiting);
+}
+
+void top_text_handovers(char *line, const struct top_gpu *gpu) {
+  if (gpu->rated)
+    snprintf(line, TOP_TEXT_SIZE, "hand-overs %.2f/s, %.2f GB/s moved, %.1f %% of the time lost",
+             gpu->handovers_per_s, gpu->moved_per_s / 1e9, 100 * gpu->lost_share);
+  else
+    snprintf(line, TOP_TEXT_SIZE, "hand-overs -/s, - GB/s moved, - %% of the time lost");
+}
+
+void top_text_memory(char *line, const struct top_gpu *gpu) {
+  snprintf(line, TOP_TEXT_SIZE, "%s on the card, %s away, of %s", BYTES_TEXT(gpu->card_bytes),
+           BYTES_TEXT(gpu->away_bytes), BYTES_TEXT(gpu->figures.gpu->gpu_status.capacity_bytes));
+}
+
+/* Something that is there is seen, however little it is. */
+static size_t cells_of(uint64_t bytes, double bytes_per_cell) {
+  size_t cells = (size_t)((double)bytes / bytes_per_cell + 0.5);
+  return bytes && !cells ? 1 : cells;
+}
+
+void top_text_bar(char *bar, size_t cells, const struct top_gpu *gpu) {
+  uint64_t capacity_bytes = gpu->figures.gpu->gpu_status.capacity_bytes, card_bytes = gpu->card_bytes;
+  uint64_t free_bytes = capacity_bytes > card_bytes ? capacity_bytes - card_bytes : 0;
+  double per_cell = (double)(card_bytes + free_bytes + gpu->away_bytes + 1) / (double)cells;
+  size_t card = cells_of(card_bytes, per_cell), away = cells_of(gpu->away_bytes, per_cell);
+  for (size_t i = 0; i < cells; i++)
+    bar[i] = i < card ? TOP_CELL_CARD : i + away >= cells ? TOP_CELL_AWAY : TOP_CELL_FREE;
+  bar[cells] = '\0';
+}
+
+/* ---- what keys do ---- */
 
 struct top_view top_view_init(uint64_t interval_ns) {
   return (struct top_view){.sort = TOP_JOB, .interval_ns = interval_ns, .page = 1};
@@ -20,74 +392,19 @@ const struct top_job *top_view_selected(const struct top_view *view) {
 
 /* ---- order ---- */
 
-static int order(double a, double b) { return (a > b) - (a < b); }
-
-static int order_of_arrival(const struct top_job *a, const struct top_job *b) {
-  int by_gpu = order(a->figures.job->gpu, b->figures.job->gpu);
-  return by_gpu ? by_gpu : order(a->figures.job->job_status.job, b->figures.job->job_status.job);
-}
-
-/* Who holds, then who waits, by their place. */
-static double rank_of_state(const struct top_job *job) {
-  const struct gs_msg *msg = job->figures.job;
-  if (msg->job_status.state == GS_JOB_WAITING)
-    return 10 + msg->job_status.queue;
-  return msg->job_status.state == GS_JOB_IDLE ? 1e6 : msg->job_status.state == GS_JOB_HOLDING ? 0 : 1;
-}
-
-static double rate_of(const struct job_figures *job) {
-  return figures_has_limit(job->wait) ? figures_limit_share(job->wait)
-                                      : job->terms->terms_status.rate / 100.0;
-}
-
-static int order_by(enum top_column column, const struct top_job *a, const struct top_job *b) {
-  const struct gs_msg *x = a->figures.job, *y = b->figures.job;
-  switch (column) {
-  case TOP_JOB:
-    return order(x->job_status.job, y->job_status.job);
-  case TOP_GPU:
-    return order(x->gpu, y->gpu);
-  case TOP_PID:
-    return order(x->job_status.pid, y->job_status.pid);
-  case TOP_USER:
-    return strcmp(a->user, b->user);
-  case TOP_NAME:
-    return strcmp(x->job_status.name, y->job_status.name);
-  case TOP_CLASS:
-    return order(a->figures.terms->terms_status.class, b->figures.terms->terms_status.class);
-  case TOP_STATE:
-    return order(rank_of_state(a), rank_of_state(b));
-  case TOP_HELD:
-    return order(a->held_share, b->held_share);
-  case TOP_WAITED:
-    return order(a->waited_share, b->waited_share);
-  case TOP_CARD:
-    return order((double)x->job_status.resident_bytes, (double)y->job_status.resident_bytes);
-  case TOP_AWAY:
-    return order((double)a->away_bytes, (double)b->away_bytes);
-  case TOP_RATE:
-    return order(rate_of(&a->figures), rate_of(&b->figures));
-  case TOP_LIMIT:
-    return order((double)a->figures.terms->terms_status.limit_bytes,
-                 (double)b->figures.terms->terms_status.limit_bytes);
-  default:
-    return strcmp(a->from, b->from);
-  }
-}
-
 static int compare(const void *x, const void *y, void *argument) {
   const struct top_view *view = argument;
   const struct top_job *a = *(const struct top_job *const *)x, *b = *(const struct top_job *const *)y;
-  int by_column = order_by(view->sort, a, b);
-  return by_column == 0 ? order_of_arrival(a, b) : view->descends ? -by_column : by_column;
+  int by_column = compare_jobs(view->sort, a, b), by_gpu = compare_jobs(TOP_GPU, a, b);
+  if (by_column)
+    return view->descends ? -by_column : by_column;
+  return by_gpu ? by_gpu : compare_jobs(TOP_JOB, a, b); /* in the order of arrival */
 }
-
-static bool is_number(enum top_column column) { return column >= TOP_HELD && column <= TOP_LIMIT; }
 
 /* By numbers, the largest are the most interesting. */
 static void sort_by(struct top_view *view, enum top_column column) {
   view->sort = column;
-  view->descends = is_number(column);
+  view->descends = column >= TOP_HELD && column <= TOP_LIMIT;
 }
 
 /* ---- rows ---- */
@@ -126,7 +443,7 @@ int top_view_arrange(struct top_view *view, const struct top_model *model) {
     return -ENOMEM;
   view->rows = rows;
   for (size_t i = 0; i < model->job_count; i++)
-    if (top_text_has(&model->jobs[i], filter))
+    if (has_text(&model->jobs[i], filter))
       rows[view->row_count++] = &model->jobs[i];
   qsort_r(rows, view->row_count, sizeof(const struct top_job *), compare, view);
   select_again(view);
@@ -142,7 +459,7 @@ void top_view_resize(struct top_view *view, size_t page) {
 static void find(struct top_view *view, const char *text, size_t from) {
   for (size_t i = 0; *text && i < view->row_count; i++) {
     size_t row = (from + i) % view->row_count;
-    if (top_text_has(view->rows[row], text)) {
+    if (has_text(view->rows[row], text)) {
       select_row(view, row);
       return;
     }
@@ -194,18 +511,6 @@ static void press_in_prompt(struct top_view *view, int key) {
 
 /* ---- keys ---- */
 
-static void order_pause(struct top_view *view) {
-  const struct top_job *job = top_view_selected(view);
-  if (!job)
-    return;
-  view->ordered_job = job->figures.job->job_status.job;
-  view->pauses = !job->figures.terms->terms_status.paused;
-}
-
-static void step_sort(struct top_view *view, int step) {
-  sort_by(view, (enum top_column)(((int)view->sort + step + TOP_COLUMNS) % TOP_COLUMNS));
-}
-
 static void scale_interval(struct top_view *view, bool longer) {
   uint64_t ns = longer ? view->interval_ns * 2 : view->interval_ns / 2;
   view->interval_ns = ns < TOP_INTERVAL_MIN_NS   ? TOP_INTERVAL_MIN_NS
@@ -215,96 +520,58 @@ static void scale_interval(struct top_view *view, bool longer) {
 
 /* False: it does not move. */
 static bool move(struct top_view *view, int key) {
-  size_t row = view->selected;
-  switch (key) {
-  case TOP_KEY_UP:
-    select_row(view, row ? row - 1 : 0);
-    return true;
-  case TOP_KEY_DOWN:
-    select_row(view, row + 1);
-    return true;
-  case TOP_KEY_PAGE_UP:
-    select_row(view, row > view->page ? row - view->page : 0);
-    return true;
-  case TOP_KEY_PAGE_DOWN:
-    select_row(view, row + view->page);
-    return true;
-  case TOP_KEY_HOME:
-    select_row(view, 0);
-    return true;
-  case TOP_KEY_END:
-    select_row(view, SIZE_MAX);
-    return true;
-  default:
+  size_t row = view->selected, page = view->page;
+  if (key == TOP_KEY_UP)
+    row = row ? row - 1 : 0;
+  else if (key == TOP_KEY_DOWN)
+    row++;
+  else if (key == TOP_KEY_PAGE_UP)
+    row = row > page ? row - page : 0;
+  else if (key == TOP_KEY_PAGE_DOWN)
+    row += page;
+  else if (key == TOP_KEY_HOME || key == TOP_KEY_END)
+    row = key == TOP_KEY_HOME ? 0 : SIZE_MAX;
+  else
     return false;
-  }
+  select_row(view, row);
+  return true;
 }
 
 static void press(struct top_view *view, int key) {
-  switch (key) {
-  case 'q':
-  case TOP_KEY_F10:
+  static const struct {
+    int key;
+    enum top_column column;
+  } sorts[] = {{'N', TOP_JOB}, {'P', TOP_HELD}, {'M', TOP_CARD}, {'T', TOP_WAITED}};
+  const struct top_job *selected = top_view_selected(view);
+  bool next = key == '>' || key == '.' || key == TOP_KEY_F6;
+  for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++)
+    if (key == sorts[i].key)
+      sort_by(view, sorts[i].column);
+  if (key == 'q' || key == TOP_KEY_F10) {
     view->quits = true;
-    break;
-  case 'h':
-  case '?':
-  case TOP_KEY_F1:
+  } else if (key == 'h' || key == '?' || key == TOP_KEY_F1) {
     view->helps = true;
-    break;
-  case '/':
-  case TOP_KEY_F3:
+  } else if (key == '/' || key == TOP_KEY_F3) {
     begin_prompt(view, TOP_PROMPT_SEARCH);
-    break;
-  case 'n':
+  } else if (key == 'n') {
     find(view, view->search, view->selected + 1);
-    break;
-  case '\\':
-  case TOP_KEY_F4:
+  } else if (key == '\\' || key == TOP_KEY_F4) {
     begin_prompt(view, TOP_PROMPT_FILTER);
-    break;
-  case '>':
-  case '.':
-  case TOP_KEY_F6:
-    step_sort(view, 1);
-    break;
-  case '<':
-  case ',':
-    step_sort(view, -1);
-    break;
-  case 'I':
+  } else if (next || key == '<' || key == ',') {
+    sort_by(view, (enum top_column)(((int)view->sort + (next ? 1 : TOP_COLUMNS - 1)) % TOP_COLUMNS));
+  } else if (key == 'I') {
     view->descends = !view->descends;
-    break;
-  case 'N':
-    sort_by(view, TOP_JOB);
-    break;
-  case 'P':
-    sort_by(view, TOP_HELD);
-    break;
-  case 'M':
-    sort_by(view, TOP_CARD);
-    break;
-  case 'T':
-    sort_by(view, TOP_WAITED);
-    break;
-  case 'd':
+  } else if (key == 'd') {
     begin_prompt(view, TOP_PROMPT_INTERVAL);
-    break;
-  case '+':
-  case '-':
+  } else if (key == '+' || key == '-') {
     scale_interval(view, key == '+');
-    break;
-  case 'p':
-    order_pause(view);
-    break;
-  case 'w':
-  case TOP_KEY_ENTER:
+  } else if (key == 'p' && selected) {
+    view->ordered_job = selected->figures.job->job_status.job;
+    view->pauses = !selected->figures.terms->terms_status.paused;
+  } else if (key == 'w' || key == TOP_KEY_ENTER) {
     view->explains = !view->explains;
-    break;
-  case TOP_KEY_ESCAPE:
+  } else if (key == TOP_KEY_ESCAPE) {
     view->explains = false;
-    break;
-  default:
-    break;
   }
 }
 

@@ -1,28 +1,33 @@
-/* trace.c - events of the daemon as a trace. */
+/* trace.c - gpusharectl timeline: events of the daemon as a trace, and its file in the Trace Event Format. */
 #include "ctl/trace.h"
-#include "common/gpu_number.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/gpu_number.h"
 #include "common/parse.h"
 #include "ctl/event.h"
 #include "ctl/figures.h"
-#include "ctl/json_put.h"
 
+#define ID(number) ((json_int_t)(number))
 #define HANDOVERS 1 /* the thread; a job's come behind it */
 
 /* What a job does on a GPU. */
 enum phase { PHASE_NONE, PHASE_WAITS, PHASE_RESTORES, PHASE_RUNS, PHASE_DRAINS };
 static const char *const phase_names[] = {"", "waits", "restores", "runs", "drains"};
 
+/* A thread's slices: each begins where the one before has ended, or later. */
+struct lane {
+  uint32_t gpu;
+  uint64_t thread, end_ns;
+};
+
 struct gpu {
   uint32_t index; /* the key */
-  struct trace_lane handovers;
+  struct lane handovers;
   unsigned waiting;
 };
 
@@ -31,12 +36,64 @@ struct track {
   enum phase phase;
   uint64_t since_ns;
   uint64_t resident_bytes; /* as told last */
-  struct trace_lane turns, moves;
+  struct lane turns, moves;
 };
+
+/* ---- the file ---- */
+
+static double microseconds(const struct trace *trace, uint64_t at_ns) {
+  return at_ns > trace->origin_ns ? (double)(at_ns - trace->origin_ns) / 1000 : 0;
+}
+
+/* The end of the object. */
+static void write_entry(struct trace *trace, json_t *object) {
+  fputs(trace->entries++ ? ",\n" : "\n", trace->out);
+  if (json_dumpf(object, trace->out, JSON_COMPACT | JSON_REAL_PRECISION(15)) < 0 && !ferror(trace->out))
+    trace->failed = true;
+  json_decref(object);
+}
+
+/* Takes over args; NULL: there are none. What overlaps with the slice before is cut. */
+static void write_slice(struct trace *trace, struct lane *lane, const char *name, uint64_t from_ns,
+                        uint64_t to_ns, json_t *args) {
+  from_ns = from_ns > lane->end_ns ? from_ns : lane->end_ns;
+  from_ns = from_ns > trace->origin_ns ? from_ns : trace->origin_ns;
+  to_ns = to_ns > from_ns ? to_ns : from_ns;
+  lane->end_ns = to_ns;
+  write_entry(trace, json_pack("{ss ss sI sI sf sf so*}", "ph", "X", "name", name, "pid", ID(lane->gpu + 1),
+                               "tid", ID(lane->thread), "dur", (double)(to_ns - from_ns) / 1000, "ts",
+                               microseconds(trace, from_ns), "args", args));
+}
+
+static void write_instant(struct trace *trace, uint32_t gpu, uint64_t thread, const char *name,
+                          uint64_t at_ns, json_t *args) {
+  write_entry(trace, json_pack("{ss ss sI sI ss sf so*}", "ph", "i", "name", name, "pid", ID(gpu + 1), "tid",
+                               ID(thread), "s", "t", "ts", microseconds(trace, at_ns), "args", args));
+}
+
+static void write_counter(struct trace *trace, uint32_t gpu, const char *name, uint64_t at_ns,
+                          const char *key, double value) {
+  write_entry(trace, json_pack("{ss ss sI si sf s{sf}}", "ph", "C", "name", name, "pid", ID(gpu + 1), "tid",
+                               0, "ts", microseconds(trace, at_ns), "args", key, value));
+}
+
+/* what: "process_name". */
+static void write_name(struct trace *trace, uint32_t gpu, uint64_t thread, const char *what,
+                       const char *name) {
+  write_entry(trace, json_pack("{ss ss sI sI s{ss}}", "ph", "M", "name", what, "pid", ID(gpu + 1), "tid",
+                               ID(thread), "args", "name", name));
+}
+
+/* A thread, which stands in the order of the threads' numbers. */
+static void write_thread(struct trace *trace, uint32_t gpu, uint64_t thread, const char *name) {
+  write_name(trace, gpu, thread, "thread_name", name);
+  write_entry(trace, json_pack("{ss ss sI sI s{sI}}", "ph", "M", "name", "thread_sort_index", "pid",
+                               ID(gpu + 1), "tid", ID(thread), "args", "sort_index", ID(thread)));
+}
 
 static json_t *number_arg(const char *key, uint64_t value) {
   json_t *args = json_object();
-  json_put_number(args, key, value);
+  output_number(args, key, value);
   return args;
 }
 
@@ -75,21 +132,21 @@ static struct gpu *provide_gpu(struct trace *trace, uint32_t index, const char *
   bool fresh;
   struct gpu key = {.index = index, .handovers = {.gpu = index, .thread = HANDOVERS}};
   struct gpu *gpu = provide(&trace->gpus, &key, sizeof key, compare_gpus, &fresh);
-  trace->file.failed |= !gpu;
+  trace->failed |= !gpu;
   if (!gpu || !fresh)
     return gpu;
   snprintf(name, sizeof name, "GPU %s %s", GPU_NUMBER_TEXT(index), model);
-  trace_file_name(&trace->file, index, 0, "process_name", name);
-  trace_file_thread(&trace->file, index, HANDOVERS, "hand-overs");
+  write_name(trace, index, 0, "process_name", name);
+  write_thread(trace, index, HANDOVERS, "hand-overs");
   return gpu;
 }
 
 static void name_track(struct trace *trace, const struct track *track, const char *program, int32_t pid) {
   char name[96];
   snprintf(name, sizeof name, "job %u %s (pid %d)", track->job, program, pid);
-  trace_file_thread(&trace->file, track->gpu, track->turns.thread, name);
+  write_thread(trace, track->gpu, track->turns.thread, name);
   snprintf(name, sizeof name, "job %u memory", track->job);
-  trace_file_thread(&trace->file, track->gpu, track->moves.thread, name);
+  write_thread(trace, track->gpu, track->moves.thread, name);
 }
 
 static struct track *provide_track(struct trace *trace, uint32_t gpu, uint32_t job, bool *fresh) {
@@ -99,48 +156,45 @@ static struct track *provide_track(struct trace *trace, uint32_t gpu, uint32_t j
                       .turns = {.gpu = gpu, .thread = thread},
                       .moves = {.gpu = gpu, .thread = thread + 1}};
   struct track *track = provide(&trace->tracks, &key, sizeof key, compare_tracks, fresh);
-  trace->file.failed |= !track;
+  trace->failed |= !track;
   return track;
 }
 
 /* ---- what a job does ---- */
-
-static void count_waiting(struct trace *trace, struct gpu *gpu, int change, uint64_t at_ns) {
-  gpu->waiting += (unsigned)change;
-  if (change)
-    trace_file_counter(&trace->file, gpu->index, "waiting", at_ns, "jobs", gpu->waiting);
-}
 
 /* One without length is told only where it is all of a turn, or its beginning: as of a job that ends when it
  * is granted one. */
 static void end_phase(struct trace *trace, struct track *track, enum phase next, uint64_t at_ns) {
   bool turn = track->phase == PHASE_RESTORES && next != PHASE_RUNS;
   if (track->phase != PHASE_NONE && (at_ns > track->since_ns || turn))
-    trace_file_slice(&trace->file, &track->turns, phase_names[track->phase], track->since_ns, at_ns, NULL);
+    write_slice(trace, &track->turns, phase_names[track->phase], track->since_ns, at_ns, NULL);
 }
 
 static void set_phase(struct trace *trace, struct gpu *gpu, struct track *track, enum phase phase,
                       uint64_t at_ns) {
   end_phase(trace, track, phase, at_ns);
-  count_waiting(trace, gpu, (phase == PHASE_WAITS) - (track->phase == PHASE_WAITS), at_ns);
+  int change = (phase == PHASE_WAITS) - (track->phase == PHASE_WAITS);
+  gpu->waiting += (unsigned)change;
+  if (change)
+    write_counter(trace, gpu->index, "waiting", at_ns, "jobs", gpu->waiting);
   track->phase = phase;
   track->since_ns = at_ns;
 }
 
-/* What it must have done before the first event that there is of it. */
-static enum phase phase_before(unsigned kind) {
-  switch (kind) {
-  case GS_EVENT_GRANTED:
-    return PHASE_WAITS;
-  case GS_EVENT_RUNS:
-    return PHASE_RESTORES;
-  case GS_EVENT_DROP:
-  case GS_EVENT_RELEASED:
-    return PHASE_RUNS;
-  default:
-    return PHASE_NONE;
-  }
-}
+/* What a job does from an event on, and what it must have done before, if that is the first one there is. */
+static const struct {
+  bool changes;
+  enum phase before, after;
+} phases[] = {
+    [GS_EVENT_ATTACHED] = {true, PHASE_NONE, PHASE_NONE}, /* or, if it runs at once, PHASE_RUNS */
+    [GS_EVENT_DETACHED] = {true, PHASE_NONE, PHASE_NONE},
+    [GS_EVENT_ASKED] = {true, PHASE_NONE, PHASE_WAITS},
+    [GS_EVENT_GRANTED] = {true, PHASE_WAITS, PHASE_RESTORES},
+    [GS_EVENT_RUNS] = {true, PHASE_RESTORES, PHASE_RUNS},
+    [GS_EVENT_DROP] = {true, PHASE_RUNS, PHASE_DRAINS},
+    [GS_EVENT_RELEASED] = {true, PHASE_RUNS, PHASE_NONE},
+};
+#define PHASES (sizeof phases / sizeof *phases)
 
 static struct track *track_of(struct trace *trace, struct gpu *gpu, const struct gs_msg *event) {
   bool fresh;
@@ -148,82 +202,33 @@ static struct track *track_of(struct trace *trace, struct gpu *gpu, const struct
   if (!track || !fresh)
     return track;
   name_track(trace, track, event->event.name, event->event.pid);
-  set_phase(trace, gpu, track, phase_before(event->event.kind), trace->file.origin_ns);
+  set_phase(trace, gpu, track, event->event.kind < PHASES ? phases[event->event.kind].before : PHASE_NONE,
+            trace->origin_ns);
   return track;
-}
-
-/* One that was not told to stop has drained all the same: that was the last it did in its turn. */
-static void take_release(struct trace *trace, struct gpu *gpu, struct track *track,
-                         const struct gs_msg *event) {
-  uint64_t at_ns = event->event.at_ns, drain_ns = event->event.turn.ns;
-  uint64_t ran_ns = at_ns - track->since_ns;
-  if (track->phase == PHASE_RUNS && drain_ns > 0 && drain_ns < ran_ns)
-    set_phase(trace, gpu, track, PHASE_DRAINS, at_ns - drain_ns);
-  set_phase(trace, gpu, track, PHASE_NONE, at_ns);
-}
-
-static void take_grant(struct trace *trace, struct gpu *gpu, struct track *track,
-                       const struct gs_msg *event) {
-  set_phase(trace, gpu, track, PHASE_RESTORES, event->event.at_ns);
-  if (event->event.detail)
-    trace_file_instant(&trace->file, gpu->index, HANDOVERS, "hand-over", event->event.at_ns,
-                       number_arg("to_job", track->job));
-}
-
-static void take_move(struct trace *trace, struct track *track, const struct gs_msg *event) {
-  uint64_t until_ns = event->event.turn.until_ns;
-  trace_file_slice(&trace->file, &track->moves, event->event.kind == GS_EVENT_EVICTED ? "evicts" : "restores",
-                   before(until_ns, event->event.turn.ns), until_ns,
-                   number_arg("bytes", event->event.turn.bytes));
-}
-
-static void take_limit(struct trace *trace, const struct track *track, const struct gs_msg *event) {
-  char name[32];
-  snprintf(name, sizeof name, "job %u limit", track->job);
-  trace_file_counter(&trace->file, track->gpu, name, event->event.at_ns, "percent",
-                     100 * (double)event->event.turn.bytes / (double)GS_LIMITED_WHOLE);
 }
 
 static void take_phase(struct trace *trace, struct gpu *gpu, struct track *track,
                        const struct gs_msg *event) {
-  uint64_t at_ns = event->event.at_ns;
-  switch (event->event.kind) {
-  case GS_EVENT_ATTACHED:
-    set_phase(trace, gpu, track, event->event.detail ? PHASE_RUNS : PHASE_NONE, at_ns);
-    break;
-  case GS_EVENT_ASKED:
-    set_phase(trace, gpu, track, PHASE_WAITS, at_ns);
-    break;
-  case GS_EVENT_GRANTED:
-    take_grant(trace, gpu, track, event);
-    break;
-  case GS_EVENT_RUNS:
-    set_phase(trace, gpu, track, PHASE_RUNS, at_ns);
-    break;
-  case GS_EVENT_DROP:
-    set_phase(trace, gpu, track, PHASE_DRAINS, at_ns);
-    break;
-  case GS_EVENT_RELEASED:
-    take_release(trace, gpu, track, event);
-    break;
-  case GS_EVENT_DETACHED:
-    set_phase(trace, gpu, track, PHASE_NONE, at_ns);
-    break;
-  default:
-    break;
-  }
+  unsigned kind = event->event.kind;
+  uint64_t at_ns = event->event.at_ns, drain_ns = event->event.turn.ns;
+  if (kind >= PHASES || !phases[kind].changes)
+    return;
+  /* One that was not told to stop has drained all the same: that was the last it did in its turn. */
+  if (kind == GS_EVENT_RELEASED && track->phase == PHASE_RUNS && drain_ns > 0 &&
+      drain_ns < at_ns - track->since_ns)
+    set_phase(trace, gpu, track, PHASE_DRAINS, at_ns - drain_ns);
+  bool runs = kind == GS_EVENT_ATTACHED && event->event.detail;
+  set_phase(trace, gpu, track, runs ? PHASE_RUNS : phases[kind].after, at_ns);
+  if (kind == GS_EVENT_GRANTED && event->event.detail)
+    write_instant(trace, gpu->index, HANDOVERS, "hand-over", at_ns, number_arg("to_job", track->job));
 }
 
-static void count_memory(struct trace *trace, struct track *track, const struct gs_msg *event) {
+/* A counter of a job. */
+static void count_of(struct trace *trace, const struct track *track, const char *what,
+                     const struct gs_msg *event, const char *key, double value) {
   char name[32];
-  bool gone = event->event.kind == GS_EVENT_DETACHED;
-  uint64_t bytes = gone ? 0 : event->event.turn.resident_bytes;
-  if (bytes == track->resident_bytes)
-    return;
-  track->resident_bytes = bytes;
-  snprintf(name, sizeof name, "job %u on card", track->job);
-  trace_file_counter(&trace->file, track->gpu, name, event->event.at_ns, "MiB",
-                     (double)bytes / (double)(1 << 20));
+  snprintf(name, sizeof name, "job %u %s", track->job, what);
+  write_counter(trace, track->gpu, name, event->event.at_ns, key, value);
 }
 
 static void take_turn(struct trace *trace, struct gpu *gpu, const struct gs_msg *event) {
@@ -231,16 +236,21 @@ static void take_turn(struct trace *trace, struct gpu *gpu, const struct gs_msg 
   if (!track)
     return;
   unsigned kind = event->event.kind;
+  uint64_t bytes = kind == GS_EVENT_DETACHED ? 0 : event->event.turn.resident_bytes;
   take_phase(trace, gpu, track, event);
-  count_memory(trace, track, event);
+  if (bytes != track->resident_bytes)
+    count_of(trace, track, "on card", event, "MiB", (double)bytes / (double)(1 << 20));
+  track->resident_bytes = bytes;
   if (kind == GS_EVENT_EVICTED || kind == GS_EVENT_RESTORED)
-    take_move(trace, track, event);
+    write_slice(trace, &track->moves, kind == GS_EVENT_EVICTED ? "evicts" : "restores",
+                before(event->event.turn.until_ns, event->event.turn.ns), event->event.turn.until_ns,
+                number_arg("bytes", event->event.turn.bytes));
   else if (kind == GS_EVENT_LIMIT)
-    take_limit(trace, track, event);
+    count_of(trace, track, "limit", event, "percent",
+             100 * (double)event->event.turn.bytes / (double)GS_LIMITED_WHOLE);
   else if (kind == GS_EVENT_SILENT || kind == GS_EVENT_STAYS || kind == GS_EVENT_TOO_BIG ||
            kind == GS_EVENT_REFUSED)
-    trace_file_instant(&trace->file, gpu->index, track->turns.thread, event_kind_name(kind),
-                       event->event.at_ns, NULL);
+    write_instant(trace, gpu->index, track->turns.thread, event_kind_name(kind), event->event.at_ns, NULL);
 }
 
 /* ---- GPUs ---- */
@@ -250,12 +260,12 @@ static void take_handover(struct trace *trace, struct gpu *gpu, const struct gs_
   uint64_t at_ns = event->event.at_ns, drain_ns = event->event.handover.drain_ns;
   uint64_t moves_ns = before(at_ns, event->event.handover.move_ns);
   json_t *args = number_arg("to_job", event->event.job);
-  json_put_number(args, "move_ns", event->event.handover.move_ns);
-  json_put_number(args, "evicted_bytes", event->event.handover.evicted_bytes);
-  json_put_number(args, "restored_bytes", event->event.handover.restored_bytes);
-  trace_file_slice(&trace->file, &gpu->handovers, "drain", before(moves_ns, drain_ns), moves_ns,
-                   number_arg("drain_ns", drain_ns));
-  trace_file_slice(&trace->file, &gpu->handovers, "moves", moves_ns, at_ns, args);
+  output_number(args, "move_ns", event->event.handover.move_ns);
+  output_number(args, "evicted_bytes", event->event.handover.evicted_bytes);
+  output_number(args, "restored_bytes", event->event.handover.restored_bytes);
+  write_slice(trace, &gpu->handovers, "drain", before(moves_ns, drain_ns), moves_ns,
+              number_arg("drain_ns", drain_ns));
+  write_slice(trace, &gpu->handovers, "moves", moves_ns, at_ns, args);
 }
 
 /* In words, for those that change what a GPU or a job is given. */
@@ -266,37 +276,25 @@ static void take_words(struct trace *trace, struct gpu *gpu, const struct gs_msg
     event_tell(stream, &trace->begin, event);
     fclose(stream);
   }
-  json_t *args = json_object();
-  json_put_text(args, "text", words);
-  trace_file_instant(&trace->file, gpu->index, HANDOVERS, event_kind_name(event->event.kind),
-                     event->event.at_ns, args);
-}
-
-static void take_gpu_event(struct trace *trace, const struct gs_msg *event) {
-  struct gpu *gpu = provide_gpu(trace, event->gpu, "");
-  if (!gpu)
-    return;
-  switch (event->event.kind) {
-  case GS_EVENT_HANDOVER:
-    take_handover(trace, gpu, event);
-    break;
-  case GS_EVENT_TURNS:
-  case GS_EVENT_SETTING:
-  case GS_EVENT_TERM:
-  case GS_EVENT_EXPELLED:
-    take_words(trace, gpu, event);
-    break;
-  default:
-    take_turn(trace, gpu, event);
-  }
+  write_instant(trace, gpu->index, HANDOVERS, event_kind_name(event->event.kind), event->event.at_ns,
+                json_pack("{ss}", "text", words));
 }
 
 static void take_event(struct trace *trace, const struct gs_msg *event) {
-  if (trace->file.origin_ns == UINT64_MAX)
-    trace->file.origin_ns = event->event.at_ns;
+  unsigned kind = event->event.kind;
+  if (trace->origin_ns == UINT64_MAX)
+    trace->origin_ns = event->event.at_ns;
   trace->last_ns = event->event.at_ns;
-  if (event->gpu != GS_GPU_ALL)
-    take_gpu_event(trace, event);
+  struct gpu *gpu = event->gpu != GS_GPU_ALL ? provide_gpu(trace, event->gpu, "") : NULL;
+  if (!gpu)
+    return;
+  if (kind == GS_EVENT_HANDOVER)
+    take_handover(trace, gpu, event);
+  else if (kind == GS_EVENT_TURNS || kind == GS_EVENT_SETTING || kind == GS_EVENT_TERM ||
+           kind == GS_EVENT_EXPELLED)
+    take_words(trace, gpu, event);
+  else
+    take_turn(trace, gpu, event);
 }
 
 /* ---- the whole ---- */
@@ -311,8 +309,8 @@ static void end_track(const void *node, VISIT visit, void *argument) {
 }
 
 void trace_begin(struct trace *trace, FILE *out) {
-  *trace = (struct trace){0};
-  trace_file_begin(&trace->file, out);
+  *trace = (struct trace){.out = out, .origin_ns = UINT64_MAX};
+  fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", out);
 }
 
 void trace_gpu(struct trace *trace, const struct gs_msg *gpu) {
@@ -331,10 +329,10 @@ void trace_job(struct trace *trace, const struct gs_msg *job) {
   bool fresh;
   struct gpu *gpu = provide_gpu(trace, job->gpu, "");
   struct track *track = gpu ? provide_track(trace, job->gpu, job->job_status.job, &fresh) : NULL;
-  if (!track || !fresh || trace->file.origin_ns == UINT64_MAX)
+  if (!track || !fresh || trace->origin_ns == UINT64_MAX)
     return;
   name_track(trace, track, job->job_status.name, job->job_status.pid);
-  set_phase(trace, gpu, track, phase_of(job->job_status.state), trace->file.origin_ns);
+  set_phase(trace, gpu, track, phase_of(job->job_status.state), trace->origin_ns);
 }
 
 void trace_take(struct trace *trace, const struct gs_msg *msg) {
@@ -350,10 +348,60 @@ int trace_end(struct trace *trace) {
   char when[EVENT_TIME_SIZE] = "";
   trace->last_ns = trace->begin.events.now_ns;
   twalk_r(trace->tracks, end_track, trace);
-  if (trace->file.origin_ns != UINT64_MAX)
-    event_utc_time(event_realtime_ns(&trace->begin, trace->file.origin_ns), when);
-  trace_file_end(&trace->file, when);
+  if (trace->origin_ns != UINT64_MAX)
+    event_utc_time(event_realtime_ns(&trace->begin, trace->origin_ns), when);
+  fprintf(trace->out, "\n],\"otherData\":{\"begin\":\"%s\"}}\n", when);
   tdestroy(trace->tracks, free);
   tdestroy(trace->gpus, free);
-  return trace->file.failed ? -ENOMEM : 0;
+  return trace->failed ? -ENOMEM : 0;
+}
+
+/* ---- the command ---- */
+
+static void take_all(struct trace *trace, enum gs_msg_type type, const struct gs_msg *msgs, size_t count) {
+  for (const struct gs_msg *msg = msgs; msg < msgs + count; msg++)
+    if (msg->type == type)
+      (type == GS_STATUS_GPU ? trace_gpu : trace_job)(trace, msg);
+}
+
+static int take_traced(void *trace, const struct gs_msg *msg) {
+  trace_take(trace, msg);
+  return CTL_OK;
+}
+
+static int write_trace(const struct request *request, const struct gs_msg *msgs, size_t count, FILE *out) {
+  struct trace trace;
+  trace_begin(&trace, out);
+  take_all(&trace, GS_STATUS_GPU, msgs, count);
+  int code = event_read(request, GS_RECORD_EVENTS, take_traced, &trace);
+  take_all(&trace, GS_STATUS_JOB, msgs, count);
+  if (trace_end(&trace) == 0 || code != CTL_OK)
+    return code;
+  return command_error(CTL_REFUSED, "out of memory");
+}
+
+/* Without a daemon, also if that ends meanwhile, the file stays as it is. */
+static int write_file(const struct request *request, const struct gs_msg *msgs, size_t count) {
+  struct draft draft;
+  int err = draft_open(&draft, request->file);
+  if (err == 0) {
+    int code = write_trace(request, msgs, count, draft.out);
+    if (code != CTL_OK) {
+      draft_drop(&draft);
+      return code;
+    }
+    err = draft_keep(&draft);
+  }
+  return err ? command_error(CTL_REFUSED, "can't write %s: %s", request->file, strerror(-err)) : CTL_OK;
+}
+
+int timeline_command(const struct request *request) {
+  struct gs_msg *msgs;
+  size_t count;
+  int code = fetch_status(request, &msgs, &count);
+  if (code != CTL_OK)
+    return code;
+  code = request->file ? write_file(request, msgs, count) : write_trace(request, msgs, count, stdout);
+  free(msgs);
+  return code;
 }

@@ -5,18 +5,24 @@
  * A process per GPU. In it a thread for its hand-overs: a slice for each part that it stood idle, and an
  * instant for each hand-over that status counts; and two for each job: what it does ("waits", "restores",
  * "runs", "drains"), and what moves ("evicts", "restores"). What a job has on the card, what limits it, and
- * how many jobs wait are counters. Slices of a thread do not overlap.
+ * how many jobs wait are counters. Slices of a thread do not overlap, and each is whole ("X"): its end is
+ * known when it is written. Times are on the clock of the daemon's events, and microseconds since the origin
+ * in the file.
  */
 #ifndef GS_CTL_TRACE_H
 #define GS_CTL_TRACE_H
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
-#include "ctl/trace_file.h"
 #include "gpushare/protocol.h"
 
 struct trace {
-  struct trace_file file;
+  FILE *out;
+  uint64_t origin_ns; /* nothing is before that; UINT64_MAX: not known yet */
+  uint64_t entries;
+  bool failed;         /* no memory: it is worth nothing */
   struct gs_msg begin; /* EVENTS_BEGIN */
   uint64_t last_ns;    /* of the last event */
   void *tracks;        /* of jobs on GPUs: tsearch */

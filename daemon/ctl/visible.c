@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -12,7 +13,7 @@
 
 #include "common/parse.h"
 #include "ctl/ctl.h"
-#include "ctl/sweep.h"
+#include "ctl/spread.h"
 
 #define NO_DEVICE 100 /* CUDA_ERROR_NO_DEVICE */
 
@@ -45,37 +46,27 @@ static bool load(void) {
   return library != NULL;
 }
 
-static bool name_device(int index, char name[SPREAD_NAME_SIZE]) {
-  uint8_t uuid[GS_UUID_SIZE], card[GS_UUID_SIZE];
-  int device;
-  if (driver.device(&device, index) != 0 || driver.uuid(uuid, device) != 0 ||
-      driver.card_uuid(card, device) != 0)
-    return false;
-  memset(name, 0, SPREAD_NAME_SIZE);
-  format_uuid(uuid, name);
-  if (memcmp(uuid, card, sizeof uuid) != 0)
-    memcpy(name, "MIG-", 4);
-  return true;
-}
-
 /* Write their names. An exit status: 0 if the driver has answered. */
 static int tell_names(int fd) {
-  char name[SPREAD_NAME_SIZE];
   int count = 0, result = load() ? driver.init(0) : -1;
   if (result == NO_DEVICE)
     return 0;
   if (result != 0 || driver.count(&count) != 0)
     return 1;
-  for (int i = 0; i < count; i++)
-    if (!name_device(i, name) || write(fd, name, sizeof name) != sizeof name)
+  for (int i = 0; i < count; i++) {
+    uint8_t uuid[GS_UUID_SIZE], card[GS_UUID_SIZE];
+    char name[SPREAD_NAME_SIZE] = "";
+    int device;
+    if (driver.device(&device, i) != 0 || driver.uuid(uuid, device) != 0 ||
+        driver.card_uuid(card, device) != 0)
       return 1;
+    format_uuid(uuid, name);
+    if (memcmp(uuid, card, sizeof uuid) != 0)
+      memcpy(name, "MIG-", 4);
+    if (write(fd, name, sizeof name) != sizeof name)
+      return 1;
+  }
   return 0;
-}
-
-static void read_names(int fd, struct spread *spread) {
-  char name[SPREAD_NAME_SIZE];
-  while (read(fd, name, sizeof name) == sizeof name) /* at once: they are written so */
-    spread_add(spread, name);
 }
 
 /* False: there is none, or it does not work. */
@@ -88,7 +79,9 @@ static bool ask_driver(struct spread *spread) {
     _exit(tell_names(fds[1]));
   close(fds[1]);
   if (pid > 0) {
-    read_names(fds[0], spread);
+    char name[SPREAD_NAME_SIZE];
+    while (read(fds[0], name, sizeof name) == sizeof name) /* at once: they are written so */
+      spread_add(spread, name);
     waitpid(pid, &status, 0);
   }
   close(fds[0]);

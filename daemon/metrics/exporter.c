@@ -1,7 +1,9 @@
 /* exporter.c - the daemon's metrics over HTTP, by libmicrohttpd. */
 #include "metrics/exporter.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <microhttpd.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +12,6 @@
 
 #include "common/clock.h"
 #include "metrics/metrics.h"
-#include "metrics/microhttpd.h"
 #include "server/address.h"
 #include "server/listen.h"
 #include "server/log_for.h"
@@ -24,7 +25,60 @@
 #define COST_TIMES 20                       /* or within so many times what it has cost */
 #define SLICE_NS (NS_PER_MS / 4)            /* of the loop's time */
 
-static const struct microhttpd *library; /* once there has been an exporter */
+/* ---- libmicrohttpd, loaded when metrics are asked for ----
+ *
+ * It brings a TLS library and eight others along, which a daemon without metrics should neither need nor have
+ * in its memory. */
+
+#define LIBRARY "libmicrohttpd.so.12"
+
+/* X(name after MHD_) */
+#define MICROHTTPD_FUNCTIONS(X)                                                                              \
+  X(start_daemon)                                                                                            \
+  X(stop_daemon)                                                                                             \
+  X(run)                                                                                                     \
+  X(get_timeout)                                                                                             \
+  X(get_daemon_info)                                                                                         \
+  X(get_connection_info)                                                                                     \
+  X(lookup_connection_value)                                                                                 \
+  X(create_response_from_buffer)                                                                             \
+  X(add_response_header)                                                                                     \
+  X(queue_response)                                                                                          \
+  X(suspend_connection)                                                                                      \
+  X(resume_connection)                                                                                       \
+  X(destroy_response)
+
+static struct {
+#define X(name) __typeof__(&MHD_##name) name;
+  MICROHTTPD_FUNCTIONS(X)
+#undef X
+} functions, *library; /* NULL until there has been an exporter */
+
+/* False, after a line in the log. It stays loaded. */
+static bool load(void) {
+  static const char *const names[] = {
+#define X(name) "MHD_" #name,
+      MICROHTTPD_FUNCTIONS(X)
+#undef X
+  };
+  void *handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL), *found[sizeof names / sizeof *names];
+  _Static_assert(sizeof found == sizeof functions, "a name for each function");
+  if (!handle) {
+    log_error("metrics need " LIBRARY " (Debian, Ubuntu: libmicrohttpd12): %s", dlerror());
+    return false;
+  }
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (!(found[i] = dlsym(handle, names[i]))) {
+      log_error("metrics need another version of " LIBRARY);
+      dlclose(handle);
+      return false;
+    }
+  memcpy(&functions, found, sizeof functions);
+  library = &functions;
+  return true;
+}
+
+/* ---- what there is ---- */
 
 /* Whose connections count together: an address of IPv4, a network of IPv6 (whoever has one address has all of
  * it), or, on a socket file, a user. */
@@ -302,9 +356,7 @@ struct exporter *exporter_open(struct daemon *daemon, const char *address) {
   strncpy(exporter->text, address, sizeof exporter->text - 1);
   for (unsigned i = 0; i < GUESTS_MAX; i++)
     exporter->guests[i].fd = -1;
-  if (!library)
-    library = microhttpd_load();
-  int fd = library ? open_listener(exporter) : -ENOENT;
+  int fd = library || load() ? open_listener(exporter) : -ENOENT;
   if (fd >= 0)
     start(exporter, fd);
   if (!exporter->http) {

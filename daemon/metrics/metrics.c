@@ -1,45 +1,529 @@
-/* metrics.c - the daemon's figures as a text: each measure with its samples of all GPUs or jobs. */
+/* metrics.c - the daemon's figures as a text: what is measured, in three tables, of the daemon, of each GPU
+ * and of each job on a GPU; and each measure with its samples of all of these, in slices. */
 #include "metrics/metrics.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "common/clock.h"
 #include "common/gpu_number.h"
 #include "common/parse.h"
-#include "metrics/measures.h"
+#include "server/users.h"
 
 #define STEPS_PER_LOOK 4 /* at the clock */
 #define ROOM_STEP ((size_t)64 << 10)
+
+/* ---- the text: families of samples with labels, one after the other ---- */
+
+enum family_type { FAMILY_GAUGE, FAMILY_COUNTER, FAMILY_HISTOGRAM, FAMILY_INFO };
+
+/* Values are integers: seconds in ns, ratios likewise in billionths. */
+enum family_unit { UNIT_NONE, UNIT_BYTES, UNIT_BYTES_PER_SECOND, UNIT_SECONDS, UNIT_RATIO };
+
+struct family {
+  const char *name; /* with its unit at the end; without _total and _info */
+  enum family_type type;
+  enum family_unit unit;
+  const char *help; /* one sentence, without '\' and '"' */
+};
+
+struct label {
+  const char *name, *value; /* the value may be any text; what is no ASCII becomes '?' */
+};
+
+#define LABELS 4
+
+/* What is looked at, and where that goes. */
+struct scene {
+  const struct daemon *daemon;
+  const struct sched_gpu *gpu;
+  const struct sched_job *job;
+  uint64_t now_ns;
+  FILE *out;
+  enum dialect dialect;
+  const struct family *family;
+  struct label labels[LABELS]; /* that all samples have which are written now */
+  size_t label_count;
+};
+
+#define NS_DIGITS 9
+
+static const char *const types[] = {
+    [FAMILY_GAUGE] = "gauge", [FAMILY_COUNTER] = "counter", [FAMILY_HISTOGRAM] = "histogram"};
+static const char *const units[] = {[UNIT_BYTES] = "bytes",
+                                    [UNIT_BYTES_PER_SECOND] = "bytes_per_second",
+                                    [UNIT_SECONDS] = "seconds",
+                                    [UNIT_RATIO] = "ratio"};
+
+/* What a sample's name has beyond the family's. */
+static const char *suffix_of(const struct family *family) {
+  return family->type == FAMILY_COUNTER ? "_total" : family->type == FAMILY_INFO ? "_info" : "";
+}
+
+static const char *type_of(const struct scene *scene) {
+  if (scene->family->type != FAMILY_INFO)
+    return types[scene->family->type];
+  return scene->dialect == DIALECT_OPENMETRICS ? "info" : "gauge";
+}
+
+static void begin_line(const struct scene *scene, const char *what) {
+  const struct family *family = scene->family;
+  bool suffix = scene->dialect == DIALECT_PROMETHEUS; /* there, a family is called as its samples are */
+  fprintf(scene->out, "# %s %s%s ", what, family->name, suffix ? suffix_of(family) : "");
+}
+
+static void begin(const struct scene *scene) {
+  begin_line(scene, "HELP");
+  fprintf(scene->out, "%s\n", scene->family->help);
+  begin_line(scene, "TYPE");
+  fprintf(scene->out, "%s\n", type_of(scene));
+  if (scene->dialect != DIALECT_OPENMETRICS || scene->family->unit == UNIT_NONE)
+    return;
+  begin_line(scene, "UNIT");
+  fprintf(scene->out, "%s\n", units[scene->family->unit]);
+}
+
+static void put_character(FILE *out, char c) {
+  if (c == '\\' || c == '"' || c == '\n')
+    putc_unlocked('\\', out);
+  if (c == '\n')
+    putc_unlocked('n', out);
+  else
+    putc_unlocked(c >= ' ' && c <= '~' ? c : '?', out);
+}
+
+static void put_label(FILE *out, const struct label *label, char before) {
+  putc_unlocked(before, out);
+  fputs_unlocked(label->name, out);
+  fputs_unlocked("=\"", out);
+  for (const char *c = label->value; *c; c++)
+    put_character(out, *c);
+  putc_unlocked('"', out);
+}
+
+static void put_labels(const struct scene *scene, const struct label *more, size_t count) {
+  size_t own = scene->label_count;
+  for (size_t i = 0; i < own + count; i++)
+    put_label(scene->out, i < own ? &scene->labels[i] : &more[i - own], i ? ',' : '{');
+  if (own + count > 0)
+    putc_unlocked('}', scene->out);
+}
+
+/* Without the zeros at the end, so that 1.5 is 1.5. */
+static void format_ns(char text[32], uint64_t ns) {
+  int digits = NS_DIGITS;
+  uint64_t fraction = ns % 1000000000;
+  for (; digits > 1 && fraction % 10 == 0; digits--)
+    fraction /= 10;
+  snprintf(text, 32, "%" PRIu64 ".%0*" PRIu64, ns / 1000000000, digits, fraction);
+}
+
+/* The most frequent of all lines: so without fprintf, which takes as long as all else together. */
+static void put_line(const struct scene *scene, const char *suffix, const struct label *more,
+                     size_t more_count, const char *value) {
+  FILE *out = scene->out;
+  fputs_unlocked(scene->family->name, out);
+  fputs_unlocked(suffix, out);
+  put_labels(scene, more, more_count);
+  putc_unlocked(' ', out);
+  fputs_unlocked(value, out);
+  putc_unlocked('\n', out);
+}
+
+static void put_sample(const struct scene *scene, const char *suffix, const struct label *more,
+                       size_t more_count, uint64_t value) {
+  enum family_unit unit = scene->family->unit;
+  char text[32];
+  if (unit == UNIT_SECONDS || unit == UNIT_RATIO)
+    format_ns(text, value);
+  else
+    snprintf(text, sizeof text, "%" PRIu64, value);
+  put_line(scene, suffix, more, more_count, text);
+}
+
+static void put_value(const struct scene *scene, uint64_t value) {
+  put_sample(scene, suffix_of(scene->family), NULL, 0, value);
+}
+
+static void put_with(const struct scene *scene, const char *label, const char *value_of_label,
+                     uint64_t value) {
+  put_sample(scene, suffix_of(scene->family), &(struct label){label, value_of_label}, 1, value);
+}
+
+static void put_info(const struct scene *scene, const struct label *labels, size_t count) {
+  put_sample(scene, suffix_of(scene->family), labels, count, 1);
+}
+
+/* How many there are, whatever the family's unit. */
+static void put_count(const struct scene *scene, const char *suffix, const char *bound, uint64_t count) {
+  char text[32];
+  snprintf(text, sizeof text, "%" PRIu64, count);
+  put_line(scene, suffix, &(struct label){"le", bound}, bound ? 1 : 0, text);
+}
+
+static void put_histogram(const struct scene *scene, const uint64_t *bounds_ns, const uint64_t *counts,
+                          size_t bounds, uint64_t sum_ns) {
+  uint64_t count = 0;
+  for (size_t i = 0; i <= bounds; i++) {
+    char bound[32] = "+Inf";
+    count += counts[i];
+    if (i < bounds)
+      format_ns(bound, bounds_ns[i]);
+    put_count(scene, "_bucket", bound, count);
+  }
+  put_sample(scene, "_sum", NULL, 0, sum_ns);
+  put_count(scene, "_count", NULL, count);
+}
+
+/* ---- what is measured ---- */
+
+/* A row of one of the three tables below, each up to one whose family has no name. */
+struct measure {
+  struct family family;
+  /* One of them: the value of its only sample, or what puts its samples. */
+  uint64_t (*value)(const struct scene *scene);
+  void (*put)(const struct scene *scene);
+};
+
+/* ---- of the daemon itself, and of the host ---- */
+
+static void put_build(const struct scene *scene) {
+  char protocol[16];
+  snprintf(protocol, sizeof protocol, "%u", GS_PROTOCOL_VERSION);
+  put_info(scene, (struct label[]){{"version", GPUSHARE_VERSION}, {"protocol", protocol}}, 2);
+}
+
+static uint64_t started(const struct scene *scene) { return scene->daemon->started_realtime_ns; }
+
+static uint64_t cpu(const struct scene *scene) {
+  (void)scene;
+  return clock_read_ns(CLOCK_PROCESS_CPUTIME_ID);
+}
+
+static uint64_t clients(const struct scene *scene) { return scene->daemon->client_count; }
+
+static uint64_t registered(const struct scene *scene) { return scene->daemon->registered_count; }
+
+static void put_rejected(const struct scene *scene) {
+  const struct daemon *daemon = scene->daemon;
+  put_with(scene, "reason", "limit", daemon->rejected_counts[GS_REJECT_LIMIT]);
+  put_with(scene, "reason", "version", daemon->rejected_counts[GS_REJECT_VERSION]);
+  put_with(scene, "reason", "gpu", daemon->rejected_counts[GS_REJECT_GPU]);
+  put_with(scene, "reason", "device", daemon->rejected_counts[GS_REJECT_DEVICE]);
+}
+
+static void put_handling(const struct scene *scene) {
+  const struct users *accounts = scene->daemon->accounts;
+  unsigned count = 0;
+  for (size_t i = 0; accounts && i < USERS_BUCKETS; i++)
+    list_each(node, &accounts->buckets[i]) {
+      const struct user *user = list_entry(node, struct user, link);
+      char uid[16];
+      if (count++ == METRICS_USERS_MAX)
+        return;
+      snprintf(uid, sizeof uid, "%u", user->uid);
+      put_with(scene, "uid", uid, user->rota.handled_ns);
+    }
+}
+
+static uint64_t host_capacity(const struct scene *scene) {
+  return scene->daemon->scheduler.host_memory_bytes;
+}
+
+static uint64_t host_committed(const struct scene *scene) { return scene->daemon->scheduler.overflow_bytes; }
+
+static uint64_t unlisted(const struct scene *scene) {
+  uint64_t count = 0;
+  list_each(node, &scene->daemon->scheduler.gpus) {
+    count += list_entry(node, struct sched_gpu, link)->job_count;
+  }
+  return count > METRICS_JOBS_MAX ? count - METRICS_JOBS_MAX : 0;
+}
+
+static const struct measure of_daemon[] = {
+    {{"gpushare_build", FAMILY_INFO, UNIT_NONE, "Version of the daemon, and of the protocol that it speaks."},
+     .put = put_build},
+    {{"process_start_time_seconds", FAMILY_GAUGE, UNIT_SECONDS,
+      "When the daemon started, since the Unix epoch."},
+     .value = started},
+    {{"process_cpu_seconds", FAMILY_COUNTER, UNIT_SECONDS, "CPU time that the daemon has used."},
+     .value = cpu},
+    {{"gpushare_clients", FAMILY_GAUGE, UNIT_NONE, "Programs that are connected."}, .value = clients},
+    {{"gpushare_clients_registered", FAMILY_COUNTER, UNIT_NONE, "Programs that have connected so far."},
+     .value = registered},
+    {{"gpushare_clients_rejected", FAMILY_COUNTER, UNIT_NONE,
+      "Programs that were turned away: too many of one user (limit), of another protocol version, on a GPU "
+      "that the host has not (gpu), or without the GPU's device open (device)."},
+     .put = put_rejected},
+    {{"gpushare_user_handling_seconds", FAMILY_COUNTER, UNIT_SECONDS,
+      "Time of the event loop that went into what a user's programs have asked for."},
+     .put = put_handling},
+    {{"gpushare_host_memory_capacity_bytes", FAMILY_GAUGE, UNIT_BYTES,
+      "Host memory that may be used for what does not fit on the cards."},
+     .value = host_capacity},
+    {{"gpushare_host_memory_committed_bytes", FAMILY_GAUGE, UNIT_BYTES,
+      "By how much the memory of all jobs exceeds the capacity of their GPUs: so much must fit into host "
+      "memory."},
+     .value = host_committed},
+    {{"gpushare_jobs_unlisted", FAMILY_GAUGE, UNIT_NONE,
+      "Jobs on GPUs without samples of their own, because there are too many; the samples of their GPUs "
+      "include them."},
+     .value = unlisted},
+    {.family.name = NULL},
+};
+
+/* ---- of each GPU: counters include the jobs that have left ---- */
+
+static void put_gpu_info(const struct scene *scene) {
+  const struct sched_gpu *gpu = scene->gpu;
+  put_info(scene,
+           (struct label[]){{"index", GPU_NUMBER_TEXT(gpu_of(gpu)->number)},
+                            {"name", gpu->name},
+                            {"mode", mode_name(gpu->settings.mode)},
+                            {"policy", policy_name(gpu->settings.policy)}},
+           4);
+}
+
+static uint64_t quantum(const struct scene *scene) { return sched_gpu_tq_ns(scene->gpu); }
+
+static uint64_t takes_turns(const struct scene *scene) { return scene->gpu->serialized; }
+
+static uint64_t size(const struct scene *scene) { return scene->gpu->total_bytes; }
+static uint64_t capacity(const struct scene *scene) { return sched_gpu_capacity_bytes(scene->gpu); }
+static uint64_t overhead(const struct scene *scene) { return scene->gpu->overhead_bytes; }
+static uint64_t pinned(const struct scene *scene) { return scene->gpu->pinned_bytes; }
+
+static void put_gpu_memory(const struct scene *scene) {
+  uint64_t card_bytes = scene->gpu->resident_bytes;
+  put_with(scene, "place", "card", card_bytes);
+  put_with(scene, "place", "away", scene->gpu->used_bytes - card_bytes);
+}
+
+static void put_jobs(const struct scene *scene) {
+  for (unsigned i = 0; i <= GS_CLASS_OPPORTUNISTIC; i++)
+    put_with(scene, "class", class_name(i), scene->gpu->class_counts[i]);
+}
+
+static uint64_t holders(const struct scene *scene) { return scene->gpu->holder_count; }
+static uint64_t waiting(const struct scene *scene) { return scene->gpu->waiting_count; }
+
+static void put_tallies(const struct scene *scene, uint64_t (*part)(const struct sched_tally *)) {
+  for (unsigned i = 0; i <= GS_CLASS_OPPORTUNISTIC; i++) {
+    struct sched_tally tally = sched_gpu_tally(scene->gpu, (enum gs_class)i, scene->now_ns);
+    put_with(scene, "class", class_name(i), part(&tally));
+  }
+}
+
+static uint64_t run_of(const struct sched_tally *tally) { return tally->run_ns; }
+static uint64_t held_of(const struct sched_tally *tally) { return tally->held_ns; }
+static uint64_t waited_of(const struct sched_tally *tally) { return tally->waited_ns; }
+static uint64_t turns_of(const struct sched_tally *tally) { return tally->turns; }
+
+static void put_run(const struct scene *scene) { put_tallies(scene, run_of); }
+static void put_held(const struct scene *scene) { put_tallies(scene, held_of); }
+static void put_waited(const struct scene *scene) { put_tallies(scene, waited_of); }
+static void put_turns(const struct scene *scene) { put_tallies(scene, turns_of); }
+
+static uint64_t handovers(const struct scene *scene) { return scene->gpu->handovers; }
+
+static void put_costs(const struct scene *scene) {
+  const struct sched_handover *handover = &scene->gpu->handover;
+  put_histogram(scene, sched_cost_bounds_ns, handover->costs, SCHED_COST_BOUNDS,
+                handover->sum.drain_ns + handover->sum.move_ns);
+}
+
+static void put_steps(const struct scene *scene) {
+  const struct sched_cost *sum = &scene->gpu->handover.sum;
+  put_with(scene, "step", "drain", sum->drain_ns);
+  put_with(scene, "step", "move", sum->move_ns);
+}
+
+static void put_moved(const struct scene *scene) {
+  put_with(scene, "direction", "evict", scene->gpu->evicted_bytes);
+  put_with(scene, "direction", "restore", scene->gpu->restored_bytes);
+}
+
+static uint64_t hidden(const struct scene *scene) { return scene->gpu->handover.hidden_bytes; }
+
+static uint64_t speed(const struct scene *scene) { return scene->gpu->handover.bytes_per_s; }
+
+/* What has gone wrong, or not as wished. */
+static void put_events(const struct scene *scene) {
+#define X(name, value, word) [GS_EVENT_##name] = word,
+  static const char *const words[] = {GS_EVENT_KINDS(X)};
+#undef X
+  for (unsigned kind = 0; kind < sizeof words / sizeof *words; kind++)
+    if (kind == GS_EVENT_ATTACHED || kind == GS_EVENT_DETACHED ||
+        (kind >= GS_EVENT_REFUSED && kind <= GS_EVENT_TOO_BIG))
+      put_with(scene, "event", words[kind], gpu_of(scene->gpu)->event_counts[kind]);
+}
+
+static const struct measure of_gpus[] = {
+    {{"gpushare_gpu", FAMILY_INFO, UNIT_NONE, "A GPU, and how it is shared."}, .put = put_gpu_info},
+    {{"gpushare_gpu_quantum_seconds", FAMILY_GAUGE, UNIT_SECONDS,
+      "How long a job keeps the GPU while others wait: as set, or as found."},
+     .value = quantum},
+    {{"gpushare_gpu_takes_turns", FAMILY_GAUGE, UNIT_NONE,
+      "Whether jobs take turns (1), or all may use the GPU (0)."},
+     .value = takes_turns},
+    {{"gpushare_gpu_memory_size_bytes", FAMILY_GAUGE, UNIT_BYTES, "Memory of the card."}, .value = size},
+    {{"gpushare_gpu_memory_capacity_bytes", FAMILY_GAUGE, UNIT_BYTES,
+      "Memory of the card that all jobs together may use."},
+     .value = capacity},
+    {{"gpushare_gpu_memory_overhead_bytes", FAMILY_GAUGE, UNIT_BYTES,
+      "Part of the capacity that the driver has refused: it has taken that much for itself."},
+     .value = overhead},
+    {{"gpushare_gpu_memory_bytes", FAMILY_GAUGE, UNIT_BYTES,
+      "Memory that jobs have allocated, on the card and away in host memory."},
+     .put = put_gpu_memory},
+    {{"gpushare_gpu_memory_pinned_bytes", FAMILY_GAUGE, UNIT_BYTES,
+      "Part of it that can never leave the card."},
+     .value = pinned},
+    {{"gpushare_gpu_jobs", FAMILY_GAUGE, UNIT_NONE, "Jobs on the GPU."}, .put = put_jobs},
+    {{"gpushare_gpu_holders", FAMILY_GAUGE, UNIT_NONE, "Jobs that may use the GPU now."}, .value = holders},
+    {{"gpushare_gpu_waiting", FAMILY_GAUGE, UNIT_NONE, "Jobs that wait for their turn."}, .value = waiting},
+    {{"gpushare_gpu_run_seconds", FAMILY_COUNTER, UNIT_SECONDS,
+      "GPU time of jobs: that they held the GPU with all that they need on the card. Several may at a time."},
+     .put = put_run},
+    {{"gpushare_gpu_held_seconds", FAMILY_COUNTER, UNIT_SECONDS,
+      "Time for which jobs held the GPU, also while their memory was on its way."},
+     .put = put_held},
+    {{"gpushare_gpu_wait_seconds", FAMILY_COUNTER, UNIT_SECONDS,
+      "Time for which jobs waited for their turn, summed over the jobs."},
+     .put = put_waited},
+    {{"gpushare_gpu_turns", FAMILY_COUNTER, UNIT_NONE, "Turns that jobs were given."}, .put = put_turns},
+    {{"gpushare_gpu_handovers", FAMILY_COUNTER, UNIT_NONE,
+      "Turns that went to another job than the turn before."},
+     .value = handovers},
+    {{"gpushare_gpu_handover_duration_seconds", FAMILY_HISTOGRAM, UNIT_SECONDS,
+      "For how long the GPU stood idle at a time for turns to pass on: from the order to stop until the next "
+      "job ran."},
+     .put = put_costs},
+    {{"gpushare_gpu_handover_step_seconds", FAMILY_COUNTER, UNIT_SECONDS,
+      "The same by step: until the work of the one stood still, or had finished (drain), and until the "
+      "memory of the next was there (move: out and in at the same time)."},
+     .put = put_steps},
+    {{"gpushare_gpu_moved_bytes", FAMILY_COUNTER, UNIT_BYTES,
+      "Memory that was moved in bulk, off the card (evict) and back (restore)."},
+     .put = put_moved},
+    {{"gpushare_gpu_hidden_bytes", FAMILY_COUNTER, UNIT_BYTES,
+      "Part of it that moved while a job ran, and so cost no time."},
+     .value = hidden},
+    {{"gpushare_gpu_restore_bytes_per_second", FAMILY_GAUGE, UNIT_BYTES_PER_SECOND,
+      "How many bytes per second restores reach, on average; an assumption before the first large one."},
+     .value = speed},
+    {{"gpushare_gpu_job_events", FAMILY_COUNTER, UNIT_NONE,
+      "What has happened to jobs: they came, left, were refused memory, did not stop when told, did not "
+      "leave the card, or were too big for it."},
+     .put = put_events},
+    {.family.name = NULL},
+};
+
+/* ---- of each job on a GPU, while it is there ---- */
+
+static void put_job_info(const struct scene *scene) {
+  const struct attachment *attachment = attachment_of(scene->job);
+  char pid[16], uid[16];
+  snprintf(pid, sizeof pid, "%" PRId32, (int32_t)attachment->peer->pid);
+  snprintf(uid, sizeof uid, "%" PRIu32, (uint32_t)attachment->peer->uid);
+  put_info(
+      scene,
+      (struct label[]){{"pid", pid}, {"uid", uid}, {"gang", attachment->gang ? attachment->gang->shown : ""}},
+      3);
+}
+
+static void put_job_memory(const struct scene *scene) {
+  const struct sched_job *job = scene->job;
+  put_with(scene, "place", "card", job->resident_bytes);
+  put_with(scene, "place", "away", job->used_bytes - job->resident_bytes);
+}
+
+static void put_memory_limit(const struct scene *scene) {
+  if (scene->job->terms.limit_bytes)
+    put_value(scene, scene->job->terms.limit_bytes);
+}
+
+static uint64_t holds(const struct scene *scene) { return scene->job->state == GS_JOB_HOLDING; }
+static uint64_t waits(const struct scene *scene) { return scene->job->state == GS_JOB_WAITING; }
+
+static uint64_t overdue(const struct scene *scene) {
+  return (sched_job_flags(scene->job) & GS_STATE_OVERDUE) != 0;
+}
+
+static uint64_t run(const struct scene *scene) { return sched_job_gpu_ns(scene->job, scene->now_ns); }
+static uint64_t held(const struct scene *scene) { return sched_job_held_ns(scene->job, scene->now_ns); }
+static uint64_t waited(const struct scene *scene) { return sched_job_waited_ns(scene->job, scene->now_ns); }
+static uint64_t turns(const struct scene *scene) { return scene->job->turns; }
+static uint64_t moved(const struct scene *scene) { return scene->job->moved_bytes; }
+
+static void put_limit(const struct scene *scene) {
+  const struct sched_job *job = scene->job;
+  if (job->terms.class != GS_CLASS_OPPORTUNISTIC)
+    return;
+  struct rates_limit limit = rates_limit(&gpu_of(job->gpu)->rates, &attachment_of(job)->rates);
+  put_value(scene, limit.limit);
+}
+
+static const struct measure of_jobs[] = {
+    {{"gpushare_job", FAMILY_INFO, UNIT_NONE,
+      "A job on a GPU: its process, user and gang, as the daemon sees them."},
+     .put = put_job_info},
+    {{"gpushare_job_memory_bytes", FAMILY_GAUGE, UNIT_BYTES,
+      "Memory that the job has allocated, on the card and away in host memory."},
+     .put = put_job_memory},
+    {{"gpushare_job_memory_limit_bytes", FAMILY_GAUGE, UNIT_BYTES,
+      "How much it may allocate; only of jobs with a limit."},
+     .put = put_memory_limit},
+    {{"gpushare_job_holds", FAMILY_GAUGE, UNIT_NONE, "Whether it may use the GPU now."}, .value = holds},
+    {{"gpushare_job_waits", FAMILY_GAUGE, UNIT_NONE, "Whether it waits for its turn."}, .value = waits},
+    {{"gpushare_job_overdue", FAMILY_GAUGE, UNIT_NONE,
+      "Whether it has been told to stop, or to leave the card, and does not within the grace."},
+     .value = overdue},
+    {{"gpushare_job_run_seconds", FAMILY_COUNTER, UNIT_SECONDS,
+      "GPU time: that it held the GPU with all that it needs on the card."},
+     .value = run},
+    {{"gpushare_job_held_seconds", FAMILY_COUNTER, UNIT_SECONDS,
+      "Time for which it held the GPU, also while its memory was on its way."},
+     .value = held},
+    {{"gpushare_job_wait_seconds", FAMILY_COUNTER, UNIT_SECONDS, "Time for which it waited for its turn."},
+     .value = waited},
+    {{"gpushare_job_turns", FAMILY_COUNTER, UNIT_NONE, "Turns that it was given."}, .value = turns},
+    {{"gpushare_job_moved_bytes", FAMILY_COUNTER, UNIT_BYTES,
+      "Its memory that was moved in bulk, off the card and back."},
+     .value = moved},
+    {{"gpushare_job_limit_ratio", FAMILY_GAUGE, UNIT_RATIO,
+      "Of an opportunistic job: how much of the GPU's time it may use beside production jobs."},
+     .put = put_limit},
+    {.family.name = NULL},
+};
+
+/* ---- a sample's labels ---- */
 
 static void put(const struct measure *measure, const struct scene *scene) {
   if (measure->put)
     measure->put(scene);
   else
-    exposition_put(scene->exposition, measure->value(scene));
+    put_value(scene, measure->value(scene));
 }
 
-static void put_gpu(const struct measure *measure, struct scene *scene, struct exposition *exposition) {
-  char uuid[GS_UUID_TEXT_SIZE];
-  gpu_number_format_uuid(gpu_of(scene->gpu)->number, scene->gpu->uuid, uuid);
-  exposition->labels[0] = (struct label){"gpu", uuid};
-  exposition->label_count = 1;
-  put(measure, scene);
-}
-
-/* Not "job": so Prometheus calls what it has the samples from. */
-static void put_job(const struct measure *measure, struct scene *scene, struct exposition *exposition) {
+/* Of a GPU, or of a job on it. Not "job": so Prometheus calls what it has the samples from. */
+static void put_labelled(const struct measure *measure, struct scene *scene) {
   char uuid[GS_UUID_TEXT_SIZE], id[16];
   gpu_number_format_uuid(gpu_of(scene->gpu)->number, scene->gpu->uuid, uuid);
-  snprintf(id, sizeof id, "%" PRIu32, scene->job->id);
-  exposition->labels[0] = (struct label){"gpu", uuid};
-  exposition->labels[1] = (struct label){"job_id", id};
-  exposition->labels[2] = (struct label){"name", attachment_of(scene->job)->peer->name};
-  exposition->labels[3] = (struct label){"class", class_name(scene->job->terms.class)};
-  exposition->label_count = 4;
+  scene->labels[0] = (struct label){"gpu", uuid};
+  scene->label_count = 1;
+  if (scene->job) {
+    snprintf(id, sizeof id, "%" PRIu32, scene->job->id);
+    scene->labels[1] = (struct label){"job_id", id};
+    scene->labels[2] = (struct label){"name", attachment_of(scene->job)->peer->name};
+    scene->labels[3] = (struct label){"class", class_name(scene->job->terms.class)};
+    scene->label_count = 4;
+  }
   put(measure, scene);
 }
 
@@ -47,11 +531,11 @@ static void put_job(const struct measure *measure, struct scene *scene, struct e
 
 enum { OF_DAEMON, OF_GPUS, OF_JOBS, TABLES };
 static const struct measure *const tables[TABLES] = {
-    [OF_DAEMON] = measures_of_daemon, [OF_GPUS] = measures_of_gpu, [OF_JOBS] = measures_of_job};
+    [OF_DAEMON] = of_daemon, [OF_GPUS] = of_gpus, [OF_JOBS] = of_jobs};
 
 static void begin_family(struct metrics *metrics) {
-  exposition_begin(&metrics->exposition, &metrics->measure->family);
-  metrics->exposition.label_count = 0;
+  begin(
+      &(struct scene){.out = metrics->out, .dialect = metrics->dialect, .family = &metrics->measure->family});
   metrics->jobs = 0;
   walk_begin(&metrics->daemon->metrics_walk, &metrics->daemon->scheduler.gpus);
 }
@@ -74,9 +558,9 @@ static ssize_t append(void *cookie, const char *more, size_t size) {
 
 int metrics_begin(struct metrics *metrics, struct daemon *daemon, enum dialect dialect) {
   *metrics = (struct metrics){
-      .daemon = daemon, .exposition.dialect = dialect, .table = OF_DAEMON, .measure = tables[OF_DAEMON]};
-  metrics->exposition.out = fopencookie(metrics, "w", (cookie_io_functions_t){.write = append});
-  if (!metrics->exposition.out)
+      .daemon = daemon, .dialect = dialect, .table = OF_DAEMON, .measure = tables[OF_DAEMON]};
+  metrics->out = fopencookie(metrics, "w", (cookie_io_functions_t){.write = append});
+  if (!metrics->out)
     return -ENOMEM;
   begin_family(metrics);
   return 0;
@@ -92,21 +576,24 @@ static bool put_next(struct metrics *metrics, struct scene *scene) {
     scene->job = job;
     if (metrics->table == OF_GPUS) {
       walk_skip_jobs(walk, gpu);
-      put_gpu(metrics->measure, scene, &metrics->exposition);
-      return true;
+      scene->job = NULL;
+    } else if (!job) {
+      continue;
     }
-    if (job) {
-      metrics->jobs++;
-      put_job(metrics->measure, scene, &metrics->exposition);
-      return true;
-    }
+    metrics->jobs += job && metrics->table == OF_JOBS;
+    put_labelled(metrics->measure, scene);
+    return true;
   }
   return false;
 }
 
 /* False: that was all. */
 static bool step(struct metrics *metrics, uint64_t now_ns) {
-  struct scene scene = {.exposition = &metrics->exposition, .daemon = metrics->daemon, .now_ns = now_ns};
+  struct scene scene = {.daemon = metrics->daemon,
+                        .now_ns = now_ns,
+                        .out = metrics->out,
+                        .dialect = metrics->dialect,
+                        .family = &metrics->measure->family};
   if (metrics->table == OF_DAEMON)
     put(metrics->measure, &scene);
   else if (put_next(metrics, &scene))
@@ -125,12 +612,13 @@ bool metrics_go_on(struct metrics *metrics, uint64_t now_ns, uint64_t until_ns) 
   for (unsigned i = 1; step(metrics, now_ns); i++)
     if (i % STEPS_PER_LOOK == 0 && clock_now_ns() >= until_ns)
       return false;
-  exposition_end(&metrics->exposition);
+  if (metrics->dialect == DIALECT_OPENMETRICS)
+    fputs("# EOF\n", metrics->out);
   return true;
 }
 
 char *metrics_take(struct metrics *metrics, size_t *size) {
-  FILE *out = metrics->exposition.out;
+  FILE *out = metrics->out;
   bool failed = ferror(out);
   failed |= fclose(out) != 0;
   failed |= append(metrics, "", 1) == 0; /* for those who read it as a string */

@@ -2,8 +2,14 @@
 #ifndef GS_METRICS_H
 #define GS_METRICS_H
 
-#include "metrics/exposition.h"
+#include <stdio.h>
+
 #include "server/daemon.h"
+
+/* Prometheus' text format (0.0.4), and OpenMetrics' (1.0.0), which differs in few places:
+ * https://prometheus.io/docs/instrumenting/exposition_formats/ and https://github.com/prometheus/OpenMetrics
+ */
+enum dialect { DIALECT_PROMETHEUS, DIALECT_OPENMETRICS, DIALECTS };
 
 struct measure;
 
@@ -14,7 +20,8 @@ struct measure;
 /* A text in the making; of a daemon one at a time. It stays where it is. */
 struct metrics {
   struct daemon *daemon;
-  struct exposition exposition;
+  enum dialect dialect;
+  FILE *out;
   char *text;
   size_t size, room;
   unsigned table; /* where it goes on, beside the daemon's metrics_walk: */

@@ -2,6 +2,7 @@
  */
 #include "plugin/grpc.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,24 +31,32 @@ static struct grpc_result check_head(const struct grpc_reader *reader) {
   return (struct grpc_result){0};
 }
 
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
-/* NULL without memory. */
-static uint8_t *make_room(struct grpc_reader *reader, size_t more) {
+/* False: no memory. */
+static bool make_room(struct grpc_reader *reader, size_t more) {
   size_t room = reader->room ? reader->room : ROOM_FIRST;
   while (room < reader->size + more)
     room *= 2;
-  if (room == reader->room)
-    return reader->message;
-  uint8_t *grown = realloc(reader->message, room);
+  uint8_t *grown = room == reader->room ? reader->message : realloc(reader->message, room);
   if (!grown)
-    return NULL;
+    return false;
   reader->message = grown;
   reader->room = room;
-  return grown;
+  return true;
 }
 
-static struct grpc_result add_to_message(struct grpc_reader *reader, const uint8_t *bytes, size_t size) {
+struct grpc_result grpc_reader_add(struct grpc_reader *reader, const uint8_t *bytes, size_t size) {
+  if (size == 0)
+    return (struct grpc_result){0};
+  size_t lacking = GRPC_HEAD_SIZE - reader->head_size, taken = size < lacking ? size : lacking;
+  memcpy(reader->head + reader->head_size, bytes, taken);
+  reader->head_size += taken;
+  bytes += taken;
+  size -= taken;
+  if (reader->head_size < GRPC_HEAD_SIZE)
+    return (struct grpc_result){0};
+  struct grpc_result result = check_head(reader);
+  if (result.status != GRPC_OK)
+    return result;
   if (size > announced_size(reader) - reader->size)
     return (struct grpc_result){GRPC_INTERNAL, "more than one message"};
   if (size == 0)
@@ -57,18 +66,6 @@ static struct grpc_result add_to_message(struct grpc_reader *reader, const uint8
   memcpy(reader->message + reader->size, bytes, size);
   reader->size += size;
   return (struct grpc_result){0};
-}
-
-struct grpc_result grpc_reader_add(struct grpc_reader *reader, const uint8_t *bytes, size_t size) {
-  if (size == 0)
-    return (struct grpc_result){0};
-  size_t taken = smaller(size, GRPC_HEAD_SIZE - reader->head_size);
-  memcpy(reader->head + reader->head_size, bytes, taken);
-  reader->head_size += taken;
-  if (reader->head_size < GRPC_HEAD_SIZE)
-    return (struct grpc_result){0};
-  struct grpc_result result = check_head(reader);
-  return result.status == GRPC_OK ? add_to_message(reader, bytes + taken, size - taken) : result;
 }
 
 struct grpc_result grpc_reader_end(const struct grpc_reader *reader) {

@@ -1,9 +1,12 @@
-/* grpc.h - gRPC's framing of messages within HTTP/2 bodies, and its status codes. Pure. */
+/* grpc.h - gRPC, as far as both sides need it: status codes, the framing of messages within HTTP/2 bodies,
+ * and an HTTP/2 session over a socket. */
 #ifndef GS_PLUGIN_GRPC_H
 #define GS_PLUGIN_GRPC_H
 
+#include <nghttp2/nghttp2.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum grpc_status {
   GRPC_OK = 0,
@@ -48,5 +51,13 @@ struct grpc_result grpc_reader_add(struct grpc_reader *reader, const uint8_t *by
 struct grpc_result grpc_reader_end(const struct grpc_reader *reader);
 
 void grpc_reader_free(struct grpc_reader *reader);
+
+/* A header with a name and a value that live as long as the submission. */
+#define H2_HEADER(name_text, value_text)                                                                     \
+  ((nghttp2_nv){.name = (uint8_t *)(uintptr_t)(name_text),                                                   \
+                .namelen = strlen(name_text),                                                                \
+                .value = (uint8_t *)(uintptr_t)(value_text),                                                 \
+                .valuelen = strlen(value_text),                                                              \
+                .flags = NGHTTP2_NV_FLAG_NONE})
 
 #endif

@@ -44,41 +44,23 @@ void loop_add_timer(struct loop *loop, struct timer *timer) { list_append(&loop-
 
 void loop_remove_timer(struct timer *timer) { list_remove(&timer->link); }
 
-static uint64_t next_due_ns(const struct loop *loop) {
-  uint64_t next_ns = LOOP_NEVER;
-  list_each(node, &loop->timers) {
-    const struct timer *timer = list_entry(node, struct timer, link);
-    if (timer->due_ns < next_ns)
-      next_ns = timer->due_ns;
-  }
-  return next_ns;
-}
-
-/* One of those that are due; NULL: none. */
-static struct timer *find_due(const struct loop *loop, uint64_t now_ns) {
+/* The one that is due first; NULL: none is. */
+static struct timer *first_due(const struct loop *loop) {
+  struct timer *first = NULL;
   list_each(node, &loop->timers) {
     struct timer *timer = list_entry(node, struct timer, link);
-    if (timer->due_ns <= now_ns)
-      return timer;
+    if (timer->due_ns != LOOP_NEVER && (!first || timer->due_ns < first->due_ns))
+      first = timer;
   }
-  return NULL;
-}
-
-/* Any of them may be gone after each. */
-static void do_what_is_due(struct loop *loop, uint64_t now_ns) {
-  struct timer *timer;
-  while (loop->exit_code < 0 && (timer = find_due(loop, now_ns))) {
-    timer->due_ns = LOOP_NEVER;
-    timer->on_due(timer, now_ns);
-  }
+  return first;
 }
 
 /* Rounded up, so that the timer is due then. */
 static int timeout_ms(const struct loop *loop, uint64_t now_ns) {
-  uint64_t next_ns = next_due_ns(loop);
-  if (next_ns == LOOP_NEVER)
+  const struct timer *timer = first_due(loop);
+  if (!timer)
     return -1;
-  uint64_t left_ms = next_ns <= now_ns ? 0 : (next_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS;
+  uint64_t left_ms = timer->due_ns <= now_ns ? 0 : (timer->due_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS;
   return left_ms > 3600 * 1000 ? 3600 * 1000 : (int)left_ms;
 }
 
@@ -94,7 +76,12 @@ int loop_run(struct loop *loop) {
       struct source *source = event.data.ptr;
       source->on_event(source, event.events);
     }
-    do_what_is_due(loop, clock_now_ns());
+    /* Any timer may be gone after each. */
+    uint64_t now_ns = clock_now_ns();
+    for (struct timer *timer; loop->exit_code < 0 && (timer = first_due(loop)) && timer->due_ns <= now_ns;) {
+      timer->due_ns = LOOP_NEVER;
+      timer->on_due(timer, now_ns);
+    }
   }
   return loop->exit_code;
 }

@@ -1,17 +1,50 @@
-/* offer.h - a resource that is offered to the kubelet: its socket, its registration, and when to register
- * anew. */
+/* offer.h - a resource that is offered to the kubelet: the socket in its folder that answers for it, the
+ * connections to that, its registration, and when to register anew. */
 #ifndef GS_PLUGIN_OFFER_H
 #define GS_PLUGIN_OFFER_H
 
-#include "plugin/endpoint.h"
-#include "plugin/registration.h"
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "plugin/loop.h"
+#include "plugin/service.h"
+
+/* Begins with descriptor and session, which stay the owner's, and no bytes that wait to be sent. */
+struct h2 {
+  int fd;
+  nghttp2_session *session;
+  const uint8_t *out;
+  size_t out_size;
+};
+
+/* Tells the kubelet of a resource, until it has understood: now, and again after each failure. */
+struct registration {
+  struct timer timer; /* of the next try, or of the present one's end */
+  struct loop *loop;
+  const char *kubelet_socket, *endpoint, *resource; /* the endpoint's file name in the kubelet's folder */
+  unsigned failures;                                /* in a row */
+  /* The call that is under way, if any, over a connection of its own: */
+  struct source source;
+  struct h2 h2;   /* session NULL: none */
+  int64_t status; /* gRPC's; below 0: none has come */
+  char text[160]; /* what the kubelet says to it */
+  bool ended;
+  uint8_t body[GRPC_HEAD_SIZE + 512];
+  size_t size, sent; /* of the body */
+};
 
 struct offer {
   struct resource resource;
   const char *socket_name; /* in the kubelet's folder */
-  struct endpoint endpoint;
-  struct registration registration;
+  struct loop *loop;
+  struct source listener;
+  struct sockaddr_un address;
+  struct stat identity; /* of the file */
+  struct list connections;
+  unsigned connection_count;
+  bool watched;           /* somebody is told of changes of the devices */
   struct timer unwatched; /* due when the kubelet has not been told of devices for too long */
+  struct registration registration;
 };
 
 /* resource and socket_name are set; the kubelet's socket must live as long. 0, or -errno after a line in the
@@ -19,10 +52,10 @@ struct offer {
 int offer_open(struct offer *offer, struct loop *loop, const char *folder, const char *kubelet_socket);
 void offer_close(struct offer *offer);
 
-/* A kubelet has come. */
-void offer_register(struct offer *offer);
+/* A kubelet has come; or else files have gone from its folder: ours may be among them. */
+void offer_renew(struct offer *offer, bool kubelet);
 
-/* Files have gone from the kubelet's folder: ours may be among them. */
-void offer_renew(struct offer *offer);
+/* Devices have changed. */
+void offer_refresh(struct offer *offer);
 
 #endif

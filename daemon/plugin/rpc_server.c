@@ -10,10 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/grpc.h"
-#include "plugin/h2.h"
-#include "plugin/service.h"
-
 #define PATH_MAX_SIZE 80
 #define HEADER_LIST_MAX 16384
 
@@ -65,18 +61,11 @@ static struct grpc_result make_answer(struct call *call) {
   return call->answer.result;
 }
 
-static int end_answer(struct call *call) {
-  nghttp2_nv trailers[] = {H2_HEADER("grpc-status", "0")};
-  return nghttp2_submit_trailer(call->server->session, call->stream, trailers, 1);
-}
-
 /* nghttp2 asks for the next bytes of the body. */
 static ssize_t read_answer(nghttp2_session *session, int32_t stream, uint8_t *to, size_t room,
                            uint32_t *flags, nghttp2_data_source *source, void *context) {
   struct call *call = source->ptr;
-  (void)session;
-  (void)stream;
-  (void)context;
+  (void)session, (void)stream, (void)context;
   if (call->sent == call->answer.size)
     drop_answer(call);
   if (call->answer.size == 0 && call->fresh && make_answer(call).status != GRPC_OK)
@@ -89,7 +78,9 @@ static ssize_t read_answer(nghttp2_session *session, int32_t stream, uint8_t *to
   if (call->sent < call->answer.size || call->watching)
     return (ssize_t)now;
   *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
-  return end_answer(call) < 0 ? NGHTTP2_ERR_CALLBACK_FAILURE : (ssize_t)now;
+  nghttp2_nv trailers[] = {H2_HEADER("grpc-status", "0")};
+  int err = nghttp2_submit_trailer(call->server->session, call->stream, trailers, 1);
+  return err < 0 ? NGHTTP2_ERR_CALLBACK_FAILURE : (ssize_t)now;
 }
 
 static int answer(struct call *call) {
@@ -117,26 +108,11 @@ static void drop_request(struct call *call) {
   grpc_reader_free(&call->request);
 }
 
-static struct grpc_result add_body(struct call *call, const uint8_t *bytes, size_t size) {
-  struct rpc_server *server = call->server;
-  if (size > RPC_BUFFERED_MAX - server->buffered_bytes)
-    return (struct grpc_result){GRPC_RESOURCE_EXHAUSTED, "too many requests at the same time"};
-  size_t before = call->request.size;
-  struct grpc_result result = grpc_reader_add(&call->request, bytes, size);
-  server->buffered_bytes += call->request.size - before;
-  return result;
-}
-
-/* Whether it may be answered. */
-static struct grpc_result check_request(const struct call *call) {
-  if (service_lasts(call->method) && call->server->watches == RPC_WATCHES_MAX)
-    return (struct grpc_result){GRPC_RESOURCE_EXHAUSTED, "too many of these at the same time"};
-  return grpc_reader_end(&call->request);
-}
-
 /* It is whole, or will never be. */
 static int on_request(struct call *call) {
-  struct grpc_result result = check_request(call);
+  struct grpc_result result = grpc_reader_end(&call->request);
+  if (service_lasts(call->method) && call->server->watches == RPC_WATCHES_MAX)
+    result = (struct grpc_result){GRPC_RESOURCE_EXHAUSTED, "too many of these at the same time"};
   if (result.status == GRPC_OK)
     result = make_answer(call);
   drop_request(call); /* that of a lasting call is empty */
@@ -163,20 +139,19 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
   return nghttp2_session_set_stream_user_data(session, call->stream, call);
 }
 
-static bool is(const uint8_t *bytes, size_t size, const char *text) {
-  return size == strlen(text) && memcmp(bytes, text, size) == 0;
-}
-
 static bool begins(const uint8_t *bytes, size_t size, const char *text) {
   return size >= strlen(text) && memcmp(bytes, text, strlen(text)) == 0;
+}
+
+static bool is(const uint8_t *bytes, size_t size, const char *text) {
+  return size == strlen(text) && begins(bytes, size, text);
 }
 
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
                      size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags,
                      void *context) {
   struct call *call = call_of(session, frame->hd.stream_id);
-  (void)flags;
-  (void)context;
+  (void)flags, (void)context;
   if (!call || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
     return 0;
   if (is(name, name_size, ":method"))
@@ -191,11 +166,15 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream, const uint8_t *bytes, size_t size,
                    void *context) {
   struct call *call = call_of(session, stream);
-  (void)flags;
-  (void)context;
+  (void)flags, (void)context;
   if (!call || call->answered)
     return 0;
-  struct grpc_result result = add_body(call, bytes, size);
+  struct rpc_server *server = call->server;
+  size_t before = call->request.size;
+  struct grpc_result result = {GRPC_RESOURCE_EXHAUSTED, "too many requests at the same time"};
+  if (size <= RPC_BUFFERED_MAX - server->buffered_bytes)
+    result = grpc_reader_add(&call->request, bytes, size);
+  server->buffered_bytes += call->request.size - before;
   if (result.status == GRPC_OK)
     return 0;
   drop_request(call);
@@ -240,8 +219,7 @@ static void end_call(struct call *call) {
 
 static int on_stream_closed(nghttp2_session *session, int32_t stream, uint32_t code, void *context) {
   struct call *call = call_of(session, stream);
-  (void)code;
-  (void)context;
+  (void)code, (void)context;
   if (call)
     end_call(call);
   return 0;
@@ -249,45 +227,32 @@ static int on_stream_closed(nghttp2_session *session, int32_t stream, uint32_t c
 
 /* ---- the session ---- */
 
-static nghttp2_session_callbacks *make_callbacks(void) {
-  nghttp2_session_callbacks *callbacks;
-  if (nghttp2_session_callbacks_new(&callbacks) != 0)
-    return NULL;
-  nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
-  nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
-  nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
-  nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
-  nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_frame_sent);
-  nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_closed);
-  return callbacks;
-}
-
-static int submit_settings(struct rpc_server *server) {
-  nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, RPC_CALLS_MAX},
-                                       {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, HEADER_LIST_MAX},
-                                       {NGHTTP2_SETTINGS_ENABLE_PUSH, 0}};
-  return nghttp2_submit_settings(server->session, NGHTTP2_FLAG_NONE, settings, 3);
-}
-
 /* Kubelets before 1.26 say the socket's path for :authority, which is none; nghttp2 would refuse that, so it
  * leaves all headers to us. */
-static int open_session(struct rpc_server *server, const nghttp2_session_callbacks *callbacks) {
-  nghttp2_option *option;
-  if (nghttp2_option_new(&option) != 0)
-    return NGHTTP2_ERR_NOMEM;
-  nghttp2_option_set_no_http_messaging(option, 1);
-  int err = nghttp2_session_server_new2(&server->session, callbacks, server, option);
-  nghttp2_option_del(option);
-  return err;
-}
-
 int rpc_server_open(struct rpc_server *server, const struct resource *resource) {
-  nghttp2_session_callbacks *callbacks = make_callbacks();
+  static const nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, RPC_CALLS_MAX},
+                                                    {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, HEADER_LIST_MAX},
+                                                    {NGHTTP2_SETTINGS_ENABLE_PUSH, 0}};
+  nghttp2_session_callbacks *callbacks = NULL;
+  nghttp2_option *option = NULL;
   *server = (struct rpc_server){.resource = resource};
   list_init(&server->calls);
-  int err = callbacks ? open_session(server, callbacks) : NGHTTP2_ERR_NOMEM;
+  int err = nghttp2_session_callbacks_new(&callbacks);
+  if (err == 0)
+    err = nghttp2_option_new(&option);
+  if (err == 0) {
+    nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
+    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
+    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_frame_sent);
+    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_closed);
+    nghttp2_option_set_no_http_messaging(option, 1);
+    err = nghttp2_session_server_new2(&server->session, callbacks, server, option);
+  }
+  nghttp2_option_del(option);
   nghttp2_session_callbacks_del(callbacks);
-  if (err == 0 && (err = submit_settings(server)) != 0)
+  if (err == 0 && (err = nghttp2_submit_settings(server->session, NGHTTP2_FLAG_NONE, settings, 3)) != 0)
     nghttp2_session_del(server->session);
   return err == 0 ? 0 : -ENOMEM;
 }

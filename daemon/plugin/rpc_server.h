@@ -6,7 +6,7 @@
 #include <nghttp2/nghttp2.h>
 
 #include "common/list.h"
-#include "plugin/resource.h"
+#include "plugin/service.h"
 
 #define RPC_CALLS_MAX 64                   /* at the same time */
 #define RPC_WATCHES_MAX 4                  /* of them lasting */

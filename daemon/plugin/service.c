@@ -1,27 +1,444 @@
-/* service.c - the table of methods, and the way from bytes to bytes. */
+/* service.c - the table of methods, the way from bytes to bytes, and what each method answers.
+ *
+ * The kubelet tells nothing about the pod, so everything follows from the resource, the GPUs and the number
+ * of shares. What the pod's own specification sets in the environment counts more: the kubelet puts it last.
+ */
 #include "plugin/service.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "deviceplugin.pb-c.h"
-#include "plugin/methods.h"
+
+#define CONTAINERS_MAX 64 /* in one request: the kubelet asks for one at a time */
+#define ENVS_MAX 6
+#define MOUNTS_MAX 3
+#define ID_SIZE (GS_UUID_TEXT_SIZE + 8)
+
+typedef V1beta1__ContainerAllocateRequest allocate_request;
+typedef V1beta1__ContainerAllocateResponse allocate_response;
+typedef V1beta1__ContainerPreferredAllocationRequest preferred_request;
+typedef V1beta1__ContainerPreferredAllocationResponse preferred_response;
+
+static const struct grpc_result done,
+    no_memory = {GRPC_RESOURCE_EXHAUSTED, "out of memory"},
+    no_device = {GRPC_INVALID_ARGUMENT, "a device is not one of this resource"},
+    too_many = {GRPC_INVALID_ARGUMENT, "too many containers"};
+
+/* ---- memory for one answer: taken piece by piece, given back all at once ---- */
+
+struct piece {
+  struct piece *before;
+  max_align_t bytes[];
+};
+
+struct scratch {
+  struct piece *last;
+  bool failed; /* some piece was not to be had: the answer is worth nothing */
+};
+
+/* Zeroed, for `count` things of `size` bytes (count may be 0). NULL: scratch->failed. */
+static void *take(struct scratch *scratch, size_t count, size_t size) {
+  struct piece *piece =
+      count > (SIZE_MAX - sizeof *piece) / size ? NULL : calloc(1, sizeof *piece + count * size);
+  scratch->failed |= !piece;
+  if (!piece)
+    return NULL;
+  piece->before = scratch->last;
+  scratch->last = piece;
+  return piece->bytes;
+}
+
+__attribute__((format(printf, 2, 3))) static char *print(struct scratch *scratch, const char *format, ...) {
+  char text[512]; /* paths of at most 256 bytes, and what is around them */
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  char *copy = take(scratch, strlen(text) + 1, 1);
+  return copy ? strcpy(copy, text) : NULL;
+}
+
+static void give_back(struct scratch *scratch) {
+  for (struct piece *piece; (piece = scratch->last); free(piece))
+    scratch->last = piece->before;
+}
+
+/* ---- devices: each is named by its GPU and its number, "GPU-....7" ---- */
+
+static char *print_id(const struct resource *resource, size_t gpu, unsigned share, struct scratch *scratch) {
+  return print(scratch, "%s.%u", resource->gpus->at[gpu].uuid, share);
+}
+
+/* False: the resource has no such device. */
+static bool parse_id(const struct resource *resource, const char *id, size_t *gpu, unsigned *share) {
+  char same[ID_SIZE];
+  const char *dot = strrchr(id, '.');
+  int64_t number;
+  if (!dot || parse_integer(dot + 1, 0, (int64_t)resource->shares - 1, &number) != 0)
+    return false;
+  int index = gpus_index(resource->gpus, id, (size_t)(dot - id));
+  if (index < 0)
+    return false;
+  snprintf(same, sizeof same, "%s.%u", resource->gpus->at[index].uuid, (unsigned)number);
+  *gpu = (size_t)index;
+  *share = (unsigned)number;
+  return strcmp(same, id) == 0; /* not "007" */
+}
+
+/* ---- GetDevicePluginOptions, PreStartContainer ---- */
+
+static struct grpc_result get_options(const struct resource *resource, const ProtobufCMessage *request,
+                                      struct scratch *scratch, ProtobufCMessage **answer) {
+  V1beta1__DevicePluginOptions *options = take(scratch, 1, sizeof *options);
+  (void)resource, (void)request;
+  if (!options)
+    return no_memory;
+  v1beta1__device_plugin_options__init(options);
+  options->get_preferred_allocation_available = true;
+  *answer = &options->base;
+  return done;
+}
+
+static struct grpc_result prestart(const struct resource *resource, const ProtobufCMessage *request,
+                                   struct scratch *scratch, ProtobufCMessage **answer) {
+  const V1beta1__PreStartContainerRequest *asked = (const void *)request;
+  V1beta1__PreStartContainerResponse *nothing = take(scratch, 1, sizeof *nothing);
+  size_t gpu;
+  unsigned share;
+  for (size_t i = 0; i < asked->n_devices_ids; i++)
+    if (!parse_id(resource, asked->devices_ids[i], &gpu, &share))
+      return no_device;
+  if (!nothing)
+    return no_memory;
+  v1beta1__pre_start_container_response__init(nothing);
+  *answer = &nothing->base;
+  return done;
+}
+
+/* ---- ListAndWatch: the devices with their health ---- */
+
+/* Where the GPU is; NULL: unknown. */
+static V1beta1__TopologyInfo *make_topology(const struct gpu *gpu, struct scratch *scratch) {
+  if (gpu->numa < 0)
+    return NULL;
+  V1beta1__TopologyInfo *topology = take(scratch, 1, sizeof *topology);
+  V1beta1__NUMANode *node = take(scratch, 1, sizeof *node), **nodes = take(scratch, 1, sizeof *nodes);
+  if (!topology || !node || !nodes)
+    return NULL;
+  v1beta1__topology_info__init(topology);
+  v1beta1__numanode__init(node);
+  node->id = gpu->numa;
+  nodes[0] = node;
+  topology->nodes = nodes;
+  topology->n_nodes = 1;
+  return topology;
+}
+
+static struct grpc_result list_devices(const struct resource *resource, const ProtobufCMessage *request,
+                                       struct scratch *scratch, ProtobufCMessage **answer) {
+  static char healthy[] = "Healthy", unhealthy[] = "Unhealthy";
+  size_t count = resource->gpus->count * resource->shares;
+  V1beta1__ListAndWatchResponse *response = take(scratch, 1, sizeof *response);
+  V1beta1__Device *devices = take(scratch, count, sizeof *devices),
+                  **pointers = take(scratch, count, sizeof *pointers);
+  (void)request;
+  if (!response || !devices || !pointers)
+    return no_memory;
+  v1beta1__list_and_watch_response__init(response);
+  response->devices = pointers;
+  for (size_t i = 0; i < resource->gpus->count; i++) {
+    const struct gpu *gpu = &resource->gpus->at[i];
+    bool usable = *resource->daemon_answers && atomic_load(&gpu->healthy);
+    V1beta1__TopologyInfo *topology = make_topology(gpu, scratch);
+    for (unsigned share = 0; share < resource->shares; share++) {
+      V1beta1__Device *device = &devices[response->n_devices];
+      v1beta1__device__init(device);
+      device->id = print_id(resource, i, share, scratch);
+      device->health = usable ? healthy : unhealthy;
+      device->topology = topology;
+      pointers[response->n_devices++] = device;
+    }
+  }
+  *answer = &response->base;
+  return done;
+}
+
+/* ---- GetPreferredAllocation: which of the free shares a container should get ----
+ *
+ * Several shares of a container are of one GPU if one has so many, else of as few as possible (or, if the
+ * terms say `apart`, of as many as possible). Which GPU that is, is the placement's: the one with the most
+ * shares free (spread) or with the fewest (pack). */
+
+/* The free shares of a resource, and those that are taken from them. */
+struct choice {
+  const struct resource *resource;
+  bool free[GPUS_MAX][RESOURCE_SHARES_MAX];
+  unsigned free_count[GPUS_MAX];
+  unsigned taken_count[GPUS_MAX];
+};
+
+/* False: it is not free. */
+static bool choose(struct choice *choice, size_t gpu, unsigned share) {
+  if (!choice->free[gpu][share])
+    return false;
+  choice->free[gpu][share] = false;
+  choice->free_count[gpu]--;
+  choice->taken_count[gpu]++;
+  return true;
+}
+
+static int compare(unsigned a, unsigned b) { return a < b ? -1 : a > b; }
+
+/* Of GPUs, a before b, if `needed` shares are wanted in the end. */
+static bool comes_before(const struct choice *choice, size_t a, size_t b, unsigned needed) {
+  const struct terms_of_use *terms = choice->resource->terms;
+  unsigned free_a = choice->free_count[a], free_b = choice->free_count[b];
+  int order = compare(choice->taken_count[b], choice->taken_count[a]);
+  if (!terms->apart) {
+    order = compare(choice->taken_count[a] > 0, choice->taken_count[b] > 0);
+    if (order == 0)
+      order = compare(free_a >= needed, free_b >= needed);
+    if (order == 0 && free_a < needed)
+      order = compare(free_a, free_b);
+  }
+  if (order == 0)
+    order = terms->placement == PLACEMENT_PACK ? compare(free_b, free_a) : compare(free_a, free_b);
+  return order > 0;
+}
+
+/* False: none is free. */
+static bool choose_best(struct choice *choice, unsigned needed, size_t *gpu, unsigned *share) {
+  *gpu = GPUS_MAX;
+  for (size_t i = 0; i < choice->resource->gpus->count; i++)
+    if (choice->free_count[i] > 0 && (*gpu == GPUS_MAX || comes_before(choice, i, *gpu, needed)))
+      *gpu = i;
+  if (*gpu == GPUS_MAX)
+    return false;
+  for (*share = 0; !choice->free[*gpu][*share]; ++*share)
+    ;
+  return choose(choice, *gpu, *share);
+}
+
+static struct grpc_result prefer(const struct resource *resource, const preferred_request *request,
+                                 preferred_response *response, struct scratch *scratch) {
+  size_t gpu, wanted = (size_t)request->allocation_size, required = request->n_must_include_deviceids;
+  unsigned share;
+  if (request->allocation_size < 0 || wanted > RESOURCE_DEVICES_MAX || required > wanted)
+    return (struct grpc_result){GRPC_INVALID_ARGUMENT, "the number of devices is not possible"};
+  struct choice *choice = take(scratch, 1, sizeof *choice);
+  response->deviceids = take(scratch, wanted, sizeof *response->deviceids);
+  if (!choice || !response->deviceids)
+    return no_memory;
+  choice->resource = resource;
+  for (size_t i = 0; i < request->n_available_deviceids; i++)
+    if (parse_id(resource, request->available_deviceids[i], &gpu, &share)) { /* else it has gone */
+      choice->free_count[gpu] += !choice->free[gpu][share];
+      choice->free[gpu][share] = true;
+    }
+  while (response->n_deviceids < required) {
+    char *id = request->must_include_deviceids[response->n_deviceids];
+    if (!parse_id(resource, id, &gpu, &share) || !choose(choice, gpu, share))
+      return (struct grpc_result){GRPC_INVALID_ARGUMENT, "a device that must be included is not available"};
+    response->deviceids[response->n_deviceids++] = id;
+  }
+  while (response->n_deviceids < wanted) {
+    if (!choose_best(choice, (unsigned)(wanted - response->n_deviceids), &gpu, &share))
+      return (struct grpc_result){GRPC_INVALID_ARGUMENT, "there are not so many devices available"};
+    response->deviceids[response->n_deviceids++] = print_id(resource, gpu, share, scratch);
+  }
+  return done;
+}
+
+static struct grpc_result prefer_all(const struct resource *resource, const ProtobufCMessage *request,
+                                     struct scratch *scratch, ProtobufCMessage **answer) {
+  const V1beta1__PreferredAllocationRequest *asked = (const void *)request;
+  size_t count = asked->n_container_requests;
+  if (count > CONTAINERS_MAX)
+    return too_many;
+  V1beta1__PreferredAllocationResponse *response = take(scratch, 1, sizeof *response);
+  preferred_response *containers = take(scratch, count, sizeof *containers),
+                     **pointers = take(scratch, count, sizeof *pointers);
+  if (!response || !pointers || !containers)
+    return no_memory;
+  v1beta1__preferred_allocation_response__init(response);
+  response->container_responses = pointers;
+  response->n_container_responses = count;
+  struct grpc_result result = done;
+  for (size_t i = 0; i < count && result.status == GRPC_OK; i++) {
+    v1beta1__container_preferred_allocation_response__init(&containers[i]);
+    pointers[i] = &containers[i];
+    result = prefer(resource, asked->container_requests[i], &containers[i], scratch);
+  }
+  *answer = &response->base;
+  return result;
+}
+
+/* ---- Allocate: what a container with these shares must have ---- */
+
+/* A response in the making; and which GPUs its container gets, and how many shares of each. */
+struct making {
+  const struct resource *resource;
+  struct scratch *scratch;
+  allocate_response *response;
+  unsigned shares[GPUS_MAX];
+  size_t gpu_count;
+};
+
+static void add_env(struct making *making, const char *name, char *value) {
+  V1beta1__Entry *entry = take(making->scratch, 1, sizeof *entry);
+  if (!entry)
+    return;
+  v1beta1__entry__init(entry);
+  entry->key = print(making->scratch, "%s", name);
+  entry->value = value;
+  making->response->envs[making->response->n_envs++] = entry;
+}
+
+/* Read-only: a socket can be connected to all the same. */
+static void add_mount(struct making *making, const char *container_path, char *host_path) {
+  V1beta1__Mount *mount = take(making->scratch, 1, sizeof *mount);
+  if (!mount)
+    return;
+  v1beta1__mount__init(mount);
+  mount->container_path = print(making->scratch, "%s", container_path);
+  mount->host_path = host_path;
+  mount->read_only = true;
+  making->response->mounts[making->response->n_mounts++] = mount;
+}
+
+/* The socket's folder, not the socket: a daemon that is started anew makes a new one. */
+static void add_programs(struct making *making) {
+  const struct terms_of_use *terms = making->resource->terms;
+  struct scratch *scratch = making->scratch;
+  char *folder = print(scratch, "%.*s", (int)(strrchr(terms->socket, '/') - terms->socket), terms->socket);
+  if (!folder)
+    return;
+  add_mount(making, folder, folder);
+  add_env(making, "GPUSHARE_SOCKET", print(scratch, "%s", terms->socket));
+  add_mount(making, terms->library_folder, print(scratch, "%s", terms->library_folder));
+  if (terms->preload_by_env)
+    add_env(making, "LD_PRELOAD", print(scratch, "%s/libunified.so", terms->library_folder));
+  else
+    add_mount(making, "/etc/ld.so.preload", print(scratch, "%s/ld.so.preload", terms->library_folder));
+}
+
+static void add_gpus(struct making *making) {
+  const struct gpus *gpus = making->resource->gpus;
+  allocate_response *response = making->response;
+  bool by_cdi = making->resource->terms->visible_by_cdi;
+  V1beta1__CDIDevice *devices = take(making->scratch, making->gpu_count, sizeof *devices);
+  char *list = take(making->scratch, making->gpu_count, GS_UUID_TEXT_SIZE), *end = list;
+  response->cdi_devices = take(making->scratch, making->gpu_count, sizeof *response->cdi_devices);
+  if (!devices || !list || !response->cdi_devices)
+    return;
+  for (size_t i = 0; i < gpus->count; i++) {
+    if (making->shares[i] == 0)
+      continue;
+    if (by_cdi) {
+      V1beta1__CDIDevice *device = &devices[response->n_cdi_devices];
+      v1beta1__cdidevice__init(device);
+      device->name = print(making->scratch, "nvidia.com/gpu=%s", gpus->at[i].uuid);
+      response->cdi_devices[response->n_cdi_devices++] = device;
+      continue;
+    }
+    if (end > list)
+      *end++ = ',';
+    end = stpcpy(end, gpus->at[i].uuid);
+  }
+  if (!by_cdi)
+    add_env(making, "NVIDIA_VISIBLE_DEVICES", list);
+}
+
+/* What several shares mean. The least of its GPUs': a program has one weight and one limit for all. */
+static void add_terms(struct making *making) {
+  const struct resource *resource = making->resource;
+  unsigned shares = RESOURCE_SHARES_MAX;
+  uint64_t least_bytes = UINT64_MAX;
+  for (size_t i = 0; i < resource->gpus->count; i++) {
+    uint64_t bytes = resource->gpus->at[i].memory_bytes / resource->shares * making->shares[i];
+    if (making->shares[i] == 0)
+      continue;
+    shares = making->shares[i] < shares ? making->shares[i] : shares;
+    least_bytes = bytes < least_bytes ? bytes : least_bytes;
+  }
+  if (resource->class)
+    add_env(making, "GPUSHARE_CLASS", print(making->scratch, "%s", resource->class));
+  if (shares > 1) {
+    unsigned weight = shares < GS_WEIGHT_MAX / GS_WEIGHT_DEFAULT ? shares * GS_WEIGHT_DEFAULT : GS_WEIGHT_MAX;
+    add_env(making, "GPUSHARE_WEIGHT", print(making->scratch, "%u", weight));
+  }
+  if (resource->terms->limit_memory && least_bytes > 0)
+    add_env(making, "GPUSHARE_MEMORY_LIMIT", print(making->scratch, "%lu", (unsigned long)least_bytes));
+}
+
+static struct grpc_result allocate(const struct resource *resource, const allocate_request *request,
+                                   allocate_response *response, struct scratch *scratch) {
+  struct making making = {.resource = resource, .scratch = scratch, .response = response};
+  size_t gpu;
+  unsigned share;
+  for (size_t i = 0; i < request->n_devices_ids; i++) {
+    if (!parse_id(resource, request->devices_ids[i], &gpu, &share))
+      return no_device;
+    making.gpu_count += making.shares[gpu]++ == 0;
+  }
+  if (making.gpu_count == 0)
+    return (struct grpc_result){GRPC_INVALID_ARGUMENT, "a container without devices"};
+  response->envs = take(scratch, ENVS_MAX, sizeof *response->envs);
+  response->mounts = take(scratch, MOUNTS_MAX, sizeof *response->mounts);
+  if (!response->envs || !response->mounts)
+    return no_memory;
+  add_programs(&making);
+  add_gpus(&making);
+  add_terms(&making);
+  return done;
+}
+
+static struct grpc_result allocate_all(const struct resource *resource, const ProtobufCMessage *request,
+                                       struct scratch *scratch, ProtobufCMessage **answer) {
+  const V1beta1__AllocateRequest *asked = (const void *)request;
+  size_t count = asked->n_container_requests;
+  if (count > CONTAINERS_MAX)
+    return too_many;
+  V1beta1__AllocateResponse *response = take(scratch, 1, sizeof *response);
+  allocate_response *containers = take(scratch, count, sizeof *containers),
+                    **pointers = take(scratch, count, sizeof *pointers);
+  if (!response || !pointers || !containers)
+    return no_memory;
+  v1beta1__allocate_response__init(response);
+  response->container_responses = pointers;
+  response->n_container_responses = count;
+  struct grpc_result result = done;
+  for (size_t i = 0; i < count && result.status == GRPC_OK; i++) {
+    v1beta1__container_allocate_response__init(&containers[i]);
+    pointers[i] = &containers[i];
+    result = allocate(resource, asked->container_requests[i], &containers[i], scratch);
+  }
+  *answer = &response->base;
+  return result;
+}
+
+/* ---- the table ---- */
 
 struct service_method {
   const char *path;
   const ProtobufCMessageDescriptor *request;
-  method_answer *answer;
+  /* *answer on GRPC_OK; it lives as long as the scratch memory, and the request. */
+  struct grpc_result (*answer)(const struct resource *resource, const ProtobufCMessage *request,
+                               struct scratch *scratch, ProtobufCMessage **answer);
   bool lasts;
 };
 
 static const struct service_method methods[] = {
-    {"/v1beta1.DevicePlugin/GetDevicePluginOptions", &v1beta1__empty__descriptor, options_answer, false},
-    {"/v1beta1.DevicePlugin/ListAndWatch", &v1beta1__empty__descriptor, devices_answer, true},
+    {"/v1beta1.DevicePlugin/GetDevicePluginOptions", &v1beta1__empty__descriptor, get_options, false},
+    {"/v1beta1.DevicePlugin/ListAndWatch", &v1beta1__empty__descriptor, list_devices, true},
     {"/v1beta1.DevicePlugin/GetPreferredAllocation", &v1beta1__preferred_allocation_request__descriptor,
-     preferred_answer, false},
-    {"/v1beta1.DevicePlugin/Allocate", &v1beta1__allocate_request__descriptor, allocate_answer, false},
-    {"/v1beta1.DevicePlugin/PreStartContainer", &v1beta1__pre_start_container_request__descriptor,
-     prestart_answer, false},
+     prefer_all, false},
+    {"/v1beta1.DevicePlugin/Allocate", &v1beta1__allocate_request__descriptor, allocate_all, false},
+    {"/v1beta1.DevicePlugin/PreStartContainer", &v1beta1__pre_start_container_request__descriptor, prestart,
+     false},
 };
 
 const struct service_method *service_find(const char *path) {
@@ -33,27 +450,27 @@ const struct service_method *service_find(const char *path) {
 
 bool service_lasts(const struct service_method *method) { return method->lasts; }
 
-static struct service_answer pack(const ProtobufCMessage *message) {
-  struct service_answer answer = {.size = GRPC_HEAD_SIZE + protobuf_c_message_get_packed_size(message)};
-  answer.bytes = malloc(answer.size);
-  if (!answer.bytes)
-    return (struct service_answer){.result = methods_no_memory()};
-  grpc_write_head(answer.bytes, (uint32_t)(answer.size - GRPC_HEAD_SIZE));
-  protobuf_c_message_pack(message, answer.bytes + GRPC_HEAD_SIZE);
-  return answer;
-}
-
 struct service_answer service_call(const struct service_method *method, const struct resource *resource,
                                    const uint8_t *request, size_t size) {
   struct scratch scratch = {0};
-  ProtobufCMessage *answer;
-  ProtobufCMessage *asked = protobuf_c_message_unpack(method->request, NULL, size, request);
+  struct service_answer packed = {.result = {GRPC_INTERNAL, "the request is not understood"}};
+  ProtobufCMessage *answer, *asked = protobuf_c_message_unpack(method->request, NULL, size, request);
   if (!asked)
-    return (struct service_answer){.result = {GRPC_INTERNAL, "the request is not understood"}};
-  struct grpc_result result = method->answer(resource, asked, &scratch, &answer);
-  struct service_answer packed =
-      result.status == GRPC_OK ? pack(answer) : (struct service_answer){.result = result};
-  scratch_free(&scratch);
+    return packed;
+  packed.result = method->answer(resource, asked, &scratch, &answer);
+  if (packed.result.status == GRPC_OK && scratch.failed)
+    packed.result = no_memory;
+  if (packed.result.status == GRPC_OK) {
+    packed.size = GRPC_HEAD_SIZE + protobuf_c_message_get_packed_size(answer);
+    packed.bytes = malloc(packed.size);
+    if (packed.bytes) {
+      grpc_write_head(packed.bytes, (uint32_t)(packed.size - GRPC_HEAD_SIZE));
+      protobuf_c_message_pack(answer, packed.bytes + GRPC_HEAD_SIZE);
+    } else {
+      packed = (struct service_answer){.result = no_memory};
+    }
+  }
+  give_back(&scratch);
   protobuf_c_message_free_unpacked(asked, NULL);
   return packed;
 }

@@ -18,7 +18,6 @@
 #include "common/splitmix.h"
 #include "common/wire.h"
 #include "ctl/ctl.h"
-#include "ctl/top_text.h"
 #include "ctl/top_view.h"
 #include "fuzz_files.h"
 

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "ctl/quote.h"
 #include "suite.h"
 
 static char text[4096];
