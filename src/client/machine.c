@@ -411,7 +411,7 @@ static void open_gate(struct machine *machine, const struct sight *sight, struct
   uint64_t restore_ns = sight->now_ns - machine->granted_ns;
   machine->grant_pending = false;
   machine->handover_ns += restore_ns;
-  orders->open = true;
+  machine->open = orders->open = true;
   machine_report(machine, sight, orders);
   if (machine->attached && machine->epoch) {
     struct gs_msg *msg = add(orders, GS_LOCK_ACTIVE);
@@ -436,7 +436,7 @@ void machine_tried(struct machine *machine, bool open, const struct sight *sight
 /* Without a daemon it was to run, but its memory did not fit on the card: it waits for its turn like
  * everybody. */
 static void stop_filling(struct machine *machine) {
-  if (machine->grant_pending)
+  if (machine->grant_pending && !machine->open)
     machine->holding = machine->grant_pending = false;
 }
 
@@ -508,7 +508,7 @@ void machine_begin_release(struct machine *machine) {
 
 void machine_end_release(struct machine *machine, uint64_t drain_ns, const struct sight *sight,
                          struct orders *orders) {
-  machine->busy = machine->releasing = false;
+  machine->busy = machine->releasing = machine->open = false;
   if (machine->generation != machine->begun) { /* the daemon went away meanwhile */
     if (machine->holding)
       begin(machine, sight->now_ns, orders);
@@ -532,6 +532,7 @@ bool machine_is_granted(const struct machine *machine) {
 bool machine_end_take_up(struct machine *machine, bool open, const struct sight *sight,
                          struct orders *orders) {
   machine->busy = false;
+  machine->open &= open;
   machine_want(machine, sight, orders); /* a daemon may have come: it does not hold any more */
   if (open && machine_is_granted(machine))
     open_gate(machine, sight, orders);

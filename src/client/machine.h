@@ -58,6 +58,7 @@ struct machine {
   /* the lock */
   bool holding; /* may submit, by a grant or (no daemon) by default; the gate is open or about to be */
   bool requested;
+  bool open;          /* calls pass, all or one by one */
   bool grant_pending; /* open memory and gate, once what is needed is on the card */
   bool trying;        /* that is done by who has heard of the grant: the worker lets it be */
   bool drop_pending;
