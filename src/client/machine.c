@@ -515,6 +515,7 @@ void machine_end_release(struct machine *machine, uint64_t drain_ns, const struc
     return;
   }
   machine->holding = machine->drop_pending = machine->wanted = false;
+  machine->grant_pending = false; /* a grant that came meanwhile goes back, too */
   machine->handover_ns = drain_ns;
   if (machine->attached) /* else the daemon hears of it with ATTACH, or after ATTACHED */
     tell_released(machine, drain_ns, orders);
