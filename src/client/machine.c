@@ -537,6 +537,8 @@ bool machine_end_take_up(struct machine *machine, bool open, const struct sight 
   machine_want(machine, sight, orders); /* a daemon may have come: it does not hold any more */
   if (open && machine_is_granted(machine))
     open_gate(machine, sight, orders);
+  else if (machine->grant_pending && !machine->move_due) /* what is lacking may just have been allocated */
+    machine->move_again_ns = least(machine->move_again_ns, sight->now_ns + AGAIN_NS);
   return open || machine->drop_pending;
 }
 
