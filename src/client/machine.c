@@ -111,10 +111,8 @@ int machine_ask(struct machine *machine, uint64_t total_bytes, uint64_t pinned_b
     note_memory(machine, total_bytes, pinned_bytes, sight, orders);
     return 0;
   }
-  *question = (struct machine_question){.number = machine->memory_question,
-                                        .generation = machine->generation,
-                                        .total_bytes = machine->has.total_bytes,
-                                        .pinned_bytes = machine->has.pinned_bytes};
+  *question = (struct machine_question){machine->memory_question, machine->generation};
+  machine->before = machine->has;
   machine->has.total_bytes = total_bytes;
   machine->has.pinned_bytes = pinned_bytes;
   if (!machine->attached)
@@ -132,15 +130,10 @@ int machine_answer(struct machine *machine, const struct machine_question *quest
   if (!lost && !machine->memory_answered && !given_up)
     return -EINPROGRESS;
   machine->memory_asking = false;
-  if (lost || !machine->memory_answered)
-    return -ENOTCONN;
-  if (machine->memory_status == -ENOMEM) {
-    machine->has.total_bytes = machine->has.told_bytes = question->total_bytes;
-    machine->has.pinned_bytes = question->pinned_bytes;
-  }
-  return machine->memory_status;
+  return lost || !machine->memory_answered ? -ENOTCONN : machine->memory_status;
 }
 
+/* Of what is refused the daemon knows nothing: what was to be told before is still to be. */
 static void hear_reply(struct machine *machine, const struct gs_msg *msg) {
   machine->memory_awaited = msg->status == -EAGAIN;
   machine->memory_answered = !machine->memory_awaited;
@@ -148,6 +141,9 @@ static void hear_reply(struct machine *machine, const struct gs_msg *msg) {
   machine->memory_why = (enum gs_refusal)msg->mem_reply.why;
   if (msg->status == 0)
     machine->granted_bytes = msg->mem_reply.granted_bytes;
+  else if (msg->status == -ENOMEM && machine->memory_asking)
+    machine->has = machine->before;
+  machine->memory_asking &= machine->memory_awaited;
 }
 
 /* ---- what it may have on the card ---- */

@@ -94,9 +94,10 @@ struct machine {
   /* what it has allocated */
   uint64_t granted_bytes; /* memory: may grow to this without asking */
   struct machine_memory has;
-  uint64_t reported_ns;     /* when it was told last */
-  bool memory_asking;       /* what is told meanwhile would be out of order */
-  uint64_t memory_question; /* of those who asked, told or found no need to: the latest is the truth */
+  uint64_t reported_ns;         /* when it was told last */
+  bool memory_asking;           /* what is told meanwhile would be out of order */
+  struct machine_memory before; /* what was so, as that was asked */
+  uint64_t memory_question;     /* of those who asked, told or found no need to: the latest is the truth */
   bool memory_answered;
   bool memory_awaited; /* it is answered once others have ended */
   int32_t memory_status;
@@ -139,7 +140,6 @@ void machine_tell_short(struct machine *machine, uint64_t bytes, struct orders *
  * and machine_answer tells. */
 struct machine_question {
   uint64_t number, generation;
-  uint64_t total_bytes, pinned_bytes; /* before */
 };
 int machine_ask(struct machine *machine, uint64_t total_bytes, uint64_t pinned_bytes,
                 const struct sight *sight, struct orders *orders, struct machine_question *question);
