@@ -2,7 +2,8 @@
  * test_machine_histories.c - random histories of programs that share one GPU: the daemon's core, and the
  * client's machine of each, with a wire between them that loses nothing and takes its time. The rest of the
  * library is played: a worker, which does what the machine says in steps between which anything may happen,
- * threads that come to the gate, and memory that moves by the piece.
+ * threads that come to the gate, and memory that moves by the piece. Connections end, jobs are evicted, and
+ * daemons killed, for good in some histories.
  *
  * After each step: a gate is open only for who holds, as the daemon sees it, too, and while turns are taken
  * one by one only one is; what the daemon counts as taken is no less than what is on the card; what has moved
@@ -138,6 +139,28 @@ static void end_connection(struct program *p) {
 }
 
 /* ---- the daemon ---- */
+
+static void start_daemon(void) {
+  static const uint8_t uuid[GS_UUID_SIZE] = {1};
+  memset(&gpu, 0, sizeof gpu);
+  scheduler_init(&scheduler);
+  change_init(&change);
+  scheduler.grace_ns = 1000 * NS_PER_S;
+  scheduler.defaults.tq_ns = TQ_NS;
+  scheduler.defaults.mode = seed % 4 < 2 ? GS_MODE_ON : GS_MODE_AUTO;
+  scheduler_add_gpu(&scheduler, &gpu, uuid, "card", CARD);
+}
+
+/* It is killed, and started anew. */
+static void restart_daemon(void) {
+  for (struct program *p = programs; p < programs + PROGRAMS; p++) {
+    end_connection(p);
+    p->to_daemon.count = 0;
+    p->attached = false;
+    memset(&p->job, 0, sizeof p->job);
+  }
+  start_daemon();
+}
 
 static void tell(const struct sched_action *action) {
   static const enum gs_msg_type types[] = {
@@ -657,6 +680,8 @@ static void live(struct program *p) {
     set_something();
   else if (what < 99)
     end_connection(p);
+  else if (chance(20))
+    restart_daemon();
   else {
     write_letter(p, &p->to_client, &evicted);
     end_connection(p);
@@ -683,19 +708,12 @@ static void step(void) {
 }
 
 static void set_up(void) {
-  static const uint8_t uuid[GS_UUID_SIZE] = {1};
   state = seed;
   now_ns = NS_PER_S;
   calm = seed % 2;
   ending = deserted = false;
   memset(programs, 0, sizeof programs);
-  memset(&gpu, 0, sizeof gpu);
-  scheduler_init(&scheduler);
-  change_init(&change);
-  scheduler.grace_ns = 1000 * NS_PER_S;
-  scheduler.defaults.tq_ns = TQ_NS;
-  scheduler.defaults.mode = seed % 4 < 2 ? GS_MODE_ON : GS_MODE_AUTO;
-  scheduler_add_gpu(&scheduler, &gpu, uuid, "card", CARD);
+  start_daemon();
   for (struct program *p = programs; p < programs + PROGRAMS; p++) {
     p->machine.move_again_ns = UINT64_MAX;
     p->managed = seed % 8 < 4 && chance(60);
@@ -780,7 +798,29 @@ START_TEST(both_sides_agree_after_any_history) {
 }
 END_TEST
 
+/* Which the histories rarely meet: the last move has found all of it, and the look whether all is there not.
+ */
+START_TEST(what_is_allocated_as_the_last_move_ends_is_looked_for) {
+  struct machine m = {.attached = true, .room_bound = true, .move_again_ns = UINT64_MAX};
+  struct sight sight = {.now_ns = NS_PER_S};
+  struct orders orders = {0};
+  struct gs_msg msg = wire_msg(GS_LOCK_OK, 0);
+  struct memory_moved moved = {0};
+  msg.room.room_bytes = msg.room.target_bytes = MIB;
+  machine_begin_move(&m, now_ns);
+  machine_hear(&m, &msg, &sight, &orders);
+  machine_end_move(&m, MEMORY_SETTLED, &moved, &sight, &orders);
+  machine_begin_move(&m, now_ns);
+  machine_end_move(&m, MEMORY_SETTLED, &moved, &sight, &orders);
+  ck_assert(m.grant_pending && !m.move_due && m.move_again_ns == UINT64_MAX);
+  machine_begin_take_up(&m);
+  ck_assert(!machine_end_take_up(&m, false, &sight, &orders));
+  ck_assert_uint_ne(m.move_again_ns, UINT64_MAX);
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {both_sides_agree_after_any_history, NULL};
+  const TTest *const tests[] = {both_sides_agree_after_any_history,
+                                what_is_allocated_as_the_last_move_ends_is_looked_for, NULL};
   return suite_main("machine_histories", tests, NULL, NULL);
 }
