@@ -112,6 +112,7 @@ int machine_ask(struct machine *machine, uint64_t total_bytes, uint64_t pinned_b
     return 0;
   }
   *question = (struct machine_question){machine->memory_question, machine->generation};
+  check_memory(machine, UINT64_MAX, sight, orders); /* should it be refused, that is what the daemon knows */
   machine->before = machine->has;
   machine->has.total_bytes = total_bytes;
   machine->has.pinned_bytes = pinned_bytes;
@@ -133,7 +134,7 @@ int machine_answer(struct machine *machine, const struct machine_question *quest
   return lost || !machine->memory_answered ? -ENOTCONN : machine->memory_status;
 }
 
-/* Of what is refused the daemon knows nothing: what was to be told before is still to be. */
+/* Of what is refused the daemon knows nothing. */
 static void hear_reply(struct machine *machine, const struct gs_msg *msg) {
   machine->memory_awaited = msg->status == -EAGAIN;
   machine->memory_answered = !machine->memory_awaited;
