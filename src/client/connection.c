@@ -76,7 +76,7 @@ struct gpu *client_gpu(CUdevice device) {
   return !client_is_stray() && device >= 0 && device < GS_GPUS_PER_CLIENT ? &client.gpus[device] : NULL;
 }
 
-bool client_connected(const struct gpu *gpu) { return client.connected && gpu->attached; }
+bool client_connected(const struct gpu *gpu) { return client.connected && gpu->machine.attached; }
 
 void client_send(const struct gs_msg *msg) {
   if (!client.connected)
@@ -90,14 +90,44 @@ void client_wake(void) {
   futex_wake(&events, 1);
 }
 
-void client_request_lock(struct gpu *gpu) {
-  bool needed = gpu->stopped || gate_waiting(gpu->device) > 0 || gate_waits(gpu->device, GATE_WAIT_TURN) > 0;
-  if (!client_connected(gpu) || gpu->holding || gpu->requested || !needed)
-    return;
-  struct gs_msg msg = wire_msg(GS_REQ_LOCK, (uint32_t)gpu->device);
-  worker_pause_ends(gpu);
-  gpu->requested = true;
-  client_send(&msg);
+/* ---- the machine of a GPU: what it sees, and what it orders ---- */
+
+struct sight client_see(const struct gpu *gpu) {
+  return (struct sight){.now_ns = clock_now_ns(),
+                        .needed = gpu->stopped || gate_waiting(gpu->device) > 0 ||
+                                  gate_waits(gpu->device, GATE_WAIT_TURN) > 0,
+                        .memory = memory_usage(gpu->device)};
+}
+
+void client_obey(struct gpu *gpu, struct orders *orders) {
+  if (orders->expect)
+    memory_expect_passed(gpu->device, true);
+  if (orders->open)
+    worker_open_gate(gpu);
+  for (unsigned i = 0; i < orders->count; i++) {
+    orders->messages[i].gpu = (uint32_t)gpu->device;
+    client_send(&orders->messages[i]);
+  }
+  if (orders->wake_worker)
+    condition_wake_all(&gpu->changed);
+  if (orders->wake_waiting)
+    condition_wake_all(&client.memory_changed);
+  if (orders->wake_timers)
+    client_wake();
+}
+
+void client_tell(struct gpu *gpu,
+                 void (*event)(struct machine *machine, const struct sight *sight, struct orders *orders)) {
+  struct sight sight = client_see(gpu);
+  struct orders orders = {0};
+  event(&gpu->machine, &sight, &orders);
+  client_obey(gpu, &orders);
+}
+
+void client_order(struct gpu *gpu, void (*event)(struct machine *machine, struct orders *orders)) {
+  struct orders orders = {0};
+  event(&gpu->machine, &orders);
+  client_obey(gpu, &orders);
 }
 
 /* ---- doing without a daemon ---- */
@@ -106,14 +136,6 @@ void client_request_lock(struct gpu *gpu) {
 static uint64_t retry_ns(void) {
   uint64_t part_ns = (clock_now_ns() - away_since_ns) / RETRY_PART;
   return part_ns < RETRY_MIN_NS ? RETRY_MIN_NS : part_ns > RETRY_MAX_NS ? RETRY_MAX_NS : part_ns;
-}
-
-/* The worker opens the gate. */
-static void hold_without_daemon(struct gpu *gpu) {
-  gpu->holding = true;
-  gpu->epoch = 0;
-  gpu->drop_pending = gpu->wanted = false;
-  worker_begin(gpu);
 }
 
 /* What this program does meanwhile. */
@@ -128,26 +150,30 @@ static void go_alone(const char *why) {
     log_warn("no daemon at %s (%s): %s", settings()->socket, why, without_daemon());
   client.alone = true;
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
-    if (gpu->used && !gpu->holding && !wait)
-      hold_without_daemon(gpu);
+    if (gpu->used && !wait)
+      client_tell(gpu, machine_hold);
   condition_wake_all(&client.memory_changed);
+}
+
+/* Memory that leaves is passed to nobody, and comes back as far as there is room. */
+static void unbind(struct gpu *gpu, void (*event)(struct machine *machine, struct orders *orders)) {
+  memory_set_heir(gpu->device, &(struct memory_heir){.pid = 0});
+  gpu->filling = (struct filling){.said = false};
+  client_order(gpu, event);
 }
 
 /* What the last daemon has said is void. Who held the lock holds on; who did not runs unshared. */
 static void forget_daemon(void) {
-  client.generation++;
   client.registered = false;
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++) {
-    gpu->attach_sent = gpu->attached = gpu->requested = gpu->wanted = gpu->drop_pending = false;
+    if (!gpu->used)
+      continue;
+    gpu->attach_sent = false;
     gpu->refused_until_ns = 0;
-    gpu->steps_over = gpu->steps = gpu->steps && !gpu->grant_pending;
-    condition_wake_all(&gpu->changed);
-    gpu->granted_bytes = gpu->capacity_bytes = gpu->slice_us = 0;
-    gpu->epoch = 0;
-    room_forget(gpu);
+    gpu->capacity_bytes = gpu->slice_us = 0;
+    unbind(gpu, machine_lose);
     share_take(gpu, GS_SHARE_ALL);
-    if (gpu->used)
-      progress_watch(gpu, GS_WATCH_NOT);
+    progress_watch(gpu, GS_WATCH_NOT);
   }
   condition_wake_all(&client.memory_changed);
 }
@@ -179,30 +205,12 @@ static void describe_device(struct gs_msg *msg, CUdevice device) {
   msg->attach.pass = memory_pass(device);
 }
 
-/* Without a daemon it was to run, but its memory did not fit on the card: it waits for its turn like
- * everybody. Lock held. */
-static void stop_filling(struct gpu *gpu) {
-  if (gpu->holding && gpu->grant_pending)
-    gpu->holding = gpu->grant_pending = false;
-}
-
 static void send_attach(struct gpu *gpu) {
   struct gs_msg msg = wire_msg(GS_ATTACH, (uint32_t)gpu->device);
   describe_device(&msg, gpu->device);
   lock_take(&client.lock);
-  struct memory_usage usage = memory_usage(gpu->device);
-  msg.attach.used_bytes = usage.total_bytes;
-  msg.attach.resident_bytes = usage.resident_bytes;
-  stop_filling(gpu);
-  gpu->told_running = gpu->holding;
-  if (gpu->holding)
-    msg.attach.flags |= GS_ATTACH_RUNNING;
-  gpu->granted_bytes = gpu->told_bytes = usage.total_bytes;
-  gpu->pinned_bytes = usage.pinned_bytes;
-  gpu->told_paging_bytes = 0;
-  gpu->report_at_ns =
-      gpu->total_bytes == gpu->told_bytes && !gpu->pinned_bytes && !usage.paging_bytes ? 0 : 1;
-  room_begin(gpu, usage.resident_bytes);
+  struct sight sight = client_see(gpu);
+  machine_attach(&gpu->machine, &sight, &msg);
   client_send(&msg);
   lock_release(&client.lock);
   handshake_by_ns = clock_now_ns() + HANDSHAKE_NS;
@@ -212,45 +220,12 @@ static void send_attach(struct gpu *gpu) {
 static void attach_all(void) {
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++) {
     lock_take(&client.lock);
-    bool due = gpu->used && client.registered && !gpu->attached && !gpu->attach_sent;
+    bool due = gpu->used && client.registered && !gpu->machine.attached && !gpu->attach_sent;
     gpu->attach_sent |= due;
     lock_release(&client.lock);
     if (due)
       send_attach(gpu);
   }
-}
-
-static void on_granted(struct gpu *gpu, const struct gs_msg *msg) {
-  lock_take(&client.lock);
-  gpu->epoch = msg->epoch;
-  gpu->requested = false;
-  gpu->holding = true;
-  gpu->wanted = gpu->drop_pending = gpu->steps_over = false;
-  gpu->steps = msg->room.steps;
-  room_take(gpu, msg);
-  worker_begin_at_once(gpu);
-  lock_release(&client.lock);
-}
-
-/* DROP_LOCK and LOCK_WANTED. One that speaks of another grant crossed our release on its way. */
-static void on_release_order(struct gpu *gpu, const struct gs_msg *msg) {
-  bool drop = msg->type == GS_DROP_LOCK;
-  lock_take(&client.lock);
-  if (gpu->holding && gpu->epoch == msg->epoch) {
-    gpu->wanted = drop || msg->wanted.left_ns != GS_LEFT_NOBODY;
-    if (drop)
-      worker_order_drop(gpu);
-    condition_wake_all(&gpu->changed);
-  }
-  if (drop)
-    room_take(gpu, msg);
-  lock_release(&client.lock);
-}
-
-static void on_room(struct gpu *gpu, const struct gs_msg *msg) {
-  lock_take(&client.lock);
-  room_take(gpu, msg);
-  lock_release(&client.lock);
 }
 
 static void on_share(struct gpu *gpu, const struct gs_msg *msg) {
@@ -261,31 +236,40 @@ static void on_share(struct gpu *gpu, const struct gs_msg *msg) {
   lock_release(&client.lock);
 }
 
+void client_hear(struct gpu *gpu, const struct gs_msg *msg) {
+  struct orders orders = {0};
+  if (msg->type == GS_LOCK_OK || msg->type == GS_DROP_LOCK || msg->type == GS_ROOM)
+    memory_set_heir(gpu->device, &(struct memory_heir){.pass = msg->room.pass, .pid = msg->room.pass_pid});
+  struct sight sight = client_see(gpu);
+  machine_hear(&gpu->machine, msg, &sight, &orders);
+  if (msg->type == GS_ATTACHED) {
+    gpu->told_abilities = 0;
+    worker_tell_abilities(gpu);
+  }
+  client_obey(gpu, &orders);
+  if (orders.try_open)
+    worker_try_open(gpu);
+}
+
+static void on_order(struct gpu *gpu, const struct gs_msg *msg) {
+  lock_take(&client.lock);
+  client_hear(gpu, msg);
+  lock_release(&client.lock);
+}
+
 static void on_attached(struct gpu *gpu, const struct gs_msg *msg) {
   lock_take(&client.lock);
   gpu->capacity_bytes = msg->attached.capacity_bytes;
   gpu->limited = msg->attached.limited;
-  if (msg->type == GS_ATTACHED) {
-    gpu->attached = true;
+  if (msg->type == GS_ATTACHED)
     gpu->memory_mode = (int)msg->attached.memory;
-    worker_on_attached(gpu);
-    client_request_lock(gpu);
-  }
-  condition_wake_all(&client.memory_changed);
+  client_hear(gpu, msg);
   lock_release(&client.lock);
   memory_set_host_tight(msg->attached.host_tight);
 }
 
 static void on_memory_reply(struct gpu *gpu, const struct gs_msg *msg) {
-  lock_take(&client.lock);
-  gpu->memory_awaited = msg->status == -EAGAIN;
-  gpu->memory_answered = !gpu->memory_awaited;
-  gpu->memory_status = msg->status;
-  gpu->memory_why = (enum gs_refusal)msg->mem_reply.why;
-  if (msg->status == 0)
-    gpu->granted_bytes = msg->mem_reply.granted_bytes;
-  condition_wake_all(&client.memory_changed);
-  lock_release(&client.lock);
+  on_order(gpu, msg);
   if (msg->status == -EAGAIN)
     log_warn("GPU %d: waits until other programs have left as much memory as this one says that it needs "
              "(gpusharectl why tells more)",
@@ -340,9 +324,9 @@ static void on_gpu_rejected(struct gpu *gpu, const struct gs_msg *msg) {
       log_warn("GPU %d: to the daemon this host has no such GPU (its log tells more): %s", gpu->device, then);
     gpu->refusal_said = true;
   }
-  room_forget(gpu);
-  if (!gpu->holding && !settings()->required)
-    hold_without_daemon(gpu);
+  unbind(gpu, machine_unbind);
+  if (!settings()->required)
+    client_tell(gpu, machine_hold);
   condition_wake_all(&client.memory_changed);
   lock_release(&client.lock);
 }
@@ -379,8 +363,8 @@ static void on_evicted(const struct gs_msg *msg) {
   evicted = true;
   disconnect(NULL, msg->evicted.wait_ns);
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
-    if (gpu->used && (gpu->holding || gpu->releasing))
-      worker_order_drop(gpu);
+    if (gpu->used && (gpu->machine.holding || gpu->machine.releasing))
+      client_order(gpu, machine_order_drop);
   lock_release(&client.lock);
 }
 
@@ -388,7 +372,7 @@ static void handshake_check(void) {
   lock_take(&client.lock);
   bool outstanding = !client.registered;
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
-    outstanding |= gpu->used && !gpu->attached && !gpu->refused_until_ns;
+    outstanding |= gpu->used && !gpu->machine.attached && !gpu->refused_until_ns;
   lock_release(&client.lock);
   if (!outstanding)
     handshake_by_ns = 0;
@@ -431,14 +415,10 @@ static void on_message(struct letter *letter) {
     handshake_check();
     break;
   case GS_LOCK_OK:
-    on_granted(gpu, msg);
-    break;
   case GS_ROOM:
-    on_room(gpu, msg);
-    break;
   case GS_LOCK_WANTED:
   case GS_DROP_LOCK:
-    on_release_order(gpu, msg);
+    on_order(gpu, msg);
     break;
   case GS_MEM_REPLY:
     on_memory_reply(gpu, msg);
@@ -482,7 +462,6 @@ static void try_connect(void) {
     go_alone(err == -EAGAIN ? NO_ANSWER : describe(-err, (char[64]){0}, 64));
   } else {
     client.connected = true;
-    client.generation++;
     handshake_by_ns = clock_now_ns() + HANDSHAKE_NS;
     send_register();
   }
@@ -524,7 +503,11 @@ static uint64_t run_gpu_timers(struct gpu *gpu, uint64_t now_ns) {
   if (is_asked_again(gpu, now_ns))
     return now_ns;
   uint64_t again_ns = gpu->refused_until_ns ? gpu->refused_until_ns : UINT64_MAX;
-  return earlier(again_ns, earlier(worker_check(gpu, now_ns), memory_check(gpu, now_ns)));
+  struct sight sight = client_see(gpu);
+  struct orders orders = {0};
+  uint64_t report_ns = machine_check_memory(&gpu->machine, &sight, &orders);
+  client_obey(gpu, &orders);
+  return earlier(again_ns, earlier(worker_check(gpu, now_ns), report_ns));
 }
 
 /* Things that are due; returns when the next one is. */
@@ -574,12 +557,12 @@ void client_attach_device(struct gpu *gpu, CUdevice device) {
   if (gpu->used || gpu->unshared)
     return;
   gpu->device = device;
-  gpu->step_again_ns = UINT64_MAX;
+  gpu->machine.move_again_ns = UINT64_MAX;
   bool works = client.started || start();
   gpu->used = works && thread_start_needed(worker_run, gpu) == 0;
   gpu->unshared = !gpu->used;
   if (gpu->unshared || (client.alone && !settings()->required))
-    hold_without_daemon(gpu);
+    client_tell(gpu, machine_hold);
   client_wake();
 }
 
@@ -605,7 +588,7 @@ void client_want(CUdevice device) {
     return;
   }
   lock_take(&client.lock);
-  client_request_lock(gpu);
+  client_tell(gpu, machine_want);
   lock_release(&client.lock);
 }
 

@@ -1,6 +1,6 @@
 /*
- * room.c - what the process may have on the card, as the daemon says, and the worker's moves towards it: also
- * while others hold the GPU, and in either direction.
+ * room.c - the worker's moves towards what the process may have on the card, as the daemon says: also while
+ * others hold the GPU, and in either direction; and who waits for that room.
  *
  * New orders come between two steps. What a RESIDENT says is true because the worker sends it, which is in
  * the middle of no step then; or the connection thread does, while the worker rests.
@@ -25,12 +25,7 @@
 #include "gate/gate.h"
 #include "memory/memory.h"
 
-#define REPORT_BYTES (UINT64_C(64) << 20) /* moved: others wait for the room */
 #define AGAIN_NS (100 * NS_PER_MS)
-
-/* The memory of a process that has died is free some time after its connection is closed: that is no reason
- * to believe that the card has less than it says. */
-#define SHORT_NS (2 * NS_PER_S)
 
 /* Without a daemon: how long a process looks for room before it makes room, and how long it stays away at
  * most, whatever the driver says is free: it might find room that others' unified memory leaves. */
@@ -39,98 +34,6 @@
 #define FILL_AGAIN_NS (10 * NS_PER_S)
 /* A driver that has refused every move for so long is not believed to make one any more. */
 #define GIVE_UP_NS (2 * NS_PER_S)
-
-uint64_t room_bytes(const struct gpu *gpu) { return gpu->room_bound ? gpu->room_bytes : UINT64_MAX; }
-
-/* It holds the lock, and its gate is open or about to be: nothing moves. */
-static bool runs(const struct gpu *gpu) { return gpu->holding && !gpu->grant_pending; }
-
-void room_order_step(struct gpu *gpu) {
-  gpu->step_due = true;
-  gpu->step_over = false;
-  condition_wake_all(&gpu->changed);
-}
-
-void room_take(struct gpu *gpu, const struct gs_msg *msg) {
-  bool lowered = msg->room.room_bytes < gpu->room_bytes, changed = msg->room.room_bytes != gpu->room_bytes;
-  gpu->room_bytes = msg->room.room_bytes;
-  gpu->room_seq = msg->room.room_seq;
-  gpu->target_bytes = msg->room.target_bytes;
-  memory_set_heir(gpu->device, &(struct memory_heir){.pass = msg->room.pass, .pid = msg->room.pass_pid});
-  gpu->room_lowered |= lowered;
-  gpu->step_over &= !changed;
-  if (lowered || !runs(gpu)) /* also unchanged: what was missing may have been freed */
-    room_order_step(gpu);
-  condition_wake_all(&client.memory_changed);
-}
-
-void room_begin(struct gpu *gpu, uint64_t resident_bytes) {
-  gpu->room_bound = true;
-  gpu->room_bytes = gpu->told_resident_bytes = resident_bytes;
-  gpu->room_seq = gpu->short_seq = gpu->short_since_ns = 0; /* others' memory was in the way, unasked */
-  gpu->room_lowered = false;
-  gpu->evicted_bytes = gpu->restored_bytes = 0;
-}
-
-void room_forget(struct gpu *gpu) {
-  gpu->room_bound = gpu->room_lowered = false;
-  memory_set_heir(gpu->device, &(struct memory_heir){.pid = 0});
-  gpu->filling = (struct filling){.said = false};
-  if (gpu->used)
-    room_order_step(gpu);
-}
-
-/* All that the daemon means to be there. */
-static uint64_t target_bytes_of(const struct gpu *gpu) {
-  uint64_t target_bytes = gpu->room_bound && gpu->room_seq ? gpu->target_bytes : UINT64_MAX;
-  uint64_t there_bytes = gpu->total_bytes < room_bytes(gpu) ? gpu->total_bytes : room_bytes(gpu);
-  if (target_bytes < there_bytes) /* allocated so recently that the daemon did not know */
-    target_bytes = there_bytes;
-  return target_bytes;
-}
-
-uint64_t room_enough_bytes(const struct gpu *gpu) {
-  uint64_t target_bytes = target_bytes_of(gpu);
-  return gpu->step_over && room_bytes(gpu) >= target_bytes ? 0 : target_bytes;
-}
-
-/* ---- what the daemon is told ---- */
-
-/* What the daemon was told of, and waits for, has gone without a move: the program has freed it. What it has
- * allocated since then hides that from reports of all that it has. */
-static bool has_gone(const struct gpu *gpu) {
-  return gpu->told_resident_bytes > room_bytes(gpu) &&
-         memory_usage(gpu->device).resident_bytes < gpu->told_resident_bytes;
-}
-
-bool room_report_due(const struct gpu *gpu) {
-  return client_connected(gpu) &&
-         (gpu->room_lowered || gpu->evicted_bytes || gpu->restored_bytes || has_gone(gpu));
-}
-
-void room_report(struct gpu *gpu) {
-  struct gs_msg msg = wire_msg(GS_RESIDENT, (uint32_t)gpu->device);
-  if (!room_report_due(gpu))
-    return;
-  memory_check(gpu, UINT64_MAX); /* of what is there, nothing may be unknown to the daemon */
-  msg.resident.resident_bytes = gpu->told_resident_bytes = memory_usage(gpu->device).resident_bytes;
-  msg.resident.room_seq = gpu->room_seq;
-  msg.resident.evicted_bytes = gpu->evicted_bytes;
-  msg.resident.restored_bytes = gpu->restored_bytes;
-  gpu->room_lowered = false;
-  gpu->evicted_bytes = gpu->restored_bytes = 0;
-  client_send(&msg);
-}
-
-static void tell_short(struct gpu *gpu, uint64_t bytes) {
-  struct gs_msg msg = wire_msg(GS_MEM_SHORT, (uint32_t)gpu->device);
-  msg.mem_short.short_bytes = bytes;
-  gpu->short_seq = gpu->room_seq;
-  if (client_connected(gpu))
-    client_send(&msg);
-}
-
-/* ---- steps ---- */
 
 struct step {
   CUdevice device;
@@ -155,17 +58,6 @@ static void run_step(void *argument) {
     step->progress = memory_land(step->device);
   if (step->progress == MEMORY_FAILED && step->long_failed)
     give_up(step->device);
-}
-
-static bool is_long(uint64_t failed_since_ns) {
-  return failed_since_ns && clock_now_ns() - failed_since_ns >= GIVE_UP_NS;
-}
-
-static void note_since(uint64_t *since_ns, bool holds) {
-  if (!holds)
-    *since_ns = 0;
-  else if (!*since_ns)
-    *since_ns = clock_now_ns();
 }
 
 /* ---- steps without a daemon ---- */
@@ -211,92 +103,45 @@ static void run_fill(void *argument) {
     make_room(filling, step->device, now_ns);
 }
 
-bool room_step_due(const struct gpu *gpu) {
-  return gpu->step_due && (gpu->holding ? gpu->grant_pending : gpu->room_bound);
-}
-
-/* Also by what can't leave and is still to come. */
-bool room_is_exceeded(const struct gpu *gpu) {
-  struct memory_usage usage = memory_usage(gpu->device);
-  uint64_t awaited_bytes = usage.pinned_bytes - usage.pinned_there_bytes;
-  return usage.resident_bytes + awaited_bytes > room_bytes(gpu) &&
-         usage.resident_bytes > usage.pinned_there_bytes;
-}
-
-void room_try_again(struct gpu *gpu) {
-  gpu->step_due = false;
-  gpu->step_again_ns = clock_now_ns() + AGAIN_NS;
-}
-
-/* Has the driver refused for long enough, and is that news? */
-static bool short_is_due(const struct gpu *gpu) {
-  return gpu->short_since_ns && clock_now_ns() - gpu->short_since_ns >= SHORT_NS &&
-         gpu->short_seq != gpu->room_seq;
-}
-
-static void note_progress(struct gpu *gpu, enum memory_progress progress) {
-  note_since(&gpu->failed_since_ns, progress == MEMORY_FAILED && gpu->grant_pending);
-  note_since(&gpu->short_since_ns, progress == MEMORY_SHORT);
-}
-
-/* No more moves, and nobody has said anything new meanwhile. */
-static void end_moves(struct gpu *gpu, const struct step *step) {
-  gpu->step_over = step->progress != MEMORY_SHORT;
-  if (step->progress != MEMORY_SETTLED || room_is_exceeded(gpu)) /* the host may have no memory for it */
-    gpu->step_again_ns = clock_now_ns() + AGAIN_NS;
-  if (short_is_due(gpu))
-    tell_short(gpu, step->moved.short_bytes);
-}
-
 void room_step(struct gpu *gpu) {
+  struct machine *machine = &gpu->machine;
   struct filling filling = gpu->filling;
-  uint64_t generation = client.generation;
+  uint64_t generation = machine->generation;
+  struct machine_move move = machine_begin_move(machine, clock_now_ns());
   struct step step = {.device = gpu->device,
-                      .room_bytes = room_bytes(gpu),
-                      .filling = gpu->room_bound ? NULL : &filling,
-                      .is_last = gpu->grant_pending && room_bytes(gpu) >= target_bytes_of(gpu),
-                      .long_failed = gpu->grant_pending && is_long(gpu->failed_since_ns),
+                      .room_bytes = move.room_bytes,
+                      .filling = machine->room_bound ? NULL : &filling,
+                      .is_last = move.is_last,
+                      .long_failed = move.long_failed,
                       .progress = MEMORY_SETTLED};
-  gpu->step_due = false;
-  gpu->step_again_ns = UINT64_MAX;
-  gpu->busy = true;
-  bool granted = gpu->grant_pending;
   lock_release(&client.lock);
   /* Without a context there is nothing to move. */
   bool entered = contexts_any(gpu->device, step.filling ? run_fill : run_step, &step);
-  if (granted && !entered)
+  if (move.granted && !entered)
     memory_give_up(gpu->device);
   lock_take(&client.lock);
-  gpu->busy = false;
-  if (client.generation == generation)
+  if (machine->generation == generation)
     gpu->filling = filling;
-  gpu->evicted_bytes += step.moved.out_bytes;
-  gpu->restored_bytes += step.moved.in_bytes;
-  gpu->returned_bytes += step.moved.in_bytes;
-  note_progress(gpu, step.progress);
-  bool moving = step.progress == MEMORY_MOVED;
-  if (!moving || gpu->evicted_bytes + gpu->restored_bytes >= REPORT_BYTES)
-    room_report(gpu);
-  if (!moving && !gpu->step_due)
-    end_moves(gpu, &step);
-  gpu->step_due |= moving;
-  if (gate_waits(gpu->device, GATE_WAIT_ROOM)) /* what has left has made room */
-    condition_wake_all(&client.memory_changed);
+  struct sight sight = client_see(gpu);
+  struct orders orders = {.wake_waiting = gate_waits(gpu->device, GATE_WAIT_ROOM)}; /* it may have room now */
+  machine_end_move(machine, step.progress, &step.moved, &sight, &orders);
+  client_obey(gpu, &orders);
 }
 
 /* What does not fit has to wait for others, of whom nobody tells. */
 void room_fill(CUdevice device) {
   struct filling filling = {.said = false};
-  uint64_t failed_since_ns = 0;
+  uint64_t well_ns = clock_now_ns(); /* when the driver has refused nothing, the last time */
   while (!memory_open(device, 0)) {
     struct step step = {.device = device,
                         .filling = &filling,
                         .is_last = true,
-                        .long_failed = is_long(failed_since_ns),
+                        .long_failed = clock_now_ns() - well_ns >= GIVE_UP_NS,
                         .progress = MEMORY_SETTLED};
     if (!contexts_any(device, run_fill, &step))
       memory_give_up(device);
-    note_since(&failed_since_ns, step.progress == MEMORY_FAILED);
+    if (step.progress != MEMORY_FAILED)
+      well_ns = clock_now_ns();
     if (step.progress != MEMORY_MOVED)
       clock_sleep(AGAIN_NS);
   }
@@ -309,22 +154,22 @@ uint64_t client_room_bytes(CUdevice device) {
   if (!gpu)
     return UINT64_MAX;
   lock_take(&client.lock);
-  uint64_t bytes = room_bytes(gpu);
+  uint64_t bytes = machine_room_bytes(&gpu->machine);
   lock_release(&client.lock);
   return bytes;
 }
 
 /* There is no use in waiting for more than all jobs together may have. */
 static bool is_possible(const struct gpu *gpu, uint64_t bytes) {
-  return !gpu->room_bound || !gpu->capacity_bytes || bytes <= gpu->capacity_bytes;
+  return !gpu->machine.room_bound || !gpu->capacity_bytes || bytes <= gpu->capacity_bytes;
 }
 
 static uint64_t earlier(uint64_t a_ns, uint64_t b_ns) { return a_ns < b_ns ? a_ns : b_ns; }
 
-static bool is_ending(const struct gpu *gpu) { return gpu->drop_pending || gpu->releasing; }
+static bool is_ending(const struct gpu *gpu) { return gpu->machine.drop_pending || gpu->machine.releasing; }
 
 static bool may_get(const struct gpu *gpu, uint64_t bytes) {
-  return is_possible(gpu, bytes) && runs(gpu) && !is_ending(gpu);
+  return is_possible(gpu, bytes) && machine_runs(&gpu->machine) && !is_ending(gpu);
 }
 
 bool client_room_wait(CUdevice device, uint64_t bytes) {
@@ -333,7 +178,7 @@ bool client_room_wait(CUdevice device, uint64_t bytes) {
     return true;
   gate_wait_prepare();
   lock_take(&client.lock);
-  while (may_get(gpu, bytes) && room_bytes(gpu) < bytes) {
+  while (may_get(gpu, bytes) && machine_room_bytes(&gpu->machine) < bytes) {
     gate_wait_begin(device, GATE_WAIT_ROOM); /* anew: an opening of the gate ends such marks */
     condition_wait(&client.memory_changed, &client.lock, UINT64_MAX);
   }
@@ -347,8 +192,8 @@ bool client_room_wait(CUdevice device, uint64_t bytes) {
  * runs the worker moves nothing, but unified memory makes way by itself. */
 static bool has_room_beside(const struct gpu *gpu, uint64_t bytes) {
   struct memory_usage usage = memory_usage(gpu->device);
-  uint64_t stays_bytes = usage.resident_bytes - (runs(gpu) ? usage.yielding_bytes : 0);
-  return room_bytes(gpu) >= stays_bytes + bytes;
+  uint64_t stays_bytes = usage.resident_bytes - (machine_runs(&gpu->machine) ? usage.yielding_bytes : 0);
+  return machine_room_bytes(&gpu->machine) >= stays_bytes + bytes;
 }
 
 /* What can leave makes way in the end. */
@@ -365,11 +210,11 @@ bool client_room_await(CUdevice device, uint64_t bytes, uint64_t deadline_ns) {
   }
   gate_wait_prepare();
   lock_take(&client.lock);
-  if (!has_room_beside(gpu, bytes) && !runs(gpu))
-    room_order_step(gpu); /* what can leave makes way for it */
+  if (!has_room_beside(gpu, bytes) && !machine_runs(&gpu->machine))
+    client_order(gpu, machine_order_move); /* what can leave makes way for it */
   while (may_come(gpu, bytes) && !has_room_beside(gpu, bytes)) {
     gate_wait_begin(device, GATE_WAIT_ROOM | GATE_WAIT_TURN);
-    client_request_lock(gpu);
+    client_tell(gpu, machine_want);
     if (!is_ending(gpu))
       give_up_ns = deadline_ns;
     else if (give_up_ns == deadline_ns)
@@ -389,7 +234,7 @@ void client_order_moves(CUdevice device) {
   if (!gpu)
     return;
   lock_take(&client.lock);
-  room_order_step(gpu);
+  client_order(gpu, machine_order_move);
   lock_release(&client.lock);
 }
 
@@ -400,6 +245,8 @@ void client_memory_short(CUdevice device, uint64_t bytes) {
   log_info("GPU %d: the driver refuses %llu bytes that there should be room for", device,
            (unsigned long long)bytes);
   lock_take(&client.lock);
-  tell_short(gpu, bytes);
+  struct orders orders = {0};
+  machine_tell_short(&gpu->machine, bytes, &orders);
+  client_obey(gpu, &orders);
   lock_release(&client.lock);
 }

@@ -31,7 +31,7 @@
 enum { RUNS, STOPPED, SHUT, FINISHES }; /* FINISHES: shut, and something goes on */
 
 static bool is_shared(const struct gpu *gpu) {
-  return gpu->rest_ppm > 0 && gpu->holding && !gpu->grant_pending && client_connected(gpu);
+  return gpu->rest_ppm > 0 && machine_runs(&gpu->machine) && client_connected(gpu);
 }
 
 /* How long it rests after a run of ran_ns. */

@@ -49,12 +49,6 @@
 /* Turns in which it is tried to find out whether work can be stopped. */
 #define TRIALS 3
 
-/* An idle holder keeps the lock for what a hand-over costs, within these bounds; for less, but for the least,
- * where its pauses are long. */
-#define IDLE_LEAST_NS (NS_PER_MS / 2)
-#define IDLE_MIN_NS (2 * NS_PER_MS)
-#define IDLE_MAX_NS (500 * NS_PER_MS)
-
 /* Where there are streams that can't be asked, so many looks without a call count as idle: waiting for these
  * streams would keep the worker from its orders. */
 #define UNKNOWN_LOOKS 10
@@ -73,7 +67,7 @@ static void tell_state(struct gpu *gpu) {
   uint32_t can = abilities(gpu);
   msg.state.flags = (capture_count() ? GS_STATE_CAPTURING : GS_STATE_DRAINING) | can;
   msg.state.submissions = gate_calls();
-  if (!gpu->attached)
+  if (!gpu->machine.attached)
     return;
   gpu->told_abilities = can;
   client_send(&msg);
@@ -227,33 +221,17 @@ void client_context_added(CUdevice device) {
   lock_release(&client.lock);
 }
 
-static void tell_released(struct gpu *gpu, uint64_t drain_ns) {
-  struct gs_msg msg = wire_msg(GS_LOCK_RELEASED, (uint32_t)gpu->device);
-  msg.epoch = gpu->epoch;
-  msg.released.drain_ns = drain_ns;
-  if (client_connected(gpu)) /* else the daemon hears of it with ATTACH, or by worker_on_attached */
-    client_send(&msg);
-}
-
 static bool are_abilities_due(const struct gpu *gpu) {
   return client_connected(gpu) && gpu->told_abilities != abilities(gpu);
 }
 
-/* If they are others than told. Lock held. */
-static void tell_abilities(struct gpu *gpu) {
+void worker_tell_abilities(struct gpu *gpu) {
   if (!are_abilities_due(gpu))
     return;
   struct gs_msg msg = wire_msg(GS_CLIENT_STATE, (uint32_t)gpu->device);
   msg.state.flags = gpu->told_abilities = abilities(gpu);
   msg.state.submissions = gate_calls();
   client_send(&msg);
-}
-
-void worker_on_attached(struct gpu *gpu) {
-  gpu->told_abilities = 0;
-  tell_abilities(gpu);
-  if (gpu->told_running && !gpu->holding)
-    tell_released(gpu, 0);
 }
 
 /* Lets go of the lock meanwhile. */
@@ -263,7 +241,7 @@ static void try_it(struct gpu *gpu) {
   lock_release(&client.lock);
   contexts_any(gpu->device, find_verdict, &gpu->device);
   lock_take(&client.lock);
-  tell_abilities(gpu);
+  worker_tell_abilities(gpu);
 }
 
 static bool others_stand_still(const struct gpu *gpu) {
@@ -322,94 +300,45 @@ static uint64_t stop_submitting(struct gpu *gpu) {
   return clock_now_ns() - start_ns;
 }
 
-void worker_order_drop(struct gpu *gpu) {
-  gpu->drop_pending = true;
-  condition_wake_all(&gpu->changed);
-  condition_wake_all(&client.memory_changed);
-}
-
 /* What must leave the card leaves afterwards. Lock held, on entry and exit. */
 static void give_back(struct gpu *gpu) {
-  uint64_t generation = client.generation;
-  gpu->drop_pending = gpu->grant_pending = false;
+  machine_begin_release(&gpu->machine);
   memory_expect_passed(gpu->device, false);
-  gpu->busy = gpu->releasing = true;
   lock_release(&client.lock);
   uint64_t drain_ns = stop_submitting(gpu);
   memory_close(gpu->device, !gpu->stopped);
   lock_take(&client.lock);
-  gpu->busy = gpu->releasing = false;
-  if (client.generation != generation) { /* the daemon went away meanwhile */
-    if (gpu->holding)
-      worker_begin(gpu);
-    return;
-  }
-  gpu->holding = gpu->drop_pending = gpu->wanted = false;
-  gpu->handover_ns = drain_ns;
-  tell_released(gpu, drain_ns);
-  condition_wake_all(&client.memory_changed);
-  client_request_lock(gpu);
-  room_order_step(gpu);
-}
-
-static void tell_active(struct gpu *gpu, uint64_t restore_ns) {
-  struct gs_msg msg = wire_msg(GS_LOCK_ACTIVE, (uint32_t)gpu->device);
-  msg.epoch = gpu->epoch;
-  msg.active.restore_ns = restore_ns;
-  msg.active.restore_bytes = gpu->returned_bytes;
-  if (client_connected(gpu) && gpu->epoch)
-    client_send(&msg);
-}
-
-static void note_grant(struct gpu *gpu) {
-  gpu->granted_ns = clock_now_ns();
-  gpu->returned_bytes = 0;
-  gpu->step_over = false;
-}
-
-static void leave_to_worker(struct gpu *gpu) {
-  gpu->grant_pending = true;
-  memory_expect_passed(gpu->device, true);
-  room_order_step(gpu);
-}
-
-void worker_begin(struct gpu *gpu) {
-  gpu->steps = false;
-  note_grant(gpu);
-  leave_to_worker(gpu);
+  struct sight sight = client_see(gpu);
+  struct orders orders = {0};
+  machine_end_release(&gpu->machine, drain_ns, &sight, &orders);
+  client_obey(gpu, &orders);
 }
 
 /* Is everything there that is needed? If so, new memory comes to the card at once from now on. `how`:
  * memory_open, or memory_try_open. Lock held, on entry and exit. */
 static bool open_memory(struct gpu *gpu, bool (*how)(CUdevice device, uint64_t enough_bytes)) {
-  uint64_t enough_bytes = room_enough_bytes(gpu);
+  uint64_t enough_bytes = machine_enough_bytes(&gpu->machine);
   lock_release(&client.lock);
   bool open = gate_is_open(gpu->device) || how(gpu->device, enough_bytes);
   lock_take(&client.lock);
   return open;
 }
 
-static void open_gate(struct gpu *gpu) {
-  gpu->grant_pending = gpu->let_on = false;
-  uint64_t now_ns = clock_now_ns(), restore_ns = now_ns - gpu->granted_ns;
-  gpu->turned_ns = now_ns;
-  if (!gpu->steps) {
-    end_steps(gpu);
-    gate_open(gpu->device);
-  }
-  gpu->handover_ns += restore_ns;
-  room_report(gpu);
-  tell_active(gpu, restore_ns);
-  condition_wake_all(&client.memory_changed); /* from now on unified memory makes way by itself */
-  condition_wake_all(&gpu->changed);          /* it may have been told a share meanwhile */
+void worker_open_gate(struct gpu *gpu) {
+  gpu->let_on = false;
+  gpu->turned_ns = clock_now_ns();
+  if (gpu->machine.steps)
+    return;
+  end_steps(gpu);
+  gate_open(gpu->device);
 }
 
-void worker_begin_at_once(struct gpu *gpu) {
-  note_grant(gpu);
-  if (!gpu->busy && !gpu->stopped && !is_to_try(gpu) && open_memory(gpu, memory_try_open))
-    open_gate(gpu);
-  else
-    leave_to_worker(gpu);
+void worker_try_open(struct gpu *gpu) {
+  bool open = !gpu->stopped && !is_to_try(gpu) && open_memory(gpu, memory_try_open);
+  struct sight sight = client_see(gpu);
+  struct orders orders = {0};
+  machine_tried(&gpu->machine, open, &sight, &orders);
+  client_obey(gpu, &orders);
 }
 
 /* The process may run: let on what has been stopped, or find out whether it could be. Lets go of the lock
@@ -427,24 +356,23 @@ static void let_on(struct gpu *gpu) {
 
 /* False: not yet, and nobody has said anything new. Lock held, on entry and exit. */
 static bool take_up(struct gpu *gpu) {
-  gpu->busy = true;
+  struct machine *machine = &gpu->machine;
+  machine_begin_take_up(machine);
   bool open = open_memory(gpu, memory_open);
-  if (open && gpu->grant_pending && !gpu->drop_pending)
+  if (open && machine_is_granted(machine))
     let_on(gpu);
-  if (open && !gpu->grant_pending) { /* a daemon has come: it does not hold any more */
+  if (open && !machine->grant_pending) { /* a daemon has come: it does not hold any more */
     lock_release(&client.lock);
     stop_submitting(gpu);
     memory_close(gpu->device, !gpu->stopped);
     lock_take(&client.lock);
-    client_request_lock(gpu);
     open = false;
   }
-  gpu->busy = false;
-  if (gpu->drop_pending)
-    return true;
-  if (open)
-    open_gate(gpu);
-  return open;
+  struct sight sight = client_see(gpu);
+  struct orders orders = {0};
+  bool done = machine_end_take_up(machine, open, &sight, &orders);
+  client_obey(gpu, &orders);
+  return done;
 }
 
 static bool is_quiet(struct gpu *gpu, uint64_t calls) {
@@ -465,31 +393,17 @@ static bool is_idle(struct gpu *gpu, uint64_t calls) {
   return idle && gate_calls() == calls && !gate_in_flight();
 }
 
-static uint64_t handover_cost_ns(const struct gpu *gpu) {
-  return gpu->handover_ns < IDLE_MIN_NS   ? IDLE_MIN_NS
-         : gpu->handover_ns > IDLE_MAX_NS ? IDLE_MAX_NS
-                                          : gpu->handover_ns;
-}
-
-/* A pause was long if it has outlasted a hand-over. */
-void worker_pause_ends(struct gpu *gpu) {
-  uint64_t cost_ns = handover_cost_ns(gpu);
-  if (gpu->gave_way_ns)
-    patience_learn(&gpu->patience, clock_now_ns() - gpu->gave_way_ns >= cost_ns, IDLE_LEAST_NS, cost_ns);
-  gpu->gave_way_ns = 0;
-}
-
 /* Somebody waits: give the lock back as soon as nothing has been submitted for as long as the program's own
  * history says, and nothing runs. What rests by its share is asked about once it goes on. Lock held, on entry
  * and exit; returns to look at new orders. */
 static void watch_idle(struct gpu *gpu) {
-  uint64_t calls = gate_calls(), generation = client.generation, epoch = gpu->epoch;
+  uint64_t calls = gate_calls(), generation = gpu->machine.generation, epoch = gpu->machine.epoch;
   uint64_t now_ns = clock_now_ns(), share_ns = share_next_ns(gpu);
   bool called = gpu->idle_calls != calls && gate_is_used(gpu->device); /* else they are about other GPUs */
   if (called || !gpu->idle_since_ns)
     gpu->idle_since_ns = now_ns;
   gpu->idle_calls = calls;
-  uint64_t due_ns = gpu->idle_since_ns + patience_ns(&gpu->patience, IDLE_LEAST_NS, handover_cost_ns(gpu));
+  uint64_t due_ns = gpu->idle_since_ns + machine_patience_ns(&gpu->machine);
   if (gpu->rest || now_ns < due_ns) {
     uint64_t until_ns = gpu->rest || share_ns < due_ns ? share_ns : due_ns;
     condition_wait(&gpu->changed, &client.lock, until_ns);
@@ -499,11 +413,10 @@ static void watch_idle(struct gpu *gpu) {
   lock_release(&client.lock);
   bool idle = is_idle(gpu, calls);
   lock_take(&client.lock);
-  if (idle && !gate_waits(gpu->device, GATE_WAIT_ROOM) && gpu->wanted && gpu->epoch == epoch &&
-      client.generation == generation) {
-    gpu->gave_way_ns = clock_now_ns();
-    worker_order_drop(gpu);
-  }
+  struct orders orders = {0};
+  if (idle && !gate_waits(gpu->device, GATE_WAIT_ROOM))
+    machine_idle(&gpu->machine, epoch, generation, clock_now_ns(), &orders);
+  client_obey(gpu, &orders);
 }
 
 /* Memory is to move, against all expectations, and the program's contexts, which stand still, can't move it.
@@ -512,7 +425,7 @@ static void watch_idle(struct gpu *gpu) {
  * on, as there can be no context, or no stop just now: it is tried again until all has finished. Lets go of
  * the lock meanwhile. */
 static bool make_movable(struct gpu *gpu) {
-  gpu->busy = true;
+  gpu->machine.busy = true;
   lock_release(&client.lock);
   go_on(gpu);
   bool still =
@@ -521,18 +434,19 @@ static bool make_movable(struct gpu *gpu) {
     memory_close(gpu->device, !gpu->stopped);
   lock_take(&client.lock);
   gpu->let_on = !still;
-  gpu->busy = false;
+  gpu->machine.busy = false;
   return still;
 }
 
 /* Memory moves while nothing of the process runs. */
 static void move(struct gpu *gpu) {
-  bool moves = gpu->grant_pending || room_is_exceeded(gpu);
+  struct memory_usage usage = memory_usage(gpu->device);
+  bool moves = gpu->machine.grant_pending || machine_is_exceeded(&gpu->machine, &usage);
   bool helpless = gpu->stopped && !contexts_has_own(gpu->device) && moves;
   if ((!helpless && !gpu->let_on) || make_movable(gpu))
     room_step(gpu);
   else
-    room_try_again(gpu);
+    machine_put_off_move(&gpu->machine, clock_now_ns());
 }
 
 /* Jobs that run beside each other share the GPU by their slices of time. */
@@ -559,8 +473,8 @@ static bool may_step(const struct gpu *gpu) {
  * gang drains for, and little beyond that, which it would have to drain for itself. Lock held, on entry and
  * exit. */
 static void step(struct gpu *gpu) {
-  if (gpu->steps_over) {
-    gpu->steps = false;
+  const struct machine *machine = &gpu->machine;
+  if (machine_end_steps(&gpu->machine)) {
     end_steps(gpu);
     gate_open(gpu->device);
     return;
@@ -568,7 +482,7 @@ static void step(struct gpu *gpu) {
   lock_release(&client.lock);
   bool may = gate_waiting(gpu->device) > 0 && may_step(gpu);
   lock_take(&client.lock);
-  if (gpu->drop_pending || gpu->steps_over)
+  if (!machine_runs(machine) || machine->drop_pending || machine->steps_over)
     return;
   if (may) {
     gpu->stepped_ns = clock_now_ns();
@@ -579,41 +493,39 @@ static void step(struct gpu *gpu) {
 
 /* Until there is an order, or a move is to be tried again. Lock held, on entry and exit. */
 static void rest(struct gpu *gpu) {
-  uint64_t share_ns = share_next_ns(gpu),
-           until_ns = share_ns < gpu->step_again_ns ? share_ns : gpu->step_again_ns;
-  if (condition_wait(&gpu->changed, &client.lock, until_ns) || until_ns < gpu->step_again_ns)
-    return;
-  gpu->step_again_ns = UINT64_MAX;
-  gpu->step_due = true;
+  uint64_t share_ns = share_next_ns(gpu), again_ns = gpu->machine.move_again_ns;
+  if (!condition_wait(&gpu->changed, &client.lock, share_ns < again_ns ? share_ns : again_ns) &&
+      share_ns >= again_ns)
+    machine_try_again(&gpu->machine);
 }
 
-/* Of orders and moves, what comes first. What moves memory needs the GPU. Lock held, on entry and exit. */
+static void report(struct gpu *gpu) { client_tell(gpu, machine_report); }
+
+/* Of orders and moves, what comes first; lacking: taking the lock up has just been tried in vain. */
+static enum machine_work next_work(const struct gpu *gpu, bool lacking) {
+  struct sight sight = client_see(gpu);
+  struct chores chores = {.try = gpu->try_due && is_to_try(gpu),
+                          .slice = is_to_slice(gpu),
+                          .tell = are_abilities_due(gpu),
+                          .share = share_step_due(gpu, sight.now_ns),
+                          .lacking = lacking};
+  return machine_work(&gpu->machine, &sight, &chores);
+}
+
+/* Lock held, on entry and exit. */
 static void work_once(struct gpu *gpu) {
-  bool moves = gpu->drop_pending || gpu->grant_pending || room_step_due(gpu);
-  if (moves)
+  static void (*const works[])(struct gpu * gpu) = {
+      [WORK_REST] = rest,       [WORK_RELEASE] = give_back,          [WORK_TRY] = try_it,
+      [WORK_SLICE] = slice,     [WORK_TELL] = worker_tell_abilities, [WORK_MOVE] = move,
+      [WORK_REPORT] = report,   [WORK_SHARE] = share_step,           [WORK_STEP] = step,
+      [WORK_WATCH] = watch_idle};
+  if (machine_needs_gpu(&gpu->machine))
     share_go_on(gpu);
-  if (gpu->drop_pending)
-    give_back(gpu);
-  else if (gpu->grant_pending && take_up(gpu))
-    return;
-  else if (gpu->try_due && gpu->holding && is_to_try(gpu))
-    try_it(gpu);
-  else if (is_to_slice(gpu))
-    slice(gpu);
-  else if (are_abilities_due(gpu))
-    tell_abilities(gpu);
-  else if (room_step_due(gpu))
-    move(gpu);
-  else if (room_report_due(gpu))
-    room_report(gpu);
-  else if (share_step_due(gpu, clock_now_ns()))
-    share_step(gpu);
-  else if (gpu->steps && gpu->holding && !gpu->grant_pending)
-    step(gpu);
-  else if (gpu->wanted && gpu->holding && !gpu->grant_pending)
-    watch_idle(gpu);
-  else
-    rest(gpu);
+  enum machine_work work = next_work(gpu, false);
+  if (work == WORK_TAKE_UP && !take_up(gpu))
+    work = next_work(gpu, true);
+  if (work != WORK_TAKE_UP)
+    works[work](gpu);
 }
 
 void *worker_run(void *argument) {

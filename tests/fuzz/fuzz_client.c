@@ -86,7 +86,7 @@ bool post_take(struct letter *letter) {
   }
   if (how & 2) {
     letter->msg.gpu = 0;
-    letter->msg.epoch = client.gpus[0].epoch;
+    letter->msg.epoch = client.gpus[0].machine.epoch;
   }
   away_steps = how & 16 ? 3 : away_steps;
   short_steps = how & 32 ? 2 : 0;
@@ -122,15 +122,10 @@ static void deliver(void) {
   run_timers();
 }
 
-/* Nothing is to be done: the worker would rest. */
-static bool is_at_rest(struct gpu *gpu) {
-  return !gpu->drop_pending && !gpu->grant_pending && !room_step_due(gpu) && !room_report_due(gpu) &&
-         !share_step_due(gpu, clock_now_ns()) && !((gpu->wanted || gpu->steps) && gpu->holding);
-}
-
+/* Until the worker would rest. */
 static void work(struct gpu *gpu, unsigned most) {
   lock_take(&client.lock);
-  for (; most > 0 && !is_at_rest(gpu); most--)
+  for (; most > 0 && next_work(gpu, false) != WORK_REST; most--)
     work_once(gpu);
   progress_look();
   lock_release(&client.lock);
@@ -154,7 +149,7 @@ static void end_input(struct gpu *gpu) {
     deliver();
   while (client.connected);
   work(gpu, 100);
-  fuzz_require(gate_opened && gpu->holding, "a program that waits for a daemon that has gone");
+  fuzz_require(gate_opened && gpu->machine.holding, "a program that waits for a daemon that has gone");
 }
 
 static CUresult get_total(size_t *bytes, CUdevice device) {

@@ -70,17 +70,22 @@ START_TEST(without_a_worker_what_never_comes_is_given_up) {
 }
 END_TEST
 
+static void hear_played(struct gpu *gpu, enum gs_msg_type type) {
+  struct gs_msg msg = wire_msg(type, 0);
+  client_hear(gpu, &msg);
+}
+
 /* The thread that hears the daemon has others to listen for. */
 START_TEST(a_grant_never_waits_for_the_memory) {
   struct gpu *gpu = client_gpu(0);
   locked = true;
   lock_take(&client.lock);
   client_attach_device(gpu, 0);
-  worker_begin_at_once(gpu);
-  ck_assert(!gate_opened && gpu->grant_pending); /* for the worker */
-  locked = gpu->grant_pending = false;
-  worker_begin_at_once(gpu);
-  ck_assert(gate_opened && !gpu->grant_pending);
+  hear_played(gpu, GS_LOCK_OK);
+  ck_assert(!gate_opened && gpu->machine.grant_pending); /* for the worker */
+  locked = gpu->machine.grant_pending = false;
+  hear_played(gpu, GS_LOCK_OK);
+  ck_assert(gate_opened && !gpu->machine.grant_pending);
   lock_release(&client.lock);
   ck_assert_uint_eq(waits, 0);
 }
@@ -88,35 +93,13 @@ END_TEST
 
 /* The target is what the daemon knew of. */
 START_TEST(what_was_allocated_just_before_the_grant_must_be_there_too) {
-  struct gpu gpu = {
-      .room_bound = true, .room_seq = 1, .room_bytes = 100, .target_bytes = 10, .total_bytes = 60};
-  ck_assert_uint_eq(room_enough_bytes(&gpu), 60);
-  gpu.total_bytes = 200; /* as far as there is room */
-  ck_assert_uint_eq(room_enough_bytes(&gpu), 100);
-  gpu.total_bytes = 5;
-  ck_assert_uint_eq(room_enough_bytes(&gpu), 10);
-}
-END_TEST
-
-static bool heir_is(uint64_t name, uint64_t key, int32_t pid) {
-  return heir.pass.name == name && heir.pass.key == key && heir.pid == pid;
-}
-
-/* To whom memory passes is said with each room, and is void without a daemon. */
-START_TEST(an_heir_comes_with_a_room) {
-  struct gpu *gpu = client_gpu(0);
-  struct gs_msg nobody = wire_msg(GS_ROOM, 0), msg = nobody;
-  msg.room.pass = (struct gs_pass){.name = 1, .key = 2};
-  msg.room.pass_pid = 3;
-  lock_take(&client.lock);
-  room_take(gpu, &msg);
-  ck_assert(heir_is(1, 2, 3));
-  room_take(gpu, &nobody);
-  ck_assert(heir_is(0, 0, 0));
-  room_take(gpu, &msg);
-  room_forget(gpu);
-  ck_assert(heir_is(0, 0, 0));
-  lock_release(&client.lock);
+  struct machine machine = {
+      .room_bound = true, .room_seq = 1, .room_bytes = 100, .target_bytes = 10, .has.total_bytes = 60};
+  ck_assert_uint_eq(machine_enough_bytes(&machine), 60);
+  machine.has.total_bytes = 200; /* as far as there is room */
+  ck_assert_uint_eq(machine_enough_bytes(&machine), 100);
+  machine.has.total_bytes = 5;
+  ck_assert_uint_eq(machine_enough_bytes(&machine), 10);
 }
 END_TEST
 
@@ -244,7 +227,7 @@ END_TEST
 static struct gpu *connect_played(void) {
   struct gpu *gpu = client_gpu(0);
   lock_take(&client.lock);
-  client.started = client.connected = gpu->used = gpu->attached = true;
+  client.started = client.connected = gpu->used = gpu->machine.attached = true;
   lock_release(&client.lock);
   return gpu;
 }
@@ -263,16 +246,16 @@ static void *ask_for(void *bytes) {
 static void wait_until_told(const struct gpu *gpu, uint64_t bytes) {
   for (uint64_t told = 0; told != bytes; sched_yield()) {
     lock_take(&client.lock);
-    told = gpu->told_bytes;
+    told = gpu->machine.has.told_bytes;
     lock_release(&client.lock);
   }
 }
 
 static void answer_played(struct gpu *gpu, bool awaited) {
   lock_take(&client.lock);
-  gpu->memory_awaited = awaited;
-  gpu->memory_answered = !awaited;
-  gpu->memory_status = awaited ? -EAGAIN : 0;
+  gpu->machine.memory_awaited = awaited;
+  gpu->machine.memory_answered = !awaited;
+  gpu->machine.memory_status = awaited ? -EAGAIN : 0;
   condition_wake_all(&client.memory_changed);
   lock_release(&client.lock);
 }
@@ -294,7 +277,7 @@ START_TEST(a_question_left_by_a_jump_is_void) {
   answer_played(gpu, false);
   pthread_join(thread, NULL);
   ck_assert_int_eq(stage, 0);
-  ck_assert(!gpu->memory_asking);
+  ck_assert(!gpu->machine.memory_asking);
 }
 END_TEST
 
@@ -308,8 +291,8 @@ START_TEST(who_still_waits_hears_of_a_later_question) {
   client_memory_report(0, 50, 0);
   pthread_join(thread, NULL);
   ck_assert_int_eq(stage, -EINTR);
-  ck_assert(!gpu->memory_asking);
-  ck_assert_uint_eq(gpu->total_bytes, 50);
+  ck_assert(!gpu->machine.memory_asking);
+  ck_assert_uint_eq(gpu->machine.has.total_bytes, 50);
 }
 END_TEST
 
@@ -335,13 +318,13 @@ static void give_back_played(struct gpu *gpu) {
   bool holds = true;
   driver.cuThreadExchangeStreamCaptureMode = exchange_mode;
   lock_take(&client.lock);
-  gpu->holding = true;
-  worker_order_drop(gpu);
+  gpu->machine.holding = true;
+  client_order(gpu, machine_order_drop);
   lock_release(&client.lock);
   ck_assert_int_eq(__real_pthread_create(&thread, NULL, worker_run, gpu), 0);
   for (; holds; sched_yield()) {
     lock_take(&client.lock);
-    holds = gpu->holding || gpu->drop_pending;
+    holds = gpu->machine.holding || gpu->machine.drop_pending;
     lock_release(&client.lock);
   }
 }
@@ -376,11 +359,9 @@ START_TEST(what_does_not_end_is_stopped_until_the_next_grant) {
   ck_assert_uint_eq(told_released, 1);
   ck_assert(stops == 1 && stands_still && !gate_opened);
   lock_take(&client.lock);
-  ck_assert(gpu->stopped && client_is_stopped(0) && gpu->requested);
-  gpu->requested = false;
-  gpu->holding = true;
-  worker_begin_at_once(gpu); /* not here: a go takes its time */
-  ck_assert(!gate_opened && gpu->grant_pending);
+  ck_assert(gpu->stopped && client_is_stopped(0) && gpu->machine.requested);
+  hear_played(gpu, GS_LOCK_OK); /* not here: a go takes its time */
+  ck_assert(!gate_opened && gpu->machine.grant_pending);
   for (bool open = false; !open; sched_yield()) {
     lock_release(&client.lock);
     lock_take(&client.lock);
@@ -398,8 +379,7 @@ START_TEST(it_is_tried_some_times_whether_work_can_be_stopped) {
   verdict = PREEMPT_UNKNOWN; /* and stays so */
   ck_assert_int_eq(__real_pthread_create(&thread, NULL, worker_run, gpu), 0);
   lock_take(&client.lock); /* it has been granted before there is a context */
-  gpu->holding = true;
-  worker_begin_at_once(gpu);
+  hear_played(gpu, GS_LOCK_OK);
   ck_assert(gate_opened && trials == 0);
   lock_release(&client.lock);
   client_context_added(0);
@@ -408,8 +388,7 @@ START_TEST(it_is_tried_some_times_whether_work_can_be_stopped) {
   for (unsigned grant = 2; grant < 6; grant++) {
     gate_opened = false;
     lock_take(&client.lock);
-    gpu->holding = true;
-    worker_begin_at_once(gpu);
+    hear_played(gpu, GS_LOCK_OK);
     for (; !gate_opened; sched_yield()) {
       lock_release(&client.lock);
       lock_take(&client.lock);
@@ -473,7 +452,7 @@ START_TEST(what_can_be_done_with_the_work_is_told_whenever_it_changes) {
   await_told(gpu, GS_STATE_OWN_CONTEXT);
   lock_take(&client.lock); /* a new connection's daemon knows nothing */
   ck_assert_uint_eq(told_states, 3);
-  worker_on_attached(gpu);
+  hear_played(gpu, GS_ATTACHED);
   ck_assert_uint_eq(told_states, 4);
   lock_release(&client.lock);
 }
@@ -493,8 +472,7 @@ START_TEST(a_share_is_obeyed_from_the_grant_on) {
   clock_sleep(20 * NS_PER_MS);
   ck_assert_uint_eq(stops, 0);
   lock_take(&client.lock);
-  gpu->holding = true;
-  worker_begin_at_once(gpu);
+  hear_played(gpu, GS_LOCK_OK);
   ck_assert(gate_opened);
   lock_release(&client.lock);
   while (stops == 0)
@@ -504,18 +482,18 @@ END_TEST
 
 START_TEST(nothing_is_told_of_a_gpu_that_is_not_attached) {
   struct gpu *gpu = connect_played();
-  gpu->attached = false;
+  gpu->machine.attached = false;
   give_back_played(gpu);
   ck_assert_uint_eq(told_released, 0);
   lock_take(&client.lock);
-  gpu->attached = true;
-  worker_on_attached(gpu);
+  gpu->machine.attached = true;
+  hear_played(gpu, GS_ATTACHED);
   ck_assert_uint_eq(told_released, 0);
-  gpu->told_running = true;
-  worker_on_attached(gpu);
+  gpu->machine.told_running = true;
+  hear_played(gpu, GS_ATTACHED);
   ck_assert_uint_eq(told_released, 1);
-  gpu->holding = true;
-  worker_on_attached(gpu);
+  gpu->machine.holding = true;
+  hear_played(gpu, GS_ATTACHED);
   lock_release(&client.lock);
   ck_assert_uint_eq(told_released, 1);
 }
@@ -587,7 +565,7 @@ int main(void) {
                                 without_a_worker_memory_comes_before_the_gate_opens,
                                 without_a_worker_what_never_comes_is_given_up,
                                 a_wait_for_room_is_prepared_without_the_lock,
-                                an_heir_comes_with_a_room,
+
                                 a_grant_never_waits_for_the_memory,
                                 NULL};
   return suite_main("client", tests, set_up, tear_down);

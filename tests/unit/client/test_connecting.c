@@ -52,7 +52,7 @@ START_TEST(while_no_more_may_connect_it_waits) {
   while (attempts < 20) {
     step();
     ck_assert_uint_le(retry_at_ns, clock_now_ns() + 20 * NS_PER_MS);
-    ck_assert(!client.alone && !client.gpus[0].holding);
+    ck_assert(!client.alone && !client.gpus[0].machine.holding);
   }
   connect_err = 0;
   while (!client.connected)
@@ -68,7 +68,7 @@ START_TEST(it_does_not_wait_for_ever) {
   while (!client.alone)
     step();
   ck_assert_uint_ge(clock_now_ns() - begin_ns, HANDSHAKE_NS);
-  ck_assert(client.gpus[0].holding);
+  ck_assert(client.gpus[0].machine.holding);
   connect_err = 0;
   while (!client.connected)
     step();
@@ -97,7 +97,7 @@ END_TEST
 START_TEST(without_a_daemon_it_does_not_wait) {
   connect_err = -ECONNREFUSED;
   run_timers();
-  ck_assert(client.alone && client.gpus[0].holding);
+  ck_assert(client.alone && client.gpus[0].machine.holding);
 }
 END_TEST
 

@@ -219,10 +219,10 @@ START_TEST(a_drop_is_obeyed_once_and_only_if_it_is_of_this_grant) {
   struct gs_msg released;
   grant(7);
   drop(6);
-  ck_assert(gate_opened && gpu->holding);
+  ck_assert(gate_opened && gpu->machine.holding);
   drop(7);
   drop(7);
-  ck_assert(!gate_opened && !gpu->holding);
+  ck_assert(!gate_opened && !gpu->machine.holding);
   ck_assert_uint_eq(count_sent(GS_LOCK_RELEASED, &released), 1);
   ck_assert_uint_eq(released.epoch, 7);
 }
@@ -233,21 +233,21 @@ START_TEST(only_the_idle_give_way_and_only_to_somebody) {
   verdict = PREEMPT_NO;
   grant(1);
   work(NS_PER_S);
-  ck_assert(gpu->holding);
+  ck_assert(gpu->machine.holding);
   want(1, GS_LEFT_NOBODY);
   work(NS_PER_S);
-  ck_assert(gpu->holding);
+  ck_assert(gpu->machine.holding);
   want(1, NS_PER_S);
   endless = true;
   work(NS_PER_S);
-  ck_assert(gpu->holding);
+  ck_assert(gpu->machine.holding);
   endless = false;
   waits_for = GATE_WAIT_ROOM;
   work(NS_PER_S);
-  ck_assert(gpu->holding);
+  ck_assert(gpu->machine.holding);
   waits_for = 0;
   work(NS_PER_S);
-  ck_assert(!gpu->holding && !gate_opened);
+  ck_assert(!gpu->machine.holding && !gate_opened);
 }
 END_TEST
 
@@ -335,12 +335,12 @@ START_TEST(an_evicted_job_waits) {
   grant(1);
   hear(&msg);
   work(0);
-  ck_assert(!gate_opened && !gpu->holding && !client.connected && !client.alone);
+  ck_assert(!gate_opened && !gpu->machine.holding && !client.connected && !client.alone);
   run_timers();
   ck_assert(!client.connected);
   played_ns += 2 * NS_PER_S;
   connect_played();
-  ck_assert(!gpu->holding && !gate_opened);
+  ck_assert(!gpu->machine.holding && !gate_opened);
 }
 END_TEST
 
@@ -353,7 +353,7 @@ START_TEST(what_is_not_understood_is_passed_over) {
   drop_elsewhere.gpu = UINT32_MAX;
   hear(&drop_elsewhere);
   work(0);
-  ck_assert(client.connected && gpu->holding && gate_opened);
+  ck_assert(client.connected && gpu->machine.holding && gate_opened);
 }
 END_TEST
 
@@ -383,6 +383,25 @@ START_TEST(what_was_to_leave_and_is_gone_is_told) {
   work(0);
   ck_assert_uint_eq(count_sent(GS_RESIDENT, &resident), 1);
   ck_assert_uint_eq(resident.resident.resident_bytes, 300);
+}
+END_TEST
+
+static bool heir_is(uint64_t name, uint64_t key, int32_t pid) {
+  return heir.pass.name == name && heir.pass.key == key && heir.pid == pid;
+}
+
+/* To whom memory passes is said with each room, and is void without a daemon. */
+START_TEST(an_heir_comes_with_a_room) {
+  struct gs_msg nobody = room_msg(GS_ROOM, 0, 500, 9), msg = nobody;
+  msg.room.pass = (struct gs_pass){.name = 1, .key = 2};
+  msg.room.pass_pid = 3;
+  hear(&msg);
+  ck_assert(heir_is(1, 2, 3));
+  hear(&nobody);
+  ck_assert(heir_is(0, 0, 0));
+  hear(&msg);
+  lose();
+  ck_assert(heir_is(0, 0, 0));
 }
 END_TEST
 
@@ -416,7 +435,7 @@ START_TEST(steps_let_single_calls_pass) {
   work(NS_PER_S);
   ck_assert_uint_eq(gate_pulsed, before);
   drop(1);
-  ck_assert(!gate_opened && !may_pass_once && !gpu->holding);
+  ck_assert(!gate_opened && !may_pass_once && !gpu->machine.holding);
 }
 END_TEST
 
@@ -501,10 +520,26 @@ START_TEST(a_refused_question_changes_nothing) {
   sent_count = 0;
   there = (struct memory_usage){.total_bytes = 0};
   played_ns += NS_PER_S;
-  ck_assert_uint_eq(gpu->total_bytes, 0);
-  ck_assert_uint_eq(gpu->pinned_bytes, 0);
+  ck_assert_uint_eq(gpu->machine.has.total_bytes, 0);
+  ck_assert_uint_eq(gpu->machine.has.pinned_bytes, 0);
   client_memory_report(0, 0, 0);
   ck_assert_uint_eq(count_sent(GS_MEM_REPORT, &report), 0);
+}
+END_TEST
+
+/* As programs do that free what they keep for later, and try again. */
+START_TEST(what_is_to_be_told_goes_before_a_question) {
+  struct gs_msg report = wire_msg(GS_MEM_REPORT, 0);
+  answers = 50;
+  on_wait = put_off_then_grant;
+  ck_assert_int_eq(client_memory_request(0, 500, 100, &seen_ns), 0);
+  sent_count = 0;
+  client_memory_report(0, 50, 10); /* not yet: the daemon has just been told */
+  ck_assert_uint_eq(count_sent(GS_MEM_REPORT, NULL), 0);
+  on_wait = refuse;
+  ck_assert_int_eq(client_memory_request(0, 900, 100, &seen_ns), -ENOMEM);
+  ck_assert_uint_eq(count_sent(GS_MEM_REPORT, &report), 1);
+  ck_assert(report.mem.total_bytes == 50 && report.mem.pinned_bytes == 10);
 }
 END_TEST
 
@@ -548,14 +583,14 @@ struct model { /* what the daemon knows */
 static void check(const struct model *model) {
   struct gs_msg released;
   ck_assert_int_eq(client.connected, model->connected);
-  ck_assert(gpu->holding || !gate_opened);
+  ck_assert(gpu->machine.holding || !gate_opened);
   ck_assert_msg(!gate_opened || !away_steps, "the gate is open, and memory is away");
   ck_assert_msg(!gate_opened || !stands_still, "the gate is open, and work stands still");
   if (!model->connected) {
     ck_assert_msg(gate_opened, "without a daemon it runs");
     return;
   }
-  ck_assert_int_eq(gpu->holding, model->holding);
+  ck_assert_int_eq(gpu->machine.holding, model->holding);
   ck_assert_uint_eq(client_room_bytes(0), model->seq ? model->room_bytes : there.resident_bytes);
   if (!model->holding && count_sent(GS_LOCK_RELEASED, &released))
     ck_assert_uint_eq(released.epoch, model->epoch);
@@ -621,7 +656,7 @@ START_TEST(random_histories) {
     if (!model.connected && splitmix_next(&random) % 2) { /* it goes on holding, and says so */
       played_ns += NS_PER_S;
       connect_played();
-      model = (struct model){.connected = true, .holding = gpu->holding};
+      model = (struct model){.connected = true, .holding = gpu->machine.holding};
     }
     if (sent_count > SENT_MOST / 2)
       sent_count = 0;
@@ -645,6 +680,7 @@ int main(void) {
                                 what_is_not_understood_is_passed_over,
                                 a_lowered_room_is_acknowledged,
                                 what_was_to_leave_and_is_gone_is_told,
+                                an_heir_comes_with_a_room,
                                 a_card_that_is_short_for_long_is_told_once,
                                 steps_let_single_calls_pass,
                                 without_a_daemon_there_are_no_steps,
@@ -653,6 +689,7 @@ int main(void) {
                                 a_question_that_is_put_off_is_waited_for,
                                 a_question_ends_with_the_connection,
                                 a_refused_question_changes_nothing,
+                                what_is_to_be_told_goes_before_a_question,
                                 what_can_not_leave_is_asked_for_within_the_grant,
                                 an_allocation_waits_for_room};
   tcase_add_checked_fixture(cases, set_up, tear_down);

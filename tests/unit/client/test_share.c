@@ -44,7 +44,7 @@ static void set_up(void) {
   now_ns = NS_PER_S;
   verdict = PREEMPT_YES;
   lock_take(&client.lock);
-  client.started = client.connected = gpu->used = gpu->attached = gpu->holding = true;
+  client.started = client.connected = gpu->used = gpu->machine.attached = gpu->machine.holding = true;
   gate_opened = true;
   gpu->turned_ns = now_ns;
 }
@@ -79,7 +79,7 @@ END_TEST
 START_TEST(a_share_of_nothing_stops_it_at_once_and_for_good) {
   share_take(gpu, 0);
   ck_assert_uint_eq(pass(NS_PER_S), NS_PER_S);
-  ck_assert(stops == 1 && gate_opened && gpu->holding);
+  ck_assert(stops == 1 && gate_opened && gpu->machine.holding);
   ck_assert_uint_eq(share_next_ns(gpu), UINT64_MAX);
   share_take(gpu, GS_SHARE_ALL);
   ck_assert_uint_eq(pass(NS_PER_S), 0);
@@ -195,11 +195,11 @@ END_TEST
 
 START_TEST(without_a_turn_or_a_daemon_there_are_no_shares) {
   share_take(gpu, 0);
-  gpu->holding = false;
+  gpu->machine.holding = false;
   ck_assert_uint_eq(pass(NS_PER_S), 0);
-  gpu->holding = gpu->grant_pending = true;
+  gpu->machine.holding = gpu->machine.grant_pending = true;
   ck_assert_uint_eq(pass(NS_PER_S), 0);
-  gpu->grant_pending = false;
+  gpu->machine.grant_pending = false;
   ck_assert_uint_eq(pass(NS_PER_S), NS_PER_S);
   client.connected = false;
   ck_assert_uint_eq(pass(NS_PER_S), 0);
@@ -245,18 +245,23 @@ END_TEST
 
 /* ---- giving way in pauses ---- */
 
+static void want(void) {
+  gpu->machine.holding = gpu->machine.requested = false;
+  machine_want(&gpu->machine, &(struct sight){.now_ns = now_ns, .needed = true}, &(struct orders){0});
+}
+
 static uint64_t give_way_for(uint64_t pause_ns) {
-  gpu->gave_way_ns = now_ns;
+  gpu->machine.gave_way_ns = now_ns;
   now_ns += pause_ns;
-  worker_pause_ends(gpu);
-  return patience_ns(&gpu->patience, NS_PER_MS / 2, gpu->handover_ns);
+  want();
+  return machine_patience_ns(&gpu->machine);
 }
 
 /* A hand-over costs 100 ms here. */
 START_TEST(who_pauses_for_long_gives_way_at_once) {
-  gpu->handover_ns = 100 * NS_PER_MS;
-  worker_pause_ends(gpu); /* it has not given way */
-  ck_assert_uint_eq(patience_ns(&gpu->patience, NS_PER_MS / 2, gpu->handover_ns), 100 * NS_PER_MS);
+  gpu->machine.handover_ns = 100 * NS_PER_MS;
+  want(); /* it has not given way */
+  ck_assert_uint_eq(machine_patience_ns(&gpu->machine), 100 * NS_PER_MS);
   ck_assert_uint_eq(give_way_for(NS_PER_S), 25 * NS_PER_MS);
   for (int i = 0; i < 3; i++)
     give_way_for(NS_PER_S);
