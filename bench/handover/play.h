@@ -4,7 +4,6 @@
 #define GS_BENCH_PLAY_H
 
 #include "arguments.h"
-#include "measure.h"
 #include "stage.h"
 
 static struct {
@@ -31,7 +30,7 @@ static inline void play_begin(int argc, char **argv, const char *help, const str
     all[place] = *own;
   arguments_read(argc, argv, help, all);
   deadline_set(play.seconds);
-  int status = measure_begin(&play.paths, &play.simulate, &play.card);
+  int status = stage_begin(&play.paths, &play.simulate, &play.card);
   if (status != 0)
     exit(status);
   report_begin();

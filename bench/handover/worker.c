@@ -56,7 +56,7 @@ static int card_tell(void) {
   if (!probe_open(&p) || TRY(cuMemGetInfo(&unused, &total)) ||
       TRY(cuDeviceGetName(name, sizeof(name), p.device)))
     return 1;
-  return !worker_say("%zu %zu %s", unused, total, name);
+  return !worker_say("%zu %s", unused, name);
 }
 
 static int holder_play(void) {
