@@ -53,27 +53,20 @@ class Company:
         elif "mps" in self.mode:
             mps.check_programs(self.daemon.status()["daemon"]["mps_programs"], len(self.sides))
 
-    def environment(self, side):
-        args = self.bench.args
-        env = gpubench.variant_env(self.variant, self.bench.build, self.daemon, mps.without(gpubench.clean_env()),
-                                   args.memory)
+    def launch(self, side):
+        what, env = self.sides[side], {}
         if self.daemon:
             env["GPUSHARE_CLASS"] = class_of(side)
         if self.mps:
             env |= self.mps.env()
         if self.mode == "mps-priority" and class_of(side) == "opportunistic":
             env["CUDA_MPS_CLIENT_PRIORITY"] = "1"
-        return env
-
-    def launch(self, side):
-        bench, what = self.bench, self.sides[side]
-        bench.serial += 1
-        command = [bench.args.python, PROGRAM, "--held", "--workload", what.workload, "--gib", f"{what.gib:g}"]
+        command = [PROGRAM, "--held", "--workload", what.workload, "--gib", f"{what.gib:g}"]
         command += ["--batch", what.batch] if what.batch else []
-        guard = bench.guard if self.daemon and bench.args.memory == "managed" else None
-        name = f"{bench.name}-{bench.serial:02}-{self.name}-{self.mode}-{side}"
-        self.jobs[side] = self.stack.enter_context(gpubench.Job(
-            name, command, self.environment(side), bench.out, bench.budget, guard, opportune.LIMIT_GIB))
+        job = self.bench.job(f"{self.name}-{self.mode}-{side}", command, self.variant, self.daemon,
+                             self.bench.args.memory, opportune.LIMIT_GIB)
+        job.env = mps.without(job.env) | env
+        self.jobs[side] = self.stack.enter_context(job)
 
     def start(self):
         """All are ready, and wait."""

@@ -15,7 +15,6 @@ Trainings keep two iterations queued behind the one that runs. With --held its o
 "until_s": T} on the monotonic clock, for a server with "requests_s" (bench/serve.py) instead of the end, {"do":
 "check"} and {"do": "time"}; a bare line ends it.
 """
-import argparse
 import gc
 import random
 import time
@@ -32,41 +31,17 @@ RATE_PER_S = 40  # of requests, unless told
 BUSY, TOKENS = 0.4, 4  # of llm
 WARMUP = 8
 SERVERS = ("server", "llm")
+IMAGES = {"shufflenet": "shufflenet_v2_x1_0", "mobilenet": "mobilenet_v2", "resnet50": "resnet50"}
+NAMES = (*IMAGES, "graph", "transformer", *SERVERS)
 
 
-class Makers:
-    """Each method makes ready the workload of its name, and returns its step."""
-
-    def __init__(self, torch, models, batch):
-        self.models, self.batch = models, batch
-        self.given = workloads.Workloads(torch, models)
-
-    def shufflenet(self):
-        import torchvision
-        return self.given.train_images(torchvision.models.shufflenet_v2_x1_0(), self.batch)
-
-    def mobilenet(self):
-        return self.given.train_images(self.models.mobilenet(), self.batch)
-
-    def resnet50(self):
-        return self.given.train_images(self.models.resnet50(), self.batch)
-
-    def graph(self):
-        training = train.Training(argparse.Namespace(seed=1, compile=False), self.batch)
-        training.capture()
-        return training.step
-
-    def transformer(self):
-        return self.given.gpt_train_b8()
-
-    def server(self):
-        return self.given.resnet50_infer_b1()
-
-    def llm(self):
-        return self.given.llm_tokens(TOKENS)
-
-
-NAMES = tuple(name for name in vars(Makers) if not name.startswith("_"))
+def make(torch, models, name, batch):
+    """The workload made ready: its step."""
+    given = workloads.Workloads(torch, models)
+    if name in IMAGES:
+        return given.train_images(given.network(IMAGES[name]), batch)
+    return {"graph": lambda: train.Training(torch, batch).captured(), "transformer": given.gpt_train_b8,
+            "server": given.resnet50_infer_b1, "llm": lambda: given.llm_tokens(TOKENS)}[name]()
 
 
 def arrivals(seed, rate_per_s, seconds):
@@ -109,7 +84,7 @@ def prepare(torch, models, args):
     """The workload, memory besides it, and some steps of both."""
     torch.manual_seed(1)
     with torch.device("cuda"):
-        work = getattr(Makers(torch, models, args.batch), args.workload)()
+        work = make(torch, models, args.workload, args.batch)
     step, ballast = torchjob.with_ballast(torch, WARMUP, work, args.gib)
     gc.collect()
     gc.disable()
@@ -133,7 +108,7 @@ def run_by_hand(player, args, torch):
 
 
 def parse_arguments():
-    parser = torchjob.parser(__doc__)
+    parser = torchjob.parser(__doc__, by_hand=True)
     parser.add_argument("--workload", choices=NAMES, default="resnet50", help="default: %(default)s")
     parser.add_argument("--batch", type=int, default=32, help="default: %(default)s")
     parser.add_argument("--gib", type=float, default=0, help="need this much memory in all (default: what it needs)")
@@ -144,7 +119,7 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
-    torch, stages = torchjob.begin(args, "torchvision")
+    torch, stages = torchjob.begin("torchvision", held=args.held)
     import models
     stages.reach("imported")
     torchjob.require_gpu(torch)

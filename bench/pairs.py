@@ -30,16 +30,15 @@ there, limits have no effect, and nothing is swept. The other modes have the who
 In `server_turns` the two fit, but the daemon's mode is on. `llm_resnet50`: a language model of 14 GiB, whose requests
 of four tokens keep it busy for 40 % of the time.
 
-Figures, a chart pairs.png with the rates over time, and rates.json in --out: written anew after each mode of each pair.
+Figures, and the speeds and limits over time in rates.json in --out: written anew after each mode of each pair.
 """
-import argparse
 import collections
 import contextlib
+import json
 import math
 
 import gpubench
 import modes
-import pairs_chart
 import sharing
 import speeds
 from company import ANSWER_S, ORDER_S, WINDOW_S, Company, Side
@@ -67,29 +66,20 @@ LIMITS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 20, 23, 26, 30, 34, 38,
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sharing.arguments(parser)
-    parser.add_argument("--pairs", default=",".join(PAIRS), metavar="NAMES", help="default: %(default)s")
-    parser.add_argument("--modes", default=",".join(MODES), metavar="NAMES", help="default: %(default)s")
-    parser.add_argument("--memory", choices=("swap", "managed"), default="swap", help="default: %(default)s")
-    parser.add_argument("--measure-seconds", type=float, default=8, help="of both at once, in all rounds together "
-                        "(default: %(default)g)")
-    parser.add_argument("--alone-seconds", type=float, default=8, help="of production, in all rounds together; the "
-                        "opportunistic job has half as long, once (default: %(default)g)")
-    parser.add_argument("--rounds", type=int, default=3, help="each of production alone, then of both (default: "
-                        "%(default)s)")
-    parser.add_argument("--lead", type=float, default=0.5, help="before each measurement (default: %(default)g)")
-    parser.add_argument("--idle", type=float, default=2.5, help="with ours, until production that has nothing to do is "
-                        "taken for idle (default: %(default)g)")
-    parser.add_argument("--settle", type=float, default=8, help="with ours, for the controller, before the "
-                        "first piece of both (default: %(default)g)")
-    parser.add_argument("--sweep", type=int, default=5, help="so many limits; 0: none (default: %(default)s)")
-    parser.add_argument("--sweep-seconds", type=float, default=3, help="each, with its lead (default: %(default)g)")
+    parser = sharing.parser(__doc__)
+    sharing.option(parser, "--pairs", ",".join(PAIRS))
+    sharing.option(parser, "--modes", ",".join(MODES))
+    sharing.option(parser, "--measure-seconds", 8.0, "of both at once, in all rounds together")
+    sharing.option(parser, "--alone-seconds", 8.0, "of production, in all rounds together; the opportunistic job has half "
+                   "as long, once")
+    sharing.option(parser, "--rounds", 3, "each of production alone, then of both")
+    sharing.option(parser, "--lead", 0.5, "before each measurement")
+    sharing.option(parser, "--idle", 2.5, "with ours, until production that has nothing to do is taken for idle")
+    sharing.option(parser, "--settle", 8.0, "with ours, for the controller, before the first piece of both")
+    sharing.option(parser, "--sweep", 5, "so many limits; 0: none")
+    sharing.option(parser, "--sweep-seconds", 3.0, "each, with its lead")
     args = parser.parse_args()
-    args.pairs, args.modes = args.pairs.split(","), args.modes.split(",")
-    unknown = set(args.pairs) - set(PAIRS) | set(args.modes) - set(MODES)
-    if unknown:
-        parser.error(f"unknown pairs or modes: {' '.join(sorted(unknown))}")
+    args.pairs, args.modes = sharing.words_of(parser, args.pairs, PAIRS), sharing.words_of(parser, args.modes, MODES)
     if args.rounds < 1:
         parser.error("--rounds: at least 1")
     if args.sweep and args.sweep_seconds <= args.lead:
@@ -297,14 +287,14 @@ def lines_of(duo, seen):
 
 
 def record_of(duo, seen):
-    """What the chart shows of a mode of a pair."""
+    """Of a mode of a pair, for a file."""
     return {"ratios": {side: seen.together[side].throughput_over(seen.alone(side)) for side in SIDES},
             "sweep": [[limit, *(seen.over(speed, side) for side in SIDES)] for limit, speed in seen.sweep],
             "lines": lines_of(duo, seen) if duo.limits else []}
 
 
 def run_mode(bench, name, mode, told):
-    """Measured, reported and drawn as far as it went."""
+    """Measured and reported as far as it went."""
     seen, pair = Seen(), PAIRS[name]
     with contextlib.ExitStack() as stack:
         duo = Company(bench, stack, name, mode, dict(zip(SIDES, pair)), pair.capacity, pair.tq_s)
@@ -314,7 +304,7 @@ def run_mode(bench, name, mode, told):
             if seen.rounds:
                 report(bench, duo, seen)
                 told.setdefault(name, {})[mode] = record_of(duo, seen)
-                pairs_chart.write(bench.out, told)
+                (bench.out / "rates.json").write_text(json.dumps(told) + "\n")
 
 
 def run(bench):
