@@ -15,7 +15,7 @@ of 4, 3 and 3 s, whose index is 0.980. So TQ is 0.5 s by default, where the wors
 
 Besides: what the first three iterations of a turn take over the median of the later ones, what a turn has at its edges
 (over 1: that part of an iteration is lost in each), later ones while somebody's memory moves over those while nothing
-moves, and their median over what one alone takes under libunified. turns.json in --out has all turns.
+moves, and their median over what one alone takes under libunified.
 
 Figures, a chart fair.png of who ran when, and timeline.json in --out.
 """
@@ -169,7 +169,6 @@ def see_turns(bench, variant, jobs, looks, from_s, to_s, told):
     told[variant] = {name: turns.Training(looks.of_process(job.process.pid), jobs.results[name]["ends_s"], moving,
                                           from_s, to_s) for name, job in jobs.jobs.items()}
     turns.add_ratios(bench.figures, name_of(variant), told[variant].values())
-    turns.write(bench.out / "turns.json", told)
 
 
 def run_variant(bench, variant, panels, told_turns):

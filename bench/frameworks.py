@@ -55,7 +55,7 @@ class Runner:
             env["GPUSHARE_CLASS"] = "opportunistic"
         if variant in ("turns", "shares"):
             env["GPUSHARE_LOG"] = "debug"
-        command = [PROGRAM, name, "--held", "--times", bench.args.times]
+        command = [PROGRAM, name, "--times", bench.args.times]
         with bench.job(f"{name}-{variant}{label}", command, kind, daemon, gib=check["managed_gib"], env=env) as job:
             told = job.expect("result", TIMEOUT_S)
             gpubench.check_guest(kind, told, job, daemon)

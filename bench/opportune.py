@@ -2,7 +2,6 @@
 """A job of which bench/pairs.py runs two at once, and bench/guests.py three: a training, or a server of a model.
 
 Alone:   bench/opportune.py --workload mobilenet --batch 64 --seconds 5
-Prints   opportune_rate 31.1 it/s     of a server the mean and the slowest answer; memory
 
   shufflenet, mobilenet, resnet50   trainings of images
   graph                             a training of ResNet-50, each iteration the launch of one graph
@@ -27,7 +26,7 @@ import train
 import workloads
 
 LIMIT_GIB = 20  # what one job may have
-RATE_PER_S = 40  # of requests, unless told
+RATE_PER_S = 40  # of requests
 BUSY, TOKENS = 0.4, 4  # of llm
 WARMUP = 8
 SERVERS = ("server", "llm")
@@ -91,20 +90,13 @@ def prepare(torch, models, args):
     return Player(torch, step, ballast)
 
 
-def run_by_hand(player, args, torch):
-    figures = gpubench.Figures(args.json)
+def run_by_hand(player, args):
     start_s = time.monotonic()
     if args.workload in SERVERS:
-        rate_per_s = BUSY / player.time(None)["request_s"] if args.workload == "llm" else args.rate
-        start_s, requests_s = time.monotonic(), arrivals(1, rate_per_s, args.seconds)
-        times_ms = [ms for _, ms in player.run({"start_s": start_s, "requests_s": requests_s})["requests"]] or [0]
-        figures.add("opportune_mean", sum(times_ms) / len(times_ms), "ms")
-        figures.add("opportune_slowest", max(times_ms), "ms")
+        rate_per_s = BUSY / player.time(None)["request_s"] if args.workload == "llm" else RATE_PER_S
+        player.run({"start_s": start_s, "requests_s": arrivals(1, rate_per_s, args.seconds)})
     else:
-        told = player.run({"start_s": start_s, "until_s": start_s + args.seconds})
-        figures.add("opportune_rate", len(told["ends_s"]) / (told["end_s"] - told["start_s"]), "it/s")
-    figures.add("opportune_memory", torch.cuda.memory_reserved() / torchjob.GIB, "GiB")
-    figures.finish()
+        print(f"{len(player.run({'start_s': start_s, 'until_s': start_s + args.seconds})['ends_s'])} iterations")
 
 
 def parse_arguments():
@@ -113,7 +105,6 @@ def parse_arguments():
     parser.add_argument("--batch", type=int, default=32, help="default: %(default)s")
     parser.add_argument("--gib", type=float, default=0, help="need this much memory in all (default: what it needs)")
     parser.add_argument("--seconds", type=float, default=5, help="run for this long (default: %(default)g)")
-    parser.add_argument("--rate", type=float, default=RATE_PER_S, help="requests per second (default: %(default)g)")
     return parser.parse_args()
 
 
@@ -129,7 +120,7 @@ def main():
         told = {"preloaded": gpubench.is_preloaded(), "memory_gib": torch.cuda.memory_reserved() / torchjob.GIB}
         torchjob.run_orders(player, stages, told)
     else:
-        run_by_hand(player, args, torch)
+        run_by_hand(player, args)
     return 0
 
 

@@ -29,19 +29,15 @@ In the pair `tight` the two need more memory than the capacity, which only the m
 there, limits have no effect, and nothing is swept. The other modes have the whole card, as if it were larger.
 In `server_turns` the two fit, but the daemon's mode is on. `llm_resnet50`: a language model of 14 GiB, whose requests
 of four tokens keep it busy for 40 % of the time.
-
-Figures, and the speeds and limits over time in rates.json in --out: written anew after each mode of each pair.
 """
 import collections
 import contextlib
-import json
-import math
 
 import gpubench
 import modes
 import sharing
 import speeds
-from company import ANSWER_S, ORDER_S, WINDOW_S, Company, Side
+from company import ANSWER_S, ORDER_S, Company, Side
 from modes import is_ours, word
 
 SIDES = ("production", "opportunistic")
@@ -117,7 +113,6 @@ class Seen:
     def __init__(self):
         self.alone_pieces = {side: [] for side in SIDES}
         self.rounds = []  # (production's piece alone, {side: piece} of both)
-        self.runs = []  # {side: piece}, of all runs of both: those of the rounds, then the sweep's
         self.sweep = []  # (limit in percent, {side: speed})
 
     def alone(self, side):
@@ -135,11 +130,6 @@ class Seen:
     def add_round(self, alone, run):
         self.alone_pieces["production"].append(alone)
         self.rounds.append((alone, run))
-        self.runs.append(run)
-
-    def add_run(self, run):
-        self.runs.append(run)
-        return {side: speeds.of([piece]) for side, piece in run.items()}
 
     def over(self, speed, side):
         return speed[side].speed_over(self.alone(side)) or 0
@@ -157,7 +147,7 @@ def sweep(bench, duo, seen):
         run = {"production": duo.answer("production", empty["production"])}
         duo.set_rate("opportunistic", "auto")  # the opportunistic job finishes what it has begun
         run["opportunistic"] = duo.answer("opportunistic", empty["opportunistic"])
-        speed = seen.add_run(run)
+        speed = {side: speeds.of([piece]) for side, piece in run.items()}
         seen.sweep.append((LIMITS[middle], speed))
         over = {side: seen.over(speed, side) for side in SIDES}
         gpubench.note(f"limit {LIMITS[middle]} %: production {over['production']:.3f}, "
@@ -261,39 +251,7 @@ def report(bench, duo, seen):
         report_ours(bench, PAIRS[duo.name], f"{prefix}_{word(duo.mode)}", seen)
 
 
-def line_of(run, side, alone, zero_s):
-    """Its speed over time, in one run of both."""
-    speed, piece, points = speeds.of([run[side]]), run[side], []
-    for index in range(math.floor((piece.to_s - piece.start_s) / WINDOW_S + 1e-6)):
-        from_s = piece.start_s + index * WINDOW_S
-        pace = speed.pace(from_s, from_s + WINDOW_S)
-        if pace is not None:
-            points.append([round(from_s + WINDOW_S / 2 - zero_s, 3), round(pace / alone.mean_pace(), 4)])
-    return {"name": side, "points": points}
-
-
-def limit_line(run, limits, zero_s):
-    """What the opportunistic job was allowed to use, in one run of both."""
-    from_s, to_s = run["opportunistic"].start_s, run["opportunistic"].to_s
-    return {"name": "limit", "points": [[round(at_s - zero_s, 3), share] for at_s, share in limits
-                                        if from_s <= at_s <= to_s]}
-
-
-def lines_of(duo, seen):
-    """All runs of both; a gap between two runs is production alone."""
-    zero_s, limits = seen.runs[0]["production"].start_s, duo.limits_of("opportunistic")
-    return [limit_line(run, limits, zero_s) for run in seen.runs] + [
-        line_of(run, side, seen.alone(side), zero_s) for run in seen.runs for side in SIDES]
-
-
-def record_of(duo, seen):
-    """Of a mode of a pair, for a file."""
-    return {"ratios": {side: seen.together[side].throughput_over(seen.alone(side)) for side in SIDES},
-            "sweep": [[limit, *(seen.over(speed, side) for side in SIDES)] for limit, speed in seen.sweep],
-            "lines": lines_of(duo, seen) if duo.limits else []}
-
-
-def run_mode(bench, name, mode, told):
+def run_mode(bench, name, mode):
     """Measured and reported as far as it went."""
     seen, pair = Seen(), PAIRS[name]
     with contextlib.ExitStack() as stack:
@@ -303,14 +261,12 @@ def run_mode(bench, name, mode, told):
         finally:
             if seen.rounds:
                 report(bench, duo, seen)
-                told.setdefault(name, {})[mode] = record_of(duo, seen)
-                (bench.out / "rates.json").write_text(json.dumps(told) + "\n")
 
 
 def run(bench):
-    args, told = bench.args, {}
+    args = bench.args
     plans = {name: {mode: plan_s(args, name, mode) for mode in args.modes} for name in args.pairs}
-    modes.measure_all(bench, plans, lambda name, mode: run_mode(bench, name, mode, told))
+    modes.measure_all(bench, plans, lambda name, mode: run_mode(bench, name, mode))
 
 
 if __name__ == "__main__":

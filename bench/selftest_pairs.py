@@ -9,7 +9,6 @@ a round is told; a mode takes no longer than was planned for it.
 import argparse
 import contextlib
 import io
-import json
 import subprocess
 import sys
 import time
@@ -53,14 +52,9 @@ def all_modes():
     return figures
 
 
-def rates_and_mps(test, ran):
+def mps_ends_and_is_kept(test, ran):
     test.assertEqual((ran.root / "mps").read_text().split().count("quit"), 2)
     test.assertEqual((ran.root / "out/mps.log").read_text(), "spatial = mps")
-    told = json.loads((ran.root / "out/rates.json").read_text())["shufflenet_mobilenet"]
-    test.assertEqual(list(told), list(pairs.MODES))
-    test.assertEqual([told[mode]["lines"] != [] for mode in pairs.MODES], [False, False, False, True, True])
-    names = [line["name"] for line in told["ours"]["lines"]]
-    test.assertEqual([names.count(name) for name in ("limit", "production", "opportunistic")], [8, 8, 8])
 
 
 def limits_of_sweep(test, ran):
@@ -72,7 +66,7 @@ def capacity(test, ran):
     test.assertEqual((ran.root / "capacity").read_text(), "12G")
 
 
-def no_limit_was_set(test, ran):
+def told_once(test, ran):
     test.assertEqual(ran.errors.count("without MPS: nvidia-cuda-mps-control -d: exit status 1: no such thing here"), 1)
 
 
@@ -94,7 +88,7 @@ def all_guests():
 
 CASES = {
     "all modes": Case("pairs.py", ONE, "", 0, all_modes(), "shufflenet_mobilenet: stock 17 s, mps 17 s, mps-priority 17 s, "
-                      "ours 19 s, ours-mps 19 s", rates_and_mps),
+                      "ours 19 s, ours-mps 19 s", mps_ends_and_is_kept),
     "one round": Case("pairs.py", ONE + "--modes ours --sweep 0 --rounds 1", "", 0, under(OURS, {
         "production_over_alone_verdict": "pass", "production_over_alone_spread": None})),
     "production slowed": Case("pairs.py", ONE + "--modes ours --sweep 0", "FAKE_AUTO=0.4", 1, under(OURS, {
@@ -117,7 +111,7 @@ CASES = {
         "production_over_alone_verdict": "pass", "best_limit": None}), then=capacity),
     "no MPS": Case("pairs.py", ONE + "--modes stock,mps,ours-mps", "FAKE_MPS=broken", 0, {
         "pairs_mps_verdict": "skipped", "pairs_ours_mps_verdict": "skipped", NAME + "stock_production_over_alone": ...},
-        then=no_limit_was_set),
+        then=told_once),
     "no clients of MPS": Case("pairs.py", ONE + "--modes stock,mps", "FAKE_MPS=lonely", 1, {
         NAME + "mps_production_over_alone": None}, "MPS serves 0 of 2 jobs"),
     "no clients of the daemon's MPS": Case("pairs.py", ONE + "--modes stock,ours-mps", "FAKE_MPS=lonely", 1, {
@@ -182,7 +176,7 @@ def trained(ends_s, from_s, to_s, start_s=0):
 class SpeedsTest(unittest.TestCase):
     def test_parts_of_iterations_count(self):
         speed = trained([1, 2, 4], 0.5, 3)
-        self.assertEqual((speed.throughput(), speed.pace(2, 3)), (0.8, 0.5))
+        self.assertEqual(speed.throughput(), 0.8)
 
     def test_a_long_iteration_counts_though_it_ends_too_late(self):
         self.assertEqual(trained([1, 2, 9], 1, 3).times_ms(), [1000, 7000])
@@ -238,7 +232,7 @@ class RoundsTest(unittest.TestCase):
             (alone, 0.5, 1, 2), (both, 0.5, 2, 2),
             (alone, 0.5, 1, 4), (both, 0.5, 2, 4)])
         self.assertEqual([len(pieces) for pieces in seen.alone_pieces.values()], [3, 1])
-        self.assertEqual((len(seen.rounds), len(seen.runs)), (3, 3))
+        self.assertEqual(len(seen.rounds), 3)
 
     def test_order_without_a_controller(self):
         alone, both = ("production",), pairs.SIDES

@@ -33,10 +33,6 @@ class Trained:
         done = sum(series.at(piece.to_s) - series.at(piece.from_s) for series, piece in zip(self.series, self.pieces))
         return done / sum(piece.to_s - piece.from_s for piece in self.pieces)
 
-    def pace(self, from_s, to_s):
-        """In some part of the first piece's run."""
-        return (self.series[0].at(to_s) - self.series[0].at(from_s)) / (to_s - from_s)
-
     def mean_pace(self):
         return self.throughput()
 
@@ -76,11 +72,6 @@ class Served:
         took_s = sum(max([piece.to_s] + [came_s + ms / 1e3 for came_s, ms in piece.told["requests"]]) - piece.from_s
                      for piece in self.pieces)
         return sum(piece.to_s - piece.from_s for piece in self.pieces) / took_s
-
-    def pace(self, from_s, to_s):
-        """Requests per second of serving; None if there were none. Of the first piece's run."""
-        times_ms = [ms for came_s, ms in self.pieces[0].told["requests"] if from_s <= came_s < to_s]
-        return 1e3 / statistics.mean(times_ms) if times_ms else None
 
     def mean_pace(self):
         return 1e3 / statistics.mean(self.by_place.values()) if self.by_place else 0

@@ -43,22 +43,21 @@ static bool find_build(char build[PATH_MAX]) {
   return true;
 }
 
-static void find_programs(const char *build, const struct stage_paths *paths) {
+static void find_programs(const char *build) {
   stage.worker = join(build, "/bench/handover_worker", "");
-  stage.daemon = paths->daemon ? join(paths->daemon, "", "") : join(build, "/daemon/gpushare-daemon", "");
-  stage.preload = paths->library ? join("LD_PRELOAD=", paths->library, "")
-                                 : join("LD_PRELOAD=", build, "/src/libunified.so");
+  stage.daemon = join(build, "/daemon/gpushare-daemon", "");
+  stage.preload = join("LD_PRELOAD=", build, "/src/libunified.so");
   stage.libraries = join("LD_LIBRARY_PATH=", build, "/tests/sim");
   char *packed = join(build, "/lib", "");
   stage.packed = access(packed, F_OK) == 0 ? join("LD_LIBRARY_PATH=", packed, "") : NULL;
   free(packed);
 }
 
-static bool make_folder(const struct stage_paths *paths, bool simulate) {
+static bool make_folder(bool simulate) {
   char build[PATH_MAX];
   if (!find_build(build))
     return false;
-  find_programs(build, paths);
+  find_programs(build);
   if (!mkdtemp(stage.folder))
     return complain("mkdtemp: %s", strerror(errno));
   snprintf(stage.socket, sizeof stage.socket, "%s/daemon.sock", stage.folder);
@@ -118,8 +117,8 @@ static bool look_at_card(struct card *card) {
   return told;
 }
 
-int stage_begin(const struct stage_paths *paths, bool *simulate, struct card *card) {
-  if (!make_folder(paths, *simulate))
+int stage_begin(bool *simulate, struct card *card) {
+  if (!make_folder(*simulate))
     return EXIT_FAILURE;
   if (!look_at_card(card)) {
     stage_end();

@@ -8,11 +8,6 @@
 #include "child.h"
 #include "gpushare/protocol.h"
 
-/* NULL: what lies beside this program. */
-struct stage_paths {
-  const char *daemon, *library;
-};
-
 struct card {
   uint64_t free_bytes;
   char name[64];
@@ -21,7 +16,7 @@ struct card {
 /* Looks at the card, too. simulate: the simulated driver, whatever there is; it becomes true if that is what
  * there is. 0, or the exit status of a program that cannot go on: 1, or 77 if there is no GPU that works,
  * with a line that tells. */
-int stage_begin(const struct stage_paths *paths, bool *simulate, struct card *card);
+int stage_begin(bool *simulate, struct card *card);
 void stage_end(void);
 
 /* A worker (worker.h) that sees the bare driver. bytes 0: the role takes none. */
