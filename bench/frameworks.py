@@ -26,16 +26,17 @@ STOPPED = b"GPU work stands still"  # a line of the library's log (src/preempt/p
 
 
 def parse_arguments():
-    parser = sharing.parser(__doc__, memory=False, budget="--deadline")
+    parser = sharing.parser(__doc__, memory=False)
     sharing.option(parser, "--only", ",".join(framework_checks.CHECKS), "checks")
-    sharing.option(parser, "--variants", ",".join(VARIANTS))
+    parser.add_argument("--variants", help=f"default: {','.join(VARIANTS)}; with --quick: unified,turns")
     sharing.option(parser, "--jobs", 8, "checks at once")
     sharing.option(parser, "--times", 1, "each check in its process")
     sharing.option(parser, "--tq", 0.3, "quantum of `turns` in seconds")
     sharing.option(parser, "--rate", 50, "of `shares`, in percent")
     args = parser.parse_args()
     args.only = sharing.words_of(parser, args.only, framework_checks.CHECKS)
-    args.variants = sharing.words_of(parser, args.variants, VARIANTS)
+    default = "unified,turns" if args.quick else ",".join(VARIANTS)
+    args.variants = sharing.words_of(parser, args.variants or default, VARIANTS)
     return args
 
 

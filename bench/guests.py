@@ -20,12 +20,10 @@ import contextlib
 import statistics
 
 import fair
-import modes
 import opportune
 import sharing
 import speeds
-from company import ANSWER_S, ORDER_S, Company, Side
-from modes import word
+from company import ANSWER_S, ORDER_S, START_S, Company, Side, measure_all, word
 
 GUESTS = ("opportunistic_1", "opportunistic_2")
 SIDES = ("production", *GUESTS)
@@ -77,7 +75,7 @@ def plan_s(args):
     """About how long a mode takes."""
     alone_s = 4 * (args.lead + args.alone_seconds / 2 + ORDER_S) + args.idle
     together_s = args.settle + args.measure_seconds + rest_lead_s(args) + args.rest_seconds + ORDER_S
-    return modes.START_S + alone_s + together_s
+    return START_S + alone_s + together_s
 
 
 class Seen:
@@ -164,7 +162,7 @@ def run(bench):
     args = bench.args
     sides = dict(zip(SIDES, (args.production, *args.guests)))
     plans = {"_".join(side.workload for side in sides.values()): {mode: plan_s(args) for mode in args.modes}}
-    modes.measure_all(bench, plans, lambda name, mode: run_mode(bench, name, mode, sides))
+    measure_all(bench, plans, lambda name, mode: run_mode(bench, name, mode, sides))
 
 
 if __name__ == "__main__":

@@ -34,11 +34,9 @@ import collections
 import contextlib
 
 import gpubench
-import modes
 import sharing
 import speeds
-from company import ANSWER_S, ORDER_S, Company, Side
-from modes import is_ours, word
+from company import ANSWER_S, ORDER_S, START_S, Company, Side, is_ours, measure_all, word
 
 SIDES = ("production", "opportunistic")
 # tq_s: turns are always taken, and so long. least: of the opportunistic one's speed alone.
@@ -98,7 +96,7 @@ def is_swept(args, name, mode):
 def plan_s(args, name, mode):
     """About how long a mode of a pair takes."""
     pieces = 1 + 2 * args.rounds
-    seconds = modes.START_S + 1.5 * args.alone_seconds + args.measure_seconds + pieces * (args.lead + ORDER_S)
+    seconds = START_S + 1.5 * args.alone_seconds + args.measure_seconds + pieces * (args.lead + ORDER_S)
     if is_ours(mode):
         waits = 1 if is_limited(name, mode) else 1 + args.rounds  # until production is idle
         seconds += waits * args.idle + args.settle
@@ -266,7 +264,7 @@ def run_mode(bench, name, mode):
 def run(bench):
     args = bench.args
     plans = {name: {mode: plan_s(args, name, mode) for mode in args.modes} for name in args.pairs}
-    modes.measure_all(bench, plans, lambda name, mode: run_mode(bench, name, mode))
+    measure_all(bench, plans, lambda name, mode: run_mode(bench, name, mode))
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ class Programs(selftest_fakes.Fakes):
 
     def test_hanging_program_is_ended_with_its_children(self):
         start_s = time.monotonic()
-        ran = self.run_bench("frameworks.py", "--only jax --variants unified --deadline 4", "FAKE=hang FAKE_PID=/dev/null")
+        ran = self.run_bench("frameworks.py", "--only jax --variants unified --seconds 4", "FAKE=hang FAKE_PID=/dev/null")
         self.assertEqual((ran.code, ran.figures["jax_unified"]), (1, "failed"))
         self.assertLess(time.monotonic() - start_s, 25)
 
