@@ -3,10 +3,10 @@
 
 Each server gets a request every 2 to 10 s, at random, and nearly all of these find their model evicted. The first --hot
 of them get one every 0.2 to 0.5 s: what they cost that stay on the card. Before the clock starts each gets one, as the
-first would pay for the moves that the new capacity asks for. First all of them run stock, all in the card's memory; then under libunified with the same requests. What a request took longer than its model's median
-stock request is what sharing has added, told apart by whether the model was on the card when the request came: by the
-daemon's last status before that, 50 ms earlier at most or so. Every model must give the answer that it gave when it was
-stock.
+first would pay for the moves that the new capacity asks for. First all of them run stock, all in the card's memory;
+then under libunified with the same requests. What a request took longer than its model's median stock request is what
+sharing has added, told apart by whether the model was on the card when the request came: by the daemon's last status
+before that, 50 ms earlier at most or so. Every model must give the answer that it gave when it was stock.
 
 With --alternate requests come in turn, to one server after the other, so many seconds apart: so each comes after a
 switch. What it takes longer than stock, less what a hand-over's moves take by the daemon's own count, is the rest. For

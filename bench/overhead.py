@@ -127,9 +127,9 @@ def run_alone(bench):
 
 
 def tight_jobs(bench, variant, daemon):
-    return [job_of(bench, variant, daemon, TIGHT_LIMIT_GIB, "--batch", TIGHT_BATCH, "--iterations",
-                      bench.args.tight_iterations, "--deterministic", "--memory-gib", TIGHT_GIB, "--seed", seed)
-            for seed in (1, 2)]
+    options = ("--batch", TIGHT_BATCH, "--iterations", bench.args.tight_iterations, "--memory-gib", TIGHT_GIB,
+               "--deterministic")
+    return [job_of(bench, variant, daemon, TIGHT_LIMIT_GIB, *options, "--seed", seed) for seed in (1, 2)]
 
 
 def run_tight_mode(bench, daemon, mode, expected):

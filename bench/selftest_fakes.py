@@ -1,9 +1,9 @@
 """What the selftests of the GPU benchmarks share: fakes of all that these start, and tables of runs over them.
 
-A *case* is a run of a program: Case(PROGRAM, options, env, code, figures, says, then). Expected of it are its exit status
-(None: any), its figures and words on its stderr. A figure is expected as a value; as (value, places) to be so near it; as a function
-that tells whether it is right; as ... to be there, or None not to be. then(test, ran) looks further. alone: it runs by
-itself, as its figures come of the moments at which it looks.
+A *case* is a run of a program: Case(PROGRAM, options, env, code, figures, says, then). Expected of it are its exit
+status (None: any), its figures and words on its stderr. A figure is expected as a value; as (value, places) to be so
+near it; as a function that tells whether it is right; as ... to be there, or None not to be. then(test, ran) looks
+further. alone: it runs by itself, as its figures come of the moments at which it looks.
 """
 import collections
 import concurrent.futures
