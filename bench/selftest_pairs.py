@@ -293,7 +293,8 @@ class PartsTest(unittest.TestCase):
         self.assertGreaterEqual(told["end_s"], start_s + 0.05)
         self.assertEqual(player.obey({"do": "check"}), {"memory_right": False})
         player.step = lambda: time.sleep(0.01) or 1
-        self.assertAlmostEqual(player.obey({"do": "time"})["request_s"], 0.01, 2)
+        request_s = player.obey({"do": "time"})["request_s"]  # of ten; a busy machine may be late
+        self.assertTrue(0.01 <= request_s < 0.08, request_s)
 
     def test_a_mode_of_guests_takes_less_than_45_seconds(self):
         with mock.patch.object(sys, "argv", ["guests.py"]):
