@@ -12,7 +12,6 @@ the cohorts' own medians. Cohorts are started while the time lasts, and at least
 --control adds a second stock process, whose ratio would be 1 if nothing but chance were at work. --daemon runs
 managed and swap with a private daemon (mode auto, the whole card). Managed memory: at most 12 GiB.
 """
-import argparse
 import contextlib
 import math
 import statistics
@@ -31,22 +30,17 @@ RUN_S = 60
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sharing.arguments(parser)
+    parser = sharing.parser(__doc__, memory=False)
     parser.set_defaults(deadline=240)
     parser.add_argument("--only", default=",".join(workloads.NAMES), metavar="NAMES", help="default: %(default)s")
-    parser.add_argument("--variants", default="managed,swap", help="beside stock (default: %(default)s)")
-    parser.add_argument("--cohorts", type=int, default=3, help="at most (default: %(default)s)")
-    parser.add_argument("--blocks", type=int, default=4, help="per workload and cohort (default: %(default)s)")
-    parser.add_argument("--window", type=float, default=0.2, metavar="SECONDS", help="default: %(default)g")
+    sharing.option(parser, "--cohorts", 3, "at most")
+    sharing.option(parser, "--blocks", 4, "per workload and cohort")
+    sharing.option(parser, "--window", 0.2, "in seconds")
     parser.add_argument("--control", action="store_true", help="a second stock process")
     parser.add_argument("--daemon", action="store_true", help="with a daemon")
     args = parser.parse_args()
-    args.only, args.variants = args.only.split(","), args.variants.split(",")
-    unknown = set(args.only) - set(workloads.NAMES) | set(args.variants) - {"managed", "swap", "off"}
-    if unknown:
-        parser.error(f"unknown: {' '.join(sorted(unknown))}")
-    args.variants += ["control"] if args.control else []
+    args.only = sharing.words_of(parser, args.only, workloads.NAMES)
+    args.variants = ["managed", "swap"] + ["control"] * args.control
     if args.quick:
         args.cohorts, args.blocks, args.window = 1, min(args.blocks, 3), min(args.window, 0.15)
     return args
@@ -74,12 +68,8 @@ class Cohort:
         return "stock" if variant in ("stock", "control") else "daemon" if self.daemon else "unified"
 
     def job(self, variant, number):
-        bench, kind = self.bench, self.kind(variant)
-        memory = None if kind == "stock" else variant
-        env = gpubench.variant_env(kind, bench.build, self.daemon, memory=memory)
-        guard = bench.guard if variant == "managed" else None
-        return gpubench.Job(f"alone-{number}-{variant}", [bench.args.python, PROGRAM, "--held"], env, bench.out,
-                            bench.budget, guard, workloads.LIMIT_GIB)
+        return self.bench.job(f"cohort{number}-{variant}", [PROGRAM], self.kind(variant), self.daemon, variant,
+                              workloads.LIMIT_GIB)
 
     def answer(self, variant, timeout_s):
         answer = self.jobs[variant].expect("ready", timeout_s)

@@ -93,6 +93,14 @@ static void end_call(enum kind kind) {
   call_kinds[calls++] = (uint8_t)kind;
 }
 
+/* A call of the core, which is an event. */
+#define CALL(kind, call)                                                                                     \
+  do {                                                                                                       \
+    begin_call();                                                                                            \
+    call;                                                                                                    \
+    end_call(kind);                                                                                          \
+  } while (0)
+
 static void note(uint64_t value) { digest = (digest ^ value) * UINT64_C(0x100000001b3); }
 
 /* ---- clients ---- */
@@ -105,9 +113,7 @@ static void say_resident(struct client *client, uint64_t bytes) {
     residence.evicted_bytes = client->resident_bytes - bytes;
   client->resident_bytes = bytes;
   client->said_seq = client->room_seq;
-  begin_call();
-  scheduler_resident(&client->job, &residence, now_ns, &change);
-  end_call(RESIDENT);
+  CALL(RESIDENT, scheduler_resident(&client->job, &residence, now_ns, &change));
 }
 
 static void move(struct client *client) {
@@ -119,24 +125,18 @@ static void move(struct client *client) {
   if (client->holds && client->resident_bytes == client->job.used_bytes) {
     struct sched_active active = {.epoch = client->epoch};
     client->active = true;
-    begin_call();
-    scheduler_active(&client->job, &active, now_ns, &change);
-    end_call(ACTIVE);
+    CALL(ACTIVE, scheduler_active(&client->job, &active, now_ns, &change));
   }
 }
 
 static void request(struct client *client) {
-  begin_call();
-  scheduler_request(&client->job, now_ns, &change);
-  end_call(REQUEST);
+  CALL(REQUEST, scheduler_request(&client->job, now_ns, &change));
 }
 
 static void stop(struct client *client) {
   struct sched_release release = {.epoch = client->epoch, .drain_ns = NS_PER_MS};
   client->holds = client->active = false;
-  begin_call();
-  scheduler_release(&client->job, &release, now_ns, &change);
-  end_call(RELEASE);
+  CALL(RELEASE, scheduler_release(&client->job, &release, now_ns, &change));
   request(client);
 }
 
@@ -201,9 +201,7 @@ static struct sched_share *share_of(unsigned i) {
 static void attach(unsigned i, unsigned gpu, uint64_t bytes) {
   struct sched_attach attach = {.id = i + 1, .owner = &clients[i], .used_bytes = bytes, .share = share_of(i)};
   clients[i] = (struct client){.holds = false};
-  begin_call();
-  scheduler_attach(&gpus[gpu], &clients[i].job, &attach, now_ns, &change);
-  end_call(ATTACH);
+  CALL(ATTACH, scheduler_attach(&gpus[gpu], &clients[i].job, &attach, now_ns, &change));
   settle();
 }
 
@@ -269,38 +267,28 @@ static uint64_t draw(uint64_t below) { return splitmix_next(&drawn) % below; }
 static void set_class(unsigned i, enum gs_class class) {
   struct sched_terms terms = clients[i].job.terms;
   terms.class = class;
-  begin_call();
-  scheduler_set_terms(&clients[i].job, &terms, now_ns, &change);
-  end_call(TERMS);
+  CALL(TERMS, scheduler_set_terms(&clients[i].job, &terms, now_ns, &change));
   settle();
 }
 
 static void detach(unsigned i) {
-  begin_call();
-  scheduler_detach(&clients[i].job, now_ns, &change);
-  end_call(DETACH);
+  CALL(DETACH, scheduler_detach(&clients[i].job, now_ns, &change));
   settle();
 }
 
 static void set_memory(unsigned i, uint64_t bytes) {
   uint64_t granted_bytes;
-  begin_call();
-  scheduler_memory_request(&clients[i].job, bytes, 0, now_ns, &change, &granted_bytes);
-  end_call(MEMORY);
+  CALL(MEMORY, scheduler_memory_request(&clients[i].job, bytes, 0, now_ns, &change, &granted_bytes));
   settle();
 }
 
 static void set_mode(enum gs_mode mode) {
-  begin_call();
-  scheduler_set_mode(&scheduler, NULL, mode, now_ns, &change);
-  end_call(SETTING);
+  CALL(SETTING, scheduler_set_mode(&scheduler, NULL, mode, now_ns, &change));
   settle();
 }
 
 static void set_policy(enum gs_policy policy) {
-  begin_call();
-  scheduler_set_policy(&scheduler, NULL, policy, now_ns, &change);
-  end_call(SETTING);
+  CALL(SETTING, scheduler_set_policy(&scheduler, NULL, policy, now_ns, &change));
   settle();
 }
 
@@ -311,11 +299,8 @@ static void go_on_until(uint64_t end_ns, int most) {
 
 /* As status asks. */
 static void ask_why(unsigned first, unsigned count) {
-  for (unsigned i = first; i < first + count; i++) {
-    begin_call();
-    (void)sched_job_reason(&clients[i].job, now_ns);
-    end_call(REASON);
-  }
+  for (unsigned i = first; i < first + count; i++)
+    CALL(REASON, (void)sched_job_reason(&clients[i].job, now_ns));
 }
 
 static void pass_quanta(int count) { go_on_until(now_ns + (uint64_t)count * 20 * NS_PER_S, 20 * count); }
@@ -382,9 +367,7 @@ static void play_gangs(unsigned gpu_count, unsigned count, uint64_t bytes) {
     gang_init(&gangs[i]);
   for (unsigned i = 0; i < count * size; i++) {
     attach(i, (i % size + i / size) % gpu_count, bytes);
-    begin_call();
-    scheduler_join(&clients[i].job, &gangs[i / size], now_ns, &change);
-    end_call(JOIN);
+    CALL(JOIN, scheduler_join(&clients[i].job, &gangs[i / size], now_ns, &change));
     settle();
     request(&clients[i]);
     settle();
@@ -409,9 +392,7 @@ static void play_flips(void) {
     pass_quanta(1);
     set_policy((enum gs_policy)(i % 6));
     pass_quanta(1);
-    begin_call();
-    scheduler_set_capacity(&scheduler, NULL, (uint64_t)(16 - i) * GIB, now_ns, &change);
-    end_call(SETTING);
+    CALL(SETTING, scheduler_set_capacity(&scheduler, NULL, (uint64_t)(16 - i) * GIB, now_ns, &change));
     settle();
   }
 }

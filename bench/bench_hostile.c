@@ -11,24 +11,14 @@
  * With --rival there is another user whose programs always have work for the daemon, too: what each of the
  * two has of the loop's time the daemon's metrics tell.
  */
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "arguments.h"
 #include "common/clock.h"
-#include "common/wire.h"
+#include "own_daemon.h"
 #include "quantile.h"
 
 #define SAMPLES 100000
@@ -40,71 +30,30 @@
 
 static const char help[] =
     "usage: bench_hostile [OPTION]...\n"
-    "  --flood KIND         request, memory, state, declare, attach, status, events, connect or none "
-    "(request)\n"
+    "  --flood KIND         request, memory, declare, attach, status or connect (request)\n"
     "  --connections N      of the hostile user (2000)\n"
-    "  --jobs N             beside them, that do nothing (0)\n"
     "  --rival N            connections of another user, who asks for turns and gives them back as fast as "
-    "it "
-    "can (0)\n"
-    "  --rate N             messages per second of each connection; 0: as fast as it can (0)\n"
+    "it can (0)\n"
     "  --seconds N          (10)\n"
-    "  --daemon PATH        another daemon than the one of this build\n"
     "  --json\n";
 
 struct shared {
-  uint32_t ready, stop;
+  uint32_t ready;
   uint64_t sent, ends; /* messages, and connections that the daemon has ended */
 };
 
 static struct shared *shared, *shared_by_rival;
-static char folder[] = "/tmp/gpushare-bench-XXXXXX";
-static char socket_path[64], metrics_path[64], metrics_address[80];
-static pid_t daemon_pid, hostile_pid, rival_pid;
-static uint64_t connections = 2000, jobs = 0, rival = 0, rate = 0, seconds = 10;
-static const char *flood = "request", *daemon_path = GS_DAEMON;
-
-static void stop_children(void) {
-  if (hostile_pid > 0 && kill(hostile_pid, SIGKILL) == 0)
-    waitpid(hostile_pid, NULL, 0);
-  if (rival_pid > 0 && kill(rival_pid, SIGKILL) == 0)
-    waitpid(rival_pid, NULL, 0);
-  if (daemon_pid > 0 && kill(daemon_pid, SIGKILL) == 0)
-    waitpid(daemon_pid, NULL, 0);
-  unlink(socket_path);
-  unlink(metrics_path);
-  rmdir(folder);
-}
-
-static void die(const char *what, int err) {
-  fprintf(stderr, "bench_hostile: %s: %s\n", what, strerror(err < 0 ? -err : err));
-  stop_children();
-  exit(EXIT_FAILURE);
-}
+static char metrics_path[64], metrics_address[80];
+static pid_t hostile_pid, rival_pid; /* they die with this one */
+static uint64_t connections = 2000, rival = 0, seconds = 10;
+static const char *flood = "request";
 
 static void start_daemon(void) {
-  int fd;
-  if (!mkdtemp(folder))
-    die("mkdtemp", errno);
-  chmod(folder, 0755);
-  snprintf(socket_path, sizeof socket_path, "%s/daemon.sock", folder);
+  folder_make();
   snprintf(metrics_path, sizeof metrics_path, "%s/metrics.sock", folder);
   snprintf(metrics_address, sizeof metrics_address, "unix:%s", metrics_path);
-  daemon_pid = fork();
-  if (daemon_pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    execl(daemon_path, "gpushare-daemon", "--socket", socket_path, "--config", "/dev/null", "--mode", "on",
-          "--log", "error", "--host-memory", "1T", rival ? "--metrics" : NULL, metrics_address, NULL);
-    _exit(127);
-  }
-  while ((fd = wire_connect(socket_path)) < 0) {
-    if (waitpid(daemon_pid, NULL, WNOHANG) != 0) {
-      daemon_pid = 0;
-      die(daemon_path, ENOEXEC);
-    }
-    poll(NULL, 0, 1); /* nothing tells when another process listens */
-  }
-  close(fd);
+  daemon_begin((const char *[]){"--mode", "on", "--log", "error", "--host-memory", "1T",
+                                rival ? "--metrics" : NULL, metrics_address, NULL});
 }
 
 /* ---- messages ---- */
@@ -140,7 +89,7 @@ static int ask(int fd, const struct gs_msg *msg, enum gs_msg_type answer) {
 
 static bool is(const char *kind) { return strcmp(flood, kind) == 0; }
 
-static bool is_of_jobs(void) { return !is("status") && !is("events") && !is("connect"); }
+static bool is_of_jobs(void) { return !is("status") && !is("connect"); }
 
 static int begin_hostile(bool is_job) {
   struct gs_msg hello = wire_msg(GS_REGISTER, 0), attach = attach_msg(1);
@@ -154,7 +103,7 @@ static int begin_hostile(bool is_job) {
 }
 
 static struct gs_msg hostile_msg(uint64_t round) {
-  struct gs_msg msg = wire_msg(GS_CLIENT_STATE, 0);
+  struct gs_msg msg = wire_msg(GS_GET_STATUS, 0);
   if (is("request")) {
     msg.type = round % 2 ? GS_LOCK_RELEASED : GS_REQ_LOCK;
     msg.epoch = round;
@@ -167,11 +116,6 @@ static struct gs_msg hostile_msg(uint64_t round) {
   } else if (is("attach")) {
     msg = attach_msg(1);
     msg.type = round % 2 ? GS_DETACH : GS_ATTACH;
-  } else if (is("status")) {
-    msg.type = GS_GET_STATUS;
-  } else if (is("events")) {
-    msg.type = GS_GET_EVENTS;
-    msg.get_events.follow = 1;
   }
   return msg;
 }
@@ -185,8 +129,8 @@ static void drain(int fd) {
 /* One message on each connection; those that the daemon has ended are made anew. */
 static void flood_once(int *fds, uint64_t round) {
   struct gs_msg msg = hostile_msg(round);
-  for (uint64_t i = 0; i < connections && !shared->stop; i++) {
-    bool enough = is("none") || (round > UNREAD_MAX && (is("status") || is("events")));
+  for (uint64_t i = 0; i < connections; i++) {
+    bool enough = round > UNREAD_MAX && is("status");
     int err = fds[i] < 0 || enough ? -EAGAIN : wire_send(fds[i], &msg);
     shared->sent += err == 0;
     if (is_of_jobs() && fds[i] >= 0)
@@ -203,22 +147,14 @@ static void flood_once(int *fds, uint64_t round) {
 
 static void be_hostile(uid_t uid) {
   int *fds = malloc(connections * sizeof *fds);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (!fds || setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0)
     _exit(1);
-  for (uint64_t i = 0; i < jobs; i++)
-    begin_hostile(true);
+  prctl(PR_SET_PDEATHSIG, SIGKILL); /* which another uid takes away */
   for (uint64_t i = 0; i < connections; i++)
     fds[i] = begin_hostile(is_of_jobs());
   __atomic_store_n(&shared->ready, 1, __ATOMIC_RELEASE);
-  uint64_t next_ns = clock_now_ns();
-  for (uint64_t round = 1; !shared->stop; round++) {
+  for (uint64_t round = 1;; round++)
     flood_once(fds, round);
-    for (next_ns += rate ? NS_PER_S / rate : 0; rate && clock_now_ns() < next_ns && !shared->stop;)
-      clock_sleep(NS_PER_MS / 10);
-  }
-  for (;;)
-    pause(); /* the connections stay until it is killed */
 }
 
 static void await_ready(const struct shared *of, pid_t pid) {
@@ -233,7 +169,6 @@ static void start_hostile(void) {
   if (rival > 0 && (rival_pid = fork()) == 0) {
     connections = rival;
     flood = "request";
-    jobs = rate = 0;
     shared = shared_by_rival;
     be_hostile(RIVAL_UID);
   }
@@ -388,11 +323,8 @@ int main(int argc, char **argv) {
   arguments_read(
       argc, argv, help,
       (const struct argument[]){{.name = "flood", .text = &flood},
-                                {.name = "daemon", .text = &daemon_path},
                                 {.name = "connections", .number = &connections, .least = 1, .most = 100000},
-                                {.name = "jobs", .number = &jobs, .most = 100000},
                                 {.name = "rival", .number = &rival, .most = 100000},
-                                {.name = "rate", .number = &rate, .most = 1000000},
                                 {.name = "seconds", .number = &seconds, .least = 1, .most = 3600},
                                 {0}});
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
@@ -412,7 +344,9 @@ int main(int argc, char **argv) {
   be_honest();
   report("daemon_rss_before_mib", before_mib, "MiB");
   report_end();
-  shared->stop = 1;
-  stop_children();
+  kill(hostile_pid, SIGKILL);
+  if (rival > 0)
+    kill(rival_pid, SIGKILL);
+  daemon_stop();
   return EXIT_SUCCESS;
 }

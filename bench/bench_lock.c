@@ -10,23 +10,14 @@
  * player on each), then all is on one core (figures named one_core). The rounds are interleaved. Each process
  * notes the time at which it sends where the other one can read it.
  */
-#include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "arguments.h"
 #include "common/clock.h"
-#include "common/wire.h"
+#include "own_daemon.h"
 #include "quantile.h"
 
 #define ROUNDS 7
@@ -40,47 +31,7 @@ struct shared {
 };
 
 static struct shared *shared;
-static char folder[] = "/tmp/gpushare-bench-XXXXXX";
-static char socket_path[64];
-static pid_t daemon_pid;
 static int idle_fds[IDLE];
-
-static void stop_daemon(void) {
-  if (daemon_pid > 0) {
-    kill(daemon_pid, SIGTERM);
-    waitpid(daemon_pid, NULL, 0);
-    rmdir(folder);
-  }
-  daemon_pid = 0;
-}
-
-static void die(const char *what, int err) {
-  fprintf(stderr, "bench_lock: %s: %s\n", what, strerror(err < 0 ? -err : err));
-  stop_daemon();
-  exit(EXIT_FAILURE);
-}
-
-static void start_daemon(const char *path) {
-  int fd;
-  if (!mkdtemp(folder))
-    die("mkdtemp", errno);
-  snprintf(socket_path, sizeof socket_path, "%s/daemon.sock", folder);
-  daemon_pid = fork();
-  if (daemon_pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    execl(path, "gpushare-daemon", "--socket", socket_path, "--config", "/dev/null", "--mode", "on", "--log",
-          "warn", "--tq", "1h", NULL);
-    _exit(127);
-  }
-  while ((fd = wire_connect(socket_path)) < 0) {
-    if (waitpid(daemon_pid, NULL, WNOHANG) != 0) {
-      daemon_pid = 0;
-      die(path, ENOEXEC);
-    }
-    poll(NULL, 0, 1); /* nothing tells when another process listens */
-  }
-  close(fd);
-}
 
 /* ---- where processes run ---- */
 
@@ -265,10 +216,12 @@ static void collect(struct figures *figures, int round) {
 }
 
 /* The p99 is the median of the rounds' p99s: a disturbance from outside spoils one round, not the figure. */
-static double report_figures(struct figures *figures, const char *p50_name, const char *p99_name) {
+static double report_figures(struct figures *figures, const char *where, const char *what,
+                             const char *clients) {
   double p99_us = median(figures->p99_us, ROUNDS);
-  report(p50_name, percentile_us(figures->ns, figures->count, 0.5), "us");
-  report(p99_name, p99_us, "us");
+  report(report_name("%s%s_p50_us%s", where, what, clients), percentile_us(figures->ns, figures->count, 0.5),
+         "us");
+  report(report_name("%s%s_p99_us%s", where, what, clients), p99_us, "us");
   return p99_us;
 }
 
@@ -287,42 +240,31 @@ static void measure(struct results *results, int round, int other_core) {
     close(idle_fds[i]);
 }
 
-static void report_two_cores(void) {
-  double pingpong_us = report_figures(&two_cores.pingpong, "pingpong_p50_us", "pingpong_p99_us");
-  double few_us = report_figures(&two_cores.lock_2, "lock_p50_us_2", "lock_p99_us_2");
-  double many_us = report_figures(&two_cores.lock_1000, "lock_p50_us_1000", "lock_p99_us_1000");
-  report("lock_over_pingpong", few_us / pingpong_us, "");
-  report("idle_dependence", many_us / few_us, "");
-}
-
-static void report_one_core(void) {
-  double pingpong_us =
-      report_figures(&one_core.pingpong, "one_core_pingpong_p50_us", "one_core_pingpong_p99_us");
-  double few_us = report_figures(&one_core.lock_2, "one_core_lock_p50_us_2", "one_core_lock_p99_us_2");
-  double many_us =
-      report_figures(&one_core.lock_1000, "one_core_lock_p50_us_1000", "one_core_lock_p99_us_1000");
-  report("one_core_lock_over_pingpong", few_us / pingpong_us, "");
-  report("one_core_idle_dependence", many_us / few_us, "");
+static void report_results(struct results *results, const char *where) {
+  double pingpong_us = report_figures(&results->pingpong, where, "pingpong", "");
+  double few_us = report_figures(&results->lock_2, where, "lock", "_2");
+  double many_us = report_figures(&results->lock_1000, where, "lock", "_1000");
+  report(report_name("%slock_over_pingpong", where), few_us / pingpong_us, "");
+  report(report_name("%sidle_dependence", where), many_us / few_us, "");
 }
 
 int main(int argc, char **argv) {
-  const char *path = GS_DAEMON;
-  arguments_read(argc, argv, "usage: bench_lock [--json] [--daemon PATH]\n",
-                 (struct argument[]){{"daemon", .text = &path}, {0}});
+  arguments_read(argc, argv, "usage: bench_lock [--json]\n", (struct argument[]){{0}});
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED)
     die("mmap", errno);
   find_cores();
-  start_daemon(path);
+  folder_make();
+  daemon_begin((const char *[]){"--mode", "on", "--log", "warn", "--tq", "1h", NULL});
   pin(0, cores[0]);
   for (int round = 0; round < ROUNDS; round++) {
     measure(&two_cores, round, cores[1]);
     measure(&one_core, round, cores[0]);
   }
-  stop_daemon();
+  daemon_stop();
   report_begin();
-  report_two_cores();
-  report_one_core();
+  report_results(&two_cores, "");
+  report_results(&one_core, "one_core_");
   report_end();
   return 0;
 }

@@ -5,10 +5,8 @@
  * Turns begin and end, a mode and a capacity are set, jobs of all classes come and go. What is measured is an
  * event as the loop has it: a message, an end, or the time; and a slice of what is told later. Time is that
  * of the thread. The scene is played several times, always alike; of each event the shortest time counts.
- * `--at-once` tells all jobs in the event itself, as a daemon without slices does.
  */
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +36,6 @@ static struct users users;
 static struct peer peers[CROWD + 1];
 static int ends[CROWD + 1]; /* of the sockets: the programs' */
 static uint64_t now_ns, times = 5;
-static bool at_once;
 
 enum kind { ATTACH, MEMORY, MODE, CAPACITY, CLASS, PROGRESS, GONE, TIME, SLICE, KINDS };
 static const char *const kind_names[] = {"attach",   "memory", "mode", "capacity", "class",
@@ -185,7 +182,6 @@ struct crowd {
 static void play(const struct crowd *crowd) {
   enum gs_class class = crowd->class;
   daemon_init(&it, now_ns = NS_PER_S);
-  it.orders_per_event = at_once ? UINT_MAX : it.orders_per_event;
   users_init(&users, 100000);
   users_bound_clients(&users, CROWD);
   come(PERSON, 0);
@@ -242,13 +238,12 @@ static const struct crowd crowds[] = {{"standard", GS_CLASS_STANDARD, 0},
                                       {"production", GS_CLASS_PRODUCTION, CROWD},
                                       {"watched", GS_CLASS_OPPORTUNISTIC, RATE_WATCHED_MOST - 1}};
 
-static const struct argument known[] = {
-    {"at-once", .flag = &at_once}, {"times", .number = &times, .least = 1, .most = 1000}, {0}};
+static const struct argument known[] = {{"times", .number = &times, .least = 1, .most = 1000}, {0}};
 
 int main(int argc, char **argv) {
   struct rlimit limit;
   daemon_keep_heap();
-  arguments_read(argc, argv, "usage: bench_orders [--json] [--at-once] [--times N]\n", known);
+  arguments_read(argc, argv, "usage: bench_orders [--json] [--times N]\n", known);
   log_setup("bench_orders", LOG_LEVEL_ERROR);
   getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;

@@ -13,8 +13,7 @@
 
 #include "arguments.h"
 #include "quantile.h"
-#include "trace/metrics.h"
-#include "trace/timeline.h"
+#include "trace/trace.h"
 
 #define SEEDS_MAX 10000
 #define SEEDS_JUDGED 100 /* fewer say little */
@@ -41,7 +40,6 @@ struct rows {
 static struct {
   uint64_t seeds, seed;
   const struct trace_mix *mix;
-  const char *timeline;
 } options = {.seeds = SEEDS_JUDGED, .seed = 1};
 
 static void die(const char *what, int err) {
@@ -53,7 +51,7 @@ static void die(const char *what, int err) {
 
 static struct row run(const struct trace *trace, const struct policy_under_test *policy) {
   struct outcome outcome;
-  int err = machine_run(trace, policy, &outcome, NULL);
+  int err = machine_run(trace, policy, &outcome);
   if (err < 0)
     die(policy->name, err);
   return row_of(trace, &outcome);
@@ -193,35 +191,11 @@ static void report_calibration(const struct rows *rows) {
 
 /* ---- the program ---- */
 
-static void write_policies(struct timeline *timeline, const struct trace *trace,
-                           const struct policy_under_test *policies) {
-  for (; policies->name; policies++) {
-    int err = timeline_write(timeline, trace, policies);
-    if (err < 0)
-      die(policies->name, err);
-  }
-}
-
-static void write_timeline(void) {
-  struct timeline timeline;
-  struct trace trace;
-  int err = timeline_open(&timeline, options.timeline);
-  if (err < 0)
-    die(options.timeline, err);
-  trace_generate(&trace, options.mix, options.seed);
-  write_policies(&timeline, &trace, core_policies);
-  write_policies(&timeline, &trace, reference_policies);
-  err = timeline_close(&timeline);
-  if (err < 0)
-    die(options.timeline, err);
-}
-
 static const char help[] =
     "usage: bench_trace [--json] [options]\n"
     "  --seeds N          (100)\n"
     "  --seed FIRST       (1)\n"
     "  --mix NAME         of durations (trace/generate.c): production (default) or minutes\n"
-    "  --timeline FILE    also write who ran when, for the first seed, as JSON (for trace_chart.py)\n"
     "Exit status: 0; 1: a run failed; 2 usage. Targets are reported, not enforced.\n";
 
 static int read_mix(const char *name, uint64_t *unused) {
@@ -234,7 +208,6 @@ static const struct argument known[] = {
     {"seeds", .number = &options.seeds, .least = 1, .most = SEEDS_MAX},
     {"seed", .number = &options.seed, .most = UINT64_MAX},
     {"mix", .parse = read_mix},
-    {"timeline", .text = &options.timeline},
     {0},
 };
 
@@ -263,7 +236,5 @@ int main(int argc, char **argv) {
       free(engines[i].rows[policy]);
   }
   report_end();
-  if (options.timeline)
-    write_timeline();
   return 0;
 }

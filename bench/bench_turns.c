@@ -12,7 +12,6 @@
 #include "common/clock.h"
 #include "common/host.h"
 #include "common/parse.h"
-#include "handover/pair.h"
 #include "handover/play.h"
 
 enum { WARM_UP = 5, HANDOVERS_MAX = 10000 };

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """A job of GPU and CPU bursts over a given amount of memory: what the benchmarks of sharing run.
 
-Alone:   bench/bursts.py --gib 7.2 --rounds 2 --gpu-seconds 9 --cpu-seconds 1
-Prints   how long it took and a hash of all of its memory, which depends on the work done alone.
+It tells how long it took and a hash of all of its memory, which depends on the work done alone.
 
 The memory is cut into slices of 256 MiB. A step multiplies a slice by a fixed matrix and writes the sine of the product
 over it; a pass does so with all slices, and a GPU burst is some passes. The CPU's burst is one thread's computing for a
@@ -30,9 +29,6 @@ GAIN = 3  # so large that every bit soon has a say in all the others
 def parse_arguments():
     parser = torchjob.parser(__doc__)
     parser.add_argument("--gib", type=float, required=True, help="memory that it needs in all")
-    parser.add_argument("--rounds", type=int, default=2, help="of a GPU and a CPU burst each (default: %(default)s)")
-    parser.add_argument("--gpu-seconds", type=float, default=9, help="of one burst (default: %(default)g)")
-    parser.add_argument("--cpu-seconds", type=float, default=1, help="of one burst (default: %(default)g)")
     parser.add_argument("--copy", type=int, default=0, help="which of the copies this is (default: %(default)s)")
     return parser.parse_args()
 
@@ -115,8 +111,7 @@ def run_bursts(memory, work):
 
 def main():
     args = parse_arguments()
-    torch, stages = torchjob.begin(args)
-    figures = gpubench.Figures(args.json)
+    torch, stages = torchjob.begin()
     stages.reach("imported")
     torchjob.require_gpu(torch)
     memory = Memory(torch, args.gib, args.copy)
@@ -124,19 +119,10 @@ def main():
     stages.reach("allocated")
     pass_s = memory.time_of_pass()
     work = stages.reach("ready", {"pass_s": pass_s})
-    work = work or {"rounds": args.rounds, "passes": max(1, round(args.gpu_seconds / pass_s)),
-                    "cpu_s": args.cpu_seconds}
     result = run_bursts(memory, work) | {"memory_gib": torch.cuda.memory_reserved() / GIB}
     stages.reach("done")  # looking at the memory takes the GPU, which others may still need
     result |= {"hash": memory.hash(), "preloaded": gpubench.is_preloaded()}
     stages.reach("result", result)
-    if not args.held:
-        figures.add("bursts_pass", pass_s, "s")
-        figures.add("bursts_took", result["end_s"] - result["start_s"], "s")
-        figures.add("bursts_on_gpu", result["gpu_s"], "s")
-        figures.add("bursts_memory", result["memory_gib"], "GiB")
-        figures.add("bursts_hash", result["hash"])
-        figures.finish()
     return 0
 
 

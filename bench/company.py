@@ -1,4 +1,5 @@
-"""Jobs (bench/opportune.py) by class beside each other: how those of bench/pairs.py and bench/guests.py run."""
+"""Jobs (bench/opportune.py) by class beside each other: how those of bench/pairs.py and bench/guests.py run; and their
+modes: what these take, and what becomes of one that can't be had."""
 import collections
 import pathlib
 import time
@@ -6,17 +7,26 @@ import time
 import gpubench
 import mps
 import opportune
+import sharing
 import speeds
 import watch
-from modes import is_ours
 
 PROGRAM = gpubench.HERE / "opportune.py"
 ORDER_S = 0.1  # an order is there before its time
 WINDOW_S = 0.25
+START_S = 14  # about what jobs take until they are ready
 IMPORT_S, BUILD_S, ANSWER_S = 90, 120, 60
 PATTERN_SEED, LEAD_SEED = 1, 2
 
 Side = collections.namedtuple("Side", "workload batch gib", defaults=(0, 0))
+
+
+def is_ours(mode):
+    return mode.startswith("ours")
+
+
+def word(mode):
+    return mode.replace("-", "_")
 
 
 def class_of(side):
@@ -53,27 +63,20 @@ class Company:
         elif "mps" in self.mode:
             mps.check_programs(self.daemon.status()["daemon"]["mps_programs"], len(self.sides))
 
-    def environment(self, side):
-        args = self.bench.args
-        env = gpubench.variant_env(self.variant, self.bench.build, self.daemon, mps.without(gpubench.clean_env()),
-                                   args.memory)
+    def launch(self, side):
+        what, env = self.sides[side], {}
         if self.daemon:
             env["GPUSHARE_CLASS"] = class_of(side)
         if self.mps:
             env |= self.mps.env()
         if self.mode == "mps-priority" and class_of(side) == "opportunistic":
             env["CUDA_MPS_CLIENT_PRIORITY"] = "1"
-        return env
-
-    def launch(self, side):
-        bench, what = self.bench, self.sides[side]
-        bench.serial += 1
-        command = [bench.args.python, PROGRAM, "--held", "--workload", what.workload, "--gib", f"{what.gib:g}"]
+        command = [PROGRAM, "--held", "--workload", what.workload, "--gib", f"{what.gib:g}"]
         command += ["--batch", what.batch] if what.batch else []
-        guard = bench.guard if self.daemon and bench.args.memory == "managed" else None
-        name = f"{bench.name}-{bench.serial:02}-{self.name}-{self.mode}-{side}"
-        self.jobs[side] = self.stack.enter_context(gpubench.Job(
-            name, command, self.environment(side), bench.out, bench.budget, guard, opportune.LIMIT_GIB))
+        job = self.bench.job(f"{self.name}-{self.mode}-{side}", command, self.variant, self.daemon,
+                             self.bench.args.memory, opportune.LIMIT_GIB)
+        job.env = mps.without(job.env) | env
+        self.jobs[side] = self.stack.enter_context(job)
 
     def start(self):
         """All are ready, and wait."""
@@ -149,3 +152,37 @@ def requests_of(lead_s, seconds, offset_s, rate_per_s=opportune.RATE_PER_S):
     pattern = opportune.arrivals(PATTERN_SEED, rate_per_s, offset_s + seconds)
     part = [(index, at_s) for index, at_s in enumerate(pattern) if at_s >= offset_s]
     return ([*lead, *(lead_s + at_s - offset_s for _, at_s in part)], [None] * len(lead) + [index for index, _ in part])
+
+
+def tell_plan(bench, plans):
+    """plans: name -> {mode: seconds}."""
+    for name, parts_s in plans.items():
+        gpubench.note(f"{name}: " + ", ".join(f"{mode} {seconds:.0f} s" for mode, seconds in parts_s.items()))
+    total_s = sum(sum(parts_s.values()) for parts_s in plans.values())
+    gpubench.note(f"in all about {total_s:.0f} s, of {bench.budget.left():.0f}")
+
+
+def leave_out_mps(bench, modes, error):
+    """It does not start here: nor will it the next time. Those of the modes that are left."""
+    for mode in modes:
+        if "mps" in mode:
+            bench.figures.add(f"{bench.name}_{word(mode)}_verdict", "skipped")
+    gpubench.note(f"without MPS: {error}")
+    return [mode for mode in modes if "mps" not in mode]
+
+
+def measure_all(bench, plans, measure):
+    """measure(name, mode) of all that are planned, where there is time for it."""
+    tell_plan(bench, plans)
+    modes = list(bench.args.modes)
+    for name, mode in [(name, mode) for name, parts_s in plans.items() for mode in parts_s]:
+        if mode not in modes:
+            continue
+        gpubench.note(f"{name}, {mode}, {bench.budget.left():.0f} s left")
+        with sharing.noted(bench, f"{name}, {mode}"):
+            if bench.budget.left() < plans[name][mode]:
+                raise gpubench.BenchError("no time left for it")
+            try:
+                measure(name, mode)
+            except mps.NotThere as error:
+                modes = leave_out_mps(bench, modes, error)

@@ -4,12 +4,10 @@
 Each rank needs 7 GiB in 12 GiB, so the two jobs don't fit together on either GPU. Ranks wait for each other within an
 iteration: were one job to hold the one GPU and the other job the other, nobody would go on. Both must end, with the
 weights that the same training has by itself, after 300 hand-overs in all. That none of them hangs is told by a limit:
---patience times what the two take one after the other.
+PATIENCE times what the two take one after the other.
 
-Needs two GPUs (--gpus to have more ranks). Figures, a chart ddp.png of who ran when on each GPU, and timeline.json in
---out.
+Needs two GPUs. Figures, a chart ddp.png of who ran when on each GPU, and timeline.json in --out.
 """
-import argparse
 import contextlib
 import socket
 import subprocess
@@ -21,20 +19,15 @@ import watch
 
 PROGRAM = gpubench.HERE / "ddp_train.py"
 TARGET, SERIAL_TARGET = 300, 1.10
+GPUS, GIB, CAPACITY, PATIENCE = 2, 7, "12GiB", 2.5  # of each job; of each rank; of each GPU
 START_S = 150  # imports, NCCL's start, first iterations, a hash
 COUNT_GPUS = "import torch; print(torch.cuda.device_count())"
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sharing.arguments(parser)
-    parser.add_argument("--gpus", type=int, default=2, help="of each job (default: %(default)s)")
-    parser.add_argument("--gib", type=float, default=7, help="of each rank (default: %(default)g)")
-    parser.add_argument("--capacity", default="12GiB", help="of each GPU (default: %(default)s)")
-    parser.add_argument("--memory", choices=("swap", "managed"), default="swap", help="default: %(default)s")
-    parser.add_argument("--tq", type=float, default=0.5, help="quantum in seconds (default: %(default)g)")
-    parser.add_argument("--job-seconds", type=float, default=40, help="of each alone (default: %(default)g)")
-    parser.add_argument("--patience", type=float, default=2.5, help="default: %(default)g")
+    parser = sharing.parser(__doc__)
+    sharing.option(parser, "--tq", 0.5, "quantum in seconds")
+    sharing.option(parser, "--job-seconds", 40.0, "of each alone")
     args = parser.parse_args()
     if args.quick:
         args.job_seconds = min(args.job_seconds, 10)
@@ -47,8 +40,8 @@ def require_gpus(bench):
                            text=True, timeout=bench.budget.clip(90), check=False)
     if asked.returncode != 0:
         raise gpubench.BenchError(f"PyTorch does not tell how many GPUs there are: {asked.stderr.strip()[-300:]}")
-    if int(asked.stdout) < bench.args.gpus:
-        gpubench.note(f"{asked.stdout.strip()} of {bench.args.gpus} GPUs on this machine: skipped")
+    if int(asked.stdout) < GPUS:
+        gpubench.note(f"{asked.stdout.strip()} of {GPUS} GPUs on this machine: skipped")
         raise SystemExit(gpubench.SKIPPED)
 
 
@@ -62,20 +55,14 @@ class Group:
     """A job: torchrun and its ranks."""
 
     def __init__(self, bench, stack, name, length, daemon=None):
-        args = bench.args
-        self.bench, self.name, self.daemon = bench, name, daemon
-        self.variant = "daemon" if daemon else "stock"
-        env = gpubench.variant_env(self.variant, bench.build, daemon, memory=args.memory if daemon else None)
-        command = [args.python, "-m", "torch.distributed.run", "--nnodes", 1, "--nproc-per-node", args.gpus,
-                   "--master-addr", "127.0.0.1", "--master-port", free_port(),
-                   PROGRAM, "--gib", f"{args.gib:g}", *length]
-        guard = bench.guard if daemon and args.memory == "managed" else None
-        self.job = stack.enter_context(gpubench.Job(f"ddp-{self.variant}-{name}", command, env, bench.out, bench.budget,
-                                                    guard, args.gib * args.gpus))
+        self.bench, self.name, self.variant = bench, name, "daemon" if daemon else "stock"
+        command = ["-m", "torch.distributed.run", "--nnodes", 1, "--nproc-per-node", GPUS, "--master-addr", "127.0.0.1",
+                   "--master-port", free_port(), PROGRAM, "--gib", GIB, *length]
+        self.job = stack.enter_context(bench.job(name, command, self.variant, daemon, bench.args.memory, GIB * GPUS))
         self.ranks = []
 
     def wait(self, timeout_s):
-        for _ in range(self.bench.args.gpus):
+        for _ in range(GPUS):
             self.ranks.append(self.job.expect("rank", timeout_s))
         self.job.wait_end(60)
         for rank in self.ranks:
@@ -101,13 +88,12 @@ def run_alone(bench):
 
 def run_both(bench, daemon, looks, alone):
     """Both of them, seen by the looks."""
-    args = bench.args
     length = ["--iterations", alone.ranks[0]["iterations"]]
     with contextlib.ExitStack() as stack:
         groups = [Group(bench, stack, name, length, daemon) for name in ("a", "b")]
         try:
             for group in groups:
-                group.wait(2 * START_S + args.patience * 2 * alone.wall_s())
+                group.wait(2 * START_S + PATIENCE * 2 * alone.wall_s())
         finally:
             pids = {rank["pid"]: group.name for group in groups for rank in group.ranks}
             unknown = {pid: str(pid) for _, pid in looks.everybody()}
@@ -141,7 +127,7 @@ def run(bench):
     figures.add("ddp_alone", alone.wall_s(), "s")
     figures.add("ddp_memory", max(rank["memory_gib"] for rank in alone.ranks), "GiB")
     figures.add("ddp_iterations", alone.ranks[0]["iterations"])
-    with bench.daemon("auto", args.tq, args.capacity) as daemon, watch.JobWatch(daemon) as looks:
+    with bench.daemon("auto", args.tq, CAPACITY) as daemon, watch.JobWatch(daemon) as looks:
         try:
             groups = run_both(bench, daemon, looks, alone)
         finally:
@@ -153,11 +139,7 @@ def run(bench):
     figures.add("ddp_together", together_s, "s")
     figures.add("ddp_over_serial", round(together_s / (2 * alone.wall_s()), 4))
     figures.judge("ddp_over_serial", at_most=SERIAL_TARGET, judged=not args.quick)
-    found = [group.hashes() for group in groups]
-    same = all(hashes == alone.hashes() for hashes in found)
-    figures.add("ddp_results", "same" if same else "DIFFERENT")
-    if not same:
-        bench.wrong.append(f"ddp_results: {found} is not {alone.hashes()}")
+    sharing.check_same(bench, "ddp", [group.hashes() for group in groups], alone.hashes())
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import train
 
 PR_SET_PDEATHSIG = 1
 WARMUP, MEASURED = 5, 15
+BATCH, SEED = 32, 1  # of each rank
 
 
 def parse_arguments():
@@ -29,11 +30,7 @@ def parse_arguments():
     length.add_argument("--iterations", type=int)
     length.add_argument("--seconds", type=float, default=10, help="about (default: %(default)g)")
     parser.add_argument("--gib", type=float, default=7, help="memory of each rank in all (default: %(default)g)")
-    parser.add_argument("--batch", type=int, default=32, help="of each rank (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    vars(args).update(deterministic=True, allocator="native", compile=False, limit_gib=args.gib + 4)
-    return args
+    return parser.parse_args()
 
 
 def end_with_parent():
@@ -53,9 +50,9 @@ def count_for(torch, args, step):
 
 
 def run(torch, args, rank):
-    training = train.Training(args, args.batch)
-    torch.manual_seed(args.seed + 1000 * (rank + 1))
-    training.images = torch.randn(args.batch, 3, 224, 224).cuda()
+    training = train.Training(torch, BATCH, SEED)
+    torch.manual_seed(SEED + 1000 * (rank + 1))
+    training.images = torch.randn(BATCH, 3, 224, 224).cuda()
     training.model = torch.nn.parallel.DistributedDataParallel(training.module, device_ids=[rank])
     for _ in range(WARMUP):
         training.step()
@@ -84,12 +81,13 @@ def run(torch, args, rank):
 def main():
     args = parse_arguments()
     end_with_parent()
-    train.set_environment(args)
+    train.set_environment()
     import torch
     import torch.distributed
     rank = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(rank)
-    train.set_torch(args)
+    gpubench.limit_torch(torch, args.gib + 4)
+    train.set_deterministic(torch)
     torch.distributed.init_process_group("nccl")
     result = run(torch, args, rank)
     torch.distributed.destroy_process_group()

@@ -15,11 +15,10 @@ of 4, 3 and 3 s, whose index is 0.980. So TQ is 0.5 s by default, where the wors
 
 Besides: what the first three iterations of a turn take over the median of the later ones, what a turn has at its edges
 (over 1: that part of an iteration is lost in each), later ones while somebody's memory moves over those while nothing
-moves, and their median over what one alone takes under libunified. turns.json in --out has all turns.
+moves, and their median over what one alone takes under libunified.
 
 Figures, a chart fair.png of who ran when, and timeline.json in --out.
 """
-import argparse
 import contextlib
 import statistics
 import time
@@ -37,25 +36,19 @@ WEIGHTS, SHARE_ERROR_TARGET, WEIGHTS_TARGET = (400, 200, 100), 0.05, 0.94
 LEAD_S, WEIGHTS_LEAST_S = 1, 5  # until all weights are in force; of all at once
 STEP_S = 1  # between the beginnings of windows
 VARIANTS = ("tight", "fitting", "weights")
+JOBS, CAPACITY = 3, "16GiB"  # of tight
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    trainings.shared_arguments(parser)
-    parser.add_argument("--only", default="tight,fitting", help="default: %(default)s")
-    parser.add_argument("--jobs", type=int, default=3, help="default: %(default)s")
-    parser.add_argument("--capacity", default="16GiB", help="of tight (default: %(default)s)")
-    parser.add_argument("--tq", type=float, default=0.5, help="quantum in seconds (default: %(default)g)")
-    parser.add_argument("--stagger", type=float, default=15, metavar="SECONDS", help="default: %(default)g")
-    parser.add_argument("--together", type=float, default=40, metavar="SECONDS",
-                        help="after the last has come (default: %(default)g)")
-    parser.add_argument("--weights-seconds", type=float, default=24, metavar="SECONDS",
-                        help="of weights, the trainings' own start among them (default: %(default)g)")
-    parser.add_argument("--window", type=float, default=10, metavar="SECONDS", help="default: %(default)g")
+    parser = trainings.shared_parser(__doc__)
+    sharing.option(parser, "--only", "tight,fitting")
+    sharing.option(parser, "--tq", 0.5, "quantum in seconds")
+    sharing.option(parser, "--stagger", 15.0, "in seconds")
+    sharing.option(parser, "--together", 40.0, "in seconds, after the last has come")
+    sharing.option(parser, "--weights-seconds", 24.0, "of weights, the trainings' own start among them")
+    sharing.option(parser, "--window", 10.0, "in seconds")
     args = parser.parse_args()
-    args.only = args.only.split(",")
-    if set(args.only) - set(VARIANTS):
-        parser.error(f"--only: {', '.join(VARIANTS)}")
+    args.only = sharing.words_of(parser, args.only, VARIANTS)
     if args.quick:
         args.stagger, args.together, args.alone_seconds = min(args.stagger, 5), min(args.together, 30), 5
     return args
@@ -78,7 +71,7 @@ def run_staggered(bench, jobs):
     """Let them come; when all were there, to when."""
     args = bench.args
     begun_s = time.monotonic()
-    end_s = begun_s + args.stagger * (args.jobs - 1) + args.together
+    end_s = begun_s + args.stagger * (JOBS - 1) + args.together
     for index, name in enumerate(jobs.jobs):
         time.sleep(max(0, begun_s + index * args.stagger - time.monotonic()))
         jobs.go(name, {"until_s": end_s})
@@ -140,7 +133,7 @@ def run_jobs(bench, daemon, title):
     """What they did, when all were there, and what the daemon's status told meanwhile."""
     with contextlib.ExitStack() as stack:
         jobs = trainings.Trainings(bench, stack, daemon)
-        for index in range(bench.args.jobs):
+        for index in range(JOBS):
             jobs.add(f"training {index + 1}", seed=index + 1)
         jobs.wait_imported()
         told = sharing.Told(before=daemon.status())
@@ -176,17 +169,16 @@ def see_turns(bench, variant, jobs, looks, from_s, to_s, told):
     told[variant] = {name: turns.Training(looks.of_process(job.process.pid), jobs.results[name]["ends_s"], moving,
                                           from_s, to_s) for name, job in jobs.jobs.items()}
     turns.add_ratios(bench.figures, name_of(variant), told[variant].values())
-    turns.write(bench.out / "turns.json", told)
 
 
 def run_variant(bench, variant, panels, told_turns):
     args, name = bench.args, name_of(variant)
     if variant == "weights":
         return run_weights(bench, panels)
-    gpubench.note(f"{variant}: policy {args.policy}, TQ {args.tq:g} s, {bench.budget.left():.0f} s left")
-    with bench.daemon("on", args.tq, args.capacity if variant == "tight" else None) as daemon:
-        daemon.ctl("set-policy", args.policy)
-        jobs, looks, told, from_s, to_s, panel = run_jobs(bench, daemon, f"{variant}, {args.policy}")
+    gpubench.note(f"{variant}: policy {trainings.POLICY}, TQ {args.tq:g} s, {bench.budget.left():.0f} s left")
+    with bench.daemon("on", args.tq, CAPACITY if variant == "tight" else None) as daemon:
+        daemon.ctl("set-policy", trainings.POLICY)
+        jobs, looks, told, from_s, to_s, panel = run_jobs(bench, daemon, f"{variant}, {trainings.POLICY}")
     panels.append(panel)
     sharing.add_moves(bench.figures, name, told)
     see_turns(bench, variant, jobs, looks, from_s, to_s, told_turns)

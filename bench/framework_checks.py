@@ -1,15 +1,11 @@
 #!/usr/bin/env python3
 """Small deterministic pieces of work, one per framework and way of using it; each ends in a hash of its results.
 
-    bench/framework_checks.py --list
-    bench/framework_checks.py jax
-
 Wherever the framework may choose between algorithms, the numbers are small integers, so that every algorithm gives
 the same bits. bench/frameworks.py compares the hashes with and without libunified.
 """
 import argparse
 import hashlib
-import json
 import os
 
 import gpubench
@@ -29,20 +25,14 @@ def torch_alloc_conf(text):
     return {"PYTORCH_CUDA_ALLOC_CONF": text, "PYTORCH_ALLOC_CONF": text}
 
 
-class Digest:
-    """Collects results: numpy arrays, tensors, numbers."""
-
-    def __init__(self):
-        self.hash = hashlib.sha256()
-
-    def add(self, value):
+def digest(*values):
+    """Of numpy arrays, tensors, numbers."""
+    found = hashlib.sha256()
+    for value in values:
         if hasattr(value, "detach"):
             value = value.detach().cpu().contiguous().numpy()
-        data = value.tobytes() if hasattr(value, "tobytes") else repr(value).encode()
-        self.hash.update(data)
-
-    def text(self):
-        return self.hash.hexdigest()[:16]
+        found.update(value.tobytes() if hasattr(value, "tobytes") else repr(value).encode())
+    return found.hexdigest()[:16]
 
 
 def torch_ready():
@@ -77,11 +67,7 @@ def torch_training(torch, model, momentum):
 
 def torch_digest(model, loss):
     """Of the weights and the last loss."""
-    digest = Digest()
-    digest.add(loss)
-    for value in model.parameters():
-        digest.add(value)
-    return digest.text()
+    return digest(loss, *model.parameters())
 
 
 def torch_train(torch, model):
@@ -157,10 +143,7 @@ def torch_compile_graphs():
 
     x = torch.randint(-4, 5, (256, 512)).float().cuda()
     w = torch.randint(-4, 5, (512, 128)).float().cuda()
-    digest = Digest()
-    for i in range(6):
-        digest.add(function(x + i, w).clone())
-    return digest.text()
+    return digest(*[function(x + i, w).clone() for i in range(6)])
 
 
 @check()
@@ -172,9 +155,7 @@ def torch_dataloader():
     loader = torch.utils.data.DataLoader(data, batch_size=16, num_workers=4, pin_memory=True)
     for batch in loader:
         total += batch.to("cuda", non_blocking=True).sum(dim=0)
-    digest = Digest()
-    digest.add(total)
-    return digest.text()
+    return digest(total)
 
 
 @check()
@@ -197,10 +178,7 @@ def torch_threads():
         thread.start()
     for thread in threads:
         thread.join()
-    digest = Digest()
-    for value in results:
-        digest.add(value)
-    return digest.text()
+    return digest(*results)
 
 
 @check()
@@ -214,9 +192,7 @@ def triton():
     scale_add[((count + 1023) // 1024,)](x, y, out, count, BLOCK=1024)
     if not torch.equal(out, x * 3 + y):
         raise SystemExit("Triton's result is wrong")
-    digest = Digest()
-    digest.add(out)
-    return digest.text()
+    return digest(out)
 
 
 def jax_work():
@@ -234,13 +210,11 @@ def jax_work():
     rng = np.random.default_rng(7)
     w = jnp.asarray(rng.integers(-3, 4, (256, 64)).astype(np.float32))
     x = jnp.asarray(rng.integers(-3, 4, (128, 256)).astype(np.float32))
-    digest = Digest()
+    values = []
     for _ in range(10):
         w, value = step(w, x)
-        digest.add(np.asarray(value))
-    digest.add(np.asarray(w))
-    digest.add(np.asarray(jnp.sort(jnp.cumsum(x, axis=1), axis=0)))
-    return digest.text()
+        values.append(value)
+    return digest(*map(np.asarray, [*values, w, jnp.sort(jnp.cumsum(x, axis=1), axis=0)]))
 
 
 @check(env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_PYTHON_CLIENT_MEM_FRACTION": ".02"}, managed_gib=4)
@@ -265,12 +239,11 @@ def cupy_work(cupy):
     y = cupy.empty_like(x)
     square((100_003 // 256 + 1,), (256,), (x, y, numpy.int32(x.size)))
     a = (cupy.arange(256 * 256, dtype=cupy.float32) % 7).reshape(256, 256)
-    digest = Digest()
-    for value in (y, a @ a.T, cupy.cumsum(a, axis=0), cupy.sort(x)[::-1], (a.astype(cupy.int64) ** 2).sum()):
-        digest.add(cupy.asnumpy(value))
+    values = [cupy.asnumpy(value) for value in (y, a @ a.T, cupy.cumsum(a, axis=0), cupy.sort(x)[::-1],
+                                                (a.astype(cupy.int64) ** 2).sum())]
     with cupy.cuda.Stream(non_blocking=True):
-        digest.add(cupy.asnumpy(cupy.where(a > 3, a, -a)))
-    return digest.text()
+        values.append(cupy.asnumpy(cupy.where(a > 3, a, -a)))
+    return digest(*values)
 
 
 @check()
@@ -303,9 +276,7 @@ def cupy_graph():
         for _ in range(10):
             graph.launch(stream)
         stream.synchronize()
-    digest = Digest()
-    digest.add(cp.asnumpy(x))
-    return digest.text()
+    return digest(cp.asnumpy(x))
 
 
 @check()
@@ -330,9 +301,7 @@ def numba():
     result = out.copy_to_host()
     if not (result == x * 2 + y).all():
         raise SystemExit("Numba's result is wrong")
-    digest = Digest()
-    digest.add(result)
-    return digest.text()
+    return digest(result)
 
 
 ADD_ONE_PTX = b"""
@@ -382,9 +351,7 @@ def cuda_python():
     ok(driver.cuMemFree(memory))
     if not (result == data + 100).all():
         raise SystemExit("cuda.bindings' result is wrong")
-    digest = Digest()
-    digest.add(result)
-    return digest.text()
+    return digest(result)
 
 
 @check()
@@ -414,21 +381,12 @@ def ctypes_driver():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", nargs="?", choices=CHECKS)
-    parser.add_argument("--list", action="store_true")
+    parser.add_argument("name", choices=CHECKS)
     parser.add_argument("--times", type=int, default=1, help="the check, one after the other (default: %(default)s)")
-    parser.add_argument("--held", action="store_true", help="wait for a line on stdin at each stage")
     args = parser.parse_args()
-    if args.list or not args.name:
-        print("\n".join(CHECKS))
-        return 0
     os.environ.update(CHECKS[args.name]["env"])
-    stages = gpubench.Stages(args.held)
     texts = [CHECKS[args.name]["run"]() for _ in range(args.times)]
-    result = {"check": args.name, "hash": "-".join(texts), "preloaded": gpubench.is_preloaded()}
-    stages.reach("result", result)
-    if not args.held:
-        print(json.dumps(result))
+    gpubench.Stages(True).reach("result", {"hash": "-".join(texts), "preloaded": gpubench.is_preloaded()})
     return 0
 
 

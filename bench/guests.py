@@ -20,13 +20,10 @@ import contextlib
 import statistics
 
 import fair
-import gpubench
-import modes
 import opportune
 import sharing
 import speeds
-from company import ANSWER_S, ORDER_S, Company, Side
-from modes import word
+from company import ANSWER_S, ORDER_S, START_S, Company, Side, measure_all, word
 
 GUESTS = ("opportunistic_1", "opportunistic_2")
 SIDES = ("production", *GUESTS)
@@ -45,29 +42,22 @@ def side_of(text):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sharing.arguments(parser)
-    parser.set_defaults(memory="swap")  # three jobs of managed memory could be more than a card stands
+    parser = sharing.parser(__doc__)
     parser.add_argument("--production", type=side_of, default="resnet50:64", metavar="WORKLOAD:BATCH",
                         help="default: %(default)s")
     parser.add_argument("--guests", type=side_of, nargs=2, metavar="WORKLOAD:BATCH",
                         default=(Side("resnet50", 64), Side("shufflenet", 256)),
                         help="the opportunistic ones (default: resnet50:64 shufflenet:256)")
-    parser.add_argument("--modes", default=",".join(MODES), metavar="NAMES", help="default: %(default)s")
-    parser.add_argument("--measure-seconds", type=float, default=10, help="of all at once; what is left over of a GPU "
-                        "in time slices is 2 %% (default: %(default)g)")
-    parser.add_argument("--alone-seconds", type=float, default=1.8, help="of production, half of it before and half "
-                        "after the others; these have half as long each (default: %(default)g)")
-    parser.add_argument("--lead", type=float, default=0.3, help="before each measurement (default: %(default)g)")
-    parser.add_argument("--idle", type=float, default=2.5, help="until production that has nothing to do is taken for "
-                        "idle (default: %(default)g)")
-    parser.add_argument("--settle", type=float, default=6, help="for the controller (default: %(default)g)")
-    parser.add_argument("--rest-seconds", type=float, default=4, help="of the opportunistic ones with production at "
-                        "rest (default: %(default)g)")
+    sharing.option(parser, "--modes", ",".join(MODES))
+    sharing.option(parser, "--measure-seconds", 10.0, "of all at once; what is left over of a GPU in time slices is 2 %%")
+    sharing.option(parser, "--alone-seconds", 1.8, "of production, half of it before and half after the others; these "
+                   "have half as long each")
+    sharing.option(parser, "--lead", 0.3, "before each measurement")
+    sharing.option(parser, "--idle", 2.5, "until production that has nothing to do is taken for idle")
+    sharing.option(parser, "--settle", 6.0, "for the controller")
+    sharing.option(parser, "--rest-seconds", 4.0, "of the opportunistic ones with production at rest")
     args = parser.parse_args()
-    args.modes = args.modes.split(",")
-    if set(args.modes) - set(MODES):
-        parser.error(f"--modes: {', '.join(MODES)}")
+    args.modes = sharing.words_of(parser, args.modes, MODES)
     if args.rest_seconds <= 0:
         parser.error("--rest-seconds: more than 0")
     if args.quick:
@@ -85,7 +75,7 @@ def plan_s(args):
     """About how long a mode takes."""
     alone_s = 4 * (args.lead + args.alone_seconds / 2 + ORDER_S) + args.idle
     together_s = args.settle + args.measure_seconds + rest_lead_s(args) + args.rest_seconds + ORDER_S
-    return modes.START_S + alone_s + together_s
+    return START_S + alone_s + together_s
 
 
 class Seen:
@@ -172,7 +162,7 @@ def run(bench):
     args = bench.args
     sides = dict(zip(SIDES, (args.production, *args.guests)))
     plans = {"_".join(side.workload for side in sides.values()): {mode: plan_s(args) for mode in args.modes}}
-    modes.measure_all(bench, plans, lambda name, mode: run_mode(bench, name, mode, sides))
+    measure_all(bench, plans, lambda name, mode: run_mode(bench, name, mode, sides))
 
 
 if __name__ == "__main__":

@@ -8,22 +8,16 @@ the jobs follow each other on an empty card.
 The jobs are bench/bursts.py without CPU bursts; alone, stock, once before and once after. Prints what was moved
 behind turns (hidden) and within hand-overs (paid), as the daemon tells it. Every byte is compared with the stock run's.
 """
-import argparse
-
 import sharing
 
 TARGET = 0.97
+GIB, CAPACITY, TQ_S = 7, "16GiB", 1
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sharing.arguments(parser)
-    parser.add_argument("--jobs", type=int, default=4, help="default: %(default)s")
-    parser.add_argument("--gib", type=float, default=7, help="of each (default: %(default)g)")
-    parser.add_argument("--capacity", default="16GiB", help="default: %(default)s")
-    parser.add_argument("--tq", type=float, default=1, help="quantum in seconds (default: %(default)g)")
-    parser.add_argument("--memory", choices=("swap", "managed"), default="swap", help="default: %(default)s")
-    parser.add_argument("--job-seconds", type=float, default=15, help="of each job alone (default: %(default)g)")
+    parser = sharing.parser(__doc__)
+    sharing.option(parser, "--jobs", 4)
+    sharing.option(parser, "--job-seconds", 15.0, "of each job alone")
     args = parser.parse_args()
     if args.quick:
         args.job_seconds = min(args.job_seconds, 4)
@@ -33,18 +27,17 @@ def parse_arguments():
 def run(bench):
     args, figures = bench.args, bench.figures
     alone, work = sharing.run_alone(
-        bench, args.gib,
+        bench, GIB,
         lambda pass_s: {"rounds": 1, "passes": max(1, round(args.job_seconds / pass_s)), "cpu_s": 0}, 300)
     figures.add("hidden_alone", alone.wall_s, "s")
-    with bench.daemon("on", args.tq, args.capacity) as daemon:
-        together = sharing.run_copies(bench, args.jobs, args.gib, work, 60 + 5 * args.jobs * alone.wall_s, daemon,
-                                      args.memory)
+    with bench.daemon("on", TQ_S, CAPACITY) as daemon:
+        together = sharing.run_copies(bench, args.jobs, GIB, work, 60 + 5 * args.jobs * alone.wall_s, daemon, args.memory)
     figures.add("hidden_together", together.wall_s, "s")
-    sharing.check_hashes(bench, "hidden", together, alone.hashes[0])
+    sharing.check_same(bench, "hidden", together.hashes, alone.hashes[0])
     sharing.add_moves(figures, "hidden", together)
     alone_s = [alone.wall_s]
     with sharing.noted(bench, "alone again"):
-        again, _ = sharing.run_alone(bench, args.gib, lambda _: work, 300)
+        again, _ = sharing.run_alone(bench, GIB, lambda _: work, 300)
         alone_s.append(again.wall_s)
         figures.add("hidden_alone_again", again.wall_s, "s")
     ratio = args.jobs * (sum(alone_s) / len(alone_s)) / together.wall_s

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Many inference servers (bench/serve.py), each with a model of its own, in a capacity that holds a third of them.
 
-Each server gets a request every 2 to 10 s, at random (--seed), and nearly all of these find their model evicted. The
-first --hot of them get one every 0.2 to 0.5 s: what they cost that stay on the card. First all of them run stock, all
-in the card's memory; then under libunified with the same requests. What a request took longer than its model's median
-stock request is what sharing has added, told apart by whether the model was on the card when the request came: by the
-daemon's last status before that, 50 ms earlier at most or so. Every model must give the answer that it gave when it was
-stock.
+Each server gets a request every 2 to 10 s, at random, and nearly all of these find their model evicted. The first --hot
+of them get one every 0.2 to 0.5 s: what they cost that stay on the card. Before the clock starts each gets one, as the
+first would pay for the moves that the new capacity asks for. First all of them run stock, all in the card's memory;
+then under libunified with the same requests. What a request took longer than its model's median stock request is what
+sharing has added, told apart by whether the model was on the card when the request came: by the daemon's last status
+before that, 50 ms earlier at most or so. Every model must give the answer that it gave when it was stock.
 
 With --alternate requests come in turn, to one server after the other, so many seconds apart: so each comes after a
 switch. What it takes longer than stock, less what a hand-over's moves take by the daemon's own count, is the rest. For
@@ -16,7 +16,6 @@ A process takes about 0.5 GiB of the card for its context, which no capacity cou
 besides its model. One that does not start is left out, and told. Figures, a chart many.png of who ran when, and
 timeline.json in --out.
 """
-import argparse
 import bisect
 import contextlib
 import os
@@ -36,31 +35,19 @@ TARGET_MS, REST_TARGET_MS = 5, 15
 MANAGED_GIB = {"llm": 16, "llm_b": 16}
 AT_ONCE = max(12, len(os.sched_getaffinity(0)))
 LEAD_S = 1
+SHARE, POLICY, TQ_S = 1 / 3, "rr", 1  # the capacity, of what all have
+HOT, HOT_GAP_S, GAP_S, SEED = 4, (0.2, 0.5), (2, 10), 1
 RESIDENT = 0.98  # of a model's bytes: it is on the card
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sharing.arguments(parser)
-    parser.add_argument("--models", type=int, default=42, help="at most (default: %(default)s)")
+    parser = sharing.parser(__doc__)
+    sharing.option(parser, "--models", 42, "at most")
     parser.add_argument("--names", metavar="MODELS", help="these, instead of the first ones of the list")
-    parser.add_argument("--memory", choices=("swap", "managed"), default="swap", help="default: %(default)s")
-    parser.add_argument("--capacity", metavar="SIZE", help="instead of --share")
+    parser.add_argument("--capacity", metavar="SIZE", help="instead of a third")
     parser.add_argument("--alternate", type=float, metavar="SECONDS", help="between two requests, whoever has them")
-    parser.add_argument("--share", type=float, default=1 / 3, help="of what all have, that is the capacity "
-                        "(default: a third)")
-    parser.add_argument("--request-seconds", type=float, default=60, help="of requests (default: %(default)g)")
-    parser.add_argument("--gap", type=float, nargs=2, default=(2, 10), metavar="SECONDS",
-                        help="between two requests of a server (default: 2 10)")
-    parser.add_argument("--hot", type=int, default=4, help="models with the gap --hot-gap (default: %(default)s)")
-    parser.add_argument("--hot-gap", type=float, nargs=2, default=(0.2, 0.5), metavar="SECONDS",
-                        help="(default: 0.2 0.5)")
-    parser.add_argument("--warm", action=argparse.BooleanOptionalAction, default=True,
-                        help="one request to each before the clock starts: the first would pay for the moves that the "
-                        "new capacity asks for (default: %(default)s)")
-    parser.add_argument("--policy", default="rr", help="default: %(default)s")
-    parser.add_argument("--tq", type=float, default=1, help="quantum in seconds (default: %(default)g)")
-    parser.add_argument("--seed", type=int, default=1)
+    sharing.option(parser, "--request-seconds", 60.0, "of requests")
+    sharing.option(parser, "--hot", HOT, "models with requests every 0.2 to 0.5 s")
     args = parser.parse_args()
     if args.quick:
         args.models, args.request_seconds = min(args.models, 8), min(args.request_seconds, 20)
@@ -86,8 +73,8 @@ def requests_of(args, name, is_hot, place, count):
     if args.alternate:
         every_s = args.alternate * count
         return [args.alternate * place + every_s * index for index in range(int(args.request_seconds / every_s))]
-    chance, times_s = random.Random(f"{args.seed} {name}"), []
-    gap = args.hot_gap if is_hot else args.gap
+    chance, times_s = random.Random(f"{SEED} {name}"), []
+    gap = HOT_GAP_S if is_hot else GAP_S
     at_s = chance.uniform(0, gap[1])
     while at_s < args.request_seconds:
         times_s.append(round(at_s, 4))
@@ -116,13 +103,9 @@ class Servers:
             gpubench.note(f"{self.variant}: {len(self.jobs)} servers, {self.bench.budget.left():.0f} s left")
 
     def launch(self, name):
-        bench = self.bench
-        memory = bench.args.memory
-        env = gpubench.variant_env(self.variant, bench.build, self.daemon, memory=memory)
-        guard = bench.guard if self.daemon and memory == "managed" else None
-        return self.stack.enter_context(gpubench.Job(
-            f"many-{self.variant}-{name}", [bench.args.python, PROGRAM, "--held", "--model", name], env, bench.out,
-            bench.budget, guard, MANAGED_GIB.get(name, 2)))
+        return self.stack.enter_context(self.bench.job(
+            f"{self.variant}-{name}", [PROGRAM, "--model", name], self.variant, self.daemon, self.bench.args.memory,
+            MANAGED_GIB.get(name, 2)))
 
     def wait(self, new, name, stage, timeout_s):
         try:
@@ -162,18 +145,17 @@ def run_stock(bench, names):
     with contextlib.ExitStack() as stack:
         servers = Servers(bench, stack)
         servers.start(names)
-        if bench.args.warm:
-            servers.warm()
+        servers.warm()
         results = servers.serve()
         servers.finish()
         return results
 
 
 def set_capacity(bench, daemon):
-    """What was asked for, or so that it holds --share of what all have together."""
+    """What was asked for, or so that it holds a third of what all have together."""
     used = [job["used_bytes"] for job in watch.keep_jobs(daemon.status()).values()]
     bench.figures.add("many_memory", sum(used) / sharing.GIB, "GiB")
-    capacity = max(int(sum(used) * bench.args.share), max(used, default=0) + (64 << 20))
+    capacity = max(int(sum(used) * SHARE), max(used, default=0) + (64 << 20))
     if not bench.args.capacity:
         bench.figures.add("many_capacity", capacity / sharing.GIB, "GiB")
     daemon.ctl("set-capacity", bench.args.capacity or str(capacity))
@@ -181,14 +163,12 @@ def set_capacity(bench, daemon):
 
 def run_ours(bench, names):
     """The results, and model -> the daemon's looks at it."""
-    args = bench.args
-    with bench.daemon("auto", args.tq, None) as daemon, contextlib.ExitStack() as stack:
-        daemon.ctl("set-policy", args.policy)
+    with bench.daemon("auto", TQ_S, None) as daemon, contextlib.ExitStack() as stack:
+        daemon.ctl("set-policy", POLICY)
         servers = Servers(bench, stack, daemon)
         servers.start(names)
         set_capacity(bench, daemon)
-        if args.warm:
-            servers.warm()
+        servers.warm()
         told = sharing.Told(before=daemon.status())
         with watch.JobWatch(daemon) as looks:
             results = servers.serve()
@@ -197,7 +177,7 @@ def run_ours(bench, names):
         sharing.add_moves(bench.figures, "many", told)
         bench.move_ms = told.moves()["move_ns"] / max(told.told("handovers"), 1) / 1e6 if told.moves() else 0
         names = servers.names()
-        timeline.write(bench.out, "many", [watch.panel(f"{len(results)} models, {args.policy}", looks, names)])
+        timeline.write(bench.out, "many", [watch.panel(f"{len(results)} models, {POLICY}", looks, names)])
         return results, {name: looks.of_process(pid) for pid, name in names.items()}
 
 
@@ -233,17 +213,11 @@ def add_latencies(figures, name, results):
     figures.add(f"many_{name}p99_ms", percentile(all_ms(results), 0.99), "ms")
 
 
-def check_answers(bench, stock, ours):
-    different = [name for name in ours if ours[name]["answer"] != stock[name]["answer"]]
-    bench.figures.add("many_results", "DIFFERENT" if different else "same")
-    if different:
-        bench.wrong.append(f"many_results: {' '.join(different)}")
-
-
 def report(bench, stock, ours, looks):
     figures = bench.figures
     add_latencies(figures, "", ours)
-    check_answers(bench, stock, ours)
+    answers, expected = ({name: results[name]["answer"] for name in ours} for results in (ours, stock))
+    sharing.check_same(bench, "many", [answers], expected)
     for resident, values in added_ms(stock, ours, looks).items():
         name = "resident" if resident else "evicted"
         figures.add(f"many_requests_{name}", len(values))

@@ -2,7 +2,6 @@
 """A job of which bench/pairs.py runs two at once, and bench/guests.py three: a training, or a server of a model.
 
 Alone:   bench/opportune.py --workload mobilenet --batch 64 --seconds 5
-Prints   opportune_rate 31.1 it/s     of a server the mean and the slowest answer; memory
 
   shufflenet, mobilenet, resnet50   trainings of images
   graph                             a training of ResNet-50, each iteration the launch of one graph
@@ -15,7 +14,6 @@ Trainings keep two iterations queued behind the one that runs. With --held its o
 "until_s": T} on the monotonic clock, for a server with "requests_s" (bench/serve.py) instead of the end, {"do":
 "check"} and {"do": "time"}; a bare line ends it.
 """
-import argparse
 import gc
 import random
 import time
@@ -28,45 +26,21 @@ import train
 import workloads
 
 LIMIT_GIB = 20  # what one job may have
-RATE_PER_S = 40  # of requests, unless told
+RATE_PER_S = 40  # of requests
 BUSY, TOKENS = 0.4, 4  # of llm
 WARMUP = 8
 SERVERS = ("server", "llm")
+IMAGES = {"shufflenet": "shufflenet_v2_x1_0", "mobilenet": "mobilenet_v2", "resnet50": "resnet50"}
+NAMES = (*IMAGES, "graph", "transformer", *SERVERS)
 
 
-class Makers:
-    """Each method makes ready the workload of its name, and returns its step."""
-
-    def __init__(self, torch, models, batch):
-        self.models, self.batch = models, batch
-        self.given = workloads.Workloads(torch, models)
-
-    def shufflenet(self):
-        import torchvision
-        return self.given.train_images(torchvision.models.shufflenet_v2_x1_0(), self.batch)
-
-    def mobilenet(self):
-        return self.given.train_images(self.models.mobilenet(), self.batch)
-
-    def resnet50(self):
-        return self.given.train_images(self.models.resnet50(), self.batch)
-
-    def graph(self):
-        training = train.Training(argparse.Namespace(seed=1, compile=False), self.batch)
-        training.capture()
-        return training.step
-
-    def transformer(self):
-        return self.given.gpt_train_b8()
-
-    def server(self):
-        return self.given.resnet50_infer_b1()
-
-    def llm(self):
-        return self.given.llm_tokens(TOKENS)
-
-
-NAMES = tuple(name for name in vars(Makers) if not name.startswith("_"))
+def make(torch, models, name, batch):
+    """The workload made ready: its step."""
+    given = workloads.Workloads(torch, models)
+    if name in IMAGES:
+        return given.train_images(given.network(IMAGES[name]), batch)
+    return {"graph": lambda: train.Training(torch, batch).captured(), "transformer": given.gpt_train_b8,
+            "server": given.resnet50_infer_b1, "llm": lambda: given.llm_tokens(TOKENS)}[name]()
 
 
 def arrivals(seed, rate_per_s, seconds):
@@ -109,42 +83,34 @@ def prepare(torch, models, args):
     """The workload, memory besides it, and some steps of both."""
     torch.manual_seed(1)
     with torch.device("cuda"):
-        work = getattr(Makers(torch, models, args.batch), args.workload)()
+        work = make(torch, models, args.workload, args.batch)
     step, ballast = torchjob.with_ballast(torch, WARMUP, work, args.gib)
     gc.collect()
     gc.disable()
     return Player(torch, step, ballast)
 
 
-def run_by_hand(player, args, torch):
-    figures = gpubench.Figures(args.json)
+def run_by_hand(player, args):
     start_s = time.monotonic()
     if args.workload in SERVERS:
-        rate_per_s = BUSY / player.time(None)["request_s"] if args.workload == "llm" else args.rate
-        start_s, requests_s = time.monotonic(), arrivals(1, rate_per_s, args.seconds)
-        times_ms = [ms for _, ms in player.run({"start_s": start_s, "requests_s": requests_s})["requests"]] or [0]
-        figures.add("opportune_mean", sum(times_ms) / len(times_ms), "ms")
-        figures.add("opportune_slowest", max(times_ms), "ms")
+        rate_per_s = BUSY / player.time(None)["request_s"] if args.workload == "llm" else RATE_PER_S
+        player.run({"start_s": start_s, "requests_s": arrivals(1, rate_per_s, args.seconds)})
     else:
-        told = player.run({"start_s": start_s, "until_s": start_s + args.seconds})
-        figures.add("opportune_rate", len(told["ends_s"]) / (told["end_s"] - told["start_s"]), "it/s")
-    figures.add("opportune_memory", torch.cuda.memory_reserved() / torchjob.GIB, "GiB")
-    figures.finish()
+        print(f"{len(player.run({'start_s': start_s, 'until_s': start_s + args.seconds})['ends_s'])} iterations")
 
 
 def parse_arguments():
-    parser = torchjob.parser(__doc__)
+    parser = torchjob.parser(__doc__, by_hand=True)
     parser.add_argument("--workload", choices=NAMES, default="resnet50", help="default: %(default)s")
     parser.add_argument("--batch", type=int, default=32, help="default: %(default)s")
     parser.add_argument("--gib", type=float, default=0, help="need this much memory in all (default: what it needs)")
     parser.add_argument("--seconds", type=float, default=5, help="run for this long (default: %(default)g)")
-    parser.add_argument("--rate", type=float, default=RATE_PER_S, help="requests per second (default: %(default)g)")
     return parser.parse_args()
 
 
 def main():
     args = parse_arguments()
-    torch, stages = torchjob.begin(args, "torchvision")
+    torch, stages = torchjob.begin("torchvision", held=args.held)
     import models
     stages.reach("imported")
     torchjob.require_gpu(torch)
@@ -154,7 +120,7 @@ def main():
         told = {"preloaded": gpubench.is_preloaded(), "memory_gib": torch.cuda.memory_reserved() / torchjob.GIB}
         torchjob.run_orders(player, stages, told)
     else:
-        run_by_hand(player, args, torch)
+        run_by_hand(player, args)
     return 0
 
 

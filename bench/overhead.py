@@ -10,12 +10,11 @@ Parts (--only alone,tight):
 Each figure is one line `name value [unit]`. Exit status 1 if anything is wrong or did not finish. Managed memory: at
 most 28 GiB at once.
 """
-import argparse
 import contextlib
 import statistics
-import sys
 
 import gpubench
+import sharing
 
 PROGRAM = gpubench.HERE / "train.py"
 PARTS = ("tight", "alone")
@@ -29,36 +28,18 @@ TIGHT_LIMIT_GIB = 11
 TIGHT_CAPACITY = "16GiB"
 
 
-class Bench:
-    """Where things are, what may still be spent, and what was wrong."""
+def job_of(bench, variant, daemon, managed_gib, *options):
+    """A training that waits at each of its stages."""
+    return bench.job(variant, [PROGRAM, "--held", "--limit-gib", managed_gib, *options], variant, daemon, gib=managed_gib)
 
-    def __init__(self, args):
-        self.args = args
-        self.build, self.out, self.budget, self.guard, self.figures = gpubench.prepare(args)
-        self.serial = 0
-        self.wrong = []
-        self.batches = args.batches
 
-    def job(self, variant, daemon, managed_gib, *options):
-        """A training that waits at each of its stages."""
-        self.serial += 1
-        env = gpubench.variant_env(variant, self.build, daemon)
-        guard = None if variant == "stock" else self.guard
-        command = [self.args.python, PROGRAM, "--held", "--limit-gib", managed_gib, *options]
-        return gpubench.Job(f"train-{self.serial:02}-{variant}", command, env, self.out, self.budget, guard, managed_gib)
-
-    def result(self, job, variant, daemon, timeout_s):
-        """The result of a job that runs; the job is still held."""
-        told = job.expect("result", timeout_s)
-        gpubench.check_guest(variant, told, job, daemon)
-        if not told["ballast_right"]:
-            self.wrong.append(f"{job.name}: memory does not hold what was written to it")
-        return told
-
-    def is_right(self, name, right, detail=""):
-        self.figures.add(name, "same" if right else "DIFFERENT")
-        if not right:
-            self.wrong.append(f"{name} {detail}".strip())
+def result_of(bench, job, variant, daemon, timeout_s):
+    """The result of a job that runs; the job is still held."""
+    told = job.expect("result", timeout_s)
+    gpubench.check_guest(variant, told, job, daemon)
+    if not told["ballast_right"]:
+        bench.wrong.append(f"{job.name}: memory does not hold what was written to it")
+    return told
 
 
 def start_together(stack, jobs):
@@ -78,7 +59,7 @@ def run_together(bench, jobs, variant, daemon, timeout_s):
         start_together(stack, jobs)
         for job in jobs:
             job.go()
-        results = [bench.result(job, variant, daemon, timeout_s) for job in jobs]
+        results = [result_of(bench, job, variant, daemon, timeout_s) for job in jobs]
         for job in jobs:
             job.finish(60)
     return results
@@ -91,13 +72,13 @@ def measure(bench, job, variant, daemon, upcoming):
     """Rates by batch of a job that was imported; the upcoming job imports while this one warms up."""
     rates = {}
     job.go()
-    batches = bench.batches
+    batches = bench.args.batches
     for index, batch in enumerate(batches):
         job.expect("ready", START_S)
         if index == 0 and upcoming:
             upcoming.expect("imported", START_S)
         job.go()
-        rates[batch] = bench.result(job, variant, daemon, bench.args.seconds * 4 + 60)["rate"]
+        rates[batch] = result_of(bench, job, variant, daemon, bench.args.seconds * 4 + 60)["rate"]
         if index + 1 < len(batches):
             job.go()
     job.finish(60)
@@ -107,15 +88,15 @@ def measure(bench, job, variant, daemon, upcoming):
 def alone_runs(bench, daemon):
     """variant -> batch -> rates, in fresh processes: ABCABC…; only the running one has touched the GPU."""
     order = list(gpubench.VARIANTS) * bench.args.repeat
-    rates = {variant: {batch: [] for batch in bench.batches} for variant in gpubench.VARIANTS}
-    options = ("--batch", ",".join(map(str, bench.batches)), "--seconds", bench.args.seconds)
+    rates = {variant: {batch: [] for batch in bench.args.batches} for variant in gpubench.VARIANTS}
+    options = ("--batch", ",".join(map(str, bench.args.batches)), "--seconds", bench.args.seconds)
     with contextlib.ExitStack() as stack:
-        upcoming = stack.enter_context(bench.job(order[0], daemon, ALONE_GIB, *options))
+        upcoming = stack.enter_context(job_of(bench, order[0], daemon, ALONE_GIB, *options))
         upcoming.expect("imported", START_S)
         for index, variant in enumerate(order):
             job, upcoming = upcoming, None
             if index + 1 < len(order):
-                upcoming = stack.enter_context(bench.job(order[index + 1], daemon, ALONE_GIB, *options))
+                upcoming = stack.enter_context(job_of(bench, order[index + 1], daemon, ALONE_GIB, *options))
             gpubench.note(f"alone: {variant}, run {index + 1} of {len(order)}")
             for batch, rate in measure(bench, job, variant, daemon, upcoming).items():
                 rates[variant][batch].append(rate)
@@ -124,7 +105,7 @@ def alone_runs(bench, daemon):
 
 
 def print_alone(bench, rates):
-    for batch in bench.batches:
+    for batch in bench.args.batches:
         stock = statistics.median(rates["stock"][batch])
         for variant in gpubench.VARIANTS:
             values = rates[variant][batch]
@@ -137,7 +118,7 @@ def print_alone(bench, rates):
 
 
 def run_alone(bench):
-    with gpubench.Daemon(bench.build, bench.out, "auto") as daemon:
+    with bench.daemon("auto", None, None) as daemon:
         rates = alone_runs(bench, daemon)
     print_alone(bench, rates)
 
@@ -146,9 +127,9 @@ def run_alone(bench):
 
 
 def tight_jobs(bench, variant, daemon):
-    return [bench.job(variant, daemon, TIGHT_LIMIT_GIB, "--batch", TIGHT_BATCH, "--iterations",
-                      bench.args.tight_iterations, "--deterministic", "--memory-gib", TIGHT_GIB, "--seed", seed)
-            for seed in (1, 2)]
+    options = ("--batch", TIGHT_BATCH, "--iterations", bench.args.tight_iterations, "--memory-gib", TIGHT_GIB,
+               "--deterministic")
+    return [job_of(bench, variant, daemon, TIGHT_LIMIT_GIB, *options, "--seed", seed) for seed in (1, 2)]
 
 
 def run_tight_mode(bench, daemon, mode, expected):
@@ -156,9 +137,8 @@ def run_tight_mode(bench, daemon, mode, expected):
     results = run_together(bench, tight_jobs(bench, "daemon", daemon), "daemon", daemon, 150)
     status = daemon.status()
     name = f"tight_{mode}"
-    hashes = [r["hash"] for r in results]
-    bench.is_right(name + "_results", hashes == expected and all(r["ballast_right"] for r in results),
-                   f"{hashes} is not {expected}")
+    found = [[r["hash"] for r in results], all(r["ballast_right"] for r in results)]
+    sharing.check_same(bench, name, [found], [expected, True])
     bench.figures.add(name + "_all_done_at",
                       max(r["end_s"] for r in results) - min(r["start_s"] for r in results), "s")
     for figure, unit in (("handovers", ""), ("moved_bytes", "B")):
@@ -177,7 +157,7 @@ def run_tight(bench):
     if expected[0] == expected[1]:
         bench.wrong.append("tight: two seeds gave the same weights, the comparison would mean nothing")
     for mode in ("auto", "on"):
-        with gpubench.Daemon(bench.build, bench.out, mode, bench.args.tight_tq, TIGHT_CAPACITY) as daemon:
+        with bench.daemon(mode, bench.args.tight_tq, TIGHT_CAPACITY) as daemon:
             run_tight_mode(bench, daemon, mode, expected)
 
 
@@ -185,41 +165,26 @@ RUN = {"alone": run_alone, "tight": run_tight}
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    gpubench.common_arguments(parser)
-    parser.add_argument("--only", default=",".join(PARTS), help="parts, in this order (default: %(default)s)")
+    parser = sharing.parser(__doc__, memory=False, budget="--deadline")
+    sharing.option(parser, "--only", ",".join(PARTS), "parts, in this order")
     parser.add_argument("--batches", default=BATCHES, type=lambda text: tuple(map(int, text.split(","))),
                         help="of the part alone: 64,4 or one of them (default: both)")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of each variant alone (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=5, help="of each measurement alone (default: %(default)g)")
-    parser.add_argument("--tight-iterations", type=int, default=400, help="default: %(default)s")
-    parser.add_argument("--tight-tq", type=float, default=2, help="in seconds (default: %(default)g)")
-    parser.add_argument("--python", default=sys.executable, help=argparse.SUPPRESS)
-    return parser.parse_args()
+    sharing.option(parser, "--repeat", 3, "runs of each variant alone")
+    sharing.option(parser, "--seconds", 5.0, "of each measurement alone")
+    sharing.option(parser, "--tight-iterations", 400)
+    sharing.option(parser, "--tight-tq", 2.0, "in seconds")
+    args = parser.parse_args()
+    args.only = sharing.words_of(parser, args.only, PARTS)
+    if args.quick:
+        args.repeat, args.seconds, args.tight_iterations = 1, min(args.seconds, 3), min(args.tight_iterations, 200)
+    return args
 
 
-def main():
-    args = parse_arguments()
-    parts = args.only.split(",")
-    if set(parts) - set(PARTS):
-        raise gpubench.BenchError(f"unknown parts: {' '.join(sorted(set(parts) - set(PARTS)))}")
-    bench = Bench(args)
-    gpubench.note(f"logs in {bench.out}")
-    for part in parts:
-        try:
+def run(bench):
+    for part in bench.args.only:
+        with sharing.noted(bench, part):
             RUN[part](bench)
-        except gpubench.BenchError as error:
-            bench.wrong.append(f"{part}: {error}")
-            gpubench.note(bench.wrong[-1])
-    bench.figures.add("overhead_wrong", len(bench.wrong))
-    bench.figures.finish()
-    for line in bench.wrong:
-        gpubench.note(f"WRONG {line}")
-    return 1 if bench.wrong else 0
 
 
 if __name__ == "__main__":
-    try:
-        raise SystemExit(main())
-    except gpubench.BenchError as error:
-        raise SystemExit(f"overhead.py: {error}") from None
+    sharing.main("overhead", parse_arguments, run)

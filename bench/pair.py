@@ -11,7 +11,6 @@ The best of ours is to do at least as much as one stock training alone, if it do
 so does one training alone under libunified: what the library itself costs is told apart from what sharing costs.
 Figures, a chart pair.png of who ran when, and timeline.json in --out.
 """
-import argparse
 import contextlib
 
 import gpubench
@@ -27,10 +26,9 @@ NAMED = ("stock", "auto", "mps")
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    trainings.shared_arguments(parser)
-    parser.add_argument("--only", default="stock,auto,mps,1", metavar="MODES", help="default: %(default)s")
-    parser.add_argument("--pair-seconds", type=float, default=20, help="of each pair (default: %(default)g)")
+    parser = trainings.shared_parser(__doc__)
+    sharing.option(parser, "--only", "stock,auto,mps,1", "modes")
+    sharing.option(parser, "--pair-seconds", 20.0, "of each pair")
     args = parser.parse_args()
     args.only = args.only.split(",")
     if any(mode not in NAMED and not mode.replace(".", "", 1).isdigit() for mode in args.only):
@@ -66,7 +64,7 @@ def run_mode(bench, mode, panels):
     with bench.daemon("on" if tq_s else "auto", tq_s, None, spatial) as daemon:
         if spatial:
             mps.await_of_daemon(daemon)
-        daemon.ctl("set-policy", bench.args.policy)
+        daemon.ctl("set-policy", trainings.POLICY)
         with watch.JobWatch(daemon) as looks:
             jobs, rate = run_jobs(bench, mode, daemon)
         bench.figures.add(f"pair_{name_of(mode)}_handovers", gpubench.counter(daemon.status(), "handovers"))

@@ -29,21 +29,14 @@ In the pair `tight` the two need more memory than the capacity, which only the m
 there, limits have no effect, and nothing is swept. The other modes have the whole card, as if it were larger.
 In `server_turns` the two fit, but the daemon's mode is on. `llm_resnet50`: a language model of 14 GiB, whose requests
 of four tokens keep it busy for 40 % of the time.
-
-Figures, a chart pairs.png with the rates over time, and rates.json in --out: written anew after each mode of each pair.
 """
-import argparse
 import collections
 import contextlib
-import math
 
 import gpubench
-import modes
-import pairs_chart
 import sharing
 import speeds
-from company import ANSWER_S, ORDER_S, WINDOW_S, Company, Side
-from modes import is_ours, word
+from company import ANSWER_S, ORDER_S, START_S, Company, Side, is_ours, measure_all, word
 
 SIDES = ("production", "opportunistic")
 # tq_s: turns are always taken, and so long. least: of the opportunistic one's speed alone.
@@ -67,29 +60,20 @@ LIMITS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 20, 23, 26, 30, 34, 38,
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sharing.arguments(parser)
-    parser.add_argument("--pairs", default=",".join(PAIRS), metavar="NAMES", help="default: %(default)s")
-    parser.add_argument("--modes", default=",".join(MODES), metavar="NAMES", help="default: %(default)s")
-    parser.add_argument("--memory", choices=("swap", "managed"), default="swap", help="default: %(default)s")
-    parser.add_argument("--measure-seconds", type=float, default=8, help="of both at once, in all rounds together "
-                        "(default: %(default)g)")
-    parser.add_argument("--alone-seconds", type=float, default=8, help="of production, in all rounds together; the "
-                        "opportunistic job has half as long, once (default: %(default)g)")
-    parser.add_argument("--rounds", type=int, default=3, help="each of production alone, then of both (default: "
-                        "%(default)s)")
-    parser.add_argument("--lead", type=float, default=0.5, help="before each measurement (default: %(default)g)")
-    parser.add_argument("--idle", type=float, default=2.5, help="with ours, until production that has nothing to do is "
-                        "taken for idle (default: %(default)g)")
-    parser.add_argument("--settle", type=float, default=8, help="with ours, for the controller, before the "
-                        "first piece of both (default: %(default)g)")
-    parser.add_argument("--sweep", type=int, default=5, help="so many limits; 0: none (default: %(default)s)")
-    parser.add_argument("--sweep-seconds", type=float, default=3, help="each, with its lead (default: %(default)g)")
+    parser = sharing.parser(__doc__)
+    sharing.option(parser, "--pairs", ",".join(PAIRS))
+    sharing.option(parser, "--modes", ",".join(MODES))
+    sharing.option(parser, "--measure-seconds", 8.0, "of both at once, in all rounds together")
+    sharing.option(parser, "--alone-seconds", 8.0, "of production, in all rounds together; the opportunistic job has half "
+                   "as long, once")
+    sharing.option(parser, "--rounds", 3, "each of production alone, then of both")
+    sharing.option(parser, "--lead", 0.5, "before each measurement")
+    sharing.option(parser, "--idle", 2.5, "with ours, until production that has nothing to do is taken for idle")
+    sharing.option(parser, "--settle", 8.0, "with ours, for the controller, before the first piece of both")
+    sharing.option(parser, "--sweep", 5, "so many limits; 0: none")
+    sharing.option(parser, "--sweep-seconds", 3.0, "each, with its lead")
     args = parser.parse_args()
-    args.pairs, args.modes = args.pairs.split(","), args.modes.split(",")
-    unknown = set(args.pairs) - set(PAIRS) | set(args.modes) - set(MODES)
-    if unknown:
-        parser.error(f"unknown pairs or modes: {' '.join(sorted(unknown))}")
+    args.pairs, args.modes = sharing.words_of(parser, args.pairs, PAIRS), sharing.words_of(parser, args.modes, MODES)
     if args.rounds < 1:
         parser.error("--rounds: at least 1")
     if args.sweep and args.sweep_seconds <= args.lead:
@@ -112,7 +96,7 @@ def is_swept(args, name, mode):
 def plan_s(args, name, mode):
     """About how long a mode of a pair takes."""
     pieces = 1 + 2 * args.rounds
-    seconds = modes.START_S + 1.5 * args.alone_seconds + args.measure_seconds + pieces * (args.lead + ORDER_S)
+    seconds = START_S + 1.5 * args.alone_seconds + args.measure_seconds + pieces * (args.lead + ORDER_S)
     if is_ours(mode):
         waits = 1 if is_limited(name, mode) else 1 + args.rounds  # until production is idle
         seconds += waits * args.idle + args.settle
@@ -127,7 +111,6 @@ class Seen:
     def __init__(self):
         self.alone_pieces = {side: [] for side in SIDES}
         self.rounds = []  # (production's piece alone, {side: piece} of both)
-        self.runs = []  # {side: piece}, of all runs of both: those of the rounds, then the sweep's
         self.sweep = []  # (limit in percent, {side: speed})
 
     def alone(self, side):
@@ -145,11 +128,6 @@ class Seen:
     def add_round(self, alone, run):
         self.alone_pieces["production"].append(alone)
         self.rounds.append((alone, run))
-        self.runs.append(run)
-
-    def add_run(self, run):
-        self.runs.append(run)
-        return {side: speeds.of([piece]) for side, piece in run.items()}
 
     def over(self, speed, side):
         return speed[side].speed_over(self.alone(side)) or 0
@@ -167,7 +145,7 @@ def sweep(bench, duo, seen):
         run = {"production": duo.answer("production", empty["production"])}
         duo.set_rate("opportunistic", "auto")  # the opportunistic job finishes what it has begun
         run["opportunistic"] = duo.answer("opportunistic", empty["opportunistic"])
-        speed = seen.add_run(run)
+        speed = {side: speeds.of([piece]) for side, piece in run.items()}
         seen.sweep.append((LIMITS[middle], speed))
         over = {side: seen.over(speed, side) for side in SIDES}
         gpubench.note(f"limit {LIMITS[middle]} %: production {over['production']:.3f}, "
@@ -271,40 +249,8 @@ def report(bench, duo, seen):
         report_ours(bench, PAIRS[duo.name], f"{prefix}_{word(duo.mode)}", seen)
 
 
-def line_of(run, side, alone, zero_s):
-    """Its speed over time, in one run of both."""
-    speed, piece, points = speeds.of([run[side]]), run[side], []
-    for index in range(math.floor((piece.to_s - piece.start_s) / WINDOW_S + 1e-6)):
-        from_s = piece.start_s + index * WINDOW_S
-        pace = speed.pace(from_s, from_s + WINDOW_S)
-        if pace is not None:
-            points.append([round(from_s + WINDOW_S / 2 - zero_s, 3), round(pace / alone.mean_pace(), 4)])
-    return {"name": side, "points": points}
-
-
-def limit_line(run, limits, zero_s):
-    """What the opportunistic job was allowed to use, in one run of both."""
-    from_s, to_s = run["opportunistic"].start_s, run["opportunistic"].to_s
-    return {"name": "limit", "points": [[round(at_s - zero_s, 3), share] for at_s, share in limits
-                                        if from_s <= at_s <= to_s]}
-
-
-def lines_of(duo, seen):
-    """All runs of both; a gap between two runs is production alone."""
-    zero_s, limits = seen.runs[0]["production"].start_s, duo.limits_of("opportunistic")
-    return [limit_line(run, limits, zero_s) for run in seen.runs] + [
-        line_of(run, side, seen.alone(side), zero_s) for run in seen.runs for side in SIDES]
-
-
-def record_of(duo, seen):
-    """What the chart shows of a mode of a pair."""
-    return {"ratios": {side: seen.together[side].throughput_over(seen.alone(side)) for side in SIDES},
-            "sweep": [[limit, *(seen.over(speed, side) for side in SIDES)] for limit, speed in seen.sweep],
-            "lines": lines_of(duo, seen) if duo.limits else []}
-
-
-def run_mode(bench, name, mode, told):
-    """Measured, reported and drawn as far as it went."""
+def run_mode(bench, name, mode):
+    """Measured and reported as far as it went."""
     seen, pair = Seen(), PAIRS[name]
     with contextlib.ExitStack() as stack:
         duo = Company(bench, stack, name, mode, dict(zip(SIDES, pair)), pair.capacity, pair.tq_s)
@@ -313,14 +259,12 @@ def run_mode(bench, name, mode, told):
         finally:
             if seen.rounds:
                 report(bench, duo, seen)
-                told.setdefault(name, {})[mode] = record_of(duo, seen)
-                pairs_chart.write(bench.out, told)
 
 
 def run(bench):
-    args, told = bench.args, {}
+    args = bench.args
     plans = {name: {mode: plan_s(args, name, mode) for mode in args.modes} for name in args.pairs}
-    modes.measure_all(bench, plans, lambda name, mode: run_mode(bench, name, mode, told))
+    measure_all(bench, plans, lambda name, mode: run_mode(bench, name, mode))
 
 
 if __name__ == "__main__":

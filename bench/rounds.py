@@ -9,26 +9,20 @@ Prints the bytes moved from the middle of each turn to that of the next, from th
 number of turns after the first round, while all jobs run, their sum over what least-recently-used would have moved. The
 jobs are bench/bursts.py without CPU bursts; every byte is compared with a stock run's.
 """
-import argparse
-
 import gpubench
 import sharing
 import watch
 
 TARGET = 0.5
 SAMPLE_S = 0.1
+JOBS, CAPACITY = 3, "16GiB"
+GIB = 7.9  # of each: with what the driver rounds up, two fit
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sharing.arguments(parser)
-    parser.add_argument("--jobs", type=int, default=3, help="default: %(default)s")
-    parser.add_argument("--gib", type=float, default=7.9,
-                        help="of each (default: %(default)g: with what the driver rounds up, two fit)")
-    parser.add_argument("--capacity", default="16GiB", help="default: %(default)s")
-    parser.add_argument("--tq", type=float, default=5, help="quantum in seconds (default: %(default)g)")
-    parser.add_argument("--memory", choices=("swap", "managed"), default="swap", help="default: %(default)s")
-    parser.add_argument("--turns", type=int, default=5, help="of each job, about (default: %(default)s)")
+    parser = sharing.parser(__doc__)
+    sharing.option(parser, "--tq", 5.0, "quantum in seconds")
+    sharing.option(parser, "--turns", 5, "of each job, about")
     args = parser.parse_args()
     if args.quick:
         args.turns = min(args.turns, 3)
@@ -55,7 +49,7 @@ def judge_turns(bench, turns, size_bytes):
     """turns: bytes moved in each."""
     args, figures = bench.args, bench.figures
     figures.add("rounds_turns", " ".join(f"{moved / sharing.GIB:.1f}" for moved in turns) or "none", "GiB")
-    seen = turns[args.jobs:]  # the first round: whoever was on the card
+    seen = turns[JOBS:]  # the first round: whoever was on the card
     seen = seen[:len(seen) // 2 * 2]
     if not seen:
         raise gpubench.BenchError(f"only {len(turns)} whole turns were seen: more --turns")
@@ -70,13 +64,12 @@ def run(bench):
     args = bench.args
     seconds = args.tq * args.turns
     alone, work = sharing.run_alone(
-        bench, args.gib, lambda pass_s: {"rounds": 1, "passes": max(1, round(seconds / pass_s)), "cpu_s": 0}, 300)
+        bench, GIB, lambda pass_s: {"rounds": 1, "passes": max(1, round(seconds / pass_s)), "cpu_s": 0}, 300)
     bench.figures.add("rounds_alone", alone.wall_s, "s")
-    with bench.daemon("on", args.tq, args.capacity) as daemon, watch.Watch(daemon, keep_moves, SAMPLE_S) as looks:
-        together = sharing.run_copies(bench, args.jobs, args.gib, work, 60 + 5 * args.jobs * alone.wall_s, daemon,
-                                      args.memory)
+    with bench.daemon("on", args.tq, CAPACITY) as daemon, watch.Watch(daemon, keep_moves, SAMPLE_S) as looks:
+        together = sharing.run_copies(bench, JOBS, GIB, work, 60 + 5 * JOBS * alone.wall_s, daemon, args.memory)
     bench.figures.add("rounds_together", together.wall_s, "s")
-    sharing.check_hashes(bench, "rounds", together, alone.hashes[0])
+    sharing.check_same(bench, "rounds", together.hashes, alone.hashes[0])
     sharing.add_moves(bench.figures, "rounds", together)
     turns = moved_in_turns(looks.samples, together.start_s, together.first_end_s)
     judge_turns(bench, turns, alone.memory_gib * sharing.GIB)

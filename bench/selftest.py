@@ -1,298 +1,154 @@
 #!/usr/bin/env python3
-"""Tests of the GPU benchmarks' own machinery, without a GPU: fake jobs, a fake daemon, a library that does nothing.
+"""Tests of the GPU benchmarks without a GPU: their own machinery, frameworks.py, overhead.py, thesis.py, hidden.py,
+rounds.py and alone.py, over fakes.
 
-What matters here is that a wrong result is called wrong: DIFFERENT hashes, programs that fail, hang, or run without
-libunified, and more managed memory than allowed.
+What matters: a wrong result is called wrong (DIFFERENT hashes, programs that fail, hang, or run without libunified, more
+managed memory than allowed, a target that is missed); what was measured before is still there; without a GPU the status
+is 77.
 """
-import concurrent.futures
-import functools
 import json
 import os
-import pathlib
 import subprocess
 import sys
-import tempfile
 import time
 import types
 import unittest
 
+import alone
 import framework_checks
 import frameworks
 import gpubench
+import rounds
+import selftest_fakes
+import thesis
+from selftest_fakes import Case
 
-FAKE_JOB = r'''#!/usr/bin/env python3
-"""Speaks like framework_checks.py and train.py. What it does under libunified is told by FAKE."""
-import gpubench, os, pathlib, subprocess, sys, time
-words = sys.argv[1:]
-ours = "LD_PRELOAD" in os.environ
-fake = os.environ.get("FAKE", "same") if ours else os.environ.get("FAKE_STOCK", "same")
-daemon = os.environ.get("GPUSHARE_SOCKET", "")
-if os.path.exists(daemon) and fake != "unknown":
-    with open(daemon + ".pids", "a") as pids:
-        pids.write(f"{os.getpid()}\n")
-reach = gpubench.Stages(True).reach
-if fake == "stopped" and os.environ.get("GPUSHARE_LOG") == "debug":
-    print("gpushare: GPU work stands still\n" * 3, file=sys.stderr)
-if fake == "failed":
-    sys.exit("it went wrong")
-if fake == "hang":
-    pathlib.Path(os.environ["FAKE_PID"]).write_text(str(subprocess.Popen(["sleep", "1000"]).pid))
-    time.sleep(1000)
-seed = words[words.index("--seed") + 1] if "--seed" in words else "1"
-value = seed + {"same": "", "DIFFERENT": "x", "unstable": str(time.monotonic_ns())}.get(fake, "")
-preloaded = "libunified" in pathlib.Path("/proc/self/maps").read_text()
-if not words[0].endswith("train.py"):
-    reach("result", {"hash": value, "preloaded": preloaded})
-    sys.exit(3 if fake == "crash_at_end" else 0)
-reach("imported")
-count = int(words[words.index("--iterations") + 1]) if "--iterations" in words else 100
-for batch in words[words.index("--batch") + 1].split(","):
-    reach("ready")
-    start = time.monotonic()
-    time.sleep(0.05)
-    rate = 50.0 if ours else 100.0
-    reach("result", {"hash": value, "preloaded": preloaded, "rate": rate, "iterations": count, "start_s": start,
-                     "end_s": start + count / rate, "ballast_right": fake != "ballast", "batch": int(batch)})
-'''
-
-FAKE_DAEMON = '''#!/usr/bin/env python3
-import pathlib, signal, sys
-pathlib.Path(sys.argv[sys.argv.index("--socket") + 1]).write_text("")
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-signal.pause()
-'''
-
-FAKE_CTL = '''#!/usr/bin/env python3
-import json, pathlib, sys
-socket = pathlib.Path(sys.argv[sys.argv.index("--socket") + 1])
-pids = pathlib.Path(str(socket) + ".pids")
-known = [int(text) for text in pids.read_text().split()] if pids.exists() else []
-rates = pathlib.Path(str(socket) + ".rates")
-if "set-rate" in sys.argv:
-    with open(rates, "a") as told:
-        told.write(" ".join(sys.argv[-2:]) + "\\n")
-if "status" in sys.argv:
-    held_ns = 10 ** 9 if rates.exists() else 0
-    print(json.dumps({"gpus": [{"handovers": 3, "moved_bytes": 9, "jobs": [
-        {"pid": pid, "job": place + 1, "held_ns": held_ns} for place, pid in enumerate(known)]}]}))
-'''
+TWO = "--only jax,numba"
+QUICK = "--repeat 2 --seconds 0.1 --tight-iterations 20"
+TIGHT = QUICK + " --only tight"
 
 
-def write_program(path, text):
-    """By this Python, and without its packages: it starts in less than half the time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text.replace("#!/usr/bin/env python3", f"#!{sys.executable} -S", 1))
-    path.chmod(0o755)
+def verdicts(said):
+    return {f"{name}_{variant}": said for name in ("jax", "numba") for variant in frameworks.VARIANTS}
 
 
-@functools.cache
-def empty_library():
-    with tempfile.TemporaryDirectory(prefix="gpushare-selftest-") as folder:
-        source, library = (pathlib.Path(folder, name) for name in ("empty.c", "empty.so"))
-        source.write_text("int gpushare_selftest_empty;\n")
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
-        return library.read_bytes()
 
 
-class Fakes(unittest.TestCase):
-    """Each test has its own folder: some run at once (see main)."""
-    JOB, DAEMON, CTL = FAKE_JOB, FAKE_DAEMON, FAKE_CTL
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="gpushare-selftest-")
-        self.addCleanup(folder.cleanup)
-        root = self.root = pathlib.Path(folder.name)
-        write_program(root / "python", self.JOB)
-        (root / "gpubench.py").symlink_to(gpubench.HERE / "gpubench.py")  # beside the jobs, which speak by it
-        write_program(root / "build/daemon/gpushare-daemon", self.DAEMON)
-        write_program(root / "build/daemon/gpusharectl", self.CTL)
-        (root / "build/src").mkdir()
-        (root / "build/src/libunified.so").write_bytes(empty_library())
-
-    def run_bench(self, program, *options, **env):
-        """Exit status, figures and stderr of a benchmark program over the fakes."""
-        done = subprocess.run([sys.executable, gpubench.HERE / program, "--build", self.root / "build", "--python",
-                               self.root / "python", "--json", "--out", self.root / "out", *options],
-                              env=os.environ | env, capture_output=True, text=True, timeout=60, check=False)
-        figures = json.loads(done.stdout) if done.stdout.strip() else {}
-        return done.returncode, {name: item["value"] for name, item in figures.items()}, done.stderr
+def thesis_table(test, ran):
+    row = next(line for line in (ran.root / "out/thesis.txt").read_text().splitlines() if line.startswith("TQ 5 s"))
+    test.assertEqual(row.split("|")[1].split(), ["1.94", "0.75", "-"])
 
 
-def by_itself(test):
-    """One whose figures come of the moments at which it looks."""
-    test.by_itself = True
-    return test
+def thesis_figures(test, ran):
+    test.assertEqual(set(json.loads((ran.root / "out/thesis.json").read_text())), set(ran.figures))
 
 
-def is_patient(case):
-    return isinstance(case, Fakes) and not hasattr(getattr(case, case._testMethodName), "by_itself")
+def rounds_verdict(test, ran):
+    """A busy machine may look too late to see half."""
+    test.assertEqual(ran.code, 0 if ran.figures["rounds_over_lru_verdict"] == "pass" else 1)
 
 
-class AtOnce(unittest.TestSuite):
-    """Some of its tests at a time: they wait most of the time."""
-    TESTS = 3
+CASES = {
+    "frameworks: the same": Case("frameworks.py", TWO, figures=verdicts("same")),
+    "frameworks: different": Case("frameworks.py", TWO, "FAKE=DIFFERENT", 1, verdicts("DIFFERENT")),
+    "frameworks: stock does not repeat itself": Case(  # nothing was the same, so nothing was shown
+        "frameworks.py", TWO, "FAKE=DIFFERENT FAKE_STOCK=unstable", 1, verdicts("unstable")),
+    "frameworks: failure and its reason": Case("frameworks.py", TWO, "FAKE=failed", 1, verdicts("failed"), "it went wrong"),
+    "frameworks: crash after the result": Case(
+        "frameworks.py", TWO, "FAKE=crash_at_end", 1, verdicts("failed"), "exit status 3"),
+    "frameworks: stock fails, which is no verdict": Case(
+        "frameworks.py", TWO, "FAKE_STOCK=failed", 1, verdicts("no_stock")),
+    "frameworks: stops, as the library logs them": Case(
+        "frameworks.py", "--only jax --variants turns,shares", "FAKE=stopped", 0,
+        {"frameworks_turns_stops": 3, "frameworks_shares_stops": 3}),
+    "frameworks: the daemon does not know it": Case(
+        "frameworks.py", "--only jax", "FAKE=unknown", 1, {"jax_unified": "same", "jax_daemon": "failed"},
+        "the daemon does not know it"),
+    "overhead": Case("overhead.py", QUICK, figures={
+        "alone_b4_daemon_over_stock": 0.5, "alone_b64_stock": 100, "tight_auto_results": "same", "tight_on_handovers": 120}),
+    "overhead: wrong weights": Case("overhead.py", TIGHT, "FAKE=DIFFERENT", 1, {"tight_on_results": "DIFFERENT"},
+                                    "WRONG tight_auto_results"),
+    "overhead: wrong memory": Case("overhead.py", TIGHT, "FAKE=ballast", 1, {"tight_on_results": "DIFFERENT"}),
+    "overhead: a part that fails does not stop the others": Case(
+        "overhead.py", QUICK + " --only tight,alone", "FAKE=failed", 1, {"overhead_wrong": 2}, "WRONG alone"),
+    "thesis": Case("thesis.py", "", "FAKE_ON=1.2", 0, {
+        "thesis_swap_big_90_tq20_over_serial": (0.6, 7), "thesis_swap_big_50_tq20_over_serial_verdict": "pass",
+        "thesis_managed_big_90_tq5_results": "same", "thesis_swap_small_90_auto_over_pair": (1, 2),
+        "thesis_big_90_gpu_share": (0.9, 7), "thesis_swap_big_90_tq2_hidden": ...}, then=thesis_figures),
+    "thesis: the table": Case("thesis.py", "--only swap:big_90:5", "FAKE_ON=1.5", then=thesis_table),
+    "thesis: missed": Case(
+        "thesis.py", "--only swap:big_90:20,swap:big_90:2", "FAKE_ON=2.04", 1,
+        {"thesis_swap_big_90_tq20_over_serial_verdict": "MISSED", "thesis_swap_big_90_tq2_over_serial_verdict": "pass"},
+        "WRONG thesis_swap_big_90_tq20_over_serial is 1.02"),
+    "thesis: missed beside the stock pair": Case(
+        "thesis.py", "--programs small_50 --modes pair,auto", "FAKE_AUTO=1.1", 1,
+        {"thesis_managed_small_50_auto_over_pair_verdict": "MISSED"}),
+    "thesis: quick is not judged": Case("thesis.py", "--quick --only swap:big_90:20", "FAKE_ON=9", 0,
+                                        {"thesis_swap_big_90_tq20_over_serial_verdict": "not_judged"}),
+    "thesis: wrong memory": Case("thesis.py", "--only managed:big_90:5", "FAKE=DIFFERENT", 1,
+                                 {"thesis_managed_big_90_tq5_results": "DIFFERENT"},
+                                 "WRONG thesis_managed_big_90_tq5_results"),
+    "thesis: failure leaves the rest": Case("thesis.py", "--only swap:small_90:auto,stock:small_90:pair", "FAKE=failed", 1,
+                                            {"thesis_small_90_pair_results": "same"}, "it went wrong"),
+    "thesis: a library that does not know swap": Case("thesis.py", "--only swap:big_90:5", "FAKE=_unknown_setting", 1,
+                                                      says="does not know a setting"),
+    "thesis: no time": Case("thesis.py", "--seconds 30 --only swap:big_90:20", "", 1, {"thesis_wrong": 1}, "no time left"),
+    "thesis: a GPU that fails": Case("thesis.py", "", "FAKE_GPU=1", 1),
+    "hidden": Case("hidden.py", "", "FAKE_ON=4.04", 0, {"hidden_over_serial": (0.99, 2), "hidden_hidden": ...}),
+    "hidden: missed": Case("hidden.py", "", "FAKE_ON=5", 1, {"hidden_over_serial_verdict": "MISSED"}),
+    "hidden: managed memory is bounded": Case("hidden.py", "--memory managed --jobs 6", "", 1, {"hidden_alone": ...},
+                                              "of managed memory at once"),
+    "rounds": Case("rounds.py", "", "FAKE_ROUNDS=1 FAKE_SLEEP=5", None, {"rounds_results": "same", "rounds_lru_per_turn": 16},
+                   then=rounds_verdict, alone=True),
+    "rounds: too few turns": Case("rounds.py", "", "FAKE_ROUNDS=1 FAKE_SLEEP=1.2", 1, {"rounds_results": "same"},
+                                  "whole turns were seen"),
+    "alone": Case("alone.py", "--control", "FAKE_MANAGED=1.0015 FAKE_SWAP=1.001", 0, {
+        "alone_cohorts": 3, "alone_mlp_train_b256_stock": 100, "alone_managed_geomean_over_stock": 0.9985,
+        "alone_gpt_train_b8_swap_over_stock": 0.999, "alone_control_geomean_over_stock": 1}),
+    "alone: missed": Case("alone.py", "--cohorts 1 --daemon", "FAKE_SWAP=1.03", 1, {
+        "alone_swap_geomean_over_stock_verdict": "MISSED", "alone_swap_worst_over_stock_verdict": "MISSED",
+        "alone_managed_worst_over_stock_verdict": "pass"}),
+    "alone: a workload fails in one": Case(
+        "alone.py", "", "FAKE_FAILS=swap:gpt_train_b8:error", 1,
+        {"alone_cohorts": 1, "alone_mlp_train_b256_swap_over_stock": ..., "alone_gpt_train_b8_swap_over_stock": None},
+        "WRONG cohort 1, gpt_train_b8: swap: no such kernel"),
+    "alone: a process dies": Case(
+        "alone.py", "", "FAKE_FAILS=managed:gpt_train_b8:dead", 1, {"alone_resnet50_train_b64_managed_over_stock": ...},
+        ("it went wrong", "only 7 workloads were measured")),
+} | {f"{program}: no GPU": Case(f"{program}.py", "", "FAKE_GPU=77", 77)
+     for program in ("frameworks", "overhead", "thesis", "hidden", "rounds", "alone")}
 
-    def run(self, result, debug=False):
-        def run_one(test):
-            own = unittest.TestResult()
-            test.run(own)
-            return own
-        with concurrent.futures.ThreadPoolExecutor(self.TESTS) as pool:
-            for own in pool.map(run_one, self):
-                result.testsRun += own.testsRun
-                result.failures += own.failures
-                result.errors += own.errors
-                result.skipped += own.skipped
-        return result
 
-
-def cases_of(suite):
-    for test in suite:
-        yield from cases_of(test) if isinstance(test, unittest.TestSuite) else (test,)
-
-
-class Runner(unittest.TextTestRunner):
-    def run(self, test):
-        cases = list(cases_of(test))
-        empty_library()
-        return super().run(unittest.TestSuite((
-            AtOnce(case for case in cases if is_patient(case)),
-            unittest.TestSuite(case for case in cases if not is_patient(case)))))
-
-
-def main():
-    unittest.main(testRunner=Runner)
-
-
-class FrameworksTest(Fakes):
-    def verdicts(self, *options, **env):
-        code, figures, errors = self.run_bench("frameworks.py", "--only", "jax,numba", *options, **env)
-        return code, {figures[f"{name}_{variant}"] for name in ("jax", "numba")
-                      for variant in ("unified", "daemon", "turns", "shares")}, errors
-
-    def test_same(self):
-        code, said, _ = self.verdicts()
-        self.assertEqual((code, said), (0, {"same"}))
-
-    def test_each_job_is_given_its_rate_once(self):
-        said = []
-        shares = frameworks.Shares(types.SimpleNamespace(ctl=lambda *words: said.append(words)), 50)
-        for jobs in ([7], [7, 8], [8]):
-            shares.look({"gpus": [{"jobs": [{"job": job} for job in jobs]}]})
-        self.assertEqual(said, [("set-rate", "7", "50%"), ("set-rate", "8", "50%")])
-
-    def test_stops_are_counted_as_the_library_logs_them(self):
-        _, figures, _ = self.run_bench("frameworks.py", "--only", "jax", "--variants", "turns,shares", FAKE="stopped")
-        self.assertEqual((figures["frameworks_turns_stops"], figures["frameworks_shares_stops"]), (3, 3))
-
-    def test_different(self):
-        code, said, _ = self.verdicts(FAKE="DIFFERENT")
-        self.assertEqual((code, said), (1, {"DIFFERENT"}))
-
-    def test_stock_that_does_not_repeat_itself(self):
-        code, said, _ = self.verdicts(FAKE="DIFFERENT", FAKE_STOCK="unstable")
-        self.assertEqual((code, said), (1, {"unstable"}))  # nothing was the same, so nothing was shown
-
-    def test_failure_and_its_reason(self):
-        code, said, errors = self.verdicts(FAKE="failed")
-        self.assertEqual((code, said), (1, {"failed"}))
-        self.assertIn("it went wrong", errors)
-
-    def test_crash_after_the_result(self):
-        code, said, errors = self.verdicts(FAKE="crash_at_end")
-        self.assertEqual((code, said), (1, {"failed"}))
-        self.assertIn("exit status 3", errors)
-
-    def test_stock_failure_is_no_verdict(self):
-        code, said, _ = self.verdicts(FAKE_STOCK="failed")
-        self.assertEqual((code, said), (1, {"no_stock"}))
-
-    def test_program_that_the_daemon_does_not_know(self):
-        _, figures, errors = self.run_bench("frameworks.py", "--only", "jax", FAKE="unknown")
-        self.assertEqual((figures["jax_unified"], figures["jax_daemon"]), ("same", "failed"))
-        self.assertIn("the daemon does not know it", errors)
-
-    def test_hanging_program_is_ended_with_its_children(self):
-        pid_file = self.root / "grandchild"
-        start = time.monotonic()
-        code, figures, _ = self.run_bench("frameworks.py", "--only", "jax", "--variants", "unified", "--deadline", "4",
-                                          FAKE="hang", FAKE_PID=str(pid_file))
-        self.assertEqual((code, figures["jax_unified"]), (1, "failed"))
-        self.assertLess(time.monotonic() - start, 20)
-        state = pathlib.Path(f"/proc/{pid_file.read_text()}/stat")
-        self.assertTrue(not state.exists() or ") Z" in state.read_text())
+class Programs(selftest_fakes.Fakes):
+    def test_all(self):
+        self.check_all(CASES)
 
     def test_library_that_is_not_loaded(self):
-        library = self.root / "build/src/libunified.so"
-        content = library.read_bytes()
-        try:
-            library.write_bytes(b"not a library")
-            code, said, errors = self.verdicts()
-        finally:
-            library.write_bytes(content)
-        self.assertEqual((code, said), (1, {"failed"}))
-        self.assertIn("libunified is not loaded", errors)
+        ran = self.run_bench("frameworks.py", TWO,
+                             prepare=lambda root: (root / "build/src/libunified.so").write_bytes(b"not a library"))
+        self.check(Case("", code=1, figures=verdicts("failed"), says="libunified is not loaded"), ran)
 
-
-class OverheadTest(Fakes):
-    QUICK = ("--repeat", "2", "--seconds", "0.1", "--tight-iterations", "20")
-
-    def test_figures(self):
-        code, figures, errors = self.run_bench("overhead.py", *self.QUICK)
-        self.assertEqual(code, 0, errors)
-        self.assertEqual(figures["alone_b4_daemon_over_stock"], 0.5)
-        self.assertEqual(figures["alone_b64_stock"], 100)
-        self.assertEqual(figures["tight_auto_results"], "same")
-        self.assertEqual(figures["tight_on_handovers"], 3)
-
-    def test_wrong_weights(self):
-        code, figures, errors = self.run_bench("overhead.py", "--only", "tight", *self.QUICK, FAKE="DIFFERENT")
-        self.assertEqual((code, figures["tight_on_results"]), (1, "DIFFERENT"))
-        self.assertIn("WRONG tight_auto_results", errors)
-
-    def test_wrong_memory(self):
-        code, figures, _ = self.run_bench("overhead.py", "--only", "tight", *self.QUICK, FAKE="ballast")
-        self.assertEqual((code, figures["tight_on_results"]), (1, "DIFFERENT"))
-
-    def test_part_that_fails_does_not_stop_the_others(self):
-        code, figures, errors = self.run_bench("overhead.py", "--only", "tight,alone", *self.QUICK, FAKE="failed")
-        self.assertEqual(code, 1)
-        self.assertEqual(figures["overhead_wrong"], 2)
-        self.assertIn("WRONG alone", errors)
+    def test_hanging_program_is_ended_with_its_children(self):
+        start_s = time.monotonic()
+        ran = self.run_bench("frameworks.py", "--only jax --variants unified --seconds 4", "FAKE=hang FAKE_PID=/dev/null")
+        self.assertEqual((ran.code, ran.figures["jax_unified"]), (1, "failed"))
+        self.assertLess(time.monotonic() - start_s, 25)
 
     def test_sigterm_takes_the_daemon_along(self):
-        pid_file = self.root / "grandchild-of-overhead"
-        bench = subprocess.Popen([sys.executable, gpubench.HERE / "overhead.py", "--build", self.root / "build",
-                                  "--python", self.root / "python", "--out", self.root / "out", "--only", "tight"],
-                                 env=os.environ | {"FAKE": "hang", "FAKE_PID": str(pid_file)},
-                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 20
-        while not pid_file.exists() and time.monotonic() < end:
+        root = self.make_root()
+        bench = subprocess.Popen(selftest_fakes.command_of(root, "overhead.py", "--only tight"), stdout=subprocess.DEVNULL,
+                                 env=selftest_fakes.environment_of(root, f"FAKE=hang FAKE_PID={root}/grandchild"),
+                                 stderr=subprocess.DEVNULL)
+        end_s = time.monotonic() + 20
+        while not (root / "grandchild").exists() and time.monotonic() < end_s:
             time.sleep(0.01)
-        own = [str(self.root)]
-        self.assertTrue(running(own))
+        self.assertGreater(len(selftest_fakes.living(root)), 2)
         bench.terminate()
         self.assertNotEqual(bench.wait(timeout=30), 0)
-        end = time.monotonic() + 20  # who was killed may still be there for a moment
-        while running(own) and time.monotonic() < end:
-            time.sleep(0.01)
-        self.assertFalse(running(own))
+        self.assertFalse(selftest_fakes.outlive(root))
 
 
-def running(words):
-    """Processes with these words in their command lines, other than this one."""
-    found = []
-    for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            text = entry.read_text(errors="replace")
-        except OSError:
-            continue
-        if all(word in text for word in words) and entry.parent.name != str(os.getpid()):
-            found.append(text.replace("\0", " "))
-    return found
-
-
-class MachineryTest(unittest.TestCase):
+class Machinery(unittest.TestCase):
     def test_guard_refuses_and_remembers(self):
         guard = gpubench.MemoryGuard(10)
         guard.claim(6)
@@ -301,20 +157,20 @@ class MachineryTest(unittest.TestCase):
         guard.release(6)
         guard.claim(10)
 
-    def test_checks_fit_the_bound_at_once(self):
+    def test_what_runs_at_once_fits_the_bound(self):
         sizes = sorted((item["managed_gib"] for item in framework_checks.CHECKS.values()), reverse=True)
         self.assertLessEqual(sum(sizes[:8]), gpubench.MANAGED_LIMIT_GIB)
+        self.assertLessEqual(2 * max(program.gib for program in thesis.PROGRAMS.values()), gpubench.MANAGED_LIMIT_GIB)
 
     def test_variant_environment(self):
-        build = gpubench.Build("/some/build")
-        base = {"PATH": "/bin"}
+        build, base = gpubench.Build("/some/build"), {"PATH": "/bin"}
         self.assertEqual(gpubench.variant_env("stock", build, base=base), base)
         ours = gpubench.variant_env("unified", build, base=base)
         self.assertEqual(ours["LD_PRELOAD"], "/some/build/src/libunified.so")
         self.assertFalse(os.path.exists(ours["GPUSHARE_SOCKET"]))
 
-    def end_while_a_process_starts(self, then):
-        """SIGTERM comes once there is a process, and before anybody knows that."""
+    def test_sigterm_while_a_process_starts(self):
+        """It comes once there is a process, and before anybody knows that: in the main thread, or in another one."""
         program = f"""
 import os, signal, subprocess, sys, threading
 sys.path.insert(0, {str(gpubench.HERE)!r})
@@ -334,25 +190,53 @@ def interrupted(*arguments, **options):
 subprocess.Popen = interrupted
 def start():
     gpubench.start(["sleep", "1000"])
-{then}
-print("it goes on")
 """
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-        self.assertIn("ended by SIGTERM", done.stderr)
-        self.assertNotEqual(done.returncode, 0)
-        with self.assertRaises(ProcessLookupError):
-            os.kill(int(done.stdout), 0)
-
-    def test_sigterm_while_a_process_starts(self):
-        self.end_while_a_process_starts("start()")
-
-    def test_sigterm_while_a_thread_starts_a_process(self):
-        self.end_while_a_process_starts("threading.Thread(target=start).start(); threading.Event().wait(30)")
+        for then in ("start()", "threading.Thread(target=start).start(); threading.Event().wait(30)"):
+            done = subprocess.run([sys.executable, "-c", program + then], capture_output=True, text=True, timeout=60,
+                                  check=False)
+            self.assertIn("ended by SIGTERM", done.stderr)
+            self.assertNotEqual(done.returncode, 0)
+            with self.assertRaises(ProcessLookupError):
+                os.kill(int(done.stdout), 0)
 
     def test_spent_budget(self):
         with self.assertRaises(gpubench.BenchError):
             gpubench.Budget(0).clip(5)
 
+    def test_each_job_is_given_its_rate_once(self):
+        said = []
+        shares = frameworks.Shares(types.SimpleNamespace(ctl=lambda *words: said.append(words)), 50)
+        for jobs in ([7], [7, 8], [8]):
+            shares.look({"gpus": [{"jobs": [{"job": job} for job in jobs]}]})
+        self.assertEqual(said, [("set-rate", "7", "50%"), ("set-rate", "8", "50%")])
+
+    def test_points(self):
+        self.assertEqual(len(thesis.whole_table()), 2 + 4 + 8 + 4 * 2 * len(thesis.QUANTA))
+        for text in ("swap:big_90:off", "stock:big_90:pair", "stock:small_90:20", "swap:big_90:0", "swap:big_90"):
+            with self.assertRaises(gpubench.BenchError):
+                thesis.Point.parse(text)
+
+    def test_turns_over_lru(self):
+        for turns, ratio, missed in (([16, 16, 16, 16, 0, 16, 0, 16], 0.5, 0),  # the odd last one does not count
+                                     ([0, 0, 0, 16, 16], 1, 1)):
+            bench = types.SimpleNamespace(args=types.SimpleNamespace(quick=False), figures=gpubench.Figures(True))
+            rounds.judge_turns(bench, [moved << 30 for moved in turns], 8 << 30)
+            self.assertEqual((bench.figures.value("rounds_over_lru"), len(bench.figures.missed)), (ratio, missed))
+
+    def test_middles_of_turns(self):
+        samples = [(at_s, look) for at_s, look in enumerate(
+            [(0, 0), (0, 5), (0, 7), (1, 8), (1, 20), (1, 20), (2, 20), (2, 21), (2, 30), (3, 30)])]
+        self.assertEqual(rounds.moved_in_turns(samples, 0, 9), [15, 1])
+        self.assertEqual(rounds.moved_in_turns(samples, 3, 9), [1])
+        self.assertEqual(rounds.moved_in_turns([], 0, 9), [])
+
+    def test_median_and_spread_of_cohorts(self):
+        ratios = alone.Ratios(["swap"])
+        for values in ([0.9, 1.0, 1.1], [0.98, 0.99, 3.0], [1.01, 1.02, 1.03]):
+            ratios.add("x", {"swap": values})
+        self.assertEqual(ratios.figure("x", "swap")[0], 1.01)
+        self.assertAlmostEqual(ratios.figure("x", "swap")[1], 0.03)
+
 
 if __name__ == "__main__":
-    main()
+    unittest.main()

@@ -1,24 +1,19 @@
 #!/usr/bin/env python3
 """A server of one inference model with random weights: what many.py runs, many of them at once.
 
-Alone:   bench/serve.py --model resnet50 --seconds 5 --rate 2
-Prints   serve_mean 3.1 ms    the time from a request's arrival to its answer, and the slowest's
-Lists    bench/serve.py --list    the models that this installation has, torchvision's and small transformers
+Models: --list tells those that this installation has, torchvision's and small transformers; besides llm, one of 14 GiB,
+and llm_b, the same once more.
 
-Besides  llm, one of 14 GiB; llm_b, the same once more
-
-A request is one image, or 64 tokens, on the host; its answer goes to the host. With --held its order is {"start_s": T,
-"requests_s": [...]}: when requests arrive, in seconds after T on the monotonic clock. One that arrives while another is
-served waits, and that counts. The order {"warm": true} before that is one request that nobody times.
+A request is one image, or 64 tokens, on the host; its answer goes to the host. Its order is {"start_s": T, "requests_s":
+[...]}: when requests arrive, in seconds after T on the monotonic clock. One that arrives while another is served waits,
+and that counts. The order {"warm": true} before that is one request that nobody times.
 """
 import gc
-import statistics
 import time
 
 import gpubench
 import torchjob
 
-GIB = 1 << 30
 WARMUP = 5
 TOKENS = 64
 # Small and large ones in turn, so that the first ones are of all sizes, too.
@@ -36,8 +31,6 @@ def parse_arguments():
     parser = torchjob.parser(__doc__)
     parser.add_argument("--model", default="resnet50", help="default: %(default)s")
     parser.add_argument("--list", action="store_true", help="the models that there are")
-    parser.add_argument("--seconds", type=float, default=5, help="serve for this long (default: %(default)g)")
-    parser.add_argument("--rate", type=float, default=2, help="requests per second (default: %(default)g)")
     return parser.parse_args()
 
 
@@ -57,15 +50,11 @@ def available():
 def build(torch, name):
     """A function that serves a request."""
     torch.manual_seed(1)
-    if name.startswith("llm"):
+    if name.startswith("llm") or name in TRANSFORMERS:
         import models
-        model, question = models.large_gpt(), torch.randint(16384, (1, TOKENS), device="cpu")
-    elif name in TRANSFORMERS:
-        import models
-        width, heads, layers = TRANSFORMERS[name]
         with torch.device("cuda"):
-            model = models.Gpt(width=width, heads=heads, layers=layers).eval()
-        question = torch.randint(16384, (1, TOKENS), device="cpu")
+            model = models.large_gpt() if name.startswith("llm") else models.Gpt(*TRANSFORMERS[name]).eval()
+        question = torch.randint(models.WORDS, (1, TOKENS), device="cpu")
     else:
         import torchvision
         with torch.device("cuda"):
@@ -99,7 +88,7 @@ def main():
     if args.list:
         print("\n".join(available()))
         return 0
-    torch, stages = torchjob.begin(args, "torchvision")
+    torch, stages = torchjob.begin("torchvision")
     torch.set_num_threads(1)
     stages.reach("imported")
     torchjob.require_gpu(torch)
@@ -107,23 +96,12 @@ def main():
     answer = [int(serve()) for _ in range(WARMUP)][-1]
     gc.collect()
     gc.disable()
-    order = stages.reach("ready", {"memory_gib": torch.cuda.memory_reserved() / GIB, "answer": answer})
-    while order and order.get("warm"):
+    order = stages.reach("ready", {"memory_gib": torch.cuda.memory_reserved() / torchjob.GIB, "answer": answer})
+    while order.get("warm"):
         int(serve())
         order = stages.reach("warm")
-    if order is None:
-        count = max(1, int(args.seconds * args.rate))
-        order = {"start_s": time.monotonic(), "requests_s": [index / args.rate for index in range(count)]}
     told = run(serve, order)
-    result = {**told, "answer": int(serve()), "preloaded": gpubench.is_preloaded()}
-    stages.reach("result", result)
-    if not args.held:
-        times_ms = [ms for _, ms in told["requests"]]
-        figures = gpubench.Figures(args.json)
-        figures.add("serve_memory", torch.cuda.memory_reserved() / GIB, "GiB")
-        figures.add("serve_mean", statistics.mean(times_ms), "ms")
-        figures.add("serve_slowest", max(times_ms), "ms")
-        figures.finish()
+    stages.reach("result", told | {"answer": int(serve()), "preloaded": gpubench.is_preloaded()})
     return 0
 
 

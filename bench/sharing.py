@@ -1,9 +1,10 @@
-"""What thesis.py, hidden.py and rounds.py share: copies of bench/bursts.py at once, and the same job by itself. Of
-alone.py it is the frame.
+"""The frame of all programs that measure sharing; and what thesis.py, hidden.py and rounds.py share: copies of
+bench/bursts.py at once, and the same job by itself.
 
 A *work* is what each copy does in its measured part: rounds, passes of each GPU burst, seconds of each CPU burst. It is
 fixed by the first run, which is stock; every later run does the same and must end with the same memory.
 """
+import argparse
 import contextlib
 import signal
 import sys
@@ -28,12 +29,13 @@ class Bench:
         self.wrong = []
         gpubench.note(f"logs in {self.out}")
 
-    def job(self, copy, gib, variant, daemon, memory):
+    def job(self, name, command, variant, daemon=None, memory=None, gib=0, env=None):
+        """A program of Python's. gib: what it may have; only unified memory is counted. env: besides the variant's."""
         self.serial += 1
-        env = gpubench.variant_env(variant, self.build, daemon, memory=memory)
-        guard = self.guard if variant != "stock" and memory != "swap" else None
-        command = [self.args.python, PROGRAM, "--held", "--gib", f"{gib:g}", "--copy", copy]
-        return gpubench.Job(f"{self.name}-{self.serial:02}-{variant}", command, env, self.out, self.budget, guard, gib)
+        env = gpubench.variant_env(variant, self.build, daemon, memory=memory) | (env or {})
+        guard = self.guard if variant != "stock" and memory not in ("swap", "off") else None
+        return gpubench.Job(f"{self.name}-{self.serial:02}-{name}", [self.args.python, *command], env, self.out,
+                            self.budget, guard, gib)
 
     def daemon(self, mode, tq_s, capacity, spatial=None, log="info"):
         return gpubench.Daemon(self.build, self.out, mode, tq_s, capacity, self.args.host_memory, spatial, log)
@@ -122,10 +124,15 @@ def conclude(jobs, variant, daemon):
     return results
 
 
+def copy_of(bench, copy, gib, variant, daemon=None, memory=None):
+    command = [PROGRAM, "--gib", f"{gib:g}", "--copy", copy]
+    return bench.job(variant, command, variant, daemon, memory, gib)
+
+
 def run_alone(bench, gib, make_work, timeout_s):
     """The stock program by itself: its run, and the work that make_work(seconds of a pass) has given it."""
     with contextlib.ExitStack() as stack:
-        jobs = [bench.job(0, gib, "stock", None, None)]
+        jobs = [copy_of(bench, 0, gib, "stock")]
         work = make_work(prepare(stack, jobs)[0])
         measure(jobs, work, timeout_s)
         return Run(conclude(jobs, "stock", None)), work
@@ -135,7 +142,7 @@ def run_copies(bench, count, gib, work, timeout_s, daemon=None, memory=None):
     """Copies at once: under this daemon, or stock."""
     variant = "daemon" if daemon else "stock"
     with contextlib.ExitStack() as stack:
-        jobs = [bench.job(copy, gib, variant, daemon, memory) for copy in range(count)]
+        jobs = [copy_of(bench, copy, gib, variant, daemon, memory) for copy in range(count)]
         prepare(stack, jobs)
         before = daemon.status() if daemon else {}
         measure(jobs, work, timeout_s)
@@ -145,12 +152,12 @@ def run_copies(bench, count, gib, work, timeout_s, daemon=None, memory=None):
         return run
 
 
-def check_hashes(bench, name, run, expected):
-    """All copies must have ended as the stock program did by itself."""
-    same = set(run.hashes) == {expected}
+def check_same(bench, name, found, expected):
+    """All must have ended as the stock program did by itself."""
+    same = all(item == expected for item in found)
     bench.figures.add(name + "_results", "same" if same else "DIFFERENT")
     if not same:
-        bench.wrong.append(f"{name}_results: {run.hashes} is not {expected}")
+        bench.wrong.append(f"{name}_results: {found} is not {expected}")
 
 
 def add_moves(figures, name, run):
@@ -168,11 +175,29 @@ def add_moves(figures, name, run):
         figures.add(name + "_move", moves["move_ns"] / count / 1e6, "ms/hand-over")
 
 
-def arguments(parser):
-    gpubench.common_arguments(parser, "--seconds")
-    parser.add_argument("--quick", action="store_true", help="short runs for a first look: targets are not judged")
-    parser.add_argument("--host-memory", metavar="SIZE", help="the daemon's bound (default: the daemon's own)")
-    parser.add_argument("--python", default=sys.executable, help="with PyTorch (default: this one)")
+def parser(description, memory=True, budget="--seconds"):
+    """With the options of all these programs; memory: of those that take one kind of it."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    gpubench.common_arguments(made, budget)
+    made.add_argument("--quick", action="store_true", help="short runs for a first look: targets are not judged")
+    made.add_argument("--host-memory", metavar="SIZE", help="the daemon's bound (default: the daemon's own)")
+    made.add_argument("--python", default=sys.executable, help="with PyTorch (default: this one)")
+    if memory:
+        made.add_argument("--memory", choices=("swap", "managed"), default="swap", help="default: %(default)s")
+    return made
+
+
+def option(made, name, default, what=""):
+    """Of the type of its default."""
+    made.add_argument(name, type=type(default), default=default, help=f"{what} (default: %(default)s)".strip())
+
+
+def words_of(made, text, known):
+    """The words of a list with commas, all of them known."""
+    words = text.split(",")
+    if set(words) - set(known):
+        made.error(f"unknown: {' '.join(sorted(set(words) - set(known)))}")
+    return words
 
 
 def main(name, parse_arguments, run):

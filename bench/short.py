@@ -9,7 +9,6 @@ robin makes it twice as long. It does the same iterations each time, and must en
 
 Figures, a chart short.png of who ran when, and timeline.json in --out.
 """
-import argparse
 import contextlib
 import time
 
@@ -20,20 +19,16 @@ import trainings
 import watch
 
 TARGETS = {"srtf": 1.1}
+CAPACITY, TQ_S = "12GiB", 1
+LONG_S = 600  # what the long one says that it takes; it ends after the short one
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    trainings.arguments(parser)
-    parser.add_argument("--policies", default="srtf,rr", help="default: %(default)s")
-    parser.add_argument("--capacity", default="12GiB", help="default: %(default)s")
-    parser.add_argument("--tq", type=float, default=1, help="quantum in seconds (default: %(default)g)")
-    parser.add_argument("--short-seconds", type=float, default=15, help="of the short one (default: %(default)g)")
-    parser.add_argument("--long-seconds", type=float, default=600,
-                        help="what the long one says that it takes; it ends after the short one (default: %(default)g)")
+    parser = trainings.parser(__doc__)
+    sharing.option(parser, "--policies", "srtf,rr")
+    sharing.option(parser, "--short-seconds", 15.0, "of the short one")
+    sharing.option(parser, "--lead", 10.0, "of the long one, in seconds")
     parser.add_argument("--memory-untold", action="store_true", help="nobody tells how much memory it will have")
-    parser.add_argument("--lead", type=float, default=10, metavar="SECONDS",
-                        help="of the long one (default: %(default)g)")
     args = parser.parse_args()
     args.policies = args.policies.split(",")
     if args.quick:
@@ -50,7 +45,7 @@ def run_jobs(bench, daemon, policy, alone):
     with contextlib.ExitStack() as stack, watch.JobWatch(daemon) as looks:
         jobs = trainings.Trainings(bench, stack, daemon)
         gib = None if args.memory_untold else alone["memory_gib"]
-        jobs.add("long", seed=2, expected_s=args.long_seconds, expected_gib=gib)
+        jobs.add("long", seed=2, expected_s=LONG_S, expected_gib=gib)
         jobs.add("short", expected_s=took_s(alone), expected_gib=gib)
         jobs.wait_imported()
         jobs.go("long", {})
@@ -66,18 +61,15 @@ def run_jobs(bench, daemon, policy, alone):
 def run_policy(bench, policy, alone, panels):
     args, figures, name = bench.args, bench.figures, f"short_{policy}"
     gpubench.note(f"{policy}, {bench.budget.left():.0f} s left")
-    with bench.daemon("auto", args.tq, args.capacity) as daemon:
+    with bench.daemon("auto", TQ_S, CAPACITY) as daemon:
         daemon.ctl("set-policy", policy)
         short, long, panel = run_jobs(bench, daemon, policy, alone)
         figures.add(name + "_handovers", gpubench.counter(daemon.status(), "handovers"))
     panels.append(panel)
     if long["start_s"] >= short["begun_s"]:
         raise gpubench.BenchError("the long training was not at work when the short one came: more --lead")
-    same = short["hash"] == alone["hash"]
     figures.add(name, took_s(short), "s")
-    figures.add(name + "_results", "same" if same else "DIFFERENT")
-    if not same:
-        bench.wrong.append(f"{name}_results: {short['hash']} is not {alone['hash']}")
+    sharing.check_same(bench, name, [short["hash"]], alone["hash"])
     figures.add(name + "_over_alone", round(took_s(short) / took_s(alone), 4))
     if policy in TARGETS:
         figures.judge(name + "_over_alone", at_most=TARGETS[policy], judged=not args.quick)

@@ -33,10 +33,6 @@ class Trained:
         done = sum(series.at(piece.to_s) - series.at(piece.from_s) for series, piece in zip(self.series, self.pieces))
         return done / sum(piece.to_s - piece.from_s for piece in self.pieces)
 
-    def pace(self, from_s, to_s):
-        """In some part of the first piece's run."""
-        return (self.series[0].at(to_s) - self.series[0].at(from_s)) / (to_s - from_s)
-
     def mean_pace(self):
         return self.throughput()
 
@@ -77,46 +73,40 @@ class Served:
                      for piece in self.pieces)
         return sum(piece.to_s - piece.from_s for piece in self.pieces) / took_s
 
-    def pace(self, from_s, to_s):
-        """Requests per second of serving; None if there were none. Of the first piece's run."""
-        times_ms = [ms for came_s, ms in self.pieces[0].told["requests"] if from_s <= came_s < to_s]
-        return 1e3 / statistics.mean(times_ms) if times_ms else None
-
     def mean_pace(self):
         return 1e3 / statistics.mean(self.by_place.values()) if self.by_place else 0
-
-    def common(self, alone):
-        return self.by_place.keys() & alone.by_place.keys()
 
     def throughput_over(self, alone):
         return ratio(self.throughput(), alone.throughput())
 
+    def times_ms(self, alone):
+        """Of the requests that both had: its own, alone's, and how long its own answers would have taken, had its host
+        been neither faster nor slower than in the run alone: of a request that the host works on for 7 ms that differs
+        by far more than what others make it wait for the GPU."""
+        places = self.by_place.keys() & alone.by_place.keys()
+        return ([self.by_place[place] for place in places], [alone.by_place[place] for place in places],
+                [alone.by_place[place] + self.waited_ms[place] - alone.waited_ms[place] for place in places])
+
     def answers_over(self, alone):
         """Its throughput says nothing until it drowns; how long its answers take does."""
-        places = self.common(alone)
-        return ratio(sum(alone.by_place[place] for place in places), sum(self.by_place[place] for place in places))
-
-    def steadied(self, alone):
-        """How long its answers would have taken, had its host been neither faster nor slower than in the run alone: of a
-        request that the host works on for 7 ms that differs by far more than what others make it wait for the GPU."""
-        return {place: alone.by_place[place] + self.waited_ms[place] - alone.waited_ms[place]
-                for place in self.common(alone)}
+        own, base, _ = self.times_ms(alone)
+        return ratio(sum(base), sum(own))
 
     def speed_over(self, alone):
-        steadied = self.steadied(alone)
-        return ratio(sum(alone.by_place[place] for place in steadied), sum(steadied.values()))
+        _, base, steadied = self.times_ms(alone)
+        return ratio(sum(base), sum(steadied))
 
     def p99_steadied_over(self, alone):
-        steadied = self.steadied(alone)
-        return ratio(p99(steadied.values()), p99([alone.by_place[place] for place in steadied]))
+        _, base, steadied = self.times_ms(alone)
+        return ratio(p99(steadied), p99(base))
 
     def p99_over(self, alone):
-        places = self.common(alone)
-        return ratio(p99([self.by_place[place] for place in places]), p99([alone.by_place[place] for place in places]))
+        own, base, _ = self.times_ms(alone)
+        return ratio(p99(own), p99(base))
 
     def p99_added_ms(self, alone):
-        places = self.common(alone)
-        return p99([self.by_place[place] for place in places]) - p99([alone.by_place[place] for place in places])
+        own, base, _ = self.times_ms(alone)
+        return p99(own) - p99(base)
 
 
 def of(pieces):

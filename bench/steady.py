@@ -2,10 +2,7 @@
 """A training of ResNet-50 (bench/train.py) that tells when each of its iterations was done: what fair.py, pair.py and
 short.py run.
 
-Alone:   bench/steady.py --gib 7 --seconds 5
-Prints   steady_rate 31.1 it/s     and how long it took in all, a hash of the weights, memory
-
-As a training that looks at its loss does, it never queues more than a few iterations. With --held its order tells how
+As a training that looks at its loss does, it never queues more than a few iterations. Its order tells how
 long it trains: {"iterations": N}, {"seconds": S}, {"until_s": T} on the monotonic clock, or {}: until a line comes.
 """
 import collections
@@ -23,14 +20,10 @@ WARMUP = 5
 
 def parse_arguments():
     parser = torchjob.parser(__doc__)
-    parser.add_argument("--gib", type=float, default=7, help="memory that it needs in all (default: %(default)g)")
-    parser.add_argument("--batch", type=int, default=64, help="default: %(default)s")
-    parser.add_argument("--seconds", type=float, default=5, help="train for this long (default: %(default)g)")
+    parser.add_argument("--gib", type=float, required=True, help="memory that it needs in all")
+    parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    # What train.py wants to know besides. The same weights after the same number of iterations:
-    vars(args).update(deterministic=True, allocator="native", compile=False, limit_gib=args.gib + 4)
-    return args
+    return parser.parse_args()
 
 
 def told_to_stop():
@@ -86,27 +79,21 @@ def run(torch, step, order):
 
 def main():
     args = parse_arguments()
-    train.set_environment(args)
-    torch, stages = torchjob.begin(args, "torchvision")
-    figures = gpubench.Figures(args.json)
-    order = stages.reach("imported") or ({} if args.held else {"seconds": args.seconds})
+    train.set_environment()
+    torch, stages = torchjob.begin("torchvision")
+    order = stages.reach("imported") or {}
     begun_s = time.monotonic()
     torchjob.require_gpu(torch)
-    train.set_torch(args)
-    training = train.Training(args, args.batch)
+    gpubench.limit_torch(torch, args.gib + 4)
+    train.set_deterministic(torch)
+    training = train.Training(torch, args.batch, args.seed)
     step, ballast = torchjob.with_ballast(torch, WARMUP, training.step, args.gib)
-    result = {"begun_s": begun_s} | run(torch, step, order)
-    stages.reach("done", result)  # looking at the memory takes the GPU, which others may still need
-    seen = {"hash": training.weights_hash(), "memory_right": ballast.is_right(), "preloaded": gpubench.is_preloaded(),
-            "memory_gib": torch.cuda.memory_reserved() / torchjob.GIB}
-    stages.reach("result", seen)
-    if not args.held:
-        figures.add("steady_rate", len(result["ends_s"]) / (result["end_s"] - result["start_s"]), "it/s")
-        figures.add("steady_took", result["end_s"] - begun_s, "s")
-        figures.add("steady_hash", seen["hash"])
-        figures.add("steady_memory", seen["memory_gib"], "GiB")
-        figures.finish()
-    return 0 if seen["memory_right"] else 1
+    stages.reach("done", {"begun_s": begun_s} | run(torch, step, order))
+    # Looking at the memory takes the GPU, which others may still need.
+    right = ballast.is_right()
+    stages.reach("result", {"hash": training.weights_hash(), "memory_right": right, "preloaded": gpubench.is_preloaded(),
+                            "memory_gib": torch.cuda.memory_reserved() / torchjob.GIB})
+    return 0 if right else 1
 
 
 if __name__ == "__main__":

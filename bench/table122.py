@@ -1,10 +1,8 @@
-"""Table 12.2 of Alexopoulos' thesis, and ours in the same order: as text and as a chart.
+"""Table 12.2 of Alexopoulos' thesis, and ours in the same order, as text.
 
 All figures are times of two copies at once over the time of one after the other (serial). The thesis' were taken on a
 P100 of 16 GB, ours in a capacity of as much.
 """
-import chart
-
 # seconds; None: not possible there
 SERIAL = {"small_50": 2636, "small_90": 1384, "big_50": 2766, "big_90": 1438}
 COLUMNS = ("small_50", "small_90", "big_50", "big_90")
@@ -67,26 +65,3 @@ def text(ratios, floors):
         lines += row(name, [(thesis_ratio(program, mode),
                              *(our_ratio(ratios, memory, program, mode) for memory in OURS)) for program in programs])
     return lines
-
-
-def lines_of(ratios, program):
-    """The chart's lines of one program: name -> ({quantum: ratio}, {mode: ratio})."""
-    found = {"thesis": ({}, {})} | {memory: ({}, {}) for memory in OURS}
-    for mode in modes_of(ratios):
-        values = {"thesis": thesis_ratio(program, mode)}
-        values |= {memory: our_ratio(ratios, memory, program, mode) for memory in OURS}
-        for name, value in values.items():
-            if value is not None:
-                by_quantum, others = found[name]
-                if quantum_of(mode) is None:
-                    others[mode] = value
-                else:
-                    by_quantum[quantum_of(mode)] = value
-    return found
-
-
-def draw(path, ratios, floors):
-    programs = reversed(COLUMNS)
-    chart.draw(path, "Two copies at once: time over one after the other", [
-        chart.Panel(name, lines_of(ratios, name), floors[name])
-        for name in programs])

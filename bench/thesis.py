@@ -25,10 +25,9 @@ first making of host memory as one of 720 s can. All copies must end with the me
 
 Points (--only, or chosen from the whole table by --programs, --memory, --modes and --tq): MEMORY:PROGRAM:MODE, for
 example swap:big_90:20, managed:big_50:auto, stock:small_90:pair. Default: those that have a target, about twenty
-minutes. Results: lines, a table in the thesis' order, a chart thesis.png and thesis.json in --out. Managed memory: at
+minutes. Results: lines, and a table in the thesis' order, thesis.txt and thesis.json in --out. Managed memory: at
 most 31 GiB at once.
 """
-import argparse
 import collections
 
 import gpubench
@@ -148,17 +147,15 @@ class Series:
         self.alone = {}  # program -> (Run, work)
         self.wall_s = {}  # point -> seconds
 
-    def seconds(self, name):
-        return program_seconds(self.bench.args, name)
-
     def measure_alone(self, name):
         """Once per program."""
         if name in self.alone:
             return self.alone[name]
         program, args, figures = PROGRAMS[name], self.bench.args, self.bench.figures
+        seconds = program_seconds(args, name)
         gpubench.note(f"{name}, stock, alone")
         self.alone[name] = run, _ = sharing.run_alone(
-            self.bench, program.gib, make_work(program, self.seconds(name), args.rounds), 60 + 5 * self.seconds(name))
+            self.bench, program.gib, make_work(program, seconds, args.rounds), 60 + 5 * seconds)
         figures.add(f"thesis_{name}_solo", run.wall_s, "s")
         figures.add(f"thesis_{name}_gpu_share", run.gpu_s / run.wall_s)
         figures.add(f"thesis_{name}_memory", run.memory_gib, "GiB")
@@ -184,11 +181,11 @@ class Series:
                                       f"{self.expected_s(point):.0f} s): --seconds")
         alone, work = self.measure_alone(point.program)
         gpubench.note(f"{point}, {bench.budget.left():.0f} s left")
-        run = self.run_point(point, work, 60 + 6 * self.seconds(point.program))
+        run = self.run_point(point, work, 60 + 6 * program_seconds(bench.args, point.program))
         self.wall_s[point] = run.wall_s
         name = point.figure()
         bench.figures.add(name, run.wall_s, "s")
-        sharing.check_hashes(bench, name, run, alone.hashes[0])
+        sharing.check_same(bench, name, run.hashes, alone.hashes[0])
         if run.after:
             sharing.add_moves(bench.figures, name, run)
         self.judge(point, run.wall_s / (2 * alone.wall_s))
@@ -209,47 +206,36 @@ class Series:
 
 
 def show(series):
-    """The table and the chart, of whatever there is."""
+    """The table, of whatever there is."""
     bench = series.bench
     floors = {name: least(program, bench.args.rounds) for name, program in PROGRAMS.items()}
     text = table122.text(series.ratios(), floors)
     (bench.out / "thesis.txt").write_text(text)
     if not bench.args.json:
         print("\n" + text, flush=True)
-    table122.draw(bench.out / "thesis.png", series.ratios(), floors)
-    gpubench.note(f"table and chart: {bench.out}/thesis.txt, {bench.out}/thesis.png")
 
 
 def run(bench):
-    series = Series(bench)
+    points, series = chosen_points(bench.args), Series(bench)
+    gpubench.note(f"{len(points)} points, about {expected_s(points, bench.args):.0f} s, "
+                  f"{bench.budget.left():.0f} s to spend")
     try:
-        for point in bench.points:
+        for point in points:
             with sharing.noted(bench, str(point)):
                 series.measure(point)
     finally:
         show(series)
 
 
-def run_chosen(bench):
-    bench.points = chosen_points(bench.args)
-    if any(point.mode == "off" for point in bench.points):
-        gpubench.note("off: the capacity is only a number here, so a card with more memory than that does not thrash")
-    gpubench.note(f"{len(bench.points)} points, about {expected_s(bench.points, bench.args):.0f} s, "
-                  f"{bench.budget.left():.0f} s to spend")
-    run(bench)
-
-
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sharing.arguments(parser)
+    parser = sharing.parser(__doc__, memory=False)
     parser.add_argument("--only", metavar="POINTS", help="these points, `required` or `all`")
-    parser.add_argument("--programs", metavar="NAMES", help="of the table: big_90,small_50")
-    parser.add_argument("--memory", metavar="NAMES", help="of the table: stock,swap,managed")
-    parser.add_argument("--modes", metavar="NAMES", help="of the table: pair,off,auto,tq")
-    parser.add_argument("--tq", metavar="SECONDS", help="quanta of the table: 20,5")
-    parser.add_argument("--program-seconds", type=float, default=40, help="of a big program (default: %(default)g)")
-    parser.add_argument("--small-seconds", type=float, default=15, help="of a small one (default: %(default)g)")
-    parser.add_argument("--rounds", type=int, default=2, help="of bursts per program (default: %(default)s)")
+    for name, example in (("programs", "big_90,small_50"), ("memory", "stock,swap,managed"), ("modes", "pair,off,auto,tq"),
+                          ("tq", "20,5")):
+        parser.add_argument(f"--{name}", help=f"of the table: {example}")
+    sharing.option(parser, "--program-seconds", 40.0, "of a big program")
+    sharing.option(parser, "--small-seconds", 15.0, "of a small one")
+    sharing.option(parser, "--rounds", 2, "of bursts per program")
     args = parser.parse_args()
     if args.quick:
         args.program_seconds, args.small_seconds = min(args.program_seconds, 8), min(args.small_seconds, 5)
@@ -257,4 +243,4 @@ def parse_arguments():
 
 
 if __name__ == "__main__":
-    sharing.main("thesis", parse_arguments, run_chosen)
+    sharing.main("thesis", parse_arguments, run)

@@ -10,19 +10,21 @@ import gpubench
 GIB = 1 << 30
 
 
-def parser(description):
+def parser(description, by_hand=False):
+    """by_hand: what it does can also be seen without a benchmark that holds it."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--json", action="store_true")
-    made.add_argument("--held", action="store_true", help="wait for a line on stdin at each stage")
+    if by_hand:
+        made.add_argument("--json", action="store_true")
+        made.add_argument("--held", action="store_true", help="wait for a line on stdin at each stage")
     return made
 
 
-def begin(args, *modules):
+def begin(*modules, held=True):
     """PyTorch and the stages. Modules: imported now, so that the first stage has all of it behind it."""
     import torch
     for module in modules:
         importlib.import_module(module)
-    return torch, gpubench.Stages(args.held)
+    return torch, gpubench.Stages(held)
 
 
 def require_gpu(torch):
@@ -31,11 +33,23 @@ def require_gpu(torch):
 
 
 def run_orders(player, stages, answer):
-    while True:
-        order = stages.reach("ready", answer)
-        if order is None:
-            return
+    while order := stages.reach("ready", answer):
         answer = player.obey(order)
+
+
+def capture(torch, work, prepare=lambda: None):
+    """A CUDA graph of that work; its warm-up must not run on the legacy stream."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    prepare()
+    with torch.cuda.graph(graph):
+        work()
+    return graph
 
 
 class Ballast:

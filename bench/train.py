@@ -14,11 +14,9 @@ import time
 import gpubench
 import torchjob
 
-ALLOCATORS = {"native": None, "expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
-
 
 def parse_arguments():
-    parser = torchjob.parser(__doc__)
+    parser = torchjob.parser(__doc__, by_hand=True)
     parser.add_argument("--batch", default="64", help="batch sizes, one after the other: 64,4")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--iterations", type=int, help="measure so many iterations")
@@ -27,72 +25,45 @@ def parse_arguments():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--memory-gib", type=float, default=0, help="need this much memory in all")
     parser.add_argument("--limit-gib", type=float, default=20, help="never allocate more (default: %(default)g)")
-    parser.add_argument("--graph", action="store_true", help="one CUDA graph per iteration")
-    parser.add_argument("--compile", action="store_true", help="torch.compile the model")
-    parser.add_argument("--allocator", choices=ALLOCATORS, default="native")
     parser.add_argument("--deterministic", action="store_true", help="same seed, same bits")
     return parser.parse_args()
 
 
-def set_environment(args):
-    """Before torch is imported."""
-    if ALLOCATORS[args.allocator]:
-        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = ALLOCATORS[args.allocator]
-    if args.deterministic:
-        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+def set_environment():
+    """Of one whose results are to be the same each time, before torch is imported."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
 
 
-def set_torch(args):
-    import torch
-    gpubench.limit_torch(torch, args.limit_gib)
-    if args.deterministic:
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.backends.cudnn.deterministic = True
-        torch.backends.cudnn.benchmark = False
+def set_deterministic(torch):
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
 
 
 class Training:
     """One model with its optimizer and its batch."""
 
-    def __init__(self, args, batch):
-        import torch
+    def __init__(self, torch, batch, seed=1):
         import torchvision
-        torch.manual_seed(args.seed)
+        torch.manual_seed(seed)
         self.torch = torch
-        self.module = torchvision.models.resnet50().cuda()
-        self.model = torch.compile(self.module) if args.compile else self.module
+        self.module = self.model = torchvision.models.resnet50().cuda()
         self.loss_of = torch.nn.CrossEntropyLoss()
         self.optimizer = torch.optim.SGD(self.module.parameters(), lr=0.01, momentum=0.9)
         self.images = torch.randn(batch, 3, 224, 224).cuda()
         self.labels = torch.randint(1000, (batch,)).cuda()
-        self.loss = None
-        self.graph = None
+        self.loss = self.graph = None
 
-    def eager_step(self):
+    def step(self):
         self.optimizer.zero_grad(set_to_none=True)
         self.loss = self.loss_of(self.model(self.images), self.labels)
         self.loss.backward()
         self.optimizer.step()
 
-    def capture(self):
-        """Record one iteration; its warm-up must not run on the legacy stream."""
-        torch = self.torch
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self.eager_step()
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        self.optimizer.zero_grad(set_to_none=True)
-        with torch.cuda.graph(self.graph):
-            self.eager_step()
-
-    def step(self):
-        if self.graph:
-            self.graph.replay()
-        else:
-            self.eager_step()
+    def captured(self):
+        """A step that is the launch of one graph; it keeps all that this uses."""
+        self.graph = torchjob.capture(self.torch, self.step, lambda: self.optimizer.zero_grad(set_to_none=True))
+        return lambda: self.graph.replay()
 
     def weights_hash(self):
         digest = hashlib.sha256()
@@ -117,11 +88,8 @@ def run_for(args, step, synchronize):
     return count, start, time.monotonic()
 
 
-def train(args, batch, stages):
-    import torch
-    training = Training(args, batch)
-    if args.graph:
-        training.capture()
+def train(torch, args, batch, stages):
+    training = Training(torch, batch, args.seed)
     step, ballast = torchjob.with_ballast(torch, args.warmup, training.step, args.memory_gib)
     stages.reach("ready")
     count, start, end = run_for(args, step, torch.cuda.synchronize)
@@ -142,15 +110,18 @@ def print_figures(figures, result):
 
 def main():
     args = parse_arguments()
-    set_environment(args)
-    torch, stages = torchjob.begin(args, "torchvision")
+    if args.deterministic:
+        set_environment()
+    torch, stages = torchjob.begin("torchvision", held=args.held)
     figures = gpubench.Figures(args.json)
     stages.reach("imported")
     torchjob.require_gpu(torch)
-    set_torch(args)
+    gpubench.limit_torch(torch, args.limit_gib)
+    if args.deterministic:
+        set_deterministic(torch)
     right = True
     for batch in (int(text) for text in args.batch.split(",")):
-        result = train(args, batch, stages)
+        result = train(torch, args, batch, stages)
         right = right and result["ballast_right"]
         stages.reach("result", result)
         if not args.held:

@@ -10,20 +10,21 @@ import watch
 
 PROGRAM = gpubench.HERE / "steady.py"
 IMPORT_S, PREPARE_S, HASH_S = 90, 120, 60
+POLICY = "fair"  # of several together
 
 
-def arguments(parser):
-    sharing.arguments(parser)
-    parser.add_argument("--gib", type=float, default=7, help="memory of each training (default: %(default)g)")
-    parser.add_argument("--batch", type=int, default=64, help="default: %(default)s")
-    parser.add_argument("--memory", choices=("swap", "managed"), default="swap", help="default: %(default)s")
+def parser(description):
+    made = sharing.parser(description)
+    sharing.option(made, "--gib", 7.0, "memory of each training")
+    sharing.option(made, "--batch", 64)
+    return made
 
 
-def shared_arguments(parser):
+def shared_parser(description):
     """Of those that compare what several do together with one alone (class Alone)."""
-    arguments(parser)
-    parser.add_argument("--policy", default="fair", help="default: %(default)s")
-    parser.add_argument("--alone-seconds", type=float, default=6, help="of each (default: %(default)g)")
+    made = parser(description)
+    sharing.option(made, "--alone-seconds", 6.0, "of each")
+    return made
 
 
 class Trainings:
@@ -35,24 +36,16 @@ class Trainings:
         self.jobs = {}  # name -> Job
         self.results = {}
 
-    def environment(self, expected_s, expected_gib):
-        env = gpubench.variant_env(self.variant, self.bench.build, self.daemon, memory=self.bench.args.memory)
+    def add(self, name, seed=1, expected_s=None, expected_gib=None):
+        """One that is imported, and waits for its order. It tells what it is expected to take, if that is given."""
+        args, env = self.bench.args, {}
         if self.daemon and expected_s:
             env["GPUSHARE_EXPECTED_RUNTIME"] = f"{expected_s:g}"
         if self.daemon and expected_gib:
             env["GPUSHARE_EXPECTED_MEMORY"] = f"{math.ceil(expected_gib * 1024)}M"
-        return env
-
-    def add(self, name, seed=1, expected_s=None, expected_gib=None):
-        """One that is imported, and waits for its order. It tells what it is expected to take, if that is given."""
-        bench, args = self.bench, self.bench.args
-        bench.serial += 1
-        command = [args.python, PROGRAM, "--held", "--gib", f"{args.gib:g}", "--batch", args.batch, "--seed", seed]
-        guard = bench.guard if self.daemon and args.memory == "managed" else None
-        env = self.environment(expected_s, expected_gib)
-        job = gpubench.Job(f"{bench.name}-{bench.serial:02}-{name}", command, env, bench.out, bench.budget, guard,
-                           args.gib)
-        self.jobs[name] = self.stack.enter_context(job)
+        command = [PROGRAM, "--gib", f"{args.gib:g}", "--batch", args.batch, "--seed", seed]
+        self.jobs[name] = self.stack.enter_context(
+            self.bench.job(name, command, self.variant, self.daemon, args.memory, args.gib, env))
 
     def wait_imported(self):
         for job in self.jobs.values():

@@ -7,10 +7,9 @@ are those from end to end within a turn, and what a turn had before its first en
 """
 import bisect
 import itertools
-import json
 import statistics
 
-FIRST, SHOWN = 3, 10  # iterations of a turn
+FIRST = 3  # iterations of a turn
 LATE_S = 0.05  # by which a look may have seen the end of a turn too soon
 
 
@@ -51,21 +50,11 @@ class Turn:
     """One turn of a training that ended iterations in it."""
 
     def __init__(self, span, ends_s, moving):
-        self.from_s, self.to_s = span
-        self.before_s = ends_s[0] - self.from_s
-        self.after_s = self.to_s - ends_s[-1]
+        self.before_s, self.after_s = ends_s[0] - span[0], span[1] - ends_s[-1]
         self.count = len(ends_s)
         pairs = list(zip(ends_s, ends_s[1:]))
         self.times_s = [to_s - from_s for from_s, to_s in pairs]
         self.moving = [moving.at((from_s + to_s) / 2) for from_s, to_s in pairs]
-
-    def told(self):
-        """For a file."""
-        rest = self.times_s[SHOWN:]
-        return {"from_s": round(self.from_s, 4), "to_s": round(self.to_s, 4), "iterations": self.count,
-                "before_first_end_s": round(self.before_s, 4), "after_last_end_s": round(self.after_s, 4),
-                "first_s": [round(time_s, 5) for time_s in self.times_s[:SHOWN]], "first_moving": self.moving[:SHOWN],
-                "rest_median_s": round(statistics.median(rest), 5) if rest else None}
 
 
 class Training:
@@ -98,9 +87,3 @@ def add_ratios(figures, name, trainings):
         ratio = statistics.median(times[True]) / statistics.median(times[False])
         figures.add(name + "_moving_iterations", f"{len(times[True])} of {len(times[True]) + len(times[False])}")
         figures.add(name + "_moving_over_still", round(ratio, 4))
-
-
-def write(path, told):
-    """told: {run: {name: Training}}."""
-    path.write_text(json.dumps({run: {name: [turn.told() for turn in training.turns] for name, training in ran.items()}
-                                for run, ran in told.items()}) + "\n")

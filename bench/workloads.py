@@ -1,11 +1,8 @@
 #!/usr/bin/env python3
 """Single workloads, as bench/alone.py times them: stock PyTorch programs, some bound by the GPU, some by launching.
 
-Alone:   bench/workloads.py --only gpt_train,resnet50_train_b4
-Prints   NAME_rate 31.1 it/s  for each.
-
-With --held it obeys orders from its stdin: {"do": "build", "workload": NAME}, {"do": "run", "iterations": N} or
-{"do": "run", "seconds": S}, {"do": "drop"}; a bare line ends it. A workload that fails is an answer, not an end.
+It obeys orders from its stdin: {"do": "build", "workload": NAME}, {"do": "run", "iterations": N} or {"do": "run",
+"seconds": S}, {"do": "drop"}; a bare line ends it. A workload that fails is an answer, not an end.
 """
 import gc
 import time
@@ -26,6 +23,10 @@ class Workloads:
         self.torch, self.models = torch, models
         self.kept = []  # what only the step knows must live as long
 
+    def network(self, name):
+        import torchvision
+        return torchvision.models.get_model(name, weights=None)
+
     def images(self, batch):
         return self.torch.randn(batch, 3, 224, 224, device="cuda")
 
@@ -42,17 +43,17 @@ class Workloads:
         return step
 
     def resnet50_train_b64(self):
-        return self.train_images(self.models.resnet50(), 64)
+        return self.train_images(self.network("resnet50"), 64)
 
     def resnet50_train_b4(self):
-        return self.train_images(self.models.resnet50(), 4)
+        return self.train_images(self.network("resnet50"), 4)
 
     def mobilenet_train_b32(self):
-        return self.train_images(self.models.mobilenet(), 32)
+        return self.train_images(self.network("mobilenet_v2"), 32)
 
     def resnet50_infer_b1(self):
         """A server's: the answer is on the GPU once it has been worked out."""
-        model, image = self.models.resnet50().eval(), self.images(1)
+        model, image = self.network("resnet50").eval(), self.images(1)
 
         def step():
             with self.torch.inference_mode():
@@ -60,7 +61,7 @@ class Workloads:
         return step
 
     def resnet50_infer_b128(self):
-        model, images = self.models.resnet50().eval(), self.images(128)
+        model, images = self.network("resnet50").eval(), self.images(128)
 
         def step():
             with self.torch.inference_mode(), self.torch.autocast("cuda", self.torch.bfloat16):
@@ -68,7 +69,7 @@ class Workloads:
         return step
 
     def resnet50_graph_infer_b8(self):
-        model, images = self.models.resnet50().eval(), self.images(8)
+        model, images = self.network("resnet50").eval(), self.images(8)
 
         def infer():
             self.kept = [model, images, model(images)]
@@ -129,26 +130,17 @@ class Workloads:
         def decode():
             token.copy_(model(token, caches, 256)[:, -1:].argmax(-1))
         graph = self.graph_of(decode)
-        self.kept = [model, caches]
 
         def step():
             for _ in range(count):
                 graph.replay()
             return token
+        step.kept = [model, caches]
         return step
 
     def graph_of(self, work):
-        torch = self.torch
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.inference_mode(), torch.cuda.stream(side):
-            for _ in range(3):
-                work()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.inference_mode(), torch.cuda.graph(graph):
-            work()
-        return graph
+        with self.torch.inference_mode():
+            return torchjob.capture(self.torch, work)
 
     def recommender_train_b4096(self):
         """Its input comes from pinned host memory."""
@@ -237,43 +229,15 @@ class Player:
             return {"error": (str(error).strip().splitlines() or [type(error).__name__])[0]}
 
 
-def run_by_hand(player, names, seconds, figures):
-    for name in names:
-        answer = player.obey({"do": "build", "workload": name})
-        if "error" not in answer:
-            answer = player.obey({"do": "run", "seconds": seconds})
-        if "error" in answer:
-            gpubench.note(f"{name}: {answer['error']}")
-            continue
-        figures.add(name + "_rate", answer["iterations"] / answer["seconds"], "it/s")
-        figures.add(name + "_memory", player.torch.cuda.memory_reserved() / torchjob.GIB, "GiB")
-    figures.finish()
-
-
-def parse_arguments():
-    parser = torchjob.parser(__doc__)
-    parser.add_argument("--only", default=",".join(NAMES), help="default: %(default)s")
-    parser.add_argument("--seconds", type=float, default=2, help="for each (default: %(default)g)")
-    args = parser.parse_args()
-    args.only = args.only.split(",")
-    if set(args.only) - set(NAMES):
-        parser.error(f"unknown workloads: {' '.join(sorted(set(args.only) - set(NAMES)))}")
-    return args
-
-
 def main():
-    args = parse_arguments()
-    torch, stages = torchjob.begin(args)
+    torchjob.parser(__doc__).parse_args()
+    torch, stages = torchjob.begin("torchvision")
     import models
     stages.reach("imported")
     torchjob.require_gpu(torch)
     gpubench.limit_torch(torch, LIMIT_GIB)
     gc.disable()
-    player = Player(torch, models)
-    if args.held:
-        torchjob.run_orders(player, stages, {"preloaded": gpubench.is_preloaded()})
-    else:
-        run_by_hand(player, args.only, args.seconds, gpubench.Figures(args.json))
+    torchjob.run_orders(Player(torch, models), stages, {"preloaded": gpubench.is_preloaded()})
     return 0
 
 

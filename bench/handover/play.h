@@ -4,34 +4,29 @@
 #define GS_BENCH_PLAY_H
 
 #include "arguments.h"
-#include "measure.h"
 #include "stage.h"
 
 static struct {
   uint64_t seconds;
   bool simulate;
-  struct stage_paths paths;
   struct card card;
 } play = {.seconds = 540};
 
 /* In the program's help. */
 #define PLAY_HELP                                                                                            \
-  "  --simulate            the simulated driver, even where there is a GPU: its figures mean nothing\n"      \
-  "  --daemon PATH, --lib PATH    instead of those beside this program\n"
+  "  --simulate            the simulated driver, even where there is a GPU: its figures mean nothing\n"
 
 /* Own: the program's own options. */
 static inline void play_begin(int argc, char **argv, const char *help, const struct argument *own) {
   struct argument all[ARGUMENTS_MAX + 1] = {
       {"seconds", .number = &play.seconds, .least = 1, .most = 100000},
       {"simulate", .flag = &play.simulate},
-      {"daemon", .text = &play.paths.daemon},
-      {"lib", .text = &play.paths.library},
   };
-  for (int place = 4; own->name; own++, place++)
+  for (int place = 2; own->name; own++, place++)
     all[place] = *own;
   arguments_read(argc, argv, help, all);
   deadline_set(play.seconds);
-  int status = measure_begin(&play.paths, &play.simulate, &play.card);
+  int status = stage_begin(&play.simulate, &play.card);
   if (status != 0)
     exit(status);
   report_begin();

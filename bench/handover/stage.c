@@ -1,4 +1,4 @@
-/* stage.c - paths, workers, and the daemon and its socket; see stage.h. */
+/* stage.c - paths, workers, the daemon and its socket, and jobs that take turns; see stage.h. */
 #include "stage.h"
 
 #include <errno.h>
@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "common/wire.h"
+
+enum { POLL_MS = 2, EXIT_NO_GPU = 77 };
 
 static struct {
   char folder[40], socket[64];
@@ -41,22 +43,21 @@ static bool find_build(char build[PATH_MAX]) {
   return true;
 }
 
-static void find_programs(const char *build, const struct stage_paths *paths) {
+static void find_programs(const char *build) {
   stage.worker = join(build, "/bench/handover_worker", "");
-  stage.daemon = paths->daemon ? join(paths->daemon, "", "") : join(build, "/daemon/gpushare-daemon", "");
-  stage.preload = paths->library ? join("LD_PRELOAD=", paths->library, "")
-                                 : join("LD_PRELOAD=", build, "/src/libunified.so");
+  stage.daemon = join(build, "/daemon/gpushare-daemon", "");
+  stage.preload = join("LD_PRELOAD=", build, "/src/libunified.so");
   stage.libraries = join("LD_LIBRARY_PATH=", build, "/tests/sim");
   char *packed = join(build, "/lib", "");
   stage.packed = access(packed, F_OK) == 0 ? join("LD_LIBRARY_PATH=", packed, "") : NULL;
   free(packed);
 }
 
-bool stage_begin(const struct stage_paths *paths, bool simulate) {
+static bool make_folder(bool simulate) {
   char build[PATH_MAX];
   if (!find_build(build))
     return false;
-  find_programs(build, paths);
+  find_programs(build);
   if (!mkdtemp(stage.folder))
     return complain("mkdtemp: %s", strerror(errno));
   snprintf(stage.socket, sizeof stage.socket, "%s/daemon.sock", stage.folder);
@@ -105,6 +106,27 @@ bool stage_job(struct child *child, const char *role, uint64_t bytes, const char
                                                     "GPUSHARE_REQUIRED=1"};
   snprintf(setting, sizeof setting, "GPUSHARE_MEMORY=%s", memory);
   return start(child, role, bytes, environment, 4);
+}
+
+static bool look_at_card(struct card *card) {
+  struct child worker;
+  char text[CHILD_TEXT_SIZE];
+  bool told = stage_worker(&worker, "card", 0) && child_hear(&worker, text) &&
+              sscanf(text, "%lu %63[^\n]", &card->free_bytes, card->name) == 2;
+  child_kill(&worker);
+  return told;
+}
+
+int stage_begin(bool *simulate, struct card *card) {
+  if (!make_folder(*simulate))
+    return EXIT_FAILURE;
+  if (!look_at_card(card)) {
+    stage_end();
+    complain("no NVIDIA GPU that works here (--simulate takes the simulated driver)");
+    return EXIT_NO_GPU;
+  }
+  *simulate |= strncmp(card->name, "Simulated", 9) == 0;
+  return 0;
 }
 
 /* ---- the daemon ---- */
@@ -166,10 +188,6 @@ static bool send_to_daemon(const struct gs_msg *msg) {
   return err == 0 || exchange_failed(err);
 }
 
-static bool is_of_last(const struct status *status, uint32_t job) {
-  return status->job_count > 0 && status->jobs[status->job_count - 1].job_status.job == job;
-}
-
 bool daemon_ask(struct status *status) {
   struct gs_msg msg = wire_msg(GS_GET_STATUS, GS_GPU_ALL);
   *status = (struct status){.gpu_count = 0};
@@ -180,14 +198,11 @@ bool daemon_ask(struct status *status) {
       return false;
     if (msg.type == GS_STATUS_END)
       return true;
-    if (msg.type == GS_STATUS_GPU && status->gpu_count++ == 0)
-      status->gpu = msg;
+    status->gpu_count += msg.type == GS_STATUS_GPU;
     if (msg.type == GS_STATUS_HANDOVER && status->gpu_count == 1)
       status->handover = msg;
     if (msg.type == GS_STATUS_JOB && status->job_count < STATUS_JOBS)
       status->jobs[status->job_count++] = msg;
-    if (msg.type == GS_STATUS_WAIT && is_of_last(status, msg.wait_status.job))
-      status->waits[status->job_count - 1] = msg;
   }
 }
 
@@ -216,4 +231,42 @@ bool daemon_set_term(uint32_t job, enum gs_term term, uint64_t value) {
   msg.set_terms.term = term;
   msg.set_terms.value = value;
   return daemon_set("what a job is given", &msg);
+}
+
+/* ---- jobs that take turns ---- */
+
+bool pair_start(struct pair *pair, int count, const char *role, uint64_t bytes, const char *memory,
+                uint64_t capacity_bytes, uint64_t tq_ns) {
+  *pair = (struct pair){.daemon.name = "daemon", .count = count};
+  bool ok = daemon_start(&pair->daemon, "on", capacity_bytes, tq_ns);
+  for (int i = 0; i < count; i++)
+    ok = ok && stage_job(&pair->jobs[i], role, bytes, memory);
+  for (int i = 0; i < count; i++)
+    ok = ok && child_expect(&pair->jobs[i], "filled");
+  return ok;
+}
+
+void pair_kill(struct pair *pair) {
+  for (int i = 0; i < pair->count; i++)
+    child_kill(&pair->jobs[i]);
+  daemon_stop(&pair->daemon);
+}
+
+static uint64_t cost_ns(const struct status *status) {
+  return status->handover.handover_status.drain_ns + status->handover.handover_status.move_ns;
+}
+
+bool pair_await_handover(const struct pair *pair, struct status *status) {
+  uint64_t before_ns = cost_ns(status);
+  do {
+    if (deadline_left_ns() == 0)
+      return complain_late("a hand-over");
+    for (int i = 0; i < pair->count; i++)
+      if (child_stirs(&pair->jobs[i]))
+        return complain("a job has stopped");
+    poll(NULL, 0, POLL_MS); /* nothing tells when the daemon's figures change */
+    if (!daemon_ask(status))
+      return false;
+  } while (cost_ns(status) == before_ns);
+  return true;
 }

@@ -8,13 +8,15 @@
 #include "child.h"
 #include "gpushare/protocol.h"
 
-/* NULL: what lies beside this program. */
-struct stage_paths {
-  const char *daemon, *library;
+struct card {
+  uint64_t free_bytes;
+  char name[64];
 };
 
-/* simulate: the simulated driver, whatever there is. */
-bool stage_begin(const struct stage_paths *paths, bool simulate);
+/* Looks at the card, too. simulate: the simulated driver, whatever there is; it becomes true if that is what
+ * there is. 0, or the exit status of a program that cannot go on: 1, or 77 if there is no GPU that works,
+ * with a line that tells. */
+int stage_begin(bool *simulate, struct card *card);
 void stage_end(void);
 
 /* A worker (worker.h) that sees the bare driver. bytes 0: the role takes none. */
@@ -28,8 +30,8 @@ bool stage_job(struct child *child, const char *role, uint64_t bytes, const char
 #define STATUS_JOBS 4
 
 struct status {
-  struct gs_msg gpu, handover;                         /* of the first GPU */
-  struct gs_msg jobs[STATUS_JOBS], waits[STATUS_JOBS]; /* of the same job in the same place */
+  struct gs_msg handover; /* of the first GPU */
+  struct gs_msg jobs[STATUS_JOBS];
   int gpu_count, job_count;
 };
 
@@ -41,5 +43,23 @@ bool daemon_ask(struct status *status);
 int status_find(const struct status *status, pid_t pid);
 bool daemon_set_capacity(uint64_t bytes);
 bool daemon_set_term(uint32_t job, enum gs_term term, uint64_t value);
+
+/* ---- two jobs, or more of them, that take turns under a daemon of their own ---- */
+
+enum { PAIR_MOST = 3 };
+
+struct pair {
+  struct child daemon, jobs[PAIR_MOST];
+  int count;
+};
+
+/* Of a role (worker.h); bytes 0: the role takes none. All have filled what they have when this returns.
+ * A pair that failed to start must be killed, too. */
+bool pair_start(struct pair *pair, int count, const char *role, uint64_t bytes, const char *memory,
+                uint64_t capacity_bytes, uint64_t tq_ns);
+void pair_kill(struct pair *pair);
+
+/* Until the next hand-over is complete. */
+bool pair_await_handover(const struct pair *pair, struct status *status);
 
 #endif

@@ -56,12 +56,12 @@ static int card_tell(void) {
   if (!probe_open(&p) || TRY(cuMemGetInfo(&unused, &total)) ||
       TRY(cuDeviceGetName(name, sizeof(name), p.device)))
     return 1;
-  return !worker_say("%zu %zu %s", unused, total, name);
+  return !worker_say("%zu %s", unused, name);
 }
 
 static int holder_play(void) {
-  static struct board board; /* nobody else looks: no piece is handed over here */
-  holder_run(SOCKET, &board);
+  static atomic_size_t freed_bytes; /* nobody else looks: no piece is handed over here */
+  holder_run(SOCKET, &freed_bytes);
   return 0;
 }
 

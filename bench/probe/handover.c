@@ -1,21 +1,20 @@
-/* handover.c - how fast one process's memory can leave the card while another's comes, and what a third
- * feels. */
+/* handover.c - how fast one process's memory can leave the card while another's comes. */
 #include "table.h"
 
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SECONDS = 34, SAMPLE_US = 500000 };
+enum { SECONDS = 34 };
 
-static int holder_start(struct board *board) {
+static int holder_start(atomic_size_t *freed_bytes) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     return -1;
   pid_t pid = child_fork();
   if (pid == 0) {
     close(ends[0]);
-    holder_run(ends[1], board);
+    holder_run(ends[1], freed_bytes);
     fflush(stdout);
     _exit(0);
   }
@@ -25,11 +24,12 @@ static int holder_start(struct board *board) {
 
 static bool table_open(struct table *t) {
   struct report reports[2];
-  t->board = mmap(NULL, sizeof(*t->board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (t->board == MAP_FAILED)
+  t->freed_bytes =
+      mmap(NULL, sizeof(*t->freed_bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (t->freed_bytes == MAP_FAILED)
     return false;
-  t->out = holder_start(t->board);
-  t->in = holder_start(t->board);
+  t->out = holder_start(t->freed_bytes);
+  t->in = holder_start(t->freed_bytes);
   struct order open = {.op = HOLDER_OPEN};
   if (t->out < 0 || t->in < 0 || !both_do(t, open, open, reports))
     return false;
@@ -73,93 +73,49 @@ static void phases_print(const struct report reports[2]) {
     for (int phase = 0; phase < PHASES; phase++)
       ms[r][phase] = (double)reports[r].spent_ns[phase] / 1e6;
   printf(" | ms out: copies %.0f unmap %.1f release %.1f | in: room %.0f copies %.0f create %.1f map %.1f "
-         "access %.1f",
+         "access %.1f\n",
          ms[0][WAIT_COPY], ms[0][UNMAPPING], ms[0][RELEASING], ms[1][WAIT_ROOM], ms[1][WAIT_COPY],
          ms[1][CREATING], ms[1][MAPPING], ms[1][OPENING]);
 }
 
-static void bystander_reset(const struct table *t) {
-  atomic_store(&t->board->launches, 0);
-  atomic_store(&t->board->longest_ns, 0);
-}
-
-static void bystander_print(const struct table *t, uint64_t ns) {
-  printf(" | third: %.0f launches/s, longest %.2f ms",
-         (double)atomic_load(&t->board->launches) * 1e9 / (double)ns,
-         (double)atomic_load(&t->board->longest_ns) / 1e6);
-}
-
 /* The same pieces leave one process and come to the other, which may have no more than the first has freed.
  */
-static bool handover_print(const struct table *t, size_t piece, int window, bool bystander) {
+static bool handover_print(const struct table *t, size_t piece, int window) {
   struct order full = {.op = HOLDER_PREPARE, .piece = piece, .resident = true};
   struct order none = {.op = HOLDER_PREPARE, .piece = piece};
   struct order out = {.op = HOLDER_EVICT, .window = window}, in = {.op = HOLDER_RESTORE, .window = window};
   struct report reports[2];
   if (!both_do(t, full, none, reports))
     return false;
-  atomic_store(&t->board->freed_bytes, 0);
-  bystander_reset(t);
-  uint64_t start = clock_now_ns();
-  bool done = both_do(t, out, in, reports);
-  uint64_t took = clock_now_ns() - start;
-  if (!done)
+  atomic_store(t->freed_bytes, 0);
+  if (!both_do(t, out, in, reports))
     return false;
   printf("  %3zu MiB W=%d: %.1f GB/s each way in %.0f ms (out alone %.1f)", piece / MIB, window,
          gb_per_s(t->bytes, whole_ns(reports)), (double)whole_ns(reports) / 1e6,
          gb_per_s(t->bytes, reports[0].end_ns - reports[0].start_ns));
   phases_print(reports);
-  if (bystander)
-    bystander_print(t, took);
-  putchar('\n');
   return true;
 }
 
-static bool handovers_print(const struct table *t, bool bystander) {
+static void handovers_print(const struct table *t) {
   static const size_t sizes[] = {16 * MIB, 32 * MIB, 64 * MIB, 128 * MIB};
+  uint64_t start_ns = clock_now_ns();
   for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
     for (int window = 2; window <= 8; window *= 2) {
-      if (ms_since(t->start_ns) > SECONDS * 1e3) {
+      if (ms_since(start_ns) > SECONDS * 1e3) {
         printf("  the rest is left out: %d s are over\n", SECONDS);
-        return false;
+        return;
       }
-      if (!handover_print(t, sizes[i], window, bystander))
-        return false;
+      if (!handover_print(t, sizes[i], window))
+        return;
     }
-  return true;
 }
 
-static void bystander_sample(const struct table *t, const char *when) {
-  bystander_reset(t);
-  uint64_t start = clock_now_ns();
-  usleep(SAMPLE_US);
-  printf("  %s", when);
-  bystander_print(t, clock_now_ns() - start);
-  putchar('\n');
-}
-
-static void disturbed_print(struct table *t) {
-  struct report report;
-  t->bystander = holder_start(t->board);
-  if (t->bystander < 0 || !one_do(t->bystander, (struct order){.op = HOLDER_OPEN}, &report) ||
-      !order_send(t->bystander, (struct order){.op = HOLDER_SPIN}))
-    return;
-  usleep(SAMPLE_US);
-  bystander_sample(t, "before");
-  handovers_print(t, true);
-  bystander_sample(t, "after");
-  atomic_store(&t->board->stop, true);
-  report_get(t->bystander, &report);
-}
-
-void probe_handover(struct probe *p) {
-  struct table t = {.start_ns = clock_now_ns()};
-  (void)p;
+void probe_handover(struct probe *unused) {
+  struct table t = {.out = -1};
+  (void)unused;
   if (!table_open(&t) || !ceilings_print(&t))
     return;
   printf("  hand-over by the piece, W copies in flight on each side\n");
-  if (!handovers_print(&t, false))
-    return;
-  printf("  the same while a third process launches kernels of 0.5 ms\n");
-  disturbed_print(&t);
+  handovers_print(&t);
 }

@@ -5,11 +5,11 @@
 #include <sched.h>
 #include <unistd.h>
 
-enum { WINDOW_MAX = 16, THREADS = 4, SPIN_US = 500, ROOM_SECONDS = 10 };
+enum { WINDOW_MAX = 16, THREADS = 4, ROOM_SECONDS = 10 };
 
 struct holder {
   struct probe p;
-  struct board *board;
+  atomic_size_t *freed_bytes; /* by the one that leaves, for the one that comes */
   struct pieces pieces;
   char *slab;
   size_t bytes;
@@ -89,7 +89,7 @@ static CUresult oldest_free(struct holder *h, size_t i, int window) {
   phase_end(h, UNMAPPING, &mark);
   result = result ? result : piece_release(&h->pieces, i);
   phase_end(h, RELEASING, &mark);
-  atomic_fetch_add(&h->board->freed_bytes, h->pieces.size);
+  atomic_fetch_add(h->freed_bytes, h->pieces.size);
   return result;
 }
 
@@ -109,7 +109,7 @@ static CUresult holder_evict(struct holder *h, int window) {
 
 static CUresult room_wait(struct holder *h, size_t bytes) {
   uint64_t end = clock_now_ns() + ROOM_SECONDS * NS_PER_S;
-  while (atomic_load(&h->board->freed_bytes) < bytes) {
+  while (atomic_load(h->freed_bytes) < bytes) {
     if (clock_now_ns() > end)
       return CUDA_ERROR_TIMEOUT;
     sched_yield();
@@ -148,24 +148,6 @@ static CUresult holder_restore(struct holder *h, int window) {
   return result;
 }
 
-/* Two kernels in flight; the board gets their number and the longest time between two ends. */
-static CUresult holder_spin(struct holder *h) {
-  uint64_t last = clock_now_ns();
-  CUresult result = CUDA_SUCCESS;
-  for (size_t i = 0; !atomic_load(&h->board->stop) && !result; i++) {
-    result = TRY(launch_spin(&h->p, SPIN_US * 1000, h->p.stream));
-    result = result ? result : TRY(cuEventRecord(h->done[i % 2], h->p.stream));
-    if (i > 0 && !result)
-      result = TRY(cuEventSynchronize(h->done[(i - 1) % 2]));
-    uint64_t took = clock_now_ns() - last;
-    last += took;
-    atomic_fetch_add(&h->board->launches, 1);
-    if (took > atomic_load(&h->board->longest_ns))
-      atomic_store(&h->board->longest_ns, took);
-  }
-  return result ? result : TRY(cuStreamSynchronize(h->p.stream));
-}
-
 static CUresult order_obey(struct holder *h, const struct order *order) {
   switch (order->op) {
   case HOLDER_OPEN:
@@ -178,15 +160,13 @@ static CUresult order_obey(struct holder *h, const struct order *order) {
     return holder_copy(h, order->out_bytes, order->in_bytes);
   case HOLDER_EVICT:
     return holder_evict(h, order->window);
-  case HOLDER_RESTORE:
-    return holder_restore(h, order->window);
   default:
-    return holder_spin(h);
+    return holder_restore(h, order->window);
   }
 }
 
-void holder_run(int fd, struct board *board) {
-  struct holder h = {.board = board};
+void holder_run(int fd, atomic_size_t *freed_bytes) {
+  struct holder h = {.freed_bytes = freed_bytes};
   struct order order;
   while (read(fd, &order, sizeof(order)) == sizeof(order)) {
     h.report = (struct report){.start_ns = clock_now_ns()};

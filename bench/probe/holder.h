@@ -13,9 +13,8 @@ enum op {
   HOLDER_SLAB, /* bytes of pinned host memory, touched */
   HOLDER_PREPARE, /* as many pieces of that size, there (resident) or not */
   HOLDER_COPY,    /* out_bytes and in_bytes at once, pieces as they are */
-  HOLDER_EVICT,   /* copy, unmap and release each piece, telling the board */
-  HOLDER_RESTORE, /* create, map and copy each piece, once the board shows its room */
-  HOLDER_SPIN,    /* kernels of half a millisecond, until the board says stop */
+  HOLDER_EVICT,   /* copy, unmap and release each piece, and count what is free */
+  HOLDER_RESTORE, /* create, map and copy each piece, once there is room */
 };
 
 struct order {
@@ -34,13 +33,8 @@ struct report {
   uint64_t start_ns, end_ns, spent_ns[PHASES];
 };
 
-struct board { /* in memory that all processes share */
-  atomic_size_t freed_bytes;
-  atomic_ulong launches, longest_ns;
-  atomic_bool stop;
-};
-
-/* A holder's life: orders from the socket, a report for each, until the other end closes. */
-void holder_run(int fd, struct board *board);
+/* A holder's life: orders from the socket, a report for each, until the other end closes. freed_bytes: in
+ * memory that all holders share. */
+void holder_run(int fd, atomic_size_t *freed_bytes);
 
 #endif

@@ -23,39 +23,33 @@ static const char copy_text[] =
     "  add.u64 %p3, %p3, %p4; bra again;\n"
     "done: ret; }\n";
 
-enum way {
-  NOTHING,
-  PIECES_32,
-  PIECES_2,
-  HIGH_PRIORITY,
-  COPY_2D,
-  COPY_BATCH,
-  KERNEL_16,
-  KERNEL_64,
-  KERNEL_132,
-  DRY_32,
-  DRY_16,
-  DRY_8,
-  ALTERNATE_32,
-  ALTERNATE_16,
-  ALTERNATE_8,
-  WAYS
+/* How the one process copies out. */
+struct way {
+  const char *name;
+  enum { NOTHING, PARTS, COPY_2D, COPY_BATCH, KERNEL } kind;
+  size_t part_mib; /* of PARTS: the pieces, each copied in so many */
+  bool waits;      /* for each part's end */
+  bool alternates; /* two streams in turn */
+  bool high;       /* stream priority */
+  unsigned blocks; /* of a kernel */
 };
-static const char *const way_names[WAYS] = {"nothing",
-                                            "DtoH 32 MiB",
-                                            "DtoH 2 MiB",
-                                            "DtoH, high priority",
-                                            "2D DtoH",
-                                            "batch",
-                                            "kernel, 16 blocks",
-                                            "kernel, 64 blocks",
-                                            "kernel, 132 blocks",
-                                            "32 MiB, waits for each",
-                                            "16 MiB, waits for each",
-                                            "8 MiB, waits for each",
-                                            "32 MiB, two streams in turn",
-                                            "16 MiB, two streams in turn",
-                                            "8 MiB, two streams in turn"};
+static const struct way ways[] = {
+    {"nothing", .kind = NOTHING},
+    {"DtoH 32 MiB", .kind = PARTS, .part_mib = 32},
+    {"DtoH 2 MiB", .kind = PARTS, .part_mib = 2},
+    {"DtoH, high priority", .kind = PARTS, .part_mib = 32, .high = true},
+    {"2D DtoH", .kind = COPY_2D},
+    {"batch", .kind = COPY_BATCH},
+    {"kernel, 16 blocks", .kind = KERNEL, .blocks = 16},
+    {"kernel, 64 blocks", .kind = KERNEL, .blocks = 64},
+    {"kernel, 132 blocks", .kind = KERNEL, .blocks = 132},
+    {"32 MiB, waits for each", .kind = PARTS, .part_mib = 32, .waits = true},
+    {"16 MiB, waits for each", .kind = PARTS, .part_mib = 16, .waits = true},
+    {"8 MiB, waits for each", .kind = PARTS, .part_mib = 8, .waits = true},
+    {"32 MiB, two streams in turn", .kind = PARTS, .part_mib = 32, .alternates = true},
+    {"16 MiB, two streams in turn", .kind = PARTS, .part_mib = 16, .alternates = true},
+    {"8 MiB, two streams in turn", .kind = PARTS, .part_mib = 8, .alternates = true},
+};
 enum { PIECE_MIB = 32, WINDOW = 4 };
 
 struct shared {
@@ -73,28 +67,29 @@ struct out {
   size_t bytes;
 };
 
-/* A part of a piece at a time; in between, the copy engine has nothing to do: for as long as it takes this
- * thread to see the end, or the card to go from one stream to another. */
-static CUresult copy_parts(struct out *o, size_t part, bool wait, size_t offset) {
-  for (size_t at = offset; at < offset + PIECE_MIB * MIB; at += part) {
-    cuMemcpyDtoHAsync(o->host + at, o->card + at, part, o->stream);
-    if (wait) {
+/* Between waiting or alternating parts the copy engine has nothing to do: for as long as it takes this thread
+ * to see the end, or the card to go from one stream to another. */
+static CUresult copy_parts(struct out *o, const struct way *way, size_t offset) {
+  size_t part = way->part_mib * MIB;
+  CUresult result = CUDA_SUCCESS;
+  for (size_t at = offset; at < offset + PIECE_MIB * MIB && !result; at += part) {
+    result = cuMemcpyDtoHAsync(o->host + at, o->card + at, part, o->stream);
+    if (way->waits)
       cuStreamSynchronize(o->stream);
-      continue;
+    if (way->alternates) {
+      CUstream next = o->other;
+      cuEventRecord(o->turn, o->stream);
+      cuStreamWaitEvent(next, o->turn, 0);
+      o->other = o->stream;
+      o->stream = next;
     }
-    CUstream next = o->other;
-    cuEventRecord(o->turn, o->stream);
-    cuStreamWaitEvent(next, o->turn, 0);
-    o->other = o->stream;
-    o->stream = next;
   }
-  return CUDA_SUCCESS;
+  return result;
 }
 
-static CUresult copy_out(struct out *o, enum way way, size_t offset) {
-  size_t size = PIECE_MIB * MIB;
+static CUresult copy_out(struct out *o, const struct way *way, size_t offset) {
+  size_t size = PIECE_MIB * MIB, first = 0;
   CUdeviceptr from = o->card + offset, to = (CUdeviceptr)(uintptr_t)(o->host + offset);
-  unsigned blocks = way == KERNEL_16 ? 16 : way == KERNEL_64 ? 64 : 132;
   uint64_t units = size / 16;
   void *args[] = {&to, &from, &units};
   CUDA_MEMCPY2D box = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
@@ -107,37 +102,19 @@ static CUresult copy_out(struct out *o, enum way way, size_t offset) {
                        .Height = PIECE_MIB};
   CUmemcpyAttributes how = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
                             .flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE};
-  size_t first = 0;
-  switch (way) {
-  case PIECES_2:
-    for (size_t at = 0; at < size; at += 2 * MIB)
-      cuMemcpyDtoHAsync(o->host + offset + at, from + at, 2 * MIB, o->stream);
-    return CUDA_SUCCESS;
-  case DRY_16:
-  case DRY_8:
-    return copy_parts(o, way == DRY_16 ? 16 * MIB : 8 * MIB, true, offset);
-  case ALTERNATE_32:
-  case ALTERNATE_16:
-  case ALTERNATE_8:
-    return copy_parts(o,
-                      way == ALTERNATE_32   ? 32 * MIB
-                      : way == ALTERNATE_16 ? 16 * MIB
-                                            : 8 * MIB,
-                      false, offset);
+  switch (way->kind) {
   case COPY_2D:
     return cuMemcpy2DAsync(&box, o->stream);
   case COPY_BATCH:
     return cuMemcpyBatchAsync(&to, &from, &size, 1, &how, &first, 1, o->stream);
-  case KERNEL_16:
-  case KERNEL_64:
-  case KERNEL_132:
-    return cuLaunchKernel(o->copy, blocks, 1, 1, 512, 1, 1, 0, o->stream, args, NULL);
+  case KERNEL:
+    return cuLaunchKernel(o->copy, way->blocks, 1, 1, 512, 1, 1, 0, o->stream, args, NULL);
   default:
-    return cuMemcpyDtoHAsync(o->host + offset, from, size, o->stream);
+    return copy_parts(o, way, offset);
   }
 }
 
-static void out_run(struct shared *shared, enum way way) {
+static void out_run(struct shared *shared, const struct way *way) {
   struct out o = {.bytes = 1 * GIB};
   CUmodule module;
   int least = 0, greatest = 0;
@@ -146,7 +123,7 @@ static void out_run(struct shared *shared, enum way way) {
       TRY(cuModuleGetFunction(&o.copy, module, "copy")) || TRY(cuMemAlloc(&o.card, o.bytes)))
     return;
   cuCtxGetStreamPriorityRange(&least, &greatest);
-  cuStreamCreateWithPriority(&o.stream, CU_STREAM_NON_BLOCKING, way == HIGH_PRIORITY ? greatest : least);
+  cuStreamCreateWithPriority(&o.stream, CU_STREAM_NON_BLOCKING, way->high ? greatest : least);
   cuStreamCreate(&o.other, CU_STREAM_NON_BLOCKING);
   cuEventCreate(&o.turn, CU_EVENT_DISABLE_TIMING);
   o.host = slab_map(o.bytes, 4);
@@ -159,31 +136,27 @@ static void out_run(struct shared *shared, enum way way) {
     usleep(100);
   uint64_t start = clock_now_ns();
   size_t count = 0;
-  for (; !shared->stop && way != NOTHING; count++) {
+  for (; !shared->stop && way->kind != NOTHING; count++) {
     if (count >= WINDOW)
       cuEventSynchronize(events[count % WINDOW]);
     if (copy_out(&o, way, count * PIECE_MIB * MIB % o.bytes))
       break;
     cuEventRecord(events[count % WINDOW], o.stream);
-    if (way == DRY_32)
-      cuStreamSynchronize(o.stream);
   }
   cuStreamSynchronize(o.stream);
   shared->gb_per_s = gb_per_s(count * PIECE_MIB * MIB, clock_now_ns() - start);
 }
 
-static double accesses(struct pieces *s, double *longest) {
-  uint64_t sum = 0, most = 0;
+/* Setting access to a piece, in us. */
+static double accesses(struct pieces *s) {
+  uint64_t sum = 0;
   for (size_t i = 0; i < s->count; i++) {
     piece_create(s, i);
     piece_map(s, i);
     uint64_t start = clock_now_ns();
     piece_access(s, i, 1);
-    uint64_t took = clock_now_ns() - start;
-    sum += took;
-    most = took > most ? took : most;
+    sum += clock_now_ns() - start;
   }
-  *longest = (double)most / 1e3;
   return (double)sum / 1e3 / (double)s->count;
 }
 
@@ -235,7 +208,7 @@ static void ways_of_restoring(struct probe *p, size_t size, char *host) {
   }
 }
 
-static void way_print(enum way way) {
+static void way_print(const struct way *way) {
   struct shared *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   static const size_t sizes[] = {32 * MIB, 64 * MIB};
   pid_t pid = child_fork();
@@ -252,10 +225,9 @@ static void way_print(enum way way) {
     usleep(100);
   shared->go = 1;
   usleep(50000);
-  double longest;
   struct pieces s = {0};
   if (pieces_reserve(&s, &p, sizes[0], 4 * GIB) == CUDA_SUCCESS)
-    printf("  %s: access %.0f us; restore, GB/s:", way_names[way], accesses(&s, &longest));
+    printf("  %s: access %.0f us; restore, GB/s:", way->name, accesses(&s));
   pieces_drop(&s);
   for (int i = 0; i < 2; i++) {
     printf(" | %zu MiB:", sizes[i] / MIB);
@@ -268,11 +240,11 @@ static void way_print(enum way way) {
 
 void probe_mapping(struct probe *unused) {
   (void)unused;
-  for (int way = 0; way < WAYS; way++) {
+  for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
     fflush(stdout);
     pid_t pid = child_fork();
     if (pid == 0) {
-      way_print((enum way)way);
+      way_print(&ways[i]);
       fflush(stdout);
       _exit(0);
     }

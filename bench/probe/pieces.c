@@ -89,7 +89,7 @@ static void *share_touch(void *arg) {
   return NULL;
 }
 
-void slab_touch(void *slab, size_t bytes, int threads) {
+static void slab_touch(void *slab, size_t bytes, int threads) {
   pthread_t thread[threads];
   struct share share[threads];
   bool started[threads];

@@ -40,7 +40,6 @@ bool card_fits(const char *what, size_t bytes);
 
 /* Anonymous memory in huge pages, written by that many threads; NULL if there is none. */
 void *slab_map(size_t bytes, int threads);
-void slab_touch(void *slab, size_t bytes, int threads);
 
 /* A child that dies with its parent; 0 in the child. */
 pid_t child_fork(void);

@@ -11,23 +11,14 @@ static const struct {
   void (*run)(struct probe *p);
   enum { OPEN, BARE } start; /* BARE: makes its own processes, so nothing may be open in this one */
 } sections[] = {
-    {"driver", probe_driver, OPEN},         {"attributes", probe_attributes, OPEN},
-    {"pools", probe_pools, OPEN},           {"captures", probe_captures, OPEN},
-    {"syncs", probe_syncs, OPEN},           {"calls", probe_calls, OPEN},
-    {"edges", probe_edges, OPEN},           {"moves", probe_moves, OPEN},
-    {"placement", probe_placement, OPEN},   {"green", probe_green, OPEN},
-    {"physical", probe_physical, OPEN},     {"pinning", probe_pinning, OPEN},
-    {"handover", probe_handover, BARE},     {"vmmpointers", probe_vmmpointers, BARE},
+    {"attributes", probe_attributes, OPEN}, {"pools", probe_pools, OPEN},
+    {"captures", probe_captures, OPEN},     {"calls", probe_calls, OPEN},
+    {"moves", probe_moves, OPEN},           {"handover", probe_handover, BARE},
     {"checkpoint", probe_checkpoint, BARE}, {"mapping", probe_mapping, BARE},
 };
 enum { SECTIONS = sizeof(sections) / sizeof(sections[0]), SECTION_SECONDS = 60 };
 
 CUmemLocation location_host(void) { return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST}; }
-
-CUresult managed_pool(const struct probe *p, CUmemoryPool *pool) {
-  CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED, .location = location_device(p)};
-  return cuMemPoolCreate(pool, &props);
-}
 
 static int section_run(size_t index) {
   struct probe p = {0};

@@ -44,26 +44,14 @@ CUresult launch_tick(const struct probe *p, CUdeviceptr at, uint64_t ns, CUstrea
 
 CUmemLocation location_device(const struct probe *p);
 CUmemLocation location_host(void);
-/* A pool of CUDA 13's managed type whose memory is to lie on the card. */
-CUresult managed_pool(const struct probe *p, CUmemoryPool *pool);
 
-/* One row per pointer attribute, one column per pointer. */
-void attribute_table(const struct probe *p, const char *const *names, const CUdeviceptr *at, int count);
-
+/* Sections. */
 void probe_attributes(struct probe *p);
 void probe_pools(struct probe *p);
 void probe_captures(struct probe *p);
-void probe_syncs(struct probe *p);
 void probe_calls(struct probe *p);
-void probe_driver(struct probe *p);
-void probe_edges(struct probe *p);
 void probe_moves(struct probe *p);
-void probe_placement(struct probe *p);
-void probe_green(struct probe *p);
-void probe_physical(struct probe *p);
-void probe_pinning(struct probe *p);
 void probe_handover(struct probe *p);
-void probe_vmmpointers(struct probe *p);
 void probe_checkpoint(struct probe *p);
 void probe_mapping(struct probe *p);
 

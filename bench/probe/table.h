@@ -6,10 +6,9 @@
 #include "holder.h"
 
 struct table {
-  int out, in, bystander; /* sockets of the holders */
-  struct board *board;
-  size_t bytes; /* each holder's */
-  uint64_t start_ns;
+  int out, in;                /* sockets of the holders */
+  atomic_size_t *freed_bytes; /* holder.h */
+  size_t bytes;               /* each holder's */
 };
 
 bool order_send(int fd, struct order order);

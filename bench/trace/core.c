@@ -13,7 +13,7 @@
 
 #include "common/clock.h"
 #include "core/scheduler.h"
-#include "trace/policy.h"
+#include "trace/trace.h"
 
 #define HANDOVER_BYTES_PER_US 42000 /* each way, while both ways are busy and nobody runs */
 #define HIDDEN_BYTES_PER_US 50000   /* behind somebody's turn */

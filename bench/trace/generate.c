@@ -28,8 +28,8 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/splitmix.h"
-#include "trace/jobs.h"
+#include "plants/chance.h"
+#include "trace/trace.h"
 
 static const struct trace_mix mixes[] = {
     {.name = "production", .work_min = 303.4, .gap_min = 0.54, .early = 0.30, .shortest_min = 0},
@@ -51,11 +51,8 @@ const struct trace_mix *trace_mix_find(const char *name) {
 
 /* ---- chance ---- */
 
-/* Above 0, up to 1. */
-static double uniform(uint64_t *state) { return ((double)(splitmix_next(state) >> 11) + 1) / 0x1p53; }
-
 static double between(uint64_t *state, double low, double high) {
-  return low + (high - low) * uniform(state);
+  return low + (high - low) * chance_uniform(state);
 }
 
 /* ---- jobs ---- */
@@ -63,14 +60,11 @@ static double between(uint64_t *state, double low, double high) {
 static void describe(struct trace_job *job, const struct model *model, unsigned batch) {
   snprintf(job->name, sizeof job->name, "%s_%s", model->name, model->batches[batch]);
   job->peak_bytes = model->peak_mib[batch] * MIB;
-  job->persistent_bytes = model->persistent_mib * MIB;
-  if (job->persistent_bytes > job->peak_bytes)
-    job->persistent_bytes = job->peak_bytes;
   job->gpu_use = model->gpu_use;
 }
 
 static double draw_duration(uint64_t *state) {
-  bool is_long = uniform(state) > 0.8;
+  bool is_long = chance_uniform(state) > 0.8;
   return pow(10, is_long ? between(state, 3, 4) : between(state, 1.5, 3));
 }
 
@@ -107,7 +101,7 @@ static void draw_durations(struct draw draws[TRACE_JOBS], const struct trace_mix
   double scale = find_scale(durations, mix);
   for (int i = 0; i < TRACE_JOBS; i++) {
     draws[i].minutes = scaled(durations[i], scale, mix);
-    draws[i].key = -log(uniform(state)) / pow(draws[i].minutes, mix->early);
+    draws[i].key = -log(chance_uniform(state)) / pow(draws[i].minutes, mix->early);
   }
   qsort(draws, TRACE_JOBS, sizeof *draws, compare_draws);
 }
@@ -124,7 +118,7 @@ void trace_generate(struct trace *trace, const struct trace_mix *mix, uint64_t s
     describe(job, model, (unsigned)(splitmix_next(&state) % MODEL_BATCHES));
     job->arrives_ns = (uint64_t)(now_min * 60 * NS_PER_S);
     job->alone_ns = (uint64_t)(draws[i].minutes * 60 * NS_PER_S);
-    now_min -= mix->gap_min * log(uniform(&state));
+    now_min -= mix->gap_min * log(chance_uniform(&state));
   }
 }
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "trace/policy.h"
+#include "trace/trace.h"
 
 #define TURN_NS NS_PER_S
 

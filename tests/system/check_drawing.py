@@ -27,7 +27,7 @@ def require(right, *what):
 
 
 def read_picture(path):
-    """Rows of (red, green, blue): of a PNG as bench/chart.py writes it, which filters nothing."""
+    """Rows of (red, green, blue): of a PNG as bench/timeline.py writes it, which filters nothing."""
     data, at, pixels = path.read_bytes(), 8, b""
     require(data.startswith(b"\x89PNG\r\n\x1a\n"), "no PNG")
     while at < len(data):
