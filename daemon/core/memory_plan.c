@@ -108,8 +108,6 @@ static void rooms_set(struct sched_job *job, uint64_t room_bytes, uint64_t now_n
   if (!must_hear(job, room_bytes))
     return;
   job->room_seq++;
-  if (room_bytes < job->last_told_bytes) /* else it sees no lower one, and has nothing to say */
-    job->lowered_seq = job->room_seq;
   job->room_bytes = room_bytes;
   job->promised_bytes = max_u64(job->told_bytes, room_bytes); /* what was never told, it cannot believe in */
   job->target_bytes = books_target_bytes(job);
@@ -125,8 +123,10 @@ void rooms_acknowledge(struct sched_job *job, const struct sched_residence *resi
   uint64_t before_bytes = job->resident_bytes;
   /* Without room it brings nothing to the card, whatever it says: others' room must not shrink by that. */
   uint64_t most_bytes = max_u64(before_bytes, job->promised_bytes);
-  if (residence->room_seq >= job->lowered_seq && residence->room_seq <= job->room_seq)
-    job->told_bytes = job->promised_bytes = job->room_bytes;
+  if (residence->room_seq >= job->lowered_seq && residence->room_seq <= job->room_seq) {
+    job->told_bytes = job->last_told_bytes; /* since the last lower one it has heard of larger ones only */
+    job->promised_bytes = max_u64(job->told_bytes, job->room_bytes);
+  }
   books_set_resident(job, min_u64(residence->resident_bytes, most_bytes));
   if (job->resident_bytes < before_bytes || !owes(job)) { /* it moves */
     job->overdue = false;

@@ -331,6 +331,8 @@ bool change_next_of(struct sched_job *job, struct sched_action *action) {
       .granted_bytes = job->entry.granted_bytes,
   };
   if (tells_room(action->type)) {
+    if (job->room_bytes < job->last_told_bytes) /* else it sees no lower one, and has nothing to say */
+      job->lowered_seq = job->room_seq;
     job->last_told_bytes = job->room_bytes;
     job->told_bytes = max_u64(job->told_bytes, job->room_bytes);
   }

@@ -366,7 +366,7 @@ struct sched_job {
   uint64_t room_bytes;      /* told: what it may have there */
   uint64_t room_seq;        /* of that; 0: nothing told yet */
   uint64_t target_bytes;    /* told: what its room will become */
-  uint64_t lowered_seq;     /* of the last room that was less than the one before */
+  uint64_t lowered_seq;     /* of the last room told that was less than the one told before */
   uint64_t last_told_bytes; /* the last room that it has been told */
   uint64_t told_bytes; /* the largest room that it has been told, since the last that it has acknowledged */
   uint64_t promised_bytes; /* the largest room that it may still believe in */

@@ -10,8 +10,6 @@
  * is told once. In the end: who wants to run has run, and both sides agree.
  *
  * GPUSHARE_SEED and GPUSHARE_RUNS choose others. A failure tells the seed of the history that failed.
- * Not fixed: seed 7225237. A room is lowered and raised again before it is told; the core waits for an answer
- * to the lower one, which the client has never seen, until it moves something or the grace is over.
  */
 #include <check.h>
 #include <errno.h>
@@ -859,6 +857,14 @@ START_TEST(both_sides_agree_after_any_history) {
 }
 END_TEST
 
+/* Which one in 200,000 meets: a room that is lowered and raised again before the program hears of either,
+ * which owes no answer to that. */
+START_TEST(a_fall_that_is_never_told_is_not_waited_for) {
+  seed = 7225237;
+  run_history();
+}
+END_TEST
+
 /* Which the histories rarely meet: the last move has found all of it, and the look whether all is there not.
  */
 START_TEST(what_is_allocated_as_the_last_move_ends_is_looked_for) {
@@ -882,6 +888,7 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {both_sides_agree_after_any_history,
+                                a_fall_that_is_never_told_is_not_waited_for,
                                 what_is_allocated_as_the_last_move_ends_is_looked_for, NULL};
   return suite_main("machine_histories", tests, NULL, NULL);
 }
