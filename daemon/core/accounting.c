@@ -282,9 +282,10 @@ void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_
   job->grows |= used_bytes > job->used_bytes && job->state == GS_JOB_HOLDING;
   enter_used(job, used_bytes, min_u64(pinned_bytes, used_bytes));
   ephemeral_note(job, before_bytes, now_ns);
-  /* What was promised beyond the old reach is void: before the new one gets to the job, all rooms do. */
+  /* What was promised beyond the old reach is void: before the new one gets to the job, all rooms do. But for
+   * the last room, which the next plan may leave as it is. */
   job->told_bytes = min_u64(job->told_bytes, job->reach_bytes);
-  job->promised_bytes = min_u64(job->promised_bytes, job->reach_bytes);
+  job->promised_bytes = max_u64(min_u64(job->promised_bytes, job->reach_bytes), job->room_bytes);
   gpu->reach_bytes -= job->reach_bytes;
   job->reach_bytes = max_u64(min_u64(reach_bytes, SCHED_BYTES_MAX), used_bytes);
   gpu->reach_bytes += job->reach_bytes;
