@@ -122,6 +122,9 @@ START_TEST(while_nobody_works_others_have_all) {
   ck_assert_uint_eq(gpu.until_ns, RATE_NEVER);
   ck_assert_double_eq(rate_duty(&gpu), 1);
   ck_assert_uint_eq(rate_slice_us(&gpu), RATE_SLICE_LEAST_US);
+  rate_set_bounded(&gpu, false); /* whatever the level */
+  ck_assert_double_lt(rate_level_duty(&gpu), 1);
+  ck_assert_double_eq(rate_duty(&gpu), 1);
 }
 END_TEST
 

@@ -428,10 +428,11 @@ START_TEST(a_smaller_capacity_makes_turns_and_a_larger_one_ends_them) {
 }
 END_TEST
 
-START_TEST(the_quantum_of_the_kept_holder_begins_with_the_turns) {
+/* However long it has held before. */
+static void keep_one_after(uint64_t held_ns) {
   world_attach(&world, 1, 4, MANAGED);
   world_attach(&world, 2, 4, MANAGED);
-  world_pass(&world, 10 * TQ);
+  world_pass(&world, held_ns);
   world_set_mode(&world, GS_MODE_ON);
   world_release(&world, 2);
   world_request(&world, 2);
@@ -441,6 +442,11 @@ START_TEST(the_quantum_of_the_kept_holder_begins_with_the_turns) {
   world_pass(&world, 1);
   said("1:drop(1)");
 }
+
+START_TEST(the_quantum_of_the_kept_holder_begins_with_the_turns) { keep_one_after(10 * TQ); }
+END_TEST
+
+START_TEST(also_if_it_would_not_have_been_over) { keep_one_after(TQ / 2); }
 END_TEST
 
 /* ---- jobs that ran without a daemon ---- */
@@ -459,6 +465,7 @@ END_TEST
 START_TEST(a_second_running_job_must_stop) {
   world_init(&world, GS_MODE_ON);
   world_attach(&world, 1, 10, RUNNING);
+  world_pass(&world, NS_PER_S); /* it is not for who has held for longer to make way */
   world_attach(&world, 2, 10, RUNNING);
   said("1:attached 1:on 2:attached 2:on 2:drop(0)");
   world_release_with(&world, 2, 0);
@@ -568,6 +575,7 @@ int main(void) {
                                 auto_settles_before_it_ends_turns,
                                 a_smaller_capacity_makes_turns_and_a_larger_one_ends_them,
                                 the_quantum_of_the_kept_holder_begins_with_the_turns,
+                                also_if_it_would_not_have_been_over,
                                 a_running_job_holds,
                                 a_second_running_job_must_stop,
                                 a_running_job_that_makes_turns_begin_must_stop,
