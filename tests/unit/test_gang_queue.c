@@ -109,9 +109,21 @@ START_TEST(a_gang_that_is_resumed_has_its_turn) {
 }
 END_TEST
 
+START_TEST(a_plan_looks_at_no_more_of_them_than_it_may) {
+  come_gangs(0, false);
+  scheduler.deferred = true;
+  scheduler.event_jobs_most = UINT32_MAX;
+  scheduler.gang_looks_most = 0;
+  scheduler_set_tq(&scheduler, NULL, TQ_NS, now_ns, &change);
+  scheduler_plan(&scheduler, &change);
+  ck_assert(!gpus[0].dirty);
+  ck_assert(gpus[1].dirty && scheduler.dirty);
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {gangs_of_which_some_are_paused_are_passed_over,
-                                gangs_of_which_some_are_too_big_are_passed_over,
-                                a_gang_that_is_resumed_has_its_turn, NULL};
+  const TTest *const tests[] = {
+      gangs_of_which_some_are_paused_are_passed_over, gangs_of_which_some_are_too_big_are_passed_over,
+      a_gang_that_is_resumed_has_its_turn, a_plan_looks_at_no_more_of_them_than_it_may, NULL};
   return suite_main("gang_queue", tests, set_up, NULL);
 }

@@ -316,6 +316,30 @@ START_TEST(other_memory_is_waited_for) {
 }
 END_TEST
 
+START_TEST(who_fits_beside_it_need_not_wait_with_those_that_do_not) {
+  world_init(&world, GS_MODE_AUTO);
+  world_attach(&world, 1, 6, 0);
+  world_attach(&world, 2, 12, 0);
+  world_attach(&world, 3, 8, 0);
+  for (int i = 1; i <= 3; i++)
+    if (world.jobs[i].state == GS_JOB_DROPPING)
+      world_release(&world, i);
+  world_request(&world, 1);
+  for (int i = 2; i <= 3; i++)
+    if (world.jobs[i].state == GS_JOB_HOLDING)
+      world_release(&world, i);
+  struct sched_terms terms = world.jobs[1].terms;
+  terms.paused = true; /* so it is told to stop, and does not */
+  world_set_terms(&world, 1, &terms);
+  world_pass(&world, GRACE);
+  world_said(&world);
+  world_request(&world, 2);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_WAITING);
+  world_request(&world, 3);
+  ck_assert_int_eq(world.jobs[3].state, GS_JOB_HOLDING);
+}
+END_TEST
+
 START_TEST(the_clients_reasons_are_kept_for_people) {
   take_turns(1);
   world_request(&world, 1);
@@ -488,6 +512,48 @@ START_TEST(a_running_job_without_turns_is_granted) {
 }
 END_TEST
 
+/* ---- one plan for several events ---- */
+
+START_TEST(events_may_wait_for_one_plan) {
+  world_init(&world, GS_MODE_ON);
+  world_attach_at(&world, 0, 1, 4, MANAGED);
+  world_attach_at(&world, 1, 2, 4, MANAGED);
+  world.scheduler.deferred = true;
+  uint64_t decisions = world.scheduler.decisions;
+  world_said(&world);
+  world_request(&world, 1);
+  world_request(&world, 2);
+  said("");
+  ck_assert_uint_eq(world.scheduler.decisions, decisions);
+  ck_assert_uint_eq(scheduler_deadline_ns(&world.scheduler), 0); /* it is due at once */
+  scheduler_plan(&world.scheduler, &world.change);
+  ck_assert_uint_eq(world.scheduler.decisions, decisions + 1);
+  ck_assert_int_eq(world.jobs[1].state, GS_JOB_HOLDING);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
+}
+END_TEST
+
+/* What one has to leave comes first in the next, whatever happens before. */
+START_TEST(a_plan_looks_at_some_of_the_gpus) {
+  world_init(&world, GS_MODE_ON);
+  world_attach_at(&world, 0, 1, 4, MANAGED);
+  world_attach_at(&world, 1, 2, 4, MANAGED);
+  world.scheduler.deferred = true;
+  world.scheduler.event_jobs_most = 1;
+  world_request(&world, 1);
+  world_request(&world, 2);
+  scheduler_plan(&world.scheduler, &world.change);
+  ck_assert_int_eq(world.jobs[1].state, GS_JOB_HOLDING);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_WAITING);
+  ck_assert_uint_eq(scheduler_deadline_ns(&world.scheduler), 0);
+  world_release(&world, 1);
+  world_request(&world, 1);
+  scheduler_plan(&world.scheduler, &world.change);
+  ck_assert_int_eq(world.jobs[1].state, GS_JOB_WAITING);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
+}
+END_TEST
+
 /* ---- terms ---- */
 
 START_TEST(a_job_comes_with_its_terms_in_one_event) {
@@ -562,6 +628,7 @@ int main(void) {
                                 what_a_dead_job_should_be_told_is_forgotten,
                                 managed_memory_is_bypassed,
                                 other_memory_is_waited_for,
+                                who_fits_beside_it_need_not_wait_with_those_that_do_not,
                                 the_clients_reasons_are_kept_for_people,
                                 mode_on_keeps_one_holder,
                                 the_least_served_holder_is_kept,
@@ -580,6 +647,8 @@ int main(void) {
                                 a_second_running_job_must_stop,
                                 a_running_job_that_makes_turns_begin_must_stop,
                                 a_running_job_without_turns_is_granted,
+                                events_may_wait_for_one_plan,
+                                a_plan_looks_at_some_of_the_gpus,
                                 NULL};
   return suite_main("scheduler", tests, set_up, NULL);
 }
