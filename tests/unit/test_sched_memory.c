@@ -182,6 +182,13 @@ START_TEST(what_page_faults_fetch_need_not_fit) {
 }
 END_TEST
 
+START_TEST(nobody_comes_with_more_than_card_and_host_have) {
+  world.scheduler.host_memory_bytes = 4 * GIB;
+  world_attach(&world, 1, 100, 0);
+  ck_assert_uint_eq(world.jobs[1].used_bytes, 20 * GIB);
+}
+END_TEST
+
 START_TEST(absurd_sizes_do_not_overflow) {
   uint64_t granted;
   world_attach(&world, 1, 0, MANAGED);
@@ -411,6 +418,7 @@ int main(void) {
                                 pinned_memory_must_fit_the_card,
                                 a_limit_refuses_growth_and_takes_nothing_away,
                                 shrinking_is_never_refused,
+                                nobody_comes_with_more_than_card_and_host_have,
                                 what_page_faults_fetch_need_not_fit,
                                 absurd_sizes_do_not_overflow,
                                 times_turns_and_handovers_are_counted,

@@ -136,6 +136,29 @@ START_TEST(pinned_bytes_stay) {
 }
 END_TEST
 
+/* Also before the job has said so. */
+START_TEST(they_are_there_as_far_as_there_is_room) {
+  world.clients[1].stuck = true;
+  world_attach(&world, 1, 0, SWAP);
+  world_memory_pinned(&world, 1, 4, 3);
+  world_memory_pinned(&world, 1, 4, 3); /* from then on there is room */
+  ck_assert_uint_eq(world.jobs[1].resident_bytes, 3 * GIB);
+}
+END_TEST
+
+/* Processes that are no jobs, say. */
+START_TEST(what_nobody_here_has_is_not_there) {
+  world_init(&world, GS_MODE_AUTO);
+  world_attach(&world, 1, 8, SWAP);
+  world_attach(&world, 2, 8, SWAP);
+  ck_assert(!world.gpus[0].serialized);
+  scheduler_set_away(&world.gpus[0], GIB, world.now_ns, &world.change);
+  ck_assert(world.gpus[0].serialized);
+  scheduler_set_away(&world.gpus[0], 0, world.now_ns, &world.change);
+  ck_assert(!world.gpus[0].serialized);
+}
+END_TEST
+
 START_TEST(what_one_pins_without_a_turn_leaves_others_less) {
   take_turns(3, 8, SWAP); /* nothing of the third is there */
   request_all(1);
@@ -1065,6 +1088,8 @@ int main(void) {
                                 the_next_one_leaves_last,
                                 a_promise_taken_back_is_not_given_again_for_what_has_come_since,
                                 pinned_bytes_stay,
+                                they_are_there_as_far_as_there_is_room,
+                                what_nobody_here_has_is_not_there,
                                 what_one_asks_to_pin_has_no_room_before_others_have_left,
                                 what_is_refused_of_pinned_memory_has_to_wait_again,
                                 what_one_pins_without_a_turn_leaves_others_less,
