@@ -146,6 +146,37 @@ START_TEST(they_are_there_as_far_as_there_is_room) {
 }
 END_TEST
 
+/* Two of 6 GiB, and one of 8 that is idle. */
+static void come_beside_an_idle_one(void) {
+  world_init(&world, GS_MODE_AUTO);
+  for (int i = 1; i <= 3; i++)
+    world_attach(&world, i, i == 1 ? 8 : 6, SWAP);
+  world_release(&world, 1);
+  world_release(&world, 2);
+}
+
+static bool holds(int job) { return world.jobs[job].state == GS_JOB_HOLDING; }
+
+START_TEST(beside_them_others_hold_together_as_far_as_they_fit) {
+  come_beside_an_idle_one();
+  world_memory_pinned(&world, 1, 8, 8);
+  world_request(&world, 2);
+  world_request(&world, 3);
+  ck_assert(holds(2) && !holds(3));
+}
+END_TEST
+
+START_TEST(so_they_do_beside_memory_that_stays) {
+  come_beside_an_idle_one();
+  world.clients[1].cramped = true;
+  world_request(&world, 2);
+  world_request(&world, 3);
+  ck_assert(holds(2) && holds(3));
+  world_pass(&world, GRACE);
+  ck_assert(holds(2) != holds(3));
+}
+END_TEST
+
 /* Processes that are no jobs, say. */
 START_TEST(what_nobody_here_has_is_not_there) {
   world_init(&world, GS_MODE_AUTO);
@@ -1089,6 +1120,8 @@ int main(void) {
                                 a_promise_taken_back_is_not_given_again_for_what_has_come_since,
                                 pinned_bytes_stay,
                                 they_are_there_as_far_as_there_is_room,
+                                beside_them_others_hold_together_as_far_as_they_fit,
+                                so_they_do_beside_memory_that_stays,
                                 what_nobody_here_has_is_not_there,
                                 what_one_asks_to_pin_has_no_room_before_others_have_left,
                                 what_is_refused_of_pinned_memory_has_to_wait_again,
