@@ -554,6 +554,23 @@ END_TEST
 
 /* ---- in general ---- */
 
+/* After 32 quanta, and 32 after that: each time the one that has come first of those that were not put out.
+ */
+START_TEST(pack_lets_nobody_starve) {
+  set_policy(GS_POLICY_PACK);
+  for (int i = 0; i < 3; i++)
+    come(i);
+  pass_s(31.5);
+  ck_assert(runs(0));
+  pass_s(2);
+  ck_assert(runs(1));
+  pass_s(28);
+  ck_assert(runs(1));
+  pass_s(6);
+  ck_assert(runs(2));
+}
+END_TEST
+
 START_TEST(a_new_policy_concerns_those_who_wait) {
   come(0);
   come(1);
@@ -645,6 +662,7 @@ int main(void) {
                                 priority_goes_by_level,
                                 priority_lets_nobody_starve,
                                 priority_takes_turns_among_equals,
+                                pack_lets_nobody_starve,
                                 a_new_policy_concerns_those_who_wait,
                                 preemptions_take_one_part_in_twenty,
                                 fair_serves_who_needs_little_soon,

@@ -420,6 +420,21 @@ START_TEST(who_comes_begins_behind_those_that_wait) {
 }
 END_TEST
 
+/* So equals take turns, and none has two in a row. */
+START_TEST(who_has_had_less_than_half_a_quantum_more_goes) {
+  come(0, 0, 12 * GIB);
+  come(1, 1, 12 * GIB);
+  pass(4 * TQ_NS);
+  for (int step = 0; step < 500; step++) {
+    pass(TQ_NS / 100);
+    int holds = jobs[0].state == GS_JOB_HOLDING ? 0 : 1, waits = 1 - holds;
+    double more_s = user_s(waits) - user_s(holds);
+    if (fabs(more_s - 0.5) > 0.02)
+      ck_assert_int_eq(policy_precedes(&jobs[waits], &jobs[holds], now_ns), more_s < 0.5);
+  }
+}
+END_TEST
+
 /* Another user's jobs take turns, so a quantum has just begun. */
 START_TEST(who_is_a_quantum_behind_preempts) {
   come(0, 0, 12 * GIB);
@@ -834,6 +849,7 @@ int main(void) {
                                 also_while_it_stops,
                                 who_has_filled_gaps_is_not_far_ahead,
                                 who_comes_begins_behind_those_that_wait,
+                                who_has_had_less_than_half_a_quantum_more_goes,
                                 who_is_a_quantum_behind_preempts,
                                 each_gpu_has_accounts_of_its_own,
                                 an_opportunistic_user_comes_after_all_others,
