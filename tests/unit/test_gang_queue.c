@@ -84,6 +84,9 @@ static void expect_turns_of_the_last(void) {
 
 START_TEST(gangs_of_which_some_are_paused_are_passed_over) {
   come_gangs(0, true);
+  struct sched_reason reason = sched_job_reason(&members[0][0], now_ns);
+  ck_assert_int_eq(reason.why, GS_REASON_PAUSED);
+  ck_assert_ptr_eq(reason.who, &members[0][1]);
   expect_turns_of_the_last();
 }
 END_TEST

@@ -666,6 +666,7 @@ START_TEST(who_fits_beside_it_runs) {
   said("1:stays 2:drop(2,3) 3:room(5)");
   world_yield(&world, 2);
   said("3:ok(3,5) 2:room(0) 3:wanted(3) 4:room(3)"); /* who cannot run leaves first */
+  ck_assert_int_eq(sched_job_reason(&world.jobs[2], world.now_ns).why, GS_REASON_STAYING);
   world_set_tq(&world, TQ / 4);
   for (int i = 0; i < 2; i++)
     for (int id = 3; id != 2; id = id == 4 ? 1 : id == 1 ? 2 : 4) {

@@ -174,6 +174,17 @@ START_TEST(a_stale_release_is_ignored) {
 }
 END_TEST
 
+START_TEST(so_is_who_says_that_it_runs_by_an_old_grant) {
+  world_init(&world, GS_MODE_ON);
+  world.clients[1].stuck = true;
+  world_attach(&world, 1, 4, MANAGED);
+  world_request(&world, 1);
+  struct sched_active active = {.epoch = world.jobs[1].epoch - 1};
+  ck_assert(!scheduler_active(&world.jobs[1], &active, world.now_ns, &world.change));
+  ck_assert(!world.jobs[1].active);
+}
+END_TEST
+
 START_TEST(a_repeated_request_counts_once) {
   take_turns(2);
   world_request(&world, 1);
@@ -337,6 +348,8 @@ START_TEST(who_fits_beside_it_need_not_wait_with_those_that_do_not) {
   ck_assert_int_eq(world.jobs[2].state, GS_JOB_WAITING);
   world_request(&world, 3);
   ck_assert_int_eq(world.jobs[3].state, GS_JOB_HOLDING);
+  world_pass(&world, 1);
+  ck_assert(world.jobs[3].active); /* what 1 does not leave 2 does */
 }
 END_TEST
 
@@ -618,6 +631,7 @@ int main(void) {
                                 who_is_not_wanted_any_more_is_told,
                                 the_queue_is_first_come_first_served,
                                 a_stale_release_is_ignored,
+                                so_is_who_says_that_it_runs_by_an_old_grant,
                                 a_repeated_request_counts_once,
                                 a_changed_quantum_takes_effect_at_once,
                                 quanta_of_a_millisecond_work,

@@ -704,6 +704,8 @@ END_TEST
 
 START_TEST(or_once_they_have_had_twice_as_long) {
   begin_silence();
+  ck_assert_int_eq(jobs[2].state, GS_JOB_WAITING);
+  ck_assert_uint_eq(sched_job_reason(&jobs[2], now_ns).expected_ns, shares[0][0].shunned_until_ns - now_ns);
   forget();
   pass(30 * NS_PER_S);
   ck_assert_double_ge(had_s[0], 1);
