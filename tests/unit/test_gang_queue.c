@@ -84,6 +84,9 @@ static void expect_turns_of_the_last(void) {
 
 START_TEST(gangs_of_which_some_are_paused_are_passed_over) {
   come_gangs(0, true);
+  struct sched_reason reason = sched_job_reason(&members[0][0], now_ns);
+  ck_assert_int_eq(reason.why, GS_REASON_PAUSED);
+  ck_assert_ptr_eq(reason.who, &members[0][1]);
   expect_turns_of_the_last();
 }
 END_TEST
@@ -109,9 +112,21 @@ START_TEST(a_gang_that_is_resumed_has_its_turn) {
 }
 END_TEST
 
+START_TEST(a_plan_looks_at_no_more_of_them_than_it_may) {
+  come_gangs(0, false);
+  scheduler.deferred = true;
+  scheduler.event_jobs_most = UINT32_MAX;
+  scheduler.gang_looks_most = 0;
+  scheduler_set_tq(&scheduler, NULL, TQ_NS, now_ns, &change);
+  scheduler_plan(&scheduler, &change);
+  ck_assert(!gpus[0].dirty);
+  ck_assert(gpus[1].dirty && scheduler.dirty);
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {gangs_of_which_some_are_paused_are_passed_over,
-                                gangs_of_which_some_are_too_big_are_passed_over,
-                                a_gang_that_is_resumed_has_its_turn, NULL};
+  const TTest *const tests[] = {
+      gangs_of_which_some_are_paused_are_passed_over, gangs_of_which_some_are_too_big_are_passed_over,
+      a_gang_that_is_resumed_has_its_turn, a_plan_looks_at_no_more_of_them_than_it_may, NULL};
   return suite_main("gang_queue", tests, set_up, NULL);
 }

@@ -15,7 +15,7 @@
 #define GPUS 3
 
 /* The members, by GPU; and those that they share the GPUs with. */
-enum { A0, A1, A2, B0, B1, B2, JOBS };
+enum { A0, A1, A2, B0, B1, B2, C0, C1, C2, JOBS };
 
 /* What one has been told. */
 struct told {
@@ -200,6 +200,11 @@ START_TEST(if_its_memory_has_no_page_faults_only_its_gpu_waits) {
   ck_assert_uint_eq(told[A1].overdue, 1);
   ck_assert(!told[B1].holds);
   expect_next_turn();
+  ck_assert(jobs[A0].steps && jobs[A2].steps); /* it may wait for what they submit */
+  activate(A0);
+  ck_assert_uint_eq(told[A0].drops, 0);
+  release(A1); /* from then on they would run ahead */
+  ck_assert(told[A0].drops == 1 && told[A2].drops == 1);
 }
 END_TEST
 
@@ -354,6 +359,112 @@ START_TEST(who_is_needed_by_a_fellow_that_waits_is_not_told_to_stop) {
 }
 END_TEST
 
+/* ---- what a gang has claimed, and where it is owed a place ---- */
+
+/* Its rivals hold; the members named have joined, and one has asked. */
+static void wait_as_gang(int last) {
+  for (int i = A0; i <= C2; i++)
+    come(i, 0);
+  grow(A1, CARD / 2);
+  for (int i = B0; i <= B2; i++) {
+    request(i);
+    activate(i);
+  }
+  for (int i = A0; i <= last; i++)
+    join(i);
+}
+
+static void claim(int last) {
+  wait_as_gang(last);
+  request(A0);
+  pass(TQ_NS);
+  ck_assert(gang.claims);
+  ck_assert(told[B0].drops == 1 && told[B1].drops == 1);
+}
+
+static void stop_and_ask(int i) {
+  release(i);
+  request(i);
+}
+
+START_TEST(a_gang_that_cannot_come_any_more_has_claimed_nothing) {
+  claim(A2);
+  scheduler_set_capacity(&scheduler, &gpus[1], CARD / 4, now_ns, &change); /* A1 has more */
+  execute();
+  stop_and_ask(B0);
+  ck_assert(told[B0].holds);
+}
+END_TEST
+
+START_TEST(who_is_left_alone_has_claimed_nothing) {
+  claim(A1);
+  scheduler_detach(&jobs[A1], now_ns, &change);
+  execute();
+  ck_assert(!gang.claims);
+  stop_and_ask(B0);
+  ck_assert(told[A0].holds);
+  activate(A0);
+  pass(TQ_NS);
+  ck_assert_uint_eq(told[A0].drops, 1);
+}
+END_TEST
+
+/* It has waited by itself, and its turn has not come. */
+START_TEST(who_joins_has_claimed_nothing) {
+  scheduler_set_tq(&scheduler, &gpus[2], 10 * TQ_NS, now_ns, &change);
+  claim(A1);
+  request(A2);
+  join(A2);
+  ck_assert_uint_eq(told[B2].drops, 0);
+  pass(9 * TQ_NS);
+  ck_assert_uint_eq(told[B2].drops, 1);
+}
+END_TEST
+
+/* One has yet to stop on a GPU on which no turns are taken any more. */
+START_TEST(where_no_turns_are_taken_nobody_is_waited_for) {
+  stop_gang(0);
+  for (int i = A0; i <= A1; i++) {
+    release(i);
+    activate(B0 + i);
+  }
+  scheduler_set_mode(&scheduler, &gpus[2], GS_MODE_OFF, now_ns, &change);
+  execute();
+  ck_assert_int_eq(jobs[A2].state, GS_JOB_DROPPING);
+  request(A0);
+  pass(TQ_NS);
+  ck_assert(told[B0].drops == 1 && told[B1].drops == 1);
+}
+END_TEST
+
+/* On GPU 0 the gang is first, and C0 second. On GPU 1 a quantum takes long; C1 is first there, or nobody. */
+static void wait_for_gpu_1(bool behind_another) {
+  scheduler_set_tq(&scheduler, &gpus[1], 1000 * TQ_NS, now_ns, &change);
+  wait_as_gang(A1);
+  if (behind_another)
+    request(C1);
+  now_ns++;
+  request(A0);
+  now_ns++;
+  request(C0);
+  pass(2 * TQ_NS);
+}
+
+START_TEST(a_place_that_is_owed_nobody_else_takes) {
+  wait_for_gpu_1(false);
+  ck_assert(gpus[0].owed);
+  ck_assert_uint_eq(told[B0].drops, 0);
+}
+END_TEST
+
+/* But only if nothing is missing on the others than the end of a quantum. */
+START_TEST(no_place_is_owed_to_a_gang_that_waits_for_others_turns) {
+  wait_for_gpu_1(true);
+  ck_assert(!gpus[0].owed);
+  ck_assert_uint_eq(told[B0].drops, 1);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {all_are_told_in_the_same_change,
                                 so_they_are_if_one_is_paused,
@@ -367,6 +478,12 @@ int main(void) {
                                 nor_if_its_memory_has_no_page_faults,
                                 who_is_needed_by_a_fellow_that_waits_is_not_told_to_stop,
                                 an_opportunistic_one_is_told_to_stop_all_the_same,
+                                a_gang_that_cannot_come_any_more_has_claimed_nothing,
+                                who_is_left_alone_has_claimed_nothing,
+                                who_joins_has_claimed_nothing,
+                                where_no_turns_are_taken_nobody_is_waited_for,
+                                a_place_that_is_owed_nobody_else_takes,
+                                no_place_is_owed_to_a_gang_that_waits_for_others_turns,
                                 NULL};
   return suite_main("gang_stops", tests, set_up, NULL);
 }

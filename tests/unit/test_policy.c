@@ -3,6 +3,7 @@
  * time.
  */
 #include "actors.h"
+#include "core/internal.h"
 #include "suite.h"
 
 #define CARD (16 * GIB)
@@ -350,6 +351,62 @@ START_TEST(fair_forgets_what_other_policies_did) {
 END_TEST
 
 /* A quantum at weight 1 is a hundred at weight 100. */
+/* Its rank is the same before and after. */
+START_TEST(fair_charges_by_the_weight_that_was) {
+  set_policy(GS_POLICY_FAIR);
+  come(0);
+  pass_s(50);
+  uint64_t rank = policy_rank(&them.jobs[0], them.now_ns);
+  set_terms(0, 1000, 0, 0);
+  ck_assert_uint_eq(policy_rank(&them.jobs[0], them.now_ns), rank);
+}
+END_TEST
+
+START_TEST(fair_charges_nobody_while_no_turns_are_taken) {
+  set_policy(GS_POLICY_FAIR);
+  scheduler_set_mode(&them.scheduler, NULL, GS_MODE_AUTO, them.now_ns, &them.change);
+  actors_execute(&them);
+  come_with(0, 2 * GIB);
+  pass_s(1);
+  ck_assert(runs(0) && !them.gpu.serialized);
+  uint64_t rank = policy_rank(&them.jobs[0], them.now_ns);
+  pass_s(50);
+  ck_assert_uint_eq(policy_rank(&them.jobs[0], them.now_ns), rank);
+}
+END_TEST
+
+/* Where newcomers begin: who has rested and comes back is behind that. */
+START_TEST(fair_the_level_never_goes_back) {
+  set_policy(GS_POLICY_FAIR);
+  come(0);
+  come(1);
+  pass_s(20);
+  while (!runs(1))
+    pass_s(0.1);
+  rest(1);
+  pass_s(20);
+  come(2);
+  uint64_t level_ns = them.gpu.common.accounts[false].virtual_ns;
+  actors_request(&them, 1);
+  come(3);
+  ck_assert_uint_ge(them.gpu.common.accounts[false].virtual_ns, level_ns);
+}
+END_TEST
+
+START_TEST(fair_one_that_cannot_run_keeps_no_level) {
+  set_policy(GS_POLICY_FAIR);
+  come(0);
+  set_terms(0, 300, 0, 0);
+  come(1);
+  come_with(2, 14 * GIB);
+  scheduler_set_capacity(&them.scheduler, NULL, 13 * GIB, them.now_ns, &them.change);
+  actors_execute(&them);
+  pass_s(100);
+  ck_assert_double_eq(had_s(2), 0);
+  ck_assert_double_eq_tol(had_s(1), 25, 2);
+}
+END_TEST
+
 START_TEST(fair_takes_a_lead_in_quanta_of_the_new_weight) {
   set_policy(GS_POLICY_FAIR);
   come(0);
@@ -497,6 +554,23 @@ END_TEST
 
 /* ---- in general ---- */
 
+/* After 32 quanta, and 32 after that: each time the one that has come first of those that were not put out.
+ */
+START_TEST(pack_lets_nobody_starve) {
+  set_policy(GS_POLICY_PACK);
+  for (int i = 0; i < 3; i++)
+    come(i);
+  pass_s(31.5);
+  ck_assert(runs(0));
+  pass_s(2);
+  ck_assert(runs(1));
+  pass_s(28);
+  ck_assert(runs(1));
+  pass_s(6);
+  ck_assert(runs(2));
+}
+END_TEST
+
 START_TEST(a_new_policy_concerns_those_who_wait) {
   come(0);
   come(1);
@@ -570,6 +644,10 @@ int main(void) {
                                 fair_lets_newcomers_begin_when_they_ask,
                                 fair_lets_light_newcomers_run_soon,
                                 fair_remembers_what_was_had_before_turns_ended,
+                                fair_charges_by_the_weight_that_was,
+                                fair_charges_nobody_while_no_turns_are_taken,
+                                fair_the_level_never_goes_back,
+                                fair_one_that_cannot_run_keeps_no_level,
                                 fair_sleepers_come_back_level,
                                 fair_follows_weights_beside_one_that_fills_gaps,
                                 fair_forgets_what_other_policies_did,
@@ -584,6 +662,7 @@ int main(void) {
                                 priority_goes_by_level,
                                 priority_lets_nobody_starve,
                                 priority_takes_turns_among_equals,
+                                pack_lets_nobody_starve,
                                 a_new_policy_concerns_those_who_wait,
                                 preemptions_take_one_part_in_twenty,
                                 fair_serves_who_needs_little_soon,

@@ -49,6 +49,23 @@ START_TEST(whoever_makes_way_it_is_charged_once) {
 }
 END_TEST
 
+START_TEST(no_more_than_a_second_is_saved_up) {
+  uint64_t cost_ns = handover_cost_ns(&world.gpus[0], 16 * GIB);
+  world_pass(&world, 100 * NS_PER_S);
+  preempt_all(16);
+  ck_assert_int_le(saved_ns(), SCHED_PREEMPT_SAVED_NS - (int64_t)cost_ns);
+}
+END_TEST
+
+/* They will take as long to stop as the last one did. */
+START_TEST(the_drain_is_charged_too) {
+  uint64_t cost_ns = handover_cost_ns(&world.gpus[0], 16 * GIB);
+  world.gpus[0].handover.last.drain_ns = NS_PER_S / 4;
+  preempt_all(16);
+  ck_assert_int_le(saved_ns(), SCHED_PREEMPT_SAVED_NS - (int64_t)cost_ns - (int64_t)NS_PER_S / 8);
+}
+END_TEST
+
 /* No more than the card has moves to it. */
 START_TEST(who_says_that_it_has_very_much_is_charged_what_fits) {
   preempt_all(1 << 20);
@@ -81,7 +98,11 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {whoever_makes_way_it_is_charged_once,
+                                no_more_than_a_second_is_saved_up,
+                                the_drain_is_charged_too,
                                 who_says_that_it_has_very_much_is_charged_what_fits,
-                                a_drain_takes_no_longer_than_its_turn, who_is_level_does_not_preempt, NULL};
+                                a_drain_takes_no_longer_than_its_turn,
+                                who_is_level_does_not_preempt,
+                                NULL};
   return suite_main("preemption", tests, set_up, NULL);
 }

@@ -122,6 +122,9 @@ START_TEST(while_nobody_works_others_have_all) {
   ck_assert_uint_eq(gpu.until_ns, RATE_NEVER);
   ck_assert_double_eq(rate_duty(&gpu), 1);
   ck_assert_uint_eq(rate_slice_us(&gpu), RATE_SLICE_LEAST_US);
+  rate_set_bounded(&gpu, false); /* whatever the level */
+  ck_assert_double_lt(rate_level_duty(&gpu), 1);
+  ck_assert_double_eq(rate_duty(&gpu), 1);
 }
 END_TEST
 
@@ -410,6 +413,16 @@ START_TEST(a_large_loss_is_believed_at_once) {
 END_TEST
 
 /* What is sure of the first pair is less than it lost by far. */
+START_TEST(once_it_is_found_it_grows_by_little) {
+  begin();
+  gpu.found = true;
+  gpu.level = 0.4;
+  while (gpu.level == 0.4)
+    pass_pair();
+  ck_assert_double_eq_tol(gpu.level, 0.45, 1e-9);
+}
+END_TEST
+
 START_TEST(the_first_decrease_goes_by_the_mean) {
   actor->loss = 0.06;
   begin();
@@ -651,6 +664,15 @@ START_TEST(a_leap_spoils_the_window_alone) {
 }
 END_TEST
 
+START_TEST(where_slices_do_not_hold_it_is_met_with_less) {
+  begin();
+  rate_set_bounded(&gpu, false);
+  gpu.level = 1;
+  add(other);
+  ck_assert_double_eq(gpu.level, RATE_LEVEL_UNSURE);
+}
+END_TEST
+
 START_TEST(whose_progress_is_not_known_is_met_with_the_first_level) {
   say(actor, true);
   for (int i = 0; i < 1000; i++) {
@@ -683,6 +705,7 @@ int main(void) {
                                 a_drift_of_production_itself_hides_no_loss,
                                 a_phase_that_changes_is_no_loss,
                                 without_a_loss_the_level_doubles,
+                                once_it_is_found_it_grows_by_little,
                                 first_their_slices_grow_then_the_others_shrink,
                                 a_trial_without_their_work_says_nothing,
                                 a_large_loss_is_believed_at_once,
@@ -695,6 +718,7 @@ int main(void) {
                                 where_nothing_can_be_told_the_level_is_low,
                                 the_level_is_kept_over_a_rest,
                                 a_new_job_is_met_with_the_first_level,
+                                where_slices_do_not_hold_it_is_met_with_less,
                                 who_loses_most_decides,
                                 who_loses_most_decides_whoever_came_first,
                                 of_whom_nothing_is_known_may_lose,

@@ -108,6 +108,17 @@ START_TEST(too_much_memory_never_runs) {
 }
 END_TEST
 
+START_TEST(nor_is_it_waited_for) {
+  world_attach(&world, 4, 10, 0);
+  world_memory(&world, 2, 14);
+  for (int i = 2; i <= 4; i++)
+    world_request(&world, i);
+  world_set_capacity(&world, 12);
+  because(2, GS_REASON_TOO_BIG, 0);
+  ck_assert_uint_le(reason(4).expected_ns, 41 * NS_PER_S); /* what is left of this quantum, and that of 3 */
+}
+END_TEST
+
 /* It holds nothing that others could have, and may answer at any time. */
 START_TEST(nobody_knows_when_a_silent_one_answers) {
   world_set_mode(&world, GS_MODE_AUTO);
@@ -132,6 +143,7 @@ int main(void) {
                                 memory_that_comes_is_waited_for,
                                 a_quantum_that_has_yet_to_begin_is_no_longer_for_that,
                                 too_much_memory_never_runs,
+                                nor_is_it_waited_for,
                                 nobody_knows_when_a_silent_one_answers,
                                 NULL};
   return suite_main("reason", tests, set_up, NULL);

@@ -94,6 +94,19 @@ START_TEST(standard_jobs_interrupt_them_too) {
 }
 END_TEST
 
+START_TEST(no_one_of_them_stops_if_that_is_not_enough) {
+  world_init(&world, GS_MODE_AUTO);
+  world_attach(&world, 1, 4, SWAP);
+  world_attach(&world, 2, 10, SWAP);
+  set_class(1, O);
+  world_attach(&world, 3, 12, SWAP);
+  world_request(&world, 3);
+  ck_assert_int_eq(world.jobs[1].state, GS_JOB_HOLDING);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
+  ck_assert_int_eq(world.jobs[3].state, GS_JOB_WAITING);
+}
+END_TEST
+
 START_TEST(who_is_not_idle_is_not_displaced_by_them) {
   for (int policy = GS_POLICY_RR; policy <= GS_POLICY_PACK; policy++) {
     take_turns(P, O, O, 10);
@@ -267,6 +280,7 @@ int main(void) {
                                 production_interrupts_them_at_once_whatever_the_policy,
                                 also_while_their_memory_comes,
                                 standard_jobs_interrupt_them_too,
+                                no_one_of_them_stops_if_that_is_not_enough,
                                 who_is_not_idle_is_not_displaced_by_them,
                                 among_themselves_they_take_turns,
                                 a_class_that_changes_counts_at_once,

@@ -73,6 +73,15 @@ START_TEST(what_comes_back_is_kept_for_it) {
 }
 END_TEST
 
+START_TEST(what_comes_back_in_part_says_nothing_of_the_rest) {
+  begin();
+  rise_and_fall();
+  rise(1, 6);
+  expect_holders(true, true);
+  ck_assert_uint_eq(world.gpus[0].ephemeral_bytes, 0);
+}
+END_TEST
+
 START_TEST(what_has_not_come_back_for_long_is_free) {
   begin();
   rise_and_fall();
@@ -222,6 +231,7 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {what_is_freed_for_good_is_free_at_once,
                                 what_comes_back_is_kept_for_it,
+                                what_comes_back_in_part_says_nothing_of_the_rest,
                                 what_has_not_come_back_for_long_is_free,
                                 it_is_kept_as_long_as_it_comes_back,
                                 less_than_before_is_kept_if_less_comes_back,

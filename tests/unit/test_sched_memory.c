@@ -182,6 +182,13 @@ START_TEST(what_page_faults_fetch_need_not_fit) {
 }
 END_TEST
 
+START_TEST(nobody_comes_with_more_than_card_and_host_have) {
+  world.scheduler.host_memory_bytes = 4 * GIB;
+  world_attach(&world, 1, 100, 0);
+  ck_assert_uint_eq(world.jobs[1].used_bytes, 20 * GIB);
+}
+END_TEST
+
 START_TEST(absurd_sizes_do_not_overflow) {
   uint64_t granted;
   world_attach(&world, 1, 0, MANAGED);
@@ -253,6 +260,8 @@ START_TEST(hand_overs_are_measured) {
   ck_assert_uint_eq(handover->costs[0], 2); /* up to 1 ms: when the first one began, and the last one */
   ck_assert_uint_eq(handover->costs[3], 1); /* 8 ms */
   ck_assert_uint_eq(handover->sum.evicted_bytes, 8 * GIB);
+  ck_assert_uint_gt(handover->cost_ns, NS_PER_MS); /* on average: of the first one's none, 8 ms, and 1 ms */
+  ck_assert_uint_lt(handover->cost_ns, 2 * NS_PER_MS);
 }
 END_TEST
 
@@ -316,6 +325,15 @@ START_TEST(reports_that_come_late_are_no_speed) {
     ck_assert_uint_le(handover->bytes_per_s, 50000000000);
   }
   ck_assert_uint_ge(handover->bytes_per_s, 35000000000);
+}
+END_TEST
+
+/* What comes with them is more than the copies. */
+START_TEST(small_restores_are_no_speed) {
+  const struct sched_handover *handover = begin_restores(1);
+  for (int i = 0; i < 100; i++)
+    restore(NS_PER_MS, 1 << 20);
+  ck_assert_uint_eq(handover->bytes_per_s, SCHED_BYTES_PER_S);
 }
 END_TEST
 
@@ -400,6 +418,7 @@ int main(void) {
                                 pinned_memory_must_fit_the_card,
                                 a_limit_refuses_growth_and_takes_nothing_away,
                                 shrinking_is_never_refused,
+                                nobody_comes_with_more_than_card_and_host_have,
                                 what_page_faults_fetch_need_not_fit,
                                 absurd_sizes_do_not_overflow,
                                 times_turns_and_handovers_are_counted,
@@ -407,6 +426,7 @@ int main(void) {
                                 the_speed_of_restores_is_averaged,
                                 moves_behind_turns_are_measured,
                                 reports_that_come_late_are_no_speed,
+                                small_restores_are_no_speed,
                                 one_report_is_no_speed,
                                 scarce_host_memory_is_told_to_all,
                                 who_has_not_chosen_gets_the_memory_of_the_gpu,

@@ -136,6 +136,60 @@ START_TEST(pinned_bytes_stay) {
 }
 END_TEST
 
+/* Also before the job has said so. */
+START_TEST(they_are_there_as_far_as_there_is_room) {
+  world.clients[1].stuck = true;
+  world_attach(&world, 1, 0, SWAP);
+  world_memory_pinned(&world, 1, 4, 3);
+  world_memory_pinned(&world, 1, 4, 3); /* from then on there is room */
+  ck_assert_uint_eq(world.jobs[1].resident_bytes, 3 * GIB);
+}
+END_TEST
+
+/* Two of 6 GiB, and one of 8 that is idle. */
+static void come_beside_an_idle_one(void) {
+  world_init(&world, GS_MODE_AUTO);
+  for (int i = 1; i <= 3; i++)
+    world_attach(&world, i, i == 1 ? 8 : 6, SWAP);
+  world_release(&world, 1);
+  world_release(&world, 2);
+}
+
+static bool holds(int job) { return world.jobs[job].state == GS_JOB_HOLDING; }
+
+START_TEST(beside_them_others_hold_together_as_far_as_they_fit) {
+  come_beside_an_idle_one();
+  world_memory_pinned(&world, 1, 8, 8);
+  world_request(&world, 2);
+  world_request(&world, 3);
+  ck_assert(holds(2) && !holds(3));
+}
+END_TEST
+
+START_TEST(so_they_do_beside_memory_that_stays) {
+  come_beside_an_idle_one();
+  world.clients[1].cramped = true;
+  world_request(&world, 2);
+  world_request(&world, 3);
+  ck_assert(holds(2) && holds(3));
+  world_pass(&world, GRACE);
+  ck_assert(holds(2) != holds(3));
+}
+END_TEST
+
+/* Processes that are no jobs, say. */
+START_TEST(what_nobody_here_has_is_not_there) {
+  world_init(&world, GS_MODE_AUTO);
+  world_attach(&world, 1, 8, SWAP);
+  world_attach(&world, 2, 8, SWAP);
+  ck_assert(!world.gpus[0].serialized);
+  scheduler_set_away(&world.gpus[0], GIB, world.now_ns, &world.change);
+  ck_assert(world.gpus[0].serialized);
+  scheduler_set_away(&world.gpus[0], 0, world.now_ns, &world.change);
+  ck_assert(!world.gpus[0].serialized);
+}
+END_TEST
+
 START_TEST(what_one_pins_without_a_turn_leaves_others_less) {
   take_turns(3, 8, SWAP); /* nothing of the third is there */
   request_all(1);
@@ -309,6 +363,21 @@ START_TEST(hiding_goes_on_until_it_is_done) {
 }
 END_TEST
 
+/* The second one has grown meanwhile. */
+START_TEST(also_if_a_little_more_is_lacking) {
+  take_turns(0, 0, SWAP);
+  for (int i = 1; i <= 3; i++)
+    world_attach(&world, i, i == 3 ? 6 : 8, SWAP);
+  request_all(3);
+  end_turn(1);
+  world_set_tq(&world, 4 * NS_PER_S); /* 6 GiB take longer than a twentieth of it */
+  ck_assert_double_eq(resident(1), 2);
+  uint64_t granted_bytes;
+  ck_assert_int_eq(world_ask(&world, 3, 6.5, 0, &granted_bytes), 0);
+  ck_assert_double_eq(resident(1), 1.5);
+}
+END_TEST
+
 START_TEST(what_moves_slower_is_worth_hiding_sooner) {
   take_turns(3, 8, SWAP);
   request_all(3);
@@ -339,6 +408,22 @@ START_TEST(room_comes_as_it_is_given_back) {
   said("2:room(11.9922)");
   world_resident(&world, 1, 4); /* but the last ones are */
   said("2:room(12)");
+}
+END_TEST
+
+/* The holder may allocate a little more than it has. */
+START_TEST(room_that_is_enough_to_begin_with_comes_at_once) {
+  uint64_t granted_bytes;
+  take_turns(2, 12, SWAP);
+  request_all(2);
+  world.clients[1].stuck = world.clients[2].stuck = true;
+  world_pass(&world, TQ);
+  world_release(&world, 1);
+  ck_assert_int_eq(world_ask(&world, 2, 12 + 1.0 / 1024, 0, &granted_bytes), 0);
+  world_resident(&world, 1, 4);
+  ck_assert_uint_eq(world.jobs[2].room_bytes, 12 * GIB);
+  world_resident(&world, 1, 4 - 1.0 / 512); /* 2 MiB */
+  ck_assert_uint_ge(world.jobs[2].room_bytes, world.jobs[2].used_bytes);
 }
 END_TEST
 
@@ -581,6 +666,7 @@ START_TEST(who_fits_beside_it_runs) {
   said("1:stays 2:drop(2,3) 3:room(5)");
   world_yield(&world, 2);
   said("3:ok(3,5) 2:room(0) 3:wanted(3) 4:room(3)"); /* who cannot run leaves first */
+  ck_assert_int_eq(sched_job_reason(&world.jobs[2], world.now_ns).why, GS_REASON_STAYING);
   world_set_tq(&world, TQ / 4);
   for (int i = 0; i < 2; i++)
     for (int id = 3; id != 2; id = id == 4 ? 1 : id == 1 ? 2 : 4) {
@@ -610,6 +696,23 @@ START_TEST(everybody_is_asked_before_a_turn_ends) {
 END_TEST
 
 /* It is less than the card has, but more than the first one leaves of it. */
+/* It needs no answer for that, so nobody else may have it. */
+START_TEST(what_a_holder_that_grows_may_allocate_is_its_own) {
+  uint64_t granted_bytes;
+  world_init(&world, GS_MODE_AUTO);
+  world_attach(&world, 1, 4, SWAP);
+  world_attach(&world, 2, 16 - 4.005, SWAP);
+  world_attach(&world, 3, 8, SWAP); /* so that turns are taken; it does nothing */
+  for (int i = 2; i <= 3; i++)
+    world_release(&world, i);
+  world_request(&world, 1);
+  ck_assert_int_eq(world_ask(&world, 1, 4.001, 0, &granted_bytes), 0);
+  ck_assert_uint_gt(granted_bytes, world.jobs[1].used_bytes);
+  world_request(&world, 2);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_WAITING);
+}
+END_TEST
+
 START_TEST(a_holder_that_grows_has_its_quantum) {
   uint64_t granted;
   take_turns(2, 8, SWAP);
@@ -975,6 +1078,20 @@ START_TEST(everything_comes_back_when_all_fits) {
 }
 END_TEST
 
+/* Also for what they may allocate unasked. */
+START_TEST(so_does_all_the_room_that_jobs_may_ask_for) {
+  uint64_t granted_bytes;
+  take_turns(1, 4, SWAP);
+  ck_assert_int_eq(world_ask(&world, 1, 5.001, 0, &granted_bytes), 0);
+  ck_assert_uint_gt(granted_bytes, world.jobs[1].used_bytes);
+  world_attach(&world, 2, 12, SWAP);
+  world_request(&world, 2);
+  ck_assert_double_eq(resident(1), 4);
+  world_detach(&world, 2);
+  ck_assert_uint_eq(world.jobs[1].room_bytes, granted_bytes);
+}
+END_TEST
+
 /* It frees some of that, and allocates a little unasked: it is there, as it knows of no room yet. */
 START_TEST(what_was_there_when_it_came_may_come_back_until_it_has_heard) {
   struct sched_attach attach = {.id = 2, .used_bytes = 4 * GIB, .resident_bytes = GIB};
@@ -1005,6 +1122,10 @@ int main(void) {
                                 the_next_one_leaves_last,
                                 a_promise_taken_back_is_not_given_again_for_what_has_come_since,
                                 pinned_bytes_stay,
+                                they_are_there_as_far_as_there_is_room,
+                                beside_them_others_hold_together_as_far_as_they_fit,
+                                so_they_do_beside_memory_that_stays,
+                                what_nobody_here_has_is_not_there,
                                 what_one_asks_to_pin_has_no_room_before_others_have_left,
                                 what_is_refused_of_pinned_memory_has_to_wait_again,
                                 what_one_pins_without_a_turn_leaves_others_less,
@@ -1016,8 +1137,10 @@ int main(void) {
                                 the_second_waits_until_the_first_one_runs,
                                 waiting_jobs_leave_early_only_if_it_is_worth_it,
                                 hiding_goes_on_until_it_is_done,
+                                also_if_a_little_more_is_lacking,
                                 what_moves_slower_is_worth_hiding_sooner,
                                 room_comes_as_it_is_given_back,
+                                room_that_is_enough_to_begin_with_comes_at_once,
                                 a_room_that_was_not_used_must_be_acknowledged,
                                 a_death_makes_room_at_once,
                                 growth_within_the_reach_is_not_asked_for,
@@ -1034,6 +1157,7 @@ int main(void) {
                                 what_it_gives_back_later_is_taken,
                                 who_fits_beside_it_runs,
                                 everybody_is_asked_before_a_turn_ends,
+                                what_a_holder_that_grows_may_allocate_is_its_own,
                                 a_holder_that_grows_has_its_quantum,
                                 while_nobody_else_can_run_a_holder_goes_on_waiting,
                                 the_quantum_begins_when_the_job_runs,
@@ -1059,6 +1183,7 @@ int main(void) {
                                 memory_without_faults_that_does_not_fit_takes_turns_in_mode_off,
                                 pinned_memory_takes_no_turns_in_mode_off,
                                 everything_comes_back_when_all_fits,
+                                so_does_all_the_room_that_jobs_may_ask_for,
                                 NULL};
   return suite_main("sched_rooms", tests, set_up, NULL);
 }

@@ -1,5 +1,7 @@
 /* test_sched_soft_limits.c - what a job has beyond its soft limit leaves the card before others' memory does.
  */
+#include <string.h>
+
 #include "suite.h"
 #include "world.h"
 
@@ -106,6 +108,7 @@ START_TEST(pinned_bytes_stay_beyond_it) {
   limit_softly(3, 1);
   grow(1, 8);
   has(8, 4, 4);
+  ck_assert_ptr_null(strstr(world_said(&world), "3:room(3)")); /* nor is it asked for them */
 }
 END_TEST
 

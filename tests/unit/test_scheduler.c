@@ -174,6 +174,17 @@ START_TEST(a_stale_release_is_ignored) {
 }
 END_TEST
 
+START_TEST(so_is_who_says_that_it_runs_by_an_old_grant) {
+  world_init(&world, GS_MODE_ON);
+  world.clients[1].stuck = true;
+  world_attach(&world, 1, 4, MANAGED);
+  world_request(&world, 1);
+  struct sched_active active = {.epoch = world.jobs[1].epoch - 1};
+  ck_assert(!scheduler_active(&world.jobs[1], &active, world.now_ns, &world.change));
+  ck_assert(!world.jobs[1].active);
+}
+END_TEST
+
 START_TEST(a_repeated_request_counts_once) {
   take_turns(2);
   world_request(&world, 1);
@@ -316,6 +327,32 @@ START_TEST(other_memory_is_waited_for) {
 }
 END_TEST
 
+START_TEST(who_fits_beside_it_need_not_wait_with_those_that_do_not) {
+  world_init(&world, GS_MODE_AUTO);
+  world_attach(&world, 1, 6, 0);
+  world_attach(&world, 2, 12, 0);
+  world_attach(&world, 3, 8, 0);
+  for (int i = 1; i <= 3; i++)
+    if (world.jobs[i].state == GS_JOB_DROPPING)
+      world_release(&world, i);
+  world_request(&world, 1);
+  for (int i = 2; i <= 3; i++)
+    if (world.jobs[i].state == GS_JOB_HOLDING)
+      world_release(&world, i);
+  struct sched_terms terms = world.jobs[1].terms;
+  terms.paused = true; /* so it is told to stop, and does not */
+  world_set_terms(&world, 1, &terms);
+  world_pass(&world, GRACE);
+  world_said(&world);
+  world_request(&world, 2);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_WAITING);
+  world_request(&world, 3);
+  ck_assert_int_eq(world.jobs[3].state, GS_JOB_HOLDING);
+  world_pass(&world, 1);
+  ck_assert(world.jobs[3].active); /* what 1 does not leave 2 does */
+}
+END_TEST
+
 START_TEST(the_clients_reasons_are_kept_for_people) {
   take_turns(1);
   world_request(&world, 1);
@@ -428,10 +465,11 @@ START_TEST(a_smaller_capacity_makes_turns_and_a_larger_one_ends_them) {
 }
 END_TEST
 
-START_TEST(the_quantum_of_the_kept_holder_begins_with_the_turns) {
+/* However long it has held before. */
+static void keep_one_after(uint64_t held_ns) {
   world_attach(&world, 1, 4, MANAGED);
   world_attach(&world, 2, 4, MANAGED);
-  world_pass(&world, 10 * TQ);
+  world_pass(&world, held_ns);
   world_set_mode(&world, GS_MODE_ON);
   world_release(&world, 2);
   world_request(&world, 2);
@@ -441,6 +479,11 @@ START_TEST(the_quantum_of_the_kept_holder_begins_with_the_turns) {
   world_pass(&world, 1);
   said("1:drop(1)");
 }
+
+START_TEST(the_quantum_of_the_kept_holder_begins_with_the_turns) { keep_one_after(10 * TQ); }
+END_TEST
+
+START_TEST(also_if_it_would_not_have_been_over) { keep_one_after(TQ / 2); }
 END_TEST
 
 /* ---- jobs that ran without a daemon ---- */
@@ -459,6 +502,7 @@ END_TEST
 START_TEST(a_second_running_job_must_stop) {
   world_init(&world, GS_MODE_ON);
   world_attach(&world, 1, 10, RUNNING);
+  world_pass(&world, NS_PER_S); /* it is not for who has held for longer to make way */
   world_attach(&world, 2, 10, RUNNING);
   said("1:attached 1:on 2:attached 2:on 2:drop(0)");
   world_release_with(&world, 2, 0);
@@ -478,6 +522,48 @@ END_TEST
 START_TEST(a_running_job_without_turns_is_granted) {
   world_attach(&world, 1, 10, RUNNING);
   said("1:attached 1:off 1:ok(1)");
+}
+END_TEST
+
+/* ---- one plan for several events ---- */
+
+START_TEST(events_may_wait_for_one_plan) {
+  world_init(&world, GS_MODE_ON);
+  world_attach_at(&world, 0, 1, 4, MANAGED);
+  world_attach_at(&world, 1, 2, 4, MANAGED);
+  world.scheduler.deferred = true;
+  uint64_t decisions = world.scheduler.decisions;
+  world_said(&world);
+  world_request(&world, 1);
+  world_request(&world, 2);
+  said("");
+  ck_assert_uint_eq(world.scheduler.decisions, decisions);
+  ck_assert_uint_eq(scheduler_deadline_ns(&world.scheduler), 0); /* it is due at once */
+  scheduler_plan(&world.scheduler, &world.change);
+  ck_assert_uint_eq(world.scheduler.decisions, decisions + 1);
+  ck_assert_int_eq(world.jobs[1].state, GS_JOB_HOLDING);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
+}
+END_TEST
+
+/* What one has to leave comes first in the next, whatever happens before. */
+START_TEST(a_plan_looks_at_some_of_the_gpus) {
+  world_init(&world, GS_MODE_ON);
+  world_attach_at(&world, 0, 1, 4, MANAGED);
+  world_attach_at(&world, 1, 2, 4, MANAGED);
+  world.scheduler.deferred = true;
+  world.scheduler.event_jobs_most = 1;
+  world_request(&world, 1);
+  world_request(&world, 2);
+  scheduler_plan(&world.scheduler, &world.change);
+  ck_assert_int_eq(world.jobs[1].state, GS_JOB_HOLDING);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_WAITING);
+  ck_assert_uint_eq(scheduler_deadline_ns(&world.scheduler), 0);
+  world_release(&world, 1);
+  world_request(&world, 1);
+  scheduler_plan(&world.scheduler, &world.change);
+  ck_assert_int_eq(world.jobs[1].state, GS_JOB_WAITING);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
 }
 END_TEST
 
@@ -545,6 +631,7 @@ int main(void) {
                                 who_is_not_wanted_any_more_is_told,
                                 the_queue_is_first_come_first_served,
                                 a_stale_release_is_ignored,
+                                so_is_who_says_that_it_runs_by_an_old_grant,
                                 a_repeated_request_counts_once,
                                 a_changed_quantum_takes_effect_at_once,
                                 quanta_of_a_millisecond_work,
@@ -555,6 +642,7 @@ int main(void) {
                                 what_a_dead_job_should_be_told_is_forgotten,
                                 managed_memory_is_bypassed,
                                 other_memory_is_waited_for,
+                                who_fits_beside_it_need_not_wait_with_those_that_do_not,
                                 the_clients_reasons_are_kept_for_people,
                                 mode_on_keeps_one_holder,
                                 the_least_served_holder_is_kept,
@@ -568,10 +656,13 @@ int main(void) {
                                 auto_settles_before_it_ends_turns,
                                 a_smaller_capacity_makes_turns_and_a_larger_one_ends_them,
                                 the_quantum_of_the_kept_holder_begins_with_the_turns,
+                                also_if_it_would_not_have_been_over,
                                 a_running_job_holds,
                                 a_second_running_job_must_stop,
                                 a_running_job_that_makes_turns_begin_must_stop,
                                 a_running_job_without_turns_is_granted,
+                                events_may_wait_for_one_plan,
+                                a_plan_looks_at_some_of_the_gpus,
                                 NULL};
   return suite_main("scheduler", tests, set_up, NULL);
 }

@@ -6,6 +6,7 @@
  * will have, so there is nothing to move.
  */
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "common/clock.h"
@@ -341,6 +342,116 @@ START_TEST(who_has_rested_does_not_make_up_for_it) {
 }
 END_TEST
 
+/* ---- what a user is charged, to the moment ---- */
+
+static double user_s(int i) { return (double)policy_user_rank(&jobs[i], now_ns) / NS_PER_S; }
+
+/* It gives its turn back, and does not ask again for now. */
+static void rest(int i) {
+  silent[i] = true;
+  scheduler_release(&jobs[i], &(struct sched_release){.epoch = jobs[i].epoch}, now_ns, &change);
+  silent[i] = false;
+  execute();
+}
+
+static void pass_until_it_holds(int i) {
+  for (int step = 0; step < 1000 && jobs[i].state != GS_JOB_HOLDING; step++)
+    pass(TQ_NS / 100);
+  ck_assert_int_eq(jobs[i].state, GS_JOB_HOLDING);
+}
+
+/* Three hold, two of them of one user. */
+START_TEST(a_user_is_charged_its_part_of_the_card) {
+  for (int i = 0; i < 3; i++)
+    come(i, i / 2, 4 * GIB);
+  come(3, 2, 12 * GIB);
+  pass_until_it_holds(0);
+  pass_until_it_holds(1);
+  pass_until_it_holds(2);
+  double before_s[] = {user_s(0), user_s(2)};
+  pass(TQ_NS / 4);
+  ck_assert_int_eq(jobs[3].state, GS_JOB_WAITING);
+  ck_assert_double_eq_tol(user_s(0) - before_s[0], 0.25 * 2 / 3, 0.01);
+  ck_assert_double_eq_tol(user_s(2) - before_s[1], 0.25 / 3, 0.01);
+}
+END_TEST
+
+START_TEST(also_while_it_stops) {
+  come(0, 0, 12 * GIB);
+  come(1, 1, 12 * GIB);
+  pass_until_it_holds(0);
+  silent[0] = true;
+  while (jobs[0].state == GS_JOB_HOLDING)
+    pass(TQ_NS / 100);
+  ck_assert_int_eq(jobs[0].state, GS_JOB_DROPPING);
+  double before_s = user_s(0);
+  pass(TQ_NS / 2);
+  ck_assert_int_eq(jobs[0].state, GS_JOB_DROPPING);
+  ck_assert_double_eq_tol(user_s(0) - before_s, 0.5, 0.01);
+}
+END_TEST
+
+/* It fits beside each of the others, which take turns. */
+START_TEST(who_has_filled_gaps_is_not_far_ahead) {
+  come(0, 0, 2 * GIB);
+  come(1, 1, 10 * GIB);
+  come(2, 2, 10 * GIB);
+  pass(100 * TQ_NS);
+  pass_until_it_holds(0);
+  rest(0);
+  request(0);
+  ck_assert_double_le(user_s(0), fmax(user_s(1), user_s(2)) + 3.1);
+}
+END_TEST
+
+START_TEST(who_comes_begins_behind_those_that_wait) {
+  come(0, 0, 12 * GIB);
+  come(1, 1, 12 * GIB);
+  pass(4 * TQ_NS);
+  int waits = 0, holds = 1;
+  for (int step = 0; step < 1000 && user_s(waits) - user_s(holds) < 0.4; step++) {
+    pass(TQ_NS / 100);
+    holds = jobs[0].state == GS_JOB_HOLDING ? 0 : 1;
+    waits = 1 - holds;
+  }
+  ck_assert_double_ge(user_s(waits) - user_s(holds), 0.4);
+  come(2, 2, 12 * GIB);
+  ck_assert_double_ge(user_s(2), user_s(waits));
+}
+END_TEST
+
+/* So equals take turns, and none has two in a row. */
+START_TEST(who_has_had_less_than_half_a_quantum_more_goes) {
+  come(0, 0, 12 * GIB);
+  come(1, 1, 12 * GIB);
+  pass(4 * TQ_NS);
+  for (int step = 0; step < 500; step++) {
+    pass(TQ_NS / 100);
+    int holds = jobs[0].state == GS_JOB_HOLDING ? 0 : 1, waits = 1 - holds;
+    double more_s = user_s(waits) - user_s(holds);
+    if (fabs(more_s - 0.5) > 0.02)
+      ck_assert_int_eq(policy_precedes(&jobs[waits], &jobs[holds], now_ns), more_s < 0.5);
+  }
+}
+END_TEST
+
+/* Another user's jobs take turns, so a quantum has just begun. */
+START_TEST(who_is_a_quantum_behind_preempts) {
+  come(0, 0, 12 * GIB);
+  come(1, 0, 12 * GIB);
+  come(2, 1, 12 * GIB);
+  pass(4 * TQ_NS);
+  pass_until_it_holds(2);
+  rest(2);
+  pass(10 * TQ_NS);
+  int next = jobs[0].state == GS_JOB_HOLDING ? 1 : 0;
+  pass_until_it_holds(next);
+  request(2);
+  pass(TQ_NS / 10);
+  ck_assert_int_eq(jobs[2].state, GS_JOB_HOLDING);
+}
+END_TEST
+
 START_TEST(each_gpu_has_accounts_of_its_own) {
   for (int i = 0; i < 10; i++)
     come_to(1, i, 1, 12 * GIB); /* what it has there is no matter here */
@@ -593,6 +704,8 @@ END_TEST
 
 START_TEST(or_once_they_have_had_twice_as_long) {
   begin_silence();
+  ck_assert_int_eq(jobs[2].state, GS_JOB_WAITING);
+  ck_assert_uint_eq(sched_job_reason(&jobs[2], now_ns).expected_ns, shares[0][0].shunned_until_ns - now_ns);
   forget();
   pass(30 * NS_PER_S);
   ck_assert_double_ge(had_s[0], 1);
@@ -734,6 +847,12 @@ int main(void) {
                                 nor_does_a_user_that_is_always_new,
                                 who_holds_and_does_nothing_is_charged,
                                 who_has_rested_does_not_make_up_for_it,
+                                a_user_is_charged_its_part_of_the_card,
+                                also_while_it_stops,
+                                who_has_filled_gaps_is_not_far_ahead,
+                                who_comes_begins_behind_those_that_wait,
+                                who_has_had_less_than_half_a_quantum_more_goes,
+                                who_is_a_quantum_behind_preempts,
                                 each_gpu_has_accounts_of_its_own,
                                 an_opportunistic_user_comes_after_all_others,
                                 only_fair_looks_at_users,
