@@ -47,6 +47,7 @@ struct request {
 int status_command(const struct request *request);   /* show_status.c */
 int jobs_command(const struct request *request);     /* jobs.c */
 int why_command(const struct request *request);      /* why.c: why JOB */
+int plan_command(const struct request *request);     /* show_plan.c */
 int top_command(const struct request *request);      /* top.c */
 int events_command(const struct request *request);   /* event.c: events, history */
 int history_command(const struct request *request);  /* likewise */

@@ -89,6 +89,7 @@ static const struct command {
     {"status", 1, status_command, OF_ANSWER},
     {"top", 1, top_command, OF_ANSWER "--batch -n -d "},
     {"why", 2, why_command, OF_ANSWER},
+    {"plan", 1, plan_command, OF_ANSWER},
     {"jobs", 1, jobs_command, OF_ANSWER},
     {"history", 1, history_command, OF_HISTORY},
     {"events", 1, events_command, OF_HISTORY "--follow "},
@@ -152,6 +153,7 @@ static void show_help(void) {
       "  status                 GPUs and jobs: who holds, who waits, memory, shares, what hand-overs cost\n"
       "  top                    the same, again and again, on the whole terminal: F1 or h tells the keys\n"
       "  why JOB                what a job waits for, how long that should take, and what helps\n"
+      "  plan                   of each GPU which jobs have a seat, which are next, and by which rule\n"
       "  jobs                   each job once, whatever GPUs it is on, and gangs with their members\n"
       "  history                programs that have ended: times, GPU time, waiting, how they ended; the last "
       "4096\n"
@@ -201,7 +203,8 @@ static void show_help(void) {
       "                         instance: 0:1), UUIDs, or how one begins (GPU-5d3a); default all, which is "
       "also\n"
       "                         for GPUs yet to come\n"
-      "  --json                 status, why, jobs, history, events and top --batch as JSON (of the last two\n"
+      "  --json                 status, why, plan, jobs, history, events and top --batch as JSON (of the "
+      "last two\n"
       "                         an object per line), and, as a line of it, what has been changed; what goes\n"
       "                         wrong is told on stderr and by the exit code all the same\n"
       "  --follow               events: those that come, as they come; with --since also earlier ones\n"

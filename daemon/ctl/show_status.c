@@ -323,6 +323,7 @@ void status_put_wait(json_t *object, const struct gs_msg *wait) {
   json_object_set_new(object, "limit_share",
                       figures_has_limit(wait) ? json_real(figures_limit_share(wait)) : json_null());
   output_known(object, "limited_for", wait->wait_status.limited_for);
+  plan_put(object, wait);
 }
 
 static json_t *job_json(const struct gpu_figures *figures, const struct job_figures *job) {

@@ -14,6 +14,15 @@ json_t *status_json(const struct gs_msg *msgs, const struct gs_msg *end);
 /* Of a STATUS_WAIT: what a job does or waits for. */
 void status_put_wait(json_t *object, const struct gs_msg *wait);
 
+/* ---- show_plan.c ---- */
+
+/* Of a STATUS_WAIT: the rule that gives a job its seat among those that run, or denies it: for programs, for
+ * people ("has a seat"); and that with what the plan has for it, as JSON. */
+const char *plan_rule_name(const struct gs_msg *wait);
+const char *plan_rule_text(const struct gs_msg *wait);
+bool plan_denies(const struct gs_msg *wait);
+void plan_put(json_t *object, const struct gs_msg *wait);
+
 /* ---- why.c ---- */
 
 /* A job on a GPU, in the messages of a status, which end at `end`. */

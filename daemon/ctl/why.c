@@ -171,6 +171,8 @@ static void tell(FILE *out, const struct why *why) {
   if (reason == GS_REASON_TURN) {
     say(out, why, job->job_status.queue > 1 ? ", as number $q" : "");
     say(out, why, wait->wait_status.awaited ? ": $A has the GPU." : ".");
+    if (plan_denies(wait))
+      fprintf(out, " It %s.", plan_rule_text(wait));
     if (why->job.terms->terms_status.class == GS_CLASS_OPPORTUNISTIC)
       fputs(" An opportunistic job runs when no other one wants to.", out);
   }

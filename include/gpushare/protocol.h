@@ -221,18 +221,18 @@ enum gs_reason {
 #define GS_RULES(X)                                                                                          \
   X(IDLE, 0, "idle")           /* the job has not asked */                                                   \
   X(SEATED, 1, "seated")       /* it has a seat: its memory fits beside the others', or it is alone */       \
-  X(MAKES_WAY, 2, "makes-way") /* it has a seat until the quantum is over */                                 \
+  X(MAKES_WAY, 2, "makes_way") /* it has a seat until the quantum is over */                                 \
   X(STOPS, 3, "stops")         /* it has lost its seat, and is to stop */                                    \
   X(NEXT, 4, "next")           /* it has a seat as soon as those that must stop have */                      \
   X(LATER, 5, "later")         /* it will have a seat when the quantum is over */                            \
-  X(ONE_AT_A_TIME, 6, "one-at-a-time") /* mode on: the seat is another job's */                              \
-  X(DOES_NOT_FIT, 7, "does-not-fit")   /* its memory does not fit beside that of those that have seats */    \
-  X(TOO_BIG, 8, "too-big")             /* its memory is more than the GPU has for it */                      \
+  X(ONE_AT_A_TIME, 6, "one_at_a_time") /* mode on: the seat is another job's */                              \
+  X(DOES_NOT_FIT, 7, "does_not_fit")   /* its memory does not fit beside that of those that have seats */    \
+  X(TOO_BIG, 8, "too_big")             /* its memory is more than the GPU has for it */                      \
   X(STAYING, 9, "staying")             /* others' memory does not leave the card */                          \
-  X(SILENT_USER, 10, "silent-user")    /* another job of its user has kept the GPU without an answer */      \
+  X(SILENT_USER, 10, "silent_user")    /* another job of its user has kept the GPU without an answer */      \
   X(GANG, 11, "gang")                  /* its gang can't have seats on all of its GPUs yet */                \
-  X(GANG_HELD_UP, 12, "gang-held-up")  /* a member of its gang is paused, or can't run */                    \
-  X(FAR_BEHIND, 13, "far-behind") /* so many jobs that could run are before it that it was not looked at */  \
+  X(GANG_HELD_UP, 12, "gang_held_up")  /* a member of its gang is paused, or can't run */                    \
+  X(FAR_BEHIND, 13, "far_behind") /* so many jobs that could run are before it that it was not looked at */  \
   X(PAUSED, 14, "paused")         /* by a person */                                                          \
   X(ENTERS, 15, "enters")         /* card and host have not yet the memory left that it needs to begin */
 enum gs_rule {

@@ -86,7 +86,8 @@ def check_words(sources, folder):
     told = {entry["$ref"].removeprefix("#/$defs/")
             for entry in json.loads((folder / "event.schema.json").read_text())["oneOf"]}
     for key, macro, told in (("events", "GS_EVENT_KINDS", told - {"missed"}),
-                             ("why", "GS_REFUSALS", set(event["refused"]["properties"]["why"]["enum"]))):
+                             ("why", "GS_REFUSALS", set(event["refused"]["properties"]["why"]["enum"])),
+                             ("rule", "GS_RULES", set(status["rule"]["enum"]))):
         known = rows(sources / "include/gpushare/protocol.h", macro)
         if not known or known != told:
             sys.exit(f"{key}: {known ^ told} is not in both, {macro} of protocol.h and the schema")

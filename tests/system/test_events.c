@@ -155,6 +155,7 @@ static void write_all(void) {
   write_top("status.jsonl");
   write_json("jobs.json", "jobs", NULL);
   write_json("why.json", "why", "1");
+  write_json("plan.json", "plan", NULL);
   write_json("event.jsonl", "events", NULL);
   CHECK(scene_ctl(&scene, NULL, 0, "timeline", "-o", path_of("timeline.json"), NULL) == 0);
 }
@@ -172,8 +173,8 @@ static void check_schemas(const char *const *names) {
 }
 
 static void check_running(void) {
-  static const char *const names[] = {"change.jsonl", "status.json", "status.jsonl",  "jobs.json",
-                                      "why.json",     "event.jsonl", "timeline.json", NULL};
+  static const char *const names[] = {"change.jsonl", "status.json", "status.jsonl",  "jobs.json", "why.json",
+                                      "plan.json",    "event.jsonl", "timeline.json", NULL};
   write_changes();
   write_all();
   check_schemas(names);

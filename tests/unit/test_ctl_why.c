@@ -48,6 +48,83 @@ START_TEST(who_is_in_the_way_and_for_how_long) {
 }
 END_TEST
 
+static void add_planned(uint32_t number, enum gs_job_state state, unsigned queue, enum gs_rule rule) {
+  struct gs_msg *job = played_add_job(state, 0, 4 * GIB, 4 * GIB);
+  job->job_status.job = number;
+  job->job_status.queue = (uint16_t)queue;
+  strcpy(job->job_status.name, "job");
+  played_add(GS_STATUS_TERMS);
+  struct gs_msg *wait = played_add(GS_STATUS_WAIT);
+  wait->wait_status.rule = rule;
+  wait->wait_status.need_bytes = number * GIB;
+  wait->wait_status.room_bytes = 2 * GIB;
+  wait->wait_status.planned_bytes = 3 * GIB;
+}
+
+static int ask_plan(const char *arguments) {
+  int code = run_shell("%s --socket %s plan %s 2>&1", GS_CTL, played_listen(), arguments);
+  played_end();
+  return code;
+}
+
+/* Jobs with a seat first, then the queue. */
+static void play_plan(void) {
+  played_add_gpu(0);
+  add_planned(1, GS_JOB_IDLE, 0, GS_RULE_IDLE);
+  add_planned(2, GS_JOB_WAITING, 2, GS_RULE_DOES_NOT_FIT);
+  add_planned(3, GS_JOB_WAITING, 1, GS_RULE_TOO_BIG);
+  add_planned(4, GS_JOB_WAITING, 3, GS_RULE_LATER);
+  add_planned(5, GS_JOB_DROPPING, 0, GS_RULE_STOPS);
+  add_planned(6, GS_JOB_HOLDING, 0, GS_RULE_MAKES_WAY);
+  add_planned(7, GS_JOB_WAITING, 4, GS_RULE_ENTERS + 1); /* a newer daemon's */
+}
+
+START_TEST(the_plan_is_shown_in_its_order) {
+  play_plan();
+  ck_assert_int_eq(ask_plan(""), 0);
+  const char *at = output;
+  static const char *const lines[] = {
+      "6 job                 6.0 GiB    2.0 GiB    3.0 GiB  has a seat until the quantum is over\n",
+      "5 job                 5.0 GiB    2.0 GiB    3.0 GiB  has lost its seat, and is to stop\n",
+      "4 job                 4.0 GiB    2.0 GiB    3.0 GiB  will have a seat when the quantum is over\n",
+      "3 job                 3.0 GiB    2.0 GiB    3.0 GiB  cannot run: its memory is more than the GPU has "
+      "for it\n",
+      "2 job                 2.0 GiB    2.0 GiB    3.0 GiB  waits: it does not fit beside the jobs with "
+      "seats\n",
+      "1 job                 1.0 GiB    2.0 GiB    3.0 GiB  has nothing for the GPU to do\n",
+      "7 job                 7.0 GiB    2.0 GiB    3.0 GiB  has nothing for the GPU to do\n"};
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    const char *found = strstr(at, lines[i]);
+    ck_assert_msg(found != NULL, "no '%s' after '%s'", lines[i], at);
+    at = found;
+  }
+}
+END_TEST
+
+START_TEST(the_plan_is_json_as_well) {
+  play_plan();
+  ck_assert_int_eq(ask_plan("--json"), 0);
+  json_t *root = json_loads(output, 0, NULL);
+  json_t *jobs = json_object_get(json_array_get(json_object_get(root, "gpus"), 0), "jobs");
+  ck_assert_uint_eq(json_array_size(jobs), 7);
+  json_t *first = json_array_get(jobs, 0);
+  ck_assert_int_eq(json_integer_value(json_object_get(first, "job")), 6);
+  ck_assert_str_eq(json_string_value(json_object_get(first, "rule")), "makes_way");
+  ck_assert_int_eq(json_integer_value(json_object_get(first, "need_bytes")), 6 * (json_int_t)GIB);
+  json_decref(root);
+}
+END_TEST
+
+START_TEST(the_rule_of_the_plan_is_told) {
+  add_holder();
+  struct gs_msg *wait = add_job(GS_JOB_WAITING, GS_REASON_TURN, 15 * NS_PER_S);
+  wait->wait_status.awaited = 3;
+  wait->wait_status.rule = GS_RULE_DOES_NOT_FIT;
+  ck_assert_int_eq(ask("5"), 0);
+  output_has("has the GPU. It waits: it does not fit beside the jobs with seats. It should run");
+}
+END_TEST
+
 START_TEST(what_limits_an_opportunistic_job) {
   static const struct {
     enum gs_limited limited;
@@ -267,7 +344,10 @@ START_TEST(who_is_not_there_is_no_job) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {who_is_in_the_way_and_for_how_long,
+  const TTest *const tests[] = {the_plan_is_shown_in_its_order,
+                                the_plan_is_json_as_well,
+                                the_rule_of_the_plan_is_told,
+                                who_is_in_the_way_and_for_how_long,
                                 what_limits_an_opportunistic_job,
                                 what_an_opportunistic_job_waits_for,
                                 what_is_beyond_a_soft_limit_may_be_away,
