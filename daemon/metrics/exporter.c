@@ -11,7 +11,7 @@
 #include "common/clock.h"
 #include "metrics/metrics.h"
 #include "metrics/microhttpd.h"
-#include "server/address.h"
+#include "server/config.h"
 #include "server/listen.h"
 #include "server/log_for.h"
 

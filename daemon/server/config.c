@@ -1,9 +1,12 @@
 /* config.c - the daemon's settings. One table of keys serves the file, the command line and --help. */
 #include "server/config.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <ini.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -16,6 +19,68 @@
 #include "common/host.h"
 #include "common/parse.h"
 #include "core/scheduler.h"
+
+/*
+ * ---- addresses ----
+ *
+ * Where the daemon shows its metrics, as the configuration says it.
+ */
+
+#define FILE_PREFIX "unix:"
+
+static int parse_file(const char *path, struct address *address) {
+  if (*path != '/' || strlen(path) >= sizeof address->file.sun_path)
+    return -EINVAL;
+  address->file.sun_family = AF_UNIX;
+  strcpy(address->file.sun_path, path);
+  address->size = sizeof address->file;
+  return 0;
+}
+
+static int set_host(const char *host, uint16_t port, struct address *address) {
+  size_t length = strlen(host);
+  char inner[INET6_ADDRSTRLEN] = "";
+  if (inet_pton(AF_INET, host, &address->ip4.sin_addr) == 1) {
+    address->ip4.sin_family = AF_INET;
+    address->ip4.sin_port = htons(port);
+    address->size = sizeof address->ip4;
+    return 0;
+  }
+  if (length < 3 || length - 2 >= sizeof inner || host[0] != '[' || host[length - 1] != ']')
+    return -EINVAL;
+  memcpy(inner, host + 1, length - 2);
+  address->ip6.sin6_family = AF_INET6;
+  address->ip6.sin6_port = htons(port);
+  address->size = sizeof address->ip6;
+  return inet_pton(AF_INET6, inner, &address->ip6.sin6_addr) == 1 ? 0 : -EINVAL;
+}
+
+int address_parse(const char *text, struct address *address) {
+  char host[ADDRESS_TEXT_SIZE];
+  const char *colon = strrchr(text, ':');
+  int64_t port;
+  *address = (struct address){0};
+  if (strncmp(text, FILE_PREFIX, strlen(FILE_PREFIX)) == 0)
+    return parse_file(text + strlen(FILE_PREFIX), address);
+  if (!colon || (size_t)(colon - text) >= sizeof host || parse_integer(colon + 1, 0, UINT16_MAX, &port) < 0)
+    return -EINVAL;
+  memcpy(host, text, (size_t)(colon - text));
+  host[colon - text] = '\0';
+  return set_host(host, (uint16_t)port, address);
+}
+
+void address_format(const struct address *address, char text[ADDRESS_TEXT_SIZE]) {
+  char host[INET6_ADDRSTRLEN] = "";
+  if (address->any.sa_family == AF_UNIX) {
+    snprintf(text, ADDRESS_TEXT_SIZE, FILE_PREFIX "%s", address->file.sun_path);
+  } else if (address->any.sa_family == AF_INET) {
+    inet_ntop(AF_INET, &address->ip4.sin_addr, host, sizeof host);
+    snprintf(text, ADDRESS_TEXT_SIZE, "%s:%u", host, ntohs(address->ip4.sin_port));
+  } else {
+    inet_ntop(AF_INET6, &address->ip6.sin6_addr, host, sizeof host);
+    snprintf(text, ADDRESS_TEXT_SIZE, "[%s]:%u", host, ntohs(address->ip6.sin6_port));
+  }
+}
 
 /* ---- setters ---- */
 
@@ -480,4 +545,61 @@ int config_read(struct config *config, const char *path, char *error, size_t err
   }
   *config = read;
   return 0;
+}
+
+/*
+ * ---- the file, and drop-ins ----
+ *
+ * The configuration file and the drop-ins beside it.
+ */
+
+static int read_one(struct config *config, const char *path, char *error, size_t error_size) {
+  int err = config_read(config, path, error, error_size);
+  if (err < 0 && err != -EINVAL)
+    snprintf(error, error_size, "can't read %s: %s", path, strerror(-err));
+  return err;
+}
+
+static int is_drop_in(const struct dirent *entry) {
+  const char *end = strrchr(entry->d_name, '.');
+  return *entry->d_name != '.' && end && strcmp(end, ".conf") == 0;
+}
+
+/* Not by the locale: the order is the same everywhere. */
+static int by_name(const struct dirent **a, const struct dirent **b) {
+  return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int read_drop_ins(struct config *config, const char *folder, char *error, size_t error_size) {
+  struct dirent **entries;
+  int err = 0, count = scandir(folder, &entries, is_drop_in, by_name);
+  if (count < 0 && errno == ENOENT)
+    return 0;
+  if (count < 0) {
+    err = -errno;
+    snprintf(error, error_size, "can't read %s: %s", folder, strerror(-err));
+    return err;
+  }
+  for (int i = 0; i < count; i++) {
+    char path[PATH_MAX + sizeof entries[i]->d_name];
+    snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+    free(entries[i]);
+    if (err == 0)
+      err = read_one(config, path, error, error_size);
+  }
+  free(entries);
+  return err;
+}
+
+int config_files_read(struct config *config, const char *path, bool needed, char *error, size_t error_size) {
+  struct config read = *config;
+  char folder[PATH_MAX];
+  int err = read_one(&read, path, error, error_size);
+  if (err == -ENOENT && !needed)
+    err = 0;
+  if (err == 0 && snprintf(folder, sizeof folder, "%s.d", path) < (int)sizeof folder)
+    err = read_drop_ins(&read, folder, error, error_size);
+  if (err == 0)
+    *config = read;
+  return err;
 }

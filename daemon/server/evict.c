@@ -1,7 +1,5 @@
-/* evict.c - see evict.h. Its memory stays on the card as long as its process is there: others are told that
- * the card has that much less, until it ends, or comes back and tells itself. */
-#include "server/evict.h"
-
+/* evict.c - jobs that lose their place. Their memory stays on the card as long as the process is there:
+ * others are told that the card has that much less, until it ends, or comes back and tells itself. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +7,7 @@
 
 #include "common/log.h"
 #include "common/wire.h"
+#include "server/daemon.h"
 #include "server/events.h"
 #include "server/process.h"
 

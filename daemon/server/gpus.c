@@ -4,7 +4,7 @@
  * Where the host tells which cards it has (cards.h), these are the GPUs, by nvidia-smi's index, whether
  * programs use them or not, and no others. The exception: a GPU that the host has no more, or had not told of
  * yet, or does not tell of, stays until its last job has gone. Elsewhere a GPU comes with the first program
- * that names it, as what most users say that it is (claims.h); it makes way, once it is unused, when there
+ * that names it, as what most users say that it is (claims); it makes way, once it is unused, when there
  * are too many.
  */
 #include <stdlib.h>

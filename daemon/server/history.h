@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 #include "common/list.h"
-#include "server/user_shares.h"
+#include "server/users.h"
 
 #define HISTORY_MAX 4096
 /* Shorter runs say nothing: they have failed early, or do not matter. */

@@ -1,11 +1,18 @@
 /* log_for.c - see log_for.h. */
 #include "server/log_for.h"
 
+#include <pwd.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-#include "server/user_names.h"
+#include "common/gpu_number.h"
+#include "common/parse.h"
+#include "server/events.h"
+#include "shared/printable.h"
 
 struct bucket {
   uid_t uid;
@@ -120,3 +127,98 @@ void log_for_on_time(uint64_t now_ns) {
 }
 
 void log_for_end(void) { log_for_on_time(UINT64_MAX); }
+
+/* ---- names ---- */
+
+#define UUID_DIGITS 12 /* with its prefix: as many as tell the GPUs of a machine apart */
+
+struct log_text label_process(uid_t uid, pid_t pid, const char *process) {
+  struct log_text label;
+  const char *name = user_names_find(uid), *gap = *process ? ", " : "";
+  if (name)
+    snprintf(label.text, sizeof label.text, "%s (uid %u, pid %d%s%s)", name, uid, pid, gap, process);
+  else
+    snprintf(label.text, sizeof label.text, "uid %u (pid %d%s%s)", uid, pid, gap, process);
+  return label;
+}
+
+struct log_text label_peer(const struct peer *peer) {
+  return label_process(peer->uid, peer->pid, peer->name);
+}
+
+struct log_text label_job(const struct peer *client) {
+  struct log_text label;
+  const char *name = user_names_find(client->uid);
+  char number[16];
+  snprintf(number, sizeof number, "uid %u", client->uid);
+  snprintf(label.text, sizeof label.text, "job %u (pid %d, %s, of %s)", client->job_id, client->pid,
+           client->name, name ? name : number);
+  return label;
+}
+
+/* NVML writes eight digits of the domain, others four. */
+static const char *place_of(const struct card *card) {
+  const char *colon = strchr(card->bus, ':');
+  return colon - card->bus == 8 && strncmp(card->bus, "0000", 4) == 0 ? card->bus + 4 : card->bus;
+}
+
+struct log_text label_gpu(const struct sched_gpu *gpu) {
+  struct log_text label = {"all GPUs"};
+  char uuid[GS_UUID_TEXT_SIZE];
+  if (!gpu)
+    return label;
+  const struct card *card = cards_find(&daemon_of(gpu->scheduler)->cards, gpu->uuid);
+  bool placed = card && strchr(card->bus, ':');
+  format_uuid(gpu->uuid, uuid);
+  snprintf(label.text, sizeof label.text, "GPU %s (%s, %.*s)", GPU_NUMBER_TEXT(gpu_of(gpu)->number),
+           gpu->name, placed ? CARD_BUS_SIZE : UUID_DIGITS, placed ? place_of(card) : uuid);
+  return label;
+}
+
+/* ---- names of users ---- */
+
+#define NAMES_MAX 4096 /* the first ones of a longer file: nobody waits for the rest */
+
+struct entry {
+  uid_t uid;
+  char name[33]; /* as long as useradd lets it be */
+};
+
+static struct {
+  struct entry *entries;
+  size_t count;
+} names;
+
+static bool add(const struct passwd *user) {
+  if (names.count % 64 == 0) {
+    struct entry *more = realloc(names.entries, (names.count + 64) * sizeof *more);
+    if (!more)
+      return false;
+    names.entries = more;
+  }
+  struct entry *entry = &names.entries[names.count++];
+  entry->uid = user->pw_uid;
+  printable_copy(entry->name, user->pw_name, sizeof entry->name);
+  return true;
+}
+
+void user_names_read(const char *path) {
+  const struct passwd *user;
+  free(names.entries);
+  names.entries = NULL;
+  names.count = 0;
+  FILE *file = fopen(path, "re");
+  if (!file)
+    return;
+  while (names.count < NAMES_MAX && (user = fgetpwent(file)) && add(user))
+    ;
+  fclose(file);
+}
+
+/* Of several names for a number, the first is what others show, too. */
+const char *user_names_find(uid_t uid) {
+  for (size_t i = 0; i < names.count; i++)
+    if (names.entries[i].uid == uid)
+      return names.entries[i].name;
+  return NULL;
+}

@@ -3,9 +3,8 @@
 #include <string.h>
 
 #include "common/wire.h"
+#include "server/daemon.h"
 #include "server/events.h"
-#include "server/evict.h"
-#include "server/label.h"
 #include "server/log_for.h"
 
 /* To a program with a limit the GPU is not larger than that. */

@@ -90,3 +90,193 @@ void overrides_apply(const struct overrides *overrides, struct sched_gpu *gpu, u
   scheduler_set_mode(scheduler, gpu, settings.mode, now_ns, change);
   scheduler_set_tq(scheduler, gpu, settings.tq_ns, now_ns, change);
 }
+
+/* ---- decisions ---- */
+
+static const uint8_t all_gpus[GS_UUID_SIZE];
+
+static const struct {
+  unsigned field;
+  const char *name;
+} words[DECISIONS_PER_GPU] = {{OVERRIDE_TQ, "tq"},
+                              {OVERRIDE_MODE, "mode"},
+                              {OVERRIDE_POLICY, "policy"},
+                              {OVERRIDE_CAPACITY, "capacity"}};
+
+const char *decisions_name(unsigned field) {
+  for (size_t i = 0; i < DECISIONS_PER_GPU; i++)
+    if (words[i].field == field)
+      return words[i].name;
+  return NULL;
+}
+
+unsigned decisions_field(const char *name) {
+  for (size_t i = 0; i < DECISIONS_PER_GPU; i++)
+    if (strcmp(words[i].name, name) == 0)
+      return words[i].field;
+  return 0;
+}
+
+const char *decisions_wrong(unsigned field, uint64_t value) {
+  switch (field) {
+  case OVERRIDE_TQ:
+    return value != SCHED_TQ_AUTO && (value < GS_TQ_MIN_NS || value > GS_TQ_MAX_NS)
+               ? "the quantum must be auto, or from " TQ_RANGE
+               : NULL;
+  case OVERRIDE_MODE:
+    return value > GS_MODE_OFF ? "the mode must be auto, on or off" : NULL;
+  case OVERRIDE_POLICY:
+    return value > GS_POLICY_PACK ? "the policy must be " POLICY_NAMES : NULL;
+  default:
+    return value > SCHED_BYTES_MAX ? "the capacity must be at most 8T" : NULL;
+  }
+}
+
+/* ---- one setting among others ---- */
+
+static uint64_t value_of(const struct sched_settings *settings, unsigned field) {
+  switch (field) {
+  case OVERRIDE_TQ:
+    return settings->tq_ns;
+  case OVERRIDE_MODE:
+    return settings->mode;
+  case OVERRIDE_POLICY:
+    return settings->policy;
+  default:
+    return settings->capacity_bytes;
+  }
+}
+
+static void set_value(struct sched_settings *settings, unsigned field, uint64_t value) {
+  switch (field) {
+  case OVERRIDE_TQ:
+    settings->tq_ns = value;
+    break;
+  case OVERRIDE_MODE:
+    settings->mode = (enum gs_mode)value;
+    break;
+  case OVERRIDE_POLICY:
+    settings->policy = (enum gs_policy)value;
+    break;
+  default:
+    settings->capacity_bytes = value;
+  }
+}
+
+bool decision_is_general(const struct decision *decision) { return uuid_is_zero(decision->uuid); }
+
+/* What the configuration says. */
+static uint64_t configured(const struct sched_settings *general, const struct overrides *overrides,
+                           const uint8_t uuid[GS_UUID_SIZE], unsigned field) {
+  struct sched_settings settings = overrides_settings(overrides, uuid, *general);
+  return value_of(&settings, field);
+}
+
+/* ---- the list ---- */
+
+const struct decision *decisions_find(const struct decisions *decisions, const uint8_t uuid[GS_UUID_SIZE],
+                                      unsigned field) {
+  for (size_t i = 0; i < decisions->count; i++)
+    if (decisions->list[i].field == field && memcmp(decisions->list[i].uuid, uuid, GS_UUID_SIZE) == 0)
+      return &decisions->list[i];
+  return NULL;
+}
+
+static struct decision *find_decision(struct decisions *decisions, const uint8_t uuid[GS_UUID_SIZE],
+                                      unsigned field) {
+  const struct decision *found = decisions_find(decisions, uuid, field);
+  return found ? &decisions->list[found - decisions->list] : NULL;
+}
+
+static void drop(struct decisions *decisions, struct decision *decision) {
+  *decision = decisions->list[--decisions->count];
+}
+
+bool decisions_put(struct decisions *decisions, const struct decision *decision) {
+  struct decision *place = find_decision(decisions, decision->uuid, decision->field);
+  if (!place && decisions->count == DECISIONS_MAX)
+    return false;
+  if (!place)
+    place = &decisions->list[decisions->count++];
+  *place = *decision;
+  return true;
+}
+
+void decisions_remove(struct decisions *decisions, const struct decision *decision) {
+  struct decision *found = find_decision(decisions, decision->uuid, decision->field);
+  if (found)
+    drop(decisions, found);
+}
+
+void decisions_clear(struct decisions *decisions, unsigned field) {
+  for (size_t i = decisions->count; i-- > 0;)
+    if (decisions->list[i].field == field)
+      drop(decisions, &decisions->list[i]);
+}
+
+static void set_one(struct decisions *decisions, const struct sched_settings *general,
+                    const struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE], unsigned field,
+                    uint64_t value) {
+  struct decision made = {.field = field, .value = value};
+  memcpy(made.uuid, uuid, GS_UUID_SIZE);
+  made.base = configured(general, overrides, uuid, field);
+  decisions_put(decisions, &made);
+}
+
+/* A word about a single GPU is needless once it says what counts for it anyway. */
+static void drop_needless(struct decisions *decisions, const struct sched_settings *general,
+                          const struct overrides *overrides) {
+  for (size_t i = decisions->count; i-- > 0;) {
+    struct decision *decision = &decisions->list[i];
+    bool overruled = !decision_is_general(decision) && find_decision(decisions, all_gpus, decision->field);
+    if (decision->value == configured(general, overrides, decision->uuid, decision->field) && !overruled)
+      drop(decisions, decision);
+  }
+}
+
+void decisions_set(struct decisions *decisions, const struct sched_settings *general,
+                   const struct overrides *overrides, const uint8_t *uuid, unsigned field, uint64_t value) {
+  if (!uuid) {
+    decisions_clear(decisions, field);
+    for (size_t i = 0; i < overrides->count; i++)
+      if (overrides->list[i].fields & field && !override_is_unsettled(&overrides->list[i]))
+        set_one(decisions, general, overrides, overrides->list[i].uuid, field, value);
+  }
+  set_one(decisions, general, overrides, uuid ? uuid : all_gpus, field, value);
+  drop_needless(decisions, general, overrides);
+}
+
+/* What the configuration says of a GPU may be in a section for a number that no GPU has yet. */
+static bool is_unsettled(const struct decision *decision, const struct overrides *overrides) {
+  for (size_t i = 0; i < overrides->count; i++)
+    if (overrides->list[i].fields & decision->field && override_is_unsettled(&overrides->list[i]))
+      return !decision_is_general(decision);
+  return false;
+}
+
+size_t decisions_review(struct decisions *decisions, const struct sched_settings *general,
+                        const struct overrides *overrides) {
+  size_t before = decisions->count;
+  for (size_t i = decisions->count; i-- > 0;) {
+    struct decision *decision = &decisions->list[i];
+    if (configured(general, overrides, decision->uuid, decision->field) != decision->base &&
+        !is_unsettled(decision, overrides))
+      drop(decisions, decision);
+  }
+  return before - decisions->count;
+}
+
+void decisions_apply(const struct decisions *decisions, struct sched_settings *general,
+                     struct overrides *overrides) {
+  for (size_t i = 0; i < decisions->count; i++) {
+    const struct decision *decision = &decisions->list[i];
+    struct override *own =
+        decision_is_general(decision) ? NULL : overrides_provide(overrides, decision->uuid);
+    if (decision_is_general(decision))
+      set_value(general, decision->field, decision->value);
+    if (!own)
+      continue;
+    own->fields |= decision->field;
+    set_value(&own->settings, decision->field, decision->value);
+  }
+}

@@ -1,5 +1,5 @@
 /* peers.c - connections: receive fairly, send without blocking, close who breaks a limit. */
-#include "server/peers.h"
+#include "server/server.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
@@ -13,12 +13,8 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
-#include "server/label.h"
 #include "server/log_for.h"
-#include "server/permission.h"
-#include "server/pictures.h"
 #include "server/process.h"
-#include "server/readers.h"
 #include "shared/printable.h"
 
 #define READS_PER_VISIT 64          /* of one peer, then others of its user have their turn */

@@ -1,5 +1,5 @@
-/* pictures.c - see pictures.h. */
-#include "server/pictures.h"
+/* pictures.c - who is sent the daemon's state. */
+#include "server/server.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +8,6 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
-#include "server/peers.h"
 
 /* The loop's time that pictures may take: one part of so many. */
 #define COST_DIVISOR 5

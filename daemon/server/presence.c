@@ -12,8 +12,8 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text_file.h"
-#include "server/peers.h"
 #include "server/process.h"
+#include "server/server.h"
 
 #define LOOK_NS NS_PER_S  /* for an answer, once it is looked */
 #define START_NS NS_PER_S /* between starts of a lookout */

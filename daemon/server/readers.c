@@ -1,5 +1,5 @@
 /* readers.c - peers that read a record. */
-#include "server/readers.h"
+#include "server/server.h"
 
 #include <errno.h>
 #include <string.h>
@@ -7,7 +7,6 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
-#include "server/peers.h"
 #include "server/record.h"
 
 #define SENDS_PER_TURN 64 /* to one reader, then others have their turn */

@@ -14,9 +14,6 @@
 #include "common/clock.h"
 #include "server/listen.h"
 #include "server/log_for.h"
-#include "server/peers.h"
-#include "server/pictures.h"
-#include "server/readers.h"
 
 #define EVENTS_PER_TURN 512
 /* In one turn of the loop, between two looks at timers. */

@@ -7,10 +7,9 @@
 #include "common/parse.h"
 #include "common/wire.h"
 #include "common/words.h"
+#include "server/daemon.h"
 #include "server/events.h"
-#include "server/evict.h"
 #include "server/keep.h"
-#include "server/label.h"
 #include "server/log_for.h"
 #include "shared/printable.h"
 
