@@ -68,15 +68,17 @@ struct config {
   uint64_t sections;               /* a sum over the settings of single GPUs and the like: for comparison */
 };
 
+/* NULL, or what is wrong with the text. */
+typedef const char *config_set_f(void *field, const char *text);
+
 struct config_key {
   const char *name;     /* in the file; on the command line with '-' for '_' */
   const char *argument; /* for people */
   const char *help;
-  /* Each returns NULL, or what is wrong with the text. One of them is there: */
-  const char *(*set)(struct config *config, const char *text);
-  const char *(*set_for_gpu)(struct sched_settings *settings, const char *text); /* also in [gpu UUID] */
-  unsigned field;                                                                /* of that: OVERRIDE_* */
-  bool single;                                                                   /* there only */
+  config_set_f *set;
+  size_t at;      /* in struct config */
+  unsigned field; /* OVERRIDE_*: also in [gpu UUID]; 0: not there */
+  bool single;    /* there only */
 };
 
 extern const struct config_key config_keys[];
