@@ -1,9 +1,24 @@
 /* overrides.c - the settings that single GPUs have of their own. */
 #include "server/overrides.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "common/parse.h"
+
+#define AT(member) offsetof(struct sched_settings, member), sizeof(((struct sched_settings *)0)->member)
+
+static const struct {
+  unsigned field;
+  size_t at, size;
+  const char *name; /* NULL: nobody decides about it while the daemon runs */
+} fields[] = {
+    {OVERRIDE_TQ, AT(tq_ns), "tq"},           {OVERRIDE_MODE, AT(mode), "mode"},
+    {OVERRIDE_POLICY, AT(policy), "policy"},  {OVERRIDE_CAPACITY, AT(capacity_bytes), "capacity"},
+    {OVERRIDE_LOSS, AT(loss_permille), NULL}, {OVERRIDE_MEMORY, AT(memory), NULL},
+    {OVERRIDE_SPATIAL, AT(spatial), NULL},    {OVERRIDE_SIZE, AT(card_bytes), NULL},
+};
+#define FIELD_COUNT (sizeof fields / sizeof *fields)
 
 bool override_is_unsettled(const struct override *override) {
   return override->numbered && uuid_is_zero(override->uuid);
@@ -59,23 +74,9 @@ struct sched_settings overrides_settings(const struct overrides *overrides, cons
   const struct override *own = find(overrides, uuid, false);
   if (!own)
     own = find(overrides, uuid, true);
-  unsigned fields = own ? own->fields : 0;
-  if (fields & OVERRIDE_TQ)
-    general.tq_ns = own->settings.tq_ns;
-  if (fields & OVERRIDE_LOSS)
-    general.loss_permille = own->settings.loss_permille;
-  if (fields & OVERRIDE_MODE)
-    general.mode = own->settings.mode;
-  if (fields & OVERRIDE_CAPACITY)
-    general.capacity_bytes = own->settings.capacity_bytes;
-  if (fields & OVERRIDE_MEMORY)
-    general.memory = own->settings.memory;
-  if (fields & OVERRIDE_POLICY)
-    general.policy = own->settings.policy;
-  if (fields & OVERRIDE_SPATIAL)
-    general.spatial = own->settings.spatial;
-  if (fields & OVERRIDE_SIZE)
-    general.card_bytes = own->settings.card_bytes;
+  for (size_t i = 0; own && i < FIELD_COUNT; i++)
+    if (own->fields & fields[i].field)
+      memcpy((char *)&general + fields[i].at, (const char *)&own->settings + fields[i].at, fields[i].size);
   return general;
 }
 
@@ -95,25 +96,17 @@ void overrides_apply(const struct overrides *overrides, struct sched_gpu *gpu, u
 
 static const uint8_t all_gpus[GS_UUID_SIZE];
 
-static const struct {
-  unsigned field;
-  const char *name;
-} words[DECISIONS_PER_GPU] = {{OVERRIDE_TQ, "tq"},
-                              {OVERRIDE_MODE, "mode"},
-                              {OVERRIDE_POLICY, "policy"},
-                              {OVERRIDE_CAPACITY, "capacity"}};
-
 const char *decisions_name(unsigned field) {
-  for (size_t i = 0; i < DECISIONS_PER_GPU; i++)
-    if (words[i].field == field)
-      return words[i].name;
+  for (size_t i = 0; i < FIELD_COUNT; i++)
+    if (fields[i].field == field)
+      return fields[i].name;
   return NULL;
 }
 
 unsigned decisions_field(const char *name) {
-  for (size_t i = 0; i < DECISIONS_PER_GPU; i++)
-    if (strcmp(words[i].name, name) == 0)
-      return words[i].field;
+  for (size_t i = 0; i < FIELD_COUNT; i++)
+    if (fields[i].name && strcmp(fields[i].name, name) == 0)
+      return fields[i].field;
   return 0;
 }
 
@@ -135,32 +128,21 @@ const char *decisions_wrong(unsigned field, uint64_t value) {
 /* ---- one setting among others ---- */
 
 static uint64_t value_of(const struct sched_settings *settings, unsigned field) {
-  switch (field) {
-  case OVERRIDE_TQ:
-    return settings->tq_ns;
-  case OVERRIDE_MODE:
-    return settings->mode;
-  case OVERRIDE_POLICY:
-    return settings->policy;
-  default:
-    return settings->capacity_bytes;
-  }
+  return field == OVERRIDE_TQ       ? settings->tq_ns
+         : field == OVERRIDE_MODE   ? settings->mode
+         : field == OVERRIDE_POLICY ? settings->policy
+                                    : settings->capacity_bytes;
 }
 
 static void set_value(struct sched_settings *settings, unsigned field, uint64_t value) {
-  switch (field) {
-  case OVERRIDE_TQ:
+  if (field == OVERRIDE_TQ)
     settings->tq_ns = value;
-    break;
-  case OVERRIDE_MODE:
+  else if (field == OVERRIDE_MODE)
     settings->mode = (enum gs_mode)value;
-    break;
-  case OVERRIDE_POLICY:
+  else if (field == OVERRIDE_POLICY)
     settings->policy = (enum gs_policy)value;
-    break;
-  default:
+  else
     settings->capacity_bytes = value;
-  }
 }
 
 bool decision_is_general(const struct decision *decision) { return uuid_is_zero(decision->uuid); }
