@@ -25,17 +25,6 @@ struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *at
   return msg;
 }
 
-static struct gs_msg sched_order(const struct attachment *attachment) {
-  return wire_msg(attachment->job.gpu->serialized ? GS_SCHED_ON : GS_SCHED_OFF, attachment->index);
-}
-
-static struct gs_msg wanted_msg(const struct attachment *attachment, const struct sched_action *action) {
-  struct gs_msg msg = wire_msg(GS_LOCK_WANTED, attachment->index);
-  msg.epoch = action->epoch;
-  msg.wanted.left_ns = action->wanted ? GS_LEFT_UNKNOWN : GS_LEFT_NOBODY;
-  return msg;
-}
-
 /* ---- to whom memory that leaves is passed ---- */
 
 /* Each of a set of holders that lack memory will do: so many are looked at, those granted last first. And so
@@ -43,18 +32,14 @@ static struct gs_msg wanted_msg(const struct attachment *attachment, const struc
 #define COMERS_LOOKED_AT 16
 #define LEAVING_LOOKED_AT 64
 
-/* What is in no container that is known may be in one that the daemon can't see. */
-static bool have_same_origin(const struct peer *a, const struct peer *b) {
-  return a->origin.kind == b->origin.kind && strcmp(a->origin.name, b->origin.name) == 0 &&
-         strcmp(a->origin.container, b->origin.container) == 0 &&
-         (*a->origin.container || (a->near && b->near));
-}
-
 /* The driver clears memory that one program gives back before another one has it; what is passed nobody
- * clears. So it stays with the same user, and in the same container. */
+ * clears. So it stays with the same user, and in the same container: what is in no container that is known
+ * may be in one that the daemon can't see. */
 static bool may_pass(const struct attachment *from, const struct attachment *to) {
+  const struct origin *a = &from->peer->origin, *b = &to->peer->origin;
   return from->peer != to->peer && from->peer->uid == to->peer->uid && to->peer->own_pid && to->pass.name &&
-         !from->job.managed && !to->job.managed && have_same_origin(from->peer, to->peer);
+         !from->job.managed && !to->job.managed && a->kind == b->kind && strcmp(a->name, b->name) == 0 &&
+         strcmp(a->container, b->container) == 0 && (*a->container || (from->peer->near && to->peer->near));
 }
 
 static bool is_coming(const struct sched_job *job) {
@@ -141,14 +126,16 @@ static void tell(const struct sched_action *action) {
     msg = orders_attached(GS_CAPACITY, attachment);
     break;
   case SCHED_TELL_SCHED:
-    msg = sched_order(attachment);
+    msg = wire_msg(action->job->gpu->serialized ? GS_SCHED_ON : GS_SCHED_OFF, attachment->index);
     break;
   case SCHED_TELL_LOCK_OK:
     msg = turn_msg(GS_LOCK_OK, attachment, action);
     tell_leaving(attachment);
     break;
   case SCHED_TELL_LOCK_WANTED:
-    msg = wanted_msg(attachment, action);
+    msg = wire_msg(GS_LOCK_WANTED, attachment->index);
+    msg.epoch = action->epoch;
+    msg.wanted.left_ns = action->wanted ? GS_LEFT_UNKNOWN : GS_LEFT_NOBODY;
     break;
   case SCHED_TELL_DROP_LOCK:
     msg = turn_msg(GS_DROP_LOCK, attachment, action);
@@ -185,37 +172,8 @@ static void tell(const struct sched_action *action) {
 
 /* ---- and events ---- */
 
-static void write_grant(struct attachment *attachment, const struct sched_action *action, uint64_t now_ns) {
-  events_expect_moves(attachment, now_ns);
-  events_on_job(attachment,
-                &(struct job_event){.kind = GS_EVENT_GRANTED,
-                                    .detail = action->took_over,
-                                    .epoch = action->epoch,
-                                    .bytes = sched_job_lacking_bytes(action->job),
-                                    .ns = action->quantum_ns},
-                now_ns);
-}
-
-static void write_drop(struct attachment *attachment, const struct sched_action *action, uint64_t now_ns) {
-  events_on_job(
-      attachment,
-      &(struct job_event){.kind = GS_EVENT_DROP, .epoch = action->epoch, .bytes = action->room_bytes},
-      now_ns);
-}
-
 static void write_kind(struct attachment *attachment, enum gs_event_kind kind, bool detail, uint64_t now_ns) {
   events_on_job(attachment, &(struct job_event){.kind = kind, .detail = detail}, now_ns);
-}
-
-static void write_memory(struct attachment *attachment, const struct sched_action *action, uint64_t now_ns) {
-  if (action->granted_bytes)
-    events_on_memory(attachment, now_ns);
-  else
-    events_on_job(attachment,
-                  &(struct job_event){.kind = GS_EVENT_REFUSED,
-                                      .bytes = action->job->entry.total_bytes,
-                                      .detail = (uint16_t)why_refused(action->job)},
-                  now_ns);
 }
 
 static void write_down(const struct sched_action *action, uint64_t now_ns) {
@@ -228,16 +186,33 @@ static void write_down(const struct sched_action *action, uint64_t now_ns) {
     events_on_turns(action->job->gpu, now_ns);
     break;
   case SCHED_TELL_LOCK_OK:
-    write_grant(attachment, action, now_ns);
+    events_expect_moves(attachment, now_ns);
+    events_on_job(attachment,
+                  &(struct job_event){.kind = GS_EVENT_GRANTED,
+                                      .detail = action->took_over,
+                                      .epoch = action->epoch,
+                                      .bytes = sched_job_lacking_bytes(action->job),
+                                      .ns = action->quantum_ns},
+                  now_ns);
     break;
   case SCHED_TELL_DROP_LOCK:
-    write_drop(attachment, action, now_ns);
+    events_on_job(
+        attachment,
+        &(struct job_event){.kind = GS_EVENT_DROP, .epoch = action->epoch, .bytes = action->room_bytes},
+        now_ns);
     break;
   case SCHED_TELL_ROOM:
     events_expect_moves(attachment, now_ns);
     break;
   case SCHED_TELL_MEMORY:
-    write_memory(attachment, action, now_ns);
+    if (action->granted_bytes)
+      events_on_memory(attachment, now_ns);
+    else
+      events_on_job(attachment,
+                    &(struct job_event){.kind = GS_EVENT_REFUSED,
+                                        .bytes = action->job->entry.total_bytes,
+                                        .detail = (uint16_t)why_refused(action->job)},
+                    now_ns);
     break;
   case SCHED_NOTE_BYPASSED:
   case SCHED_NOTE_OVERDUE:
