@@ -38,14 +38,6 @@ static struct attachment *first_silent(const struct daemon *daemon) {
   return first ? list_entry(first, struct attachment, silent_link) : NULL;
 }
 
-/* It has not stopped since, nor has its memory become such that others go on without it; and it has not been
- * evicted for another of its GPUs. */
-static bool is_silent_still(const struct attachment *attachment) {
-  const struct sched_job *job = &attachment->job;
-  return !attachment->peer->closed && job->state == GS_JOB_DROPPING && job->flags & GS_STATE_OVERDUE &&
-         job->epoch == attachment->silent_epoch;
-}
-
 /* ---- what stays ---- */
 
 #define STAYED_MAX 256     /* processes and GPUs; more count as overhead, which is tried after a while */
@@ -83,12 +75,6 @@ static void settle(struct daemon *daemon, struct sched_gpu *gpu, uint64_t now_ns
   scheduler_set_away(gpu, bytes, now_ns, &daemon->orders);
 }
 
-static bool has_room(struct daemon *daemon, uid_t uid) {
-  uint32_t count = 0;
-  list_each(node, &daemon->stayed) count += stayed_of(node)->uid == uid;
-  return count < STAYED_PER_USER && daemon->stayed_count < STAYED_MAX;
-}
-
 static struct stayed *find(const struct daemon *daemon, const struct peer *peer, uint64_t start,
                            const struct sched_gpu *gpu) {
   list_each(node, &daemon->stayed) {
@@ -115,7 +101,10 @@ void evict_leave_bytes(struct daemon *daemon, struct sched_gpu *gpu, const struc
     settle(daemon, gpu, now_ns);
     return;
   }
-  stayed = start && has_room(daemon, peer->uid) ? malloc(sizeof *stayed) : NULL;
+  uint32_t count = 0;
+  list_each(node, &daemon->stayed) count += stayed_of(node)->uid == peer->uid;
+  bool has_room = count < STAYED_PER_USER && daemon->stayed_count < STAYED_MAX;
+  stayed = start && has_room ? malloc(sizeof *stayed) : NULL;
   if (!stayed) {
     scheduler_note_taken(gpu, bytes, now_ns, &daemon->orders);
     return;
@@ -196,8 +185,12 @@ void evict_on_time(struct daemon *daemon, uint64_t now_ns) {
     look(daemon, now_ns);
   for (int i = 0; i < EVICTIONS && now_ns >= silent_deadline_ns(daemon); i++) {
     struct attachment *attachment = first_silent(daemon);
+    const struct sched_job *job = &attachment->job;
     list_remove(&attachment->silent_link);
-    if (is_silent_still(attachment))
+    /* Unless it has stopped since, or its memory has become such that others go on without it, or it has been
+     * evicted for another of its GPUs. */
+    if (!attachment->peer->closed && job->state == GS_JOB_DROPPING && job->flags & GS_STATE_OVERDUE &&
+        job->epoch == attachment->silent_epoch)
       evict_client(daemon, attachment->peer, NULL, now_ns);
   }
 }

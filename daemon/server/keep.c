@@ -81,12 +81,6 @@ void keep_setting(struct daemon *daemon, const uint8_t *uuid, unsigned type, uin
 
 /* ---- jobs ---- */
 
-static uint32_t new_job_id(struct daemon *daemon) {
-  if (++daemon->last_job_id == 0)
-    daemon->last_job_id = 1;
-  return daemon->last_job_id;
-}
-
 /* What has been set of them. */
 static struct terms set_of(const struct terms *terms) {
   return (struct terms){
@@ -184,7 +178,9 @@ void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
     resume(daemon, peer, kept);
     return;
   }
-  peer->job_id = new_job_id(daemon);
+  if (++daemon->last_job_id == 0)
+    daemon->last_job_id = 1;
+  peer->job_id = daemon->last_job_id;
   if (same)
     peer->terms = set_of(&same->terms);
   struct kept_process process = process_of(peer);

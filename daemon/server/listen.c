@@ -66,14 +66,6 @@ static int clear_stale(const char *path, int type) {
   return err;
 }
 
-/* Every user may connect, from the moment the file exists. */
-static int bind_for_all(int fd, const struct sockaddr_un *address) {
-  mode_t before = umask(0111);
-  int err = bind(fd, (const struct sockaddr *)address, sizeof *address) < 0 ? -errno : 0;
-  umask(before);
-  return err;
-}
-
 int listen_open(const char *path, int type, struct stat *identity) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   if (strlen(path) >= sizeof address.sun_path) {
@@ -86,7 +78,9 @@ int listen_open(const char *path, int type, struct stat *identity) {
   if (err < 0)
     return err;
   int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  err = fd < 0 ? -errno : bind_for_all(fd, &address);
+  mode_t before = umask(0111); /* every user may connect, from the moment the file exists */
+  err = fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) < 0 ? -errno : 0;
+  umask(before);
   if (err == 0 && (listen(fd, BACKLOG) < 0 || lstat(path, identity) < 0))
     err = -errno;
   if (err == 0)
@@ -129,12 +123,6 @@ static int64_t number_of(const char *variable) {
   const char *text = getenv(variable);
   int64_t number;
   return text && parse_integer(text, 0, INT32_MAX, &number) == 0 ? number : 0;
-}
-
-/* Those of the descriptors that are for this process. */
-static int count_passed(void) {
-  int64_t count = number_of("LISTEN_PID") == getpid() ? number_of("LISTEN_FDS") : 0;
-  return count < PASSED_MAX ? (int)count : PASSED_MAX;
 }
 
 /* NAME:NAME:... Without names a single one is meant. */
@@ -200,8 +188,8 @@ static int take_one_of(int count, char *path, size_t size) {
 }
 
 int activation_take(char *path, size_t size) {
-  int count = count_passed();
-  int fd = count > 0 ? take_one_of(count, path, size) : -ENOENT;
+  int64_t count = number_of("LISTEN_PID") == getpid() ? number_of("LISTEN_FDS") : 0; /* for this process */
+  int fd = count > 0 ? take_one_of(count < PASSED_MAX ? (int)count : PASSED_MAX, path, size) : -ENOENT;
   unsetenv("LISTEN_PID");
   unsetenv("LISTEN_FDS");
   unsetenv("LISTEN_FDNAMES");

@@ -26,18 +26,13 @@ struct bucket {
 static struct bucket buckets[LOG_FOR_BUCKETS], shared;
 static uint64_t next_ns = UINT64_MAX; /* when the first of them is to be told of */
 
-/* A full bucket is as good as none: nobody is let say more by losing it. */
-static bool is_unused(const struct bucket *bucket, uint64_t now_ns) {
-  return bucket->left_out == 0 && bucket->full_ns <= now_ns;
-}
-
 static struct bucket *find(uid_t uid, const char *kind, uint64_t now_ns) {
   struct bucket *unused = NULL;
   for (struct bucket *bucket = buckets; bucket < buckets + LOG_FOR_BUCKETS; bucket++) {
     if (bucket->uid == uid && bucket->kind == kind)
       return bucket;
-    if (!unused && is_unused(bucket, now_ns))
-      unused = bucket;
+    if (!unused && bucket->left_out == 0 && bucket->full_ns <= now_ns)
+      unused = bucket; /* a full one is as good as none: nobody is let say more by losing it */
   }
   if (!unused)
     return &shared;
@@ -45,32 +40,21 @@ static struct bucket *find(uid_t uid, const char *kind, uint64_t now_ns) {
   return unused;
 }
 
-static bool take_token(struct bucket *bucket, uint64_t now_ns) {
-  if (bucket->full_ns > now_ns + (LOG_FOR_BURST - 1) * LOG_FOR_INTERVAL_NS)
-    return false;
-  bucket->full_ns = (bucket->full_ns > now_ns ? bucket->full_ns : now_ns) + LOG_FOR_INTERVAL_NS;
-  return true;
-}
-
-static void leave_out(struct bucket *bucket, enum log_level level, uint64_t now_ns) {
-  if (bucket->left_out++ == 0) {
-    bucket->tell_ns = now_ns + LOG_FOR_TELL_NS;
-    bucket->level = level;
-    next_ns = bucket->tell_ns < next_ns ? bucket->tell_ns : next_ns;
-  }
-  if (level < bucket->level)
-    bucket->level = level;
-}
-
 void log_for(uid_t uid, enum log_level level, const char *format, ...) {
   if (level > log_level())
     return;
   uint64_t now_ns = clock_now_ns();
   struct bucket *bucket = find(uid, format, now_ns);
-  if (!take_token(bucket, now_ns)) {
-    leave_out(bucket, level, now_ns);
+  if (bucket->full_ns > now_ns + (LOG_FOR_BURST - 1) * LOG_FOR_INTERVAL_NS) { /* it has no token */
+    if (bucket->left_out++ == 0) {
+      bucket->tell_ns = now_ns + LOG_FOR_TELL_NS;
+      bucket->level = level;
+      next_ns = bucket->tell_ns < next_ns ? bucket->tell_ns : next_ns;
+    }
+    bucket->level = level < bucket->level ? level : bucket->level;
     return;
   }
+  bucket->full_ns = (bucket->full_ns > now_ns ? bucket->full_ns : now_ns) + LOG_FOR_INTERVAL_NS;
   va_list args;
   va_start(args, format);
   log_line_list(level, format, args);
@@ -109,8 +93,6 @@ static void tell(struct bucket *bucket) {
   bucket->left_out = 0;
 }
 
-static struct bucket *bucket_at(unsigned i) { return i < LOG_FOR_BUCKETS ? &buckets[i] : &shared; }
-
 uint64_t log_for_deadline_ns(void) { return next_ns; }
 
 void log_for_on_time(uint64_t now_ns) {
@@ -118,7 +100,7 @@ void log_for_on_time(uint64_t now_ns) {
     return;
   next_ns = UINT64_MAX;
   for (unsigned i = 0; i <= LOG_FOR_BUCKETS; i++) {
-    struct bucket *bucket = bucket_at(i);
+    struct bucket *bucket = i < LOG_FOR_BUCKETS ? &buckets[i] : &shared;
     if (bucket->left_out && bucket->tell_ns <= now_ns)
       tell(bucket);
     else if (bucket->left_out && bucket->tell_ns < next_ns)
@@ -156,22 +138,20 @@ struct log_text label_job(const struct peer *client) {
   return label;
 }
 
-/* NVML writes eight digits of the domain, others four. */
-static const char *place_of(const struct card *card) {
-  const char *colon = strchr(card->bus, ':');
-  return colon - card->bus == 8 && strncmp(card->bus, "0000", 4) == 0 ? card->bus + 4 : card->bus;
-}
-
 struct log_text label_gpu(const struct sched_gpu *gpu) {
   struct log_text label = {"all GPUs"};
   char uuid[GS_UUID_TEXT_SIZE];
   if (!gpu)
     return label;
   const struct card *card = cards_find(&daemon_of(gpu->scheduler)->cards, gpu->uuid);
-  bool placed = card && strchr(card->bus, ':');
+  const char *colon = card ? strchr(card->bus, ':') : NULL;
   format_uuid(gpu->uuid, uuid);
+  /* NVML writes eight digits of the domain, others four. */
+  const char *place = colon && colon - card->bus == 8 && strncmp(card->bus, "0000", 4) == 0 ? card->bus + 4
+                      : colon                                                               ? card->bus
+                                                                                            : uuid;
   snprintf(label.text, sizeof label.text, "GPU %s (%s, %.*s)", GPU_NUMBER_TEXT(gpu_of(gpu)->number),
-           gpu->name, placed ? CARD_BUS_SIZE : UUID_DIGITS, placed ? place_of(card) : uuid);
+           gpu->name, colon ? CARD_BUS_SIZE : UUID_DIGITS, place);
   return label;
 }
 

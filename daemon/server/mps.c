@@ -26,31 +26,20 @@ static void add(struct spatial *spatial, const uint8_t uuid[GS_UUID_SIZE]) {
     memcpy(spatial->gpus[spatial->count++], uuid, GS_UUID_SIZE);
 }
 
-static bool some_override_says(const struct overrides *overrides, enum gs_spatial value) {
-  for (size_t i = 0; i < overrides->count; i++)
-    if (overrides->list[i].fields & OVERRIDE_SPATIAL && overrides->list[i].settings.spatial == value)
-      return true;
-  return false;
-}
-
-static void add_overrides(struct spatial *spatial, const struct overrides *overrides) {
-  for (size_t i = 0; i < overrides->count; i++)
-    if (!overrides->list[i].numbered && overrides->list[i].fields & OVERRIDE_SPATIAL &&
-        overrides->list[i].settings.spatial == GS_SPATIAL_MPS)
-      add(spatial, overrides->list[i].uuid);
-}
-
 void spatial_choose(struct spatial *spatial, const struct sched_settings *general,
                     const struct overrides *overrides, const uint8_t (*host)[GS_UUID_SIZE], int host_count) {
-  *spatial = (struct spatial){.all = general->spatial == GS_SPATIAL_MPS &&
-                                     !some_override_says(overrides, GS_SPATIAL_NONE)};
+  const struct override *list = overrides->list;
+  *spatial = (struct spatial){.all = general->spatial == GS_SPATIAL_MPS};
+  for (size_t i = 0; i < overrides->count; i++)
+    spatial->all &= !(list[i].fields & OVERRIDE_SPATIAL) || list[i].settings.spatial != GS_SPATIAL_NONE;
   if (spatial->all)
     return;
   for (int i = 0; i < host_count; i++)
     if (overrides_settings(overrides, host[i], *general).spatial == GS_SPATIAL_MPS)
       add(spatial, host[i]);
-  if (host_count < 1)
-    add_overrides(spatial, overrides);
+  for (size_t i = 0; host_count < 1 && i < overrides->count; i++)
+    if (!list[i].numbered && list[i].fields & OVERRIDE_SPATIAL && list[i].settings.spatial == GS_SPATIAL_MPS)
+      add(spatial, list[i].uuid);
   spatial->all = host_count > 0 && spatial->count == host_count;
 }
 
@@ -182,12 +171,6 @@ static int put_in_place(const char *path, const char *folder) {
   return -errno;
 }
 
-static bool is_in_place(const struct mps *mps) {
-  struct stat own, there;
-  return mps->folder_fd > 0 && fstat(mps->folder_fd, &own) == 0 && lstat(mps->folder, &there) == 0 &&
-         own.st_dev == there.st_dev && own.st_ino == there.st_ino;
-}
-
 static void leave_folder(struct mps *mps) {
   if (mps->folder_fd > 0)
     close(mps->folder_fd);
@@ -197,7 +180,9 @@ static void leave_folder(struct mps *mps) {
 /* A fresh one for each daemon: what earlier ones, or others, have left there is not used. */
 static int make_folder(struct mps *mps) {
   char path[PATH_SIZE];
-  if (is_in_place(mps))
+  struct stat own, there;
+  if (mps->folder_fd > 0 && fstat(mps->folder_fd, &own) == 0 && lstat(mps->folder, &there) == 0 &&
+      own.st_dev == there.st_dev && own.st_ino == there.st_ino)
     return 0;
   leave_folder(mps);
   snprintf(path, sizeof path, "%s.XXXXXX", mps->folder);
@@ -222,11 +207,6 @@ static int make_pipes_anew(const struct mps *mps) {
                  fchmodat(mps->folder_fd, GS_MPS_PIPES, 0755, 0) < 0
              ? -errno
              : 0;
-}
-
-static int make_folders(struct mps *mps) {
-  int err = make_folder(mps);
-  return err == 0 ? make_pipes_anew(mps) : err;
 }
 
 /* ---- a process of it ---- */
@@ -344,7 +324,9 @@ static void read_output(struct mps *mps, char *line, size_t size) {
 
 static void begin(struct mps *mps, uint64_t now_ns) {
   mps->again_ns = 0;
-  int err = make_folders(mps);
+  int err = make_folder(mps);
+  if (err == 0)
+    err = make_pipes_anew(mps);
   if (err == 0)
     err = start_control(mps);
   if (err < 0) {

@@ -145,15 +145,6 @@ static void watch_process(struct peer *peer) {
     log_for(peer->uid, LOG_LEVEL_WARN, "the end of pid %d can't be watched: %s", peer->pid, strerror(errno));
 }
 
-/* Caller must: have tried to open its process. As long as that has not ended, its number is nobody else's:
- * what has been looked at is this process. A kernel without descriptors of processes tells no more than the
- * number. */
-static bool is_near(const struct peer *peer) {
-  if (peer->pidfd < 0 && peer->pidfd != -ENOSYS)
-    return false;
-  return permission_is_near(peer->pid) && !process_has_ended(peer->pidfd);
-}
-
 /* It has closed without a word. */
 static bool is_gone(int fd) {
   char byte;
@@ -210,7 +201,10 @@ static const char *admit(struct peer *peer) {
   if (epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_ADD, peer->fd, &event) < 0)
     return "epoll has no room";
   watch_process(peer);
-  peer->near = is_near(peer);
+  /* As long as its process has not ended, its number is nobody else's: what has been looked at is this
+   * process. A kernel without descriptors of processes tells no more than the number. */
+  peer->near = (peer->pidfd >= 0 || peer->pidfd == -ENOSYS) && permission_is_near(peer->pid) &&
+               !process_has_ended(peer->pidfd);
   return NULL;
 }
 
@@ -264,15 +258,6 @@ void peers_hang_up(struct peer *peer) {
   set_closed(peer);
 }
 
-/* What it has sent and nobody reads would make the kernel drop what it has not read yet. So no more can come,
- * and what is there goes. */
-static void discard_input(struct peer *peer) {
-  char byte;
-  shutdown(peer->fd, SHUT_RD);
-  while (recv(peer->fd, &byte, sizeof byte, MSG_DONTWAIT) > 0)
-    ;
-}
-
 /* A child that has just been forked may still have it: closing alone would leave it in the epoll set. */
 static void close_watched(const struct server *server, int fd) {
   epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
@@ -287,7 +272,12 @@ static void bury(struct peer *peer, uint64_t now_ns) {
     return;
   }
   list_remove(&peer->link);
-  discard_input(peer);
+  /* What it has sent and nobody reads would make the kernel drop what it has not read yet. So no more can
+   * come, and what is there goes. */
+  char byte;
+  shutdown(peer->fd, SHUT_RD);
+  while (recv(peer->fd, &byte, sizeof byte, MSG_DONTWAIT) > 0)
+    ;
   close_watched(server, peer->fd);
   if (peer->pidfd >= 0)
     close_watched(server, peer->pidfd);
@@ -306,22 +296,6 @@ void peers_close_all(struct server *server) {
 }
 
 /* ---- sending ---- */
-
-/* Or it has closed with messages of ours unread, which is told only once. */
-static bool has_said_more(const struct peer *peer) {
-  char byte;
-  ssize_t n = recv(peer->fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT);
-  return n > 0 || (n < 0 && errno == ECONNRESET);
-}
-
-/* What one that is gone has sent before is still to be read: its end is found behind that. */
-static void note_sent(struct peer *peer, int err) {
-  bool gone = err == -EPIPE || err == -ECONNRESET;
-  if (err == -EAGAIN)
-    peer_close(peer, "it does not read its messages");
-  else if (err < 0 && !(gone && has_said_more(peer)))
-    peers_hang_up(peer);
-}
 
 bool peer_is_behind(const struct peer *peer) {
   int queued = 0;
@@ -357,10 +331,22 @@ int peer_narrow(struct peer *peer) {
   return 0;
 }
 
+/* What one that is gone has sent before is still to be read: its end is found behind that. Or it has closed
+ * with messages of ours unread, which is told only once. */
+static bool has_said_more(const struct peer *peer) {
+  char byte;
+  ssize_t n = recv(peer->fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT);
+  return n > 0 || (n < 0 && errno == ECONNRESET);
+}
+
 void peer_send(struct peer *peer, const struct gs_msg *msg) {
   if (peer->closed)
     return;
-  note_sent(peer, wire_send(peer->fd, msg));
+  int err = wire_send(peer->fd, msg);
+  if (err == -EAGAIN)
+    peer_close(peer, "it does not read its messages");
+  else if (err < 0 && !((err == -EPIPE || err == -ECONNRESET) && has_said_more(peer)))
+    peers_hang_up(peer);
   if (!peer->closed)
     note_unread(peer);
 }
@@ -420,13 +406,6 @@ static void send_many(struct peer *peer, uint32_t events) {
     readers_on_writable(peer);
 }
 
-/* The user has more to do than its share of the time allows: its connections are no more served as they come.
- */
-static bool is_behind(const struct user *user, uint64_t now_ns) {
-  struct list *first = list_first(&user->rota.ready);
-  return first && now_ns - list_entry(first, struct peer, ready_link)->ready_ns > BEHIND_NS;
-}
-
 void peers_on_event(void *watched, uint32_t events) {
   struct peer *peer = (struct peer *)(void *)((char *)watched - is_process(watched));
   if (peer->closed)
@@ -439,8 +418,11 @@ void peers_on_event(void *watched, uint32_t events) {
   bool ends = events & (EPOLLHUP | EPOLLERR);
   if (ends && set_leaving(peer))
     return;
-  if (ends && is_behind(peer->user, peer->server->turn_ns))
-    set_ready_first(peer); /* what it has had is free then */
+  struct list *first = list_first(&peer->user->rota.ready);
+  bool behind =
+      first && peer->server->turn_ns - list_entry(first, struct peer, ready_link)->ready_ns > BEHIND_NS;
+  if (ends && behind) /* the user has more to do than its share of the time allows: its connections are no */
+    set_ready_first(peer); /* more served as they come. What this one has had is free then */
   else
     peers_set_ready(peer);
 }

@@ -104,13 +104,6 @@ gid_t permission_find_group(const char *name) {
   return *name >= '0' && *name <= '9' && *end == '\0' ? (gid_t)number : PERMISSION_NO_GROUP;
 }
 
-static bool in_groups(const gid_t *groups, size_t count, gid_t group) {
-  for (size_t i = 0; i < count; i++)
-    if (groups[i] == group)
-      return true;
-  return false;
-}
-
 static bool in_supplementary(int fd, gid_t group) {
   gid_t few[64], *groups = few;
   socklen_t size = sizeof few;
@@ -121,7 +114,9 @@ static bool in_supplementary(int fd, gid_t group) {
       return false;
     err = getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &size);
   }
-  bool member = err == 0 && in_groups(groups, size / sizeof *groups, group);
+  bool member = false;
+  for (size_t i = 0; err == 0 && i < size / sizeof *groups; i++)
+    member |= groups[i] == group;
   if (groups != few)
     free(groups);
   return member;

@@ -26,12 +26,6 @@ static void enter(struct rota *rota, struct rota_user *user) {
   list_append(&rota->users, &user->link);
 }
 
-static void leave(struct rota_user *user) {
-  list_remove(&user->link);
-  if (user->credit_ns > 0)
-    user->credit_ns = 0; /* nothing is saved up */
-}
-
 void rota_add(struct rota *rota, struct rota_user *user, struct list *node) {
   if (list_empty(node))
     list_append(&user->ready, node);
@@ -70,7 +64,8 @@ struct rota_user *rota_next(struct rota *rota) {
   while ((node = list_first(&rota->users))) {
     struct rota_user *user = user_of(node);
     if (list_empty(&user->ready)) {
-      leave(user);
+      list_remove(&user->link);
+      user->credit_ns = user->credit_ns > 0 ? 0 : user->credit_ns; /* nothing is saved up */
     } else if (user->credit_ns > 0) {
       return user;
     } else {
@@ -278,13 +273,6 @@ static void set_idle(struct user *user) {
     forget(users, list_entry(list_first(&users->idle), struct user, idle_link));
 }
 
-static void set_busy(struct user *user) {
-  if (list_empty(&user->idle_link))
-    return;
-  list_remove(&user->idle_link);
-  user->users->idle_count--;
-}
-
 static bool has_nothing(const struct user *user) {
   for (int i = 0; i < USER_RESOURCES; i++)
     if (user->used[i] > 0)
@@ -332,11 +320,6 @@ uint64_t user_share(const struct user *user, enum user_resource resource) {
   return half < limit->most ? half : limit->most;
 }
 
-static bool may_have(const struct user *user, enum user_resource resource, uint64_t amount) {
-  uint64_t share = user_share(user, resource), used = user->used[resource];
-  return amount == 0 || (used <= share && amount <= share - used);
-}
-
 /* The reserve has its own, which counts for nobody. */
 static void add(struct user *user, enum user_resource resource, uint64_t amount) {
   user->used[resource] += amount;
@@ -345,12 +328,17 @@ static void add(struct user *user, enum user_resource resource, uint64_t amount)
 }
 
 int user_charge_all(struct user *user, const struct user_cost *cost) {
-  for (int i = 0; i < USER_RESOURCES; i++)
-    if (!may_have(user, i, cost->of[i]))
+  for (int i = 0; i < USER_RESOURCES; i++) {
+    uint64_t share = user_share(user, i), used = user->used[i];
+    if (cost->of[i] > 0 && (used > share || cost->of[i] > share - used))
       return -EDQUOT;
+  }
   for (int i = 0; i < USER_RESOURCES; i++)
     add(user, i, cost->of[i]);
-  set_busy(user);
+  if (!list_empty(&user->idle_link)) {
+    list_remove(&user->idle_link);
+    user->users->idle_count--;
+  }
   return 0;
 }
 
