@@ -217,15 +217,6 @@ static struct card *add_card(struct cards *cards, void *device, uint32_t number,
   return card;
 }
 
-static void add_parts(struct cards *cards, void *device, struct card *whole) {
-  unsigned limit = nvml_part_limit(device);
-  for (unsigned i = 0; i < limit && i < GS_GPU_PART_MAX; i++) {
-    void *part = nvml_part(device, i);
-    if (part)
-      add_card(cards, part, GS_GPU_NUMBER(GS_GPU_CARD(whole->number), i + 1), whole);
-  }
-}
-
 /* Its exit status. */
 static int answer_all(struct card_answer *answer, const char *library) {
   struct cards *cards = &answer->cards;
@@ -235,9 +226,14 @@ static int answer_all(struct card_answer *answer, const char *library) {
   for (unsigned i = 0; i < count && i <= GS_GPU_CARD_MAX && cards->count < CARDS_MAX; i++) {
     void *device = nvml_device(i);
     struct card *card = device ? add_card(cards, device, i, NULL) : NULL;
-    if (card && nvml_is_split(device)) {
-      card->split = true;
-      add_parts(cards, device, card);
+    if (!card || !nvml_is_split(device))
+      continue;
+    card->split = true;
+    unsigned limit = nvml_part_limit(device);
+    for (unsigned k = 0; k < limit && k < GS_GPU_PART_MAX; k++) {
+      void *part = nvml_part(device, k);
+      if (part)
+        add_card(cards, part, GS_GPU_NUMBER(GS_GPU_CARD(card->number), k + 1), card);
     }
   }
   snprintf(answer->why, sizeof answer->why, "NVML knows no GPU");
@@ -328,13 +324,6 @@ void card_query_end(struct card_query *query) {
 
 /* ---- the kernel module's word ---- */
 
-static int read_text(int folder, const char *gpu, char *text, size_t size) {
-  char path[300];
-  snprintf(path, sizeof path, "%.255s/information", gpu);
-  ssize_t length = text_file_read(folder, path, text, size);
-  return length < 0 ? (int)length : 0;
-}
-
 /* What follows "LABEL:" and blanks in its line; false: there is no such line. */
 static bool find_value(const char *text, const char *label, char *value, size_t size) {
   size_t length = strlen(label);
@@ -353,11 +342,13 @@ static bool find_value(const char *text, const char *label, char *value, size_t 
 /* A GPU that nobody has used since the start of the machine has no UUID yet, only question marks. Its UUID
  * here is zero then, as that of a GPU that can't be read. */
 static void read_card(int folder, const char *gpu, struct card *card) {
-  char text[4096], value[64], number[16];
+  char path[300], text[4096], value[64], number[16];
   int64_t minor;
   *card = (struct card){.minor = CARD_MINOR_UNKNOWN};
   snprintf(card->bus, sizeof card->bus, "%.31s", gpu);
-  if (read_text(folder, gpu, text, sizeof text) < 0 || !find_value(text, "GPU UUID", value, sizeof value))
+  snprintf(path, sizeof path, "%.255s/information", gpu);
+  if (text_file_read(folder, path, text, sizeof text) < 0 ||
+      !find_value(text, "GPU UUID", value, sizeof value))
     return;
   value[strcspn(value, " \t")] = '\0';
   if (parse_uuid(value, card->uuid) < 0)
@@ -414,18 +405,13 @@ static bool has_instances(const char *folder, uint32_t minor) {
   return some;
 }
 
-/* All have a number, as nvidia-smi sees all of them. */
-static void set_numbers(struct card *list, int count) {
-  qsort(list, (size_t)count, sizeof *list, compare_places);
-  for (int i = 0; i < count; i++)
-    list[i].number = GS_GPU_NUMBER((uint32_t)i, 0u);
-}
-
 int host_gpus_cards(const char *folder, struct cards *cards) {
   int count = read_folder(folder, cards->list, CARDS_MAX);
   if (count < 0)
     return count;
-  set_numbers(cards->list, count);
+  qsort(cards->list, (size_t)count, sizeof *cards->list, compare_places);
+  for (int i = 0; i < count; i++) /* all have one, as nvidia-smi sees all of them */
+    cards->list[i].number = GS_GPU_NUMBER((uint32_t)i, 0u);
   cards->source = CARDS_HOST;
   cards->partial = false;
   cards->count = 0;

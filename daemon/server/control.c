@@ -72,17 +72,6 @@ static void note_terms(bool trusted, const struct peer *peer, const struct peer 
           words_term_value(msg->set_terms.term, msg->set_terms.value, value));
 }
 
-static void note_terms_denied(const struct peer *peer, const struct peer *client, const struct gs_msg *msg) {
-  char value[WORDS_SIZE];
-  if (msg->set_terms.term == GS_TERM_PAUSED)
-    log_for(peer->uid, LOG_LEVEL_WARN, "%s may not %s %s", label_peer(peer).text,
-            msg->set_terms.value ? "pause" : "resume", label_job(client).text);
-  else
-    log_for(peer->uid, LOG_LEVEL_WARN, "%s may not set the %s of %s to %s", label_peer(peer).text,
-            words_term_title(msg->set_terms.term), label_job(client).text,
-            words_term_value(msg->set_terms.term, msg->set_terms.value, value));
-}
-
 /* ---- changes ---- */
 
 /* NULL, or what is wrong with the value. */
@@ -209,8 +198,14 @@ static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct 
   const char *why;
   int err = check_terms(peer, client, msg, &why);
   if (err < 0) {
-    if (err == -EACCES)
-      note_terms_denied(peer, client, msg);
+    char value[WORDS_SIZE];
+    if (err == -EACCES && msg->set_terms.term == GS_TERM_PAUSED)
+      log_for(peer->uid, LOG_LEVEL_WARN, "%s may not %s %s", label_peer(peer).text,
+              msg->set_terms.value ? "pause" : "resume", label_job(client).text);
+    else if (err == -EACCES)
+      log_for(peer->uid, LOG_LEVEL_WARN, "%s may not set the %s of %s to %s", label_peer(peer).text,
+              words_term_title(msg->set_terms.term), label_job(client).text,
+              words_term_value(msg->set_terms.term, msg->set_terms.value, value));
     reply(peer, err, why);
     return;
   }

@@ -128,17 +128,6 @@ void evict_return(struct daemon *daemon, struct sched_gpu *gpu, const struct pee
   settle(daemon, gpu, now_ns);
 }
 
-/* Also if nobody has waited for it yet. Where the kernel has no descriptors of processes, its number tells.
- */
-static bool has_ended(const struct stayed *stayed) {
-  int pidfd = process_open_since(stayed->pid, stayed->start);
-  if (pidfd < 0)
-    return pidfd == -ESRCH || process_start_ticks(stayed->pid) != stayed->start;
-  bool ended = process_has_ended(pidfd);
-  close(pidfd);
-  return ended;
-}
-
 #define LOOKS 16 /* at a time: each takes microseconds; one that has ended concerns all jobs of its GPU */
 
 static void look(struct daemon *daemon, uint64_t now_ns) {
@@ -147,7 +136,14 @@ static void look(struct daemon *daemon, uint64_t now_ns) {
     struct stayed *stayed = stayed_of(list_first(&daemon->stayed));
     list_remove(&stayed->link);
     list_append(&daemon->stayed, &stayed->link);
-    if (!has_ended(stayed))
+    /* Ended, also if nobody has waited for it yet. Where the kernel has no descriptors of processes, its
+     * number tells. */
+    int pidfd = process_open_since(stayed->pid, stayed->start);
+    bool ended = pidfd >= 0 ? process_has_ended(pidfd)
+                            : pidfd == -ESRCH || process_start_ticks(stayed->pid) != stayed->start;
+    if (pidfd >= 0)
+      close(pidfd);
+    if (!ended)
       continue;
     struct sched_gpu *gpu = scheduler_find_gpu(&daemon->scheduler, stayed->uuid);
     forget(daemon, stayed);

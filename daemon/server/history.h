@@ -21,6 +21,14 @@
 
 #define HISTORY_BUCKETS 1024
 
+struct history_entry {
+  struct list used_link, bucket_link;
+  struct user_item owned;
+  uid_t uid;
+  uint64_t command_hash;
+  uint64_t expected_ns;
+};
+
 struct history {
   struct list used; /* all entries, the longest unused first */
   struct list buckets[HISTORY_BUCKETS];
@@ -36,11 +44,6 @@ void history_add(struct history *history, uid_t uid, uint64_t command_hash, uint
 
 /* It is known from elsewhere what a run takes. */
 void history_put(struct history *history, uid_t uid, uint64_t command_hash, uint64_t expected_ns);
-
-/* All that is known, the longest unused first. */
-void history_each(const struct history *history,
-                  void (*tell)(void *argument, uid_t uid, uint64_t command_hash, uint64_t expected_ns),
-                  void *argument);
 
 /* What a run takes, the last ones counting most; 0: unknown. */
 uint64_t history_expected_ns(struct history *history, uid_t uid, uint64_t command_hash);

@@ -505,18 +505,6 @@ int kept_read(struct kept *kept, const char *text, size_t size, const char *boot
 
 /* ---- writing all of it ---- */
 
-struct learnt_output {
-  struct kept_output *output;
-  int err;
-};
-
-static void write_learnt(void *argument, uid_t uid, uint64_t command_hash, uint64_t ns) {
-  struct learnt_output *learnt = argument;
-  char line[KEPT_LINE_SIZE];
-  if (learnt->err == 0)
-    learnt->err = learnt->output->put(learnt->output, line, kept_line_learnt(line, uid, command_hash, ns));
-}
-
 static int write_process(const struct kept_process *process, struct kept_output *output) {
   char line[KEPT_LINE_SIZE];
   if (output->there && !output->there(process))
@@ -541,9 +529,12 @@ int kept_write(const struct kept *kept, const char *boot, struct kept_output *ou
     for (size_t i = 0; err == 0 && i < kept->decisions.count; i++)
       if (decision_is_general(&kept->decisions.list[i]) == general)
         err = output->put(output, line, kept_line_set(line, &kept->decisions.list[i]));
-  struct learnt_output learnt = {.output = output, .err = err};
-  history_each(&kept->history, write_learnt, &learnt);
-  err = learnt.err;
+  list_each(node, (struct list *)(uintptr_t)&kept->history.used) {
+    const struct history_entry *entry = list_entry(node, struct history_entry, used_link);
+    if (err == 0)
+      err = output->put(output, line,
+                        kept_line_learnt(line, entry->uid, entry->command_hash, entry->expected_ns));
+  }
   const struct record_entry *run = record_next(&kept->runs, 0);
   for (; err == 0 && run; run = record_next(&kept->runs, run->msg.event.seq + 1))
     err = output->put(output, line, kept_line_run(line, &run->msg));

@@ -159,16 +159,6 @@ static const char *look_at(int fd, char *path, size_t path_size) {
   return NULL;
 }
 
-static int keep(int fd) {
-  int flags = fcntl(fd, F_GETFL);
-  if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 || flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {
-    int err = -errno;
-    log_error("the passed socket can't be set up: %s", strerror(errno));
-    return err;
-  }
-  return fd;
-}
-
 static int take_one_of(int count, char *path, size_t size) {
   int chosen = find_named(count);
   for (int i = 0; i < count; i++)
@@ -184,7 +174,13 @@ static int take_one_of(int count, char *path, size_t size) {
     log_error("what the service manager has passed %s", wrong);
     return -EINVAL;
   }
-  return keep(FIRST_FD + chosen);
+  int fd = FIRST_FD + chosen, flags = fcntl(fd, F_GETFL);
+  if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 || flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {
+    int err = -errno;
+    log_error("the passed socket can't be set up: %s", strerror(errno));
+    return err;
+  }
+  return fd;
 }
 
 int activation_take(char *path, size_t size) {

@@ -30,24 +30,18 @@ static struct {
 } ring;
 
 /* Another process may have made stderr non-blocking for all who share it. */
-static bool write_some(const char *text, size_t length, size_t *written) {
-  ssize_t n = write(STDERR_FILENO, text + *written, length - *written);
-  if (n > 0)
-    *written += (size_t)n;
-  else if (n < 0 && errno == EAGAIN)
-    poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1);
-  else if (n == 0 || errno != EINTR)
-    return false;
-  return true;
-}
-
 static void write_line(const struct slot *slot) {
-  size_t written = 0;
-  while (written < slot->length)
-    if (!write_some(slot->text, slot->length, &written)) {
+  for (size_t written = 0; written < slot->length;) {
+    ssize_t n = write(STDERR_FILENO, slot->text + written, slot->length - written);
+    if (n > 0) {
+      written += (size_t)n;
+    } else if (n < 0 && errno == EAGAIN) {
+      poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1);
+    } else if (n == 0 || errno != EINTR) {
       log_note_lost(slot->lines);
       return;
     }
+  }
 }
 
 static void *write_lines(void *unused) {

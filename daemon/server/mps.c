@@ -148,16 +148,6 @@ static void remove_tree(int parent, const char *name) {
   remove_all(parent, name, REMOVED_DEPTH, &left);
 }
 
-/* Servers and programs of other users come to the sockets, which the control makes, and nobody else makes
- * anything there; nor in the folder of logs, which is the control's alone: its servers tell it what to write.
- */
-static int fill_folder(int fd) {
-  if (mkdirat(fd, GS_MPS_PIPES, 0755) < 0 || fchmodat(fd, GS_MPS_PIPES, 0755, 0) < 0 ||
-      mkdirat(fd, LOGS, 0700) < 0 || fchmod(fd, 0755) < 0)
-    return -errno;
-  return 0;
-}
-
 /* In one step, whatever is there: nobody can come between. The other is at `path` then; what is another's in
  * a folder like /tmp stays where it is, unless the daemon is root. */
 static int put_in_place(const char *path, const char *folder) {
@@ -189,7 +179,13 @@ static int make_folder(struct mps *mps) {
   if (!mkdtemp(path))
     return -errno;
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  int err = fd < 0 ? -errno : fill_folder(fd);
+  int err = 0;
+  /* Servers and programs of other users come to the sockets, which the control makes, and nobody else makes
+   * anything there; nor in the folder of logs, which is the control's alone: its servers tell it what to
+   * write. */
+  if (fd < 0 || mkdirat(fd, GS_MPS_PIPES, 0755) < 0 || fchmodat(fd, GS_MPS_PIPES, 0755, 0) < 0 ||
+      mkdirat(fd, LOGS, 0700) < 0 || fchmod(fd, 0755) < 0)
+    err = -errno;
   if (err == 0)
     err = put_in_place(path, mps->folder);
   remove_tree(AT_FDCWD, path);
@@ -292,15 +288,6 @@ static void close_output(struct mps *mps) {
   mps->output_fd = 0;
 }
 
-static pid_t start_control(struct mps *mps) {
-  close_output(mps);
-  int output = open_output(&mps->output_fd);
-  pid_t pid = start(mps, "-f", -1, output);
-  if (output >= 0)
-    close(output);
-  return pid;
-}
-
 /* Its last line; empty: nothing. */
 static void read_output(struct mps *mps, char *line, size_t size) {
   char text[4096];
@@ -327,8 +314,13 @@ static void begin(struct mps *mps, uint64_t now_ns) {
   int err = make_folder(mps);
   if (err == 0)
     err = make_pipes_anew(mps);
-  if (err == 0)
-    err = start_control(mps);
+  if (err == 0) {
+    close_output(mps);
+    int output = open_output(&mps->output_fd);
+    err = start(mps, "-f", -1, output);
+    if (output >= 0)
+      close(output);
+  }
   if (err < 0) {
     char why[PATH_SIZE + 80];
     snprintf(why, sizeof why, "%s: %s", mps->folder, strerror(-err));

@@ -62,16 +62,6 @@ static const struct attachment *comer_for(const struct attachment *leaving) {
   return NULL;
 }
 
-static void add_pass(struct gs_msg *msg, struct attachment *attachment) {
-  bool leaves = msg->room.room_bytes < attachment->job.resident_bytes;
-  const struct attachment *comer = leaves ? comer_for(attachment) : NULL;
-  attachment->passes_to = comer ? comer->pass.name : 0;
-  if (!comer)
-    return;
-  msg->room.pass = comer->pass;
-  msg->room.pass_pid = comer->peer->own_pid;
-}
-
 /* Jobs that are leaving already hear of the one that comes. */
 static void tell_leaving(const struct attachment *comer) {
   const struct sched_gpu *gpu = comer->job.gpu;
@@ -101,7 +91,13 @@ static struct gs_msg turn_msg(enum gs_msg_type type, struct attachment *attachme
     msg.room.quantum_ns = action->quantum_ns;
     msg.room.steps = action->steps;
   }
-  add_pass(&msg, attachment);
+  bool leaves = action->room_bytes < attachment->job.resident_bytes;
+  const struct attachment *comer = leaves ? comer_for(attachment) : NULL;
+  attachment->passes_to = comer ? comer->pass.name : 0;
+  if (comer) {
+    msg.room.pass = comer->pass;
+    msg.room.pass_pid = comer->peer->own_pid;
+  }
   return msg;
 }
 

@@ -421,8 +421,10 @@ void peers_on_event(void *watched, uint32_t events) {
   struct list *first = list_first(&peer->user->rota.ready);
   bool behind =
       first && peer->server->turn_ns - list_entry(first, struct peer, ready_link)->ready_ns > BEHIND_NS;
-  if (ends && behind) /* the user has more to do than its share of the time allows: its connections are no */
-    set_ready_first(peer); /* more served as they come. What this one has had is free then */
+  /* The user has more to do than its share of the time allows: its connections are no more served as they
+   * come. What this one has had is free once it is served. */
+  if (ends && behind)
+    set_ready_first(peer);
   else
     peers_set_ready(peer);
 }

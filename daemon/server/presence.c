@@ -223,23 +223,18 @@ static struct look *find_asked(const struct presence *presence, uint64_t id) {
   return NULL;
 }
 
-/* Only a daemon that is root has what another one needs. */
-static void note_loss(struct server *server) {
-  struct presence *presence = &server->presence;
-  if (geteuid() == 0 || presence->lost || !presence->able)
-    return;
-  presence->lost = true;
-  if (server->daemon->presence == GS_PRESENCE_ON)
-    server->daemon->presence = GS_PRESENCE_BLIND;
-  log_warn(
-      "the process that looks who has a GPU's device open has ended, and the daemon can't give another one "
-      "its capabilities: restart the daemon");
-}
-
 /* It is started again when it is needed, at once if that is now. */
 static void on_loss(struct server *server, uint64_t now_ns) {
   struct presence *presence = &server->presence;
-  note_loss(server);
+  /* Only a daemon that is root has what another one needs. */
+  if (geteuid() != 0 && !presence->lost && presence->able) {
+    presence->lost = true;
+    if (server->daemon->presence == GS_PRESENCE_ON)
+      server->daemon->presence = GS_PRESENCE_BLIND;
+    log_warn(
+        "the process that looks who has a GPU's device open has ended, and the daemon can't give another one "
+        "its capabilities: restart the daemon");
+  }
   lookout_end(&presence->lookout);
   ask_anew(presence);
   presence->start_ns = now_ns;

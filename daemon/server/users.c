@@ -150,15 +150,6 @@ static struct user_share *provide(struct user_shares *shares, uid_t uid) {
   return share;
 }
 
-static void forget_share(struct user_shares *shares, struct user_share *share) {
-  struct user_share **at = share_bucket(shares, share->uid);
-  while (*at != share)
-    at = &(*at)->next;
-  *at = share->next;
-  list_remove(&share->link);
-  free(share);
-}
-
 int user_shares_add(struct user_shares *shares, uid_t uid, struct user_item *item) {
   struct user_share *share = shares->buckets ? provide(shares, uid) : NULL;
   if (!share)
@@ -173,8 +164,14 @@ void user_shares_remove(struct user_shares *shares, struct user_item *item) {
   struct user_share *share = item->share;
   list_remove(&item->link);
   set_count(shares, share, share->count - 1);
-  if (share->count == 0)
-    forget_share(shares, share);
+  if (share->count > 0)
+    return;
+  struct user_share **at = share_bucket(shares, share->uid);
+  while (*at != share)
+    at = &(*at)->next;
+  *at = share->next;
+  list_remove(&share->link);
+  free(share);
 }
 
 void user_shares_renew(struct user_item *item) {

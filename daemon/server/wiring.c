@@ -124,15 +124,6 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   events_on_start(daemon, peer, now_ns);
 }
 
-static void on_command(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
-  if (*peer->command) {
-    peer_close(peer, "COMMAND twice");
-    return;
-  }
-  printable_copy(peer->command, msg->command.text, sizeof peer->command);
-  events_on_command(daemon, peer, now_ns);
-}
-
 static struct daemon *daemon_with(const struct attachment *attachment) {
   return daemon_of(attachment->job.gpu->scheduler);
 }
@@ -210,15 +201,6 @@ static void on_declare(const struct daemon *daemon, struct peer *peer, const str
   apply_to_all(peer, now_ns);
 }
 
-static void set_shares(struct daemon *daemon, const struct sched_gpu *gpu, uint64_t now_ns) {
-  list_each(node, &gpu->shares) {
-    struct sched_share *share = list_entry(node, struct sched_share, link);
-    struct user_limit limit = limit_of(daemon, share->user);
-    if (limit.weight != share->weight || limit.max_memory_bytes != share->max_bytes)
-      scheduler_set_share(share, limit.weight, limit.max_memory_bytes, now_ns, &daemon->orders);
-  }
-}
-
 /* True: its terms are others now, by what bounds may cut. */
 static bool bound_job(const struct daemon *daemon, struct attachment *attachment, uint64_t now_ns) {
   bound(daemon, attachment->peer);
@@ -241,10 +223,16 @@ static void go_on_with_bounds(struct daemon *daemon, uint64_t now_ns) {
       daemon->bounding = false;
       return;
     }
-    if (!job)
-      set_shares(daemon, gpu, now_ns);
-    else if (bound_job(daemon, attachment_of(job), now_ns))
+    if (job && bound_job(daemon, attachment_of(job), now_ns))
       return;
+    if (job)
+      continue;
+    list_each(node, &gpu->shares) {
+      struct sched_share *share = list_entry(node, struct sched_share, link);
+      struct user_limit limit = limit_of(daemon, share->user);
+      if (limit.weight != share->weight || limit.max_memory_bytes != share->max_bytes)
+        scheduler_set_share(share, limit.weight, limit.max_memory_bytes, now_ns, &daemon->orders);
+    }
   }
 }
 
@@ -481,17 +469,6 @@ bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
 
 /* ---- messages to events ---- */
 
-static void note_refusal(struct attachment *attachment, const struct gs_msg *msg, enum gs_refusal why,
-                         uint64_t now_ns) {
-  const struct peer *peer = attachment->peer;
-  log_for(peer->uid, LOG_LEVEL_INFO, "%s is refused %lu bytes: %s", label_job(peer).text,
-          msg->mem.total_bytes, words_refusal(why));
-  events_on_job(
-      attachment,
-      &(struct job_event){.kind = GS_EVENT_REFUSED, .bytes = msg->mem.total_bytes, .detail = (uint16_t)why},
-      now_ns);
-}
-
 /* Whoever has memory may be waited for by others, and is given more or refused. */
 static bool must_wait(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns) {
   const struct peer *peer = attachment->peer;
@@ -530,10 +507,18 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
   plan_at_once(daemon);
   orders_tell(daemon, attachment->peer, now_ns);
   peer_send(attachment->peer, &reply);
-  if (reply.status < 0)
-    note_refusal(attachment, msg, (enum gs_refusal)reply.mem_reply.why, now_ns);
-  else
+  if (reply.status >= 0) {
     events_on_memory(attachment, now_ns);
+    return;
+  }
+  log_for(attachment->peer->uid, LOG_LEVEL_INFO, "%s is refused %lu bytes: %s",
+          label_job(attachment->peer).text, msg->mem.total_bytes,
+          words_refusal((enum gs_refusal)reply.mem_reply.why));
+  events_on_job(attachment,
+                &(struct job_event){.kind = GS_EVENT_REFUSED,
+                                    .bytes = msg->mem.total_bytes,
+                                    .detail = (uint16_t)reply.mem_reply.why},
+                now_ns);
 }
 
 static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
@@ -637,7 +622,12 @@ static void handle(struct daemon *daemon, struct peer *peer, const struct gs_msg
   } else if (msg->type < GS_REGISTER || msg->type > GS_PROGRESS || peer->role != PEER_CLIENT) {
     peer_close(peer, "a message out of place");
   } else if (msg->type == GS_COMMAND) {
-    on_command(daemon, peer, msg, now_ns);
+    if (*peer->command) {
+      peer_close(peer, "COMMAND twice");
+      return;
+    }
+    printable_copy(peer->command, msg->command.text, sizeof peer->command);
+    events_on_command(daemon, peer, now_ns);
   } else if (msg->type == GS_EXITING) {
     peer->exits = true;
     peer->exit_status = msg->exiting.status;
