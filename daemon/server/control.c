@@ -322,9 +322,3 @@ void daemon_on_ask_spatial(struct daemon *daemon, struct peer *peer, const struc
   log_for(peer->uid, LOG_LEVEL_DEBUG, "pid %d, uid %u asks for MPS: %d", peer->pid, peer->uid, (int)verdict);
   peer_send(peer, &answer);
 }
-
-enum gs_mps_state daemon_mps_state(const struct daemon *daemon) {
-  if (!spatial_is_on(&daemon->spatial))
-    return GS_MPS_OFF;
-  return mps_is_ready(&daemon->mps) ? GS_MPS_RUNS : GS_MPS_DOWN;
-}

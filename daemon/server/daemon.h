@@ -268,8 +268,24 @@ void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
 /* The client with this job; NULL: there is none. */
 struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id);
 
+/* Clients by process. */
+static inline struct list *daemon_process_bucket(struct daemon *daemon, pid_t pid) {
+  return &daemon->processes[(unsigned)pid % DAEMON_CLIENT_BUCKETS];
+}
+
 /* The next client of the same process as this one, which is among them; after NULL the first one. */
-struct peer *daemon_next_of_process(struct daemon *daemon, const struct peer *peer, const struct peer *after);
+static inline struct peer *daemon_next_of_process(struct daemon *daemon, const struct peer *peer,
+                                                  const struct peer *after) {
+  struct list *bucket = daemon_process_bucket(daemon, peer->pid);
+  const struct list *node = after ? &after->process_link : bucket;
+  while ((node = node->next) != bucket) {
+    struct peer *other = list_entry(node, struct peer, process_link);
+    if (other->pid == peer->pid && other->uid == peer->uid && other->start_ticks == peer->start_ticks &&
+        (peer->start_ticks || peer == other))
+      return other;
+  }
+  return NULL;
+}
 
 /* ---- gpus.c ---- */
 
@@ -311,7 +327,6 @@ void gpus_end(struct daemon *daemon);
 void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns);
 
 void daemon_on_ask_spatial(struct daemon *daemon, struct peer *peer, const struct gs_msg *ask);
-enum gs_mps_state daemon_mps_state(const struct daemon *daemon);
 
 /* ---- evict.c: jobs that lose their place: a person says so, or they have been silent for too long ---- */
 

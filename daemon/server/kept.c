@@ -358,30 +358,30 @@ static bool read_gone(struct reader *reader, const struct fields *fields) {
 }
 
 static bool read_what(const struct fields *fields, struct decision *decision) {
-  *decision = (struct decision){.field = decisions_field(fields->text[2])};
+  decision->field = decisions_field(fields->text[2]);
   return decision->field &&
          (strcmp(fields->text[1], ALL) == 0 || parse_uuid(fields->text[1], decision->uuid) == 0);
 }
 
 static bool read_set(struct reader *reader, const struct fields *fields) {
-  struct decision decision;
-  if (!read_what(fields, &decision) || decisions_wrong(decision.field, fields->value[3]))
+  struct decisions *decisions = &reader->kept->decisions;
+  struct decision decision = {.value = fields->value[3], .base = fields->value[4]};
+  if (!read_what(fields, &decision) || decisions_wrong(decision.field, decision.value))
     return false;
-  decision.value = fields->value[3];
-  decision.base = fields->value[4];
   if (decision_is_general(&decision))
-    decisions_clear(&reader->kept->decisions, decision.field);
-  return decisions_put(&reader->kept->decisions, &decision);
+    decisions_clear(decisions, decision.field);
+  return decisions_put(decisions, &decision);
 }
 
 static bool read_unset(struct reader *reader, const struct fields *fields) {
-  struct decision decision;
+  struct decisions *decisions = &reader->kept->decisions;
+  struct decision decision = {0};
   if (!read_what(fields, &decision))
     return false;
   if (decision_is_general(&decision))
-    decisions_clear(&reader->kept->decisions, decision.field);
+    decisions_clear(decisions, decision.field);
   else
-    decisions_remove(&reader->kept->decisions, &decision);
+    decisions_remove(decisions, &decision);
   return true;
 }
 

@@ -80,21 +80,17 @@ void log_ring_start(void) {
     log_warn("no thread for the log (%s): who stops reading it stops the daemon", strerror(-err));
 }
 
-static bool await_empty_slot(const struct timespec *end) {
-  int err;
-  do
-    err = sem_clockwait(&ring.empty, CLOCK_MONOTONIC, end);
-  while (err < 0 && errno == EINTR);
-  return err == 0;
-}
-
 bool log_ring_flush(uint64_t end_ns) {
   if (!ring.owner)
     return true; /* it has never been started */
   struct timespec end = {.tv_sec = (time_t)(end_ns / NS_PER_S), .tv_nsec = (long)(end_ns % NS_PER_S)};
   unsigned empty = 0;
-  while (empty < LOG_RING_LINES && await_empty_slot(&end))
-    empty++;
+  while (empty < LOG_RING_LINES) {
+    if (sem_clockwait(&ring.empty, CLOCK_MONOTONIC, &end) == 0)
+      empty++;
+    else if (errno != EINTR)
+      break;
+  }
   for (unsigned i = 0; i < empty; i++)
     sem_post(&ring.empty);
   return empty == LOG_RING_LINES;

@@ -106,82 +106,29 @@ static void note(const struct attachment *attachment, const char *format) {
   log_for(attachment->peer->uid, LOG_LEVEL_WARN, format, label_job(attachment->peer).text);
 }
 
-/* Of a job that waited for its first memory. */
-static enum gs_refusal why_refused(const struct sched_job *job) {
-  return sched_job_why_refused(job, job->entry.total_bytes, job->entry.pinned_bytes);
+static void write_kind(struct attachment *attachment, enum gs_event_kind kind, bool detail, uint64_t now_ns) {
+  events_on_job(attachment, &(struct job_event){.kind = kind, .detail = detail}, now_ns);
 }
 
-static void tell(const struct sched_action *action) {
+/* The client is told, and what happens is written down. */
+static void carry_out(const struct sched_action *action, uint64_t now_ns) {
   struct attachment *attachment = attachment_of(action->job);
   struct gs_msg msg;
   switch (action->type) {
   case SCHED_TELL_ATTACHED:
     msg = orders_attached(GS_ATTACHED, attachment);
+    write_kind(attachment, GS_EVENT_ATTACHED, action->job->active, now_ns);
     break;
   case SCHED_TELL_CAPACITY:
     msg = orders_attached(GS_CAPACITY, attachment);
     break;
   case SCHED_TELL_SCHED:
     msg = wire_msg(action->job->gpu->serialized ? GS_SCHED_ON : GS_SCHED_OFF, attachment->index);
+    events_on_turns(action->job->gpu, now_ns);
     break;
   case SCHED_TELL_LOCK_OK:
     msg = turn_msg(GS_LOCK_OK, attachment, action);
     tell_leaving(attachment);
-    break;
-  case SCHED_TELL_LOCK_WANTED:
-    msg = wire_msg(GS_LOCK_WANTED, attachment->index);
-    msg.epoch = action->epoch;
-    msg.wanted.left_ns = action->wanted ? GS_LEFT_UNKNOWN : GS_LEFT_NOBODY;
-    break;
-  case SCHED_TELL_DROP_LOCK:
-    msg = turn_msg(GS_DROP_LOCK, attachment, action);
-    break;
-  case SCHED_TELL_ROOM:
-    msg = turn_msg(GS_ROOM, attachment, action);
-    msg.epoch = 0;
-    break;
-  case SCHED_TELL_MEMORY:
-    msg = wire_msg(GS_MEM_REPLY, attachment->index);
-    msg.status = action->granted_bytes ? 0 : -ENOMEM;
-    msg.mem_reply.granted_bytes = action->granted_bytes;
-    msg.mem_reply.why = action->granted_bytes ? 0 : why_refused(action->job);
-    break;
-  case SCHED_NOTE_BYPASSED:
-    note(attachment, "%s has not answered DROP_LOCK within the grace: others go on without it");
-    return;
-  case SCHED_NOTE_OVERDUE:
-    note(attachment,
-         "%s has not answered DROP_LOCK within the grace: others wait, because its memory is not managed");
-    return;
-  case SCHED_NOTE_STAYS:
-    note(attachment, "%s does not leave the card's memory: others are asked instead");
-    return;
-  case SCHED_NOTE_TOO_BIG:
-    note(attachment,
-         "%s uses more memory than the GPU has for it: it waits until there is more, others go on");
-    return;
-  default:
-    return;
-  }
-  peer_send(attachment->peer, &msg);
-}
-
-/* ---- and events ---- */
-
-static void write_kind(struct attachment *attachment, enum gs_event_kind kind, bool detail, uint64_t now_ns) {
-  events_on_job(attachment, &(struct job_event){.kind = kind, .detail = detail}, now_ns);
-}
-
-static void write_down(const struct sched_action *action, uint64_t now_ns) {
-  struct attachment *attachment = attachment_of(action->job);
-  switch (action->type) {
-  case SCHED_TELL_ATTACHED:
-    write_kind(attachment, GS_EVENT_ATTACHED, action->job->active, now_ns);
-    break;
-  case SCHED_TELL_SCHED:
-    events_on_turns(action->job->gpu, now_ns);
-    break;
-  case SCHED_TELL_LOCK_OK:
     events_expect_moves(attachment, now_ns);
     events_on_job(attachment,
                   &(struct job_event){.kind = GS_EVENT_GRANTED,
@@ -191,48 +138,68 @@ static void write_down(const struct sched_action *action, uint64_t now_ns) {
                                       .ns = action->quantum_ns},
                   now_ns);
     break;
+  case SCHED_TELL_LOCK_WANTED:
+    msg = wire_msg(GS_LOCK_WANTED, attachment->index);
+    msg.epoch = action->epoch;
+    msg.wanted.left_ns = action->wanted ? GS_LEFT_UNKNOWN : GS_LEFT_NOBODY;
+    break;
   case SCHED_TELL_DROP_LOCK:
+    msg = turn_msg(GS_DROP_LOCK, attachment, action);
     events_on_job(
         attachment,
         &(struct job_event){.kind = GS_EVENT_DROP, .epoch = action->epoch, .bytes = action->room_bytes},
         now_ns);
     break;
   case SCHED_TELL_ROOM:
+    msg = turn_msg(GS_ROOM, attachment, action);
+    msg.epoch = 0;
     events_expect_moves(attachment, now_ns);
     break;
   case SCHED_TELL_MEMORY:
-    if (action->granted_bytes)
+    msg = wire_msg(GS_MEM_REPLY, attachment->index);
+    msg.mem_reply.granted_bytes = action->granted_bytes;
+    if (action->granted_bytes) {
       events_on_memory(attachment, now_ns);
-    else
-      events_on_job(attachment,
-                    &(struct job_event){.kind = GS_EVENT_REFUSED,
-                                        .bytes = action->job->entry.total_bytes,
-                                        .detail = (uint16_t)why_refused(action->job)},
-                    now_ns);
+      break;
+    }
+    msg.status = -ENOMEM; /* of a job that waited for its first memory */
+    msg.mem_reply.why =
+        sched_job_why_refused(action->job, action->job->entry.total_bytes, action->job->entry.pinned_bytes);
+    events_on_job(attachment,
+                  &(struct job_event){.kind = GS_EVENT_REFUSED,
+                                      .bytes = action->job->entry.total_bytes,
+                                      .detail = (uint16_t)msg.mem_reply.why},
+                  now_ns);
     break;
   case SCHED_NOTE_BYPASSED:
+    note(attachment, "%s has not answered DROP_LOCK within the grace: others go on without it");
+    write_kind(attachment, GS_EVENT_SILENT, false, now_ns);
+    return;
   case SCHED_NOTE_OVERDUE:
-    write_kind(attachment, GS_EVENT_SILENT, action->type == SCHED_NOTE_OVERDUE, now_ns);
-    if (action->type == SCHED_NOTE_OVERDUE)
-      evict_watch(attachment, now_ns);
-    break;
+    note(attachment,
+         "%s has not answered DROP_LOCK within the grace: others wait, because its memory is not managed");
+    write_kind(attachment, GS_EVENT_SILENT, true, now_ns);
+    evict_watch(attachment, now_ns);
+    return;
   case SCHED_NOTE_STAYS:
+    note(attachment, "%s does not leave the card's memory: others are asked instead");
     write_kind(attachment, GS_EVENT_STAYS, false, now_ns);
-    break;
+    return;
   case SCHED_NOTE_TOO_BIG:
+    note(attachment,
+         "%s uses more memory than the GPU has for it: it waits until there is more, others go on");
     write_kind(attachment, GS_EVENT_TOO_BIG, false, now_ns);
-    break;
+    return;
   default:
-    break;
+    return;
   }
+  peer_send(attachment->peer, &msg);
 }
 
 static void tell_job(struct sched_job *job, uint64_t now_ns) {
   struct sched_action action;
-  while (change_next_of(job, &action)) {
-    tell(&action);
-    write_down(&action, now_ns);
-  }
+  while (change_next_of(job, &action))
+    carry_out(&action, now_ns);
   rates_on_state(&gpu_of(job->gpu)->rates, &attachment_of(job)->rates, now_ns);
 }
 

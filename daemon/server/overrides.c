@@ -20,7 +20,8 @@ static const struct {
 };
 #define FIELD_COUNT (sizeof fields / sizeof *fields)
 
-bool override_is_unsettled(const struct override *override) {
+/* Nobody knows yet which GPU has its number. */
+static bool override_is_unsettled(const struct override *override) {
   return override->numbered && uuid_is_zero(override->uuid);
 }
 
@@ -205,17 +206,6 @@ static void set_one(struct decisions *decisions, const struct sched_settings *ge
   decisions_put(decisions, &made);
 }
 
-/* A word about a single GPU is needless once it says what counts for it anyway. */
-static void drop_needless(struct decisions *decisions, const struct sched_settings *general,
-                          const struct overrides *overrides) {
-  for (size_t i = decisions->count; i-- > 0;) {
-    struct decision *decision = &decisions->list[i];
-    bool overruled = !decision_is_general(decision) && find_decision(decisions, all_gpus, decision->field);
-    if (decision->value == configured(general, overrides, decision->uuid, decision->field) && !overruled)
-      drop(decisions, decision);
-  }
-}
-
 void decisions_set(struct decisions *decisions, const struct sched_settings *general,
                    const struct overrides *overrides, const uint8_t *uuid, unsigned field, uint64_t value) {
   if (!uuid) {
@@ -225,15 +215,13 @@ void decisions_set(struct decisions *decisions, const struct sched_settings *gen
         set_one(decisions, general, overrides, overrides->list[i].uuid, field, value);
   }
   set_one(decisions, general, overrides, uuid ? uuid : all_gpus, field, value);
-  drop_needless(decisions, general, overrides);
-}
-
-/* What the configuration says of a GPU may be in a section for a number that no GPU has yet. */
-static bool is_unsettled(const struct decision *decision, const struct overrides *overrides) {
-  for (size_t i = 0; i < overrides->count; i++)
-    if (overrides->list[i].fields & decision->field && override_is_unsettled(&overrides->list[i]))
-      return !decision_is_general(decision);
-  return false;
+  /* A word about a single GPU is needless once it says what counts for it anyway. */
+  for (size_t i = decisions->count; i-- > 0;) {
+    struct decision *decision = &decisions->list[i];
+    bool overruled = !decision_is_general(decision) && find_decision(decisions, all_gpus, decision->field);
+    if (decision->value == configured(general, overrides, decision->uuid, decision->field) && !overruled)
+      drop(decisions, decision);
+  }
 }
 
 size_t decisions_review(struct decisions *decisions, const struct sched_settings *general,
@@ -241,8 +229,11 @@ size_t decisions_review(struct decisions *decisions, const struct sched_settings
   size_t before = decisions->count;
   for (size_t i = decisions->count; i-- > 0;) {
     struct decision *decision = &decisions->list[i];
-    if (configured(general, overrides, decision->uuid, decision->field) != decision->base &&
-        !is_unsettled(decision, overrides))
+    /* What the configuration says of a GPU may be in a section for a number that no GPU has yet. */
+    bool unsettled = false;
+    for (size_t k = 0; k < overrides->count && !decision_is_general(decision); k++)
+      unsettled |= overrides->list[k].fields & decision->field && override_is_unsettled(&overrides->list[k]);
+    if (!unsettled && configured(general, overrides, decision->uuid, decision->field) != decision->base)
       drop(decisions, decision);
   }
   return before - decisions->count;

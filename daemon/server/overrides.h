@@ -35,9 +35,6 @@ struct overrides {
   struct override list[OVERRIDES_MAX];
 };
 
-/* Nobody knows yet which GPU has its number. */
-bool override_is_unsettled(const struct override *override);
-
 /* That of the GPU, a new one if there is none; NULL: there are too many. */
 struct override *overrides_provide(struct overrides *overrides, const uint8_t uuid[GS_UUID_SIZE]);
 

@@ -33,7 +33,9 @@ static struct gs_msg describe_daemon(const struct daemon *daemon, uint64_t now_n
   msg.daemon.gpus = daemon->gpu_count;
   msg.daemon.jobs = daemon->client_count;
   msg.daemon.pid = getpid();
-  msg.daemon.mps = daemon_mps_state(daemon);
+  msg.daemon.mps = !spatial_is_on(&daemon->spatial) ? GS_MPS_OFF
+                   : mps_is_ready(&daemon->mps)     ? GS_MPS_RUNS
+                                                    : GS_MPS_DOWN;
   msg.daemon.mps_programs = daemon->spatial.programs;
   msg.daemon.mps_uid = daemon->spatial.uid;
   msg.daemon.presence = daemon->presence;

@@ -59,23 +59,6 @@ struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id) {
   return NULL;
 }
 
-static struct list *process_bucket(struct daemon *daemon, pid_t pid) {
-  return &daemon->processes[(unsigned)pid % DAEMON_CLIENT_BUCKETS];
-}
-
-struct peer *daemon_next_of_process(struct daemon *daemon, const struct peer *peer,
-                                    const struct peer *after) {
-  struct list *bucket = process_bucket(daemon, peer->pid);
-  const struct list *node = after ? &after->process_link : bucket;
-  while ((node = node->next) != bucket) {
-    struct peer *other = list_entry(node, struct peer, process_link);
-    if (other->pid == peer->pid && other->uid == peer->uid && other->start_ticks == peer->start_ticks &&
-        (peer->start_ticks || peer == other))
-      return other;
-  }
-  return NULL;
-}
-
 static struct user_limit limit_of(const struct daemon *daemon, uid_t uid) {
   struct user_limit general = {.weight = SCHED_WEIGHT, .max_jobs = UINT64_MAX, .bounds = daemon->bounds};
   return user_limits_of(&daemon->users, uid, &general);
@@ -108,7 +91,7 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   peer->started_ns = now_ns;
   keep_register(daemon, peer, now_ns);
   list_append(client_bucket(daemon, peer->job_id), &peer->client_link);
-  list_append(process_bucket(daemon, peer->pid), &peer->process_link);
+  list_append(daemon_process_bucket(daemon, peer->pid), &peer->process_link);
   list_init(&peer->unapplied_link);
   list_init(&peer->spoke_link);
   peer->uses_mps = msg->reg.flags & GS_REGISTER_MPS;
