@@ -243,21 +243,6 @@ void keep_run(struct daemon *daemon, const struct gs_msg *event, uint64_t now_ns
   state_add(daemon->state, line, kept_line_run(line, &moved), now_ns);
 }
 
-/* The clock on the wall may have been set since: they are in order all the same, and over. */
-static void restore_runs(struct daemon *daemon, uint64_t now_ns) {
-  const struct record_entry *entry = record_next(&daemon->kept.runs, 0);
-  int64_t last_ns = INT64_MIN;
-  for (; entry; entry = record_next(&daemon->kept.runs, entry->msg.event.seq + 1)) {
-    struct gs_msg event = entry->msg;
-    move_times(&event, -wall_ns());
-    int64_t at_ns = (int64_t)event.event.at_ns;
-    at_ns = at_ns > (int64_t)now_ns ? (int64_t)now_ns : at_ns < last_ns ? last_ns : at_ns;
-    last_ns = at_ns;
-    event.event.at_ns = (uint64_t)at_ns;
-    record_add(&daemon->runs, &event);
-  }
-}
-
 /* ---- what was lost while the disk was full ---- */
 
 /* What somebody has set, and the numbers: ends of runs don't come back. */
@@ -291,7 +276,17 @@ void keep_open(struct daemon *daemon, const char *folder, uint64_t now_ns) {
   struct kept *kept = &daemon->kept;
   daemon->state = state_open(folder, kept);
   daemon->last_job_id = kept->last_job_id;
-  restore_runs(daemon, now_ns);
+  /* The clock on the wall may have been set since: runs are in order all the same, and over. */
+  int64_t last_ns = INT64_MIN;
+  const struct record_entry *run = record_next(&kept->runs, 0);
+  for (; run; run = record_next(&kept->runs, run->msg.event.seq + 1)) {
+    struct gs_msg event = run->msg;
+    move_times(&event, -wall_ns());
+    int64_t at_ns = (int64_t)event.event.at_ns;
+    last_ns = at_ns > (int64_t)now_ns ? (int64_t)now_ns : at_ns < last_ns ? last_ns : at_ns;
+    event.event.at_ns = (uint64_t)last_ns;
+    record_add(&daemon->runs, &event);
+  }
   list_each(node, &kept->history.used) {
     const struct history_entry *entry = list_entry(node, struct history_entry, used_link);
     history_put(&daemon->history, entry->uid, entry->command_hash, entry->expected_ns);

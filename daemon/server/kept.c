@@ -196,27 +196,22 @@ static struct kept_process *away_of(struct list *node) {
 /* What its owner has set himself must not make anything else be forgotten. */
 static bool is_dispensable(const struct kept_process *process) { return !process->terms.standing_fields; }
 
-static size_t count_dispensable(struct kept *kept, uid_t uid, struct kept_process **first) {
+static struct kept_process *choose_given_up(struct kept *kept, struct kept_process *process) {
+  struct kept_process *first = NULL, *first_of_user = NULL;
   size_t count = 0;
   list_each(node, &kept->away) {
-    struct kept_process *process = away_of(node);
-    if (process->uid == uid && is_dispensable(process) && count++ == 0)
-      *first = process;
+    struct kept_process *other = away_of(node);
+    if (!is_dispensable(other))
+      continue;
+    first = first ? first : other;
+    if (other->uid == process->uid && count++ == 0)
+      first_of_user = other;
   }
-  return count;
-}
-
-static struct kept_process *choose_given_up(struct kept *kept, struct kept_process *process) {
-  struct kept_process *first = NULL;
-  if (is_dispensable(process) && count_dispensable(kept, process->uid, &first) >= KEPT_AWAY_PER_USER)
-    return first;
+  if (is_dispensable(process) && count >= KEPT_AWAY_PER_USER)
+    return first_of_user;
   if (kept->away_count < KEPT_AWAY_MAX)
     return NULL;
-  list_each(node, &kept->away) {
-    if (is_dispensable(away_of(node)))
-      return away_of(node);
-  }
-  return is_dispensable(process) ? process : away_of(list_first(&kept->away));
+  return first ? first : is_dispensable(process) ? process : away_of(list_first(&kept->away));
 }
 
 struct kept_process *kept_leave(struct kept *kept, struct kept_process *process) {

@@ -43,16 +43,6 @@ static uint64_t raise_descriptor_limit(void) {
   return limit.rlim_cur < USERS_UNBOUNDED ? limit.rlim_cur : USERS_UNBOUNDED;
 }
 
-static int open_descriptors(struct server *server, const sigset_t *signals) {
-  server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-  server->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-  server->signal_fd = signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (server->epoll_fd < 0 || server->timer_fd < 0 || server->signal_fd < 0)
-    return -errno;
-  int err = watch(server, server->timer_fd, &server->timer_fd);
-  return err < 0 ? err : watch(server, server->signal_fd, &server->signal_fd);
-}
-
 static void close_descriptor(int *fd) {
   if (*fd >= 0)
     close(*fd);
@@ -78,9 +68,13 @@ int server_open(struct server *server, struct daemon *daemon, const char *path, 
   server->listen_fd = server->passed ? passed_fd : listen_open(path, SOCK_SEQPACKET, &server->identity);
   if (server->listen_fd < 0)
     return server->listen_fd;
-  int err = open_descriptors(server, signals);
-  if (err == 0)
-    err = watch(server, server->listen_fd, &server->listen_fd);
+  server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+  server->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+  server->signal_fd = signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK);
+  int err = server->epoll_fd < 0 || server->timer_fd < 0 || server->signal_fd < 0 ? -errno : 0;
+  int *const watched[] = {&server->timer_fd, &server->signal_fd, &server->listen_fd};
+  for (size_t i = 0; err == 0 && i < sizeof watched / sizeof *watched; i++)
+    err = watch(server, *watched[i], watched[i]);
   presence_open(server);
   if (err < 0) {
     log_error("can't set up the event loop: %s", strerror(-err));

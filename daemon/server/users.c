@@ -346,19 +346,15 @@ void user_release_all(struct user *user, const struct user_cost *cost) {
     set_idle(user);
 }
 
-static struct user_cost cost_of(enum user_resource resource, uint64_t amount) {
+int user_charge(struct user *user, enum user_resource resource, uint64_t amount) {
   struct user_cost cost = {0};
   cost.of[resource] = amount;
-  return cost;
-}
-
-int user_charge(struct user *user, enum user_resource resource, uint64_t amount) {
-  struct user_cost cost = cost_of(resource, amount);
   return user_charge_all(user, &cost);
 }
 
 void user_release(struct user *user, enum user_resource resource, uint64_t amount) {
-  struct user_cost cost = cost_of(resource, amount);
+  struct user_cost cost = {0};
+  cost.of[resource] = amount;
   user_release_all(user, &cost);
 }
 

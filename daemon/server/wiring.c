@@ -378,15 +378,6 @@ void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct g
   tell_some(daemon, peer->uid, now_ns);
 }
 
-static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
-  if (msg->gpu >= GS_GPUS_PER_CLIENT || peer->attachments[msg->gpu])
-    peer_close(peer, "ATTACH of an impossible or attached GPU");
-  else if (uuid_is_zero(msg->attach.uuid))
-    peer_close(peer, "ATTACH of no GPU");
-  else
-    on_verdict(daemon, peer, msg, peer_check_presence(peer, msg), now_ns);
-}
-
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uint64_t now_ns) {
@@ -617,7 +608,12 @@ static void handle(struct daemon *daemon, struct peer *peer, const struct gs_msg
   } else if (msg->type == GS_DECLARE) {
     on_declare(daemon, peer, msg, now_ns);
   } else if (msg->type == GS_ATTACH) {
-    on_attach(daemon, peer, msg, now_ns);
+    if (msg->gpu >= GS_GPUS_PER_CLIENT || peer->attachments[msg->gpu])
+      peer_close(peer, "ATTACH of an impossible or attached GPU");
+    else if (uuid_is_zero(msg->attach.uuid))
+      peer_close(peer, "ATTACH of no GPU");
+    else
+      on_verdict(daemon, peer, msg, peer_check_presence(peer, msg), now_ns);
   } else {
     on_gpu_message(daemon, peer, msg, now_ns);
   }
