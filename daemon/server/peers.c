@@ -85,32 +85,7 @@ void peers_set_due(struct peer *peer, uint64_t now_ns) {
   list_append(&peer->server->due, &peer->due_link); /* the same patience for all keeps the list in order */
 }
 
-/* Without a word in its user's turn: many may come at once. */
-static void refuse(const struct user *user, int fd) {
-  struct gs_msg msg = wire_msg(GS_REJECTED, GS_GPU_ALL);
-  msg.status = -EUSERS;
-  msg.registered.reason = GS_REJECT_LIMIT;
-  msg.registered.value = user_share(user, USER_CONNECTIONS);
-  wire_send(fd, &msg);
-  close(fd);
-  log_for(user->uid, LOG_LEVEL_WARN, "uid %u has as many connections as it may, or as much memory: refused",
-          user->uid);
-}
-
-/* The account that the connection is charged to; NULL: none has room. */
-static struct user *charge(struct server *server, struct user *user, const struct ucred *credentials) {
-  struct user *reserve = &server->users.reserve;
-  if (user_charge_all(user, &connection_cost) == 0)
-    return user;
-  bool administers = credentials->uid == 0 || credentials->uid == geteuid();
-  if (administers && permission_is_near(credentials->pid) && user_charge_all(reserve, &connection_cost) == 0)
-    return reserve;
-  return NULL;
-}
-
 /* Of a peer, epoll tells about its socket, and, as told by the lowest bit, about its process. */
-static void *process_of(struct peer *peer) { return (char *)peer + 1; }
-
 static bool is_process(const void *watched) { return (uintptr_t)watched & 1; }
 
 /* It is not needed any more: what has been sent is read. */
@@ -135,7 +110,7 @@ static void end_with_process(struct peer *peer) {
 
 /* Where there is no descriptor of the process, only the socket's end tells. */
 static void watch_process(struct peer *peer) {
-  struct epoll_event event = {.events = EPOLLIN, .data.ptr = process_of(peer)};
+  struct epoll_event event = {.events = EPOLLIN, .data.ptr = (char *)peer + 1};
   peer->pidfd = process_open(peer->fd, peer->pid);
   if (peer->pidfd == -ESRCH)
     end_with_process(peer);
@@ -162,8 +137,21 @@ void peers_add(struct server *server, int fd, uint64_t now_ns) {
     rota_spend(&user->rota, clock_now_ns() - now_ns);
     return;
   }
-  if (user && !(charged = charge(server, user, &credentials))) {
-    refuse(user, fd);
+  struct user *reserve = &server->users.reserve;
+  if (user && user_charge_all(user, &connection_cost) == 0)
+    charged = user;
+  else if (user && (credentials.uid == 0 || credentials.uid == geteuid()) &&
+           permission_is_near(credentials.pid) && user_charge_all(reserve, &connection_cost) == 0)
+    charged = reserve;
+  if (user && !charged) { /* refused, without a word in its user's turn: many may come at once */
+    struct gs_msg msg = wire_msg(GS_REJECTED, GS_GPU_ALL);
+    msg.status = -EUSERS;
+    msg.registered.reason = GS_REJECT_LIMIT;
+    msg.registered.value = user_share(user, USER_CONNECTIONS);
+    wire_send(fd, &msg);
+    close(fd);
+    log_for(user->uid, LOG_LEVEL_WARN, "uid %u has as many connections as it may, or as much memory: refused",
+            user->uid);
     rota_spend(&user->rota, clock_now_ns() - now_ns);
     return;
   }
@@ -394,18 +382,6 @@ static bool receive(struct peer *peer) {
   return !is_busy(peer);
 }
 
-/* Of one that is sent many messages. */
-static void send_many(struct peer *peer, uint32_t events) {
-  if (events & (EPOLLHUP | EPOLLERR))
-    peers_hang_up(peer);
-  else if (peer->out)
-    pictures_send(peer);
-  else if (peer->reading.record && events & EPOLLIN)
-    peer_close(peer, "a message from one that follows events");
-  else if (peer->reading.record)
-    readers_on_writable(peer);
-}
-
 void peers_on_event(void *watched, uint32_t events) {
   struct peer *peer = (struct peer *)(void *)((char *)watched - is_process(watched));
   if (peer->closed)
@@ -458,10 +434,16 @@ static void serve(struct peer *peer, uint64_t until_ns) {
     bury(peer, clock_now_ns());
   else if (wrong)
     peer_close(peer, wrong);
-  else if (is_busy(peer))
-    send_many(peer, events);
-  else
+  else if (!is_busy(peer))
     receive_many(peer, until_ns);
+  else if (events & (EPOLLHUP | EPOLLERR)) /* it is sent many messages */
+    peers_hang_up(peer);
+  else if (peer->out)
+    pictures_send(peer);
+  else if (peer->reading.record && events & EPOLLIN)
+    peer_close(peer, "a message from one that follows events");
+  else if (peer->reading.record)
+    readers_on_writable(peer);
 }
 
 /* What is first of the user's. Returns what the clock shows then. */

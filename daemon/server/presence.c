@@ -203,18 +203,6 @@ static enum presence_verdict without_knowing(const struct presence *presence) {
   return presence->require == GS_REQUIRE_YES ? PRESENCE_REFUSED : PRESENCE_ADMITTED;
 }
 
-static void on_answer(struct server *server, struct peer *peer, int found, uint64_t now_ns) {
-  enum presence_verdict verdict = found == 1 ? PRESENCE_ADMITTED : PRESENCE_REFUSED;
-  if (found == -EACCES || found == -EPERM) {
-    complain(server, peer, &server->presence.blind,
-             "the daemon lacks CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH");
-    verdict = without_knowing(&server->presence);
-  }
-  if (found == 1 && process_has_ended(peer->pidfd)) /* its number may have been another's */
-    verdict = PRESENCE_REFUSED;
-  settle(peer, verdict, now_ns);
-}
-
 static struct look *find_asked(const struct presence *presence, uint64_t id) {
   list_each(node, &presence->asked) {
     if (look_of(node)->id == id)
@@ -257,8 +245,17 @@ void presence_on_event(struct server *server) {
     if (answer.id > presence->answered)
       presence->answered = answer.id;
     presence->busy_ns = now_ns;
-    if (look) /* else it was forgotten */
-      on_answer(server, peer_of(look), answer.found, now_ns);
+    if (!look) /* it was forgotten */
+      continue;
+    struct peer *peer = peer_of(look);
+    enum presence_verdict verdict = answer.found == 1 ? PRESENCE_ADMITTED : PRESENCE_REFUSED;
+    if (answer.found == -EACCES || answer.found == -EPERM) {
+      complain(server, peer, &presence->blind, "the daemon lacks CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH");
+      verdict = without_knowing(presence);
+    }
+    if (answer.found == 1 && process_has_ended(peer->pidfd)) /* its number may have been another's */
+      verdict = PRESENCE_REFUSED;
+    settle(peer, verdict, now_ns);
   }
   if (err == -EAGAIN)
     ask_more(server, now_ns);
